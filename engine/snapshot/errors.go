@@ -1,0 +1,72 @@
+package snapshot
+
+import (
+	"errors"
+	"strings"
+)
+
+// The kinds of failure. Test for them with errors.Is.
+var (
+	ErrNotFound     = errors.New("not found")
+	ErrExists       = errors.New("already exists")
+	ErrBusy         = errors.New("in use")
+	ErrReadOnly     = errors.New("read-only")
+	ErrNoSpace      = errors.New("no space left")
+	ErrNotSupported = errors.New("not supported")
+	ErrConflict     = errors.New("conflict")
+	ErrDrifted      = errors.New("drifted")
+	ErrCorrupt      = errors.New("corrupt")
+	ErrInterrupted  = errors.New("interrupted")
+	ErrDenied       = errors.New("permission denied")
+)
+
+// Error is a failure with its place. It prints as "op: backend: path: cause"
+// with the empty parts left out, and unwraps to both its Kind and its Err.
+type Error struct {
+	// Op is what was being done, as a gerund: "forking", "capturing".
+	Op string
+	// Backend is the backend's name, or "".
+	Backend string
+	// ID is the snapshot, fork or sandbox concerned, or "".
+	ID string
+	// Path is the tree or file concerned, or "".
+	Path string
+	// Kind is one of the sentinels of this package.
+	Kind error
+	// Err is the cause, or nil when Kind says it all.
+	Err error
+	// Hints are commands that mend it, best first.
+	Hints []string
+}
+
+func (e *Error) Error() string {
+	var parts []string
+	op := e.Op
+	if e.ID != "" {
+		op = strings.TrimSpace(op + " " + e.ID)
+	}
+	for _, p := range []string{op, e.Backend, e.Path} {
+		if p != "" {
+			parts = append(parts, p)
+		}
+	}
+	switch {
+	case e.Err != nil:
+		parts = append(parts, e.Err.Error())
+	case e.Kind != nil:
+		parts = append(parts, e.Kind.Error())
+	}
+	return strings.Join(parts, ": ")
+}
+
+// Unwrap gives both the kind and the cause to errors.Is and errors.As.
+func (e *Error) Unwrap() []error {
+	var errs []error
+	if e.Kind != nil {
+		errs = append(errs, e.Kind)
+	}
+	if e.Err != nil {
+		errs = append(errs, e.Err)
+	}
+	return errs
+}

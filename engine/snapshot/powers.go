@@ -1,0 +1,59 @@
+package snapshot
+
+import (
+	"context"
+	"iter"
+)
+
+// What a backend can do beyond the verbs is an interface of one method. The
+// engine finds it with a type assertion, and works without it.
+
+// A Cloner captures a tree and forks the capture in one step, where that is
+// cheaper than the two verbs (btrfs: one transaction commit instead of two).
+// It promises all that [Backend.Capture] followed by [Backend.Fork] do.
+type Cloner interface {
+	Clone(ctx context.Context, tree Tree, id ID, fork ForkID) (Snapshot, Fork, error)
+}
+
+// A Toucher knows, at a cost in proportion to what changed, where two states
+// may differ. What it yields is a superset of the truth, in no order: the
+// caller compares each place. It must miss nothing.
+// Errors, yielded once as the last pair: ErrNotFound, ErrNotSupported (this
+// process or kernel cannot; the caller then walks both trees), ErrCorrupt.
+type Toucher interface {
+	// Touched compares the snapshot base with the fork.
+	Touched(ctx context.Context, base ID, fork ForkID) iter.Seq2[Touch, error]
+}
+
+// A SnapshotToucher does for two snapshots what a [Toucher] does for a
+// snapshot and a fork.
+type SnapshotToucher interface {
+	TouchedBetween(ctx context.Context, a, b ID) iter.Seq2[Touch, error]
+}
+
+// A Touch is a place where two trees may differ.
+type Touch struct {
+	// Path is relative to the root of the tree, "." for the root itself, its
+	// elements separated by slashes; any bytes but NUL.
+	Path string
+	// Tree: everything beneath Path may differ too. When false only the node
+	// itself, and where it is a directory the names in it, need a look.
+	Tree bool
+}
+
+// A Meter tells the bytes a fork holds that its base does not.
+type Meter interface {
+	Usage(ctx context.Context, fork ForkID) (Bytes, error)
+}
+
+// A Sweeper gives back the space of what was removed, at a bounded rate, until
+// nothing is left or ctx ends. It is safe to run twice at once and to kill.
+type Sweeper interface {
+	Sweep(ctx context.Context) error
+}
+
+// A Stocker puts ready-made forks of a snapshot by, so that a later Fork or
+// Clone of an unchanged tree is a rename. It is safe to run twice at once.
+type Stocker interface {
+	Stock(ctx context.Context, from ID, n int) error
+}
