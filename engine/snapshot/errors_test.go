@@ -1,0 +1,35 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+)
+
+func TestErrorNamesItsPlaceAndLeavesEmptyPartsOut(t *testing.T) {
+	for want, e := range map[string]*Error{
+		"forking s1: btrfs: /home/ann: no such file or directory": {
+			Op: "forking", Backend: "btrfs", ID: "s1", Path: "/home/ann", Kind: ErrNotFound, Err: syscall.ENOENT},
+		"capturing: not supported":   {Op: "capturing", Kind: ErrNotSupported},
+		"s1: already exists":         {ID: "s1", Kind: ErrExists},
+		"removing s1: plain: in use": {Op: "removing", ID: "s1", Backend: "plain", Kind: ErrBusy},
+	} {
+		if got := e.Error(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestErrorIsBothItsKindAndItsCause(t *testing.T) {
+	var err error = fmt.Errorf("outer: %w", &Error{Kind: ErrNoSpace, Err: syscall.ENOSPC})
+	if !errors.Is(err, ErrNoSpace) || !errors.Is(err, syscall.ENOSPC) {
+		t.Error("kind or cause is lost")
+	}
+	if errors.Is(err, ErrBusy) {
+		t.Error("it matches a kind it is not")
+	}
+	if n := len((&Error{}).Unwrap()); n != 0 {
+		t.Errorf("an empty error unwraps to %d errors", n)
+	}
+}
