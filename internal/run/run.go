@@ -1,0 +1,152 @@
+// Package run is the one door to outside programs: nothing else may import
+// os/exec. A program that is missing, or fails, is a typed error that says what
+// to do about it.
+package run
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Error is a program that failed.
+type Error struct {
+	// Name is the program, Args its arguments.
+	Name string
+	Args []string
+	// Stderr holds the first lines of what it wrote to standard error.
+	Stderr string
+	// Code is its exit status, or -1 when a signal or the context ended it.
+	Code int
+	// Err is the cause.
+	Err error
+}
+
+func (e *Error) Error() string {
+	why := strings.ReplaceAll(e.Stderr, "\n", "; ")
+	switch {
+	case why != "":
+	case e.Code > 0:
+		why = "exit status " + strconv.Itoa(e.Code)
+	default:
+		why = e.Err.Error()
+	}
+	return e.Name + ": " + why
+}
+
+// Unwrap gives the cause to errors.Is: context.Canceled among others.
+func (e *Error) Unwrap() error { return e.Err }
+
+// MissingError is a program that is not installed. It matches fs.ErrNotExist.
+type MissingError struct {
+	Name string
+	// Fix is the command that installs it, or "".
+	Fix string
+}
+
+func (e *MissingError) Error() string { return e.Name + ": not installed" }
+
+// Is reports that a missing program is a missing file.
+func (e *MissingError) Is(target error) bool { return target == fs.ErrNotExist }
+
+// Look finds a program, also in the administrator's directories that an
+// ordinary user's PATH leaves out. Errors: *MissingError.
+func Look(name string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	if !strings.Contains(name, "/") {
+		for _, dir := range []string{"/usr/sbin/", "/sbin/", "/usr/local/sbin/"} {
+			if path, err := exec.LookPath(dir + name); err == nil {
+				return path, nil
+			}
+		}
+	}
+	return "", &MissingError{Name: name, Fix: fix(name)}
+}
+
+// fix names the Debian package of the programs that snapfs may want.
+func fix(name string) string {
+	pkg := ""
+	switch name {
+	case "mkfs.btrfs", "btrfs":
+		pkg = "btrfs-progs"
+	case "mkfs.ext4", "resize2fs":
+		pkg = "e2fsprogs"
+	case "mkfs.xfs":
+		pkg = "xfsprogs"
+	case "newuidmap", "newgidmap":
+		pkg = "uidmap"
+	case "useradd", "userdel":
+		pkg = "passwd"
+	case "bwrap":
+		pkg = "bubblewrap"
+	case "systemd-nspawn":
+		pkg = "systemd-container"
+	case "fusermount3":
+		pkg = "fuse3"
+	case "git", "crun", "runc", "fuse-overlayfs":
+		pkg = name
+	default:
+		return ""
+	}
+	return "apt-get install " + pkg
+}
+
+// Output runs a program to its end and answers with its standard output. It
+// gets no standard input and the C locale. When ctx ends, the program is
+// killed. Errors: *MissingError, *Error.
+func Output(ctx context.Context, name string, args ...string) ([]byte, error) {
+	path, err := Look(name)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = append(cmd.Environ(), "LC_ALL=C")
+	cmd.WaitDelay = time.Second
+	var out bytes.Buffer
+	stderr := &head{max: 2048}
+	cmd.Stdout, cmd.Stderr = &out, stderr
+	if err := cmd.Run(); err != nil {
+		return out.Bytes(), failure(ctx, name, args, stderr, err)
+	}
+	return out.Bytes(), nil
+}
+
+func failure(ctx context.Context, name string, args []string, stderr *head, err error) error {
+	e := &Error{Name: name, Args: args, Stderr: stderr.lines(5), Code: -1, Err: err}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		e.Code = exit.ExitCode()
+	}
+	if ctx.Err() != nil {
+		e.Err = ctx.Err()
+	}
+	return e
+}
+
+// head keeps the first max bytes written to it and drops the rest.
+type head struct {
+	buf []byte
+	max int
+}
+
+func (h *head) Write(p []byte) (int, error) {
+	h.buf = append(h.buf, p[:min(len(p), h.max-len(h.buf))]...)
+	return len(p), nil
+}
+
+func (h *head) lines(n int) string {
+	var kept []string
+	for line := range strings.Lines(string(h.buf)) {
+		if line = strings.TrimSpace(line); line != "" && len(kept) < n {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept, "\n")
+}
