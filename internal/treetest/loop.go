@@ -1,0 +1,139 @@
+package treetest
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/run"
+)
+
+// Btrfs mounts a fresh btrfs of 2 GiB (sparse, so next to nothing on disk) and
+// answers with its root. It is mounted noatime and with the options given, as
+// "key" or "key=value"; user_subvol_rm_allowed is one that matters. Root may
+// write to it; chmod or chown it as the test needs.
+func Btrfs(t testing.TB, options ...string) string {
+	t.Helper()
+	return Small(t, "btrfs", 2<<30, options...)
+}
+
+// Ext4 mounts a fresh ext4 of size bytes, like Btrfs.
+func Ext4(t testing.TB, size int64, options ...string) string {
+	t.Helper()
+	return Small(t, "ext4", size, options...)
+}
+
+// Small mounts a fresh filesystem of the type fs ("btrfs", "ext4", "xfs",
+// "tmpfs") and size bytes, to be filled up. Least sizes: btrfs 16 MiB, ext4 1
+// MiB, xfs 300 MiB.
+func Small(t testing.TB, fs string, size int64, options ...string) string {
+	t.Helper()
+	NeedRoot(t)
+	NeedFS(t, fs)
+	dir := filepath.Join(Dir(t), fs)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if fs == "tmpfs" {
+		options = append(options, "size="+strconv.FormatInt(size, 10), "mode=755")
+	} else {
+		loop := attach(t, format(t, fs, size))
+		defer loop.Close() // the mount holds it from then on
+		options = append(options, "source="+loop.Name())
+	}
+	mountAt(t, fs, dir, options)
+	return dir
+}
+
+// format makes a sparse file with an empty filesystem in it.
+func format(t testing.TB, fs string, size int64) *os.File {
+	t.Helper()
+	f, err := os.CreateTemp(Dir(t), "image")
+	if err == nil {
+		err = f.Truncate(size)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"-q", f.Name()}
+	switch {
+	case fs == "btrfs" && size < 256<<20:
+		args = []string{"-q", "-f", "--mixed", f.Name()}
+	case fs == "btrfs", fs == "xfs":
+		args = []string{"-q", "-f", f.Name()}
+	case fs == "ext4":
+		args = []string{"-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1", f.Name()}
+	}
+	NeedProgram(t, "mkfs."+fs)
+	if _, err := run.Output(t.Context(), "mkfs."+fs, args...); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// attach makes image a block device that goes away with its last user. The
+// image loses its name, so that even a killed test leaves no file behind.
+func attach(t testing.TB, image *os.File) *os.File {
+	t.Helper()
+	defer image.Close()
+	loop, err := kernel.AttachLoop(image)
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.EPERM) {
+			Skip(t, "loop devices", err.Error())
+		}
+		t.Fatal(err)
+	}
+	if err := os.Remove(image.Name()); err != nil {
+		t.Fatal(err)
+	}
+	return loop
+}
+
+func mountAt(t testing.TB, fs, dir string, options []string) {
+	t.Helper()
+	c, err := kernel.Fsopen(fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, option := range options {
+		key, value, has := strings.Cut(option, "=")
+		if has {
+			err = c.Set(key, value)
+		} else {
+			err = c.SetFlag(key)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	mount, err := c.Mount(unix.MOUNT_ATTR_NOATIME)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mount.Close()
+	if err := kernel.MoveMount(mount, unix.AT_FDCWD, dir); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unmount(t, dir) })
+}
+
+// unmount takes the mount at dir away and complains when something still uses
+// it: a test that leaves a file open there has a leak.
+func unmount(t testing.TB, dir string) {
+	t.Helper()
+	err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW)
+	if err == nil {
+		return
+	}
+	t.Errorf("unmount %s: %v (something still uses it; detached)", dir, err)
+	if err := kernel.Unmount(dir); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,66 @@
+package treetest
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+const (
+	scratch = "/var/tmp"
+	prefix  = "snapfs-test-"
+)
+
+// mark begins the name of everything this package makes outside of the test's
+// own memory: the prefix and the identity of the process that owns it.
+func mark() string {
+	self, err := kernel.Self()
+	if err != nil {
+		panic(err)
+	}
+	return prefix + strconv.Itoa(self.PID) + "-" + strconv.FormatUint(self.Start, 10) + "-"
+}
+
+// owner reads a mark back.
+func owner(name string) (kernel.Process, bool) {
+	parts := strings.SplitN(strings.TrimPrefix(name, prefix), "-", 3)
+	if !strings.HasPrefix(name, prefix) || len(parts) < 3 {
+		return kernel.Process{}, false
+	}
+	pid, err1 := strconv.Atoi(parts[0])
+	start, err2 := strconv.ParseUint(parts[1], 10, 64)
+	return kernel.Process{PID: pid, Start: start}, err1 == nil && err2 == nil
+}
+
+var reaped sync.Once
+
+// reapOnce takes back what dead test processes left: their mounts, whose loop
+// devices and images go with them, and then their directories.
+func reapOnce() {
+	reaped.Do(func() {
+		if os.Geteuid() != 0 {
+			return
+		}
+		dead := func(path string) bool {
+			rest, ok := strings.CutPrefix(path, scratch+"/")
+			p, ok2 := owner(strings.SplitN(rest, "/", 2)[0])
+			return ok && ok2 && !kernel.Alive(p)
+		}
+		mounts, _ := kernel.Mounts()
+		for i := len(mounts) - 1; i >= 0; i-- {
+			if dead(mounts[i].Path) {
+				kernel.Unmount(mounts[i].Path)
+			}
+		}
+		left, _ := filepath.Glob(scratch + "/" + prefix + "*")
+		for _, path := range left {
+			if dead(path) {
+				os.RemoveAll(path)
+			}
+		}
+	})
+}

@@ -1,0 +1,65 @@
+package treetest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/snapfs/snapfs/internal/run"
+)
+
+// Skip ends a test that this machine cannot run. It is the only way to skip in
+// this project: with SNAPFS_NO_SKIP=1 in the environment, as the project's own
+// CI has it, it fails instead; and where SNAPFS_SKIP_LOG names a file, a line
+// is added to it, so that skips are counted.
+func Skip(t testing.TB, need, why string) {
+	t.Helper()
+	if path := os.Getenv("SNAPFS_SKIP_LOG"); path != "" {
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(f, "%s: needs %s: %s\n", t.Name(), need, why)
+		f.Close()
+	}
+	if os.Getenv("SNAPFS_NO_SKIP") == "1" {
+		t.Fatalf("needs %s, and SNAPFS_NO_SKIP forbids to skip: %s", need, why)
+	}
+	t.Skipf("needs %s: %s", need, why)
+}
+
+// NeedRoot skips the test unless it runs as root.
+func NeedRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		Skip(t, "root", "run the tests with sudo to include this one")
+	}
+}
+
+// NeedFS skips the test unless the kernel has each of these filesystems.
+func NeedFS(t testing.TB, names ...string) {
+	t.Helper()
+	list, err := os.ReadFile("/proc/filesystems")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if !strings.Contains(string(list), "\t"+name+"\n") {
+			Skip(t, "the filesystem "+name, "it is not in /proc/filesystems; try modprobe "+name)
+		}
+	}
+}
+
+// NeedProgram skips the test unless each of these programs is installed.
+func NeedProgram(t testing.TB, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		_, err := run.Look(name)
+		var missing *run.MissingError
+		if errors.As(err, &missing) {
+			Skip(t, "the program "+name, missing.Fix)
+		}
+	}
+}
