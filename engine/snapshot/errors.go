@@ -1,8 +1,11 @@
 package snapshot
 
 import (
+	"context"
 	"errors"
+	"io/fs"
 	"strings"
+	"syscall"
 )
 
 // The kinds of failure. Test for them with errors.Is.
@@ -69,4 +72,24 @@ func (e *Error) Unwrap() []error {
 		errs = append(errs, e.Err)
 	}
 	return errs
+}
+
+// KindOf gives the sentinel that an error of the operating system stands for,
+// or nil where there is none.
+func KindOf(err error) error {
+	var e *Error
+	if errors.As(err, &e) && e.Kind != nil {
+		return e.Kind
+	}
+	for _, k := range []struct{ os, kind error }{
+		{syscall.ENOSPC, ErrNoSpace}, {syscall.EDQUOT, ErrNoSpace}, {syscall.EROFS, ErrReadOnly},
+		{syscall.EBUSY, ErrBusy}, {syscall.EOPNOTSUPP, ErrNotSupported}, {context.Canceled, ErrInterrupted},
+		{context.DeadlineExceeded, ErrInterrupted}, {fs.ErrNotExist, ErrNotFound}, {fs.ErrExist, ErrExists},
+		{fs.ErrPermission, ErrDenied},
+	} {
+		if errors.Is(err, k.os) {
+			return k.kind
+		}
+	}
+	return nil
 }

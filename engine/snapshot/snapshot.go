@@ -195,6 +195,9 @@ type Facts struct {
 	Frozen bool
 	// CopiesWhole: a capture or fork costs time in proportion to the tree.
 	CopiesWhole bool
+	// Flushes: a capture first writes out what the tree's filesystem holds
+	// unsaved, and waits for the disk.
+	Flushes bool
 	// Unit is how much is copied when a byte of a shared file is changed.
 	Unit Unit
 	// Durable: snapshots and forks are there after an orderly reboot.
