@@ -1,0 +1,121 @@
+package isolate
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+)
+
+// The kinds of failure. Test for them with errors.Is.
+var (
+	// ErrInvalid: the Spec or Command makes no sense.
+	ErrInvalid = errors.New("invalid")
+	// ErrNotFound: a path of the host, or the command, does not exist.
+	ErrNotFound = errors.New("not found")
+	// ErrNotSupported: this kernel or its configuration cannot.
+	ErrNotSupported = errors.New("not supported")
+	// ErrDenied: this user may not.
+	ErrDenied = errors.New("permission denied")
+	// ErrBusy: a path is in use.
+	ErrBusy = errors.New("in use")
+	// ErrNoSpace: no memory, descriptors, processes or namespaces are left.
+	ErrNoSpace = errors.New("no space left")
+	// ErrClosed: the box is gone.
+	ErrClosed = errors.New("the sandbox has ended")
+	// ErrInterrupted: the context ended first.
+	ErrInterrupted = errors.New("interrupted")
+)
+
+// Error is a failure with its place. It prints as "op: path: cause" and
+// unwraps to both its Kind and its Err.
+type Error struct {
+	// Op is what was being done, as a gerund: "mounting /proc".
+	Op string
+	// Path is the file concerned, or "".
+	Path string
+	// Kind is one of the sentinels of this package.
+	Kind error
+	// Err is the cause, or nil when Kind says it all.
+	Err error
+	// Hints are commands that mend it, best first.
+	Hints []string
+}
+
+func (e *Error) Error() string {
+	parts := []string{e.Op}
+	if e.Path != "" {
+		parts = append(parts, e.Path)
+	}
+	switch {
+	case e.Err != nil:
+		parts = append(parts, e.Err.Error())
+	case e.Kind != nil:
+		parts = append(parts, e.Kind.Error())
+	}
+	return strings.Join(parts, ": ")
+}
+
+// Unwrap gives both the kind and the cause to errors.Is and errors.As.
+func (e *Error) Unwrap() []error {
+	var errs []error
+	if e.Kind != nil {
+		errs = append(errs, e.Kind)
+	}
+	if e.Err != nil {
+		errs = append(errs, e.Err)
+	}
+	return errs
+}
+
+// CommandError says that a command could not be run at all.
+type CommandError struct {
+	// Path is the command as it was given.
+	Path string
+	// Errno is why: ENOENT and ENOTDIR for one that does not exist.
+	Errno syscall.Errno
+}
+
+func (e *CommandError) Error() string {
+	if e.ExitCode() == 127 {
+		return e.Path + ": command not found"
+	}
+	return e.Path + ": " + e.Errno.Error()
+}
+
+// Is makes the error match [ErrNotFound], [ErrDenied] or [ErrInvalid].
+func (e *CommandError) Is(kind error) bool {
+	switch e.Errno {
+	case syscall.ENOENT, syscall.ENOTDIR:
+		return kind == ErrNotFound
+	case syscall.EACCES, syscall.EPERM:
+		return kind == ErrDenied
+	}
+	return kind == ErrInvalid
+}
+
+// Unwrap gives the errno to errors.Is.
+func (e *CommandError) Unwrap() error { return e.Errno }
+
+// ExitCode is what a shell would report: 127 for a command that does not
+// exist, 126 for one that cannot be run.
+func (e *CommandError) ExitCode() int {
+	if e.Errno == syscall.ENOENT || e.Errno == syscall.ENOTDIR {
+		return 127
+	}
+	return 126
+}
+
+// kindOf sorts a kernel's answer.
+func kindOf(errno syscall.Errno) error {
+	switch errno {
+	case syscall.ENOENT, syscall.ENOTDIR:
+		return ErrNotFound
+	case syscall.EPERM, syscall.EACCES:
+		return ErrDenied
+	case syscall.EBUSY:
+		return ErrBusy
+	case syscall.ENOSPC, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN:
+		return ErrNoSpace
+	}
+	return ErrNotSupported
+}

@@ -1,0 +1,148 @@
+package isolate
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// A Spec is a policy: what the processes of a box may see and do. It is a
+// plain value; nothing happens until [Start].
+type Spec struct {
+	// Mounts are the trees of the box, in order; the first has the target "/".
+	// A target must exist as a directory in what was mounted before it.
+	// On top of them every box has a /proc, /sys, /dev, /run and /tmp of its own.
+	Mounts []Mount
+	// Tmp is the host's directory to use as /tmp, so that it outlives the box.
+	// Empty: a fresh tmpfs.
+	Tmp string
+	// Hide are absolute paths inside the box to mask: a directory by an empty
+	// one, a file by an empty one, both read-only. What does not exist is
+	// skipped. A symbolic link is followed inside the box and what it leads to
+	// is masked.
+	Hide []string
+	// ReadOnly are absolute paths inside the box that are made read-only, with
+	// everything beneath them, by the same rules as Hide.
+	ReadOnly []string
+	// Hostname is the box's own host name. Empty: the host's.
+	Hostname string
+	// Network is what the box is connected to.
+	Network Network
+	// IDs says which users of the host the users inside are.
+	IDs IDs
+	// Cgroups are open directories of cgroups (any number of v1 hierarchies, at
+	// most one of v2) which the box enters before anything runs in it. They stay
+	// the caller's: to make, to close, and to remove after Close.
+	Cgroups []*os.File
+	// BestEffort: where this host cannot give a protection, go on without it,
+	// and say so in [Box.Level]. Otherwise a missing protection is an error.
+	BestEffort bool
+}
+
+// A Mount is one tree of a box: exactly one of Overlay, Source and Skeleton.
+// Devices and, by no_new_privs, set-id bits in it have no effect.
+type Mount struct {
+	// Target is its absolute, clean path inside the box.
+	Target string
+	// Overlay is mounted at Target.
+	Overlay *Overlay
+	// Source is the host's directory or file that is bound at Target. Other
+	// filesystems mounted beneath it come along only under [Same], where the
+	// kernel insists on it.
+	Source string
+	// Skeleton is a host directory whose first level is copied into a fresh
+	// tmpfs: directories empty, symbolic links as they are, files bound. Used as
+	// "/" where the kernel refuses to overlay the real one. It is read-only.
+	Skeleton string
+	// ReadOnly forbids writes to the tree, and to it alone.
+	ReadOnly bool
+}
+
+// An Overlay is one mount of the kernel's overlayfs.
+type Overlay struct {
+	// Lower are the read-only layers, the topmost first; at least one.
+	Lower []string
+	// Upper and Work are the writable layer and its work directory, or both
+	// empty for a tree that is only read.
+	Upper, Work string
+	// UserXattr keeps overlayfs's records in user.* attributes. Kernels demand
+	// it under [Same], and it excludes redirect_dir and metacopy.
+	UserXattr bool
+}
+
+// Network is what a box is connected to.
+type Network string
+
+// The networks.
+const (
+	// NetworkNone is a loopback interface of the box's own, and nothing else.
+	NetworkNone Network = "none"
+	// NetworkHost is the host's network as it is. The host's abstract unix
+	// sockets are kept out of reach where Landlock can (ABI 6, Linux 6.12).
+	NetworkHost Network = "host"
+)
+
+// IDs says which users of the host the users of a box are.
+type IDs struct{ base, size uint32 }
+
+// Same: the users inside are those outside, and only the caller's own user and
+// group exist; all others look like nobody. Needs no privilege.
+var Same = IDs{}
+
+// Own maps the ids 0 to 65535 inside to 65536 ids of the host from base on,
+// which should belong to nobody. Files keep their real owners on disk, by
+// id-mapped mounts. Needs root, and Linux 5.19 for overlays.
+func Own(base uint32) IDs { return IDs{base: base, size: 1 << 16} }
+
+func (i IDs) String() string {
+	if i == Same {
+		return "same"
+	}
+	return fmt.Sprintf("%d+%d", i.base, i.size)
+}
+
+// String describes the whole policy, a line for each part that matters.
+func (s Spec) String() string {
+	var b strings.Builder
+	for _, m := range s.Mounts {
+		fmt.Fprintln(&b, "mount", m)
+	}
+	if s.Tmp != "" {
+		fmt.Fprintln(&b, "tmp", s.Tmp)
+	}
+	for _, p := range s.ReadOnly {
+		fmt.Fprintln(&b, "read-only", p)
+	}
+	for _, p := range s.Hide {
+		fmt.Fprintln(&b, "hide", p)
+	}
+	if s.Hostname != "" {
+		fmt.Fprintln(&b, "hostname", s.Hostname)
+	}
+	fmt.Fprintln(&b, "network", s.Network)
+	fmt.Fprintln(&b, "ids", s.IDs)
+	if s.BestEffort {
+		fmt.Fprintln(&b, "best effort")
+	}
+	return b.String()
+}
+
+func (m Mount) String() string {
+	var b strings.Builder
+	b.WriteString(m.Target)
+	switch {
+	case m.Overlay != nil:
+		b.WriteString(" overlay " + strings.Join(m.Overlay.Lower, ":"))
+		if m.Overlay.Upper != "" {
+			b.WriteString(" upper " + m.Overlay.Upper)
+		}
+	case m.Source != "":
+		b.WriteString(" bind " + m.Source)
+	case m.Skeleton != "":
+		b.WriteString(" skeleton " + m.Skeleton)
+	}
+	if m.ReadOnly {
+		b.WriteString(" read-only")
+	}
+	return b.String()
+}
