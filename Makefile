@@ -1,0 +1,85 @@
+# `make check` is the whole truth: what it accepts may be merged, and nothing
+# else is asked of a change. `make help` lists the parts it is made of.
+
+SHELL      := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS  += --no-print-directory
+
+GO     ?= go
+# How many packages are tested at once. They share loop devices, the disk and
+# the clock that some of them measure, so one.
+P      ?= 1
+PKGS   ?= ./...
+# What go test gets beyond the rest: make test PKGS=./isolate FLAGS='-run Exec -v'
+FLAGS  ?=
+LINT   := $(GO) tool -modfile=tools/go.mod golangci-lint
+# As root, every test must run. An ordinary user's tests that need root say so
+# and are counted at the end.
+ROOT   := $(filter 0,$(shell id -u))
+NOSKIP := $(if $(ROOT),1,)
+
+# The program is one static file; only the race detector links against C.
+export CGO_ENABLED := 0
+
+.PHONY: help
+help: ## say what each target does
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: check
+check: ## everything below up to generated: the whole truth
+	@.ci/step tidy lint build test race $(if $(ROOT),test-user) generated
+
+.PHONY: tidy
+tidy: ## go.mod and go.sum name what is used, and no more
+	$(GO) mod tidy -diff
+	$(GO) -C tools mod tidy -diff
+
+.PHONY: lint
+lint: ## go vet for both architectures, and golangci-lint with the import rules
+	GOARCH=amd64 $(GO) vet ./...
+	GOARCH=arm64 $(GO) vet ./...
+	$(LINT) config verify
+	$(LINT) run ./...
+
+.PHONY: fmt
+fmt: ## format all Go files as lint wants them
+	$(LINT) fmt ./...
+
+.PHONY: build
+build: ## build ./snapfs, and everything for both architectures
+	GOARCH=amd64 $(GO) build ./...
+	GOARCH=arm64 $(GO) build ./...
+	$(GO) build -trimpath -ldflags '-s -w' -o snapfs ./cmd/snapfs
+
+.PHONY: test
+test: ## all tests, none skipped as root, and nothing left behind
+	@.ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) \
+		$(GO) test -p $(P) -count=1 -timeout 20m $(FLAGS) $(PKGS)
+
+.PHONY: race
+race: ## the same with the race detector, with less repetition (needs a C compiler)
+	@command -v cc >/dev/null || { echo 'race: no C compiler, and the race detector needs one'; \
+		echo 'hint: apt-get install gcc libc6-dev'; exit 1; } >&2
+	@.ci/traceless env CGO_ENABLED=1 SNAPFS_NO_SKIP=$(NOSKIP) \
+		$(GO) test -p $(P) -count=1 -timeout 20m -race -short $(FLAGS) $(PKGS)
+
+.PHONY: test-user
+test-user: ## all tests as an ordinary user made for them (run as root)
+	@.ci/as-user $(GO) test -p $(P) -count=1 -timeout 20m $(FLAGS) $(PKGS)
+
+.PHONY: docs
+docs: ## write what is generated: manuals, exit codes, the conformance table
+	$(GO) generate ./...
+
+.PHONY: generated
+generated: ## what is generated is what its sources say
+	@.ci/unchanged $(MAKE) docs
+
+.PHONY: bench-gate
+bench-gate: build ## the stated ratios of speed hold on this machine
+	./snapfs bench --gate
+
+.PHONY: clean
+clean: ## remove what build made
+	rm -f snapfs

@@ -1,0 +1,133 @@
+package house
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// TestRootIsReadAtAGlance: a reader who opens the repository sees the domain,
+// not its tooling.
+func TestRootIsReadAtAGlance(t *testing.T) {
+	const most = 18
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var visible []string
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") && e.Name() != "snapfs" && e.Name() != "out" {
+			visible = append(visible, e.Name())
+		}
+	}
+	if len(visible) < 5 || len(visible) > most {
+		t.Errorf("%d visible entries in the root, at most %d: %q", len(visible), most, visible)
+	}
+}
+
+// TestFilesAreShort: a file has one topic, and a topic fits in 500 lines.
+func TestFilesAreShort(t *testing.T) {
+	const most = 500
+	for path, src := range goFiles(t) {
+		if n := bytes.Count(src, []byte("\n")); n > most {
+			t.Errorf("%s: %d lines, at most %d: split it by topic", path, n, most)
+		}
+	}
+}
+
+// TestNothingIsPutOff: what is not done is an issue, not a comment.
+func TestNothingIsPutOff(t *testing.T) {
+	for path, src := range goFiles(t) {
+		fset, file := parse(t, path, src)
+		for _, group := range file.Comments {
+			for _, c := range group.List {
+				for _, word := range []string{"TO" + "DO", "FIX" + "ME", "XX" + "X:", "HA" + "CK"} {
+					if strings.Contains(c.Text, word) {
+						t.Errorf("%s: %s in a comment", fset.Position(c.Pos()), word)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestErrorsSayWhatNotThatTheyFailed: an error names what was being done and
+// why it did not work; that it did not, its being an error says.
+func TestErrorsSayWhatNotThatTheyFailed(t *testing.T) {
+	words := []string{"fail" + "ed to ", "un" + "able to ", "error" + " while "}
+	for path, src := range goFiles(t) {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		fset, file := parse(t, path, src)
+		ast.Inspect(file, func(n ast.Node) bool {
+			lit, ok := n.(*ast.BasicLit)
+			if !ok || lit.Kind != token.STRING {
+				return true
+			}
+			for _, w := range words {
+				if strings.Contains(strings.ToLower(lit.Value), w) {
+					t.Errorf("%s: %q in a message: say what was being done, then the cause", fset.Position(lit.Pos()), w)
+				}
+			}
+			return true
+		})
+	}
+}
+
+// TestPackagesHavePromisesNotDrawers: a package that is named for nothing
+// collects everything.
+func TestPackagesHavePromisesNotDrawers(t *testing.T) {
+	drawers := map[string]bool{"util": true, "utils": true, "common": true, "helpers": true, "misc": true, "base": true, "shared": true}
+	for path := range goFiles(t) {
+		if dir := filepath.Base(filepath.Dir(path)); drawers[dir] {
+			t.Errorf("%s: no package is called %s: name it for its promise", path, dir)
+		}
+	}
+}
+
+// goFiles reads all hand-written Go files of the repository, by path.
+func goFiles(t *testing.T) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "out"):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(path, ".go"):
+			return nil
+		}
+		src, err := os.ReadFile(path)
+		if err == nil && !bytes.HasPrefix(src, []byte("// Code generated ")) {
+			files[path] = src
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 5 {
+		t.Fatalf("only %d Go files beneath %s: this looked in the wrong place", len(files), root)
+	}
+	return files
+}
+
+func parse(t *testing.T, path string, src []byte) (*token.FileSet, *ast.File) {
+	t.Helper()
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, path, src, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fset, file
+}
