@@ -54,19 +54,19 @@ build: ## build ./snapfs, and everything for both architectures
 
 .PHONY: test
 test: ## all tests, none skipped as root, and nothing left behind
-	@.ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) \
+	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) \
 		$(GO) test -p $(P) -count=1 -timeout 20m $(FLAGS) $(PKGS)
 
 .PHONY: race
 race: ## the same with the race detector, with less repetition (needs a C compiler)
 	@command -v cc >/dev/null || { echo 'race: no C compiler, and the race detector needs one'; \
 		echo 'hint: apt-get install gcc libc6-dev'; exit 1; } >&2
-	@.ci/traceless env CGO_ENABLED=1 SNAPFS_NO_SKIP=$(NOSKIP) \
+	@.ci/skips .ci/traceless env CGO_ENABLED=1 SNAPFS_NO_SKIP=$(NOSKIP) \
 		$(GO) test -p $(P) -count=1 -timeout 20m -race -short $(FLAGS) $(PKGS)
 
 .PHONY: test-user
 test-user: ## all tests as an ordinary user made for them (run as root)
-	@.ci/as-user $(GO) test -p $(P) -count=1 -timeout 20m $(FLAGS) $(PKGS)
+	@.ci/skips .ci/as-user $(GO) test -p $(P) -count=1 -timeout 20m $(FLAGS) $(PKGS)
 
 .PHONY: docs
 docs: ## write what is generated: manuals, exit codes, the conformance table
