@@ -1,0 +1,170 @@
+package kernel
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// An Entry is a name in a directory.
+type Entry struct {
+	// Name is any bytes but '/' and NUL.
+	Name string
+	// Ino is the inode number, on overlayfs not always the one stat gives.
+	Ino uint64
+	// Type is a unix.DT_* constant; DT_UNKNOWN where the filesystem keeps none.
+	Type uint8
+}
+
+const direntBuffer = 32 << 10
+
+func newDirent() any { b := make([]byte, direntBuffer); return &b }
+
+var dirents = sync.Pool{New: newDirent}
+
+// EachEntry calls f for every entry of the directory dirfd but "." and "..", in
+// the order of the filesystem and from the beginning. The name is valid during
+// the call only. An error of f ends it and is returned as it is; others are
+// *os.PathError.
+func EachEntry(dirfd int, f func(name []byte, ino uint64, typ uint8) error) error {
+	if _, err := unix.Seek(dirfd, 0, 0); err != nil {
+		return &os.PathError{Op: "lseek", Path: "directory", Err: err}
+	}
+	buf := dirents.Get().(*[]byte)
+	defer dirents.Put(buf)
+	for {
+		n, err := unix.Getdents(dirfd, *buf)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return &os.PathError{Op: "getdents", Path: "directory", Err: err}
+		}
+		if n <= 0 {
+			return nil
+		}
+		if err := eachDirent((*buf)[:n], f); err != nil {
+			return err
+		}
+	}
+}
+
+// eachDirent takes a struct linux_dirent64 after another: inode, offset, record
+// length, type and the name, ended by NUL.
+func eachDirent(buf []byte, f func([]byte, uint64, uint8) error) error {
+	for len(buf) >= 19 {
+		size := int(binary.NativeEndian.Uint16(buf[16:]))
+		name := buf[19:size]
+		if i := bytes.IndexByte(name, 0); i >= 0 {
+			name = name[:i]
+		}
+		if s := string(name); s != "." && s != ".." {
+			if err := f(name, binary.NativeEndian.Uint64(buf), buf[18]); err != nil {
+				return err
+			}
+		}
+		buf = buf[size:]
+	}
+	return nil
+}
+
+// Entries lists the directory dirfd in the order of the filesystem.
+func Entries(dirfd int) ([]Entry, error) {
+	var list []Entry
+	err := EachEntry(dirfd, func(name []byte, ino uint64, typ uint8) error {
+		list = append(list, Entry{string(name), ino, typ})
+		return nil
+	})
+	return list, err
+}
+
+// SortEntries puts a list in the order of the names' bytes.
+func SortEntries(list []Entry) {
+	slices.SortFunc(list, func(a, b Entry) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// OpenDir opens the directory name under dirfd for reading, "" or "." for
+// itself. A symbolic link as the last element is ELOOP or ENOTDIR.
+func OpenDir(dirfd int, name string) (*os.File, error) {
+	if name == "" {
+		name = "."
+	}
+	return openAt(dirfd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+}
+
+func openAt(dirfd int, name string, flags int, mode uint32) (*os.File, error) {
+	for {
+		fd, err := unix.Openat(dirfd, name, flags|unix.O_CLOEXEC, mode)
+		if err == nil {
+			return os.NewFile(uintptr(fd), name), nil
+		}
+		if err != unix.EINTR {
+			return nil, &os.PathError{Op: "open", Path: name, Err: err}
+		}
+	}
+}
+
+// OpenBeneath opens path, relative to the directory dirfd, without following
+// any symbolic link and without ever leaving the directory (openat2, Linux
+// 5.6). The path may be longer than the kernel takes in one call. Mounts are
+// crossed. Errors are *os.PathError; a link on the way is ELOOP, leaving EXDEV.
+func OpenBeneath(dirfd int, path string, flags int, mode uint32) (*os.File, error) {
+	var step *os.File // the directory reached so far, when not dirfd
+	defer func() {
+		if step != nil {
+			step.Close()
+		}
+	}()
+	rest := path
+	for {
+		part, tail := splitLong(rest)
+		how := unix.OpenHow{
+			Flags:   uint64(flags | unix.O_CLOEXEC),
+			Mode:    uint64(mode),
+			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+		}
+		if tail != "" {
+			how.Flags, how.Mode = unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0
+		}
+		fd, err := openat2(dirfd, part, &how)
+		if err != nil {
+			return nil, &os.PathError{Op: "openat2", Path: path, Err: err}
+		}
+		f := os.NewFile(uintptr(fd), path)
+		if tail == "" {
+			return f, nil
+		}
+		if step != nil {
+			step.Close()
+		}
+		step, dirfd, rest = f, fd, tail
+	}
+}
+
+// openat2 repeats what the kernel gives up on because of a rename elsewhere.
+func openat2(dirfd int, path string, how *unix.OpenHow) (int, error) {
+	for {
+		fd, err := unix.Openat2(dirfd, path, how)
+		if err != unix.EAGAIN && err != unix.EINTR {
+			return fd, err
+		}
+	}
+}
+
+// splitLong cuts what fits in one call off a path that does not.
+func splitLong(path string) (part, tail string) {
+	if len(path) < unix.PathMax {
+		return path, ""
+	}
+	i := strings.LastIndexByte(path[:unix.PathMax-1], '/')
+	if i <= 0 {
+		return path, ""
+	}
+	return path[:i], strings.TrimLeft(path[i:], "/")
+}
