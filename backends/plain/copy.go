@@ -1,0 +1,347 @@
+package plain
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+)
+
+// keepOpen is how many nested directories are held open at once, on either
+// side. Deeper ones are closed on the way down and found again, through "..",
+// on the way up, so that neither PATH_MAX nor the limit on descriptors bounds
+// how deep a tree may be.
+const keepOpen = 64
+
+// patience is how often a file that changes while it is copied is tried
+// again, with pauses that grow from one millisecond to half a second in all.
+const patience = 9
+
+// A copier copies one tree, directory by directory.
+type copier struct {
+	ctx     context.Context
+	from    string           // of the source's root, for messages
+	trail   []*level         // the directories from the root to where we are
+	links   int              // holds one more name for each file with several
+	linked  map[inode]string // the name in links
+	state   inode            // our own directory, never copied
+	mount   uint64           // the mount the tree is on
+	noClone bool             // the filesystems share no blocks
+	buf     []byte
+}
+
+// A level is a directory being copied.
+type level struct {
+	name     string
+	src, dst int // descriptors; closed ones are -1
+	stat     unix.Statx_t
+	dstIs    inode
+	todo     []string
+}
+
+// An inode is a file's identity. The time of birth tells a file from a later
+// one that was given the same number.
+type inode struct {
+	major, minor uint32
+	ino          uint64
+	sec          int64
+	nsec         uint32
+}
+
+func inodeOf(st *unix.Statx_t) inode {
+	return inode{st.Dev_major, st.Dev_minor, st.Ino, st.Btime.Sec, st.Btime.Nsec}
+}
+
+// errAgain: what was looked at is another thing by now.
+var errAgain = errors.New("it keeps changing while it is copied")
+
+// openTree opens the root of a tree, which is never a symbolic link.
+func openTree(path string) (int, error) {
+	fd, err := openRead(unix.AT_FDCWD, path, unix.O_DIRECTORY)
+	if err != nil {
+		return -1, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return fd, nil
+}
+
+// copyTree copies the tree that src has open into home/tree, which is empty.
+func (b *backend) copyTree(ctx context.Context, src int, from, home string) error {
+	c := &copier{ctx: ctx, from: from, links: -1, linked: map[inode]string{}}
+	defer c.close()
+	var own, root unix.Statx_t
+	if err := statAt(unix.AT_FDCWD, b.dir, &own); err != nil {
+		return &fs.PathError{Op: "stat", Path: b.dir, Err: err}
+	}
+	if err := statAt(src, "", &root); err != nil {
+		return &fs.PathError{Op: "stat", Path: from, Err: err}
+	}
+	c.state, c.mount = inodeOf(&own), root.Mnt_id
+	if inodeOf(&root) == c.state {
+		return because(snapshot.ErrNotSupported, from, "the copies themselves are kept there")
+	}
+	var err error
+	if c.links, err = unix.Open(filepath.Join(home, "links"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return &fs.PathError{Op: "open", Path: home, Err: err}
+	}
+	dst, err := unix.Open(filepath.Join(home, "tree"), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: home, Err: err}
+	}
+	in, err := unix.FcntlInt(uintptr(src), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		unix.Close(dst)
+		return &fs.PathError{Op: "open", Path: from, Err: err}
+	}
+	return c.run(in, dst, &root)
+}
+
+// run copies until the trail ends. Descriptors are c.close's to close.
+func (c *copier) run(src, dst int, root *unix.Statx_t) error {
+	if err := c.descend("", src, dst, root); err != nil {
+		return c.at("", err)
+	}
+	for len(c.trail) > 0 {
+		here := c.trail[len(c.trail)-1]
+		if len(here.todo) == 0 {
+			if err := c.ascend(); err != nil {
+				return c.at("", err)
+			}
+			continue
+		}
+		name := here.todo[len(here.todo)-1]
+		here.todo = here.todo[:len(here.todo)-1]
+		if err := c.ctx.Err(); err != nil {
+			return err
+		}
+		if err := c.patiently(here, name); err != nil {
+			return c.at(name, err)
+		}
+	}
+	return nil
+}
+
+// patiently copies one name, again and again while it changes. A name that is
+// gone was removed from a living tree: nothing is lost.
+func (c *copier) patiently(here *level, name string) error {
+	for try := range patience {
+		err := c.entry(here, name)
+		switch {
+		case errors.Is(err, unix.ENOENT):
+			return nil
+		case !errors.Is(err, errAgain):
+			return err
+		}
+		if err := c.ctx.Err(); err != nil {
+			return err
+		}
+		time.Sleep(time.Millisecond << try)
+	}
+	return &reason{snapshot.ErrBusy, errAgain.Error()}
+}
+
+// entry copies one name of a directory. ENOENT: it is gone. errAgain: it
+// became something else, or changed; nothing is there then.
+func (c *copier) entry(here *level, name string) error {
+	var st unix.Statx_t
+	if err := statAt(here.src, name, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return c.dir(here, name, &st)
+	}
+	if st.Nlink > 1 {
+		if first, ok := c.linked[inodeOf(&st)]; ok {
+			return written(c.step("link", func() error { return unix.Linkat(c.links, first, here.dst, name, 0) }))
+		}
+	}
+	var err error
+	if st.Mode&unix.S_IFMT == unix.S_IFREG {
+		err = c.file(here, name, &st)
+	} else {
+		err = c.node(here, name, &st)
+	}
+	if err != nil || st.Nlink <= 1 {
+		return err
+	}
+	first := fresh("")
+	if err := c.step("keep a link", func() error { return unix.Linkat(here.dst, name, c.links, first, 0) }); err != nil {
+		return written(err)
+	}
+	c.linked[inodeOf(&st)] = first
+	return nil
+}
+
+// dir begins the copy of a directory. A mount point stays empty: what is
+// mounted there belongs to another tree. Our own directory is left out.
+func (c *copier) dir(here *level, name string, st *unix.Statx_t) error {
+	if inodeOf(st) == c.state {
+		return nil
+	}
+	src, err := openRead(here.src, name, unix.O_DIRECTORY)
+	if err != nil {
+		return changed(err)
+	}
+	var opened unix.Statx_t
+	if err := statAt(src, "", &opened); err != nil || inodeOf(&opened) != inodeOf(st) {
+		unix.Close(src)
+		return errAgain
+	}
+	err = c.step("make a directory", func() error { return unix.Mkdirat(here.dst, name, 0o700) })
+	if err != nil {
+		unix.Close(src)
+		return written(err)
+	}
+	dst, err := unix.Openat(here.dst, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		unix.Close(src)
+		return written(err)
+	}
+	return c.descend(name, src, dst, &opened)
+}
+
+// descend makes a directory the one being copied. It owns the descriptors.
+func (c *copier) descend(name string, src, dst int, st *unix.Statx_t) error {
+	l := &level{name: name, src: src, dst: dst, stat: *st}
+	c.trail = append(c.trail, l)
+	var is unix.Statx_t
+	if err := statAt(dst, "", &is); err != nil {
+		return written(err)
+	}
+	l.dstIs = inodeOf(&is)
+	if st.Mnt_id == c.mount {
+		names, err := namesOf(src)
+		if err != nil {
+			return written(err)
+		}
+		l.todo = names
+	}
+	if i := len(c.trail) - 1 - keepOpen; i >= 0 {
+		c.trail[i].close()
+	}
+	return nil
+}
+
+// ascend ends the copy of a directory: its own attributes come last, because
+// filling it changed its times and might have needed a right it takes away.
+func (c *copier) ascend() error {
+	last := len(c.trail) - 1
+	l := c.trail[last]
+	if last > 0 && c.trail[last-1].src < 0 {
+		if err := c.trail[last-1].reopen(l); err != nil {
+			return err
+		}
+	}
+	if err := c.finish(fdPath(l.src), l.dst, &l.stat); err != nil {
+		return written(err)
+	}
+	l.close()
+	c.trail = c.trail[:last]
+	return nil
+}
+
+// reopen finds a directory again from one in it.
+func (l *level) reopen(child *level) error {
+	var st unix.Statx_t
+	src, err := openRead(child.src, "..", unix.O_DIRECTORY)
+	if err != nil {
+		return written(err)
+	}
+	l.src = src
+	if err := statAt(src, "", &st); err != nil || inodeOf(&st) != inodeOf(&l.stat) {
+		return &reason{snapshot.ErrBusy, "it was moved while it was copied"}
+	}
+	dst, err := openRead(child.dst, "..", unix.O_DIRECTORY)
+	if err != nil {
+		return written(err)
+	}
+	l.dst = dst
+	if err := statAt(dst, "", &st); err != nil || inodeOf(&st) != l.dstIs {
+		return &reason{snapshot.ErrNotFound, "the copy was removed while it was made"}
+	}
+	return nil
+}
+
+func (l *level) close() {
+	for _, fd := range []*int{&l.src, &l.dst} {
+		if *fd >= 0 {
+			unix.Close(*fd)
+			*fd = -1
+		}
+	}
+}
+
+func (c *copier) close() {
+	for _, l := range c.trail {
+		l.close()
+	}
+	if c.links >= 0 {
+		unix.Close(c.links)
+	}
+}
+
+// step is a change on disk that a test can make fail.
+func (c *copier) step(what string, do func() error) error {
+	if err := fault.Point(c.ctx, what); err != nil {
+		return err
+	}
+	return do()
+}
+
+// at says where in the source tree err was met.
+func (c *copier) at(name string, err error) error {
+	var b strings.Builder
+	b.WriteString(c.from)
+	for _, l := range c.trail {
+		if l.name != "" {
+			b.WriteString("/" + l.name)
+		}
+	}
+	if name != "" {
+		b.WriteString("/" + name)
+	}
+	var w *writeError
+	if errors.As(err, &w) {
+		err = w.err
+	}
+	return &fs.PathError{Op: "copy", Path: b.String(), Err: err}
+}
+
+// A writeError came from the copy's side: that something is missing there
+// does not mean that the source has lost it.
+type writeError struct{ err error }
+
+func (w *writeError) Error() string { return w.err.Error() }
+
+func written(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &writeError{err}
+}
+
+// changed: a name that was a file or directory a moment ago cannot be opened
+// as one any more.
+func changed(err error) error {
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENXIO) {
+		return errAgain
+	}
+	return err
+}
+
+func namesOf(fd int) ([]string, error) {
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	d := os.NewFile(uintptr(dup), "")
+	defer d.Close()
+	return d.Readdirnames(-1)
+}

@@ -1,0 +1,137 @@
+package plain
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// file copies a regular file, holes as holes, blocks shared where the
+// filesystem can. errAgain, with nothing left: it changed meanwhile.
+func (c *copier) file(here *level, name string, st *unix.Statx_t) error {
+	src, err := openRead(here.src, name, 0)
+	if err != nil {
+		return changed(err)
+	}
+	defer unix.Close(src)
+	var before, after unix.Statx_t
+	if err := statAt(src, "", &before); err != nil || inodeOf(&before) != inodeOf(st) {
+		return errAgain
+	}
+	if before.Mode&unix.S_IFMT != unix.S_IFREG {
+		return errAgain
+	}
+	if before.Mnt_id != c.mount {
+		before.Size = 0 // a file mounted over another: an empty one stands for it
+	}
+	if err := c.write(here.dst, name, src, &before); err != nil {
+		return written(err)
+	}
+	if err := statAt(src, "", &after); err != nil {
+		return written(err)
+	}
+	if before.Mnt_id == c.mount && (before.Ctime != after.Ctime || before.Mtime != after.Mtime || before.Size != after.Size) {
+		if err := unix.Unlinkat(here.dst, name, 0); err != nil {
+			return written(err)
+		}
+		return errAgain
+	}
+	return nil
+}
+
+// write makes the copy of src.
+func (c *copier) write(dir int, name string, src int, st *unix.Statx_t) error {
+	var dst int
+	err := c.step("make a file", func() (err error) {
+		dst, err = unix.Openat(dir, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dst)
+	if st.Size > 0 {
+		if err := c.step("copy a file's content", func() error { return c.content(dst, src, int64(st.Size)) }); err != nil {
+			return err
+		}
+	}
+	return c.finish(fdPath(src), dst, st)
+}
+
+// content shares the blocks of src with dst, or copies its data.
+func (c *copier) content(dst, src int, size int64) error {
+	if !c.noClone {
+		err := unix.IoctlFileClone(dst, src)
+		if err == nil {
+			return nil
+		}
+		// EINVAL speaks of this file alone (a swap file, other flags on btrfs).
+		c.noClone = !errors.Is(err, unix.EINVAL)
+	}
+	for at := int64(0); at < size; {
+		data, err := unix.Seek(src, at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			break // a hole up to the end
+		}
+		hole := size
+		if err == nil {
+			hole, err = unix.Seek(src, data, unix.SEEK_HOLE)
+		}
+		if err != nil { // a filesystem that knows no holes
+			data, hole = at, size
+		}
+		if hole = min(hole, size); data >= hole {
+			break
+		}
+		if err := c.extent(dst, src, data, hole); err != nil {
+			return err
+		}
+		at = hole
+	}
+	return unix.Ftruncate(dst, size)
+}
+
+const stretch = 8 << 20 // bytes between two looks at the context
+
+// extent copies the bytes from one offset to another. Where the file ends
+// before that it was cut short, which its new size tells the caller.
+func (c *copier) extent(dst, src int, from, to int64) error {
+	for from < to {
+		if err := c.ctx.Err(); err != nil {
+			return err
+		}
+		in, out := from, from
+		n, err := unix.CopyFileRange(src, &in, dst, &out, int(min(to-from, stretch)), 0)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EXDEV), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS):
+			n, err = c.byHand(dst, src, from, to)
+		}
+		if err != nil || n == 0 {
+			return err
+		}
+		from += int64(n)
+	}
+	return nil
+}
+
+// byHand copies through this process, between filesystems that cannot
+// otherwise.
+func (c *copier) byHand(dst, src int, from, to int64) (int, error) {
+	if c.buf == nil {
+		c.buf = make([]byte, 256<<10)
+	}
+	n, err := unix.Pread(src, c.buf[:min(int64(len(c.buf)), to-from)], from)
+	if err != nil {
+		return 0, err
+	}
+	for done := 0; done < n; {
+		w, err := unix.Pwrite(dst, c.buf[done:n], from+int64(done))
+		if err != nil {
+			return 0, err
+		}
+		done += w
+	}
+	return n, nil
+}

@@ -1,0 +1,67 @@
+package plain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// A mark is the file that makes a directory ours. It is text for people:
+//
+//	snapfs plain 1
+//	fork f1
+//	tree "/home/ann/work"
+//	base "s1"
+//	taken 2026-11-20T19:09:26.123456789Z
+type mark struct {
+	kind  kind
+	id    string
+	tree  string    // what was captured, at the beginning of the line
+	base  string    // the snapshot that a fork began as; empty in a snapshot
+	taken time.Time // of the snapshot, or of the one that the fork began as
+}
+
+const markFormat = "snapfs plain 1\n"
+
+func (m mark) text() string {
+	return markFormat + fmt.Sprintf("%s %s\ntree %q\nbase %q\ntaken %s\n",
+		m.kind.word, m.id, m.tree, m.base, m.taken.UTC().Format(time.RFC3339Nano))
+}
+
+// parseMark reads the mark of the id of a kind. ErrNotFound: it is a mark, but
+// of something else. ErrCorrupt: it cannot be read.
+func parseMark(k kind, id, text string) (mark, error) {
+	rest, ok := strings.CutPrefix(text, markFormat)
+	if !ok {
+		return mark{}, &reason{snapshot.ErrCorrupt, "the mark is not one this version can read"}
+	}
+	m := mark{kind: k}
+	var word, taken string
+	if _, err := fmt.Sscanf(rest, "%s %s\ntree %q\nbase %q\ntaken %s\n", &word, &m.id, &m.tree, &m.base, &taken); err != nil {
+		return mark{}, &reason{snapshot.ErrCorrupt, "the mark cannot be read: " + err.Error()}
+	}
+	var err error
+	if m.taken, err = time.Parse(time.RFC3339Nano, taken); err != nil {
+		return mark{}, &reason{snapshot.ErrCorrupt, "the mark has no time"}
+	}
+	if word != k.word || m.id != id {
+		return mark{}, &reason{snapshot.ErrNotFound, "the mark there is of " + word + " " + m.id}
+	}
+	return m, nil
+}
+
+func (b *backend) snapshotOf(m mark) snapshot.Snapshot {
+	return snapshot.Snapshot{
+		ID: snapshot.ID(m.id), Tree: snapshot.Tree{Path: m.tree}, Taken: m.taken, Frozen: true,
+		View: snapshot.View{Path: b.treePath(snapshots, m.id)},
+	}
+}
+
+func (b *backend) forkOf(m mark) snapshot.Fork {
+	return snapshot.Fork{
+		ID: snapshot.ForkID(m.id), Base: snapshot.ID(m.base),
+		View: snapshot.View{Path: b.treePath(forks, m.id)},
+	}
+}

@@ -1,0 +1,226 @@
+package plain
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+)
+
+func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
+	m := mark{kind: snapshots, id: string(id), tree: tree.Path, taken: now()}
+	if err := b.create(ctx, m, tree.Path); err != nil {
+		return snapshot.Snapshot{}, fail("capturing", string(id), err)
+	}
+	return b.snapshotOf(m), nil
+}
+
+func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
+	base, err := b.find(snapshots, string(from))
+	if err != nil {
+		return snapshot.Fork{}, fail("forking", string(from), err)
+	}
+	m := mark{kind: forks, id: string(id), tree: base.tree, base: string(from), taken: base.taken}
+	if err := b.create(ctx, m, b.treePath(snapshots, string(from))); err != nil {
+		return snapshot.Fork{}, fail("forking", string(id), err)
+	}
+	return b.forkOf(m), nil
+}
+
+func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID, _ snapshot.Use) (snapshot.Snapshot, error) {
+	f, err := b.find(forks, string(fork))
+	if err != nil {
+		return snapshot.Snapshot{}, fail("sealing", string(fork), err)
+	}
+	m := mark{kind: snapshots, id: string(id), tree: f.tree, taken: now()}
+	if err := b.seal(ctx, f, m); err != nil {
+		return snapshot.Snapshot{}, fail("sealing", string(fork), err)
+	}
+	return b.snapshotOf(m), nil
+}
+
+// seal copies the fork f into the snapshot m. The fork's next mark is written
+// before the snapshot has its name, so that a full disk is met in time.
+func (b *backend) seal(ctx context.Context, f, m mark) error {
+	if err := usable(m.id); err != nil {
+		return err
+	}
+	f.base, f.taken = m.id, m.taken
+	home := b.path(forks, f.id)
+	next := filepath.Join(home, "mark."+m.id)
+	err := fault.Point(ctx, "write the fork's next mark")
+	if err == nil {
+		err = os.WriteFile(next, []byte(f.text()), 0o600)
+	}
+	if err == nil {
+		err = b.create(ctx, m, b.treePath(forks, f.id))
+	}
+	if err != nil {
+		os.Remove(next) // it goes with the fork otherwise
+		return err
+	}
+	if err = fault.Point(ctx, "put the fork's next mark in place"); err == nil {
+		err = os.Rename(next, filepath.Join(home, "mark"))
+	}
+	if err != nil {
+		os.Remove(next)
+		b.discard(snapshots, m.id)
+	}
+	return err
+}
+
+// create makes what m says, as a copy of the tree at from. After an error
+// there is nothing, or the half-made copy when even taking it away failed.
+func (b *backend) create(ctx context.Context, m mark, from string) error {
+	if err := usable(m.id); err != nil {
+		return err
+	}
+	src, err := openTree(from)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(src)
+	if err := b.begin(ctx, m); err != nil {
+		return err
+	}
+	err = b.fill(ctx, m, src, from)
+	if err == nil {
+		err = b.publish(ctx, m)
+	}
+	if err != nil {
+		b.discard(m.kind, m.id+part)
+	}
+	return err
+}
+
+// fill copies the tree that src has open into the half-made m. A tree that was
+// renamed away meanwhile may have been swept while it was read.
+func (b *backend) fill(ctx context.Context, m mark, src int, from string) error {
+	if err := b.copyTree(ctx, src, from, b.path(m.kind, m.id+part)); err != nil {
+		return err
+	}
+	var opened, there unix.Stat_t
+	if err := unix.Fstat(src, &opened); err != nil {
+		return &fs.PathError{Op: "stat", Path: from, Err: err}
+	}
+	if err := unix.Lstat(from, &there); err != nil {
+		return &fs.PathError{Op: "stat", Path: from, Err: err}
+	}
+	if opened.Dev != there.Dev || opened.Ino != there.Ino {
+		return because(snapshot.ErrNotFound, from, "it was replaced while it was copied")
+	}
+	return nil
+}
+
+func (b *backend) Lookup(_ context.Context, id snapshot.ID) (snapshot.Snapshot, error) {
+	m, err := b.find(snapshots, string(id))
+	if err != nil {
+		return snapshot.Snapshot{}, fail("looking up", string(id), err)
+	}
+	return b.snapshotOf(m), nil
+}
+
+func (b *backend) LookupFork(_ context.Context, id snapshot.ForkID) (snapshot.Fork, error) {
+	m, err := b.find(forks, string(id))
+	if err != nil {
+		return snapshot.Fork{}, fail("looking up", string(id), err)
+	}
+	return b.forkOf(m), nil
+}
+
+func (b *backend) List(context.Context) ([]snapshot.ID, []snapshot.ForkID, error) {
+	s, err := b.ids(snapshots)
+	if err != nil {
+		return nil, nil, fail("listing", "", err)
+	}
+	f, err := b.ids(forks)
+	if err != nil {
+		return nil, nil, fail("listing", "", err)
+	}
+	return convert[snapshot.ID](s), convert[snapshot.ForkID](f), nil
+}
+
+func convert[T ~string](names []string) []T {
+	ids := make([]T, len(names))
+	for i, n := range names {
+		ids[i] = T(n)
+	}
+	return ids
+}
+
+func (b *backend) Remove(ctx context.Context, id snapshot.ID) error {
+	return fail("removing", string(id), b.remove(ctx, snapshots, string(id)))
+}
+
+func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
+	return fail("removing", string(id), b.remove(ctx, forks, string(id)))
+}
+
+// remove renames what has the id, whole and half made, into the trash. The
+// space comes back when it is swept. What lies there without our mark, or with
+// a mark that cannot be read, is denied: somebody has to look at it.
+func (b *backend) remove(ctx context.Context, k kind, id string) error {
+	if !snapshot.ValidID(id) {
+		return nil // nothing of ours can have that name
+	}
+	for _, name := range []string{id, id + part} {
+		path := b.path(k, name)
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if _, err := b.read(k, id, name); err != nil {
+			if _, gone := os.Lstat(path); errors.Is(gone, fs.ErrNotExist) {
+				continue
+			}
+			return because(snapshot.ErrDenied, path, "it does not carry the mark of this backend")
+		}
+		if err := fault.Point(ctx, "rename into the trash"); err != nil {
+			return err
+		}
+		err := renameNew(path, filepath.Join(b.trash(), fresh("removed-")))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// find is read for what must be whole.
+func (b *backend) find(k kind, id string) (mark, error) {
+	if !snapshot.ValidID(id) {
+		return mark{}, because(snapshot.ErrNotFound, "", "no id looks like that")
+	}
+	m, err := b.read(k, id, id)
+	if err != nil {
+		return mark{}, err
+	}
+	if info, err := os.Lstat(b.treePath(k, id)); err != nil || !info.IsDir() {
+		return mark{}, because(snapshot.ErrCorrupt, b.path(k, id), "its tree is gone")
+	}
+	return m, nil
+}
+
+func usable(id string) error {
+	if !snapshot.ValidID(id) {
+		return because(snapshot.ErrNotSupported, "", "an id is 1 to 64 characters of a-z, 0-9 and -, and does not begin with -")
+	}
+	return nil
+}
+
+// now is the time that a file changed now would get: the kernel stamps files
+// with the coarse clock, or a finer one where somebody looks (Linux 6.13). A
+// file changed at the very instant then looks changed since, never the reverse.
+func now() time.Time {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &ts) != nil {
+		return time.Now()
+	}
+	return time.Unix(ts.Unix())
+}
