@@ -57,3 +57,17 @@ type Sweeper interface {
 type Stocker interface {
 	Stock(ctx context.Context, from ID, n int) error
 }
+
+// A Settler makes a fork's content safe after its last process has ended: what
+// was written without waiting for the disk is on stable storage afterwards, and
+// the fork can be reached again. Repeating it is harmless. A fork that is
+// found unsettled after the machine went down is answered with ErrCorrupt.
+type Settler interface {
+	Settle(ctx context.Context, fork ForkID) error
+}
+
+// A Hider keeps data on the tree's own filesystem, at absolute paths which no
+// sandbox may see and no comparison looks at.
+type Hider interface {
+	Hidden() []string
+}

@@ -1,0 +1,160 @@
+package kernel
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Packet socket is a connection between two processes of this machine that
+// keeps messages apart and carries descriptors (unix(7), SOCK_SEQPACKET). Its
+// methods block their thread; Shutdown wakes them.
+type Packet struct{ fd int }
+
+// MaxPacket is the longest message, in bytes; the arguments and environment of
+// a command must fit. The kernel's default send buffer holds it.
+const MaxPacket = 160 << 10
+
+// maxFDs is how many descriptors a message can carry.
+const maxFDs = 8
+
+// ListenPacket makes a listening socket at path, which must not exist. A path of
+// any length will do: it is reached by way of its directory's descriptor, for
+// a socket's address holds 108 bytes only.
+func ListenPacket(path string) (*Packet, error) {
+	return packet(path, func(fd int, sa unix.Sockaddr) error {
+		if err := unix.Bind(fd, sa); err != nil {
+			return err
+		}
+		return unix.Listen(fd, 64)
+	})
+}
+
+// DialPacket connects to a listening socket. ECONNREFUSED: nobody listens any
+// more; ENOENT: nobody ever did.
+func DialPacket(path string) (*Packet, error) {
+	return packet(path, func(fd int, sa unix.Sockaddr) error { return unix.Connect(fd, sa) })
+}
+
+func packet(path string, do func(fd int, sa unix.Sockaddr) error) (*Packet, error) {
+	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dir)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	sa := &unix.SockaddrUnix{Name: "/proc/self/fd/" + strconv.Itoa(dir) + "/" + filepath.Base(path)}
+	if err := do(fd, sa); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return &Packet{fd}, nil
+}
+
+// Accept waits for the next connection. After Shutdown: EINVAL.
+func (p *Packet) Accept() (*Packet, error) {
+	for {
+		fd, _, err := unix.Accept4(p.fd, unix.SOCK_CLOEXEC)
+		if err == nil {
+			return &Packet{fd}, nil
+		}
+		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ECONNABORTED) {
+			return nil, err
+		}
+	}
+}
+
+// PeerUID is the user of the process at the other end when it connected.
+func (p *Packet) PeerUID() (uint32, error) {
+	cred, err := unix.GetsockoptUcred(p.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return 0, err
+	}
+	return cred.Uid, nil
+}
+
+// Send sends one message with descriptors, which stay the caller's.
+func (p *Packet) Send(msg []byte, files ...*os.File) error {
+	if len(msg) > MaxPacket {
+		return unix.EMSGSIZE
+	}
+	var rights []byte
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, f := range files {
+			fds[i] = int(f.Fd())
+		}
+		rights = unix.UnixRights(fds...)
+	}
+	for {
+		err := unix.Sendmsg(p.fd, msg, rights, nil, unix.MSG_NOSIGNAL)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// Receive waits for a message and takes over the descriptors that came with
+// it. io.EOF: the other end has closed.
+func (p *Packet) Receive() ([]byte, []*os.File, error) {
+	buf, oob := make([]byte, MaxPacket), make([]byte, unix.CmsgSpace(maxFDs*4))
+	var n, oobn, flags int
+	var err error
+	for {
+		n, oobn, flags, _, err = unix.Recvmsg(p.fd, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	files, err := receivedFiles(oob[:oobn])
+	switch {
+	case err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
+		err = unix.EMSGSIZE
+	case err == nil && n == 0:
+		err = io.EOF
+	}
+	if err != nil {
+		for _, f := range files {
+			f.Close()
+		}
+		return nil, nil, err
+	}
+	return buf[:n], files, nil
+}
+
+func receivedFiles(oob []byte) ([]*os.File, error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, err
+	}
+	var files []*os.File
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			continue // not descriptors
+		}
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "received"))
+		}
+	}
+	return files, nil
+}
+
+// Shutdown wakes everybody who waits on the socket, at both ends.
+func (p *Packet) Shutdown() error { return unix.Shutdown(p.fd, unix.SHUT_RDWR) }
+
+// Close closes the socket. Nobody may be waiting on it.
+func (p *Packet) Close() error { return unix.Close(p.fd) }
