@@ -115,6 +115,11 @@ type Overlay struct {
 	// attributes. Kernels require it in a user namespace and exclude
 	// redirect_dir and metacopy with it (Documentation/filesystems/overlayfs).
 	UserXattr bool
+	// Nested: the last of Lower, the tree itself, contains the other layers,
+	// because the state directory lies in it. The kernel refuses that (ELOOP).
+	// Whoever mounts makes a read-only overlay of the last one alone first, and
+	// uses that in its place; internal/kernel does it.
+	Nested bool
 }
 
 // Use says whether processes hold files of a fork open.

@@ -42,6 +42,9 @@ type Overlay struct {
 	// Strings hands the layers over in one lowerdir= option, as kernels
 	// before 6.5 need it; they are tried so anyhow when the other way fails.
 	Strings bool
+	// Nested: the last of Lower contains the other layers, which the kernel
+	// refuses; it is wrapped in an overlay of its own (see nested_linux.go).
+	Nested bool
 }
 
 // ErrEndedReadOnly says that the kernel mounted an overlay with an upper layer
@@ -57,6 +60,9 @@ var ErrEndedReadOnly = errors.New("the kernel made the overlay read-only: its wo
 // nothing is mounted, but Work may hold the directories overlayfs makes there.
 // Cost: 0.1 ms, and 10 µs a layer.
 func MountOverlay(o Overlay) (*os.File, error) {
+	if o.Nested && len(o.Lower) > 1 {
+		return mountNested(o)
+	}
 	if o.Upper == "" && len(o.Lower) == 1 {
 		return readOnlyClone(o.Lower[0], o.Attr)
 	}
