@@ -19,6 +19,9 @@ LINT   := $(GO) tool -modfile=tools/go.mod golangci-lint
 ROOT   := $(filter 0,$(shell id -u))
 NOSKIP := $(if $(ROOT),1,)
 
+# What each backend's conformance suite leaves of its results, for the table.
+RESULTS := $(CURDIR)/out/conformance
+
 # The program is one static file; only the race detector links against C.
 export CGO_ENABLED := 0
 
@@ -28,7 +31,7 @@ help: ## say what each target does
 
 .PHONY: check
 check: ## everything below up to generated: the whole truth
-	@.ci/step tidy lint build test race $(if $(ROOT),test-user) generated
+	@.ci/step tidy lint build test race $(if $(ROOT),test-user generated)
 
 .PHONY: tidy
 tidy: ## go.mod and go.sum name what is used, and no more
@@ -54,7 +57,8 @@ build: ## build ./snapfs, and everything for both architectures
 
 .PHONY: test
 test: ## all tests, none skipped as root, and nothing left behind
-	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) \
+	@$(if $(filter ./...,$(PKGS)),rm -rf $(RESULTS);) mkdir -p -m 1777 $(RESULTS)
+	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_CONFORMANCE_OUT=$(RESULTS) \
 		$(GO) test -p $(P) -count=1 -timeout 20m $(FLAGS) $(PKGS)
 
 .PHONY: race
@@ -69,11 +73,15 @@ test-user: ## all tests as an ordinary user made for them (run as root)
 	@.ci/skips .ci/as-user $(GO) test -p $(P) -count=1 -timeout 20m $(FLAGS) $(PKGS)
 
 .PHONY: docs
-docs: ## write what is generated: manuals, exit codes, the conformance table
+docs: ## write what is generated: manuals, exit codes, the conformance table (after test, as root)
 	$(GO) generate ./...
+	@ls $(RESULTS)/*.json >/dev/null 2>&1 || { echo 'docs: no results of the conformance suite'; \
+		echo 'hint: make test'; exit 1; } >&2
+	$(GO) run ./internal/conformance $(RESULTS) > out/conformance.md
+	mv out/conformance.md docs/conformance.md
 
 .PHONY: generated
-generated: ## what is generated is what its sources say
+generated: ## what is generated is what its sources and the last test say
 	@.ci/unchanged $(MAKE) docs
 
 .PHONY: bench-gate
@@ -82,4 +90,4 @@ bench-gate: build ## the stated ratios of speed hold on this machine
 
 .PHONY: clean
 clean: ## remove what build made
-	rm -f snapfs
+	rm -rf snapfs out
