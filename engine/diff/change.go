@@ -13,7 +13,22 @@
 // device numbers, link counts of directories, the size of a directory, and the
 // layout of holes in a sparse file. The modification time of a directory
 // counts only when the same names are in it: otherwise it only repeats what
-// the changes of those names say.
+// the changes of those names say. Where the type changed, nothing else is
+// compared.
+//
+// # Hard links
+//
+// Which names are links of one another is told among the changed paths alone,
+// because a comparison that looks only at touched places cannot see the
+// others. For this a path whose link count differs counts as changed, too (and
+// with Options.SameInodes one with several links whose inode number differs).
+// Each of them belongs to the group of those that share its inode on that side;
+// where the old and the new group of a path are not the same names, [Links]
+// differs, and [Node.LinkOf] is the first of the group. So the link that
+// joins a new name to an old one shows at both, and a link count that differs
+// only for names outside the tree, or because an overlay copied one of
+// several links up, shows nowhere. What stays invisible are links that
+// were exchanged without any count, time or content differing.
 package diff
 
 import (
@@ -87,11 +102,14 @@ type Node struct {
 	Rdev uint64
 	// Xattrs by full name, user.* and all others that this process may read.
 	Xattrs map[string]string
-	// LinkOf is the first path, in the order of changes, that is a hard link
-	// of this one, when that is another path of the same tree; else "".
+	// LinkOf is the first changed path, in the order of changes, that is a
+	// hard link of this one on this side, when that is another path; else "".
 	LinkOf string
 	// Ino and Dev identify the inode on its side while the tree is mounted.
 	Ino, Dev uint64
+	// NLink is the link count, names outside the tree included. It is not
+	// compared.
+	NLink uint32
 }
 
 // A Change is the difference of two trees at one path.

@@ -1,0 +1,144 @@
+package diff
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"iter"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// At answers as [Trees] does, looking only at the places that touches names.
+// They may be in any order, repeated, and more than what differs; where they
+// miss a place that differs, so does the answer.
+//
+// Cost: some system calls a place, and a walk of what lies beneath a touched
+// tree and beneath directories that one side alone has. Errors: those of Trees
+// and those that touches yields, as they are.
+func At(ctx context.Context, old, new *os.File, touches iter.Seq2[snapshot.Touch, error], opt Options) ([]Change, error) {
+	defer runtime.KeepAlive(old)
+	defer runtime.KeepAlive(new)
+	places, err := gather(touches)
+	if err != nil {
+		return nil, err
+	}
+	d, err := newWalk(ctx, old, new, opt)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.workers[0].visit(places); err != nil {
+		return nil, err
+	}
+	if err := d.drain(); err != nil {
+		return nil, err
+	}
+	return d.changes(), nil
+}
+
+// gather sorts the touches and names each place once.
+func gather(touches iter.Seq2[snapshot.Touch, error]) ([]snapshot.Touch, error) {
+	var places []snapshot.Touch
+	for t, err := range touches {
+		if err != nil {
+			return nil, err
+		}
+		if !fs.ValidPath(strings.ToValidUTF8(t.Path, "?")) {
+			return nil, &snapshot.Error{Op: op, Path: t.Path, Kind: snapshot.ErrCorrupt, Err: errors.New("not a path beneath the tree")}
+		}
+		places = append(places, t)
+	}
+	slices.SortFunc(places, func(a, b snapshot.Touch) int {
+		switch {
+		case Less(a.Path, b.Path):
+			return -1
+		case Less(b.Path, a.Path):
+			return 1
+		case a.Tree && !b.Tree: // the one that says more is the one kept
+			return -1
+		case b.Tree && !a.Tree:
+			return 1
+		}
+		return 0
+	})
+	return slices.CompactFunc(places, func(a, b snapshot.Touch) bool { return a.Path == b.Path }), nil
+}
+
+// visit compares each place. It runs before drain, alone, so that the subtrees
+// it leaves to drain are known when it comes to places beneath them.
+func (w *worker) visit(places []snapshot.Touch) error {
+	w.covered = map[string]bool{}
+	defer func() { w.covered = nil }()
+	var parent place
+	defer func() { parent.close() }()
+	for _, t := range places {
+		if err := w.ctx.Err(); err != nil {
+			return fail(t.Path, err)
+		}
+		if w.isCovered(t.Path) || w.opt.Skip != nil && w.hidden(t.Path) {
+			continue
+		}
+		if t.Path == "." {
+			if err := w.roots(t.Tree); err != nil {
+				return err
+			}
+			continue
+		}
+		dir, name := split(t.Path)
+		if parent.path != dir {
+			parent.close()
+			var errs [2]error
+			parent, errs = w.parent(dir)
+			if first(errs) != nil {
+				parent.close()
+				parent = place{}
+				if err := w.locate(t.Path, t.Tree, 0); err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		if err := w.node(parent, name, t.Tree, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// roots compares the roots.
+func (w *worker) roots(deep bool) error {
+	t := task{path: ".", on: [2]bool{true, true}, deep: deep}
+	if !deep {
+		return w.dir(t)
+	}
+	w.cover(".")
+	w.push(t)
+	return nil
+}
+
+// isCovered reports whether a path or one above it is walked whole.
+func (w *worker) isCovered(path string) bool {
+	if w.covered["."] {
+		return true
+	}
+	for i := range len(path) {
+		if path[i] == '/' && w.covered[path[:i]] {
+			return true
+		}
+	}
+	return w.covered[path]
+}
+
+// hidden reports whether a path lies in a subtree that is left out.
+func (w *worker) hidden(path string) bool {
+	for i := range len(path) {
+		if path[i] == '/' && w.skipped(path[:i]) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,215 @@
+package diff
+
+import (
+	"maps"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+func (w *worker) skipped(path string) bool { return w.opt.Skip != nil && w.opt.Skip(path) }
+
+// node compares one name of a place. deep: a directory that both sides have
+// is walked whole; otherwise its names are compared, and nothing beneath them.
+func (w *worker) node(p place, name string, deep bool, try int) error {
+	if w.opt.Skip != nil && w.skipped(p.join(name)) {
+		return nil
+	}
+	for {
+		err := w.look(p, name, deep, try)
+		if !gone(err) {
+			return fail(p.join(name), err)
+		}
+		if try++; try > patience {
+			return unsteady(p.join(name))
+		}
+	}
+}
+
+// look compares a name once; an error that is gone says it moved meanwhile.
+func (w *worker) look(p place, name string, deep bool, try int) error {
+	var st [2]kernel.Stat
+	var has [2]bool
+	var errs [2]error
+	for i, f := range p.dir {
+		if f == nil {
+			continue
+		}
+		st[i], errs[i] = kernel.Lstat(int(f.Fd()), name)
+		has[i] = errs[i] == nil
+		if gone(errs[i]) {
+			errs[i] = nil
+		}
+	}
+	switch {
+	case denied(errs[older]) && denied(errs[newer]):
+		return nil
+	case errs[older] != nil || errs[newer] != nil:
+		return first(errs)
+	case !has[older] && !has[newer]:
+		w.nothing(p.join(name), try)
+		return nil
+	case !has[newer]:
+		return w.lone(p, name, older, &st[older], try)
+	case !has[older]:
+		return w.lone(p, name, newer, &st[newer], try)
+	case !st[older].IsDir() || !st[newer].IsDir():
+		return w.both(p, name, &st, try)
+	}
+	t := task{path: p.join(name), on: [2]bool{true, true}, deep: deep, try: try}
+	if !deep {
+		return w.dir(t)
+	}
+	w.cover(t.path)
+	w.push(t)
+	return nil
+}
+
+// nothing records that a place was found to hold nothing after all.
+func (w *worker) nothing(path string, try int) {
+	if try > 0 {
+		w.found = append(w.found, found{Change: Change{Path: path}, try: try})
+	}
+}
+
+func (w *worker) cover(path string) {
+	if w.covered != nil {
+		w.covered[path] = true
+	}
+}
+
+// lone records a name that one side has, and sends for what is beneath it.
+func (w *worker) lone(p place, name string, side int, st *kernel.Stat, try int) error {
+	n, err := w.describe(p.fd(side), name, st)
+	if err != nil {
+		return err
+	}
+	c := Change{Path: p.join(name), Kind: Added, New: n}
+	if side == older {
+		c = Change{Path: c.Path, Kind: Deleted, Old: n}
+	}
+	w.found = append(w.found, found{c, try})
+	w.cover(c.Path)
+	w.beneath(c.Path, side, st, try)
+	return nil
+}
+
+// beneath sends for what lies beneath a directory that one side has.
+func (w *worker) beneath(path string, side int, st *kernel.Stat, try int) {
+	if st.IsDir() {
+		t := task{path: path, deep: true, try: try}
+		t.on[side] = true
+		w.push(t)
+	}
+}
+
+// both compares a name that both sides have and that is not a directory on
+// both.
+func (w *worker) both(p place, name string, st *[2]kernel.Stat, try int) error {
+	what, err := Type, error(nil)
+	if st[older].Mode&unix.S_IFMT == st[newer].Mode&unix.S_IFMT {
+		if w.opt.OneFilesystem && (st[older].MountRoot || st[newer].MountRoot) {
+			return nil
+		}
+		what, err = w.differ(p, name, st)
+	} else {
+		w.cover(p.join(name))
+		w.beneath(p.join(name), older, &st[older], try)
+		w.beneath(p.join(name), newer, &st[newer], try)
+	}
+	if err != nil || what == 0 && try == 0 && !w.relinked(st) {
+		return err
+	}
+	return w.modified(p, name, st, what, try)
+}
+
+// modified records a name that both sides have.
+func (w *worker) modified(p place, name string, st *[2]kernel.Stat, what Aspect, try int) error {
+	c := Change{Path: p.join(name), Kind: Modified, What: what}
+	var err error
+	if c.Old, err = w.describe(p.fd(older), name, &st[older]); err != nil {
+		return err
+	}
+	if c.New, err = w.describe(p.fd(newer), name, &st[newer]); err != nil {
+		return err
+	}
+	w.found = append(w.found, found{c, try})
+	return nil
+}
+
+// settled reports whether inode numbers and times alone show both sides to be
+// equal.
+func (w *worker) settled(st *[2]kernel.Stat) bool {
+	a, b := &st[older], &st[newer]
+	if !w.opt.SameInodes || a.Ino != b.Ino || a.CTime != b.CTime || a.Size != b.Size || a.Mode != b.Mode {
+		return false
+	}
+	return w.opt.Taken.IsZero() || a.CTime.Time().Before(w.opt.Taken.Add(-Racy))
+}
+
+// differ compares two nodes of one type. The node is name in p, or p itself.
+func (w *worker) differ(p place, name string, st *[2]kernel.Stat) (Aspect, error) {
+	a, b := &st[older], &st[newer]
+	if a.Ino == b.Ino && a.Dev == b.Dev || w.settled(st) {
+		return 0, nil
+	}
+	var what Aspect
+	set := func(aspect Aspect, differs bool) {
+		if differs {
+			what |= aspect
+		}
+	}
+	set(Mode, a.Mode != b.Mode)
+	set(Owner, a.UID != b.UID || a.GID != b.GID)
+	set(Time, a.MTime != b.MTime)
+	var differs bool
+	var err error
+	switch a.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		differs, err = w.contents(p, name, st)
+		set(Content, differs)
+	case unix.S_IFLNK:
+		differs, err = targets(p, name, st)
+		set(Target, differs)
+	case unix.S_IFCHR, unix.S_IFBLK:
+		set(Device, a.Rdev != b.Rdev)
+	}
+	if err != nil {
+		return 0, err
+	}
+	differs, err = w.attributes(p, name)
+	set(Xattrs, differs)
+	return what, err
+}
+
+func targets(p place, name string, st *[2]kernel.Stat) (bool, error) {
+	var target [2]string
+	for i := range target {
+		var err error
+		if target[i], err = readlink(p.fd(i), name, st[i].Size); err != nil {
+			return false, err
+		}
+	}
+	return target[older] != target[newer], nil
+}
+
+// attributes reports whether the extended attributes differ.
+func (w *worker) attributes(p place, name string) (bool, error) {
+	var x [2]xattrs
+	for i := range x {
+		var err error
+		if x[i], err = w.xattrs(p.fd(i), name); err != nil {
+			return false, err
+		}
+	}
+	for i := range x {
+		for _, n := range x[i].denied {
+			if _, readable := x[1-i].values[n]; readable {
+				return false, unix.EACCES
+			}
+		}
+	}
+	return !maps.Equal(x[older].values, x[newer].values) || !slices.Equal(x[older].denied, x[newer].denied), nil
+}

@@ -1,0 +1,101 @@
+package diff
+
+import (
+	"bytes"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// contents reports whether two regular files differ in content. Nothing is
+// read when their sizes differ.
+func (w *worker) contents(p place, name string, st *[2]kernel.Stat) (bool, error) {
+	if st[older].Size != st[newer].Size {
+		return true, nil
+	}
+	if st[older].Size == 0 {
+		return false, nil
+	}
+	var fd [2]int
+	var errs [2]error
+	for i := range fd {
+		fd[i], errs[i] = openSame(p.fd(i), name, &st[i])
+		if errs[i] == nil {
+			defer unix.Close(fd[i])
+		}
+	}
+	if denied(errs[older]) && denied(errs[newer]) {
+		// Nobody without the right to read them has written them; where the
+		// time says that somebody has, they cannot be shown to be equal.
+		return st[older].MTime != st[newer].MTime, nil
+	}
+	if err := first(errs); err != nil {
+		return false, err
+	}
+	return w.bytesDiffer(fd, st)
+}
+
+// bytesDiffer reads both files side by side, leaping over what is a hole in
+// both.
+func (w *worker) bytesDiffer(fd [2]int, st *[2]kernel.Stat) (bool, error) {
+	const size = 256 << 10
+	sparse := holed(&st[older]) || holed(&st[newer])
+	for i := range w.data {
+		if w.data[i] == nil {
+			w.data[i] = make([]byte, size)
+		}
+	}
+	for at := int64(0); ; at += size {
+		if err := w.ctx.Err(); err != nil {
+			return false, err
+		}
+		if sparse {
+			at = min(nextData(fd[older], at, st[older].Size), nextData(fd[newer], at, st[newer].Size))
+		}
+		a, err := readAt(fd[older], w.data[older], at)
+		if err != nil {
+			return false, err
+		}
+		b, err := readAt(fd[newer], w.data[newer], at)
+		if err != nil || !bytes.Equal(a, b) {
+			return err == nil, err
+		}
+		if len(a) < size {
+			return false, nil
+		}
+	}
+}
+
+func holed(st *kernel.Stat) bool { return st.Blocks*512 < st.Size }
+
+// nextData tells where data begins at or after an offset: lseek(2), SEEK_DATA.
+// A filesystem that does not know holes has data everywhere.
+func nextData(fd int, at int64, size int64) int64 {
+	next, err := unix.Seek(fd, at, unix.SEEK_DATA)
+	switch err {
+	case nil:
+		return next
+	case unix.ENXIO:
+		return max(at, size)
+	}
+	return at
+}
+
+// readAt fills buf from the offset, unless the file ends before.
+func readAt(fd int, buf []byte, at int64) ([]byte, error) {
+	n := 0
+	for n < len(buf) {
+		got, err := unix.Pread(fd, buf[n:], at+int64(n))
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return nil, err
+		case got == 0:
+			return buf[:n], nil
+		}
+		n += got
+	}
+	return buf, nil
+}

@@ -1,0 +1,160 @@
+package diff
+
+import (
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// patience is how often a place that moves under the walk is looked at again.
+const patience = 8
+
+// dir carries out a task: it compares a directory itself, and what is in it.
+func (w *worker) dir(t task) error {
+	if err := w.ctx.Err(); err != nil {
+		return fail(t.path, err)
+	}
+	p, errs := w.open(t.path, t.on, unix.O_RDONLY)
+	defer p.close()
+	switch {
+	case gone(errs[older]) || gone(errs[newer]):
+		return w.locate(t.path, true, t.try+1)
+	case denied(errs[older]) && denied(errs[newer]):
+		return w.closed(t)
+	case errs[older] != nil || errs[newer] != nil:
+		return fail(t.path, first(errs))
+	}
+	st, foreign, err := w.inspect(p)
+	if err != nil || foreign {
+		return fail(t.path, err)
+	}
+	settled := t.on[older] && t.on[newer] && w.settled(&st)
+	if err := w.list(p, settled); gone(err) {
+		return w.locate(t.path, true, t.try+1)
+	} else if err != nil {
+		return fail(t.path, err)
+	}
+	if t.on[older] && t.on[newer] {
+		if err := w.itself(p, &st, t.try, w.align()); err != nil {
+			return fail(t.path, err)
+		}
+	}
+	return w.children(p, t)
+}
+
+// closed compares a directory that neither side lets this process list.
+func (w *worker) closed(t task) error {
+	p, errs := w.open(t.path, t.on, unix.O_PATH)
+	defer p.close()
+	if denied(errs[older]) && denied(errs[newer]) {
+		return nil
+	}
+	if err := first(errs); err != nil {
+		return fail(t.path, err)
+	}
+	st, foreign, err := w.inspect(p)
+	if err != nil || foreign {
+		return fail(t.path, err)
+	}
+	return fail(t.path, w.itself(p, &st, t.try, true))
+}
+
+// list reads the names on each side. A settled directory has the same names
+// on both, so one side is read.
+func (w *worker) list(p place, settled bool) error {
+	for i, f := range p.dir {
+		var err error
+		switch {
+		case f == nil:
+			w.names[i] = nil
+		case settled && i == newer:
+			w.names[i] = w.names[older]
+		default:
+			if w.names[i], err = kernel.Entries(int(f.Fd())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// align puts both lists in one order and reports whether they hold the same
+// names. Sorting is left out where the order is the same already, as it is in
+// two snapshots of one filesystem.
+func (w *worker) align() bool {
+	same := func(a, b kernel.Entry) bool { return a.Name == b.Name }
+	a, b := w.names[older], w.names[newer]
+	if slices.EqualFunc(a, b, same) {
+		return true
+	}
+	kernel.SortEntries(a)
+	kernel.SortEntries(b)
+	return slices.EqualFunc(a, b, same)
+}
+
+// itself compares a directory that both sides have, without what is in it.
+func (w *worker) itself(p place, st *[2]kernel.Stat, try int, sameNames bool) error {
+	what, err := w.differ(p, "", st)
+	if !sameNames {
+		what &^= Time
+	}
+	if err != nil || what == 0 && try == 0 {
+		return err
+	}
+	return w.modified(p, "", st, what, try)
+}
+
+// children compares what is in a directory, name by name.
+func (w *worker) children(p place, t task) error {
+	a, b := w.names[older], w.names[newer]
+	for n := 0; len(a) > 0 || len(b) > 0; n++ {
+		if n%256 == 255 && w.ctx.Err() != nil {
+			return fail(p.path, w.ctx.Err())
+		}
+		var err error
+		switch order := compareHeads(a, b); {
+		case order < 0:
+			err = w.node(p.only(older), a[0].Name, true, t.try)
+			a = a[1:]
+		case order > 0:
+			err = w.node(p.only(newer), b[0].Name, true, t.try)
+			b = b[1:]
+		default:
+			err = w.pair(p, a[0], b[0], t)
+			a, b = a[1:], b[1:]
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func compareHeads(a, b []kernel.Entry) int {
+	switch {
+	case len(a) == 0:
+		return 1
+	case len(b) == 0:
+		return -1
+	}
+	return strings.Compare(a[0].Name, b[0].Name)
+}
+
+// pair handles a name that both sides of a directory have. When only the
+// names need a look, it is compared where they can be seen to be two things.
+func (w *worker) pair(p place, a, b kernel.Entry, t task) error {
+	switch {
+	case !t.deep && a.Type == b.Type && (a.Ino == b.Ino || !w.opt.SameInodes):
+		return nil
+	case a.Type == unix.DT_DIR && b.Type == unix.DT_DIR:
+		path := p.join(a.Name)
+		if !w.skipped(path) {
+			w.push(task{path: path, on: [2]bool{true, true}, deep: true, try: t.try})
+		}
+		return nil
+	}
+	return w.node(p, a.Name, true, t.try)
+}

@@ -1,0 +1,79 @@
+package diff
+
+import (
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// describe makes a Node of what stat told of name in dir, or of dir itself.
+func (w *worker) describe(dir int, name string, st *kernel.Stat) (*Node, error) {
+	n := &Node{
+		Mode:  st.FileMode(),
+		UID:   st.UID,
+		GID:   st.GID,
+		MTime: st.MTime.Time(),
+		CTime: st.CTime.Time(),
+		Ino:   st.Ino,
+		Dev:   st.Dev,
+		NLink: st.Nlink,
+	}
+	var err error
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		n.Size = st.Size
+	case unix.S_IFLNK:
+		n.Target, err = readlink(dir, name, st.Size)
+		n.Size = int64(len(n.Target))
+	case unix.S_IFCHR, unix.S_IFBLK:
+		n.Rdev = st.Rdev
+	}
+	if err != nil {
+		return nil, err
+	}
+	x, err := w.xattrs(dir, name)
+	n.Xattrs = x.values
+	return n, err
+}
+
+// xattrs are the extended attributes of a node.
+type xattrs struct {
+	values map[string]string
+	denied []string // names whose value this process may not read, sorted
+}
+
+// xattrs reads the attributes of name in dir, or of dir itself.
+func (w *worker) xattrs(dir int, name string) (xattrs, error) {
+	var x xattrs
+	names, err := kernel.ListXattrs(dir, name)
+	if err != nil {
+		return x, err
+	}
+	for _, n := range names {
+		if w.opt.OverlayViews && ofOverlay(n) {
+			continue
+		}
+		value, err := kernel.GetXattr(dir, name, n)
+		switch {
+		case errno(err) == unix.ENODATA:
+		case denied(err):
+			x.denied = append(x.denied, n)
+		case err != nil:
+			return x, err
+		default:
+			if x.values == nil {
+				x.values = make(map[string]string, len(names))
+			}
+			x.values[n] = string(value)
+		}
+	}
+	slices.Sort(x.denied)
+	return x, nil
+}
+
+func ofOverlay(name string) bool {
+	return strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.")
+}

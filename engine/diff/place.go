@@ -1,0 +1,126 @@
+package diff
+
+import (
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// A place is a directory, open on the sides that have it; nil on the other.
+type place struct {
+	path string
+	dir  [2]*os.File
+}
+
+func (p place) close() {
+	for _, f := range p.dir {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// only is the place on one side.
+func (p place) only(side int) place {
+	p.dir[1-side] = nil
+	return p
+}
+
+// fd is the descriptor on a side that has the place.
+func (p place) fd(side int) int { return int(p.dir[side].Fd()) }
+
+func (p place) join(name string) string {
+	switch {
+	case name == "":
+		return p.path
+	case p.path == ".":
+		return name
+	}
+	return p.path + "/" + name
+}
+
+func split(path string) (dir, name string) {
+	cut := strings.LastIndexByte(path, '/')
+	if cut < 0 {
+		return ".", path
+	}
+	return path[:cut], path[cut+1:]
+}
+
+func first(errs [2]error) error {
+	if errs[older] != nil {
+		return errs[older]
+	}
+	return errs[newer]
+}
+
+// open opens a directory on the sides asked for.
+func (w *worker) open(path string, on [2]bool, flags int) (p place, errs [2]error) {
+	p.path = path
+	for i := range p.dir {
+		if on[i] {
+			p.dir[i], errs[i] = kernel.OpenBeneath(w.root[i], path, flags|unix.O_DIRECTORY, 0)
+		}
+	}
+	return p, errs
+}
+
+// inspect asks for the open directories themselves, and tells whether one of
+// them belongs to a filesystem that is to be left out.
+func (w *worker) inspect(p place) (st [2]kernel.Stat, foreign bool, err error) {
+	for i, f := range p.dir {
+		if f == nil {
+			continue
+		}
+		if st[i], err = kernel.Lstat(int(f.Fd()), ""); err != nil {
+			return st, false, err
+		}
+		top := &w.top[i]
+		foreign = foreign || w.opt.OneFilesystem && (st[i].Dev != top.Dev || st[i].Mount != top.Mount)
+	}
+	return st, foreign, nil
+}
+
+// parent opens the directory that holds a touched place. Its error is EXDEV
+// where that belongs to a filesystem that is to be left out.
+func (w *worker) parent(dir string) (place, [2]error) {
+	p, errs := w.open(dir, [2]bool{true, true}, unix.O_PATH)
+	if first(errs) == nil && w.opt.OneFilesystem {
+		_, foreign, err := w.inspect(p)
+		if foreign {
+			err = unix.EXDEV
+		}
+		errs[older] = err
+	}
+	return p, errs
+}
+
+// locate compares path, which one side may not reach because what leads to it
+// is no directory there: then the difference is further up, and is whole.
+func (w *worker) locate(path string, deep bool, try int) error {
+	if try > patience {
+		return unsteady(path)
+	}
+	for path != "." {
+		dir, name := split(path)
+		p, errs := w.parent(dir)
+		if first(errs) == nil {
+			defer p.close()
+			return w.node(p, name, deep, try)
+		}
+		p.close()
+		switch {
+		case errno(errs[older]) == unix.EXDEV:
+			return nil
+		case denied(errs[older]) && denied(errs[newer]):
+			return nil
+		case !gone(errs[older]) && !gone(errs[newer]):
+			return fail(dir, first(errs))
+		}
+		path, deep = dir, true
+	}
+	return fail(path, unix.ENOENT)
+}

@@ -1,0 +1,72 @@
+package diff
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// openFile opens a regular file for reading without touching its access time
+// where the kernel lets this process ask for that.
+func openFile(dir int, name string) (int, error) {
+	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+	fd, err := unix.Openat(dir, name, flags|unix.O_NOATIME, 0)
+	if err == unix.EPERM {
+		fd, err = unix.Openat(dir, name, flags, 0)
+	}
+	return fd, err
+}
+
+// openSame opens the very file that st describes.
+func openSame(dir int, name string, st *kernel.Stat) (int, error) {
+	fd, err := openFile(dir, name)
+	if err != nil {
+		return -1, err
+	}
+	now, err := kernel.Lstat(fd, "")
+	if err == nil && (!now.IsRegular() || now.Ino != st.Ino || now.Dev != st.Dev) {
+		err = unix.ESTALE
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+func readlink(dir int, name string, size int64) (string, error) {
+	buf := make([]byte, size+1)
+	for {
+		n, err := unix.Readlinkat(dir, name, buf)
+		if err != nil {
+			return "", err
+		}
+		if n < len(buf) {
+			return string(buf[:n]), nil
+		}
+		buf = make([]byte, 2*len(buf))
+	}
+}
+
+// errno is the bare error of a system call; 0 for any other.
+func errno(err error) unix.Errno {
+	if p, ok := err.(*os.PathError); ok {
+		err = p.Err
+	}
+	e, _ := err.(unix.Errno)
+	return e
+}
+
+// gone reports whether an error says that a name is not there (any more), or
+// is not of the type it was a moment ago.
+func gone(err error) bool {
+	switch errno(err) {
+	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ESTALE:
+		return true
+	}
+	return false
+}
+
+func denied(err error) bool { e := errno(err); return e == unix.EACCES || e == unix.EPERM }
