@@ -7,10 +7,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -102,20 +105,55 @@ func fix(name string) string {
 // gets no standard input and the C locale. When ctx ends, the program is
 // killed. Errors: *MissingError, *Error.
 func Output(ctx context.Context, name string, args ...string) ([]byte, error) {
-	path, err := Look(name)
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env = append(cmd.Environ(), "LC_ALL=C")
-	cmd.WaitDelay = time.Second
 	var out bytes.Buffer
-	stderr := &head{max: 2048}
-	cmd.Stdout, cmd.Stderr = &out, stderr
-	if err := cmd.Run(); err != nil {
-		return out.Bytes(), failure(ctx, name, args, stderr, err)
+	err := Run(ctx, Program{Name: name, Args: args, Env: append(os.Environ(), "LC_ALL=C"), Stdout: &out})
+	return out.Bytes(), err
+}
+
+// Program is an outside program and how to run it.
+type Program struct {
+	// Name is looked up as [Look] does.
+	Name string
+	Args []string
+	// Env is its whole environment; nil gives it that of this process.
+	Env []string
+	// Dir is where it starts; "" is where this process is.
+	Dir string
+	// Stdin, Stdout and Stderr may be nil: empty, dropped, and kept for the
+	// error only.
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	// As starts it with other ids (it takes root), or nil.
+	As *IDs
+}
+
+// IDs are what a program runs as, without supplementary groups.
+type IDs struct{ UID, GID int }
+
+// Run runs a program to its end. When ctx ends, the program is killed, but not
+// what it has started itself. Errors: *MissingError, *Error.
+func Run(ctx context.Context, p Program) error {
+	path, err := Look(p.Name)
+	if err != nil {
+		return err
 	}
-	return out.Bytes(), nil
+	cmd := exec.CommandContext(ctx, path, p.Args...)
+	cmd.Env, cmd.Dir, cmd.Stdin, cmd.Stdout = p.Env, p.Dir, p.Stdin, p.Stdout
+	cmd.WaitDelay = time.Second
+	stderr := &head{max: 2048}
+	cmd.Stderr = stderr
+	if p.Stderr != nil {
+		cmd.Stderr = io.MultiWriter(stderr, p.Stderr)
+	}
+	if p.As != nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Credential: &syscall.Credential{Uid: uint32(p.As.UID), Gid: uint32(p.As.GID)},
+		}
+	}
+	if err := cmd.Run(); err != nil {
+		return failure(ctx, p.Name, p.Args, stderr, err)
+	}
+	return nil
 }
 
 func failure(ctx context.Context, name string, args []string, stderr *head, err error) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -47,5 +48,24 @@ func TestAnEndedContextKillsTheProgram(t *testing.T) {
 	_, err := Output(ctx, "sleep", "60")
 	if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 20*time.Second {
 		t.Errorf("err = %v after %v", err, time.Since(start))
+	}
+}
+
+func TestAProgramRunsAsItIsTold(t *testing.T) {
+	var out, complaints strings.Builder
+	p := Program{
+		Name: "sh", Args: []string{"-c", "cat; echo $V; pwd; echo hm >&2"}, Env: []string{"V=v"}, Dir: "/",
+		Stdin: strings.NewReader("in\n"), Stdout: &out, Stderr: &complaints,
+	}
+	if err := Run(t.Context(), p); err != nil || out.String() != "in\nv\n/\n" || complaints.String() != "hm\n" {
+		t.Errorf("%q, %q, %v", out.String(), complaints.String(), err)
+	}
+	if os.Geteuid() != 0 {
+		return
+	}
+	out.Reset()
+	p = Program{Name: "id", Args: []string{"-u"}, Stdout: &out, As: &IDs{UID: 12345, GID: 12345}}
+	if err := Run(t.Context(), p); err != nil || out.String() != "12345\n" {
+		t.Errorf("%q, %v", out.String(), err)
 	}
 }

@@ -1,6 +1,7 @@
 package treetest
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -22,7 +23,7 @@ func mark() string {
 	if err != nil {
 		panic(err)
 	}
-	return prefix + strconv.Itoa(self.PID) + "-" + strconv.FormatUint(self.Start, 10) + "-"
+	return prefix + strconv.FormatInt(int64(self.PID), 36) + "-" + strconv.FormatUint(self.Start, 36) + "-"
 }
 
 // owner reads a mark back.
@@ -31,15 +32,15 @@ func owner(name string) (kernel.Process, bool) {
 	if !strings.HasPrefix(name, prefix) || len(parts) < 3 {
 		return kernel.Process{}, false
 	}
-	pid, err1 := strconv.Atoi(parts[0])
-	start, err2 := strconv.ParseUint(parts[1], 10, 64)
-	return kernel.Process{PID: pid, Start: start}, err1 == nil && err2 == nil
+	pid, err1 := strconv.ParseInt(parts[0], 36, 32)
+	start, err2 := strconv.ParseUint(parts[1], 36, 64)
+	return kernel.Process{PID: int(pid), Start: start}, err1 == nil && err2 == nil
 }
 
 var reaped sync.Once
 
 // reapOnce takes back what dead test processes left: their mounts, whose loop
-// devices and images go with them, and then their directories.
+// devices and images go with them, then their directories, and their users.
 func reapOnce() {
 	reaped.Do(func() {
 		if os.Geteuid() != 0 {
@@ -60,6 +61,11 @@ func reapOnce() {
 		for _, path := range left {
 			if dead(path) {
 				os.RemoveAll(path)
+			}
+		}
+		for _, name := range userNames() {
+			if p, ok := owner(name); ok && !kernel.Alive(p) {
+				removeUser(context.Background(), name)
 			}
 		}
 	})

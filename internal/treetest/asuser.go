@@ -1,0 +1,193 @@
+package treetest
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/run"
+)
+
+// AsUser runs the calling test as an ordinary user:
+//
+//	func TestX(t *testing.T) {
+//		if !treetest.AsUser(t) {
+//			return
+//		}
+//		... // no root from here on
+//	}
+//
+// As root it makes a user, runs the same test once more in a process of that
+// user, passes its verdict on and answers false. For anybody else it answers
+// true at once.
+func AsUser(t *testing.T) bool {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return true
+	}
+	RunAs(t, User(t), t.Name())
+	return false
+}
+
+// An Option changes how RunAs runs a test.
+type Option func(*runAs)
+
+// WithFUSE lets the user open /dev/fuse, which some machines keep to root: the
+// process gets a mount namespace in which /dev/fuse is a node for everybody.
+func WithFUSE() Option { return func(r *runAs) { r.fuse = true } }
+
+// WithEnv adds variables, as "KEY=value".
+func WithEnv(env ...string) Option { return func(r *runAs) { r.env = append(r.env, env...) } }
+
+type runAs struct {
+	fuse bool
+	env  []string
+}
+
+// RunAs runs one test of this test binary, by its full name, in a process of
+// the user a, and passes its output and verdict on. A test that does not exist
+// there is a failure, a skipped one is a skip (see [Skip]). HOME is the user's,
+// and TMPDIR a directory in it.
+func RunAs(t *testing.T, a Account, test string, options ...Option) {
+	t.Helper()
+	r := runAs{}
+	for _, o := range options {
+		o(&r)
+	}
+	binary, tmp := filepath.Join(a.Home, "..", "the.test"), filepath.Join(a.Home, "tmp")
+	copyBinary(t, binary)
+	if err := os.Mkdir(tmp, 0o700); err != nil && !os.IsExist(err) {
+		t.Fatal(err)
+	}
+	if err := os.Chown(tmp, a.UID, a.GID); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	p := run.Program{
+		Name: binary,
+		Args: []string{"-test.run=" + pattern(test), "-test.v", "-test.count=1", "-test.timeout=" + timeout(t).String()},
+		Env: append(os.Environ(), append([]string{"HOME=" + a.Home, "USER=" + a.Name, "LOGNAME=" + a.Name,
+			"TMPDIR=" + tmp, "XDG_STATE_HOME=", "XDG_RUNTIME_DIR=", "XDG_CACHE_HOME=", "GOCACHE=" + a.Home + "/gocache"}, r.env...)...),
+		Dir:    startDir(a),
+		Stdout: &out, Stderr: &out,
+		As: &run.IDs{UID: a.UID, GID: a.GID},
+	}
+	start := func() error { return run.Run(t.Context(), p) }
+	var err error
+	if r.fuse {
+		err = withFUSE(t, start)
+	} else {
+		err = start()
+	}
+	verdict(t, test, out.String(), err)
+}
+
+func verdict(t *testing.T, test, out string, err error) {
+	t.Helper()
+	switch {
+	case err != nil:
+		t.Errorf("as an ordinary user: %v\n%s", err, out)
+	case strings.Contains(out, "--- SKIP: "+test+" "):
+		t.Log(out)
+		Skip(t, "what the test as an ordinary user needs", "see above")
+	case !strings.Contains(out, "--- PASS: "+test+" "):
+		t.Errorf("as an ordinary user: %s did not run\n%s", test, out)
+	case testing.Verbose():
+		t.Log("as an ordinary user:\n" + out)
+	}
+}
+
+// copyBinary puts this test binary where any user may run it: go test builds
+// it in a directory for its own user only.
+func copyBinary(t *testing.T, path string) {
+	t.Helper()
+	src, err := os.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
+	if os.IsExist(err) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kernel.CopyFile(dst, src); err != nil {
+		t.Fatal(err)
+	}
+	if err := dst.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pattern matches one test only, each level of its name for itself.
+func pattern(test string) string {
+	levels := strings.Split(test, "/")
+	for i, level := range levels {
+		levels[i] = "^" + regexp.QuoteMeta(level) + "$"
+	}
+	return strings.Join(levels, "/")
+}
+
+// timeout leaves this process the time to report that the other one hung.
+func timeout(t *testing.T) time.Duration {
+	deadline, ok := t.Deadline()
+	if !ok {
+		return 10 * time.Minute
+	}
+	return max(time.Until(deadline)*9/10, time.Second)
+}
+
+// startDir is where tests start, the directory of their package, unless a
+// directory above keeps the user out; then it is the user's home.
+func startDir(a Account) string {
+	wd, err := os.Getwd()
+	for dir := wd; err == nil; dir = filepath.Dir(dir) {
+		st, err := os.Stat(dir)
+		if err != nil || st.Mode()&0o001 == 0 {
+			break
+		}
+		if dir == "/" {
+			return wd
+		}
+	}
+	return a.Home
+}
+
+// withFUSE calls start in a mount namespace of its own, on a thread that is
+// given up afterwards.
+func withFUSE(t *testing.T, start func() error) error {
+	node := filepath.Join(Dir(t), "fuse")
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		done <- func() error {
+			if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
+				return os.NewSyscallError("unshare", err)
+			}
+			if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+				return os.NewSyscallError("mount", err)
+			}
+			if err := unix.Mknod(node, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 229))); err != nil {
+				return os.NewSyscallError("mknod", err)
+			}
+			if err := os.Chmod(node, 0o666); err != nil {
+				return err
+			}
+			if err := unix.Mount(node, "/dev/fuse", "", unix.MS_BIND, ""); err != nil {
+				return os.NewSyscallError("mount", err)
+			}
+			return start()
+		}()
+	}()
+	return <-done
+}
