@@ -1,0 +1,249 @@
+package btrfs
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// fixture is a backend on a fresh filesystem, with a subvolume as its tree.
+func fixture(t testing.TB) (*Backend, snapshot.Tree) {
+	t.Helper()
+	top := treetest.Btrfs(t)
+	tree := snapshot.Tree{Path: subvolume(t, top+"/work")}
+	write(t, tree.Path+"/file", "old")
+	return opened(t, tree), tree
+}
+
+func opened(t testing.TB, tree snapshot.Tree) *Backend {
+	t.Helper()
+	b, err := Open(t.Context(), snapshot.Place{Tree: tree, Dir: "/state/btrfs"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.(*Backend)
+}
+
+func subvolume(t testing.TB, path string) string {
+	t.Helper()
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := kernel.BtrfsCreate(int(dir.Fd()), filepath.Base(path)); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func write(t testing.TB, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantFile(t testing.TB, path, content string) {
+	t.Helper()
+	got, err := os.ReadFile(path)
+	if err != nil || string(got) != content {
+		t.Errorf("%s holds %q (%v), want %q", path, got, err, content)
+	}
+}
+
+func clone(t testing.TB, b *Backend, tree snapshot.Tree, id string) (snapshot.Snapshot, snapshot.Fork) {
+	t.Helper()
+	s, f, err := b.Clone(t.Context(), tree, snapshot.ID("s"+id), snapshot.ForkID("f"+id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, f
+}
+
+func TestAClonesBaseAndForkAreEqualUnderAWriter(t *testing.T) {
+	b, tree := fixture(t)
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				os.WriteFile(tree.Path+"/count", []byte(strconv.Itoa(i)), 0o644)
+				os.WriteFile(tree.Path+"/n"+strconv.Itoa(i%50), nil, 0o644)
+			}
+		}
+	}()
+	for i := range 20 {
+		s, f := clone(t, b, tree, strconv.Itoa(i))
+		want, err := os.ReadFile(s.View.Path + "/count")
+		if err != nil {
+			continue
+		}
+		wantFile(t, f.View.Path+"/count", string(want))
+	}
+	close(stop)
+	<-done
+}
+
+func TestAnUnchangedTreeIsAnsweredWithTheSnapshotItHas(t *testing.T) {
+	b, tree := fixture(t)
+	first, err := b.Capture(t.Context(), tree, "s1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := b.Capture(t.Context(), tree, "s2")
+	if err != nil || again.ID != first.ID {
+		t.Errorf("an unchanged tree gave %s, %v", again.ID, err)
+	}
+	write(t, tree.Path+"/file", "new") // buffered: only a flush brings it out
+	changed, err := b.Capture(t.Context(), tree, "s3")
+	if err != nil || changed.ID != "s3" {
+		t.Fatalf("a changed tree gave %s, %v", changed.ID, err)
+	}
+	wantFile(t, changed.View.Path+"/file", "new")
+	wantFile(t, first.View.Path+"/file", "old")
+}
+
+func TestAStockedForkIsHandedOverWholeAndOnce(t *testing.T) {
+	b, tree := fixture(t)
+	s, _ := clone(t, b, tree, "1")
+	if err := b.Stock(t.Context(), s.ID, 4); err != nil {
+		t.Fatal(err)
+	}
+	r, err := b.enter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	if n := len(r.ready(stock + "/s1")); n != 4 {
+		t.Fatalf("%d forks were put by", n)
+	}
+	var wait sync.WaitGroup
+	for i := range 6 { // more than there are: the rest are made
+		wait.Go(func() {
+			f, err := b.Fork(t.Context(), s.ID, snapshot.ForkID("g"+strconv.Itoa(i)))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			wantFile(t, f.View.Path+"/file", "old")
+			write(t, f.View.Path+"/file", strconv.Itoa(i))
+		})
+	}
+	wait.Wait()
+	if left := r.ready(stock + "/s1"); len(left) != 0 {
+		t.Errorf("left on the shelf: %v", left)
+	}
+	for i := range 6 {
+		f, err := b.LookupFork(t.Context(), snapshot.ForkID("g"+strconv.Itoa(i)))
+		if err != nil || f.Base != s.ID {
+			t.Fatalf("%+v, %v", f, err)
+		}
+		wantFile(t, f.View.Path+"/file", strconv.Itoa(i))
+	}
+}
+
+func TestNestedSubvolumesComeAlong(t *testing.T) {
+	b, tree := fixture(t)
+	subvolume(t, tree.Path+"/sub")
+	os.Mkdir(tree.Path+"/sub/dir", 0o755)
+	subvolume(t, tree.Path+"/sub/dir/deep")
+	write(t, tree.Path+"/sub/dir/deep/file", "deep")
+	s, f := clone(t, b, tree, "1")
+	wantFile(t, s.View.Path+"/sub/dir/deep/file", "deep")
+	if err := os.WriteFile(s.View.Path+"/sub/dir/deep/new", nil, 0o644); !errors.Is(err, unix.EROFS) {
+		t.Errorf("a nested subvolume of a snapshot is writable: %v", err)
+	}
+	write(t, f.View.Path+"/sub/dir/deep/file", "changed")
+	wantFile(t, tree.Path+"/sub/dir/deep/file", "deep")
+	subvolume(t, f.View.Path+"/made-inside")
+	sealed, err := b.Seal(t.Context(), "f1", "s2", snapshot.InUse)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(sealed.View.Path + "/made-inside"); err != nil {
+		t.Error(err)
+	}
+	for _, id := range []snapshot.ID{"s1", "s2"} {
+		if err := b.Remove(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := b.RemoveFork(t.Context(), "f1"); err != nil {
+		t.Error(err)
+	}
+	wantEmptyTrash(t, b)
+}
+
+func wantEmptyTrash(t testing.TB, b *Backend) {
+	t.Helper()
+	if err := b.Sweep(t.Context()); err != nil {
+		t.Error(err)
+	}
+	left, err := os.ReadDir(filepath.Join(b.Hidden()[0], b.key, trash))
+	if err != nil || len(left) != 0 {
+		t.Errorf("left in the trash: %v, %v", left, err)
+	}
+}
+
+func TestADirectoryInASubvolumeIsATree(t *testing.T) {
+	_, tree := fixture(t)
+	inner := snapshot.Tree{Path: tree.Path + "/a/b"}
+	if err := os.MkdirAll(inner.Path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, inner.Path+"/file", "inner")
+	b := opened(t, inner)
+	_, f := clone(t, b, inner, "1")
+	wantFile(t, f.View.Path+"/file", "inner")
+}
+
+func TestOtherSandboxesDoNotShowInAView(t *testing.T) {
+	top := treetest.Btrfs(t)
+	write(t, top+"/file", "x")
+	tree := snapshot.Tree{Path: top}
+	b := opened(t, tree)
+	clone(t, b, tree, "1")
+	write(t, top+"/file", "y")
+	_, f := clone(t, b, tree, "2")
+	if hidden := b.Hidden(); len(hidden) != 1 || hidden[0] != top+"/.snapfs" {
+		t.Errorf("hidden: %v", hidden)
+	}
+	inside, err := os.ReadDir(f.View.Path + "/.snapfs")
+	if err != nil || len(inside) != 0 {
+		t.Errorf("the data of snapfs shows in a fork: %v, %v", inside, err)
+	}
+}
+
+func TestWhatIsNotOnBtrfsIsRefusedByName(t *testing.T) {
+	dir := treetest.Dir(t)
+	_, err := Open(t.Context(), snapshot.Place{Tree: snapshot.Tree{Path: dir}, Dir: "/state"})
+	var e *snapshot.Error
+	if !errors.As(err, &e) || !errors.Is(err, snapshot.ErrNotSupported) || len(e.Hints) == 0 {
+		t.Fatalf("err = %#v", err)
+	}
+}
+
+func TestFullQuotaGroupsAreRefused(t *testing.T) {
+	b, tree := fixture(t)
+	dir := treetest.Open(t, b.top)
+	if err := kernel.BtrfsSetQuota(int(dir.Fd()), kernel.QuotaFull); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(t.Context(), snapshot.Place{Tree: tree, Dir: "/state"})
+	if !errors.Is(err, snapshot.ErrNotSupported) {
+		t.Errorf("err = %v", err)
+	}
+}

@@ -1,0 +1,219 @@
+package btrfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// An entry is the directory of one snapshot or fork while it is being made.
+type entry struct {
+	room room
+	path string // in the room
+	fd   int
+}
+
+// begin makes the directory and the mark of an entry. It answers to its name
+// only when it has a tree. ErrExists.
+func (r room) begin(ctx context.Context, path, id string, m mark) (*entry, error) {
+	if !snapshot.ValidID(id) {
+		return nil, &problem{kind: snapshot.ErrNotSupported, why: fmt.Sprintf("%q is not an id", id)}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := fault.Point(ctx, "make a directory for it"); err != nil {
+		return nil, err
+	}
+	if err := unix.Mkdirat(r.fd, path, 0o700); err != nil {
+		if err == unix.EEXIST {
+			return nil, &problem{kind: snapshot.ErrExists, why: "the id is taken"}
+		}
+		return nil, &os.PathError{Op: "make", Path: path, Err: err}
+	}
+	e := &entry{room: r, path: path, fd: -1}
+	err := fault.Point(ctx, "write its mark")
+	if err == nil {
+		err = r.writeMark(path+"/"+markName, m)
+	}
+	if err == nil {
+		e.fd, err = r.open(path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, e.giveUp())
+	}
+	return e, nil
+}
+
+func (e *entry) close() {
+	if e.fd >= 0 {
+		unix.Close(e.fd)
+		e.fd = -1
+	}
+}
+
+// giveUp takes back what begin, and perhaps copyFrom, made.
+func (e *entry) giveUp() error {
+	e.close()
+	if unix.Unlinkat(e.room.fd, e.path+"/"+markName, 0) == nil &&
+		unix.Unlinkat(e.room.fd, e.path, unix.AT_REMOVEDIR) == nil {
+		return nil
+	}
+	return e.room.discard(e.path, "half")
+}
+
+// copyFrom makes the entry's tree a snapshot of the subvolume whose root is
+// open as src, with what is nested beneath within. Atomic as a whole: the tree
+// has its name when all of it is there.
+func (e *entry) copyFrom(ctx context.Context, src int, within string, readOnly bool) error {
+	nested, err := nestedIn(src, within)
+	if err != nil {
+		return err
+	}
+	if err := fault.Point(ctx, "snapshot the subvolume"); err != nil {
+		return err
+	}
+	if len(nested) == 0 {
+		return take(src, e.fd, treeName, readOnly)
+	}
+	const half = "half"
+	if err := take(src, e.fd, half, false); err != nil {
+		return err
+	}
+	root, err := e.room.open(e.path + "/" + half)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(root)
+	if err := graft(ctx, src, root, within, nested, readOnly); err != nil {
+		return err
+	}
+	if readOnly {
+		if err := kernel.BtrfsSetReadOnly(root, true); err != nil {
+			return &os.PathError{Op: "make read-only", Path: e.path, Err: err}
+		}
+	}
+	if err := fault.Point(ctx, "give the tree its name"); err != nil {
+		return err
+	}
+	if err := unix.Renameat(e.fd, half, e.fd, treeName); err != nil {
+		return &os.PathError{Op: "rename", Path: e.path, Err: err}
+	}
+	return nil
+}
+
+func take(src, dir int, name string, readOnly bool) error {
+	err := kernel.BtrfsSnapshot(src, dir, name, readOnly)
+	if err == unix.EPERM {
+		return &problem{
+			kind: snapshot.ErrDenied, why: "the subvolume belongs to another user",
+			hints: []string{"sudo snapfs …", "btrfs subvolume create work (one of your own)"},
+		}
+	}
+	if err != nil {
+		return &os.PathError{Op: "snapshot", Err: err}
+	}
+	return nil
+}
+
+// graft replaces the stubs that a snapshot shows for nested subvolumes by
+// snapshots of these, recursively. The paths are relative to within.
+func graft(ctx context.Context, src, dst int, within string, nested []string, readOnly bool) error {
+	for _, path := range nested {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if within != "." {
+			path = within + "/" + path
+		}
+		if err := graftOne(ctx, src, dst, path, readOnly); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func graftOne(ctx context.Context, src, dst int, path string, readOnly bool) error {
+	from, err := beneath(src, path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // it was removed since it was listed: the stub stays
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(from)
+	dir, name := ".", path
+	if i := strings.LastIndexByte(path, '/'); i >= 0 {
+		dir, name = path[:i], path[i+1:]
+	}
+	parent, err := beneath(dst, dir)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(parent)
+	if err := fault.Point(ctx, "snapshot a nested subvolume"); err != nil {
+		return err
+	}
+	if err := unix.Unlinkat(parent, name, unix.AT_REMOVEDIR); err != nil {
+		return &os.PathError{Op: "replace", Path: path, Err: err}
+	}
+	if err := take(from, parent, name, false); err != nil {
+		return err
+	}
+	to, err := beneath(parent, name)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(to)
+	deeper, err := nestedIn(from, ".")
+	if err != nil {
+		return err
+	}
+	if err := graft(ctx, from, to, ".", deeper, readOnly); err != nil || !readOnly {
+		return err
+	}
+	return kernel.BtrfsSetReadOnly(to, true)
+}
+
+// nestedIn names the subvolumes nested in the one that is open as src, beneath
+// within, relative to that. Directories with data of snapfs stay behind.
+func nestedIn(src int, within string) ([]string, error) {
+	dir := src
+	if within != "." {
+		fd, err := beneath(src, within)
+		if err != nil {
+			return nil, err
+		}
+		defer unix.Close(fd)
+		dir = fd
+	}
+	all, err := kernel.BtrfsNested(dir)
+	if err != nil {
+		return nil, &os.PathError{Op: "list the subvolumes in", Path: within, Err: err}
+	}
+	kept := all[:0]
+	for _, path := range all {
+		if !isHome(dir, path) {
+			kept = append(kept, path)
+		}
+	}
+	return kept, nil
+}
+
+func isHome(dir int, path string) bool {
+	name := path[strings.LastIndexByte(path, '/')+1:]
+	if !strings.HasPrefix(name, hiddenDir) {
+		return false
+	}
+	// A directory of another user cannot be looked into, nor copied.
+	err := unix.Faccessat(dir, path+"/"+markName, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW)
+	return err == nil || err == unix.EACCES
+}

@@ -1,0 +1,193 @@
+package btrfs
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+func baseName(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
+
+// descent is the line of what was copied at the transaction born.
+func (m mark) descent(born uint64) []ancestor {
+	line := m.line[:len(m.line):len(m.line)]
+	if m.from != "" {
+		line = append(line, ancestor{m.from, born})
+	}
+	return line
+}
+
+// load reads a whole entry. ErrNotFound, ErrCorrupt.
+func (r room) load(kind, id string) (mark, kernel.Subvolume, error) {
+	if !snapshot.ValidID(id) {
+		return mark{}, kernel.Subvolume{}, notFound("not an id")
+	}
+	return r.loadAt(kind + "/" + id)
+}
+
+func (r room) loadAt(path string) (mark, kernel.Subvolume, error) {
+	fd, err := r.open(path + "/" + treeName)
+	if err != nil {
+		return mark{}, kernel.Subvolume{}, absent(err)
+	}
+	defer unix.Close(fd)
+	m, err := r.readMark(path)
+	if errors.Is(err, os.ErrNotExist) {
+		err = corrupt("its mark is missing")
+	}
+	if err != nil {
+		return m, kernel.Subvolume{}, err
+	}
+	info, err := kernel.BtrfsInfo(fd)
+	if err != nil {
+		return m, info, &os.PathError{Op: "ask for the subvolume", Path: path, Err: err}
+	}
+	return m, info, nil
+}
+
+// absent: what is not there is not found, without more words.
+func absent(err error) error {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return notFound("not found")
+	}
+	return err
+}
+
+func (r room) has(kind, id string) bool {
+	return unix.Faccessat(r.fd, kind+"/"+id, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) == nil
+}
+
+// Fork keeps the contract of [snapshot.Backend]: one transaction commit, or a
+// rename of 20 µs where [Backend.Stock] has put one by.
+func (b *Backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
+	f, err := b.fork(ctx, from, id)
+	return f, b.fail("forking", string(id), err)
+}
+
+func (b *Backend) fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
+	r, err := b.enter()
+	if err != nil {
+		return snapshot.Fork{}, absent(err)
+	}
+	defer r.close()
+	m, info, err := r.load(snapshots, string(from))
+	if err != nil {
+		return snapshot.Fork{}, err
+	}
+	fm := forkMark(from, m, info)
+	if got, err := r.claim(ctx, string(from), string(id)); err != nil || got {
+		return b.forkOf(id, fm), err
+	}
+	err = r.grow(ctx, snapshots+"/"+string(from), forks+"/"+string(id), string(id), fm)
+	return b.forkOf(id, fm), err
+}
+
+// forkMark is the mark of a fork of the snapshot from.
+func forkMark(from snapshot.ID, m mark, info kernel.Subvolume) mark {
+	m.base, m.line, m.from = string(from), m.descent(info.Born), ""
+	return m
+}
+
+// grow makes the entry path a writable copy of the entry from.
+func (r room) grow(ctx context.Context, from, path, id string, m mark) error {
+	src, err := r.open(from + "/" + treeName)
+	if err != nil {
+		return absent(err)
+	}
+	defer unix.Close(src)
+	e, err := r.begin(ctx, path, id, m)
+	if err != nil {
+		return err
+	}
+	defer e.close()
+	if err := e.copyFrom(ctx, src, m.within, false); err != nil {
+		return errors.Join(err, e.giveUp())
+	}
+	return nil
+}
+
+// Seal keeps the contract of [snapshot.Backend]. It is the same for both uses:
+// the fork stays where it is, and its snapshot is one instant of it.
+func (b *Backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID, _ snapshot.Use) (snapshot.Snapshot, error) {
+	s, err := b.seal(ctx, fork, id)
+	return s, b.fail("sealing", string(fork), err)
+}
+
+func (b *Backend) seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID) (snapshot.Snapshot, error) {
+	r, err := b.enter()
+	if err != nil {
+		return snapshot.Snapshot{}, absent(err)
+	}
+	defer r.close()
+	path := forks + "/" + string(fork)
+	fm, info, err := r.load(forks, string(fork))
+	if err != nil {
+		return snapshot.Snapshot{}, err
+	}
+	src, err := r.open(path + "/" + treeName)
+	if err != nil {
+		return snapshot.Snapshot{}, absent(err)
+	}
+	defer unix.Close(src)
+	sm := fm
+	sm.base, sm.taken, sm.from, sm.line = "", now(), info.UUID.String(), fm.descent(info.Born)
+	e, err := r.begin(ctx, snapshots+"/"+string(id), string(id), sm)
+	if err != nil {
+		return snapshot.Snapshot{}, err
+	}
+	defer e.close()
+	if err := e.copyFrom(ctx, src, fm.within, true); err != nil {
+		return snapshot.Snapshot{}, errors.Join(err, e.giveUp())
+	}
+	fm.base = string(id)
+	if err := r.replaceMark(ctx, path, fm); err != nil {
+		return snapshot.Snapshot{}, errors.Join(err, e.giveUp())
+	}
+	return b.snapshotOf(id, sm), nil
+}
+
+// replaceMark gives an entry another mark, wholly or not at all.
+func (r room) replaceMark(ctx context.Context, path string, m mark) error {
+	if err := fault.Point(ctx, "write the new base"); err != nil {
+		return err
+	}
+	tmp := path + "/" + markName + "." + unique()
+	err := r.writeMark(tmp, m)
+	if err == nil {
+		err = unix.Renameat(r.fd, tmp, r.fd, path+"/"+markName)
+	}
+	if err != nil {
+		unix.Unlinkat(r.fd, tmp, 0)
+		return &os.PathError{Op: "write", Path: path, Err: err}
+	}
+	return nil
+}
+
+// Lookup keeps the contract of [snapshot.Backend].
+func (b *Backend) Lookup(_ context.Context, id snapshot.ID) (snapshot.Snapshot, error) {
+	m, err := b.find(snapshots, string(id))
+	return b.snapshotOf(id, m), b.fail("looking up", string(id), err)
+}
+
+// LookupFork keeps the contract of [snapshot.Backend].
+func (b *Backend) LookupFork(_ context.Context, id snapshot.ForkID) (snapshot.Fork, error) {
+	m, err := b.find(forks, string(id))
+	return b.forkOf(id, m), b.fail("looking up", string(id), err)
+}
+
+func (b *Backend) find(kind, id string) (mark, error) {
+	r, err := b.enter()
+	if err != nil {
+		return mark{}, absent(err)
+	}
+	defer r.close()
+	m, _, err := r.load(kind, id)
+	return m, err
+}

@@ -1,0 +1,194 @@
+package btrfs
+
+import (
+	"errors"
+	"hash/fnv"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+const (
+	hiddenDir = ".snapfs"
+	homeMark  = "snapfs btrfs home 1\n"
+
+	snapshots = "snapshots"
+	forks     = "forks"
+	stock     = "stock"
+	latest    = "latest"
+	trash     = "trash"
+	treeName  = "tree"
+	markName  = "mark"
+)
+
+// hiddenName is .snapfs, or where that belongs to another user, a name with
+// this user's id in it.
+func hiddenName(top string) string {
+	st, err := look(top + sep(top) + hiddenDir)
+	if err != nil || int(st.Uid) == os.Geteuid() {
+		return hiddenDir
+	}
+	return hiddenDir + "-" + strconv.Itoa(os.Geteuid())
+}
+
+func hash(s string) string {
+	h := fnv.New64a()
+	io.WriteString(h, s)
+	return strconv.FormatUint(h.Sum64(), 16)
+}
+
+// A room is our part of .snapfs, open: all paths are relative to it.
+type room struct{ fd int }
+
+func (r room) close() { unix.Close(r.fd) }
+
+// enter opens the room. What is not ours, by its owner, its mode or its mark,
+// is not entered. fs.ErrNotExist: nothing has been written yet.
+func (b *Backend) enter() (room, error) {
+	path := b.Hidden()[0]
+	hidden, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return room{}, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(hidden)
+	var st unix.Stat_t
+	if err := unix.Fstat(hidden, &st); err != nil {
+		return room{}, &os.PathError{Op: "look at", Path: path, Err: err}
+	}
+	if int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0 || unix.Faccessat(hidden, markName, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return room{}, &problem{
+			kind: snapshot.ErrDenied, path: path,
+			why:   "it is not a directory that snapfs made for this user",
+			hints: []string{"mv " + path + " " + path + ".old"},
+		}
+	}
+	fd, err := unix.Openat(hidden, b.key, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return room{}, &os.PathError{Op: "open", Path: path + "/" + b.key, Err: err}
+	}
+	return room{fd}, nil
+}
+
+// settle opens the room, and makes it first where it is missing.
+func (b *Backend) settle() (room, error) {
+	r, err := b.enter()
+	if !errors.Is(err, os.ErrNotExist) {
+		return r, err
+	}
+	if err := b.build(); err != nil {
+		return room{}, err
+	}
+	return b.enter()
+}
+
+// build makes .snapfs and our part of it. Both are made under another name and
+// renamed, so that they are never seen half made; repeating it is harmless.
+func (b *Backend) build() error {
+	top, err := unix.Open(b.top, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: b.top, Err: err}
+	}
+	defer unix.Close(top)
+	path := b.Hidden()[0]
+	if _, err := look(path); errors.Is(err, os.ErrNotExist) {
+		err := b.buildHidden(top)
+		if err != nil && !errors.Is(err, os.ErrExist) {
+			return &os.PathError{Op: "make", Path: path, Err: err}
+		}
+	}
+	part := path + "/" + b.key
+	tmp := part + "." + unique()
+	if err := os.Mkdir(tmp, 0o700); err != nil {
+		return err
+	}
+	for _, dir := range []string{snapshots, forks, stock, latest, trash} {
+		if err := os.Mkdir(tmp+"/"+dir, 0o700); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(tmp+"/of", []byte(b.state+"\n"), 0o600); err != nil {
+		return err
+	}
+	if err := kernel.RenameNew(tmp, part); err != nil {
+		os.RemoveAll(tmp)
+		if err != unix.EEXIST {
+			return &os.PathError{Op: "make", Path: part, Err: err}
+		}
+	}
+	return nil
+}
+
+func (b *Backend) buildHidden(top int) error {
+	b.reapHalfBuilt()
+	tmp := b.hidden + "." + unique()
+	if err := kernel.BtrfsCreate(top, tmp); err != nil {
+		return err
+	}
+	path := b.top + sep(b.top) + tmp
+	err := os.Chmod(path, 0o700)
+	if err == nil {
+		err = os.WriteFile(path+"/"+markName, []byte(homeMark), 0o600)
+	}
+	if err == nil {
+		err = unix.Renameat2(top, tmp, top, b.hidden, unix.RENAME_NOREPLACE)
+	}
+	if err != nil {
+		os.RemoveAll(path)
+	}
+	return err
+}
+
+// reapHalfBuilt removes what killed processes left of buildHidden.
+func (b *Backend) reapHalfBuilt() {
+	left, _ := filepath.Glob(b.Hidden()[0] + ".*-*-*")
+	for _, path := range left {
+		pid, _, _ := strings.Cut(strings.TrimPrefix(path, b.Hidden()[0]+"."), "-")
+		st, err := look(path)
+		if err != nil || int(st.Uid) != os.Geteuid() || st.Ino != kernel.BtrfsRootInode {
+			continue
+		}
+		if n, err := strconv.Atoi(pid); err == nil && unix.Kill(n, 0) == unix.ESRCH {
+			os.RemoveAll(path)
+		}
+	}
+}
+
+// unique is a name that nothing else has.
+func unique() string {
+	return strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(next.Add(1), 36) + "-" + strconv.FormatInt(nanotime(), 36)
+}
+
+func (r room) open(path string) (int, error) {
+	fd, err := unix.Openat(r.fd, path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return fd, nil
+}
+
+// list names what is in a directory of the room.
+func (r room) list(path string) ([]string, error) {
+	fd, err := r.open(path)
+	if err != nil {
+		return nil, err
+	}
+	dir := os.NewFile(uintptr(fd), path)
+	defer dir.Close()
+	return dir.Readdirnames(-1)
+}
+
+// discard moves an entry to the trash. It is no error when it is not there.
+func (r room) discard(path, as string) error {
+	err := unix.Renameat2(r.fd, path, r.fd, trash+"/"+as+"."+unique(), unix.RENAME_NOREPLACE)
+	if err == unix.ENOENT || err == nil {
+		return nil
+	}
+	return &os.PathError{Op: "remove", Path: path, Err: err}
+}

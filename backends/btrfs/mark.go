@@ -1,0 +1,168 @@
+package btrfs
+
+import (
+	"errors"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// A mark is what is known of an entry beyond its subvolume. It is written before
+// the subvolume is made, whose commit makes it durable. It is text for people:
+//
+//	snapfs btrfs 1
+//	tree "/home/ann/work"
+//	within "ann/work"
+//	base s1
+//	taken 2026-11-20T19:09:26.123456789Z
+//	from 0b4b7a1c-…
+//	line 7f2c…:1234 91aa…:1240
+type mark struct {
+	tree   string // what was captured, at the beginning of the line
+	within string // where it lies in the subvolume
+	base   string // of a fork: the snapshot it was forked from or last sealed into
+	taken  time.Time
+	// from is the subvolume that was copied at the transaction that made this
+	// one; empty where line says it all.
+	from string
+	// line is the descent before that.
+	line []ancestor
+}
+
+// An ancestor is a subvolume whose state at a transaction lives on.
+type ancestor struct {
+	uuid string
+	at   uint64
+}
+
+const markFormat = "snapfs btrfs 1\n"
+
+func (m mark) text() string {
+	var s strings.Builder
+	s.WriteString(markFormat)
+	s.WriteString("tree " + strconv.Quote(m.tree) + "\nwithin " + strconv.Quote(m.within))
+	if m.base != "" {
+		s.WriteString("\nbase " + m.base)
+	}
+	s.WriteString("\ntaken " + m.taken.UTC().Format(time.RFC3339Nano))
+	if m.from != "" {
+		s.WriteString("\nfrom " + m.from)
+	}
+	s.WriteString("\nline")
+	for _, a := range m.line {
+		s.WriteString(" " + a.uuid + ":" + strconv.FormatUint(a.at, 10))
+	}
+	s.WriteString("\n")
+	return s.String()
+}
+
+func parseMark(text string) (m mark, err error) {
+	body, ok := strings.CutPrefix(text, markFormat)
+	if !ok || !strings.HasSuffix(body, "\n") {
+		return m, corrupt("the mark is not one that this version can read")
+	}
+	for row := range strings.Lines(body) {
+		key, value, _ := strings.Cut(strings.TrimSuffix(row, "\n"), " ")
+		switch key {
+		case "tree":
+			m.tree, err = strconv.Unquote(value)
+		case "within":
+			m.within, err = strconv.Unquote(value)
+		case "base":
+			m.base = value
+		case "taken":
+			m.taken, err = time.Parse(time.RFC3339Nano, value)
+		case "from":
+			m.from = value
+		case "line":
+			m.line, err = parseLine(value)
+		}
+		if err != nil {
+			return m, corrupt("the mark cannot be read at " + key)
+		}
+	}
+	if m.tree == "" || m.within == "" || m.taken.IsZero() {
+		return m, corrupt("the mark is incomplete")
+	}
+	return m, nil
+}
+
+func parseLine(s string) ([]ancestor, error) {
+	var line []ancestor
+	for f := range strings.FieldsSeq(s) {
+		uuid, at, _ := strings.Cut(f, ":")
+		n, err := strconv.ParseUint(at, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		line = append(line, ancestor{uuid, n})
+	}
+	return line, nil
+}
+
+func (r room) writeMark(path string, m mark) error {
+	fd, err := unix.Openat(r.fd, path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return &os.PathError{Op: "write", Path: path, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), path)
+	_, err = f.WriteString(m.text())
+	return errors.Join(err, f.Close())
+}
+
+func (r room) readMark(entry string) (mark, error) {
+	fd, err := unix.Openat(r.fd, entry+"/"+markName, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return mark{}, &os.PathError{Op: "read", Path: entry, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), entry)
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	if err != nil {
+		return mark{}, err
+	}
+	return parseMark(string(text))
+}
+
+var next atomic.Uint64
+
+func nanotime() int64 { return time.Now().UnixNano() }
+
+// now is the time by the clock that the filesystem stamps its files with,
+// which lags behind the exact one: what is written later is never older.
+func now() time.Time {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &ts) != nil {
+		return time.Now()
+	}
+	return time.Unix(ts.Sec, ts.Nsec)
+}
+
+func (b *Backend) path(kind, id, within string) string {
+	p := b.Hidden()[0] + "/" + b.key + "/" + kind + "/" + id + "/" + treeName
+	if within != "." {
+		p += "/" + within
+	}
+	return p
+}
+
+func (b *Backend) snapshotOf(id snapshot.ID, m mark) snapshot.Snapshot {
+	return snapshot.Snapshot{
+		ID: id, Tree: snapshot.Tree{Path: m.tree}, Taken: m.taken, Frozen: true,
+		View: snapshot.View{Path: b.path(snapshots, string(id), m.within)},
+	}
+}
+
+func (b *Backend) forkOf(id snapshot.ForkID, m mark) snapshot.Fork {
+	return snapshot.Fork{
+		ID: id, Base: snapshot.ID(m.base),
+		View: snapshot.View{Path: b.path(forks, string(id), m.within)},
+	}
+}

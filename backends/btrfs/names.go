@@ -1,0 +1,78 @@
+package btrfs
+
+import (
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// A namer finds the paths of inodes, relative to the tree.
+type namer struct {
+	fd   int
+	top  uint64
+	dirs map[uint64]string // "" : not in the tree
+}
+
+func newNamer(s *side) *namer {
+	return &namer{fd: s.fd, top: s.ino, dirs: map[uint64]string{s.ino: "."}}
+}
+
+// paths are all names of an inode that lie in the tree.
+func (n *namer) paths(ino uint64) ([]string, error) {
+	if dir, ok := n.dirs[ino]; ok {
+		if dir == "" {
+			return nil, nil
+		}
+		return []string{dir}, nil
+	}
+	names, err := n.names(ino)
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, name := range names {
+		dir, err := n.dir(name.Inode, 0)
+		if err != nil {
+			return nil, err
+		}
+		if dir != "" {
+			paths = append(paths, join(dir, name.Name))
+		}
+	}
+	return paths, nil
+}
+
+// dir is the path of a directory, or "" when it is not in the tree.
+func (n *namer) dir(ino uint64, depth int) (string, error) {
+	if path, ok := n.dirs[ino]; ok {
+		return path, nil
+	}
+	path := ""
+	if ino != kernel.BtrfsRootInode && depth < 100_000 {
+		names, err := n.names(ino)
+		if err != nil {
+			return "", err
+		}
+		if len(names) > 0 {
+			up, err := n.dir(names[0].Inode, depth+1)
+			if err != nil {
+				return "", err
+			}
+			if up != "" {
+				path = join(up, names[0].Name)
+			}
+		}
+	}
+	n.dirs[ino] = path
+	return path, nil
+}
+
+func (n *namer) names(ino uint64) ([]kernel.BtrfsName, error) {
+	var names []kernel.BtrfsName
+	r := kernel.BtrfsRange{MinObject: ino, MaxObject: ino, MinType: kernel.BtrfsInodeRef, MaxType: kernel.BtrfsInodeXref}
+	err := kernel.BtrfsSearch(n.fd, r, func(it kernel.BtrfsItem) bool {
+		if it.Type == kernel.BtrfsInodeRef || it.Type == kernel.BtrfsInodeXref {
+			names = append(names, it.Names()...)
+		}
+		return true
+	})
+	return names, err
+}

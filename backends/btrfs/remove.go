@@ -1,0 +1,259 @@
+package btrfs
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// List keeps the contract of [snapshot.Backend].
+func (b *Backend) List(context.Context) ([]snapshot.ID, []snapshot.ForkID, error) {
+	r, err := b.enter()
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, b.fail("listing", "", err)
+	}
+	defer r.close()
+	ids, err := names[snapshot.ID](r, snapshots)
+	if err != nil {
+		return nil, nil, b.fail("listing", "", err)
+	}
+	grown, err := names[snapshot.ForkID](r, forks)
+	return ids, grown, b.fail("listing", "", err)
+}
+
+func names[T ~string](r room, kind string) ([]T, error) {
+	all, err := r.list(kind)
+	var ids []T
+	for _, name := range all {
+		if snapshot.ValidID(name) {
+			ids = append(ids, T(name))
+		}
+	}
+	slices.Sort(ids)
+	return ids, err
+}
+
+// Remove keeps the contract of [snapshot.Backend]: a rename, of the snapshot and
+// of the stock grown from it. [Backend.Sweep] gives the space back.
+func (b *Backend) Remove(ctx context.Context, id snapshot.ID) error {
+	return b.fail("removing", string(id), b.remove(ctx, string(id), snapshots, stock))
+}
+
+// RemoveFork keeps the contract of [snapshot.Backend]: a rename. It cannot tell
+// whether the fork is in use.
+func (b *Backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
+	return b.fail("removing", string(id), b.remove(ctx, string(id), forks))
+}
+
+func (b *Backend) remove(ctx context.Context, id string, kinds ...string) error {
+	if err := ctx.Err(); err != nil || !snapshot.ValidID(id) {
+		return err
+	}
+	r, err := b.enter()
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	for _, kind := range kinds {
+		if err := fault.Point(ctx, "move it to the trash"); err != nil {
+			return err
+		}
+		if err := r.discard(kind+"/"+id, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The rate of Sweep: a mass of removals makes the next creation wait for
+// seconds, because its commit has to carry them out.
+const (
+	sweepBatch = 8
+	sweepPause = 20 * time.Millisecond
+	// sweepQueue is how many removed subvolumes the cleaner may have before it.
+	sweepQueue = 64
+)
+
+// Sweep keeps the contract of [snapshot.Sweeper]. The space of what it removed
+// last comes back within the filesystem's commit interval, 30 seconds.
+func (b *Backend) Sweep(ctx context.Context) error {
+	r, err := b.enter()
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return b.fail("sweeping", "", err)
+	}
+	defer r.close()
+	return b.fail("sweeping", "", r.sweep(ctx))
+}
+
+func (r room) sweep(ctx context.Context) error {
+	names, err := r.list(trash)
+	if err != nil {
+		return err
+	}
+	for i, name := range names {
+		if i > 0 && i%sweepBatch == 0 {
+			if err := r.rest(ctx); err != nil {
+				return err
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := fault.Point(ctx, "destroy a subvolume"); err != nil {
+			return err
+		}
+		if err := r.destroy(trash + "/" + name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rest waits until the cleaner has caught up.
+func (r room) rest(ctx context.Context) error {
+	pause := time.NewTimer(sweepPause)
+	defer pause.Stop()
+	for poked := false; ; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-pause.C:
+		}
+		n, err := kernel.BtrfsQueue(r.fd)
+		if err != nil || n <= sweepQueue { // an old kernel does not say
+			return nil
+		}
+		if !poked {
+			poked = true
+			if err := kernel.BtrfsCommit(r.fd); err != nil {
+				return err
+			}
+		}
+		pause.Reset(5 * sweepPause)
+	}
+}
+
+// destroy removes one thing in the trash for good. It is no error when another
+// process does so at the same time.
+func (r room) destroy(path string) error {
+	dir, err := r.open(path)
+	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		err = unix.Unlinkat(r.fd, path, 0)
+	}
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	f := os.NewFile(uintptr(dir), path)
+	defer f.Close()
+	inside, err := f.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	for _, name := range inside {
+		if err := r.destroyIn(dir, path, name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	err = unix.Unlinkat(r.fd, path, unix.AT_REMOVEDIR)
+	if err != nil && err != unix.ENOENT {
+		return &os.PathError{Op: "remove", Path: path, Err: err}
+	}
+	return nil
+}
+
+// destroyIn removes a file, a subvolume, or the entry of some stock.
+func (r room) destroyIn(dir int, path, name string) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return unix.Unlinkat(dir, name, 0)
+	case st.Ino == kernel.BtrfsRootInode:
+		return uproot(dir, name)
+	}
+	return r.destroy(path + "/" + name)
+}
+
+// uproot removes the subvolume dir/name after those nested in it: a sandbox may
+// have made some.
+func uproot(dir int, name string) error {
+	root, err := beneath(dir, name)
+	if err != nil {
+		return err
+	}
+	nested, err := kernel.BtrfsNested(root)
+	if err == nil && (len(nested) > 0 || os.Geteuid() != 0) {
+		err = kernel.BtrfsSetReadOnly(root, false)
+	}
+	for _, path := range nested {
+		if err == nil {
+			err = uprootBeneath(root, path)
+		}
+	}
+	unix.Close(root)
+	if err == nil {
+		err = kernel.BtrfsDestroy(dir, name)
+	}
+	switch {
+	case err == unix.EPERM, err == unix.EACCES, errors.Is(err, unix.ENOTEMPTY):
+		return hoe(dir, name)
+	case err != nil:
+		return &os.PathError{Op: "destroy", Path: name, Err: err}
+	}
+	return nil
+}
+
+func uprootBeneath(root int, path string) error {
+	parent, err := beneath(root, filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(parent)
+	err = uproot(parent, filepath.Base(path))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// hoe removes the subvolume dir/name file by file, as an ordinary user must
+// where the mount lacks user_subvol_rm_allowed. Time in proportion to its size.
+func hoe(dir int, name string) error {
+	path := "/proc/self/fd/" + strconv.Itoa(dir) + "/" + name
+	err := filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return nil // RemoveAll says what is wrong
+		}
+		if fd, err := unix.Open(p, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
+			kernel.BtrfsSetReadOnly(fd, false) // EINVAL where it is no subvolume
+			unix.Close(fd)
+		}
+		return os.Chmod(p, 0o700)
+	})
+	return errors.Join(err, os.RemoveAll(path))
+}

@@ -1,0 +1,188 @@
+package btrfs
+
+import (
+	"context"
+	"math"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// A scan finds where a and b differ, given that they were one at the
+// transaction since.
+type scan struct {
+	ctx   context.Context
+	since uint64
+	a, b  *side
+	emit  func(snapshot.Touch) bool
+}
+
+func (s *scan) run() error {
+	dirs := map[uint64]bool{}
+	for _, side := range []*side{s.a, s.b} {
+		old, changed, err := s.changed(side)
+		if err != nil {
+			return searchError(err)
+		}
+		names := newNamer(side)
+		for _, ino := range old {
+			if err := s.ctx.Err(); err != nil {
+				return err
+			}
+			if err := s.emitNames(names, ino); err != nil {
+				return searchError(err)
+			}
+		}
+		for _, ino := range changed {
+			if !dirs[ino] {
+				dirs[ino] = true
+				if err := s.compareDir(names, ino); err != nil {
+					return searchError(err)
+				}
+			}
+		}
+	}
+	return s.nested()
+}
+
+func searchError(err error) error {
+	if err == unix.EPERM {
+		return &problem{
+			kind: snapshot.ErrNotSupported, why: "only root may read the filesystem's record of changes",
+		}
+	}
+	return err
+}
+
+// changed lists the inodes of one side that were there at since and have
+// changed afterwards, and which of them are directories. What is newer than
+// since is found by its name, in a directory that changed.
+func (s *scan) changed(side *side) (old, dirs []uint64, err error) {
+	if side.info.ReadOnly && side.info.Born <= s.since {
+		return nil, nil, nil
+	}
+	all := kernel.BtrfsRange{MinObject: kernel.BtrfsRootInode, MaxObject: math.MaxUint64 - 255, NewerThan: s.since}
+	err = kernel.BtrfsSearch(side.fd, all, func(it kernel.BtrfsItem) bool {
+		node, ok := it.Inode()
+		if ok && node.Changed > s.since && node.Made <= s.since && node.Links > 0 {
+			old = append(old, it.Object)
+			if node.Mode&unix.S_IFMT == unix.S_IFDIR {
+				dirs = append(dirs, it.Object)
+			}
+		}
+		return s.ctx.Err() == nil
+	})
+	if err == nil {
+		err = s.ctx.Err()
+	}
+	return old, dirs, err
+}
+
+func (s *scan) emitNames(names *namer, ino uint64) error {
+	paths, err := names.paths(ino)
+	for _, path := range paths {
+		if !s.emit(snapshot.Touch{Path: path}) {
+			return errEnough
+		}
+	}
+	return err
+}
+
+// compareDir names the entries of a directory that are on one side only, or
+// are another inode there: beneath them anything may differ.
+func (s *scan) compareDir(names *namer, ino uint64) error {
+	at, err := names.paths(ino)
+	if err != nil || len(at) == 0 {
+		return err
+	}
+	left, err := entries(s.a.fd, ino)
+	if err != nil {
+		return err
+	}
+	right, err := entries(s.b.fd, ino)
+	if err != nil {
+		return err
+	}
+	for name, x := range left {
+		if y, ok := right[name]; ok && x == y {
+			delete(right, name)
+			continue
+		}
+		right[name] = x
+	}
+	for name := range right {
+		if !s.emit(snapshot.Touch{Path: join(at[0], name), Tree: true}) {
+			return errEnough
+		}
+	}
+	return nil
+}
+
+type child struct {
+	inode     uint64
+	subvolume bool
+}
+
+// entries reads a directory of a subvolume; none when it is not there.
+func entries(fd int, ino uint64) (map[string]child, error) {
+	all := map[string]child{}
+	r := kernel.BtrfsRange{MinObject: ino, MaxObject: ino, MinType: kernel.BtrfsDirIndex, MaxType: kernel.BtrfsDirIndex}
+	err := kernel.BtrfsSearch(fd, r, func(it kernel.BtrfsItem) bool {
+		if e, ok := it.Entry(); ok {
+			c := child{e.Inode, e.Subvolume}
+			if e.Subvolume {
+				c.inode = 0 // nested ones are compared on their own
+			}
+			all[e.Name] = c
+		}
+		return true
+	})
+	return all, err
+}
+
+func join(dir, name string) string {
+	if dir == "." {
+		return name
+	}
+	return dir + "/" + name
+}
+
+// nested names the subvolumes nested in both trees, unless neither copy was
+// ever written to.
+func (s *scan) nested() error {
+	all := map[string]bool{}
+	for _, side := range []*side{s.a, s.b} {
+		paths, err := nestedIn(side.fd, side.within)
+		if err != nil {
+			return err
+		}
+		for _, p := range paths {
+			all[p] = true
+		}
+	}
+	for path := range all {
+		if !pristine(s.a.top, s.b.top, path) && !s.emit(snapshot.Touch{Path: path, Tree: true}) {
+			return errEnough
+		}
+	}
+	return nil
+}
+
+// pristine: the subvolume at path in b is a snapshot of the one in a, and both
+// are as they were made.
+func pristine(a, b int, path string) bool {
+	x, errA := infoBeneath(a, path)
+	y, errB := infoBeneath(b, path)
+	return errA == nil && errB == nil && y.Parent == x.UUID && y.Generation == y.Born && x.Generation <= y.Born
+}
+
+func infoBeneath(dir int, path string) (kernel.Subvolume, error) {
+	fd, err := beneath(dir, path)
+	if err != nil {
+		return kernel.Subvolume{}, err
+	}
+	defer unix.Close(fd)
+	return kernel.BtrfsInfo(fd)
+}

@@ -1,0 +1,89 @@
+package btrfs
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+)
+
+// stockers is how many forks are made at once: they share their commits.
+const stockers = 8
+
+// Stock keeps the contract of [snapshot.Stocker]: afterwards n forks of from are
+// put by, at least. What is put by goes when from is removed.
+func (b *Backend) Stock(ctx context.Context, from snapshot.ID, n int) error {
+	return b.fail("stocking", string(from), b.stock(ctx, from, n))
+}
+
+func (b *Backend) stock(ctx context.Context, from snapshot.ID, n int) error {
+	r, err := b.enter()
+	if err != nil {
+		return absent(err)
+	}
+	defer r.close()
+	m, info, err := r.load(snapshots, string(from))
+	if err != nil {
+		return err
+	}
+	shelf := stock + "/" + string(from)
+	if err := unix.Mkdirat(r.fd, shelf, 0o700); err != nil && err != unix.EEXIST {
+		return &os.PathError{Op: "make", Path: shelf, Err: err}
+	}
+	missing := n - len(r.ready(shelf))
+	fm := forkMark(from, m, info)
+	var wait sync.WaitGroup
+	errs := make([]error, min(stockers, max(missing, 0)))
+	for w := range errs {
+		wait.Go(func() {
+			for i := w; i < missing && errs[w] == nil; i += stockers {
+				errs[w] = r.grow(ctx, snapshots+"/"+string(from), shelf+"/"+unique(), "stock", fm)
+			}
+		})
+	}
+	wait.Wait()
+	return errors.Join(errs...)
+}
+
+// ready names the whole forks on a shelf.
+func (r room) ready(shelf string) []string {
+	all, err := r.list(shelf)
+	if err != nil {
+		return nil
+	}
+	whole := all[:0]
+	for _, name := range all {
+		if unix.Faccessat(r.fd, shelf+"/"+name+"/"+treeName, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) == nil {
+			whole = append(whole, name)
+		}
+	}
+	return whole
+}
+
+// claim makes a fork that was put by the fork id. Another process may take it
+// first: then the next is tried. ErrExists.
+func (r room) claim(ctx context.Context, from, id string) (bool, error) {
+	if !snapshot.ValidID(id) {
+		return false, nil // begin says why
+	}
+	for _, name := range r.ready(stock + "/" + from) {
+		if err := fault.Point(ctx, "take one from the stock"); err != nil {
+			return false, err
+		}
+		switch err := unix.Renameat2(r.fd, stock+"/"+from+"/"+name, r.fd, forks+"/"+id, unix.RENAME_NOREPLACE); err {
+		case nil:
+			return true, nil
+		case unix.ENOENT:
+		case unix.EEXIST:
+			return false, &problem{kind: snapshot.ErrExists, why: "the id is taken"}
+		default:
+			return false, &os.PathError{Op: "rename", Path: name, Err: err}
+		}
+	}
+	return false, nil
+}

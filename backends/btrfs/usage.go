@@ -1,0 +1,51 @@
+package btrfs
+
+import (
+	"context"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// Usage keeps the contract of [snapshot.Meter]: what the filesystem's simple
+// quota charges the fork for, or else the space that data written since the
+// base takes up. Root only.
+func (b *Backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Bytes, error) {
+	n, err := b.usage(ctx, string(fork))
+	return snapshot.Bytes(n), b.fail("measuring", string(fork), err)
+}
+
+func (b *Backend) usage(ctx context.Context, fork string) (int64, error) {
+	r, err := b.enter()
+	if err != nil {
+		return 0, absent(err)
+	}
+	defer r.close()
+	s, err := r.side(forks, fork)
+	if err != nil {
+		return 0, err
+	}
+	defer s.close()
+	if err := kernel.SyncFS(r.fd); err != nil {
+		return 0, err
+	}
+	if mode, _ := kernel.BtrfsQuotaMode(r.fd); mode == kernel.QuotaSimple {
+		if n, err := kernel.BtrfsUsage(r.fd, s.info.ID); err == nil {
+			return n, nil
+		}
+	}
+	return s.written(ctx)
+}
+
+// written adds up what the subvolume wrote since it was made.
+func (s *side) written(ctx context.Context) (int64, error) {
+	var sum int64
+	err := kernel.BtrfsSearch(s.fd, kernel.BtrfsRange{NewerThan: s.info.Born}, func(it kernel.BtrfsItem) bool {
+		sum += it.NewExtent(s.info.Born)
+		return ctx.Err() == nil
+	})
+	if err == nil {
+		err = ctx.Err()
+	}
+	return sum, searchError(err)
+}
