@@ -7,12 +7,12 @@ import (
 // A namer finds the paths of inodes, relative to the tree.
 type namer struct {
 	fd   int
-	top  uint64
 	dirs map[uint64]string // "" : not in the tree
 }
 
-func newNamer(s *side) *namer {
-	return &namer{fd: s.fd, top: s.ino, dirs: map[uint64]string{s.ino: "."}}
+// newNamer names inodes of the subvolume open as fd, from the directory top.
+func newNamer(fd int, top uint64) *namer {
+	return &namer{fd: fd, dirs: map[uint64]string{top: "."}}
 }
 
 // paths are all names of an inode that lie in the tree.

@@ -26,7 +26,7 @@ func (s *scan) run() error {
 		if err != nil {
 			return searchError(err)
 		}
-		names := newNamer(side)
+		names := newNamer(side.fd, side.ino)
 		for _, ino := range old {
 			if err := s.ctx.Err(); err != nil {
 				return err

@@ -1,0 +1,107 @@
+package btrfs
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// patience is how long to wait for the filesystem to write what is buffered,
+// only to learn that nothing has changed: about what a new snapshot costs.
+const patience = 3 * time.Millisecond
+
+// unchanged answers with the last snapshot of the tree if the subvolume is
+// certainly as it was then. It gives up rather than cost more than a snapshot.
+func (c *capture) unchanged(id snapshot.ID) (snapshot.Snapshot, bool) {
+	var none snapshot.Snapshot
+	last, born := c.last()
+	if last.ID == "" || last.ID == id || c.has(snapshots, string(id)) || c.changedSince(born) {
+		return none, false
+	}
+	if nested, err := nestedIn(c.src, c.within); err != nil || len(nested) > 0 {
+		return none, false
+	}
+	if !c.flush() || c.changedSince(born) {
+		return none, false
+	}
+	return last, true
+}
+
+// last finds the latest snapshot of the tree and the transaction it was born in.
+func (c *capture) last() (snapshot.Snapshot, uint64) {
+	buf := make([]byte, 65)
+	n, err := unix.Readlinkat(c.fd, c.latest(), buf)
+	if err != nil || !snapshot.ValidID(string(buf[:n])) {
+		return snapshot.Snapshot{}, 0
+	}
+	id := string(buf[:n])
+	m, info, err := c.load(snapshots, id)
+	if err != nil || m.tree != c.tree.Path || m.within != c.within || m.from != c.info.UUID.String() {
+		return snapshot.Snapshot{}, 0
+	}
+	return c.snapshotOf(snapshot.ID(id), m), info.Born
+}
+
+// flush writes what is buffered, unless that takes longer than patience.
+func (c *capture) flush() bool {
+	fd, err := unix.FcntlInt(uintptr(c.src), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer unix.Close(fd)
+		done <- kernel.SyncFS(fd)
+	}()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err == nil
+	case <-timer.C:
+		return false
+	}
+}
+
+// manyChanges is how many changed files are looked up before the tree is taken
+// to be among them.
+const manyChanges = 256
+
+// changedSince reports whether the tree may have changed after a transaction,
+// as far as changes have been written out. Only root can look at single files;
+// for others anything in the subvolume counts, snapshots of it included.
+func (c *capture) changedSince(born uint64) bool {
+	var changed []uint64
+	err := kernel.BtrfsSearch(c.src, kernel.BtrfsRange{NewerThan: born}, func(it kernel.BtrfsItem) bool {
+		if node, ok := it.Inode(); ok && node.Changed > born {
+			changed = append(changed, it.Object)
+		}
+		return len(changed) < manyChanges
+	})
+	switch {
+	case err == unix.EPERM:
+		info, err := kernel.BtrfsInfo(c.src)
+		return err != nil || info.Generation > born
+	case err != nil, len(changed) == manyChanges:
+		return true
+	}
+	return len(changed) > 0 && c.holdsAny(changed)
+}
+
+// holdsAny reports whether one of these inodes lies in the tree.
+func (c *capture) holdsAny(inodes []uint64) bool {
+	var st unix.Stat_t
+	if err := unix.Fstatat(c.src, c.within, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return true
+	}
+	names := newNamer(c.src, st.Ino)
+	for _, ino := range inodes {
+		if paths, err := names.paths(ino); err != nil || len(paths) > 0 {
+			return true
+		}
+	}
+	return false
+}
