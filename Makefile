@@ -9,7 +9,7 @@ MAKEFLAGS  += --no-print-directory
 GO     ?= go
 # How many packages are tested at once. They share loop devices, the disk and
 # the clock that some of them measure, so one.
-P      ?= 1
+JOBS   ?= 1
 PKGS   ?= ./...
 # What go test gets beyond the rest: make test PKGS=./isolate FLAGS='-run Exec -v'
 FLAGS  ?=
@@ -59,18 +59,18 @@ build: ## build ./snapfs, and everything for both architectures
 test: ## all tests, none skipped as root, and nothing left behind
 	@$(if $(filter ./...,$(PKGS)),rm -rf $(RESULTS);) mkdir -p -m 1777 $(RESULTS)
 	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_CONFORMANCE_OUT=$(RESULTS) \
-		$(GO) test -p $(P) -count=1 -timeout 20m $(FLAGS) $(PKGS)
+		$(GO) test -p $(JOBS) -count=1 -timeout 20m $(FLAGS) $(PKGS)
 
 .PHONY: race
 race: ## the same with the race detector, with less repetition (needs a C compiler)
 	@command -v cc >/dev/null || { echo 'race: no C compiler, and the race detector needs one'; \
 		echo 'hint: apt-get install gcc libc6-dev'; exit 1; } >&2
 	@.ci/skips .ci/traceless env CGO_ENABLED=1 SNAPFS_NO_SKIP=$(NOSKIP) \
-		$(GO) test -p $(P) -count=1 -timeout 20m -race -short $(FLAGS) $(PKGS)
+		$(GO) test -p $(JOBS) -count=1 -timeout 20m -race -short $(FLAGS) $(PKGS)
 
 .PHONY: test-user
 test-user: ## all tests as an ordinary user made for them (run as root)
-	@.ci/skips .ci/as-user $(GO) test -p $(P) -count=1 -timeout 20m $(FLAGS) $(PKGS)
+	@.ci/skips .ci/as-user $(GO) test -p $(JOBS) -count=1 -timeout 20m $(FLAGS) $(PKGS)
 
 .PHONY: docs
 docs: ## write what is generated: manuals, exit codes, the conformance table (after test, as root)
