@@ -1,0 +1,187 @@
+package treetest
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// Leaks counts now, and again when the test ends, what a test could leave
+// behind, and fails the test for everything that is there only then, by name:
+//
+//   - open descriptors of this process;
+//   - its children and what they started and left to it: this process becomes
+//     the reaper of its orphans (prctl(2), PR_SET_CHILD_SUBREAPER);
+//   - mounts and loop devices that have to do with one of the places;
+//   - btrfs subvolumes beneath the places;
+//   - control groups of snapfs that bear the pid of this process.
+//
+// The places are the directories given, and those that [Dir] makes. With
+// SNAPFS_ALONE=1, which says that nothing else runs on the machine, all mounts,
+// loop devices and control groups count, wherever they are. What goes away
+// within two seconds of the end is no leak. Call it after the places are made,
+// and not in a test that runs in parallel with others.
+func Leaks(t testing.TB, places ...string) {
+	t.Helper()
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	c := counter{places: append(places, filepath.Join(scratch, mark())), alone: os.Getenv("SNAPFS_ALONE") == "1"}
+	before := c.count()
+	t.Cleanup(func() {
+		t.Helper()
+		for _, leak := range c.wait(before, 2*time.Second) {
+			t.Errorf("left behind: %s", leak)
+		}
+	})
+}
+
+type counter struct {
+	places []string
+	alone  bool
+}
+
+// wait answers with what is there now and was not before, and gives it time to
+// go.
+func (c counter) wait(before []string, patience time.Duration) []string {
+	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		left := slices.DeleteFunc(c.count(), func(s string) bool { return slices.Contains(before, s) })
+		if len(left) == 0 || time.Since(start) > patience {
+			return left
+		}
+	}
+}
+
+func (c counter) count() []string {
+	return slices.Concat(descriptors(), children(), c.mounts(), c.loops(), c.subvolumes(), c.cgroups())
+}
+
+// ours reports whether a text of the kernel's names one of the places.
+func (c counter) ours(texts ...string) bool {
+	if c.alone {
+		return true
+	}
+	for _, text := range texts {
+		for _, place := range c.places {
+			if strings.Contains(text, place) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func descriptors() []string {
+	var list []string
+	links, _ := os.ReadDir("/proc/self/fd")
+	for _, l := range links {
+		target, err := os.Readlink("/proc/self/fd/" + l.Name())
+		switch {
+		case err != nil: // the one that listed them
+		case target == "anon_inode:[eventpoll]", target == "anon_inode:[eventfd]": // Go's own
+		default:
+			list = append(list, "descriptor "+l.Name()+" of "+target)
+		}
+	}
+	return list
+}
+
+// children lists the living processes below this one, and reaps the dead ones
+// that it only inherited.
+func children() []string {
+	parents := map[int]int{}
+	names := map[int]string{}
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		stat, err := os.ReadFile(dir + "/stat")
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if err != nil || len(fields) < 2 {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(dir))
+		parents[pid], _ = strconv.Atoi(fields[1])
+		names[pid] = string(stat[:bytes.LastIndexByte(stat, ')')+1])
+		if fields[0] == "Z" && parents[pid] == os.Getpid() {
+			unix.Wait4(pid, nil, unix.WNOHANG, nil)
+			delete(parents, pid)
+		}
+	}
+	var list []string
+	for pid := range parents {
+		for up := parents[pid]; up > 0; up = parents[up] {
+			if up == os.Getpid() {
+				list = append(list, "process "+names[pid])
+				break
+			}
+		}
+	}
+	return list
+}
+
+func (c counter) mounts() []string {
+	var list []string
+	mounts, _ := kernel.Mounts()
+	for _, m := range mounts {
+		if c.ours(m.Path, m.Root, m.Source, m.SuperOptions) {
+			list = append(list, "mount "+strconv.Itoa(m.ID)+" of "+m.Type+" at "+m.Path)
+		}
+	}
+	return list
+}
+
+func (c counter) loops() []string {
+	var list []string
+	files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, file := range files {
+		image, err := os.ReadFile(file)
+		if err == nil && c.ours(string(image)) {
+			list = append(list, "loop device "+strings.Split(file, "/")[3]+" of "+strings.TrimSpace(string(image)))
+		}
+	}
+	return list
+}
+
+// subvolumes finds them by their inode number: the root of each is 256.
+func (c counter) subvolumes() []string {
+	var list []string
+	for _, place := range c.places {
+		filepath.WalkDir(place, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.IsDir() {
+				return nil
+			}
+			var st unix.Stat_t
+			if unix.Lstat(path, &st) == nil && st.Ino == 256 {
+				if f, err := kernel.FilesystemOf(path); err == nil && f.Type == "btrfs" {
+					list = append(list, "subvolume "+path)
+				}
+			}
+			return nil
+		})
+	}
+	return list
+}
+
+func (c counter) cgroups() []string {
+	var list []string
+	filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return nil
+		}
+		name := d.Name()
+		if c.alone || strings.Contains(name, "snapfs") && strings.Contains(name, strconv.Itoa(os.Getpid())) {
+			list = append(list, "control group "+path)
+		}
+		return nil
+	})
+	return list
+}
