@@ -3,17 +3,21 @@ package btrfs
 import (
 	"context"
 	"errors"
+	"runtime"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // Clone keeps the contract of [snapshot.Cloner]. The snapshot and the fork are
 // taken by two threads at once; both carry the number of the commit that made
-// them, and where it is the same one they are the same. Where not, because
-// another commit came between, the fork is taken again, from the snapshot.
+// them, and where it is the same one they are the same. Where not, and something
+// changed in between, the fork is taken again, from the snapshot.
 func (b *Backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID) (snapshot.Snapshot, snapshot.Fork, error) {
 	s, f, err := b.clone(ctx, tree, id, fork)
 	if err != nil {
@@ -28,9 +32,13 @@ func (b *Backend) clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 		return s, f, err
 	}
 	defer c.done()
-	if s, ok := c.unchanged(id); ok {
-		f, err = b.Fork(ctx, s.ID, fork)
-		return s, f, err
+	// Finding the tree unchanged may cost a commit itself, so that it pays
+	// only where the fork then costs none.
+	if last, _ := c.last(); last.ID != "" && len(c.ready(stock+"/"+string(last.ID))) > 0 {
+		if s, ok := c.unchanged(id); ok {
+			f, err = b.Fork(ctx, s.ID, fork)
+			return s, f, err
+		}
 	}
 	sm := c.mark()
 	fm := sm
@@ -51,6 +59,20 @@ func (b *Backend) clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 	return b.snapshotOf(id, sm), b.forkOf(fork, fm), nil
 }
 
+// waiting is how long one thread of a pair waits for the other to be ready.
+const waiting = 200 * time.Microsecond
+
+// prelude is what comes before the two calls.
+func (c *capture) prelude(ctx context.Context, id snapshot.ID) error {
+	if err := fault.Point(ctx, "note it as the latest"); err != nil {
+		return err
+	}
+	if err := c.note(string(id)); err != nil {
+		return err
+	}
+	return fault.Point(ctx, "snapshot the subvolume twice")
+}
+
 // pair takes the snapshot and the fork, equal to each other.
 func (c *capture) pair(ctx context.Context, se, fe *entry, id snapshot.ID) error {
 	if nested, err := nestedIn(c.src, c.within); err != nil {
@@ -61,29 +83,61 @@ func (c *capture) pair(ctx context.Context, se, fe *entry, id snapshot.ID) error
 		}
 		return c.again(ctx, se, fe)
 	}
-	forked := make(chan error, 1)
-	go func() { forked <- fe.copyFrom(ctx, c.src, c.within, false) }()
-	err := errors.Join(c.take(ctx, se, id), <-forked)
-	if err != nil {
+	if err := c.prelude(ctx, id); err != nil {
 		return err
 	}
-	if a, b := se.born(), fe.born(); a != 0 && a == b {
+	// Both calls have to be in the kernel before either begins to commit, so
+	// the two threads wait for each other, awake: waking one takes too long.
+	var ready atomic.Int32
+	both := func(e *entry, readOnly bool) error {
+		ready.Add(1)
+		for until := time.Now().Add(waiting); ready.Load() < 2 && time.Now().Before(until); {
+			runtime.Gosched()
+		}
+		return take(c.src, e.fd, treeName, readOnly)
+	}
+	forked := make(chan error, 1)
+	go func() { forked <- both(fe, false) }()
+	err := both(se, true)
+	if err := errors.Join(err, <-forked); err != nil {
+		return err
+	}
+	if c.equal(se, fe) {
 		return nil
 	}
 	return c.again(ctx, se, fe)
 }
 
-func (e *entry) born() uint64 {
+// equal reports whether two copies of the source were made by one commit, or
+// nothing changed in between, which only root can see.
+func (c *capture) equal(x, y *entry) bool {
+	a, errA := x.born()
+	b, errB := y.born()
+	if errA != nil || errB != nil {
+		return false
+	}
+	if a.Born == b.Born {
+		return true
+	}
+	if a.Born > b.Born {
+		a, b = b, a
+	}
+	changed := false
+	err := kernel.BtrfsSearch(c.src, kernel.BtrfsRange{Tree: b.ID, NewerThan: a.Born}, func(it kernel.BtrfsItem) bool {
+		node, ok := it.Inode()
+		changed = ok && node.Changed > a.Born
+		return !changed
+	})
+	return err == nil && !changed
+}
+
+func (e *entry) born() (kernel.Subvolume, error) {
 	fd, err := e.room.open(e.path + "/" + treeName)
 	if err != nil {
-		return 0
+		return kernel.Subvolume{}, err
 	}
 	defer unix.Close(fd)
-	info, err := kernel.BtrfsInfo(fd)
-	if err != nil {
-		return 0
-	}
-	return info.Born
+	return kernel.BtrfsInfo(fd)
 }
 
 // again makes the entry fe a fork of the snapshot se instead of what it is.

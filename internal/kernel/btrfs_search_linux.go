@@ -50,10 +50,14 @@ type btrfsSearchArgs struct {
 	_                                    uint32
 	_                                    [4]uint64
 	bufSize                              uint64
-	buf                                  [1<<17 - 112]byte
 }
 
-const btrfsSearchHeader = 112
+// The sizes of the buffer that a search begins with and goes on with: most
+// have nothing or little to find, and zeroed memory is not free.
+const (
+	btrfsSearchFirst = 1 << 12
+	btrfsSearchMore  = 1 << 17
+)
 
 func le64(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
 func le32(b []byte) uint32 { return binary.LittleEndian.Uint32(b) }
@@ -70,7 +74,7 @@ func orMax[T uint32 | uint64](v, most T) T {
 // until it answers false. What is only in memory (buffered data, delayed inode
 // updates) is not seen: [unix.Syncfs] first. EPERM: not root; ENOENT: no such tree.
 func BtrfsSearch(fd int, r BtrfsRange, visit func(BtrfsItem) bool) error {
-	a := &btrfsSearchArgs{
+	key := btrfsSearchArgs{
 		tree:      r.Tree,
 		minObject: r.MinObject, maxObject: orMax(r.MaxObject, math.MaxUint64),
 		minOffset: r.MinOffset, maxOffset: orMax(r.MaxOffset, math.MaxUint64),
@@ -78,20 +82,31 @@ func BtrfsSearch(fd int, r BtrfsRange, visit func(BtrfsItem) bool) error {
 		maxTid: math.MaxUint64,
 	}
 	if r.NewerThan > 0 {
-		a.minTid = r.NewerThan + 1
+		key.minTid = r.NewerThan + 1
 	}
+	const head = unsafe.Sizeof(key)
+	buf := make([]uint64, btrfsSearchFirst/8)
 	for {
-		a.items, a.bufSize = math.MaxUint32, uint64(len(a.buf))
-		// The size in the number is that of the header; the rest is the buffer.
-		if err := btrfsIoctl(fd, iocRead|iocWrite, btrfsTreeSearch, btrfsSearchHeader, unsafe.Pointer(a)); err != nil {
+		// The size in the number is that of the header; the items come after it.
+		a := (*btrfsSearchArgs)(unsafe.Pointer(&buf[0]))
+		*a = key
+		a.items, a.bufSize = math.MaxUint32, uint64(len(buf)*8)-uint64(head)
+		err := btrfsIoctl(fd, iocRead|iocWrite, btrfsTreeSearch, head, unsafe.Pointer(a))
+		switch {
+		case err == unix.EOVERFLOW && len(buf) < btrfsSearchMore/8: // the first item is longer
+		case err != nil:
 			return err
-		}
-		if a.items == 0 {
+		case a.items == 0:
 			return nil
+		default:
+			items := unsafe.Slice((*byte)(unsafe.Pointer(&buf[0])), len(buf)*8)[head:]
+			last, more := visitItems(items, int(a.items), visit)
+			if !more || !key.startAfter(last) {
+				return nil
+			}
 		}
-		last, more := visitItems(a.buf[:], int(a.items), visit)
-		if !more || !a.startAfter(last) {
-			return nil
+		if len(buf) < btrfsSearchMore/8 {
+			buf = make([]uint64, btrfsSearchMore/8)
 		}
 	}
 }
