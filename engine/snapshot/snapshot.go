@@ -207,9 +207,15 @@ type Facts struct {
 	Unit Unit
 	// Durable: snapshots and forks are there after an orderly reboot.
 	Durable bool
+	// KeepsInodes: a file that a fork has not changed has the inode number,
+	// size and change time it has in the snapshot, whichever view shows it.
+	KeepsInodes bool
 	// DirRename: a directory of the base can be renamed in a fork with one
 	// system call (false: EXDEV, and programs fall back to copying).
 	DirRename bool
+	// PartsLinks: a file of the base that has several names becomes two files
+	// in a fork when one of them is written to (overlayfs without an index).
+	PartsLinks bool
 }
 
 // Unit is the granularity of copy-on-write.

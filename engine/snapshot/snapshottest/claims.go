@@ -1,0 +1,139 @@
+package snapshottest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+func claims() []promise {
+	return []promise{
+		{name: "a directory of the base is renamed in one step exactly as claimed", test: dirRename},
+		{name: "names of one file stay together or part exactly as claimed", test: partsLinks},
+		{name: "a byte changed costs a block or a file as claimed", test: func(x *workbench) {
+			unit(newWorkbench(x.TB, x.subject, x.subject.Small))
+		}},
+		{name: "a fork costs the same for any tree exactly as claimed", test: copiesWhole},
+		{name: "the facts do not change", test: factsStay},
+	}
+}
+
+func dirRename(x *workbench) {
+	x.write("dir/sub/file", "base")
+	x.capture("s1")
+	v := x.fork("s1", "f1").View
+	x.in(v, func(dir string) {
+		err := unix.Rename(dir+"/dir", dir+"/moved")
+		switch claimed := x.b.Facts().DirRename; {
+		case claimed && err != nil:
+			x.Errorf("renaming a directory of the base: %v", err)
+		case !claimed && !errors.Is(err, unix.EXDEV):
+			x.Errorf("renaming a directory of the base gives %v, the facts say it cannot be", err)
+		}
+	})
+	if x.b.Facts().DirRename {
+		x.has(v, "moved/sub/file", "base", "the fork")
+		x.has(v, "dir/sub/file", "", "the fork")
+		x.seal("f1", "s2", snapshot.Idle)
+		x.has(x.snap("s2"), "moved/sub/file", "base", "the sealed snapshot")
+	}
+	x.clean()
+}
+
+func partsLinks(x *workbench) {
+	x.write("one", "base")
+	x.must(os.Link(x.place.Tree.Path+"/one", x.place.Tree.Path+"/two"))
+	x.capture("s1")
+	v := x.fork("s1", "f1").View
+	x.in(v, func(dir string) { x.put(dir, "one", "changed") })
+	want := map[bool]string{false: "changed", true: "base"}[x.b.Facts().PartsLinks]
+	x.has(v, "one", "changed", "the name written to")
+	x.has(v, "two", want, "the other name")
+	x.clean()
+}
+
+// unit changes a byte of a large file, on a filesystem where nobody else does
+// anything, and looks how much room that took. What copies whole trees has
+// taken it at the fork.
+func unit(x *workbench) {
+	const size = 4 << 20
+	x.write("large", noise(size))
+	x.capture("s1")
+	before := x.room()
+	v := x.fork("s1", "f1").View
+	x.in(v, func(dir string) {
+		f, err := os.OpenFile(dir+"/large", os.O_WRONLY, 0)
+		x.must(err)
+		_, err = f.WriteAt([]byte{1}, size/2)
+		x.must(errors.Join(err, f.Sync(), f.Close()))
+	})
+	took := before - x.room()
+	switch got := x.b.Facts().Unit; {
+	case got == snapshot.ByFile && took < size*3/4:
+		x.Errorf("a byte changed took %v, the facts say the whole file of %v", snapshot.Bytes(took), snapshot.Bytes(size))
+	case got == snapshot.ByBlock && took > size/2:
+		x.Errorf("a byte changed took %v, the facts say some blocks", snapshot.Bytes(took))
+	case got != snapshot.ByFile && got != snapshot.ByBlock:
+		x.Errorf("the unit is %q", got)
+	}
+	x.clean()
+}
+
+// room is how much of the filesystem is free, with nothing outstanding.
+func (x *workbench) room() int64 {
+	x.Helper()
+	dir, err := os.Open(filepath.Dir(x.place.Tree.Path))
+	x.must(err)
+	defer dir.Close()
+	x.must(unix.Syncfs(int(dir.Fd())))
+	var st unix.Statfs_t
+	x.must(unix.Fstatfs(int(dir.Fd()), &st))
+	return int64(st.Bfree) * st.Bsize
+}
+
+// copiesWhole counts steps, which are the same in every run, instead of
+// measuring time.
+func copiesWhole(x *workbench) {
+	x.write("file", "")
+	count := func(id string) int {
+		x.stamp(id)
+		ctx, s := WithFault(x.Context(), 0, nil)
+		_, err := x.b.Capture(ctx, x.place.Tree, snapshot.ID(id))
+		x.must(err)
+		_, err = x.b.Fork(ctx, snapshot.ID(id), snapshot.ForkID(id))
+		x.must(err)
+		return len(s.Names())
+	}
+	few := count("few")
+	for i := range 50 {
+		x.write(fmt.Sprintf("more/%d/file", i), "more")
+	}
+	many := count("many")
+	switch claimed := x.b.Facts().CopiesWhole; {
+	case claimed && many <= few:
+		x.Errorf("it claims to copy whole trees, and takes %d steps for a large one, %d for a small one", many, few)
+	case !claimed && many > few:
+		x.Errorf("a large tree takes %d steps, a small one %d", many, few)
+	}
+	x.clean()
+}
+
+func factsStay(x *workbench) {
+	facts := x.b.Facts()
+	x.write("file", "")
+	x.capture("s1")
+	x.fork("s1", "f1")
+	if x.b.Facts() != facts {
+		x.Errorf("the facts were %+v and are %+v", facts, x.b.Facts())
+	}
+	x.again()
+	if x.b.Facts() != facts {
+		x.Errorf("opened again, the facts were %+v and are %+v", facts, x.b.Facts())
+	}
+	x.clean()
+}

@@ -1,0 +1,186 @@
+package snapshottest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+func contents() []promise {
+	return []promise{
+		{name: "a script played on a fork gives the tree it gives anywhere", test: scripts},
+		{name: "a path longer than any system call takes", test: deep},
+		{name: "holes stay holes", test: holes},
+		{name: "what is mounted in the tree is not part of it", test: mounts},
+	}
+}
+
+// powers are what scripts may do, here and on this backend.
+func (x *workbench) powers() treetest.Powers {
+	facts := x.b.Facts()
+	return treetest.Powers{
+		Root: os.Geteuid() == 0, NoDirRename: !facts.DirRename, KeepOldLinks: facts.PartsLinks,
+	}
+}
+
+// play carries a script out on the tree beneath dir.
+func (x *workbench) play(s treetest.Script, dir string) {
+	x.Helper()
+	root, err := os.Open(dir)
+	x.must(err)
+	defer root.Close()
+	x.must(s.Play(root))
+}
+
+// equals compares a view with a plain directory, in everything.
+func (x *workbench) equals(v snapshot.View, plain, what string) {
+	x.Helper()
+	want, err := os.Open(plain)
+	x.must(err)
+	defer want.Close()
+	got := x.reach(v)
+	defer got.Close()
+	list, err := treetest.Differences(want, got, treetest.Options{})
+	x.must(err)
+	for i, d := range list {
+		if i == 5 {
+			x.Errorf("%s: and %d differences more", what, len(list)-i)
+			break
+		}
+		x.Errorf("%s: %s", what, d)
+	}
+}
+
+// seeds is how many random scripts are played.
+func seeds() int {
+	if testing.Short() {
+		return 3
+	}
+	return 10
+}
+
+// scripts plays each seed's script on a plain directory beside the fork. What
+// a seed finds is found again by that seed.
+func scripts(x *workbench) {
+	for seed := range seeds() {
+		if x.Failed() {
+			return
+		}
+		y := newWorkbench(x.TB, x.subject, x.subject.Place)
+		y.scripted(uint64(seed))
+	}
+}
+
+func (x *workbench) scripted(seed uint64) {
+	x.Helper()
+	w := treetest.NewWriter(seed, x.powers())
+	oracle, base := filepath.Join(treetest.Dir(x), "oracle"), filepath.Join(treetest.Dir(x), "base")
+	x.must(os.Mkdir(oracle, 0o755))
+	x.must(os.Mkdir(base, 0o755))
+	before := w.Script(80)
+	for _, dir := range []string{x.place.Tree.Path, oracle, base} {
+		x.play(before, dir)
+	}
+	w.Freeze()
+	what := func(s string) string { return fmt.Sprintf("seed %d, %s", seed, s) }
+	x.capture("s1")
+	x.fork("s1", "f1")
+	x.equals(x.snap("s1"), oracle, what("the capture"))
+	for i, use := range []snapshot.Use{snapshot.InUse, snapshot.Idle, snapshot.Idle} {
+		step := w.Script(60)
+		x.play(step, oracle)
+		root := x.reach(x.view("f1"))
+		x.must(step.Play(root))
+		id := snapshot.ID(fmt.Sprintf("t%d", i))
+		if use == snapshot.Idle {
+			x.must(root.Close())
+			x.seal("f1", id, use)
+		} else {
+			x.seal("f1", id, use)
+			x.must(root.Close())
+		}
+		x.equals(x.snap(id), oracle, what("the sealed snapshot"))
+		x.equals(x.view("f1"), oracle, what("the fork"))
+		w.Freeze()
+	}
+	x.equals(x.fork("t2", "f2").View, oracle, what("a fork of the last snapshot"))
+	x.equals(x.snap("s1"), base, what("the capture, afterwards"))
+	x.clean()
+}
+
+func deep(x *workbench) {
+	w := treetest.NewWriter(1, x.powers())
+	long := w.Deep()
+	oracle := treetest.Dir(x)
+	x.play(long, x.place.Tree.Path)
+	x.play(long, oracle)
+	x.must(os.Chmod(oracle, 0o755))
+	more := w.Script(20)
+	x.capture("s1")
+	f := x.fork("s1", "f1")
+	root := x.reach(f.View)
+	x.must(more.Play(root))
+	x.must(root.Close())
+	x.play(more, oracle)
+	x.seal("f1", "s2", snapshot.Idle)
+	x.equals(x.snap("s2"), oracle, "a tree of long paths")
+	x.clean()
+}
+
+func holes(x *workbench) {
+	const size, data = 8 << 20, 4 << 20
+	path := filepath.Join(x.place.Tree.Path, "sparse")
+	f, err := os.Create(path)
+	x.must(err)
+	x.must(f.Truncate(size))
+	_, err = f.WriteAt([]byte("in the middle"), data)
+	x.must(err)
+	x.must(f.Close())
+	x.capture("s1")
+	x.fork("s1", "f1")
+	x.seal("f1", "s2", snapshot.InUse)
+	tree, err := os.Open(x.place.Tree.Path)
+	x.must(err)
+	defer tree.Close()
+	for _, v := range []snapshot.View{x.snap("s1"), x.view("f1"), x.snap("s2")} {
+		root := x.reach(v)
+		treetest.Holes(x, tree, root, "sparse")
+		x.must(root.Close())
+	}
+	x.clean()
+}
+
+// mounts needs a mount, so the suite asks for one only where it may make it.
+func mounts(x *workbench) {
+	x.write("dir/beneath", "ours")
+	other := treetest.Dir(x)
+	x.put(other, "foreign", "not ours")
+	point := filepath.Join(x.place.Tree.Path, "dir")
+	mount, err := kernel.CloneTree(other, false)
+	if err != nil { // an ordinary user: there is nothing he can have mounted
+		x.capture("s1")
+		x.has(x.fork("s1", "f1").View, "dir/beneath", "ours", "without a mount")
+		x.clean()
+		return
+	}
+	defer mount.Close()
+	x.must(kernel.MoveMount(mount, unix.AT_FDCWD, point))
+	x.Cleanup(func() { _ = kernel.Unmount(point) })
+	x.capture("s1")
+	v := x.fork("s1", "f1").View
+	x.has(v, "dir/foreign", "", "a fork of a tree with a mount in it")
+	x.in(v, func(dir string) {
+		if info, err := os.Stat(dir + "/dir"); err != nil || !info.IsDir() {
+			x.Errorf("the mount point is %v, %v", info, err)
+		}
+	})
+	x.clean()
+	x.must(kernel.Unmount(point))
+}

@@ -1,0 +1,230 @@
+package snapshottest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+)
+
+func faults() []promise {
+	var all []promise
+	names := slices.Sorted(maps.Keys(verbs()))
+	for _, kind := range []struct {
+		how  string
+		test func(*workbench, string)
+	}{
+		{"%s: each step fails once and nothing is lost", failEach},
+		{"%s: killed at each step, the next process finds it sound", killEach},
+		{"%s: cancelled at each step, it is whole or not there", cancelEach},
+	} {
+		for _, name := range names {
+			all = append(all, promise{
+				name: fmt.Sprintf(kind.how, name), offered: verbs()[name].offered,
+				test: func(x *workbench) { kind.test(x, name) },
+			})
+		}
+	}
+	return append(all, promise{name: "a context cancelled before it begins", test: cancelledAtOnce})
+}
+
+// WithFault makes the n-th fault point that an operation with this context
+// passes, counted from one, fail with err. When n is zero none does; the count
+// afterwards says how many there are, and steps what they were called.
+func WithFault(ctx context.Context, n int, err error) (context.Context, *Steps) {
+	s := &Steps{failAt: n, err: err}
+	return fault.With(ctx, s.point), s
+}
+
+// Steps are the fault points that an operation has passed.
+type Steps struct {
+	mu     sync.Mutex
+	names  []string
+	failAt int
+	err    error
+	then   func() // called instead of failing
+}
+
+func (s *Steps) point(step string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.names = append(s.names, step)
+	if len(s.names) != s.failAt {
+		return nil
+	}
+	if s.then != nil {
+		s.then()
+	}
+	return s.err
+}
+
+// Names are the points passed so far, in order.
+func (s *Steps) Names() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.names)
+}
+
+// steps lists the fault points that a verb passes when all goes well.
+func (x *workbench) steps(name string) []string {
+	x.Helper()
+	x.ready(name, "count")
+	ctx, s := WithFault(x.Context(), 0, nil)
+	x.must(x.do(ctx, name, "count"))
+	x.takeAway("count", "after counting")
+	if len(s.Names()) == 0 {
+		x.Fatalf("%s passes no fault point (see internal/fault)", name)
+	}
+	return s.Names()
+}
+
+func (x *workbench) ready(name, id string) {
+	x.Helper()
+	if ready := verbs()[name].ready; ready != nil {
+		ready(x, id)
+	}
+}
+
+// do carries a verb out, on a fork in use where that is its case.
+func (x *workbench) do(ctx context.Context, name, id string) error {
+	x.Helper()
+	v := verbs()[name]
+	if v.inUse {
+		var err error
+		x.in(x.view("work"), func(string) { err = v.do(ctx, x.b, x.place.Tree, id) })
+		return err
+	}
+	return v.do(ctx, x.b, x.place.Tree, id)
+}
+
+// A full disk is what a step most likely fails of; the second error is one
+// that nobody foresees.
+func failEach(x *workbench, name string) {
+	setStage(x)
+	steps := x.steps(name)
+	for i, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EIO} {
+		for n, step := range steps {
+			if i > 0 && !slices.Contains(ends(steps), n) {
+				continue
+			}
+			id := fmt.Sprintf("n%d-%d", i, n)
+			when := fmt.Sprintf("%s with %v at step %d, %q", name, errno, n+1, step)
+			x.ready(name, id)
+			ctx, _ := WithFault(x.Context(), n+1, errno)
+			err := x.do(ctx, name, id)
+			if errno == syscall.ENOSPC && err != nil {
+				x.fails(err, snapshot.ErrNoSpace, when)
+			}
+			x.after(name, id, when, err)
+		}
+	}
+	x.clean()
+}
+
+// after opens the backend again and checks all that must hold once a verb
+// ended in any way: err is what it said, nil when it succeeded or was killed
+// and nobody knows.
+func (x *workbench) after(name, id, when string, err error) {
+	x.Helper()
+	x.again()
+	x.stands(when)
+	there := x.look(name, id, when)
+	if err != nil && there {
+		x.Errorf("%s: it failed (%v) and yet it answers for %s", when, err, id)
+	}
+	var e *snapshot.Error
+	if err != nil && (!errors.As(err, &e) || snapshot.KindOf(err) == nil) {
+		x.Errorf("%s: the error %q has no kind", when, err)
+	}
+	x.takeAway(id, when)
+	if s, ok := x.b.(snapshot.Sweeper); ok {
+		x.must(s.Sweep(x.Context()))
+	}
+	again := "again, after " + when
+	x.ready(name, id)
+	x.must(x.do(x.Context(), name, id))
+	if verbs()[name].makes != nothing && !x.look(name, id, again) {
+		x.Errorf("%s: there is nothing", again)
+	}
+	x.takeAway(id, again)
+}
+
+// ends picks the first and the last step of each name: a tree of many files
+// repeats a few.
+func ends(steps []string) []int {
+	first, last := map[string]int{}, map[string]int{}
+	for n, step := range steps {
+		if _, seen := first[step]; !seen {
+			first[step] = n
+		}
+		last[step] = n
+	}
+	all := slices.AppendSeq(slices.Collect(maps.Values(first)), maps.Values(last))
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func killEach(x *workbench, name string) {
+	setStage(x)
+	steps := x.steps(name)
+	for _, n := range ends(steps) {
+		id := fmt.Sprintf("n%d", n)
+		when := fmt.Sprintf("%s killed at step %d, %q", name, n+1, steps[n])
+		x.ready(name, id)
+		kill := func() {
+			killed, err := x.child(task{Verb: name, IDs: []string{id}, KillAt: int64(n + 1)})
+			if err != nil || !killed {
+				x.Errorf("%s: the child was not killed: %v", when, err)
+			}
+		}
+		if verbs()[name].inUse {
+			x.in(x.view("work"), func(string) { kill() })
+		} else {
+			kill()
+		}
+		x.after(name, id, when, nil)
+	}
+	x.clean()
+}
+
+func cancelEach(x *workbench, name string) {
+	setStage(x)
+	steps := x.steps(name)
+	for _, n := range ends(steps) {
+		id := fmt.Sprintf("n%d", n)
+		when := fmt.Sprintf("%s cancelled at step %d, %q", name, n+1, steps[n])
+		x.ready(name, id)
+		ctx, cancel := context.WithCancel(x.Context())
+		ctx, s := WithFault(ctx, n+1, nil)
+		s.then = cancel
+		err := x.do(ctx, name, id)
+		cancel()
+		if err != nil {
+			x.fails(err, snapshot.ErrInterrupted, when)
+		}
+		x.after(name, id, when, err)
+	}
+	x.clean()
+}
+
+func cancelledAtOnce(x *workbench) {
+	setStage(x)
+	ctx, cancel := context.WithCancel(x.Context())
+	cancel()
+	for _, name := range []string{"capture", "fork", "seal"} {
+		x.fails(x.do(ctx, name, "n"), snapshot.ErrInterrupted, name+" with a cancelled context")
+		x.stands("after " + name)
+		x.lists([]snapshot.ID{"base"}, []snapshot.ForkID{"work"})
+	}
+	x.clean()
+	if _, err := os.Stat(x.place.Tree.Path); err != nil {
+		x.Error(err)
+	}
+}

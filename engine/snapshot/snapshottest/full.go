@@ -1,0 +1,106 @@
+package snapshottest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"maps"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+func full() []promise {
+	var all []promise
+	for _, name := range slices.Sorted(maps.Keys(verbs())) {
+		all = append(all, promise{
+			name: name + ": a full disk is said to be one, and loses nothing", offered: verbs()[name].offered,
+			test: func(x *workbench) { fullDisk(newWorkbench(x.TB, x.subject, x.subject.Small), name) },
+		})
+	}
+	return all
+}
+
+// fullDisk fills the disk up, then carries the verb out with a little more
+// room each time, until it succeeds.
+func fullDisk(x *workbench, name string) {
+	setStage(x)
+	x.write("bulk", noise(512<<10))
+	x.in(x.view("work"), func(dir string) { x.put(dir, "bulk", noise(256<<10)) })
+	ballast := x.fill()
+	succeeded := false
+	for n := 0; n < 14 && !succeeded; n++ {
+		id, when := fmt.Sprintf("n%d", n), fmt.Sprintf("%s on a full disk, try %d", name, n)
+		if verbs()[name].ready != nil {
+			ballast.leave(x, 4<<20) // what the verb takes away has to be there
+			x.ready(name, id)
+			ballast = x.fill()
+		}
+		err := x.do(x.Context(), name, id)
+		if err != nil {
+			x.fails(err, snapshot.ErrNoSpace, when)
+		}
+		succeeded = err == nil
+		x.stands(when)
+		if there := x.look(name, id, when); there && err != nil {
+			x.Errorf("%s: it failed (%v) and yet it answers for %s", when, err, id)
+		}
+		x.takeAway(id, when)
+		ballast.leave(x, 4096<<n)
+	}
+	ballast.leave(x, 1<<40)
+	x.again()
+	x.ready(name, "last")
+	x.must(x.do(x.Context(), name, "last"))
+	x.clean()
+}
+
+func noise(n int) string {
+	r := rand.NewChaCha8([32]byte{1})
+	b := make([]byte, n)
+	_, _ = r.Read(b) // it never fails
+	return string(b)
+}
+
+// A ballast is a file beside the tree that takes all the room there is.
+type ballast struct {
+	path string
+	size int64
+}
+
+func (x *workbench) fill() *ballast {
+	x.Helper()
+	b := &ballast{path: filepath.Join(filepath.Dir(x.place.Tree.Path), "ballast")}
+	f, err := os.OpenFile(b.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	x.must(err)
+	defer f.Close()
+	for chunk := 1 << 20; chunk >= 512; {
+		if _, err = f.WriteString(noise(chunk)); err == nil {
+			continue
+		}
+		if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
+			x.Fatal("filling the disk:", err)
+		}
+		chunk /= 2
+		_ = f.Sync() // a filesystem may find room when it settles; or not
+	}
+	info, err := f.Stat()
+	x.must(err)
+	b.size = info.Size()
+	if _, err := f.WriteString(noise(64 << 10)); err == nil {
+		x.Fatal("the disk cannot be filled")
+	}
+	return b
+}
+
+// leave gives some bytes back.
+func (b *ballast) leave(x *workbench, room int64) {
+	x.Helper()
+	b.size = max(0, b.size-room)
+	x.must(os.Truncate(b.path, b.size))
+}

@@ -1,0 +1,262 @@
+package snapshottest
+
+import (
+	"errors"
+	"iter"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+func powers() []promise {
+	return []promise{
+		{name: "what a fork touched misses nothing", test: touches, offered: is[snapshot.Toucher]},
+		{name: "what lies between two snapshots misses nothing", test: touchesBetween, offered: is[snapshot.SnapshotToucher]},
+		{name: "an unchanged fork is known to be one", test: touchesLittle, offered: is[snapshot.Toucher]},
+		{name: "a fork's usage is what it holds that its base does not", test: meters, offered: is[snapshot.Meter]},
+		{name: "sweeping gives the space back", offered: is[snapshot.Sweeper], test: func(x *workbench) {
+			sweeps(newWorkbench(x.TB, x.subject, x.subject.Small))
+		}},
+		{name: "ready-made forks are forks like others", test: stocks, offered: is[snapshot.Stocker]},
+		{name: "a clone is a capture and a fork of it", test: clones, offered: is[snapshot.Cloner]},
+	}
+}
+
+// nodes describes a view, a text for each path.
+func (x *workbench) nodes(v snapshot.View) map[string]string {
+	x.Helper()
+	root := x.reach(v)
+	defer root.Close()
+	var text strings.Builder
+	x.must(treetest.WriteManifest(&text, root, treetest.Options{NoLinks: true}))
+	nodes := map[string]string{}
+	for line := range strings.Lines(text.String()) {
+		name, node, _ := strings.Cut(line, "\t")
+		p, err := strconv.Unquote(name)
+		x.must(err)
+		nodes[p] = node
+	}
+	return nodes
+}
+
+// covered checks that each difference of two trees is where a touch is, as a
+// reader of touches sees it: of a directory he reads the names, and what is
+// beneath a name that only one side has is new or gone with it.
+func (x *workbench) covered(a, b map[string]string, touched iter.Seq2[snapshot.Touch, error], what string) {
+	x.Helper()
+	at, whole := map[string]bool{}, map[string]bool{}
+	for t, err := range touched {
+		if errors.Is(err, snapshot.ErrNotSupported) && os.Geteuid() != 0 {
+			return // the caller walks both trees then
+		}
+		x.must(err)
+		at[t.Path] = true
+		if t.Tree {
+			whole[t.Path] = true
+		}
+	}
+	within := func(p string) bool {
+		for ; p != "."; p = path.Dir(p) {
+			if whole[p] {
+				return true
+			}
+		}
+		return whole["."]
+	}
+	check := func(p string, other map[string]string) {
+		node, both := other[p]
+		for !both && p != "." {
+			up := path.Dir(p)
+			if _, has := other[up]; has {
+				if !at[p] && !at[up] && !within(p) {
+					x.Errorf("%s: %q is on one side only, and nothing is touched there", what, p)
+				}
+				return
+			}
+			p = up
+		}
+		if node != "" && !at[p] && !within(p) {
+			x.Errorf("%s: %q differs, and nothing is touched there", what, p)
+		}
+	}
+	differences := 0
+	for p, node := range a {
+		if b[p] != node {
+			differences++
+			check(p, b)
+		}
+	}
+	for p := range b {
+		if _, has := a[p]; !has {
+			differences++
+			check(p, a)
+		}
+	}
+	if differences == 0 {
+		x.Errorf("%s: the script changed nothing", what)
+	}
+}
+
+// touchStory plays a script, seals, and plays another.
+func touchStory(x *workbench, seed uint64, check func(y *workbench, base, sealed, now map[string]string)) {
+	x.Helper()
+	y := newWorkbench(x.TB, x.subject, x.subject.Place)
+	w := treetest.NewWriter(seed, y.powers())
+	y.play(w.Script(150), y.place.Tree.Path)
+	w.Freeze()
+	y.capture("s1")
+	y.fork("s1", "f1")
+	for _, id := range []snapshot.ID{"s2", ""} {
+		root := y.reach(y.view("f1"))
+		y.must(w.Script(40).Play(root))
+		y.must(root.Close())
+		if id != "" {
+			base, now := y.nodes(y.snap("s1")), y.nodes(y.view("f1"))
+			if t, ok := y.b.(snapshot.Toucher); ok {
+				y.covered(base, now, t.Touched(y.Context(), "s1", "f1"), "before the seal")
+			}
+			y.seal("f1", id, snapshot.Idle)
+			w.Freeze()
+		}
+	}
+	check(y, y.nodes(y.snap("s1")), y.nodes(y.snap("s2")), y.nodes(y.view("f1")))
+	y.clean()
+}
+
+func touches(x *workbench) {
+	for seed := range seeds() {
+		touchStory(x, uint64(seed), func(y *workbench, base, sealed, now map[string]string) {
+			t := y.b.(snapshot.Toucher)
+			y.covered(sealed, now, t.Touched(y.Context(), "s2", "f1"), "since the seal")
+			y.covered(base, now, t.Touched(y.Context(), "s1", "f1"), "since the capture")
+		})
+	}
+	for _, err := range x.b.(snapshot.Toucher).Touched(x.Context(), "no", "no") {
+		if err == nil {
+			x.Error("a fork that is not there was touched")
+		} else if !errors.Is(err, snapshot.ErrNotSupported) {
+			x.fails(err, snapshot.ErrNotFound, "asking for what is not there")
+		}
+	}
+}
+
+func touchesBetween(x *workbench) {
+	for seed := range seeds() {
+		touchStory(x, uint64(seed), func(y *workbench, base, sealed, _ map[string]string) {
+			t := y.b.(snapshot.SnapshotToucher)
+			y.covered(base, sealed, t.TouchedBetween(y.Context(), "s1", "s2"), "from capture to seal")
+			y.covered(sealed, base, t.TouchedBetween(y.Context(), "s2", "s1"), "from seal to capture")
+		})
+	}
+}
+
+func touchesLittle(x *workbench) {
+	for i := range 200 {
+		x.write("dir"+strconv.Itoa(i%10)+"/"+strconv.Itoa(i), "base")
+	}
+	x.capture("s1")
+	x.fork("s1", "f1")
+	n := 0
+	for t, err := range x.b.(snapshot.Toucher).Touched(x.Context(), "s1", "f1") {
+		if errors.Is(err, snapshot.ErrNotSupported) && os.Geteuid() != 0 {
+			return
+		}
+		x.must(err)
+		if n++; t.Tree {
+			x.Errorf("all beneath %q is said to be touched", t.Path)
+		}
+	}
+	if n > 5 {
+		x.Errorf("%d places of an unchanged fork are said to be touched", n)
+	}
+	x.clean()
+}
+
+func meters(x *workbench) {
+	const size = 2 << 20
+	x.write("large", noise(size))
+	x.capture("s1")
+	x.fork("s1", "f1")
+	m := x.b.(snapshot.Meter)
+	fresh, err := m.Usage(x.Context(), "f1")
+	x.must(err)
+	x.in(x.view("f1"), func(dir string) { x.put(dir, "mine", noise(size)) })
+	used, err := m.Usage(x.Context(), "f1")
+	x.must(err)
+	if fresh > size/4 || used-fresh < size*9/10 || used-fresh > size*2 {
+		x.Errorf("a fresh fork uses %v, and with a file of %v more %v", fresh, snapshot.Bytes(size), used)
+	}
+	_, err = m.Usage(x.Context(), "no")
+	x.fails(err, snapshot.ErrNotFound, "metering what is not there")
+	x.clean()
+}
+
+func sweeps(x *workbench) {
+	const size = 1 << 20
+	x.write("file", "base")
+	x.capture("s1")
+	before := x.room()
+	for _, id := range []snapshot.ForkID{"f1", "f2", "f3", "f4"} {
+		x.in(x.fork("s1", id).View, func(dir string) { x.put(dir, "mine", noise(size)) })
+	}
+	if used := before - x.room(); used < 3*size {
+		x.Fatalf("four files of a MiB take %v", snapshot.Bytes(used))
+	}
+	for _, id := range []snapshot.ForkID{"f1", "f2", "f3", "f4"} {
+		x.must(x.b.RemoveFork(x.Context(), id))
+	}
+	for _, err := range atOnce(2, func(int) error { return x.b.(snapshot.Sweeper).Sweep(x.Context()) }) {
+		x.must(err)
+	}
+	deadline := time.Now().Add(40 * time.Second) // btrfs cleans at its next commit
+	for before-x.room() > size && time.Now().Before(deadline) {
+		time.Sleep(50 * time.Millisecond)
+	}
+	if kept := before - x.room(); kept > size {
+		x.Errorf("%v have not come back", snapshot.Bytes(kept))
+	}
+	x.clean()
+}
+
+func stocks(x *workbench) {
+	x.write("file", "base")
+	x.capture("s1")
+	s := x.b.(snapshot.Stocker)
+	for _, err := range atOnce(2, func(int) error { return s.Stock(x.Context(), "s1", 2) }) {
+		x.must(err)
+	}
+	x.lists([]snapshot.ID{"s1"}, nil)
+	for _, id := range []snapshot.ForkID{"f1", "f2", "f3"} { // more than may be in stock
+		x.has(x.fork("s1", id).View, "file", "base", string(id))
+		x.in(x.view(id), func(dir string) { x.put(dir, "file", string(id)) })
+	}
+	for _, id := range []snapshot.ForkID{"f1", "f2", "f3"} {
+		x.has(x.view(id), "file", string(id), string(id))
+	}
+	x.fails(s.Stock(x.Context(), "no", 1), snapshot.ErrNotFound, "stocking what is not there")
+	x.must(s.Stock(x.Context(), "s1", 2))
+	x.clean()
+}
+
+func clones(x *workbench) {
+	x.write("file", "base")
+	c := x.b.(snapshot.Cloner)
+	s, f, err := c.Clone(x.Context(), x.place.Tree, "s1", "f1")
+	x.must(err)
+	if s.ID != "s1" || f.ID != "f1" || f.Base != s.ID || s.Tree != x.place.Tree {
+		x.Errorf("the clone describes itself as %+v and %+v", s, f)
+	}
+	x.in(x.view("f1"), func(dir string) { x.put(dir, "file", "fork") })
+	x.has(x.snap("s1"), "file", "base", "the snapshot")
+	x.has(x.view("f1"), "file", "fork", "the fork")
+	x.stamp("again")
+	_, _, err = c.Clone(x.Context(), x.place.Tree, "s2", "f1")
+	x.fails(err, snapshot.ErrExists, "cloning to a fork's id that is taken")
+	x.has(x.view("f1"), "file", "fork", "the fork, afterwards")
+	x.clean()
+}

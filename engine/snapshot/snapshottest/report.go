@@ -1,0 +1,57 @@
+package snapshottest
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What became of a promise.
+const (
+	passed  = "pass"
+	failed  = "fail"
+	skipped = "skip"
+	none    = "not offered"
+)
+
+type report struct {
+	Subject  string
+	Promises []result
+}
+
+type result struct{ Name, Outcome string }
+
+func (r *report) add(name, outcome string) {
+	r.Promises = append(r.Promises, result{name, outcome})
+}
+
+func outcomeOf(t *testing.T) string {
+	switch {
+	case t.Failed():
+		return failed
+	case t.Skipped():
+		return skipped
+	}
+	return passed
+}
+
+// write leaves the results in the directory that SNAPFS_CONFORMANCE_OUT names.
+func (r *report) write(t *testing.T) {
+	dir := os.Getenv("SNAPFS_CONFORMANCE_OUT")
+	if dir == "" {
+		return
+	}
+	text, err := json.MarshalIndent(r, "", "\t")
+	if err == nil {
+		err = os.MkdirAll(dir, 0o777)
+	}
+	if err == nil {
+		file := strings.NewReplacer(" ", "-", "(", "", ")", "").Replace(r.Subject) + ".json"
+		err = os.WriteFile(filepath.Join(dir, file), append(text, '\n'), 0o666)
+	}
+	if err != nil {
+		t.Error("writing the results:", err)
+	}
+}

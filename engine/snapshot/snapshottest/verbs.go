@@ -1,0 +1,194 @@
+package snapshottest
+
+import (
+	"context"
+	"os"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// A verb is one of the things a backend does, as the tests of failures see it.
+// They happen on a stage (see setStage): a base and a fork called work.
+type verb struct {
+	// ready prepares for the verb on an id; nil: nothing is needed.
+	ready func(x *workbench, id string)
+	do    func(ctx context.Context, b snapshot.Backend, tree snapshot.Tree, id string) error
+	// makes says what has the id when it is done.
+	makes made
+	// offered: nil when every backend has it.
+	offered func(snapshot.Backend) bool
+	// inUse: the fork's view is open meanwhile.
+	inUse bool
+}
+
+type made int
+
+const (
+	nothing made = iota
+	aSnapshot
+	aFork
+)
+
+func verbs() map[string]verb {
+	return map[string]verb{
+		"capture": {
+			makes: aSnapshot, ready: (*workbench).stamp,
+			do: func(ctx context.Context, b snapshot.Backend, tree snapshot.Tree, id string) error {
+				_, err := b.Capture(ctx, tree, snapshot.ID(id))
+				return err
+			},
+		},
+		"fork": {makes: aFork, do: func(ctx context.Context, b snapshot.Backend, _ snapshot.Tree, id string) error {
+			_, err := b.Fork(ctx, "base", snapshot.ForkID(id))
+			return err
+		}},
+		"seal":        {makes: aSnapshot, do: sealWork(snapshot.Idle)},
+		"seal in use": {makes: aSnapshot, do: sealWork(snapshot.InUse), inUse: true},
+		"remove": {
+			ready: func(x *workbench, id string) { x.capture(snapshot.ID(id)) },
+			do: func(ctx context.Context, b snapshot.Backend, _ snapshot.Tree, id string) error {
+				return b.Remove(ctx, snapshot.ID(id))
+			},
+		},
+		"remove a fork": {
+			ready: func(x *workbench, id string) { x.fork("base", snapshot.ForkID(id)) },
+			do: func(ctx context.Context, b snapshot.Backend, _ snapshot.Tree, id string) error {
+				return b.RemoveFork(ctx, snapshot.ForkID(id))
+			},
+		},
+		"sweep": {
+			ready: func(x *workbench, id string) {
+				x.fork("base", snapshot.ForkID(id))
+				x.must(x.b.RemoveFork(x.Context(), snapshot.ForkID(id)))
+			},
+			do: func(ctx context.Context, b snapshot.Backend, _ snapshot.Tree, _ string) error {
+				return b.(snapshot.Sweeper).Sweep(ctx)
+			},
+			offered: is[snapshot.Sweeper],
+		},
+		"clone": {
+			makes: aFork, ready: (*workbench).stamp,
+			do: func(ctx context.Context, b snapshot.Backend, tree snapshot.Tree, id string) error {
+				_, _, err := b.(snapshot.Cloner).Clone(ctx, tree, snapshot.ID(id), snapshot.ForkID(id))
+				return err
+			},
+			offered: is[snapshot.Cloner],
+		},
+		"stock": {
+			do: func(ctx context.Context, b snapshot.Backend, _ snapshot.Tree, _ string) error {
+				return b.(snapshot.Stocker).Stock(ctx, "base", 2)
+			},
+			offered: is[snapshot.Stocker],
+		},
+	}
+}
+
+func sealWork(use snapshot.Use) func(context.Context, snapshot.Backend, snapshot.Tree, string) error {
+	return func(ctx context.Context, b snapshot.Backend, _ snapshot.Tree, id string) error {
+		_, err := b.Seal(ctx, "work", snapshot.ID(id), use)
+		return err
+	}
+}
+
+func is[T any](b snapshot.Backend) bool { _, ok := b.(T); return ok }
+
+// setStage makes a tree, its capture base, and a fork of it called work in
+// which things differ.
+func setStage(x *workbench) {
+	x.Helper()
+	x.write("kept", "real")
+	x.write("dir/edited", "real")
+	x.write("gone", "real")
+	x.must(os.Link(x.place.Tree.Path+"/kept", x.place.Tree.Path+"/dir/linked"))
+	x.must(os.Symlink("kept", x.place.Tree.Path+"/link"))
+	x.capture("base")
+	x.in(x.fork("base", "work").View, func(dir string) {
+		x.put(dir, "dir/edited", "work")
+		x.must(os.Remove(dir + "/gone"))
+		x.put(dir, "dir/new", "work")
+		x.must(os.Mkdir(dir+"/empty", 0o755))
+	})
+}
+
+// isReal and isWork check a view for the one state or the other.
+func (x *workbench) isReal(v snapshot.View, when string) {
+	x.Helper()
+	x.state(v, when, map[string]string{"kept": "real", "dir/edited": "real", "gone": "real", "dir/linked": "real", "link": "real", "dir/new": ""})
+}
+
+func (x *workbench) isWork(v snapshot.View, when string) {
+	x.Helper()
+	x.state(v, when, map[string]string{"kept": "real", "dir/edited": "work", "gone": "", "dir/linked": "real", "link": "real", "dir/new": "work"})
+}
+
+func (x *workbench) state(v snapshot.View, when string, want map[string]string) {
+	x.Helper()
+	x.in(v, func(dir string) {
+		for name, text := range want {
+			got, err := os.ReadFile(dir + "/" + name)
+			if string(got) != text || (err == nil) != (text != "") {
+				x.Errorf("%s: %s holds %q, want %q (%v)", when, name, short(string(got)), text, err)
+			}
+		}
+	})
+}
+
+// stands checks that the base and the work are as they were.
+func (x *workbench) stands(when string) {
+	x.Helper()
+	x.isReal(x.snap("base"), when+", the base")
+	x.isWork(x.view("work"), when+", the fork")
+}
+
+// look says whether the backend answers for what the verb makes, and checks
+// that it is whole when it does.
+func (x *workbench) look(name string, id, when string) bool {
+	x.Helper()
+	v := verbs()[name]
+	var view snapshot.View
+	var err error
+	switch v.makes {
+	case nothing:
+		return false
+	case aSnapshot:
+		var s snapshot.Snapshot
+		s, err = x.b.Lookup(x.Context(), snapshot.ID(id))
+		view = s.View
+	case aFork:
+		var f snapshot.Fork
+		f, err = x.b.LookupFork(x.Context(), snapshot.ForkID(id))
+		view = f.View
+	}
+	if err != nil {
+		if snapshot.KindOf(err) != snapshot.ErrNotFound && snapshot.KindOf(err) != snapshot.ErrCorrupt {
+			x.Errorf("%s: looking for %s gives %v", when, id, err)
+		}
+		return false
+	}
+	if name == "seal" || name == "seal in use" {
+		x.isWork(view, when+", what was made")
+	} else {
+		x.isReal(view, when+", what was made")
+	}
+	return true
+}
+
+// takeAway removes an id both as a snapshot and as a fork, and checks that
+// nothing is left under it.
+func (x *workbench) takeAway(id, when string) {
+	x.Helper()
+	x.must(x.b.RemoveFork(x.Context(), snapshot.ForkID(id)))
+	x.must(x.b.Remove(x.Context(), snapshot.ID(id)))
+	snaps, forks, err := x.b.List(x.Context())
+	x.must(err)
+	for _, s := range snaps {
+		if string(s) == id {
+			x.Errorf("%s: the snapshot %s is still listed after Remove", when, id)
+		}
+	}
+	for _, f := range forks {
+		if string(f) == id {
+			x.Errorf("%s: the fork %s is still listed after RemoveFork", when, id)
+		}
+	}
+}
