@@ -1,0 +1,1 @@
+// This empty file lets fork_linux.go declare functions without a body.

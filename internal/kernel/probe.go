@@ -1,0 +1,140 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Answer is what a probe found.
+type Answer int
+
+// The answers. Unknown is the zero value: what was not tried is not there.
+const (
+	Unknown Answer = iota
+	Yes
+	No
+)
+
+func (a Answer) String() string { return [...]string{"unknown", "yes", "no"}[a] }
+
+// Result is an answer with its reason.
+type Result struct {
+	Answer Answer
+	// Why says how it was found, or what stands in the way: a clause, lower
+	// case, without a stop. It may be empty for Yes.
+	Why string
+	// Fix are the commands that mend a No or Unknown, best first, ready to be
+	// pasted into a shell of the user who asked.
+	Fix []string
+}
+
+// Probe is one power a host may have.
+type Probe struct {
+	// Name is short, unique and stable: scripts may look for it.
+	Name string
+	// What the power is good for, in a few words.
+	What string
+	// Since is the least Linux that can have it, as "5.11".
+	Since string
+	// Run tries it in miniature, as this user, and takes everything back. It
+	// costs a few milliseconds at most.
+	Run func(context.Context) Result
+}
+
+// Probes lists all probes. What depends on a filesystem is tried on the one
+// that holds the directory dir, or will hold it once it is made; where that
+// cannot be written, the answer is Unknown. Listing costs nothing.
+func Probes(dir string) []Probe {
+	at := place{dir}
+	return []Probe{
+		{"mount api", "mounts by descriptor", "5.2", probeMountAPI},
+		{"user namespaces", "isolation without root", "3.8", probeUserNamespace},
+		{"network namespaces", "a sandbox without network", "3.0", probeNetworkNamespace},
+		{"overlay", "forks on any filesystem, as root", "5.2", at.probeOverlay},
+		{"overlay features", "directory renames and cheap copies in forks", "5.10", at.probeOverlayFeatures},
+		{"overlay for users", "forks without root", "5.11", at.probeUserOverlay},
+		{"id-mapped mounts", "a range of ids for each sandbox", "5.12", at.probeIDMap},
+		{"overlay on id-mapped layers", "both together", "5.19", at.probeIDMapOverlay},
+		{"btrfs", "frozen bases and pools", "3.2", probeBtrfs},
+		{"mkfs.btrfs", "making pools", "", probeMkfs},
+		{"loop devices", "pools in a file", "5.8", at.probeLoop},
+		{"reflink", "copies without copying", "4.5", at.probeReflink},
+		{"user xattrs", "attributes of files, and forks without root", "", at.probeXattrs},
+		{"no new privileges", "set-id programs without effect", "3.5", probeNoNewPrivs},
+		{"seccomp", "a filter on system calls", "3.17", probeSeccomp},
+		{"landlock", "a second fence around files", "5.13", probeLandlock},
+		{"pidfd", "signals that never hit another process", "5.3", probePidfd},
+		{"cgroup v2", "freezing and killing a sandbox as a whole", "5.14", probeCgroup2},
+		{"cgroup v1", "limits where the controllers are still there", "", probeCgroup1},
+		{"subordinate ids", "more than one id without root", "3.8", probeSubordinate},
+		{"fuse", "filesystems of our own", "", probeFUSE},
+		{"tun", "filtered networks", "", probeTun},
+	}
+}
+
+func yes(why string) Result { return Result{Answer: Yes, Why: why} }
+
+func no(why string, fix ...string) Result { return Result{No, why, fix} }
+
+func unknown(why string, fix ...string) Result { return Result{Unknown, why, fix} }
+
+// asRoot makes a command one that root runs.
+func asRoot(command string) string {
+	if os.Geteuid() == 0 {
+		return command
+	}
+	return "sudo " + command
+}
+
+// place is the directory that the caller asks about.
+type place struct{ dir string }
+
+const probePrefix = ".snapfs-probe-"
+
+// scratch makes a directory on the filesystem of the place. What probes that
+// were killed left there is removed.
+func (p place) scratch() (string, error) {
+	dir := p.dir
+	for {
+		if st, err := os.Stat(dir); err == nil && st.IsDir() {
+			break
+		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	left, _ := filepath.Glob(dir + "/" + probePrefix + "*")
+	for _, path := range left {
+		if st, err := os.Lstat(path); err == nil && time.Since(st.ModTime()) > time.Hour {
+			removeScratch(path)
+		}
+	}
+	return os.MkdirTemp(dir, probePrefix)
+}
+
+// within runs try with an empty directory of the place.
+func (p place) within(ctx context.Context, try func(dir string) Result) Result {
+	if err := ctx.Err(); err != nil {
+		return unknown(err.Error())
+	}
+	dir, err := p.scratch()
+	if err != nil {
+		return unknown("no directory to try it in: " + err.Error())
+	}
+	defer removeScratch(dir)
+	return try(dir)
+}
+
+// removeScratch also removes what overlayfs keeps in its work directory, which
+// only root may enter.
+func removeScratch(dir string) {
+	os.Chmod(filepath.Join(dir, "work", "work"), 0o700)
+	os.RemoveAll(dir)
+}

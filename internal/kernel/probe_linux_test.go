@@ -1,0 +1,89 @@
+package kernel_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// ask runs all probes for dir and answers with the results by name.
+func ask(t *testing.T, dir string) map[string]kernel.Result {
+	t.Helper()
+	results := map[string]kernel.Result{}
+	start := time.Now()
+	for _, p := range kernel.Probes(dir) {
+		began := time.Now()
+		r := p.Run(t.Context())
+		t.Logf("%-28s %-8v %-60s %q %v", p.Name, r.Answer, r.Why, r.Fix, time.Since(began).Round(10*time.Microsecond))
+		if _, twice := results[p.Name]; twice || p.What == "" {
+			t.Errorf("%s: twice, or without a purpose", p.Name)
+		}
+		if r.Answer != kernel.Yes && r.Why == "" {
+			t.Errorf("%s: %v without a reason", p.Name, r.Answer)
+		}
+		if strings.HasSuffix(r.Why, ".") || strings.Contains(r.Why, "failed") {
+			t.Errorf("%s: %q", p.Name, r.Why)
+		}
+		results[p.Name] = r
+	}
+	if d := time.Since(start); d > 2*time.Second {
+		t.Errorf("all probes took %v", d)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	return results
+}
+
+func TestProbesAsRootFindWhatTheOtherTestsUse(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedFS(t, "overlay", "btrfs")
+	disk := treetest.Ext4(t, 64<<20)
+	os.Remove(disk + "/lost+found")
+	treetest.Leaks(t)
+	results := ask(t, disk)
+	for _, name := range []string{"mount api", "overlay", "overlay features", "id-mapped mounts", "overlay on id-mapped layers",
+		"btrfs", "mkfs.btrfs", "loop devices", "seccomp", "no new privileges", "pidfd", "network namespaces", "user xattrs"} {
+		if results[name].Answer != kernel.Yes {
+			t.Errorf("%s: %+v", name, results[name])
+		}
+	}
+	if r := results["reflink"]; r.Answer != kernel.No {
+		t.Errorf("ext4 has reflinks: %+v", r)
+	}
+}
+
+func TestProbesAsAnOrdinaryUserFindWhatUsersLack(t *testing.T) {
+	if !treetest.AsUser(t) {
+		return
+	}
+	results := ask(t, treetest.Dir(t))
+	for _, name := range []string{"overlay", "id-mapped mounts", "loop devices"} {
+		if results[name].Answer != kernel.No {
+			t.Errorf("%s: %+v", name, results[name])
+		}
+	}
+	if userns := results["user namespaces"]; userns.Answer == kernel.Yes && results["network namespaces"].Answer != kernel.Yes {
+		t.Errorf("network namespaces: %+v", results["network namespaces"])
+	}
+}
+
+func TestProbesOfAPlaceThatCannotBeWrittenAreUnknown(t *testing.T) {
+	for _, p := range kernel.Probes("/proc/nothing/here") {
+		if r := p.Run(t.Context()); p.Name == "user xattrs" && r.Answer != kernel.Unknown {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+func TestAProbeAsksForADirectoryThatIsStillToBeMade(t *testing.T) {
+	dir := treetest.Dir(t)
+	ask(t, dir+"/not/yet")
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
