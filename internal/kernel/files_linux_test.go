@@ -137,6 +137,19 @@ func TestXattrsOfANodeAndNotOfWhatItPointsTo(t *testing.T) {
 	if _, err := kernel.GetXattr(at, "file", "user.big"); !errors.Is(err, unix.ENODATA) {
 		t.Errorf("a removed one: %v", err)
 	}
+	// What Linux 6.13 has calls for is also to be had without them: they take
+	// no O_PATH descriptor, so this goes through /proc.
+	path, err := unix.Open(filepath.Join(dir, "file"), unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(path)
+	if err := kernel.SetXattr(path, "", "user.path", big, 0); err != nil {
+		t.Error(err)
+	}
+	if got, err := kernel.Xattrs(path, ""); err != nil || len(got) != 2 || got["user.path"] != string(big) {
+		t.Errorf("through O_PATH: %d, %v", len(got), err)
+	}
 	if err := kernel.SetXattr(at, "", "user.dir", []byte("1"), 0); err != nil {
 		t.Error(err)
 	}

@@ -102,6 +102,52 @@ func TestARefusedMountSaysWhichOptionAndWhy(t *testing.T) {
 	}
 }
 
+func TestManyLayers(t *testing.T) {
+	treetest.NeedRoot(t)
+	o := layers(t, 200, "a rather long name of a layer ")
+	if _, err := os.Stat(filepath.Join(mount(t, o), "f199")); err != nil {
+		t.Error(err)
+	}
+	o.Strings = true
+	if _, err := kernel.MountOverlay(o); !errors.Is(err, unix.E2BIG) {
+		t.Errorf("200 layers in one option: %v", err)
+	}
+	o.Lower = o.Lower[:13]
+	os.RemoveAll(o.Work + "/work")
+	if _, err := os.Stat(filepath.Join(mount(t, o), "f12")); err != nil {
+		t.Error(err)
+	}
+}
+
+// Upper and work cannot be written as root when root is not mapped there.
+func TestAnOverlayThatEndsReadOnlyIsAnError(t *testing.T) {
+	treetest.NeedRoot(t)
+	userns, err := kernel.NewUserNamespace("0 100000 65536", "0 100000 65536")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer userns.Close()
+	o := layers(t, 2, "lower")
+	dir := filepath.Dir(o.Upper)
+	m, err := kernel.CloneTree(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if err := kernel.IDMap(m, userns, false); err != nil {
+		t.Fatal(err)
+	}
+	place := treetest.Dir(t)
+	if err := kernel.MoveMount(m, unix.AT_FDCWD, place); err != nil {
+		t.Fatal(err)
+	}
+	defer kernel.Unmount(place)
+	o.Upper, o.Work = filepath.Join(place, "upper"), filepath.Join(place, "work")
+	if _, err := kernel.MountOverlay(o); !errors.Is(err, kernel.ErrEndedReadOnly) {
+		t.Errorf("err = %v", err)
+	}
+}
+
 func TestADetachedMountLivesAsLongAsItsDescriptor(t *testing.T) {
 	treetest.NeedRoot(t)
 	dir := treetest.Ext4(t, 16<<20)

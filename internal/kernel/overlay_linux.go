@@ -3,6 +3,8 @@ package kernel
 import (
 	"errors"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -40,7 +42,8 @@ type Overlay struct {
 	// Attr are unix.MOUNT_ATTR_* flags of the mount: MOUNT_ATTR_NOATIME and so on.
 	Attr uint64
 	// Strings hands the layers over in one lowerdir= option, as kernels
-	// before 6.5 need it; they are tried so anyhow when the other way fails.
+	// before 6.5 need it: they are tried so anyhow when the other way fails.
+	// It has room for 14 layers or so, and E2BIG is the answer to more.
 	Strings bool
 	// Nested: the last of Lower contains the other layers, which the kernel
 	// refuses; it is wrapped in an overlay of its own (see nested_linux.go).
@@ -135,40 +138,34 @@ func checkWritable(mount *os.File) error {
 }
 
 func setLayers(c *FSContext, o Overlay, names *layerNames) error {
-	lower := make([]string, len(o.Lower))
-	for i, path := range o.Lower {
-		name, err := names.of(path)
-		if err != nil {
-			return err
-		}
-		lower[i] = name
+	lower, err := names.all(o.Lower, o.Strings)
+	if err != nil {
+		return err
 	}
+	key := "lowerdir+"
 	if o.Strings {
-		if err := c.Set("lowerdir", strings.Join(lower, ":")); err != nil {
-			return err
+		key, lower = "lowerdir", []string{strings.Join(lower, ":")}
+		if len(lower[0]) > maxOption {
+			return &MountError{FS: "overlay", Option: key, Err: unix.E2BIG,
+				Log: []string{strconv.Itoa(len(o.Lower)) + " layers do not fit in one option; Linux 6.5 takes them one by one"}}
 		}
-	} else {
-		for _, name := range lower {
-			if err := c.Set("lowerdir+", name); err != nil {
-				return err
-			}
+	}
+	for _, name := range lower {
+		if err := c.Set(key, name); err != nil {
+			return err
 		}
 	}
 	if o.Upper == "" {
 		return nil
 	}
-	upper, err := names.of(o.Upper)
+	pair, err := names.all([]string{o.Upper, o.Work}, false)
 	if err != nil {
 		return err
 	}
-	work, err := names.of(o.Work)
-	if err != nil {
+	if err := c.Set("upperdir", pair[0]); err != nil {
 		return err
 	}
-	if err := c.Set("upperdir", upper); err != nil {
-		return err
-	}
-	return c.Set("workdir", work)
+	return c.Set("workdir", pair[1])
 }
 
 func setFeatures(c *FSContext, o Overlay) error {
@@ -205,19 +202,26 @@ func setFeatures(c *FSContext, o Overlay) error {
 // unescape (none before 6.5 takes a comma from fsconfig), but not in this.
 type layerNames struct{ open []*os.File }
 
-const maxOption = 200 // fsconfig takes values under 256 bytes
+const maxOption = 255 // fsconfig takes values of 255 bytes and a NUL
 
-func (l *layerNames) of(path string) (string, error) {
-	if len(path) < maxOption && !strings.ContainsAny(path, ":,\\") {
-		return path, nil
+// all names the paths; together they must fit in one option when joined is set.
+func (l *layerNames) all(paths []string, joined bool) ([]string, error) {
+	names, total := slices.Clone(paths), len(paths)
+	for _, path := range paths {
+		total += len(path)
 	}
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return "", &os.PathError{Op: "open", Path: path, Err: err}
+	for i, path := range paths {
+		if len(path) <= maxOption && (!joined || total <= maxOption) && !strings.ContainsAny(path, ":,\\") {
+			continue
+		}
+		f, err := openAt(unix.AT_FDCWD, path, unix.O_PATH|unix.O_DIRECTORY, 0)
+		if err != nil {
+			return nil, err
+		}
+		l.open = append(l.open, f)
+		names[i] = FDPath(f)
 	}
-	f := os.NewFile(uintptr(fd), path)
-	l.open = append(l.open, f)
-	return FDPath(f), nil
+	return names, nil
 }
 
 func (l *layerNames) close() {
