@@ -1,0 +1,156 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// empty deletes what is in the trash.
+func (b *backend) empty(ctx context.Context) error {
+	path := filepath.Join(b.dir, "trash")
+	trash, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer trash.Close()
+	d := deleter{ctx: ctx, trash: int(trash.Fd()), since: time.Now()}
+	for {
+		entries, err := kernel.Entries(d.trash)
+		if err != nil || len(entries) == 0 {
+			return err
+		}
+		before := d.done
+		for _, e := range entries {
+			if err := d.remove(d.trash, e.Name, 0); err != nil {
+				return err
+			}
+		}
+		if d.done == before {
+			return nil // another sweep is at it
+		}
+	}
+}
+
+const (
+	batch      = 128 // entries deleted before a rest as long as they took
+	deepEnough = 200 // levels; what lies deeper is moved to the top first
+)
+
+type deleter struct {
+	ctx   context.Context
+	trash int
+	tries int
+	done  int
+	since time.Time
+}
+
+// remove deletes name under dir, with all beneath. It follows no link and
+// enters no mount. What is gone already was deleted by another sweep.
+func (d *deleter) remove(dir int, name string, depth int) error {
+	if err := d.pace(); err != nil {
+		return err
+	}
+	err := unix.Unlinkat(dir, name, 0)
+	if err != unix.EISDIR && err != unix.EPERM && err != unix.EACCES {
+		return d.gone("unlink", name, err)
+	}
+	err = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+	if err != unix.ENOTEMPTY && err != unix.EEXIST {
+		return d.gone("rmdir", name, err)
+	}
+	if depth >= deepEnough {
+		return d.gone("rename", name, unix.Renameat(dir, name, d.trash, fresh("")))
+	}
+	if err := d.clear(dir, name, depth); err != nil {
+		return err
+	}
+	err = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+	if err == unix.ENOTEMPTY {
+		return nil // another sweep has just moved something here
+	}
+	return d.gone("rmdir", name, err)
+}
+
+func (d *deleter) gone(op, name string, err error) error {
+	if err == nil {
+		d.done++
+	}
+	if err == nil || err == unix.ENOENT {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: name, Err: err}
+}
+
+// clear deletes what is in a directory.
+func (d *deleter) clear(parent int, name string, depth int) error {
+	dir, err := openOwn(parent, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if st, err := kernel.Lstat(int(dir.Fd()), ""); err != nil || st.MountRoot {
+		return errors.Join(err, &fs.PathError{Op: "rmdir", Path: name, Err: unix.EBUSY})
+	}
+	entries, err := kernel.Entries(int(dir.Fd()))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := d.remove(int(dir.Fd()), e.Name, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openOwn opens a directory to empty it; its owner first gets the permission.
+// overlayfs itself makes one of mode 000.
+func openOwn(parent int, name string) (*os.File, error) {
+	node, err := unix.Openat(parent, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	f := os.NewFile(uintptr(node), name)
+	defer f.Close()
+	st, err := kernel.Lstat(node, "")
+	if err != nil {
+		return nil, err
+	}
+	if st.Mode&0o700 != 0o700 {
+		if err := unix.Chmod(kernel.FDPath(f), 0o700); err != nil {
+			return nil, &fs.PathError{Op: "chmod", Path: name, Err: err}
+		}
+	}
+	return kernel.OpenDir(node, "")
+}
+
+// pace rests after each batch as long as it took.
+func (d *deleter) pace() error {
+	if err := d.ctx.Err(); err != nil {
+		return err
+	}
+	if d.tries++; d.tries%batch != 0 {
+		return nil
+	}
+	select {
+	case <-d.ctx.Done():
+		return d.ctx.Err()
+	case <-time.After(time.Since(d.since)):
+	}
+	d.since = time.Now()
+	return nil
+}

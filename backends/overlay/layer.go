@@ -1,0 +1,146 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// newLayer makes an empty layer for the fork id to write to. The root of an
+// overlay is the root of its uppermost layer, so the new one is made to look
+// like below, the directory that it will cover. The caller holds the lock.
+func (b *backend) newLayer(ctx context.Context, id, below string) (layer string, err error) {
+	layer = fresh(id + "-")
+	if err := fault.Point(ctx, "make the layer"); err != nil {
+		return "", err
+	}
+	for i, dir := range []string{b.layerPath(layer), b.treePath(layer), b.workPath(layer)} {
+		err := unix.Mkdir(dir, 0o700)
+		if err == unix.ENOENT && i == 0 {
+			if err = b.prepare(); err == nil {
+				err = unix.Mkdir(dir, 0o700)
+			}
+		}
+		if err != nil {
+			b.discard(b.layerPath(layer))
+			return "", &fs.PathError{Op: "mkdir", Path: dir, Err: err}
+		}
+	}
+	if err := b.dress(b.treePath(layer), below); err != nil {
+		b.discard(b.layerPath(layer))
+		return "", err
+	}
+	return layer, nil
+}
+
+// dress gives the directory dir the owner, mode, attributes and times of like.
+// An ordinary user gives away what can be given, and keeps the rest.
+func (b *backend) dress(dir, like string) error {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	defer unix.Close(fd)
+	want, err := kernel.Lstat(unix.AT_FDCWD, like)
+	if err != nil {
+		return err
+	}
+	have, err := kernel.Lstat(fd, "")
+	if err != nil {
+		return err
+	}
+	if err := b.dressOwner(fd, have, want); err != nil {
+		return &fs.PathError{Op: "chown", Path: dir, Err: err}
+	}
+	if err := b.dressXattrs(fd, dir, like); err != nil {
+		return err
+	}
+	if err := unix.Fchmod(fd, want.Mode&0o7777); err != nil {
+		return &fs.PathError{Op: "chmod", Path: dir, Err: err}
+	}
+	return setTimes(fd, dir, want)
+}
+
+func (b *backend) dressOwner(fd int, have, want kernel.Stat) error {
+	if have.UID == want.UID && have.GID == want.GID {
+		return nil
+	}
+	err := unix.Fchown(fd, int(want.UID), int(want.GID))
+	if !b.userXattr || err == nil {
+		return err
+	}
+	if have.GID != want.GID {
+		_ = unix.Fchown(fd, -1, int(want.GID)) // where the user is in the group
+	}
+	return nil
+}
+
+// dressXattrs copies what is not overlayfs's own, and drops what the new
+// directory inherited.
+func (b *backend) dressXattrs(fd int, dir, like string) error {
+	old, err := kernel.ListXattrs(fd, "")
+	if err != nil {
+		return err
+	}
+	all, err := kernel.Xattrs(unix.AT_FDCWD, like)
+	if err != nil {
+		return err
+	}
+	for _, attr := range old {
+		if _, keep := all[attr]; !keep && strings.HasPrefix(attr, "system.posix_acl_") {
+			if err := kernel.RemoveXattr(fd, "", attr); err != nil {
+				return err
+			}
+		}
+	}
+	for attr, value := range all {
+		if strings.HasPrefix(attr, b.attr("")) {
+			continue
+		}
+		err := kernel.SetXattr(fd, "", attr, []byte(value), 0)
+		if err != nil && !(b.userXattr && errors.Is(err, unix.EPERM)) {
+			return &fs.PathError{Op: "setxattr " + attr, Path: dir, Err: errors.Unwrap(err)}
+		}
+	}
+	return nil
+}
+
+// setTimes sets the access and modification time of what fd has open.
+func setTimes(fd int, path string, st kernel.Stat) error {
+	ts := []unix.Timespec{
+		{Sec: st.ATime.Sec, Nsec: int64(st.ATime.Nsec)},
+		{Sec: st.MTime.Sec, Nsec: int64(st.MTime.Nsec)},
+	}
+	if err := unix.UtimesNanoAt(fd, "", ts, unix.AT_EMPTY_PATH); err != nil {
+		return &fs.PathError{Op: "utimes", Path: path, Err: err}
+	}
+	return nil
+}
+
+// shorten puts merged layers in the place of those that they stand for, where
+// a chain is long enough for it to matter.
+func (b *backend) shorten(layers []string) []string {
+	if len(layers) <= longChain {
+		return layers
+	}
+	for i, layer := range layers {
+		if merged := b.mergedInto(layer); merged != "" {
+			return append(layers[:i:i], merged)
+		}
+	}
+	return layers
+}
+
+// roof is the uppermost directory of a chain of layers over a tree.
+func (b *backend) roof(layers []string, tree string) string {
+	if len(layers) > 0 {
+		return b.treePath(layers[0])
+	}
+	return tree
+}

@@ -1,0 +1,211 @@
+package overlay
+
+import (
+	"context"
+	"os"
+	"path"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// A merger writes one layer that means the same as several, above whatever
+// lies below them. Of one layer it makes a copy.
+type merger struct {
+	layers
+	ctx  context.Context
+	out  *os.File
+	link map[inode]string // where a file with several names was first put
+}
+
+type inode struct {
+	layer int
+	ino   uint64
+}
+
+// merge fills the empty directory dst with what the layers trees say, the
+// topmost first. Cost: in proportion to what is in them. After an error dst
+// holds a part.
+func (b *backend) merge(ctx context.Context, trees []string, dst string) error {
+	m := merger{ctx: ctx, link: map[inode]string{}}
+	m.prefix, m.poor = b.attr(""), b.userXattr
+	defer m.close()
+	for _, tree := range trees {
+		f, err := kernel.OpenDir(unix.AT_FDCWD, tree)
+		if err != nil {
+			return err
+		}
+		m.roots = append(m.roots, f)
+	}
+	out, err := kernel.OpenDir(unix.AT_FDCWD, dst)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	m.out = out
+	root := m.root()
+	if root.stat, err = kernel.Lstat(int(m.roots[0].Fd()), ""); err != nil {
+		return err
+	}
+	if err := fault.Point(ctx, "copy the layer"); err != nil {
+		return err
+	}
+	return m.dir("", &root)
+}
+
+// dir fills the directory name of the new layer, which exists, and gives it
+// its attributes when nothing changes in it any more.
+func (m *merger) dir(name string, s *stack) error {
+	if err := m.ctx.Err(); err != nil {
+		return err
+	}
+	names, err := m.names(s)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		child, err := m.child(s, n, 0)
+		if err != nil {
+			return err
+		}
+		if err := m.put(path.Join(name, n), s, &child); err != nil {
+			return err
+		}
+	}
+	return m.finish(name, s)
+}
+
+// names lists what any layer has in a directory.
+func (m *merger) names(s *stack) ([]string, error) {
+	seen := map[string]bool{}
+	var names []string
+	for j, has := range s.has {
+		if !has || j >= s.end {
+			continue
+		}
+		dir, err := beneath(m.roots[j], s.at[j], unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+		if err != nil {
+			return nil, err
+		}
+		err = kernel.EachEntry(int(dir.Fd()), func(name []byte, _ uint64, _ uint8) error {
+			if !seen[string(name)] {
+				seen[string(name)] = true
+				names = append(names, string(name))
+			}
+			return nil
+		})
+		dir.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
+}
+
+// put makes the node name in the new layer.
+func (m *merger) put(name string, parent, s *stack) error {
+	dir, err := beneath(m.out, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	at, base := int(dir.Fd()), path.Base(name)
+	switch {
+	case s.top < 0:
+		return nil // it is gone since it was listed, or what hides it says so
+	case s.whiteout && parent.reaches():
+		return failed("mknod", name, unix.Mknodat(at, base, unix.S_IFCHR, 0))
+	case s.whiteout:
+		return nil // there is nothing below that it could hide
+	}
+	unlend, err := m.lend(s)
+	if err != nil {
+		return err
+	}
+	defer unlend()
+	switch {
+	case s.stat.IsDir():
+		if err := unix.Mkdirat(at, base, 0o700); err != nil {
+			return failed("mkdir", name, err)
+		}
+		if err := m.mark(name, parent, s); err != nil {
+			return err
+		}
+		return m.dir(name, s)
+	case s.stat.Nlink > 1:
+		if first, ok := m.link[inode{s.top, s.stat.Ino}]; ok {
+			return m.again(first, at, base)
+		}
+		m.link[inode{s.top, s.stat.Ino}] = name
+	}
+	if err := m.node(at, base, s); err != nil {
+		return err
+	}
+	if err := m.mark(name, parent, s); err != nil {
+		return err
+	}
+	return m.finish(name, s)
+}
+
+// again makes another name of what the new layer has as first.
+func (m *merger) again(first string, dir int, base string) error {
+	node, err := beneath(m.out, first, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	return failed("link", base, unix.Linkat(unix.AT_FDCWD, kernel.FDPath(node), dir, base, unix.AT_SYMLINK_FOLLOW))
+}
+
+// node makes what is not a directory, with its content.
+func (m *merger) node(dir int, base string, s *stack) error {
+	switch s.stat.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return m.regular(dir, base, s)
+	case unix.S_IFLNK:
+		target, err := m.target(s)
+		if err != nil {
+			return err
+		}
+		return failed("symlink", base, unix.Symlinkat(target, dir, base))
+	default:
+		return failed("mknod", base, unix.Mknodat(dir, base, s.stat.Mode&unix.S_IFMT|0o600, int(s.stat.Rdev)))
+	}
+}
+
+func (m *merger) target(s *stack) (string, error) {
+	node, err := beneath(m.roots[s.top], s.at[s.top], unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return "", err
+	}
+	defer node.Close()
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(int(node.Fd()), "", buf)
+	return string(buf[:max(n, 0)]), failed("readlink", s.at[s.top], err)
+}
+
+// regular makes a file with its content, or, where that lies below all layers,
+// a hole of its size.
+func (m *merger) regular(dir int, base string, s *stack) error {
+	fd, err := unix.Openat(dir, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return failed("create", base, err)
+	}
+	dst := os.NewFile(uintptr(fd), base)
+	defer dst.Close()
+	if s.data < 0 {
+		return dst.Truncate(s.stat.Size)
+	}
+	if s.stat.Size == 0 {
+		return nil
+	}
+	src, err := beneath(m.roots[s.data], s.at[s.data], unix.O_RDONLY|unix.O_NOFOLLOW)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	_, err = kernel.CopyFile(dst, src)
+	return err
+}

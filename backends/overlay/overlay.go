@@ -1,0 +1,175 @@
+// Package overlay keeps snapshots and forks with the kernel's overlayfs: the
+// real tree is the lowest layer, and what a fork changes lies in a layer above.
+// It needs nothing but a Linux kernel and works as root and, in a user
+// namespace, as an ordinary user. What is captured is live: a file that no
+// layer has changed is read from the real tree as it is now.
+//
+// # Layout
+//
+//	lock                     shared by who uses layers, exclusive to who clears them
+//	snapshots/<id>           a text file: of which tree, when, and its layers
+//	forks/<id>               a text file: the same, and the layer it writes to
+//	layers/<layer>/snapfs-1/ what overlayfs calls an upper directory
+//	layers/<layer>/work/     its work directory, as long as a fork writes to it
+//	layers/<layer>/unsettled the boot during which its data may not have reached the disk
+//	layers/<layer>/merged    another layer, which stands for this and all below
+//	tmp/                     layers being copied
+//	trash/                   what is to be deleted
+//
+// A layer is born where it stays and never moves, so sealing an idle fork is a
+// matter of three small files: the fork gets a new empty layer, then the
+// snapshot its file, then the fork its new base. Each step leaves a state that
+// is right by itself, so there is nothing to recover after a crash but layers
+// that no file names, and Sweep takes those.
+//
+// Removing removes the text file. Layers are shared: Sweep, alone under the
+// lock, moves those that no snapshot and no fork names into the trash.
+//
+// # Limits of overlayfs that show
+//
+// A file of the real tree with several hard links is copied when it is first
+// written through one of them; the other names keep the old content, and only
+// the name that was written is reported as touched. (The kernel can keep such
+// links with index=on, but then keeps part of the state in the work directory,
+// and a layer would not be whole by itself.) An ordinary user cannot rename a
+// directory of the real tree in one call, and cannot give the root of a tree
+// that belongs to somebody else to its owner.
+package overlay
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+const name = "overlay"
+
+// treeDir is the directory of a layer that holds its tree. Its name is the mark
+// by which a layer is known to be ours, and the version of what is in it.
+const treeDir = "snapfs-1"
+
+// Driver opens this backend. It holds any directory of a local filesystem, and
+// keeps its data on any local filesystem that overlayfs can write to.
+func Driver() snapshot.Driver {
+	return snapshot.Driver{Name: name, Automatic: true, Open: Open}
+}
+
+// Open answers with the backend whose data is in place.Dir, for place.Tree or
+// any other tree. It writes nothing. Cost: some ten microseconds; for an
+// ordinary user also the reading of the mount table.
+// Errors: ErrNotFound (no such tree), ErrNotSupported with the reason.
+func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
+	b := &backend{dir: filepath.Clean(place.Dir), userXattr: !privileged(), tree: place.Tree.Path}
+	if !filepath.IsAbs(place.Dir) {
+		return nil, fail("opening", "", because(snapshot.ErrNotSupported, place.Dir, "the place for layers is not an absolute path"))
+	}
+	if err := b.holds(place.Tree.Path); err != nil {
+		return nil, fail("opening", "", err)
+	}
+	if err := canHoldLayers(b.dir); err != nil {
+		return nil, fail("opening", "", err)
+	}
+	return b, nil
+}
+
+// privileged: overlayfs keeps its records in trusted.* attributes for root of
+// the first user namespace, and in user.* attributes for everybody else.
+func privileged() bool {
+	const first = "user:[4026531837]" // PROC_USER_INIT_INO of linux/proc_ns.h
+	ns, err := os.Readlink("/proc/self/ns/user")
+	return os.Geteuid() == 0 && (err != nil || ns == first)
+}
+
+// A backend has no state but its directory, so that any number of them, in
+// any number of processes, may work on the same one.
+type backend struct {
+	dir       string
+	tree      string // known to be one that it can hold
+	userXattr bool
+}
+
+func (b *backend) Facts() snapshot.Facts {
+	return snapshot.Facts{Unit: snapshot.ByFile, Durable: true, DirRename: !b.userXattr, PartsLinks: true}
+}
+
+// Hidden is where the layers are: no sandbox may see them.
+func (b *backend) Hidden() []string { return []string{b.dir} }
+
+func (b *backend) snapshotPath(id snapshot.ID) string { return b.dir + "/snapshots/" + string(id) }
+func (b *backend) forkPath(id snapshot.ForkID) string { return b.dir + "/forks/" + string(id) }
+func (b *backend) layerPath(layer string) string      { return b.dir + "/layers/" + layer }
+func (b *backend) treePath(layer string) string       { return b.dir + "/layers/" + layer + "/" + treeDir }
+func (b *backend) workPath(layer string) string       { return b.dir + "/layers/" + layer + "/work" }
+
+// attr is the full name of one of overlayfs's own attributes.
+func (b *backend) attr(short string) string {
+	if b.userXattr {
+		return "user.overlay." + short
+	}
+	return "trusted.overlay." + short
+}
+
+// fail makes err the contract's error. A *fs.PathError lends it its path.
+func fail(op, id string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &snapshot.Error{Op: op, Backend: name, ID: id, Kind: kindOf(err), Err: err}
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		e.Path, e.Err = at.Path, at.Err
+	}
+	var r *reason
+	if errors.As(err, &r) {
+		e.Hints = r.hints
+	}
+	if e.Kind == snapshot.ErrNoSpace {
+		e.Hints = []string{"snapfs gc"}
+	}
+	return e
+}
+
+// kindOf: what nobody foresaw (an input/output error) is corrupt: it is not to
+// be trusted.
+func kindOf(err error) error {
+	var r *reason
+	if errors.As(err, &r) {
+		return r.kind
+	}
+	if kind := snapshot.KindOf(err); kind != nil {
+		return kind
+	}
+	for errno, kind := range map[unix.Errno]error{
+		unix.ENOTEMPTY: snapshot.ErrExists, unix.EFBIG: snapshot.ErrNoSpace, unix.EMFILE: snapshot.ErrBusy,
+		unix.ENFILE: snapshot.ErrBusy, unix.ENOMEM: snapshot.ErrBusy, unix.ENOTDIR: snapshot.ErrNotSupported,
+		unix.ELOOP: snapshot.ErrNotSupported, unix.ENAMETOOLONG: snapshot.ErrNotSupported, unix.EINVAL: snapshot.ErrNotSupported,
+	} {
+		if errors.Is(err, errno) {
+			return kind
+		}
+	}
+	return snapshot.ErrCorrupt
+}
+
+// because is a failure of a kind, in words of our own.
+func because(kind error, path, why string, hints ...string) error {
+	return &fs.PathError{Op: "overlay", Path: path, Err: &reason{kind, why, hints}}
+}
+
+type reason struct {
+	kind  error
+	why   string
+	hints []string
+}
+
+func (r *reason) Error() string { return r.why }
+func (r *reason) Unwrap() error { return r.kind }
+
+func quote(path string) string { return strconv.Quote(path) }

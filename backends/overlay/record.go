@@ -1,0 +1,193 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// A record is the text file that is a snapshot or a fork:
+//
+//	snapfs overlay 1 fork
+//	tree "/home/ann/work"
+//	taken 2026-11-20T19:09:26.123456789Z
+//	base s1
+//	boot 2f0c9a86-9e11-4f6c-8c4e-3f6cf8a5c1de
+//	upper f1-k3n0x1
+//	layer f0-8vq2z9
+//	end
+//
+// Without its last line it is half made, and means nothing.
+type record struct {
+	fork   bool
+	tree   string
+	taken  time.Time
+	base   string   // of a fork
+	boot   string   // of a fork: the last during which its upper layer may have been mounted
+	upper  string   // of a fork
+	layers []string // the topmost first; the tree is beneath the last
+}
+
+const (
+	recordMark = "snapfs overlay "
+	snapshotV1 = recordMark + "1 snapshot\n"
+	forkV1     = recordMark + "1 fork\n"
+)
+
+// errHalf: a record without its end, whose maker was killed or is at work.
+var errHalf = errors.New("it is half made")
+
+func (r *record) text() []byte {
+	t := make([]byte, 0, 256+len(r.tree)+32*len(r.layers))
+	if r.fork {
+		t = append(t, forkV1...)
+	} else {
+		t = append(t, snapshotV1...)
+	}
+	t = append(strconv.AppendQuote(append(t, "tree "...), r.tree), '\n')
+	t = append(r.taken.UTC().AppendFormat(append(t, "taken "...), time.RFC3339Nano), '\n')
+	if r.fork {
+		t = append(append(append(t, "base "...), r.base...), '\n')
+		t = append(append(append(t, "boot "...), r.boot...), '\n')
+		t = append(append(append(t, "upper "...), r.upper...), '\n')
+	}
+	for _, layer := range r.layers {
+		t = append(append(append(t, "layer "...), layer...), '\n')
+	}
+	return append(t, "end\n"...)
+}
+
+func parseRecord(text string) (record, error) {
+	head, body, _ := strings.Cut(text, "\n")
+	r := record{fork: head+"\n" == forkV1}
+	switch {
+	case strings.HasPrefix(forkV1, text), strings.HasPrefix(snapshotV1, text):
+		return r, errHalf
+	case !r.fork && head+"\n" != snapshotV1 && strings.HasPrefix(text, recordMark):
+		return r, &reason{snapshot.ErrNotSupported, "a newer version of snapfs wrote it: " + quote(head), nil}
+	case !r.fork && head+"\n" != snapshotV1:
+		return r, &reason{snapshot.ErrDenied, "it does not carry the mark of this backend", nil}
+	}
+	for line := range strings.Lines(body) {
+		line, whole := strings.CutSuffix(line, "\n")
+		if !whole {
+			return r, errHalf
+		}
+		if line == "end" {
+			return r, r.check()
+		}
+		key, value, _ := strings.Cut(line, " ")
+		if err := r.set(key, value); err != nil {
+			return r, &reason{snapshot.ErrCorrupt, fmt.Sprintf("its line %q: %v", line, err), nil}
+		}
+	}
+	return r, errHalf
+}
+
+func (r *record) set(key, value string) (err error) {
+	switch key {
+	case "tree":
+		r.tree, err = strconv.Unquote(value)
+	case "taken":
+		r.taken, err = time.Parse(time.RFC3339Nano, value)
+	case "base":
+		r.base = value
+	case "boot":
+		r.boot = value
+	case "upper":
+		r.upper, err = value, layerName(value)
+	case "layer":
+		r.layers, err = append(r.layers, value), layerName(value)
+	default:
+		err = errors.New("unknown word")
+	}
+	if len(value) == 0 && key != "boot" {
+		err = errors.New("empty")
+	}
+	return err
+}
+
+func (r *record) check() error {
+	if r.tree == "" || r.taken.IsZero() || r.fork && (r.base == "" || r.upper == "") {
+		return &reason{snapshot.ErrCorrupt, "lines of it are missing", nil}
+	}
+	return nil
+}
+
+// layerName refuses what could leave the directory of layers.
+func layerName(name string) error {
+	if len(name) == 0 || name[0] == '.' || strings.ContainsAny(name, "/\x00") {
+		return errors.New("not the name of a layer")
+	}
+	return nil
+}
+
+// read reads the record at path. Errors: not exist, errHalf, *reason, all
+// within a *fs.PathError.
+func read(path string) (record, error) {
+	text, err := readFile(path)
+	if err != nil {
+		return record{}, err
+	}
+	r, err := parseRecord(text)
+	if err != nil {
+		return r, &fs.PathError{Op: "read", Path: path, Err: err}
+	}
+	return r, nil
+}
+
+// readFile reads a small file in three calls; a link or a pipe somebody put in
+// its place is an error.
+func readFile(path string) (string, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	buf := make([]byte, 0, 2048)
+	for {
+		if len(buf) == cap(buf) {
+			buf = append(buf, make([]byte, cap(buf))...)[:len(buf)]
+		}
+		n, err := unix.Read(fd, buf[len(buf):cap(buf)])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return "", &fs.PathError{Op: "read", Path: path, Err: err}
+		}
+		if n == 0 {
+			return string(buf), nil
+		}
+		buf = buf[:len(buf)+n]
+	}
+}
+
+// writeNew makes a file with all of text in it; after an error there is none.
+// A process killed in between leaves a part of the text.
+func writeNew(path string, text []byte) error {
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return &fs.PathError{Op: "create", Path: path, Err: err}
+	}
+	n, err := unix.Write(fd, text)
+	if err == nil && n < len(text) {
+		err = unix.ENOSPC
+	}
+	if e := unix.Close(fd); err == nil {
+		err = e
+	}
+	if err != nil {
+		os.Remove(path) // else it is half made, and goes with Remove
+		return &fs.PathError{Op: "write", Path: path, Err: err}
+	}
+	return nil
+}

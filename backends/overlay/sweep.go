@@ -1,0 +1,170 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+)
+
+// Sweep deletes the layers that nothing names, what was half made, and what is
+// in the trash, resting as long as it works. It also merges chains that have
+// grown long, and makes frozen layers safe on the disk. Cost: it reads every
+// record, the lock held exclusively meanwhile; the rest goes on without it.
+func (b *backend) Sweep(ctx context.Context) error {
+	if gone(b.dir) {
+		return nil
+	}
+	alive, err := b.mark(ctx)
+	if err == nil {
+		err = errors.Join(b.settleFrozen(ctx, alive), b.mergeLong(ctx, alive))
+	}
+	return fail("sweeping", "", errors.Join(err, b.empty(ctx)))
+}
+
+// census is what the records name.
+type census struct {
+	used   map[string]bool // layers
+	upper  map[string]bool // those that a fork writes to
+	chains [][]string      // of the snapshots
+}
+
+// mark moves layers that nothing names into the trash. Where a record cannot be
+// read it moves none: that one might have named them.
+func (b *backend) mark(ctx context.Context) (*census, error) {
+	unlock, err := b.lock(ctx, unix.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	c := &census{used: map[string]bool{}, upper: map[string]bool{}}
+	for _, dir := range []string{"snapshots", "forks"} {
+		if err := b.count(c, dir); err != nil {
+			return nil, err
+		}
+	}
+	for _, layer := range slices.Collect(maps.Keys(c.used)) { // what stands for it is as alive
+		for merged := b.mergedInto(layer); merged != "" && !c.used[merged]; merged = b.mergedInto(merged) {
+			c.used[merged] = true
+		}
+	}
+	if err := fault.Point(ctx, "move dead layers into the trash"); err != nil {
+		return nil, err
+	}
+	return c, errors.Join(b.clearLayers(c), b.clearTmp())
+}
+
+func (b *backend) count(c *census, dir string) error {
+	ids, err := b.ids(dir)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		r, err := read(filepath.Join(b.dir, dir, id))
+		if errors.Is(err, errHalf) || errors.Is(err, fs.ErrNotExist) {
+			continue // its maker holds the lock when it names layers, so it is dead
+		}
+		if err != nil {
+			return err
+		}
+		for _, layer := range r.layers {
+			c.used[layer] = true
+		}
+		if r.fork {
+			c.used[r.upper], c.upper[r.upper] = true, true
+		} else {
+			c.chains = append(c.chains, r.layers)
+		}
+	}
+	return nil
+}
+
+// mergedInto is the layer that stands for this one and all below it, or "".
+func (b *backend) mergedInto(layer string) string {
+	to, err := os.Readlink(b.layerPath(layer) + "/merged")
+	to = strings.TrimPrefix(to, "../")
+	if err != nil || layerName(to) != nil {
+		return ""
+	}
+	return to
+}
+
+func (b *backend) clearLayers(c *census) error {
+	entries, err := os.ReadDir(filepath.Join(b.dir, "layers"))
+	for _, e := range entries {
+		switch layer := e.Name(); {
+		case !c.used[layer] && !gone(b.treePath(layer)):
+			b.discard(b.layerPath(layer))
+		case !c.used[layer]:
+			_ = os.Remove(b.layerPath(layer)) // half made; and if it is not empty, not ours
+		case !c.upper[layer] && !gone(b.workPath(layer)):
+			b.discard(b.workPath(layer)) // sealed, and then killed
+		}
+	}
+	return err
+}
+
+// clearTmp takes what nobody is writing any more.
+func (b *backend) clearTmp() error {
+	dir := filepath.Join(b.dir, "tmp")
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue
+		}
+		switch dead := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil; {
+		case dead && !gone(path+"/"+treeDir):
+			b.discard(path)
+		case dead:
+			_ = os.Remove(path) // a record, or a directory without a tree yet
+		}
+		unix.Close(fd)
+	}
+	return err
+}
+
+// settleFrozen writes out the frozen layers of this boot that are not yet safe.
+func (b *backend) settleFrozen(ctx context.Context, c *census) error {
+	boot, err := b.boot()
+	if err != nil {
+		return err
+	}
+	var notes []string
+	for layer := range c.used {
+		note := b.layerPath(layer) + "/unsettled"
+		if since, err := os.Readlink(note); err == nil && since == boot {
+			notes = append(notes, note)
+		}
+	}
+	return b.writeOut(ctx, notes)
+}
+
+// mergeLong merges the chains of snapshots that have grown long.
+func (b *backend) mergeLong(ctx context.Context, c *census) error {
+	for _, chain := range c.chains {
+		chain = b.shorten(chain)
+		if len(chain) <= longChain {
+			continue
+		}
+		err := b.compact(ctx, chain)
+		switch kindOf(err) {
+		case snapshot.ErrNotFound, snapshot.ErrBusy: // removed meanwhile, or merged by another
+		default:
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"iter"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// Touched yields what the fork's own layer and the layers that it has above
+// those of base hold. Cost: in proportion to their entries.
+func (b *backend) Touched(_ context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Touch, error] {
+	return func(yield func(snapshot.Touch, error) bool) {
+		from, err := find(string(base), b.snapshotPath(base))
+		if err != nil {
+			yield(snapshot.Touch{}, fail("comparing", string(base), err))
+			return
+		}
+		to, err := find(string(fork), b.forkPath(fork))
+		if err == nil {
+			err = b.touched(&from, &to, yield)
+		}
+		if err != nil {
+			yield(snapshot.Touch{}, fail("comparing", string(fork), err))
+		}
+	}
+}
+
+// TouchedBetween does the same for two snapshots.
+func (b *backend) TouchedBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Touch, error] {
+	return func(yield func(snapshot.Touch, error) bool) {
+		from, err := find(string(x), b.snapshotPath(x))
+		if err != nil {
+			yield(snapshot.Touch{}, fail("comparing", string(x), err))
+			return
+		}
+		to, err := find(string(y), b.snapshotPath(y))
+		if err == nil {
+			err = b.touched(&from, &to, yield)
+		}
+		if err != nil {
+			yield(snapshot.Touch{}, fail("comparing", string(y), err))
+		}
+	}
+}
+
+// errEnough: the caller wants no more.
+var errEnough = errors.New("enough")
+
+// touched: two states that have their lowest layers in common differ only
+// where a layer of either, above those, has something.
+func (b *backend) touched(x, y *record, yield func(snapshot.Touch, error) bool) error {
+	if x.tree != y.tree {
+		return because(snapshot.ErrNotSupported, y.tree, "it is not the tree "+quote(x.tree))
+	}
+	from, to := b.shorten(x.layers), b.shorten(y.layers)
+	if y.fork {
+		to = append([]string{y.upper}, to...)
+	}
+	for len(from) > 0 && len(to) > 0 && from[len(from)-1] == to[len(to)-1] {
+		from, to = from[:len(from)-1], to[:len(to)-1]
+	}
+	t := toucher{prefix: b.attr(""), yield: yield}
+	var err error
+	if len(from)+len(to) > 0 && b.rootCounts(y.tree) && !yield(snapshot.Touch{Path: "."}, nil) {
+		return nil
+	}
+	for _, layer := range append(from, to...) {
+		if err = t.layer(b.treePath(layer)); err != nil {
+			break
+		}
+	}
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
+}
+
+// rootCounts: an ordinary user's layers cannot give their root to the owner of
+// the tree's root, and nobody has changed that.
+func (b *backend) rootCounts(tree string) bool {
+	if !b.userXattr {
+		return true
+	}
+	st, err := kernel.Lstat(unix.AT_FDCWD, tree)
+	return err != nil || int(st.UID) == os.Geteuid()
+}
+
+type toucher struct {
+	prefix string
+	yield  func(snapshot.Touch, error) bool
+}
+
+func (t *toucher) layer(tree string) error {
+	return descend(tree, t.visit)
+}
+
+func (t *toucher) tell(name string, tree bool) error {
+	if !t.yield(snapshot.Touch{Path: name, Tree: tree}, nil) {
+		return errEnough
+	}
+	return nil
+}
+
+// visit tells a directory and what it holds but directories. It tells it whole
+// where it hides what lies below, or shows what had another name, or where
+// this user may not look into it.
+func (t *toucher) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
+		return nil, t.tell(name, true) // a fork in use changes under our eyes
+	case err != nil:
+		return nil, err
+	}
+	if name != "" {
+		whole, err := t.isWhole(dir)
+		if err == nil {
+			err = t.tell(name, whole)
+		}
+		if err != nil || whole {
+			return nil, err
+		}
+	}
+	err = kernel.EachEntry(int(dir.Fd()), func(entry []byte, _ uint64, typ uint8) error {
+		if isDir(int(dir.Fd()), entry, typ) {
+			dirs = append(dirs, join(name, entry))
+			return nil
+		}
+		// A whiteout, or a file that may have taken the place of a directory.
+		return t.tell(join(name, entry), true)
+	})
+	return dirs, err
+}
+
+func (t *toucher) isWhole(dir *os.File) (bool, error) {
+	attrs, err := kernel.ListXattrs(int(dir.Fd()), "")
+	for _, attr := range attrs {
+		if short, own := strings.CutPrefix(attr, t.prefix); own && (short == "opaque" || short == "redirect") {
+			return true, err
+		}
+	}
+	return false, err
+}

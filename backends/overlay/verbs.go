@@ -1,0 +1,164 @@
+package overlay
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// Capture writes one small file. Nothing in the tree is looked at but its root.
+func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
+	r := record{tree: tree.Path, taken: now()}
+	err := usable(ctx, string(id))
+	if err == nil {
+		err = b.holds(tree.Path)
+	}
+	if err == nil {
+		err = b.create(ctx, b.snapshotPath(id), &r)
+	}
+	if err != nil {
+		return snapshot.Snapshot{}, fail("capturing", string(id), err)
+	}
+	return b.snapshotOf(id, &r), nil
+}
+
+// now is a time that no file changed from here on has a ctime before or at.
+// The kernel stamps files with its coarse clock, which moves a few times in a
+// hundredth of a second, or with a finer one where somebody looks (Linux 6.13);
+// the fine clock of time.Now can be ahead of both. A file changed in the same
+// tick just before looks changed since, never the reverse.
+func now() time.Time {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &ts) != nil {
+		return time.Now().Add(-20 * time.Millisecond)
+	}
+	return time.Unix(ts.Unix()).Add(-1)
+}
+
+// Fork makes three directories and a small file.
+func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
+	r, err := b.fork(ctx, from, id)
+	if err != nil {
+		return snapshot.Fork{}, fail("forking", string(id), err)
+	}
+	return b.forkOf(id, &r), nil
+}
+
+func (b *backend) fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (record, error) {
+	if err := usable(ctx, string(id)); err != nil {
+		return record{}, err
+	}
+	unlock, err := b.lock(ctx, unix.LOCK_SH)
+	if err != nil {
+		return record{}, err
+	}
+	defer unlock()
+	if unix.Access(b.forkPath(id), unix.F_OK) == nil {
+		return record{}, because(snapshot.ErrExists, b.forkPath(id), "there is a fork of that name")
+	}
+	base, err := find(string(from), b.snapshotPath(from))
+	if err != nil {
+		return record{}, err
+	}
+	boot, err := b.boot()
+	if err != nil {
+		return record{}, err
+	}
+	if err := b.whole(base.layers, boot); err != nil {
+		return record{}, err
+	}
+	r := record{fork: true, tree: base.tree, taken: base.taken, base: string(from), boot: boot, layers: b.shorten(base.layers)}
+	if r.upper, err = b.newLayer(ctx, string(id), b.roof(r.layers, r.tree)); err != nil {
+		return record{}, err
+	}
+	if err := b.create(ctx, b.forkPath(id), &r); err != nil {
+		b.discard(b.layerPath(r.upper))
+		return record{}, err
+	}
+	return r, nil
+}
+
+func (b *backend) Lookup(_ context.Context, id snapshot.ID) (snapshot.Snapshot, error) {
+	r, err := find(string(id), b.snapshotPath(id))
+	if err == nil && len(r.layers) > 0 {
+		var boot string
+		if boot, err = b.boot(); err == nil {
+			err = b.whole(r.layers, boot)
+		}
+	}
+	if err != nil {
+		return snapshot.Snapshot{}, fail("looking up", string(id), err)
+	}
+	return b.snapshotOf(id, &r), nil
+}
+
+// LookupFork also notes that the fork may be mounted from now on, during this
+// boot.
+func (b *backend) LookupFork(ctx context.Context, id snapshot.ForkID) (snapshot.Fork, error) {
+	r, err := find(string(id), b.forkPath(id))
+	if err == nil {
+		err = b.fit(ctx, id, &r)
+	}
+	if err != nil {
+		return snapshot.Fork{}, fail("looking up", string(id), err)
+	}
+	return b.forkOf(id, &r), nil
+}
+
+func (b *backend) List(context.Context) ([]snapshot.ID, []snapshot.ForkID, error) {
+	s, err := b.ids("snapshots")
+	if err != nil {
+		return nil, nil, fail("listing", "", err)
+	}
+	f, err := b.ids("forks")
+	if err != nil {
+		return nil, nil, fail("listing", "", err)
+	}
+	return convert[snapshot.ID](s), convert[snapshot.ForkID](f), nil
+}
+
+func convert[T ~string](names []string) []T {
+	ids := make([]T, len(names))
+	for i, n := range names {
+		ids[i] = T(n)
+	}
+	return ids
+}
+
+func (b *backend) Remove(ctx context.Context, id snapshot.ID) error {
+	return fail("removing", string(id), forget(ctx, string(id), b.snapshotPath(id)))
+}
+
+func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
+	return fail("removing", string(id), forget(ctx, string(id), b.forkPath(id)))
+}
+
+func (b *backend) snapshotOf(id snapshot.ID, r *record) snapshot.Snapshot {
+	s := snapshot.Snapshot{ID: id, Tree: snapshot.Tree{Path: r.tree}, Taken: r.taken}
+	if len(r.layers) == 0 {
+		s.View.Path = r.tree
+	} else {
+		s.View.Overlay = b.overlay(r)
+	}
+	return s
+}
+
+func (b *backend) forkOf(id snapshot.ForkID, r *record) snapshot.Fork {
+	o := b.overlay(r)
+	o.Upper, o.Work = b.treePath(r.upper), b.workPath(r.upper)
+	return snapshot.Fork{ID: id, Base: snapshot.ID(r.base), View: snapshot.View{Overlay: o}}
+}
+
+func (b *backend) overlay(r *record) *snapshot.Overlay {
+	lower := make([]string, 0, len(r.layers)+1)
+	for _, layer := range r.layers {
+		lower = append(lower, b.treePath(layer))
+	}
+	return &snapshot.Overlay{
+		Lower: append(lower, r.tree), UserXattr: b.userXattr,
+		Nested: len(r.layers) > 0 && inTree(b.dir, r.tree),
+	}
+}
