@@ -2,12 +2,39 @@ package isolate
 
 import (
 	"context"
+	"errors"
 	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // A Box is a set of namespaces with processes in it. All methods may be called
 // from many goroutines at once.
-type Box struct{}
+type Box struct {
+	level   Level
+	cgroups []*os.File
+
+	// ask is held by whoever makes pid 1 do something: a request, a freeze.
+	ask     sync.Mutex
+	b       *builder
+	request int // offset in the image where requests are written
+	answer  chan report
+	frozen  thawer // how to undo a freeze, or nil
+
+	mu      sync.Mutex
+	ctl     int // the keeper's end of the control socket
+	pid     int // of pid 1, on the host
+	pidfd   int
+	root    int // descriptor of the root's mount, or -1
+	sent    int // number of the last request
+	pending *Process
+	procs   map[int]*Process // by their numbers inside
+	ran     bool
+	isIdle  bool
+	idle    chan struct{}
+	done    chan struct{}
+}
 
 // Start builds the box that spec describes and, when command is not nil, runs
 // it there as the first process. Either everything asked for is in force (but
@@ -16,51 +43,265 @@ type Box struct{}
 // Cost: about three times a fork and exec.
 // Errors: [*Error]; [*CommandError] when the command cannot be run.
 func Start(ctx context.Context, spec Spec, command *Command) (*Box, *Process, error) {
-	return nil, nil, &Error{Op: "starting", Kind: ErrNotSupported}
+	if err := check(ctx, spec, command); err != nil {
+		return nil, nil, err
+	}
+	box, l, err := prepare(spec, command)
+	if err != nil {
+		return nil, nil, err
+	}
+	started := make(chan error, 1)
+	go box.keep(l.first, l.streams, started)
+	select {
+	case err = <-started:
+	case <-ctx.Done():
+		box.kill()
+		err = errors.Join(<-started, &Error{Op: "starting", Kind: ErrInterrupted, Err: ctx.Err()})
+	}
+	if err != nil {
+		<-box.done
+		return nil, nil, err
+	}
+	box.settleLevel()
+	if command == nil {
+		return box, nil, nil
+	}
+	p, err := box.launched(l.launch)
+	if err != nil {
+		return nil, nil, errors.Join(err, box.Close(context.WithoutCancel(ctx)))
+	}
+	return box, p, nil
+}
+
+func check(ctx context.Context, spec Spec, command *Command) error {
+	if err := spec.Check(); err != nil {
+		return err
+	}
+	if command != nil {
+		if err := command.check(spec); err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return &Error{Op: "starting", Kind: ErrInterrupted, Err: err}
+	}
+	if spec.IDs != Same && os.Geteuid() != 0 {
+		return &Error{Op: "starting", Kind: ErrDenied, Err: errors.New("only root gives a sandbox users of its own")}
+	}
+	return nil
+}
+
+// preparation is what keep needs beside the box.
+type preparation struct {
+	first   step
+	launch  launch
+	streams []int
+}
+
+// prepare writes the image. What it opens, keep closes.
+func prepare(spec Spec, command *Command) (*Box, preparation, error) {
+	var p preparation
+	h, err := lookAround(&spec)
+	if err != nil {
+		return nil, p, err
+	}
+	im, err := newImage()
+	if err != nil {
+		return nil, p, &Error{Op: "starting", Kind: ErrNoSpace, Err: err}
+	}
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		im.free()
+		return nil, p, &Error{Op: "starting", Kind: ErrNoSpace, Err: err}
+	}
+	if command != nil {
+		p.streams, err = command.duplicate()
+	}
+	b := &builder{image: im, spec: spec, host: h}
+	b.p1.ctl = ends[1]
+	if err == nil {
+		p.first, p.launch, err = b.plan(command, p.streams, ends[0])
+	}
+	if err != nil {
+		closeAll(append(p.streams, ends[:]...))
+		im.free()
+		return nil, p, planError(err)
+	}
+	box := &Box{b: b, request: im.used, ctl: ends[0], pidfd: -1, root: -1, cgroups: spec.Cgroups,
+		answer: make(chan report, 1), procs: map[int]*Process{}, idle: make(chan struct{}), done: make(chan struct{})}
+	if command != nil {
+		box.pending = newProcess()
+	}
+	return box, p, nil
+}
+
+func planError(err error) error {
+	if errors.Is(err, errImageFull) {
+		return &Error{Op: "starting", Kind: ErrInvalid, Err: unix.E2BIG}
+	}
+	return err
+}
+
+// duplicate makes descriptors of the command's streams that are none of 0, 1
+// and 2, which pid 1 uses itself.
+func (c *Command) duplicate() ([]int, error) {
+	var fds []int
+	files, _ := c.files()
+	for _, f := range files {
+		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			return fds, &Error{Op: "handing over " + f.Name(), Kind: ErrInvalid, Err: err}
+		}
+		fds = append(fds, fd)
+	}
+	return fds, nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd) //nolint:errcheck // nothing was written to it here
+	}
 }
 
 // Exec runs one more command in the box, confined exactly as all others are.
-// Cost: that of a fork and exec. Errors: as [Start], and [ErrClosed].
+// Cost: that of a fork and exec. Errors: as [Start]; [ErrClosed]; [ErrBusy]
+// while the box is frozen.
 func (b *Box) Exec(ctx context.Context, command Command) (*Process, error) {
-	return nil, &Error{Op: "starting", Kind: ErrClosed}
+	if err := command.check(b.b.spec); err != nil {
+		return nil, err
+	}
+	b.ask.Lock()
+	defer b.ask.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, &Error{Op: "starting", Kind: ErrInterrupted, Err: err}
+	}
+	if b.frozen != nil {
+		return nil, &Error{Op: "starting", Kind: ErrBusy, Err: errors.New("the sandbox is frozen")}
+	}
+	if b.ended() {
+		return nil, &Error{Op: "starting", Kind: ErrClosed}
+	}
+	b.b.rewind(b.request)
+	first, l := b.b.command(command)
+	if b.b.err != nil {
+		return nil, planError(b.b.err)
+	}
+	if err := b.submit(first, &command); err != nil {
+		return nil, err
+	}
+	return b.launched(l)
+}
+
+// submit makes pid 1 work through the steps from first on, and waits until it
+// has reported. The caller holds ask.
+func (b *Box) submit(first step, command *Command) error {
+	b.b.p1.enter.next(first)
+	b.b.resetInbox()
+	var rights []byte
+	var files []*os.File
+	b.mu.Lock()
+	b.sent++
+	number := b.sent
+	if command != nil {
+		b.pending = newProcess()
+		files, _ = command.files()
+	}
+	fds := make([]int, len(files))
+	for i, f := range files {
+		fds[i] = int(f.Fd())
+	}
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	err := unix.EBADF
+	if b.ctl >= 0 {
+		err = sendRequest(b.ctl, number, rights)
+	}
+	b.mu.Unlock()
+	if err != 0 {
+		return &Error{Op: "starting", Kind: ErrClosed, Err: err}
+	}
+	return nil
+}
+
+// launched waits for the report of the request that was made last, and answers
+// with its process.
+func (b *Box) launched(l launch) (*Process, error) {
+	select {
+	case r := <-b.answer:
+		b.mu.Lock()
+		p := b.pending
+		b.pending = nil
+		b.mu.Unlock()
+		if r.kind == reportRefused {
+			where, errno := b.b.failure()
+			return nil, &Error{Op: where.stage, Path: where.path, Kind: kindOf(errno), Err: errno}
+		}
+		if err := b.b.outcome(l); err != nil {
+			p.Close() //nolint:errcheck // it never was
+			return nil, err
+		}
+		return p, nil
+	case <-b.done:
+		return nil, &Error{Op: "starting", Kind: ErrClosed}
+	}
 }
 
 // Level says what is really in force.
-func (b *Box) Level() Level { return Level{} }
-
-// Freeze stops every process in the box, and answers when all of them stand
-// still. By the freezer of one of [Spec.Cgroups] where there is one; otherwise by
-// SIGSTOP to each, in which case those that were already stopped stay so on
-// Thaw, and parents can see it. An error leaves the box running.
-// Cost: 1 to 5 ms. Errors: [ErrClosed], [ErrInterrupted], [ErrNotSupported].
-func (b *Box) Freeze(ctx context.Context) error { return nil }
-
-// Thaw lets the processes go on. Thawing what is not frozen does nothing.
-func (b *Box) Thaw(ctx context.Context) error { return nil }
+func (b *Box) Level() Level { return b.level }
 
 // Root opens the box's "/" with everything mounted beneath it, as it is seen
 // from outside, as an O_PATH directory. The caller closes it, and does so before
 // the layers beneath are moved. Errors: [ErrClosed].
-func (b *Box) Root() (*os.File, error) { return nil, nil }
+func (b *Box) Root() (*os.File, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.root < 0 {
+		return nil, &Error{Op: "opening the root", Kind: ErrClosed}
+	}
+	fd, err := unix.Openat(b.root, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, hostError("opening the root", err)
+	}
+	return os.NewFile(uintptr(fd), "/"), nil
+}
 
 // Idle is closed when no process is left in the box and no Exec is under way,
 // once there has been a process. Daemons count as processes. After that, Exec
 // still works, but Idle stays closed.
-func (b *Box) Idle() <-chan struct{} { return nil }
+func (b *Box) Idle() <-chan struct{} { return b.idle }
 
 // Done is closed when the box is gone, whatever ended it.
-func (b *Box) Done() <-chan struct{} { return nil }
+func (b *Box) Done() <-chan struct{} { return b.done }
 
 // Close kills everything in the box and answers when every process and mount of
 // it is gone. Safe to repeat. When ctx ends first the killing goes on.
 // Cost: 1 ms, and more with many processes. Errors: [ErrInterrupted].
-func (b *Box) Close(ctx context.Context) error { return nil }
+func (b *Box) Close(ctx context.Context) error {
+	b.kill()
+	b.release()
+	select {
+	case <-b.done:
+		return nil
+	case <-ctx.Done():
+		return &Error{Op: "ending the sandbox", Kind: ErrInterrupted, Err: ctx.Err()}
+	}
+}
 
-// OpenViews mounts each of mounts read-only where nothing else sees it, and
-// answers with a directory descriptor for each, in order. The mount is gone when
-// the descriptor is closed. For an ordinary user it is done in a user namespace
-// that is gone before OpenViews returns. Target and ReadOnly are not used.
-// Either all are opened or none. Errors: [*Error].
-func OpenViews(ctx context.Context, mounts []Mount) ([]*os.File, error) {
-	return nil, &Error{Op: "opening", Kind: ErrNotSupported}
+// kill ends pid 1, and by that everything in its pid namespace.
+func (b *Box) kill() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.pidfd >= 0 {
+		unix.PidfdSendSignal(b.pidfd, unix.SIGKILL, nil, 0) //nolint:errcheck // ESRCH: it is gone
+	}
+}
+
+func (b *Box) ended() bool {
+	select {
+	case <-b.done:
+		return true
+	default:
+		return false
+	}
 }

@@ -1,8 +1,10 @@
 package isolate
 
 import (
-	"context"
+	"errors"
 	"os"
+	"path"
+	"strings"
 	"syscall"
 )
 
@@ -19,11 +21,11 @@ type Command struct {
 	// are not used: it is the caller's own user and groups.
 	UID, GID uint32
 	Groups   []uint32
-	// Stdin, Stdout and Stderr are handed over as they are; nil is /dev/null.
-	// They stay the caller's to close. Not used with TTY.
+	// Stdin, Stdout and Stderr are handed over as they are, and stay the
+	// caller's to close. Nil is the terminal with TTY, and /dev/null without.
 	Stdin, Stdout, Stderr *os.File
 	// TTY gives the program a terminal of the box's own, of this size, as its
-	// controlling terminal and all three streams. See [Process.PTY].
+	// controlling terminal. See [Process.PTY].
 	TTY *Size
 }
 
@@ -49,29 +51,26 @@ func (s Status) ExitCode() int {
 	return s.Code
 }
 
-// A Process is a program that was started in a box by Start or Exec.
-type Process struct{}
+func (c *Command) check(spec Spec) error {
+	if len(c.Args) == 0 || c.Args[0] == "" {
+		return badCommand("no program is named")
+	}
+	for _, list := range [][]string{c.Args, c.Env, {c.Dir}} {
+		for _, s := range list {
+			if strings.ContainsRune(s, 0) {
+				return badCommand("an argument holds a NUL")
+			}
+		}
+	}
+	if !path.IsAbs(c.Dir) {
+		return badCommand("the working directory is not absolute")
+	}
+	if spec.IDs != Same && (c.UID >= spec.IDs.size || c.GID >= spec.IDs.size) {
+		return badCommand("the user is none of the sandbox's")
+	}
+	return nil
+}
 
-// PID is its number inside the box.
-func (p *Process) PID() int { return 0 }
-
-// Wait answers with how the process ended, as often as asked. When ctx ends
-// first the error matches [ErrInterrupted] and the process goes on. A process
-// that was killed with its box has the signal SIGKILL.
-func (p *Process) Wait(ctx context.Context) (Status, error) { return Status{}, nil }
-
-// Signal sends sig to the process; to one that has ended it does nothing.
-// Errors: [ErrDenied], [ErrInvalid].
-func (p *Process) Signal(sig syscall.Signal) error { return nil }
-
-// PTY is the outer end of the process's terminal, or nil. It is closed by
-// [Process.Close] and with the box.
-func (p *Process) PTY() *os.File { return nil }
-
-// Resize tells the process's terminal its new size; the processes in front
-// receive SIGWINCH. Without a terminal it does nothing.
-func (p *Process) Resize(size Size) error { return nil }
-
-// Close gives back the descriptors held for the process. It neither ends the
-// process nor waits for it. Safe to repeat.
-func (p *Process) Close() error { return nil }
+func badCommand(why string) error {
+	return &Error{Op: "checking the command", Kind: ErrInvalid, Err: errors.New(why)}
+}

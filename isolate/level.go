@@ -22,3 +22,5 @@ type Level struct {
 	// [Spec.BestEffort].
 	Missing []string
 }
+
+func (b *Box) settleLevel() {}

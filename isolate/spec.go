@@ -51,8 +51,9 @@ type Mount struct {
 	// kernel insists on it.
 	Source string
 	// Skeleton is a host directory whose first level is copied into a fresh
-	// tmpfs: directories empty, symbolic links as they are, files bound. Used as
-	// "/" where the kernel refuses to overlay the real one. It is read-only.
+	// tmpfs: directories empty, symbolic links as they are, under [Same] files
+	// bound. Used as "/" where the kernel refuses to overlay the real one. All of
+	// it is read-only.
 	Skeleton string
 	// ReadOnly forbids writes to the tree, and to it alone.
 	ReadOnly bool
@@ -68,6 +69,9 @@ type Overlay struct {
 	// UserXattr keeps overlayfs's records in user.* attributes. Kernels demand
 	// it under [Same], and it excludes redirect_dir and metacopy.
 	UserXattr bool
+	// Nested: the last of Lower contains the other layers, which the kernel
+	// refuses. It is wrapped in an overlay of its own.
+	Nested bool
 }
 
 // Network is what a box is connected to.

@@ -1,0 +1,112 @@
+package isolate
+
+import (
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// A builder writes the image of a box: all that its pid 1 does, from its first
+// instruction to its loop.
+type builder struct {
+	*image
+	spec    Spec
+	host    host
+	p1      pid1
+	trees   []cell // the detached mounts of spec.Mounts
+	private private
+	gifts   []gift
+	files   []bound
+	soft    []soft
+}
+
+// soft is a step that may go wrong under [Spec.BestEffort].
+type soft struct {
+	result cell
+	what   string
+}
+
+// optional adds a step of a protection that a best effort can do without.
+func (b *builder) optional(what string, s step) {
+	if !b.spec.BestEffort {
+		return
+	}
+	_, c := s.anyhow().into()
+	b.soft = append(b.soft, soft{c, what})
+}
+
+// maps adds the steps that give the new user namespace its only user and
+// group. A process may map its own ids without any privilege, once it has
+// given up setgroups(2) (user_namespaces(7)).
+func (b *builder) maps() {
+	b.stage = "mapping the user"
+	uid, gid := strconv.Itoa(b.host.uid), strconv.Itoa(b.host.gid)
+	b.writeFile("/proc/self/setgroups", "deny")
+	b.writeFile("/proc/self/uid_map", uid+" "+uid+" 1")
+	b.writeFile("/proc/self/gid_map", gid+" "+gid+" 1")
+}
+
+func (b *builder) writeFile(path, content string) {
+	fd := b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(path), num(unix.O_WRONLY|unix.O_CLOEXEC)).path(path).result()
+	b.do(unix.SYS_WRITE, b.of(fd), b.str(content), num(len(content))).path(path)
+	b.do(unix.SYS_CLOSE, b.of(fd))
+}
+
+// enterCgroups adds the steps that move pid 1 into the cgroups that it was not
+// born in: those of version 1.
+func (b *builder) enterCgroups() {
+	b.stage = "entering the cgroup"
+	for _, dir := range b.host.cgroups {
+		fd := b.do(unix.SYS_OPENAT, num(dir), b.str("cgroup.procs"), num(unix.O_WRONLY|unix.O_CLOEXEC)).result()
+		b.optional("a cgroup: the box could not enter it", b.do(unix.SYS_WRITE, b.of(fd), b.str("0"), num(1)))
+		b.do(unix.SYS_CLOSE, b.of(fd))
+	}
+}
+
+// becomeRoot adds the steps by which the process, so far the host's root, which
+// the new user namespace does not know, becomes the root of it.
+func (b *builder) becomeRoot() {
+	b.stage = "becoming root of the sandbox"
+	b.do(unix.SYS_SETGROUPS, num(0), num(0))
+	b.do(unix.SYS_SETRESGID, num(0), num(0), num(0))
+	b.do(unix.SYS_SETRESUID, num(0), num(0), num(0))
+}
+
+// seal adds the steps that make the process unreadable to everything but the
+// host's root, because its memory is a copy of the keeper's, and that tie its
+// life to that of the keeper's thread. A change of user undoes both.
+func (b *builder) seal() {
+	b.stage = "protecting pid 1"
+	b.do(unix.SYS_PRCTL, num(unix.PR_SET_DUMPABLE), num(0))
+	b.do(unix.SYS_PRCTL, num(unix.PR_SET_PDEATHSIG), num(unix.SIGKILL))
+}
+
+// loopback adds the steps that bring up the interface lo.
+func (b *builder) loopback() {
+	b.stage = "bringing up the loopback interface"
+	ifreq := make([]byte, 40)
+	copy(ifreq, "lo")
+	ifreq[unix.IFNAMSIZ] = unix.IFF_UP
+	s := b.do(unix.SYS_SOCKET, num(unix.AF_INET), num(unix.SOCK_DGRAM|unix.SOCK_CLOEXEC), num(0)).result()
+	b.do(unix.SYS_IOCTL, b.of(s), num(unix.SIOCSIFFLAGS), b.bytes(ifreq...))
+	b.do(unix.SYS_CLOSE, b.of(s))
+}
+
+// closeAll adds the steps that close every descriptor but those numbered in
+// keep and make 0, 1 and 2 the box's /dev/null.
+func (b *builder) closeAll(keep []int) {
+	b.stage = "closing descriptors"
+	slices.Sort(keep)
+	from := 0
+	for _, fd := range keep {
+		if fd > from {
+			b.do(unix.SYS_CLOSE_RANGE, num(from), num(fd-1), num(0))
+		}
+		from = fd + 1
+	}
+	b.do(unix.SYS_CLOSE_RANGE, num(from), num(^uint32(0)), num(0))
+	b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str("/dev/null"), num(unix.O_RDWR))
+	b.do(unix.SYS_DUP3, num(0), num(1), num(0))
+	b.do(unix.SYS_DUP3, num(0), num(2), num(0))
+}

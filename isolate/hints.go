@@ -1,0 +1,46 @@
+package isolate
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// cloneError explains why there could be no pid 1.
+func cloneError(err error) error {
+	var errno syscall.Errno
+	if !errors.As(err, &errno) {
+		return planError(err)
+	}
+	e := &Error{Op: "making a user namespace", Kind: ErrDenied, Err: errno, Hints: hintsFor(errno)}
+	switch errno {
+	case unix.ENOSYS, unix.EINVAL:
+		e.Kind = ErrNotSupported
+	case unix.EAGAIN, unix.ENOMEM, unix.EUSERS:
+		e.Kind = ErrNoSpace
+	}
+	return e
+}
+
+// hintsFor are the commands that lift the usual restrictions of user
+// namespaces, where this host has them.
+func hintsFor(errno syscall.Errno) []string {
+	if errno != unix.EPERM && errno != unix.EACCES && errno != unix.ENOSPC {
+		return nil
+	}
+	var hints []string
+	for _, k := range []struct{ file, bad, fix string }{
+		{"kernel/unprivileged_userns_clone", "0", "sudo sysctl -w kernel.unprivileged_userns_clone=1"},
+		{"kernel/apparmor_restrict_unprivileged_userns", "1", "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"},
+		{"user/max_user_namespaces", "0", "sudo sysctl -w user.max_user_namespaces=15000"},
+	} {
+		value, err := os.ReadFile("/proc/sys/" + k.file)
+		if err == nil && strings.TrimSpace(string(value)) == k.bad {
+			hints = append(hints, k.fix)
+		}
+	}
+	return hints
+}

@@ -1,0 +1,127 @@
+package isolate
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// host is what a builder has to know about the machine and the caller. It is
+// read before the fork, because pid 1 cannot look around: it only follows steps.
+type host struct {
+	uid, gid int
+	landlock int // ABI, 0 without
+	anchor   string
+	run      []entry
+	resolv   string // what /etc/resolv.conf leads to in /run, or ""
+	cgroup2  bool   // /sys/fs/cgroup is the unified hierarchy
+	cgroups  []int  // descriptors of the cgroups to enter by writing to them
+	birth    int    // of the one to be born in, or -1
+	freeFD   int    // from here on descriptors are free in pid 1
+}
+
+// entry is a directory, or a link, or a file to make in a fresh tmpfs.
+type entry struct {
+	name     string
+	link     string // where it leads
+	file     bool
+	mode     uint32
+	uid, gid uint32
+}
+
+func lookAround(spec *Spec) (host, error) {
+	h := host{uid: os.Geteuid(), gid: os.Getegid(), landlock: landlockABI(), freeFD: 1000}
+	var err error
+	if h.anchor, err = anchor(); err != nil {
+		return h, err
+	}
+	h.run = firstLevel("/run")
+	h.run = append(h.run, beneath("user")...)
+	if spec.Network == NetworkHost {
+		h.resolv = resolvConf()
+	}
+	var st unix.Statfs_t
+	h.cgroup2 = unix.Statfs("/sys/fs/cgroup", &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
+	h.birth = -1
+	for _, c := range spec.Cgroups {
+		if unix.Fstatfs(int(c.Fd()), &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC {
+			h.birth = int(c.Fd())
+		} else {
+			h.cgroups = append(h.cgroups, int(c.Fd()))
+		}
+	}
+	return h, nil
+}
+
+// anchor finds a directory for the new root to lie on for a moment.
+func anchor() (string, error) {
+	for _, dir := range []string{"/tmp", "/mnt", "/run", "/dev"} {
+		var st unix.Stat_t
+		if unix.Lstat(dir, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			return dir, nil
+		}
+	}
+	return "", &Error{Op: "changing the root", Path: "/tmp", Kind: ErrNotFound}
+}
+
+// firstLevel lists the directories, symbolic links and files in dir. What cannot be
+// read is left out: the box is then emptier, not more open.
+func firstLevel(dir string) []entry {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(-1)
+	var list []entry
+	for _, name := range names {
+		var st unix.Stat_t
+		if unix.Fstatat(int(d.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+			continue
+		}
+		e := entry{name: name, mode: st.Mode & 0o7777, uid: st.Uid, gid: st.Gid}
+		switch st.Mode & unix.S_IFMT {
+		case unix.S_IFDIR:
+			list = append(list, e)
+		case unix.S_IFREG:
+			e.file = true
+			list = append(list, e)
+		case unix.S_IFLNK:
+			if e.link, err = os.Readlink(filepath.Join(dir, name)); err == nil {
+				list = append(list, e)
+			}
+		}
+	}
+	return list
+}
+
+// beneath lists what lies in a directory of /run, by its path from there.
+func beneath(dir string) []entry {
+	list := firstLevel("/run/" + dir)
+	for i := range list {
+		list[i].name = dir + "/" + list[i].name
+	}
+	return list
+}
+
+// resolvConf is where name servers are listed, when that lies in /run.
+func resolvConf() string {
+	p, err := filepath.EvalSymlinks("/etc/resolv.conf")
+	if err != nil || !strings.HasPrefix(p, "/run/") {
+		return ""
+	}
+	return p
+}
+
+// landlockABI asks the kernel (landlock(7)).
+func landlockABI() int {
+	const version = 1 // LANDLOCK_CREATE_RULESET_VERSION
+	abi, _, errno := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, version)
+	if errno != 0 {
+		return 0
+	}
+	return int(abi)
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	bpf "github.com/elastic/go-seccomp-bpf"
+	"github.com/elastic/go-seccomp-bpf/arch"
+	moby "github.com/moby/profiles/seccomp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	netbpf "golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// What the profile may take for granted: the capabilities that a box keeps.
+var capabilities = []string{
+	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID",
+	"CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SYS_CHROOT", "CAP_MKNOD", "CAP_AUDIT_WRITE", "CAP_SETFCAP",
+}
+
+// abi is a way into the kernel: its table of calls, and its name in the profile.
+type abi struct {
+	info *arch.Info
+	name string
+}
+
+var abis = map[string][]abi{
+	"amd64": {{arch.X86_64, "amd64"}, {arch.I386, "x86"}},
+	"arm64": {{arch.AARCH64, "arm64"}, {arch.ARM, "arm"}},
+}
+
+const (
+	allow   = bpf.ActionAllow
+	deny    = bpf.ActionErrno | bpf.Action(unix.EPERM)
+	unknown = bpf.ActionErrno | bpf.Action(unix.ENOSYS)
+
+	offsetNumber = 0 // of struct seccomp_data
+	offsetArch   = 4
+)
+
+// assemble makes the filter of an architecture: a part for each of its ABIs,
+// each chosen by the first instructions, then no call at all.
+func assemble(goarch string) ([]netbpf.RawInstruction, error) {
+	all := []netbpf.Instruction{netbpf.LoadAbsolute{Off: offsetArch, Size: 4}}
+	for _, a := range abis[goarch] {
+		part, err := a.part()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", a.name, err)
+		}
+		all = append(all,
+			netbpf.JumpIf{Cond: netbpf.JumpEqual, Val: uint32(a.info.ID), SkipTrue: 1},
+			netbpf.Jump{Skip: uint32(len(part))})
+		all = append(all, part...)
+	}
+	all = append(all, netbpf.RetConstant{Val: uint32(deny)})
+	return netbpf.Assemble(all)
+}
+
+// rule is what happens to one system call: one action, or allowed where one of
+// the conditions holds and denied otherwise, and denied anyhow where the low
+// half of an argument is one of the values of never.
+type rule struct {
+	action bpf.Action
+	when   []bpf.ArgumentConditions
+	arg    uint32
+	never  []uint32
+}
+
+// part is a search tree over the numbers of the calls. The kernel plays the
+// whole filter for every number when it is loaded, to remember what is always
+// allowed, so a long list would make loading slow.
+func (a abi) part() ([]netbpf.Instruction, error) {
+	rules, err := a.rules()
+	if err != nil {
+		return nil, err
+	}
+	type span struct {
+		from int
+		rule rule
+	}
+	var spans []span
+	for number, r := range rules {
+		plain := len(r.when) == 0 && len(r.never) == 0
+		if n := len(spans); n > 0 && plain {
+			if last := spans[n-1].rule; last.action == r.action && len(last.when) == 0 && len(last.never) == 0 {
+				continue
+			}
+		}
+		spans = append(spans, span{number, r})
+	}
+	spans = append(spans, span{len(rules), rule{action: unknown}})
+
+	p := bpf.NewProgram()
+	var tree func([]span)
+	tree = func(s []span) {
+		if len(s) == 1 {
+			s[0].rule.assemble(&p, uint32(s[0].from))
+			return
+		}
+		mid := len(s) / 2
+		right := p.NewLabel()
+		p.JmpIfTrue(netbpf.JumpGreaterOrEqual, uint32(s[mid].from), right)
+		tree(s[:mid])
+		p.SetLabel(right)
+		tree(s[mid:])
+	}
+	tree(spans)
+	instructions, err := p.Assemble()
+	return append([]netbpf.Instruction{netbpf.LoadAbsolute{Off: offsetNumber, Size: 4}}, instructions...), err
+}
+
+func (r rule) assemble(p *bpf.Program, number uint32) {
+	no, yes := p.NewLabel(), p.NewLabel()
+	if len(r.never) > 0 {
+		p.LdLo(r.arg) // the kernel ignores the high half, and so must this
+		for _, v := range r.never {
+			p.JmpIfTrue(netbpf.JumpEqual, v, no)
+		}
+	}
+	if len(r.when) == 0 {
+		p.Ret(r.action)
+		p.SetLabel(no)
+		if len(r.never) > 0 {
+			p.Ret(deny)
+		}
+		return
+	}
+	bpf.SyscallWithConditions{Num: number, Conditions: r.when}.Assemble(p, false, yes, no)
+	p.SetLabel(yes)
+	p.Ret(allow)
+	p.SetLabel(no)
+	p.Ret(deny)
+}
+
+// rules is the profile for this ABI, by number. What the profile does not
+// mention is denied; what lies above all known numbers is not listed.
+func (a abi) rules() ([]rule, error) {
+	highest := 0
+	for number := range a.info.SyscallNumbers {
+		highest = max(highest, number)
+	}
+	rules := make([]rule, highest+1)
+	for i := range rules {
+		rules[i].action = deny
+	}
+	for _, entry := range moby.DefaultProfile().Syscalls {
+		if !a.applies(entry) {
+			continue
+		}
+		for _, name := range entry.Names {
+			number, ok := a.info.SyscallNames[name]
+			if !ok {
+				continue // a call of other architectures
+			}
+			if err := rules[number].add(entry.LinuxSyscall); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	a.harden(rules)
+	return rules, nil
+}
+
+// harden denies what the profile lets through.
+func (a abi) harden(rules []rule) {
+	ioctl := &rules[a.info.SyscallNames["ioctl"]]
+	ioctl.arg, ioctl.never = 1, []uint32{unix.TIOCSTI, unix.TIOCLINUX}
+	socket := &rules[a.info.SyscallNames["socket"]]
+	*socket = rule{action: allow, arg: 0, never: []uint32{unix.AF_VSOCK}}
+}
+
+func (r *rule) add(s specs.LinuxSyscall) error {
+	switch {
+	case s.Action == specs.ActErrno && s.ErrnoRet != nil && len(s.Args) == 0:
+		r.action = bpf.ActionErrno | bpf.Action(*s.ErrnoRet)
+		return nil
+	case s.Action != specs.ActAllow:
+		return fmt.Errorf("action %s with arguments", s.Action)
+	case len(s.Args) == 0:
+		*r = rule{action: allow}
+		return nil
+	case r.action == allow:
+		return nil
+	}
+	var conditions bpf.ArgumentConditions
+	for _, arg := range s.Args {
+		c := bpf.Condition{Argument: uint32(arg.Index), Value: arg.Value}
+		switch {
+		case arg.Op == specs.OpEqualTo:
+			c.Operation = bpf.Equal
+		case arg.Op == specs.OpNotEqual:
+			c.Operation = bpf.NotEqual
+		case arg.Op == specs.OpLessThan:
+			c.Operation = bpf.LessThan
+		case arg.Op == specs.OpGreaterThan:
+			c.Operation = bpf.GreaterThan
+		case arg.Op == specs.OpMaskedEqual && arg.ValueTwo == 0:
+			c.Operation = bpf.BitsNotSet
+		default:
+			return fmt.Errorf("operation %s", arg.Op)
+		}
+		conditions = append(conditions, c)
+	}
+	r.when = append(r.when, conditions)
+	return nil
+}
+
+// applies decides whether an entry of the profile is in force here. Kernels
+// older than any the profile asks for cannot run a box.
+func (a abi) applies(s *moby.Syscall) bool {
+	if f := s.Includes; f != nil {
+		if len(f.Arches) > 0 && !slices.Contains(f.Arches, a.name) {
+			return false
+		}
+		for _, c := range f.Caps {
+			if !slices.Contains(capabilities, c) {
+				return false
+			}
+		}
+	}
+	if f := s.Excludes; f != nil {
+		if slices.Contains(f.Arches, a.name) || f.MinKernel != nil {
+			return false
+		}
+		for _, c := range f.Caps {
+			if slices.Contains(capabilities, c) {
+				return false
+			}
+		}
+	}
+	return true
+}

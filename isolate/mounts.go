@@ -1,0 +1,155 @@
+package isolate
+
+import (
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// The steps for mounts. All of them use the mount API of Linux 5.2: a mount is
+// a descriptor that belongs nowhere, until attach gives it a place.
+
+const (
+	fsSetFlag   = 0 // FSCONFIG_* of linux/mount.h
+	fsSetString = 1
+	fsCreate    = 6
+)
+
+// An option of a filesystem: "key=value" or "key".
+func (b *builder) filesystem(kind string, attr int, options ...string) cell {
+	fs := b.do(unix.SYS_FSOPEN, b.str(kind), num(unix.FSOPEN_CLOEXEC)).result()
+	for _, o := range options {
+		if key, value, ok := strings.Cut(o, "="); ok { // "lowerdir+" is a key
+			b.do(unix.SYS_FSCONFIG, b.of(fs), num(fsSetString), b.str(key), b.str(value), num(0)).path(o)
+		} else {
+			b.do(unix.SYS_FSCONFIG, b.of(fs), num(fsSetFlag), b.str(o), num(0), num(0)).path(o)
+		}
+	}
+	b.do(unix.SYS_FSCONFIG, b.of(fs), num(fsCreate), num(0), num(0), num(0))
+	m := b.do(unix.SYS_FSMOUNT, b.of(fs), num(unix.FSMOUNT_CLOEXEC), num(attr)).result()
+	b.do(unix.SYS_CLOSE, b.of(fs))
+	return m
+}
+
+// clone makes a detached copy of the mount at path, seen from dir.
+func (b *builder) clone(dir arg, path string, flags int) step {
+	return b.do(unix.SYS_OPEN_TREE, dir, b.str(path),
+		num(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_NO_AUTOMOUNT|flags)).path(path)
+}
+
+// restrict sets MOUNT_ATTR_* flags on a detached mount.
+func (b *builder) restrict(mount cell, attr uint64, flags int) step {
+	return b.do(unix.SYS_MOUNT_SETATTR, b.of(mount), b.str(""), num(unix.AT_EMPTY_PATH|flags),
+		b.words(attr, 0, 0, 0), num(unix.MOUNT_ATTR_SIZE_VER0))
+}
+
+// attach puts a detached mount at an absolute path. With follow, a symbolic
+// link at its end is followed.
+func (b *builder) attach(mount arg, to string, follow bool) step {
+	flags := unix.MOVE_MOUNT_F_EMPTY_PATH
+	if follow {
+		flags |= unix.MOVE_MOUNT_T_SYMLINKS
+	}
+	return b.do(unix.SYS_MOVE_MOUNT, mount, b.str(""), num(unix.AT_FDCWD), b.str(to), num(flags)).path(to)
+}
+
+// makeTrees makes the detached mounts of spec.Mounts: those that were not given.
+func (b *builder) makeTrees() {
+	b.stage = "mounting the tree"
+	for i, m := range b.spec.Mounts {
+		if b.trees[i] == 0 {
+			b.trees[i] = b.makeTree(m)
+		}
+	}
+}
+
+func (b *builder) makeTree(m Mount) cell {
+	attr := uint64(unix.MOUNT_ATTR_NODEV)
+	if m.ReadOnly {
+		attr |= unix.MOUNT_ATTR_RDONLY
+	}
+	switch {
+	case m.Skeleton != "":
+		return b.skeleton(m.Skeleton, m.Target)
+	case m.Source != "":
+		return b.bind(m.Source, attr)
+	case m.Overlay.Upper == "" && len(m.Overlay.Lower) == 1:
+		return b.bind(m.Overlay.Lower[0], attr|unix.MOUNT_ATTR_RDONLY)
+	}
+	return b.filesystem("overlay", int(attr), b.overlayOptions(m.Overlay)...)
+}
+
+func (b *builder) bind(source string, attr uint64) cell {
+	m := b.clone(num(unix.AT_FDCWD), source, unix.AT_RECURSIVE).result()
+	b.restrict(m, attr, unix.AT_RECURSIVE).path(source)
+	return m
+}
+
+// overlayOptions are what a user namespace may ask for. Layers whose names a
+// mount option cannot carry are opened first and named by descriptor.
+func (b *builder) overlayOptions(o *Overlay) []string {
+	names := make([]string, len(o.Lower))
+	for i, p := range o.Lower {
+		names[i] = b.layer(p)
+	}
+	var opts []string
+	if o.UserXattr {
+		opts = append(opts, "userxattr")
+	}
+	if o.Nested {
+		// As kernel.WrapLower: a layer that other layers lie in may be one when
+		// it is a filesystem of its own; overlayfs wants two where it has no upper.
+		last := len(names) - 1
+		empty := b.numbered(b.filesystem("tmpfs", plainMount, "mode=755"))
+		wrapped := b.filesystem("overlay", unix.MOUNT_ATTR_NODEV, append(opts, lowers([]string{names[last], empty})...)...)
+		names[last] = b.numbered(wrapped)
+	}
+	opts = append(opts, lowers(names)...)
+	if o.Upper != "" {
+		opts = append(opts, "upperdir="+b.layer(o.Upper), "workdir="+b.layer(o.Work), "volatile")
+	}
+	return opts
+}
+
+// lowers are the options for lower layers: one that every kernel knows, where
+// it is short enough, or one each (Linux 6.5).
+func lowers(names []string) []string {
+	if all := strings.Join(names, ":"); len(all) < 250 {
+		return []string{"lowerdir=" + all}
+	}
+	var opts []string
+	for _, n := range names {
+		opts = append(opts, "lowerdir+="+n)
+	}
+	return opts
+}
+
+// layer names a directory so that it fits into a mount option: values end at
+// 255 bytes, and kernels differ in the characters they take to mean something.
+func (b *builder) layer(path string) string {
+	if len(path) < 100 && !strings.ContainsAny(path, ":,\\") {
+		return path
+	}
+	return b.numbered(b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(path),
+		num(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)).path(path).result())
+}
+
+// numbered gives a descriptor a number that is known now, and names it by that.
+func (b *builder) numbered(fd cell) string {
+	number := b.host.freeFD
+	b.host.freeFD++
+	b.do(unix.SYS_DUP3, b.of(fd), num(number), num(unix.O_CLOEXEC))
+	return "/proc/self/fd/" + strconv.Itoa(number)
+}
+
+// pivot makes the root tree the root of the mount namespace, and lets go of
+// the host's. Between the two it lies on a directory that every host has.
+func (b *builder) pivot() {
+	b.stage = "changing the root"
+	b.attach(b.of(b.trees[0]), b.host.anchor, false)
+	b.do(unix.SYS_FCHDIR, b.of(b.trees[0]))
+	b.do(unix.SYS_PIVOT_ROOT, b.str("."), b.str("."))
+	b.do(unix.SYS_UMOUNT2, b.str("."), num(unix.MNT_DETACH))
+	b.do(unix.SYS_CHDIR, b.str("/"))
+}

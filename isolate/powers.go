@@ -1,0 +1,93 @@
+package isolate
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/isolate/internal/filter"
+)
+
+// capability is one that root keeps inside a box of its own ids, over the
+// box's own namespaces: the default list of the OCI runtimes.
+type capability struct {
+	number int
+	name   string
+}
+
+var kept = [...]capability{
+	{unix.CAP_CHOWN, "chown"}, {unix.CAP_DAC_OVERRIDE, "dac_override"}, {unix.CAP_FOWNER, "fowner"},
+	{unix.CAP_FSETID, "fsetid"}, {unix.CAP_KILL, "kill"}, {unix.CAP_SETGID, "setgid"},
+	{unix.CAP_SETUID, "setuid"}, {unix.CAP_SETPCAP, "setpcap"}, {unix.CAP_NET_BIND_SERVICE, "net_bind_service"},
+	{unix.CAP_NET_RAW, "net_raw"}, {unix.CAP_SYS_CHROOT, "sys_chroot"}, {unix.CAP_MKNOD, "mknod"},
+	{unix.CAP_AUDIT_WRITE, "audit_write"}, {unix.CAP_SETFCAP, "setfcap"},
+}
+
+const lastCapability = 63 // the kernel says EINVAL above those it has
+
+func (s Spec) capabilities() uint64 {
+	var set uint64
+	if s.IDs != Same {
+		for _, c := range kept {
+			set |= 1 << c.number
+		}
+	}
+	return set
+}
+
+// giveUp adds the steps after which pid 1, and so everything in the box, has
+// only the powers of the Spec. The filter comes last: it forbids most of what
+// came before.
+func (b *builder) giveUp() {
+	set := b.spec.capabilities()
+	b.stage = "dropping capabilities"
+	for c := 0; c <= lastCapability; c++ {
+		if set&(1<<c) == 0 {
+			b.do(unix.SYS_PRCTL, num(unix.PR_CAPBSET_DROP), num(c)).quiet(unix.EINVAL)
+		}
+	}
+	b.do(unix.SYS_PRCTL, num(unix.PR_CAP_AMBIENT), num(unix.PR_CAP_AMBIENT_CLEAR_ALL), num(0), num(0), num(0)).quiet(unix.EINVAL)
+	header := b.words(unix.LINUX_CAPABILITY_VERSION_3)
+	low, high := uint32(set), uint32(set>>32)
+	at := b.take(24)
+	for i, v := range []uint32{low, low, 0, high, high, 0} { // effective, permitted, inheritable
+		b.put32(at+4*i, v)
+	}
+	b.do(unix.SYS_CAPSET, header, num(b.addr(at)))
+
+	b.stage = "forbidding new privileges"
+	b.do(unix.SYS_PRCTL, num(unix.PR_SET_NO_NEW_PRIVS), num(1), num(0), num(0), num(0))
+	b.scope()
+	b.filterCalls()
+}
+
+// The scopes of Landlock, from ABI 6 (linux/landlock.h).
+const (
+	scopeABI            = 6
+	scopeAbstractSocket = 1
+	scopeSignal         = 2
+)
+
+// scope keeps the box from the host's abstract sockets, which belong to the
+// network, and once more from its processes. All of the box is one domain,
+// because all of it descends from pid 1.
+func (b *builder) scope() {
+	if b.host.landlock < scopeABI {
+		return
+	}
+	b.stage = "entering a Landlock domain"
+	rules := b.do(unix.SYS_LANDLOCK_CREATE_RULESET, b.words(0, 0, scopeAbstractSocket|scopeSignal), num(24), num(0)).result()
+	b.do(unix.SYS_LANDLOCK_RESTRICT_SELF, b.of(rules), num(0))
+	b.do(unix.SYS_CLOSE, b.of(rules))
+}
+
+// filterCalls loads the system call filter. The table is part of the program's
+// data, which pid 1 has a copy of at the same place.
+func (b *builder) filterCalls() {
+	b.stage = "loading the system call filter"
+	program := b.take(16)
+	b.put32(program, uint32(len(filter.Program)))
+	b.put64(program+8, uint64(uintptr(unsafe.Pointer(&filter.Program[0]))))
+	b.optional("seccomp: the kernel has no system call filters",
+		b.do(unix.SYS_SECCOMP, num(unix.SECCOMP_SET_MODE_FILTER), num(0), num(b.addr(program))))
+}

@@ -1,0 +1,179 @@
+package isolate
+
+import (
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// The steps for what every box has of its own: /proc, /sys, /dev, /run, /tmp.
+
+const (
+	quietMount = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
+	plainMount = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+)
+
+// private holds the detached mounts between their making, with the host still
+// in sight, and their attaching.
+type private struct {
+	proc, sys, cgroup, dev, pts, mqueue, run, tmp, resolv cell
+	nodes                                                 []cell
+}
+
+var deviceNodes = [...]string{"null", "zero", "full", "random", "urandom", "tty"}
+
+func (b *builder) makePrivate() private {
+	var p private
+	b.stage = "mounting /proc"
+	p.proc = b.filesystem("proc", quietMount)
+	if p.sys = b.private.sys; p.sys == 0 {
+		p.sys = b.makeSys()
+	}
+	if b.host.cgroup2 {
+		b.stage = "mounting /sys/fs/cgroup"
+		p.cgroup = b.filesystem("cgroup2", quietMount|unix.MOUNT_ATTR_RDONLY)
+	}
+	b.makeDev(&p)
+	b.stage = "mounting /run"
+	p.run = b.filesystem("tmpfs", plainMount, "mode=755")
+	b.fill(p.run, b.host.run)
+	if b.host.resolv != "" {
+		p.resolv = b.makeResolv(p.run)
+	}
+	b.stage = "mounting /tmp"
+	switch {
+	case b.private.tmp != 0:
+		p.tmp = b.private.tmp
+	case b.spec.Tmp != "":
+		p.tmp = b.bind(b.spec.Tmp, plainMount)
+	default:
+		p.tmp = b.filesystem("tmpfs", plainMount, "mode=1777")
+	}
+	return p
+}
+
+// makeSys: a network namespace of the box's own has a /sys of its own. The
+// host's network only lets the host's /sys be bound; for a box of its own ids
+// the keeper has done that.
+func (b *builder) makeSys() cell {
+	b.stage = "mounting /sys"
+	if b.spec.Network == NetworkNone {
+		return b.filesystem("sysfs", quietMount|unix.MOUNT_ATTR_RDONLY)
+	}
+	m := b.clone(num(unix.AT_FDCWD), "/sys", unix.AT_RECURSIVE).result()
+	b.restrict(m, quietMount|unix.MOUNT_ATTR_RDONLY, unix.AT_RECURSIVE)
+	return m
+}
+
+func (b *builder) makeDev(p *private) {
+	b.stage = "making /dev"
+	p.dev = b.filesystem("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, "mode=755")
+	for _, d := range []struct {
+		name string
+		mode int
+	}{{"pts", 0o755}, {"shm", 0o1777}, {"mqueue", 0o1777}} {
+		b.do(unix.SYS_MKDIRAT, b.of(p.dev), b.str(d.name), num(d.mode))
+	}
+	for _, l := range []struct{ name, to string }{
+		{"fd", "/proc/self/fd"}, {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"},
+		{"stderr", "/proc/self/fd/2"}, {"ptmx", "pts/ptmx"},
+	} {
+		b.do(unix.SYS_SYMLINKAT, b.str(l.to), b.of(p.dev), b.str(l.name))
+	}
+	for _, name := range deviceNodes {
+		b.do(unix.SYS_MKNODAT, b.of(p.dev), b.str(name), num(unix.S_IFREG|0o666), num(0))
+		p.nodes = append(p.nodes, b.clone(num(unix.AT_FDCWD), "/dev/"+name, 0).result())
+	}
+	options := []string{"newinstance", "ptmxmode=0666", "mode=0620"}
+	if b.spec.IDs != Same {
+		options = append(options, "gid=5") // tty, on every distribution
+	}
+	p.pts = b.filesystem("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, options...)
+	p.mqueue = b.filesystem("mqueue", quietMount)
+}
+
+// fill makes directories and links in a fresh tmpfs. Owners are those of the
+// host where the box knows them.
+func (b *builder) fill(fs cell, entries []entry) {
+	for _, e := range entries {
+		if e.file {
+			continue
+		}
+		if e.link != "" {
+			b.do(unix.SYS_SYMLINKAT, b.str(e.link), b.of(fs), b.str(e.name)).path(e.name)
+			continue
+		}
+		b.do(unix.SYS_MKDIRAT, b.of(fs), b.str(e.name), num(e.mode)).path(e.name).quiet(unix.EEXIST, unix.ENOENT)
+		owned := b.spec.IDs != Same && (e.uid != 0 || e.gid != 0) && e.uid < b.spec.IDs.size && e.gid < b.spec.IDs.size
+		if owned {
+			b.do(unix.SYS_FCHOWNAT, b.of(fs), b.str(e.name), num(e.uid), num(e.gid), num(0)).path(e.name)
+		}
+		if owned || e.mode&0o6000 != 0 {
+			b.do(unix.SYS_FCHMODAT, b.of(fs), b.str(e.name), num(e.mode)).path(e.name)
+		}
+	}
+}
+
+// skeleton is a tmpfs with the first level of a host directory, to be attached
+// at target. It is read-only, and so are the files bound into it.
+func (b *builder) skeleton(dir, target string) cell {
+	b.stage = "making a skeleton"
+	fs := b.filesystem("tmpfs", plainMount, "mode=755")
+	entries := firstLevel(dir)
+	b.fill(fs, entries)
+	for _, e := range entries {
+		if !e.file || b.spec.IDs != Same {
+			continue
+		}
+		b.do(unix.SYS_MKNODAT, b.of(fs), b.str(e.name), num(unix.S_IFREG|0o444), num(0)).path(e.name)
+		from := path.Join(dir, e.name)
+		m := b.clone(num(unix.AT_FDCWD), from, 0).result()
+		b.restrict(m, plainMount|unix.MOUNT_ATTR_RDONLY, 0).path(from)
+		b.files = append(b.files, bound{m, path.Join(target, e.name)})
+	}
+	b.restrict(fs, unix.MOUNT_ATTR_RDONLY, 0)
+	return fs
+}
+
+// bound is a file to attach once its directory has a place.
+type bound struct {
+	mount cell
+	to    string
+}
+
+// makeResolv makes a place in run for the host's list of name servers, and a
+// read-only mount of it.
+func (b *builder) makeResolv(run cell) cell {
+	b.stage = "handing over resolv.conf"
+	rest := strings.TrimPrefix(b.host.resolv, "/run/")
+	for i, c := range rest {
+		if c == '/' {
+			b.do(unix.SYS_MKDIRAT, b.of(run), b.str(rest[:i]), num(0o755)).quiet(unix.EEXIST)
+		}
+	}
+	b.do(unix.SYS_MKNODAT, b.of(run), b.str(rest), num(unix.S_IFREG|0o644), num(0))
+	m := b.clone(num(unix.AT_FDCWD), b.host.resolv, 0).result()
+	b.restrict(m, plainMount|unix.MOUNT_ATTR_RDONLY, 0)
+	return m
+}
+
+func (b *builder) attachPrivate(p private) {
+	b.stage = "attaching /proc, /sys, /dev, /run and /tmp"
+	b.attach(b.of(p.proc), "/proc", false)
+	b.attach(b.of(p.sys), "/sys", false)
+	if p.cgroup != 0 {
+		b.attach(b.of(p.cgroup), "/sys/fs/cgroup", false)
+	}
+	b.attach(b.of(p.dev), "/dev", false)
+	for i, name := range deviceNodes {
+		b.attach(b.of(p.nodes[i]), "/dev/"+name, false)
+	}
+	b.attach(b.of(p.pts), "/dev/pts", false)
+	b.attach(b.of(p.mqueue), "/dev/mqueue", false)
+	b.attach(b.of(p.run), "/run", false)
+	if p.resolv != 0 {
+		b.attach(b.of(p.resolv), path.Clean(b.host.resolv), false)
+	}
+	b.attach(b.of(p.tmp), "/tmp", false)
+}

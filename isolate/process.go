@@ -1,0 +1,131 @@
+package isolate
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Process is a program that was started in a box by Start or Exec.
+type Process struct {
+	done chan struct{}
+
+	mu     sync.Mutex
+	pid    int
+	pidfd  int
+	pty    *os.File
+	status Status
+}
+
+func newProcess() *Process { return &Process{done: make(chan struct{}), pidfd: -1} }
+
+// begin and end are called by the keeper's thread, once each, in this order.
+func (p *Process) begin(pid, pidfd, pty int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pid, p.pidfd = pid, pidfd
+	if pty >= 0 {
+		unix.SetNonblock(pty, true) //nolint:errcheck // reads then block a thread
+		p.pty = os.NewFile(uintptr(pty), "terminal")
+	}
+}
+
+func (p *Process) end(st Status) {
+	p.mu.Lock()
+	p.status = st
+	p.closePidfd()
+	p.mu.Unlock()
+	close(p.done)
+}
+
+func (p *Process) closePidfd() {
+	if p.pidfd >= 0 {
+		unix.Close(p.pidfd) //nolint:errcheck // a descriptor of ours
+		p.pidfd = -1
+	}
+}
+
+// PID is its number inside the box.
+func (p *Process) PID() int { return p.pid }
+
+// Wait answers with how the process ended, as often as asked. When ctx ends
+// first the error matches [ErrInterrupted] and the process goes on. A process
+// that was killed with its box has the signal SIGKILL.
+func (p *Process) Wait(ctx context.Context) (Status, error) {
+	select {
+	case <-p.done:
+	default:
+		select {
+		case <-p.done:
+		case <-ctx.Done():
+			return Status{}, &Error{Op: "waiting", Kind: ErrInterrupted, Err: ctx.Err()}
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status, nil
+}
+
+// Signal sends sig to the process; to one that has ended it does nothing.
+// Errors: [ErrDenied], [ErrInvalid].
+func (p *Process) Signal(sig syscall.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pidfd < 0 {
+		return nil
+	}
+	err := unix.PidfdSendSignal(p.pidfd, sig, nil, 0)
+	switch {
+	case err == nil, errors.Is(err, unix.ESRCH):
+		return nil
+	case errors.Is(err, unix.EINVAL):
+		return &Error{Op: "sending a signal", Kind: ErrInvalid, Err: err}
+	}
+	return hostError("sending a signal", err)
+}
+
+// PTY is the outer end of the process's terminal, or nil. Reading it gives EIO
+// once nobody in the box has the terminal open. It is closed by [Process.Close].
+func (p *Process) PTY() *os.File { return p.pty }
+
+// Resize tells the process's terminal its new size; the processes in front
+// receive SIGWINCH. Without a terminal it does nothing.
+func (p *Process) Resize(size Size) error {
+	if p.pty == nil {
+		return nil
+	}
+	return SetSize(p.pty, size)
+}
+
+// SetSize tells a terminal, by either end, its size.
+func SetSize(terminal *os.File, size Size) error {
+	c, err := terminal.SyscallConn()
+	if err != nil {
+		return hostError("resizing the terminal", err)
+	}
+	ws := unix.Winsize{Row: size.Rows, Col: size.Cols}
+	var failed error
+	if err := c.Control(func(fd uintptr) { failed = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &ws) }); err != nil {
+		failed = err
+	}
+	if failed != nil {
+		return hostError("resizing the terminal", failed)
+	}
+	return nil
+}
+
+// Close gives back the descriptors held for the process. It neither ends the
+// process nor waits for it. Safe to repeat.
+func (p *Process) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closePidfd()
+	if p.pty != nil {
+		p.pty.Close() //nolint:errcheck // safe to repeat
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+package isolate
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/isolate/internal/nofile"
+)
+
+// plan writes the whole image of a box, from the first instruction of its pid 1
+// to its loop, and answers with the first step. streams are the descriptors of
+// the first command; command may be nil. keeper is the keeper's end of the
+// control socket.
+func (b *builder) plan(command *Command, streams []int, keeper int) (step, launch, error) {
+	b.dying()
+	b.newInbox()
+	b.p1.umask = b.newCell(0)
+	b.p1.pts = freeNumber(append(streams, b.p1.ctl))
+	b.serve()
+
+	b.stage = "starting pid 1"
+	first := b.do(unix.SYS_CLOSE, num(keeper))
+	b.do(unix.SYS_SETSID)
+	if b.spec.IDs == Same {
+		b.maps()
+	}
+	b.seal()
+	b.enterCgroups()
+	b.unshare()
+	b.receiveGifts()
+	if err := b.settle(); err != nil {
+		return first, launch{}, err
+	}
+	b.tree()
+	b.sendRoot()
+
+	b.stage = "keeping the terminals"
+	b.do(unix.SYS_DUP3, b.of(b.private.pts), num(b.p1.pts), num(unix.O_CLOEXEC)).quiet(unix.EINVAL)
+	b.closeAll(append(streams, b.p1.ctl, b.p1.pts))
+	b.watch()
+	b.giveUp()
+	ready := b.jump().next(b.p1.loop)
+	if command == nil {
+		// The loop finds no process, and reports that as its first words.
+		return first, launch{}, b.err
+	}
+	for i, fd := range streams {
+		b.put32(int(b.p1.fds[i]), uint32(fd))
+	}
+	begin, l := b.command(*command)
+	ready.next(begin)
+	return first, l, b.err
+}
+
+// freeNumber finds a descriptor number that is none of used and not below 3.
+func freeNumber(used []int) int {
+	n := 3
+	for slices.Contains(used, n) {
+		n++
+	}
+	return n
+}
+
+// unshare adds the steps for the namespaces that do not come with the fork: by
+// now the process is in its cgroups, so that its cgroup namespace begins there.
+func (b *builder) unshare() {
+	b.stage = "making namespaces"
+	flags := []int{unix.CLONE_NEWIPC, unix.CLONE_NEWUTS, unix.CLONE_NEWCGROUP}
+	if b.spec.Network == NetworkNone {
+		flags = append(flags, unix.CLONE_NEWNET)
+	}
+	all := 0
+	for _, f := range flags {
+		all |= f
+	}
+	b.do(unix.SYS_UNSHARE, num(all))
+}
+
+// settle adds the steps that set what processes inherit.
+func (b *builder) settle() error {
+	if b.spec.IDs != Same {
+		b.becomeRoot()
+		b.seal()
+	}
+	if b.spec.Network == NetworkNone {
+		b.loopback()
+	}
+	if b.spec.Hostname != "" {
+		b.stage = "setting the host name"
+		b.do(unix.SYS_SETHOSTNAME, b.str(b.spec.Hostname), num(len(b.spec.Hostname)))
+	}
+	b.stage = "setting limits"
+	limit, err := nofile.Limit()
+	if err != nil {
+		return &Error{Op: "reading limits", Kind: ErrNotSupported, Err: err}
+	}
+	b.do(unix.SYS_PRLIMIT64, num(0), num(unix.RLIMIT_NOFILE), b.words(limit.Cur, limit.Max), num(0))
+	b.do(unix.SYS_UMASK, num(0)).to(b.p1.umask)
+	return nil
+}
+
+// tree adds the steps that put the box's file tree together.
+func (b *builder) tree() {
+	b.makeTrees()
+	b.private = b.makePrivate()
+	b.pivot()
+	b.stage = "attaching the trees"
+	for i, m := range b.spec.Mounts[1:] {
+		b.attach(b.of(b.trees[i+1]), m.Target, false)
+	}
+	for _, f := range b.files {
+		b.attach(b.of(f.mount), f.to, false).quiet(unix.EBUSY)
+	}
+	b.attachPrivate(b.private)
+	b.readOnly()
+	b.hide()
+}
+
+// sendRoot adds the step that hands the root of the box's tree to the keeper.
+func (b *builder) sendRoot() {
+	b.stage = "handing over the root"
+	msg, _, _, _, fds := b.message(reportRoot, 1)
+	b.do(look, b.of(b.trees[0])).to(fds[0])
+	b.do(unix.SYS_SENDMSG, num(b.p1.ctl), msg, num(unix.MSG_NOSIGNAL))
+}
