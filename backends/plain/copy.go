@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // keepOpen is how many nested directories are held open at once, on either
@@ -42,23 +42,19 @@ type copier struct {
 type level struct {
 	name     string
 	src, dst int // descriptors; closed ones are -1
-	stat     unix.Statx_t
+	stat     kernel.Stat
 	dstIs    inode
-	todo     []string
+	todo     []kernel.Entry
 }
 
 // An inode is a file's identity. The time of birth tells a file from a later
 // one that was given the same number.
 type inode struct {
-	major, minor uint32
-	ino          uint64
-	sec          int64
-	nsec         uint32
+	dev, ino uint64
+	born     kernel.Timestamp
 }
 
-func inodeOf(st *unix.Statx_t) inode {
-	return inode{st.Dev_major, st.Dev_minor, st.Ino, st.Btime.Sec, st.Btime.Nsec}
-}
+func inodeOf(st *kernel.Stat) inode { return inode{st.Dev, st.Ino, st.BTime} }
 
 // errAgain: what was looked at is another thing by now.
 var errAgain = errors.New("it keeps changing while it is copied")
@@ -76,18 +72,18 @@ func openTree(path string) (int, error) {
 func (b *backend) copyTree(ctx context.Context, src int, from, home string) error {
 	c := &copier{ctx: ctx, from: from, links: -1, linked: map[inode]string{}}
 	defer c.close()
-	var own, root unix.Statx_t
-	if err := statAt(unix.AT_FDCWD, b.dir, &own); err != nil {
-		return &fs.PathError{Op: "stat", Path: b.dir, Err: err}
+	own, err := kernel.Lstat(unix.AT_FDCWD, b.dir)
+	if err != nil {
+		return err
 	}
-	if err := statAt(src, "", &root); err != nil {
+	root, err := kernel.Lstat(src, "")
+	if err != nil {
 		return &fs.PathError{Op: "stat", Path: from, Err: err}
 	}
-	c.state, c.mount = inodeOf(&own), root.Mnt_id
+	c.state, c.mount = inodeOf(&own), root.Mount
 	if inodeOf(&root) == c.state {
 		return because(snapshot.ErrNotSupported, from, "the copies themselves are kept there")
 	}
-	var err error
 	if c.links, err = unix.Open(filepath.Join(home, "links"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return &fs.PathError{Op: "open", Path: home, Err: err}
 	}
@@ -104,7 +100,7 @@ func (b *backend) copyTree(ctx context.Context, src int, from, home string) erro
 }
 
 // run copies until the trail ends. Descriptors are c.close's to close.
-func (c *copier) run(src, dst int, root *unix.Statx_t) error {
+func (c *copier) run(src, dst int, root *kernel.Stat) error {
 	if err := c.descend("", src, dst, root); err != nil {
 		return c.at("", err)
 	}
@@ -116,7 +112,7 @@ func (c *copier) run(src, dst int, root *unix.Statx_t) error {
 			}
 			continue
 		}
-		name := here.todo[len(here.todo)-1]
+		name := here.todo[len(here.todo)-1].Name
 		here.todo = here.todo[:len(here.todo)-1]
 		if err := c.ctx.Err(); err != nil {
 			return err
@@ -150,11 +146,11 @@ func (c *copier) patiently(here *level, name string) error {
 // entry copies one name of a directory. ENOENT: it is gone. errAgain: it
 // became something else, or changed; nothing is there then.
 func (c *copier) entry(here *level, name string) error {
-	var st unix.Statx_t
-	if err := statAt(here.src, name, &st); err != nil {
+	st, err := kernel.Lstat(here.src, name)
+	if err != nil {
 		return err
 	}
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+	if st.IsDir() {
 		return c.dir(here, name, &st)
 	}
 	if st.Nlink > 1 {
@@ -162,8 +158,7 @@ func (c *copier) entry(here *level, name string) error {
 			return written(c.step("link", func() error { return unix.Linkat(c.links, first, here.dst, name, 0) }))
 		}
 	}
-	var err error
-	if st.Mode&unix.S_IFMT == unix.S_IFREG {
+	if st.IsRegular() {
 		err = c.file(here, name, &st)
 	} else {
 		err = c.node(here, name, &st)
@@ -181,7 +176,7 @@ func (c *copier) entry(here *level, name string) error {
 
 // dir begins the copy of a directory. A mount point stays empty: what is
 // mounted there belongs to another tree. Our own directory is left out.
-func (c *copier) dir(here *level, name string, st *unix.Statx_t) error {
+func (c *copier) dir(here *level, name string, st *kernel.Stat) error {
 	if inodeOf(st) == c.state {
 		return nil
 	}
@@ -189,8 +184,8 @@ func (c *copier) dir(here *level, name string, st *unix.Statx_t) error {
 	if err != nil {
 		return changed(err)
 	}
-	var opened unix.Statx_t
-	if err := statAt(src, "", &opened); err != nil || inodeOf(&opened) != inodeOf(st) {
+	opened, err := kernel.Lstat(src, "")
+	if err != nil || inodeOf(&opened) != inodeOf(st) {
 		unix.Close(src)
 		return errAgain
 	}
@@ -208,20 +203,18 @@ func (c *copier) dir(here *level, name string, st *unix.Statx_t) error {
 }
 
 // descend makes a directory the one being copied. It owns the descriptors.
-func (c *copier) descend(name string, src, dst int, st *unix.Statx_t) error {
+func (c *copier) descend(name string, src, dst int, st *kernel.Stat) error {
 	l := &level{name: name, src: src, dst: dst, stat: *st}
 	c.trail = append(c.trail, l)
-	var is unix.Statx_t
-	if err := statAt(dst, "", &is); err != nil {
+	is, err := kernel.Lstat(dst, "")
+	if err != nil {
 		return written(err)
 	}
 	l.dstIs = inodeOf(&is)
-	if st.Mnt_id == c.mount {
-		names, err := namesOf(src)
-		if err != nil {
+	if st.Mount == c.mount {
+		if l.todo, err = kernel.Entries(src); err != nil {
 			return written(err)
 		}
-		l.todo = names
 	}
 	if i := len(c.trail) - 1 - keepOpen; i >= 0 {
 		c.trail[i].close()
@@ -239,7 +232,7 @@ func (c *copier) ascend() error {
 			return err
 		}
 	}
-	if err := c.finish(fdPath(l.src), l.dst, &l.stat); err != nil {
+	if err := c.finish(l.src, l.dst, &l.stat); err != nil {
 		return written(err)
 	}
 	l.close()
@@ -249,13 +242,12 @@ func (c *copier) ascend() error {
 
 // reopen finds a directory again from one in it.
 func (l *level) reopen(child *level) error {
-	var st unix.Statx_t
 	src, err := openRead(child.src, "..", unix.O_DIRECTORY)
 	if err != nil {
 		return written(err)
 	}
 	l.src = src
-	if err := statAt(src, "", &st); err != nil || inodeOf(&st) != inodeOf(&l.stat) {
+	if st, err := kernel.Lstat(src, ""); err != nil || inodeOf(&st) != inodeOf(&l.stat) {
 		return &reason{snapshot.ErrBusy, "it was moved while it was copied"}
 	}
 	dst, err := openRead(child.dst, "..", unix.O_DIRECTORY)
@@ -263,7 +255,7 @@ func (l *level) reopen(child *level) error {
 		return written(err)
 	}
 	l.dst = dst
-	if err := statAt(dst, "", &st); err != nil || inodeOf(&st) != l.dstIs {
+	if st, err := kernel.Lstat(dst, ""); err != nil || inodeOf(&st) != l.dstIs {
 		return &reason{snapshot.ErrNotFound, "the copy was removed while it was made"}
 	}
 	return nil
@@ -311,6 +303,10 @@ func (c *copier) at(name string, err error) error {
 	if errors.As(err, &w) {
 		err = w.err
 	}
+	var call *fs.PathError
+	if errors.As(err, &call) {
+		err = call.Err // the whole path says where
+	}
 	return &fs.PathError{Op: "copy", Path: b.String(), Err: err}
 }
 
@@ -334,14 +330,4 @@ func changed(err error) error {
 		return errAgain
 	}
 	return err
-}
-
-func namesOf(fd int) ([]string, error) {
-	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	d := os.NewFile(uintptr(dup), "")
-	defer d.Close()
-	return d.Readdirnames(-1)
 }

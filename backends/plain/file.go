@@ -4,33 +4,34 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // file copies a regular file, holes as holes, blocks shared where the
 // filesystem can. errAgain, with nothing left: it changed meanwhile.
-func (c *copier) file(here *level, name string, st *unix.Statx_t) error {
+func (c *copier) file(here *level, name string, st *kernel.Stat) error {
 	src, err := openRead(here.src, name, 0)
 	if err != nil {
 		return changed(err)
 	}
 	defer unix.Close(src)
-	var before, after unix.Statx_t
-	if err := statAt(src, "", &before); err != nil || inodeOf(&before) != inodeOf(st) {
+	before, err := kernel.Lstat(src, "")
+	if err != nil || inodeOf(&before) != inodeOf(st) || !before.IsRegular() {
 		return errAgain
 	}
-	if before.Mode&unix.S_IFMT != unix.S_IFREG {
-		return errAgain
-	}
-	if before.Mnt_id != c.mount {
+	ours := before.Mount == c.mount
+	if !ours {
 		before.Size = 0 // a file mounted over another: an empty one stands for it
 	}
 	if err := c.write(here.dst, name, src, &before); err != nil {
 		return written(err)
 	}
-	if err := statAt(src, "", &after); err != nil {
+	after, err := kernel.Lstat(src, "")
+	if err != nil {
 		return written(err)
 	}
-	if before.Mnt_id == c.mount && (before.Ctime != after.Ctime || before.Mtime != after.Mtime || before.Size != after.Size) {
+	if ours && (before.CTime != after.CTime || before.MTime != after.MTime || before.Size != after.Size) {
 		if err := unix.Unlinkat(here.dst, name, 0); err != nil {
 			return written(err)
 		}
@@ -40,7 +41,7 @@ func (c *copier) file(here *level, name string, st *unix.Statx_t) error {
 }
 
 // write makes the copy of src.
-func (c *copier) write(dir int, name string, src int, st *unix.Statx_t) error {
+func (c *copier) write(dir int, name string, src int, st *kernel.Stat) error {
 	var dst int
 	err := c.step("make a file", func() (err error) {
 		dst, err = unix.Openat(dir, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
@@ -51,11 +52,11 @@ func (c *copier) write(dir int, name string, src int, st *unix.Statx_t) error {
 	}
 	defer unix.Close(dst)
 	if st.Size > 0 {
-		if err := c.step("copy a file's content", func() error { return c.content(dst, src, int64(st.Size)) }); err != nil {
+		if err := c.step("copy a file's content", func() error { return c.content(dst, src, st.Size) }); err != nil {
 			return err
 		}
 	}
-	return c.finish(fdPath(src), dst, st)
+	return c.finish(src, dst, st)
 }
 
 // content shares the blocks of src with dst, or copies its data.

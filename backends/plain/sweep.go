@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 const (
@@ -89,11 +90,12 @@ func (s *sweeper) empty(name string) (more []string, err error) {
 		return nil, err
 	}
 	defer unix.Close(dir)
-	names, err := namesOf(dir)
+	entries, err := kernel.Entries(dir)
 	if err != nil {
 		return nil, err
 	}
-	for _, child := range names {
+	for _, e := range entries {
+		child := e.Name
 		if err := s.rest(); err != nil {
 			return more, err
 		}

@@ -3,12 +3,11 @@ package snapshottest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
-
-	"maps"
 
 	"golang.org/x/sys/unix"
 
@@ -33,7 +32,7 @@ func fullDisk(x *workbench, name string) {
 	x.write("bulk", noise(512<<10))
 	x.in(x.view("work"), func(dir string) { x.put(dir, "bulk", noise(256<<10)) })
 	ballast := x.fill()
-	succeeded := false
+	succeeded, refused := false, 0
 	for n := 0; n < 14 && !succeeded; n++ {
 		id, when := fmt.Sprintf("n%d", n), fmt.Sprintf("%s on a full disk, try %d", name, n)
 		if verbs()[name].ready != nil {
@@ -44,6 +43,7 @@ func fullDisk(x *workbench, name string) {
 		err := x.do(x.Context(), name, id)
 		if err != nil {
 			x.fails(err, snapshot.ErrNoSpace, when)
+			refused++
 		}
 		succeeded = err == nil
 		x.stands(when)
@@ -52,6 +52,9 @@ func fullDisk(x *workbench, name string) {
 		}
 		x.takeAway(id, when)
 		ballast.leave(x, 4096<<n)
+	}
+	if refused == 0 && x.b.Facts().CopiesWhole && verbs()[name].makes != nothing {
+		x.Errorf("%s copies whole trees to a full disk", name)
 	}
 	ballast.leave(x, 1<<40)
 	x.again()

@@ -104,7 +104,9 @@ func Run(t *testing.T, s Subject) {
 			outcome = failed
 			t.Run(p.name, func(t *testing.T) {
 				defer func() { outcome = outcomeOf(t) }()
-				p.test(newWorkbench(t, s, s.Place))
+				x := newWorkbench(t, s, s.Place)
+				treetest.Leaks(t, x.data()...)
+				p.test(x)
 			})
 		}
 		results.add(p.name, outcome)
