@@ -1,7 +1,6 @@
 package diff
 
 import (
-	"context"
 	"errors"
 
 	"golang.org/x/sys/unix"
@@ -22,19 +21,16 @@ func fail(path string, err error) error {
 }
 
 func kindOf(err error) error {
+	kind := snapshot.KindOf(err)
 	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return snapshot.ErrInterrupted
-	case denied(err):
-		return snapshot.ErrDenied
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ESTALE):
-		return snapshot.ErrNotFound
-	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP):
-		return snapshot.ErrNotSupported
+	case kind != nil:
+		return kind
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM):
 		return snapshot.ErrBusy
+	case errors.Is(err, unix.ENOSYS):
+		return snapshot.ErrNotSupported
 	}
-	return snapshot.ErrCorrupt
+	return snapshot.ErrCorrupt // EIO and its like
 }
 
 // unsteady says that a place was another at every look.

@@ -1,0 +1,141 @@
+package diff_test
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"iter"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+var someNames = []string{"a", "b", "a.b", "a b", "Z", "\xff\xfe", "new\nline", "dir", "é"}
+
+// mutate does one random thing in a tree. What cannot be done there (a file in
+// the way, a name that is missing) is left undone.
+func mutate(r *rand.Rand, root string) {
+	pick := func() string {
+		path := root
+		for range 1 + r.IntN(3) {
+			path = filepath.Join(path, someNames[r.IntN(len(someNames))])
+		}
+		return path
+	}
+	path, other := pick(), pick()
+	switch r.IntN(16) {
+	case 0, 1, 2:
+		os.MkdirAll(path, 0o755)
+	case 3, 4, 5:
+		if info, err := os.Lstat(path); err != nil || info.Mode().IsRegular() {
+			os.WriteFile(path, []byte{byte(r.IntN(3))}, 0o644)
+		}
+	case 6:
+		os.Symlink(someNames[r.IntN(2)], path)
+	case 7, 8:
+		os.Link(other, path)
+	case 9:
+		if _, err := os.Lstat(path); err == nil { // RemoveAll would wait for a writer of a fifo above it
+			os.RemoveAll(path)
+		}
+	case 10:
+		unix.Chmod(path, uint32(0o700|r.IntN(8)))
+	case 11:
+		os.Lchown(path, r.IntN(2), r.IntN(2))
+	case 12:
+		unix.Lsetxattr(path, "user.x", []byte{byte(r.IntN(2))}, 0)
+	case 13:
+		os.Rename(other, path)
+	case 14:
+		unix.Mknod(path, uint32([]int{unix.S_IFIFO, unix.S_IFSOCK, unix.S_IFCHR, unix.S_IFBLK}[r.IntN(4)]|0o600), r.IntN(3))
+	case 15:
+		os.Truncate(path, 1<<20+int64(r.IntN(2)))
+	}
+}
+
+// settle gives each node, unless the dice say otherwise, one time.
+func settle(r *rand.Rand, root string, always bool) {
+	filepath.WalkDir(root, func(path string, _ fs.DirEntry, _ error) error {
+		if always || r.IntN(3) > 0 {
+			when := []unix.Timespec{{Sec: 1e9}, {Sec: 1e9}}
+			unix.UtimesNanoAt(unix.AT_FDCWD, path, when, unix.AT_SYMLINK_NOFOLLOW)
+		}
+		return nil
+	})
+}
+
+// someTouches names what changed and more, in no order.
+func someTouches(r *rand.Rand, root string, changes []diff.Change) iter.Seq2[snapshot.Touch, error] {
+	touches := []snapshot.Touch{{Path: "a/no/such/place"}, {Path: "b/a", Tree: true}}
+	for _, c := range changes {
+		touches = append(touches, snapshot.Touch{Path: c.Path, Tree: r.IntN(8) == 0})
+	}
+	filepath.WalkDir(root, func(path string, _ fs.DirEntry, _ error) error {
+		if rel, _ := filepath.Rel(root, path); r.IntN(6) == 0 {
+			touches = append(touches, snapshot.Touch{Path: rel, Tree: r.IntN(8) == 0})
+		}
+		return nil
+	})
+	r.Shuffle(len(touches), func(i, j int) { touches[i], touches[j] = touches[j], touches[i] })
+	return sequence(touches...)
+}
+
+func sequence(touches ...snapshot.Touch) iter.Seq2[snapshot.Touch, error] {
+	return func(yield func(snapshot.Touch, error) bool) {
+		for _, t := range touches {
+			if !yield(t, nil) {
+				return
+			}
+		}
+	}
+}
+
+func TestBothWaysOfComparingAgreeWithAnOracleOnRandomTrees(t *testing.T) {
+	treetest.NeedRoot(t)
+	changed := 0
+	for seed := range uint64(150) {
+		w := makeTwins(t)
+		w.each(func(root string) error {
+			r := rand.New(rand.NewPCG(seed, 0))
+			for range 80 {
+				mutate(r, root)
+			}
+			settle(r, root, true)
+			return nil
+		})
+		r := rand.New(rand.NewPCG(seed, 1))
+		for range r.IntN(30) {
+			mutate(r, w.new)
+		}
+		settle(r, w.new, false)
+		changed += w.agree(r, fmt.Sprintf("seed %d", seed), diff.Options{})
+		w.do(os.RemoveAll(w.old), os.RemoveAll(w.new))
+	}
+	if changed < 500 {
+		t.Errorf("only %d changes in all: the trees hardly differ", changed)
+	}
+}
+
+// agree checks that walking, touching and the oracle tell the same, and counts
+// the changes.
+func (w twins) agree(r *rand.Rand, name string, opt diff.Options) int {
+	w.t.Helper()
+	walked := w.trees(opt)
+	if want := oracle(w.t, w.old, w.new, opt.SameInodes); brief(walked) != want {
+		w.t.Fatalf("%s: walked:\n%s\nwant:\n%s", name, brief(walked), want)
+	}
+	touched, err := diff.At(context.Background(), treetest.Open(w.t, w.old), treetest.Open(w.t, w.new),
+		someTouches(r, w.new, walked), opt)
+	w.do(err)
+	if brief(touched) != brief(walked) {
+		w.t.Fatalf("%s: touched:\n%s\nwalked:\n%s", name, brief(touched), brief(walked))
+	}
+	return len(walked)
+}
