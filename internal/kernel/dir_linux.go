@@ -24,9 +24,7 @@ type Entry struct {
 
 const direntBuffer = 32 << 10
 
-func newDirent() any { b := make([]byte, direntBuffer); return &b }
-
-var dirents = sync.Pool{New: newDirent}
+var dirents sync.Pool // of *[direntBuffer]byte
 
 // EachEntry calls f for every entry of the directory dirfd but "." and "..", in
 // the order of the filesystem and from the beginning. The name is valid during
@@ -36,10 +34,13 @@ func EachEntry(dirfd int, f func(name []byte, ino uint64, typ uint8) error) erro
 	if _, err := unix.Seek(dirfd, 0, 0); err != nil {
 		return &os.PathError{Op: "lseek", Path: "directory", Err: err}
 	}
-	buf := dirents.Get().(*[]byte)
+	buf, ok := dirents.Get().(*[direntBuffer]byte)
+	if !ok {
+		buf = new([direntBuffer]byte)
+	}
 	defer dirents.Put(buf)
 	for {
-		n, err := unix.Getdents(dirfd, *buf)
+		n, err := unix.Getdents(dirfd, buf[:])
 		if err == unix.EINTR {
 			continue
 		}
@@ -49,7 +50,7 @@ func EachEntry(dirfd int, f func(name []byte, ino uint64, typ uint8) error) erro
 		if n <= 0 {
 			return nil
 		}
-		if err := eachDirent((*buf)[:n], f); err != nil {
+		if err := eachDirent(buf[:n], f); err != nil {
 			return err
 		}
 	}

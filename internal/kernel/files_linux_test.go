@@ -22,9 +22,9 @@ func TestLstatAgreesWithTheStandardLibrary(t *testing.T) {
 	if err := os.WriteFile(file, []byte("12345"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	os.Chmod(file, 0o640|fs.ModeSetuid|fs.ModeSticky)
-	os.Symlink("nowhere", filepath.Join(dir, "link"))
-	unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600)
+	must(t, os.Chmod(file, 0o640|fs.ModeSetuid|fs.ModeSticky))
+	must(t, os.Symlink("nowhere", filepath.Join(dir, "link")))
+	must(t, unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600))
 	for _, name := range []string{"file", "link", "fifo", "."} {
 		want, err := os.Lstat(filepath.Join(dir, name))
 		if err != nil {
@@ -75,7 +75,7 @@ func TestEntriesListsAllNamesAgainAndAgain(t *testing.T) {
 func TestOpenBeneathNeverLeavesItsDirectory(t *testing.T) {
 	dir := treetest.Dir(t)
 	f := treetest.Open(t, dir)
-	os.Symlink("/etc", filepath.Join(dir, "out"))
+	must(t, os.Symlink("/etc", filepath.Join(dir, "out")))
 	for path, want := range map[string]error{
 		"../x": unix.EXDEV, "/etc/passwd": unix.EXDEV, "out/passwd": unix.ELOOP, "none": unix.ENOENT,
 	} {
@@ -113,8 +113,8 @@ func TestXattrsOfANodeAndNotOfWhatItPointsTo(t *testing.T) {
 	dir := treetest.Dir(t)
 	f := treetest.Open(t, dir)
 	at := int(f.Fd())
-	os.WriteFile(filepath.Join(dir, "file"), nil, 0o600)
-	os.Symlink("file", filepath.Join(dir, "link"))
+	must(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	must(t, os.Symlink("file", filepath.Join(dir, "link")))
 	big := bytes.Repeat([]byte{0, 1, 0xff}, 1000)
 	for attr, value := range map[string][]byte{"user.big": big, "user.empty": nil} {
 		if err := kernel.SetXattr(at, "file", attr, value, unix.XATTR_CREATE); err != nil {
@@ -167,9 +167,11 @@ func TestCopyFileKeepsBytesAndHoles(t *testing.T) {
 		for what, cut := range map[string]int64{"hole at the end": 9 << 20, "data at the end": 4<<20 + 5, "empty": 0} {
 			src, _ := os.Create(filepath.Join(dir, "src"))
 			dst, _ := os.Create(filepath.Join(dir, "dst"))
-			src.WriteAt([]byte("begin"), 0)
-			src.WriteAt([]byte("middle"), 4<<20)
-			src.Truncate(cut)
+			_, err := src.WriteAt([]byte("begin"), 0)
+			must(t, err)
+			_, err = src.WriteAt([]byte("middle"), 4<<20)
+			must(t, err)
+			must(t, src.Truncate(cut))
 			cloned, err := kernel.CopyFile(dst, src)
 			if err != nil || cloned != (name == "btrfs") {
 				t.Errorf("%s, %s: cloned %v, %v", name, what, cloned, err)

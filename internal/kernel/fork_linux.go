@@ -74,7 +74,7 @@ func (p *program) run(flags uintptr) (failed string, err error) {
 	if err != nil {
 		return "mmap", err
 	}
-	defer unix.Munmap(mem)
+	defer func() { _ = unix.Munmap(mem) }()
 	out := (*outcome)(unsafe.Pointer(&mem[0]))
 	pid, errno := fork(flags, p.ops, out)
 	runtime.KeepAlive(p)
@@ -114,7 +114,7 @@ func forkAndRun(flags uintptr, ops []operation, out *outcome) (uintptr, unix.Err
 	runtimeAfterForkInChild()
 	carryOut(ops, out)
 	for {
-		unix.RawSyscall6(unix.SYS_EXIT_GROUP, 0, 0, 0, 0, 0, 0)
+		_, _, _ = unix.RawSyscall6(unix.SYS_EXIT_GROUP, 0, 0, 0, 0, 0, 0)
 	}
 }
 

@@ -43,9 +43,9 @@ func FilesystemOfFD(fd int) (Filesystem, error) {
 }
 
 func fromStatfs(st *unix.Statfs_t) Filesystem {
-	unit := int64(st.Frsize)
+	unit := st.Frsize
 	if unit == 0 {
-		unit = int64(st.Bsize)
+		unit = st.Bsize
 	}
 	return Filesystem{
 		Type:      magicName(uint32(st.Type)),

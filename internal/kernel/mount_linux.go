@@ -67,6 +67,9 @@ func moveMount(mount *os.File, dirfd int, to string, flags int) error {
 // SetMountAttr sets and clears unix.MOUNT_ATTR_* flags on a mount, and on all
 // beneath it with recursive: all of them or, after an error, none.
 func SetMountAttr(mount *os.File, set, clear uint64, recursive bool) error {
+	if set&unix.MOUNT_ATTR__ATIME != 0 { // a field, not a flag: mount_setattr(2) wants it cleared as a whole
+		clear |= unix.MOUNT_ATTR__ATIME
+	}
 	return mountSetattr(mount, recursive, &unix.MountAttr{Attr_set: set, Attr_clr: clear})
 }
 
@@ -199,7 +202,7 @@ func (c *FSContext) Mount(attr uint64) (*os.File, error) {
 }
 
 // Close gives the configuration up. A mount made from it stays.
-func (c *FSContext) Close() error { return c.f.Close() }
+func (c *FSContext) Close() { c.f.Close() }
 
 func (c *FSContext) fail(option string, err error) error {
 	if err == nil {

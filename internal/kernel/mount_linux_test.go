@@ -113,7 +113,9 @@ func TestManyLayers(t *testing.T) {
 		t.Errorf("200 layers in one option: %v", err)
 	}
 	o.Lower = o.Lower[:13]
-	os.RemoveAll(o.Work + "/work")
+	if err := os.RemoveAll(o.Work + "/work"); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := os.Stat(filepath.Join(mount(t, o), "f12")); err != nil {
 		t.Error(err)
 	}

@@ -14,10 +14,14 @@ broken line
 `
 	got := parseMounts([]byte(info))
 	want := []MountPoint{
-		{ID: 36, Parent: 35, Dev: unix.Mkdev(98, 0), Root: "/a b", Path: "/m\t\\n\n", Options: "rw,noatime",
-			SuperOptions: "rw,errors=continue", Shared: true, Type: "ext3", Source: "/dev/ro ot"},
-		{ID: 37, Parent: 36, Dev: unix.Mkdev(0, 5), Root: "/", Path: "/x", Options: "rw", SuperOptions: "rw",
-			Type: "tmpfs", Source: "none"},
+		{
+			ID: 36, Parent: 35, Dev: unix.Mkdev(98, 0), Root: "/a b", Path: "/m\t\\n\n", Options: "rw,noatime",
+			SuperOptions: "rw,errors=continue", Shared: true, Type: "ext3", Source: "/dev/ro ot",
+		},
+		{
+			ID: 37, Parent: 36, Dev: unix.Mkdev(0, 5), Root: "/", Path: "/x", Options: "rw", SuperOptions: "rw",
+			Type: "tmpfs", Source: "none",
+		},
 	}
 	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
 		t.Errorf("got %+v", got)

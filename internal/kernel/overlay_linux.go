@@ -70,8 +70,8 @@ func MountOverlay(o Overlay) (*os.File, error) {
 		return readOnlyClone(o.Lower[0], o.Attr)
 	}
 	if o.UserXattr && (o.RedirectDir || o.Metacopy) {
-		return nil, &MountError{FS: "overlay", Option: "userxattr", Err: unix.EINVAL,
-			Log: []string{"userxattr excludes redirect_dir and metacopy"}} // the kernel says so in its own log only
+		// The kernel says so in its own log only.
+		return nil, refused("userxattr", unix.EINVAL, "userxattr excludes redirect_dir and metacopy")
 	}
 	if !o.Strings {
 		mount, err := mountOverlay(o)
@@ -146,8 +146,8 @@ func setLayers(c *FSContext, o Overlay, names *layerNames) error {
 	if o.Strings {
 		key, lower = "lowerdir", []string{strings.Join(lower, ":")}
 		if len(lower[0]) > maxOption {
-			return &MountError{FS: "overlay", Option: key, Err: unix.E2BIG,
-				Log: []string{strconv.Itoa(len(o.Lower)) + " layers do not fit in one option; Linux 6.5 takes them one by one"}}
+			return refused(key, unix.E2BIG, strconv.Itoa(len(o.Lower))+
+				" layers do not fit in one option; Linux 6.5 takes them one by one")
 		}
 	}
 	for _, name := range lower {
@@ -166,6 +166,10 @@ func setLayers(c *FSContext, o Overlay, names *layerNames) error {
 		return err
 	}
 	return c.Set("workdir", pair[1])
+}
+
+func refused(option string, err unix.Errno, why string) error {
+	return &MountError{FS: "overlay", Option: option, Err: err, Log: []string{why}}
 }
 
 func setFeatures(c *FSContext, o Overlay) error {

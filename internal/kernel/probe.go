@@ -133,8 +133,8 @@ func (p place) within(ctx context.Context, try func(dir string) Result) Result {
 }
 
 // removeScratch also removes what overlayfs keeps in its work directory, which
-// only root may enter.
+// only root may enter. What it cannot remove, a later probe tries again.
 func removeScratch(dir string) {
-	os.Chmod(filepath.Join(dir, "work", "work"), 0o700)
-	os.RemoveAll(dir)
+	_ = os.Chmod(filepath.Join(dir, "work", "work"), 0o700)
+	_ = os.RemoveAll(dir)
 }

@@ -178,7 +178,7 @@ func inCgroup(fits func(CgroupRoot) bool, files ...string) Result {
 	if err != nil {
 		return no(err.Error())
 	}
-	defer os.Remove(group)
+	defer func() { _ = os.Remove(group) }() // empty, so that it can only work
 	for _, file := range files {
 		f, err := os.OpenFile(filepath.Join(group, file), os.O_WRONLY, 0)
 		if err != nil {

@@ -43,11 +43,15 @@ func TestProbesAsRootFindWhatTheOtherTestsUse(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedFS(t, "overlay", "btrfs")
 	disk := treetest.Ext4(t, 64<<20)
-	os.Remove(disk + "/lost+found")
+	if err := os.Remove(disk + "/lost+found"); err != nil {
+		t.Fatal(err)
+	}
 	treetest.Leaks(t)
 	results := ask(t, disk)
-	for _, name := range []string{"mount api", "overlay", "overlay features", "id-mapped mounts", "overlay on id-mapped layers",
-		"btrfs", "mkfs.btrfs", "loop devices", "seccomp", "no new privileges", "pidfd", "network namespaces", "user xattrs"} {
+	for _, name := range []string{
+		"mount api", "overlay", "overlay features", "id-mapped mounts", "overlay on id-mapped layers",
+		"btrfs", "mkfs.btrfs", "loop devices", "seccomp", "no new privileges", "pidfd", "network namespaces", "user xattrs",
+	} {
 		if results[name].Answer != kernel.Yes {
 			t.Errorf("%s: %+v", name, results[name])
 		}

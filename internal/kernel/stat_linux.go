@@ -44,7 +44,7 @@ type Stat struct {
 	MountRoot bool
 }
 
-// IsDir, IsRegular and IsSymlink tell the type.
+// IsDir reports whether the node is a directory.
 func (s *Stat) IsDir() bool { return s.Mode&unix.S_IFMT == unix.S_IFDIR }
 
 // IsRegular reports whether the node is a regular file.

@@ -75,7 +75,7 @@ func Look(name string) (string, error) {
 
 // fix names the Debian package of the programs that snapfs may want.
 func fix(name string) string {
-	pkg := ""
+	var pkg string
 	switch name {
 	case "mkfs.btrfs", "btrfs":
 		pkg = "btrfs-progs"

@@ -2,6 +2,8 @@ package treetest
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -64,18 +66,19 @@ func RunAs(t *testing.T, a Account, test string, options ...Option) {
 	}
 	binary, tmp := filepath.Join(a.Home, "..", "the.test"), filepath.Join(a.Home, "tmp")
 	copyBinary(t, binary)
-	if err := os.Mkdir(tmp, 0o700); err != nil && !os.IsExist(err) {
+	if err := os.Mkdir(tmp, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		t.Fatal(err)
 	}
 	if err := os.Chown(tmp, a.UID, a.GID); err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
+	env := append(os.Environ(), "HOME="+a.Home, "USER="+a.Name, "LOGNAME="+a.Name, "TMPDIR="+tmp,
+		"XDG_STATE_HOME=", "XDG_RUNTIME_DIR=", "XDG_CACHE_HOME=", "GOCACHE="+a.Home+"/gocache")
 	p := run.Program{
-		Name: binary,
-		Args: []string{"-test.run=" + pattern(test), "-test.v", "-test.count=1", "-test.timeout=" + timeout(t).String()},
-		Env: append(os.Environ(), append([]string{"HOME=" + a.Home, "USER=" + a.Name, "LOGNAME=" + a.Name,
-			"TMPDIR=" + tmp, "XDG_STATE_HOME=", "XDG_RUNTIME_DIR=", "XDG_CACHE_HOME=", "GOCACHE=" + a.Home + "/gocache"}, r.env...)...),
+		Name:   binary,
+		Args:   []string{"-test.run=" + pattern(test), "-test.v", "-test.count=1", "-test.timeout=" + timeout(t).String()},
+		Env:    append(env, r.env...),
 		Dir:    startDir(a),
 		Stdout: &out, Stderr: &out,
 		As: &run.IDs{UID: a.UID, GID: a.GID},
@@ -115,7 +118,7 @@ func copyBinary(t *testing.T, path string) {
 	}
 	defer src.Close()
 	dst, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
-	if os.IsExist(err) {
+	if errors.Is(err, fs.ErrExist) {
 		return
 	}
 	if err != nil {

@@ -2,7 +2,6 @@ package treetest
 
 import (
 	"bytes"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -112,7 +111,7 @@ func children() []string {
 		parents[pid], _ = strconv.Atoi(fields[1])
 		names[pid] = string(stat[:bytes.LastIndexByte(stat, ')')+1])
 		if fields[0] == "Z" && parents[pid] == os.Getpid() {
-			unix.Wait4(pid, nil, unix.WNOHANG, nil)
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 			delete(parents, pid)
 		}
 	}
@@ -155,17 +154,13 @@ func (c counter) loops() []string {
 func (c counter) subvolumes() []string {
 	var list []string
 	for _, place := range c.places {
-		filepath.WalkDir(place, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || !d.IsDir() {
-				return nil
-			}
+		eachDir(place, func(path string) {
 			var st unix.Stat_t
 			if unix.Lstat(path, &st) == nil && st.Ino == 256 {
 				if f, err := kernel.FilesystemOf(path); err == nil && f.Type == "btrfs" {
 					list = append(list, "subvolume "+path)
 				}
 			}
-			return nil
 		})
 	}
 	return list
@@ -173,15 +168,26 @@ func (c counter) subvolumes() []string {
 
 func (c counter) cgroups() []string {
 	var list []string
-	filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			return nil
-		}
-		name := d.Name()
+	eachDir("/sys/fs/cgroup", func(path string) {
+		name := filepath.Base(path)
 		if c.alone || strings.Contains(name, "snapfs") && strings.Contains(name, strconv.Itoa(os.Getpid())) {
 			list = append(list, "control group "+path)
 		}
-		return nil
 	})
 	return list
+}
+
+// eachDir calls f for root and each directory beneath it that can be read, some
+// of which may vanish meanwhile.
+func eachDir(root string, f func(path string)) {
+	list, err := os.ReadDir(root)
+	if err != nil {
+		return
+	}
+	f(root)
+	for _, d := range list {
+		if d.IsDir() {
+			eachDir(filepath.Join(root, d.Name()), f)
+		}
+	}
 }

@@ -19,7 +19,7 @@ func TestEveryLeakIsNamed(t *testing.T) {
 	NeedRoot(t)
 	dir, disk := Dir(t), Btrfs(t)
 	c := counter{places: []string{dir, disk}}
-	unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	must(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 	for what, make := range map[string]func() (undo func()){
 		"descriptor": func() func() {
 			f, err := os.Open("/dev/null")

@@ -41,6 +41,7 @@ var reaped sync.Once
 
 // reapOnce takes back what dead test processes left: their mounts, whose loop
 // devices and images go with them, then their directories, and their users.
+// What another test run takes back at the same time is no error.
 func reapOnce() {
 	reaped.Do(func() {
 		if os.Geteuid() != 0 {
@@ -54,18 +55,18 @@ func reapOnce() {
 		mounts, _ := kernel.Mounts()
 		for i := len(mounts) - 1; i >= 0; i-- {
 			if dead(mounts[i].Path) {
-				kernel.Unmount(mounts[i].Path)
+				_ = kernel.Unmount(mounts[i].Path)
 			}
 		}
 		left, _ := filepath.Glob(scratch + "/" + prefix + "*")
 		for _, path := range left {
 			if dead(path) {
-				os.RemoveAll(path)
+				_ = os.RemoveAll(path)
 			}
 		}
 		for _, name := range userNames() {
 			if p, ok := owner(name); ok && !kernel.Alive(p) {
-				removeUser(context.Background(), name)
+				_ = removeUser(context.Background(), name)
 			}
 		}
 	})

@@ -31,8 +31,8 @@ func TestAScriptMakesTheSameTreeOnEveryFilesystem(t *testing.T) {
 			play(t, w.Deep(), plain, btrfs)
 			play(t, w.Script(400), plain, btrfs)
 			// The roots themselves were made by different hands.
-			unix.Fchmod(int(plain.Fd()), 0o755)
-			unix.Fchmod(int(btrfs.Fd()), 0o755)
+			must(t, unix.Fchmod(int(plain.Fd()), 0o755))
+			must(t, unix.Fchmod(int(btrfs.Fd()), 0o755))
 			Compare(t, plain, btrfs, Options{})
 			if n := strings.Count(Manifest(t, plain.Name(), Options{}), "\n"); n != len(w.nodes)+1 {
 				t.Errorf("%d nodes, the writer knows %d", n, len(w.nodes)+1)
@@ -47,8 +47,10 @@ func TestAScriptFitsAnOverlay(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			plain, disk := Open(t, Dir(t)), Ext4(t, 256<<20)
-			o := kernel.Overlay{Lower: []string{disk + "/lower"}, Upper: disk + "/upper", Work: disk + "/work",
-				RedirectDir: true, Metacopy: true, Volatile: true, NoIndex: true}
+			o := kernel.Overlay{
+				Lower: []string{disk + "/lower"}, Upper: disk + "/upper", Work: disk + "/work",
+				RedirectDir: true, Metacopy: true, Volatile: true, NoIndex: true,
+			}
 			for _, dir := range []string{o.Lower[0], o.Upper, o.Work} {
 				if err := os.Mkdir(dir, 0o755); err != nil {
 					t.Fatal(err)
@@ -106,16 +108,25 @@ func TestScriptsHoldEveryOperation(t *testing.T) {
 func TestEverySingleDifferenceIsFound(t *testing.T) {
 	NeedRoot(t)
 	base := Script{
-		{Op: Mkdir, Path: "d", Mode: 0o755}, {Op: Create, Path: "d/f", Mode: 0o644, Size: 100, Seed: 1},
-		{Op: Symlink, Path: "l", To: "x"}, {Op: Device, Path: "dev", Mode: unix.S_IFCHR | 0o600, Dev: unix.Mkdev(1, 3)},
-		{Op: Link, Path: "d/f", To: "g"}, {Op: Create, Path: "h", Mode: 0o644, Size: 100, Seed: 1},
+		{Op: Mkdir, Path: "d", Mode: 0o755},
+		{Op: Create, Path: "d/f", Mode: 0o644, Size: 100, Seed: 1},
+		{Op: Symlink, Path: "l", To: "x"},
+		{Op: Device, Path: "dev", Mode: unix.S_IFCHR | 0o600, Dev: unix.Mkdev(1, 3)},
+		{Op: Link, Path: "d/f", To: "g"},
+		{Op: Create, Path: "h", Mode: 0o644, Size: 100, Seed: 1},
 		{Op: Setxattr, Path: "h", Attr: "user.a", Value: []byte("1")},
 	}
 	for _, change := range []Script{
-		{{Op: Create, Path: "new"}}, {{Op: Unlink, Path: "l"}}, {{Op: Write, Path: "h", Size: 1, Seed: 2}},
-		{{Op: Append, Path: "h", Size: 1}}, {{Op: Chmod, Path: "d", Mode: 0o700}}, {{Op: Chown, Path: "l", UID: 1}},
-		{{Op: Chown, Path: "dev", GID: 1}}, {{Op: Utimes, Path: "h", Time: 5}},
-		{{Op: Setxattr, Path: "h", Attr: "user.a", Value: []byte("2")}}, {{Op: Setxattr, Path: "d", Attr: "user.a"}},
+		{{Op: Create, Path: "new"}},
+		{{Op: Unlink, Path: "l"}},
+		{{Op: Write, Path: "h", Size: 1, Seed: 2}},
+		{{Op: Append, Path: "h", Size: 1}},
+		{{Op: Chmod, Path: "d", Mode: 0o700}},
+		{{Op: Chown, Path: "l", UID: 1}},
+		{{Op: Chown, Path: "dev", GID: 1}},
+		{{Op: Utimes, Path: "h", Time: 5}},
+		{{Op: Setxattr, Path: "h", Attr: "user.a", Value: []byte("2")}},
+		{{Op: Setxattr, Path: "d", Attr: "user.a"}},
 		{{Op: Setxattr, Path: "d", Attr: "system.posix_acl_default", Value: acl(4)}},
 		{{Op: Setxattr, Path: "h", Attr: "security.capability", Value: capability(1)}},
 		{{Op: Unlink, Path: "g"}, {Op: Create, Path: "g", Mode: 0o644, Size: 100, Seed: 1}}, // no link any more

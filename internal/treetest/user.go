@@ -113,7 +113,7 @@ func killAll(uid int) {
 		var st unix.Stat_t
 		if unix.Stat(dir, &st) == nil && int(st.Uid) == uid {
 			pid, _ := strconv.Atoi(filepath.Base(dir))
-			unix.Kill(pid, unix.SIGKILL)
+			_ = unix.Kill(pid, unix.SIGKILL) // it may end by itself
 		}
 	}
 }
