@@ -3,9 +3,157 @@ package isolate
 import (
 	"context"
 	"os"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// OpenViews x.
+// OpenViews mounts each of mounts read-only where nothing else sees it, and
+// answers with an O_PATH directory descriptor for each, in order. The mount is
+// gone when the descriptor is closed. An overlay's upper layer is read as the
+// topmost of the lower ones, so that a tree in use can be looked at too, and its
+// work directory is left alone. Target is not used; a Skeleton is [ErrInvalid].
+//
+// An ordinary user's overlays are mounted by a forked process in a user
+// namespace that has ended before OpenViews returns; a plain directory is just
+// opened, so that what is mounted beneath it shows.
+// Either all are opened or none. Cost: 0.2 ms, as a user 1 ms.
+// Errors: [*Error].
 func OpenViews(ctx context.Context, mounts []Mount) ([]*os.File, error) {
-	return nil, &Error{Op: "opening", Kind: ErrNotSupported}
+	if err := ctx.Err(); err != nil {
+		return nil, &Error{Op: "opening a view", Kind: ErrInterrupted, Err: err}
+	}
+	views := make([]*os.File, len(mounts))
+	var overlays []*Overlay
+	var places []int
+	var err error
+	for i, m := range mounts {
+		o, plain := asView(m)
+		switch {
+		case m.check() != nil || m.Skeleton != "":
+			err = invalid("%s: no view", m)
+		case o != nil && os.Geteuid() == 0:
+			views[i], err = viewOf(o)
+		case o != nil:
+			overlays, places = append(overlays, o), append(places, i)
+		default:
+			views[i], err = viewAt(plain)
+		}
+		if err != nil {
+			break
+		}
+	}
+	if err == nil && len(overlays) > 0 {
+		err = openAsUser(overlays, places, views)
+	}
+	if err != nil {
+		for _, v := range views {
+			if v != nil {
+				v.Close() //nolint:errcheck // nothing was written to it
+			}
+		}
+		return nil, hostError("opening a view", err)
+	}
+	return views, nil
+}
+
+// asView is what to mount to read m: an overlay, or a directory as it is.
+func asView(m Mount) (overlay *Overlay, plain string) {
+	if m.Overlay == nil {
+		return nil, m.Source
+	}
+	o := *m.Overlay
+	if o.Upper != "" {
+		base := strings.TrimSuffix(o.Lower[len(o.Lower)-1], "/")
+		o.Nested = o.Nested || strings.HasPrefix(o.Upper, base+"/")
+		o.Lower = append([]string{o.Upper}, o.Lower...)
+		o.Upper, o.Work = "", ""
+	}
+	if len(o.Lower) == 1 {
+		return nil, o.Lower[0]
+	}
+	return &o, ""
+}
+
+func viewOf(o *Overlay) (*os.File, error) {
+	return kernel.MountOverlay(kernel.Overlay{Lower: o.Lower, UserXattr: o.UserXattr, RedirectDir: !o.UserXattr,
+		Metacopy: !o.UserXattr, NoIndex: true, Nested: o.Nested, Attr: quietMount | unix.MOUNT_ATTR_NOATIME})
+}
+
+func viewAt(dir string) (*os.File, error) {
+	if os.Geteuid() == 0 {
+		return mapped(dir, quietMount|unix.MOUNT_ATTR_NOATIME|unix.MOUNT_ATTR_RDONLY, nil)
+	}
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	return os.NewFile(uintptr(fd), dir), nil
+}
+
+// openAsUser has a child in a user namespace of its own mount the overlays,
+// and takes the descriptors over into views at places.
+func openAsUser(overlays []*Overlay, places []int, views []*os.File) error {
+	im, err := newImage()
+	if err != nil {
+		return err
+	}
+	defer im.free()
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(ends[0]) //nolint:errcheck // a descriptor of ours
+	b := &builder{image: im, host: host{uid: os.Geteuid(), gid: os.Getegid(), freeFD: 1000}}
+	first := b.planViews(overlays, ends)
+
+	runtime.LockOSThread() // which the child dies with
+	defer runtime.UnlockOSThread()
+	pid, pidfd, err := b.start(first, unix.CLONE_NEWUSER|unix.CLONE_NEWNS, -1)
+	unix.Close(ends[1]) //nolint:errcheck // the child's now
+	if err != nil {
+		return cloneError(err)
+	}
+	unix.Close(pidfd)                  //nolint:errcheck // not needed
+	defer unix.Wait4(pid, nil, 0, nil) //nolint:errcheck // a child of ours
+	var data [reportSize]byte
+	control := make([]byte, unix.CmsgSpace(4*len(overlays)))
+	n, nc, _, _, err := unix.Recvmsg(ends[0], data[:], control, unix.MSG_CMSG_CLOEXEC)
+	for err == unix.EINTR {
+		n, nc, _, _, err = unix.Recvmsg(ends[0], data[:], control, unix.MSG_CMSG_CLOEXEC)
+	}
+	if err != nil {
+		return err
+	}
+	fds := rightsOf(control[:nc])
+	if n == 0 || len(fds) != len(overlays) {
+		closeAll(fds)
+		where, errno := im.failure()
+		return &Error{Op: where.stage, Path: where.path, Kind: kindOf(errno), Err: errno, Hints: hintsFor(errno)}
+	}
+	for i, fd := range fds {
+		views[places[i]] = os.NewFile(uintptr(fd), "view")
+	}
+	return nil
+}
+
+func (b *builder) planViews(overlays []*Overlay, ends [2]int) step {
+	b.dying()
+	b.stage = "opening a view"
+	b.last = 0
+	first := b.do(unix.SYS_CLOSE, num(ends[0]))
+	b.do(unix.SYS_PRCTL, num(unix.PR_SET_PDEATHSIG), num(unix.SIGKILL))
+	b.maps()
+	b.stage = "mounting an overlay to look at"
+	msg, _, _, _, fds := b.message(reportRoot, len(overlays))
+	for i, o := range overlays {
+		m := b.filesystem("overlay", quietMount|unix.MOUNT_ATTR_NOATIME|unix.MOUNT_ATTR_RDONLY, b.overlayOptions(o)...)
+		b.do(look, b.of(m)).to(fds[i])
+	}
+	b.do(unix.SYS_SENDMSG, num(ends[1]), msg, num(unix.MSG_NOSIGNAL))
+	b.do(unix.SYS_EXIT_GROUP, num(0))
+	return first
 }

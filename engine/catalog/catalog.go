@@ -1,0 +1,263 @@
+// Package catalog keeps the names, parents and states of all sandboxes, once,
+// for every backend, in small files that a person can read:
+//
+//	DIR/format                     the version of all that follows
+//	DIR/sandboxes/NAME/record.json one sandbox ([Record]); its directory is the claim on its name
+//	DIR/sandboxes/NAME/tmp/        what the sandbox sees as /tmp
+//	DIR/active/PID.START.SERIAL    what a command is in the middle of: a link whose target says it
+//	DIR/places/DRIVER:PATH         a filesystem on which a backend keeps data of its own
+//	DIR/trash/NAME.ID/             a removed sandbox whose trees are not given back yet
+//
+// Any number of processes may use one catalogue. A name is claimed by mkdir
+// and given up by rename, so no lock is needed for it; what changes one sandbox
+// holds that sandbox's lock ([Held]). A record is replaced by rename, so a
+// reader sees the old or the new one. A process killed at any instant leaves
+// its entry under active, which the next command finds with one readdir
+// ([Catalog.Stale]) and mends. After a power loss, records that were saved as
+// lasting are there, or their predecessors are.
+package catalog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// ErrBadName is the kind of the errors of [CheckName].
+var ErrBadName = errors.New("bad name")
+
+// A Catalog is a state directory.
+type Catalog struct {
+	dir string
+}
+
+const (
+	sandboxes = "sandboxes"
+	active    = "active"
+	trash     = "trash"
+	places    = "places"
+	record    = "record.json"
+)
+
+// Open opens the catalogue in dir, and makes it, readable by its owner alone,
+// where there is none. It refuses one of a newer format (ErrNotSupported) and
+// one that other users can write to (ErrDenied).
+func Open(dir string) (*Catalog, error) {
+	c := &Catalog{dir: dir}
+	data, err := os.ReadFile(filepath.Join(dir, "format"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, c.create()
+	}
+	if err != nil {
+		return nil, fail("opening", dir, err)
+	}
+	format, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		return nil, &snapshot.Error{Op: "opening", Path: filepath.Join(dir, "format"), Kind: snapshot.ErrCorrupt, Err: err}
+	}
+	if format > Format {
+		return nil, newer(dir, format)
+	}
+	return c, nil
+}
+
+func (c *Catalog) create() error {
+	for _, d := range []string{"", sandboxes, active, trash} {
+		if err := os.MkdirAll(filepath.Join(c.dir, d), 0o700); err != nil {
+			return fail("making", c.dir, err)
+		}
+	}
+	return replace(filepath.Join(c.dir, "format"), []byte(strconv.Itoa(Format)+"\n"), true)
+}
+
+// Dir is the state directory.
+func (c *Catalog) Dir() string { return c.dir }
+
+// Path is the directory of a sandbox.
+func (c *Catalog) Path(name string) string { return filepath.Join(c.dir, sandboxes, name) }
+
+// DataDir is the place for a backend's data.
+func (c *Catalog) DataDir(driver string) string { return filepath.Join(c.dir, "data", driver) }
+
+// Create claims r.Name and writes r. Atomic: where the name is taken, ErrExists
+// and nothing has changed. The caller holds an [Intent], so that a crash before
+// the sandbox is ready is mended.
+func (c *Catalog) Create(r *Record) error {
+	if err := CheckName(r.Name); err != nil {
+		return err
+	}
+	dir := c.Path(r.Name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return &snapshot.Error{Op: "naming a sandbox", Path: r.Name, Kind: snapshot.ErrExists,
+				Err: errors.New("the name is taken"), Hints: []string{"snapfs ls", "snapfs rm " + r.Name}}
+		}
+		return fail("making", dir, err)
+	}
+	if err := c.write(r, !r.Ephemeral); err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	return nil
+}
+
+func (c *Catalog) write(r *Record, lasting bool) error {
+	data, err := encode(r)
+	if err != nil {
+		return fmt.Errorf("writing the record of %s: %w", r.Name, err)
+	}
+	return replace(filepath.Join(c.Path(r.Name), record), data, lasting)
+}
+
+// Update replaces the record of a sandbox that only this process works on yet.
+func (c *Catalog) Update(r *Record) error { return c.write(r, !r.Ephemeral) }
+
+// Share keeps [Catalog.Exclude] out until release is called: a base that was
+// just found to serve is not collected before a record names it.
+func (c *Catalog) Share() (release func(), err error) { return c.lock(syscall.LOCK_SH) }
+
+// Exclude waits for all who share, and keeps them out.
+func (c *Catalog) Exclude() (release func(), err error) { return c.lock(syscall.LOCK_EX) }
+
+func (c *Catalog) lock(how int) (func(), error) {
+	d, err := os.Open(filepath.Join(c.dir, sandboxes))
+	if err != nil {
+		return nil, fail("opening", c.dir, err)
+	}
+	for {
+		if err = syscall.Flock(int(d.Fd()), how); err != syscall.EINTR {
+			break
+		}
+	}
+	if err != nil {
+		d.Close()
+		return nil, fail("locking", c.dir, err)
+	}
+	return func() { d.Close() }, nil
+}
+
+// Get reads the record of a sandbox. ErrNotFound, ErrCorrupt, or
+// ErrNotSupported for a newer format.
+func (c *Catalog) Get(name string) (*Record, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	return c.read(filepath.Join(c.Path(name), record), name)
+}
+
+func (c *Catalog) read(path, name string) (*Record, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &snapshot.Error{Op: "looking for a sandbox", Path: name, Kind: snapshot.ErrNotFound,
+			Err: errors.New("there is none of this name"), Hints: []string{"snapfs ls"}}
+	}
+	if err != nil {
+		return nil, fail("reading", path, err)
+	}
+	return decode(path, data)
+}
+
+// List reads all records, sorted by name. What cannot be read is reported
+// beside them, and never hides the rest. Cost: about 10 µs a sandbox.
+func (c *Catalog) List() ([]*Record, []error) {
+	entries, err := os.ReadDir(filepath.Join(c.dir, sandboxes))
+	if err != nil {
+		return nil, []error{fail("listing", c.dir, err)}
+	}
+	var records []*Record
+	var errs []error
+	for _, e := range entries {
+		r, err := c.Get(e.Name())
+		switch {
+		case err == nil:
+			records = append(records, r)
+		case !errors.Is(err, snapshot.ErrNotFound): // claimed, not written yet
+			errs = append(errs, err)
+		}
+	}
+	return records, errs
+}
+
+func fail(op, path string, err error) error {
+	return &snapshot.Error{Op: op, Path: path, Kind: snapshot.KindOf(err), Err: cause(err)}
+}
+
+// cause drops the path that an fs.PathError repeats.
+func cause(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+// A Place is where a backend keeps data on a tree's own filesystem.
+type Place struct{ Driver, Path string }
+
+// AddPlace remembers a place, so that what is on it is found when no sandbox
+// refers to it any more. Cost: one system call when it is known.
+func (c *Catalog) AddPlace(p Place) error {
+	path := c.place(p)
+	if len(filepath.Base(path)) > 255 { // a tree that deep is found through its sandboxes alone
+		return nil
+	}
+	err := os.Mkdir(path, 0o700)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(path, 0o700); err == nil {
+			return nil
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fail("making", path, err)
+	}
+	return nil
+}
+
+func (c *Catalog) place(p Place) string {
+	return filepath.Join(c.dir, places, p.Driver+":"+strings.ReplaceAll(strings.ReplaceAll(p.Path, "%", "%25"), "/", "%2f"))
+}
+
+// Places lists the places, sorted.
+func (c *Catalog) Places() ([]Place, error) {
+	entries, err := os.ReadDir(filepath.Join(c.dir, places))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fail("listing", c.dir, err)
+	}
+	var found []Place
+	for _, e := range entries {
+		driver, path, ok := strings.Cut(e.Name(), ":")
+		if ok {
+			found = append(found, Place{driver, strings.ReplaceAll(strings.ReplaceAll(path, "%2f", "/"), "%25", "%")})
+		}
+	}
+	return found, nil
+}
+
+// DropPlace forgets a place.
+func (c *Catalog) DropPlace(p Place) error {
+	path := c.place(p)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fail("removing", path, err)
+	}
+	return nil
+}
+
+// DropClaim removes the directory of a sandbox that was claimed, but whose
+// record was never written. Anything else is left alone.
+func (c *Catalog) DropClaim(name string) error {
+	dir := c.Path(name)
+	if CheckName(name) != nil {
+		return nil
+	}
+	os.Remove(filepath.Join(dir, record+".new"))
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) {
+		return fail("removing", dir, err)
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+package catalog
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// replace writes a file so that a reader, or a crash of this process, finds
+// the old content or the new one. With lasting, so does a power loss, and the
+// new one is on stable storage afterwards.
+func replace(path string, data []byte, lasting bool) error {
+	tmp := path + ".new"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fail("writing", path, err)
+	}
+	_, err = f.Write(data)
+	if err == nil && lasting {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		os.Remove(tmp)
+		return fail("writing", path, err)
+	}
+	if lasting {
+		return syncDir(filepath.Dir(path))
+	}
+	return nil
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return fail("opening", path, err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fail("syncing", path, err)
+	}
+	return nil
+}

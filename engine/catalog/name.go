@@ -1,0 +1,77 @@
+package catalog
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// MaxName is the longest name of a sandbox or a state, in bytes.
+const MaxName = 64
+
+// CheckName says what is wrong with s as the name of a sandbox or of one of
+// its states: 1 to 64 of the letters a to z in either case, digits, '.', '_'
+// and '-', beginning with a letter or a digit.
+func CheckName(s string) error {
+	why := ""
+	switch {
+	case s == "":
+		why = "it is empty"
+	case len(s) > MaxName:
+		why = fmt.Sprintf("it has %d bytes, and %d are allowed", len(s), MaxName)
+	case !alphanumeric(s[0]):
+		why = "it must begin with a letter or a digit"
+	default:
+		for i := range len(s) {
+			if !alphanumeric(s[i]) && !strings.ContainsRune("._-", rune(s[i])) {
+				why = fmt.Sprintf("%q is not allowed in it (letters, digits, '.', '_' and '-' are)", s[i])
+				break
+			}
+		}
+	}
+	if why == "" {
+		return nil
+	}
+	shown := s
+	if len(shown) > MaxName {
+		shown = shown[:MaxName] + "…"
+	}
+	return &snapshot.Error{Op: "naming", Path: fmt.Sprintf("%q", shown), Kind: ErrBadName, Err: fmt.Errorf("not a name: %s", why)}
+}
+
+func alphanumeric(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+}
+
+// NewID makes an id that no other sandbox has had: 50 random bits, ten
+// letters and digits.
+func NewID() string {
+	const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
+	id, bits := make([]byte, 10), rand.Uint64() // seeded by the kernel at start
+	for i := range id {
+		id[i] = alphabet[bits&31]
+		bits >>= 5
+	}
+	return string(id)
+}
+
+// NameFor makes a name for a sandbox of a workspace: its last element, what
+// is not allowed left out, and the beginning of the sandbox's id.
+func NameFor(workspace, id string) string {
+	var b strings.Builder
+	for _, c := range []byte(filepath.Base(workspace)) {
+		if alphanumeric(c) || b.Len() > 0 && strings.ContainsRune("._-", rune(c)) {
+			b.WriteByte(c)
+		}
+		if b.Len() == MaxName/2 {
+			break
+		}
+	}
+	if b.Len() == 0 {
+		b.WriteString("root")
+	}
+	return b.String() + "-" + id[:5]
+}

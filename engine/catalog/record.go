@@ -1,0 +1,166 @@
+package catalog
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// Format is the version of the state directory this program reads and writes.
+// A directory of a newer one is refused, never rewritten.
+const Format = 1
+
+// State is where a sandbox is in its life.
+type State string
+
+// The states of a sandbox. Creating is only seen when a command died half-way:
+// the next command takes such a sandbox away.
+const (
+	Creating State = "creating"
+	Ready    State = "ready"
+)
+
+// A Record is all that is known of one sandbox.
+type Record struct {
+	Format  int       `json:"format"`
+	ID      string    `json:"id"`
+	Name    string    `json:"name"`
+	State   State     `json:"state"`
+	Created time.Time `json:"created"`
+	// Workspace is the directory that commands start in and that paths in
+	// output are relative to: absolute, on the real machine.
+	Workspace string `json:"workspace"`
+	// Ephemeral: belongs to the command that made it, and goes with it.
+	Ephemeral bool `json:"ephemeral,omitempty"`
+	// Origin is the name of the sandbox it was forked from, or "".
+	Origin string `json:"origin,omitempty"`
+	// Trees are what it sees of the real machine, "/" first.
+	Trees []Tree `json:"trees"`
+	// Marks are its named states, oldest first.
+	Marks []Mark `json:"snapshots,omitempty"`
+	// At is the mark that its files were last at, or "".
+	At string `json:"at,omitempty"`
+	// Policy is what its processes may do.
+	Policy Policy `json:"policy"`
+	// Keeper is the process that holds its namespaces, when one does.
+	Keeper *kernel.Process `json:"keeper,omitempty"`
+	// Lent: the bases serve as those of sandboxes that were forked from it.
+	Lent bool `json:"lent,omitempty"`
+	// Next numbers the snapshots and forks made for it.
+	Next int `json:"next"`
+}
+
+// A Tree is one of a sandbox's trees.
+type Tree struct {
+	// Path is where it lies, on the real machine and in the sandbox.
+	Path string `json:"path"`
+	// Driver is the name of the backend that holds it.
+	Driver string `json:"driver"`
+	// Reason says why this driver was chosen.
+	Reason string `json:"reason,omitempty"`
+	// Base is the snapshot the sandbox began as, and Fork its writable tree.
+	Base snapshot.ID     `json:"base"`
+	Fork snapshot.ForkID `json:"fork"`
+	// Taken is the instant of the base; Frozen whether it keeps still.
+	Taken  time.Time `json:"taken"`
+	Frozen bool      `json:"frozen"`
+}
+
+// A Mark is a named state of a sandbox.
+type Mark struct {
+	Name  string    `json:"name"`
+	Taken time.Time `json:"taken"`
+	// Parent is the mark that the sandbox was last at, or "".
+	Parent string `json:"parent,omitempty"`
+	// IDs holds the snapshot of each tree, in the order of Record.Trees.
+	IDs []snapshot.ID `json:"ids"`
+}
+
+// Policy is what a sandbox's processes may see and do beyond the strict
+// default.
+type Policy struct {
+	// Network is "none" or "host".
+	Network string `json:"network"`
+	// Expose names paths that are shown although they are secrets; Env names
+	// variables that are passed although they look like secrets.
+	Expose []string `json:"expose,omitempty"`
+	Env    []string `json:"env,omitempty"`
+	// Hide names paths to mask beyond the default.
+	Hide []string `json:"hide,omitempty"`
+	// BestEffort: run with less isolation than asked for, and say so.
+	BestEffort bool `json:"best_effort,omitempty"`
+}
+
+// Mark finds a named state.
+func (r *Record) Mark(name string) (Mark, bool) {
+	for _, m := range r.Marks {
+		if m.Name == name {
+			return m, true
+		}
+	}
+	return Mark{}, false
+}
+
+// NewSnapshot answers with an id for a further snapshot of this sandbox. It is
+// taken for good once the record is saved.
+func (r *Record) NewSnapshot() snapshot.ID { return snapshot.ID(r.number("s")) }
+
+// NewFork does for forks what [Record.NewSnapshot] does for snapshots.
+func (r *Record) NewFork() snapshot.ForkID { return snapshot.ForkID(r.number("f")) }
+
+func (r *Record) number(kind string) string {
+	r.Next++
+	return r.id(kind, r.Next)
+}
+
+func (r *Record) id(kind string, n int) string { return r.ID + "-" + kind + strconv.Itoa(n) }
+
+// Numbers yields every snapshot and fork id that was ever numbered for the
+// sandbox, whether or not there is, or was, such a one.
+func (r *Record) Numbers() iter.Seq2[snapshot.ID, snapshot.ForkID] {
+	return func(yield func(snapshot.ID, snapshot.ForkID) bool) {
+		for n := 1; n <= r.Next; n++ {
+			if !yield(snapshot.ID(r.id("s", n)), snapshot.ForkID(r.id("f", n))) {
+				return
+			}
+		}
+	}
+}
+
+// Owner is the id of the sandbox that a snapshot was numbered for.
+func Owner(id snapshot.ID) string {
+	owner, _, _ := strings.Cut(string(id), "-")
+	return owner
+}
+
+// Owns reports whether a snapshot was numbered for this sandbox.
+func (r *Record) Owns(id snapshot.ID) bool { return Owner(id) == r.ID }
+
+func encode(r *Record) ([]byte, error) {
+	r.Format = Format
+	data, err := json.MarshalIndent(r, "", "  ")
+	return append(data, '\n'), err
+}
+
+func decode(path string, data []byte) (*Record, error) {
+	r := new(Record)
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, &snapshot.Error{Op: "reading", Path: path, Kind: snapshot.ErrCorrupt, Err: err,
+			Hints: []string{"snapfs gc --lost   # sets it aside and keeps its data"}}
+	}
+	if r.Format > Format {
+		return nil, newer(path, r.Format)
+	}
+	return r, nil
+}
+
+func newer(path string, format int) error {
+	return &snapshot.Error{Op: "reading", Path: path, Kind: snapshot.ErrNotSupported,
+		Err: fmt.Errorf("made by a newer snapfs (format %d, this one knows %d)", format, Format)}
+}

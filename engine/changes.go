@@ -1,0 +1,292 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// Changes are what differs between two states of a sandbox, in parts: the
+// workspace first, then each tree without it. Parts without changes are left
+// out.
+type Changes struct {
+	Parts []Part
+}
+
+// A Part is the changes beneath one directory.
+type Part struct {
+	// Root is the directory that the paths of Changes are relative to.
+	Root string
+	// Workspace: Root is the sandbox's workspace.
+	Workspace bool
+	Changes   []diff.Change
+	// Old and New are Root in both states, open for reading.
+	Old, New *os.File
+	// Tree is the tree that Root lies in, Taken the instant of its base, and
+	// Frozen whether the base has kept still since.
+	Tree   string
+	Taken  time.Time
+	Frozen bool
+}
+
+// Len is the number of changes in all parts.
+func (c *Changes) Len() int {
+	n := 0
+	for _, p := range c.Parts {
+		n += len(p.Changes)
+	}
+	return n
+}
+
+// Close gives back the descriptors.
+func (c *Changes) Close() {
+	for _, p := range c.Parts {
+		p.Old.Close()
+		p.New.Close()
+	}
+}
+
+// Diff compares two states of a sandbox: named ones, or "" which is its base on
+// the left and its files as they are now on the right. Where the filesystem can
+// tell, the cost grows with what changed, not with the trees.
+// Errors: snapshot.ErrNotFound, and those of diff.Trees.
+func (e *Engine) Diff(ctx context.Context, name, from, to string) (*Changes, error) {
+	rec, err := e.cat.Get(name)
+	if err != nil {
+		return nil, err
+	}
+	return e.changesBetween(ctx, rec, from, to)
+}
+
+func (e *Engine) changes(ctx context.Context, rec *catalog.Record) (*Changes, error) {
+	return e.changesBetween(ctx, rec, "", "")
+}
+
+func (e *Engine) changesBetween(ctx context.Context, rec *catalog.Record, from, to string) (*Changes, error) {
+	left, err := idsAt(rec, from)
+	if err != nil {
+		return nil, err
+	}
+	var right []snapshot.ID
+	if to != "" {
+		if right, err = idsAt(rec, to); err != nil {
+			return nil, err
+		}
+	}
+	c := new(Changes)
+	for i, t := range rec.Trees {
+		p := pair{tree: t, left: left[i]}
+		if right != nil {
+			p.right = right[i]
+		}
+		parts, err := e.compare(ctx, rec, p)
+		if err != nil {
+			c.Close()
+			return nil, err
+		}
+		c.Parts = append(c.Parts, parts...)
+	}
+	workspaceFirst(c.Parts)
+	return c, nil
+}
+
+func workspaceFirst(parts []Part) {
+	for i, p := range parts {
+		if p.Workspace {
+			copy(parts[1:i+1], parts[:i])
+			parts[0] = p
+			return
+		}
+	}
+}
+
+// A pair is two states of one tree; right is "" for the fork as it is.
+type pair struct {
+	tree        catalog.Tree
+	left, right snapshot.ID
+}
+
+// compare finds the changes of one tree. A tree in which nothing was touched
+// costs no mount.
+func (e *Engine) compare(ctx context.Context, rec *catalog.Record, p pair) ([]Part, error) {
+	b, err := e.backendOf(ctx, p.tree)
+	if err != nil {
+		return nil, err
+	}
+	touches, walk, err := touched(ctx, b, p)
+	if err != nil || len(touches) == 0 && !walk {
+		return nil, err
+	}
+	old, new, err := e.openPair(ctx, b, p)
+	if err != nil {
+		return nil, err
+	}
+	opt := diff.Options{Skip: e.skip(b, p.tree.Path), OneFilesystem: !walk || b.Facts().Unit == snapshot.ByFile,
+		SameInodes: b.Facts().KeepsInodes, Taken: p.tree.Taken, OverlayViews: true}
+	var changes []diff.Change
+	if walk {
+		changes, err = diff.Trees(ctx, old, new, opt)
+	} else {
+		changes, err = diff.At(ctx, old, new, sequence(touches), opt)
+	}
+	if err != nil || len(changes) == 0 {
+		return nil, errors.Join(err, old.Close(), new.Close())
+	}
+	whole := Part{Root: p.tree.Path, Changes: changes, Old: old, New: new, Tree: p.tree.Path, Taken: p.tree.Taken, Frozen: p.tree.Frozen}
+	return split(whole, rec.Workspace)
+}
+
+// touched asks the backend where the two states may differ; walk means that it
+// cannot tell.
+func touched(ctx context.Context, b snapshot.Backend, p pair) (touches []snapshot.Touch, walk bool, err error) {
+	var seq func(func(snapshot.Touch, error) bool)
+	if p.right == "" {
+		if t, ok := b.(snapshot.Toucher); ok {
+			seq = t.Touched(ctx, p.left, p.tree.Fork)
+		}
+	} else if t, ok := b.(snapshot.SnapshotToucher); ok {
+		seq = t.TouchedBetween(ctx, p.left, p.right)
+	}
+	if seq == nil {
+		return nil, true, nil
+	}
+	for t, err := range seq {
+		if errors.Is(err, snapshot.ErrNotSupported) {
+			return nil, true, nil
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		touches = append(touches, t)
+	}
+	return touches, false, nil
+}
+
+func sequence(touches []snapshot.Touch) func(func(snapshot.Touch, error) bool) {
+	return func(yield func(snapshot.Touch, error) bool) {
+		for _, t := range touches {
+			if !yield(t, nil) {
+				return
+			}
+		}
+	}
+}
+
+// openPair opens both states for reading.
+func (e *Engine) openPair(ctx context.Context, b snapshot.Backend, p pair) (old, new *os.File, err error) {
+	left, err := b.Lookup(ctx, p.left)
+	if err != nil {
+		return nil, nil, err
+	}
+	var view snapshot.View
+	if p.right == "" {
+		f, err := b.LookupFork(ctx, p.tree.Fork)
+		if err != nil {
+			return nil, nil, err
+		}
+		view = f.View
+	} else {
+		s, err := b.Lookup(ctx, p.right)
+		if err != nil {
+			return nil, nil, err
+		}
+		view = s.View
+	}
+	dirs, err := isolate.OpenViews(ctx, []isolate.Mount{mountOf("/", left.View), mountOf("/", view)})
+	if err != nil {
+		return nil, nil, err
+	}
+	return dirs[0], dirs[1], nil
+}
+
+// skip leaves out of comparisons what snapfs itself keeps in a tree.
+func (e *Engine) skip(b snapshot.Backend, tree string) func(string) bool {
+	ours := []string{e.cat.Dir()}
+	if h, ok := b.(snapshot.Hider); ok {
+		ours = append(ours, h.Hidden()...)
+	}
+	return func(path string) bool {
+		for _, o := range ours {
+			if filepath.Join(tree, path) == o {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// split takes the workspace's changes out of those of the tree that holds it.
+func split(whole Part, workspace string) ([]Part, error) {
+	if whole.Root == workspace {
+		whole.Workspace = true
+		return []Part{whole}, nil
+	}
+	prefix, beneath := strings.CutPrefix(workspace, strings.TrimSuffix(whole.Root, "/")+"/")
+	if !beneath {
+		return []Part{whole}, nil
+	}
+	inside := whole
+	inside.Root, inside.Workspace, inside.Changes = workspace, true, nil
+	var rest []diff.Change
+	for _, c := range whole.Changes {
+		if within("/"+c.Path, "/"+prefix) {
+			inside.Changes = append(inside.Changes, moved(c, prefix))
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	if len(inside.Changes) == 0 {
+		return []Part{whole}, nil
+	}
+	var err error
+	if inside.Old, err = openBeneath(whole.Old, prefix); err != nil {
+		return []Part{whole}, nil // the workspace itself came or went
+	}
+	if inside.New, err = openBeneath(whole.New, prefix); err != nil {
+		return []Part{whole}, inside.Old.Close()
+	}
+	whole.Changes = rest
+	if len(rest) == 0 {
+		return []Part{inside}, errors.Join(whole.Old.Close(), whole.New.Close())
+	}
+	return []Part{inside, whole}, nil
+}
+
+func openBeneath(dir *os.File, path string) (*os.File, error) {
+	return kernel.OpenBeneath(int(dir.Fd()), path, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
+}
+
+// moved makes a change's paths relative to a directory beneath the tree.
+func moved(c diff.Change, prefix string) diff.Change {
+	c.Path = relative(c.Path, prefix)
+	for _, n := range []**diff.Node{&c.Old, &c.New} {
+		if *n == nil || (*n).LinkOf == "" {
+			continue
+		}
+		node := **n
+		if within("/"+node.LinkOf, "/"+prefix) {
+			node.LinkOf = relative(node.LinkOf, prefix)
+		} else {
+			node.LinkOf = "" // its other name lies elsewhere
+		}
+		*n = &node
+	}
+	return c
+}
+
+func relative(path, prefix string) string {
+	if path == prefix {
+		return "."
+	}
+	return path[len(prefix)+1:]
+}

@@ -1,0 +1,167 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// A choice is a tree of an environment with the backend that will hold it.
+type choice struct {
+	tree    string
+	driver  string
+	reason  string
+	backend snapshot.Backend
+}
+
+// choose finds a backend for each tree. The one that holds the workspace gets
+// the first driver of the list that can hold it, or, where a driver can hold
+// the workspace alone, becomes two trees. The others, which a command may
+// write to but mostly does not, get the first whose captures wait for no disk.
+// Asking for a driver by name, or for a frozen base, narrows the choice of the
+// workspace's tree; a frozen base is asked of all.
+func (e *Engine) choose(ctx context.Context, env *environment, req Request) ([]choice, error) {
+	holder := env.treeOf(req.Workspace)
+	var chosen []choice
+	for _, tree := range env.Trees {
+		var found []choice
+		var err error
+		if tree == holder {
+			found, err = e.chooseForWorkspace(ctx, tree, req)
+		} else {
+			found, err = e.chooseForRest(ctx, tree, req)
+		}
+		if err != nil {
+			return nil, err
+		}
+		chosen = append(chosen, found...)
+	}
+	slices.SortStableFunc(chosen, func(a, b choice) int {
+		switch {
+		case a.tree < b.tree:
+			return -1
+		case a.tree > b.tree:
+			return 1
+		}
+		return 0
+	})
+	return chosen, nil
+}
+
+// chooseForWorkspace tries each driver on the tree that holds the workspace,
+// then on the workspace alone.
+func (e *Engine) chooseForWorkspace(ctx context.Context, tree string, req Request) ([]choice, error) {
+	var why []error
+	for _, d := range e.drivers {
+		if req.Backend != "" && req.Backend != d.Name || req.Backend == "" && !d.Automatic {
+			continue
+		}
+		b, err := e.try(ctx, d, tree, req)
+		if err == nil {
+			return []choice{{tree, d.Name, e.reason(req, why), b}}, nil
+		}
+		why = append(why, err)
+		if tree == req.Workspace {
+			continue
+		}
+		if b, err = e.try(ctx, d, req.Workspace, req); err == nil {
+			rest, err := e.chooseForRest(ctx, tree, req)
+			if err != nil {
+				return nil, err
+			}
+			return append(rest, choice{req.Workspace, d.Name, e.reason(req, why), b}), nil
+		}
+	}
+	return nil, e.noChoice(tree, req, why)
+}
+
+func (e *Engine) chooseForRest(ctx context.Context, tree string, req Request) ([]choice, error) {
+	var why []error
+	var second *choice
+	for _, d := range e.drivers {
+		if !d.Automatic {
+			continue
+		}
+		b, err := e.try(ctx, d, tree, req)
+		switch {
+		case err != nil:
+			why = append(why, err)
+		case !b.Facts().Flushes:
+			return []choice{{tree, d.Name, "its captures wait for no disk", b}}, nil
+		case second == nil:
+			second = &choice{tree, d.Name, e.reason(req, why), b}
+		}
+	}
+	if second != nil {
+		return []choice{*second}, nil
+	}
+	return nil, e.noChoice(tree, req, why)
+}
+
+// try opens a driver for a tree and checks that it has the powers asked for.
+func (e *Engine) try(ctx context.Context, d snapshot.Driver, tree string, req Request) (snapshot.Backend, error) {
+	b, err := d.Open(ctx, snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: e.cat.DataDir(d.Name)})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", d.Name, err)
+	}
+	if req.Frozen && !b.Facts().Frozen {
+		return nil, fmt.Errorf("%s: its base is live: %w", d.Name, snapshot.ErrNotSupported)
+	}
+	return b, nil
+}
+
+func (e *Engine) reason(req Request, passed []error) string {
+	if req.Backend != "" {
+		return "asked for"
+	}
+	if len(passed) == 0 {
+		return "the first choice"
+	}
+	return passed[len(passed)-1].Error()
+}
+
+func (e *Engine) noChoice(tree string, req Request, why []error) error {
+	err := &snapshot.Error{Op: "choosing a backend", Path: tree, Kind: snapshot.ErrNotSupported, Err: errors.Join(why...)}
+	switch {
+	case len(why) == 0:
+		err.Err = fmt.Errorf("there is no backend %q (there are %s)", req.Backend, e.driverNames())
+	case req.Frozen:
+		err.Hints = []string{"snapfs pool create", "snapfs pool import " + req.Workspace, "snapfs doctor"}
+	default:
+		err.Hints = []string{"snapfs doctor"}
+	}
+	return err
+}
+
+func (e *Engine) driverNames() (names []string) {
+	for _, d := range e.drivers {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+// backendOf opens the backend that holds a tree of a sandbox.
+func (e *Engine) backendOf(ctx context.Context, t catalog.Tree) (snapshot.Backend, error) {
+	key := t.Driver + " " + t.Path
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if b := e.backends[key]; b != nil {
+		return b, nil
+	}
+	for _, d := range e.drivers {
+		if d.Name == t.Driver {
+			b, err := d.Open(ctx, snapshot.Place{Tree: snapshot.Tree{Path: t.Path}, Dir: e.cat.DataDir(d.Name)})
+			if err != nil {
+				return nil, fmt.Errorf("opening %s: %w", d.Name, err)
+			}
+			e.backends[key] = b
+			return b, nil
+		}
+	}
+	return nil, &snapshot.Error{Op: "opening", Backend: t.Driver, Path: t.Path, Kind: snapshot.ErrNotSupported,
+		Err: errors.New("this snapfs has no backend of that name")}
+}

@@ -1,0 +1,44 @@
+package engine
+
+import (
+	"errors"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// What callers of [Engine.Run] and [Engine.Exec] need of package isolate, so
+// that they depend on the engine alone.
+type (
+	// Command is a program to run in a sandbox.
+	Command = isolate.Command
+	// CommandError says that a command could not be run at all.
+	CommandError = isolate.CommandError
+	// Status is how a command ended.
+	Status = isolate.Status
+	// Size is that of a terminal.
+	Size = isolate.Size
+	// Level is the isolation that is in force.
+	Level = isolate.Level
+)
+
+// Kind is the sentinel of package snapshot that an error of the engine stands
+// for, or nil: whichever package it came from.
+func Kind(err error) error {
+	if err == nil {
+		return nil
+	}
+	if kind := snapshot.KindOf(err); kind != nil {
+		return kind
+	}
+	for _, k := range []struct{ theirs, kind error }{
+		{isolate.ErrNotFound, snapshot.ErrNotFound}, {isolate.ErrNotSupported, snapshot.ErrNotSupported},
+		{isolate.ErrDenied, snapshot.ErrDenied}, {isolate.ErrBusy, snapshot.ErrBusy}, {isolate.ErrNoSpace, snapshot.ErrNoSpace},
+		{isolate.ErrInterrupted, snapshot.ErrInterrupted}, {isolate.ErrClosed, snapshot.ErrInterrupted},
+	} {
+		if errors.Is(err, k.theirs) {
+			return k.kind
+		}
+	}
+	return nil
+}

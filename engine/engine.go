@@ -1,0 +1,138 @@
+// Package engine makes sandboxes, runs things in them and takes them away. It
+// is the only package that composes the others: it asks the catalogue for
+// names, a backend for trees, isolate for processes, diff for changes and
+// promote for the way back, and imports no backend.
+//
+// A [Sandbox] is a copy of the real machine's environment: a fork of each of
+// its trees, the policy it runs under, and its processes. [Engine.Run] makes
+// one for a command and hands it over as a [Session]; [Engine.New] makes one
+// to keep. What a killed command leaves behind is found and mended by the next
+// [Open], which says so through Config.Notice.
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// Config is what an Engine is opened with.
+type Config struct {
+	// State is the state directory; see [StateDir] for the usual one.
+	State string
+	// Drivers are the backends, best first.
+	Drivers []snapshot.Driver
+	// Notice is told, in a sentence, of everything that was mended. May be nil.
+	Notice func(string)
+	// Keeper is how to start a keeper: the program and its first arguments,
+	// to which the state directory and the sandbox's name are added.
+	Keeper []string
+	// Sweeper is how to start a cleaner in the background, in the same way;
+	// when empty, cleaning happens at once.
+	Sweeper []string
+}
+
+// An Engine works on one state directory. It is safe for concurrent use, by
+// any number of processes.
+type Engine struct {
+	cat     *catalog.Catalog
+	drivers []snapshot.Driver
+	notice  func(string)
+	keeper  []string
+	sweeper []string
+
+	mu       sync.Mutex
+	backends map[string]snapshot.Backend
+}
+
+// Open opens a state directory, making it where there is none, and mends what
+// killed commands left. Cost: a few system calls when there is nothing to mend.
+func Open(ctx context.Context, c Config) (*Engine, error) {
+	cat, err := catalog.Open(c.State)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{cat: cat, drivers: c.Drivers, notice: c.Notice, keeper: c.Keeper, sweeper: c.Sweeper,
+		backends: map[string]snapshot.Backend{}}
+	if e.notice == nil {
+		e.notice = func(string) {}
+	}
+	return e, e.mend(ctx, false)
+}
+
+// StateDir is where snapfs keeps its state: $SNAPFS_HOME where that is set,
+// else /var/lib/snapfs for root and $XDG_STATE_HOME/snapfs, by default
+// ~/.local/state/snapfs, for everyone else.
+func StateDir() (string, error) {
+	if dir := os.Getenv("SNAPFS_HOME"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	if os.Geteuid() == 0 {
+		return "/var/lib/snapfs", nil
+	}
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "snapfs"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", &snapshot.Error{Op: "looking for the state directory", Kind: snapshot.ErrNotFound, Err: err,
+			Hints: []string{"export SNAPFS_HOME=DIRECTORY"}}
+	}
+	return filepath.Join(home, ".local/state/snapfs"), nil
+}
+
+// privileged: this process may make any mount, and give sandboxes ids of
+// their own.
+func privileged() bool { return os.Geteuid() == 0 }
+
+// mend takes back, or completes, what processes that are gone were in the
+// middle of.
+func (e *Engine) mend(ctx context.Context, thorough bool) error {
+	stale, err := e.cat.Stale(thorough)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, i := range stale {
+		if err := e.mendOne(ctx, i); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, i.End())
+	}
+	return errors.Join(append(errs, e.recoverPromotions(ctx))...)
+}
+
+func (e *Engine) mendOne(ctx context.Context, i catalog.Intent) error {
+	killed := "the snapfs process " + strconv.Itoa(i.Owner.PID) + " was killed"
+	if i.What == catalog.Removing {
+		e.notice(killed + " while it removed " + i.Name + ": removing the rest")
+		return e.reclaim(ctx)
+	}
+	h, err := e.cat.Hold(ctx, i.Name)
+	if errors.Is(err, snapshot.ErrNotFound) {
+		return e.cat.DropClaim(i.Name)
+	}
+	if err != nil {
+		return err
+	}
+	defer h.Release()
+	if i.What == catalog.Keeping && !h.Ephemeral {
+		e.notice(killed + " while " + i.Name + " ran: its processes are gone, its files are kept")
+		return e.settle(ctx, h)
+	}
+	if h.State == catalog.Ready && !h.Ephemeral {
+		return nil // killed after it was done
+	}
+	e.notice(killed + " while " + i.Name + " was at work: it is removed")
+	if err := h.Discard(); err != nil {
+		return err
+	}
+	return e.reclaim(ctx)
+}

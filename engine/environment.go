@@ -1,0 +1,246 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// An environment is what of the real machine a sandbox sees, as paths. What is
+// in none of its lists, or lies under a replaced directory, is not there.
+type environment struct {
+	// Trees are copied, parents before what lies in them; "/" first, unless
+	// it is a frame.
+	Trees []string
+	// Shown are shown as they are, read-only: what is read-only anyway, single
+	// files that are mount points, and filesystems no overlay can be built on.
+	Shown []string
+	// Left are left out, as empty directories: filesystems of other machines
+	// or of programs, which cannot be copied.
+	Left []string
+	// Frames are directories that only hold mount points: their entries are
+	// trees and frames of their own, and they themselves are read-only in the
+	// sandbox. The kernel makes no overlay in a user namespace of a directory
+	// that has mounts beneath it: they are locked together
+	// (mount_namespaces(7)).
+	Frames []string
+}
+
+// replaced are the directories that a sandbox has its own of.
+var replaced = []string{"/proc", "/sys", "/dev", "/run", "/tmp"}
+
+// survey plans the environment of a sandbox from this process's mounts.
+func survey(workspace, state string, privileged bool) (*environment, error) {
+	mounts, err := kernel.Mounts()
+	if err != nil {
+		return nil, fmt.Errorf("reading this machine's mounts: %w", err)
+	}
+	s := surveyor{mounts: visible(mounts), state: state}
+	if m := s.holding(workspace); m != nil && network(m.Type) {
+		return nil, &snapshot.Error{Op: "copying", Path: workspace, Kind: snapshot.ErrNotSupported,
+			Err: fmt.Errorf("it lies on a network filesystem (%s at %s), whose files other machines change", m.Type, m.Path)}
+	}
+	if privileged {
+		err = s.whole()
+	} else {
+		err = s.split("/")
+	}
+	if err == nil {
+		err = s.workspace(workspace)
+	}
+	sort.SliceStable(s.env.Trees, func(i, j int) bool { return s.env.Trees[i] < s.env.Trees[j] })
+	return &s.env, err
+}
+
+type surveyor struct {
+	mounts []kernel.MountPoint
+	state  string
+	env    environment
+}
+
+// whole makes a tree of each mount: a privileged overlay of "/" does not see
+// what is mounted beneath it.
+func (s *surveyor) whole() error {
+	for _, m := range s.mounts {
+		if !gone(m.Path) && !within(m.Path, s.state) {
+			s.sort(m)
+		}
+	}
+	return nil
+}
+
+// sort puts a mount where it belongs.
+func (s *surveyor) sort(m kernel.MountPoint) {
+	switch {
+	case m.Path == "/":
+		s.env.Trees = append(s.env.Trees, m.Path)
+	case pseudo(m.Type):
+	case network(m.Type) || strings.HasPrefix(m.Type, "fuse"):
+		s.env.Left = append(s.env.Left, m.Path)
+	case readOnly(m) || caseless(m.Type) || !isDir(m.Path):
+		s.env.Shown = append(s.env.Shown, m.Path)
+	default:
+		s.env.Trees = append(s.env.Trees, m.Path)
+	}
+}
+
+// split makes a tree of dir where nothing is mounted beneath it, and a frame
+// of it otherwise.
+func (s *surveyor) split(dir string) error {
+	if !s.mountsBeneath(dir) {
+		if m := s.at(dir); m != nil {
+			s.sort(*m)
+		} else {
+			s.env.Trees = append(s.env.Trees, dir)
+		}
+		return nil
+	}
+	if m := s.at(dir); m != nil && m.Path != "/" && (pseudo(m.Type) || network(m.Type)) {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		if errors.Is(err, fs.ErrPermission) {
+			return nil // nobody can enter it inside either
+		}
+		return fmt.Errorf("reading %s: %w", dir, err)
+	}
+	s.env.Frames = append(s.env.Frames, dir)
+	for _, e := range entries {
+		if path := filepath.Join(dir, e.Name()); e.IsDir() && !gone(path) {
+			if err := s.split(path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// workspace makes a tree of the workspace where it is not in one yet, because
+// it lies under a directory that the sandbox has its own of.
+func (s *surveyor) workspace(dir string) error {
+	if s.env.treeOf(dir) != "" && !gone(dir) {
+		return nil
+	}
+	if s.mountsBeneath(dir) {
+		return &snapshot.Error{Op: "copying", Path: dir, Kind: snapshot.ErrNotSupported,
+			Err: errors.New("other filesystems are mounted beneath it"), Hints: []string{"sudo snapfs run …"}}
+	}
+	s.env.Trees = append(s.env.Trees, dir)
+	return nil
+}
+
+// treeOf gives the tree that holds path: the one deepest down, or "".
+func (e *environment) treeOf(path string) string {
+	best := ""
+	for _, t := range e.Trees {
+		if within(path, t) && len(t) > len(best) {
+			best = t
+		}
+	}
+	return best
+}
+
+func (s *surveyor) at(dir string) *kernel.MountPoint {
+	for i, m := range s.mounts {
+		if m.Path == dir {
+			return &s.mounts[i]
+		}
+	}
+	return nil
+}
+
+// holding finds the mount that a path lies on.
+func (s *surveyor) holding(path string) *kernel.MountPoint {
+	var best *kernel.MountPoint
+	for i, m := range s.mounts {
+		if within(path, m.Path) && (best == nil || len(m.Path) > len(best.Path)) {
+			best = &s.mounts[i]
+		}
+	}
+	return best
+}
+
+func (s *surveyor) mountsBeneath(dir string) bool {
+	return slices.ContainsFunc(s.mounts, func(m kernel.MountPoint) bool { return m.Path != dir && within(m.Path, dir) })
+}
+
+// visible leaves out the mounts that others hide: those that another is mounted
+// right on, and those beneath a directory that another is mounted on.
+func visible(mounts []kernel.MountPoint) []kernel.MountPoint {
+	shadowed := func(m kernel.MountPoint) bool {
+		for {
+			if slices.ContainsFunc(mounts, func(n kernel.MountPoint) bool {
+				return n.Parent == m.Parent && n.ID != m.ID && n.Path != m.Path && within(m.Path, n.Path)
+			}) {
+				return true
+			}
+			i := slices.IndexFunc(mounts, func(n kernel.MountPoint) bool { return n.ID == m.Parent && n.ID != m.ID })
+			if i < 0 {
+				return false
+			}
+			m = mounts[i]
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(mounts), func(m kernel.MountPoint) bool {
+		return shadowed(m) || slices.ContainsFunc(mounts, func(n kernel.MountPoint) bool {
+			return n.Parent == m.ID && n.ID != m.ID && n.Path == m.Path
+		})
+	})
+}
+
+// within reports whether path is dir or lies beneath it.
+func within(path, dir string) bool {
+	return path == dir || dir == "/" || strings.HasPrefix(path, dir) && len(path) > len(dir) && path[len(dir)] == '/'
+}
+
+// gone reports whether path lies under a replaced directory.
+func gone(path string) bool {
+	return slices.ContainsFunc(replaced, func(d string) bool { return within(path, d) })
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err != nil || info.IsDir()
+}
+
+// pseudo filesystems hold no files but what the kernel says of itself.
+func pseudo(fstype string) bool {
+	switch fstype {
+	case "proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "mqueue", "debugfs", "tracefs", "securityfs",
+		"pstore", "bpf", "configfs", "fusectl", "hugetlbfs", "binfmt_misc", "autofs", "rpc_pipefs", "nsfs", "efivarfs", "selinuxfs":
+		return true
+	}
+	return false
+}
+
+// network filesystems are changed by other machines.
+func network(fstype string) bool {
+	switch fstype {
+	case "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "ocfs2", "gfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.rclone":
+		return true
+	}
+	return false
+}
+
+func readOnly(m kernel.MountPoint) bool {
+	return strings.HasPrefix(m.Options, "ro,") || m.Options == "ro" || strings.HasPrefix(m.SuperOptions, "ro,") || m.SuperOptions == "ro"
+}
+
+// caseless filesystems cannot be a layer of an overlay (fs/overlayfs/params.c
+// refuses dentries with their own hash or comparison).
+func caseless(fstype string) bool {
+	switch fstype {
+	case "vfat", "msdos", "exfat", "ntfs3", "hfsplus", "iso9660", "udf":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,258 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// A host is a keeper: the part of a process that holds a sandbox's namespaces
+// and lets other commands in by a socket in the sandbox's directory. `snapfs
+// run` is the host of its own sandbox; other sandboxes get a process for it
+// while something runs in them.
+type host struct {
+	box    *isolate.Box
+	socket string
+
+	mu     sync.Mutex
+	listen *kernel.Packet
+	guests map[*kernel.Packet]bool
+	served sync.WaitGroup
+	closed bool
+}
+
+// startHost starts a sandbox's processes: a box, and command in it where it is
+// not nil.
+func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, command *isolate.Command) (*host, *isolate.Process, error) {
+	spec, err := e.spec(ctx, rec)
+	if err != nil {
+		return nil, nil, err
+	}
+	box, proc, err := isolate.Start(ctx, spec, command)
+	if err != nil {
+		return nil, nil, err
+	}
+	h := &host{box: box, socket: e.socket(rec.Name), guests: map[*kernel.Packet]bool{}}
+	return h, proc, nil
+}
+
+func (e *Engine) socket(name string) string { return filepath.Join(e.cat.Path(name), "keeper") }
+
+// serve opens the socket and lets other commands in until close.
+func (h *host) serve() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || h.listen != nil {
+		return nil
+	}
+	l, err := kernel.ListenPacket(h.socket)
+	if err != nil {
+		return &snapshot.Error{Op: "listening", Path: h.socket, Kind: snapshot.KindOf(err), Err: err}
+	}
+	h.listen = l
+	h.served.Go(func() {
+		for {
+			guest, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if !h.admit(guest) {
+				guest.Close() //nolint:errcheck // a stranger, or too late
+			}
+		}
+	})
+	return nil
+}
+
+// admit serves a connection of this user, or of root.
+func (h *host) admit(guest *kernel.Packet) bool {
+	uid, err := guest.PeerUID()
+	if err != nil || uid != 0 && int(uid) != os.Geteuid() {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	h.guests[guest] = true
+	h.served.Go(func() {
+		h.answer(guest)
+		h.mu.Lock()
+		delete(h.guests, guest)
+		h.mu.Unlock()
+		guest.Close() //nolint:errcheck // all was said
+	})
+	return true
+}
+
+// visitors says how many connections are open.
+func (h *host) visitors() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.guests)
+}
+
+// close ends everything inside, lets the guests know, and removes the socket.
+func (h *host) close(ctx context.Context) error {
+	err := h.box.Close(ctx)
+	h.mu.Lock()
+	h.closed = true
+	if h.listen != nil {
+		err = errors.Join(err, h.listen.Shutdown())
+		if e := os.Remove(h.socket); !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+	}
+	for g := range h.guests {
+		g.Shutdown() //nolint:errcheck // it may have gone by itself
+	}
+	l := h.listen
+	h.mu.Unlock()
+	if l != nil {
+		h.served.Wait()
+		err = errors.Join(err, l.Close())
+	}
+	return err
+}
+
+// An ask is what a guest wants, and a tell what it is told.
+type ask struct {
+	Exec   *wireCommand   `json:"exec,omitempty"`
+	Signal syscall.Signal `json:"signal,omitempty"`
+	Freeze bool           `json:"freeze,omitempty"`
+	Stop   bool           `json:"stop,omitempty"`
+}
+
+type tell struct {
+	Started bool            `json:"started,omitempty"`
+	Frozen  bool            `json:"frozen,omitempty"`
+	Status  *isolate.Status `json:"status,omitempty"`
+	Error   string          `json:"error,omitempty"`
+	// Errno is that of a command that could not be run.
+	Errno syscall.Errno `json:"errno,omitempty"`
+}
+
+// A wireCommand is an isolate.Command without its streams, which travel as
+// descriptors, in the order of Streams.
+type wireCommand struct {
+	Args    []string      `json:"args"`
+	Env     []string      `json:"env"`
+	Dir     string        `json:"dir"`
+	TTY     *isolate.Size `json:"tty,omitempty"`
+	Streams []int         `json:"streams"`
+}
+
+// answer serves one guest, which asks for one thing.
+func (h *host) answer(guest *kernel.Packet) {
+	msg, files, err := guest.Receive()
+	defer closeAll(files)
+	if err != nil {
+		return
+	}
+	var a ask
+	if err := json.Unmarshal(msg, &a); err != nil {
+		say(guest, tell{Error: err.Error()})
+		return
+	}
+	switch {
+	case a.Exec != nil:
+		h.exec(guest, *a.Exec, files)
+	case a.Freeze:
+		h.freeze(guest)
+	case a.Stop:
+		// Whoever waits for the box's end does the rest.
+		h.box.Close(context.Background()) //nolint:errcheck // the guest watches the process
+	}
+}
+
+// exec runs a command for a guest and tells it how it ended. When the guest
+// goes first, the command gets a hangup, as on a terminal that is closed.
+func (h *host) exec(guest *kernel.Packet, w wireCommand, files []*os.File) {
+	c := isolate.Command{Args: w.Args, Env: w.Env, Dir: w.Dir, TTY: w.TTY}
+	streams := []**os.File{&c.Stdin, &c.Stdout, &c.Stderr}
+	for i, s := range w.Streams {
+		if i < len(files) && s >= 0 && s < len(streams) {
+			*streams[s] = files[i]
+		}
+	}
+	p, err := h.box.Exec(context.Background(), c)
+	closeAll(files)
+	if err != nil {
+		t := tell{Error: err.Error()}
+		var ce *isolate.CommandError
+		if errors.As(err, &ce) {
+			t.Errno = ce.Errno
+		}
+		say(guest, t)
+		return
+	}
+	defer p.Close() //nolint:errcheck // descriptors only
+	var pty []*os.File
+	if p.PTY() != nil {
+		pty = append(pty, p.PTY())
+	}
+	if !say(guest, tell{Started: true}, pty...) {
+		p.Signal(syscall.SIGHUP) //nolint:errcheck // it may have ended
+	}
+	go relaySignals(guest, p)
+	st, err := p.Wait(context.Background())
+	if err != nil {
+		say(guest, tell{Error: err.Error()})
+		return
+	}
+	say(guest, tell{Status: &st})
+	guest.Shutdown() //nolint:errcheck // wakes relaySignals
+}
+
+func relaySignals(guest *kernel.Packet, p *isolate.Process) {
+	for {
+		msg, files, err := guest.Receive()
+		closeAll(files)
+		if err != nil {
+			p.Signal(syscall.SIGHUP) //nolint:errcheck // nobody is left to tell; it may have ended
+			return
+		}
+		var a ask
+		if json.Unmarshal(msg, &a) == nil && a.Signal != 0 {
+			p.Signal(a.Signal) //nolint:errcheck // it may have ended
+		}
+	}
+}
+
+// freeze stops the sandbox's processes until the guest goes.
+func (h *host) freeze(guest *kernel.Packet) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := h.box.Freeze(ctx); err != nil {
+		say(guest, tell{Error: err.Error()})
+		return
+	}
+	say(guest, tell{Frozen: true})
+	_, files, _ := guest.Receive() // until it goes
+	closeAll(files)
+	h.box.Thaw(context.Background()) //nolint:errcheck // a box that has ended needs no thawing
+}
+
+// say tells a guest something, and reports whether it arrived.
+func say(guest *kernel.Packet, t tell, files ...*os.File) bool {
+	msg, err := json.Marshal(t)
+	return err == nil && guest.Send(msg, files...) == nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}

@@ -1,0 +1,200 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// A keeper reports once, on descriptor 3, whether the sandbox is up.
+const readyFD = 3
+
+// lonely is how long a keeper waits for its first command.
+const lonely = 10 * time.Second
+
+// startKeeper starts a keeper for a sandbox that has none, waits until it
+// serves, and notes it in the record. The caller holds the sandbox's lock, so
+// that a keeper cannot end before it was asked for anything.
+func (e *Engine) startKeeper(ctx context.Context, h *catalog.Held) error {
+	if len(e.keeper) == 0 {
+		return &snapshot.Error{Op: "entering", Path: h.Name, Kind: snapshot.ErrNotSupported, Err: errors.New("this program was opened without a keeper")}
+	}
+	if err := e.settle(ctx, h); err != nil { // after one that was killed
+		return err
+	}
+	ready, theirs, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer ready.Close()
+	log, err := os.OpenFile(filepath.Join(e.cat.Path(h.Name), "keeper.log"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return errors.Join(err, theirs.Close())
+	}
+	defer log.Close()
+	args := append(append([]string{}, e.keeper...), e.cat.Dir(), h.Name)
+	p, err := run.Background(args, log, theirs)
+	theirs.Close()
+	if err != nil {
+		return &snapshot.Error{Op: "starting a keeper", Path: h.Name, Kind: snapshot.KindOf(err), Err: err}
+	}
+	said, err := io.ReadAll(ready)
+	if err != nil {
+		return err
+	}
+	if string(said) != "ready" {
+		return keeperError(h.Name, said)
+	}
+	who, err := kernel.Identify(p.Pid)
+	if err != nil {
+		return &snapshot.Error{Op: "starting a keeper", Path: h.Name, Kind: snapshot.ErrInterrupted, Err: err}
+	}
+	if who.Boot, err = kernel.BootID(); err != nil {
+		return err
+	}
+	h.Keeper = &who
+	return h.Save()
+}
+
+// A refusal is how a keeper that cannot start says why.
+type refusal struct {
+	Message string   `json:"message"`
+	Hints   []string `json:"hints,omitempty"`
+}
+
+func keeperError(name string, said []byte) error {
+	r := refusal{Message: "its keeper ended at once"}
+	json.Unmarshal(said, &r) //nolint:errcheck // empty when it was killed
+	return &snapshot.Error{Op: "starting", Path: name, Kind: snapshot.ErrNotSupported, Err: errors.New(r.Message), Hints: r.Hints}
+}
+
+// Keep is the whole life of a keeper process: it starts the sandbox's
+// namespaces, lets commands in, and ends with the last process inside. Its
+// starter, which holds the sandbox's lock, waits on descriptor 3.
+func (e *Engine) Keep(ctx context.Context, name string) error {
+	ready := os.NewFile(readyFD, "ready")
+	refuse := func(err error) error {
+		r := refusal{Message: err.Error(), Hints: Hints(err)}
+		msg, _ := json.Marshal(r)
+		ready.Write(msg) //nolint:errcheck // the starter may be gone; the log has it too
+		ready.Close()
+		return err
+	}
+	rec, err := e.cat.Get(name)
+	if err != nil {
+		return refuse(err)
+	}
+	intent, err := e.cat.Begin(catalog.Keeping, name)
+	if err != nil {
+		return refuse(err)
+	}
+	h, _, err := e.startHost(ctx, rec, nil)
+	if err == nil {
+		err = h.serve()
+	}
+	if err != nil {
+		return refuse(errors.Join(err, intent.End()))
+	}
+	_, err = ready.WriteString("ready")
+	if err = errors.Join(err, ready.Close()); err != nil {
+		return errors.Join(err, h.close(ctx), intent.End())
+	}
+	return errors.Join(e.lastOut(ctx, name, h), intent.End())
+}
+
+// lastOut waits until nothing runs in the box and nobody is at the door, then
+// ends it under the sandbox's lock, so that no command can come in meanwhile.
+func (e *Engine) lastOut(ctx context.Context, name string, h *host) error {
+	select {
+	case <-h.box.Done():
+	case <-h.box.Idle():
+	case <-ctx.Done():
+	case <-time.After(lonely):
+		if h.visitors() > 0 { // a command that runs long, and is not idle yet
+			select {
+			case <-h.box.Done():
+			case <-h.box.Idle():
+			case <-ctx.Done():
+			}
+		}
+	}
+	for h.visitors() > 0 && alive(h.box) && ctx.Err() == nil {
+		time.Sleep(time.Millisecond) // the last guest is being told how its command ended
+	}
+	ctx = context.WithoutCancel(ctx)
+	held, err := e.cat.Hold(ctx, name)
+	if errors.Is(err, snapshot.ErrNotFound) {
+		return h.close(ctx)
+	}
+	if err != nil {
+		return errors.Join(err, h.close(ctx))
+	}
+	defer held.Release()
+	return errors.Join(h.close(ctx), e.settle(ctx, held))
+}
+
+func alive(b *isolate.Box) bool {
+	select {
+	case <-b.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// settle makes a sandbox whose processes have ended reachable again.
+func (e *Engine) settle(ctx context.Context, h *catalog.Held) error {
+	for _, t := range h.Trees {
+		b, err := e.backendOf(ctx, t)
+		if err != nil {
+			return err
+		}
+		if s, ok := b.(snapshot.Settler); ok {
+			if err := s.Settle(ctx, t.Fork); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.Remove(e.socket(h.Name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if h.Keeper == nil {
+		return nil
+	}
+	h.Keeper = nil
+	return h.Save()
+}
+
+// Stop ends every process of a sandbox, its keeper included.
+func (e *Engine) Stop(ctx context.Context, name string) error {
+	rec, err := e.cat.Get(name)
+	if err != nil {
+		return err
+	}
+	conn, err := e.dial(rec)
+	if err != nil || conn == nil {
+		return err
+	}
+	msg, err := json.Marshal(ask{Stop: true})
+	if err == nil {
+		err = conn.Send(msg)
+	}
+	if err == nil {
+		_, _, _ = conn.Receive() // until it closes the door
+	}
+	err = errors.Join(err, conn.Close())
+	for rec.Keeper != nil && kernel.Alive(*rec.Keeper) && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	return err
+}

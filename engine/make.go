@@ -1,0 +1,200 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// A Request says what sandbox is wanted. Its zero value but for Workspace is
+// the strict default.
+type Request struct {
+	// Name, or "" for one made from the workspace's.
+	Name string
+	// Workspace is the directory that commands start in: absolute.
+	Workspace string
+	// Backend is a driver's name, or "" for the best that works.
+	Backend string
+	// Frozen: only backends whose base keeps still will do.
+	Frozen bool
+	// Policy is what its processes may see and do.
+	Policy catalog.Policy
+}
+
+// New makes a sandbox to keep. Atomic: after an error, or a crash, there is
+// none. Cost: constant in the size of the trees; see the backends.
+// Errors: snapshot.ErrExists (the name), ErrNotFound and ErrNotSupported (the
+// workspace), ErrNoSpace, ErrDenied.
+func (e *Engine) New(ctx context.Context, req Request) (*catalog.Record, error) {
+	rec, intent, err := e.create(ctx, req, false)
+	if err != nil {
+		return nil, err
+	}
+	return rec, intent.End()
+}
+
+// create makes a sandbox. An ephemeral one stays covered by its intent, which
+// the caller ends when it is gone or kept.
+func (e *Engine) create(ctx context.Context, req Request, ephemeral bool) (*catalog.Record, *catalog.Intent, error) {
+	if err := e.checkWorkspace(req.Workspace); err != nil {
+		return nil, nil, err
+	}
+	env, err := survey(req.Workspace, e.cat.Dir(), privileged())
+	if err != nil {
+		return nil, nil, err
+	}
+	choices, err := e.choose(ctx, env, req)
+	if err != nil {
+		return nil, nil, err
+	}
+	rec := e.newRecord(req, ephemeral)
+	for _, c := range choices {
+		rec.Trees = append(rec.Trees, catalog.Tree{Path: c.tree, Driver: c.driver, Reason: c.reason,
+			Base: rec.NewSnapshot(), Fork: rec.NewFork()})
+		e.keepOpen(c)
+	}
+	intent, err := e.register(ctx, rec, func() error { return e.growAll(ctx, rec, choices) })
+	return rec, intent, err
+}
+
+func (e *Engine) newRecord(req Request, ephemeral bool) *catalog.Record {
+	rec := &catalog.Record{ID: catalog.NewID(), Name: req.Name, State: catalog.Creating, Created: time.Now(),
+		Workspace: req.Workspace, Ephemeral: ephemeral, Policy: req.Policy}
+	if rec.Name == "" {
+		rec.Name = catalog.NameFor(req.Workspace, rec.ID)
+	}
+	return rec
+}
+
+// register claims the record's name, runs grow, which makes its forks, and
+// marks it ready. When anything fails, nothing stays.
+func (e *Engine) register(ctx context.Context, rec *catalog.Record, grow func() error) (*catalog.Intent, error) {
+	intent, err := e.cat.Begin(catalog.Making, rec.Name)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.cat.Create(rec); err != nil {
+		return nil, errors.Join(err, intent.End())
+	}
+	release, err := e.cat.Share()
+	if err == nil {
+		defer release()
+		err = grow()
+	}
+	if err == nil {
+		rec.State = catalog.Ready
+		if !rec.Ephemeral || e.sharesBase(rec) {
+			err = e.cat.Update(rec)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, e.discard(context.WithoutCancel(ctx), rec.Name), intent.End())
+	}
+	return intent, nil
+}
+
+// growAll forks every tree, all at once: those that wait for a disk wait
+// together.
+func (e *Engine) growAll(ctx context.Context, rec *catalog.Record, choices []choice) error {
+	if len(choices) == 1 {
+		return grow(ctx, choices[0].backend, &rec.Trees[0])
+	}
+	errs := make([]error, len(choices))
+	var wg sync.WaitGroup
+	for i, c := range choices {
+		if !c.backend.Facts().Flushes {
+			errs[i] = grow(ctx, c.backend, &rec.Trees[i])
+			continue
+		}
+		wg.Go(func() { errs[i] = grow(ctx, c.backend, &rec.Trees[i]) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// grow captures a tree and forks the capture.
+func grow(ctx context.Context, b snapshot.Backend, t *catalog.Tree) error {
+	var base snapshot.Snapshot
+	var err error
+	if c, ok := b.(snapshot.Cloner); ok {
+		base, _, err = c.Clone(ctx, snapshot.Tree{Path: t.Path}, t.Base, t.Fork)
+	} else if base, err = b.Capture(ctx, snapshot.Tree{Path: t.Path}, t.Base); err == nil {
+		_, err = b.Fork(ctx, base.ID, t.Fork)
+	}
+	if err != nil {
+		return err
+	}
+	t.Base, t.Taken, t.Frozen = base.ID, base.Taken, base.Frozen
+	return nil
+}
+
+// sharesBase: a base of rec was captured for another sandbox.
+func (e *Engine) sharesBase(rec *catalog.Record) bool {
+	for _, t := range rec.Trees {
+		if !rec.Owns(t.Base) {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *Engine) keepOpen(c choice) {
+	e.mu.Lock()
+	e.backends[c.driver+" "+c.tree] = c.backend
+	e.mu.Unlock()
+}
+
+// checkWorkspace refuses what cannot be one.
+func (e *Engine) checkWorkspace(dir string) error {
+	refuse := func(kind error, why string) error {
+		return &snapshot.Error{Op: "copying", Path: dir, Kind: kind, Err: errors.New(why)}
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return refuse(snapshot.ErrNotFound, "there is no such directory")
+	case err != nil:
+		return &snapshot.Error{Op: "copying", Path: dir, Kind: snapshot.KindOf(err), Err: err}
+	case real != dir:
+		return refuse(snapshot.ErrNotSupported, "it is a symbolic link to "+real)
+	}
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return &snapshot.Error{Op: "copying", Path: dir, Kind: snapshot.KindOf(err), Err: err}
+	case !info.IsDir():
+		return refuse(snapshot.ErrNotSupported, "it is a file, not a directory")
+	case within(dir, e.cat.Dir()):
+		return refuse(snapshot.ErrNotSupported, "it lies in snapfs's own state, inside another sandbox")
+	}
+	for _, d := range []string{"/proc", "/sys", "/dev"} {
+		if within(dir, d) {
+			return refuse(snapshot.ErrNotSupported, "a sandbox has its own "+d)
+		}
+	}
+	return nil
+}
+
+// Workspace is the directory that a command in dir is about: the git work tree
+// that holds it, else dir itself; without symbolic links.
+func Workspace(dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	for d := dir; d != "/"; d = filepath.Dir(d) {
+		if _, err := os.Lstat(filepath.Join(d, ".git")); err == nil {
+			return d, nil
+		}
+	}
+	return dir, nil
+}

@@ -1,0 +1,111 @@
+package engine_test
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/snapfs/snapfs/backends/overlay"
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// bench is an engine with a workspace of its own.
+type bench struct {
+	*engine.Engine
+	t         *testing.T
+	workspace string
+	state     string
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	treetest.NeedRoot(t)
+	dir, err := os.MkdirTemp("/var/tmp", "snapfs-engine-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	treetest.Leaks(t)
+	b := &bench{t: t, workspace: filepath.Join(dir, "work"), state: filepath.Join(dir, "state")}
+	if err := os.Mkdir(b.workspace, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b.Engine, err = engine.Open(t.Context(), engine.Config{State: b.state, Drivers: []snapshot.Driver{overlay.Driver()},
+		Notice: func(s string) { t.Log("mended: " + s) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *bench) request() engine.Request {
+	return engine.Request{Workspace: b.workspace, Policy: catalog.Policy{Network: "none"}}
+}
+
+func (b *bench) write(name, content string) {
+	b.t.Helper()
+	if err := os.WriteFile(filepath.Join(b.workspace, name), []byte(content), 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// sh runs a shell script in a fresh sandbox and answers with its session, which
+// has ended, and its output.
+func (b *bench) sh(script string) (*engine.Session, string, isolate.Status) {
+	b.t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	s, err := b.Run(b.t.Context(), b.request(), isolate.Command{Args: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: b.workspace, Stdout: w, Stderr: w})
+	w.Close()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	out, _ := io.ReadAll(r)
+	r.Close()
+	st, err := s.Wait(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s, string(out), st
+}
+
+func TestARunShowsItsChangesAndLeavesTheRealTreeAlone(t *testing.T) {
+	b := newBench(t)
+	b.write("README.md", "hello\n")
+	s, out, st := b.sh("echo hi > new; rm README.md; id -u; exit 3")
+	if st.ExitCode() != 3 || out != "0\n" {
+		t.Errorf("status %v, output %q", st, out)
+	}
+	c, err := s.Changes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range c.Parts {
+		for _, ch := range p.Changes {
+			got = append(got, ch.Kind.Letter()+" "+filepath.Join(p.Root, ch.Path))
+		}
+	}
+	c.Close()
+	want := []string{"D " + b.workspace + "/README.md", "A " + b.workspace + "/new"}
+	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
+		t.Errorf("changes %q, want %q", got, want)
+	}
+	if err := s.Discard(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(filepath.Join(b.workspace, "README.md")); err != nil || string(data) != "hello\n" {
+		t.Errorf("the real file: %q, %v", data, err)
+	}
+	if _, err := os.Lstat(filepath.Join(b.workspace, "new")); err == nil {
+		t.Error("the new file is in the real tree")
+	}
+}

@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// A Session is a sandbox made for one command, while that command runs and
+// until its fate is decided by Keep or Discard.
+type Session struct {
+	// Record describes the sandbox.
+	Record *catalog.Record
+	e      *Engine
+	intent *catalog.Intent
+	host   *host
+	proc   *isolate.Process
+	err    error
+}
+
+// Run makes a sandbox and starts command in it. The sandbox is gone, or kept,
+// when the Session says so; should this process be killed, everything inside
+// dies with it and the next command takes the sandbox away.
+// Errors: those of [Engine.New], and isolate's; then nothing is left.
+func (e *Engine) Run(ctx context.Context, req Request, command isolate.Command) (*Session, error) {
+	rec, intent, err := e.create(ctx, req, true)
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{Record: rec, e: e, intent: intent}
+	s.host, s.proc, err = e.startHost(ctx, rec, &command)
+	if err != nil {
+		return nil, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
+	}
+	return s, nil
+}
+
+// Process is the command.
+func (s *Session) Process() *isolate.Process { return s.proc }
+
+// Level says what isolation is in force.
+func (s *Session) Level() isolate.Level { return s.host.box.Level() }
+
+// Wait answers with how the command ended, after ending all that it left
+// running: nothing writes to the sandbox any more.
+func (s *Session) Wait(ctx context.Context) (isolate.Status, error) {
+	st, err := s.proc.Wait(ctx)
+	if err != nil {
+		return st, err
+	}
+	return st, s.end(ctx)
+}
+
+// end ends every process of the sandbox.
+func (s *Session) end(ctx context.Context) error {
+	if s.host == nil {
+		return nil
+	}
+	err := s.host.close(ctx)
+	s.host = nil
+	return err
+}
+
+// Changes compares the sandbox with its base. The command must have ended.
+// The caller closes them.
+func (s *Session) Changes(ctx context.Context) (*Changes, error) { return s.e.changes(ctx, s.Record) }
+
+// Keep makes the sandbox one that stays, under name where it is not empty.
+// After an error (snapshot.ErrExists: the name) it is still the session's.
+func (s *Session) Keep(ctx context.Context, name string) error {
+	h, err := s.e.cat.Hold(ctx, s.Record.Name)
+	if err != nil {
+		return err
+	}
+	defer h.Release()
+	*h.Record = *s.Record
+	if err := s.e.settle(ctx, h); err != nil {
+		return err
+	}
+	h.Ephemeral = false
+	if name != "" && name != h.Name {
+		if err := h.Rename(name); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(s.e.tmp(h.Record), 0o700); err != nil {
+		return &snapshot.Error{Op: "keeping", Path: h.Name, Kind: snapshot.KindOf(err), Err: err}
+	}
+	if err := h.Save(); err != nil {
+		return err
+	}
+	*s.Record = *h.Record
+	return s.intent.End()
+}
+
+// Discard ends the sandbox's processes and removes it. Repeating it is safe.
+func (s *Session) Discard(ctx context.Context) error {
+	err := s.end(ctx)
+	return errors.Join(err, s.e.discard(ctx, s.Record.Name), s.intent.End())
+}

@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// spec says what the processes of a sandbox may see and do.
+func (e *Engine) spec(ctx context.Context, rec *catalog.Record) (isolate.Spec, error) {
+	env, err := survey(rec.Workspace, e.cat.Dir(), privileged())
+	if err != nil {
+		return isolate.Spec{}, err
+	}
+	hide := []string{e.cat.Dir()}
+	mounts := make([]isolate.Mount, 0, len(rec.Trees)+len(env.Shown)+len(env.Frames))
+	for _, f := range env.Frames {
+		mounts = append(mounts, isolate.Mount{Target: f, Skeleton: f})
+	}
+	for _, t := range rec.Trees {
+		b, err := e.backendOf(ctx, t)
+		if err != nil {
+			return isolate.Spec{}, err
+		}
+		f, err := b.LookupFork(ctx, t.Fork)
+		if err != nil {
+			return isolate.Spec{}, err
+		}
+		mounts = append(mounts, mountOf(t.Path, f.View))
+		if h, ok := b.(snapshot.Hider); ok {
+			hide = append(hide, h.Hidden()...)
+		}
+	}
+	for _, p := range env.Shown {
+		mounts = append(mounts, isolate.Mount{Target: p, Source: p, ReadOnly: true})
+	}
+	slices.SortStableFunc(mounts, func(a, b isolate.Mount) int { return strings.Compare(a.Target, b.Target) })
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = ""
+	}
+	return isolate.Spec{
+		Mounts:     mounts,
+		Tmp:        e.tmp(rec),
+		Hide:       hidden(home, rec.Workspace, append(hide, rec.Policy.Hide...), rec.Policy.Expose),
+		Hostname:   hostname(rec.Name),
+		Network:    isolate.Network(rec.Policy.Network),
+		IDs:        ids(),
+		BestEffort: rec.Policy.BestEffort,
+	}, nil
+}
+
+// tmp is the host's directory behind a kept sandbox's /tmp, or "" for a fresh
+// one, which an ephemeral sandbox has.
+func (e *Engine) tmp(rec *catalog.Record) string {
+	if rec.Ephemeral {
+		return ""
+	}
+	return filepath.Join(e.cat.Path(rec.Name), "tmp")
+}
+
+func mountOf(target string, v snapshot.View) isolate.Mount {
+	m := isolate.Mount{Target: target, Source: v.Path}
+	if v.Overlay != nil {
+		m.Source = ""
+		m.Overlay = &isolate.Overlay{Lower: v.Overlay.Lower, Upper: v.Overlay.Upper, Work: v.Overlay.Work, UserXattr: v.Overlay.UserXattr, Nested: v.Overlay.Nested}
+	}
+	return m
+}
+
+// ids gives a sandbox of root's a range of ids of its own. Its keeper's process
+// id chooses among the ranges from 2^28 on, so that sandboxes that live at the
+// same time have different ones; the ids are nowhere on disk.
+func ids() isolate.IDs {
+	if !privileged() {
+		return isolate.Same
+	}
+	const first, ranges = 1 << 28, (1<<32 - 1<<28) >> 16
+	return isolate.Own(first + uint32(os.Getpid()%ranges)<<16)
+}
+
+// hostname makes a host name of a sandbox's name: at most 63 letters, digits
+// and hyphens (RFC 1123).
+func hostname(name string) string {
+	b := []byte(name[:min(len(name), 63)])
+	for i, c := range b {
+		if c == '.' || c == '_' {
+			b[i] = '-'
+		}
+	}
+	return strings.TrimRight(string(b), "-")
+}

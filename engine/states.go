@@ -1,0 +1,261 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// Snapshot gives the present state of a sandbox a name ("" makes one). A
+// running sandbox's processes stand still meanwhile, so that what is kept is
+// one moment of all its trees. Atomic: after an error there is no such state.
+// Errors: snapshot.ErrNotFound, ErrExists (the state's name), ErrNoSpace.
+func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Mark, error) {
+	h, err := e.cat.Hold(ctx, name)
+	if err != nil {
+		return catalog.Mark{}, err
+	}
+	defer h.Release()
+	if mark == "" {
+		mark = freshMark(h.Record)
+	}
+	if err := catalog.CheckName(mark); err != nil {
+		return catalog.Mark{}, err
+	}
+	if _, taken := h.Mark(mark); taken {
+		return catalog.Mark{}, &snapshot.Error{Op: "naming a state of " + name, Path: mark, Kind: snapshot.ErrExists,
+			Err: errors.New("the name is taken"), Hints: []string{"snapfs show " + name}}
+	}
+	m := catalog.Mark{Name: mark, Parent: h.At, Taken: time.Now(), IDs: number(h.Record)}
+	if err := h.Save(); err != nil { // the numbers are taken, whatever comes
+		return m, err
+	}
+	if err := e.sealAll(ctx, h, m.IDs); err != nil {
+		return m, err
+	}
+	h.Marks, h.At = append(h.Marks, m), mark
+	return m, h.Save()
+}
+
+// number takes a snapshot's number for each tree.
+func number(r *catalog.Record) (ids []snapshot.ID) {
+	for range r.Trees {
+		ids = append(ids, r.NewSnapshot())
+	}
+	return ids
+}
+
+func freshMark(r *catalog.Record) string {
+	for i := len(r.Marks) + 1; ; i++ {
+		name := fmt.Sprintf("s%d", i)
+		if _, taken := r.Mark(name); !taken {
+			return name
+		}
+	}
+}
+
+// sealAll seals every tree of a sandbox at one moment. After an error none of
+// the snapshots is there.
+func (e *Engine) sealAll(ctx context.Context, h *catalog.Held, ids []snapshot.ID) error {
+	use, thaw, err := e.freeze(h.Record)
+	if err != nil {
+		return err
+	}
+	defer thaw()
+	for i, t := range h.Trees {
+		b, err := e.backendOf(ctx, t)
+		if err == nil {
+			_, err = b.Seal(ctx, t.Fork, ids[i], use)
+		}
+		if err != nil {
+			return errors.Join(err, e.removeSnapshots(context.WithoutCancel(ctx), h.Trees, ids[:i+1]))
+		}
+	}
+	return nil
+}
+
+// freeze makes a sandbox's processes stand still until thaw.
+func (e *Engine) freeze(rec *catalog.Record) (use snapshot.Use, thaw func(), err error) {
+	conn, err := e.dial(rec)
+	if err != nil || conn == nil {
+		return snapshot.Idle, func() {}, err
+	}
+	thaw = func() { conn.Close() } //nolint:errcheck // a keeper that has gone needs no telling
+	msg, err := json.Marshal(ask{Freeze: true})
+	if err == nil {
+		err = conn.Send(msg)
+	}
+	if err == nil {
+		var t tell
+		if t, _, err = hear(conn); err == nil && !t.Frozen {
+			err = errors.New(t.Error)
+		}
+	}
+	if err != nil {
+		thaw()
+		return 0, nil, fmt.Errorf("freezing %s: %w", rec.Name, err)
+	}
+	return snapshot.InUse, thaw, nil
+}
+
+func (e *Engine) removeSnapshots(ctx context.Context, trees []catalog.Tree, ids []snapshot.ID) error {
+	var errs []error
+	for i, id := range ids {
+		b, err := e.backendOf(ctx, trees[i])
+		if err == nil {
+			err = b.Remove(ctx, id)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Rollback makes a sandbox's files what they were at a named state, or, with
+// "", at its base. Other states stay, so one can go back and forth. Atomic. The
+// sandbox's own unnamed changes are lost: take a snapshot first.
+// Errors: snapshot.ErrNotFound; ErrBusy while processes run in it.
+func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
+	h, err := e.cat.Hold(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer h.Release()
+	if err := e.mustBeIdle(h.Record, "rolling back"); err != nil {
+		return err
+	}
+	ids, err := idsAt(h.Record, mark)
+	if err != nil {
+		return err
+	}
+	old := make([]snapshot.ForkID, len(h.Trees))
+	next := make([]snapshot.ForkID, len(h.Trees))
+	for i, t := range h.Trees {
+		old[i], next[i] = t.Fork, h.NewFork()
+	}
+	if err := h.Save(); err != nil { // the numbers are taken
+		return err
+	}
+	err = e.forkAll(ctx, h.Trees, ids, next)
+	if err == nil {
+		for i := range h.Trees {
+			h.Trees[i].Fork = next[i]
+		}
+		h.At = mark
+		err = h.Save()
+	}
+	if err != nil {
+		return errors.Join(err, e.removeForks(context.WithoutCancel(ctx), h.Trees, next))
+	}
+	return errors.Join(e.removeForks(ctx, h.Trees, old), e.sweepLater())
+}
+
+// idsAt gives the snapshots of a named state, or of the base.
+func idsAt(r *catalog.Record, mark string) ([]snapshot.ID, error) {
+	if mark == "" {
+		var ids []snapshot.ID
+		for _, t := range r.Trees {
+			ids = append(ids, t.Base)
+		}
+		return ids, nil
+	}
+	m, ok := r.Mark(mark)
+	if !ok {
+		return nil, &snapshot.Error{Op: "looking for a state of " + r.Name, Path: mark, Kind: snapshot.ErrNotFound,
+			Err: errors.New("there is none of this name"), Hints: []string{"snapfs show " + r.Name}}
+	}
+	return m.IDs, nil
+}
+
+func (e *Engine) forkAll(ctx context.Context, trees []catalog.Tree, from []snapshot.ID, ids []snapshot.ForkID) error {
+	for i, t := range trees {
+		b, err := e.backendOf(ctx, t)
+		if err == nil {
+			_, err = b.Fork(ctx, from[i], ids[i])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Engine) removeForks(ctx context.Context, trees []catalog.Tree, ids []snapshot.ForkID) error {
+	var errs []error
+	for i, t := range trees {
+		b, err := e.backendOf(ctx, t)
+		if err == nil {
+			err = b.RemoveFork(ctx, ids[i])
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (e *Engine) mustBeIdle(rec *catalog.Record, op string) error {
+	conn, err := e.dial(rec)
+	if err != nil {
+		return err
+	}
+	if conn == nil {
+		return nil
+	}
+	return errors.Join(conn.Close(), &snapshot.Error{Op: op, Path: rec.Name, Kind: snapshot.ErrBusy,
+		Err: errors.New("processes run in it"), Hints: []string{"snapfs stop " + rec.Name}})
+}
+
+// Fork makes a new sandbox whose files are those of another one as it is now,
+// or at one of its named states. The running processes of the other stand
+// still for that instant; the fork has none. Where the state was unnamed, it is
+// the fork's first one, "origin". The fork's base stays that of the other, so
+// that what it has changed is compared with what the real machine was.
+func (e *Engine) Fork(ctx context.Context, from, mark, name string) (*catalog.Record, error) {
+	h, err := e.cat.Hold(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Release()
+	sources, err := idsAt(h.Record, mark)
+	if err != nil {
+		return nil, err
+	}
+	rec := e.newRecord(Request{Name: name, Workspace: h.Workspace, Policy: h.Policy}, false)
+	rec.Origin, rec.Trees = from, slices.Clone(h.Trees)
+	for i := range rec.Trees {
+		rec.Trees[i].Fork = rec.NewFork()
+	}
+	if mark == "" {
+		sources = number(rec)
+		rec.Marks, rec.At = []catalog.Mark{{Name: "origin", Taken: time.Now(), IDs: sources}}, "origin"
+	}
+	if !h.Lent {
+		h.Lent = true
+		if err := h.Save(); err != nil {
+			return nil, err
+		}
+	}
+	intent, err := e.register(ctx, rec, func() error {
+		if mark == "" {
+			if err := e.sealAll(ctx, h, sources); err != nil {
+				return err
+			}
+		}
+		return e.forkAll(ctx, rec.Trees, sources, forksOf(rec))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return rec, intent.End()
+}
+
+func forksOf(rec *catalog.Record) (ids []snapshot.ForkID) {
+	for _, t := range rec.Trees {
+		ids = append(ids, t.Fork)
+	}
+	return ids
+}

@@ -1,0 +1,42 @@
+package kernel
+
+import (
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// SetTerminalSize tells a terminal, by either end of it, its size in
+// characters; the processes in front get SIGWINCH (ioctl_tty(2)).
+func SetTerminalSize(f *os.File, rows, cols uint16) error {
+	return unix.IoctlSetWinsize(int(f.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
+}
+
+// WaitReadable waits until one of files can be read, or is at its end, and
+// answers with its index; -1 when that takes longer than timeout (negative:
+// for ever).
+func WaitReadable(timeout time.Duration, files ...*os.File) (int, error) {
+	fds := make([]unix.PollFd, len(files))
+	for i, f := range files {
+		fds[i] = unix.PollFd{Fd: int32(f.Fd()), Events: unix.POLLIN}
+	}
+	ms := -1
+	if timeout >= 0 {
+		ms = int(timeout.Milliseconds())
+	}
+	for {
+		n, err := unix.Poll(fds, ms)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
+			return -1, err
+		}
+		for i := range fds {
+			if fds[i].Revents != 0 {
+				return i, nil
+			}
+		}
+	}
+}
