@@ -62,7 +62,7 @@ func Start(ctx context.Context, spec Spec, command *Command) (*Box, *Process, er
 		<-box.done
 		return nil, nil, err
 	}
-	box.settleLevel()
+	box.level = spec.level(box.b.host.landlock, box.b.missing())
 	if command == nil {
 		return box, nil, nil
 	}

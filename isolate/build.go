@@ -59,7 +59,7 @@ func (b *builder) enterCgroups() {
 	b.stage = "entering the cgroup"
 	for _, dir := range b.host.cgroups {
 		fd := b.do(unix.SYS_OPENAT, num(dir), b.str("cgroup.procs"), num(unix.O_WRONLY|unix.O_CLOEXEC)).result()
-		b.optional("a cgroup: the box could not enter it", b.do(unix.SYS_WRITE, b.of(fd), b.str("0"), num(1)))
+		b.optional(partCgroup, b.do(unix.SYS_WRITE, b.of(fd), b.str("0"), num(1)))
 		b.do(unix.SYS_CLOSE, b.of(fd))
 	}
 }
@@ -80,6 +80,21 @@ func (b *builder) seal() {
 	b.stage = "protecting pid 1"
 	b.do(unix.SYS_PRCTL, num(unix.PR_SET_DUMPABLE), num(0))
 	b.do(unix.SYS_PRCTL, num(unix.PR_SET_PDEATHSIG), num(unix.SIGKILL))
+}
+
+// forget adds the steps that blank the copy of the keeper's command line, which
+// everything in the box could read in /proc/1/cmdline, and give pid 1 a name.
+func (b *builder) forget() {
+	b.stage = "naming pid 1"
+	b.do(unix.SYS_PRCTL, num(unix.PR_SET_NAME), b.str("snapfs-init"))
+	if start, size := commandLine(); size > 0 {
+		zero := b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str("/dev/zero"), num(unix.O_RDONLY|unix.O_CLOEXEC)).result()
+		b.do(unix.SYS_READ, b.of(zero), num(start), num(size)).anyhow()
+		if size >= 16 {
+			b.do(unix.SYS_PRCTL, num(unix.PR_GET_NAME), num(start)).anyhow()
+		}
+		b.do(unix.SYS_CLOSE, b.of(zero))
+	}
 }
 
 // loopback adds the steps that bring up the interface lo.

@@ -1,14 +1,271 @@
 package isolate
 
-import "context"
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
 
 // A thawer undoes a freeze.
 type thawer func() error
 
-// Freeze stops every process.
-func (b *Box) Freeze(ctx context.Context) error { return nil }
+// Freeze stops every process in the box, and answers when all of them stand
+// still. By the freezer of one of [Spec.Cgroups] where there is one; otherwise by
+// SIGSTOP to each, in which case those that were already stopped stay so on
+// Thaw, and parents can see it. Freezing what is frozen does nothing. An error
+// leaves the box running.
+// Cost: 1 to 5 ms. Errors: [ErrClosed], [ErrInterrupted], [ErrDenied].
+func (b *Box) Freeze(ctx context.Context) error {
+	b.ask.Lock()
+	defer b.ask.Unlock()
+	if b.frozen != nil {
+		return nil
+	}
+	if b.ended() {
+		return &Error{Op: "freezing", Kind: ErrClosed}
+	}
+	thaw, err := b.stop(ctx)
+	if err == nil {
+		b.frozen = thaw
+		return nil
+	}
+	err = errors.Join(err, thaw())
+	if ctx.Err() != nil {
+		return &Error{Op: "freezing", Kind: ErrInterrupted, Err: ctx.Err()}
+	}
+	return hostError("freezing", err)
+}
 
 // Thaw lets the processes go on. Thawing what is not frozen does nothing.
-func (b *Box) Thaw(ctx context.Context) error { return nil }
+// Errors: [ErrDenied].
+func (b *Box) Thaw(context.Context) error {
+	b.ask.Lock()
+	defer b.ask.Unlock()
+	if b.frozen == nil {
+		return nil
+	}
+	thaw := b.frozen
+	b.frozen = nil
+	if err := thaw(); err != nil {
+		return hostError("thawing", err)
+	}
+	return nil
+}
 
-func (b *Box) release() {}
+// stop chooses the way. The thawer is never nil.
+func (b *Box) stop(ctx context.Context) (thawer, error) {
+	for _, c := range b.cgroups {
+		for _, f := range []freezer{
+			{c, "cgroup.freeze", "1", "0", "cgroup.events", "frozen 1"},
+			{c, "freezer.state", "FROZEN", "THAWED", "freezer.state", "FROZEN"},
+		} {
+			if f.there() {
+				return func() error { return f.write(f.off) }, f.freeze(ctx)
+			}
+		}
+	}
+	return b.stopEach(ctx)
+}
+
+// A freezer is the file of a cgroup that stops everything in it: cgroup.freeze
+// in version 2 (Documentation/admin-guide/cgroup-v2.rst), freezer.state in
+// version 1 (cgroup-v1/freezer-subsystem.rst).
+type freezer struct {
+	dir           *os.File
+	file, on, off string
+	tells, done   string // where it says that all are frozen, and how
+}
+
+func (f freezer) there() bool {
+	return unix.Faccessat(int(f.dir.Fd()), f.file, unix.W_OK, 0) == nil
+}
+
+func (f freezer) write(value string) error {
+	fd, err := unix.Openat(int(f.dir.Fd()), f.file, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: f.file, Err: err}
+	}
+	defer unix.Close(fd) //nolint:errcheck // the write has told
+	if _, err := unix.Write(fd, []byte(value)); err != nil {
+		return &os.PathError{Op: "write", Path: f.file, Err: err}
+	}
+	return nil
+}
+
+func (f freezer) freeze(ctx context.Context) error {
+	if err := f.write(f.on); err != nil {
+		return err
+	}
+	return poll(ctx, func() (bool, error) {
+		var buf [256]byte
+		fd, err := unix.Openat(int(f.dir.Fd()), f.tells, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return false, &os.PathError{Op: "open", Path: f.tells, Err: err}
+		}
+		defer unix.Close(fd) //nolint:errcheck // only read
+		n, err := unix.Read(fd, buf[:])
+		if err != nil {
+			return false, err
+		}
+		return bytes.Contains(buf[:n], []byte(f.done)), nil
+	})
+}
+
+// poll asks until the answer is yes, at first often.
+func poll(ctx context.Context, ask func() (bool, error)) error {
+	for wait := 50 * time.Microsecond; ; wait = min(2*wait, 10*time.Millisecond) {
+		if done, err := ask(); done || err != nil {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// stopEach has pid 1 send SIGSTOP to all others in its namespace, which the
+// kernel does in one piece: a process that forks meanwhile gets the signal
+// before its child exists, or both get it (kill(2), -1; copy_process in
+// kernel/fork.c). Then it waits until each of them has stopped.
+func (b *Box) stopEach(ctx context.Context) (thawer, error) {
+	before := map[int]bool{}
+	for _, p := range descendants(b.pid) {
+		if p.state == 'T' {
+			before[p.pid] = true
+		}
+	}
+	thaw := func() error {
+		var errs []error
+		all := descendants(b.pid)
+		for i := len(all) - 1; i >= 0; i-- { // children before those who wait for them
+			if p := all[i]; !before[p.pid] {
+				if err := unix.Kill(p.pid, unix.SIGCONT); err != nil && !errors.Is(err, unix.ESRCH) {
+					errs = append(errs, err)
+				}
+			}
+		}
+		return errors.Join(errs...)
+	}
+	if err := b.signalAll(unix.SIGSTOP); err != nil {
+		return thaw, err
+	}
+	asleep := map[int]int{}
+	return thaw, poll(ctx, func() (bool, error) {
+		if b.ended() {
+			return false, &Error{Op: "freezing", Kind: ErrClosed}
+		}
+		still := true
+		for _, p := range descendants(b.pid) {
+			switch p.state {
+			case 'T', 't', 'Z', 'X':
+			case 'D':
+				// In the kernel: it stops before it is back in its program, unless
+				// it waits by vfork for a child, which has stopped.
+				asleep[p.pid]++
+				still = still && asleep[p.pid] > patience
+			default:
+				still = false
+			}
+		}
+		return still, nil
+	})
+}
+
+// patience is how many looks a process in uninterruptible sleep gets: 0.1 s.
+const patience = 16
+
+// signalAll has pid 1 send a signal to everything else in the box. The caller
+// holds ask.
+func (b *Box) signalAll(sig unix.Signal) error {
+	b.b.rewind(b.request)
+	first := b.b.broadcast(int(sig))
+	if err := b.submit(first, nil); err != nil {
+		return err
+	}
+	select {
+	case <-b.answer:
+		return nil
+	case <-b.done:
+		return &Error{Op: "signalling", Kind: ErrClosed}
+	}
+}
+
+// broadcast adds the steps of a request to signal all but pid 1.
+func (b *builder) broadcast(sig int) step {
+	msg, _, _, seq, _ := b.message(reportStarted, 0)
+	b.stage, b.last, b.onErr = "signalling", 0, b.p1.die.at
+	first := b.do(look, b.of(b.p1.request)).to(seq)
+	b.do(unix.SYS_KILL, num(-1), num(sig)).anyhow()
+	b.do(unix.SYS_SENDMSG, num(b.p1.ctl), msg, num(unix.MSG_NOSIGNAL)).anyhow()
+	b.jump().next(b.p1.loop)
+	return first
+}
+
+// inside is a thread of a process in the box, by its number on the host.
+type inside struct {
+	pid   int
+	state byte
+}
+
+// descendants lists the processes beneath pid 1, parents before children, a
+// line for each thread. It needs CONFIG_PROC_CHILDREN, as all distributions have.
+func descendants(pid int) []inside {
+	var all []inside
+	queue := []int{pid}
+	for len(queue) > 0 {
+		parent := queue[0]
+		queue = queue[1:]
+		tasks := "/proc/" + strconv.Itoa(parent) + "/task/"
+		entries, err := os.ReadDir(tasks)
+		if err != nil {
+			continue // it has ended
+		}
+		for _, e := range entries {
+			if parent != pid {
+				if state, ok := stateOf(tasks + e.Name() + "/stat"); ok {
+					all = append(all, inside{parent, state})
+				}
+			}
+			list, err := os.ReadFile(tasks + e.Name() + "/children")
+			if err != nil {
+				continue
+			}
+			for field := range bytes.FieldsSeq(list) {
+				if child, err := strconv.Atoi(string(field)); err == nil {
+					queue = append(queue, child)
+				}
+			}
+		}
+	}
+	return all
+}
+
+func stateOf(file string) (byte, bool) {
+	stat, err := os.ReadFile(file)
+	if err != nil {
+		return 0, false
+	}
+	end := bytes.LastIndexByte(stat, ')')
+	if end < 0 || end+2 >= len(stat) {
+		return 0, false
+	}
+	return stat[end+2], true
+}
+
+// release thaws what is being killed: a frozen cgroup of version 1 delivers no
+// signal.
+func (b *Box) release() {
+	b.ask.Lock()
+	defer b.ask.Unlock()
+	if b.frozen != nil {
+		b.frozen() //nolint:errcheck // what was stopped by signals is dead already
+		b.frozen = nil
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -124,4 +125,20 @@ func landlockABI() int {
 		return 0
 	}
 	return int(abi)
+}
+
+// commandLine is where the kernel keeps this program's arguments, one after
+// another: the strings of os.Args still are those, unless somebody changed them.
+func commandLine() (start uintptr, size int) {
+	for i, a := range os.Args {
+		at := uintptr(unsafe.Pointer(unsafe.StringData(a)))
+		if i == 0 {
+			start = at
+		}
+		if at != start+uintptr(size) {
+			break
+		}
+		size += len(a) + 1
+	}
+	return start, size
 }

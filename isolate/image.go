@@ -54,6 +54,7 @@ const (
 	stepSize   = 96
 
 	quietAll = 0xffff // as the first of stepQuiet: any error
+	expected = 0xfffe // as the second: an error is not kept in the head
 
 	// look is no call: its result is its first argument.
 	look = ^uint64(0)
@@ -256,13 +257,19 @@ func (s step) quiet(errnos ...syscall.Errno) step {
 	return s
 }
 
-// next, zero and fail say where to go on after each outcome.
+// next, zero, fail and expect say where to go on after each outcome; with fail
+// the error is one to report, with expect it only decides the way.
 func (s step) next(to step) step { s.im.put64(s.at+stepNext, s.im.addr(to.at)); return s }
 func (s step) zero(to step) step { s.im.put64(s.at+stepZero, s.im.addr(to.at)); return s }
 func (s step) fail(to step) step { s.im.put64(s.at+stepFail, s.im.addr(to.at)); return s }
 
 // anyhow makes every error as good as success; the result still tells.
 func (s step) anyhow() step { return s.quiet(quietAll) }
+
+func (s step) expect(to step) step {
+	binary.NativeEndian.PutUint16(s.im.mem[s.at+stepQuiet+2:], expected)
+	return s.fail(to)
+}
 
 // jump adds a step that does nothing, to go on at a place that is set later.
 func (im *image) jump() step { return im.do(look, num(1)) }

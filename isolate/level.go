@@ -1,9 +1,17 @@
 package isolate
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
 // Level is what is really in force in a box, as opposed to what was asked for.
 type Level struct {
 	// IDs is the mapping of users.
 	IDs IDs
+	// Network is what the box is connected to.
+	Network Network
 	// Namespaces by the names of /proc/PID/ns: user, mnt, pid, ...
 	Namespaces []string
 	// Capabilities that root inside keeps, over the box's own namespaces only.
@@ -12,15 +20,89 @@ type Level struct {
 	NoNewPrivs bool
 	// Seccomp: the system call filter is loaded.
 	Seccomp bool
-	// Landlock is the kernel's ABI, 0 without.
+	// Landlock is the kernel's ABI, 0 without. A box uses it from 6 on.
 	Landlock int
 	// Scopes are what Landlock keeps inside: "abstract unix sockets", "signals".
 	Scopes []string
 	// Cgroups is how many cgroups the box has entered.
 	Cgroups int
-	// Missing says, a line each, what could not be had; empty unless
-	// [Spec.BestEffort].
+	// Missing names what could not be had; empty unless [Spec.BestEffort].
 	Missing []string
 }
 
-func (b *Box) settleLevel() {}
+// String is one line that says it all.
+func (l Level) String() string {
+	parts := []string{
+		"ids " + l.IDs.String(),
+		"network " + string(l.Network),
+		"namespaces " + strings.Join(l.Namespaces, ","),
+		"capabilities " + list(l.Capabilities),
+	}
+	if l.NoNewPrivs {
+		parts = append(parts, "no_new_privs")
+	}
+	if l.Seccomp {
+		parts = append(parts, "seccomp")
+	}
+	if len(l.Scopes) > 0 {
+		parts = append(parts, fmt.Sprintf("landlock %d (%s)", l.Landlock, strings.Join(l.Scopes, ", ")))
+	}
+	if l.Cgroups > 0 {
+		parts = append(parts, fmt.Sprintf("cgroups %d", l.Cgroups))
+	}
+	if len(l.Missing) > 0 {
+		parts = append(parts, "missing "+strings.Join(l.Missing, ","))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func list(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ",")
+}
+
+// What a best effort may do without.
+const (
+	partSeccomp = "seccomp"
+	partCgroup  = "cgroup"
+)
+
+// level is what is in force once pid 1 stands: everything asked for, for it
+// would not stand otherwise, but the parts that missing names.
+func (s Spec) level(landlock int, missing []string) Level {
+	l := Level{IDs: s.IDs, Network: s.Network, NoNewPrivs: true, Landlock: landlock, Cgroups: len(s.Cgroups), Missing: missing,
+		Namespaces: []string{"user", "mnt", "pid"}, Seccomp: !slices.Contains(missing, partSeccomp)}
+	for _, ns := range unshared {
+		hosts := ns.name == "net" && s.Network == NetworkHost
+		if !hosts && !slices.Contains(missing, "namespace "+ns.name) {
+			l.Namespaces = append(l.Namespaces, ns.name)
+		}
+	}
+	if s.IDs != Same {
+		for _, c := range kept {
+			l.Capabilities = append(l.Capabilities, c.name)
+		}
+	}
+	if landlock >= scopeABI {
+		l.Scopes = []string{"abstract unix sockets", "signals"}
+	}
+	for _, m := range missing {
+		if m == partCgroup {
+			l.Cgroups--
+		}
+	}
+	return l
+}
+
+// missing names the optional steps that went wrong.
+func (b *builder) missing() []string {
+	var parts []string
+	for _, s := range b.soft {
+		if b.get(s.result) < 0 {
+			parts = append(parts, s.what)
+		}
+	}
+	return parts
+}

@@ -40,13 +40,13 @@ func (b *builder) hide() {
 // mask tries both kinds: the kernel refuses to put a directory on a file.
 // What this user cannot reach is hidden already.
 func (b *builder) mask(fs cell, path string) {
-	dir := b.maskAs(fs, path, true).quiet(unix.ENOENT, unix.EACCES)
+	dir := b.maskAs(fs, path, true)
 	b.last = 0
 	file := b.clone(b.of(fs), "f", 0)
 	m := file.result()
 	b.attach(b.of(m), path, true).quiet(unix.ENOENT, unix.EACCES)
 	after := b.jump()
-	dir.next(after).zero(after).fail(file)
+	dir.next(after).zero(after).expect(file)
 }
 
 func (b *builder) maskAs(fs cell, path string, dir bool) step {
@@ -76,5 +76,5 @@ func (b *builder) lock(path string) {
 	b.restrict(m, unix.MOUNT_ATTR_RDONLY, unix.AT_RECURSIVE).path(path)
 	b.attach(b.of(m), path, true)
 	b.do(unix.SYS_CLOSE, b.of(m))
-	there.fail(b.jump())
+	there.expect(b.jump())
 }

@@ -56,9 +56,9 @@ func (b *builder) attach(mount arg, to string, follow bool) step {
 
 // makeTrees makes the detached mounts of spec.Mounts: those that were not given.
 func (b *builder) makeTrees() {
-	b.stage = "mounting the tree"
 	for i, m := range b.spec.Mounts {
 		if b.trees[i] == 0 {
+			b.stage = "mounting " + m.Target
 			b.trees[i] = b.makeTree(m)
 		}
 	}

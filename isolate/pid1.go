@@ -116,13 +116,13 @@ func (b *builder) serve() {
 	none := b.do(look, b.of(b.p1.request)).to(seen)
 	b.do(unix.SYS_SENDMSG, ctl, idle, num(unix.MSG_NOSIGNAL))
 	sleep := b.do(unix.SYS_PPOLL, num(b.addr(poll)), num(2), num(0), num(0), num(0)).anyhow()
-	reap.fail(none).zero(sleep)
+	reap.expect(none).zero(sleep)
 
 	receive := b.do(unix.SYS_RECVMSG, ctl, num(b.addr(b.p1.inbox)), num(unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)).zero(b.p1.die)
 	b.p1.enter = b.jump().next(reap)
 	drain := b.do(unix.SYS_READ, b.of(b.p1.wakes), num(b.addr(b.take(128))), num(128))
-	drain.next(reap).zero(reap).fail(reap)
-	receive.fail(drain)
+	drain.next(reap).zero(reap).expect(reap)
+	receive.expect(drain)
 	b.p1.loop = reap
 	b.last = 0
 }

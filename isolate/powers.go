@@ -88,6 +88,6 @@ func (b *builder) filterCalls() {
 	program := b.take(16)
 	b.put32(program, uint32(len(filter.Program)))
 	b.put64(program+8, uint64(uintptr(unsafe.Pointer(&filter.Program[0]))))
-	b.optional("seccomp: the kernel has no system call filters",
+	b.optional(partSeccomp,
 		b.do(unix.SYS_SECCOMP, num(unix.SECCOMP_SET_MODE_FILTER), num(0), num(b.addr(program))))
 }

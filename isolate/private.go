@@ -118,7 +118,6 @@ func (b *builder) fill(fs cell, entries []entry) {
 // skeleton is a tmpfs with the first level of a host directory, to be attached
 // at target. It is read-only, and so are the files bound into it.
 func (b *builder) skeleton(dir, target string) cell {
-	b.stage = "making a skeleton"
 	fs := b.filesystem("tmpfs", plainMount, "mode=755")
 	entries := firstLevel(dir)
 	b.fill(fs, entries)

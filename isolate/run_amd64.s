@@ -78,7 +78,10 @@ error:
 	MOVWLZX	94(BX), CX
 	CMPQ	AX, CX
 	JEQ	next
+	CMPL	CX, $0xfffe
+	JEQ	2(PC)
 	MOVQ	BX, 0(R12)
+	JEQ	2(PC)
 	MOVL	AX, 8(R12)
 	MOVQ	72(BX), BX
 	JMP	step

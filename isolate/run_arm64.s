@@ -63,6 +63,9 @@ error:
 	MOVHU	94(R19), R22
 	CMP	R22, R0
 	BEQ	next
+	MOVD	$0xfffe, R23
+	CMP	R22, R23
+	BEQ	3(PC)
 	MOVD	R19, 0(R20)
 	MOVW	R0, 8(R20)
 	MOVD	72(R19), R19

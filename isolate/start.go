@@ -38,6 +38,7 @@ func (b *builder) plan(command *Command, streams []int, keeper int) (step, launc
 	b.stage = "keeping the terminals"
 	b.do(unix.SYS_DUP3, b.of(b.private.pts), num(b.p1.pts), num(unix.O_CLOEXEC)).quiet(unix.EINVAL)
 	b.closeAll(append(streams, b.p1.ctl, b.p1.pts))
+	b.forget()
 	b.watch()
 	b.giveUp()
 	ready := b.jump().next(b.p1.loop)
@@ -62,17 +63,29 @@ func freeNumber(used []int) int {
 	return n
 }
 
-// unshare adds the steps for the namespaces that do not come with the fork: by
-// now the process is in its cgroups, so that its cgroup namespace begins there.
+// unshared are the namespaces that do not come with the fork.
+var unshared = [...]struct {
+	flag int
+	name string
+}{
+	{unix.CLONE_NEWIPC, "ipc"}, {unix.CLONE_NEWUTS, "uts"}, {unix.CLONE_NEWCGROUP, "cgroup"}, {unix.CLONE_NEWNET, "net"},
+}
+
+// unshare adds the steps for these namespaces: by now the process is in its
+// cgroups, so that its cgroup namespace begins there. A best effort does
+// without those that the kernel was built without, but never without a network
+// namespace that was asked for.
 func (b *builder) unshare() {
 	b.stage = "making namespaces"
-	flags := []int{unix.CLONE_NEWIPC, unix.CLONE_NEWUTS, unix.CLONE_NEWCGROUP}
-	if b.spec.Network == NetworkNone {
-		flags = append(flags, unix.CLONE_NEWNET)
-	}
 	all := 0
-	for _, f := range flags {
-		all |= f
+	for _, ns := range unshared {
+		switch {
+		case ns.flag == unix.CLONE_NEWNET && b.spec.Network == NetworkHost:
+		case ns.flag != unix.CLONE_NEWNET && b.spec.BestEffort:
+			b.optional("namespace "+ns.name, b.do(unix.SYS_UNSHARE, num(ns.flag)))
+		default:
+			all |= ns.flag
+		}
 	}
 	b.do(unix.SYS_UNSHARE, num(all))
 }

@@ -1,0 +1,505 @@
+package isolate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// asBoth runs a test as root, in a box of its own ids, and as an ordinary user.
+func asBoth(t *testing.T, test func(t *testing.T, spec Spec)) {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		leakless(t)
+		test(t, rootSpec(t))
+	}
+	if treetest.AsUser(t) {
+		leakless(t)
+		test(t, userSpec(t))
+	}
+}
+
+func leakless(t *testing.T) {
+	t.Helper()
+	treetest.Leaks(t)
+}
+
+// rootSpec is the whole machine, copied by overlay.
+func rootSpec(t testing.TB) Spec {
+	t.Helper()
+	return Spec{
+		Mounts:  []Mount{{Target: "/", Overlay: overlay(t, "/")}},
+		Network: NetworkNone, IDs: Own(1 << 28), Hostname: "box",
+	}
+}
+
+// userSpec is what an ordinary user can have of it: /w is a copied directory.
+func userSpec(t testing.TB) Spec {
+	t.Helper()
+	lower := filepath.Join(scratch(t), "lower")
+	mkdir(t, lower)
+	write(t, filepath.Join(lower, "file"), "real")
+	o := overlay(t, lower)
+	o.UserXattr, o.Nested = true, false
+	return Spec{
+		Mounts: []Mount{
+			{Target: "/", Skeleton: "/"},
+			{Target: "/etc", Source: "/etc", ReadOnly: true},
+			{Target: "/home", Overlay: o},
+			{Target: "/usr", Source: "/usr", ReadOnly: true},
+			{Target: "/var", Source: "/var", ReadOnly: true},
+		},
+		Network: NetworkNone, IDs: Same, Hostname: "box",
+	}
+}
+
+func scratch(t testing.TB) string {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		return treetest.Dir(t)
+	}
+	dir := t.TempDir()
+	t.Cleanup(func() { // the kernel makes directories in a work directory that none may enter
+		filepath.WalkDir(dir, func(path string, d fs.DirEntry, _ error) error {
+			if d != nil && d.IsDir() {
+				os.Chmod(path, 0o700)
+			}
+			return nil
+		})
+	})
+	return dir
+}
+
+// renewed is the spec with layers that were not mounted yet: a volatile upper
+// layer can be mounted once.
+func renewed(t testing.TB, spec Spec) Spec {
+	t.Helper()
+	spec.Mounts = slices.Clone(spec.Mounts)
+	for i, m := range spec.Mounts {
+		if m.Overlay != nil {
+			o := overlay(t, m.Overlay.Lower[0])
+			o.UserXattr, o.Nested = m.Overlay.UserXattr, m.Overlay.Nested
+			spec.Mounts[i].Overlay = o
+		}
+	}
+	return spec
+}
+
+func overlay(t testing.TB, lower string) *Overlay {
+	t.Helper()
+	dir := scratch(t)
+	o := &Overlay{Lower: []string{lower}, Upper: filepath.Join(dir, "upper"), Work: filepath.Join(dir, "work"), Nested: true}
+	mkdir(t, o.Upper)
+	mkdir(t, o.Work)
+	return o
+}
+
+func mkdir(t testing.TB, dir string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func write(t testing.TB, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func shell(script string) Command {
+	return Command{Args: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, Dir: "/"}
+}
+
+// open starts a box without a command, to be closed with the test.
+func open(t testing.TB, spec Spec) *Box {
+	t.Helper()
+	box, _, err := Start(t.Context(), spec, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := box.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return box
+}
+
+// output runs a command in the box and answers with all it wrote.
+func output(t testing.TB, box *Box, c Command) (string, Status) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	c.Stdout, c.Stderr = w, w
+	p, err := box.Exec(t.Context(), c)
+	w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := p.Wait(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out), st
+}
+
+// sh is output of a script that must succeed.
+func sh(t testing.TB, box *Box, script string) string {
+	t.Helper()
+	out, st := output(t, box, shell(script))
+	if st != (Status{}) {
+		t.Fatalf("%s: %+v\n%s", script, st, out)
+	}
+	return strings.TrimSpace(out)
+}
+
+func TestStatusAndSignalsPassThrough(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		box := open(t, spec)
+		for script, want := range map[string]Status{
+			"exit 0":        {},
+			"exit 7":        {Code: 7},
+			"kill -TERM $$": {Signal: syscall.SIGTERM},
+		} {
+			if _, st := output(t, box, shell(script)); st != want {
+				t.Errorf("%s: %+v, want %+v", script, st, want)
+			}
+		}
+		p, err := box.Exec(t.Context(), shell("trap 'exit 3' USR1; echo; while :; do sleep 0.01; done"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for {
+			if err := p.Signal(syscall.SIGUSR1); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			st, err := p.Wait(ctx)
+			cancel()
+			if err == nil {
+				if st.Code != 3 && st.Signal != syscall.SIGUSR1 { // before the trap was set
+					t.Errorf("%+v", st)
+				}
+				return
+			}
+			if !errors.Is(err, ErrInterrupted) {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestCommandsThatCannotBeRun(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		box := open(t, spec)
+		for _, c := range []struct {
+			name string
+			code int
+			kind error
+		}{{"no-such-command", 127, ErrNotFound}, {"/no/such", 127, ErrNotFound}, {"/etc/passwd", 126, ErrDenied}, {"/usr", 126, ErrDenied}} {
+			command := shell("")
+			command.Args = []string{c.name}
+			_, err := box.Exec(t.Context(), command)
+			var ce *CommandError
+			if !errors.As(err, &ce) || ce.ExitCode() != c.code || !errors.Is(err, c.kind) {
+				t.Errorf("exec %s: %v", c.name, err)
+			}
+			b, _, err := Start(t.Context(), renewed(t, spec), &command)
+			if !errors.As(err, &ce) || ce.ExitCode() != c.code || b != nil {
+				t.Errorf("start %s: %v", c.name, err)
+			}
+		}
+		command := shell("")
+		command.Dir = "/no/such/dir"
+		_, err := box.Exec(t.Context(), command)
+		var e *Error
+		if !errors.As(err, &e) || e.Path != command.Dir || !errors.Is(err, ErrNotFound) {
+			t.Errorf("working directory: %v", err)
+		}
+		if got := sh(t, box, "echo still here"); got != "still here" {
+			t.Error(got)
+		}
+	})
+}
+
+func TestStreamsPassByteForByte(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		box := open(t, spec)
+		in, feed, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sink, out, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := shell("cat; cat /dev/null >&2; exec 0<&-; cat /proc/self/fd/0 2>/dev/null; exit 5")
+		c.Stdin, c.Stdout = in, out
+		p, err := box.Exec(t.Context(), c)
+		in.Close()
+		out.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := bytes.Repeat([]byte("\x00\xff\r\n\x1b[0m"), 100_000)
+		go func() {
+			feed.Write(sent)
+			feed.Close()
+		}()
+		got, err := io.ReadAll(sink)
+		sink.Close()
+		if err != nil || !bytes.Equal(got, sent) {
+			t.Errorf("%d bytes came back of %d: %v", len(got), len(sent), err)
+		}
+		if st, _ := p.Wait(t.Context()); st.Code != 5 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+func TestTheBoxIsItsOwnWorld(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		box := open(t, spec)
+		for script, want := range map[string]string{
+			"hostname":                               "box",
+			"ls /proc/self/fd | wc -l":               "4", // with that of ls itself
+			"cat /proc/1/comm":                       "snapfs-init",
+			"tr '\\0' ' ' </proc/1/cmdline":          "snapfs-init",
+			"ls /sys/class/net":                      "lo",
+			"cat /sys/class/net/lo/operstate":        "unknown",
+			"echo x >/tmp/f && cat /tmp/f":           "x",
+			"echo x >/dev/shm/f && cat /dev/shm/f":   "x",
+			"stat -c %a /tmp /run/lock | tr '\\n' ,": "1777,1777,",
+			"head -c 3 /dev/zero | wc -c":            "3",
+			"echo x >/dev/null && echo ok":           "ok",
+			"grep -c . /proc/net/dev":                "3",
+		} {
+			if got := sh(t, box, script); strings.TrimSpace(got) != want {
+				t.Errorf("%s: %q, want %q", script, got, want)
+			}
+		}
+		if n := sh(t, box, "ls -d /proc/[0-9]* | wc -l"); len(n) > 1 {
+			t.Errorf("%s processes are seen", n)
+		}
+		if limit := sh(t, box, "ulimit -n"); limit == "" {
+			t.Error("no limit of open files")
+		}
+	})
+}
+
+func TestWritesStayInTheUpperLayer(t *testing.T) {
+	treetest.NeedRoot(t)
+	leakless(t)
+	spec := rootSpec(t)
+	box := open(t, spec)
+	sh(t, box, "echo new >/etc/new-file; chown 7:8 /etc/new-file; echo x >>/etc/passwd; mv /usr/share/doc /usr/share/moved")
+	if _, err := os.Stat("/etc/new-file"); !os.IsNotExist(err) {
+		t.Error("the real tree was written")
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(spec.Mounts[0].Overlay.Upper+"/etc/new-file", &st); err != nil || st.Uid != 7 || st.Gid != 8 {
+		t.Errorf("on disk the file belongs to %d:%d: %v", st.Uid, st.Gid, err)
+	}
+}
+
+func TestAnotherUserInside(t *testing.T) {
+	treetest.NeedRoot(t)
+	leakless(t)
+	box := open(t, rootSpec(t))
+	c := shell("id -u; id -g; id -G; grep CapEff /proc/self/status; cat /etc/shadow >/dev/null 2>&1 || echo refused")
+	c.UID, c.GID, c.Groups = 1234, 5678, []uint32{5678, 42}
+	out, _ := output(t, box, c)
+	if want := "1234\n5678\n5678 42\nCapEff:\t0000000000000000\n"; !strings.HasPrefix(out, want) {
+		t.Errorf("%q", out)
+	}
+	c.UID = 1 << 20
+	if _, err := box.Exec(t.Context(), c); !errors.Is(err, ErrInvalid) {
+		t.Error(err)
+	}
+}
+
+func TestTheFirstCommandRuns(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		for range 20 {
+			c := shell("exit 4")
+			box, p, err := Start(t.Context(), renewed(t, spec), &c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if st, err := p.Wait(t.Context()); st.Code != 4 || err != nil {
+				t.Errorf("%+v %v", st, err)
+			}
+			<-box.Idle()
+			if err := box.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestIdleWaitsForDaemons(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		box := open(t, spec)
+		gate, hold, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := shell("exec 3<&0; (setsid sh -c 'read x <&3' &)")
+		c.Stdin = gate
+		p, err := box.Exec(t.Context(), c)
+		gate.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Wait(t.Context())
+		select {
+		case <-box.Idle():
+			t.Error("idle while a daemon runs")
+		case <-time.After(50 * time.Millisecond):
+		}
+		hold.Close()
+		select {
+		case <-box.Idle():
+		case <-time.After(5 * time.Second):
+			t.Error("never idle")
+		}
+		if got := sh(t, box, "echo more"); got != "more" {
+			t.Error(got)
+		}
+	})
+}
+
+func TestCloseLeavesNobody(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		box := open(t, spec)
+		if _, err := box.Exec(t.Context(), shell("trap '' TERM INT HUP; (setsid sleep 1000 &); f() { sleep 1000 | f & }; f; sleep 1000")); err != nil {
+			t.Fatal(err)
+		}
+		p, err := box.Exec(t.Context(), shell("sleep 1000"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+		pids := descendants(box.pid)
+		if len(pids) < 5 {
+			t.Errorf("only %d processes", len(pids))
+		}
+		if err := box.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range pids {
+			if unix.Kill(d.pid, 0) == nil {
+				t.Errorf("process %d lives", d.pid)
+			}
+		}
+		if st, _ := p.Wait(t.Context()); st.Signal != syscall.SIGKILL {
+			t.Errorf("%+v", st)
+		}
+		if _, err := box.Exec(t.Context(), shell("")); !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+		if _, err := box.Root(); !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+		if err := box.Freeze(t.Context()); !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestManyExecsAtOnce(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		box := open(t, spec)
+		fails := make(chan error, 100)
+		for i := range cap(fails) {
+			go func() {
+				c := shell("exit " + string('0'+byte(i%10)))
+				p, err := box.Exec(t.Context(), c)
+				if err == nil {
+					var st Status
+					if st, err = p.Wait(t.Context()); err == nil && st.Code != i%10 {
+						err = errors.New("a status was mixed up")
+					}
+				}
+				fails <- err
+			}()
+		}
+		for range cap(fails) {
+			if err := <-fails; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestTheRootSeenFromOutside(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		box := open(t, spec)
+		sh(t, box, "echo inside >/tmp/seen")
+		root, err := box.Root()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		fd, err := unix.Openat(int(root.Fd()), "tmp/seen", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := os.NewFile(uintptr(fd), "seen")
+		defer f.Close()
+		if got, _ := io.ReadAll(f); string(got) != "inside\n" {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+func TestStartIsAllOrNothing(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		for name, spoil := range map[string]func(*Spec){
+			"mounts": func(s *Spec) { s.Mounts[0].Target = "/x" },
+			"target": func(s *Spec) { s.Mounts = append(s.Mounts, Mount{Target: "/no/such", Source: "/etc", ReadOnly: true}) },
+			"source": func(s *Spec) { s.Mounts = append(s.Mounts, Mount{Target: "/etc", Source: "/no/such"}) },
+			"tmp":    func(s *Spec) { s.Tmp = "/no/such" },
+			"hide":   func(s *Spec) { s.Hide = []string{"relative"} },
+			"net":    func(s *Spec) { s.Network = "mars" },
+		} {
+			s := renewed(t, spec)
+			spoil(&s)
+			box, _, err := Start(t.Context(), s, nil)
+			var e *Error
+			if !errors.As(err, &e) || box != nil || e.Op == "" {
+				t.Errorf("%s: %v", name, err)
+			}
+			if strings.HasPrefix(name, "s") && !errors.Is(err, ErrNotFound) {
+				t.Errorf("%s: kind of %v", name, err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, _, err := Start(ctx, spec, nil); !errors.Is(err, ErrInterrupted) {
+			t.Error(err)
+		}
+	})
+}
