@@ -1,6 +1,7 @@
 package overlay_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,6 +27,7 @@ func byRoot() snapshottest.Subject {
 	return snapshottest.Subject{
 		Name:   "overlay (root)",
 		Driver: overlay.Driver(),
+		Reach:  reach,
 		Place:  snapshottest.OnDisk,
 		Small:  func(t testing.TB) snapshot.Place { return snapshottest.Within(t, treetest.Ext4(t, 64<<20)) },
 	}
@@ -38,6 +40,7 @@ func TestConformanceOfAnOrdinaryUser(t *testing.T) {
 	snapshottest.Run(t, snapshottest.Subject{
 		Name:   "overlay (user)",
 		Driver: overlay.Driver(),
+		Reach:  reach,
 		Place:  snapshottest.OnDisk,
 		Small:  func(t testing.TB) snapshot.Place { return snapshottest.Within(t, smallTmpfs(t)) },
 	})
@@ -46,6 +49,34 @@ func TestConformanceOfAnOrdinaryUser(t *testing.T) {
 func BenchmarkConformance(b *testing.B) {
 	treetest.NeedRoot(b)
 	snapshottest.Bench(b, byRoot())
+}
+
+// reach opens the root of a view, mounted as the product mounts it but for
+// volatile, which needs the engine's help to be mounted again.
+func reach(t testing.TB, v snapshot.View) *os.File {
+	t.Helper()
+	path := v.Path
+	if o := v.Overlay; o != nil {
+		mount, err := kernel.MountOverlay(options(o))
+		if errors.Is(err, kernel.ErrEndedReadOnly) { // no room for the work directory
+			full := options(o)
+			full.Lower, full.Upper, full.Work = append([]string{o.Upper}, o.Lower...), "", ""
+			mount, err = kernel.MountOverlay(full)
+		}
+		must(t, err)
+		defer mount.Close()
+		path = kernel.FDPath(mount)
+	}
+	f, err := os.Open(path)
+	must(t, err)
+	return f
+}
+
+func options(o *snapshot.Overlay) kernel.Overlay {
+	return kernel.Overlay{
+		Lower: o.Lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr, Nested: o.Nested,
+		RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr, NoIndex: true,
+	}
 }
 
 const namespaceEnv = "SNAPFS_TEST_IN_NAMESPACE"

@@ -106,6 +106,9 @@ func (d *deleter) clear(parent int, name string, depth int) error {
 		return errors.Join(err, &fs.PathError{Op: "rmdir", Path: name, Err: unix.EBUSY})
 	}
 	entries, err := kernel.Entries(int(dir.Fd()))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // deleted while it was open
+	}
 	if err != nil {
 		return err
 	}

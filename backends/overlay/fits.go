@@ -28,7 +28,7 @@ func (b *backend) holds(path string) error {
 	if why := whyNoLower(f); why != "" {
 		return because(snapshot.ErrNotSupported, path, why)
 	}
-	if f.Type != "overlay" && !b.userXattr {
+	if f.Type != "overlay" && !b.locked {
 		return nil
 	}
 	return b.holdsMounts(path, f.Type == "overlay")
@@ -63,7 +63,7 @@ func (b *backend) holdsMounts(path string, isOverlay bool) error {
 		if within(path, m.Path) && len(m.Path) >= len(home.Path) {
 			home = m
 		}
-		if b.userXattr && m.Path != path && within(m.Path, path) {
+		if b.locked && m.Path != path && within(m.Path, path) {
 			return because(snapshot.ErrNotSupported, path,
 				"an ordinary user cannot overlay a directory with a filesystem mounted in it ("+quote(m.Path)+")")
 		}

@@ -66,7 +66,8 @@ func Driver() snapshot.Driver {
 // ordinary user also the reading of the mount table.
 // Errors: ErrNotFound (no such tree), ErrNotSupported with the reason.
 func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
-	b := &backend{dir: filepath.Clean(place.Dir), userXattr: !privileged(), tree: place.Tree.Path}
+	b := &backend{dir: filepath.Clean(place.Dir)}
+	b.userXattr, b.locked = standing()
 	if !filepath.IsAbs(place.Dir) {
 		return nil, fail("opening", "", because(snapshot.ErrNotSupported, place.Dir, "the place for layers is not an absolute path"))
 	}
@@ -79,20 +80,23 @@ func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	return b, nil
 }
 
-// privileged: overlayfs keeps its records in trusted.* attributes for root of
-// the first user namespace, and in user.* attributes for everybody else.
-func privileged() bool {
+// standing tells root of the first user namespace, who writes overlayfs's records
+// to trusted.* attributes, from everybody else, and whether a namespace is yet
+// to be made, in which every mount of today will be locked.
+func standing() (userXattr, locked bool) {
 	const first = "user:[4026531837]" // PROC_USER_INIT_INO of linux/proc_ns.h
 	ns, err := os.Readlink("/proc/self/ns/user")
-	return os.Geteuid() == 0 && (err != nil || ns == first)
+	outside := err != nil || ns == first
+	root := os.Geteuid() == 0
+	return !root || !outside, !root && outside
 }
 
 // A backend has no state but its directory, so that any number of them, in
 // any number of processes, may work on the same one.
 type backend struct {
 	dir       string
-	tree      string // known to be one that it can hold
 	userXattr bool
+	locked    bool // see standing
 }
 
 func (b *backend) Facts() snapshot.Facts {

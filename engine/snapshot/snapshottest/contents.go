@@ -1,6 +1,7 @@
 package snapshottest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,6 +28,7 @@ func (x *workbench) powers() treetest.Powers {
 	facts := x.b.Facts()
 	return treetest.Powers{
 		Root: os.Geteuid() == 0, NoDirRename: !facts.DirRename, KeepOldLinks: facts.PartsLinks,
+		ShortRenames: facts.DirRename && facts.PartsLinks, // an overlay's notes of renames hold 256 bytes
 	}
 }
 
@@ -37,6 +39,30 @@ func (x *workbench) play(s treetest.Script, dir string) {
 	x.must(err)
 	defer root.Close()
 	x.must(s.Play(root))
+}
+
+// both plays n steps on a fork and then, when oracle is not "", on a plain
+// directory, and answers with the writer to go on with. A filesystem may refuse
+// to move a directory by a long path, though it can move others (overlayfs keeps
+// 256 bytes of where it was): that step is taken back, as if never written.
+func (x *workbench) both(w *treetest.Writer, n int, fork *os.File, oracle string) *treetest.Writer {
+	x.Helper()
+	for refused := 0; n > 0; n-- {
+		before := w.Clone(uint64(n))
+		step := w.Script(1)
+		err := step.Play(fork)
+		moves := step[0].Op == treetest.Rename || step[0].Op == treetest.Exchange
+		if errors.Is(err, unix.EXDEV) && moves && refused < 5 {
+			refused++
+			w = before
+			continue
+		}
+		x.must(err)
+		if oracle != "" {
+			x.play(step, oracle)
+		}
+	}
+	return w
 }
 
 // equals compares a view with a plain directory, in everything.
@@ -94,10 +120,8 @@ func (x *workbench) scripted(seed uint64) {
 	x.fork("s1", "f1")
 	x.equals(x.snap("s1"), oracle, what("the capture"))
 	for i, use := range []snapshot.Use{snapshot.InUse, snapshot.Idle, snapshot.Idle} {
-		step := w.Script(60)
-		x.play(step, oracle)
 		root := x.reach(x.view("f1"))
-		x.must(step.Play(root))
+		w = x.both(w, 60, root, oracle)
 		id := snapshot.ID(fmt.Sprintf("t%d", i))
 		if use == snapshot.Idle {
 			x.must(root.Close())
@@ -122,13 +146,10 @@ func deep(x *workbench) {
 	x.play(long, x.place.Tree.Path)
 	x.play(long, oracle)
 	x.must(os.Chmod(oracle, 0o755))
-	more := w.Script(20)
 	x.capture("s1")
-	f := x.fork("s1", "f1")
-	root := x.reach(f.View)
-	x.must(more.Play(root))
+	root := x.reach(x.fork("s1", "f1").View)
+	x.both(w, 20, root, oracle)
 	x.must(root.Close())
-	x.play(more, oracle)
 	x.seal("f1", "s2", snapshot.Idle)
 	x.equals(x.snap("s2"), oracle, "a tree of long paths")
 	x.clean()
@@ -157,7 +178,6 @@ func holes(x *workbench) {
 	x.clean()
 }
 
-// mounts needs a mount, so the suite asks for one only where it may make it.
 func mounts(x *workbench) {
 	x.write("dir/beneath", "ours")
 	other := treetest.Dir(x)
@@ -173,7 +193,11 @@ func mounts(x *workbench) {
 	defer mount.Close()
 	x.must(kernel.MoveMount(mount, unix.AT_FDCWD, point))
 	x.Cleanup(func() { _ = kernel.Unmount(point) })
-	x.capture("s1")
+	_, err = x.b.Capture(x.Context(), x.place.Tree, "s1")
+	if errors.Is(err, snapshot.ErrNotSupported) {
+		return // to refuse such a tree is safe too
+	}
+	x.must(err)
 	v := x.fork("s1", "f1").View
 	x.has(v, "dir/foreign", "", "a fork of a tree with a mount in it")
 	x.in(v, func(dir string) {
@@ -182,5 +206,4 @@ func mounts(x *workbench) {
 		}
 	})
 	x.clean()
-	x.must(kernel.Unmount(point))
 }
