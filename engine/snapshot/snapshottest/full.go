@@ -31,7 +31,7 @@ func fullDisk(x *workbench, name string) {
 	setStage(x)
 	x.write("bulk", noise(512<<10))
 	x.in(x.view("work"), func(dir string) { x.put(dir, "bulk", noise(256<<10)) })
-	ballast := x.fill()
+	ballast, room := x.fill(), int64(0)
 	succeeded, refused := false, 0
 	for n := 0; n < 14 && !succeeded; n++ {
 		id, when := fmt.Sprintf("n%d", n), fmt.Sprintf("%s on a full disk, try %d", name, n)
@@ -39,6 +39,7 @@ func fullDisk(x *workbench, name string) {
 			ballast.leave(x, 4<<20) // what the verb takes away has to be there
 			x.ready(name, id)
 			ballast = x.fill()
+			ballast.leave(x, room)
 		}
 		err := x.do(x.Context(), name, id)
 		if err != nil {
@@ -46,12 +47,14 @@ func fullDisk(x *workbench, name string) {
 			refused++
 		}
 		succeeded = err == nil
+		ballast.leave(x, 1<<20) // to look at it may take a block too
 		x.stands(when)
 		if there := x.look(name, id, when); there && err != nil {
 			x.Errorf("%s: it failed (%v) and yet it answers for %s", when, err, id)
 		}
 		x.takeAway(id, when)
-		ballast.leave(x, 4096<<n)
+		ballast, room = x.fill(), 4096<<n
+		ballast.leave(x, room)
 	}
 	if refused == 0 && x.b.Facts().CopiesWhole && verbs()[name].makes != nothing {
 		x.Errorf("%s copies whole trees to a full disk", name)

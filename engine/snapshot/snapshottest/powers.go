@@ -108,7 +108,7 @@ func touchStory(x *workbench, seed uint64, check func(y *workbench, base, sealed
 	y.fork("s1", "f1")
 	for _, id := range []snapshot.ID{"s2", ""} {
 		root := y.reach(y.view("f1"))
-		y.must(w.Script(40).Play(root))
+		w = y.both(w, 40, root, "")
 		y.must(root.Close())
 		if id != "" {
 			base, now := y.nodes(y.snap("s1")), y.nodes(y.view("f1"))
