@@ -1,0 +1,57 @@
+package patch
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+
+	zdiff "znkr.io/diff"
+	"znkr.io/diff/textdiff"
+)
+
+// writeHunks writes the lines that differ, with three lines around them.
+func writeHunks(out *bufio.Writer, a, b []byte) {
+	for _, h := range textdiff.Hunks(a, b) {
+		fmt.Fprintf(out, "@@ -%s +%s @@\n", span(h.LineNoX, h.EndLineNoX), span(h.LineNoY, h.EndLineNoY))
+		for _, e := range h.Edits {
+			switch e.Op {
+			case zdiff.Match:
+				out.WriteByte(' ')
+			case zdiff.Delete:
+				out.WriteByte('-')
+			case zdiff.Insert:
+				out.WriteByte('+')
+			}
+			out.Write(e.Line)
+			if !bytes.HasSuffix(e.Line, []byte{'\n'}) {
+				out.WriteString("\n\\ No newline at end of file\n")
+			}
+		}
+	}
+}
+
+// span is first line and count; an empty one names the line before it.
+func span(start, end int) string {
+	switch end - start {
+	case 0:
+		return fmt.Sprintf("%d,0", start)
+	case 1:
+		return fmt.Sprint(start + 1)
+	}
+	return fmt.Sprintf("%d,%d", start+1, end-start)
+}
+
+// countLines counts the lines that a patch would add and remove.
+func countLines(a, b []byte) (added, removed int) {
+	for _, h := range textdiff.Hunks(a, b, zdiff.Context(0)) {
+		for _, e := range h.Edits {
+			switch e.Op {
+			case zdiff.Delete:
+				removed++
+			case zdiff.Insert:
+				added++
+			}
+		}
+	}
+	return added, removed
+}

@@ -1,0 +1,126 @@
+package patch
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// A source reads the files of both trees.
+type source struct {
+	ctx  context.Context
+	root [2]*os.File
+}
+
+// A blob is the content of a file as git sees it.
+type blob struct {
+	id     string // git's object id, forty zeros for no file
+	side   int
+	node   *diff.Node
+	size   int64
+	binary bool
+	text   []byte // nil when binary
+}
+
+const noID = "0000000000000000000000000000000000000000"
+
+// load reads a file, whole when it is text.
+func (s *source) load(side int, path string, n *diff.Node) (blob, error) {
+	b := blob{id: noID, side: side, node: n}
+	if n == nil {
+		return b, nil
+	}
+	r, size, err := s.open(b, path)
+	if err != nil {
+		return b, err
+	}
+	defer r.Close()
+	b.size = size
+	hash := sha1.New()
+	fmt.Fprintf(hash, "blob %d\x00", size)
+	var text bytes.Buffer
+	to := io.Writer(hash)
+	if b.binary = size > TextMax; !b.binary {
+		to = io.MultiWriter(hash, &text)
+	}
+	if copied, err := io.Copy(to, r); err != nil || copied != size {
+		return b, s.fail(path, err)
+	}
+	b.id = hex.EncodeToString(hash.Sum(nil))
+	if b.binary = b.binary || isBinary(text.Bytes()); !b.binary {
+		b.text = text.Bytes()
+	}
+	return b, nil
+}
+
+// isBinary is git's own rule: a NUL among the first 8000 bytes.
+func isBinary(data []byte) bool {
+	return bytes.IndexByte(data[:min(len(data), 8000)], 0) >= 0
+}
+
+// open gives a blob's content, and how long it is.
+func (s *source) open(b blob, path string) (io.ReadCloser, int64, error) {
+	if b.node.Mode.Type() == fs.ModeSymlink {
+		return io.NopCloser(strings.NewReader(b.node.Target)), int64(len(b.node.Target)), nil
+	}
+	const flags = syscall.O_RDONLY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+	f, err := kernel.OpenBeneath(int(s.root[b.side].Fd()), path, flags, 0)
+	if err != nil {
+		return nil, 0, s.fail(path, err)
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errMoved
+	}
+	if err != nil {
+		f.Close()
+		return nil, 0, s.fail(path, err)
+	}
+	r := struct {
+		io.Reader
+		io.Closer
+	}{&patient{s.ctx, io.LimitReader(f, info.Size())}, f}
+	return r, info.Size(), nil
+}
+
+var errMoved = errors.New("it changed while it was read")
+
+func (s *source) fail(path string, err error) error {
+	if err == nil {
+		err = errMoved
+	}
+	kind := snapshot.KindOf(err)
+	switch {
+	case kind != nil:
+	case errors.Is(err, errMoved):
+		kind = snapshot.ErrBusy
+	default:
+		kind = snapshot.ErrCorrupt
+	}
+	return &snapshot.Error{Op: "reading for the patch", Path: path, Kind: kind, Err: err}
+}
+
+// patient is a reader that ends with its context.
+type patient struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (p *patient) Read(b []byte) (int, error) {
+	if err := p.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return p.r.Read(b)
+}
