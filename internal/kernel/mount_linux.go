@@ -65,8 +65,12 @@ func moveMount(mount *os.File, dirfd int, to string, flags int) error {
 }
 
 // SetMountAttr sets and clears unix.MOUNT_ATTR_* flags on a mount, and on all
-// beneath it with recursive: all of them or, after an error, none.
+// beneath it with recursive: all of them or, after an error, none. A flag about
+// access times in set takes the place of the one there is.
 func SetMountAttr(mount *os.File, set, clear uint64, recursive bool) error {
+	if set&unix.MOUNT_ATTR__ATIME != 0 {
+		clear |= unix.MOUNT_ATTR__ATIME
+	}
 	if set&unix.MOUNT_ATTR__ATIME != 0 { // a field, not a flag: mount_setattr(2) wants it cleared as a whole
 		clear |= unix.MOUNT_ATTR__ATIME
 	}

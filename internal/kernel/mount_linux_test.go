@@ -75,6 +75,7 @@ func TestAViewWithoutAnUpperCannotBeWritten(t *testing.T) {
 	for _, n := range []int{1, 2} {
 		o := layers(t, n, "lower")
 		o.Upper, o.Work = "", ""
+		o.Attr = unix.MOUNT_ATTR_NOATIME | unix.MOUNT_ATTR_NOSUID
 		root := mount(t, o)
 		if _, err := os.Stat(filepath.Join(root, "f0")); err != nil {
 			t.Error(err)

@@ -83,12 +83,20 @@ func MountOverlay(o Overlay) (*os.File, error) {
 	return mountOverlay(o)
 }
 
-// noLowerPlus: a kernel before 6.5 calls lowerdir+ an unknown option, not when
-// it is given (the old parser only collects), but when the overlay is created.
+// noLowerPlus tells a kernel before 6.5, which has the old parser of options: it
+// refuses lowerdir+ only when the overlay is created, and without a word, as it
+// would refuse an option that nobody knows. The new one names it at once.
 func noLowerPlus(err error) bool {
 	var e *MountError
-	return errors.As(err, &e) && e.Err == unix.EINVAL && len(e.Log) == 0 &&
-		(e.Option == "" || strings.HasPrefix(e.Option, "lowerdir+"))
+	if !errors.As(err, &e) || e.Err != unix.EINVAL || e.Option != "" {
+		return false
+	}
+	c, err := Fsopen("overlay")
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	return c.SetFlag("snapfs-no-such-option") == nil
 }
 
 func readOnlyClone(path string, attr uint64) (*os.File, error) {
@@ -121,18 +129,18 @@ func mountOverlay(o Overlay) (*os.File, error) {
 	if err != nil || o.Upper == "" {
 		return mount, err
 	}
-	return mount, checkWritable(mount)
+	if err := checkWritable(mount); err != nil {
+		mount.Close()
+		return nil, err
+	}
+	return mount, nil
 }
 
-// checkWritable closes mount when it cannot be written.
 func checkWritable(mount *os.File) error {
 	var st unix.Statfs_t
 	err := unix.Fstatfs(int(mount.Fd()), &st)
 	if err == nil && st.Flags&unix.ST_RDONLY != 0 {
 		err = ErrEndedReadOnly
-	}
-	if err != nil {
-		mount.Close()
 	}
 	return err
 }

@@ -94,6 +94,9 @@ func (m *manifest) dir(dir *os.File, path string) error {
 // node writes the line of one node, and what lies beneath it.
 func (m *manifest) node(dirfd int, name, path string) error {
 	st, err := kernel.Lstat(dirfd, name)
+	if errors.Is(err, unix.ENOENT) && name != "" {
+		return nil // somebody else's file, gone since it was listed
+	}
 	if err != nil {
 		return err
 	}
