@@ -37,6 +37,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -89,17 +90,42 @@ var _ interface {
 } = (*Backend)(nil)
 
 func open(name string, place snapshot.Place, from string) (*Backend, error) {
-	b := &Backend{name: name, tree: place.Tree.Path, from: from, state: place.Dir}
+	b := &Backend{name: name, tree: place.Tree.Path, from: from, state: place.Dir, key: hash(place.Dir)}
 	src, err := findSource(from)
+	if errors.Is(err, os.ErrNotExist) && b.findRoom(filepath.Dir(from)) {
+		return b, nil // the tree is gone, what was made of it is not
+	}
 	if err != nil {
 		return nil, b.fail("opening", "", err)
+	}
+	b.top, b.hidden = src.home, hiddenName(src.home)
+	if r, err := b.enter(); err == nil {
+		r.close()
+		return b, nil
 	}
 	if err := usable(src); err != nil {
 		return nil, b.fail("opening", "", err)
 	}
-	b.top, b.hidden = src.home, hiddenName(src.home)
-	b.key = hash(place.Dir)
 	return b, nil
+}
+
+// findRoom looks for our data from the nearest directory above a tree that no
+// longer exists.
+func (b *Backend) findRoom(dir string) bool {
+	for ; ; dir = filepath.Dir(dir) {
+		src, err := findSource(dir)
+		if err == nil {
+			b.top, b.hidden = src.home, hiddenName(src.home)
+			r, err := b.enter()
+			if err == nil {
+				r.close()
+			}
+			return err == nil
+		}
+		if !errors.Is(err, os.ErrNotExist) || dir == "/" {
+			return false
+		}
+	}
 }
 
 // usable says why the subvolume of src cannot be snapshotted by this process.

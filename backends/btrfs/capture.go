@@ -57,13 +57,16 @@ func (b *Backend) prepare(ctx context.Context, tree snapshot.Tree) (*capture, er
 }
 
 func (c *capture) mark() mark {
-	return mark{tree: c.tree.Path, within: c.within, taken: now(), from: c.info.UUID.String()}
+	return mark{kind: snapshots, tree: c.tree.Path, within: c.within, taken: now(), from: c.info.UUID.String()}
 }
 
 // Capture keeps the contract of [snapshot.Backend]: a read-only snapshot of the
 // subvolume, in one transaction commit. Where nothing has changed in the
 // subvolume since the last capture of this tree, that one is the answer.
 func (b *Backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
+	if err := valid(id); err != nil {
+		return snapshot.Snapshot{}, b.fail("capturing", string(id), err)
+	}
 	c, err := b.prepare(ctx, tree)
 	if err != nil {
 		return snapshot.Snapshot{}, b.fail("capturing", string(id), err)
@@ -73,7 +76,7 @@ func (b *Backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.I
 		return s, nil
 	}
 	m := c.mark()
-	e, err := c.begin(ctx, snapshots+"/"+string(id), string(id), m)
+	e, err := c.begin(ctx, snapshots, string(id), m)
 	if err != nil {
 		return snapshot.Snapshot{}, b.fail("capturing", string(id), err)
 	}
@@ -97,7 +100,7 @@ func (c *capture) take(ctx context.Context, e *entry, id snapshot.ID) error {
 }
 
 func (c *capture) note(id string) error {
-	tmp := trash + "/" + unique()
+	tmp := trash + "/" + newborn + unique()
 	if err := unix.Symlinkat(id, c.fd, tmp); err != nil {
 		return &os.PathError{Op: "write", Path: latest, Err: err}
 	}

@@ -27,6 +27,9 @@ func (b *Backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 }
 
 func (b *Backend) clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID) (s snapshot.Snapshot, f snapshot.Fork, err error) {
+	if err := valid(string(id), string(fork)); err != nil {
+		return s, f, err
+	}
 	c, err := b.prepare(ctx, tree)
 	if err != nil {
 		return s, f, err
@@ -42,13 +45,13 @@ func (b *Backend) clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 	}
 	sm := c.mark()
 	fm := sm
-	fm.base = string(id)
-	se, err := c.begin(ctx, snapshots+"/"+string(id), string(id), sm)
+	fm.kind, fm.base = forks, string(id)
+	se, err := c.begin(ctx, snapshots, string(id), sm)
 	if err != nil {
 		return s, f, err
 	}
 	defer se.close()
-	fe, err := c.begin(ctx, forks+"/"+string(fork), string(fork), fm)
+	fe, err := c.begin(ctx, forks, string(fork), fm)
 	if err != nil {
 		return s, f, errors.Join(err, se.giveUp())
 	}
@@ -147,12 +150,12 @@ func (c *capture) again(ctx context.Context, se, fe *entry) error {
 		return err
 	}
 	fm := sm
-	fm.base, fm.from, fm.line = baseName(se.path), "", sm.descent(info.Born)
+	fm.kind, fm.base, fm.from, fm.line = forks, baseName(se.path), "", sm.descent(info.Born)
 	if err := c.discard(fe.path, "unequal"); err != nil {
 		return err
 	}
 	fe.close()
-	fresh, err := c.begin(ctx, fe.path, baseName(fe.path), fm)
+	fresh, err := c.begin(ctx, forks, baseName(fe.path), fm)
 	if err != nil {
 		return err
 	}

@@ -21,36 +21,63 @@ type entry struct {
 	fd   int
 }
 
-// begin makes the directory and the mark of an entry. It answers to its name
-// only when it has a tree. ErrExists.
-func (r room) begin(ctx context.Context, path, id string, m mark) (*entry, error) {
-	if !snapshot.ValidID(id) {
-		return nil, &problem{kind: snapshot.ErrNotSupported, why: fmt.Sprintf("%q is not an id", id)}
-	}
+// newborn begins the names of what is in the trash only until it is whole.
+const newborn = "new."
+
+// begin makes the directory and the mark of an entry; it is born in the trash,
+// so that it has its mark when it gets its name. It answers to that only when
+// it has a tree. ErrExists.
+func (r room) begin(ctx context.Context, kind, id string, m mark) (*entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	born := trash + "/" + newborn + unique()
 	if err := fault.Point(ctx, "make a directory for it"); err != nil {
 		return nil, err
 	}
-	if err := unix.Mkdirat(r.fd, path, 0o700); err != nil {
-		if err == unix.EEXIST {
-			return nil, &problem{kind: snapshot.ErrExists, why: "the id is taken"}
-		}
-		return nil, &os.PathError{Op: "make", Path: path, Err: err}
+	if err := unix.Mkdirat(r.fd, born, 0o700); err != nil {
+		return nil, &os.PathError{Op: "make", Path: born, Err: err}
 	}
-	e := &entry{room: r, path: path, fd: -1}
+	e := &entry{room: r, path: born, fd: -1}
 	err := fault.Point(ctx, "write its mark")
 	if err == nil {
-		err = r.writeMark(path+"/"+markName, m)
+		err = r.writeMark(born+"/"+markName, m)
 	}
 	if err == nil {
-		e.fd, err = r.open(path)
+		e.fd, err = r.open(born)
+	}
+	if err == nil {
+		err = fault.Point(ctx, "give it its name")
+	}
+	if err == nil {
+		err = renameNew(r.fd, born, kind+"/"+id)
 	}
 	if err != nil {
 		return nil, errors.Join(err, e.giveUp())
 	}
+	e.path = kind + "/" + id
 	return e, nil
+}
+
+func renameNew(dir int, from, to string) error {
+	switch err := unix.Renameat2(dir, from, dir, to, unix.RENAME_NOREPLACE); err {
+	case nil:
+		return nil
+	case unix.EEXIST:
+		return &problem{kind: snapshot.ErrExists, why: "the id is taken"}
+	default:
+		return &os.PathError{Op: "rename", Path: to, Err: err}
+	}
+}
+
+// valid refuses what cannot be an id before anything is made.
+func valid[T ~string](ids ...T) error {
+	for _, id := range ids {
+		if !snapshot.ValidID(string(id)) {
+			return &problem{kind: snapshot.ErrNotSupported, why: fmt.Sprintf("%q is not an id", id)}
+		}
+	}
+	return nil
 }
 
 func (e *entry) close() {

@@ -29,7 +29,11 @@ func (r room) load(kind, id string) (mark, kernel.Subvolume, error) {
 	if !snapshot.ValidID(id) {
 		return mark{}, kernel.Subvolume{}, notFound("not an id")
 	}
-	return r.loadAt(kind + "/" + id)
+	m, info, err := r.loadAt(kind + "/" + id)
+	if err == nil && m.kind != kind {
+		err = notFound("its mark is of something else")
+	}
+	return m, info, err
 }
 
 func (r room) loadAt(path string) (mark, kernel.Subvolume, error) {
@@ -40,7 +44,7 @@ func (r room) loadAt(path string) (mark, kernel.Subvolume, error) {
 	defer unix.Close(fd)
 	m, err := r.readMark(path)
 	if errors.Is(err, os.ErrNotExist) {
-		err = corrupt("its mark is missing")
+		err = notFound("it has no mark")
 	}
 	if err != nil {
 		return m, kernel.Subvolume{}, err
@@ -72,6 +76,9 @@ func (b *Backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 }
 
 func (b *Backend) fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
+	if err := valid(string(from), string(id)); err != nil {
+		return snapshot.Fork{}, err
+	}
 	r, err := b.enter()
 	if err != nil {
 		return snapshot.Fork{}, absent(err)
@@ -85,24 +92,24 @@ func (b *Backend) fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 	if got, err := r.claim(ctx, string(from), string(id)); err != nil || got {
 		return b.forkOf(id, fm), err
 	}
-	err = r.grow(ctx, snapshots+"/"+string(from), forks+"/"+string(id), string(id), fm)
+	err = r.grow(ctx, string(from), forks, string(id), fm)
 	return b.forkOf(id, fm), err
 }
 
 // forkMark is the mark of a fork of the snapshot from.
 func forkMark(from snapshot.ID, m mark, info kernel.Subvolume) mark {
-	m.base, m.line, m.from = string(from), m.descent(info.Born), ""
+	m.kind, m.base, m.line, m.from = forks, string(from), m.descent(info.Born), ""
 	return m
 }
 
-// grow makes the entry path a writable copy of the entry from.
-func (r room) grow(ctx context.Context, from, path, id string, m mark) error {
-	src, err := r.open(from + "/" + treeName)
+// grow makes the entry id of a kind a writable copy of the snapshot from.
+func (r room) grow(ctx context.Context, from, kind, id string, m mark) error {
+	src, err := r.open(snapshots + "/" + from + "/" + treeName)
 	if err != nil {
 		return absent(err)
 	}
 	defer unix.Close(src)
-	e, err := r.begin(ctx, path, id, m)
+	e, err := r.begin(ctx, kind, id, m)
 	if err != nil {
 		return err
 	}
@@ -121,6 +128,9 @@ func (b *Backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 }
 
 func (b *Backend) seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID) (snapshot.Snapshot, error) {
+	if err := valid(string(fork), string(id)); err != nil {
+		return snapshot.Snapshot{}, err
+	}
 	r, err := b.enter()
 	if err != nil {
 		return snapshot.Snapshot{}, absent(err)
@@ -137,8 +147,8 @@ func (b *Backend) seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 	}
 	defer unix.Close(src)
 	sm := fm
-	sm.base, sm.taken, sm.from, sm.line = "", now(), info.UUID.String(), fm.descent(info.Born)
-	e, err := r.begin(ctx, snapshots+"/"+string(id), string(id), sm)
+	sm.kind, sm.base, sm.taken, sm.from, sm.line = snapshots, "", now(), info.UUID.String(), fm.descent(info.Born)
+	e, err := r.begin(ctx, snapshots, string(id), sm)
 	if err != nil {
 		return snapshot.Snapshot{}, err
 	}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -31,8 +33,8 @@ const (
 // hiddenName is .snapfs, or where that belongs to another user, a name with
 // this user's id in it.
 func hiddenName(top string) string {
-	st, err := look(top + sep(top) + hiddenDir)
-	if err != nil || int(st.Uid) == os.Geteuid() {
+	st, err := kernel.Lstat(unix.AT_FDCWD, top+sep(top)+hiddenDir)
+	if err != nil || int(st.UID) == os.Geteuid() {
 		return hiddenDir
 	}
 	return hiddenDir + "-" + strconv.Itoa(os.Geteuid())
@@ -97,7 +99,7 @@ func (b *Backend) build() error {
 	}
 	defer unix.Close(top)
 	path := b.Hidden()[0]
-	if _, err := look(path); errors.Is(err, os.ErrNotExist) {
+	if _, err := kernel.Lstat(unix.AT_FDCWD, path); errors.Is(err, os.ErrNotExist) {
 		err := b.buildHidden(top)
 		if err != nil && !errors.Is(err, os.ErrExist) {
 			return &os.PathError{Op: "make", Path: path, Err: err}
@@ -149,29 +151,45 @@ func (b *Backend) buildHidden(top int) error {
 func (b *Backend) reapHalfBuilt() {
 	left, _ := filepath.Glob(b.Hidden()[0] + ".*-*-*")
 	for _, path := range left {
-		pid, _, _ := strings.Cut(strings.TrimPrefix(path, b.Hidden()[0]+"."), "-")
-		st, err := look(path)
-		if err != nil || int(st.Uid) != os.Geteuid() || st.Ino != kernel.BtrfsRootInode {
-			continue
-		}
-		if n, err := strconv.Atoi(pid); err == nil && unix.Kill(n, 0) == unix.ESRCH {
+		st, err := kernel.Lstat(unix.AT_FDCWD, path)
+		if err == nil && int(st.UID) == os.Geteuid() && st.Ino == kernel.BtrfsRootInode &&
+			!inUse(strings.TrimPrefix(path, b.Hidden()[0]+".")) {
 			os.RemoveAll(path)
 		}
 	}
 }
 
-// unique is a name that nothing else has.
+// unique is a name that nothing else has, and that says which process gave it.
 func unique() string {
-	return strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(next.Add(1), 36) + "-" + strconv.FormatInt(nanotime(), 36)
+	return strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(started(), 10) + "-" + strconv.FormatUint(next.Add(1), 36)
 }
 
-func (r room) open(path string) (int, error) {
-	fd, err := unix.Openat(r.fd, path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+var next atomic.Uint64
+
+// started is when this process started, 0 where /proc does not say.
+var started = sync.OnceValue(func() uint64 {
+	p, err := kernel.Identify(os.Getpid())
 	if err != nil {
-		return -1, &os.PathError{Op: "open", Path: path, Err: err}
+		return 0
 	}
-	return fd, nil
+	return p.Start
+})
+
+// inUse reports whether the process that gave a unique name still runs.
+func inUse(name string) bool {
+	var p kernel.Process
+	parts := strings.SplitN(name, "-", 3)
+	if len(parts) < 3 {
+		return false
+	}
+	pid, err1 := strconv.Atoi(parts[0])
+	start, err2 := strconv.ParseUint(parts[1], 10, 64)
+	p.PID, p.Start = pid, start
+	return err1 == nil && err2 == nil && (start == 0 || kernel.Alive(p))
 }
+
+// open opens a directory of the room; no link leads anywhere else.
+func (r room) open(path string) (int, error) { return beneath(r.fd, path) }
 
 // list names what is in a directory of the room.
 func (r room) list(path string) ([]string, error) {

@@ -6,18 +6,19 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // A mark is what is known of an entry beyond its subvolume. It is written before
 // the subvolume is made, whose commit makes it durable. It is text for people:
 //
 //	snapfs btrfs 1
+//	one of forks
 //	tree "/home/ann/work"
 //	within "ann/work"
 //	base s1
@@ -25,6 +26,7 @@ import (
 //	from 0b4b7a1c-…
 //	line 7f2c…:1234 91aa…:1240
 type mark struct {
+	kind   string // the directory it belongs in: snapshots or forks
 	tree   string // what was captured, at the beginning of the line
 	within string // where it lies in the subvolume
 	base   string // of a fork: the snapshot it was forked from or last sealed into
@@ -47,7 +49,7 @@ const markFormat = "snapfs btrfs 1\n"
 func (m mark) text() string {
 	var s strings.Builder
 	s.WriteString(markFormat)
-	s.WriteString("tree " + strconv.Quote(m.tree) + "\nwithin " + strconv.Quote(m.within))
+	s.WriteString("one of " + m.kind + "\ntree " + strconv.Quote(m.tree) + "\nwithin " + strconv.Quote(m.within))
 	if m.base != "" {
 		s.WriteString("\nbase " + m.base)
 	}
@@ -71,6 +73,8 @@ func parseMark(text string) (m mark, err error) {
 	for row := range strings.Lines(body) {
 		key, value, _ := strings.Cut(strings.TrimSuffix(row, "\n"), " ")
 		switch key {
+		case "one":
+			m.kind = strings.TrimPrefix(value, "of ")
 		case "tree":
 			m.tree, err = strconv.Unquote(value)
 		case "within":
@@ -88,7 +92,7 @@ func parseMark(text string) (m mark, err error) {
 			return m, corrupt("the mark cannot be read at " + key)
 		}
 	}
-	if m.tree == "" || m.within == "" || m.taken.IsZero() {
+	if m.kind == "" || m.tree == "" || m.within == "" || m.taken.IsZero() {
 		return m, corrupt("the mark is incomplete")
 	}
 	return m, nil
@@ -118,11 +122,10 @@ func (r room) writeMark(path string, m mark) error {
 }
 
 func (r room) readMark(entry string) (mark, error) {
-	fd, err := unix.Openat(r.fd, entry+"/"+markName, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	f, err := kernel.OpenBeneath(r.fd, entry+"/"+markName, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return mark{}, &os.PathError{Op: "read", Path: entry, Err: err}
+		return mark{}, err
 	}
-	f := os.NewFile(uintptr(fd), entry)
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, 1<<20))
 	if err != nil {
@@ -130,10 +133,6 @@ func (r room) readMark(entry string) (mark, error) {
 	}
 	return parseMark(string(text))
 }
-
-var next atomic.Uint64
-
-func nanotime() int64 { return time.Now().UnixNano() }
 
 // now is the time by the clock that the filesystem stamps its files with,
 // which lags behind the exact one: what is written later is never older.

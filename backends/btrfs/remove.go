@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,7 +40,7 @@ func names[T ~string](r room, kind string) ([]T, error) {
 	all, err := r.list(kind)
 	var ids []T
 	for _, name := range all {
-		if snapshot.ValidID(name) {
+		if snapshot.ValidID(name) && r.ours(kind, name) {
 			ids = append(ids, T(name))
 		}
 	}
@@ -47,10 +48,20 @@ func names[T ~string](r room, kind string) ([]T, error) {
 	return ids, err
 }
 
-// Remove keeps the contract of [snapshot.Backend]: a rename, of the snapshot and
-// of the stock grown from it. [Backend.Sweep] gives the space back.
+// ours reports whether an entry has the mark of its kind. What has not is left
+// alone, whatever its name.
+func (r room) ours(kind, id string) bool {
+	if kind == stock {
+		kind = snapshots // a shelf is the shelf of a snapshot of ours
+	}
+	m, err := r.readMark(kind + "/" + id)
+	return err == nil && m.kind == kind || errors.Is(err, snapshot.ErrCorrupt)
+}
+
+// Remove keeps the contract of [snapshot.Backend]: a rename, of the stock
+// grown from the snapshot and of the snapshot. [Backend.Sweep] gives the space back.
 func (b *Backend) Remove(ctx context.Context, id snapshot.ID) error {
-	return b.fail("removing", string(id), b.remove(ctx, string(id), snapshots, stock))
+	return b.fail("removing", string(id), b.remove(ctx, string(id), stock, snapshots))
 }
 
 // RemoveFork keeps the contract of [snapshot.Backend]: a rename. It cannot tell
@@ -72,6 +83,9 @@ func (b *Backend) remove(ctx context.Context, id string, kinds ...string) error 
 	}
 	defer r.close()
 	for _, kind := range kinds {
+		if !r.ours(kind, id) {
+			continue
+		}
 		if err := fault.Point(ctx, "move it to the trash"); err != nil {
 			return err
 		}
@@ -110,6 +124,10 @@ func (r room) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		by, is := strings.CutPrefix(name, newborn)
+		return is && inUse(by)
+	})
 	for i, name := range names {
 		if i > 0 && i%sweepBatch == 0 {
 			if err := r.rest(ctx); err != nil {

@@ -1,7 +1,6 @@
 package btrfs
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,11 +38,11 @@ func findSource(tree string) (source, error) {
 	if !filepath.IsAbs(tree) || filepath.Clean(tree) != tree {
 		return s, &problem{kind: snapshot.ErrNotSupported, path: tree, why: "not an absolute, clean path"}
 	}
-	first, err := look(tree)
+	first, err := kernel.Lstat(unix.AT_FDCWD, tree)
 	if err != nil {
 		return s, err
 	}
-	if first.Mode&unix.S_IFMT != unix.S_IFDIR {
+	if !first.IsDir() {
 		return s, &problem{kind: snapshot.ErrNotSupported, path: tree, why: "not a directory"}
 	}
 	if err := onBtrfs(tree); err != nil {
@@ -52,9 +51,9 @@ func findSource(tree string) (source, error) {
 	uid := uint32(os.Geteuid())
 	for at, here := tree, first; ; {
 		if s.root == "" && here.Ino == kernel.BtrfsRootInode {
-			s.root, s.owner = at, here.Uid
+			s.root, s.owner = at, here.UID
 		}
-		if here.Uid == uid || uid == 0 {
+		if here.UID == uid || uid == 0 {
 			s.home = at
 		}
 		s.mount = at
@@ -62,7 +61,7 @@ func findSource(tree string) (source, error) {
 		if up == at {
 			break
 		}
-		if here, err = look(up); err != nil || here.Mnt_id != first.Mnt_id {
+		if here, err = kernel.Lstat(unix.AT_FDCWD, up); err != nil || here.Mount != first.Mount {
 			break
 		}
 		at = up
@@ -81,54 +80,16 @@ func findSource(tree string) (source, error) {
 	return s, nil
 }
 
-func look(path string) (unix.Statx_t, error) {
-	var st unix.Statx_t
-	const want = unix.STATX_BASIC_STATS | unix.STATX_MNT_ID
-	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT, want, &st)
-	if err != nil {
-		return st, &os.PathError{Op: "look at", Path: path, Err: err}
-	}
-	return st, nil
-}
-
 func onBtrfs(path string) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(path, &st); err != nil {
-		return &os.PathError{Op: "look at", Path: path, Err: err}
-	}
-	if st.Type == unix.BTRFS_SUPER_MAGIC {
-		return nil
+	fs, err := kernel.FilesystemOf(path)
+	if err != nil || fs.Type == "btrfs" {
+		return err
 	}
 	return &problem{
 		kind: snapshot.ErrNotSupported, path: path,
-		why:   "the tree lies on " + filesystem(int64(st.Type)) + ", not on btrfs",
+		why:   "the tree lies on " + fs.Type + ", not on btrfs",
 		hints: []string{"snapfs pool create && snapfs pool import " + path + " (a btrfs in a file)"},
 	}
-}
-
-// filesystem names a filesystem by its number (statfs(2)).
-func filesystem(magic int64) string {
-	switch magic {
-	case unix.EXT4_SUPER_MAGIC:
-		return "ext4"
-	case unix.XFS_SUPER_MAGIC:
-		return "xfs"
-	case unix.TMPFS_MAGIC:
-		return "tmpfs"
-	case unix.OVERLAYFS_SUPER_MAGIC:
-		return "overlay"
-	case unix.NFS_SUPER_MAGIC:
-		return "nfs"
-	case unix.FUSE_SUPER_MAGIC:
-		return "fuse"
-	case unix.F2FS_SUPER_MAGIC:
-		return "f2fs"
-	case 0x2fc12fc1:
-		return "zfs"
-	case 0xca451a4e:
-		return "bcachefs"
-	}
-	return fmt.Sprintf("a filesystem of type %#x", magic)
 }
 
 // beneath opens a directory below dir without leaving it, following no link.

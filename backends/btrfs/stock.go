@@ -42,7 +42,7 @@ func (b *Backend) stock(ctx context.Context, from snapshot.ID, n int) error {
 	for w := range errs {
 		wait.Go(func() {
 			for i := w; i < missing && errs[w] == nil; i += stockers {
-				errs[w] = r.grow(ctx, snapshots+"/"+string(from), shelf+"/"+unique(), "stock", fm)
+				errs[w] = r.grow(ctx, string(from), shelf, unique(), fm)
 			}
 		})
 	}
@@ -68,9 +68,6 @@ func (r room) ready(shelf string) []string {
 // claim makes a fork that was put by the fork id. Another process may take it
 // first: then the next is tried. ErrExists.
 func (r room) claim(ctx context.Context, from, id string) (bool, error) {
-	if !snapshot.ValidID(id) {
-		return false, nil // begin says why
-	}
 	for _, name := range r.ready(stock + "/" + from) {
 		if err := fault.Point(ctx, "take one from the stock"); err != nil {
 			return false, err
