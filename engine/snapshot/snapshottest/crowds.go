@@ -85,6 +85,8 @@ func oneWins(x *workbench) {
 		_, err := x.b.Fork(x.Context(), "s1", "f1")
 		return err
 	}), "forking with one id at once")
+	x.write("more", "since s1") // an unchanged tree may be answered with s1
+	x.stamp("s2")
 	count(atOnce(16, func(int) error {
 		_, err := x.b.Capture(x.Context(), x.place.Tree, "s2")
 		return err
@@ -156,10 +158,11 @@ func mixedCrowd(x *workbench) {
 	x.clean()
 }
 
-// cycle is a life from capture to removal, with ids of its own.
+// cycle is a life from capture to removal, with ids of its own. It ends at once
+// where the backend answers with the equal snapshot of another, who removes it.
 func (x *workbench) cycle(id string) error {
 	s, err := x.b.Capture(x.Context(), x.place.Tree, snapshot.ID(id))
-	if err != nil {
+	if err != nil || s.ID != snapshot.ID(id) {
 		return err
 	}
 	for i := range 4 {

@@ -74,9 +74,13 @@ func verbs() map[string]verb {
 			},
 			offered: is[snapshot.Cloner],
 		},
-		"stock": {
-			do: func(ctx context.Context, b snapshot.Backend, _ snapshot.Tree, _ string) error {
-				return b.(snapshot.Stocker).Stock(ctx, "base", 2)
+		"stock": { // of a snapshot that has none yet
+			ready: func(x *workbench, id string) {
+				x.stamp(id)
+				x.capture(snapshot.ID(id))
+			},
+			do: func(ctx context.Context, b snapshot.Backend, _ snapshot.Tree, id string) error {
+				return b.(snapshot.Stocker).Stock(ctx, snapshot.ID(id), 2)
 			},
 			offered: is[snapshot.Stocker],
 		},
