@@ -196,7 +196,7 @@ func (b *backend) writeOut(ctx context.Context, notes []string) error {
 		return err
 	}
 	for _, note := range notes {
-		if err := os.Remove(note); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.RemoveAll(note); err != nil { // the kernel keeps a file in its own
 			return err
 		}
 	}
