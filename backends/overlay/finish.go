@@ -27,7 +27,7 @@ func (m *merger) mark(name string, parent, s *stack) error {
 	switch {
 	case s.reaches() && (s.stat.IsDir() || s.data < 0 && s.stat.IsRegular()):
 		natural := parent.reaches() && path.Join(parent.below(), path.Base(name)) == s.below()
-		if !natural {
+		if several := !s.stat.IsDir() && s.stat.Nlink > 1; !natural || several { // it is right for all names of a file
 			marks["redirect"] = "/" + s.below()
 		}
 	case s.stat.IsDir() && parent.reaches():
