@@ -216,3 +216,20 @@ func git(t *testing.T, dir string, args ...string) {
 		t.Fatal(err)
 	}
 }
+
+func TestStatCountsLinesAndBytes(t *testing.T) {
+	s := buildBoth(t, tree{"text": "a\nb\nc\n", "bin": "\x00"}, tree{"text": "a\nB\nc\nd\n", "bin": "\x00\x01", "new": "x"})
+	old, new := treetest.Open(t, s.old), treetest.Open(t, s.new)
+	changes, err := diff.Trees(context.Background(), old, new, diff.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := patch.Stat(context.Background(), &out, old, new, changes, 80); err != nil {
+		t.Fatal(err)
+	}
+	want := " bin  | Bin 1 -> 2 bytes\n new  |     1 +\n text |     3 ++-\n 3 files changed, 3 insertions(+), 1 deletion(-)\n"
+	if out.String() != want {
+		t.Errorf("stat:\n%s\nwant:\n%s", out.String(), want)
+	}
+}
