@@ -202,6 +202,9 @@ func (b *Box) submit(first step, command *Command) error {
 	b.mu.Lock()
 	b.sent++
 	number := b.sent
+	if b.isIdle { // pid 1 says so again when it is
+		b.isIdle, b.idle = false, make(chan struct{})
+	}
 	if command != nil {
 		b.pending = newProcess()
 		files, _ = command.files()
@@ -268,8 +271,12 @@ func (b *Box) Root() (*os.File, error) {
 
 // Idle is closed when no process is left in the box and no Exec is under way,
 // once there has been a process. Daemons count as processes. After that, Exec
-// still works, but Idle stays closed.
-func (b *Box) Idle() <-chan struct{} { return b.idle }
+// still works, and from then on Idle is another channel.
+func (b *Box) Idle() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.idle
+}
 
 // Done is closed when the box is gone, whatever ended it.
 func (b *Box) Done() <-chan struct{} { return b.done }
