@@ -71,11 +71,7 @@ func (b *builder) give(pid, ctl int) error {
 	}
 	defer userns.Close()
 	var made []*os.File
-	defer func() {
-		for _, f := range made {
-			f.Close()
-		}
-	}()
+	defer func() { b.later(made...) }()
 	var fds []int
 	for _, g := range b.gifts {
 		f, err := b.make(g, userns)
@@ -110,7 +106,7 @@ func (b *builder) make(g gift, userns *os.File) (*os.File, error) {
 	case o.Upper == "" && len(o.Lower) == 1:
 		return mapped(o.Lower[0], attr|unix.MOUNT_ATTR_RDONLY, userns)
 	default:
-		return overlayOf(*o, attr, userns, int(b.spec.IDs.base))
+		return b.overlayOf(*o, attr, userns)
 	}
 }
 
@@ -133,57 +129,73 @@ func mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
 	return m, nil
 }
 
-// overlayOf mounts an overlay whose layers are id-mapped, since an overlay
-// itself cannot be. base is the host's id of root inside.
-func overlayOf(o Overlay, attr uint64, userns *os.File, base int) (*os.File, error) {
-	var layers []*os.File
-	defer func() {
-		for _, l := range layers {
-			l.Close()
+// later closes mounts that were not attached anywhere, out of the way: the
+// kernel waits for all of its readers when such a mount goes (0.5 ms).
+func (b *builder) later(mounts ...*os.File) {
+	go func() {
+		for _, m := range mounts {
+			m.Close() //nolint:errcheck // nothing was written to it
 		}
 	}()
-	layer := func(path string) (string, error) {
-		l, err := mapped(path, 0, userns)
-		if err != nil {
-			return "", err
-		}
-		layers = append(layers, l)
-		return kernel.FDPath(l), nil
-	}
+}
+
+// overlayOf mounts an overlay whose layers are id-mapped, since an overlay
+// itself cannot be.
+func (b *builder) overlayOf(o Overlay, attr uint64, userns *os.File) (*os.File, error) {
+	var layers []*os.File
+	defer func() { b.later(layers...) }()
 	ov := kernel.Overlay{UserXattr: o.UserXattr, RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr,
-		Volatile: true, NoIndex: true, Attr: attr, Nested: o.Nested}
-	for _, path := range o.Lower {
-		name, err := layer(path)
+		Volatile: true, NoIndex: true, Attr: attr}
+	for i, path := range o.Lower {
+		l, err := mapped(path, 0, userns)
 		if err != nil {
 			return nil, err
 		}
-		ov.Lower = append(ov.Lower, name)
+		layers = append(layers, l)
+		if o.Nested && i == len(o.Lower)-1 {
+			wrapped, empty, err := wrap(l, o.UserXattr)
+			layers = append(layers, empty...)
+			if err != nil {
+				return nil, err
+			}
+			layers, l = append(layers, wrapped), wrapped
+		}
+		ov.Lower = append(ov.Lower, kernel.FDPath(l))
 	}
 	if o.Upper == "" {
 		return kernel.MountOverlay(ov)
 	}
-	return writable(o, ov, userns, base)
+	m, err := mapped(filepath.Dir(o.Upper), 0, userns) // one mount for both, as overlayfs demands
+	if err != nil {
+		return nil, err
+	}
+	layers = append(layers, m)
+	ov.Upper = kernel.FDPath(m) + "/" + filepath.Base(o.Upper)
+	ov.Work = kernel.FDPath(m) + "/" + filepath.Base(o.Work)
+	return writable(ov, int(b.spec.IDs.base))
+}
+
+// wrap is [kernel.WrapLower], with its second layer left to the caller to close.
+func wrap(layer *os.File, userXattr bool) (*os.File, []*os.File, error) {
+	c, err := kernel.Fsopen("tmpfs")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer c.Close() //nolint:errcheck // only configured
+	empty, err := c.Mount(0)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := kernel.MountOverlay(kernel.Overlay{Lower: []string{kernel.FDPath(layer), kernel.FDPath(empty)}, UserXattr: userXattr})
+	return m, []*os.File{empty}, err
 }
 
 // writable mounts an overlay with an upper layer. Overlayfs makes files in it
 // with the ids of whoever mounts, which must be ids that the layers map: so this
-// thread becomes the box's root for the while, as far as files go, and takes the
-// capabilities back that it loses by that (capabilities(7), "Effect of user ID
-// changes on capabilities").
-func writable(o Overlay, ov kernel.Overlay, userns *os.File, base int) (*os.File, error) {
-	dir := filepath.Dir(o.Upper)
-	if filepath.Dir(o.Work) != dir {
-		return nil, &Error{Op: "mounting an overlay", Path: o.Work, Kind: ErrInvalid,
-			Err: errors.New("upper and work directory have different parents")}
-	}
-	m, err := mapped(dir, 0, userns) // one mount for both, as overlayfs demands
-	if err != nil {
-		return nil, err
-	}
-	defer m.Close()
-	ov.Upper = kernel.FDPath(m) + "/" + filepath.Base(o.Upper)
-	ov.Work = kernel.FDPath(m) + "/" + filepath.Base(o.Work)
-
+// thread becomes the box's root, base on the host, for the while, as far as files
+// go, and takes the capabilities back that it loses by that (capabilities(7),
+// "Effect of user ID changes on capabilities").
+func writable(ov kernel.Overlay, base int) (*os.File, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var before, raised [2]unix.CapUserData
 	if err := unix.Capget(&header, &before[0]); err != nil {
@@ -196,7 +208,7 @@ func writable(o Overlay, ov kernel.Overlay, userns *os.File, base int) (*os.File
 	for i := range raised {
 		raised[i].Effective = raised[i].Permitted
 	}
-	err = unix.Capset(&header, &raised[0])
+	err := unix.Capset(&header, &raised[0])
 	var overlay *os.File
 	if err == nil {
 		overlay, err = kernel.MountOverlay(ov)

@@ -7,15 +7,10 @@ import "golang.org/x/sys/unix"
 // What of /proc and /sys speaks of the host, or to it: the default of the OCI
 // runtimes. All of it may be missing on one kernel or another.
 var (
-	kernelHidden = [...]struct {
-		path string
-		dir  bool
-	}{
-		{"/proc/acpi", true}, {"/proc/asound", true}, {"/proc/scsi", true},
-		{"/proc/kcore", false}, {"/proc/keys", false}, {"/proc/latency_stats", false},
-		{"/proc/timer_list", false}, {"/proc/timer_stats", false}, {"/proc/sched_debug", false},
-		{"/proc/interrupts", false}, {"/proc/kallsyms", false}, {"/proc/kmsg", false},
-		{"/sys/firmware", true}, {"/sys/devices/virtual/powercap", true},
+	kernelHidden = [...]string{
+		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys", "/proc/kmsg",
+		"/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+		"/sys/devices/virtual/powercap", "/sys/firmware",
 	}
 	kernelReadOnly = [...]string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
@@ -24,38 +19,49 @@ var (
 // looking the path up in the finished tree, links and all.
 func (b *builder) hide() {
 	b.stage = "hiding"
-	fs := b.filesystem("tmpfs", quietMount, "mode=755")
-	b.do(unix.SYS_MKDIRAT, b.of(fs), b.str("d"), num(0o555))
-	b.do(unix.SYS_MKNODAT, b.of(fs), b.str("f"), num(unix.S_IFREG|0o444), num(0))
-	b.restrict(fs, unix.MOUNT_ATTR_RDONLY, 0)
-	for _, h := range kernelHidden {
-		b.maskAs(fs, h.path, h.dir).quiet(unix.ENOENT)
+	for _, p := range kernelHidden {
+		b.mask(p)
 	}
 	for _, p := range b.spec.Hide {
-		b.mask(fs, p)
+		b.mask(p)
 	}
-	b.do(unix.SYS_CLOSE, b.of(fs))
 }
 
-// mask tries both kinds: the kernel refuses to put a directory on a file.
-// What this user cannot reach is hidden already.
-func (b *builder) mask(fs cell, path string) {
-	dir := b.maskAs(fs, path, true)
+// mask covers a directory with an empty one, anything else with an empty file.
+// Pid 1 still has every power in its box: what it cannot reach, nothing can.
+func (b *builder) mask(path string) {
+	dir := b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(path), num(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC))
+	over := dir.result()
+	b.cover(over, maskDir)
+	b.do(unix.SYS_CLOSE, b.of(over))
+	done := b.jump()
 	b.last = 0
-	file := b.clone(b.of(fs), "f", 0)
-	m := file.result()
-	b.attach(b.of(m), path, true).quiet(unix.ENOENT, unix.EACCES)
+
+	file := b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(path), num(unix.O_PATH|unix.O_CLOEXEC)).quiet(unix.ENOENT, unix.EACCES).to(over)
+	again := b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(path), num(unix.O_PATH|unix.O_CLOEXEC)).path(path).quiet(unix.ENOTDIR, unix.ELOOP).to(over)
+	there := b.do(look, b.of(over))
+	b.cover(over, maskFile)
+	b.do(unix.SYS_CLOSE, b.of(over))
 	after := b.jump()
-	dir.next(after).zero(after).expect(file)
+	dir.expect(file)
+	file.next(there).expect(again)
+	there.expect(after)
+	done.next(after)
 }
 
-func (b *builder) maskAs(fs cell, path string, dir bool) step {
-	name := "f"
-	if dir {
-		name = "d"
-	}
-	m := b.clone(b.of(fs), name, 0).result()
-	return b.attach(b.of(m), path, true)
+// The masks are what lies beneath two other mounts in the box's /dev: nobody
+// can put anything there, and no filesystem has to be made for them.
+const (
+	maskDir  = "mqueue"
+	maskFile = "null"
+)
+
+func (b *builder) cover(over cell, mask string) {
+	m := b.clone(b.of(b.private.dev), mask, 0).result()
+	b.restrict(m, quietMount|unix.MOUNT_ATTR_RDONLY, 0)
+	b.do(unix.SYS_MOVE_MOUNT, b.of(m), b.str(""), b.of(over), b.str(""),
+		num(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
+	b.do(unix.SYS_CLOSE, b.of(m))
 }
 
 // readOnly adds the steps that make paths read-only with all beneath them.

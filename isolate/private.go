@@ -72,7 +72,7 @@ func (b *builder) makeDev(p *private) {
 	for _, d := range []struct {
 		name string
 		mode int
-	}{{"pts", 0o755}, {"shm", 0o1777}, {"mqueue", 0o1777}} {
+	}{{"pts", 0o755}, {"shm", 0o1777}, {"mqueue", 0o555}} {
 		b.do(unix.SYS_MKDIRAT, b.of(p.dev), b.str(d.name), num(d.mode))
 	}
 	for _, l := range []struct{ name, to string }{
@@ -82,7 +82,7 @@ func (b *builder) makeDev(p *private) {
 		b.do(unix.SYS_SYMLINKAT, b.str(l.to), b.of(p.dev), b.str(l.name))
 	}
 	for _, name := range deviceNodes {
-		b.do(unix.SYS_MKNODAT, b.of(p.dev), b.str(name), num(unix.S_IFREG|0o666), num(0))
+		b.do(unix.SYS_MKNODAT, b.of(p.dev), b.str(name), num(unix.S_IFREG|0o444), num(0))
 		p.nodes = append(p.nodes, b.clone(num(unix.AT_FDCWD), "/dev/"+name, 0).result())
 	}
 	options := []string{"newinstance", "ptmxmode=0666", "mode=0620"}
