@@ -1,0 +1,77 @@
+package plain_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/snapfs/snapfs/backends/plain"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
+)
+
+func TestFileThatCannotBeReadIsDeniedByName(t *testing.T) {
+	if !treetest.AsUser(t) {
+		return
+	}
+	b, place := open(t)
+	for _, secret := range []string{"dir/secret", "closed"} {
+		path := filepath.Join(place.Tree.Path, secret)
+		write(t, path, "")
+		must(t, os.Chmod(path, 0))
+		_, err := b.Capture(t.Context(), place.Tree, "s1")
+		var e *snapshot.Error
+		if !errors.Is(err, snapshot.ErrDenied) || !errors.As(err, &e) || e.Path != path {
+			t.Errorf("the capture gives %v", err)
+		}
+		must(t, os.Remove(path))
+	}
+	if ids, _, err := b.List(t.Context()); err != nil || len(ids) > 0 {
+		t.Errorf("it left %v, %v", ids, err)
+	}
+}
+
+const foreignEnv = "SNAPFS_TEST_FOREIGN"
+
+// A copy that an ordinary user makes of root's set-id program is his, and must
+// not be a program that acts as him for everybody.
+func TestCopyOfAnothersFileHasNoSetIDBits(t *testing.T) {
+	tree := os.Getenv(foreignEnv)
+	if tree == "" {
+		treetest.NeedRoot(t)
+		tree = treetest.Dir(t)
+		write(t, tree+"/program", "x")
+		must(t, os.Chmod(tree+"/program", 0o055|os.ModeSetuid|os.ModeSetgid))
+		treetest.RunAs(t, treetest.User(t), t.Name(), treetest.WithEnv(foreignEnv+"="+tree))
+		return
+	}
+	b, err := plain.Open(t.Context(), snapshot.Place{Dir: filepath.Join(treetest.Dir(t), "state")})
+	must(t, err)
+	_, err = b.Capture(t.Context(), snapshot.Tree{Path: tree}, "s1")
+	must(t, err)
+	f, err := b.Fork(t.Context(), "s1", "f1")
+	must(t, err)
+	info, err := os.Stat(f.View.Path + "/program")
+	must(t, err)
+	if owner := info.Sys().(*syscall.Stat_t).Uid; int(owner) != os.Getuid() || info.Mode() != 0o455 {
+		t.Errorf("the copy is %v of %d", info.Mode(), owner)
+	}
+}
+
+// What a state directory makes its files inherit is not part of a copy.
+func TestCopyInheritsNoACL(t *testing.T) {
+	b, place := open(t)
+	write(t, filepath.Join(place.Tree.Path, "dir/file"), "")
+	must(t, os.Mkdir(place.Dir, 0o700))
+	list := []byte{2, 0, 0, 0, // version; then tag, permissions, id
+		1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 7, 0, 1, 0, 0, 0, 4, 0, 5, 0, 255, 255, 255, 255,
+		16, 0, 7, 0, 255, 255, 255, 255, 32, 0, 5, 0, 255, 255, 255, 255}
+	must(t, kernel.SetXattr(unix.AT_FDCWD, place.Dir, "system.posix_acl_default", list, 0))
+	s, err := b.Capture(t.Context(), place.Tree, "s1")
+	must(t, err)
+	treetest.Compare(t, treetest.Open(t, place.Tree.Path), treetest.Open(t, s.View.Path), treetest.Options{})
+}
