@@ -41,7 +41,8 @@ type Touch struct {
 	Tree bool
 }
 
-// A Meter tells the bytes a fork holds that its base does not.
+// A Meter tells the bytes a fork holds that its base does not. Errors:
+// ErrNotFound, ErrNotSupported (this process may not know).
 type Meter interface {
 	Usage(ctx context.Context, fork ForkID) (Bytes, error)
 }

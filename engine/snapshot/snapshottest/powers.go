@@ -165,7 +165,7 @@ func touchesLittle(x *workbench) {
 	n := 0
 	for t, err := range x.b.(snapshot.Toucher).Touched(x.Context(), "s1", "f1") {
 		if errors.Is(err, snapshot.ErrNotSupported) && os.Geteuid() != 0 {
-			return
+			break
 		}
 		x.must(err)
 		if n++; t.Tree {
@@ -185,6 +185,10 @@ func meters(x *workbench) {
 	x.fork("s1", "f1")
 	m := x.b.(snapshot.Meter)
 	fresh, err := m.Usage(x.Context(), "f1")
+	if errors.Is(err, snapshot.ErrNotSupported) && os.Geteuid() != 0 {
+		x.clean()
+		return
+	}
 	x.must(err)
 	x.in(x.view("f1"), func(dir string) { x.put(dir, "mine", noise(size)) })
 	used, err := m.Usage(x.Context(), "f1")
