@@ -140,7 +140,8 @@ func (r room) sweep(ctx context.Context) error {
 		if err := fault.Point(ctx, "destroy a subvolume"); err != nil {
 			return err
 		}
-		if err := r.destroy(trash + "/" + name); err != nil {
+		// What is gone, another process has taken away meanwhile.
+		if err := r.destroy(trash + "/" + name); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}
