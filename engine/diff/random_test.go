@@ -54,7 +54,7 @@ func mutate(r *rand.Rand, root string) {
 	case 13:
 		os.Rename(other, path)
 	case 14:
-		unix.Mknod(path, uint32([]int{unix.S_IFIFO, unix.S_IFSOCK, unix.S_IFCHR, unix.S_IFBLK}[r.IntN(4)]|0o600), r.IntN(3))
+		unix.Mknod(path, uint32([]int{unix.S_IFIFO, unix.S_IFSOCK, unix.S_IFCHR, unix.S_IFBLK}[r.IntN(4)]|0o600), 1+r.IntN(2)) // 0 would be a whiteout
 	case 15:
 		os.Truncate(path, 1<<20+int64(r.IntN(2)))
 	}
