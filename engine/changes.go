@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -85,6 +86,9 @@ func (e *Engine) changesBetween(ctx context.Context, rec *catalog.Record, from, 
 	}
 	c := new(Changes)
 	for i, t := range rec.Trees {
+		if vanished(t, rec.Workspace) {
+			continue
+		}
 		p := pair{tree: t, left: left[i]}
 		if right != nil {
 			p.right = right[i]
@@ -139,11 +143,20 @@ func (e *Engine) compare(ctx context.Context, rec *catalog.Record, p pair) ([]Pa
 	} else {
 		changes, err = diff.At(ctx, old, new, sequence(touches), opt)
 	}
+	if !p.tree.Frozen {
+		changes = slices.DeleteFunc(changes, func(c diff.Change) bool { return realOnly(c, p.tree.Taken) })
+	}
 	if err != nil || len(changes) == 0 {
 		return nil, errors.Join(err, old.Close(), new.Close())
 	}
 	whole := Part{Root: p.tree.Path, Changes: changes, Old: old, New: new, Tree: p.tree.Path, Taken: p.tree.Taken, Frozen: p.tree.Frozen}
 	return split(whole, rec.Workspace)
+}
+
+// realOnly: a directory of a live base differs in nothing but its time, and it is
+// the real one that has moved on since the fork.
+func realOnly(c diff.Change, taken time.Time) bool {
+	return c.What == diff.Time && c.Old.Mode.IsDir() && c.Old.CTime.After(taken)
 }
 
 // touched asks the backend where the two states may differ; walk means that it

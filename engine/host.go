@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -24,6 +25,9 @@ import (
 type host struct {
 	box    *isolate.Box
 	socket string
+
+	// calls counts the commands that were asked for.
+	calls atomic.Int64
 
 	mu     sync.Mutex
 	listen *kernel.Packet
@@ -97,11 +101,35 @@ func (h *host) admit(guest *kernel.Packet) bool {
 	return true
 }
 
-// visitors says how many connections are open.
-func (h *host) visitors() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.guests)
+// alive: the box is there.
+func (h *host) alive() bool {
+	select {
+	case <-h.box.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// idle: something has run in the box, and nothing does now.
+func (h *host) idle() bool {
+	select {
+	case <-h.box.Idle():
+		return true
+	default:
+		return false
+	}
+}
+
+// idleSoon is idle, or within the time that pid 1 needs to see that the last
+// process is gone.
+func (h *host) idleSoon() bool {
+	select {
+	case <-h.box.Idle():
+		return true
+	case <-time.After(50 * time.Millisecond):
+		return h.calls.Load() == 0
+	}
 }
 
 // close ends everything inside, lets the guests know, and removes the socket.
@@ -111,7 +139,7 @@ func (h *host) close(ctx context.Context) error {
 	h.closed = true
 	if h.listen != nil {
 		err = errors.Join(err, h.listen.Shutdown())
-		if e := os.Remove(h.socket); !errors.Is(e, fs.ErrNotExist) {
+		if e := os.Remove(h.socket); h.socket != "" && !errors.Is(e, fs.ErrNotExist) {
 			err = errors.Join(err, e)
 		}
 	}
@@ -133,11 +161,14 @@ type ask struct {
 	Signal syscall.Signal `json:"signal,omitempty"`
 	Freeze bool           `json:"freeze,omitempty"`
 	Stop   bool           `json:"stop,omitempty"`
+	// Leave ends a sandbox in which nothing runs, and no other.
+	Leave bool `json:"leave,omitempty"`
 }
 
 type tell struct {
 	Started bool            `json:"started,omitempty"`
 	Frozen  bool            `json:"frozen,omitempty"`
+	Ended   bool            `json:"ended,omitempty"`
 	Status  *isolate.Status `json:"status,omitempty"`
 	Error   string          `json:"error,omitempty"`
 	// Errno is that of a command that could not be run.
@@ -171,15 +202,19 @@ func (h *host) answer(guest *kernel.Packet) {
 		h.exec(guest, *a.Exec, files)
 	case a.Freeze:
 		h.freeze(guest)
-	case a.Stop:
+	case a.Stop, a.Leave && h.idleSoon():
 		// Whoever waits for the box's end does the rest.
-		h.box.Close(context.Background()) //nolint:errcheck // the guest watches the process
+		err := h.box.Close(context.Background())
+		say(guest, tell{Ended: err == nil})
+	case a.Leave:
+		say(guest, tell{})
 	}
 }
 
 // exec runs a command for a guest and tells it how it ended. When the guest
 // goes first, the command gets a hangup, as on a terminal that is closed.
 func (h *host) exec(guest *kernel.Packet, w wireCommand, files []*os.File) {
+	h.calls.Add(1)
 	c := isolate.Command{Args: w.Args, Env: w.Env, Dir: w.Dir, TTY: w.TTY}
 	streams := []**os.File{&c.Stdin, &c.Stdout, &c.Stderr}
 	for i, s := range w.Streams {

@@ -13,7 +13,6 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/run"
-	"github.com/snapfs/snapfs/isolate"
 )
 
 // A keeper reports once, on descriptor 3, whether the sandbox is up.
@@ -112,44 +111,48 @@ func (e *Engine) Keep(ctx context.Context, name string) error {
 	return errors.Join(e.lastOut(ctx, name, h), intent.End())
 }
 
-// lastOut waits until nothing runs in the box and nobody is at the door, then
-// ends it under the sandbox's lock, so that no command can come in meanwhile.
+// lastOut waits until nothing runs in the box, then ends it under the sandbox's
+// lock, so that no command can come in meanwhile.
 func (e *Engine) lastOut(ctx context.Context, name string, h *host) error {
-	select {
-	case <-h.box.Done():
-	case <-h.box.Idle():
-	case <-ctx.Done():
-	case <-time.After(lonely):
-		if h.visitors() > 0 { // a command that runs long, and is not idle yet
-			select {
-			case <-h.box.Done():
-			case <-h.box.Idle():
-			case <-ctx.Done():
+	started := time.After(lonely)
+	for h.alive() && ctx.Err() == nil {
+		select {
+		case <-h.box.Done():
+		case <-h.box.Idle():
+		case <-ctx.Done():
+		case <-started:
+			if h.calls.Load() > 0 {
+				continue // something runs
 			}
 		}
+		done, err := e.endIdle(ctx, name, h)
+		if done || err != nil {
+			return err
+		}
 	}
-	for h.visitors() > 0 && alive(h.box) && ctx.Err() == nil {
-		time.Sleep(time.Millisecond) // the last guest is being told how its command ended
-	}
+	return h.close(context.WithoutCancel(ctx))
+}
+
+// endIdle ends a box under the sandbox's lock, unless a command has come in
+// before the lock was there.
+func (e *Engine) endIdle(ctx context.Context, name string, h *host) (done bool, err error) {
 	ctx = context.WithoutCancel(ctx)
 	held, err := e.cat.Hold(ctx, name)
 	if errors.Is(err, snapshot.ErrNotFound) {
-		return h.close(ctx)
+		return true, h.close(ctx)
 	}
 	if err != nil {
-		return errors.Join(err, h.close(ctx))
+		return true, errors.Join(err, h.close(ctx))
 	}
 	defer held.Release()
-	return errors.Join(h.close(ctx), e.settle(ctx, held))
-}
-
-func alive(b *isolate.Box) bool {
-	select {
-	case <-b.Done():
-		return false
-	default:
-		return true
+	if h.alive() && !h.idle() && h.calls.Load() > 0 {
+		return false, nil
 	}
+	if held.Keeper == nil || held.Keeper.PID != os.Getpid() {
+		h.socket = "" // it was settled for this keeper, and may have another by now
+		return true, h.close(ctx)
+	}
+	return true, errors.Join(h.close(ctx), e.settle(ctx, held))
 }
 
 // settle makes a sandbox whose processes have ended reachable again.
@@ -181,20 +184,44 @@ func (e *Engine) Stop(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	conn, err := e.dial(rec)
-	if err != nil || conn == nil {
+	_, err = e.sendHome(ctx, rec, ask{Stop: true})
+	for rec.Keeper != nil && kernel.Alive(*rec.Keeper) && ctx.Err() == nil {
+		time.Sleep(time.Millisecond) // until it has settled what the processes wrote
+	}
+	return err
+}
+
+// mustBeIdle ends the keeper of a sandbox in which nothing runs any more, so
+// that its files may be moved. Where something runs: ErrBusy. The caller holds
+// the sandbox's lock, which the keeper then finds settled.
+func (e *Engine) mustBeIdle(ctx context.Context, h *catalog.Held, op string) error {
+	ended, err := e.sendHome(ctx, h.Record, ask{Leave: true})
+	if err != nil {
 		return err
 	}
-	msg, err := json.Marshal(ask{Stop: true})
+	if !ended {
+		return &snapshot.Error{Op: op, Path: h.Name, Kind: snapshot.ErrBusy,
+			Err: errors.New("processes run in it"), Hints: []string{"snapfs stop " + h.Name}}
+	}
+	return e.settle(ctx, h)
+}
+
+// sendHome asks a sandbox's keeper to end it, and reports whether nothing runs
+// in it now.
+func (e *Engine) sendHome(_ context.Context, rec *catalog.Record, a ask) (bool, error) {
+	conn, err := e.dial(rec)
+	if err != nil || conn == nil {
+		return err == nil, err
+	}
+	msg, err := json.Marshal(a)
 	if err == nil {
 		err = conn.Send(msg)
 	}
+	ended := true // when it has gone before it could answer
 	if err == nil {
-		_, _, _ = conn.Receive() // until it closes the door
+		if t, _, heard := hear(conn); heard == nil {
+			ended = t.Ended
+		}
 	}
-	err = errors.Join(err, conn.Close())
-	for rec.Keeper != nil && kernel.Alive(*rec.Keeper) && ctx.Err() == nil {
-		time.Sleep(time.Millisecond)
-	}
-	return err
+	return ended, errors.Join(err, conn.Close())
 }

@@ -85,6 +85,11 @@ func (e *Engine) register(ctx context.Context, rec *catalog.Record, grow func() 
 	release, err := e.cat.Share()
 	if err == nil {
 		defer release()
+		if !rec.Ephemeral {
+			err = e.makeTmp(rec)
+		}
+	}
+	if err == nil {
 		err = grow()
 	}
 	if err == nil {
@@ -97,6 +102,19 @@ func (e *Engine) register(ctx context.Context, rec *catalog.Record, grow func() 
 		return nil, errors.Join(err, e.discard(context.WithoutCancel(ctx), rec.Name), intent.End())
 	}
 	return intent, nil
+}
+
+// makeTmp makes the directory behind a kept sandbox's /tmp.
+func (e *Engine) makeTmp(rec *catalog.Record) error {
+	dir := e.tmp(rec)
+	err := os.Mkdir(dir, 0o700)
+	if err == nil {
+		err = os.Chmod(dir, 0o777|os.ModeSticky) // as /tmp is, whatever the umask
+	}
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		return &snapshot.Error{Op: "making", Path: dir, Kind: snapshot.KindOf(err), Err: err}
+	}
+	return nil
 }
 
 // growAll forks every tree, all at once: those that wait for a disk wait

@@ -7,10 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/snapfs/snapfs/backends/overlay"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -36,7 +34,7 @@ func newBench(t *testing.T) *bench {
 	if err := os.Mkdir(b.workspace, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	b.Engine, err = engine.Open(t.Context(), engine.Config{State: b.state, Drivers: []snapshot.Driver{overlay.Driver()},
+	b.Engine, err = engine.Open(t.Context(), engine.Config{State: b.state, Drivers: drivers(), Keeper: []string{"/proc/self/exe", "keeper"},
 		Notice: func(s string) { t.Log("mended: " + s) }})
 	if err != nil {
 		t.Fatal(err)

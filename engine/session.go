@@ -3,10 +3,8 @@ package engine
 import (
 	"context"
 	"errors"
-	"os"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -87,8 +85,8 @@ func (s *Session) Keep(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	if err := os.MkdirAll(s.e.tmp(h.Record), 0o700); err != nil {
-		return &snapshot.Error{Op: "keeping", Path: h.Name, Kind: snapshot.KindOf(err), Err: err}
+	if err := s.e.makeTmp(h.Record); err != nil {
+		return err
 	}
 	if err := h.Save(); err != nil {
 		return err

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,6 +25,9 @@ func (e *Engine) spec(ctx context.Context, rec *catalog.Record) (isolate.Spec, e
 		mounts = append(mounts, isolate.Mount{Target: f, Skeleton: f})
 	}
 	for _, t := range rec.Trees {
+		if vanished(t, rec.Workspace) {
+			continue
+		}
 		b, err := e.backendOf(ctx, t)
 		if err != nil {
 			return isolate.Spec{}, err
@@ -45,9 +49,13 @@ func (e *Engine) spec(ctx context.Context, rec *catalog.Record) (isolate.Spec, e
 	if err != nil {
 		home = ""
 	}
+	tmp := ""
+	if !rec.Ephemeral {
+		tmp = e.tmp(rec)
+	}
 	return isolate.Spec{
 		Mounts:     mounts,
-		Tmp:        e.tmp(rec),
+		Tmp:        tmp,
 		Hide:       hidden(home, rec.Workspace, append(hide, rec.Policy.Hide...), rec.Policy.Expose),
 		Hostname:   hostname(rec.Name),
 		Network:    isolate.Network(rec.Policy.Network),
@@ -56,14 +64,20 @@ func (e *Engine) spec(ctx context.Context, rec *catalog.Record) (isolate.Spec, e
 	}, nil
 }
 
-// tmp is the host's directory behind a kept sandbox's /tmp, or "" for a fresh
-// one, which an ephemeral sandbox has.
-func (e *Engine) tmp(rec *catalog.Record) string {
-	if rec.Ephemeral {
-		return ""
+// vanished: the real tree of a live base is not there any more, because its
+// filesystem was unmounted, and it is not the one the sandbox is about. What
+// the sandbox changed in it stays, for when it comes back.
+func vanished(t catalog.Tree, workspace string) bool {
+	if t.Frozen || within(workspace, t.Path) {
+		return false
 	}
-	return filepath.Join(e.cat.Path(rec.Name), "tmp")
+	_, err := os.Lstat(t.Path)
+	return errors.Is(err, os.ErrNotExist)
 }
+
+// tmp is the host's directory behind a kept sandbox's /tmp. An ephemeral one
+// has a fresh /tmp.
+func (e *Engine) tmp(rec *catalog.Record) string { return filepath.Join(e.cat.Path(rec.Name), "tmp") }
 
 func mountOf(target string, v snapshot.View) isolate.Mount {
 	m := isolate.Mount{Target: target, Source: v.Path}

@@ -126,7 +126,7 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 		return err
 	}
 	defer h.Release()
-	if err := e.mustBeIdle(h.Record, "rolling back"); err != nil {
+	if err := e.mustBeIdle(ctx, h, "rolling back"); err != nil {
 		return err
 	}
 	ids, err := idsAt(h.Record, mark)
@@ -195,18 +195,6 @@ func (e *Engine) removeForks(ctx context.Context, trees []catalog.Tree, ids []sn
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
-}
-
-func (e *Engine) mustBeIdle(rec *catalog.Record, op string) error {
-	conn, err := e.dial(rec)
-	if err != nil {
-		return err
-	}
-	if conn == nil {
-		return nil
-	}
-	return errors.Join(conn.Close(), &snapshot.Error{Op: op, Path: rec.Name, Kind: snapshot.ErrBusy,
-		Err: errors.New("processes run in it"), Hints: []string{"snapfs stop " + rec.Name}})
 }
 
 // Fork makes a new sandbox whose files are those of another one as it is now,
