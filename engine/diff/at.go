@@ -73,7 +73,7 @@ func gather(touches iter.Seq2[snapshot.Touch, error]) ([]snapshot.Touch, error) 
 func (w *worker) visit(places []snapshot.Touch) error {
 	w.covered = map[string]bool{}
 	defer func() { w.covered = nil }()
-	var parent place
+	var parent place // of the place before, which is often that of the next
 	defer func() { parent.close() }()
 	for _, t := range places {
 		if err := w.ctx.Err(); err != nil {
@@ -82,31 +82,33 @@ func (w *worker) visit(places []snapshot.Touch) error {
 		if w.isCovered(t.Path) || w.opt.Skip != nil && w.hidden(t.Path) {
 			continue
 		}
+		var err error
 		if t.Path == "." {
-			if err := w.roots(t.Tree); err != nil {
-				return err
-			}
-			continue
+			err = w.roots(t.Tree)
+		} else {
+			err = w.touch(&parent, t)
 		}
-		dir, name := split(t.Path)
-		if parent.path != dir {
-			parent.close()
-			var errs [2]error
-			parent, errs = w.parent(dir)
-			if first(errs) != nil {
-				parent.close()
-				parent = place{}
-				if err := w.locate(t.Path, t.Tree, 0); err != nil {
-					return err
-				}
-				continue
-			}
-		}
-		if err := w.node(parent, name, t.Tree, 0); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// touch compares a place below the root. parent is what was opened last.
+func (w *worker) touch(parent *place, t snapshot.Touch) error {
+	dir, name := split(t.Path)
+	if parent.path != dir {
+		parent.close()
+		var errs [2]error
+		*parent, errs = w.parent(dir)
+		if first(errs) != nil {
+			parent.close()
+			*parent = place{}
+			return w.locate(t.Path, t.Tree, 0)
+		}
+	}
+	return w.node(*parent, name, t.Tree, 0)
 }
 
 // roots compares the roots.

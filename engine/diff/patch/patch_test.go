@@ -180,6 +180,17 @@ func randomText(r *rand.Rand) string {
 	return b.String()
 }
 
+func TestLargeTextIsCarriedAsBinary(t *testing.T) {
+	old := tree{"large": strings.Repeat("line\n", patch.TextMax/5+1)}
+	new := tree{"large": old["large"] + "more\n"}
+	s := buildBoth(t, old, new)
+	text := s.write(t)
+	if len(text) > 1<<20 || !bytes.Contains(text, []byte("GIT binary patch")) {
+		t.Errorf("a patch of %d bytes, which begins\n%.300s", len(text), text)
+	}
+	s.applies(t, text, old, new)
+}
+
 func TestWhatGitCannotHoldIsNamed(t *testing.T) {
 	treetest.NeedRoot(t)
 	old, new := tree{"f": "1\n", "repo/.git/config": "a\n"}, tree{"f": "1\n", "repo/.git/config": "b\n"}
