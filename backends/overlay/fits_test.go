@@ -1,0 +1,68 @@
+package overlay_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/backends/overlay"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// Places that the kernel would refuse to mount are refused by name.
+func TestOpenSaysWhyItCannot(t *testing.T) {
+	treetest.NeedRoot(t)
+	place, tmpfs := snapshottest.OnDisk(t), treetest.Small(t, "tmpfs", 1<<20)
+	file := place.Tree.Path + "/file"
+	must(t, os.WriteFile(file, nil, 0o644))
+	view := filepath.Join(treetest.Dir(t), "overlay")
+	must(t, os.Mkdir(view, 0o755))
+	overlayAt(t, kernel.Overlay{Lower: []string{place.Tree.Path}, Upper: treetest.Dir(t), Work: treetest.Dir(t)}, view)
+	third := filepath.Join(treetest.Dir(t), "overlay2")
+	must(t, os.Mkdir(third, 0o755))
+	overlayAt(t, kernel.Overlay{Lower: []string{view, tmpfs}}, third)
+	for _, c := range []struct {
+		tree, dir, why string
+		kind           error
+	}{
+		{"/proc", place.Dir, "made up by the kernel", snapshot.ErrNotSupported},
+		{file, place.Dir, "not a directory", snapshot.ErrNotSupported},
+		{file + "no", place.Dir, "no such file", snapshot.ErrNotFound},
+		{place.Tree.Path, view + "/state", "itself on an overlay", snapshot.ErrNotSupported},
+		{place.Tree.Path, "/sys/state", "cannot write layers", snapshot.ErrNotSupported},
+		{third, place.Dir, "no more than two", snapshot.ErrNotSupported},
+		{place.Tree.Path, "state", "absolute", snapshot.ErrNotSupported},
+		{view, place.Dir, "", nil},
+	} {
+		_, err := overlay.Open(t.Context(), snapshot.Place{Tree: snapshot.Tree{Path: c.tree}, Dir: c.dir})
+		if !errors.Is(err, c.kind) || c.kind != nil && !strings.Contains(err.Error(), c.why) {
+			t.Errorf("%s with layers in %s gives %v, want %v, %q", c.tree, c.dir, err, c.kind, c.why)
+		}
+	}
+}
+
+func overlayAt(t *testing.T, o kernel.Overlay, dir string) {
+	t.Helper()
+	mount, err := kernel.MountOverlay(o)
+	must(t, err)
+	defer mount.Close()
+	must(t, kernel.MoveMount(mount, unix.AT_FDCWD, dir))
+	t.Cleanup(func() { must(t, unix.Unmount(dir, 0)) })
+}
+
+func TestAnOrdinaryUserIsToldOfMountsInTheTree(t *testing.T) {
+	if !treetest.AsUser(t) {
+		return
+	}
+	_, err := overlay.Open(t.Context(), snapshot.Place{Tree: snapshot.Tree{Path: "/"}, Dir: t.TempDir()})
+	if !errors.Is(err, snapshot.ErrNotSupported) || !strings.Contains(err.Error(), "mounted in it") {
+		t.Errorf("the root gives %v", err)
+	}
+}

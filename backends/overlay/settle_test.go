@@ -1,0 +1,148 @@
+package overlay_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// volatile mounts a fork as the product does, writes a file and unmounts.
+func (s *stage) volatile(id snapshot.ForkID, name string) error {
+	s.Helper()
+	f, err := s.LookupFork(s.Context(), id)
+	must(s, err)
+	o := options(f.View.Overlay)
+	o.Volatile = true
+	mount, err := kernel.MountOverlay(o)
+	if err != nil {
+		return err
+	}
+	defer mount.Close()
+	return os.WriteFile("/proc/self/fd/"+strconv.Itoa(int(mount.Fd()))+"/"+name, []byte(name), 0o644)
+}
+
+func (s *stage) settle(id snapshot.ForkID) {
+	s.Helper()
+	must(s, s.Backend.(snapshot.Settler).Settle(s.Context(), id))
+}
+
+// reboot makes the records say what they would after a restart of the machine.
+func (s *stage) reboot() {
+	s.Helper()
+	now, err := kernel.BootID()
+	must(s, err)
+	before := strings.Repeat("0", len(now))
+	forks, err := filepath.Glob(s.place.Dir + "/forks/*")
+	must(s, err)
+	for _, path := range forks {
+		text, err := os.ReadFile(path)
+		must(s, err)
+		must(s, os.WriteFile(path, []byte(strings.Replace(string(text), now, before, 1)), 0o600))
+	}
+	notes, err := filepath.Glob(s.place.Dir + "/layers/*/unsettled")
+	must(s, err)
+	for _, path := range notes {
+		must(s, errors.Join(os.Remove(path), os.Symlink(before, path)))
+	}
+}
+
+func volatileStage(t *testing.T) *stage {
+	s := newStage(t, snapshottest.OnDisk(t))
+	must(t, os.WriteFile(s.place.Tree.Path+"/file", []byte("base"), 0o644))
+	s.capture("base")
+	s.fork("base", "work")
+	must(t, s.volatile("work", "first"))
+	return s
+}
+
+func TestASettledForkIsMountedAgain(t *testing.T) {
+	treetest.NeedRoot(t)
+	settles(t)
+}
+
+func TestASettledForkIsMountedAgainByAnOrdinaryUser(t *testing.T) {
+	if treetest.AsUser(t) && inNamespace(t) {
+		settles(t)
+	}
+}
+
+func settles(t *testing.T) {
+	s := volatileStage(t)
+	if err := s.volatile("work", "second"); err == nil {
+		t.Fatal("this kernel mounts a volatile layer twice; then Settle is not needed")
+	}
+	s.settle("work")
+	s.settle("work")
+	must(t, s.volatile("work", "second"))
+	s.settle("work")
+	s.reboot()
+	must(t, s.volatile("work", "third")) // settled is settled, and then it is of this boot
+	s.settle("work")
+	s.in("work", func(root *os.File) {
+		for _, name := range []string{"file", "first", "second", "third"} {
+			_, err := kernel.Lstat(int(root.Fd()), name)
+			must(t, err)
+		}
+	})
+}
+
+func TestSealingAnIdleForkNeedsNoSettling(t *testing.T) {
+	treetest.NeedRoot(t)
+	s := volatileStage(t)
+	s.seal("work", "s1", snapshot.Idle)
+	must(t, s.volatile("work", "second"))
+	s.fork("s1", "other")
+	must(t, s.volatile("other", "other"))
+}
+
+// What the power cut may have torn is never taken for whole.
+func TestLayersOfAnEarlierBootThatWereNotSettledAreCorrupt(t *testing.T) {
+	treetest.NeedRoot(t)
+	s := volatileStage(t)
+	corrupt := func(what string, err error) {
+		t.Helper()
+		var e *snapshot.Error
+		if !errors.Is(err, snapshot.ErrCorrupt) || !errors.As(err, &e) || len(e.Hints) == 0 {
+			t.Errorf("%s gives %v, want corrupt, with a hint", what, err)
+		}
+	}
+	s.reboot()
+	_, err := s.LookupFork(t.Context(), "work")
+	corrupt("looking the fork up", err)
+	_, err = s.Seal(t.Context(), "work", "s1", snapshot.Idle)
+	corrupt("sealing it", err)
+	corrupt("settling it", s.Backend.(snapshot.Settler).Settle(t.Context(), "work"))
+	must(t, s.RemoveFork(t.Context(), "work"))
+
+	s.fork("base", "work")
+	must(t, s.volatile("work", "first"))
+	s.seal("work", "s1", snapshot.Idle)
+	s.reboot()
+	_, err = s.Lookup(t.Context(), "s1")
+	corrupt("looking a snapshot up", err)
+	_, err = s.Fork(t.Context(), "s1", "f1")
+	corrupt("forking it", err)
+	var e *snapshot.Error
+	if errors.As(err, &e) { // the hint mends it
+		note := strings.Fields(e.Hints[1])[2]
+		must(t, os.RemoveAll(note))
+	}
+	s.fork("s1", "f1")
+}
+
+func TestSweepingSettlesWhatIsFrozen(t *testing.T) {
+	treetest.NeedRoot(t)
+	s := volatileStage(t)
+	s.seal("work", "s1", snapshot.Idle)
+	s.sweep()
+	s.reboot()
+	s.snap("s1")
+}

@@ -1,0 +1,133 @@
+package overlay_test
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// places lists touches, whole trees with a star.
+func places(t *testing.T, touched iter.Seq2[snapshot.Touch, error]) string {
+	t.Helper()
+	var list []string
+	for at, err := range touched {
+		must(t, err)
+		if at.Tree {
+			at.Path += "*"
+		}
+		list = append(list, at.Path)
+	}
+	slices.Sort(list)
+	return strings.Join(list, " ")
+}
+
+func TestTouchedNamesWhatChangedAndNoMore(t *testing.T) {
+	treetest.NeedRoot(t)
+	s := newStage(t, snapshottest.OnDisk(t))
+	for _, dir := range []string{"moved", "again", "same/deep"} {
+		must(t, os.MkdirAll(s.place.Tree.Path+"/"+dir, 0o755))
+		must(t, os.WriteFile(s.place.Tree.Path+"/"+dir+"/file", nil, 0o644))
+		must(t, os.WriteFile(s.place.Tree.Path+"/"+dir+"/other", nil, 0o644))
+	}
+	s.capture("base")
+	s.fork("base", "work")
+	s.in("work", func(root *os.File) {
+		dir := kernel.FDPath(root) + "/./"
+		must(t, errors.Join(
+			os.Rename(dir+"moved", dir+"here"),
+			os.RemoveAll(dir+"again"), os.Mkdir(dir+"again", 0o755),
+			os.Remove(dir+"same/deep/file"),
+			os.Mkdir(dir+"new", 0o755), os.WriteFile(dir+"new/file", nil, 0o644)))
+	})
+	b := s.Backend.(interface {
+		snapshot.Toucher
+		snapshot.SnapshotToucher
+	})
+	const first = ". again* here* moved* new* same same/deep same/deep/file*"
+	if got := places(t, b.Touched(t.Context(), "base", "work")); got != first {
+		t.Errorf("touched: %s\nwant:    %s", got, first)
+	}
+	s.seal("work", "s1", snapshot.Idle)
+	if got := places(t, b.Touched(t.Context(), "s1", "work")); got != "." {
+		t.Errorf("just sealed, there are touches: %s", got)
+	}
+	s.in("work", func(root *os.File) { must(t, os.Remove(kernel.FDPath(root)+"/./new/file")) })
+	if got, want := places(t, b.Touched(t.Context(), "s1", "work")), ". new new/file*"; got != want {
+		t.Errorf("since the seal: %s, want %s", got, want)
+	}
+	if got := places(t, b.TouchedBetween(t.Context(), "base", "s1")); got != first {
+		t.Errorf("between the snapshots: %s, want %s", got, first)
+	}
+	s.fork("base", "sibling")
+	s.in("sibling", func(root *os.File) { must(t, os.Remove(kernel.FDPath(root)+"/./again/file")) })
+	if got := places(t, b.Touched(t.Context(), "s1", "sibling")); !strings.Contains(got, "here*") || !strings.Contains(got, "again/file*") {
+		t.Errorf("against a snapshot it did not come from, a fork differs by both: %s", got)
+	}
+}
+
+// An ordinary user's fork of somebody else's directory does not report the
+// owner that it could not give away.
+func TestTheRootOfSomebodyElsesTreeIsNotTouched(t *testing.T) {
+	if !treetest.AsUser(t) {
+		return
+	}
+	s := newStage(t, snapshot.Place{Tree: snapshot.Tree{Path: "/usr"}, Dir: t.TempDir() + "/state"})
+	s.capture("base")
+	s.fork("base", "work")
+	if got := places(t, s.Backend.(snapshot.Toucher).Touched(t.Context(), "base", "work")); got != "" {
+		t.Errorf("touched: %s", got)
+	}
+}
+
+func BenchmarkVerbs(b *testing.B) {
+	treetest.NeedRoot(b)
+	s := newStage(b, snapshottest.OnDisk(b))
+	must(b, os.WriteFile(s.place.Tree.Path+"/file", nil, 0o644))
+	n := 0
+	b.Run("capture and fork", func(b *testing.B) {
+		for b.Loop() {
+			n++
+			id := fmt.Sprintf("n%d", n)
+			_, err := s.Capture(b.Context(), s.place.Tree, snapshot.ID(id))
+			must(b, err)
+			_, err = s.Fork(b.Context(), snapshot.ID(id), snapshot.ForkID(id))
+			must(b, err)
+		}
+	})
+	s.capture("base")
+	s.fork("base", "work")
+	b.Run("seal idle", func(b *testing.B) {
+		for b.Loop() {
+			n++
+			s.seal("work", snapshot.ID(fmt.Sprintf("n%d", n)), snapshot.Idle)
+		}
+	})
+	f, err := s.Fork(b.Context(), "base", "changed")
+	must(b, err)
+	for i := range 100 {
+		dir := fmt.Sprintf("%s/dir%d", f.View.Overlay.Upper, i%10)
+		must(b, os.MkdirAll(dir, 0o755))
+		must(b, os.WriteFile(fmt.Sprintf("%s/%d", dir, i), nil, 0o644))
+	}
+	b.Run("touched 100", func(b *testing.B) {
+		for b.Loop() {
+			count := 0
+			for _, err := range s.Backend.(snapshot.Toucher).Touched(b.Context(), "base", "changed") {
+				must(b, err)
+				count++
+			}
+			if count != 111 {
+				b.Fatalf("%d places", count)
+			}
+		}
+	})
+}
