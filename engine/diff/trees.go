@@ -20,7 +20,7 @@ type Options struct {
 	// filesystem is compared by name and type only.
 	OneFilesystem bool
 	// SameInodes: both sides are states of one filesystem that keep inode
-	// numbers (two btrfs snapshots, two views of one overlay), so that an equal
+	// numbers (two btrfs snapshots, an overlay and its lower layer), so that an equal
 	// inode number, change time and size mean equal in all. Nothing of such
 	// a node is read.
 	SameInodes bool
