@@ -1,0 +1,223 @@
+package promote
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// This file builds new versions in the stages.
+
+// spot is where the first name of a class was built.
+type spot struct {
+	stage int
+	path  string // in the stage
+}
+
+// build makes the new versions of all ops.
+func (w *work) build(ctx context.Context) error {
+	for i, o := range w.ops {
+		if o.verb == alter {
+			continue
+		}
+		o.name = strconv.Itoa(i)
+		if o.verb == drop {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return at(o.path, err)
+		}
+		if err := fault.Point(ctx, "build a new version"); err != nil {
+			return at(o.path, err)
+		}
+		if err := w.buildOp(ctx, o); err != nil {
+			return at(o.path, err)
+		}
+	}
+	return nil
+}
+
+// buildOp builds one node, with all that lies beneath it.
+func (w *work) buildOp(ctx context.Context, o *op) error {
+	in := dirs{root: w.stages[o.stage].dir}
+	defer in.close()
+	if err := w.buildNode(&in, o.stage, o.name, &o.change, o.source); err != nil {
+		return err
+	}
+	for i := range o.below {
+		c := &o.below[i]
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		name := o.name + c.Path[len(o.path):]
+		if err := w.buildNode(&in, o.stage, name, c, w.p.anchors[class(c)]); err != nil {
+			return at(c.Path, err)
+		}
+	}
+	// What is built in a directory changes its time: from the bottom up.
+	for i := len(o.below) - 1; i >= 0; i-- {
+		c := &o.below[i]
+		st, err := finish(&in, o.name+c.Path[len(o.path):], c.New)
+		if err != nil {
+			return at(c.Path, err)
+		}
+		o.news[relative(c.Path, o.path)] = identOf(&st)
+	}
+	st, err := finish(&in, o.name, o.change.New)
+	o.new = identOf(&st)
+	return err
+}
+
+func relative(path, dir string) string { return path[len(dir)+1:] }
+
+// finish gives a directory its metadata, and answers with what it is then.
+func finish(in *dirs, path string, n *diff.Node) (kernel.Stat, error) {
+	if n.Mode.IsDir() {
+		dir, err := in.dir(path)
+		if err != nil {
+			return kernel.Stat{}, err
+		}
+		if err := metaOf(n, everything).set(dir); err != nil {
+			return kernel.Stat{}, err
+		}
+		in.close() // it may have become closed to its owner
+	}
+	return in.stat(path)
+}
+
+// buildNode makes one node at a path of a stage. Directories get their metadata
+// when they are complete.
+func (w *work) buildNode(in *dirs, stage int, path string, c *diff.Change, anchor string) error {
+	dir, name, err := in.at(path)
+	if err != nil {
+		return err
+	}
+	if c.New.Mode.IsDir() {
+		return pathError("mkdir", path, unix.Mkdirat(int(dir.Fd()), name, 0o700))
+	}
+	k := class(c)
+	if k != "" {
+		if linked, err := w.buildLink(dir, name, stage, k, anchor); linked || err != nil {
+			return err
+		}
+		w.built[k] = spot{stage, path}
+	}
+	if err := w.create(dir, name, c); err != nil {
+		return err
+	}
+	node, err := openNode(dir, name)
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	return metaOf(c.New, everything).set(node)
+}
+
+// buildLink makes a name a hard link of its anchor on the target, or of what
+// was built for its class, where there is one on this filesystem.
+func (w *work) buildLink(dir *os.File, name string, stage int, k, anchor string) (bool, error) {
+	if anchor != "" {
+		from, base, err := w.real.at(anchor)
+		if err != nil {
+			return false, err
+		}
+		err = unix.Linkat(int(from.Fd()), base, int(dir.Fd()), name, 0)
+		return err != unix.EXDEV && err != unix.EMLINK, pathErrorBut("link", anchor, err, unix.EXDEV, unix.EMLINK)
+	}
+	first, ok := w.built[k]
+	if !ok || first.stage != stage {
+		return false, nil
+	}
+	in := dirs{root: w.stages[stage].dir}
+	defer in.close()
+	from, base, err := in.at(first.path)
+	if err != nil {
+		return false, err
+	}
+	err = unix.Linkat(int(from.Fd()), base, int(dir.Fd()), name, 0)
+	return err != unix.EMLINK, pathErrorBut("link", first.path, err, unix.EMLINK)
+}
+
+// create makes a node that is no directory, with its content.
+func (w *work) create(dir *os.File, name string, c *diff.Change) error {
+	fd := int(dir.Fd())
+	switch n := c.New; n.Mode.Type() {
+	case 0:
+		return w.copyFile(dir, name, c)
+	case fs.ModeSymlink:
+		return pathError("symlink", c.Path, unix.Symlinkat(n.Target, fd, name))
+	case fs.ModeNamedPipe:
+		return pathError("mkfifo", c.Path, unix.Mknodat(fd, name, unix.S_IFIFO|0o600, 0))
+	case fs.ModeDevice:
+		return pathError("mknod", c.Path, unix.Mknodat(fd, name, unix.S_IFBLK|0o600, int(n.Rdev)))
+	case fs.ModeDevice | fs.ModeCharDevice:
+		return pathError("mknod", c.Path, unix.Mknodat(fd, name, unix.S_IFCHR|0o600, int(n.Rdev)))
+	}
+	return &snapshot.Error{Op: doing, Path: Printable(c.Path), Kind: snapshot.ErrNotSupported, Err: errors.New("a file of unknown type")}
+}
+
+// copyFile copies a file of the sandbox, which must be what the change says,
+// before and after.
+func (w *work) copyFile(dir *os.File, name string, c *diff.Change) error {
+	src, err := openRegular(w.from, c.Path)
+	if missing(err) || errors.Is(err, errNotRegular) {
+		return unsteady(c.Path)
+	}
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return pathError("create", c.Path, err)
+	}
+	dst := os.NewFile(uintptr(fd), c.Path)
+	defer dst.Close()
+	if !w.steady(src, c.New) {
+		return unsteady(c.Path)
+	}
+	if _, err := kernel.CopyFile(dst, src); err != nil {
+		return err
+	}
+	if !w.steady(src, c.New) {
+		return unsteady(c.Path)
+	}
+	return nil
+}
+
+// steady reports whether a file of the sandbox is as the change describes it.
+func (w *work) steady(f *os.File, n *diff.Node) bool {
+	st, err := kernel.Lstat(int(f.Fd()), "")
+	return err == nil && st.Size == n.Size && st.MTime.Time().Equal(n.MTime) && (n.CTime.IsZero() || st.CTime.Time().Equal(n.CTime))
+}
+
+func unsteady(path string) error {
+	return &snapshot.Error{Op: doing, Path: Printable(path), Kind: snapshot.ErrConflict,
+		Err: errors.New("the sandbox has changed it since it was compared; apply again")}
+}
+
+func pathError(op, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &os.PathError{Op: op, Path: path, Err: err}
+}
+
+// pathErrorBut leaves out what is no error here.
+func pathErrorBut(op, path string, err error, but ...unix.Errno) error {
+	for _, b := range but {
+		if errors.Is(err, b) {
+			return nil
+		}
+	}
+	return pathError(op, path, err)
+}

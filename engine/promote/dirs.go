@@ -1,0 +1,71 @@
+package promote
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// dirs opens the directories of a tree, one at a time: paths come in order, so
+// the last one opened is mostly the next one wanted.
+type dirs struct {
+	root *os.File
+	path string
+	last *os.File
+}
+
+// dir opens a directory beneath the root with O_PATH, following no symbolic
+// link. It stays open until the next call.
+func (d *dirs) dir(path string) (*os.File, error) {
+	if path == "." {
+		return d.root, nil
+	}
+	if d.last != nil && d.path == path {
+		return d.last, nil
+	}
+	d.close()
+	f, err := kernel.OpenBeneath(int(d.root.Fd()), path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	d.path, d.last = path, f
+	return f, nil
+}
+
+// at opens the directory that holds path. The root is its own "." there.
+func (d *dirs) at(path string) (*os.File, string, error) {
+	dir, name := split(path)
+	f, err := d.dir(dir)
+	return f, name, err
+}
+
+// stat describes a path; missing(err) where there is none.
+func (d *dirs) stat(path string) (kernel.Stat, error) {
+	dir, name, err := d.at(path)
+	if err != nil {
+		return kernel.Stat{}, err
+	}
+	return kernel.Lstat(int(dir.Fd()), name)
+}
+
+func (d *dirs) close() {
+	if d.last != nil {
+		d.last.Close()
+		d.last = nil
+	}
+}
+
+// openNode opens a node itself, of whatever type, without any effect on it.
+func openNode(dir *os.File, name string) (*os.File, error) {
+	for {
+		fd, err := unix.Openat(int(dir.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err == nil {
+			return os.NewFile(uintptr(fd), name), nil
+		}
+		if err != unix.EINTR {
+			return nil, &os.PathError{Op: "open", Path: name, Err: err}
+		}
+	}
+}

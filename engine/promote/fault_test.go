@@ -1,0 +1,233 @@
+package promote_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+var errRehearsed = errors.New("rehearsed")
+
+func TestEveryStepThatFailsLeavesTheOldTree(t *testing.T) {
+	before, after := scene()
+	w := newWorld(t, treetest.Dir(t), before, after)
+	changes, old := w.changes(t, w.frozen()), manifest(t, w)
+	steps := map[string]int{}
+	for n := int64(1); ; n++ {
+		var count atomic.Int64
+		var at string
+		ctx := fault.With(t.Context(), func(step string) error {
+			if count.Add(1) == n {
+				at = step
+				return errRehearsed
+			}
+			return nil
+		})
+		_, err := promote.Apply(ctx, w.target(), w.sandbox, changes, options(w.frozen()))
+		if err == nil {
+			if at == "" || at == "remove a stage" || at == "remove the journal" {
+				break // it was not reached, or all was done
+			}
+			t.Fatalf("%s: the failure is not reported", at)
+		}
+		steps[at]++
+		if !errors.Is(err, errRehearsed) {
+			t.Fatalf("%s: %v", at, err)
+		}
+		if l := treetest.Lines(old, manifest(t, w)); len(l) > 0 {
+			t.Fatalf("%s: left changed: %q", at, l)
+		}
+		w.clean(t)
+	}
+	for _, step := range []string{"begin the journal", "make a stage", "build a new version", "sync the stages", "write the journal",
+		"put", "swap", "drop", "alter metadata", "sync the target", "look again", "commit"} {
+		if steps[step] == 0 {
+			t.Errorf("%q never failed", step)
+		}
+	}
+	if _, err := promote.Recover(t.Context(), w.state()); err != nil { // the last one failed while it cleaned up
+		t.Fatal(err)
+	}
+	w.arrived(t)
+}
+
+// killer are the variables of a child that kills itself at a step.
+const killTop, killStep, killCommand = "SNAPFS_TEST_KILL_TOP", "SNAPFS_TEST_KILL_STEP", "SNAPFS_TEST_KILL_COMMAND"
+
+func TestMain(m *testing.M) {
+	if top := os.Getenv(killTop); top != "" {
+		os.Exit(dieInTheMiddle(top))
+	}
+	os.Exit(m.Run())
+}
+
+// dieInTheMiddle applies or recovers, and is killed at a step; 0 when it came to
+// the end alive.
+func dieInTheMiddle(top string) int {
+	n, _ := strconv.ParseInt(os.Getenv(killStep), 10, 64)
+	taken, _ := time.Parse(time.RFC3339Nano, os.Getenv("SNAPFS_TEST_TAKEN"))
+	w := &world{top: top, taken: taken}
+	for name, f := range map[string]**os.File{"real": &w.real, "base": &w.base, "sandbox": &w.sandbox} {
+		var err error
+		if *f, err = os.Open(filepath.Join(top, name)); err != nil {
+			return 1
+		}
+	}
+	changes, err := diff.Trees(context.Background(), w.base, w.sandbox, diff.Options{})
+	if err != nil {
+		return 1
+	}
+	var count atomic.Int64
+	ctx := fault.With(context.Background(), func(string) error {
+		if count.Add(1) == n {
+			syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+		return nil
+	})
+	if os.Getenv(killCommand) == "recover" {
+		_, err = promote.Recover(ctx, w.state())
+	} else {
+		_, err = promote.Apply(ctx, w.target(), w.sandbox, changes, options(w.frozen()))
+	}
+	if err != nil {
+		os.Stderr.WriteString(err.Error() + "\n")
+		return 1
+	}
+	return 0
+}
+
+// killed runs such a child and reports whether it was killed.
+func killed(t *testing.T, w *world, command string, step int) bool {
+	t.Helper()
+	exe, err := os.Executable()
+	must(t, err)
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), killTop+"="+w.top, killStep+"="+strconv.Itoa(step), killCommand+"="+command,
+		"SNAPFS_TEST_TAKEN="+w.taken.Format(time.RFC3339Nano))
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
+		return true
+	}
+	if err != nil {
+		t.Fatalf("step %d: %v\n%s", step, err, out)
+	}
+	return false
+}
+
+func TestAfterKillAtAnyStepRecoverFindsTheOldTreeOrTheNew(t *testing.T) {
+	before, after := scene()
+	w := newWorld(t, treetest.Dir(t), before, after)
+	old, kills, done := manifest(t, w), 0, false
+	for step := 1; killed(t, w, "apply", step); step++ {
+		kills++
+		if step%3 == 0 { // recovery itself is killed, too
+			for again := 1; killed(t, w, "recover", again); again++ {
+				kills++
+			}
+		} else {
+			list, err := promote.Recover(t.Context(), w.state())
+			must(t, err)
+			if len(list) > 1 || len(list) == 1 && len(list[0].Kept) > 0 {
+				t.Fatalf("step %d: %+v", step, list)
+			}
+			done = len(list) == 1 && list[0].Done
+		}
+		if list, err := promote.Recover(t.Context(), w.state()); err != nil || len(list) > 0 {
+			t.Fatalf("step %d: recovered twice: %+v %v", step, list, err)
+		}
+		w.clean(t)
+		if l := treetest.Lines(old, manifest(t, w)); len(l) == 0 {
+			continue
+		} else if !done && step%3 != 0 {
+			t.Fatalf("step %d: taken back, but %q", step, l)
+		}
+		break // the step after the commit
+	}
+	w.arrived(t)
+	if kills < 40 {
+		t.Errorf("only %d steps were killed at", kills)
+	}
+}
+
+func TestRecoverLeavesWhatOthersChangedAndSavesTheOldVersion(t *testing.T) {
+	w := newWorld(t, treetest.Dir(t), treetest.Script{file("a", 1, 10), file("b", 2, 10)},
+		treetest.Script{do(treetest.Unlink, "a", ""), file("a", 4, 10), do(treetest.Unlink, "b", ""), file("b", 5, 10), do(treetest.Mkdir, "new", ""), file("new/x", 3, 10)})
+	for step := 1; ; step++ {
+		if !killed(t, w, "apply", step) {
+			t.Fatal("never killed between moving and committing")
+		}
+		if _, err := os.Stat(w.real.Name() + "/new"); err == nil {
+			break
+		}
+		_, err := promote.Recover(t.Context(), w.state())
+		must(t, err)
+	}
+	must(t, os.WriteFile(w.real.Name()+"/a", []byte("the user's"), 0o644))
+	must(t, os.WriteFile(w.real.Name()+"/new/y", []byte("the user's"), 0o644))
+	list, err := promote.Recover(t.Context(), w.state())
+	must(t, err)
+	if len(list) != 1 || strings.Join(list[0].Kept, " ") != "a new" || list[0].Saved == "" {
+		t.Fatalf("%+v", list)
+	}
+	for path, want := range map[string]string{"a": "the user's", "new/y": "the user's"} {
+		if got, _ := os.ReadFile(filepath.Join(w.real.Name(), path)); string(got) != want {
+			t.Errorf("%s holds %q", path, got)
+		}
+	}
+	saved, err := os.ReadDir(list[0].Saved)
+	must(t, err)
+	if len(saved) == 0 {
+		t.Error("the old version of a is lost")
+	}
+	if list, err := promote.Recover(t.Context(), w.state()); err != nil || len(list) > 0 {
+		t.Errorf("again: %+v %v", list, err)
+	}
+}
+
+func TestADamagedOrNewerJournalIsReportedAndNothingTouched(t *testing.T) {
+	w := newWorld(t, treetest.Dir(t), treetest.Script{file("a", 1, 10)}, treetest.Script{do(treetest.Unlink, "a", "")})
+	for step := 1; ; step++ {
+		killed(t, w, "apply", step)
+		if _, err := os.Stat(w.real.Name() + "/a"); err != nil {
+			break
+		}
+		_, err := promote.Recover(t.Context(), w.state())
+		must(t, err)
+	}
+	journals, err := filepath.Glob(w.state() + "/*.journal")
+	must(t, err)
+	whole, err := os.ReadFile(journals[0])
+	must(t, err)
+	now := manifest(t, w)
+	damaged := strings.Replace(string(whole), "target", "tarbet", 1)
+	must(t, os.WriteFile(journals[0], []byte(damaged), 0o600))
+	if _, err := promote.Recover(t.Context(), w.state()); !errors.Is(err, snapshot.ErrCorrupt) {
+		t.Errorf("damaged: %v", err)
+	}
+	if l := treetest.Lines(now, manifest(t, w)); len(l) > 0 {
+		t.Errorf("touched %q", l)
+	}
+	must(t, os.WriteFile(journals[0], append(whole, "torn lin"...), 0o600))
+	if list, err := promote.Recover(t.Context(), w.state()); err != nil || len(list) != 1 {
+		t.Errorf("torn at its end: %+v %v", list, err)
+	}
+	if _, err := os.Stat(w.real.Name() + "/a"); err != nil {
+		t.Error("a was not brought back:", err)
+	}
+}

@@ -1,0 +1,210 @@
+package promote
+
+import (
+	"errors"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// The journal of a promotion is a text file in the state directory: a line a
+// fact, each led by its CRC-32C, so that a line that a power loss tore is told
+// from one that was written. It has three parts, and the disk has each before
+// what it speaks of is done:
+//
+//	snapfs-promotion 1 ID
+//	sandbox "NAME"
+//	target "/home/ann/project" INODE
+//	stage beside "" ".snapfs-apply-ID"
+//	place "src" INODE MODE MTIME         a directory in which names will change
+//
+//	swap "src/a.go" 0 "1" OLD NEW        stage, name in it, identities
+//	put "src/new" 0 "2" - NEW
+//	in "b.go" NEW                        what lies beneath the new directory
+//	drop "gone" 0 "3" OLD -
+//	alter "src" OLD ASPECTS MODE UID GID MTIME ASPECTS MTIME   before, after
+//	attr "user.a" "value"                attributes to restore
+//	ready                                staged, complete: moving begins
+//
+//	commit                               moved, complete: dropping begins
+//
+// An identity is inode/birth/mtime/mode/uid/gid/size, the mode in octal.
+type record struct {
+	id      string
+	sandbox string
+	path    string // of the target
+	ino     uint64 // of the target
+	stages  []*stage
+	places  []*place
+	ops     []*op
+	ready   bool
+	commit  bool
+}
+
+const (
+	journalVersion = "1"
+	suffixJournal  = ".journal"
+	suffixUndo     = ".undo"    // committed; what was displaced is kept
+	suffixUndoing  = ".undoing" // being taken back
+	suffixLeft     = ".left"    // taken back as far as others' changes allow
+)
+
+// lockState makes the state directory and takes the lock of promotions on it:
+// ErrBusy when somebody has it.
+func lockState(dir string, create bool) (*os.File, error) {
+	if create {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	if err != nil {
+		f.Close()
+		if err == unix.EWOULDBLOCK {
+			return nil, &snapshot.Error{Op: doing, Path: dir, Kind: snapshot.ErrBusy, Err: errors.New("another promotion is running")}
+		}
+		return nil, &os.PathError{Op: "flock", Path: f.Name(), Err: err}
+	}
+	return f, nil
+}
+
+// createJournal begins a journal and brings it to the disk, its name included.
+func createJournal(stateDir string, r *record) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(stateDir, r.id+suffixJournal), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err = appendJournal(f, r.header()); err == nil {
+		err = syncDir(stateDir)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// appendJournal writes lines and waits for the disk.
+func appendJournal(f *os.File, l lines) error {
+	if _, err := f.Write(l); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// lines are journal lines in the making.
+type lines []byte
+
+func (l *lines) line(word string, fields ...string) {
+	text := word
+	for _, f := range fields {
+		text += " " + f
+	}
+	sum := strconv.FormatUint(uint64(checksum([]byte(text)))|1<<32, 16)[1:]
+	*l = append(append(append(append(*l, sum...), ' '), text...), '\n')
+}
+
+func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
+
+func (r *record) header() lines {
+	var l lines
+	l.line("snapfs-promotion", journalVersion, r.id)
+	l.line("sandbox", strconv.Quote(r.sandbox))
+	l.line("target", strconv.Quote(r.path), number(r.ino))
+	for _, s := range r.stages {
+		how := "in"
+		if s.beside {
+			how = "beside"
+		}
+		l.line("stage", how, strconv.Quote(s.where), strconv.Quote(s.name))
+	}
+	for _, p := range r.places {
+		l.line("place", strconv.Quote(p.path), number(p.ino), strconv.FormatUint(uint64(p.mode), 8), stamp(p.mtime), strconv.FormatBool(p.names), strconv.FormatBool(p.widen))
+	}
+	return l
+}
+
+// body is the second part.
+func (r *record) body() lines {
+	var l lines
+	for _, o := range r.ops {
+		if o.verb == alter {
+			m := o.before
+			l.line("alter", strconv.Quote(o.path), o.old.String(), number(uint64(m.what)), strconv.FormatUint(uint64(m.mode), 8),
+				number(uint64(m.uid)), number(uint64(m.gid)), stamp(m.mtime), number(uint64(o.after.what)), stamp(o.after.mtime))
+			for name, value := range m.xattrs {
+				l.line("attr", strconv.Quote(name), strconv.Quote(value))
+			}
+			continue
+		}
+		l.line(string(o.verb), strconv.Quote(o.path), strconv.Itoa(o.stage), strconv.Quote(o.name), o.old.String(), o.new.String())
+		for rel, i := range o.news {
+			l.line("in", strconv.Quote(rel), i.String())
+		}
+	}
+	l.line("ready")
+	return l
+}
+
+func commitLine() lines {
+	var l lines
+	l.line("commit")
+	return l
+}
+
+func number(n uint64) string { return strconv.FormatUint(n, 10) }
+
+func stamp(t kernel.Timestamp) string {
+	return strconv.FormatInt(t.Sec, 10) + "." + strconv.FormatUint(uint64(t.Nsec), 10)
+}
+
+func (i ident) String() string {
+	if i == (ident{}) {
+		return "-"
+	}
+	return number(i.ino) + "/" + stamp(i.btime) + "/" + stamp(i.mtime) + "/" + strconv.FormatUint(uint64(i.mode), 8) + "/" +
+		number(uint64(i.uid)) + "/" + number(uint64(i.gid)) + "/" + strconv.FormatInt(i.size, 10)
+}
+
+// journals lists the promotions of a state directory whose journals end in one
+// of the suffixes. Cost: reading one directory.
+func journals(dir string, suffixes ...string) ([]string, error) {
+	f, err := os.Open(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	names = slices.DeleteFunc(names, func(n string) bool { return !slices.Contains(suffixes, filepath.Ext(n)) })
+	slices.Sort(names)
+	return names, err
+}

@@ -1,0 +1,83 @@
+package promote
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// meta is what of a node is not its content.
+type meta struct {
+	what           diff.Aspect // which of them to set
+	mode, uid, gid uint32
+	mtime          kernel.Timestamp
+	xattrs         map[string]string
+}
+
+const everything = diff.Mode | diff.Owner | diff.Time | diff.Xattrs
+
+func metaOf(n *diff.Node, what diff.Aspect) meta {
+	what &= everything
+	if what&diff.Owner != 0 {
+		what |= diff.Mode | diff.Xattrs // the kernel takes set-id bits and capabilities away with it
+	}
+	return meta{what, permissions(n.Mode), n.UID, n.GID,
+		kernel.Timestamp{Sec: n.MTime.Unix(), Nsec: uint32(n.MTime.Nanosecond())}, carried(n.Xattrs)}
+}
+
+// set gives them to an open node; O_PATH will do. Repeating it is harmless. The
+// order matters: a new owner clears set-id bits and capabilities, and an access
+// control list sets permission bits.
+func (m meta) set(f *os.File) error {
+	st, err := kernel.Lstat(int(f.Fd()), "")
+	if err != nil {
+		return err
+	}
+	if m.what&diff.Owner != 0 && (st.UID != m.uid || st.GID != m.gid) {
+		if err := unix.Fchownat(int(f.Fd()), "", int(m.uid), int(m.gid), unix.AT_EMPTY_PATH); err != nil {
+			return &os.PathError{Op: "chown", Path: f.Name(), Err: err}
+		}
+	}
+	if m.what&diff.Xattrs != 0 {
+		if err := m.setXattrs(f); err != nil {
+			return err
+		}
+	}
+	if m.what&(diff.Mode|diff.Xattrs) != 0 && !st.IsSymlink() {
+		if err := chmod(f, m.mode); err != nil {
+			return err
+		}
+	}
+	if m.what&diff.Time != 0 {
+		return setTime(f, m.mtime)
+	}
+	return nil
+}
+
+func (m meta) setXattrs(f *os.File) error {
+	fd := int(f.Fd())
+	now, err := kernel.Xattrs(fd, "")
+	if err != nil {
+		return err
+	}
+	for name := range now {
+		if _, keep := m.xattrs[name]; keep || ownAccord(name) {
+			continue
+		}
+		if err := kernel.RemoveXattr(fd, "", name); err != nil {
+			return err
+		}
+	}
+	for name, value := range m.xattrs {
+		if old, has := now[name]; has && old == value {
+			continue
+		}
+		if err := kernel.SetXattr(fd, "", name, []byte(value), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}

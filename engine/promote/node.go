@@ -1,0 +1,149 @@
+package promote
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// ident tells a node from any other, and a state of it from any later one. The
+// change time is not in it, because renaming a node changes it.
+type ident struct {
+	ino            uint64
+	btime, mtime   kernel.Timestamp
+	mode, uid, gid uint32
+	size           int64
+}
+
+func identOf(st *kernel.Stat) ident {
+	i := ident{st.Ino, st.BTime, st.MTime, st.Mode, st.UID, st.GID, st.Size}
+	if st.IsDir() {
+		i.size = 0
+	}
+	return i
+}
+
+// is reports whether st is this node, in this state. Of a directory the owner's
+// permissions do not count: they are widened while something is moved in it.
+func (i ident) is(st *kernel.Stat) bool {
+	now := identOf(st)
+	if st.IsDir() {
+		i.mode |= unix.S_IRWXU
+		now.mode |= unix.S_IRWXU
+	}
+	return i == now
+}
+
+// sameNode reports whether st is this node, in whatever state.
+func (i ident) sameNode(st *kernel.Stat) bool { return i.ino == st.Ino && i.btime == st.BTime }
+
+// lookAt describes name in an open directory, and its stat.
+func lookAt(dir *os.File, name string) (*diff.Node, kernel.Stat, error) {
+	fd := int(dir.Fd())
+	st, err := kernel.Lstat(fd, name)
+	if err != nil {
+		return nil, st, err
+	}
+	n := &diff.Node{
+		Mode: st.FileMode(), UID: st.UID, GID: st.GID, MTime: st.MTime.Time(), CTime: st.CTime.Time(),
+		Ino: st.Ino, Dev: st.Dev, NLink: st.Nlink,
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		n.Size = st.Size
+	case unix.S_IFLNK:
+		buf := make([]byte, unix.PathMax+1)
+		l, err := unix.Readlinkat(fd, name, buf)
+		if err != nil {
+			return nil, st, &os.PathError{Op: "readlink", Path: name, Err: err}
+		}
+		n.Target, n.Size = string(buf[:l]), int64(l)
+	case unix.S_IFCHR, unix.S_IFBLK:
+		n.Rdev = st.Rdev
+	}
+	n.Xattrs, err = kernel.Xattrs(fd, name)
+	return n, st, err
+}
+
+// alike reports whether two nodes show the same, as far as that can be told
+// without reading content. The times of directories do not count, nor what a
+// security module or overlayfs keep of their own accord.
+func alike(a, b *diff.Node, times bool) bool {
+	switch {
+	case a.Mode != b.Mode, a.UID != b.UID, a.GID != b.GID, a.Target != b.Target, a.Rdev != b.Rdev:
+		return false
+	case a.Mode.IsRegular() && a.Size != b.Size:
+		return false
+	case times && !a.Mode.IsDir() && !a.MTime.Equal(b.MTime):
+		return false
+	}
+	return maps.Equal(carried(a.Xattrs), carried(b.Xattrs))
+}
+
+// carried leaves the attributes that changes carry.
+func carried(all map[string]string) map[string]string {
+	kept := make(map[string]string, len(all))
+	for name, value := range all {
+		if !ownAccord(name) {
+			kept[name] = value
+		}
+	}
+	return kept
+}
+
+// ownAccord: attributes that security modules and overlayfs set themselves.
+func ownAccord(name string) bool {
+	switch name {
+	case "security.selinux", "security.ima", "security.evm", "security.SMACK64":
+		return true
+	}
+	return strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.")
+}
+
+// permissions are the lower twelve bits of a mode.
+func permissions(m fs.FileMode) uint32 {
+	bits := uint32(m.Perm())
+	for _, b := range []struct {
+		mode fs.FileMode
+		bit  uint32
+	}{{fs.ModeSetuid, unix.S_ISUID}, {fs.ModeSetgid, unix.S_ISGID}, {fs.ModeSticky, unix.S_ISVTX}} {
+		if m&b.mode != 0 {
+			bits |= b.bit
+		}
+	}
+	return bits
+}
+
+// isDir reports whether there is a node and it is a directory.
+func isDir(n *diff.Node) bool { return n != nil && n.Mode.IsDir() }
+
+// shared reports whether a node may have other names.
+func shared(n *diff.Node) bool { return n != nil && n.NLink > 1 && !n.Mode.IsDir() }
+
+func split(path string) (dir, name string) {
+	if i := strings.LastIndexByte(path, '/'); i >= 0 {
+		return path[:i], path[i+1:]
+	}
+	return ".", path
+}
+
+func join(dir, name string) string {
+	if dir == "." || dir == "" {
+		return name
+	}
+	return dir + "/" + name
+}
+
+func beneath(path, dir string) bool {
+	return dir == "." && path != "." || strings.HasPrefix(path, dir) && len(path) > len(dir) && path[len(dir)] == '/'
+}
+
+// fdPath is a path that means an open node itself, not what it points to.
+func fdPath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }

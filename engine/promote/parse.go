@@ -1,0 +1,168 @@
+package promote
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+var errTorn = errors.New("a line of the journal is damaged")
+
+// readJournal reads a journal back. What follows a line that a crash tore was
+// never acted upon, and is left out; a damaged line with whole ones after it is
+// ErrCorrupt. Errors: ErrNotSupported for a newer format.
+func readJournal(path string) (*record, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, at(path, err)
+	}
+	r := &record{}
+	torn := false
+	for len(b) > 0 {
+		line, rest, whole := bytes.Cut(b, []byte{'\n'})
+		text, ok := checked(line)
+		b = rest
+		if !whole || !ok {
+			torn = true
+			continue
+		}
+		if torn {
+			return nil, &snapshot.Error{Op: "reading the journal", Path: path, Kind: snapshot.ErrCorrupt, Err: errTorn}
+		}
+		if err := r.parse(text); err != nil {
+			kind := snapshot.ErrCorrupt
+			if errors.Is(err, errNewer) {
+				kind = snapshot.ErrNotSupported
+			}
+			return nil, &snapshot.Error{Op: "reading the journal", Path: path, Kind: kind, Err: err}
+		}
+	}
+	return r, nil
+}
+
+var errNewer = errors.New("a newer version of snapfs wrote it")
+
+func checked(line []byte) (string, bool) {
+	if len(line) < 9 || line[8] != ' ' {
+		return "", false
+	}
+	sum, err := strconv.ParseUint(string(line[:8]), 16, 32)
+	return string(line[9:]), err == nil && uint32(sum) == checksum(line[9:])
+}
+
+// parse takes one line in.
+func (r *record) parse(text string) error {
+	f := fields{rest: text}
+	switch word := f.word(); word {
+	case "snapfs-promotion":
+		if f.word() != journalVersion {
+			return errNewer
+		}
+		r.id = f.word()
+	case "sandbox":
+		r.sandbox = f.quoted()
+	case "target":
+		r.path, r.ino = f.quoted(), f.number(10)
+	case "stage":
+		r.stages = append(r.stages, &stage{beside: f.word() == "beside", where: f.quoted(), name: f.quoted()})
+	case "place":
+		r.places = append(r.places, &place{path: f.quoted(), ino: f.number(10), mode: uint32(f.number(8)), mtime: f.time(f.word()),
+			names: f.word() == "true", widen: f.word() == "true"})
+	case string(put), string(swap), string(drop):
+		o := &op{verb: verb(word), path: f.quoted(), stage: int(f.number(10)), name: f.quoted(), old: f.ident(), new: f.ident(), news: map[string]ident{}}
+		if o.stage >= len(r.stages) {
+			return errTorn
+		}
+		r.ops = append(r.ops, o)
+	case "alter":
+		o := &op{verb: alter, path: f.quoted(), old: f.ident()}
+		o.before = meta{what: diff.Aspect(f.number(10)), mode: uint32(f.number(8)), uid: uint32(f.number(10)), gid: uint32(f.number(10)),
+			mtime: f.time(f.word()), xattrs: map[string]string{}}
+		o.after = meta{what: diff.Aspect(f.number(10)), mtime: f.time(f.word())}
+		r.ops = append(r.ops, o)
+	case "in", "attr":
+		if len(r.ops) == 0 {
+			return errTorn
+		}
+		last := r.ops[len(r.ops)-1]
+		switch {
+		case word == "in" && last.news != nil:
+			last.news[f.quoted()] = f.ident()
+		case word == "attr" && last.before.xattrs != nil:
+			name := f.quoted()
+			last.before.xattrs[name] = f.quoted()
+		default:
+			return errTorn
+		}
+	case "ready":
+		r.ready = true
+	case "commit":
+		r.commit = true
+	default:
+		return errTorn
+	}
+	if f.bad || f.rest != "" {
+		return errTorn
+	}
+	return nil
+}
+
+// fields takes a line apart; bad stays set after the first that does not fit.
+type fields struct {
+	rest string
+	bad  bool
+}
+
+func (f *fields) word() string {
+	var w string
+	w, f.rest, _ = strings.Cut(f.rest, " ")
+	f.bad = f.bad || w == ""
+	return w
+}
+
+func (f *fields) quoted() string {
+	q, err := strconv.QuotedPrefix(f.rest)
+	if err != nil {
+		f.bad = true
+		return ""
+	}
+	f.rest = strings.TrimPrefix(f.rest[len(q):], " ")
+	s, err := strconv.Unquote(q)
+	f.bad = f.bad || err != nil
+	return s
+}
+
+func (f *fields) number(base int) uint64 { return f.parse(f.word(), base) }
+
+func (f *fields) parse(s string, base int) uint64 {
+	n, err := strconv.ParseUint(s, base, 64)
+	f.bad = f.bad || err != nil
+	return n
+}
+
+func (f *fields) time(s string) kernel.Timestamp {
+	a, b, _ := strings.Cut(s, ".")
+	sec, err := strconv.ParseInt(a, 10, 64)
+	f.bad = f.bad || err != nil
+	return kernel.Timestamp{Sec: sec, Nsec: uint32(f.parse(b, 10))}
+}
+
+func (f *fields) ident() ident {
+	w := f.word()
+	if w == "-" {
+		return ident{}
+	}
+	p := strings.Split(w, "/")
+	if len(p) != 7 {
+		f.bad = true
+		return ident{}
+	}
+	return ident{ino: f.parse(p[0], 10), btime: f.time(p[1]), mtime: f.time(p[2]), mode: uint32(f.parse(p[3], 8)),
+		uid: uint32(f.parse(p[4], 10)), gid: uint32(f.parse(p[5], 10)), size: int64(f.parse(p[6], 10))}
+}

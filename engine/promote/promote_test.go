@@ -1,0 +1,171 @@
+package promote_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+func TestApplyMakesTheRealTreeWhatTheSandboxIs(t *testing.T) {
+	for name, base := range map[string]func(*world) promote.Base{"frozen": (*world).frozen, "live": (*world).live} {
+		t.Run(name, func(t *testing.T) {
+			before, after := scene()
+			w := newWorld(t, treetest.Dir(t), before, after)
+			r, err := w.apply(t, base(w))
+			must(t, err)
+			if r.Applied < 20 || r.ID == "" {
+				t.Errorf("only %d changes were applied", r.Applied)
+			}
+			w.arrived(t)
+			// A second time there is nothing left to do, and nothing has drifted.
+			b := base(w)
+			b.Known = r.Stamps
+			if r, err = w.apply(t, b); err != nil || b.Frozen && r.Applied != 0 {
+				t.Errorf("again: %+v, %v", r, err)
+			}
+		})
+	}
+}
+
+func TestApplyCarriesRandomTreesOnEveryFilesystem(t *testing.T) {
+	treetest.NeedRoot(t)
+	for fs, top := range map[string]func() string{
+		"ext4":  func() string { return treetest.Dir(t) },
+		"btrfs": func() string { return treetest.Btrfs(t) },
+	} {
+		t.Run(fs, func(t *testing.T) {
+			dir, applied := top(), 0
+			for seed := range uint64(12) {
+				writer := treetest.NewWriter(seed, treetest.Powers{Root: true})
+				before := append(writer.Script(150), writer.Deep()...)
+				sub := filepath.Join(dir, fmt.Sprint(seed))
+				must(t, os.Mkdir(sub, 0o755))
+				w := newWorld(t, sub, before, writer.Script(120))
+				old := manifest(t, w)
+				r, err := w.apply(t, w.frozen())
+				if errors.Is(err, snapshot.ErrConflict) { // a link that the changes cannot show
+					if now := treetest.Lines(old, manifest(t, w)); len(now) > 0 {
+						t.Errorf("seed %d: refused, but changed %q", seed, now)
+					}
+					continue
+				}
+				if err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+				applied++
+				// Links that were exchanged without any count differing are
+				// invisible to the comparison: see package diff.
+				treetest.Compare(t, w.sandbox, w.real, treetest.Options{NoDirTimes: true, NoLinks: true,
+					Skip: func(path string) bool { return slices.Contains(r.Skipped, path) }})
+				for _, c := range w.changes(t, promote.Base{}) {
+					if (c.Kind != diff.Modified || c.What&^(diff.Time|diff.Links) != 0) && !slices.Contains(r.Skipped, c.Path) {
+						t.Errorf("still to be applied: %q %v %v", c.Path, c.Kind, c.What)
+					}
+				}
+				w.clean(t)
+				if t.Failed() {
+					t.Fatalf("seed %d", seed)
+				}
+			}
+			if applied < 4 {
+				t.Errorf("only %d of the trees could be applied", applied)
+			}
+		})
+	}
+}
+
+func TestSelectTakesWhatAPathNeeds(t *testing.T) {
+	before, after := scene()
+	w := newWorld(t, treetest.Dir(t), before, after)
+	all := w.changes(t, w.frozen())
+	chosen, err := promote.Select(all, []string{"new/deep/z", "becomes-dir/y", "./gone"})
+	must(t, err)
+	var paths []string
+	for _, c := range chosen {
+		paths = append(paths, c.Path)
+	}
+	want := []string{"becomes-dir", "becomes-dir/y", "gone", "new", "new/deep", "new/deep/z"}
+	if fmt.Sprint(paths) != fmt.Sprint(want) {
+		t.Errorf("got %q, want %q", paths, want)
+	}
+	first, err := promote.Apply(t.Context(), w.target(), w.sandbox, chosen, options(w.frozen()))
+	must(t, err)
+	if _, err := os.Lstat(filepath.Join(w.real.Name(), "new/zz")); err == nil {
+		t.Error("new/zz came too")
+	}
+	w.clean(t)
+	// The rest goes on from there.
+	b := w.frozen()
+	b.Known = first.Stamps
+	_, err = w.apply(t, b)
+	must(t, err)
+	treetest.Compare(t, w.sandbox, w.real, treetest.Options{NoDirTimes: true, NoLinks: true})
+	for _, p := range []string{"nothing", "../gone", "/gone", "new/dee"} {
+		if _, err := promote.Select(all, []string{p}); !errors.Is(err, snapshot.ErrNotFound) {
+			t.Errorf("%q: %v", p, err)
+		}
+	}
+}
+
+func TestApplyGoesOnAfterAnEarlierApply(t *testing.T) {
+	for name, base := range map[string]func(*world) promote.Base{"frozen": (*world).frozen, "live": (*world).live} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, treetest.Dir(t), treetest.Script{file("a", 1, 10)}, treetest.Script{do(treetest.Unlink, "a", ""), file("a", 2, 10), file("b", 3, 10)})
+			r, err := w.apply(t, base(w))
+			must(t, err)
+			time.Sleep(diff.Racy)
+			must(t, os.WriteFile(w.sandbox.Name()+"/a", []byte("third"), 0o644))
+			must(t, os.WriteFile(w.sandbox.Name()+"/b", []byte("second"), 0o644))
+			b := base(w)
+			if _, err := w.apply(t, b); !errors.Is(err, snapshot.ErrDrifted) {
+				t.Errorf("without the stamps: %v", err)
+			}
+			b.Known = r.Stamps
+			_, err = w.apply(t, b)
+			must(t, err)
+			w.arrived(t)
+		})
+	}
+}
+
+func TestUndoBringsTheOldTreeBackUnlessItsResultWasChanged(t *testing.T) {
+	before, after := scene()
+	w := newWorld(t, treetest.Dir(t), before, after)
+	old := manifest(t, w)
+	o := options(w.frozen())
+	o.KeepUndo = true
+	r, err := promote.Apply(t.Context(), w.target(), w.sandbox, w.changes(t, w.frozen()), o)
+	must(t, err)
+	if rec, err := promote.Recover(t.Context(), w.state()); err != nil || len(rec) > 0 {
+		t.Errorf("recover touches what was kept: %v %v", rec, err)
+	}
+	extra := filepath.Join(w.real.Name(), "new/deep/mine")
+	must(t, os.WriteFile(extra, nil, 0o644))
+	now := manifest(t, w)
+	if err := promote.Undo(t.Context(), w.state(), r.ID); !errors.Is(err, snapshot.ErrDrifted) {
+		t.Errorf("undo over a change: %v", err)
+	}
+	if l := treetest.Lines(now, manifest(t, w)); len(l) > 0 {
+		t.Errorf("the refused undo changed %q", l)
+	}
+	must(t, os.Remove(extra))
+	stamp := time.Unix(second+1, (second+1)%1000*1000)
+	must(t, os.Chtimes(filepath.Dir(extra), stamp, stamp))
+	must(t, promote.Undo(t.Context(), w.state(), r.ID))
+	if l := treetest.Lines(old, manifest(t, w)); len(l) > 0 {
+		t.Errorf("after undo: %q", l)
+	}
+	w.clean(t)
+	if err := promote.Undo(t.Context(), w.state(), r.ID); !errors.Is(err, snapshot.ErrNotFound) {
+		t.Errorf("undone twice: %v", err)
+	}
+}

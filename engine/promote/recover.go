@@ -1,0 +1,132 @@
+package promote
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// A Recovery says what became of a promotion that was not ended.
+type Recovery struct {
+	// ID of the promotion, Sandbox as in its Options, and Path of its target.
+	ID, Sandbox, Path string
+	// Stamps are those of what was put back, for [Base.Known].
+	Stamps map[string]Stamp
+	// Done: the promotion was complete, and only its leftovers were removed.
+	// Otherwise it was taken back.
+	Done bool
+	// Kept are paths that others have changed since, which were left as they
+	// are; Saved says where the old versions lie.
+	Kept  []string
+	Saved string
+}
+
+// Recover ends what killed promotions left: those that were complete are
+// cleaned up after, all others taken back. It is safe to repeat and to kill, and
+// leaves a promotion alone that is still running. One whose target is not there
+// (an unmounted disk) stays for later, with ErrNotFound; the others are seen to
+// all the same. Cost: one readdir of the state directory when there is nothing
+// to do. Errors: ErrNotFound, ErrCorrupt, ErrNotSupported (a newer journal).
+func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
+	names, err := journals(stateDir, suffixJournal, suffixUndoing)
+	if err != nil || len(names) == 0 {
+		return nil, recovering(stateDir, err)
+	}
+	lock, err := lockState(stateDir, false)
+	if errors.Is(err, snapshot.ErrBusy) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, recovering(stateDir, err)
+	}
+	defer lock.Close()
+	if names, err = journals(stateDir, suffixJournal, suffixUndoing); err != nil {
+		return nil, recovering(stateDir, err)
+	}
+	var all []Recovery
+	var errs []error
+	for _, name := range names {
+		one, err := recoverOne(ctx, filepath.Join(stateDir, name))
+		if err != nil {
+			errs = append(errs, recovering(one.Path, err))
+			continue
+		}
+		all = append(all, one)
+	}
+	return all, errors.Join(errs...)
+}
+
+func recovering(path string, err error) error {
+	var done *snapshot.Error
+	if err == nil || errors.As(err, &done) {
+		return err
+	}
+	return &snapshot.Error{Op: "recovering", Path: path, Kind: kindOf(err), Err: err}
+}
+
+// recoverOne ends one promotion.
+func recoverOne(ctx context.Context, journal string) (Recovery, error) {
+	r, err := readJournal(journal)
+	if err != nil {
+		return Recovery{Path: journal}, err
+	}
+	one := Recovery{ID: r.id, Sandbox: r.sandbox, Path: r.path, Done: r.commit && filepath.Ext(journal) == suffixJournal}
+	if r.path == "" { // nothing was made before its first lines were whole
+		one.ID = strings.TrimSuffix(filepath.Base(journal), suffixJournal)
+		return one, os.Remove(journal)
+	}
+	real, err := r.openTarget()
+	if err != nil {
+		return one, err
+	}
+	defer real.root.Close()
+	defer real.close()
+	defer r.closeStages()
+	if one.Done {
+		return one, r.finishCommitted(ctx, real, journal)
+	}
+	one.Saved = r.stagePaths()
+	one.Kept, err = r.back(ctx, real, journal)
+	if len(one.Kept) == 0 {
+		one.Saved = ""
+	}
+	one.Stamps = r.oldStamps(real)
+	return one, err
+}
+
+// openTarget opens the target and the stages of a journal.
+func (r *record) openTarget() (*dirs, error) {
+	root, err := os.Open(r.path)
+	if err != nil {
+		return nil, err
+	}
+	real := &dirs{root: root}
+	st, err := kernel.Lstat(int(root.Fd()), "")
+	if err == nil && st.Ino != r.ino {
+		err = &snapshot.Error{Op: "recovering", Path: r.path, Kind: snapshot.ErrNotFound,
+			Err: errors.New("another directory is there now; is a disk not mounted?")}
+	}
+	for _, s := range r.stages {
+		if err == nil {
+			err = s.open(real)
+		}
+	}
+	if err != nil {
+		r.closeStages()
+		real.close()
+		root.Close()
+		return nil, err
+	}
+	return real, nil
+}
+
+func (r *record) closeStages() {
+	for _, s := range r.stages {
+		s.close()
+	}
+}

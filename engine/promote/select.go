@@ -1,0 +1,49 @@
+package promote
+
+import (
+	"path"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// Select takes, of changes in their order, those at paths or beneath them, and
+// the new directories that these need to lie in. Paths are relative to the
+// root; none means all. A path at which nothing changed is ErrNotFound.
+func Select(changes []diff.Change, paths []string) ([]diff.Change, error) {
+	if len(paths) == 0 {
+		return changes, nil
+	}
+	wanted := map[string]bool{} // and whether it was found
+	for _, p := range paths {
+		p = path.Clean(p)
+		if strings.HasPrefix(p, "/") || p == ".." || strings.HasPrefix(p, "../") {
+			return nil, &snapshot.Error{Op: doing, Path: Printable(p), Kind: snapshot.ErrNotFound}
+		}
+		wanted[p] = false
+	}
+	take, needed := make([]bool, len(changes)), map[string]bool{}
+	for i, c := range changes {
+		for p := range wanted {
+			if c.Path == p || beneath(c.Path, p) {
+				wanted[p], take[i] = true, true
+			}
+		}
+		for dir, _ := split(c.Path); take[i] && c.New != nil && dir != "."; dir, _ = split(dir) {
+			needed[dir] = true
+		}
+	}
+	for p, found := range wanted {
+		if !found {
+			return nil, &snapshot.Error{Op: doing, Path: Printable(p), Kind: snapshot.ErrNotFound}
+		}
+	}
+	var chosen []diff.Change
+	for i, c := range changes {
+		if take[i] || needed[c.Path] && isDir(c.New) && !isDir(c.Old) {
+			chosen = append(chosen, c)
+		}
+	}
+	return chosen, nil
+}

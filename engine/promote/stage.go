@@ -1,0 +1,212 @@
+package promote
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// A stage is a private directory on a filesystem of the target, where new
+// versions wait and displaced ones go. Its name carries the promotion's id,
+// and with it the process that made it.
+type stage struct {
+	beside bool   // it lies in the directory that holds the target's root
+	where  string // otherwise, in this directory of the target
+	name   string
+
+	mount, dev uint64   // what can be renamed into it
+	dir        *os.File // when open
+}
+
+const stagePrefix = ".snapfs-apply-"
+
+// stageFor finds or plans the stage for what is in the directory path.
+func (p *planner) stageFor(path string, st *kernel.Stat) (int, error) {
+	for i, s := range p.stages {
+		if s.mount == st.Mount && s.dev == st.Dev {
+			return i, nil
+		}
+	}
+	s := &stage{where: path, mount: st.Mount, dev: st.Dev}
+	for s.where != "." {
+		up, _ := split(s.where)
+		dir, err := p.real.dir(up)
+		if err != nil {
+			return 0, err
+		}
+		above, err := kernel.Lstat(int(dir.Fd()), "")
+		if err != nil {
+			return 0, err
+		}
+		if above.Mount != s.mount || above.Dev != s.dev || !writable(dir) {
+			break
+		}
+		s.where = up
+	}
+	if s.where == "." {
+		s.beside = besideRoot(p.t.Root, s)
+	}
+	if !s.beside {
+		dir, err := p.real.dir(s.where)
+		if err != nil {
+			return 0, err
+		}
+		at, err := kernel.Lstat(int(dir.Fd()), "")
+		if err != nil {
+			return 0, err
+		}
+		p.placeAt(s.where, &at)
+	}
+	p.stages = append(p.stages, s)
+	return len(p.stages) - 1, nil
+}
+
+func writable(dir *os.File) bool {
+	return unix.Faccessat(int(dir.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS) == nil
+}
+
+// besideRoot reports whether the directory above the root can hold a stage.
+func besideRoot(root *os.File, s *stage) bool {
+	up, err := openAbove(root)
+	if err != nil {
+		return false
+	}
+	defer up.Close()
+	st, err := kernel.Lstat(int(up.Fd()), "")
+	self, err2 := kernel.Lstat(int(root.Fd()), "")
+	return err == nil && err2 == nil && st.Ino != self.Ino && st.Mount == s.mount && st.Dev == s.dev && writable(up)
+}
+
+func openAbove(root *os.File) (*os.File, error) {
+	fd, err := unix.Openat(int(root.Fd()), "..", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: "..", Err: err}
+	}
+	return os.NewFile(uintptr(fd), ".."), nil
+}
+
+// in calls f with the directory that holds the stage.
+func (s *stage) in(real *dirs, f func(dir *os.File) error) error {
+	if !s.beside {
+		dir, err := real.dir(s.where)
+		if err != nil {
+			return err
+		}
+		return f(dir)
+	}
+	up, err := openAbove(real.root)
+	if err != nil {
+		return err
+	}
+	defer up.Close()
+	return f(up)
+}
+
+// make makes the directory, empty, for nobody else, and with nothing inherited.
+func (s *stage) make(real *dirs) error {
+	return s.in(real, func(dir *os.File) error {
+		if err := unix.Mkdirat(int(dir.Fd()), s.name, 0o700); err != nil {
+			return &os.PathError{Op: "mkdir", Path: s.name, Err: err}
+		}
+		f, err := kernel.OpenDir(int(dir.Fd()), s.name)
+		if err != nil {
+			return err
+		}
+		s.dir = f
+		return meta{what: diff.Mode | diff.Owner | diff.Xattrs, mode: 0o700, uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}.set(f)
+	})
+}
+
+// open opens a stage that an earlier process made; s.dir stays nil where there
+// is none.
+func (s *stage) open(real *dirs) error {
+	return s.in(real, func(dir *os.File) error {
+		f, err := kernel.OpenDir(int(dir.Fd()), s.name)
+		if missing(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		st, err := kernel.Lstat(int(f.Fd()), "")
+		if err == nil && (int(st.UID) != os.Geteuid() || st.Mode&0o077 != 0) {
+			err = &os.PathError{Op: "open", Path: s.name, Err: errors.New("it is not the private directory that was made")}
+		}
+		if err != nil {
+			f.Close()
+			return err
+		}
+		s.dir = f
+		return nil
+	})
+}
+
+// remove removes the stage with all that is in it.
+func (s *stage) remove(real *dirs) error {
+	if s.dir == nil {
+		return nil
+	}
+	if err := empty(s.dir); err != nil {
+		return err
+	}
+	s.close()
+	return s.in(real, func(dir *os.File) error {
+		err := unix.Unlinkat(int(dir.Fd()), s.name, unix.AT_REMOVEDIR)
+		if err != nil && err != unix.ENOENT {
+			return &os.PathError{Op: "rmdir", Path: s.name, Err: err}
+		}
+		return nil
+	})
+}
+
+func (s *stage) close() {
+	if s.dir != nil {
+		s.dir.Close()
+		s.dir = nil
+	}
+}
+
+// empty removes all that is in an open directory, on its own filesystem only:
+// what has something mounted on it is busy.
+func empty(dir *os.File) error {
+	list, err := kernel.Entries(int(dir.Fd()))
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		err := unix.Unlinkat(int(dir.Fd()), e.Name, 0)
+		if err == unix.EISDIR {
+			err = removeDir(dir, e.Name)
+		}
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return &os.PathError{Op: "remove", Path: e.Name, Err: err}
+		}
+	}
+	return nil
+}
+
+func removeDir(in *os.File, name string) error {
+	node, err := openNode(in, name)
+	if err != nil {
+		return err
+	}
+	err = chmod(node, 0o700) // its owner may have kept himself out
+	node.Close()
+	if err != nil {
+		return err
+	}
+	dir, err := kernel.OpenDir(int(in.Fd()), name)
+	if err != nil {
+		return err
+	}
+	err = empty(dir)
+	dir.Close()
+	if err != nil {
+		return err
+	}
+	return unix.Unlinkat(int(in.Fd()), name, unix.AT_REMOVEDIR)
+}
