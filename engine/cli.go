@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"context"
 	"errors"
 
+	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -41,4 +43,25 @@ func Kind(err error) error {
 		}
 	}
 	return nil
+}
+
+// StateDir is the state directory the engine was opened on.
+func (e *Engine) StateDir() string { return e.cat.Dir() }
+
+// Plan says which backend would hold each tree of a sandbox, and why. It makes
+// nothing. Errors: those of [Engine.New].
+func (e *Engine) Plan(ctx context.Context, req Request) ([]catalog.Tree, error) {
+	if err := e.checkWorkspace(req.Workspace); err != nil {
+		return nil, err
+	}
+	env, err := survey(req.Workspace, e.cat.Dir(), privileged())
+	if err != nil {
+		return nil, err
+	}
+	choices, err := e.choose(ctx, env, req)
+	trees := make([]catalog.Tree, 0, len(choices))
+	for _, c := range choices {
+		trees = append(trees, catalog.Tree{Path: c.tree, Driver: c.driver, Reason: c.reason, Frozen: c.backend.Facts().Frozen})
+	}
+	return trees, err
 }

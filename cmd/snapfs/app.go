@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"os"
+	"strings"
+
+	"github.com/snapfs/snapfs/backends/all"
+	"github.com/snapfs/snapfs/engine"
+)
+
+// app is what all commands share.
+type app struct {
+	ui    *ui
+	state string
+	// first is the first argument of the command line, or "".
+	first string
+	// status is what the program exits with when nothing fails: the status of
+	// a command that ran in a sandbox, passed through.
+	status int
+}
+
+// engine opens the state directory, and tells what was mended.
+func (a *app) engine(ctx context.Context) (*engine.Engine, error) {
+	state := a.state
+	if state == "" {
+		var err error
+		if state, err = engine.StateDir(); err != nil {
+			return nil, err
+		}
+	}
+	return a.open(ctx, state)
+}
+
+func (a *app) open(ctx context.Context, state string) (*engine.Engine, error) {
+	return engine.Open(ctx, engine.Config{
+		State:   state,
+		Drivers: all.Drivers(),
+		Notice:  a.ui.notice,
+		Keeper:  []string{"/proc/self/exe", "keeper"},
+		Sweeper: []string{"/proc/self/exe", "sweeper"},
+	})
+}
+
+// workdir is the directory that the person is in, as the shell names it.
+func workdir() (string, error) {
+	return os.Getwd()
+}
+
+// missing tells what of the isolation could not be had, with --best-effort.
+func (a *app) missing(l engine.Level) {
+	if len(l.Missing) > 0 {
+		a.ui.notice("running without " + strings.Join(l.Missing, ", "))
+	}
+}

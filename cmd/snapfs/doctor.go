@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+func newDoctor(a *app) *cobra.Command {
+	var req requestFlags
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "say what this host can do, why not, and what mends it",
+		Long: `Tries each power that snapfs can use, in miniature, as this user; says which
+backend would hold the workspace, and why; and starts a sandbox of it. Where that
+works the exit status is 0, else 7.`,
+		Example:           "  snapfs doctor\n  snapfs doctor -C ~/project\n  snapfs doctor --json",
+		Args:              exactly(),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r, dir, err := req.request()
+			if err != nil {
+				return err
+			}
+			d, err := a.examine(cmd.Context(), r, dir)
+			if err != nil {
+				return err
+			}
+			if !d.Works {
+				a.status = exitCannot
+			}
+			return a.ui.result(d, func(w io.Writer) error { return printExamination(w, d) })
+		},
+	}
+	req.add(cmd)
+	return cmd
+}
+
+// An examination is what the doctor found.
+type examination struct {
+	Powers    []power     `json:"powers"`
+	Workspace string      `json:"workspace"`
+	Trees     []treeFound `json:"trees"`
+	// Works: a sandbox of the workspace was started. Took is how long that, and
+	// taking it away, took.
+	Works bool          `json:"works"`
+	Took  time.Duration `json:"took_ns"`
+	Level string        `json:"level,omitempty"`
+	Why   string        `json:"why,omitempty"`
+	Hints []string      `json:"hints,omitempty"`
+}
+
+type power struct {
+	Name   string   `json:"name"`
+	Answer string   `json:"answer"`
+	For    string   `json:"for"`
+	Since  string   `json:"since,omitempty"`
+	Why    string   `json:"why,omitempty"`
+	Fix    []string `json:"fix,omitempty"`
+}
+
+type treeFound struct {
+	Path    string `json:"path"`
+	Backend string `json:"backend"`
+	Base    string `json:"base"`
+	Reason  string `json:"reason"`
+}
+
+func (a *app) examine(ctx context.Context, req engine.Request, dir string) (*examination, error) {
+	e, err := a.engine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d := &examination{Workspace: req.Workspace, Trees: []treeFound{}}
+	for _, p := range kernel.Probes(e.StateDir()) {
+		r := p.Run(ctx)
+		d.Powers = append(d.Powers, power{p.Name, r.Answer.String(), p.What, p.Since, r.Why, r.Fix})
+	}
+	trees, err := e.Plan(ctx, req)
+	for _, t := range trees {
+		d.Trees = append(d.Trees, treeFound{t.Path, t.Driver, frozenOrLive(t.Frozen), t.Reason})
+	}
+	if err == nil {
+		err = d.try(ctx, e, req, dir)
+	}
+	if err != nil {
+		d.Why, d.Hints = err.Error(), engine.Hints(err)
+	}
+	return d, ctx.Err()
+}
+
+// try starts a sandbox and takes it away.
+func (d *examination) try(ctx context.Context, e *engine.Engine, req engine.Request, dir string) error {
+	start := time.Now()
+	s, err := e.Run(ctx, req, engine.Command{Args: []string{"/bin/true"}, Dir: dir})
+	if err != nil {
+		return err
+	}
+	d.Level = s.Level().String()
+	st, err := s.Wait(ctx)
+	err = errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
+	d.Took = time.Since(start)
+	if err == nil && st.ExitCode() != 0 {
+		err = fmt.Errorf("/bin/true in a sandbox: ended with status %d", st.ExitCode())
+	}
+	d.Works = err == nil
+	return err
+}
+
+func printExamination(w io.Writer, d *examination) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, p := range d.Powers {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", p.Answer, p.Name, p.For)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, p := range d.Powers {
+		if p.Answer == kernel.Yes.String() {
+			continue
+		}
+		fmt.Fprintf(w, "\n%s: %s: %s\n", p.Name, p.Answer, tame(p.Why))
+		for _, f := range p.Fix {
+			fmt.Fprintln(w, "hint: "+f)
+		}
+	}
+	fmt.Fprintf(w, "\n%s would be held by:\n", tame(d.Workspace))
+	t = tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, f := range d.Trees {
+		fmt.Fprintf(t, "%s\t%s\tbase %s\t%s\n", tame(f.Path), f.Backend, f.Base, tame(f.Reason))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if d.Works {
+		fmt.Fprintf(w, "\na sandbox of it started, ran and went in %v\n%s\n", d.Took.Round(10*time.Microsecond), d.Level)
+		return nil
+	}
+	fmt.Fprintf(w, "\nno sandbox of it: %s\n", tame(d.Why))
+	for _, h := range d.Hints {
+		fmt.Fprintln(w, "hint: "+h)
+	}
+	return nil
+}

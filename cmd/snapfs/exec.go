@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine"
+)
+
+func newExec(a *app) *cobra.Command {
+	var dir string
+	var pass []string
+	cmd := &cobra.Command{
+		Use:   "exec [flags] sandbox -- command [argument...]",
+		Short: "run a command in a sandbox that is there",
+		Long: `Runs a command in a sandbox. Commands in one sandbox see each other's processes
+and files. Its keeper starts with the first and ends with the last of them. The
+command's status is passed through.`,
+		Example:           "  snapfs exec fix -- go test ./...",
+		Annotations:       map[string]string{passesStatus: ""},
+		ValidArgsFunction: a.completeThenFiles,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 || len(args) == 2 && args[1] == "--" {
+				return usageError{errors.New("which sandbox, and which command?")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[1] == "--" {
+				args = append(args[:1], args[2:]...)
+			}
+			return a.exec(cmd.Context(), args[0], dir, pass, args[1:])
+		},
+	}
+	cmd.Flags().StringVarP(&dir, "dir", "C", "", "start in this `directory` (default this one, or the workspace)")
+	cmd.Flags().StringArrayVar(&pass, "env", nil, "pass this `variable` although it looks like a secret")
+	cmd.Flags().SetInterspersed(false)
+	return cmd
+}
+
+func newShell(a *app) *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:               "shell sandbox",
+		Short:             "open a shell in a sandbox that is there",
+		Example:           "  snapfs shell fix",
+		Annotations:       map[string]string{passesStatus: ""},
+		ValidArgsFunction: a.completeSandbox,
+		Args:              exactly("sandbox"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			shell := os.Getenv("SHELL")
+			if shell == "" {
+				shell = "/bin/sh"
+			}
+			return a.exec(cmd.Context(), args[0], dir, nil, []string{shell})
+		},
+	}
+	cmd.Flags().StringVarP(&dir, "dir", "C", "", "start in this `directory` (default this one, or the workspace)")
+	return cmd
+}
+
+func (a *app) exec(ctx context.Context, name, dir string, pass, args []string) error {
+	e, err := a.engine(ctx)
+	if err != nil {
+		return err
+	}
+	dir, err = startIn(e, name, dir)
+	if err != nil {
+		return err
+	}
+	tty := newTerminal(a.ui)
+	p, err := e.Exec(ctx, name, tty.command(engine.Command{Args: args, Env: engine.Environ(os.Environ(), pass), Dir: dir}))
+	if err != nil {
+		return err
+	}
+	st, err := tty.follow(ctx, p, p.Wait)
+	a.status = st.ExitCode()
+	return errors.Join(err, p.Close())
+}
+
+// startIn picks the directory a command starts in: the one asked for, this one
+// where it lies in the sandbox's workspace, else the workspace.
+func startIn(e *engine.Engine, name, dir string) (string, error) {
+	workspace, err := e.WorkspaceOf(name)
+	if err != nil {
+		return "", err
+	}
+	if dir != "" {
+		if !filepath.IsAbs(dir) {
+			dir = filepath.Join(workspace, dir)
+		}
+		return filepath.Clean(dir), nil
+	}
+	if cwd, err := workdir(); err == nil {
+		if rel, err := filepath.Rel(workspace, cwd); err == nil && filepath.IsLocal(rel) {
+			return cwd, nil
+		}
+	}
+	return workspace, nil
+}

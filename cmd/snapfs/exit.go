@@ -1,0 +1,92 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// The exit statuses of snapfs itself. `run`, `exec` and `shell` pass the status
+// of their command through, 128 and the signal's number for one that was
+// killed, so their own failures have the numbers that shells and container
+// tools reserve.
+const (
+	exitOK          = 0
+	exitFailure     = 1
+	exitUsage       = 2
+	exitNotFound    = 3
+	exitTaken       = 4
+	exitConflict    = 5
+	exitNoSpace     = 6
+	exitCannot      = 7
+	exitCorrupt     = 8
+	exitOurs        = 125
+	exitCannotRun   = 126
+	exitNoCommand   = 127
+	exitInterrupted = 130
+)
+
+// An exitCode is a row of the table that help, man page and tests print.
+type exitCode struct {
+	Code    int
+	Meaning string
+}
+
+func exitCodes() []exitCode {
+	return []exitCode{
+		{exitOK, "done"},
+		{exitFailure, "something failed that no other status stands for"},
+		{exitUsage, "the command line makes no sense"},
+		{exitNotFound, "there is no such sandbox, state, tree or path"},
+		{exitTaken, "the name is taken, or the sandbox is in use"},
+		{exitConflict, "the real tree has moved on; nothing was touched"},
+		{exitNoSpace, "a disk, a pool or a quota is full; nothing was lost"},
+		{exitCannot, "this host or this user cannot; see snapfs doctor"},
+		{exitCorrupt, "state that snapfs does not understand; it is left alone"},
+		{exitOurs, "run, exec, shell: snapfs itself failed"},
+		{exitCannotRun, "run, exec, shell: the command cannot be run"},
+		{exitNoCommand, "run, exec, shell: there is no such command"},
+		{exitInterrupted, "interrupted; nothing is left half-done"},
+	}
+}
+
+// usageError is a command line that makes no sense.
+type usageError struct{ error }
+
+func (u usageError) Unwrap() error { return u.error }
+
+// statusOf picks the exit status for an error; passes says that the command
+// passes the status of another one through.
+func statusOf(err error, passes bool) int {
+	var u usageError
+	var c *engine.CommandError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &c):
+		return c.ExitCode()
+	case passes:
+		return exitOurs
+	case errors.As(err, &u), errors.Is(err, catalog.ErrBadName):
+		return exitUsage
+	}
+	switch engine.Kind(err) {
+	case snapshot.ErrInterrupted:
+		return exitInterrupted
+	case snapshot.ErrNotFound:
+		return exitNotFound
+	case snapshot.ErrExists, snapshot.ErrBusy:
+		return exitTaken
+	case snapshot.ErrDrifted, snapshot.ErrConflict:
+		return exitConflict
+	case snapshot.ErrNoSpace:
+		return exitNoSpace
+	case snapshot.ErrCorrupt:
+		return exitCorrupt
+	case snapshot.ErrNotSupported, snapshot.ErrDenied, snapshot.ErrReadOnly:
+		return exitCannot
+	}
+	return exitFailure
+}

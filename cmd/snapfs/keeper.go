@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+)
+
+// newKeeper is the process that holds a sandbox's namespaces. Exec starts it.
+func newKeeper(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:    "keeper state-directory sandbox",
+		Short:  "hold a sandbox's namespaces while something runs in it",
+		Hidden: true,
+		Args:   exactly("state directory", "sandbox"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e, err := a.open(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return e.Keep(cmd.Context(), args[1])
+		},
+	}
+}
+
+// newSweeper is the process that gives space back in the background.
+func newSweeper(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:    "sweeper state-directory",
+		Short:  "give back the space of what was removed",
+		Hidden: true,
+		Args:   exactly("state directory"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e, err := a.open(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			_, err = e.Collect(context.WithoutCancel(cmd.Context()))
+			return err
+		},
+	}
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine"
+)
+
+func newLs(a *app) *cobra.Command {
+	var names bool
+	cmd := &cobra.Command{
+		Use:   "ls",
+		Short: "list the sandboxes",
+		Long: `Lists the sandboxes: whether something runs in them, how old they are, how much
+they hold that the real tree does not, whether their base keeps still (frozen) or
+shows later edits of files they have not changed (live), and how many paths of
+the real workspace have changed since.`,
+		Example: "  snapfs ls\n  snapfs ls -q | xargs snapfs rm",
+		Args:    exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			e, err := a.engine(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if names {
+				return printNames(a.ui, e)
+			}
+			infos, err := e.List(cmd.Context())
+			if infos == nil {
+				infos = []engine.Info{}
+			}
+			return errors.Join(a.ui.result(infos, func(w io.Writer) error { return printSandboxes(w, infos) }), err)
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.Flags().BoolVarP(&names, "quiet", "q", false, "print names only")
+	return cmd
+}
+
+func printNames(u *ui, e *engine.Engine) error {
+	names, err := e.Names()
+	return errors.Join(u.result(names, func(w io.Writer) error {
+		for _, n := range names {
+			fmt.Fprintln(w, n)
+		}
+		return nil
+	}), err)
+}
+
+func printSandboxes(w io.Writer, infos []engine.Info) error {
+	if len(infos) == 0 {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "NAME\tSTATE\tAGE\tSIZE\tBASE\tDRIFT\tWORKSPACE")
+	for _, i := range infos {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", i.Name, stateOf(i), age(time.Since(i.Created)), sizeOf(i), i.Base, driftOf(i), tame(i.Workspace))
+	}
+	return t.Flush()
+}
+
+func stateOf(i engine.Info) string {
+	switch {
+	case i.Running:
+		return "running"
+	case i.State != "ready":
+		return string(i.State)
+	}
+	return "idle"
+}
+
+func sizeOf(i engine.Info) string {
+	if i.Size < 0 {
+		return "?"
+	}
+	return i.Size.String()
+}
+
+func driftOf(i engine.Info) string {
+	switch {
+	case !i.Drift.Known:
+		return "?"
+	case i.Drift.Paths == 0:
+		return "none"
+	}
+	return count(i.Drift.Paths, "path")
+}
+
+// age is a duration in its largest unit.
+func age(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}

@@ -1,0 +1,106 @@
+// Snapfs clones a person's real environment in milliseconds, runs anything in
+// the clone, shows exactly what changed, and carries it back or throws it away.
+//
+// Each command is a file of its own: it parses, calls the engine and speaks.
+// How the program speaks is in ui.go, what it exits with in exit.go.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	os.Exit(run(os.Args[1:]))
+}
+
+// run is the whole program, from its arguments to its exit status.
+func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	a := &app{ui: newUI(os.Stdin, os.Stdout, os.Stderr)}
+	if len(args) > 0 {
+		a.first = args[0]
+	}
+	root := newRoot(a, args)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	return a.finish(cmd, err)
+}
+
+// commands is every command, in the order that help lists them.
+func commands() []command {
+	return []command{
+		{"run", working, newRun}, {"new", working, newNew}, {"exec", working, newExec}, {"shell", working, newShell},
+		{"fork", working, newFork}, {"snapshot", working, newSnapshot}, {"rollback", working, newRollback},
+		{"stop", working, newStop}, {"rm", working, newRm},
+		{"diff", looking, newDiff}, {"ls", looking, newLs}, {"show", looking, newShow},
+		{"doctor", caring, newDoctor}, {"gc", caring, newGc}, {"version", caring, newVersion},
+		{"man", caring, newMan}, {"exit-codes", caring, newExitCodes},
+		{"keeper", "", newKeeper}, {"sweeper", "", newSweeper},
+	}
+}
+
+// The groups in which help lists commands.
+const (
+	working = "sandboxes"
+	looking = "results"
+	caring  = "this machine"
+)
+
+// A command is made when it is needed: of a command line that names one, no
+// other is.
+type command struct {
+	name, group string
+	make        func(a *app) *cobra.Command
+}
+
+func newRoot(a *app, args []string) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "snapfs",
+		Short: "run anything in an instant clone of this machine",
+		Long: `snapfs clones this machine's environment in milliseconds, runs anything in the
+clone, isolated, shows exactly what changed, and carries it back or throws it
+away.`,
+		Example: `  snapfs run -- make test            clone, run, see what changed
+  snapfs run --keep --name fix -- ./try-it
+  snapfs diff fix --patch
+  snapfs apply fix`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.PersistentFlags().BoolVar(&a.ui.json, "json", false, "print results, and errors, as JSON")
+	root.PersistentFlags().StringVar(&a.state, "state", "", "the state `directory` (default $SNAPFS_HOME, /var/lib/snapfs, or ~/.local/state/snapfs)")
+	for _, g := range []string{working, looking, caring} {
+		root.AddGroup(&cobra.Group{ID: g, Title: g + ":"})
+	}
+	root.SetCompletionCommandGroupID(caring)
+	root.SetHelpCommandGroupID(caring)
+	root.SuggestionsMinimumDistance = 2
+	root.DisableSuggestions = true // they are hints, see finish
+	for _, c := range needed(args) {
+		cmd := c.make(a)
+		cmd.GroupID = c.group
+		root.AddCommand(cmd)
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	return root
+}
+
+// needed picks the one command that args names, or, where help or completion
+// may want them, all.
+func needed(args []string) []command {
+	all := commands()
+	if len(args) > 0 {
+		for _, c := range all {
+			if c.name == args[0] {
+				return []command{c}
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+func newNew(a *app) *cobra.Command {
+	var req requestFlags
+	cmd := &cobra.Command{
+		Use:   "new [flags] [name]",
+		Short: "make a sandbox to keep",
+		Long: `Clones this machine's environment as a sandbox with a name, in which commands are
+run with snapfs exec and snapfs shell.`,
+		Example: "  snapfs new fix\n  snapfs exec fix -- make test",
+		Args:    atMost("name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				req.name = args[0]
+				if req.name == "" {
+					return usageError{errEmptyName}
+				}
+			}
+			r, _, err := req.request()
+			if err != nil {
+				return err
+			}
+			e, err := a.engine(cmd.Context())
+			if err != nil {
+				return err
+			}
+			rec, err := e.New(cmd.Context(), r)
+			if err != nil {
+				return err
+			}
+			return a.ui.result(rec, func(w io.Writer) error {
+				_, err := fmt.Fprintln(w, rec.Name)
+				return err
+			})
+		},
+	}
+	req.add(cmd)
+	return cmd
+}
+
+func newFork(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "fork sandbox[@state] [name]",
+		Short: "make a sandbox from another one's files",
+		Long: `Makes a new sandbox whose files are those of another one, as they are now or at
+one of its named states. Where processes run in the other one, they stand still
+for that instant; the new one has none.`,
+		Example:           "  snapfs fork fix fix-2\n  snapfs fork fix@before",
+		ValidArgsFunction: a.completeStates,
+		Args:              between("sandbox[@state]", "name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			from, state := splitState(args[0])
+			name := ""
+			if len(args) > 1 {
+				if name = args[1]; name == "" {
+					return usageError{errEmptyName}
+				}
+			}
+			e, err := a.engine(cmd.Context())
+			if err != nil {
+				return err
+			}
+			rec, err := e.Fork(cmd.Context(), from, state, name)
+			if err != nil {
+				return err
+			}
+			return a.ui.result(rec, func(w io.Writer) error {
+				_, err := fmt.Fprintln(w, rec.Name)
+				return err
+			})
+		},
+	}
+	return cmd
+}

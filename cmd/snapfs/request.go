@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+)
+
+// requestFlags are the flags of the commands that make a sandbox.
+type requestFlags struct {
+	name, workspace, backend string
+	frozen                   bool
+	policy                   catalog.Policy
+}
+
+func (r *requestFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVarP(&r.workspace, "workspace", "C", "", "the `directory` it is about (default the git work tree around this one, or this one)")
+	f.StringVar(&r.backend, "backend", "", "the `backend` that holds the workspace (default the best that works)")
+	f.BoolVar(&r.frozen, "frozen", false, "insist on a base that later edits of the real files cannot change")
+	f.StringVar(&r.policy.Network, "net", "none", "the `network`: none, or host")
+	f.StringArrayVar(&r.policy.Expose, "expose", nil, "show this `path` although it is a secret")
+	f.StringArrayVar(&r.policy.Hide, "hide", nil, "hide this `path` too")
+	f.StringArrayVar(&r.policy.Env, "env", nil, "pass this `variable` although it looks like a secret")
+	f.BoolVar(&r.policy.BestEffort, "best-effort", false, "run with less isolation where this host cannot give all, and say so")
+	cmd.RegisterFlagCompletionFunc("backend", completeBackend)                                       //nolint:errcheck // the flag is there
+	cmd.RegisterFlagCompletionFunc("net", cobra.FixedCompletions([]string{"none", "host"}, noFiles)) //nolint:errcheck // the flag is there
+}
+
+// request makes the engine's request, and the directory to start in.
+func (r *requestFlags) request() (engine.Request, string, error) {
+	cwd, err := workdir()
+	if err != nil {
+		return engine.Request{}, "", err
+	}
+	start := cwd
+	workspace := r.workspace
+	if workspace == "" {
+		workspace, err = engine.Workspace(cwd)
+	} else {
+		workspace, err = filepath.Abs(workspace)
+		start = workspace
+	}
+	if err != nil {
+		return engine.Request{}, "", err
+	}
+	if n := r.policy.Network; n != "none" && n != "host" {
+		return engine.Request{}, "", usageError{fmt.Errorf("network %q: there are none and host", n)}
+	}
+	for _, paths := range [][]string{r.policy.Expose, r.policy.Hide} {
+		for i, p := range paths {
+			if p == "" {
+				return engine.Request{}, "", usageError{errors.New("an empty path")}
+			}
+			if paths[i], err = filepath.Abs(p); err != nil {
+				return engine.Request{}, "", err
+			}
+		}
+	}
+	if start, err = filepath.EvalSymlinks(start); err != nil {
+		start = workspace // the engine says what is wrong with it
+	}
+	return engine.Request{Name: r.name, Workspace: workspace, Backend: r.backend, Frozen: r.frozen, Policy: r.policy}, start, nil
+}

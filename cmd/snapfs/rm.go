@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine"
+)
+
+func newRm(a *app) *cobra.Command {
+	var every bool
+	cmd := &cobra.Command{
+		Use:   "rm sandbox...",
+		Short: "remove sandboxes, with everything that runs in them",
+		Long: `Ends all that runs in a sandbox and removes it. The name is free at once; the
+space comes back in the background.`,
+		Example:           "  snapfs rm fix fix-2\n  snapfs rm --all",
+		ValidArgsFunction: a.completeSandboxes,
+		Args: func(_ *cobra.Command, args []string) error {
+			if every == (len(args) > 0) {
+				return usageError{errors.New("name the sandboxes, or say --all")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e, err := a.engine(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if every {
+				if args, err = e.Names(); err != nil {
+					return err
+				}
+			}
+			return removeEach(cmd.Context(), e, args)
+		},
+	}
+	cmd.Flags().BoolVar(&every, "all", false, "remove every sandbox")
+	return cmd
+}
+
+func removeEach(ctx context.Context, e *engine.Engine, names []string) error {
+	var errs []error
+	for _, n := range names {
+		errs = append(errs, e.Remove(ctx, n))
+	}
+	return errors.Join(errs...)
+}
+
+func newStop(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:               "stop sandbox",
+		Short:             "end everything that runs in a sandbox; its files stay",
+		Example:           "  snapfs stop fix",
+		ValidArgsFunction: a.completeSandbox,
+		Args:              exactly("sandbox"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e, err := a.engine(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return e.Stop(cmd.Context(), args[0])
+		},
+	}
+}
+
+func newGc(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "gc",
+		Short: "mend what killed commands left, and give space back now",
+		Long: `Mends what killed commands left behind, removes what no sandbox refers to, and
+gives its space back. All of that happens by itself, in the background; gc waits
+for it.`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			e, err := a.engine(cmd.Context())
+			if err != nil {
+				return err
+			}
+			c, err := e.Collect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.ui.result(c, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "mended %s, removed %s that nothing refers to\n",
+					count(c.Mended, "command"), count(c.Snapshots, "base"))
+				return err
+			})
+		},
+	}
+}

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine"
+)
+
+// A runner is one `snapfs run`.
+type runner struct {
+	a                  *app
+	flags              requestFlags
+	keep, apply, quiet bool
+	report             string
+}
+
+func newRun(a *app) *cobra.Command {
+	r := runner{a: a}
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- command [argument...]",
+		Short: "run a command in a fresh clone, show what it changed, keep it or throw it away",
+		Long: `Clones this machine's environment, runs a command in the clone, and shows what
+it changed. On a terminal it then asks what to do with the changes; in a pipe it
+throws them away unless --keep or --apply says otherwise.
+
+The command's status is passed through, and standard output is the command's
+own, byte for byte: what changed is told on standard error, after all that the
+command wrote there, and with --report in a file.`,
+		Example: `  snapfs run -- make test
+  snapfs run --net host -- npm install
+  snapfs run --keep --name fix -- sh -c 'sed -i s/8080/9090/ *.conf'
+  snapfs run --report changes.json -- ./configure > log`,
+		Annotations: map[string]string{passesStatus: ""},
+		Args:        atLeast("the command"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if r.keep && r.apply {
+				return usageError{errors.New("--keep and --apply exclude one another")}
+			}
+			return r.run(cmd.Context(), args)
+		},
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveDefault
+		},
+	}
+	r.flags.add(cmd)
+	cmd.Flags().StringVar(&r.flags.name, "name", "", "the `name` of the sandbox, if it is kept")
+	cmd.Flags().BoolVar(&r.keep, "keep", false, "keep the sandbox")
+	cmd.Flags().BoolVar(&r.apply, "apply", false, "bring the changes to the real tree, if the command succeeds")
+	cmd.Flags().BoolVarP(&r.quiet, "quiet", "q", false, "do not print what changed")
+	cmd.Flags().StringVar(&r.report, "report", "", "write what --json prints to this `file`")
+	cmd.Flags().SetInterspersed(false)
+	return cmd
+}
+
+func (r *runner) run(ctx context.Context, args []string) error {
+	report, err := r.openReport()
+	if err != nil {
+		return err
+	}
+	defer report.Close()
+	req, dir, err := r.flags.request()
+	if err != nil {
+		return err
+	}
+	e, err := r.a.engine(ctx)
+	if err != nil {
+		return err
+	}
+	tty := newTerminal(r.a.ui)
+	s, err := e.Run(ctx, req, tty.command(engine.Command{Args: args, Env: engine.Environ(os.Environ(), req.Policy.Env), Dir: dir}))
+	if err != nil {
+		return err
+	}
+	level := s.Level()
+	r.a.missing(level)
+	st, err := tty.follow(ctx, s.Process(), s.Wait)
+	ctx = context.WithoutCancel(ctx) // a signal that ended the command has done its work
+	if err != nil {
+		return errors.Join(err, s.Discard(ctx))
+	}
+	r.a.status = st.ExitCode()
+	doc := runDocument{Workspace: req.Workspace, Status: st.ExitCode(), Level: level.String()}
+	if st.Signal != 0 {
+		doc.Signal = st.Signal.String()
+	}
+	err = r.settle(ctx, s, &doc)
+	doc.Sandbox = s.Record.Name
+	return errors.Join(err, r.tell(doc, report))
+}
+
+// openReport makes the file of --report before anything runs; nil without one.
+func (r *runner) openReport() (*os.File, error) {
+	if r.report == "" {
+		return nil, nil
+	}
+	f, err := os.Create(r.report)
+	if err != nil {
+		return nil, fmt.Errorf("opening the report: %w", err)
+	}
+	return f, nil
+}
+
+// tell writes the JSON form of what happened where it is asked for.
+func (r *runner) tell(doc runDocument, report *os.File) error {
+	var to []io.Writer
+	if r.a.ui.json {
+		to = append(to, r.a.ui.err)
+	}
+	if report != nil {
+		to = append(to, report)
+	}
+	if len(to) == 0 {
+		return nil
+	}
+	return json.NewEncoder(io.MultiWriter(to...)).Encode(doc)
+}
+
+// settle shows what changed and decides the sandbox's fate.
+func (r *runner) settle(ctx context.Context, s *engine.Session, doc *runDocument) error {
+	changes, err := s.Changes(ctx)
+	if err != nil {
+		// The work is not thrown away because it cannot be shown.
+		return errors.Join(err, r.keepIt(ctx, s, doc))
+	}
+	defer changes.Close()
+	if r.a.ui.json || r.report != "" {
+		doc.changesDocument = documentOf(changes)
+	}
+	if err := r.print(changes, s, doc.Status); err != nil {
+		return errors.Join(err, r.keepIt(ctx, s, doc))
+	}
+	switch {
+	case r.keep:
+		return r.keepIt(ctx, s, doc)
+	case r.apply && doc.Status == 0:
+		return r.applyIt(ctx, s, changes, doc)
+	case r.a.ui.interactive() && changes.Len() > 0 && !r.apply:
+		return r.ask(ctx, s, changes, doc)
+	}
+	return r.discard(ctx, s, doc)
+}
+
+// print shows what changed.
+func (r *runner) print(changes *engine.Changes, s *engine.Session, status int) error {
+	u := r.a.ui
+	if u.json || r.quiet {
+		return nil
+	}
+	if status != 0 && s.Record.Policy.Network == "none" {
+		u.notice(fmt.Sprintf("the command ended with status %d; it had no network (--net host gives it this machine's)", status))
+	}
+	most := 0
+	if isTerminal(u.err) {
+		most = screenful
+	}
+	return printTable(u.err, changes, most, "keep it, then snapfs diff")
+}
+
+// ask lets the person decide. No answer loses nothing: the sandbox is kept.
+func (r *runner) ask(ctx context.Context, s *engine.Session, changes *engine.Changes, doc *runDocument) error {
+	for {
+		switch r.a.ui.ask("apply, keep, discard, or look closer? [a/k/d/l]", "apply", "discard", "look", "keep") {
+		case "apply":
+			return r.applyIt(ctx, s, changes, doc)
+		case "discard":
+			return r.discard(ctx, s, doc)
+		case "look":
+			if err := printPatch(ctx, r.a.ui.err, changes, true); err != nil {
+				return errors.Join(err, r.keepIt(ctx, s, doc))
+			}
+		default:
+			return r.keepIt(ctx, s, doc)
+		}
+	}
+}
+
+func (r *runner) discard(ctx context.Context, s *engine.Session, doc *runDocument) error {
+	doc.Fate = "discarded"
+	return s.Discard(ctx)
+}
+
+// keepIt keeps the sandbox: under its own name where the one asked for was
+// taken meanwhile.
+func (r *runner) keepIt(ctx context.Context, s *engine.Session, doc *runDocument) error {
+	if err := s.Keep(ctx, ""); err != nil {
+		return err
+	}
+	doc.Fate = "kept"
+	name := s.Record.Name
+	r.a.ui.notice("kept as " + name)
+	r.a.ui.hint("snapfs diff "+name, "snapfs apply "+name, "snapfs rm "+name)
+	return nil
+}
+
+// applyIt brings the changes to the real tree. Where that does not work, the
+// sandbox is kept, so that no work is lost.
+func (r *runner) applyIt(ctx context.Context, s *engine.Session, changes *engine.Changes, doc *runDocument) error {
+	n := changes.Len()
+	if err := s.Apply(ctx, engine.ApplyOptions{}); err != nil {
+		return errors.Join(err, r.keepIt(ctx, s, doc))
+	}
+	r.a.ui.notice("applied " + count(n, "change"))
+	err := s.Discard(ctx)
+	doc.Fate = "applied"
+	return err
+}
+
+// A runDocument is what `snapfs run --json` prints, and --report writes.
+type runDocument struct {
+	Sandbox   string `json:"sandbox"`
+	Workspace string `json:"workspace"`
+	// Status is what the command ended with, Signal what killed it.
+	Status int    `json:"status"`
+	Signal string `json:"signal,omitempty"`
+	// Fate is "discarded", "kept" or "applied".
+	Fate string `json:"fate"`
+	// Level is the isolation it ran under.
+	Level string `json:"level"`
+	changesDocument
+}

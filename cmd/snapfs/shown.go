@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// What a sandbox holds is hostile: a name or a line of text may hold sequences
+// that make a terminal do things. None of them reaches one.
+
+// tame is a line of text with every control character made visible.
+func tame(s string) string {
+	var b strings.Builder
+	(&tamer{w: &b}).Write([]byte(s)) //nolint:errcheck // a Builder takes everything
+	return b.String()
+}
+
+// A tamer writes text with every control character but tab and newline made
+// visible: those of ASCII as ^X, the others, overrides of the writing direction
+// among them, as <U+XXXX>, and bytes that are not UTF-8 as <XX>.
+type tamer struct {
+	w    io.Writer
+	rest []byte
+}
+
+func (t *tamer) Write(p []byte) (int, error) {
+	in := append(t.rest, p...)
+	out := make([]byte, 0, len(in))
+	for len(in) > 0 && utf8.FullRune(in) {
+		c, size := utf8.DecodeRune(in)
+		switch {
+		case c == utf8.RuneError && size == 1:
+			out = fmt.Appendf(out, "<%02X>", in[0])
+		case c == '\n' || c == '\t' || !hostile(c):
+			out = append(out, in[:size]...)
+		case c < 0x80:
+			out = append(out, '^', byte(c)^0x40)
+		default:
+			out = fmt.Appendf(out, "<U+%04X>", c)
+		}
+		in = in[size:]
+	}
+	t.rest = append([]byte(nil), in...)
+	if _, err := t.w.Write(out); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func hostile(c rune) bool {
+	return c < 0x20 || c >= 0x7f && c < 0xa0 || c >= 0x200e && c <= 0x200f || c >= 0x2028 && c <= 0x202e || c >= 0x2066 && c <= 0x2069
+}

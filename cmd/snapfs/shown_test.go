@@ -1,0 +1,24 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestNothingHostileReachesATerminal(t *testing.T) {
+	const text = "a\x1b]0;x\x07\tb\u202ec\u009bd\xffe\n€\x7f"
+	const want = "a^[]0;x^G\tb<U+202E>c<U+009B>d<FF>e\n€^?"
+	if got := tame(text); got != want {
+		t.Errorf("tame = %q, want %q", got, want)
+	}
+	var b strings.Builder // byte by byte, so that every rune is split
+	w := &tamer{w: &b}
+	for i := range len(text) {
+		if _, err := w.Write([]byte{text[i]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b.String() != want {
+		t.Errorf("byte by byte = %q, want %q", b.String(), want)
+	}
+}

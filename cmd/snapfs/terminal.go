@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// A terminal connects a command in a sandbox with the person's terminal, or
+// with whatever stands in its place. Where keys come from a terminal and output
+// goes to one, the command gets a terminal of the sandbox's own, and what is
+// typed and printed is carried across. In a pipeline, whose other commands use
+// the person's terminal themselves, the streams are handed over as they are.
+type terminal struct {
+	ui *ui
+	// carry: a terminal of the sandbox's own is connected to the person's.
+	carry bool
+}
+
+func newTerminal(u *ui) *terminal {
+	return &terminal{ui: u, carry: isTerminal(u.in) && isTerminal(u.out)}
+}
+
+// command gives c its streams.
+func (t *terminal) command(c engine.Command) engine.Command {
+	if !t.carry {
+		c.Stdin, c.Stdout, c.Stderr = t.ui.in, t.ui.out, t.ui.err
+		return c
+	}
+	size := t.size()
+	c.TTY = &size
+	if !isTerminal(t.ui.err) {
+		c.Stderr = t.ui.err
+	}
+	return c
+}
+
+func (t *terminal) size() engine.Size {
+	cols, rows, err := term.GetSize(int(t.ui.in.Fd()))
+	if err != nil {
+		return engine.Size{Rows: 24, Cols: 80}
+	}
+	return engine.Size{Rows: uint16(rows), Cols: uint16(cols)}
+}
+
+// follow passes signals, keys and output until wait answers.
+func (t *terminal) follow(ctx context.Context, p engine.Process, wait func(context.Context) (engine.Status, error)) (engine.Status, error) {
+	ctx = context.WithoutCancel(ctx) // the signals that would end it are the command's
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)
+	defer signal.Stop(signals)
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case s := <-signals:
+				t.pass(s.(syscall.Signal), p)
+			case <-done:
+				return
+			}
+		}
+	}()
+	defer close(done)
+	if p.PTY() == nil {
+		return wait(ctx)
+	}
+	return t.carryOver(ctx, p, wait)
+}
+
+// pass hands a signal on. A new size of the terminal is told as such.
+func (t *terminal) pass(s syscall.Signal, p engine.Process) {
+	if s == syscall.SIGWINCH {
+		if t.carry {
+			p.Resize(t.size()) //nolint:errcheck // the command may have ended
+		}
+		return
+	}
+	p.Signal(s) //nolint:errcheck // the command may have ended
+}
+
+// carryOver copies keys and output both ways, with the person's terminal in raw
+// mode, and gives it back as it was.
+func (t *terminal) carryOver(ctx context.Context, p engine.Process, wait func(context.Context) (engine.Status, error)) (engine.Status, error) {
+	fd := int(t.ui.in.Fd())
+	old, err := term.MakeRaw(fd)
+	if err != nil {
+		return engine.Status{}, err
+	}
+	defer term.Restore(fd, old) //nolint:errcheck // a terminal that has gone needs no restoring
+	stop, stopped, err := os.Pipe()
+	if err != nil {
+		return engine.Status{}, err
+	}
+	defer stop.Close()
+	go carryKeys(p.PTY(), t.ui.in, stop)
+	drained := make(chan struct{})
+	go func() {
+		carryOutput(t.ui.out, p.PTY(), stop)
+		close(drained)
+	}()
+	st, err := wait(ctx)
+	stopped.Close()
+	<-drained
+	return st, err
+}
+
+// carryKeys copies what is typed until stop is closed, and takes no key after
+// that: it belongs to whoever reads next.
+func carryKeys(pty, in, stop *os.File) {
+	buf := make([]byte, 4096)
+	for {
+		ready, err := kernel.WaitReadable(-1, stop, in)
+		if err != nil || ready == 0 {
+			return
+		}
+		n, err := syscall.Read(int(in.Fd()), buf)
+		if n > 0 {
+			if _, err := pty.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if n == 0 && err == nil || err != nil && !errors.Is(err, syscall.EINTR) && !errors.Is(err, syscall.EAGAIN) {
+			return
+		}
+	}
+}
+
+// lastWords is how long output may stay away, once the command has ended, until
+// it is taken for complete: what it left running may hold the terminal open.
+const lastWords = 20 * time.Millisecond
+
+// carryOutput copies what is printed until the terminal is closed, or stop is
+// and nothing more comes.
+func carryOutput(screen, pty, stop *os.File) {
+	buf := make([]byte, 32<<10)
+	ended := false
+	for {
+		var ready int
+		var err error
+		if ended {
+			if ready, err = kernel.WaitReadable(lastWords, pty); ready < 0 {
+				return
+			}
+		} else if ready, err = kernel.WaitReadable(-1, pty, stop); ready == 1 {
+			ended = true
+			continue
+		}
+		if err != nil {
+			return
+		}
+		n, err := syscall.Read(int(pty.Fd()), buf)
+		if n > 0 {
+			screen.Write(buf[:n]) //nolint:errcheck // a screen that has gone must not stop the command
+		}
+		if err != nil && !errors.Is(err, syscall.EINTR) || n == 0 && err == nil {
+			return // EIO is how a terminal says that it was closed
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/snapfs/snapfs/engine"
+)
+
+// How snapfs speaks: results go to standard output, everything else to
+// standard error behind "snapfs: ", in lower case and without a full stop.
+// What mends an error follows as "hint: " lines that are commands. Questions
+// are asked on a terminal only. With --json results and errors are JSON, one
+// document each.
+type ui struct {
+	in   *os.File
+	out  *os.File
+	err  *os.File
+	json bool
+}
+
+func newUI(in, out, err *os.File) *ui { return &ui{in: in, out: out, err: err} }
+
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+
+// width is that of a terminal, in characters.
+func width(f *os.File) int {
+	if cols, _, err := term.GetSize(int(f.Fd())); err == nil && cols > 0 {
+		return cols
+	}
+	return 80
+}
+
+// interactive: a person sits at both ends.
+func (u *ui) interactive() bool {
+	return !u.json && isTerminal(u.in) && isTerminal(u.err)
+}
+
+func (u *ui) printf(format string, args ...any) { fmt.Fprintf(u.out, format, args...) }
+
+// notice tells a person something beside the result.
+func (u *ui) notice(s string) {
+	if !u.json {
+		fmt.Fprintln(u.err, "snapfs: "+tame(s))
+	}
+}
+
+// result prints v as JSON with --json, and otherwise lets text print it.
+func (u *ui) result(v any, text func(w io.Writer) error) error {
+	if !u.json {
+		return text(u.out)
+	}
+	enc := json.NewEncoder(u.out)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// ask asks until the answer begins like one of the words, and answers with
+// that word; at the end of input, or when a signal comes, with the last one.
+func (u *ui) ask(question string, words ...string) string {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		for line, more := u.line(); more; line, more = u.line() {
+			lines <- line
+		}
+	}()
+	for {
+		fmt.Fprint(u.err, question+" ")
+		select {
+		case line, more := <-lines:
+			if !more {
+				fmt.Fprintln(u.err)
+				return words[len(words)-1]
+			}
+			for _, w := range words {
+				if line != "" && strings.HasPrefix(w, line) {
+					return w
+				}
+			}
+		case <-ctx.Done():
+			fmt.Fprintln(u.err)
+			return words[len(words)-1]
+		}
+	}
+}
+
+// line reads a line, and not a byte more.
+func (u *ui) line() (string, bool) {
+	var line []byte
+	for b := make([]byte, 1); ; {
+		n, err := u.in.Read(b)
+		switch {
+		case n == 1 && b[0] == '\n':
+			return strings.ToLower(strings.TrimSpace(string(line))), true
+		case n == 1:
+			line = append(line, b[0])
+		case err != nil:
+			return "", false
+		}
+	}
+}
+
+// An errorDocument is an error as JSON.
+type errorDocument struct {
+	Error struct {
+		Message string   `json:"message"`
+		Status  int      `json:"status"`
+		Hints   []string `json:"hints,omitempty"`
+	} `json:"error"`
+}
+
+// complain prints an error and what mends it.
+func (u *ui) complain(err error, status int, hints []string) {
+	if u.json {
+		var d errorDocument
+		d.Error.Message, d.Error.Status, d.Error.Hints = err.Error(), status, hints
+		enc := json.NewEncoder(u.err)
+		enc.SetEscapeHTML(false)
+		enc.Encode(d) //nolint:errcheck // there is nobody left to tell
+		return
+	}
+	for line := range strings.Lines(err.Error()) {
+		fmt.Fprintln(u.err, "snapfs: "+tame(strings.TrimRight(line, "\n")))
+	}
+	for _, h := range hints {
+		fmt.Fprintln(u.err, "hint: "+tame(h))
+	}
+}
+
+// passesStatus marks the commands that exit with another command's status.
+const passesStatus = "passes-status"
+
+// finish turns what a command returned into the exit status of the program.
+func (a *app) finish(cmd *cobra.Command, err error) int {
+	if err == nil {
+		return a.status
+	}
+	if errors.Is(err, errSilent) {
+		return exitFailure
+	}
+	_, passes := cmd.Annotations[passesStatus]
+	var hints []string
+	if strings.HasPrefix(err.Error(), "unknown command") {
+		err = usageError{err}
+		for _, name := range cmd.SuggestionsFor(a.first) {
+			hints = append(hints, "snapfs "+name)
+		}
+	}
+	status := statusOf(err, passes)
+	var u usageError
+	if errors.As(err, &u) {
+		hints = append(hints, cmd.CommandPath()+" --help")
+	}
+	a.ui.complain(err, status, append(engine.Hints(err), hints...))
+	return status
+}
+
+// errSilent ends a command with status 1 and says nothing more.
+var errSilent = errors.New("")
+
+// hint shows commands that may come next.
+func (u *ui) hint(commands ...string) {
+	if u.json {
+		return
+	}
+	for _, c := range commands {
+		fmt.Fprintln(u.err, "hint: "+c)
+	}
+}

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+)
+
+func newVersion(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "print the version",
+		Args:  exactly(),
+		RunE: func(*cobra.Command, []string) error {
+			v := versionDocument{Version: "devel", Go: runtime.Version(), Format: catalog.Format}
+			if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+				v.Version = info.Main.Version
+			}
+			return a.ui.result(v, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "snapfs %s (%s, state format %d)\n", v.Version, v.Go, v.Format)
+				return err
+			})
+		},
+	}
+}
+
+type versionDocument struct {
+	Version string `json:"version"`
+	Go      string `json:"go"`
+	Format  int    `json:"state_format"`
+}
