@@ -32,7 +32,7 @@ func (b *builder) hide() {
 func (b *builder) mask(path string) {
 	dir := b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(path), num(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC))
 	over := dir.result()
-	b.cover(over, maskDir)
+	b.cover(over, b.private.maskDir)
 	b.do(unix.SYS_CLOSE, b.of(over))
 	done := b.jump()
 	b.last = 0
@@ -40,7 +40,7 @@ func (b *builder) mask(path string) {
 	file := b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(path), num(unix.O_PATH|unix.O_CLOEXEC)).quiet(unix.ENOENT, unix.EACCES).to(over)
 	again := b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(path), num(unix.O_PATH|unix.O_CLOEXEC)).path(path).quiet(unix.ENOTDIR, unix.ELOOP).to(over)
 	there := b.do(look, b.of(over))
-	b.cover(over, maskFile)
+	b.cover(over, b.private.maskFile)
 	b.do(unix.SYS_CLOSE, b.of(over))
 	after := b.jump()
 	dir.expect(file)
@@ -49,16 +49,23 @@ func (b *builder) mask(path string) {
 	done.next(after)
 }
 
-// The masks are what lies beneath two other mounts in the box's /dev: nobody
-// can put anything there, and no filesystem has to be made for them.
+// makeMasks takes the masks from the box's /dev: an empty directory and an empty
+// file, which two other mounts will cover for good, so that no filesystem has to
+// be made for them.
+func (b *builder) makeMasks(p *private) {
+	p.maskDir = b.clone(b.of(p.dev), underDir, 0).result()
+	b.restrict(p.maskDir, quietMount|unix.MOUNT_ATTR_RDONLY, 0)
+	p.maskFile = b.clone(b.of(p.dev), underFile, 0).result()
+	b.restrict(p.maskFile, quietMount|unix.MOUNT_ATTR_RDONLY, 0)
+}
+
 const (
-	maskDir  = "mqueue"
-	maskFile = "null"
+	underDir  = "mqueue"
+	underFile = "null"
 )
 
-func (b *builder) cover(over cell, mask string) {
-	m := b.clone(b.of(b.private.dev), mask, 0).result()
-	b.restrict(m, quietMount|unix.MOUNT_ATTR_RDONLY, 0)
+func (b *builder) cover(over, mask cell) {
+	m := b.clone(b.of(mask), "", unix.AT_EMPTY_PATH).result()
 	b.do(unix.SYS_MOVE_MOUNT, b.of(m), b.str(""), b.of(over), b.str(""),
 		num(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
 	b.do(unix.SYS_CLOSE, b.of(m))

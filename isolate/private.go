@@ -18,6 +18,7 @@ const (
 // in sight, and their attaching.
 type private struct {
 	proc, sys, cgroup, dev, pts, mqueue, run, tmp, resolv cell
+	maskDir, maskFile                                     cell
 	nodes                                                 []cell
 }
 
@@ -35,6 +36,7 @@ func (b *builder) makePrivate() private {
 		p.cgroup = b.filesystem("cgroup2", quietMount|unix.MOUNT_ATTR_RDONLY)
 	}
 	b.makeDev(&p)
+	b.makeMasks(&p)
 	b.stage = "mounting /run"
 	p.run = b.filesystem("tmpfs", plainMount, "mode=755")
 	b.fill(p.run, b.host.run)
@@ -165,6 +167,8 @@ func (b *builder) attachPrivate(p private) {
 		b.attach(b.of(p.cgroup), "/sys/fs/cgroup", false)
 	}
 	b.attach(b.of(p.dev), "/dev", false)
+	b.attach(b.of(p.maskDir), "/dev/"+underDir, false)
+	b.attach(b.of(p.maskFile), "/dev/"+underFile, false)
 	for i, name := range deviceNodes {
 		b.attach(b.of(p.nodes[i]), "/dev/"+name, false)
 	}

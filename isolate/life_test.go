@@ -1,0 +1,356 @@
+package isolate
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+func TestFrozenProcessesStandStill(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) { freezes(t, spec) })
+}
+
+func TestFreezersOfCgroups(t *testing.T) {
+	treetest.NeedRoot(t)
+	roots, err := kernel.CgroupRoots()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := 0
+	for _, r := range roots {
+		if r.Version == 1 && (len(r.Controllers) == 0 || r.Controllers[0] != "freezer") {
+			continue
+		}
+		tried++
+		t.Run("v"+strconv.Itoa(r.Version), func(t *testing.T) {
+			leakless(t)
+			dir := filepath.Join(r.Path, "snapfs-test-"+strconv.Itoa(os.Getpid()))
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := os.Remove(dir); err != nil {
+					t.Error(err)
+				}
+			})
+			d := treetest.Open(t, dir)
+			spec := rootSpec(t)
+			spec.Cgroups = []*os.File{d}
+			freezes(t, spec)
+			if procs, err := os.ReadFile(dir + "/cgroup.procs"); err != nil || len(procs) > 0 {
+				t.Errorf("left in the cgroup: %q %v", procs, err)
+			}
+		})
+	}
+	if tried == 0 {
+		treetest.Skip(t, "a cgroup freezer", "no hierarchy is mounted")
+	}
+}
+
+// freezes has a family of processes write into a file as fast as it can.
+func freezes(t *testing.T, spec Spec) {
+	box, _, err := Start(t.Context(), spec, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := box.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	const busy = "for i in 1 2 3; do (while :; do echo x >>/tmp/busy; (:); done) & done; echo on; wait"
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	c := shell(busy)
+	c.Stdout = w
+	if _, err := box.Exec(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	if _, err := bufio.NewReader(r).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	stopped, err := box.Exec(t.Context(), shell("kill -STOP $$; exit 9"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for !slices.ContainsFunc(descendants(box.pid), func(p inside) bool { return p.state == 'T' }) {
+		time.Sleep(time.Millisecond)
+	}
+	root, err := box.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	size := func() int64 {
+		var st unix.Stat_t
+		if err := unix.Fstatat(int(root.Fd()), "tmp/busy", &st, 0); err != nil {
+			return 0
+		}
+		return st.Size
+	}
+	for range 5 {
+		if err := box.Freeze(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		before := size()
+		time.Sleep(20 * time.Millisecond)
+		if after := size(); after != before {
+			t.Errorf("a frozen process wrote %d bytes", after-before)
+		}
+		if _, err := box.Exec(t.Context(), shell("")); !errors.Is(err, ErrBusy) {
+			t.Errorf("exec into a frozen box: %v", err)
+		}
+		if err := box.Thaw(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		deadline := time.Now().Add(5 * time.Second)
+		for size() == before && time.Now().Before(deadline) {
+			time.Sleep(time.Millisecond)
+		}
+		if size() == before {
+			t.Fatal("nothing goes on after thawing")
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	if st, err := stopped.Wait(ctx); err == nil {
+		t.Errorf("what had stopped before goes on: %+v", st)
+	}
+	if err := box.Freeze(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := box.Close(t.Context()); err != nil { // frozen as it is
+		t.Fatal(err)
+	}
+}
+
+// Killing the keeper ends everything, because the kernel sees to it.
+func TestAKilledKeeperLeavesNothing(t *testing.T) {
+	treetest.NeedRoot(t)
+	leakless(t)
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keeper := exec.Command(binary)
+	keeper.Env = append(os.Environ(), "SNAPFS_TEST_AS=keeper")
+	out, err := keeper.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := keeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(line)
+	}
+	inside := descendants(pid)
+	for range 100 {
+		if len(inside) >= 3 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+		inside = descendants(pid)
+	}
+	if len(inside) < 3 {
+		t.Errorf("only %v in the box", inside)
+	}
+	keeper.Process.Kill()
+	keeper.Wait()
+	for _, d := range inside {
+		deadline := time.Now().Add(5 * time.Second)
+		for unix.Kill(d.pid, 0) == nil && time.Now().Before(deadline) {
+			time.Sleep(time.Millisecond)
+		}
+		if unix.Kill(d.pid, 0) == nil {
+			t.Errorf("process %d lives", d.pid)
+		}
+	}
+}
+
+func TestAForkBombGoesWithItsBox(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		box, _, err := Start(t.Context(), spec, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := box.Exec(t.Context(), shell("ulimit -u 500 2>/dev/null; i=0; while [ $i -lt 1000 ]; do (trap '' TERM; exec sleep 1000) & i=$((i+1)); done; wait")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(200 * time.Millisecond)
+		if err := box.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if left := descendants(box.pid); len(left) > 0 {
+			t.Errorf("%d processes live", len(left))
+		}
+	})
+}
+
+func TestATerminalOfTheBoxsOwn(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		box := open(t, spec)
+		c := shell("tty; stty size; read line; echo got $line; trap 'stty size; exit 6' WINCH; echo ready; while :; do sleep 0.01; done")
+		c.TTY = &Size{Rows: 30, Cols: 100}
+		p, err := box.Exec(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		lines := bufio.NewReader(p.PTY())
+		expect := func(want string) {
+			t.Helper()
+			line, err := lines.ReadString('\n')
+			if strings.TrimSpace(line) != want {
+				t.Fatalf("%q, want %q: %v", line, want, err)
+			}
+		}
+		expect("/dev/pts/0")
+		expect("30 100")
+		if _, err := io.WriteString(p.PTY(), "words\n"); err != nil {
+			t.Fatal(err)
+		}
+		expect("words") // the terminal's echo
+		expect("got words")
+		expect("ready")
+		if err := p.Resize(Size{Rows: 50, Cols: 132}); err != nil {
+			t.Fatal(err)
+		}
+		expect("50 132")
+		if st, err := p.Wait(t.Context()); st.Code != 6 || err != nil {
+			t.Errorf("%+v %v", st, err)
+		}
+	})
+}
+
+func TestCtrlCReachesTheProcessInFront(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		box := open(t, spec)
+		c := Command{Args: []string{"bash", "--norc", "-i"}, Env: []string{"PATH=/usr/bin:/bin", "PS1=> "}, Dir: "/", TTY: &Size{Rows: 24, Cols: 80}}
+		p, err := box.Exec(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		all := make(chan string)
+		go func() {
+			out, _ := io.ReadAll(p.PTY())
+			all <- string(out)
+		}()
+		for _, keys := range []string{"sleep 1000\n", "\x03", "echo st$?\n", "sleep 1000\n", "\x1a", "jobs\n", "kill -9 %1; wait\n", "exit 8\n"} {
+			time.Sleep(150 * time.Millisecond)
+			if _, err := io.WriteString(p.PTY(), keys); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		st, err := p.Wait(ctx)
+		if err != nil {
+			p.Signal(syscall.SIGKILL)
+		}
+		out := <-all
+		if st.Code != 8 || err != nil || !strings.Contains(out, "st130") || !strings.Contains(out, "Stopped") || strings.Contains(out, "no job control") {
+			t.Errorf("%+v %v\n%s", st, err, out)
+		}
+	})
+}
+
+func TestViewsShowTreesWithoutRunningAnything(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		lower := filepath.Join(scratch(t), "lower")
+		mkdir(t, lower)
+		write(t, lower+"/kept", "lower")
+		write(t, lower+"/changed", "lower")
+		o := overlay(t, lower)
+		o.Nested, o.UserXattr = false, os.Geteuid() != 0
+		write(t, o.Upper+"/changed", "upper")
+		second := *o
+		second.Lower = []string{o.Upper, lower}
+		second.Upper, second.Work = "", ""
+		views, err := OpenViews(t.Context(), []Mount{
+			{Target: "/", Source: lower}, {Target: "/", Overlay: o}, {Target: "/", Overlay: &second},
+			{Target: "/", Overlay: &Overlay{Lower: []string{lower}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []string{"lower", "upper", "upper", "lower"} {
+			root, err := os.OpenRoot(kernel.FDPath(views[i]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, want := range map[string]string{"kept": "lower", "changed": want} {
+				if got, err := root.ReadFile(name); string(got) != want || err != nil {
+					t.Errorf("view %d: %s: %q %v", i, name, got, err)
+				}
+			}
+			if os.Geteuid() == 0 || i == 1 {
+				if err := root.WriteFile("new", nil, 0o600); !errors.Is(err, syscall.EROFS) {
+					t.Errorf("view %d can be written: %v", i, err)
+				}
+			}
+			root.Close()
+			views[i].Close()
+		}
+		if _, err := OpenViews(t.Context(), []Mount{{Target: "/", Source: lower}, {Target: "/", Source: "/no/such"}}); !errors.Is(err, ErrNotFound) {
+			t.Error(err)
+		}
+		bad := *o
+		bad.Lower = []string{"/no/such"}
+		if _, err := OpenViews(t.Context(), []Mount{{Target: "/", Overlay: &bad}}); err == nil {
+			t.Error("a view of nothing")
+		}
+	})
+}
+
+func TestTheLevelSaysWhatIsInForce(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		for _, network := range []Network{NetworkNone, NetworkHost} {
+			spec := renewed(t, spec)
+			spec.Network = network
+			box := open(t, spec)
+			level := box.Level()
+			for _, ns := range []string{"user", "mnt", "pid", "ipc", "uts", "cgroup", "net"} {
+				outside, err := os.Readlink("/proc/self/ns/" + ns)
+				if err != nil {
+					t.Fatal(err)
+				}
+				own := sh(t, box, "readlink /proc/self/ns/"+ns) != outside
+				if said := strings.Contains(","+strings.Join(level.Namespaces, ",")+",", ","+ns+","); said != own {
+					t.Errorf("namespace %s: said %v, is %v", ns, said, own)
+				}
+			}
+			status := sh(t, box, "cat /proc/self/status")
+			if level.NoNewPrivs != strings.Contains(status, "NoNewPrivs:\t1") || level.Seccomp != strings.Contains(status, "Seccomp:\t2") {
+				t.Errorf("%s\n%s", level, status)
+			}
+			if len(level.Missing) > 0 || !strings.Contains(level.String(), "no_new_privs; seccomp") {
+				t.Error(level)
+			}
+		}
+	})
+}
