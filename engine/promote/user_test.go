@@ -1,0 +1,92 @@
+package promote_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// closed is a scene in which the user has taken his own rights away.
+func closed() (before, after treetest.Script) {
+	mode := func(path string, bits uint32) treetest.Step {
+		s := do(treetest.Chmod, path, "")
+		s.Mode = bits
+		return s
+	}
+	before = treetest.Script{
+		do(treetest.Mkdir, "ro", ""), file("ro/a", 1, 10), do(treetest.Mkdir, "ro/sub", ""), file("ro/sub/b", 2, 10), mode("ro/sub", 0o555),
+		do(treetest.Mkdir, "goes", ""), file("goes/x", 3, 10), mode("goes", 0o555), mode("ro", 0o555),
+	}
+	after = treetest.Script{
+		mode("ro", 0o755), do(treetest.Unlink, "ro/a", ""), file("ro/a", 4, 10), mode("ro/sub", 0o755), file("ro/sub/new", 5, 10), mode("ro/sub", 0o555),
+		mode("goes", 0o755), do(treetest.RemoveRF, "goes", ""), do(treetest.Mkdir, "comes", ""), file("comes/y", 6, 10), mode("comes", 0o500), mode("ro", 0o555),
+	}
+	return before, after
+}
+
+func TestAnOrdinaryUserAppliesWhatIsTheirs(t *testing.T) {
+	if !treetest.AsUser(t) {
+		return
+	}
+	for name, scene := range map[string]func() (treetest.Script, treetest.Script){"open": scene, "closed": closed} {
+		t.Run(name, func(t *testing.T) {
+			before, after := scene()
+			top := t.TempDir()
+			w := newWorld(t, top, before, after)
+			t.Cleanup(func() {
+				filepath.WalkDir(top, func(p string, _ os.DirEntry, _ error) error { os.Chmod(p, 0o700); return nil }) //nolint:errcheck // to be removed
+			})
+			old, changes := manifest(t, w), w.changes(t, w.frozen())
+			ctx := fault.With(t.Context(), func(step string) error {
+				if step == "commit" {
+					return errRehearsed
+				}
+				return nil
+			})
+			if _, err := promote.Apply(ctx, w.target(), w.sandbox, changes, options(w.frozen())); !errors.Is(err, errRehearsed) {
+				t.Fatal(err)
+			}
+			if l := treetest.Lines(old, manifest(t, w)); len(l) > 0 {
+				t.Fatalf("taken back, but %q", l)
+			}
+			w.clean(t)
+			_, err := w.apply(t, w.frozen())
+			must(t, err)
+			w.arrived(t)
+		})
+	}
+}
+
+func TestAnOrdinaryUserIsRefusedWhatIsNotTheirs(t *testing.T) {
+	if os.Geteuid() == 0 {
+		a := treetest.User(t)
+		w := newWorld(t, a.Home, treetest.Script{file("a", 1, 10), file("theirs", 2, 10)},
+			treetest.Script{do(treetest.Unlink, "a", ""), file("a", 3, 10), file("foreign", 4, 10), do(treetest.Utimes, "theirs", "")})
+		for _, tree := range []*os.File{w.real, w.base, w.sandbox} {
+			for _, p := range []string{"", "a", "theirs"} {
+				must(t, os.Chown(filepath.Join(tree.Name(), p), a.UID, a.GID))
+			}
+		}
+		treetest.RunAs(t, a, t.Name())
+		return
+	}
+	w := &world{top: os.Getenv("HOME")}
+	for name, f := range map[string]**os.File{"real": &w.real, "base": &w.base, "sandbox": &w.sandbox} {
+		*f = treetest.Open(t, filepath.Join(w.top, name))
+	}
+	old, b := manifest(t, w), promote.Base{Frozen: true, Root: w.base}
+	_, err := w.apply(t, b)
+	if !errors.Is(err, snapshot.ErrDenied) || !strings.Contains(err.Error(), "foreign: only root") {
+		t.Errorf("got %v", err)
+	}
+	if l := treetest.Lines(old, manifest(t, w)); len(l) > 0 {
+		t.Errorf("touched %q", l)
+	}
+}
