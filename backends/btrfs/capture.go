@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -56,14 +57,19 @@ func (b *Backend) prepare(ctx context.Context, tree snapshot.Tree) (*capture, er
 	return c, nil
 }
 
-func (c *capture) mark() mark {
-	return mark{kind: snapshots, tree: c.tree.Path, within: c.within, taken: now(), from: c.info.UUID.String()}
+func (c *capture) mark(taken time.Time) mark {
+	return mark{kind: snapshots, tree: c.tree.Path, within: c.within, taken: taken, from: c.info.UUID.String()}
 }
 
 // Capture keeps the contract of [snapshot.Backend]: a read-only snapshot of the
 // subvolume, in one transaction commit. Where nothing has changed in the
 // subvolume since the last capture of this tree, that one is the answer.
 func (b *Backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
+	return b.CaptureAsOf(ctx, tree, id, now())
+}
+
+// CaptureAsOf is Capture of what stands for an earlier instant.
+func (b *Backend) CaptureAsOf(ctx context.Context, tree snapshot.Tree, id snapshot.ID, taken time.Time) (snapshot.Snapshot, error) {
 	if err := valid(id); err != nil {
 		return snapshot.Snapshot{}, b.fail("capturing", string(id), err)
 	}
@@ -75,7 +81,7 @@ func (b *Backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.I
 	if s, ok := c.unchanged(id); ok {
 		return s, nil
 	}
-	m := c.mark()
+	m := c.mark(taken)
 	e, err := c.begin(ctx, snapshots, string(id), m)
 	if err != nil {
 		return snapshot.Snapshot{}, b.fail("capturing", string(id), err)

@@ -19,14 +19,19 @@ import (
 // them, and where it is the same one they are the same. Where not, and something
 // changed in between, the fork is taken again, from the snapshot.
 func (b *Backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID) (snapshot.Snapshot, snapshot.Fork, error) {
-	s, f, err := b.clone(ctx, tree, id, fork)
+	return b.CloneAsOf(ctx, tree, id, fork, now())
+}
+
+// CloneAsOf is Clone of what stands for an earlier instant.
+func (b *Backend) CloneAsOf(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID, taken time.Time) (snapshot.Snapshot, snapshot.Fork, error) {
+	s, f, err := b.clone(ctx, tree, id, fork, taken)
 	if err != nil {
 		return snapshot.Snapshot{}, snapshot.Fork{}, b.fail("cloning", string(fork), err)
 	}
 	return s, f, nil
 }
 
-func (b *Backend) clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID) (s snapshot.Snapshot, f snapshot.Fork, err error) {
+func (b *Backend) clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID, taken time.Time) (s snapshot.Snapshot, f snapshot.Fork, err error) {
 	if err := valid(string(id), string(fork)); err != nil {
 		return s, f, err
 	}
@@ -43,7 +48,7 @@ func (b *Backend) clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 			return s, f, err
 		}
 	}
-	sm := c.mark()
+	sm := c.mark(taken)
 	fm := sm
 	fm.kind, fm.base = forks, string(id)
 	se, err := c.begin(ctx, snapshots, string(id), sm)

@@ -144,6 +144,9 @@ func now() time.Time {
 	return time.Unix(ts.Sec, ts.Nsec)
 }
 
+// Now is the time by the clock that files are stamped with.
+func Now() time.Time { return now() }
+
 func (b *Backend) path(kind, id, within string) string {
 	p := b.Hidden()[0] + "/" + b.key + "/" + kind + "/" + id + "/" + treeName
 	if within != "." {

@@ -1,0 +1,265 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// Adoption never deletes anything. The directory that was the workspace is
+// renamed to <path>.snapfs-original and stays until [Pool.DropOriginal]; in its
+// place comes an empty one, with a note for whoever finds the pool not mounted,
+// and on that the pool's subvolume is mounted. The record says how far that has
+// come, and is written before each step, so that a killed adoption is taken
+// back by the next use of the pool, and a killed return is completed or begun
+// anew:
+//
+//	imported → moving → adopted → leaving → returned → imported
+//
+// Processes that were in the directory stay in the original: end them before,
+// because what they write there is not on the pool.
+
+const (
+	originalSuffix = ".snapfs-original"
+	incomingSuffix = ".snapfs-incoming"
+	noteName       = ".snapfs-adopted"
+	noteText       = "The content of this directory is on a snapfs pool that is not mounted.\nThis command mounts it: snapfs pool status\n"
+)
+
+// Adopt moves the workspace onto the pool and mounts it where it was.
+// Errors: ErrNotFound; ErrExists: it is adopted, or <path>.snapfs-original is
+// there; ErrBusy: something is mounted in it, or it changed all the time;
+// ErrNoSpace, ErrDenied, ErrInterrupted. After an error it is as it was.
+func (p *Pool) Adopt(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
+	unlock, err := p.lockTree(tree)
+	if err != nil {
+		return Report{}, failed("adopting", p.Name, tree, err)
+	}
+	defer unlock()
+	report, err := p.adopt(ctx, tree, progress)
+	return report, failed("adopting", p.Name, tree, err)
+}
+
+func (p *Pool) adopt(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
+	if r, err := p.record(tree); err == nil && r.State != imported {
+		return Report{}, &problem{kind: snapshot.ErrExists, why: "it is on the pool already"}
+	}
+	if err := checkTree(tree); err != nil {
+		return Report{}, err
+	}
+	if err := unmounted(tree); err != nil {
+		return Report{}, err
+	}
+	original := tree + originalSuffix
+	if _, err := os.Lstat(original); err == nil {
+		return Report{}, &problem{snapshot.ErrExists, original + " is in the way", []string{"mv " + original + " " + original + ".old"}}
+	}
+	report, err := p.update(ctx, tree, progress)
+	if err != nil {
+		return report, err
+	}
+	if err := p.pend(key(tree)); err != nil {
+		return report, err
+	}
+	r := record{Path: tree, State: moving, Synced: time.Now(), Original: original}
+	if err := p.keep(r); err != nil {
+		return report, err
+	}
+	if err := p.move(ctx, r); err != nil {
+		return report, errors.Join(err, p.moveBack(r))
+	}
+	r.State = adopted
+	if err := p.keep(r); err != nil {
+		return report, errors.Join(err, p.moveBack(r))
+	}
+	err = fault.Point(ctx, "mount the workspace where it was")
+	if err == nil {
+		err = p.bind(tree)
+	}
+	if err != nil {
+		return report, errors.Join(err, p.moveBack(r))
+	}
+	return report, p.done(key(tree))
+}
+
+// unmounted refuses a tree that is a mount, or has one in it.
+func unmounted(tree string) error {
+	mounts, err := kernel.Mounts()
+	for _, m := range mounts {
+		if m.Path == tree || strings.HasPrefix(m.Path, tree+"/") {
+			return busy(m.Path+" is mounted there", "umount "+m.Path)
+		}
+	}
+	return err
+}
+
+// move puts the directory aside and makes the copy equal to it, for good.
+func (p *Pool) move(ctx context.Context, r record) error {
+	if err := fault.Point(ctx, "put the directory aside"); err != nil {
+		return err
+	}
+	if err := kernel.RenameNew(r.Path, r.Original); err != nil {
+		return err
+	}
+	if err := placeholder(r.Path); err != nil {
+		return err
+	}
+	for range patience {
+		report, changed, err := p.sync(ctx, r.Path, r.Original, nil)
+		if err != nil {
+			return err
+		}
+		if !changed && len(report.Unsettled) == 0 {
+			return flush(p.mnt())
+		}
+	}
+	return busy("a process writes to it", "fuser -vm "+r.Path)
+}
+
+func placeholder(path string) error {
+	if err := os.Mkdir(path, 0o755); err != nil {
+		return err
+	}
+	return replace(filepath.Join(path, noteName), []byte(noteText))
+}
+
+// clearPlace removes a placeholder. What anybody has put there stays: ENOTEMPTY.
+func clearPlace(path string) error {
+	st, err := kernel.Lstat(unix.AT_FDCWD, path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if st.MountRoot {
+		return busy("it is mounted at " + path)
+	}
+	left, _ := filepath.Glob(filepath.Join(path, noteName+"*"))
+	for _, note := range left {
+		if err := os.Remove(note); err != nil {
+			return err
+		}
+	}
+	return unix.Rmdir(path)
+}
+
+// moveBack takes an adoption back that is not complete.
+func (p *Pool) moveBack(r record) error {
+	if _, err := os.Lstat(r.Original); err == nil {
+		if err := clearPlace(r.Path); err != nil {
+			return err
+		}
+		if err := kernel.RenameNew(r.Original, r.Path); err != nil {
+			return err
+		}
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	r.State, r.Original = imported, ""
+	return p.keep(r)
+}
+
+// bind mounts the pool's subvolume where the workspace was.
+func (p *Pool) bind(tree string) error {
+	if p.bound(tree) {
+		return nil
+	}
+	m, err := kernel.CloneTree(p.tree(tree), false)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	return kernel.MoveMount(m, unix.AT_FDCWD, tree)
+}
+
+func (p *Pool) bound(tree string) bool {
+	there, err1 := kernel.Lstat(unix.AT_FDCWD, tree)
+	here, err2 := kernel.Lstat(unix.AT_FDCWD, p.tree(tree))
+	return err1 == nil && err2 == nil && there.MountRoot && there.Ino == here.Ino && there.Dev == here.Dev
+}
+
+// mend completes or takes back what was begun, and mounts what is adopted. What
+// another process is at work on is left to it.
+func (p *Pool) mend(ctx context.Context) error {
+	records, err := p.records()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, r := range records {
+		unlock, err := tryLock(p.lockFile(r.Path))
+		if err == unix.EWOULDBLOCK {
+			continue
+		}
+		if err == nil {
+			err = p.mendOne(ctx, r.Path)
+			unlock()
+		}
+		if err != nil {
+			errs = append(errs, failed("mending", p.Name, r.Path, err))
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	if err := p.done("mount"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// mendOne is mend for one workspace, with its lock held.
+func (p *Pool) mendOne(ctx context.Context, tree string) error {
+	r, err := p.record(tree)
+	if err == nil {
+		switch r.State {
+		case moving:
+			err = p.moveBack(r)
+		case adopted:
+			err = p.bind(r.Path)
+		case leaving:
+			err = p.stay(r)
+		case leftOff:
+			err = p.arrive(ctx, r)
+		}
+	}
+	if err == nil {
+		err = p.done(key(tree))
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	return err
+}
+
+// DropOriginal deletes the directory that an adoption put aside. Errors:
+// ErrNotFound: nothing was adopted, or it was dropped before.
+func (p *Pool) DropOriginal(_ context.Context, tree string) error {
+	unlock, err := p.lockTree(tree)
+	if err != nil {
+		return failed("dropping the original", p.Name, tree, err)
+	}
+	defer unlock()
+	r, err := p.record(tree)
+	if err == nil && (r.State != adopted || r.Original == "" || !p.bound(tree)) {
+		err = os.ErrNotExist
+	}
+	if err == nil {
+		err = os.RemoveAll(r.Original)
+	}
+	if err == nil {
+		r.Original = ""
+		err = p.keep(r)
+	}
+	return failed("dropping the original", p.Name, tree, err)
+}

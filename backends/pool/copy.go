@@ -1,0 +1,258 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// patience is how often a file that changes while it is copied is tried.
+const patience = 3
+
+// file brings the copy of what is no directory up to date, and answers with
+// what the manifest is to say of it.
+func (s *syncer) file(ctx context.Context, l *level, name string, st *kernel.Stat, same bool) (node, error) {
+	s.note(func(r *Report) { r.Seen++ })
+	if st.Nlink > 1 {
+		s.mu.Lock()
+		if same {
+			s.linked[st.Ino] = join(l.path, name)
+		} else {
+			s.later = append(s.later, laterLink{l.path, name, *st})
+		}
+		s.mu.Unlock()
+		return nodeOf(st), nil
+	}
+	if same {
+		return nodeOf(st), nil
+	}
+	s.touch(l.path)
+	dst, err := l.dst()
+	if err != nil {
+		return node{}, err
+	}
+	return s.copyPatiently(ctx, int(l.src.Fd()), dst, l.path, name, st)
+}
+
+// copyPatiently copies until what was copied is what is there. A node of zeros
+// makes the next import copy it again.
+func (s *syncer) copyPatiently(ctx context.Context, src, dst int, dir, name string, st *kernel.Stat) (node, error) {
+	for try := 1; ; try++ {
+		n, err := s.copyOnce(ctx, src, dst, dir, name, st)
+		if err != nil {
+			if errors.Is(err, os.ErrNotExist) && gone(src, name) {
+				return node{}, removeAll(dst, name)
+			}
+			return node{}, err
+		}
+		after, err := kernel.Lstat(src, name)
+		if errors.Is(err, os.ErrNotExist) {
+			return node{}, nil // pruned next time
+		}
+		if err != nil {
+			return node{}, err
+		}
+		if nodeOf(&after) == nodeOf(st) {
+			s.note(func(r *Report) { r.Copied++; r.Bytes += snapshot.Bytes(n) })
+			return nodeOf(st), nil
+		}
+		if try == patience {
+			s.note(func(r *Report) { r.Copied++; r.Unsettled = append(r.Unsettled, join(dir, name)) })
+			return node{}, nil
+		}
+		*st = after
+	}
+}
+
+func gone(dir int, name string) bool {
+	_, err := kernel.Lstat(dir, name)
+	return errors.Is(err, os.ErrNotExist)
+}
+
+// copyOnce makes a copy under another name and puts it in the old one's place.
+func (s *syncer) copyOnce(ctx context.Context, src, dst int, dir, name string, st *kernel.Stat) (int64, error) {
+	if err := s.change(ctx, "copy a file"); err != nil {
+		return 0, err
+	}
+	tmp := newborn + processName() + "." + key(join(dir, name))
+	n, err := copyNode(src, name, dst, tmp, st)
+	if err == nil {
+		err = attributes(src, name, dst, tmp, st)
+	}
+	if err == nil {
+		err = unix.Renameat(dst, tmp, dst, name)
+		if err == unix.EISDIR || err == unix.EEXIST || err == unix.ENOTEMPTY {
+			if err = removeAll(dst, name); err == nil {
+				err = unix.Renameat(dst, tmp, dst, name)
+			}
+		}
+	}
+	if err != nil {
+		unix.Unlinkat(dst, tmp, 0)
+		return 0, located("copy", join(dir, name), err)
+	}
+	return n, nil
+}
+
+func located(op, path string, err error) error {
+	var at *os.PathError
+	if errors.As(err, &at) {
+		err = at.Err
+	}
+	return &os.PathError{Op: op, Path: path, Err: err}
+}
+
+// copyNode makes dst/to what src/name is, without its attributes.
+func copyNode(src int, name string, dst int, to string, st *kernel.Stat) (int64, error) {
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return copyContent(src, name, dst, to)
+	case unix.S_IFLNK:
+		buf := make([]byte, unix.PathMax)
+		n, err := unix.Readlinkat(src, name, buf)
+		if err != nil {
+			return 0, err
+		}
+		return int64(n), unix.Symlinkat(string(buf[:n]), dst, to)
+	case unix.S_IFDIR:
+		return 0, unix.ESTALE // it became one; the next try fails, the next import does not
+	}
+	return 0, unix.Mknodat(dst, to, st.Mode&unix.S_IFMT|0o600, int(st.Rdev))
+}
+
+func copyContent(src int, name string, dst int, to string) (int64, error) {
+	in, err := kernel.OpenBeneath(src, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer in.Close()
+	out, err := kernel.OpenBeneath(dst, to, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	defer out.Close()
+	if _, err := kernel.CopyFile(out, in); err != nil {
+		return 0, err
+	}
+	return out.Seek(0, 2)
+}
+
+// attributes gives dst/to the owner, mode, extended attributes and times of
+// src/name, in the order in which the one does not undo the other.
+func attributes(src int, name string, dst int, to string, st *kernel.Stat) error {
+	flags := unix.AT_SYMLINK_NOFOLLOW
+	if to == "" {
+		flags |= unix.AT_EMPTY_PATH
+	}
+	if err := unix.Fchownat(dst, to, int(st.UID), int(st.GID), flags); err != nil {
+		return err
+	}
+	if !st.IsSymlink() {
+		if err := chmod(dst, to, st.Mode&0o7777); err != nil {
+			return err
+		}
+	}
+	if err := xattrs(src, name, dst, to); err != nil {
+		return err
+	}
+	ts := []unix.Timespec{
+		{Sec: st.ATime.Sec, Nsec: int64(st.ATime.Nsec)},
+		{Sec: st.MTime.Sec, Nsec: int64(st.MTime.Nsec)},
+	}
+	return unix.UtimesNanoAt(dst, to, ts, flags)
+}
+
+func chmod(dir int, name string, mode uint32) error {
+	if name == "" {
+		return unix.Fchmod(dir, mode)
+	}
+	return unix.Fchmodat(dir, name, mode, 0)
+}
+
+func xattrs(src int, name string, dst int, to string) error {
+	want, err := kernel.Xattrs(src, name)
+	if err != nil {
+		return err
+	}
+	have, err := kernel.Xattrs(dst, to)
+	if err != nil {
+		return err
+	}
+	for attr := range have {
+		if _, keep := want[attr]; !keep {
+			if err := kernel.RemoveXattr(dst, to, attr); err != nil {
+				return err
+			}
+		}
+	}
+	for attr, value := range want {
+		if was, ok := have[attr]; ok && was == value {
+			continue
+		}
+		if err := kernel.SetXattr(dst, to, attr, []byte(value), 0); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+			return err
+		}
+	}
+	return nil
+}
+
+// links gives files with several names their names: the first becomes a copy,
+// unless the copy has one already, and the others links to it.
+func (s *syncer) links(ctx context.Context) error {
+	for _, l := range s.later {
+		if err := s.link(ctx, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *syncer) link(ctx context.Context, l laterLink) error {
+	dst, err := kernel.OpenBeneath(int(s.dst.Fd()), l.dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer dst.Close()
+	s.touch(l.dir)
+	first, ok := s.linked[l.st.Ino]
+	if ok {
+		return s.linkTo(ctx, first, int(dst.Fd()), l)
+	}
+	src, err := kernel.OpenBeneath(int(s.src.Fd()), l.dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // the next import finds it gone
+	}
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	n, err := s.copyPatiently(ctx, int(src.Fd()), int(dst.Fd()), l.dir, l.name, &l.st)
+	if err == nil && n.ino == l.st.Ino {
+		s.linked[l.st.Ino] = join(l.dir, l.name)
+	}
+	return err
+}
+
+func (s *syncer) linkTo(ctx context.Context, first string, dst int, l laterLink) error {
+	if err := s.change(ctx, "link a file"); err != nil {
+		return err
+	}
+	f, err := kernel.OpenBeneath(int(s.dst.Fd()), first, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := removeAll(dst, l.name); err != nil {
+		return err
+	}
+	if err := unix.Linkat(int(f.Fd()), "", dst, l.name, unix.AT_EMPTY_PATH); err != nil {
+		return located("link", join(l.dir, l.name), err)
+	}
+	s.note(func(r *Report) { r.Copied++ })
+	return nil
+}

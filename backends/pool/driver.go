@@ -1,0 +1,94 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/snapfs/snapfs/backends/btrfs"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+const name = "pool"
+
+// Driver opens the backend of trees that have been imported into a pool, or
+// adopted by one. The pools lie in the directory that is given it as its own.
+// It belongs before btrfs in the list: an adopted tree is on btrfs too.
+func Driver() snapshot.Driver {
+	return snapshot.Driver{Name: name, Automatic: true, Open: openTree}
+}
+
+func openTree(ctx context.Context, place snapshot.Place) (snapshot.Backend, error) {
+	pools, err := List(place.Dir)
+	if err != nil {
+		return nil, err
+	}
+	tree := place.Tree.Path
+	for _, n := range pools {
+		p := &Pool{Name: n, Dir: filepath.Join(place.Dir, n)}
+		switch _, err := p.record(tree); {
+		case errors.Is(err, os.ErrNotExist):
+			continue
+		case err != nil:
+			return nil, failed("opening", n, tree, err)
+		}
+		if err := p.ensure(ctx); err != nil {
+			return nil, failed("opening", n, tree, err)
+		}
+		b, err := btrfs.OpenFrom(ctx, name, place, p.tree(tree))
+		if err != nil {
+			return nil, err
+		}
+		return &backend{b, p}, nil
+	}
+	return nil, failed("opening", "", tree, unsupported("no pool holds it", "snapfs pool import "+tree))
+}
+
+// A backend is btrfs's, on the pool's copy of the tree, which it brings up to
+// date before it captures it. That takes a walk of the tree's directories,
+// unless the tree is adopted.
+type backend struct {
+	*btrfs.Backend
+	pool *Pool
+}
+
+// Capture keeps the contract of [snapshot.Backend]. The snapshot stands for the
+// instant at which it began.
+func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
+	var s snapshot.Snapshot
+	err := b.current(ctx, tree, func(began time.Time) (err error) {
+		s, err = b.CaptureAsOf(ctx, tree, id, began)
+		return err
+	})
+	return s, err
+}
+
+// Clone keeps the contract of [snapshot.Cloner], as Capture does.
+func (b *backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID) (snapshot.Snapshot, snapshot.Fork, error) {
+	var s snapshot.Snapshot
+	var f snapshot.Fork
+	err := b.current(ctx, tree, func(began time.Time) (err error) {
+		s, f, err = b.CloneAsOf(ctx, tree, id, fork, began)
+		return err
+	})
+	return s, f, err
+}
+
+// current brings the copy up to date and calls do while nobody else changes it.
+func (b *backend) current(ctx context.Context, tree snapshot.Tree, do func(began time.Time) error) error {
+	began := btrfs.Now()
+	unlock, err := b.pool.lockTree(tree.Path)
+	if err != nil {
+		return failed("capturing", "", tree.Path, err)
+	}
+	defer unlock()
+	if _, err := b.pool.record(tree.Path); err != nil {
+		return failed("capturing", "", tree.Path, err)
+	}
+	if _, err := b.pool.update(ctx, tree.Path, nil); err != nil {
+		return failed("capturing", "", tree.Path, err)
+	}
+	return do(began)
+}

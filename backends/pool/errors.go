@@ -1,0 +1,138 @@
+package pool
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/run"
+)
+
+// A problem is a failure in words of our own.
+type problem struct {
+	kind  error
+	why   string
+	hints []string
+}
+
+func (p *problem) Error() string { return p.why }
+func (p *problem) Unwrap() error { return p.kind }
+
+func unsupported(why string, hints ...string) error {
+	return &problem{snapshot.ErrNotSupported, why, hints}
+}
+
+func busy(why string, hints ...string) error { return &problem{snapshot.ErrBusy, why, hints} }
+
+func needRoot() error {
+	if os.Geteuid() == 0 {
+		return nil
+	}
+	return &problem{snapshot.ErrDenied, "making and mounting a pool takes root", []string{
+		"sudo snapfs pool …", "btrfs subvolume create work (on a btrfs of your own, where you need no pool)",
+	}}
+}
+
+// failed makes err the contract's error.
+func failed(op, id, path string, err error) error {
+	var done *snapshot.Error
+	if err == nil || errors.As(err, &done) {
+		return err
+	}
+	e := &snapshot.Error{Op: op, Backend: name, ID: id, Path: path, Kind: snapshot.KindOf(err), Err: err}
+	var p *problem
+	var missing *run.MissingError
+	switch {
+	case errors.As(err, &p):
+		e.Kind, e.Hints = p.kind, p.hints
+	case errors.As(err, &missing):
+		e.Kind, e.Hints = snapshot.ErrNotSupported, []string{missing.Fix}
+	case e.Kind == nil:
+		e.Kind = snapshot.ErrNotSupported
+	case e.Kind == snapshot.ErrNoSpace:
+		e.Hints = []string{"snapfs gc", "snapfs pool grow"}
+	}
+	return e
+}
+
+// newborn begins the names of what is half made, or half removed; the process
+// that works on it follows.
+const newborn = ".new."
+
+func processName() string {
+	p, err := kernel.Identify(os.Getpid())
+	if err != nil {
+		p.PID = os.Getpid()
+	}
+	return strconv.Itoa(p.PID) + "-" + strconv.FormatUint(p.Start, 10)
+}
+
+// reapHalfMade removes what killed processes left in dir.
+func reapHalfMade(dir string) {
+	left, _ := filepath.Glob(filepath.Join(dir, newborn+"*"))
+	for _, path := range left {
+		pid, start, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), newborn), "-")
+		n, err1 := strconv.Atoi(pid)
+		s, err2 := strconv.ParseUint(start, 10, 64)
+		if err1 == nil && err2 == nil && kernel.Alive(kernel.Process{PID: n, Start: s}) {
+			continue
+		}
+		kernel.Unmount(filepath.Join(path, "mnt")) // EINVAL where nothing is mounted
+		os.RemoveAll(path)
+	}
+}
+
+// lock waits for the lock file path. It goes with the process that holds it.
+func lock(path string) (unlock func(), err error) { return flock(path, unix.LOCK_EX) }
+
+// tryLock gives unix.EWOULDBLOCK where another holds it.
+func tryLock(path string) (unlock func(), err error) {
+	return flock(path, unix.LOCK_EX|unix.LOCK_NB)
+}
+
+func flock(path string, how int) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), how)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if err != unix.EINTR {
+			f.Close()
+			return nil, err
+		}
+	}
+}
+
+// replace gives the file path another content, for good and in one step.
+func replace(path string, text []byte) error {
+	tmp := path + newborn + processName()
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		os.Remove(tmp)
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}

@@ -1,0 +1,154 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// Import makes the pool's copy of a workspace equal to it: the first time by
+// copying all, then by what has changed, which takes a walk of the workspace's
+// directories. An adopted workspace needs none, and nothing happens. It is safe
+// to kill: the next import mends the copy. Progress is called now and then, by
+// several goroutines one after another; it may be nil.
+// Errors: ErrNotFound, ErrNotSupported (not a directory), ErrNoSpace (of the
+// pool or the disk it lies on), ErrDenied, ErrInterrupted.
+func (p *Pool) Import(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
+	unlock, err := p.lockTree(tree)
+	if err != nil {
+		return Report{}, failed("importing", p.Name, tree, err)
+	}
+	defer unlock()
+	report, err := p.update(ctx, tree, progress)
+	return report, failed("importing", p.Name, tree, err)
+}
+
+// update is Import with the tree's lock held.
+func (p *Pool) update(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
+	r, err := p.record(tree)
+	switch {
+	case err == nil && r.State != imported:
+		return Report{}, nil
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return Report{}, err
+	}
+	first := err != nil
+	if err := checkTree(tree); err != nil {
+		return Report{}, err
+	}
+	if err := p.prepareTree(ctx, tree); err != nil {
+		return Report{}, err
+	}
+	began := time.Now()
+	report, changed, err := p.sync(ctx, tree, tree, progress)
+	if err != nil || !changed && !first {
+		return report, err
+	}
+	return report, p.keep(record{Path: tree, State: imported, Synced: began})
+}
+
+func checkTree(tree string) error {
+	if !filepath.IsAbs(tree) || filepath.Clean(tree) != tree {
+		return unsupported("not an absolute, clean path")
+	}
+	st, err := kernel.Lstat(unix.AT_FDCWD, tree)
+	if err == nil && !st.IsDir() {
+		err = unsupported("not a directory")
+	}
+	return err
+}
+
+// prepareTree makes the subvolume for a workspace, where it is missing.
+func (p *Pool) prepareTree(ctx context.Context, tree string) error {
+	home := p.home(tree)
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(p.tree(tree)); err == nil {
+		return nil
+	}
+	dir, err := os.Open(home)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := fault.Point(ctx, "make a subvolume for the workspace"); err != nil {
+		return err
+	}
+	return kernel.BtrfsCreate(int(dir.Fd()), filepath.Base(p.tree(tree)))
+}
+
+// sync brings the copy of the workspace tree up to date with the directory
+// from, and says whether anything had to be changed.
+func (p *Pool) sync(ctx context.Context, tree, from string, progress func(Progress)) (Report, bool, error) {
+	mark := filepath.Join(p.home(tree), "updating")
+	file := filepath.Join(p.home(tree), "manifest")
+	_, err := os.Lstat(mark)
+	s := syncer{progress: progress, doubt: err == nil}
+	s.before = func() error { return os.WriteFile(mark, nil, 0o600) }
+	if s.old, err = readManifest(file); err != nil {
+		s.old, s.doubt = nil, true // it only saves time
+	}
+	if s.skip, err = p.itself(); err != nil {
+		return Report{}, false, err
+	}
+	if err := s.between(ctx, from, p.tree(tree)); err != nil {
+		return s.report, true, err
+	}
+	changed := s.changed || s.doubt
+	if !changed {
+		return s.report, false, nil
+	}
+	if err := flush(p.mnt()); err != nil {
+		return s.report, true, err
+	}
+	if err := fault.Point(ctx, "write the manifest"); err != nil {
+		return s.report, true, err
+	}
+	if err := replace(file, s.blocks); err != nil {
+		return s.report, true, err
+	}
+	if err := os.Remove(mark); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return s.report, true, err
+	}
+	return s.report, true, nil
+}
+
+// itself recognises the pool's own directory, which is not copied into it.
+func (p *Pool) itself() (func(*kernel.Stat) bool, error) {
+	st, err := kernel.Lstat(unix.AT_FDCWD, p.Dir)
+	return func(x *kernel.Stat) bool { return x.Ino == st.Ino && x.Dev == st.Dev }, err
+}
+
+// between runs the syncer on two directories.
+func (s *syncer) between(ctx context.Context, from, to string) error {
+	var err error
+	if s.src, err = kernel.OpenDir(unix.AT_FDCWD, from); err != nil {
+		return err
+	}
+	defer s.src.Close()
+	if s.dst, err = kernel.OpenDir(unix.AT_FDCWD, to); err != nil {
+		return err
+	}
+	defer s.dst.Close()
+	return s.run(ctx)
+}
+
+func flush(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return kernel.SyncFS(int(f.Fd()))
+}
+
+var _ snapshot.Backend = (*backend)(nil)

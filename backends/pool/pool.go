@@ -1,0 +1,417 @@
+// Package pool gives any Linux host a frozen base: a btrfs in a sparse file, into
+// which a workspace is imported once and brought up to date by what changed.
+// What is forked then is a btrfs subvolume (see package btrfs, on which this
+// backend stands). A workspace can also be adopted: moved onto the pool and
+// mounted back where it was, so that no import is needed any more.
+//
+// Making and mounting a pool takes root; so does using one.
+//
+// # Layout
+//
+//	<dir>/<pool>/pool.json             format, size, the filesystem's identity
+//	<dir>/<pool>/image                 the filesystem, sparse
+//	<dir>/<pool>/mnt/                  where it is mounted: noatime, user_subvol_rm_allowed
+//	<dir>/<pool>/trees/<hash>.json     a workspace on it: imported or adopted
+//	<dir>/<pool>/trees/<hash>.lock     held while that changes
+//	<dir>/<pool>/pending/              what a killed command may have left half done
+//	mnt/trees/<hash>/tree              its subvolume
+//	mnt/trees/<hash>/manifest          what it was copied from (see sync.go)
+//	mnt/.snapfs                        the snapshots and forks
+//
+// The loop device detaches itself with the mount, or with a killed process, so
+// that none is ever left over. After a reboot the first use mounts the pool, and
+// the adopted workspaces, again.
+package pool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/internal/undo"
+)
+
+// Least is the smallest pool.
+const Least snapshot.Bytes = 256 << 20
+
+const format = 1
+
+// A Pool is a mounted pool.
+type Pool struct {
+	// Name of the pool, Dir where it is kept.
+	Name, Dir string
+}
+
+type poolFile struct {
+	Format int            `json:"format"`
+	Size   snapshot.Bytes `json:"size"`
+	UUID   string         `json:"uuid"`
+}
+
+func (p *Pool) mnt() string   { return filepath.Join(p.Dir, "mnt") }
+func (p *Pool) image() string { return filepath.Join(p.Dir, "image") }
+func (p *Pool) file() string  { return filepath.Join(p.Dir, "pool.json") }
+
+// Create makes the pool name in dir, of size bytes at most, and mounts it. The
+// file takes up what is stored in it. Atomic: a pool answers to its name when
+// it is whole. Cost: some 100 ms.
+// Errors: ErrExists, ErrDenied (not root), ErrNoSpace, ErrNotSupported (no
+// btrfs, no loop devices, or a size below Least).
+func Create(ctx context.Context, dir, name string, size snapshot.Bytes) (p *Pool, err error) {
+	fail := func(err error) (*Pool, error) { return nil, failed("creating the pool", name, "", err) }
+	switch {
+	case !snapshot.ValidID(name):
+		return fail(unsupported(fmt.Sprintf("%q cannot be the name of a pool", name)))
+	case size < Least:
+		return fail(unsupported(fmt.Sprintf("%v is too small, a pool needs %v", size, Least), "snapfs pool create --size 20G"))
+	}
+	if err := needRoot(); err != nil {
+		return fail(err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fail(err)
+	}
+	reapHalfMade(dir)
+	p = &Pool{Name: name, Dir: filepath.Join(dir, name)}
+	if _, err := os.Lstat(p.Dir); err == nil {
+		return fail(os.ErrExist)
+	}
+	var back undo.Stack
+	defer back.UndoInto(&err)
+	half := filepath.Join(dir, newborn+processName())
+	back.Push("remove "+half, func() error { return os.RemoveAll(half) })
+	if err := build(ctx, half, size); err != nil {
+		return fail(err)
+	}
+	if err := fault.Point(ctx, "give the pool its name"); err != nil {
+		return fail(err)
+	}
+	if err := kernel.RenameNew(half, p.Dir); err != nil {
+		return fail(err)
+	}
+	back.Release()
+	return Open(ctx, dir, name)
+}
+
+// build makes what a pool is, in a directory of another name.
+func build(ctx context.Context, half string, size snapshot.Bytes) error {
+	if err := fault.Point(ctx, "make the image"); err != nil {
+		return err
+	}
+	p := &Pool{Dir: half}
+	for _, d := range []string{half, p.mnt(), filepath.Join(half, "trees"), filepath.Join(half, "pending")} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			return err
+		}
+	}
+	image, err := os.OpenFile(p.image(), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer image.Close()
+	kernel.SetNoCopy(image)
+	if err := image.Truncate(int64(size)); err != nil {
+		return err
+	}
+	if _, err := run.Output(ctx, "mkfs.btrfs", "-q", "-f", "-L", "snapfs", p.image()); err != nil {
+		return err
+	}
+	if err := p.mount(ctx); err != nil {
+		return err
+	}
+	uuid, err := p.prepare()
+	if e := kernel.Unmount(p.mnt()); err == nil {
+		err = e
+	}
+	if err != nil {
+		return err
+	}
+	return writeJSON(p.file(), poolFile{Format: format, Size: size, UUID: uuid})
+}
+
+// prepare makes what every pool has in it, and counts what forks hold where
+// the kernel can do so cheaply.
+func (p *Pool) prepare() (string, error) {
+	if err := os.MkdirAll(filepath.Join(p.mnt(), "trees"), 0o700); err != nil {
+		return "", err
+	}
+	top, err := os.Open(p.mnt())
+	if err != nil {
+		return "", err
+	}
+	defer top.Close()
+	err = kernel.BtrfsSetQuota(int(top.Fd()), kernel.QuotaSimple)
+	if err != nil && err != unix.EINVAL && err != unix.EOPNOTSUPP { // before Linux 6.7
+		return "", err
+	}
+	id, err := kernel.BtrfsUUID(int(top.Fd()))
+	return id.String(), err
+}
+
+// Open answers with a pool, mounted: after a reboot it mounts it, and what was
+// adopted, and ends what a killed adoption began. Cost when it is mounted: some
+// ten microseconds.
+// Errors: ErrNotFound, ErrDenied (not root), ErrCorrupt, ErrNotSupported (a
+// newer format).
+func Open(ctx context.Context, dir, name string) (*Pool, error) {
+	p := &Pool{Name: name, Dir: filepath.Join(dir, name)}
+	err := p.ensure(ctx)
+	if err != nil {
+		return nil, failed("opening the pool", name, "", err)
+	}
+	return p, nil
+}
+
+func (p *Pool) ensure(ctx context.Context) error {
+	if !snapshot.ValidID(p.Name) {
+		return os.ErrNotExist
+	}
+	var f poolFile
+	if err := readJSON(p.file(), &f); err != nil {
+		return err
+	}
+	if f.Format > format {
+		return unsupported(fmt.Sprintf("the pool has format %d, and this snapfs knows %d", f.Format, format))
+	}
+	if p.mounted() && p.settled() {
+		return nil
+	}
+	if err := needRoot(); err != nil {
+		return err
+	}
+	unlock, err := lock(filepath.Join(p.Dir, "lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if !p.mounted() {
+		if err := p.pend("mount"); err != nil {
+			return err
+		}
+		if err := p.mount(ctx); err != nil {
+			return err
+		}
+	}
+	return p.mend(ctx)
+}
+
+// pend notes that something is begun that the next command has to mend, should
+// this process be killed; done takes the note back.
+func (p *Pool) pend(what string) error {
+	return os.WriteFile(filepath.Join(p.Dir, "pending", what), nil, 0o600)
+}
+
+func (p *Pool) done(what string) error { return os.Remove(filepath.Join(p.Dir, "pending", what)) }
+
+func (p *Pool) settled() bool {
+	pending, err := os.ReadDir(filepath.Join(p.Dir, "pending"))
+	return err == nil && len(pending) == 0
+}
+
+// mounted reports whether the pool's filesystem is mounted: by kind and place.
+func (p *Pool) mounted() bool {
+	st, err := kernel.Lstat(unix.AT_FDCWD, p.mnt())
+	if err != nil || st.Ino != kernel.BtrfsRootInode || !st.MountRoot {
+		return false
+	}
+	fs, err := kernel.FilesystemOf(p.mnt())
+	return err == nil && fs.Type == "btrfs"
+}
+
+func (p *Pool) mount(ctx context.Context) error {
+	image, err := os.OpenFile(p.image(), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer image.Close()
+	if err := fault.Point(ctx, "attach a loop device"); err != nil {
+		return err
+	}
+	loop, err := kernel.AttachLoop(image)
+	if err != nil {
+		return err
+	}
+	defer loop.Close() // the mount holds it from then on
+	c, err := kernel.Fsopen("btrfs")
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := errors.Join(c.Set("source", loop.Name()), c.SetFlag("user_subvol_rm_allowed")); err != nil {
+		return err
+	}
+	m, err := c.Mount(unix.MOUNT_ATTR_NOATIME)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if err := fault.Point(ctx, "mount the pool"); err != nil {
+		return err
+	}
+	return kernel.MoveMount(m, unix.AT_FDCWD, p.mnt())
+}
+
+// List names the pools in dir, sorted.
+func List(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && snapshot.ValidID(e.Name()) {
+			names = append(names, e.Name())
+		}
+	}
+	if err != nil {
+		return nil, failed("listing pools", "", dir, err)
+	}
+	return names, nil
+}
+
+// Grow makes the pool size bytes large, at once; it never shrinks.
+// Errors: ErrNotSupported (size is smaller than it is), ErrNoSpace.
+func (p *Pool) Grow(ctx context.Context, size snapshot.Bytes) error {
+	return failed("growing the pool", p.Name, "", p.grow(ctx, size))
+}
+
+func (p *Pool) grow(ctx context.Context, size snapshot.Bytes) error {
+	unlock, err := lock(filepath.Join(p.Dir, "lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	var f poolFile
+	if err := readJSON(p.file(), &f); err != nil {
+		return err
+	}
+	if size < f.Size {
+		return unsupported(fmt.Sprintf("the pool has %v, and does not shrink", f.Size))
+	}
+	if err := fault.Point(ctx, "extend the image"); err != nil {
+		return err
+	}
+	if err := os.Truncate(p.image(), int64(size)); err != nil {
+		return err
+	}
+	source, err := mountSource(p.mnt())
+	if err != nil {
+		return err
+	}
+	if err := kernel.RefreshLoop(source); err != nil {
+		return err
+	}
+	top, err := os.Open(p.mnt())
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	if err := fault.Point(ctx, "extend the filesystem"); err != nil {
+		return err
+	}
+	if err := kernel.BtrfsGrow(int(top.Fd())); err != nil {
+		return err
+	}
+	f.Size = size
+	return writeJSON(p.file(), f)
+}
+
+func mountSource(path string) (string, error) {
+	mounts, err := kernel.Mounts()
+	for _, m := range mounts {
+		if m.Path == path {
+			return m.Source, nil
+		}
+	}
+	if err == nil {
+		err = os.ErrNotExist
+	}
+	return "", err
+}
+
+// Remove removes a pool and all imports in it. Errors: ErrNotFound; ErrBusy: a
+// snapshot or sandbox lives on it, or a workspace was adopted, or it is in use.
+func Remove(ctx context.Context, dir, name string) error {
+	p, err := Open(ctx, dir, name)
+	if err == nil {
+		err = failed("removing the pool", name, "", p.remove(ctx))
+	}
+	return err
+}
+
+func (p *Pool) remove(ctx context.Context) error {
+	trees, err := p.records()
+	if err != nil {
+		return err
+	}
+	for _, t := range trees {
+		if t.State != imported {
+			return busy("the workspace "+t.Path+" is kept on it", "snapfs pool unadopt "+t.Path)
+		}
+	}
+	used, err := p.users()
+	if err != nil {
+		return err
+	}
+	if len(used) > 0 {
+		return busy("it holds "+strings.Join(used, ", "), "snapfs rm …", "snapfs gc")
+	}
+	if err := fault.Point(ctx, "unmount the pool"); err != nil {
+		return err
+	}
+	if err := unix.Unmount(p.mnt(), unix.UMOUNT_NOFOLLOW); err != nil {
+		if err == unix.EBUSY {
+			return busy("a process uses it", "fuser -vm "+p.mnt())
+		}
+		return err
+	}
+	gone := filepath.Join(filepath.Dir(p.Dir), newborn+processName())
+	if err := os.Rename(p.Dir, gone); err != nil {
+		return err
+	}
+	return os.RemoveAll(gone)
+}
+
+// users names the snapshots and forks on the pool.
+func (p *Pool) users() ([]string, error) {
+	var used []string
+	for _, kind := range []string{"snapshots", "forks"} {
+		all, err := filepath.Glob(filepath.Join(p.mnt(), ".snapfs", "*", kind, "*"))
+		if err != nil {
+			return nil, err
+		}
+		if len(all) > 0 {
+			used = append(used, fmt.Sprintf("%d %s", len(all), kind))
+		}
+	}
+	return used, nil
+}
+
+func writeJSON(path string, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	return replace(path, append(text, '\n'))
+}
+
+func readJSON(path string, v any) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, v); err != nil {
+		return &problem{kind: snapshot.ErrCorrupt, why: path + ": " + err.Error()}
+	}
+	return nil
+}

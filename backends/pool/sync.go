@@ -1,0 +1,389 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// Progress is how far an import has come.
+type Progress struct {
+	// Seen files and directories, Copied of them, and their bytes.
+	Seen, Copied int64
+	Bytes        snapshot.Bytes
+}
+
+// A Report says what an import did.
+type Report struct {
+	Progress
+	// Deleted names, a directory with all beneath it counting once.
+	Deleted int64
+	// Unsettled are files that changed each time they were copied. The copy has
+	// their state of some instant in between.
+	Unsettled []string
+}
+
+// A syncer makes the directory dst equal to src, knowing what it copied when
+// it last did so. Everything is preserved but access times: types, modes,
+// owners, times, extended attributes, hard links, holes, devices, sockets and
+// any names. What is mounted beneath src stays behind as an empty directory.
+type syncer struct {
+	src, dst *os.File
+	old      manifest
+	// doubt: a former run did not end, so that the copy may hold what the
+	// manifest does not know.
+	doubt    bool
+	progress func(Progress)
+	// before is called once, before the first change of dst.
+	before func() error
+	skip   func(*kernel.Stat) bool
+	mount  uint64
+
+	mu     sync.Mutex
+	report Report
+	blocks []byte
+	once   sync.Once
+	err    error
+	// changed: something of the copy had to be.
+	changed bool
+	places  chan struct{} // one for each goroutine beside the first
+	dirs    []string      // whose attributes are set at the end
+	linked  map[uint64]string
+	later   []laterLink
+}
+
+// A laterLink is a file with several names, one of which may be copied already.
+type laterLink struct {
+	dir, name string
+	st        kernel.Stat
+}
+
+func (s *syncer) run(ctx context.Context) error {
+	top, err := kernel.Lstat(int(s.src.Fd()), "")
+	if err != nil {
+		return err
+	}
+	s.mount = top.Mount
+	s.places = make(chan struct{}, runtime.NumCPU())
+	s.linked = map[uint64]string{}
+	s.blocks = []byte(manifestMagic)
+	root := &level{s: s, path: ".", src: s.src, node: nodeOf(&top)}
+	old, known := s.old.dir("")
+	trusted := known && len(old) == 1 && old[0].ino == top.Ino
+	if err := s.dir(ctx, root, trusted); err != nil {
+		return err
+	}
+	if !trusted || old[0].node != nodeOf(&top) {
+		s.touch(".")
+	}
+	s.blocks = append(s.blocks, block("", []named{{"", nodeOf(&top)}})...)
+	if err := s.links(ctx); err != nil {
+		return err
+	}
+	return s.finishDirs(ctx)
+}
+
+// change is called before each change of the copy.
+func (s *syncer) change(ctx context.Context, step string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.once.Do(func() {
+		s.changed = true
+		if s.before != nil {
+			s.err = s.before()
+		}
+	})
+	if s.err != nil {
+		return s.err
+	}
+	return fault.Point(ctx, step)
+}
+
+func (s *syncer) note(f func(*Report)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(&s.report)
+	if s.progress != nil && s.report.Seen%256 == 0 {
+		s.progress(s.report.Progress)
+	}
+}
+
+func (s *syncer) touch(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dirs = append(s.dirs, path)
+}
+
+// A level is a directory being compared. Its copy is opened when needed.
+type level struct {
+	s    *syncer
+	path string
+	src  *os.File
+	node node
+	once sync.Once
+	fd   *os.File
+	err  error
+}
+
+func (l *level) dst() (int, error) {
+	l.once.Do(func() {
+		l.fd, l.err = kernel.OpenBeneath(int(l.s.dst.Fd()), l.path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	})
+	if l.err != nil {
+		return -1, l.err
+	}
+	return int(l.fd.Fd()), nil
+}
+
+func (l *level) close() {
+	if l.fd != nil {
+		l.fd.Close()
+	}
+}
+
+func join(dir, name string) string {
+	if dir == "." {
+		return name
+	}
+	return dir + "/" + name
+}
+
+// dir brings the copy of a directory up to date, all beneath it included.
+// trusted: its entries in the manifest are about this directory.
+func (s *syncer) dir(ctx context.Context, l *level, trusted bool) error {
+	defer l.close()
+	entries, err := kernel.Entries(int(l.src.Fd()))
+	if err != nil {
+		return err
+	}
+	kernel.SortEntries(entries)
+	var old []named
+	if trusted {
+		old, trusted = s.old.dir(l.path)
+	}
+	var now []named
+	var wait sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	for _, e := range entries {
+		if err := ctx.Err(); err != nil {
+			errs = append(errs, err)
+			break
+		}
+		st, err := kernel.Lstat(int(l.src.Fd()), e.Name)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err == nil && s.skip != nil && s.skip(&st) {
+			continue
+		}
+		if err != nil {
+			errs = append(errs, err)
+			break
+		}
+		was, known := find(old, e.Name)
+		known = known && trusted
+		if !st.IsDir() {
+			n, err := s.file(ctx, l, e.Name, &st, known && was == nodeOf(&st))
+			if err != nil {
+				errs = append(errs, err)
+				break
+			}
+			now = append(now, named{e.Name, n})
+			continue
+		}
+		now = append(now, named{e.Name, nodeOf(&st)})
+		same := known && was.ino == st.Ino && was.mode&unix.S_IFMT == unix.S_IFDIR
+		if err := s.enter(ctx, l, e.Name, &st, same, same && was == nodeOf(&st), &wait, func(err error) {
+			mu.Lock()
+			errs = append(errs, err)
+			mu.Unlock()
+		}); err != nil {
+			errs = append(errs, err)
+			break
+		}
+	}
+	wait.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := s.prune(ctx, l, now, old, trusted); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.blocks = append(s.blocks, block(l.path, now)...)
+	s.mu.Unlock()
+	return nil
+}
+
+// enter goes into a directory, in another goroutine where there is a place.
+func (s *syncer) enter(ctx context.Context, l *level, name string, st *kernel.Stat, same, equal bool, wait *sync.WaitGroup, failed func(error)) error {
+	s.note(func(r *Report) { r.Seen++ })
+	path := join(l.path, name)
+	if !same {
+		if err := s.makeDir(ctx, l, name); err != nil {
+			return err
+		}
+	}
+	if !equal {
+		s.touch(path)
+	}
+	if st.Mount != s.mount {
+		return nil // a filesystem of its own
+	}
+	src, err := kernel.OpenDir(int(l.src.Fd()), name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // the next import finds it gone
+	}
+	if err != nil {
+		return err
+	}
+	child := &level{s: s, path: path, src: src, node: nodeOf(st)}
+	work := func() error {
+		defer src.Close()
+		return s.dir(ctx, child, same)
+	}
+	select {
+	case s.places <- struct{}{}:
+		wait.Go(func() {
+			defer func() { <-s.places }()
+			if err := work(); err != nil {
+				failed(err)
+			}
+		})
+		return nil
+	default:
+		return work()
+	}
+}
+
+// makeDir makes sure that the copy has a directory of this name.
+func (s *syncer) makeDir(ctx context.Context, l *level, name string) error {
+	dst, err := l.dst()
+	if err != nil {
+		return err
+	}
+	if err := s.change(ctx, "make a directory"); err != nil {
+		return err
+	}
+	err = unix.Mkdirat(dst, name, 0o700)
+	if err == unix.EEXIST {
+		st, e := kernel.Lstat(dst, name)
+		if e != nil || st.IsDir() {
+			return e
+		}
+		if err = unix.Unlinkat(dst, name, 0); err == nil {
+			err = unix.Mkdirat(dst, name, 0o700)
+		}
+	}
+	if err != nil {
+		return &os.PathError{Op: "make", Path: join(l.path, name), Err: err}
+	}
+	s.note(func(r *Report) { r.Copied++ })
+	return nil
+}
+
+// prune deletes from the copy what is no longer there: by the manifest, or
+// where that is in doubt, by what the copy holds.
+func (s *syncer) prune(ctx context.Context, l *level, now, old []named, trusted bool) error {
+	var there []string
+	if trusted && !s.doubt {
+		for _, e := range old {
+			there = append(there, e.name)
+		}
+	} else {
+		dst, err := l.dst()
+		if err != nil {
+			return err
+		}
+		entries, err := kernel.Entries(dst)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			there = append(there, e.Name)
+		}
+	}
+	for _, name := range there {
+		if _, keep := find(now, name); keep {
+			continue
+		}
+		dst, err := l.dst()
+		if err != nil {
+			return err
+		}
+		if err := s.change(ctx, "delete what is gone"); err != nil {
+			return err
+		}
+		if err := removeAll(dst, name); err != nil {
+			return err
+		}
+		s.touch(l.path)
+		s.note(func(r *Report) { r.Deleted++ })
+	}
+	return nil
+}
+
+func removeAll(dir int, name string) error {
+	if err := unix.Unlinkat(dir, name, 0); err == nil || err == unix.ENOENT {
+		return nil
+	}
+	d, err := kernel.OpenDir(dir, ".")
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return os.RemoveAll(filepath.Join(kernel.FDPath(d), name))
+}
+
+// finishDirs gives the directories that changed their attributes, the deepest
+// first: a change beneath one changes its time.
+func (s *syncer) finishDirs(ctx context.Context) error {
+	paths := slices.Clone(s.dirs)
+	slices.Sort(paths)
+	paths = slices.Compact(paths)
+	slices.SortStableFunc(paths, func(a, b string) int { return strings.Count(b, "/") - strings.Count(a, "/") })
+	if i := slices.Index(paths, "."); i >= 0 {
+		paths = append(slices.Delete(paths, i, i+1), ".")
+	}
+	for _, path := range paths {
+		src, err := kernel.OpenBeneath(int(s.src.Fd()), path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+			continue // the next import finds it gone
+		}
+		if err != nil {
+			return err
+		}
+		dst, err := kernel.OpenBeneath(int(s.dst.Fd()), path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		if err == nil {
+			err = s.change(ctx, "set a directory's attributes")
+		}
+		var st kernel.Stat
+		if err == nil {
+			st, err = kernel.Lstat(int(src.Fd()), "")
+		}
+		if err == nil {
+			err = attributes(int(src.Fd()), "", int(dst.Fd()), "", &st)
+		}
+		src.Close()
+		if dst != nil {
+			dst.Close()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// Unadopt moves an adopted workspace back to the filesystem it came from. The
+// pool keeps its copy, as of an import, so that sandboxes of it live on.
+// Errors: ErrNotFound: it is not adopted; ErrBusy: a process uses it; ErrNoSpace,
+// ErrInterrupted. After an error it is adopted still.
+func (p *Pool) Unadopt(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
+	unlock, err := p.lockTree(tree)
+	if err != nil {
+		return Report{}, failed("returning", p.Name, tree, err)
+	}
+	defer unlock()
+	r, err := p.record(tree)
+	if err == nil && r.State != adopted {
+		err = os.ErrNotExist
+	}
+	if err != nil {
+		return Report{}, failed("returning", p.Name, tree, err)
+	}
+	report, err := p.bringBack(ctx, r, progress)
+	return report, failed("returning", p.Name, tree, err)
+}
+
+func (p *Pool) bringBack(ctx context.Context, r record, progress func(Progress)) (Report, error) {
+	incoming := r.Path + incomingSuffix
+	if err := p.pend(key(r.Path)); err != nil {
+		return Report{}, err
+	}
+	r.State = leaving
+	if err := p.keep(r); err != nil {
+		return Report{}, err
+	}
+	report, err := p.carry(ctx, r, incoming, progress)
+	if err != nil {
+		return report, errors.Join(err, p.stay(r))
+	}
+	r.State = leftOff
+	if err := p.keep(r); err != nil {
+		return report, errors.Join(err, p.stay(r))
+	}
+	if err := p.arrive(ctx, r); err != nil {
+		return report, err
+	}
+	return report, p.done(key(r.Path))
+}
+
+// carry makes the copy back: most of it while the workspace is in use, the rest
+// when it is no longer mounted.
+func (p *Pool) carry(ctx context.Context, r record, incoming string, progress func(Progress)) (Report, error) {
+	if err := os.RemoveAll(incoming); err != nil {
+		return Report{}, err
+	}
+	if err := fault.Point(ctx, "make the directory to come back to"); err != nil {
+		return Report{}, err
+	}
+	if err := os.Mkdir(incoming, 0o700); err != nil {
+		return Report{}, err
+	}
+	s := syncer{progress: progress}
+	if err := s.between(ctx, p.tree(r.Path), incoming); err != nil {
+		return s.report, err
+	}
+	if err := fault.Point(ctx, "unmount the workspace"); err != nil {
+		return s.report, err
+	}
+	if p.bound(r.Path) {
+		if err := unix.Unmount(r.Path, unix.UMOUNT_NOFOLLOW); err == unix.EBUSY {
+			return s.report, busy("a process uses it", "fuser -vm "+r.Path)
+		} else if err != nil {
+			return s.report, err
+		}
+	}
+	old, err := parseManifest(s.blocks)
+	if err != nil {
+		return s.report, err
+	}
+	last := syncer{old: old}
+	if err := last.between(ctx, p.tree(r.Path), incoming); err != nil {
+		return s.report, err
+	}
+	return s.report, flush(incoming)
+}
+
+// stay takes a return back that is not complete.
+func (p *Pool) stay(r record) error {
+	if err := os.RemoveAll(r.Path + incomingSuffix); err != nil {
+		return err
+	}
+	r.State = adopted
+	return errors.Join(p.keep(r), p.bind(r.Path))
+}
+
+// arrive puts the complete copy in the workspace's place.
+func (p *Pool) arrive(ctx context.Context, r record) error {
+	incoming := r.Path + incomingSuffix
+	if _, err := os.Lstat(incoming); err == nil {
+		if err := fault.Point(ctx, "put the copy in its place"); err != nil {
+			return err
+		}
+		if err := clearPlace(r.Path); err != nil {
+			return err
+		}
+		if err := kernel.RenameNew(incoming, r.Path); err != nil {
+			return err
+		}
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	// The manifest is about the files of the original.
+	if err := os.Remove(filepath.Join(p.home(r.Path), "manifest")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	r.State, r.Original = imported, ""
+	return p.keep(r)
+}
