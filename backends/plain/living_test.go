@@ -33,6 +33,15 @@ func open(t testing.TB) (snapshot.Backend, snapshot.Place) {
 	return b, place
 }
 
+func sweep(t testing.TB, b snapshot.Backend) {
+	t.Helper()
+	s, ok := b.(snapshot.Sweeper)
+	if !ok {
+		t.Fatal("it has no sweeper")
+	}
+	must(t, s.Sweep(t.Context()))
+}
+
 func write(t testing.TB, path, text string) {
 	t.Helper()
 	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
@@ -96,7 +105,7 @@ func TestForkOfASnapshotRemovedMeanwhileIsNotHalfACopy(t *testing.T) {
 	must(t, err)
 	ctx := during(t, "make a file", 1, func() {
 		must(t, b.Remove(t.Context(), "s1"))
-		must(t, b.(snapshot.Sweeper).Sweep(t.Context()))
+		sweep(t, b)
 	})
 	if _, err := b.Fork(ctx, "s1", "f1"); !errors.Is(err, snapshot.ErrNotFound) {
 		t.Errorf("the fork gives %v", err)
@@ -112,7 +121,7 @@ func TestOwnDirectoryIsNeverCopied(t *testing.T) {
 	for _, id := range []snapshot.ID{"s1", "s2"} {
 		s, err := b.Capture(t.Context(), place.Tree, id)
 		must(t, err)
-		if _, err := os.Lstat(s.View.Path + "/home/state"); !os.IsNotExist(err) {
+		if _, err := os.Lstat(s.View.Path + "/home/state"); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the copies are in the copy: %v", err)
 		}
 		if _, err := os.Lstat(s.View.Path + "/home/file"); err != nil {
@@ -146,7 +155,7 @@ func TestTreeDeeperThanDescriptorsAllow(t *testing.T) {
 	must(t, err)
 	at.Close()
 	must(t, b.Remove(t.Context(), "s1"))
-	must(t, b.(snapshot.Sweeper).Sweep(t.Context()))
+	sweep(t, b)
 	if left, err := os.ReadDir(filepath.Join(place.Dir, "trash")); err != nil || len(left) > 0 {
 		t.Errorf("the trash holds %v, %v", left, err)
 	}
@@ -178,5 +187,22 @@ func TestMarkThatCannotBeReadIsCorruptAndStays(t *testing.T) {
 	}
 	if _, err := os.Stat(s.View.Path); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestMarkOfAnotherIsNotOurs(t *testing.T) {
+	b, place := open(t)
+	s, err := b.Capture(t.Context(), place.Tree, "s1")
+	must(t, err)
+	home := filepath.Dir(s.View.Path)
+	must(t, os.Rename(home, filepath.Join(filepath.Dir(home), "s2")))
+	if _, err := b.Lookup(t.Context(), "s2"); !errors.Is(err, snapshot.ErrNotFound) {
+		t.Errorf("Lookup gives %v", err)
+	}
+	if ids, _, err := b.List(t.Context()); err != nil || len(ids) > 0 {
+		t.Errorf("List gives %v, %v", ids, err)
+	}
+	if err := b.Remove(t.Context(), "s2"); !errors.Is(err, snapshot.ErrDenied) {
+		t.Errorf("Remove gives %v", err)
 	}
 }

@@ -68,7 +68,7 @@ func fail(op, id string, err error) error {
 	if e.Kind == nil {
 		e.Kind = kindHere(err)
 	}
-	if e.Kind == snapshot.ErrNoSpace {
+	if errors.Is(e.Kind, snapshot.ErrNoSpace) {
 		e.Hints = []string{"snapfs gc"}
 	}
 	return e

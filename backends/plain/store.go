@@ -48,7 +48,7 @@ func (b *backend) begin(ctx context.Context, m mark) error {
 	}
 	born := filepath.Join(b.trash(), fresh(newborn))
 	if err := bear(ctx, born, m); err != nil {
-		os.RemoveAll(born) // else the sweeper will
+		_ = os.RemoveAll(born) // else the sweeper will
 		return err
 	}
 	return nil
@@ -172,9 +172,11 @@ func (b *backend) ids(k kind) ([]string, error) {
 		if !snapshot.ValidID(id) {
 			continue
 		}
-		if _, err := b.read(k, id, e.Name()); snapshot.KindOf(err) != snapshot.ErrNotFound {
-			ids = append(ids, id)
+		_, err := b.read(k, id, e.Name())
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, snapshot.ErrNotFound) {
+			continue // not ours
 		}
+		ids = append(ids, id)
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids), nil

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"github.com/snapfs/snapfs/backends/plain"
@@ -55,10 +54,10 @@ func TestCopyOfAnothersFileHasNoSetIDBits(t *testing.T) {
 	must(t, err)
 	f, err := b.Fork(t.Context(), "s1", "f1")
 	must(t, err)
-	info, err := os.Stat(f.View.Path + "/program")
+	st, err := kernel.Lstat(unix.AT_FDCWD, f.View.Path+"/program")
 	must(t, err)
-	if owner := info.Sys().(*syscall.Stat_t).Uid; int(owner) != os.Getuid() || info.Mode() != 0o455 {
-		t.Errorf("the copy is %v of %d", info.Mode(), owner)
+	if int(st.UID) != os.Getuid() || st.FileMode() != 0o455 {
+		t.Errorf("the copy is %v of %d", st.FileMode(), st.UID)
 	}
 }
 
@@ -67,9 +66,11 @@ func TestCopyInheritsNoACL(t *testing.T) {
 	b, place := open(t)
 	write(t, filepath.Join(place.Tree.Path, "dir/file"), "")
 	must(t, os.Mkdir(place.Dir, 0o700))
-	list := []byte{2, 0, 0, 0, // version; then tag, permissions, id
+	list := []byte{
+		2, 0, 0, 0, // version; then tag, permissions, id
 		1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 7, 0, 1, 0, 0, 0, 4, 0, 5, 0, 255, 255, 255, 255,
-		16, 0, 7, 0, 255, 255, 255, 255, 32, 0, 5, 0, 255, 255, 255, 255}
+		16, 0, 7, 0, 255, 255, 255, 255, 32, 0, 5, 0, 255, 255, 255, 255,
+	}
 	must(t, kernel.SetXattr(unix.AT_FDCWD, place.Dir, "system.posix_acl_default", list, 0))
 	s, err := b.Capture(t.Context(), place.Tree, "s1")
 	must(t, err)

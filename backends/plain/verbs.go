@@ -63,14 +63,14 @@ func (b *backend) seal(ctx context.Context, f, m mark) error {
 		err = b.create(ctx, m, b.treePath(forks, f.id))
 	}
 	if err != nil {
-		os.Remove(next) // it goes with the fork otherwise
+		_ = os.Remove(next) // it goes with the fork otherwise
 		return err
 	}
 	if err = fault.Point(ctx, "put the fork's next mark in place"); err == nil {
 		err = os.Rename(next, filepath.Join(home, "mark"))
 	}
 	if err != nil {
-		os.Remove(next)
+		_ = os.Remove(next)
 		b.discard(snapshots, m.id)
 	}
 	return err

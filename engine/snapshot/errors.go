@@ -82,9 +82,15 @@ func KindOf(err error) error {
 		return e.Kind
 	}
 	for _, k := range []struct{ os, kind error }{
-		{syscall.ENOSPC, ErrNoSpace}, {syscall.EDQUOT, ErrNoSpace}, {syscall.EROFS, ErrReadOnly},
-		{syscall.EBUSY, ErrBusy}, {syscall.EOPNOTSUPP, ErrNotSupported}, {context.Canceled, ErrInterrupted},
-		{context.DeadlineExceeded, ErrInterrupted}, {fs.ErrNotExist, ErrNotFound}, {fs.ErrExist, ErrExists},
+		{syscall.ENOSPC, ErrNoSpace},
+		{syscall.EDQUOT, ErrNoSpace},
+		{syscall.EROFS, ErrReadOnly},
+		{syscall.EBUSY, ErrBusy},
+		{syscall.EOPNOTSUPP, ErrNotSupported},
+		{context.Canceled, ErrInterrupted},
+		{context.DeadlineExceeded, ErrInterrupted},
+		{fs.ErrNotExist, ErrNotFound},
+		{fs.ErrExist, ErrExists},
 		{fs.ErrPermission, ErrDenied},
 	} {
 		if errors.Is(err, k.os) {

@@ -77,7 +77,7 @@ func timed() []timing {
 		{name: "capture", before: (*workbench).stamp, after: drop, do: func(x *workbench, id string) { x.capture(snapshot.ID(id)) }},
 		{name: "fork", do: fork, after: drop},
 		{name: "clone", offered: is[snapshot.Cloner], before: (*workbench).stamp, after: drop, do: func(x *workbench, id string) {
-			_, _, err := x.b.(snapshot.Cloner).Clone(x.Context(), x.place.Tree, snapshot.ID(id), snapshot.ForkID(id))
+			_, _, err := as[snapshot.Cloner](x.b).Clone(x.Context(), x.place.Tree, snapshot.ID(id), snapshot.ForkID(id))
 			x.must(err)
 		}},
 		{name: "seal", after: drop, do: func(x *workbench, id string) { x.seal("work", snapshot.ID(id), snapshot.Idle) }},
@@ -89,7 +89,7 @@ func timed() []timing {
 			x.must(x.b.RemoveFork(x.Context(), snapshot.ForkID(id)))
 		}},
 		{name: "touched", offered: is[snapshot.Toucher], do: func(x *workbench, _ string) {
-			for _, err := range x.b.(snapshot.Toucher).Touched(x.Context(), "base", "work") {
+			for _, err := range as[snapshot.Toucher](x.b).Touched(x.Context(), "base", "work") {
 				x.must(err)
 			}
 		}},

@@ -129,12 +129,12 @@ func touches(x *workbench) {
 			return
 		}
 		touchStory(x, uint64(seed), func(y *workbench, base, sealed, now map[string]string) {
-			t := y.b.(snapshot.Toucher)
+			t := as[snapshot.Toucher](y.b)
 			y.covered(sealed, now, t.Touched(y.Context(), "s2", "f1"), "since the seal")
 			y.covered(base, now, t.Touched(y.Context(), "s1", "f1"), "since the capture")
 		})
 	}
-	for _, err := range x.b.(snapshot.Toucher).Touched(x.Context(), "no", "no") {
+	for _, err := range as[snapshot.Toucher](x.b).Touched(x.Context(), "no", "no") {
 		if err == nil {
 			x.Error("a fork that is not there was touched")
 		} else if !errors.Is(err, snapshot.ErrNotSupported) {
@@ -149,7 +149,7 @@ func touchesBetween(x *workbench) {
 			return
 		}
 		touchStory(x, uint64(seed), func(y *workbench, base, sealed, _ map[string]string) {
-			t := y.b.(snapshot.SnapshotToucher)
+			t := as[snapshot.SnapshotToucher](y.b)
 			y.covered(base, sealed, t.TouchedBetween(y.Context(), "s1", "s2"), "from capture to seal")
 			y.covered(sealed, base, t.TouchedBetween(y.Context(), "s2", "s1"), "from seal to capture")
 		})
@@ -163,7 +163,7 @@ func touchesLittle(x *workbench) {
 	x.capture("s1")
 	x.fork("s1", "f1")
 	n := 0
-	for t, err := range x.b.(snapshot.Toucher).Touched(x.Context(), "s1", "f1") {
+	for t, err := range as[snapshot.Toucher](x.b).Touched(x.Context(), "s1", "f1") {
 		if errors.Is(err, snapshot.ErrNotSupported) && os.Geteuid() != 0 {
 			break
 		}
@@ -183,7 +183,7 @@ func meters(x *workbench) {
 	x.write("large", noise(size))
 	x.capture("s1")
 	x.fork("s1", "f1")
-	m := x.b.(snapshot.Meter)
+	m := as[snapshot.Meter](x.b)
 	fresh, err := m.Usage(x.Context(), "f1")
 	if errors.Is(err, snapshot.ErrNotSupported) && os.Geteuid() != 0 {
 		x.clean()
@@ -215,7 +215,7 @@ func sweeps(x *workbench) {
 	for _, id := range []snapshot.ForkID{"f1", "f2", "f3", "f4"} {
 		x.must(x.b.RemoveFork(x.Context(), id))
 	}
-	for _, err := range atOnce(2, func(int) error { return x.b.(snapshot.Sweeper).Sweep(x.Context()) }) {
+	for _, err := range atOnce(2, func(int) error { return as[snapshot.Sweeper](x.b).Sweep(x.Context()) }) {
 		x.must(err)
 	}
 	deadline := time.Now().Add(40 * time.Second) // btrfs cleans at its next commit
@@ -231,7 +231,7 @@ func sweeps(x *workbench) {
 func stocks(x *workbench) {
 	x.write("file", "base")
 	x.capture("s1")
-	s := x.b.(snapshot.Stocker)
+	s := as[snapshot.Stocker](x.b)
 	for _, err := range atOnce(2, func(int) error { return s.Stock(x.Context(), "s1", 2) }) {
 		x.must(err)
 	}
@@ -250,7 +250,7 @@ func stocks(x *workbench) {
 
 func clones(x *workbench) {
 	x.write("file", "base")
-	c := x.b.(snapshot.Cloner)
+	c := as[snapshot.Cloner](x.b)
 	s, f, err := c.Clone(x.Context(), x.place.Tree, "s1", "f1")
 	x.must(err)
 	if s.ID != "s1" || f.ID != "f1" || f.Base != s.ID || s.Tree != x.place.Tree {

@@ -98,16 +98,18 @@ func Run(t *testing.T, s Subject) {
 	beChild(s)
 	results := report{Subject: s.Name}
 	defer results.write(t)
+	b := s.open(t, s.Place(t))
 	for _, p := range promises() {
 		outcome := none
-		if p.offered == nil || p.offered(s.open(t, s.Place(t))) {
-			outcome = failed
-			t.Run(p.name, func(t *testing.T) {
-				defer func() { outcome = outcomeOf(t) }()
+		if p.offered == nil || p.offered(b) {
+			var skip bool
+			ok := t.Run(p.name, func(t *testing.T) {
+				defer func() { skip = t.Skipped() }()
 				x := newWorkbench(t, s, s.Place)
 				treetest.Leaks(t, x.data()...)
 				p.test(x)
 			})
+			outcome = outcomeOf(ok, skip) // what is found at the end counts too
 		}
 		results.add(p.name, outcome)
 	}

@@ -2,6 +2,7 @@ package snapshottest
 
 import (
 	"context"
+	"errors"
 	"os"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -62,14 +63,14 @@ func verbs() map[string]verb {
 				x.must(x.b.RemoveFork(x.Context(), snapshot.ForkID(id)))
 			},
 			do: func(ctx context.Context, b snapshot.Backend, _ snapshot.Tree, _ string) error {
-				return b.(snapshot.Sweeper).Sweep(ctx)
+				return as[snapshot.Sweeper](b).Sweep(ctx)
 			},
 			offered: is[snapshot.Sweeper],
 		},
 		"clone": {
 			makes: aFork, ready: (*workbench).stamp,
 			do: func(ctx context.Context, b snapshot.Backend, tree snapshot.Tree, id string) error {
-				_, _, err := b.(snapshot.Cloner).Clone(ctx, tree, snapshot.ID(id), snapshot.ForkID(id))
+				_, _, err := as[snapshot.Cloner](b).Clone(ctx, tree, snapshot.ID(id), snapshot.ForkID(id))
 				return err
 			},
 			offered: is[snapshot.Cloner],
@@ -80,7 +81,7 @@ func verbs() map[string]verb {
 				x.capture(snapshot.ID(id))
 			},
 			do: func(ctx context.Context, b snapshot.Backend, _ snapshot.Tree, id string) error {
-				return b.(snapshot.Stocker).Stock(ctx, snapshot.ID(id), 2)
+				return as[snapshot.Stocker](b).Stock(ctx, snapshot.ID(id), 2)
 			},
 			offered: is[snapshot.Stocker],
 		},
@@ -95,6 +96,15 @@ func sealWork(use snapshot.Use) func(context.Context, snapshot.Backend, snapshot
 }
 
 func is[T any](b snapshot.Backend) bool { _, ok := b.(T); return ok }
+
+// as is for promises that are only tested where is holds.
+func as[T any](b snapshot.Backend) T {
+	t, ok := b.(T)
+	if !ok {
+		panic("a power that the backend does not offer is tested")
+	}
+	return t
+}
 
 // setStage makes a tree, its capture base, and a fork of it called work in
 // which things differ.
@@ -164,7 +174,7 @@ func (x *workbench) look(name string, id, when string) bool {
 		view = f.View
 	}
 	if err != nil {
-		if snapshot.KindOf(err) != snapshot.ErrNotFound && snapshot.KindOf(err) != snapshot.ErrCorrupt {
+		if !errors.Is(err, snapshot.ErrNotFound) && !errors.Is(err, snapshot.ErrCorrupt) {
 			x.Errorf("%s: looking for %s gives %v", when, id, err)
 		}
 		return false

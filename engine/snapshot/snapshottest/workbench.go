@@ -138,7 +138,7 @@ func (x *workbench) reach(v snapshot.View) *os.File {
 		root, err = os.Open(v.Path)
 	} else {
 		root, err = kernel.MountOverlay(kernel.Overlay{
-			Lower: o.Lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr,
+			Lower: o.Lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr, Nested: o.Nested,
 			RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr, NoIndex: true,
 		})
 	}
