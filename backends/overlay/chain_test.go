@@ -13,10 +13,20 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
+// powers are all that the backend can do.
+type powers interface {
+	snapshot.Backend
+	snapshot.Toucher
+	snapshot.SnapshotToucher
+	snapshot.Meter
+	snapshot.Sweeper
+	snapshot.Settler
+}
+
 // A stage is a backend on an empty tree.
 type stage struct {
 	testing.TB
-	snapshot.Backend
+	powers
 	place snapshot.Place
 }
 
@@ -24,7 +34,11 @@ func newStage(t testing.TB, place snapshot.Place) *stage {
 	t.Helper()
 	b, err := overlay.Open(t.Context(), place)
 	must(t, err)
-	return &stage{t, b, place}
+	all, ok := b.(powers)
+	if !ok {
+		t.Fatal("it lacks a power")
+	}
+	return &stage{t, all, place}
 }
 
 func (s *stage) capture(id snapshot.ID) {
@@ -48,7 +62,7 @@ func (s *stage) seal(fork snapshot.ForkID, id snapshot.ID, use snapshot.Use) {
 
 func (s *stage) sweep() {
 	s.Helper()
-	must(s, s.Backend.(snapshot.Sweeper).Sweep(s.Context()))
+	must(s, s.Sweep(s.Context()))
 }
 
 // in calls do with the root of a fork.
@@ -123,11 +137,11 @@ func TestMergedLayersOfAnOrdinaryUserToo(t *testing.T) {
 	}
 }
 
-func merges(t *testing.T, powers treetest.Powers) {
+func merges(t *testing.T, scripts treetest.Powers) {
 	const floors = 20 // more than a chain may have before it is merged
 	for seed := range uint64(6) {
 		s := newStage(t, snapshottest.OnDisk(t))
-		w := treetest.NewWriter(seed, powers)
+		w := treetest.NewWriter(seed, scripts)
 		last := s.tower(w, floors)
 		want := s.manifest(s.snap(last))
 		if n := len(s.snap(last).Overlay.Lower); n != floors+1 {

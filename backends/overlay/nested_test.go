@@ -1,6 +1,8 @@
 package overlay_test
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -63,12 +65,40 @@ func nests(t *testing.T) {
 			t.Errorf("the second state has %q", text)
 		}
 		_, err = kernel.Lstat(int(root.Fd()), "dir/sub/three")
-		if !os.IsNotExist(err) {
+		if !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("the second state has what came later: %v", err)
 		}
 	})
 	if n := s.snap("two"); !n.Overlay.Nested || len(n.Overlay.Lower) != 3 {
 		t.Errorf("the snapshot's view is %+v", n.Overlay)
+	}
+}
+
+func TestTheRootOfThisMachineIsATree(t *testing.T) {
+	treetest.NeedRoot(t)
+	s := newStage(t, snapshot.Place{Tree: snapshot.Tree{Path: "/"}, Dir: treetest.Dir(t) + "/state"})
+	s.capture("base")
+	s.fork("base", "work")
+	const mark = "/./etc/snapfs-test-marks-its-fork"
+	for _, id := range []snapshot.ID{"s1", "s2"} {
+		s.in("work", func(root *os.File) {
+			must(t, os.WriteFile(kernel.FDPath(root)+mark, []byte(id), 0o644))
+			must(t, os.Chmod(kernel.FDPath(root)+"/./etc/passwd", 0o600))
+		})
+		s.seal("work", id, snapshot.Idle)
+	}
+	s.fork("s1", "back")
+	s.in("back", func(root *os.File) {
+		text, err := os.ReadFile(kernel.FDPath(root) + mark)
+		if must(t, err); string(text) != "s1" {
+			t.Errorf("the first state has %q", text)
+		}
+	})
+	if _, err := os.Lstat(mark); err == nil {
+		t.Error("it is in the real tree")
+	}
+	if info, err := os.Stat("/etc/passwd"); err != nil || info.Mode().Perm() == 0o600 {
+		t.Errorf("the real file is %v, %v", info.Mode(), err)
 	}
 }
 

@@ -110,7 +110,8 @@ func (b *backend) snapshotPath(id snapshot.ID) string { return b.dir + "/snapsho
 func (b *backend) forkPath(id snapshot.ForkID) string { return b.dir + "/forks/" + string(id) }
 func (b *backend) layerPath(layer string) string      { return b.dir + "/layers/" + layer }
 func (b *backend) treePath(layer string) string       { return b.dir + "/layers/" + layer + "/" + treeDir }
-func (b *backend) workPath(layer string) string       { return b.dir + "/layers/" + layer + "/work" }
+
+func (b *backend) workPath(layer string) string { return b.dir + "/layers/" + layer + "/work" }
 
 // attr is the full name of one of overlayfs's own attributes.
 func (b *backend) attr(short string) string {
@@ -134,7 +135,7 @@ func fail(op, id string, err error) error {
 	if errors.As(err, &r) {
 		e.Hints = r.hints
 	}
-	if e.Kind == snapshot.ErrNoSpace {
+	if errors.Is(e.Kind, snapshot.ErrNoSpace) {
 		e.Hints = []string{"snapfs gc"}
 	}
 	return e

@@ -186,7 +186,7 @@ func writeNew(path string, text []byte) error {
 		err = e
 	}
 	if err != nil {
-		os.Remove(path) // else it is half made, and goes with Remove
+		_ = os.Remove(path) // else it is half made, and goes with Remove
 		return &fs.PathError{Op: "write", Path: path, Err: err}
 	}
 	return nil

@@ -31,7 +31,7 @@ func (s *stage) volatile(id snapshot.ForkID, name string) error {
 
 func (s *stage) settle(id snapshot.ForkID) {
 	s.Helper()
-	must(s, s.Backend.(snapshot.Settler).Settle(s.Context(), id))
+	must(s, s.Settle(s.Context(), id))
 }
 
 // reboot makes the records say what they would after a restart of the machine.
@@ -119,7 +119,7 @@ func TestLayersOfAnEarlierBootThatWereNotSettledAreCorrupt(t *testing.T) {
 	corrupt("looking the fork up", err)
 	_, err = s.Seal(t.Context(), "work", "s1", snapshot.Idle)
 	corrupt("sealing it", err)
-	corrupt("settling it", s.Backend.(snapshot.Settler).Settle(t.Context(), "work"))
+	corrupt("settling it", s.Settle(t.Context(), "work"))
 	must(t, s.RemoveFork(t.Context(), "work"))
 
 	s.fork("base", "work")

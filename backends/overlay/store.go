@@ -54,7 +54,7 @@ func (b *backend) replace(ctx context.Context, path string, r *record) error {
 		return err
 	}
 	err := unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
-	os.Remove(next) // the old record now; what stays is swept
+	_ = os.Remove(next) // the old record now; what stays is swept
 	if err != nil {
 		return &fs.PathError{Op: "exchange", Path: path, Err: err}
 	}
@@ -91,7 +91,7 @@ func forget(ctx context.Context, id, path string) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	case errors.Is(err, errHalf), kindOf(err) == snapshot.ErrCorrupt: // ours, if in a bad way
+	case errors.Is(err, errHalf), errors.Is(kindOf(err), snapshot.ErrCorrupt): // ours, if in a bad way
 	case err != nil:
 		return because(snapshot.ErrDenied, path, "it is not this backend's: "+err.Error())
 	}

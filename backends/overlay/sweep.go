@@ -158,12 +158,10 @@ func (b *backend) mergeLong(ctx context.Context, c *census) error {
 			continue
 		}
 		err := b.compact(ctx, chain)
-		switch kindOf(err) {
-		case snapshot.ErrNotFound, snapshot.ErrBusy: // removed meanwhile, or merged by another
-		default:
-			if err != nil {
-				return err
-			}
+		kind := kindOf(err)
+		passed := errors.Is(kind, snapshot.ErrNotFound) || errors.Is(kind, snapshot.ErrBusy) // removed, or merged by another
+		if err != nil && !passed {
+			return err
 		}
 	}
 	return nil

@@ -48,28 +48,24 @@ func TestTouchedNamesWhatChangedAndNoMore(t *testing.T) {
 			os.Remove(dir+"same/deep/file"),
 			os.Mkdir(dir+"new", 0o755), os.WriteFile(dir+"new/file", nil, 0o644)))
 	})
-	b := s.Backend.(interface {
-		snapshot.Toucher
-		snapshot.SnapshotToucher
-	})
 	const first = ". again* here* moved* new* same same/deep same/deep/file*"
-	if got := places(t, b.Touched(t.Context(), "base", "work")); got != first {
+	if got := places(t, s.Touched(t.Context(), "base", "work")); got != first {
 		t.Errorf("touched: %s\nwant:    %s", got, first)
 	}
 	s.seal("work", "s1", snapshot.Idle)
-	if got := places(t, b.Touched(t.Context(), "s1", "work")); got != "." {
+	if got := places(t, s.Touched(t.Context(), "s1", "work")); got != "." {
 		t.Errorf("just sealed, there are touches: %s", got)
 	}
 	s.in("work", func(root *os.File) { must(t, os.Remove(kernel.FDPath(root)+"/./new/file")) })
-	if got, want := places(t, b.Touched(t.Context(), "s1", "work")), ". new new/file*"; got != want {
+	if got, want := places(t, s.Touched(t.Context(), "s1", "work")), ". new new/file*"; got != want {
 		t.Errorf("since the seal: %s, want %s", got, want)
 	}
-	if got := places(t, b.TouchedBetween(t.Context(), "base", "s1")); got != first {
+	if got := places(t, s.TouchedBetween(t.Context(), "base", "s1")); got != first {
 		t.Errorf("between the snapshots: %s, want %s", got, first)
 	}
 	s.fork("base", "sibling")
 	s.in("sibling", func(root *os.File) { must(t, os.Remove(kernel.FDPath(root)+"/./again/file")) })
-	if got := places(t, b.Touched(t.Context(), "s1", "sibling")); !strings.Contains(got, "here*") || !strings.Contains(got, "again/file*") {
+	if got := places(t, s.Touched(t.Context(), "s1", "sibling")); !strings.Contains(got, "here*") || !strings.Contains(got, "again/file*") {
 		t.Errorf("against a snapshot it did not come from, a fork differs by both: %s", got)
 	}
 }
@@ -83,7 +79,7 @@ func TestTheRootOfSomebodyElsesTreeIsNotTouched(t *testing.T) {
 	s := newStage(t, snapshot.Place{Tree: snapshot.Tree{Path: "/usr"}, Dir: t.TempDir() + "/state"})
 	s.capture("base")
 	s.fork("base", "work")
-	if got := places(t, s.Backend.(snapshot.Toucher).Touched(t.Context(), "base", "work")); got != "" {
+	if got := places(t, s.Touched(t.Context(), "base", "work")); got != "" {
 		t.Errorf("touched: %s", got)
 	}
 }
@@ -121,7 +117,7 @@ func BenchmarkVerbs(b *testing.B) {
 	b.Run("touched 100", func(b *testing.B) {
 		for b.Loop() {
 			count := 0
-			for _, err := range s.Backend.(snapshot.Toucher).Touched(b.Context(), "base", "changed") {
+			for _, err := range s.Touched(b.Context(), "base", "changed") {
 				must(b, err)
 				count++
 			}
