@@ -15,19 +15,40 @@ func TestMain(m *testing.M) {
 		prisoner()
 	case "keeper":
 		keeper()
+	case "limited":
+		limited()
 	default:
 		os.Exit(m.Run())
 	}
 }
 
-// keeper starts a box that never ends by itself, says so, and waits.
-func keeper() {
-	c := shell("trap '' TERM; (setsid sleep 1000 &); sleep 1000")
+// limited prints how many files a command may open.
+func limited() {
+	c := shell("ulimit -Sn")
+	c.Stdout = os.Stdout
+	box, p, err := Start(context.Background(), whole(), &c)
+	if err == nil {
+		p.Wait(context.Background())
+		err = box.Close(context.Background())
+	}
+	if err != nil {
+		fmt.Println(err)
+	}
+}
+
+// whole is a spec of everything as it is.
+func whole() Spec {
 	spec := Spec{Mounts: []Mount{{Target: "/", Source: "/"}}, Network: NetworkNone, IDs: Same}
 	if os.Geteuid() == 0 {
 		spec.IDs = Own(1 << 28)
 	}
-	box, _, err := Start(context.Background(), spec, &c)
+	return spec
+}
+
+// keeper starts a box that never ends by itself, says so, and waits.
+func keeper() {
+	c := shell("trap '' TERM; (setsid sleep 1000 &); sleep 1000")
+	box, _, err := Start(context.Background(), whole(), &c)
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)

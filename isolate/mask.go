@@ -37,14 +37,16 @@ func (b *builder) mask(path string) {
 	done := b.jump()
 	b.last = 0
 
-	file := b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(path), num(unix.O_PATH|unix.O_CLOEXEC)).quiet(unix.ENOENT, unix.EACCES).to(over)
-	again := b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(path), num(unix.O_PATH|unix.O_CLOEXEC)).path(path).quiet(unix.ENOTDIR, unix.ELOOP).to(over)
+	file := b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(path), num(unix.O_PATH|unix.O_CLOEXEC)).quiet(unix.ENOENT).to(over) // a step has two places for what it expects
+	again := b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(path), num(unix.O_PATH|unix.O_CLOEXEC)).quiet(unix.ENOTDIR).to(over)
+	third := b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(path), num(unix.O_PATH|unix.O_CLOEXEC)).path(path).quiet(unix.EACCES, unix.ELOOP).to(over)
 	there := b.do(look, b.of(over))
 	b.cover(over, b.private.maskFile)
 	b.do(unix.SYS_CLOSE, b.of(over))
 	after := b.jump()
 	dir.expect(file)
 	file.next(there).expect(again)
+	again.next(there).expect(third)
 	there.expect(after)
 	done.next(after)
 }

@@ -29,15 +29,14 @@ func (b *builder) plan(command *Command, streams []int, keeper int) (step, launc
 	b.enterCgroups()
 	b.unshare()
 	b.receiveGifts()
-	if err := b.settle(); err != nil {
-		return first, launch{}, err
-	}
+	b.settle()
 	b.tree()
 	b.sendRoot()
 
 	b.stage = "keeping the terminals"
 	b.do(unix.SYS_DUP3, b.of(b.private.pts), num(b.p1.pts), num(unix.O_CLOEXEC)).quiet(unix.EINVAL)
 	b.closeAll(append(streams, b.p1.ctl, b.p1.pts))
+	b.limit()
 	b.forget()
 	b.watch()
 	b.giveUp()
@@ -91,7 +90,7 @@ func (b *builder) unshare() {
 }
 
 // settle adds the steps that set what processes inherit.
-func (b *builder) settle() error {
+func (b *builder) settle() {
 	if b.spec.IDs != Same {
 		b.becomeRoot()
 		b.seal()
@@ -103,14 +102,16 @@ func (b *builder) settle() error {
 		b.stage = "setting the host name"
 		b.do(unix.SYS_SETHOSTNAME, b.str(b.spec.Hostname), num(len(b.spec.Hostname)))
 	}
-	b.stage = "setting limits"
-	limit, err := nofile.Limit()
-	if err != nil {
-		return &Error{Op: "reading limits", Kind: ErrNotSupported, Err: err}
-	}
-	b.do(unix.SYS_PRLIMIT64, num(0), num(unix.RLIMIT_NOFILE), b.words(limit.Cur, limit.Max), num(0))
 	b.do(unix.SYS_UMASK, num(0)).to(b.p1.umask)
-	return nil
+}
+
+// limit adds the step that gives back the limit of open files which the keeper
+// was started with. Not sooner: pid 1 itself may need more of them.
+func (b *builder) limit() {
+	b.stage = "setting limits"
+	if limit, ok := nofile.Given(); ok {
+		b.do(unix.SYS_PRLIMIT64, num(0), num(unix.RLIMIT_NOFILE), b.words(limit.Cur, limit.Max), num(0))
+	}
 }
 
 // tree adds the steps that put the box's file tree together.

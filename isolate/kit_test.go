@@ -1,0 +1,170 @@
+package isolate
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// asBoth runs a test as root, in a box of its own ids, and as an ordinary user.
+func asBoth(t *testing.T, test func(t *testing.T, spec Spec)) {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		leakless(t)
+		test(t, rootSpec(t))
+	}
+	if treetest.AsUser(t) {
+		leakless(t)
+		test(t, userSpec(t))
+	}
+}
+
+func leakless(t *testing.T) {
+	t.Helper()
+	treetest.Leaks(t)
+}
+
+// rootSpec is the whole machine, copied by overlay.
+func rootSpec(t testing.TB) Spec {
+	t.Helper()
+	return Spec{
+		Mounts:  []Mount{{Target: "/", Overlay: overlay(t, "/")}},
+		Network: NetworkNone, IDs: Own(1 << 28), Hostname: "box",
+	}
+}
+
+// userSpec is what an ordinary user can have of it: /w is a copied directory.
+func userSpec(t testing.TB) Spec {
+	t.Helper()
+	lower := filepath.Join(scratch(t), "lower")
+	mkdir(t, lower)
+	write(t, filepath.Join(lower, "file"), "real")
+	o := overlay(t, lower)
+	o.UserXattr, o.Nested = true, false
+	return Spec{
+		Mounts: []Mount{
+			{Target: "/", Skeleton: "/"},
+			{Target: "/etc", Source: "/etc", ReadOnly: true},
+			{Target: "/home", Overlay: o},
+			{Target: "/usr", Source: "/usr", ReadOnly: true},
+			{Target: "/var", Source: "/var", ReadOnly: true},
+		},
+		Network: NetworkNone, IDs: Same, Hostname: "box",
+	}
+}
+
+func scratch(t testing.TB) string {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		return treetest.Dir(t)
+	}
+	dir := t.TempDir()
+	t.Cleanup(func() { // the kernel makes directories in a work directory that none may enter
+		filepath.WalkDir(dir, func(path string, d fs.DirEntry, _ error) error {
+			if d != nil && d.IsDir() {
+				os.Chmod(path, 0o700)
+			}
+			return nil
+		})
+	})
+	return dir
+}
+
+// renewed is the spec with layers that were not mounted yet: a volatile upper
+// layer can be mounted once.
+func renewed(t testing.TB, spec Spec) Spec {
+	t.Helper()
+	spec.Mounts = slices.Clone(spec.Mounts)
+	for i, m := range spec.Mounts {
+		if m.Overlay != nil {
+			o := overlay(t, m.Overlay.Lower[0])
+			o.UserXattr, o.Nested = m.Overlay.UserXattr, m.Overlay.Nested
+			spec.Mounts[i].Overlay = o
+		}
+	}
+	return spec
+}
+
+func overlay(t testing.TB, lower string) *Overlay {
+	t.Helper()
+	dir := scratch(t)
+	o := &Overlay{Lower: []string{lower}, Upper: filepath.Join(dir, "upper"), Work: filepath.Join(dir, "work"), Nested: true}
+	mkdir(t, o.Upper)
+	mkdir(t, o.Work)
+	return o
+}
+
+func mkdir(t testing.TB, dir string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func write(t testing.TB, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func shell(script string) Command {
+	return Command{Args: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, Dir: "/"}
+}
+
+// open starts a box without a command, to be closed with the test.
+func open(t testing.TB, spec Spec) *Box {
+	t.Helper()
+	box, _, err := Start(t.Context(), spec, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := box.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return box
+}
+
+// output runs a command in the box and answers with all it wrote.
+func output(t testing.TB, box *Box, c Command) (string, Status) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	c.Stdout, c.Stderr = w, w
+	p, err := box.Exec(t.Context(), c)
+	w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := p.Wait(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out), st
+}
+
+// sh is output of a script that must succeed.
+func sh(t testing.TB, box *Box, script string) string {
+	t.Helper()
+	out, st := output(t, box, shell(script))
+	if st != (Status{}) {
+		t.Fatalf("%s: %+v\n%s", script, st, out)
+	}
+	return strings.TrimSpace(out)
+}
