@@ -14,6 +14,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // Sweep deletes the layers that nothing names, what was half made, and what is
@@ -38,19 +39,30 @@ type census struct {
 	chains [][]string      // of the snapshots
 }
 
+// known are records that were read, by their paths.
+type known map[string]reading
+
+type reading struct {
+	ino   uint64
+	ctime kernel.Timestamp
+	record
+}
+
 // mark moves layers that nothing names into the trash. Where a record cannot be
 // read it moves none: that one might have named them.
 func (b *backend) mark(ctx context.Context) (*census, error) {
+	k := known{}
+	if _, err := b.count(k); err != nil { // so that the lock is held for what changes meanwhile only
+		return nil, err
+	}
 	unlock, err := b.lock(ctx, unix.LOCK_EX)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	c := &census{used: map[string]bool{}, upper: map[string]bool{}}
-	for _, dir := range []string{"snapshots", "forks"} {
-		if err := b.count(c, dir); err != nil {
-			return nil, err
-		}
+	c, err := b.count(k)
+	if err != nil {
+		return nil, err
 	}
 	for _, layer := range slices.Collect(maps.Keys(c.used)) { // what stands for it is as alive
 		for merged := b.mergedInto(layer); merged != "" && !c.used[merged]; merged = b.mergedInto(merged) {
@@ -63,29 +75,53 @@ func (b *backend) mark(ctx context.Context) (*census, error) {
 	return c, errors.Join(b.clearLayers(c), b.clearTmp())
 }
 
-func (b *backend) count(c *census, dir string) error {
-	ids, err := b.ids(dir)
-	if err != nil {
-		return err
-	}
-	for _, id := range ids {
-		r, err := read(filepath.Join(b.dir, dir, id))
-		if errors.Is(err, errHalf) || errors.Is(err, fs.ErrNotExist) {
-			continue // its maker holds the lock when it names layers, so it is dead
-		}
+// count takes every record in, reading those that are not known yet.
+func (b *backend) count(k known) (*census, error) {
+	c := &census{used: map[string]bool{}, upper: map[string]bool{}}
+	for _, dir := range []string{"snapshots", "forks"} {
+		ids, err := b.ids(dir)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		for _, layer := range r.layers {
-			c.used[layer] = true
-		}
-		if r.fork {
-			c.used[r.upper], c.upper[r.upper] = true, true
-		} else {
-			c.chains = append(c.chains, r.layers)
+		for _, id := range ids {
+			r, err := k.read(filepath.Join(b.dir, dir, id))
+			if errors.Is(err, errHalf) || errors.Is(err, fs.ErrNotExist) {
+				continue // its maker holds the lock when it names layers, so it is dead
+			}
+			if err != nil {
+				return nil, err
+			}
+			c.add(&r)
 		}
 	}
-	return nil
+	return c, nil
+}
+
+func (c *census) add(r *record) {
+	for _, layer := range r.layers {
+		c.used[layer] = true
+	}
+	if r.fork {
+		c.used[r.upper], c.upper[r.upper] = true, true
+	} else {
+		c.chains = append(c.chains, r.layers)
+	}
+}
+
+// read is for a record that may be known: one is never changed but replaced.
+func (k known) read(path string) (record, error) {
+	st, err := kernel.Lstat(unix.AT_FDCWD, path)
+	if err != nil {
+		return record{}, err
+	}
+	if r, ok := k[path]; ok && r.ino == st.Ino && r.ctime == st.CTime {
+		return r.record, nil
+	}
+	r, err := read(path)
+	if err == nil {
+		k[path] = reading{st.Ino, st.CTime, r}
+	}
+	return r, err
 }
 
 // mergedInto is the layer that stands for this one and all below it, or "".
