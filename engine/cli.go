@@ -48,6 +48,9 @@ func Kind(err error) error {
 // StateDir is the state directory the engine was opened on.
 func (e *Engine) StateDir() string { return e.cat.Dir() }
 
+// DataDir is where a driver keeps its data in the state directory.
+func (e *Engine) DataDir(driver string) string { return e.cat.DataDir(driver) }
+
 // Plan says which backend would hold each tree of a sandbox, and why. It makes
 // nothing. Errors: those of [Engine.New].
 func (e *Engine) Plan(ctx context.Context, req Request) ([]catalog.Tree, error) {

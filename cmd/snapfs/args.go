@@ -3,9 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
+	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
 var errEmptyName = errors.New("the name is empty")
@@ -64,4 +69,41 @@ func count(n int, noun string) string {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// A size is a flag: a number of bytes, with K, M, G or T for powers of 1024.
+type size snapshot.Bytes
+
+func (s *size) String() string { return snapshot.Bytes(*s).String() }
+
+// Type is what help calls it.
+func (*size) Type() string { return "size" }
+
+// Set reads a size: 20G, 512M, 1.5T, 1073741824.
+func (s *size) Set(text string) error {
+	number := strings.TrimSuffix(strings.TrimSuffix(strings.ToUpper(text), "B"), "I")
+	factor := 1.0
+	if i := strings.IndexAny(number, "KMGT"); i >= 0 && i == len(number)-1 {
+		factor = math.Pow(1024, float64(1+strings.IndexByte("KMGT", number[i])))
+		number = number[:i]
+	}
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil || n <= 0 || n*factor > 1<<60 {
+		return errors.New("not a size, such as 20G or 512M")
+	}
+	*s = size(n * factor)
+	return nil
+}
+
+// realDirectory is a directory's absolute path without symbolic links.
+func realDirectory(dir string) (string, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(abs)
+	if err != nil {
+		return abs, nil //nolint:nilerr // whoever uses it says what is wrong with it
+	}
+	return real, nil
 }

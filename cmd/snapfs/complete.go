@@ -16,12 +16,18 @@ import (
 
 const noFiles = cobra.ShellCompDirectiveNoFileComp
 
+// stateDir is the state directory, or "" where none can be told.
+func (a *app) stateDir() string {
+	if a.state != "" {
+		return a.state
+	}
+	dir, _ := engine.StateDir()
+	return dir
+}
+
 // records reads the sandboxes, if there is a state directory.
 func (a *app) records() []*catalog.Record {
-	dir := a.state
-	if dir == "" {
-		dir, _ = engine.StateDir()
-	}
+	dir := a.stateDir()
 	if _, err := os.Stat(dir); err != nil {
 		return nil
 	}

@@ -39,7 +39,7 @@ func commands() []command {
 		{"fork", working, newFork}, {"snapshot", working, newSnapshot}, {"rollback", working, newRollback},
 		{"stop", working, newStop}, {"rm", working, newRm},
 		{"diff", looking, newDiff}, {"ls", looking, newLs}, {"show", looking, newShow},
-		{"doctor", caring, newDoctor}, {"gc", caring, newGc}, {"version", caring, newVersion},
+		{"pool", caring, newPool}, {"doctor", caring, newDoctor}, {"gc", caring, newGc}, {"version", caring, newVersion},
 		{"man", caring, newMan}, {"exit-codes", caring, newExitCodes},
 		{"keeper", "", newKeeper}, {"sweeper", "", newSweeper},
 	}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/backends/pool"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// pools are the commands about one pool.
+type pools struct {
+	a    *app
+	name string
+}
+
+func newPool(a *app) *cobra.Command {
+	p := &pools{a: a}
+	cmd := &cobra.Command{
+		Use:   "pool",
+		Short: "give any host a frozen base: a btrfs in a sparse file",
+		Long: `A pool is a btrfs in a sparse file. A workspace is imported into it once, and
+then brought up to date by what changed; sandboxes of it have a frozen base, and
+are as quick to make as on btrfs. A workspace can also be adopted: moved onto the
+pool and mounted back where it was, so that no import is needed any more. Making
+and using a pool takes root.`,
+		Example: `  snapfs pool create --size 20G
+  snapfs pool import ~/project
+  snapfs pool status`,
+	}
+	cmd.PersistentFlags().StringVar(&p.name, "pool", "main", "the `name` of the pool")
+	cmd.RegisterFlagCompletionFunc("pool", p.complete) //nolint:errcheck // the flag is there
+	cmd.AddCommand(p.create(), p.grow(), p.imports(), p.adopt(), p.unadopt(), p.drop(), p.status(), p.rm())
+	return cmd
+}
+
+// dir is where the pools lie.
+func (p *pools) dir(ctx context.Context) (string, error) {
+	e, err := p.a.engine(ctx)
+	if err != nil {
+		return "", err
+	}
+	return e.DataDir(pool.Driver().Name), nil
+}
+
+func (p *pools) open(ctx context.Context) (*pool.Pool, error) {
+	dir, err := p.dir(ctx)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := pool.Open(ctx, dir, p.name)
+	var e *snapshot.Error
+	if errors.As(err, &e) && e.Kind == snapshot.ErrNotFound && len(e.Hints) == 0 {
+		e.Err, e.Hints = errors.New("there is none of this name"), []string{"snapfs pool create --pool " + p.name}
+	}
+	return opened, err
+}
+
+func (p *pools) create() *cobra.Command {
+	size := size(20 << 30)
+	cmd := &cobra.Command{
+		Use:     "create",
+		Short:   "make a pool",
+		Example: "  snapfs pool create --size 20G",
+		Args:    exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, err := p.dir(cmd.Context())
+			if err != nil {
+				return err
+			}
+			made, err := pool.Create(cmd.Context(), dir, p.name, snapshot.Bytes(size))
+			if err != nil {
+				return err
+			}
+			return p.print(made)
+		},
+	}
+	cmd.Flags().Var(&size, "size", "the most it may hold; it takes up what it holds")
+	return cmd
+}
+
+func (p *pools) grow() *cobra.Command {
+	return &cobra.Command{
+		Use:     "grow size",
+		Short:   "let a pool hold more",
+		Example: "  snapfs pool grow 40G",
+		Args:    exactly("size"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var to size
+			if err := to.Set(args[0]); err != nil {
+				return usageError{fmt.Errorf("size %q: %w", args[0], err)}
+			}
+			opened, err := p.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := opened.Grow(cmd.Context(), snapshot.Bytes(to)); err != nil {
+				return err
+			}
+			return p.print(opened)
+		},
+	}
+}
+
+// A carrying is a command that copies a workspace from here to there.
+type carrying func(p *pool.Pool) func(context.Context, string, func(pool.Progress)) (pool.Report, error)
+
+func (p *pools) carry(cmd *cobra.Command, how carrying) *cobra.Command {
+	cmd.Args = atMost("directory")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		dir := "."
+		if len(args) > 0 {
+			dir = args[0]
+		}
+		tree, err := realDirectory(dir)
+		if err != nil {
+			return err
+		}
+		opened, err := p.open(cmd.Context())
+		if err != nil {
+			return err
+		}
+		line := newProgress(p.a.ui)
+		report, err := how(opened)(cmd.Context(), tree, line.copying)
+		line.end()
+		if err != nil {
+			return err
+		}
+		return p.a.ui.result(carriedDocument(tree, report), func(w io.Writer) error {
+			for _, path := range report.Unsettled {
+				p.a.ui.notice("changed while it was copied: " + path)
+			}
+			_, err := fmt.Fprintf(w, "%s: %d seen, %d copied (%v), %d deleted\n", tame(tree), report.Seen, report.Copied, report.Bytes, report.Deleted)
+			return err
+		})
+	}
+	return cmd
+}
+
+func (p *pools) imports() *cobra.Command {
+	return p.carry(&cobra.Command{
+		Use:     "import [directory]",
+		Short:   "copy a workspace into a pool, or bring its copy up to date",
+		Example: "  snapfs pool import ~/project",
+	}, func(p *pool.Pool) func(context.Context, string, func(pool.Progress)) (pool.Report, error) {
+		return p.Import
+	})
+}
+
+func (p *pools) adopt() *cobra.Command {
+	return p.carry(&cobra.Command{
+		Use:   "adopt [directory]",
+		Short: "move a workspace onto a pool, and mount it where it was",
+		Long: `Moves a workspace onto a pool and mounts it where it was. The directory that was
+there is put aside beside it, until snapfs pool drop-original deletes it.`,
+		Example: "  snapfs pool adopt ~/project",
+	}, func(p *pool.Pool) func(context.Context, string, func(pool.Progress)) (pool.Report, error) {
+		return p.Adopt
+	})
+}
+
+func (p *pools) unadopt() *cobra.Command {
+	return p.carry(&cobra.Command{
+		Use:     "unadopt [directory]",
+		Short:   "move an adopted workspace back to its own filesystem",
+		Example: "  snapfs pool unadopt ~/project",
+	}, func(p *pool.Pool) func(context.Context, string, func(pool.Progress)) (pool.Report, error) {
+		return p.Unadopt
+	})
+}
+
+func (p *pools) drop() *cobra.Command {
+	return &cobra.Command{
+		Use:     "drop-original directory",
+		Short:   "delete the directory that adoption put aside",
+		Example: "  snapfs pool drop-original ~/project",
+		Args:    exactly("directory"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			tree, err := realDirectory(args[0])
+			if err != nil {
+				return err
+			}
+			opened, err := p.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return opened.DropOriginal(cmd.Context(), tree)
+		},
+	}
+}
+
+func (p *pools) rm() *cobra.Command {
+	return &cobra.Command{
+		Use:     "rm",
+		Short:   "remove a pool, with all imports in it",
+		Example: "  snapfs pool rm --pool old",
+		Args:    exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, err := p.dir(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return pool.Remove(cmd.Context(), dir, p.name)
+		},
+	}
+}
+
+func (p *pools) status() *cobra.Command {
+	return &cobra.Command{
+		Use:     "status",
+		Short:   "show a pool and what is on it",
+		Example: "  snapfs pool status",
+		Args:    exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opened, err := p.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return p.print(opened)
+		},
+	}
+}
+
+func (p *pools) print(opened *pool.Pool) error {
+	s, err := opened.Status()
+	if err != nil {
+		return err
+	}
+	return p.a.ui.result(statusDocument(s), func(w io.Writer) error { return printPool(w, s) })
+}
+
+func printPool(w io.Writer, s pool.Status) error {
+	fmt.Fprintf(w, "%s: %v on disk of %v, %v free, at %s\n", s.Name, s.OnDisk, s.Size, s.Free, s.Mount)
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, tree := range s.Trees {
+		how := "imported"
+		if tree.Adopted {
+			how = "adopted"
+		}
+		fmt.Fprintf(t, "%s\t%s\tas of %s ago\n", tame(tree.Path), how, age(time.Since(tree.Synced)))
+	}
+	return t.Flush()
+}
+
+func (p *pools) complete(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	dir := p.a.stateDir()
+	names, _ := pool.List(filepath.Join(dir, "data", pool.Driver().Name))
+	return names, noFiles
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"time"
+
+	"github.com/snapfs/snapfs/backends/pool"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// The JSON forms of pools. They grow and do not change.
+type poolDocument struct {
+	Name   string         `json:"name"`
+	Image  string         `json:"image"`
+	Mount  string         `json:"mount"`
+	Size   snapshot.Bytes `json:"size"`
+	OnDisk snapshot.Bytes `json:"on_disk"`
+	Free   snapshot.Bytes `json:"free"`
+	Trees  []poolTree     `json:"trees"`
+	InUse  []string       `json:"in_use"`
+}
+
+type poolTree struct {
+	Path     string    `json:"path"`
+	Adopted  bool      `json:"adopted"`
+	Synced   time.Time `json:"synced"`
+	Original string    `json:"original,omitempty"`
+	Fstab    string    `json:"fstab,omitempty"`
+}
+
+func statusDocument(s pool.Status) poolDocument {
+	d := poolDocument{s.Name, s.Image, s.Mount, s.Size, s.OnDisk, s.Free, []poolTree{}, append([]string{}, s.InUse...)}
+	for _, t := range s.Trees {
+		d.Trees = append(d.Trees, poolTree{t.Path, t.Adopted, t.Synced, t.Original, t.Fstab})
+	}
+	return d
+}
+
+type carried struct {
+	Path      string         `json:"path"`
+	Seen      int64          `json:"seen"`
+	Copied    int64          `json:"copied"`
+	Bytes     snapshot.Bytes `json:"bytes"`
+	Deleted   int64          `json:"deleted"`
+	Unsettled []string       `json:"unsettled"`
+}
+
+func carriedDocument(tree string, r pool.Report) carried {
+	return carried{tree, r.Seen, r.Copied, r.Bytes, r.Deleted, append([]string{}, r.Unsettled...)}
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/snapfs/snapfs/backends/pool"
+)
+
+// A progress is a line on a terminal that says how far long work has come. It
+// has no bar: how much there is to do is known when it is done. In a pipe it
+// says nothing.
+type progress struct {
+	ui    *ui
+	next  time.Time
+	shown bool
+}
+
+func newProgress(u *ui) *progress { return &progress{ui: u, next: time.Now().Add(patience)} }
+
+// patience is how long work may take without a word, and how often it has one.
+const patience = 200 * time.Millisecond
+
+func (p *progress) copying(now pool.Progress) {
+	if p.ui.json || time.Now().Before(p.next) || !isTerminal(p.ui.err) {
+		return
+	}
+	p.next, p.shown = time.Now().Add(patience), true
+	fmt.Fprintf(p.ui.err, "\r\x1b[K%d seen, %d copied, %v", now.Seen, now.Copied, now.Bytes)
+}
+
+// end takes the line away.
+func (p *progress) end() {
+	if p.shown {
+		fmt.Fprint(p.ui.err, "\r\x1b[K")
+	}
+}
