@@ -201,8 +201,10 @@ func (w *work) steady(f *os.File, n *diff.Node) bool {
 }
 
 func unsteady(path string) error {
-	return &snapshot.Error{Op: doing, Path: Printable(path), Kind: snapshot.ErrConflict,
-		Err: errors.New("the sandbox has changed it since it was compared; apply again")}
+	return &snapshot.Error{
+		Op: doing, Path: Printable(path), Kind: snapshot.ErrConflict,
+		Err: errors.New("the sandbox has changed it since it was compared; apply again"),
+	}
 }
 
 func pathError(op, path string, err error) error {

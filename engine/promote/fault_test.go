@@ -3,6 +3,7 @@ package promote_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,8 +54,10 @@ func TestEveryStepThatFailsLeavesTheOldTree(t *testing.T) {
 		}
 		w.clean(t)
 	}
-	for _, step := range []string{"begin the journal", "make a stage", "build a new version", "sync the stages", "write the journal",
-		"put", "swap", "drop", "alter metadata", "sync the target", "look again", "commit"} {
+	for _, step := range []string{
+		"begin the journal", "make a stage", "build a new version", "sync the stages", "write the journal",
+		"put", "swap", "drop", "alter metadata", "sync the target", "look again", "commit",
+	} {
 		if steps[step] == 0 {
 			t.Errorf("%q never failed", step)
 		}
@@ -94,7 +97,9 @@ func dieInTheMiddle(top string) int {
 	var count atomic.Int64
 	ctx := fault.With(context.Background(), func(string) error {
 		if count.Add(1) == n {
-			syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
+				return err
+			}
 			select {}
 		}
 		return nil
@@ -105,7 +110,7 @@ func dieInTheMiddle(top string) int {
 		_, err = promote.Apply(ctx, w.target(), w.sandbox, changes, options(w.frozen()))
 	}
 	if err != nil {
-		os.Stderr.WriteString(err.Error() + "\n")
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return 0
@@ -121,8 +126,10 @@ func killed(t *testing.T, w *world, command string, step int) bool {
 		"SNAPFS_TEST_TAKEN="+w.taken.Format(time.RFC3339Nano))
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
-		return true
+	if errors.As(err, &exit) {
+		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signal() == syscall.SIGKILL {
+			return true
+		}
 	}
 	if err != nil {
 		t.Fatalf("step %d: %v\n%s", step, err, out)

@@ -94,9 +94,8 @@ func createJournal(stateDir string, r *record) (*os.File, error) {
 		err = syncDir(stateDir)
 	}
 	if err != nil {
-		os.Remove(f.Name())
 		f.Close()
-		return nil, err
+		return nil, errors.Join(err, os.Remove(f.Name()))
 	}
 	return f, nil
 }

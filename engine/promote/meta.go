@@ -24,8 +24,11 @@ func metaOf(n *diff.Node, what diff.Aspect) meta {
 	if what&diff.Owner != 0 {
 		what |= diff.Mode | diff.Xattrs // the kernel takes set-id bits and capabilities away with it
 	}
-	return meta{what, permissions(n.Mode), n.UID, n.GID,
-		kernel.Timestamp{Sec: n.MTime.Unix(), Nsec: uint32(n.MTime.Nanosecond())}, carried(n.Xattrs)}
+	return meta{
+		what, permissions(n.Mode), n.UID, n.GID,
+		kernel.Timestamp{Sec: n.MTime.Unix(), Nsec: uint32(n.MTime.Nanosecond())},
+		carried(n.Xattrs),
+	}
 }
 
 // set gives them to an open node; O_PATH will do. Repeating it is harmless. The

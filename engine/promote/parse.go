@@ -72,8 +72,10 @@ func (r *record) parse(text string) error {
 	case "stage":
 		r.stages = append(r.stages, &stage{beside: f.word() == "beside", where: f.quoted(), name: f.quoted()})
 	case "place":
-		r.places = append(r.places, &place{path: f.quoted(), ino: f.number(10), mode: uint32(f.number(8)), mtime: f.time(f.word()),
-			names: f.word() == "true", widen: f.word() == "true"})
+		r.places = append(r.places, &place{
+			path: f.quoted(), ino: f.number(10), mode: uint32(f.number(8)), mtime: f.time(f.word()),
+			names: f.word() == "true", widen: f.word() == "true",
+		})
 	case string(put), string(swap), string(drop):
 		o := &op{verb: verb(word), path: f.quoted(), stage: int(f.number(10)), name: f.quoted(), old: f.ident(), new: f.ident(), news: map[string]ident{}}
 		if o.stage >= len(r.stages) {
@@ -82,8 +84,10 @@ func (r *record) parse(text string) error {
 		r.ops = append(r.ops, o)
 	case "alter":
 		o := &op{verb: alter, path: f.quoted(), old: f.ident()}
-		o.before = meta{what: diff.Aspect(f.number(10)), mode: uint32(f.number(8)), uid: uint32(f.number(10)), gid: uint32(f.number(10)),
-			mtime: f.time(f.word()), xattrs: map[string]string{}}
+		o.before = meta{
+			what: diff.Aspect(f.number(10)), mode: uint32(f.number(8)), uid: uint32(f.number(10)), gid: uint32(f.number(10)),
+			mtime: f.time(f.word()), xattrs: map[string]string{},
+		}
 		o.after = meta{what: diff.Aspect(f.number(10)), mtime: f.time(f.word())}
 		r.ops = append(r.ops, o)
 	case "in", "attr":
@@ -163,6 +167,8 @@ func (f *fields) ident() ident {
 		f.bad = true
 		return ident{}
 	}
-	return ident{ino: f.parse(p[0], 10), btime: f.time(p[1]), mtime: f.time(p[2]), mode: uint32(f.parse(p[3], 8)),
-		uid: uint32(f.parse(p[4], 10)), gid: uint32(f.parse(p[5], 10)), size: int64(f.parse(p[6], 10))}
+	return ident{
+		ino: f.parse(p[0], 10), btime: f.time(p[1]), mtime: f.time(p[2]), mode: uint32(f.parse(p[3], 8)),
+		uid: uint32(f.parse(p[4], 10)), gid: uint32(f.parse(p[5], 10)), size: int64(f.parse(p[6], 10)),
+	}
 }

@@ -44,8 +44,10 @@ func (p *planner) placeOf(o *op) error {
 
 func (p *planner) placeAt(path string, st *kernel.Stat) *place {
 	if p.places[path] == nil {
-		p.places[path] = &place{path: path, ino: st.Ino, mode: st.Mode & 0o7777, mtime: st.MTime,
-			widen: os.Geteuid() != 0 && int(st.UID) == os.Geteuid() && st.Mode&unix.S_IRWXU != unix.S_IRWXU}
+		p.places[path] = &place{
+			path: path, ino: st.Ino, mode: st.Mode & 0o7777, mtime: st.MTime,
+			widen: os.Geteuid() != 0 && int(st.UID) == os.Geteuid() && st.Mode&unix.S_IRWXU != unix.S_IRWXU,
+		}
 	}
 	return p.places[path]
 }

@@ -64,8 +64,10 @@ func TestApplyCarriesRandomTreesOnEveryFilesystem(t *testing.T) {
 				applied++
 				// Links that were exchanged without any count differing are
 				// invisible to the comparison: see package diff.
-				treetest.Compare(t, w.sandbox, w.real, treetest.Options{NoDirTimes: true, NoLinks: true,
-					Skip: func(path string) bool { return slices.Contains(r.Skipped, path) }})
+				treetest.Compare(t, w.sandbox, w.real, treetest.Options{
+					NoDirTimes: true, NoLinks: true,
+					Skip: func(path string) bool { return slices.Contains(r.Skipped, path) },
+				})
 				for _, c := range w.changes(t, promote.Base{}) {
 					if (c.Kind != diff.Modified || c.What&^(diff.Time|diff.Links) != 0) && !slices.Contains(r.Skipped, c.Path) {
 						t.Errorf("still to be applied: %q %v %v", c.Path, c.Kind, c.What)

@@ -108,8 +108,10 @@ func (r *record) openTarget() (*dirs, error) {
 	real := &dirs{root: root}
 	st, err := kernel.Lstat(int(root.Fd()), "")
 	if err == nil && st.Ino != r.ino {
-		err = &snapshot.Error{Op: "recovering", Path: r.path, Kind: snapshot.ErrNotFound,
-			Err: errors.New("another directory is there now; is a disk not mounted?")}
+		err = &snapshot.Error{
+			Op: "recovering", Path: r.path, Kind: snapshot.ErrNotFound,
+			Err: errors.New("another directory is there now; is a disk not mounted?"),
+		}
 	}
 	for _, s := range r.stages {
 		if err == nil {

@@ -28,8 +28,10 @@ func TestPowersAreRefusedUnlessAllowed(t *testing.T) {
 	caps.Attr, caps.Value = "security.capability", []byte("\x01\x00\x00\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")
 	w := newWorld(t, treetest.Dir(t),
 		treetest.Script{file("becomes-suid", 1, 10), file("was-suid", 1, 10), mode("was-suid", 0o4755), file("caps", 2, 10)},
-		treetest.Script{mode("becomes-suid", 0o4755), do(treetest.Utimes, "was-suid", ""), file("new-sgid", 3, 10), mode("new-sgid", 0o2755), device, caps,
-			do(treetest.Mkdir, "shared", ""), mode("shared", 0o2775), file("shared/deep-suid", 4, 10), mode("shared/deep-suid", 0o4755)})
+		treetest.Script{
+			mode("becomes-suid", 0o4755), do(treetest.Utimes, "was-suid", ""), file("new-sgid", 3, 10), mode("new-sgid", 0o2755), device, caps,
+			do(treetest.Mkdir, "shared", ""), mode("shared", 0o2775), file("shared/deep-suid", 4, 10), mode("shared/deep-suid", 0o4755),
+		})
 	old := manifest(t, w)
 	for allow, want := range map[promote.Allow]string{
 		{}:                                "becomes-suid caps device new-sgid shared/deep-suid",
@@ -142,8 +144,10 @@ func TestATargetThatSpansFilesystemsIsAppliedWhole(t *testing.T) {
 	t.Cleanup(func() { must(t, unix.Unmount(sub, 0)) })
 	must(t, os.Mkdir(sub+"/d", 0o755))
 	must(t, treetest.Script{file("mnt/d/b", 2, 10)}.Play(w.real))
-	must(t, treetest.Script{do(treetest.Unlink, "plain/a", ""), file("plain/a", 3, 10), do(treetest.Unlink, "mnt/d/b", ""),
-		file("mnt/d/b", 4, 10), file("mnt/d/c", 5, 10)}.Play(w.sandbox))
+	must(t, treetest.Script{
+		do(treetest.Unlink, "plain/a", ""), file("plain/a", 3, 10), do(treetest.Unlink, "mnt/d/b", ""),
+		file("mnt/d/b", 4, 10), file("mnt/d/c", 5, 10),
+	}.Play(w.sandbox))
 	old := manifest(t, w)
 	cancelled, cancel := context.WithCancel(t.Context())
 	if _, err := promote.Apply(during(cancelled, "alter", cancel), w.target(), w.sandbox, w.changes(t, w.frozen()), options(w.frozen())); !errors.Is(err, snapshot.ErrInterrupted) {
