@@ -36,7 +36,7 @@ func within(t testing.TB, dir string) snapshot.Place {
 // settled makes .snapfs, which stays: it is no leak of the test that comes.
 func settled(t testing.TB, p snapshot.Place) snapshot.Place {
 	t.Helper()
-	b, err := btrfs.Open(t.Context(), p)
+	b, err := btrfs.OpenFrom(t.Context(), "btrfs", p, p.Tree.Path)
 	if err == nil {
 		_, err = b.Capture(t.Context(), p.Tree, "first")
 	}
@@ -44,7 +44,7 @@ func settled(t testing.TB, p snapshot.Place) snapshot.Place {
 		err = b.Remove(t.Context(), "first")
 	}
 	if err == nil {
-		err = b.(snapshot.Sweeper).Sweep(t.Context())
+		err = b.Sweep(t.Context())
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -31,9 +31,14 @@ func kindOf(err error) error {
 		return kind
 	}
 	for _, e := range []struct{ os, kind error }{
-		{unix.ENOTDIR, snapshot.ErrNotFound}, {unix.ESTALE, snapshot.ErrNotFound}, {unix.ENOTEMPTY, snapshot.ErrExists},
-		{unix.EMFILE, snapshot.ErrBusy}, {unix.ENFILE, snapshot.ErrBusy}, {unix.ENOMEM, snapshot.ErrBusy},
-		{unix.EIO, snapshot.ErrCorrupt}, {unix.EUCLEAN, snapshot.ErrCorrupt},
+		{unix.ENOTDIR, snapshot.ErrNotFound},
+		{unix.ESTALE, snapshot.ErrNotFound},
+		{unix.ENOTEMPTY, snapshot.ErrExists},
+		{unix.EMFILE, snapshot.ErrBusy},
+		{unix.ENFILE, snapshot.ErrBusy},
+		{unix.ENOMEM, snapshot.ErrBusy},
+		{unix.EIO, snapshot.ErrCorrupt},
+		{unix.EUCLEAN, snapshot.ErrCorrupt},
 	} {
 		if errors.Is(err, e.os) {
 			return e.kind
@@ -46,12 +51,12 @@ func hintsFor(kind error, path string) []string {
 	if path == "" {
 		path = "."
 	}
-	switch kind {
-	case snapshot.ErrNoSpace:
+	switch {
+	case errors.Is(kind, snapshot.ErrNoSpace):
 		return []string{"snapfs gc", "btrfs filesystem usage " + path}
-	case snapshot.ErrReadOnly:
+	case errors.Is(kind, snapshot.ErrReadOnly):
 		return []string{"mount -o remount,rw \"$(findmnt -no TARGET -T " + path + ")\""}
-	case snapshot.ErrCorrupt:
+	case errors.Is(kind, snapshot.ErrCorrupt):
 		return []string{"btrfs device stats " + path}
 	}
 	return nil

@@ -174,7 +174,7 @@ func (r room) replaceMark(ctx context.Context, path string, m mark) error {
 		err = unix.Renameat(r.fd, tmp, r.fd, path+"/"+markName)
 	}
 	if err != nil {
-		unix.Unlinkat(r.fd, tmp, 0)
+		_ = unix.Unlinkat(r.fd, tmp, 0) // it goes with the entry
 		return &os.PathError{Op: "write", Path: path, Err: err}
 	}
 	return nil

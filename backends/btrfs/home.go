@@ -42,7 +42,7 @@ func hiddenName(top string) string {
 
 func hash(s string) string {
 	h := fnv.New64a()
-	io.WriteString(h, s)
+	_, _ = io.WriteString(h, s) // it never fails
 	return strconv.FormatUint(h.Sum64(), 16)
 }
 
@@ -119,7 +119,7 @@ func (b *Backend) build() error {
 		return err
 	}
 	if err := kernel.RenameNew(tmp, part); err != nil {
-		os.RemoveAll(tmp)
+		_ = os.RemoveAll(tmp)
 		if err != unix.EEXIST {
 			return &os.PathError{Op: "make", Path: part, Err: err}
 		}
@@ -142,7 +142,7 @@ func (b *Backend) buildHidden(top int) error {
 		err = unix.Renameat2(top, tmp, top, b.hidden, unix.RENAME_NOREPLACE)
 	}
 	if err != nil {
-		os.RemoveAll(path)
+		_ = os.RemoveAll(path) // the cause matters more
 	}
 	return err
 }
@@ -154,7 +154,7 @@ func (b *Backend) reapHalfBuilt() {
 		st, err := kernel.Lstat(unix.AT_FDCWD, path)
 		if err == nil && int(st.UID) == os.Geteuid() && st.Ino == kernel.BtrfsRootInode &&
 			!inUse(strings.TrimPrefix(path, b.Hidden()[0]+".")) {
-			os.RemoveAll(path)
+			_ = os.RemoveAll(path) // the next to build tries again
 		}
 	}
 }

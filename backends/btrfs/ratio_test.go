@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -23,6 +21,25 @@ import (
 func median(d []time.Duration) time.Duration {
 	slices.Sort(d)
 	return d[len(d)/2]
+}
+
+func mkdir(b *testing.B, path string) {
+	b.Helper()
+	if err := os.Mkdir(path, 0o755); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func flushed(b *testing.B, path string) {
+	b.Helper()
+	f, err := os.Open(path)
+	if err == nil {
+		err = kernel.SyncFS(int(f.Fd()))
+		f.Close()
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
 }
 
 func timed(b *testing.B, do func() error) time.Duration {
@@ -42,13 +59,13 @@ func BenchmarkCloneBesideIoctl(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer src.Close()
-	os.Mkdir(be.top+"/bare", 0o755)
+	mkdir(b, be.top+"/bare")
 	var bare, changed, stocked, idle, quiet []time.Duration
 	together := 0
 	for i := 0; b.Loop(); i++ {
 		id := strconv.Itoa(i)
 		write(b, tree.Path+"/file", id)
-		os.Mkdir(be.top+"/bare/"+id, 0o755)
+		mkdir(b, be.top+"/bare/"+id)
 		dir, err := os.Open(be.top + "/bare/" + id)
 		if err != nil {
 			b.Fatal(err)
@@ -78,7 +95,7 @@ func BenchmarkCloneBesideIoctl(b *testing.B) {
 			_, _, err := be.Clone(b.Context(), tree, snapshot.ID("u"+id), snapshot.ForkID("g"+id))
 			return err
 		}))
-		kernel.SyncFS(int(src.Fd()))
+		flushed(b, tree.Path)
 		idle = append(idle, timed(b, func() error {
 			_, _, err := be.Clone(b.Context(), tree, snapshot.ID("v"+id), snapshot.ForkID("i"+id))
 			return err
@@ -102,7 +119,7 @@ func BenchmarkTouchedBesideWalk(b *testing.B) {
 	be, tree := fixture(b)
 	for d := range 200 {
 		dir := fmt.Sprintf("%s/d%d", tree.Path, d)
-		os.Mkdir(dir, 0o755)
+		mkdir(b, dir)
 		for f := range 500 {
 			write(b, fmt.Sprintf("%s/f%d", dir, f), "content")
 		}
@@ -122,8 +139,7 @@ func BenchmarkTouchedBesideWalk(b *testing.B) {
 	for i := range 100 {
 		write(b, fmt.Sprintf("%s/d%d/f%d", f.View.Path, i*2, i), "changed")
 	}
-	kernel.SyncFS(0)
-	unix.Sync()
+	flushed(b, tree.Path)
 	var find, walk []time.Duration
 	for b.Loop() {
 		find = append(find, timed(b, func() error {

@@ -265,11 +265,14 @@ func uprootBeneath(root int, path string) error {
 func hoe(dir int, name string) error {
 	path := "/proc/self/fd/" + strconv.Itoa(dir) + "/" + name
 	err := filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			return nil // RemoveAll says what is wrong
+		if err != nil {
+			return fs.SkipDir // RemoveAll says what is wrong
+		}
+		if !d.IsDir() {
+			return nil
 		}
 		if fd, err := unix.Open(p, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
-			kernel.BtrfsSetReadOnly(fd, false) // EINVAL where it is no subvolume
+			_ = kernel.BtrfsSetReadOnly(fd, false) // EINVAL where it is no subvolume
 			unix.Close(fd)
 		}
 		return os.Chmod(p, 0o700)

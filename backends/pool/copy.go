@@ -93,7 +93,7 @@ func (s *syncer) copyOnce(ctx context.Context, src, dst int, dir, name string, s
 		}
 	}
 	if err != nil {
-		unix.Unlinkat(dst, tmp, 0)
+		_ = unix.Unlinkat(dst, tmp, 0) // or the next import prunes it
 		return 0, located("copy", join(dir, name), err)
 	}
 	return n, nil

@@ -55,7 +55,7 @@ func failed(op, id, path string, err error) error {
 		e.Kind, e.Hints = snapshot.ErrNotSupported, []string{missing.Fix}
 	case e.Kind == nil:
 		e.Kind = snapshot.ErrNotSupported
-	case e.Kind == snapshot.ErrNoSpace:
+	case errors.Is(e.Kind, snapshot.ErrNoSpace):
 		e.Hints = []string{"snapfs gc", "snapfs pool grow"}
 	}
 	return e
@@ -83,8 +83,8 @@ func reapHalfMade(dir string) {
 		if err1 == nil && err2 == nil && kernel.Alive(kernel.Process{PID: n, Start: s}) {
 			continue
 		}
-		kernel.Unmount(filepath.Join(path, "mnt")) // EINVAL where nothing is mounted
-		os.RemoveAll(path)
+		_ = kernel.Unmount(filepath.Join(path, "mnt")) // EINVAL where nothing is mounted
+		_ = os.RemoveAll(path)                         // or the next command does
 	}
 }
 
@@ -126,7 +126,7 @@ func replace(path string, text []byte) error {
 		err = os.Rename(tmp, path)
 	}
 	if err != nil {
-		os.Remove(tmp)
+		_ = os.Remove(tmp) // the cause matters more
 		return err
 	}
 	dir, err := os.Open(filepath.Dir(path))

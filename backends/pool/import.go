@@ -47,12 +47,30 @@ func (p *Pool) update(ctx context.Context, tree string, progress func(Progress))
 	if err := p.prepareTree(ctx, tree); err != nil {
 		return Report{}, err
 	}
+	if err := p.diskHasRoom(); err != nil {
+		return Report{}, err
+	}
 	began := time.Now()
 	report, changed, err := p.sync(ctx, tree, tree, progress)
 	if err != nil || !changed && !first {
 		return report, err
 	}
 	return report, p.keep(record{Path: tree, State: imported, Synced: began})
+}
+
+// reserve is what has to be free on the disk that the image lies on: where a
+// sparse image finds no more room, its filesystem fails as a broken disk does.
+const reserve = 32 << 20
+
+func (p *Pool) diskHasRoom() error {
+	fs, err := kernel.FilesystemOf(p.image())
+	if err == nil && fs.Avail < reserve {
+		err = &problem{
+			snapshot.ErrNoSpace, "the disk that the pool's image lies on is all but full",
+			[]string{"snapfs gc", "df -h " + p.Dir},
+		}
+	}
+	return err
 }
 
 func checkTree(tree string) error {
@@ -150,5 +168,3 @@ func flush(path string) error {
 	defer f.Close()
 	return kernel.SyncFS(int(f.Fd()))
 }
-
-var _ snapshot.Backend = (*backend)(nil)

@@ -31,7 +31,7 @@ func made(t testing.TB) (dir string, p *pool.Pool, tree string) {
 	top := treetest.Dir(t)
 	dir, tree = filepath.Join(top, "pools"), filepath.Join(top, "work")
 	t.Cleanup(func() {
-		unix.Unmount(tree, unix.UMOUNT_NOFOLLOW)
+		_ = unix.Unmount(tree, unix.UMOUNT_NOFOLLOW) // EINVAL unless it is adopted
 		if err := unix.Unmount(filepath.Join(dir, "p/mnt"), 0); err != nil && err != unix.EINVAL && err != unix.ENOENT {
 			t.Error("unmount:", err)
 		}
@@ -160,7 +160,11 @@ func TestATreeOnAPoolHasAFrozenBase(t *testing.T) {
 	must(t, err)
 	write(t, tree+"/d0/sub/f6", "since the import")
 	before := time.Now()
-	s, f, err := b.(snapshot.Cloner).Clone(t.Context(), place.Tree, "s1", "f1")
+	cloner, ok := b.(snapshot.Cloner)
+	if !ok {
+		t.Fatal("it cannot clone")
+	}
+	s, f, err := cloner.Clone(t.Context(), place.Tree, "s1", "f1")
 	must(t, err)
 	same(t, tree, s.View.Path, "the snapshot")
 	same(t, tree, f.View.Path, "the fork")
@@ -250,7 +254,7 @@ func beChild(t *testing.T) {
 	var n atomic.Int64
 	ctx := fault.With(t.Context(), func(string) error {
 		if n.Add(1) == last {
-			unix.Kill(os.Getpid(), unix.SIGKILL)
+			_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 			select {}
 		}
 		return nil

@@ -37,7 +37,7 @@ type record struct {
 
 func key(path string) string {
 	h := fnv.New64a()
-	io.WriteString(h, path)
+	_, _ = io.WriteString(h, path) // it never fails
 	return strconv.FormatUint(h.Sum64(), 16)
 }
 

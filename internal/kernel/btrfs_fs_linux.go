@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"os"
-	"strconv"
 	"strings"
 	"unsafe"
 
@@ -79,13 +78,18 @@ func BtrfsQuotaMode(fd int) (BtrfsQuota, error) {
 		return "", err
 	}
 	dir := "/sys/fs/btrfs/" + id.String() + "/qgroups/"
-	if on, err := os.ReadFile(dir + "enabled"); err != nil || strings.TrimSpace(string(on)) != "1" {
+	switch {
+	case !sysfsSays(dir+"enabled", "1"):
 		return QuotaOff, nil
-	}
-	if mode, err := os.ReadFile(dir + "mode"); err == nil && strings.TrimSpace(string(mode)) == "squota" {
+	case sysfsSays(dir+"mode", "squota"):
 		return QuotaSimple, nil
 	}
 	return QuotaFull, nil
+}
+
+func sysfsSays(path, want string) bool {
+	text, err := os.ReadFile(path)
+	return err == nil && strings.TrimSpace(string(text)) == want
 }
 
 // BtrfsSetQuota chooses how the filesystem counts; each way but off begins with
@@ -130,21 +134,4 @@ func BtrfsUsage(fd int, id uint64) (int64, error) {
 		return 0, unix.ENODATA
 	}
 	return used, err
-}
-
-// BtrfsMountAllowsRemoval reports whether the mount at path lets ordinary users
-// remove their own subvolumes (user_subvol_rm_allowed), by the options that
-// /proc/self/mountinfo shows for mount id.
-func BtrfsMountAllowsRemoval(mountID uint64) bool {
-	data, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return false
-	}
-	want := strconv.FormatUint(mountID, 10) + " "
-	for line := range strings.SplitSeq(string(data), "\n") {
-		if strings.HasPrefix(line, want) {
-			return strings.Contains(line, "user_subvol_rm_allowed")
-		}
-	}
-	return false
 }
