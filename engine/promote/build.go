@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -23,27 +25,60 @@ type spot struct {
 	path  string // in the stage
 }
 
-// build makes the new versions of all ops.
+// builders is how many files are built at once: they wait for the filesystem's
+// own locks more than for the disk.
+const builders = 2
+
+// build makes the new versions of all ops: single files first, by several
+// threads, then what depends on one another.
 func (w *work) build(ctx context.Context) error {
-	for i, o := range w.ops {
-		if o.verb == alter {
+	var next atomic.Int64
+	var errs [builders]error
+	var all sync.WaitGroup
+	for n := range errs {
+		all.Go(func() {
+			for errs[n] == nil {
+				i := int(next.Add(1)) - 1
+				if i >= len(w.ops) {
+					return
+				}
+				w.ops[i].name = strconv.Itoa(i)
+				if w.ops[i].alone() {
+					errs[n] = w.buildOne(ctx, w.ops[i])
+				}
+			}
+		})
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	for _, o := range w.ops {
+		if o.alone() || o.verb == alter || o.verb == drop {
 			continue
 		}
-		o.name = strconv.Itoa(i)
-		if o.verb == drop {
-			continue
-		}
-		if err := ctx.Err(); err != nil {
-			return at(o.path, err)
-		}
-		if err := fault.Point(ctx, "build a new version"); err != nil {
-			return at(o.path, err)
-		}
-		if err := w.buildOp(ctx, o); err != nil {
-			return at(o.path, err)
+		if err := w.buildOne(ctx, o); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// alone: the op needs one new node that has one name.
+func (o *op) alone() bool {
+	return (o.verb == put || o.verb == swap) && !isDir(o.change.New) && !shared(o.change.New)
+}
+
+func (w *work) buildOne(ctx context.Context, o *op) error {
+	if err := ctx.Err(); err != nil {
+		return at(o.path, err)
+	}
+	if err := fault.Point(ctx, "build a new version"); err != nil {
+		return at(o.path, err)
+	}
+	return at(o.path, w.buildOp(ctx, o))
 }
 
 // buildOp builds one node, with all that lies beneath it.
@@ -111,7 +146,10 @@ func (w *work) buildNode(in *dirs, stage int, path string, c *diff.Change, ancho
 		}
 		w.built[k] = spot{stage, path}
 	}
-	if err := w.create(dir, name, c); err != nil {
+	if c.New.Mode.IsRegular() {
+		return w.copyFile(dir, name, c)
+	}
+	if err := create(dir, name, c); err != nil {
 		return err
 	}
 	node, err := openNode(dir, name)
@@ -147,12 +185,10 @@ func (w *work) buildLink(dir *os.File, name string, stage int, k, anchor string)
 	return err != unix.EMLINK, pathErrorBut("link", first.path, err, unix.EMLINK)
 }
 
-// create makes a node that is no directory, with its content.
-func (w *work) create(dir *os.File, name string, c *diff.Change) error {
+// create makes a node that is neither directory nor regular file.
+func create(dir *os.File, name string, c *diff.Change) error {
 	fd := int(dir.Fd())
 	switch n := c.New; n.Mode.Type() {
-	case 0:
-		return w.copyFile(dir, name, c)
 	case fs.ModeSymlink:
 		return pathError("symlink", c.Path, unix.Symlinkat(n.Target, fd, name))
 	case fs.ModeNamedPipe:
@@ -166,7 +202,7 @@ func (w *work) create(dir *os.File, name string, c *diff.Change) error {
 }
 
 // copyFile copies a file of the sandbox, which must be what the change says,
-// before and after.
+// before and after. The stage is private: it may have its permissions at once.
 func (w *work) copyFile(dir *os.File, name string, c *diff.Change) error {
 	src, err := openRegular(w.from, c.Path)
 	if missing(err) || errors.Is(err, errNotRegular) {
@@ -176,7 +212,8 @@ func (w *work) copyFile(dir *os.File, name string, c *diff.Change) error {
 		return err
 	}
 	defer src.Close()
-	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC,
+		uint32(c.New.Mode.Perm())|0o600)
 	if err != nil {
 		return pathError("create", c.Path, err)
 	}
@@ -191,7 +228,7 @@ func (w *work) copyFile(dir *os.File, name string, c *diff.Change) error {
 	if !w.steady(src, c.New) {
 		return unsteady(c.Path)
 	}
-	return nil
+	return metaOf(c.New, everything).set(dst)
 }
 
 // steady reports whether a file of the sandbox is as the change describes it.

@@ -39,17 +39,21 @@ func (m meta) set(f *os.File) error {
 	if err != nil {
 		return err
 	}
+	settled := st.Mode&0o7777 == m.mode
 	if m.what&diff.Owner != 0 && (st.UID != m.uid || st.GID != m.gid) {
+		settled = false
 		if err := unix.Fchownat(int(f.Fd()), "", int(m.uid), int(m.gid), unix.AT_EMPTY_PATH); err != nil {
 			return &os.PathError{Op: "chown", Path: f.Name(), Err: err}
 		}
 	}
 	if m.what&diff.Xattrs != 0 {
-		if err := m.setXattrs(f); err != nil {
+		changed, err := m.setXattrs(f)
+		if err != nil {
 			return err
 		}
+		settled = settled && !changed
 	}
-	if m.what&(diff.Mode|diff.Xattrs) != 0 && !st.IsSymlink() {
+	if m.what&(diff.Mode|diff.Xattrs) != 0 && !settled && !st.IsSymlink() {
 		if err := chmod(f, m.mode); err != nil {
 			return err
 		}
@@ -60,27 +64,29 @@ func (m meta) set(f *os.File) error {
 	return nil
 }
 
-func (m meta) setXattrs(f *os.File) error {
+func (m meta) setXattrs(f *os.File) (changed bool, err error) {
 	fd := int(f.Fd())
 	now, err := kernel.Xattrs(fd, "")
 	if err != nil {
-		return err
+		return changed, err
 	}
 	for name := range now {
 		if _, keep := m.xattrs[name]; keep || ownAccord(name) {
 			continue
 		}
+		changed = true
 		if err := kernel.RemoveXattr(fd, "", name); err != nil {
-			return err
+			return changed, err
 		}
 	}
 	for name, value := range m.xattrs {
 		if old, has := now[name]; has && old == value {
 			continue
 		}
+		changed = true
 		if err := kernel.SetXattr(fd, "", name, []byte(value), 0); err != nil {
-			return err
+			return changed, err
 		}
 	}
-	return nil
+	return changed, nil
 }
