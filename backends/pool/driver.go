@@ -28,7 +28,8 @@ func openTree(ctx context.Context, place snapshot.Place) (snapshot.Backend, erro
 	tree := place.Tree.Path
 	for _, n := range pools {
 		p := &Pool{Name: n, Dir: filepath.Join(place.Dir, n)}
-		switch _, err := p.record(tree); {
+		r, err := p.record(tree)
+		switch {
 		case errors.Is(err, os.ErrNotExist):
 			continue
 		case err != nil:
@@ -41,7 +42,7 @@ func openTree(ctx context.Context, place snapshot.Place) (snapshot.Backend, erro
 		if err != nil {
 			return nil, err
 		}
-		return &backend{b, p}, nil
+		return &backend{b, p, r.State == imported}, nil
 	}
 	return nil, failed("opening", "", tree, unsupported("no pool holds it", "snapfs pool import "+tree))
 }
@@ -52,6 +53,15 @@ func openTree(ctx context.Context, place snapshot.Place) (snapshot.Backend, erro
 type backend struct {
 	*btrfs.Backend
 	pool *Pool
+	// walks: the tree is not adopted.
+	walks bool
+}
+
+// Facts are those of btrfs, but for the walk.
+func (b *backend) Facts() snapshot.Facts {
+	f := b.Backend.Facts()
+	f.CopiesWhole = b.walks
+	return f
 }
 
 // Capture keeps the contract of [snapshot.Backend]. The snapshot stands for the
@@ -84,7 +94,11 @@ func (b *backend) current(ctx context.Context, tree snapshot.Tree, do func(began
 		return failed("capturing", "", tree.Path, err)
 	}
 	defer unlock()
-	if _, err := b.pool.record(tree.Path); err != nil {
+	err = checkTree(tree.Path)
+	if err == nil {
+		_, err = b.pool.record(tree.Path)
+	}
+	if err != nil {
 		return failed("capturing", "", tree.Path, err)
 	}
 	if _, err := b.pool.update(ctx, tree.Path, nil); err != nil {
