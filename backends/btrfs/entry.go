@@ -193,6 +193,10 @@ func graftOne(ctx context.Context, src, dst int, path string, readOnly bool) err
 		return &os.PathError{Op: "replace", Path: path, Err: err}
 	}
 	if err := take(from, parent, name, false); err != nil {
+		var p *problem
+		if errors.As(err, &p) {
+			p.path, p.why = path, "a subvolume nested in the tree belongs to another user"
+		}
 		return err
 	}
 	to, err := beneath(parent, name)

@@ -164,16 +164,21 @@ func unique() string {
 	return strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(started(), 10) + "-" + strconv.FormatUint(next.Add(1), 36)
 }
 
-var next atomic.Uint64
+var (
+	next      atomic.Uint64
+	startOnce sync.Once
+	startedAt uint64
+)
 
 // started is when this process started, 0 where /proc does not say.
-var started = sync.OnceValue(func() uint64 {
-	p, err := kernel.Identify(os.Getpid())
-	if err != nil {
-		return 0
-	}
-	return p.Start
-})
+func started() uint64 {
+	startOnce.Do(func() {
+		if p, err := kernel.Identify(os.Getpid()); err == nil {
+			startedAt = p.Start
+		}
+	})
+	return startedAt
+}
 
 // inUse reports whether the process that gave a unique name still runs.
 func inUse(name string) bool {
