@@ -15,7 +15,8 @@ type Box struct {
 	level   Level
 	cgroups []*os.File
 
-	// ask is held by whoever makes pid 1 do something: a request, a freeze.
+	// ask is held by whoever makes pid 1 do something, a request or a freeze, and
+	// uses the image: it is given back after done is closed, under ask.
 	ask     sync.Mutex
 	b       *builder
 	request int // offset in the image where requests are written
@@ -50,27 +51,35 @@ func Start(ctx context.Context, spec Spec, command *Command) (*Box, *Process, er
 	if err != nil {
 		return nil, nil, err
 	}
-	started := make(chan error, 1)
-	go box.keep(l.first, l.streams, started)
-	select {
-	case err = <-started:
-	case <-ctx.Done():
-		box.kill()
-		err = errors.Join(<-started, &Error{Op: "starting", Kind: ErrInterrupted, Err: ctx.Err()})
-	}
-	if err != nil {
-		<-box.done
-		return nil, nil, err
-	}
-	box.level = spec.level(box.b.host.landlock, box.b.missing())
-	if command == nil {
-		return box, nil, nil
-	}
-	p, err := box.launched(l.launch)
+	p, err := box.launch(ctx, l, command != nil)
 	if err != nil {
 		return nil, nil, errors.Join(err, box.Close(context.WithoutCancel(ctx)))
 	}
 	return box, p, nil
+}
+
+// launch has the keeper's thread start pid 1, and waits until it stands and the
+// command runs.
+func (b *Box) launch(ctx context.Context, prep preparation, command bool) (*Process, error) {
+	b.ask.Lock()
+	defer b.ask.Unlock()
+	started := make(chan error, 1)
+	go b.keep(prep.first, prep.streams, started)
+	select {
+	case err := <-started:
+		if err != nil {
+			return nil, err
+		}
+	case <-ctx.Done():
+		b.kill()
+		<-started
+		return nil, &Error{Op: "starting", Kind: ErrInterrupted, Err: ctx.Err()}
+	}
+	b.level = b.b.spec.level(b.b.host.landlock, b.b.missing())
+	if !command {
+		return nil, nil
+	}
+	return b.launched(prep.launch)
 }
 
 func check(ctx context.Context, spec Spec, command *Command) error {
@@ -91,7 +100,7 @@ func check(ctx context.Context, spec Spec, command *Command) error {
 	return nil
 }
 
-// preparation is what keep needs beside the box.
+// preparation is what launch needs beside the box.
 type preparation struct {
 	first   step
 	launch  launch

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -163,6 +164,31 @@ func TestWritesStayInTheUpperLayer(t *testing.T) {
 	var st unix.Stat_t
 	if err := unix.Stat(spec.Mounts[0].Overlay.Upper+"/etc/new-file", &st); err != nil || st.Uid != 7 || st.Gid != 8 {
 		t.Errorf("on disk the file belongs to %d:%d: %v", st.Uid, st.Gid, err)
+	}
+}
+
+// Kernels before 6.15 want each layer of an overlay to have a place. This one
+// does not care, so both ways are tried.
+func TestLayersWithAPlace(t *testing.T) {
+	treetest.NeedRoot(t)
+	leakless(t)
+	box := open(t, rootSpec(t)) // whose user namespace is as good as any
+	userns, err := os.Open("/proc/" + strconv.Itoa(box.pid) + "/ns/user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer userns.Close()
+	m, err := overlayInScratch(*overlay(t, "/"), 0, userns, 1<<28)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	var st unix.Stat_t
+	if err := unix.Fstatat(int(m.Fd()), "etc/passwd", &st, 0); err != nil || st.Uid != 1<<28 {
+		t.Errorf("seen from outside, the owner is %d: %v", st.Uid, err)
+	}
+	if err := unix.Mkdirat(int(m.Fd()), "etc/new", 0o755); err == nil || errors.Is(err, unix.EROFS) {
+		t.Errorf("the host's root is nobody there, but mkdir says: %v", err)
 	}
 }
 

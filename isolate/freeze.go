@@ -142,6 +142,9 @@ func (b *Box) stopEach(ctx context.Context) (thawer, error) {
 		}
 	}
 	thaw := func() error {
+		if b.ended() {
+			return nil
+		}
 		var errs []error
 		all := descendants(b.pid)
 		for i := len(all) - 1; i >= 0; i-- { // children before those who wait for them

@@ -3,7 +3,6 @@ package isolate
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"syscall"
@@ -71,7 +70,7 @@ func (b *builder) give(pid, ctl int) error {
 	}
 	defer userns.Close()
 	var made []*os.File
-	defer func() { b.later(made...) }()
+	defer func() { later(made...) }()
 	var fds []int
 	for _, g := range b.gifts {
 		f, err := b.make(g, userns)
@@ -131,63 +130,12 @@ func mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
 
 // later closes mounts that were not attached anywhere, out of the way: the
 // kernel waits for all of its readers when such a mount goes (0.5 ms).
-func (b *builder) later(mounts ...*os.File) {
+func later(mounts ...*os.File) {
 	go func() {
 		for _, m := range mounts {
 			m.Close() //nolint:errcheck // nothing was written to it
 		}
 	}()
-}
-
-// overlayOf mounts an overlay whose layers are id-mapped, since an overlay
-// itself cannot be.
-func (b *builder) overlayOf(o Overlay, attr uint64, userns *os.File) (*os.File, error) {
-	var layers []*os.File
-	defer func() { b.later(layers...) }()
-	ov := kernel.Overlay{UserXattr: o.UserXattr, RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr,
-		Volatile: true, NoIndex: true, Attr: attr}
-	for i, path := range o.Lower {
-		l, err := mapped(path, 0, userns)
-		if err != nil {
-			return nil, err
-		}
-		layers = append(layers, l)
-		if o.Nested && i == len(o.Lower)-1 {
-			wrapped, empty, err := wrap(l, o.UserXattr)
-			layers = append(layers, empty...)
-			if err != nil {
-				return nil, err
-			}
-			layers, l = append(layers, wrapped), wrapped
-		}
-		ov.Lower = append(ov.Lower, kernel.FDPath(l))
-	}
-	if o.Upper == "" {
-		return kernel.MountOverlay(ov)
-	}
-	m, err := mapped(filepath.Dir(o.Upper), 0, userns) // one mount for both, as overlayfs demands
-	if err != nil {
-		return nil, err
-	}
-	layers = append(layers, m)
-	ov.Upper = kernel.FDPath(m) + "/" + filepath.Base(o.Upper)
-	ov.Work = kernel.FDPath(m) + "/" + filepath.Base(o.Work)
-	return writable(ov, int(b.spec.IDs.base))
-}
-
-// wrap is [kernel.WrapLower], with its second layer left to the caller to close.
-func wrap(layer *os.File, userXattr bool) (*os.File, []*os.File, error) {
-	c, err := kernel.Fsopen("tmpfs")
-	if err != nil {
-		return nil, nil, err
-	}
-	defer c.Close() //nolint:errcheck // only configured
-	empty, err := c.Mount(0)
-	if err != nil {
-		return nil, nil, err
-	}
-	m, err := kernel.MountOverlay(kernel.Overlay{Lower: []string{kernel.FDPath(layer), kernel.FDPath(empty)}, UserXattr: userXattr})
-	return m, []*os.File{empty}, err
 }
 
 // writable mounts an overlay with an upper layer. Overlayfs makes files in it

@@ -78,7 +78,7 @@ func newImage() (*image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &image{mem: mem, used: headSize}, nil
+	return &image{mem: mem, used: headSize, steps: make([]stageOf, 0, 512)}, nil
 }
 
 func (im *image) free() {

@@ -15,7 +15,14 @@ import (
 func (b *Box) keep(first step, streams []int, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	defer close(b.done)
+	defer func() {
+		close(b.done)
+		go func() { // somebody may still be reading why a request ended
+			b.ask.Lock()
+			defer b.ask.Unlock()
+			b.b.free()
+		}()
+	}()
 	err := b.begin(first)
 	closeAll(append(streams, b.b.p1.ctl))
 	if err != nil {

@@ -16,7 +16,7 @@ func (b *builder) plan(command *Command, streams []int, keeper int) (step, launc
 	b.dying()
 	b.newInbox()
 	b.p1.umask = b.newCell(0)
-	b.p1.pts = freeNumber(append(streams, b.p1.ctl))
+	b.p1.pts = freeNumber(slices.Concat(streams, []int{b.p1.ctl}))
 	b.serve()
 
 	b.stage = "starting pid 1"
@@ -35,7 +35,7 @@ func (b *builder) plan(command *Command, streams []int, keeper int) (step, launc
 
 	b.stage = "keeping the terminals"
 	b.do(unix.SYS_DUP3, b.of(b.private.pts), num(b.p1.pts), num(unix.O_CLOEXEC)).quiet(unix.EINVAL)
-	b.closeAll(append(streams, b.p1.ctl, b.p1.pts))
+	b.closeAll(slices.Concat(streams, []int{b.p1.ctl, b.p1.pts}))
 	b.limit()
 	b.forget()
 	b.watch()

@@ -1,0 +1,132 @@
+package isolate
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// layers are the id-mapped mounts that an overlay is built of. From Linux 6.15
+// on they need no place; before, they are attached in a mount namespace that
+// only one thread is in, and only for this.
+type layers struct {
+	userns *os.File
+	placed bool // give each a place
+	mounts []*os.File
+}
+
+// overlayOf mounts an overlay whose layers are id-mapped, since an overlay
+// itself cannot be.
+func (b *builder) overlayOf(o Overlay, attr uint64, userns *os.File) (*os.File, error) {
+	base := int(b.spec.IDs.base)
+	l := &layers{userns: userns}
+	m, err := l.overlay(o, attr, base)
+	later(l.mounts...)
+	if !errors.Is(err, unix.EINVAL) {
+		return m, err
+	}
+	placed, err2 := overlayInScratch(o, attr, userns, base)
+	if err2 != nil {
+		return nil, errors.Join(err, err2)
+	}
+	return placed, nil
+}
+
+// overlayInScratch does it for kernels that want each layer to have a place.
+// The thread with the mount namespace ends with it, and the namespace with the
+// thread; the overlay is attached nowhere and stays.
+func overlayInScratch(o Overlay, attr uint64, userns *os.File, base int) (*os.File, error) {
+	type answer struct {
+		m   *os.File
+		err error
+	}
+	done := make(chan answer)
+	go func() {
+		runtime.LockOSThread() // and never unlocked
+		if err := enterScratch(); err != nil {
+			done <- answer{nil, err}
+			return
+		}
+		l := &layers{userns: userns, placed: true}
+		m, err := l.overlay(o, attr, base)
+		later(l.mounts...)
+		done <- answer{m, err}
+	}()
+	a := <-done
+	return a.m, a.err
+}
+
+func (l *layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
+	ov := kernel.Overlay{UserXattr: o.UserXattr, RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr,
+		Volatile: true, NoIndex: true, Attr: attr}
+	for i, path := range o.Lower {
+		name, err := l.add(mapped(path, 0, l.userns))
+		if err == nil && o.Nested && i == len(o.Lower)-1 {
+			name, err = l.wrap(name, o.UserXattr)
+		}
+		if err != nil {
+			return nil, err
+		}
+		ov.Lower = append(ov.Lower, name)
+	}
+	if o.Upper == "" {
+		return kernel.MountOverlay(ov)
+	}
+	dir, err := l.add(mapped(filepath.Dir(o.Upper), 0, l.userns)) // one mount for both, as overlayfs demands
+	if err != nil {
+		return nil, err
+	}
+	ov.Upper, ov.Work = dir+"/"+filepath.Base(o.Upper), dir+"/"+filepath.Base(o.Work)
+	return writable(ov, base)
+}
+
+// add takes a mount in and answers with a path of it.
+func (l *layers) add(m *os.File, err error) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	l.mounts = append(l.mounts, m)
+	if !l.placed {
+		return kernel.FDPath(m), nil
+	}
+	place := scratchDir + "/" + strconv.Itoa(len(l.mounts))
+	if err := os.MkdirAll(place, 0o700); err != nil {
+		return "", err
+	}
+	return place, kernel.MoveMount(m, unix.AT_FDCWD, place)
+}
+
+// wrap is [kernel.WrapLower], with mounts that are closed later.
+func (l *layers) wrap(name string, userXattr bool) (string, error) {
+	c, err := kernel.Fsopen("tmpfs")
+	if err != nil {
+		return "", err
+	}
+	defer c.Close() //nolint:errcheck // only configured
+	empty, err := l.add(c.Mount(0))
+	if err != nil {
+		return "", err
+	}
+	return l.add(kernel.MountOverlay(kernel.Overlay{Lower: []string{name, empty}, UserXattr: userXattr}))
+}
+
+// scratchDir is covered by a tmpfs in the scratch namespace: no layer lies there,
+// and nothing of it is needed.
+const scratchDir = "/dev"
+
+// enterScratch gives this thread a mount namespace of its own.
+func enterScratch() error {
+	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	return unix.Mount("snapfs", scratchDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=700")
+}

@@ -1,0 +1,89 @@
+package isolate
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestASpecPrintsItself(t *testing.T) {
+	s := Spec{
+		Mounts: []Mount{
+			{Target: "/", Overlay: &Overlay{Lower: []string{"/a", "/b"}, Upper: "/u", Work: "/w"}},
+			{Target: "/x", Source: "/y", ReadOnly: true}, {Target: "/z", Skeleton: "/z"},
+		},
+		Hide: []string{"/h"}, ReadOnly: []string{"/r"}, Tmp: "/t", Hostname: "name", Network: NetworkHost, IDs: Own(65536), BestEffort: true,
+	}
+	const want = "mount / overlay /a:/b upper /u\nmount /x bind /y read-only\nmount /z skeleton /z\ntmp /t\n" +
+		"read-only /r\nhide /h\nhostname name\nnetwork host\nids 65536+65536\nbest effort\n"
+	if got := s.String(); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
+
+func TestNonsenseIsRefused(t *testing.T) {
+	good := func() Spec {
+		return Spec{Network: NetworkNone, Mounts: []Mount{{Target: "/", Overlay: &Overlay{Lower: []string{"/"}, Upper: "/d/u", Work: "/d/w", UserXattr: true}}}}
+	}
+	if err := good().Check(); err != nil {
+		t.Fatal(err)
+	}
+	for name, spoil := range map[string]func(*Spec){
+		"no mounts":           func(s *Spec) { s.Mounts = nil },
+		"first is not root":   func(s *Spec) { s.Mounts[0].Target = "/x" },
+		"two roots":           func(s *Spec) { s.Mounts = append(s.Mounts, s.Mounts[0]) },
+		"two kinds":           func(s *Spec) { s.Mounts[0].Source = "/x" },
+		"no kind":             func(s *Spec) { s.Mounts[0].Overlay = nil },
+		"no lower":            func(s *Spec) { s.Mounts[0].Overlay.Lower = nil },
+		"no work":             func(s *Spec) { s.Mounts[0].Overlay.Work = "" },
+		"work elsewhere":      func(s *Spec) { s.Mounts[0].Overlay.Work = "/e/w" },
+		"trusted attributes":  func(s *Spec) { s.Mounts[0].Overlay.UserXattr = false },
+		"relative layer":      func(s *Spec) { s.Mounts[0].Overlay.Lower = []string{"x"} },
+		"unclean target":      func(s *Spec) { s.Mounts = append(s.Mounts, Mount{Target: "/a/../b", Source: "/x"}) },
+		"hidden root":         func(s *Spec) { s.Hide = []string{"/"} },
+		"a NUL":               func(s *Spec) { s.ReadOnly = []string{"/x\x00"} },
+		"relative tmp":        func(s *Spec) { s.Tmp = "tmp" },
+		"a network":           func(s *Spec) { s.Network = "" },
+		"a host name":         func(s *Spec) { s.Hostname = "a\nb" },
+		"root's own ids":      func(s *Spec) { s.IDs = Own(0) },
+		"ids past the end":    func(s *Spec) { s.IDs = Own(1<<32 - 1) },
+		"a cgroup that is no": func(s *Spec) { s.Cgroups = append(s.Cgroups, nil) },
+	} {
+		s := good()
+		spoil(&s)
+		if err := s.Check(); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What a best effort goes without is not said to be there.
+func TestALevelLeavesOutWhatIsMissing(t *testing.T) {
+	s := Spec{IDs: Own(65536), Network: NetworkHost}
+	full, less := s.level(7, nil), s.level(3, []string{partSeccomp, "namespace uts"})
+	if got := full.String(); strings.Contains(got, "missing") || !strings.Contains(got, "landlock 7") {
+		t.Error(got)
+	}
+	got := less.String()
+	for _, w := range []string{"landlock", "uts,", "; seccomp"} {
+		if strings.Contains(got, w) {
+			t.Errorf("%s: %s", w, got)
+		}
+	}
+	if !strings.HasSuffix(got, "missing seccomp,namespace uts") {
+		t.Error(got)
+	}
+}
+
+func TestCandidatesAreThoseOfExecvp(t *testing.T) {
+	for _, c := range []struct{ name, path, want string }{
+		{"/bin/x", "PATH=/a", "/bin/x"},
+		{"./x", "PATH=/a", "./x"},
+		{"x", "PATH=/a:/b/::c", "/a/x /b/x ./x c/x"},
+		{"x", "HOME=/", "/usr/local/sbin/x /usr/local/bin/x /usr/sbin/x /usr/bin/x /sbin/x /bin/x"},
+	} {
+		if got := strings.Join(candidates(c.name, []string{c.path}), " "); got != c.want {
+			t.Errorf("%s in %s: %s", c.name, c.path, got)
+		}
+	}
+}
