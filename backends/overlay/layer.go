@@ -20,6 +20,21 @@ func (b *backend) newLayer(ctx context.Context, id, below string) (layer string,
 	if err := fault.Point(ctx, "make the layer"); err != nil {
 		return "", err
 	}
+	if !b.reuse(layer) {
+		err = b.makeLayer(layer)
+	}
+	if err != nil {
+		b.discard(b.layerPath(layer))
+		return "", err
+	}
+	if err := b.dress(b.treePath(layer), below); err != nil {
+		b.discard(b.layerPath(layer))
+		return "", err
+	}
+	return layer, nil
+}
+
+func (b *backend) makeLayer(layer string) error {
 	for i, dir := range []string{b.layerPath(layer), b.treePath(layer), b.workPath(layer)} {
 		err := unix.Mkdir(dir, 0o700)
 		if err == unix.ENOENT && i == 0 {
@@ -28,15 +43,10 @@ func (b *backend) newLayer(ctx context.Context, id, below string) (layer string,
 			}
 		}
 		if err != nil {
-			b.discard(b.layerPath(layer))
-			return "", &fs.PathError{Op: "mkdir", Path: dir, Err: err}
+			return &fs.PathError{Op: "mkdir", Path: dir, Err: err}
 		}
 	}
-	if err := b.dress(b.treePath(layer), below); err != nil {
-		b.discard(b.layerPath(layer))
-		return "", err
-	}
-	return layer, nil
+	return nil
 }
 
 // dress gives the directory dir the owner, mode, attributes and times of like.
@@ -81,8 +91,8 @@ func (b *backend) dressOwner(fd int, have, want kernel.Stat) error {
 	return nil
 }
 
-// dressXattrs copies what is not overlayfs's own, and drops what the new
-// directory inherited.
+// dressXattrs copies what is not overlayfs's own, and drops what the directory
+// inherited, or has from its first use.
 func (b *backend) dressXattrs(fd int, dir, like string) error {
 	old, err := kernel.ListXattrs(fd, "")
 	if err != nil {
@@ -93,10 +103,11 @@ func (b *backend) dressXattrs(fd int, dir, like string) error {
 		return err
 	}
 	for _, attr := range old {
-		if _, keep := all[attr]; !keep && strings.HasPrefix(attr, "system.posix_acl_") {
-			if err := kernel.RemoveXattr(fd, "", attr); err != nil {
-				return err
-			}
+		if _, keep := all[attr]; keep || strings.HasPrefix(attr, "security.") {
+			continue // a security module's own label
+		}
+		if err := kernel.RemoveXattr(fd, "", attr); err != nil {
+			return err
 		}
 	}
 	for attr, value := range all {

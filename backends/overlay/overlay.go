@@ -14,6 +14,7 @@
 //	layers/<layer>/unsettled the boot during which its data may not have reached the disk
 //	layers/<layer>/merged    another layer, which stands for this and all below
 //	tmp/                     layers being copied
+//	spare/                   layers as good as new
 //	trash/                   what is to be deleted
 //
 // A layer is born where it stays and never moves, so sealing an idle fork is a

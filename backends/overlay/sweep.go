@@ -138,6 +138,7 @@ func (b *backend) clearLayers(c *census) error {
 	entries, err := os.ReadDir(filepath.Join(b.dir, "layers"))
 	for _, e := range entries {
 		switch layer := e.Name(); {
+		case !c.used[layer] && b.putBy(layer):
 		case !c.used[layer] && !gone(b.treePath(layer)):
 			b.discard(b.layerPath(layer))
 		case !c.used[layer]:
