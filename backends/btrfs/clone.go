@@ -42,7 +42,7 @@ func (b *Backend) clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 	defer c.done()
 	// Finding the tree unchanged may cost a commit itself, so that it pays
 	// only where the fork then costs none.
-	if last, _ := c.last(); last.ID != "" && len(c.ready(stock+"/"+string(last.ID))) > 0 {
+	if last, _ := c.last(); last.ID != "" && c.stocked(string(last.ID)) {
 		if s, ok := c.unchanged(id); ok {
 			f, err = b.Fork(ctx, s.ID, fork)
 			return s, f, err

@@ -3,6 +3,7 @@ package btrfs
 import (
 	"context"
 	"errors"
+	"iter"
 	"os"
 	"sync"
 
@@ -52,23 +53,42 @@ func (b *Backend) stock(ctx context.Context, from snapshot.ID, n int) error {
 
 // ready names the whole forks on a shelf.
 func (r room) ready(shelf string) []string {
-	all, err := r.list(shelf)
-	if err != nil {
-		return nil
-	}
-	whole := all[:0]
-	for _, name := range all {
-		if unix.Faccessat(r.fd, shelf+"/"+name+"/"+treeName, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) == nil {
-			whole = append(whole, name)
-		}
+	var whole []string
+	for name := range r.eachReady(shelf, 0) {
+		whole = append(whole, name)
 	}
 	return whole
+}
+
+// eachReady goes through the whole forks on a shelf, from some place on, and
+// looks at each only when it comes to it.
+func (r room) eachReady(shelf string, from int) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		all, err := r.list(shelf)
+		if err != nil {
+			return // no shelf, no stock
+		}
+		for i := range all {
+			name := all[(from+i)%len(all)]
+			if r.has(shelf, name+"/"+treeName) && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+func (r room) stocked(from string) bool {
+	for range r.eachReady(stock+"/"+from, 0) {
+		return true
+	}
+	return false
 }
 
 // claim makes a fork that was put by the fork id. Another process may take it
 // first: then the next is tried. ErrExists.
 func (r room) claim(ctx context.Context, from, id string) (bool, error) {
-	for _, name := range r.ready(stock + "/" + from) {
+	start := int(next.Add(1)) // so that not all reach for the same one
+	for name := range r.eachReady(stock+"/"+from, start) {
 		if err := fault.Point(ctx, "take one from the stock"); err != nil {
 			return false, err
 		}
