@@ -3,6 +3,7 @@ package promote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,19 +27,20 @@ func (w *work) takeBack(ctx context.Context, cause error) error {
 	if err == nil && len(kept) == 0 {
 		return cause
 	}
-	var r Refused
-	for _, path := range kept {
-		r.add(path, "others have changed it meanwhile, and it was left")
-	}
-	hint := "snapfs gc"
-	if err == nil {
-		err, hint = &r, "the old version is in "+w.stagePaths()
+	if err != nil {
+		err = fmt.Errorf("and not all could be taken back, which the next command tries again: %w", err)
+	} else {
+		var left Refused
+		for _, path := range kept {
+			left.add(path, "others have changed it meanwhile, and it was left")
+		}
+		err = fmt.Errorf("%w (the old versions are in %s)", &left, w.stagePaths())
 	}
 	kind := snapshot.KindOf(cause)
 	if kind == nil {
 		kind = kindOf(cause)
 	}
-	return &snapshot.Error{Op: doing, Path: w.t.Path, Kind: kind, Err: errors.Join(cause, err), Hints: []string{hint}}
+	return &snapshot.Error{Op: doing, Path: w.t.Path, Kind: kind, Err: errors.Join(cause, err)}
 }
 
 func (r *record) stagePaths() string {
@@ -59,25 +61,9 @@ func (r *record) stagePaths() string {
 // left as they are, and what they displaced stays in the stage.
 func (r *record) back(ctx context.Context, real *dirs, journal string) (kept []string, err error) {
 	if r.ready {
-		for _, pl := range r.places {
-			if pl.widen {
-				err = errors.Join(err, pl.setMode(real, pl.mode|unix.S_IRWXU))
-			}
+		if kept, err = r.backAll(ctx, real); err != nil {
+			return kept, err
 		}
-		for _, o := range slices.Backward(r.ops) {
-			if err := fault.Point(ctx, "take back"); err != nil {
-				return kept, at(o.path, err)
-			}
-			ok, e := r.backOne(real, o)
-			if e != nil {
-				err = errors.Join(err, at(o.path, e))
-			} else if !ok {
-				kept = append(kept, o.path)
-			}
-		}
-	}
-	if err != nil {
-		return kept, err
 	}
 	if len(kept) == 0 {
 		err = r.removeStages(ctx, real)
@@ -93,6 +79,54 @@ func (r *record) back(ctx context.Context, real *dirs, journal string) (kept []s
 	}
 	slices.Sort(kept)
 	return kept, endJournal(ctx, journal, len(kept) > 0)
+}
+
+// backAll undoes all ops in reverse: first the metadata, from the top down, then
+// what was moved.
+func (r *record) backAll(ctx context.Context, real *dirs) (kept []string, err error) {
+	undo := func(o *op) error {
+		if err := fault.Point(ctx, "take back"); err != nil {
+			return at(o.path, err)
+		}
+		ok, e := r.backOne(real, o)
+		if e != nil {
+			err = errors.Join(err, at(o.path, e))
+		} else if !ok {
+			kept = append(kept, o.path)
+		}
+		return nil
+	}
+	for _, o := range r.ops {
+		if o.verb == alter {
+			if err := undo(o); err != nil {
+				return kept, err
+			}
+		}
+	}
+	for _, pl := range slices.Backward(r.places) {
+		if pl.widen {
+			err = errors.Join(err, pl.setMode(real, pl.mode|unix.S_IRWXU))
+		}
+	}
+	for _, o := range slices.Backward(r.ops) {
+		if o.verb != alter {
+			if err := undo(o); err != nil {
+				return kept, err
+			}
+		}
+	}
+	return kept, err
+}
+
+// altered are the inodes whose metadata is set in place.
+func (r *record) altered() map[uint64]bool {
+	inos := map[uint64]bool{}
+	for _, o := range r.ops {
+		if o.verb == alter {
+			inos[o.old.ino] = true
+		}
+	}
+	return inos
 }
 
 // endJournal removes a journal, or puts it out of the way of Recover.
@@ -194,7 +228,7 @@ func (r *record) undo(o *op, stage, dir *os.File, name string, here *kernel.Stat
 			return false, nil
 		}
 		err = rename(stage, o.name, dir, name, unix.RENAME_NOREPLACE)
-	case here == nil || !o.new.is(here) || changedBeneath(dir, name, o):
+	case here == nil || !o.new.is(here) || changedBeneath(dir, name, o, nil):
 		return false, nil
 	case o.verb == put:
 		err = rename(dir, name, stage, o.name, unix.RENAME_NOREPLACE)
@@ -215,7 +249,7 @@ func (r *record) undo(o *op, stage, dir *os.File, name string, here *kernel.Stat
 	if err != nil {
 		return false, err
 	}
-	if st == nil || !o.new.is(st) || changedBeneath(stage, o.name, o) {
+	if st == nil || !o.new.is(st) || changedBeneath(stage, o.name, o, nil) {
 		flags := uint(unix.RENAME_EXCHANGE)
 		if o.verb == put {
 			flags = unix.RENAME_NOREPLACE
@@ -228,8 +262,8 @@ func (r *record) undo(o *op, stage, dir *os.File, name string, here *kernel.Stat
 	return true, nil
 }
 
-func changedBeneath(in *os.File, name string, o *op) bool {
-	return o.new.mode&unix.S_IFMT == unix.S_IFDIR && unchanged(in, name, o.path, o.news, nil) != nil
+func changedBeneath(in *os.File, name string, o *op, altered map[uint64]bool) bool {
+	return o.new.mode&unix.S_IFMT == unix.S_IFDIR && unchanged(in, name, o.path, o.news, altered) != nil
 }
 
 func statOrNil(dir *os.File, name string) (*kernel.Stat, error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -44,14 +45,31 @@ func TestApplyCarriesRandomTreesOnEveryFilesystem(t *testing.T) {
 	} {
 		t.Run(fs, func(t *testing.T) {
 			dir, applied := top(), 0
-			for seed := range uint64(12) {
+			for seed := range uint64(8) {
 				writer := treetest.NewWriter(seed, treetest.Powers{Root: true})
 				before := append(writer.Script(150), writer.Deep()...)
 				sub := filepath.Join(dir, fmt.Sprint(seed))
 				must(t, os.Mkdir(sub, 0o755))
 				w := newWorld(t, sub, before, writer.Script(120))
 				old := manifest(t, w)
-				r, err := w.apply(t, w.frozen())
+				base := w.frozen()
+				if seed%2 == 1 {
+					base = w.live()
+				}
+				ctx := fault.With(t.Context(), func(step string) error {
+					if step == "commit" {
+						return errRehearsed
+					}
+					return nil
+				})
+				r, err := promote.Apply(ctx, w.target(), w.sandbox, w.changes(t, base), options(base))
+				if now := treetest.Lines(old, manifest(t, w)); err == nil || len(now) > 0 {
+					t.Fatalf("seed %d: taken back, but changed %q, %v", seed, now, err)
+				}
+				base.Known = r.Stamps
+				o := options(base)
+				o.KeepUndo = true
+				r, err = promote.Apply(t.Context(), w.target(), w.sandbox, w.changes(t, base), o)
 				if errors.Is(err, snapshot.ErrConflict) { // a link that the changes cannot show
 					if now := treetest.Lines(old, manifest(t, w)); len(now) > 0 {
 						t.Errorf("seed %d: refused, but changed %q", seed, now)
@@ -73,7 +91,12 @@ func TestApplyCarriesRandomTreesOnEveryFilesystem(t *testing.T) {
 						t.Errorf("still to be applied: %q %v %v", c.Path, c.Kind, c.What)
 					}
 				}
+				_, err = promote.Undo(t.Context(), w.state(), r.ID)
+				must(t, err)
 				w.clean(t)
+				if now := treetest.Lines(old, manifest(t, w)); len(now) > 0 {
+					t.Errorf("undone, but changed %q", now)
+				}
 				if t.Failed() {
 					t.Fatalf("seed %d", seed)
 				}
@@ -153,7 +176,7 @@ func TestUndoBringsTheOldTreeBackUnlessItsResultWasChanged(t *testing.T) {
 	extra := filepath.Join(w.real.Name(), "new/deep/mine")
 	must(t, os.WriteFile(extra, nil, 0o644))
 	now := manifest(t, w)
-	if err := promote.Undo(t.Context(), w.state(), r.ID); !errors.Is(err, snapshot.ErrDrifted) {
+	if _, err := promote.Undo(t.Context(), w.state(), r.ID); !errors.Is(err, snapshot.ErrDrifted) {
 		t.Errorf("undo over a change: %v", err)
 	}
 	if l := treetest.Lines(now, manifest(t, w)); len(l) > 0 {
@@ -162,12 +185,13 @@ func TestUndoBringsTheOldTreeBackUnlessItsResultWasChanged(t *testing.T) {
 	must(t, os.Remove(extra))
 	stamp := time.Unix(second+1, (second+1)%1000*1000)
 	must(t, os.Chtimes(filepath.Dir(extra), stamp, stamp))
-	must(t, promote.Undo(t.Context(), w.state(), r.ID))
+	_, err = promote.Undo(t.Context(), w.state(), r.ID)
+	must(t, err)
 	if l := treetest.Lines(old, manifest(t, w)); len(l) > 0 {
 		t.Errorf("after undo: %q", l)
 	}
 	w.clean(t)
-	if err := promote.Undo(t.Context(), w.state(), r.ID); !errors.Is(err, snapshot.ErrNotFound) {
+	if _, err := promote.Undo(t.Context(), w.state(), r.ID); !errors.Is(err, snapshot.ErrNotFound) {
 		t.Errorf("undone twice: %v", err)
 	}
 }

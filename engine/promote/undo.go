@@ -13,8 +13,9 @@ import (
 // Undo takes a promotion back that was made with Options.KeepUndo, as long as
 // nobody has changed its result: otherwise it touches nothing, and ErrDrifted
 // names the paths. Errors: ErrNotFound, ErrBusy.
-func Undo(ctx context.Context, stateDir, id string) error {
-	return kept(stateDir, id, func(r *record, real *dirs, journal string) error {
+func Undo(ctx context.Context, stateDir, id string) (Recovery, error) {
+	one := Recovery{ID: id}
+	err := kept(stateDir, id, func(r *record, real *dirs, journal string) error {
 		if err := r.mayUndo(real); err != nil {
 			return err
 		}
@@ -22,12 +23,18 @@ func Undo(ctx context.Context, stateDir, id string) error {
 		if err := errors.Join(os.Rename(journal, undoing), syncDir(stateDir)); err != nil {
 			return err
 		}
-		left, err := r.back(ctx, real, undoing)
-		if err == nil && len(left) > 0 {
-			err = movedAway(left[0])
+		one.Sandbox, one.Path, one.Saved = r.sandbox, r.path, r.stagePaths()
+		var err error
+		one.Kept, err = r.back(ctx, real, undoing)
+		if err == nil && len(one.Kept) > 0 {
+			err = movedAway(one.Kept[0])
+		} else {
+			one.Saved = ""
 		}
+		one.Stamps = r.oldStamps(real)
 		return err
 	})
+	return one, err
 }
 
 // Forget drops what [Undo] would need.
@@ -78,6 +85,7 @@ func undoing(id string, err error) error {
 // mayUndo says which results others have changed since.
 func (r *record) mayUndo(real *dirs) error {
 	var changed Refused
+	altered := r.altered() // other names of these have got new metadata, too
 	for _, o := range r.ops {
 		if o.verb == alter {
 			continue
@@ -92,7 +100,7 @@ func (r *record) mayUndo(real *dirs) error {
 			if o.verb == drop {
 				ours = here == nil
 			} else {
-				ours = here != nil && o.new.is(here) && !changedBeneath(dir, name, o)
+				ours = here != nil && (o.new.is(here) || altered[here.Ino] && o.new.sameNode(here)) && !changedBeneath(dir, name, o, altered)
 			}
 		}
 		if !ours {

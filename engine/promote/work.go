@@ -226,12 +226,7 @@ func (w *work) alteredBefore(o *op) bool {
 // lookAgain compares all that was displaced once more, now that everything is
 // in place: a program may have had it open.
 func (w *work) lookAgain(context.Context) error {
-	altered := map[uint64]bool{}
-	for _, o := range w.ops {
-		if o.verb == alter {
-			altered[o.old.ino] = true
-		}
-	}
+	altered := w.altered()
 	for _, o := range w.ops {
 		if o.verb != swap && o.verb != drop {
 			continue
@@ -276,6 +271,9 @@ func (r *record) oldStamps(real *dirs) map[string]Stamp {
 		st, err := real.stat(o.path)
 		if err == nil && o.old.is(&st) {
 			all[o.path] = stampOf(&st)
+		}
+		for rel := range o.olds { // another name of one of them may have been moved
+			note(all, real, join(o.path, rel))
 		}
 	}
 	return all
