@@ -162,7 +162,7 @@ func usable(src source) error {
 // Facts says what holds for all trees of this backend.
 func (b *Backend) Facts() snapshot.Facts {
 	return snapshot.Facts{
-		Frozen: true, Flushes: true, Unit: snapshot.ByBlock, Durable: true, DirRename: true,
+		Frozen: true, Flushes: true, Unit: snapshot.ByBlock, Durable: true, KeepsInodes: true, DirRename: true,
 	}
 }
 

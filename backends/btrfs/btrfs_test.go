@@ -173,6 +173,17 @@ func TestNestedSubvolumesComeAlong(t *testing.T) {
 	write(t, tree.Path+"/sub/dir/deep/file", "deep")
 	s, f := clone(t, b, tree, "1")
 	wantFile(t, s.View.Path+"/sub/dir/deep/file", "deep")
+	for _, dir := range []string{"", "/sub", "/sub/dir", "/sub/dir/deep"} {
+		want, err := kernel.Lstat(unix.AT_FDCWD, tree.Path+dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, copied := range []string{s.View.Path, f.View.Path} {
+			if got, err := kernel.Lstat(unix.AT_FDCWD, copied+dir); err != nil || got.MTime != want.MTime {
+				t.Errorf("%s is of %v, want %v (%v)", copied+dir, got.MTime, want.MTime, err)
+			}
+		}
+	}
 	if err := os.WriteFile(s.View.Path+"/sub/dir/deep/new", nil, 0o644); !errors.Is(err, unix.EROFS) {
 		t.Errorf("a nested subvolume of a snapshot is writable: %v", err)
 	}

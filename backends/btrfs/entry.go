@@ -189,10 +189,7 @@ func graftOne(ctx context.Context, src, dst int, path string, readOnly bool) err
 	if err := fault.Point(ctx, "snapshot a nested subvolume"); err != nil {
 		return err
 	}
-	if err := unix.Unlinkat(parent, name, unix.AT_REMOVEDIR); err != nil {
-		return &os.PathError{Op: "replace", Path: path, Err: err}
-	}
-	if err := take(from, parent, name, false); err != nil {
+	if err := swap(from, parent, name); err != nil {
 		var p *problem
 		if errors.As(err, &p) {
 			p.path, p.why = path, "a subvolume nested in the tree belongs to another user"
@@ -212,6 +209,29 @@ func graftOne(ctx context.Context, src, dst int, path string, readOnly bool) err
 		return err
 	}
 	return kernel.BtrfsSetReadOnly(to, true)
+}
+
+// swap replaces a stub by a snapshot of the subvolume from. The directory keeps
+// its time: nobody has changed it.
+func swap(from, parent int, name string) error {
+	st, err := kernel.Lstat(parent, "")
+	if err != nil {
+		return err
+	}
+	if err := unix.Unlinkat(parent, name, unix.AT_REMOVEDIR); err != nil {
+		return &os.PathError{Op: "replace", Path: name, Err: err}
+	}
+	if err := take(from, parent, name, false); err != nil {
+		return err
+	}
+	times := []unix.Timespec{
+		{Nsec: unix.UTIME_OMIT},
+		{Sec: st.MTime.Sec, Nsec: int64(st.MTime.Nsec)},
+	}
+	if err := unix.UtimesNanoAt(parent, "", times, unix.AT_EMPTY_PATH); err != nil {
+		return &os.PathError{Op: "set the time of", Path: name, Err: err}
+	}
+	return nil
 }
 
 // nestedIn names the subvolumes nested in the one that is open as src, beneath
