@@ -48,9 +48,11 @@ func (b *backend) isVolatile(layer string) (bool, error) {
 		case !errors.Is(err, fs.ErrPermission):
 			return false, err
 		}
-		// The kernel itself does not look at the mode.
-		if err := os.Chmod(b.workPath(layer)+"/work", 0o700); err != nil {
-			return false, err
+		// The kernel itself does not look at the modes, all of which are 000.
+		for _, dir := range []string{"/work", "/work/incompat", kernelMark} {
+			if err := os.Chmod(b.workPath(layer)+dir, 0o700); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return false, err
+			}
 		}
 	}
 	return false, because(snapshot.ErrDenied, path, "it cannot be looked at")
