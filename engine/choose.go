@@ -35,6 +35,9 @@ func (e *Engine) choose(ctx context.Context, env *environment, req Request) ([]c
 		} else {
 			found, err = e.chooseForRest(ctx, tree, req)
 		}
+		if tree != holder && errors.Is(err, snapshot.ErrNotFound) {
+			continue // it has just gone
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"syscall"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/kernel"
@@ -32,6 +33,8 @@ type environment struct {
 	// that has mounts beneath it: they are locked together
 	// (mount_namespaces(7)).
 	Frames []string
+
+	mounts []kernel.MountPoint
 }
 
 // replaced are the directories that a sandbox has its own of.
@@ -50,12 +53,17 @@ func survey(workspace, state string, privileged bool) (*environment, error) {
 	}
 	if privileged {
 		err = s.whole()
-	} else {
-		err = s.split("/")
+	} else if err = s.split("/"); err == nil {
+		s.reach("/var/tmp")
+		if home, herr := os.UserHomeDir(); herr == nil {
+			s.reach(home)
+		}
+		s.reach(workspace)
 	}
 	if err == nil {
 		err = s.workspace(workspace)
 	}
+	s.env.mounts = s.mounts
 	sort.SliceStable(s.env.Trees, func(i, j int) bool { return s.env.Trees[i] < s.env.Trees[j] })
 	return &s.env, err
 }
@@ -108,20 +116,60 @@ func (s *surveyor) split(dir string) error {
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		if errors.Is(err, fs.ErrPermission) {
-			return nil // nobody can enter it inside either
+		if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
+			return nil // nobody can enter it inside either; or it has just gone
 		}
 		return fmt.Errorf("reading %s: %w", dir, err)
 	}
 	s.env.Frames = append(s.env.Frames, dir)
 	for _, e := range entries {
-		if path := filepath.Join(dir, e.Name()); e.IsDir() && !gone(path) {
+		path := filepath.Join(dir, e.Name())
+		switch {
+		case !e.IsDir() || gone(path) || !enterable(path):
+		case dir == "/" || mine(path) || writable(path):
 			if err := s.split(path); err != nil {
 				return err
 			}
+		default: // not his to change; what of it is, reach finds
+			s.env.Shown = append(s.env.Shown, path)
 		}
 	}
 	return nil
+}
+
+func writable(dir string) bool { return syscall.Access(dir, 2) == nil }
+
+// enterable: what this user cannot enter is an empty directory in the sandbox.
+func enterable(dir string) bool { return syscall.Access(dir, 1) == nil }
+
+// reach makes sure that an ordinary user can write to dir in the sandbox. An
+// overlay in a user namespace cannot copy up a directory that belongs to
+// somebody else, so what lies beneath one must be a tree of its own.
+func (s *surveyor) reach(dir string) {
+	if gone(dir) || s.mountsBeneath(dir) || isFile(dir) {
+		return
+	}
+	top := dir // the topmost directory from which on all belong to this user
+	for mine(filepath.Dir(top)) && mine(top) {
+		top = filepath.Dir(top)
+	}
+	if t := s.env.treeOf(top); t != top && (t == "" || t != filepath.Dir(top)) && !s.mountsBeneath(top) {
+		s.env.Trees = append(s.env.Trees, top)
+	}
+}
+
+func mine(dir string) bool {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) == os.Geteuid()
+}
+
+func isFile(path string) bool {
+	info, err := os.Lstat(path)
+	return err != nil || !info.IsDir()
 }
 
 // workspace makes a tree of the workspace where it is not in one yet, because
@@ -149,6 +197,11 @@ func (e *environment) treeOf(path string) string {
 	return best
 }
 
+// mountedBeneath reports whether something is mounted in dir.
+func (e *environment) mountedBeneath(dir string) bool {
+	return slices.ContainsFunc(e.mounts, func(m kernel.MountPoint) bool { return m.Path != dir && within(m.Path, dir) })
+}
+
 func (s *surveyor) at(dir string) *kernel.MountPoint {
 	for i, m := range s.mounts {
 		if m.Path == dir {
@@ -170,7 +223,7 @@ func (s *surveyor) holding(path string) *kernel.MountPoint {
 }
 
 func (s *surveyor) mountsBeneath(dir string) bool {
-	return slices.ContainsFunc(s.mounts, func(m kernel.MountPoint) bool { return m.Path != dir && within(m.Path, dir) })
+	return (&environment{mounts: s.mounts}).mountedBeneath(dir)
 }
 
 // visible leaves out the mounts that others hide: those that another is mounted

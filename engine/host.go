@@ -37,18 +37,24 @@ type host struct {
 }
 
 // startHost starts a sandbox's processes: a box, and command in it where it is
-// not nil.
+// not nil. Mounts of the real machine come and go while it is looked at, so
+// what fails is tried again where they have changed meanwhile.
 func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, command *isolate.Command) (*host, *isolate.Process, error) {
-	spec, err := e.spec(ctx, rec)
-	if err != nil {
-		return nil, nil, err
+	for tries := 1; ; tries++ {
+		spec, err := e.spec(ctx, rec)
+		if err != nil {
+			return nil, nil, err
+		}
+		box, proc, err := isolate.Start(ctx, spec, command)
+		if err == nil {
+			return &host{box: box, socket: e.socket(rec.Name), guests: map[*kernel.Packet]bool{}}, proc, nil
+		}
+		var refused *isolate.Error
+		again, serr := e.spec(ctx, rec)
+		if !errors.As(err, &refused) || tries == 3 || serr != nil || again.String() == spec.String() {
+			return nil, nil, err
+		}
 	}
-	box, proc, err := isolate.Start(ctx, spec, command)
-	if err != nil {
-		return nil, nil, err
-	}
-	h := &host{box: box, socket: e.socket(rec.Name), guests: map[*kernel.Packet]bool{}}
-	return h, proc, nil
 }
 
 func (e *Engine) socket(name string) string { return filepath.Join(e.cat.Path(name), "keeper") }

@@ -80,7 +80,10 @@ func (b *bench) expect(name, from, to string, want ...string) {
 }
 
 func TestASandboxKeepsItsFilesBetweenCommands(t *testing.T) {
-	b := newBench(t)
+	asBoth(t, aSandboxKeepsItsFilesBetweenCommands)
+}
+
+func aSandboxKeepsItsFilesBetweenCommands(t *testing.T, b *bench) {
 	b.new("one")
 	b.in("one", "echo a > f; echo t > /tmp/t")
 	if got := b.in("one", "cat f /tmp/t"); got != "a\nt\n" {
@@ -89,8 +92,9 @@ func TestASandboxKeepsItsFilesBetweenCommands(t *testing.T) {
 	b.expect("one", "", "", "A f")
 }
 
-func TestStatesAreGoneBackToInAnyOrder(t *testing.T) {
-	b := newBench(t)
+func TestStatesAreGoneBackToInAnyOrder(t *testing.T) { asBoth(t, statesAreGoneBackToInAnyOrder) }
+
+func statesAreGoneBackToInAnyOrder(t *testing.T, b *bench) {
 	b.write("f", "0")
 	b.new("s")
 	for _, state := range []string{"1", "2", "3"} {
@@ -117,8 +121,9 @@ func TestStatesAreGoneBackToInAnyOrder(t *testing.T) {
 	b.expect("s", "", "")
 }
 
-func TestALiveSandboxIsForkedAtOneMoment(t *testing.T) {
-	b := newBench(t)
+func TestALiveSandboxIsForkedAtOneMoment(t *testing.T) { asBoth(t, aLiveSandboxIsForkedAtOneMoment) }
+
+func aLiveSandboxIsForkedAtOneMoment(t *testing.T, b *bench) {
 	b.new("live")
 	p, err := b.Exec(t.Context(), "live", isolate.Command{Args: []string{"/bin/sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > a; echo $i > b; done"},
 		Env: []string{"PATH=/usr/bin:/bin"}, Dir: b.workspace})
@@ -144,8 +149,9 @@ func TestALiveSandboxIsForkedAtOneMoment(t *testing.T) {
 	}
 }
 
-func TestAForkOutlivesItsOrigin(t *testing.T) {
-	b := newBench(t)
+func TestAForkOutlivesItsOrigin(t *testing.T) { asBoth(t, aForkOutlivesItsOrigin) }
+
+func aForkOutlivesItsOrigin(t *testing.T, b *bench) {
 	b.write("f", "0")
 	b.new("parent")
 	b.in("parent", "echo 1 > f")
@@ -164,7 +170,10 @@ func TestAForkOutlivesItsOrigin(t *testing.T) {
 }
 
 func TestEverythingInASandboxIsGoneAfterRemove(t *testing.T) {
-	b := newBench(t)
+	asBoth(t, everythingInASandboxIsGoneAfterRemove)
+}
+
+func everythingInASandboxIsGoneAfterRemove(t *testing.T, b *bench) {
 	b.new("busy")
 	b.in("busy", `trap '' TERM; for i in 1 2 3 4 5 6 7 8 9 10; do setsid sh -c "trap '' TERM HUP INT; while :; do sleep 1; done" >/dev/null 2>&1 & done`)
 	if err := b.Remove(t.Context(), "busy"); err != nil {

@@ -118,21 +118,30 @@ func (e *Engine) makeTmp(rec *catalog.Record) error {
 }
 
 // growAll forks every tree, all at once: those that wait for a disk wait
-// together.
+// together. A tree that has vanished since it was listed, or got something
+// mounted in it that forbids an overlay, is left out, unless the workspace is
+// in it.
 func (e *Engine) growAll(ctx context.Context, rec *catalog.Record, choices []choice) error {
-	if len(choices) == 1 {
-		return grow(ctx, choices[0].backend, &rec.Trees[0])
-	}
 	errs := make([]error, len(choices))
 	var wg sync.WaitGroup
 	for i, c := range choices {
-		if !c.backend.Facts().Flushes {
+		if len(choices) == 1 || !c.backend.Facts().Flushes {
 			errs[i] = grow(ctx, c.backend, &rec.Trees[i])
 			continue
 		}
 		wg.Go(func() { errs[i] = grow(ctx, c.backend, &rec.Trees[i]) })
 	}
 	wg.Wait()
+	var there []catalog.Tree
+	for i, t := range rec.Trees {
+		passing := errors.Is(errs[i], snapshot.ErrNotFound) || errors.Is(errs[i], snapshot.ErrNotSupported)
+		if passing && !within(rec.Workspace, t.Path) {
+			errs[i] = nil
+			continue
+		}
+		there = append(there, t)
+	}
+	rec.Trees = there
 	return errors.Join(errs...)
 }
 

@@ -36,7 +36,15 @@ func (e *Engine) spec(ctx context.Context, rec *catalog.Record) (isolate.Spec, e
 		if err != nil {
 			return isolate.Spec{}, err
 		}
-		mounts = append(mounts, mountOf(t.Path, f.View))
+		m := mountOf(t.Path, f.View)
+		if m.Overlay != nil && !privileged() && env.mountedBeneath(t.Path) {
+			if within(rec.Workspace, t.Path) {
+				return isolate.Spec{}, mountedSince(t.Path)
+			}
+			e.notice("another filesystem was mounted beneath " + t.Path + " since " + rec.Name + " was made: it is read-only in it now")
+			m = isolate.Mount{Target: t.Path, Source: t.Path, ReadOnly: true}
+		}
+		mounts = append(mounts, m)
 		if h, ok := b.(snapshot.Hider); ok {
 			hide = append(hide, h.Hidden()...)
 		}
@@ -62,6 +70,14 @@ func (e *Engine) spec(ctx context.Context, rec *catalog.Record) (isolate.Spec, e
 		IDs:        ids(),
 		BestEffort: rec.Policy.BestEffort,
 	}, nil
+}
+
+// mountedSince: the kernel makes no overlay, in a user namespace, of a directory
+// with mounts beneath it.
+func mountedSince(tree string) error {
+	return &snapshot.Error{Op: "mounting", Path: tree, Kind: snapshot.ErrBusy,
+		Err:   errors.New("another filesystem was mounted beneath it since the sandbox was made"),
+		Hints: []string{"findmnt -R " + tree + "   # what to unmount"}}
 }
 
 // vanished: the real tree of a live base is not there any more, because its
