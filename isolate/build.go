@@ -1,6 +1,7 @@
 package isolate
 
 import (
+	"os"
 	"slices"
 	"strconv"
 
@@ -19,6 +20,9 @@ type builder struct {
 	gifts   []gift
 	files   []bound
 	soft    []soft
+
+	rootCopy *os.File   // see rootMount
+	trash    []*os.File // mounts and directories to close when the trees are made
 }
 
 // soft is a step that may go wrong under [Spec.BestEffort].

@@ -30,6 +30,7 @@ func (b *Box) keep(first step, streams []int, started chan<- error) {
 		b.end()
 		return
 	}
+	defer func() { later(b.b.trash...) }()
 	if b.b.spec.IDs != Same {
 		if err := b.b.give(b.pid, b.ctl); err != nil {
 			b.kill()
@@ -47,6 +48,8 @@ func (b *Box) keep(first step, streams []int, started chan<- error) {
 		if !standing && r.kind != reportRoot {
 			standing = true
 			started <- nil
+			later(b.b.trash...)
+			b.b.trash = nil
 		}
 		b.handle(r)
 	}

@@ -17,7 +17,8 @@ import (
 // only one thread is in, and only for this.
 type layers struct {
 	userns *os.File
-	placed bool // give each a place
+	placed bool     // give each a place
+	root   *os.File // a copy of the mount of /, which most layers lie on, or nil
 	mounts []*os.File
 }
 
@@ -25,9 +26,9 @@ type layers struct {
 // itself cannot be.
 func (b *builder) overlayOf(o Overlay, attr uint64, userns *os.File) (*os.File, error) {
 	base := int(b.spec.IDs.base)
-	l := &layers{userns: userns}
+	l := &layers{userns: userns, root: b.rootMount(userns)}
 	m, err := l.overlay(o, attr, base)
-	later(l.mounts...)
+	b.trash = append(b.trash, l.mounts...)
 	if !errors.Is(err, unix.EINVAL) {
 		return m, err
 	}
@@ -66,7 +67,7 @@ func (l *layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
 	ov := kernel.Overlay{UserXattr: o.UserXattr, RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr,
 		Volatile: true, NoIndex: true, Attr: attr}
 	for i, path := range o.Lower {
-		name, err := l.add(mapped(path, 0, l.userns))
+		name, err := l.find(path)
 		if err == nil && o.Nested && i == len(o.Lower)-1 {
 			name, err = l.wrap(name, o.UserXattr)
 		}
@@ -78,12 +79,57 @@ func (l *layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
 	if o.Upper == "" {
 		return kernel.MountOverlay(ov)
 	}
-	dir, err := l.add(mapped(filepath.Dir(o.Upper), 0, l.userns)) // one mount for both, as overlayfs demands
+	dir, err := l.find(filepath.Dir(o.Upper)) // one mount for both, as overlayfs demands
 	if err != nil {
 		return nil, err
 	}
 	ov.Upper, ov.Work = dir+"/"+filepath.Base(o.Upper), dir+"/"+filepath.Base(o.Work)
 	return writable(ov, base)
+}
+
+// rootMount is an id-mapped copy of the mount of /, made once, or nil.
+func (b *builder) rootMount(userns *os.File) *os.File {
+	if b.rootCopy == nil {
+		m, err := mapped("/", 0, userns)
+		if err != nil {
+			return nil // each layer then answers for itself
+		}
+		b.rootCopy = m
+		b.trash = append(b.trash, m)
+	}
+	return b.rootCopy
+}
+
+// find answers with a path by which a directory is reached id-mapped: on the
+// copy of the mount of /, where it is there, because a mount of its own takes the
+// kernel milliseconds to get rid of.
+func (l *layers) find(path string) (string, error) {
+	if l.root != nil && !l.placed {
+		if f := l.onRoot(path); f != nil {
+			l.mounts = append(l.mounts, f)
+			return kernel.FDPath(f), nil
+		}
+	}
+	return l.add(mapped(path, 0, l.userns))
+}
+
+// onRoot opens a directory on the copy of the mount of /, or answers nil when
+// the way to it leaves that mount.
+func (l *layers) onRoot(path string) *os.File {
+	fd, err := unix.Openat2(int(l.root.Fd()), "."+path, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil
+	}
+	f := os.NewFile(uintptr(fd), path)
+	var there, here unix.Stat_t
+	if unix.Fstat(fd, &there) != nil || unix.Stat(path, &here) != nil || there.Dev != here.Dev || there.Ino != here.Ino {
+		f.Close() //nolint:errcheck // only looked at
+		return nil
+	}
+	return f
 }
 
 // add takes a mount in and answers with a path of it.
