@@ -15,6 +15,7 @@
 //	layers/<layer>/merged    another layer, which stands for this and all below
 //	tmp/                     layers being copied
 //	spare/                   layers as good as new
+//	old/                     files of removed records, to be used again
 //	trash/                   what is to be deleted
 //
 // A layer is born where it stays and never moves, so sealing an idle fork is a

@@ -113,7 +113,7 @@ func (b *backend) announce(ctx context.Context, fork snapshot.ForkID, next *reco
 	if err := b.create(ctx, b.snapshotPath(id), s); err != nil {
 		return err
 	}
-	back.Push("remove the snapshot", func() error { return os.Remove(b.snapshotPath(id)) })
+	back.Push("remove the snapshot", func() error { return b.retire(b.snapshotPath(id)) })
 	next.base, next.taken = string(id), s.taken
 	return b.replace(ctx, b.forkPath(fork), next)
 }

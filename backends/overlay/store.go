@@ -21,7 +21,7 @@ import (
 // prepare makes the directories of the layout. Callers act first, and prepare
 // when that fails: it is the first use of the state directory only.
 func (b *backend) prepare() error {
-	for _, dir := range []string{"snapshots", "forks", "layers", "tmp", "trash"} {
+	for _, dir := range []string{"snapshots", "forks", "layers", "tmp", "trash", "old"} {
 		if err := os.MkdirAll(filepath.Join(b.dir, dir), 0o700); err != nil {
 			return err
 		}
@@ -34,10 +34,10 @@ func (b *backend) create(ctx context.Context, path string, r *record) error {
 	if err := fault.Point(ctx, "write the record"); err != nil {
 		return err
 	}
-	err := writeNew(path, r.text())
+	err := b.writeRecord(path, r.text())
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = b.prepare(); err == nil {
-			err = writeNew(path, r.text())
+			err = b.writeRecord(path, r.text())
 		}
 	}
 	return err
@@ -50,11 +50,11 @@ func (b *backend) replace(ctx context.Context, path string, r *record) error {
 		return err
 	}
 	next := filepath.Join(b.dir, "tmp", fresh("record"))
-	if err := writeNew(next, r.text()); err != nil {
+	if err := b.writeRecord(next, r.text()); err != nil {
 		return err
 	}
 	err := unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
-	_ = os.Remove(next) // the old record now; what stays is swept
+	_ = b.retire(next) // the old record now; what stays is swept
 	if err != nil {
 		return &fs.PathError{Op: "exchange", Path: path, Err: err}
 	}
@@ -83,7 +83,7 @@ func find(id, path string) (record, error) {
 
 // forget removes a record, whole or half made, if it is ours. That is all that
 // removing takes: Sweep finds the layers.
-func forget(ctx context.Context, id, path string) error {
+func (b *backend) forget(ctx context.Context, id, path string) error {
 	if !snapshot.ValidID(id) {
 		return nil // nothing of ours can have that name
 	}
@@ -98,10 +98,7 @@ func forget(ctx context.Context, id, path string) error {
 	if err := fault.Point(ctx, "remove the record"); err != nil {
 		return err
 	}
-	if err := unix.Unlink(path); err != nil && err != unix.ENOENT {
-		return &fs.PathError{Op: "remove", Path: path, Err: err}
-	}
-	return nil
+	return failed("remove", path, b.retire(path))
 }
 
 // ids lists the records in a directory, whole or half made, sorted.

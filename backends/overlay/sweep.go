@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -72,7 +73,7 @@ func (b *backend) mark(ctx context.Context) (*census, error) {
 	if err := fault.Point(ctx, "move dead layers into the trash"); err != nil {
 		return nil, err
 	}
-	return c, errors.Join(b.clearLayers(c), b.clearTmp())
+	return c, errors.Join(b.clearLayers(c), b.clearTmp(), b.clearOld())
 }
 
 // count takes every record in, reading those that are not known yet.
@@ -108,7 +109,11 @@ func (c *census) add(r *record) {
 	}
 }
 
-// read is for a record that may be known: one is never changed but replaced.
+// settled is how old a change must be for any later one to have another ctime:
+// clocks of filesystems move every hundredth of a second or more often.
+const settled = 50 * time.Millisecond
+
+// read is for a record that may be known: what changed it changed its ctime.
 func (k known) read(path string) (record, error) {
 	st, err := kernel.Lstat(unix.AT_FDCWD, path)
 	if err != nil {
@@ -118,7 +123,7 @@ func (k known) read(path string) (record, error) {
 		return r.record, nil
 	}
 	r, err := read(path)
-	if err == nil {
+	if err == nil && time.Since(st.CTime.Time()) > settled {
 		k[path] = reading{st.Ino, st.CTime, r}
 	}
 	return r, err
@@ -135,7 +140,7 @@ func (b *backend) mergedInto(layer string) string {
 }
 
 func (b *backend) clearLayers(c *census) error {
-	entries, err := os.ReadDir(filepath.Join(b.dir, "layers"))
+	entries, err := readDir(filepath.Join(b.dir, "layers"))
 	for _, e := range entries {
 		switch layer := e.Name(); {
 		case !c.used[layer] && b.putBy(layer):
@@ -150,10 +155,19 @@ func (b *backend) clearLayers(c *census) error {
 	return err
 }
 
+// readDir: another process may be just about to make the layout.
+func readDir(dir string) ([]os.DirEntry, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return entries, err
+}
+
 // clearTmp takes what nobody is writing any more.
 func (b *backend) clearTmp() error {
 	dir := filepath.Join(b.dir, "tmp")
-	entries, err := os.ReadDir(dir)
+	entries, err := readDir(dir)
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)

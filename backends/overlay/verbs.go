@@ -129,11 +129,11 @@ func convert[T ~string](names []string) []T {
 }
 
 func (b *backend) Remove(ctx context.Context, id snapshot.ID) error {
-	return fail("removing", string(id), forget(ctx, string(id), b.snapshotPath(id)))
+	return fail("removing", string(id), b.forget(ctx, string(id), b.snapshotPath(id)))
 }
 
 func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
-	return fail("removing", string(id), forget(ctx, string(id), b.forkPath(id)))
+	return fail("removing", string(id), b.forget(ctx, string(id), b.forkPath(id)))
 }
 
 func (b *backend) snapshotOf(id snapshot.ID, r *record) snapshot.Snapshot {
