@@ -138,8 +138,13 @@ func killed(t *testing.T, w *world, command string, step int) bool {
 }
 
 func TestAfterKillAtAnyStepRecoverFindsTheOldTreeOrTheNew(t *testing.T) {
+	t.Run("here", func(t *testing.T) { killEverywhere(t, treetest.Dir(t)) })
+	t.Run("btrfs", func(t *testing.T) { killEverywhere(t, treetest.Btrfs(t)) })
+}
+
+func killEverywhere(t *testing.T, top string) {
 	before, after := scene()
-	w := newWorld(t, treetest.Dir(t), before, after)
+	w := newWorld(t, top, before, after)
 	old, kills, done := manifest(t, w), 0, false
 	for step := 1; killed(t, w, "apply", step); step++ {
 		kills++

@@ -134,12 +134,14 @@ type Drift struct {
 // Errors: ErrDenied, ErrInterrupted, ErrCorrupt.
 func Check(ctx context.Context, t Target, from *os.File, changes []diff.Change, base Base) ([]Drift, error) {
 	p, err := plan(ctx, t, from, changes, base)
+	p.close()
 	return p.drifts, err
 }
 
 // Plan is Check, with the steps that remain to be made.
 func Plan(ctx context.Context, t Target, from *os.File, changes []diff.Change, base Base) ([]Step, []Drift, error) {
 	p, err := plan(ctx, t, from, changes, base)
+	p.close()
 	return p.steps, p.drifts, err
 }
 
@@ -161,10 +163,10 @@ func Apply(ctx context.Context, t Target, from *os.File, changes []diff.Change, 
 	}
 	defer lock.Close()
 	p, err := plan(ctx, t, from, changes, o.Base)
+	defer p.close()
 	if err != nil {
 		return Result{}, fail(t.Path, err)
 	}
-	defer p.close()
 	result := Result{Already: p.already, Skipped: p.skipped}
 	if err := p.refuse(o.Allow); err != nil || len(p.ops) == 0 {
 		return result, err
