@@ -4,7 +4,8 @@
 //	DIR/format                     the version of all that follows
 //	DIR/sandboxes/NAME/record.json one sandbox ([Record]); its directory is the claim on its name
 //	DIR/sandboxes/NAME/tmp/        what the sandbox sees as /tmp
-//	DIR/active/PID.START.SERIAL    what a command is in the middle of: a link whose target says it
+//	DIR/active/PID.START.SERIAL.WHAT.NAME   what a command is in the middle of ([Intent])
+//	DIR/spare/N/                   the directory of a sandbox that is gone, for the next one
 //	DIR/places/DRIVER:PATH         a filesystem on which a backend keeps data of its own
 //	DIR/trash/NAME.ID/             a removed sandbox whose trees are not given back yet
 //
@@ -28,6 +29,7 @@ import (
 	"syscall"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // ErrBadName is the kind of the errors of [CheckName].
@@ -43,6 +45,8 @@ const (
 	active    = "active"
 	trash     = "trash"
 	places    = "places"
+	spare     = "spare"
+	format    = "format"
 	record    = "record.json"
 )
 
@@ -51,30 +55,30 @@ const (
 // one that other users can write to (ErrDenied).
 func Open(dir string) (*Catalog, error) {
 	c := &Catalog{dir: dir}
-	data, err := os.ReadFile(filepath.Join(dir, "format"))
+	data, err := os.ReadFile(filepath.Join(dir, format))
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, c.create()
 	}
 	if err != nil {
 		return nil, fail("opening", dir, err)
 	}
-	format, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	version, err := strconv.Atoi(strings.TrimSpace(string(data)))
 	if err != nil {
-		return nil, &snapshot.Error{Op: "opening", Path: filepath.Join(dir, "format"), Kind: snapshot.ErrCorrupt, Err: err}
+		return nil, &snapshot.Error{Op: "opening", Path: filepath.Join(dir, format), Kind: snapshot.ErrCorrupt, Err: err}
 	}
-	if format > Format {
-		return nil, newer(dir, format)
+	if version > Format {
+		return nil, newer(dir, version)
 	}
 	return c, nil
 }
 
 func (c *Catalog) create() error {
-	for _, d := range []string{"", sandboxes, active, trash} {
+	for _, d := range []string{"", sandboxes, active, trash, spare} {
 		if err := os.MkdirAll(filepath.Join(c.dir, d), 0o700); err != nil {
 			return fail("making", c.dir, err)
 		}
 	}
-	return replace(filepath.Join(c.dir, "format"), []byte(strconv.Itoa(Format)+"\n"), true)
+	return replace(filepath.Join(c.dir, format), []byte(strconv.Itoa(Format)+"\n"), true)
 }
 
 // Dir is the state directory.
@@ -94,7 +98,7 @@ func (c *Catalog) Create(r *Record) error {
 		return err
 	}
 	dir := c.Path(r.Name)
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	if err := c.claim(dir); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return &snapshot.Error{Op: "naming a sandbox", Path: r.Name, Kind: snapshot.ErrExists,
 				Err: errors.New("the name is taken"), Hints: []string{"snapfs ls", "snapfs rm " + r.Name}}
@@ -106,6 +110,22 @@ func (c *Catalog) Create(r *Record) error {
 	}
 	return nil
 }
+
+// claim makes a sandbox's directory: of a spare one where there is one.
+func (c *Catalog) claim(dir string) error {
+	for i := range spares {
+		err := kernel.RenameNew(c.spare(i), dir)
+		if err == nil || errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return os.Mkdir(dir, 0o700)
+}
+
+// spares is how many directories are kept for the next sandboxes.
+const spares = 4
+
+func (c *Catalog) spare(i int) string { return filepath.Join(c.dir, spare, strconv.Itoa(i)) }
 
 func (c *Catalog) write(r *Record, lasting bool) error {
 	data, err := encode(r)

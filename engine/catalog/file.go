@@ -11,11 +11,16 @@ import (
 // new one is on stable storage afterwards.
 func replace(path string, data []byte, lasting bool) error {
 	tmp := path + ".new"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	// Not O_TRUNC: ext4 waits for the disk when a file that was emptied is
+	// closed (mount option auto_da_alloc, ext4(5)).
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return fail("writing", path, err)
 	}
 	_, err = f.Write(data)
+	if err == nil {
+		err = f.Truncate(int64(len(data)))
+	}
 	if err == nil && lasting {
 		err = f.Sync()
 	}

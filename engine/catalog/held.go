@@ -124,6 +124,7 @@ type Discarded struct {
 	*Record
 	// Path is its directory in the trash.
 	Path string
+	c    *Catalog
 }
 
 // Trash lists the discarded sandboxes. One whose record cannot be read is
@@ -141,7 +142,7 @@ func (c *Catalog) Trash() ([]Discarded, []error) {
 		r, err := c.read(filepath.Join(path, record), e.Name())
 		switch {
 		case err == nil:
-			found = append(found, Discarded{r, path})
+			found = append(found, Discarded{r, path, c})
 		case errors.Is(err, snapshot.ErrNotFound): // its trees are gone: only the directory is left
 			errs = append(errs, removeAll(path))
 		default:
@@ -161,9 +162,32 @@ func compact(errs []error) []error {
 	return kept
 }
 
-// Forget removes a discarded sandbox's directory, once its trees are gone.
-// The record goes last but one, so that a crash is mended by doing it again.
-func (d Discarded) Forget() error { return removeAll(d.Path) }
+// Forget removes a discarded sandbox's directory, once its trees are gone, or
+// puts it by for the next one where it holds nothing but the record.
+func (d Discarded) Forget() error {
+	if d.Ephemeral && d.putBy() {
+		return nil
+	}
+	return removeAll(d.Path)
+}
+
+// putBy makes the directory a spare one: the record becomes the file that the
+// next record is written to, so that a spare directory has no record.
+func (d Discarded) putBy() bool {
+	entries, err := os.ReadDir(d.Path)
+	if err != nil || len(entries) != 1 || entries[0].Name() != record {
+		return false
+	}
+	if os.Rename(filepath.Join(d.Path, record), filepath.Join(d.Path, record+".new")) != nil {
+		return false
+	}
+	for i := range spares {
+		if kernel.RenameNew(d.Path, d.c.spare(i)) == nil {
+			return true
+		}
+	}
+	return false
+}
 
 // removeAll removes a directory whose content a sandbox may have written:
 // directories without permissions are opened up first. Symbolic links are

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -14,8 +15,10 @@ import (
 )
 
 // An Intent says that a process is in the middle of something that must be
-// mended if it dies. It is one symbolic link, made and removed by one system
-// call each, whose target is "WHAT NAME".
+// mended if it dies. It is a name, "PID.START.SERIAL.WHAT.SANDBOX", made and
+// removed by one system call each: a hard link, because it takes no inode.
+// (ext4 gives an inode number out again only minutes after it was freed, and
+// searches through those at every creation: fs/ext4/ialloc.c, recently_deleted.)
 type Intent struct {
 	// What is being done, and Name the sandbox it is done to.
 	What, Name string
@@ -40,8 +43,12 @@ func (c *Catalog) Begin(what, name string) (*Intent, error) {
 		return nil, fmt.Errorf("identifying this process: %w", err)
 	}
 	i := &Intent{What: what, Name: name, Owner: self}
-	i.path = filepath.Join(c.dir, active, fmt.Sprintf("%d.%d.%d", self.PID, self.Start, serial.Add(1)))
-	if err := os.Symlink(what+" "+name, i.path); err != nil {
+	i.path = filepath.Join(c.dir, active, fmt.Sprintf("%d.%d.%d.%s.%s", self.PID, self.Start, serial.Add(1), what, name))
+	err = os.Link(filepath.Join(c.dir, format), i.path)
+	if err != nil && !errors.Is(err, fs.ErrExist) { // a filesystem without hard links, or one that has no more to give
+		err = os.Symlink(format, i.path)
+	}
+	if err != nil {
 		return nil, fail("writing", i.path, err)
 	}
 	return i, nil
@@ -71,19 +78,25 @@ func (c *Catalog) Stale(thorough bool) ([]Intent, error) {
 	}
 	var stale []Intent
 	for _, name := range names {
-		var i Intent
-		if _, err := fmt.Sscanf(name, "%d.%d.", &i.Owner.PID, &i.Owner.Start); err != nil {
+		i, ok := parseIntent(name)
+		if !ok {
 			continue // not ours
 		}
 		if errors.Is(syscall.Kill(i.Owner.PID, 0), syscall.ESRCH) || thorough && !kernel.Alive(i.Owner) {
 			i.path = filepath.Join(dir.Name(), name)
-			target, err := os.Readlink(i.path)
-			if err != nil {
-				continue // mended by another command meanwhile
-			}
-			i.What, i.Name, _ = strings.Cut(target, " ")
 			stale = append(stale, i)
 		}
 	}
 	return stale, nil
+}
+
+func parseIntent(name string) (i Intent, ok bool) {
+	parts := strings.SplitN(name, ".", 5)
+	if len(parts) < 5 {
+		return i, false
+	}
+	pid, err := strconv.Atoi(parts[0])
+	start, serr := strconv.ParseUint(parts[1], 10, 64)
+	i.Owner.PID, i.Owner.Start, i.What, i.Name = pid, start, parts[3], parts[4]
+	return i, err == nil && serr == nil && pid > 0
 }
