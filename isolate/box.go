@@ -72,7 +72,7 @@ func (b *Box) launch(ctx context.Context, prep preparation, command bool) (*Proc
 		}
 	case <-ctx.Done():
 		b.kill()
-		<-started
+		<-started //nolint:errcheck // it was told to fail
 		return nil, &Error{Op: "starting", Kind: ErrInterrupted, Err: ctx.Err()}
 	}
 	b.level = b.b.spec.level(b.b.host.landlock, b.b.missing())
@@ -136,8 +136,10 @@ func prepare(spec Spec, command *Command) (*Box, preparation, error) {
 		im.free()
 		return nil, p, planError(err)
 	}
-	box := &Box{b: b, request: im.used, ctl: ends[0], pidfd: -1, root: -1, cgroups: spec.Cgroups,
-		answer: make(chan report, 1), procs: map[int]*Process{}, idle: make(chan struct{}), done: make(chan struct{})}
+	box := &Box{
+		b: b, request: im.used, ctl: ends[0], pidfd: -1, root: -1, cgroups: spec.Cgroups,
+		answer: make(chan report, 1), procs: map[int]*Process{}, idle: make(chan struct{}), done: make(chan struct{}),
+	}
 	if command != nil {
 		box.pending = newProcess()
 	}
@@ -168,7 +170,7 @@ func (c *Command) duplicate() ([]int, error) {
 
 func closeAll(fds []int) {
 	for _, fd := range fds {
-		unix.Close(fd) //nolint:errcheck // nothing was written to it here
+		unix.Close(fd)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strconv"
@@ -108,7 +109,9 @@ func TestStreamsPassByteForByte(t *testing.T) {
 		}
 		sent := bytes.Repeat([]byte("\x00\xff\r\n\x1b[0m"), 100_000)
 		go func() {
-			feed.Write(sent)
+			if _, err := feed.Write(sent); err != nil {
+				t.Error(err)
+			}
 			feed.Close()
 		}()
 		got, err := io.ReadAll(sink)
@@ -158,7 +161,7 @@ func TestWritesStayInTheUpperLayer(t *testing.T) {
 	spec := rootSpec(t)
 	box := open(t, spec)
 	sh(t, box, "echo new >/etc/new-file; chown 7:8 /etc/new-file; echo x >>/etc/passwd; mv /usr/share/doc /usr/share/moved")
-	if _, err := os.Stat("/etc/new-file"); !os.IsNotExist(err) {
+	if _, err := os.Stat("/etc/new-file"); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("the real tree was written")
 	}
 	var st unix.Stat_t
@@ -241,7 +244,9 @@ func TestIdleWaitsForDaemons(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.Wait(t.Context())
+		if _, err := p.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		select {
 		case <-box.Idle():
 			t.Error("idle while a daemon runs")

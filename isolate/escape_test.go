@@ -61,8 +61,10 @@ func imprison(t *testing.T, spec Spec) {
 	spec.Hide = []string{"/mnt/link", "/mnt/secrets", "/mnt/no/such", "/etc/hostname/x"}
 	spec.ReadOnly = []string{"/usr"}
 	box := open(t, spec)
-	c := Command{Args: []string{"/mnt/prisoner"}, Dir: "/",
-		Env: []string{"PATH=/usr/bin:/bin", "SNAPFS_TEST_AS=prisoner", "ABSTRACT=" + name, "KEEPER=" + strconv.Itoa(os.Getpid())}}
+	c := Command{
+		Args: []string{"/mnt/prisoner"}, Dir: "/",
+		Env: []string{"PATH=/usr/bin:/bin", "SNAPFS_TEST_AS=prisoner", "ABSTRACT=" + name, "KEEPER=" + strconv.Itoa(os.Getpid())},
+	}
 	out, st := output(t, box, c)
 	if st != (Status{}) {
 		t.Errorf("%+v", st)
@@ -80,9 +82,9 @@ func imprison(t *testing.T, spec Spec) {
 func prisoner() {
 	for _, a := range attempts {
 		if err := a.try(); err != nil {
-			fmt.Printf("refused  %s: %v\n", a.name, err)
+			fmt.Fprintf(os.Stdout, "refused  %s: %v\n", a.name, err)
 		} else {
-			fmt.Printf("DONE     %s\n", a.name)
+			fmt.Fprintf(os.Stdout, "DONE     %s\n", a.name)
 		}
 	}
 }
@@ -230,11 +232,17 @@ func leavesChroot() error {
 	if err := unix.Chroot("/tmp/jail"); err != nil {
 		return err
 	}
-	unix.Fchdir(int(top.Fd()))
-	for range 64 {
-		unix.Chdir("..")
+	if err := unix.Fchdir(int(top.Fd())); err != nil {
+		return err
 	}
-	unix.Chroot(".")
+	for range 64 {
+		if err := unix.Chdir(".."); err != nil {
+			return err
+		}
+	}
+	if err := unix.Chroot("."); err != nil {
+		return err
+	}
 	after, err := os.Stat("/")
 	if err == nil && os.SameFile(before, after) {
 		return errors.New("that is the box's own root")
@@ -267,10 +275,10 @@ func gains() error {
 		}
 		return nil
 	}
-	if err == nil && strings.TrimSpace(string(out)) == "0" {
+	if strings.TrimSpace(string(out)) == "0" {
 		return nil
 	}
-	return fmt.Errorf("su: %v", err)
+	return fmt.Errorf("su: %w", errors.Join(err, errNothing))
 }
 
 func inherits() error {
@@ -314,7 +322,7 @@ func hostMount() error {
 		fs := f[len(f)-3]
 		own := fs == "tmpfs" || fs == "proc" || fs == "devpts" || fs == "mqueue" || fs == "overlay" || fs == "sysfs" && strings.HasPrefix(options, "ro")
 		if !own && !strings.HasPrefix(options, "ro") && target != "/mnt" && !strings.HasPrefix(target, "/dev/") {
-			fmt.Print(line)
+			fmt.Fprint(os.Stdout, line)
 			return nil
 		}
 	}

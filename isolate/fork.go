@@ -9,8 +9,12 @@ import (
 
 // cloneArgs is struct clone_args of linux/sched.h, its first 88 bytes.
 type cloneArgs struct {
-	flags, pidfd, childTID, parentTID, exitSignal   uint64
-	stack, stackSize, tls, setTID, setTIDLen, group uint64
+	flags, pidfd uint64
+	_, _         uint64 // where to put thread ids
+	exitSignal   uint64
+	_, _, _      uint64 // the stack, its size, thread-local storage
+	_, _         uint64 // process ids to take
+	group        uint64 // the cgroup
 }
 
 // fork is in run_*.s.

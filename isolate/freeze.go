@@ -90,7 +90,7 @@ func (f freezer) write(value string) error {
 	if err != nil {
 		return &os.PathError{Op: "open", Path: f.file, Err: err}
 	}
-	defer unix.Close(fd) //nolint:errcheck // the write has told
+	defer unix.Close(fd)
 	if _, err := unix.Write(fd, []byte(value)); err != nil {
 		return &os.PathError{Op: "write", Path: f.file, Err: err}
 	}
@@ -107,7 +107,7 @@ func (f freezer) freeze(ctx context.Context) error {
 		if err != nil {
 			return false, &os.PathError{Op: "open", Path: f.tells, Err: err}
 		}
-		defer unix.Close(fd) //nolint:errcheck // only read
+		defer unix.Close(fd)
 		n, err := unix.Read(fd, buf[:])
 		if err != nil {
 			return false, err

@@ -132,7 +132,7 @@ func mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
 func later(mounts ...*os.File) {
 	go func() {
 		for _, m := range mounts {
-			m.Close() //nolint:errcheck // nothing was written to it
+			m.Close()
 		}
 	}()
 }

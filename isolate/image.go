@@ -83,7 +83,7 @@ func newImage() (*image, error) {
 
 func (im *image) free() {
 	if im.mem != nil {
-		unix.Munmap(im.mem)
+		unix.Munmap(im.mem) //nolint:errcheck // the kernel gave it
 		im.mem = nil
 	}
 }

@@ -86,7 +86,7 @@ func (b *Box) end() {
 	defer b.mu.Unlock()
 	for _, fd := range []*int{&b.ctl, &b.pidfd, &b.root} {
 		if *fd >= 0 {
-			unix.Close(*fd) //nolint:errcheck // a descriptor of ours
+			unix.Close(*fd)
 			*fd = -1
 		}
 	}
@@ -194,7 +194,7 @@ func sendRequest(ctl, number int, rights []byte) syscall.Errno {
 }
 
 func statusOf(ws syscall.WaitStatus) Status {
-	if ws.Signaled() {
+	if ws.Signaled() { //nolint:misspell // its name
 		return Status{Signal: ws.Signal(), CoreDump: ws.CoreDump()}
 	}
 	return Status{Code: ws.ExitStatus()}

@@ -67,12 +67,15 @@ func scratch(t testing.TB) string {
 	}
 	dir := t.TempDir()
 	t.Cleanup(func() { // the kernel makes directories in a work directory that none may enter
-		filepath.WalkDir(dir, func(path string, d fs.DirEntry, _ error) error {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if d != nil && d.IsDir() {
-				os.Chmod(path, 0o700)
+				return os.Chmod(path, 0o700)
 			}
-			return nil
+			return err
 		})
+		if err != nil {
+			t.Error(err)
+		}
 	})
 	return dir
 }

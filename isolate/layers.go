@@ -64,8 +64,10 @@ func overlayInScratch(o Overlay, attr uint64, userns *os.File, base int) (*os.Fi
 }
 
 func (l *layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
-	ov := kernel.Overlay{UserXattr: o.UserXattr, RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr,
-		Volatile: true, NoIndex: true, Attr: attr}
+	ov := kernel.Overlay{
+		UserXattr: o.UserXattr, RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr,
+		Volatile: true, NoIndex: true, Attr: attr,
+	}
 	for i, path := range o.Lower {
 		name, err := l.find(path)
 		if err == nil && o.Nested && i == len(o.Lower)-1 {
@@ -126,7 +128,7 @@ func (l *layers) onRoot(path string) *os.File {
 	f := os.NewFile(uintptr(fd), path)
 	var there, here unix.Stat_t
 	if unix.Fstat(fd, &there) != nil || unix.Stat(path, &here) != nil || there.Dev != here.Dev || there.Ino != here.Ino {
-		f.Close() //nolint:errcheck // only looked at
+		f.Close()
 		return nil
 	}
 	return f
@@ -154,7 +156,7 @@ func (l *layers) wrap(name string, userXattr bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer c.Close() //nolint:errcheck // only configured
+	defer c.Close()
 	empty, err := l.add(c.Mount(0))
 	if err != nil {
 		return "", err

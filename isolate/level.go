@@ -72,8 +72,10 @@ const (
 // level is what is in force once pid 1 stands: everything asked for, for it
 // would not stand otherwise, but the parts that missing names.
 func (s Spec) level(landlock int, missing []string) Level {
-	l := Level{IDs: s.IDs, Network: s.Network, NoNewPrivs: true, Landlock: landlock, Cgroups: len(s.Cgroups), Missing: missing,
-		Namespaces: []string{"user", "mnt", "pid"}, Seccomp: !slices.Contains(missing, partSeccomp)}
+	l := Level{
+		IDs: s.IDs, Network: s.Network, NoNewPrivs: true, Landlock: landlock, Cgroups: len(s.Cgroups), Missing: missing,
+		Namespaces: []string{"user", "mnt", "pid"}, Seccomp: !slices.Contains(missing, partSeccomp),
+	}
 	for _, ns := range unshared {
 		hosts := ns.name == "net" && s.Network == NetworkHost
 		if !hosts && !slices.Contains(missing, "namespace "+ns.name) {

@@ -179,8 +179,10 @@ func TestAKilledKeeperLeavesNothing(t *testing.T) {
 	if len(inside) < 3 {
 		t.Errorf("only %v in the box", inside)
 	}
-	keeper.Process.Kill()
-	keeper.Wait()
+	if err := keeper.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	keeper.Wait() //nolint:errcheck // it was killed
 	for _, d := range inside {
 		deadline := time.Now().Add(5 * time.Second)
 		for unix.Kill(d.pid, 0) == nil && time.Now().Before(deadline) {
@@ -271,7 +273,7 @@ func TestCtrlCReachesTheProcessInFront(t *testing.T) {
 		defer cancel()
 		st, err := p.Wait(ctx)
 		if err != nil {
-			p.Signal(syscall.SIGKILL)
+			p.Signal(syscall.SIGKILL) //nolint:errcheck // the test is over
 		}
 		out := <-all
 		if st.Code != 8 || err != nil || !strings.Contains(out, "st130") || !strings.Contains(out, "Stopped") || strings.Contains(out, "no job control") {
@@ -293,8 +295,11 @@ func TestViewsShowTreesWithoutRunningAnything(t *testing.T) {
 		second.Lower = []string{o.Upper, lower}
 		second.Upper, second.Work = "", ""
 		views, err := OpenViews(t.Context(), []Mount{
-			{Target: "/", Source: lower}, {Target: "/", Overlay: o}, {Target: "/", Overlay: &second},
-			{Target: "/", Overlay: &Overlay{Lower: []string{lower}}}})
+			{Target: "/", Source: lower},
+			{Target: "/", Overlay: o},
+			{Target: "/", Overlay: &second},
+			{Target: "/", Overlay: &Overlay{Lower: []string{lower}}},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -313,8 +318,9 @@ func TestViewsShowTreesWithoutRunningAnything(t *testing.T) {
 					t.Errorf("view %d can be written: %v", i, err)
 				}
 			}
-			root.Close()
-			views[i].Close()
+			if err := errors.Join(root.Close(), views[i].Close()); err != nil {
+				t.Error(err)
+			}
 		}
 		if _, err := OpenViews(t.Context(), []Mount{{Target: "/", Source: lower}, {Target: "/", Source: "/no/such"}}); !errors.Is(err, ErrNotFound) {
 			t.Error(err)

@@ -2,6 +2,7 @@ package isolate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -28,11 +29,11 @@ func limited() {
 	c.Stdout = os.Stdout
 	box, p, err := Start(context.Background(), whole(), &c)
 	if err == nil {
-		p.Wait(context.Background())
-		err = box.Close(context.Background())
+		_, err = p.Wait(context.Background())
+		err = errors.Join(err, box.Close(context.Background()))
 	}
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 	}
 }
 
@@ -50,9 +51,9 @@ func keeper() {
 	c := shell("trap '' TERM; (setsid sleep 1000 &); sleep 1000")
 	box, _, err := Start(context.Background(), whole(), &c)
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		os.Exit(1)
 	}
-	fmt.Println(box.pid)
+	fmt.Fprintln(os.Stdout, box.pid)
 	select {}
 }

@@ -16,11 +16,20 @@ type capability struct {
 }
 
 var kept = [...]capability{
-	{unix.CAP_CHOWN, "chown"}, {unix.CAP_DAC_OVERRIDE, "dac_override"}, {unix.CAP_FOWNER, "fowner"},
-	{unix.CAP_FSETID, "fsetid"}, {unix.CAP_KILL, "kill"}, {unix.CAP_SETGID, "setgid"},
-	{unix.CAP_SETUID, "setuid"}, {unix.CAP_SETPCAP, "setpcap"}, {unix.CAP_NET_BIND_SERVICE, "net_bind_service"},
-	{unix.CAP_NET_RAW, "net_raw"}, {unix.CAP_SYS_CHROOT, "sys_chroot"}, {unix.CAP_MKNOD, "mknod"},
-	{unix.CAP_AUDIT_WRITE, "audit_write"}, {unix.CAP_SETFCAP, "setfcap"},
+	{unix.CAP_CHOWN, "chown"},
+	{unix.CAP_DAC_OVERRIDE, "dac_override"},
+	{unix.CAP_FOWNER, "fowner"},
+	{unix.CAP_FSETID, "fsetid"},
+	{unix.CAP_KILL, "kill"},
+	{unix.CAP_SETGID, "setgid"},
+	{unix.CAP_SETUID, "setuid"},
+	{unix.CAP_SETPCAP, "setpcap"},
+	{unix.CAP_NET_BIND_SERVICE, "net_bind_service"},
+	{unix.CAP_NET_RAW, "net_raw"},
+	{unix.CAP_SYS_CHROOT, "sys_chroot"},
+	{unix.CAP_MKNOD, "mknod"},
+	{unix.CAP_AUDIT_WRITE, "audit_write"},
+	{unix.CAP_SETFCAP, "setfcap"},
 }
 
 const lastCapability = 63 // the kernel says EINVAL above those it has

@@ -78,8 +78,11 @@ func (b *builder) makeDev(p *private) {
 		b.do(unix.SYS_MKDIRAT, b.of(p.dev), b.str(d.name), num(d.mode))
 	}
 	for _, l := range []struct{ name, to string }{
-		{"fd", "/proc/self/fd"}, {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"},
-		{"stderr", "/proc/self/fd/2"}, {"ptmx", "pts/ptmx"},
+		{"fd", "/proc/self/fd"},
+		{"stdin", "/proc/self/fd/0"},
+		{"stdout", "/proc/self/fd/1"},
+		{"stderr", "/proc/self/fd/2"},
+		{"ptmx", "pts/ptmx"},
 	} {
 		b.do(unix.SYS_SYMLINKAT, b.str(l.to), b.of(p.dev), b.str(l.name))
 	}

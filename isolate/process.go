@@ -44,7 +44,7 @@ func (p *Process) end(st Status) {
 
 func (p *Process) closePidfd() {
 	if p.pidfd >= 0 {
-		unix.Close(p.pidfd) //nolint:errcheck // a descriptor of ours
+		unix.Close(p.pidfd)
 		p.pidfd = -1
 	}
 }
@@ -125,7 +125,7 @@ func (p *Process) Close() error {
 	defer p.mu.Unlock()
 	p.closePidfd()
 	if p.pty != nil {
-		p.pty.Close() //nolint:errcheck // safe to repeat
+		p.pty.Close()
 	}
 	return nil
 }

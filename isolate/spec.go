@@ -89,7 +89,7 @@ const (
 // IDs says which users of the host the users of a box are.
 type IDs struct{ base, size uint32 }
 
-// Same: the users inside are those outside, and only the caller's own user and
+// Same is the mapping where the users inside are those outside, and only the caller's own user and
 // group exist; all others look like nobody. Needs no privilege.
 var Same = IDs{}
 

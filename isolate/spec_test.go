@@ -10,7 +10,8 @@ func TestASpecPrintsItself(t *testing.T) {
 	s := Spec{
 		Mounts: []Mount{
 			{Target: "/", Overlay: &Overlay{Lower: []string{"/a", "/b"}, Upper: "/u", Work: "/w"}},
-			{Target: "/x", Source: "/y", ReadOnly: true}, {Target: "/z", Skeleton: "/z"},
+			{Target: "/x", Source: "/y", ReadOnly: true},
+			{Target: "/z", Skeleton: "/z"},
 		},
 		Hide: []string{"/h"}, ReadOnly: []string{"/r"}, Tmp: "/t", Hostname: "name", Network: NetworkHost, IDs: Own(65536), BestEffort: true,
 	}

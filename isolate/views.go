@@ -52,7 +52,7 @@ func OpenViews(ctx context.Context, mounts []Mount) ([]*os.File, error) {
 	if err != nil {
 		for _, v := range views {
 			if v != nil {
-				v.Close() //nolint:errcheck // nothing was written to it
+				v.Close()
 			}
 		}
 		return nil, hostError("opening a view", err)
@@ -79,8 +79,10 @@ func asView(m Mount) (overlay *Overlay, plain string) {
 }
 
 func viewOf(o *Overlay) (*os.File, error) {
-	return kernel.MountOverlay(kernel.Overlay{Lower: o.Lower, UserXattr: o.UserXattr, RedirectDir: !o.UserXattr,
-		Metacopy: !o.UserXattr, NoIndex: true, Nested: o.Nested, Attr: quietMount | unix.MOUNT_ATTR_NOATIME})
+	return kernel.MountOverlay(kernel.Overlay{
+		Lower: o.Lower, UserXattr: o.UserXattr, RedirectDir: !o.UserXattr,
+		Metacopy: !o.UserXattr, NoIndex: true, Nested: o.Nested, Attr: quietMount | unix.MOUNT_ATTR_NOATIME,
+	})
 }
 
 func viewAt(dir string) (*os.File, error) {
@@ -106,18 +108,18 @@ func openAsUser(overlays []*Overlay, places []int, views []*os.File) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(ends[0]) //nolint:errcheck // a descriptor of ours
+	defer unix.Close(ends[0])
 	b := &builder{image: im, host: host{uid: os.Geteuid(), gid: os.Getegid(), freeFD: 1000}}
 	first := b.planViews(overlays, ends)
 
 	runtime.LockOSThread() // which the child dies with
 	defer runtime.UnlockOSThread()
 	pid, pidfd, err := b.start(first, unix.CLONE_NEWUSER|unix.CLONE_NEWNS, -1)
-	unix.Close(ends[1]) //nolint:errcheck // the child's now
+	unix.Close(ends[1])
 	if err != nil {
 		return cloneError(err)
 	}
-	unix.Close(pidfd)                  //nolint:errcheck // not needed
+	unix.Close(pidfd)
 	defer unix.Wait4(pid, nil, 0, nil) //nolint:errcheck // a child of ours
 	var data [reportSize]byte
 	control := make([]byte, unix.CmsgSpace(4*len(overlays)))

@@ -3,8 +3,8 @@
 // box gets what the program was given itself. Package syscall knows it too, but
 // hands it on only to what it starts itself.
 //
-// It must be initialized before package syscall: packages whose imports are
-// ready are initialized in the order of their import paths (go.dev/ref/spec,
+// It must be initialised before package syscall: packages whose imports are
+// ready are initialised in the order of their import paths (go.dev/ref/spec,
 // "Program initialization"), and this one imports nothing.
 package nofile
 
