@@ -2,21 +2,281 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
 
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// ApplyOptions say what may be carried back.
+// ApplyOptions say what is carried back. The zero value is the workspace,
+// without what promote.Allow lists.
 type ApplyOptions struct {
-	// Paths limits it to these paths of the real machine, and what lies
-	// beneath them; empty means all.
+	// Paths limits it to these absolute paths and what lies beneath them; what
+	// lies outside the workspace is only carried back when it is named here.
 	Paths []string
+	// Allow names what is refused otherwise.
+	Allow promote.Allow
+	// DryRun only checks.
+	DryRun bool
 }
 
-func (e *Engine) recoverPromotions(context.Context) error { return nil }
+// Applied is what was carried back.
+type Applied struct {
+	// Changes is how many paths were changed; with DryRun, would be.
+	Changes int `json:"changes"`
+	// Already are paths that were there as they should be, and Skipped those
+	// that cannot be carried (sockets), all absolute.
+	Already []string `json:"already,omitempty"`
+	Skipped []string `json:"skipped,omitempty"`
+	// Elsewhere is the number of changes outside the workspace that were not
+	// named.
+	Elsewhere int `json:"elsewhere"`
+}
 
-// Apply brings a session's changes to the real tree.
-func (s *Session) Apply(context.Context, ApplyOptions) error {
-	return &snapshot.Error{Op: "applying", Path: s.Record.Name, Kind: snapshot.ErrNotSupported, Err: errors.New("not in this build")}
+// Apply brings a sandbox's changes to the real tree, wholly or not at all.
+// Where a real file has moved on since the base: ErrDrifted, naming the paths,
+// and nothing was touched. Processes in the sandbox stand still meanwhile.
+// Safe to kill: the next command completes it or takes it back.
+func (e *Engine) Apply(ctx context.Context, name string, o ApplyOptions) (Applied, error) {
+	h, err := e.cat.Hold(ctx, name)
+	if err != nil {
+		return Applied{}, err
+	}
+	defer h.Release()
+	_, thaw, err := e.freeze(h.Record)
+	if err != nil {
+		return Applied{}, err
+	}
+	defer thaw()
+	return e.apply(ctx, h.Record, o)
+}
+
+// Apply brings the session's changes to the real tree, as [Engine.Apply] does.
+func (s *Session) Apply(ctx context.Context, o ApplyOptions) (Applied, error) {
+	return s.e.apply(ctx, s.Record, o)
+}
+
+func (e *Engine) apply(ctx context.Context, rec *catalog.Record, o ApplyOptions) (Applied, error) {
+	var a Applied
+	changes, err := e.changes(ctx, rec)
+	if err != nil {
+		return a, err
+	}
+	defer changes.Close()
+	parts, elsewhere, err := selectParts(changes, o.Paths)
+	a.Elsewhere = elsewhere
+	if err != nil {
+		return a, err
+	}
+	known, err := e.stamps(rec.Name)
+	if err != nil {
+		return a, err
+	}
+	var done []string
+	for _, p := range parts {
+		id, err := e.applyPart(ctx, rec, p, o, known, len(parts) > 1, &a)
+		if err != nil {
+			return a, errors.Join(err, e.takeBack(context.WithoutCancel(ctx), rec.Name, done))
+		}
+		if id != "" {
+			done = append(done, id)
+		}
+	}
+	for _, id := range done {
+		err = errors.Join(err, promote.Forget(ctx, e.promotions(), id))
+	}
+	return a, err
+}
+
+// applyPart applies one part. The answer names the promotion, where it can be
+// undone because further parts follow.
+func (e *Engine) applyPart(ctx context.Context, rec *catalog.Record, p Part, o ApplyOptions, known stampsOf, undoable bool, a *Applied) (string, error) {
+	root, err := os.OpenFile(p.Root, syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return "", &snapshot.Error{Op: "applying to", Path: p.Root, Kind: snapshot.KindOf(err), Err: err}
+	}
+	defer root.Close()
+	target := promote.Target{Root: root, Path: p.Root, StateDir: e.promotions()}
+	base := promote.Base{Taken: p.Taken, Frozen: p.Frozen, Known: known[p.Root]}
+	if p.Frozen {
+		base.Root = p.Old
+	}
+	if o.DryRun {
+		a.Changes += len(p.Changes)
+		return "", drifted(ctx, target, p, base)
+	}
+	r, err := promote.Apply(ctx, target, p.New, p.Changes, promote.Options{Base: base, Allow: o.Allow, Sandbox: rec.Name, KeepUndo: undoable})
+	err = errors.Join(err, e.remember(rec.Name, p.Root, r.Stamps))
+	if err != nil {
+		return "", err
+	}
+	a.Changes += r.Applied
+	a.Already = append(a.Already, under(p.Root, r.Already)...)
+	a.Skipped = append(a.Skipped, under(p.Root, r.Skipped)...)
+	if !undoable {
+		return "", nil
+	}
+	return r.ID, nil
+}
+
+// drifted is the error of what has moved on in the way of a part, or nil.
+func drifted(ctx context.Context, t promote.Target, p Part, base promote.Base) error {
+	moved, err := promote.Check(ctx, t, p.New, p.Changes, base)
+	if err != nil || len(moved) == 0 {
+		return err
+	}
+	var why []error
+	for _, d := range moved[:min(len(moved), 20)] {
+		why = append(why, fmt.Errorf("%s: %s", promote.Printable(d.Path), d.Why))
+	}
+	if more := len(moved) - len(why); more > 0 {
+		why = append(why, fmt.Errorf("and %d more", more))
+	}
+	return &snapshot.Error{Op: "applying to", Path: p.Root, Kind: snapshot.ErrDrifted, Err: errors.Join(why...)}
+}
+
+// takeBack undoes the parts that were applied before one that was refused.
+func (e *Engine) takeBack(ctx context.Context, name string, ids []string) error {
+	var errs []error
+	for i := len(ids) - 1; i >= 0; i-- {
+		r, err := promote.Undo(ctx, e.promotions(), ids[i])
+		errs = append(errs, err, e.remember(name, r.Path, r.Stamps))
+	}
+	return errors.Join(errs...)
+}
+
+// selectParts picks what is to be applied: the workspace, or what lies at
+// paths. elsewhere counts what was changed outside and not named.
+func selectParts(c *Changes, paths []string) (parts []Part, elsewhere int, err error) {
+	matched := make([]bool, len(paths))
+	for _, p := range c.Parts {
+		if len(paths) == 0 {
+			if p.Workspace {
+				parts = append(parts, p)
+			} else {
+				elsewhere += len(p.Changes)
+			}
+			continue
+		}
+		inside, all := beneath(p, paths, matched)
+		if !all && len(inside) == 0 {
+			continue
+		}
+		if !all {
+			if p.Changes, err = promote.Select(p.Changes, inside); err != nil {
+				return nil, 0, err
+			}
+		}
+		parts = append(parts, p)
+	}
+	for i, ok := range matched {
+		if !ok {
+			return nil, 0, &snapshot.Error{Op: "applying", Path: promote.Printable(paths[i]), Kind: snapshot.ErrNotFound, Err: errors.New("the sandbox has not changed it")}
+		}
+	}
+	return parts, elsewhere, nil
+}
+
+// beneath finds the paths at which a part has changes, relative to its root;
+// all means that the whole part lies beneath one of them.
+func beneath(p Part, paths []string, matched []bool) (inside []string, all bool) {
+	for i, path := range paths {
+		if within(p.Root, path) {
+			matched[i], all = true, true
+			continue
+		}
+		rel, ok := strings.CutPrefix(path, strings.TrimSuffix(p.Root, "/")+"/")
+		if ok && changedAt(p.Changes, rel) {
+			matched[i], inside = true, append(inside, rel)
+		}
+	}
+	return inside, all
+}
+
+func changedAt(changes []diff.Change, path string) bool {
+	for _, c := range changes {
+		if within("/"+c.Path, "/"+path) {
+			return true
+		}
+	}
+	return false
+}
+
+func under(root string, paths []string) []string {
+	abs := make([]string, len(paths))
+	for i, p := range paths {
+		abs[i] = filepath.Join(root, p)
+	}
+	return abs
+}
+
+func (e *Engine) promotions() string { return filepath.Join(e.cat.Dir(), "promotions") }
+
+// stampsOf are the stamps of what a sandbox's promotions left, by target.
+type stampsOf map[string]map[string]promote.Stamp
+
+const appliedFile = "applied.json"
+
+func (e *Engine) stamps(name string) (stampsOf, error) {
+	known := stampsOf{}
+	data, err := os.ReadFile(filepath.Join(e.cat.Path(name), appliedFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return known, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &known)
+	}
+	if err != nil {
+		return nil, &snapshot.Error{Op: "reading what was applied of", Path: name, Kind: snapshot.ErrCorrupt, Err: err}
+	}
+	return known, nil
+}
+
+// remember adds stamps to those of a sandbox, if it is still there.
+func (e *Engine) remember(name, root string, stamps map[string]promote.Stamp) error {
+	if len(stamps) == 0 {
+		return nil
+	}
+	known, err := e.stamps(name)
+	if err != nil {
+		return err
+	}
+	if known[root] == nil {
+		known[root] = map[string]promote.Stamp{}
+	}
+	maps.Copy(known[root], stamps)
+	data, err := json.MarshalIndent(known, "", "  ")
+	if err != nil {
+		return fmt.Errorf("writing what was applied of %s: %w", name, err)
+	}
+	if err := e.cat.WriteFile(name, appliedFile, append(data, '\n')); !errors.Is(err, snapshot.ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+// recoverPromotions completes, or takes back, what a killed Apply left.
+func (e *Engine) recoverPromotions(ctx context.Context) error {
+	found, err := promote.Recover(ctx, e.promotions())
+	for _, r := range found {
+		what := "taken back"
+		if r.Done {
+			what = "completed"
+		}
+		e.notice("an apply of " + r.Sandbox + " to " + promote.Printable(r.Path) + " was killed: it is " + what)
+		for _, p := range r.Kept {
+			e.notice("left as it is now, because it was changed since: " + promote.Printable(p) + "; the old one lies in " + promote.Printable(r.Saved))
+		}
+		err = errors.Join(err, e.remember(r.Sandbox, r.Path, r.Stamps))
+	}
+	return err
 }

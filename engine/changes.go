@@ -135,7 +135,7 @@ func (e *Engine) compare(ctx context.Context, rec *catalog.Record, p pair) ([]Pa
 	if err != nil {
 		return nil, err
 	}
-	opt := diff.Options{Skip: e.skip(b, p.tree.Path), OneFilesystem: !walk || b.Facts().Unit == snapshot.ByFile,
+	opt := diff.Options{Skip: e.skip(b, p.tree.Path), OneFilesystem: b.Facts().Unit == snapshot.ByFile,
 		SameInodes: b.Facts().KeepsInodes, Taken: p.tree.Taken, OverlayViews: true}
 	var changes []diff.Change
 	if walk {
@@ -229,6 +229,9 @@ func (e *Engine) skip(b snapshot.Backend, tree string) func(string) bool {
 		ours = append(ours, h.Hidden()...)
 	}
 	return func(path string) bool {
+		if strings.HasPrefix(filepath.Base(path), ".snapfs-apply-") { // where promote keeps what it replaces
+			return true
+		}
 		for _, o := range ours {
 			if filepath.Join(tree, path) == o {
 				return true

@@ -135,6 +135,15 @@ func (c *Catalog) write(r *Record, lasting bool) error {
 	return replace(filepath.Join(c.Path(r.Name), record), data, lasting)
 }
 
+// WriteFile replaces a further file of a sandbox, lastingly. ErrNotFound where
+// there is no such sandbox.
+func (c *Catalog) WriteFile(name, file string, data []byte) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	return replace(filepath.Join(c.Path(name), file), data, true)
+}
+
 // Update replaces the record of a sandbox that only this process works on yet.
 func (c *Catalog) Update(r *Record) error { return c.write(r, !r.Ephemeral) }
 

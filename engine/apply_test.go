@@ -1,0 +1,84 @@
+package engine_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+func (b *bench) read(name string) string {
+	b.t.Helper()
+	data, err := os.ReadFile(filepath.Join(b.workspace, name))
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+func TestApplyBringsTheWorkspaceBack(t *testing.T) { asBoth(t, applyBringsTheWorkspaceBack) }
+
+func applyBringsTheWorkspaceBack(t *testing.T, b *bench) {
+	b.write("keep", "0")
+	b.write("gone", "0")
+	time.Sleep(20 * time.Millisecond) // drift is told by the clock of the filesystem
+	b.new("a")
+	b.in("a", "printf 1 > keep; rm gone; mkdir d; printf 2 > d/new; printf x > ../beside")
+	got, err := b.Apply(t.Context(), "a", engine.ApplyOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Elsewhere != 1 {
+		t.Errorf("%+v: want one change elsewhere", got)
+	}
+	if b.read("keep") != "1" || b.read("d/new") != "2" {
+		t.Errorf("keep %q, d/new %q", b.read("keep"), b.read("d/new"))
+	}
+	for _, absent := range []string{"gone", "../beside"} {
+		if _, err := os.Lstat(filepath.Join(b.workspace, absent)); err == nil {
+			t.Errorf("%s is there", absent)
+		}
+	}
+	b.in("a", "printf 3 > keep")
+	if _, err := b.Apply(t.Context(), "a", engine.ApplyOptions{}); err != nil {
+		t.Errorf("working on and applying again: %v", err)
+	}
+	if b.read("keep") != "3" {
+		t.Errorf("keep is %q after the second apply", b.read("keep"))
+	}
+}
+
+func TestApplyRefusesWhereTheRealFileHasMovedOn(t *testing.T) {
+	asBoth(t, applyRefusesWhereTheRealFileHasMovedOn)
+}
+
+func applyRefusesWhereTheRealFileHasMovedOn(t *testing.T, b *bench) {
+	b.write("f", "0")
+	b.write("g", "0")
+	time.Sleep(20 * time.Millisecond)
+	b.new("a")
+	b.in("a", "printf 1 > f; printf 1 > g")
+	time.Sleep(20 * time.Millisecond)
+	b.write("f", "mine")
+	_, err := b.Apply(t.Context(), "a", engine.ApplyOptions{})
+	if !errors.Is(err, snapshot.ErrDrifted) || !strings.Contains(err.Error(), "f") {
+		t.Errorf("got %v, want ErrDrifted that names f", err)
+	}
+	if b.read("f") != "mine" || b.read("g") != "0" {
+		t.Errorf("f %q, g %q: something was touched", b.read("f"), b.read("g"))
+	}
+	if _, err := b.Apply(t.Context(), "a", engine.ApplyOptions{Paths: []string{filepath.Join(b.workspace, "g")}}); err != nil {
+		t.Errorf("applying what has not moved: %v", err)
+	}
+	if b.read("f") != "mine" || b.read("g") != "1" {
+		t.Errorf("f %q, g %q after applying g alone", b.read("f"), b.read("g"))
+	}
+	if _, err := b.Apply(t.Context(), "a", engine.ApplyOptions{Paths: []string{filepath.Join(b.workspace, "nothing")}}); !errors.Is(err, snapshot.ErrNotFound) {
+		t.Errorf("a path without changes: %v, want ErrNotFound", err)
+	}
+}
