@@ -67,14 +67,14 @@ func statusOf(err error, passes bool) int {
 		return exitOK
 	case errors.As(err, &c):
 		return c.ExitCode()
+	case engine.Kind(err) == snapshot.ErrInterrupted: //nolint:errorlint // a sentinel as it is
+		return exitInterrupted
 	case passes:
 		return exitOurs
 	case errors.As(err, &u), errors.Is(err, catalog.ErrBadName):
 		return exitUsage
 	}
 	switch engine.Kind(err) {
-	case snapshot.ErrInterrupted:
-		return exitInterrupted
 	case snapshot.ErrNotFound:
 		return exitNotFound
 	case snapshot.ErrExists, snapshot.ErrBusy:

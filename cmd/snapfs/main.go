@@ -15,11 +15,11 @@ import (
 )
 
 func main() {
-	os.Exit(run(os.Args[1:]))
+	os.Exit(execute(os.Args[1:]))
 }
 
-// run is the whole program, from its arguments to its exit status.
-func run(args []string) int {
+// execute is the whole program, from its arguments to its exit status.
+func execute(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	a := &app{ui: newUI(os.Stdin, os.Stdout, os.Stderr)}
@@ -38,7 +38,7 @@ func commands() []command {
 		{"run", working, newRun}, {"new", working, newNew}, {"exec", working, newExec}, {"shell", working, newShell},
 		{"fork", working, newFork}, {"snapshot", working, newSnapshot}, {"rollback", working, newRollback},
 		{"stop", working, newStop}, {"rm", working, newRm},
-		{"diff", looking, newDiff}, {"ls", looking, newLs}, {"show", looking, newShow},
+		{"diff", looking, newDiff}, {"apply", looking, newApply}, {"ls", looking, newLs}, {"show", looking, newShow},
 		{"pool", caring, newPool}, {"doctor", caring, newDoctor}, {"gc", caring, newGc}, {"version", caring, newVersion},
 		{"man", caring, newMan}, {"exit-codes", caring, newExitCodes},
 		{"keeper", "", newKeeper}, {"sweeper", "", newSweeper},

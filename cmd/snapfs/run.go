@@ -52,7 +52,7 @@ command wrote there, and with --report in a file.`,
 	r.flags.add(cmd)
 	cmd.Flags().StringVar(&r.flags.name, "name", "", "the `name` of the sandbox, if it is kept")
 	cmd.Flags().BoolVar(&r.keep, "keep", false, "keep the sandbox")
-	cmd.Flags().BoolVar(&r.apply, "apply", false, "bring the changes to the real tree, if the command succeeds")
+	cmd.Flags().BoolVar(&r.apply, "apply", false, "bring the changes of the workspace to the real tree, if the command succeeds")
 	cmd.Flags().BoolVarP(&r.quiet, "quiet", "q", false, "do not print what changed")
 	cmd.Flags().StringVar(&r.report, "report", "", "write what --json prints to this `file`")
 	cmd.Flags().SetInterspersed(false)
@@ -140,7 +140,7 @@ func (r *runner) settle(ctx context.Context, s *engine.Session, doc *runDocument
 	case r.keep:
 		return r.keepIt(ctx, s, doc)
 	case r.apply && doc.Status == 0:
-		return r.applyIt(ctx, s, changes, doc)
+		return r.applyIt(ctx, s, doc)
 	case r.a.ui.interactive() && changes.Len() > 0 && !r.apply:
 		return r.ask(ctx, s, changes, doc)
 	}
@@ -154,7 +154,7 @@ func (r *runner) print(changes *engine.Changes, s *engine.Session, status int) e
 		return nil
 	}
 	if status != 0 && s.Record.Policy.Network == "none" {
-		u.notice(fmt.Sprintf("the command ended with status %d; it had no network (--net host gives it this machine's)", status))
+		u.notice(fmt.Sprintf("status %d, without a network (--net host gives the command this machine's)", status))
 	}
 	most := 0
 	if isTerminal(u.err) {
@@ -168,7 +168,7 @@ func (r *runner) ask(ctx context.Context, s *engine.Session, changes *engine.Cha
 	for {
 		switch r.a.ui.ask("apply, keep, discard, or look closer? [a/k/d/l]", "apply", "discard", "look", "keep") {
 		case "apply":
-			return r.applyIt(ctx, s, changes, doc)
+			return r.applyIt(ctx, s, doc)
 		case "discard":
 			return r.discard(ctx, s, doc)
 		case "look":
@@ -199,15 +199,19 @@ func (r *runner) keepIt(ctx context.Context, s *engine.Session, doc *runDocument
 	return nil
 }
 
-// applyIt brings the changes to the real tree. Where that does not work, the
-// sandbox is kept, so that no work is lost.
-func (r *runner) applyIt(ctx context.Context, s *engine.Session, changes *engine.Changes, doc *runDocument) error {
-	n := changes.Len()
-	if err := s.Apply(ctx, engine.ApplyOptions{}); err != nil {
+// applyIt brings the changes of the workspace to the real tree. Where that does
+// not work, the sandbox is kept, so that no work is lost.
+func (r *runner) applyIt(ctx context.Context, s *engine.Session, doc *runDocument) error {
+	applied, err := s.Apply(ctx, engine.ApplyOptions{})
+	if err != nil {
 		return errors.Join(err, r.keepIt(ctx, s, doc))
 	}
-	r.a.ui.notice("applied " + count(n, "change"))
-	err := s.Discard(ctx)
+	r.a.ui.applied(applied)
+	if applied.Elsewhere > 0 && r.a.ui.interactive() && !r.apply &&
+		r.a.ui.ask("keep the sandbox for what it changed elsewhere, or discard it? [k/d]", "discard", "keep") == "keep" {
+		return r.keepIt(ctx, s, doc)
+	}
+	err = s.Discard(ctx)
 	doc.Fate = "applied"
 	return err
 }

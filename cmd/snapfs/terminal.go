@@ -23,10 +23,14 @@ type terminal struct {
 	ui *ui
 	// carry: a terminal of the sandbox's own is connected to the person's.
 	carry bool
+	// signals are those to snapfs, from before the command starts: none is lost.
+	signals chan os.Signal
 }
 
 func newTerminal(u *ui) *terminal {
-	return &terminal{ui: u, carry: isTerminal(u.in) && isTerminal(u.out)}
+	t := &terminal{ui: u, carry: isTerminal(u.in) && isTerminal(u.out), signals: make(chan os.Signal, 16)}
+	signal.Notify(t.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)
+	return t
 }
 
 // command gives c its streams.
@@ -54,14 +58,12 @@ func (t *terminal) size() engine.Size {
 // follow passes signals, keys and output until wait answers.
 func (t *terminal) follow(ctx context.Context, p engine.Process, wait func(context.Context) (engine.Status, error)) (engine.Status, error) {
 	ctx = context.WithoutCancel(ctx) // the signals that would end it are the command's
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)
-	defer signal.Stop(signals)
+	defer signal.Stop(t.signals)
 	done := make(chan struct{})
 	go func() {
 		for {
 			select {
-			case s := <-signals:
+			case s := <-t.signals:
 				t.pass(s.(syscall.Signal), p)
 			case <-done:
 				return

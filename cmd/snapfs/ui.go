@@ -27,6 +27,8 @@ type ui struct {
 	out  *os.File
 	err  *os.File
 	json bool
+	// lines is what a person types in answer to questions, once there was one.
+	lines chan string
 }
 
 func newUI(in, out, err *os.File) *ui { return &ui{in: in, out: out, err: err} }
@@ -70,17 +72,14 @@ func (u *ui) result(v any, text func(w io.Writer) error) error {
 func (u *ui) ask(question string, words ...string) string {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	lines := make(chan string)
-	go func() {
-		defer close(lines)
-		for line, more := u.line(); more; line, more = u.line() {
-			lines <- line
-		}
-	}()
+	if u.lines == nil {
+		u.lines = make(chan string)
+		go u.listen()
+	}
 	for {
 		fmt.Fprint(u.err, question+" ")
 		select {
-		case line, more := <-lines:
+		case line, more := <-u.lines:
 			if !more {
 				fmt.Fprintln(u.err)
 				return words[len(words)-1]
@@ -94,6 +93,15 @@ func (u *ui) ask(question string, words ...string) string {
 			fmt.Fprintln(u.err)
 			return words[len(words)-1]
 		}
+	}
+}
+
+// listen reads lines to the end of input. It stays behind when a signal was the
+// answer, and ends with the program.
+func (u *ui) listen() {
+	defer close(u.lines)
+	for line, more := u.line(); more; line, more = u.line() {
+		u.lines <- line
 	}
 }
 

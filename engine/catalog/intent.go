@@ -36,8 +36,11 @@ const (
 
 var serial atomic.Uint64
 
-// Begin records an intent of this process. Cost: one system call.
+// Begin records an intent of this process. Cost: one system call. ErrBadName.
 func (c *Catalog) Begin(what, name string) (*Intent, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
 	self, err := kernel.Self()
 	if err != nil {
 		return nil, fmt.Errorf("identifying this process: %w", err)

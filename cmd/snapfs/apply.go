@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine"
+)
+
+func newApply(a *app) *cobra.Command {
+	var o engine.ApplyOptions
+	cmd := &cobra.Command{
+		Use:   "apply [flags] sandbox [path...]",
+		Short: "bring a sandbox's changes to the real tree",
+		Long: `Brings what a sandbox changed in its workspace to the real tree, wholly or not at
+all; or only what it changed at the paths named, which may lie elsewhere. Where
+something of the real tree has moved on since the sandbox was made, nothing is
+touched, and every such path is named. The sandbox stays, and applying again is
+harmless.
+
+Relative paths are beneath the workspace, or beneath this directory where it
+lies in the workspace.`,
+		Example: `  snapfs apply fix
+  snapfs apply fix --dry-run
+  snapfs apply fix src /etc/hosts`,
+		Args:              atLeast("sandbox"),
+		ValidArgsFunction: a.completeThenFiles,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e, err := a.engine(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if o.Paths, err = inSandbox(e, args[0], args[1:]); err != nil {
+				return err
+			}
+			applied, err := e.Apply(cmd.Context(), args[0], o)
+			if err != nil {
+				return err
+			}
+			return a.ui.result(applied, func(w io.Writer) error {
+				if o.DryRun {
+					_, err := fmt.Fprintf(w, "%s would be applied\n", count(applied.Changes, "change"))
+					return err
+				}
+				a.ui.applied(applied)
+				return nil
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVarP(&o.DryRun, "dry-run", "n", false, "only say whether it could be done")
+	f.BoolVar(&o.Allow.SetID, "allow-setid", false, "carry set-user-id and set-group-id bits")
+	f.BoolVar(&o.Allow.Devices, "allow-devices", false, "carry device nodes")
+	f.BoolVar(&o.Allow.Capabilities, "allow-capabilities", false, "carry file capabilities")
+	return cmd
+}
+
+// applied tells what was carried back, and what was not.
+func (u *ui) applied(a engine.Applied) {
+	u.notice("applied " + count(a.Changes, "change"))
+	if n := len(a.Already); n > 0 {
+		u.notice(count(n, "path") + " were as they should be already")
+	}
+	for _, path := range a.Skipped {
+		u.notice("not carried, as only its server can make it: " + path)
+	}
+	if a.Elsewhere > 0 {
+		u.notice(count(a.Elsewhere, "change") + " elsewhere not applied; name the path to have it")
+	}
+}

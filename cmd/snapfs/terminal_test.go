@@ -1,0 +1,165 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// TestATerminalIsARealOne: what a person does at a terminal works in a sandbox.
+func TestATerminalIsARealOne(t *testing.T) { asRoot(t, atATerminal) }
+
+func TestATerminalIsARealOneForAnOrdinaryUser(t *testing.T) { asUser(t, atATerminal) }
+
+func asRoot(t *testing.T, test func(*testing.T)) {
+	treetest.NeedRoot(t)
+	test(t)
+}
+
+func asUser(t *testing.T, test func(*testing.T)) {
+	if treetest.AsUser(t) {
+		test(t)
+	}
+}
+
+func atATerminal(t *testing.T) {
+	for name, test := range map[string]func(t *testing.T, b *desk){
+		"job control": func(t *testing.T, b *desk) {
+			p := sit(t, b, "run", "--", "sh", "-i")
+			p.sees("ready> ")
+			p.types("sleep 100\n")
+			p.sees("sleep 100\r\n")
+			p.types("\x1a")
+			p.sees("Stopped")
+			p.types("bg; jobs\n")
+			p.sees("Running")
+			p.types("kill %1; wait; fg\n")
+			p.sees("ready> ")
+			p.types("tty; exit 3\n")
+			p.sees("/dev/")
+			if st := p.leaves(); st != 3 {
+				t.Errorf("status %d", st)
+			}
+		},
+		"Ctrl-C ends the command, not snapfs": func(t *testing.T, b *desk) {
+			p := sit(t, b, "run", "--", "sh", "-c", "echo > new; echo up; exec sleep 100")
+			p.sees("up")
+			p.types("\x03")
+			p.sees("[a/k/d/l]")
+			p.types("d\n")
+			if st := p.leaves(); st != 130 {
+				t.Errorf("status %d", st)
+			}
+			b.real()
+		},
+		"Ctrl-D, and echo": func(t *testing.T, b *desk) {
+			p := sit(t, b, "run", "--", "sh", "-c", "read -r x; echo \"<$x>\"; stty -echo; read -r y; stty echo; echo \"<$y>\"; cat; echo end")
+			p.types("typed\n")
+			p.sees("typed\r\n<typed>")
+			p.types("hushed\n")
+			p.sees("<hushed>")
+			if strings.Contains(p.screen.String(), "hushed\r\n<") {
+				t.Error("what was hushed was echoed")
+			}
+			p.types("\x04")
+			p.sees("end")
+			if st := p.leaves(); st != 0 {
+				t.Errorf("status %d", st)
+			}
+		},
+		"a new size": func(t *testing.T, b *desk) {
+			p := sit(t, b, "run", "--", "sh", "-c", `stty size; trap 'stty size; exit' WINCH; echo up; while :; do sleep 0.05; done`)
+			p.sees("24 80")
+			p.sees("up")
+			if err := unix.IoctlSetWinsize(int(p.keyboard.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 50, Col: 132}); err != nil {
+				t.Fatal(err)
+			}
+			p.sees("50 132")
+			p.leaves()
+		},
+		"vi": func(t *testing.T, b *desk) {
+			treetest.NeedProgram(t, "vi")
+			p := sit(t, b, "run", "--keep", "--name", "edit", "--", "vi", "text")
+			p.sees("~")
+			p.types("ihello\x1b:wq\r")
+			if st := p.leaves(); st != 0 {
+				t.Errorf("status %d", st)
+			}
+			if got := b.snapfs("exec", "edit", "cat", "text").want(0).stdout; got != "hello\n" {
+				t.Errorf("vi wrote %q", got)
+			}
+			b.real()
+		},
+		"less": func(t *testing.T, b *desk) {
+			treetest.NeedProgram(t, "less")
+			p := sit(t, b, "run", "--", "sh", "-c", "seq 1000 | LESSHISTFILE=- less")
+			p.sees("22")
+			p.types("G")
+			p.sees("1000")
+			p.types("q")
+			if st := p.leaves(); st != 0 {
+				t.Errorf("status %d", st)
+			}
+		},
+		"exec, too": func(t *testing.T, b *desk) {
+			b.snapfs("new", "box").want(0)
+			p := sit(t, b, "exec", "box", "--", "sh", "-i")
+			p.sees("ready> ")
+			p.types("sleep 100\n")
+			p.sees("sleep 100\r\n")
+			p.types("\x03")
+			p.sees("ready> ")
+			p.types("stty size; exit 4\n")
+			p.sees("24 80")
+			if st := p.leaves(); st != 4 {
+				t.Errorf("status %d", st)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) { test(t, newDesk(t)) })
+	}
+}
+
+func TestThePersonDecides(t *testing.T) {
+	treetest.NeedRoot(t)
+	for answer, want := range map[string]struct{ sees, kept string }{
+		"d\n": {"", ""}, "keep\n": {"kept as fix", "fix\n"}, "\x04": {"kept as fix", "fix\n"}, "\x03": {"kept as fix", "fix\n"},
+		"what\nlook\nd\n": {"+sand", ""},
+	} {
+		t.Run(strings.ReplaceAll(answer, "\n", " "), func(t *testing.T) {
+			b := newDesk(t)
+			p := sit(t, b, "run", "--name", "fix", "--", "sh", "-c", "printf 'sand\\033[2J\\n' > new")
+			p.sees("A  file")
+			for line := range strings.SplitAfterSeq(answer, "\n") {
+				if line == "" {
+					break
+				}
+				p.sees("[a/k/d/l]")
+				p.types(line)
+			}
+			if want.sees != "" && !strings.Contains(p.screenAtEnd(), want.sees) {
+				t.Errorf("%q is not on the screen:\n%q", want.sees, p.screen.String())
+			}
+			if strings.Contains(p.screenAtEnd(), "\x1b[2J") {
+				t.Error("an escape sequence reached the terminal")
+			}
+			if got := b.snapfs("ls", "-q").want(0).stdout; got != want.kept {
+				t.Errorf("kept %q, want %q", got, want.kept)
+			}
+			b.real()
+		})
+	}
+}
+
+// screenAtEnd is all that was on the screen when the program had ended.
+func (p *person) screenAtEnd() string {
+	p.t.Helper()
+	if p.cmd.ProcessState == nil {
+		p.leaves()
+	}
+	<-p.closed
+	return p.screen.String()
+}
