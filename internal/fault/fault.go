@@ -22,10 +22,19 @@ func With(ctx context.Context, plan Plan) context.Context {
 
 // Point marks the step named, in a few words ("rename the copy into place").
 // It answers nil except under a plan.
-func Point(ctx context.Context, step string) error {
-	plan, ok := ctx.Value(key{}).(Plan)
-	if !ok {
+func Point(ctx context.Context, step string) error { return Of(ctx).Point(step) }
+
+// Of is the plan that operations with ctx follow, nil where there is none: for
+// what outlives one operation and has no context of its own.
+func Of(ctx context.Context) Plan {
+	plan, _ := ctx.Value(key{}).(Plan)
+	return plan
+}
+
+// Point is [Point] under this plan, which may be nil.
+func (p Plan) Point(step string) error {
+	if p == nil {
 		return nil
 	}
-	return plan(step)
+	return p(step)
 }
