@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -67,4 +68,22 @@ func (e *Engine) Plan(ctx context.Context, req Request) ([]catalog.Tree, error) 
 		trees = append(trees, catalog.Tree{Path: c.tree, Driver: c.driver, Reason: c.reason, Frozen: c.backend.Facts().Frozen})
 	}
 	return trees, err
+}
+
+// AwaitSweeper waits until no other process collects.
+func (e *Engine) AwaitSweeper(ctx context.Context) error {
+	for {
+		lock, err := e.sweepLock()
+		if err != nil {
+			return err
+		}
+		if lock != nil {
+			return lock.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return &snapshot.Error{Op: "waiting for another command to clean up", Kind: snapshot.ErrInterrupted, Err: ctx.Err()}
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
 }

@@ -108,14 +108,21 @@ func TestSecretsAreFilteredFromTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestTheWorkspaceIsNeverHidden(t *testing.T) {
-	list := hidden("/home/me", "/home/me/.aws", []string{"/state"}, []string{"/home/me/.npmrc"})
-	for _, p := range []string{"/home/me/.aws", "/home/me/.npmrc"} {
+func TestSecretsAreHiddenButNotTheWorkspace(t *testing.T) {
+	home := t.TempDir()
+	for _, d := range []string{".aws/sub", ".ssh", ".config/gh", ".kube"} {
+		if err := os.MkdirAll(filepath.Join(home, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := func(name string) string { return filepath.Join(home, name) }
+	list := hidden(home, in(".aws/sub"), []string{"/state"}, []string{in(".kube/config")}, func(p string) string { return p })
+	for _, p := range []string{in(".aws"), in(".kube"), in(".netrc"), in(".config/gcloud")} {
 		if slices.Contains(list, p) {
 			t.Errorf("%s is hidden", p)
 		}
 	}
-	for _, p := range []string{"/home/me/.ssh", "/root/.ssh", "/state"} {
+	for _, p := range []string{in(".ssh"), in(".config/gh"), "/state"} {
 		if !slices.Contains(list, p) {
 			t.Errorf("%s is not hidden", p)
 		}

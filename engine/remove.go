@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -103,32 +102,19 @@ func removeNumbers(ctx context.Context, b snapshot.Backend, rec *catalog.Record)
 	return errors.Join(errs...)
 }
 
-// inline is how long a command cleans up before it leaves the rest to a
-// sweeper in the background.
-const inline = 3 * time.Millisecond
-
-// clean gives space back: at once where that is quick, in the background
-// otherwise.
+// clean gives the space of removed sandboxes back in the background, where
+// there is any: what a backend has put by for the next sandbox costs nothing.
 func (e *Engine) clean(ctx context.Context, gone []catalog.Discarded) error {
-	if len(e.sweeper) == 0 {
-		_, err := e.Collect(ctx)
-		return err
-	}
-	short, cancel := context.WithTimeout(ctx, inline)
-	defer cancel()
-	done := map[string]bool{}
 	for _, d := range gone {
+		if len(d.Marks) > 0 || d.Next > 2*len(d.Trees) || d.Lent {
+			return e.sweepLater() // of what it named, something may be shared
+		}
 		for _, t := range d.Trees {
-			if done[t.Driver+" "+t.Path] {
-				continue
-			}
-			done[t.Driver+" "+t.Path] = true
 			b, err := e.backendOf(ctx, t)
 			if err != nil {
-				continue
+				continue // its place is gone
 			}
-			s, ok := b.(snapshot.Sweeper)
-			if b.Facts().Flushes || ok && s.Sweep(short) != nil {
+			if p, ok := b.(snapshot.Pender); !ok || p.Pending() {
 				return e.sweepLater()
 			}
 		}

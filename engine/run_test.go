@@ -17,12 +17,12 @@ import (
 // bench is an engine with a workspace of its own.
 type bench struct {
 	*engine.Engine
-	t         *testing.T
+	t         testing.TB
 	workspace string
 	state     string
 }
 
-func newBench(t *testing.T) *bench {
+func newBench(t testing.TB) *bench {
 	t.Helper()
 	home := "/var/tmp"
 	if os.Geteuid() != 0 {
@@ -33,12 +33,14 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	treetest.Leaks(t)
+	if test, ok := t.(*testing.T); ok {
+		treetest.Leaks(test)
+	}
 	b := &bench{t: t, workspace: filepath.Join(dir, "work"), state: filepath.Join(dir, "state")}
 	if err := os.Mkdir(b.workspace, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	b.Engine, err = engine.Open(t.Context(), engine.Config{State: b.state, Drivers: drivers(), Keeper: []string{"/proc/self/exe", "keeper"},
+	b.Engine, err = engine.Open(context.Background(), engine.Config{State: b.state, Drivers: drivers(), Keeper: []string{"/proc/self/exe", "keeper"},
 		Notice: func(s string) { t.Log("mended: " + s) }})
 	if err != nil {
 		t.Fatal(err)

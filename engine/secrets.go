@@ -1,10 +1,13 @@
 package engine
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // secretsOfHome are where programs keep keys and tokens in a home directory.
@@ -31,18 +34,56 @@ func secretsOfSystem() []string {
 
 // hidden lists what a sandbox sees nothing of: secrets, and snapfs's own
 // state. What is exposed is left out of it, and so is what holds the
-// workspace, which was asked for by name. Absent paths do no harm.
-func hidden(home, workspace string, also, expose []string) []string {
+// workspace, which was asked for by name. at says where the sandbox's copy of a
+// path can be looked at: what is not there needs no mask, and looking for it
+// here is much cheaper than in a filesystem that was just mounted.
+func hidden(home, workspace string, also, expose []string, at func(string) string) []string {
 	paths := slices.Clone(also)
 	for _, h := range homes(home) {
-		for _, s := range secretsOfHome() {
-			paths = append(paths, filepath.Join(h, s))
+		paths = append(paths, present(h, secretsOfHome(), at)...)
+	}
+	for _, p := range secretsOfSystem() {
+		if _, err := os.Lstat(at(p)); !absent(err) {
+			paths = append(paths, p)
 		}
 	}
-	paths = append(paths, secretsOfSystem()...)
 	return slices.DeleteFunc(paths, func(p string) bool {
 		return within(workspace, p) || slices.ContainsFunc(expose, func(x string) bool { return within(p, x) || within(x, p) })
 	})
+}
+
+// present picks what of names, relative to home, is there: by one listing of
+// home, and a look at each name further down.
+func present(home string, names []string, at func(string) string) []string {
+	dir, err := os.Open(at(home))
+	if absent(err) {
+		return nil
+	}
+	var entries []string
+	if err == nil {
+		entries, err = dir.Readdirnames(-1)
+		dir.Close()
+	}
+	var found []string
+	for _, name := range names {
+		first, _, deeper := strings.Cut(name, "/")
+		path := filepath.Join(home, name)
+		if err == nil && !slices.Contains(entries, first) {
+			continue
+		}
+		if deeper {
+			if _, err := os.Lstat(at(path)); absent(err) {
+				continue
+			}
+		}
+		found = append(found, path)
+	}
+	return found
+}
+
+// absent: the error says that there is no such path.
+func absent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
 // homes are the home directories whose secrets are hidden: that of the caller

@@ -24,6 +24,7 @@ func (e *Engine) spec(ctx context.Context, rec *catalog.Record) (isolate.Spec, e
 	for _, f := range env.Frames {
 		mounts = append(mounts, isolate.Mount{Target: f, Skeleton: f})
 	}
+	roots := map[string]string{}
 	for _, t := range rec.Trees {
 		if vanished(t, rec.Workspace) {
 			continue
@@ -36,6 +37,7 @@ func (e *Engine) spec(ctx context.Context, rec *catalog.Record) (isolate.Spec, e
 		if err != nil {
 			return isolate.Spec{}, err
 		}
+		roots[t.Path] = f.View.Path
 		m := mountOf(t.Path, f.View)
 		if m.Overlay != nil && !privileged() && env.mountedBeneath(t.Path) {
 			if within(rec.Workspace, t.Path) {
@@ -64,12 +66,27 @@ func (e *Engine) spec(ctx context.Context, rec *catalog.Record) (isolate.Spec, e
 	return isolate.Spec{
 		Mounts:     mounts,
 		Tmp:        tmp,
-		Hide:       hidden(home, rec.Workspace, append(hide, rec.Policy.Hide...), rec.Policy.Expose),
+		Hide:       hidden(home, rec.Workspace, append(hide, rec.Policy.Hide...), rec.Policy.Expose, copies(roots)),
 		Hostname:   hostname(rec.Name),
 		Network:    isolate.Network(rec.Policy.Network),
 		IDs:        ids(),
 		BestEffort: rec.Policy.BestEffort,
 	}, nil
+}
+
+// copies says where a sandbox's copy of a path can be looked at from outside:
+// in the copy where that is a plain directory, in the real tree beneath an
+// overlay. roots holds the copies of the trees, "" for overlays.
+func copies(roots map[string]string) func(string) string {
+	return func(path string) string {
+		for t := path; ; t = filepath.Dir(t) {
+			if root, ok := roots[t]; ok && root != "" {
+				return filepath.Join(root, strings.TrimPrefix(path, t))
+			} else if ok || t == "/" {
+				return path
+			}
+		}
+	}
 }
 
 // mountedSince: the kernel makes no overlay, in a user namespace, of a directory

@@ -36,7 +36,7 @@ func (b *backend) reuse(layer string) bool {
 }
 
 // putBy keeps a layer that nothing names if it is as good as new. The caller
-// has the lock exclusively.
+// has the lock, so that no sweep looks at the layer meanwhile.
 func (b *backend) putBy(layer string) bool {
 	spare := b.dir + "/spare"
 	if n, err := names(spare); errors.Is(err, fs.ErrNotExist) {
@@ -53,6 +53,7 @@ func (b *backend) putBy(layer string) bool {
 	if marked, err := b.isVolatile(layer); err != nil {
 		return false
 	} else if marked { // of a layer that is empty
+		_ = unix.Unlink(work + kernelMark + "/dirty")
 		_ = unix.Rmdir(work + kernelMark)
 		_ = unix.Rmdir(filepath.Dir(work + kernelMark))
 	}

@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -132,8 +133,37 @@ func (b *backend) Remove(ctx context.Context, id snapshot.ID) error {
 	return fail("removing", string(id), b.forget(ctx, string(id), b.snapshotPath(id)))
 }
 
+// RemoveFork also takes the layer that the fork wrote to, at once: no snapshot
+// names it, for Seal gives the fork another before there is one that does.
 func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
-	return fail("removing", string(id), b.forget(ctx, string(id), b.forkPath(id)))
+	path := b.forkPath(id)
+	r, err := find(string(id), path)
+	if err != nil {
+		return fail("removing", string(id), b.forget(ctx, string(id), path))
+	}
+	unlock, err := b.lock(ctx, unix.LOCK_SH)
+	if err != nil {
+		return fail("removing", string(id), err)
+	}
+	defer unlock()
+	if err := b.forget(ctx, string(id), path); err != nil {
+		return fail("removing", string(id), err)
+	}
+	if !b.putBy(r.upper) {
+		b.discard(b.layerPath(r.upper))
+	}
+	return nil
+}
+
+// Pending reports whether a sweep would give space back at once.
+func (b *backend) Pending() bool {
+	dir, err := os.Open(b.dir + "/trash")
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	some, _ := dir.Readdirnames(1)
+	return len(some) > 0
 }
 
 func (b *backend) snapshotOf(id snapshot.ID, r *record) snapshot.Snapshot {

@@ -6,16 +6,19 @@
 //	DIR/sandboxes/NAME/tmp/        what the sandbox sees as /tmp
 //	DIR/active/PID.START.SERIAL.WHAT.NAME   what a command is in the middle of ([Intent])
 //	DIR/spare/N/                   the directory of a sandbox that is gone, for the next one
+//	DIR/spare/ID/                  that of a sandbox until its name is claimed
 //	DIR/places/DRIVER:PATH         a filesystem on which a backend keeps data of its own
 //	DIR/trash/NAME.ID/             a removed sandbox whose trees are not given back yet
 //
-// Any number of processes may use one catalogue. A name is claimed by mkdir
-// and given up by rename, so no lock is needed for it; what changes one sandbox
-// holds that sandbox's lock ([Held]). A record is replaced by rename, so a
-// reader sees the old or the new one. A process killed at any instant leaves
-// its entry under active, which the next command finds with one readdir
-// ([Catalog.Stale]) and mends. After a power loss, records that were saved as
-// lasting are there, or their predecessors are.
+// Any number of processes may use one catalogue. A name is claimed and given up
+// by the rename of a directory with its record in it, so no lock is needed for
+// that, and no name is without a record; what changes one sandbox holds that
+// sandbox's lock ([Held]). A record is replaced by rename, so a reader sees the
+// old or the new one. A process killed at any instant leaves its entry under
+// active, which the next command finds with one readdir ([Catalog.Stale]) and
+// mends. The entry bears the sandbox's id, because the name may be another's by
+// then. After a power loss, records that were saved as lasting are there, or
+// their predecessors are.
 package catalog
 
 import (
@@ -29,6 +32,7 @@ import (
 	"syscall"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -37,7 +41,8 @@ var ErrBadName = errors.New("bad name")
 
 // A Catalog is a state directory.
 type Catalog struct {
-	dir string
+	dir  string
+	plan fault.Plan
 }
 
 const (
@@ -81,6 +86,9 @@ func (c *Catalog) create() error {
 	return replace(filepath.Join(c.dir, format), []byte(strconv.Itoa(Format)+"\n"), true)
 }
 
+// Rehearse makes every write from here on follow a plan of a test's.
+func (c *Catalog) Rehearse(plan fault.Plan) { c.plan = plan }
+
 // Dir is the state directory.
 func (c *Catalog) Dir() string { return c.dir }
 
@@ -90,36 +98,76 @@ func (c *Catalog) Path(name string) string { return filepath.Join(c.dir, sandbox
 // DataDir is the place for a backend's data.
 func (c *Catalog) DataDir(driver string) string { return filepath.Join(c.dir, "data", driver) }
 
-// Create claims r.Name and writes r. Atomic: where the name is taken, ErrExists
-// and nothing has changed. The caller holds an [Intent], so that a crash before
-// the sandbox is ready is mended.
+// Create claims r.Name for r. Atomic: where the name is taken, ErrExists and
+// nothing has changed. The caller holds an [Intent], so that a crash before the
+// sandbox is ready is mended.
 func (c *Catalog) Create(r *Record) error {
 	if err := CheckName(r.Name); err != nil {
 		return err
 	}
-	dir := c.Path(r.Name)
-	if err := c.claim(dir); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return &snapshot.Error{Op: "naming a sandbox", Path: r.Name, Kind: snapshot.ErrExists,
-				Err: errors.New("the name is taken"), Hints: []string{"snapfs ls", "snapfs rm " + r.Name}}
-		}
-		return fail("making", dir, err)
+	dir, err := c.unclaimed(r.ID)
+	if err != nil {
+		return fail("making", c.Path(r.Name), err)
 	}
-	if err := c.write(r, !r.Ephemeral); err != nil {
-		return errors.Join(err, os.RemoveAll(dir))
+	if err := c.claim(dir, r); err != nil {
+		return errors.Join(err, removeAll(dir))
 	}
 	return nil
 }
 
-// claim makes a sandbox's directory: of a spare one where there is one.
-func (c *Catalog) claim(dir string) error {
+// unclaimed makes a directory that bears a sandbox's id and that nobody else
+// knows: of a spare one where there is one.
+func (c *Catalog) unclaimed(id string) (string, error) {
+	if err := c.plan.Point("make a directory"); err != nil {
+		return "", err
+	}
+	dir := filepath.Join(c.dir, spare, id)
 	for i := range spares {
-		err := kernel.RenameNew(c.spare(i), dir)
-		if err == nil || errors.Is(err, fs.ErrExist) {
-			return err
+		if kernel.RenameNew(c.spare(i), dir) == nil {
+			return dir, nil
 		}
 	}
-	return os.Mkdir(dir, 0o700)
+	return dir, os.MkdirAll(dir, 0o700)
+}
+
+// claim writes the record into dir, then gives dir its name.
+func (c *Catalog) claim(dir string, r *Record) error {
+	data, err := encode(r)
+	if err != nil {
+		return fmt.Errorf("writing the record of %s: %w", r.Name, err)
+	}
+	if err := c.plan.Point("write the first record"); err != nil {
+		return fail("writing", filepath.Join(dir, record), err)
+	}
+	if err := write(filepath.Join(dir, record), data, !r.Ephemeral); err != nil {
+		return err
+	}
+	path := c.Path(r.Name)
+	if err = c.plan.Point("claim the name"); err == nil {
+		err = kernel.RenameNew(dir, path)
+	}
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return taken(r.Name)
+	case err != nil:
+		return fail("making", path, err)
+	case !r.Ephemeral:
+		return syncDir(path)
+	}
+	return nil
+}
+
+func taken(name string) error {
+	return &snapshot.Error{Op: "naming a sandbox", Path: name, Kind: snapshot.ErrExists,
+		Err: errors.New("the name is taken"), Hints: []string{"snapfs ls"}}
+}
+
+// Unclaim removes what a process that died in [Catalog.Create] left.
+func (c *Catalog) Unclaim(id string) error {
+	if CheckName(id) != nil || len(id) < 2 { // one letter is the number of a spare one
+		return nil
+	}
+	return removeAll(filepath.Join(c.dir, spare, id))
 }
 
 // spares is how many directories are kept for the next sandboxes.
@@ -131,6 +179,9 @@ func (c *Catalog) write(r *Record, lasting bool) error {
 	data, err := encode(r)
 	if err != nil {
 		return fmt.Errorf("writing the record of %s: %w", r.Name, err)
+	}
+	if err := c.plan.Point("replace the record"); err != nil {
+		return fail("writing", c.Path(r.Name), err)
 	}
 	return replace(filepath.Join(c.Path(r.Name), record), data, lasting)
 }
@@ -177,12 +228,16 @@ func (c *Catalog) Get(name string) (*Record, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
-	return c.read(filepath.Join(c.Path(name), record), name)
+	r, err := c.read(filepath.Join(c.Path(name), record), name)
+	if err == nil {
+		r.Name = name // a process may have been killed between renaming and saying so
+	}
+	return r, err
 }
 
 func (c *Catalog) read(path, name string) (*Record, error) {
 	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, &snapshot.Error{Op: "looking for a sandbox", Path: name, Kind: snapshot.ErrNotFound,
 			Err: errors.New("there is none of this name"), Hints: []string{"snapfs ls"}}
 	}
@@ -206,7 +261,7 @@ func (c *Catalog) List() ([]*Record, []error) {
 		switch {
 		case err == nil:
 			records = append(records, r)
-		case !errors.Is(err, snapshot.ErrNotFound): // claimed, not written yet
+		case !errors.Is(err, snapshot.ErrNotFound): // removed meanwhile
 			errs = append(errs, err)
 		}
 	}
@@ -273,20 +328,6 @@ func (c *Catalog) DropPlace(p Place) error {
 	path := c.place(p)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fail("removing", path, err)
-	}
-	return nil
-}
-
-// DropClaim removes the directory of a sandbox that was claimed, but whose
-// record was never written. Anything else is left alone.
-func (c *Catalog) DropClaim(name string) error {
-	dir := c.Path(name)
-	if CheckName(name) != nil {
-		return nil
-	}
-	os.Remove(filepath.Join(dir, record+".new"))
-	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) {
-		return fail("removing", dir, err)
 	}
 	return nil
 }

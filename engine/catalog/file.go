@@ -11,9 +11,25 @@ import (
 // new one is on stable storage afterwards.
 func replace(path string, data []byte, lasting bool) error {
 	tmp := path + ".new"
+	err := write(tmp, data, lasting)
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		os.Remove(tmp)
+		return fail("writing", path, err)
+	}
+	if lasting {
+		return syncDir(filepath.Dir(path))
+	}
+	return nil
+}
+
+// write makes data the content of a file that nobody reads yet.
+func write(path string, data []byte, lasting bool) error {
 	// Not O_TRUNC: ext4 waits for the disk when a file that was emptied is
 	// closed (mount option auto_da_alloc, ext4(5)).
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return fail("writing", path, err)
 	}
@@ -24,15 +40,8 @@ func replace(path string, data []byte, lasting bool) error {
 	if err == nil && lasting {
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		os.Remove(tmp)
+	if err = errors.Join(err, f.Close()); err != nil {
 		return fail("writing", path, err)
-	}
-	if lasting {
-		return syncDir(filepath.Dir(path))
 	}
 	return nil
 }

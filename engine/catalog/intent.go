@@ -11,33 +11,37 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // An Intent says that a process is in the middle of something that must be
-// mended if it dies. It is a name, "PID.START.SERIAL.WHAT.SANDBOX", made and
+// mended if it dies. It is a name, "PID.START.SERIAL.WHAT.ID.SANDBOX", made and
 // removed by one system call each: a hard link, because it takes no inode.
 // (ext4 gives an inode number out again only minutes after it was freed, and
 // searches through those at every creation: fs/ext4/ialloc.c, recently_deleted.)
 type Intent struct {
-	// What is being done, and Name the sandbox it is done to.
-	What, Name string
+	// What is being done, and Name the sandbox it is done to. ID is that
+	// sandbox's: by the time of mending the name may be another's.
+	What, Name, ID string
 	// Owner is the process that does it.
 	Owner kernel.Process
 	path  string
+	plan  fault.Plan
 }
 
 // What a command can be in the middle of.
 const (
 	Making   = "making"   // a sandbox: until its record says ready; an ephemeral one: until it is gone
-	Removing = "removing" // from the trash
-	Keeping  = "keeping"  // the namespaces of a sandbox
+	Changing = "changing" // its states
+	Removing = "removing" // it, and its trees
+	Keeping  = "keeping"  // its namespaces
 )
 
 var serial atomic.Uint64
 
 // Begin records an intent of this process. Cost: one system call. ErrBadName.
-func (c *Catalog) Begin(what, name string) (*Intent, error) {
+func (c *Catalog) Begin(what, name, id string) (*Intent, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
@@ -45,8 +49,11 @@ func (c *Catalog) Begin(what, name string) (*Intent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("identifying this process: %w", err)
 	}
-	i := &Intent{What: what, Name: name, Owner: self}
-	i.path = filepath.Join(c.dir, active, fmt.Sprintf("%d.%d.%d.%s.%s", self.PID, self.Start, serial.Add(1), what, name))
+	i := &Intent{What: what, Name: name, ID: id, Owner: self, plan: c.plan}
+	i.path = filepath.Join(c.dir, active, fmt.Sprintf("%d.%d.%d.%s.%s.%s", self.PID, self.Start, serial.Add(1), what, id, name))
+	if err := c.plan.Point("say what is begun"); err != nil {
+		return nil, fail("writing", i.path, err)
+	}
 	err = os.Link(filepath.Join(c.dir, format), i.path)
 	if err != nil && !errors.Is(err, fs.ErrExist) { // a filesystem without hard links, or one that has no more to give
 		err = os.Symlink(format, i.path)
@@ -59,10 +66,19 @@ func (c *Catalog) Begin(what, name string) (*Intent, error) {
 
 // End removes the intent: what it announced is done, or undone.
 func (i *Intent) End() error {
+	if err := i.plan.Point("say that it is done"); err != nil {
+		return fail("removing", i.path, err)
+	}
 	if err := os.Remove(i.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fail("removing", i.path, err)
 	}
 	return nil
+}
+
+// Stands: nobody has mended it yet. To be asked under the sandbox's lock.
+func (i *Intent) Stands() bool {
+	_, err := os.Lstat(i.path)
+	return err == nil
 }
 
 // Stale lists the intents whose process is gone. Cost: one readdir, and one
@@ -94,12 +110,12 @@ func (c *Catalog) Stale(thorough bool) ([]Intent, error) {
 }
 
 func parseIntent(name string) (i Intent, ok bool) {
-	parts := strings.SplitN(name, ".", 5)
-	if len(parts) < 5 {
+	parts := strings.SplitN(name, ".", 6)
+	if len(parts) < 6 {
 		return i, false
 	}
 	pid, err := strconv.Atoi(parts[0])
 	start, serr := strconv.ParseUint(parts[1], 10, 64)
-	i.Owner.PID, i.Owner.Start, i.What, i.Name = pid, start, parts[3], parts[4]
+	i.Owner.PID, i.Owner.Start, i.What, i.ID, i.Name = pid, start, parts[3], parts[4], parts[5]
 	return i, err == nil && serr == nil && pid > 0
 }

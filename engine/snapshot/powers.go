@@ -53,6 +53,12 @@ type Sweeper interface {
 	Sweep(ctx context.Context) error
 }
 
+// A Pender tells whether a sweep would give space back at once, at the cost of
+// a look into a directory. A backend without it is always swept.
+type Pender interface {
+	Pending() bool
+}
+
 // A Stocker puts ready-made forks of a snapshot by, so that a later Fork or
 // Clone of an unchanged tree is a rename. It is safe to run twice at once.
 type Stocker interface {
