@@ -35,9 +35,13 @@ func Kind(err error) error {
 		return kind
 	}
 	for _, k := range []struct{ theirs, kind error }{
-		{isolate.ErrNotFound, snapshot.ErrNotFound}, {isolate.ErrNotSupported, snapshot.ErrNotSupported},
-		{isolate.ErrDenied, snapshot.ErrDenied}, {isolate.ErrBusy, snapshot.ErrBusy}, {isolate.ErrNoSpace, snapshot.ErrNoSpace},
-		{isolate.ErrInterrupted, snapshot.ErrInterrupted}, {isolate.ErrClosed, snapshot.ErrInterrupted},
+		{isolate.ErrNotFound, snapshot.ErrNotFound},
+		{isolate.ErrNotSupported, snapshot.ErrNotSupported},
+		{isolate.ErrDenied, snapshot.ErrDenied},
+		{isolate.ErrBusy, snapshot.ErrBusy},
+		{isolate.ErrNoSpace, snapshot.ErrNoSpace},
+		{isolate.ErrInterrupted, snapshot.ErrInterrupted},
+		{isolate.ErrClosed, snapshot.ErrInterrupted},
 	} {
 		if errors.Is(err, k.theirs) {
 			return k.kind

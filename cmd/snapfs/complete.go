@@ -79,7 +79,7 @@ func (a *app) completeStates(_ *cobra.Command, args []string, typed string) ([]s
 	if len(args) == 0 && !strings.Contains(typed, "@") {
 		return a.sandboxes(nil), noFiles | cobra.ShellCompDirectiveNoSpace
 	}
-	prefix, name := "", ""
+	var prefix, name string
 	if len(args) == 1 {
 		name = args[0]
 	} else {

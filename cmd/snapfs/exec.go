@@ -73,7 +73,9 @@ func (a *app) exec(ctx context.Context, name, dir string, pass, args []string) e
 		return err
 	}
 	tty := newTerminal(a.ui)
-	p, err := e.Exec(ctx, name, tty.command(engine.Command{Args: args, Env: engine.Environ(os.Environ(), pass), Dir: dir}))
+	begin, done := starting(ctx)
+	defer done()
+	p, err := e.Exec(begin, name, tty.command(engine.Command{Args: args, Env: engine.Environ(os.Environ(), pass), Dir: dir}))
 	if err != nil {
 		return err
 	}

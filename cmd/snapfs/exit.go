@@ -62,31 +62,37 @@ func (u usageError) Unwrap() error { return u.error }
 func statusOf(err error, passes bool) int {
 	var u usageError
 	var c *engine.CommandError
+	kind := engine.Kind(err)
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &c):
 		return c.ExitCode()
-	case engine.Kind(err) == snapshot.ErrInterrupted: //nolint:errorlint // a sentinel as it is
+	case errors.Is(kind, snapshot.ErrInterrupted):
 		return exitInterrupted
 	case passes:
 		return exitOurs
 	case errors.As(err, &u), errors.Is(err, catalog.ErrBadName):
 		return exitUsage
 	}
-	switch engine.Kind(err) {
-	case snapshot.ErrNotFound:
-		return exitNotFound
-	case snapshot.ErrExists, snapshot.ErrBusy:
-		return exitTaken
-	case snapshot.ErrDrifted, snapshot.ErrConflict:
-		return exitConflict
-	case snapshot.ErrNoSpace:
-		return exitNoSpace
-	case snapshot.ErrCorrupt:
-		return exitCorrupt
-	case snapshot.ErrNotSupported, snapshot.ErrDenied, snapshot.ErrReadOnly:
-		return exitCannot
+	for _, k := range []struct {
+		kind error
+		code int
+	}{
+		{snapshot.ErrNotFound, exitNotFound},
+		{snapshot.ErrExists, exitTaken},
+		{snapshot.ErrBusy, exitTaken},
+		{snapshot.ErrDrifted, exitConflict},
+		{snapshot.ErrConflict, exitConflict},
+		{snapshot.ErrNoSpace, exitNoSpace},
+		{snapshot.ErrCorrupt, exitCorrupt},
+		{snapshot.ErrNotSupported, exitCannot},
+		{snapshot.ErrDenied, exitCannot},
+		{snapshot.ErrReadOnly, exitCannot},
+	} {
+		if errors.Is(kind, k.kind) {
+			return k.code
+		}
 	}
 	return exitFailure
 }

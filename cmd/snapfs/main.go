@@ -35,13 +35,27 @@ func execute(args []string) int {
 // commands is every command, in the order that help lists them.
 func commands() []command {
 	return []command{
-		{"run", working, newRun}, {"new", working, newNew}, {"exec", working, newExec}, {"shell", working, newShell},
-		{"fork", working, newFork}, {"snapshot", working, newSnapshot}, {"rollback", working, newRollback},
-		{"stop", working, newStop}, {"rm", working, newRm},
-		{"diff", looking, newDiff}, {"apply", looking, newApply}, {"ls", looking, newLs}, {"show", looking, newShow},
-		{"pool", caring, newPool}, {"doctor", caring, newDoctor}, {"gc", caring, newGc}, {"version", caring, newVersion},
-		{"man", caring, newMan}, {"exit-codes", caring, newExitCodes},
-		{"keeper", "", newKeeper}, {"sweeper", "", newSweeper},
+		{"run", working, newRun},
+		{"new", working, newNew},
+		{"exec", working, newExec},
+		{"shell", working, newShell},
+		{"fork", working, newFork},
+		{"snapshot", working, newSnapshot},
+		{"rollback", working, newRollback},
+		{"stop", working, newStop},
+		{"rm", working, newRm},
+		{"diff", looking, newDiff},
+		{"apply", looking, newApply},
+		{"ls", looking, newLs},
+		{"show", looking, newShow},
+		{"pool", caring, newPool},
+		{"doctor", caring, newDoctor},
+		{"gc", caring, newGc},
+		{"version", caring, newVersion},
+		{"man", caring, newMan},
+		{"exit-codes", caring, newExitCodes},
+		{"keeper", "", newKeeper},
+		{"sweeper", "", newSweeper},
 	}
 }
 

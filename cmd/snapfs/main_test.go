@@ -70,6 +70,7 @@ func scripts(t *testing.T) {
 			e.Setenv("PATH", os.Getenv(built)+":"+os.Getenv("PATH"))
 			e.Setenv("SNAPFS_HOME", e.WorkDir+"/.state")
 			e.Setenv("HOME", os.Getenv("HOME"))
+			e.Defer(func() { (&desk{t, e.Cd, e.WorkDir + "/.state"}).clear() })
 			e.Cd = filepath.Join(e.WorkDir, "w")
 			return os.MkdirAll(e.Cd, 0o755)
 		},

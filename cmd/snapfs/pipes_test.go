@@ -64,7 +64,9 @@ func TestAFileIsHandedOverAsItIs(t *testing.T) {
 		if got, _ := os.ReadFile(f.Name()); string(got) != "one\ntwo\n" {
 			t.Errorf("the file holds %q", got)
 		}
-		os.Remove(f.Name())
+		if err := os.Remove(f.Name()); err != nil {
+			t.Error(err)
+		}
 	})
 }
 
@@ -80,12 +82,12 @@ func signals(t *testing.T) {
 	for _, how := range [][]string{{"run", "-q", "--"}, {"exec", "box", "--"}} {
 		for sig, name := range map[syscall.Signal]string{syscall.SIGTERM: "TERM", syscall.SIGINT: "INT", syscall.SIGHUP: "HUP"} {
 			caught := b.started(append(how, "sh", "-c", "trap 'echo caught; exit 5' "+name+"; echo up; while :; do sleep 0.02; done")...)
-			caught.cmd.Process.Signal(sig)
+			caught.signal(sig)
 			if st, out := caught.ended(); st != 5 || out != "caught\n" {
 				t.Errorf("%q: caught SIG%s: status %d, output %q", how, name, st, out)
 			}
 			killed := b.started(append(how, "sh", "-c", "echo up; exec sleep 100")...)
-			killed.cmd.Process.Signal(sig)
+			killed.signal(sig)
 			if st, _ := killed.ended(); st != 128+int(sig) {
 				t.Errorf("%q: SIG%s: status %d", how, name, st)
 			}
@@ -103,7 +105,7 @@ func TestNothingOutlivesAKilledSnapfsOfAnOrdinaryUser(t *testing.T) { asUser(t, 
 func killed(t *testing.T) {
 	b := newDesk(t)
 	c := b.started("run", "--keep", "--", "sh", "-c", "echo x > new; trap '' TERM HUP; (setsid sleep 31.25 &); echo up; sleep 31.25")
-	c.cmd.Process.Kill()
+	c.signal(syscall.SIGKILL)
 	c.ended()
 	for start := time.Now(); running("31.25"); time.Sleep(5 * time.Millisecond) {
 		if time.Since(start) > 5*time.Second {

@@ -57,7 +57,7 @@ func (p *pools) open(ctx context.Context) (*pool.Pool, error) {
 	}
 	opened, err := pool.Open(ctx, dir, p.name)
 	var e *snapshot.Error
-	if errors.As(err, &e) && e.Kind == snapshot.ErrNotFound && len(e.Hints) == 0 {
+	if errors.As(err, &e) && errors.Is(e.Kind, snapshot.ErrNotFound) && len(e.Hints) == 0 {
 		e.Err, e.Hints = errors.New("there is none of this name"), []string{"snapfs pool create --pool " + p.name}
 	}
 	return opened, err

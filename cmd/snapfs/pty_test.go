@@ -45,8 +45,9 @@ func sit(t *testing.T, b *desk, args ...string) *person {
 	inner.Close()
 	go p.watch()
 	t.Cleanup(func() {
-		p.cmd.Process.Kill()
-		p.cmd.Wait()
+		if p.cmd.ProcessState == nil { // the test was given up
+			t.Log("killing it: ", p.cmd.Process.Kill(), p.cmd.Wait())
+		}
 		outer.Close()
 		<-p.closed
 	})
@@ -145,11 +146,14 @@ func newDesk(t *testing.T) *desk {
 	if err := errors.Join(os.Mkdir(b.workspace, 0o755), os.WriteFile(filepath.Join(b.workspace, "real"), []byte("real\n"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		b.snapfs("rm", "--all").want(0)
-		b.snapfs("gc").want(0)
-	})
+	t.Cleanup(b.clear)
 	return b
+}
+
+// clear removes every sandbox and waits until its space is given back.
+func (b *desk) clear() {
+	b.snapfs("rm", "--all").want(0)
+	b.snapfs("gc").want(0)
 }
 
 func (b *desk) env() []string { return append(os.Environ(), "SNAPFS_HOME="+b.state) }

@@ -81,6 +81,9 @@ for it.`,
 			if err != nil {
 				return err
 			}
+			if err := e.AwaitSweeper(cmd.Context()); err != nil {
+				return err
+			}
 			c, err := e.Collect(cmd.Context())
 			if err != nil {
 				return err

@@ -74,7 +74,9 @@ func (r *runner) run(ctx context.Context, args []string) error {
 		return err
 	}
 	tty := newTerminal(r.a.ui)
-	s, err := e.Run(ctx, req, tty.command(engine.Command{Args: args, Env: engine.Environ(os.Environ(), req.Policy.Env), Dir: dir}))
+	begin, done := starting(ctx)
+	defer done()
+	s, err := e.Run(begin, req, tty.command(engine.Command{Args: args, Env: engine.Environ(os.Environ(), req.Policy.Env), Dir: dir}))
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os/exec"
+	"syscall"
 	"testing"
 )
 
@@ -28,11 +29,17 @@ func (b *desk) started(args ...string) *background {
 	}
 	c.out = bufio.NewReader(pipe)
 	if line, err := c.out.ReadString('\n'); err != nil || line != "up\n" {
-		c.cmd.Process.Kill()
-		c.cmd.Wait()
-		b.t.Fatalf("%q said %q, %v", args, line, err)
+		c.signal(syscall.SIGKILL)
+		b.t.Fatalf("%q said %q, %v; then %v", args, line, err, c.cmd.Wait())
 	}
 	return c
+}
+
+func (c *background) signal(sig syscall.Signal) {
+	c.t.Helper()
+	if err := c.cmd.Process.Signal(sig); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // ended waits for the end; the status is -1 where a signal ended snapfs itself.

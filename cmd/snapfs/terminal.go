@@ -33,6 +33,17 @@ func newTerminal(u *ui) *terminal {
 	return t
 }
 
+// grace is how long the start of a command goes on after a signal: usually to its
+// end, so that the signal is the command's.
+const grace = 100 * time.Millisecond
+
+// starting is the context in which a command is started.
+func starting(ctx context.Context) (context.Context, context.CancelFunc) {
+	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
+	return later, func() { stop(); cancel() }
+}
+
 // command gives c its streams.
 func (t *terminal) command(c engine.Command) engine.Command {
 	if !t.carry {
@@ -64,7 +75,9 @@ func (t *terminal) follow(ctx context.Context, p engine.Process, wait func(conte
 		for {
 			select {
 			case s := <-t.signals:
-				t.pass(s.(syscall.Signal), p)
+				if s, ok := s.(syscall.Signal); ok {
+					t.pass(s, p)
+				}
 			case <-done:
 				return
 			}

@@ -48,8 +48,6 @@ func (u *ui) interactive() bool {
 	return !u.json && isTerminal(u.in) && isTerminal(u.err)
 }
 
-func (u *ui) printf(format string, args ...any) { fmt.Fprintf(u.out, format, args...) }
-
 // notice tells a person something beside the result.
 func (u *ui) notice(s string) {
 	if !u.json {
