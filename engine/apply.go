@@ -52,7 +52,7 @@ func (e *Engine) Apply(ctx context.Context, name string, o ApplyOptions) (Applie
 		return Applied{}, err
 	}
 	defer h.Release()
-	_, thaw, err := e.freeze(h.Record)
+	_, thaw, err := e.freeze(ctx, h)
 	if err != nil {
 		return Applied{}, err
 	}

@@ -20,6 +20,8 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // Config is what an Engine is opened with.
@@ -58,6 +60,7 @@ func Open(ctx context.Context, c Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	cat.Rehearse(fault.Of(ctx))
 	e := &Engine{cat: cat, drivers: c.Drivers, notice: c.Notice, keeper: c.Keeper, sweeper: c.Sweeper,
 		backends: map[string]snapshot.Backend{}}
 	if e.notice == nil {
@@ -92,47 +95,74 @@ func StateDir() (string, error) {
 func privileged() bool { return os.Geteuid() == 0 }
 
 // mend takes back, or completes, what processes that are gone were in the
-// middle of.
+// middle of. What cannot be mended now is told, and left for the next time: it
+// must not keep a command from other sandboxes.
 func (e *Engine) mend(ctx context.Context, thorough bool) error {
 	stale, err := e.cat.Stale(thorough)
 	if err != nil {
 		return err
 	}
-	var errs []error
 	for _, i := range stale {
-		if err := e.mendOne(ctx, i); err != nil {
-			errs = append(errs, err)
-			continue
+		if err := e.mendOne(ctx, &i); err != nil {
+			e.notice("what killed commands left of " + i.Name + " is not mended yet: " + err.Error())
 		}
-		errs = append(errs, i.End())
 	}
-	return errors.Join(append(errs, e.recoverPromotions(ctx))...)
+	return e.recoverPromotions(ctx)
 }
 
-func (e *Engine) mendOne(ctx context.Context, i catalog.Intent) error {
-	killed := "the snapfs process " + strconv.Itoa(i.Owner.PID) + " was killed"
-	if i.What == catalog.Removing {
-		e.notice(killed + " while it removed " + i.Name + ": removing the rest")
-		return e.reclaim(ctx)
+func (e *Engine) mendOne(ctx context.Context, i *catalog.Intent) error {
+	h, err := e.cat.TryHold(i.Name)
+	switch {
+	case errors.Is(err, snapshot.ErrBusy):
+		return nil // somebody mends it, or goes on with it: the next command looks again
+	case err == nil && h.ID != i.ID: // another one has the name
+		h.Release()
+	case err == nil:
+		defer h.Release()
+		return e.mendHeld(ctx, i, h)
+	case !errors.Is(err, snapshot.ErrNotFound):
+		return err
 	}
-	h, err := e.cat.Hold(ctx, i.Name)
-	if errors.Is(err, snapshot.ErrNotFound) {
-		return e.cat.DropClaim(i.Name)
+	switch i.What {
+	case catalog.Making:
+		e.notice(killed(i) + " while it made " + i.Name + ": nothing of it is left")
+	case catalog.Removing:
+		e.notice(killed(i) + " while it removed " + i.Name + ": the rest is removed")
+	}
+	if err := errors.Join(e.cat.Unclaim(i.ID), e.reclaim(ctx, i.ID)); err != nil {
+		return err
+	}
+	return i.End()
+}
+
+// mendHeld mends what was done to a sandbox that is there.
+func (e *Engine) mendHeld(ctx context.Context, i *catalog.Intent, h *catalog.Held) error {
+	if !i.Stands() {
+		return nil // another command was quicker
+	}
+	var err error
+	switch {
+	case h.Ephemeral || h.State == catalog.Creating:
+		e.notice(killed(i) + " while " + i.Name + " was at work: it is removed")
+		err = e.throwAway(ctx, h)
+	case i.What == catalog.Keeping:
+		if h.Keeper != nil && *h.Keeper != i.Owner && kernel.Alive(*h.Keeper) {
+			break // it has another one by now
+		}
+		e.notice(killed(i) + " while " + i.Name + " ran: its processes are gone, its files are kept")
+		err = e.settle(ctx, h)
+	case i.What == catalog.Changing:
+		e.notice(killed(i) + " while it changed the states of " + i.Name + ": what was half done is removed")
+		err = e.tidy(ctx, h.Record)
+	case i.What == catalog.Removing:
+		e.notice(killed(i) + " before it removed " + i.Name + ": it is still there")
 	}
 	if err != nil {
 		return err
 	}
-	defer h.Release()
-	if i.What == catalog.Keeping && !h.Ephemeral {
-		e.notice(killed + " while " + i.Name + " ran: its processes are gone, its files are kept")
-		return e.settle(ctx, h)
-	}
-	if h.State == catalog.Ready && !h.Ephemeral {
-		return nil // killed after it was done
-	}
-	e.notice(killed + " while " + i.Name + " was at work: it is removed")
-	if err := h.Discard(); err != nil {
-		return err
-	}
-	return e.reclaim(ctx)
+	return i.End()
+}
+
+func killed(i *catalog.Intent) string {
+	return "the snapfs process " + strconv.Itoa(i.Owner.PID) + " was killed"
 }

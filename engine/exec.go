@@ -33,11 +33,25 @@ type Process interface {
 // Exec runs a command in a sandbox, starting a keeper for it where none runs.
 // Errors: snapshot.ErrNotFound, ErrBusy; isolate's.
 func (e *Engine) Exec(ctx context.Context, name string, command isolate.Command) (Process, error) {
-	h, err := e.cat.Hold(ctx, name)
+	h, err := e.hold(ctx, name, "entering")
 	if err != nil {
 		return nil, err
 	}
 	defer h.Release()
+	for tries := 1; ; tries++ {
+		p, err := e.enter(ctx, h, command)
+		if errors.Is(err, errLeft) && tries < 3 {
+			continue
+		}
+		return p, err
+	}
+}
+
+// errLeft: the keeper ended before it could begin the command.
+var errLeft = errors.New("its keeper has just ended")
+
+// enter asks the keeper, and starts one where none is.
+func (e *Engine) enter(ctx context.Context, h *catalog.Held, command isolate.Command) (Process, error) {
 	conn, err := e.dial(h.Record)
 	if err == nil && conn == nil {
 		if err = e.startKeeper(ctx, h); err == nil {
@@ -47,14 +61,23 @@ func (e *Engine) Exec(ctx context.Context, name string, command isolate.Command)
 	if err != nil {
 		return nil, err
 	}
+	left := &snapshot.Error{Op: "entering", Path: h.Name, Kind: snapshot.ErrInterrupted, Err: errLeft}
 	if conn == nil {
-		return nil, &snapshot.Error{Op: "entering", Path: name, Kind: snapshot.ErrInterrupted, Err: errors.New("its keeper ended at once")}
+		return nil, left
 	}
 	p, err := askExec(conn, command)
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
+	if err == nil {
+		return p, nil
 	}
-	return p, nil
+	if errors.Is(err, errLeft) || errors.Is(err, snapshot.ErrInterrupted) { // its box is closed by now
+		err = errors.Join(left, e.settle(ctx, h))
+	}
+	return nil, errors.Join(err, conn.Close())
+}
+
+// hungUp: nobody listens at the other end any more.
+func hungUp(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // dial connects to a sandbox's keeper, nil where none runs.
@@ -95,12 +118,17 @@ func askExec(conn *kernel.Packet, c isolate.Command) (*guest, error) {
 		if errors.Is(err, syscall.EMSGSIZE) {
 			return nil, &isolate.CommandError{Path: c.Args[0], Errno: syscall.E2BIG}
 		}
+		if hungUp(err) {
+			return nil, errLeft
+		}
 		return nil, fmt.Errorf("asking the keeper: %w", err)
 	}
 	t, files, err := hear(conn)
 	switch {
 	case err != nil:
 		return nil, err
+	case t.Gone:
+		return nil, errLeft
 	case t.Errno != 0:
 		return nil, &isolate.CommandError{Path: c.Args[0], Errno: t.Errno}
 	case !t.Started:
@@ -152,7 +180,7 @@ func (g *guest) Signal(sig syscall.Signal) error {
 	if err == nil {
 		err = g.conn.Send(msg)
 	}
-	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+	if hungUp(err) {
 		return nil // it has ended
 	}
 	return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/run"
 )
 
@@ -35,21 +36,20 @@ func (e *Engine) Collect(ctx context.Context) (Collected, error) {
 		return c, err
 	}
 	c.Mended = len(before)
-	if err := e.mend(ctx, true); err != nil {
-		return c, err
-	}
-	if found, _ := e.cat.Trash(); len(found) > 0 {
-		if err := e.reclaimTrees(ctx, found); err != nil {
-			return c, err
-		}
+	errs := []error{e.mend(ctx, true)}
+	found, terrs := e.cat.Trash()
+	errs = append(errs, terrs...)
+	for _, d := range found {
+		errs = append(errs, e.reclaimOne(ctx, d))
 	}
 	backends, err := e.everyBackend(ctx)
+	errs = append(errs, err)
 	for _, b := range backends {
-		n, cerr := e.collectBases(ctx, b)
+		n, err := e.collectLost(ctx, b)
 		c.Snapshots += n
-		err = errors.Join(err, cerr, sweep(ctx, b), e.stock(ctx, b))
+		errs = append(errs, err, sweep(ctx, b), e.stock(ctx, b))
 	}
-	return c, err
+	return c, errors.Join(errs...)
 }
 
 func sweep(ctx context.Context, b snapshot.Backend) error {
@@ -90,10 +90,15 @@ func (e *Engine) sweepLock() (*os.File, error) {
 
 // sweepLater starts a collection that outlives this command, or collects now
 // where there is nothing to start.
-func (e *Engine) sweepLater() error {
+func (e *Engine) sweepLater(ctx context.Context) error {
+	if err := fault.Point(ctx, "start to clean up"); err != nil {
+		return &snapshot.Error{Op: "starting to clean up", Kind: snapshot.KindOf(err), Err: err, Hints: []string{"snapfs gc"}}
+	}
 	if len(e.sweeper) == 0 {
-		_, err := e.Collect(context.Background())
-		return err
+		if _, err := e.Collect(context.WithoutCancel(ctx)); err != nil {
+			e.notice("not everything was cleaned up: " + err.Error())
+		}
+		return nil
 	}
 	args := append(append([]string{}, e.sweeper...), e.cat.Dir())
 	if _, err := run.Background(args, nil); err != nil {
@@ -138,28 +143,18 @@ func (e *Engine) everyBackend(ctx context.Context) ([]snapshot.Backend, error) {
 	return found, errors.Join(errs...)
 }
 
-// collectBases removes the snapshots whose sandbox is gone and which no other
-// refers to. The newest of each tree stays: it may serve the next command.
-func (e *Engine) collectBases(ctx context.Context, b snapshot.Backend) (int, error) {
-	release, err := e.cat.Exclude()
-	if err != nil {
-		return 0, err
-	}
+// collectLost removes the snapshots and forks whose sandbox is gone and which
+// no other refers to. The newest base of each tree stays, where taking one costs
+// a wait: it may serve the next command.
+func (e *Engine) collectLost(ctx context.Context, b snapshot.Backend) (int, error) {
+	release, err := e.cat.Exclude() // nothing grows meanwhile
 	defer release()
-	records, errs := e.cat.List()
-	if len(errs) > 0 {
-		return 0, errors.Join(errs...) // what cannot be read may refer to anything
-	}
-	used, owners := map[snapshot.ID]bool{}, map[string]bool{}
-	for _, r := range records {
-		owners[r.ID] = true
-		for _, t := range r.Trees {
-			used[t.Base] = true
-		}
-	}
-	ids, _, err := b.List(ctx)
 	if err != nil {
 		return 0, err
+	}
+	used, owners, err := e.owned()
+	if err != nil {
+		return 0, err // what cannot be read may own anything
 	}
 	if b.Facts().Flushes {
 		newest, err := newestOfEachTree(ctx, b)
@@ -170,16 +165,44 @@ func (e *Engine) collectBases(ctx context.Context, b snapshot.Backend) (int, err
 			used[id] = true
 		}
 	}
+	ids, forks, err := b.List(ctx)
+	if err != nil {
+		return 0, err
+	}
 	n := 0
 	for _, id := range ids {
-		if !used[id] && !owners[catalog.Owner(id)] {
+		if !used[id] && !owners[catalog.Owner(string(id))] {
 			if err := b.Remove(ctx, id); err != nil {
 				return n, err
 			}
 			n++
 		}
 	}
-	return n, nil
+	for _, id := range forks {
+		if !owners[catalog.Owner(string(id))] {
+			err = errors.Join(err, b.RemoveFork(ctx, id))
+		}
+	}
+	return n, err
+}
+
+// owned lists the bases that sandboxes refer to, and the ids of all sandboxes,
+// those in the trash included.
+func (e *Engine) owned() (used map[snapshot.ID]bool, owners map[string]bool, err error) {
+	used, owners = map[snapshot.ID]bool{}, map[string]bool{}
+	records, errs := e.cat.List()
+	found, terrs := e.cat.Trash()
+	for _, d := range found {
+		d.Release()
+		owners[d.ID] = true
+	}
+	for _, r := range records {
+		owners[r.ID] = true
+		for _, t := range r.Trees {
+			used[t.Base] = true
+		}
+	}
+	return used, owners, errors.Join(append(errs, terrs...)...)
 }
 
 func newestOfEachTree(ctx context.Context, b snapshot.Backend) (map[string]snapshot.ID, error) {

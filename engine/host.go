@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -25,6 +25,7 @@ import (
 type host struct {
 	box    *isolate.Box
 	socket string
+	place  os.FileInfo // the socket's, while it is served
 
 	// calls counts the commands that were asked for.
 	calls atomic.Int64
@@ -43,6 +44,9 @@ func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, command *is
 	for tries := 1; ; tries++ {
 		spec, err := e.spec(ctx, rec)
 		if err != nil {
+			return nil, nil, err
+		}
+		if err = fault.Point(ctx, "start its processes"); err != nil {
 			return nil, nil, err
 		}
 		box, proc, err := isolate.Start(ctx, spec, command)
@@ -69,6 +73,9 @@ func (h *host) serve() error {
 	l, err := kernel.ListenPacket(h.socket)
 	if err != nil {
 		return &snapshot.Error{Op: "listening", Path: h.socket, Kind: snapshot.KindOf(err), Err: err}
+	}
+	if h.place, err = os.Lstat(h.socket); err != nil {
+		return errors.Join(err, l.Close())
 	}
 	h.listen = l
 	h.served.Go(func() {
@@ -105,6 +112,13 @@ func (h *host) admit(guest *kernel.Packet) bool {
 		guest.Close() //nolint:errcheck // all was said
 	})
 	return true
+}
+
+// reachable: nobody has settled the sandbox for this keeper, or given its name
+// to another. To be asked under the sandbox's lock.
+func (h *host) reachable() bool {
+	now, err := os.Lstat(h.socket)
+	return err == nil && h.place != nil && os.SameFile(now, h.place)
 }
 
 // alive: the box is there.
@@ -145,8 +159,8 @@ func (h *host) close(ctx context.Context) error {
 	h.closed = true
 	if h.listen != nil {
 		err = errors.Join(err, h.listen.Shutdown())
-		if e := os.Remove(h.socket); h.socket != "" && !errors.Is(e, fs.ErrNotExist) {
-			err = errors.Join(err, e)
+		if h.reachable() {
+			err = errors.Join(err, os.Remove(h.socket))
 		}
 	}
 	for g := range h.guests {
@@ -172,11 +186,13 @@ type ask struct {
 }
 
 type tell struct {
-	Started bool            `json:"started,omitempty"`
-	Frozen  bool            `json:"frozen,omitempty"`
-	Ended   bool            `json:"ended,omitempty"`
-	Status  *isolate.Status `json:"status,omitempty"`
-	Error   string          `json:"error,omitempty"`
+	Started bool `json:"started,omitempty"`
+	Frozen  bool `json:"frozen,omitempty"`
+	Ended   bool `json:"ended,omitempty"`
+	// Gone: nothing can run here any more.
+	Gone   bool            `json:"gone,omitempty"`
+	Status *isolate.Status `json:"status,omitempty"`
+	Error  string          `json:"error,omitempty"`
 	// Errno is that of a command that could not be run.
 	Errno syscall.Errno `json:"errno,omitempty"`
 }
@@ -231,7 +247,7 @@ func (h *host) exec(guest *kernel.Packet, w wireCommand, files []*os.File) {
 	p, err := h.box.Exec(context.Background(), c)
 	closeAll(files)
 	if err != nil {
-		t := tell{Error: err.Error()}
+		t := tell{Error: err.Error(), Gone: errors.Is(err, isolate.ErrClosed)}
 		var ce *isolate.CommandError
 		if errors.As(err, &ce) {
 			t.Errno = ce.Errno
@@ -277,7 +293,7 @@ func (h *host) freeze(guest *kernel.Packet) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := h.box.Freeze(ctx); err != nil {
-		say(guest, tell{Error: err.Error()})
+		say(guest, tell{Error: err.Error(), Gone: errors.Is(err, isolate.ErrClosed)})
 		return
 	}
 	say(guest, tell{Frozen: true})

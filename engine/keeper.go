@@ -7,16 +7,24 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// A keeper reports once, on descriptor 3, whether the sandbox is up.
-const readyFD = 3
+// A keeper reports once, on descriptor 3, whether the sandbox is up. Until
+// then it has its starter's lock as descriptor 4, so that nobody else starts one
+// when the starter is killed meanwhile.
+const readyFD, lockFD = 3, 4
+
+// stopping is how long a keeper may take to end a sandbox before it is killed:
+// as long as writing everything out may take.
+const stopping = 30 * time.Second
 
 // lonely is how long a keeper waits for its first command.
 const lonely = 10 * time.Second
@@ -42,7 +50,9 @@ func (e *Engine) startKeeper(ctx context.Context, h *catalog.Held) error {
 	}
 	defer log.Close()
 	args := append(append([]string{}, e.keeper...), e.cat.Dir(), h.Name)
-	p, err := run.Background(args, log, theirs)
+	if err = fault.Point(ctx, "start a keeper"); err == nil {
+		_, err = run.Background(args, log, theirs, h.Lock())
+	}
 	theirs.Close()
 	if err != nil {
 		return &snapshot.Error{Op: "starting a keeper", Path: h.Name, Kind: snapshot.KindOf(err), Err: err}
@@ -54,27 +64,30 @@ func (e *Engine) startKeeper(ctx context.Context, h *catalog.Held) error {
 	if string(said) != "ready" {
 		return keeperError(h.Name, said)
 	}
-	who, err := kernel.Identify(p.Pid)
-	if err != nil {
-		return &snapshot.Error{Op: "starting a keeper", Path: h.Name, Kind: snapshot.ErrInterrupted, Err: err}
-	}
-	if who.Boot, err = kernel.BootID(); err != nil {
-		return err
-	}
-	h.Keeper = &who
-	return h.Save()
+	return h.Reload() // it has noted itself in the record
 }
 
 // A refusal is how a keeper that cannot start says why.
 type refusal struct {
 	Message string   `json:"message"`
+	Kind    string   `json:"kind,omitempty"`
 	Hints   []string `json:"hints,omitempty"`
 }
 
 func keeperError(name string, said []byte) error {
 	r := refusal{Message: "its keeper ended at once"}
-	json.Unmarshal(said, &r) //nolint:errcheck // empty when it was killed
-	return &snapshot.Error{Op: "starting", Path: name, Kind: snapshot.ErrNotSupported, Err: errors.New(r.Message), Hints: r.Hints}
+	err := &snapshot.Error{Op: "starting", Path: name, Kind: snapshot.ErrInterrupted}
+	if json.Unmarshal(said, &r) == nil { // else it was killed
+		err.Kind, err.Hints = snapshot.ErrNotSupported, r.Hints
+	}
+	for _, k := range []error{snapshot.ErrNotFound, snapshot.ErrNoSpace, snapshot.ErrDenied, snapshot.ErrReadOnly, snapshot.ErrBusy,
+		snapshot.ErrCorrupt, snapshot.ErrInterrupted} {
+		if r.Kind == k.Error() {
+			err.Kind = k
+		}
+	}
+	err.Err = errors.New(r.Message)
+	return err
 }
 
 // Keep is the whole life of a keeper process: it starts the sandbox's
@@ -84,31 +97,57 @@ func (e *Engine) Keep(ctx context.Context, name string) error {
 	ready := os.NewFile(readyFD, "ready")
 	refuse := func(err error) error {
 		r := refusal{Message: err.Error(), Hints: Hints(err)}
+		if kind := Kind(err); kind != nil {
+			r.Kind = kind.Error()
+		}
 		msg, _ := json.Marshal(r)
 		ready.Write(msg) //nolint:errcheck // the starter may be gone; the log has it too
 		ready.Close()
 		return err
 	}
-	rec, err := e.cat.Get(name)
+	held, err := e.cat.Inherit(lockFD, name)
 	if err != nil {
 		return refuse(err)
 	}
-	intent, err := e.cat.Begin(catalog.Keeping, name)
+	defer held.Release()
+	intent, err := e.cat.Begin(catalog.Keeping, name, held.ID)
 	if err != nil {
 		return refuse(err)
 	}
-	h, _, err := e.startHost(ctx, rec, nil)
-	if err == nil {
-		err = h.serve()
-	}
+	h, err := e.startServing(ctx, held)
 	if err != nil {
 		return refuse(errors.Join(err, intent.End()))
 	}
+	held.Release()
 	_, err = ready.WriteString("ready")
-	if err = errors.Join(err, ready.Close()); err != nil {
-		return errors.Join(err, h.close(ctx), intent.End())
+	if err = errors.Join(err, ready.Close()); err != nil && h.calls.Load() == 0 { // its starter was killed
+		_, err = e.endIdle(ctx, name, h)
+		return errors.Join(err, intent.End())
 	}
 	return errors.Join(e.lastOut(ctx, name, h), intent.End())
+}
+
+// startServing starts the namespaces, lets commands in, and says so in the
+// record.
+func (e *Engine) startServing(ctx context.Context, held *catalog.Held) (*host, error) {
+	h, _, err := e.startHost(ctx, held.Record, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err = fault.Point(ctx, "let commands in"); err == nil {
+		err = h.serve()
+	}
+	if err == nil {
+		var self kernel.Process
+		if self, err = kernel.Self(); err == nil {
+			held.Keeper = &self
+			err = held.Save()
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, h.close(ctx))
+	}
+	return h, nil
 }
 
 // lastOut waits until nothing runs in the box, then ends it under the sandbox's
@@ -138,19 +177,17 @@ func (e *Engine) lastOut(ctx context.Context, name string, h *host) error {
 func (e *Engine) endIdle(ctx context.Context, name string, h *host) (done bool, err error) {
 	ctx = context.WithoutCancel(ctx)
 	held, err := e.cat.Hold(ctx, name)
-	if errors.Is(err, snapshot.ErrNotFound) {
-		return true, h.close(ctx)
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, snapshot.ErrNotFound) {
 		return true, errors.Join(err, h.close(ctx))
 	}
-	defer held.Release()
+	if err == nil {
+		defer held.Release()
+	}
+	if err != nil || !h.reachable() { // it was settled for this keeper, or removed
+		return true, h.close(ctx)
+	}
 	if h.alive() && !h.idle() && h.calls.Load() > 0 {
 		return false, nil
-	}
-	if held.Keeper == nil || held.Keeper.PID != os.Getpid() {
-		h.socket = "" // it was settled for this keeper, and may have another by now
-		return true, h.close(ctx)
 	}
 	return true, errors.Join(h.close(ctx), e.settle(ctx, held))
 }
@@ -184,8 +221,18 @@ func (e *Engine) Stop(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	if rec.Keeper == nil {
+		_, err = e.sendHome(ctx, rec, ask{Stop: true})
+		return err
+	}
+	stuck := time.AfterFunc(stopping, func() {
+		if kernel.Alive(*rec.Keeper) {
+			syscall.Kill(rec.Keeper.PID, syscall.SIGKILL) //nolint:errcheck // it may have ended meanwhile
+		}
+	})
+	defer stuck.Stop()
 	_, err = e.sendHome(ctx, rec, ask{Stop: true})
-	for rec.Keeper != nil && kernel.Alive(*rec.Keeper) && ctx.Err() == nil {
+	for kernel.Alive(*rec.Keeper) && ctx.Err() == nil {
 		time.Sleep(time.Millisecond) // until it has settled what the processes wrote
 	}
 	return err
@@ -215,7 +262,9 @@ func (e *Engine) sendHome(_ context.Context, rec *catalog.Record, a ask) (bool, 
 	}
 	msg, err := json.Marshal(a)
 	if err == nil {
-		err = conn.Send(msg)
+		if err = conn.Send(msg); hungUp(err) {
+			return true, conn.Close()
+		}
 	}
 	ended := true // when it has gone before it could answer
 	if err == nil {

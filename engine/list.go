@@ -41,10 +41,10 @@ func (e *Engine) List(ctx context.Context) ([]Info, error) {
 	infos := make([]Info, 0, len(records))
 	for _, r := range records {
 		info, err := e.describe(ctx, r, walks)
-		if errors.Is(err, snapshot.ErrNotFound) {
-			continue // removed meanwhile
-		}
 		if err != nil {
+			if _, gone := e.cat.Get(r.Name); errors.Is(gone, snapshot.ErrNotFound) {
+				continue // removed meanwhile
+			}
 			errs = append(errs, err)
 		}
 		infos = append(infos, info)

@@ -58,6 +58,9 @@ func (e *Engine) create(ctx context.Context, req Request, ephemeral bool) (*cata
 		rec.Trees = append(rec.Trees, catalog.Tree{Path: c.tree, Driver: c.driver, Reason: c.reason,
 			Base: rec.NewSnapshot(), Fork: rec.NewFork()})
 		e.keepOpen(c)
+		if err := e.rememberPlace(c); err != nil {
+			return nil, nil, err
+		}
 	}
 	intent, err := e.register(ctx, rec, func() error { return e.growAll(ctx, rec, choices) })
 	return rec, intent, err
@@ -75,7 +78,7 @@ func (e *Engine) newRecord(req Request, ephemeral bool) *catalog.Record {
 // register claims the record's name, runs grow, which makes its forks, and
 // marks it ready. When anything fails, nothing stays.
 func (e *Engine) register(ctx context.Context, rec *catalog.Record, grow func() error) (*catalog.Intent, error) {
-	intent, err := e.cat.Begin(catalog.Making, rec.Name)
+	intent, err := e.cat.Begin(catalog.Making, rec.Name, rec.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +87,7 @@ func (e *Engine) register(ctx context.Context, rec *catalog.Record, grow func() 
 	}
 	release, err := e.cat.Share()
 	if err == nil {
-		defer release()
+		defer release() // twice is harmless
 		if !rec.Ephemeral {
 			err = e.makeTmp(rec)
 		}
@@ -99,7 +102,11 @@ func (e *Engine) register(ctx context.Context, rec *catalog.Record, grow func() 
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(err, e.discard(context.WithoutCancel(ctx), rec.Name), intent.End())
+		release() // collecting excludes
+		if derr := e.discard(context.WithoutCancel(ctx), rec); derr != nil {
+			return nil, errors.Join(err, derr) // the intent stays, for the next command
+		}
+		return nil, errors.Join(err, intent.End())
 	}
 	return intent, nil
 }
@@ -169,6 +176,15 @@ func (e *Engine) sharesBase(rec *catalog.Record) bool {
 		}
 	}
 	return false
+}
+
+// rememberPlace: a backend that keeps its data apart must be found when no
+// sandbox refers to it any more.
+func (e *Engine) rememberPlace(c choice) error {
+	if _, apart := c.backend.(snapshot.Hider); !apart {
+		return nil
+	}
+	return e.cat.AddPlace(catalog.Place{Driver: c.driver, Path: c.tree})
 }
 
 func (e *Engine) keepOpen(c choice) {

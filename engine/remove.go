@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/snapfs/snapfs/engine/catalog"
@@ -10,60 +11,144 @@ import (
 )
 
 // Remove ends a sandbox's processes and removes it: its name at once, its
-// space later. Safe at any moment and, but for ErrNotFound, repeatable.
+// space later. Safe at any moment and, but for ErrNotFound, repeatable. One
+// whose record cannot be read goes too. ErrBusy: it belongs to a command that
+// is at work.
 func (e *Engine) Remove(ctx context.Context, name string) error {
-	if err := e.Stop(ctx, name); err != nil {
-		return err
+	err := e.Stop(ctx, name)
+	if errors.Is(err, snapshot.ErrCorrupt) {
+		return e.removeUnread(ctx, name)
 	}
-	intent, err := e.cat.Begin(catalog.Removing, name)
 	if err != nil {
 		return err
 	}
-	return errors.Join(e.discard(ctx, name), intent.End())
+	h, err := e.hold(ctx, name, "removing")
+	if err != nil {
+		return err
+	}
+	defer h.Release()
+	intent, err := e.cat.Begin(catalog.Removing, name, h.ID)
+	if errors.Is(err, snapshot.ErrNoSpace) {
+		intent, err = new(catalog.Intent), nil // this is how one makes room
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := e.sendHome(ctx, h.Record, ask{Stop: true}); err != nil { // a keeper that came in since
+		return errors.Join(err, intent.End())
+	}
+	if err := e.throwAway(ctx, h); err != nil {
+		return err // the intent stays, for the next command
+	}
+	return intent.End()
 }
 
-// discard takes a sandbox without processes away.
-func (e *Engine) discard(ctx context.Context, name string) error {
+// removeUnread removes a sandbox whose record cannot be read. A collection then
+// finds its trees, because nothing owns them.
+func (e *Engine) removeUnread(ctx context.Context, name string) error {
+	if _, err := e.sendHome(ctx, &catalog.Record{Name: name}, ask{Stop: true}); err != nil {
+		return err
+	}
+	if err := e.cat.Drop(name); err != nil {
+		return err
+	}
+	return e.sweepLater(ctx)
+}
+
+// hold locks a sandbox to do something to it. One that belongs to a command
+// that is at work is refused.
+func (e *Engine) hold(ctx context.Context, name, op string) (*catalog.Held, error) {
 	h, err := e.cat.Hold(ctx, name)
+	if err == nil && (h.Ephemeral || h.State != catalog.Ready) {
+		h.Release()
+		return nil, &snapshot.Error{Op: op, Path: name, Kind: snapshot.ErrBusy, Err: errors.New("it belongs to a command that is at work")}
+	}
+	return h, err
+}
+
+// discard takes a sandbox without processes away, if it is still there.
+func (e *Engine) discard(ctx context.Context, rec *catalog.Record) error {
+	h, err := e.cat.Hold(ctx, rec.Name)
+	if err == nil && h.ID != rec.ID {
+		h.Release()
+		err = snapshot.ErrNotFound
+	}
 	if errors.Is(err, snapshot.ErrNotFound) {
-		return e.cat.DropClaim(name)
+		return e.reclaim(ctx, rec.ID)
 	}
 	if err != nil {
 		return err
 	}
+	return e.throwAway(ctx, h)
+}
+
+// throwAway takes a sandbox's name, then its trees. The lock is released.
+func (e *Engine) throwAway(ctx context.Context, h *catalog.Held) error {
 	if err := h.Discard(); err != nil {
 		return err
 	}
-	return e.reclaim(ctx)
+	return e.reclaim(ctx, h.ID)
 }
 
 // reclaim gives back the trees of all sandboxes in the trash. What fails stays
-// there for the next time.
-func (e *Engine) reclaim(ctx context.Context) error {
-	found, errs := e.cat.Trash()
-	errs = append(errs, e.reclaimTrees(ctx, found))
-	if len(found) > 0 {
-		errs = append(errs, e.clean(ctx, found))
+// there for the next time, and is an error if it is of the sandbox id: what is
+// wrong with others is told by [Engine.Collect].
+func (e *Engine) reclaim(ctx context.Context, id string) error {
+	found, _ := e.cat.Trash()
+	var err error
+	for _, d := range found {
+		if derr := e.reclaimOne(ctx, d); d.ID == id {
+			err = derr
+		}
 	}
-	return errors.Join(errs...)
+	if len(found) > 0 {
+		err = errors.Join(err, e.clean(ctx, found))
+	}
+	return err
 }
 
-func (e *Engine) reclaimTrees(ctx context.Context, found []catalog.Discarded) error {
-	var errs []error
-	for _, d := range found {
-		if err := e.removeTrees(ctx, d.Record); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		errs = append(errs, d.Forget())
+func (e *Engine) reclaimOne(ctx context.Context, d catalog.Discarded) error {
+	defer d.Release()
+	if err := e.removeTrees(ctx, d.Record); err != nil {
+		return fmt.Errorf("%s is removed, but not what it holds: %w", d.Name, err)
 	}
-	return errors.Join(errs...)
+	return d.Forget()
 }
 
 // removeTrees removes every fork and snapshot that was ever numbered for a
 // sandbox, but for bases that another may have been given too: those wait for
 // [Engine.Collect].
 func (e *Engine) removeTrees(ctx context.Context, rec *catalog.Record) error {
+	return e.eachPlace(ctx, rec, func(b snapshot.Backend) error { return removeNumbers(ctx, b, rec) })
+}
+
+// tidy removes what was numbered for a sandbox and is none of its states.
+func (e *Engine) tidy(ctx context.Context, rec *catalog.Record) error {
+	ids, forks := map[snapshot.ID]bool{}, map[snapshot.ForkID]bool{}
+	for _, t := range rec.Trees {
+		ids[t.Base], forks[t.Fork] = true, true
+	}
+	for _, m := range rec.Marks {
+		for _, id := range m.IDs {
+			ids[id] = true
+		}
+	}
+	return e.eachPlace(ctx, rec, func(b snapshot.Backend) error {
+		var errs []error
+		for id, fork := range rec.Numbers() {
+			if !forks[fork] {
+				errs = append(errs, b.RemoveFork(ctx, fork))
+			}
+			if !ids[id] {
+				errs = append(errs, b.Remove(ctx, id))
+			}
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// eachPlace opens each place where a sandbox has trees, once.
+func (e *Engine) eachPlace(ctx context.Context, rec *catalog.Record, do func(snapshot.Backend) error) error {
 	var errs []error
 	done := map[string]bool{}
 	for _, t := range rec.Trees {
@@ -81,7 +166,7 @@ func (e *Engine) removeTrees(ctx context.Context, rec *catalog.Record) error {
 		}
 		if !done[place] {
 			done[place] = true
-			errs = append(errs, removeNumbers(ctx, b, rec))
+			errs = append(errs, do(b))
 		}
 	}
 	return errors.Join(errs...)
@@ -107,7 +192,7 @@ func removeNumbers(ctx context.Context, b snapshot.Backend, rec *catalog.Record)
 func (e *Engine) clean(ctx context.Context, gone []catalog.Discarded) error {
 	for _, d := range gone {
 		if len(d.Marks) > 0 || d.Next > 2*len(d.Trees) || d.Lent {
-			return e.sweepLater() // of what it named, something may be shared
+			return e.sweepLater(ctx) // of what it named, something may be shared
 		}
 		for _, t := range d.Trees {
 			b, err := e.backendOf(ctx, t)
@@ -115,7 +200,7 @@ func (e *Engine) clean(ctx context.Context, gone []catalog.Discarded) error {
 				continue // its place is gone
 			}
 			if p, ok := b.(snapshot.Pender); !ok || p.Pending() {
-				return e.sweepLater()
+				return e.sweepLater(ctx)
 			}
 		}
 	}

@@ -79,12 +79,12 @@ func (s *Session) Keep(ctx context.Context, name string) error {
 	if err := s.e.settle(ctx, h); err != nil {
 		return err
 	}
-	h.Ephemeral = false
 	if name != "" && name != h.Name {
-		if err := h.Rename(name); err != nil {
+		if err := s.rename(h, name); err != nil {
 			return err
 		}
 	}
+	h.Ephemeral = false
 	if err := s.e.makeTmp(h.Record); err != nil {
 		return err
 	}
@@ -95,8 +95,25 @@ func (s *Session) Keep(ctx context.Context, name string) error {
 	return s.intent.End()
 }
 
+// rename gives the sandbox its lasting name, covered by an intent for each.
+func (s *Session) rename(h *catalog.Held, name string) error {
+	next, err := s.e.cat.Begin(catalog.Making, name, h.ID)
+	if err != nil {
+		return err
+	}
+	if err := h.Rename(name); err != nil {
+		return errors.Join(err, next.End())
+	}
+	old := s.intent
+	s.Record.Name, s.intent = name, next
+	return old.End()
+}
+
 // Discard ends the sandbox's processes and removes it. Repeating it is safe.
 func (s *Session) Discard(ctx context.Context) error {
 	err := s.end(ctx)
-	return errors.Join(err, s.e.discard(ctx, s.Record.Name), s.intent.End())
+	if derr := s.e.discard(ctx, s.Record); derr != nil {
+		return errors.Join(err, derr) // the intent stays, for the next command
+	}
+	return errors.Join(err, s.intent.End())
 }

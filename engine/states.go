@@ -10,6 +10,8 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // Snapshot gives the present state of a sandbox a name ("" makes one). A
@@ -17,7 +19,7 @@ import (
 // one moment of all its trees. Atomic: after an error there is no such state.
 // Errors: snapshot.ErrNotFound, ErrExists (the state's name), ErrNoSpace.
 func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Mark, error) {
-	h, err := e.cat.Hold(ctx, name)
+	h, err := e.hold(ctx, name, "naming a state of")
 	if err != nil {
 		return catalog.Mark{}, err
 	}
@@ -33,14 +35,36 @@ func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Mark,
 			Err: errors.New("the name is taken"), Hints: []string{"snapfs show " + name}}
 	}
 	m := catalog.Mark{Name: mark, Parent: h.At, Taken: time.Now(), IDs: number(h.Record)}
-	if err := h.Save(); err != nil { // the numbers are taken, whatever comes
-		return m, err
+	return m, e.changing(ctx, h, func() error {
+		if err := e.sealAll(ctx, h, m.IDs); err != nil {
+			return err
+		}
+		h.Marks, h.At = append(h.Marks, m), mark
+		return h.Save()
+	})
+}
+
+// changing saves the numbers that were taken and runs change. When that fails,
+// the record on disk says what is so, and the rest is removed; where not even
+// that works, or the process is killed, the next command does it.
+func (e *Engine) changing(ctx context.Context, h *catalog.Held, change func() error) error {
+	intent, err := e.cat.Begin(catalog.Changing, h.Name, h.ID)
+	if err != nil {
+		return err
 	}
-	if err := e.sealAll(ctx, h, m.IDs); err != nil {
-		return m, err
+	if err = h.Save(); err == nil {
+		err = change()
 	}
-	h.Marks, h.At = append(h.Marks, m), mark
-	return m, h.Save()
+	if err != nil {
+		terr := h.Reload()
+		if terr == nil {
+			terr = e.tidy(context.WithoutCancel(ctx), h.Record)
+		}
+		if terr != nil {
+			return errors.Join(err, terr)
+		}
+	}
+	return errors.Join(err, intent.End())
 }
 
 // number takes a snapshot's number for each tree.
@@ -60,10 +84,10 @@ func freshMark(r *catalog.Record) string {
 	}
 }
 
-// sealAll seals every tree of a sandbox at one moment. After an error none of
-// the snapshots is there.
+// sealAll seals every tree of a sandbox at one moment. After an error some of
+// the snapshots may be there.
 func (e *Engine) sealAll(ctx context.Context, h *catalog.Held, ids []snapshot.ID) error {
-	use, thaw, err := e.freeze(h.Record)
+	use, thaw, err := e.freeze(ctx, h)
 	if err != nil {
 		return err
 	}
@@ -74,46 +98,53 @@ func (e *Engine) sealAll(ctx context.Context, h *catalog.Held, ids []snapshot.ID
 			_, err = b.Seal(ctx, t.Fork, ids[i], use)
 		}
 		if err != nil {
-			return errors.Join(err, e.removeSnapshots(context.WithoutCancel(ctx), h.Trees, ids[:i+1]))
+			return err
 		}
 	}
 	return nil
 }
 
-// freeze makes a sandbox's processes stand still until thaw.
-func (e *Engine) freeze(rec *catalog.Record) (use snapshot.Use, thaw func(), err error) {
-	conn, err := e.dial(rec)
-	if err != nil || conn == nil {
-		return snapshot.Idle, func() {}, err
+// freeze makes a sandbox's processes stand still until thaw. A keeper that is
+// about to end has none left.
+func (e *Engine) freeze(ctx context.Context, h *catalog.Held) (use snapshot.Use, thaw func(), err error) {
+	if err := fault.Point(ctx, "freeze its processes"); err != nil {
+		return 0, nil, err
 	}
-	thaw = func() { conn.Close() } //nolint:errcheck // a keeper that has gone needs no telling
+	conn, err := e.dial(h.Record)
+	if err != nil {
+		return 0, nil, err
+	}
+	var t tell
+	if conn != nil {
+		thaw = func() { conn.Close() } //nolint:errcheck // a keeper that has gone needs no telling
+		t, err = askFreeze(conn)
+		if err == nil && t.Frozen {
+			return snapshot.InUse, thaw, nil
+		}
+		thaw()
+	}
+	if conn == nil && h.Keeper == nil {
+		return snapshot.Idle, func() {}, nil
+	}
+	if conn == nil || t.Gone || errors.Is(err, snapshot.ErrInterrupted) {
+		return snapshot.Idle, func() {}, e.settle(ctx, h)
+	}
+	if err == nil {
+		err = errors.New(t.Error)
+	}
+	return 0, nil, fmt.Errorf("freezing %s: %w", h.Name, err)
+}
+
+func askFreeze(conn *kernel.Packet) (tell, error) {
 	msg, err := json.Marshal(ask{Freeze: true})
 	if err == nil {
 		err = conn.Send(msg)
 	}
-	if err == nil {
-		var t tell
-		if t, _, err = hear(conn); err == nil && !t.Frozen {
-			err = errors.New(t.Error)
-		}
+	if err != nil && !hungUp(err) {
+		return tell{}, err
 	}
-	if err != nil {
-		thaw()
-		return 0, nil, fmt.Errorf("freezing %s: %w", rec.Name, err)
-	}
-	return snapshot.InUse, thaw, nil
-}
-
-func (e *Engine) removeSnapshots(ctx context.Context, trees []catalog.Tree, ids []snapshot.ID) error {
-	var errs []error
-	for i, id := range ids {
-		b, err := e.backendOf(ctx, trees[i])
-		if err == nil {
-			err = b.Remove(ctx, id)
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	t, _, err := hear(conn)
+	return t, err
 }
 
 // Rollback makes a sandbox's files what they were at a named state, or, with
@@ -121,7 +152,7 @@ func (e *Engine) removeSnapshots(ctx context.Context, trees []catalog.Tree, ids 
 // sandbox's own unnamed changes are lost: take a snapshot first.
 // Errors: snapshot.ErrNotFound; ErrBusy while processes run in it.
 func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
-	h, err := e.cat.Hold(ctx, name)
+	h, err := e.hold(ctx, name, "rolling back")
 	if err != nil {
 		return err
 	}
@@ -138,21 +169,24 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 	for i, t := range h.Trees {
 		old[i], next[i] = t.Fork, h.NewFork()
 	}
-	if err := h.Save(); err != nil { // the numbers are taken
-		return err
-	}
-	err = e.forkAll(ctx, h.Trees, ids, next)
-	if err == nil {
+	err = e.changing(ctx, h, func() error {
+		if err := e.forkAll(ctx, h.Trees, ids, next); err != nil {
+			return err
+		}
 		for i := range h.Trees {
 			h.Trees[i].Fork = next[i]
 		}
 		h.At = mark
-		err = h.Save()
-	}
+		if err := h.Save(); err != nil {
+			return err
+		}
+		return e.removeForks(ctx, h.Trees, old)
+	})
+	h.Release()
 	if err != nil {
-		return errors.Join(err, e.removeForks(context.WithoutCancel(ctx), h.Trees, next))
+		return err
 	}
-	return errors.Join(e.removeForks(ctx, h.Trees, old), e.sweepLater())
+	return e.sweepLater(ctx)
 }
 
 // idsAt gives the snapshots of a named state, or of the base.
@@ -203,7 +237,12 @@ func (e *Engine) removeForks(ctx context.Context, trees []catalog.Tree, ids []sn
 // the fork's first one, "origin". The fork's base stays that of the other, so
 // that what it has changed is compared with what the real machine was.
 func (e *Engine) Fork(ctx context.Context, from, mark, name string) (*catalog.Record, error) {
-	h, err := e.cat.Hold(ctx, from)
+	if name != "" {
+		if err := catalog.CheckName(name); err != nil {
+			return nil, err
+		}
+	}
+	h, err := e.hold(ctx, from, "forking")
 	if err != nil {
 		return nil, err
 	}

@@ -83,7 +83,21 @@ func (c *Catalog) create() error {
 			return fail("making", c.dir, err)
 		}
 	}
-	return replace(filepath.Join(c.dir, format), []byte(strconv.Itoa(Format)+"\n"), true)
+	tmp, err := os.CreateTemp(c.dir, format+".") // several commands may be the first
+	if err != nil {
+		return fail("making", c.dir, err)
+	}
+	defer os.Remove(tmp.Name())
+	if err := tmp.Close(); err != nil {
+		return fail("making", c.dir, err)
+	}
+	if err := write(tmp.Name(), []byte(strconv.Itoa(Format)+"\n"), true); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp.Name(), filepath.Join(c.dir, format)); err != nil {
+		return fail("making", c.dir, err)
+	}
+	return syncDir(c.dir)
 }
 
 // Rehearse makes every write from here on follow a plan of a test's.
@@ -151,8 +165,11 @@ func (c *Catalog) claim(dir string, r *Record) error {
 		return taken(r.Name)
 	case err != nil:
 		return fail("making", path, err)
-	case !r.Ephemeral:
-		return syncDir(path)
+	case r.Ephemeral:
+		return nil
+	}
+	if err := syncDir(path); err != nil {
+		return errors.Join(err, removeAll(path))
 	}
 	return nil
 }
@@ -199,7 +216,8 @@ func (c *Catalog) WriteFile(name, file string, data []byte) error {
 func (c *Catalog) Update(r *Record) error { return c.write(r, !r.Ephemeral) }
 
 // Share keeps [Catalog.Exclude] out until release is called: a base that was
-// just found to serve is not collected before a record names it.
+// just found to serve is not collected before a record names it. Releasing twice
+// is harmless.
 func (c *Catalog) Share() (release func(), err error) { return c.lock(syscall.LOCK_SH) }
 
 // Exclude waits for all who share, and keeps them out.
@@ -208,7 +226,7 @@ func (c *Catalog) Exclude() (release func(), err error) { return c.lock(syscall.
 func (c *Catalog) lock(how int) (func(), error) {
 	d, err := os.Open(filepath.Join(c.dir, sandboxes))
 	if err != nil {
-		return nil, fail("opening", c.dir, err)
+		return func() {}, fail("opening", c.dir, err)
 	}
 	for {
 		if err = syscall.Flock(int(d.Fd()), how); err != syscall.EINTR {
@@ -217,7 +235,7 @@ func (c *Catalog) lock(how int) (func(), error) {
 	}
 	if err != nil {
 		d.Close()
-		return nil, fail("locking", c.dir, err)
+		return func() {}, fail("locking", c.dir, err)
 	}
 	return func() { d.Close() }, nil
 }

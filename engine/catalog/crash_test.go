@@ -23,7 +23,7 @@ func TestChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Begin(catalog.Making, "victim"); err != nil {
+	if _, err := c.Begin(catalog.Making, "victim", "id1"); err != nil {
 		t.Fatal(err)
 	}
 	self, err := os.FindProcess(os.Getpid())
@@ -42,7 +42,7 @@ func TestAKilledProcessLeavesItsIntent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mine, err := c.Begin(catalog.Removing, "mine")
+	mine, err := c.Begin(catalog.Removing, "mine", "id2")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -32,13 +33,9 @@ func (c *Catalog) Hold(ctx context.Context, name string) (*Held, error) {
 	}
 	deadline := time.Now().Add(patience)
 	for {
-		h, err := c.tryHold(name)
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
+		h, err := c.TryHold(name)
+		if !errors.Is(err, snapshot.ErrBusy) || time.Now().After(deadline) {
 			return h, err
-		}
-		if time.Now().After(deadline) {
-			return nil, &snapshot.Error{Op: "locking", Path: name, Kind: snapshot.ErrBusy,
-				Err: errors.New("another snapfs command works on it")}
 		}
 		select {
 		case <-ctx.Done():
@@ -46,6 +43,19 @@ func (c *Catalog) Hold(ctx context.Context, name string) (*Held, error) {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+}
+
+// TryHold is [Catalog.Hold] without the waiting.
+func (c *Catalog) TryHold(name string) (*Held, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	h, err := c.tryHold(name)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, &snapshot.Error{Op: "locking", Path: name, Kind: snapshot.ErrBusy,
+			Err: errors.New("another snapfs command works on it")}
+	}
+	return h, err
 }
 
 // tryHold takes the lock of the directory that bears the name now. A directory
@@ -86,25 +96,85 @@ func sameFile(f *os.File, path string) bool {
 // storage when Save returns.
 func (h *Held) Save() error { return h.c.write(h.Record, !h.Ephemeral) }
 
+// Reload reads the record again: after a failed Save, it says what is so.
+func (h *Held) Reload() error {
+	r, err := h.c.Get(h.Name)
+	if err == nil {
+		h.Record = r
+	}
+	return err
+}
+
+// Lock is what a process must have open to share the lock.
+func (h *Held) Lock() *os.File { return h.dir }
+
+// Inherit is Hold for a process that was started with the lock of its starter
+// as the descriptor fd. ErrBusy when that is not the lock of this sandbox.
+func (c *Catalog) Inherit(fd int, name string) (*Held, error) {
+	var ours, its syscall.Stat_t
+	err := syscall.Fstat(fd, &ours)
+	if err == nil {
+		err = syscall.Stat(c.Path(name), &its)
+	}
+	if err != nil || ours.Dev != its.Dev || ours.Ino != its.Ino {
+		return nil, &snapshot.Error{Op: "locking", Path: name, Kind: snapshot.ErrBusy, Err: errors.New("its lock was not handed over")}
+	}
+	syscall.CloseOnExec(fd)
+	r, err := c.Get(name)
+	if err != nil {
+		return nil, err
+	}
+	return &Held{Record: r, c: c, dir: os.NewFile(uintptr(fd), c.Path(name))}, nil
+}
+
+// Drop removes the name of a sandbox whose record cannot be read. Its trees are
+// nobody's then.
+func (c *Catalog) Drop(name string) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	lock := tryLock(c.Path(name))
+	if lock == nil {
+		return &snapshot.Error{Op: "removing", Path: name, Kind: snapshot.ErrBusy, Err: errors.New("another snapfs command works on it")}
+	}
+	defer lock.Close()
+	to := filepath.Join(c.dir, trash, name+"."+NewID())
+	err := os.Remove(filepath.Join(c.Path(name), record))
+	if err == nil {
+		err = os.Rename(c.Path(name), to)
+	}
+	if err != nil {
+		return fail("removing", name, err)
+	}
+	return removeAll(to)
+}
+
 // Release gives the lock back. Releasing twice is harmless.
 func (h *Held) Release() { h.dir.Close() }
 
-// Rename gives the sandbox another name, keeping the lock. ErrExists leaves it
-// as it was.
+// Rename gives the sandbox another name, keeping the lock. The record says so
+// once it is saved. ErrExists leaves it as it was. The caller holds an [Intent]
+// for the new name.
 func (h *Held) Rename(name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	old := h.Name
-	if err := kernel.RenameNew(h.c.Path(old), h.c.Path(name)); err != nil {
-		if errors.Is(err, syscall.EEXIST) {
-			return &snapshot.Error{Op: "naming a sandbox", Path: name, Kind: snapshot.ErrExists,
-				Err: errors.New("the name is taken"), Hints: []string{"snapfs ls"}}
-		}
-		return fail("renaming "+old+" to", name, err)
+	release, err := h.c.Share() // or who lists all might see neither name
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err = h.c.plan.Point("rename the sandbox"); err == nil {
+		err = kernel.RenameNew(h.c.Path(h.Name), h.c.Path(name))
+	}
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return taken(name)
+	case err != nil:
+		return fail("renaming "+h.Name+" to", name, err)
 	}
 	h.Name = name
-	return h.Save()
+	return nil
 }
 
 // Discard takes the sandbox's name away and moves its directory to the trash,
@@ -112,8 +182,11 @@ func (h *Held) Rename(name string) error {
 // constant time. The lock is released.
 func (h *Held) Discard() error {
 	defer h.Release()
-	to := filepath.Join(h.c.dir, trash, h.Name+"."+h.ID)
-	if err := os.Rename(h.c.Path(h.Name), to); err != nil {
+	err := h.c.plan.Point("move it to the trash")
+	if err == nil {
+		err = os.Rename(h.c.Path(h.Name), filepath.Join(h.c.dir, trash, h.Name+"."+h.ID))
+	}
+	if err != nil {
 		return fail("removing", h.Name, err)
 	}
 	return nil
@@ -125,9 +198,11 @@ type Discarded struct {
 	// Path is its directory in the trash.
 	Path string
 	c    *Catalog
+	lock *os.File
 }
 
-// Trash lists the discarded sandboxes. One whose record cannot be read is
+// Trash lists the discarded sandboxes that no other process works on, and keeps
+// others off them until they are released. One whose record cannot be read is
 // listed as an error and left alone.
 func (c *Catalog) Trash() ([]Discarded, []error) {
 	dir := filepath.Join(c.dir, trash)
@@ -138,18 +213,36 @@ func (c *Catalog) Trash() ([]Discarded, []error) {
 	var found []Discarded
 	var errs []error
 	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		r, err := c.read(filepath.Join(path, record), e.Name())
-		switch {
-		case err == nil:
-			found = append(found, Discarded{r, path, c})
-		case errors.Is(err, snapshot.ErrNotFound): // its trees are gone: only the directory is left
-			errs = append(errs, removeAll(path))
-		default:
-			errs = append(errs, err)
+		d := Discarded{Path: filepath.Join(dir, e.Name()), c: c}
+		if d.lock = tryLock(d.Path); d.lock == nil {
+			continue
 		}
+		d.Record, err = c.read(filepath.Join(d.Path, record), e.Name())
+		if err == nil {
+			found = append(found, d)
+			continue
+		}
+		if errors.Is(err, snapshot.ErrNotFound) { // its trees are gone: only the directory is left
+			err = removeAll(d.Path)
+		}
+		errs = append(errs, err)
+		d.Release()
 	}
 	return found, compact(errs)
+}
+
+// tryLock locks a directory that bears this name; nil where another process
+// has it, or it has gone.
+func tryLock(path string) *os.File {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	if syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil || !sameFile(dir, path) {
+		dir.Close()
+		return nil
+	}
+	return dir
 }
 
 func compact(errs []error) []error {
@@ -162,23 +255,26 @@ func compact(errs []error) []error {
 	return kept
 }
 
+// Release lets others work on it. Releasing twice is harmless.
+func (d Discarded) Release() { d.lock.Close() }
+
 // Forget removes a discarded sandbox's directory, once its trees are gone, or
 // puts it by for the next one where it holds nothing but the record.
 func (d Discarded) Forget() error {
+	if err := d.c.plan.Point("forget it"); err != nil {
+		return fail("removing", d.Path, err)
+	}
 	if d.Ephemeral && d.putBy() {
 		return nil
 	}
 	return removeAll(d.Path)
 }
 
-// putBy makes the directory a spare one: the record becomes the file that the
-// next record is written to, so that a spare directory has no record.
+// putBy makes the directory a spare one. The record in it is the file that the
+// next one is written to.
 func (d Discarded) putBy() bool {
 	entries, err := os.ReadDir(d.Path)
 	if err != nil || len(entries) != 1 || entries[0].Name() != record {
-		return false
-	}
-	if os.Rename(filepath.Join(d.Path, record), filepath.Join(d.Path, record+".new")) != nil {
 		return false
 	}
 	for i := range spares {

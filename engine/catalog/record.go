@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -133,14 +134,14 @@ func (r *Record) Numbers() iter.Seq2[snapshot.ID, snapshot.ForkID] {
 	}
 }
 
-// Owner is the id of the sandbox that a snapshot was numbered for.
-func Owner(id snapshot.ID) string {
-	owner, _, _ := strings.Cut(string(id), "-")
+// Owner is the id of the sandbox that a snapshot or fork was numbered for.
+func Owner(id string) string {
+	owner, _, _ := strings.Cut(id, "-")
 	return owner
 }
 
 // Owns reports whether a snapshot was numbered for this sandbox.
-func (r *Record) Owns(id snapshot.ID) bool { return Owner(id) == r.ID }
+func (r *Record) Owns(id snapshot.ID) bool { return Owner(string(id)) == r.ID }
 
 func encode(r *Record) ([]byte, error) {
 	r.Format = Format
@@ -152,7 +153,7 @@ func decode(path string, data []byte) (*Record, error) {
 	r := new(Record)
 	if err := json.Unmarshal(data, r); err != nil {
 		return nil, &snapshot.Error{Op: "reading", Path: path, Kind: snapshot.ErrCorrupt, Err: err,
-			Hints: []string{"snapfs gc --lost   # sets it aside and keeps its data"}}
+			Hints: []string{"snapfs rm " + filepath.Base(filepath.Dir(path)) + "   # with everything in it"}}
 	}
 	if r.Format > Format {
 		return nil, newer(path, r.Format)
