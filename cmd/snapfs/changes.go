@@ -18,12 +18,16 @@ import (
 const screenful = 50
 
 // printTable prints what changed: in the workspace, by paths relative to it, and
-// then elsewhere. most bounds the first list; 0 is no bound. all is what shows
+// then elsewhere. Of a directory whose time alone differs nothing is told: some
+// name in it came and went. most bounds the first list; 0 is no bound. all is what shows
 // the rest.
 func printTable(w io.Writer, changes *engine.Changes, most int, all string) error {
 	var inside, elsewhere []diff.Change
 	for _, p := range changes.Parts {
 		for _, c := range p.Changes {
+			if echo(c) {
+				continue
+			}
 			if p.Workspace {
 				inside = append(inside, c)
 			} else {
@@ -44,6 +48,8 @@ func printTable(w io.Writer, changes *engine.Changes, most int, all string) erro
 	_, err := fmt.Fprintln(w, summary(append(inside, elsewhere...)))
 	return err
 }
+
+func echo(c diff.Change) bool { return c.What == diff.Time && c.New.Mode.IsDir() }
 
 func printList(w io.Writer, changes []diff.Change, most int, all string) error {
 	rows := changes
