@@ -2,6 +2,7 @@ package isolate
 
 import (
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -121,14 +122,45 @@ func (b *builder) tree() {
 	b.pivot()
 	b.stage = "attaching the trees"
 	for i, m := range b.spec.Mounts[1:] {
-		b.attach(b.of(b.trees[i+1]), m.Target, false)
+		if !beneathPrivate(m.Target) {
+			b.attach(b.of(b.trees[i+1]), m.Target, false)
+		}
 	}
 	for _, f := range b.files {
 		b.attach(b.of(f.mount), f.to, false).quiet(unix.EBUSY)
 	}
 	b.attachPrivate(b.private)
+	b.stage = "attaching the trees"
+	for i, m := range b.spec.Mounts[1:] {
+		if beneathPrivate(m.Target) {
+			b.place(m.Target)
+			b.attach(b.of(b.trees[i+1]), m.Target, false)
+		}
+	}
 	b.readOnly()
 	b.hide()
+}
+
+// beneathPrivate reports whether the box has its own of a directory that holds
+// target: what is attached there comes after that, or is covered by it.
+func beneathPrivate(target string) bool {
+	for _, dir := range [...]string{"/proc/", "/sys/", "/dev/", "/run/", "/tmp/"} {
+		if strings.HasPrefix(target, dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// place adds the steps that make the directories down to target, in a directory
+// of the box's own.
+func (b *builder) place(target string) {
+	for i := 1; i < len(target); i++ {
+		if target[i] == '/' {
+			b.do(unix.SYS_MKDIRAT, num(unix.AT_FDCWD), b.str(target[:i]), num(0o755)).path(target[:i]).quiet(unix.EEXIST)
+		}
+	}
+	b.do(unix.SYS_MKDIRAT, num(unix.AT_FDCWD), b.str(target), num(0o755)).path(target).quiet(unix.EEXIST)
 }
 
 // sendRoot adds the step that hands the root of the box's tree to the keeper.
