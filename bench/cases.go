@@ -1,0 +1,134 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+)
+
+// Meanings of what is timed.
+func meanings() map[string]string {
+	return map[string]string{
+		"capture":           "backend: an immutable snapshot of the real tree (dirty: 100 of its files were rewritten right before)",
+		"fork":              "backend: a writable tree grown from that snapshot",
+		"seal":              "backend: the present state of an idle fork made a snapshot",
+		"remove fork":       "backend: a fork forgotten; its space comes back later",
+		"new":               "engine: a sandbox of all trees of this machine, registered (dirty as in capture)",
+		"first instruction": "engine: from the call of Run until the kernel has started the program in its new sandbox (dirty as in capture)",
+		"exec":              "engine: true run in a sandbox where another process runs: asked of its keeper, run, waited for",
+		"fork sandbox":      "engine: a sandbox forked from another one as it is (dirty: the other has 100 changed files)",
+		"snapfs run":        "whole process `snapfs run -- true`: clone, isolate, run, compare, take down (dirty as in capture)",
+		"snapfs new":        "whole process `snapfs new`",
+		"snapfs exec":       "whole process `snapfs exec N -- true`, a process running in N",
+		"snapfs fork":       "whole process `snapfs fork N`",
+		"snapfs snapshot":   "whole process `snapfs snapshot N` of an idle sandbox (dirty: with 100 changed files)",
+		"snapfs rollback":   "whole process `snapfs rollback N STATE` of an idle sandbox, back to its last state (dirty as in snapshot)",
+		"snapfs diff":       "whole process `snapfs diff N` (dirty as in snapshot)",
+		"snapfs rm":         "whole process `snapfs rm N` of an idle sandbox",
+		"true":              "whole process `true`: what the harness itself costs",
+	}
+}
+
+// A stage is one setting with one tree, clean or dirty, and what the cases
+// need of it.
+type stage struct {
+	*lab
+	s         setting
+	files     int
+	dirty     bool
+	workspace string
+	e         *engine.Engine
+	round     int
+}
+
+// ready changes the real tree where the stage is dirty.
+func (g *stage) ready(context.Context) error {
+	if !g.dirty {
+		return nil
+	}
+	g.round++
+	return soil(g.workspace, g.files, g.round)
+}
+
+func (g *stage) request(name string) engine.Request {
+	return engine.Request{Name: name, Workspace: g.workspace, Backend: g.s.Driver, Policy: policy()}
+}
+
+// engineCases are timed in this process.
+func (g *stage) engineCases() []subject {
+	fresh := ""
+	remove := func(ctx context.Context) error { return g.e.Remove(ctx, fresh) }
+	name := func() string { g.round++; fresh = fmt.Sprintf("fresh-%d", g.round); return fresh }
+	var session *engine.Session
+	return []subject{
+		{name: "new", before: g.ready, after: remove, do: func(ctx context.Context) (time.Duration, error) {
+			req := g.request(name())
+			return timing(func(ctx context.Context) error { _, err := g.e.New(ctx, req); return err })(ctx)
+		}},
+		{name: "first instruction", before: g.ready, do: timing(func(ctx context.Context) (err error) {
+			session, err = g.e.Run(ctx, g.request(""), truth(g.workspace))
+			return err
+		}), after: func(ctx context.Context) error {
+			if _, err := session.Wait(ctx); err != nil {
+				return err
+			}
+			return session.Discard(ctx)
+		}},
+		{name: "exec", do: timing(func(ctx context.Context) error { return execTrue(ctx, g.e, liveName, g.workspace) })},
+		{name: "fork sandbox", after: remove, do: func(ctx context.Context) (time.Duration, error) {
+			name := name()
+			return timing(func(ctx context.Context) error { _, err := g.e.Fork(ctx, keptName, "", name); return err })(ctx)
+		}},
+	}
+}
+
+// The sandboxes of a stage: one at rest, and one where something runs.
+const (
+	keptName = "kept"
+	liveName = "live"
+)
+
+// processCases are timed as whole processes.
+func (g *stage) processCases() ([]subject, func(), error) {
+	p := processes{lab: g.lab, s: g.s, dir: g.workspace}
+	fresh := "fresh-process"
+	remove := func(ctx context.Context) error { return g.e.Remove(ctx, fresh) }
+	list := []subject{
+		p.timed("snapfs run", "run", "--backend", g.s.Driver, "--", "true"),
+		p.timed("snapfs new", "new", "--backend", g.s.Driver, fresh),
+		p.timed("snapfs exec", "exec", liveName, "--", "true"),
+		p.timed("snapfs fork", "fork", keptName, fresh),
+		p.timed("snapfs snapshot", "snapshot", keptName),
+		p.timed("snapfs rollback", "rollback", keptName, firstState),
+		p.timed("snapfs diff", "diff", keptName),
+		p.timed("snapfs rm", "rm", fresh),
+		p.other("true", "true"),
+	}
+	list[0].before = g.ready
+	list[1].before, list[1].after = g.ready, remove
+	list[3].after = remove
+	list[7].before = func(ctx context.Context) error { _, err := g.e.New(ctx, g.request(fresh)); return err }
+	return list, p.close, p.err
+}
+
+const firstState = "first"
+
+// prepare makes the sandboxes of a stage.
+func (g *stage) prepare(ctx context.Context) error {
+	for _, name := range []string{keptName, liveName} {
+		if _, err := g.e.New(ctx, g.request(name)); err != nil {
+			return err
+		}
+	}
+	if g.dirty {
+		if err := execWait(ctx, g.e, keptName, g.workspace, "/bin/sh", "-c", soilScript(g.files, 0)); err != nil {
+			return err
+		}
+	}
+	if _, err := g.e.Snapshot(ctx, keptName, firstState); err != nil {
+		return err
+	}
+	return startSleeper(ctx, g.e, liveName, g.workspace)
+}

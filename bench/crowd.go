@@ -1,0 +1,123 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+)
+
+// together calls f n times, at most so many at once, and answers with how long
+// each took, in the order of their number, and all of them.
+func together(ctx context.Context, n, atOnce int, f func(ctx context.Context, i int) error) (each []time.Duration, total time.Duration, err error) {
+	each = make([]time.Duration, n)
+	errs := make([]error, n)
+	gate := make(chan struct{}, atOnce)
+	var wg sync.WaitGroup
+	began := time.Now()
+	for i := range n {
+		gate <- struct{}{}
+		wg.Go(func() {
+			began := time.Now()
+			errs[i] = f(ctx, i)
+			each[i] = time.Since(began)
+			<-gate
+		})
+	}
+	wg.Wait()
+	return each, time.Since(began), errors.Join(errs...)
+}
+
+// crowd is how many are asked for at once.
+const crowd = 100
+
+// crowdFiles is the size of the tree of a crowd.
+const crowdFiles = 1_000
+
+// crowds measures a hundred at once.
+func (l *lab) crowds(ctx context.Context, s setting) (results []Result, err error) {
+	l.Say(fmt.Sprintf("%s: %d at once", s.Name, crowd))
+	dir, giveBack, err := l.borrow(ctx, s, crowdFiles)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, giveBack()) }()
+	e, err := l.open(ctx, s.State)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, removeAll(context.WithoutCancel(ctx), s.State)) }()
+	row := func(what string, each []time.Duration, err error) {
+		r := Result{Kind: "crowd", What: what, Setting: s.Name, Files: crowdFiles, AtOnce: crowd, Summary: summarize(each)}
+		if err != nil {
+			r.Error = err.Error()
+		}
+		results = append(results, r)
+	}
+	var totals []time.Duration
+	for round := range 3 {
+		each, total, err := l.newCrowd(ctx, e, s, dir, round, crowd, crowd)
+		totals = append(totals, total)
+		if round == 2 || err != nil {
+			row("new, each of a crowd", each, err)
+		}
+		rerr := removeNames(ctx, e)
+		if err := errors.Join(err, rerr); err != nil {
+			return results, ctx.Err()
+		}
+	}
+	row("new, all of a crowd", totals, nil)
+	totals = nil
+	for range 3 {
+		each, total, err := l.runCrowd(ctx, s, dir)
+		totals = append(totals, total)
+		row("snapfs run, each of a crowd", each, err)
+		if err != nil {
+			return results, ctx.Err()
+		}
+		results = results[:len(results)-1]
+		if len(totals) == 3 {
+			row("snapfs run, each of a crowd", each, err)
+		}
+	}
+	row("snapfs run, all of a crowd", totals, nil)
+	return results, nil
+}
+
+// newCrowd makes n sandboxes in this process.
+func (l *lab) newCrowd(ctx context.Context, e *engine.Engine, s setting, dir string, round, n, atOnce int) ([]time.Duration, time.Duration, error) {
+	return together(ctx, n, atOnce, func(ctx context.Context, i int) error {
+		_, err := e.New(ctx, engine.Request{Name: fmt.Sprintf("crowd-%d-%d", round, i), Workspace: dir, Backend: s.Driver, Policy: policy()})
+		return err
+	})
+}
+
+// runCrowd starts a hundred processes `snapfs run -- true`.
+func (l *lab) runCrowd(ctx context.Context, s setting, dir string) ([]time.Duration, time.Duration, error) {
+	p := processes{lab: l, s: s, dir: dir}
+	defer p.close()
+	var list []subject
+	for range crowd {
+		list = append(list, p.timed("snapfs run", "run", "--backend", s.Driver, "--", "true"))
+	}
+	if p.err != nil {
+		return nil, 0, p.err
+	}
+	return together(ctx, crowd, crowd, func(ctx context.Context, i int) error {
+		_, err := list[i].do(ctx)
+		return err
+	})
+}
+
+// removeNames removes every sandbox.
+func removeNames(ctx context.Context, e *engine.Engine) error {
+	names, err := e.Names()
+	if err != nil {
+		return err
+	}
+	_, _, err = together(ctx, len(names), 8, func(ctx context.Context, i int) error { return e.Remove(ctx, names[i]) })
+	return err
+}

@@ -1,0 +1,115 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/run"
+)
+
+// Environment is what numbers depend on. It names no host and no path.
+type Environment struct {
+	Date   string `json:"date"`
+	Kernel string `json:"kernel"`
+	CPU    string `json:"cpu"`
+	CPUs   int    `json:"cpus"`
+	Memory string `json:"memory"`
+	// Disk and Loop are the filesystems, with their mount options.
+	Disk string `json:"disk"`
+	Loop string `json:"loop"`
+	// Load is the load average before the first measurement: 0 is quiet.
+	Load   string `json:"load"`
+	Go     string `json:"go"`
+	Commit string `json:"commit"`
+	System string `json:"system"`
+	User   string `json:"user"`
+}
+
+func environment(ctx context.Context, l *lab) Environment {
+	e := Environment{
+		Kernel: word("/proc/sys/kernel/osrelease"), CPUs: runtime.NumCPU(), Go: runtime.Version(),
+		CPU: field("/proc/cpuinfo", "model name"), Memory: field("/proc/meminfo", "MemTotal"),
+		System: strings.Trim(field("/etc/os-release", "PRETTY_NAME"), `"`), Load: word("/proc/loadavg"),
+		Disk: mountOf(l.dir), Loop: "none", Commit: commit(), User: "root",
+	}
+	if l.btrfs != "" {
+		e.Loop = mountOf(l.btrfs)
+	} else if l.noBtrfs != nil {
+		e.Loop = "none: " + l.noBtrfs.Error()
+	}
+	if os.Geteuid() != 0 {
+		e.User = "ordinary"
+	}
+	if date, err := run.Output(ctx, "date", "-u", "+%Y-%m-%d %H:%M"); err == nil {
+		e.Date = strings.TrimSpace(string(date)) + " UTC"
+	}
+	return e
+}
+
+// word is the first word of a file, or "unknown".
+func word(path string) string {
+	data, err := os.ReadFile(path)
+	if f := strings.Fields(string(data)); err == nil && len(f) > 0 {
+		return f[0]
+	}
+	return "unknown"
+}
+
+// field is a "name: value" or name=value of a file, or "unknown".
+func field(path, name string) string {
+	data, _ := os.ReadFile(path) // missing is unknown
+	for line := range strings.Lines(string(data)) {
+		if rest, ok := strings.CutPrefix(line, name); ok {
+			return strings.TrimSpace(strings.TrimLeft(rest, " \t:="))
+		}
+	}
+	return "unknown"
+}
+
+// mountOf describes the filesystem that a path lies on.
+func mountOf(path string) string {
+	mounts, err := kernel.Mounts()
+	if err != nil {
+		return err.Error()
+	}
+	var best kernel.MountPoint
+	for _, m := range mounts {
+		beneath := m.Path == "/" || m.Path == path || strings.HasPrefix(path, m.Path+"/")
+		if beneath && len(m.Path) >= len(best.Path) {
+			best = m
+		}
+	}
+	return fmt.Sprintf("%s (%s)", best.Type, best.Options+","+best.SuperOptions)
+}
+
+// commit is what the program was built from.
+func commit() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	rev, dirty := "unknown", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			rev = s.Value[:min(len(s.Value), 12)]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = " with changes"
+		}
+	}
+	return rev + dirty
+}
+
+// summaryOf says with what a report was made.
+func summaryOf(o Options) string {
+	s := fmt.Sprintf("sizes %v, at most %d rounds", o.Sizes, o.Rounds)
+	if o.Quick {
+		s += ", quick: a test of the benchmark, not numbers to believe"
+	}
+	return s
+}

@@ -1,0 +1,118 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+)
+
+// crowdChecks are about many sandboxes.
+func (r *referee) crowdChecks() []check {
+	var list []check
+	for _, s := range []*setting{&r.overlay, &r.btrfsRoot} {
+		name := strings.SplitN(s.Name, ",", 2)[0]
+		list = append(list,
+			check{name: "100 sandboxes at once on " + name, limit: 1, unit: "s", measure: r.hundred(s)},
+			check{name: "1,000 sandboxes on " + name + ", 100 at once: those that could not be made", exact: true, limit: 0, unit: "", measure: r.thousand(s)},
+			check{
+				name: "after 1,000 rounds of new and rm on " + name + ": last 100 to first 100", limit: 1.2, unit: "×",
+				noise: "0.2 of it is for noise", measure: r.rounds(s),
+			},
+			check{
+				name: "left behind by all of them on " + name, exact: true, limit: 0, unit: "mounts, loop devices, subvolumes and files",
+				noise: fmt.Sprintf("%d files that are kept to be used again are none", spares), measure: r.leaks(s),
+			})
+	}
+	return append(list, check{name: "100 processes `snapfs new` at once on overlay", told: true, unit: "s", measure: r.hundredProcesses})
+}
+
+func (r *referee) size(n int) int {
+	if r.Quick {
+		return n / 20
+	}
+	return n
+}
+
+func (r *referee) hundred(s *setting) func(context.Context) (float64, string, error) {
+	return func(ctx context.Context) (float64, string, error) {
+		dir, err := r.tree(ctx, *s, smallest)
+		if err != nil {
+			return 0, "", err
+		}
+		if err := r.settle(ctx, *s, dir); err != nil {
+			return 0, "", err
+		}
+		each, total, err := r.newCrowd(ctx, r.e, *s, dir, 0, crowd, crowd)
+		sum := summarize(each)
+		return total.Seconds(), fmt.Sprintf("each p50 %s, p99 %s", ms(sum.P50), ms(sum.P99)), errors.Join(err, removeNames(ctx, r.e))
+	}
+}
+
+func (r *referee) hundredProcesses(ctx context.Context) (float64, string, error) {
+	dir, err := r.tree(ctx, r.overlay, smallest)
+	if err != nil {
+		return 0, "", err
+	}
+	p := r.at(r.overlay, dir)
+	defer p.close()
+	var list []subject
+	for i := range crowd {
+		list = append(list, p.timed("new", "new", fmt.Sprintf("crowd-%d", i)))
+	}
+	if p.err != nil {
+		return 0, "", p.err
+	}
+	each, total, err := together(ctx, crowd, crowd, func(ctx context.Context, i int) error { _, err := list[i].do(ctx); return err })
+	sum := summarize(each)
+	return total.Seconds(), fmt.Sprintf("each p50 %s, p99 %s", ms(sum.P50), ms(sum.P99)), errors.Join(err, removeNames(ctx, r.e))
+}
+
+// thousand counts the sandboxes that are not there after a thousand were made.
+func (r *referee) thousand(s *setting) func(context.Context) (float64, string, error) {
+	return func(ctx context.Context) (float64, string, error) {
+		dir, err := r.tree(ctx, *s, smallest)
+		if err != nil {
+			return 0, "", err
+		}
+		n := r.size(1_000)
+		_, total, made := r.newCrowd(ctx, r.e, *s, dir, 1, n, crowd)
+		names, err := r.e.Names()
+		if err != nil {
+			return 0, "", err
+		}
+		detail := fmt.Sprintf("%d made in %.1f s", len(names), total.Seconds())
+		if made != nil {
+			detail += ": " + strings.SplitN(made.Error(), "\n", 2)[0]
+		}
+		return float64(n - len(names)), detail, removeNames(ctx, r.e)
+	}
+}
+
+// rounds makes and removes a sandbox a thousand times.
+func (r *referee) rounds(s *setting) func(context.Context) (float64, string, error) {
+	return func(ctx context.Context) (float64, string, error) {
+		dir, err := r.tree(ctx, *s, smallest)
+		if err != nil {
+			return 0, "", err
+		}
+		n := r.size(1_000)
+		var took []time.Duration
+		for i := range n {
+			name := fmt.Sprintf("round-%d", i)
+			began := time.Now()
+			if _, err := r.e.New(ctx, engine.Request{Name: name, Workspace: dir, Backend: s.Driver, Policy: policy()}); err != nil {
+				return 0, "", err
+			}
+			took = append(took, time.Since(began))
+			if err := r.e.Remove(ctx, name); err != nil {
+				return 0, "", err
+			}
+		}
+		first, last := median(took[:n/10]), median(took[n-n/10:])
+		return over(last, first), fmt.Sprintf("first %s, last %s", ms(first), ms(last)), nil
+	}
+}

@@ -1,0 +1,108 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// insideChecks are about what work costs in a sandbox.
+func (r *referee) insideChecks() []check {
+	var list []check
+	for _, s := range []*setting{&r.overlay, &r.btrfsRoot} {
+		for _, j := range amountsOf(r.Quick).jobs()[:2] {
+			name := strings.SplitN(s.Name, ",", 2)[0]
+			list = append(list, check{name: j.name + " inside, on " + name + ", to the bare tree", limit: 1.03, unit: "×", measure: r.job(s, j)})
+		}
+	}
+	return list
+}
+
+func (r *referee) job(s *setting, j job) func(context.Context) (float64, string, error) {
+	return func(ctx context.Context) (value float64, detail string, err error) {
+		if s.Error != "" {
+			return 0, "", errors.New(s.Error)
+		}
+		b, err := r.bout(ctx, *s)
+		if err != nil {
+			return 0, "", err
+		}
+		pace := plan{rounds: 25, warm: 3, budget: 12 * time.Second}
+		if r.Quick {
+			pace = plan{rounds: 3, warm: 1}
+		}
+		bare, in, err := b.compete(ctx, j, pace)
+		if err = errors.Join(err, bare.err, in.err); err != nil {
+			return 0, "", err
+		}
+		detail = fmt.Sprintf("inside %s, bare %s, %d pairs", ms(median(in.took)), ms(median(bare.took)), len(in.took))
+		return pairs(in.took, bare.took), detail, nil
+	}
+}
+
+// bout opens the workers of a setting the first time they are asked for.
+func (r *referee) bout(ctx context.Context, s setting) (*bout, error) {
+	if b := r.bouts[s.Name]; b != nil {
+		return b, nil
+	}
+	b, err := r.openBout(ctx, s)
+	if err == nil {
+		r.bouts[s.Name] = b
+	}
+	return b, err
+}
+
+func (r *referee) closeBouts() (err error) {
+	for _, b := range r.bouts {
+		b.back.UndoInto(&err)
+	}
+	clear(r.bouts)
+	return err
+}
+
+// boundChecks are about the slowest case of each setting.
+func (r *referee) boundChecks() []check {
+	var list []check
+	for _, s := range r.settings() {
+		files := r.largest()
+		if s.Largest > 0 {
+			files = smallest // it copies every file: no time holds at every size
+		}
+		list = append(list, check{
+			name:  fmt.Sprintf("the slowest case on %s, %d files", s.Name, files),
+			limit: 2, unit: "s", measure: r.slowest(s, files),
+		})
+	}
+	return list
+}
+
+// slowest measures every verb a few times and answers with the longest time of
+// all.
+func (r *referee) slowest(s setting, files int) func(context.Context) (float64, string, error) {
+	return func(ctx context.Context) (float64, string, error) {
+		if s.Error != "" {
+			return 0, "", errors.New(s.Error)
+		}
+		l := *r.lab
+		l.Sizes, l.Rounds, l.Only = []int{files}, 3, []string{"latency"}
+		results, err := l.measureSetting(ctx, s)
+		if err != nil {
+			return 0, "", err
+		}
+		var worst Result
+		for _, found := range results {
+			if found.Error != "" {
+				return 0, "", fmt.Errorf("%s: %s", found.What, found.Error)
+			}
+			if found.Max > worst.Max {
+				worst = found
+			}
+		}
+		if worst.N == 0 {
+			return 0, "", errors.New("nothing was measured")
+		}
+		return worst.Max.Seconds(), fmt.Sprintf("it is %s, %s", worst.What, cleanliness(worst.Dirty)), nil
+	}
+}

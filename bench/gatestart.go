@@ -1,0 +1,191 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// startChecks are about the time from a command line to its end.
+func (r *referee) startChecks() []check {
+	return []check{
+		{name: "`snapfs version` to an empty Go program", limit: 2, unit: "×", measure: r.version},
+		{name: "`snapfs run -- true` on overlay to bwrap --unshare-all", limit: 1, unit: "×", measure: r.runToBwrap},
+		{
+			name: "`snapfs run -- true` in a changed btrfs workspace, beyond the same on overlay, to a bare snapshot", limit: 1.1, unit: "×",
+			noise: "0.1 of it is for noise", measure: r.btrfsChanged,
+		},
+		{
+			name: "`snapfs run -- true` in an unchanged btrfs workspace with a ready-made clone, to the same on overlay", limit: 1.1, unit: "×",
+			noise: "0.1 of it is for noise", measure: r.btrfsReady,
+		},
+		{name: "`snapfs run -- true` on overlay: largest tree to 1,000 files", limit: 1.2, unit: "×", measure: r.sizes(&r.overlay)},
+		{name: "`snapfs run -- true` on btrfs: largest tree to 1,000 files", limit: 1.2, unit: "×", measure: r.sizes(&r.btrfsRoot)},
+	}
+}
+
+// at times whole processes in a tree.
+func (r *referee) at(s setting, dir string) *processes { return &processes{lab: r.lab, s: s, dir: dir} }
+
+func (r *referee) version(ctx context.Context) (float64, string, error) {
+	empty, err := r.emptyProgram(ctx)
+	if err != nil {
+		return 0, "", err
+	}
+	p := r.at(r.overlay, r.dir)
+	defer p.close()
+	m, err := medians(ctx, r.many(), p.timed("snapfs version", "version"), p.other("empty", empty), p.other("true", "true"))
+	if err = errors.Join(err, p.err); err != nil {
+		return 0, "", err
+	}
+	return over(m[0], m[1]), fmt.Sprintf("snapfs version %s, empty Go program %s, true %s", ms(m[0]), ms(m[1]), ms(m[2])), nil
+}
+
+func (r *referee) runToBwrap(ctx context.Context) (float64, string, error) {
+	dir, err := r.tree(ctx, r.overlay, smallest)
+	if err != nil {
+		return 0, "", err
+	}
+	p := r.at(r.overlay, dir)
+	defer p.close()
+	m, err := medians(ctx, r.many(), p.timed("run", "run", "--", "true"), p.other("bwrap", bwrap()...), p.other("true", "true"))
+	if err = errors.Join(err, p.err); err != nil {
+		return 0, "", err
+	}
+	return over(m[0], m[1]), fmt.Sprintf("snapfs run %s, bwrap %s, true %s", ms(m[0]), ms(m[1]), ms(m[2])), nil
+}
+
+// btrfsChanged changes a file of the workspace before each run, and before each
+// bare snapshot, so that both have something to write out.
+func (r *referee) btrfsChanged(ctx context.Context) (float64, string, error) {
+	dir, over1, err := r.bothTrees(ctx)
+	if err != nil {
+		return 0, "", err
+	}
+	n := 0
+	change := func(context.Context) error {
+		n++
+		return os.WriteFile(filepath.Join(dir, fileOf(0)), []byte(strconv.Itoa(n)), 0o644)
+	}
+	on, off := r.at(r.btrfsRoot, dir), r.at(r.overlay, over1)
+	defer on.close()
+	defer off.close()
+	btrfs, overlay := on.timed("btrfs", "run", "--", "true"), off.timed("overlay", "run", "--", "true")
+	btrfs.before = change
+	m, err := medians(ctx, r.many(), btrfs, overlay, bareSnapshot(dir, change))
+	if err = errors.Join(err, on.err, off.err); err != nil {
+		return 0, "", err
+	}
+	return over(m[0]-m[1], m[2]), fmt.Sprintf("btrfs %s, overlay %s, snapshot ioctl %s", ms(m[0]), ms(m[1]), ms(m[2])), nil
+}
+
+// bareSnapshot is BTRFS_IOC_SNAP_CREATE_V2 and nothing else, in a directory of
+// its own, as snapfs makes it.
+func bareSnapshot(dir string, change func(context.Context) error) subject {
+	const name = "bare"
+	parent := filepath.Dir(dir)
+	with := func(f func(src, parent int) error) error {
+		src, err := os.Open(dir)
+		if err != nil {
+			return err
+		}
+		defer src.Close()
+		to, err := os.Open(parent)
+		if err != nil {
+			return err
+		}
+		defer to.Close()
+		return f(int(src.Fd()), int(to.Fd()))
+	}
+	return subject{
+		name: "bare snapshot", before: change,
+		do: func(context.Context) (took time.Duration, err error) {
+			err = with(func(src, parent int) error {
+				began := time.Now()
+				defer func() { took = time.Since(began) }()
+				return kernel.BtrfsSnapshot(src, parent, name, false)
+			})
+			return took, err
+		},
+		after: func(context.Context) error {
+			return with(func(_, parent int) error { return kernel.BtrfsDestroy(parent, name) })
+		},
+	}
+}
+
+// btrfsReady has snapfs put a ready-made clone by before each run.
+func (r *referee) btrfsReady(ctx context.Context) (float64, string, error) {
+	dir, over1, err := r.bothTrees(ctx)
+	if err != nil {
+		return 0, "", err
+	}
+	on, off := r.at(r.btrfsRoot, dir), r.at(r.overlay, over1)
+	defer on.close()
+	defer off.close()
+	btrfs, overlay := on.timed("btrfs", "run", "--", "true"), off.timed("overlay", "run", "--", "true")
+	btrfs.before = func(ctx context.Context) error {
+		if err := waitForCleaner(r.overlay.State); err != nil {
+			return err
+		}
+		_, err := r.e.Collect(ctx)
+		return errors.Join(err, syncTree(dir))
+	}
+	p := r.many()
+	p.rounds /= 2
+	m, err := medians(ctx, p, btrfs, overlay)
+	if err = errors.Join(err, on.err, off.err); err != nil {
+		return 0, "", err
+	}
+	return over(m[0], m[1]), fmt.Sprintf("btrfs %s, overlay %s", ms(m[0]), ms(m[1])), nil
+}
+
+// waitForCleaner waits for the process that cleans up in the background, which
+// holds a lock while it does.
+func waitForCleaner(state string) error {
+	f, err := os.OpenFile(filepath.Join(state, "sweeping"), os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // nothing was ever cleaned
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+}
+
+func (r *referee) bothTrees(ctx context.Context) (btrfs, overlay string, err error) {
+	if btrfs, err = r.tree(ctx, r.btrfsRoot, smallest); err != nil {
+		return "", "", err
+	}
+	overlay, err = r.tree(ctx, r.overlay, smallest)
+	return btrfs, overlay, err
+}
+
+// sizes compares a run in a large tree with one in a small one.
+func (r *referee) sizes(s *setting) func(context.Context) (float64, string, error) {
+	return func(ctx context.Context) (float64, string, error) {
+		small, err := r.tree(ctx, *s, smallest)
+		if err != nil {
+			return 0, "", err
+		}
+		large, err := r.tree(ctx, *s, r.largest())
+		if err != nil {
+			return 0, "", err
+		}
+		few, many := r.at(*s, small), r.at(*s, large)
+		defer few.close()
+		defer many.close()
+		m, err := medians(ctx, r.many(), few.timed("small", "run", "--", "true"), many.timed("large", "run", "--", "true"))
+		if err = errors.Join(err, few.err, many.err); err != nil {
+			return 0, "", err
+		}
+		return over(m[1], m[0]), fmt.Sprintf("%d files %s, %d files %s", r.largest(), ms(m[1]), smallest, ms(m[0])), nil
+	}
+}

@@ -1,0 +1,131 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+)
+
+// stateChecks are about a sandbox that is there.
+func (r *referee) stateChecks() []check {
+	return []check{
+		{name: "exec into a live sandbox, by the engine, to fork and exec of the same program", limit: 2, unit: "×", measure: r.execToFork},
+		{name: "`snapfs exec` as a whole process to fork and exec of the same program", told: true, unit: "×", measure: r.execProcess},
+		{name: "`snapfs snapshot`", limit: 15, unit: "ms", measure: r.states(0)},
+		{name: "`snapfs rollback`", limit: 15, unit: "ms", measure: r.states(1)},
+		{name: "diff of 100 changes in the largest tree, on overlay, to walking it", limit: 0.05, unit: "×", measure: r.diffToWalk(&r.overlay)},
+		{name: "diff of 100 changes in the largest tree, on btrfs, to walking it", limit: 0.05, unit: "×", measure: r.diffToWalk(&r.btrfsRoot)},
+	}
+}
+
+// with makes a sandbox for a check.
+func (r *referee) with(ctx context.Context, s setting, files int, f func(name, dir string) error) (err error) {
+	const name = "checked"
+	dir, err := r.tree(ctx, s, files)
+	if err != nil {
+		return err
+	}
+	if _, err := r.e.New(ctx, engine.Request{Name: name, Workspace: dir, Backend: s.Driver, Policy: policy()}); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.e.Remove(context.WithoutCancel(ctx), name)) }()
+	return f(name, dir)
+}
+
+func (r *referee) execToFork(ctx context.Context) (value float64, detail string, err error) {
+	err = r.with(ctx, r.overlay, smallest, func(name, dir string) error {
+		if err := startSleeper(ctx, r.e, name, dir); err != nil {
+			return err
+		}
+		p := r.at(r.overlay, dir)
+		defer p.close()
+		exec := subject{name: "exec", do: timing(func(ctx context.Context) error { return execTrue(ctx, r.e, name, dir) })}
+		m, err := medians(ctx, r.many(), exec, p.other("true", "/bin/true"))
+		if err = errors.Join(err, p.err); err != nil {
+			return err
+		}
+		value, detail = over(m[0], m[1]), fmt.Sprintf("exec %s, fork and exec %s", ms(m[0]), ms(m[1]))
+		return nil
+	})
+	return value, detail, err
+}
+
+func (r *referee) execProcess(ctx context.Context) (value float64, detail string, err error) {
+	err = r.with(ctx, r.overlay, smallest, func(name, dir string) error {
+		if err := startSleeper(ctx, r.e, name, dir); err != nil {
+			return err
+		}
+		p := r.at(r.overlay, dir)
+		defer p.close()
+		m, err := medians(ctx, r.many(), p.timed("snapfs exec", "exec", name, "--", "/bin/true"), p.timed("snapfs version", "version"), p.other("true", "/bin/true"))
+		if err = errors.Join(err, p.err); err != nil {
+			return err
+		}
+		value, detail = over(m[0], m[2]), fmt.Sprintf("snapfs exec %s, of which a start of snapfs %s; fork and exec %s", ms(m[0]), ms(m[1]), ms(m[2]))
+		return nil
+	})
+	return value, detail, err
+}
+
+// states times snapshot and rollback of an idle sandbox with 100 changed
+// files, in turn, and answers with the median of one of them.
+func (r *referee) states(which int) func(context.Context) (float64, string, error) {
+	return func(ctx context.Context) (value float64, detail string, err error) {
+		err = r.with(ctx, r.overlay, smallest, func(name, dir string) error {
+			if err := execWait(ctx, r.e, name, dir, "/bin/sh", "-c", soilScript(smallest, 0)); err != nil {
+				return err
+			}
+			p := r.at(r.overlay, dir)
+			defer p.close()
+			pace := r.many()
+			pace.rounds = min(pace.rounds, 30)
+			m, err := medians(ctx, pace, p.timed("snapshot", "snapshot", name), p.timed("rollback", "rollback", name), p.timed("version", "version"))
+			if err = errors.Join(err, p.err); err != nil {
+				return err
+			}
+			value = float64(m[which]) / float64(time.Millisecond)
+			detail = fmt.Sprintf("snapshot %s, rollback %s, of which a start of snapfs %s", ms(m[0]), ms(m[1]), ms(m[2]))
+			return nil
+		})
+		return value, detail, err
+	}
+}
+
+// diffToWalk compares Engine.Diff with find(1) asking for every file's times.
+func (r *referee) diffToWalk(s *setting) func(context.Context) (float64, string, error) {
+	return func(ctx context.Context) (value float64, detail string, err error) {
+		files := r.largest()
+		err = r.with(ctx, *s, files, func(name, dir string) error {
+			if err := execWait(ctx, r.e, name, dir, "/bin/sh", "-c", soilScript(files, 0)); err != nil {
+				return err
+			}
+			p := r.at(*s, dir)
+			defer p.close()
+			found := 0
+			diff := subject{name: "diff", do: timing(func(ctx context.Context) error {
+				c, err := r.e.Diff(ctx, name, "", "")
+				if err != nil {
+					return err
+				}
+				found = c.Len()
+				c.Close()
+				return nil
+			})}
+			pace := r.many()
+			pace.rounds = min(pace.rounds, 15)
+			m, err := medians(ctx, pace, diff, p.other("walk", "find", dir, "-printf", "%T@ %C@ %s\n"))
+			if err = errors.Join(err, p.err); err != nil {
+				return err
+			}
+			if found != changedFiles {
+				return fmt.Errorf("%d changes found of %d", found, changedFiles)
+			}
+			value, detail = over(m[0], m[1]), fmt.Sprintf("diff %s, find %s, %d files", ms(m[0]), ms(m[1]), files)
+			return nil
+		})
+		return value, detail, err
+	}
+}

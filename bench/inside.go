@@ -1,0 +1,188 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/internal/undo"
+)
+
+// A worker is a process that does jobs, and how to talk to it.
+type worker struct {
+	ask    *os.File
+	answer *bufio.Reader
+	close  func() error
+}
+
+// do has a job done and answers with how long it took, by the worker's clock.
+func (w *worker) do(name string) (time.Duration, error) {
+	if _, err := fmt.Fprintln(w.ask, name); err != nil {
+		return 0, err
+	}
+	line, err := w.answer.ReadString('\n')
+	if err != nil {
+		return 0, fmt.Errorf("hearing from a worker: %w", err)
+	}
+	line = line[:len(line)-1]
+	ns, err := strconv.ParseInt(line, 10, 64)
+	if err != nil {
+		return 0, errors.New(line)
+	}
+	return time.Duration(ns), nil
+}
+
+// streams makes a worker's pipes; theirs are for the process that it will be.
+func streams() (w *worker, theirs [2]*os.File, err error) {
+	in, ask, err := os.Pipe()
+	if err != nil {
+		return nil, theirs, err
+	}
+	answer, out, err := os.Pipe()
+	if err != nil {
+		return nil, theirs, errors.Join(err, in.Close(), ask.Close())
+	}
+	w = &worker{ask: ask, answer: bufio.NewReader(answer)}
+	w.close = func() error { return errors.Join(ask.Close(), answer.Close()) }
+	return w, [2]*os.File{in, out}, nil
+}
+
+func (l *lab) roleArgs(role string) []string {
+	args := []string{"bench", "--role", role}
+	if l.Quick {
+		args = append(args, "--quick")
+	}
+	return args
+}
+
+// outside starts a worker on the bare tree.
+func (l *lab) outside(ctx context.Context, dir string) (*worker, error) {
+	w, theirs, err := streams()
+	if err != nil {
+		return nil, err
+	}
+	done := make(chan error, 1)
+	go func() {
+		err := run.Run(ctx, run.Program{Name: l.Program, Args: l.roleArgs(RoleWork), Env: workEnv(dir), Dir: dir, Stdin: theirs[0], Stdout: theirs[1]})
+		done <- errors.Join(err, theirs[0].Close(), theirs[1].Close())
+	}()
+	hangUp := w.close
+	w.close = func() error { return errors.Join(hangUp(), <-done) }
+	return w, nil
+}
+
+// within starts a worker in a sandbox.
+func (l *lab) within(ctx context.Context, e *engine.Engine, name, dir string) (*worker, error) {
+	w, theirs, err := streams()
+	if err != nil {
+		return nil, err
+	}
+	p, err := e.Exec(ctx, name, engine.Command{
+		Args: append([]string{l.Program}, l.roleArgs(RoleWork)...), Env: workEnv(dir), Dir: dir,
+		Stdin: theirs[0], Stdout: theirs[1],
+	})
+	theirs[0].Close()
+	theirs[1].Close()
+	if err != nil {
+		return nil, errors.Join(err, w.close())
+	}
+	hangUp := w.close
+	w.close = func() error {
+		err := hangUp()
+		_, werr := p.Wait(context.WithoutCancel(ctx))
+		return errors.Join(err, werr, p.Close())
+	}
+	return w, nil
+}
+
+// A bout is a pair of workers, one on the bare tree and one in a clone of it.
+type bout struct {
+	bare, inside *worker
+	back         undo.Stack
+}
+
+// openBout fills a workspace, clones it and starts both workers. What b.back
+// undoes is all of it.
+func (l *lab) openBout(ctx context.Context, s setting) (b *bout, err error) {
+	l.Say(s.Name + ": preparing work")
+	b = &bout{}
+	defer func() {
+		if err != nil {
+			b.back.UndoInto(&err)
+		}
+	}()
+	dir := filepath.Join(s.Dir, "work")
+	if err := makeTop(dir); err != nil {
+		return nil, err
+	}
+	b.back.Push("remove the work", func() error { return uproot(dir) })
+	if err := run.Run(ctx, run.Program{Name: l.Program, Args: l.roleArgs(RolePrepare), Env: workEnv(dir), Dir: dir}); err != nil {
+		return nil, err
+	}
+	e, err := l.open(ctx, s.State)
+	if err != nil {
+		return nil, err
+	}
+	b.back.Push("remove the sandbox", func() error { return removeAll(context.WithoutCancel(ctx), s.State) })
+	if _, err := e.New(ctx, engine.Request{Name: "inside", Workspace: dir, Backend: s.Driver, Policy: policy()}); err != nil {
+		return nil, err
+	}
+	if b.bare, err = l.outside(ctx, dir); err != nil {
+		return nil, err
+	}
+	b.back.Push("end the worker outside", b.bare.close)
+	if b.inside, err = l.within(ctx, e, "inside", dir); err != nil {
+		return nil, err
+	}
+	b.back.Push("end the worker inside", b.inside.close)
+	return b, nil
+}
+
+// compete has a job done by both in turn.
+func (b *bout) compete(ctx context.Context, j job, p plan) (bare, inside sample, err error) {
+	by := func(name string, w *worker) subject {
+		return subject{name: name, do: func(context.Context) (time.Duration, error) { return w.do(j.name) }}
+	}
+	samples, err := interleave(ctx, p, by("bare", b.bare), by("inside", b.inside))
+	return samples[0], samples[1], err
+}
+
+// Prepare fills the present directory with what jobs work on.
+func Prepare(ctx context.Context, quick bool) error {
+	dir, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	return amountsOf(quick).fill(ctx, dir)
+}
+
+// inside measures what work costs in a sandbox.
+func (l *lab) inside(ctx context.Context, s setting) (results []Result, err error) {
+	b, err := l.openBout(ctx, s)
+	if err != nil {
+		return []Result{{Kind: "inside", Setting: s.Name, Error: err.Error()}}, ctx.Err()
+	}
+	defer b.back.UndoInto(&err)
+	for _, j := range amountsOf(l.Quick).jobs() {
+		l.Say(s.Name + ": " + j.name + ", bare and inside")
+		bare, in, err := b.compete(ctx, j, plan{rounds: min(l.Rounds, 15), warm: 2, budget: 20 * time.Second})
+		if err != nil {
+			return results, err
+		}
+		for _, side := range []sample{bare, in} {
+			r := resultOf(Result{Kind: "inside", What: j.what, Setting: s.Name + ": " + side.name}, side)
+			if side.name == "inside" {
+				r.Ratio = pairs(in.took, bare.took)
+			}
+			results = append(results, r)
+		}
+	}
+	return results, nil
+}

@@ -1,0 +1,185 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/internal/undo"
+)
+
+const (
+	scratch   = "/var/tmp"
+	labPrefix = "snapfs-bench-"
+	// userID is one that no account has: Debian gives none beyond 59999.
+	userID = 64101
+	// imageSize is that of the sparse images; a million files take 3 GiB.
+	imageSize = 48 << 30
+)
+
+// A lab is where measurements are made.
+type lab struct {
+	Options
+	dir  string
+	back undo.Stack
+	// btrfs is the root of a btrfs, or "" with the reason.
+	btrfs   string
+	noBtrfs error
+}
+
+// A setting is a backend with the user and the place it is measured with.
+type setting struct {
+	// Name says backend, user and filesystem.
+	Name string
+	// Driver is asked for by name; "" takes the best that works.
+	Driver string
+	// Dir holds the trees and is the user's own, State is the state directory.
+	Dir, State string
+	// User is the id to measure as.
+	User int
+	// Largest is the largest tree worth measuring, 0 for all.
+	Largest int
+	// Alone measures the backend without an engine above it.
+	Alone bool
+	// Error says why it cannot be measured here.
+	Error string
+}
+
+// openLab makes the directory, its filesystems and a copy of the program
+// that every user can run. What l.back undoes is all of it.
+func openLab(ctx context.Context, o Options) (l *lab, err error) {
+	if err := sweepLabs(ctx); err != nil {
+		return nil, err
+	}
+	l = &lab{Options: o, dir: o.Lab}
+	defer func() {
+		if err != nil {
+			l.back.UndoInto(&err)
+		}
+	}()
+	if l.dir == "" {
+		if l.dir, err = labDir(); err != nil {
+			return nil, err
+		}
+	}
+	l.back.Push("remove "+l.dir, func() error { return removeLab(context.WithoutCancel(ctx), l.dir) })
+	if err := os.Chmod(l.dir, 0o755); err != nil {
+		return nil, err
+	}
+	program := filepath.Join(l.dir, "snapfs")
+	if err := copyProgram(program, o.Program); err != nil {
+		return nil, err
+	}
+	l.Program = program
+	l.noBtrfs = l.mountBtrfs(ctx)
+	return l, ctx.Err()
+}
+
+// labDir makes a directory whose name says which process it belongs to.
+func labDir() (string, error) {
+	self, err := kernel.Self()
+	if err != nil {
+		return "", err
+	}
+	dir := fmt.Sprintf("%s/%s%d-%d", scratch, labPrefix, self.PID, self.Start)
+	return dir, os.Mkdir(dir, 0o755)
+}
+
+// sweepLabs removes what killed benchmarks left.
+func sweepLabs(ctx context.Context) error {
+	left, err := filepath.Glob(scratch + "/" + labPrefix + "*-*")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, dir := range left {
+		var p kernel.Process
+		_, serr := fmt.Sscanf(strings.TrimPrefix(filepath.Base(dir), labPrefix), "%d-%d", &p.PID, &p.Start)
+		if st, err := os.Stat(dir); serr == nil && err == nil && ownerOf(st) == os.Geteuid() && !kernel.Alive(p) {
+			errs = append(errs, removeLab(ctx, dir))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func copyProgram(to, from string) error {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	if _, err := kernel.CopyFile(dst, src); err != nil {
+		dst.Close()
+		return err
+	}
+	return errors.Join(dst.Chmod(0o755), dst.Close())
+}
+
+// mountBtrfs makes a btrfs in a sparse image and mounts it. The image has no
+// name by then, and the device detaches itself: nothing outlives the mount.
+func (l *lab) mountBtrfs(ctx context.Context) error {
+	if os.Geteuid() != 0 {
+		return errors.New("needs root, to mount an image")
+	}
+	image, err := os.CreateTemp(l.dir, "image")
+	if err != nil {
+		return err
+	}
+	defer image.Close()
+	defer os.Remove(image.Name()) //nolint:errcheck // it goes with the directory at the latest
+	if err := image.Truncate(imageSize); err != nil {
+		return err
+	}
+	if _, err := run.Output(ctx, "mkfs.btrfs", "-q", "-f", image.Name()); err != nil {
+		return err
+	}
+	dir := filepath.Join(l.dir, "btrfs")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	if err := mountImage("btrfs", image, dir, "user_subvol_rm_allowed"); err != nil {
+		return err
+	}
+	l.back.Push("unmount "+dir, func() error { return kernel.Unmount(dir) })
+	// Each user that has trees there keeps a directory of its own beside them.
+	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
+		return err
+	}
+	l.btrfs = dir
+	return nil
+}
+
+func mountImage(fs string, image *os.File, dir string, flags ...string) error {
+	loop, err := kernel.AttachLoop(image)
+	if err != nil {
+		return err
+	}
+	defer loop.Close() // the mount holds it from then on
+	c, err := kernel.Fsopen(fs)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	err = c.Set("source", loop.Name())
+	for _, f := range flags {
+		err = errors.Join(err, c.SetFlag(f))
+	}
+	if err != nil {
+		return err
+	}
+	mount, err := c.Mount(0)
+	if err != nil {
+		return err
+	}
+	defer mount.Close()
+	return kernel.MoveMount(mount, atCWD, dir)
+}

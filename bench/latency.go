@@ -1,0 +1,229 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/backends/all"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// measure measures one setting in this process.
+func (l *lab) measure(ctx context.Context, s setting) ([]Result, error) {
+	var results []Result
+	for _, files := range l.Sizes {
+		if s.Largest > 0 && files > s.Largest || !l.wants("latency") {
+			continue
+		}
+		found, err := l.latencies(ctx, s, files)
+		results = append(results, found...)
+		if err != nil {
+			return results, err
+		}
+	}
+	if !s.Alone && l.wants("crowd") {
+		found, err := l.crowds(ctx, s)
+		results = append(results, found...)
+		if err != nil {
+			return results, err
+		}
+	}
+	if !s.Alone && l.wants("inside") {
+		found, err := l.inside(ctx, s)
+		results = append(results, found...)
+		if err != nil {
+			return results, err
+		}
+	}
+	return results, nil
+}
+
+// latencies measures every verb with a tree of one size, clean, then dirty.
+func (l *lab) latencies(ctx context.Context, s setting, files int) (results []Result, err error) {
+	dir, giveBack, err := l.borrow(ctx, s, files)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, giveBack()) }()
+	for _, dirty := range []bool{false, true} {
+		l.Say(fmt.Sprintf("%s: %d files, %s", s.Name, files, cleanliness(dirty)))
+		g := &stage{lab: l, s: s, files: files, dirty: dirty, workspace: dir}
+		found, err := g.latencies(ctx)
+		for _, r := range found {
+			r.Kind, r.Setting, r.Files, r.Dirty = "latency", s.Name, files, dirty
+			results = append(results, r)
+		}
+		if err != nil {
+			return results, err
+		}
+	}
+	return results, nil
+}
+
+func cleanliness(dirty bool) string {
+	if dirty {
+		return "dirty"
+	}
+	return "clean"
+}
+
+// pace is how often a stage measures.
+func (g *stage) pace() plan {
+	return plan{rounds: g.Rounds, warm: 2, budget: 15 * time.Second}
+}
+
+func (g *stage) latencies(ctx context.Context) (results []Result, err error) {
+	collect := func(samples []sample, err error) error {
+		for _, s := range samples {
+			results = append(results, resultOf(Result{What: s.name}, s))
+		}
+		return err
+	}
+	subjects, close, err := g.backendCases(ctx)
+	if err != nil {
+		return []Result{{What: "open", Error: err.Error()}}, ctx.Err()
+	}
+	if err := errors.Join(collect(interleave(ctx, g.pace(), subjects...)), close()); err != nil || g.s.Alone {
+		return results, err
+	}
+	if g.e, err = g.open(ctx, g.s.State); err != nil {
+		return results, err
+	}
+	defer func() { err = errors.Join(err, removeAll(context.WithoutCancel(ctx), g.s.State)) }()
+	if err := g.prepare(ctx); err != nil {
+		return append(results, Result{What: "prepare", Error: err.Error()}), ctx.Err()
+	}
+	if err := collect(interleave(ctx, g.pace(), g.engineCases()...)); err != nil {
+		return results, err
+	}
+	list, stop, err := g.processCases()
+	defer stop()
+	if err != nil {
+		return results, err
+	}
+	return results, collect(interleave(ctx, g.pace(), list...))
+}
+
+// backendCases are timed on the backend alone, with the tree for all there is.
+func (g *stage) backendCases(ctx context.Context) (_ []subject, close func() error, err error) {
+	tree := snapshot.Tree{Path: g.workspace}
+	data := filepath.Join(g.s.Dir, "data")
+	b, err := openDriver(ctx, g.s.Driver, snapshot.Place{Tree: tree, Dir: data})
+	if err != nil {
+		return nil, nil, err
+	}
+	n := 0
+	var snap snapshot.ID
+	var fork snapshot.ForkID
+	number := func(context.Context) error {
+		n++
+		snap, fork = snapshot.ID(fmt.Sprintf("%d-s%d", os.Getpid(), n)), snapshot.ForkID(fmt.Sprintf("%d-f%d", os.Getpid(), n))
+		return nil
+	}
+	base := snapshot.ID(fmt.Sprintf("%d-base", os.Getpid()))
+	taken, err := b.Capture(ctx, tree, base)
+	if err != nil {
+		return nil, nil, err
+	}
+	drop := func(ctx context.Context) error {
+		return errors.Join(b.RemoveFork(ctx, fork), b.Remove(ctx, snap), sweep(ctx, b))
+	}
+	grow := func(ctx context.Context) error { _, err := b.Fork(ctx, taken.ID, fork); return err }
+	list := []subject{
+		{name: "capture", before: func(ctx context.Context) error { return errors.Join(number(ctx), g.ready(ctx)) }, after: drop,
+			do: timing(func(ctx context.Context) error { _, err := b.Capture(ctx, tree, snap); return err })},
+		{name: "fork", before: number, do: timing(grow), after: drop},
+		{name: "seal", before: func(ctx context.Context) error { return errors.Join(number(ctx), grow(ctx)) }, after: drop,
+			do: timing(func(ctx context.Context) error { _, err := b.Seal(ctx, fork, snap, snapshot.Idle); return err })},
+		{name: "remove fork", before: func(ctx context.Context) error { return errors.Join(number(ctx), grow(ctx)) }, after: drop,
+			do: timing(func(ctx context.Context) error { return b.RemoveFork(ctx, fork) })},
+	}
+	return list, func() error {
+		ctx := context.WithoutCancel(ctx)
+		return errors.Join(b.Remove(ctx, taken.ID), sweep(ctx, b), removeTree(data))
+	}, nil
+}
+
+func sweep(ctx context.Context, b snapshot.Backend) error {
+	if s, ok := b.(snapshot.Sweeper); ok {
+		return s.Sweep(ctx)
+	}
+	return nil
+}
+
+func openDriver(ctx context.Context, name string, place snapshot.Place) (snapshot.Backend, error) {
+	var names []string
+	for _, d := range all.Drivers() {
+		if d.Name == name {
+			return d.Open(ctx, place)
+		}
+		names = append(names, d.Name)
+	}
+	return nil, errors.New("no backend " + name + "; there are " + strings.Join(names, ", "))
+}
+
+// borrow is a tree that is given back with the function: one that is there
+// already, or one for now.
+func (l *lab) borrow(ctx context.Context, s setting, files int) (dir string, giveBack func() error, err error) {
+	dir = treeOf(s, files)
+	if _, err := os.Stat(dir); err == nil {
+		return dir, func() error { return nil }, nil
+	}
+	dir, err = l.plant(ctx, s, files)
+	return dir, func() error { return uproot(dir) }, err
+}
+
+func treeOf(s setting, files int) string { return filepath.Join(s.Dir, fmt.Sprintf("tree-%d", files)) }
+
+// plant makes a tree: a subvolume where the filesystem has them.
+func (l *lab) plant(ctx context.Context, s setting, files int) (string, error) {
+	dir := treeOf(s, files)
+	l.Say(fmt.Sprintf("%s: making a tree of %d files", s.Name, files))
+	if err := makeTop(dir); err != nil {
+		return "", err
+	}
+	if err := grow(dir, files); err != nil {
+		return dir, errors.Join(err, uproot(dir))
+	}
+	return dir, errors.Join(syncTree(dir), ctx.Err())
+}
+
+func makeTop(dir string) error {
+	parent, err := os.Open(filepath.Dir(dir))
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	if on, err := kernel.IsBtrfs(int(parent.Fd())); err != nil || !on {
+		return errors.Join(err, os.Mkdir(dir, 0o755))
+	}
+	return kernel.BtrfsCreate(int(parent.Fd()), filepath.Base(dir))
+}
+
+// uproot removes a tree, whole where it is a subvolume.
+func uproot(dir string) error {
+	parent, err := os.Open(filepath.Dir(dir))
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	if on, err := kernel.IsBtrfs(int(parent.Fd())); err == nil && on {
+		return kernel.BtrfsDestroy(int(parent.Fd()), filepath.Base(dir))
+	}
+	return os.RemoveAll(dir)
+}
+
+func syncTree(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return kernel.SyncFS(int(f.Fd()))
+}

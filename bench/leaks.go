@@ -1,0 +1,124 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// patience is how long cleaning in the background may take before what is
+// there still counts as left behind.
+const patience = 15 * time.Second
+
+// spares is how many files a backend may put by to use them again.
+const spares = 500
+
+// A census counts what sandboxes are made of.
+type census struct{ mounts, loops, subvolumes, files int }
+
+// more is what c has beyond d, without spares.
+func (c census) more(d census) int {
+	return max(c.mounts-d.mounts, 0) + max(c.loops-d.loops, 0) + max(c.subvolumes-d.subvolumes, 0) + max(c.files-d.files-spares, 0)
+}
+
+func (c census) String() string {
+	return fmt.Sprintf("%d mounts, %d loop devices, %d subvolumes, %d files of state", c.mounts, c.loops, c.subvolumes, c.files)
+}
+
+// count takes a census of the lab.
+func (r *referee) count(s setting) (c census, err error) {
+	mounts, err := kernel.Mounts()
+	if err != nil {
+		return c, err
+	}
+	for _, m := range mounts {
+		if strings.HasPrefix(m.Path, r.dir+"/") {
+			c.mounts++
+		}
+	}
+	loops, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		return c, err
+	}
+	for _, path := range loops {
+		if image, err := os.ReadFile(path); err == nil && strings.HasPrefix(string(image), r.dir+"/") {
+			c.loops++
+		}
+	}
+	if r.btrfs != "" {
+		if c.subvolumes, err = subvolumes(r.btrfs); err != nil {
+			return c, err
+		}
+	}
+	err = filepath.WalkDir(s.State, func(_ string, _ fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // cleaned away meanwhile
+		}
+		c.files++
+		return err
+	})
+	return c, err
+}
+
+func subvolumes(dir string) (int, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	nested, err := kernel.BtrfsNested(int(f.Fd()))
+	return len(nested), err
+}
+
+// settle takes the census that later ones are compared with, once a setting:
+// after one sandbox was made, removed and cleaned away.
+func (r *referee) settle(ctx context.Context, s setting, dir string) error {
+	if _, done := r.before[s.Name]; done {
+		return nil
+	}
+	const name = "settle"
+	if _, err := r.e.New(ctx, engine.Request{Name: name, Workspace: dir, Backend: s.Driver, Policy: policy()}); err != nil {
+		return err
+	}
+	if err := r.e.Remove(ctx, name); err != nil {
+		return err
+	}
+	if _, err := r.e.Collect(ctx); err != nil {
+		return err
+	}
+	c, err := r.count(s)
+	r.before[s.Name] = c
+	return err
+}
+
+// leaks counts what is there that was not before the crowds.
+func (r *referee) leaks(s *setting) func(context.Context) (float64, string, error) {
+	return func(ctx context.Context) (float64, string, error) {
+		before, ok := r.before[s.Name]
+		if !ok {
+			return 0, "", errors.New("nothing was made: " + s.Error)
+		}
+		began := time.Now()
+		for {
+			if _, err := r.e.Collect(ctx); err != nil {
+				return 0, "", err
+			}
+			now, err := r.count(*s)
+			if err != nil {
+				return 0, "", err
+			}
+			if now.more(before) == 0 || time.Since(began) > patience || ctx.Err() != nil {
+				return float64(now.more(before)), fmt.Sprintf("before: %s; after, and %.1f s of cleaning: %s", before, time.Since(began).Seconds(), now), ctx.Err()
+			}
+			pause()
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/snapfs/snapfs/internal/run"
+)
+
+// bwrap is what run is compared with.
+func bwrap() []string {
+	return []string{"bwrap", "--unshare-all", "--bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"}
+}
+
+// peersLargest is the largest tree that is copied file by file.
+const peersLargest = 100_000
+
+// peers does the same as snapfs with what a person would use instead. As root,
+// on the disk, unless they need a btrfs.
+func (l *lab) peers(ctx context.Context) ([]Result, error) {
+	s := l.settings()[0]
+	results, err := l.isolators(ctx, s)
+	for _, files := range l.Sizes {
+		if err != nil || files > peersLargest {
+			break
+		}
+		var found []Result
+		found, err = l.copiers(ctx, s, files)
+		results = append(results, found...)
+	}
+	return results, err
+}
+
+// isolators run one command, isolated from the machine.
+func (l *lab) isolators(ctx context.Context, s setting) (results []Result, err error) {
+	l.Say("others: one command, isolated")
+	root, err := l.smallRoot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(root)) }()
+	dir, giveBack, err := l.borrow(ctx, s, crowdFiles)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, giveBack()) }()
+	p := processes{lab: l, s: s, dir: dir}
+	defer p.close()
+	tree := filepath.Join(root, "rootfs")
+	list := []subject{
+		p.other("true", "true"),
+		p.timed("snapfs run -- true (clones the machine, isolates, tells changes)", "run", "--", "true"),
+		p.other("bubblewrap, all namespaces, the real / (clones nothing)", bwrap()...),
+		p.other("systemd-nspawn --ephemeral, a root of 2 files", "systemd-nspawn", "--ephemeral", "--quiet", "--register=no", "--keep-unit", "-D", tree, "/usr/bin/true"),
+		p.other("crun run, a root of 2 files (clones nothing)", "crun", "run", "--bundle", root, fmt.Sprintf("snapfs-bench-c%d", os.Getpid())),
+		p.other("runc run, a root of 2 files (clones nothing)", "runc", "run", "--bundle", root, fmt.Sprintf("snapfs-bench-r%d", os.Getpid())),
+	}
+	if p.err != nil {
+		return nil, p.err
+	}
+	samples, err := interleave(ctx, plan{rounds: l.Rounds, warm: 2, budget: 60 * time.Second}, list...)
+	for _, found := range samples {
+		results = append(results, resultOf(Result{Kind: "peers", What: "one command, isolated", Setting: found.name}, found))
+	}
+	return results, errors.Join(err, removeAll(context.WithoutCancel(ctx), s.State))
+}
+
+// copiers make a private copy of a tree, and throw it away.
+func (l *lab) copiers(ctx context.Context, s setting, files int) (results []Result, err error) {
+	l.Say(fmt.Sprintf("others: a copy of %d files", files))
+	dir, giveBack, err := l.borrow(ctx, s, files)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, giveBack()) }()
+	if err := gitInit(ctx, dir); err != nil {
+		results = append(results, Result{Kind: "peers", What: "a copy made and thrown away", Setting: "git", Files: files, Error: err.Error()})
+	}
+	defer func() { err = errors.Join(err, removeAll(context.WithoutCancel(ctx), s.State)) }()
+	list := []subject{
+		{name: "snapfs new, snapfs rm (the whole machine)", do: timing(l.commands(s, dir, []string{l.Program, "new", "peer"}, []string{l.Program, "rm", "peer"}))},
+		{name: "fuse-overlayfs, umount", do: timing(l.fuseOverlay(s, dir))},
+		{name: "git worktree add, remove", do: timing(l.commands(s, dir, []string{"git", "worktree", "add", "-q", "--detach", dir + ".peer"}, []string{"git", "worktree", "remove", "--force", dir + ".peer"}))},
+		{name: "cp -a, rm -r", do: timing(l.commands(s, dir, []string{"cp", "-a", dir, dir + ".peer"}, []string{"rm", "-r", dir + ".peer"}))},
+	}
+	p := plan{rounds: min(l.Rounds, 10), warm: 1, budget: 40 * time.Second}
+	samples, err := interleave(ctx, p, list...)
+	more, berr := l.reflinks(ctx, files, p)
+	for _, found := range append(samples, more...) {
+		results = append(results, resultOf(Result{Kind: "peers", What: "a copy made and thrown away", Setting: found.name, Files: files}, found))
+	}
+	return results, errors.Join(err, berr)
+}
+
+// reflinks is cp --reflink on a btrfs, with snapfs beside it.
+func (l *lab) reflinks(ctx context.Context, files int, p plan) (_ []sample, err error) {
+	const name = "btrfs: cp -a --reflink=always, rm -r"
+	if l.btrfs == "" {
+		return []sample{{name: name, err: l.noBtrfs}}, nil
+	}
+	s := l.setting("btrfs", "btrfs", l.btrfs, 0)
+	dir, giveBack, err := l.borrow(ctx, s, files)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, giveBack()) }()
+	return interleave(ctx, p,
+		subject{name: "btrfs: snapfs new, snapfs rm (the whole machine)", do: timing(l.commands(s, dir, []string{l.Program, "new", "peer"}, []string{l.Program, "rm", "peer"}))},
+		subject{name: name, do: timing(l.commands(s, dir, []string{"cp", "-a", "--reflink=always", dir, dir + ".peer"}, []string{"rm", "-r", dir + ".peer"}))})
+}
+
+// commands runs programs one after another.
+func (l *lab) commands(s setting, dir string, lines ...[]string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for _, args := range lines {
+			if err := run.Run(ctx, run.Program{Name: args[0], Args: args[1:], Env: s.env(), Dir: dir}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func (l *lab) fuseOverlay(s setting, dir string) func(context.Context) error {
+	top := dir + ".fuse"
+	return func(ctx context.Context) (err error) {
+		for _, d := range []string{"", "/upper", "/work", "/merged"} {
+			if err := os.Mkdir(top+d, 0o755); err != nil {
+				return err
+			}
+		}
+		err = l.commands(s, s.Dir, []string{"fuse-overlayfs", "-o", "lowerdir=" + dir + ",upperdir=" + top + "/upper,workdir=" + top + "/work", top + "/merged"},
+			[]string{"umount", top + "/merged"})(ctx)
+		return errors.Join(err, os.RemoveAll(top))
+	}
+}
+
+func gitInit(ctx context.Context, dir string) error {
+	for _, args := range [][]string{{"init", "-q"}, {"add", "."}, {"-c", "user.name=bench", "-c", "user.email=bench@localhost", "commit", "-q", "-m", "all"}} {
+		if err := program("git", args...)(ctx, dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}

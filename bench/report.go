@@ -1,0 +1,72 @@
+package bench
+
+import "time"
+
+// A Report is everything that was measured, with what it was measured on.
+type Report struct {
+	Environment Environment `json:"environment"`
+	Options     string      `json:"options"`
+	// Meanings say, for each thing that is timed, what exactly.
+	Meanings map[string]string `json:"meanings"`
+	Results  []Result          `json:"results,omitempty"`
+	Promises []Promise         `json:"promises,omitempty"`
+}
+
+// A Result is one row.
+type Result struct {
+	// Kind is one of [Kinds].
+	Kind string `json:"kind"`
+	// What was timed: a key of Meanings, or a command.
+	What string `json:"what"`
+	// Setting is the backend, the user and the filesystem, or who else did it.
+	Setting string `json:"setting"`
+	// Files is the size of the tree.
+	Files int `json:"files,omitempty"`
+	// Dirty: a hundred files were changed right before, in the real tree or in
+	// the sandbox, as Meanings says.
+	Dirty bool `json:"dirty,omitempty"`
+	// AtOnce is how many were asked for at the same time.
+	AtOnce int `json:"at_once,omitempty"`
+	Summary
+	// Ratio is, for work, its median cost against the bare tree.
+	Ratio float64 `json:"ratio,omitempty"`
+	// Error is the result where it does not work.
+	Error string `json:"error,omitempty"`
+}
+
+// A Promise is a stated ratio, and whether it holds.
+type Promise struct {
+	Name string `json:"name"`
+	// Measured is the smallest of Tries measurements.
+	Measured float64 `json:"measured"`
+	Limit    float64 `json:"limit,omitempty"`
+	Unit     string  `json:"unit"`
+	// Noise says what was allowed for it, where something was.
+	Noise string `json:"noise,omitempty"`
+	// Holds, or is only told: no promise was made about it.
+	Holds bool `json:"holds"`
+	Told  bool `json:"told,omitempty"`
+	Tries int  `json:"tries"`
+	// Detail is what was measured to get there.
+	Detail string        `json:"detail,omitempty"`
+	Error  string        `json:"error,omitempty"`
+	Took   time.Duration `json:"took_ns"`
+}
+
+// Broken are the promises that do not hold.
+func (r *Report) Broken() (broken []Promise) {
+	for _, p := range r.Promises {
+		if !p.Holds && !p.Told {
+			broken = append(broken, p)
+		}
+	}
+	return broken
+}
+
+func resultOf(r Result, s sample) Result {
+	r.Summary = summarize(s.took)
+	if s.err != nil {
+		r.Error = s.err.Error()
+	}
+	return r
+}

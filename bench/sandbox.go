@@ -1,0 +1,89 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/internal/run"
+)
+
+func policy() catalog.Policy { return catalog.Policy{Network: "none"} }
+
+// searchPath is where programs are looked for, inside and outside.
+func searchPath() string { return "PATH=" + os.Getenv("PATH") }
+
+// truth is the smallest command.
+func truth(dir string) engine.Command {
+	return engine.Command{Args: []string{"/bin/true"}, Env: []string{searchPath()}, Dir: dir}
+}
+
+func execTrue(ctx context.Context, e *engine.Engine, name, dir string) error {
+	return execWait(ctx, e, name, dir, "/bin/true")
+}
+
+// execWait runs a command in a sandbox and insists that it succeeds.
+func execWait(ctx context.Context, e *engine.Engine, name, dir string, args ...string) error {
+	p, err := e.Exec(ctx, name, engine.Command{Args: args, Env: []string{searchPath()}, Dir: dir})
+	if err != nil {
+		return err
+	}
+	st, err := p.Wait(ctx)
+	if err == nil && st.ExitCode() != 0 {
+		err = fmt.Errorf("%s in a sandbox: exit status %d", args[0], st.ExitCode())
+	}
+	return errors.Join(err, p.Close())
+}
+
+// startSleeper keeps a sandbox alive until it is removed.
+func startSleeper(ctx context.Context, e *engine.Engine, name, dir string) error {
+	return execWait(ctx, e, name, dir, "/bin/sh", "-c", "sleep 100000 >/dev/null 2>&1 </dev/null &")
+}
+
+// processes times whole processes, all in one directory and environment.
+type processes struct {
+	lab  *lab
+	s    setting
+	dir  string
+	made []*run.Timed
+	err  error
+}
+
+// env is the environment of the setting's user.
+func (s setting) env() []string {
+	return []string{searchPath(), "HOME=" + s.Dir, "SNAPFS_HOME=" + s.State, "TMPDIR=" + scratch, "LC_ALL=C"}
+}
+
+// timed is a command line of snapfs.
+func (p *processes) timed(name string, args ...string) subject {
+	return p.program(name, p.lab.Program, args...)
+}
+
+// other is another program's command line.
+func (p *processes) other(name string, args ...string) subject {
+	return p.program(name, args[0], args[1:]...)
+}
+
+func (p *processes) program(name, program string, args ...string) subject {
+	t, err := run.Prepare(run.Program{Name: program, Args: args, Env: p.s.env(), Dir: p.dir})
+	var missing *run.MissingError
+	if errors.As(err, &missing) {
+		return subject{name: name, do: func(context.Context) (time.Duration, error) { return 0, missing }}
+	}
+	if err != nil {
+		p.err = errors.Join(p.err, err)
+		return subject{}
+	}
+	p.made = append(p.made, t)
+	return subject{name: name, do: t.Run}
+}
+
+func (p *processes) close() {
+	for _, t := range p.made {
+		t.Close()
+	}
+}

@@ -1,0 +1,122 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/snapfs/snapfs/backends/all"
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// atCWD is AT_FDCWD of openat(2).
+const atCWD = -100
+
+// plainLargest is the largest tree that plain, which copies every file, is
+// measured with.
+const plainLargest = 10_000
+
+// settings are what can be measured here, and why the rest cannot.
+func (l *lab) settings() []setting {
+	disk := filesystemName(l.dir)
+	if os.Geteuid() != 0 {
+		return []setting{
+			l.setting("overlay, user, "+disk, "overlay", l.dir, os.Geteuid()),
+			l.unable("overlay, root, "+disk, errors.New("needs root")),
+			l.unable("btrfs", errors.New("needs root, to mount an image")),
+		}
+	}
+	list := []setting{l.setting("overlay, root, "+disk, "overlay", l.dir, 0), l.setting("overlay, user, "+disk, "overlay", l.dir, userID)}
+	if l.noBtrfs != nil {
+		list = append(list, l.unable("btrfs, root, loop", l.noBtrfs), l.unable("btrfs, user, loop", l.noBtrfs))
+	} else {
+		list = append(list, l.setting("btrfs, root, loop", "btrfs", l.btrfs, 0), l.setting("btrfs, user, loop", "btrfs", l.btrfs, userID))
+	}
+	plain := l.setting("plain, root, "+disk, "plain", l.dir, 0)
+	plain.Largest, plain.Alone = plainLargest, true
+	return append(list, plain)
+}
+
+func (l *lab) setting(name, driver, place string, uid int) setting {
+	who := "root"
+	if uid != 0 {
+		who = "user"
+	}
+	s := setting{Name: name, Driver: driver, User: uid, State: filepath.Join(l.dir, "state-"+who), Dir: filepath.Join(place, who)}
+	for _, dir := range []string{s.State, s.Dir} {
+		err := os.Mkdir(dir, 0o755)
+		if err == nil && uid != os.Geteuid() {
+			err = os.Chown(dir, uid, uid)
+		}
+		if err != nil && !errors.Is(err, os.ErrExist) {
+			s.Error = err.Error()
+		}
+	}
+	return s
+}
+
+func (l *lab) unable(name string, err error) setting { return setting{Name: name, Error: err.Error()} }
+
+func filesystemName(dir string) string {
+	fs, err := kernel.FilesystemOf(dir)
+	if err != nil {
+		return err.Error()
+	}
+	return fs.Type
+}
+
+func ownerOf(st os.FileInfo) int {
+	if s, ok := st.Sys().(*syscall.Stat_t); ok {
+		return int(s.Uid)
+	}
+	return -1
+}
+
+// open opens the engine of a setting, as snapfs itself would.
+func (l *lab) open(ctx context.Context, state string) (*engine.Engine, error) {
+	return engine.Open(ctx, engine.Config{
+		State: state, Drivers: all.Drivers(),
+		Keeper: []string{l.Program, "keeper"}, Sweeper: []string{l.Program, "sweeper"},
+	})
+}
+
+// removeLab removes a lab with all sandboxes of its state directories.
+func removeLab(ctx context.Context, dir string) error {
+	var errs []error
+	states, _ := filepath.Glob(dir + "/state-*") // the pattern is a good one
+	for _, state := range states {
+		errs = append(errs, removeAll(ctx, state))
+	}
+	return errors.Join(append(errs, removeTree(dir))...)
+}
+
+// removeAll removes the sandboxes of a state directory, and ends what runs.
+func removeAll(ctx context.Context, state string) error {
+	if _, err := os.Stat(filepath.Join(state, "format")); err != nil {
+		return nil // none was ever made
+	}
+	e, err := engine.Open(ctx, engine.Config{State: state, Drivers: all.Drivers()})
+	if err != nil {
+		return err
+	}
+	names, err := e.Names()
+	for _, name := range names {
+		err = errors.Join(err, e.Remove(ctx, name))
+	}
+	return err
+}
+
+// removeTree removes a directory that a background cleaner may still be
+// cleaning.
+func removeTree(dir string) (err error) {
+	for range 50 {
+		if err = os.RemoveAll(dir); err == nil {
+			return nil
+		}
+		pause()
+	}
+	return err
+}

@@ -1,0 +1,48 @@
+package bench
+
+import (
+	"slices"
+	"time"
+)
+
+// A Summary is what is told of many times of the same thing. All in
+// nanoseconds.
+type Summary struct {
+	N   int           `json:"n"`
+	Min time.Duration `json:"min_ns"`
+	P50 time.Duration `json:"p50_ns"`
+	P95 time.Duration `json:"p95_ns"`
+	P99 time.Duration `json:"p99_ns"`
+	Max time.Duration `json:"max_ns"`
+}
+
+func summarize(took []time.Duration) Summary {
+	if len(took) == 0 {
+		return Summary{}
+	}
+	s := slices.Sorted(slices.Values(took))
+	return Summary{N: len(s), Min: s[0], P50: quantile(s, 50), P95: quantile(s, 95), P99: quantile(s, 99), Max: s[len(s)-1]}
+}
+
+// quantile is the least of the sorted times that percent of all stay within:
+// the nearest rank, never a time that was not measured.
+func quantile(sorted []time.Duration, percent int) time.Duration {
+	rank := (len(sorted)*percent + 99) / 100
+	return sorted[max(rank, 1)-1]
+}
+
+func median(took []time.Duration) time.Duration { return summarize(took).P50 }
+
+// pairs is the median of a[i]/b[i], for times that were measured side by
+// side: what slowed the machine slowed both of a pair.
+func pairs(a, b []time.Duration) float64 {
+	var r []float64
+	for i := range min(len(a), len(b)) {
+		r = append(r, float64(a[i])/float64(b[i]))
+	}
+	if len(r) == 0 {
+		return 0
+	}
+	slices.Sort(r)
+	return r[(len(r)-1)/2]
+}

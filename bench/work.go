@@ -1,0 +1,179 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/snapfs/snapfs/internal/run"
+)
+
+// A job is work that people do in a sandbox.
+type job struct {
+	name, what string
+	do         func(ctx context.Context, dir string) error
+}
+
+// amounts are the sizes of jobs.
+type amounts struct {
+	storm, repo, packages, transactions int
+	// mebibytes is the size of the large file.
+	mebibytes int
+}
+
+func amountsOf(quick bool) amounts {
+	if quick {
+		return amounts{storm: 500, repo: 1_000, packages: 3, transactions: 20, mebibytes: 4}
+	}
+	return amounts{storm: 5_000, repo: 10_000, packages: 30, transactions: 200, mebibytes: 64}
+}
+
+// jobs is all of them. dir is what fill filled.
+func (a amounts) jobs() []job {
+	return []job{
+		{"go build", fmt.Sprintf("go build of a program of %d packages, all in the cache but the link", a.packages), goBuild},
+		{"git status", fmt.Sprintf("git status in a repository of %d files", a.repo), program("git", "-C", "repo", "status", "--porcelain")},
+		{"small files", fmt.Sprintf("%d files made, looked at and deleted", a.storm), func(_ context.Context, dir string) error { return storm(dir, a.storm) }},
+		{"sqlite", fmt.Sprintf("sqlite: %d transactions of an insertion each", a.transactions), a.sqlite},
+		{"large file", fmt.Sprintf("a file of %d MiB written, synced and read", a.mebibytes), a.largeFile},
+	}
+}
+
+// program is a job that is one program in the directory.
+func program(name string, args ...string) func(context.Context, string) error {
+	return func(ctx context.Context, dir string) error {
+		return run.Run(ctx, run.Program{Name: name, Args: args, Dir: dir})
+	}
+}
+
+func goBuild(ctx context.Context, dir string) error {
+	module := filepath.Join(dir, "module")
+	if err := os.Remove(filepath.Join(module, "prog")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return program("go", "build", "-o", "prog", ".")(ctx, module)
+}
+
+func (a amounts) sqlite(ctx context.Context, dir string) error {
+	for _, f := range []string{"db", "db-journal"} {
+		if err := os.Remove(filepath.Join(dir, f)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	r, w := io.Pipe()
+	go func() {
+		out := bufio.NewWriter(w)
+		fmt.Fprintln(out, "create table t (n integer, text text);")
+		for i := range a.transactions {
+			fmt.Fprintf(out, "insert into t values (%d, 'some text');\n", i)
+		}
+		w.CloseWithError(out.Flush()) //nolint:errcheck // it always is nil
+	}()
+	return run.Run(ctx, run.Program{Name: "sqlite3", Args: []string{"-bail", "db"}, Dir: dir, Stdin: r})
+}
+
+func (a amounts) largeFile(_ context.Context, dir string) error {
+	path := filepath.Join(dir, "large")
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	block := make([]byte, 1<<20)
+	for i := range block {
+		block[i] = byte(i)
+	}
+	for range a.mebibytes {
+		if _, err := f.Write(block); err != nil {
+			return err
+		}
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	for {
+		if _, err := f.Read(block); err == io.EOF {
+			return os.Remove(path)
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+// fill makes in dir what the jobs work on.
+func (a amounts) fill(ctx context.Context, dir string) error {
+	repo := filepath.Join(dir, "repo")
+	if err := errors.Join(os.Mkdir(repo, 0o755), grow(repo, a.repo)); err != nil {
+		return err
+	}
+	if err := gitInit(ctx, repo); err != nil {
+		return err
+	}
+	return errors.Join(makeModule(filepath.Join(dir, "module"), a.packages), os.Mkdir(filepath.Join(dir, "home"), 0o755), goBuild(ctx, dir))
+}
+
+// makeModule writes a program of many small packages.
+func makeModule(dir string, packages int) error {
+	imports, calls := "", ""
+	for i := range packages {
+		name := fmt.Sprintf("p%02d", i)
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			return err
+		}
+		src := fmt.Sprintf("package %s\n\nimport \"fmt\"\n\nfunc Say() { fmt.Println(%d) }\n", name, i)
+		if err := os.WriteFile(filepath.Join(dir, name, name+".go"), []byte(src), 0o644); err != nil {
+			return err
+		}
+		imports += fmt.Sprintf("\t\"example.org/small/%s\"\n", name)
+		calls += fmt.Sprintf("\t%s.Say()\n", name)
+	}
+	main := "package main\n\nimport (\n" + imports + ")\n\nfunc main() {\n" + calls + "}\n"
+	return errors.Join(os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module example.org/small\n\ngo 1.26\n"), 0o644),
+		os.WriteFile(filepath.Join(dir, "main.go"), []byte(main), 0o644))
+}
+
+// workEnv is the environment of a worker: what it needs lies in the directory,
+// so that it is cloned with it.
+func workEnv(dir string) []string {
+	return []string{
+		searchPath(), "HOME=" + dir + "/home", "GOCACHE=" + dir + "/gocache", "GOPATH=" + dir + "/gopath",
+		"GOFLAGS=-mod=mod -buildvcs=false", "GOPROXY=off", "GOTOOLCHAIN=local", "LC_ALL=C", "TMPDIR=" + dir,
+	}
+}
+
+// Work is the life of a process that does jobs, inside a sandbox or beside it:
+// for each line that names a job, it does it in the present directory and
+// answers with a line, the nanoseconds it took, or with why it did not.
+func Work(ctx context.Context, quick bool, in io.Reader, out io.Writer) error {
+	dir, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		answer := "there is no job " + lines.Text()
+		for _, j := range amountsOf(quick).jobs() {
+			if j.name != lines.Text() {
+				continue
+			}
+			began := time.Now()
+			err := j.do(ctx, dir)
+			answer = fmt.Sprint(time.Since(began).Nanoseconds())
+			if err != nil {
+				answer = err.Error()
+			}
+		}
+		if _, err := fmt.Fprintln(out, answer); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
