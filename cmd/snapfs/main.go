@@ -51,6 +51,7 @@ func commands() []command {
 		{"pool", caring, newPool},
 		{"doctor", caring, newDoctor},
 		{"gc", caring, newGc},
+		{"bench", caring, newBench},
 		{"version", caring, newVersion},
 		{"man", caring, newMan},
 		{"exit-codes", caring, newExitCodes},
