@@ -167,7 +167,7 @@ func touched(ctx context.Context, b snapshot.Backend, p pair) (touches []snapsho
 		if t, ok := b.(snapshot.Toucher); ok {
 			seq = t.Touched(ctx, p.left, p.tree.Fork)
 		}
-	} else if t, ok := b.(snapshot.SnapshotToucher); ok {
+	} else if t, ok := b.(snapshot.PairToucher); ok {
 		seq = t.TouchedBetween(ctx, p.left, p.right)
 	}
 	if seq == nil {
@@ -264,11 +264,11 @@ func split(whole Part, workspace string) ([]Part, error) {
 	if len(inside.Changes) == 0 {
 		return []Part{whole}, nil
 	}
-	var err error
-	if inside.Old, err = openBeneath(whole.Old, prefix); err != nil {
-		return []Part{whole}, nil // the workspace itself came or went
+	var gone error // the workspace itself came or went
+	if inside.Old, gone = openBeneath(whole.Old, prefix); gone != nil {
+		return []Part{whole}, nil
 	}
-	if inside.New, err = openBeneath(whole.New, prefix); err != nil {
+	if inside.New, gone = openBeneath(whole.New, prefix); gone != nil {
 		return []Part{whole}, inside.Old.Close()
 	}
 	whole.Changes = rest

@@ -10,13 +10,6 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-func paths(mounts []kernel.MountPoint) (found []string) {
-	for _, m := range mounts {
-		found = append(found, m.Path)
-	}
-	return found
-}
-
 func TestHiddenMountsAreNotSeen(t *testing.T) {
 	mounts := []kernel.MountPoint{
 		{ID: 2, Parent: 1, Path: "/proc", Type: "proc"}, // made before the root it is on

@@ -82,7 +82,7 @@ var _ interface {
 	snapshot.Backend
 	snapshot.Cloner
 	snapshot.Toucher
-	snapshot.SnapshotToucher
+	snapshot.PairToucher
 	snapshot.Meter
 	snapshot.Sweeper
 	snapshot.Stocker

@@ -20,7 +20,7 @@ func (b *Backend) Touched(ctx context.Context, base snapshot.ID, fork snapshot.F
 	return b.compare(ctx, snapshots, string(base), forks, string(fork))
 }
 
-// TouchedBetween keeps the contract of [snapshot.SnapshotToucher]. Snapshots
+// TouchedBetween keeps the contract of [snapshot.PairToucher]. Snapshots
 // that do not descend from one subvolume give ErrNotSupported.
 func (b *Backend) TouchedBetween(ctx context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Touch, error] {
 	return b.compare(ctx, snapshots, string(x), snapshots, string(y))

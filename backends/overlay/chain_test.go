@@ -17,7 +17,7 @@ import (
 type powers interface {
 	snapshot.Backend
 	snapshot.Toucher
-	snapshot.SnapshotToucher
+	snapshot.PairToucher
 	snapshot.Meter
 	snapshot.Sweeper
 	snapshot.Settler

@@ -2,7 +2,7 @@ package catalog_test
 
 import (
 	"os"
-	"os/exec" //nolint:depguard // a process of its own is what is under test
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"

@@ -192,11 +192,11 @@ func TestATreeThatChangesMeanwhileIsNoError(t *testing.T) {
 			default:
 			}
 			for _, name := range []string{"a", "b", "c"} {
-				os.MkdirAll(filepath.Join(w.new, name, "x/y"), 0o755)
-				write(w.new, name+"/x/f", name)
-				os.RemoveAll(filepath.Join(w.new, name))
-				write(w.new, name, "file")
-				os.Remove(filepath.Join(w.new, name))
+				_ = os.MkdirAll(filepath.Join(w.new, name, "x/y"), 0o755)
+				_ = write(w.new, name+"/x/f", name)
+				_ = os.RemoveAll(filepath.Join(w.new, name))
+				_ = write(w.new, name, "file")
+				_ = os.Remove(filepath.Join(w.new, name))
 			}
 		}
 	}()

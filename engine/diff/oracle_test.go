@@ -37,7 +37,7 @@ func survey(t *testing.T, root string) map[string]fact {
 		if f.info, err = os.Lstat(path); err != nil {
 			return err
 		}
-		f.sys = f.info.Sys().(*syscall.Stat_t)
+		f.sys, _ = f.info.Sys().(*syscall.Stat_t)
 		switch {
 		case f.info.Mode().IsRegular():
 			b, err := os.ReadFile(path)

@@ -31,7 +31,7 @@ func (w twins) overlaid() (upper string) {
 // inUpper touches what an upper layer holds; a directory that hides or moves
 // what lay below is touched whole.
 func inUpper(upper string) (touches []snapshot.Touch) {
-	filepath.WalkDir(upper, func(path string, d fs.DirEntry, _ error) error {
+	_ = filepath.WalkDir(upper, func(path string, d fs.DirEntry, _ error) error {
 		rel, _ := filepath.Rel(upper, path)
 		whole := false
 		for _, name := range []string{"trusted.overlay.opaque", "trusted.overlay.redirect"} {

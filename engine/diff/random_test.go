@@ -32,40 +32,40 @@ func mutate(r *rand.Rand, root string) {
 	path, other := pick(), pick()
 	switch r.IntN(16) {
 	case 0, 1, 2:
-		os.MkdirAll(path, 0o755)
+		_ = os.MkdirAll(path, 0o755)
 	case 3, 4, 5:
 		if info, err := os.Lstat(path); err != nil || info.Mode().IsRegular() {
-			os.WriteFile(path, []byte{byte(r.IntN(3))}, 0o644)
+			_ = os.WriteFile(path, []byte{byte(r.IntN(3))}, 0o644)
 		}
 	case 6:
-		os.Symlink(someNames[r.IntN(2)], path)
+		_ = os.Symlink(someNames[r.IntN(2)], path)
 	case 7, 8:
-		os.Link(other, path)
+		_ = os.Link(other, path)
 	case 9:
 		if _, err := os.Lstat(path); err == nil { // RemoveAll would wait for a writer of a fifo above it
-			os.RemoveAll(path)
+			_ = os.RemoveAll(path)
 		}
 	case 10:
-		unix.Chmod(path, uint32(0o700|r.IntN(8)))
+		_ = unix.Chmod(path, uint32(0o700|r.IntN(8)))
 	case 11:
-		os.Lchown(path, r.IntN(2), r.IntN(2))
+		_ = os.Lchown(path, r.IntN(2), r.IntN(2))
 	case 12:
-		unix.Lsetxattr(path, "user.x", []byte{byte(r.IntN(2))}, 0)
+		_ = unix.Lsetxattr(path, "user.x", []byte{byte(r.IntN(2))}, 0)
 	case 13:
-		os.Rename(other, path)
+		_ = os.Rename(other, path)
 	case 14:
-		unix.Mknod(path, uint32([]int{unix.S_IFIFO, unix.S_IFSOCK, unix.S_IFCHR, unix.S_IFBLK}[r.IntN(4)]|0o600), 1+r.IntN(2)) // 0 would be a whiteout
+		_ = unix.Mknod(path, uint32([]int{unix.S_IFIFO, unix.S_IFSOCK, unix.S_IFCHR, unix.S_IFBLK}[r.IntN(4)]|0o600), 1+r.IntN(2)) // 0 would be a whiteout
 	case 15:
-		os.Truncate(path, 1<<20+int64(r.IntN(2)))
+		_ = os.Truncate(path, 1<<20+int64(r.IntN(2)))
 	}
 }
 
 // settle gives each node, unless the dice say otherwise, one time.
 func settle(r *rand.Rand, root string, always bool) {
-	filepath.WalkDir(root, func(path string, _ fs.DirEntry, _ error) error {
+	_ = filepath.WalkDir(root, func(path string, _ fs.DirEntry, _ error) error {
 		if always || r.IntN(3) > 0 {
 			when := []unix.Timespec{{Sec: 1e9}, {Sec: 1e9}}
-			unix.UtimesNanoAt(unix.AT_FDCWD, path, when, unix.AT_SYMLINK_NOFOLLOW)
+			_ = unix.UtimesNanoAt(unix.AT_FDCWD, path, when, unix.AT_SYMLINK_NOFOLLOW)
 		}
 		return nil
 	})
@@ -77,7 +77,7 @@ func someTouches(r *rand.Rand, root string, changes []diff.Change) iter.Seq2[sna
 	for _, c := range changes {
 		touches = append(touches, snapshot.Touch{Path: c.Path, Tree: r.IntN(8) == 0})
 	}
-	filepath.WalkDir(root, func(path string, _ fs.DirEntry, _ error) error {
+	_ = filepath.WalkDir(root, func(path string, _ fs.DirEntry, _ error) error {
 		if rel, _ := filepath.Rel(root, path); r.IntN(6) == 0 {
 			touches = append(touches, snapshot.Touch{Path: rel, Tree: r.IntN(8) == 0})
 		}

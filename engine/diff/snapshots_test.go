@@ -67,8 +67,10 @@ func TestAChangeTimeTooCloseToTheSnapshotProvesNothing(t *testing.T) {
 		taken time.Time
 		want  bool
 	}{
-		{time.Time{}, true}, {st.CTime.Time().Add(2 * diff.Racy), true},
-		{st.CTime.Time().Add(diff.Racy / 2), false}, {st.CTime.Time().Add(-time.Hour), false},
+		{time.Time{}, true},
+		{st.CTime.Time().Add(2 * diff.Racy), true},
+		{st.CTime.Time().Add(diff.Racy / 2), false},
+		{st.CTime.Time().Add(-time.Hour), false},
 	} {
 		if got := diff.Settled(diff.Options{SameInodes: true, Taken: c.taken}, &pair); got != c.want {
 			t.Errorf("taken %v after the change: settled %v", c.taken.Sub(st.CTime.Time()), got)

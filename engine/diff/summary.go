@@ -10,8 +10,8 @@ type Summary struct {
 	Grown, Shrunk snapshot.Bytes
 }
 
-// Summarize counts changes.
-func Summarize(changes []Change) Summary {
+// Summarise counts changes.
+func Summarise(changes []Change) Summary {
 	var s Summary
 	for _, c := range changes {
 		switch c.Kind {

@@ -1,7 +1,7 @@
 package diff
 
 import (
-	"os"
+	"errors"
 
 	"golang.org/x/sys/unix"
 
@@ -52,10 +52,8 @@ func readlink(dir int, name string, size int64) (string, error) {
 
 // errno is the bare error of a system call; 0 for any other.
 func errno(err error) unix.Errno {
-	if p, ok := err.(*os.PathError); ok {
-		err = p.Err
-	}
-	e, _ := err.(unix.Errno)
+	var e unix.Errno
+	errors.As(err, &e)
 	return e
 }
 

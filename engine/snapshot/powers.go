@@ -25,9 +25,9 @@ type Toucher interface {
 	Touched(ctx context.Context, base ID, fork ForkID) iter.Seq2[Touch, error]
 }
 
-// A SnapshotToucher does for two snapshots what a [Toucher] does for a
+// A PairToucher does for two snapshots what a [Toucher] does for a
 // snapshot and a fork.
-type SnapshotToucher interface {
+type PairToucher interface {
 	TouchedBetween(ctx context.Context, a, b ID) iter.Seq2[Touch, error]
 }
 

@@ -30,7 +30,7 @@ func (p *printer) literal(path string, b blob) error {
 			return err
 		}
 		copied, err := io.Copy(pack, r)
-		r.Close()
+		_ = r.Close() // nothing was written to it
 		if err != nil || size != b.size || copied != size {
 			return p.fail(path, err)
 		}

@@ -46,7 +46,7 @@ func (s *source) load(side int, path string, n *diff.Node) (blob, error) {
 	if err != nil {
 		return b, err
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	b.size = size
 	hash := sha1.New()
 	fmt.Fprintf(hash, "blob %d\x00", size)

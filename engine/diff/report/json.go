@@ -71,7 +71,7 @@ func JSON(w io.Writer, changes []diff.Change) error {
 
 // Of makes the JSON form, for a command that has more to say beside it.
 func Of(changes []diff.Change) Document {
-	s := diff.Summarize(changes)
+	s := diff.Summarise(changes)
 	d := Document{
 		Changes: make([]Change, 0, len(changes)),
 		Summary: Summary{s.Added, s.Modified, s.Deleted, int64(s.Grown), int64(s.Shrunk)},

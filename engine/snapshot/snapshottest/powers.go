@@ -16,7 +16,7 @@ import (
 func powers() []promise {
 	return []promise{
 		{name: "what a fork touched misses nothing", test: touches, offered: is[snapshot.Toucher]},
-		{name: "what lies between two snapshots misses nothing", test: touchesBetween, offered: is[snapshot.SnapshotToucher]},
+		{name: "what lies between two snapshots misses nothing", test: touchesBetween, offered: is[snapshot.PairToucher]},
 		{name: "an unchanged fork is known to be one", test: touchesLittle, offered: is[snapshot.Toucher]},
 		{name: "a fork's usage is what it holds that its base does not", test: meters, offered: is[snapshot.Meter]},
 		{name: "sweeping gives the space back", offered: is[snapshot.Sweeper], test: func(x *workbench) {
@@ -149,7 +149,7 @@ func touchesBetween(x *workbench) {
 			return
 		}
 		touchStory(x, uint64(seed), func(y *workbench, base, sealed, _ map[string]string) {
-			t := as[snapshot.SnapshotToucher](y.b)
+			t := as[snapshot.PairToucher](y.b)
 			y.covered(base, sealed, t.TouchedBetween(y.Context(), "s1", "s2"), "from capture to seal")
 			y.covered(sealed, base, t.TouchedBetween(y.Context(), "s2", "s1"), "from seal to capture")
 		})
