@@ -163,8 +163,8 @@ func (h *host) close(ctx context.Context) error {
 			err = errors.Join(err, os.Remove(h.socket))
 		}
 	}
-	for g := range h.guests {
-		g.Shutdown() //nolint:errcheck // it may have gone by itself
+	for g := range h.guests { // they still hear how their command ended
+		g.ShutdownRead() //nolint:errcheck // it may have gone by itself
 	}
 	l := h.listen
 	h.mu.Unlock()

@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"testing"
@@ -23,13 +22,22 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if len(os.Args) == 7 && os.Args[1] == "rehearse" {
+		if err := rehearse(os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(3)
+		}
+		return
+	}
 	os.Exit(m.Run())
 }
 
 func keep(state, name string) error {
-	e, err := engine.Open(context.Background(), engine.Config{State: state, Drivers: drivers()})
+	ctx, arm := rehearsedKeeper()
+	e, err := engine.Open(ctx, engine.Config{State: state, Drivers: drivers()})
 	if err != nil {
 		return err
 	}
-	return e.Keep(context.Background(), name)
+	arm()
+	return e.Keep(ctx, name)
 }

@@ -36,7 +36,16 @@ func (e *Engine) New(ctx context.Context, req Request) (*catalog.Record, error) 
 	if err != nil {
 		return nil, err
 	}
-	return rec, intent.End()
+	e.end(intent)
+	return rec, nil
+}
+
+// end ends an intent whose work is done. Where that fails, the next command
+// finds nothing to mend, and ends it.
+func (e *Engine) end(i *catalog.Intent) {
+	if err := i.End(); err != nil {
+		e.notice("done, but the note of it stays: " + err.Error())
+	}
 }
 
 // create makes a sandbox. An ephemeral one stays covered by its intent, which
@@ -83,7 +92,8 @@ func (e *Engine) register(ctx context.Context, rec *catalog.Record, grow func() 
 		return nil, err
 	}
 	if err := e.cat.Create(rec); err != nil {
-		return nil, errors.Join(err, intent.End())
+		e.end(intent)
+		return nil, err
 	}
 	release, err := e.cat.Share()
 	if err == nil {
@@ -106,7 +116,8 @@ func (e *Engine) register(ctx context.Context, rec *catalog.Record, grow func() 
 		if derr := e.discard(context.WithoutCancel(ctx), rec); derr != nil {
 			return nil, errors.Join(err, derr) // the intent stays, for the next command
 		}
-		return nil, errors.Join(err, intent.End())
+		e.end(intent)
+		return nil, err
 	}
 	return intent, nil
 }

@@ -35,12 +35,14 @@ func (e *Engine) Remove(ctx context.Context, name string) error {
 		return err
 	}
 	if _, err := e.sendHome(ctx, h.Record, ask{Stop: true}); err != nil { // a keeper that came in since
-		return errors.Join(err, intent.End())
+		e.end(intent)
+		return err
 	}
 	if err := e.throwAway(ctx, h); err != nil {
 		return err // the intent stays, for the next command
 	}
-	return intent.End()
+	e.end(intent)
+	return nil
 }
 
 // removeUnread removes a sandbox whose record cannot be read. A collection then

@@ -20,6 +20,7 @@ type bench struct {
 	t         testing.TB
 	workspace string
 	state     string
+	turn      int // of a rehearsal
 }
 
 func newBench(t testing.TB) *bench {

@@ -92,7 +92,8 @@ func (s *Session) Keep(ctx context.Context, name string) error {
 		return err
 	}
 	*s.Record = *h.Record
-	return s.intent.End()
+	s.e.end(s.intent)
+	return nil
 }
 
 // rename gives the sandbox its lasting name, covered by an intent for each.
@@ -102,11 +103,13 @@ func (s *Session) rename(h *catalog.Held, name string) error {
 		return err
 	}
 	if err := h.Rename(name); err != nil {
-		return errors.Join(err, next.End())
+		s.e.end(next)
+		return err
 	}
 	old := s.intent
 	s.Record.Name, s.intent = name, next
-	return old.End()
+	s.e.end(old)
+	return nil
 }
 
 // Discard ends the sandbox's processes and removes it. Repeating it is safe.
@@ -115,5 +118,6 @@ func (s *Session) Discard(ctx context.Context) error {
 	if derr := s.e.discard(ctx, s.Record); derr != nil {
 		return errors.Join(err, derr) // the intent stays, for the next command
 	}
-	return errors.Join(err, s.intent.End())
+	s.e.end(s.intent)
+	return err
 }

@@ -64,7 +64,8 @@ func (e *Engine) changing(ctx context.Context, h *catalog.Held, change func() er
 			return errors.Join(err, terr)
 		}
 	}
-	return errors.Join(err, intent.End())
+	e.end(intent)
+	return err
 }
 
 // number takes a snapshot's number for each tree.
@@ -277,7 +278,8 @@ func (e *Engine) Fork(ctx context.Context, from, mark, name string) (*catalog.Re
 	if err != nil {
 		return nil, err
 	}
-	return rec, intent.End()
+	e.end(intent)
+	return rec, nil
 }
 
 func forksOf(rec *catalog.Record) (ids []snapshot.ForkID) {
