@@ -153,7 +153,9 @@ func (s *surveyor) reach(dir string) {
 	for mine(filepath.Dir(top)) && mine(top) {
 		top = filepath.Dir(top)
 	}
-	if t := s.env.treeOf(top); t != top && (t == "" || t != filepath.Dir(top)) && !s.mountsBeneath(top) {
+	// What lies in the root of a tree is copied up if it is this user's: a
+	// tree's root always is.
+	if t := s.env.treeOf(top); t != top && (t != filepath.Dir(top) || !mine(top)) && !s.mountsBeneath(top) {
 		s.env.Trees = append(s.env.Trees, top)
 	}
 }
