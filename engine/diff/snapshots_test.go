@@ -157,18 +157,3 @@ func statWalk(b *testing.B, root string) int {
 	}
 	return n
 }
-
-func TestARenamedFileIsPairedByItsInode(t *testing.T) {
-	w := snapshots(t, func(root string) {
-		for _, name := range []string{"a", "b", "c"} {
-			if err := write(root, name, name); err != nil {
-				t.Fatal(err)
-			}
-		}
-	})
-	w.do(os.Rename(filepath.Join(w.new, "a"), filepath.Join(w.new, "z")), os.Remove(filepath.Join(w.new, "b")), write(w.new, "y", "b"))
-	got := diff.Renames(w.trees(diff.Options{SameInodes: true}))
-	if len(got) != 1 || got[0] != (diff.Rename{From: "a", To: "z"}) {
-		t.Errorf("renames: %v", got)
-	}
-}
