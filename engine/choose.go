@@ -157,7 +157,7 @@ func (e *Engine) backendOf(ctx context.Context, t catalog.Tree) (snapshot.Backen
 	}
 	for _, d := range e.drivers {
 		if d.Name == t.Driver {
-			b, err := d.Open(ctx, snapshot.Place{Tree: snapshot.Tree{Path: t.Path}, Dir: e.cat.DataDir(d.Name)})
+			b, err := d.Open(ctx, snapshot.Place{Tree: snapshot.Tree{Path: t.Path}, Dir: e.cat.DataDir(d.Name), Held: true})
 			if err != nil {
 				return nil, fmt.Errorf("opening %s: %w", d.Name, err)
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -192,10 +193,16 @@ func (e *Engine) sharesBase(rec *catalog.Record) bool {
 // rememberPlace: a backend that keeps its data apart must be found when no
 // sandbox refers to it any more.
 func (e *Engine) rememberPlace(c choice) error {
-	if _, apart := c.backend.(snapshot.Hider); !apart {
+	if !e.apart(c.backend) {
 		return nil
 	}
 	return e.cat.AddPlace(catalog.Place{Driver: c.driver, Path: c.tree})
+}
+
+// apart: a backend keeps its data elsewhere than in the state directory.
+func (e *Engine) apart(b snapshot.Backend) bool {
+	h, ok := b.(snapshot.Hider)
+	return ok && slices.ContainsFunc(h.Hidden(), func(path string) bool { return !within(path, e.cat.Dir()) })
 }
 
 func (e *Engine) keepOpen(c choice) {

@@ -163,7 +163,7 @@ func (e *Engine) eachPlace(ctx context.Context, rec *catalog.Record, do func(sna
 			continue
 		}
 		place := t.Driver
-		if _, apart := b.(snapshot.Hider); apart {
+		if e.apart(b) {
 			place += " " + t.Path
 		}
 		if !done[place] {

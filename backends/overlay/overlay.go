@@ -73,6 +73,9 @@ func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	if !filepath.IsAbs(place.Dir) {
 		return nil, fail("opening", "", because(snapshot.ErrNotSupported, place.Dir, "the place for layers is not an absolute path"))
 	}
+	if place.Held {
+		return b, nil
+	}
 	if err := b.holds(place.Tree.Path); err != nil {
 		return nil, fail("opening", "", err)
 	}

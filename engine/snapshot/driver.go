@@ -29,6 +29,9 @@ type Place struct {
 	// data must lie elsewhere (on the tree's own filesystem) marks what it
 	// makes there.
 	Dir string
+	// Held: only what is in the place already is asked for, so that a tree
+	// that could not be captured now, or has gone, is no error.
+	Held bool
 }
 
 // Bytes is a size in bytes.
