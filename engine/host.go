@@ -38,24 +38,29 @@ type host struct {
 }
 
 // startHost starts a sandbox's processes: a box, and command in it where it is
-// not nil. Mounts of the real machine come and go while it is looked at, so
+// not nil. begun is a box begun for them, or nil. Mounts of the real machine come and go while it is looked at, so
 // what fails is tried again where they have changed meanwhile.
-func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, command *isolate.Command) (*host, *isolate.Process, error) {
+func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isolate.Beginning, command *isolate.Command) (*host, *isolate.Process, error) {
 	for tries := 1; ; tries++ {
+		early := begun != nil // its mounts are those of before the look at them
 		spec, err := e.spec(ctx, rec)
+		if err == nil {
+			err = fault.Point(ctx, "start its processes")
+		}
+		if err == nil && begun == nil {
+			begun, err = isolate.Begin(ctx, spec, command)
+		}
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, errors.Join(err, begun.Close())
 		}
-		if err = fault.Point(ctx, "start its processes"); err != nil {
-			return nil, nil, err
-		}
-		box, proc, err := isolate.Start(ctx, spec, command)
+		box, proc, err := begun.Start(ctx, spec)
+		begun = nil
 		if err == nil {
 			return &host{box: box, socket: e.socket(rec.Name), guests: map[*kernel.Packet]bool{}}, proc, nil
 		}
 		var refused *isolate.Error
 		again, serr := e.spec(ctx, rec)
-		if !errors.As(err, &refused) || tries == 3 || serr != nil || again.String() == spec.String() {
+		if !errors.As(err, &refused) || tries == 3 || serr != nil || !early && again.String() == spec.String() {
 			return nil, nil, err
 		}
 	}

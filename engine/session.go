@@ -25,12 +25,16 @@ type Session struct {
 // dies with it and the next command takes the sandbox away.
 // Errors: those of [Engine.New], and isolate's; then nothing is left.
 func (e *Engine) Run(ctx context.Context, req Request, command isolate.Command) (*Session, error) {
-	rec, intent, err := e.create(ctx, req, true)
+	begun, err := isolate.Begin(ctx, confinement(req.Policy), &command)
 	if err != nil {
 		return nil, err
 	}
+	rec, intent, err := e.create(ctx, req, true)
+	if err != nil {
+		return nil, errors.Join(err, begun.Close())
+	}
 	s := &Session{Record: rec, e: e, intent: intent}
-	s.host, s.proc, err = e.startHost(ctx, rec, &command)
+	s.host, s.proc, err = e.startHost(ctx, rec, begun, &command)
 	if err != nil {
 		return nil, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
 	}

@@ -63,15 +63,15 @@ func (e *Engine) spec(ctx context.Context, rec *catalog.Record) (isolate.Spec, e
 	if !rec.Ephemeral {
 		tmp = e.tmp(rec)
 	}
-	return isolate.Spec{
-		Mounts:     mounts,
-		Tmp:        tmp,
-		Hide:       hidden(home, rec.Workspace, append(hide, rec.Policy.Hide...), rec.Policy.Expose, copies(roots)),
-		Hostname:   hostname(rec.Name),
-		Network:    isolate.Network(rec.Policy.Network),
-		IDs:        ids(),
-		BestEffort: rec.Policy.BestEffort,
-	}, nil
+	s := confinement(rec.Policy)
+	s.Mounts, s.Tmp, s.Hostname = mounts, tmp, hostname(rec.Name)
+	s.Hide = hidden(home, rec.Workspace, append(hide, rec.Policy.Hide...), rec.Policy.Expose, copies(roots))
+	return s, nil
+}
+
+// confinement is the part of a sandbox's spec that is known before its trees.
+func confinement(p catalog.Policy) isolate.Spec {
+	return isolate.Spec{Network: isolate.Network(p.Network), IDs: ids(), BestEffort: p.BestEffort}
 }
 
 // copies says where a sandbox's copy of a path can be looked at from outside:

@@ -18,6 +18,9 @@ type builder struct {
 	trees   []cell // the detached mounts of spec.Mounts
 	private private
 	gifts   []gift
+	thread  int      // of the keeper, that pid 1 lives as long as
+	gifted  int      // offset in the image where they arrive
+	userns  *os.File // of pid 1, where the ids are not the caller's
 	files   []bound
 	soft    []soft
 

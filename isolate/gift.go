@@ -22,9 +22,21 @@ type gift struct {
 	to    *cell // where the builder wants it
 }
 
-// receiveGifts adds the step that takes over what the keeper made. It waits
-// for the keeper, who needs the user namespace of the process for it.
+// maxGifts is how many descriptors a message may carry (SCM_MAX_FD).
+const maxGifts = 253
+
+// receiveGifts adds the step that takes over what the keeper makes. It waits for
+// the keeper, who needs the user namespace of the process for it.
 func (b *builder) receiveGifts() {
+	b.stage = "taking over the trees"
+	space := unix.CmsgSpace(4 * maxGifts)
+	b.gifted = b.take(space)
+	iov := b.words(b.addr(int(b.newCell(0))), 1)
+	b.receive(b.words(0, 0, iov.v, 1, b.addr(b.gifted), uint64(space), 0))
+}
+
+// wantGifts lists what the keeper is to make, and where it arrives.
+func (b *builder) wantGifts() {
 	b.trees = make([]cell, len(b.spec.Mounts))
 	if b.spec.IDs == Same {
 		return
@@ -41,23 +53,13 @@ func (b *builder) receiveGifts() {
 		sys := Mount{Source: "/sys", ReadOnly: true}
 		b.gifts = append(b.gifts, gift{mount: sys, attr: quietMount, plain: true, to: &b.private.sys})
 	}
-	b.stage = "taking over the trees"
-	space := unix.CmsgSpace(4 * len(b.gifts))
-	control := b.take(space)
 	for i, g := range b.gifts {
-		*g.to = cell(control + unix.CmsgLen(0) + 4*i)
+		*g.to = cell(b.gifted + unix.CmsgLen(0) + 4*i)
 	}
-	iov := b.words(b.addr(int(b.newCell(0))), 1)
-	msg := b.words(0, 0, iov.v, 1, b.addr(control), uint64(space), 0)
-	b.do(unix.SYS_RECVMSG, num(b.p1.ctl), msg, num(unix.MSG_CMSG_CLOEXEC)).zero(b.p1.die)
 }
 
-// give is the keeper's side of receiveGifts: it maps the ids of the process
-// pid, makes the mounts and sends them by the control socket ctl. It runs on a
-// locked thread, whose credentials it changes and changes back. What it opened is
-// in trash afterwards.
-// Cost: 0.2 ms for an overlay.
-func (b *builder) give(pid, ctl int) error {
+// mapIDs maps the ids of the process pid and opens its user namespace.
+func (b *builder) mapIDs(pid int) error {
 	proc := "/proc/" + strconv.Itoa(pid)
 	ids := "0 " + strconv.Itoa(int(b.spec.IDs.base)) + " " + strconv.Itoa(int(b.spec.IDs.size))
 	for _, file := range []string{proc + "/uid_map", proc + "/gid_map"} {
@@ -69,21 +71,29 @@ func (b *builder) give(pid, ctl int) error {
 	if err != nil {
 		return hostError("mapping the users", err)
 	}
-	defer userns.Close()
+	b.userns = userns
+	b.trash = append(b.trash, userns)
+	return nil
+}
+
+// give is the keeper's side of receiveGifts: it makes the mounts and sends them
+// by the control socket ctl. What it opened is in trash afterwards.
+// Cost: 0.2 ms for an overlay.
+func (b *builder) give(ctl int) error {
+	if len(b.gifts) > maxGifts {
+		return &Error{Op: "handing over the trees", Kind: ErrInvalid, Err: unix.E2BIG}
+	}
 	var fds []int
 	for _, g := range b.gifts {
-		f, err := b.make(g, userns)
+		f, err := b.make(g, b.userns)
 		if err != nil {
 			return hostError("mounting "+g.mount.String(), err)
 		}
 		b.trash, fds = append(b.trash, f), append(fds, int(f.Fd()))
 	}
-	err = unix.Sendmsg(ctl, []byte{0}, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
+	err := b.goOn(ctl, fds)
 	runtime.KeepAlive(b.trash)
-	if err != nil {
-		return hostError("handing over the trees", err)
-	}
-	return nil
+	return err
 }
 
 func (b *builder) make(g gift, userns *os.File) (*os.File, error) {
@@ -138,11 +148,13 @@ func later(mounts ...*os.File) {
 }
 
 // writable mounts an overlay with an upper layer. Overlayfs makes files in it
-// with the ids of whoever mounts, which must be ids that the layers map: so this
+// with the ids of whoever mounts, which must be ids that the layers map: so the
 // thread becomes the box's root, base on the host, for the while, as far as files
 // go, and takes the capabilities back that it loses by that (capabilities(7),
 // "Effect of user ID changes on capabilities").
 func writable(ov kernel.Overlay, base int) (*os.File, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var before, raised [2]unix.CapUserData
 	if err := unix.Capget(&header, &before[0]); err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // host is what a builder has to know about the machine and the caller. It is
-// read before the fork, because pid 1 cannot look around: it only follows steps.
+// read by the keeper, because pid 1 cannot look around: it only follows steps.
 type host struct {
 	uid, gid int
 	landlock int // ABI, 0 without
@@ -33,20 +33,10 @@ type entry struct {
 	uid, gid uint32
 }
 
-func lookAround(spec *Spec) (host, error) {
-	h := host{uid: os.Geteuid(), gid: os.Getegid(), landlock: landlockABI(), freeFD: 1000}
-	var err error
-	if h.anchor, err = anchor(); err != nil {
-		return h, err
-	}
-	h.run = firstLevel("/run")
-	h.run = append(h.run, beneath("user")...)
-	if spec.Network == NetworkHost {
-		h.resolv = resolvConf()
-	}
+// lookAtCaller finds what the fork needs to know.
+func lookAtCaller(spec *Spec) host {
+	h := host{uid: os.Geteuid(), gid: os.Getegid(), freeFD: 1000, birth: -1}
 	var st unix.Statfs_t
-	h.cgroup2 = unix.Statfs("/sys/fs/cgroup", &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
-	h.birth = -1
 	for _, c := range spec.Cgroups {
 		if unix.Fstatfs(int(c.Fd()), &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC {
 			h.birth = int(c.Fd())
@@ -54,7 +44,23 @@ func lookAround(spec *Spec) (host, error) {
 			h.cgroups = append(h.cgroups, int(c.Fd()))
 		}
 	}
-	return h, nil
+	return h
+}
+
+// lookAround finds the rest.
+func (b *builder) lookAround() (err error) {
+	h := &b.host
+	if h.anchor, err = anchor(); err != nil {
+		return err
+	}
+	h.landlock = landlockABI()
+	h.run = append(firstLevel("/run"), beneath("user")...)
+	if b.spec.Network == NetworkHost {
+		h.resolv = resolvConf()
+	}
+	var st unix.Statfs_t
+	h.cgroup2 = unix.Statfs("/sys/fs/cgroup", &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
+	return nil
 }
 
 // anchor finds a directory for the new root to lie on for a moment.

@@ -3,72 +3,41 @@ package isolate
 import (
 	"encoding/binary"
 	"errors"
-	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// keep starts pid 1 and stays with it to the end, on a thread of its own:
-// the kernel kills pid 1 when the thread that forked it ends. It closes
-// streams, which pid 1 has then.
-func (b *Box) keep(first step, streams []int, started chan<- error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	defer func() {
-		close(b.done)
-		go func() { // somebody may still be reading why a request ended
-			b.ask.Lock()
-			defer b.ask.Unlock()
-			b.b.free()
-		}()
-	}()
-	err := b.begin(first)
-	closeAll(append(streams, b.b.p1.ctl))
-	if err != nil {
-		started <- err
-		b.end()
-		return
-	}
-	defer func() { later(b.b.trash...) }()
-	if b.b.spec.IDs != Same {
-		if err := b.b.give(b.pid, b.ctl); err != nil {
-			b.kill()
-			b.end()
-			started <- err
-			return
+// stand waits until pid 1 has put the box together and says so.
+func (b *Box) stand() error {
+	for {
+		r, err := receive(b.ctl)
+		if err != nil {
+			return b.startError()
+		}
+		b.handle(r)
+		if r.kind != reportRoot {
+			later(b.b.trash...)
+			b.b.trash = nil
+			return nil
 		}
 	}
-	standing := false
+}
+
+// keep takes in what pid 1 reports, to its end.
+func (b *Box) keep() {
 	for {
 		r, err := receive(b.ctl)
 		if err != nil {
 			break
 		}
-		if !standing && r.kind != reportRoot {
-			standing = true
-			started <- nil
-			later(b.b.trash...)
-			b.b.trash = nil
-		}
 		b.handle(r)
 	}
 	b.end()
-	if !standing {
-		started <- b.startError()
-	}
-}
-
-// begin forks pid 1.
-func (b *Box) begin(first step) error {
-	pid, pidfd, err := b.b.start(first, unix.CLONE_NEWUSER|unix.CLONE_NEWNS|unix.CLONE_NEWPID, b.b.host.birth)
-	if err != nil {
-		return cloneError(err)
-	}
-	b.mu.Lock()
-	b.pid, b.pidfd = pid, pidfd
-	b.mu.Unlock()
-	return nil
+	close(b.done)
+	b.ask.Lock() // somebody may still be reading why a request ended
+	defer b.ask.Unlock()
+	b.b.free()
 }
 
 // end waits for pid 1, whose end the kernel makes the last of its namespace,
@@ -82,6 +51,9 @@ func (b *Box) end() {
 			}
 		}
 	}
+	forkers.mu.Lock()
+	forkers.count(b.b.thread, -1)
+	forkers.mu.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, fd := range []*int{&b.ctl, &b.pidfd, &b.root} {

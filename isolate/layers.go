@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -48,8 +47,7 @@ func overlayInScratch(o Overlay, attr uint64, userns *os.File, base int) (*os.Fi
 		err error
 	}
 	done := make(chan answer)
-	go func() {
-		runtime.LockOSThread() // and never unlocked
+	go onOwnThread(func() {
 		if err := enterScratch(); err != nil {
 			done <- answer{nil, err}
 			return
@@ -58,7 +56,7 @@ func overlayInScratch(o Overlay, attr uint64, userns *os.File, base int) (*os.Fi
 		m, err := l.overlay(o, attr, base)
 		later(l.mounts...)
 		done <- answer{m, err}
-	}()
+	})
 	a := <-done
 	return a.m, a.err
 }

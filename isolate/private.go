@@ -28,8 +28,9 @@ func (b *builder) makePrivate() private {
 	var p private
 	b.stage = "mounting /proc"
 	p.proc = b.filesystem("proc", quietMount)
-	if p.sys = b.private.sys; p.sys == 0 {
-		p.sys = b.makeSys()
+	if b.spec.Network == NetworkNone {
+		b.stage = "mounting /sys"
+		p.sys = b.filesystem("sysfs", quietMount|unix.MOUNT_ATTR_RDONLY)
 	}
 	if b.host.cgroup2 {
 		b.stage = "mounting /sys/fs/cgroup"
@@ -43,29 +44,27 @@ func (b *builder) makePrivate() private {
 	if b.host.resolv != "" {
 		p.resolv = b.makeResolv(p.run)
 	}
+	return p
+}
+
+// makeShared makes what is the host's, where the keeper has not done so: the
+// directory behind /tmp, and /sys, because the host's network only lets the
+// host's /sys be bound.
+func (b *builder) makeShared() {
+	p := &b.private
+	if p.sys == 0 {
+		b.stage = "mounting /sys"
+		p.sys = b.clone(num(unix.AT_FDCWD), "/sys", unix.AT_RECURSIVE).result()
+		b.restrict(p.sys, quietMount|unix.MOUNT_ATTR_RDONLY, unix.AT_RECURSIVE)
+	}
 	b.stage = "mounting /tmp"
 	switch {
-	case b.private.tmp != 0:
-		p.tmp = b.private.tmp
+	case p.tmp != 0:
 	case b.spec.Tmp != "":
 		p.tmp = b.bind(b.spec.Tmp, plainMount)
 	default:
 		p.tmp = b.filesystem("tmpfs", plainMount, "mode=1777")
 	}
-	return p
-}
-
-// makeSys: a network namespace of the box's own has a /sys of its own. The
-// host's network only lets the host's /sys be bound; for a box of its own ids
-// the keeper has done that.
-func (b *builder) makeSys() cell {
-	b.stage = "mounting /sys"
-	if b.spec.Network == NetworkNone {
-		return b.filesystem("sysfs", quietMount|unix.MOUNT_ATTR_RDONLY)
-	}
-	m := b.clone(num(unix.AT_FDCWD), "/sys", unix.AT_RECURSIVE).result()
-	b.restrict(m, quietMount|unix.MOUNT_ATTR_RDONLY, unix.AT_RECURSIVE)
-	return m
 }
 
 func (b *builder) makeDev(p *private) {

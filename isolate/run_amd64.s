@@ -1,14 +1,18 @@
 #include "textflag.h"
 
-// func fork(args *cloneArgs, size, first, head uintptr) (pid int)
+// func fork(args *cloneArgs, size, first, head uintptr) (pid, thread int)
 //
-// clone3(2). The parent returns with the child's pid or -errno. The child works
+// clone3(2). The parent returns with the child's pid or -errno, and the number
+// of its thread. The child works
 // through the steps that begin at first and never returns: it leaves the stack
 // alone, so that it is safe in a process that shares memory with its parent.
 //
 // BX is the step, R12 the head of the image. The kernel keeps all registers
 // but AX, CX and R11.
-TEXT ·fork(SB), NOSPLIT|NOFRAME, $0-40
+TEXT ·fork(SB), NOSPLIT|NOFRAME, $0-48
+	MOVQ	$186, AX	// gettid
+	SYSCALL
+	MOVQ	AX, thread+40(FP)
 	MOVQ	args+0(FP), DI
 	MOVQ	size+8(FP), SI
 	MOVQ	first+16(FP), BX

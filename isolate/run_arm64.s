@@ -1,10 +1,13 @@
 #include "textflag.h"
 
-// func fork(args *cloneArgs, size, first, head uintptr) (pid int)
+// func fork(args *cloneArgs, size, first, head uintptr) (pid, thread int)
 //
 // As in run_amd64.s. R19 is the step, R20 the head of the image. The kernel
 // keeps all registers but R0.
-TEXT ·fork(SB), NOSPLIT|NOFRAME, $0-40
+TEXT ·fork(SB), NOSPLIT|NOFRAME, $0-48
+	MOVD	$178, R8	// gettid
+	SVC
+	MOVD	R0, thread+40(FP)
 	MOVD	args+0(FP), R0
 	MOVD	size+8(FP), R1
 	MOVD	first+16(FP), R19

@@ -9,17 +9,11 @@ import (
 	"github.com/snapfs/snapfs/isolate/internal/nofile"
 )
 
-// plan writes the whole image of a box, from the first instruction of its pid 1
-// to its loop, and answers with the first step. streams are the descriptors of
-// the first command; command may be nil. keeper is the keeper's end of the
-// control socket.
-func (b *builder) plan(command *Command, streams []int, keeper int) (step, launch, error) {
+// fork starts pid 1 with what it does first, until it waits for equip. keeper is
+// the keeper's end of the control socket. The kernel kills pid 1 when this
+// thread ends: see [onOwnThread].
+func (b *builder) fork(keeper int) (pid, pidfd int, err error) {
 	b.dying()
-	b.newInbox()
-	b.p1.umask = b.newCell(0)
-	b.p1.pts = freeNumber(slices.Concat(streams, []int{b.p1.ctl}))
-	b.serve()
-
 	b.stage = "starting pid 1"
 	first := b.do(unix.SYS_CLOSE, num(keeper))
 	b.do(unix.SYS_SETSID)
@@ -29,11 +23,61 @@ func (b *builder) plan(command *Command, streams []int, keeper int) (step, launc
 	b.seal()
 	b.enterCgroups()
 	b.unshare()
+	b.await()
+	forkers.mu.Lock()
+	defer forkers.mu.Unlock()
+	pid, pidfd, b.thread, err = b.start(first, unix.CLONE_NEWUSER|unix.CLONE_NEWNS|unix.CLONE_NEWPID, b.host.birth)
+	if err != nil {
+		return 0, -1, cloneError(err)
+	}
+	forkers.count(b.thread, 1)
+	return pid, pidfd, nil
+}
+
+// equip maps the ids of pid 1 and has it make what every box has of its own.
+func (b *builder) equip(pid, ctl int) error {
+	if err := b.lookAround(); err != nil {
+		return err
+	}
+	if b.spec.IDs != Same {
+		if err := b.mapIDs(pid); err != nil {
+			return err
+		}
+		b.becomeRoot()
+		b.seal()
+	}
+	b.stage = "setting what processes inherit"
+	b.p1.umask = b.newCell(0)
+	b.do(unix.SYS_UMASK, num(0)).to(b.p1.umask)
+	if b.spec.Network == NetworkNone {
+		b.loopback()
+	}
+	b.private = b.makePrivate()
 	b.receiveGifts()
-	b.settle()
+	if b.err != nil {
+		return planError(b.err)
+	}
+	return b.goOn(ctl, nil)
+}
+
+// complete writes the rest of the image: the trees of spec, what pid 1 gives up,
+// its loop, and the start of the command, which may be nil. streams are its
+// descriptors in pid 1.
+func (b *builder) complete(spec Spec, command *Command, streams []int) (launch, error) {
+	b.spec = spec
+	last := b.last
+	b.newInbox()
+	b.p1.pts = freeNumber(slices.Concat(streams, []int{b.p1.ctl}))
+	b.serve()
+	b.last = last
+
+	b.wantGifts()
+	if spec.Hostname != "" {
+		b.stage = "setting the host name"
+		b.do(unix.SYS_SETHOSTNAME, b.str(spec.Hostname), num(len(spec.Hostname)))
+	}
 	b.tree()
 	b.sendRoot()
-
 	b.stage = "keeping the terminals"
 	b.do(unix.SYS_DUP3, b.of(b.private.pts), num(b.p1.pts), num(unix.O_CLOEXEC)).quiet(unix.EINVAL)
 	b.closeAll(slices.Concat(streams, []int{b.p1.ctl, b.p1.pts}))
@@ -44,14 +88,37 @@ func (b *builder) plan(command *Command, streams []int, keeper int) (step, launc
 	ready := b.jump().next(b.p1.loop)
 	if command == nil {
 		// The loop finds no process, and reports that as its first words.
-		return first, launch{}, b.err
+		return launch{}, planError(b.err)
 	}
 	for i, fd := range streams {
 		b.put32(int(b.p1.fds[i]), uint32(fd))
 	}
 	begin, l := b.command(*command)
 	ready.next(begin)
-	return first, l, b.err
+	return l, planError(b.err)
+}
+
+// await adds the step at which pid 1 waits for goOn. The steps after it may be
+// written meanwhile.
+func (b *builder) await() {
+	data := b.words(b.addr(int(b.newCell(0))), 1)
+	b.receive(b.words(0, 0, data.v, 1, 0, 0, 0))
+}
+
+func (b *builder) receive(message arg) {
+	b.do(unix.SYS_RECVMSG, num(b.p1.ctl), message, num(unix.MSG_CMSG_CLOEXEC)).zero(b.p1.die)
+}
+
+// goOn lets pid 1 go on, and hands descriptors to it.
+func (b *builder) goOn(ctl int, fds []int) error {
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	if err := unix.Sendmsg(ctl, []byte{0}, rights, nil, unix.MSG_NOSIGNAL); err != nil {
+		return hostError("telling pid 1 to go on", err)
+	}
+	return nil
 }
 
 // freeNumber finds a descriptor number that is none of used and not below 3.
@@ -90,22 +157,6 @@ func (b *builder) unshare() {
 	b.do(unix.SYS_UNSHARE, num(all))
 }
 
-// settle adds the steps that set what processes inherit.
-func (b *builder) settle() {
-	if b.spec.IDs != Same {
-		b.becomeRoot()
-		b.seal()
-	}
-	if b.spec.Network == NetworkNone {
-		b.loopback()
-	}
-	if b.spec.Hostname != "" {
-		b.stage = "setting the host name"
-		b.do(unix.SYS_SETHOSTNAME, b.str(b.spec.Hostname), num(len(b.spec.Hostname)))
-	}
-	b.do(unix.SYS_UMASK, num(0)).to(b.p1.umask)
-}
-
 // limit adds the step that gives back the limit of open files which the keeper
 // was started with. Not sooner: pid 1 itself may need more of them.
 func (b *builder) limit() {
@@ -118,7 +169,7 @@ func (b *builder) limit() {
 // tree adds the steps that put the box's file tree together.
 func (b *builder) tree() {
 	b.makeTrees()
-	b.private = b.makePrivate()
+	b.makeShared()
 	b.pivot()
 	b.stage = "attaching the trees"
 	for i, m := range b.spec.Mounts[1:] {

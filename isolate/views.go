@@ -114,7 +114,7 @@ func openAsUser(overlays []*Overlay, places []int, views []*os.File) error {
 
 	runtime.LockOSThread() // which the child dies with
 	defer runtime.UnlockOSThread()
-	pid, pidfd, err := b.start(first, unix.CLONE_NEWUSER|unix.CLONE_NEWNS, -1)
+	pid, pidfd, _, err := b.start(first, unix.CLONE_NEWUSER|unix.CLONE_NEWNS, -1)
 	unix.Close(ends[1])
 	if err != nil {
 		return cloneError(err)

@@ -1,0 +1,154 @@
+package isolate
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Start builds the box that spec describes and, when command is not nil, runs
+// it there as the first process. Either everything asked for is in force (but
+// see [Spec.BestEffort]) or nothing is left behind and the error says what is
+// missing. ctx bounds the call, not the life of the box.
+// Cost: about three times a fork and exec.
+// Errors: [*Error]; [*CommandError] when the command cannot be run.
+func Start(ctx context.Context, spec Spec, command *Command) (*Box, *Process, error) {
+	if err := spec.Check(); err != nil {
+		return nil, nil, err
+	}
+	b, err := Begin(ctx, spec, command)
+	if err != nil {
+		return nil, nil, err
+	}
+	return b.Start(ctx, spec)
+}
+
+// A Beginning is a box whose pid 1 makes what every box has of its own, while
+// the keeper finds out which trees it is to have. Either Start or Close ends it.
+type Beginning struct {
+	box     *Box
+	command *Command
+	streams []int
+}
+
+// Begin starts pid 1 of a box. Of spec, IDs, Network, BestEffort and Cgroups
+// have their final values; the others are not looked at.
+// Cost and errors: as [Start], of which this is the first half.
+func Begin(ctx context.Context, spec Spec, command *Command) (*Beginning, error) {
+	if err := check(ctx, spec, command); err != nil {
+		return nil, err
+	}
+	im, err := newImage()
+	if err != nil {
+		return nil, &Error{Op: "starting", Kind: ErrNoSpace, Err: err}
+	}
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		im.free()
+		return nil, &Error{Op: "starting", Kind: ErrNoSpace, Err: err}
+	}
+	b := &Beginning{command: command}
+	if command != nil {
+		b.streams, err = command.duplicate()
+	}
+	build := &builder{image: im, spec: spec, host: lookAtCaller(&spec)}
+	build.p1.ctl = ends[1]
+	var pid, pidfd int
+	if err == nil {
+		pid, pidfd, err = build.fork(ends[0])
+	}
+	closeAll(append(b.streams, ends[1]))
+	if err != nil {
+		unix.Close(ends[0])
+		im.free()
+		return nil, err
+	}
+	b.box = &Box{
+		b: build, ctl: ends[0], pid: pid, pidfd: pidfd, root: -1, cgroups: spec.Cgroups,
+		answer: make(chan report, 1), procs: map[int]*Process{}, idle: make(chan struct{}), done: make(chan struct{}),
+	}
+	if command != nil {
+		b.box.pending = newProcess()
+	}
+	if err := build.equip(pid, ends[0]); err != nil {
+		return nil, b.fail(err)
+	}
+	return b, nil
+}
+
+// Start gives the box what spec describes and runs the command. The rest is as
+// for [Start].
+func (b *Beginning) Start(ctx context.Context, spec Spec) (*Box, *Process, error) {
+	if err := spec.Check(); err != nil {
+		return nil, nil, errors.Join(err, b.Close())
+	}
+	box := b.box
+	stop := func() bool { return true }
+	if ctx.Done() != nil {
+		stop = context.AfterFunc(ctx, box.kill)
+	}
+	l, err := box.b.complete(spec, b.command, b.streams)
+	if err == nil {
+		err = box.b.give(box.ctl)
+	}
+	if err == nil {
+		err = box.stand()
+	}
+	if !stop() {
+		err = &Error{Op: "starting", Kind: ErrInterrupted, Err: ctx.Err()}
+	}
+	if err != nil {
+		return nil, nil, b.fail(err)
+	}
+	box.level = spec.level(box.b.host.landlock, box.b.missing())
+	box.request = box.b.used
+	box.ask.Lock()
+	go box.keep()
+	var p *Process
+	if b.command != nil {
+		p, err = box.launched(l)
+	}
+	box.ask.Unlock()
+	if err != nil {
+		return nil, nil, errors.Join(err, box.Close(context.WithoutCancel(ctx)))
+	}
+	return box, p, nil
+}
+
+// Close takes a beginning back that is not to become a box; nil is none.
+func (b *Beginning) Close() error {
+	if b == nil {
+		return nil
+	}
+	b.fail(nil) //nolint:errcheck // none is passed
+	return nil
+}
+
+// fail ends pid 1 and answers with why: with its own reason, where it has one.
+func (b *Beginning) fail(err error) error {
+	b.box.kill()
+	b.box.end()
+	if _, errno := b.box.b.failure(); errno != 0 && !errors.Is(err, ErrInterrupted) {
+		err = b.box.startError()
+	}
+	later(b.box.b.trash...)
+	b.box.b.free()
+	return err
+}
+
+func check(ctx context.Context, spec Spec, command *Command) error {
+	if command != nil {
+		if err := command.check(spec); err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return &Error{Op: "starting", Kind: ErrInterrupted, Err: err}
+	}
+	if spec.IDs != Same && os.Geteuid() != 0 {
+		return &Error{Op: "starting", Kind: ErrDenied, Err: errors.New("only root gives a sandbox users of its own")}
+	}
+	return nil
+}
