@@ -91,3 +91,34 @@ func (e *Engine) AwaitSweeper(ctx context.Context) error {
 		}
 	}
 }
+
+// DropBases removes the bases of a tree that a driver holds for later commands
+// and no sandbox refers to: what [Engine.Collect] leaves as the newest. A driver
+// that does not hold the tree has none.
+func (e *Engine) DropBases(ctx context.Context, driver, tree string) error {
+	b, err := e.backendOf(ctx, catalog.Tree{Driver: driver, Path: tree})
+	if err != nil {
+		return nil //nolint:nilerr // it holds nothing of the tree
+	}
+	release, err := e.cat.Exclude()
+	defer release()
+	if err != nil {
+		return err
+	}
+	used, owners, err := e.owned()
+	if err != nil {
+		return err
+	}
+	ids, _, err := b.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if !used[id] && !owners[catalog.Owner(string(id))] {
+			if err := b.Remove(ctx, id); err != nil {
+				return err
+			}
+		}
+	}
+	return sweep(ctx, b)
+}

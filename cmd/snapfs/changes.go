@@ -86,7 +86,7 @@ func folded(changes []diff.Change) []diff.Change {
 
 // summary says what happened to how many paths.
 func summary(changes []diff.Change) string {
-	s := diff.Summarize(changes) //nolint:misspell // its name
+	s := diff.Summarise(changes)
 	var parts []string
 	for _, n := range []struct {
 		n    int

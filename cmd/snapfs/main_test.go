@@ -70,7 +70,11 @@ func scripts(t *testing.T) {
 			e.Setenv("PATH", os.Getenv(built)+":"+os.Getenv("PATH"))
 			e.Setenv("SNAPFS_HOME", e.WorkDir+"/.state")
 			e.Setenv("HOME", os.Getenv("HOME"))
-			e.Defer(func() { (&desk{t, e.Cd, e.WorkDir + "/.state"}).clear() })
+			e.Defer(func() {
+				d := &desk{t, e.Cd, e.WorkDir + "/.state"}
+				d.clear()
+				d.snapfs("pool", "rm") // where a script was given up
+			})
 			e.Cd = filepath.Join(e.WorkDir, "w")
 			return os.MkdirAll(e.Cd, 0o755)
 		},

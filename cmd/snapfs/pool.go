@@ -203,13 +203,32 @@ func (p *pools) rm() *cobra.Command {
 		Example: "  snapfs pool rm --pool old",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, err := p.dir(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return pool.Remove(cmd.Context(), dir, p.name)
+			return p.remove(cmd.Context())
 		},
 	}
+}
+
+// remove drops the bases that are kept for later commands, then the pool.
+func (p *pools) remove(ctx context.Context) error {
+	e, err := p.a.engine(ctx)
+	if err != nil {
+		return err
+	}
+	opened, err := p.open(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := opened.Status()
+	if err != nil {
+		return err
+	}
+	driver := pool.Driver().Name
+	for _, t := range s.Trees {
+		if err := e.DropBases(ctx, driver, t.Path); err != nil {
+			return err
+		}
+	}
+	return pool.Remove(ctx, e.DataDir(driver), p.name)
 }
 
 func (p *pools) status() *cobra.Command {

@@ -25,13 +25,16 @@ func asUser(t *testing.T, test func(*testing.T)) {
 	}
 }
 
+// longWork says "going" when it is in front, and not when it is typed.
+const longWork = "sh -c 'echo go\"\"ing; exec sleep 100'\n"
+
 func atATerminal(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, b *desk){
 		"job control": func(t *testing.T, b *desk) {
 			p := sit(t, b, "run", "--", "sh", "-i")
 			p.sees("ready> ")
-			p.types("sleep 100\n")
-			p.sees("sleep 100\r\n")
+			p.types(longWork)
+			p.sees("going")
 			p.types("\x1a")
 			p.sees("Stopped")
 			p.types("bg; jobs\n")
@@ -56,9 +59,10 @@ func atATerminal(t *testing.T) {
 			b.real()
 		},
 		"Ctrl-D, and echo": func(t *testing.T, b *desk) {
-			p := sit(t, b, "run", "--", "sh", "-c", "read -r x; echo \"<$x>\"; stty -echo; read -r y; stty echo; echo \"<$y>\"; cat; echo end")
+			p := sit(t, b, "run", "--", "sh", "-c", "read -r x; echo \"<$x>\"; stty -echo; echo quiet; read -r y; stty echo; echo \"<$y>\"; cat; echo end")
 			p.types("typed\n")
 			p.sees("typed\r\n<typed>")
+			p.sees("quiet")
 			p.types("hushed\n")
 			p.sees("<hushed>")
 			if strings.Contains(p.screen.String(), "hushed\r\n<") {
@@ -108,8 +112,8 @@ func atATerminal(t *testing.T) {
 			b.snapfs("new", "box").want(0)
 			p := sit(t, b, "exec", "box", "--", "sh", "-i")
 			p.sees("ready> ")
-			p.types("sleep 100\n")
-			p.sees("sleep 100\r\n")
+			p.types(longWork)
+			p.sees("going")
 			p.types("\x03")
 			p.sees("ready> ")
 			p.types("stty size; exit 4\n")
