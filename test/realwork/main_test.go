@@ -1,0 +1,79 @@
+package realwork
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/snapfs/snapfs/internal/run"
+)
+
+// built names the variable that hands what TestMain made on to a test that runs
+// as another user.
+const built = "SNAPFS_TEST_BUILT"
+
+func TestMain(m *testing.M) { os.Exit(withProgram(m.Run)) }
+
+// withProgram makes, where every user may read it: the program; in repo, a
+// repository with the files of this checkout; in mod, the modules that the Go
+// program of the tests is built from, as they were downloaded.
+func withProgram(tests func() int) int {
+	if os.Getenv(built) != "" {
+		return tests()
+	}
+	dir, err := os.MkdirTemp("/var/tmp", "snapfs-realwork-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = prepared(context.Background(), dir)
+	}
+	if err == nil {
+		err = os.Setenv(built, dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return tests()
+}
+
+func prepared(ctx context.Context, dir string) error {
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return err
+	}
+	steps := [][]string{
+		{"go", "build", "-o", filepath.Join(dir, "snapfs"), "../../cmd/snapfs"},
+		{"sh", "-euc", repo, "sh", "../..", filepath.Join(dir, "repo")},
+		{"sh", "-euc", modules, "sh", "testdata/program", filepath.Join(dir, "program"), filepath.Join(dir, "mod")},
+	}
+	for _, step := range steps {
+		if _, err := run.Output(ctx, step[0], step[1:]...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// repo commits the sources of this checkout a package at a time: what was
+// checked out may be a tree without its history.
+const repo = `
+git init -q "$2"
+for d in engine backends isolate internal cmd; do
+	cp -r "$1/$d" "$2/$d"
+	git -C "$2" add -A
+	git -C "$2" -c user.name=realwork -c user.email=realwork@example.org commit -q --no-gpg-sign -m "$d"
+done`
+
+// modules fetches from the module cache first, and asks the proxy where this
+// machine has not got one of them yet.
+const modules = `
+cp -r "$1" "$2"
+proxy=file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)
+cd "$2"
+mv go.mod.txt go.mod
+mv go.sum.txt go.sum
+GOMODCACHE=$3 GOPROXY=$proxy GOFLAGS=-modcacherw go mod download
+chmod -R a+rX "$3"`
+
+func program() string { return filepath.Join(os.Getenv(built), "snapfs") }

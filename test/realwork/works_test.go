@@ -1,0 +1,109 @@
+package realwork
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// TestRealWorkLeavesTheMachineOfRootAlone does each work, then compares the
+// whole machine.
+func TestRealWorkLeavesTheMachineOfRootAlone(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	before := manifest(t)
+	all(t, onlyRoot, everybody)
+	before.equal(t, manifest(t))
+}
+
+// TestRealWorkLeavesTheMachineOfAUserAlone does the same as an ordinary user.
+// Where root started it, root compares the machine.
+func TestRealWorkLeavesTheMachineOfAUserAlone(t *testing.T) {
+	if os.Getenv(asUser) == "" && os.Geteuid() == 0 {
+		a := treetest.User(t)
+		before := manifest(t)
+		treetest.RunAs(t, a, t.Name(), treetest.WithEnv(asUser+"=1"))
+		before.equal(t, manifest(t))
+		return
+	}
+	treetest.Leaks(t)
+	before := manifest(t)
+	all(t, onlyUser, everybody)
+	before.equal(t, manifest(t))
+}
+
+const asUser = "SNAPFS_REALWORK_USER"
+
+func all(t *testing.T, lists ...[]work) {
+	for _, list := range lists {
+		for _, w := range list {
+			if !testing.Short() || !w.online {
+				t.Run(w.name, func(t *testing.T) { do(t, w) })
+			}
+		}
+	}
+}
+
+// git makes the workspace a repository with one commit.
+const git = `
+git init -q
+echo real > file
+git add file
+git commit -q --no-gpg-sign -m real`
+
+var everybody = []work{
+	{
+		name: "npm", needs: []string{"npm", "node"}, online: true,
+		changes: []string{"/work/node_modules/is-number/index.js", "/work/package-lock.json"},
+	},
+	{name: "pip", needs: []string{"python3"}, online: true, changes: []string{"/work/venv/pyvenv.cfg", "/six.py"}},
+	{name: "venv", needs: []string{"python3"}, changes: []string{"/work/venv/pyvenv.cfg"}},
+	{
+		name: "go", needs: []string{"go"}, changes: []string{"/work/program"},
+		outside: `cp -r "$BUILT/program/." .; mkdir -p ../home/go/pkg; cp -r "$BUILT/mod" ../home/go/pkg/mod`,
+	},
+	{name: "git", needs: []string{"git"}, outside: git, changes: []string{"/work/.git/refs/heads/side", "/work/file"}},
+	{
+		name: "clone", needs: []string{"git"}, changes: []string{"/work/.git/packed-refs"},
+		outside: `cp -r "$BUILT/repo/." .`,
+	},
+	{name: "make", needs: []string{"make", "cc"}, outside: "mkdir src", changes: []string{"/work/src/greet"}},
+	{name: "copies", needs: []string{"tar"}, outside: `cp -r "$BUILT/repo/internal" .; ln -s internal link`, changes: []string{"/work/by-tar", "/work/by-cp"}},
+	{
+		name: "sqlite", needs: []string{"sqlite3"}, changes: []string{"/work/real.db"},
+		outside: `sqlite3 real.db 'pragma journal_mode=wal; create table t (n); insert into t values (1);'`,
+	},
+	{name: "remake", outside: `mkdir -p d/deep; echo real > d/deep/file; echo real > d/top`, changes: []string{"/work/d/deep/file"}},
+	{name: "rename", needs: []string{"python3"}, outside: `mkdir -p d/deep; echo real > d/deep/file; ln -s file d/deep/link`, changes: []string{"/work/e"}},
+	{name: "links", outside: `echo real > a; ln a b`, changes: []string{"/work/a", "/work/c"}},
+	{name: "daemon", outside: `:`, changes: []string{"/work/ticks"}, after: noDaemon},
+	{
+		name: "tmp", outside: `touch /tmp/outside-$(basename "$BENCH")`,
+		after: func(b *bench) {
+			name := filepath.Base(b.dir)
+			if err := os.Remove("/tmp/outside-" + name); err != nil {
+				b.t.Error(err)
+			}
+			for _, dir := range []string{"/tmp", "/var/tmp", "/dev/shm", "/run"} {
+				if _, err := os.Lstat(dir + "/inside-" + name); err == nil {
+					b.t.Errorf("%s/inside-%s is there", dir, name)
+				}
+			}
+		},
+	},
+}
+
+var onlyRoot = []work{
+	{name: "apt", needs: []string{"apt-get"}, online: true, changes: []string{"/usr/bin/hello", "/var/lib/dpkg/status"}},
+	{name: "postgres-root", needs: []string{"pg_createcluster", "psql"}, changes: []string{"/realwork/postmaster.opts", "/realwork/postgresql.conf"}},
+	{name: "system", needs: []string{"useradd"}, changes: []string{"/etc/hosts", "/etc/passwd", "/usr/share/doc", "/var/lib/dpkg.away"}},
+	{name: "su-root", needs: []string{"su", "setpriv"}},
+}
+
+var onlyUser = []work{
+	{name: "apt-user", needs: []string{"apt-get"}},
+	{name: "postgres-user", needs: []string{"pg_createcluster", "psql"}, changes: []string{"/work/data/postmaster.opts"}},
+	{name: "su-user", needs: []string{"su"}},
+}
