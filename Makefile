@@ -88,6 +88,11 @@ generated: ## what is generated is what its sources and the last test say
 bench-gate: build ## the stated ratios of speed hold on this machine
 	./snapfs bench --gate
 
+.PHONY: benchmarks
+benchmarks: build ## measure everything and write BENCHMARKS.md (as root, on a quiet machine)
+	./snapfs bench --markdown -o BENCHMARKS.md
+	./snapfs bench --gate --markdown >> BENCHMARKS.md
+
 .PHONY: clean
 clean: ## remove what build made
 	rm -rf snapfs out

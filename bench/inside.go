@@ -110,9 +110,9 @@ type bout struct {
 
 // openBout fills a workspace, clones it and starts both workers. What b.back
 // undoes is all of it.
-func (l *lab) openBout(ctx context.Context, s setting) (b *bout, err error) {
+func (l *lab) openBout(ctx context.Context, s setting) (_ *bout, err error) {
 	l.Say(s.Name + ": preparing work")
-	b = &bout{}
+	b := &bout{}
 	defer func() {
 		if err != nil {
 			b.back.UndoInto(&err)

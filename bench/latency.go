@@ -11,7 +11,6 @@ import (
 
 	"github.com/snapfs/snapfs/backends/all"
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // measure measures one setting in this process.
@@ -166,64 +165,4 @@ func openDriver(ctx context.Context, name string, place snapshot.Place) (snapsho
 		names = append(names, d.Name)
 	}
 	return nil, errors.New("no backend " + name + "; there are " + strings.Join(names, ", "))
-}
-
-// borrow is a tree that is given back with the function: one that is there
-// already, or one for now.
-func (l *lab) borrow(ctx context.Context, s setting, files int) (dir string, giveBack func() error, err error) {
-	dir = treeOf(s, files)
-	if _, err := os.Stat(dir); err == nil {
-		return dir, func() error { return nil }, nil
-	}
-	dir, err = l.plant(ctx, s, files)
-	return dir, func() error { return uproot(dir) }, err
-}
-
-func treeOf(s setting, files int) string { return filepath.Join(s.Dir, fmt.Sprintf("tree-%d", files)) }
-
-// plant makes a tree: a subvolume where the filesystem has them.
-func (l *lab) plant(ctx context.Context, s setting, files int) (string, error) {
-	dir := treeOf(s, files)
-	l.Say(fmt.Sprintf("%s: making a tree of %d files", s.Name, files))
-	if err := makeTop(dir); err != nil {
-		return "", err
-	}
-	if err := grow(dir, files); err != nil {
-		return dir, errors.Join(err, uproot(dir))
-	}
-	return dir, errors.Join(syncTree(dir), ctx.Err())
-}
-
-func makeTop(dir string) error {
-	parent, err := os.Open(filepath.Dir(dir))
-	if err != nil {
-		return err
-	}
-	defer parent.Close()
-	if on, err := kernel.IsBtrfs(int(parent.Fd())); err != nil || !on {
-		return errors.Join(err, os.Mkdir(dir, 0o755))
-	}
-	return kernel.BtrfsCreate(int(parent.Fd()), filepath.Base(dir))
-}
-
-// uproot removes a tree, whole where it is a subvolume.
-func uproot(dir string) error {
-	parent, err := os.Open(filepath.Dir(dir))
-	if err != nil {
-		return err
-	}
-	defer parent.Close()
-	if on, err := kernel.IsBtrfs(int(parent.Fd())); err == nil && on {
-		return kernel.BtrfsDestroy(int(parent.Fd()), filepath.Base(dir))
-	}
-	return os.RemoveAll(dir)
-}
-
-func syncTree(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return kernel.SyncFS(int(f.Fd()))
 }

@@ -40,7 +40,7 @@ func (r *referee) count(s setting) (c census, err error) {
 		return c, err
 	}
 	for _, m := range mounts {
-		if strings.HasPrefix(m.Path, r.dir+"/") {
+		if strings.HasPrefix(m.Path, r.dir+"/") && !strings.HasPrefix(m.Path, s.Dir+"/tree-") {
 			c.mounts++
 		}
 	}
@@ -53,10 +53,12 @@ func (r *referee) count(s setting) (c census, err error) {
 			c.loops++
 		}
 	}
-	if r.btrfs != "" {
-		if c.subvolumes, err = subvolumes(r.btrfs); err != nil {
+	for _, dir := range r.trees {
+		n, err := subvolumes(dir)
+		if err != nil {
 			return c, err
 		}
+		c.subvolumes += n
 	}
 	err = filepath.WalkDir(s.State, func(_ string, _ fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -68,12 +70,16 @@ func (r *referee) count(s setting) (c census, err error) {
 	return c, err
 }
 
+// subvolumes counts those in dir, where that is a subvolume.
 func subvolumes(dir string) (int, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return 0, err
 	}
 	defer f.Close()
+	if on, err := kernel.IsBtrfs(int(f.Fd())); err != nil || !on {
+		return 0, err
+	}
 	nested, err := kernel.BtrfsNested(int(f.Fd()))
 	return len(nested), err
 }

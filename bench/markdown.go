@@ -13,6 +13,8 @@ import (
 func (r *Report) Markdown(w io.Writer, command string) error {
 	p := &printer{w: w}
 	e := r.Environment
+	p.line("# Benchmarks")
+	p.line("")
 	p.line("Made by `%s` with %s.", command, r.Options)
 	p.line("")
 	p.table([]string{"what numbers depend on", ""}, [][]string{

@@ -47,7 +47,7 @@ func (l *lab) setting(name, driver, place string, uid int) setting {
 	}
 	s := setting{Name: name, Driver: driver, User: uid, State: filepath.Join(l.dir, "state-"+who), Dir: filepath.Join(place, who)}
 	for _, dir := range []string{s.State, s.Dir} {
-		err := os.Mkdir(dir, 0o755)
+		err := l.makeDir(dir, place)
 		if err == nil && uid != os.Geteuid() {
 			err = os.Chown(dir, uid, uid)
 		}
@@ -56,6 +56,24 @@ func (l *lab) setting(name, driver, place string, uid int) setting {
 		}
 	}
 	return s
+}
+
+// makeDir makes a directory of a setting: on btrfs, an ordinary user's is a
+// subvolume and a mount, as a home directory may be.
+func (l *lab) makeDir(dir, place string) error {
+	if l.btrfs == "" || place != l.btrfs || filepath.Base(dir) != "user" {
+		return os.Mkdir(dir, 0o755)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		return os.ErrExist
+	}
+	parent, err := os.Open(place)
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	l.back.Push("unmount "+dir, func() error { return kernel.Unmount(dir) })
+	return makeSubvolume(int(parent.Fd()), dir)
 }
 
 func (l *lab) unable(name string, err error) setting { return setting{Name: name, Error: err.Error()} }

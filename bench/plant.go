@@ -1,0 +1,115 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// borrow is a tree that is given back with the function: one that is there
+// already, or one for now.
+func (l *lab) borrow(ctx context.Context, s setting, files int) (dir string, giveBack func() error, err error) {
+	dir = treeOf(s, files)
+	if _, err := os.Stat(dir); err == nil {
+		return dir, func() error { return nil }, nil
+	}
+	dir, err = l.plant(ctx, s, files)
+	return dir, func() error { return uproot(dir) }, err
+}
+
+func treeOf(s setting, files int) string { return filepath.Join(s.Dir, fmt.Sprintf("tree-%d", files)) }
+
+// plant makes a tree: for root a subvolume where the filesystem has them, for
+// others a directory in the subvolume that is theirs.
+func (l *lab) plant(ctx context.Context, s setting, files int) (string, error) {
+	dir := treeOf(s, files)
+	l.Say(fmt.Sprintf("%s: making a tree of %d files", s.Name, files))
+	if err := makeTop(dir); err != nil {
+		return "", err
+	}
+	if err := grow(dir, files); err != nil {
+		return dir, errors.Join(err, uproot(dir))
+	}
+	return dir, errors.Join(syncTree(dir), ctx.Err())
+}
+
+func makeTop(dir string) error {
+	parent, err := os.Open(filepath.Dir(dir))
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	if on, err := kernel.IsBtrfs(int(parent.Fd())); err != nil || !on || os.Geteuid() != 0 {
+		return errors.Join(err, os.Mkdir(dir, 0o755))
+	}
+	return makeSubvolume(int(parent.Fd()), dir)
+}
+
+// makeSubvolume makes a subvolume that is a mount of its own, as /home mostly
+// is: the trees of a sandbox begin at mounts.
+func makeSubvolume(parent int, dir string) error {
+	if err := kernel.BtrfsCreate(parent, filepath.Base(dir)); err != nil {
+		return err
+	}
+	mount, err := kernel.CloneTree(dir, false)
+	if err != nil {
+		return err
+	}
+	defer mount.Close()
+	return kernel.MoveMount(mount, atCWD, dir)
+}
+
+// uproot removes a tree, whole where it is a subvolume.
+func uproot(dir string) error {
+	parent, err := os.Open(filepath.Dir(dir))
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	if on, err := kernel.IsBtrfs(int(parent.Fd())); err == nil && on && os.Geteuid() == 0 {
+		if err := kernel.Unmount(dir); err != nil {
+			return err
+		}
+		return destroy(int(parent.Fd()), filepath.Base(dir))
+	}
+	return os.RemoveAll(dir)
+}
+
+func syncTree(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return kernel.SyncFS(int(f.Fd()))
+}
+
+// destroy removes a subvolume with all that lie in it: what snapfs keeps there
+// of a workspace is its newest snapshot, and ready-made clones.
+func destroy(parent int, name string) error {
+	top, err := kernel.OpenDir(parent, name)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	nested, err := kernel.BtrfsNested(int(top.Fd()))
+	if err != nil {
+		return err
+	}
+	for _, path := range nested {
+		dir, err := kernel.OpenDir(int(top.Fd()), filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		err = destroy(int(dir.Fd()), filepath.Base(path))
+		dir.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return kernel.BtrfsDestroy(parent, name)
+}
