@@ -129,10 +129,8 @@ func (e *Engine) mendOne(ctx context.Context, i *catalog.Intent) error {
 	case catalog.Removing:
 		e.notice(killed(i) + " while it removed " + i.Name + ": the rest is removed")
 	}
-	if err := errors.Join(e.cat.Unclaim(i.ID), e.reclaim(ctx, i.ID)); err != nil {
-		return err
-	}
-	return i.End()
+	err = errors.Join(e.cat.Unclaim(i.ID), e.reclaim(ctx, i.ID))
+	return errors.Join(err, i.End()) // what cannot be given back yet is in the trash
 }
 
 // mendHeld mends what was done to a sandbox that is there.

@@ -61,9 +61,28 @@ func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isol
 		var refused *isolate.Error
 		again, serr := e.spec(ctx, rec)
 		if !errors.As(err, &refused) || tries == 3 || serr != nil || !early && again.String() == spec.String() {
+			return nil, nil, outOfSpace(spec, err)
+		}
+		if err := e.settleTrees(ctx, rec); err != nil { // what was mounted before it failed
 			return nil, nil, err
 		}
 	}
+}
+
+// outOfSpace tells why overlays could not be written to, where that is because
+// their disk is full: the kernel does not say so.
+func outOfSpace(spec isolate.Spec, err error) error {
+	for _, m := range spec.Mounts {
+		var fs syscall.Statfs_t
+		if m.Overlay == nil || m.Overlay.Upper == "" || syscall.Statfs(m.Overlay.Upper, &fs) != nil {
+			continue
+		}
+		if fs.Bavail < 16 || fs.Files > 0 && fs.Ffree == 0 { // ext4 keeps some free blocks even from root
+			return &snapshot.Error{Op: "mounting", Path: m.Target, Kind: snapshot.ErrNoSpace,
+				Err: errors.New("the disk with the state directory is full"), Hints: []string{"snapfs gc", "snapfs rm SANDBOX"}}
+		}
+	}
+	return err
 }
 
 func (e *Engine) socket(name string) string { return filepath.Join(e.cat.Path(name), "keeper") }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
@@ -14,7 +15,7 @@ type Info struct {
 	*catalog.Record
 	// Running: a process holds it now.
 	Running bool `json:"running"`
-	// Base is "frozen" when every tree's base keeps still, else "live".
+	// Base is "frozen" when that of the workspace's tree keeps still, else "live".
 	Base string `json:"base"`
 	// Size is what it holds that its base does not, or -1 when no backend of
 	// it can tell.
@@ -45,7 +46,7 @@ func (e *Engine) List(ctx context.Context) ([]Info, error) {
 			if _, gone := e.cat.Get(r.Name); errors.Is(gone, snapshot.ErrNotFound) {
 				continue // removed meanwhile
 			}
-			errs = append(errs, err)
+			errs = append(errs, fmt.Errorf("%s: %w", r.Name, err))
 		}
 		infos = append(infos, info)
 	}
@@ -72,15 +73,15 @@ func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks map[stri
 	}
 	info.Running = info.Running || r.Ephemeral
 	for _, t := range r.Trees {
-		if !t.Frozen {
-			info.Base = "live"
-		}
-		if within(r.Workspace, t.Path) {
-			info.Drift.Since = t.Taken
+		if within(r.Workspace, t.Path) { // the deepest comes last
+			info.Drift.Since, info.Base = t.Taken, "live"
+			if t.Frozen {
+				info.Base = "frozen"
+			}
 		}
 		b, berr := e.backendOf(ctx, t)
 		if berr != nil {
-			err = errors.Join(err, berr)
+			err = first(err, berr)
 			continue
 		}
 		if m, ok := b.(snapshot.Meter); ok {
@@ -88,7 +89,7 @@ func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks map[stri
 			if merr == nil {
 				info.Size = max(info.Size, 0) + n
 			} else if !errors.Is(merr, snapshot.ErrNotSupported) {
-				err = errors.Join(err, merr)
+				err = first(err, merr)
 			}
 		}
 	}
@@ -104,6 +105,14 @@ func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks map[stri
 		}
 	}
 	return info, err
+}
+
+// first: what is wrong with one tree is mostly wrong with all.
+func first(err, next error) error {
+	if err != nil {
+		return err
+	}
+	return next
 }
 
 // Names lists the names of all sandboxes, sorted.

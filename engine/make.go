@@ -114,11 +114,9 @@ func (e *Engine) register(ctx context.Context, rec *catalog.Record, grow func() 
 	}
 	if err != nil {
 		release() // collecting excludes
-		if derr := e.discard(context.WithoutCancel(ctx), rec); derr != nil {
-			return nil, errors.Join(err, derr) // the intent stays, for the next command
-		}
-		e.end(intent)
-		return nil, err
+		derr := e.discard(context.WithoutCancel(ctx), rec)
+		e.endIfGone(intent, rec, derr)
+		return nil, errors.Join(err, derr)
 	}
 	return intent, nil
 }

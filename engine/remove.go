@@ -16,7 +16,7 @@ import (
 // is at work.
 func (e *Engine) Remove(ctx context.Context, name string) error {
 	err := e.Stop(ctx, name)
-	if errors.Is(err, snapshot.ErrCorrupt) {
+	if errors.Is(err, snapshot.ErrCorrupt) || errors.Is(err, snapshot.ErrNotFound) && e.cat.Claimed(name) {
 		return e.removeUnread(ctx, name)
 	}
 	if err != nil {
@@ -38,11 +38,20 @@ func (e *Engine) Remove(ctx context.Context, name string) error {
 		e.end(intent)
 		return err
 	}
-	if err := e.throwAway(ctx, h); err != nil {
-		return err // the intent stays, for the next command
+	err = e.throwAway(ctx, h)
+	e.end(intent) // what is left is in the trash
+	return err
+}
+
+// endIfGone ends the intent of a sandbox that was to be discarded. Where it is
+// still there, the intent stays, for the next command.
+func (e *Engine) endIfGone(i *catalog.Intent, rec *catalog.Record, err error) {
+	if err != nil {
+		if r, err := e.cat.Get(rec.Name); err == nil && r.ID == rec.ID {
+			return
+		}
 	}
-	e.end(intent)
-	return nil
+	e.end(i)
 }
 
 // removeUnread removes a sandbox whose record cannot be read. A collection then

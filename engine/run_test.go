@@ -20,7 +20,8 @@ type bench struct {
 	t         testing.TB
 	workspace string
 	state     string
-	turn      int // of a rehearsal
+	turn      int  // of a rehearsal
+	cramped   bool // the disk is a small btrfs
 }
 
 func newBench(t testing.TB) *bench {

@@ -119,9 +119,7 @@ func (s *Session) rename(h *catalog.Held, name string) error {
 // Discard ends the sandbox's processes and removes it. Repeating it is safe.
 func (s *Session) Discard(ctx context.Context) error {
 	err := s.end(ctx)
-	if derr := s.e.discard(ctx, s.Record); derr != nil {
-		return errors.Join(err, derr) // the intent stays, for the next command
-	}
-	s.e.end(s.intent)
-	return err
+	derr := s.e.discard(ctx, s.Record)
+	s.e.endIfGone(s.intent, s.Record, derr)
+	return errors.Join(err, derr)
 }

@@ -140,7 +140,7 @@ func (c *Catalog) Drop(name string) error {
 	defer lock.Close()
 	to := filepath.Join(c.dir, trash, name+"."+NewID())
 	err := os.Remove(filepath.Join(c.Path(name), record))
-	if err == nil {
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		err = os.Rename(c.Path(name), to)
 	}
 	if err != nil {
@@ -190,6 +190,13 @@ func (h *Held) Discard() error {
 		return fail("removing", h.Name, err)
 	}
 	return nil
+}
+
+// Claimed: the name is taken, if only by a directory without a record, whose
+// removal was interrupted.
+func (c *Catalog) Claimed(name string) bool {
+	_, err := os.Lstat(c.Path(name))
+	return CheckName(name) == nil && err == nil
 }
 
 // A Discarded sandbox has lost its name; its trees may still be there.

@@ -1,0 +1,227 @@
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// polite: what a command may answer when others work on the same sandbox.
+func polite(err error) bool {
+	return err == nil || errors.Is(err, snapshot.ErrBusy) || errors.Is(err, snapshot.ErrNotFound) || errors.Is(err, snapshot.ErrExists)
+}
+
+// times calls f n times at once.
+func times(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+}
+
+func TestAHundredSandboxesAtOnce(t *testing.T) {
+	asBoth(t, func(t *testing.T, b *bench) {
+		names := make(chan string, 100)
+		times(100, func(int) {
+			rec, err := b.New(t.Context(), b.request())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			names <- rec.Name
+		})
+		close(names)
+		b.sound("a hundred made at once")
+		var all []string
+		for n := range names {
+			all = append(all, n)
+		}
+		times(len(all), func(i int) {
+			if err := b.Remove(t.Context(), all[i]); err != nil {
+				t.Error(err)
+			}
+		})
+		b.sound("a hundred removed at once")
+	})
+}
+
+func TestTwentyProcessesAtOnce(t *testing.T) { asBoth(t, twentyProcessesAtOnce) }
+
+// twentyProcessesAtOnce are the first users of a state directory, then work on
+// one sandbox.
+func twentyProcessesAtOnce(t *testing.T, b *bench) {
+	if err := os.RemoveAll(b.state); err != nil {
+		t.Fatal(err)
+	}
+	times(20, func(int) {
+		if o := b.child("run", 0, ""); o.err != nil {
+			t.Error(o.err)
+		}
+	})
+	b.Engine, _ = b.reopen()
+	b.sound("twenty runs")
+	b.setStage()
+	ops := []string{"exec", "snapshot", "rollback", "fork", "exec", "fork state", "exec", "rollback", "new", "exec"}
+	times(20, func(i int) {
+		o := b.child(ops[i%len(ops)], 0, "")
+		if o.killed || o.err != nil && !strings.Contains(o.err.Error(), "in it") && !strings.Contains(o.err.Error(), "taken") {
+			t.Errorf("%s: %v", ops[i%len(ops)], o.err)
+		}
+	})
+	b.sound("races on one sandbox")
+	b.goBack("after races on it")
+	if err := b.Remove(t.Context(), "k"); !polite(err) {
+		t.Error(err)
+	}
+}
+
+func TestOneSandboxIsRacedFor(t *testing.T) { asBoth(t, oneSandboxIsRacedFor) }
+
+func oneSandboxIsRacedFor(t *testing.T, b *bench) {
+	for round := range 8 {
+		b.new("s")
+		b.in("s", "printf 0 > f")
+		ctx := t.Context()
+		exec := func() error {
+			p, err := b.Exec(ctx, "s", b.command("printf 1 > f; sleep 0.02; printf 2 > g"))
+			if err != nil {
+				return err
+			}
+			_, err = p.Wait(ctx)
+			return errors.Join(err, p.Close())
+		}
+		acts := []func() error{exec, exec, exec,
+			func() error { _, err := b.Snapshot(ctx, "s", ""); return err },
+			func() error { _, err := b.Snapshot(ctx, "s", ""); return err },
+			func() error { return b.Rollback(ctx, "s", "") },
+			func() error { _, err := b.Fork(ctx, "s", "", fmt.Sprint("k", round)); return err },
+		}
+		if round%2 == 1 {
+			acts = append(acts, func() error { return b.Remove(ctx, "s") }, func() error { return b.Remove(ctx, "s") })
+		}
+		times(len(acts), func(i int) {
+			if err := acts[i](); !polite(err) {
+				t.Errorf("round %d, %d: %v", round, i, err)
+			}
+		})
+		for _, name := range []string{"s", fmt.Sprint("k", round)} {
+			if err := b.Remove(ctx, name); err != nil && !errors.Is(err, snapshot.ErrNotFound) {
+				t.Errorf("round %d: %v", round, err)
+			}
+		}
+		b.sound(fmt.Sprint("round ", round))
+	}
+}
+
+func TestASandboxIsRemovedOnce(t *testing.T) {
+	asBoth(t, func(t *testing.T, b *bench) {
+		b.new("s")
+		b.in("s", "true")
+		errs := make([]error, 4)
+		times(len(errs), func(i int) { errs[i] = b.Remove(t.Context(), "s") })
+		won := len(slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, snapshot.ErrNotFound) }))
+		if err := errors.Join(errs...); won != 1 || !polite(err) {
+			t.Errorf("%d removed it: %v", won, err)
+		}
+		b.sound("removed four times")
+	})
+}
+
+func TestAForkDuringWritesIsOneMoment(t *testing.T) {
+	asBoth(t, func(t *testing.T, b *bench) {
+		b.new("w")
+		p, err := b.Exec(t.Context(), "w", b.command("i=0; while :; do i=$((i+1)); echo $i > a; echo $i > b; done"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		times(4, func(i int) {
+			name := fmt.Sprint("k", i)
+			if _, err := b.Fork(t.Context(), "w", "", name); err != nil {
+				t.Error(err)
+				return
+			}
+			b.removeLater(name)
+		})
+		for i := range 4 {
+			var x, y int
+			fmt.Sscan(b.in(fmt.Sprint("k", i), "cat a b 2>/dev/null; true"), &x, &y)
+			if x != y && x != y+1 && y != 0 {
+				t.Errorf("a fork holds a %d and b %d: two moments", x, y)
+			}
+		}
+	})
+}
+
+// TestNothingAccumulates makes and removes 200 sandboxes, and 1,000 where
+// longEnv is set.
+func TestNothingAccumulates(t *testing.T) {
+	asBoth(t, func(t *testing.T, b *bench) {
+		rounds := 200
+		if long() {
+			rounds = 1000
+		}
+		var took []time.Duration
+		var first []string
+		for i := range rounds {
+			start := time.Now()
+			req := b.request()
+			if i%2 == 0 {
+				s, err := b.Run(t.Context(), req, b.command("echo x > new"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Wait(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.Discard(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				took = append(took, time.Since(start))
+			} else if rec, err := b.New(t.Context(), req); err != nil {
+				t.Fatal(err)
+			} else if err := b.Remove(t.Context(), rec.Name); err != nil {
+				t.Fatal(err)
+			}
+			if i == 20 {
+				first = everything(b)
+			}
+		}
+		if last := everything(b); len(last) > len(first)+5 {
+			t.Errorf("%d files and descriptors after 20 rounds, %d after %d", len(first), len(last), rounds)
+		}
+		n := len(took) / 4
+		if early, late := median(took[:n]), median(took[len(took)-n:]); late > early*3/2 {
+			t.Errorf("a run took %v at first, %v at last", early, late)
+		}
+		b.sound("many rounds")
+	})
+}
+
+func median(d []time.Duration) time.Duration {
+	slices.Sort(d)
+	return d[len(d)/2]
+}
+
+// everything lists the files of the state directory and this process's
+// descriptors.
+func everything(b *bench) []string {
+	all := names("/proc/self/fd")
+	var walk func(string)
+	walk = func(dir string) {
+		for _, n := range names(dir) {
+			all = append(all, dir+"/"+n)
+			walk(dir + "/" + n)
+		}
+	}
+	walk(b.state)
+	return all
+}
