@@ -23,7 +23,7 @@ type choice struct {
 // the workspace alone, becomes two trees. The others, which a command may
 // write to but mostly does not, get the first whose captures wait for no disk.
 // Asking for a driver by name, or for a frozen base, narrows the choice of the
-// workspace's tree; a frozen base is asked of all.
+// workspace's tree.
 func (e *Engine) choose(ctx context.Context, env *environment, req Request) ([]choice, error) {
 	holder := env.treeOf(req.Workspace)
 	var chosen []choice
@@ -72,6 +72,7 @@ func (e *Engine) chooseForWorkspace(ctx context.Context, tree string, req Reques
 			continue
 		}
 		if b, err = e.try(ctx, d, req.Workspace, req); err == nil {
+			why = why[:len(why)-1] // the tree around it, by the same driver
 			rest, err := e.chooseForRest(ctx, tree, req)
 			if err != nil {
 				return nil, err
@@ -83,6 +84,7 @@ func (e *Engine) chooseForWorkspace(ctx context.Context, tree string, req Reques
 }
 
 func (e *Engine) chooseForRest(ctx context.Context, tree string, req Request) ([]choice, error) {
+	req.Frozen = false // that is about the workspace
 	var why []error
 	var second *choice
 	for _, d := range e.drivers {
@@ -124,7 +126,7 @@ func (e *Engine) reason(req Request, passed []error) string {
 	if len(passed) == 0 {
 		return "the first choice"
 	}
-	return passed[len(passed)-1].Error()
+	return "not " + passed[len(passed)-1].Error()
 }
 
 func (e *Engine) noChoice(tree string, req Request, why []error) error {

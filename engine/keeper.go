@@ -194,7 +194,22 @@ func (e *Engine) endIdle(ctx context.Context, name string, h *host) (done bool, 
 
 // settle makes a sandbox whose processes have ended reachable again.
 func (e *Engine) settle(ctx context.Context, h *catalog.Held) error {
-	for _, t := range h.Trees {
+	if err := e.settleTrees(ctx, h.Record); err != nil {
+		return err
+	}
+	if err := os.Remove(e.socket(h.Name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if h.Keeper == nil {
+		return nil
+	}
+	h.Keeper = nil
+	return h.Save()
+}
+
+// settleTrees makes trees that were mounted, and are not any more, reachable.
+func (e *Engine) settleTrees(ctx context.Context, rec *catalog.Record) error {
+	for _, t := range rec.Trees {
 		b, err := e.backendOf(ctx, t)
 		if err != nil {
 			return err
@@ -205,14 +220,7 @@ func (e *Engine) settle(ctx context.Context, h *catalog.Held) error {
 			}
 		}
 	}
-	if err := os.Remove(e.socket(h.Name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	if h.Keeper == nil {
-		return nil
-	}
-	h.Keeper = nil
-	return h.Save()
+	return nil
 }
 
 // Stop ends every process of a sandbox, its keeper included.
