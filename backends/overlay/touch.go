@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"iter"
+	"maps"
 	"os"
 	"strings"
 
@@ -64,12 +65,13 @@ func (b *backend) touched(x, y *record, yield func(snapshot.Touch, error) bool) 
 	if y.fork {
 		to = append([]string{y.upper}, to...)
 	}
+	roots := [2]string{b.roof(from, x.tree), b.roof(to, y.tree)}
 	for len(from) > 0 && len(to) > 0 && from[len(from)-1] == to[len(to)-1] {
 		from, to = from[:len(from)-1], to[:len(to)-1]
 	}
 	t := toucher{prefix: b.attr(""), yield: yield}
 	var err error
-	if len(from)+len(to) > 0 && b.rootCounts(y.tree) && !yield(snapshot.Touch{Path: "."}, nil) {
+	if len(from)+len(to) > 0 && b.rootCounts(y.tree) && !b.sameRoot(roots[0], roots[1]) && !yield(snapshot.Touch{Path: "."}, nil) {
 		return nil
 	}
 	for _, layer := range append(from, to...) {
@@ -91,6 +93,32 @@ func (b *backend) rootCounts(tree string) bool {
 	}
 	st, err := kernel.Lstat(unix.AT_FDCWD, tree)
 	return err != nil || int(st.UID) == os.Geteuid()
+}
+
+// sameRoot reports whether two directories differ in nothing that a layer keeps
+// of its root: mostly they do not, and nobody need mount them to find that out.
+func (b *backend) sameRoot(x, y string) bool {
+	a, err := kernel.Lstat(unix.AT_FDCWD, x)
+	if err != nil {
+		return false
+	}
+	c, err := kernel.Lstat(unix.AT_FDCWD, y)
+	if err != nil || a.Mode != c.Mode || a.UID != c.UID || a.GID != c.GID || a.MTime != c.MTime {
+		return false
+	}
+	attrs, err := b.xattrs(x)
+	if err != nil {
+		return false
+	}
+	others, err := b.xattrs(y)
+	return err == nil && maps.Equal(attrs, others)
+}
+
+// xattrs are the attributes of a directory but overlayfs's own.
+func (b *backend) xattrs(dir string) (map[string]string, error) {
+	all, err := kernel.Xattrs(unix.AT_FDCWD, dir)
+	maps.DeleteFunc(all, func(attr, _ string) bool { return strings.HasPrefix(attr, b.attr("")) })
+	return all, err
 }
 
 type toucher struct {
