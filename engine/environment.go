@@ -55,6 +55,9 @@ func survey(workspace, state string, privileged bool) (*environment, error) {
 		err = s.whole()
 	} else if err = s.split("/"); err == nil {
 		s.reach("/var/tmp")
+		if tmp := os.Getenv("TMPDIR"); filepath.IsAbs(tmp) {
+			s.reach(filepath.Clean(tmp))
+		}
 		if home, herr := os.UserHomeDir(); herr == nil {
 			s.reach(home)
 		}
