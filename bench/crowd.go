@@ -58,10 +58,14 @@ func (l *lab) crowds(ctx context.Context, s setting) (results []Result, err erro
 		results = append(results, r)
 	}
 	var totals []time.Duration
-	for round := range 3 {
+	rounds := 3
+	if l.Quick {
+		rounds = 1
+	}
+	for round := range rounds {
 		each, total, err := l.newCrowd(ctx, e, s, dir, round, crowd, crowd)
 		totals = append(totals, total)
-		if round == 2 || err != nil {
+		if round == rounds-1 || err != nil {
 			row("new, each of a crowd", each, err)
 		}
 		rerr := removeNames(ctx, e)
@@ -71,7 +75,7 @@ func (l *lab) crowds(ctx context.Context, s setting) (results []Result, err erro
 	}
 	row("new, all of a crowd", totals, nil)
 	totals = nil
-	for range 3 {
+	for range rounds {
 		each, total, err := l.runCrowd(ctx, s, dir)
 		totals = append(totals, total)
 		row("snapfs run, each of a crowd", each, err)
@@ -79,7 +83,7 @@ func (l *lab) crowds(ctx context.Context, s setting) (results []Result, err erro
 			return results, ctx.Err()
 		}
 		results = results[:len(results)-1]
-		if len(totals) == 3 {
+		if len(totals) == rounds {
 			row("snapfs run, each of a crowd", each, err)
 		}
 	}

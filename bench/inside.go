@@ -172,7 +172,7 @@ func (l *lab) inside(ctx context.Context, s setting) (results []Result, err erro
 	defer b.back.UndoInto(&err)
 	for _, j := range amountsOf(l.Quick).jobs() {
 		l.Say(s.Name + ": " + j.name + ", bare and inside")
-		bare, in, err := b.compete(ctx, j, plan{rounds: min(l.Rounds, 15), warm: 2, budget: 20 * time.Second})
+		bare, in, err := b.compete(ctx, j, plan{rounds: min(l.Rounds, 15), warm: min(l.Rounds-1, 2), budget: 20 * time.Second})
 		if err != nil {
 			return results, err
 		}

@@ -108,6 +108,7 @@ func (l *lab) reflinks(ctx context.Context, files int, p plan) (_ []sample, err 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, giveBack()) }()
+	defer func() { err = errors.Join(err, removeAll(context.WithoutCancel(ctx), s.State)) }() // before its tree goes
 	return interleave(ctx, p,
 		subject{name: "btrfs: snapfs new, snapfs rm (the whole machine)", do: timing(l.commands(s, dir, []string{l.Program, "new", "peer"}, []string{l.Program, "rm", "peer"}))},
 		subject{name: name, do: timing(l.commands(s, dir, []string{"cp", "-a", "--reflink=always", dir, dir + ".peer"}, []string{"rm", "-r", dir + ".peer"}))})
