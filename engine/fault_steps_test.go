@@ -178,6 +178,9 @@ func (b *bench) rehearseAll(mode string, stride int, ops ...string) {
 		reached := 0
 		for n := first; ; n += stride {
 			when := fmt.Sprintf("%s, %s at step %d", name, mode, n)
+			if err := b.Stop(b.t.Context(), "s"); err != nil { // so that exec starts a keeper
+				b.t.Fatal(err)
+			}
 			o := b.child(name, n, mode)
 			reached = n
 			notes := b.notes()

@@ -50,15 +50,27 @@ func (e *Engine) end(i *catalog.Intent) {
 }
 
 // create makes a sandbox. An ephemeral one stays covered by its intent, which
-// the caller ends when it is gone or kept.
+// the caller ends when it is gone or kept. Where filesystems were mounted or
+// unmounted meanwhile, so that the machine has other trees now, it tries again.
 func (e *Engine) create(ctx context.Context, req Request, ephemeral bool) (*catalog.Record, *catalog.Intent, error) {
 	if err := e.checkWorkspace(req.Workspace); err != nil {
 		return nil, nil, err
 	}
 	env, err := survey(req.Workspace, e.cat.Dir(), privileged())
-	if err != nil {
-		return nil, nil, err
+	for tries := 1; err == nil; tries++ {
+		rec, intent, cerr := e.createIn(ctx, env, req, ephemeral)
+		if tries == 5 || !errors.Is(cerr, snapshot.ErrNotSupported) && !errors.Is(cerr, snapshot.ErrNotFound) {
+			return rec, intent, cerr
+		}
+		before := env.Trees
+		if env, err = survey(req.Workspace, e.cat.Dir(), privileged()); err == nil && slices.Equal(before, env.Trees) {
+			return nil, nil, cerr
+		}
 	}
+	return nil, nil, err
+}
+
+func (e *Engine) createIn(ctx context.Context, env *environment, req Request, ephemeral bool) (*catalog.Record, *catalog.Intent, error) {
 	choices, err := e.choose(ctx, env, req)
 	if err != nil {
 		return nil, nil, err
