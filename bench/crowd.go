@@ -51,7 +51,7 @@ func (l *lab) crowds(ctx context.Context, s setting) (results []Result, err erro
 	}
 	defer func() { err = errors.Join(err, removeAll(context.WithoutCancel(ctx), s.State)) }()
 	row := func(what string, each []time.Duration, err error) {
-		r := Result{Kind: "crowd", What: what, Setting: s.Name, Files: crowdFiles, AtOnce: crowd, Summary: summarize(each)}
+		r := Result{Kind: "crowd", What: what, Setting: s.Name, Files: crowdFiles, AtOnce: crowd, Summary: summarise(each)}
 		if err != nil {
 			r.Error = err.Error()
 		}

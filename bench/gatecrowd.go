@@ -47,7 +47,7 @@ func (r *referee) hundred(s *setting) func(context.Context) (float64, string, er
 			return 0, "", err
 		}
 		each, total, err := r.newCrowd(ctx, r.e, *s, dir, 0, crowd, crowd)
-		sum := summarize(each)
+		sum := summarise(each)
 		return total.Seconds(), fmt.Sprintf("each p50 %s, p99 %s", ms(sum.P50), ms(sum.P99)), errors.Join(err, removeNames(ctx, r.e))
 	}
 }
@@ -67,7 +67,7 @@ func (r *referee) hundredProcesses(ctx context.Context) (float64, string, error)
 		return 0, "", p.err
 	}
 	each, total, err := together(ctx, crowd, crowd, func(ctx context.Context, i int) error { _, err := list[i].do(ctx); return err })
-	sum := summarize(each)
+	sum := summarise(each)
 	return total.Seconds(), fmt.Sprintf("each p50 %s, p99 %s", ms(sum.P50), ms(sum.P99)), errors.Join(err, removeNames(ctx, r.e))
 }
 

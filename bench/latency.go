@@ -138,13 +138,19 @@ func (g *stage) backendCases(ctx context.Context) (_ []subject, close func() err
 	}
 	grow := func(ctx context.Context) error { _, err := b.Fork(ctx, taken.ID, fork); return err }
 	list := []subject{
-		{name: "capture", before: func(ctx context.Context) error { return errors.Join(number(ctx), g.ready(ctx)) }, after: drop,
-			do: timing(func(ctx context.Context) error { _, err := b.Capture(ctx, tree, snap); return err })},
+		{
+			name: "capture", before: func(ctx context.Context) error { return errors.Join(number(ctx), g.ready(ctx)) }, after: drop,
+			do: timing(func(ctx context.Context) error { _, err := b.Capture(ctx, tree, snap); return err }),
+		},
 		{name: "fork", before: number, do: timing(grow), after: drop},
-		{name: "seal", before: func(ctx context.Context) error { return errors.Join(number(ctx), grow(ctx)) }, after: drop,
-			do: timing(func(ctx context.Context) error { _, err := b.Seal(ctx, fork, snap, snapshot.Idle); return err })},
-		{name: "remove fork", before: func(ctx context.Context) error { return errors.Join(number(ctx), grow(ctx)) }, after: drop,
-			do: timing(func(ctx context.Context) error { return b.RemoveFork(ctx, fork) })},
+		{
+			name: "seal", before: func(ctx context.Context) error { return errors.Join(number(ctx), grow(ctx)) }, after: drop,
+			do: timing(func(ctx context.Context) error { _, err := b.Seal(ctx, fork, snap, snapshot.Idle); return err }),
+		},
+		{
+			name: "remove fork", before: func(ctx context.Context) error { return errors.Join(number(ctx), grow(ctx)) }, after: drop,
+			do: timing(func(ctx context.Context) error { return b.RemoveFork(ctx, fork) }),
+		},
 	}
 	return list, func() error {
 		ctx := context.WithoutCancel(ctx)

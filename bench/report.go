@@ -64,7 +64,7 @@ func (r *Report) Broken() (broken []Promise) {
 }
 
 func resultOf(r Result, s sample) Result {
-	r.Summary = summarize(s.took)
+	r.Summary = summarise(s.took)
 	if s.err != nil {
 		r.Error = s.err.Error()
 	}

@@ -16,7 +16,7 @@ type Summary struct {
 	Max time.Duration `json:"max_ns"`
 }
 
-func summarize(took []time.Duration) Summary {
+func summarise(took []time.Duration) Summary {
 	if len(took) == 0 {
 		return Summary{}
 	}
@@ -31,7 +31,7 @@ func quantile(sorted []time.Duration, percent int) time.Duration {
 	return sorted[max(rank, 1)-1]
 }
 
-func median(took []time.Duration) time.Duration { return summarize(took).P50 }
+func median(took []time.Duration) time.Duration { return summarise(took).P50 }
 
 // pairs is the median of a[i]/b[i], for times that were measured side by
 // side: what slowed the machine slowed both of a pair.

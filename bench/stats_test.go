@@ -10,7 +10,7 @@ func TestQuantilesAreTimesThatWereMeasured(t *testing.T) {
 	for i := 100; i > 0; i-- {
 		took = append(took, time.Duration(i))
 	}
-	got := summarize(took)
+	got := summarise(took)
 	want := Summary{N: 100, Min: 1, P50: 50, P95: 95, P99: 99, Max: 100}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -19,11 +19,11 @@ func TestQuantilesAreTimesThatWereMeasured(t *testing.T) {
 		t.Error("the times were put into another order")
 	}
 	for n := 1; n <= 3; n++ {
-		if s := summarize(took[100-n:]); s.P99 != time.Duration(n) || s.P50 != time.Duration((n+1)/2) {
+		if s := summarise(took[100-n:]); s.P99 != time.Duration(n) || s.P50 != time.Duration((n+1)/2) {
 			t.Errorf("of %d times: %+v", n, s)
 		}
 	}
-	if s := summarize(nil); s != (Summary{}) {
+	if s := summarise(nil); s != (Summary{}) {
 		t.Errorf("of none: %+v", s)
 	}
 }

@@ -72,7 +72,7 @@ func (a amounts) sqlite(ctx context.Context, dir string) error {
 		for i := range a.transactions {
 			fmt.Fprintf(out, "insert into t values (%d, 'some text');\n", i)
 		}
-		w.CloseWithError(out.Flush()) //nolint:errcheck // it always is nil
+		w.CloseWithError(out.Flush()) // its error always is nil
 	}()
 	return run.Run(ctx, run.Program{Name: "sqlite3", Args: []string{"-bail", "db"}, Dir: dir, Stdin: r})
 }

@@ -135,8 +135,10 @@ func (e *Engine) compare(ctx context.Context, rec *catalog.Record, p pair) ([]Pa
 	if err != nil {
 		return nil, err
 	}
-	opt := diff.Options{Skip: e.skip(b, p.tree.Path), OneFilesystem: b.Facts().Unit == snapshot.ByFile,
-		SameInodes: b.Facts().KeepsInodes, Taken: p.tree.Taken, OverlayViews: true}
+	opt := diff.Options{
+		Skip: e.skip(b, p.tree.Path), OneFilesystem: b.Facts().Unit == snapshot.ByFile,
+		SameInodes: b.Facts().KeepsInodes, Taken: p.tree.Taken, OverlayViews: true,
+	}
 	var changes []diff.Change
 	if walk {
 		changes, err = diff.Trees(ctx, old, new, opt)
@@ -264,9 +266,9 @@ func split(whole Part, workspace string) ([]Part, error) {
 	if len(inside.Changes) == 0 {
 		return []Part{whole}, nil
 	}
-	var gone error // the workspace itself came or went
+	var gone error
 	if inside.Old, gone = openBeneath(whole.Old, prefix); gone != nil {
-		return []Part{whole}, nil
+		return []Part{whole}, nil //nolint:nilerr // the workspace itself came or went
 	}
 	if inside.New, gone = openBeneath(whole.New, prefix); gone != nil {
 		return []Part{whole}, inside.Old.Close()

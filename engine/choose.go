@@ -167,6 +167,8 @@ func (e *Engine) backendOf(ctx context.Context, t catalog.Tree) (snapshot.Backen
 			return b, nil
 		}
 	}
-	return nil, &snapshot.Error{Op: "opening", Backend: t.Driver, Path: t.Path, Kind: snapshot.ErrNotSupported,
-		Err: errors.New("this snapfs has no backend of that name")}
+	return nil, &snapshot.Error{
+		Op: "opening", Backend: t.Driver, Path: t.Path, Kind: snapshot.ErrNotSupported,
+		Err: errors.New("this snapfs has no backend of that name"),
+	}
 }

@@ -98,7 +98,7 @@ func (e *Engine) AwaitSweeper(ctx context.Context) error {
 func (e *Engine) DropBases(ctx context.Context, driver, tree string) error {
 	b, err := e.backendOf(ctx, catalog.Tree{Driver: driver, Path: tree})
 	if err != nil {
-		return nil //nolint:nilerr // it holds nothing of the tree
+		return nil // it holds nothing of the tree
 	}
 	release, err := e.cat.Exclude()
 	defer release()

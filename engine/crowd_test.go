@@ -98,7 +98,8 @@ func oneSandboxIsRacedFor(t *testing.T, b *bench) {
 			_, err = p.Wait(ctx)
 			return errors.Join(err, p.Close())
 		}
-		acts := []func() error{exec, exec, exec,
+		acts := []func() error{
+			exec, exec, exec,
 			func() error { _, err := b.Snapshot(ctx, "s", ""); return err },
 			func() error { _, err := b.Snapshot(ctx, "s", ""); return err },
 			func() error { return b.Rollback(ctx, "s", "") },
@@ -153,7 +154,7 @@ func TestAForkDuringWritesIsOneMoment(t *testing.T) {
 		})
 		for i := range 4 {
 			var x, y int
-			fmt.Sscan(b.in(fmt.Sprint("k", i), "cat a b 2>/dev/null; true"), &x, &y)
+			_, _ = fmt.Sscan(b.in(fmt.Sprint("k", i), "cat a b 2>/dev/null; true"), &x, &y)
 			if x != y && x != y+1 && y != 0 {
 				t.Errorf("a fork holds a %d and b %d: two moments", x, y)
 			}

@@ -61,8 +61,10 @@ func Open(ctx context.Context, c Config) (*Engine, error) {
 		return nil, err
 	}
 	cat.Rehearse(fault.Of(ctx))
-	e := &Engine{cat: cat, drivers: c.Drivers, notice: c.Notice, keeper: c.Keeper, sweeper: c.Sweeper,
-		backends: map[string]snapshot.Backend{}}
+	e := &Engine{
+		cat: cat, drivers: c.Drivers, notice: c.Notice, keeper: c.Keeper, sweeper: c.Sweeper,
+		backends: map[string]snapshot.Backend{},
+	}
 	if e.notice == nil {
 		e.notice = func(string) {}
 	}
@@ -84,8 +86,10 @@ func StateDir() (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", &snapshot.Error{Op: "looking for the state directory", Kind: snapshot.ErrNotFound, Err: err,
-			Hints: []string{"export SNAPFS_HOME=DIRECTORY"}}
+		return "", &snapshot.Error{
+			Op: "looking for the state directory", Kind: snapshot.ErrNotFound, Err: err,
+			Hints: []string{"export SNAPFS_HOME=DIRECTORY"},
+		}
 	}
 	return filepath.Join(home, ".local/state/snapfs"), nil
 }

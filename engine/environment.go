@@ -48,8 +48,10 @@ func survey(workspace, state string, privileged bool) (*environment, error) {
 	}
 	s := surveyor{mounts: visible(mounts), state: state}
 	if m := s.holding(workspace); m != nil && network(m.Type) {
-		return nil, &snapshot.Error{Op: "copying", Path: workspace, Kind: snapshot.ErrNotSupported,
-			Err: fmt.Errorf("it lies on a network filesystem (%s at %s), whose files other machines change", m.Type, m.Path)}
+		return nil, &snapshot.Error{
+			Op: "copying", Path: workspace, Kind: snapshot.ErrNotSupported,
+			Err: fmt.Errorf("it lies on a network filesystem (%s at %s), whose files other machines change", m.Type, m.Path),
+		}
 	}
 	if privileged {
 		err = s.whole()
@@ -184,8 +186,10 @@ func (s *surveyor) workspace(dir string) error {
 		return nil
 	}
 	if s.mountsBeneath(dir) {
-		return &snapshot.Error{Op: "copying", Path: dir, Kind: snapshot.ErrNotSupported,
-			Err: errors.New("other filesystems are mounted beneath it"), Hints: []string{"sudo snapfs run …"}}
+		return &snapshot.Error{
+			Op: "copying", Path: dir, Kind: snapshot.ErrNotSupported,
+			Err: errors.New("other filesystems are mounted beneath it"), Hints: []string{"sudo snapfs run …"},
+		}
 	}
 	s.env.Trees = append(s.env.Trees, dir)
 	return nil

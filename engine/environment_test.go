@@ -93,8 +93,10 @@ func TestAnOrdinaryUsersTreesHaveNothingMountedBeneath(t *testing.T) {
 }
 
 func TestSecretsAreFilteredFromTheEnvironment(t *testing.T) {
-	env := []string{"PATH=/bin", "GITHUB_TOKEN=x", "AWS_SECRET_ACCESS_KEY=x", "AWS_REGION=eu", "SSH_AUTH_SOCK=/x", "HOME=/root",
-		"MY_PASSWORD=x", "api_key=x", "TOKENIZERS_PARALLELISM=1", "GOPROXY=off", "NPM_TOKEN=x"}
+	env := []string{
+		"PATH=/bin", "GITHUB_TOKEN=x", "AWS_SECRET_ACCESS_KEY=x", "AWS_REGION=eu", "SSH_AUTH_SOCK=/x", "HOME=/root",
+		"MY_PASSWORD=x", "api_key=x", "TOKENIZERS_PARALLELISM=1", "GOPROXY=off", "NPM_TOKEN=x",
+	}
 	got := strings.Join(Environ(env, []string{"NPM_TOKEN"}), " ")
 	if want := "PATH=/bin AWS_REGION=eu HOME=/root TOKENIZERS_PARALLELISM=1 GOPROXY=off NPM_TOKEN=x"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

@@ -58,14 +58,16 @@ func rehearse(state, workspace, op, n, mode string) error {
 	ctx := fault.With(context.Background(), r.plan)
 	b := &bench{workspace: workspace, state: state}
 	var err error
-	b.Engine, err = engine.Open(ctx, engine.Config{State: state, Drivers: drivers(), Keeper: []string{"/proc/self/exe", "keeper"},
-		Notice: func(s string) { fmt.Println("notice:", s) }})
+	b.Engine, err = engine.Open(ctx, engine.Config{
+		State: state, Drivers: drivers(), Keeper: []string{"/proc/self/exe", "keeper"},
+		Notice: func(s string) { fmt.Fprintln(os.Stdout, "notice:", s) },
+	})
 	if err != nil {
 		return err
 	}
 	r.armed.Store(true)
 	err = operations()[op].do(ctx, b)
-	fmt.Println(r.passed.Load())
+	fmt.Fprintln(os.Stdout, r.passed.Load())
 	return err
 }
 
@@ -103,8 +105,10 @@ func benchIn(t *testing.T, work, state string) *bench {
 func (b *bench) reopen() (*engine.Engine, *[]string) {
 	b.t.Helper()
 	said := new([]string)
-	e, err := engine.Open(context.Background(), engine.Config{State: b.state, Drivers: drivers(), Keeper: []string{"/proc/self/exe", "keeper"},
-		Notice: func(s string) { *said = append(*said, s) }})
+	e, err := engine.Open(context.Background(), engine.Config{
+		State: b.state, Drivers: drivers(), Keeper: []string{"/proc/self/exe", "keeper"},
+		Notice: func(s string) { *said = append(*said, s) },
+	})
 	if err != nil {
 		b.t.Fatal(err)
 	}

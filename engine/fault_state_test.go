@@ -130,8 +130,10 @@ func hostileNamesLeaveNothing(t *testing.T, b *bench) {
 		_, newErr := b.New(t.Context(), req)
 		_, forkErr := b.Fork(t.Context(), "s", "", name)
 		_, snapErr := b.Snapshot(t.Context(), "s", name)
-		for verb, err := range map[string]error{"new": newErr, "fork": forkErr, "snapshot": snapErr, "keep": s.Keep(t.Context(), name),
-			"rm": b.Remove(t.Context(), name), "rollback": b.Rollback(t.Context(), name, "")} {
+		for verb, err := range map[string]error{
+			"new": newErr, "fork": forkErr, "snapshot": snapErr, "keep": s.Keep(t.Context(), name),
+			"rm": b.Remove(t.Context(), name), "rollback": b.Rollback(t.Context(), name, ""),
+		} {
 			if !errors.Is(err, catalog.ErrBadName) {
 				t.Errorf("%s %q: %v, want ErrBadName", verb, name, err)
 			}

@@ -62,12 +62,16 @@ func operations() map[string]operation {
 			_, err := b.Snapshot(ctx, "s", "x")
 			return err
 		}},
-		"rollback": {do: func(ctx context.Context, b *bench) error { return b.Rollback(ctx, "s", "m1") },
-			done: func(b *bench) bool { return b.in("s", "cat f") == "1" }},
+		"rollback": {
+			do:   func(ctx context.Context, b *bench) error { return b.Rollback(ctx, "s", "m1") },
+			done: func(b *bench) bool { return b.in("s", "cat f") == "1" },
+		},
 		"fork":       fork(""),
 		"fork state": fork("m1"),
-		"remove": {needsV: true, do: func(ctx context.Context, b *bench) error { return b.Remove(ctx, "v") },
-			done: func(b *bench) bool { return !there("v")(b) }},
+		"remove": {
+			needsV: true, do: func(ctx context.Context, b *bench) error { return b.Remove(ctx, "v") },
+			done: func(b *bench) bool { return !there("v")(b) },
+		},
 	}
 }
 
@@ -175,7 +179,7 @@ func (b *bench) rehearseAll(mode string, stride int, ops ...string) {
 		if op.needsV {
 			b.new("v")
 		}
-		reached := 0
+		var reached int
 		for n := first; ; n += stride {
 			when := fmt.Sprintf("%s, %s at step %d", name, mode, n)
 			if err := b.Stop(b.t.Context(), "s"); err != nil { // so that exec starts a keeper

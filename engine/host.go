@@ -78,8 +78,10 @@ func outOfSpace(spec isolate.Spec, err error) error {
 			continue
 		}
 		if fs.Bavail < 16 || fs.Files > 0 && fs.Ffree == 0 { // ext4 keeps some free blocks even from root
-			return &snapshot.Error{Op: "mounting", Path: m.Target, Kind: snapshot.ErrNoSpace,
-				Err: errors.New("the disk with the state directory is full"), Hints: []string{"snapfs gc", "snapfs rm SANDBOX"}}
+			return &snapshot.Error{
+				Op: "mounting", Path: m.Target, Kind: snapshot.ErrNoSpace,
+				Err: errors.New("the disk with the state directory is full"), Hints: []string{"snapfs gc", "snapfs rm SANDBOX"},
+			}
 		}
 	}
 	return err

@@ -80,8 +80,10 @@ func keeperError(name string, said []byte) error {
 	if json.Unmarshal(said, &r) == nil { // else it was killed
 		err.Kind, err.Hints = snapshot.ErrNotSupported, r.Hints
 	}
-	for _, k := range []error{snapshot.ErrNotFound, snapshot.ErrNoSpace, snapshot.ErrDenied, snapshot.ErrReadOnly, snapshot.ErrBusy,
-		snapshot.ErrCorrupt, snapshot.ErrInterrupted} {
+	for _, k := range []error{
+		snapshot.ErrNotFound, snapshot.ErrNoSpace, snapshot.ErrDenied, snapshot.ErrReadOnly, snapshot.ErrBusy,
+		snapshot.ErrCorrupt, snapshot.ErrInterrupted,
+	} {
 		if r.Kind == k.Error() {
 			err.Kind = k
 		}
@@ -255,8 +257,10 @@ func (e *Engine) mustBeIdle(ctx context.Context, h *catalog.Held, op string) err
 		return err
 	}
 	if !ended {
-		return &snapshot.Error{Op: op, Path: h.Name, Kind: snapshot.ErrBusy,
-			Err: errors.New("processes run in it"), Hints: []string{"snapfs stop " + h.Name}}
+		return &snapshot.Error{
+			Op: op, Path: h.Name, Kind: snapshot.ErrBusy,
+			Err: errors.New("processes run in it"), Hints: []string{"snapfs stop " + h.Name},
+		}
 	}
 	return e.settle(ctx, h)
 }

@@ -125,8 +125,10 @@ func TestALiveSandboxIsForkedAtOneMoment(t *testing.T) { asBoth(t, aLiveSandboxI
 
 func aLiveSandboxIsForkedAtOneMoment(t *testing.T, b *bench) {
 	b.new("live")
-	p, err := b.Exec(t.Context(), "live", isolate.Command{Args: []string{"/bin/sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > a; echo $i > b; done"},
-		Env: []string{"PATH=/usr/bin:/bin"}, Dir: b.workspace})
+	p, err := b.Exec(t.Context(), "live", isolate.Command{
+		Args: []string{"/bin/sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > a; echo $i > b; done"},
+		Env:  []string{"PATH=/usr/bin:/bin"}, Dir: b.workspace,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

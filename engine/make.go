@@ -77,8 +77,10 @@ func (e *Engine) createIn(ctx context.Context, env *environment, req Request, ep
 	}
 	rec := e.newRecord(req, ephemeral)
 	for _, c := range choices {
-		rec.Trees = append(rec.Trees, catalog.Tree{Path: c.tree, Driver: c.driver, Reason: c.reason,
-			Base: rec.NewSnapshot(), Fork: rec.NewFork()})
+		rec.Trees = append(rec.Trees, catalog.Tree{
+			Path: c.tree, Driver: c.driver, Reason: c.reason,
+			Base: rec.NewSnapshot(), Fork: rec.NewFork(),
+		})
 		e.keepOpen(c)
 		if err := e.rememberPlace(c); err != nil {
 			return nil, nil, err
@@ -89,8 +91,10 @@ func (e *Engine) createIn(ctx context.Context, env *environment, req Request, ep
 }
 
 func (e *Engine) newRecord(req Request, ephemeral bool) *catalog.Record {
-	rec := &catalog.Record{ID: catalog.NewID(), Name: req.Name, State: catalog.Creating, Created: time.Now(),
-		Workspace: req.Workspace, Ephemeral: ephemeral, Policy: req.Policy}
+	rec := &catalog.Record{
+		ID: catalog.NewID(), Name: req.Name, State: catalog.Creating, Created: time.Now(),
+		Workspace: req.Workspace, Ephemeral: ephemeral, Policy: req.Policy,
+	}
 	if rec.Name == "" {
 		rec.Name = catalog.NameFor(req.Workspace, rec.ID)
 	}

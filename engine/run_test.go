@@ -42,8 +42,10 @@ func newBench(t testing.TB) *bench {
 	if err := os.Mkdir(b.workspace, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	b.Engine, err = engine.Open(context.Background(), engine.Config{State: b.state, Drivers: drivers(), Keeper: []string{"/proc/self/exe", "keeper"},
-		Notice: func(s string) { t.Log("mended: " + s) }})
+	b.Engine, err = engine.Open(context.Background(), engine.Config{
+		State: b.state, Drivers: drivers(), Keeper: []string{"/proc/self/exe", "keeper"},
+		Notice: func(s string) { t.Log("mended: " + s) },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

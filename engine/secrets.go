@@ -120,8 +120,10 @@ func secretVariable(name string) bool {
 		"SUDO_ASKPASS", "SSH_ASKPASS", "GIT_ASKPASS", "SNAPFS_HOME":
 		return true
 	}
-	for _, mark := range []string{"TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "APIKEY", "API_KEY", "PRIVATE_KEY",
-		"ACCESS_KEY", "AUTH_KEY", "SESSION_KEY", "_PAT", "COOKIE"} {
+	for _, mark := range []string{
+		"TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "APIKEY", "API_KEY", "PRIVATE_KEY",
+		"ACCESS_KEY", "AUTH_KEY", "SESSION_KEY", "_PAT", "COOKIE",
+	} {
 		if strings.HasSuffix(name, mark) || strings.Contains(name, mark+"_") {
 			return true
 		}

@@ -17,7 +17,6 @@ type Session struct {
 	intent *catalog.Intent
 	host   *host
 	proc   *isolate.Process
-	err    error
 }
 
 // Run makes a sandbox and starts command in it. The sandbox is gone, or kept,

@@ -92,9 +92,11 @@ func copies(roots map[string]string) func(string) string {
 // mountedSince: the kernel makes no overlay, in a user namespace, of a directory
 // with mounts beneath it.
 func mountedSince(tree string) error {
-	return &snapshot.Error{Op: "mounting", Path: tree, Kind: snapshot.ErrBusy,
+	return &snapshot.Error{
+		Op: "mounting", Path: tree, Kind: snapshot.ErrBusy,
 		Err:   errors.New("another filesystem was mounted beneath it since the sandbox was made"),
-		Hints: []string{"findmnt -R " + tree + "   # what to unmount"}}
+		Hints: []string{"findmnt -R " + tree + "   # what to unmount"},
+	}
 }
 
 // vanished: the real tree of a live base is not there any more, because its

@@ -31,8 +31,10 @@ func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Mark,
 		return catalog.Mark{}, err
 	}
 	if _, taken := h.Mark(mark); taken {
-		return catalog.Mark{}, &snapshot.Error{Op: "naming a state of " + name, Path: mark, Kind: snapshot.ErrExists,
-			Err: errors.New("the name is taken"), Hints: []string{"snapfs show " + name}}
+		return catalog.Mark{}, &snapshot.Error{
+			Op: "naming a state of " + name, Path: mark, Kind: snapshot.ErrExists,
+			Err: errors.New("the name is taken"), Hints: []string{"snapfs show " + name},
+		}
 	}
 	m := catalog.Mark{Name: mark, Parent: h.At, Taken: time.Now(), IDs: number(h.Record)}
 	return m, e.changing(ctx, h, func() error {
@@ -201,8 +203,10 @@ func idsAt(r *catalog.Record, mark string) ([]snapshot.ID, error) {
 	}
 	m, ok := r.Mark(mark)
 	if !ok {
-		return nil, &snapshot.Error{Op: "looking for a state of " + r.Name, Path: mark, Kind: snapshot.ErrNotFound,
-			Err: errors.New("there is none of this name"), Hints: []string{"snapfs show " + r.Name}}
+		return nil, &snapshot.Error{
+			Op: "looking for a state of " + r.Name, Path: mark, Kind: snapshot.ErrNotFound,
+			Err: errors.New("there is none of this name"), Hints: []string{"snapfs show " + r.Name},
+		}
 	}
 	return m.IDs, nil
 }

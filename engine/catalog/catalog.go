@@ -87,7 +87,7 @@ func (c *Catalog) create() error {
 	if err != nil {
 		return fail("making", c.dir, err)
 	}
-	defer os.Remove(tmp.Name())
+	defer func() { _ = os.Remove(tmp.Name()) }()
 	if err := tmp.Close(); err != nil {
 		return fail("making", c.dir, err)
 	}
@@ -175,14 +175,16 @@ func (c *Catalog) claim(dir string, r *Record) error {
 }
 
 func taken(name string) error {
-	return &snapshot.Error{Op: "naming a sandbox", Path: name, Kind: snapshot.ErrExists,
-		Err: errors.New("the name is taken"), Hints: []string{"snapfs ls"}}
+	return &snapshot.Error{
+		Op: "naming a sandbox", Path: name, Kind: snapshot.ErrExists,
+		Err: errors.New("the name is taken"), Hints: []string{"snapfs ls"},
+	}
 }
 
 // Unclaim removes what a process that died in [Catalog.Create] left.
 func (c *Catalog) Unclaim(id string) error {
-	if CheckName(id) != nil || len(id) < 2 { // one letter is the number of a spare one
-		return nil
+	if bad := CheckName(id); bad != nil || len(id) < 2 { // one letter is the number of a spare one
+		return nil //nolint:nilerr // nothing of that name can have been left
 	}
 	return removeAll(filepath.Join(c.dir, spare, id))
 }
@@ -256,8 +258,10 @@ func (c *Catalog) Get(name string) (*Record, error) {
 func (c *Catalog) read(path, name string) (*Record, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return nil, &snapshot.Error{Op: "looking for a sandbox", Path: name, Kind: snapshot.ErrNotFound,
-			Err: errors.New("there is none of this name"), Hints: []string{"snapfs ls"}}
+		return nil, &snapshot.Error{
+			Op: "looking for a sandbox", Path: name, Kind: snapshot.ErrNotFound,
+			Err: errors.New("there is none of this name"), Hints: []string{"snapfs ls"},
+		}
 	}
 	if err != nil {
 		return nil, fail("reading", path, err)

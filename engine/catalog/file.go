@@ -16,7 +16,7 @@ func replace(path string, data []byte, lasting bool) error {
 		err = os.Rename(tmp, path)
 	}
 	if err != nil {
-		os.Remove(tmp)
+		_ = os.Remove(tmp)
 		return fail("writing", path, err)
 	}
 	if lasting {

@@ -52,8 +52,10 @@ func (c *Catalog) TryHold(name string) (*Held, error) {
 	}
 	h, err := c.tryHold(name)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, &snapshot.Error{Op: "locking", Path: name, Kind: snapshot.ErrBusy,
-			Err: errors.New("another snapfs command works on it")}
+		return nil, &snapshot.Error{
+			Op: "locking", Path: name, Kind: snapshot.ErrBusy,
+			Err: errors.New("another snapfs command works on it"),
+		}
 	}
 	return h, err
 }
@@ -192,7 +194,7 @@ func (h *Held) Discard() error {
 	return nil
 }
 
-// Claimed: the name is taken, if only by a directory without a record, whose
+// Claimed reports whether the name is taken, if only by a directory without a record, whose
 // removal was interrupted.
 func (c *Catalog) Claimed(name string) bool {
 	_, err := os.Lstat(c.Path(name))
@@ -300,7 +302,7 @@ func removeAll(path string) error {
 	if err == nil || !errors.Is(err, os.ErrPermission) {
 		return err
 	}
-	filepath.WalkDir(path, func(p string, e os.DirEntry, _ error) error {
+	_ = filepath.WalkDir(path, func(p string, e os.DirEntry, _ error) error {
 		if e != nil && e.IsDir() {
 			os.Chmod(p, 0o700) //nolint:errcheck // RemoveAll below reports what stays closed
 		}

@@ -75,7 +75,7 @@ func (i *Intent) End() error {
 	return nil
 }
 
-// Stands: nobody has mended it yet. To be asked under the sandbox's lock.
+// Stands reports whether nobody has mended it yet. To be asked under the sandbox's lock.
 func (i *Intent) Stands() bool {
 	_, err := os.Lstat(i.path)
 	return err == nil

@@ -152,8 +152,10 @@ func encode(r *Record) ([]byte, error) {
 func decode(path string, data []byte) (*Record, error) {
 	r := new(Record)
 	if err := json.Unmarshal(data, r); err != nil {
-		return nil, &snapshot.Error{Op: "reading", Path: path, Kind: snapshot.ErrCorrupt, Err: err,
-			Hints: []string{"snapfs rm " + filepath.Base(filepath.Dir(path)) + "   # with everything in it"}}
+		return nil, &snapshot.Error{
+			Op: "reading", Path: path, Kind: snapshot.ErrCorrupt, Err: err,
+			Hints: []string{"snapfs rm " + filepath.Base(filepath.Dir(path)) + "   # with everything in it"},
+		}
 	}
 	if r.Format > Format {
 		return nil, newer(path, r.Format)
@@ -162,6 +164,8 @@ func decode(path string, data []byte) (*Record, error) {
 }
 
 func newer(path string, format int) error {
-	return &snapshot.Error{Op: "reading", Path: path, Kind: snapshot.ErrNotSupported,
-		Err: fmt.Errorf("made by a newer snapfs (format %d, this one knows %d)", format, Format)}
+	return &snapshot.Error{
+		Op: "reading", Path: path, Kind: snapshot.ErrNotSupported,
+		Err: fmt.Errorf("made by a newer snapfs (format %d, this one knows %d)", format, Format),
+	}
 }
