@@ -81,6 +81,8 @@ func (p *printer) promises(list []Promise) {
 		switch {
 		case f.Told:
 			limit, verdict = "", "told"
+		case f.missed():
+			verdict = fmt.Sprintf("missed (held to %.4g)", f.Held)
 		case f.Holds:
 			verdict = "holds"
 		}

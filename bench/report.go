@@ -40,6 +40,8 @@ type Promise struct {
 	// Measured is the smallest of Tries measurements.
 	Measured float64 `json:"measured"`
 	Limit    float64 `json:"limit,omitempty"`
+	// Held is what a promise that is still open is held to, or 0.
+	Held float64 `json:"held,omitempty"`
 	Unit     string  `json:"unit"`
 	// Noise says what was allowed for it, where something was.
 	Noise string `json:"noise,omitempty"`
@@ -53,10 +55,14 @@ type Promise struct {
 	Took   time.Duration `json:"took_ns"`
 }
 
-// Broken are the promises that do not hold.
+// missed: a promise that is still open, and no worse than it may be.
+func (p Promise) missed() bool { return !p.Holds && !p.Told && p.Error == "" && p.Measured <= p.Held }
+
+// Broken are the promises that do not hold, but for the open ones that are no
+// worse than they were.
 func (r *Report) Broken() (broken []Promise) {
 	for _, p := range r.Promises {
-		if !p.Holds && !p.Told {
+		if !p.Holds && !p.Told && !p.missed() {
 			broken = append(broken, p)
 		}
 	}
