@@ -40,7 +40,7 @@ func (e *Engine) spec(ctx context.Context, rec *catalog.Record) (isolate.Spec, e
 		roots[t.Path] = f.View.Path
 		m := mountOf(t.Path, f.View)
 		if m.Overlay != nil && !privileged() && env.mountedBeneath(t.Path) {
-			if within(rec.Workspace, t.Path) {
+			if t.Path == holder(rec) {
 				return isolate.Spec{}, mountedSince(t.Path)
 			}
 			e.notice("another filesystem was mounted beneath " + t.Path + " since " + rec.Name + " was made: it is read-only in it now")
@@ -87,6 +87,16 @@ func copies(roots map[string]string) func(string) string {
 			}
 		}
 	}
+}
+
+// holder is the tree that the workspace is in: the one deepest down.
+func holder(rec *catalog.Record) (tree string) {
+	for _, t := range rec.Trees {
+		if within(rec.Workspace, t.Path) && len(t.Path) > len(tree) {
+			tree = t.Path
+		}
+	}
+	return tree
 }
 
 // mountedSince: the kernel makes no overlay, in a user namespace, of a directory
