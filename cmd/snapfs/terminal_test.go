@@ -59,7 +59,8 @@ func atATerminal(t *testing.T) {
 			b.real()
 		},
 		"Ctrl-D, and echo": func(t *testing.T, b *desk) {
-			p := sit(t, b, "run", "--", "sh", "-c", "read -r x; echo \"<$x>\"; stty -echo; echo quiet; read -r y; stty echo; echo \"<$y>\"; cat; echo end")
+			p := sit(t, b, "run", "--", "sh", "-c", "echo re\"\"ady; read -r x; echo \"<$x>\"; stty -echo; echo quiet; read -r y; stty echo; echo \"<$y>\"; cat; echo end")
+			p.sees("ready") // and so the person's terminal is in raw mode
 			p.types("typed\n")
 			p.sees("typed\r\n<typed>")
 			p.sees("quiet")
