@@ -38,8 +38,9 @@ type host struct {
 }
 
 // startHost starts a sandbox's processes: a box, and command in it where it is
-// not nil. begun is a box begun for them, or nil. Mounts of the real machine come and go while it is looked at, so
-// what fails is tried again where they have changed meanwhile.
+// not nil. begun is a box begun for them, or nil. Mounts of the real machine
+// come and go while it is looked at, so what fails is tried again where they
+// have changed meanwhile.
 func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isolate.Beginning, command *isolate.Command) (*host, *isolate.Process, error) {
 	for tries := 1; ; tries++ {
 		early := begun != nil // its mounts are those of before the look at them
@@ -60,7 +61,7 @@ func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isol
 		}
 		var refused *isolate.Error
 		again, serr := e.spec(ctx, rec)
-		if !errors.As(err, &refused) || tries == 3 || serr != nil || !early && again.String() == spec.String() {
+		if !errors.As(err, &refused) || tries == 10 || serr != nil || !early && again.String() == spec.String() {
 			return nil, nil, outOfSpace(spec, err)
 		}
 		if err := e.settleTrees(ctx, rec); err != nil { // what was mounted before it failed
@@ -323,9 +324,10 @@ func (h *host) freeze(guest *kernel.Packet) {
 		return
 	}
 	say(guest, tell{Frozen: true})
-	_, files, _ := guest.Receive() // until it goes
+	_, files, _ := guest.Receive() // until it says that it is done, or goes
 	closeAll(files)
 	h.box.Thaw(context.Background()) //nolint:errcheck // a box that has ended needs no thawing
+	say(guest, tell{})
 }
 
 // say tells a guest something, and reports whether it arrived.

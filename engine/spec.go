@@ -109,11 +109,11 @@ func mountedSince(tree string) error {
 	}
 }
 
-// vanished: the real tree of a live base is not there any more, because its
-// filesystem was unmounted, and it is not the one the sandbox is about. What
-// the sandbox changed in it stays, for when it comes back.
+// vanished: the place of a tree is not there any more, because its filesystem
+// was unmounted, and it is not one that the sandbox is about. What the sandbox
+// changed in it stays, for when it comes back.
 func vanished(t catalog.Tree, workspace string) bool {
-	if t.Frozen || within(workspace, t.Path) {
+	if within(workspace, t.Path) {
 		return false
 	}
 	_, err := os.Lstat(t.Path)

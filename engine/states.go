@@ -119,7 +119,7 @@ func (e *Engine) freeze(ctx context.Context, h *catalog.Held) (use snapshot.Use,
 	}
 	var t tell
 	if conn != nil {
-		thaw = func() { conn.Close() } //nolint:errcheck // a keeper that has gone needs no telling
+		thaw = func() { letGo(conn) }
 		t, err = askFreeze(conn)
 		if err == nil && t.Frozen {
 			return snapshot.InUse, thaw, nil
@@ -136,6 +136,15 @@ func (e *Engine) freeze(ctx context.Context, h *catalog.Held) (use snapshot.Use,
 		err = errors.New(t.Error)
 	}
 	return 0, nil, fmt.Errorf("freezing %s: %w", h.Name, err)
+}
+
+// letGo has the keeper thaw the sandbox, and waits until it has: whoever comes
+// next finds it running. A keeper that has gone needs no telling.
+func letGo(conn *kernel.Packet) {
+	if conn.Send([]byte("{}")) == nil {
+		_, _, _ = conn.Receive()
+	}
+	conn.Close() //nolint:errcheck // all was said
 }
 
 func askFreeze(conn *kernel.Packet) (tell, error) {
