@@ -42,7 +42,7 @@ type Promise struct {
 	Limit    float64 `json:"limit,omitempty"`
 	// Held is what a promise that is still open is held to, or 0.
 	Held float64 `json:"held,omitempty"`
-	Unit     string  `json:"unit"`
+	Unit string  `json:"unit"`
 	// Noise says what was allowed for it, where something was.
 	Noise string `json:"noise,omitempty"`
 	// Holds, or is only told: no promise was made about it.

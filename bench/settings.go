@@ -114,7 +114,7 @@ func removeLab(ctx context.Context, dir string) error {
 // removeAll removes the sandboxes of a state directory, and ends what runs.
 func removeAll(ctx context.Context, state string) error {
 	if _, absent := os.Stat(filepath.Join(state, "format")); absent != nil {
-		return nil // none was ever made
+		return nil //nolint:nilerr // none was ever made
 	}
 	e, err := engine.Open(ctx, engine.Config{State: state, Drivers: all.Drivers()})
 	if err != nil {
