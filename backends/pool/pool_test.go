@@ -129,10 +129,10 @@ func TestAnImportKilledAnywhereIsMendedByTheNext(t *testing.T) {
 	for step := 1; ; step++ {
 		write(t, tree+"/gone", "briefly")
 		write(t, tree+"/d0/sub/f6", fmt.Sprint("round ", step))
-		n := 0
+		var n atomic.Int64 // several threads copy
 		stop := errors.New("stopped")
 		ctx := fault.With(t.Context(), func(string) error {
-			if n++; n >= step {
+			if n.Add(1) >= int64(step) {
 				return stop
 			}
 			return nil
