@@ -65,7 +65,8 @@ test: ## all tests, none skipped as root, and nothing left behind
 race: ## the same with the race detector, with less repetition (needs a C compiler)
 	@command -v cc >/dev/null || { echo 'race: no C compiler, and the race detector needs one'; \
 		echo 'hint: apt-get install gcc libc6-dev'; exit 1; } >&2
-	@.ci/skips .ci/traceless env CGO_ENABLED=1 SNAPFS_NO_SKIP=$(NOSKIP) \
+	@# A program with the detector sleeps for a second when it ends, unless it is told not to; keepers end often.
+	@.ci/skips .ci/traceless env CGO_ENABLED=1 SNAPFS_NO_SKIP=$(NOSKIP) GORACE=atexit_sleep_ms=0 \
 		$(GO) test -p $(JOBS) -count=1 -timeout 20m -race -short $(FLAGS) $(PKGS)
 
 .PHONY: test-user
