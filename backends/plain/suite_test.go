@@ -13,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/backends/plain"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
+	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
@@ -136,6 +137,7 @@ func firstFile(tree string, do func(path string) error) error {
 // TestSuiteFindsBrokenBackends: each line breaks one thing, and the promise
 // named must notice.
 func TestSuiteFindsBrokenBackends(t *testing.T) {
+	treetest.NeedRoot(t) // some promises are told on a small filesystem of their own
 	for _, c := range []struct {
 		promise string
 		mutate  func(*broken) snapshot.Backend
