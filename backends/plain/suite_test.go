@@ -13,8 +13,8 @@ import (
 	"github.com/snapfs/snapfs/backends/plain"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
-	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // A broken backend is this one with some verbs of its own.
