@@ -192,7 +192,7 @@ func (g *guest) Resize(size isolate.Size) error {
 	if g.pty == nil {
 		return nil
 	}
-	return kernel.SetTerminalSize(g.pty, size.Rows, size.Cols)
+	return isolate.SetSize(g.pty, size)
 }
 
 func (g *guest) Close() (err error) {

@@ -7,12 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SetTerminalSize tells a terminal, by either end of it, its size in
-// characters; the processes in front get SIGWINCH (ioctl_tty(2)).
-func SetTerminalSize(f *os.File, rows, cols uint16) error {
-	return unix.IoctlSetWinsize(int(f.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
-}
-
 // WaitReadable waits until one of files can be read, or is at its end, and
 // answers with its index; -1 when that takes longer than timeout (negative:
 // for ever).
