@@ -57,6 +57,18 @@ func tooMany(args []string, most int) error {
 	return nil
 }
 
+// optionalName is the argument at i, a name which may be left out but not be
+// empty: in a script that is a variable that was never set.
+func optionalName(args []string, i int) (string, error) {
+	if len(args) <= i {
+		return "", nil
+	}
+	if args[i] == "" {
+		return "", usageError{errEmptyName}
+	}
+	return args[i], nil
+}
+
 // splitState takes "sandbox@state" apart; the state is "" where none is named.
 func splitState(s string) (sandbox, state string) {
 	sandbox, state, _ = strings.Cut(s, "@")

@@ -17,11 +17,9 @@ run with snapfs exec and snapfs shell.`,
 		Example: "  snapfs new fix\n  snapfs exec fix -- make test",
 		Args:    atMost("name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				req.name = args[0]
-				if req.name == "" {
-					return usageError{errEmptyName}
-				}
+			var err error
+			if req.name, err = optionalName(args, 0); err != nil {
+				return err
 			}
 			r, _, err := req.request()
 			if err != nil {
@@ -57,11 +55,9 @@ for that instant; the new one has none.`,
 		Args:              between("sandbox[@state]", "name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			from, state := splitState(args[0])
-			name := ""
-			if len(args) > 1 {
-				if name = args[1]; name == "" {
-					return usageError{errEmptyName}
-				}
+			name, err := optionalName(args, 1)
+			if err != nil {
+				return err
 			}
 			e, err := a.engine(cmd.Context())
 			if err != nil {

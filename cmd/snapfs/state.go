@@ -17,11 +17,9 @@ and fork from. Processes that run in it stand still for that instant.`,
 		ValidArgsFunction: a.completeSandbox,
 		Args:              between("sandbox", "state"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			state := ""
-			if len(args) > 1 {
-				if state = args[1]; state == "" {
-					return usageError{errEmptyName}
-				}
+			state, err := optionalName(args, 1)
+			if err != nil {
+				return err
 			}
 			e, err := a.engine(cmd.Context())
 			if err != nil {
@@ -51,11 +49,9 @@ last named state are lost.`,
 		ValidArgsFunction: a.completeState,
 		Args:              between("sandbox", "state"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			state := ""
-			if len(args) > 1 {
-				if state = args[1]; state == "" {
-					return usageError{errEmptyName}
-				}
+			state, err := optionalName(args, 1)
+			if err != nil {
+				return err
 			}
 			e, err := a.engine(cmd.Context())
 			if err != nil {
