@@ -1,9 +1,11 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -43,35 +45,16 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	var parts []string
-	op := e.Op
-	if e.ID != "" {
-		op = strings.TrimSpace(op + " " + e.ID)
+	parts := []string{strings.TrimSpace(e.Op + " " + e.ID), e.Backend, e.Path}
+	if why := cmp.Or(e.Err, e.Kind); why != nil {
+		parts = append(parts, why.Error())
 	}
-	for _, p := range []string{op, e.Backend, e.Path} {
-		if p != "" {
-			parts = append(parts, p)
-		}
-	}
-	switch {
-	case e.Err != nil:
-		parts = append(parts, e.Err.Error())
-	case e.Kind != nil:
-		parts = append(parts, e.Kind.Error())
-	}
-	return strings.Join(parts, ": ")
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), ": ")
 }
 
 // Unwrap gives both the kind and the cause to errors.Is and errors.As.
 func (e *Error) Unwrap() []error {
-	var errs []error
-	if e.Kind != nil {
-		errs = append(errs, e.Kind)
-	}
-	if e.Err != nil {
-		errs = append(errs, e.Err)
-	}
-	return errs
+	return slices.DeleteFunc([]error{e.Kind, e.Err}, func(err error) bool { return err == nil })
 }
 
 // KindOf gives the sentinel that an error of the operating system stands for,

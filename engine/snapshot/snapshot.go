@@ -48,7 +48,7 @@
 // A cancelled context ends a method at its next safe point with
 // [ErrInterrupted]. A method that fails, or whose process is killed, leaves
 // either nothing, or something that Remove or RemoveFork of the same id takes
-// away; it never leaves a half-made snapshot that Describe answers for. All
+// away; it never leaves a half-made snapshot that Lookup answers for. All
 // methods may be called from many goroutines and many processes at once.
 package snapshot
 
