@@ -25,5 +25,5 @@
 //
 // Processes share the kernel with the host: an error in the kernel's own
 // checks is a way out. With [NetworkHost] they share its network with all that
-// listens there. How much a process may use is the business of package limits.
+// listens there. How much of the machine they use is not bounded here.
 package isolate

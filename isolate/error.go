@@ -1,8 +1,8 @@
 package isolate
 
 import (
+	"cmp"
 	"errors"
-	"strings"
 	"syscall"
 )
 
@@ -33,39 +33,25 @@ type Error struct {
 	Op string
 	// Path is the file concerned, or "".
 	Path string
-	// Kind is one of the sentinels of this package.
-	Kind error
-	// Err is the cause, or nil when Kind says it all.
-	Err error
+	// Kind is one of the sentinels above; Err the cause, nil where Kind says all.
+	Kind, Err error
 	// Hints are commands that mend it, best first.
 	Hints []string
 }
 
 func (e *Error) Error() string {
-	parts := []string{e.Op}
+	text := e.Op
 	if e.Path != "" {
-		parts = append(parts, e.Path)
+		text += ": " + e.Path
 	}
-	switch {
-	case e.Err != nil:
-		parts = append(parts, e.Err.Error())
-	case e.Kind != nil:
-		parts = append(parts, e.Kind.Error())
+	if why := cmp.Or(e.Err, e.Kind); why != nil {
+		text += ": " + why.Error()
 	}
-	return strings.Join(parts, ": ")
+	return text
 }
 
 // Unwrap gives both the kind and the cause to errors.Is and errors.As.
-func (e *Error) Unwrap() []error {
-	var errs []error
-	if e.Kind != nil {
-		errs = append(errs, e.Kind)
-	}
-	if e.Err != nil {
-		errs = append(errs, e.Err)
-	}
-	return errs
-}
+func (e *Error) Unwrap() error { return errors.Join(e.Kind, e.Err) }
 
 // CommandError says that a command could not be run at all.
 type CommandError struct {
