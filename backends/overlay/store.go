@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
@@ -105,18 +104,15 @@ func (b *backend) forget(ctx context.Context, id, path string) error {
 }
 
 // ids lists the records in a directory, whole or half made, sorted.
-func (b *backend) ids(dir string) ([]string, error) {
-	entries, err := os.ReadDir(filepath.Join(b.dir, dir)) // sorted
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	var ids []string
+func ids[T ~string](b *backend, dir string) ([]T, error) {
+	entries, err := readDir(filepath.Join(b.dir, dir)) // sorted
+	var found []T
 	for _, e := range entries {
 		if e.Type().IsRegular() && snapshot.ValidID(e.Name()) {
-			ids = append(ids, e.Name())
+			found = append(found, T(e.Name()))
 		}
 	}
-	return slices.Clip(ids), err
+	return found, err
 }
 
 // lock takes the lock on which layers are alive: shared while something names

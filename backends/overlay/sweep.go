@@ -80,7 +80,7 @@ func (b *backend) mark(ctx context.Context) (*census, error) {
 func (b *backend) count(k known) (*census, error) {
 	c := &census{used: map[string]bool{}, upper: map[string]bool{}}
 	for _, dir := range []string{"snapshots", "forks"} {
-		ids, err := b.ids(dir)
+		ids, err := ids[string](b, dir)
 		if err != nil {
 			return nil, err
 		}

@@ -110,23 +110,12 @@ func (b *backend) LookupFork(ctx context.Context, id snapshot.ForkID) (snapshot.
 }
 
 func (b *backend) List(context.Context) ([]snapshot.ID, []snapshot.ForkID, error) {
-	s, err := b.ids("snapshots")
+	s, err := ids[snapshot.ID](b, "snapshots")
 	if err != nil {
 		return nil, nil, fail("listing", "", err)
 	}
-	f, err := b.ids("forks")
-	if err != nil {
-		return nil, nil, fail("listing", "", err)
-	}
-	return convert[snapshot.ID](s), convert[snapshot.ForkID](f), nil
-}
-
-func convert[T ~string](names []string) []T {
-	ids := make([]T, len(names))
-	for i, n := range names {
-		ids[i] = T(n)
-	}
-	return ids
+	f, err := ids[snapshot.ForkID](b, "forks")
+	return s, f, fail("listing", "", err)
 }
 
 func (b *backend) Remove(ctx context.Context, id snapshot.ID) error {

@@ -158,7 +158,7 @@ func readMark(dir int) (string, error) {
 }
 
 // ids lists what is ours of a kind, whole or half made, sorted.
-func (b *backend) ids(k kind) ([]string, error) {
+func ids[T ~string](b *backend, k kind) ([]T, error) {
 	entries, err := os.ReadDir(b.path(k, ""))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -166,7 +166,7 @@ func (b *backend) ids(k kind) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var ids []string
+	var found []T
 	for _, e := range entries {
 		id := strings.TrimSuffix(e.Name(), part)
 		if !snapshot.ValidID(id) {
@@ -176,8 +176,8 @@ func (b *backend) ids(k kind) ([]string, error) {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, snapshot.ErrNotFound) {
 			continue // not ours
 		}
-		ids = append(ids, id)
+		found = append(found, T(id))
 	}
-	slices.Sort(ids)
-	return slices.Compact(ids), nil
+	slices.Sort(found)
+	return slices.Compact(found), nil
 }
