@@ -36,9 +36,6 @@ const (
 
 	// BtrfsRootInode is the inode number of the root of every subvolume.
 	BtrfsRootInode = 256
-	// BtrfsStubInode is that of the empty directory that a snapshot shows in
-	// the place of a nested subvolume.
-	BtrfsStubInode = 2
 	btrfsNameMax   = 255
 )
 

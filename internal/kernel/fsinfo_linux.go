@@ -33,15 +33,6 @@ func FilesystemOf(path string) (Filesystem, error) {
 	return fromStatfs(&st), nil
 }
 
-// FilesystemOfFD describes the filesystem of an open file, O_PATH included.
-func FilesystemOfFD(fd int) (Filesystem, error) {
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(fd, &st); err != nil {
-		return Filesystem{}, &os.PathError{Op: "fstatfs", Path: fdPath(fd), Err: err}
-	}
-	return fromStatfs(&st), nil
-}
-
 func fromStatfs(st *unix.Statfs_t) Filesystem {
 	unit := st.Frsize
 	if unit == 0 {

@@ -39,20 +39,9 @@ func CloneTree(path string, recursive bool) (*os.File, error) {
 
 // MoveMount attaches a detached mount, or moves an attached one, to the path
 // to, relative to dirfd; an empty to means dirfd itself. Symbolic links in the
-// last element of to are not followed.
+// last element of to are not followed. Errors are *os.LinkError.
 func MoveMount(mount *os.File, dirfd int, to string) error {
-	return moveMount(mount, dirfd, to, 0)
-}
-
-// MoveMountBeneath puts a detached mount under the one that is on top at to
-// (Linux 6.5), so that unmounting the top one uncovers it without a gap.
-func MoveMountBeneath(mount *os.File, dirfd int, to string) error {
-	const beneath = 0x200 // MOVE_MOUNT_BENEATH of linux/mount.h
-	return moveMount(mount, dirfd, to, beneath)
-}
-
-func moveMount(mount *os.File, dirfd int, to string, flags int) error {
-	flags |= unix.MOVE_MOUNT_F_EMPTY_PATH
+	flags := unix.MOVE_MOUNT_F_EMPTY_PATH
 	if to == "" {
 		flags |= unix.MOVE_MOUNT_T_EMPTY_PATH
 	}
@@ -68,19 +57,10 @@ func moveMount(mount *os.File, dirfd int, to string, flags int) error {
 // beneath it with recursive: all of them or, after an error, none. A flag about
 // access times in set takes the place of the one there is.
 func SetMountAttr(mount *os.File, set, clear uint64, recursive bool) error {
-	if set&unix.MOUNT_ATTR__ATIME != 0 {
-		clear |= unix.MOUNT_ATTR__ATIME
-	}
 	if set&unix.MOUNT_ATTR__ATIME != 0 { // a field, not a flag: mount_setattr(2) wants it cleared as a whole
 		clear |= unix.MOUNT_ATTR__ATIME
 	}
 	return mountSetattr(mount, recursive, &unix.MountAttr{Attr_set: set, Attr_clr: clear})
-}
-
-// MakePrivate cuts a mount, and with recursive all beneath it, off from
-// propagation in both directions.
-func MakePrivate(mount *os.File, recursive bool) error {
-	return mountSetattr(mount, recursive, &unix.MountAttr{Propagation: unix.MS_PRIVATE})
 }
 
 // IDMap makes the ids on disk appear through the mount as the user namespace
@@ -183,13 +163,6 @@ func (c *FSContext) Set(key, value string) error {
 // SetFlag gives an option that has no value.
 func (c *FSContext) SetFlag(key string) error {
 	return c.fail(key, unix.FsconfigSetFlag(int(c.f.Fd()), key))
-}
-
-// SetFD gives an option a descriptor as its value.
-func (c *FSContext) SetFD(key string, f *os.File) error {
-	err := unix.FsconfigSetFd(int(c.f.Fd()), key, int(f.Fd()))
-	runtime.KeepAlive(f)
-	return c.fail(key+"="+f.Name(), err)
 }
 
 // Mount creates the filesystem and mounts it, detached, with the

@@ -156,5 +156,11 @@ func receivedFiles(oob []byte) ([]*os.File, error) {
 // Shutdown wakes everybody who waits on the socket, at both ends.
 func (p *Packet) Shutdown() error { return unix.Shutdown(p.fd, unix.SHUT_RDWR) }
 
+// ShutdownRead wakes whoever waits for a message of the other end, which can
+// send none from then on. What is sent to it still arrives.
+func (p *Packet) ShutdownRead() error {
+	return os.NewSyscallError("shutdown", unix.Shutdown(p.fd, unix.SHUT_RD))
+}
+
 // Close closes the socket. Nobody may be waiting on it.
 func (p *Packet) Close() error { return unix.Close(p.fd) }
