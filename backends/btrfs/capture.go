@@ -65,7 +65,7 @@ func (c *capture) mark(taken time.Time) mark {
 // subvolume, in one transaction commit. Where nothing has changed in the
 // subvolume since the last capture of this tree, that one is the answer.
 func (b *Backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
-	return b.CaptureAsOf(ctx, tree, id, now())
+	return b.CaptureAsOf(ctx, tree, id, kernel.Now())
 }
 
 // CaptureAsOf is Capture of what stands for an earlier instant.

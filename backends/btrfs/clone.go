@@ -19,7 +19,7 @@ import (
 // them, and where it is the same one they are the same. Where not, and something
 // changed in between, the fork is taken again, from the snapshot.
 func (b *Backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID) (snapshot.Snapshot, snapshot.Fork, error) {
-	return b.CloneAsOf(ctx, tree, id, fork, now())
+	return b.CloneAsOf(ctx, tree, id, fork, kernel.Now())
 }
 
 // CloneAsOf is Clone of what stands for an earlier instant.

@@ -147,7 +147,7 @@ func (b *Backend) seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 	}
 	defer unix.Close(src)
 	sm := fm
-	sm.kind, sm.base, sm.taken, sm.from, sm.line = snapshots, "", now(), info.UUID.String(), fm.descent(info.Born)
+	sm.kind, sm.base, sm.taken, sm.from, sm.line = snapshots, "", kernel.Now(), info.UUID.String(), fm.descent(info.Born)
 	e, err := r.begin(ctx, snapshots, string(id), sm)
 	if err != nil {
 		return snapshot.Snapshot{}, err

@@ -134,19 +134,6 @@ func (r room) readMark(entry string) (mark, error) {
 	return parseMark(string(text))
 }
 
-// now is the time by the clock that the filesystem stamps its files with,
-// which lags behind the exact one: what is written later is never older.
-func now() time.Time {
-	var ts unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &ts) != nil {
-		return time.Now()
-	}
-	return time.Unix(ts.Sec, ts.Nsec)
-}
-
-// Now is the time by the clock that files are stamped with.
-func Now() time.Time { return now() }
-
 func (b *Backend) path(kind, id, within string) string {
 	p := b.Hidden()[0] + "/" + b.key + "/" + kind + "/" + id + "/" + treeName
 	if within != "." {

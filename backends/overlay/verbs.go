@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // Capture writes one small file. Nothing in the tree is looked at but its root.
@@ -26,18 +27,9 @@ func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.I
 	return b.snapshotOf(id, &r), nil
 }
 
-// now is a time that no file changed from here on has a ctime before or at.
-// The kernel stamps files with its coarse clock, which moves a few times in a
-// hundredth of a second, or with a finer one where somebody looks (Linux 6.13);
-// the fine clock of time.Now can be ahead of both. A file changed in the same
-// tick just before looks changed since, never the reverse.
-func now() time.Time {
-	var ts unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &ts) != nil {
-		return time.Now().Add(-20 * time.Millisecond)
-	}
-	return time.Unix(ts.Unix()).Add(-1)
-}
+// now is a time that no file changed from here on has a ctime before or at: one
+// changed in the same tick just before looks changed since, never the reverse.
+func now() time.Time { return kernel.Now().Add(-1) }
 
 // Fork makes three directories and a small file.
 func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {

@@ -6,16 +6,16 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
-	m := mark{kind: snapshots, id: string(id), tree: tree.Path, taken: now()}
+	m := mark{kind: snapshots, id: string(id), tree: tree.Path, taken: kernel.Now()}
 	if err := b.create(ctx, m, tree.Path); err != nil {
 		return snapshot.Snapshot{}, fail("capturing", string(id), err)
 	}
@@ -39,7 +39,7 @@ func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 	if err != nil {
 		return snapshot.Snapshot{}, fail("sealing", string(fork), err)
 	}
-	m := mark{kind: snapshots, id: string(id), tree: f.tree, taken: now()}
+	m := mark{kind: snapshots, id: string(id), tree: f.tree, taken: kernel.Now()}
 	if err := b.seal(ctx, f, m); err != nil {
 		return snapshot.Snapshot{}, fail("sealing", string(fork), err)
 	}
@@ -201,15 +201,4 @@ func usable(id string) error {
 		return because(snapshot.ErrNotSupported, "", "an id is 1 to 64 characters of a-z, 0-9 and -, and does not begin with -")
 	}
 	return nil
-}
-
-// now is the time that a file changed now would get: the kernel stamps files
-// with the coarse clock, or a finer one where somebody looks (Linux 6.13). A
-// file changed at the very instant then looks changed since, never the reverse.
-func now() time.Time {
-	var ts unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &ts) != nil {
-		return time.Now()
-	}
-	return time.Unix(ts.Unix())
 }

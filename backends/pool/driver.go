@@ -9,6 +9,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/btrfs"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 const name = "pool"
@@ -88,7 +89,7 @@ func (b *backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 
 // current brings the copy up to date and calls do while nobody else changes it.
 func (b *backend) current(ctx context.Context, tree snapshot.Tree, do func(began time.Time) error) error {
-	began := btrfs.Now()
+	began := kernel.Now()
 	unlock, err := b.pool.lockTree(tree.Path)
 	if err != nil {
 		return failed("capturing", "", tree.Path, err)

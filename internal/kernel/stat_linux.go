@@ -24,6 +24,19 @@ func (t Timestamp) After(u Timestamp) bool {
 	return t.Sec > u.Sec || t.Sec == u.Sec && t.Nsec > u.Nsec
 }
 
+// Now is the time that a file changed now is stamped with. The kernel stamps
+// files by its coarse clock, which moves a few times in a hundredth of a second,
+// or by a finer one where somebody looks (Linux 6.13); time.Now can be ahead of
+// both. So what is written from here on has this time or a later one, and so may
+// have what was written within the same tick before.
+func Now() time.Time {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &ts) != nil {
+		return time.Now()
+	}
+	return time.Unix(ts.Unix())
+}
+
 // Stat is what statx(2) tells about a node.
 type Stat struct {
 	// Mode holds the type (unix.S_IFMT) and the permission bits.
