@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"strconv"
+	"sync"
 	"testing"
 
 	"github.com/snapfs/snapfs/backends/pool"
@@ -70,12 +71,13 @@ func TestAFileThatNeverRestsIsNotTakenForCopied(t *testing.T) {
 			}
 		}
 	}()
+	rest := sync.OnceFunc(func() { close(stop); <-done })
+	defer rest()
 	for range 5 {
 		_, err := p.Import(t.Context(), tree, nil)
 		must(t, err)
 	}
-	close(stop)
-	<-done
+	rest()
 	_, err := p.Import(t.Context(), tree, nil)
 	must(t, err)
 	same(t, tree, copyOf(t, p), "at rest")

@@ -54,7 +54,9 @@ func copyExtents(dst, src *os.File, size int64) error {
 		end := size
 		if err != nil {
 			start = at // the filesystem knows no holes
-		} else if end, err = src.Seek(start, unix.SEEK_HOLE); err != nil {
+		} else if end, err = src.Seek(start, unix.SEEK_HOLE); errors.Is(err, unix.ENXIO) {
+			return nil // src shrank meanwhile
+		} else if err != nil {
 			return err
 		}
 		if end = min(end, size); start >= end {
