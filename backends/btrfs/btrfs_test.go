@@ -70,6 +70,27 @@ func clone(t testing.TB, b *Backend, tree snapshot.Tree, id string) (snapshot.Sn
 	return s, f
 }
 
+func TestWhatAKilledBuilderLeftIsTakenAwayByTheNext(t *testing.T) {
+	b, tree := fixture(t)
+	clone(t, b, tree, "1")
+	other := *b
+	other.key = "another"
+	hidden := b.Hidden()[0]
+	dead, mine := hidden+"/another.4194305-1-1", hidden+"/another."+unique()
+	for _, half := range []string{dead, mine} {
+		if err := os.MkdirAll(half+"/"+snapshots, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	clone(t, &other, tree, "1")
+	if _, err := os.Lstat(dead); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what a killed process left is still there: %v", err)
+	}
+	if _, err := os.Lstat(mine); err != nil {
+		t.Errorf("what a living process builds was taken away: %v", err)
+	}
+}
+
 func TestAClonesBaseAndForkAreEqualUnderAWriter(t *testing.T) {
 	b, tree := fixture(t)
 	stop, done := make(chan struct{}), make(chan struct{})

@@ -106,29 +106,33 @@ func (b *Backend) build() error {
 		}
 	}
 	part := path + "/" + b.key
+	reapHalfBuilt(part, false)
 	tmp := part + "." + unique()
-	if err := os.Mkdir(tmp, 0o700); err != nil {
-		return err
+	err = b.buildPart(tmp)
+	if err == nil {
+		err = kernel.RenameNew(tmp, part)
 	}
-	for _, dir := range []string{snapshots, forks, stock, latest, trash} {
-		if err := os.Mkdir(tmp+"/"+dir, 0o700); err != nil {
+	if err == nil {
+		return nil
+	}
+	_ = os.RemoveAll(tmp) // the cause matters more
+	if errors.Is(err, os.ErrExist) {
+		return nil // another process was quicker
+	}
+	return &os.PathError{Op: "make", Path: part, Err: err}
+}
+
+func (b *Backend) buildPart(path string) error {
+	for _, dir := range []string{"", snapshots, forks, stock, latest, trash} {
+		if err := os.Mkdir(path+"/"+dir, 0o700); err != nil {
 			return err
 		}
 	}
-	if err := os.WriteFile(tmp+"/of", []byte(b.state+"\n"), 0o600); err != nil {
-		return err
-	}
-	if err := kernel.RenameNew(tmp, part); err != nil {
-		_ = os.RemoveAll(tmp)
-		if err != unix.EEXIST {
-			return &os.PathError{Op: "make", Path: part, Err: err}
-		}
-	}
-	return nil
+	return os.WriteFile(path+"/of", []byte(b.state+"\n"), 0o600)
 }
 
 func (b *Backend) buildHidden(top int) error {
-	b.reapHalfBuilt()
+	reapHalfBuilt(b.Hidden()[0], true)
 	tmp := b.hidden + "." + unique()
 	if err := kernel.BtrfsCreate(top, tmp); err != nil {
 		return err
@@ -147,14 +151,15 @@ func (b *Backend) buildHidden(top int) error {
 	return err
 }
 
-// reapHalfBuilt removes what killed processes left of buildHidden.
-func (b *Backend) reapHalfBuilt() {
-	left, _ := filepath.Glob(b.Hidden()[0] + ".*-*-*")
-	for _, path := range left {
-		st, err := kernel.Lstat(unix.AT_FDCWD, path)
-		if err == nil && int(st.UID) == os.Geteuid() && st.Ino == kernel.BtrfsRootInode &&
-			!inUse(strings.TrimPrefix(path, b.Hidden()[0]+".")) {
-			_ = os.RemoveAll(path) // the next to build tries again
+// reapHalfBuilt removes what killed processes left beside path of building it.
+// Beside .snapfs, where others have names too, only a subvolume is ours.
+func reapHalfBuilt(path string, subvolume bool) {
+	left, _ := filepath.Glob(path + ".*-*-*")
+	for _, half := range left {
+		st, err := kernel.Lstat(unix.AT_FDCWD, half)
+		ours := err == nil && int(st.UID) == os.Geteuid() && (!subvolume || st.Ino == kernel.BtrfsRootInode)
+		if ours && !inUse(strings.TrimPrefix(half, path+".")) {
+			_ = os.RemoveAll(half) // the next to build tries again
 		}
 	}
 }

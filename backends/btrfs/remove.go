@@ -213,14 +213,14 @@ func (r room) destroyIn(dir int, path, name string) error {
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
 		return unix.Unlinkat(dir, name, 0)
 	case st.Ino == kernel.BtrfsRootInode:
-		return uproot(dir, name)
+		return removeSubvolume(dir, name)
 	}
 	return r.destroy(path + "/" + name)
 }
 
-// uproot removes the subvolume dir/name after those nested in it: a sandbox may
+// removeSubvolume removes the subvolume dir/name after those nested in it: a sandbox may
 // have made some.
-func uproot(dir int, name string) error {
+func removeSubvolume(dir int, name string) error {
 	root, err := beneath(dir, name)
 	if err != nil {
 		return err
@@ -231,7 +231,7 @@ func uproot(dir int, name string) error {
 	}
 	for _, path := range nested {
 		if err == nil {
-			err = uprootBeneath(root, path)
+			err = removeSubvolumeBeneath(root, path)
 		}
 	}
 	unix.Close(root)
@@ -240,29 +240,29 @@ func uproot(dir int, name string) error {
 	}
 	switch {
 	case err == unix.EPERM, err == unix.EACCES, errors.Is(err, unix.ENOTEMPTY):
-		return hoe(dir, name)
+		return removeFileByFile(dir, name)
 	case err != nil:
 		return &os.PathError{Op: "destroy", Path: name, Err: err}
 	}
 	return nil
 }
 
-func uprootBeneath(root int, path string) error {
+func removeSubvolumeBeneath(root int, path string) error {
 	parent, err := beneath(root, filepath.Dir(path))
 	if err != nil {
 		return err
 	}
 	defer unix.Close(parent)
-	err = uproot(parent, filepath.Base(path))
+	err = removeSubvolume(parent, filepath.Base(path))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	return err
 }
 
-// hoe removes the subvolume dir/name file by file, as an ordinary user must
+// removeFileByFile removes the subvolume dir/name file by file, as an ordinary user must
 // where the mount lacks user_subvol_rm_allowed. Time in proportion to its size.
-func hoe(dir int, name string) error {
+func removeFileByFile(dir int, name string) error {
 	path := "/proc/self/fd/" + strconv.Itoa(dir) + "/" + name
 	err := filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
