@@ -23,6 +23,7 @@ type Command struct {
 	Groups   []uint32
 	// Stdin, Stdout and Stderr are handed over as they are, and stay the
 	// caller's to close. Nil is the terminal with TTY, and /dev/null without.
+	// None may be a directory: from one, all of the host could be reached.
 	Stdin, Stdout, Stderr *os.File
 	// TTY gives the program a terminal of the box's own, of this size, as its
 	// controlling terminal. See [Process.PTY].
@@ -67,6 +68,12 @@ func (c *Command) check(spec Spec) error {
 	}
 	if spec.IDs != Same && (c.UID >= spec.IDs.size || c.GID >= spec.IDs.size) {
 		return badCommand("the user is none of the sandbox's")
+	}
+	files, _ := c.files()
+	for _, f := range files {
+		if info, err := f.Stat(); err == nil && info.IsDir() {
+			return badCommand("its input or output is a directory: " + f.Name())
+		}
 	}
 	return nil
 }

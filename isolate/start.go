@@ -172,9 +172,12 @@ func (b *builder) tree() {
 	b.makeShared()
 	b.pivot()
 	b.stage = "attaching the trees"
+	pins := b.spec.pins()
+	b.pin(pins[0])
 	for i, m := range b.spec.Mounts[1:] {
 		if !beneathPrivate(m.Target) {
 			b.attach(b.of(b.trees[i+1]), m.Target, false)
+			b.pin(pins[i+1])
 		}
 	}
 	for _, f := range b.files {
@@ -186,6 +189,7 @@ func (b *builder) tree() {
 		if beneathPrivate(m.Target) {
 			b.place(m.Target)
 			b.attach(b.of(b.trees[i+1]), m.Target, false)
+			b.pin(pins[i+1])
 		}
 	}
 	b.readOnly()
