@@ -4,7 +4,7 @@
 //	DIR/format                     the version of all that follows
 //	DIR/sandboxes/NAME/record.json one sandbox ([Record]); its directory is the claim on its name
 //	DIR/sandboxes/NAME/tmp/        what the sandbox sees as /tmp
-//	DIR/active/PID.START.SERIAL.WHAT.NAME   what a command is in the middle of ([Intent])
+//	DIR/active/PID.START.SERIAL.WHAT.ID.NAME   what a command is in the middle of ([Intent])
 //	DIR/spare/N/                   the directory of a sandbox that is gone, for the next one
 //	DIR/spare/ID/                  that of a sandbox until its name is claimed
 //	DIR/places/DRIVER:PATH         a filesystem on which a backend keeps data of its own
@@ -16,7 +16,7 @@
 // sandbox's lock ([Held]). A record is replaced by rename, so a reader sees the
 // old or the new one. A process killed at any instant leaves its entry under
 // active, which the next command finds with one readdir ([Catalog.Stale]) and
-// mends. The entry bears the sandbox's id, because the name may be another's by
+// mends. The entry bears the sandbox's ID, because the name may be another's by
 // then. After a power loss, records that were saved as lasting are there, or
 // their predecessors are.
 package catalog
@@ -301,55 +301,4 @@ func cause(err error) error {
 		return pe.Err
 	}
 	return err
-}
-
-// A Place is where a backend keeps data on a tree's own filesystem.
-type Place struct{ Driver, Path string }
-
-// AddPlace remembers a place, so that what is on it is found when no sandbox
-// refers to it any more. Cost: one system call when it is known.
-func (c *Catalog) AddPlace(p Place) error {
-	path := c.place(p)
-	if len(filepath.Base(path)) > 255 { // a tree that deep is found through its sandboxes alone
-		return nil
-	}
-	err := os.Mkdir(path, 0o700)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = os.MkdirAll(path, 0o700); err == nil {
-			return nil
-		}
-	}
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return fail("making", path, err)
-	}
-	return nil
-}
-
-func (c *Catalog) place(p Place) string {
-	return filepath.Join(c.dir, places, p.Driver+":"+strings.ReplaceAll(strings.ReplaceAll(p.Path, "%", "%25"), "/", "%2f"))
-}
-
-// Places lists the places, sorted.
-func (c *Catalog) Places() ([]Place, error) {
-	entries, err := os.ReadDir(filepath.Join(c.dir, places))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fail("listing", c.dir, err)
-	}
-	var found []Place
-	for _, e := range entries {
-		driver, path, ok := strings.Cut(e.Name(), ":")
-		if ok {
-			found = append(found, Place{driver, strings.ReplaceAll(strings.ReplaceAll(path, "%2f", "/"), "%25", "%")})
-		}
-	}
-	return found, nil
-}
-
-// DropPlace forgets a place.
-func (c *Catalog) DropPlace(p Place) error {
-	path := c.place(p)
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fail("removing", path, err)
-	}
-	return nil
 }
