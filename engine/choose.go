@@ -10,6 +10,24 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
+// Backends says which backend would hold each tree of a sandbox, and why. It
+// makes nothing. Errors: those of [Engine.New].
+func (e *Engine) Backends(ctx context.Context, req Request) ([]catalog.Tree, error) {
+	if err := e.checkWorkspace(req.Workspace); err != nil {
+		return nil, err
+	}
+	env, err := survey(req.Workspace, e.cat.Dir(), privileged())
+	if err != nil {
+		return nil, err
+	}
+	choices, err := e.choose(ctx, env, req)
+	trees := make([]catalog.Tree, 0, len(choices))
+	for _, c := range choices {
+		trees = append(trees, catalog.Tree{Path: c.tree, Driver: c.driver, Reason: c.reason, Frozen: c.backend.Facts().Frozen})
+	}
+	return trees, err
+}
+
 // A choice is a tree of an environment with the backend that will hold it.
 type choice struct {
 	tree    string

@@ -3,7 +3,7 @@
 // names, a backend for trees, isolate for processes, diff for changes and
 // promote for the way back, and imports no backend.
 //
-// A [Sandbox] is a copy of the real machine's environment: a fork of each of
+// A sandbox is a copy of the real machine's environment: a fork of each of
 // its trees, the policy it runs under, and its processes. [Engine.Run] makes
 // one for a command and hands it over as a [Session]; [Engine.New] makes one
 // to keep. What a killed command leaves behind is found and mended by the next
@@ -93,6 +93,12 @@ func StateDir() (string, error) {
 	}
 	return filepath.Join(home, ".local/state/snapfs"), nil
 }
+
+// StateDir is the state directory the engine was opened on.
+func (e *Engine) StateDir() string { return e.cat.Dir() }
+
+// DataDir is where a driver keeps its data in the state directory.
+func (e *Engine) DataDir(driver string) string { return e.cat.DataDir(driver) }
 
 // privileged: this process may make any mount, and give sandboxes ids of
 // their own.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -169,14 +170,9 @@ func (e *Engine) collectLost(ctx context.Context, b snapshot.Backend) (int, erro
 	if err != nil {
 		return 0, err
 	}
-	n := 0
-	for _, id := range ids {
-		if !used[id] && !owners[catalog.Owner(string(id))] {
-			if err := b.Remove(ctx, id); err != nil {
-				return n, err
-			}
-			n++
-		}
+	n, err := removeUnused(ctx, b, ids, used, owners)
+	if err != nil {
+		return n, err
 	}
 	for _, id := range forks {
 		if !owners[catalog.Owner(string(id))] {
@@ -184,6 +180,21 @@ func (e *Engine) collectLost(ctx context.Context, b snapshot.Backend) (int, erro
 		}
 	}
 	return n, err
+}
+
+// removeUnused removes the snapshots that no sandbox refers to and whose own is
+// gone, and counts them. The caller keeps others from growing any.
+func removeUnused(ctx context.Context, b snapshot.Backend, ids []snapshot.ID, used map[snapshot.ID]bool, owners map[string]bool) (n int, err error) {
+	for _, id := range ids {
+		if used[id] || owners[catalog.Owner(string(id))] {
+			continue
+		}
+		if err := b.Remove(ctx, id); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
 }
 
 // owned lists the bases that sandboxes refer to, and the ids of all sandboxes,
@@ -225,4 +236,52 @@ func newestOfEachTree(ctx context.Context, b snapshot.Backend) (map[string]snaps
 		found[tree] = s.ID
 	}
 	return found, nil
+}
+
+// AwaitSweeper waits until no other process collects. Errors: ErrInterrupted.
+func (e *Engine) AwaitSweeper(ctx context.Context) error {
+	for {
+		lock, err := e.sweepLock()
+		if err != nil {
+			return err
+		}
+		if lock != nil {
+			return lock.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return &snapshot.Error{Op: "waiting for another command to clean up", Kind: snapshot.ErrInterrupted, Err: ctx.Err()}
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// DropBases removes the bases of a tree that a driver holds for later commands
+// and no sandbox refers to: what [Engine.Collect] leaves as the newest. A driver
+// that does not hold the tree has none.
+func (e *Engine) DropBases(ctx context.Context, driver, tree string) error {
+	b, err := e.backendOf(ctx, catalog.Tree{Driver: driver, Path: tree})
+	if errors.Is(err, snapshot.ErrNotSupported) || errors.Is(err, snapshot.ErrNotFound) {
+		return nil // it holds nothing of the tree
+	}
+	if err != nil {
+		return err
+	}
+	release, err := e.cat.Exclude()
+	defer release()
+	if err != nil {
+		return err
+	}
+	used, owners, err := e.owned()
+	if err != nil {
+		return err
+	}
+	ids, _, err := b.List(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := removeUnused(ctx, b, ids, used, owners); err != nil {
+		return err
+	}
+	return sweep(ctx, b)
 }

@@ -84,7 +84,7 @@ func (a *app) examine(ctx context.Context, req engine.Request, dir string) (*exa
 		r := p.Run(ctx)
 		d.Powers = append(d.Powers, power{p.Name, r.Answer.String(), p.What, p.Since, r.Why, r.Fix})
 	}
-	trees, err := e.Plan(ctx, req)
+	trees, err := e.Backends(ctx, req)
 	for _, t := range trees {
 		d.Trees = append(d.Trees, treeFound{t.Path, t.Driver, frozenOrLive(t.Frozen), t.Reason})
 	}

@@ -1,0 +1,46 @@
+package engine
+
+import (
+	"errors"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// Hints are the commands that mend an error, best first.
+func Hints(err error) []string {
+	var s *snapshot.Error
+	if errors.As(err, &s) && len(s.Hints) > 0 {
+		return s.Hints
+	}
+	var i *isolate.Error
+	if errors.As(err, &i) {
+		return i.Hints
+	}
+	return nil
+}
+
+// Kind is the sentinel of package snapshot that an error of the engine stands
+// for, or nil: whichever package it came from.
+func Kind(err error) error {
+	if err == nil {
+		return nil
+	}
+	if kind := snapshot.KindOf(err); kind != nil {
+		return kind
+	}
+	for _, k := range []struct{ theirs, kind error }{
+		{isolate.ErrNotFound, snapshot.ErrNotFound},
+		{isolate.ErrNotSupported, snapshot.ErrNotSupported},
+		{isolate.ErrDenied, snapshot.ErrDenied},
+		{isolate.ErrBusy, snapshot.ErrBusy},
+		{isolate.ErrNoSpace, snapshot.ErrNoSpace},
+		{isolate.ErrInterrupted, snapshot.ErrInterrupted},
+		{isolate.ErrClosed, snapshot.ErrInterrupted},
+	} {
+		if errors.Is(err, k.theirs) {
+			return k.kind
+		}
+	}
+	return nil
+}
