@@ -12,21 +12,19 @@ import (
 	"github.com/snapfs/snapfs/engine/diff/report"
 )
 
-// A Count is what a change adds and removes.
-type Count struct {
-	Path string
-	// Added and Removed are lines, of text.
-	Added, Removed int
-	// Binary: the sizes say what lines cannot.
-	Binary           bool
-	OldSize, NewSize int64
+// A count is what a change adds and removes.
+type count struct {
+	path string
+	// added and removed are lines, of text.
+	added, removed int
+	// binary: the sizes, in bytes, say what lines cannot.
+	binary           bool
+	oldSize, newSize int64
 }
 
-// Counts counts the lines of every change of a file's content, in order. Errors
-// and cost are those of [Write].
-func Counts(ctx context.Context, old, new *os.File, changes []diff.Change) ([]Count, error) {
-	s := source{ctx: ctx, root: [2]*os.File{old, new}}
-	var counts []Count
+// counts counts the lines of every change of a file's content, in order.
+func (s *source) counts(changes []diff.Change) ([]count, error) {
+	var list []count
 	for _, c := range changes {
 		if !fits(c.Old) && !fits(c.New) || c.Kind == diff.Modified && c.What&(diff.Content|diff.Target|diff.Type) == 0 {
 			continue
@@ -35,12 +33,12 @@ func Counts(ctx context.Context, old, new *os.File, changes []diff.Change) ([]Co
 		if err != nil {
 			return nil, err
 		}
-		counts = append(counts, n)
+		list = append(list, n)
 	}
-	return counts, nil
+	return list, nil
 }
 
-func (s *source) count(c diff.Change) (Count, error) {
+func (s *source) count(c diff.Change) (count, error) {
 	var side [2]blob
 	for i, n := range [2]*diff.Node{c.Old, c.New} {
 		if !fits(n) {
@@ -48,12 +46,12 @@ func (s *source) count(c diff.Change) (Count, error) {
 		}
 		var err error
 		if side[i], err = s.load(i, c.Path, n); err != nil {
-			return Count{}, err
+			return count{}, err
 		}
 	}
-	n := Count{Path: c.Path, OldSize: side[0].size, NewSize: side[1].size}
-	if n.Binary = side[0].binary || side[1].binary; !n.Binary {
-		n.Added, n.Removed = countLines(side[0].text, side[1].text)
+	n := count{path: c.Path, oldSize: side[0].size, newSize: side[1].size}
+	if n.binary = side[0].binary || side[1].binary; !n.binary {
+		n.added, n.removed = countLines(side[0].text, side[1].text)
 	}
 	return n, nil
 }
@@ -62,20 +60,21 @@ func (s *source) count(c diff.Change) (Count, error) {
 // diff --stat` does, within width columns, and a line for the whole. Errors:
 // those of [Write].
 func Stat(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.Change, width int) error {
-	counts, err := Counts(ctx, old, new, changes)
+	src := source{ctx: ctx, root: [2]*os.File{old, new}}
+	counts, err := src.counts(changes)
 	if err != nil {
 		return err
 	}
 	out := bufio.NewWriter(w)
 	wide, most := 0, 1
 	for _, c := range counts {
-		wide, most = max(wide, len([]rune(report.Printable(c.Path)))), max(most, c.Added+c.Removed)
+		wide, most = max(wide, len([]rune(report.Printable(c.path)))), max(most, c.added+c.removed)
 	}
 	room := max(width-wide-12, 10)
 	added, removed := 0, 0
 	for _, c := range counts {
-		added, removed = added+c.Added, removed+c.Removed
-		fmt.Fprintf(out, " %-*s | %s\n", wide, report.Printable(c.Path), c.bar(most, room))
+		added, removed = added+c.added, removed+c.removed
+		fmt.Fprintf(out, " %-*s | %s\n", wide, report.Printable(c.path), c.bar(most, room))
 	}
 	fmt.Fprintf(out, " %s changed, %s(+), %s(-)\n",
 		plural(len(counts), "file"), plural(added, "insertion"), plural(removed, "deletion"))
@@ -84,9 +83,9 @@ func Stat(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.Ch
 
 // bar draws a count; where the largest has no room, all shrink in proportion,
 // but none that is not zero disappears.
-func (c Count) bar(most, room int) string {
-	if c.Binary {
-		return fmt.Sprintf("Bin %d -> %d bytes", c.OldSize, c.NewSize)
+func (c count) bar(most, room int) string {
+	if c.binary {
+		return fmt.Sprintf("Bin %d -> %d bytes", c.oldSize, c.newSize)
 	}
 	scale := func(n int) int {
 		if n == 0 || most <= room {
@@ -94,8 +93,8 @@ func (c Count) bar(most, room int) string {
 		}
 		return max(1, n*room/most)
 	}
-	return strings.TrimRight(fmt.Sprintf("%5d %s%s", c.Added+c.Removed,
-		strings.Repeat("+", scale(c.Added)), strings.Repeat("-", scale(c.Removed))), " ")
+	return strings.TrimRight(fmt.Sprintf("%5d %s%s", c.added+c.removed,
+		strings.Repeat("+", scale(c.added)), strings.Repeat("-", scale(c.removed))), " ")
 }
 
 func plural(n int, word string) string {
