@@ -143,8 +143,11 @@ func unchanged(in *os.File, name, path string, known map[string]ident, altered m
 // write it takes the right, and fixMode gives it back.
 func rename(from *os.File, old string, to *os.File, new string, flags uint) error {
 	err := unix.Renameat2(int(from.Fd()), old, int(to.Fd()), new, flags)
-	if err == unix.EACCES && widenDir(from, old)+widenDir(to, new) > 0 {
-		err = unix.Renameat2(int(from.Fd()), old, int(to.Fd()), new, flags)
+	if err == unix.EACCES {
+		widened, other := widenDir(from, old), widenDir(to, new) // both: an exchange moves two
+		if widened || other {
+			err = unix.Renameat2(int(from.Fd()), old, int(to.Fd()), new, flags)
+		}
 	}
 	if err != nil {
 		return &os.LinkError{Op: "rename", Old: old, New: new, Err: err}
@@ -152,21 +155,19 @@ func rename(from *os.File, old string, to *os.File, new string, flags uint) erro
 	return nil
 }
 
-// widenDir counts the directories that got the right.
-func widenDir(in *os.File, name string) int {
+// widenDir gives the owner of a directory the right to write it, and reports
+// whether that was missing and is there now.
+func widenDir(in *os.File, name string) bool {
 	st, err := kernel.Lstat(int(in.Fd()), name)
 	if err != nil || !st.IsDir() || st.Mode&unix.S_IWUSR != 0 || int(st.UID) != os.Geteuid() {
-		return 0
+		return false
 	}
 	node, err := openNode(in, name)
 	if err != nil {
-		return 0
+		return false
 	}
 	defer node.Close()
-	if chmod(node, st.Mode&0o7777|unix.S_IWUSR) != nil {
-		return 0
-	}
-	return 1
+	return chmod(node, st.Mode&0o7777|unix.S_IWUSR) == nil
 }
 
 // fixMode gives a directory that was moved the permissions it should have.
