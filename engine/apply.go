@@ -114,7 +114,7 @@ func (e *Engine) applyPart(ctx context.Context, rec *catalog.Record, p Part, o A
 		a.Changes += len(p.Changes)
 		return "", drifted(ctx, target, p, base)
 	}
-	r, err := promote.Apply(ctx, target, p.New, p.Changes, promote.Options{Base: base, Allow: o.Allow, Sandbox: rec.Name, KeepUndo: undoable})
+	r, err := promote.Apply(ctx, target, promote.Source{Tree: p.New}, p.Changes, promote.Options{Base: base, Allow: o.Allow, Sandbox: rec.Name, KeepUndo: undoable})
 	err = errors.Join(err, e.remember(rec.Name, p.Root, r.Stamps))
 	if err != nil {
 		return "", err
@@ -130,7 +130,7 @@ func (e *Engine) applyPart(ctx context.Context, rec *catalog.Record, p Part, o A
 
 // drifted is the error of what has moved on in the way of a part, or nil.
 func drifted(ctx context.Context, t promote.Target, p Part, base promote.Base) error {
-	moved, err := promote.Check(ctx, t, p.New, p.Changes, base)
+	moved, err := promote.Check(ctx, t, promote.Source{Tree: p.New}, p.Changes, base)
 	if err != nil || len(moved) == 0 {
 		return err
 	}

@@ -35,7 +35,7 @@ func BenchmarkApply(b *testing.B) {
 				w := newWorld(b, sub, before, after)
 				changes := w.changes(b, w.frozen())
 				start := time.Now()
-				_, err := promote.Apply(b.Context(), w.target(), w.sandbox, changes, options(w.frozen()))
+				_, err := promote.Apply(b.Context(), w.target(), w.source(), changes, options(w.frozen()))
 				ours += time.Since(start)
 				must(b, err)
 				start = time.Now()

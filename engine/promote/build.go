@@ -201,10 +201,11 @@ func create(dir *os.File, name string, c *diff.Change) error {
 	return &snapshot.Error{Op: doing, Path: Printable(c.Path), Kind: snapshot.ErrNotSupported, Err: errors.New("a file of unknown type")}
 }
 
-// copyFile copies a file of the sandbox, which must be what the change says,
+// copyFile copies a file of the source, which must be what the change says,
 // before and after. The stage is private: it may have its permissions at once.
 func (w *work) copyFile(dir *os.File, name string, c *diff.Change) error {
-	src, err := openRegular(w.from, c.Path)
+	from, path := w.from.at(c.Path)
+	src, err := openRegular(from, path)
 	if missing(err) || errors.Is(err, errNotRegular) {
 		return unsteady(c.Path)
 	}
@@ -219,22 +220,16 @@ func (w *work) copyFile(dir *os.File, name string, c *diff.Change) error {
 	}
 	dst := os.NewFile(uintptr(fd), c.Path)
 	defer dst.Close()
-	if !w.steady(src, c.New) {
+	if !w.from.steady(src, c) {
 		return unsteady(c.Path)
 	}
 	if _, err := kernel.CopyFile(dst, src); err != nil {
 		return err
 	}
-	if !w.steady(src, c.New) {
+	if !w.from.steady(src, c) {
 		return unsteady(c.Path)
 	}
 	return metaOf(c.New, everything).set(dst)
-}
-
-// steady reports whether a file of the sandbox is as the change describes it.
-func (w *work) steady(f *os.File, n *diff.Node) bool {
-	st, err := kernel.Lstat(int(f.Fd()), "")
-	return err == nil && st.Size == n.Size && st.MTime.Time().Equal(n.MTime) && (n.CTime.IsZero() || st.CTime.Time().Equal(n.CTime))
 }
 
 func unsteady(path string) error {

@@ -67,7 +67,7 @@ func TestAnyMoveOfARealFileIsDriftAndNothingIsTouched(t *testing.T) {
 				if c.drift != "" {
 					want = c.drift
 				}
-				_, err := promote.Apply(t.Context(), w.target(), w.sandbox, changes, options(base(w)))
+				_, err := promote.Apply(t.Context(), w.target(), w.source(), changes, options(base(w)))
 				if !errors.Is(err, snapshot.ErrDrifted) || !strings.Contains(err.Error(), want+":") {
 					t.Errorf("got %v, want drift of %s", err, want)
 				}
@@ -100,7 +100,7 @@ func TestDriftNamesTwentyPathsAndCountsTheRest(t *testing.T) {
 	if s := err.Error(); !strings.HasSuffix(s, "and 11 more") || strings.Contains(s, "\x1b") || !strings.Contains(s, "f18") || strings.Contains(s, "f19:") {
 		t.Errorf("%q", s)
 	}
-	drifts, err := promote.Check(t.Context(), w.target(), w.sandbox, w.changes(t, w.frozen()), w.frozen())
+	drifts, err := promote.Check(t.Context(), w.target(), w.source(), w.changes(t, w.frozen()), w.frozen())
 	if err != nil || len(drifts) != 31 {
 		t.Errorf("check: %d, %v", len(drifts), err)
 	}
@@ -146,7 +146,7 @@ func TestAChangeAtTheWorstInstantIsNeitherLostNorOverwritten(t *testing.T) {
 					real := filepath.Join(w.real.Name(), path)
 					ctx := during(t.Context(), step, func() { must(t, edit(real)) })
 					old := manifest(t, w)
-					_, err := promote.Apply(ctx, w.target(), w.sandbox, w.changes(t, w.frozen()), options(w.frozen()))
+					_, err := promote.Apply(ctx, w.target(), w.source(), w.changes(t, w.frozen()), options(w.frozen()))
 					if !errors.Is(err, snapshot.ErrDrifted) {
 						t.Errorf("got %v", err)
 					}
@@ -171,7 +171,7 @@ func TestAWriterThatHadTheFileOpenIsNoticed(t *testing.T) {
 	must(t, err)
 	defer f.Close()
 	ctx := during(t.Context(), "look again", func() { _, err = f.WriteString("mine"); must(t, err) })
-	if _, err := promote.Apply(ctx, w.target(), w.sandbox, w.changes(t, w.frozen()), options(w.frozen())); !errors.Is(err, snapshot.ErrDrifted) {
+	if _, err := promote.Apply(ctx, w.target(), w.source(), w.changes(t, w.frozen()), options(w.frozen())); !errors.Is(err, snapshot.ErrDrifted) {
 		t.Errorf("got %v", err)
 	}
 	if b, _ := os.ReadFile(w.real.Name() + "/a"); !strings.HasPrefix(string(b), "mine") {
@@ -215,7 +215,7 @@ func TestSwappingAParentForALinkNeverLeadsOutside(t *testing.T) {
 	}()
 	refused := 0
 	for begin := time.Now(); time.Since(begin) < time.Second; {
-		_, err := promote.Apply(t.Context(), w.target(), w.sandbox, changes, options(w.frozen()))
+		_, err := promote.Apply(t.Context(), w.target(), w.source(), changes, options(w.frozen()))
 		if err != nil {
 			refused++
 		}

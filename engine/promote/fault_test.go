@@ -38,7 +38,7 @@ func TestEveryStepThatFailsLeavesTheOldTree(t *testing.T) {
 			}
 			return nil
 		})
-		_, err := promote.Apply(ctx, w.target(), w.sandbox, changes, options(w.frozen()))
+		_, err := promote.Apply(ctx, w.target(), w.source(), changes, options(w.frozen()))
 		if err == nil {
 			if at == "" || at == "remove a stage" || at == "remove the journal" {
 				break // it was not reached, or all was done
@@ -107,7 +107,7 @@ func dieInTheMiddle(top string) int {
 	if os.Getenv(killCommand) == "recover" {
 		_, err = promote.Recover(ctx, w.state())
 	} else {
-		_, err = promote.Apply(ctx, w.target(), w.sandbox, changes, options(w.frozen()))
+		_, err = promote.Apply(ctx, w.target(), w.source(), changes, options(w.frozen()))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

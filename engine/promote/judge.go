@@ -62,7 +62,8 @@ func (p *planner) same(c diff.Change, real *diff.Node, times bool) (bool, error)
 	case times && isDir(real) && c.What&diff.Time != 0:
 		return c.New.MTime.Equal(real.MTime), nil
 	case real.Mode.IsRegular():
-		return sameContent(p.from, p.t.Root, c.Path)
+		from, path := p.from.at(c.Path)
+		return sameContent(from, path, p.t.Root, c.Path)
 	}
 	return true, nil
 }
@@ -95,7 +96,7 @@ func (p *planner) moved(c diff.Change, real *diff.Node) (string, error) {
 	case p.base.Root == nil:
 		return "it has been changed since", nil
 	}
-	same, err := sameContent(p.base.Root, p.t.Root, c.Path)
+	same, err := sameContent(p.base.Root, c.Path, p.t.Root, c.Path)
 	if err != nil || same {
 		return "", err
 	}
@@ -127,15 +128,15 @@ func (p *planner) lift(dir string) string {
 	return why
 }
 
-// sameContent compares a regular file of two trees. One that is not there, or
+// sameContent compares a regular file of each of two trees. One that is not there, or
 // of another type by now, is not the same.
-func sameContent(a, b *os.File, path string) (bool, error) {
-	f, err := openRegular(a, path)
+func sameContent(a *os.File, inA string, b *os.File, inB string) (bool, error) {
+	f, err := openRegular(a, inA)
 	if err != nil {
 		return false, gone(err)
 	}
 	defer f.Close()
-	g, err := openRegular(b, path)
+	g, err := openRegular(b, inB)
 	if err != nil {
 		return false, gone(err)
 	}

@@ -51,7 +51,7 @@ func TestApplyFromAnOverlayOfTheTargetItself(t *testing.T) {
 			}
 			var want strings.Builder
 			must(t, treetest.WriteManifest(&want, w.sandbox, o))
-			r, err := promote.Apply(t.Context(), w.target(), w.sandbox, changes, options(w.live()))
+			r, err := promote.Apply(t.Context(), w.target(), w.source(), changes, options(w.live()))
 			if err != nil {
 				t.Logf("seed %d: %v", seed, err)
 				return

@@ -51,7 +51,7 @@ type op struct {
 type planner struct {
 	ctx      context.Context
 	t        Target
-	from     *os.File
+	from     Source
 	base     Base
 	real     dirs
 	ops      []*op
@@ -70,7 +70,7 @@ type planner struct {
 
 func (p *planner) close() { p.real.close() }
 
-func plan(ctx context.Context, t Target, from *os.File, changes []diff.Change, base Base) (*planner, error) {
+func plan(ctx context.Context, t Target, from Source, changes []diff.Change, base Base) (*planner, error) {
 	p := &planner{ctx: ctx, t: t, from: from, base: base, real: dirs{root: t.Root}, places: map[string]*place{}, lifted: map[string]string{}}
 	for i := range changes {
 		if err := ctx.Err(); err != nil {

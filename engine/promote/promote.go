@@ -129,24 +129,24 @@ type Drift struct {
 }
 
 // Check says what of the real tree has moved on in the way of the changes. It
-// touches nothing. from is the sandbox's tree, open. Cost: a statx and a look at
-// the attributes for each change; content only where nothing else tells.
+// touches nothing. Cost: a statx and a look at the attributes for each change;
+// content only where nothing else tells.
 // Errors: ErrDenied, ErrInterrupted, ErrCorrupt.
-func Check(ctx context.Context, t Target, from *os.File, changes []diff.Change, base Base) ([]Drift, error) {
+func Check(ctx context.Context, t Target, from Source, changes []diff.Change, base Base) ([]Drift, error) {
 	p, err := plan(ctx, t, from, changes, base)
 	p.close()
 	return p.drifts, err
 }
 
 // Plan is Check, with the steps that remain to be made.
-func Plan(ctx context.Context, t Target, from *os.File, changes []diff.Change, base Base) ([]Step, []Drift, error) {
+func Plan(ctx context.Context, t Target, from Source, changes []diff.Change, base Base) ([]Step, []Drift, error) {
 	p, err := plan(ctx, t, from, changes, base)
 	p.close()
 	return p.steps, p.drifts, err
 }
 
-// Apply brings changes, in the order of package diff, from the sandbox's tree
-// to the target: wholly, or not at all. A path that is there already as it
+// Apply brings changes, in the order of package diff, from where their new
+// versions lie to the target: wholly, or not at all. A path that is there already as it
 // should be is left alone. Repeating it is harmless.
 //
 // Cost: a copy of each new file (shared blocks where the filesystem can), 10 to
@@ -156,7 +156,7 @@ func Plan(ctx context.Context, t Target, from *os.File, changes []diff.Change, b
 // Errors: ErrDrifted and ErrConflict (hard links, a sandbox that changes
 // meanwhile) name the paths; ErrDenied, ErrReadOnly, ErrNoSpace, ErrBusy
 // (another promotion runs), ErrInterrupted.
-func Apply(ctx context.Context, t Target, from *os.File, changes []diff.Change, o Options) (Result, error) {
+func Apply(ctx context.Context, t Target, from Source, changes []diff.Change, o Options) (Result, error) {
 	lock, err := lockState(t.StateDir, true)
 	if err != nil {
 		return Result{}, fail(t.Path, err)

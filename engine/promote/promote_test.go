@@ -62,14 +62,14 @@ func TestApplyCarriesRandomTreesOnEveryFilesystem(t *testing.T) {
 					}
 					return nil
 				})
-				r, err := promote.Apply(ctx, w.target(), w.sandbox, w.changes(t, base), options(base))
+				r, err := promote.Apply(ctx, w.target(), w.source(), w.changes(t, base), options(base))
 				if now := treetest.Lines(old, manifest(t, w)); err == nil || len(now) > 0 {
 					t.Fatalf("seed %d: taken back, but changed %q, %v", seed, now, err)
 				}
 				base.Known = r.Stamps
 				o := options(base)
 				o.KeepUndo = true
-				r, err = promote.Apply(t.Context(), w.target(), w.sandbox, w.changes(t, base), o)
+				r, err = promote.Apply(t.Context(), w.target(), w.source(), w.changes(t, base), o)
 				if errors.Is(err, snapshot.ErrConflict) { // a link that the changes cannot show
 					if now := treetest.Lines(old, manifest(t, w)); len(now) > 0 {
 						t.Errorf("seed %d: refused, but changed %q", seed, now)
@@ -122,7 +122,7 @@ func TestSelectTakesWhatAPathNeeds(t *testing.T) {
 	if fmt.Sprint(paths) != fmt.Sprint(want) {
 		t.Errorf("got %q, want %q", paths, want)
 	}
-	first, err := promote.Apply(t.Context(), w.target(), w.sandbox, chosen, options(w.frozen()))
+	first, err := promote.Apply(t.Context(), w.target(), w.source(), chosen, options(w.frozen()))
 	must(t, err)
 	if _, err := os.Lstat(filepath.Join(w.real.Name(), "new/zz")); err == nil {
 		t.Error("new/zz came too")
@@ -168,7 +168,7 @@ func TestUndoBringsTheOldTreeBackUnlessItsResultWasChanged(t *testing.T) {
 	old := manifest(t, w)
 	o := options(w.frozen())
 	o.KeepUndo = true
-	r, err := promote.Apply(t.Context(), w.target(), w.sandbox, w.changes(t, w.frozen()), o)
+	r, err := promote.Apply(t.Context(), w.target(), w.source(), w.changes(t, w.frozen()), o)
 	must(t, err)
 	if rec, err := promote.Recover(t.Context(), w.state()); err != nil || len(rec) > 0 {
 		t.Errorf("recover touches what was kept: %v %v", rec, err)

@@ -40,7 +40,7 @@ func TestPowersAreRefusedUnlessAllowed(t *testing.T) {
 	} {
 		o := options(w.frozen())
 		o.Allow = allow
-		_, err := promote.Apply(t.Context(), w.target(), w.sandbox, w.changes(t, w.frozen()), o)
+		_, err := promote.Apply(t.Context(), w.target(), w.source(), w.changes(t, w.frozen()), o)
 		var r *promote.Refused
 		if !errors.Is(err, snapshot.ErrDenied) || !errors.As(err, &r) || strings.Join(r.Paths, " ") != want {
 			t.Errorf("%+v: %v, want %s", allow, err, want)
@@ -123,7 +123,7 @@ func TestWhatCannotBeChangedIsFoundBeforeAnythingIs(t *testing.T) {
 	t.Run("read-only", func(t *testing.T) {
 		w := newWorld(t, treetest.Dir(t), nil, treetest.Script{file("a", 1, 10)})
 		w.real = treetest.Open(t, treetest.Ext4(t, 16<<20, "ro"))
-		_, err := promote.Apply(t.Context(), w.target(), w.sandbox, w.changes(t, w.frozen()), options(w.frozen()))
+		_, err := promote.Apply(t.Context(), w.target(), w.source(), w.changes(t, w.frozen()), options(w.frozen()))
 		if !errors.Is(err, snapshot.ErrReadOnly) {
 			t.Errorf("got %v", err)
 		}
@@ -150,7 +150,7 @@ func TestATargetThatSpansFilesystemsIsAppliedWhole(t *testing.T) {
 	}.Play(w.sandbox))
 	old := manifest(t, w)
 	cancelled, cancel := context.WithCancel(t.Context())
-	if _, err := promote.Apply(during(cancelled, "alter", cancel), w.target(), w.sandbox, w.changes(t, w.frozen()), options(w.frozen())); !errors.Is(err, snapshot.ErrInterrupted) {
+	if _, err := promote.Apply(during(cancelled, "alter", cancel), w.target(), w.source(), w.changes(t, w.frozen()), options(w.frozen())); !errors.Is(err, snapshot.ErrInterrupted) {
 		t.Errorf("interrupted: %v", err)
 	}
 	if l := treetest.Lines(old, manifest(t, w)); len(l) > 0 {

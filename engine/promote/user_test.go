@@ -50,7 +50,7 @@ func TestAnOrdinaryUserAppliesWhatIsTheirs(t *testing.T) {
 				}
 				return nil
 			})
-			if _, err := promote.Apply(ctx, w.target(), w.sandbox, changes, options(w.frozen())); !errors.Is(err, errRehearsed) {
+			if _, err := promote.Apply(ctx, w.target(), w.source(), changes, options(w.frozen())); !errors.Is(err, errRehearsed) {
 				t.Fatal(err)
 			}
 			if l := treetest.Lines(old, manifest(t, w)); len(l) > 0 {

@@ -20,14 +20,14 @@ import (
 type work struct {
 	record
 	t       Target
-	from    *os.File
+	from    Source
 	p       *planner
 	real    dirs
 	journal *os.File
 	built   map[string]spot
 }
 
-func newWork(t Target, from *os.File, p *planner) *work {
+func newWork(t Target, from Source, p *planner) *work {
 	w := &work{t: t, from: from, p: p, real: dirs{root: t.Root}, built: map[string]spot{}}
 	w.path, w.ops, w.stages, w.id = t.Path, p.ops, p.stages, newID()
 	for _, pl := range p.places {

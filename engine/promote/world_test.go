@@ -39,7 +39,8 @@ func newWorld(t testing.TB, top string, before, after treetest.Script) *world {
 func (w *world) target() promote.Target {
 	return promote.Target{Root: w.real, Path: w.real.Name(), StateDir: w.state()}
 }
-func (w *world) state() string { return filepath.Join(w.top, "state") }
+func (w *world) source() promote.Source { return promote.Source{Tree: w.sandbox} }
+func (w *world) state() string          { return filepath.Join(w.top, "state") }
 
 // frozen and live are the two kinds of base.
 func (w *world) frozen() promote.Base {
@@ -65,7 +66,7 @@ func options(b promote.Base) promote.Options {
 
 func (w *world) apply(t testing.TB, b promote.Base) (promote.Result, error) {
 	t.Helper()
-	return promote.Apply(t.Context(), w.target(), w.sandbox, w.changes(t, b), options(b))
+	return promote.Apply(t.Context(), w.target(), w.source(), w.changes(t, b), options(b))
 }
 
 // arrived fails the test where the real tree is not what the sandbox is. The
