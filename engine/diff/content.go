@@ -36,11 +36,13 @@ func (w *worker) contents(p place, name string, st *[2]kernel.Stat) (bool, error
 	return w.bytesDiffer(fd, st)
 }
 
+// window is how much of a file is read at once.
+const window = 256 << 10
+
 // bytesDiffer reads both files side by side, leaping over what is a hole in
 // both.
 func (w *worker) bytesDiffer(fd [2]int, st *[2]kernel.Stat) (bool, error) {
-	const size = 256 << 10
-	sparse := holed(&st[older]) || holed(&st[newer])
+	const size = window
 	for i := range w.data {
 		if w.data[i] == nil {
 			w.data[i] = make([]byte, size)
@@ -50,7 +52,7 @@ func (w *worker) bytesDiffer(fd [2]int, st *[2]kernel.Stat) (bool, error) {
 		if err := w.ctx.Err(); err != nil {
 			return false, err
 		}
-		if sparse {
+		if st[older].Size > size {
 			at = min(nextData(fd[older], at, st[older].Size), nextData(fd[newer], at, st[newer].Size))
 		}
 		a, err := readAt(fd[older], w.data[older], at)
@@ -66,8 +68,6 @@ func (w *worker) bytesDiffer(fd [2]int, st *[2]kernel.Stat) (bool, error) {
 		}
 	}
 }
-
-func holed(st *kernel.Stat) bool { return st.Blocks*512 < st.Size }
 
 // nextData tells where data begins at or after an offset: lseek(2), SEEK_DATA.
 // A filesystem that does not know holes has data everywhere.

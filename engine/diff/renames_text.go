@@ -1,0 +1,173 @@
+package diff
+
+import (
+	"bytes"
+	"cmp"
+	"hash/maphash"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// texts measures how alike files are.
+type texts struct {
+	seed  maphash.Seed
+	known map[int]outline
+	left  int64 // bytes that may still be read
+	pairs int   // that may still be measured
+}
+
+// An outline is the pieces of a text, sorted: lines, and of longer ones stretches
+// of pieceMax bytes. Nil where there is nothing to measure.
+type outline []piece
+
+type piece struct {
+	hash uint64
+	size int64 // of all pieces of this hash
+}
+
+const pieceMax = 64
+
+func newTexts() texts {
+	return texts{seed: maphash.MakeSeed(), known: map[int]outline{}, left: SimilarRead, pairs: SimilarPairs}
+}
+
+// outlineOf reads a file once and keeps its outline.
+func (f *finder) outlineOf(i int) (outline, error) {
+	t := &f.texts
+	if p, ok := t.known[i]; ok {
+		return p, nil
+	}
+	size := f.changes[i].node().Size
+	if size == 0 || size > SimilarMax || size > t.left {
+		return nil, nil
+	}
+	t.left -= size
+	fd, _, err := f.openNode(i)
+	if err != nil {
+		return nil, err
+	}
+	var p outline
+	if fd >= 0 {
+		defer unix.Close(fd)
+		data, err := readAt(fd, make([]byte, size), 0)
+		if err != nil {
+			return nil, fail(f.changes[i].Path, err)
+		}
+		p = t.take(data)
+	}
+	t.known[i] = p
+	return p, nil
+}
+
+func (t *texts) take(data []byte) outline {
+	if bytes.IndexByte(data[:min(len(data), 8000)], 0) >= 0 {
+		return nil // as git tells text from what is none
+	}
+	var p outline
+	for len(data) > 0 {
+		n := min(len(data), pieceMax)
+		if end := bytes.IndexByte(data[:n], '\n'); end >= 0 {
+			n = end + 1
+		}
+		p = append(p, piece{maphash.Bytes(t.seed, data[:n]), int64(n)})
+		data = data[n:]
+	}
+	slices.SortFunc(p, func(a, b piece) int { return cmp.Compare(a.hash, b.hash) })
+	merged := p[:0]
+	for _, x := range p {
+		if last := len(merged) - 1; last >= 0 && merged[last].hash == x.hash {
+			merged[last].size += x.size
+		} else {
+			merged = append(merged, x)
+		}
+	}
+	return slices.Clip(merged)
+}
+
+// common is how many bytes of two texts are in pieces that both have.
+func (p outline) common(q outline) (n int64) {
+	for len(p) > 0 && len(q) > 0 {
+		switch {
+		case p[0].hash < q[0].hash:
+			p = p[1:]
+		case p[0].hash > q[0].hash:
+			q = q[1:]
+		default:
+			n += min(p[0].size, q[0].size)
+			p, q = p[1:], q[1:]
+		}
+	}
+	return n
+}
+
+// similarity is how much of the larger text is in the smaller one, in percent;
+// 0 where they are not measured.
+func (f *finder) similarity(from, to int) (int, error) {
+	a, b := f.changes[from].Old.Size, f.changes[to].New.Size
+	p, err := f.outlineOf(from)
+	if err != nil || p == nil {
+		return 0, err
+	}
+	q, err := f.outlineOf(to)
+	if err != nil || q == nil {
+		return 0, err
+	}
+	percent := int(100 * p.common(q) / max(a, b))
+	return min(percent, 99), nil // all the same pieces, in another order
+}
+
+// bySimilarity pairs text that is much the same: among files of one name first,
+// then among all, if they are not too many.
+func (f *finder) bySimilarity() error {
+	measurable := func(n *Node) bool { return n.Mode.IsRegular() && n.Size > 0 && n.Size <= SimilarMax }
+	for _, b := range bunches(f, func(i int, n *Node) (string, bool) {
+		_, name := split(f.changes[i].Path)
+		return name, measurable(n)
+	}) {
+		if err := f.measure(b); err != nil {
+			return err
+		}
+	}
+	for _, b := range bunches(f, func(_ int, n *Node) (bool, bool) { return true, measurable(n) }) {
+		if err := f.measure(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measure pairs the most alike files of a bunch first.
+func (f *finder) measure(b *bunch) error {
+	if len(b.from)*len(b.to) > f.texts.pairs {
+		return nil
+	}
+	type pair struct{ from, to, percent int }
+	var pairs []pair
+	for _, i := range b.from {
+		if err := f.ctx.Err(); err != nil {
+			return fail(f.changes[i].Path, err)
+		}
+		for _, j := range b.to {
+			x, y := f.changes[i].Old.Size, f.changes[j].New.Size
+			if min(x, y)*100 < max(x, y)*SimilarMin {
+				continue
+			}
+			percent, err := f.similarity(i, j)
+			if err != nil {
+				return err
+			}
+			f.texts.pairs--
+			if percent >= SimilarMin {
+				pairs = append(pairs, pair{i, j, percent})
+			}
+		}
+	}
+	slices.SortStableFunc(pairs, func(a, b pair) int { return cmp.Compare(b.percent, a.percent) })
+	for _, p := range pairs {
+		if f.open(p.from) && f.open(p.to) {
+			f.join(p.from, p.to)
+		}
+	}
+	return nil
+}
