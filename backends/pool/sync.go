@@ -173,50 +173,8 @@ func (s *syncer) dir(ctx context.Context, l *level, trusted bool) error {
 	if trusted {
 		old, trusted = s.old.dir(l.path)
 	}
-	var now []named
-	var wait sync.WaitGroup
-	var mu sync.Mutex
-	var errs []error
-	for _, e := range entries {
-		if err := ctx.Err(); err != nil {
-			errs = append(errs, err)
-			break
-		}
-		st, err := kernel.Lstat(int(l.src.Fd()), e.Name)
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if err == nil && s.skip != nil && s.skip(&st) {
-			continue
-		}
-		if err != nil {
-			errs = append(errs, err)
-			break
-		}
-		was, known := find(old, e.Name)
-		known = known && trusted
-		if !st.IsDir() {
-			n, err := s.file(ctx, l, e.Name, &st, known && was == nodeOf(&st))
-			if err != nil {
-				errs = append(errs, err)
-				break
-			}
-			now = append(now, named{e.Name, n})
-			continue
-		}
-		now = append(now, named{e.Name, nodeOf(&st)})
-		same := known && was.ino == st.Ino && was.mode&unix.S_IFMT == unix.S_IFDIR
-		if err := s.enter(ctx, l, e.Name, &st, same, same && was == nodeOf(&st), &wait, func(err error) {
-			mu.Lock()
-			errs = append(errs, err)
-			mu.Unlock()
-		}); err != nil {
-			errs = append(errs, err)
-			break
-		}
-	}
-	wait.Wait()
-	if err := errors.Join(errs...); err != nil {
+	now, err := s.entries(ctx, l, entries, old)
+	if err != nil {
 		return err
 	}
 	if err := s.prune(ctx, l, now, old, trusted); err != nil {
@@ -228,8 +186,71 @@ func (s *syncer) dir(ctx context.Context, l *level, trusted bool) error {
 	return nil
 }
 
+// entries brings the copy of what is in a directory up to date, and answers with
+// what the manifest is to say of it. old is what it said; nil where that is not
+// to be trusted.
+func (s *syncer) entries(ctx context.Context, l *level, entries []kernel.Entry, old []named) (now []named, err error) {
+	var beneath crew
+	for _, e := range entries {
+		var n *named
+		if err = ctx.Err(); err == nil {
+			n, err = s.entry(ctx, l, e.Name, old, &beneath)
+		}
+		if err != nil {
+			break
+		}
+		if n != nil {
+			now = append(now, *n)
+		}
+	}
+	return now, errors.Join(err, beneath.wait())
+}
+
+// entry brings one name up to date; nil where it has gone, or is left out.
+func (s *syncer) entry(ctx context.Context, l *level, name string, old []named, beneath *crew) (*named, error) {
+	st, err := kernel.Lstat(int(l.src.Fd()), name)
+	if errors.Is(err, os.ErrNotExist) || err == nil && s.skip != nil && s.skip(&st) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	was, known := find(old, name)
+	same := known && was == nodeOf(&st)
+	if !st.IsDir() {
+		n, err := s.file(ctx, l, name, &st, same)
+		return &named{name, n}, err
+	}
+	n := &named{name, nodeOf(&st)}
+	known = known && was.ino == st.Ino && was.mode&unix.S_IFMT == unix.S_IFDIR
+	return n, s.enter(ctx, l, name, &st, known, known && same, beneath)
+}
+
+// A crew is the goroutines at work beneath one directory.
+type crew struct {
+	wg   sync.WaitGroup
+	mu   sync.Mutex
+	errs []error
+}
+
+func (c *crew) do(work func() error) {
+	c.wg.Go(func() {
+		if err := work(); err != nil {
+			c.mu.Lock()
+			c.errs = append(c.errs, err)
+			c.mu.Unlock()
+		}
+	})
+}
+
+func (c *crew) wait() error {
+	c.wg.Wait()
+	return errors.Join(c.errs...)
+}
+
 // enter goes into a directory, in another goroutine where there is a place.
-func (s *syncer) enter(ctx context.Context, l *level, name string, st *kernel.Stat, same, equal bool, wait *sync.WaitGroup, failed func(error)) error {
+// same: the copy has one of that name for it; equal: with its attributes.
+func (s *syncer) enter(ctx context.Context, l *level, name string, st *kernel.Stat, same, equal bool, beneath *crew) error {
 	s.note(func(r *Report) { r.Seen++ })
 	path := join(l.path, name)
 	if !same {
@@ -257,11 +278,9 @@ func (s *syncer) enter(ctx context.Context, l *level, name string, st *kernel.St
 	}
 	select {
 	case s.places <- struct{}{}:
-		wait.Go(func() {
+		beneath.do(func() error {
 			defer func() { <-s.places }()
-			if err := work(); err != nil {
-				failed(err)
-			}
+			return work()
 		})
 		return nil
 	default:
