@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/snapfs/snapfs/backends/all"
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
 // app is what all commands share.
@@ -44,7 +47,24 @@ func (a *app) open(ctx context.Context, state string) (*engine.Engine, error) {
 
 // workdir is the directory that the person is in, as the shell names it.
 func workdir() (string, error) {
-	return os.Getwd()
+	dir, err := os.Getwd()
+	if err == nil {
+		return dir, nil
+	}
+	kind := snapshot.KindOf(err)
+	if errors.Is(kind, snapshot.ErrNotFound) {
+		err = errors.New("it was deleted")
+	}
+	return "", &snapshot.Error{Op: "looking for this directory", Kind: kind, Err: err, Hints: []string{"cd"}}
+}
+
+// absolute is a path as seen from the directory that the person is in.
+func absolute(path string) (string, error) {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path), nil
+	}
+	dir, err := workdir()
+	return filepath.Join(dir, path), err
 }
 
 // missing tells what of the isolation could not be had, with --best-effort.

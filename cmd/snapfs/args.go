@@ -109,7 +109,7 @@ func (s *size) Set(text string) error {
 
 // realDirectory is a directory's absolute path without symbolic links.
 func realDirectory(dir string) (string, error) {
-	abs, err := filepath.Abs(dir)
+	abs, err := absolute(dir)
 	if err != nil {
 		return "", err
 	}

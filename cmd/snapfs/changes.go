@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/diff"
@@ -20,8 +22,15 @@ const screenful = 50
 // printTable prints what changed: in the workspace, by paths relative to it, and
 // then elsewhere. Of a directory whose time alone differs nothing is told: some
 // name in it came and went. most bounds the first list; 0 is no bound. all is what shows
-// the rest.
+// the rest. A reader who has gone is no error: he has seen what he wanted.
 func printTable(w io.Writer, changes *engine.Changes, most int, all string) error {
+	if err := printChanges(w, changes, most, all); !errors.Is(err, syscall.EPIPE) {
+		return err
+	}
+	return nil
+}
+
+func printChanges(w io.Writer, changes *engine.Changes, most int, all string) error {
 	var inside, elsewhere []diff.Change
 	for _, p := range changes.Parts {
 		for _, c := range p.Changes {

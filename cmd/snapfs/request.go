@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
@@ -16,10 +18,13 @@ type requestFlags struct {
 	name, workspace, backend string
 	frozen                   bool
 	policy                   catalog.Policy
+	// given are all flags of the command.
+	given *pflag.FlagSet
 }
 
 func (r *requestFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
+	r.given = f
 	f.StringVarP(&r.workspace, "workspace", "C", "", "the `directory` it is about (default the git work tree around this one, or this one)")
 	f.StringVar(&r.backend, "backend", "", "the `backend` that holds the workspace (default the best that works)")
 	f.BoolVar(&r.frozen, "frozen", false, "insist on a base that later edits of the real files cannot change")
@@ -34,20 +39,18 @@ func (r *requestFlags) add(cmd *cobra.Command) {
 
 // request makes the engine's request, and the directory to start in.
 func (r *requestFlags) request() (engine.Request, string, error) {
-	cwd, err := workdir()
+	if err := r.noneEmpty(); err != nil {
+		return engine.Request{}, "", err
+	}
+	start, err := absolute(r.workspace)
 	if err != nil {
 		return engine.Request{}, "", err
 	}
-	start := cwd
-	workspace := r.workspace
-	if workspace == "" {
-		workspace, err = engine.Workspace(cwd)
-	} else {
-		workspace, err = filepath.Abs(workspace)
-		start = workspace
-	}
-	if err != nil {
-		return engine.Request{}, "", err
+	workspace := start
+	if r.workspace == "" {
+		if workspace, err = engine.Workspace(start); err != nil {
+			return engine.Request{}, "", err
+		}
 	}
 	if n := r.policy.Network; n != "none" && n != "host" {
 		return engine.Request{}, "", usageError{fmt.Errorf("network %q: there are none and host", n)}
@@ -57,13 +60,28 @@ func (r *requestFlags) request() (engine.Request, string, error) {
 			if p == "" {
 				return engine.Request{}, "", usageError{errors.New("an empty path")}
 			}
-			if paths[i], err = filepath.Abs(p); err != nil {
+			if paths[i], err = absolute(p); err != nil {
 				return engine.Request{}, "", err
 			}
 		}
+	}
+	if slices.Contains(r.policy.Hide, "/") {
+		return engine.Request{}, "", usageError{errors.New("/ cannot be hidden: name what is beneath it")}
 	}
 	if start, err = filepath.EvalSymlinks(start); err != nil {
 		start = workspace // the engine says what is wrong with it
 	}
 	return engine.Request{Name: r.name, Workspace: workspace, Backend: r.backend, Frozen: r.frozen, Policy: r.policy}, start, nil
+}
+
+// noneEmpty refuses flags with an empty value: in a script that is a variable
+// that was never set, and what is meant without the flag is not what was meant
+// with it.
+func (r *requestFlags) noneEmpty() (err error) {
+	r.given.Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" {
+			err = usageError{fmt.Errorf("--%s is empty", f.Name)}
+		}
+	})
+	return err
 }

@@ -29,6 +29,9 @@ type terminal struct {
 
 func newTerminal(u *ui) *terminal {
 	t := &terminal{ui: u, carry: isTerminal(u.in) && isTerminal(u.out), signals: make(chan os.Signal, 16)}
+	// Whoever read what snapfs prints may have seen enough (2>&1 | head). That
+	// must not end it before the sandbox is kept, applied or removed.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	signal.Notify(t.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)
 	return t
 }
