@@ -131,7 +131,7 @@ func (t *toucher) layer(tree string) error {
 }
 
 func (t *toucher) tell(name string, tree bool) error {
-	if !t.yield(snapshot.Touch{Path: name, Tree: tree}, nil) {
+	if !t.yield(snapshot.Touch{Path: name, Tree: tree, Named: !tree}, nil) {
 		return errEnough
 	}
 	return nil

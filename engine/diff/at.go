@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // At answers as [Trees] does, looking only at the places that touches names.
@@ -73,8 +74,8 @@ func gather(touches iter.Seq2[snapshot.Touch, error]) ([]snapshot.Touch, error) 
 func (w *worker) visit(places []snapshot.Touch) error {
 	w.covered = map[string]bool{}
 	defer func() { w.covered = nil }()
-	var parent place // of the place before, which is often that of the next
-	defer func() { parent.close() }()
+	var open parents
+	defer open.close()
 	for _, t := range places {
 		if err := w.ctx.Err(); err != nil {
 			return fail(t.Path, err)
@@ -86,7 +87,7 @@ func (w *worker) visit(places []snapshot.Touch) error {
 		if t.Path == "." {
 			err = w.roots(t.Tree)
 		} else {
-			err = w.touch(&parent, t)
+			err = w.touch(&open, t)
 		}
 		if err != nil {
 			return err
@@ -95,20 +96,68 @@ func (w *worker) visit(places []snapshot.Touch) error {
 	return nil
 }
 
-// touch compares a place below the root. parent is what was opened last.
-func (w *worker) touch(parent *place, t snapshot.Touch) error {
+// touch compares a place below the root.
+func (w *worker) touch(open *parents, t snapshot.Touch) error {
 	dir, name := split(t.Path)
-	if parent.path != dir {
-		parent.close()
-		var errs [2]error
-		*parent, errs = w.parent(dir)
-		if first(errs) != nil {
-			parent.close()
-			*parent = place{}
-			return w.locate(t.Path, t.Tree, 0)
+	parent, errs := open.get(w, dir)
+	if first(errs) != nil {
+		return w.locate(t.Path, t.Tree, 0)
+	}
+	if t.Named && !t.Tree {
+		if done, err := w.alone(parent, name); done || err != nil {
+			return fail(t.Path, err)
 		}
 	}
-	return w.node(*parent, name, t.Tree, 0)
+	return w.node(parent, name, t.Tree, 0)
+}
+
+// alone compares a directory of both sides without listing it, and says whether
+// that was enough: its time counts only where the same names are in it.
+func (w *worker) alone(p place, name string) (done bool, err error) {
+	var st [2]kernel.Stat
+	for i := range st {
+		if st[i], err = kernel.Lstat(p.fd(i), name); err != nil || !st[i].IsDir() || st[i].MountRoot {
+			return false, nil //nolint:nilerr // node looks again, and tells
+		}
+	}
+	what, err := w.differ(p, name, &st)
+	switch {
+	case gone(err) || what&Time != 0:
+		return false, nil
+	case err != nil || what == 0:
+		return true, err
+	}
+	return true, w.modified(p, name, &st, what, 0)
+}
+
+// parents are the two directories that touched places lay in last. Going down a
+// tree and on to its next branch, the next place mostly lies in one of them.
+type parents [2]place
+
+// get opens a directory, or finds it open. It stays the list's.
+func (s *parents) get(w *worker, dir string) (place, [2]error) {
+	for i, p := range s {
+		if p.path == dir && p.dir[older] != nil {
+			if i > 0 {
+				s[0], s[1] = s[1], s[0]
+			}
+			return p, [2]error{}
+		}
+	}
+	p, errs := w.parent(dir)
+	if first(errs) != nil {
+		p.close()
+		return place{}, errs
+	}
+	s[1].close()
+	s[0], s[1] = p, s[0]
+	return p, errs
+}
+
+func (s *parents) close() {
+	for _, p := range s {
+		p.close()
+	}
 }
 
 // roots compares the roots.

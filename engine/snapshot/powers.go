@@ -39,6 +39,9 @@ type Touch struct {
 	// Tree: everything beneath Path may differ too. When false only the node
 	// itself, and where it is a directory the names in it, need a look.
 	Tree bool
+	// Named: of the names in the directory, those that may differ are touched
+	// places of their own. Nobody need list it to find them.
+	Named bool
 }
 
 // A Meter tells the bytes a fork holds that its base does not. Errors:
