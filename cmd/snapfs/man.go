@@ -20,17 +20,19 @@ import (
 func newMan(a *app) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
-		Use:     "man [command]",
+		Use:     "man [command...]",
 		Short:   "print a manual page",
-		Example: "  snapfs man run | man -l -\n  snapfs man --write /usr/local/share",
-		Args:    atMost("command"),
+		Example: "  snapfs man run | man -l -\n  snapfs man pool create\n  snapfs man --write /usr/local/share",
 		RunE: func(_ *cobra.Command, args []string) error {
 			root := newRoot(a, nil)
 			root.InitDefaultCompletionCmd()
 			if dir != "" {
 				return writeManuals(root, dir)
 			}
-			page, _, err := root.Find(args)
+			page, rest, err := root.Find(args)
+			if err == nil && len(rest) > 0 {
+				err = fmt.Errorf("unknown command %q for %q", rest[0], page.CommandPath())
+			}
 			if err != nil {
 				return usageError{err}
 			}

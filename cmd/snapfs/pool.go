@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,14 @@ and using a pool takes root.`,
 	}
 	cmd.PersistentFlags().StringVar(&p.name, "pool", "main", "the `name` of the pool")
 	cmd.RegisterFlagCompletionFunc("pool", p.complete) //nolint:errcheck // the flag is there
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+		}
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	cmd.AddCommand(p.create(), p.grow(), p.imports(), p.adopt(), p.unadopt(), p.drop(), p.status(), p.rm())
 	return cmd
 }
@@ -56,11 +65,16 @@ func (p *pools) open(ctx context.Context) (*pool.Pool, error) {
 		return nil, err
 	}
 	opened, err := pool.Open(ctx, dir, p.name)
+	return opened, because(err, snapshot.ErrNotFound, "there is none of this name", "snapfs pool create --pool "+p.name)
+}
+
+// because says why in words, where an error of this kind has but the system's.
+func because(err, kind error, why string, hints ...string) error {
 	var e *snapshot.Error
-	if errors.As(err, &e) && errors.Is(e.Kind, snapshot.ErrNotFound) && len(e.Hints) == 0 {
-		e.Err, e.Hints = errors.New("there is none of this name"), []string{"snapfs pool create --pool " + p.name}
+	if errors.As(err, &e) && errors.Is(e.Kind, kind) && len(e.Hints) == 0 {
+		e.Err, e.Hints = errors.New(why), hints
 	}
-	return opened, err
+	return err
 }
 
 func (p *pools) create() *cobra.Command {
@@ -77,7 +91,7 @@ func (p *pools) create() *cobra.Command {
 			}
 			made, err := pool.Create(cmd.Context(), dir, p.name, snapshot.Bytes(size))
 			if err != nil {
-				return err
+				return because(err, snapshot.ErrExists, "the name is taken", "snapfs pool status --pool "+p.name)
 			}
 			return p.print(made)
 		},
@@ -127,13 +141,22 @@ func (p *pools) carry(cmd *cobra.Command, how carrying) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		before, err := aside(opened, tree)
+		if err != nil {
+			return err
+		}
 		line := newProgress(p.a.ui)
 		report, err := how(opened)(cmd.Context(), tree, line.copying)
 		line.end()
 		if err != nil {
 			return err
 		}
-		return p.a.ui.result(carriedDocument(tree, report), func(w io.Writer) error {
+		after, err := aside(opened, tree)
+		if err != nil {
+			return err
+		}
+		p.tellAside(tree, before, after)
+		return p.a.ui.result(carriedDocument(tree, report, cmp.Or(after, before)), func(w io.Writer) error {
 			for _, path := range report.Unsettled {
 				p.a.ui.notice("changed while it was copied: " + path)
 			}
@@ -142,6 +165,31 @@ func (p *pools) carry(cmd *cobra.Command, how carrying) *cobra.Command {
 		})
 	}
 	return cmd
+}
+
+// aside is where adoption put the directory that was in the place of tree, or "".
+func aside(opened *pool.Pool, tree string) (string, error) {
+	s, err := opened.Status()
+	for _, t := range s.Trees {
+		if t.Path == tree {
+			return t.Original, err
+		}
+	}
+	return "", err
+}
+
+// tellAside says what became, or becomes, of the directory that adoption put
+// aside: the pool forgets it with the adoption.
+func (p *pools) tellAside(tree, before, after string) {
+	switch {
+	case after == before:
+	case after != "":
+		p.a.ui.notice("what was there is put aside: " + after)
+		p.a.ui.hint("snapfs pool drop-original " + tree)
+	default:
+		p.a.ui.notice("what was there before the adoption is still put aside: " + before)
+		p.a.ui.hint("rm -r " + before)
+	}
 }
 
 func (p *pools) imports() *cobra.Command {
@@ -168,11 +216,16 @@ there is put aside beside it, until snapfs pool drop-original deletes it.`,
 
 func (p *pools) unadopt() *cobra.Command {
 	return p.carry(&cobra.Command{
-		Use:     "unadopt [directory]",
-		Short:   "move an adopted workspace back to its own filesystem",
+		Use:   "unadopt [directory]",
+		Short: "move an adopted workspace back to its own filesystem",
+		Long: `Moves an adopted workspace back to its own filesystem. What adoption put aside
+stays where it is, unless snapfs pool drop-original deleted it before.`,
 		Example: "  snapfs pool unadopt ~/project",
 	}, func(p *pool.Pool) func(context.Context, string, func(pool.Progress)) (pool.Report, error) {
-		return p.Unadopt
+		return func(ctx context.Context, tree string, progress func(pool.Progress)) (pool.Report, error) {
+			report, err := p.Unadopt(ctx, tree, progress)
+			return report, because(err, snapshot.ErrNotFound, "it is not adopted")
+		}
 	})
 }
 
@@ -191,7 +244,7 @@ func (p *pools) drop() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return opened.DropOriginal(cmd.Context(), tree)
+			return because(opened.DropOriginal(cmd.Context(), tree), snapshot.ErrNotFound, "no directory of it was put aside")
 		},
 	}
 }

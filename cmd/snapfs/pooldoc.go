@@ -42,8 +42,10 @@ type carried struct {
 	Bytes     snapshot.Bytes `json:"bytes"`
 	Deleted   int64          `json:"deleted"`
 	Unsettled []string       `json:"unsettled"`
+	// Original is where the directory is that adoption has put aside, or "".
+	Original string `json:"original,omitempty"`
 }
 
-func carriedDocument(tree string, r pool.Report) carried {
-	return carried{tree, r.Seen, r.Copied, r.Bytes, r.Deleted, append([]string{}, r.Unsettled...)}
+func carriedDocument(tree string, r pool.Report, original string) carried {
+	return carried{tree, r.Seen, r.Copied, r.Bytes, r.Deleted, append([]string{}, r.Unsettled...), original}
 }

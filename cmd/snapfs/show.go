@@ -47,7 +47,11 @@ func printSandbox(w io.Writer, i engine.Info) error {
 	line("forked from", i.Origin)
 	line("size", sizeOf(i))
 	line("base", i.Base)
-	line("drift", driftOf(i)+" of the workspace since "+i.Drift.Since.Format(time.RFC3339))
+	if i.Drift.Known {
+		line("drift", driftOf(i)+" of the workspace since "+i.Drift.Since.Format(time.RFC3339))
+	} else {
+		line("drift", "unknown")
+	}
 	line("network", i.Policy.Network)
 	line("exposed", strings.Join(i.Policy.Expose, " "))
 	line("hidden too", strings.Join(i.Policy.Hide, " "))

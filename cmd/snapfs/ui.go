@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -161,17 +162,31 @@ func (a *app) finish(cmd *cobra.Command, err error) int {
 	var hints []string
 	if strings.HasPrefix(err.Error(), "unknown command") {
 		err = usageError{err}
-		for _, name := range cmd.SuggestionsFor(a.first) {
-			hints = append(hints, "snapfs "+name)
+		typed := a.first
+		if args := cmd.Flags().Args(); cmd.HasParent() && len(args) > 0 {
+			typed = args[0]
+		}
+		for _, name := range cmd.SuggestionsFor(typed) {
+			hints = append(hints, cmd.CommandPath()+" "+name)
 		}
 	}
 	status := statusOf(err, passes)
 	var u usageError
 	if errors.As(err, &u) {
+		a.ui.json = a.ui.json || asksJSON(os.Args[1:])
 		hints = append(hints, cmd.CommandPath()+" --help")
 	}
 	a.ui.complain(err, status, append(engine.Hints(err), hints...))
 	return status
+}
+
+// asksJSON looks for --json itself: a command line that makes no sense was not
+// read to its end.
+func asksJSON(args []string) bool {
+	if end := slices.Index(args, "--"); end >= 0 {
+		args = args[:end]
+	}
+	return slices.Contains(args, "--json")
 }
 
 // errSilent ends a command with status 1 and says nothing more.
