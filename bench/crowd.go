@@ -37,7 +37,8 @@ const crowd = 100
 // crowdFiles is the size of the tree of a crowd.
 const crowdFiles = 1_000
 
-// crowds measures a hundred at once.
+// crowds measures a hundred at once: sandboxes made in this process, and whole
+// processes that run in one.
 func (l *lab) crowds(ctx context.Context, s setting) (results []Result, err error) {
 	l.Say(fmt.Sprintf("%s: %d at once", s.Name, crowd))
 	dir, giveBack, err := l.borrow(ctx, s, crowdFiles)
@@ -50,45 +51,40 @@ func (l *lab) crowds(ctx context.Context, s setting) (results []Result, err erro
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, removeAll(context.WithoutCancel(ctx), s.State)) }()
-	row := func(what string, each []time.Duration, err error) {
-		r := Result{Kind: "crowd", What: what, Setting: s.Name, Files: crowdFiles, AtOnce: crowd, Summary: summarise(each)}
+	made, ok := l.crowdRows(s, "new", func(round int) ([]time.Duration, time.Duration, error) {
+		each, total, err := l.newCrowd(ctx, e, s, dir, round, crowd, crowd)
+		return each, total, errors.Join(err, removeNames(ctx, e))
+	})
+	if !ok {
+		return made, ctx.Err()
+	}
+	ran, _ := l.crowdRows(s, "snapfs run", func(int) ([]time.Duration, time.Duration, error) { return l.runCrowd(ctx, s, dir) })
+	return append(made, ran...), ctx.Err()
+}
+
+// crowdRows measures a crowd a few times. The rows are each of the last one, and
+// all of them; after an error, which is not ok, what failed alone.
+func (l *lab) crowdRows(s setting, what string, f func(round int) (each []time.Duration, total time.Duration, err error)) (rows []Result, ok bool) {
+	row := func(what string, took []time.Duration, err error) Result {
+		r := Result{Kind: "crowd", What: what, Setting: s.Name, Files: crowdFiles, AtOnce: crowd, Summary: summarise(took)}
 		if err != nil {
 			r.Error = err.Error()
 		}
-		results = append(results, r)
+		return r
 	}
-	var totals []time.Duration
-	rounds := 3
+	n := 3
 	if l.Quick {
-		rounds = 1
+		n = 1
 	}
-	for round := range rounds {
-		each, total, err := l.newCrowd(ctx, e, s, dir, round, crowd, crowd)
-		totals = append(totals, total)
-		if round == rounds-1 || err != nil {
-			row("new, each of a crowd", each, err)
-		}
-		rerr := removeNames(ctx, e)
-		if err := errors.Join(err, rerr); err != nil {
-			return results, ctx.Err()
-		}
-	}
-	row("new, all of a crowd", totals, nil)
-	totals = nil
-	for range rounds {
-		each, total, err := l.runCrowd(ctx, s, dir)
-		totals = append(totals, total)
-		row("snapfs run, each of a crowd", each, err)
+	var last, totals []time.Duration
+	for round := range n {
+		each, total, err := f(round)
 		if err != nil {
-			return results, ctx.Err()
+			return []Result{row(what+", each of a crowd", each, err)}, false
 		}
-		results = results[:len(results)-1]
-		if len(totals) == rounds {
-			row("snapfs run, each of a crowd", each, err)
-		}
+		last, totals = each, append(totals, total)
 	}
-	row("snapfs run, all of a crowd", totals, nil)
-	return results, nil
+	return []Result{row(what+", each of a crowd", last, nil), row(what+", all of a crowd", totals, nil)}, true
 }
 
 // newCrowd makes n sandboxes in this process.

@@ -89,7 +89,7 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 		return nil, err
 	}
 	defer l.back.UndoInto(&err)
-	report = &Report{Environment: environment(ctx, l), Options: summaryOf(o), Meanings: meanings()}
+	report = &Report{Environment: environment(l), Options: summaryOf(o), Meanings: meanings()}
 	for _, s := range l.settings() {
 		results, err := l.measureSetting(ctx, s)
 		report.Results = append(report.Results, results...)
@@ -119,7 +119,7 @@ func Gate(ctx context.Context, o Options) (report *Report, err error) {
 		return nil, err
 	}
 	defer l.back.UndoInto(&err)
-	report = &Report{Environment: environment(ctx, l), Options: summaryOf(o), Meanings: meanings()}
+	report = &Report{Environment: environment(l), Options: summaryOf(o), Meanings: meanings()}
 	report.Promises, err = l.gate(ctx)
 	return report, err
 }

@@ -1,15 +1,14 @@
 package bench
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/snapfs/snapfs/internal/kernel"
-	"github.com/snapfs/snapfs/internal/run"
 )
 
 // Environment is what numbers depend on. It names no host and no path.
@@ -30,11 +29,12 @@ type Environment struct {
 	User   string `json:"user"`
 }
 
-func environment(ctx context.Context, l *lab) Environment {
+func environment(l *lab) Environment {
 	e := Environment{
 		Kernel: word("/proc/sys/kernel/osrelease"), CPUs: runtime.NumCPU(), Go: runtime.Version(),
 		CPU: field("/proc/cpuinfo", "model name"), Memory: field("/proc/meminfo", "MemTotal"),
 		System: strings.Trim(field("/etc/os-release", "PRETTY_NAME"), `"`), Load: word("/proc/loadavg"),
+		Date: time.Now().UTC().Format("2006-01-02 15:04 MST"),
 		Disk: mountOf(l.dir), Loop: "none", Commit: commit(), User: "root",
 	}
 	if l.btrfs != "" {
@@ -44,9 +44,6 @@ func environment(ctx context.Context, l *lab) Environment {
 	}
 	if os.Geteuid() != 0 {
 		e.User = "ordinary"
-	}
-	if date, err := run.Output(ctx, "date", "-u", "+%Y-%m-%d %H:%M"); err == nil {
-		e.Date = strings.TrimSpace(string(date)) + " UTC"
 	}
 	return e
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/snapfs/snapfs/internal/kernel"
@@ -131,7 +130,7 @@ func (r *referee) btrfsReady(ctx context.Context) (float64, string, error) {
 	defer off.close()
 	btrfs, overlay := on.timed("btrfs", "run", "--", "true"), off.timed("overlay", "run", "--", "true")
 	btrfs.before = func(ctx context.Context) error {
-		if err := waitForCleaner(r.overlay.State); err != nil {
+		if err := r.e.AwaitSweeper(ctx); err != nil {
 			return err
 		}
 		_, err := r.e.Collect(ctx)
@@ -144,20 +143,6 @@ func (r *referee) btrfsReady(ctx context.Context) (float64, string, error) {
 		return 0, "", err
 	}
 	return over(m[0], m[1]), fmt.Sprintf("btrfs %s, overlay %s", ms(m[0]), ms(m[1])), nil
-}
-
-// waitForCleaner waits for the process that cleans up in the background, which
-// holds a lock while it does.
-func waitForCleaner(state string) error {
-	f, err := os.OpenFile(filepath.Join(state, "sweeping"), os.O_RDWR, 0)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // nothing was ever cleaned
-	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
 }
 
 func (r *referee) bothTrees(ctx context.Context) (btrfs, overlay string, err error) {
