@@ -360,3 +360,48 @@ func TestTheLevelSaysWhatIsInForce(t *testing.T) {
 		}
 	})
 }
+
+func TestAForkIsWrittenToWithoutRunningAnything(t *testing.T) {
+	asBoth(t, func(t *testing.T, _ Spec) {
+		lower := filepath.Join(scratch(t), "lower")
+		mkdir(t, lower+"/dir")
+		write(t, lower+"/kept", "lower")
+		write(t, lower+"/gone", "lower")
+		write(t, lower+"/dir/changed", "lower")
+		o := overlay(t, lower)
+		o.Nested, o.UserXattr = false, os.Geteuid() != 0
+		forks, err := OpenForks(t.Context(), []Mount{{Target: "/", Overlay: o}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		root, err := os.OpenRoot(kernel.FDPath(forks[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = errors.Join(root.WriteFile("dir/changed", []byte("fork"), 0o600), root.Remove("gone"), root.Mkdir("new", 0o700))
+		if err = errors.Join(err, root.Close(), forks[0].Close()); err != nil {
+			t.Fatal(err)
+		}
+		views, err := OpenViews(t.Context(), []Mount{{Target: "/", Overlay: o}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer views[0].Close()
+		root, err = os.OpenRoot(kernel.FDPath(views[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		if got, err := root.ReadFile("dir/changed"); string(got) != "fork" || err != nil {
+			t.Errorf("changed: %q, %v", got, err)
+		}
+		if _, err := root.Lstat("gone"); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("gone: %v", err)
+		}
+		for _, name := range []string{"gone", "kept", "dir/changed"} {
+			if got, err := os.ReadFile(lower + "/" + name); string(got) != "lower" || err != nil {
+				t.Errorf("the layer below: %s: %q, %v", name, got, err)
+			}
+		}
+	})
+}
