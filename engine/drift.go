@@ -2,70 +2,311 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/isolate"
 )
 
-// driftBudget bounds the walk that counts what has moved in a real workspace:
-// about 100,000 warm files.
-const driftBudget = 200 * time.Millisecond
+// A DriftReport says how far the real tree has moved since a sandbox's base was
+// taken: in the workspace, and where the sandbox itself has changed something
+// elsewhere.
+type DriftReport struct {
+	Sandbox string `json:"sandbox"`
+	// Since is the instant of the base, by the clock of the workspace's
+	// filesystem.
+	Since time.Time `json:"since"`
+	// Known: what was looked for was found in time. Otherwise the rest says
+	// nothing.
+	Known bool `json:"known"`
+	// Exact: the base is frozen, and Paths is the difference. Otherwise Paths
+	// are what has a later change time; see [DriftPath].
+	Exact bool `json:"exact"`
+	// Paths are what has moved, parents before what lies in them.
+	Paths []DriftPath `json:"paths"`
+	// Files is how many of them there are without the directories of which only
+	// the entries have changed, where one of these is a path of its own.
+	Files int `json:"files"`
+	// Both is how many of Paths the sandbox has changed too.
+	Both int `json:"both"`
+}
 
-// changeTimes lists the change times of all that lies in a directory, on its
-// filesystem, or nil when that takes too long.
-func changeTimes(ctx context.Context, dir, skip string) []time.Time {
-	ctx, cancel := context.WithTimeout(ctx, driftBudget)
+// A DriftPath is a place of the real tree that has moved.
+type DriftPath struct {
+	// Path is absolute.
+	Path string `json:"path"`
+	// Kind is, on a frozen base, "added", "modified" or "deleted". On a live
+	// one it is "changed", or "entries changed" for a directory in which names
+	// came or went: a change time cannot tell what was there before, nor what
+	// was deleted.
+	Kind string `json:"kind"`
+	// Both: the sandbox has changed it too.
+	Both bool `json:"both"`
+}
+
+const entriesChanged = "entries changed"
+
+// DriftOf says how far the real tree has moved since the base of a sandbox was
+// taken, and what of that the sandbox has changed too. Cost: that of
+// [snapshot.Drifter] where the backend is one, otherwise a walk of the
+// workspace; and that of [Engine.Diff].
+// Errors: snapshot.ErrNotFound, ErrInterrupted, and those of diff.At.
+func (e *Engine) DriftOf(ctx context.Context, name string) (DriftReport, error) {
+	rec, err := e.cat.Get(name)
+	if err != nil {
+		return DriftReport{}, err
+	}
+	return e.driftOf(ctx, rec)
+}
+
+// DriftWithin is [Engine.DriftOf] for as long as it takes no longer than most:
+// then Known is false.
+func (e *Engine) DriftWithin(ctx context.Context, name string, most time.Duration) (DriftReport, error) {
+	soon, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	w := driftWalk{ctx: ctx, skip: skip, times: []time.Time{}}
-	root, err := os.Open(dir)
-	if err != nil {
-		return nil
+	r, err := e.DriftOf(soon, name)
+	if err != nil && soon.Err() != nil && ctx.Err() == nil {
+		return DriftReport{Sandbox: name, Paths: []DriftPath{}}, nil
 	}
-	defer root.Close()
-	st, err := kernel.Lstat(int(root.Fd()), "")
-	if err != nil {
-		return nil
-	}
-	w.dev = st.Dev
-	if !w.walk(int(root.Fd()), dir) {
-		return nil
-	}
-	return w.times
+	return r, err
 }
 
-type driftWalk struct {
-	ctx   context.Context
-	skip  string
-	dev   uint64
-	times []time.Time
+func (e *Engine) driftOf(ctx context.Context, rec *catalog.Record) (DriftReport, error) {
+	r := DriftReport{Sandbox: rec.Name, Paths: []DriftPath{}}
+	t, ok := holderOf(rec)
+	if !ok {
+		return r, nil
+	}
+	r.Since = t.Taken
+	changes, exact, err := e.realChanges(ctx, rec, t)
+	if err != nil {
+		return r, err
+	}
+	r.Known, r.Exact = true, exact
+	r.Paths = driftPaths(t, changes)
+	mine, err := e.changes(ctx, rec)
+	if err != nil {
+		return r, err
+	}
+	defer mine.Close()
+	r.compare(mine)
+	return r, nil
 }
 
-// walk reports whether it saw everything in time.
-func (w *driftWalk) walk(dirfd int, path string) bool {
-	entries, err := kernel.Entries(dirfd)
-	if err != nil || w.ctx.Err() != nil {
-		return err != nil && w.ctx.Err() == nil // what cannot be listed has not been changed by its reader
-	}
-	for _, e := range entries {
-		st, err := kernel.Lstat(dirfd, e.Name)
-		if err != nil {
-			continue // gone meanwhile
-		}
-		w.times = append(w.times, st.CTime.Time())
-		if !st.IsDir() || st.Dev != w.dev || filepath.Join(path, e.Name) == w.skip {
-			continue
-		}
-		sub, err := kernel.OpenDir(dirfd, e.Name)
-		if err != nil {
-			continue
-		}
-		ok := w.walk(int(sub.Fd()), filepath.Join(path, e.Name))
-		sub.Close()
-		if !ok {
-			return false
+// holderOf is the tree that the workspace is in: the one deepest down.
+func holderOf(rec *catalog.Record) (t catalog.Tree, ok bool) {
+	path := holder(rec)
+	for _, t := range rec.Trees {
+		if t.Path == path {
+			return t, true
 		}
 	}
-	return true
+	return t, false
+}
+
+// driftPaths leaves out directories whose time alone differs: what that tells
+// is told by what is in them.
+func driftPaths(t catalog.Tree, changes []diff.Change) []DriftPath {
+	paths := make([]DriftPath, 0, len(changes))
+	for _, c := range changes {
+		p := DriftPath{Path: filepath.Join(t.Path, c.Path), Kind: c.Kind.String()}
+		switch {
+		case t.Frozen && echo(c):
+			continue
+		case t.Frozen:
+		case c.New.Mode.IsDir() && !c.New.MTime.Before(t.Taken):
+			p.Kind = entriesChanged
+		default:
+			p.Kind = "changed"
+		}
+		paths = append(paths, p)
+	}
+	return paths
+}
+
+// echo: a directory of which nothing but the time differs.
+func echo(c diff.Change) bool { return c.What == diff.Time && c.New.Mode.IsDir() }
+
+// compare completes a report by what the sandbox has changed.
+func (r *DriftReport) compare(mine *Changes) {
+	own := map[string]bool{}
+	for _, p := range mine.Parts {
+		for _, c := range p.Changes {
+			path := filepath.Join(p.Root, c.Path)
+			if echo(c) {
+				continue
+			}
+			own[path] = true
+			if !p.Workspace {
+				r.elsewhere(p, c, path)
+			}
+		}
+	}
+	for i := range r.Paths {
+		if r.Paths[i].Both = own[r.Paths[i].Path]; r.Paths[i].Both {
+			r.Both++
+		}
+	}
+	r.Files = filesIn(r.Paths)
+}
+
+// elsewhere adds a path outside the workspace that the sandbox has changed, where
+// the real one has moved.
+func (r *DriftReport) elsewhere(p Part, c diff.Change, path string) {
+	st, err := kernel.Lstat(-1, path)
+	switch {
+	case errors.Is(err, os.ErrNotExist) && p.Frozen && c.Old != nil:
+		r.Paths = append(r.Paths, DriftPath{Path: path, Kind: diff.Deleted.String()})
+	case err != nil || st.IsDir() || st.CTime.Time().Before(p.Taken):
+	case p.Frozen && c.Old == nil:
+		r.Paths = append(r.Paths, DriftPath{Path: path, Kind: diff.Added.String()})
+	case p.Frozen:
+		r.Paths = append(r.Paths, DriftPath{Path: path, Kind: diff.Modified.String()})
+	default:
+		r.Paths = append(r.Paths, DriftPath{Path: path, Kind: "changed"})
+	}
+}
+
+// filesIn counts paths, without directories that only repeat what another path
+// says.
+func filesIn(paths []DriftPath) int {
+	told := map[string]bool{} // directories of which a path is there
+	for _, p := range paths {
+		told[filepath.Dir(p.Path)] = true
+	}
+	n := 0
+	for _, p := range paths {
+		if p.Kind != entriesChanged || !told[p.Path] {
+			n++
+		}
+	}
+	return n
+}
+
+// realChanges is what has happened to a real tree since the base of a sandbox
+// was taken: in the workspace where the tree holds it, else in all of the tree.
+// See [Engine.realChangesIn].
+func (e *Engine) realChanges(ctx context.Context, rec *catalog.Record, t catalog.Tree) (changes []diff.Change, exact bool, err error) {
+	dir := t.Path
+	if within(rec.Workspace, t.Path) {
+		dir = rec.Workspace
+	}
+	return e.realChangesIn(ctx, t, dir)
+}
+
+// realChangesIn is what has happened to the real tree at and beneath the absolute
+// path dir, in the order of [diff.Less], by paths relative to the tree. What
+// snapfs keeps in the tree, and what is mounted in it, is left out.
+//
+// On a frozen base it is exact: the difference of the base and the real tree. Its
+// cost grows with what changed where the backend is a [snapshot.Drifter], and
+// otherwise is that of [diff.Trees].
+//
+// On a live base it is not: the base is the real tree, and all there is to go by
+// are change times. Each place whose change time is that of the base or later is
+// a change of the kind Modified with New alone, without its attributes and its
+// link's target. What is gone shows as a directory, where names came or went:
+// its modification time is as late, which an added or a renamed name does too. A
+// file that was moved here with a time of before is told as well, because a
+// rename stamps it; what lies in a directory that was moved here is not.
+// Cost: a walk, with two threads.
+//
+// Errors: those of the backend's Lookup and of [diff.At]; snapshot.ErrNotFound
+// where the tree is gone.
+func (e *Engine) realChangesIn(ctx context.Context, t catalog.Tree, dir string) (changes []diff.Change, exact bool, err error) {
+	b, err := e.backendOf(ctx, t)
+	if err != nil {
+		return nil, false, err
+	}
+	skip, err := e.skipReal(b, t.Path)
+	if err != nil {
+		return nil, false, err
+	}
+	beneath, err := filepath.Rel(t.Path, dir)
+	if err != nil || !filepath.IsLocal(beneath) {
+		return nil, false, fmt.Errorf("comparing %s: it does not lie in the tree %s: %w", dir, t.Path, snapshot.ErrNotFound)
+	}
+	if !t.Frozen {
+		changes, err = laterThan(ctx, t, beneath, skip)
+		return changes, false, err
+	}
+	touches, err := driftTouches(ctx, b, t.Base, beneath)
+	if err != nil || len(touches) == 0 {
+		return nil, err == nil, err
+	}
+	base, real, err := openReal(ctx, b, t)
+	if err != nil {
+		return nil, false, err
+	}
+	defer base.Close()
+	defer real.Close()
+	changes, err = diff.At(ctx, base, real, sequence(touches), diff.Options{
+		Skip: skip, SameInodes: b.Facts().RealInodes, Taken: t.Taken, OverlayViews: true,
+	})
+	return changes, err == nil, err
+}
+
+// driftTouches are the places at and beneath a path where a frozen base and the
+// real tree may differ.
+func driftTouches(ctx context.Context, b snapshot.Backend, base snapshot.ID, beneath string) ([]snapshot.Touch, error) {
+	all := []snapshot.Touch{{Path: beneath, Tree: true}}
+	d, ok := b.(snapshot.Drifter)
+	if !ok {
+		return all, nil
+	}
+	var touches []snapshot.Touch
+	for t, err := range d.Drifted(ctx, base) {
+		switch {
+		case errors.Is(err, snapshot.ErrNotSupported):
+			return all, nil
+		case err != nil:
+			return nil, err
+		case t.Tree && lies(beneath, t.Path):
+			return all, nil
+		case lies(t.Path, beneath):
+			touches = append(touches, t)
+		}
+	}
+	return touches, nil
+}
+
+// lies is within, for paths relative to a tree.
+func lies(path, dir string) bool { return dir == "." || within("/"+path, "/"+dir) }
+
+// openReal opens a tree's base and the real tree for reading.
+func openReal(ctx context.Context, b snapshot.Backend, t catalog.Tree) (base, real *os.File, err error) {
+	s, err := b.Lookup(ctx, t.Base)
+	if err != nil {
+		return nil, nil, err
+	}
+	dirs, err := isolate.OpenViews(ctx, []isolate.Mount{mountOf("/", s.View), {Target: "/", Source: t.Path}})
+	if err != nil {
+		return nil, nil, err
+	}
+	return dirs[0], dirs[1], nil
+}
+
+// skipReal leaves out of a real tree what snapfs keeps in it, and what is mounted
+// in it, which is a tree of its own or in no sandbox.
+func (e *Engine) skipReal(b snapshot.Backend, tree string) (func(string) bool, error) {
+	mounts, err := kernel.Mounts()
+	if err != nil {
+		return nil, fmt.Errorf("reading this machine's mounts: %w", err)
+	}
+	foreign := map[string]bool{}
+	for _, m := range mounts {
+		if m.Path != tree && within(m.Path, tree) {
+			foreign[strings.TrimPrefix(m.Path[len(tree):], "/")] = true
+		}
+	}
+	ours := e.skip(b, tree)
+	return func(path string) bool { return foreign[path] || ours(path) }, nil
 }

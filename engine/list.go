@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
@@ -35,10 +36,11 @@ type Drift struct {
 }
 
 // List describes all sandboxes, sorted by name. What cannot be described is
-// reported beside them. Cost: a walk of each workspace, bounded in time.
+// reported beside them. Cost: that of finding the drift of each, bounded in time;
+// sandboxes of one workspace with a live base share a walk.
 func (e *Engine) List(ctx context.Context) ([]Info, error) {
 	records, errs := e.cat.List()
-	walks := map[string][]time.Time{}
+	walks := walksOf(records)
 	infos := make([]Info, 0, len(records))
 	for _, r := range records {
 		info, err := e.describe(ctx, r, walks)
@@ -59,12 +61,11 @@ func (e *Engine) Show(ctx context.Context, name string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return e.describe(ctx, rec, map[string][]time.Time{})
+	return e.describe(ctx, rec, walksOf([]*catalog.Record{rec}))
 }
 
-// describe completes a record. walks keeps the change times of workspaces that
-// were walked already; a workspace whose walk was not finished has nil.
-func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks map[string][]time.Time) (Info, error) {
+// describe completes a record.
+func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWalks) (Info, error) {
 	info := Info{Record: r, Base: "frozen", Size: -1}
 	conn, err := e.dial(r)
 	if err == nil && conn != nil {
@@ -73,12 +74,6 @@ func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks map[stri
 	}
 	info.Running = info.Running || r.Ephemeral
 	for _, t := range r.Trees {
-		if within(r.Workspace, t.Path) { // the deepest comes last
-			info.Drift.Since, info.Base = t.Taken, "live"
-			if t.Frozen {
-				info.Base = "frozen"
-			}
-		}
 		b, berr := e.backendOf(ctx, t)
 		if berr != nil {
 			err = first(err, berr)
@@ -93,18 +88,70 @@ func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks map[stri
 			}
 		}
 	}
-	times, walked := walks[r.Workspace]
-	if !walked {
-		times = changeTimes(ctx, r.Workspace, e.cat.Dir())
-		walks[r.Workspace] = times
-	}
-	info.Drift.Known = times != nil
-	for _, ct := range times {
-		if ct.After(info.Drift.Since) {
-			info.Drift.Paths++
+	if t, ok := holderOf(r); ok {
+		if !t.Frozen {
+			info.Base = "live"
 		}
+		info.Drift = e.countDrift(ctx, r, t, walks)
 	}
 	return info, err
+}
+
+// driftBudget bounds how long is looked for the drift of a sandbox, or of all
+// with a live base of one workspace: about 200,000 warm files.
+const driftBudget = 200 * time.Millisecond
+
+// driftWalks are walks of workspaces, for what was changed since the oldest live
+// base of each.
+type driftWalks map[string]*driftWalk
+
+type driftWalk struct {
+	since  time.Time
+	walked bool
+	found  []diff.Change
+	err    error
+}
+
+func walksOf(records []*catalog.Record) driftWalks {
+	walks := driftWalks{}
+	for _, r := range records {
+		t, ok := holderOf(r)
+		if !ok || t.Frozen {
+			continue
+		}
+		if w := walks[r.Workspace]; w == nil {
+			walks[r.Workspace] = &driftWalk{since: t.Taken}
+		} else if t.Taken.Before(w.since) {
+			w.since = t.Taken
+		}
+	}
+	return walks
+}
+
+// countDrift counts what has moved in the real workspace. It is not known where
+// that takes too long, or cannot be found out.
+func (e *Engine) countDrift(ctx context.Context, r *catalog.Record, t catalog.Tree, walks driftWalks) Drift {
+	ctx, cancel := context.WithTimeout(ctx, driftBudget)
+	defer cancel()
+	since := t.Taken
+	var changes []diff.Change
+	var err error
+	if w := walks[r.Workspace]; w == nil || t.Frozen {
+		changes, _, err = e.realChanges(ctx, r, t)
+	} else {
+		if !w.walked {
+			t.Taken, w.walked = w.since, true
+			w.found, _, w.err = e.realChanges(ctx, r, t)
+			t.Taken = since
+		}
+		err = w.err
+		for _, c := range w.found {
+			if !c.New.CTime.Before(since) {
+				changes = append(changes, c)
+			}
+		}
+	}
+	return Drift{Known: err == nil, Paths: filesIn(driftPaths(t, changes)), Since: since}
 }
 
 // first: what is wrong with one tree is mostly wrong with all.

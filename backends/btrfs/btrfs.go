@@ -162,7 +162,8 @@ func usable(src source) error {
 // Facts says what holds for all trees of this backend.
 func (b *Backend) Facts() snapshot.Facts {
 	return snapshot.Facts{
-		Frozen: true, Flushes: true, Unit: snapshot.ByBlock, Durable: true, KeepsInodes: true, DirRename: true,
+		Frozen: true, Flushes: true, Unit: snapshot.ByBlock, Durable: true, KeepsInodes: true,
+		RealInodes: true, DirRename: true,
 	}
 }
 

@@ -58,10 +58,10 @@ type backend struct {
 	walks bool
 }
 
-// Facts are those of btrfs, but for the walk.
+// Facts are those of btrfs, but for the walk and what it copies.
 func (b *backend) Facts() snapshot.Facts {
 	f := b.Backend.Facts()
-	f.CopiesWhole = b.walks
+	f.CopiesWhole, f.RealInodes = b.walks, !b.walks
 	return f
 }
 

@@ -31,6 +31,17 @@ type PairToucher interface {
 	TouchedBetween(ctx context.Context, a, b ID) iter.Seq2[Touch, error]
 }
 
+// A Drifter knows, at a cost in proportion to what changed, where the real tree
+// may have moved on since a snapshot of it was taken. The rest is as with a
+// [Toucher]: nothing is missed that was changed before the call, and what is
+// yielded is compared by the caller. Errors, yielded once as the last pair:
+// ErrNotFound, ErrNotSupported (this process cannot tell, or the tree is not the
+// one that was captured; the caller then walks both), ErrCorrupt.
+type Drifter interface {
+	// Drifted compares the snapshot id with the tree it is of as it is now.
+	Drifted(ctx context.Context, id ID) iter.Seq2[Touch, error]
+}
+
 // A Touch is a place where two trees may differ.
 type Touch struct {
 	// Path is relative to the root of the tree, "." for the root itself, its

@@ -210,6 +210,10 @@ type Facts struct {
 	// KeepsInodes: a file that a fork has not changed has the inode number,
 	// size and change time it has in the snapshot, whichever view shows it.
 	KeepsInodes bool
+	// RealInodes: a file that has not been changed since the capture has in a
+	// frozen snapshot the inode number, size and change time that the real
+	// one has (false: a snapshot is made of copies).
+	RealInodes bool
 	// DirRename: a directory of the base can be renamed in a fork with one
 	// system call (false: EXDEV, and programs fall back to copying).
 	DirRename bool
