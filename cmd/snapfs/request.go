@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -65,11 +64,13 @@ func (r *requestFlags) request() (engine.Request, string, error) {
 			}
 		}
 	}
-	if slices.Contains(r.policy.Hide, "/") {
-		return engine.Request{}, "", usageError{errors.New("/ cannot be hidden: name what is beneath it")}
-	}
 	if start, err = filepath.EvalSymlinks(start); err != nil {
 		start = workspace // the engine says what is wrong with it
+	}
+	for _, p := range r.policy.Hide {
+		if real, err := realDirectory(p); err == nil && (within(start, real) || within(workspace, real)) {
+			return engine.Request{}, "", usageError{fmt.Errorf("%s cannot be hidden: the sandbox is about what it holds", p)}
+		}
 	}
 	return engine.Request{Name: r.name, Workspace: workspace, Backend: r.backend, Frozen: r.frozen, Policy: r.policy}, start, nil
 }
