@@ -96,9 +96,11 @@ func TestSecretsAreFilteredFromTheEnvironment(t *testing.T) {
 	env := []string{
 		"PATH=/bin", "GITHUB_TOKEN=x", "AWS_SECRET_ACCESS_KEY=x", "AWS_REGION=eu", "SSH_AUTH_SOCK=/x", "HOME=/root",
 		"MY_PASSWORD=x", "api_key=x", "TOKENIZERS_PARALLELISM=1", "GOPROXY=off", "NPM_TOKEN=x",
+		"MYSQL_PWD=x", "OLDPWD=/x", "DB_PASS=x", "RAILS_MASTER_KEY=x", "CREDENTIALS_DIRECTORY=/x", "OP_SESSION_me=x", "BW_SESSION=x",
+		"DATABASE_URL=postgres://me:pw@db/x", "HOMEPAGE=https://me@host/a:b@c", "DOCKER_AUTH_CONFIG={}", "TMUX=/tmp/tmux-0/default,1,0",
 	}
 	got := strings.Join(Environ(env, []string{"NPM_TOKEN"}), " ")
-	if want := "PATH=/bin AWS_REGION=eu HOME=/root TOKENIZERS_PARALLELISM=1 GOPROXY=off NPM_TOKEN=x"; got != want {
+	if want := "PATH=/bin AWS_REGION=eu HOME=/root TOKENIZERS_PARALLELISM=1 GOPROXY=off NPM_TOKEN=x OLDPWD=/x HOMEPAGE=https://me@host/a:b@c"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
@@ -111,8 +113,8 @@ func TestSecretsAreHiddenButNotTheWorkspace(t *testing.T) {
 		}
 	}
 	in := func(name string) string { return filepath.Join(home, name) }
-	list := hidden(home, in(".aws/sub"), []string{"/state"}, []string{in(".kube/config")}, func(p string) string { return p })
-	for _, p := range []string{in(".aws"), in(".kube"), in(".netrc"), in(".config/gcloud")} {
+	list := hidden(home, in(".aws/sub"), []string{"/state"}, []string{in(".kube/config")}, nil, func(p string) string { return p })
+	for _, p := range []string{in(".aws"), in(".kube"), in(".kube/config"), in(".netrc"), in(".config/gcloud")} {
 		if slices.Contains(list, p) {
 			t.Errorf("%s is hidden", p)
 		}

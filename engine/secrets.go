@@ -8,77 +8,173 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/snapfs/snapfs/internal/kernel"
 )
-
-// secretsOfHome are where programs keep keys and tokens in a home directory.
-func secretsOfHome() []string {
-	return []string{
-		".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker/config.json", ".config/gcloud", ".config/gh", ".config/hub",
-		".config/rclone", ".config/sops", ".config/op", ".config/doctl", ".config/containers/auth.json", ".config/git/credentials",
-		".netrc", ".git-credentials", ".npmrc", ".pypirc", ".cargo/credentials", ".cargo/credentials.toml",
-		".gem/credentials", ".m2/settings.xml", ".m2/settings-security.xml", ".gradle/gradle.properties", ".terraform.d/credentials.tfrc.json",
-		".vault-token", ".pgpass", ".my.cnf", ".password-store", ".local/share/keyrings", ".mozilla", ".thunderbird",
-		".config/google-chrome", ".config/chromium", ".config/BraveSoftware", ".bash_history", ".zsh_history", ".local/share/fish/fish_history",
-		".python_history", ".psql_history", ".node_repl_history", ".claude", ".codex", ".config/github-copilot",
-	}
-}
-
-// secretsOfSystem are where a machine keeps its own keys.
-func secretsOfSystem() []string {
-	return []string{
-		"/etc/ssh/ssh_host_rsa_key", "/etc/ssh/ssh_host_ecdsa_key", "/etc/ssh/ssh_host_ed25519_key", "/etc/ssl/private",
-		"/etc/NetworkManager/system-connections", "/etc/wireguard", "/etc/krb5.keytab", "/var/lib/systemd/credential.secret",
-		"/etc/kubernetes", "/var/lib/kubelet", "/etc/letsencrypt", "/etc/docker/key.json", "/boot/grub/user.cfg",
-	}
-}
 
 // hidden lists what a sandbox sees nothing of: secrets, and snapfs's own
 // state. What is exposed is left out of it, and so is what holds the
 // workspace, which was asked for by name. at says where the sandbox's copy of a
 // path can be looked at: what is not there needs no mask, and looking for it
 // here is much cheaper than in a filesystem that was just mounted.
-func hidden(home, workspace string, also, expose []string, at func(string) string) []string {
-	paths := slices.Clone(also)
-	for _, h := range homes(home) {
-		paths = append(paths, present(h, secretsOfHome(), at)...)
+//
+// A secret that is a symbolic link on the real machine is hidden where it leads
+// to as well: in its copy the sandbox can remove the link.
+func hidden(home, workspace string, also, expose []string, mounts []kernel.MountPoint, at func(string) string) []string {
+	var paths []string
+	add := func(dir string, names []string) {
+		paths = append(paths, present(dir, names, at)...)
+		if at(dir) != dir {
+			paths = append(paths, present(dir, names, func(p string) string { return p })...)
+		}
 	}
+	for _, h := range homes(home) {
+		add(h, secretsOfHome())
+	}
+	ofUsers := len(paths)
+	add("/etc", secretsOfEtc())
 	for _, p := range secretsOfSystem() {
 		if _, err := os.Lstat(at(p)); !absent(err) {
 			paths = append(paths, p)
 		}
 	}
-	return slices.DeleteFunc(paths, func(p string) bool {
-		return within(workspace, p) || slices.ContainsFunc(expose, func(x string) bool { return within(p, x) || within(x, p) })
-	})
+	keys := slices.DeleteFunc(paths[ofUsers:], func(p string) bool { return empty(at(p)) }) // a mask costs time
+	paths = paths[:ofUsers+len(keys)]
+	paths = append(slices.Clone(also), followed(paths)...)
+	paths = append(paths, elsewhere(paths, mounts)...)
+	for _, x := range expose {
+		paths = without(paths, x, at)
+	}
+	return slices.DeleteFunc(paths, func(p string) bool { return within(workspace, p) })
 }
 
-// present picks what of names, relative to home, is there: by one listing of
-// home, and a look at each name further down.
-func present(home string, names []string, at func(string) string) []string {
-	dir, err := os.Open(at(home))
-	if absent(err) {
+// followed adds where the real paths among those lead to, when they, or a
+// directory above them, are symbolic links. None is listed twice.
+func followed(paths []string) []string {
+	slices.Sort(paths)
+	paths = slices.Compact(paths)
+	real := map[string]string{} // where the directories lead to
+	for _, p := range paths[:len(paths):len(paths)] {
+		dir, name := filepath.Split(p)
+		to, ok := real[dir]
+		if !ok {
+			if to, _ = filepath.EvalSymlinks(dir); to == "" {
+				to = filepath.Clean(dir)
+			}
+			real[dir] = to
+		}
+		path := filepath.Join(to, name)
+		if _, err := os.Readlink(path); err == nil {
+			if path, err = filepath.EvalSymlinks(path); err != nil {
+				continue
+			}
+		}
+		if path != p && !slices.Contains(paths, path) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// without takes what is exposed out of the list: it, all beneath it, and where it
+// lies in a hidden directory nothing else of that directory.
+func without(paths []string, exposed string, at func(string) string) []string {
+	var left []string
+	for _, p := range paths {
+		for p != exposed && within(exposed, p) { // all of it but the way to what is exposed
+			rest := strings.TrimPrefix(exposed, strings.TrimSuffix(p, "/")+"/")
+			next, _, _ := strings.Cut(rest, "/")
+			entries, err := os.ReadDir(at(p))
+			if err != nil {
+				break
+			}
+			for _, e := range entries {
+				if e.Name() != next {
+					left = append(left, filepath.Join(p, e.Name()))
+				}
+			}
+			p = filepath.Join(p, next)
+		}
+		if !within(p, exposed) {
+			left = append(left, p)
+		}
+	}
+	return left
+}
+
+// elsewhere lists the other paths by which what lies at paths can be reached,
+// because the same filesystem, or a part of it, is mounted twice.
+func elsewhere(paths []string, mounts []kernel.MountPoint) []string {
+	count := map[uint64]int{}
+	for _, m := range mounts {
+		count[m.Dev]++
+	}
+	s := surveyor{mounts: mounts}
+	var others []string
+	for _, p := range paths {
+		on := s.holding(p)
+		if on == nil || count[on.Dev] < 2 {
+			continue
+		}
+		place := filepath.Join(on.Root, strings.TrimPrefix(p, on.Path))
+		for i := range mounts {
+			m := &mounts[i]
+			if m != on && m.Dev == on.Dev && within(place, m.Root) {
+				others = append(others, filepath.Join(m.Path, strings.TrimPrefix(place, m.Root)))
+			}
+		}
+	}
+	return others
+}
+
+// present picks what of names, relative to dir, is there: by one listing of dir,
+// and of each directory in it of which several names are looked for.
+func present(dir string, names []string, at func(string) string) []string {
+	if len(names) == 1 {
+		path := filepath.Join(dir, names[0])
+		if _, err := os.Lstat(at(path)); absent(err) {
+			return nil
+		}
+		return []string{path}
+	}
+	d, err := os.Open(at(dir))
+	if absent(err) || err != nil && !privileged() && !enterable(at(dir)) { // nor can a command, which runs as this user
 		return nil
 	}
 	var entries []string
 	if err == nil {
-		entries, err = dir.Readdirnames(-1)
-		dir.Close()
+		entries, err = d.Readdirnames(-1)
+		d.Close()
 	}
+	listed := err == nil
+	slices.Sort(entries)
 	var found []string
+	deeper := map[string][]string{}
 	for _, name := range names {
-		first, _, deeper := strings.Cut(name, "/")
-		path := filepath.Join(home, name)
-		if err == nil && !slices.Contains(entries, first) {
+		first, rest, deep := strings.Cut(name, "/")
+		if _, there := slices.BinarySearch(entries, first); listed && !there {
 			continue
 		}
-		if deeper {
-			if _, err := os.Lstat(at(path)); absent(err) {
-				continue
-			}
+		if deep {
+			deeper[first] = append(deeper[first], rest)
+		} else {
+			found = append(found, filepath.Join(dir, name))
 		}
-		found = append(found, path)
+	}
+	for first, rest := range deeper {
+		found = append(found, present(filepath.Join(dir, first), rest, at)...)
 	}
 	return found
+}
+
+// empty: there is nothing to hide in a file or directory.
+func empty(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().IsRegular() {
+		return err == nil && info.Size() == 0
+	}
+	entries, err := os.ReadDir(path)
+	return err == nil && len(entries) == 0
 }
 
 // absent: the error says that there is no such path.
@@ -86,9 +182,10 @@ func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// homes are the home directories whose secrets are hidden: that of the caller
-// and those beneath /home and /root. Where /home cannot be listed, nobody who
-// runs as the caller can enter the others either.
+// homes are the home directories whose secrets are hidden: that of the caller,
+// those beneath /home and /root, and, for root, who can read them, those of all
+// accounts of the machine. Where /home cannot be listed, nobody who runs as the
+// caller can enter the others either.
 func homes(home string) []string {
 	found := []string{"/root"}
 	if entries, err := os.ReadDir("/home"); err == nil {
@@ -99,6 +196,21 @@ func homes(home string) []string {
 	if home != "" && !slices.Contains(found, home) {
 		found = append(found, home)
 	}
+	if !privileged() {
+		return found
+	}
+	accounts, _ := os.ReadFile("/etc/passwd") // a machine may have none
+	for line := range strings.Lines(string(accounts)) {
+		f := strings.Split(line, ":")
+		if len(f) < 7 || !filepath.IsAbs(f[5]) {
+			continue
+		}
+		h := filepath.Clean(f[5])
+		programs := within(h, "/usr") || h == "/bin" || h == "/sbin" // many entries, and nobody's home
+		if h != "/" && !programs && !gone(h) && !slices.Contains(found, h) {
+			found = append(found, h)
+		}
+	}
 	return found
 }
 
@@ -107,26 +219,52 @@ func homes(home string) []string {
 // named in pass. The order is kept.
 func Environ(env, pass []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
-		name, _, _ := strings.Cut(kv, "=")
-		return secretVariable(name) && !slices.Contains(pass, name)
+		name, value, _ := strings.Cut(kv, "=")
+		return secretVariable(name, value) && !slices.Contains(pass, name)
 	})
 }
 
-func secretVariable(name string) bool {
+func secretVariable(name, value string) bool {
 	name = strings.ToUpper(name)
 	switch name {
-	case "SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "XAUTHORITY", "DISPLAY", "WAYLAND_DISPLAY",
-		"DOCKER_HOST", "CONTAINER_HOST", "KUBECONFIG", "GOOGLE_APPLICATION_CREDENTIALS", "NETRC", "PGPASSFILE", "VAULT_ADDR",
+	case "SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "DBUS_SYSTEM_BUS_ADDRESS", "DBUS_STARTER_ADDRESS",
+		"XAUTHORITY", "DISPLAY", "WAYLAND_DISPLAY", "WAYLAND_SOCKET", "SWAYSOCK", "I3SOCK", "HYPRLAND_INSTANCE_SIGNATURE",
+		"PULSE_SERVER", "PIPEWIRE_REMOTE", "GNOME_KEYRING_CONTROL", "LPASS_AGENTSOCK", "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID",
+		"TMUX", "STY", "KITTY_LISTEN_ON", "WEZTERM_UNIX_SOCKET", "ALACRITTY_SOCKET", "NVIM", "NVIM_LISTEN_ADDRESS",
+		"VSCODE_IPC_HOOK", "VSCODE_IPC_HOOK_CLI", "VSCODE_GIT_IPC_HANDLE", "VSCODE_GIT_IPC_AUTH_TOKEN",
+		"DOCKER_HOST", "CONTAINER_HOST", "CONTAINERD_ADDRESS", "BUILDKIT_HOST", "KUBECONFIG", "GOOGLE_APPLICATION_CREDENTIALS",
+		"KRB5CCNAME", "NETRC", "PGPASSFILE", "VAULT_ADDR", "BW_SESSION", "REDISCLI_AUTH", "SSHPASS", "JWT",
 		"SUDO_ASKPASS", "SSH_ASKPASS", "GIT_ASKPASS", "SNAPFS_HOME":
 		return true
 	}
 	for _, mark := range []string{
 		"TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "APIKEY", "API_KEY", "PRIVATE_KEY",
-		"ACCESS_KEY", "AUTH_KEY", "SESSION_KEY", "_PAT", "COOKIE",
+		"ACCESS_KEY", "AUTH_KEY", "SESSION_KEY", "_PAT", "COOKIE", "_PASS", "_PWD", "_KEY", "_AUTH", "_DSN", "_JWT", "CONNECTION_STRING",
 	} {
-		if strings.HasSuffix(name, mark) || strings.Contains(name, mark+"_") {
+		if strings.HasSuffix(name, mark) || strings.HasSuffix(name, mark+"S") || strings.Contains(name, mark+"_") || strings.Contains(name, mark+"S_") {
 			return true
 		}
 	}
-	return strings.HasPrefix(name, "AWS_") && name != "AWS_REGION" && name != "AWS_DEFAULT_REGION"
+	return strings.HasPrefix(name, "AWS_") && name != "AWS_REGION" && name != "AWS_DEFAULT_REGION" ||
+		strings.HasPrefix(name, "OP_SESSION_") || passwordInURL(value)
+}
+
+// passwordInURL: as in scheme://user:password@host.
+func passwordInURL(value string) bool {
+	for {
+		_, rest, ok := strings.Cut(value, "://")
+		if !ok {
+			return false
+		}
+		authority := rest
+		if end := strings.IndexAny(rest, "/?# \t\n"); end >= 0 {
+			authority = rest[:end]
+		}
+		if user, _, ok := strings.Cut(authority, "@"); ok {
+			if _, password, ok := strings.Cut(user, ":"); ok && password != "" {
+				return true
+			}
+		}
+		value = rest
+	}
 }
