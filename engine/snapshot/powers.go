@@ -10,7 +10,8 @@ import (
 
 // A Cloner captures a tree and forks the capture in one step, where that is
 // cheaper than the two verbs (btrfs: one transaction commit instead of two).
-// It promises all that [Backend.Capture] followed by [Backend.Fork] do.
+// It promises all that [Backend.Capture] followed by [Backend.Fork] do: the
+// same errors, and after one no more than they leave.
 type Cloner interface {
 	Clone(ctx context.Context, tree Tree, id ID, fork ForkID) (Snapshot, Fork, error)
 }
@@ -25,8 +26,8 @@ type Toucher interface {
 	Touched(ctx context.Context, base ID, fork ForkID) iter.Seq2[Touch, error]
 }
 
-// A PairToucher does for two snapshots what a [Toucher] does for a
-// snapshot and a fork.
+// A PairToucher does for two snapshots what a [Toucher] does for a snapshot and
+// a fork, with the same errors. ErrNotSupported: the two have nothing in common.
 type PairToucher interface {
 	TouchedBetween(ctx context.Context, a, b ID) iter.Seq2[Touch, error]
 }
@@ -55,14 +56,17 @@ type Touch struct {
 	Named bool
 }
 
-// A Meter tells the bytes a fork holds that its base does not. Errors:
-// ErrNotFound, ErrNotSupported (this process may not know).
+// A Meter tells the bytes a fork holds that its base does not. Cost: in
+// proportion to what the fork has changed, at most. Errors: ErrNotFound,
+// ErrNotSupported (this process may not know), ErrInterrupted.
 type Meter interface {
 	Usage(ctx context.Context, fork ForkID) (Bytes, error)
 }
 
 // A Sweeper gives back the space of what was removed, at a bounded rate, until
-// nothing is left or ctx ends. It is safe to run twice at once and to kill.
+// nothing is left or ctx ends. It is safe to run twice at once and to kill: what
+// it has not come to, or could not remove, the next one finds. Errors:
+// ErrInterrupted, ErrDenied, ErrCorrupt (a record that might name what is to go).
 type Sweeper interface {
 	Sweep(ctx context.Context) error
 }
@@ -74,7 +78,10 @@ type Pender interface {
 }
 
 // A Stocker puts ready-made forks of a snapshot by, so that a later Fork or
-// Clone of an unchanged tree is a rename. It is safe to run twice at once.
+// Clone of an unchanged tree is a rename. Afterwards there are n of them at
+// least, which go when the snapshot is removed. It is safe to run twice at once
+// and to kill. Cost: that of as many forks as are missing. Errors: ErrNotFound,
+// ErrNoSpace, ErrInterrupted; what was put by before one stays.
 type Stocker interface {
 	Stock(ctx context.Context, from ID, n int) error
 }
@@ -82,13 +89,15 @@ type Stocker interface {
 // A Settler makes a fork's content safe after its last process has ended: what
 // was written without waiting for the disk is on stable storage afterwards, and
 // the fork can be reached again. Repeating it is harmless. A fork that is
-// found unsettled after the machine went down is answered with ErrCorrupt.
+// found unsettled after the machine went down is answered with ErrCorrupt. Cost:
+// writing out what the filesystem holds unsaved. Errors: ErrNotFound, ErrCorrupt,
+// ErrNoSpace; the fork is then as it was.
 type Settler interface {
 	Settle(ctx context.Context, fork ForkID) error
 }
 
 // A Hider keeps data on the tree's own filesystem, at absolute paths which no
-// sandbox may see and no comparison looks at.
+// sandbox may see and no comparison looks at. It costs nothing.
 type Hider interface {
 	Hidden() []string
 }
