@@ -56,10 +56,13 @@ const (
 )
 
 // Open opens the catalogue in dir, and makes it, readable by its owner alone,
-// where there is none. It refuses one of a newer format (ErrNotSupported) and
-// one that other users can write to (ErrDenied).
+// where there is none. It refuses one of a newer format (ErrNotSupported), and
+// one that belongs to another user or that others can write to (ErrDenied).
 func Open(dir string) (*Catalog, error) {
 	c := &Catalog{dir: dir}
+	if err := checkOwner(dir); err != nil {
+		return nil, err
+	}
 	data, err := os.ReadFile(filepath.Join(dir, format))
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, c.create()
@@ -75,6 +78,32 @@ func Open(dir string) (*Catalog, error) {
 		return nil, newer(dir, version)
 	}
 	return c, nil
+}
+
+// checkOwner refuses a directory in which another user could plant what this one
+// then believes: root is another user, too, in a directory of somebody's.
+func checkOwner(dir string) error {
+	var st syscall.Stat_t
+	switch err := syscall.Stat(dir, &st); {
+	case err == syscall.ENOENT:
+		return nil
+	case err != nil:
+		return fail("opening", dir, err)
+	}
+	why, hint := "", ""
+	switch {
+	case int(st.Uid) != os.Geteuid():
+		why = "it belongs to another user (uid " + strconv.Itoa(int(st.Uid)) + ")"
+	case st.Mode&0o022 != 0:
+		why, hint = "other users can write to it", "chmod go-w "+dir
+	default:
+		return nil
+	}
+	err := &snapshot.Error{Op: "opening", Path: dir, Kind: snapshot.ErrDenied, Err: errors.New(why)}
+	if hint != "" {
+		err.Hints = []string{hint}
+	}
+	return err
 }
 
 func (c *Catalog) create() error {
