@@ -125,7 +125,7 @@ func refused(err error) bool {
 
 // foreign is the mode of a copy that belongs to us though its original does
 // not: it has no set-id bits, which would make it act for us, and we can read it.
-func foreign(mode uint32, typ uint32) uint32 {
+func foreign(mode, typ uint32) uint32 {
 	mode &^= unix.S_ISUID | unix.S_ISGID
 	if typ&unix.S_IFMT == unix.S_IFDIR {
 		return mode | 0o500
@@ -143,15 +143,17 @@ func times(st *kernel.Stat) []unix.Timespec {
 // openRead opens a name to read it, leaving its time of access alone where
 // that is allowed.
 func openRead(dir int, name string, flags int) (int, error) {
-	flags |= unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	fd, err := unix.Openat(dir, name, flags|unix.O_NOATIME, 0)
-	for errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINTR) {
-		again, e := unix.Openat(dir, name, flags, 0)
-		if !errors.Is(e, unix.EINTR) {
-			return again, e
+	flags |= unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOATIME
+	for {
+		fd, err := unix.Openat(dir, name, flags, 0)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EPERM) && flags&unix.O_NOATIME != 0:
+			flags &^= unix.O_NOATIME
+		default:
+			return fd, err
 		}
 	}
-	return fd, err
 }
 
 func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
