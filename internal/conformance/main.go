@@ -43,7 +43,10 @@ func main() {
 // expected are the columns that the documents promise, in their order. What
 // else there is comes after them.
 func expected() []string {
-	return []string{"plain", "plain (user)", "overlay (root)", "overlay (user)", "btrfs (root)", "btrfs (user)"}
+	return []string{
+		"plain", "plain (user)", "overlay (root)", "overlay (user)",
+		"btrfs (root)", "btrfs (user)", "btrfs (root, a directory)", "pool (root)",
+	}
 }
 
 func read(dir string) ([]results, error) {
