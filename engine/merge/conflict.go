@@ -1,0 +1,58 @@
+package merge
+
+import "github.com/snapfs/snapfs/engine/diff"
+
+// A Kind is what two sides do not agree on. The values are stable.
+type Kind string
+
+// The kinds of conflict.
+const (
+	// Content: both changed the same lines of a text.
+	Content Kind = "content"
+	// Binary: both changed a file that is not text, or too long to be merged.
+	Binary Kind = "binary"
+	// NoBase: both changed it, and what it was is not known any more.
+	NoBase Kind = "no-base"
+	// AddAdd: both added a file, each with another content.
+	AddAdd Kind = "add-add"
+	// ChangeDelete: the sandbox changed what the real tree deleted, or something
+	// in a directory that the real tree deleted. DeleteChange: the other way round.
+	ChangeDelete Kind = "change-delete"
+	DeleteChange Kind = "delete-change"
+	// Type: both made something else of it, or one did and the other changed it.
+	Type Kind = "type"
+	// Directory: one side has a file where the other has a directory with content.
+	Directory Kind = "directory"
+	// Mode, Owner, Xattrs, Target and Device: both gave it another of these. An
+	// access control list and the permission bits are one thing, told as Mode.
+	Mode   Kind = "mode"
+	Owner  Kind = "owner"
+	Xattrs Kind = "xattrs"
+	Target Kind = "target"
+	Device Kind = "device"
+	// Links: which names are one file (hard links) differs, or one side
+	// changed that and the other the file.
+	Links Kind = "links"
+	// RenameRename: both moved it, to different places, or moved two things to
+	// one place. RenameDelete: one moved it, and the other deleted it. RenameAdd:
+	// one moved something to where the other made something.
+	RenameRename Kind = "rename-rename"
+	RenameDelete Kind = "rename-delete"
+	RenameAdd    Kind = "rename-add"
+)
+
+// A Conflict is a place that has no single answer. It names both sides.
+type Conflict struct {
+	// Path is where the merged tree would have it. The conflict is about all that
+	// lies beneath it, too.
+	Path string
+	Kind Kind
+	// What each side has; nil where it has nothing there.
+	Base, Mine, Real *diff.Node
+	// Where each has it, where that is not Path; else "".
+	BasePath, MinePath, RealPath string
+	// Why completes "PATH: ".
+	Why string
+	// Marked: both sides are texts, so that [Marks] can write both between marks.
+	Marked bool
+}

@@ -1,0 +1,89 @@
+package merge
+
+import (
+	"bytes"
+	"strings"
+)
+
+// The marks of a conflict, each seven characters at the start of a line, followed
+// by a blank and a name; the third has none.
+const (
+	markMine = "<<<<<<<"
+	markBase = "|||||||"
+	markReal = "======="
+	markEnd  = ">>>>>>>"
+)
+
+// baseName names what both sides started from.
+const baseName = "base"
+
+// mark writes all versions of a region between marks. A last line that no line
+// feed ends gets one.
+func (t *triple) mark(out *bytes.Buffer, r region, names Names) {
+	end := "\n"
+	if t.crlf(r) {
+		end = "\r\n"
+	}
+	part := func(mark, name string, lines [][]byte) {
+		out.WriteString(mark)
+		if name != "" {
+			out.WriteString(" " + name)
+		}
+		out.WriteString(end)
+		writeLines(out, lines)
+		if len(lines) > 0 && !bytes.HasSuffix(lines[len(lines)-1], []byte{'\n'}) {
+			out.WriteString(end)
+		}
+	}
+	part(markMine, names.Mine, r.mine.of(t.mine))
+	part(markBase, names.Base, r.base.of(t.base))
+	part(markReal, "", r.real.of(t.real))
+	part(markEnd, names.Real, nil)
+}
+
+// crlf reports whether marks end in CR LF: the base's first line does, and so does
+// the line before the place, or the first, on both sides, as far as they have any.
+func (t *triple) crlf(r region) bool {
+	for _, at := range []struct {
+		lines [][]byte
+		i     int
+	}{{t.mine, r.mine.start - 1}, {t.real, r.real.start - 1}} {
+		if crlf, known := endsCRLF(at.lines, max(at.i, 0)); known && !crlf {
+			return false
+		}
+	}
+	crlf, _ := endsCRLF(t.base, 0)
+	return crlf
+}
+
+// endsCRLF tells how line i ends, or where nothing ends it, the one before it.
+func endsCRLF(lines [][]byte, i int) (crlf, known bool) {
+	for ; i >= 0 && i < len(lines); i-- {
+		if bytes.HasSuffix(lines[i], []byte{'\n'}) {
+			return bytes.HasSuffix(lines[i], []byte("\r\n")), true
+		}
+	}
+	return false, false
+}
+
+// HasMarks reports whether a text still holds the marks of a conflict, with these
+// names of the sides: all four, in their order, each on a line of its own.
+func HasMarks(text []byte, mineName, realName string) bool {
+	want := []string{labelled(markMine, mineName), labelled(markBase, baseName), markReal, labelled(markEnd, realName)}
+	next := 0
+	for len(text) > 0 {
+		line, rest, _ := bytes.Cut(text, []byte{'\n'})
+		text = rest
+		switch string(bytes.TrimSuffix(line, []byte{'\r'})) {
+		case want[next]:
+			if next++; next == len(want) {
+				return true
+			}
+		case want[0]:
+			next = 1
+		}
+	}
+	return false
+}
+
+func labelled(mark, name string) string { return strings.TrimSuffix(mark+" "+name, " ") }
