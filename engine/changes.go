@@ -145,6 +145,9 @@ func (e *Engine) compare(ctx context.Context, rec *catalog.Record, p pair) ([]Pa
 	} else {
 		changes, err = diff.At(ctx, old, new, sequence(touches), opt)
 	}
+	if !privileged() {
+		changes = withoutRootOwner(changes)
+	}
 	if !p.tree.Frozen {
 		changes = slices.DeleteFunc(changes, func(c diff.Change) bool { return realOnly(c, p.tree.Taken) })
 	}
@@ -153,6 +156,25 @@ func (e *Engine) compare(ctx context.Context, rec *catalog.Record, p pair) ([]Pa
 	}
 	whole := Part{Root: p.tree.Path, Changes: changes, Old: old, New: new, Tree: p.tree.Path, Taken: p.tree.Taken, Frozen: p.tree.Frozen}
 	return split(whole, rec.Workspace)
+}
+
+// withoutRootOwner takes the owner of a tree's root back that an ordinary user
+// could not give to the sandbox's: a directory of root's, or one whose group he is
+// not in. Nothing in his sandbox can change it.
+func withoutRootOwner(changes []diff.Change) []diff.Change {
+	if len(changes) == 0 || changes[0].Path != "." || changes[0].What&diff.Owner == 0 {
+		return changes
+	}
+	root := &changes[0]
+	groups, err := os.Getgroups()
+	if err != nil || int(root.Old.UID) == os.Geteuid() && slices.Contains(append(groups, os.Getegid()), int(root.Old.GID)) {
+		return changes
+	}
+	root.New.UID, root.New.GID = root.Old.UID, root.Old.GID
+	if root.What &^= diff.Owner; root.What == 0 {
+		return changes[1:]
+	}
+	return changes
 }
 
 // realOnly: a directory of a live base differs in nothing but its time, and it is

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -123,5 +125,42 @@ func TestSecretsAreHiddenButNotTheWorkspace(t *testing.T) {
 		if !slices.Contains(list, p) {
 			t.Errorf("%s is not hidden", p)
 		}
+	}
+}
+
+// A kept sandbox of an ordinary user has trees beneath a directory in which
+// something was mounted when it was made, and is not any more.
+func TestATreeHasAFrameAfterTheMountBesideItIsGone(t *testing.T) {
+	env := &environment{Frames: []string{"/"}, Trees: []string{"/etc", "/var"}}
+	trees := []catalog.Tree{{Path: "/etc"}, {Path: "/var/lib"}, {Path: "/var/tmp/a/b"}, {Path: "/var/tmp/a/b/c/d"}}
+	got := frames(env, trees)
+	slices.Sort(got)
+	if want := []string{"/", "/var", "/var/tmp", "/var/tmp/a"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := frames(&environment{}, []catalog.Tree{{Path: "/"}, {Path: "/home"}}); len(got) != 0 {
+		t.Errorf("what lies in a tree needs no frame: %q", got)
+	}
+}
+
+// A workspace may belong to a group that its owner is not in. His sandbox's copy
+// of its root cannot, and that is no change.
+func TestAGroupThatAUserCannotGiveIsNoChange(t *testing.T) {
+	me := uint32(os.Geteuid())
+	root := func(what diff.Aspect, gid uint32) []diff.Change {
+		return []diff.Change{
+			{Path: ".", Kind: diff.Modified, What: what, Old: &diff.Node{UID: me, GID: gid}, New: &diff.Node{UID: me}},
+			{Path: "f", Kind: diff.Added, New: &diff.Node{}},
+		}
+	}
+	const foreign = 1<<31 + 5
+	if got := withoutRootOwner(root(diff.Owner, foreign)); len(got) != 1 || got[0].Path != "f" {
+		t.Errorf("the root's owner is told: %v", got)
+	}
+	if got := withoutRootOwner(root(diff.Owner|diff.Mode, foreign)); len(got) != 2 || got[0].What != diff.Mode || got[0].New.GID != foreign {
+		t.Errorf("its mode is not told alone: %v", got)
+	}
+	if got := withoutRootOwner(root(diff.Owner, uint32(os.Getegid()))); len(got) != 2 || got[0].What != diff.Owner {
+		t.Errorf("a group that he could give is not told: %v", got)
 	}
 }

@@ -21,7 +21,7 @@ func (e *Engine) spec(ctx context.Context, rec *catalog.Record) (isolate.Spec, e
 	}
 	hide := []string{e.cat.Dir()}
 	mounts := make([]isolate.Mount, 0, len(rec.Trees)+len(env.Shown)+len(env.Frames))
-	for _, f := range env.Frames {
+	for _, f := range frames(env, rec.Trees) {
 		mounts = append(mounts, isolate.Mount{Target: f, Skeleton: f})
 	}
 	roots := map[string]string{}
@@ -67,6 +67,27 @@ func (e *Engine) spec(ctx context.Context, rec *catalog.Record) (isolate.Spec, e
 	s.Mounts, s.Tmp, s.Hostname = mounts, tmp, hostname(rec.Name)
 	s.Hide = hidden(home, rec.Workspace, append(hide, rec.Policy.Hide...), rec.Policy.Expose, env.mounts, copies(roots))
 	return s, nil
+}
+
+// frames are the directories that hold trees, and are in none. What was a frame
+// when the sandbox was made still is one, though what was mounted beneath it has
+// gone and a sandbox made now would have all of it as a tree.
+func frames(env *environment, trees []catalog.Tree) []string {
+	list := slices.Clone(env.Frames)
+	inTree := func(dir string) bool {
+		return slices.ContainsFunc(trees, func(t catalog.Tree) bool { return within(dir, t.Path) })
+	}
+	for _, t := range trees {
+		for dir := t.Path; dir != "/"; {
+			if dir = filepath.Dir(dir); inTree(dir) {
+				break
+			}
+			if !slices.Contains(list, dir) {
+				list = append(list, dir)
+			}
+		}
+	}
+	return list
 }
 
 // confinement is the part of a sandbox's spec that is known before its trees.
