@@ -18,9 +18,9 @@ func newLs(a *app) *cobra.Command {
 		Use:   "ls",
 		Short: "list the sandboxes",
 		Long: `Lists the sandboxes: whether something runs in them, how old they are, how much
-they hold that the real tree does not, whether their base keeps still (frozen) or
-shows later edits of files they have not changed (live), and how many paths of
-the real workspace have changed since.`,
+they hold beyond their base and their named states, whether their base keeps
+still (frozen) or shows later edits of files they have not changed (live), and
+how many paths of the real workspace have changed since.`,
 		Example: "  snapfs ls\n  snapfs ls -q | xargs snapfs rm",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

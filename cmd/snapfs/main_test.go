@@ -36,6 +36,9 @@ func withProgram(tests func() int) int {
 		err = os.CopyFS(filepath.Join(dir, "script"), os.DirFS("testdata/script"))
 	}
 	if err == nil {
+		err = copyFile("../../README.md", filepath.Join(dir, "README.md"))
+	}
+	if err == nil {
 		err = os.Setenv(built, dir)
 	}
 	if err != nil {
@@ -43,6 +46,14 @@ func withProgram(tests func() int) int {
 		return 1
 	}
 	return tests()
+}
+
+func copyFile(from, to string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o644)
 }
 
 func program() string { return filepath.Join(os.Getenv(built), "snapfs") }
