@@ -83,6 +83,7 @@ var _ interface {
 	snapshot.Cloner
 	snapshot.Toucher
 	snapshot.PairToucher
+	snapshot.Drifter
 	snapshot.Meter
 	snapshot.Sweeper
 	snapshot.Stocker

@@ -163,6 +163,57 @@ func BenchmarkTouchedBesideWalk(b *testing.B) {
 	b.ReportMetric(float64(none.Microseconds())/1000, "untouched-ms")
 }
 
+// BenchmarkDriftOfALargeTree: ten changes, and none, among 100,000 files of the
+// real tree, beside a walk of it.
+func BenchmarkDriftOfALargeTree(b *testing.B) {
+	be, tree := fixture(b)
+	for d := range 200 {
+		dir := fmt.Sprintf("%s/d%d", tree.Path, d)
+		mkdir(b, dir)
+		for f := range 500 {
+			write(b, fmt.Sprintf("%s/f%d", dir, f), "content")
+		}
+	}
+	clone(b, be, tree, "1")
+	drift := func(want int) func() error {
+		return func() error {
+			n := 0
+			for _, err := range be.Drifted(b.Context(), "s1") {
+				if err != nil {
+					return err
+				}
+				n++
+			}
+			if n != want {
+				return fmt.Errorf("%d places, want %d", n, want)
+			}
+			return nil
+		}
+	}
+	var none, some, walk []time.Duration
+	for range 20 {
+		none = append(none, timed(b, drift(0)))
+	}
+	for i := range 10 {
+		write(b, fmt.Sprintf("%s/d%d/f%d", tree.Path, i*2, i), "changed")
+	}
+	flushed(b, tree.Path)
+	for b.Loop() {
+		some = append(some, timed(b, drift(10)))
+		walk = append(walk, timed(b, func() error {
+			return filepath.WalkDir(tree.Path, func(_ string, d fs.DirEntry, err error) error {
+				if err == nil {
+					_, err = d.Info()
+				}
+				return err
+			})
+		}))
+	}
+	b.ReportMetric(float64(median(some).Microseconds())/1000, "ten-changed-ms")
+	b.ReportMetric(float64(median(none).Microseconds())/1000, "unchanged-ms")
+	b.ReportMetric(float64(median(some))/float64(median(walk)), "drift/walk")
+}
+
 // BenchmarkManyForksAtOnce: a hundred, against one.
 func BenchmarkManyForksAtOnce(b *testing.B) {
 	be, tree := fixture(b)

@@ -44,7 +44,7 @@ func (s *scan) run() error {
 			}
 		}
 	}
-	return s.nested()
+	return nil
 }
 
 func searchError(err error) error {
@@ -149,8 +149,8 @@ func join(dir, name string) string {
 	return dir + "/" + name
 }
 
-// nested names the subvolumes nested in both trees, unless neither copy was
-// ever written to.
+// nested compares the subvolumes nested in the two trees. Those of which one is a
+// snapshot of the other are asked for their changes; of any other all is named.
 func (s *scan) nested() error {
 	all := map[string]bool{}
 	for _, side := range []*side{s.a, s.b} {
@@ -163,26 +163,70 @@ func (s *scan) nested() error {
 		}
 	}
 	for path := range all {
-		if !pristine(s.a.top, s.b.top, path) && !s.emit(snapshot.Touch{Path: path, Tree: true}) {
-			return errEnough
+		if err := s.nestedAt(path); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// pristine: the subvolume at path in b is a snapshot of the one in a, and both
-// are as they were made.
-func pristine(a, b int, path string) bool {
-	x, errA := infoBeneath(a, path)
-	y, errB := infoBeneath(b, path)
-	return errA == nil && errB == nil && y.Parent == x.UUID && y.Generation == y.Born && x.Generation <= y.Born
+func (s *scan) nestedAt(path string) error {
+	whole := func() error {
+		if !s.emit(snapshot.Touch{Path: path, Tree: true}) {
+			return errEnough
+		}
+		return nil
+	}
+	x, err := nestedSide(s.a.top, path)
+	if err != nil {
+		return whole() // on one side only, or out of reach
+	}
+	defer x.close()
+	y, err := nestedSide(s.b.top, path)
+	if err != nil {
+		return whole()
+	}
+	defer y.close()
+	within := *s
+	within.a, within.b = x, y
+	within.emit = func(t snapshot.Touch) bool {
+		return s.emit(snapshot.Touch{Path: below(path, t.Path), Tree: t.Tree})
+	}
+	switch {
+	case y.info.Parent == x.info.UUID:
+		within.since = y.info.Born
+	case x.info.Parent == y.info.UUID:
+		within.since = x.info.Born
+	default:
+		return whole()
+	}
+	if err := within.run(); err != nil {
+		return err
+	}
+	return within.nested()
 }
 
-func infoBeneath(dir int, path string) (kernel.Subvolume, error) {
-	fd, err := beneath(dir, path)
-	if err != nil {
-		return kernel.Subvolume{}, err
+func below(dir, path string) string {
+	if path == "." {
+		return dir
 	}
-	defer unix.Close(fd)
-	return kernel.BtrfsInfo(fd)
+	return join(dir, path)
+}
+
+// nestedSide opens a subvolume nested beneath dir.
+func nestedSide(dir int, path string) (*side, error) {
+	s := &side{within: ".", ino: kernel.BtrfsRootInode}
+	var err error
+	if s.fd, err = beneath(dir, path); err != nil {
+		return nil, err
+	}
+	if s.top, err = beneath(s.fd, "."); err != nil {
+		unix.Close(s.fd)
+		return nil, err
+	}
+	if s.info, err = kernel.BtrfsInfo(s.fd); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
 }

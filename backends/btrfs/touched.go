@@ -107,6 +107,10 @@ func (b *Backend) scanBoth(ctx context.Context, kindA, a, kindB, z string, emit 
 		return err
 	}
 	defer y.close()
+	return b.scanSides(ctx, x, y, emit)
+}
+
+func (b *Backend) scanSides(ctx context.Context, x, y *side, emit func(snapshot.Touch) bool) error {
 	since, related := parted(x.line, y.line)
 	if !related {
 		return &problem{kind: snapshot.ErrNotSupported, why: "the two do not descend from one subvolume"}
@@ -117,9 +121,36 @@ func (b *Backend) scanBoth(ctx context.Context, kindA, a, kindB, z string, emit 
 		}
 		return nil
 	}
-	if err := kernel.SyncFS(r.fd); err != nil {
+	if err := writeOut(ctx, y.fd); err != nil {
 		return &os.PathError{Op: "write out", Path: b.top, Err: err}
 	}
 	s := &scan{ctx: ctx, since: since, a: x, b: y, emit: emit}
-	return s.run()
+	err := s.run()
+	if err == nil {
+		err = s.nested()
+	}
+	return err
+}
+
+// writeOut writes what is buffered for the filesystem that holds fd, or ends
+// with ctx: the kernel then goes on by itself.
+func writeOut(ctx context.Context, fd int) error {
+	if ctx.Done() == nil {
+		return kernel.SyncFS(fd)
+	}
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer unix.Close(own)
+		done <- kernel.SyncFS(own)
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -116,11 +116,17 @@ type toucher struct {
 }
 
 func (b toucher) Touched(context.Context, snapshot.ID, snapshot.ForkID) iter.Seq2[snapshot.Touch, error] {
-	return func(yield func(snapshot.Touch, error) bool) {
-		for _, t := range b.all {
-			if !yield(t, nil) {
-				return
-			}
+	return b.tell
+}
+
+func (b toucher) Drifted(context.Context, snapshot.ID) iter.Seq2[snapshot.Touch, error] {
+	return b.tell
+}
+
+func (b toucher) tell(yield func(snapshot.Touch, error) bool) {
+	for _, t := range b.all {
+		if !yield(t, nil) {
+			return
 		}
 	}
 }
@@ -223,6 +229,14 @@ func TestSuiteFindsBrokenBackends(t *testing.T) {
 		{"what a fork touched misses nothing", func(b *broken) snapshot.Backend { return toucher{b, nil} }},
 		{"an unchanged fork is known to be one", func(b *broken) snapshot.Backend {
 			return toucher{b, []snapshot.Touch{{Path: ".", Tree: true}}}
+		}},
+		{"where the real tree has moved on misses nothing", func(b *broken) snapshot.Backend { return toucher{b, nil} }},
+		{"a real tree that nobody touched is known to be as it was", func(b *broken) snapshot.Backend {
+			return toucher{b, []snapshot.Touch{{Path: "dir1", Tree: true}}}
+		}},
+		{"a frozen snapshot has the real tree's inodes exactly as claimed", func(b *broken) snapshot.Backend {
+			b.facts = func(f *snapshot.Facts) { f.RealInodes = true }
+			return b
 		}},
 	} {
 		if !snapshottest.Fails(t, breaking(c.mutate), c.promise) {

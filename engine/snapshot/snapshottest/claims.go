@@ -19,6 +19,7 @@ func claims() []promise {
 			unit(newWorkbench(x.TB, x.subject, x.subject.Small))
 		}},
 		{name: "a fork costs the same for any tree exactly as claimed", test: copiesWhole},
+		{name: "a frozen snapshot has the real tree's inodes exactly as claimed", test: realInodes},
 		{name: "the facts do not change", test: factsStay},
 	}
 }

@@ -1,0 +1,84 @@
+package btrfs
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"math"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// Drifted keeps the contract of [snapshot.Drifter], as Touched does that of its
+// own: root only, after writing out what is buffered for the filesystem. The
+// subvolumes nested in the tree are asked each for itself, since the instant at
+// which it was snapshotted; one that has been replaced since is named whole.
+// Where another subvolume lies at the tree's place now: ErrNotSupported.
+func (b *Backend) Drifted(ctx context.Context, id snapshot.ID) iter.Seq2[snapshot.Touch, error] {
+	return func(yield func(snapshot.Touch, error) bool) {
+		err := b.scanReal(ctx, string(id), func(t snapshot.Touch) bool { return yield(t, nil) })
+		if err != nil && !errors.Is(err, errEnough) {
+			yield(snapshot.Touch{}, b.fail("comparing with the real tree", string(id), err))
+		}
+	}
+}
+
+func (b *Backend) scanReal(ctx context.Context, id string, emit func(snapshot.Touch) bool) error {
+	r, err := b.enter()
+	if err != nil {
+		return absent(err)
+	}
+	defer r.close()
+	base, err := r.side(snapshots, id)
+	if err != nil {
+		return err
+	}
+	defer base.close()
+	if os.Geteuid() != 0 {
+		return searchError(unix.EPERM) // before waiting for the disk
+	}
+	m, err := r.readMark(snapshots + "/" + id)
+	if err != nil {
+		return err
+	}
+	real, err := b.realSide(m.tree)
+	if err != nil {
+		return err
+	}
+	defer real.close()
+	return b.scanSides(ctx, real, base, emit)
+}
+
+// realSide opens a tree where it really lies.
+func (b *Backend) realSide(tree string) (*side, error) {
+	if tree == b.tree {
+		tree = b.from
+	}
+	src, err := findSource(tree)
+	if err != nil {
+		return nil, err
+	}
+	s := &side{within: src.within}
+	if s.fd, err = unix.Open(src.root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
+		return nil, &os.PathError{Op: "open", Path: src.root, Err: err}
+	}
+	if s.top, err = beneath(s.fd, src.within); err != nil {
+		unix.Close(s.fd)
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(s.top, &st); err == nil {
+		s.ino = st.Ino
+		s.info, err = kernel.BtrfsInfo(s.fd)
+	}
+	if err != nil {
+		s.close()
+		return nil, &os.PathError{Op: "look at", Path: tree, Err: err}
+	}
+	s.line = []ancestor{{s.info.UUID.String(), math.MaxUint64}}
+	return s, nil
+}

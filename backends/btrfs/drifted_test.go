@@ -1,0 +1,155 @@
+package btrfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// driftOf is where a snapshot's real tree is said to have moved, sorted; a
+// slash at the end means all beneath.
+func driftOf(t testing.TB, b *Backend, id snapshot.ID) []string {
+	t.Helper()
+	var places []string
+	for touch, err := range b.Drifted(t.Context(), id) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if touch.Tree {
+			touch.Path += "/"
+		}
+		places = append(places, touch.Path)
+	}
+	slices.Sort(places)
+	return slices.Compact(places)
+}
+
+func TestDriftInNestedSubvolumesIsFoundByPlace(t *testing.T) {
+	b, tree := fixture(t)
+	subvolume(t, tree.Path+"/sub")
+	mkdirAll(t, tree.Path+"/sub/dir")
+	subvolume(t, tree.Path+"/sub/dir/deep")
+	subvolume(t, tree.Path+"/other")
+	write(t, tree.Path+"/sub/file", "sub")
+	write(t, tree.Path+"/sub/dir/deep/file", "deep")
+	write(t, tree.Path+"/sub/dir/deep/still", "still")
+	clone(t, b, tree, "1")
+	if got := driftOf(t, b, "s1"); len(got) > 0 {
+		t.Errorf("an untouched tree with nested subvolumes has moved at %q", got)
+	}
+	write(t, tree.Path+"/sub/dir/deep/file", "changed")
+	write(t, tree.Path+"/sub/new", "new")
+	want := []string{"sub", "sub/dir/deep/file", "sub/new/"}
+	if got := driftOf(t, b, "s1"); !slices.Equal(got, want) {
+		t.Errorf("moved at %q, want %q", got, want)
+	}
+	if err := os.Rename(tree.Path+"/other", tree.Path+"/moved"); err != nil {
+		t.Fatal(err)
+	}
+	got := driftOf(t, b, "s1")
+	for _, place := range []string{"other/", "moved/"} {
+		if !slices.Contains(got, place) {
+			t.Errorf("a subvolume that was renamed shows as %q, %q is missing", got, place)
+		}
+	}
+}
+
+func mkdirAll(t testing.TB, path string) {
+	t.Helper()
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDriftOfADirectoryLeavesOutWhatLiesBesideIt(t *testing.T) {
+	_, tree := fixture(t)
+	inner := snapshot.Tree{Path: tree.Path + "/a/b"}
+	mkdirAll(t, inner.Path)
+	write(t, inner.Path+"/file", "inner")
+	b := opened(t, inner)
+	clone(t, b, inner, "1")
+	write(t, tree.Path+"/a/beside", "new")
+	write(t, tree.Path+"/file", "changed")
+	if got := driftOf(t, b, "s1"); len(got) > 0 {
+		t.Errorf("moved at %q", got)
+	}
+	write(t, inner.Path+"/file", "changed")
+	if got := driftOf(t, b, "s1"); !slices.Equal(got, []string{"file"}) {
+		t.Errorf("moved at %q", got)
+	}
+}
+
+func TestDriftOfASealedForkIsThatSinceItsBase(t *testing.T) {
+	b, tree := fixture(t)
+	_, f := clone(t, b, tree, "1")
+	write(t, f.View.Path+"/sandbox", "mine")
+	if _, err := b.Seal(t.Context(), "f1", "s2", snapshot.Idle); err != nil {
+		t.Fatal(err)
+	}
+	write(t, tree.Path+"/file", "changed")
+	got := driftOf(t, b, "s2")
+	for _, place := range []string{"sandbox/", "file"} {
+		if !slices.Contains(got, place) {
+			t.Errorf("moved at %q, %q is missing", got, place)
+		}
+	}
+}
+
+func TestDriftAgainstAnotherSubvolumeIsNotSupported(t *testing.T) {
+	b, tree := fixture(t)
+	clone(t, b, tree, "1")
+	if err := os.Rename(tree.Path, tree.Path+".old"); err != nil {
+		t.Fatal(err)
+	}
+	subvolume(t, tree.Path)
+	for _, err := range b.Drifted(t.Context(), "s1") {
+		if !errors.Is(err, snapshot.ErrNotSupported) {
+			t.Errorf("err = %v", err)
+		}
+	}
+	if err := os.RemoveAll(tree.Path); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range b.Drifted(t.Context(), "s1") {
+		if !errors.Is(err, snapshot.ErrNotFound) {
+			t.Errorf("of a tree that is gone: %v", err)
+		}
+	}
+}
+
+// TestDriftCostsTheSameForAnyTree: the line is 20 ms. The least of some
+// tries counts, because other work makes it slower, never faster.
+func TestDriftCostsTheSameForAnyTree(t *testing.T) {
+	const most = 20 * time.Millisecond
+	treetest.NeedRoot(t)
+	b, tree := fixture(t)
+	for d := range 20 {
+		dir := fmt.Sprintf("%s/d%d", tree.Path, d)
+		mkdirAll(t, dir)
+		for f := range 500 {
+			write(t, fmt.Sprintf("%s/f%d", dir, f), "content")
+		}
+	}
+	clone(t, b, tree, "1")
+	for i := range 10 {
+		write(t, fmt.Sprintf("%s/d%d/f%d", tree.Path, i*2, i), "changed")
+	}
+	driftOf(t, b, "s1") // writes out
+	least := time.Hour
+	for range 10 {
+		began := time.Now()
+		if n := len(driftOf(t, b, "s1")); n != 10 {
+			t.Fatalf("%d places", n)
+		}
+		least = min(least, time.Since(began))
+	}
+	if least > most {
+		t.Errorf("10 changed files of 10,000 take %v to find, more than %v", least, most)
+	}
+}

@@ -1,0 +1,179 @@
+package pool
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+var _ snapshot.Drifter = (*backend)(nil)
+
+// Drifted keeps the contract of [snapshot.Drifter]. Of an adopted tree btrfs
+// tells. An imported one is compared with the manifest of the last import, which
+// takes a walk of it, and the copy with the snapshot: what is equal in both steps
+// has not moved. Where there is no manifest: ErrNotSupported.
+func (b *backend) Drifted(ctx context.Context, id snapshot.ID) iter.Seq2[snapshot.Touch, error] {
+	if !b.walks {
+		return b.Backend.Drifted(ctx, id)
+	}
+	return func(yield func(snapshot.Touch, error) bool) {
+		s, err := b.Lookup(ctx, id)
+		if err != nil {
+			yield(snapshot.Touch{}, err)
+			return
+		}
+		// The manifest is read before the copy is looked at, so that an import
+		// that ends in between shows in the copy.
+		touches, err := b.pool.moved(ctx, s.Tree.Path)
+		if err != nil {
+			yield(snapshot.Touch{}, failed("comparing with the last import", "", s.Tree.Path, err))
+			return
+		}
+		for _, t := range touches {
+			if !yield(t, nil) {
+				return
+			}
+		}
+		for t, err := range b.Backend.Drifted(ctx, id) {
+			if !yield(t, err) {
+				return
+			}
+		}
+	}
+}
+
+// moved lists where a workspace may differ from what was last imported of it.
+func (p *Pool) moved(ctx context.Context, tree string) ([]snapshot.Touch, error) {
+	r, err := p.record(tree)
+	if err != nil {
+		return nil, err
+	}
+	old, err := readManifest(filepath.Join(p.home(tree), "manifest"))
+	if err != nil {
+		return nil, unsupported("what was imported last cannot be read", "snapfs pool import "+tree)
+	}
+	late := r.Synced.Add(-racy)
+	m := mover{
+		ctx: ctx, old: old, late: kernel.Timestamp{Sec: late.Unix(), Nsec: uint32(late.Nanosecond())},
+		places: make(chan struct{}, walkers-1),
+	}
+	if m.skip, err = p.itself(); err != nil {
+		return nil, err
+	}
+	root, err := kernel.OpenDir(unix.AT_FDCWD, tree)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	top, err := kernel.Lstat(int(root.Fd()), "")
+	if err != nil {
+		return nil, err
+	}
+	m.mount = top.Mount
+	was, known := old.dir("")
+	switch {
+	case !known || len(was) != 1 || was[0].ino != top.Ino:
+		return []snapshot.Touch{{Path: ".", Tree: true}}, nil
+	case was[0].node != nodeOf(&top):
+		m.tell(".", false)
+	}
+	m.dir(root, ".")
+	m.wait.Wait()
+	return m.touches, ctx.Err()
+}
+
+const (
+	// walkers is how many threads walk: a third gains nothing.
+	walkers = 2
+	// racy is within what time before an import a file may have been written to
+	// without a change time that tells: two ticks of the slowest clock.
+	racy = 20 * time.Millisecond
+)
+
+// A mover compares a workspace with a manifest.
+type mover struct {
+	ctx    context.Context
+	old    manifest
+	late   kernel.Timestamp
+	skip   func(*kernel.Stat) bool
+	mount  uint64
+	places chan struct{} // one for each goroutine beside the first
+	wait   sync.WaitGroup
+
+	mu      sync.Mutex
+	touches []snapshot.Touch
+}
+
+func (m *mover) tell(path string, tree bool) {
+	m.mu.Lock()
+	m.touches = append(m.touches, snapshot.Touch{Path: path, Tree: tree})
+	m.mu.Unlock()
+}
+
+// dir compares what is in a directory that is the one the manifest knows.
+func (m *mover) dir(dir *os.File, path string) {
+	old, known := m.old.dir(path)
+	entries, err := kernel.Entries(int(dir.Fd()))
+	if !known || err != nil || m.ctx.Err() != nil {
+		m.tell(path, true)
+		return
+	}
+	kernel.SortEntries(entries)
+	for _, e := range entries {
+		st, err := kernel.Lstat(int(dir.Fd()), e.Name)
+		if errors.Is(err, os.ErrNotExist) || err == nil && m.skip(&st) {
+			continue
+		}
+		at := join(path, e.Name)
+		was, known := find(old, e.Name)
+		same := err == nil && known && was.ino == st.Ino && was.mode&unix.S_IFMT == st.Mode&unix.S_IFMT
+		switch {
+		case !same:
+			m.tell(at, true)
+		case was != nodeOf(&st) || st.CTime.After(m.late):
+			m.tell(at, false)
+		}
+		if same && st.IsDir() && st.Mount == m.mount {
+			m.enter(dir, e.Name, at)
+		}
+	}
+	for _, was := range old {
+		_, there := slices.BinarySearchFunc(entries, was.name, func(e kernel.Entry, name string) int { return cmp.Compare(e.Name, name) })
+		if !there {
+			m.tell(join(path, was.name), true)
+		}
+	}
+}
+
+// enter goes into a directory, in another goroutine where there is a place.
+func (m *mover) enter(parent *os.File, name, path string) {
+	dir, err := kernel.OpenDir(int(parent.Fd()), name)
+	if err != nil {
+		m.tell(path, true)
+		return
+	}
+	work := func() {
+		defer dir.Close()
+		m.dir(dir, path)
+	}
+	select {
+	case m.places <- struct{}{}:
+		m.wait.Go(func() {
+			defer func() { <-m.places }()
+			work()
+		})
+	default:
+		work()
+	}
+}

@@ -1,0 +1,95 @@
+package snapshottest
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// drifts plays a script on the real tree after each of two captures, and asks
+// both of them.
+func drifts(x *workbench) {
+	for seed := range seeds() {
+		if x.Failed() {
+			return
+		}
+		y := newWorkbench(x.TB, x.subject, x.subject.Place)
+		w := treetest.NewWriter(uint64(seed), y.powers())
+		tree := y.place.Tree.Path
+		y.play(w.Script(150), tree)
+		y.capture("s1")
+		y.play(w.Script(40), tree)
+		y.drifted("s1", "since the capture")
+		y.stamp("between the captures")
+		y.capture("s2")
+		y.play(w.Script(40), tree)
+		y.drifted("s2", "since the second capture")
+		y.drifted("s1", "since the first of two")
+		y.clean()
+	}
+	for _, err := range as[snapshot.Drifter](x.b).Drifted(x.Context(), "no") {
+		if err == nil {
+			x.Error("what was never captured has drifted")
+		} else if !errors.Is(err, snapshot.ErrNotSupported) {
+			x.fails(err, snapshot.ErrNotFound, "asking for what is not there")
+		}
+	}
+}
+
+// drifted checks that each difference of a snapshot and the real tree is told.
+func (x *workbench) drifted(id snapshot.ID, what string) {
+	x.Helper()
+	base, real := x.nodes(x.snap(id)), x.nodes(snapshot.View{Path: x.place.Tree.Path})
+	x.covered(base, real, as[snapshot.Drifter](x.b).Drifted(x.Context(), id), what)
+}
+
+func driftsLittle(x *workbench) {
+	for i := range 200 {
+		x.write("dir"+strconv.Itoa(i%10)+"/"+strconv.Itoa(i), "base")
+	}
+	time.Sleep(2 * racy) // what was written at the instant of the capture may be told
+	x.capture("s1")
+	f := x.fork("s1", "f1")
+	x.in(f.View, func(dir string) { x.put(dir, "dir1/1", "the sandbox's own") })
+	n := 0
+	for t, err := range as[snapshot.Drifter](x.b).Drifted(x.Context(), "s1") {
+		if errors.Is(err, snapshot.ErrNotSupported) && os.Geteuid() != 0 {
+			break
+		}
+		x.must(err)
+		if n++; t.Tree {
+			x.Errorf("all beneath %q is said to have moved", t.Path)
+		}
+	}
+	if n > 5 {
+		x.Errorf("%d places of an untouched tree are said to have moved", n)
+	}
+	x.clean()
+}
+
+// racy is two ticks of the slowest clock that files are stamped with.
+const racy = 20 * time.Millisecond
+
+// realInodes compares a file of a frozen snapshot with the real one.
+func realInodes(x *workbench) {
+	if !x.b.Facts().Frozen {
+		return // it is the real one
+	}
+	x.write("dir/file", "base")
+	x.capture("s1")
+	root := x.reach(x.snap("s1"))
+	a, err := kernel.Lstat(int(root.Fd()), "dir/file")
+	x.must(errors.Join(err, root.Close()))
+	b, err := kernel.Lstat(-1, x.place.Tree.Path+"/dir/file")
+	x.must(err)
+	same := a.Ino == b.Ino && a.CTime == b.CTime && a.Size == b.Size
+	if claimed := x.b.Facts().RealInodes; claimed != same {
+		x.Errorf("the snapshot has the inode %d of %v, the real tree %d of %v; the facts say %v", a.Ino, a.CTime, b.Ino, b.CTime, claimed)
+	}
+	x.clean()
+}
