@@ -68,6 +68,9 @@ func (d *differ) run(cmd *cobra.Command, args []string) error {
 	}
 	defer changes.Close()
 	limit(changes, paths)
+	if err := changes.FindRenames(ctx); err != nil {
+		return err
+	}
 	if err := d.print(cmd, changes); err != nil {
 		return err
 	}
@@ -107,10 +110,7 @@ func inSandbox(e *engine.Engine, name string, paths []string) ([]string, error) 
 	if err != nil {
 		return nil, err
 	}
-	from := workspace
-	if cwd, err := workdir(); err == nil && within(cwd, workspace) {
-		from = cwd
-	}
+	from := startingPoint(workspace)
 	abs := make([]string, 0, len(paths))
 	for _, p := range paths {
 		if p == "" {
@@ -119,9 +119,34 @@ func inSandbox(e *engine.Engine, name string, paths []string) ([]string, error) 
 		if !filepath.IsAbs(p) {
 			p = filepath.Join(from, p)
 		}
-		abs = append(abs, filepath.Clean(p))
+		abs = append(abs, throughLinks(filepath.Clean(p), workspace))
 	}
 	return abs, nil
+}
+
+// startingPoint is this directory where it lies in the workspace, by whatever
+// symbolic links the shell went, else the workspace.
+func startingPoint(workspace string) string {
+	cwd, err := workdir()
+	if err == nil {
+		cwd, err = filepath.EvalSymlinks(cwd)
+	}
+	if err == nil && within(cwd, workspace) {
+		return cwd
+	}
+	return workspace
+}
+
+// throughLinks is what path leads to where that lies in the workspace though
+// path does not. Its last element may be a link itself, or not there.
+func throughLinks(path, workspace string) string {
+	if within(path, workspace) {
+		return path
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil && within(dir, workspace) {
+		return filepath.Join(dir, filepath.Base(path))
+	}
+	return path
 }
 
 // within reports whether path is dir or lies beneath it; both are clean.
