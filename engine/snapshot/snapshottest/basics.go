@@ -20,6 +20,7 @@ func basics() []promise {
 		{name: "sealing a fork in use keeps its content and its view", test: func(x *workbench) { seals(x, snapshot.InUse) }},
 		{name: "any snapshot can be forked again in any order", test: backAndForth},
 		{name: "what is opened again is as it was", test: reopens},
+		{name: "what no fork has changed keeps its inode", test: inodesStay, offered: keepsInodes},
 		{name: "a hundred and twenty seals of one fork", test: func(x *workbench) { chain(x, false) }},
 		{name: "a hundred and twenty forks of forks", test: func(x *workbench) { chain(x, true) }},
 	}
