@@ -194,7 +194,9 @@ type Backend interface {
 }
 
 // Facts are what holds for all trees of one backend. The conformance suite
-// checks each of them in both directions.
+// checks each of them in both directions, but for three: Flushes and Durable,
+// which would take another's writes and a reboot, are taken at their word, and a
+// backend may keep inodes that does not claim to.
 type Facts struct {
 	// Frozen: a capture is unaffected by later writes to the real tree.
 	Frozen bool
