@@ -112,12 +112,12 @@ func (e *Engine) applyPart(ctx context.Context, rec *catalog.Record, p Part, o A
 	}
 	if o.DryRun {
 		a.Changes += len(p.Changes)
-		return "", drifted(ctx, target, p, base)
+		return "", hintAllow(wouldRefuse(ctx, target, p, base, o.Allow), rec.Name, p.Root)
 	}
 	r, err := promote.Apply(ctx, target, promote.Source{Tree: p.New}, p.Changes, promote.Options{Base: base, Allow: o.Allow, Sandbox: rec.Name, KeepUndo: undoable})
 	err = errors.Join(err, e.remember(rec.Name, p.Root, r.Stamps))
 	if err != nil {
-		return "", err
+		return "", hintAllow(err, rec.Name, p.Root)
 	}
 	a.Changes += r.Applied
 	a.Already = append(a.Already, under(p.Root, r.Already)...)
@@ -128,11 +128,21 @@ func (e *Engine) applyPart(ctx context.Context, rec *catalog.Record, p Part, o A
 	return r.ID, nil
 }
 
-// drifted is the error of what has moved on in the way of a part, or nil.
-func drifted(ctx context.Context, t promote.Target, p Part, base promote.Base) error {
-	moved, err := promote.Check(ctx, t, promote.Source{Tree: p.New}, p.Changes, base)
-	if err != nil || len(moved) == 0 {
+// wouldRefuse is the error of what stands in the way of a part, or nil.
+func wouldRefuse(ctx context.Context, t promote.Target, p Part, base promote.Base, allow promote.Allow) error {
+	steps, moved, err := promote.Plan(ctx, t, promote.Source{Tree: p.New}, p.Changes, base)
+	if err != nil {
 		return err
+	}
+	if len(moved) == 0 {
+		changes := make([]diff.Change, len(steps))
+		for i, s := range steps {
+			changes[i] = s.Change
+		}
+		if held := allow.Withheld(p.Root, changes); held != nil {
+			return &snapshot.Error{Op: "applying to", Path: p.Root, Kind: snapshot.ErrDenied, Err: held}
+		}
+		return nil
 	}
 	var why []error
 	for _, d := range moved[:min(len(moved), 20)] {
@@ -143,6 +153,32 @@ func drifted(ctx context.Context, t promote.Target, p Part, base promote.Base) e
 	}
 	return &snapshot.Error{Op: "applying to", Path: p.Root, Kind: snapshot.ErrDrifted, Err: errors.Join(why...)}
 }
+
+// hintAllow gives the error of what was held back the command that lifts it.
+func hintAllow(err error, name, root string) error {
+	var held *promote.HeldBack
+	var e *snapshot.Error
+	if !errors.As(err, &held) || !errors.As(err, &e) || len(e.Hints) > 0 {
+		return err
+	}
+	const most = 3
+	command := "snapfs apply " + name
+	for _, path := range held.Allow[:min(len(held.Allow), most)] {
+		abs := filepath.Join(root, path)
+		if strings.ContainsFunc(abs, func(c rune) bool { return !strings.ContainsRune(plainInShell, c) }) {
+			abs = "PATH"
+		}
+		command += " --allow " + abs
+	}
+	if len(held.Allow) > most {
+		command += " --allow …"
+	}
+	e.Hints = []string{"snapfs diff " + name, command}
+	return err
+}
+
+// plainInShell needs no quotes there.
+const plainInShell = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%=:,"
 
 // takeBack undoes the parts that were applied before one that was refused.
 func (e *Engine) takeBack(ctx context.Context, name string, ids []string) error {

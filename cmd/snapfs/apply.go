@@ -11,6 +11,7 @@ import (
 
 func newApply(a *app) *cobra.Command {
 	var o engine.ApplyOptions
+	var allow []string
 	cmd := &cobra.Command{
 		Use:   "apply [flags] sandbox [path...]",
 		Short: "bring a sandbox's changes to the real tree",
@@ -20,11 +21,17 @@ something of the real tree has moved on since the sandbox was made, nothing is
 touched, and every such path is named. The sandbox stays, and applying again is
 harmless.
 
+What runs by itself later is held back, and named, until it is allowed by name:
+what lies in a repository's own directory, hooks, shell profiles, what runs at a
+time or as a service, who may log in, configuration of editors and of build
+servers; set-id bits, devices and file capabilities. docs/held.md is the list.
+
 Relative paths are beneath the workspace, or beneath this directory where it
 lies in the workspace.`,
 		Example: `  snapfs apply fix
   snapfs apply fix --dry-run
-  snapfs apply fix src /etc/hosts`,
+  snapfs apply fix src /etc/hosts
+  snapfs apply fix --allow .git --allow '.github/*'`,
 		Args:              atLeast("sandbox"),
 		ValidArgsFunction: a.completeThenFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -33,6 +40,9 @@ lies in the workspace.`,
 				return err
 			}
 			if o.Paths, err = inSandbox(e, args[0], args[1:]); err != nil {
+				return err
+			}
+			if o.Allow.Paths, err = inSandbox(e, args[0], allow); err != nil {
 				return err
 			}
 			applied, err := e.Apply(cmd.Context(), args[0], o)
@@ -51,6 +61,7 @@ lies in the workspace.`,
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&o.DryRun, "dry-run", "n", false, "only say whether it could be done")
+	f.StringArrayVar(&allow, "allow", nil, "carry what is held back at this `path`, or at those of a pattern, and beneath")
 	f.BoolVar(&o.Allow.SetID, "allow-setid", false, "carry set-user-id and set-group-id bits")
 	f.BoolVar(&o.Allow.Devices, "allow-devices", false, "carry device nodes")
 	f.BoolVar(&o.Allow.Capabilities, "allow-capabilities", false, "carry file capabilities")

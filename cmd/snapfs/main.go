@@ -55,6 +55,7 @@ func commands() []command {
 		{"version", caring, newVersion},
 		{"man", caring, newMan},
 		{"exit-codes", caring, newExitCodes},
+		{"held", caring, newHeld},
 		{"keeper", "", newKeeper},
 		{"sweeper", "", newSweeper},
 	}

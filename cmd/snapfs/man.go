@@ -39,17 +39,17 @@ func newMan(a *app) *cobra.Command {
 			return writeManual(a.ui.out, page)
 		},
 	}
-	cmd.Flags().StringVar(&dir, "write", "", "write all pages beneath this `directory`, and the table of exit codes")
+	cmd.Flags().StringVar(&dir, "write", "", "write all pages beneath this `directory`, and the tables of exit codes and of what is held back")
 	return cmd
 }
 
-// writeManuals writes a page for each command to man/man1, and exit-codes.md.
+// writeManuals writes a page for each command to man/man1, exit-codes.md and held.md.
 func writeManuals(root *cobra.Command, dir string) error {
 	pages := filepath.Join(dir, "man", "man1")
 	if err := os.MkdirAll(pages, 0o755); err != nil {
 		return err
 	}
-	errs := []error{writeFile(filepath.Join(dir, "exit-codes.md"), writeExitCodes)}
+	errs := []error{writeFile(filepath.Join(dir, "exit-codes.md"), writeExitCodes), writeFile(filepath.Join(dir, "held.md"), writeHeld)}
 	var each func(c *cobra.Command)
 	each = func(c *cobra.Command) {
 		if c.Hidden || c.IsAdditionalHelpTopicCommand() {

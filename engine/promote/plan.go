@@ -62,7 +62,7 @@ type planner struct {
 	skipped  []string
 	places   map[string]*place
 	stages   []*stage
-	held     Refused   // what permissions forbid
+	barred   Refused   // what permissions forbid
 	youngest time.Time // the latest change time that is relied on
 	anchors  map[string]string
 	lifted   map[string]string // why what lies in a directory has drifted, or ""

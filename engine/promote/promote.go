@@ -78,16 +78,6 @@ type Stamp struct {
 	CTime time.Time
 }
 
-// Allow lists what is refused unless it is allowed.
-type Allow struct {
-	// SetID: regular files with the set-user-id or set-group-id bit.
-	SetID bool
-	// Devices: block and character devices.
-	Devices bool
-	// Capabilities: files with security.capability.
-	Capabilities bool
-}
-
 // Options say how changes are carried out.
 type Options struct {
 	Base  Base
@@ -190,8 +180,8 @@ func (p *planner) refuse(allow Allow) error {
 		return drifted(p.t.Path, p.drifts)
 	}
 	for _, check := range []func() error{
-		func() error { return p.refuseKinds(allow) }, p.refuseLinks, p.refuseRights,
-		func() error { return p.held.err(p.t.Path, snapshot.ErrDenied) },
+		func() error { return p.refuseHeld(allow) }, p.refuseLinks, p.refuseRights,
+		func() error { return p.barred.err(p.t.Path, snapshot.ErrDenied) },
 	} {
 		if err := check(); err != nil {
 			return err

@@ -1,15 +1,12 @@
 package promote
 
 import (
-	"io/fs"
 	"os"
 	"slices"
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
-
-const capability = "security.capability"
 
 // wanted are the nodes to be made or altered, those beneath a new directory
 // included, with what of each is carried.
@@ -28,25 +25,6 @@ func (p *planner) wanted(f func(path string, n *diff.Node, what diff.Aspect)) {
 	}
 }
 
-// refuseKinds refuses what could give somebody powers, unless it is allowed.
-// The set-group-id bit of a directory gives none.
-func (p *planner) refuseKinds(allow Allow) error {
-	var r Refused
-	p.wanted(func(path string, n *diff.Node, what diff.Aspect) {
-		const gained = diff.Content | diff.Mode | diff.Owner | diff.Type
-		_, caps := n.Xattrs[capability]
-		switch {
-		case !allow.SetID && n.Mode.IsRegular() && n.Mode&(fs.ModeSetuid|fs.ModeSetgid) != 0 && what&gained != 0:
-			r.add(path, "it runs with another user's or group's rights (set-id)")
-		case !allow.Devices && n.Mode&fs.ModeDevice != 0 && what&(gained|diff.Device) != 0:
-			r.add(path, "it is a device")
-		case !allow.Capabilities && caps && what&(diff.Content|diff.Type|diff.Xattrs) != 0:
-			r.add(path, "it runs with capabilities (security.capability)")
-		}
-	})
-	return r.err(p.t.Path, snapshot.ErrDenied)
-}
-
 // refuseRights refuses owners that this process cannot give.
 func (p *planner) refuseRights() error {
 	uid := uint32(os.Geteuid())
@@ -63,7 +41,7 @@ func (p *planner) refuseRights() error {
 		if what&(diff.Owner|diff.Type|diff.Content) != 0 && (n.UID != uid || !slices.Contains(groups, int(n.GID))) {
 			r.add(path, "only root can give it its owner")
 		}
-		if n.Mode&fs.ModeDevice != 0 {
+		if n.Mode&os.ModeDevice != 0 {
 			r.add(path, "only root can make a device")
 		}
 	})

@@ -33,10 +33,11 @@ func TestPowersAreRefusedUnlessAllowed(t *testing.T) {
 			do(treetest.Mkdir, "shared", ""), mode("shared", 0o2775), file("shared/deep-suid", 4, 10), mode("shared/deep-suid", 0o4755),
 		})
 	old := manifest(t, w)
-	for allow, want := range map[promote.Allow]string{
-		{}:                                "becomes-suid caps device new-sgid shared/deep-suid",
-		{SetID: true, Capabilities: true}: "device",
-		{SetID: true, Devices: true}:      "caps",
+	for want, allow := range map[string]promote.Allow{
+		"becomes-suid caps device new-sgid shared/deep-suid": {},
+		"device":                {SetID: true, Capabilities: true},
+		"caps":                  {SetID: true, Devices: true},
+		"becomes-suid new-sgid": {Paths: []string{"shared", "device", "ca*"}},
 	} {
 		o := options(w.frozen())
 		o.Allow = allow
