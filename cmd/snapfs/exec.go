@@ -73,9 +73,13 @@ func (a *app) exec(ctx context.Context, name, dir string, pass, args []string) e
 		return err
 	}
 	tty := newTerminal(a.ui)
+	command, err := tty.command(engine.Command{Args: args, Env: engine.Environ(os.Environ(), pass), Dir: dir})
+	if err != nil {
+		return err
+	}
 	begin, done := starting(ctx)
 	defer done()
-	p, err := e.Exec(begin, name, tty.command(engine.Command{Args: args, Env: engine.Environ(os.Environ(), pass), Dir: dir}))
+	p, err := e.Exec(begin, name, command)
 	if err != nil {
 		return err
 	}
@@ -97,5 +101,10 @@ func startIn(e *engine.Engine, name, dir string) (string, error) {
 		}
 		return filepath.Clean(dir), nil
 	}
-	return startingPoint(workspace), nil
+	if cwd, err := workdir(); err == nil {
+		if rel, err := filepath.Rel(workspace, cwd); err == nil && filepath.IsLocal(rel) {
+			return cwd, nil
+		}
+	}
+	return workspace, nil
 }

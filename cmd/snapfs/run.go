@@ -74,9 +74,13 @@ func (r *runner) run(ctx context.Context, args []string) error {
 		return err
 	}
 	tty := newTerminal(r.a.ui)
+	command, err := tty.command(engine.Command{Args: args, Env: engine.Environ(os.Environ(), req.Policy.Env), Dir: dir})
+	if err != nil {
+		return err
+	}
 	begin, done := starting(ctx)
 	defer done()
-	s, err := e.Run(begin, req, tty.command(engine.Command{Args: args, Env: engine.Environ(os.Environ(), req.Policy.Env), Dir: dir}))
+	s, err := e.Run(begin, req, command)
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,8 @@ type terminal struct {
 	carry bool
 	// signals are those to snapfs, from before the command starts: none is lost.
 	signals chan os.Signal
+	// feed brings the command what a real file holds, or is nil.
+	feed *feed
 }
 
 func newTerminal(u *ui) *terminal {
@@ -48,17 +50,20 @@ func starting(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // command gives c its streams.
-func (t *terminal) command(c engine.Command) engine.Command {
+func (t *terminal) command(c engine.Command) (_ engine.Command, err error) {
 	if !t.carry {
 		c.Stdin, c.Stdout, c.Stderr = t.ui.in, t.ui.out, t.ui.err
-		return c
+		if t.feed, err = newFeed(t.ui.in); t.feed != nil {
+			c.Stdin = t.feed.r
+		}
+		return c, err
 	}
 	size := t.size()
 	c.TTY = &size
 	if !isTerminal(t.ui.err) {
 		c.Stderr = t.ui.err
 	}
-	return c
+	return c, nil
 }
 
 func (t *terminal) size() engine.Size {
@@ -73,6 +78,9 @@ func (t *terminal) size() engine.Size {
 func (t *terminal) follow(ctx context.Context, p engine.Process, wait func(context.Context) (engine.Status, error)) (engine.Status, error) {
 	ctx = context.WithoutCancel(ctx) // the signals that would end it are the command's
 	defer signal.Stop(t.signals)
+	if t.feed != nil {
+		defer t.feed.end()
+	}
 	done := make(chan struct{})
 	go func() {
 		for {
