@@ -260,6 +260,19 @@ func (e *Engine) promotions() string { return filepath.Join(e.cat.Dir(), "promot
 // stampsOf are the stamps of what a sandbox's promotions left, by target.
 type stampsOf map[string]map[string]promote.Stamp
 
+// in are those of what lies in a tree, by path relative to it.
+func (s stampsOf) in(tree string) map[string]promote.Stamp {
+	all := map[string]promote.Stamp{}
+	for root, stamps := range s {
+		for path, stamp := range stamps {
+			if rel, err := filepath.Rel(tree, filepath.Join(root, path)); err == nil && filepath.IsLocal(rel) {
+				all[rel] = stamp
+			}
+		}
+	}
+	return all
+}
+
 const appliedFile = "applied.json"
 
 func (e *Engine) stamps(name string) (stampsOf, error) {

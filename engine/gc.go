@@ -24,7 +24,8 @@ type Collected struct {
 
 // Collect removes what nothing refers to and gives all space back, at a
 // bounded rate, until that is done or ctx ends. One process collects at a
-// time: when another does, there is nothing left to do here.
+// time: when another does, there is nothing left to do here. What goes wrong
+// with one thing keeps it from none of the others; the errors are joined.
 func (e *Engine) Collect(ctx context.Context) (Collected, error) {
 	var c Collected
 	lock, err := e.sweepLock()
@@ -153,7 +154,7 @@ func (e *Engine) collectLost(ctx context.Context, b snapshot.Backend) (int, erro
 	if err != nil {
 		return 0, err
 	}
-	used, owners, err := e.owned()
+	owned, err := e.owned()
 	if err != nil {
 		return 0, err // what cannot be read may own anything
 	}
@@ -163,19 +164,19 @@ func (e *Engine) collectLost(ctx context.Context, b snapshot.Backend) (int, erro
 			return 0, err
 		}
 		for _, id := range newest {
-			used[id] = true
+			owned.used[id] = true
 		}
 	}
 	ids, forks, err := b.List(ctx)
 	if err != nil {
 		return 0, err
 	}
-	n, err := removeUnused(ctx, b, ids, used, owners)
+	n, err := removeUnused(ctx, b, ids, owned)
 	if err != nil {
 		return n, err
 	}
 	for _, id := range forks {
-		if !owners[catalog.Owner(string(id))] {
+		if !owned.owners[catalog.Owner(string(id))] {
 			err = errors.Join(err, b.RemoveFork(ctx, id))
 		}
 	}
@@ -183,10 +184,10 @@ func (e *Engine) collectLost(ctx context.Context, b snapshot.Backend) (int, erro
 }
 
 // removeUnused removes the snapshots that no sandbox refers to and whose own is
-// gone, and counts them. The caller keeps others from growing any.
-func removeUnused(ctx context.Context, b snapshot.Backend, ids []snapshot.ID, used map[snapshot.ID]bool, owners map[string]bool) (n int, err error) {
+// gone, or had them as a base that it gave up for another, and counts them. The caller keeps others from growing any.
+func removeUnused(ctx context.Context, b snapshot.Backend, ids []snapshot.ID, o *ownership) (n int, err error) {
 	for _, id := range ids {
-		if used[id] || owners[catalog.Owner(string(id))] {
+		if o.used[id] || o.owners[catalog.Owner(string(id))] && !o.past[id] {
 			continue
 		}
 		if err := b.Remove(ctx, id); err != nil {
@@ -197,23 +198,31 @@ func removeUnused(ctx context.Context, b snapshot.Backend, ids []snapshot.ID, us
 	return n, nil
 }
 
-// owned lists the bases that sandboxes refer to, and the ids of all sandboxes,
-// those in the trash included.
-func (e *Engine) owned() (used map[snapshot.ID]bool, owners map[string]bool, err error) {
-	used, owners = map[snapshot.ID]bool{}, map[string]bool{}
+// An ownership says what of the backends' snapshots and forks is whose.
+type ownership struct {
+	used   map[snapshot.ID]bool // bases that sandboxes refer to
+	past   map[snapshot.ID]bool // bases that they had
+	owners map[string]bool      // the ids of all sandboxes, those in the trash included
+}
+
+func (e *Engine) owned() (*ownership, error) {
+	o := &ownership{map[snapshot.ID]bool{}, map[snapshot.ID]bool{}, map[string]bool{}}
 	records, errs := e.cat.List()
 	found, terrs := e.cat.Trash()
 	for _, d := range found {
 		d.Release()
-		owners[d.ID] = true
+		o.owners[d.ID] = true
 	}
 	for _, r := range records {
-		owners[r.ID] = true
-		for _, t := range r.Trees {
-			used[t.Base] = true
+		o.owners[r.ID] = true
+		for id := range r.Bases() {
+			o.used[id] = true
+		}
+		for _, id := range r.Past {
+			o.past[id] = true
 		}
 	}
-	return used, owners, errors.Join(append(errs, terrs...)...)
+	return o, errors.Join(append(errs, terrs...)...)
 }
 
 func newestOfEachTree(ctx context.Context, b snapshot.Backend) (map[string]snapshot.ID, error) {
@@ -272,7 +281,7 @@ func (e *Engine) DropBases(ctx context.Context, driver, tree string) error {
 	if err != nil {
 		return err
 	}
-	used, owners, err := e.owned()
+	owned, err := e.owned()
 	if err != nil {
 		return err
 	}
@@ -280,7 +289,7 @@ func (e *Engine) DropBases(ctx context.Context, driver, tree string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := removeUnused(ctx, b, ids, used, owners); err != nil {
+	if _, err := removeUnused(ctx, b, ids, owned); err != nil {
 		return err
 	}
 	return sweep(ctx, b)

@@ -191,7 +191,12 @@ func (e *Engine) endIdle(ctx context.Context, name string, h *host) (done bool, 
 	if h.alive() && !h.idle() && h.calls.Load() > 0 {
 		return false, nil
 	}
-	return true, errors.Join(h.close(ctx), e.settle(ctx, held))
+	if err := errors.Join(h.close(ctx), e.settle(ctx, held)); err != nil {
+		return true, err
+	}
+	held.Release() // who comes next does not wait for what follows
+	e.keepBase(ctx, held.Record)
+	return true, nil
 }
 
 // settle makes a sandbox whose processes have ended reachable again.

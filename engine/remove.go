@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -139,6 +138,9 @@ func (e *Engine) tidy(ctx context.Context, rec *catalog.Record) error {
 	for _, t := range rec.Trees {
 		ids[t.Base], forks[t.Fork] = true, true
 	}
+	for _, id := range rec.Past {
+		ids[id] = true // a collection finds out whether others have it
+	}
 	for _, m := range rec.Marks {
 		for _, id := range m.IDs {
 			ids[id] = true
@@ -186,12 +188,9 @@ func (e *Engine) eachPlace(ctx context.Context, rec *catalog.Record, do func(sna
 func removeNumbers(ctx context.Context, b snapshot.Backend, rec *catalog.Record) error {
 	var errs []error
 	shared := rec.Lent || b.Facts().Flushes
-	isBase := func(id snapshot.ID) bool {
-		return slices.ContainsFunc(rec.Trees, func(t catalog.Tree) bool { return t.Base == id })
-	}
 	for id, fork := range rec.Numbers() {
 		errs = append(errs, b.RemoveFork(ctx, fork))
-		if !shared || !isBase(id) {
+		if !shared || !rec.HasBase(id) {
 			errs = append(errs, b.Remove(ctx, id))
 		}
 	}

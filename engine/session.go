@@ -96,6 +96,8 @@ func (s *Session) Keep(ctx context.Context, name string) error {
 	}
 	*s.Record = *h.Record
 	s.e.end(s.intent)
+	h.Release()
+	s.e.keepBase(ctx, s.Record)
 	return nil
 }
 

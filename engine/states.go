@@ -37,6 +37,7 @@ func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Mark,
 		}
 	}
 	m := catalog.Mark{Name: mark, Parent: h.At, Taken: time.Now(), IDs: number(h.Record)}
+	defer func() { h.Release(); e.keepBase(ctx, h.Record) }()
 	return m, e.changing(ctx, h, func() error {
 		if err := e.sealAll(ctx, h, m.IDs); err != nil {
 			return err
@@ -160,7 +161,8 @@ func askFreeze(conn *kernel.Packet) (tell, error) {
 }
 
 // Rollback makes a sandbox's files what they were at a named state, or, with
-// "", at its base. Other states stay, so one can go back and forth. Atomic. The
+// "", at its base. Other states stay, so one can go back and forth; one from
+// before a refresh brings the base of then along. Atomic. The
 // sandbox's own unnamed changes are lost: take a snapshot first.
 // Errors: snapshot.ErrNotFound; ErrBusy while processes run in it.
 func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
@@ -189,10 +191,13 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 			h.Trees[i].Fork = next[i]
 		}
 		h.At = mark
+		if m, _ := h.Mark(mark); m.Base != nil {
+			h.SetBase(m.Base)
+		}
 		if err := h.Save(); err != nil {
 			return err
 		}
-		return e.removeForks(ctx, h.Trees, old)
+		return errors.Join(e.wentBack(h.Record), e.removeForks(ctx, h.Trees, old))
 	})
 	h.Release()
 	if err != nil {
@@ -266,7 +271,11 @@ func (e *Engine) Fork(ctx context.Context, from, mark, name string) (*catalog.Re
 		return nil, err
 	}
 	rec := e.newRecord(Request{Name: name, Workspace: h.Workspace, Policy: h.Policy}, false)
-	rec.Origin, rec.Trees = from, slices.Clone(h.Trees)
+	rec.Origin, rec.Trees, rec.Refreshed = from, slices.Clone(h.Trees), h.Refreshed
+	if m, _ := h.Mark(mark); m.Base != nil {
+		rec.SetBase(m.Base)
+		rec.Past = nil // it never had the other
+	}
 	for i := range rec.Trees {
 		rec.Trees[i].Fork = rec.NewFork()
 	}
@@ -286,7 +295,7 @@ func (e *Engine) Fork(ctx context.Context, from, mark, name string) (*catalog.Re
 				return err
 			}
 		}
-		return e.forkAll(ctx, rec.Trees, sources, forksOf(rec))
+		return errors.Join(e.inherit(h.Record, rec), e.forkAll(ctx, rec.Trees, sources, forksOf(rec)))
 	})
 	if err != nil {
 		return nil, err

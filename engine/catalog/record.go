@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -51,6 +52,11 @@ type Record struct {
 	Policy Policy `json:"policy"`
 	// Keeper is the process that holds its namespaces, when one does.
 	Keeper *kernel.Process `json:"keeper,omitempty"`
+	// Refreshed counts how often it got another base. What is kept of a base lies
+	// in the directory bases/REFRESHED beside the record.
+	Refreshed int `json:"refreshed,omitempty"`
+	// Past are bases it had before. Other sandboxes may have been given them too.
+	Past []snapshot.ID `json:"past_bases,omitempty"`
 	// Lent: the bases serve as those of sandboxes that were forked from it.
 	Lent bool `json:"lent,omitempty"`
 	// Next numbers the snapshots and forks made for it.
@@ -81,6 +87,91 @@ type Mark struct {
 	Parent string `json:"parent,omitempty"`
 	// IDs holds the snapshot of each tree, in the order of Record.Trees.
 	IDs []snapshot.ID `json:"ids"`
+	// Base is what it is the difference to, where that is not the base that the
+	// sandbox has now.
+	Base *Base `json:"base,omitempty"`
+}
+
+// A Base is what a sandbox's trees began as.
+type Base struct {
+	// Refreshed is what the record's was while it had this base.
+	Refreshed int `json:"refreshed"`
+	// Trees are in the order of Record.Trees.
+	Trees []TreeBase `json:"trees"`
+}
+
+// A TreeBase is the part of a [Tree] that a refresh replaces.
+type TreeBase struct {
+	Base   snapshot.ID `json:"base"`
+	Taken  time.Time   `json:"taken"`
+	Frozen bool        `json:"frozen"`
+}
+
+// Base is the one that the sandbox has now.
+func (r *Record) Base() *Base {
+	b := &Base{Refreshed: r.Refreshed}
+	for _, t := range r.Trees {
+		b.Trees = append(b.Trees, TreeBase{t.Base, t.Taken, t.Frozen})
+	}
+	return b
+}
+
+// SetBase gives the sandbox another base: one that a mark had, or a new one. The
+// marks keep theirs.
+func (r *Record) SetBase(b *Base) {
+	now := r.Base()
+	for i := range r.Marks {
+		if r.Marks[i].Base == nil {
+			r.Marks[i].Base = now
+		} else if r.Marks[i].Base.Refreshed == b.Refreshed {
+			r.Marks[i].Base = nil
+		}
+	}
+	r.Refreshed = b.Refreshed
+	for i, t := range b.Trees {
+		if old := r.Trees[i].Base; old != t.Base && !slices.Contains(r.Past, old) {
+			r.Past = append(r.Past, old)
+		}
+		r.Trees[i].Base, r.Trees[i].Taken, r.Trees[i].Frozen = t.Base, t.Taken, t.Frozen
+	}
+}
+
+// HasBase reports whether a snapshot is, or was, a base of the sandbox.
+func (r *Record) HasBase(id snapshot.ID) bool {
+	return slices.Contains(r.Past, id) || slices.ContainsFunc(r.Trees, func(t Tree) bool { return t.Base == id })
+}
+
+// Bases yields the snapshots that the sandbox, or a mark of it, is the difference
+// to. Some may be told twice.
+func (r *Record) Bases() iter.Seq[snapshot.ID] {
+	return func(yield func(snapshot.ID) bool) {
+		for _, t := range r.Trees {
+			if !yield(t.Base) {
+				return
+			}
+		}
+		for _, m := range r.Marks {
+			if m.Base == nil {
+				continue
+			}
+			for _, t := range m.Base.Trees {
+				if !yield(t.Base) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Generations are the values of Refreshed whose base the sandbox or a mark has.
+func (r *Record) Generations() []int {
+	all := []int{r.Refreshed}
+	for _, m := range r.Marks {
+		if m.Base != nil && !slices.Contains(all, m.Base.Refreshed) {
+			all = append(all, m.Base.Refreshed)
+		}
+	}
+	return all
 }
 
 // Policy is what a sandbox's processes may see and do beyond the strict

@@ -1,0 +1,344 @@
+package engine
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+)
+
+// What a base held at places that its sandbox has changed is kept beside the
+// sandbox's record, where the base itself may change (a live one) or does not
+// count any more (what was promoted is the base of what comes after):
+//
+//	bases/N/kept.json       what was there, by absolute path
+//	bases/N/SHA256          the bytes of a small text
+//	bases/N/conflicts.json  what a refresh could not merge, see conflicts.go
+//
+// N is the record's Refreshed while the sandbox has that base. Nothing of it
+// vouches for itself after a crash but by being whole: bytes are renamed into
+// place before the list that names them.
+type kept struct {
+	dir     string
+	nodes   map[string]keptNode
+	bytes   int64 // of all data
+	changed bool
+}
+
+// A keptNode is what a base has at a path.
+type keptNode struct {
+	// Node is nil for nothing.
+	Node *diff.Node
+	// Data is the name of the file with its bytes, or "".
+	Data string
+	// Carried: it is not the base that had it, but the sandbox when this was
+	// promoted. Made: and there was nothing before, so that nothing but what is
+	// kept lies beneath it.
+	Carried, Made bool
+	// Base is what was kept here before it was Carried, or nil.
+	Base *keptNode
+}
+
+const (
+	keptFile = "kept.json"
+	// What is kept of one base at most. Beyond it, what is not kept and changes
+	// is a conflict.
+	keptText  = 1 << 20
+	keptBytes = 64 << 20
+	keptNodes = 20_000
+)
+
+func (e *Engine) baseDir(name string, refreshed int) string {
+	return filepath.Join(e.cat.Path(name), "bases", strconv.Itoa(refreshed))
+}
+
+// readKept reads what is kept of the base that a sandbox has now.
+func (e *Engine) readKept(rec *catalog.Record) (*kept, error) {
+	return readKept(e.baseDir(rec.Name, rec.Refreshed))
+}
+
+func readKept(dir string) (*kept, error) {
+	k := &kept{dir: dir, nodes: map[string]keptNode{}}
+	data, err := os.ReadFile(filepath.Join(dir, keptFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return k, nil
+	}
+	var list keptList
+	if err == nil {
+		err = json.Unmarshal(data, &list)
+	}
+	if err != nil {
+		return nil, &snapshot.Error{Op: "reading what is kept of a base", Path: dir, Kind: snapshot.ErrCorrupt, Err: err}
+	}
+	for path, n := range list.Nodes {
+		k.nodes[unsafely(path)] = n.kept()
+		for e := &n; e != nil; e = e.Base {
+			if e.Data != "" && e.Node != nil {
+				k.bytes += e.Node.Size
+			}
+		}
+	}
+	return k, nil
+}
+
+// updateKept changes what is kept of a sandbox's base, while nobody else does.
+// With wait it waits for whoever does; otherwise ErrBusy.
+func (e *Engine) updateKept(ctx context.Context, rec *catalog.Record, wait bool, change func(k *kept) error) error {
+	dir := e.baseDir(rec.Name, rec.Refreshed)
+	for _, d := range []string{filepath.Dir(dir), dir} { // not the sandbox's own, which may be gone
+		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return &snapshot.Error{Op: "keeping a base", Path: d, Kind: snapshot.KindOf(err), Err: err}
+		}
+	}
+	lock, err := lockDir(dir, wait)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	k, err := readKept(dir)
+	if err == nil {
+		err = change(k)
+	}
+	if err != nil || !k.changed {
+		return err
+	}
+	if err := fault.Point(ctx, "write what is kept of a base"); err != nil {
+		return &snapshot.Error{Op: "keeping a base", Path: dir, Kind: snapshot.KindOf(err), Err: err}
+	}
+	return e.saveKept(rec.Name, rec.Refreshed, k)
+}
+
+func lockDir(dir string, wait bool) (*os.File, error) {
+	how := syscall.LOCK_EX
+	if !wait {
+		how |= syscall.LOCK_NB
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, &snapshot.Error{Op: "locking", Path: dir, Kind: snapshot.KindOf(err), Err: err}
+	}
+	for {
+		if err = syscall.Flock(int(f.Fd()), how); err != syscall.EINTR {
+			break
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, &snapshot.Error{Op: "locking", Path: dir, Kind: snapshot.ErrBusy, Err: err}
+	}
+	return f, nil
+}
+
+func (e *Engine) saveKept(name string, refreshed int, k *kept) error {
+	list := keptList{Format: 1, Nodes: map[string]keptEntry{}}
+	for path, n := range k.nodes {
+		list.Nodes[safely(path)] = keptEntryOf(n)
+	}
+	data, err := json.MarshalIndent(list, "", "  ")
+	if err != nil {
+		return fmt.Errorf("writing what is kept of %s: %w", name, err)
+	}
+	rel, err := filepath.Rel(e.cat.Path(name), e.baseDir(name, refreshed))
+	if err != nil {
+		return err
+	}
+	return e.cat.WriteFile(name, filepath.Join(rel, keptFile), append(data, '\n'))
+}
+
+// set says what the base has at a path.
+func (k *kept) set(path string, n keptNode) { k.nodes[path], k.changed = n, true }
+
+// uncarry goes back to what the base had where something was carried.
+func (k *kept) uncarry(path string) {
+	n, ok := k.nodes[path]
+	if !ok || !n.Carried {
+		return
+	}
+	k.changed = true
+	if n.Base == nil {
+		delete(k.nodes, path)
+		return
+	}
+	k.nodes[path] = *n.Base
+}
+
+// open opens the bytes of what is kept of a path: ErrNotFound where there are none.
+func (k *kept) open(path string, n keptNode) (*os.File, error) {
+	if n.Data == "" {
+		return nil, &snapshot.Error{Op: "opening", Path: path, Kind: snapshot.ErrNotFound, Err: errors.New("what the base held is not kept")}
+	}
+	f, err := os.Open(filepath.Join(k.dir, n.Data))
+	if err != nil {
+		return nil, &snapshot.Error{Op: "opening what is kept of", Path: path, Kind: snapshot.KindOf(err), Err: err}
+	}
+	return f, nil
+}
+
+// full: nothing more is kept.
+func (k *kept) full() bool { return len(k.nodes) >= keptNodes }
+
+// absent reports whether it is kept that the base has nothing at a path that is
+// not kept itself: a directory above it was not there, or is kept with all in it.
+func (k *kept) absent(path string) bool {
+	for dir := filepath.Dir(path); dir != "/" && dir != "."; dir = filepath.Dir(dir) {
+		if n, ok := k.nodes[dir]; ok {
+			return n.Node == nil || !n.Node.Mode.IsDir() || n.Made
+		}
+	}
+	return false
+}
+
+// inherit copies what is kept of one base for another sandbox, by hard links:
+// nothing ever writes to a file that is there.
+func (e *Engine) inherit(from, to *catalog.Record) error {
+	src, dst := e.baseDir(from.Name, to.Refreshed), e.baseDir(to.Name, to.Refreshed)
+	list, err := os.ReadDir(src)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = os.MkdirAll(dst, 0o700)
+	}
+	for _, entry := range list {
+		if err == nil && entry.Type().IsRegular() && !strings.HasSuffix(entry.Name(), ".new") {
+			err = os.Link(filepath.Join(src, entry.Name()), filepath.Join(dst, entry.Name()))
+		}
+	}
+	if err != nil {
+		return &snapshot.Error{Op: "handing down what is kept of", Path: from.Name, Kind: snapshot.KindOf(err), Err: err}
+	}
+	return nil
+}
+
+// dropBases removes what is kept of bases that a sandbox does not have any more.
+func (e *Engine) dropBases(rec *catalog.Record) error {
+	dir := filepath.Join(e.cat.Path(rec.Name), "bases")
+	list, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	used := map[string]bool{}
+	for _, n := range rec.Generations() {
+		used[strconv.Itoa(n)] = true
+	}
+	for _, entry := range list {
+		if !used[entry.Name()] {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, entry.Name())))
+		}
+	}
+	if err != nil {
+		return &snapshot.Error{Op: "removing what is kept of", Path: rec.Name, Kind: snapshot.KindOf(err), Err: err}
+	}
+	return nil
+}
+
+// How they are written.
+type keptList struct {
+	Format int                  `json:"format"`
+	Nodes  map[string]keptEntry `json:"nodes"`
+}
+
+type keptEntry struct {
+	Node    *keptStat  `json:"node"`
+	Data    string     `json:"data,omitempty"`
+	Carried bool       `json:"carried,omitempty"`
+	Made    bool       `json:"made,omitempty"`
+	Base    *keptEntry `json:"base,omitempty"`
+}
+
+func keptEntryOf(n keptNode) keptEntry {
+	e := keptEntry{Node: keptStatOf(n.Node), Data: n.Data, Carried: n.Carried, Made: n.Made}
+	if n.Base != nil {
+		base := keptEntryOf(*n.Base)
+		e.Base = &base
+	}
+	return e
+}
+
+func (k keptEntry) kept() keptNode {
+	n := keptNode{Node: k.node(), Data: k.Data, Carried: k.Carried, Made: k.Made}
+	if k.Base != nil {
+		base := k.Base.kept()
+		n.Base = &base
+	}
+	return n
+}
+
+type keptStat struct {
+	Mode   fs.FileMode       `json:"mode"`
+	UID    uint32            `json:"uid"`
+	GID    uint32            `json:"gid"`
+	Size   int64             `json:"size"`
+	MTime  time.Time         `json:"mtime"`
+	CTime  time.Time         `json:"ctime"`
+	Target string            `json:"target,omitempty"`
+	Rdev   uint64            `json:"rdev,omitempty"`
+	Xattrs map[string]string `json:"xattrs,omitempty"`
+	Ino    uint64            `json:"ino"`
+	NLink  uint32            `json:"nlink"`
+}
+
+func keptStatOf(n *diff.Node) *keptStat {
+	if n == nil {
+		return nil
+	}
+	s := &keptStat{n.Mode, n.UID, n.GID, n.Size, n.MTime, n.CTime, safely(n.Target), n.Rdev, nil, n.Ino, n.NLink}
+	for name, value := range n.Xattrs {
+		if s.Xattrs == nil {
+			s.Xattrs = map[string]string{}
+		}
+		s.Xattrs[safely(name)] = safely(value)
+	}
+	return s
+}
+
+func (k keptEntry) node() *diff.Node {
+	s := k.Node
+	if s == nil {
+		return nil
+	}
+	n := &diff.Node{
+		Mode: s.Mode, UID: s.UID, GID: s.GID, Size: s.Size, MTime: s.MTime, CTime: s.CTime,
+		Target: unsafely(s.Target), Rdev: s.Rdev, Ino: s.Ino, NLink: s.NLink,
+	}
+	for name, value := range maps.All(s.Xattrs) {
+		if n.Xattrs == nil {
+			n.Xattrs = map[string]string{}
+		}
+		n.Xattrs[unsafely(name)] = unsafely(value)
+	}
+	return n
+}
+
+// safely makes a string of any bytes one that JSON keeps: what is not UTF-8 is
+// written in base 64, led by a NUL, which leads nothing else.
+func safely(s string) string {
+	if utf8.ValidString(s) && !strings.HasPrefix(s, "\x00") {
+		return s
+	}
+	return "\x00" + base64.StdEncoding.EncodeToString([]byte(s))
+}
+
+func unsafely(s string) string {
+	if code, ok := strings.CutPrefix(s, "\x00"); ok {
+		if b, err := base64.StdEncoding.DecodeString(code); err == nil {
+			return string(b)
+		}
+	}
+	return s
+}

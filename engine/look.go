@@ -1,0 +1,253 @@
+package engine
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// A looker looks at places of one tree, following no symbolic link and never
+// leaving it. It keeps the last directory open: paths mostly come in order.
+type looker struct {
+	root *os.File
+	path string
+	last *os.File
+}
+
+func (l *looker) close() {
+	if l.last != nil {
+		l.last.Close()
+		l.last = nil
+	}
+}
+
+// dir opens a directory beneath the root; it stays open until the next call.
+func (l *looker) dir(path string) (*os.File, error) {
+	if path == "." {
+		return l.root, nil
+	}
+	if l.last != nil && l.path == path {
+		return l.last, nil
+	}
+	l.close()
+	f, err := kernel.OpenBeneath(int(l.root.Fd()), path, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	l.path, l.last = path, f
+	return f, nil
+}
+
+// stat describes a path.
+func (l *looker) stat(path string) (kernel.Stat, error) {
+	dir, err := l.dir(filepath.Dir(path))
+	if err != nil {
+		return kernel.Stat{}, err
+	}
+	return kernel.Lstat(int(dir.Fd()), filepath.Base(path))
+}
+
+// node describes a path as package diff does; nil where nothing is there.
+func (l *looker) node(path string) (*diff.Node, error) {
+	dir, err := l.dir(filepath.Dir(path))
+	if err != nil {
+		return nil, absence(err)
+	}
+	name := filepath.Base(path)
+	st, err := kernel.Lstat(int(dir.Fd()), name)
+	if err != nil {
+		return nil, absence(err)
+	}
+	n := nodeOf(&st)
+	if st.IsDir() {
+		n.Size = 0
+	}
+	if st.IsSymlink() {
+		if n.Target, err = os.Readlink(kernel.FDPath(dir) + "/" + name); err != nil {
+			return nil, absence(err)
+		}
+		n.Size = int64(len(n.Target))
+	}
+	xattrs, err := kernel.Xattrs(int(dir.Fd()), name)
+	for attr, value := range xattrs {
+		if strings.HasPrefix(attr, "trusted.overlay.") || strings.HasPrefix(attr, "user.overlay.") {
+			continue
+		}
+		if n.Xattrs == nil {
+			n.Xattrs = map[string]string{}
+		}
+		n.Xattrs[attr] = value
+	}
+	return n, absence(err)
+}
+
+// open opens a regular file for reading; opening anything else has no effect on
+// it, and is ErrNotFound like a file that is not there.
+func (l *looker) open(path string) (*os.File, error) {
+	const flags = syscall.O_RDONLY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+	f, err := kernel.OpenBeneath(int(l.root.Fd()), path, flags|syscall.O_NOATIME, 0)
+	if errors.Is(err, syscall.EPERM) {
+		f, err = kernel.OpenBeneath(int(l.root.Fd()), path, flags, 0)
+	}
+	if err == nil {
+		var st kernel.Stat
+		if st, err = kernel.Lstat(int(f.Fd()), ""); err == nil && !st.IsRegular() {
+			err = fs.ErrNotExist
+		}
+		if err != nil {
+			f.Close()
+		}
+	}
+	if nowhere(err) {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return nil, &snapshot.Error{Op: "opening", Path: path, Kind: snapshot.KindOf(err), Err: err}
+	}
+	return f, nil
+}
+
+// nowhere: a path leads nowhere.
+func nowhere(err error) bool {
+	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) || errors.Is(err, fs.ErrNotExist)
+}
+
+func absence(err error) error {
+	if nowhere(err) {
+		return nil
+	}
+	return err
+}
+
+// openRoot opens a directory of the real machine.
+func openRoot(dir string) (*os.File, error) {
+	f, err := os.OpenFile(dir, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, &snapshot.Error{Op: "opening", Path: dir, Kind: snapshot.KindOf(err), Err: err}
+	}
+	return f, nil
+}
+
+// A liveBase finds out what a live base held, from the real tree as it is now.
+type liveBase struct {
+	real  looker
+	taken time.Time
+	// mine opens the sandbox's tree, when it is needed.
+	mine func() (*os.File, error)
+	// known are the stamps of what promotions left as it is.
+	known map[string]promote.Stamp
+	lifts map[string]string
+}
+
+func (b *liveBase) ours(path string, st *kernel.Stat) bool {
+	s, ok := b.known[path]
+	return ok && s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time())
+}
+
+// at says what the base has at a path, nil for nothing; or why that is not known.
+//
+// What a live base held is known where the real tree has not changed since: a
+// file by its change time, and that there was nothing by the time of the
+// directory. A directory in which names came and went later than the sandbox made
+// something there shows nothing of what was there before; what the user had taken
+// away when the sandbox made something there is what the sandbox began with, for
+// on a live base it saw that.
+func (b *liveBase) at(path string) (n *diff.Node, why string, err error) {
+	dir := filepath.Dir(path)
+	if why, err = b.lifted(dir); err != nil || why != "" {
+		return nil, why, err
+	}
+	st, err := b.real.stat(path)
+	if nowhere(err) {
+		why, err = b.wasNothing(path)
+		return nil, why, err
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	if !st.CTime.Time().Before(b.taken) {
+		return nil, "it has been changed since, and what it was is not known", nil
+	}
+	n, err = b.real.node(path)
+	return n, "", err
+}
+
+func (b *liveBase) wasNothing(path string) (why string, err error) {
+	for {
+		dir := filepath.Dir(path)
+		up, err := b.real.stat(dir)
+		if dir == "." {
+			up, err = kernel.Lstat(int(b.real.root.Fd()), "")
+		}
+		if nowhere(err) {
+			path = dir // it was not there because its directory was not
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		if up.MTime.Time().Before(b.taken) || b.ours(dir, &up) {
+			return "", nil
+		}
+		return b.cameLater(path, up.MTime.Time())
+	}
+}
+
+// cameLater: the sandbox made what it has at a path when the directory was
+// already as it is now.
+func (b *liveBase) cameLater(path string, since time.Time) (why string, err error) {
+	const unsure = "names came or went in its directory since, and whether it was one of them is not known"
+	tree, err := b.mine()
+	if err != nil {
+		return "", err
+	}
+	l := looker{root: tree}
+	defer l.close()
+	st, err := l.stat(path)
+	if err != nil {
+		return unsure, absence(err)
+	}
+	if st.BTime != (kernel.Timestamp{}) && since.Before(st.BTime.Time()) {
+		return "", nil
+	}
+	return unsure, nil
+}
+
+// lifted says why what lies in a directory may be other than what the base had,
+// or "": the directory was made, or moved there, since.
+func (b *liveBase) lifted(dir string) (why string, err error) {
+	if dir == "." {
+		return "", nil
+	}
+	if why, ok := b.lifts[dir]; ok {
+		return why, nil
+	}
+	if why, err = b.lifted(filepath.Dir(dir)); err != nil {
+		return "", err
+	}
+	st, err := b.real.stat(dir)
+	switch late := func(t kernel.Timestamp) bool { return !t.Time().Before(b.taken) }; {
+	case why != "" || nowhere(err):
+	case err != nil:
+		return "", err
+	case b.ours(dir, &st):
+	case late(st.BTime) && st.BTime != (kernel.Timestamp{}):
+		why = "its directory has been replaced since"
+	case late(st.CTime) && !late(st.MTime):
+		why = "its directory has been moved or changed since"
+	}
+	if b.lifts == nil {
+		b.lifts = map[string]string{}
+	}
+	b.lifts[dir] = why
+	return why, nil
+}
