@@ -101,10 +101,5 @@ func startIn(e *engine.Engine, name, dir string) (string, error) {
 		}
 		return filepath.Clean(dir), nil
 	}
-	if cwd, err := workdir(); err == nil {
-		if rel, err := filepath.Rel(workspace, cwd); err == nil && filepath.IsLocal(rel) {
-			return cwd, nil
-		}
-	}
-	return workspace, nil
+	return startingPoint(workspace), nil
 }
