@@ -49,6 +49,14 @@ func (t *tamer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// hostile characters are also those that write from right to left or hide: a name
+// must not look like another, nor a line hold text that nobody sees. The joiners
+// of scripts and emoji (U+200C, U+200D) are none.
 func hostile(c rune) bool {
-	return c < 0x20 || c >= 0x7f && c < 0xa0 || c >= 0x200e && c <= 0x200f || c >= 0x2028 && c <= 0x202e || c >= 0x2066 && c <= 0x2069
+	switch {
+	case c < 0x20, c >= 0x7f && c < 0xa0, c == 0xad, c == 0x61c, c == 0x180e, c == 0x200b, c == 0x200e, c == 0x200f,
+		c >= 0x2028 && c <= 0x202e, c >= 0x2060 && c <= 0x206f, c == 0xfeff, c >= 0xfff9 && c <= 0xfffb, c >= 0xe0000 && c <= 0xe007f:
+		return true
+	}
+	return false
 }

@@ -6,8 +6,8 @@ import (
 )
 
 func TestNothingHostileReachesATerminal(t *testing.T) {
-	const text = "a\x1b]0;x\x07\tb\u202ec\u009bd\xffe\n€\x7f"
-	const want = "a^[]0;x^G\tb<U+202E>c<U+009B>d<FF>e\n€^?"
+	const text = "a\x1b]0;x\x07\tb\u202ec\u009bd\xffe\n€\x7f\u061ce\u200b\U000e0041"
+	const want = "a^[]0;x^G\tb<U+202E>c<U+009B>d<FF>e\n€^?<U+061C>e<U+200B><U+E0041>"
 	if got := tame(text); got != want {
 		t.Errorf("tame = %q, want %q", got, want)
 	}
