@@ -31,6 +31,8 @@ type Part struct {
 	// Workspace: Root is the sandbox's workspace.
 	Workspace bool
 	Changes   []diff.Change
+	// Renames are those that FindRenames has found among Changes.
+	Renames []diff.Rename
 	// Old and New are Root in both states, open for reading.
 	Old, New *os.File
 	// Tree is the tree that Root lies in, Taken the instant of its base, and
@@ -38,6 +40,7 @@ type Part struct {
 	Tree   string
 	Taken  time.Time
 	Frozen bool
+	opt    diff.Options // that Changes were found with
 }
 
 // Len is the number of changes in all parts.
@@ -66,7 +69,11 @@ func (e *Engine) Diff(ctx context.Context, name, from, to string) (*Changes, err
 	if err != nil {
 		return nil, err
 	}
-	return e.changesBetween(ctx, rec, from, to)
+	c, err := e.changesBetween(ctx, rec, from, to)
+	if err == nil {
+		e.keepBase(ctx, rec)
+	}
+	return c, err
 }
 
 func (e *Engine) changes(ctx context.Context, rec *catalog.Record) (*Changes, error) {
@@ -154,7 +161,7 @@ func (e *Engine) compare(ctx context.Context, rec *catalog.Record, p pair) ([]Pa
 	if err != nil || len(changes) == 0 {
 		return nil, errors.Join(err, old.Close(), new.Close())
 	}
-	whole := Part{Root: p.tree.Path, Changes: changes, Old: old, New: new, Tree: p.tree.Path, Taken: p.tree.Taken, Frozen: p.tree.Frozen}
+	whole := Part{Root: p.tree.Path, Changes: changes, Old: old, New: new, Tree: p.tree.Path, Taken: p.tree.Taken, Frozen: p.tree.Frozen, opt: opt}
 	return split(whole, rec.Workspace)
 }
 

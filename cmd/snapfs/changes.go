@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -31,18 +32,17 @@ func printTable(w io.Writer, changes *engine.Changes, most int, all string) erro
 }
 
 func printChanges(w io.Writer, changes *engine.Changes, most int, all string) error {
-	var inside, elsewhere []diff.Change
+	var inside, elsewhere []report.Row
+	var sum diff.Summary
+	renamed := 0
 	for _, p := range changes.Parts {
-		for _, c := range p.Changes {
-			if echo(c) {
-				continue
-			}
-			if p.Workspace {
-				inside = append(inside, c)
-			} else {
-				c.Path = filepath.Join(p.Root, c.Path)
-				elsewhere = append(elsewhere, c)
-			}
+		told := slices.DeleteFunc(slices.Clone(p.Changes), echo)
+		sum.Add(diff.Summarise(told))
+		renamed += len(p.Renames)
+		if rows := report.Rows(told, p.Renames); p.Workspace {
+			inside = append(inside, rows...)
+		} else {
+			elsewhere = append(elsewhere, wherever(rows, p.Root)...)
 		}
 	}
 	if err := printList(w, inside, most, all); err != nil {
@@ -54,14 +54,26 @@ func printChanges(w io.Writer, changes *engine.Changes, most int, all string) er
 			return err
 		}
 	}
-	_, err := fmt.Fprintln(w, summary(append(inside, elsewhere...)))
+	_, err := fmt.Fprintln(w, summary(sum, renamed))
 	return err
 }
 
 func echo(c diff.Change) bool { return c.What == diff.Time && c.New.Mode.IsDir() }
 
-func printList(w io.Writer, changes []diff.Change, most int, all string) error {
-	rows := changes
+// wherever gives rows their whole paths.
+func wherever(rows []report.Row, root string) []report.Row {
+	for i := range rows {
+		r := &rows[i]
+		r.Path = filepath.Join(root, r.Path)
+		if r.From != "" {
+			r.From = filepath.Join(root, r.From)
+		}
+	}
+	return rows
+}
+
+func printList(w io.Writer, all []report.Row, most int, how string) error {
+	rows := all
 	if most > 0 && len(rows) > most {
 		if rows = folded(rows); len(rows) > most {
 			rows = rows[:most]
@@ -70,37 +82,37 @@ func printList(w io.Writer, changes []diff.Change, most int, all string) error {
 	if err := report.Table(w, rows); err != nil {
 		return err
 	}
-	if left := len(changes) - len(rows); left > 0 {
-		fmt.Fprintf(w, "… and %s (%s)\n", count(left, "more path"), all)
+	if left := len(all) - len(rows); left > 0 {
+		fmt.Fprintf(w, "… and %s (%s)\n", count(left, "more path"), how)
 	}
 	return nil
 }
 
 // folded leaves out what lies beneath directories that came or went.
-func folded(changes []diff.Change) []diff.Change {
-	var rows []diff.Change
+func folded(all []report.Row) []report.Row {
+	var rows []report.Row
 	whole := ""
-	for _, c := range changes {
-		if whole != "" && strings.HasPrefix(c.Path, whole) {
+	for _, r := range all {
+		if whole != "" && strings.HasPrefix(r.Path, whole) && r.From == "" {
 			continue
 		}
 		whole = ""
-		if c.Kind == diff.Added && c.New.Mode.IsDir() || c.Kind == diff.Deleted && c.Old.Mode.IsDir() {
-			whole = c.Path + "/"
+		if r.Kind == diff.Added && r.New.Mode.IsDir() || r.Kind == diff.Deleted && r.Old.Mode.IsDir() {
+			whole = r.Path + "/"
 		}
-		rows = append(rows, c)
+		rows = append(rows, r)
 	}
 	return rows
 }
 
-// summary says what happened to how many paths.
-func summary(changes []diff.Change) string {
-	s := diff.Summarise(changes)
+// summary says what happened to how many paths; what was renamed is among the
+// added and the deleted ones of s.
+func summary(s diff.Summary, renamed int) string {
 	var parts []string
 	for _, n := range []struct {
 		n    int
 		what string
-	}{{s.Added, "added"}, {s.Modified, "modified"}, {s.Deleted, "deleted"}} {
+	}{{s.Added - renamed, "added"}, {s.Modified, "modified"}, {s.Deleted - renamed, "deleted"}, {renamed, "renamed"}} {
 		if n.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n.n, n.what))
 		}
@@ -132,12 +144,16 @@ func printPatch(ctx context.Context, w io.Writer, changes *engine.Changes, termi
 	if terminal {
 		w = &tamer{w: w}
 	}
-	return printParts(w, changes, func(p engine.Part) error { return patch.Write(ctx, w, p.Old, p.New, p.Changes) })
+	return printParts(w, changes, func(p engine.Part) error {
+		return patch.Write(ctx, w, p.Old, p.New, p.Changes, patch.Options{Renames: p.Renames})
+	})
 }
 
 // printStat prints how many lines each file gained and lost.
 func printStat(ctx context.Context, w io.Writer, changes *engine.Changes, width int) error {
-	return printParts(w, changes, func(p engine.Part) error { return patch.Stat(ctx, w, p.Old, p.New, p.Changes, width) })
+	return printParts(w, changes, func(p engine.Part) error {
+		return patch.Stat(ctx, w, p.Old, p.New, p.Changes, width, p.Renames...)
+	})
 }
 
 // A changesDocument is what changed, as JSON.
@@ -155,7 +171,7 @@ type partDocument struct {
 func documentOf(changes *engine.Changes) changesDocument {
 	d := changesDocument{Parts: []partDocument{}}
 	for _, p := range changes.Parts {
-		d.Parts = append(d.Parts, partDocument{p.Root, p.Workspace, report.Of(p.Changes)})
+		d.Parts = append(d.Parts, partDocument{p.Root, p.Workspace, report.Of(p.Changes, p.Renames...)})
 	}
 	return d
 }

@@ -68,6 +68,9 @@ func (d *differ) run(cmd *cobra.Command, args []string) error {
 	}
 	defer changes.Close()
 	limit(changes, paths)
+	if err := changes.FindRenames(ctx); err != nil {
+		return err
+	}
 	if err := d.print(cmd, changes); err != nil {
 		return err
 	}

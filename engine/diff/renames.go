@@ -2,6 +2,7 @@ package diff
 
 import (
 	"context"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -25,6 +26,28 @@ type Rename struct {
 	// inode, or every file that lay beneath From lies at the same place beneath
 	// To. What is beneath it is paired, too, each by a Rename of its own.
 	Dir bool
+}
+
+// Differs is what became of a node on its way, beside its path: content, target,
+// mode, owner and attributes. Times are not compared.
+func (r *Rename) Differs(old, new *Node) Aspect {
+	var what Aspect
+	for _, a := range []struct {
+		aspect  Aspect
+		differs bool
+	}{
+		{Content, !r.Exact && new.Mode.IsRegular()},
+		{Mode, old.Mode != new.Mode},
+		{Owner, old.UID != new.UID || old.GID != new.GID},
+		{Target, old.Target != new.Target},
+		{Device, old.Rdev != new.Rdev},
+		{Xattrs, !maps.Equal(old.Xattrs, new.Xattrs)},
+	} {
+		if a.differs {
+			what |= a.aspect
+		}
+	}
+	return what
 }
 
 // The bounds of what [Renames] looks for.

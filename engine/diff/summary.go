@@ -31,6 +31,12 @@ func Summarise(changes []Change) Summary {
 	return s
 }
 
+// Add counts those of t, too.
+func (s *Summary) Add(t Summary) {
+	s.Added, s.Modified, s.Deleted = s.Added+t.Added, s.Modified+t.Modified, s.Deleted+t.Deleted
+	s.Grown, s.Shrunk = s.Grown+t.Grown, s.Shrunk+t.Shrunk
+}
+
 // SizeDelta is how many bytes longer the path is as a regular file; what is no
 // regular file has none, and of several changed hard links only the first has.
 func (c Change) SizeDelta() snapshot.Bytes {

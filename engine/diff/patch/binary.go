@@ -9,14 +9,12 @@ import (
 
 // binary writes both contents whole: the first applies the patch, the second
 // takes it back.
-func (p *printer) binary(path string, a, b blob) error {
+func (p *printer) binary(e ends, a, b blob) error {
 	p.out.WriteString("GIT binary patch\n")
-	for _, side := range []blob{b, a} {
-		if err := p.literal(path, side); err != nil {
-			return err
-		}
+	if err := p.literal(e.to, b); err != nil {
+		return err
 	}
-	return nil
+	return p.literal(e.from, a)
 }
 
 // literal streams a file, compressed, as git's base 85.

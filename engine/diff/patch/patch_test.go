@@ -100,7 +100,11 @@ func (s sides) write(t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := patch.Write(context.Background(), &out, old, new, changes); err != nil {
+	renames, err := diff.Renames(context.Background(), old, new, changes, diff.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := patch.Write(context.Background(), &out, old, new, changes, patch.Options{Renames: renames}); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()
@@ -178,6 +182,27 @@ func randomText(r *rand.Rand) string {
 		}
 	}
 	return b.String()
+}
+
+func TestGitCarriesRenames(t *testing.T) {
+	text := strings.Repeat("one\ntwo\nthree\n", 20)
+	shout := strings.ToUpper(text)
+	old := tree{"a": text, "same": "1\n", "exec": "run\n", "link": "->x", "dir/x": "xx\n", "dir/y": "y\n" + shout, "\xff old": "odd\n", "file": "f\n", "was/f": "g\n"}
+	new := tree{
+		"b": "zero\n" + text, "other": "1\n", "tool": "!run\n", "ln": "->x", "moved/x": "xx\n", "moved/y": shout, "\xfe new": "odd\n",
+		"file/in": "f\n", "was": "g\n",
+	}
+	s := buildBoth(t, old, new)
+	got := string(s.write(t))
+	for _, want := range []string{
+		"rename from a\nrename to b\n", "similarity index 100%\nrename from same\nrename to other\n", "old mode 100644\nnew mode 100755\nsimilarity index 100%\nrename from exec",
+		"rename from link\nrename to ln\n", "rename from dir/x\nrename to moved/x\n", `rename from "\377 old"` + "\n" + `rename to "\376 new"`,
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the patch lacks %q:\n%s", want, got)
+		}
+	}
+	s.applies(t, []byte(got), old, new)
 }
 
 func TestLargeTextIsCarriedAsBinary(t *testing.T) {

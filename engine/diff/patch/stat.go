@@ -15,6 +15,8 @@ import (
 // A count is what a change adds and removes.
 type count struct {
 	path string
+	// from is where the file was, if it was renamed; else "".
+	from string
 	// added and removed are lines, of text.
 	added, removed int
 	// binary: the sizes, in bytes, say what lines cannot.
@@ -22,59 +24,78 @@ type count struct {
 	oldSize, newSize int64
 }
 
-// counts counts the lines of every change of a file's content, in order.
-func (s *source) counts(changes []diff.Change) ([]count, error) {
+// counts counts the lines of every change of a file's content, in order, and of
+// each rename that git has a word for.
+func (s *source) counts(changes []diff.Change, renames []diff.Rename) ([]count, error) {
+	moves := movesOf(changes, renames)
 	var list []count
 	for _, c := range changes {
-		if !fits(c.Old) && !fits(c.New) || c.Kind == diff.Modified && c.What&(diff.Content|diff.Target|diff.Type) == 0 {
+		e := ends{c.Path, c.Path, c.Old, c.New}
+		m, moved := moves.to[c.Path]
+		if moved {
+			e.from, e.old = m.From, m.old
+		}
+		if moves.from[c.Path] || !fits(e.old) && !fits(e.new) || c.Kind == diff.Modified && c.What&(diff.Content|diff.Target|diff.Type) == 0 {
 			continue
 		}
-		n, err := s.count(c)
+		n, err := s.count(e)
 		if err != nil {
 			return nil, err
+		}
+		if moved {
+			n.from = m.From
 		}
 		list = append(list, n)
 	}
 	return list, nil
 }
 
-func (s *source) count(c diff.Change) (count, error) {
-	var side [2]blob
-	for i, n := range [2]*diff.Node{c.Old, c.New} {
-		if !fits(n) {
-			continue
-		}
-		var err error
-		if side[i], err = s.load(i, c.Path, n); err != nil {
-			return count{}, err
+func (s *source) count(e ends) (n count, err error) {
+	var old, new blob
+	if fits(e.old) {
+		if old, err = s.load(0, e.from, e.old); err != nil {
+			return n, err
 		}
 	}
-	n := count{path: c.Path, oldSize: side[0].size, newSize: side[1].size}
-	if n.binary = side[0].binary || side[1].binary; !n.binary {
-		n.added, n.removed = countLines(side[0].text, side[1].text)
+	if fits(e.new) {
+		if new, err = s.load(1, e.to, e.new); err != nil {
+			return n, err
+		}
+	}
+	n = count{path: e.to, oldSize: old.size, newSize: new.size}
+	if n.binary = old.binary || new.binary; !n.binary {
+		n.added, n.removed = countLines(old.text, new.text)
 	}
 	return n, nil
+}
+
+// name is what a line of Stat is about.
+func (c count) name() string {
+	if c.from != "" {
+		return report.Printable(c.from) + " => " + report.Printable(c.path)
+	}
+	return report.Printable(c.path)
 }
 
 // Stat writes a line a changed file with the lines it gained and lost, as `git
 // diff --stat` does, within width columns, and a line for the whole. Errors:
 // those of [Write].
-func Stat(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.Change, width int) error {
+func Stat(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.Change, width int, renames ...diff.Rename) error {
 	src := source{ctx: ctx, root: [2]*os.File{old, new}}
-	counts, err := src.counts(changes)
+	counts, err := src.counts(changes, renames)
 	if err != nil {
 		return err
 	}
 	out := bufio.NewWriter(w)
 	wide, most := 0, 1
 	for _, c := range counts {
-		wide, most = max(wide, len([]rune(report.Printable(c.path)))), max(most, c.added+c.removed)
+		wide, most = max(wide, len([]rune(c.name()))), max(most, c.added+c.removed)
 	}
 	room := max(width-wide-12, 10)
 	added, removed := 0, 0
 	for _, c := range counts {
 		added, removed = added+c.added, removed+c.removed
-		fmt.Fprintf(out, " %-*s | %s\n", wide, report.Printable(c.path), c.bar(most, room))
+		fmt.Fprintf(out, " %-*s | %s\n", wide, c.name(), c.bar(most, room))
 	}
 	fmt.Fprintf(out, " %s changed, %s(+), %s(-)\n",
 		plural(len(counts), "file"), plural(added, "insertion"), plural(removed, "deletion"))

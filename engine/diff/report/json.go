@@ -19,7 +19,21 @@ import (
 // A Document is the JSON form of changes.
 type Document struct {
 	Changes []Change `json:"changes"`
+	// Renames pair added and deleted ones of Changes, where somebody looked for
+	// them.
+	Renames []Rename `json:"renames,omitempty"`
 	Summary Summary  `json:"summary"`
+}
+
+// A Rename is the JSON form of [diff.Rename].
+type Rename struct {
+	From       string `json:"from"`
+	FromBase64 string `json:"from_base64,omitempty"`
+	To         string `json:"to"`
+	ToBase64   string `json:"to_base64,omitempty"`
+	Exact      bool   `json:"exact"`
+	Similarity int    `json:"similarity"`
+	Directory  bool   `json:"directory"`
 }
 
 // A Change is the JSON form of [diff.Change].
@@ -52,11 +66,13 @@ type Node struct {
 	Ino          uint64            `json:"ino"`
 }
 
-// A Summary is the JSON form of [diff.Summary]; sizes in bytes.
+// A Summary is the JSON form of [diff.Summary]; sizes in bytes. What was renamed
+// is counted as added and as deleted, too.
 type Summary struct {
 	Added    int   `json:"added"`
 	Modified int   `json:"modified"`
 	Deleted  int   `json:"deleted"`
+	Renamed  int   `json:"renamed"`
 	Grown    int64 `json:"bytes_added"`
 	Shrunk   int64 `json:"bytes_removed"`
 }
@@ -70,11 +86,17 @@ func JSON(w io.Writer, changes []diff.Change) error {
 }
 
 // Of makes the JSON form, for a command that has more to say beside it.
-func Of(changes []diff.Change) Document {
+func Of(changes []diff.Change, renames ...diff.Rename) Document {
 	s := diff.Summarise(changes)
 	d := Document{
 		Changes: make([]Change, 0, len(changes)),
-		Summary: Summary{s.Added, s.Modified, s.Deleted, int64(s.Grown), int64(s.Shrunk)},
+		Summary: Summary{s.Added, s.Modified, s.Deleted, len(renames), int64(s.Grown), int64(s.Shrunk)},
+	}
+	for _, r := range renames {
+		j := Rename{Exact: r.Exact, Similarity: r.Similarity, Directory: r.Dir}
+		j.From, j.FromBase64 = text(r.From)
+		j.To, j.ToBase64 = text(r.To)
+		d.Renames = append(d.Renames, j)
 	}
 	for _, c := range changes {
 		j := Change{Kind: c.Kind.String(), Old: node(c.Old), New: node(c.New)}

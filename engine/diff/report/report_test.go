@@ -25,7 +25,7 @@ var changes = []diff.Change{
 
 func TestTableKeepsTheTerminalSafe(t *testing.T) {
 	var out bytes.Buffer
-	if err := report.Table(&out, changes); err != nil {
+	if err := report.Table(&out, report.Rows(changes, nil)); err != nil {
 		t.Fatal(err)
 	}
 	want := strings.Join([]string{
@@ -57,5 +57,47 @@ func TestJSONKeepsEveryByteAndItsFieldNames(t *testing.T) {
 	var back report.Document
 	if err := json.Unmarshal(out.Bytes(), &back); err != nil || len(back.Changes) != len(changes) {
 		t.Errorf("read back %d changes, %v", len(back.Changes), err)
+	}
+}
+
+func TestARenameIsOneRow(t *testing.T) {
+	dir, file := diff.Node{Mode: fs.ModeDir | 0o755}, diff.Node{Mode: 0o644, Size: 10}
+	edited, run := diff.Node{Mode: 0o644, Size: 12}, diff.Node{Mode: 0o755, Size: 10}
+	changes := []diff.Change{
+		{Path: "a", Kind: diff.Deleted, Old: &dir},
+		{Path: "a/edited", Kind: diff.Deleted, Old: &file},
+		{Path: "a/gone", Kind: diff.Deleted, Old: &file},
+		{Path: "a/same", Kind: diff.Deleted, Old: &file},
+		{Path: "b", Kind: diff.Added, New: &dir},
+		{Path: "b/edited", Kind: diff.Added, New: &edited},
+		{Path: "b/same", Kind: diff.Added, New: &file},
+		{Path: "b\x1b", Kind: diff.Added, New: &file},
+		{Path: "plain", Kind: diff.Deleted, Old: &file},
+		{Path: "run", Kind: diff.Deleted, Old: &file},
+		{Path: "z", Kind: diff.Added, New: &run},
+	}
+	renames := []diff.Rename{
+		{From: "a", To: "b", Exact: true, Similarity: 100, Dir: true},
+		{From: "a/edited", To: "b/edited", Similarity: 80},
+		{From: "a/same", To: "b/same", Exact: true, Similarity: 100},
+		{From: "plain", To: "b\x1b", Exact: true, Similarity: 100},
+		{From: "run", To: "z", Exact: true, Similarity: 100},
+	}
+	var out bytes.Buffer
+	if err := report.Table(&out, report.Rows(changes, renames)); err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Join([]string{
+		`D  file                         -10 B  a/gone`,
+		`R  directory                           a -> b`,
+		`R  content (80% the same)        +2 B  a/edited -> b/edited`,
+		`R  file                                plain -> "b\x1b"`,
+		`R  mode                                run -> z`, "",
+	}, "\n")
+	if out.String() != want {
+		t.Errorf("table:\n%s\nwant:\n%s", out.String(), want)
+	}
+	if d := report.Of(changes, renames...); len(d.Renames) != 5 || d.Summary.Renamed != 5 || len(d.Changes) != len(changes) {
+		t.Errorf("as JSON: %d renames, %+v", len(d.Renames), d.Summary)
 	}
 }

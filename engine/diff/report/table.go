@@ -13,18 +13,104 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// Table writes a line a change: the letter of its kind, what it is or what
-// differs, by how much a file grew, and the path. Errors: those of w.
-func Table(w io.Writer, changes []diff.Change) error {
-	wide := 0
+// A Row is a line of a table: a change, or the two of a rename in one.
+type Row struct {
+	// Change is the added one of a rename.
+	diff.Change
+	// From is where it was, if it was renamed; else "".
+	From string
+	what string
+	grew snapshot.Bytes
+}
+
+// Rows makes a row of each change. The two of a rename share one, at the place
+// that the path has now; and what moved along in its directory, and is as it was,
+// has none.
+func Rows(changes []diff.Change, renames []diff.Rename) []Row {
+	if len(renames) == 0 {
+		rows := make([]Row, len(changes))
+		for i, c := range changes {
+			rows[i] = Row{Change: c, what: what(c), grew: c.SizeDelta()}
+		}
+		return rows
+	}
+	ends := make(map[string]*diff.Rename, 2*len(renames))
+	for i := range renames {
+		ends[renames[i].From], ends[renames[i].To] = &renames[i], &renames[i]
+	}
+	old := make(map[string]*diff.Node, len(renames))
 	for _, c := range changes {
-		wide = max(wide, len(what(c)))
+		if ends[c.Path] != nil && c.Old != nil {
+			old[c.Path] = c.Old
+		}
+	}
+	var rows []Row
+	for _, c := range changes {
+		switch r := ends[c.Path]; {
+		case r == nil:
+			rows = append(rows, Row{Change: c, what: what(c), grew: c.SizeDelta()})
+		case c.Path == r.To:
+			if row := moved(c, r, old[r.From]); row.what != "" || !along(r, ends) {
+				rows = append(rows, row)
+			}
+		}
+	}
+	return rows
+}
+
+// moved is the row of a rename; what it says is "" where only the path differs.
+func moved(c diff.Change, r *diff.Rename, old *diff.Node) Row {
+	row := Row{Change: c, From: r.From}
+	differs := r.Differs(old, c.New)
+	if differs != 0 {
+		row.what = differs.String()
+	}
+	if differs&diff.Content != 0 && r.Similarity > 0 {
+		row.what += fmt.Sprintf(" (%d%% the same)", r.Similarity)
+	}
+	if c.New.Mode.IsRegular() {
+		row.grew = snapshot.Bytes(c.New.Size - old.Size)
+	}
+	return row
+}
+
+// along reports whether the directory around a path was renamed the same way.
+func along(r *diff.Rename, ends map[string]*diff.Rename) bool {
+	from, name, beneath := cutLast(r.From)
+	to, last, _ := cutLast(r.To)
+	dir := ends[to]
+	return beneath && name == last && dir != nil && dir.Dir && dir.From == from && dir.To == to
+}
+
+func cutLast(path string) (dir, name string, beneath bool) {
+	i := strings.LastIndexByte(path, '/')
+	return path[:max(i, 0)], path[i+1:], i > 0
+}
+
+// Table writes a line a row: the letter of its kind, R for a rename; what it is or
+// what differs; by how much a file grew; and the path. Errors: those of w.
+func Table(w io.Writer, rows []Row) error {
+	wide := 0
+	for _, r := range rows {
+		wide = max(wide, len(r.said()))
 	}
 	out := bufio.NewWriter(w)
-	for _, c := range changes {
-		fmt.Fprintf(out, "%s  %-*s  %10s  %s\n", c.Kind.Letter(), wide, what(c), delta(c.SizeDelta()), Printable(c.Path)+arrow(c))
+	for _, r := range rows {
+		letter, path := r.Kind.Letter(), Printable(r.Path)+arrow(r.Change)
+		if r.From != "" {
+			letter, path = "R", Printable(r.From)+" -> "+Printable(r.Path)
+		}
+		fmt.Fprintf(out, "%s  %-*s  %10s  %s\n", letter, wide, r.said(), delta(r.grew), path)
 	}
 	return out.Flush()
+}
+
+// said is what a row says of its change.
+func (r Row) said() string {
+	if r.what == "" {
+		return diff.TypeName(r.New.Mode)
+	}
+	return r.what
 }
 
 // what is the type of a path that came or went, and else what differs.
