@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/isolate"
@@ -37,6 +39,8 @@ type DriftReport struct {
 	Files int `json:"files"`
 	// Both is how many of Paths the sandbox has changed too.
 	Both int `json:"both"`
+
+	promoted map[string]promote.Stamp
 }
 
 // A DriftPath is a place of the real tree that has moved.
@@ -91,7 +95,10 @@ func (e *Engine) driftOf(ctx context.Context, rec *catalog.Record) (DriftReport,
 		return r, err
 	}
 	r.Known, r.Exact = true, exact
-	r.Paths = driftPaths(t, changes)
+	if r.promoted, err = e.promoted(rec.Name); err != nil {
+		return r, err
+	}
+	r.Paths = driftPaths(t, changes, r.promoted)
 	mine, err := e.changes(ctx, rec)
 	if err != nil {
 		return r, err
@@ -112,9 +119,10 @@ func holderOf(rec *catalog.Record) (t catalog.Tree, ok bool) {
 	return t, false
 }
 
-// driftPaths leaves out directories whose time alone differs: what that tells
-// is told by what is in them.
-func driftPaths(t catalog.Tree, changes []diff.Change) []DriftPath {
+// driftPaths leaves out directories whose time alone differs, because what that
+// tells is told by what is in them, and what is still as a promotion of the
+// sandbox left it.
+func driftPaths(t catalog.Tree, changes []diff.Change, promoted map[string]promote.Stamp) []DriftPath {
 	paths := make([]DriftPath, 0, len(changes))
 	for _, c := range changes {
 		p := DriftPath{Path: filepath.Join(t.Path, c.Path), Kind: c.Kind.String()}
@@ -127,31 +135,49 @@ func driftPaths(t catalog.Tree, changes []diff.Change) []DriftPath {
 		default:
 			p.Kind = "changed"
 		}
-		paths = append(paths, p)
+		if s, ok := promoted[p.Path]; !ok || c.New == nil || s.Ino != c.New.Ino || !s.CTime.Equal(c.New.CTime) {
+			paths = append(paths, p)
+		}
 	}
 	return paths
+}
+
+// promoted are the stamps of what a sandbox's promotions left, by absolute path.
+func (e *Engine) promoted(name string) (map[string]promote.Stamp, error) {
+	known, err := e.stamps(name)
+	all := map[string]promote.Stamp{}
+	for root, stamps := range known {
+		for path, s := range stamps {
+			all[filepath.Join(root, path)] = s
+		}
+	}
+	return all, err
 }
 
 // echo: a directory of which nothing but the time differs.
 func echo(c diff.Change) bool { return c.What == diff.Time && c.New.Mode.IsDir() }
 
-// compare completes a report by what the sandbox has changed.
+// compare completes a report by what the sandbox has changed. What both have
+// deleted has not moved away from either.
 func (r *DriftReport) compare(mine *Changes) {
-	own := map[string]bool{}
+	own := map[string]diff.Kind{}
 	for _, p := range mine.Parts {
 		for _, c := range p.Changes {
 			path := filepath.Join(p.Root, c.Path)
 			if echo(c) {
 				continue
 			}
-			own[path] = true
+			own[path] = c.Kind
 			if !p.Workspace {
 				r.elsewhere(p, c, path)
 			}
 		}
 	}
+	r.Paths = slices.DeleteFunc(r.Paths, func(p DriftPath) bool {
+		return p.Kind == diff.Deleted.String() && own[p.Path] == diff.Deleted
+	})
 	for i := range r.Paths {
-		if r.Paths[i].Both = own[r.Paths[i].Path]; r.Paths[i].Both {
+		if _, r.Paths[i].Both = own[r.Paths[i].Path]; r.Paths[i].Both {
 			r.Both++
 		}
 	}
@@ -162,7 +188,9 @@ func (r *DriftReport) compare(mine *Changes) {
 // the real one has moved.
 func (r *DriftReport) elsewhere(p Part, c diff.Change, path string) {
 	st, err := kernel.Lstat(-1, path)
+	s, ours := r.promoted[path]
 	switch {
+	case err == nil && ours && s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time()):
 	case errors.Is(err, os.ErrNotExist) && p.Frozen && c.Old != nil:
 		r.Paths = append(r.Paths, DriftPath{Path: path, Kind: diff.Deleted.String()})
 	case err != nil || st.IsDir() || st.CTime.Time().Before(p.Taken):

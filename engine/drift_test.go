@@ -9,7 +9,6 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // tick waits until files are stamped with a later time than what was written
@@ -121,33 +120,53 @@ func (b *bench) shows(name string, paths int) {
 	}
 }
 
-// newBenchOnBtrfs has a workspace that is a directory in a btrfs.
-func newBenchOnBtrfs(t *testing.T) *bench {
-	t.Helper()
-	b := newBench(t)
-	b.workspace = filepath.Join(treetest.Btrfs(t), "work")
-	if err := os.Mkdir(b.workspace, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
+func TestDriftOnAFrozenBaseIsTheDifference(t *testing.T) { onBtrfs(t, frozenDrift) }
 
-func TestDriftOnAFrozenBaseIsTheDifference(t *testing.T) {
-	b := newBenchOnBtrfs(t)
+func frozenDrift(t *testing.T, b *bench) {
 	b.stand()
 	b.new("one")
 	if r := b.drifts("one", nil, 0); !r.Exact {
 		t.Error("a frozen base is said not to tell exactly")
 	}
 	exact, _ := b.moves()
-	b.in("one", "echo mine > edited; echo mine > own; rm still/file sub/gone")
-	b.drifts("one", exact, 6, "edited", "sub/gone")
+	b.in("one", "echo mine > edited; echo mine > own; rm still/file")
+	b.drifts("one", exact, 6, "edited")
 	b.shows("one", 6)
+	b.in("one", "rm sub/gone") // as the user did
+	delete(exact, "sub/gone")
+	b.drifts("one", exact, 5, "edited")
 	if err := os.Chmod(filepath.Join(b.workspace, "mode"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	delete(exact, "mode") // it is as it was
-	b.drifts("one", exact, 5, "edited", "sub/gone")
+	b.drifts("one", exact, 4, "edited")
+}
+
+func TestWhatASandboxBroughtBackIsNoDrift(t *testing.T) {
+	test := func(t *testing.T, b *bench) {
+		b.stand()
+		b.new("one")
+		b.new("other")
+		b.in("one", "echo mine > edited; echo mine > dir/own; rm sub/gone; mkdir more; echo x > more/file")
+		tick()
+		if _, err := b.Apply(t.Context(), "one", engine.ApplyOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		b.drifts("one", nil, 0)
+		b.shows("one", 0)
+		if r, err := b.DriftOf(t.Context(), "other"); err != nil || r.Files < 4 {
+			t.Errorf("of another sandbox: %+v, %v", r, err)
+		}
+		tick()
+		b.write("edited", "by the user, later")
+		kind := "modified"
+		if info, err := b.Show(t.Context(), "one"); err != nil || info.Base == "live" {
+			kind = "changed"
+		}
+		b.drifts("one", map[string]string{"edited": kind}, 1, "edited")
+	}
+	asBoth(t, test)
+	onBtrfs(t, test)
 }
 
 // What lies in another tree counts where the sandbox has changed it as well.

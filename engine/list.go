@@ -29,8 +29,12 @@ type Info struct {
 type Drift struct {
 	// Known: the walk that counts was finished in time.
 	Known bool `json:"known"`
-	// Paths is the number of paths of the workspace that changed since.
+	// Paths is the number of paths of the workspace that changed since, as
+	// DriftReport.Files counts them.
 	Paths int `json:"paths"`
+	// Both is how many of them the sandbox has changed too. [Engine.List] looks
+	// for those of frozen bases only.
+	Both int `json:"both,omitempty"`
 	// Since is the instant of the base.
 	Since time.Time `json:"since"`
 }
@@ -61,10 +65,10 @@ func (e *Engine) Show(ctx context.Context, name string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return e.describe(ctx, rec, walksOf([]*catalog.Record{rec}))
+	return e.describe(ctx, rec, nil)
 }
 
-// describe completes a record.
+// describe completes a record. Without walks its drift is looked at more closely.
 func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWalks) (Info, error) {
 	info := Info{Record: r, Base: "frozen", Size: -1}
 	conn, err := e.dial(r)
@@ -133,25 +137,31 @@ func walksOf(records []*catalog.Record) driftWalks {
 func (e *Engine) countDrift(ctx context.Context, r *catalog.Record, t catalog.Tree, walks driftWalks) Drift {
 	ctx, cancel := context.WithTimeout(ctx, driftBudget)
 	defer cancel()
-	since := t.Taken
-	var changes []diff.Change
-	var err error
-	if w := walks[r.Workspace]; w == nil || t.Frozen {
-		changes, _, err = e.realChanges(ctx, r, t)
-	} else {
-		if !w.walked {
-			t.Taken, w.walked = w.since, true
-			w.found, _, w.err = e.realChanges(ctx, r, t)
-			t.Taken = since
+	d := Drift{Since: t.Taken}
+	w := walks[r.Workspace]
+	if w == nil || t.Frozen {
+		report, err := e.driftOf(ctx, r)
+		if err == nil {
+			d.Known, d.Paths, d.Both = true, report.Files, report.Both
 		}
-		err = w.err
-		for _, c := range w.found {
-			if !c.New.CTime.Before(since) {
-				changes = append(changes, c)
-			}
+		return d
+	}
+	if !w.walked {
+		oldest := t
+		oldest.Taken, w.walked = w.since, true
+		w.found, _, w.err = e.realChanges(ctx, r, oldest)
+	}
+	var changes []diff.Change
+	for _, c := range w.found {
+		if !c.New.CTime.Before(t.Taken) {
+			changes = append(changes, c)
 		}
 	}
-	return Drift{Known: err == nil, Paths: filesIn(driftPaths(t, changes)), Since: since}
+	promoted, err := e.promoted(r.Name)
+	if w.err == nil && err == nil {
+		d.Known, d.Paths = true, filesIn(driftPaths(t, changes, promoted))
+	}
+	return d
 }
 
 // first: what is wrong with one tree is mostly wrong with all.
