@@ -90,20 +90,16 @@ func checkOwner(dir string) error {
 	case err != nil:
 		return fail("opening", dir, err)
 	}
-	why, hint := "", ""
-	switch {
-	case int(st.Uid) != os.Geteuid():
-		why = "it belongs to another user (uid " + strconv.Itoa(int(st.Uid)) + ")"
-	case st.Mode&0o022 != 0:
-		why, hint = "other users can write to it", "chmod go-w "+dir
-	default:
-		return nil
+	denied := func(why string, hints ...string) error {
+		return &snapshot.Error{Op: "opening", Path: dir, Kind: snapshot.ErrDenied, Err: errors.New(why), Hints: hints}
 	}
-	err := &snapshot.Error{Op: "opening", Path: dir, Kind: snapshot.ErrDenied, Err: errors.New(why)}
-	if hint != "" {
-		err.Hints = []string{hint}
+	if int(st.Uid) != os.Geteuid() {
+		return denied("it belongs to another user (uid " + strconv.Itoa(int(st.Uid)) + ")")
 	}
-	return err
+	if st.Mode&0o022 != 0 {
+		return denied("other users can write to it", "chmod go-w "+dir)
+	}
+	return nil
 }
 
 func (c *Catalog) create() error {
