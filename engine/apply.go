@@ -114,7 +114,7 @@ func (e *Engine) applyPart(ctx context.Context, rec *catalog.Record, p Part, o A
 		a.Changes += len(p.Changes)
 		return "", hintAllow(wouldRefuse(ctx, target, p, base, o.Allow), rec.Name, p.Root)
 	}
-	r, err := promote.Apply(ctx, target, promote.Source{Tree: p.New}, p.Changes, promote.Options{Base: base, Allow: o.Allow, Sandbox: rec.Name, KeepUndo: undoable})
+	r, err := promote.Apply(ctx, target, promote.Source{Tree: p.New}, p.Changes, promote.Options{Base: base, Allow: o.Allow, Sandbox: rec.Name, KeepUndo: undoable, Passing: undoable})
 	err = errors.Join(err, e.remember(rec.Name, p.Root, r.Stamps))
 	if err != nil {
 		return "", hintAllow(err, rec.Name, p.Root)

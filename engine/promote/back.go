@@ -74,6 +74,12 @@ func (r *record) back(ctx context.Context, real *dirs, journal string) (kept []s
 		}
 		err = errors.Join(err, pl.restore(real))
 	}
+	if err == nil {
+		err = r.restamp(real, filepath.Dir(journal))
+	}
+	if err == nil {
+		err = r.syncAll(ctx, real)
+	}
 	if err != nil {
 		return kept, err
 	}
@@ -152,6 +158,38 @@ func (r *record) removeStages(ctx context.Context, real *dirs) error {
 	return nil
 }
 
+// syncAll waits until the filesystems of the target have what was done: after
+// the journal nothing tells what was not.
+func (r *record) syncAll(ctx context.Context, real *dirs) error {
+	if err := fault.Point(ctx, "sync before the journal goes"); err != nil {
+		return err
+	}
+	synced := map[uint64]bool{}
+	sync := func(dir *os.File) error {
+		st, err := kernel.Lstat(int(dir.Fd()), "")
+		if err != nil || synced[st.Dev] {
+			return err
+		}
+		synced[st.Dev] = true
+		f, err := kernel.OpenDir(int(dir.Fd()), ".")
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := unix.Syncfs(int(f.Fd())); err != nil {
+			return &os.PathError{Op: "syncfs", Path: r.path, Err: err}
+		}
+		return nil
+	}
+	err := sync(real.root)
+	for _, s := range r.stages {
+		if err == nil {
+			err = s.in(real, sync)
+		}
+	}
+	return err
+}
+
 // finishCommitted drops what a committed promotion displaced.
 func (r *record) finishCommitted(ctx context.Context, real *dirs, journal string) error {
 	if err := r.removeStages(ctx, real); err != nil {
@@ -161,6 +199,9 @@ func (r *record) finishCommitted(ctx context.Context, real *dirs, journal string
 		if err := r.finalTime(real, pl); err != nil {
 			return err
 		}
+	}
+	if err := r.syncAll(ctx, real); err != nil {
+		return err
 	}
 	return endJournal(ctx, journal, false)
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -19,26 +20,38 @@ import (
 // from one that was written. It has three parts, and the disk has each before
 // what it speaks of is done:
 //
-//	snapfs-promotion 1 ID
+//	snapfs-promotion 2 ID
+//	made TIME CHANGES KEEP "GROUP"       KEEP is no, history or passing
 //	sandbox "NAME"
 //	target "/home/ann/project" INODE
 //	stage beside "" ".snapfs-apply-ID"
 //	place "src" INODE MODE MTIME         a directory in which names will change
 //
-//	swap "src/a.go" 0 "1" OLD NEW        stage, name in it, identities
-//	put "src/new" 0 "2" - NEW
+//	swap "src/a.go" 0 "1" OLD NEW CTIME  stage, name in it, identities, old change time
+//	put "src/new" 0 "2" - NEW 0.0
 //	in "b.go" NEW                        what lies beneath the new directory
-//	drop "gone" 0 "3" OLD -
-//	alter "src" OLD ASPECTS MODE UID GID MTIME ASPECTS MTIME   before, after
+//	drop "gone" 0 "3" OLD - CTIME
+//	alter "src" OLD ASPECTS MODE UID GID MTIME ASPECTS MTIME MODE UID GID CTIME   before, after
 //	attr "user.a" "value"                attributes to restore
+//	to "user.a" "value"                  attributes to be found by an undo
 //	ready                                staged, complete: moving begins
 //
 //	commit                               moved, complete: dropping begins
 //
+//	stamp "src/a.go" INODE CTIME         what an undo must find; the last one counts
+//
+// The first version had neither made, to, stamp nor the times and owners at the
+// ends of lines: an undo of one of these looks less closely.
+//
 // An identity is inode/birth/mtime/mode/uid/gid/size, the mode in octal.
 type record struct {
 	id      string
+	version string
 	sandbox string
+	group   string // what it is a part of: another promotion's id, or its own
+	keep    keeping
+	made    time.Time
+	count   int    // of changes
 	path    string // of the target
 	ino     uint64 // of the target
 	stages  []*stage
@@ -46,13 +59,26 @@ type record struct {
 	ops     []*op
 	ready   bool
 	commit  bool
+	torn    bool             // its end was lost
+	stamps  map[string]Stamp // of results, for undo
 }
 
+// keeping says what becomes of what was displaced.
+type keeping string
+
 const (
-	journalVersion = "1"
+	keepNot     keeping = "no"
+	keepHistory keeping = "history" // until ten others are newer
+	keepPassing keeping = "passing" // until it is forgotten
+)
+
+const (
+	journalVersion = "2"
+	firstVersion   = "1"
 	suffixJournal  = ".journal"
 	suffixUndo     = ".undo"    // committed; what was displaced is kept
 	suffixUndoing  = ".undoing" // being taken back
+	suffixDropping = ".drop"    // committed; being forgotten
 	suffixLeft     = ".left"    // taken back as far as others' changes allow
 )
 
@@ -134,6 +160,7 @@ func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.
 func (r *record) header() lines {
 	var l lines
 	l.line("snapfs-promotion", journalVersion, r.id)
+	l.line("made", stamp(timestamp(r.made)), strconv.Itoa(r.count), string(r.keep), strconv.Quote(r.group))
 	l.line("sandbox", strconv.Quote(r.sandbox))
 	l.line("target", strconv.Quote(r.path), number(r.ino))
 	for _, s := range r.stages {
@@ -156,13 +183,17 @@ func (r *record) body() lines {
 		if o.verb == alter {
 			m := o.before
 			l.line("alter", strconv.Quote(o.path), o.old.String(), number(uint64(m.what)), strconv.FormatUint(uint64(m.mode), 8),
-				number(uint64(m.uid)), number(uint64(m.gid)), stamp(m.mtime), number(uint64(o.after.what)), stamp(o.after.mtime))
+				number(uint64(m.uid)), number(uint64(m.gid)), stamp(m.mtime), number(uint64(o.after.what)), stamp(o.after.mtime),
+				strconv.FormatUint(uint64(o.after.mode), 8), number(uint64(o.after.uid)), number(uint64(o.after.gid)), stamp(o.was))
 			for name, value := range m.xattrs {
 				l.line("attr", strconv.Quote(name), strconv.Quote(value))
 			}
+			for name, value := range o.after.xattrs {
+				l.line("to", strconv.Quote(name), strconv.Quote(value))
+			}
 			continue
 		}
-		l.line(string(o.verb), strconv.Quote(o.path), strconv.Itoa(o.stage), strconv.Quote(o.name), o.old.String(), o.new.String())
+		l.line(string(o.verb), strconv.Quote(o.path), strconv.Itoa(o.stage), strconv.Quote(o.name), o.old.String(), o.new.String(), stamp(o.was))
 		for rel, i := range o.news {
 			l.line("in", strconv.Quote(rel), i.String())
 		}
@@ -175,6 +206,22 @@ func commitLine() lines {
 	var l lines
 	l.line("commit")
 	return l
+}
+
+// stampLines say what an undo must find.
+func stampLines(all map[string]Stamp) lines {
+	var l lines
+	for path, s := range all {
+		if s == (Stamp{}) {
+			continue
+		}
+		l.line("stamp", strconv.Quote(path), number(s.Ino), stamp(timestamp(s.CTime)))
+	}
+	return l
+}
+
+func timestamp(t time.Time) kernel.Timestamp {
+	return kernel.Timestamp{Sec: t.Unix(), Nsec: uint32(t.Nanosecond())}
 }
 
 func number(n uint64) string { return strconv.FormatUint(n, 10) }

@@ -22,6 +22,8 @@ func (p *planner) judge(c diff.Change, real *diff.Node) (todo bool, err error) {
 	case c.Kind == diff.Deleted && real == nil:
 		p.already = append(p.already, c.Path)
 		return false, nil
+	case real == nil && p.goneKnown(c.Path):
+		return true, nil
 	case real == nil:
 		p.drift(c.Path, "it has been deleted since")
 		return false, nil
@@ -71,6 +73,12 @@ func (p *planner) same(c diff.Change, real *diff.Node, times bool) (bool, error)
 func (p *planner) known(path string, real *diff.Node) bool {
 	s, ok := p.base.Known[path]
 	return ok && s.Ino == real.Ino && s.CTime.Equal(real.CTime)
+}
+
+// goneKnown reports whether an earlier promotion has deleted a path.
+func (p *planner) goneKnown(path string) bool {
+	s, ok := p.base.Known[path]
+	return ok && s.Ino == 0 && s.CTime.IsZero()
 }
 
 // moved says why a real node is not the one that the base holds, or "".

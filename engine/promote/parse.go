@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -23,24 +22,19 @@ func readJournal(path string) (*record, error) {
 		return nil, at(path, err)
 	}
 	r := &record{}
-	torn := false
 	for len(b) > 0 {
 		line, rest, whole := bytes.Cut(b, []byte{'\n'})
 		text, ok := checked(line)
 		b = rest
 		if !whole || !ok {
-			torn = true
+			r.torn = true
 			continue
 		}
-		if torn {
-			return nil, &snapshot.Error{Op: "reading the journal", Path: path, Kind: snapshot.ErrCorrupt, Err: errTorn}
+		if r.torn {
+			return nil, corrupt(path, errTorn)
 		}
 		if err := r.parse(text); err != nil {
-			kind := snapshot.ErrCorrupt
-			if errors.Is(err, errNewer) {
-				kind = snapshot.ErrNotSupported
-			}
-			return nil, &snapshot.Error{Op: "reading the journal", Path: path, Kind: kind, Err: err}
+			return nil, corrupt(path, err)
 		}
 	}
 	return r, nil
@@ -61,10 +55,14 @@ func (r *record) parse(text string) error {
 	f := fields{rest: text}
 	switch word := f.word(); word {
 	case "snapfs-promotion":
-		if f.word() != journalVersion {
+		r.version = f.word()
+		if r.version != journalVersion && r.version != firstVersion {
 			return errNewer
 		}
 		r.id = f.word()
+		r.group, r.keep = r.id, keepNot
+	case "made":
+		r.made, r.count, r.keep, r.group = f.time(f.word()).Time(), int(f.number(10)), keeping(f.word()), f.quoted()
 	case "sandbox":
 		r.sandbox = f.quoted()
 	case "target":
@@ -76,12 +74,39 @@ func (r *record) parse(text string) error {
 			path: f.quoted(), ino: f.number(10), mode: uint32(f.number(8)), mtime: f.time(f.word()),
 			names: f.word() == "true", widen: f.word() == "true",
 		})
-	case string(put), string(swap), string(drop):
-		o := &op{verb: verb(word), path: f.quoted(), stage: int(f.number(10)), name: f.quoted(), old: f.ident(), new: f.ident(), news: map[string]ident{}}
-		if o.stage >= len(r.stages) {
+	case "ready":
+		r.ready = true
+	case "commit":
+		r.commit = true
+	case "stamp":
+		if r.stamps == nil {
+			r.stamps = map[string]Stamp{}
+		}
+		r.stamps[f.quoted()] = Stamp{f.number(10), f.time(f.word()).Time()}
+	default:
+		if !r.parseOp(word, &f) {
 			return errTorn
 		}
+	}
+	if f.bad || f.rest != "" {
+		return errTorn
+	}
+	return nil
+}
+
+// parseOp takes a line in that is about an op, and reports whether it is one.
+func (r *record) parseOp(word string, f *fields) bool {
+	since := func(read func()) {
+		if r.version != firstVersion {
+			read()
+		}
+	}
+	switch word {
+	case string(put), string(swap), string(drop):
+		o := &op{verb: verb(word), path: f.quoted(), stage: int(f.number(10)), name: f.quoted(), old: f.ident(), new: f.ident(), news: map[string]ident{}}
+		since(func() { o.was = f.time(f.word()) })
 		r.ops = append(r.ops, o)
+		return o.stage < len(r.stages)
 	case "alter":
 		o := &op{verb: alter, path: f.quoted(), old: f.ident()}
 		o.before = meta{
@@ -89,10 +114,15 @@ func (r *record) parse(text string) error {
 			mtime: f.time(f.word()), xattrs: map[string]string{},
 		}
 		o.after = meta{what: diff.Aspect(f.number(10)), mtime: f.time(f.word())}
+		since(func() {
+			o.after.mode, o.after.uid, o.after.gid = uint32(f.number(8)), uint32(f.number(10)), uint32(f.number(10))
+			o.after.xattrs, o.was = map[string]string{}, f.time(f.word())
+		})
 		r.ops = append(r.ops, o)
-	case "in", "attr":
+		return true
+	case "in", "attr", "to":
 		if len(r.ops) == 0 {
-			return errTorn
+			return false
 		}
 		last := r.ops[len(r.ops)-1]
 		switch {
@@ -101,20 +131,15 @@ func (r *record) parse(text string) error {
 		case word == "attr" && last.before.xattrs != nil:
 			name := f.quoted()
 			last.before.xattrs[name] = f.quoted()
+		case word == "to" && last.after.xattrs != nil:
+			name := f.quoted()
+			last.after.xattrs[name] = f.quoted()
 		default:
-			return errTorn
+			return false
 		}
-	case "ready":
-		r.ready = true
-	case "commit":
-		r.commit = true
-	default:
-		return errTorn
+		return true
 	}
-	if f.bad || f.rest != "" {
-		return errTorn
-	}
-	return nil
+	return false
 }
 
 // fields takes a line apart; bad stays set after the first that does not fit.

@@ -34,6 +34,8 @@ type op struct {
 	name  string
 	// old is what the path holds before, new what it holds afterwards.
 	old, new ident
+	// was is the change time of old, as planned.
+	was kernel.Timestamp
 	// olds and news are what lies beneath old and new where they are
 	// directories, by path relative to the op's.
 	olds, news map[string]ident
@@ -149,7 +151,7 @@ func (p *planner) todo(c diff.Change, real *diff.Node, st *kernel.Stat) error {
 	}
 	o.change = c
 	if real != nil {
-		o.old = identOf(st)
+		o.old, o.was = identOf(st), st.CTime
 		p.rely(real)
 	}
 	if isDir(real) && o.verb != alter {

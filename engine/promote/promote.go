@@ -72,7 +72,8 @@ type Base struct {
 	Known map[string]Stamp
 }
 
-// A Stamp identifies a state of a real file. Only a change makes another.
+// A Stamp identifies a state of a real file. Only a change makes another. The
+// zero Stamp is that of nothing.
 type Stamp struct {
 	Ino   uint64
 	CTime time.Time
@@ -85,8 +86,13 @@ type Options struct {
 	// Sandbox is who the changes are of; a [Recovery] names it again.
 	Sandbox string
 	// KeepUndo keeps what was displaced, beside the target, so that [Undo] can
-	// bring it back. [Forget] drops it.
+	// bring it back, until [History] others are newer or [Forget] drops it.
 	KeepUndo bool
+	// Passing, with KeepUndo: it is no part of the history and kept until it is
+	// undone or forgotten, by a caller with more to do before it is certain.
+	Passing bool
+	// Group is what several promotions of one request share, or "".
+	Group string
 }
 
 // A Result says what Apply did.
@@ -162,15 +168,15 @@ func Apply(ctx context.Context, t Target, from Source, changes []diff.Change, o 
 		return result, err
 	}
 	w := newWork(t, from, p)
-	w.sandbox = o.Sandbox
+	w.describe(o, len(p.steps))
 	defer w.close()
 	if err = w.run(ctx); err != nil {
 		err = w.takeBack(ctx, err)
 		result.Stamps = w.oldStamps(&w.real)
 		return result, fail(t.Path, err)
 	}
-	w.end(ctx, o.KeepUndo)
 	result.ID, result.Applied, result.Stamps = w.id, len(p.steps), w.stamps()
+	w.end(ctx, result.Stamps)
 	return result, nil
 }
 

@@ -33,7 +33,7 @@ type Recovery struct {
 // all the same. Cost: one readdir of the state directory when there is nothing
 // to do. Errors: ErrNotFound, ErrCorrupt, ErrNotSupported (a newer journal).
 func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
-	names, err := journals(stateDir, suffixJournal, suffixUndoing)
+	names, err := journals(stateDir, suffixJournal, suffixUndoing, suffixDropping)
 	if err != nil || len(names) == 0 {
 		return nil, recovering(stateDir, err)
 	}
@@ -45,7 +45,7 @@ func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
 		return nil, recovering(stateDir, err)
 	}
 	defer lock.Close()
-	if names, err = journals(stateDir, suffixJournal, suffixUndoing); err != nil {
+	if names, err = journals(stateDir, suffixJournal, suffixUndoing, suffixDropping); err != nil {
 		return nil, recovering(stateDir, err)
 	}
 	var all []Recovery
@@ -56,7 +56,9 @@ func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
 			errs = append(errs, recovering(one.Path, err))
 			continue
 		}
-		all = append(all, one)
+		if filepath.Ext(name) != suffixDropping { // nobody waits for word of that
+			all = append(all, one)
+		}
 	}
 	return all, errors.Join(errs...)
 }
@@ -75,7 +77,7 @@ func recoverOne(ctx context.Context, journal string) (Recovery, error) {
 	if err != nil {
 		return Recovery{Path: journal}, err
 	}
-	one := Recovery{ID: r.id, Sandbox: r.sandbox, Path: r.path, Done: r.commit && filepath.Ext(journal) == suffixJournal}
+	one := Recovery{ID: r.id, Sandbox: r.sandbox, Path: r.path, Done: r.commit && filepath.Ext(journal) != suffixUndoing}
 	if r.path == "" { // nothing was made before its first lines were whole
 		one.ID = strings.TrimSuffix(filepath.Base(journal), suffixJournal)
 		return one, os.Remove(journal)
@@ -87,6 +89,9 @@ func recoverOne(ctx context.Context, journal string) (Recovery, error) {
 	defer real.root.Close()
 	defer real.close()
 	defer r.closeStages()
+	if one.Done && filepath.Ext(journal) == suffixJournal && r.keep != keepNot {
+		return one, r.settle(journal)
+	}
 	if one.Done {
 		return one, r.finishCommitted(ctx, real, journal)
 	}

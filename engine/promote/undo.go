@@ -3,16 +3,22 @@ package promote
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // Undo takes a promotion back that was made with Options.KeepUndo, as long as
 // nobody has changed its result: otherwise it touches nothing, and ErrDrifted
-// names the paths. Errors: ErrNotFound, ErrBusy.
+// names the paths. A later promotion of the same paths is such a change until it
+// is undone itself. Killed, it is completed by Recover.
+// Errors: ErrNotFound, ErrBusy, ErrCorrupt (what it displaced is not there).
 func Undo(ctx context.Context, stateDir, id string) (Recovery, error) {
 	one := Recovery{ID: id}
 	err := kept(stateDir, id, func(r *record, real *dirs, journal string) error {
@@ -39,28 +45,40 @@ func Undo(ctx context.Context, stateDir, id string) (Recovery, error) {
 
 // Forget drops what [Undo] would need.
 func Forget(ctx context.Context, stateDir, id string) error {
-	return kept(stateDir, id, func(r *record, real *dirs, journal string) error {
+	return kept(stateDir, id, forget(ctx))
+}
+
+func forget(ctx context.Context) func(r *record, real *dirs, journal string) error {
+	return func(r *record, real *dirs, journal string) error {
 		// From here on Recover can do it, too.
-		dropping := strings.TrimSuffix(journal, suffixUndo) + suffixJournal
+		dropping := strings.TrimSuffix(journal, suffixUndo) + suffixDropping
 		if err := os.Rename(journal, dropping); err != nil {
 			return err
 		}
 		return r.finishCommitted(ctx, real, dropping)
-	})
+	}
 }
 
-// kept opens what was kept of a promotion.
+// kept opens what was kept of a promotion, under the lock.
 func kept(stateDir, id string, f func(r *record, real *dirs, journal string) error) error {
-	if !snapshot.ValidID(id) {
-		return &snapshot.Error{Op: "undoing", ID: Printable(id), Kind: snapshot.ErrNotFound}
-	}
 	lock, err := lockState(stateDir, false)
 	if err != nil {
 		return undoing(id, err)
 	}
 	defer lock.Close()
+	return keptBy(stateDir, id, f)
+}
+
+// keptBy is kept for those who have the lock.
+func keptBy(stateDir, id string, f func(r *record, real *dirs, journal string) error) error {
+	if !snapshot.ValidID(id) {
+		return &snapshot.Error{Op: "undoing", ID: Printable(id), Kind: snapshot.ErrNotFound}
+	}
 	journal := filepath.Join(stateDir, id+suffixUndo)
 	r, err := readJournal(journal)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &snapshot.Error{Op: "undoing", ID: id, Kind: snapshot.ErrNotFound, Err: errors.New("there is none of this name that could be undone")}
+	}
 	if err != nil {
 		return undoing(id, err)
 	}
@@ -82,30 +100,130 @@ func undoing(id string, err error) error {
 	return &snapshot.Error{Op: "undoing", ID: id, Kind: kindOf(err), Err: err}
 }
 
-// mayUndo says which results others have changed since.
+// mayUndo says which results others have changed since, or that what was
+// displaced has gone. It touches nothing.
 func (r *record) mayUndo(real *dirs) error {
-	var changed Refused
+	var changed, lost Refused
 	altered := r.altered() // other names of these have got new metadata, too
 	for _, o := range r.ops {
-		if o.verb == alter {
-			continue
+		same, err := r.asLeft(real, o, altered)
+		if err != nil {
+			return at(o.path, err)
 		}
-		dir, name, err := real.at(o.path)
-		ours := err == nil
-		if ours {
-			here, err := statOrNil(dir, name)
-			if err != nil {
-				return at(o.path, err)
-			}
-			if o.verb == drop {
-				ours = here == nil
-			} else {
-				ours = here != nil && (o.new.is(here) || altered[here.Ino] && o.new.sameNode(here)) && !changedBeneath(dir, name, o, altered)
-			}
-		}
-		if !ours {
+		if !same {
 			changed.add(o.path, "it has been changed since")
 		}
+		if o.verb != swap && o.verb != drop {
+			continue
+		}
+		var there *kernel.Stat
+		if s := r.stages[o.stage]; s.dir != nil {
+			if there, err = statOrNil(s.dir, o.name); err != nil {
+				return at(o.path, err)
+			}
+		}
+		if there == nil || !o.old.sameNode(there) {
+			lost.add(o.path, "what it held before is not in "+r.stagePaths()+" any more")
+		}
 	}
-	return changed.err(r.path, snapshot.ErrDrifted)
+	if err := changed.err(r.path, snapshot.ErrDrifted); err != nil {
+		return err
+	}
+	return lost.err(r.path, snapshot.ErrCorrupt)
+}
+
+// asLeft reports whether a path holds what an op left there.
+func (r *record) asLeft(real *dirs, o *op, altered map[uint64]bool) (bool, error) {
+	dir, name, err := real.at(o.path)
+	if missing(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	here, err := statOrNil(dir, name)
+	switch {
+	case err != nil:
+		return false, err
+	case o.verb == drop || here == nil:
+		return o.verb == drop && here == nil, nil
+	case !here.IsDir() && !r.stamped(o.path, here):
+		return false, nil
+	case o.verb == alter:
+		return o.asAltered(dir, name, here)
+	case altered[here.Ino] && o.new.sameNode(here):
+		return true, nil
+	}
+	if !o.new.is(here) {
+		return false, nil
+	}
+	if !here.IsDir() {
+		return true, nil
+	}
+	known := maps.Clone(o.news)
+	err = r.beneathAsLeft(dir, name, o, known, altered)
+	return err == nil && len(known) == 0, errUnlessChanged(err)
+}
+
+var errChanged = errors.New("changed")
+
+func errUnlessChanged(err error) error {
+	if errors.Is(err, errChanged) || missing(err) {
+		return nil
+	}
+	return err
+}
+
+// beneathAsLeft looks at all that lies beneath a directory that an op made, and
+// takes from known what is as it was left: errChanged for the first that is not.
+func (r *record) beneathAsLeft(in *os.File, name string, o *op, known map[string]ident, altered map[uint64]bool) error {
+	dir, err := openNode(in, name)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return walk(dir, "", func(rel string, in *os.File, name string) error {
+		st, err := kernel.Lstat(int(in.Fd()), name)
+		if err != nil {
+			return err
+		}
+		i, ok := known[rel]
+		same := i.is(&st) && (st.IsDir() || r.stamped(join(o.path, rel), &st)) || altered[st.Ino] && i.sameNode(&st)
+		if !ok || !same {
+			return errChanged
+		}
+		delete(known, rel)
+		return nil
+	})
+}
+
+// stamped reports whether a node has the change time that was noted of it. One
+// of which nothing was noted has to be told by its identity alone.
+func (r *record) stamped(path string, st *kernel.Stat) bool {
+	s, noted := r.stamps[path]
+	return !noted || s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time())
+}
+
+// asAltered reports whether the metadata that was set is still what was set.
+func (o *op) asAltered(dir *os.File, name string, here *kernel.Stat) (bool, error) {
+	want, now := o.after, here.Mode&0o7777
+	switch {
+	case !o.old.sameNode(here), !here.IsDir() && here.Size != o.old.size:
+		return false, nil
+	case want.xattrs == nil: // of the first version: not noted
+		return true, nil
+	case want.what&diff.Mode != 0 && now != want.mode && !here.IsSymlink(), want.what&diff.Mode == 0 && !here.IsDir() && now != o.old.mode&0o7777:
+		return false, nil
+	case want.what&diff.Owner != 0 && (here.UID != want.uid || here.GID != want.gid):
+		return false, nil
+	case want.what&diff.Time != 0 && !here.IsDir() && here.MTime != want.mtime, want.what&diff.Time == 0 && !here.IsDir() && here.MTime != o.old.mtime:
+		return false, nil
+	case want.what&diff.Xattrs == 0:
+		return true, nil
+	}
+	node, _, err := lookAt(dir, name)
+	if missing(err) {
+		return false, nil
+	}
+	return err == nil && maps.Equal(carried(node.Xattrs), want.xattrs), err
 }

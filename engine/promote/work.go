@@ -1,12 +1,14 @@
 package promote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -255,6 +257,8 @@ func (w *work) stamps() map[string]Stamp {
 	for _, s := range w.p.steps {
 		if s.Change.New != nil {
 			note(all, &w.real, s.Change.Path)
+		} else {
+			all[s.Change.Path] = Stamp{}
 		}
 	}
 	return all
@@ -287,17 +291,27 @@ func note(all map[string]Stamp, real *dirs, path string) {
 
 func stampOf(st *kernel.Stat) Stamp { return Stamp{st.Ino, st.CTime.Time()} }
 
-// end drops what was displaced, or keeps it. What goes wrong here is mended by
-// the next Recover: the promotion itself is done.
-func (w *work) end(ctx context.Context, keep bool) {
-	if keep {
-		name := w.journal.Name()
-		if os.Rename(name, name[:len(name)-len(suffixJournal)]+suffixUndo) == nil {
-			return
+// describe notes in the journal whose promotion it is.
+func (w *work) describe(o Options, changes int) {
+	w.sandbox, w.group, w.made, w.count, w.keep = o.Sandbox, cmp.Or(o.Group, w.id), time.Now(), changes, keepNot
+	if o.KeepUndo {
+		w.keep = keepHistory
+		if o.Passing {
+			w.keep = keepPassing
 		}
 	}
-	if err := w.finishCommitted(ctx, &w.real, w.journal.Name()); err != nil {
-		return // its journal is still there, and says what is left
+}
+
+// end drops what was displaced, or keeps it. What goes wrong here is mended by
+// the next Recover: the promotion itself is done.
+func (w *work) end(ctx context.Context, stamps map[string]Stamp) {
+	name := w.journal.Name()
+	if w.keep == keepNot {
+		_ = w.finishCommitted(ctx, &w.real, name) // its journal is still there, and says what is left
+		return
+	}
+	if appendJournal(w.journal, stampLines(stamps)) == nil && w.settle(name) == nil && w.keep == keepHistory {
+		trim(ctx, w.t.StateDir)
 	}
 }
 

@@ -1,0 +1,168 @@
+package promote
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// History is how many promotions of a state directory can be undone: the
+// newest. Those of one group count as one.
+const History = 10
+
+// A Promotion is one that can be undone.
+type Promotion struct {
+	// ID is what [Undo] and [Forget] take. Group is as in [Options]: the ID where
+	// none was given.
+	ID, Group string
+	// Sandbox and Path of the target, as they were given.
+	Sandbox, Path string
+	// When it began.
+	When time.Time
+	// Applied is the number of changes.
+	Applied int
+}
+
+// Promotions lists what can be undone, newest first. Cost: reading the beginning
+// of ten files; no lock is taken. Errors: ErrCorrupt, ErrNotSupported (written by
+// a newer version), together with the others.
+func Promotions(stateDir string) ([]Promotion, error) {
+	names, err := journals(stateDir, suffixUndo)
+	if err != nil {
+		return nil, undoing("", err)
+	}
+	var all []Promotion
+	var errs []error
+	for _, name := range names {
+		r, err := readHeader(filepath.Join(stateDir, name))
+		switch {
+		case errors.Is(err, os.ErrNotExist): // undone this moment
+		case err != nil:
+			errs = append(errs, err)
+		case r.keep != keepPassing:
+			all = append(all, Promotion{r.id, r.group, r.sandbox, r.path, r.made, r.count})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Promotion) int {
+		if c := b.When.Compare(a.When); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return all, errors.Join(errs...)
+}
+
+// readHeader reads a journal up to its first op.
+func readHeader(path string) (*record, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, at(path, err)
+	}
+	defer f.Close()
+	r := &record{}
+	in := bufio.NewReader(f)
+	for {
+		line, err := in.ReadSlice('\n')
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return nil, corrupt(path, errTorn)
+		}
+		text, ok := checked(line[:max(len(line)-1, 0)])
+		word, _, _ := strings.Cut(text, " ")
+		if !ok || !slices.Contains([]string{"snapfs-promotion", "made", "sandbox", "target"}, word) {
+			break
+		}
+		if err := r.parse(text); err != nil {
+			return nil, corrupt(path, err)
+		}
+	}
+	if r.path == "" {
+		return nil, corrupt(path, errTorn)
+	}
+	if st, err := f.Stat(); err == nil && r.version == firstVersion {
+		r.made = st.ModTime()
+	}
+	return r, nil
+}
+
+func corrupt(path string, err error) error {
+	kind := snapshot.ErrCorrupt
+	if errors.Is(err, errNewer) {
+		kind = snapshot.ErrNotSupported
+	}
+	return &snapshot.Error{Op: "reading the journal", Path: path, Kind: kind, Err: err}
+}
+
+// trim forgets what is older than History. What cannot be forgotten now (a disk
+// that is not mounted) is when the next promotion ends. The caller has the lock.
+func trim(ctx context.Context, stateDir string) {
+	all, _ := Promotions(stateDir) // damaged ones are left to whoever looks at them
+	var groups []string
+	for _, p := range all {
+		if !slices.Contains(groups, p.Group) {
+			groups = append(groups, p.Group)
+		}
+		if len(groups) > History {
+			_ = keptBy(stateDir, p.ID, forget(ctx))
+		}
+	}
+}
+
+// settle ends a journal whose promotion is complete and is to be kept.
+func (r *record) settle(journal string) error {
+	return os.Rename(journal, strings.TrimSuffix(journal, suffixJournal)+suffixUndo)
+}
+
+// restamp tells the kept promotions that what they had put in place is there
+// again, after a later promotion of it was taken back: moving it there and back
+// has given it another change time.
+func (r *record) restamp(real *dirs, stateDir string) error {
+	type moved struct {
+		was kernel.Timestamp
+		now Stamp
+	}
+	back := map[uint64]moved{}
+	for _, o := range r.ops {
+		if st, err := real.stat(o.path); err == nil && o.verb != put && !st.IsDir() && o.old.is(&st) {
+			back[st.Ino] = moved{o.was, stampOf(&st)}
+		}
+	}
+	if len(back) == 0 {
+		return nil
+	}
+	names, err := journals(stateDir, suffixUndo)
+	errs := []error{err}
+	for _, name := range names {
+		path := filepath.Join(stateDir, name)
+		other, err := readJournal(path)
+		if err != nil || other.path != r.path || other.ino != r.ino || other.torn {
+			continue // its own undo will say what is wrong with it
+		}
+		again := map[string]Stamp{}
+		for p, s := range other.stamps {
+			if m, ok := back[s.Ino]; ok && s.CTime.Equal(m.was.Time()) {
+				again[p] = m.now
+			}
+		}
+		if len(again) > 0 {
+			errs = append(errs, appendTo(path, stampLines(again)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func appendTo(path string, l lines) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return appendJournal(f, l)
+}
