@@ -253,6 +253,12 @@ func (e *Engine) checkWorkspace(dir string) error {
 			return refuse(snapshot.ErrNotSupported, "a sandbox has its own "+d)
 		}
 	}
+	if dir == "/tmp" || dir == "/run" { // a directory in it is put into the sandbox's
+		return &snapshot.Error{
+			Op: "copying", Path: dir, Kind: snapshot.ErrNotSupported, Err: errors.New("a sandbox has its own " + dir + ", and what it writes there is lost"),
+			Hints: []string{"snapfs run -C " + dir + "/DIRECTORY -- COMMAND"},
+		}
+	}
 	return nil
 }
 

@@ -12,15 +12,15 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// hidden lists what a sandbox sees nothing of: secrets, and snapfs's own
-// state. What is exposed is left out of it, and so is what holds the
-// workspace, which was asked for by name. at says where the sandbox's copy of a
+// hidden lists what a sandbox sees nothing of: own, which is snapfs's state,
+// secrets, and what is named in also. Of the last two what is exposed is left
+// out; of all, what holds the workspace, which was asked for by name. at says where the sandbox's copy of a
 // path can be looked at: what is not there needs no mask, and looking for it
 // here is much cheaper than in a filesystem that was just mounted.
 //
 // A secret that is a symbolic link on the real machine is hidden where it leads
 // to as well: in its copy the sandbox can remove the link.
-func hidden(home, workspace string, also, expose []string, mounts []kernel.MountPoint, at func(string) string) []string {
+func hidden(home, workspace string, own, also, expose []string, mounts []kernel.MountPoint, at func(string) string) []string {
 	var paths []string
 	add := func(dir string, names []string) {
 		paths = append(paths, present(dir, names, at)...)
@@ -45,6 +45,8 @@ func hidden(home, workspace string, also, expose []string, mounts []kernel.Mount
 	for _, x := range expose {
 		paths = without(paths, x, at)
 	}
+	paths = append(paths, own...)
+	paths = append(paths, elsewhere(own, mounts)...)
 	return slices.DeleteFunc(paths, func(p string) bool { return within(workspace, p) })
 }
 

@@ -65,7 +65,7 @@ func (e *Engine) spec(ctx context.Context, rec *catalog.Record) (isolate.Spec, e
 	}
 	s := confinement(rec.Policy)
 	s.Mounts, s.Tmp, s.Hostname = mounts, tmp, hostname(rec.Name)
-	s.Hide = hidden(home, rec.Workspace, append(hide, rec.Policy.Hide...), rec.Policy.Expose, env.mounts, copies(roots))
+	s.Hide = hidden(home, rec.Workspace, hide, rec.Policy.Hide, rec.Policy.Expose, env.mounts, copies(roots))
 	return s, nil
 }
 

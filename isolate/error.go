@@ -3,7 +3,10 @@ package isolate
 import (
 	"cmp"
 	"errors"
+	"strconv"
+	"strings"
 	"syscall"
+	"unicode"
 )
 
 // The kinds of failure. Test for them with errors.Is.
@@ -62,10 +65,17 @@ type CommandError struct {
 }
 
 func (e *CommandError) Error() string {
-	if e.ExitCode() == 127 {
-		return e.Path + ": command not found"
+	name := e.Path
+	if strings.ContainsFunc(name, unicode.IsControl) {
+		name = strconv.Quote(name)
 	}
-	return e.Path + ": " + e.Errno.Error()
+	switch {
+	case e.ExitCode() == 127 && strings.Contains(name, "/"): // execve(2) answers alike
+		return name + ": command not found, or its interpreter is not there"
+	case e.ExitCode() == 127:
+		return name + ": command not found"
+	}
+	return name + ": " + e.Errno.Error()
 }
 
 // Is makes the error match [ErrNotFound], [ErrDenied] or [ErrInvalid].

@@ -16,7 +16,7 @@ import (
 type app struct {
 	ui    *ui
 	state string
-	// first is the first argument of the command line, or "".
+	// first is the first argument of the command line that is no flag, or "".
 	first string
 	// status is what the program exits with when nothing fails: the status of
 	// a command that ran in a sandbox, passed through.

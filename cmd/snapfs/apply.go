@@ -54,7 +54,7 @@ lies in the workspace.`,
 					_, err := fmt.Fprintf(w, "%s would be applied\n", count(applied.Changes, "change"))
 					return err
 				}
-				a.ui.applied(applied)
+				a.ui.applied(applied, "not applied; name the path to have it")
 				return nil
 			})
 		},
@@ -68,8 +68,9 @@ lies in the workspace.`,
 	return cmd
 }
 
-// applied tells what was carried back, and what was not.
-func (u *ui) applied(a engine.Applied) {
+// applied tells what was carried back, and what was not: elsewhere says what
+// becomes of changes outside the workspace.
+func (u *ui) applied(a engine.Applied, elsewhere string) {
 	u.notice("applied " + count(a.Changes, "change"))
 	if n := len(a.Already); n > 0 {
 		u.notice(count(n, "path") + " were as they should be already")
@@ -78,6 +79,6 @@ func (u *ui) applied(a engine.Applied) {
 		u.notice("not carried, as only its server can make it: " + path)
 	}
 	if a.Elsewhere > 0 {
-		u.notice(count(a.Elsewhere, "change") + " elsewhere not applied; name the path to have it")
+		u.notice(count(a.Elsewhere, "change") + " elsewhere " + elsewhere)
 	}
 }

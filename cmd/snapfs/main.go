@@ -7,8 +7,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -23,8 +26,11 @@ func execute(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	a := &app{ui: newUI(os.Stdin, os.Stdout, os.Stderr)}
-	if len(args) > 0 {
-		a.first = args[0]
+	if len(args) == 1 && (args[0] == "--version" || args[0] == "-v") {
+		args = []string{"version"} // what other programs have taught people
+	}
+	if i := slices.IndexFunc(args, func(arg string) bool { return !strings.HasPrefix(arg, "-") }); i >= 0 {
+		a.first = args[i]
 	}
 	root := newRoot(a, args)
 	root.SetArgs(args)
@@ -94,8 +100,15 @@ away.`,
 	for _, g := range []string{working, looking, caring} {
 		root.AddGroup(&cobra.Group{ID: g, Title: g + ":"})
 	}
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if a.state == "" && cmd.Flags().Changed("state") {
+			return usageError{errors.New("--state is empty")} // a variable that was never set, not the default
+		}
+		return nil
+	}
 	root.SetCompletionCommandGroupID(caring)
 	root.SetHelpCommandGroupID(caring)
+	root.SetHelpCommand(newHelp(root))
 	root.SuggestionsMinimumDistance = 2
 	root.DisableSuggestions = true // they are hints, see finish
 	for _, c := range needed(args) {
@@ -103,6 +116,7 @@ away.`,
 		cmd.GroupID = c.group
 		root.AddCommand(cmd)
 	}
+	tameCompletion(root)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	return root
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -115,17 +114,14 @@ func (r *runner) openReport() (*os.File, error) {
 
 // tell writes the JSON form of what happened where it is asked for.
 func (r *runner) tell(doc runDocument, report *os.File) error {
-	var to []io.Writer
-	if r.a.ui.json {
-		to = append(to, r.a.ui.err)
-	}
+	var errs []error
 	if report != nil {
-		to = append(to, report)
+		errs = append(errs, json.NewEncoder(report).Encode(doc))
 	}
-	if len(to) == 0 {
-		return nil
+	if r.a.ui.json {
+		errs = append(errs, json.NewEncoder(r.a.ui.err).Encode(doc))
 	}
-	return json.NewEncoder(io.MultiWriter(to...)).Encode(doc)
+	return errors.Join(errs...)
 }
 
 // settle shows what changed and decides the sandbox's fate.
@@ -133,14 +129,14 @@ func (r *runner) settle(ctx context.Context, s *engine.Session, doc *runDocument
 	changes, err := s.Changes(ctx)
 	if err != nil {
 		// The work is not thrown away because it cannot be shown.
-		return errors.Join(err, r.keepIt(ctx, s, doc))
+		return r.keepAfter(ctx, s, doc, err)
 	}
 	defer changes.Close()
 	if r.a.ui.json || r.report != "" {
 		doc.changesDocument = documentOf(changes)
 	}
 	if err := r.print(changes, s, doc.Status); err != nil {
-		return errors.Join(err, r.keepIt(ctx, s, doc))
+		return r.keepAfter(ctx, s, doc, err)
 	}
 	switch {
 	case r.keep:
@@ -159,7 +155,7 @@ func (r *runner) print(changes *engine.Changes, s *engine.Session, status int) e
 	if u.json || r.quiet {
 		return nil
 	}
-	if status != 0 && s.Record.Policy.Network == "none" {
+	if status != 0 && status < 128 && s.Record.Policy.Network == "none" { // a signal needs no network
 		u.notice(fmt.Sprintf("status %d, without a network (--net host gives the command this machine's)", status))
 	}
 	most := 0
@@ -179,7 +175,7 @@ func (r *runner) ask(ctx context.Context, s *engine.Session, changes *engine.Cha
 			return r.discard(ctx, s, doc)
 		case "look":
 			if err := printPatch(ctx, r.a.ui.err, changes, true); err != nil {
-				return errors.Join(err, r.keepIt(ctx, s, doc))
+				return r.keepAfter(ctx, s, doc, err)
 			}
 		default:
 			return r.keepIt(ctx, s, doc)
@@ -205,16 +201,42 @@ func (r *runner) keepIt(ctx context.Context, s *engine.Session, doc *runDocument
 	return nil
 }
 
+// keepAfter keeps the sandbox because of an error, which then says so.
+func (r *runner) keepAfter(ctx context.Context, s *engine.Session, doc *runDocument, err error) error {
+	if kerr := s.Keep(ctx, ""); kerr != nil {
+		return errors.Join(err, kerr)
+	}
+	doc.Fate = "kept"
+	return &keptError{err, s.Record.Name}
+}
+
+// A keptError is an error after which the sandbox was kept, so that no work is
+// lost.
+type keptError struct {
+	error
+	name string
+}
+
+func (k *keptError) Error() string { return k.error.Error() + "\nkept as " + k.name }
+
+func (k *keptError) Unwrap() error { return k.error }
+
+// hints are the commands that go on from there.
+func (k *keptError) hints() []string { return []string{"snapfs diff " + k.name, "snapfs rm " + k.name} }
+
 // applyIt brings the changes of the workspace to the real tree. Where that does
 // not work, the sandbox is kept, so that no work is lost.
 func (r *runner) applyIt(ctx context.Context, s *engine.Session, doc *runDocument) error {
 	applied, err := s.Apply(ctx, engine.ApplyOptions{})
 	if err != nil {
-		return errors.Join(err, r.keepIt(ctx, s, doc))
+		return r.keepAfter(ctx, s, doc, err)
 	}
-	r.a.ui.applied(applied)
-	if applied.Elsewhere > 0 && r.a.ui.interactive() && !r.apply &&
-		r.a.ui.ask("keep the sandbox for what it changed elsewhere, or discard it? [k/d]", "discard", "keep") == "keep" {
+	asks, elsewhere := applied.Elsewhere > 0 && r.a.ui.interactive() && !r.apply, "thrown away; --keep, then snapfs apply with its path, brings it"
+	if asks {
+		elsewhere = "not applied"
+	}
+	r.a.ui.applied(applied, elsewhere)
+	if asks && r.a.ui.ask("keep the sandbox for what it changed elsewhere, or discard it? [k/d]", "discard", "keep") == "keep" {
 		return r.keepIt(ctx, s, doc)
 	}
 	err = s.Discard(ctx)

@@ -176,6 +176,10 @@ func (a *app) finish(cmd *cobra.Command, err error) int {
 		a.ui.json = a.ui.json || asksJSON(os.Args[1:])
 		hints = append(hints, cmd.CommandPath()+" --help")
 	}
+	var kept *keptError
+	if errors.As(err, &kept) {
+		hints = append(hints, kept.hints()...)
+	}
 	a.ui.complain(err, status, append(engine.Hints(err), hints...))
 	return status
 }

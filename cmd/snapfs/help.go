@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+// newHelp stands in for the one that cobra brings, which takes what is no
+// command for help that it was asked for, and succeeds.
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [command]",
+		Short: "explain a command",
+		ValidArgsFunction: func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+			for _, c := range commands() {
+				if c.group != "" {
+					names = append(names, c.name)
+				}
+			}
+			return names, noFiles
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			about, rest, err := root.Find(args)
+			if err != nil {
+				return err
+			}
+			if len(rest) > 0 {
+				return fmt.Errorf("unknown command %q for %q", rest[0], about.CommandPath())
+			}
+			about.InitDefaultHelpFlag()
+			return about.Help()
+		},
+	}
+}
+
+// tameCompletion gives cobra's completion command, where it is wanted, the voice
+// of the others, and refuses shells that it does not know.
+func tameCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	cmd, _, err := root.Find([]string{"completion"})
+	if err != nil || cmd == root {
+		return
+	}
+	cmd.Short = "print the completions for a shell"
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+		}
+		return cmd.Help()
+	}
+	cmd.Args = cobra.ArbitraryArgs
+	for _, shell := range cmd.Commands() {
+		shell.Short = "print the completions for " + shell.Name()
+	}
+}
