@@ -85,7 +85,10 @@ func (a *app) exec(ctx context.Context, name, dir string, pass, args []string) e
 	}
 	st, err := tty.follow(ctx, p, p.Wait)
 	a.status = st.ExitCode()
-	return errors.Join(err, p.Close())
+	if err = errors.Join(err, p.Close()); err == nil && tty.carry {
+		a.behind(ctx, e, name)
+	}
+	return err
 }
 
 // startIn picks the directory a command starts in: the one asked for, this one

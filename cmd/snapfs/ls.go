@@ -20,7 +20,7 @@ func newLs(a *app) *cobra.Command {
 		Long: `Lists the sandboxes: whether something runs in them, how old they are, how much
 they hold beyond their base and their named states, whether their base keeps
 still (frozen) or shows later edits of files they have not changed (live), and
-how many paths of the real workspace have changed since.`,
+how many files of the real workspace have changed since.`,
 		Example: "  snapfs ls\n  snapfs ls -q | xargs snapfs rm",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -89,7 +89,7 @@ func driftOf(i engine.Info) string {
 	case i.Drift.Paths == 0:
 		return "none"
 	}
-	return count(i.Drift.Paths, "path")
+	return count(i.Drift.Paths, "file")
 }
 
 // age is a duration in its largest unit.

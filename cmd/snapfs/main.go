@@ -52,6 +52,7 @@ func commands() []command {
 		{"rm", working, newRm},
 		{"diff", looking, newDiff},
 		{"apply", looking, newApply},
+		{"drift", looking, newDrift},
 		{"ls", looking, newLs},
 		{"show", looking, newShow},
 		{"pool", caring, newPool},

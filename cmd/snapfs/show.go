@@ -48,7 +48,11 @@ func printSandbox(w io.Writer, i engine.Info) error {
 	line("size", sizeOf(i))
 	line("base", i.Base)
 	if i.Drift.Known {
-		line("drift", driftOf(i)+" of the workspace since "+i.Drift.Since.Format(time.RFC3339))
+		both := ""
+		if i.Drift.Both > 0 {
+			both = fmt.Sprintf(", %d of them changed in the sandbox too", i.Drift.Both)
+		}
+		line("drift", driftOf(i)+" of the workspace since "+i.Drift.Since.Format(time.RFC3339)+both)
 	} else {
 		line("drift", "unknown")
 	}

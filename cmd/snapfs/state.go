@@ -29,10 +29,12 @@ and fork from. Processes that run in it stand still for that instant.`,
 			if err != nil {
 				return err
 			}
-			return a.ui.result(m, func(w io.Writer) error {
+			err = a.ui.result(m, func(w io.Writer) error {
 				_, err := fmt.Fprintln(w, m.Name)
 				return err
 			})
+			a.behind(cmd.Context(), e, args[0])
+			return err
 		},
 	}
 }
@@ -62,7 +64,11 @@ last named state are lost.`,
 					return err
 				}
 			}
-			return e.Rollback(cmd.Context(), args[0], state)
+			if err := e.Rollback(cmd.Context(), args[0], state); err != nil {
+				return err
+			}
+			a.behind(cmd.Context(), e, args[0])
+			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&stop, "stop", false, "end the processes that run in it first")

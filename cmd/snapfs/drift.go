@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine"
+)
+
+func newDrift(a *app) *cobra.Command {
+	var exitCode bool
+	cmd := &cobra.Command{
+		Use:   "drift [flags] sandbox",
+		Short: "show how far the real tree has moved on since a sandbox was made",
+		Long: `Shows what has changed in the real workspace since the sandbox's base was taken,
+and which of that the sandbox has changed too; and of what it has changed
+elsewhere, what has changed there.
+
+Where the base is frozen this is exact. Where it is live all there is to go by
+are change times: a directory in which names came or went is told as such, and
+what was deleted is not told by name. What is still as "snapfs apply" left it
+for this sandbox is no drift.`,
+		Example: `  snapfs drift fix
+  snapfs drift fix --exit-code || echo "the real tree has moved on"`,
+		Args:              exactly("sandbox"),
+		ValidArgsFunction: a.completeSandbox,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e, err := a.engine(cmd.Context())
+			if err != nil {
+				return err
+			}
+			r, err := e.DriftOf(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			workspace, err := e.WorkspaceOf(args[0])
+			if err != nil {
+				return err
+			}
+			if err := a.ui.result(r, func(w io.Writer) error { return printDrift(w, r, workspace) }); err != nil {
+				return err
+			}
+			if exitCode && len(r.Paths) > 0 {
+				return errSilent
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with status 1 if anything moved")
+	return cmd
+}
+
+// printDrift prints the paths that moved, those of the workspace relative to it,
+// and a line that sums them up.
+func printDrift(w io.Writer, r engine.DriftReport, workspace string) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, p := range r.Paths {
+		too := ""
+		if p.Both {
+			too = "here too"
+		}
+		path := p.Path
+		if rel, err := filepath.Rel(workspace, path); err == nil && filepath.IsLocal(rel) {
+			path = rel
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\n", p.Kind, too, visible(path))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, driftSentence(r))
+	return err
+}
+
+// visible is a path on one line and in one cell, whatever is in it.
+func visible(path string) string {
+	return strings.NewReplacer("\n", "^J", "\t", "^I").Replace(tame(path))
+}
+
+// driftSentence sums a report up in a line.
+func driftSentence(r engine.DriftReport) string {
+	if len(r.Paths) == 0 {
+		return "nothing has moved since " + r.Since.Format(time.RFC3339)
+	}
+	s := span(time.Since(r.Since)) + " and " + count(r.Files, "file") + " behind"
+	if r.Both > 0 {
+		s += fmt.Sprintf("; %d of them you changed too", r.Both)
+	}
+	return s
+}
+
+// span is a duration in its largest unit, in words.
+func span(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return count(int(d.Seconds()), "second")
+	case d < time.Hour:
+		return count(int(d.Minutes()), "minute")
+	case d < 48*time.Hour:
+		return count(int(d.Hours()), "hour")
+	}
+	return count(int(d.Hours()/24), "day")
+}
+
+// How long a command may take to find out, after its work is done, whether it
+// says that the real tree has moved on: no longer than a person notices, and
+// less where nobody sits there.
+const (
+	aMoment   = 150 * time.Millisecond
+	anInstant = 50 * time.Millisecond
+)
+
+// behind says in one line, on standard error, how far a sandbox is behind the
+// real tree. It says nothing with --json, nor where nothing has moved, nor where
+// finding out takes too long. It comes last, after what the command was for.
+func (a *app) behind(ctx context.Context, e *engine.Engine, name string) {
+	if a.ui.json {
+		return
+	}
+	most := anInstant
+	if isTerminal(a.ui.err) {
+		most = aMoment
+	}
+	r, err := e.DriftWithin(ctx, name, most)
+	if err == nil && r.Known && len(r.Paths) > 0 {
+		a.ui.notice(name + " is " + driftSentence(r) + " (snapfs drift " + name + ")")
+	}
+}
