@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -193,7 +194,7 @@ func realOnly(c diff.Change, taken time.Time) bool {
 // touched asks the backend where the two states may differ; walk means that it
 // cannot tell.
 func touched(ctx context.Context, b snapshot.Backend, p pair) (touches []snapshot.Touch, walk bool, err error) {
-	var seq func(func(snapshot.Touch, error) bool)
+	var seq iter.Seq2[snapshot.Touch, error]
 	if p.right == "" {
 		if t, ok := b.(snapshot.Toucher); ok {
 			seq = t.Touched(ctx, p.left, p.tree.Fork)
@@ -204,6 +205,11 @@ func touched(ctx context.Context, b snapshot.Backend, p pair) (touches []snapsho
 	if seq == nil {
 		return nil, true, nil
 	}
+	return collect(seq)
+}
+
+// collect lists touched places; walk means that the backend could not tell.
+func collect(seq iter.Seq2[snapshot.Touch, error]) (touches []snapshot.Touch, walk bool, err error) {
 	for t, err := range seq {
 		if errors.Is(err, snapshot.ErrNotSupported) {
 			return nil, true, nil

@@ -96,6 +96,20 @@ func (a *app) completeStates(_ *cobra.Command, args []string, typed string) ([]s
 	return found, noFiles | cobra.ShellCompDirectiveNoSpace
 }
 
+// completeRefs completes what completeStates does, and, as a second argument,
+// another sandbox or the real tree.
+func (a *app) completeRefs(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	found, how := a.completeStates(cmd, args, typed)
+	switch {
+	case len(args) != 1:
+	case strings.Contains(typed, "@"):
+		found, how = a.completeStates(cmd, nil, typed)
+	default:
+		found = append(append(found, a.sandboxes(args)...), realTree)
+	}
+	return found, how
+}
+
 func (a *app) sandboxes(but []string) (names []string) {
 	for _, r := range a.records() {
 		if !r.Ephemeral && !slices.Contains(but, r.Name) {

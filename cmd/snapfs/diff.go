@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,21 +19,32 @@ import (
 type differ struct {
 	a                     *app
 	patch, stat, exitCode bool
+	// name is the sandbox that is compared with itself; else "".
+	name string
 }
 
 func newDiff(a *app) *cobra.Command {
 	d := differ{a: a}
 	cmd := &cobra.Command{
-		Use:   "diff [flags] sandbox[@from..to] [from..to] [path...]",
-		Short: "show what changed in a sandbox",
+		Use:   "diff [flags] sandbox[@from..to] [from..to|other] [path...]",
+		Short: "show what changed in a sandbox, or what differs between two",
 		Long: `Compares a sandbox with its base, or two of its states. In from..to either may be
 left out: the base on the left, the files as they are now on the right.
+
+With two names it compares any two of: a sandbox as it is now, one of its
+states (sandbox@state), its base (sandbox@), and the real tree ("real"). What is
+shown makes the second of the first. Where a sandbox is called real, @real is the real
+tree and sandbox:real the sandbox.
+
 Paths limit what is shown; relative ones are beneath the workspace, or beneath
-this directory where it lies in the workspace.`,
+this directory where it lies in the workspace. One that reads like a name is
+written with a slash: ./fix`,
 		Example: `  snapfs diff fix
   snapfs diff fix --patch
   snapfs diff fix before..          from the state "before" to now
-  snapfs diff fix@before..after src`,
+  snapfs diff fix@before..after src
+  snapfs diff fix other@start       two sandboxes
+  snapfs diff real fix --stat       what fix has and the real tree has not`,
 		Args: atLeast("sandbox"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if d.patch && d.stat {
@@ -38,7 +52,7 @@ this directory where it lies in the workspace.`,
 			}
 			return d.run(cmd, args)
 		},
-		ValidArgsFunction: a.completeStates,
+		ValidArgsFunction: a.completeRefs,
 	}
 	cmd.Flags().BoolVarP(&d.patch, "patch", "p", false, "print a patch, which git can apply")
 	cmd.Flags().BoolVar(&d.stat, "stat", false, "print how many lines each file gained and lost")
@@ -48,21 +62,11 @@ this directory where it lies in the workspace.`,
 
 func (d *differ) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
-	name, states := splitState(args[0])
-	from, to, _ := strings.Cut(states, "..")
-	paths := args[1:]
-	if states == "" && len(paths) > 0 && isRange(paths[0]) {
-		from, to, _ = strings.Cut(paths[0], "..")
-		paths = paths[1:]
-	}
 	e, err := d.a.engine(ctx)
 	if err != nil {
 		return err
 	}
-	if paths, err = inSandbox(e, name, paths); err != nil {
-		return err
-	}
-	changes, err := e.Diff(ctx, name, from, to)
+	changes, paths, err := d.find(cmd, e, args)
 	if err != nil {
 		return err
 	}
@@ -74,10 +78,107 @@ func (d *differ) run(cmd *cobra.Command, args []string) error {
 	if err := d.print(cmd, changes); err != nil {
 		return err
 	}
+	if d.name != "" {
+		d.a.behind(ctx, e, d.name)
+	}
 	if d.exitCode && changes.Len() > 0 {
 		return errSilent
 	}
 	return nil
+}
+
+// find compares what the arguments name, and gives the paths that they limit it to.
+func (d *differ) find(cmd *cobra.Command, e *engine.Engine, args []string) (*engine.Changes, []string, error) {
+	ctx := cmd.Context()
+	left, right, two, err := d.refs(args)
+	if err != nil {
+		return nil, nil, err
+	}
+	if two {
+		paths, err := inSandbox(e, cmp.Or(left.Sandbox, right.Sandbox), args[2:])
+		if err != nil {
+			return nil, nil, err
+		}
+		changes, err := e.Compare(ctx, left, right)
+		return changes, paths, err
+	}
+	name, states := splitState(args[0])
+	from, to, _ := strings.Cut(states, "..")
+	paths := args[1:]
+	if states == "" && len(paths) > 0 && isRange(paths[0]) {
+		from, to, _ = strings.Cut(paths[0], "..")
+		paths = paths[1:]
+	}
+	if paths, err = inSandbox(e, name, paths); err != nil {
+		return nil, nil, err
+	}
+	d.name = name
+	changes, err := e.Diff(ctx, name, from, to)
+	return changes, paths, err
+}
+
+// The word for the real tree, how it is written where a sandbox has that name,
+// and how the sandbox then is.
+const (
+	realTree    = "real"
+	surelyReal  = "@real"
+	surelyNamed = "sandbox:"
+)
+
+// refs reads two names of states; two is false where the second is none.
+func (d *differ) refs(args []string) (left, right engine.Ref, two bool, err error) {
+	if len(args) < 2 {
+		return left, right, false, d.lonely(args[0])
+	}
+	names := d.a.sandboxes(nil)
+	if right, two, err = refOf(args[1], names); err != nil || !two {
+		return left, right, false, errors.Join(err, d.lonely(args[0]))
+	}
+	left, known, err := refOf(args[0], names)
+	if err == nil && !known {
+		left, err = sandboxRef(args[0])
+	}
+	return left, right, true, err
+}
+
+// lonely refuses the real tree beside nothing that it is compared with.
+func (d *differ) lonely(arg string) error {
+	if arg == surelyReal || arg == realTree && !slices.Contains(d.a.sandboxes(nil), realTree) {
+		return usageError{errors.New("the real tree is compared with a sandbox: name one after it")}
+	}
+	return nil
+}
+
+// refOf reads a name of a state, if it is one and no path: it names a sandbox
+// that is there, or the real tree.
+func refOf(arg string, sandboxes []string) (ref engine.Ref, is bool, err error) {
+	named := slices.Contains(sandboxes, realTree)
+	switch {
+	case arg == surelyReal, arg == realTree && !named:
+		return engine.Ref{}, true, nil
+	case arg == realTree:
+		return ref, false, usageError{errors.New(`"real" is a sandbox, too: write @real for the real tree, sandbox:real for the sandbox`)}
+	case strings.HasPrefix(arg, surelyNamed):
+		ref, err = sandboxRef(strings.TrimPrefix(arg, surelyNamed))
+		return ref, true, err
+	case strings.Contains(arg, "/"), isRange(arg):
+		return ref, false, nil
+	}
+	name, _ := splitState(arg)
+	if !slices.Contains(sandboxes, name) {
+		return ref, false, nil
+	}
+	ref, err = sandboxRef(arg)
+	return ref, true, err
+}
+
+// sandboxRef reads sandbox, sandbox@state, or sandbox@ for its base.
+func sandboxRef(arg string) (engine.Ref, error) {
+	name, state, at := strings.Cut(arg, "@")
+	if name == "" || strings.Contains(state, "..") {
+		return engine.Ref{}, usageError{fmt.Errorf("%q is no single state: write sandbox, sandbox@state, or sandbox@ for its base", arg)}
+	}
+	return engine.Ref{Sandbox: name, State: state, Base: at && state == ""}, nil
 }
 
 // isRange tells from..to from a path: a path has a slash.
