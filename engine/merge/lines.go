@@ -51,8 +51,8 @@ func splitLines(text []byte) [][]byte {
 	return lines
 }
 
-// A side is one of two files being compared.
-type side struct {
+// A file is one of two files being compared.
+type file struct {
 	ids     []int
 	changed []bool // has no partner on the other side
 }
@@ -60,8 +60,8 @@ type side struct {
 // compare gives the spans in which two numbered files differ, in order. No two
 // touch.
 func compare(old, new []int) []span {
-	a := &side{old, make([]bool, len(old))}
-	b := &side{new, make([]bool, len(new))}
+	a := &file{old, make([]bool, len(old))}
+	b := &file{new, make([]bool, len(new))}
 	seek(a, b)
 	slide(a, b)
 	slide(b, a)
@@ -83,7 +83,7 @@ func compare(old, new []int) []span {
 }
 
 // seek marks what has no partner.
-func seek(a, b *side) {
+func seek(a, b *file) {
 	head, tail := 0, 0
 	for head < len(a.ids) && head < len(b.ids) && a.ids[head] == b.ids[head] {
 		head++
@@ -97,7 +97,7 @@ func seek(a, b *side) {
 
 // A sieved side holds those lines of it that take part in the search.
 type sieved struct {
-	*side
+	*file
 	ids []int
 	at  []int // where each is in the side
 }
@@ -123,7 +123,7 @@ const (
 // worth takes the lines between a common head and tail that are worth a search,
 // and marks the others: those that the other side lacks, and common ones in
 // the midst of such.
-func (s *side) worth(other *side, head, tail int) *sieved {
+func (s *file) worth(other *file, head, tail int) *sieved {
 	count := map[int]int{}
 	for _, id := range other.ids {
 		count[id]++
@@ -138,7 +138,7 @@ func (s *side) worth(other *side, head, tail int) *sieved {
 			r[i] = rare
 		}
 	}
-	out := &sieved{side: s}
+	out := &sieved{file: s}
 	for i := head; i < len(r); i++ {
 		if r[i] == rare || r[i] == common && !drowned(r, i, head) {
 			out.ids, out.at = append(out.ids, s.ids[i]), append(out.at, i)

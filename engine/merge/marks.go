@@ -2,7 +2,12 @@ package merge
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"io"
 	"strings"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
 // The marks of a conflict, each seven characters at the start of a line, followed
@@ -87,3 +92,41 @@ func HasMarks(text []byte, mineName, realName string) bool {
 }
 
 func labelled(mark, name string) string { return strings.TrimSuffix(mark+" "+name, " ") }
+
+// Marks writes the text of a conflict that is Marked, with what the sides do not
+// agree on between marks, to w. Where there is no base, or it is not known, all in
+// which the sides differ is marked. Memory: three texts of TextMax. Errors:
+// ErrNotSupported where the conflict is not Marked; ErrBusy where a file has
+// changed since the merge; *snapshot.Error of one that cannot be read; those of w.
+func Marks(ctx context.Context, in Input, c Conflict, w io.Writer) error {
+	if !c.Marked {
+		return &snapshot.Error{Op: doing, Path: c.Path, Kind: snapshot.ErrNotSupported, Err: errors.New("it has no lines that could be marked")}
+	}
+	m := merger{ctx: ctx, in: in}
+	t := thing{on: c.states()}
+	if c.Kind != Content {
+		t.on[base].node = nil
+	}
+	texts, ok, err := m.texts(&t)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return unsteady(c.Path)
+	}
+	three := newTriple(texts[base], texts[mine], texts[real])
+	all := three.merge()
+	if c.Kind != Content {
+		all = three.apart()
+	}
+	_, err = w.Write(three.write(all, Names{in.MineName, baseName, in.RealName}))
+	return err
+}
+
+// apart are all places in which two texts without a base differ.
+func (t *triple) apart() (all regions) {
+	for _, s := range compare(t.mineIDs, t.realIDs) {
+		all = append(all, region{mine: run{s.a, s.b}, real: run{s.c, s.d}})
+	}
+	return all
+}

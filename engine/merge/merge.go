@@ -13,10 +13,10 @@ package merge
 
 import (
 	"context"
+	"errors"
 	"os"
 
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
 // An Input is what is merged. Both lists of changes are in the order of package
@@ -68,7 +68,9 @@ const (
 type Result struct {
 	// Changes turn real into the merged tree, in the order of package diff. Old
 	// is what real holds. Of a path in conflict there is no change, nor of what
-	// lies beneath it.
+	// lies beneath it; where the conflict is about the mode, owner or attributes of
+	// a directory, it is about the directory alone. What a path in conflict needs to
+	// stay, as the directory that it lies in, stays.
 	Changes []diff.Change
 	// Built are the paths of Changes whose content lies in Input.Scratch; that
 	// of all others lies in Input.MineTree, under the path that From names, or
@@ -79,11 +81,29 @@ type Result struct {
 	Conflicts []Conflict
 }
 
-// Trees merges. Cost: reads the three versions of files that both sides have
-// changed, and nothing else. Memory: three text files of TextMax.
-// Errors: *snapshot.Error of a file that cannot be read, or of Scratch.
+// Trees merges. What is renamed on one side and changed on the other is both; what
+// one side puts into a directory that the other has renamed goes along. Each
+// aspect of a node is merged by itself, and each extended attribute.
+//
+// Of two times none is a conflict: a file has that of the side whose content it has,
+// and one that was merged of both is a nanosecond younger than the younger, so that
+// nothing takes it for either, and merging again gives the same.
+//
+// The trees must hold still meanwhile. Cost: reads the three versions of files that
+// both sides have changed, copies what one side has renamed and the real tree
+// changed, and what [diff.Renames] reads; memory for three texts of TextMax.
+// Errors: *snapshot.Error of a file that cannot be read, or of Scratch; ErrBusy
+// names a file that is not what the changes say any more; ErrInterrupted. Scratch
+// may hold files then, and holds only what Built names otherwise.
 func Trees(ctx context.Context, in Input) (*Result, error) {
-	return nil, &snapshot.Error{Op: doing, Kind: snapshot.ErrNotSupported}
+	m, err := newMerger(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(m.run(), m.scratch.close()); err != nil {
+		return nil, err
+	}
+	return m.result, nil
 }
 
 const doing = "merging"

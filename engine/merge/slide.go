@@ -3,27 +3,27 @@ package merge
 // A group of changed lines can often be moved: when the line before it equals
 // its last one, it may begin and end one earlier. The way leaves it anywhere.
 
-// A group is a run of changed lines, [start, end), empty between two lines that
+// A stretch is a run of changed lines, [start, end), empty between two lines that
 // have partners.
-type group struct {
-	*side
+type stretch struct {
+	*file
 	start, end int
 }
 
-func (s *side) firstGroup() group {
-	g := group{side: s}
+func (s *file) firstStretch() stretch {
+	g := stretch{file: s}
 	g.grow()
 	return g
 }
 
-func (g *group) grow() {
+func (g *stretch) grow() {
 	for g.end < len(g.changed) && g.changed[g.end] {
 		g.end++
 	}
 }
 
-// next goes to the group after the next line with a partner.
-func (g *group) next() bool {
+// next goes to the stretch after the next line with a partner.
+func (g *stretch) next() bool {
 	if g.end == len(g.changed) {
 		return false
 	}
@@ -32,8 +32,8 @@ func (g *group) next() bool {
 	return true
 }
 
-// previous goes to the group before the last line with a partner.
-func (g *group) previous() bool {
+// previous goes to the stretch before the last line with a partner.
+func (g *stretch) previous() bool {
 	if g.start == 0 {
 		return false
 	}
@@ -44,8 +44,8 @@ func (g *group) previous() bool {
 	return true
 }
 
-// up moves the group one line up, and joins one that it meets.
-func (g *group) up() bool {
+// up moves the stretch one line up, and joins one that it meets.
+func (g *stretch) up() bool {
 	if g.start == 0 || g.ids[g.start-1] != g.ids[g.end-1] {
 		return false
 	}
@@ -58,7 +58,7 @@ func (g *group) up() bool {
 }
 
 // down moves it one line down, and joins one that it meets.
-func (g *group) down() bool {
+func (g *stretch) down() bool {
 	if g.end == len(g.changed) || g.ids[g.start] != g.ids[g.end] {
 		return false
 	}
@@ -68,13 +68,13 @@ func (g *group) down() bool {
 	return true
 }
 
-func (g *group) empty() bool { return g.start == g.end }
+func (g *stretch) empty() bool { return g.start == g.end }
 
-// slide moves each group of s as far down as it goes, or to the last place where
-// a group of other stands beside it. Groups of both sides are walked together:
+// slide moves each stretch of s as far down as it goes, or to the last place where
+// a stretch of other stands beside it. Groups of both sides are walked together:
 // there are as many lines with a partner before one as before the other.
-func slide(s, other *side) {
-	g, o := s.firstGroup(), other.firstGroup()
+func slide(s, other *file) {
+	g, o := s.firstStretch(), other.firstStretch()
 	for more := true; more; more = g.next() && o.next() {
 		if g.empty() {
 			continue
@@ -88,10 +88,10 @@ func slide(s, other *side) {
 	}
 }
 
-// settle moves a group up and then down as far as it goes, again where it
+// settle moves a stretch up and then down as far as it goes, again where it
 // has joined others meanwhile. highest is where it ended when it was up; beside
-// tells whether it was anywhere beside a group of the other side.
-func settle(g, o *group) (highest int, beside bool) {
+// tells whether it was anywhere beside a stretch of the other side.
+func settle(g, o *stretch) (highest int, beside bool) {
 	for {
 		size := g.end - g.start
 		beside = false

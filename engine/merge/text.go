@@ -51,13 +51,14 @@ func (all regions) conflicts() (n int) {
 	return n
 }
 
-// A source says which side a region is taken from.
+// A source says which side a region, or a file's content, is taken from.
 type source int
 
 const (
-	neither  source = iota // it is a conflict
-	fromMine               // changed by mine, or the same on both sides
+	neither source = iota // it is a conflict
+	fromMine
 	fromReal
+	built // in Scratch
 )
 
 // A region is a place where the sides differ from the base, as lines of each.

@@ -1,0 +1,189 @@
+package merge
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// contents merges a file whose content both sides have changed.
+func (m *merger) contents(t *thing) (conflict bool, err error) {
+	a, b := t.on[mine].node, t.on[real].node
+	same, err := m.sameContent(t)
+	if err != nil || same {
+		return false, err
+	}
+	texts, ok, err := m.texts(t)
+	switch {
+	case errors.Is(err, snapshot.ErrNotFound):
+		return true, m.raise(t, NoBase, "the sandbox and the real tree both changed it, and what it was before is not known any more")
+	case err != nil:
+		return false, err
+	case !ok:
+		return true, m.raise(t, Binary, "the sandbox and the real tree both changed it, and it is not text")
+	}
+	three := newTriple(texts[base], texts[mine], texts[real])
+	all := three.merge()
+	if all.conflicts() > 0 {
+		return true, m.raise(t, Content, "the sandbox and the real tree both changed "+all.lines())
+	}
+	merged := three.write(all, Names{})
+	n := t.end.node
+	switch {
+	case bytes.Equal(merged, texts[real]):
+		return false, nil
+	case bytes.Equal(merged, texts[mine]):
+		t.end.from, n.Size, n.MTime, n.CTime, n.Ino, n.Dev, n.NLink = fromMine, a.Size, a.MTime, a.CTime, a.Ino, a.Dev, a.NLink
+		return false, nil
+	}
+	return false, m.build(t, bytes.NewReader(merged), mergedTime(a, b))
+}
+
+// texts reads all three versions. ok is false where one is not text.
+// ErrNotFound: the base has none any more.
+func (m *merger) texts(t *thing) (texts [3][]byte, ok bool, err error) {
+	for _, s := range t.on {
+		if s.node != nil && s.node.Size > TextMax {
+			return texts, false, nil
+		}
+	}
+	for tree, s := range t.on {
+		if s.node == nil {
+			continue
+		}
+		f, err := m.in.open(tree, s)
+		if err != nil {
+			return texts, false, err
+		}
+		texts[tree], err = io.ReadAll(io.LimitReader(f, TextMax+1))
+		f.Close()
+		if err != nil {
+			return texts, false, fail(s.path, err)
+		}
+		if isBinary(texts[tree]) {
+			return texts, false, nil
+		}
+	}
+	return texts, true, nil
+}
+
+// open opens a regular file of a tree. ErrBusy: it is not what the changes say any
+// more.
+func (in *Input) open(tree int, s state) (*os.File, error) {
+	if tree == base {
+		if in.OpenBase == nil {
+			return nil, &snapshot.Error{Op: doing, Path: s.path, Kind: snapshot.ErrNotFound}
+		}
+		f, err := in.OpenBase(s.path)
+		return f, fail(s.path, err)
+	}
+	root := in.MineTree
+	if tree == real {
+		root = in.RealTree
+	}
+	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	f, err := kernel.OpenBeneath(int(root.Fd()), s.path, flags|unix.O_NOATIME, 0)
+	if errors.Is(err, unix.EPERM) {
+		f, err = kernel.OpenBeneath(int(root.Fd()), s.path, flags, 0)
+	}
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+		return nil, unsteady(s.path)
+	case err != nil:
+		return nil, fail(s.path, err)
+	}
+	st, err := kernel.Lstat(int(f.Fd()), "")
+	if err == nil && (!st.IsRegular() || st.Size != s.node.Size || !st.MTime.Time().Equal(s.node.MTime)) {
+		err = unsteady(s.path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fail(s.path, err)
+	}
+	return f, nil
+}
+
+func unsteady(path string) error {
+	return &snapshot.Error{Op: doing, Path: path, Kind: snapshot.ErrBusy, Err: errors.New("it changed while it was looked at")}
+}
+
+// sameContent compares the regular files that mine and real have of a thing.
+func (m *merger) sameContent(t *thing) (bool, error) {
+	return m.equal(t.on[mine], t.on[real])
+}
+
+// equal compares a regular file of mine with one of real.
+func (m *merger) equal(a, b state) (bool, error) {
+	if a.node.Size != b.node.Size {
+		return false, nil
+	}
+	f, err := m.in.open(mine, a)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	g, err := m.in.open(real, b)
+	if err != nil {
+		return false, err
+	}
+	defer g.Close()
+	const size = 128 << 10
+	x, y := make([]byte, size), make([]byte, size)
+	for {
+		if err := m.ctx.Err(); err != nil {
+			return false, fail(a.path, err)
+		}
+		n, err1 := io.ReadFull(f, x)
+		k, err2 := io.ReadFull(g, y)
+		if !bytes.Equal(x[:n], y[:k]) {
+			return false, nil
+		}
+		if ended(err1) && ended(err2) {
+			return true, nil
+		}
+		if err := errors.Join(err1, err2); err != nil {
+			return false, fail(a.path, err)
+		}
+	}
+}
+
+func ended(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
+
+// copyReal builds a thing from the file that the real tree has of it elsewhere.
+func (m *merger) copyReal(t *thing) error {
+	f, err := m.in.open(real, t.on[real])
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return m.build(t, f, t.on[real].node.MTime)
+}
+
+// changedContent reports whether the content at a path of the real tree, where it
+// has the thing was, is another in the merged tree, where it is to be is.
+func (m *merger) changedContent(was, is *thing) (bool, error) {
+	if was == is {
+		a, b := is.on[mine], is.on[real]
+		const any = diff.Content | diff.Type
+		switch {
+		case is.end.from == fromReal:
+			return false, nil
+		case is.end.from == built, a.what&any != 0 && b.what&any == 0:
+			return true, nil
+		case is.has(base) && a.what&any == 0 && b.what&any == 0:
+			return false, nil
+		}
+	}
+	if is.end.from != fromMine {
+		return true, nil
+	}
+	same, err := m.equal(is.on[mine], was.on[real])
+	return !same, err
+}

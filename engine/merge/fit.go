@@ -1,0 +1,147 @@
+package merge
+
+import "github.com/snapfs/snapfs/engine/diff"
+
+// fit sees to it that the merged tree is one: no two things at one path, and each in
+// a directory. What is left keeps the place that it has in the real tree. Every round
+// that finds something answers a conflict, leaves a thing, or keeps a directory, so
+// there is a last one.
+func (m *merger) fit() error {
+	for {
+		taken := map[string]*thing{}
+		for _, t := range m.things.all {
+			if t.left && t.has(real) {
+				taken[t.on[real].path] = t
+			}
+		}
+		changed, err := m.collide(taken)
+		if err == nil && !changed {
+			changed, err = m.house(taken)
+		}
+		if err != nil || !changed {
+			return err
+		}
+	}
+}
+
+// collide finds a path that two things want, and notes all that are taken.
+func (m *merger) collide(taken map[string]*thing) (changed bool, err error) {
+	for _, t := range m.things.all {
+		if t.left || t.end.node == nil {
+			continue
+		}
+		x := taken[t.end.path]
+		switch {
+		case x == nil:
+			taken[t.end.path] = t
+		case x.left:
+			return true, m.leave(t)
+		default:
+			return true, m.clash(t, x)
+		}
+	}
+	return false, nil
+}
+
+// leave makes a thing part of a conflict that is in its way.
+func (m *merger) leave(t *thing) error {
+	err := m.unbuild(t)
+	t.left, t.end = true, end{}
+	return err
+}
+
+// clash raises the conflict of two things that want one path.
+func (m *merger) clash(a, b *thing) error {
+	path := a.end.path
+	if b.on[mine].path == path && a.on[mine].path != path || a.on[real].path == path && b.on[real].path != path {
+		a, b = b, a // a is that of mine
+	}
+	did := func(t *thing, side int) string {
+		if was := t.on[base]; was.node != nil && was.path != path {
+			return says(side, "renamed "+quote(was.path)+" to it")
+		}
+		return says(side, "added it")
+	}
+	moved := 0
+	for _, t := range []*thing{a, b} {
+		if was := t.on[base]; was.node != nil && was.path != path {
+			moved++
+		}
+	}
+	c := Conflict{
+		Path: path, Kind: []Kind{AddAdd, RenameAdd, RenameRename}[moved],
+		Base: a.on[base].node, Mine: a.on[mine].node, Real: b.on[real].node,
+		Why: did(a, mine) + ", " + did(b, real),
+	}
+	if a.on[base].node == nil {
+		c.Base, c.BasePath = b.on[base].node, b.on[base].path
+	} else {
+		c.BasePath = a.on[base].path
+	}
+	if s := a.on[mine]; s.path != path {
+		c.MinePath = s.path
+	}
+	if s := b.on[real]; s.path != path {
+		c.RealPath = s.path
+	}
+	var more []string
+	for _, t := range []*thing{a, b} {
+		for _, s := range t.on {
+			more = append(more, s.path)
+		}
+	}
+	return m.settle(a, c, more...)
+}
+
+// house finds a thing whose directory is not there.
+func (m *merger) house(taken map[string]*thing) (changed bool, err error) {
+	for _, t := range m.things.all {
+		path := t.end.path
+		if t.left {
+			path = t.on[real].path
+		}
+		if path == "" || path == "." || !t.left && t.end.node == nil {
+			continue
+		}
+		dir := parent(path)
+		d := taken[dir]
+		switch {
+		case dir == ".":
+		case d == nil:
+			changed, err = m.homeless(t, dir)
+		case d.left && !d.isDir(real):
+			changed, err = true, m.leave(t)
+		case !d.left && !isDir(d.end.node):
+			changed, err = true, m.raise(d, Directory, "it would be a "+diff.TypeName(d.end.node.Mode)+", but "+quote(path)+" lies in it")
+		}
+		if changed || err != nil {
+			return changed, err
+		}
+	}
+	return false, nil
+}
+
+// homeless handles a thing in a directory that the merged tree does not have. A
+// directory that no change speaks of is there.
+func (m *merger) homeless(t *thing, dir string) (changed bool, err error) {
+	for _, side := range []int{real, mine} {
+		d := m.things.at[side][dir]
+		if d == nil || !d.isDir(side) || d.end.node != nil || d.left {
+			continue
+		}
+		if t.left || t.chosen != 0 {
+			d.end = d.as(side) // it is needed for what stays, or was asked for
+			return true, nil
+		}
+		return true, m.raise(d, lostBy(other(side)), says(other(side), "deleted it")+", "+says(side, "needs it for "+quote(t.end.path)))
+	}
+	for tree := range m.things.at {
+		if m.things.at[tree][dir] != nil {
+			if t.left {
+				return false, nil
+			}
+			return true, m.raise(t, RenameRename, "both sides renamed directories so that "+quote(dir)+" is nowhere")
+		}
+	}
+	return false, nil
+}

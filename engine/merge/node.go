@@ -1,0 +1,148 @@
+package merge
+
+import (
+	"io/fs"
+	"maps"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/diff"
+)
+
+// differ says what of two nodes of one type differs, but links. content is what is
+// known of the content of regular files.
+func differ(a, b *diff.Node, content bool) (what diff.Aspect) {
+	if a.Mode.Type() != b.Mode.Type() {
+		return diff.Type
+	}
+	for _, x := range []struct {
+		aspect  diff.Aspect
+		differs bool
+	}{
+		{diff.Content, a.Mode.IsRegular() && content},
+		{diff.Mode, a.Mode != b.Mode},
+		{diff.Owner, a.UID != b.UID || a.GID != b.GID},
+		{diff.Time, !a.MTime.Equal(b.MTime)},
+		{diff.Target, a.Target != b.Target},
+		{diff.Device, a.Rdev != b.Rdev},
+		{diff.Xattrs, !maps.Equal(a.Xattrs, b.Xattrs)},
+	} {
+		if x.differs {
+			what |= x.aspect
+		}
+	}
+	return what
+}
+
+// pick takes of three values the one that a side has changed; ok is false where
+// both have, to different ones.
+func pick[T comparable](b, m, r T) (value T, ok bool) {
+	switch {
+	case m == r, m == b:
+		return r, true
+	case r == b:
+		return m, true
+	}
+	return m, false
+}
+
+// The attributes that are access control lists. They and the permission bits
+// are one thing: the mask of the one is the group's bits of the other.
+const (
+	aclAccess  = "system.posix_acl_access"
+	aclDefault = "system.posix_acl_default"
+)
+
+type rights struct {
+	mode            fs.FileMode
+	access, inherit string
+}
+
+func rightsOf(n *diff.Node) rights {
+	return rights{n.Mode, n.Xattrs[aclAccess], n.Xattrs[aclDefault]}
+}
+
+// metadata merges what is not content of three nodes of one type into a copy of
+// the real one. Where there is no answer, mine's value stands in n and the kind
+// in bad. Without a base both sides have to agree.
+func metadata(b, m, r *diff.Node) (n *diff.Node, bad []Kind) {
+	merged := *r
+	n = &merged
+	note := func(kind Kind, ok bool) {
+		if !ok && (len(bad) == 0 || bad[len(bad)-1] != kind) {
+			bad = append(bad, kind)
+		}
+	}
+	if b == nil { // what neither side has, so that any difference is one
+		b = &diff.Node{Mode: fs.ModeIrregular, UID: nobody, GID: nobody, Target: "\x00", Rdev: ^uint64(0)}
+	}
+	might, ok := pick(rightsOf(b), rightsOf(m), rightsOf(r))
+	note(Mode, ok)
+	n.Mode = might.mode
+	n.UID, ok = pick(b.UID, m.UID, r.UID)
+	note(Owner, ok)
+	n.GID, ok = pick(b.GID, m.GID, r.GID)
+	note(Owner, ok)
+	n.Target, ok = pick(b.Target, m.Target, r.Target)
+	note(Target, ok)
+	n.Size = r.Size
+	if n.Target != r.Target {
+		n.Size = int64(len(n.Target))
+	}
+	n.Rdev, ok = pick(b.Rdev, m.Rdev, r.Rdev)
+	note(Device, ok)
+	n.Xattrs, ok = attributes(b, m, r, might)
+	note(Xattrs, ok)
+	return n, bad
+}
+
+// nobody is an id that no file can have.
+const nobody = ^uint32(0)
+
+// attributes merges extended attributes, each by itself.
+func attributes(b, m, r *diff.Node, might rights) (all map[string]string, ok bool) {
+	ok = true
+	names := maps.Clone(b.Xattrs)
+	if names == nil {
+		names = map[string]string{}
+	}
+	maps.Copy(names, m.Xattrs)
+	maps.Copy(names, r.Xattrs)
+	type value struct {
+		text string
+		set  bool
+	}
+	of := func(n *diff.Node, name string) value {
+		text, set := n.Xattrs[name]
+		return value{text, set}
+	}
+	for name := range names {
+		v := of(r, name)
+		switch {
+		case name == aclAccess:
+			v = value{might.access, might.access != ""}
+		case name == aclDefault:
+			v = value{might.inherit, might.inherit != ""}
+		case !ownAccord(name):
+			fine := false
+			v, fine = pick(of(b, name), of(m, name), v)
+			ok = ok && fine
+		}
+		if v.set {
+			if all == nil {
+				all = map[string]string{}
+			}
+			all[name] = v.text
+		}
+	}
+	return all, ok
+}
+
+// ownAccord: what security modules and overlayfs keep of their own accord is
+// nobody's change; promotion does not carry it either.
+func ownAccord(name string) bool {
+	switch name {
+	case "security.selinux", "security.ima", "security.evm", "security.SMACK64":
+		return true
+	}
+	return strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.")
+}

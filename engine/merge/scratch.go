@@ -1,0 +1,128 @@
+package merge
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// A scratch is the directory in which new content is built.
+type scratch struct {
+	dir  *os.File
+	root *os.Root
+}
+
+func (s *scratch) open() (*os.Root, error) {
+	if s.root != nil {
+		return s.root, nil
+	}
+	if s.dir == nil {
+		return nil, errors.New("there is no directory for what is merged")
+	}
+	root, err := os.OpenRoot(kernel.FDPath(s.dir))
+	s.root = root
+	return root, err
+}
+
+func (s *scratch) close() error {
+	if s.root == nil {
+		return nil
+	}
+	return s.root.Close()
+}
+
+// write makes a file, readable by its owner, and gives it a time.
+func (s *scratch) write(name string, from io.Reader, when time.Time) (fs.FileInfo, error) {
+	root, err := s.open()
+	if err != nil {
+		return nil, err
+	}
+	if err := root.MkdirAll(path.Dir(name), 0o700); err != nil {
+		return nil, err
+	}
+	f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if src, ok := from.(*os.File); ok {
+		_, err = kernel.CopyFile(f, src)
+	} else {
+		_, err = io.Copy(f, from)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	if err := root.Chtimes(name, when, when); err != nil {
+		return nil, err
+	}
+	return root.Lstat(name)
+}
+
+func (s *scratch) remove(name string) error {
+	root, err := s.open()
+	if err != nil {
+		return err
+	}
+	return root.Remove(name)
+}
+
+// build makes what neither side has the content of a thing.
+func (m *merger) build(t *thing, from io.Reader, when time.Time) error {
+	info, err := m.scratch.write(t.end.path, from, when)
+	if err != nil {
+		return fail(t.end.path, err)
+	}
+	node := *t.end.node
+	t.end.node, t.end.from = &node, built
+	asBuilt(&node, info)
+	return nil
+}
+
+// asBuilt describes a regular file in Scratch.
+func asBuilt(n *diff.Node, info fs.FileInfo) {
+	n.Size, n.MTime, n.CTime, n.Ino, n.Dev = info.Size(), info.ModTime(), time.Time{}, 0, 0
+}
+
+// unbuild takes back what was built for a thing.
+func (m *merger) unbuild(t *thing) error {
+	if t.end.from != built {
+		return nil
+	}
+	return fail(t.end.path, m.scratch.remove(t.end.path))
+}
+
+// chosenBuilt is what an answer has put at a path in Scratch: a regular file, which
+// gets the metadata of like, or a symbolic link.
+func (m *merger) chosenBuilt(name string, like *diff.Node) (end, error) {
+	root, err := m.scratch.open()
+	if err != nil {
+		return end{}, fail(name, err)
+	}
+	info, err := root.Lstat(name)
+	if err != nil {
+		return end{}, fail(name, err)
+	}
+	var n diff.Node
+	if like != nil {
+		n = *like
+		n.LinkOf, n.NLink, n.Target = "", 1, ""
+	}
+	n.Mode = n.Mode&^fs.ModeType | info.Mode().Type()
+	asBuilt(&n, info)
+	switch {
+	case info.Mode().IsRegular():
+		return end{name, &n, built}, nil
+	case info.Mode().Type() == fs.ModeSymlink:
+		n.Mode = info.Mode()
+		n.Target, err = root.Readlink(name)
+		return end{name, &n, built}, fail(name, err)
+	}
+	return end{}, &snapshot.Error{Op: doing, Path: name, Kind: snapshot.ErrNotSupported, Err: errors.New("what was built there is neither a file nor a symbolic link")}
+}

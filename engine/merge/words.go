@@ -1,0 +1,96 @@
+package merge
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/diff"
+)
+
+// says names a side and what it did.
+func says(side int, did string) string {
+	if side == mine {
+		return "the sandbox " + did
+	}
+	return "the real tree " + did
+}
+
+// quote writes a path so that it can be printed.
+func quote(path string) string {
+	if q := strconv.Quote(path); q[1:len(q)-1] != path {
+		return q
+	}
+	return path
+}
+
+// some names the first of several paths.
+func some(paths []string) string {
+	if len(paths) == 1 {
+		return quote(paths[0])
+	}
+	return fmt.Sprintf("%s and %d more", quote(paths[0]), len(paths)-1)
+}
+
+// aspects says what of a thing was changed.
+func aspects(what diff.Aspect) string {
+	var words []string
+	for _, a := range []struct {
+		aspect diff.Aspect
+		word   string
+	}{
+		{diff.Type, "type"},
+		{diff.Content, "content"},
+		{diff.Mode, kindName(Mode)},
+		{diff.Owner, kindName(Owner)},
+		{diff.Target, kindName(Target)},
+		{diff.Device, kindName(Device)},
+		{diff.Xattrs, kindName(Xattrs)},
+	} {
+		if what&a.aspect != 0 {
+			words = append(words, a.word)
+		}
+	}
+	if len(words) == 0 {
+		return "it"
+	}
+	return "its " + strings.Join(words, " and ")
+}
+
+// kindName is what a conflict of metadata is about.
+func kindName(k Kind) string {
+	switch k {
+	case Mode:
+		return "permissions"
+	case Xattrs:
+		return "extended attributes"
+	case Device:
+		return "device number"
+	}
+	return string(k)
+}
+
+// lines says where the conflicts are, in lines of the base.
+func (all regions) lines() string {
+	where, n := "", 0
+	for _, r := range all {
+		if r.from != neither {
+			continue
+		}
+		if n++; n > 1 {
+			continue
+		}
+		switch r.base.end - r.base.start {
+		case 0:
+			where = fmt.Sprintf("what follows line %d", r.base.start)
+		case 1:
+			where = fmt.Sprintf("line %d", r.base.end)
+		default:
+			where = fmt.Sprintf("line %d to %d", r.base.start+1, r.base.end)
+		}
+	}
+	if n > 1 {
+		where += fmt.Sprintf(", and %d more places", n-1)
+	}
+	return where
+}
