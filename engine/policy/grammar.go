@@ -1,0 +1,98 @@
+package policy
+
+import "time"
+
+// A Section is a part of the grammar of profiles. docs/profile.md prints it, and
+// [Read] goes by it: what is not in it is a mistake.
+type Section struct {
+	// Header is how it begins, as it is written in a profile.
+	Header string
+	// Text says what it is for.
+	Text string
+	Keys []Key
+}
+
+// A Key is a line of a section.
+type Key struct {
+	Name string
+	// Value says in words what stands right of the equals sign, and Default what
+	// holds without the line, or "".
+	Value, Default string
+	// Text says what it means.
+	Text string
+}
+
+// defaultTimeout is a stage's.
+const defaultTimeout = Duration(time.Hour)
+
+// Grammar is all that a profile may hold.
+func Grammar() []Section {
+	return []Section{stageSection(), commandSection()}
+}
+
+func stageSection() Section {
+	return Section{
+		Header: "[[stage]]",
+		Text: "One place that a result goes to. Stages are run in the order of the file, each only when the one before it is done. " +
+			"A stage has a target, or deploy and rollback, or none of them: then it only checks.",
+		Keys: []Key{
+			{"name", "text", "", "What it is called: letters, digits, dots, hyphens and underscores."},
+			{"target", "directory", "", "The directory that the workspace's changes are merged into and carried to, three-way, wholly or not at all. Where it is relative, it is beneath the directory of the profile."},
+			{"deploy", "command", "", "Brings the result elsewhere. It runs on the real machine, in the target of the nearest stage before it that has one."},
+			{"rollback", "command", "", "Takes back what deploy did. It runs on the real machine, where deploy does: when deploy or a check after it did not succeed, and before deploy is run again because it was cut short. It must be safe to repeat."},
+			{"before", "list of commands", "", "Checks that must succeed first. They run in a sandbox whose workspace is the target with the changes carried out, so that the target never sees what does not pass. What they write is thrown away."},
+			{"after", "list of commands", "", "Checks that must succeed once it is done. They run on the real machine, in the target. Where one does not succeed, this stage is taken back, and no other."},
+			{"approval", `"auto" or "ask"`, `"auto"`, "Whether a person is asked, with the plan at hand, before anything of the stage is run."},
+			{"timeout", "duration", `"` + defaultTimeout.String() + `"`, "How long all commands of the stage may take together. Waiting for a person does not count, nor does rollback."},
+		},
+	}
+}
+
+func commandSection() Section {
+	return Section{
+		Header: "{ run = … }",
+		Text: "A command is a text in the language of the shell, \"make test\", or a program with its arguments, which no shell sees, [\"./smoke\", \"--quick\"], " +
+			"or a table with one of them and more. It succeeds where it exits with 0. Its input is empty.",
+		Keys: []Key{
+			{"run", "text, or list of texts", "", "The command."},
+			{"timeout", "duration", "what is left of the stage's", "How long it may take. Then it is ended, with all that it started, and has not succeeded."},
+			{"name", "text", "the command", "What it is called in messages."},
+		},
+	}
+}
+
+// key reports whether a section has a key of this name, and otherwise the one
+// that was probably meant, or "".
+func (s Section) key(name string) (ok bool, meant string) {
+	best := 3
+	for _, k := range s.Keys {
+		if k.Name == name {
+			return true, ""
+		}
+		if d := distance(k.Name, name); d < best && d < len(k.Name) {
+			best, meant = d, k.Name
+		}
+	}
+	return false, meant
+}
+
+// distance is how many letters have to be put in, left out or replaced to make
+// one word of the other.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			next := diagonal
+			if a[i] != b[j] {
+				next = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], next
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,42 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A Mistake is something in a profile that the grammar does not allow.
+type Mistake struct {
+	// Line and Column count from 1; columns are bytes.
+	Line, Column int
+	// What is wrong, and the Mend of it.
+	What, Mend string
+}
+
+// An Error names the mistakes of a profile. It matches [ErrBadProfile].
+type Error struct {
+	File     string
+	Mistakes []Mistake
+}
+
+// Error has a line for each mistake, at most twenty.
+func (e *Error) Error() string {
+	const most = 20
+	var b strings.Builder
+	for i, m := range e.Mistakes[:min(len(e.Mistakes), most)] {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintf(&b, "%s:%d:%d: %s", e.File, m.Line, m.Column, m.What)
+		if m.Mend != "" {
+			b.WriteString("; " + m.Mend)
+		}
+	}
+	if more := len(e.Mistakes) - most; more > 0 {
+		fmt.Fprintf(&b, "\n%s: and %d more", e.File, more)
+	}
+	return b.String()
+}
+
+// Is makes every Error an [ErrBadProfile].
+func (e *Error) Is(target error) bool { return target == ErrBadProfile }

@@ -1,0 +1,233 @@
+package policy_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/snapfs/snapfs/engine/policy"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+const five = `# how it travels
+[[stage]]
+name = "sandbox"
+before = ["make test"]
+
+[[stage]]
+name = 'dev'
+target = "."
+
+[[stage]]
+name = "staging"
+target = "/srv/staging/"
+before = [
+    "make test",   # the usual
+    ["./smoke", "--quick", "a b"],
+    { run = "make slow", timeout = "5m", name = "slow" },
+]
+after = ["curl -fs localhost"]
+approval = "ask"
+timeout = "1h30m"
+
+[[stage]]
+name = "production"
+deploy = "./deploy"
+rollback = { run = ["./rollback"] }
+`
+
+func TestAProfileIsReadAsItIsWritten(t *testing.T) {
+	p, err := policy.Parse("/home/ada/project/snapfs.toml", []byte(five))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hour := policy.Duration(time.Hour)
+	shell := func(name string) policy.Command {
+		return policy.Command{Name: name, Args: []string{"/bin/sh", "-c", name}}
+	}
+	deploy := shell("./deploy")
+	want := &policy.Profile{Path: "/home/ada/project/snapfs.toml", Stages: []policy.Stage{
+		{Name: "sandbox", Before: []policy.Command{shell("make test")}, Approval: policy.Auto, Timeout: hour},
+		{Name: "dev", Target: "/home/ada/project", Approval: policy.Auto, Timeout: hour},
+		{
+			Name: "staging", Target: "/srv/staging", Approval: policy.Ask, Timeout: hour + hour/2,
+			Before: []policy.Command{
+				shell("make test"),
+				{Name: `./smoke --quick "a b"`, Args: []string{"./smoke", "--quick", "a b"}},
+				{Name: "slow", Args: []string{"/bin/sh", "-c", "make slow"}, Timeout: hour / 12},
+			},
+			After: []policy.Command{shell("curl -fs localhost")},
+		},
+		{
+			Name: "production", Approval: policy.Auto, Timeout: hour,
+			Deploy: &deploy, Rollback: &policy.Command{Name: "./rollback", Args: []string{"./rollback"}},
+		},
+	}}
+	if d := cmp.Diff(want, p); d != "" {
+		t.Error(d)
+	}
+	if i, ok := p.Stage("staging"); i != 2 || !ok {
+		t.Errorf("staging is %d, %v", i, ok)
+	}
+}
+
+// TestEachMistakeIsToldWithItsPlaceAndItsMend: every rule of the grammar, broken.
+func TestEachMistakeIsToldWithItsPlaceAndItsMend(t *testing.T) {
+	const dev = "[[stage]]\nname = \"dev\"\ntarget = \"/srv/dev\"\n"
+	for _, c := range []struct{ text, want string }{
+		{"[[stage]]\nname = \"dev\"\ntarget = \"x\"\ntimout = \"5m\"", "4:1: timout: there is no such key in [[stage]]; did you mean timeout?"},
+		{dev + "colour = 5", "4:1: colour: there is no such key in [[stage]]; there are name, target,"},
+		{dev + "target = \"/x\"", "4:1: target stands in line 3 already; leave one"},
+		{dev + "before = \"make\"", `4:1: before: a text, where a list of commands belongs; put it in brackets`},
+		{dev + "before = [\"a\",\n  5]", "5:3: before: a number, where a command belongs"},
+		{dev + "before = [[\"a\", 5]]", "4:17: before: a number, where an argument belongs"},
+		{dev + "before = [[]]", "4:1: before: the command is empty"},
+		{dev + "before = [\" \"]", "4:11: before: the command is blank"},
+		{dev + "before = [{ timeout = \"5m\" }]", "4:11: before: the table has no run"},
+		{dev + "before = [{ run = \"x\", tiemout = \"5m\" }]", "4:24: tiemout: there is no such key in { run = … }; did you mean timeout?"},
+		{dev + "before = [{ run = \"x\", timeout = 5 }]", "4:24: timeout: a number, where a text belongs"},
+		{dev + "timeout = \"soon\"", `4:1: timeout: "soon" is no duration; write 90s`},
+		{dev + "timeout = \"-5m\"", `4:1: timeout: "-5m" is no duration`},
+		{dev + "approval = \"maybe\"", `4:1: approval: "maybe" is none; there are "auto" and "ask"`},
+		{dev + "approval = true", "4:1: approval: true or false, where a text belongs"},
+		{dev + "deploy = \"x\"\nrollback = \"y\"", "4:1: a stage has a target or deploys, not both"},
+		{dev + "rollback = \"y\"", "4:1: there is nothing to roll back without deploy"},
+		{dev + "[[stage]]\nname = \"p\"\ndeploy = \"x\"", "6:1: what deploys has to say how it is taken back"},
+		{"[[stage]]\nname = \"p\"\ndeploy = \"x\"\nrollback = \"y\"", "3:1: no stage before it has a target"},
+		{"[[stage]]\nname = \"p\"\nafter = [\"x\"]", "3:1: a stage that carries nothing has nothing to check after it"},
+		{"[[stage]]\nname = \"p\"", "1:3: this stage does nothing"},
+		{"[[stage]]\ntarget = \"x\"", "1:3: a stage has no name"},
+		{dev + dev, `5:1: there is a stage "dev" already, in line 2`},
+		{dev + "[[stage]]\nname = \"inner\"\ntarget = \"/srv/dev/x\"", `6:1: /srv/dev/x and the target of "dev", /srv/dev, are in one another`},
+		{"[[stage]]\nname = \"../dev\"\ntarget = \"x\"", `2:1: name: "../dev" is none`},
+		{"[[stage]]\nname = \"d\"\ntarget = \"~/dev\"", "3:1: target: ~ is the shell's"},
+		{"[[stage]]\nname = \"d\"\ntarget = \"/\"", "3:1: target: the whole machine is none"},
+		{"[[stage]]\nname = \"d\"\ntarget = \"\"", "3:1: target: it is empty"},
+		{"[[stage]]\nname = \"d\"\ntarget = \"a\\u0000b\"", "3:1: target: it holds a NUL"},
+		{"[stage]\nname = \"d\"", "1:2: there may be several stages; write [[stage]]"},
+		{"[[stages]]\nname = \"d\"", "1:3: stages: there is no such section; there is [[stage]]"},
+		{"name = \"d\"", "1:1: name: it stands in no section"},
+		{dev + "a.b = 1", "4:1: a.b: there is no such key"},
+		{dev + "timeout = ", "4:10: the syntax of TOML is broken here"},
+		{dev + "timeout = \"5m", "4:13: the syntax of TOML is broken here"},
+		{"\xff", "1:1: it is not UTF-8"},
+	} {
+		_, err := policy.Parse("snapfs.toml", []byte(c.text))
+		if !errors.Is(err, policy.ErrBadProfile) || !strings.HasPrefix(err.Error(), "snapfs.toml:"+c.want) {
+			t.Errorf("%s\n is %v\nwant %s", c.text, err, c.want)
+		}
+		if err != nil && !strings.Contains(err.Error(), "; ") && !strings.Contains(err.Error(), "TOML") {
+			t.Errorf("%s\n is %v: no mend", c.text, err)
+		}
+	}
+}
+
+// TestAllMistakesAreToldAtOnce: nobody has to mend and try again for each.
+func TestAllMistakesAreToldAtOnce(t *testing.T) {
+	_, err := policy.Parse("p", []byte("[[stage]]\nnam = \"a\"\n[[stage]]\ntargt = \"b\"\n[x]\ny = 1\n"))
+	var all *policy.Error
+	if !errors.As(err, &all) || len(all.Mistakes) != 3 {
+		t.Fatalf("%v", err)
+	}
+	_, err = policy.Parse("p", []byte(strings.Repeat("[x]\n", 30)))
+	if lines := strings.Split(err.Error(), "\n"); len(lines) != 21 || lines[20] != "p: and 10 more" {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestWhatTheGrammarSaysIsWhatIsRead: each key of each section is read, by a
+// value of its kind.
+func TestWhatTheGrammarSaysIsWhatIsRead(t *testing.T) {
+	values := map[string]string{
+		"text": `"word"`, "directory": `"/srv/x"`, "command": `"true"`, "list of commands": `["true"]`, `"auto" or "ask"`: `"ask"`,
+		"duration": `"5m"`, "text, or list of texts": `["true"]`,
+	}
+	for _, s := range policy.Grammar() {
+		for _, k := range s.Keys {
+			text := s.Header + "\n" + k.Name + " = " + values[k.Value]
+			if s.Header == "{ run = … }" {
+				text = "[[stage]]\nbefore = [{ " + k.Name + " = " + values[k.Value] + " }]"
+			}
+			_, err := policy.Parse("p", []byte(text))
+			if values[k.Value] == "" || err != nil && (strings.Contains(err.Error(), "no such key") || strings.Contains(err.Error(), "belongs")) {
+				t.Errorf("%s %s: %v", s.Header, k.Name, err)
+			}
+			if !strings.HasSuffix(k.Text, ".") {
+				t.Errorf("%s %s: %q", s.Header, k.Name, k.Text)
+			}
+		}
+	}
+}
+
+// TestAProfileOthersCanWriteToIsRefused: what it names runs on the real machine.
+func TestAProfileOthersCanWriteToIsRefused(t *testing.T) {
+	path := filepath.Join(treetest.Dir(t), policy.Name)
+	if err := os.WriteFile(path, []byte(five), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := policy.Read(path, false); err != nil {
+		t.Error(err)
+	}
+	for _, trusted := range []bool{true, false} {
+		if err := os.Chmod(path, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := policy.Read(path, trusted); !errors.Is(err, snapshot.ErrDenied) {
+			t.Errorf("writable by everybody: %v", err)
+		}
+	}
+}
+
+func TestAProfileOfAnotherUserIsOnlyReadByName(t *testing.T) {
+	treetest.NeedRoot(t)
+	path := filepath.Join(treetest.Dir(t), policy.Name)
+	if err := errors.Join(os.WriteFile(path, []byte(five), 0o644), os.Chown(path, 12345, 12345)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := policy.Read(path, false); !errors.Is(err, snapshot.ErrDenied) || !strings.Contains(err.Error(), strconv.Itoa(12345)) {
+		t.Errorf("found: %v", err)
+	}
+	if _, err := policy.Read(path, true); err != nil {
+		t.Errorf("named: %v", err)
+	}
+}
+
+// TestWhatIsNoProfileIsToldAsSuch, and a pipe is not waited for.
+func TestWhatIsNoProfileIsToldAsSuch(t *testing.T) {
+	dir := treetest.Dir(t)
+	pipe, large := filepath.Join(dir, "pipe"), filepath.Join(dir, "large")
+	if err := errors.Join(syscall.Mkfifo(pipe, 0o600), os.WriteFile(large, make([]byte, 1<<20+1), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for path, kind := range map[string]error{
+		filepath.Join(dir, "none"): snapshot.ErrNotFound,
+		dir:                        snapshot.ErrNotSupported,
+		pipe:                       snapshot.ErrNotSupported,
+		large:                      snapshot.ErrNotSupported,
+	} {
+		if _, err := policy.Read(path, true); !errors.Is(err, kind) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// FuzzParse: whatever a file holds, it is a profile or an error with a place.
+func FuzzParse(f *testing.F) {
+	f.Add(five)
+	f.Add("[[stage]]\nbefore = [{run = [1")
+	f.Fuzz(func(t *testing.T, text string) {
+		_, err := policy.Parse("p", []byte(text))
+		var e *policy.Error
+		if err != nil && (!errors.As(err, &e) || e.Mistakes[0].Line < 1 || e.Mistakes[0].Column < 1) {
+			t.Errorf("%q: %v", text, err)
+		}
+	})
+}

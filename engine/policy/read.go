@@ -1,0 +1,172 @@
+package policy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// biggest is how large a profile may be, in bytes.
+const biggest = 1 << 20
+
+// Read reads the profile at an absolute path. What it names is run on the real
+// machine, so one that was only found must belong to this user or to root, and
+// nobody else may be able to write to it; with trusted, a person has named the
+// file, and only the latter counts.
+// Errors: [*Error]; snapshot.ErrNotFound, ErrDenied, ErrNotSupported (it is no
+// file, or is too large).
+func Read(path string, trusted bool) (*Profile, error) {
+	data, err := load(path, trusted)
+	if err != nil {
+		var done *snapshot.Error
+		if !errors.As(err, &done) {
+			err = &snapshot.Error{Op: "reading the profile", Path: path, Kind: snapshot.KindOf(err), Err: cause(err)}
+		}
+		return nil, err
+	}
+	return Parse(path, data)
+}
+
+func load(path string, trusted bool) ([]byte, error) {
+	// Opening a pipe waits for a writer; a profile is none.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	refuse := func(kind error, why string, hints ...string) error {
+		return &snapshot.Error{Op: "reading the profile", Path: path, Kind: kind, Err: errors.New(why), Hints: hints}
+	}
+	if !info.Mode().IsRegular() {
+		return nil, refuse(snapshot.ErrNotSupported, "it is no regular file")
+	}
+	if info.Size() > biggest {
+		return nil, refuse(snapshot.ErrNotSupported, "it is larger than 1 MiB")
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && !trusted && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return nil, refuse(snapshot.ErrDenied, "it belongs to another user (uid "+strconv.Itoa(int(st.Uid))+"), and what it names would be run as you",
+			"snapfs promote --profile "+path+" …   # once you have read it")
+	}
+	if info.Mode().Perm()&0o002 != 0 {
+		return nil, refuse(snapshot.ErrDenied, "everybody can write to it, and what it names would be run as you", "chmod o-w "+path)
+	}
+	return io.ReadAll(io.LimitReader(f, biggest))
+}
+
+func cause(err error) error {
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+// Parse reads a profile from its text. path says where it lies. Errors: [*Error].
+func Parse(path string, data []byte) (*Profile, error) {
+	r := newReader(path, data)
+	r.read()
+	if len(r.bad.Mistakes) == 0 {
+		r.check()
+	}
+	if len(r.bad.Mistakes) > 0 {
+		return nil, &r.bad
+	}
+	p := &Profile{Path: path}
+	for _, s := range r.stages {
+		p.Stages = append(p.Stages, s.Stage)
+	}
+	return p, nil
+}
+
+// check finds mistakes that are none of a single line.
+func (r *reader) check() {
+	names, source := map[string]place{}, ""
+	for i := range r.stages {
+		s := &r.stages[i]
+		if s.Timeout == 0 {
+			s.Timeout = defaultTimeout
+		}
+		if s.Approval == "" {
+			s.Approval = Auto
+		}
+		if s.Name == "" {
+			r.wrong(s.at, "a stage has no name", `give it one: name = "dev"`)
+		} else if first, taken := names[s.Name]; taken {
+			r.wrong(s.keys["name"], fmt.Sprintf("there is a stage %q already, in line %d", s.Name, r.line(first)), "give it another name")
+		} else {
+			names[s.Name] = s.keys["name"]
+		}
+		r.checkKind(s, source)
+		r.checkTarget(i)
+		if s.Target != "" {
+			source = s.Target
+		}
+	}
+}
+
+// checkKind: a stage carries, or deploys, or only checks. source is the target of
+// a stage before it, or "".
+func (r *reader) checkKind(s *stage, source string) {
+	switch {
+	case s.Target != "" && s.Deploy != nil:
+		r.wrong(s.keys["deploy"], "a stage has a target or deploys, not both", "make two stages of it")
+	case s.Rollback != nil && s.Deploy == nil:
+		r.wrong(s.keys["rollback"], "there is nothing to roll back without deploy", "a target is taken back by snapfs itself; leave it out")
+	case s.Deploy != nil && s.Rollback == nil:
+		r.wrong(s.keys["deploy"], "what deploys has to say how it is taken back", `add rollback = "…"`)
+	case s.Deploy != nil && source == "":
+		r.wrong(s.keys["deploy"], "no stage before it has a target, so there is nothing to deploy", "put a stage with a target before it")
+	case s.Target == "" && s.Deploy == nil && len(s.After) > 0:
+		r.wrong(s.keys["after"], "a stage that carries nothing has nothing to check after it", "call them before, or give the stage a target")
+	case s.Target == "" && s.Deploy == nil && len(s.Before) == 0:
+		r.wrong(s.at, "this stage does nothing", "give it a target, or deploy and rollback, or checks before")
+	}
+}
+
+// checkTarget: no two stages share files.
+func (r *reader) checkTarget(i int) {
+	s := &r.stages[i]
+	for _, other := range r.stages[:i] {
+		if s.Target == "" || other.Target == "" {
+			continue
+		}
+		if within(s.Target, other.Target) || within(other.Target, s.Target) {
+			r.wrong(s.keys["target"], fmt.Sprintf("%s and the target of %q, %s, are in one another", s.Target, other.Name, other.Target), "give each stage a directory of its own")
+			return
+		}
+	}
+}
+
+func within(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+func isName(s string) bool {
+	ok := func(c byte) bool {
+		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '-' || c == '_'
+	}
+	for i := range len(s) {
+		if !ok(s[i]) || i == 0 && (s[i] == '.' || s[i] == '-') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 64
+}
+
+// position counts lines and columns from 1.
+func position(data []byte, offset uint32) (line, column int) {
+	before := data[:offset]
+	return 1 + bytes.Count(before, []byte("\n")), len(before) - bytes.LastIndexByte(before, '\n')
+}
