@@ -74,6 +74,9 @@ func (e *Engine) apply(ctx context.Context, rec *catalog.Record, o ApplyOptions)
 	defer changes.Close()
 	parts, elsewhere, err := selectParts(changes, o.Paths)
 	a.Elsewhere = elsewhere
+	if err == nil {
+		err = e.refuseUnresolved(ctx, rec, changes, "applying", func(abs string) bool { return pickedBy(parts, abs) })
+	}
 	if err != nil {
 		return a, err
 	}
@@ -220,6 +223,19 @@ func selectParts(c *Changes, paths []string) (parts []Part, elsewhere int, err e
 		}
 	}
 	return parts, elsewhere, nil
+}
+
+// pickedBy reports whether one of the parts has a change at an absolute path, or
+// beneath it.
+func pickedBy(parts []Part, abs string) bool {
+	for _, p := range parts {
+		for _, c := range p.Changes {
+			if within(filepath.Join(p.Root, c.Path), abs) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // beneath finds the paths at which a part has changes, relative to its root;

@@ -1,0 +1,536 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/merge"
+	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// PlanOptions say what of a sandbox is carried, and where to. The zero value is
+// the workspace, merged onto itself, without what promote.Allow lists.
+type PlanOptions struct {
+	// Only limits it to what these match: each is a path or a pattern of
+	// path.Match, absolute or relative to the workspace, and means what lies
+	// beneath it, too. One without a slash, with a wildcard in it, matches names
+	// at any depth. What lies outside the workspace is only carried when an
+	// absolute one names it.
+	Only []string
+	// Target is the directory that gets the workspace's changes, absolute, or ""
+	// for the workspace itself. It is merged by content, with the same base.
+	Target string
+	// Allow names what is held back otherwise.
+	Allow promote.Allow
+}
+
+// A CarryPlan is what a promotion would do: the sandbox's changes merged onto the
+// real tree as it is now, and what each step expects to find there.
+type CarryPlan struct {
+	Format int `json:"format"`
+	// Fingerprint is the SHA-256 over the target and all steps, with the
+	// content that each expects and makes.
+	Fingerprint string    `json:"fingerprint"`
+	Sandbox     string    `json:"sandbox"`
+	Target      string    `json:"target"`
+	Made        time.Time `json:"made"`
+	// Steps are in the order of their paths.
+	Steps []CarryStep `json:"steps"`
+	// Conflicts have to be answered first, or resolved in the sandbox.
+	Conflicts []CarryConflict `json:"conflicts"`
+	// Held are places that are held back until they are allowed by name; they
+	// are in no step. Allow are the fewest that would lift it.
+	Held  []HeldPath `json:"held"`
+	Allow []string   `json:"allow,omitempty"`
+	// Skipped are sockets, which nothing but their server can make.
+	Skipped []string `json:"skipped,omitempty"`
+	// Elsewhere is the number of changes outside the workspace that were not
+	// named.
+	Elsewhere int `json:"elsewhere"`
+}
+
+// A CarryStep changes one path.
+type CarryStep struct {
+	// Path is absolute.
+	Path string `json:"path"`
+	// Do is "add", "change" or "delete"; What says what of it changes.
+	Do   string   `json:"do"`
+	What []string `json:"what,omitempty"`
+	// Merged: it holds something of both sides.
+	Merged bool `json:"merged,omitempty"`
+	// From is what the sandbox calls it, where that is another path.
+	From string `json:"from,omitempty"`
+	// Expect is what has to be there, and Result what will be; nil for nothing.
+	Expect *CarryState `json:"expect"`
+	Result *CarryState `json:"result"`
+}
+
+// A CarryState is what a path holds, without its times.
+type CarryState struct {
+	Type   string            `json:"type"`
+	Mode   string            `json:"mode"`
+	UID    uint32            `json:"uid"`
+	GID    uint32            `json:"gid"`
+	Size   int64             `json:"size,omitempty"`
+	Target string            `json:"target,omitempty"`
+	Device uint64            `json:"device,omitempty"`
+	Xattrs map[string]string `json:"xattrs,omitempty"`
+	// SHA256 is that of a regular file's content.
+	SHA256 string `json:"sha256,omitempty"`
+}
+
+// A CarryConflict is a place with no single answer.
+type CarryConflict struct {
+	// Path is absolute.
+	Path string     `json:"path"`
+	Kind merge.Kind `json:"kind"`
+	// Why completes "PATH: ".
+	Why string `json:"why"`
+	// MinePath and RealPath say where each side has it, where that is elsewhere.
+	MinePath string `json:"mine_path,omitempty"`
+	RealPath string `json:"real_path,omitempty"`
+	// InSandbox: a refresh has brought it there, to be resolved.
+	InSandbox bool `json:"in_sandbox,omitempty"`
+}
+
+// A HeldPath is held back.
+type HeldPath struct {
+	Path string `json:"path"`
+	Why  string `json:"why"`
+}
+
+// PlanOf says what a promotion of a sandbox would do. It touches nothing, and keeps
+// the plan as a file of the state directory, so that [Engine.Promote] can say what
+// differs. Processes in the sandbox stand still meanwhile.
+// Cost: that of [Engine.Diff]; reading each changed file thrice, once for every
+// version of it.
+// Errors: ErrNotFound (the sandbox, the target, a path of Only at which nothing
+// changed), ErrBusy.
+func (e *Engine) PlanOf(ctx context.Context, name string, o PlanOptions) (*CarryPlan, error) {
+	c, done, err := e.beginCarry(ctx, name, o, answers{})
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if err := c.print(ctx); err != nil {
+		return nil, err
+	}
+	return c.plan, e.savePlan(c.plan)
+}
+
+// A carrying is a plan with all that is needed to carry it out.
+type carrying struct {
+	rec   *catalog.Record
+	plan  *CarryPlan
+	parts []*carryPart
+}
+
+type carryPart struct {
+	*merging
+	// changes are those of the merge that are carried.
+	changes []diff.Change
+}
+
+// beginCarry merges what is to be carried. Until done is called, the sandbox's
+// lock is held and its processes stand still.
+func (e *Engine) beginCarry(ctx context.Context, name string, o PlanOptions, a answers) (c *carrying, done func(), err error) {
+	h, err := e.cat.Hold(ctx, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	_, thaw, err := e.freeze(ctx, h)
+	if err != nil {
+		h.Release()
+		return nil, nil, err
+	}
+	e.keepBase(ctx, h.Record)
+	c = &carrying{rec: h.Record, plan: &CarryPlan{
+		Format: 1, Sandbox: name, Target: h.Workspace, Made: time.Now(),
+		Steps: []CarryStep{}, Conflicts: []CarryConflict{}, Held: []HeldPath{},
+	}}
+	changes, err := e.changes(ctx, h.Record)
+	done = func() {
+		for _, p := range c.parts {
+			p.close()
+		}
+		if changes != nil {
+			changes.Close()
+		}
+		thaw()
+		h.Release()
+	}
+	if err == nil {
+		err = e.carry(ctx, c, changes, o, a)
+	}
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	return c, done, nil
+}
+
+func (e *Engine) carry(ctx context.Context, c *carrying, changes *Changes, o PlanOptions, a answers) error {
+	if o.Target != "" {
+		target, err := filepath.EvalSymlinks(o.Target)
+		if err != nil || !filepath.IsAbs(o.Target) {
+			return &snapshot.Error{Op: "looking for", Path: o.Target, Kind: snapshot.ErrNotFound, Err: errors.New("there is no such directory")}
+		}
+		c.plan.Target, o.Target = target, target
+	}
+	only, err := patternsOf(c.rec.Workspace, o.Only)
+	if err != nil {
+		return err
+	}
+	unresolved, err := e.unresolved(ctx, c.rec, changes)
+	if err != nil {
+		return err
+	}
+	a.failed = new(error)
+	request := mergeRequest{rec: c.rec, target: o.Target, choose: a.choose(ctx, c.rec), failed: a.failed}
+	if request.target == c.rec.Workspace {
+		request.target = ""
+	}
+	for _, p := range changes.Parts {
+		if p, ok := only.part(p, &c.plan.Elsewhere); ok {
+			if err := e.carryOne(ctx, c, request, p, only, o.Allow); err != nil {
+				return err
+			}
+		}
+	}
+	for _, u := range unresolved {
+		if only.matches(u.Path) {
+			c.plan.Conflicts = append(c.plan.Conflicts, u)
+		}
+	}
+	return only.unmatched()
+}
+
+// carryOne merges one part, and picks what of the result is carried.
+func (e *Engine) carryOne(ctx context.Context, c *carrying, r mergeRequest, p Part, only *patterns, allow promote.Allow) error {
+	m, err := e.mergePart(ctx, r, p)
+	if err != nil {
+		return err
+	}
+	part := &carryPart{merging: m}
+	c.parts = append(c.parts, part)
+	for _, k := range m.res.Conflicts {
+		if only.matches(filepath.Join(p.Root, k.Path)) {
+			c.plan.Conflicts = append(c.plan.Conflicts, m.conflict(k))
+		}
+	}
+	part.changes = only.pick(p.Root, m.res.Changes)
+	part.changes = c.leaveSockets(m.path, part.changes)
+	if held := allow.Withheld(m.path, part.changes); held != nil {
+		part.changes = c.withhold(m.path, part.changes, held)
+	}
+	return nil
+}
+
+func (m *merging) conflict(k merge.Conflict) CarryConflict {
+	c := CarryConflict{Path: filepath.Join(m.path, k.Path), Kind: k.Kind, Why: k.Why}
+	if k.MinePath != "" {
+		c.MinePath = filepath.Join(m.path, k.MinePath)
+	}
+	if k.RealPath != "" {
+		c.RealPath = filepath.Join(m.path, k.RealPath)
+	}
+	return c
+}
+
+// leaveSockets takes sockets out: nothing but their server can make one.
+func (c *carrying) leaveSockets(root string, changes []diff.Change) (kept []diff.Change) {
+	for _, ch := range changes {
+		if ch.New != nil && ch.New.Mode&fs.ModeSocket != 0 {
+			c.plan.Skipped = append(c.plan.Skipped, filepath.Join(root, ch.Path))
+			if ch.Old == nil || ch.Old.Mode&fs.ModeSocket != 0 {
+				continue
+			}
+			ch.Kind, ch.New, ch.What = diff.Deleted, nil, 0 // what it replaced is gone all the same
+		}
+		kept = append(kept, ch)
+	}
+	return kept
+}
+
+// withhold takes out what is held back, and the deletion of directories that it
+// lies in.
+func (c *carrying) withhold(root string, changes []diff.Change, held *promote.HeldBack) []diff.Change {
+	for _, path := range held.Paths {
+		c.plan.Held = append(c.plan.Held, HeldPath{filepath.Join(root, path), held.Why[path]})
+	}
+	for _, path := range held.Allow {
+		c.plan.Allow = append(c.plan.Allow, filepath.Join(root, path))
+	}
+	above := map[string]bool{}
+	for _, path := range held.Paths {
+		for dir := filepath.Dir(path); dir != "."; dir = filepath.Dir(dir) {
+			above[dir] = true
+		}
+	}
+	isHeld := func(path string) bool {
+		for _, h := range held.Paths {
+			if lies(path, h) {
+				return true
+			}
+		}
+		return false
+	}
+	var kept []diff.Change
+	var stays string
+	for _, ch := range changes {
+		goes := ch.Old != nil && ch.Old.Mode.IsDir() && (ch.New == nil || !ch.New.Mode.IsDir())
+		switch {
+		case isHeld(ch.Path):
+		case stays != "" && lies(ch.Path, stays) && ch.New != nil: // it cannot take the place of what stays
+		case goes && above[ch.Path]:
+			c.plan.Held = append(c.plan.Held, HeldPath{filepath.Join(root, ch.Path), "something that is held back lies in it"})
+			if ch.New != nil {
+				stays = ch.Path
+			}
+		default:
+			kept = append(kept, ch)
+		}
+	}
+	return kept
+}
+
+// print fills in the steps, and the fingerprint of them. Cost: reading what each
+// expects and makes.
+func (c *carrying) print(ctx context.Context) error {
+	for _, p := range c.parts {
+		steps, err := p.steps(ctx)
+		if err != nil {
+			return err
+		}
+		c.plan.Steps = append(c.plan.Steps, steps...)
+	}
+	c.plan.Fingerprint = fingerprintOf(c.plan)
+	return nil
+}
+
+func (p *carryPart) steps(ctx context.Context) ([]CarryStep, error) {
+	real, mine, built := looker{root: p.real}, looker{root: p.part.New}, looker{root: p.in.Scratch}
+	defer real.close()
+	defer mine.close()
+	defer built.close()
+	both := map[string]bool{}
+	for _, c := range p.in.Real {
+		both[c.Path] = true
+	}
+	steps := make([]CarryStep, 0, len(p.changes))
+	for _, c := range p.changes {
+		if err := ctx.Err(); err != nil {
+			return nil, &snapshot.Error{Op: "planning", Path: p.path, Kind: snapshot.ErrInterrupted, Err: err}
+		}
+		s := CarryStep{Path: filepath.Join(p.path, c.Path), Do: verb(c), Merged: p.res.Built[c.Path] || both[c.Path] && c.Kind == diff.Modified}
+		if c.Kind == diff.Modified {
+			s.What = c.What.Names()
+		}
+		from, source := c.Path, &mine
+		if other, ok := p.res.From[c.Path]; ok {
+			s.From, from = filepath.Join(p.part.Root, other), other
+		}
+		if p.res.Built[c.Path] {
+			from, source = c.Path, &built
+		}
+		var err error
+		if s.Expect, err = stateOf(&real, c.Path, c.Old); err == nil {
+			s.Result, err = stateOf(source, from, c.New)
+		}
+		if err != nil {
+			return nil, lookError(s.Path, err)
+		}
+		steps = append(steps, s)
+	}
+	return steps, nil
+}
+
+func verb(c diff.Change) string {
+	switch c.Kind {
+	case diff.Added:
+		return "add"
+	case diff.Deleted:
+		return "delete"
+	}
+	return "change"
+}
+
+func stateOf(l *looker, path string, n *diff.Node) (*CarryState, error) {
+	if n == nil {
+		return nil, nil
+	}
+	s := &CarryState{
+		Type: typeName(n.Mode), Mode: modeString(n.Mode), UID: n.UID, GID: n.GID,
+		Target: safely(n.Target), Device: n.Rdev,
+	}
+	for name, value := range n.Xattrs {
+		if s.Xattrs == nil {
+			s.Xattrs = map[string]string{}
+		}
+		s.Xattrs[safely(name)] = safely(value)
+	}
+	if !n.Mode.IsRegular() {
+		return s, nil
+	}
+	s.Size = n.Size
+	f, err := l.open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	s.SHA256, err = hashOf(f)
+	return s, err
+}
+
+func typeName(m fs.FileMode) string {
+	switch m.Type() {
+	case 0:
+		return "file"
+	case fs.ModeDir:
+		return "directory"
+	case fs.ModeSymlink:
+		return "symlink"
+	case fs.ModeNamedPipe:
+		return "fifo"
+	case fs.ModeSocket:
+		return "socket"
+	case fs.ModeDevice:
+		return "block device"
+	}
+	return "character device"
+}
+
+// modeString is the permissions with the set-id and sticky bits, in octal.
+func modeString(m fs.FileMode) string {
+	bits := uint32(m.Perm())
+	for _, b := range []struct {
+		mode fs.FileMode
+		bit  uint32
+	}{{fs.ModeSetuid, 0o4000}, {fs.ModeSetgid, 0o2000}, {fs.ModeSticky, 0o1000}} {
+		if m&b.mode != 0 {
+			bits |= b.bit
+		}
+	}
+	return fmt.Sprintf("%04o", bits)
+}
+
+// patterns pick paths; none picks the workspace.
+type patterns struct {
+	workspace string
+	list      []string
+	found     []bool
+}
+
+func patternsOf(workspace string, list []string) (*patterns, error) {
+	p := &patterns{workspace: workspace, found: make([]bool, len(list))}
+	for _, one := range list {
+		if one == "" {
+			return nil, &snapshot.Error{Op: "looking for", Kind: snapshot.ErrNotFound, Err: errors.New("an empty path")}
+		}
+		if _, err := filepath.Match(one, "x"); err != nil {
+			return nil, &snapshot.Error{Op: "looking for", Path: one, Kind: snapshot.ErrNotFound, Err: err}
+		}
+		p.list = append(p.list, one)
+	}
+	return p, nil
+}
+
+// matches reports whether an absolute path is picked.
+func (p *patterns) matches(abs string) bool {
+	if len(p.list) == 0 {
+		return within(abs, p.workspace)
+	}
+	any := false
+	for i, one := range p.list {
+		if matchPath(p.workspace, one, abs) {
+			p.found[i], any = true, true
+		}
+	}
+	return any
+}
+
+// matchPath reports whether a pattern names an absolute path, or what it lies in.
+func matchPath(workspace, pattern, abs string) bool {
+	if !strings.Contains(pattern, "/") && strings.ContainsAny(pattern, "*?[") {
+		rel, err := filepath.Rel(workspace, abs)
+		if err != nil || !filepath.IsLocal(rel) {
+			return false
+		}
+		for element := range strings.SplitSeq(rel, "/") {
+			if ok, err := filepath.Match(pattern, element); ok && err == nil {
+				return true
+			}
+		}
+		return false
+	}
+	if !filepath.IsAbs(pattern) {
+		pattern = filepath.Join(workspace, pattern)
+	}
+	pattern = filepath.Clean(pattern)
+	for {
+		if ok, err := filepath.Match(pattern, abs); abs == pattern || ok && err == nil {
+			return true
+		}
+		if abs == "/" || abs == "." {
+			return false
+		}
+		abs = filepath.Dir(abs)
+	}
+}
+
+// part picks what of a part is looked at: the whole workspace, and elsewhere what
+// is named.
+func (p *patterns) part(part Part, elsewhere *int) (Part, bool) {
+	if part.Workspace {
+		return part, true
+	}
+	picked := p.pick(part.Root, part.Changes)
+	if len(p.list) == 0 || len(picked) == 0 {
+		*elsewhere += len(part.Changes)
+		return part, false
+	}
+	*elsewhere += len(part.Changes) - len(picked)
+	part.Changes = picked
+	return part, true
+}
+
+// pick takes the changes that are matched, and the new directories that these
+// need to lie in.
+func (p *patterns) pick(root string, changes []diff.Change) []diff.Change {
+	if len(p.list) == 0 && root == p.workspace {
+		return changes
+	}
+	take, needed := make([]bool, len(changes)), map[string]bool{}
+	for i, c := range changes {
+		take[i] = p.matches(filepath.Join(root, c.Path))
+		for dir := filepath.Dir(c.Path); take[i] && c.New != nil && dir != "."; dir = filepath.Dir(dir) {
+			needed[dir] = true
+		}
+	}
+	var picked []diff.Change
+	for i, c := range changes {
+		made := c.New != nil && c.New.Mode.IsDir() && (c.Old == nil || !c.Old.Mode.IsDir())
+		if take[i] || needed[c.Path] && made {
+			picked = append(picked, c)
+		}
+	}
+	return picked
+}
+
+// unmatched is the error of what picks nothing.
+func (p *patterns) unmatched() error {
+	for i, found := range p.found {
+		if !found {
+			return &snapshot.Error{Op: "carrying", Path: promote.Printable(p.list[i]), Kind: snapshot.ErrNotFound, Err: errors.New("the sandbox has not changed it")}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,186 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/merge"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// A refreshConflict is a conflict that a refresh has brought into the sandbox:
+// a text has both sides between marks there, anything else is as the sandbox had
+// it.
+type refreshConflict struct {
+	Path   string     `json:"path"` // absolute
+	Kind   merge.Kind `json:"kind"`
+	Why    string     `json:"why"`
+	Marked bool       `json:"marked"`
+	// MineName and RealName are what the marks call the sides.
+	MineName string `json:"mine_name"`
+	RealName string `json:"real_name"`
+	// MinePath and RealPath, where a side has it elsewhere, are absolute.
+	MinePath string `json:"mine_path,omitempty"`
+	RealPath string `json:"real_path,omitempty"`
+	// Mine, Base and Real are the files, beside this one, with the versions of
+	// a marked text; "" where there was none.
+	Mine string `json:"mine,omitempty"`
+	Base string `json:"base,omitempty"`
+	Real string `json:"real,omitempty"`
+	// Mode is what the sandbox's version has.
+	Mode fs.FileMode `json:"mode,omitempty"`
+	// Resolved says how, or "".
+	Resolved string `json:"resolved,omitempty"`
+}
+
+type conflictList struct {
+	Format    int               `json:"format"`
+	Conflicts []refreshConflict `json:"conflicts"`
+}
+
+const conflictsFile = "conflicts.json"
+
+func (e *Engine) readConflicts(rec *catalog.Record) (conflictList, error) {
+	list := conflictList{Format: 1}
+	path := filepath.Join(e.baseDir(rec.Name, rec.Refreshed), conflictsFile)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return list, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &list)
+	}
+	if err != nil {
+		return list, &snapshot.Error{Op: "reading the conflicts of", Path: path, Kind: snapshot.ErrCorrupt, Err: err}
+	}
+	for i := range list.Conflicts {
+		c := &list.Conflicts[i]
+		c.Path, c.MinePath, c.RealPath = unsafely(c.Path), unsafely(c.MinePath), unsafely(c.RealPath)
+	}
+	return list, nil
+}
+
+func (e *Engine) saveConflicts(rec *catalog.Record, list conflictList) error {
+	saved := conflictList{Format: list.Format, Conflicts: []refreshConflict{}}
+	for _, c := range list.Conflicts {
+		c.Path, c.MinePath, c.RealPath = safely(c.Path), safely(c.MinePath), safely(c.RealPath)
+		saved.Conflicts = append(saved.Conflicts, c)
+	}
+	data, err := json.MarshalIndent(saved, "", "  ")
+	if err != nil {
+		return &snapshot.Error{Op: "noting the conflicts of", Path: rec.Name, Kind: snapshot.ErrCorrupt, Err: err}
+	}
+	rel, err := filepath.Rel(e.cat.Path(rec.Name), e.baseDir(rec.Name, rec.Refreshed))
+	if err != nil {
+		return err
+	}
+	return e.cat.WriteFile(rec.Name, filepath.Join(rel, conflictsFile), append(data, '\n'))
+}
+
+// Conflicts lists what a refresh could not merge and nobody has resolved yet. Cost:
+// one system call where there is nothing; otherwise that of [Engine.Diff].
+func (e *Engine) Conflicts(ctx context.Context, name string) ([]CarryConflict, error) {
+	rec, err := e.cat.Get(name)
+	if err != nil {
+		return nil, err
+	}
+	list, err := e.readConflicts(rec)
+	if err != nil || len(list.Conflicts) == 0 {
+		return nil, err
+	}
+	changes, err := e.changes(ctx, rec)
+	if err != nil {
+		return nil, err
+	}
+	defer changes.Close()
+	return e.unresolved(ctx, rec, changes)
+}
+
+// unresolved lists the conflicts that are still in the sandbox. One is resolved
+// when its text has lost the marks, when it was answered, and when the sandbox has
+// at its place what the real tree had.
+func (e *Engine) unresolved(ctx context.Context, rec *catalog.Record, changes *Changes) ([]CarryConflict, error) {
+	list, err := e.readConflicts(rec)
+	if err != nil {
+		return nil, err
+	}
+	var open []CarryConflict
+	for _, c := range list.Conflicts {
+		if err := ctx.Err(); err != nil {
+			return nil, &snapshot.Error{Op: "looking at", Path: rec.Name, Kind: snapshot.ErrInterrupted, Err: err}
+		}
+		stands, err := c.stands(changes)
+		if err != nil {
+			return nil, err
+		}
+		if stands {
+			open = append(open, CarryConflict{Path: c.Path, Kind: c.Kind, Why: c.Why, MinePath: c.MinePath, RealPath: c.RealPath, InSandbox: true})
+		}
+	}
+	return open, nil
+}
+
+func (c *refreshConflict) stands(changes *Changes) (bool, error) {
+	if c.Resolved != "" {
+		return false, nil
+	}
+	part := c.changedIn(changes)
+	if part == nil || !c.Marked {
+		return part != nil, nil
+	}
+	rel, err := filepath.Rel(part.Root, c.Path)
+	if err != nil {
+		return true, nil //nolint:nilerr // it stands until it is answered
+	}
+	l := looker{root: part.New}
+	f, err := l.open(rel)
+	if errors.Is(err, snapshot.ErrNotFound) {
+		return false, nil // it was taken away, or became something else
+	}
+	if err != nil {
+		return true, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, 4*merge.TextMax))
+	return err != nil || merge.HasMarks(text, c.MineName, c.RealName), err
+}
+
+// changedIn is the part that has a change at the conflict's place, or nil.
+func (c *refreshConflict) changedIn(changes *Changes) *Part {
+	for i := range changes.Parts {
+		p := &changes.Parts[i]
+		for _, ch := range p.Changes {
+			abs := filepath.Join(p.Root, ch.Path)
+			for _, at := range []string{c.Path, c.MinePath, c.RealPath} {
+				if at != "" && within(abs, at) && !echo(ch) {
+					return p
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// refuseUnresolved refuses to carry conflicts that are still in the sandbox.
+func (e *Engine) refuseUnresolved(ctx context.Context, rec *catalog.Record, changes *Changes, op string, picked func(abs string) bool) error {
+	open, err := e.unresolved(ctx, rec, changes)
+	if err != nil {
+		return err
+	}
+	var refused []CarryConflict
+	for _, c := range open {
+		if picked(c.Path) {
+			refused = append(refused, c)
+		}
+	}
+	if len(refused) == 0 {
+		return nil
+	}
+	return conflictsError(op, rec.Name, refused)
+}

@@ -1,0 +1,289 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/merge"
+	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// PromoteOptions say what is carried, and how conflicts are answered.
+type PromoteOptions struct {
+	PlanOptions
+	// Plan is the fingerprint of the plan that was reviewed, or at least its
+	// first twelve characters. "" takes what the plan is now.
+	Plan string
+	// Mine and Theirs are patterns, as in Only, of conflicts that are answered
+	// by what the sandbox, or the real tree, has.
+	Mine, Theirs []string
+	// Tool is a command of the shell that merges other conflicts of files, one
+	// at a time: $BASE, $MINE and $REAL are what it reads, $OUT is what it makes.
+	// Where it names none of them, they are its arguments, in this order.
+	Tool string
+	// Terminal is what the tool talks to a person through, or nil.
+	Terminal *Terminal
+	// DryRun only says whether it could be done.
+	DryRun bool
+	// Passing: it is no part of the history, and kept until it is undone or
+	// forgotten, by a caller that has more to do before it is certain.
+	Passing bool
+}
+
+func (o PromoteOptions) answers() answers {
+	return answers{mine: o.Mine, theirs: o.Theirs, tool: o.Tool, terminal: o.Terminal}
+}
+
+// Promoted is what a promotion did; with DryRun, would do.
+type Promoted struct {
+	// ID is what [Engine.Undo] takes; "" when there was nothing to do.
+	ID      string `json:"id,omitempty"`
+	Sandbox string `json:"sandbox"`
+	Target  string `json:"target"`
+	// Changes is how many paths were changed.
+	Changes int `json:"changes"`
+	// Already are paths that were there as they should be.
+	Already []string `json:"already,omitempty"`
+	// Held, Allow, Skipped and Elsewhere are those of the plan: what was not
+	// carried.
+	Held      []HeldPath `json:"held,omitempty"`
+	Allow     []string   `json:"allow,omitempty"`
+	Skipped   []string   `json:"skipped,omitempty"`
+	Elsewhere int        `json:"elsewhere"`
+}
+
+// Promote carries a sandbox's changes to the real tree, merged with what has
+// happened there since: wholly, or not at all. The plan is made again, and is the
+// one that was reviewed, or it refuses (ErrDrifted, which says what differs).
+// Conflicts that are not answered are ErrConflict, and so are those that a refresh
+// has left in the sandbox. Where the real tree changes between the plan and its
+// last step: ErrDrifted. After any error the real tree is as it was.
+//
+// What it displaces is kept beside the target, on its own filesystem: that is the
+// safety copy, whatever the filesystem, and [Engine.Undo] brings it back. Processes
+// in the sandbox stand still meanwhile. Safe to kill: the next command completes
+// it or takes it back.
+func (e *Engine) Promote(ctx context.Context, name string, o PromoteOptions) (Promoted, error) {
+	c, done, err := e.beginCarry(ctx, name, o.PlanOptions, o.answers())
+	if err != nil {
+		return Promoted{}, err
+	}
+	defer done()
+	r := Promoted{
+		Sandbox: name, Target: c.plan.Target, Held: c.plan.Held, Allow: c.plan.Allow,
+		Skipped: c.plan.Skipped, Elsewhere: c.plan.Elsewhere,
+	}
+	if len(c.plan.Conflicts) > 0 {
+		return r, conflictsError("promoting", name, c.plan.Conflicts)
+	}
+	if o.Plan != "" {
+		if err := c.print(ctx); err != nil {
+			return r, err
+		}
+		if err := e.insist(c.plan, o.Plan); err != nil {
+			return r, err
+		}
+	}
+	if o.DryRun {
+		return r, e.wouldPromote(ctx, c, o, &r)
+	}
+	return r, e.promoteAll(ctx, c, o, &r)
+}
+
+func conflictsError(op, name string, conflicts []CarryConflict) error {
+	var why []error
+	inside := false
+	for _, c := range conflicts[:min(len(conflicts), 20)] {
+		why = append(why, fmt.Errorf("%s: %s", promote.Printable(c.Path), c.Why))
+		inside = inside || c.InSandbox
+	}
+	if more := len(conflicts) - len(why); more > 0 {
+		why = append(why, fmt.Errorf("and %d more", more))
+	}
+	hints := []string{"snapfs refresh " + name, "snapfs promote " + name + " --mine PATH --theirs PATH"}
+	if inside {
+		hints = []string{"snapfs refresh " + name + " --mine PATH --theirs PATH"}
+	}
+	return &snapshot.Error{Op: op, Path: name, Kind: snapshot.ErrConflict, Err: errors.Join(why...), Hints: hints}
+}
+
+func (p *carryPart) target(e *Engine) promote.Target {
+	return promote.Target{Root: p.real, Path: p.path, StateDir: e.promotions()}
+}
+
+func (p *carryPart) source() promote.Source {
+	return promote.Source{Tree: p.part.New, Built: p.in.Scratch, In: p.res.Built, From: p.res.From}
+}
+
+func (e *Engine) wouldPromote(ctx context.Context, c *carrying, _ PromoteOptions, r *Promoted) error {
+	for _, p := range c.parts {
+		known, err := p.expected(p.changes)
+		if err != nil {
+			return err
+		}
+		moved, err := promote.Check(ctx, p.target(e), p.source(), p.changes, promote.Base{Known: known})
+		if err != nil {
+			return err
+		}
+		if len(moved) > 0 {
+			return &snapshot.Error{Op: "promoting to", Path: p.path, Kind: snapshot.ErrDrifted, Err: fmt.Errorf("%s: %s", promote.Printable(moved[0].Path), moved[0].Why)}
+		}
+		r.Changes += len(p.changes)
+	}
+	return nil
+}
+
+// promoteAll carries out every part; where one is refused, those before it are
+// taken back.
+func (e *Engine) promoteAll(ctx context.Context, c *carrying, o PromoteOptions, r *Promoted) error {
+	group := catalog.NewID()
+	var done []string
+	carried := &carried{Group: group, Sandbox: c.rec.Name, ID: c.rec.ID, Refreshed: c.rec.Refreshed}
+	for _, p := range c.parts {
+		id, stamps, err := e.promotePart(ctx, c, p, o, group, r)
+		err = errors.Join(err, e.remember(c.rec.Name, p.part.Root, p.own(stamps)))
+		if err != nil {
+			if id != "" {
+				done = append(done, id)
+			}
+			return errors.Join(err, e.takeBack(context.WithoutCancel(ctx), c.rec.Name, done))
+		}
+		if id != "" {
+			done = append(done, id)
+		}
+	}
+	if len(done) > 0 {
+		r.ID = group
+	}
+	// From here on it is done. What is not noted any more costs a conflict at most.
+	if err := e.noteCarried(context.WithoutCancel(ctx), c, carried); err != nil {
+		e.notice("promoted, but it is not noted in the sandbox: " + err.Error())
+	}
+	return nil
+}
+
+func (e *Engine) promotePart(ctx context.Context, c *carrying, p *carryPart, o PromoteOptions, group string, r *Promoted) (string, map[string]promote.Stamp, error) {
+	known, err := p.expected(p.changes)
+	if err != nil {
+		return "", nil, err
+	}
+	done, err := promote.Apply(ctx, p.target(e), p.source(), p.changes, promote.Options{
+		Base: promote.Base{Known: known}, Allow: o.Allow, Sandbox: c.rec.Name, KeepUndo: true, Passing: o.Passing, Group: group,
+	})
+	if err != nil {
+		return "", done.Stamps, hintAllow(err, c.rec.Name, p.path)
+	}
+	r.Changes += done.Applied
+	r.Already = append(r.Already, under(p.path, done.Already)...)
+	r.Skipped = append(r.Skipped, under(p.path, done.Skipped)...)
+	return done.ID, done.Stamps, nil
+}
+
+// own leaves, of the stamps of a promotion, those of paths that hold what the
+// sandbox has and nothing of the real tree's: what both changed must look drifted
+// to who compares with the sandbox alone.
+func (p *carryPart) own(stamps map[string]promote.Stamp) map[string]promote.Stamp {
+	if p.path != p.part.Root || len(stamps) == 0 {
+		return nil
+	}
+	both := map[string]bool{}
+	for _, c := range p.in.Real {
+		both[c.Path] = true
+	}
+	own := map[string]promote.Stamp{}
+	for path, s := range stamps {
+		_, other := p.res.From[path]
+		if !both[path] && !p.res.Built[path] && !other {
+			own[path] = s
+		}
+	}
+	return own
+}
+
+// noteCarried makes what the sandbox has the base of what it changes from here on,
+// at the paths that were carried, or answered by what the real tree has.
+func (e *Engine) noteCarried(ctx context.Context, c *carrying, note *carried) error {
+	note.Before = map[string]*keptEntry{}
+	return e.updateKept(ctx, c.rec, true, func(k *kept) error {
+		for _, p := range c.parts {
+			if p.path != p.part.Root {
+				continue // another target says nothing of the workspace
+			}
+			if err := p.note(k, note); err != nil {
+				return err
+			}
+		}
+		if len(note.Before) == 0 {
+			return nil
+		}
+		return e.saveCarried(note)
+	})
+}
+
+func (p *carryPart) note(k *kept, note *carried) error {
+	full := len(p.changes) == len(p.res.Changes) && len(p.res.Conflicts) == 0
+	there := map[string]bool{}
+	for _, c := range p.changes {
+		if _, other := p.res.From[c.Path]; !other {
+			there[c.Path] = true
+		}
+	}
+	mine := looker{root: p.part.New}
+	defer mine.close()
+	for _, c := range p.in.Mine {
+		if !full && !there[c.Path] && !p.theirs(c.Path) {
+			continue
+		}
+		n := keptNode{Node: c.New, Carried: true, Made: c.Kind == diff.Added && c.New.Mode.IsDir()}
+		abs := filepath.Join(p.part.Root, c.Path)
+		before, had := k.nodes[abs]
+		note.Before[safely(abs)] = nil
+		if had {
+			entry := keptEntryOf(before)
+			note.Before[safely(abs)] = &entry
+			n.Base = &before
+			if before.Carried {
+				n.Base, n.Made = before.Base, n.Made || before.Made
+			}
+		}
+		if c.New != nil && c.New.Mode.IsRegular() && c.New.Size <= keptText && k.bytes+c.New.Size <= keptBytes {
+			var err error
+			if n.Data, err = k.keepText(&mine, c.Path); err != nil {
+				return err
+			}
+		}
+		k.set(abs, n)
+	}
+	return nil
+}
+
+func (k *kept) keepText(l *looker, path string) (string, error) {
+	f, err := l.open(path)
+	if err != nil {
+		return "", nil //nolint:nilerr // its bytes are not kept
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, keptText+1))
+	if err != nil || len(data) > keptText || bytes.IndexByte(data, 0) >= 0 {
+		return "", nil //nolint:nilerr // its bytes are not kept
+	}
+	return k.store(data, f)
+}
+
+// theirs: a conflict at a path, or above it, was answered by what the real tree
+// has.
+func (p *carryPart) theirs(path string) bool {
+	for at, choice := range p.answered {
+		if choice == merge.Theirs && lies(path, at) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,201 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// Undone is a promotion that was taken back.
+type Undone struct {
+	// ID is that of the promotion, or of the request that made several.
+	ID      string    `json:"id"`
+	Sandbox string    `json:"sandbox"`
+	When    time.Time `json:"when"`
+	// Paths are the targets, and Changes how many paths are as they were.
+	Paths   []string `json:"paths"`
+	Changes int      `json:"changes"`
+}
+
+// Promotions lists what can be undone, newest first. Those of one request follow
+// one another, and share what [Engine.Undo] takes.
+func (e *Engine) Promotions() ([]promote.Promotion, error) { return promote.Promotions(e.promotions()) }
+
+// Undo takes a promotion back: the one of that ID, or the last one for "". Where
+// somebody has changed its result since: ErrDrifted, naming the paths, and nothing
+// was touched. The sandbox, where it is still there, has its changes still, and
+// may promote them again. Safe to kill: the next command completes it.
+// Errors: ErrNotFound, ErrBusy (another promotion runs).
+func (e *Engine) Undo(ctx context.Context, id string) (Undone, error) {
+	group, err := e.groupOf(id)
+	if err != nil {
+		return Undone{}, err
+	}
+	u := Undone{ID: group[0].Group, Sandbox: group[0].Sandbox, When: group[0].When, Paths: []string{}}
+	note := e.readCarried(u.ID)
+	// What the sandbox holds of it is the base no more, first of all: a crash in
+	// between costs a conflict at most, the other way round a change would look
+	// carried that is not.
+	again, err := e.uncarry(ctx, note)
+	if err != nil {
+		return u, err
+	}
+	for _, p := range group { // newest first
+		r, err := promote.Undo(ctx, e.promotions(), p.ID)
+		if rerr := e.remember(p.Sandbox, p.Path, r.Stamps); err == nil {
+			err = rerr
+		}
+		if err != nil {
+			if len(u.Paths) == 0 {
+				return u, errors.Join(err, again())
+			}
+			return u, fmt.Errorf("taken back in %v, but not all: %w", u.Paths, err)
+		}
+		u.Paths = append(u.Paths, p.Path)
+		u.Changes += p.Applied
+	}
+	e.dropCarried()
+	return u, nil
+}
+
+// groupOf finds the promotions that are taken back together.
+func (e *Engine) groupOf(id string) ([]promote.Promotion, error) {
+	all, err := e.Promotions()
+	if err != nil && len(all) == 0 {
+		return nil, err
+	}
+	var group []promote.Promotion
+	for _, p := range all {
+		if id == "" {
+			id = p.Group
+		}
+		if p.Group == id || p.ID == id {
+			id = p.Group
+			group = append(group, p)
+		}
+	}
+	if len(group) > 0 {
+		return group, nil
+	}
+	why := errors.New("there is no promotion that could be undone")
+	if id != "" {
+		why = errors.New("it is none of those that can be undone")
+	}
+	return nil, &snapshot.Error{Op: "undoing", ID: promote.Printable(id), Kind: snapshot.ErrNotFound, Err: why}
+}
+
+// A carried says what a promotion has changed in what is kept of its sandbox's
+// base. It lies in the state directory, beside what the promotion itself needs to
+// be undone.
+type carried struct {
+	Group   string `json:"group"`
+	Sandbox string `json:"sandbox"`
+	// ID and Refreshed are those of the sandbox's record then.
+	ID        string `json:"sandbox_id"`
+	Refreshed int    `json:"refreshed"`
+	// Before is what was kept, by absolute path; nil for nothing.
+	Before map[string]*keptEntry `json:"before"`
+}
+
+func (e *Engine) carriedFile(group string) string {
+	return filepath.Join(e.cat.Dir(), "carried", group+".json")
+}
+
+func (e *Engine) saveCarried(c *carried) error {
+	e.dropCarried()
+	path := e.carriedFile(c.Group)
+	data, err := json.MarshalIndent(c, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(path+".new", append(data, '\n'), 0o600)
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		return &snapshot.Error{Op: "noting what was promoted", Path: path, Kind: snapshot.KindOf(err), Err: err}
+	}
+	return nil
+}
+
+// readCarried is nil where nothing is noted: then there is nothing to go back to.
+func (e *Engine) readCarried(group string) *carried {
+	if !snapshot.ValidID(group) {
+		return nil
+	}
+	data, err := os.ReadFile(e.carriedFile(group))
+	c := new(carried)
+	if err != nil || json.Unmarshal(data, c) != nil {
+		return nil
+	}
+	return c
+}
+
+// dropCarried removes the notes of promotions that cannot be undone any more.
+func (e *Engine) dropCarried() {
+	list, err := os.ReadDir(filepath.Join(e.cat.Dir(), "carried"))
+	if err != nil {
+		return
+	}
+	all, err := e.Promotions()
+	if err != nil {
+		return
+	}
+	used := map[string]bool{}
+	for _, p := range all {
+		used[p.Group+".json"] = true
+	}
+	for _, entry := range list {
+		if !used[entry.Name()] {
+			_ = os.Remove(filepath.Join(e.cat.Dir(), "carried", entry.Name())) // or the next one does
+		}
+	}
+}
+
+// uncarry makes what was the base before a promotion the base again, as long as
+// the sandbox is still on it. again puts it back.
+func (e *Engine) uncarry(ctx context.Context, note *carried) (again func() error, err error) {
+	nothing := func() error { return nil }
+	if note == nil || len(note.Before) == 0 {
+		return nothing, nil
+	}
+	rec, err := e.cat.Get(note.Sandbox)
+	if err != nil || rec.ID != note.ID || rec.Refreshed != note.Refreshed {
+		return nothing, nil //nolint:nilerr // it is gone, or another one
+	}
+	was := map[string]keptNode{}
+	err = e.updateKept(ctx, rec, true, func(k *kept) error {
+		for path, entry := range note.Before {
+			path = unsafely(path)
+			if n, ok := k.nodes[path]; ok && n.Carried {
+				was[path] = n
+				k.changed = true
+				delete(k.nodes, path)
+				if entry != nil {
+					k.nodes[path] = entry.kept()
+				}
+			}
+		}
+		return nil
+	})
+	return func() error {
+		return e.updateKept(context.WithoutCancel(ctx), rec, true, func(k *kept) error {
+			for path, n := range was {
+				k.set(path, n)
+			}
+			return nil
+		})
+	}, err
+}
+
+var _ = catalog.NewID
