@@ -39,6 +39,9 @@ type DriftReport struct {
 	Files int `json:"files"`
 	// Both is how many of Paths the sandbox has changed too.
 	Both int `json:"both"`
+	// More is how many paths were left out of a report that is told by a
+	// keeper, or in the sandbox.
+	More int `json:"more,omitempty"`
 
 	promoted map[string]promote.Stamp
 }

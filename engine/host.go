@@ -26,6 +26,7 @@ type host struct {
 	box    *isolate.Box
 	socket string
 	place  os.FileInfo // the socket's, while it is served
+	drift  *bulletin   // what it tells of the real workspace
 
 	// calls counts the commands that were asked for.
 	calls atomic.Int64
@@ -57,7 +58,9 @@ func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isol
 		box, proc, err := begun.Start(ctx, spec)
 		begun = nil
 		if err == nil {
-			return &host{box: box, socket: e.socket(rec.Name), guests: map[*kernel.Packet]bool{}}, proc, nil
+			h := &host{box: box, socket: e.socket(rec.Name), guests: map[*kernel.Packet]bool{}}
+			e.announce(h, rec, spec.Hide)
+			return h, proc, nil
 		}
 		var refused *isolate.Error
 		again, serr := e.spec(ctx, rec)
@@ -181,7 +184,9 @@ func (h *host) idleSoon() bool {
 
 // close ends everything inside, lets the guests know, and removes the socket.
 func (h *host) close(ctx context.Context) error {
+	h.drift.stop()
 	err := h.box.Close(ctx)
+	h.drift.wait()
 	h.mu.Lock()
 	h.closed = true
 	if h.listen != nil {
@@ -210,6 +215,8 @@ type ask struct {
 	Stop   bool           `json:"stop,omitempty"`
 	// Leave ends a sandbox in which nothing runs, and no other.
 	Leave bool `json:"leave,omitempty"`
+	// Drift wants to be told of the real tree's until the guest goes.
+	Drift bool `json:"drift,omitempty"`
 }
 
 type tell struct {
@@ -219,6 +226,7 @@ type tell struct {
 	// Gone: nothing can run here any more.
 	Gone   bool            `json:"gone,omitempty"`
 	Status *isolate.Status `json:"status,omitempty"`
+	Drift  *DriftReport    `json:"drift,omitempty"`
 	Error  string          `json:"error,omitempty"`
 	// Errno is that of a command that could not be run.
 	Errno syscall.Errno `json:"errno,omitempty"`
@@ -251,6 +259,8 @@ func (h *host) answer(guest *kernel.Packet) {
 		h.exec(guest, *a.Exec, files)
 	case a.Freeze:
 		h.freeze(guest)
+	case a.Drift:
+		h.follow(guest)
 	case a.Stop, a.Leave && h.idleSoon():
 		// Whoever waits for the box's end does the rest.
 		err := h.box.Close(context.Background())

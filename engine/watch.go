@@ -1,0 +1,315 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// While something runs in a sandbox, its keeper watches the real workspace, and
+// tells of its drift: the sandbox by the file /run/snapfs/drift, a DriftReport
+// as JSON that is replaced whenever it changes; and every guest that asks. The
+// watch says when to look again, never what has changed.
+
+const (
+	// watchAfter is how long after its start a sandbox is watched: the start of
+	// a command, and all of a short one, has the machine to itself.
+	watchAfter = time.Second
+	// settling is how long after a change others are waited for.
+	settling = 200 * time.Millisecond
+	// rest is how many times as long as looking took is not looked again.
+	rest = 20
+	// pollEvery is how often is looked where the workspace cannot be watched.
+	pollEvery = 10 * time.Second
+	// watchMost bounds the directories that are watched.
+	watchMost = 1 << 14
+	// tellMost bounds the paths of a report that is told, and tellBytes their
+	// length.
+	tellMost, tellBytes = 500, 64 << 10
+	// driftFile is in /run/snapfs of the sandbox.
+	driftFile = "drift"
+)
+
+// watchDrift calls each with the drift of a sandbox, and again whenever it has
+// become another, until ctx ends or each or get fails. get gives the sandbox's
+// record.
+func (e *Engine) watchDrift(ctx context.Context, get func() (*catalog.Record, error), each func(DriftReport) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	rec, err := get()
+	if err != nil {
+		cancel()
+		return err
+	}
+	moved, watching := e.watchReal(ctx, rec)
+	defer watching.Wait()
+	defer cancel()
+	var last *DriftReport
+	for {
+		began := time.Now()
+		r, err := e.driftOf(ctx, rec)
+		if err == nil && (last == nil || !last.equal(&r)) {
+			last, err = &r, each(r)
+			if err != nil {
+				return err
+			}
+		}
+		// Otherwise something has vanished under the look: there is another.
+		pause(ctx, rest*time.Since(began))
+		select {
+		case <-ctx.Done():
+		case _, open := <-moved:
+			if open {
+				pause(ctx, settling)
+			} else {
+				pause(ctx, pollEvery)
+			}
+		}
+		if ctx.Err() != nil {
+			return &snapshot.Error{Op: "watching", Path: rec.Workspace, Kind: snapshot.ErrInterrupted, Err: ctx.Err()}
+		}
+		if rec, err = get(); err != nil {
+			return err
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// watchReal watches a sandbox's real workspace until ctx ends. moved gets a word
+// when something may have changed, and is closed where it cannot be watched.
+func (e *Engine) watchReal(ctx context.Context, rec *catalog.Record) (moved <-chan struct{}, watching *sync.WaitGroup) {
+	told, watching := make(chan struct{}, 1), new(sync.WaitGroup)
+	skip := func(path string) bool { return within(path, e.cat.Dir()) }
+	if t, ok := holderOf(rec); ok {
+		if b, err := e.backendOf(ctx, t); err == nil {
+			if h, ok := b.(snapshot.Hider); ok {
+				ours := append(h.Hidden(), e.cat.Dir())
+				skip = func(path string) bool { return slices.Contains(ours, path) }
+			}
+		}
+	}
+	w, err := kernel.WatchTree(rec.Workspace, skip, watchMost)
+	if err != nil {
+		close(told)
+		return told, watching
+	}
+	stop := context.AfterFunc(ctx, w.Close)
+	watching.Go(func() {
+		defer close(told)
+		for w.Next() == nil {
+			select {
+			case told <- struct{}{}:
+			default: // it has not been heard yet
+			}
+		}
+		if stop() {
+			w.Close()
+		}
+	})
+	return told, watching
+}
+
+// equal: two reports say the same.
+func (r *DriftReport) equal(o *DriftReport) bool {
+	return r.Since.Equal(o.Since) && r.Known == o.Known && r.Exact == o.Exact && slices.Equal(r.Paths, o.Paths)
+}
+
+// short is a report with as many paths as can be told, but those in hidden.
+func (r DriftReport) short(hidden []string) DriftReport {
+	var paths []DriftPath
+	size := 0
+	for _, p := range r.Paths {
+		if slices.ContainsFunc(hidden, func(h string) bool { return within(p.Path, h) }) {
+			continue
+		}
+		if size += len(p.Path); len(paths) == tellMost || size > tellBytes {
+			r.More = len(r.Paths) - len(paths)
+			break
+		}
+		paths = append(paths, p)
+	}
+	if r.Paths = paths; paths == nil {
+		r.Paths = []DriftPath{}
+	}
+	return r
+}
+
+// A bulletin is what a host tells of the drift of its sandbox.
+type bulletin struct {
+	watch func(ctx context.Context, each func(DriftReport) error) error
+	timer *time.Timer
+
+	mu      sync.Mutex
+	cancel  context.CancelFunc // set once it watches
+	ended   bool
+	done    sync.WaitGroup
+	last    DriftReport
+	issue   int // how often there was a new one
+	changed chan struct{}
+}
+
+// announce makes a host watch for drift, later.
+func (e *Engine) announce(h *host, rec *catalog.Record, hidden []string) {
+	own := *rec
+	get := func() (*catalog.Record, error) {
+		if own.Ephemeral {
+			return &own, nil
+		}
+		return e.cat.Get(own.Name)
+	}
+	b := &bulletin{changed: make(chan struct{})}
+	b.watch = func(ctx context.Context, each func(DriftReport) error) error {
+		return e.watchDrift(ctx, get, func(r DriftReport) error {
+			if text, err := json.Marshal(r.short(hidden)); err == nil {
+				_ = h.box.Tell(driftFile, append(text, '\n')) // the sandbox may have taken the place away
+			}
+			return each(r)
+		})
+	}
+	b.timer = time.AfterFunc(watchAfter, b.begin)
+	h.drift = b
+}
+
+// begin watches, unless it does already, or has ended.
+func (b *bulletin) begin() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended || b.cancel != nil {
+		return
+	}
+	var ctx context.Context
+	ctx, b.cancel = context.WithCancel(context.Background())
+	b.done.Go(func() {
+		_ = b.watch(ctx, func(r DriftReport) error { // it ends with the sandbox
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.last = r.short(nil)
+			b.issue++
+			close(b.changed)
+			b.changed = make(chan struct{})
+			return nil
+		})
+	})
+}
+
+// stop ends the watch; wait has to follow.
+func (b *bulletin) stop() {
+	b.timer.Stop()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = true
+	if b.cancel != nil {
+		b.cancel()
+	}
+}
+
+func (b *bulletin) wait() { b.done.Wait() }
+
+// latest is the last issue, its number, and what is closed by the next.
+func (b *bulletin) latest() (DriftReport, int, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.last, b.issue, b.changed
+}
+
+// follow tells a guest each issue until it goes, or the box does.
+func (h *host) follow(guest *kernel.Packet) {
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		for {
+			_, files, err := guest.Receive()
+			closeAll(files)
+			if err != nil {
+				return
+			}
+		}
+	}()
+	defer func() {
+		guest.Shutdown() //nolint:errcheck // wakes the other
+		<-gone
+	}()
+	h.drift.begin()
+	for told := 0; ; {
+		r, issue, changed := h.drift.latest()
+		if issue > told {
+			if told = issue; !say(guest, tell{Drift: &r}) {
+				return
+			}
+		}
+		select {
+		case <-changed:
+		case <-gone:
+			return
+		}
+	}
+}
+
+// FollowDrift calls each with the drift of a sandbox, and again whenever it has
+// become another, until ctx ends (ErrInterrupted), each fails, or the sandbox is
+// removed, which is no error. A keeper that runs is asked; otherwise this process
+// watches. Of a report from a keeper some paths may be left out: see
+// DriftReport.More. Errors: snapshot.ErrNotFound.
+func (e *Engine) FollowDrift(ctx context.Context, name string, each func(DriftReport) error) error {
+	if _, err := e.cat.Get(name); err != nil {
+		return err
+	}
+	get := func() (*catalog.Record, error) { return e.cat.Get(name) }
+	var failed error
+	once := func(r DriftReport) error {
+		failed = each(r)
+		return failed
+	}
+	for {
+		rec, err := get()
+		if err != nil {
+			break // removed
+		}
+		conn, err := e.dial(rec)
+		if err == nil && conn != nil && hearDrift(ctx, conn, once) && failed == nil && ctx.Err() == nil {
+			continue // the keeper has ended
+		}
+		if failed != nil {
+			return failed
+		}
+		if err = e.watchDrift(ctx, get, once); !errors.Is(err, snapshot.ErrNotFound) || failed != nil {
+			return err
+		}
+		break
+	}
+	return nil
+}
+
+// hearDrift asks a keeper, and reports whether it had anything to say.
+func hearDrift(ctx context.Context, conn *kernel.Packet, each func(DriftReport) error) (heard bool) {
+	stop := context.AfterFunc(ctx, func() { conn.Shutdown() }) //nolint:errcheck // wakes the one who listens
+	defer conn.Close()                                         //nolint:errcheck // all was said
+	defer stop()
+	msg, err := json.Marshal(ask{Drift: true})
+	if err != nil || conn.Send(msg) != nil {
+		return false
+	}
+	for {
+		t, files, err := hear(conn)
+		closeAll(files)
+		if err != nil || t.Drift == nil {
+			return heard
+		}
+		heard = true
+		if each(*t.Drift) != nil {
+			return heard
+		}
+	}
+}
