@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -15,7 +16,7 @@ import (
 )
 
 func newDrift(a *app) *cobra.Command {
-	var exitCode bool
+	var exitCode, follow bool
 	cmd := &cobra.Command{
 		Use:   "drift [flags] sandbox",
 		Short: "show how far the real tree has moved on since a sandbox was made",
@@ -26,17 +27,21 @@ elsewhere, what has changed there.
 Where the base is frozen this is exact. Where it is live all there is to go by
 are change times: a directory in which names came or went is told as such, and
 what was deleted is not told by name. What is still as "snapfs apply" left it
-for this sandbox is no drift.`,
+for this sandbox is no drift.
+
+With --follow it goes on, and tells again whenever the real tree moves, until it
+is interrupted or the sandbox is removed; with --json a line each time. What runs
+in a sandbox for more than a second can read the same in /run/snapfs/drift.`,
 		Example: `  snapfs drift fix
+  snapfs drift fix --follow
   snapfs drift fix --exit-code || echo "the real tree has moved on"`,
 		Args:              exactly("sandbox"),
 		ValidArgsFunction: a.completeSandbox,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			e, err := a.engine(cmd.Context())
-			if err != nil {
-				return err
+			if follow && exitCode {
+				return usageError{errors.New("--follow and --exit-code exclude one another")}
 			}
-			r, err := e.DriftOf(cmd.Context(), args[0])
+			e, err := a.engine(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -44,7 +49,14 @@ for this sandbox is no drift.`,
 			if err != nil {
 				return err
 			}
-			if err := a.ui.result(r, func(w io.Writer) error { return printDrift(w, r, workspace) }); err != nil {
+			if follow {
+				return a.followDrift(cmd.Context(), e, args[0], workspace)
+			}
+			r, err := e.DriftOf(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if err := a.ui.result(r, func(w io.Writer) error { return printPaths(w, r.Paths, workspace, driftSentence(r)) }); err != nil {
 				return err
 			}
 			if exitCode && len(r.Paths) > 0 {
@@ -53,15 +65,39 @@ for this sandbox is no drift.`,
 			return nil
 		},
 	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on, and tell whenever more has moved")
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with status 1 if anything moved")
 	return cmd
 }
 
-// printDrift prints the paths that moved, those of the workspace relative to it,
-// and a line that sums them up.
-func printDrift(w io.Writer, r engine.DriftReport, workspace string) error {
+// followDrift prints each report, and in it what was not in the one before.
+func (a *app) followDrift(ctx context.Context, e *engine.Engine, name, workspace string) error {
+	known := map[engine.DriftPath]bool{}
+	err := e.FollowDrift(ctx, name, func(r engine.DriftReport) error {
+		return a.ui.result(r, func(w io.Writer) error {
+			var news []engine.DriftPath
+			now := map[engine.DriftPath]bool{}
+			for _, p := range r.Paths {
+				if now[p] = true; !known[p] {
+					news = append(news, p)
+				}
+			}
+			known = now
+			return printPaths(w, news, workspace, driftSentence(r))
+		})
+	})
+	if ctx.Err() != nil {
+		a.status = exitInterrupted // as it is ended by
+		return nil
+	}
+	return err
+}
+
+// printPaths prints paths that moved, those of the workspace relative to it, and a
+// line that sums up.
+func printPaths(w io.Writer, paths []engine.DriftPath, workspace, sentence string) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	for _, p := range r.Paths {
+	for _, p := range paths {
 		too := ""
 		if p.Both {
 			too = "here too"
@@ -75,7 +111,7 @@ func printDrift(w io.Writer, r engine.DriftReport, workspace string) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(w, driftSentence(r))
+	_, err := fmt.Fprintln(w, sentence)
 	return err
 }
 
