@@ -115,7 +115,7 @@ func TestSecretsAreHiddenButNotTheWorkspace(t *testing.T) {
 		}
 	}
 	in := func(name string) string { return filepath.Join(home, name) }
-	list := hidden(home, in(".aws/sub"), []string{"/state"}, nil, []string{in(".kube/config")}, nil, func(p string) string { return p })
+	list := hidden(hiding{real: searched(home, asItIs), own: []string{"/state"}, expose: []string{in(".kube/config")}}, home, in(".aws/sub"))
 	for _, p := range []string{in(".aws"), in(".kube"), in(".kube/config"), in(".netrc"), in(".config/gcloud")} {
 		if slices.Contains(list, p) {
 			t.Errorf("%s is hidden", p)

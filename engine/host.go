@@ -39,13 +39,14 @@ type host struct {
 }
 
 // startHost starts a sandbox's processes: a box, and command in it where it is
-// not nil. begun is a box begun for them, or nil. Mounts of the real machine
+// not nil. begun is a box begun for them, or nil, and real where the secrets of
+// the real trees are. Mounts of the real machine
 // come and go while it is looked at, so what fails is tried again where they
 // have changed meanwhile.
-func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isolate.Beginning, command *isolate.Command) (*host, *isolate.Process, error) {
+func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isolate.Beginning, real func() search, command *isolate.Command) (*host, *isolate.Process, error) {
 	for tries := 1; ; tries++ {
 		early := begun != nil // its mounts are those of before the look at them
-		spec, err := e.spec(ctx, rec)
+		spec, err := e.spec(ctx, rec, real)
 		if err == nil {
 			err = fault.Point(ctx, "start its processes")
 		}
@@ -63,7 +64,7 @@ func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isol
 			return h, proc, nil
 		}
 		var refused *isolate.Error
-		again, serr := e.spec(ctx, rec)
+		again, serr := e.spec(ctx, rec, real)
 		if !errors.As(err, &refused) || tries == 10 || serr != nil || !early && again.String() == spec.String() {
 			return nil, nil, outOfSpace(spec, err)
 		}

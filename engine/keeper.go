@@ -132,7 +132,7 @@ func (e *Engine) Keep(ctx context.Context, name string) error {
 // startServing starts the namespaces, lets commands in, and says so in the
 // record.
 func (e *Engine) startServing(ctx context.Context, held *catalog.Held) (*host, error) {
-	h, _, err := e.startHost(ctx, held.Record, nil, nil)
+	h, _, err := e.startHost(ctx, held.Record, nil, searching(), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -3,50 +3,93 @@ package engine
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// hidden lists what a sandbox sees nothing of: own, which is snapfs's state,
-// secrets, and what is named in also. Of the last two what is exposed is left
-// out; of all, what holds the workspace, which was asked for by name. at says where the sandbox's copy of a
-// path can be looked at: what is not there needs no mask, and looking for it
-// here is much cheaper than in a filesystem that was just mounted.
+// A search is for the secrets of a machine: where they lie, those of people and
+// those of the machine itself.
+type search struct{ people, machine []string }
+
+// searching looks for secrets in the real trees, beside whatever comes before the
+// answer is wanted: it takes as long as a fifth of making a sandbox.
+func searching() func() search {
+	answer := make(chan search, 1)
+	go func() { answer <- searched(userHome(), func(path string) string { return path }) }()
+	return sync.OnceValue(func() search { return <-answer })
+}
+
+// searched looks for secrets. at says where a path can be looked at.
+func searched(home string, at func(string) string) search {
+	var s search
+	for _, h := range homes(home) {
+		s.people = append(s.people, present(h, secretsOfHome(), at)...)
+	}
+	s.machine = present("/etc", secretsOfEtc(), at)
+	for _, p := range secretsOfSystem() {
+		if _, err := os.Lstat(at(p)); !absent(err) {
+			s.machine = append(s.machine, p)
+		}
+	}
+	return s
+}
+
+// userHome is the caller's home directory, or "".
+func userHome() string {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	return home
+}
+
+// A hiding is what decides of what a sandbox sees nothing.
+type hiding struct {
+	// real is what was found in the real trees.
+	real search
+	// own is snapfs's state; also and expose are asked for by the user.
+	own, also, expose []string
+	// mounts are those of the machine, roots the sandbox's copies of its trees, ""
+	// for overlays: in a copy there can be what is not in the real tree any more.
+	mounts []kernel.MountPoint
+	roots  map[string]string
+}
+
+// hidden lists what a sandbox sees nothing of: snapfs's state, secrets, and what
+// is to be hidden besides. Of the last two what is exposed is left out; of all,
+// what holds the workspace, which was asked for by name. What is not there needs
+// no mask, and looking for it beforehand is much cheaper than in a filesystem that
+// was just mounted.
 //
 // A secret that is a symbolic link on the real machine is hidden where it leads
 // to as well: in its copy the sandbox can remove the link.
-func hidden(home, workspace string, own, also, expose []string, mounts []kernel.MountPoint, at func(string) string) []string {
-	var paths []string
-	add := func(dir string, names []string) {
-		paths = append(paths, present(dir, names, at)...)
-		if at(dir) != dir {
-			paths = append(paths, present(dir, names, func(p string) string { return p })...)
-		}
+func hidden(h hiding, home, workspace string) []string {
+	at := copies(h.roots)
+	people, machine := h.real.people, h.real.machine
+	if slices.ContainsFunc(slices.Collect(maps.Values(h.roots)), func(root string) bool { return root != "" }) {
+		copied := searched(home, at)
+		people, machine = slices.Concat(people, copied.people), slices.Concat(machine, copied.machine)
 	}
-	for _, h := range homes(home) {
-		add(h, secretsOfHome())
-	}
-	ofUsers := len(paths)
-	add("/etc", secretsOfEtc())
-	for _, p := range secretsOfSystem() {
-		if _, err := os.Lstat(at(p)); !absent(err) {
+	paths := slices.Clone(people)
+	for _, p := range machine {
+		if !empty(at(p)) { // a mask costs time
 			paths = append(paths, p)
 		}
 	}
-	keys := slices.DeleteFunc(paths[ofUsers:], func(p string) bool { return empty(at(p)) }) // a mask costs time
-	paths = paths[:ofUsers+len(keys)]
-	paths = append(slices.Clone(also), followed(paths)...)
-	paths = append(paths, elsewhere(paths, mounts)...)
-	for _, x := range expose {
+	paths = append(slices.Clone(h.also), followed(paths)...)
+	paths = append(paths, elsewhere(paths, h.mounts)...)
+	for _, x := range h.expose {
 		paths = without(paths, x, at)
 	}
-	paths = append(paths, own...)
-	paths = append(paths, elsewhere(own, mounts)...)
+	paths = append(paths, h.own...)
+	paths = append(paths, elsewhere(h.own, h.mounts)...)
 	return slices.DeleteFunc(paths, func(p string) bool { return within(workspace, p) })
 }
 

@@ -17,8 +17,11 @@ func TestWhatIsExposedShowsNothingBesideIt(t *testing.T) {
 	for _, f := range []string{".ssh/known_hosts", ".ssh/id_rsa", ".ssh/more/key", ".ssh/more/shown"} {
 		mustWrite(t, filepath.Join(home, f))
 	}
-	list := hidden(home, "/w", nil, nil, []string{filepath.Join(home, ".ssh/known_hosts"), filepath.Join(home, ".ssh/more/shown")}, nil, asItIs)
-	for f, want := range map[string]bool{".ssh": false, ".ssh/known_hosts": false, ".ssh/id_rsa": true, ".ssh/more": false, ".ssh/more/key": true, ".ssh/more/shown": false} {
+	list := hidden(hiding{
+		real: searched(home, asItIs), own: []string{filepath.Join(home, ".ssh/more/state")},
+		expose: []string{filepath.Join(home, ".ssh/known_hosts"), filepath.Join(home, ".ssh/more/shown"), filepath.Join(home, ".ssh/more/state")},
+	}, home, "/w")
+	for f, want := range map[string]bool{".ssh": false, ".ssh/known_hosts": false, ".ssh/id_rsa": true, ".ssh/more": false, ".ssh/more/key": true, ".ssh/more/shown": false, ".ssh/more/state": true} {
 		if got := slices.Contains(list, filepath.Join(home, f)); got != want {
 			t.Errorf("%s is hidden: %v, want %v", f, got, want)
 		}
@@ -36,8 +39,8 @@ func TestASecretIsHiddenWhereItsLinkLeads(t *testing.T) {
 		}
 	}
 	copied := t.TempDir() // in which nothing of it is left
-	for _, at := range []func(string) string{asItIs, func(p string) string { return filepath.Join(copied, p) }} {
-		list := hidden(home, "/w", nil, nil, nil, nil, at)
+	for _, root := range []string{"", copied} {
+		list := hidden(hiding{real: searched(home, asItIs), roots: map[string]string{"/": root}}, home, "/w")
 		for _, want := range []string{"dotfiles/ssh", "dotfiles/config/gh"} {
 			if !slices.Contains(list, filepath.Join(home, want)) {
 				t.Errorf("%s is not hidden", want)

@@ -28,12 +28,13 @@ func (e *Engine) Run(ctx context.Context, req Request, command isolate.Command) 
 	if err != nil {
 		return nil, err
 	}
+	real := searching()
 	rec, intent, err := e.create(ctx, req, true)
 	if err != nil {
 		return nil, errors.Join(err, begun.Close())
 	}
 	s := &Session{Record: rec, e: e, intent: intent}
-	s.host, s.proc, err = e.startHost(ctx, rec, begun, &command)
+	s.host, s.proc, err = e.startHost(ctx, rec, begun, real, &command)
 	if err != nil {
 		return nil, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
 	}

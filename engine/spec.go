@@ -13,8 +13,9 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// spec says what the processes of a sandbox may see and do.
-func (e *Engine) spec(ctx context.Context, rec *catalog.Record) (isolate.Spec, error) {
+// spec says what the processes of a sandbox may see and do. real is where the
+// secrets of the real trees are.
+func (e *Engine) spec(ctx context.Context, rec *catalog.Record, real func() search) (isolate.Spec, error) {
 	env, err := survey(rec.Workspace, e.cat.Dir(), privileged())
 	if err != nil {
 		return isolate.Spec{}, err
@@ -55,17 +56,15 @@ func (e *Engine) spec(ctx context.Context, rec *catalog.Record) (isolate.Spec, e
 		mounts = append(mounts, isolate.Mount{Target: p, Source: p, ReadOnly: true})
 	}
 	slices.SortStableFunc(mounts, func(a, b isolate.Mount) int { return strings.Compare(a.Target, b.Target) })
-	home, err := os.UserHomeDir()
-	if err != nil {
-		home = ""
-	}
 	tmp := ""
 	if !rec.Ephemeral {
 		tmp = e.tmp(rec)
 	}
 	s := confinement(rec.Policy)
 	s.Mounts, s.Tmp, s.Hostname = mounts, tmp, hostname(rec.Name)
-	s.Hide = hidden(home, rec.Workspace, hide, rec.Policy.Hide, rec.Policy.Expose, env.mounts, copies(roots))
+	s.Hide = hidden(hiding{
+		real: real(), own: hide, also: rec.Policy.Hide, expose: rec.Policy.Expose, mounts: env.mounts, roots: roots,
+	}, userHome(), rec.Workspace)
 	return s, nil
 }
 
