@@ -47,13 +47,14 @@ func (e *Engine) spec(ctx context.Context, rec *catalog.Record, real func() sear
 			e.notice("another filesystem was mounted beneath " + t.Path + " since " + rec.Name + " was made: it is read-only in it now")
 			m = isolate.Mount{Target: t.Path, Source: t.Path, ReadOnly: true}
 		}
+		m.MayVanish = !privileged() && !within(rec.Workspace, t.Path)
 		mounts = append(mounts, m)
 		if h, ok := b.(snapshot.Hider); ok {
 			hide = append(hide, h.Hidden()...)
 		}
 	}
 	for _, p := range env.Shown {
-		mounts = append(mounts, isolate.Mount{Target: p, Source: p, ReadOnly: true})
+		mounts = append(mounts, isolate.Mount{Target: p, Source: p, ReadOnly: true, MayVanish: !privileged()})
 	}
 	slices.SortStableFunc(mounts, func(a, b isolate.Mount) int { return strings.Compare(a.Target, b.Target) })
 	tmp := ""

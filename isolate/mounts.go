@@ -1,6 +1,7 @@
 package isolate
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -72,12 +73,48 @@ func (b *builder) makeTree(m Mount) cell {
 	switch {
 	case m.Skeleton != "":
 		return b.skeleton(m.Skeleton, m.Target)
+	case m.MayVanish:
+		return b.makeIfThere(m, attr)
 	case m.Source != "":
 		return b.bind(m.Source, attr)
 	case m.Overlay.Upper == "" && len(m.Overlay.Lower) == 1:
 		return b.bind(m.Overlay.Lower[0], attr|unix.MOUNT_ATTR_RDONLY)
 	}
 	return b.filesystem("overlay", int(attr), b.overlayOptions(m.Overlay)...)
+}
+
+// makeIfThere makes a tree of what is opened first: from then on it stays. Where
+// it is not there, the cell holds no descriptor.
+func (b *builder) makeIfThere(m Mount, attr uint64) (tree cell) {
+	path := m.Source
+	if m.Overlay != nil {
+		path = m.Overlay.Lower[len(m.Overlay.Lower)-1]
+	}
+	found := b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(path), num(unix.O_PATH|unix.O_CLOEXEC)).path(path)
+	at := found.result()
+	if m.Overlay == nil || m.Overlay.Upper == "" && len(m.Overlay.Lower) == 1 {
+		if m.Overlay != nil {
+			attr |= unix.MOUNT_ATTR_RDONLY
+		}
+		tree = b.clone(b.of(at), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE).path(path).result()
+		b.restrict(tree, attr, unix.AT_RECURSIVE).path(path)
+	} else {
+		o := *m.Overlay
+		o.Lower = slices.Clone(o.Lower)
+		o.Lower[len(o.Lower)-1] = b.numbered(at)
+		tree = b.filesystem("overlay", int(attr), b.overlayOptions(&o)...)
+	}
+	found.expect(b.jump())
+	return tree
+}
+
+// attachTree attaches the tree i of the spec, where there is one.
+func (b *builder) attachTree(i int) {
+	m := b.spec.Mounts[i]
+	s := b.attach(b.of(b.trees[i]), m.Target, false)
+	if m.MayVanish {
+		s.anyhow() // no descriptor, a frame in which it was not seen: the box is then emptier, not more open
+	}
 }
 
 func (b *builder) bind(source string, attr uint64) cell {

@@ -132,8 +132,10 @@ func (b *builder) skeleton(dir, target string) cell {
 		b.do(unix.SYS_MKNODAT, b.of(fs), b.str(e.name), num(unix.S_IFREG|0o444), num(0)).path(e.name)
 		from := path.Join(dir, e.name)
 		// In a directory where others can write, it may be a link by now.
-		m := b.clone(num(unix.AT_FDCWD), from, unix.AT_SYMLINK_NOFOLLOW).result()
+		file := b.clone(num(unix.AT_FDCWD), from, unix.AT_SYMLINK_NOFOLLOW)
+		m := file.result()
 		b.restrict(m, plainMount|unix.MOUNT_ATTR_RDONLY, 0).path(from)
+		file.expect(b.jump()) // it may have gone by now
 		b.files = append(b.files, bound{m, path.Join(target, e.name)})
 	}
 	b.restrict(fs, unix.MOUNT_ATTR_RDONLY, 0)

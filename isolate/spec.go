@@ -57,6 +57,9 @@ type Mount struct {
 	Skeleton string
 	// ReadOnly forbids writes to the tree, and to it alone.
 	ReadOnly bool
+	// MayVanish: others make and remove Source, or the lowest layer, at any time.
+	// Where it has gone by now, the box has nothing at Target. For [Same] only.
+	MayVanish bool
 }
 
 // An Overlay is one mount of the kernel's overlayfs.
@@ -147,6 +150,9 @@ func (m Mount) String() string {
 	}
 	if m.ReadOnly {
 		b.WriteString(" read-only")
+	}
+	if m.MayVanish {
+		b.WriteString(" if it is there")
 	}
 	return b.String()
 }

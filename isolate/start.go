@@ -176,19 +176,19 @@ func (b *builder) tree() {
 	b.pin(pins[0])
 	for i, m := range b.spec.Mounts[1:] {
 		if !beneathPrivate(m.Target) {
-			b.attach(b.of(b.trees[i+1]), m.Target, false)
+			b.attachTree(i + 1)
 			b.pin(pins[i+1])
 		}
 	}
 	for _, f := range b.files {
-		b.attach(b.of(f.mount), f.to, false).quiet(unix.EBUSY)
+		b.attach(b.of(f.mount), f.to, false).quiet(unix.EBUSY, unix.EBADF)
 	}
 	b.attachPrivate(b.private)
 	b.stage = "attaching the trees"
 	for i, m := range b.spec.Mounts[1:] {
 		if beneathPrivate(m.Target) {
 			b.place(m.Target)
-			b.attach(b.of(b.trees[i+1]), m.Target, false)
+			b.attachTree(i + 1)
 			b.pin(pins[i+1])
 		}
 	}
