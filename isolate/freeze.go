@@ -57,6 +57,37 @@ func (b *Box) Thaw(context.Context) error {
 	return nil
 }
 
+// Clear kills everything in the box but its pid 1, and answers when all of it is
+// gone. Exec works as before. Cost: 1 ms, and more with many processes.
+// Errors: [ErrClosed], [ErrInterrupted]; [ErrBusy] while the box is frozen.
+func (b *Box) Clear(ctx context.Context) error {
+	b.ask.Lock()
+	if b.frozen != nil {
+		b.ask.Unlock()
+		return &Error{Op: "ending its processes", Kind: ErrBusy, Err: errors.New("the sandbox is frozen")}
+	}
+	if b.ended() {
+		b.ask.Unlock()
+		return &Error{Op: "ending its processes", Kind: ErrClosed}
+	}
+	err := b.signalAll(unix.SIGKILL)
+	b.mu.Lock()
+	idle, ran := b.idle, b.ran
+	b.mu.Unlock()
+	b.ask.Unlock()
+	if err != nil || !ran {
+		return err
+	}
+	select {
+	case <-idle:
+		return nil
+	case <-b.done:
+		return &Error{Op: "ending its processes", Kind: ErrClosed}
+	case <-ctx.Done():
+		return &Error{Op: "ending its processes", Kind: ErrInterrupted, Err: ctx.Err()}
+	}
+}
+
 // stop chooses the way. The thawer is never nil.
 func (b *Box) stop(ctx context.Context) (thawer, error) {
 	for _, c := range b.cgroups {

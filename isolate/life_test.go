@@ -213,6 +213,48 @@ func TestAForkBombGoesWithItsBox(t *testing.T) {
 	})
 }
 
+func TestAClearedBoxIsEmptyAndServesOn(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		box := open(t, spec)
+		if err := box.Clear(t.Context()); err != nil {
+			t.Errorf("before anything has run: %v", err)
+		}
+		p, err := box.Exec(t.Context(), shell("for i in 1 2 3 4; do (trap '' TERM; setsid sleep 1000) & done; kill -STOP $$"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for len(descendants(box.pid)) < 5 {
+			time.Sleep(time.Millisecond)
+		}
+		for range 2 { // the second time there is nothing to end
+			if err := box.Clear(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if left := descendants(box.pid); len(left) > 0 {
+				t.Errorf("%d processes live", len(left))
+			}
+		}
+		if st, err := p.Wait(t.Context()); err != nil || st.Signal != syscall.SIGKILL {
+			t.Errorf("the command ended with %+v, %v", st, err)
+		}
+		if got := sh(t, box, "echo on"); got != "on" && got != "on\n" {
+			t.Errorf("it says %q", got)
+		}
+		if err := box.Freeze(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := box.Clear(t.Context()); !errors.Is(err, ErrBusy) {
+			t.Errorf("while frozen: %v", err)
+		}
+		if err := box.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := box.Clear(t.Context()); !errors.Is(err, ErrClosed) {
+			t.Errorf("when closed: %v", err)
+		}
+	})
+}
+
 func TestATerminalOfTheBoxsOwn(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
 		box := open(t, spec)
