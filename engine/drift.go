@@ -163,24 +163,31 @@ func echo(c diff.Change) bool { return c.What == diff.Time && c.New.Mode.IsDir()
 // compare completes a report by what the sandbox has changed. What both have
 // deleted has not moved away from either.
 func (r *DriftReport) compare(mine *Changes) {
-	own := map[string]diff.Kind{}
-	for _, p := range mine.Parts {
+	type change struct {
+		diff.Change
+		part *Part
+	}
+	own := map[string]change{}
+	for i := range mine.Parts {
+		p := &mine.Parts[i]
 		for _, c := range p.Changes {
 			path := filepath.Join(p.Root, c.Path)
 			if echo(c) {
 				continue
 			}
-			own[path] = c.Kind
+			own[path] = change{c, p}
 			if !p.Workspace {
 				r.elsewhere(p, c, path)
 			}
 		}
 	}
 	r.Paths = slices.DeleteFunc(r.Paths, func(p DriftPath) bool {
-		return p.Kind == diff.Deleted.String() && own[p.Path] == diff.Deleted
+		return p.Kind == diff.Deleted.String() && own[p.Path].Kind == diff.Deleted
 	})
 	for i := range r.Paths {
-		if _, r.Paths[i].Both = own[r.Paths[i].Path]; r.Paths[i].Both {
+		p := &r.Paths[i]
+		if c, ok := own[p.Path]; ok && !showsThrough(c.part, c.Change, p.Path) {
+			p.Both = true
 			r.Both++
 		}
 	}
@@ -189,21 +196,33 @@ func (r *DriftReport) compare(mine *Changes) {
 
 // elsewhere adds a path outside the workspace that the sandbox has changed, where
 // the real one has moved.
-func (r *DriftReport) elsewhere(p Part, c diff.Change, path string) {
+func (r *DriftReport) elsewhere(p *Part, c diff.Change, path string) {
 	st, err := kernel.Lstat(-1, path)
 	s, ours := r.promoted[path]
+	kind := "changed"
 	switch {
-	case err == nil && ours && s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time()):
 	case errors.Is(err, os.ErrNotExist) && p.Frozen && c.Old != nil:
-		r.Paths = append(r.Paths, DriftPath{Path: path, Kind: diff.Deleted.String()})
+		kind = diff.Deleted.String()
 	case err != nil || st.IsDir() || st.CTime.Time().Before(p.Taken):
+		return
+	case ours && s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time()), showsThrough(p, c, path):
+		return
 	case p.Frozen && c.Old == nil:
-		r.Paths = append(r.Paths, DriftPath{Path: path, Kind: diff.Added.String()})
+		kind = diff.Added.String()
 	case p.Frozen:
-		r.Paths = append(r.Paths, DriftPath{Path: path, Kind: diff.Modified.String()})
-	default:
-		r.Paths = append(r.Paths, DriftPath{Path: path, Kind: "changed"})
+		kind = diff.Modified.String()
 	}
+	r.Paths = append(r.Paths, DriftPath{Path: path, Kind: kind})
+}
+
+// showsThrough: what counts as changed in a sandbox with a live base is the real
+// file itself, which was made while the two were compared.
+func showsThrough(p *Part, c diff.Change, path string) bool {
+	if p.Frozen || c.New == nil {
+		return false
+	}
+	st, err := kernel.Lstat(-1, path)
+	return err == nil && c.New.CTime.Equal(st.CTime.Time()) && c.New.MTime.Equal(st.MTime.Time())
 }
 
 // filesIn counts paths, without directories that only repeat what another path
