@@ -268,4 +268,7 @@ func TestStatCountsLinesAndBytes(t *testing.T) {
 	if out.String() != want {
 		t.Errorf("stat:\n%s\nwant:\n%s", out.String(), want)
 	}
+	if added, deleted, err := patch.Lines(context.Background(), old, new, changes); added != 3 || deleted != 1 || err != nil {
+		t.Errorf("%d lines added, %d deleted, %v", added, deleted, err)
+	}
 }

@@ -102,6 +102,16 @@ func Stat(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.Ch
 	return out.Flush()
 }
 
+// Lines counts the lines that texts gained and lost. Errors: those of [Write].
+func Lines(ctx context.Context, old, new *os.File, changes []diff.Change, renames ...diff.Rename) (added, deleted int, err error) {
+	src := source{ctx: ctx, root: [2]*os.File{old, new}}
+	counts, err := src.counts(changes, renames)
+	for _, c := range counts {
+		added, deleted = added+c.added, deleted+c.removed
+	}
+	return added, deleted, err
+}
+
 // bar draws a count; where the largest has no room, all shrink in proportion,
 // but none that is not zero disappears.
 func (c count) bar(most, room int) string {
