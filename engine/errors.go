@@ -13,6 +13,10 @@ func Hints(err error) []string {
 	if errors.As(err, &s) && len(s.Hints) > 0 {
 		return s.Hints
 	}
+	var r *refusal
+	if errors.As(err, &r) && len(r.Hints) > 0 {
+		return r.Hints
+	}
 	var i *isolate.Error
 	if errors.As(err, &i) {
 		return i.Hints
@@ -28,6 +32,10 @@ func Kind(err error) error {
 	}
 	if kind := snapshot.KindOf(err); kind != nil {
 		return kind
+	}
+	var r *refusal
+	if errors.As(err, &r) && r.kind() != nil {
+		return r.kind()
 	}
 	for _, k := range []struct{ theirs, kind error }{
 		{isolate.ErrNotFound, snapshot.ErrNotFound},

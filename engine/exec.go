@@ -132,7 +132,7 @@ func askExec(conn *kernel.Packet, c isolate.Command) (*guest, error) {
 	case t.Errno != 0:
 		return nil, &isolate.CommandError{Path: c.Args[0], Errno: t.Errno}
 	case !t.Started:
-		return nil, errors.New(t.Error)
+		return nil, t.refused()
 	}
 	g := &guest{conn: conn, done: make(chan struct{})}
 	if len(files) > 0 {
@@ -162,7 +162,7 @@ func (g *guest) listen() {
 	case t.Status != nil:
 		g.st = *t.Status
 	default:
-		g.err = errors.New(t.Error)
+		g.err = t.refused()
 	}
 }
 

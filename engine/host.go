@@ -228,9 +228,19 @@ type tell struct {
 	Gone   bool            `json:"gone,omitempty"`
 	Status *isolate.Status `json:"status,omitempty"`
 	Drift  *DriftReport    `json:"drift,omitempty"`
-	Error  string          `json:"error,omitempty"`
+	// Refused says why what was asked for was not done.
+	Refused *refusal `json:"refused,omitempty"`
 	// Errno is that of a command that could not be run.
 	Errno syscall.Errno `json:"errno,omitempty"`
+}
+
+// refused is the error that was told; a keeper that says neither what was done nor
+// why not is of another version.
+func (t *tell) refused() error {
+	if t.Refused == nil {
+		return &snapshot.Error{Op: "asking the keeper", Kind: snapshot.ErrNotSupported, Err: errors.New("it does not know what was asked for")}
+	}
+	return t.Refused
 }
 
 // A wireCommand is an isolate.Command without its streams, which travel as
@@ -252,7 +262,7 @@ func (h *host) answer(guest *kernel.Packet) {
 	}
 	var a ask
 	if err := json.Unmarshal(msg, &a); err != nil {
-		say(guest, tell{Error: err.Error()})
+		say(guest, tell{Refused: refusalOf(err)})
 		return
 	}
 	switch {
@@ -285,7 +295,7 @@ func (h *host) exec(guest *kernel.Packet, w wireCommand, files []*os.File) {
 	p, err := h.box.Exec(context.Background(), c)
 	closeAll(files)
 	if err != nil {
-		t := tell{Error: err.Error(), Gone: errors.Is(err, isolate.ErrClosed)}
+		t := tell{Refused: refusalOf(err), Gone: errors.Is(err, isolate.ErrClosed)}
 		var ce *isolate.CommandError
 		if errors.As(err, &ce) {
 			t.Errno = ce.Errno
@@ -304,7 +314,7 @@ func (h *host) exec(guest *kernel.Packet, w wireCommand, files []*os.File) {
 	go relaySignals(guest, p)
 	st, err := p.Wait(context.Background())
 	if err != nil {
-		say(guest, tell{Error: err.Error()})
+		say(guest, tell{Refused: refusalOf(err)})
 		return
 	}
 	say(guest, tell{Status: &st})
@@ -331,7 +341,7 @@ func (h *host) freeze(guest *kernel.Packet) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := h.box.Freeze(ctx); err != nil {
-		say(guest, tell{Error: err.Error(), Gone: errors.Is(err, isolate.ErrClosed)})
+		say(guest, tell{Refused: refusalOf(err), Gone: errors.Is(err, isolate.ErrClosed)})
 		return
 	}
 	say(guest, tell{Frozen: true})

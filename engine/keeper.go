@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -67,29 +68,12 @@ func (e *Engine) startKeeper(ctx context.Context, h *catalog.Held) error {
 	return h.Reload() // it has noted itself in the record
 }
 
-// A refusal is how a keeper that cannot start says why.
-type refusal struct {
-	Message string   `json:"message"`
-	Kind    string   `json:"kind,omitempty"`
-	Hints   []string `json:"hints,omitempty"`
-}
-
 func keeperError(name string, said []byte) error {
-	r := refusal{Message: "its keeper ended at once"}
-	err := &snapshot.Error{Op: "starting", Path: name, Kind: snapshot.ErrInterrupted}
-	if json.Unmarshal(said, &r) == nil { // else it was killed
-		err.Kind, err.Hints = snapshot.ErrNotSupported, r.Hints
+	var r refusal
+	if json.Unmarshal(said, &r) != nil { // it was killed
+		return &snapshot.Error{Op: "starting", Path: name, Kind: snapshot.ErrInterrupted, Err: errors.New("its keeper ended at once")}
 	}
-	for _, k := range []error{
-		snapshot.ErrNotFound, snapshot.ErrNoSpace, snapshot.ErrDenied, snapshot.ErrReadOnly, snapshot.ErrBusy,
-		snapshot.ErrCorrupt, snapshot.ErrInterrupted,
-	} {
-		if r.Kind == k.Error() {
-			err.Kind = k
-		}
-	}
-	err.Err = errors.New(r.Message)
-	return err
+	return &snapshot.Error{Op: "starting", Path: name, Kind: cmp.Or(r.kind(), snapshot.ErrNotSupported), Err: errors.New(r.Message), Hints: r.Hints}
 }
 
 // Keep is the whole life of a keeper process: it starts the sandbox's
@@ -98,11 +82,7 @@ func keeperError(name string, said []byte) error {
 func (e *Engine) Keep(ctx context.Context, name string) error {
 	ready := os.NewFile(readyFD, "ready")
 	refuse := func(err error) error {
-		r := refusal{Message: err.Error(), Hints: Hints(err)}
-		if kind := Kind(err); kind != nil {
-			r.Kind = kind.Error()
-		}
-		msg, _ := json.Marshal(r)
+		msg, _ := json.Marshal(refusalOf(err))
 		ready.Write(msg) //nolint:errcheck // the starter may be gone; the log has it too
 		ready.Close()
 		return err

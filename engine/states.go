@@ -134,7 +134,7 @@ func (e *Engine) freeze(ctx context.Context, h *catalog.Held) (use snapshot.Use,
 		return snapshot.Idle, func() {}, e.settle(ctx, h)
 	}
 	if err == nil {
-		err = errors.New(t.Error)
+		err = t.refused()
 	}
 	return 0, nil, fmt.Errorf("freezing %s: %w", h.Name, err)
 }

@@ -1,0 +1,37 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// What a keeper could not do exits with the same status, and is mended by the
+// same command, as if the caller had tried it himself.
+func TestARefusalKeepsItsKindAndHintsOnTheWay(t *testing.T) {
+	for _, err := range []error{
+		&snapshot.Error{Op: "a", Kind: snapshot.ErrNoSpace, Hints: []string{"snapfs gc"}},
+		&isolate.Error{Op: "b", Kind: isolate.ErrDenied, Hints: []string{"sudo x"}},
+		fmt.Errorf("c: %w", syscall.EROFS),
+		errors.New("of no kind"),
+	} {
+		sent, jerr := json.Marshal(tell{Refused: refusalOf(err)})
+		var heard tell
+		if jerr = errors.Join(jerr, json.Unmarshal(sent, &heard)); jerr != nil {
+			t.Fatal(jerr)
+		}
+		got := heard.refused()
+		if got.Error() != err.Error() || Kind(got) != Kind(err) || !slices.Equal(Hints(got), Hints(err)) {
+			t.Errorf("%v arrives as %v of kind %v with %q", err, got, Kind(got), Hints(got))
+		}
+	}
+	if err := new(tell).refused(); Kind(err) == nil {
+		t.Errorf("an answer that says nothing is %v", err)
+	}
+}
