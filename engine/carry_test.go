@@ -46,6 +46,7 @@ func (b *bench) diverge() {
 	if err := b.Stop(b.t.Context(), "s"); err != nil {
 		b.t.Fatal(err)
 	}
+	b.changed("s", "", "") // what its keeper keeps, and is not waited for
 	tick()
 	b.write("text", lines(12, map[int]string{10: "real\n"}))
 	b.write("theirs", "1")

@@ -165,6 +165,9 @@ func (b *bench) unowned(records []*catalog.Record) (wrong []string) {
 		if r.State != catalog.Ready || r.Ephemeral {
 			wrong = append(wrong, fmt.Sprintf("%s is %s, ephemeral: %v", r.Name, r.State, r.Ephemeral))
 		}
+		for id := range r.Bases() {
+			named[string(id)] = true
+		}
 		for i, t := range r.Trees {
 			where[t.Driver+" "+t.Path] = t
 			named[string(t.Fork)+" fork"], named[string(t.Base)] = true, true

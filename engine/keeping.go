@@ -37,7 +37,7 @@ func (e *Engine) keepBase(ctx context.Context, rec *catalog.Record) {
 			continue
 		}
 		err := e.keepTree(ctx, rec, t)
-		passing := errors.Is(err, snapshot.ErrBusy) || errors.Is(err, snapshot.ErrNotFound) || errors.Is(err, snapshot.ErrInterrupted)
+		passing := errors.Is(err, snapshot.ErrNotFound) || errors.Is(err, snapshot.ErrInterrupted)
 		if err != nil && !passing {
 			e.notice("what " + rec.Name + " began with is not kept: " + err.Error())
 		}
@@ -75,7 +75,7 @@ func (e *Engine) keepTree(ctx context.Context, rec *catalog.Record, t *catalog.T
 	if err != nil {
 		return err
 	}
-	return e.updateKept(ctx, rec, false, func(k *kept) error {
+	return e.updateKept(ctx, rec, func(k *kept) error {
 		return e.keepTouches(ctx, k, t, b, fresh, known.in(t.Path))
 	})
 }
@@ -91,9 +91,8 @@ func (e *Engine) keepTouches(ctx context.Context, k *kept, t *catalog.Tree, b sn
 	defer view.close()
 	keeper := keeper{
 		k: k, tree: t.Path,
-		// A file that was changed in the tick of the clock before may have been
-		// changed again within it.
-		base: liveBase{real: looker{root: root}, taken: t.Taken.Add(-diff.Racy), mine: view.open, known: known},
+		// Taken is by the clock that files are stamped with: no margin is needed.
+		base: liveBase{real: looker{root: root}, taken: t.Taken, mine: view.open, known: known},
 	}
 	defer keeper.base.real.close()
 	for _, touch := range touches {
@@ -260,12 +259,25 @@ func holds(f *os.File, data []byte) bool {
 }
 
 // wentBack: a sandbox that was rolled back has not carried anything any more that
-// it may change again.
-func (e *Engine) wentBack(rec *catalog.Record) error {
-	if _, err := os.Lstat(filepath.Join(e.baseDir(rec.Name, rec.Refreshed), keptFile)); errors.Is(err, fs.ErrNotExist) {
+// it may change again, and what was answered in it may be open again.
+func (e *Engine) wentBack(ctx context.Context, rec *catalog.Record) error {
+	dir := e.baseDir(rec.Name, rec.Refreshed)
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return e.updateKept(context.Background(), rec, true, func(k *kept) error {
+	list, err := e.readConflicts(rec)
+	if err != nil {
+		return err
+	}
+	for i := range list.Conflicts {
+		list.Conflicts[i].Resolved = ""
+	}
+	if len(list.Conflicts) > 0 {
+		if err := e.saveConflicts(rec, list); err != nil {
+			return err
+		}
+	}
+	return e.updateKept(ctx, rec, func(k *kept) error {
 		for path := range k.nodes {
 			k.uncarry(path)
 		}

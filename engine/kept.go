@@ -97,15 +97,14 @@ func readKept(dir string) (*kept, error) {
 }
 
 // updateKept changes what is kept of a sandbox's base, while nobody else does.
-// With wait it waits for whoever does; otherwise ErrBusy.
-func (e *Engine) updateKept(ctx context.Context, rec *catalog.Record, wait bool, change func(k *kept) error) error {
+func (e *Engine) updateKept(ctx context.Context, rec *catalog.Record, change func(k *kept) error) error {
 	dir := e.baseDir(rec.Name, rec.Refreshed)
 	for _, d := range []string{filepath.Dir(dir), dir} { // not the sandbox's own, which may be gone
 		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return &snapshot.Error{Op: "keeping a base", Path: d, Kind: snapshot.KindOf(err), Err: err}
 		}
 	}
-	lock, err := lockDir(dir, wait)
+	lock, err := lockDir(dir)
 	if err != nil {
 		return err
 	}
@@ -123,23 +122,20 @@ func (e *Engine) updateKept(ctx context.Context, rec *catalog.Record, wait bool,
 	return e.saveKept(rec.Name, rec.Refreshed, k)
 }
 
-func lockDir(dir string, wait bool) (*os.File, error) {
-	how := syscall.LOCK_EX
-	if !wait {
-		how |= syscall.LOCK_NB
-	}
+// lockDir waits for a directory's lock.
+func lockDir(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, &snapshot.Error{Op: "locking", Path: dir, Kind: snapshot.KindOf(err), Err: err}
 	}
 	for {
-		if err = syscall.Flock(int(f.Fd()), how); err != syscall.EINTR {
+		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != syscall.EINTR {
 			break
 		}
 	}
 	if err != nil {
 		f.Close()
-		return nil, &snapshot.Error{Op: "locking", Path: dir, Kind: snapshot.ErrBusy, Err: err}
+		return nil, &snapshot.Error{Op: "locking", Path: dir, Kind: snapshot.KindOf(err), Err: err}
 	}
 	return f, nil
 }

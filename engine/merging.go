@@ -72,6 +72,7 @@ func (m *merging) close() {
 		}
 	}
 	_ = os.RemoveAll(m.scratch)
+	_ = os.Remove(filepath.Dir(m.scratch)) // where it is empty
 }
 
 // scratchDir is where what neither side has is built. Whoever holds the sandbox's

@@ -211,7 +211,7 @@ func (p *carryPart) own(stamps map[string]promote.Stamp) map[string]promote.Stam
 // at the paths that were carried, or answered by what the real tree has.
 func (e *Engine) noteCarried(ctx context.Context, c *carrying, note *carried) error {
 	note.Before = map[string]*keptEntry{}
-	return e.updateKept(ctx, c.rec, true, func(k *kept) error {
+	return e.updateKept(ctx, c.rec, func(k *kept) error {
 		for _, p := range c.parts {
 			if p.path != p.part.Root {
 				continue // another target says nothing of the workspace

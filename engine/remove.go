@@ -141,12 +141,15 @@ func (e *Engine) tidy(ctx context.Context, rec *catalog.Record) error {
 	for _, id := range rec.Past {
 		ids[id] = true // a collection finds out whether others have it
 	}
+	for id := range rec.Bases() {
+		ids[id] = true
+	}
 	for _, m := range rec.Marks {
 		for _, id := range m.IDs {
 			ids[id] = true
 		}
 	}
-	return e.eachPlace(ctx, rec, func(b snapshot.Backend) error {
+	err := e.eachPlace(ctx, rec, func(b snapshot.Backend) error {
 		var errs []error
 		for id, fork := range rec.Numbers() {
 			if !forks[fork] {
@@ -158,6 +161,7 @@ func (e *Engine) tidy(ctx context.Context, rec *catalog.Record) error {
 		}
 		return errors.Join(errs...)
 	})
+	return errors.Join(err, e.dropBases(rec))
 }
 
 // eachPlace opens each place where a sandbox has trees, once.

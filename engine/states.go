@@ -197,7 +197,7 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 		if err := h.Save(); err != nil {
 			return err
 		}
-		return errors.Join(e.wentBack(h.Record), e.removeForks(ctx, h.Trees, old))
+		return errors.Join(e.wentBack(ctx, h.Record), e.removeForks(ctx, h.Trees, old))
 	})
 	h.Release()
 	if err != nil {

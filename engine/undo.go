@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
-	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
@@ -174,7 +174,7 @@ func (e *Engine) uncarry(ctx context.Context, note *carried) (again func() error
 		return nothing, nil //nolint:nilerr // it is gone, or another one
 	}
 	was := map[string]keptNode{}
-	err = e.updateKept(ctx, rec, true, func(k *kept) error {
+	err = e.updateKept(ctx, rec, func(k *kept) error {
 		for path, entry := range note.Before {
 			path = unsafely(path)
 			if n, ok := k.nodes[path]; ok && n.Carried {
@@ -189,7 +189,7 @@ func (e *Engine) uncarry(ctx context.Context, note *carried) (again func() error
 		return nil
 	})
 	return func() error {
-		return e.updateKept(context.WithoutCancel(ctx), rec, true, func(k *kept) error {
+		return e.updateKept(context.WithoutCancel(ctx), rec, func(k *kept) error {
 			for path, n := range was {
 				k.set(path, n)
 			}
@@ -198,4 +198,16 @@ func (e *Engine) uncarry(ctx context.Context, note *carried) (again func() error
 	}, err
 }
 
-var _ = catalog.NewID
+// PromotionsIn names what can be undone in a state directory, without opening it.
+func PromotionsIn(state string) (ids []string) {
+	all, err := promote.Promotions(filepath.Join(state, "promotions"))
+	if err != nil {
+		return nil
+	}
+	for _, p := range all {
+		if !slices.Contains(ids, p.Group) {
+			ids = append(ids, p.Group)
+		}
+	}
+	return ids
+}

@@ -1,0 +1,471 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/merge"
+	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// RefreshOptions say how conflicts are answered, as in [PromoteOptions].
+type RefreshOptions struct {
+	Mine, Theirs []string
+	Tool         string
+	Terminal     *Terminal
+}
+
+// Refreshed is what a refresh did.
+type Refreshed struct {
+	Sandbox string `json:"sandbox"`
+	// Brought is how many paths of the real tree that the sandbox had changed too
+	// were merged, and Resolved how many conflicts were answered that an earlier
+	// refresh had left.
+	Brought  int `json:"brought"`
+	Resolved int `json:"resolved,omitempty"`
+	// Conflicts are now in the sandbox, to be resolved there.
+	Conflicts []CarryConflict `json:"conflicts"`
+}
+
+// Refresh makes the real tree as it is now the base of a sandbox, and lays what
+// the sandbox has changed over it. What has no single answer stays in the sandbox:
+// a text with both sides between marks, anything else as the sandbox has it; and
+// nothing of it is promoted until it is resolved, by an edit that removes the marks
+// or by an answer.
+//
+// Where an earlier refresh has left conflicts, the answers are for them, and there
+// is no new base: ErrConflict names those that are open where nothing is answered.
+// Atomic: after an error the sandbox is as it was. Its named states keep the base
+// that they have. Nothing may run in it (ErrBusy).
+// Cost: a capture and a fork of each tree; the changes are merged, and written
+// again.
+func (e *Engine) Refresh(ctx context.Context, name string, o RefreshOptions) (Refreshed, error) {
+	h, err := e.hold(ctx, name, "refreshing")
+	if err != nil {
+		return Refreshed{}, err
+	}
+	defer h.Release()
+	if err := e.mustBeIdle(ctx, h, "refreshing"); err != nil {
+		return Refreshed{}, err
+	}
+	e.keepBase(ctx, h.Record)
+	changes, err := e.changes(ctx, h.Record)
+	if err != nil {
+		return Refreshed{}, err
+	}
+	defer changes.Close()
+	open, err := e.unresolved(ctx, h.Record, changes)
+	if err != nil {
+		return Refreshed{}, err
+	}
+	a := answers{mine: o.Mine, theirs: o.Theirs, tool: o.Tool, terminal: o.Terminal, failed: new(error)}
+	r := Refreshed{Sandbox: name, Conflicts: []CarryConflict{}}
+	switch {
+	case len(open) == 0:
+		err = e.rebase(ctx, h, changes, a, &r)
+	case a.none():
+		return r, conflictsError("refreshing", name, open)
+	default:
+		err = e.resolve(ctx, h, changes, a, &r)
+	}
+	if err != nil {
+		return r, err
+	}
+	e.keepBase(ctx, h.Record)
+	left, err := e.conflictsOf(ctx, h.Record)
+	if len(left) > 0 {
+		r.Conflicts = left
+	}
+	h.Release()
+	return r, errors.Join(err, e.sweepLater(ctx))
+}
+
+func (e *Engine) conflictsOf(ctx context.Context, rec *catalog.Record) ([]CarryConflict, error) {
+	changes, err := e.changes(ctx, rec)
+	if err != nil {
+		return nil, err
+	}
+	defer changes.Close()
+	return e.unresolved(ctx, rec, changes)
+}
+
+// A rebasing is a refresh being made.
+type rebasing struct {
+	e    *Engine
+	h    *catalog.Held
+	next *catalog.Record // with the new base and forks
+	list conflictList
+	kept *kept
+	r    *Refreshed
+}
+
+// rebase gives a sandbox a new base and forks of it, and writes what is merged
+// there. Only when all of it is complete the record says so.
+func (e *Engine) rebase(ctx context.Context, h *catalog.Held, changes *Changes, a answers, r *Refreshed) error {
+	ids, forks := number(h.Record), make([]snapshot.ForkID, len(h.Trees))
+	for i := range forks {
+		forks[i] = h.NewFork()
+	}
+	return e.changing(ctx, h, func() error {
+		release, err := e.cat.Share() // a base that was found to serve is not collected meanwhile
+		if err != nil {
+			return err
+		}
+		defer release()
+		x := &rebasing{e: e, h: h, r: r, next: cloneRecord(h.Record), list: conflictList{Format: 1}}
+		if err := x.grow(ctx, ids, forks); err != nil {
+			return err
+		}
+		x.kept = &kept{dir: e.baseDir(h.Name, x.next.Refreshed), nodes: map[string]keptNode{}}
+		if err := x.room(ctx); err != nil {
+			return err
+		}
+		for _, p := range changes.Parts {
+			if err := x.bring(ctx, p, a); err != nil {
+				return err
+			}
+		}
+		return x.commit(ctx)
+	})
+}
+
+func cloneRecord(r *catalog.Record) *catalog.Record {
+	c := *r
+	c.Trees, c.Marks, c.Past = slices.Clone(r.Trees), slices.Clone(r.Marks), slices.Clone(r.Past)
+	return &c
+}
+
+// grow captures and forks each tree. What is not there any more stays as it is.
+func (x *rebasing) grow(ctx context.Context, ids []snapshot.ID, forks []snapshot.ForkID) error {
+	base := &catalog.Base{Refreshed: 1 + slices.Max(x.next.Generations())}
+	for i, t := range x.next.Trees {
+		if err := fault.Point(ctx, "capture a new base"); err != nil {
+			return rebaseError(t.Path, err)
+		}
+		if !vanished(t, x.next.Workspace) {
+			b, err := x.e.backendOf(ctx, t)
+			if err != nil {
+				return err
+			}
+			t.Base, t.Fork = ids[i], forks[i]
+			if err := grow(ctx, b, &t); err != nil {
+				return err
+			}
+		}
+		base.Trees = append(base.Trees, catalog.TreeBase{Base: t.Base, Taken: t.Taken, Frozen: t.Frozen})
+		x.next.Trees[i].Fork = t.Fork
+	}
+	x.next.SetBase(base)
+	return nil
+}
+
+func rebaseError(path string, err error) error {
+	var done *snapshot.Error
+	if errors.As(err, &done) {
+		return err
+	}
+	return &snapshot.Error{Op: "refreshing", Path: path, Kind: snapshot.KindOf(err), Err: err}
+}
+
+// room makes the directory for what is kept of the new base. One of that number
+// can only be what a killed refresh left.
+func (x *rebasing) room(ctx context.Context) error {
+	if err := fault.Point(ctx, "make room for the new base"); err != nil {
+		return rebaseError(x.kept.dir, err)
+	}
+	err := os.RemoveAll(x.kept.dir)
+	if err == nil {
+		err = os.MkdirAll(x.kept.dir, 0o700)
+	}
+	if err != nil {
+		return rebaseError(x.kept.dir, err)
+	}
+	return nil
+}
+
+// bring merges a part onto the new base, and writes the result on the new fork.
+func (x *rebasing) bring(ctx context.Context, p Part, a answers) error {
+	request := mergeRequest{rec: x.h.Record, choose: a.choose(ctx, x.h.Record), failed: a.failed}
+	i := slices.IndexFunc(x.h.Trees, func(t catalog.Tree) bool { return t.Path == p.Tree })
+	if p.Frozen {
+		request.real = func(p Part) (*os.File, []diff.Change, error) {
+			return x.e.sinceBase(ctx, x.h.Trees[i], x.next.Trees[i].Base, p)
+		}
+	}
+	m, err := x.e.mergePart(ctx, request, p)
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	fork, err := x.e.openFork(ctx, x.next.Trees[i], p.Root)
+	if err != nil {
+		return err
+	}
+	defer fork.close()
+	source := promote.Source{Tree: p.New, Built: m.in.Scratch, In: m.res.Built, From: m.res.From}
+	if err := promote.Replay(ctx, fork.dir, source, m.res.Changes); err != nil {
+		return err
+	}
+	for _, c := range m.in.Real {
+		if n, seen := m.seen[c.Path]; seen && n != nil && !n.Mode.IsDir() {
+			x.r.Brought++
+		}
+	}
+	for _, c := range m.res.Conflicts {
+		if err := x.leave(ctx, m, c, fork.dir); err != nil {
+			return err
+		}
+	}
+	return fork.settle(ctx)
+}
+
+// leave brings a conflict into the sandbox.
+func (x *rebasing) leave(ctx context.Context, m *merging, c merge.Conflict, fork *os.File) error {
+	entry := refreshConflict{
+		Path: filepath.Join(m.part.Root, c.Path), Kind: c.Kind, Why: c.Why, Marked: c.Marked,
+		MineName: m.in.MineName, RealName: m.in.RealName,
+	}
+	if c.MinePath != "" {
+		entry.MinePath = filepath.Join(m.part.Root, c.MinePath)
+	}
+	if c.RealPath != "" {
+		entry.RealPath = filepath.Join(m.part.Root, c.RealPath)
+	}
+	var err error
+	if c.Marked {
+		err = x.mark(ctx, m, c, &entry, fork)
+	} else {
+		err = asMine(ctx, m, c, fork)
+	}
+	x.list.Conflicts = append(x.list.Conflicts, entry)
+	return err
+}
+
+// asMine makes the places of a conflict what the sandbox has there.
+func asMine(ctx context.Context, m *merging, c merge.Conflict, fork *os.File) error {
+	touches := []snapshot.Touch{{Path: c.Path, Tree: true}}
+	for _, other := range []string{c.MinePath, c.RealPath} {
+		if other != "" {
+			touches = append(touches, snapshot.Touch{Path: other, Tree: true})
+		}
+	}
+	return takeFrom(ctx, fork, m.part.New, m.part.opt.Skip, touches)
+}
+
+// takeFrom makes places of a tree what they are in another.
+func takeFrom(ctx context.Context, tree, source *os.File, skip func(string) bool, touches []snapshot.Touch) error {
+	changes, err := diff.At(ctx, tree, source, sequence(touches), diff.Options{Skip: skip, OverlayViews: true})
+	if err != nil {
+		return err
+	}
+	return promote.Replay(ctx, tree, promote.Source{Tree: source}, changes)
+}
+
+// mark writes a text with both sides between marks, and keeps the versions that it
+// was made of.
+func (x *rebasing) mark(ctx context.Context, m *merging, c merge.Conflict, entry *refreshConflict, fork *os.File) error {
+	dir := m.scratch + ".marked"
+	defer os.RemoveAll(dir) //nolint:errcheck // or the next use does
+	path := filepath.Join(dir, c.Path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return scratchError(path, err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return scratchError(path, err)
+	}
+	defer f.Close()
+	if err := merge.Marks(ctx, m.in, c, f); err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return scratchError(path, err)
+	}
+	built, err := openRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer built.Close()
+	n := *c.Mine
+	n.Size, n.MTime, n.CTime, n.LinkOf, n.NLink = info.Size(), info.ModTime(), info.ModTime(), "", 1
+	source := promote.Source{Tree: m.part.New, Built: built, In: map[string]bool{c.Path: true}}
+	if err := promote.Replay(ctx, fork, source, []diff.Change{{Path: c.Path, Kind: diff.Added, New: &n}}); err != nil {
+		return err
+	}
+	entry.Mode = c.Mine.Mode
+	for _, v := range []struct {
+		into *string
+		open func() (*os.File, error)
+		n    *diff.Node
+	}{
+		{&entry.Mine, func() (*os.File, error) { return openAt(m.part.New, other(c.MinePath, c.Path)) }, c.Mine},
+		{&entry.Real, func() (*os.File, error) { return openAt(m.real, other(c.RealPath, c.Path)) }, c.Real},
+		{&entry.Base, func() (*os.File, error) { return m.in.OpenBase(other(c.BasePath, c.Path)) }, c.Base},
+	} {
+		if v.n == nil {
+			continue
+		}
+		if *v.into, err = x.version(v.open); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func openAt(tree *os.File, path string) (*os.File, error) {
+	l := looker{root: tree}
+	return l.open(path)
+}
+
+// version keeps one version of a text.
+func (x *rebasing) version(open func() (*os.File, error)) (string, error) {
+	f, err := open()
+	if errors.Is(err, snapshot.ErrNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	data, err := readText(f)
+	if err != nil {
+		return "", err
+	}
+	return x.kept.store(data, nil)
+}
+
+// commit makes it so.
+func (x *rebasing) commit(ctx context.Context) error {
+	if len(x.list.Conflicts) > 0 {
+		if err := fault.Point(ctx, "note the conflicts"); err != nil {
+			return rebaseError(x.h.Name, err)
+		}
+		if err := x.e.saveConflicts(x.next, x.list); err != nil {
+			return err
+		}
+	}
+	*x.h.Record = *x.next
+	if err := x.h.Save(); err != nil {
+		return err
+	}
+	return x.e.tidy(ctx, x.h.Record) // the old forks go
+}
+
+// sinceBase opens a new base of a tree at a part's root, and says what has
+// happened there since the old one.
+func (e *Engine) sinceBase(ctx context.Context, t catalog.Tree, next snapshot.ID, part Part) (*os.File, []diff.Change, error) {
+	b, err := e.backendOf(ctx, t)
+	if err != nil {
+		return nil, nil, err
+	}
+	p := pair{tree: t, left: t.Base, right: next}
+	touches, walk, err := touched(ctx, b, p)
+	if err != nil {
+		return nil, nil, err
+	}
+	old, now, err := e.openPair(ctx, b, p)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer old.Close()
+	var changes []diff.Change
+	switch {
+	case t.Base == next:
+	case walk:
+		changes, err = diff.Trees(ctx, old, now, part.treeOptions(e, b))
+	default:
+		changes, err = diff.At(ctx, old, now, sequence(touches), part.treeOptions(e, b))
+	}
+	prefix, rerr := filepath.Rel(part.Tree, part.Root)
+	if err = errors.Join(err, rerr); err != nil || prefix == "." {
+		if err != nil {
+			now.Close()
+		}
+		return now, changes, err
+	}
+	defer now.Close()
+	var inside []diff.Change
+	for _, c := range changes {
+		if within("/"+c.Path, "/"+prefix) {
+			inside = append(inside, moved(c, prefix))
+		}
+	}
+	dir, err := openBeneath(now, prefix)
+	if err != nil {
+		return nil, nil, lookError(part.Root, err)
+	}
+	return dir, inside, nil
+}
+
+// treeOptions are those of comparing the tree that a part lies in.
+func (p Part) treeOptions(e *Engine, b snapshot.Backend) diff.Options {
+	o := p.opt
+	o.Skip = e.skip(b, p.Tree)
+	return o
+}
+
+// A forkTree is a fork open for writing.
+type forkTree struct {
+	e    *Engine
+	tree catalog.Tree
+	root *os.File // of the tree
+	dir  *os.File // where a part begins
+}
+
+// openFork opens a fork that nobody uses, at a directory in it.
+func (e *Engine) openFork(ctx context.Context, t catalog.Tree, dir string) (*forkTree, error) {
+	if err := fault.Point(ctx, "open the new fork"); err != nil {
+		return nil, rebaseError(dir, err)
+	}
+	b, err := e.backendOf(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	f, err := b.LookupFork(ctx, t.Fork)
+	if err != nil {
+		return nil, err
+	}
+	roots, err := isolate.OpenForks(ctx, []isolate.Mount{mountOf("/", f.View)})
+	if err != nil {
+		return nil, err
+	}
+	o := &forkTree{e: e, tree: t, root: roots[0], dir: roots[0]}
+	prefix, err := filepath.Rel(t.Path, dir)
+	if err == nil && prefix != "." {
+		o.dir, err = openBeneath(o.root, prefix)
+	}
+	if err != nil {
+		o.root.Close()
+		return nil, lookError(dir, err)
+	}
+	return o, nil
+}
+
+func (f *forkTree) close() {
+	if f.dir != f.root {
+		f.dir.Close()
+	}
+	f.root.Close()
+}
+
+// settle closes the fork, and makes what was written there reachable again.
+func (f *forkTree) settle(ctx context.Context) error {
+	f.close()
+	b, err := f.e.backendOf(ctx, f.tree)
+	if err != nil {
+		return err
+	}
+	if s, ok := b.(snapshot.Settler); ok {
+		return s.Settle(ctx, f.tree.Fork)
+	}
+	return nil
+}
