@@ -1,0 +1,189 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine"
+)
+
+// carryFlags say what a promotion carries, and where to.
+type carryFlags struct {
+	o           engine.PlanOptions
+	only, allow []string
+}
+
+func (c *carryFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringArrayVar(&c.only, "only", nil, "only what is at this `path`, or at those of a pattern, and beneath")
+	f.StringVar(&c.o.Target, "target", "", "the `directory` that gets it (default the workspace itself)")
+	f.StringArrayVar(&c.allow, "allow", nil, "carry what is held back at this `path`, or at those of a pattern, and beneath")
+	f.BoolVar(&c.o.Allow.SetID, "allow-setid", false, "carry set-user-id and set-group-id bits")
+	f.BoolVar(&c.o.Allow.Devices, "allow-devices", false, "carry device nodes")
+	f.BoolVar(&c.o.Allow.Capabilities, "allow-capabilities", false, "carry file capabilities")
+}
+
+// options are those that the flags say about a sandbox.
+func (c *carryFlags) options(e *engine.Engine, name string) (o engine.PlanOptions, err error) {
+	o = c.o
+	if o.Only, err = patternsIn(e, name, c.only); err != nil {
+		return o, err
+	}
+	if o.Allow.Paths, err = inSandbox(e, name, c.allow); err != nil {
+		return o, err
+	}
+	if o.Target != "" {
+		o.Target, err = realDirectory(o.Target)
+	}
+	return o, err
+}
+
+// patternsIn makes patterns absolute, as inSandbox does paths, but for those that
+// match a name at any depth.
+func patternsIn(e *engine.Engine, name string, patterns []string) ([]string, error) {
+	abs, err := inSandbox(e, name, patterns)
+	for i, p := range patterns {
+		if err == nil && !strings.Contains(p, "/") && strings.ContainsAny(p, "*?[") {
+			abs[i] = p
+		}
+	}
+	return abs, err
+}
+
+func newPlan(a *app) *cobra.Command {
+	var flags carryFlags
+	cmd := &cobra.Command{
+		Use:   "plan [flags] sandbox",
+		Short: "show what promoting a sandbox would do, step by step",
+		Long: `Merges what a sandbox changed with what has happened to the real tree since, and
+shows what a promotion would do, the conflicts that stand in its way, and what is
+held back until it is allowed by name. Nothing is touched.
+
+The fingerprint in the last line stands for every step, what it expects to find
+and what it makes: "snapfs promote --plan" with it promotes exactly this.`,
+		Example: `  snapfs plan fix
+  snapfs plan fix --only src --only '*.md'
+  snapfs promote fix --plan 5c0ffee15a11`,
+		Args:              exactly("sandbox"),
+		ValidArgsFunction: a.completeSandbox,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e, err := a.engine(cmd.Context())
+			if err != nil {
+				return err
+			}
+			o, err := flags.options(e, args[0])
+			if err != nil {
+				return err
+			}
+			plan, err := e.PlanOf(cmd.Context(), args[0], o)
+			if err != nil {
+				return err
+			}
+			return a.ui.result(plan, func(w io.Writer) error {
+				if err := printPlan(w, plan); err != nil {
+					return err
+				}
+				a.ui.unfinished(plan)
+				return nil
+			})
+		},
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+// printPlan prints the steps by paths relative to the target, and a line that sums
+// up.
+func printPlan(w io.Writer, p *engine.CarryPlan) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	steps := 0
+	for _, s := range p.Steps {
+		if s.Do == "change" && len(s.What) == 1 && s.What[0] == "time" && s.Result.Type == "directory" {
+			continue // it only repeats what the names in it say
+		}
+		steps++
+		note := ""
+		switch {
+		case s.Merged:
+			note = "merged with what is there"
+		case s.From != "":
+			note = "from " + visible(relativeTo(p.Target, s.From))
+		case s.Do == "change" && s.What[0] != "content":
+			note = strings.Join(s.What, ", ")
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\n", s.Do, visible(relativeTo(p.Target, s.Path)), note)
+	}
+	for _, c := range p.Conflicts {
+		fmt.Fprintf(t, "conflict\t%s\t%s\n", visible(relativeTo(p.Target, c.Path)), visible(c.Why))
+	}
+	for _, h := range p.Held {
+		fmt.Fprintf(t, "held back\t%s\t%s\n", visible(relativeTo(p.Target, h.Path)), visible(h.Why))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	sum := count(steps, "step")
+	if n := len(p.Conflicts); n > 0 {
+		sum += ", " + count(n, "conflict")
+	}
+	if n := len(p.Held); n > 0 {
+		sum += fmt.Sprintf(", %d held back", n)
+	}
+	_, err := fmt.Fprintf(w, "%s on %s, plan %s\n", sum, visible(p.Target), p.Fingerprint)
+	return err
+}
+
+// relativeTo shortens a path that lies in a directory.
+func relativeTo(dir, path string) string {
+	if rel, err := filepath.Rel(dir, path); err == nil && filepath.IsLocal(rel) {
+		return rel
+	}
+	return path
+}
+
+// unfinished tells what of a plan is not carried, and what comes next.
+func (u *ui) unfinished(p *engine.CarryPlan) {
+	u.notCarried(p.Skipped, p.Elsewhere)
+	switch {
+	case len(p.Conflicts) > 0 && p.Conflicts[0].InSandbox:
+		u.hint("snapfs refresh " + p.Sandbox + " --mine PATH --theirs PATH")
+	case len(p.Conflicts) > 0:
+		u.hint("snapfs refresh " + p.Sandbox)
+	case len(p.Steps) > 0:
+		u.hint("snapfs promote " + p.Sandbox + " --plan " + p.Fingerprint[:12])
+	}
+	u.allowHint("promote", p.Sandbox, p.Allow)
+}
+
+// allowHint shows how to have what is held back.
+func (u *ui) allowHint(command, name string, allow []string) {
+	if len(allow) == 0 {
+		return
+	}
+	line := "snapfs " + command + " " + name
+	for _, path := range allow[:min(len(allow), 3)] {
+		if strings.ContainsFunc(path, func(c rune) bool { return !strings.ContainsRune(plainInShell, c) }) {
+			path = "PATH"
+		}
+		line += " --allow " + path
+	}
+	u.hint(line)
+}
+
+// plainInShell needs no quotes there.
+const plainInShell = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%=:,"
+
+// notCarried tells what is in no step.
+func (u *ui) notCarried(skipped []string, elsewhere int) {
+	for _, path := range skipped {
+		u.notice("not carried, as only its server can make it: " + path)
+	}
+	if elsewhere > 0 {
+		u.notice(count(elsewhere, "change") + " elsewhere not carried; name the path with --only to have it")
+	}
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine"
+)
+
+func newUndo(a *app) *cobra.Command {
+	var list bool
+	cmd := &cobra.Command{
+		Use:   "undo [promotion]",
+		Short: "take the last promotion back",
+		Long: `Takes the last promotion back, or the one of that name, as long as nobody has
+changed its result: otherwise nothing is touched, and every path that was changed
+is named. The sandbox, where it is still there, keeps its changes. The last ten
+promotions can be undone, the newest first where they changed the same.`,
+		Example:           "  snapfs undo\n  snapfs undo --list",
+		Args:              atMost("promotion"),
+		ValidArgsFunction: a.completePromotion,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := optionalName(args, 0)
+			if err != nil {
+				return err
+			}
+			e, err := a.engine(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if list {
+				return a.listPromotions(e)
+			}
+			u, err := e.Undo(cmd.Context(), id)
+			if err != nil {
+				return err
+			}
+			return a.ui.result(u, func(io.Writer) error {
+				a.ui.notice("took back " + count(u.Changes, "change") + " of " + u.Sandbox + " in " + strings.Join(u.Paths, ", "))
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVarP(&list, "list", "l", false, "only list what can be undone")
+	return cmd
+}
+
+// A promotionRow is a promotion that can be undone, as JSON.
+type promotionRow struct {
+	ID      string    `json:"id"`
+	Sandbox string    `json:"sandbox"`
+	Path    string    `json:"path"`
+	When    time.Time `json:"when"`
+	Changes int       `json:"changes"`
+}
+
+func (a *app) listPromotions(e *engine.Engine) error {
+	all, err := e.Promotions()
+	if err != nil {
+		return err
+	}
+	rows := []promotionRow{}
+	for _, p := range all {
+		rows = append(rows, promotionRow{p.Group, p.Sandbox, p.Path, p.When, p.Applied})
+	}
+	return a.ui.result(rows, func(w io.Writer) error {
+		t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+		for _, r := range rows {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s ago\n", r.ID, visible(r.Sandbox), visible(r.Path), count(r.Changes, "change"), age(time.Since(r.When)))
+		}
+		return t.Flush()
+	})
+}
+
+// completePromotion completes what can be undone.
+func (a *app) completePromotion(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, noFiles
+	}
+	return engine.PromotionsIn(a.stateDir()), noFiles
+}
