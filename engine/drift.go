@@ -215,10 +215,10 @@ func (r *DriftReport) elsewhere(p *Part, c diff.Change, path string) {
 	r.Paths = append(r.Paths, DriftPath{Path: path, Kind: kind})
 }
 
-// showsThrough: what counts as changed in a sandbox with a live base is the real
+// showsThrough: what counts as added in a sandbox with a live base is the real
 // file itself, which was made while the two were compared.
 func showsThrough(p *Part, c diff.Change, path string) bool {
-	if p.Frozen || c.New == nil {
+	if p.Frozen || c.Kind != diff.Added {
 		return false
 	}
 	st, err := kernel.Lstat(-1, path)
