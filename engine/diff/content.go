@@ -69,19 +69,6 @@ func (w *worker) bytesDiffer(fd [2]int, st *[2]kernel.Stat) (bool, error) {
 	}
 }
 
-// nextData tells where data begins at or after an offset: lseek(2), SEEK_DATA.
-// A filesystem that does not know holes has data everywhere.
-func nextData(fd int, at int64, size int64) int64 {
-	next, err := unix.Seek(fd, at, unix.SEEK_DATA)
-	switch err {
-	case nil:
-		return next
-	case unix.ENXIO:
-		return max(at, size)
-	}
-	return at
-}
-
 // readAt fills buf from the offset, unless the file ends before.
 func readAt(fd int, buf []byte, at int64) ([]byte, error) {
 	n := 0

@@ -1,10 +1,6 @@
 package diff
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/binary"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/internal/kernel"
@@ -104,41 +100,18 @@ func (f *finder) same(from, to int) (bool, error) {
 	return !differ && err == nil, fail(f.changes[to].Path, err)
 }
 
-type digest [sha256.Size]byte
-
-// digest sums up a file's content: where what is not zero lies, and what it is.
-// So a hole is the same as written zeros, and is not read.
-func (f *finder) digest(i int) (sum digest, ok bool, err error) {
+// digest sums up a file's content, if it can be read.
+func (f *finder) digest(i int) (d digest, ok bool, err error) {
 	fd, st, err := f.openNode(i)
 	if err != nil || fd < 0 {
-		return sum, false, err
+		return d, false, err
 	}
 	defer unix.Close(fd)
-	const size = window
 	if f.read.data[older] == nil {
-		f.read.data[older] = make([]byte, size)
+		f.read.data[older] = make([]byte, window)
 	}
-	buf, hash := f.read.data[older], sha256.New()
-	var at [8]byte
-	for pos := int64(0); pos < st.Size; pos += size {
-		if err := f.ctx.Err(); err != nil {
-			return sum, false, fail(f.changes[i].Path, err)
-		}
-		if st.Size > size {
-			pos = nextData(fd, pos, st.Size) / size * size
-		}
-		data, err := readAt(fd, buf, pos)
-		if err != nil {
-			return sum, false, fail(f.changes[i].Path, err)
-		}
-		if len(bytes.TrimLeft(data, "\x00")) > 0 {
-			binary.LittleEndian.PutUint64(at[:], uint64(pos))
-			hash.Write(at[:])
-			hash.Write(data)
-		}
-	}
-	hash.Sum(sum[:0])
-	return sum, true, nil
+	d, err = sum(f.ctx, fd, st.Size, f.read.data[older])
+	return d, err == nil, fail(f.changes[i].Path, err)
 }
 
 // alike tells how much of two paired nodes is the same.

@@ -29,26 +29,40 @@ type Options struct {
 	// Renames, from [diff.Renames], are written as such where git has renames:
 	// files and symbolic links. All else is deleted and added.
 	Renames []diff.Rename
+	// Bare leaves out what only Apply reads: a person is to read the patch.
+	Bare bool
 }
 
 // Write writes changes, which must be in order, as a patch of the kind that
 // `git diff --binary --full-index` prints: `git apply` on a copy of the old
 // tree gives the new one, as far as git can hold it (regular files, the
-// owner's right to execute, symbolic links). The header, which git ignores,
-// names what it cannot hold and what differs there. Times are named only where
-// nothing else differs.
+// owner's right to execute, symbolic links). So does patch(1), of text. The
+// header, which they skip, names what they cannot hold and what differs there.
+// Times are named only where nothing else differs.
 //
-// old and new are the trees that were compared. Memory: two files of TextMax.
+// Behind git's part, where others skip it too, follows all the rest for [Apply]:
+// modes, owners, times, attributes, devices, hard links, and of files that git
+// refuses the extents that differ.
+//
+// old and new are the trees that were compared. Cost: reads each changed file twice,
+// of those larger than FileMax no holes; walks the new tree where a changed file has
+// names that did not change. Memory: two files of TextMax.
 // Errors: *snapshot.Error for a file that cannot be read; those of w.
 func Write(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.Change, o Options) error {
 	out := bufio.NewWriterSize(w, 64<<10)
 	writeNotes(out, changes)
 	p := printer{source: source{ctx: ctx, root: [2]*os.File{old, new}}, out: out, moves: movesOf(changes, o.Renames)}
+	p.ids = [2]map[string]identity{{}, {}}
 	for _, c := range changes {
 		if !pathFits(c.Path) {
 			continue
 		}
 		if err := p.change(c); err != nil {
+			return err
+		}
+	}
+	if !o.Bare {
+		if err := p.writeBeyond(changes, o.Renames); err != nil {
 			return err
 		}
 	}
@@ -59,6 +73,16 @@ type printer struct {
 	source
 	out *bufio.Writer
 	moves
+	// ids are the contents that git's part holds or starts from, by side and
+	// path; files is how many it holds.
+	ids   [2]map[string]identity
+	files int
+}
+
+// An identity is git's id of a file, and the number of the file in git's part.
+type identity struct {
+	id   string
+	file int
 }
 
 // moves are the renames that git has a word for.
@@ -134,6 +158,12 @@ func (p *printer) file(e ends, r *diff.Rename) error {
 	b, err := p.load(1, e.to, e.new)
 	if err != nil {
 		return err
+	}
+	p.files++
+	for _, side := range []blob{a, b} {
+		if side.node != nil {
+			p.ids[side.side][[]string{e.from, e.to}[side.side]] = identity{side.id, p.files}
+		}
 	}
 	fmt.Fprintf(p.out, "diff --git %s %s\n", quote("a/"+e.from), quote("b/"+e.to))
 	mode := ""

@@ -11,7 +11,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -75,15 +76,11 @@ func (s *source) open(b blob, path string) (io.ReadCloser, int64, error) {
 	if b.node.Mode.Type() == fs.ModeSymlink {
 		return io.NopCloser(strings.NewReader(b.node.Target)), int64(len(b.node.Target)), nil
 	}
-	const flags = syscall.O_RDONLY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
-	f, err := kernel.OpenBeneath(int(s.root[b.side].Fd()), path, flags, 0)
+	f, err := s.openFile(b.side, path)
 	if err != nil {
-		return nil, 0, s.fail(path, err)
+		return nil, 0, err
 	}
 	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = errMoved
-	}
 	if err != nil {
 		f.Close()
 		return nil, 0, s.fail(path, err)
@@ -93,6 +90,27 @@ func (s *source) open(b blob, path string) (io.ReadCloser, int64, error) {
 		io.Closer
 	}{&patient{s.ctx, io.LimitReader(f, info.Size())}, f}
 	return r, info.Size(), nil
+}
+
+// openPath is for a directory that is not to be read.
+const openPath = unix.O_PATH | unix.O_DIRECTORY
+
+// openFile opens a regular file of a side.
+func (s *source) openFile(side int, path string) (*os.File, error) {
+	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	f, err := kernel.OpenBeneath(int(s.root[side].Fd()), path, flags, 0)
+	if err != nil {
+		return nil, s.fail(path, err)
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errMoved
+	}
+	if err != nil {
+		f.Close()
+		return nil, s.fail(path, err)
+	}
+	return f, nil
 }
 
 var errMoved = errors.New("it changed while it was read")

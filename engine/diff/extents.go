@@ -1,0 +1,182 @@
+package diff
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// An Extent is a stretch of a file, in bytes.
+type Extent struct{ Offset, Length int64 }
+
+// grain is what changed extents are rounded to.
+const grain = 64 << 10
+
+// Extents yields where two regular files, open for reading, differ, in order: up to
+// the end of new, in whole pieces of 64 KiB but for the last. Where new is longer
+// it has what old has not, but for holes. What is a hole on both sides is not read, nor is
+// what new has beyond old where it is a hole. Either may be nil, for an empty file. An error ends
+// it: yield's, those of reading, and the context's.
+//
+// A hole and written zeros are the same.
+func Extents(ctx context.Context, old, new *os.File, yield func(Extent) error) error {
+	x := extents{ctx: ctx, yield: yield}
+	for side, f := range [2]*os.File{old, new} {
+		x.fd[side] = -1
+		if f == nil {
+			continue
+		}
+		st, err := kernel.Lstat(int(f.Fd()), "")
+		if err != nil {
+			return err
+		}
+		x.fd[side], x.size[side] = int(f.Fd()), st.Size
+		x.data[side] = make([]byte, window)
+	}
+	defer runtime.KeepAlive(old)
+	defer runtime.KeepAlive(new)
+	return x.walk()
+}
+
+// extents is one comparison of two files.
+type extents struct {
+	ctx   context.Context
+	yield func(Extent) error
+	fd    [2]int
+	size  [2]int64
+	data  [2][]byte
+	last  Extent
+}
+
+func (x *extents) walk() error {
+	end := x.size[newer]
+	for at := int64(0); at < end; at += window {
+		if err := x.ctx.Err(); err != nil {
+			return err
+		}
+		at = min(x.next(older, at), x.next(newer, at)) / window * window
+		if at >= end {
+			break
+		}
+		var piece [2][]byte
+		for side := range piece {
+			if x.fd[side] < 0 {
+				continue
+			}
+			var err error
+			if piece[side], err = readAt(x.fd[side], x.data[side], at); err != nil {
+				return err
+			}
+		}
+		if err := x.compare(at, piece[older], piece[newer]); err != nil {
+			return err
+		}
+	}
+	return x.flush()
+}
+
+// next is where a side has data, at or after an offset.
+func (x *extents) next(side int, at int64) int64 {
+	if x.fd[side] < 0 || at >= x.size[side] {
+		return max(at, x.size[newer])
+	}
+	return nextData(x.fd[side], at, max(x.size[side], x.size[newer]))
+}
+
+// compare takes a window apart. What old lacks counts as zeros.
+func (x *extents) compare(at int64, a, b []byte) error {
+	for from := 0; from < len(b); from += grain {
+		to := min(from+grain, len(b))
+		was := a[min(from, len(a)):min(to, len(a))]
+		is := b[from:to]
+		if bytes.Equal(was, is[:len(was)]) && zero(is[len(was):]) {
+			continue
+		}
+		if end := x.last.Offset + x.last.Length; end == at+int64(from) && x.last.Length > 0 && x.last.Length < maxExtent {
+			x.last.Length += int64(to - from)
+			continue
+		}
+		if err := x.flush(); err != nil {
+			return err
+		}
+		x.last = Extent{at + int64(from), int64(to - from)}
+	}
+	return nil
+}
+
+// maxExtent bounds what is yielded at once.
+const maxExtent = 16 << 20
+
+func (x *extents) flush() error {
+	if x.last.Length == 0 {
+		return nil
+	}
+	e := x.last
+	x.last = Extent{}
+	return x.yield(e)
+}
+
+func zero(data []byte) bool { return len(bytes.TrimLeft(data, "\x00")) == 0 }
+
+// Sum tells files of the same content by their digest: the SHA-256 of each stretch of
+// 256 KiB that is not all zeros, and where it begins, and of the size. So a hole
+// is the same as written zeros, and is not read. Errors: those of reading, and
+// the context's.
+func Sum(ctx context.Context, f *os.File) ([sha256.Size]byte, error) {
+	defer runtime.KeepAlive(f)
+	st, err := kernel.Lstat(int(f.Fd()), "")
+	if err != nil {
+		return digest{}, err
+	}
+	return sum(ctx, int(f.Fd()), st.Size, make([]byte, window))
+}
+
+type digest = [sha256.Size]byte
+
+func sum(ctx context.Context, fd int, size int64, buf []byte) (d digest, err error) {
+	hash := sha256.New()
+	var number [8]byte
+	put := func(n int64) {
+		binary.LittleEndian.PutUint64(number[:], uint64(n))
+		hash.Write(number[:]) // a hash takes everything
+	}
+	for pos := int64(0); pos < size; pos += window {
+		if err := ctx.Err(); err != nil {
+			return d, err
+		}
+		if size > window {
+			pos = nextData(fd, pos, size) / window * window
+		}
+		data, err := readAt(fd, buf[:window], pos)
+		if err != nil {
+			return d, err
+		}
+		if !zero(data) {
+			put(pos)
+			hash.Write(data)
+		}
+	}
+	put(size)
+	hash.Sum(d[:0])
+	return d, nil
+}
+
+// nextData tells where data begins at or after an offset: lseek(2), SEEK_DATA.
+// A filesystem that does not know holes has data everywhere.
+func nextData(fd int, at, size int64) int64 {
+	next, err := unix.Seek(fd, at, unix.SEEK_DATA)
+	switch err {
+	case nil:
+		return next
+	case unix.ENXIO:
+		return max(at, size)
+	}
+	return at
+}
