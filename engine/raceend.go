@@ -1,0 +1,91 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+)
+
+// Changes compares an attempt's sandbox with the base. The caller closes them.
+func (r *Race) Changes(ctx context.Context, number int) (*Changes, error) {
+	return r.sessions[number-1].Changes(ctx)
+}
+
+// Keep makes the sandbox of an attempt one that stays, and answers with its name.
+// Repeating it is harmless. After an error it is still the race's.
+func (r *Race) Keep(ctx context.Context, number int) (string, error) {
+	a, s := &r.Attempts[number-1], r.sessions[number-1]
+	if a.Kept {
+		return a.Sandbox, nil
+	}
+	err := r.e.tidy(ctx, s.Record) // what was put by while it was checked
+	if err == nil {
+		err = s.Keep(ctx, "")
+	}
+	a.Kept = err == nil
+	return a.Sandbox, err
+}
+
+// Promote brings what an attempt changed to the real tree, as any other sandbox's:
+// wholly or not at all. The sandbox is kept first, so that nothing is lost where
+// that is refused, or this process is killed, and stays; see [Engine.Remove].
+// Errors: those of [Engine.Apply].
+func (r *Race) Promote(ctx context.Context, number int) (Applied, error) {
+	name, err := r.Keep(ctx, number)
+	if err != nil {
+		return Applied{}, err
+	}
+	return r.e.carryBack(ctx, name)
+}
+
+// Remove removes the sandbox of an attempt that was kept.
+func (r *Race) Remove(ctx context.Context, number int) error {
+	a := &r.Attempts[number-1]
+	err := r.e.Remove(ctx, a.Sandbox)
+	if err == nil {
+		a.Kept = false
+	}
+	return err
+}
+
+// carryBack brings a sandbox's changes to the real tree.
+func (e *Engine) carryBack(ctx context.Context, name string) (Applied, error) {
+	return e.Apply(ctx, name, ApplyOptions{})
+}
+
+// Close removes every sandbox that was not kept. Repeating it is harmless.
+func (r *Race) Close(ctx context.Context) error {
+	var rest []*Session
+	for i, s := range r.sessions {
+		if i >= len(r.Attempts) || !r.Attempts[i].Kept {
+			rest = append(rest, s)
+		}
+	}
+	return r.e.discardAll(ctx, rest)
+}
+
+// discardAll takes the sandboxes of sessions away: the names of all, and then the
+// trees, so that there is one collection of what they shared. Those that are nil,
+// or gone, are passed over.
+func (e *Engine) discardAll(ctx context.Context, sessions []*Session) error {
+	sessions = slices.DeleteFunc(slices.Clone(sessions), func(s *Session) bool { return s == nil })
+	var errs []error
+	for _, s := range sessions {
+		errs = append(errs, s.end(ctx))
+		h, err := e.cat.TryHold(s.Record.Name)
+		if err != nil {
+			continue // gone, or somebody mends it: the last step says so
+		}
+		if h.ID == s.Record.ID {
+			errs = append(errs, h.Discard())
+		} else {
+			h.Release()
+		}
+	}
+	for _, s := range sessions {
+		err := e.discard(ctx, s.Record)
+		e.endIfGone(s.intent, s.Record, err)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,269 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// A lane is what one attempt runs in.
+type lane struct {
+	m   *marshal
+	i   int
+	s   *Session
+	c   Command
+	out attemptFiles
+	// real is where the secrets of the real trees are, or nil, to be looked for.
+	real func() search
+	said *sink // what the command writes; nil before it has started
+	// made are the snapshots of what the command left, while a check or a score
+	// writes to the trees.
+	made []snapshot.ID
+}
+
+// run runs the attempt to its end, after which nothing of it runs.
+func (l *lane) run(ctx context.Context) {
+	if l.m.req.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, l.m.req.Timeout, errTooLong)
+		defer cancel()
+	}
+	if ctx.Err() != nil {
+		l.m.note(l.i, func(a *Attempt) { a.State, a.Why = Stopped, context.Cause(ctx).Error() })
+		return
+	}
+	began := time.Now()
+	l.m.note(l.i, func(a *Attempt) { a.State, a.Started = Running, began })
+	state, err := l.race(ctx)
+	took := time.Since(began)
+	cleaning := context.WithoutCancel(ctx)
+	if cerr := errors.Join(l.s.end(cleaning), l.said.whole(), l.goBack(cleaning)); cerr != nil {
+		state, err = Broken, errors.Join(err, cerr)
+	}
+	if state == Passed {
+		l.m.passed(l.i)
+	}
+	var size *ResultSize
+	if err == nil {
+		if size, err = l.size(cleaning); err != nil {
+			state = Broken
+		}
+	}
+	l.m.note(l.i, func(a *Attempt) {
+		a.State, a.Took, a.Size = state, took, size
+		if err != nil {
+			a.Why = err.Error()
+		}
+	})
+}
+
+// race runs the command, the check and the score, and answers with the state that
+// the attempt is in then, and with what that does not tell.
+func (l *lane) race(ctx context.Context) (AttemptState, error) {
+	if err := l.start(ctx); err != nil {
+		return l.cannot(ctx, err)
+	}
+	st, err := l.s.proc.Wait(ctx)
+	if err != nil {
+		return l.cannot(ctx, err)
+	}
+	l.m.note(l.i, func(a *Attempt) { a.Ended = endOf(st) })
+	if st.ExitCode() != 0 {
+		return Failed, nil
+	}
+	if l.m.req.Check == nil && l.m.req.Score == nil {
+		return Passed, nil
+	}
+	if err := l.putBy(ctx); err != nil {
+		return l.cannot(ctx, err)
+	}
+	if l.m.req.Check != nil {
+		l.m.note(l.i, func(a *Attempt) { a.State = Checking })
+		st, err := l.exec(ctx, *l.m.req.Check, l.out.check)
+		if err != nil {
+			return l.cannot(ctx, err)
+		}
+		l.m.note(l.i, func(a *Attempt) { a.Checked = endOf(st) })
+		if st.ExitCode() != 0 {
+			return Failed, nil
+		}
+	}
+	if l.m.req.Score != nil {
+		return l.score(ctx)
+	}
+	return Passed, nil
+}
+
+// cannot is the state of an attempt that did not come to an end by itself.
+func (l *lane) cannot(ctx context.Context, err error) (AttemptState, error) {
+	switch cause := context.Cause(ctx); {
+	case cause == nil:
+		return Broken, err
+	case errors.Is(cause, errTooLong):
+		return TimedOut, nil
+	}
+	return Stopped, nil
+}
+
+// start starts the command.
+func (l *lane) start(ctx context.Context) (err error) {
+	if l.said, err = newSink(l.out.command); err != nil {
+		return err
+	}
+	defer l.said.handed()
+	l.c.Stdout, l.c.Stderr = l.said.w, l.said.w
+	if l.real == nil {
+		l.real = searching()
+	}
+	begun, err := isolate.Begin(ctx, confinement(l.s.Record.Policy), &l.c)
+	if err != nil {
+		return err
+	}
+	l.s.host, l.s.proc, err = l.s.e.startHost(ctx, l.s.Record, begun, l.real, &l.c)
+	if err == nil {
+		l.m.level(l.s.Level())
+	}
+	return err
+}
+
+// putBy keeps what the command has left, once nothing of it runs any more: what
+// comes back is that, whatever a check writes.
+func (l *lane) putBy(ctx context.Context) error {
+	if err := l.s.host.box.Clear(ctx); err != nil {
+		return err
+	}
+	rec, e := l.s.Record, l.s.e
+	ids := number(rec)
+	if err := e.cat.Update(rec); err != nil { // whoever finds it after a crash removes these too
+		return err
+	}
+	for i, t := range rec.Trees {
+		b, err := e.backendOf(ctx, t)
+		if err == nil {
+			_, err = b.Seal(ctx, t.Fork, ids[i], snapshot.InUse)
+		}
+		if err != nil && !passing(err, rec, t) {
+			return err
+		}
+		if err != nil {
+			ids[i] = ""
+		}
+	}
+	l.made = ids
+	return nil
+}
+
+// goBack makes the sandbox what the command left. Nothing runs in it.
+func (l *lane) goBack(ctx context.Context) error {
+	if l.made == nil {
+		return nil
+	}
+	rec, e, old := l.s.Record, l.s.e, slices.Clone(l.s.Record.Trees)
+	made := l.made
+	l.made = nil
+	next := make([]snapshot.ForkID, len(old))
+	for i := range old {
+		next[i] = rec.NewFork()
+	}
+	if err := e.cat.Update(rec); err != nil {
+		return err
+	}
+	for i, t := range old {
+		if made[i] == "" {
+			continue
+		}
+		err := e.forkAll(ctx, old[i:i+1], made[i:i+1], next[i:i+1])
+		if err == nil {
+			rec.Trees[i].Fork = next[i]
+			err = e.removeForks(ctx, old[i:i+1], []snapshot.ForkID{t.Fork})
+		}
+		if err != nil && !passing(err, rec, t) {
+			return err
+		}
+	}
+	return e.cat.Update(rec)
+}
+
+// exec runs a check or a score, which writes to out, and ends what it leaves
+// running.
+func (l *lane) exec(ctx context.Context, c Command, out *os.File) (Status, error) {
+	c.Env = append(append([]string{}, c.Env...), l.c.Env[len(l.c.Env)-2:]...)
+	c.Stdin, c.TTY = nil, nil
+	said, err := newSink(out)
+	if err != nil {
+		return Status{}, err
+	}
+	aside, err := newSink(l.out.check)
+	if err != nil {
+		return Status{}, errors.Join(err, said.whole())
+	}
+	c.Stdout, c.Stderr = said.w, aside.w
+	if out == l.out.check { // in the order in which it was written
+		c.Stderr = said.w
+	}
+	p, err := l.s.host.box.Exec(ctx, c)
+	said.handed()
+	aside.handed()
+	var st Status
+	if err == nil {
+		if st, err = p.Wait(ctx); err == nil {
+			err = l.s.host.box.Clear(ctx)
+		}
+		err = errors.Join(err, p.Close())
+	}
+	if err != nil { // what holds the pipes ends with the box
+		err = errors.Join(err, l.s.end(context.WithoutCancel(ctx)))
+	}
+	return st, errors.Join(err, said.whole(), aside.whole())
+}
+
+// score runs the score and reads the number.
+func (l *lane) score(ctx context.Context) (AttemptState, error) {
+	l.m.note(l.i, func(a *Attempt) { a.State = Scoring })
+	st, err := l.exec(ctx, *l.m.req.Score, l.out.score)
+	if err != nil {
+		return l.cannot(ctx, err)
+	}
+	if code := st.ExitCode(); code != 0 {
+		return Failed, fmt.Errorf("the score ended with status %d", code)
+	}
+	n, err := readScore(l.out.score)
+	if err != nil {
+		return Failed, err
+	}
+	l.m.note(l.i, func(a *Attempt) { a.Score = &n })
+	return Passed, nil
+}
+
+// readScore reads the number that is all of a file.
+func readScore(f *os.File) (float64, error) {
+	const most = 4096
+	text, err := io.ReadAll(io.NewSectionReader(f, 0, most))
+	if err != nil {
+		return 0, err
+	}
+	word := strings.TrimSpace(string(text))
+	n, err := strconv.ParseFloat(word, 64)
+	if err != nil || math.IsNaN(n) || math.IsInf(n, 0) {
+		return 0, fmt.Errorf("the score is not a number: %.40q", word)
+	}
+	return n, nil
+}
+
+func endOf(st Status) *Ended {
+	e := &Ended{Status: st.ExitCode()}
+	if st.Signal != 0 {
+		e.Signal = st.Signal.String()
+	}
+	return e
+}
