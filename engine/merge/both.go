@@ -28,11 +28,11 @@ func (m *merger) both(t *thing) error {
 // types decides where the sides are of different types.
 func (m *merger) types(t *thing, path string) error {
 	a, b := t.on[mine], t.on[real]
-	if t.has(base) && a.what&diff.Type == 0 && !t.touched(mine) {
+	if t.has(base) && a.what&diff.Type == 0 && !t.touched(mine) && !m.things.went(mine, t) {
 		t.end = end{path, b.node, fromReal}
 		return m.carry(t)
 	}
-	if t.has(base) && b.what&diff.Type == 0 && !t.touched(real) {
+	if t.has(base) && b.what&diff.Type == 0 && !t.touched(real) && !m.things.went(real, t) {
 		t.end = end{path, a.node, fromMine}
 		return nil
 	}
@@ -41,7 +41,10 @@ func (m *merger) types(t *thing, path string) error {
 		kind = Directory
 	}
 	did := func(side int) string {
-		if s := t.on[side]; t.has(base) && s.what&diff.Type == 0 {
+		switch s := t.on[side]; {
+		case t.has(base) && m.things.went(side, t):
+			return "renamed it from " + quote(t.on[base].path)
+		case t.has(base) && s.what&diff.Type == 0:
 			return "changed " + aspects(s.what)
 		}
 		return "made it a " + diff.TypeName(t.on[side].node.Mode)

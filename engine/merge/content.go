@@ -134,7 +134,7 @@ func (m *merger) equal(a, b state) (bool, error) {
 		return false, err
 	}
 	defer g.Close()
-	const size = 128 << 10
+	size := min(a.node.Size+1, 128<<10)
 	x, y := make([]byte, size), make([]byte, size)
 	for {
 		if err := m.ctx.Err(); err != nil {

@@ -8,6 +8,9 @@ import "github.com/snapfs/snapfs/engine/diff"
 // there is a last one.
 func (m *merger) fit() error {
 	for {
+		if err := m.avoid(); err != nil {
+			return err
+		}
 		taken := map[string]*thing{}
 		for _, t := range m.things.all {
 			if t.left && t.has(real) {
@@ -22,6 +25,20 @@ func (m *merger) fit() error {
 			return err
 		}
 	}
+}
+
+// avoid leaves what would come to lie in the place of a conflict.
+func (m *merger) avoid() error {
+	for _, t := range m.things.all {
+		for at := t.end.path; !t.left && t.end.node != nil && at != "."; at = parent(at) {
+			if m.shut[at] {
+				if err := m.leave(t); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // collide finds a path that two things want, and notes all that are taken.
@@ -111,6 +128,8 @@ func (m *merger) house(taken map[string]*thing) (changed bool, err error) {
 			changed, err = m.homeless(t, dir)
 		case d.left && !d.isDir(real):
 			changed, err = true, m.leave(t)
+		case !d.left && t.left && !isDir(d.end.node): // it has to wait for the answer
+			changed, err = true, m.leave(d)
 		case !d.left && !isDir(d.end.node):
 			changed, err = true, m.raise(d, Directory, "it would be a "+diff.TypeName(d.end.node.Mode)+", but "+quote(path)+" lies in it")
 		}
@@ -135,11 +154,19 @@ func (m *merger) homeless(t *thing, dir string) (changed bool, err error) {
 		}
 		return true, m.raise(d, lostBy(other(side)), says(other(side), "deleted it")+", "+says(side, "needs it for "+quote(t.end.path)))
 	}
+	if t.left {
+		return false, nil
+	}
+	for _, side := range []int{mine, real} {
+		// Its directory was to move, and did not, because of an answer.
+		if s := t.on[side]; !t.has(base) && !t.has(other(side)) && t.end.path != s.path {
+			err := m.unbuild(t)
+			t.end = t.as(side)
+			return true, err
+		}
+	}
 	for tree := range m.things.at {
 		if m.things.at[tree][dir] != nil {
-			if t.left {
-				return false, nil
-			}
 			return true, m.raise(t, RenameRename, "both sides renamed directories so that "+quote(dir)+" is nowhere")
 		}
 	}

@@ -1,8 +1,8 @@
 package merge
 
 import (
-	"bytes"
 	"math"
+	"strings"
 
 	zdiff "znkr.io/diff"
 )
@@ -24,13 +24,13 @@ type span struct{ a, b, c, d int }
 // A numbering gives equal lines equal numbers.
 type numbering map[string]int
 
-func (n numbering) number(lines [][]byte) []int {
+func (n numbering) number(lines []string) []int {
 	ids := make([]int, len(lines))
 	for i, l := range lines {
-		id, ok := n[string(l)]
+		id, ok := n[l]
 		if !ok {
 			id = len(n)
-			n[string(l)] = id
+			n[l] = id
 		}
 		ids[i] = id
 	}
@@ -38,10 +38,10 @@ func (n numbering) number(lines [][]byte) []int {
 }
 
 // splitLines cuts behind each line feed. The last line may lack it.
-func splitLines(text []byte) [][]byte {
-	lines := make([][]byte, 0, bytes.Count(text, []byte{'\n'})+1)
+func splitLines(text string) []string {
+	lines := make([]string, 0, strings.Count(text, "\n")+1)
 	for len(text) > 0 {
-		end := bytes.IndexByte(text, '\n') + 1
+		end := strings.IndexByte(text, '\n') + 1
 		if end == 0 {
 			end = len(text)
 		}
@@ -57,12 +57,12 @@ type file struct {
 	changed []bool // has no partner on the other side
 }
 
-// compare gives the spans in which two numbered files differ, in order. No two
-// touch.
-func compare(old, new []int) []span {
+// compare gives the spans in which two files differ whose lines have numbers below
+// kinds, in order. No two touch.
+func compare(old, new []int, kinds int) []span {
 	a := &file{old, make([]bool, len(old))}
 	b := &file{new, make([]bool, len(new))}
-	seek(a, b)
+	seek(a, b, kinds)
 	slide(a, b)
 	slide(b, a)
 	var spans []span
@@ -83,7 +83,7 @@ func compare(old, new []int) []span {
 }
 
 // seek marks what has no partner.
-func seek(a, b *file) {
+func seek(a, b *file, kinds int) {
 	head, tail := 0, 0
 	for head < len(a.ids) && head < len(b.ids) && a.ids[head] == b.ids[head] {
 		head++
@@ -91,7 +91,8 @@ func seek(a, b *file) {
 	for shorter := min(len(a.ids), len(b.ids)); tail < shorter-head && a.ids[len(a.ids)-1-tail] == b.ids[len(b.ids)-1-tail]; {
 		tail++
 	}
-	w := &way{x: a.worth(b, head, tail), y: b.worth(a, head, tail)}
+	counts := make([]int, kinds)
+	w := &way{x: a.worth(b, counts, head, tail), y: b.worth(a, counts, head, tail)}
 	w.search(0, len(w.x.ids), 0, len(w.y.ids))
 }
 
@@ -122,9 +123,9 @@ const (
 
 // worth takes the lines between a common head and tail that are worth a search,
 // and marks the others: those that the other side lacks, and common ones in
-// the midst of such.
-func (s *file) worth(other *file, head, tail int) *sieved {
-	count := map[int]int{}
+// the midst of such. count is room to count in.
+func (s *file) worth(other *file, count []int, head, tail int) *sieved {
+	clear(count)
 	for _, id := range other.ids {
 		count[id]++
 	}

@@ -29,14 +29,14 @@ func (t *triple) mark(out *bytes.Buffer, r region, names Names) {
 	if t.crlf(r) {
 		end = "\r\n"
 	}
-	part := func(mark, name string, lines [][]byte) {
+	part := func(mark, name string, lines []string) {
 		out.WriteString(mark)
 		if name != "" {
 			out.WriteString(" " + name)
 		}
 		out.WriteString(end)
 		writeLines(out, lines)
-		if len(lines) > 0 && !bytes.HasSuffix(lines[len(lines)-1], []byte{'\n'}) {
+		if len(lines) > 0 && !strings.HasSuffix(lines[len(lines)-1], "\n") {
 			out.WriteString(end)
 		}
 	}
@@ -50,7 +50,7 @@ func (t *triple) mark(out *bytes.Buffer, r region, names Names) {
 // the line before the place, or the first, on both sides, as far as they have any.
 func (t *triple) crlf(r region) bool {
 	for _, at := range []struct {
-		lines [][]byte
+		lines []string
 		i     int
 	}{{t.mine, r.mine.start - 1}, {t.real, r.real.start - 1}} {
 		if crlf, known := endsCRLF(at.lines, max(at.i, 0)); known && !crlf {
@@ -62,10 +62,10 @@ func (t *triple) crlf(r region) bool {
 }
 
 // endsCRLF tells how line i ends, or where nothing ends it, the one before it.
-func endsCRLF(lines [][]byte, i int) (crlf, known bool) {
+func endsCRLF(lines []string, i int) (crlf, known bool) {
 	for ; i >= 0 && i < len(lines); i-- {
-		if bytes.HasSuffix(lines[i], []byte{'\n'}) {
-			return bytes.HasSuffix(lines[i], []byte("\r\n")), true
+		if strings.HasSuffix(lines[i], "\n") {
+			return strings.HasSuffix(lines[i], "\r\n"), true
 		}
 	}
 	return false, false
@@ -125,7 +125,7 @@ func Marks(ctx context.Context, in Input, c Conflict, w io.Writer) error {
 
 // apart are all places in which two texts without a base differ.
 func (t *triple) apart() (all regions) {
-	for _, s := range compare(t.mineIDs, t.realIDs) {
+	for _, s := range compare(t.mineIDs, t.realIDs, t.kinds) {
 		all = append(all, region{mine: run{s.a, s.b}, real: run{s.c, s.d}})
 	}
 	return all

@@ -42,7 +42,11 @@ func (m *merger) settle(t *thing, c Conflict, more ...string) (err error) {
 		m.result.Conflicts = append(m.result.Conflicts, c)
 	}
 	draft := t.end.node
-	for _, x := range m.covered(t, &c, more) {
+	roots := c.roots(more)
+	for _, root := range roots {
+		m.shut[root] = m.shut[root] || choice == Ask
+	}
+	for _, x := range m.covered(t, roots) {
 		if choice != Built || x != t {
 			if err := m.unbuild(x); err != nil {
 				return err
@@ -69,17 +73,21 @@ func (m *merger) settle(t *thing, c Conflict, more ...string) (err error) {
 	return err
 }
 
-// covered is all that a conflict is about.
-func (m *merger) covered(t *thing, c *Conflict, more []string) []*thing {
-	list := []*thing{t}
-	if c.alone() {
-		return list
-	}
-	seen := map[*thing]bool{t: true}
+// roots are the places of a conflict, which is about all beneath them; none where it
+// is about a directory alone.
+func (c *Conflict) roots(more []string) (roots []string) {
 	for _, root := range append([]string{c.Path, c.BasePath, c.MinePath, c.RealPath}, more...) {
-		if root == "" || root == "." {
-			continue
+		if root != "" && root != "." && !c.alone() {
+			roots = append(roots, root)
 		}
+	}
+	return roots
+}
+
+// covered is a thing, and all that any tree has at roots or beneath them.
+func (m *merger) covered(t *thing, roots []string) []*thing {
+	list, seen := []*thing{t}, map[*thing]bool{t: true}
+	for _, root := range roots {
 		for tree := range m.things.at {
 			m.things.under(tree, root, func(x *thing) {
 				if !seen[x] && !x.left {

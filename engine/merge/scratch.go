@@ -44,8 +44,10 @@ func (s *scratch) write(name string, from io.Reader, when time.Time) (fs.FileInf
 	if err != nil {
 		return nil, err
 	}
-	if err := root.MkdirAll(path.Dir(name), 0o700); err != nil {
-		return nil, err
+	if dir := path.Dir(name); dir != "." {
+		if err := root.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
 	}
 	f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -70,26 +70,29 @@ type region struct {
 // A run is the lines [start, end).
 type run struct{ start, end int }
 
-func (r run) of(lines [][]byte) [][]byte { return lines[r.start:r.end] }
+func (r run) of(lines []string) []string { return lines[r.start:r.end] }
 
 func (r run) empty() bool { return r.start == r.end }
 
 // A triple is three texts, as lines and as numbers.
 type triple struct {
-	base, mine, real          [][]byte
+	base, mine, real          []string
 	baseIDs, mineIDs, realIDs []int
+	kinds                     int // of lines
+	size                      int // of the longest, in bytes
 }
 
 func newTriple(base, mine, real []byte) *triple {
-	n := numbering{}
-	t := &triple{base: splitLines(base), mine: splitLines(mine), real: splitLines(real)}
+	t := &triple{base: splitLines(string(base)), mine: splitLines(string(mine)), real: splitLines(string(real))}
+	n := make(numbering, len(t.base)+len(t.base)/8)
 	t.baseIDs, t.mineIDs, t.realIDs = n.number(t.base), n.number(t.mine), n.number(t.real)
+	t.kinds, t.size = len(n), max(len(base), len(mine), len(real))
 	return t
 }
 
 // merge lays the edits of both sides side by side.
 func (t *triple) merge() regions {
-	m, r := compare(t.baseIDs, t.mineIDs), compare(t.baseIDs, t.realIDs)
+	m, r := compare(t.baseIDs, t.mineIDs, t.kinds), compare(t.baseIDs, t.realIDs, t.kinds)
 	var all regions
 	ahead := struct{ mine, real int }{} // how much longer each is than base, so far
 	for len(m) > 0 || len(r) > 0 {
@@ -159,6 +162,7 @@ func (all *regions) add(r region) {
 // the same there as on the other sides, or has been made so by both.
 func (t *triple) write(all regions, names Names) []byte {
 	var out bytes.Buffer
+	out.Grow(t.size)
 	at := 0
 	for _, r := range all {
 		writeLines(&out, t.mine[at:r.mine.start])
@@ -176,8 +180,8 @@ func (t *triple) write(all regions, names Names) []byte {
 	return out.Bytes()
 }
 
-func writeLines(out *bytes.Buffer, lines [][]byte) {
+func writeLines(out *bytes.Buffer, lines []string) {
 	for _, l := range lines {
-		out.Write(l)
+		out.WriteString(l)
 	}
 }

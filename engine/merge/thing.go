@@ -3,6 +3,7 @@ package merge
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/snapfs/snapfs/engine/diff"
 )
@@ -128,7 +129,9 @@ func gather(changes [3][]diff.Change, renames [3][]diff.Rename) *things {
 		for _, side := range []int{mine, real} {
 			if b := t.on[base]; b.node != nil && !t.on[side].told {
 				o := t.on[other(side)]
-				t.on[side] = state{path: b.path, node: b.node, old: o.old, new: o.old}
+				n := *b.node
+				n.CTime = time.Time{} // is the base's: this side has a node of its own
+				t.on[side] = state{path: b.path, node: &n, old: o.old, new: o.old}
 			}
 		}
 	}

@@ -1,0 +1,310 @@
+package merge_test
+
+import (
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/merge"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// The laws that any three-way merge keeps, on random trees. The seeds are the numbers
+// from 0 on; a failure names its own.
+
+var someNames = []string{"a", "b", "c", "dir", "e.e", "\xff", "x y"}
+
+// mutate does something random in a tree; what cannot be done is left undone.
+func mutate(r *rand.Rand, root string) {
+	pick := func() string {
+		path := root
+		for range 1 + r.IntN(3) {
+			path = filepath.Join(path, someNames[r.IntN(len(someNames))])
+		}
+		return path
+	}
+	path, other := pick(), pick()
+	switch r.IntN(14) {
+	case 0, 1:
+		_ = os.MkdirAll(path, 0o755)
+	case 2, 3, 4, 5:
+		if info, err := os.Lstat(path); err != nil || info.Mode().IsRegular() {
+			_ = os.WriteFile(path, text(r, edit(r, slices.Repeat([]string{"1", "2", "3", "4"}, 1+r.IntN(4)), 1+r.IntN(2), 9)), 0o644)
+		}
+	case 6:
+		_ = os.Symlink(someNames[r.IntN(3)], path)
+	case 7:
+		_ = os.Link(other, path)
+	case 8:
+		if _, err := os.Lstat(path); err == nil {
+			_ = os.RemoveAll(path)
+		}
+	case 9:
+		_ = unix.Chmod(path, uint32(0o700|r.IntN(8)))
+	case 10:
+		_ = unix.Lsetxattr(path, "user."+someNames[r.IntN(2)], []byte{byte('0' + r.IntN(3))}, 0)
+	case 11, 12:
+		if !linked(other) {
+			_ = os.Rename(other, path)
+		}
+	case 13:
+		_ = unix.Mkfifo(path, 0o600)
+	}
+}
+
+// linked reports whether a node, or one beneath it, has other names. Where one of
+// several names moves, no change speaks of those that stay, see package diff.
+func linked(path string) (found bool) {
+	_ = filepath.WalkDir(path, func(path string, e fs.DirEntry, err error) error {
+		var st unix.Stat_t
+		found = found || err == nil && !e.IsDir() && unix.Lstat(path, &st) == nil && st.Nlink > 1
+		return nil
+	})
+	return found
+}
+
+// random makes a base, and two trees that have grown from it. Their times tell the
+// trees apart, and nothing else.
+func random(t testing.TB, seed uint64, edits int) *world {
+	t.Helper()
+	w := newWorld(t)
+	for i, root := range []string{w.base, w.mine, w.real, w.target} {
+		r := rand.New(rand.NewPCG(seed, 0))
+		for range 60 {
+			mutate(r, root)
+		}
+		stamp(t, root, 0, nil)
+		before := stamps(t, root)
+		if i == 0 {
+			continue
+		}
+		r = rand.New(rand.NewPCG(seed, uint64(min(i, 2))))
+		for range r.IntN(edits + 1) {
+			mutate(r, root)
+		}
+		stamp(t, root, min(i, 2), before)
+	}
+	return w
+}
+
+// stamps are the change times of all nodes of a tree.
+func stamps(t testing.TB, root string) map[string]int64 {
+	t.Helper()
+	all := map[string]int64{}
+	must(t, filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		var st unix.Stat_t
+		must(t, err, unix.Lstat(path, &st))
+		all[fmt.Sprint(st.Ino)] = st.Mtim.Nano()
+		return nil
+	}))
+	return all
+}
+
+// stamp gives what was written since before a time of its own.
+func stamp(t testing.TB, root string, later int, before map[string]int64) {
+	t.Helper()
+	must(t, filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		var st unix.Stat_t
+		must(t, err, unix.Lstat(path, &st))
+		if when, ok := before[fmt.Sprint(st.Ino)]; ok && when == st.Mtim.Nano() && !e.IsDir() {
+			return nil
+		}
+		if e.IsDir() {
+			return setTime(path, began)
+		}
+		return setTime(path, began.AddDate(0, 0, later))
+	}))
+}
+
+// manifest describes all of a tree but the times of directories.
+func manifest(t testing.TB, root string) string {
+	t.Helper()
+	return treetest.Manifest(t, root, treetest.Options{NoDirTimes: true})
+}
+
+func (w *world) mustBe(want, what string) {
+	w.t.Helper()
+	if lines := treetest.Lines(manifest(w.t, want), manifest(w.t, w.target)); len(lines) > 0 {
+		w.t.Fatalf("%s:\n%s", what, strings.Join(lines, "\n"))
+	}
+}
+
+// with gives a world other trees in the places of mine and real.
+func (w *world) with(mine, real string) *world {
+	w.t.Helper()
+	v := *w
+	v.mine, v.real = mine, real
+	return &v
+}
+
+const lawful = 40
+
+// merge(base, mine, base) is mine.
+func TestWhatOneSideAloneChangedIsTheResult(t *testing.T) {
+	for seed := range uint64(lawful) {
+		w := random(t, seed, 50)
+		must(t, os.RemoveAll(w.target))
+		w.target = w.base
+		real := copyTree(t, w.base)
+		v := w.with(w.mine, real)
+		in := v.input()
+		r := v.trees(in)
+		if len(r.Conflicts) > 0 {
+			t.Fatalf("seed %d: conflicts:\n%s", seed, told(r.Conflicts))
+		}
+		w.target = copyTree(t, w.base)
+		v.target = w.target
+		v.apply(in, r)
+		v.mustBe(w.mine, fmt.Sprintf("seed %d: merge(B, M, B) is not M", seed))
+		must(t, os.RemoveAll(w.top), os.RemoveAll(real), os.RemoveAll(w.target))
+	}
+}
+
+// merge(base, base, real) and merge(base, mine, mine) change nothing.
+func TestWhatRealHasAlreadyIsNoChange(t *testing.T) {
+	for seed := range uint64(lawful) {
+		w := random(t, seed, 50)
+		twin := copyTree(t, w.mine)
+		for what, v := range map[string]*world{
+			"merge(B, B, R)": w.with(copyTree(t, w.base), w.real), "merge(B, M, M)": w.with(w.mine, twin),
+		} {
+			if r := v.trees(v.input()); len(r.Changes)+len(r.Conflicts) > 0 {
+				t.Fatalf("seed %d: %s changes:\n%s%s", seed, what, brief(r.Changes), told(r.Conflicts))
+			}
+		}
+		must(t, os.RemoveAll(w.top))
+	}
+}
+
+// Conflicts are the same seen from either side, and so is what has none.
+func TestBothSidesSeeTheSameConflicts(t *testing.T) {
+	conflicts := 0
+	for seed := range uint64(3 * lawful) {
+		w := random(t, seed, 50)
+		one, two := w.with(w.mine, w.real), w.with(w.real, w.mine)
+		a, b := one.trees(one.input()), two.trees(two.input())
+		if x, y := places(a.Conflicts, false), places(b.Conflicts, true); x != y {
+			t.Fatalf("seed %d: conflicts of M and R:\n%s\nof R and M, seen from there:\n%s", seed, x, y)
+		}
+		conflicts += len(a.Conflicts)
+		if len(a.Conflicts) == 0 {
+			w.meets(seed, one, two)
+		}
+		must(t, os.RemoveAll(w.top))
+	}
+	if conflicts < 100 {
+		t.Errorf("%d conflicts in all: the trees hardly meet", conflicts)
+	}
+}
+
+// meets fails the test where a clean merge depends on who is mine. Times may.
+func (w *world) meets(seed uint64, one, two *world) {
+	w.t.Helper()
+	var made [2]string
+	for i, v := range []*world{one, two} {
+		v.target = copyTree(w.t, v.real)
+		in := v.input()
+		v.apply(in, v.trees(in))
+		made[i] = treetest.Manifest(w.t, v.target, treetest.Options{NoTimes: true})
+		must(w.t, os.RemoveAll(v.target))
+	}
+	if lines := treetest.Lines(made[0], made[1]); len(lines) > 0 {
+		w.t.Fatalf("seed %d: merge(B, M, R) is not merge(B, R, M):\n%s", seed, strings.Join(lines, "\n"))
+	}
+}
+
+// places are the kinds and paths of conflicts; swapped as the other side sees them.
+func places(conflicts []merge.Conflict, swapped bool) string {
+	var lines []string
+	for _, c := range conflicts {
+		if swapped {
+			switch c.Kind {
+			case merge.ChangeDelete:
+				c.Kind = merge.DeleteChange
+			case merge.DeleteChange:
+				c.Kind = merge.ChangeDelete
+			}
+			if c.Kind == merge.RenameRename { // is told where mine has it
+				c.Path, c.RealPath = c.RealPath, c.Path
+			}
+		}
+		lines = append(lines, fmt.Sprintf("%s %q", c.Kind, c.Path))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// Changes to different directories never meet: the result has both.
+func TestChangesToDifferentPlacesAreBothTaken(t *testing.T) {
+	for seed := range uint64(lawful) {
+		w := newWorld(t)
+		want := filepath.Join(w.top, "want")
+		must(t, os.Mkdir(want, 0o755))
+		for i, root := range []string{w.base, w.mine, w.real, w.target, want} {
+			for side, dir := range []string{"left", "right"} {
+				at := filepath.Join(root, dir)
+				must(t, os.Mkdir(at, 0o755))
+				r := rand.New(rand.NewPCG(seed, uint64(side)))
+				for range 40 {
+					mutate(r, at)
+				}
+				stamp(t, root, 0, nil)
+				if i == 4 || i == 1 && side == 0 || (i == 2 || i == 3) && side == 1 {
+					before := stamps(t, root)
+					for range 15 {
+						mutate(r, at)
+					}
+					stamp(t, root, 1, before)
+				}
+			}
+		}
+		in := w.input()
+		r := w.trees(in)
+		if len(r.Conflicts) > 0 {
+			t.Fatalf("seed %d: conflicts:\n%s", seed, told(r.Conflicts))
+		}
+		w.apply(in, r)
+		w.mustBe(want, fmt.Sprintf("seed %d: not both", seed))
+		must(t, os.RemoveAll(w.top))
+	}
+}
+
+// With an answer for every conflict none is left, and the tree is whole: what is in
+// it is what one of the sides has, or a merge of texts.
+func TestEveryConflictCanBeAnswered(t *testing.T) {
+	answered := 0
+	for seed := range uint64(3 * lawful) {
+		w := random(t, seed, 50)
+		r := rand.New(rand.NewPCG(seed, 9))
+		in := w.input()
+		in.Choose = func(merge.Conflict) merge.Choice {
+			answered++
+			return []merge.Choice{merge.Mine, merge.Theirs}[r.IntN(2)]
+		}
+		result := w.trees(in)
+		if len(result.Conflicts) > 0 {
+			t.Errorf("seed %d: left although they were answered:\n%s", seed, told(result.Conflicts))
+		}
+		w.loose = true
+		w.apply(in, result)
+		must(t, os.RemoveAll(w.top))
+	}
+	if answered < 100 {
+		t.Errorf("%d answers in all: the trees hardly meet", answered)
+	}
+}
+
+// copyTree copies a tree with all that is told of it.
+func copyTree(t testing.TB, root string) string {
+	t.Helper()
+	dir := filepath.Join(treetest.Dir(t), "copy")
+	cp(t, root, dir)
+	return dir
+}
