@@ -267,7 +267,7 @@ func (e *Engine) realChanges(ctx context.Context, rec *catalog.Record, t catalog
 // its modification time is as late, which an added or a renamed name does too. A
 // file that was moved here with a time of before is told as well, because a
 // rename stamps it; what lies in a directory that was moved here is not.
-// Cost: a walk, with two threads.
+// Cost: a walk, by four threads.
 //
 // Errors: those of the backend's Lookup and of [diff.At]; snapshot.ErrNotFound
 // where the tree is gone.

@@ -55,9 +55,10 @@ func changedSince(ctx context.Context, dir string, since time.Time, skip func(st
 	return lookForLate(ctx, dir, since, skip, lateThreads)
 }
 
-// lateThreads is how many threads walk: of a warm tree a second one takes two
-// fifths off on two processors, and more take nothing off.
-const lateThreads = 2
+// lateThreads is how many threads walk. On two processors that others used too,
+// one took 1.02 of the time of find -cnewer for 100,000 warm files, two 0.75, and
+// four 0.66 (BenchmarkWalkBesideFind).
+const lateThreads = 4
 
 func lookForLate(ctx context.Context, dir string, since time.Time, skip func(string) bool, threads int) ([]latePlace, error) {
 	fail := func(err error) ([]latePlace, error) {

@@ -126,7 +126,10 @@ func driftSentence(r engine.DriftReport) string {
 		return "nothing has moved since " + r.Since.Format(time.RFC3339)
 	}
 	s := span(time.Since(r.Since)) + " and " + count(r.Files, "file") + " behind"
-	if r.Both > 0 {
+	switch {
+	case r.Both == 1 && r.Files == 1:
+		s += "; you changed it too"
+	case r.Both > 0:
 		s += fmt.Sprintf("; %d of them you changed too", r.Both)
 	}
 	return s
