@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -139,14 +140,22 @@ func printParts(w io.Writer, changes *engine.Changes, print func(p engine.Part) 
 	return nil
 }
 
-// printPatch prints the changes as patches, each relative to its part's root.
+// printPatch prints the changes as patches, each relative to its part's root. A
+// terminal is shown what a person reads, in colours unless NO_COLOR is set
+// (no-color.org); a file or a pipe gets every byte.
 func printPatch(ctx context.Context, w io.Writer, changes *engine.Changes, terminal bool) error {
-	if terminal {
+	done := func() error { return nil }
+	switch {
+	case terminal && os.Getenv("NO_COLOR") == "":
+		p := patch.NewPainter(w, tame)
+		w, done = p, p.Close
+	case terminal:
 		w = &tamer{w: w}
 	}
-	return printParts(w, changes, func(p engine.Part) error {
-		return patch.Write(ctx, w, p.Old, p.New, p.Changes, patch.Options{Renames: p.Renames})
+	err := printParts(w, changes, func(p engine.Part) error {
+		return patch.Write(ctx, w, p.Old, p.New, p.Changes, patch.Options{Renames: p.Renames, Bare: terminal})
 	})
+	return errors.Join(err, done())
 }
 
 // printStat prints how many lines each file gained and lost.

@@ -13,7 +13,11 @@ import (
 // tame is a line of text with every control character made visible.
 func tame(s string) string {
 	var b strings.Builder
-	(&tamer{w: &b}).Write([]byte(s)) //nolint:errcheck // a Builder takes everything
+	t := tamer{w: &b}
+	t.Write([]byte(s)) //nolint:errcheck // a Builder takes everything
+	for _, c := range t.rest {
+		fmt.Fprintf(&b, "<%02X>", c) // the beginning of a rune that does not end
+	}
 	return b.String()
 }
 

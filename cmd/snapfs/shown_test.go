@@ -11,6 +11,9 @@ func TestNothingHostileReachesATerminal(t *testing.T) {
 	if got := tame(text); got != want {
 		t.Errorf("tame = %q, want %q", got, want)
 	}
+	if got := tame("a\xe2\x82"); got != "a<E2><82>" {
+		t.Errorf("half a rune is %q", got)
+	}
 	var b strings.Builder // byte by byte, so that every rune is split
 	w := &tamer{w: &b}
 	for i := range len(text) {

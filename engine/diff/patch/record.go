@@ -18,7 +18,7 @@ import (
 // git refuses comes right after its record, in extents.
 const (
 	mark    = "#snapfs "
-	opening = mark + "1: what git has no place for; snapfs applies it, and others skip it"
+	opening = mark + "1: what git has no place for, for snapfs; git and patch skip it"
 	extent  = mark + "extent " // offset and length in bytes; then lines of packed, then rest
 	packed  = "#|"
 	rest    = "#."

@@ -1,0 +1,211 @@
+package patch
+
+import (
+	"bytes"
+	"io"
+	"strings"
+)
+
+// The colours of a terminal (ECMA-48, 8.3.117).
+const (
+	plain    = "\x1b[m"
+	bold     = "\x1b[1m"
+	red      = "\x1b[31m"
+	green    = "\x1b[32m"
+	cyan     = "\x1b[36m"
+	reversed = "\x1b[7m"
+	upright  = "\x1b[27m"
+)
+
+// A Painter shows a patch, which is written to it, on a terminal: lines that went in
+// red, lines that came in green, and of those that stand for one another the
+// words that differ reversed. What is not its own passes through tame, which leaves
+// nothing that a terminal would act on. Close writes what is left; an error of the
+// terminal is that of the next call.
+//
+// Memory: lines that follow one another and all went or came, up to a bound.
+type Painter struct {
+	w    io.Writer
+	tame func(string) string
+	err  error
+	part []byte // of a line whose end has not come
+	// before and after are how many lines of each side the hunk still has.
+	before, after int
+	went, came    []string
+	size          int // of both
+}
+
+// paintMax bounds the lines in which words are looked for, in bytes.
+const paintMax = 64 << 10
+
+// NewPainter paints to w.
+func NewPainter(w io.Writer, tame func(string) string) *Painter { return &Painter{w: w, tame: tame} }
+
+// Write takes a part of the patch.
+func (p *Painter) Write(b []byte) (int, error) {
+	rest := b
+	for {
+		end := bytes.IndexByte(rest, '\n')
+		if end < 0 {
+			break
+		}
+		p.line(string(append(p.part, rest[:end]...)))
+		p.part, rest = p.part[:0], rest[end+1:]
+	}
+	p.part = append(p.part, rest...)
+	if p.err != nil {
+		return 0, p.err
+	}
+	return len(b), nil
+}
+
+// Close writes what is left.
+func (p *Painter) Close() error {
+	if len(p.part) > 0 {
+		p.line(string(p.part))
+		p.part = nil
+	}
+	p.flush()
+	return p.err
+}
+
+func (p *Painter) line(line string) {
+	if p.before > 0 || p.after > 0 {
+		p.inHunk(line)
+		return
+	}
+	if strings.HasPrefix(line, `\ `) && len(p.went)+len(p.came) > 0 {
+		p.inHunk(line)
+		return
+	}
+	p.flush()
+	switch {
+	case strings.HasPrefix(line, "@@ "):
+		fields := strings.Fields(line)
+		if len(fields) > 3 {
+			_, p.before, _ = spanOf(fields[1], '-')
+			_, p.after, _ = spanOf(fields[2], '+')
+		}
+		p.put(cyan, p.tame(line))
+	case headed(line):
+		p.put(bold, p.tame(line))
+	default:
+		p.put("", p.tame(line))
+	}
+}
+
+// headed tells the lines above the hunks of a file.
+func headed(line string) bool {
+	for _, head := range []string{
+		"diff --git ", "--- ", "+++ ", "index ", "new file mode ", "deleted file mode ", "old mode ", "new mode ",
+		"similarity index ", "rename from ", "rename to ", "GIT binary patch",
+	} {
+		if strings.HasPrefix(line, head) {
+			return true
+		}
+	}
+	return false
+}
+
+// inHunk takes a line of a hunk. Lines that went and lines that came after them are
+// kept until all are there.
+func (p *Painter) inHunk(line string) {
+	op := byte(' ')
+	if line != "" {
+		op = line[0]
+	}
+	switch op {
+	case '-':
+		if len(p.came) > 0 {
+			p.flush()
+		}
+		p.before--
+		p.went = append(p.went, line)
+	case '+':
+		p.after--
+		p.came = append(p.came, line)
+	case '\\': // no newline: belongs to the line above it
+		if kept := p.last(); kept != nil {
+			*kept += "\n" + line
+			return
+		}
+		p.put("", p.tame(line))
+		return
+	default:
+		p.flush()
+		p.before--
+		p.after--
+		p.put("", p.tame(line))
+		return
+	}
+	if p.size += len(line); p.size > paintMax {
+		p.flush()
+	}
+}
+
+// last is the line that was kept last.
+func (p *Painter) last() *string {
+	switch {
+	case len(p.came) > 0:
+		return &p.came[len(p.came)-1]
+	case len(p.went) > 0:
+		return &p.went[len(p.went)-1]
+	}
+	return nil
+}
+
+// flush writes the lines that were kept.
+func (p *Painter) flush() {
+	var went, came [][]word
+	if p.size <= paintMax {
+		went, came = differing(p.went, p.came)
+	}
+	p.lines(red, p.went, went)
+	p.lines(green, p.came, came)
+	p.went, p.came, p.size = nil, nil, 0
+}
+
+func (p *Painter) lines(colour string, lines []string, words [][]word) {
+	for i, line := range lines {
+		line, remark, remarked := strings.Cut(line, "\n")
+		text := p.tame(line)
+		if words != nil {
+			text = line[:1] + p.mark(words[i])
+		}
+		p.put(colour, text)
+		if remarked {
+			p.put("", p.tame(remark))
+		}
+	}
+}
+
+// mark writes words, the ones that differ reversed.
+func (p *Painter) mark(words []word) string {
+	var b strings.Builder
+	on := false
+	for _, w := range words {
+		if w.differs != on {
+			on = w.differs
+			if on {
+				b.WriteString(reversed)
+			} else {
+				b.WriteString(upright)
+			}
+		}
+		b.WriteString(p.tame(w.text))
+	}
+	if on {
+		b.WriteString(upright)
+	}
+	return b.String()
+}
+
+func (p *Painter) put(colour, text string) {
+	if p.err != nil {
+		return
+	}
+	if colour != "" {
+		text = colour + text + plain
+	}
+	_, p.err = io.WriteString(p.w, text+"\n")
+}
