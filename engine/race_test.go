@@ -410,13 +410,19 @@ func TestATakenNameStopsARaceBeforeItStarts(t *testing.T) {
 func TestASecondWinnerMeetsTheFirst(t *testing.T) {
 	asAll(t, func(t *testing.T, b *bench) {
 		b.write("f", "zero\n")
+		b.write("long", "1\n2\n3\n4\n5\n6\n7\n8\n9\n")
 		time.Sleep(20 * time.Millisecond) // drift is told by the clock of the filesystem
-		r := b.race(b.tries("echo 1 > f", "echo 2 > f", "echo 3 > g"))
+		r := b.race(b.tries("echo 1 > f; sed -i s/2/two/ long", "echo 2 > f", "echo 3 > g; sed -i s/8/eight/ long"))
+		for n := range 3 { // before the real tree moves, on a live base
+			if _, err := r.Keep(t.Context(), n+1); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if _, err := r.Promote(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := r.Promote(t.Context(), 3); err != nil {
-			t.Errorf("of another file: %v", err)
+			t.Errorf("of other lines: %v", err)
 		}
 		_, err := r.Promote(t.Context(), 2)
 		if kind := engine.Kind(err); !errors.Is(kind, snapshot.ErrDrifted) && !errors.Is(kind, snapshot.ErrConflict) {
@@ -424,6 +430,9 @@ func TestASecondWinnerMeetsTheFirst(t *testing.T) {
 		}
 		if f, g := b.text(filepath.Join(b.workspace, "f")), b.text(filepath.Join(b.workspace, "g")); f != "1\n" || g != "3\n" {
 			t.Errorf("the real files hold %q and %q", f, g)
+		}
+		if got := b.read("long"); got != "1\ntwo\n3\n4\n5\n6\n7\neight\n9\n" {
+			t.Errorf("what both changed, in different lines, holds %q", got)
 		}
 		if !r.Attempts[1].Kept {
 			t.Error("the one that conflicts is not kept")

@@ -12,7 +12,9 @@ func (r *Race) Changes(ctx context.Context, number int) (*Changes, error) {
 }
 
 // Keep makes the sandbox of an attempt one that stays, and answers with its name.
-// Repeating it is harmless. After an error it is still the race's.
+// Repeating it is harmless. After an error it is still the race's. On a live base,
+// those that are to be merged after another one are kept before that is promoted:
+// what the base held is kept along.
 func (r *Race) Keep(ctx context.Context, number int) (string, error) {
 	a, s := &r.Attempts[number-1], r.sessions[number-1]
 	if a.Kept {
@@ -26,16 +28,16 @@ func (r *Race) Keep(ctx context.Context, number int) (string, error) {
 	return a.Sandbox, err
 }
 
-// Promote brings what an attempt changed to the real tree, as any other sandbox's:
-// wholly or not at all. The sandbox is kept first, so that nothing is lost where
-// that is refused, or this process is killed, and stays; see [Engine.Remove].
-// Errors: those of [Engine.Apply].
-func (r *Race) Promote(ctx context.Context, number int) (Applied, error) {
+// Promote merges what an attempt changed in the workspace into the real tree, as any
+// other sandbox's. The sandbox is kept first, so that nothing is lost where that is
+// refused, or this process is killed, and stays; see [Race.Remove].
+// Errors: those of [Engine.Promote].
+func (r *Race) Promote(ctx context.Context, number int) (Promoted, error) {
 	name, err := r.Keep(ctx, number)
 	if err != nil {
-		return Applied{}, err
+		return Promoted{}, err
 	}
-	return r.e.carryBack(ctx, name)
+	return r.e.Promote(ctx, name, PromoteOptions{})
 }
 
 // Remove removes the sandbox of an attempt that was kept.
@@ -46,11 +48,6 @@ func (r *Race) Remove(ctx context.Context, number int) error {
 		a.Kept = false
 	}
 	return err
-}
-
-// carryBack brings a sandbox's changes to the real tree.
-func (e *Engine) carryBack(ctx context.Context, name string) (Applied, error) {
-	return e.Apply(ctx, name, ApplyOptions{})
 }
 
 // Close removes every sandbox that was not kept. Repeating it is harmless.
