@@ -198,6 +198,11 @@ func (e *Engine) carry(ctx context.Context, c *carrying, changes *Changes, o Pla
 	if request.target == c.rec.Workspace {
 		request.target = ""
 	}
+	if request.target != "" {
+		if err := e.withCarried(ctx, c.rec, changes); err != nil {
+			return err
+		}
+	}
 	for _, p := range changes.Parts {
 		if p, ok := only.part(p, &c.plan.Elsewhere); ok {
 			if err := e.carryOne(ctx, c, request, p, only, o.Allow); err != nil {

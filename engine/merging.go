@@ -167,6 +167,9 @@ func (e *Engine) openCommon(m *merging) error {
 	if err != nil {
 		return err
 	}
+	if m.path != m.part.Root {
+		k.uncarryAll()
+	}
 	m.base = &common{root: m.part.Root, kept: k}
 	known, err := e.stamps(m.rec.Name)
 	if err != nil {

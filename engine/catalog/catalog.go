@@ -239,6 +239,17 @@ func (c *Catalog) WriteFile(name, file string, data []byte) error {
 	return replace(filepath.Join(c.Path(name), file), data, true)
 }
 
+// Store replaces, or makes, a file of the state directory that belongs to no
+// sandbox, lastingly: after a crash or a power loss it is the old one or the new
+// one. file is relative to the state directory.
+func (c *Catalog) Store(file string, data []byte) error {
+	path := filepath.Join(c.dir, file)
+	if err := c.plan.Point("write what was decided"); err != nil {
+		return fail("writing", path, err)
+	}
+	return replace(path, data, true)
+}
+
 // Update replaces the record of a sandbox that only this process works on yet.
 func (c *Catalog) Update(r *Record) error { return c.write(r, !r.Ephemeral) }
 

@@ -1,0 +1,129 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// What a sandbox has promoted to its own workspace counts as the base of what it
+// changes there from then on. Other targets have seen nothing of that: for them
+// the base is what it was, and what was promoted is a change like any other.
+
+// uncarryAll goes back to the base as it was before anything was promoted.
+func (k *kept) uncarryAll() {
+	for path := range k.nodes {
+		k.uncarry(path)
+	}
+	k.changed = false // on disk it stays
+}
+
+// withCarried adds to the changes of a sandbox's workspace what a live base does
+// not show any more, because the real tree has got it from the sandbox.
+func (e *Engine) withCarried(ctx context.Context, rec *catalog.Record, changes *Changes) error {
+	k, err := e.readKept(rec)
+	if err != nil {
+		return err
+	}
+	base := map[string]*diff.Node{} // by path relative to the workspace
+	for abs, n := range k.nodes {
+		if n.Carried && within(abs, rec.Workspace) && abs != rec.Workspace {
+			base[relative(abs, rec.Workspace)] = nil
+			if n.Base != nil {
+				base[relative(abs, rec.Workspace)] = n.Base.Node
+			}
+		}
+	}
+	if len(base) == 0 {
+		return nil
+	}
+	if len(changes.Parts) == 0 || !changes.Parts[0].Workspace {
+		p, err := e.workspacePart(ctx, rec)
+		if err != nil {
+			return err
+		}
+		changes.Parts = append([]Part{p}, changes.Parts...)
+	}
+	p := &changes.Parts[0]
+	for _, c := range p.Changes {
+		delete(base, c.Path)
+	}
+	mine := looker{root: p.New}
+	defer mine.close()
+	for path, was := range base {
+		now, err := mine.node(path)
+		if err != nil {
+			return lookError(filepath.Join(p.Root, path), err)
+		}
+		if c, ok := carriedChange(path, was, now); ok {
+			p.Changes = append(p.Changes, c)
+		}
+	}
+	inOrder(p.Changes)
+	return nil
+}
+
+// carriedChange says how a path differs from its base. What of a file does, is
+// found out by who merges it.
+func carriedChange(path string, was, now *diff.Node) (diff.Change, bool) {
+	c := diff.Change{Path: path, Kind: diff.Modified, What: diff.Content, Old: was, New: now}
+	switch {
+	case was == nil && now == nil:
+		return c, false
+	case was == nil:
+		c.Kind, c.What = diff.Added, 0
+	case now == nil:
+		c.Kind, c.What = diff.Deleted, 0
+	}
+	return c, true
+}
+
+// workspacePart is the part of a sandbox's workspace, without changes.
+func (e *Engine) workspacePart(ctx context.Context, rec *catalog.Record) (Part, error) {
+	t, ok := holderOf(rec)
+	if !ok {
+		return Part{}, &snapshot.Error{Op: "opening", Path: rec.Workspace, Kind: snapshot.ErrNotFound, Err: errors.New("it lies in no tree of the sandbox")}
+	}
+	b, err := e.backendOf(ctx, t)
+	if err != nil {
+		return Part{}, err
+	}
+	old, new, err := e.openPair(ctx, b, pair{tree: t, left: t.Base})
+	if err != nil {
+		return Part{}, err
+	}
+	p := Part{
+		Root: rec.Workspace, Workspace: true, Old: old, New: new, Tree: t.Path, Taken: t.Taken, Frozen: t.Frozen,
+		opt: diff.Options{Skip: e.skip(b, t.Path), SameInodes: b.Facts().KeepsInodes, Taken: t.Taken, OverlayViews: true},
+	}
+	if rec.Workspace == t.Path {
+		return p, nil
+	}
+	prefix := strings.TrimPrefix(rec.Workspace, strings.TrimSuffix(t.Path, "/")+"/")
+	var both [2]*os.File
+	for i, tree := range []*os.File{old, new} {
+		dir, derr := openBeneath(tree, prefix)
+		if derr != nil {
+			err = errors.Join(err, lookError(rec.Workspace, derr))
+		}
+		both[i] = dir
+	}
+	old.Close()
+	new.Close()
+	if err != nil {
+		for _, dir := range both {
+			if dir != nil {
+				dir.Close()
+			}
+		}
+		return Part{}, err
+	}
+	p.Old, p.New = both[0], both[1]
+	return p, nil
+}

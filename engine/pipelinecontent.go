@@ -1,0 +1,146 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// What passed the checks of one stage is what goes to the next, or nothing does.
+// So it is written down, when a pipeline begins, what the sandbox holds at each
+// path that it has changed, and every stage looks whether that is still so.
+
+// contentOf says what a sandbox's workspace holds where it has changed something,
+// and at the paths of known: a digest for each, by path. The sandbox stands still.
+func (e *Engine) contentOf(ctx context.Context, rec *catalog.Record, known map[string]string) (map[string]string, error) {
+	paths := map[string]bool{}
+	for path := range known {
+		paths[unsafely(path)] = true
+	}
+	changes, err := e.changes(ctx, rec)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range changes.Parts {
+		for _, c := range p.Changes {
+			if p.Workspace && !echo(c) {
+				paths[c.Path] = true
+			}
+		}
+	}
+	changes.Close()
+	view, err := e.openWorkspace(ctx, rec)
+	if err != nil {
+		return nil, err
+	}
+	defer view.Close()
+	l := looker{root: view}
+	defer l.close()
+	content := make(map[string]string, len(paths))
+	for path := range paths {
+		n, err := l.node(path)
+		if err != nil {
+			return nil, &snapshot.Error{Op: "looking at", Path: filepath.Join(rec.Workspace, path), Kind: snapshot.KindOf(err), Err: err}
+		}
+		content[safely(path)] = digestOf(n)
+	}
+	return content, nil
+}
+
+// digestOf is the same as long as nobody has touched a node. The times of a
+// directory tell of what lies in it, which is told by itself.
+func digestOf(n *diff.Node) string {
+	if n == nil {
+		return "-"
+	}
+	text := fmt.Sprint(n.Mode, n.UID, n.GID)
+	if !n.Mode.IsDir() {
+		text += fmt.Sprint(" ", n.Size, n.MTime.UnixNano(), n.CTime.UnixNano(), n.Rdev, n.Target)
+	}
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:12])
+}
+
+// openWorkspace opens a sandbox's workspace, as it is in the sandbox, for reading.
+func (e *Engine) openWorkspace(ctx context.Context, rec *catalog.Record) (*os.File, error) {
+	t, ok := holderOf(rec)
+	if !ok {
+		return nil, &snapshot.Error{Op: "opening", Path: rec.Workspace, Kind: snapshot.ErrNotFound, Err: errors.New("it lies in no tree of the sandbox")}
+	}
+	b, err := e.backendOf(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	f, err := b.LookupFork(ctx, t.Fork)
+	if err != nil {
+		return nil, err
+	}
+	dirs, err := isolate.OpenViews(ctx, []isolate.Mount{mountOf("/", f.View)})
+	if err != nil {
+		return nil, err
+	}
+	if rec.Workspace == t.Path {
+		return dirs[0], nil
+	}
+	defer dirs[0].Close()
+	dir, err := openBeneath(dirs[0], strings.TrimPrefix(rec.Workspace, strings.TrimSuffix(t.Path, "/")+"/"))
+	if err != nil {
+		return nil, &snapshot.Error{Op: "opening", Path: rec.Workspace, Kind: snapshot.KindOf(err), Err: err}
+	}
+	return dir, nil
+}
+
+// sameContent refuses a sandbox that is not what it was when its pipeline began.
+// Errors: ErrNotFound (it is gone, or another one), ErrDrifted.
+func (e *Engine) sameContent(ctx context.Context, p *Pipeline) error {
+	was, err := e.readContent(ctx, p)
+	if err != nil {
+		return err
+	}
+	h, err := e.cat.Hold(ctx, p.Sandbox)
+	if err != nil {
+		return err
+	}
+	defer h.Release()
+	if h.ID != p.SandboxID {
+		return pipelineError(p, snapshot.ErrNotFound, errors.New("it is gone, and another sandbox has its name"), "snapfs promote --cancel "+p.ID)
+	}
+	_, thaw, err := e.freeze(ctx, h)
+	if err != nil {
+		return err
+	}
+	defer thaw()
+	now, err := e.contentOf(ctx, h.Record, was)
+	if err != nil {
+		return err
+	}
+	var changed []string
+	for path, digest := range now {
+		if was[path] != digest {
+			changed = append(changed, promote.Printable(unsafely(path)))
+		}
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	slices.Sort(changed)
+	const most = 5
+	text := strings.Join(changed[:min(len(changed), most)], ", ")
+	if more := len(changed) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return pipelineError(p, snapshot.ErrDrifted, errors.New("the sandbox has changed since this promotion began, so no stage has checked it: "+text),
+		"snapfs promote --cancel "+p.ID, "snapfs promote "+p.Sandbox+" --to "+p.To)
+}

@@ -1,0 +1,288 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// Pipelines lie in the state directory:
+//
+//	pipelines/ID/state.json     the Pipeline; replaced, lastingly, before each step
+//	pipelines/ID/content.json   what the sandbox held when it began
+//	pipelines/ID/*.log          what the commands wrote
+//
+// Whoever works on one holds the lock of its directory, which dies with its
+// process. A directory without a state is one whose making was cut short.
+const (
+	pipelinesDir    = "pipelines"
+	pipelineFile    = "state.json"
+	contentFile     = "content.json"
+	pipelineFormat  = 1
+	pipelinesToKeep = 100
+)
+
+func (e *Engine) pipelineDir(id string) string {
+	return filepath.Join(e.cat.Dir(), pipelinesDir, id)
+}
+
+// savePipeline writes down what was decided.
+func (e *Engine) savePipeline(p *Pipeline) error {
+	p.Format = pipelineFormat
+	file := *p
+	file.Running = false
+	data, err := json.MarshalIndent(file, "", "  ")
+	if err != nil {
+		return fmt.Errorf("writing the promotion %s: %w", p.ID, err)
+	}
+	return e.cat.Store(filepath.Join(pipelinesDir, p.ID, pipelineFile), append(data, '\n'))
+}
+
+func (e *Engine) readPipeline(id string) (*Pipeline, error) {
+	refuse := func(kind, err error, hints ...string) error {
+		return &snapshot.Error{Op: "reading the promotion", ID: promote.Printable(id), Kind: kind, Err: err, Hints: hints}
+	}
+	if !snapshot.ValidID(id) {
+		return nil, refuse(snapshot.ErrNotFound, errors.New("there is none of this name"), "snapfs log --promotions")
+	}
+	data, err := os.ReadFile(filepath.Join(e.pipelineDir(id), pipelineFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, refuse(snapshot.ErrNotFound, errors.New("there is none of this name"), "snapfs log --promotions")
+	}
+	if err != nil {
+		return nil, refuse(snapshot.KindOf(err), err)
+	}
+	p := new(Pipeline)
+	if err := json.Unmarshal(data, p); err != nil {
+		return nil, refuse(snapshot.ErrCorrupt, err)
+	}
+	if p.Format > pipelineFormat {
+		return nil, refuse(snapshot.ErrNotSupported, fmt.Errorf("made by a newer snapfs (format %d, this one knows %d)", p.Format, pipelineFormat))
+	}
+	if lock, err := tryLock(e.pipelineDir(id)); err == nil {
+		lock.Close()
+	} else {
+		p.Running = errors.Is(err, snapshot.ErrBusy)
+	}
+	return p, nil
+}
+
+// Pipelines lists the promotions through stages, newest first: those that have
+// not ended, and the last hundred. What cannot be read is reported beside them.
+func (e *Engine) Pipelines() ([]Pipeline, error) {
+	list, err := os.ReadDir(filepath.Join(e.cat.Dir(), pipelinesDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, &snapshot.Error{Op: "listing the promotions", Path: e.cat.Dir(), Kind: snapshot.KindOf(err), Err: err}
+	}
+	var all []Pipeline
+	var errs []error
+	for _, entry := range list {
+		p, err := e.readPipeline(entry.Name())
+		switch {
+		case err == nil:
+			all = append(all, *p)
+		case !errors.Is(err, snapshot.ErrNotFound):
+			errs = append(errs, err)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Pipeline) int { return b.Began.Compare(a.Began) })
+	return all, errors.Join(errs...)
+}
+
+// beginPipeline makes the directory of a pipeline, with its lock and its first
+// state. One of the same sandbox that has not ended is in the way: ErrBusy.
+func (e *Engine) beginPipeline(p *Pipeline, content map[string]string) (*os.File, error) {
+	all, err := e.Pipelines()
+	if err != nil {
+		return nil, err
+	}
+	for _, other := range all {
+		if other.State == PipelineOpen && other.SandboxID == p.SandboxID {
+			return nil, e.openAlready(&other)
+		}
+	}
+	e.prunePipelines(all)
+	dir := e.pipelineDir(p.ID)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, &snapshot.Error{Op: "making", Path: dir, Kind: snapshot.KindOf(err), Err: err}
+	}
+	lock, err := tryLock(dir)
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(content)
+	if err == nil {
+		err = e.cat.Store(filepath.Join(pipelinesDir, p.ID, contentFile), data)
+	}
+	if err == nil {
+		err = e.savePipeline(p)
+	}
+	if err != nil {
+		lock.Close()
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return lock, nil
+}
+
+func (e *Engine) openAlready(p *Pipeline) error {
+	if p.Running {
+		return pipelineError(p, snapshot.ErrBusy, errors.New("it is being promoted by another command"), "snapfs log --promotions")
+	}
+	i, _ := p.current()
+	what := "was interrupted at stage " + p.Stages[i].Name
+	if p.Stages[i].State == StageWaiting {
+		what = "waits for approval of stage " + p.Stages[i].Name
+	}
+	return pipelineError(p, snapshot.ErrBusy, errors.New("an earlier promotion "+what),
+		"snapfs promote --continue "+p.ID, "snapfs promote --cancel "+p.ID)
+}
+
+// prunePipelines removes the oldest of those that have ended, and what was never
+// begun: an error of that is nobody's business, and the next one tries again.
+func (e *Engine) prunePipelines(all []Pipeline) {
+	known, ended := map[string]bool{}, 0
+	for _, p := range all { // newest first
+		known[p.ID] = true
+		if p.State == PipelineOpen {
+			continue
+		}
+		if ended++; ended >= pipelinesToKeep {
+			_ = os.RemoveAll(e.pipelineDir(p.ID))
+		}
+	}
+	list, _ := os.ReadDir(filepath.Join(e.cat.Dir(), pipelinesDir))
+	for _, entry := range list {
+		if known[entry.Name()] {
+			continue
+		}
+		dir := e.pipelineDir(entry.Name())
+		if _, err := os.Lstat(filepath.Join(dir, pipelineFile)); !errors.Is(err, fs.ErrNotExist) {
+			continue // it cannot be read: left alone
+		}
+		if info, err := entry.Info(); err != nil || time.Since(info.ModTime()) < time.Minute {
+			continue // it is being made
+		}
+		if lock, err := tryLock(dir); err == nil {
+			_ = os.RemoveAll(dir)
+			lock.Close()
+		}
+	}
+}
+
+// resumePipeline finds a pipeline that has not ended, "" for the only one, and
+// locks it.
+func (e *Engine) resumePipeline(id string) (*Pipeline, *os.File, error) {
+	if id == "" {
+		var err error
+		if id, err = e.onlyOpen(); err != nil {
+			return nil, nil, err
+		}
+	}
+	if _, err := e.readPipeline(id); err != nil {
+		return nil, nil, err
+	}
+	lock, err := tryLock(e.pipelineDir(id))
+	for tries := 0; err != nil && tries < 20; tries++ { // whoever lists them has each for an instant
+		time.Sleep(5 * time.Millisecond)
+		lock, err = tryLock(e.pipelineDir(id))
+	}
+	if err != nil {
+		return nil, nil, &snapshot.Error{Op: "going on with", ID: id, Kind: snapshot.ErrBusy, Err: errors.New("another command works on it")}
+	}
+	p, err := e.readPipeline(id) // what it is under the lock
+	if err == nil && p.State != PipelineOpen {
+		err = &snapshot.Error{
+			Op: "going on with", ID: id, Kind: snapshot.ErrNotFound, Err: fmt.Errorf("it has ended: %s", p.State),
+			Hints: []string{"snapfs promote " + p.Sandbox + " --to " + p.To},
+		}
+	}
+	if err != nil {
+		lock.Close()
+		return nil, nil, err
+	}
+	p.Running = false
+	return p, lock, nil
+}
+
+// onlyOpen is the pipeline that is meant where none is named.
+func (e *Engine) onlyOpen() (string, error) {
+	all, err := e.Pipelines()
+	if err != nil {
+		return "", err
+	}
+	var open []string
+	for _, p := range all {
+		if p.State == PipelineOpen {
+			open = append(open, p.ID)
+		}
+	}
+	switch len(open) {
+	case 1:
+		return open[0], nil
+	case 0:
+		return "", &snapshot.Error{Op: "going on with a promotion", Kind: snapshot.ErrNotFound, Err: errors.New("there is none that has not ended"), Hints: []string{"snapfs log --promotions"}}
+	}
+	var hints []string
+	for _, id := range open {
+		hints = append(hints, "snapfs promote --continue "+id)
+	}
+	return "", &snapshot.Error{Op: "going on with a promotion", Kind: snapshot.ErrBusy, Err: errors.New("there are several: " + strings.Join(open, ", ")), Hints: hints}
+}
+
+// newPipeline is one that nothing is written of yet.
+func newPipeline(rec *catalog.Record, by string) *Pipeline {
+	return &Pipeline{
+		ID: catalog.NewID(), Sandbox: rec.Name, SandboxID: rec.ID, Workspace: rec.Workspace,
+		By: by, Began: time.Now(), State: PipelineOpen,
+	}
+}
+
+// readContent reads what a sandbox held when its pipeline began.
+func (e *Engine) readContent(ctx context.Context, p *Pipeline) (map[string]string, error) {
+	path := filepath.Join(e.pipelineDir(p.ID), contentFile)
+	data, err := os.ReadFile(path)
+	content := map[string]string{}
+	if err == nil {
+		err = json.Unmarshal(data, &content)
+	}
+	if err != nil {
+		return nil, &snapshot.Error{Op: "reading", Path: path, Kind: snapshot.ErrCorrupt, Err: err}
+	}
+	return content, ctx.Err()
+}
+
+// tryLock locks a directory, or answers ErrBusy.
+func tryLock(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err == nil {
+		for {
+			if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != syscall.EINTR {
+				break
+			}
+		}
+		if err == nil {
+			return f, nil
+		}
+		f.Close()
+	}
+	kind := snapshot.KindOf(err)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		kind = snapshot.ErrBusy
+	}
+	return nil, &snapshot.Error{Op: "locking", Path: dir, Kind: kind, Err: err}
+}
