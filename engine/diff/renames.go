@@ -126,6 +126,8 @@ type finder struct {
 	// partner of a deleted change is the added one, and the other way round; -1
 	// where there is none yet.
 	partner []int
+	// exact: a deleted change whose partner is known to have the same content.
+	exact []bool
 	// whole: a directory that moved as one.
 	whole map[int]bool
 	added map[string]int
@@ -159,6 +161,7 @@ func (f *finder) any() bool {
 	}
 	f.whole = map[int]bool{}
 	f.partner = make([]int, len(f.changes))
+	f.exact = make([]bool, len(f.changes))
 	for i := range f.partner {
 		f.partner[i] = -1
 	}

@@ -1,6 +1,8 @@
 package diff
 
 import (
+	"os"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/internal/kernel"
@@ -9,7 +11,7 @@ import (
 // byContent pairs files of the same content and links of the same target.
 func (f *finder) byContent() error {
 	for _, b := range bunches(f, func(_ int, n *Node) (string, bool) { return n.Target, n.Target != "" }) {
-		f.match(b)
+		f.matchExact(b)
 	}
 	sized := bunches(f, func(_ int, n *Node) (int64, bool) { return n.Size, n.Mode.IsRegular() && n.Size > 0 })
 	for _, b := range sized {
@@ -19,7 +21,7 @@ func (f *finder) byContent() error {
 				return err
 			}
 			if same {
-				f.match(b)
+				f.matchExact(b)
 			}
 			continue
 		}
@@ -45,41 +47,48 @@ func (f *finder) byDigest(sized *bunch) error {
 		}
 	}
 	for _, b := range bunches(f, func(i int, _ *Node) (digest, bool) { sum, ok := sums[i]; return sum, ok }) {
-		f.match(b)
+		f.matchExact(b)
 	}
 	return nil
 }
 
-// openNode opens the file of a change for reading, -1 where it may not be
+// matchExact pairs the changes of a bunch that are known to be the same.
+func (f *finder) matchExact(b *bunch) {
+	f.match(b)
+	for _, i := range b.from {
+		f.exact[i] = !f.open(i)
+	}
+}
+
+// openNode opens the file of a change for reading, nil where it may not be
 // read or is not the one that the change describes.
-func (f *finder) openNode(i int) (fd int, st kernel.Stat, err error) {
+func (f *finder) openNode(i int) (file *os.File, st kernel.Stat, err error) {
 	c := &f.changes[i]
 	side := older
 	if c.Kind == Added {
 		side = newer
 	}
-	dir, name := split(c.Path)
-	parent, err := kernel.OpenBeneath(f.root[side], dir, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err == nil {
-		defer parent.Close()
-		fd, err = openFile(int(parent.Fd()), name)
+	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	file, err = kernel.OpenBeneath(f.root[side], c.Path, flags|unix.O_NOATIME, 0)
+	if errno(err) == unix.EPERM {
+		file, err = kernel.OpenBeneath(f.root[side], c.Path, flags, 0)
 	}
 	if err == nil {
-		st, err = kernel.Lstat(fd, "")
+		st, err = kernel.Lstat(int(file.Fd()), "")
 		if n := c.node(); err == nil && (!st.IsRegular() || st.Ino != n.Ino || st.Size != n.Size || !st.MTime.Time().Equal(n.MTime)) {
 			err = unix.ESTALE
 		}
 		if err != nil {
-			unix.Close(fd)
+			file.Close()
 		}
 	}
 	switch {
 	case gone(err), denied(err), errno(err) == unix.ENXIO:
-		return -1, st, nil
+		return nil, st, nil
 	case err != nil:
-		return -1, st, fail(c.Path, err)
+		return nil, st, fail(c.Path, err)
 	}
-	return fd, st, nil
+	return file, st, nil
 }
 
 // same reports whether two files have the same content.
@@ -87,11 +96,12 @@ func (f *finder) same(from, to int) (bool, error) {
 	var fd [2]int
 	var st [2]kernel.Stat
 	for side, i := range [2]int{from, to} {
-		var err error
-		if fd[side], st[side], err = f.openNode(i); err != nil || fd[side] < 0 {
+		file, stat, err := f.openNode(i)
+		if err != nil || file == nil {
 			return false, err
 		}
-		defer unix.Close(fd[side])
+		defer file.Close()
+		fd[side], st[side] = int(file.Fd()), stat
 	}
 	if st[older].Size != st[newer].Size {
 		return false, nil
@@ -102,15 +112,15 @@ func (f *finder) same(from, to int) (bool, error) {
 
 // digest sums up a file's content, if it can be read.
 func (f *finder) digest(i int) (d digest, ok bool, err error) {
-	fd, st, err := f.openNode(i)
-	if err != nil || fd < 0 {
+	file, st, err := f.openNode(i)
+	if err != nil || file == nil {
 		return d, false, err
 	}
-	defer unix.Close(fd)
+	defer file.Close()
 	if f.read.data[older] == nil {
 		f.read.data[older] = make([]byte, window)
 	}
-	d, err = sum(f.ctx, fd, st.Size, f.read.data[older])
+	d, err = sum(f.ctx, int(file.Fd()), st.Size, f.read.data[older])
 	return d, err == nil, fail(f.changes[i].Path, err)
 }
 
@@ -118,6 +128,8 @@ func (f *finder) digest(i int) (d digest, ok bool, err error) {
 func (f *finder) alike(from, to int) (exact bool, percent int, err error) {
 	a, b := f.changes[from].Old, f.changes[to].New
 	switch {
+	case f.exact[from]:
+		exact = true
 	case !a.Mode.IsRegular():
 		exact = a.Target == b.Target && a.Rdev == b.Rdev
 	case a.Size == b.Size && (a.Size == 0 || f.root[older] < 0):

@@ -5,8 +5,6 @@ import (
 	"cmp"
 	"hash/maphash"
 	"slices"
-
-	"golang.org/x/sys/unix"
 )
 
 // texts measures how alike files are.
@@ -43,14 +41,14 @@ func (f *finder) outlineOf(i int) (outline, error) {
 		return nil, nil
 	}
 	t.left -= size
-	fd, _, err := f.openNode(i)
+	file, _, err := f.openNode(i)
 	if err != nil {
 		return nil, err
 	}
 	var p outline
-	if fd >= 0 {
-		defer unix.Close(fd)
-		data, err := readAt(fd, make([]byte, size), 0)
+	if file != nil {
+		defer file.Close()
+		data, err := readAt(int(file.Fd()), make([]byte, size), 0)
 		if err != nil {
 			return nil, fail(f.changes[i].Path, err)
 		}
