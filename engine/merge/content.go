@@ -62,12 +62,13 @@ func (m *merger) texts(t *thing) (texts [3][]byte, ok bool, err error) {
 		if err != nil {
 			return texts, false, err
 		}
-		texts[tree], err = io.ReadAll(io.LimitReader(f, TextMax+1))
+		all := bytes.NewBuffer(make([]byte, 0, s.node.Size+bytes.MinRead))
+		_, err = all.ReadFrom(io.LimitReader(f, TextMax+1))
 		f.Close()
 		if err != nil {
 			return texts, false, fail(s.path, err)
 		}
-		if isBinary(texts[tree]) {
+		if texts[tree] = all.Bytes(); isBinary(texts[tree]) {
 			return texts, false, nil
 		}
 	}

@@ -9,6 +9,10 @@
 //
 // The package knows no git, and writes nowhere but in the scratch directory it
 // is given.
+//
+// What changes do not tell is not merged: where one of several names of a file (hard
+// links) is renamed and nothing else happens to the file, no change speaks of the
+// other names, and the renamed one becomes a file of its own.
 package merge
 
 import (

@@ -123,9 +123,8 @@ func attributes(b, m, r *diff.Node, might rights) (all map[string]string, ok boo
 		case name == aclDefault:
 			v = value{might.inherit, might.inherit != ""}
 		case !ownAccord(name):
-			fine := false
-			v, fine = pick(of(b, name), of(m, name), v)
-			ok = ok && fine
+			picked, fine := pick(of(b, name), of(m, name), v)
+			v, ok = picked, ok && fine
 		}
 		if v.set {
 			if all == nil {

@@ -94,7 +94,6 @@ func slide(s, other *file) {
 func settle(g, o *stretch) (highest int, beside bool) {
 	for {
 		size := g.end - g.start
-		beside = false
 		for g.up() && o.previous() {
 		}
 		highest = g.end

@@ -72,8 +72,6 @@ type run struct{ start, end int }
 
 func (r run) of(lines []string) []string { return lines[r.start:r.end] }
 
-func (r run) empty() bool { return r.start == r.end }
-
 // A triple is three texts, as lines and as numbers.
 type triple struct {
 	base, mine, real          []string
@@ -110,11 +108,7 @@ func (t *triple) merge() regions {
 		}
 		x, y := m[0], r[0]
 		if !t.alike(x, y) {
-			start, end := min(x.a, y.a), max(x.b, y.b)
-			all.add(region{
-				neither, run{start, end},
-				run{x.c - (x.a - start), x.d + (end - x.b)}, run{y.c - (y.a - start), y.d + (end - y.b)},
-			})
+			all.add(meeting(x, y))
 		}
 		if x.b >= y.b {
 			r, ahead.real = r[1:], y.d-y.b
@@ -127,6 +121,14 @@ func (t *triple) merge() regions {
 		t.settle(&all[i])
 	}
 	return all
+}
+
+// meeting is the region of two edits that touch, in which each side has its own and
+// as much of the base around it as the other one reaches.
+func meeting(x, y span) region {
+	start, end := min(x.a, y.a), max(x.b, y.b)
+	own := func(s span) run { return run{s.c - (s.a - start), s.d + (end - s.b)} }
+	return region{base: run{start, end}, mine: own(x), real: own(y)}
 }
 
 // alike reports whether both sides have made the same edit.

@@ -1,0 +1,58 @@
+package merge_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/merge"
+)
+
+// acl lets user 4 read: acl(5), as linux/posix_acl_xattr.h has it.
+const acl = "\x02\x00\x00\x00" + "\x01\x00\x06\x00\xff\xff\xff\xff" + "\x02\x00\x04\x00\x04\x00\x00\x00" +
+	"\x04\x00\x04\x00\xff\xff\xff\xff" + "\x10\x00\x04\x00\xff\xff\xff\xff" + "\x20\x00\x04\x00\xff\xff\xff\xff"
+
+// The mask of an access control list is the group's permission bits.
+func TestAnAccessListAndPermissionBitsAreOneThing(t *testing.T) {
+	w := trees(t, "f\n1\n;g\n1\n", "", "f mode=0600;g\nr\n")
+	for _, name := range []string{"f", "g"} {
+		must(t, unix.Setxattr(filepath.Join(w.mine, name), "system.posix_acl_access", []byte(acl), 0))
+	}
+	in := w.input()
+	r := w.trees(in)
+	if got := told(r.Conflicts); got != "mode f: the sandbox and the real tree both changed its permissions\n" {
+		t.Errorf("conflicts:\n%s", got)
+	}
+	w.apply(in, r)
+	buf := make([]byte, 100)
+	n, err := unix.Getxattr(filepath.Join(w.target, "g"), "system.posix_acl_access", buf)
+	if err != nil || string(buf[:n]) != acl {
+		t.Errorf("the list of g has not come along: %v", err)
+	}
+	in = w.input()
+	in.Choose = choose(merge.Mine)
+	if r = w.trees(in); len(r.Conflicts) > 0 {
+		t.Errorf("left:\n%s", told(r.Conflicts))
+	}
+}
+
+// What security modules write by themselves is nobody's change.
+func TestALabelIsNoConflict(t *testing.T) {
+	w := trees(t, "f\n1\n", "f\nm\n", "f mode=0600")
+	in := w.input()
+	for i, label := range []string{"m", "r"} {
+		changes := in.Mine
+		if i == 1 {
+			changes = in.Real
+		}
+		for j := range changes {
+			if changes[j].Path == "f" {
+				changes[j].New.Xattrs = map[string]string{"security.selinux": label}
+			}
+		}
+	}
+	if r := w.trees(in); len(r.Conflicts) > 0 || brief(r.Changes) != "M \"f\" content,time\n" {
+		t.Errorf("%s%s", brief(r.Changes), told(r.Conflicts))
+	}
+}
