@@ -247,6 +247,9 @@ func (r *record) backOne(real *dirs, o *op) (bool, error) {
 	if there, err = statOrNil(s.dir, o.name); err != nil {
 		return false, err
 	}
+	if o.verb == swap && there == nil && here != nil && o.old.sameNode(here) {
+		return true, fixMode(dir, name, o.old) // it is back already, and its stage was being removed
+	}
 	staged := there != nil && o.verb != drop && o.new.sameNode(there)
 	if staged || there == nil && o.verb == drop || there == nil && here == nil && o.verb == put {
 		if here != nil && o.old.sameNode(here) {

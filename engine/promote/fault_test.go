@@ -69,7 +69,7 @@ func TestEveryStepThatFailsLeavesTheOldTree(t *testing.T) {
 }
 
 // killer are the variables of a child that kills itself at a step.
-const killTop, killStep, killCommand = "SNAPFS_TEST_KILL_TOP", "SNAPFS_TEST_KILL_STEP", "SNAPFS_TEST_KILL_COMMAND"
+const killTop, killStep, killCommand, killTraced = "SNAPFS_TEST_KILL_TOP", "SNAPFS_TEST_KILL_STEP", "SNAPFS_TEST_KILL_COMMAND", "SNAPFS_TEST_KILL_TRACED"
 
 func TestMain(m *testing.M) {
 	if top := os.Getenv(killTop); top != "" {
@@ -104,10 +104,25 @@ func dieInTheMiddle(top string) int {
 		}
 		return nil
 	})
-	if os.Getenv(killCommand) == "recover" {
+	o := options(w.frozen())
+	list, err := promote.Promotions(w.state())
+	if but := os.Getenv(killTraced); but != "" {
+		err = errors.Join(err, traceCalls(but))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	switch os.Getenv(killCommand) {
+	case "recover":
 		_, err = promote.Recover(ctx, w.state())
-	} else {
-		_, err = promote.Apply(ctx, w.target(), w.source(), changes, options(w.frozen()))
+	case "undo":
+		_, err = promote.Undo(ctx, w.state(), list[0].ID)
+	case "keep":
+		o.KeepUndo = true
+		fallthrough
+	default:
+		_, err = promote.Apply(ctx, w.target(), w.source(), changes, o)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -116,14 +131,19 @@ func dieInTheMiddle(top string) int {
 	return 0
 }
 
+// child is this program, to run a command on the world.
+func (w *world) child(command string, env ...string) (*exec.Cmd, error) {
+	exe, err := os.Executable()
+	cmd := exec.Command(exe)
+	cmd.Env = append(append(os.Environ(), env...), killTop+"="+w.top, killCommand+"="+command, "SNAPFS_TEST_TAKEN="+w.taken.Format(time.RFC3339Nano))
+	return cmd, err
+}
+
 // killed runs such a child and reports whether it was killed.
 func killed(t *testing.T, w *world, command string, step int) bool {
 	t.Helper()
-	exe, err := os.Executable()
+	cmd, err := w.child(command, killStep+"="+strconv.Itoa(step))
 	must(t, err)
-	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), killTop+"="+w.top, killStep+"="+strconv.Itoa(step), killCommand+"="+command,
-		"SNAPFS_TEST_TAKEN="+w.taken.Format(time.RFC3339Nano))
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {

@@ -110,6 +110,14 @@ func lockState(dir string, create bool) (*os.File, error) {
 	return f, nil
 }
 
+// unlock gives the lock up at once: closing alone would leave it, for an instant,
+// to a child that another thread is starting and that has not let go of its
+// copies of open files yet.
+func unlock(lock *os.File) {
+	_ = unix.Flock(int(lock.Fd()), unix.LOCK_UN) // closing does the same, if later
+	lock.Close()
+}
+
 // createJournal begins a journal and brings it to the disk, its name included.
 func createJournal(stateDir string, r *record) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(stateDir, r.id+suffixJournal), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)

@@ -157,7 +157,7 @@ func Apply(ctx context.Context, t Target, from Source, changes []diff.Change, o 
 	if err != nil {
 		return Result{}, fail(t.Path, err)
 	}
-	defer lock.Close()
+	defer unlock(lock)
 	p, err := plan(ctx, t, from, changes, o.Base)
 	defer p.close()
 	if err != nil {

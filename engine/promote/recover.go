@@ -44,7 +44,7 @@ func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
 	if err != nil {
 		return nil, recovering(stateDir, err)
 	}
-	defer lock.Close()
+	defer unlock(lock)
 	if names, err = journals(stateDir, suffixJournal, suffixUndoing, suffixDropping); err != nil {
 		return nil, recovering(stateDir, err)
 	}

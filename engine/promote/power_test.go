@@ -1,0 +1,87 @@
+package promote_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/promote"
+)
+
+// TestPowerLostAtAnyCallLeavesTheOldTreeOrTheNew kills a promotion at each call
+// that changes anything, and recovers on a copy of the disks to which nothing
+// was written that the promotion did not wait for. Target and state directory
+// lie on one disk, or on two that know nothing of each other.
+func TestPowerLostAtAnyCallLeavesTheOldTreeOrTheNew(t *testing.T) {
+	for _, disks := range [][]string{{"ext4"}, {"btrfs"}, {"ext4", "btrfs"}, {"btrfs", "ext4"}} {
+		for _, command := range []string{"apply", "undo"} {
+			t.Run(fmt.Sprint(disks, command), func(t *testing.T) { cutEverywhere(t, command, disks) })
+		}
+	}
+}
+
+func cutEverywhere(t *testing.T, command string, disks []string) {
+	var all []*disk
+	for _, fs := range disks {
+		all = append(all, newDisk(t, fs))
+	}
+	c := &crash{t: t, top: all[0].dir, but: runtimes + " " + reads, calls: tally{}}
+	if len(all) > 1 {
+		c.state = all[1].dir
+	}
+	c.fresh()
+	step, news, olds := 3, 0, 0
+	if testing.Short() {
+		step = 23
+	}
+	for n := 1; ; n += step {
+		if command == "undo" {
+			if list, err := promote.Promotions(c.w.state()); err != nil || len(list) == 0 {
+				must(t, err)
+				c.w.promoted(t, "s", c.w.frozen())
+			}
+		}
+		for _, d := range all {
+			f, err := os.Open(d.dir)
+			must(t, err)
+			must(t, unix.Syncfs(int(f.Fd())))
+			f.Close()
+		}
+		killed := c.kill(command, n)
+		var restore []func()
+		for _, d := range all {
+			restore = append(restore, d.cutPower(t))
+		}
+		if c.recovered(fmt.Sprint("power lost in ", command, " at call ", n)) {
+			news++
+		} else {
+			olds++
+		}
+		for _, f := range restore {
+			f()
+		}
+		if c.recovered(fmt.Sprint(command, ", call ", n)) && command == "apply" {
+			c.fresh()
+		}
+		if !killed {
+			break
+		}
+	}
+	t.Logf("%v, %s: %d times the old tree and %d times the new one, lost at %v", disks, command, olds, news, c.calls)
+	if olds == 0 || news == 0 {
+		t.Error("it was always the same")
+	}
+}
+
+// stateOn makes the state directory of a world one of another disk.
+func (c *crash) stateOn() {
+	if c.state == "" {
+		return
+	}
+	dir := filepath.Join(c.state, filepath.Base(c.w.top))
+	must(c.t, os.Mkdir(dir, 0o700))
+	must(c.t, os.Symlink(dir, c.w.state()))
+}
