@@ -91,15 +91,15 @@ func (r *pipelineRun) stage(ctx context.Context, i int) error {
 // fail ends a stage of which nothing was carried. What was interrupted has not
 // failed, and goes on from its last step.
 func (r *pipelineRun) fail(ctx context.Context, s *StageRun, err error) error {
-	if ctx.Err() != nil || passing(err) {
+	if ctx.Err() != nil || fleeting(err) {
 		return err
 	}
 	s.Why = err.Error()
 	return errors.Join(err, r.enter(ctx, s, StageFailed))
 }
 
-// passing: what was in the way says nothing of the stage, and may be gone next time.
-func passing(err error) bool {
+// fleeting: what was in the way says nothing of the stage, and may be gone next time.
+func fleeting(err error) bool {
 	return errors.Is(err, snapshot.ErrNoSpace) || errors.Is(err, snapshot.ErrBusy)
 }
 
