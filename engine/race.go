@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -190,8 +191,9 @@ func (e *Engine) Race(ctx context.Context, req RaceRequest) (*Race, error) {
 	if err == nil {
 		defer o.close()
 		r.Output = o.dir
-		r.run(ctx, req, o, real)
-		err = r.compare(ctx)
+		if err = r.run(ctx, req, o, real); err == nil {
+			err = r.compare(ctx)
+		}
 	}
 	if ctx.Err() != nil {
 		err = &snapshot.Error{Op: "racing", Path: req.Workspace, Kind: snapshot.ErrInterrupted, Err: context.Cause(ctx)}
@@ -202,8 +204,9 @@ func (e *Engine) Race(ctx context.Context, req RaceRequest) (*Race, error) {
 	return r, nil
 }
 
-// run starts the attempts, as many at once as may be, and waits for all.
-func (r *Race) run(ctx context.Context, req RaceRequest, o *outputs, real func() search) {
+// run starts the attempts, as many at once as may be, and waits for all. That none
+// of them could be run is an error, unless it is one of the command.
+func (r *Race) run(ctx context.Context, req RaceRequest, o *outputs, real func() search) error {
 	ctx, beat := context.WithCancelCause(ctx)
 	defer beat(nil)
 	jobs := req.Jobs
@@ -235,6 +238,11 @@ func (r *Race) run(ctx context.Context, req RaceRequest, o *outputs, real func()
 	if req.Score != nil {
 		r.Winner = r.best(req.Lower)
 	}
+	var command *CommandError
+	if err := lanes[0].err; err != nil && !errors.As(err, &command) && !slices.ContainsFunc(r.Attempts, func(a Attempt) bool { return a.State != Broken }) {
+		return err
+	}
+	return nil
 }
 
 // best is the number of the attempt with the best score, the first of equal ones;

@@ -26,6 +26,8 @@ type lane struct {
 	// real is where the secrets of the real trees are, or nil, to be looked for.
 	real func() search
 	said *sink // what the command writes; nil before it has started
+	// err is why it is broken.
+	err error
 	// made are the snapshots of what the command left, while a check or a score
 	// writes to the trees.
 	made []snapshot.ID
@@ -58,6 +60,9 @@ func (l *lane) run(ctx context.Context) {
 		if size, err = l.size(cleaning); err != nil {
 			state = Broken
 		}
+	}
+	if state == Broken {
+		l.err = err
 	}
 	l.m.note(l.i, func(a *Attempt) {
 		a.State, a.Took, a.Size = state, took, size
