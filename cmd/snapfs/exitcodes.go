@@ -22,7 +22,7 @@ func newExitCodes(*app) *cobra.Command {
 const passedThrough = `run, exec and shell exit with the status of their command, and with 128 and the
 signal's number for one that was killed.
 diff --exit-code exits with 1 where anything changed, drift --exit-code where
-anything of the real tree has.`
+anything of the real tree has, and race where no attempt has passed.`
 
 // writeExitCodes writes the table as a page of the documents.
 func writeExitCodes(w io.Writer) error {

@@ -42,6 +42,7 @@ func execute(args []string) int {
 func commands() []command {
 	return []command{
 		{"run", working, newRun},
+		{"race", working, newRace},
 		{"new", working, newNew},
 		{"exec", working, newExec},
 		{"shell", working, newShell},
