@@ -1,0 +1,322 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine"
+)
+
+// A racer is one `snapfs race`.
+type racer struct {
+	a     *app
+	flags requestFlags
+	// What is tried: a command so many times, commands of the shell, or a file of them.
+	times int
+	try   []string
+	file  string
+
+	check, score                       string
+	first, lower, keep, promote, quiet bool
+	jobs, tail                         int
+	timeout                            time.Duration
+	output                             string
+}
+
+func newRace(a *app) *cobra.Command {
+	r := racer{a: a}
+	cmd := &cobra.Command{
+		Use:   "race [flags] [-- command [argument...]]",
+		Short: "try several commands at once, each in a clone of its own, and take the best",
+		Long: `Makes several sandboxes of one base, all of them before the first command starts,
+and runs a command in each: the same one several times (-n), or different ones
+(--try, --file). Then it shows what came of each attempt, and which paths their
+results share.
+
+An attempt passes if its command ends with status 0, and --check does too, which
+is run in the same sandbox when nothing of the command runs any more. What a check
+or a score writes is taken back: a result is what its command left.
+
+--first promotes the attempt that passes first, and stops the others; --score the
+one with the highest number that a command prints, or, with --lower, the lowest. On
+a terminal one is asked otherwise. Promoting merges, as "snapfs promote" does; where
+that is refused, the winner is kept, and so it is with --promote=false. All other
+sandboxes are removed, unless --keep keeps those of the attempts that passed or failed.
+
+Each attempt reads nothing, and finds its number, from 1, in $SNAPFS_ATTEMPT and
+how many there are in $SNAPFS_ATTEMPTS. What it writes is in a file; those of the
+last ten races stay.
+
+Exits with 0 if an attempt has passed and was promoted if it was to be, and with 1
+if none has passed.`,
+		Example: `  snapfs race -n 8 --first --check 'make test' -- ./fix-it
+  snapfs race --try 'sed -i s/-O2/-O3/ Makefile' --try 'sed -i s/gcc/clang/ Makefile' \
+      --check make --score ./throughput
+  snapfs race --file attempts.txt --jobs 2 --timeout 10m --keep --name fix`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req, err := r.request(cmd, args)
+			if err != nil {
+				return err
+			}
+			return r.run(cmd.Context(), req)
+		},
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveDefault
+		},
+	}
+	r.flags.add(cmd)
+	f := cmd.Flags()
+	f.IntVarP(&r.times, "attempts", "n", 2, "how `many` times the command is tried")
+	f.StringArrayVar(&r.try, "try", nil, "a `command` of the shell to try; may be repeated")
+	f.StringVar(&r.file, "file", "", "a `file` with a command of the shell to try on each line; # begins a comment")
+	f.StringVar(&r.check, "check", "", "the `command` of the shell that an attempt has to pass")
+	f.StringVar(&r.score, "score", "", "the `command` of the shell that prints an attempt's score; the best one wins")
+	f.BoolVar(&r.lower, "lower", false, "the lowest score is the best")
+	f.BoolVar(&r.first, "first", false, "the first attempt that passes wins, and the others are stopped")
+	f.BoolVar(&r.promote, "promote", true, "promote the winner; otherwise it is kept")
+	f.BoolVar(&r.keep, "keep", false, "keep the sandboxes of all attempts that came to an end")
+	f.StringVar(&r.flags.name, "name", "", "the `name` of the sandboxes, before their numbers")
+	f.IntVarP(&r.jobs, "jobs", "j", 0, "how `many` attempts run at once (default all)")
+	f.DurationVar(&r.timeout, "timeout", 0, "how `long` an attempt may take, with its check and its score")
+	f.StringVar(&r.output, "output", "", "put what the attempts write in this `directory`")
+	f.IntVar(&r.tail, "tail", 5, "show the last `lines` of what a failed attempt wrote")
+	f.BoolVarP(&r.quiet, "quiet", "q", false, "do not tell how the attempts get on")
+	f.SetInterspersed(false)
+	return cmd
+}
+
+// request makes the engine's request of the command line.
+func (r *racer) request(cmd *cobra.Command, args []string) (engine.RaceRequest, error) {
+	given := cmd.Flags().Changed
+	var wrong string
+	switch {
+	case r.first && given("score"):
+		wrong = "--first and --score exclude one another"
+	case r.lower && !given("score"):
+		wrong = "--lower is about a --score"
+	case given("promote") && r.promote && !r.first && !given("score") && !r.asks():
+		wrong = "--promote needs --first or --score, or a person who picks"
+	case given("attempts") && r.times < 1, r.jobs < 0, r.tail < 0, r.timeout < 0:
+		wrong = "a number is out of range"
+	case given("try") && given("file"):
+		wrong = "--try and --file exclude one another"
+	case (given("try") || given("file")) && (len(args) > 0 || given("attempts")):
+		wrong = "the commands to try are those of --try or --file, or one after the flags with -n"
+	case !given("try") && !given("file") && len(args) == 0:
+		wrong = "which command?"
+	}
+	if wrong != "" {
+		return engine.RaceRequest{}, usageError{errors.New(wrong)}
+	}
+	base, dir, err := r.flags.request()
+	if err != nil {
+		return engine.RaceRequest{}, err
+	}
+	req := engine.RaceRequest{Request: base, First: r.first, Lower: r.lower, Jobs: r.jobs, Timeout: r.timeout}
+	if req.Output, err = r.outputDir(); err != nil {
+		return req, err
+	}
+	env := engine.Environ(os.Environ(), base.Policy.Env)
+	commands, err := r.commands(args)
+	for _, c := range commands {
+		req.Attempts = append(req.Attempts, engine.Command{Args: c, Env: env, Dir: dir})
+	}
+	if r.check != "" {
+		req.Check = &engine.Command{Args: inShell(r.check), Env: env, Dir: dir}
+	}
+	if r.score != "" {
+		req.Score = &engine.Command{Args: inShell(r.score), Env: env, Dir: dir}
+	}
+	return req, err
+}
+
+func (r *racer) outputDir() (string, error) {
+	if r.output == "" {
+		return "", nil
+	}
+	return absolute(r.output)
+}
+
+func inShell(script string) []string { return []string{"/bin/sh", "-c", script} }
+
+// commands are those to try.
+func (r *racer) commands(args []string) (list [][]string, err error) {
+	if r.file != "" {
+		data, err := os.ReadFile(r.file)
+		if err != nil {
+			return nil, fmt.Errorf("reading the commands: %w", err)
+		}
+		for line := range strings.Lines(string(data)) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+				list = append(list, inShell(line))
+			}
+		}
+		if list == nil {
+			return nil, usageError{fmt.Errorf("there is no command in %s", r.file)}
+		}
+		return list, nil
+	}
+	for _, t := range r.try {
+		if t == "" {
+			return nil, usageError{errors.New("--try is empty")}
+		}
+		list = append(list, inShell(t))
+	}
+	if list == nil {
+		list = slices.Repeat([][]string{args}, r.times)
+	}
+	return list, nil
+}
+
+// asks: a person is to pick the winner.
+func (r *racer) asks() bool {
+	return r.a.ui.interactive() && !r.keep && r.promote && !r.first && r.score == ""
+}
+
+func (r *racer) run(ctx context.Context, req engine.RaceRequest) error {
+	e, err := r.a.engine(ctx)
+	if err != nil {
+		return err
+	}
+	// Who reads what snapfs prints may have seen enough: that must not end it
+	// before its sandboxes are removed.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	b := newBoard(r.a.ui, req, r.quiet)
+	req.Progress = b.note
+	race, err := e.Race(ctx, req)
+	b.end()
+	if err != nil {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx) // from here on what is begun is done
+	if len(race.Missing) > 0 {
+		r.a.missing(engine.Level{Missing: race.Missing})
+	}
+	doc := raceDocument{Race: race, Kept: []string{}}
+	err = r.settle(ctx, race, &doc)
+	err = errors.Join(err, race.Close(ctx))
+	if r.a.ui.json {
+		err = errors.Join(err, r.a.ui.result(doc, nil))
+	}
+	if err == nil && len(race.Passed()) == 0 {
+		return errSilent
+	}
+	return err
+}
+
+// settle shows what came of the attempts and decides their fates.
+func (r *racer) settle(ctx context.Context, race *engine.Race, doc *raceDocument) error {
+	if !r.a.ui.json {
+		if err := printRace(r.a.ui.out, race); err != nil && !errors.Is(err, syscall.EPIPE) {
+			return err
+		}
+		r.tails(race)
+	}
+	winner := race.Winner
+	if r.asks() && len(race.Passed()) > 0 {
+		var err error
+		if winner, err = r.pick(ctx, race, doc); err != nil {
+			return err
+		}
+		doc.Picked = winner
+	}
+	if r.keep {
+		for _, a := range race.Attempts {
+			if a.State == engine.Passed || a.State == engine.Failed {
+				if err := r.keepIt(ctx, race, a.Number, doc); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if winner == 0 {
+		return nil
+	}
+	r.a.ui.notice("attempt " + strconv.Itoa(winner) + " wins")
+	if !r.promote {
+		return r.keepIt(ctx, race, winner, doc)
+	}
+	return r.promoteIt(ctx, race, winner, doc)
+}
+
+// pick lets the person decide; 0 is none. No answer loses nothing: what has passed
+// is kept.
+func (r *racer) pick(ctx context.Context, race *engine.Race, doc *raceDocument) (int, error) {
+	var words, looks []string
+	for _, n := range race.Passed() {
+		words, looks = append(words, strconv.Itoa(n)), append(looks, "l"+strconv.Itoa(n))
+	}
+	question := "promote " + strings.Join(words, ", ") + ", look closer at one (" + looks[0] + "), keep all that passed, or none? [" + words[0] + "/" + looks[0] + "/k/n]"
+	for {
+		answer := r.a.ui.ask(question, append(append(words, looks...), "none", "keep")...)
+		number, err := strconv.Atoi(strings.TrimPrefix(answer, "l"))
+		switch {
+		case answer == "none":
+			return 0, nil
+		case answer == "keep":
+			for _, n := range race.Passed() {
+				if err := r.keepIt(ctx, race, n, doc); err != nil {
+					return 0, err
+				}
+			}
+			return 0, nil
+		case err == nil && answer[0] != 'l':
+			return number, nil
+		}
+		if err := r.look(ctx, race, number); err != nil {
+			return 0, err
+		}
+	}
+}
+
+func (r *racer) look(ctx context.Context, race *engine.Race, number int) error {
+	changes, err := race.Changes(ctx, number)
+	if err != nil {
+		return err
+	}
+	defer changes.Close()
+	return printPatch(ctx, r.a.ui.err, changes, true)
+}
+
+func (r *racer) keepIt(ctx context.Context, race *engine.Race, number int, doc *raceDocument) error {
+	if race.Attempts[number-1].Kept {
+		return nil
+	}
+	name, err := race.Keep(ctx, number)
+	if err == nil {
+		doc.Kept = append(doc.Kept, name)
+		r.a.ui.notice("attempt " + strconv.Itoa(number) + " is kept as " + name)
+	}
+	return err
+}
+
+// promoteIt promotes the winner. Its sandbox stays where that is refused, where
+// something was held back, and with --keep.
+func (r *racer) promoteIt(ctx context.Context, race *engine.Race, winner int, doc *raceDocument) error {
+	done, err := race.Promote(ctx, winner)
+	name := race.Attempts[winner-1].Sandbox
+	if err == nil {
+		doc.Promoted = &done
+		if !r.a.ui.json {
+			r.a.ui.promoted(done)
+		}
+	}
+	if err == nil && !r.keep && len(done.Held) == 0 {
+		return race.Remove(ctx, winner)
+	}
+	if race.Attempts[winner-1].Kept && !slices.Contains(doc.Kept, name) {
+		doc.Kept = append(doc.Kept, name)
+		r.a.ui.notice("attempt " + strconv.Itoa(winner) + " is kept as " + name)
+	}
+	return err
+}

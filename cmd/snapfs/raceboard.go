@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/snapfs/snapfs/engine"
+)
+
+// A board tells how the attempts of a race get on: on a terminal as a table that is
+// drawn again and again, in a pipe as a line for each that has ended.
+type board struct {
+	ui    *ui
+	quiet bool
+	live  bool
+
+	mu       sync.Mutex
+	attempts []engine.Attempt
+	drawn    int // lines on the screen
+	stop     chan struct{}
+	stopped  sync.WaitGroup
+}
+
+func newBoard(u *ui, req engine.RaceRequest, quiet bool) *board {
+	b := &board{ui: u, quiet: quiet || u.json, live: isTerminal(u.err) && !quiet && !u.json, stop: make(chan struct{})}
+	for i := range req.Attempts {
+		b.attempts = append(b.attempts, engine.Attempt{Number: i + 1, State: engine.Waiting})
+	}
+	if b.live {
+		b.stopped.Go(b.redraw)
+	}
+	return b
+}
+
+// redraw draws until the race is over.
+func (b *board) redraw() {
+	tick := time.NewTicker(patience)
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			b.draw(now)
+		case <-b.stop:
+			return
+		}
+	}
+}
+
+// note takes in what has become of an attempt.
+func (b *board) note(a engine.Attempt) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.attempts[a.Number-1] = a
+	if b.quiet || b.live || !a.State.Final() {
+		return
+	}
+	line := fmt.Sprintf("attempt %d: %s", a.Number, stateOfAttempt(a))
+	if !a.Started.IsZero() {
+		line += " after " + tookOf(a, time.Time{})
+	}
+	b.ui.notice(line + ": " + a.Output)
+}
+
+// draw puts the table where it was. One that does not fit is told in a line.
+func (b *board) draw(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	cols, rows, err := term.GetSize(int(b.ui.err.Fd()))
+	if err != nil || cols <= 0 {
+		cols, rows = 80, 24
+	}
+	var text strings.Builder
+	if len(b.attempts)+2 < rows {
+		printAttempts(&text, b.attempts, now) //nolint:errcheck // a Builder takes everything
+	} else {
+		text.WriteString(b.sum() + "\n")
+	}
+	var out strings.Builder
+	b.erase(&out)
+	for line := range strings.Lines(text.String()) {
+		if r := []rune(strings.TrimRight(line, "\n")); len(r) >= cols {
+			line = string(r[:cols-1]) + "\n"
+		}
+		out.WriteString(line)
+		b.drawn++
+	}
+	fmt.Fprint(b.ui.err, out.String())
+}
+
+// erase takes what was drawn away.
+func (b *board) erase(out *strings.Builder) {
+	if b.drawn > 0 {
+		fmt.Fprintf(out, "\r\x1b[%dA\x1b[J", b.drawn)
+	}
+	b.drawn = 0
+}
+
+// sum counts the attempts in each state.
+func (b *board) sum() string {
+	n := map[engine.AttemptState]int{}
+	for _, a := range b.attempts {
+		n[a.State]++
+	}
+	var parts []string
+	for _, s := range []engine.AttemptState{
+		engine.Waiting, engine.Running, engine.Checking, engine.Scoring,
+		engine.Passed, engine.Failed, engine.TimedOut, engine.Stopped, engine.Broken,
+	} {
+		if n[s] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n[s], s))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// end takes the table away.
+func (b *board) end() {
+	close(b.stop)
+	b.stopped.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out strings.Builder
+	b.erase(&out)
+	if b.live {
+		fmt.Fprint(b.ui.err, out.String())
+	}
+}
