@@ -144,8 +144,9 @@ func writeOut(ctx context.Context, fd int) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		defer unix.Close(own)
-		done <- kernel.SyncFS(own)
+		err := kernel.SyncFS(own)
+		unix.Close(own) // before anybody goes on, to unmount perhaps
+		done <- err
 	}()
 	select {
 	case err := <-done:

@@ -53,8 +53,9 @@ func (c *capture) flush() bool {
 	}
 	done := make(chan error, 1)
 	go func() {
-		defer unix.Close(fd)
-		done <- kernel.SyncFS(fd)
+		err := kernel.SyncFS(fd)
+		unix.Close(fd) // before anybody goes on, to unmount perhaps
+		done <- err
 	}()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()

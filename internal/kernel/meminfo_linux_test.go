@@ -1,0 +1,34 @@
+package kernel_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+func TestWhatIsNotWrittenYetIsKnown(t *testing.T) {
+	const size = 64 << 20
+	dir := treetest.Dir(t)
+	for range 5 { // others write things out meanwhile
+		f, err := os.Create(filepath.Join(dir, "file"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		before := kernel.Unwritten()
+		if _, err := f.Write(make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+		after := kernel.Unwritten()
+		f.Close()
+		if after-before > size/2 {
+			return
+		}
+	}
+	t.Error("64 MiB that were just written are nowhere")
+}
