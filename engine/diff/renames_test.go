@@ -96,7 +96,8 @@ func TestContentTellsARenameWhereNoInodeIsKept(t *testing.T) {
 		"links":             {map[string]string{"a": "->x"}, map[string]string{"b": "->x"}, []string{"a -> b exact"}},
 		"a link is no file": {map[string]string{"a": "->x"}, map[string]string{"b": "x"}, nil},
 		"by name first": {
-			map[string]string{"p/one": "x", "p/two": "x"}, map[string]string{"q/two": "x", "q/zero": "x", "r/one": "x"},
+			map[string]string{"p/one": "x", "p/two": "x"},
+			map[string]string{"q/two": "x", "q/zero": "x", "r/one": "x"},
 			[]string{"p/two -> q/two exact", "p/one -> r/one exact"},
 		},
 		"edited, and half":      {map[string]string{"a": lines(0, 100)}, map[string]string{"b": lines(0, 50) + lines(200, 250)}, []string{"a -> b 50%"}},
@@ -105,11 +106,13 @@ func TestContentTellsARenameWhereNoInodeIsKept(t *testing.T) {
 		"the most alike":        {map[string]string{"a": lines(0, 100)}, map[string]string{"b": lines(0, 60), "c": lines(0, 90)}, []string{"a -> c 90%"}},
 		"the same name, though": {map[string]string{"p/a": lines(0, 100)}, map[string]string{"b": lines(0, 90), "q/a": lines(0, 60)}, []string{"p -> q exact dir", "p/a -> q/a 60%"}},
 		"a directory": {
-			map[string]string{"d/a": "1", "d/e/b": "22", "d/e/empty": ""}, map[string]string{"f/a": "1", "f/e/b": "22", "f/e/empty": ""},
+			map[string]string{"d/a": "1", "d/e/b": "22", "d/e/empty": ""},
+			map[string]string{"f/a": "1", "f/e/b": "22", "f/e/empty": ""},
 			[]string{"d -> f exact dir", "d/a -> f/a exact", "d/e -> f/e exact dir", "d/e/b -> f/e/b exact", "d/e/empty -> f/e/empty exact"},
 		},
 		"a directory, one edited": {
-			map[string]string{"d/a": lines(0, 10), "d/b": "22"}, map[string]string{"f/a": lines(0, 9), "f/b": "22", "f/new": "333"},
+			map[string]string{"d/a": lines(0, 10), "d/b": "22"},
+			map[string]string{"f/a": lines(0, 9), "f/b": "22", "f/new": "333"},
 			[]string{"d -> f exact dir", "d/a -> f/a 90%", "d/b -> f/b exact"},
 		},
 		"a directory, one left": {

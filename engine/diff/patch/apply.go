@@ -87,6 +87,8 @@ func failed(path string, err error) error {
 	case kind != nil:
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EISDIR):
 		kind = snapshot.ErrDrifted
+	case errors.Is(err, unix.EXDEV): // something is mounted in the tree
+		kind = snapshot.ErrNotSupported
 	default:
 		kind = snapshot.ErrCorrupt
 	}

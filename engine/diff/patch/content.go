@@ -12,7 +12,6 @@ import (
 	"hash"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/diff"
@@ -69,7 +68,7 @@ func (s *script) fill(ctx context.Context, r *record, base, dst *os.File) error 
 	if line, err := in.Peek(2); err == nil && string(line) == "@@" {
 		return patchText(in, base, dst)
 	}
-	return unpack(in, dst)
+	return unpack(in, dst, r.New.Size)
 }
 
 // write puts an extent in its place; what is zeros only is made a hole.
@@ -78,31 +77,25 @@ func (s *script) write(ctx context.Context, e stretch, dst *os.File) error {
 	if err != nil {
 		return errBroken
 	}
-	n, err := copySparse(dst, content, e.Offset, true)
+	n, err := copySparse(dst, io.LimitReader(content, e.Length+1), e.Offset, true)
 	if err == nil && n != e.Length {
 		err = errBroken
 	}
 	return err
 }
 
-// unpack writes a file that git has as binary.
-func unpack(in *bufio.Reader, dst *os.File) error {
-	var size int64
-	if _, err := in.ReadString('\n'); err != nil {
-		return errBroken
-	}
-	line, err := in.ReadString('\n')
-	if err != nil {
-		return errBroken
-	}
-	if size, err = strconv.ParseInt(strings.TrimPrefix(strings.TrimSpace(line), "literal "), 10, 64); err != nil {
-		return errBroken
+// unpack writes a file that git has as binary, of a size that is known.
+func unpack(in *bufio.Reader, dst *os.File, size int64) error {
+	for _, want := range []string{"GIT binary patch\n", fmt.Sprintf("literal %d\n", size)} {
+		if line, err := in.ReadString('\n'); err != nil || line != want {
+			return errBroken
+		}
 	}
 	content, err := zlib.NewReader(&unbase85{in: in})
 	if err != nil {
 		return errBroken
 	}
-	n, err := copySparse(dst, content, 0, false)
+	n, err := copySparse(dst, io.LimitReader(content, size+1), 0, false)
 	if err == nil && n != size {
 		err = errBroken
 	}

@@ -72,10 +72,10 @@ func read(ctx context.Context, text io.ReaderAt, size int64) (*script, error) {
 	}
 	for {
 		line, err := p.next()
-		if err == io.EOF && len(line) == 0 {
+		if errors.Is(err, io.EOF) && len(line) == 0 {
 			break
 		}
-		if err != nil && err != io.EOF {
+		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
 		if err := p.take(line); err != nil {
@@ -104,24 +104,29 @@ type parser struct {
 	bodyless       bool // the last file of git's part has no body yet
 }
 
-// next reads a line, of a long one the beginning only.
+// recordMax bounds a record, in bytes: whoever made the patch may be hostile.
+const recordMax = 16 << 20
+
+// next reads a line, of a long one that is no record the beginning only.
 func (p *parser) next() ([]byte, error) {
 	p.at, p.number = p.end, p.number+1
 	line, err := p.in.ReadSlice('\n')
 	p.end += int64(len(line))
-	if err != bufio.ErrBufferFull {
+	if !errors.Is(err, bufio.ErrBufferFull) {
 		return line, err
 	}
 	line = bytes.Clone(line)
-	if bytes.HasPrefix(line, []byte(mark)) {
-		whole, err := p.in.ReadBytes('\n')
-		p.end += int64(len(whole))
-		return append(line, whole...), err
-	}
-	for err == bufio.ErrBufferFull {
+	whole := bytes.HasPrefix(line, []byte(mark))
+	for errors.Is(err, bufio.ErrBufferFull) {
 		var more []byte
 		more, err = p.in.ReadSlice('\n')
 		p.end += int64(len(more))
+		if whole {
+			line = append(line, more...)
+		}
+		if len(line) > recordMax {
+			return nil, malformed(p.number, "a record of more than %d bytes", recordMax)
+		}
 	}
 	return line, err
 }
