@@ -1,0 +1,214 @@
+package page_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// A browser is Chromium without a window. It is spoken to through two pipes, in the
+// DevTools protocol: JSON, each message ended by a NUL.
+type browser struct {
+	t       testing.TB
+	to      io.Writer
+	from    *bufio.Reader
+	id      int
+	session string
+	events  []event
+	gone    bool
+}
+
+type event struct {
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+}
+
+type answer struct {
+	event
+	ID     int             `json:"id"`
+	Result json.RawMessage `json:"result"`
+	Error  *struct {
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// patience is for how long a browser may be silent.
+const patience = 60 * time.Second
+
+// start starts a browser, which ends with the test and leaves nothing running.
+func start(t testing.TB) *browser {
+	t.Helper()
+	treetest.NeedProgram(t, "chromium")
+	dir := treetest.Dir(t)
+	in, to, err := os.Pipe()
+	must(t, err)
+	from, out, err := os.Pipe()
+	must(t, err)
+	// A sandbox of its own needs user namespaces or a set-id helper, and root has
+	// neither; nothing is opened but what the test has written.
+	cmd := exec.Command("chromium", "--headless", "--no-sandbox", "--remote-debugging-pipe", "--user-data-dir="+filepath.Join(dir, "profile"),
+		"--disable-gpu", "--force-prefers-reduced-motion", "--disable-dev-shm-usage", "--no-first-run", "--disable-breakpad", "--disable-background-networking",
+		"--disable-component-update", "--disable-sync", "--window-size=1400,900", "about:blank")
+	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_CACHE_HOME="+dir)
+	cmd.ExtraFiles = []*os.File{in, out}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	var said strings.Builder
+	cmd.Stderr = &said
+	cmd.WaitDelay = time.Second
+	must(t, cmd.Start())
+	in.Close()
+	out.Close()
+	b := &browser{t: t, to: to, from: bufio.NewReaderSize(from, 1<<20)}
+	stuck := time.AfterFunc(4*patience, func() { from.Close() })
+	t.Cleanup(func() {
+		fmt.Fprintf(to, `{"id":0,"method":"Browser.close"}`+"\x00")
+		last := time.AfterFunc(patience, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+		_, _ = io.Copy(io.Discard, b.from) // until it has closed its end
+		err := cmd.Wait()
+		last.Stop()
+		stuck.Stop()
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // its children have ended before it, as a rule
+		to.Close()
+		from.Close()
+		if b.gone {
+			t.Logf("chromium ended with %v and said:\n%s", err, said.String())
+		}
+	})
+	var target struct{ TargetID string }
+	b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	var attached struct{ SessionID string }
+	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
+	b.session = attached.SessionID
+	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
+		b.call(domain+".enable", nil, nil)
+	}
+	return b
+}
+
+// call calls a method of the protocol. Events that come first are kept.
+func (b *browser) call(method string, params map[string]any, result any) {
+	b.t.Helper()
+	b.id++
+	m := map[string]any{"id": b.id, "method": method}
+	if params != nil {
+		m["params"] = params
+	}
+	if b.session != "" {
+		m["sessionId"] = b.session
+	}
+	text, err := json.Marshal(m)
+	must(b.t, err)
+	_, err = b.to.Write(append(text, 0))
+	must(b.t, err)
+	for {
+		a := b.next()
+		switch {
+		case a.ID != b.id:
+			continue
+		case a.Error != nil:
+			b.t.Fatalf("%s: %s", method, a.Error.Message)
+		case result != nil:
+			must(b.t, json.Unmarshal(a.Result, result))
+		}
+		return
+	}
+}
+
+// next reads a message.
+func (b *browser) next() (a answer) {
+	b.t.Helper()
+	text, err := b.from.ReadBytes(0)
+	if err != nil {
+		b.gone = true
+		b.t.Fatalf("the browser is gone: %v", err)
+	}
+	must(b.t, json.Unmarshal(text[:len(text)-1], &a))
+	if a.Method != "" {
+		b.events = append(b.events, a.event)
+		if a.Method == "Page.javascriptDialogOpening" {
+			b.t.Fatalf("a dialog opens: %s", a.Params)
+		}
+	}
+	return a
+}
+
+// open opens a file and waits until it is there.
+func (b *browser) open(file string) {
+	b.t.Helper()
+	b.events = nil
+	b.call("Page.navigate", map[string]any{"url": "file://" + file}, nil)
+	for !slices.ContainsFunc(b.events, func(e event) bool { return e.Method == "Page.loadEventFired" }) {
+		b.next()
+	}
+}
+
+// eval gives the value of an expression.
+func eval[T any](b *browser, expression string) T {
+	b.t.Helper()
+	var got struct {
+		Result           struct{ Value T }
+		ExceptionDetails json.RawMessage
+	}
+	b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &got)
+	if got.ExceptionDetails != nil {
+		b.t.Fatalf("%s: %s", expression, got.ExceptionDetails)
+	}
+	return got.Result.Value
+}
+
+// is checks an expression.
+func (b *browser) is(expression string, want any) {
+	b.t.Helper()
+	if got := eval[any](b, expression); fmt.Sprint(got) != fmt.Sprint(want) {
+		b.t.Errorf("%s is %v, want %v", expression, got, want)
+	}
+}
+
+// press presses and releases a key.
+func (b *browser) press(key string) {
+	b.t.Helper()
+	down := map[string]any{"type": "keyDown", "key": key}
+	if len(key) == 1 {
+		down["text"] = key
+	}
+	b.call("Input.dispatchKeyEvent", down, nil)
+	b.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key}, nil)
+}
+
+// click clicks the middle of an element, wherever that is.
+func (b *browser) click(selector string) {
+	b.t.Helper()
+	at := eval[[]float64](b, `(e => { e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2] })(document.querySelector(`+fmt.Sprintf("%q", selector)+`))`)
+	for _, what := range []string{"mousePressed", "mouseReleased"} {
+		b.call("Input.dispatchMouseEvent", map[string]any{"type": what, "x": at[0], "y": at[1], "button": "left", "clickCount": 1}, nil)
+	}
+}
+
+// quiet checks that there was no message, no error, and no request but for the file.
+func (b *browser) quiet(file string) {
+	b.t.Helper()
+	b.is("1", 1) // what was under way has come
+	for _, e := range b.events {
+		switch e.Method {
+		case "Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded":
+			b.t.Errorf("%s: %s", e.Method, e.Params)
+		case "Network.requestWillBeSent":
+			var sent struct{ Request struct{ URL string } }
+			must(b.t, json.Unmarshal(e.Params, &sent))
+			if sent.Request.URL != "file://"+file {
+				b.t.Errorf("a request: %s", sent.Request.URL)
+			}
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package page
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// A fact is something that is not content, on both sides; "" where a side has
+// none.
+type fact struct {
+	name     string
+	old, new string
+	// warn: a reviewer should know. It gives power to whoever runs or opens it.
+	warn bool
+}
+
+// facts lists what is to be said of an entry beside its content: what differs, or
+// what is unusual about what came or went.
+func (b *builder) facts(e *entry) (all []fact) {
+	old, new := e.old, e.New
+	add := func(when bool, name string, of func(*diff.Node) string, warn bool) {
+		f := fact{name: name, warn: warn}
+		if old != nil {
+			f.old = of(old)
+		}
+		if new != nil {
+			f.new = of(new)
+		}
+		if when && (f.old != "" || f.new != "") {
+			all = append(all, f)
+		}
+	}
+	both := old != nil && new != nil
+	add(both && old.Mode.Type() != new.Mode.Type(), "type", func(n *diff.Node) string { return diff.TypeName(n.Mode) }, false)
+	unusual := !both && !ordinary(old, new)
+	add(both && old.Mode != new.Mode || unusual, "mode", mode, new != nil && new.Mode&(fs.ModeSetuid|fs.ModeSetgid) != 0)
+	add(both && (old.UID != new.UID || old.GID != new.GID), "owner", owner, false)
+	add(true, "target", func(n *diff.Node) string { return n.Target }, false)
+	add(true, "device", device, new != nil && new.Rdev != 0)
+	add(!both || e.What&diff.Links != 0, "hard link of", func(n *diff.Node) string { return n.LinkOf }, false)
+	// Whatever changes content or target sets the time, too.
+	add(e.Kind == diff.Modified && e.What&diff.Time != 0 && e.What&(diff.Content|diff.Target) == 0, "modified",
+		func(n *diff.Node) string { return n.MTime.UTC().Format(time.DateTime + ".999999999 UTC") }, false)
+	if e.rename != nil && !e.rename.Exact && e.rename.Similarity > 0 {
+		alike := strconv.Itoa(e.rename.Similarity) + " %"
+		all = append(all, fact{name: "similarity", old: alike, new: alike})
+	}
+	return append(all, xattrs(old, new)...)
+}
+
+// ordinary reports whether the mode of what came or went is as nearly all have it.
+func ordinary(old, new *diff.Node) bool {
+	n := new
+	if n == nil {
+		n = old
+	}
+	switch {
+	case n.Mode.IsDir():
+		return n.Mode.Perm() == 0o755 && n.Mode&(fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) == 0
+	case n.Mode&fs.ModeSymlink != 0:
+		return true
+	}
+	return n.Mode == 0o644
+}
+
+func mode(n *diff.Node) string { return diff.Octal(n.Mode) + " " + n.Mode.String() }
+
+func owner(n *diff.Node) string { return fmt.Sprintf("%d:%d", n.UID, n.GID) }
+
+func device(n *diff.Node) string {
+	if n.Mode&fs.ModeDevice == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d, %d", unix.Major(n.Rdev), unix.Minor(n.Rdev))
+}
+
+// xattrs lists the attributes that differ.
+func xattrs(old, new *diff.Node) (all []fact) {
+	var sides [2]map[string]string
+	for i, n := range []*diff.Node{old, new} {
+		if n != nil {
+			sides[i] = n.Xattrs
+		}
+	}
+	names := slices.AppendSeq(slices.Collect(maps.Keys(sides[0])), maps.Keys(sides[1]))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		was, had := sides[0][name]
+		is, has := sides[1][name]
+		if was == is && had == has {
+			continue
+		}
+		f := fact{name: name, warn: has && name == "security.capability"}
+		if had {
+			f.old = strconv.Quote(clipped(was))
+		}
+		if has {
+			f.new = strconv.Quote(clipped(is))
+		}
+		if f.old == f.new { // they differ beyond what is shown
+			f.new += fmt.Sprintf(" … %d bytes", len(is))
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+func clipped(value string) string {
+	if len(value) > valueMax {
+		return value[:valueMax] + "…"
+	}
+	return value
+}
+
+// sizes says of files that are not shown line by line how large they are, and
+// their hashes.
+func sizes(read [2]content) []fact {
+	if !read[0].there && !read[1].there {
+		return nil
+	}
+	var size, sum fact
+	size.name, sum.name = "size", "SHA-256"
+	for i, to := range []*string{&size.old, &size.new} {
+		if read[i].there {
+			*to = sizeOf(read[i].size)
+		}
+	}
+	sum.old, sum.new = read[0].sum, read[1].sum
+	if sum.old == "" && sum.new == "" {
+		return []fact{size}
+	}
+	return []fact{size, sum}
+}
+
+// sizeOf is a size for people, and where that is rounded in bytes, too.
+func sizeOf(n int64) string {
+	bytes := many(int(n), "byte")
+	if n < 1024 {
+		return bytes
+	}
+	return snapshot.Bytes(n).String() + ", " + bytes
+}
+
+// writeFacts writes a row a fact.
+func writeFacts(s *sheet, all []fact) {
+	if len(all) == 0 {
+		return
+	}
+	s.mark("<dl>")
+	for i, f := range all {
+		if i >= factsMax {
+			s.mark("<dt>and<dd>")
+			s.raw(many(len(all)-i, "more attribute"))
+			break
+		}
+		if f.warn {
+			s.mark("<dt class=warn>")
+		} else {
+			s.mark("<dt>")
+		}
+		s.name(f.name)
+		s.mark("<dd>")
+		switch {
+		case f.old == f.new:
+			s.name(f.new)
+		case f.old == "":
+			s.mark("<ins>")
+			s.name(f.new)
+			s.mark("</ins>")
+		case f.new == "":
+			s.mark("<del>")
+			s.name(f.old)
+			s.mark("</del>")
+		default:
+			s.mark("<del>")
+			s.name(f.old)
+			s.mark("</del>")
+			if len(f.old)+len(f.new) > 100 {
+				s.mark("<br>")
+			}
+			s.mark(" → <ins>")
+			s.name(f.new)
+			s.mark("</ins>")
+		}
+	}
+	s.mark("</dl>")
+}
+
+// factsMax bounds the facts of one path; attributes have no bound of their own.
+const factsMax = 40

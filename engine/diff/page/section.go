@@ -1,0 +1,177 @@
+package page
+
+import (
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/diff"
+)
+
+// section writes all that is shown of an entry.
+func (b *builder) section(i int) {
+	e := &b.all[i]
+	part := b.page.Parts[e.part]
+	var read [2]content
+	var failed error
+	if b.compares(e) {
+		from := e.Path
+		if e.From != "" {
+			from = e.From
+		}
+		if read[0], failed = b.read(part.Old, from, e.old); failed == nil {
+			read[1], failed = b.read(part.New, e.Path, e.New)
+		}
+	}
+	var all []hunk
+	text := failed == nil && (read[0].there || read[1].there) && !read[0].binary && !read[1].binary
+	if text {
+		all, e.lines = hunks(read[0], read[1])
+	}
+
+	buf := b.files[e.part]
+	before := buf.Len()
+	s := newSheet(buf)
+	s.mark("\n<article id=f")
+	s.num(i)
+	s.mark("><label class=seen hidden><input type=checkbox autocomplete=off> reviewed</label><details open><summary>")
+	b.heading(s, e)
+	s.mark("</summary>")
+	facts := b.facts(e)
+	if !text && failed == nil {
+		facts = append(facts, sizes(read)...)
+	}
+	writeFacts(s, facts)
+	switch {
+	case failed != nil:
+		b.unread++
+		s.mark("<p class=warn>Its content could not be read: ")
+		s.text(why(failed))
+	case read[0].binary || read[1].binary:
+		b.binary(s, e, read)
+	case text:
+		b.text(s, e, all, read)
+	}
+	s.mark("</details></article>")
+	_ = s.w.Flush() // a buffer takes everything
+	b.used += buf.Len() - before
+}
+
+// compares reports whether the content of an entry is part of its change.
+func (b *builder) compares(e *entry) bool {
+	return e.Kind != diff.Modified || e.What&(diff.Content|diff.Type) != 0
+}
+
+// heading names an entry: what happened, to which path, and how much.
+func (b *builder) heading(s *sheet, e *entry) {
+	s.mark("<h3>")
+	badge(s, e)
+	s.mark("<bdi class=path>")
+	dir, name := e.Path[:strings.LastIndexByte(e.Path, '/')+1], e.Path[strings.LastIndexByte(e.Path, '/')+1:]
+	if dir != "" {
+		s.mark("<span>")
+		s.name(dir)
+		s.mark("</span>")
+	}
+	s.name(name)
+	s.mark("</bdi></h3> ")
+	if e.From != "" {
+		s.mark("<span class=from>from <bdi>")
+		s.name(e.From)
+		s.mark("</bdi></span> ")
+	}
+	s.mark("<span class=what>")
+	s.raw(what(e))
+	s.mark("</span> ")
+	count(s, e.lines)
+}
+
+// text writes the lines of a text.
+func (b *builder) text(s *sheet, e *entry, all []hunk, read [2]content) {
+	switch {
+	case len(all) > 0:
+		if left := lines(s, all); left > 0 {
+			s.mark("<p class=more>")
+			s.raw(many(left, "more line"))
+			s.mark(" left out: ")
+			b.command(s, "--patch", b.path(e))
+		}
+	case read[0].there && read[1].there && e.rename == nil && e.What&diff.Content != 0:
+		s.mark("<p class=note>Both sides are the same now: it changed while this page was made.")
+	case !read[0].there || !read[1].there:
+		s.mark("<p class=note>The file is empty.")
+	}
+}
+
+// binary says why no lines are shown, and what shows the content.
+func (b *builder) binary(s *sheet, e *entry, read [2]content) {
+	s.mark("<p class=note>")
+	switch size := max(read[0].size, read[1].size); {
+	case size > HashMax:
+		s.mark("Too large to be read for this page")
+	case size > TextMax:
+		s.mark("Too large to be compared line by line here")
+	default:
+		s.mark("Binary")
+	}
+	s.mark(". As a patch: ")
+	b.command(s, "--patch", b.path(e))
+}
+
+// badge is the kind of a change: a letter to see, a word to hear.
+func badge(s *sheet, e *entry) {
+	switch {
+	case e.From != "":
+		s.mark(`<b class=R title=renamed aria-hidden=true>R</b><span class=sr>renamed</span>`)
+	case e.Kind == diff.Added:
+		s.mark(`<b class=A title=added aria-hidden=true>A</b><span class=sr>added</span>`)
+	case e.Kind == diff.Deleted:
+		s.mark(`<b class=D title=deleted aria-hidden=true>D</b><span class=sr>deleted</span>`)
+	case e.What&(diff.Content|diff.Type|diff.Target|diff.Device) == 0:
+		s.mark(`<b class=P title=attributes aria-hidden=true>M</b><span class=sr>modified in attributes only</span>`)
+	default:
+		s.mark(`<b class=M title=modified aria-hidden=true>M</b><span class=sr>modified</span>`)
+	}
+	s.mark(" ")
+}
+
+// what says what an entry is, or what differs in it. It is made of this program's own
+// words.
+func what(e *entry) string {
+	switch {
+	case e.rename != nil && e.old != nil:
+		if names := e.rename.Differs(e.old, e.New).Names(); len(names) > 0 {
+			return strings.Join(names, ", ")
+		}
+		return diff.TypeName(e.New.Mode)
+	case e.Kind == diff.Added:
+		return diff.TypeName(e.New.Mode)
+	case e.Kind == diff.Deleted:
+		return diff.TypeName(e.old.Mode)
+	case e.What&diff.Type != 0:
+		return diff.TypeName(e.old.Mode) + " to " + diff.TypeName(e.New.Mode)
+	case e.What&^diff.Time != 0:
+		return strings.Join((e.What &^ diff.Time).Names(), ", ")
+	}
+	return "time"
+}
+
+// count writes how many lines came and went.
+func count(s *sheet, n lineCount) {
+	if !n.known || n.added+n.removed == 0 {
+		return
+	}
+	s.mark("<span class=n>")
+	if n.added > 0 {
+		s.mark("<ins>+")
+		s.raw(thousands(n.added))
+		s.mark("</ins>")
+	}
+	if n.added > 0 && n.removed > 0 {
+		s.mark(" ")
+	}
+	if n.removed > 0 {
+		s.mark("<del>−")
+		s.raw(thousands(n.removed))
+		s.mark("</del>")
+	}
+	s.mark("</span>")
+}

@@ -1,0 +1,198 @@
+package page
+
+import (
+	"bufio"
+	"io"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/snapfs/snapfs/engine/diff/words"
+)
+
+// A markup is HTML that stands in this package's own source. Nothing is ever
+// converted to one: only a constant is one without a conversion.
+type markup string
+
+// A sheet is written on. It keeps the first error, which Flush tells.
+type sheet struct {
+	w *bufio.Writer
+	n int64
+}
+
+func newSheet(w io.Writer) *sheet { return &sheet{w: bufio.NewWriterSize(w, 64<<10)} }
+
+// mark writes HTML of this package.
+func (s *sheet) mark(parts ...markup) {
+	for _, m := range parts {
+		n, _ := s.w.WriteString(string(m))
+		s.n += int64(n)
+	}
+}
+
+// num writes a number, which may stand anywhere.
+func (s *sheet) num(n int) { s.raw(strconv.Itoa(n)) }
+
+// raw writes what needs no escape.
+func (s *sheet) raw(t string) {
+	n, _ := s.w.WriteString(t)
+	s.n += int64(n)
+}
+
+// text writes foreign text between tags: escaped, and with everything that a
+// reader would not see, or see elsewhere, made visible in an element of its own.
+func (s *sheet) text(t string) {
+	for t != "" {
+		n := plain(t)
+		s.raw(t[:n])
+		if t = t[n:]; t == "" {
+			return
+		}
+		r, size := utf8.DecodeRuneInString(t)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			s.sign("<" + hexByte(t[0]) + ">")
+		case r == '<':
+			s.mark("&lt;")
+		case r == '>':
+			s.mark("&gt;")
+		case r == '&':
+			s.mark("&amp;")
+		case r < 0x20 || r == 0x7f:
+			s.sign("^" + string(r^0x40))
+		default:
+			s.sign("<U+" + strings.ToUpper(pad(strconv.FormatInt(int64(r), 16))) + ">")
+		}
+		t = t[size:]
+	}
+}
+
+// sign writes what stands for a character that cannot be shown.
+func (s *sheet) sign(what string) {
+	s.mark("<i>")
+	s.raw(escaper.Replace(what))
+	s.mark("</i>")
+}
+
+var escaper = strings.NewReplacer("<", "&lt;", ">", "&gt;", "&", "&amp;")
+
+func hexByte(b byte) string {
+	const digits = "0123456789ABCDEF"
+	return string([]byte{digits[b>>4], digits[b&15]})
+}
+
+func pad(digits string) string { return strings.Repeat("0", max(0, 4-len(digits))) + digits }
+
+// plain is how many bytes from the first on are shown as they are.
+func plain(t string) int {
+	for i := 0; i < len(t); {
+		c := t[i]
+		if c < utf8.RuneSelf {
+			if c < 0x20 && c != '\t' || c == 0x7f || c == '<' || c == '>' || c == '&' {
+				return i
+			}
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(t[i:])
+		if r == utf8.RuneError && size == 1 || unseen(r) {
+			return i
+		}
+		i += size
+	}
+	return len(t)
+}
+
+// unseen reports whether a character beyond ASCII is not seen, or moves others: the
+// controls, the formats but the joiners of scripts and emoji, separators of lines,
+// fillers, what selects variants but those that emoji have, and what Unicode does
+// not call a character.
+func unseen(r rune) bool {
+	switch {
+	case r == 0x200c || r == 0x200d:
+		return false
+	case r < 0xa0, r == 0x034f, r == 0x115f, r == 0x1160, r == 0x17b4, r == 0x17b5, r == 0x2028, r == 0x2029,
+		r == 0x2065, r == 0x3164, r == 0xffa0, r >= 0xfe00 && r <= 0xfe0d, r >= 0xfdd0 && r <= 0xfdef, r&0xfffe == 0xfffe,
+		r >= 0xe0000 && r <= 0xe0fff:
+		return true
+	}
+	return unicode.Is(unicode.Cf, r)
+}
+
+// spans writes a line in which spans are marked up, and cuts it off at LineMax.
+func (s *sheet) spans(line string, spans []words.Span, open, end markup) {
+	cut := min(len(line), LineMax)
+	for cut < len(line) && cut > LineMax-utf8.UTFMax && !utf8.RuneStart(line[cut]) {
+		cut--
+	}
+	at := 0
+	for _, x := range spans {
+		if x.Start >= cut {
+			break
+		}
+		s.text(line[at:x.Start])
+		at = min(x.End, cut)
+		s.mark(open)
+		s.text(line[x.Start:at])
+		s.mark(end)
+	}
+	s.text(line[at:cut])
+	if cut < len(line) {
+		s.mark("<em>… ")
+		s.raw(thousands(len(line) - cut))
+		s.mark(" more bytes in this line</em>")
+	}
+}
+
+// name writes a name, cut off at nameMax. Blanks at its ends are made visible.
+func (s *sheet) name(t string) {
+	if t == "" {
+		s.mark("<i>empty</i>")
+		return
+	}
+	rest := len(t)
+	t = t[:min(len(t), nameMax)]
+	rest -= len(t)
+	inner := strings.TrimLeft(t, " ")
+	lead := len(t) - len(inner)
+	inner = strings.TrimRight(inner, " ")
+	s.blanks(lead)
+	// A name may hold a tab or a line feed, which text shows as such in a line.
+	for part := range strings.SplitAfterSeq(inner, "\t") {
+		before, tab := strings.CutSuffix(part, "\t")
+		s.text(before)
+		if tab {
+			s.mark("<i>^I</i>")
+		}
+	}
+	s.blanks(len(t) - lead - len(inner))
+	if rest > 0 {
+		s.mark("<em>… ")
+		s.raw(thousands(rest))
+		s.mark(" more bytes</em>")
+	}
+}
+
+func (s *sheet) blanks(n int) {
+	for range n {
+		s.mark("<i>␠</i>")
+	}
+}
+
+// thousands writes a number with its digits in groups of three.
+func thousands(n int) string {
+	t := strconv.Itoa(n)
+	for i := len(t) - 3; i > 0 && t[i-1] != '-'; i -= 3 {
+		t = t[:i] + "," + t[i:]
+	}
+	return t
+}
+
+// many is a number and what it counts.
+func many(n int, one string) string {
+	if n != 1 {
+		one += "s"
+	}
+	return thousands(n) + " " + one
+}

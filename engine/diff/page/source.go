@@ -1,0 +1,97 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"syscall"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// A content is that of a regular file on one side, or of none.
+type content struct {
+	there bool
+	size  int64
+	// sum is its SHA-256; "" where it was too large to be read.
+	sum string
+	// binary: it is no text, or too much of it.
+	binary bool
+	text   []byte
+}
+
+// read reads what a node was or is. No link is followed, and nothing is waited
+// for: it may have become something else meanwhile.
+func (b *builder) read(root *os.File, path string, n *diff.Node) (c content, err error) {
+	if n == nil || !n.Mode.IsRegular() {
+		return c, nil
+	}
+	const flags = syscall.O_RDONLY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+	f, err := kernel.OpenBeneath(int(root.Fd()), path, flags, 0)
+	if err != nil {
+		return c, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return c, err
+	}
+	if !info.Mode().IsRegular() {
+		return c, errors.New("it is no file any more")
+	}
+	c = content{there: true, size: info.Size(), binary: info.Size() > TextMax}
+	if c.size > HashMax {
+		return c, nil
+	}
+	hash := sha256.New()
+	from := io.LimitReader(&patient{b.ctx, f}, c.size)
+	if !c.binary {
+		var text bytes.Buffer
+		text.Grow(int(c.size) + bytes.MinRead)
+		from = io.TeeReader(from, &text)
+		defer func() {
+			if c.binary = isBinary(text.Bytes()); !c.binary {
+				c.text = text.Bytes()
+			}
+		}()
+	}
+	if _, err := io.Copy(hash, from); err != nil {
+		return c, err
+	}
+	c.sum = hex.EncodeToString(hash.Sum(nil))
+	return c, nil
+}
+
+// isBinary is git's rule, as in a patch: a NUL among the first 8000 bytes.
+func isBinary(text []byte) bool { return bytes.IndexByte(text[:min(len(text), 8000)], 0) >= 0 }
+
+// patient is a reader that ends with its context.
+type patient struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (p *patient) Read(buf []byte) (int, error) {
+	if err := p.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return p.r.Read(buf)
+}
+
+// why is the cause of an error in words, without the operation that it came from.
+func why(err error) string {
+	var errno syscall.Errno
+	switch {
+	case errors.As(err, &errno):
+		return errno.Error()
+	case snapshot.KindOf(err) != nil:
+		return snapshot.KindOf(err).Error()
+	}
+	return err.Error()
+}
