@@ -1,6 +1,7 @@
 package promote
 
 import (
+	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -26,12 +27,22 @@ func (d *dirs) dir(path string) (*os.File, error) {
 		return d.last, nil
 	}
 	d.close()
-	f, err := kernel.OpenBeneath(int(d.root.Fd()), path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	f, err := openBeneath(d.root, path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, err
 	}
 	d.path, d.last = path, f
 	return f, nil
+}
+
+// openBeneath opens a path beneath a root. One that a link would lead out of it
+// (EXDEV, see openat2(2)) leads nowhere.
+func openBeneath(root *os.File, path string, flags int) (*os.File, error) {
+	f, err := kernel.OpenBeneath(int(root.Fd()), path, flags, 0)
+	if errors.Is(err, unix.EXDEV) {
+		err = &os.PathError{Op: "open", Path: path, Err: unix.ELOOP}
+	}
+	return f, err
 }
 
 // at opens the directory that holds path. The root is its own "." there.

@@ -74,13 +74,32 @@ func drifted(target string, drifts []Drift) error {
 	return r.err(target, snapshot.ErrDrifted)
 }
 
+// plain is an error that prints without what a terminal would act upon: paths
+// within it may hold anything.
+type plain struct{ error }
+
+func (p plain) Unwrap() error { return p.error }
+
+func (p plain) Error() string {
+	var b strings.Builder
+	text := p.error.Error()
+	for _, c := range text {
+		if strconv.IsPrint(c) && c != '\uFFFD' {
+			b.WriteRune(c)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(c), "'"))
+		}
+	}
+	return b.String()
+}
+
 // fail gives an error its place and kind, once.
 func fail(path string, err error) error {
 	var done *snapshot.Error
 	if err == nil || errors.As(err, &done) {
 		return err
 	}
-	return &snapshot.Error{Op: doing, Path: path, Kind: kindOf(err), Err: err}
+	return &snapshot.Error{Op: doing, Path: path, Kind: kindOf(err), Err: plain{err}}
 }
 
 // at gives an error of one path its place.
@@ -89,7 +108,7 @@ func at(path string, err error) error {
 	if err == nil || errors.As(err, &done) {
 		return err
 	}
-	return &snapshot.Error{Op: doing, Path: Printable(path), Kind: kindOf(err), Err: err}
+	return &snapshot.Error{Op: doing, Path: Printable(path), Kind: kindOf(err), Err: plain{err}}
 }
 
 // missing reports whether an error says that a path leads nowhere: it is not

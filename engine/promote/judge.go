@@ -181,9 +181,9 @@ func gone(err error) error {
 // else has no effect on it.
 func openRegular(root *os.File, path string) (*os.File, error) {
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	f, err := kernel.OpenBeneath(int(root.Fd()), path, flags|unix.O_NOATIME, 0)
+	f, err := openBeneath(root, path, flags|unix.O_NOATIME)
 	if errors.Is(err, unix.EPERM) {
-		f, err = kernel.OpenBeneath(int(root.Fd()), path, flags, 0)
+		f, err = openBeneath(root, path, flags)
 	}
 	if err != nil {
 		return nil, err

@@ -68,7 +68,7 @@ func recovering(path string, err error) error {
 	if err == nil || errors.As(err, &done) {
 		return err
 	}
-	return &snapshot.Error{Op: "recovering", Path: path, Kind: kindOf(err), Err: err}
+	return &snapshot.Error{Op: "recovering", Path: path, Kind: kindOf(err), Err: plain{err}}
 }
 
 // recoverOne ends one promotion.

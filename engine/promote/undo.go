@@ -97,7 +97,7 @@ func undoing(id string, err error) error {
 	if err == nil || errors.As(err, &done) {
 		return err
 	}
-	return &snapshot.Error{Op: "undoing", ID: id, Kind: kindOf(err), Err: err}
+	return &snapshot.Error{Op: "undoing", ID: id, Kind: kindOf(err), Err: plain{err}}
 }
 
 // mayUndo says which results others have changed since, or that what was
