@@ -90,7 +90,7 @@ func metadata(b, m, r *diff.Node) (n *diff.Node, bad []Kind) {
 	}
 	n.Rdev, ok = pick(b.Rdev, m.Rdev, r.Rdev)
 	note(Device, ok)
-	n.Xattrs, ok = attributes(b, m, r, might)
+	n.Xattrs, ok = attributes(b, m, r)
 	note(Xattrs, ok)
 	return n, bad
 }
@@ -99,7 +99,7 @@ func metadata(b, m, r *diff.Node) (n *diff.Node, bad []Kind) {
 const nobody = ^uint32(0)
 
 // attributes merges extended attributes, each by itself.
-func attributes(b, m, r *diff.Node, might rights) (all map[string]string, ok bool) {
+func attributes(b, m, r *diff.Node) (all map[string]string, ok bool) {
 	ok = true
 	names := maps.Clone(b.Xattrs)
 	if names == nil {
@@ -117,12 +117,7 @@ func attributes(b, m, r *diff.Node, might rights) (all map[string]string, ok boo
 	}
 	for name := range names {
 		v := of(r, name)
-		switch {
-		case name == aclAccess:
-			v = value{might.access, might.access != ""}
-		case name == aclDefault:
-			v = value{might.inherit, might.inherit != ""}
-		case !ownAccord(name):
+		if !ownAccord(name) {
 			picked, fine := pick(of(b, name), of(m, name), v)
 			v, ok = picked, ok && fine
 		}

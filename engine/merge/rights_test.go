@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/merge"
 )
 
@@ -54,5 +55,19 @@ func TestALabelIsNoConflict(t *testing.T) {
 	}
 	if r := w.trees(in); len(r.Conflicts) > 0 || brief(r.Changes) != "M \"f\" content,time\n" {
 		t.Errorf("%s%s", brief(r.Changes), told(r.Conflicts))
+	}
+}
+
+func TestTheTimeOfADirectoryIsNoChangeWhereNamesChange(t *testing.T) {
+	w := trees(t, "d/a\n1\n;e/a\n1\n", "d mode=0700 time=5;d/m\nm\n;e mode=0700 time=5", "d mode=0750 time=7;e mode=0750 time=7")
+	in := w.input()
+	in.Choose = choose(merge.Mine)
+	if got := brief(w.trees(in).Changes); got != "M \"d\" mode\nA \"d/m\" \nM \"e\" mode\n" {
+		t.Errorf("changes:\n%s", got)
+	}
+	for _, c := range w.trees(in).Changes {
+		if timed := c.What&diff.Time != 0; timed != (c.Path == "e") {
+			t.Errorf("%s: %s", c.Path, c.What)
+		}
 	}
 }
