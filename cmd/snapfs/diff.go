@@ -19,6 +19,8 @@ import (
 type differ struct {
 	a                     *app
 	patch, stat, exitCode bool
+	// html is the file that a page is written to; "" is none.
+	html string
 	// name is the sandbox that is compared with itself; else "".
 	name string
 }
@@ -38,9 +40,13 @@ tree and sandbox:real the sandbox.
 
 Paths limit what is shown; relative ones are beneath the workspace, or beneath
 this directory where it lies in the workspace. One that reads like a name is
-written with a slash: ./fix`,
+written with a slash: ./fix
+
+A page (--html) is one file that fetches nothing and runs nothing of what it
+shows. Only its owner can read it, and it replaces an earlier page and no other file.`,
 		Example: `  snapfs diff fix
   snapfs diff fix --patch
+  snapfs diff fix --html fix.html   a page to review in a browser
   snapfs diff fix before..          from the state "before" to now
   snapfs diff fix@before..after src
   snapfs diff fix other@start       two sandboxes
@@ -50,12 +56,16 @@ written with a slash: ./fix`,
 			if d.patch && d.stat {
 				return usageError{errors.New("--patch and --stat exclude one another")}
 			}
+			if d.html != "" && (d.patch || d.stat) {
+				return usageError{errors.New("--html excludes --patch and --stat")}
+			}
 			return d.run(cmd, args)
 		},
 		ValidArgsFunction: a.completeRefs,
 	}
 	cmd.Flags().BoolVarP(&d.patch, "patch", "p", false, "print a patch, which git can apply")
 	cmd.Flags().BoolVar(&d.stat, "stat", false, "print how many lines each file gained and lost")
+	cmd.Flags().StringVar(&d.html, "html", "", "write a page to review in a browser to this `file`; - is the output")
 	cmd.Flags().BoolVar(&d.exitCode, "exit-code", false, "exit with status 1 if anything changed")
 	return cmd
 }
@@ -75,7 +85,12 @@ func (d *differ) run(cmd *cobra.Command, args []string) error {
 	if err := changes.FindRenames(ctx); err != nil {
 		return err
 	}
-	if err := d.print(cmd, changes); err != nil {
+	if d.html != "" {
+		err = d.a.writePage(ctx, d.html, changes, args[:len(args)-len(paths)])
+	} else {
+		err = d.print(cmd, changes)
+	}
+	if err != nil {
 		return err
 	}
 	if d.name != "" {

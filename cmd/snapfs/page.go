@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/diff/page"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// A pageDocument says where a page was written, as JSON.
+type pageDocument struct {
+	Page string `json:"page"`
+	Size int64  `json:"size"`
+	// Paths is how many changed, LeftOut how many of them the page has no room
+	// for, Unread how many are in it without their content.
+	Paths   int `json:"paths"`
+	LeftOut int `json:"leftOut"`
+	Unread  int `json:"unread"`
+}
+
+// writePage writes changes as a page to review: to a file, or "-" for the output.
+// refs are the arguments that say what is compared.
+func (a *app) writePage(ctx context.Context, file string, changes *engine.Changes, refs []string) error {
+	p := page.Page{Title: "Changes in " + strings.Join(refs, " "), Command: append([]string{"snapfs", "diff"}, refs...), Made: time.Now()}
+	if len(refs) == 2 && !isRange(refs[1]) {
+		p.Title = "Changes from " + refs[0] + " to " + refs[1]
+	}
+	for _, c := range changes.Parts {
+		p.Parts = append(p.Parts, page.Part{Root: c.Root, Old: c.Old, New: c.New, Changes: c.Changes, Renames: c.Renames})
+	}
+	if file == "-" {
+		_, err := page.Write(ctx, a.ui.out, p)
+		return err
+	}
+	written, err := replacePage(file, func(w io.Writer) (page.Written, error) { return page.Write(ctx, w, p) })
+	if err != nil {
+		return err
+	}
+	d := pageDocument{file, written.Size, written.Paths, written.LeftOut, written.Unread}
+	return a.ui.result(d, func(w io.Writer) error {
+		said := fmt.Sprintf("%s: %s, %s", tame(file), count(d.Paths, "path"), snapshot.Bytes(d.Size))
+		if d.LeftOut > 0 {
+			said += fmt.Sprintf(", %d left out", d.LeftOut)
+		}
+		if d.Unread > 0 {
+			said += fmt.Sprintf(", %d not readable", d.Unread)
+		}
+		_, err := fmt.Fprintln(w, said)
+		return err
+	})
+}
+
+// replacePage writes a page beside file and then puts it in its place, so that there
+// is a whole one or the one from before. It is for its owner alone, because what it
+// holds may be. Nothing but an empty file or an earlier page is replaced.
+func replacePage(file string, write func(io.Writer) (page.Written, error)) (written page.Written, err error) {
+	fail := func(err error) error {
+		return &snapshot.Error{Op: "writing the page", Path: file, Kind: snapshot.KindOf(err), Err: err}
+	}
+	if err := replaceable(file); err != nil {
+		return written, fail(err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(file), ".snapfs-page-*")
+	if err != nil {
+		return written, fail(errors.Unwrap(err))
+	}
+	defer func() {
+		f.Close()
+		if err != nil {
+			_ = os.Remove(f.Name()) // the error before says more
+		}
+	}()
+	if written, err = write(f); err != nil {
+		if snapshot.KindOf(err) == nil {
+			err = fail(err)
+		}
+		return written, err
+	}
+	if err = f.Sync(); err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		err = fail(err)
+	}
+	return written, err
+}
+
+// replaceable is an error where a file is something else than a page.
+func replaceable(file string) error {
+	info, err := os.Lstat(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	other := &snapshot.Error{Kind: snapshot.ErrExists, Err: errors.New("something else is there, and is kept")}
+	if err != nil {
+		return errors.Unwrap(err)
+	}
+	if !info.Mode().IsRegular() {
+		return other
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return errors.Unwrap(err)
+	}
+	defer f.Close()
+	begins := make([]byte, len(page.Beginning))
+	n, err := io.ReadFull(f, begins)
+	if n == 0 && errors.Is(err, io.EOF) || string(begins[:n]) == page.Beginning {
+		return nil
+	}
+	return other
+}
