@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -126,7 +127,7 @@ func TestTheWalkEndsWithItsContext(t *testing.T) {
 	if err == nil || len(found) > 0 || n > 300 {
 		t.Errorf("%d places looked at, %d found, %v", n, len(found), err)
 	}
-	if _, err := lookForLate(t.Context(), tree+"/none", time.Time{}, nothing, 2); snapshot.KindOf(err) != snapshot.ErrNotFound {
+	if _, err := lookForLate(t.Context(), tree+"/none", time.Time{}, nothing, 2); !errors.Is(err, snapshot.ErrNotFound) {
 		t.Errorf("a walk of nothing: %v", err)
 	}
 }

@@ -275,7 +275,7 @@ func (e *Engine) FollowDrift(ctx context.Context, name string, each func(DriftRe
 	for {
 		rec, err := get()
 		if err != nil {
-			break // removed
+			return unlessGone(err)
 		}
 		conn, err := e.dial(rec)
 		if err == nil && conn != nil && hearDrift(ctx, conn, once) && failed == nil && ctx.Err() == nil {
@@ -284,12 +284,19 @@ func (e *Engine) FollowDrift(ctx context.Context, name string, each func(DriftRe
 		if failed != nil {
 			return failed
 		}
-		if err = e.watchDrift(ctx, get, once); !errors.Is(err, snapshot.ErrNotFound) || failed != nil {
-			return err
+		if err = e.watchDrift(ctx, get, once); failed != nil {
+			return failed
 		}
-		break
+		return unlessGone(err)
 	}
-	return nil
+}
+
+// unlessGone: that a sandbox was removed is no error to who followed it.
+func unlessGone(err error) error {
+	if errors.Is(err, snapshot.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // hearDrift asks a keeper, and reports whether it had anything to say.

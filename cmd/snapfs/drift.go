@@ -86,9 +86,8 @@ func (a *app) followDrift(ctx context.Context, e *engine.Engine, name, workspace
 			return printPaths(w, news, workspace, driftSentence(r))
 		})
 	})
-	if ctx.Err() != nil {
-		a.status = exitInterrupted // as it is ended by
-		return nil
+	if ctx.Err() != nil { // that is how it ends: no error to tell of
+		a.status, err = exitInterrupted, nil
 	}
 	return err
 }

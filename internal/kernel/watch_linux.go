@@ -35,7 +35,7 @@ type TreeWatch struct {
 	paths map[int32]string // the directory of a watch
 }
 
-// ErrManyDirectories: a tree has more directories than may be watched.
+// ErrManyDirectories says that a tree has more directories than may be watched.
 var ErrManyDirectories = errors.New("too many directories to watch")
 
 // WatchTree watches the directory dir, absolute, with all that lies beneath it
@@ -90,7 +90,7 @@ func (w *TreeWatch) Next() error {
 		if err != nil {
 			return err
 		}
-		changed := false
+		var changed bool
 		if w.kind == "inotify" {
 			changed, err = w.inotified(buf[:n])
 		} else {

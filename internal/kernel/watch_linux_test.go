@@ -60,7 +60,10 @@ func (w *watched) does(what string, tells bool, change func() error) {
 	w.Helper()
 	for quiet := false; !quiet; {
 		select {
-		case <-w.told:
+		case err := <-w.told:
+			if err != nil {
+				w.Fatal(err)
+			}
 		case <-time.After(50 * time.Millisecond):
 			quiet = true
 		}
