@@ -9,6 +9,10 @@ import (
 
 // Hints are the commands that mend an error, best first.
 func Hints(err error) []string {
+	var stage *StageError
+	if errors.As(err, &stage) {
+		return stage.Hints
+	}
 	var s *snapshot.Error
 	if errors.As(err, &s) && len(s.Hints) > 0 {
 		return s.Hints

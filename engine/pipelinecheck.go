@@ -135,10 +135,11 @@ func (r *pipelineRun) limited(ctx context.Context, c policy.Command) (context.Co
 	return ctx, cancel, limit
 }
 
-// variables tell a command of a profile what it is about.
-func (r *pipelineRun) variables(i int) []string {
+// variables tell a command of a profile what it is about, and when: before,
+// after, deploy or rollback.
+func (r *pipelineRun) variables(i int, when string) []string {
 	return []string{
-		r.mark(), "SNAPFS_SANDBOX=" + r.p.Sandbox, "SNAPFS_STAGE=" + r.p.Stages[i].Name, "SNAPFS_TARGET=" + r.p.target(i),
+		r.mark(), "SNAPFS_WHEN=" + when, "SNAPFS_SANDBOX=" + r.p.Sandbox, "SNAPFS_STAGE=" + r.p.Stages[i].Name, "SNAPFS_TARGET=" + r.p.target(i),
 	}
 }
 
@@ -163,7 +164,7 @@ func (r *pipelineRun) inside(ctx context.Context, box *Session, i, n int, c poli
 	began := time.Now()
 	limited, cancel, limit := r.limited(ctx, c)
 	defer cancel()
-	env := append(Environ(os.Environ(), box.Record.Policy.Env), r.variables(i)...)
+	env := append(Environ(os.Environ(), box.Record.Policy.Env), r.variables(i, "before")...)
 	st, err := box.again(limited, isolate.Command{Args: c.Args, Env: env, Dir: box.Record.Workspace, Stdout: in, Stderr: in})
 	in.Close()
 	<-copied
@@ -279,7 +280,7 @@ func (r *pipelineRun) command(ctx context.Context, i int, when string, n int, c 
 	defer cancel()
 	program := run.Program{
 		Name: c.Args[0], Args: c.Args[1:], Dir: r.p.target(i), Stdout: log.file, Stderr: log.file,
-		Env: append(os.Environ(), r.variables(i)...),
+		Env: append(os.Environ(), r.variables(i, when)...),
 	}
 	var unsaved error
 	err = run.Group(limited, program, when == "deploy" || when == "rollback", func(group int) error {

@@ -184,12 +184,11 @@ func (e *Engine) prunePipelines(all []Pipeline) {
 	}
 }
 
-// resumePipeline finds a pipeline that has not ended, "" for the only one, and
-// locks it.
+// resumePipeline finds a pipeline that has not ended, by its id or the name of its
+// sandbox, "" for the only one, and locks it.
 func (e *Engine) resumePipeline(id string) (*Pipeline, *os.File, error) {
-	if id == "" {
-		var err error
-		if id, err = e.onlyOpen(); err != nil {
+	if _, err := e.readPipeline(id); errors.Is(err, snapshot.ErrNotFound) {
+		if id, err = e.onlyOpen(id); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -219,15 +218,15 @@ func (e *Engine) resumePipeline(id string) (*Pipeline, *os.File, error) {
 	return p, lock, nil
 }
 
-// onlyOpen is the pipeline that is meant where none is named.
-func (e *Engine) onlyOpen() (string, error) {
+// onlyOpen is the pipeline that is meant where none is named, or a sandbox is.
+func (e *Engine) onlyOpen(sandbox string) (string, error) {
 	all, err := e.Pipelines()
 	if err != nil {
 		return "", err
 	}
 	var open []string
 	for _, p := range all {
-		if p.State == PipelineOpen {
+		if p.State == PipelineOpen && (sandbox == "" || p.Sandbox == sandbox) {
 			open = append(open, p.ID)
 		}
 	}
@@ -235,7 +234,7 @@ func (e *Engine) onlyOpen() (string, error) {
 	case 1:
 		return open[0], nil
 	case 0:
-		return "", &snapshot.Error{Op: "going on with a promotion", Kind: snapshot.ErrNotFound, Err: errors.New("there is none that has not ended"), Hints: []string{"snapfs log --promotions"}}
+		return "", &snapshot.Error{Op: strings.TrimSpace("going on with a promotion " + promote.Printable(sandbox)), Kind: snapshot.ErrNotFound, Err: errors.New("there is none that has not ended"), Hints: []string{"snapfs log --promotions"}}
 	}
 	var hints []string
 	for _, id := range open {

@@ -62,7 +62,8 @@ type ContinueOptions struct {
 }
 
 // ContinueStages goes on with a promotion through stages that was interrupted, or
-// that waits: the one of that id, or the only one for "". What was done is not done
+// that waits: the one of that id, or of the sandbox of that name, or the only one
+// for "". What was done is not done
 // again, but for checks that were cut short, and for a deploy that was: that one is
 // rolled back first.
 // Errors: those of [Engine.PromoteStages]; ErrNotFound (there is none that has not
@@ -87,8 +88,8 @@ func (e *Engine) ContinueStages(ctx context.Context, id string, o ContinueOption
 	return e.follow(ctx, p, o.StageWatcher, true)
 }
 
-// CancelStages gives a promotion through stages up: the one of that id, or the only
-// one for "". What its present stage has done is taken back; the stages before it
+// CancelStages gives a promotion through stages up: the one of that id, or of the
+// sandbox of that name, or the only one for "". What its present stage has done is taken back; the stages before it
 // stay as they are. Errors: those of [Engine.ContinueStages].
 func (e *Engine) CancelStages(ctx context.Context, id string, w StageWatcher) (*Pipeline, error) {
 	p, lock, err := e.resumePipeline(id)

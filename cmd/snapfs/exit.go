@@ -5,6 +5,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
@@ -22,6 +23,8 @@ const (
 	exitNoSpace     = 6
 	exitCannot      = 7
 	exitCorrupt     = 8
+	exitCheck       = 9
+	exitWaiting     = 10
 	exitOurs        = 125
 	exitCannotRun   = 126
 	exitNoCommand   = 127
@@ -38,13 +41,15 @@ func exitCodes() []exitCode {
 	return []exitCode{
 		{exitOK, "done"},
 		{exitFailure, "something failed that no other status stands for"},
-		{exitUsage, "the command line makes no sense"},
+		{exitUsage, "the command line, or the profile, makes no sense"},
 		{exitNotFound, "there is no such sandbox, state, tree or path"},
 		{exitTaken, "the name is taken, or the sandbox is in use"},
 		{exitConflict, "the real tree has moved on; nothing was touched"},
 		{exitNoSpace, "a disk, a pool or a quota is full; nothing was lost"},
 		{exitCannot, "this host or this user cannot; see snapfs doctor"},
 		{exitCorrupt, "state that snapfs does not understand; it is left alone"},
+		{exitCheck, "a check did not succeed, so the stage is not done; the stages before it are"},
+		{exitWaiting, "a stage waits for approval; the stages before it are done"},
 		{exitOurs, "run, exec, shell: snapfs itself failed"},
 		{exitCannotRun, "run, exec, shell: the command cannot be run"},
 		{exitNoCommand, "run, exec, shell: there is no such command"},
@@ -72,8 +77,12 @@ func statusOf(err error, passes bool) int {
 		return exitInterrupted
 	case passes:
 		return exitOurs
-	case errors.As(err, &u), errors.Is(err, catalog.ErrBadName):
+	case errors.As(err, &u), errors.Is(err, catalog.ErrBadName), errors.Is(err, policy.ErrBadProfile):
 		return exitUsage
+	case errors.Is(err, engine.ErrCheck):
+		return exitCheck
+	case errors.Is(err, engine.ErrWaiting):
+		return exitWaiting
 	}
 	for _, k := range []struct {
 		kind error

@@ -58,6 +58,8 @@ func commands() []command {
 		{"plan", looking, newPlan},
 		{"promote", looking, newPromote},
 		{"undo", looking, newUndo},
+		{"stages", looking, newStages},
+		{"log", looking, newLog},
 		{"ls", looking, newLs},
 		{"show", looking, newShow},
 		{"pool", caring, newPool},
@@ -68,6 +70,7 @@ func commands() []command {
 		{"man", caring, newMan},
 		{"exit-codes", caring, newExitCodes},
 		{"held", caring, newHeld},
+		{"profile", caring, newProfile},
 		{"keeper", "", newKeeper},
 		{"sweeper", "", newSweeper},
 	}

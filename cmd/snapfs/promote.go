@@ -36,6 +36,7 @@ func (u *ui) terminal() *engine.Terminal { return &engine.Terminal{In: u.in, Out
 func newPromote(a *app) *cobra.Command {
 	var flags carryFlags
 	var answers answerFlags
+	var stages stageFlags
 	var o engine.PromoteOptions
 	cmd := &cobra.Command{
 		Use:   "promote [flags] sandbox",
@@ -55,17 +56,28 @@ was there is kept beside the target, on its own filesystem.
 
 A merge tool is a command of the shell. It reads the files $BASE, $MINE and $REAL,
 makes $OUT, and says with status 0 that it is done; where it names none of these,
-they are its arguments.`,
+they are its arguments.
+
+--to goes through the stages of a profile, see "snapfs help profile": for each, its
+checks before, in a sandbox of its target with the changes carried out, then the
+target, then its checks after, on the real machine. A stage that fails is taken
+back alone. What was decided is written down: --continue goes on after a crash, an
+interruption or an approval, and takes the promotion's name, or the sandbox's.`,
 		Example: `  snapfs promote fix
+  snapfs promote fix --to staging
+  snapfs promote --continue --approve
   snapfs promote fix --plan 5c0ffee15a11
   snapfs promote fix --only src --mine '*.lock' --theirs README.md
   snapfs promote fix --tool 'meld --output "$OUT" "$MINE" "$BASE" "$REAL"'`,
-		Args:              exactly("sandbox"),
+		Args:              stages.args,
 		ValidArgsFunction: a.completeSandbox,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e, err := a.engine(cmd.Context())
 			if err != nil {
 				return err
+			}
+			if stages.goOn || stages.cancel {
+				return a.promoteStages(cmd.Context(), e, args, stages, o)
 			}
 			if o.PlanOptions, err = flags.options(e, args[0]); err != nil {
 				return err
@@ -74,6 +86,9 @@ they are its arguments.`,
 				return err
 			}
 			o.Tool, o.Terminal = answers.tool, a.ui.terminal()
+			if stages.to != "" {
+				return a.promoteStages(cmd.Context(), e, args, stages, o)
+			}
 			done, err := e.Promote(cmd.Context(), args[0], o)
 			if err != nil {
 				return err
@@ -90,6 +105,7 @@ they are its arguments.`,
 	}
 	flags.add(cmd)
 	answers.add(cmd)
+	stages.add(a, cmd)
 	cmd.Flags().StringVar(&o.Plan, "plan", "", "promote only what the plan with this `fingerprint` says")
 	cmd.Flags().BoolVarP(&o.DryRun, "dry-run", "n", false, "only say whether it could be done")
 	return cmd

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine"
+)
+
+func newLog(a *app) *cobra.Command {
+	var promotions bool
+	cmd := &cobra.Command{
+		Use:   "log --promotions",
+		Short: "list what was promoted, when, and who approved it",
+		Long: `Lists promotions, newest first: of those through stages each stage with its
+target, its result, how long it took without waiting for a person, and who let it
+begin; and those without stages that can still be undone. The last hundred
+promotions through stages are kept, and all that have not ended.`,
+		Example: "  snapfs log --promotions\n  snapfs log --promotions --json",
+		Args:    atMost(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !promotions {
+				return usageError{errors.New("say of what: --promotions")}
+			}
+			e, err := a.engine(cmd.Context())
+			if err != nil {
+				return err
+			}
+			entries, err := e.History()
+			return errors.Join(a.ui.result(entries, func(w io.Writer) error { return printHistory(w, entries) }), err)
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.Flags().BoolVar(&promotions, "promotions", false, "list promotions")
+	return cmd
+}
+
+func printHistory(w io.Writer, entries []engine.HistoryEntry) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "WHEN\tSANDBOX\tSTAGE\tRESULT\tTOOK\tAPPROVED\tPROMOTION\tTARGET")
+	for _, h := range entries {
+		result, approved := string(h.Result), h.Approved
+		if h.Interrupted {
+			result = "interrupted, " + result
+		}
+		if approved != "" && !h.Asked {
+			approved = "auto, " + approved
+		}
+		took := "-"
+		if h.Took > 0 {
+			took = h.Took.String()
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", h.When.Local().Format("2006-01-02 15:04:05"), h.Sandbox, cmp.Or(h.Stage, "-"), result, took,
+			tame(cmp.Or(approved, "-")), cmp.Or(h.Pipeline, h.Promotion), tame(cmp.Or(h.Target, "-")))
+	}
+	return t.Flush()
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine/policy"
+)
+
+const profileIntro = `A profile says through which stages a sandbox's result travels: snapfs.toml, in
+TOML, at the top of the real workspace, or the file that --profile names. What is
+not in the grammar is a mistake, and "snapfs stages" says where and what mends it.
+
+Where its commands run: checks before a stage run in a sandbox, whose workspace is
+the stage's target with the changes carried out. Checks after, deploy and rollback
+run on the real machine, as you, with all that you may do. So a profile that was
+found must belong to you or to root, it is read from the real workspace and never
+from a sandbox, once for all stages of a promotion, and a change of it in a sandbox
+is held back.
+
+All of them get SNAPFS_SANDBOX, SNAPFS_STAGE, SNAPFS_TARGET (the directory they
+start in), SNAPFS_WHEN (before, after, deploy or rollback) and SNAPFS_PROMOTION.`
+
+// profileExample is a whole profile, which a test reads.
+const profileExample = `[[stage]]
+name = "sandbox"                  # only checks
+before = ["make test"]
+
+[[stage]]
+name = "staging"
+target = "/srv/staging"
+before = ["make test", { run = ["./smoke", "--quick"], timeout = "5m" }]
+after = ["curl -fs http://localhost:8080/health"]
+
+[[stage]]
+name = "production"
+deploy = "./deploy"               # runs in /srv/staging
+rollback = "./deploy --previous"
+approval = "ask"
+timeout = "30m"
+`
+
+// newProfile is a topic of help: snapfs help profile.
+func newProfile(*app) *cobra.Command {
+	var b strings.Builder
+	b.WriteString(profileIntro + "\n")
+	for _, s := range policy.Grammar() {
+		b.WriteString("\n" + s.Header + "\n" + wrapped("", s.Text, 80))
+		for _, k := range s.Keys {
+			fmt.Fprintf(&b, "\n  %s = %s%s\n", k.Name, k.Value, byDefault(k, ""))
+			b.WriteString(wrapped("      ", k.Text, 80))
+		}
+	}
+	b.WriteString("\nFor example:\n\n")
+	for line := range strings.Lines(profileExample) {
+		b.WriteString("  " + line)
+	}
+	return &cobra.Command{Use: "profile", Short: "what belongs in a profile, snapfs.toml", Long: strings.TrimRight(b.String(), "\n")}
+}
+
+func byDefault(k policy.Key, code string) string {
+	if k.Default == "" {
+		return ""
+	}
+	return " (default " + code + k.Default + code + ")"
+}
+
+// wrapped breaks a text into lines.
+func wrapped(indent, text string, width int) string {
+	var b strings.Builder
+	line := indent
+	for word := range strings.FieldsSeq(text) {
+		if len(line)+1+len(word) > width && line != indent {
+			b.WriteString(line + "\n")
+			line = indent
+		}
+		if line != indent {
+			line += " "
+		}
+		line += word
+	}
+	b.WriteString(line + "\n")
+	return b.String()
+}
+
+// writeProfile writes the grammar as a page of the documents.
+func writeProfile(w io.Writer) error {
+	var b strings.Builder
+	b.WriteString("# Profiles\n\nWritten by `make docs` from engine/policy/grammar.go, like `snapfs help profile`.\n\n" + profileIntro + "\n")
+	for _, s := range policy.Grammar() {
+		b.WriteString("\n## `" + s.Header + "`\n\n" + s.Text + "\n\n| key | value | means |\n| --- | --- | --- |\n")
+		for _, k := range s.Keys {
+			fmt.Fprintf(&b, "| `%s` | %s%s | %s |\n", k.Name, k.Value, byDefault(k, "`"), k.Text)
+		}
+	}
+	b.WriteString("\n## For example\n\n```toml\n" + profileExample + "```\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}

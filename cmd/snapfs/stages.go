@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/policy"
+)
+
+func newStages(a *app) *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "stages",
+		Short: "check a profile, and explain its stages",
+		Long: `Reads the profile of the workspace around this directory, snapfs.toml, says every
+mistake in it with its line, column and mend, and explains what "snapfs promote
+--to" does at each stage, and where. Nothing is run.`,
+		Example: "  snapfs stages\n  snapfs stages --profile examples/pipeline/snapfs.toml",
+		Args:    atMost(),
+		RunE: func(*cobra.Command, []string) error {
+			dir, err := workdir()
+			if err != nil {
+				return err
+			}
+			if path != "" {
+				if path, err = absolute(path); err != nil {
+					return err
+				}
+			}
+			workspace, err := engine.Workspace(dir)
+			if err != nil {
+				return err
+			}
+			p, err := engine.Profile(workspace, path)
+			if err != nil {
+				return err
+			}
+			return a.ui.result(p, func(w io.Writer) error { return explainProfile(w, p, workspace) })
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.Flags().StringVar(&path, "profile", "", "read this `file` instead")
+	return cmd
+}
+
+// explainProfile says what each stage does.
+func explainProfile(w io.Writer, p *policy.Profile, workspace string) error {
+	var b strings.Builder
+	source := workspace
+	for i, s := range p.Stages {
+		does, where := "checks only", workspace+" with the changes carried out"
+		switch {
+		case s.Target != "":
+			does, source = "carries the changes to "+s.Target, s.Target
+			where = s.Target + " with the changes carried out"
+		case s.Deploy != nil:
+			does, where = "deploys from "+source, source
+		}
+		fmt.Fprintf(&b, "%d. %s: %s, within %s\n", i+1, s.Name, does, s.Timeout)
+		if s.Approval == policy.Ask {
+			b.WriteString("   a person approves its plan first\n")
+		}
+		for _, c := range s.Before {
+			fmt.Fprintf(&b, "   before, in a sandbox of %s: %s\n", where, explainCommand(c))
+		}
+		for _, d := range []struct {
+			what string
+			c    *policy.Command
+		}{{"deploy", s.Deploy}, {"rollback", s.Rollback}} {
+			if d.c != nil {
+				fmt.Fprintf(&b, "   %s, on this machine, in %s: %s\n", d.what, source, explainCommand(*d.c))
+			}
+		}
+		for _, c := range s.After {
+			fmt.Fprintf(&b, "   after, on this machine, in %s: %s\n", source, explainCommand(c))
+		}
+	}
+	_, err := io.WriteString(w, tame(b.String()))
+	return err
+}
+
+func explainCommand(c policy.Command) string {
+	if c.Timeout > 0 {
+		return c.Name + " (within " + c.Timeout.String() + ")"
+	}
+	return c.Name
+}
+
+// stageFlags are those of a promotion through stages.
+type stageFlags struct {
+	to, profile           string
+	goOn, cancel, approve bool
+}
+
+func (f *stageFlags) add(a *app, cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.to, "to", "", "promote through the stages of the profile, up to this `stage`")
+	cmd.Flags().StringVar(&f.profile, "profile", "", "with --to: read the stages from this `file` (default snapfs.toml in the real workspace)")
+	cmd.Flags().BoolVar(&f.goOn, "continue", false, "go on with a promotion through stages that was interrupted, or that waits")
+	cmd.Flags().BoolVar(&f.approve, "approve", false, "with --continue: let the stage begin that waits for approval")
+	cmd.Flags().BoolVar(&f.cancel, "cancel", false, "give a promotion through stages up, and take back what its present stage has done")
+	cmd.RegisterFlagCompletionFunc("to", a.completeStage) //nolint:errcheck // the flag is there
+}
+
+// completeStage completes the stages of the sandbox's profile.
+func (a *app) completeStage(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	path, err := cmd.Flags().GetString("profile")
+	if path != "" && err == nil {
+		path, err = absolute(path)
+	}
+	for _, r := range a.records() {
+		if err != nil || len(args) == 0 || r.Name != args[0] {
+			continue
+		}
+		if p, err := engine.Profile(r.Workspace, path); err == nil {
+			return p.Names(), noFiles
+		}
+	}
+	return nil, noFiles
+}
+
+// args checks the arguments of promote.
+func (f *stageFlags) args(cmd *cobra.Command, args []string) error {
+	ways := 0
+	for _, flag := range []string{"to", "continue", "cancel"} {
+		if cmd.Flags().Changed(flag) {
+			ways++
+		}
+	}
+	switch {
+	case ways > 1:
+		return usageError{errors.New("--to, --continue and --cancel exclude one another")}
+	case f.approve && !f.goOn:
+		return usageError{errors.New("--approve belongs to --continue")}
+	case cmd.Flags().Changed("profile") && (f.to == "" || f.profile == ""):
+		return usageError{errors.New("--profile names a file, and belongs to --to")}
+	case cmd.Flags().Changed("to") && f.to == "":
+		return usageError{errors.New("--to is empty")}
+	case f.goOn || f.cancel:
+		return atMost("promotion")(cmd, args)
+	}
+	return exactly("sandbox")(cmd, args)
+}
+
+// promoteStages is promote with --to, --continue or --cancel.
+func (a *app) promoteStages(ctx context.Context, e *engine.Engine, args []string, f stageFlags, o engine.PromoteOptions) error {
+	w := engine.StageWatcher{Tell: func(stage, what string) { a.ui.notice(stage + ": " + what) }}
+	if a.ui.interactive() {
+		w.Ask = a.approves
+	}
+	name, err := optionalName(args, 0)
+	if err != nil {
+		return err
+	}
+	var p *engine.Pipeline
+	switch {
+	case f.goOn:
+		p, err = e.ContinueStages(ctx, name, engine.ContinueOptions{Approve: f.approve, StageWatcher: w})
+	case f.cancel:
+		p, err = e.CancelStages(ctx, name, w)
+	default:
+		if o.DryRun || o.Plan != "" || o.Tool != "" || o.Target != "" {
+			return usageError{errors.New("--dry-run, --plan, --tool and --target do not go with --to: each stage has a plan and a target of its own")}
+		}
+		profile, perr := a.profileOf(e, name, f.profile)
+		if perr != nil {
+			return perr
+		}
+		p, err = e.PromoteStages(ctx, name, engine.StageOptions{
+			PipelineOptions: engine.PipelineOptions{Only: o.Only, Allow: o.Allow, Mine: o.Mine, Theirs: o.Theirs},
+			Profile:         profile, To: f.to, StageWatcher: w,
+		})
+	}
+	var stopped *engine.StageError
+	if errors.As(err, &stopped) && stopped.Tail != "" {
+		for line := range strings.Lines(stopped.Tail) {
+			a.ui.notice("| " + strings.TrimRight(line, "\n"))
+		}
+		a.ui.notice("all that it wrote: " + stopped.Log)
+	}
+	if err != nil {
+		return err
+	}
+	return a.ui.result(p, func(io.Writer) error {
+		a.ui.wentThrough(p)
+		return nil
+	})
+}
+
+func (a *app) profileOf(e *engine.Engine, name, path string) (*policy.Profile, error) {
+	if path != "" {
+		var err error
+		if path, err = absolute(path); err != nil {
+			return nil, err
+		}
+	}
+	return e.ProfileOf(name, path)
+}
+
+// approves shows a person what a stage would do, and asks.
+func (a *app) approves(_ *engine.Pipeline, s *engine.StageRun, plan *engine.CarryPlan) bool {
+	if plan != nil {
+		if err := printPlan(a.ui.err, plan); err != nil {
+			return false
+		}
+	} else {
+		a.ui.notice(s.Name + " would run: " + s.Deploy.Name)
+	}
+	return a.ui.ask("approve stage "+s.Name+"? [y/n]", "yes", "no") == "yes"
+}
+
+// wentThrough tells how a promotion through stages ended.
+func (u *ui) wentThrough(p *engine.Pipeline) {
+	if p.State == engine.PipelineCancelled {
+		u.notice("gave up the promotion of " + p.Sandbox + " to " + p.To)
+		return
+	}
+	for _, s := range p.Stages {
+		text := s.Name + ": done"
+		if s.Promotion != "" {
+			text += ", " + count(s.Changes, "change") + " (snapfs undo " + s.Promotion + ")"
+		}
+		if s.Held > 0 {
+			text += ", " + count(s.Held, "place") + " held back"
+		}
+		u.notice(text)
+	}
+}
