@@ -15,6 +15,7 @@ require (
 	golang.org/x/net v0.50.0
 	golang.org/x/sys v0.49.0
 	golang.org/x/term v0.47.0
+	pgregory.net/rapid v1.3.0
 	znkr.io/diff v1.0.1
 )
 
