@@ -149,6 +149,7 @@ type Race struct {
 
 	e        *Engine
 	sessions []*Session
+	changes  []*Changes // of each attempt, until they are compared; nil where unknown
 }
 
 // Passed are the numbers of the attempts that passed.
@@ -183,7 +184,8 @@ func (e *Engine) Race(ctx context.Context, req RaceRequest) (*Race, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Race{Workspace: req.Workspace, e: e, sessions: sessions}
+	r := &Race{Workspace: req.Workspace, e: e, sessions: sessions, changes: make([]*Changes, len(sessions))}
+	defer r.closeChanges()
 	if t, ok := holderOf(sessions[0].Record); ok {
 		r.Taken, r.Frozen = t.Taken, t.Frozen
 	}
@@ -202,6 +204,15 @@ func (e *Engine) Race(ctx context.Context, req RaceRequest) (*Race, error) {
 		return nil, errors.Join(err, r.Close(context.WithoutCancel(ctx)))
 	}
 	return r, nil
+}
+
+func (r *Race) closeChanges() {
+	for _, c := range r.changes {
+		if c != nil {
+			c.Close()
+		}
+	}
+	r.changes = nil
 }
 
 // run starts the attempts, as many at once as may be, and waits for all. That none

@@ -35,13 +35,14 @@ type ComparedPath struct {
 	Alike [][]int `json:"alike"`
 }
 
-// size measures what the attempt has changed.
+// size measures what the attempt has changed. The changes stay open, to be compared
+// with those of the others.
 func (l *lane) size(ctx context.Context) (*ResultSize, error) {
 	c, err := l.s.Changes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close()
+	l.m.changes[l.i] = c
 	var size ResultSize
 	for _, p := range c.Parts {
 		n := 0
@@ -67,18 +68,12 @@ func (l *lane) size(ctx context.Context) (*ResultSize, error) {
 // and by how far the real workspace has moved.
 func (r *Race) compare(ctx context.Context) error {
 	t := tally{states: map[string]map[int]string{}}
-	defer t.close()
 	drift := r.drift(ctx)
 	for i := range r.Attempts {
-		a := &r.Attempts[i]
+		a, c := &r.Attempts[i], r.changes[i]
 		if a.Size == nil {
 			continue
 		}
-		c, err := r.sessions[i].Changes(ctx)
-		if err != nil {
-			return err
-		}
-		t.open = append(t.open, c)
 		a.Drift = drift(c)
 		if a.State == Passed || a.State == Failed {
 			t.add(a.Number, c)
@@ -112,7 +107,6 @@ func (r *Race) drift(ctx context.Context) func(mine *Changes) *ResultDrift {
 
 // A tally gathers what each attempt has made of each path.
 type tally struct {
-	open    []*Changes
 	numbers []int
 	paths   []touchedPath
 	states  map[string]map[int]string // by path and attempt
@@ -124,12 +118,6 @@ type touchedPath struct {
 	number int
 	new    *diff.Node
 	root   *os.File
-}
-
-func (t *tally) close() {
-	for _, c := range t.open {
-		c.Close()
-	}
 }
 
 func (t *tally) add(number int, c *Changes) {

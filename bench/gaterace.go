@@ -1,0 +1,89 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// racing is how many attempts race.
+const racing = 8
+
+// raceChecks are about several attempts at once.
+func (r *referee) raceChecks() []check {
+	var list []check
+	for _, s := range []*setting{&r.overlay, &r.btrfsRoot} {
+		name := strings.SplitN(s.Name, ",", 2)[0]
+		list = append(list,
+			check{
+				name:  fmt.Sprintf("`snapfs race` of %d attempts of work on %s, to the same %d bare at once", racing, name, racing),
+				limit: 1.1, unit: "×", measure: r.raceToBare(s),
+			},
+			check{name: fmt.Sprintf("`snapfs race -n %d -- true` on %s, to `snapfs run -- true`", racing, name), told: true, unit: "×", measure: r.raceToRun(s)})
+	}
+	return list
+}
+
+// raceToBare times work of about a second of processor time an attempt.
+func (r *referee) raceToBare(s *setting) func(context.Context) (float64, string, error) {
+	return func(ctx context.Context) (float64, string, error) {
+		dir, err := r.tree(ctx, *s, smallest)
+		if err != nil {
+			return 0, "", err
+		}
+		p := r.at(*s, dir)
+		defer p.close()
+		work, pace := time.Second, plan{rounds: 5, warm: 1, budget: 60 * time.Second}
+		if r.Quick {
+			work, pace = 400*time.Millisecond, plan{rounds: 1}
+		}
+		script, err := p.busy(ctx, work)
+		if err != nil {
+			return 0, "", err
+		}
+		const all = `for i in $(seq "$2"); do sh -c "$1" & done; wait`
+		n := strconv.Itoa(racing)
+		m, err := medians(ctx, pace,
+			p.timed("race", "race", "-q", "-n", n, "--", "sh", "-c", script),
+			p.other("bare", "sh", "-c", all, "bare", script, n))
+		if err = errors.Join(err, p.err); err != nil {
+			return 0, "", err
+		}
+		return over(m[0], m[1]), fmt.Sprintf("race %s, bare %s", ms(m[0]), ms(m[1])), nil
+	}
+}
+
+// busy is a script that takes so much of one processor.
+func (p *processes) busy(ctx context.Context, work time.Duration) (string, error) {
+	const first = 200_000
+	loop := func(n int) string {
+		return fmt.Sprintf("i=0; while [ $i -lt %d ]; do i=$((i+1)); done", n)
+	}
+	m, err := medians(ctx, plan{rounds: 3}, p.other("loop", "sh", "-c", loop(first)))
+	if err = errors.Join(err, p.err); err != nil {
+		return "", err
+	}
+	return loop(int(first * float64(work) / float64(m[0]))), nil
+}
+
+func (r *referee) raceToRun(s *setting) func(context.Context) (float64, string, error) {
+	return func(ctx context.Context) (float64, string, error) {
+		dir, err := r.tree(ctx, *s, smallest)
+		if err != nil {
+			return 0, "", err
+		}
+		p := r.at(*s, dir)
+		defer p.close()
+		m, err := medians(ctx, r.many(),
+			p.timed("race", "race", "-q", "-n", strconv.Itoa(racing), "--", "true"),
+			p.timed("one", "race", "-q", "-n", "1", "--", "true"),
+			p.timed("run", "run", "-q", "--", "true"))
+		if err = errors.Join(err, p.err); err != nil {
+			return 0, "", err
+		}
+		return over(m[0], m[2]), fmt.Sprintf("race of %d %s, of one %s, run %s", racing, ms(m[0]), ms(m[1]), ms(m[2])), nil
+	}
+}
