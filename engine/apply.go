@@ -80,6 +80,9 @@ func (e *Engine) apply(ctx context.Context, rec *catalog.Record, o ApplyOptions)
 	if err != nil {
 		return a, err
 	}
+	if err := e.refuseDeleted(rec, parts); err != nil {
+		return a, err
+	}
 	known, err := e.stamps(rec.Name)
 	if err != nil {
 		return a, err
@@ -223,6 +226,28 @@ func selectParts(c *Changes, paths []string) (parts []Part, elsewhere int, err e
 		}
 	}
 	return parts, elsewhere, nil
+}
+
+// refuseDeleted refuses to bring back what the real tree had on a live base when
+// snapfs looked, and has not any more: the change itself looks like an addition.
+func (e *Engine) refuseDeleted(rec *catalog.Record, parts []Part) error {
+	k, err := e.readKept(rec)
+	if err != nil {
+		return err
+	}
+	var why []error
+	for _, p := range parts {
+		for _, c := range p.Changes {
+			abs := filepath.Join(p.Root, c.Path)
+			if n := k.nodes[abs]; !p.Frozen && c.Kind == diff.Added && n.Node != nil && !n.Carried && len(why) < 20 {
+				why = append(why, fmt.Errorf("%s: it has been deleted since", promote.Printable(c.Path)))
+			}
+		}
+	}
+	if len(why) == 0 {
+		return nil
+	}
+	return &snapshot.Error{Op: "applying to", Path: rec.Workspace, Kind: snapshot.ErrDrifted, Err: errors.Join(why...), Hints: []string{"snapfs plan " + rec.Name}}
 }
 
 // pickedBy reports whether one of the parts has a change at an absolute path, or

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -231,12 +232,26 @@ func (e *Engine) carryOne(ctx context.Context, c *carrying, r mergeRequest, p Pa
 			c.plan.Conflicts = append(c.plan.Conflicts, m.conflict(k))
 		}
 	}
-	part.changes = only.pick(p.Root, m.res.Changes)
+	part.changes = withoutEchoes(only.pick(p.Root, m.res.Changes))
 	part.changes = c.leaveSockets(m.path, part.changes)
 	if held := allow.Withheld(m.path, part.changes); held != nil {
 		part.changes = c.withhold(m.path, part.changes, held)
 	}
 	return nil
+}
+
+// withoutEchoes leaves out the times of directories in which nothing else is
+// changed.
+func withoutEchoes(changes []diff.Change) []diff.Change {
+	told := map[string]bool{}
+	for _, c := range changes {
+		if !echo(c) {
+			for dir := filepath.Dir(c.Path); !told[dir]; dir = filepath.Dir(dir) {
+				told[dir] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(changes), func(c diff.Change) bool { return echo(c) && !told[c.Path] })
 }
 
 func (m *merging) conflict(k merge.Conflict) CarryConflict {

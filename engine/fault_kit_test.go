@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -66,7 +67,10 @@ func rehearse(state, workspace, op, n, mode string) error {
 		return err
 	}
 	r.armed.Store(true)
-	err = operations()[op].do(ctx, b)
+	all := operations()
+	maps.Copy(all, carryOperations())
+	maps.Copy(all, modelOperations())
+	err = all[op].do(ctx, b)
 	fmt.Fprintln(os.Stdout, r.passed.Load())
 	return err
 }

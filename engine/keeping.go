@@ -154,10 +154,10 @@ func (k *keeper) one(path string) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return nil // what this user may not look at, the sandbox did not change
 	}
-	if err != nil || why != "" {
+	if err != nil {
 		return err
 	}
-	node := keptNode{Node: n}
+	node := keptNode{Node: n, Unknown: why} // what is not known now will not be known later
 	if n != nil && n.Mode.IsRegular() && n.Size <= keptText && k.k.bytes+n.Size <= keptBytes {
 		if node.Data, err = k.text(path, n); err != nil {
 			return err

@@ -52,6 +52,9 @@ type keptNode struct {
 	Carried, Made bool
 	// Base is what was kept here before it was Carried, or nil.
 	Base *keptNode
+	// Unknown says why it is not known what the base has, and never will be; Node
+	// is what was there instead then. "" where it is known.
+	Unknown string
 }
 
 const (
@@ -193,7 +196,7 @@ func (k *kept) full() bool { return len(k.nodes) >= keptNodes }
 func (k *kept) absent(path string) bool {
 	for dir := filepath.Dir(path); dir != "/" && dir != "."; dir = filepath.Dir(dir) {
 		if n, ok := k.nodes[dir]; ok {
-			return n.Node == nil || !n.Node.Mode.IsDir() || n.Made
+			return n.Unknown == "" && (n.Node == nil || !n.Node.Mode.IsDir() || n.Made)
 		}
 	}
 	return false
@@ -255,10 +258,11 @@ type keptEntry struct {
 	Carried bool       `json:"carried,omitempty"`
 	Made    bool       `json:"made,omitempty"`
 	Base    *keptEntry `json:"base,omitempty"`
+	Unknown string     `json:"unknown,omitempty"`
 }
 
 func keptEntryOf(n keptNode) keptEntry {
-	e := keptEntry{Node: keptStatOf(n.Node), Data: n.Data, Carried: n.Carried, Made: n.Made}
+	e := keptEntry{Node: keptStatOf(n.Node), Data: n.Data, Carried: n.Carried, Made: n.Made, Unknown: n.Unknown}
 	if n.Base != nil {
 		base := keptEntryOf(*n.Base)
 		e.Base = &base
@@ -267,7 +271,7 @@ func keptEntryOf(n keptNode) keptEntry {
 }
 
 func (k keptEntry) kept() keptNode {
-	n := keptNode{Node: k.node(), Data: k.Data, Carried: k.Carried, Made: k.Made}
+	n := keptNode{Node: k.node(), Data: k.Data, Carried: k.Carried, Made: k.Made, Unknown: k.Unknown}
 	if k.Base != nil {
 		base := k.Base.kept()
 		n.Base = &base

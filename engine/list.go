@@ -23,6 +23,9 @@ type Info struct {
 	Size snapshot.Bytes `json:"size"`
 	// Drift is how far the real workspace has moved since the base was taken.
 	Drift Drift `json:"drift"`
+	// Conflicts are what a refresh has left in it and nobody has resolved. Only
+	// [Engine.Show] looks for them.
+	Conflicts []CarryConflict `json:"conflicts,omitempty"`
 }
 
 // Drift is how far the real tree has moved since a base was taken.
@@ -65,7 +68,11 @@ func (e *Engine) Show(ctx context.Context, name string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return e.describe(ctx, rec, nil)
+	info, err := e.describe(ctx, rec, nil)
+	if err == nil {
+		info.Conflicts, err = e.Conflicts(ctx, name)
+	}
+	return info, err
 }
 
 // describe completes a record. Without walks its drift is looked at more closely.

@@ -153,7 +153,8 @@ func (b *liveBase) ours(path string, st *kernel.Stat) bool {
 	return ok && s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time())
 }
 
-// at says what the base has at a path, nil for nothing; or why that is not known.
+// at says what the base has at a path, nil for nothing; or why that is not known,
+// and then what the real tree has there now.
 //
 // What a live base held is known where the real tree has not changed since: a
 // file by its change time, and that there was nothing by the time of the
@@ -174,11 +175,13 @@ func (b *liveBase) at(path string) (n *diff.Node, why string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	if !st.CTime.Time().Before(b.taken) {
-		return nil, "it has been changed since, and what it was is not known", nil
+	if n, err = b.real.node(path); err != nil {
+		return nil, "", err
 	}
-	n, err = b.real.node(path)
-	return n, "", err
+	if !st.CTime.Time().Before(b.taken) {
+		return n, "it has been changed since, and what it was is not known", nil
+	}
+	return n, "", nil
 }
 
 func (b *liveBase) wasNothing(path string) (why string, err error) {

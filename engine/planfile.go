@@ -109,17 +109,25 @@ func (e *Engine) prunePlans() error {
 	return nil
 }
 
+// checkFingerprint refuses what no plan's can be.
+func checkFingerprint(name, reviewed string) error {
+	if reviewed == "" || len(reviewed) >= 12 && strings.Trim(reviewed, "0123456789abcdef") == "" {
+		return nil
+	}
+	return &snapshot.Error{
+		Op: "promoting", Path: name, Kind: snapshot.ErrNotFound,
+		Err: fmt.Errorf("%q is no fingerprint of a plan", reviewed), Hints: []string{"snapfs plan " + name},
+	}
+}
+
 // insist refuses a plan that is not the reviewed one, and says what differs. The
 // first twelve characters of a fingerprint will do.
 func (e *Engine) insist(p *CarryPlan, reviewed string) error {
-	if len(reviewed) >= 12 && strings.HasPrefix(p.Fingerprint, reviewed) {
+	if strings.HasPrefix(p.Fingerprint, reviewed) {
 		return nil
 	}
 	refuse := func(kind error, why error) error {
 		return &snapshot.Error{Op: "promoting", Path: p.Sandbox, Kind: kind, Err: why, Hints: []string{"snapfs plan " + p.Sandbox}}
-	}
-	if len(reviewed) < 12 || strings.Trim(reviewed, "0123456789abcdef") != "" {
-		return refuse(snapshot.ErrNotFound, fmt.Errorf("%q is no fingerprint of a plan", reviewed))
 	}
 	found, err := filepath.Glob(filepath.Join(e.plansDir(), reviewed+"*.json"))
 	if err != nil || len(found) != 1 {

@@ -71,6 +71,9 @@ type Promoted struct {
 // in the sandbox stand still meanwhile. Safe to kill: the next command completes
 // it or takes it back.
 func (e *Engine) Promote(ctx context.Context, name string, o PromoteOptions) (Promoted, error) {
+	if err := checkFingerprint(name, o.Plan); err != nil {
+		return Promoted{}, err
+	}
 	c, done, err := e.beginCarry(ctx, name, o.PlanOptions, o.answers())
 	if err != nil {
 		return Promoted{}, err
@@ -228,7 +231,7 @@ func (e *Engine) noteCarried(ctx context.Context, c *carrying, note *carried) er
 }
 
 func (p *carryPart) note(k *kept, note *carried) error {
-	full := len(p.changes) == len(p.res.Changes) && len(p.res.Conflicts) == 0
+	full := len(p.changes) == len(withoutEchoes(p.res.Changes)) && len(p.res.Conflicts) == 0
 	there := map[string]bool{}
 	for _, c := range p.changes {
 		if _, other := p.res.From[c.Path]; !other {

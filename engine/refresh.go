@@ -201,6 +201,10 @@ func (x *rebasing) bring(ctx context.Context, p Part, a answers) error {
 		}
 	}
 	m, err := x.e.mergePart(ctx, request, p)
+	if err != nil && !p.Workspace && vanished(x.h.Trees[i], x.h.Workspace) {
+		x.next.Trees[i] = x.h.Trees[i] // a disk that has just gone: it stays as it is
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func (c *common) abs(path string) string { return filepath.Join(c.root, path) }
 // fresh: it is not kept, and what a comparison with the real tree found holds.
 func (c *common) at(path string) (n *diff.Node, fresh bool, why string, err error) {
 	if k, ok := c.kept.nodes[c.abs(path)]; ok && (c.live != nil || k.Carried) {
-		return k.Node, false, "", nil
+		return k.Node, false, k.Unknown, nil
 	}
 	if c.kept.absent(c.abs(path)) && c.live != nil {
 		return nil, false, "", nil
@@ -49,7 +49,7 @@ func (c *common) at(path string) (n *diff.Node, fresh bool, why string, err erro
 // open opens a regular file of the base: ErrNotFound where its bytes are not
 // there any more.
 func (c *common) open(path string) (*os.File, error) {
-	if n, ok := c.kept.nodes[c.abs(path)]; ok && (n.Data != "" || n.Carried || c.live != nil) {
+	if n, ok := c.kept.nodes[c.abs(path)]; ok && n.Unknown == "" && (n.Data != "" || n.Carried || c.live != nil) {
 		if n.Data == "" && c.live != nil && n.Node != nil {
 			return c.unmoved(path, n.Node)
 		}

@@ -178,17 +178,22 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 	if err != nil {
 		return err
 	}
-	old := make([]snapshot.ForkID, len(h.Trees))
-	next := make([]snapshot.ForkID, len(h.Trees))
+	var at []int // of the trees that are there: a disk that has gone has no state to go back to
+	var trees []catalog.Tree
+	var from []snapshot.ID
+	var old, next []snapshot.ForkID
 	for i, t := range h.Trees {
-		old[i], next[i] = t.Fork, h.NewFork()
+		if !vanished(t, h.Workspace) {
+			at, trees, from = append(at, i), append(trees, t), append(from, ids[i])
+			old, next = append(old, t.Fork), append(next, h.NewFork())
+		}
 	}
 	err = e.changing(ctx, h, func() error {
-		if err := e.forkAll(ctx, h.Trees, ids, next); err != nil {
+		if err := e.forkAll(ctx, trees, from, next); err != nil {
 			return err
 		}
-		for i := range h.Trees {
-			h.Trees[i].Fork = next[i]
+		for i, tree := range at {
+			h.Trees[tree].Fork = next[i]
 		}
 		h.At = mark
 		if m, _ := h.Mark(mark); m.Base != nil {
@@ -197,7 +202,7 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 		if err := h.Save(); err != nil {
 			return err
 		}
-		return errors.Join(e.wentBack(ctx, h.Record), e.removeForks(ctx, h.Trees, old))
+		return errors.Join(e.wentBack(ctx, h.Record), e.removeForks(ctx, trees, old))
 	})
 	h.Release()
 	if err != nil {

@@ -63,6 +63,9 @@ func printSandbox(w io.Writer, i engine.Info) error {
 	for _, tree := range i.Trees {
 		line("tree", fmt.Sprintf("%s by %s, %s (%s)", tree.Path, tree.Driver, frozenOrLive(tree.Frozen), tree.Reason))
 	}
+	for _, c := range i.Conflicts {
+		line("conflict", c.Path+": "+c.Why)
+	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
