@@ -141,12 +141,12 @@ func printParts(w io.Writer, changes *engine.Changes, print func(p engine.Part) 
 }
 
 // printPatch prints the changes as patches, each relative to its part's root. A
-// terminal is shown what a person reads, in colours unless NO_COLOR is set
-// (no-color.org); a file or a pipe gets every byte.
+// terminal is shown what a person reads, in colours unless the user
+// wants none (no-color.org); a file or a pipe gets every byte.
 func printPatch(ctx context.Context, w io.Writer, changes *engine.Changes, terminal bool) error {
 	done := func() error { return nil }
 	switch {
-	case terminal && os.Getenv("NO_COLOR") == "":
+	case terminal && os.Getenv("NO_COLOR") == "": //nolint:misspell // the variable's name
 		p := patch.NewPainter(w, tame)
 		w, done = p, p.Close
 	case terminal:

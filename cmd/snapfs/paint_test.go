@@ -27,7 +27,7 @@ func TestAPatchAtATerminalIsForAPersonAndInAPipeForPrograms(t *testing.T) {
 		t.Errorf("the terminal got %q", screen)
 	}
 
-	t.Setenv("NO_COLOR", "1")
+	t.Setenv("NO_COLOR", "1") //nolint:misspell // the variable's name
 	p = sit(t, b, "diff", "--patch", "fix")
 	p.sees("-real\r\n+really\r\n+^[[2Jevil\r\n")
 	p.leaves()

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"io"
 	"strings"
+
+	"github.com/snapfs/snapfs/engine/diff/words"
 )
 
 // The colours of a terminal (ECMA-48, 8.3.117).
@@ -154,49 +156,44 @@ func (p *Painter) last() *string {
 	return nil
 }
 
-// flush writes the lines that were kept.
+// flush writes the lines that were kept. The first that went is taken to have
+// become the first that came, and so on.
 func (p *Painter) flush() {
-	var went, came [][]word
-	if p.size <= paintMax {
-		went, came = differing(p.went, p.came)
+	gone, came := make([][]words.Span, len(p.went)), make([][]words.Span, len(p.came))
+	for i := range min(len(gone), len(came)) {
+		if p.size <= paintMax {
+			gone[i], came[i] = words.Changed(textOf(p.went[i]), textOf(p.came[i]))
+		}
 	}
-	p.lines(red, p.went, went)
+	p.lines(red, p.went, gone)
 	p.lines(green, p.came, came)
 	p.went, p.came, p.size = nil, nil, 0
 }
 
-func (p *Painter) lines(colour string, lines []string, words [][]word) {
+// textOf is a kept line without its sign, and without a remark below it.
+func textOf(line string) string {
+	line, _, _ = strings.Cut(line, "\n")
+	return line[1:]
+}
+
+func (p *Painter) lines(colour string, lines []string, marks [][]words.Span) {
 	for i, line := range lines {
-		line, remark, remarked := strings.Cut(line, "\n")
-		text := p.tame(line)
-		if words != nil {
-			text = line[:1] + p.mark(words[i])
-		}
-		p.put(colour, text)
-		if remarked {
+		p.put(colour, line[:1]+p.mark(textOf(line), marks[i]))
+		if _, remark, has := strings.Cut(line, "\n"); has {
 			p.put("", p.tame(remark))
 		}
 	}
 }
 
-// mark writes words, the ones that differ reversed.
-func (p *Painter) mark(words []word) string {
+// mark reverses what differs in a line.
+func (p *Painter) mark(line string, spans []words.Span) string {
 	var b strings.Builder
-	on := false
-	for _, w := range words {
-		if w.differs != on {
-			on = w.differs
-			if on {
-				b.WriteString(reversed)
-			} else {
-				b.WriteString(upright)
-			}
-		}
-		b.WriteString(p.tame(w.text))
+	at := 0
+	for _, s := range spans {
+		b.WriteString(p.tame(line[at:s.Start]) + reversed + p.tame(line[s.Start:s.End]) + upright)
+		at = s.End
 	}
-	if on {
-		b.WriteString(upright)
-	}
+	b.WriteString(p.tame(line[at:]))
 	return b.String()
 }
 

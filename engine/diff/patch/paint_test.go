@@ -64,7 +64,7 @@ func TestTheWordsThatChangedAreMarked(t *testing.T) {
 		"nothing to compare": {"@@ -1 +0,0 @@\n-abc def", "<cyan>@@ -1 +0,0 @@<end>\n<red>-abc def<end>\n"},
 		"over lines": {
 			"@@ -1 +1,2 @@\n-call(alpha, beta)\n+call(alpha,\n+  beta, more)",
-			"<cyan>@@ -1 +1,2 @@<end>\n<red>-call(alpha, [beta])<end>\n<green>+call(alpha,<end>\n<green>+[  beta, more])<end>\n",
+			"<cyan>@@ -1 +1,2 @@<end>\n<red>-call(alpha,[ beta)]<end>\n<green>+call(alpha,<end>\n<green>+  beta, more)<end>\n",
 		},
 		"no newline at the end": {
 			"@@ -1 +1 @@\n-some text\n\\ No newline at end of file\n+some texts\n\\ No newline at end of file\ndiff --git a/x b/x",
