@@ -40,7 +40,7 @@ func (w *work) takeBack(ctx context.Context, cause error) error {
 	if kind == nil {
 		kind = kindOf(cause)
 	}
-	return &snapshot.Error{Op: doing, Path: w.t.Path, Kind: kind, Err: errors.Join(cause, err)}
+	return &snapshot.Error{Op: doing, Path: w.t.Path, Kind: kind, Err: plain{fmt.Errorf("%w; %w", cause, err)}}
 }
 
 func (r *record) stagePaths() string {

@@ -3,6 +3,7 @@ package promote
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"strconv"
@@ -220,16 +221,45 @@ func (w *work) copyFile(dir *os.File, name string, c *diff.Change) error {
 	}
 	dst := os.NewFile(uintptr(fd), c.Path)
 	defer dst.Close()
-	if !w.from.steady(src, c) {
-		return unsteady(c.Path)
+	if c.New.Size <= small {
+		err = copySmall(dst, src)
+	} else if w.from.steady(src, c) { // what would be copied in vain may be much
+		_, err = kernel.CopyFile(dst, src)
 	}
-	if _, err := kernel.CopyFile(dst, src); err != nil {
+	if err != nil {
 		return err
 	}
 	if !w.from.steady(src, c) {
 		return unsteady(c.Path)
 	}
-	return metaOf(c.New, everything).set(dst)
+	m := metaOf(c.New, everything)
+	if len(m.xattrs) == 0 {
+		m.what &^= diff.Xattrs // nor has the file any: the stage passes none on
+	}
+	return m.set(dst)
+}
+
+// small is the size up to which a file is read and written at once: asking
+// whether it has holes or can share its blocks costs more, and sharing them waits
+// for the disk to have the old ones.
+const small = 64 << 10
+
+func copySmall(dst, src *os.File) error {
+	two := buffers.Get().(*[2][128 << 10]byte) //nolint:errcheck // nothing else is put there
+	defer buffers.Put(two)
+	n, err := src.Read(two[0][:])
+	for ; n > 0; n, err = src.Read(two[0][:]) {
+		if _, err := dst.Write(two[0][:n]); err != nil {
+			return err
+		}
+		if n < small {
+			return nil // whether that was all of it, its size says
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
 func unsteady(path string) error {

@@ -15,6 +15,7 @@ type dirs struct {
 	root *os.File
 	path string
 	last *os.File
+	same *os.File // last, if it is known to be the directory of a place
 }
 
 // dir opens a directory beneath the root with O_PATH, following no symbolic
@@ -64,7 +65,7 @@ func (d *dirs) stat(path string) (kernel.Stat, error) {
 func (d *dirs) close() {
 	if d.last != nil {
 		d.last.Close()
-		d.last = nil
+		d.last, d.same = nil, nil
 	}
 }
 

@@ -98,20 +98,25 @@ func (a Allow) Withheld(root string, changes []diff.Change) *HeldBack {
 
 // hold notes a change that is held back by one of the names of its root.
 func (a Allow) hold(h *HeldBack, c *diff.Change, roots ...string) {
-	if a.lifts(roots[0], c.Path) {
-		return
-	}
 	for _, root := range roots {
 		abs := path.Join(root, c.Path)
 		why, depth := heldPlace(c, abs)
 		if why == "" {
 			continue
 		}
+		if a.lifts(roots[0], c.Path) {
+			return
+		}
 		h.add(c.Path, why)
 		h.Allow = append(h.Allow, upTo(c.Path, depth-strings.Count(strings.TrimRight(root, "/"), "/")))
 		return
 	}
-	if why, lifted := heldKind(c); why != "" && !lifted(a) {
+	a.holdKind(h, c, roots[0])
+}
+
+// holdKind notes a change that is held back wherever it lies.
+func (a Allow) holdKind(h *HeldBack, c *diff.Change, root string) {
+	if why, lifted := heldKind(c); why != "" && !lifted(a) && !a.lifts(root, c.Path) {
 		h.add(c.Path, why)
 		h.Allow = append(h.Allow, c.Path)
 	}
@@ -191,7 +196,7 @@ func (p *planner) refuseHeld(allow Allow) error {
 	}
 	p.wanted(func(path string, n *diff.Node, what diff.Aspect) {
 		// What is made anew is gained, even where the change is a smaller one.
-		allow.hold(&h, &diff.Change{Path: path, Kind: diff.Modified, What: what, New: n}, roots...)
+		allow.holdKind(&h, &diff.Change{Path: path, Kind: diff.Modified, What: what, New: n}, roots[0])
 	})
 	if len(h.Paths) == 0 {
 		return nil

@@ -103,27 +103,35 @@ func Places() []Place {
 type rule struct {
 	elements []string
 	why      string
+	// begin and end are what the first element has before its first wildcard and
+	// after its last: most names are told apart by them.
+	begin, end string
 }
 
 // rules are the patterns of Places by how they begin; made once, when the first
 // change is looked at.
 type rules struct {
-	anchored []rule            // from the root of the machine
+	anchored map[string][]rule // from the root of the machine, by their first element
 	named    map[string][]rule // at any depth, by their first element
 	globs    []rule            // at any depth, with a wildcard in the first element
 }
 
 var heldRules = sync.OnceValue(func() *rules {
-	all := &rules{named: map[string][]rule{}}
+	all := &rules{anchored: map[string][]rule{}, named: map[string][]rule{}}
 	for _, place := range Places() {
 		for _, pattern := range place.Patterns {
 			text, anchored := strings.CutPrefix(fold(pattern), "/")
-			r := rule{strings.Split(text, "/"), place.Why}
+			r := rule{elements: strings.Split(text, "/"), why: place.Why}
 			first := r.elements[0]
+			wild := strings.ContainsAny(first, "*?[")
+			if wild {
+				r.begin = first[:strings.IndexAny(first, "*?[")]
+				r.end = first[strings.LastIndexAny(first, "*?]")+1:]
+			}
 			switch {
 			case anchored:
-				all.anchored = append(all.anchored, r)
-			case strings.ContainsAny(first, "*?["):
+				all.anchored[first] = append(all.anchored[first], r)
+			case wild:
 				all.globs = append(all.globs, r)
 			default:
 				all.named[first] = append(all.named[first], r)
@@ -147,15 +155,15 @@ func fold(path string) string {
 // beneath it: it would lead them elsewhere.
 func (all *rules) find(abs string, link bool) (why string, depth int) {
 	elements := strings.Split(strings.Trim(fold(abs), "/"), "/")
-	for _, r := range all.anchored {
+	for _, r := range all.anchored[elements[0]] {
 		if r.covers(elements, link) {
 			return r.why, min(len(r.elements), len(elements))
 		}
 	}
 	for i := range elements {
-		for _, list := range [][]rule{all.named[elements[i]], all.globs} {
-			for _, r := range list {
-				if r.covers(elements[i:], link) {
+		for _, list := range [...][]rule{all.named[elements[i]], all.globs} {
+			for j := range list {
+				if r := &list[j]; r.covers(elements[i:], link) {
 					return r.why, min(i+len(r.elements), len(elements))
 				}
 			}
@@ -164,8 +172,11 @@ func (all *rules) find(abs string, link bool) (why string, depth int) {
 	return "", 0
 }
 
-func (r rule) covers(elements []string, link bool) bool {
+func (r *rule) covers(elements []string, link bool) bool {
 	if len(elements) < len(r.elements) && !link {
+		return false
+	}
+	if !strings.HasPrefix(elements[0], r.begin) || !strings.HasSuffix(elements[0], r.end) {
 		return false
 	}
 	for i := range min(len(r.elements), len(elements)) {

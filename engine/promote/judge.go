@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -149,8 +150,9 @@ func sameContent(a *os.File, inA string, b *os.File, inB string) (bool, error) {
 		return false, gone(err)
 	}
 	defer g.Close()
-	const size = 128 << 10
-	x, y := make([]byte, size), make([]byte, size)
+	two := buffers.Get().(*[2][128 << 10]byte) //nolint:errcheck // nothing else is put there
+	defer buffers.Put(two)
+	x, y := two[0][:], two[1][:]
 	for {
 		n, err1 := io.ReadFull(f, x)
 		m, err2 := io.ReadFull(g, y)
@@ -165,6 +167,9 @@ func sameContent(a *os.File, inA string, b *os.File, inB string) (bool, error) {
 		}
 	}
 }
+
+// buffers are those of comparisons: thousands of small files share one.
+var buffers = sync.Pool{New: func() any { return new([2][128 << 10]byte) }}
 
 func ended(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 

@@ -100,9 +100,15 @@ func (pl *place) open(real *dirs) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	if dir == real.same {
+		return dir, nil // it stays open, and is what it was
+	}
 	st, err := kernel.Lstat(int(dir.Fd()), "")
 	if err != nil || st.Ino != pl.ino {
 		return nil, err
+	}
+	if dir == real.last {
+		real.same = dir
 	}
 	return dir, nil
 }

@@ -6,7 +6,8 @@
 // it. [Apply]
 //
 //  1. looks at each path that is to change, and refuses where the real tree has
-//     moved on since the sandbox was forked ([Check]);
+//     moved on since the sandbox was forked ([Check]), and what runs by itself
+//     later ([Held]), until it is allowed;
 //  2. builds what is new in a private directory on the target's own filesystem,
 //     with all metadata, and waits for the disk once;
 //  3. writes down, in a journal, what it will move and which inodes it expects;
@@ -29,6 +30,27 @@
 // What a program with the file open writes between the exchange and the last
 // look is noticed, and everything taken back; a write after the last look goes
 // to the old file, as with every program that saves by renaming.
+//
+// # What a reader sees
+//
+// A reader that knows nothing of the journal sees, at every path and at every
+// instant, the old file or the new one, whole: never half of one, and never
+// nothing where there was something and will be something. While 4 and 5 run
+// (some 10 to 50 µs a change) one path may be new already and another still
+// old. That nobody takes this for a result:
+//
+//   - all that is new waits, complete and on the disk, before the first path
+//     changes, so the time in between is that of the renames alone;
+//   - as long as it lasts, and after a crash until Recover has ended it, the
+//     stage .snapfs-apply-ID lies beside the target (or in it, where the
+//     directory above is of another filesystem or not ours), and the journal in
+//     the state directory: who finds no ID.journal and no ID.undoing there has
+//     a target that is wholly old or wholly new;
+//   - a stage without a journal is never left: the disk has its removal before
+//     that of the journal. One that is kept for an undo has an ID.undo.
+//
+// After a power cut the same holds of what the disks have, in whatever order
+// they were written, target and state directory on one of them or on two.
 //
 // File attributes of chattr(1) are not carried. Where a name of a hard-linked
 // file lies outside the changes, exchanging it would part the names: refused.

@@ -27,6 +27,7 @@ type work struct {
 	real    dirs
 	journal *os.File
 	built   map[string]spot
+	dev     uint64 // of the target
 }
 
 func newWork(t Target, from Source, p *planner) *work {
@@ -104,7 +105,7 @@ func (w *work) begin(context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.ino = st.Ino
+	w.ino, w.dev = st.Ino, st.Dev
 	w.journal, err = createJournal(w.t.StateDir, &w.record)
 	return err
 }
@@ -130,11 +131,19 @@ func (w *work) syncStages(context.Context) error {
 	return nil
 }
 
-func (w *work) syncTarget(ctx context.Context) error {
+func (w *work) syncTarget(context.Context) error {
 	if err := unix.Syncfs(int(w.t.Root.Fd())); err != nil {
 		return &os.PathError{Op: "syncfs", Path: w.t.Path, Err: err}
 	}
-	return w.syncStages(ctx)
+	for _, s := range w.stages {
+		if s.dev == w.dev {
+			continue // of the same filesystem
+		}
+		if err := unix.Syncfs(int(s.dir.Fd())); err != nil {
+			return &os.PathError{Op: "syncfs", Path: s.name, Err: err}
+		}
+	}
+	return nil
 }
 
 func (w *work) write(context.Context) error {
