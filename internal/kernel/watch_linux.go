@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,11 +29,13 @@ type TreeWatch struct {
 	most  int
 	mount uint64
 
-	// fanotify
-	top     *os.File
-	handles map[string]bool // whether a directory is in the tree, by its handle
-	// inotify
-	paths map[int32]string // the directory of a watch
+	// fd is what calls go to beside reading: with fanotify the directory itself,
+	// with inotify where the events come from; -1 once it is closed.
+	mu sync.Mutex
+	fd int
+
+	handles map[string]bool  // fanotify: whether a directory is in the tree, by its handle
+	paths   map[int32]string // inotify: the directory of a watch
 }
 
 // ErrManyDirectories says that a tree has more directories than may be watched.
@@ -61,7 +64,7 @@ func WatchTree(dir string, skip func(path string) bool, most int) (*TreeWatch, e
 	if err != nil {
 		return nil, &os.PathError{Op: "inotify_init", Path: dir, Err: err}
 	}
-	w.file = os.NewFile(uintptr(fd), "inotify")
+	w.file, w.fd = os.NewFile(uintptr(fd), "inotify"), fd
 	if err := w.add(dir); err != nil {
 		w.Close()
 		return nil, err
@@ -74,10 +77,13 @@ func (w *TreeWatch) Kind() string { return w.kind }
 
 // Close ends the watch, and the Next that waits.
 func (w *TreeWatch) Close() {
-	w.file.Close()
-	if w.top != nil {
-		w.top.Close()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.kind == "fanotify" && w.fd >= 0 {
+		unix.Close(w.fd)
 	}
+	w.fd = -1
+	w.file.Close()
 }
 
 // Next waits until something in the tree was changed. It may answer for what
@@ -114,18 +120,15 @@ func (w *TreeWatch) mark() bool {
 	if err != nil {
 		return false
 	}
-	top, err := OpenDir(unix.AT_FDCWD, w.dir)
+	err = unix.FanotifyMark(fd, unix.FAN_MARK_ADD|unix.FAN_MARK_FILESYSTEM, fanEvents|unix.FAN_ONDIR, unix.AT_FDCWD, w.dir)
 	if err == nil {
-		err = unix.FanotifyMark(fd, unix.FAN_MARK_ADD|unix.FAN_MARK_FILESYSTEM, fanEvents|unix.FAN_ONDIR, unix.AT_FDCWD, w.dir)
+		w.fd, err = unix.Open(w.dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	}
 	if err != nil {
-		if top != nil {
-			top.Close()
-		}
 		unix.Close(fd)
 		return false
 	}
-	w.kind, w.top, w.handles = "fanotify", top, map[string]bool{}
+	w.kind, w.handles = "fanotify", map[string]bool{}
 	w.file = os.NewFile(uintptr(fd), "fanotify")
 	return true
 }
@@ -169,7 +172,9 @@ func (w *TreeWatch) holds(handle []byte) bool {
 	if known {
 		return in
 	}
-	fd, err := unix.OpenByHandleAt(int(w.top.Fd()), unix.NewFileHandle(kind, handle[8:8+size]), unix.O_PATH|unix.O_CLOEXEC)
+	w.mu.Lock()
+	fd, err := unix.OpenByHandleAt(w.fd, unix.NewFileHandle(kind, handle[8:8+size]), unix.O_PATH|unix.O_CLOEXEC)
+	w.mu.Unlock()
 	if err != nil {
 		return false
 	}
@@ -213,7 +218,9 @@ func (w *TreeWatch) add(path string) error {
 	if len(w.paths) >= w.most {
 		return ErrManyDirectories
 	}
-	wd, err := unix.InotifyAddWatch(int(w.file.Fd()), path, inEvents)
+	w.mu.Lock()
+	wd, err := unix.InotifyAddWatch(w.fd, path, inEvents)
+	w.mu.Unlock()
 	switch {
 	case err == unix.ENOSPC || err == unix.ENOMEM:
 		return ErrManyDirectories

@@ -165,6 +165,18 @@ func TestAWatchOfUserIsBounded(t *testing.T) {
 }
 
 func TestClosingAWatchEndsTheWaitForIt(t *testing.T) {
+	t.Run("root", func(t *testing.T) {
+		treetest.NeedRoot(t)
+		closeEnds(t)
+	})
+	t.Run("user", func(t *testing.T) {
+		if treetest.AsUser(t) {
+			closeEnds(t)
+		}
+	})
+}
+
+func closeEnds(t *testing.T) {
 	w := watch(t, treetest.Dir(t), 1000)
 	w.watch.Close()
 	select {
