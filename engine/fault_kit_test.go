@@ -70,6 +70,7 @@ func rehearse(state, workspace, op, n, mode string) error {
 	all := operations()
 	maps.Copy(all, carryOperations())
 	maps.Copy(all, modelOperations())
+	all["stages"] = operation{do: throughStages}
 	err = all[op].do(ctx, b)
 	fmt.Fprintln(os.Stdout, r.passed.Load())
 	return err

@@ -94,7 +94,7 @@ func (r *pipelineRun) fail(ctx context.Context, s *StageRun, err error) error {
 	if ctx.Err() != nil || fleeting(err) {
 		return err
 	}
-	s.Why = err.Error()
+	s.Why = describe(err)
 	return errors.Join(err, r.enter(ctx, s, StageFailed))
 }
 
@@ -175,7 +175,14 @@ func (r *pipelineRun) carry(ctx context.Context, i int) error {
 			return r.enter(ctx, s, StageVerifying)
 		}
 	}
-	r.tell(s, fmt.Sprintf("carrying %d changes to %s", s.Changes, promote.Printable(s.Target)))
+	switch {
+	case s.Changes == 1:
+		r.tell(s, "carrying 1 change to "+promote.Printable(s.Target))
+	case s.Changes > 0:
+		r.tell(s, fmt.Sprintf("carrying %d changes to %s", s.Changes, promote.Printable(s.Target)))
+	default:
+		r.tell(s, "nothing to carry to "+promote.Printable(s.Target))
+	}
 	o := r.p.options(i)
 	o.Plan = s.Plan
 	done, err := r.e.Promote(ctx, r.p.Sandbox, o)
@@ -231,11 +238,19 @@ func (r *pipelineRun) takeBack(ctx context.Context, i int, why error) error {
 		}
 	}
 	if err != nil {
-		s.Why = why.Error() + "; and it could not be taken back: " + err.Error()
-		return errors.Join(why, fmt.Errorf("it could not be taken back: %w", err), r.enter(ctx, s, StageStuck))
+		s.Why = describe(why) + "; and it could not be taken back: " + describe(err)
+		return errors.Join(why, stuck{err}, r.enter(ctx, s, StageStuck))
 	}
 	return errors.Join(why, r.enter(ctx, s, StageTakenBack))
 }
+
+// stuck is what was in the way of taking a stage back.
+type stuck struct{ error }
+
+func (s stuck) Error() string { return "it could not be taken back: " + describe(s.error) }
+
+// Unwrap says nothing of a command: the one that failed first is told.
+func (s stuck) Unwrap() error { return Kind(s.error) }
 
 // cancel takes back what a stage has done that is not done.
 func (r *pipelineRun) cancel(ctx context.Context, i int) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -189,7 +190,12 @@ func (r *pipelineRun) stopped(ctx context.Context, i int, err error) error {
 		stage.Err = &snapshot.Error{Op: "interrupted while it was " + string(s.State), Kind: snapshot.ErrInterrupted, Err: ctx.Err()}
 		stage.Hints = []string{again, cancel}
 	default:
-		stage.Hints = append(Hints(err), again, cancel)
+		stage.Hints = Hints(err)
+		for _, hint := range []string{again, cancel} {
+			if !slices.Contains(stage.Hints, hint) {
+				stage.Hints = append(stage.Hints, hint)
+			}
+		}
 	}
 	if errors.As(err, &failed) {
 		stage.Command, stage.Tail, stage.Log = failed.name, failed.tail, failed.log

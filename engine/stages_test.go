@@ -1,14 +1,19 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/policy"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // stageNames are those of the profile that these tests promote through: one that
@@ -23,9 +28,8 @@ func (b *bench) place(stage string) string {
 	return filepath.Join(filepath.Dir(b.workspace), "targets", stage)
 }
 
-// profile writes one, in which extra says more of some stages.
-func (b *bench) profile(extra map[string]string) *policy.Profile {
-	b.t.Helper()
+// profile is one in which extra says more of some stages.
+func (b *bench) profile(extra map[string]string) (*policy.Profile, error) {
 	var text strings.Builder
 	for _, name := range stageNames() {
 		text.WriteString("[[stage]]\nname = \"" + name + "\"\n")
@@ -41,11 +45,16 @@ func (b *bench) profile(extra map[string]string) *policy.Profile {
 		}
 		text.WriteString(more + "\n")
 	}
-	p, err := policy.Parse(filepath.Join(b.workspace, policy.Name), []byte(text.String()))
+	return policy.Parse(filepath.Join(b.workspace, policy.Name), []byte(text.String()))
+}
+
+// through promotes "s" through the stages.
+func (b *bench) through(to string, extra map[string]string) (*engine.Pipeline, error) {
+	profile, err := b.profile(extra)
 	if err != nil {
-		b.t.Fatal(err)
+		return nil, err
 	}
-	return p
+	return b.PromoteStages(b.t.Context(), "s", engine.StageOptions{Profile: profile, To: to})
 }
 
 // line sets a workspace up, with its targets, and a sandbox "s" that changes it.
@@ -116,8 +125,7 @@ func TestStagesArePromotedInOrder(t *testing.T) { everywhere(t, stagesArePromote
 
 func stagesArePromotedInOrder(t *testing.T, b *bench) {
 	b.line()
-	profile := b.profile(nil)
-	p, err := b.PromoteStages(t.Context(), "s", engine.StageOptions{Profile: profile, To: "test"})
+	p, err := b.through("test", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +136,7 @@ func stagesArePromotedInOrder(t *testing.T, b *bench) {
 		b.stands(name, i <= 2)
 	}
 	// Going further goes over those that are done, where there is nothing to do.
-	if p, err = b.PromoteStages(t.Context(), "s", engine.StageOptions{Profile: profile, To: "production"}); err != nil {
+	if p, err = b.through("production", nil); err != nil {
 		t.Fatal(err)
 	}
 	for i, name := range stageNames() {
@@ -138,4 +146,168 @@ func stagesArePromotedInOrder(t *testing.T, b *bench) {
 		}
 	}
 	b.sound("promoted")
+}
+
+// TestAStageThatCannotBeTakenBackSaysSo: its check has changed what was promoted,
+// which is somebody's work now. Nothing of it is lost.
+func TestAStageThatCannotBeTakenBackSaysSo(t *testing.T) {
+	asBoth(t, func(t *testing.T, b *bench) {
+		b.line()
+		p, err := b.through("staging", map[string]string{"test": `after = ["echo mine > d/added; exit 1"]`})
+		var stage *engine.StageError
+		if !errors.As(err, &stage) || stage.State != engine.StageStuck || !strings.Contains(err.Error(), "d/added") || len(stage.Hints) != 1 {
+			t.Fatalf("%v, %+v", err, stage)
+		}
+		if added, err := os.ReadFile(filepath.Join(b.place("test"), "d/added")); string(added) != "mine\n" {
+			t.Errorf("d/added: %q, %v", added, err)
+		}
+		b.stands("dev", true)
+		b.stands("staging", false)
+		if _, err := b.ContinueStages(t.Context(), p.ID, engine.ContinueOptions{}); !errors.Is(err, snapshot.ErrNotFound) {
+			t.Errorf("it has ended: %v", err)
+		}
+	})
+}
+
+// TestAnApprovalIsForOnePlan: where the target has moved on since, it is asked for
+// again; and a conflict ends the stage before anything is touched.
+func TestAnApprovalIsForOnePlan(t *testing.T) {
+	asBoth(t, func(t *testing.T, b *bench) {
+		b.line()
+		write := func(text string) {
+			tick()
+			if err := os.WriteFile(filepath.Join(b.place("test"), "conf"), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			tick()
+		}
+		p, err := b.through("test", map[string]string{"test": `approval = "ask"`})
+		if !errors.Is(err, engine.ErrWaiting) {
+			t.Fatal(err)
+		}
+		write(lines(12, map[int]string{10: "test\n", 11: "another\n"}))
+		if _, err := b.ContinueStages(t.Context(), p.ID, engine.ContinueOptions{Approve: true}); !errors.Is(err, engine.ErrWaiting) {
+			t.Errorf("approved another plan: %v", err)
+		}
+		write(lines(12, map[int]string{1: "theirs\n", 10: "test\n"}))
+		_, err = b.ContinueStages(t.Context(), p.ID, engine.ContinueOptions{Approve: true})
+		if !errors.Is(err, snapshot.ErrConflict) {
+			t.Errorf("conflict: %v", err)
+		}
+		if got, _ := os.ReadFile(filepath.Join(b.place("test"), "conf")); string(got) != lines(12, map[int]string{1: "theirs\n", 10: "test\n"}) {
+			t.Errorf("conf: %q", got)
+		}
+		all, err := b.History()
+		if err != nil || len(all) != 3 || all[0].Result != engine.StageFailed {
+			t.Errorf("%+v, %v", all, err)
+		}
+	})
+}
+
+// TestInterruptedStagesGoOn: with Ctrl-C while a check runs, nothing has failed.
+func TestInterruptedStagesGoOn(t *testing.T) {
+	asBoth(t, func(t *testing.T, b *bench) {
+		b.line()
+		ctx, cancel := context.WithCancel(t.Context())
+		profile, err := b.profile(map[string]string{"test": "before = [\"test -e go || sleep 100\"]\nafter = [\"test -e go || sleep 100\"]"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := engine.StageOptions{Profile: profile, To: "test"}
+		o.Tell = func(stage, what string) {
+			if stage == "test" && strings.HasPrefix(what, "checking") {
+				time.AfterFunc(200*time.Millisecond, cancel)
+			}
+		}
+		p, err := b.PromoteStages(ctx, "s", o)
+		if !errors.Is(err, snapshot.ErrInterrupted) {
+			t.Fatal(err)
+		}
+		b.stands("test", false)
+		if err := os.WriteFile(filepath.Join(b.place("test"), "go"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if p, err = b.ContinueStages(t.Context(), "s", engine.ContinueOptions{}); err != nil || p.State != engine.PipelineDone {
+			t.Errorf("%+v, %v", p, err)
+		}
+		b.stands("test", true)
+		b.sound("interrupted")
+	})
+}
+
+// throughStages is the life of a child that promotes and is killed.
+func throughStages(ctx context.Context, b *bench) error {
+	profile, err := b.profile(nil)
+	if err == nil {
+		_, err = b.PromoteStages(ctx, "s", engine.StageOptions{Profile: profile, To: "test"})
+	}
+	return err
+}
+
+// TestStagesGoOnWhereverTheyWereKilled: at steps spread over all of them, the rest
+// is done by the next command, once, and nothing is left.
+func TestStagesGoOnWhereverTheyWereKilled(t *testing.T) {
+	everyone := func(t *testing.T, b *bench) {
+		b.line()
+		o := b.child("stages", 0, "")
+		if o.err != nil || o.steps < 20 {
+			t.Fatalf("%d steps, %v", o.steps, o.err)
+		}
+		points := 16
+		if testing.Short() {
+			points = 4
+		}
+		for i := range points {
+			n := 1 + i*o.steps/points
+			b.unpromote()
+			if killed := b.child("stages", n, "kill"); !killed.killed {
+				t.Fatalf("step %d of %d: %v", n, o.steps, killed.err)
+			}
+			e, said := b.reopen()
+			open := 0
+			all, err := e.Pipelines()
+			for _, p := range all {
+				if p.State == engine.PipelineOpen {
+					open++
+				}
+			}
+			switch {
+			case err != nil || open > 1:
+				t.Fatalf("step %d: %d open, %v", n, open, err)
+			case open == 1:
+				_, err = e.ContinueStages(t.Context(), "", engine.ContinueOptions{})
+			default:
+				_, err = b.through("test", nil)
+			}
+			if err != nil {
+				t.Errorf("step %d: %v, %q", n, err, *said)
+			}
+			for i, name := range stageNames() {
+				b.stands(name, i <= 2)
+			}
+			b.sound(fmt.Sprintf("killed at step %d", n))
+		}
+	}
+	t.Run("root", func(t *testing.T) {
+		treetest.NeedRoot(t)
+		everyone(t, newBench(t))
+	})
+	onBtrfs(t, everyone)
+}
+
+// unpromote takes everything back.
+func (b *bench) unpromote() {
+	b.t.Helper()
+	for {
+		_, err := b.Undo(b.t.Context(), "")
+		if errors.Is(err, snapshot.ErrNotFound) {
+			break
+		}
+		if err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	for _, name := range stageNames() {
+		b.stands(name, false)
+	}
 }
