@@ -8,6 +8,7 @@
 //	DIR/spare/N/                   the directory of a sandbox that is gone, for the next one
 //	DIR/spare/ID/                  that of a sandbox until its name is claimed
 //	DIR/places/DRIVER:PATH         a filesystem on which a backend keeps data of its own
+//	DIR/pipelines/ID/state.json    a promotion through stages ([Catalog.Store]; the engine says more)
 //	DIR/trash/NAME.ID/             a removed sandbox whose trees are not given back yet
 //
 // Any number of processes may use one catalogue. A name is claimed and given up
