@@ -47,7 +47,6 @@ type crash struct {
 	worlds   int
 	but      string // calls that are not counted
 	state    string // another disk for the state directory, or ""
-	mutex    sync.Mutex
 	calls    tally
 }
 

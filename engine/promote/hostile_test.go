@@ -72,9 +72,14 @@ func TestASymbolicLinkWhereADirectoryWasLeadsNowhere(t *testing.T) {
 	// Changes that lie beneath a link, as no comparison gives them, reach nothing.
 	n := &diff.Node{Mode: 0o644, MTime: time.Now()}
 	for _, c := range []diff.Change{
-		{Path: "d/evil", Kind: diff.Added, New: n}, {Path: "d/x", Kind: diff.Modified, What: diff.Content, Old: n, New: n}, {Path: "d/x", Kind: diff.Deleted, Old: n},
-		{Path: "d/x", Kind: diff.Modified, What: diff.Mode, Old: n, New: n}, {Path: "d/sub/evil", Kind: diff.Added, New: n},
-		{Path: "../outside/evil", Kind: diff.Added, New: n}, {Path: "d/../../outside/x", Kind: diff.Deleted, Old: n}, {Path: out + "/x", Kind: diff.Deleted, Old: n},
+		{Path: "d/evil", Kind: diff.Added, New: n},
+		{Path: "d/x", Kind: diff.Modified, What: diff.Content, Old: n, New: n},
+		{Path: "d/x", Kind: diff.Deleted, Old: n},
+		{Path: "d/x", Kind: diff.Modified, What: diff.Mode, Old: n, New: n},
+		{Path: "d/sub/evil", Kind: diff.Added, New: n},
+		{Path: "../outside/evil", Kind: diff.Added, New: n},
+		{Path: "d/../../outside/x", Kind: diff.Deleted, Old: n},
+		{Path: out + "/x", Kind: diff.Deleted, Old: n},
 	} {
 		r, err := promote.Apply(t.Context(), w.target(), w.source(), []diff.Change{c}, options(w.frozen()))
 		if err == nil && r.Applied > 0 {
@@ -115,7 +120,6 @@ func TestHostileNamesAreCarriedAndNeverPrinted(t *testing.T) {
 	}
 	w := newWorld(t, treetest.Dir(t), nil, after)
 	changes := w.changes(t, w.frozen())
-	old := manifest(t, w)
 	for i, c := range changes { // each is in the way once
 		path := filepath.Join(w.real.Name(), c.Path)
 		must(t, os.MkdirAll(path, 0o700))
@@ -140,7 +144,6 @@ func TestHostileNamesAreCarriedAndNeverPrinted(t *testing.T) {
 		h := promote.Allow{}.Withheld("/", []diff.Change{{Path: ".git/" + changes[i].Path, Kind: diff.Added, New: changes[i].New}})
 		printable(t, h)
 	}
-	_ = old
 	_, err = promote.Apply(t.Context(), w.target(), w.source(), changes, options(w.frozen()))
 	must(t, err)
 	w.arrived(t)
@@ -150,9 +153,9 @@ func TestHostileNamesAreCarriedAndNeverPrinted(t *testing.T) {
 
 func TestAHardLinkToAFileOutsideIsCarriedAsAFileOfItsOwn(t *testing.T) {
 	w := newWorld(t, treetest.Dir(t), nil, nil)
-	out, untouched := w.outside(t)
+	out, _ := w.outside(t)
 	must(t, os.Link(out+"/x", w.sandbox.Name()+"/link"))
-	_, untouched = w.outside(t) // its link count is another now
+	_, untouched := w.outside(t) // its link count is another now
 	_, err := w.apply(t, w.frozen())
 	must(t, err)
 	must(t, os.WriteFile(w.real.Name()+"/link", []byte("written through"), 0o644))

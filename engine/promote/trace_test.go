@@ -88,7 +88,7 @@ func killAtCall(cmd *exec.Cmd, n int) (call string, calls int, err error) {
 			continue
 		case err != nil:
 			return call, calls, fmt.Errorf("waiting: %w", err)
-		case tid == pid && (status.Exited() || status.Signaled()):
+		case tid == pid && !status.Stopped():
 			_ = cmd.Wait() // there is no child any more; its output is complete
 			if call == "" && !(status.Exited() && status.ExitStatus() == 0) {
 				err = fmt.Errorf("it ended with %#x: %s", uint32(status), out.String())
