@@ -136,7 +136,7 @@ func (c *refreshConflict) stands(changes *Changes) (bool, error) {
 	}
 	rel, err := filepath.Rel(part.Root, c.Path)
 	if err != nil {
-		return true, nil //nolint:nilerr // it stands until it is answered
+		return true, nil // it stands until it is answered
 	}
 	l := looker{root: part.New}
 	f, err := l.open(rel)

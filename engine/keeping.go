@@ -205,19 +205,19 @@ func (k *keeper) beneath(path string) error {
 func (k *keeper) text(path string, n *diff.Node) (string, error) {
 	f, err := k.base.real.open(path)
 	if err != nil {
-		return "", nil //nolint:nilerr // gone, or not this user's to read
+		return "", nil // gone, or not this user's to read
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, keptText+1))
 	if err != nil || int64(len(data)) != n.Size || bytes.IndexByte(data, 0) >= 0 {
-		return "", nil //nolint:nilerr // what cannot be read is not kept
+		return "", nil // what cannot be read is not kept
 	}
 	name, err := k.k.store(data, f)
 	if err != nil {
 		return "", err
 	}
 	if st, err := kernel.Lstat(int(f.Fd()), ""); err != nil || st.Ino != n.Ino || !st.CTime.Time().Equal(n.CTime) {
-		return "", nil //nolint:nilerr // it is not what the base had
+		return "", nil // it is not what the base had
 	}
 	return name, nil
 }

@@ -270,12 +270,12 @@ func (p *carryPart) note(k *kept, note *carried) error {
 func (k *kept) keepText(l *looker, path string) (string, error) {
 	f, err := l.open(path)
 	if err != nil {
-		return "", nil //nolint:nilerr // its bytes are not kept
+		return "", nil // its bytes are not kept
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, keptText+1))
 	if err != nil || len(data) > keptText || bytes.IndexByte(data, 0) >= 0 {
-		return "", nil //nolint:nilerr // its bytes are not kept
+		return "", nil // its bytes are not kept
 	}
 	return k.store(data, f)
 }

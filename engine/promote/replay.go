@@ -145,11 +145,11 @@ func (r *replay) above(path string) error {
 	defer like.close()
 	in, base, err := like.at(path)
 	if err != nil {
-		return nil //nolint:nilerr // the source has it under another name
+		return nil // the source has it under another name
 	}
 	n, _, err := lookAt(in, base)
 	if err != nil || !isDir(n) {
-		return nil //nolint:nilerr // the same
+		return nil // the same
 	}
 	return r.describe(path, n, everything)
 }
