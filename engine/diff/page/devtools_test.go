@@ -167,11 +167,19 @@ func eval[T any](b *browser, expression string) T {
 	return got.Result.Value
 }
 
-// is checks an expression.
+// is checks an expression, which may take its time to come true: what a click does is
+// done when the browser gets to it.
 func (b *browser) is(expression string, want any) {
 	b.t.Helper()
-	if got := eval[any](b, expression); fmt.Sprint(got) != fmt.Sprint(want) {
-		b.t.Errorf("%s is %v, want %v", expression, got, want)
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		got := eval[any](b, `(() => { try { return `+expression+` } catch (e) { return String(e) } })()`)
+		if fmt.Sprint(got) == fmt.Sprint(want) {
+			return
+		}
+		if time.Now().After(end) {
+			b.t.Errorf("%s is %v, want %v", expression, got, want)
+			return
+		}
 	}
 }
 

@@ -36,8 +36,10 @@ import (
 const (
 	// Max is the size of a page, in bytes, beyond which none grows.
 	Max = 8 << 20
-	// TextMax is the size of a file beyond which it is not compared line by line.
-	TextMax = 8 << 20
+	// TextMax is the size of a file, and TextLinesMax the number of its lines, beyond
+	// which it is not compared line by line.
+	TextMax      = 8 << 20
+	TextLinesMax = 200_000
 	// HashMax is the size of a file beyond which it is not read at all.
 	HashMax = 64 << 20
 	// LinesMax is the number of lines of a file that are shown, and LineMax the bytes
@@ -90,7 +92,7 @@ type Written struct {
 // as in a table: some name in them came or went.
 //
 // Cost: reads and compares the files that are shown. Memory: Max, two files of
-// TextMax with what comparing them takes, and some words a change. A file that cannot
+// TextMax, a hundred bytes for each of their lines, and some words a change. A file that cannot
 // be read, or is gone, is no error: the page says so. Errors: ErrInterrupted;
 // those of w, after which what was written is no page.
 func Write(ctx context.Context, w io.Writer, p Page) (Written, error) {

@@ -107,7 +107,7 @@ func (b *builder) binary(s *sheet, e *entry, read [2]content) {
 	switch size := max(read[0].size, read[1].size); {
 	case size > HashMax:
 		s.mark("Too large to be read for this page")
-	case size > TextMax:
+	case size > TextMax, read[0].long, read[1].long:
 		s.mark("Too large to be compared line by line here")
 	default:
 		s.mark("Binary")

@@ -8,6 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/snapfs/snapfs/engine/diff/report"
 	"github.com/snapfs/snapfs/engine/diff/words"
 )
 
@@ -52,7 +53,9 @@ func (s *sheet) text(t string) {
 		r, size := utf8.DecodeRuneInString(t)
 		switch {
 		case r == utf8.RuneError && size == 1:
-			s.sign("<" + hexByte(t[0]) + ">")
+			s.mark("<i>&lt;")
+			s.raw(hexByte(t[0]))
+			s.mark("&gt;</i>")
 		case r == '<':
 			s.mark("&lt;")
 		case r == '>':
@@ -60,22 +63,42 @@ func (s *sheet) text(t string) {
 		case r == '&':
 			s.mark("&amp;")
 		case r < 0x20 || r == 0x7f:
-			s.sign("^" + string(r^0x40))
+			s.mark("<i>^")
+			s.raw(string(r ^ 0x40)) // none of < > &
+			s.mark("</i>")
 		default:
-			s.sign("<U+" + strings.ToUpper(pad(strconv.FormatInt(int64(r), 16))) + ">")
+			s.mark("<i>&lt;U+")
+			s.raw(strings.ToUpper(pad(strconv.FormatInt(int64(r), 16))))
+			s.mark("&gt;</i>")
 		}
 		t = t[size:]
 	}
 }
 
-// sign writes what stands for a character that cannot be shown.
-func (s *sheet) sign(what string) {
-	s.mark("<i>")
-	s.raw(escaper.Replace(what))
-	s.mark("</i>")
+// title writes a text where no element can be: what is not seen is written with the
+// escapes of Go.
+func (s *sheet) title(t string) {
+	t = report.Printable(t)
+	for t != "" {
+		n := plain(t)
+		s.raw(t[:n])
+		if t = t[n:]; t == "" {
+			return
+		}
+		r, size := utf8.DecodeRuneInString(t)
+		switch r {
+		case '<':
+			s.mark("&lt;")
+		case '>':
+			s.mark("&gt;")
+		case '&':
+			s.mark("&amp;")
+		default:
+			s.raw(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		}
+		t = t[size:]
+	}
 }
-
-var escaper = strings.NewReplacer("<", "&lt;", ">", "&gt;", "&", "&amp;")
 
 func hexByte(b byte) string {
 	const digits = "0123456789ABCDEF"

@@ -21,9 +21,9 @@ type content struct {
 	size  int64
 	// sum is its SHA-256; "" where it was too large to be read.
 	sum string
-	// binary: it is no text, or too much of it.
-	binary bool
-	text   []byte
+	// binary: it is no text, or too much of it; long: of too many lines.
+	binary, long bool
+	text         []byte
 }
 
 // read reads what a node was or is. No link is followed, and nothing is waited
@@ -56,7 +56,8 @@ func (b *builder) read(root *os.File, path string, n *diff.Node) (c content, err
 		text.Grow(int(c.size) + bytes.MinRead)
 		from = io.TeeReader(from, &text)
 		defer func() {
-			if c.binary = isBinary(text.Bytes()); !c.binary {
+			c.long = bytes.Count(text.Bytes(), []byte{'\n'}) > TextLinesMax
+			if c.binary = isBinary(text.Bytes()) || c.long; !c.binary {
 				c.text = text.Bytes()
 			}
 		}()

@@ -5,8 +5,6 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"time"
-
-	"github.com/snapfs/snapfs/engine/diff/report"
 )
 
 // Beginning marks a file as a page that this package has written.
@@ -33,7 +31,7 @@ func (b *builder) whole(s *sheet) {
 	s.mark("; script-src ")
 	s.raw(hash(script))
 	s.mark("\">\n<meta name=referrer content=no-referrer><meta name=viewport content=\"width=device-width\">\n<title>")
-	s.raw(escaper.Replace(report.Printable(clippedName(b.page.Title))))
+	s.title(clippedName(b.page.Title))
 	s.mark("</title>\n<style>", style, "</style></head>\n<body>\n")
 	s.mark("<a class=skip href=#files>Skip to the changes</a>\n")
 	b.header(s)
