@@ -117,16 +117,16 @@ func (r *pipelineRun) admit(ctx context.Context, i int) error {
 		}
 		s.Changes, s.Held = len(plan.Steps), len(plan.Held)
 	}
-	print := ""
+	fingerprint := ""
 	if plan != nil {
-		print = plan.Fingerprint
+		fingerprint = plan.Fingerprint
 	}
 	waited := s.State == StageWaiting
-	if s.Approved != nil && s.Approved.Plan != print {
+	if s.Approved != nil && s.Approved.Plan != fingerprint {
 		s.Approved = nil
 		r.tell(s, "what it would do has changed since it was approved")
 	}
-	s.Plan = print
+	s.Plan = fingerprint
 	if s.Approved == nil && s.Approval == policy.Ask {
 		if r.w.Ask == nil || !r.w.Ask(r.p, s, plan) {
 			if ctx.Err() == nil || !waited {
@@ -136,10 +136,10 @@ func (r *pipelineRun) admit(ctx context.Context, i int) error {
 			}
 			return ErrWaiting
 		}
-		s.Approved = &StageApproval{By: whoAmI(), When: time.Now(), Asked: true, Plan: print}
+		s.Approved = &StageApproval{By: whoAmI(), When: time.Now(), Asked: true, Plan: fingerprint}
 	}
 	if s.Approved == nil {
-		s.Approved = &StageApproval{By: r.p.By, When: time.Now(), Plan: print}
+		s.Approved = &StageApproval{By: r.p.By, When: time.Now(), Plan: fingerprint}
 	}
 	r.began = time.Now() // waiting for a person does not count
 	return r.enter(ctx, s, StageChecking)

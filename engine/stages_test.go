@@ -219,7 +219,7 @@ func TestInterruptedStagesGoOn(t *testing.T) {
 				time.AfterFunc(200*time.Millisecond, cancel)
 			}
 		}
-		p, err := b.PromoteStages(ctx, "s", o)
+		_, err = b.PromoteStages(ctx, "s", o)
 		if !errors.Is(err, snapshot.ErrInterrupted) {
 			t.Fatal(err)
 		}
@@ -227,7 +227,8 @@ func TestInterruptedStagesGoOn(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(b.place("test"), "go"), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if p, err = b.ContinueStages(t.Context(), "s", engine.ContinueOptions{}); err != nil || p.State != engine.PipelineDone {
+		p, err := b.ContinueStages(t.Context(), "s", engine.ContinueOptions{})
+		if err != nil || p.State != engine.PipelineDone {
 			t.Errorf("%+v, %v", p, err)
 		}
 		b.stands("test", true)
