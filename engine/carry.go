@@ -31,6 +31,9 @@ type PlanOptions struct {
 	Target string
 	// Allow names what is held back otherwise.
 	Allow promote.Allow
+	// also are paths, relative to the workspace, that the sandbox has changed,
+	// though its workspace may have got that from it: see withCarried.
+	also []string
 }
 
 // A CarryPlan is what a promotion would do: the sandbox's changes merged onto the
@@ -200,7 +203,7 @@ func (e *Engine) carry(ctx context.Context, c *carrying, changes *Changes, o Pla
 		request.target = ""
 	}
 	if request.target != "" {
-		if err := e.withCarried(ctx, c.rec, changes); err != nil {
+		if err := e.withCarried(ctx, c.rec, changes, o.also); err != nil {
 			return err
 		}
 	}

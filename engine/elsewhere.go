@@ -25,43 +25,50 @@ func (k *kept) uncarryAll() {
 }
 
 // withCarried adds to the changes of a sandbox's workspace what a live base does
-// not show any more, because the real tree has got it from the sandbox.
-func (e *Engine) withCarried(ctx context.Context, rec *catalog.Record, changes *Changes) error {
+// not show any more, because the real tree has got it from the sandbox: what is
+// noted as carried, and, of the paths in also, what a command was killed before it
+// could note.
+func (e *Engine) withCarried(ctx context.Context, rec *catalog.Record, changes *Changes, also []string) error {
 	k, err := e.readKept(rec)
 	if err != nil {
 		return err
 	}
-	base := map[string]*diff.Node{} // by path relative to the workspace
+	paths := map[string]bool{} // relative to the workspace
+	for _, path := range also {
+		paths[path] = true
+	}
 	for abs, n := range k.nodes {
 		if n.Carried && within(abs, rec.Workspace) && abs != rec.Workspace {
-			base[relative(abs, rec.Workspace)] = nil
-			if n.Base != nil {
-				base[relative(abs, rec.Workspace)] = n.Base.Node
-			}
+			paths[relative(abs, rec.Workspace)] = true
 		}
 	}
-	if len(base) == 0 {
+	listed := len(changes.Parts) > 0 && changes.Parts[0].Workspace
+	if listed {
+		for _, c := range changes.Parts[0].Changes {
+			delete(paths, c.Path)
+		}
+	}
+	if len(paths) == 0 {
 		return nil
 	}
-	if len(changes.Parts) == 0 || !changes.Parts[0].Workspace {
+	if !listed {
 		p, err := e.workspacePart(ctx, rec)
 		if err != nil {
 			return err
 		}
 		changes.Parts = append([]Part{p}, changes.Parts...)
 	}
+	k.uncarryAll()
 	p := &changes.Parts[0]
-	for _, c := range p.Changes {
-		delete(base, c.Path)
-	}
 	mine := looker{root: p.New}
 	defer mine.close()
-	for path, was := range base {
+	for path := range paths {
 		now, err := mine.node(path)
 		if err != nil {
 			return lookError(filepath.Join(p.Root, path), err)
 		}
-		if c, ok := carriedChange(path, was, now); ok {
+		was, known := k.nodes[filepath.Join(p.Root, path)]
+		if c, ok := carriedChange(path, was.Node, now, known); ok {
 			p.Changes = append(p.Changes, c)
 		}
 	}
@@ -69,17 +76,17 @@ func (e *Engine) withCarried(ctx context.Context, rec *catalog.Record, changes *
 	return nil
 }
 
-// carriedChange says how a path differs from its base. What of a file does, is
-// found out by who merges it.
-func carriedChange(path string, was, now *diff.Node) (diff.Change, bool) {
+// carriedChange says how a path differs from its base, where that is known. What of
+// a file does, and what an unknown base means, is found out by who merges it.
+func carriedChange(path string, was, now *diff.Node, known bool) (diff.Change, bool) {
 	c := diff.Change{Path: path, Kind: diff.Modified, What: diff.Content, Old: was, New: now}
 	switch {
-	case was == nil && now == nil:
+	case now == nil && (was != nil || !known):
+		c.Kind, c.What = diff.Deleted, 0
+	case now == nil:
 		return c, false
 	case was == nil:
 		c.Kind, c.What = diff.Added, 0
-	case now == nil:
-		c.Kind, c.What = diff.Deleted, 0
 	}
 	return c, true
 }

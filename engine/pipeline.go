@@ -34,6 +34,8 @@ type Pipeline struct {
 	Stages  []StageRun      `json:"stages"`
 	// Running: a process works on it now. It is no part of the file.
 	Running bool `json:"running"`
+	// content is what the sandbox held when it began, see pipelinecontent.go.
+	content map[string]string
 }
 
 // PipelineState says whether a pipeline has ended, and how.
@@ -191,8 +193,12 @@ func (p *Pipeline) options(i int) PromoteOptions {
 	if target == p.Workspace {
 		target = ""
 	}
+	also := make([]string, 0, len(p.content))
+	for path := range p.content {
+		also = append(also, unsafely(path))
+	}
 	return PromoteOptions{
-		PlanOptions: PlanOptions{Only: p.Options.Only, Target: target, Allow: p.Options.Allow},
+		PlanOptions: PlanOptions{Only: p.Options.Only, Target: target, Allow: p.Options.Allow, also: also},
 		Mine:        p.Options.Mine, Theirs: p.Options.Theirs,
 	}
 }

@@ -105,10 +105,6 @@ func (e *Engine) openWorkspace(ctx context.Context, rec *catalog.Record) (*os.Fi
 // sameContent refuses a sandbox that is not what it was when its pipeline began.
 // Errors: ErrNotFound (it is gone, or another one), ErrDrifted.
 func (e *Engine) sameContent(ctx context.Context, p *Pipeline) error {
-	was, err := e.readContent(ctx, p)
-	if err != nil {
-		return err
-	}
 	h, err := e.cat.Hold(ctx, p.Sandbox)
 	if err != nil {
 		return err
@@ -122,13 +118,13 @@ func (e *Engine) sameContent(ctx context.Context, p *Pipeline) error {
 		return err
 	}
 	defer thaw()
-	now, err := e.contentOf(ctx, h.Record, was)
+	now, err := e.contentOf(ctx, h.Record, p.content)
 	if err != nil {
 		return err
 	}
 	var changed []string
 	for path, digest := range now {
-		if was[path] != digest {
+		if p.content[path] != digest {
 			changed = append(changed, promote.Printable(unsafely(path)))
 		}
 	}

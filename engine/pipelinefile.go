@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -106,7 +105,7 @@ func (e *Engine) Pipelines() ([]Pipeline, error) {
 
 // beginPipeline makes the directory of a pipeline, with its lock and its first
 // state. One of the same sandbox that has not ended is in the way: ErrBusy.
-func (e *Engine) beginPipeline(p *Pipeline, content map[string]string) (*os.File, error) {
+func (e *Engine) beginPipeline(p *Pipeline) (*os.File, error) {
 	all, err := e.Pipelines()
 	if err != nil {
 		return nil, err
@@ -125,7 +124,7 @@ func (e *Engine) beginPipeline(p *Pipeline, content map[string]string) (*os.File
 	if err != nil {
 		return nil, err
 	}
-	data, err := json.Marshal(content)
+	data, err := json.Marshal(p.content)
 	if err == nil {
 		err = e.cat.Store(filepath.Join(pipelinesDir, p.ID, contentFile), data)
 	}
@@ -210,6 +209,9 @@ func (e *Engine) resumePipeline(id string) (*Pipeline, *os.File, error) {
 			Hints: []string{"snapfs promote " + p.Sandbox + " --to " + p.To},
 		}
 	}
+	if err == nil {
+		p.content, err = e.readContent(id)
+	}
 	if err != nil {
 		lock.Close()
 		return nil, nil, err
@@ -252,8 +254,8 @@ func newPipeline(rec *catalog.Record, by string) *Pipeline {
 }
 
 // readContent reads what a sandbox held when its pipeline began.
-func (e *Engine) readContent(ctx context.Context, p *Pipeline) (map[string]string, error) {
-	path := filepath.Join(e.pipelineDir(p.ID), contentFile)
+func (e *Engine) readContent(id string) (map[string]string, error) {
+	path := filepath.Join(e.pipelineDir(id), contentFile)
 	data, err := os.ReadFile(path)
 	content := map[string]string{}
 	if err == nil {
@@ -262,7 +264,7 @@ func (e *Engine) readContent(ctx context.Context, p *Pipeline) (map[string]strin
 	if err != nil {
 		return nil, &snapshot.Error{Op: "reading", Path: path, Kind: snapshot.ErrCorrupt, Err: err}
 	}
-	return content, ctx.Err()
+	return content, nil
 }
 
 // tryLock locks a directory, or answers ErrBusy.

@@ -132,17 +132,16 @@ func (e *Engine) startPipeline(ctx context.Context, name string, o StageOptions)
 		return nil, nil, err
 	}
 	defer thaw()
-	content, err := e.contentOf(ctx, h.Record, nil)
-	if err != nil {
+	p := newPipeline(h.Record, whoAmI())
+	if p.content, err = e.contentOf(ctx, h.Record, nil); err != nil {
 		return nil, nil, err
 	}
-	p := newPipeline(h.Record, whoAmI())
 	p.Profile, p.To, p.Options = o.Profile.Path, o.To, o.PipelineOptions
 	p.Options.Allow.Paths = beneathWorkspace(h.Workspace, o.Allow.Paths)
 	for _, s := range o.Profile.Stages[:last+1] {
 		p.Stages = append(p.Stages, StageRun{Stage: s, State: StagePending})
 	}
-	lock, err := e.beginPipeline(p, content)
+	lock, err := e.beginPipeline(p)
 	return p, lock, err
 }
 

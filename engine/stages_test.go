@@ -13,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -245,48 +246,42 @@ func throughStages(ctx context.Context, b *bench) error {
 	return err
 }
 
-// TestStagesGoOnWhereverTheyWereKilled: at steps spread over all of them, the rest
-// is done by the next command, once, and nothing is left.
+// stepsOfStages are the names of the steps that promoting through stages makes.
+func (b *bench) stepsOfStages() (steps []string) {
+	b.t.Helper()
+	armed := false
+	ctx := fault.With(b.t.Context(), func(step string) error {
+		if armed {
+			steps = append(steps, step)
+		}
+		return nil
+	})
+	e, err := engine.Open(ctx, engine.Config{State: b.state, Drivers: drivers(), Keeper: []string{"/proc/self/exe", "keeper"}})
+	if err == nil {
+		armed = true
+		err = throughStages(ctx, &bench{Engine: e, t: b.t, workspace: b.workspace, state: b.state})
+	}
+	if err != nil || len(steps) < 20 {
+		b.t.Fatalf("%q, %v", steps, err)
+	}
+	return steps
+}
+
+// TestStagesGoOnWhereverTheyWereKilled: at steps spread over all of them, and
+// where a promotion is done that nothing but its journal knows of, the rest is
+// done by the next command, once, and nothing is left.
 func TestStagesGoOnWhereverTheyWereKilled(t *testing.T) {
 	everyone := func(t *testing.T, b *bench) {
 		b.line()
-		o := b.child("stages", 0, "")
-		if o.err != nil || o.steps < 20 {
-			t.Fatalf("%d steps, %v", o.steps, o.err)
-		}
-		points := 16
+		steps := b.stepsOfStages()
+		spread := len(steps) / 12
 		if testing.Short() {
-			points = 4
+			spread = len(steps) / 3
 		}
-		for i := range points {
-			n := 1 + i*o.steps/points
-			b.unpromote()
-			if killed := b.child("stages", n, "kill"); !killed.killed {
-				t.Fatalf("step %d of %d: %v", n, o.steps, killed.err)
+		for i, step := range steps {
+			if i%spread == 0 || step == "enter "+string(engine.StageVerifying) || step == "write what is kept of a base" {
+				b.killedStages(i+1, step)
 			}
-			e, said := b.reopen()
-			open := 0
-			all, err := e.Pipelines()
-			for _, p := range all {
-				if p.State == engine.PipelineOpen {
-					open++
-				}
-			}
-			switch {
-			case err != nil || open > 1:
-				t.Fatalf("step %d: %d open, %v", n, open, err)
-			case open == 1:
-				_, err = e.ContinueStages(t.Context(), "", engine.ContinueOptions{})
-			default:
-				_, err = b.through("test", nil)
-			}
-			if err != nil {
-				t.Errorf("step %d: %v, %q", n, err, *said)
-			}
-			for i, name := range stageNames() {
-				b.stands(name, i <= 2)
-			}
-			b.sound(fmt.Sprintf("killed at step %d", n))
 		}
 	}
 	t.Run("root", func(t *testing.T) {
@@ -294,6 +289,38 @@ func TestStagesGoOnWhereverTheyWereKilled(t *testing.T) {
 		everyone(t, newBench(t))
 	})
 	onBtrfs(t, everyone)
+}
+
+// killedStages kills a promotion at its n-th step, and goes on with it.
+func (b *bench) killedStages(n int, step string) {
+	b.t.Helper()
+	b.unpromote()
+	if o := b.child("stages", n, "kill"); !o.killed {
+		b.t.Fatalf("step %d, %s: %v", n, step, o.err)
+	}
+	e, said := b.reopen()
+	open := 0
+	all, err := e.Pipelines()
+	for _, p := range all {
+		if p.State == engine.PipelineOpen {
+			open++
+		}
+	}
+	switch {
+	case err != nil || open > 1:
+		b.t.Fatalf("step %d, %s: %d open, %v", n, step, open, err)
+	case open == 1:
+		_, err = e.ContinueStages(b.t.Context(), "", engine.ContinueOptions{})
+	default:
+		_, err = b.through("test", nil)
+	}
+	if err != nil {
+		b.t.Errorf("step %d, %s: %v, %q", n, step, err, *said)
+	}
+	for i, name := range stageNames() {
+		b.stands(name, i <= 2)
+	}
+	b.sound(fmt.Sprintf("killed at step %d, %s", n, step))
 }
 
 // unpromote takes everything back.
