@@ -49,6 +49,7 @@ func operations() map[string]operation {
 		}},
 		"run":   {do: func(ctx context.Context, b *bench) error { return runAndKeep(ctx, b, "") }},
 		"keep":  {done: there("k"), clear: remove, do: func(ctx context.Context, b *bench) error { return runAndKeep(ctx, b, "k") }},
+		"race":  raced(),
 		"sleep": {do: sleeping},
 		"exec": {do: func(ctx context.Context, b *bench) error {
 			p, err := b.Exec(ctx, "s", b.command("true"))
