@@ -3,7 +3,6 @@ package promote
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"strconv"
@@ -84,6 +83,12 @@ func (w *work) buildOne(ctx context.Context, o *op) error {
 
 // buildOp builds one node, with all that lies beneath it.
 func (w *work) buildOp(ctx context.Context, o *op) error {
+	if o.alone() {
+		if built, i := w.buildSmall(w.stages[o.stage].dir, o.name, &o.change); built {
+			o.new = i
+			return nil
+		}
+	}
 	in := dirs{root: w.stages[o.stage].dir}
 	defer in.close()
 	if err := w.buildNode(&in, o.stage, o.name, &o.change, o.source); err != nil {
@@ -221,12 +226,10 @@ func (w *work) copyFile(dir *os.File, name string, c *diff.Change) error {
 	}
 	dst := os.NewFile(uintptr(fd), c.Path)
 	defer dst.Close()
-	if c.New.Size <= small {
-		err = copySmall(dst, src)
-	} else if w.from.steady(src, c) { // what would be copied in vain may be much
-		_, err = kernel.CopyFile(dst, src)
+	if !w.from.steady(src, c) { // what would be copied in vain may be much
+		return unsteady(c.Path)
 	}
-	if err != nil {
+	if _, err := kernel.CopyFile(dst, src); err != nil {
 		return err
 	}
 	if !w.from.steady(src, c) {
@@ -237,29 +240,6 @@ func (w *work) copyFile(dir *os.File, name string, c *diff.Change) error {
 		m.what &^= diff.Xattrs // nor has the file any: the stage passes none on
 	}
 	return m.set(dst)
-}
-
-// small is the size up to which a file is read and written at once: asking
-// whether it has holes or can share its blocks costs more, and sharing them waits
-// for the disk to have the old ones.
-const small = 64 << 10
-
-func copySmall(dst, src *os.File) error {
-	two := buffers.Get().(*[2][128 << 10]byte) //nolint:errcheck // nothing else is put there
-	defer buffers.Put(two)
-	n, err := src.Read(two[0][:])
-	for ; n > 0; n, err = src.Read(two[0][:]) {
-		if _, err := dst.Write(two[0][:n]); err != nil {
-			return err
-		}
-		if n < small {
-			return nil // whether that was all of it, its size says
-		}
-	}
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
 }
 
 func unsteady(path string) error {

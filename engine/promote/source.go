@@ -41,8 +41,13 @@ func (s Source) at(path string) (*os.File, string) {
 // from: then the change time alone must tell.
 func (s Source) steady(f *os.File, c *diff.Change) bool {
 	st, err := kernel.Lstat(int(f.Fd()), "")
+	return err == nil && s.steadyAs(&st, c)
+}
+
+// steadyAs is steady for a file whose stat is known.
+func (s Source) steadyAs(st *kernel.Stat, c *diff.Change) bool {
 	switch n := c.New; {
-	case err != nil || st.Size != n.Size:
+	case st.Size != n.Size:
 		return false
 	case s.In[c.Path]:
 		return true

@@ -1,0 +1,82 @@
+package promote
+
+import (
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// Most changed files are small and have nothing but content, a mode and a time.
+// They are built with ten system calls each, on bare descriptors: the runtime
+// would ask of each opened file whether it can be waited for.
+
+// small is the size up to which a file is read and written at once: asking
+// whether it has holes or can share its blocks costs more, and sharing them waits
+// for the disk to have the old ones.
+const small = 64 << 10
+
+// buildSmall builds such a file as name in an open stage. false, with nothing
+// built, where it is not one, or anything is unusual: the long way says what.
+func (w *work) buildSmall(stage *os.File, name string, c *diff.Change) (built bool, i ident) {
+	m := metaOf(c.New, everything)
+	if !c.New.Mode.IsRegular() || c.New.Size > small || len(m.xattrs) > 0 {
+		return false, i
+	}
+	root, path := w.from.at(c.Path)
+	src, err := unix.Openat2(int(root.Fd()), path, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOATIME | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return false, i
+	}
+	defer unix.Close(src)
+	if st, err := kernel.Lstat(src, ""); err != nil || !st.IsRegular() {
+		return false, i
+	}
+	dst, err := unix.Openat(int(stage.Fd()), name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, m.mode&0o777|0o600)
+	if err != nil {
+		return false, i
+	}
+	defer unix.Close(dst)
+	if copyWhole(dst, src, int(c.New.Size)) {
+		now, err := kernel.Lstat(src, "")
+		if err == nil && w.from.steadyAs(&now, c) && setFileTime(dst, m.mtime) == nil {
+			st, err := kernel.Lstat(dst, "")
+			if err == nil && st.Mode&0o7777 == m.mode && st.UID == m.uid && st.GID == m.gid {
+				return true, identOf(&st)
+			}
+		}
+	}
+	_ = unix.Unlinkat(int(stage.Fd()), name, 0) // the long way fails where it is still there, and says so
+	return false, i
+}
+
+// copyWhole copies a file of exactly size bytes.
+func copyWhole(dst, src, size int) bool {
+	two := buffers.Get().(*[2][128 << 10]byte) //nolint:errcheck // nothing else is put there
+	defer buffers.Put(two)
+	n, err := unix.Read(src, two[0][:size+1])
+	if err != nil || n != size {
+		return false
+	}
+	if size == 0 {
+		return true
+	}
+	n, err = unix.Write(dst, two[0][:size])
+	return err == nil && n == size
+}
+
+// setFileTime is futimens(3).
+func setFileTime(fd int, t kernel.Timestamp) error {
+	ts := [2]unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Sec: t.Sec, Nsec: int64(t.Nsec)}}
+	_, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
