@@ -83,9 +83,14 @@ func TestWhatTheUserChangedFirstIsAnHonestConflict(t *testing.T) {
 	})
 }
 
-// BenchmarkPlan plans 100 changed files of 100,000, beside reading and hashing
-// those files thrice.
+// BenchmarkPlan plans 100 changed files of 100,000, in ten directories and in a
+// hundred, beside reading and hashing those files thrice.
 func BenchmarkPlan(b *testing.B) {
+	b.Run("in 10 directories", func(b *testing.B) { planHundred(b, 10) })
+	b.Run("in 100 directories", func(b *testing.B) { planHundred(b, 100) })
+}
+
+func planHundred(b *testing.B, dirs int) {
 	bench := newBench(b)
 	content := strings.Repeat("a line of a text that is not very long\n", 200)
 	for i := range 1000 {
@@ -101,7 +106,7 @@ func BenchmarkPlan(b *testing.B) {
 	}
 	tick()
 	bench.new("s")
-	bench.in("s", "for i in $(seq 0 10 999); do sed -i 's/not/NOT/' d$i/f7; done")
+	bench.in("s", fmt.Sprintf("for i in $(seq 1 %d); do for j in $(seq 1 %d); do sed -i 's/not/NOT/' d$i/f$j; done; done", dirs, 100/dirs))
 	if err := bench.Stop(b.Context(), "s"); err != nil {
 		b.Fatal(err)
 	}
@@ -114,10 +119,9 @@ func BenchmarkPlan(b *testing.B) {
 	})
 	b.Run("read and hash thrice", func(b *testing.B) {
 		for b.Loop() {
-			for i := 0; i < 1000; i += 10 {
-				for range 3 {
-					hashFile(b, filepath.Join(bench.workspace, fmt.Sprint("d", i), "f7"))
-				}
+			for i := range 300 {
+				dir, file := 1+i%dirs, 1+i/dirs%(100/dirs)
+				hashFile(b, filepath.Join(bench.workspace, fmt.Sprint("d", dir), fmt.Sprint("f", file)))
 			}
 		}
 	})
