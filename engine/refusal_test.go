@@ -27,7 +27,7 @@ func TestARefusalKeepsItsKindAndHintsOnTheWay(t *testing.T) {
 			t.Fatal(jerr)
 		}
 		got := heard.refused()
-		if got.Error() != err.Error() || Kind(got) != Kind(err) || !slices.Equal(Hints(got), Hints(err)) {
+		if got.Error() != err.Error() || !errors.Is(Kind(got), Kind(err)) || !slices.Equal(Hints(got), Hints(err)) {
 			t.Errorf("%v arrives as %v of kind %v with %q", err, got, Kind(got), Hints(got))
 		}
 	}
