@@ -4,9 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -14,12 +12,11 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// A disk is a filesystem in a file that lies in memory: waiting for it costs
-// nothing, and what it would hold after a power cut can be copied.
+// A disk is a filesystem in memory: waiting for it costs nothing, and what it
+// would hold after a power cut can be copied.
 type disk struct {
 	fs    string
-	top   string // holds the images
-	image string
+	image *os.File
 	dir   string // where it is mounted
 }
 
@@ -27,54 +24,45 @@ type disk struct {
 func newDisk(t *testing.T, fs string) *disk {
 	t.Helper()
 	treetest.NeedRoot(t)
+	treetest.NeedFS(t, fs)
 	treetest.NeedProgram(t, "mkfs."+fs)
-	d := &disk{fs: fs, top: treetest.Small(t, "tmpfs", 2<<30)}
-	d.image = filepath.Join(d.top, "image")
-	args, size := []string{"-q", "-F", "-O", "^resize_inode", "-J", "size=4", d.image}, int64(96<<20)
+	d := &disk{fs: fs, image: memory(t), dir: filepath.Join(treetest.Dir(t), "disk")}
+	t.Cleanup(func() { d.image.Close() })
+	args, size := []string{"-q", "-F", "-O", "^resize_inode", "-J", "size=4", "/dev/fd/3"}, int64(96<<20)
 	if fs == "btrfs" {
-		args, size = []string{"-q", "-f", d.image}, 384<<20
+		args, size = []string{"-q", "-f", "/dev/fd/3"}, 384<<20
 	}
-	must(t, os.WriteFile(d.image, nil, 0o600))
-	must(t, os.Truncate(d.image, size))
-	if out, err := exec.Command("mkfs."+fs, args...).CombinedOutput(); err != nil {
+	must(t, d.image.Truncate(size))
+	mkfs := exec.Command("mkfs."+fs, args...)
+	mkfs.ExtraFiles = []*os.File{d.image}
+	if out, err := mkfs.CombinedOutput(); err != nil {
 		t.Fatalf("mkfs.%s: %v\n%s", fs, err, out)
 	}
-	d.dir = d.mount(t, d.image, "disk")
+	must(t, os.Mkdir(d.dir, 0o755))
+	t.Cleanup(d.over(t, d.image))
 	return d
 }
 
-// mount mounts an image beneath the disk's top, until the test ends.
-func (d *disk) mount(t *testing.T, image, name string) string {
+// memory makes a file that has no name.
+func memory(t *testing.T) *os.File {
 	t.Helper()
-	dir := filepath.Join(d.top, name)
-	must(t, os.MkdirAll(dir, 0o755))
-	t.Cleanup(d.over(t, image, dir))
-	return dir
+	fd, err := unix.MemfdCreate("disk", unix.MFD_CLOEXEC)
+	must(t, err)
+	return os.NewFile(uintptr(fd), "disk")
 }
 
-// over mounts an image over a directory; the answer takes it down again and
-// waits until the image is let go.
-func (d *disk) over(t *testing.T, image, dir string) (down func()) {
+// over mounts an image where the disk is, or over it; the answer takes it down
+// again.
+func (d *disk) over(t *testing.T, image *os.File) (down func()) {
 	t.Helper()
-	f, err := os.OpenFile(image, os.O_RDWR, 0)
-	must(t, err)
-	defer f.Close()
-	loop, err := kernel.AttachLoop(f)
+	loop, err := kernel.AttachLoop(image)
 	must(t, err)
 	defer loop.Close()
-	must(t, unix.Mount(loop.Name(), dir, d.fs, unix.MS_NOATIME, ""))
+	must(t, unix.Mount(loop.Name(), d.dir, d.fs, unix.MS_NOATIME, ""))
 	return func() {
-		if err := unix.Unmount(dir, 0); err != nil {
-			t.Fatalf("unmount %s: %v", dir, err)
+		if err := unix.Unmount(d.dir, 0); err != nil {
+			t.Fatalf("unmount %s: %v", d.dir, err)
 		}
-		held := "/sys/block/" + filepath.Base(loop.Name()) + "/loop/backing_file"
-		for range 1000 {
-			if now, err := os.ReadFile(held); err != nil || !strings.Contains(string(now), image) {
-				return
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-		t.Errorf("%s is still a loop device", image)
 	}
 }
 
@@ -82,13 +70,9 @@ func (d *disk) over(t *testing.T, image, dir string) (down func()) {
 // instant: what was never written to it is lost. The answer brings the disk back.
 func (d *disk) cutPower(t *testing.T) (restore func()) {
 	t.Helper()
-	cut := d.image + ".cut"
-	if out, err := exec.Command("cp", "--sparse=always", d.image, cut).CombinedOutput(); err != nil {
-		t.Fatalf("copying the image: %v %s", err, out)
-	}
-	down := d.over(t, cut, d.dir)
-	return func() {
-		down()
-		must(t, os.Remove(cut))
-	}
+	cut := memory(t)
+	defer cut.Close() // the mount holds it
+	_, err := kernel.CopyFile(cut, d.image)
+	must(t, err)
+	return d.over(t, cut)
 }
