@@ -100,6 +100,11 @@ func (e *Engine) apply(ctx context.Context, rec *catalog.Record, o ApplyOptions)
 	for _, id := range done {
 		err = errors.Join(err, promote.Forget(ctx, e.promotions(), id))
 	}
+	if !o.DryRun {
+		if nerr := e.noteApplied(context.WithoutCancel(ctx), rec, parts); nerr != nil {
+			e.notice("applied, but it is not noted in the sandbox: " + nerr.Error())
+		}
+	}
 	return a, err
 }
 
@@ -228,8 +233,9 @@ func selectParts(c *Changes, paths []string) (parts []Part, elsewhere int, err e
 	return parts, elsewhere, nil
 }
 
-// refuseDeleted refuses to bring back what the real tree had on a live base when
-// snapfs looked, and has not any more: the change itself looks like an addition.
+// refuseDeleted refuses to bring back what the real tree had, on a live base when
+// snapfs looked, or because it was carried there, and has not any more: the change
+// itself looks like an addition.
 func (e *Engine) refuseDeleted(rec *catalog.Record, parts []Part) error {
 	k, err := e.readKept(rec)
 	if err != nil {
@@ -239,7 +245,10 @@ func (e *Engine) refuseDeleted(rec *catalog.Record, parts []Part) error {
 	for _, p := range parts {
 		for _, c := range p.Changes {
 			abs := filepath.Join(p.Root, c.Path)
-			if n := k.nodes[abs]; !p.Frozen && c.Kind == diff.Added && n.Node != nil && !n.Carried && len(why) < 20 {
+			if n := k.nodes[abs]; c.Kind != diff.Added || n.Node == nil || p.Frozen && !n.Carried || len(why) == 20 {
+				continue
+			}
+			if _, err := os.Lstat(abs); errors.Is(err, os.ErrNotExist) {
 				why = append(why, fmt.Errorf("%s: it has been deleted since", promote.Printable(c.Path)))
 			}
 		}
@@ -248,6 +257,25 @@ func (e *Engine) refuseDeleted(rec *catalog.Record, parts []Part) error {
 		return nil
 	}
 	return &snapshot.Error{Op: "applying to", Path: rec.Workspace, Kind: snapshot.ErrDrifted, Err: errors.Join(why...), Hints: []string{"snapfs plan " + rec.Name}}
+}
+
+// noteApplied makes what was applied the base of what the sandbox changes next.
+func (e *Engine) noteApplied(ctx context.Context, rec *catalog.Record, parts []Part) error {
+	if rec.Ephemeral {
+		return nil
+	}
+	return e.updateKept(ctx, rec, func(k *kept) error {
+		for _, p := range parts {
+			mine := looker{root: p.New}
+			defer mine.close()
+			for i := range p.Changes {
+				if err := k.carry(filepath.Join(p.Root, p.Changes[i].Path), &p.Changes[i], &mine); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // pickedBy reports whether one of the parts has a change at an absolute path, or

@@ -244,26 +244,36 @@ func (p *carryPart) note(k *kept, note *carried) error {
 		if !full && !there[c.Path] && !p.theirs(c.Path) {
 			continue
 		}
-		n := keptNode{Node: c.New, Carried: true, Made: c.Kind == diff.Added && c.New.Mode.IsDir()}
 		abs := filepath.Join(p.part.Root, c.Path)
-		before, had := k.nodes[abs]
-		note.Before[safely(abs)] = nil
-		if had {
+		if before, had := k.nodes[abs]; had {
 			entry := keptEntryOf(before)
 			note.Before[safely(abs)] = &entry
-			n.Base = &before
-			if before.Carried {
-				n.Base, n.Made = before.Base, n.Made || before.Made
-			}
+		} else {
+			note.Before[safely(abs)] = nil
 		}
-		if c.New != nil && c.New.Mode.IsRegular() && c.New.Size <= keptText && k.bytes+c.New.Size <= keptBytes {
-			var err error
-			if n.Data, err = k.keepText(&mine, c.Path); err != nil {
-				return err
-			}
+		if err := k.carry(abs, &c, &mine); err != nil {
+			return err
 		}
-		k.set(abs, n)
 	}
+	return nil
+}
+
+// carry makes what the sandbox has at a path the base of what it changes there.
+func (k *kept) carry(abs string, c *diff.Change, mine *looker) error {
+	n := keptNode{Node: c.New, Carried: true, Made: c.Kind == diff.Added && c.New.Mode.IsDir()}
+	if before, had := k.nodes[abs]; had {
+		n.Base = &before
+		if before.Carried {
+			n.Base, n.Made = before.Base, n.Made || before.Made
+		}
+	}
+	if c.New != nil && c.New.Mode.IsRegular() && c.New.Size <= keptText && k.bytes+c.New.Size <= keptBytes {
+		var err error
+		if n.Data, err = k.keepText(mine, c.Path); err != nil {
+			return err
+		}
+	}
+	k.set(abs, n)
 	return nil
 }
 
