@@ -1,0 +1,235 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"pgregory.net/rapid"
+)
+
+func (m *model) promotes(name string) {
+	ctx, box := context.Background(), m.boxes[name]
+	view, before := m.look(name), m.real()
+	list, err := m.b.Promotions()
+	m.must(err)
+	plan, err := m.b.PlanOf(ctx, name, engine.PlanOptions{})
+	m.must(err)
+	m.untouched(before, "a plan")
+	box.looked(m.step)
+	answered := map[string]bool{}
+	for _, c := range plan.Conflicts {
+		answered[strings.TrimPrefix(c.Path, m.b.workspace+"/")] = true
+	}
+	o := engine.PromoteOptions{Plan: plan.Fingerprint}
+	if len(plan.Conflicts) > 0 {
+		o.Plan = ""
+		o.Mine, o.Theirs = m.answers()
+	}
+	if len(o.Theirs) > 0 { // its own version is given up
+		for f := range answered {
+			for _, l := range view.edits(f, "s") {
+				box.landed[l] = true
+			}
+		}
+	}
+	if len(o.Mine) == 0 {
+		answered = map[string]bool{}
+	}
+	if rapid.IntRange(0, 7).Draw(m.T, "killed") == 0 && o.Plan != "" {
+		err = m.kill("model promote " + name)
+	} else {
+		err = m.try(func(ctx context.Context, e *engine.Engine) error {
+			_, err := e.Promote(ctx, name, o)
+			return err
+		})
+	}
+	after := m.real()
+	if err != nil && !errors.Is(err, snapshot.ErrConflict) && !errors.Is(err, snapshot.ErrDrifted) && !m.excused(err) {
+		m.Fatalf("promote: %v", err)
+	}
+	m.carried(name, "promote", view, before, after, answered)
+	if err != nil && !errors.Is(err, errRehearsal) {
+		m.untouched(before, "a promotion that was refused")
+	}
+	left, lerr := m.b.Promotions()
+	m.must(lerr)
+	if len(left) == len(list) && len(left) < promote.History {
+		m.untouched(before, "a promotion that nobody can undo")
+		return
+	}
+	m.tally["promoted"]++
+	m.done = append(m.done, modelPromotion{before, after})
+	for f := range after {
+		for _, l := range after.edits(f, "s") {
+			box.landed[l] = true
+		}
+	}
+}
+
+// carried checks what was brought to the real tree.
+func (m *model) carried(name, how string, view, before, after modelTree, answered map[string]bool) {
+	box := m.boxes[name]
+	for _, f := range modelFiles() {
+		_, was := before[f]
+		_, is := after[f]
+		_, mine := view[f]
+		for _, l := range before.edits(f, "u") {
+			kept := slices.Contains(after.edits(f, "u"), l)
+			tookOut := box.saw[l] && !slices.Contains(view.edits(f, "u"), l)
+			if !kept && !tookOut && !answered[f] {
+				m.Fatalf("%s of %s lost the user's %s in %s:\nbefore %q\nafter %q\nsandbox %q", how, name, l, f, before[f], after[f], view[f])
+			}
+		}
+		gone, deleted := m.deleted[f]
+		wrote, touched := box.wrote[f]
+		if !was && is && deleted && touched && gone > wrote && !answered[f] {
+			m.Fatalf("%s of %s brought back %s, which the user deleted since the sandbox wrote to it: %q", how, name, f, after[f])
+		}
+		if was && !is && mine && !answered[f] {
+			m.Fatalf("%s of %s deleted %s, which the sandbox has", how, name, f)
+		}
+		if is && before[f] != after[f] {
+			delete(m.deleted, f)
+		}
+	}
+}
+
+func (m *model) applies(name string) {
+	view, before := m.look(name), m.real()
+	err := m.try(func(ctx context.Context, e *engine.Engine) error {
+		_, err := e.Apply(ctx, name, engine.ApplyOptions{})
+		return err
+	})
+	after := m.real()
+	m.carried(name, "apply", view, before, after, nil)
+	if err != nil && !errors.Is(err, errRehearsal) {
+		m.untouched(before, "an apply that was refused")
+	}
+	if !maps.Equal(before, after) {
+		m.tally["applied"]++
+		for f := range after {
+			for _, l := range after.edits(f, "s") {
+				m.boxes[name].landed[l] = true
+			}
+		}
+	}
+}
+
+func (m *model) undoes() {
+	list, err := m.b.Promotions()
+	m.must(err)
+	before := m.real()
+	err = m.try(func(ctx context.Context, e *engine.Engine) error { _, err := e.Undo(ctx, ""); return err })
+	after := m.real()
+	left, lerr := m.b.Promotions()
+	m.must(lerr)
+	if len(left) == len(list) {
+		m.untouched(before, "an undo that did not happen")
+		return
+	}
+	if len(m.done) == 0 {
+		m.Fatalf("something was undone that nobody has promoted: %v", err)
+	}
+	last := m.done[len(m.done)-1]
+	m.done = m.done[:len(m.done)-1]
+	m.tally["undone"]++
+	for _, f := range modelFiles() {
+		changed := last.before[f] != last.after[f] || present(last.before, f) != present(last.after, f)
+		switch {
+		case !changed && (before[f] != after[f] || present(before, f) != present(after, f)):
+			m.Fatalf("undo changed %s, which the promotion had not: %q to %q", f, before[f], after[f])
+		case changed && (before[f] != last.after[f] || present(before, f) != present(last.after, f)):
+			m.Fatalf("undo took back %s, which was %q and not %q as promoted", f, before[f], last.after[f])
+		case changed && (after[f] != last.before[f] || present(after, f) != present(last.before, f)):
+			m.Fatalf("undo made %s %q, and it was %q", f, after[f], last.before[f])
+		}
+	}
+}
+
+func present(t modelTree, f string) bool { _, ok := t[f]; return ok }
+
+func (m *model) refreshes(name string) {
+	box, view, before := m.boxes[name], m.look(name), m.real()
+	mine, theirs := m.answers()
+	var r engine.Refreshed
+	err := m.try(func(ctx context.Context, e *engine.Engine) (err error) {
+		r, err = e.Refresh(ctx, name, engine.RefreshOptions{Mine: mine, Theirs: theirs})
+		return err
+	})
+	m.untouched(before, "a refresh")
+	now := m.look(name)
+	box.looked(m.step)
+	for f := range before {
+		for _, l := range before.edits(f, "u") {
+			box.saw[l] = box.saw[l] || len(mine) > 0 // its own version is what counts
+		}
+	}
+	if errors.Is(err, snapshot.ErrConflict) || errors.Is(err, snapshot.ErrNotFound) || r.Resolved > 0 || len(theirs)+len(mine) > 0 {
+		return // what an earlier one has left, and answers to it
+	}
+	if err != nil && !m.excused(err) {
+		m.Fatalf("refresh: %v", err)
+	}
+	for _, f := range modelFiles() {
+		for _, l := range view.edits(f, "s") {
+			if !box.landed[l] && !slices.Contains(now.edits(f, "s"), l) {
+				m.Fatalf("refresh of %s lost its own %s in %s:\nbefore %q\nafter %q", name, l, f, view[f], now[f])
+			}
+		}
+		if err != nil || slices.ContainsFunc(r.Conflicts, func(c engine.CarryConflict) bool { return c.Path == filepath.Join(m.b.workspace, f) }) {
+			continue
+		}
+		for _, l := range before.edits(f, "u") {
+			if !slices.Contains(now.edits(f, "u"), l) && !(box.saw[l] && !slices.Contains(view.edits(f, "u"), l)) {
+				m.Fatalf("refresh of %s did not bring the user's %s in %s:\nreal %q\nafter %q", name, l, f, before[f], now[f])
+			}
+		}
+	}
+	if err == nil {
+		m.tally["refreshed"]++
+		m.tally["conflicts"] += len(r.Conflicts)
+		box.wrote, box.written = map[string]int{}, map[string]bool{}
+		for _, f := range modelFiles() {
+			if now[f] != before[f] || present(now, f) != present(before, f) {
+				box.wrote[f], box.written[f] = m.step, true
+			}
+		}
+	}
+}
+
+func (m *model) states(name string) {
+	box, before := m.boxes[name], m.real()
+	back := rapid.IntRange(-1, len(box.marks)).Draw(m.T, "state")
+	var err error
+	switch {
+	case back == len(box.marks):
+		var mark string
+		err = m.try(func(ctx context.Context, e *engine.Engine) error {
+			s, err := e.Snapshot(ctx, name, "")
+			mark = s.Name
+			return err
+		})
+		if err == nil {
+			box.marks = append(box.marks, mark)
+		}
+	case back >= 0:
+		err = m.try(func(ctx context.Context, e *engine.Engine) error { return e.Rollback(ctx, name, box.marks[back]) })
+		for _, f := range modelFiles() { // it may have been written at any time
+			box.written[f] = true
+		}
+	default:
+		err = m.try(func(ctx context.Context, e *engine.Engine) error { return e.Rollback(ctx, name, "") })
+	}
+	box.looked(m.step)
+	if err != nil && !m.excused(err) {
+		m.Fatalf("%v", err)
+	}
+	m.untouched(before, "a state")
+}

@@ -1,0 +1,124 @@
+package engine
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// patterns pick paths; none picks the workspace.
+type patterns struct {
+	workspace string
+	list      []string
+	found     []bool
+}
+
+func patternsOf(workspace string, list []string) (*patterns, error) {
+	p := &patterns{workspace: workspace, found: make([]bool, len(list))}
+	for _, one := range list {
+		if one == "" {
+			return nil, &snapshot.Error{Op: "looking for", Kind: snapshot.ErrNotFound, Err: errors.New("an empty path")}
+		}
+		if _, err := filepath.Match(one, "x"); err != nil {
+			return nil, &snapshot.Error{Op: "looking for", Path: one, Kind: snapshot.ErrNotFound, Err: err}
+		}
+		p.list = append(p.list, one)
+	}
+	return p, nil
+}
+
+// matches reports whether an absolute path is picked.
+func (p *patterns) matches(abs string) bool {
+	if len(p.list) == 0 {
+		return within(abs, p.workspace)
+	}
+	any := false
+	for i, one := range p.list {
+		if matchPath(p.workspace, one, abs) {
+			p.found[i], any = true, true
+		}
+	}
+	return any
+}
+
+// matchPath reports whether a pattern names an absolute path, or what it lies in.
+func matchPath(workspace, pattern, abs string) bool {
+	if !strings.Contains(pattern, "/") && strings.ContainsAny(pattern, "*?[") {
+		rel, err := filepath.Rel(workspace, abs)
+		if err != nil || !filepath.IsLocal(rel) {
+			return false
+		}
+		for element := range strings.SplitSeq(rel, "/") {
+			if ok, err := filepath.Match(pattern, element); ok && err == nil {
+				return true
+			}
+		}
+		return false
+	}
+	if !filepath.IsAbs(pattern) {
+		pattern = filepath.Join(workspace, pattern)
+	}
+	pattern = filepath.Clean(pattern)
+	for {
+		if ok, err := filepath.Match(pattern, abs); abs == pattern || ok && err == nil {
+			return true
+		}
+		if abs == "/" || abs == "." {
+			return false
+		}
+		abs = filepath.Dir(abs)
+	}
+}
+
+// part picks what of a part is looked at: the whole workspace, and elsewhere what
+// is named.
+func (p *patterns) part(part Part, elsewhere *int) (Part, bool) {
+	if part.Workspace {
+		return part, true
+	}
+	picked := p.pick(part.Root, part.Changes)
+	if len(p.list) == 0 || len(picked) == 0 {
+		*elsewhere += len(part.Changes)
+		return part, false
+	}
+	*elsewhere += len(part.Changes) - len(picked)
+	part.Changes = picked
+	return part, true
+}
+
+// pick takes the changes that are matched, and the new directories that these
+// need to lie in.
+func (p *patterns) pick(root string, changes []diff.Change) []diff.Change {
+	if len(p.list) == 0 && root == p.workspace {
+		return changes
+	}
+	take, needed := make([]bool, len(changes)), map[string]bool{}
+	for i, c := range changes {
+		take[i] = p.matches(filepath.Join(root, c.Path))
+		for dir := filepath.Dir(c.Path); take[i] && c.New != nil && dir != "."; dir = filepath.Dir(dir) {
+			needed[dir] = true
+		}
+	}
+	var picked []diff.Change
+	for i, c := range changes {
+		made := c.New != nil && c.New.Mode.IsDir() && (c.Old == nil || !c.Old.Mode.IsDir())
+		if take[i] || needed[c.Path] && made {
+			picked = append(picked, c)
+		}
+	}
+	return picked
+}
+
+// unmatched is the error of what picks nothing.
+func (p *patterns) unmatched() error {
+	for i, found := range p.found {
+		if !found {
+			return &snapshot.Error{Op: "carrying", Path: promote.Printable(p.list[i]), Kind: snapshot.ErrNotFound, Err: errors.New("the sandbox has not changed it")}
+		}
+	}
+	return nil
+}
