@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/diff/patch"
@@ -35,12 +36,26 @@ type ComparedPath struct {
 	Alike [][]int `json:"alike"`
 }
 
+// sizeSoon is size. Where it cannot be looked at, it is tried again: the mounts of
+// the real machine come and go meanwhile.
+func (l *lane) sizeSoon(ctx context.Context) (size *ResultSize, err error) {
+	for tries := 1; ; tries++ {
+		if size, err = l.size(ctx); err == nil || tries == 5 {
+			return size, err
+		}
+		time.Sleep(time.Duration(tries) * 20 * time.Millisecond)
+	}
+}
+
 // size measures what the attempt has changed. The changes stay open, to be compared
 // with those of the others.
 func (l *lane) size(ctx context.Context) (*ResultSize, error) {
 	c, err := l.s.Changes(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if old := l.m.changes[l.i]; old != nil {
+		old.Close()
 	}
 	l.m.changes[l.i] = c
 	var size ResultSize

@@ -55,14 +55,14 @@ func (l *lane) run(ctx context.Context) {
 	if state == Passed {
 		l.m.passed(l.i)
 	}
-	var size *ResultSize
-	if err == nil {
-		if size, err = l.size(cleaning); err != nil {
-			state = Broken
-		}
-	}
 	if state == Broken {
 		l.err = err
+	}
+	var size *ResultSize
+	if err == nil { // what cannot be shown has passed all the same, and is not thrown away
+		if size, err = l.sizeSoon(cleaning); err != nil {
+			err = fmt.Errorf("what it changed is not known: %w", err)
+		}
 	}
 	l.m.note(l.i, func(a *Attempt) {
 		a.State, a.Took, a.Size = state, took, size

@@ -202,10 +202,13 @@ func numbers(list []int) string {
 // tails shows why attempts failed, and the end of what they wrote.
 func (r *racer) tails(race *engine.Race) {
 	for _, a := range race.Attempts {
-		if a.State == engine.Passed || a.State == engine.Stopped {
+		if a.State == engine.Stopped || a.State == engine.Passed && a.Why == "" {
 			continue
 		}
 		r.a.ui.notice(fmt.Sprintf("attempt %d: %s", a.Number, whyNot(a)))
+		if a.State == engine.Passed {
+			continue
+		}
 		for _, file := range []string{a.CheckOutput, a.Output} {
 			lines := lastLines(file, r.tail)
 			if len(lines) == 0 {
@@ -220,7 +223,7 @@ func (r *racer) tails(race *engine.Race) {
 	}
 }
 
-// whyNot says why an attempt has not passed.
+// whyNot says why an attempt has not passed, or not in full view.
 func whyNot(a engine.Attempt) string {
 	switch {
 	case a.Why != "":
