@@ -104,7 +104,12 @@ func flock(path string, how int) (unlock func(), err error) {
 	for {
 		err := unix.Flock(int(f.Fd()), how)
 		if err == nil {
-			return func() { f.Close() }, nil
+			return func() {
+				// A process that is just being started has the descriptor too, until it
+				// executes its program: closing alone would leave it the lock (flock(2)).
+				unix.Flock(int(f.Fd()), unix.LOCK_UN) //nolint:errcheck // closing unlocks in the end
+				f.Close()
+			}, nil
 		}
 		if err != unix.EINTR {
 			f.Close()

@@ -37,7 +37,10 @@ func TestAPatchAtATerminalIsForAPersonAndInAPipeForPrograms(t *testing.T) {
 	}
 
 	// The pipe's is applied, to a copy of what is real.
-	text := b.snapfs("diff", "--patch", "fix").want(0).stdout
+	if bare := b.snapfs("diff", "--patch", "fix").want(0).stdout; strings.Contains(bare, "#snapfs") {
+		t.Errorf("without being asked for, the patch carries what only snapfs reads:\n%s", bare)
+	}
+	text := b.snapfs("diff", "--full", "fix").want(0).stdout
 	root, err := os.Open(b.workspace)
 	if err != nil {
 		t.Fatal(err)

@@ -285,7 +285,7 @@ func (r *racer) look(ctx context.Context, race *engine.Race, number int) error {
 		return err
 	}
 	defer changes.Close()
-	return printPatch(ctx, r.a.ui.err, changes, true)
+	return printPatch(ctx, r.a.ui.err, changes, true, false)
 }
 
 func (r *racer) keepIt(ctx context.Context, race *engine.Race, number int, doc *raceDocument) error {
