@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -192,6 +193,30 @@ func TestAPoolComesBackAfterAReboot(t *testing.T) {
 	if note, err := os.ReadFile(tree + "/.snapfs-adopted"); err != nil || !strings.Contains(string(note), "snapfs pool status") {
 		t.Errorf("whoever looks meanwhile finds %q, %v", note, err)
 	}
+	_, err = pool.Open(t.Context(), dir, "p")
+	must(t, err)
+	if text, err := os.ReadFile(tree + "/new"); err != nil || string(text) != "on the pool" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// A mount namespace that was copied while the pool was mounted, such as that of any
+// service or sandbox, keeps its filesystem alive. Opened again it must be that one, not a
+// second one on the same blocks.
+func TestAPoolIsOneFilesystemWhoeverStillHasItMounted(t *testing.T) {
+	dir, p, tree := made(t)
+	_, err := p.Adopt(t.Context(), tree, nil)
+	must(t, err)
+	holder := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 60")
+	held, err := holder.StdoutPipe()
+	must(t, err)
+	must(t, holder.Start())
+	defer func() { holder.Process.Kill(); holder.Wait() }() //nolint:errcheck // it was killed
+	_, err = held.Read(make([]byte, 1))
+	must(t, err)
+	write(t, tree+"/new", "on the pool") // no commit has brought it to the disk
+	must(t, unix.Unmount(tree, 0))
+	must(t, unix.Unmount(filepath.Join(p.Dir, "mnt"), 0))
 	_, err = pool.Open(t.Context(), dir, "p")
 	must(t, err)
 	if text, err := os.ReadFile(tree + "/new"); err != nil || string(text) != "on the pool" {

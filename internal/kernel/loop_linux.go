@@ -3,13 +3,14 @@ package kernel
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
-// AttachLoop makes the file image a loop device (Linux 5.8) and answers with
-// the device, open. It detaches itself when its last user is gone: keep it open
+// AttachLoop makes the file image a loop device (Linux 5.8), where it is none yet,
+// and answers with the device, open. It detaches itself when its last user is gone: keep it open
 // until it is mounted. Direct I/O is used where the filesystem of image allows.
 // Errors: *os.PathError; ENOENT where there are no loop devices, EPERM without
 // the right to configure one.
@@ -19,6 +20,9 @@ func AttachLoop(image *os.File) (*os.File, error) {
 		return nil, err
 	}
 	defer ctl.Close()
+	if loop, err := attachedLoop(image); loop != nil || err != nil {
+		return loop, err
+	}
 	for {
 		n, err := unix.IoctlRetInt(int(ctl.Fd()), unix.LOOP_CTL_GET_FREE)
 		if err != nil {
@@ -30,6 +34,35 @@ func AttachLoop(image *os.File) (*os.File, error) {
 		}
 		return loop, err
 	}
+}
+
+// attachedLoop is the loop device that an image is attached to already, open, or
+// nil. It may be so after its last unmount here: a mount namespace that was copied
+// before holds the mount. A second device of one image would be a second
+// filesystem on the same blocks, which btrfs mounts since Linux 6.7
+// (it gives the second one a temporary id), and each would write over the other.
+func attachedLoop(image *os.File) (*os.File, error) {
+	st, err := Lstat(int(image.Fd()), "")
+	if err != nil {
+		return nil, err
+	}
+	names, err := filepath.Glob("/sys/block/loop*/loop/backing_file") // only of devices in use
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		path := "/dev/" + filepath.Base(filepath.Dir(filepath.Dir(name)))
+		loop, err := os.OpenFile(path, os.O_RDWR, 0) // from here on it stays what it is
+		if err != nil {
+			continue //nolint:nilerr // it was detached in between, or its node is not here
+		}
+		info, err := unix.IoctlLoopGetStatus64(int(loop.Fd()))
+		if err == nil && info.Inode == st.Ino && info.Device == st.Dev {
+			return loop, nil
+		}
+		loop.Close()
+	}
+	return nil, nil
 }
 
 func configureLoop(path string, image *os.File) (*os.File, error) {
