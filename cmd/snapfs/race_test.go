@@ -43,6 +43,7 @@ func watched(t *testing.T) {
 		t.Errorf("status %d", st)
 	}
 	b.real("that")
+	<-p.closed
 	if strings.Contains(p.screen.String(), "99\r\n100") {
 		t.Error("what an attempt wrote is on the screen")
 	}
