@@ -103,7 +103,7 @@ func (b *Beginning) Start(ctx context.Context, spec Spec) (*Box, *Process, error
 		return nil, nil, b.fail(err)
 	}
 	box.level = spec.level(box.b.host.landlock, box.b.missing())
-	box.request = box.b.used
+	box.rooms = box.b.rooms()
 	box.ask.Lock()
 	go box.keep()
 	var p *Process

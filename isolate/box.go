@@ -17,11 +17,12 @@ type Box struct {
 
 	// ask is held by whoever makes pid 1 do something, a request or a freeze, and
 	// uses the image: it is given back after done is closed, under ask.
-	ask     sync.Mutex
-	b       *builder
-	request int // offset in the image where requests are written
-	answer  chan report
-	frozen  thawer // how to undo a freeze, or nil
+	ask    sync.Mutex
+	b      *builder
+	rooms  [2]room // of the image, where requests are written in turn
+	turn   int     // the one that was written last
+	answer chan report
+	frozen thawer // how to undo a freeze, or nil
 
 	mu      sync.Mutex
 	ctl     int // the keeper's end of the control socket
@@ -83,7 +84,7 @@ func (b *Box) Exec(ctx context.Context, command Command) (*Process, error) {
 	if b.ended() {
 		return nil, &Error{Op: "starting", Kind: ErrClosed}
 	}
-	b.b.rewind(b.request)
+	b.b.rewind(b.nextRoom())
 	first, l := b.b.command(command)
 	if b.b.err != nil {
 		return nil, planError(b.b.err)
@@ -92,6 +93,12 @@ func (b *Box) Exec(ctx context.Context, command Command) (*Process, error) {
 		return nil, err
 	}
 	return b.launched(l)
+}
+
+// nextRoom is where the next request is written. The caller holds ask.
+func (b *Box) nextRoom() room {
+	b.turn = 1 - b.turn
+	return b.rooms[b.turn]
 }
 
 // submit makes pid 1 work through the steps from first on, and waits until it

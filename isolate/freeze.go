@@ -218,7 +218,7 @@ const patience = 16
 // signalAll has pid 1 send a signal to everything else in the box. The caller
 // holds ask.
 func (b *Box) signalAll(sig unix.Signal) error {
-	b.b.rewind(b.request)
+	b.b.rewind(b.nextRoom())
 	first := b.b.broadcast(int(sig))
 	if err := b.submit(first, nil); err != nil {
 		return err

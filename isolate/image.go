@@ -28,6 +28,7 @@ import (
 type image struct {
 	mem   []byte
 	used  int
+	end   int // of what may be used
 	last  int // offset of the step that the next one follows, or 0
 	onErr int // offset of the step to go on with after an error
 	stage string
@@ -68,9 +69,9 @@ const (
 // cell is the offset of an int32 in an image: a result to be used later.
 type cell int
 
-// imageSize bounds arguments and environment of a command; the kernel's own
-// bound is about as large. Memory that is not used is not there.
-const imageSize = 4 << 20
+// imageSize is twice what bounds arguments and environment of a command; the
+// kernel's own bound is about as large as that. Memory that is not used is not there.
+const imageSize = 8 << 20
 
 // newImage takes imageSize bytes from the kernel, until free. Cost: 10 µs.
 func newImage() (*image, error) {
@@ -78,7 +79,7 @@ func newImage() (*image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &image{mem: mem, used: headSize, steps: make([]stageOf, 0, 512)}, nil
+	return &image{mem: mem, used: headSize, end: imageSize, steps: make([]stageOf, 0, 512)}, nil
 }
 
 func (im *image) free() {
@@ -88,9 +89,22 @@ func (im *image) free() {
 	}
 }
 
-// rewind forgets what lies from offset at on, and what went wrong.
-func (im *image) rewind(at int) {
-	im.used, im.last, im.err = at, 0, nil
+// A room is a part of an image, from an offset up to another.
+type room struct{ from, to int }
+
+// rooms are two for requests, in what is left of an image. They are used in turn:
+// pid 1 answers before it has done the last steps of a request, and those are not
+// to be overwritten by the next one. It begins that one when they are done.
+func (im *image) rooms() [2]room {
+	middle := (im.used + (len(im.mem)-im.used)/2) &^ 7
+	return [2]room{{im.used, middle}, {middle, len(im.mem)}}
+}
+
+// rewind goes on in a room. It forgets what was written there, and what went
+// wrong.
+func (im *image) rewind(r room) {
+	at := r.from
+	im.used, im.end, im.last, im.err = at, r.to, 0, nil
 	im.put64(headFailed, 0)
 	for i, s := range im.steps {
 		if s.at >= at {
@@ -111,7 +125,7 @@ var errImageFull = errors.New("arguments and environment are too long")
 // take reserves n bytes, aligned to 8 and zero.
 func (im *image) take(n int) int {
 	at := im.used
-	if n > len(im.mem)-at-8 {
+	if n > im.end-at-8 {
 		im.err = errImageFull
 		return headSize
 	}

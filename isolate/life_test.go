@@ -447,3 +447,24 @@ func TestAForkIsWrittenToWithoutRunningAnything(t *testing.T) {
 		}
 	})
 }
+
+// Pid 1 answers a request before it has done the last steps of it: the next one,
+// however soon, changes nothing of them.
+func TestRequestsInQuickSuccessionAreEachWhole(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		box := open(t, spec)
+		for range 2000 {
+			if err := box.Clear(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 100 {
+			if err := box.Clear(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := sh(t, box, "echo on"); strings.TrimSpace(got) != "on" {
+				t.Fatalf("command %d says %q", i, got)
+			}
+		}
+	})
+}

@@ -62,12 +62,16 @@ func (c *Command) streams(slave cell, handed []cell) []cell {
 	return list
 }
 
-// report adds the steps that answer a request and let go of what it brought.
+// report adds the steps that let go of what a request brought, and answer it. What
+// it brought lies where the next one arrives, which may be as soon as it is answered.
 func (b *builder) report(message arg, request cell, streams, fds []cell) (first step) {
 	b.stage, b.last, b.onErr = "reporting", 0, b.p1.die.at
 	first = b.do(look, b.of(b.p1.request)).to(request)
+	for _, fd := range streams {
+		b.do(unix.SYS_CLOSE, b.of(fd)).anyhow()
+	}
 	b.do(unix.SYS_SENDMSG, num(b.p1.ctl), message, num(unix.MSG_NOSIGNAL)).anyhow()
-	for _, fd := range append(streams[:3:3], fds...) {
+	for _, fd := range fds {
 		b.do(unix.SYS_CLOSE, b.of(fd)).anyhow()
 	}
 	b.jump().next(b.p1.loop)
