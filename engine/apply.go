@@ -196,9 +196,19 @@ func (e *Engine) takeBack(ctx context.Context, name string, ids []string) error 
 	var errs []error
 	for i := len(ids) - 1; i >= 0; i-- {
 		r, err := promote.Undo(ctx, e.promotions(), ids[i])
-		errs = append(errs, err, e.remember(name, r.Path, r.Stamps))
+		errs = append(errs, err, e.putBack(name, r))
 	}
 	return errors.Join(errs...)
+}
+
+// putBack remembers what was put back of an apply, which had found nothing that the
+// sandbox did not know. What a merge had found was the real tree's own: whoever
+// compares with the sandbox alone must see it as drifted, or he writes over it.
+func (e *Engine) putBack(name string, r promote.Recovery) error {
+	if r.Group != r.ID {
+		return nil
+	}
+	return e.remember(name, r.Path, r.Stamps)
 }
 
 // selectParts picks what is to be applied: the workspace, or what lies at
@@ -394,7 +404,7 @@ func (e *Engine) recoverPromotions(ctx context.Context) error {
 		for _, p := range r.Kept {
 			e.notice("left as it is now, because it was changed since: " + promote.Printable(p) + "; the old one lies in " + promote.Printable(r.Saved))
 		}
-		err = errors.Join(err, e.remember(r.Sandbox, r.Path, r.Stamps))
+		err = errors.Join(err, e.putBack(r.Sandbox, r))
 	}
 	return err
 }

@@ -50,7 +50,7 @@ func (e *Engine) Undo(ctx context.Context, id string) (Undone, error) {
 	}
 	for _, p := range group { // newest first
 		r, err := promote.Undo(ctx, e.promotions(), p.ID)
-		if rerr := e.remember(p.Sandbox, p.Path, r.Stamps); err == nil {
+		if rerr := e.putBack(p.Sandbox, r); err == nil {
 			err = rerr
 		}
 		if err != nil {

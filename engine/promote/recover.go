@@ -15,6 +15,8 @@ import (
 type Recovery struct {
 	// ID of the promotion, Sandbox as in its Options, and Path of its target.
 	ID, Sandbox, Path string
+	// Group is as in [Promotion].
+	Group string
 	// Stamps are those of what was put back, for [Base.Known].
 	Stamps map[string]Stamp
 	// Done: the promotion was complete, and only its leftovers were removed.
@@ -77,7 +79,7 @@ func recoverOne(ctx context.Context, journal string) (Recovery, error) {
 	if err != nil {
 		return Recovery{Path: journal}, err
 	}
-	one := Recovery{ID: r.id, Sandbox: r.sandbox, Path: r.path, Done: r.commit && filepath.Ext(journal) != suffixUndoing}
+	one := Recovery{ID: r.id, Group: r.group, Sandbox: r.sandbox, Path: r.path, Done: r.commit && filepath.Ext(journal) != suffixUndoing}
 	if r.path == "" { // nothing was made before its first lines were whole
 		one.ID = strings.TrimSuffix(filepath.Base(journal), suffixJournal)
 		return one, os.Remove(journal)

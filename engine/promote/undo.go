@@ -29,7 +29,7 @@ func Undo(ctx context.Context, stateDir, id string) (Recovery, error) {
 		if err := errors.Join(os.Rename(journal, undoing), syncDir(stateDir)); err != nil {
 			return err
 		}
-		one.Sandbox, one.Path, one.Saved = r.sandbox, r.path, r.stagePaths()
+		one.Group, one.Sandbox, one.Path, one.Saved = r.group, r.sandbox, r.path, r.stagePaths()
 		var err error
 		one.Kept, err = r.back(ctx, real, undoing)
 		if err == nil && len(one.Kept) > 0 {
