@@ -211,7 +211,7 @@ func TestAPoolIsOneFilesystemWhoeverStillHasItMounted(t *testing.T) {
 	held, err := holder.StdoutPipe()
 	must(t, err)
 	must(t, holder.Start())
-	defer func() { holder.Process.Kill(); holder.Wait() }() //nolint:errcheck // it was killed
+	defer func() { holder.Process.Kill(); holder.Wait() }()
 	_, err = held.Read(make([]byte, 1))
 	must(t, err)
 	write(t, tree+"/new", "on the pool") // no commit has brought it to the disk

@@ -54,7 +54,7 @@ func attachedLoop(image *os.File) (*os.File, error) {
 		path := "/dev/" + filepath.Base(filepath.Dir(filepath.Dir(name)))
 		loop, err := os.OpenFile(path, os.O_RDWR, 0) // from here on it stays what it is
 		if err != nil {
-			continue //nolint:nilerr // it was detached in between, or its node is not here
+			continue // it was detached in between, or its node is not here
 		}
 		info, err := unix.IoctlLoopGetStatus64(int(loop.Fd()))
 		if err == nil && info.Inode == st.Ino && info.Device == st.Dev {
