@@ -20,6 +20,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // What a base held at places that its sandbox has changed is kept beside the
@@ -131,12 +132,7 @@ func lockDir(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, &snapshot.Error{Op: "locking", Path: dir, Kind: snapshot.KindOf(err), Err: err}
 	}
-	for {
-		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != syscall.EINTR {
-			break
-		}
-	}
-	if err != nil {
+	if err := kernel.Flock(f, syscall.LOCK_EX); err != nil {
 		f.Close()
 		return nil, &snapshot.Error{Op: "locking", Path: dir, Kind: snapshot.KindOf(err), Err: err}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // Pipelines lie in the state directory:
@@ -271,12 +272,7 @@ func (e *Engine) readContent(id string) (map[string]string, error) {
 func tryLock(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err == nil {
-		for {
-			if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != syscall.EINTR {
-				break
-			}
-		}
-		if err == nil {
+		if err = kernel.Flock(f, syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
 			return f, nil
 		}
 		f.Close()

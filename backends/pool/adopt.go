@@ -198,7 +198,7 @@ func (p *Pool) mend(ctx context.Context) error {
 	var errs []error
 	for _, r := range records {
 		unlock, err := tryLock(p.lockFile(r.Path))
-		if err == unix.EWOULDBLOCK {
+		if errors.Is(err, unix.EWOULDBLOCK) {
 			continue
 		}
 		if err == nil {

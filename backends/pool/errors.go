@@ -91,7 +91,7 @@ func reapHalfMade(dir string) {
 // lock waits for the lock file path. It goes with the process that holds it.
 func lock(path string) (unlock func(), err error) { return flock(path, unix.LOCK_EX) }
 
-// tryLock gives unix.EWOULDBLOCK where another holds it.
+// tryLock gives an error that is unix.EWOULDBLOCK where another holds it.
 func tryLock(path string) (unlock func(), err error) {
 	return flock(path, unix.LOCK_EX|unix.LOCK_NB)
 }
@@ -101,21 +101,11 @@ func flock(path string, how int) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err := unix.Flock(int(f.Fd()), how)
-		if err == nil {
-			return func() {
-				// A process that is just being started has the descriptor too, until it
-				// executes its program: closing alone would leave it the lock (flock(2)).
-				unix.Flock(int(f.Fd()), unix.LOCK_UN) //nolint:errcheck // closing unlocks in the end
-				f.Close()
-			}, nil
-		}
-		if err != unix.EINTR {
-			f.Close()
-			return nil, err
-		}
+	if err := kernel.Flock(f, how); err != nil {
+		f.Close()
+		return nil, err
 	}
+	return func() { kernel.Unlock(f) }, nil
 }
 
 // replace gives the file path another content, for good and in one step.

@@ -94,28 +94,15 @@ func lockState(dir string, create bool) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err != unix.EINTR {
-			break
-		}
-	}
+	err = kernel.Flock(f, unix.LOCK_EX|unix.LOCK_NB)
 	if err != nil {
 		f.Close()
-		if err == unix.EWOULDBLOCK {
+		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, &snapshot.Error{Op: doing, Path: dir, Kind: snapshot.ErrBusy, Err: errors.New("another promotion is running")}
 		}
-		return nil, &os.PathError{Op: "flock", Path: f.Name(), Err: err}
+		return nil, err
 	}
 	return f, nil
-}
-
-// unlock gives the lock up at once: closing alone would leave it, for an instant,
-// to a child that another thread is starting and that has not let go of its
-// copies of open files yet.
-func unlock(lock *os.File) {
-	_ = unix.Flock(int(lock.Fd()), unix.LOCK_UN) // closing does the same, if later
-	lock.Close()
 }
 
 // createJournal begins a journal and brings it to the disk, its name included.

@@ -63,6 +63,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // A Target is the real tree that changes are carried out on.
@@ -179,7 +180,7 @@ func Apply(ctx context.Context, t Target, from Source, changes []diff.Change, o 
 	if err != nil {
 		return Result{}, fail(t.Path, err)
 	}
-	defer unlock(lock)
+	defer kernel.Unlock(lock)
 	p, err := plan(ctx, t, from, changes, o.Base)
 	defer p.close()
 	if err != nil {

@@ -46,7 +46,7 @@ func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
 	if err != nil {
 		return nil, recovering(stateDir, err)
 	}
-	defer unlock(lock)
+	defer kernel.Unlock(lock)
 	if names, err = journals(stateDir, suffixJournal, suffixUndoing, suffixDropping); err != nil {
 		return nil, recovering(stateDir, err)
 	}

@@ -65,7 +65,7 @@ func kept(stateDir, id string, f func(r *record, real *dirs, journal string) err
 	if err != nil {
 		return undoing(id, err)
 	}
-	defer unlock(lock)
+	defer kernel.Unlock(lock)
 	return keptBy(stateDir, id, f)
 }
 

@@ -1,0 +1,30 @@
+package kernel
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Flock is flock(2) on an open file, again where a signal came in between.
+// Errors: *os.PathError; EWOULDBLOCK where LOCK_NB is in how and another has it.
+func Flock(f *os.File, how int) error {
+	for {
+		err := unix.Flock(int(f.Fd()), how)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return &os.PathError{Op: "flock", Path: f.Name(), Err: err}
+		}
+		return nil
+	}
+}
+
+// Unlock gives a lock of [Flock] up, at once, and closes its file. Closing alone
+// would leave it, for an instant, to a child that another thread is starting and
+// that has not let go of its copies of open files yet.
+func Unlock(f *os.File) {
+	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN) // closing does the same, if later
+	f.Close()
+}
