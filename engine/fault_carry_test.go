@@ -10,6 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -174,6 +175,47 @@ func TestTheWayBackIsWholeAfterACrashAtAnyStep(t *testing.T) {
 			onBtrfs(t, func(_ *testing.T, b *bench) { b.rehearseCarry(mode, 3*stride, all...) })
 		})
 	}
+}
+
+// What the sandbox never had before its eyes is the user's, also where he answered
+// for the sandbox and the promotion then failed and put everything back.
+func TestApplyRefusesWhatAFailedPromotionPutBack(t *testing.T) {
+	everywhere(t, func(t *testing.T, b *bench) {
+		b.write("f", "0")
+		tick()
+		b.new("c")
+		tick()
+		b.write("f", "real")
+		b.in("c", "printf mine > f")
+		if err := b.Stop(t.Context(), "c"); err != nil {
+			t.Fatal(err)
+		}
+		tick()
+		refused := 0
+		for at := 1; ; at++ {
+			passed := 0
+			ctx := fault.With(t.Context(), func(string) error {
+				if passed++; passed == at {
+					return errRehearsal
+				}
+				return nil
+			})
+			_, err := b.Promote(ctx, "c", engine.PromoteOptions{Mine: []string{"*"}})
+			if err == nil {
+				break
+			}
+			if got := b.read("f"); got != "real" {
+				t.Fatalf("a promotion that failed at step %d left %q", at, got)
+			}
+			if _, err := b.Apply(t.Context(), "c", engine.ApplyOptions{}); !errors.Is(err, snapshot.ErrDrifted) {
+				t.Fatalf("apply after a promotion that failed at step %d: %v, and the file has %q", at, err, b.read("f"))
+			}
+			refused++
+		}
+		if got := b.read("f"); got != "mine" || refused < 5 {
+			t.Errorf("%q after %d promotions that failed", got, refused)
+		}
+	})
 }
 
 func TestTwoPromotionsAtOnceAreOneAfterTheOther(t *testing.T) {

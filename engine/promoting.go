@@ -189,9 +189,9 @@ func (e *Engine) promotePart(ctx context.Context, c *carrying, p *carryPart, o P
 	return done.ID, done.Stamps, nil
 }
 
-// own leaves, of the stamps of a promotion, those of paths that hold what the
-// sandbox has and nothing of the real tree's: what both changed must look drifted
-// to who compares with the sandbox alone.
+// own leaves, of the stamps of a promotion, those of paths at which the real tree
+// had nothing of its own: what both changed, or may have, must look drifted to who
+// compares with the sandbox alone, above all where it was put back.
 func (p *carryPart) own(stamps map[string]promote.Stamp) map[string]promote.Stamp {
 	if p.path != p.part.Root || len(stamps) == 0 {
 		return nil
@@ -203,7 +203,8 @@ func (p *carryPart) own(stamps map[string]promote.Stamp) map[string]promote.Stam
 	own := map[string]promote.Stamp{}
 	for path, s := range stamps {
 		_, other := p.res.From[path]
-		if !both[path] && !p.res.Built[path] && !other {
+		_, unknown := p.in.Unknown[path]
+		if !both[path] && !unknown && !p.res.Built[path] && !other {
 			own[path] = s
 		}
 	}
