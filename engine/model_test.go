@@ -60,7 +60,11 @@ type modelBox struct {
 	written map[string]bool
 	// landed are lines of its own that have been in the real tree.
 	landed map[string]bool
-	marks  []string
+	// without are files that its base may be without, because it was carried that
+	// the sandbox has none: what it makes there since is new, and no older file of
+	// the user's comes back in it.
+	without map[string]bool
+	marks   []string
 }
 
 // looked: snapfs has looked at all that the sandbox has written.
@@ -315,7 +319,7 @@ func (m *model) run() {
 				m.frozen = t.Frozen
 			}
 		}
-		m.boxes[name] = &modelBox{saw: map[string]bool{}, wrote: map[string]int{}, written: map[string]bool{}, landed: map[string]bool{}}
+		m.boxes[name] = &modelBox{saw: map[string]bool{}, wrote: map[string]int{}, written: map[string]bool{}, landed: map[string]bool{}, without: map[string]bool{}}
 	}
 	for m.step = 1; m.step <= 25; m.step++ {
 		name := rapid.SampledFrom([]string{"x", "y"}).Draw(m.T, "sandbox")
