@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 func claims() []promise {
@@ -85,13 +86,18 @@ func unit(x *workbench) {
 	x.clean()
 }
 
-// room is how much of the filesystem is free, with nothing outstanding.
+// room is how much of the filesystem is free, with nothing outstanding. A btrfs
+// is told to clean, or it would wait for half a minute.
 func (x *workbench) room() int64 {
 	x.Helper()
 	dir, err := os.Open(filepath.Dir(x.place.Tree.Path))
 	x.must(err)
 	defer dir.Close()
-	x.must(unix.Syncfs(int(dir.Fd())))
+	err = kernel.BtrfsCommit(int(dir.Fd()))
+	if errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EOPNOTSUPP) {
+		err = unix.Syncfs(int(dir.Fd()))
+	}
+	x.must(err)
 	var st unix.Statfs_t
 	x.must(unix.Fstatfs(int(dir.Fd()), &st))
 	return int64(st.Bfree) * st.Bsize

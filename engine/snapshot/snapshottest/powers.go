@@ -220,7 +220,7 @@ func sweeps(x *workbench) {
 	for _, err := range atOnce(2, func(int) error { return as[snapshot.Sweeper](x.b).Sweep(x.Context()) }) {
 		x.must(err)
 	}
-	deadline := time.Now().Add(40 * time.Second) // btrfs cleans at its next commit
+	deadline := time.Now().Add(40 * time.Second) // cleaning goes on in the background
 	for before-x.room() > size && time.Now().Before(deadline) {
 		time.Sleep(50 * time.Millisecond)
 	}
