@@ -15,7 +15,7 @@ import (
 
 // keptOf is what is kept of the base of a sandbox.
 func (b *bench) keptOf(name string) string {
-	data, _ := os.ReadFile(filepath.Join(b.state, "sandboxes", name, "bases", "0", "kept.json"))
+	data, _ := os.ReadFile(filepath.Join(b.state, "sandboxes", name, "bases", "0", "kept"))
 	return string(data)
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -27,7 +26,8 @@ import (
 // sandbox's record, where the base itself may change (a live one) or does not
 // count any more (what was promoted is the base of what comes after):
 //
-//	bases/N/kept.json       what was there, by absolute path
+//	bases/N/kept            what was there, by absolute path
+//	bases/N/kept.json       the same, as it was written before; kept replaces it
 //	bases/N/SHA256          the bytes of a small text
 //	bases/N/conflicts.json  what a refresh could not merge, see conflicts.go
 //
@@ -59,7 +59,8 @@ type keptNode struct {
 }
 
 const (
-	keptFile = "kept.json"
+	keptFile = "kept"
+	keptJSON = "kept.json"
 	// What is kept of one base at most. Beyond it, what is not kept and changes
 	// is a conflict.
 	keptText  = 1 << 20
@@ -79,15 +80,27 @@ func (e *Engine) readKept(rec *catalog.Record) (*kept, error) {
 func readKept(dir string) (*kept, error) {
 	k := &kept{dir: dir, nodes: map[string]keptNode{}}
 	data, err := os.ReadFile(filepath.Join(dir, keptFile))
+	read := k.decode
+	if errors.Is(err, fs.ErrNotExist) {
+		data, err = os.ReadFile(filepath.Join(dir, keptJSON))
+		read = k.decodeJSON
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return k, nil
 	}
-	var list keptList
 	if err == nil {
-		err = json.Unmarshal(data, &list)
+		err = read(data)
 	}
 	if err != nil {
 		return nil, &snapshot.Error{Op: "reading what is kept of a base", Path: dir, Kind: snapshot.ErrCorrupt, Err: err}
+	}
+	return k, nil
+}
+
+func (k *kept) decodeJSON(data []byte) error {
+	var list keptList
+	if err := json.Unmarshal(data, &list); err != nil {
+		return err
 	}
 	for path, n := range list.Nodes {
 		k.nodes[unsafely(path)] = n.kept()
@@ -97,7 +110,7 @@ func readKept(dir string) (*kept, error) {
 			}
 		}
 	}
-	return k, nil
+	return nil
 }
 
 // updateKept changes what is kept of a sandbox's base, while nobody else does.
@@ -140,19 +153,11 @@ func lockDir(dir string) (*os.File, error) {
 }
 
 func (e *Engine) saveKept(name string, refreshed int, k *kept) error {
-	list := keptList{Format: 1, Nodes: map[string]keptEntry{}}
-	for path, n := range k.nodes {
-		list.Nodes[safely(path)] = keptEntryOf(n)
-	}
-	data, err := json.MarshalIndent(list, "", "  ")
-	if err != nil {
-		return fmt.Errorf("writing what is kept of %s: %w", name, err)
-	}
 	rel, err := filepath.Rel(e.cat.Path(name), e.baseDir(name, refreshed))
 	if err != nil {
 		return err
 	}
-	return e.cat.WriteFile(name, filepath.Join(rel, keptFile), append(data, '\n'))
+	return e.cat.WriteFile(name, filepath.Join(rel, keptFile), k.encode())
 }
 
 // set says what the base has at a path.
@@ -242,10 +247,10 @@ func (e *Engine) dropBases(rec *catalog.Record) error {
 	return nil
 }
 
-// How they are written.
+// A keptList is the format 1, which is not written any more. Its entries are, in
+// the note of what a promotion carried.
 type keptList struct {
-	Format int                  `json:"format"`
-	Nodes  map[string]keptEntry `json:"nodes"`
+	Nodes map[string]keptEntry `json:"nodes"`
 }
 
 type keptEntry struct {
