@@ -35,7 +35,8 @@ func Leaks(t testing.TB, places ...string) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)
 	}
-	c := counter{places: append(places, filepath.Join(scratch, mark())), alone: os.Getenv("SNAPFS_ALONE") == "1"}
+	places = append(places, filepath.Join(scratch, mark()), filepath.Join(memory, mark()))
+	c := counter{places: places, alone: os.Getenv("SNAPFS_ALONE") == "1"}
 	before := c.count()
 	t.Cleanup(func() {
 		t.Helper()

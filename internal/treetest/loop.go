@@ -14,7 +14,7 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// Btrfs mounts a fresh btrfs of 2 GiB (sparse, so next to nothing on disk) and
+// Btrfs mounts a fresh btrfs of 2 GiB (sparse, so next to nothing is taken) and
 // answers with its root. It is mounted noatime and with the options given, as
 // "key" or "key=value"; user_subvol_rm_allowed is one that matters. Root may
 // write to it; chmod or chown it as the test needs.
@@ -51,11 +51,25 @@ func Small(t testing.TB, fs string, size int64, options ...string) string {
 	return dir
 }
 
+// images is where the images of filesystems lie: in memory, where what a test
+// syncs does not wait for the disk and all who use it, if there is room for
+// this one and some more; otherwise on the disk.
+func images(t testing.TB, size int64) string {
+	t.Helper()
+	shm, err := kernel.FilesystemOf(memory)
+	if err == nil && shm.Type == "tmpfs" && shm.Avail > 2*size {
+		return memory
+	}
+	return Dir(t)
+}
+
 // format makes a sparse file with an empty filesystem in it.
 func format(t testing.TB, fs string, size int64) *os.File {
 	t.Helper()
-	f, err := os.CreateTemp(Dir(t), "image")
+	reapOnce()
+	f, err := os.CreateTemp(images(t, size), mark()+"image")
 	if err == nil {
+		t.Cleanup(func() { _ = os.Remove(f.Name()) }) // attach removes it; not where mkfs fails
 		err = f.Truncate(size)
 	}
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 const (
 	scratch = "/var/tmp"
+	memory  = "/dev/shm" // for images of filesystems, as long as mkfs runs
 	prefix  = "snapfs-test-"
 )
 
@@ -49,6 +50,9 @@ func reapOnce() {
 		}
 		dead := func(path string) bool {
 			rest, ok := strings.CutPrefix(path, scratch+"/")
+			if !ok {
+				rest, ok = strings.CutPrefix(path, memory+"/")
+			}
 			p, ok2 := owner(strings.SplitN(rest, "/", 2)[0])
 			return ok && ok2 && !kernel.Alive(p)
 		}
@@ -59,7 +63,8 @@ func reapOnce() {
 			}
 		}
 		left, _ := filepath.Glob(scratch + "/" + prefix + "*")
-		for _, path := range left {
+		unmade, _ := filepath.Glob(memory + "/" + prefix + "*")
+		for _, path := range append(left, unmade...) {
 			if dead(path) {
 				_ = os.RemoveAll(path)
 			}
