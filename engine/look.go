@@ -163,25 +163,20 @@ func (b *liveBase) ours(path string, st *kernel.Stat) bool {
 // away when the sandbox made something there is what the sandbox began with, for
 // on a live base it saw that.
 func (b *liveBase) at(path string) (n *diff.Node, why string, err error) {
-	dir := filepath.Dir(path)
-	if why, err = b.lifted(dir); err != nil || why != "" {
-		return nil, why, err
+	if why, err = b.lifted(filepath.Dir(path)); err != nil {
+		return nil, "", err
 	}
-	st, err := b.real.stat(path)
-	if nowhere(err) {
+	n, err = b.real.node(path)
+	switch {
+	case err != nil:
+		return nil, "", err
+	case why != "":
+	case n == nil:
 		why, err = b.wasNothing(path)
-		return nil, why, err
+	case !n.CTime.Before(b.taken):
+		why = "it has been changed since, and what it was is not known"
 	}
-	if err != nil {
-		return nil, "", err
-	}
-	if n, err = b.real.node(path); err != nil {
-		return nil, "", err
-	}
-	if !st.CTime.Time().Before(b.taken) {
-		return n, "it has been changed since, and what it was is not known", nil
-	}
-	return n, "", nil
+	return n, why, err
 }
 
 func (b *liveBase) wasNothing(path string) (why string, err error) {
