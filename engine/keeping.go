@@ -28,20 +28,28 @@ import (
 // Cost: reading what the sandbox's own layers hold; for each place that is new
 // there a statx of the real one, and a copy of its bytes where it is a small text.
 func (e *Engine) keepBase(ctx context.Context, rec *catalog.Record) {
-	if rec.Ephemeral || rec.State != catalog.Ready {
-		return
+	if err := e.tryToKeepBase(ctx, rec); err != nil && !errors.Is(err, snapshot.ErrInterrupted) {
+		e.notice("what " + rec.Name + " began with is not kept: " + err.Error())
 	}
+}
+
+// tryToKeepBase is keepBase for who can still turn back. Trees that have just gone
+// are left out.
+func (e *Engine) tryToKeepBase(ctx context.Context, rec *catalog.Record) error {
+	if rec.Ephemeral || rec.State != catalog.Ready {
+		return nil
+	}
+	var errs []error
 	for i := range rec.Trees {
 		t := &rec.Trees[i]
 		if t.Frozen || vanished(*t, rec.Workspace) {
 			continue
 		}
-		err := e.keepTree(ctx, rec, t)
-		passing := errors.Is(err, snapshot.ErrNotFound) || errors.Is(err, snapshot.ErrInterrupted)
-		if err != nil && !passing {
-			e.notice("what " + rec.Name + " began with is not kept: " + err.Error())
+		if err := e.keepTree(ctx, rec, t); !errors.Is(err, snapshot.ErrNotFound) {
+			errs = append(errs, err)
 		}
 	}
+	return errors.Join(errs...)
 }
 
 func (e *Engine) keepTree(ctx context.Context, rec *catalog.Record, t *catalog.Tree) error {

@@ -75,11 +75,11 @@ func (e *Engine) Refresh(ctx context.Context, name string, o RefreshOptions) (Re
 		return r, conflictsError("refreshing", name, open)
 	default:
 		err = e.resolve(ctx, h, changes, a, &r)
+		e.keepBase(ctx, h.Record)
 	}
 	if err != nil {
 		return r, err
 	}
-	e.keepBase(ctx, h.Record)
 	left, err := e.conflictsOf(ctx, h.Record)
 	if len(left) > 0 {
 		r.Conflicts = left
@@ -132,6 +132,11 @@ func (e *Engine) rebase(ctx context.Context, h *catalog.Held, changes *Changes, 
 			if err := x.bring(ctx, p, a); err != nil {
 				return err
 			}
+		}
+		// Once the record says so, nothing could tell any more what a live base held
+		// at the places that are changed already, should this process end here.
+		if err := e.tryToKeepBase(ctx, x.next); err != nil {
+			return err
 		}
 		return x.commit(ctx)
 	})
