@@ -169,6 +169,9 @@ func (m *model) refreshes(name string) {
 	m.untouched(before, "a refresh")
 	now := m.look(name)
 	box.looked(m.step)
+	for _, f := range modelFiles() { // the real tree may be its base now, whatever was answered
+		box.without[f] = box.without[f] || !present(before, f)
+	}
 	for f := range before {
 		for _, l := range before.edits(f, "u") {
 			box.saw[l] = box.saw[l] || len(mine) > 0 // its own version is what counts
@@ -198,7 +201,7 @@ func (m *model) refreshes(name string) {
 	if err == nil {
 		m.tally["refreshed"]++
 		m.tally["conflicts"] += len(r.Conflicts)
-		box.wrote, box.written, box.without = map[string]int{}, map[string]bool{}, map[string]bool{}
+		box.wrote, box.written = map[string]int{}, map[string]bool{}
 		for _, f := range modelFiles() {
 			if now[f] != before[f] || present(now, f) != present(before, f) {
 				box.wrote[f], box.written[f] = m.step, true
