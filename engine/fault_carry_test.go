@@ -105,6 +105,7 @@ func (b *bench) rehearseCarry(mode string, stride int, ops ...string) {
 	b.t.Helper()
 	for _, op := range ops {
 		b.divergeFor(op)
+		stride := sampled(stride)
 		first := 1 + os.Getpid()%stride
 		n, ended := first, false
 		for ; !ended; n += stride {

@@ -38,7 +38,7 @@ func aKeeperThatFailsIsMended(t *testing.T, b *bench) {
 	b.setStage()
 	for _, mode := range []string{"kill", "fail"} {
 		hit := filepath.Join(filepath.Dir(b.state), "hit-"+mode)
-		for n := 1; ; n++ {
+		for n := 1; ; n += sampled(1) {
 			when := fmt.Sprintf("a keeper, %s at step %d", mode, n)
 			if err := b.Stop(t.Context(), "s"); err != nil {
 				t.Fatal(err)
@@ -167,7 +167,7 @@ func nothingOutlivesItsSandbox(t *testing.T, b *bench) {
 			t.Errorf("%s: %v", name, err)
 		}
 		took := time.Since(start)
-		if left := inside(b); before == 0 || len(left) > 0 || took > time.Second {
+		if left := inside(b); before == 0 || len(left) > 0 || took > 30*time.Second {
 			t.Errorf("%s: %d processes, and %v after %v", name, before, left, took)
 		}
 		if err := p.Close(); err != nil {

@@ -167,9 +167,19 @@ const longEnv = "SNAPFS_TEST_LONG"
 
 func long() bool { return os.Getenv(longEnv) != "" }
 
+// sampled is the stride of a rehearsal, which in a short run is a longer one:
+// that looks for races, and steps that fail one after the other have none.
+func sampled(stride int) int {
+	if testing.Short() {
+		return 12 * stride
+	}
+	return stride
+}
+
 // rehearseAll does every operation with a failure at each stride-th step, from
 // one that differs between runs.
 func (b *bench) rehearseAll(mode string, stride int, ops ...string) {
+	stride = sampled(stride)
 	first := 1 + os.Getpid()%stride
 	if long() {
 		first, stride = 1, 1

@@ -56,7 +56,8 @@ type runAs struct {
 
 // RunAs runs one test of this test binary, by its full name, in a process of
 // the user a, and passes its output and verdict on. A test that does not exist
-// there is a failure, a skipped one is a skip (see [Skip]). HOME is the user's,
+// there is a failure, a skipped one is a skip (see [Skip]); it is as short as
+// this run (testing.Short). HOME is the user's,
 // and TMPDIR a directory in it.
 func RunAs(t *testing.T, a Account, test string, options ...Option) {
 	t.Helper()
@@ -72,12 +73,16 @@ func RunAs(t *testing.T, a Account, test string, options ...Option) {
 	if err := os.Chown(tmp, a.UID, a.GID); err != nil {
 		t.Fatal(err)
 	}
+	args := []string{"-test.run=" + pattern(test), "-test.v", "-test.count=1", "-test.timeout=" + timeout(t).String()}
+	if testing.Short() {
+		args = append(args, "-test.short")
+	}
 	var out bytes.Buffer
 	env := append(os.Environ(), "HOME="+a.Home, "USER="+a.Name, "LOGNAME="+a.Name, "TMPDIR="+tmp,
 		"XDG_STATE_HOME=", "XDG_RUNTIME_DIR=", "XDG_CACHE_HOME=", "GOCACHE="+a.Home+"/gocache")
 	p := run.Program{
 		Name:   binary,
-		Args:   []string{"-test.run=" + pattern(test), "-test.v", "-test.count=1", "-test.timeout=" + timeout(t).String()},
+		Args:   args,
 		Env:    append(env, r.env...),
 		Dir:    startDir(a),
 		Stdout: &out, Stderr: &out,

@@ -87,7 +87,7 @@ func (x *workbench) equals(v snapshot.View, plain, what string) {
 // seeds is how many random scripts are played.
 func seeds() int {
 	if testing.Short() {
-		return 3
+		return 2
 	}
 	return 10
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"testing"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/fault"
@@ -112,7 +113,7 @@ func failEach(x *workbench, name string) {
 	var seen reached
 	for i, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EIO} {
 		for n, step := range steps {
-			if i > 0 && !slices.Contains(ends(steps), n) {
+			if (i > 0 || testing.Short()) && !slices.Contains(ends(steps), n) {
 				continue
 			}
 			id := fmt.Sprintf("n%d-%d", i, n)
@@ -190,7 +191,11 @@ func ends(steps []string) []int {
 	}
 	all := slices.AppendSeq(slices.Collect(maps.Values(first)), maps.Values(last))
 	slices.Sort(all)
-	return slices.Compact(all)
+	all = slices.Compact(all)
+	if testing.Short() && len(all) > 3 { // it looks for races: what fails one after the other has none
+		all = []int{all[0], all[len(all)/2], all[len(all)-1]}
+	}
+	return all
 }
 
 func killEach(x *workbench, name string) {
