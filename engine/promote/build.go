@@ -84,7 +84,7 @@ func (w *work) buildOne(ctx context.Context, o *op) error {
 // buildOp builds one node, with all that lies beneath it.
 func (w *work) buildOp(ctx context.Context, o *op) error {
 	if o.alone() {
-		if built, i := w.buildSmall(w.stages[o.stage].dir, o.name, &o.change); built {
+		if built, i := w.buildSmall(w.stages[o.stage], o.name, &o.change); built {
 			o.new = i
 			return nil
 		}

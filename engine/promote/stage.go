@@ -20,6 +20,7 @@ type stage struct {
 
 	mount, dev uint64   // what can be renamed into it
 	dir        *os.File // when open
+	shares     bool     // small files share the blocks of the sandbox's
 }
 
 const stagePrefix = ".snapfs-apply-"

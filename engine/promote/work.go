@@ -76,6 +76,7 @@ func (w *work) run(ctx context.Context) error {
 	}{
 		{"begin the journal", w.begin},
 		{"make the stages", w.makeStages},
+		{"settle the source", w.settleSource},
 		{"build the new versions", w.build},
 		{"sync the stages", w.syncStages},
 		{"write the journal", w.write},
