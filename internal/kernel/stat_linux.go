@@ -55,6 +55,9 @@ type Stat struct {
 	Mount uint64
 	// MountRoot: the node is the root of a mount. False before Linux 5.8.
 	MountRoot bool
+	// Fixed: it is immutable or append-only (chattr +i, +a), and may not even be
+	// renamed by root.
+	Fixed bool
 }
 
 // IsDir reports whether the node is a directory.
@@ -132,5 +135,6 @@ func fromStatx(x *unix.Statx_t) Stat {
 		s.Mount = x.Mnt_id
 	}
 	s.MountRoot = x.Attributes&x.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0
+	s.Fixed = x.Attributes&(unix.STATX_ATTR_IMMUTABLE|unix.STATX_ATTR_APPEND) != 0
 	return s
 }
