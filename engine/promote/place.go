@@ -28,10 +28,13 @@ func (p *planner) placeOf(o *op) error {
 	if err != nil {
 		return err
 	}
-	st, err := kernel.Lstat(int(dir.Fd()), "")
-	if err != nil {
-		return err
+	if dir != p.in { // it stays open while ops in it follow one another
+		if p.inStat, err = kernel.Lstat(int(dir.Fd()), ""); err != nil {
+			return err
+		}
+		p.in = dir
 	}
+	st := p.inStat
 	known := p.places[path] != nil && p.places[path].names
 	pl := p.placeAt(path, &st)
 	pl.names = true
@@ -63,14 +66,14 @@ func (p *planner) mayChange(o *op, dir *os.File, st *kernel.Stat, pl *place, kno
 		default:
 			return &os.PathError{Op: "access", Path: pl.path, Err: err}
 		}
-		if fixed(dir, "") {
+		if st.Fixed {
 			p.barred.add(pl.path, "it is immutable or append-only (chattr -i -a)")
 		}
 	}
 	if o.seen == nil {
 		return nil
 	}
-	if _, name := split(o.path); fixed(dir, name) {
+	if o.fixed {
 		p.barred.add(o.path, "it is immutable or append-only (chattr -i -a)")
 	}
 	me := uint32(os.Geteuid())
@@ -78,17 +81,6 @@ func (p *planner) mayChange(o *op, dir *os.File, st *kernel.Stat, pl *place, kno
 		p.barred.add(o.path, "it belongs to another user, in a directory with the sticky bit")
 	}
 	return nil
-}
-
-// fixed reports whether a node may not be renamed, not even by root.
-func fixed(dir *os.File, name string) bool {
-	flags := unix.AT_SYMLINK_NOFOLLOW
-	if name == "" {
-		flags |= unix.AT_EMPTY_PATH
-	}
-	var x unix.Statx_t
-	err := unix.Statx(int(dir.Fd()), name, flags, 0, &x)
-	return err == nil && x.Attributes&(unix.STATX_ATTR_IMMUTABLE|unix.STATX_ATTR_APPEND) != 0
 }
 
 // open opens the directory of a place, if it is still that one; nil if not.

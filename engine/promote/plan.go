@@ -35,7 +35,8 @@ type op struct {
 	// old is what the path holds before, new what it holds afterwards.
 	old, new ident
 	// was is the change time of old, as planned.
-	was kernel.Timestamp
+	was   kernel.Timestamp
+	fixed bool // old may not be renamed, not even by root
 	// olds and news are what lies beneath old and new where they are
 	// directories, by path relative to the op's.
 	olds, news map[string]ident
@@ -56,6 +57,8 @@ type planner struct {
 	from     Source
 	base     Base
 	real     dirs
+	in       *os.File // the directory of the last op, and its stat
+	inStat   kernel.Stat
 	ops      []*op
 	cover    *op // the op that a path may lie beneath
 	steps    []Step
@@ -151,7 +154,7 @@ func (p *planner) todo(c diff.Change, real *diff.Node, st *kernel.Stat) error {
 	}
 	o.change = c
 	if real != nil {
-		o.old, o.was = identOf(st), st.CTime
+		o.old, o.was, o.fixed = identOf(st), st.CTime, st.Fixed
 		p.rely(real)
 	}
 	if isDir(real) && o.verb != alter {

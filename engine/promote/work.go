@@ -170,8 +170,7 @@ func (w *work) widen(ctx context.Context) error {
 // narrow gives directories that no change is about their permissions back.
 func (w *work) narrow(ctx context.Context) error {
 	for _, pl := range w.places {
-		altered := slices.ContainsFunc(w.ops, func(o *op) bool { return o.path == pl.path && o.after.what&diff.Mode != 0 })
-		if !pl.widen || altered {
+		if !pl.widen || slices.ContainsFunc(w.ops, func(o *op) bool { return o.path == pl.path && o.after.what&diff.Mode != 0 }) {
 			continue
 		}
 		if err := fault.Point(ctx, "close a directory"); err != nil {
