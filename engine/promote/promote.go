@@ -9,8 +9,9 @@
 //     moved on since the sandbox was forked ([Check]), and what runs by itself
 //     later ([Held]), until it is allowed;
 //  2. builds what is new in a private directory on the target's own filesystem,
-//     with all metadata, and waits for the disk once;
-//  3. writes down, in a journal, what it will move and which inodes it expects;
+//     with all metadata;
+//  3. writes down, in a journal, what it will move and which inodes it expects,
+//     and waits for the disk to have both;
 //  4. moves: a changed file is exchanged with its new version, what is new is
 //     renamed in, what is deleted is renamed out, a directory with all that lies
 //     in it by one call. What an exchange displaced is private from then on, so

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -78,8 +79,7 @@ func (w *work) run(ctx context.Context) error {
 		{"make the stages", w.makeStages},
 		{"settle the source", w.settleSource},
 		{"build the new versions", w.build},
-		{"sync the stages", w.syncStages},
-		{"write the journal", w.write},
+		{"sync the stages", w.secure},
 		{"widen directories", w.widen},
 		{"move", w.move},
 		{"alter", w.alter},
@@ -123,7 +123,22 @@ func (w *work) makeStages(ctx context.Context) error {
 	return nil
 }
 
-func (w *work) syncStages(context.Context) error {
+// secure has the disk take the stages, and the journal meanwhile: neither order
+// of the two could mislead anybody. A stage of which the disk has only a part is
+// one from which nothing has been moved yet.
+func (w *work) secure(ctx context.Context) error {
+	if err := fault.Point(ctx, "write the journal"); err != nil {
+		return err
+	}
+	var both sync.WaitGroup
+	var written error
+	both.Go(func() { written = w.write() })
+	err := w.syncStages()
+	both.Wait()
+	return errors.Join(err, written)
+}
+
+func (w *work) syncStages() error {
 	for _, s := range w.stages {
 		if err := unix.Syncfs(int(s.dir.Fd())); err != nil {
 			return &os.PathError{Op: "syncfs", Path: s.name, Err: err}
@@ -147,7 +162,7 @@ func (w *work) syncTarget(context.Context) error {
 	return nil
 }
 
-func (w *work) write(context.Context) error {
+func (w *work) write() error {
 	w.ready = true
 	return appendJournal(w.journal, w.body())
 }
