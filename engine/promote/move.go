@@ -61,10 +61,23 @@ func (w *work) moveOne(o *op) error {
 			return err
 		}
 	}
-	if o.verb != put {
+	if o.verb == put {
+		return nil
+	}
+	if isDir(o.seen) || shared(o.seen) { // its other names may get other attributes
 		return w.displaced(o, nil)
 	}
-	return nil
+	return w.displacedNode(o, stage)
+}
+
+// displacedNode looks at once whether what came into the stage is the node that
+// was expected, as it was. What cannot be told without reading it lookAgain sees.
+func (w *work) displacedNode(o *op, stage *os.File) error {
+	st, err := kernel.Lstat(int(stage.Fd()), o.name)
+	if err == nil && !o.old.is(&st) {
+		err = movedAway(o.path)
+	}
+	return err
 }
 
 // parent opens the directory that holds a path, which must be the one that the
