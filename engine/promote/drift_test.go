@@ -179,6 +179,23 @@ func TestAWriterThatHadTheFileOpenIsNoticed(t *testing.T) {
 	}
 }
 
+func TestAnAttributeSetOnAFileThatWasDisplacedIsNoticed(t *testing.T) {
+	for _, step := range []string{"sync the target", "look again"} {
+		w := newWorld(t, treetest.Dir(t), treetest.Script{file("a", 1, 10)}, treetest.Script{do(treetest.Unlink, "a", ""), file("a", 2, 10)})
+		f := treetest.Open(t, w.real.Name()+"/a")
+		ctx := during(t.Context(), step, func() { must(t, unix.Fsetxattr(int(f.Fd()), "user.snapfs", []byte("mine"), 0)) })
+		if _, err := promote.Apply(ctx, w.target(), w.source(), w.changes(t, w.frozen()), options(w.frozen())); !errors.Is(err, snapshot.ErrDrifted) {
+			t.Errorf("%s: got %v", step, err)
+		}
+		value := make([]byte, 8)
+		n, err := unix.Getxattr(w.real.Name()+"/a", "user.snapfs", value)
+		if err != nil || string(value[:n]) != "mine" {
+			t.Errorf("%s: the file has %q, %v", step, value[:max(n, 0)], err)
+		}
+		w.clean(t)
+	}
+}
+
 func TestSwappingAParentForALinkNeverLeadsOutside(t *testing.T) {
 	var before, after treetest.Script
 	before = append(before, do(treetest.Mkdir, "d", ""))
