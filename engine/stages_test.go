@@ -278,10 +278,17 @@ func TestStagesGoOnWhereverTheyWereKilled(t *testing.T) {
 		if testing.Short() {
 			spread = len(steps) / 3
 		}
+		tried, killed := 0, 0
 		for i, step := range steps {
 			if i%spread == 0 || step == "enter "+string(engine.StageVerifying) || step == "write what is kept of a base" {
-				b.killedStages(i+1, step)
+				tried++
+				if b.killedStages(i+1, step) {
+					killed++
+				}
 			}
+		}
+		if killed*4 < tried*3 {
+			t.Errorf("of %d steps to be killed at only %d were reached", tried, killed)
 		}
 	}
 	t.Run("root", func(t *testing.T) {
@@ -291,11 +298,16 @@ func TestStagesGoOnWhereverTheyWereKilled(t *testing.T) {
 	onBtrfs(t, everyone)
 }
 
-// killedStages kills a promotion at its n-th step, and goes on with it.
-func (b *bench) killedStages(n int, step string) {
+// killedStages kills a promotion at its n-th step, and goes on with it. It
+// answers whether there was such a step.
+func (b *bench) killedStages(n int, step string) (killed bool) {
 	b.t.Helper()
 	b.unpromote()
-	if o := b.child("stages", n, "kill"); !o.killed {
+	o := b.child("stages", n, "kill")
+	// How many steps there are is a matter of time too: of a keeper that has
+	// ended, for one, nothing is asked.
+	through := !o.killed && o.err == nil && o.steps < n
+	if !o.killed && !through {
 		b.t.Fatalf("step %d, %s: %v", n, step, o.err)
 	}
 	e, said := b.reopen()
@@ -309,6 +321,7 @@ func (b *bench) killedStages(n int, step string) {
 	switch {
 	case err != nil || open > 1:
 		b.t.Fatalf("step %d, %s: %d open, %v", n, step, open, err)
+	case through && open == 0:
 	case open == 1:
 		_, err = e.ContinueStages(b.t.Context(), "", engine.ContinueOptions{})
 	default:
@@ -321,6 +334,7 @@ func (b *bench) killedStages(n int, step string) {
 		b.stands(name, i <= 2)
 	}
 	b.sound(fmt.Sprintf("killed at step %d, %s", n, step))
+	return o.killed
 }
 
 // unpromote takes everything back.
