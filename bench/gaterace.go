@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/snapfs/snapfs/engine"
 )
 
 // racing is how many attempts race.
@@ -21,6 +23,10 @@ func (r *referee) raceChecks() []check {
 			check{
 				name:  fmt.Sprintf("`snapfs race` of %d attempts of work on %s, to the same %d bare at once", racing, name, racing),
 				limit: 1.1, unit: "×", measure: r.raceToBare(s),
+			},
+			check{
+				name:  fmt.Sprintf("the sandboxes of %d attempts on %s until the first runs, to that of one", racing, name),
+				limit: 6, unit: "×", measure: r.makingToOne(s),
 			},
 			check{name: fmt.Sprintf("`snapfs race -n %d -- true` on %s, to `snapfs run -- true`", racing, name), told: true, unit: "×", measure: r.raceToRun(s)})
 	}
@@ -54,6 +60,43 @@ func (r *referee) raceToBare(s *setting) func(context.Context) (float64, string,
 		}
 		return over(m[0], m[1]), fmt.Sprintf("race %s, bare %s", ms(m[0]), ms(m[1])), nil
 	}
+}
+
+// makingToOne times races until something is told of an attempt: all sandboxes
+// are made by then, and none has run anything.
+func (r *referee) makingToOne(s *setting) func(context.Context) (float64, string, error) {
+	return func(ctx context.Context) (float64, string, error) {
+		dir, err := r.tree(ctx, *s, smallest)
+		if err != nil {
+			return 0, "", err
+		}
+		m, err := medians(ctx, r.many(), r.making(s, dir, racing), r.making(s, dir, 1))
+		if err != nil {
+			return 0, "", err
+		}
+		return over(m[0], m[1]), fmt.Sprintf("%d in %s, one in %s", racing, ms(m[0]), ms(m[1])), nil
+	}
+}
+
+func (r *referee) making(s *setting, dir string, n int) subject {
+	do := func(ctx context.Context) (took time.Duration, err error) {
+		req := engine.RaceRequest{Request: engine.Request{Workspace: dir, Backend: s.Driver, Policy: policy()}}
+		for range n {
+			req.Attempts = append(req.Attempts, truth(dir))
+		}
+		began := time.Now()
+		req.Progress = func(engine.Attempt) {
+			if took == 0 {
+				took = time.Since(began)
+			}
+		}
+		race, err := r.e.Race(ctx, req)
+		if err != nil {
+			return 0, err
+		}
+		return took, race.Close(ctx)
+	}
+	return subject{name: fmt.Sprintf("making %d", n), do: do}
 }
 
 // busy is a script that takes so much of one processor.
