@@ -30,7 +30,7 @@ func ask(t *testing.T, dir string) map[string]kernel.Result {
 		}
 		results[p.Name] = r
 	}
-	if d := time.Since(start); d > 2*time.Second {
+	if d := time.Since(start); d > 20*time.Second {
 		t.Errorf("all probes took %v", d)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 0 {

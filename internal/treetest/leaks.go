@@ -28,7 +28,7 @@ import (
 // The places are the directories given, and those that [Dir] makes. With
 // SNAPFS_ALONE=1, which says that nothing else runs on the machine, all mounts,
 // loop devices and control groups count, wherever they are. What goes away
-// within two seconds of the end is no leak. Call it after the places are made,
+// within ten seconds of the end is no leak. Call it after the places are made,
 // and not in a test that runs in parallel with others.
 func Leaks(t testing.TB, places ...string) {
 	t.Helper()
@@ -40,7 +40,7 @@ func Leaks(t testing.TB, places ...string) {
 	before := c.count()
 	t.Cleanup(func() {
 		t.Helper()
-		for _, leak := range c.wait(before, 2*time.Second) {
+		for _, leak := range c.wait(before, 10*time.Second) {
 			t.Errorf("left behind: %s", leak)
 		}
 	})

@@ -18,8 +18,8 @@ import (
 // noDaemon looks for the processes of daemon.sh.
 func noDaemon(b *bench) {
 	for start := time.Now(); running("realwork-daemon") || running("86417.5"); time.Sleep(10 * time.Millisecond) {
-		if time.Since(start) > time.Second {
-			b.t.Fatal("the daemon outlives its sandbox by a second")
+		if time.Since(start) > 20*time.Second {
+			b.t.Fatal("the daemon outlives its sandbox")
 		}
 	}
 }

@@ -5,9 +5,6 @@ import (
 	"time"
 )
 
-// middle is the median.
-func middle(took []time.Duration) time.Duration { return quantile(took, 50) }
-
 // quantile is the time that percent of all stay within.
 func quantile(took []time.Duration, percent int) time.Duration {
 	if len(took) == 0 {
