@@ -24,6 +24,14 @@ RESULTS := $(CURDIR)/out/conformance
 
 # The program is one static file; only the race detector links against C.
 export CGO_ENABLED := 0
+# A package that was compiled in one directory serves in another, as test-user's.
+export GOFLAGS := $(GOFLAGS) -trimpath
+
+# Where a race can be: the packages that start goroutines, or play the
+# conformance suite, which does. test/ runs the program as users have it, without
+# the detector. make race PKGS=./engine/merge runs any other.
+GOING := ^[[:space:]]*go |\.Go\(|AfterFunc\(|t\.Parallel\(|snapshottest\.Run
+RACES  = $(shell grep -rlE --include='*.go' '$(GOING)' backends bench cmd engine internal isolate | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 .PHONY: help
 help: ## say what each target does
@@ -62,16 +70,16 @@ test: ## all tests, none skipped as root, and nothing left behind
 		$(GO) test -p $(JOBS) -count=1 -timeout 20m $(FLAGS) $(PKGS)
 
 .PHONY: race
-race: ## the same with the race detector, with less repetition (needs a C compiler)
+race: ## what runs at once, with the race detector and less repetition (needs a C compiler)
 	@command -v cc >/dev/null || { echo 'race: no C compiler, and the race detector needs one'; \
 		echo 'hint: apt-get install gcc libc6-dev'; exit 1; } >&2
 	@# A program with the detector sleeps for a second when it ends, unless it is told not to; keepers end often.
 	@.ci/skips .ci/traceless env CGO_ENABLED=1 SNAPFS_NO_SKIP=$(NOSKIP) GORACE=atexit_sleep_ms=0 \
-		$(GO) test -p $(JOBS) -count=1 -timeout 20m -race -short $(FLAGS) $(PKGS)
+		$(GO) test -p $(JOBS) -count=1 -timeout 20m -vet=off -race -short $(FLAGS) $(if $(filter ./...,$(PKGS)),$(RACES),$(PKGS))
 
 .PHONY: test-user
 test-user: ## all tests as an ordinary user made for them (run as root)
-	@.ci/skips .ci/as-user $(GO) test -p $(JOBS) -count=1 -timeout 20m $(FLAGS) $(PKGS)
+	@.ci/skips .ci/as-user $(GO) test -p $(JOBS) -count=1 -timeout 20m -vet=off $(FLAGS) $(PKGS)
 
 .PHONY: docs
 docs: ## write what is generated: manuals, exit codes, the conformance table (after test, as root)
