@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,43 +10,18 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// built names the variable that hands the program, and the scripts beside it,
-// on to a test that runs as another user.
-const built = "SNAPFS_TEST_BUILT"
-
-func TestMain(m *testing.M) { os.Exit(withProgram(m.Run)) }
-
-// withProgram builds snapfs once, where every user may run it.
-func withProgram(tests func() int) int {
-	if os.Getenv(built) != "" {
-		return tests()
-	}
-	dir, err := os.MkdirTemp("/var/tmp", "snapfs-cmd-")
-	if err == nil {
-		defer os.RemoveAll(dir)
-		err = os.Chmod(dir, 0o755)
-	}
-	if err == nil {
-		_, err = run.Output(context.Background(), "go", "build", "-o", filepath.Join(dir, "snapfs"), ".")
-	}
-	if err == nil {
-		err = os.CopyFS(filepath.Join(dir, "script"), os.DirFS("testdata/script"))
-	}
-	if err == nil {
-		err = copyFile("../../README.md", filepath.Join(dir, "README.md"))
-	}
-	if err == nil {
-		err = os.Setenv(built, dir)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return tests()
+// TestMain makes the program, and its scripts and texts beside it, where every user
+// may read them.
+func TestMain(m *testing.M) {
+	os.Exit(treetest.WithProgram(m.Run, func(_ context.Context, dir string) error {
+		return errors.Join(
+			os.CopyFS(filepath.Join(dir, "script"), os.DirFS("testdata/script")),
+			copyFile("../../README.md", filepath.Join(dir, "README.md")),
+		)
+	}))
 }
 
 func copyFile(from, to string) error {
@@ -56,7 +32,7 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, data, 0o644)
 }
 
-func program() string { return filepath.Join(os.Getenv(built), "snapfs") }
+func program() string { return treetest.Program() }
 
 func TestCommandsAsRoot(t *testing.T) {
 	treetest.NeedRoot(t)
@@ -75,10 +51,10 @@ func scripts(t *testing.T) {
 	work := treetest.Dir(t)
 	treetest.Leaks(t)
 	testscript.Run(t, testscript.Params{
-		Dir:         filepath.Join(os.Getenv(built), "script"),
+		Dir:         filepath.Join(treetest.Built(), "script"),
 		WorkdirRoot: work,
 		Setup: func(e *testscript.Env) error {
-			e.Setenv("PATH", os.Getenv(built)+":"+os.Getenv("PATH"))
+			e.Setenv("PATH", treetest.Built()+":"+os.Getenv("PATH"))
 			e.Setenv("SNAPFS_HOME", e.WorkDir+"/.state")
 			e.Setenv("HOME", os.Getenv("HOME"))
 			e.Defer(func() {

@@ -69,7 +69,7 @@ type tourStep struct{ command, shows string }
 // tourSteps reads the commands of the tour, and what follows each.
 func tourSteps(t *testing.T) (steps []tourStep) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(os.Getenv(built), "README.md"))
+	data, err := os.ReadFile(filepath.Join(filepath.Dir(program()), "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,8 +44,8 @@ func newLine(t *testing.T) *line {
 	root := treetest.Dir(t)
 	treetest.Leaks(t, root)
 	l := &line{t: t, dir: filepath.Join(root, "project")}
-	l.env = append(os.Environ(), "SNAPFS_HOME="+filepath.Join(root, "state"), "PATH="+os.Getenv(built)+":"+os.Getenv("PATH"))
-	example := filepath.Join(os.Getenv(built), "example")
+	l.env = append(os.Environ(), "SNAPFS_HOME="+filepath.Join(root, "state"), "PATH="+treetest.Built()+":"+os.Getenv("PATH"))
+	example := filepath.Join(treetest.Built(), "example")
 	check, err := os.ReadFile(filepath.Join(example, "check"))
 	check = append(check, strings.ReplaceAll(faults, "FAULTS", l.faultsFile())...)
 	err = errors.Join(err, os.Mkdir(l.dir, 0o755), os.CopyFS(filepath.Join(l.dir, "app"), os.DirFS(filepath.Join(example, "app"))))
@@ -124,7 +124,7 @@ type outcome struct {
 }
 
 func (l *line) command(args ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(os.Getenv(built), "snapfs"), args...)
+	cmd := exec.Command(treetest.Program(), args...)
 	cmd.Dir, cmd.Env = l.dir, l.env
 	return cmd
 }

@@ -2,48 +2,21 @@ package realwork
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// built names the variable that hands what TestMain made on to a test that runs
-// as another user.
-const built = "SNAPFS_TEST_BUILT"
-
-func TestMain(m *testing.M) { os.Exit(withProgram(m.Run)) }
-
-// withProgram makes, where every user may read it: the program; in repo, a
-// repository with the files of this checkout; in mod, the modules that the Go
-// program of the tests is built from, as they were downloaded.
-func withProgram(tests func() int) int {
-	if os.Getenv(built) != "" {
-		return tests()
-	}
-	dir, err := os.MkdirTemp("/var/tmp", "snapfs-realwork-")
-	if err == nil {
-		defer os.RemoveAll(dir)
-		err = prepared(context.Background(), dir)
-	}
-	if err == nil {
-		err = os.Setenv(built, dir)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return tests()
-}
+// TestMain makes, where every user may read it: the program; in repo, a repository
+// with the files of this checkout; in mod, the modules that the Go program of the
+// tests is built from, as they were downloaded.
+func TestMain(m *testing.M) { os.Exit(treetest.WithProgram(m.Run, prepared)) }
 
 func prepared(ctx context.Context, dir string) error {
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return err
-	}
 	steps := [][]string{
-		{"go", "build", "-o", filepath.Join(dir, "snapfs"), "../../cmd/snapfs"},
 		{"sh", "-euc", repo, "sh", "../..", filepath.Join(dir, "repo")},
 		{"sh", "-euc", modules, "sh", "testdata/program", filepath.Join(dir, "program"), filepath.Join(dir, "mod")},
 	}
@@ -76,4 +49,4 @@ mv go.sum.txt go.sum
 GOMODCACHE=$3 GOPROXY=$proxy GOFLAGS=-modcacherw go mod download
 chmod -R a+rX "$3"`
 
-func program() string { return filepath.Join(os.Getenv(built), "snapfs") }
+func program() string { return treetest.Program() }

@@ -79,7 +79,7 @@ func (b *bench) command(name string, args ...string) *exec.Cmd {
 	b.t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = b.space
-	cmd.Env = append(os.Environ(), "SNAPFS_HOME="+b.state, "BENCH="+b.dir, "BUILT="+os.Getenv(built), "LC_ALL=C.UTF-8",
+	cmd.Env = append(os.Environ(), "SNAPFS_HOME="+b.state, "BENCH="+b.dir, "BUILT="+treetest.Built(), "LC_ALL=C.UTF-8",
 		"GIT_AUTHOR_NAME=realwork", "GIT_AUTHOR_EMAIL=realwork@example.org",
 		"GIT_COMMITTER_NAME=realwork", "GIT_COMMITTER_EMAIL=realwork@example.org")
 	return cmd

@@ -1,0 +1,49 @@
+package treetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/snapfs/snapfs/internal/run"
+)
+
+// builtEnv hands the directory of [WithProgram] on to a test that runs as another
+// user.
+const builtEnv = "SNAPFS_TEST_BUILT"
+
+// WithProgram is for a TestMain: it makes a directory that every user may read,
+// builds snapfs in it, lets more make what else the tests need there, runs the
+// tests, removes the directory and answers with their status, or 1 where
+// something could not be made. In a process that [RunAs] started it only runs
+// them: there is such a directory already.
+func WithProgram(tests func() int, more func(ctx context.Context, dir string) error) (status int) {
+	if os.Getenv(builtEnv) != "" {
+		return tests()
+	}
+	ctx := context.Background()
+	dir, err := os.MkdirTemp(scratch, mark()+"built-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = os.Chmod(dir, 0o755)
+	}
+	if err == nil {
+		_, err = run.Output(ctx, "go", "build", "-o", filepath.Join(dir, "snapfs"), "github.com/snapfs/snapfs/cmd/snapfs")
+	}
+	if err == nil {
+		err = errors.Join(more(ctx, dir), os.Setenv(builtEnv, dir))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return tests()
+}
+
+// Built is the directory that [WithProgram] made.
+func Built() string { return os.Getenv(builtEnv) }
+
+// Program is the program that [WithProgram] built.
+func Program() string { return filepath.Join(Built(), "snapfs") }
