@@ -27,11 +27,12 @@ export CGO_ENABLED := 0
 # A package that was compiled in one directory serves in another, as test-user's.
 export GOFLAGS := $(GOFLAGS) -trimpath
 
-# Where a race can be: the packages that start goroutines, or play the
-# conformance suite, which does. test/ runs the program as users have it, without
-# the detector. make race PKGS=./engine/merge runs any other.
+# Where the detector can find a race: in packages that start goroutines, or play
+# the conformance suite, which does. The tests of cmd and test start the program
+# as users have it, which is built without the detector: nothing of it would be
+# watched. make race PKGS=./engine/merge runs any other.
 GOING := ^[[:space:]]*go |\.Go\(|AfterFunc\(|t\.Parallel\(|snapshottest\.Run
-RACES  = $(shell grep -rlE --include='*.go' '$(GOING)' backends bench cmd engine internal isolate | xargs -n1 dirname | sort -u | sed 's|^|./|')
+RACES  = $(shell grep -rlE --include='*.go' '$(GOING)' backends bench engine internal isolate | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 .PHONY: help
 help: ## say what each target does
