@@ -100,8 +100,8 @@ func (o *Overlay) check() error {
 	if err := checkPath(o.Upper); err != nil {
 		return err
 	}
-	if path.Dir(o.Upper) != path.Dir(o.Work) {
-		return invalid("upper and work directory %s and %s have different parents", o.Upper, o.Work)
+	if !strings.HasPrefix(o.Upper, path.Dir(o.Work)+"/") {
+		return invalid("upper directory %s does not lie beside the work directory %s, nor in what does", o.Upper, o.Work)
 	}
 	return checkPath(o.Work)
 }

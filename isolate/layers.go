@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -79,11 +80,12 @@ func (l *layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
 	if o.Upper == "" {
 		return kernel.MountOverlay(ov)
 	}
-	dir, err := l.find(filepath.Dir(o.Upper)) // one mount for both, as overlayfs demands
+	parent := filepath.Dir(o.Work)
+	dir, err := l.find(parent) // one mount for both, as overlayfs demands
 	if err != nil {
 		return nil, err
 	}
-	ov.Upper, ov.Work = dir+"/"+filepath.Base(o.Upper), dir+"/"+filepath.Base(o.Work)
+	ov.Upper, ov.Work = dir+strings.TrimPrefix(o.Upper, parent), dir+"/"+filepath.Base(o.Work)
 	return writable(ov, base)
 }
 

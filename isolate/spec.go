@@ -67,7 +67,7 @@ type Overlay struct {
 	// Lower are the read-only layers, the topmost first; at least one.
 	Lower []string
 	// Upper and Work are the writable layer and its work directory, or both
-	// empty for a tree that is only read.
+	// empty for a tree that is only read. Upper lies in the parent of Work.
 	Upper, Work string
 	// UserXattr keeps overlayfs's records in user.* attributes. Kernels demand
 	// it under [Same], and it excludes redirect_dir and metacopy.
