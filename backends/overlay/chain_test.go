@@ -21,6 +21,7 @@ type powers interface {
 	snapshot.Meter
 	snapshot.Sweeper
 	snapshot.Settler
+	snapshot.Narrower
 }
 
 // A stage is a backend on an empty tree.

@@ -30,14 +30,9 @@ type inode struct {
 // holds a part.
 func (b *backend) merge(ctx context.Context, trees []string, dst string) error {
 	m := merger{ctx: ctx, link: map[inode]string{}}
-	m.prefix, m.poor = b.attr(""), b.userXattr
 	defer m.close()
-	for _, tree := range trees {
-		f, err := kernel.OpenDir(unix.AT_FDCWD, tree)
-		if err != nil {
-			return err
-		}
-		m.roots = append(m.roots, f)
+	if err := m.open(b, trees); err != nil {
+		return err
 	}
 	out, err := kernel.OpenDir(unix.AT_FDCWD, dst)
 	if err != nil {

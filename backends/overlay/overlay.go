@@ -17,6 +17,7 @@
 //	spare/                   layers as good as new
 //	old/                     files of removed records, to be used again
 //	trash/                   what is to be deleted
+//	none/                    an empty directory, where an overlay lacks a layer
 //
 // A layer is born where it stays and never moves, so sealing an idle fork is a
 // matter of three small files: the fork gets a new empty layer, then the

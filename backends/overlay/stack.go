@@ -45,6 +45,19 @@ type layers struct {
 	poor bool
 }
 
+// open opens them. The caller closes them, after an error too.
+func (l *layers) open(b *backend, trees []string) error {
+	l.prefix, l.poor = b.attr(""), b.userXattr
+	for _, tree := range trees {
+		f, err := kernel.OpenDir(unix.AT_FDCWD, tree)
+		if err != nil {
+			return err
+		}
+		l.roots = append(l.roots, f)
+	}
+	return nil
+}
+
 func (l *layers) close() {
 	for _, f := range l.roots {
 		if f != nil {

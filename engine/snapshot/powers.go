@@ -96,6 +96,20 @@ type Settler interface {
 	Settle(ctx context.Context, fork ForkID) error
 }
 
+// A Narrower shows a directory of a tree alone. The kernel refuses an ordinary
+// user an overlay of a directory in which somebody has mounted a filesystem
+// since, but not of those beside it.
+type Narrower interface {
+	// Narrow answers how to reach dir, a clean path beneath the tree's root, of a
+	// view that this backend has given. With write what is changed there is
+	// changed in the view: the fork's own layer gets the directories down to dir,
+	// as writing there would make them, and nothing may have it mounted. Without,
+	// the answer is for reading, and nothing is made. Repeating it is harmless, and
+	// after an error the view is as it was. Cost: some look-ups for each layer.
+	// Errors: ErrNotFound (no such directory), ErrNotSupported.
+	Narrow(ctx context.Context, v View, dir string, write bool) (View, error)
+}
+
 // A Hider keeps data on the tree's own filesystem, at absolute paths which no
 // sandbox may see and no comparison looks at. It costs nothing.
 type Hider interface {
