@@ -139,31 +139,49 @@ func (e *Engine) compare(ctx context.Context, rec *catalog.Record, p pair) ([]Pa
 	if err != nil || len(touches) == 0 && !walk {
 		return nil, err
 	}
-	old, new, err := e.openPair(ctx, b, p)
+	left, right, err := views(ctx, b, p)
 	if err != nil {
 		return nil, err
 	}
-	opt := diff.Options{
-		Skip: e.skip(b, p.tree.Path), OneFilesystem: b.Facts().Unit == snapshot.ByFile,
-		SameInodes: b.Facts().KeepsInodes, Taken: p.tree.Taken, OverlayViews: true,
+	parts, err := e.lookIn(rec.Workspace, p.tree.Path, touches, walk, func(at place, touches []snapshot.Touch, walk bool) (Part, error) {
+		dirs, err := at.open(ctx, state{b: b, view: left}, state{b: b, view: right})
+		if err != nil {
+			return Part{}, err
+		}
+		whole := Part{Root: at.dir, Old: dirs[0], New: dirs[1], Tree: p.tree.Path, Taken: p.tree.Taken, Frozen: p.tree.Frozen}
+		whole.opt = diff.Options{
+			Skip: e.skip(b, at.dir), OneFilesystem: b.Facts().Unit == snapshot.ByFile,
+			SameInodes: b.Facts().KeepsInodes, Taken: p.tree.Taken, OverlayViews: true,
+		}
+		whole.Changes, err = whole.find(ctx, touches, walk)
+		if !privileged() {
+			whole.Changes = withoutRootOwner(whole.Changes)
+		}
+		if !p.tree.Frozen {
+			whole.Changes = slices.DeleteFunc(whole.Changes, func(c diff.Change) bool { return realOnly(c, p.tree.Taken) })
+		}
+		return whole.orNothing(err)
+	})
+	if err != nil {
+		return nil, err
 	}
-	var changes []diff.Change
+	return splitAll(parts, rec.Workspace)
+}
+
+// find compares the two states of a part.
+func (p *Part) find(ctx context.Context, touches []snapshot.Touch, walk bool) ([]diff.Change, error) {
 	if walk {
-		changes, err = diff.Trees(ctx, old, new, opt)
-	} else {
-		changes, err = diff.At(ctx, old, new, sequence(touches), opt)
+		return diff.Trees(ctx, p.Old, p.New, p.opt)
 	}
-	if !privileged() {
-		changes = withoutRootOwner(changes)
+	return diff.At(ctx, p.Old, p.New, sequence(touches), p.opt)
+}
+
+// orNothing closes a part without changes, or after an error.
+func (p Part) orNothing(err error) (Part, error) {
+	if err != nil || len(p.Changes) == 0 {
+		return Part{}, errors.Join(err, p.Old.Close(), p.New.Close())
 	}
-	if !p.tree.Frozen {
-		changes = slices.DeleteFunc(changes, func(c diff.Change) bool { return realOnly(c, p.tree.Taken) })
-	}
-	if err != nil || len(changes) == 0 {
-		return nil, errors.Join(err, old.Close(), new.Close())
-	}
-	whole := Part{Root: p.tree.Path, Changes: changes, Old: old, New: new, Tree: p.tree.Path, Taken: p.tree.Taken, Frozen: p.tree.Frozen, opt: opt}
-	return split(whole, rec.Workspace)
+	return p, nil
 }
 
 // withoutRootOwner takes the owner of a tree's root back that an ordinary user
@@ -232,27 +250,27 @@ func sequence(touches []snapshot.Touch) func(func(snapshot.Touch, error) bool) {
 	}
 }
 
+// views are how both states are reached.
+func views(ctx context.Context, b snapshot.Backend, p pair) (left, right snapshot.View, err error) {
+	l, err := b.Lookup(ctx, p.left)
+	if err != nil {
+		return left, right, err
+	}
+	if p.right == "" {
+		f, err := b.LookupFork(ctx, p.tree.Fork)
+		return l.View, f.View, err
+	}
+	s, err := b.Lookup(ctx, p.right)
+	return l.View, s.View, err
+}
+
 // openPair opens both states for reading.
 func (e *Engine) openPair(ctx context.Context, b snapshot.Backend, p pair) (old, new *os.File, err error) {
-	left, err := b.Lookup(ctx, p.left)
+	left, right, err := views(ctx, b, p)
 	if err != nil {
 		return nil, nil, err
 	}
-	var view snapshot.View
-	if p.right == "" {
-		f, err := b.LookupFork(ctx, p.tree.Fork)
-		if err != nil {
-			return nil, nil, err
-		}
-		view = f.View
-	} else {
-		s, err := b.Lookup(ctx, p.right)
-		if err != nil {
-			return nil, nil, err
-		}
-		view = s.View
-	}
-	dirs, err := isolate.OpenViews(ctx, []isolate.Mount{mountOf("/", left.View), mountOf("/", view)})
+	dirs, err := openViews(ctx, isolate.OpenViews, p.tree.Path, mountOf("/", left), mountOf("/", right))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -276,6 +294,19 @@ func (e *Engine) skip(b snapshot.Backend, tree string) func(string) bool {
 		}
 		return false
 	}
+}
+
+// splitAll splits each of the parts of a tree. After an error none is open.
+func splitAll(parts []Part, workspace string) (all []Part, err error) {
+	for _, p := range parts {
+		some, serr := split(p, workspace)
+		all, err = append(all, some...), errors.Join(err, serr)
+	}
+	if err != nil {
+		(&Changes{Parts: all}).Close()
+		return nil, err
+	}
+	return all, nil
 }
 
 // split takes the workspace's changes out of those of the tree that holds it.

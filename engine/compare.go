@@ -161,11 +161,11 @@ func (e *Engine) compareAt(ctx context.Context, sides [2]side, i int) ([]Part, e
 	if !sides[1].right {
 		old, new = second, first
 	}
-	whole, err := e.compareStates(ctx, old, new)
-	if err != nil || len(whole.Changes) == 0 {
+	parts, err := e.compareStates(ctx, sides[0].rec.Workspace, old, new)
+	if err != nil {
 		return nil, err
 	}
-	return split(whole, sides[0].rec.Workspace)
+	return splitAll(parts, sides[0].rec.Workspace)
 }
 
 // alone makes sure that the trees that only s has were not changed.

@@ -2,45 +2,41 @@ package engine
 
 import (
 	"context"
-	"errors"
-	"os"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/isolate"
 )
 
 // compareStates compares one tree in two states that need have nothing in
 // common but its path. After an error, and without changes, nothing is open.
-func (e *Engine) compareStates(ctx context.Context, old, new treeState) (Part, error) {
+func (e *Engine) compareStates(ctx context.Context, workspace string, old, new treeState) ([]Part, error) {
 	touches, walk, err := touchedByEither(ctx, old, new)
 	if err != nil || len(touches) == 0 && !walk {
-		return Part{}, err
+		return nil, err
 	}
-	opt := e.optionsFor(old, new)
-	left, err := openState(ctx, old)
+	left, err := old.state(ctx)
 	if err != nil {
-		return Part{}, err
+		return nil, err
 	}
-	right, err := openState(ctx, new)
+	right, err := new.state(ctx)
 	if err != nil {
-		return Part{}, errors.Join(err, left.Close())
+		return nil, err
 	}
-	p := Part{Root: old.tree.Path, Old: left, New: right, Tree: old.tree.Path, Taken: opt.Taken, Frozen: old.base.Frozen && new.base.Frozen}
-	if walk {
-		p.Changes, err = diff.Trees(ctx, left, right, opt)
-	} else {
-		p.Changes, err = diff.At(ctx, left, right, sequence(touches), opt)
-	}
-	// What was made on both sides may have got the same number by chance: that
-	// tells of no rename.
-	p.opt = opt
-	p.opt.SameInodes = false
-	if err != nil || len(p.Changes) == 0 {
-		return Part{}, errors.Join(err, left.Close(), right.Close())
-	}
-	return p, nil
+	return e.lookIn(workspace, old.tree.Path, touches, walk, func(at place, touches []snapshot.Touch, walk bool) (Part, error) {
+		dirs, err := at.open(ctx, left, right)
+		if err != nil {
+			return Part{}, err
+		}
+		p := Part{Root: at.dir, Old: dirs[0], New: dirs[1], Tree: old.tree.Path, Frozen: old.base.Frozen && new.base.Frozen}
+		p.opt = e.optionsFor(old, new, at.dir)
+		p.Taken = p.opt.Taken
+		p.Changes, err = p.find(ctx, touches, walk)
+		// What was made on both sides may have got the same number by chance: that
+		// tells of no rename.
+		p.opt.SameInodes = false
+		return p.orNothing(err)
+	})
 }
 
 // touchedByEither names the places where two states may differ: what each has
@@ -93,7 +89,7 @@ func basesTouched(ctx context.Context, a, b treeState) ([]snapshot.Touch, bool, 
 // optionsFor says how two states are compared. Inode numbers are told to mean
 // the same where both sides grew from one tree that gives them: then what has
 // not changed since before either parted from it is one file.
-func (e *Engine) optionsFor(old, new treeState) diff.Options {
+func (e *Engine) optionsFor(old, new treeState, dir string) diff.Options {
 	opt := diff.Options{OverlayViews: true, SameInodes: true, Taken: old.base.Taken}
 	if new.base.Taken.Before(opt.Taken) {
 		opt.Taken = new.base.Taken
@@ -106,33 +102,20 @@ func (e *Engine) optionsFor(old, new treeState) diff.Options {
 	if opt.Taken.IsZero() { // would trust every time
 		opt.Taken = time.Unix(0, 0)
 	}
-	skipOld, skipNew := e.skip(old.b, old.tree.Path), e.skip(new.b, new.tree.Path)
+	skipOld, skipNew := e.skip(old.b, dir), e.skip(new.b, dir)
 	opt.Skip = func(path string) bool { return skipOld(path) || skipNew(path) }
 	return opt
 }
 
-// openState opens a tree for reading.
-func openState(ctx context.Context, t treeState) (*os.File, error) {
-	if t.real {
-		return os.Open(t.tree.Path)
-	}
-	var view snapshot.View
-	if t.id == "" {
+// state is how a tree is reached.
+func (t *treeState) state(ctx context.Context) (state, error) {
+	switch {
+	case t.real:
+		return state{view: snapshot.View{Path: t.tree.Path}, real: true}, nil
+	case t.id == "":
 		f, err := t.b.LookupFork(ctx, t.tree.Fork)
-		if err != nil {
-			return nil, err
-		}
-		view = f.View
-	} else {
-		s, err := t.b.Lookup(ctx, t.id)
-		if err != nil {
-			return nil, err
-		}
-		view = s.View
+		return state{b: t.b, view: f.View}, err
 	}
-	dirs, err := isolate.OpenViews(ctx, []isolate.Mount{mountOf("/", view)})
-	if err != nil {
-		return nil, err
-	}
-	return dirs[0], nil
+	s, err := t.b.Lookup(ctx, t.id)
+	return state{b: t.b, view: s.View}, err
 }

@@ -348,7 +348,7 @@ func openReal(ctx context.Context, b snapshot.Backend, t catalog.Tree) (base, re
 	if err != nil {
 		return nil, nil, err
 	}
-	dirs, err := isolate.OpenViews(ctx, []isolate.Mount{mountOf("/", s.View), {Target: "/", Source: t.Path}})
+	dirs, err := openViews(ctx, isolate.OpenViews, t.Path, mountOf("/", s.View), isolate.Mount{Target: "/", Source: t.Path})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -3,13 +3,12 @@ package engine
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/isolate"
 )
 
 // What a sandbox has promoted to its own workspace counts as the base of what it
@@ -101,36 +100,16 @@ func (e *Engine) workspacePart(ctx context.Context, rec *catalog.Record) (Part, 
 	if err != nil {
 		return Part{}, err
 	}
-	old, new, err := e.openPair(ctx, b, pair{tree: t, left: t.Base})
+	left, right, err := views(ctx, b, pair{tree: t, left: t.Base})
 	if err != nil {
 		return Part{}, err
 	}
-	p := Part{
-		Root: rec.Workspace, Workspace: true, Old: old, New: new, Tree: t.Path, Taken: t.Taken, Frozen: t.Frozen,
+	dirs, err := openDir(ctx, isolate.OpenViews, b, t.Path, rec.Workspace, false, left, right)
+	if err != nil {
+		return Part{}, err
+	}
+	return Part{
+		Root: rec.Workspace, Workspace: true, Old: dirs[0], New: dirs[1], Tree: t.Path, Taken: t.Taken, Frozen: t.Frozen,
 		opt: diff.Options{Skip: e.skip(b, t.Path), SameInodes: b.Facts().KeepsInodes, Taken: t.Taken, OverlayViews: true},
-	}
-	if rec.Workspace == t.Path {
-		return p, nil
-	}
-	prefix := strings.TrimPrefix(rec.Workspace, strings.TrimSuffix(t.Path, "/")+"/")
-	var both [2]*os.File
-	for i, tree := range []*os.File{old, new} {
-		dir, derr := openBeneath(tree, prefix)
-		if derr != nil {
-			err = errors.Join(err, lookError(rec.Workspace, derr))
-		}
-		both[i] = dir
-	}
-	old.Close()
-	new.Close()
-	if err != nil {
-		for _, dir := range both {
-			if dir != nil {
-				dir.Close()
-			}
-		}
-		return Part{}, err
-	}
-	p.Old, p.New = both[0], both[1]
-	return p, nil
+	}, nil
 }

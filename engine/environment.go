@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -46,7 +47,7 @@ func survey(workspace, state string, privileged bool) (*environment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading this machine's mounts: %w", err)
 	}
-	s := surveyor{mounts: visible(mounts), state: state}
+	s := surveyor{mounts: visible(mounts), state: state, work: workspace}
 	if m := s.holding(workspace); m != nil && network(m.Type) {
 		return nil, &snapshot.Error{
 			Op: "copying", Path: workspace, Kind: snapshot.ErrNotSupported,
@@ -76,6 +77,7 @@ func survey(workspace, state string, privileged bool) (*environment, error) {
 type surveyor struct {
 	mounts []kernel.MountPoint
 	state  string
+	work   string
 	env    environment
 }
 
@@ -83,12 +85,21 @@ type surveyor struct {
 // what is mounted beneath it.
 func (s *surveyor) whole() error {
 	for _, m := range s.mounts {
-		if !gone(m.Path) && !within(m.Path, s.state) {
+		switch {
+		case gone(m.Path) || within(m.Path, s.state):
+		case m.Type == "overlay" && m.Path != "/" && !s.holds(m):
+			// A container's. The kernel maps no ids through an overlay (EINVAL), so a
+			// sandbox with ids of its own could not have it.
+			s.env.Left = append(s.env.Left, m.Path)
+		default:
 			s.sort(m)
 		}
 	}
 	return nil
 }
+
+// holds reports whether a mount has the workspace in it.
+func (s *surveyor) holds(m kernel.MountPoint) bool { return within(s.work, m.Path) }
 
 // sort puts a mount where it belongs.
 func (s *surveyor) sort(m kernel.MountPoint) {
@@ -185,10 +196,10 @@ func (s *surveyor) workspace(dir string) error {
 	if s.env.treeOf(dir) != "" && !gone(dir) {
 		return nil
 	}
-	if s.mountsBeneath(dir) {
+	if list := (&environment{mounts: s.mounts}).mountsBeneath(dir); len(list) > 0 {
 		return &snapshot.Error{
-			Op: "copying", Path: dir, Kind: snapshot.ErrNotSupported,
-			Err: errors.New("other filesystems are mounted beneath it"), Hints: []string{"sudo snapfs run …"},
+			Op: "copying", Path: dir, Kind: snapshot.ErrNotSupported, Err: &mountedError{list},
+			Hints: []string{"sudo umount " + promote.Printable(list[0]), "sudo snapfs run …"},
 		}
 	}
 	s.env.Trees = append(s.env.Trees, dir)

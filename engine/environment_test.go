@@ -43,6 +43,7 @@ func TestEveryRealFilesystemIsATreeForRoot(t *testing.T) {
 		{ID: 6, Parent: 1, Path: "/opt", Type: "vfat", Options: "rw"},
 		{ID: 7, Parent: 1, Path: "/var/lib/snapfs/pools/p/mnt", Type: "btrfs", Options: "rw"},
 		{ID: 8, Parent: 1, Path: "/tmp", Type: "tmpfs", Options: "rw"},
+		{ID: 9, Parent: 1, Path: "/var/lib/docker/overlay2/c/merged", Type: "overlay", Options: "rw"},
 	}}
 	if err := s.whole(); err != nil {
 		t.Fatal(err)
@@ -53,7 +54,7 @@ func TestEveryRealFilesystemIsATreeForRoot(t *testing.T) {
 	if want := []string{"/boot", "/opt"}; !slices.Equal(s.env.Shown, want) {
 		t.Errorf("shown %v, want %v", s.env.Shown, want)
 	}
-	if want := []string{"/srv"}; !slices.Equal(s.env.Left, want) {
+	if want := []string{"/srv", "/var/lib/docker/overlay2/c/merged"}; !slices.Equal(s.env.Left, want) {
 		t.Errorf("left out %v, want %v", s.env.Left, want)
 	}
 	if err := s.workspace("/tmp/work"); err != nil || !slices.Contains(s.env.Trees, "/tmp/work") {

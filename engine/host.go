@@ -27,6 +27,7 @@ type host struct {
 	socket string
 	place  os.FileInfo // the socket's, while it is served
 	drift  *bulletin   // what it tells of the real workspace
+	notes  []string    // what of the sandbox is not as it was when it was made
 
 	// calls counts the commands that were asked for.
 	calls atomic.Int64
@@ -44,11 +45,14 @@ type host struct {
 // come and go while it is looked at, so what fails is tried again where they
 // have changed meanwhile.
 func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isolate.Beginning, real func() search, command *isolate.Command) (*host, *isolate.Process, error) {
-	for tries := 1; ; tries++ {
-		early := begun != nil // its mounts are those of before the look at them
-		spec, err := e.spec(ctx, rec, real)
+	var tries attempts
+	defer tries.close()
+	for {
+		spec, notes, err := e.spec(ctx, rec, real)
 		if err == nil {
 			err = fault.Point(ctx, "start its processes")
+		} else if tries.again(err) {
+			continue
 		}
 		if err == nil && begun == nil {
 			begun, err = isolate.Begin(ctx, spec, command)
@@ -59,18 +63,24 @@ func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isol
 		box, proc, err := begun.Start(ctx, spec)
 		begun = nil
 		if err == nil {
-			h := &host{box: box, socket: e.socket(rec.Name), guests: map[*kernel.Packet]bool{}}
+			h := &host{box: box, socket: e.socket(rec.Name), notes: notes, guests: map[*kernel.Packet]bool{}}
 			e.announce(h, rec, spec.Hide)
 			return h, proc, nil
 		}
 		var refused *isolate.Error
-		again, serr := e.spec(ctx, rec, real)
-		if !errors.As(err, &refused) || tries == 10 || serr != nil || !early && again.String() == spec.String() {
+		if !errors.As(err, &refused) || !tries.again(err) {
 			return nil, nil, outOfSpace(spec, err)
 		}
 		if err := e.settleTrees(ctx, rec); err != nil { // what was mounted before it failed
 			return nil, nil, err
 		}
+	}
+}
+
+// tellNotes says what of a sandbox that was started is not as it was.
+func (e *Engine) tellNotes(h *host) {
+	for _, note := range h.notes {
+		e.notice(note)
 	}
 }
 

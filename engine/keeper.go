@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -18,7 +19,8 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// A keeper reports once, on descriptor 3, whether the sandbox is up. Until
+// A keeper reports once, on descriptor 3, whether the sandbox is up, and then what
+// of it is not as it was, in sentences with a NUL between. Until
 // then it has its starter's lock as descriptor 4, so that nobody else starts one
 // when the starter is killed meanwhile.
 const readyFD, lockFD = 3, 4
@@ -62,8 +64,14 @@ func (e *Engine) startKeeper(ctx context.Context, h *catalog.Held) error {
 	if err != nil {
 		return err
 	}
-	if string(said) != "ready" {
+	notes, up := strings.CutPrefix(string(said), "ready")
+	if !up {
 		return keeperError(h.Name, said)
+	}
+	for note := range strings.SplitSeq(notes, "\x00") {
+		if note != "" {
+			e.notice(note)
+		}
 	}
 	return h.Reload() // it has noted itself in the record
 }
@@ -101,7 +109,7 @@ func (e *Engine) Keep(ctx context.Context, name string) error {
 		return refuse(errors.Join(err, intent.End()))
 	}
 	held.Release()
-	_, err = ready.WriteString("ready")
+	_, err = ready.WriteString("ready" + strings.Join(h.notes, "\x00"))
 	if err = errors.Join(err, ready.Close()); err != nil && h.calls.Load() == 0 { // its starter was killed
 		_, err = e.endIdle(ctx, name, h)
 		return errors.Join(err, intent.End())

@@ -130,7 +130,11 @@ func (v *forkView) open() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	dirs, err := isolate.OpenViews(v.ctx, []isolate.Mount{mountOf("/", f.View)})
+	dirs, err := openViews(v.ctx, isolate.OpenViews, v.t.Path, mountOf("/", f.View))
+	var m *mountedError
+	if errors.As(err, &m) { // only places are looked at that the layers have
+		dirs, err = isolate.OpenViews(v.ctx, []isolate.Mount{mountOf("/", withoutBase(f.View))})
+	}
 	if err != nil {
 		return nil, err
 	}

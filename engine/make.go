@@ -50,24 +50,27 @@ func (e *Engine) end(i *catalog.Intent) {
 }
 
 // create makes a sandbox. An ephemeral one stays covered by its intent, which
-// the caller ends when it is gone or kept. Where filesystems were mounted or
-// unmounted meanwhile, so that the machine has other trees now, it tries again.
+// the caller ends when it is gone or kept. Where filesystems are mounted or
+// unmounted meanwhile, so that the machine has other trees, it tries again.
 func (e *Engine) create(ctx context.Context, req Request, ephemeral bool) (*catalog.Record, *catalog.Intent, error) {
 	if err := e.checkWorkspace(req.Workspace); err != nil {
 		return nil, nil, err
 	}
-	env, err := survey(req.Workspace, e.cat.Dir(), privileged())
-	for tries := 1; err == nil; tries++ {
-		rec, intent, cerr := e.createIn(ctx, env, req, ephemeral)
-		if tries == 5 || !errors.Is(cerr, snapshot.ErrNotSupported) && !errors.Is(cerr, snapshot.ErrNotFound) {
-			return rec, intent, cerr
+	var tries attempts
+	defer tries.close()
+	for {
+		env, err := survey(req.Workspace, e.cat.Dir(), privileged())
+		if err == nil {
+			var rec *catalog.Record
+			var intent *catalog.Intent
+			if rec, intent, err = e.createIn(ctx, env, req, ephemeral); err == nil {
+				return rec, intent, nil
+			}
 		}
-		before := env.Trees
-		if env, err = survey(req.Workspace, e.cat.Dir(), privileged()); err == nil && slices.Equal(before, env.Trees) {
-			return nil, nil, cerr
+		if !tries.again(err) {
+			return nil, nil, err
 		}
 	}
-	return nil, nil, err
 }
 
 func (e *Engine) createIn(ctx context.Context, env *environment, req Request, ephemeral bool) (*catalog.Record, *catalog.Intent, error) {

@@ -196,6 +196,7 @@ func (s *Session) again(ctx context.Context, command isolate.Command) (st isolat
 	if s.host, s.proc, err = s.e.startHost(ctx, s.Record, nil, searching(), &command); err != nil {
 		return st, err
 	}
+	s.e.tellNotes(s.host)
 	st, err = s.Wait(ctx)
 	if err != nil {
 		err = errors.Join(err, s.end(context.WithoutCancel(ctx)))

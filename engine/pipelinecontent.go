@@ -87,19 +87,11 @@ func (e *Engine) openWorkspace(ctx context.Context, rec *catalog.Record) (*os.Fi
 	if err != nil {
 		return nil, err
 	}
-	dirs, err := isolate.OpenViews(ctx, []isolate.Mount{mountOf("/", f.View)})
+	dirs, err := openDir(ctx, isolate.OpenViews, b, t.Path, rec.Workspace, false, f.View)
 	if err != nil {
 		return nil, err
 	}
-	if rec.Workspace == t.Path {
-		return dirs[0], nil
-	}
-	defer dirs[0].Close()
-	dir, err := openBeneath(dirs[0], strings.TrimPrefix(rec.Workspace, strings.TrimSuffix(t.Path, "/")+"/"))
-	if err != nil {
-		return nil, &snapshot.Error{Op: "opening", Path: rec.Workspace, Kind: snapshot.KindOf(err), Err: err}
-	}
-	return dir, nil
+	return dirs[0], nil
 }
 
 // sameContent refuses a sandbox that is not what it was when its pipeline began.

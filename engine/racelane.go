@@ -137,6 +137,7 @@ func (l *lane) start(ctx context.Context) (err error) {
 	l.s.host, l.s.proc, err = l.s.e.startHost(ctx, l.s.Record, begun, l.real, &l.c)
 	if err == nil {
 		l.m.level(l.s.Level())
+		l.s.e.tellNotes(l.s.host)
 	}
 	return err
 }

@@ -426,7 +426,6 @@ func (p Part) treeOptions(e *Engine, b snapshot.Backend) diff.Options {
 type forkTree struct {
 	e    *Engine
 	tree catalog.Tree
-	root *os.File // of the tree
 	dir  *os.File // where a part begins
 }
 
@@ -443,28 +442,14 @@ func (e *Engine) openFork(ctx context.Context, t catalog.Tree, dir string) (*for
 	if err != nil {
 		return nil, err
 	}
-	roots, err := isolate.OpenForks(ctx, []isolate.Mount{mountOf("/", f.View)})
+	dirs, err := openDir(ctx, isolate.OpenForks, b, t.Path, dir, true, f.View)
 	if err != nil {
 		return nil, err
 	}
-	o := &forkTree{e: e, tree: t, root: roots[0], dir: roots[0]}
-	prefix, err := filepath.Rel(t.Path, dir)
-	if err == nil && prefix != "." {
-		o.dir, err = openBeneath(o.root, prefix)
-	}
-	if err != nil {
-		o.root.Close()
-		return nil, lookError(dir, err)
-	}
-	return o, nil
+	return &forkTree{e: e, tree: t, dir: dirs[0]}, nil
 }
 
-func (f *forkTree) close() {
-	if f.dir != f.root {
-		f.dir.Close()
-	}
-	f.root.Close()
-}
+func (f *forkTree) close() { f.dir.Close() }
 
 // settle closes the fork, and makes what was written there reachable again.
 func (f *forkTree) settle(ctx context.Context) error {

@@ -38,6 +38,7 @@ func (e *Engine) Run(ctx context.Context, req Request, command isolate.Command) 
 	if err != nil {
 		return nil, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
 	}
+	e.tellNotes(s.host)
 	return s, nil
 }
 

@@ -9,22 +9,23 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// spec says what the processes of a sandbox may see and do. real is where the
-// secrets of the real trees are.
-func (e *Engine) spec(ctx context.Context, rec *catalog.Record, real func() search) (isolate.Spec, error) {
+// spec says what the processes of a sandbox may see and do, and in notes what of
+// it is not as it was when the sandbox was made. real is where the secrets of the
+// real trees are.
+func (e *Engine) spec(ctx context.Context, rec *catalog.Record, real func() search) (spec isolate.Spec, notes []string, err error) {
 	env, err := survey(rec.Workspace, e.cat.Dir(), privileged())
 	if err != nil {
-		return isolate.Spec{}, err
+		return isolate.Spec{}, nil, err
 	}
 	hide := []string{e.cat.Dir()}
-	mounts := make([]isolate.Mount, 0, len(rec.Trees)+len(env.Shown)+len(env.Frames))
-	for _, f := range frames(env, rec.Trees) {
-		mounts = append(mounts, isolate.Mount{Target: f, Skeleton: f})
-	}
+	mounts := make([]isolate.Mount, 0, len(rec.Trees)+len(env.Shown))
+	skeletons := make([]isolate.Mount, 0, len(env.Frames)+len(rec.Trees)+len(env.Shown))
+	bare := map[string]bool{} // trees that are shown as they really are
 	roots := map[string]string{}
 	for _, t := range rec.Trees {
 		if vanished(t, rec.Workspace) {
@@ -32,19 +33,22 @@ func (e *Engine) spec(ctx context.Context, rec *catalog.Record, real func() sear
 		}
 		b, err := e.backendOf(ctx, t)
 		if err != nil {
-			return isolate.Spec{}, err
+			return isolate.Spec{}, nil, err
 		}
 		f, err := b.LookupFork(ctx, t.Fork)
 		if err != nil {
-			return isolate.Spec{}, err
+			return isolate.Spec{}, nil, err
 		}
 		roots[t.Path] = f.View.Path
 		m := mountOf(t.Path, f.View)
 		if m.Overlay != nil && !privileged() && env.mountedBeneath(t.Path) {
-			if t.Path == holder(rec) {
-				return isolate.Spec{}, mountedSince(t.Path)
+			part, note, err := e.asReal(ctx, rec, t, f.View, b, env)
+			if err != nil {
+				return isolate.Spec{}, nil, err
 			}
-			e.notice("another filesystem was mounted beneath " + t.Path + " since " + rec.Name + " was made: it is read-only in it now")
+			notes = append(notes, note)
+			mounts = append(mounts, part...)
+			bare[t.Path] = true
 			m = isolate.Mount{Target: t.Path, Source: t.Path, ReadOnly: true}
 		}
 		m.MayVanish = !privileged() && !within(rec.Workspace, t.Path)
@@ -53,6 +57,12 @@ func (e *Engine) spec(ctx context.Context, rec *catalog.Record, real func() sear
 			hide = append(hide, h.Hidden()...)
 		}
 	}
+	for _, f := range frames(env, rec.Trees) {
+		if !covers(bare, f) {
+			skeletons = append(skeletons, isolate.Mount{Target: f, Skeleton: f})
+		}
+	}
+	mounts = append(skeletons, mounts...)
 	for _, p := range env.Shown {
 		mounts = append(mounts, isolate.Mount{Target: p, Source: p, ReadOnly: true, MayVanish: !privileged()})
 	}
@@ -66,7 +76,39 @@ func (e *Engine) spec(ctx context.Context, rec *catalog.Record, real func() sear
 	s.Hide = hidden(hiding{
 		real: real(), own: hide, also: rec.Policy.Hide, expose: rec.Policy.Expose, mounts: env.mounts, roots: roots,
 	}, userHome(), rec.Workspace)
-	return s, nil
+	return s, notes, nil
+}
+
+// asReal is for a tree that has got something mounted beneath it: it is shown as it
+// really is. Of the tree that holds the workspace, the part around that which has
+// nothing mounted beneath it is mounted on top, as the sandbox has it.
+func (e *Engine) asReal(ctx context.Context, rec *catalog.Record, t catalog.Tree, v snapshot.View, b snapshot.Backend, env *environment) (part []isolate.Mount, note string, err error) {
+	list := env.mountsBeneath(t.Path)
+	note = several(list) + " was mounted since " + rec.Name + " was made: " + promote.Printable(t.Path)
+	if t.Path != holder(rec) {
+		return nil, note + " is shown as it really is, and is read-only", nil
+	}
+	dir := env.clear(t.Path, rec.Workspace)
+	if dir == "" {
+		if own := env.mountsBeneath(rec.Workspace); len(own) > 0 {
+			list = own
+		}
+		return nil, "", mountedSince("mounting", rec.Workspace, list)
+	}
+	if v, err = narrow(ctx, b, v, t.Path, dir, true); err != nil {
+		return nil, "", err
+	}
+	return []isolate.Mount{mountOf(dir, v)}, note + ", but for " + promote.Printable(dir) + ", is shown as it really is, and is read-only", nil
+}
+
+// covers reports whether a path is one of trees or lies in one.
+func covers(trees map[string]bool, path string) bool {
+	for t := range trees {
+		if within(path, t) {
+			return true
+		}
+	}
+	return false
 }
 
 // frames are the directories that hold trees, and are in none. What was a frame
@@ -118,16 +160,6 @@ func holder(rec *catalog.Record) (tree string) {
 		}
 	}
 	return tree
-}
-
-// mountedSince: the kernel makes no overlay, in a user namespace, of a directory
-// with mounts beneath it.
-func mountedSince(tree string) error {
-	return &snapshot.Error{
-		Op: "mounting", Path: tree, Kind: snapshot.ErrBusy,
-		Err:   errors.New("another filesystem was mounted beneath it since the sandbox was made"),
-		Hints: []string{"findmnt -R " + tree + "   # what to unmount"},
-	}
 }
 
 // vanished: the place of a tree is not there any more, because its filesystem
