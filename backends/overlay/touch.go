@@ -71,7 +71,7 @@ func (b *backend) touched(x, y *record, yield func(snapshot.Touch, error) bool) 
 	}
 	t := toucher{prefix: b.attr(""), yield: yield}
 	var err error
-	if len(from)+len(to) > 0 && b.rootCounts(y.tree) && !b.sameRoot(roots[0], roots[1]) && !yield(snapshot.Touch{Path: "."}, nil) {
+	if len(from)+len(to) > 0 && b.rootCounts(y.tree) && !b.sameRoot(roots[0], roots[1]) && !yield(snapshot.Touch{Path: ".", Named: true}, nil) {
 		return nil
 	}
 	for _, layer := range append(from, to...) {

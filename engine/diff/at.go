@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -63,6 +65,10 @@ func gather(touches iter.Seq2[snapshot.Touch, error]) ([]snapshot.Touch, error) 
 			return -1
 		case b.Tree && !a.Tree:
 			return 1
+		case b.Named && !a.Named:
+			return -1
+		case a.Named && !b.Named:
+			return 1
 		}
 		return 0
 	})
@@ -72,7 +78,7 @@ func gather(touches iter.Seq2[snapshot.Touch, error]) ([]snapshot.Touch, error) 
 // visit compares each place. It runs before drain, alone, so that the subtrees
 // it leaves to drain are known when it comes to places beneath them.
 func (w *worker) visit(places []snapshot.Touch) error {
-	w.covered = map[string]bool{}
+	w.covered, w.unnamed = map[string]bool{}, w.skippedIn(places)
 	defer func() { w.covered = nil }()
 	var open parents
 	defer open.close()
@@ -85,7 +91,7 @@ func (w *worker) visit(places []snapshot.Touch) error {
 		}
 		var err error
 		if t.Path == "." {
-			err = w.roots(t.Tree)
+			err = w.roots(t)
 		} else {
 			err = w.touch(&open, t)
 		}
@@ -93,7 +99,28 @@ func (w *worker) visit(places []snapshot.Touch) error {
 			return err
 		}
 	}
+	for dir := range w.unnamed {
+		if w.named[dir] {
+			delete(w.named, dir)
+			if err := w.dir(task{path: dir, on: [2]bool{true, true}, try: 1}); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
+}
+
+// skippedIn are the directories in which a touched name is left out: whether they
+// have the same names is not told by the changes of those.
+func (w *worker) skippedIn(places []snapshot.Touch) map[string]bool {
+	dirs := map[string]bool{}
+	for _, t := range places {
+		if t.Path != "." && w.skipped(t.Path) {
+			dir, _ := split(t.Path)
+			dirs[dir] = true
+		}
+	}
+	return dirs
 }
 
 // touch compares a place below the root.
@@ -103,7 +130,7 @@ func (w *worker) touch(open *parents, t snapshot.Touch) error {
 	if first(errs) != nil {
 		return w.locate(t.Path, t.Tree, 0)
 	}
-	if t.Named && !t.Tree {
+	if t.Named && !t.Tree && !w.unnamed[t.Path] {
 		if done, err := w.alone(parent, name); done || err != nil {
 			return fail(t.Path, err)
 		}
@@ -112,20 +139,24 @@ func (w *worker) touch(open *parents, t snapshot.Touch) error {
 }
 
 // alone compares a directory of both sides without listing it, and says whether
-// that was enough: its time counts only where the same names are in it.
+// that can be done. Its time counts only where the same names are in it, which
+// the changes of those tell in the end.
 func (w *worker) alone(p place, name string) (done bool, err error) {
 	var st [2]kernel.Stat
 	for i := range st {
-		if st[i], err = kernel.Lstat(p.fd(i), name); err != nil || !st[i].IsDir() || st[i].MountRoot {
+		if st[i], err = kernel.Lstat(p.fd(i), name); err != nil || !st[i].IsDir() || st[i].MountRoot && name != "" {
 			return false, nil //nolint:nilerr // node looks again, and tells
 		}
 	}
 	what, err := w.differ(p, name, &st)
 	switch {
-	case gone(err) || what&Time != 0:
+	case gone(err):
 		return false, nil
 	case err != nil || what == 0:
 		return true, err
+	}
+	if what&Time != 0 {
+		w.named[p.join(name)] = true
 	}
 	return true, w.modified(p, name, &st, what, 0)
 }
@@ -161,14 +192,23 @@ func (s *parents) close() {
 }
 
 // roots compares the roots.
-func (w *worker) roots(deep bool) error {
-	t := task{path: ".", on: [2]bool{true, true}, deep: deep}
-	if !deep {
-		return w.dir(t)
+func (w *worker) roots(touch snapshot.Touch) error {
+	t := task{path: ".", on: [2]bool{true, true}, deep: touch.Tree}
+	if touch.Tree {
+		w.cover(".")
+		w.push(t)
+		return nil
 	}
-	w.cover(".")
-	w.push(t)
-	return nil
+	if touch.Named && !w.unnamed["."] {
+		p, errs := w.open(".", t.on, unix.O_PATH)
+		defer p.close()
+		if first(errs) == nil {
+			if done, err := w.alone(p, ""); done || err != nil {
+				return fail(".", err)
+			}
+		}
+	}
+	return w.dir(t)
 }
 
 // isCovered reports whether a path or one above it is walked whole.

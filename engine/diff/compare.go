@@ -45,6 +45,9 @@ func (w *worker) look(p place, name string, deep bool, try int) error {
 	}
 	switch {
 	case denied(errs[older]) && denied(errs[newer]):
+		if w.covered != nil {
+			w.unnamed[p.path] = true
+		}
 		return nil
 	case errs[older] != nil || errs[newer] != nil:
 		return first(errs)

@@ -2,6 +2,7 @@ package diff_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -38,7 +39,7 @@ func inUpper(upper string) (touches []snapshot.Touch) {
 			_, err := unix.Lgetxattr(path, name, nil)
 			whole = whole || d.IsDir() && err == nil
 		}
-		touches = append(touches, snapshot.Touch{Path: rel, Tree: whole})
+		touches = append(touches, snapshot.Touch{Path: rel, Tree: whole, Named: !whole})
 		return nil
 	})
 	return touches
@@ -86,4 +87,44 @@ func TestATouchedDirectoryComparesItsNamesAndNothingBeneath(t *testing.T) {
 	w.want(w.at(diff.Options{}, snapshot.Touch{Path: "d"}), "A d/came", "A d/came/in", "D d/gone")
 	w.want(w.at(diff.Options{}, snapshot.Touch{Path: "d"}, snapshot.Touch{Path: "d", Tree: true}),
 		"A d/came", "A d/came/in", "D d/gone", "A d/sub/deep")
+}
+
+func TestANamedDirectoryIsNotListed(t *testing.T) {
+	w := makeTwins(t)
+	w.each(func(root string) error { return os.Mkdir(filepath.Join(root, "d"), 0o755) })
+	w.do(write(w.old, "d/gone", "1"), write(w.new, "d/came", "1"))
+	w.still()
+	d := snapshot.Touch{Path: "d", Named: true}
+	w.want(w.at(diff.Options{}, d, snapshot.Touch{Path: "d/gone"}), "D d/gone")
+	w.want(w.at(diff.Options{}, d, snapshot.Touch{Path: "d"}), "A d/came", "D d/gone")
+}
+
+func TestTheTimeOfANamedDirectoryCountsWhereItsNamesAreTheSame(t *testing.T) {
+	at := func(w twins, opt diff.Options, paths ...string) []diff.Change {
+		touches := []snapshot.Touch{{Path: ".", Named: true}, {Path: "d", Named: true}, {Path: "other", Named: true}}
+		for _, p := range paths {
+			touches = append(touches, snapshot.Touch{Path: p, Tree: true})
+		}
+		return w.at(opt, touches...)
+	}
+	w := makeTwins(t)
+	w.each(func(root string) error {
+		d, other := filepath.Join(root, "d"), filepath.Join(root, "other")
+		return errors.Join(os.Mkdir(d, 0o755), os.Mkdir(other, 0o755), write(root, "d/file", "1"), write(root, "other/file", "1"))
+	})
+	w.still()
+	later := []unix.Timespec{{Sec: 2e9}, {Sec: 2e9}}
+	for _, dir := range []string{".", "d", "other"} {
+		w.do(unix.UtimesNanoAt(unix.AT_FDCWD, filepath.Join(w.new, dir), later, 0))
+	}
+	w.want(at(w, diff.Options{}, "d/file"), "M . time", "M d time", "M other time")
+	w.do(write(w.new, "d/new", "1"), unix.Chmod(filepath.Join(w.new, "d"), 0o700))
+	w.want(at(w, diff.Options{}, "d/file", "d/new"), "M . time", "M d mode", "A d/new", "M other time")
+
+	// A name that is left out tells nothing: then the directory is listed.
+	skip := diff.Options{Skip: func(path string) bool { return path == "d/new" }}
+	w.want(at(w, skip, "d/file", "d/new"), "M . time", "M d mode", "M other time")
+	if got, want := brief(at(w, skip, "d/file", "d/new")), brief(w.trees(skip)); got != want {
+		t.Errorf("touched:\n%s\nwalked:\n%s", got, want)
+	}
 }

@@ -71,15 +71,16 @@ func settle(r *rand.Rand, root string, always bool) {
 	})
 }
 
-// someTouches names what changed and more, in no order.
+// someTouches names what changed and more, in no order. All that differs is among
+// them, so that any directory may be called Named.
 func someTouches(r *rand.Rand, root string, changes []diff.Change) iter.Seq2[snapshot.Touch, error] {
 	touches := []snapshot.Touch{{Path: "a/no/such/place"}, {Path: "b/a", Tree: true}}
 	for _, c := range changes {
-		touches = append(touches, snapshot.Touch{Path: c.Path, Tree: r.IntN(8) == 0})
+		touches = append(touches, snapshot.Touch{Path: c.Path, Tree: r.IntN(8) == 0, Named: r.IntN(2) == 0})
 	}
 	_ = filepath.WalkDir(root, func(path string, _ fs.DirEntry, _ error) error {
 		if rel, _ := filepath.Rel(root, path); r.IntN(6) == 0 {
-			touches = append(touches, snapshot.Touch{Path: rel, Tree: r.IntN(8) == 0})
+			touches = append(touches, snapshot.Touch{Path: rel, Tree: r.IntN(8) == 0, Named: r.IntN(2) == 0})
 		}
 		return nil
 	})

@@ -84,6 +84,7 @@ func (d *walk) changes() []Change {
 		return cmp.Compare(b.try, a.try) // the latest look first
 	})
 	all = slices.CompactFunc(all, func(a, b found) bool { return a.Path == b.Path })
+	d.times(all)
 	changes := make([]Change, 0, len(all))
 	for _, f := range all {
 		if f.Old != nil || f.New != nil {
@@ -91,4 +92,24 @@ func (d *walk) changes() []Change {
 		}
 	}
 	return linked(changes)
+}
+
+// times takes the time of directories that were not listed back, where names came
+// or went.
+func (d *walk) times(all []found) {
+	if len(d.named) == 0 {
+		return
+	}
+	moved := map[string]bool{}
+	for _, f := range all {
+		if (f.Old == nil) != (f.New == nil) {
+			dir, _ := split(f.Path)
+			moved[dir] = true
+		}
+	}
+	for i := range all {
+		if f := &all[i]; d.named[f.Path] && moved[f.Path] {
+			f.What &^= Time
+		}
+	}
 }

@@ -26,6 +26,9 @@ type walk struct {
 	top  [2]kernel.Stat // the roots
 
 	workers []*worker
+	// named are the directories that differ in their time and were not listed.
+	// unnamed are those that have to be, whoever says that it is not needed.
+	named, unnamed map[string]bool
 
 	mu    sync.Mutex
 	wake  *sync.Cond
@@ -65,7 +68,7 @@ type worker struct {
 }
 
 func newWalk(ctx context.Context, old, new *os.File, opt Options) (*walk, error) {
-	d := &walk{ctx: ctx, opt: opt, root: [2]int{int(old.Fd()), int(new.Fd())}}
+	d := &walk{ctx: ctx, opt: opt, root: [2]int{int(old.Fd()), int(new.Fd())}, named: map[string]bool{}}
 	d.wake = sync.NewCond(&d.mu)
 	for i, fd := range d.root {
 		var err error
