@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -34,7 +35,7 @@ func At(ctx context.Context, old, new *os.File, touches iter.Seq2[snapshot.Touch
 	if err != nil {
 		return nil, err
 	}
-	if err := d.workers[0].visit(places); err != nil {
+	if err := d.visit(places); err != nil {
 		return nil, err
 	}
 	if err := d.drain(); err != nil {
@@ -75,10 +76,61 @@ func gather(touches iter.Seq2[snapshot.Touch, error]) ([]snapshot.Touch, error) 
 	return slices.CompactFunc(places, func(a, b snapshot.Touch) bool { return a.Path == b.Path }), nil
 }
 
-// visit compares each place. It runs before drain, alone, so that the subtrees
-// it leaves to drain are known when it comes to places beneath them.
+// few places are not worth a second thread.
+const few = 32
+
+// visit compares each place. A place beneath one that the other thread leaves to
+// drain is compared twice, and counts once.
+func (d *walk) visit(places []snapshot.Touch) error {
+	w := d.workers[0]
+	d.unnamed = w.skippedIn(places)
+	half := 0
+	var other *worker
+	var err, otherErr error
+	var both sync.WaitGroup
+	if len(places) >= few {
+		half = len(places) / 2
+		other = d.worker()
+		both.Go(func() { otherErr = other.visit(places[half:]) })
+		err = w.visit(places[:half])
+		both.Wait()
+	} else {
+		err = w.visit(places)
+	}
+	if err == nil {
+		err = otherErr
+	}
+	if err != nil {
+		return err
+	}
+	return d.list()
+}
+
+// list lists the directories that were taken to be named and have names that
+// this process may not look at.
+func (d *walk) list() error {
+	for _, w := range d.workers {
+		d.named = append(d.named, w.named...)
+	}
+	for _, w := range d.workers {
+		for _, dir := range w.denied {
+			i := slices.Index(d.named, dir)
+			if i < 0 {
+				continue
+			}
+			d.named = slices.Delete(d.named, i, i+1)
+			if err := w.dir(task{path: dir, on: [2]bool{true, true}, try: 1}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// visit compares each place. It runs before drain, so that the subtrees it leaves
+// to drain are known when it comes to places beneath them.
 func (w *worker) visit(places []snapshot.Touch) error {
-	w.covered, w.unnamed = map[string]bool{}, w.skippedIn(places)
+	w.covered = map[string]bool{}
 	defer func() { w.covered = nil }()
 	var open parents
 	defer open.close()
@@ -97,14 +149,6 @@ func (w *worker) visit(places []snapshot.Touch) error {
 		}
 		if err != nil {
 			return err
-		}
-	}
-	for dir := range w.unnamed {
-		if w.named[dir] {
-			delete(w.named, dir)
-			if err := w.dir(task{path: dir, on: [2]bool{true, true}, try: 1}); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
@@ -156,7 +200,7 @@ func (w *worker) alone(p place, name string) (done bool, err error) {
 		return true, err
 	}
 	if what&Time != 0 {
-		w.named[p.join(name)] = true
+		w.named = append(w.named, p.join(name))
 	}
 	return true, w.modified(p, name, &st, what, 0)
 }
@@ -168,7 +212,7 @@ type parents [2]place
 // get opens a directory, or finds it open. It stays the list's.
 func (s *parents) get(w *worker, dir string) (place, [2]error) {
 	for i, p := range s {
-		if p.path == dir && p.dir[older] != nil {
+		if p.path == dir && p.has[older] {
 			if i > 0 {
 				s[0], s[1] = s[1], s[0]
 			}

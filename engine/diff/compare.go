@@ -33,11 +33,11 @@ func (w *worker) look(p place, name string, deep bool, try int) error {
 	var st [2]kernel.Stat
 	var has [2]bool
 	var errs [2]error
-	for i, f := range p.dir {
-		if f == nil {
+	for i, there := range p.has {
+		if !there {
 			continue
 		}
-		st[i], errs[i] = kernel.Lstat(int(f.Fd()), name)
+		st[i], errs[i] = kernel.Lstat(p.dir[i], name)
 		has[i] = errs[i] == nil
 		if gone(errs[i]) {
 			errs[i] = nil
@@ -46,7 +46,7 @@ func (w *worker) look(p place, name string, deep bool, try int) error {
 	switch {
 	case denied(errs[older]) && denied(errs[newer]):
 		if w.covered != nil {
-			w.unnamed[p.path] = true
+			w.denied = append(w.denied, p.path)
 		}
 		return nil
 	case errs[older] != nil || errs[newer] != nil:

@@ -65,15 +65,15 @@ func (w *worker) closed(t task) error {
 // list reads the names on each side. A settled directory has the same names
 // on both, so one side is read.
 func (w *worker) list(p place, settled bool) error {
-	for i, f := range p.dir {
+	for i, has := range p.has {
 		var err error
 		switch {
-		case f == nil:
+		case !has:
 			w.names[i] = nil
 		case settled && i == newer:
 			w.names[i] = w.names[older]
 		default:
-			if w.names[i], err = kernel.Entries(int(f.Fd())); err != nil {
+			if w.names[i], err = kernel.Entries(p.dir[i]); err != nil {
 				return err
 			}
 		}

@@ -1,7 +1,6 @@
 package diff
 
 import (
-	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -9,28 +8,29 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// A place is a directory, open on the sides that have it; nil on the other.
+// A place is a directory, open on the sides that have it.
 type place struct {
 	path string
-	dir  [2]*os.File
+	has  [2]bool
+	dir  [2]int // the descriptors
 }
 
 func (p place) close() {
-	for _, f := range p.dir {
-		if f != nil {
-			f.Close()
+	for i, has := range p.has {
+		if has {
+			unix.Close(p.dir[i])
 		}
 	}
 }
 
 // only is the place on one side.
 func (p place) only(side int) place {
-	p.dir[1-side] = nil
+	p.has[1-side] = false
 	return p
 }
 
 // fd is the descriptor on a side that has the place.
-func (p place) fd(side int) int { return int(p.dir[side].Fd()) }
+func (p place) fd(side int) int { return p.dir[side] }
 
 func (p place) join(name string) string {
 	switch {
@@ -62,7 +62,8 @@ func (w *worker) open(path string, on [2]bool, flags int) (p place, errs [2]erro
 	p.path = path
 	for i := range p.dir {
 		if on[i] {
-			p.dir[i], errs[i] = kernel.OpenBeneath(w.root[i], path, flags|unix.O_DIRECTORY, 0)
+			p.dir[i], errs[i] = kernel.OpenBeneathFD(w.root[i], path, flags|unix.O_DIRECTORY, 0)
+			p.has[i] = errs[i] == nil
 		}
 	}
 	return p, errs
@@ -71,11 +72,11 @@ func (w *worker) open(path string, on [2]bool, flags int) (p place, errs [2]erro
 // inspect asks for the open directories themselves, and tells whether one of
 // them belongs to a filesystem that is to be left out.
 func (w *worker) inspect(p place) (st [2]kernel.Stat, foreign bool, err error) {
-	for i, f := range p.dir {
-		if f == nil {
+	for i, has := range p.has {
+		if !has {
 			continue
 		}
-		if st[i], err = kernel.Lstat(int(f.Fd()), ""); err != nil {
+		if st[i], err = kernel.Lstat(p.dir[i], ""); err != nil {
 			return st, false, err
 		}
 		top := &w.top[i]

@@ -107,8 +107,12 @@ func (d *walk) times(all []found) {
 			moved[dir] = true
 		}
 	}
+	named := map[string]bool{}
+	for _, dir := range d.named {
+		named[dir] = moved[dir]
+	}
 	for i := range all {
-		if f := &all[i]; d.named[f.Path] && moved[f.Path] {
+		if f := &all[i]; named[f.Path] {
 			f.What &^= Time
 		}
 	}

@@ -27,8 +27,9 @@ type walk struct {
 
 	workers []*worker
 	// named are the directories that differ in their time and were not listed.
+	named []string
 	// unnamed are those that have to be, whoever says that it is not needed.
-	named, unnamed map[string]bool
+	unnamed map[string]bool
 
 	mu    sync.Mutex
 	wake  *sync.Cond
@@ -65,10 +66,13 @@ type worker struct {
 	// covered are the paths whose subtree has been, or is to be, walked
 	// whole; nil when nobody asks.
 	covered map[string]bool
+	// named are those of the walk that this worker met, and denied are directories
+	// with a touched name that neither side lets it look at.
+	named, denied []string
 }
 
 func newWalk(ctx context.Context, old, new *os.File, opt Options) (*walk, error) {
-	d := &walk{ctx: ctx, opt: opt, root: [2]int{int(old.Fd()), int(new.Fd())}, named: map[string]bool{}}
+	d := &walk{ctx: ctx, opt: opt, root: [2]int{int(old.Fd()), int(new.Fd())}}
 	d.wake = sync.NewCond(&d.mu)
 	for i, fd := range d.root {
 		var err error

@@ -116,10 +116,20 @@ func openAt(dirfd int, name string, flags int, mode uint32) (*os.File, error) {
 // 5.6). The path may be longer than the kernel takes in one call. Mounts are
 // crossed. Errors are *os.PathError; a link on the way is ELOOP, leaving EXDEV.
 func OpenBeneath(dirfd int, path string, flags int, mode uint32) (*os.File, error) {
-	var step *os.File // the directory reached so far, when not dirfd
+	fd, err := OpenBeneathFD(dirfd, path, flags, mode)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// OpenBeneathFD does as [OpenBeneath] and answers with the bare descriptor, which
+// is cheaper for those who open thousands: the caller closes it.
+func OpenBeneathFD(dirfd int, path string, flags int, mode uint32) (int, error) {
+	step := -1 // the directory reached so far, when not dirfd
 	defer func() {
-		if step != nil {
-			step.Close()
+		if step >= 0 {
+			unix.Close(step)
 		}
 	}()
 	rest := path
@@ -135,16 +145,15 @@ func OpenBeneath(dirfd int, path string, flags int, mode uint32) (*os.File, erro
 		}
 		fd, err := openat2(dirfd, part, &how)
 		if err != nil {
-			return nil, &os.PathError{Op: "openat2", Path: path, Err: err}
+			return -1, &os.PathError{Op: "openat2", Path: path, Err: err}
 		}
-		f := os.NewFile(uintptr(fd), path)
 		if tail == "" {
-			return f, nil
+			return fd, nil
 		}
-		if step != nil {
-			step.Close()
+		if step >= 0 {
+			unix.Close(step)
 		}
-		step, dirfd, rest = f, fd, tail
+		step, dirfd, rest = fd, fd, tail
 	}
 }
 
