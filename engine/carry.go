@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
@@ -154,12 +156,12 @@ func (e *Engine) beginCarry(ctx context.Context, name string, o PlanOptions, a a
 		h.Release()
 		return nil, nil, err
 	}
-	e.keepBase(ctx, h.Record)
+	looked := e.keepBase(ctx, h.Record)
 	c = &carrying{rec: h.Record, plan: &CarryPlan{
 		Format: 1, Sandbox: name, Target: h.Workspace, Made: time.Now(),
 		Steps: []CarryStep{}, Conflicts: []CarryConflict{}, Held: []HeldPath{},
 	}}
-	changes, err := e.changes(ctx, h.Record)
+	changes, err := e.changesAt(ctx, h.Record, "", "", looked)
 	done = func() {
 		for _, p := range c.parts {
 			p.close()
@@ -338,41 +340,58 @@ func (c *carrying) print(ctx context.Context) error {
 	return nil
 }
 
+// steps are those of a part, made by two threads: that is mostly waiting for the
+// kernel to open what each expects and makes.
 func (p *carryPart) steps(ctx context.Context) ([]CarryStep, error) {
-	real, mine, built := looker{root: p.real}, looker{root: p.part.New}, looker{root: p.in.Scratch}
-	defer real.close()
-	defer mine.close()
-	defer built.close()
 	both := map[string]bool{}
 	for _, c := range p.in.Real {
 		both[c.Path] = true
 	}
-	steps := make([]CarryStep, 0, len(p.changes))
-	for _, c := range p.changes {
+	steps := make([]CarryStep, len(p.changes))
+	half := len(steps) / 2
+	var errs [2]error
+	var other sync.WaitGroup
+	other.Go(func() { errs[1] = p.someSteps(ctx, steps, half, len(steps), both) })
+	errs[0] = p.someSteps(ctx, steps, 0, half, both)
+	other.Wait()
+	if errs[0] == nil {
+		errs[0] = errs[1]
+	}
+	return steps, errs[0]
+}
+
+func (p *carryPart) someSteps(ctx context.Context, steps []CarryStep, from, to int, both map[string]bool) error {
+	var h hasher
+	real, mine, built := looker{root: p.real}, looker{root: p.part.New}, looker{root: p.in.Scratch}
+	defer real.close()
+	defer mine.close()
+	defer built.close()
+	for i, c := range p.changes[from:to] {
 		if err := ctx.Err(); err != nil {
-			return nil, &snapshot.Error{Op: "planning", Path: p.path, Kind: snapshot.ErrInterrupted, Err: err}
+			return &snapshot.Error{Op: "planning", Path: p.path, Kind: snapshot.ErrInterrupted, Err: err}
 		}
-		s := CarryStep{Path: filepath.Join(p.path, c.Path), Do: verb(c), Merged: p.res.Built[c.Path] || both[c.Path] && c.Kind == diff.Modified}
+		s := &steps[from+i]
+		s.Path, s.Do = filepath.Join(p.path, c.Path), verb(c)
+		s.Merged = p.res.Built[c.Path] || both[c.Path] && c.Kind == diff.Modified
 		if c.Kind == diff.Modified {
 			s.What = c.What.Names()
 		}
-		from, source := c.Path, &mine
+		path, source := c.Path, &mine
 		if other, ok := p.res.From[c.Path]; ok {
-			s.From, from = filepath.Join(p.part.Root, other), other
+			s.From, path = filepath.Join(p.part.Root, other), other
 		}
 		if p.res.Built[c.Path] {
-			from, source = c.Path, &built
+			path, source = c.Path, &built
 		}
 		var err error
-		if s.Expect, err = stateOf(&real, c.Path, c.Old); err == nil {
-			s.Result, err = stateOf(source, from, c.New)
+		if s.Expect, err = stateOf(&h, &real, c.Path, c.Old); err == nil {
+			s.Result, err = stateOf(&h, source, path, c.New)
 		}
 		if err != nil {
-			return nil, lookError(s.Path, err)
+			return lookError(s.Path, err)
 		}
-		steps = append(steps, s)
 	}
-	return steps, nil
+	return nil
 }
 
 func verb(c diff.Change) string {
@@ -385,7 +404,7 @@ func verb(c diff.Change) string {
 	return "change"
 }
 
-func stateOf(l *looker, path string, n *diff.Node) (*CarryState, error) {
+func stateOf(h *hasher, l *looker, path string, n *diff.Node) (*CarryState, error) {
 	if n == nil {
 		return nil, nil
 	}
@@ -403,12 +422,12 @@ func stateOf(l *looker, path string, n *diff.Node) (*CarryState, error) {
 		return s, nil
 	}
 	s.Size = n.Size
-	f, err := l.open(path)
+	fd, err := l.openFD(path)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	s.SHA256, err = hashOf(f)
+	defer syscall.Close(fd)
+	s.SHA256, err = h.of(fd)
 	return s, err
 }
 

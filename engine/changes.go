@@ -82,6 +82,11 @@ func (e *Engine) changes(ctx context.Context, rec *catalog.Record) (*Changes, er
 }
 
 func (e *Engine) changesBetween(ctx context.Context, rec *catalog.Record, from, to string) (*Changes, error) {
+	return e.changesAt(ctx, rec, from, to, nil)
+}
+
+// changesAt is changesBetween where what was touched is known of some trees.
+func (e *Engine) changesAt(ctx context.Context, rec *catalog.Record, from, to string, looked map[string][]snapshot.Touch) (*Changes, error) {
 	left, err := idsAt(rec, from)
 	if err != nil {
 		return nil, err
@@ -98,6 +103,7 @@ func (e *Engine) changesBetween(ctx context.Context, rec *catalog.Record, from, 
 			continue
 		}
 		p := pair{tree: t, left: left[i]}
+		p.touches, p.looked = looked[t.Path]
 		if right != nil {
 			p.right = right[i]
 		}
@@ -126,6 +132,9 @@ func workspaceFirst(parts []Part) {
 type pair struct {
 	tree        catalog.Tree
 	left, right snapshot.ID
+	// touches are where they may differ, if looked.
+	touches []snapshot.Touch
+	looked  bool
 }
 
 // compare finds the changes of one tree. A tree in which nothing was touched
@@ -135,7 +144,10 @@ func (e *Engine) compare(ctx context.Context, rec *catalog.Record, p pair) ([]Pa
 	if err != nil {
 		return nil, err
 	}
-	touches, walk, err := touched(ctx, b, p)
+	touches, walk := p.touches, false
+	if !p.looked {
+		touches, walk, err = touched(ctx, b, p)
+	}
 	if err != nil || len(touches) == 0 && !walk {
 		return nil, err
 	}

@@ -23,21 +23,26 @@ import (
 // changed, as far as that can still be told. It is called whenever snapfs looks
 // at a sandbox anyway, and by nothing that somebody waits for before a command.
 // What cannot be kept is a conflict later, if it comes to that: so nothing here
-// is an error of the command that it helps.
+// is an error of the command that it helps. It answers with the touched places of
+// the trees that it has looked at whole, by their paths: as long as nothing runs
+// in the sandbox they are all there is to compare.
 //
 // Cost: reading what the sandbox's own layers hold; for each place that is new
 // there a statx of the real one, and a copy of its bytes where it is a small text.
-func (e *Engine) keepBase(ctx context.Context, rec *catalog.Record) {
-	if err := e.tryToKeepBase(ctx, rec); err != nil && !errors.Is(err, snapshot.ErrInterrupted) {
+func (e *Engine) keepBase(ctx context.Context, rec *catalog.Record) map[string][]snapshot.Touch {
+	looked, err := e.tryToKeepBase(ctx, rec)
+	if err != nil && !errors.Is(err, snapshot.ErrInterrupted) {
 		e.notice("what " + rec.Name + " began with is not kept: " + err.Error())
 	}
+	return looked
 }
 
 // tryToKeepBase is keepBase for who can still turn back. Trees that have just gone
 // are left out.
-func (e *Engine) tryToKeepBase(ctx context.Context, rec *catalog.Record) error {
+func (e *Engine) tryToKeepBase(ctx context.Context, rec *catalog.Record) (map[string][]snapshot.Touch, error) {
+	looked := map[string][]snapshot.Touch{}
 	if rec.Ephemeral || rec.State != catalog.Ready {
-		return nil
+		return looked, nil
 	}
 	var errs []error
 	for i := range rec.Trees {
@@ -45,45 +50,50 @@ func (e *Engine) tryToKeepBase(ctx context.Context, rec *catalog.Record) error {
 		if t.Frozen || vanished(*t, rec.Workspace) {
 			continue
 		}
-		if err := e.keepTree(ctx, rec, t); !errors.Is(err, snapshot.ErrNotFound) {
+		touches, err := e.keepTree(ctx, rec, t)
+		if err == nil {
+			looked[t.Path] = touches
+		}
+		if !errors.Is(err, snapshot.ErrNotFound) {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(errs...)
+	return looked, errors.Join(errs...)
 }
 
-func (e *Engine) keepTree(ctx context.Context, rec *catalog.Record, t *catalog.Tree) error {
+func (e *Engine) keepTree(ctx context.Context, rec *catalog.Record, t *catalog.Tree) (touches []snapshot.Touch, err error) {
 	b, err := e.backendOf(ctx, *t)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	toucher, ok := b.(snapshot.Toucher)
 	if !ok {
-		return nil
+		return nil, snapshot.ErrNotFound // it keeps nothing, and cannot tell
 	}
 	had, err := e.readKept(rec)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	skip := e.skip(b, t.Path)
 	var fresh []snapshot.Touch
 	for touch, err := range toucher.Touched(ctx, t.Base, t.Fork) {
 		if err != nil {
-			return err
+			return nil, err
 		}
+		touches = append(touches, touch)
 		abs := filepath.Join(t.Path, touch.Path)
 		if _, kept := had.nodes[abs]; !kept && touch.Path != "." && !had.absent(abs) && !skip(touch.Path) {
 			fresh = append(fresh, touch)
 		}
 	}
 	if len(fresh) == 0 {
-		return nil
+		return touches, nil
 	}
 	known, err := e.stamps(rec.Name)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return e.updateKept(ctx, rec, func(k *kept) error {
+	return touches, e.updateKept(ctx, rec, func(k *kept) error {
 		return e.keepTouches(ctx, k, t, b, fresh, known.in(t.Path))
 	})
 }

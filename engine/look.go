@@ -56,14 +56,10 @@ func (l *looker) stat(path string) (kernel.Stat, error) {
 	return kernel.Lstat(int(dir.Fd()), filepath.Base(path))
 }
 
-// node describes a path as package diff does; nil where nothing is there.
-func (l *looker) node(path string) (*diff.Node, error) {
-	dir, err := l.dir(filepath.Dir(path))
-	if err != nil {
-		return nil, absence(err)
-	}
-	name := filepath.Base(path)
-	st, err := kernel.Lstat(int(dir.Fd()), name)
+// present describes a path but for what needs another look: a link's target and
+// the attributes. nil where nothing is there.
+func (l *looker) present(path string) (*diff.Node, error) {
+	st, err := l.stat(path)
 	if err != nil {
 		return nil, absence(err)
 	}
@@ -71,7 +67,21 @@ func (l *looker) node(path string) (*diff.Node, error) {
 	if st.IsDir() {
 		n.Size = 0
 	}
-	if st.IsSymlink() {
+	return n, nil
+}
+
+// node describes a path as package diff does; nil where nothing is there.
+func (l *looker) node(path string) (*diff.Node, error) {
+	n, err := l.present(path)
+	if n == nil || err != nil {
+		return nil, err
+	}
+	dir, err := l.dir(filepath.Dir(path)) // it is open
+	if err != nil {
+		return nil, absence(err)
+	}
+	name := filepath.Base(path)
+	if n.Mode.Type() == fs.ModeSymlink {
 		if n.Target, err = os.Readlink(kernel.FDPath(dir) + "/" + name); err != nil {
 			return nil, absence(err)
 		}
@@ -93,27 +103,36 @@ func (l *looker) node(path string) (*diff.Node, error) {
 // open opens a regular file for reading; opening anything else has no effect on
 // it, and is ErrNotFound like a file that is not there.
 func (l *looker) open(path string) (*os.File, error) {
+	fd, err := l.openFD(path)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// openFD does as open, and answers with the bare descriptor.
+func (l *looker) openFD(path string) (int, error) {
 	const flags = syscall.O_RDONLY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
-	f, err := kernel.OpenBeneath(int(l.root.Fd()), path, flags|syscall.O_NOATIME, 0)
+	fd, err := kernel.OpenBeneathFD(int(l.root.Fd()), path, flags|syscall.O_NOATIME, 0)
 	if errors.Is(err, syscall.EPERM) {
-		f, err = kernel.OpenBeneath(int(l.root.Fd()), path, flags, 0)
+		fd, err = kernel.OpenBeneathFD(int(l.root.Fd()), path, flags, 0)
 	}
 	if err == nil {
 		var st kernel.Stat
-		if st, err = kernel.Lstat(int(f.Fd()), ""); err == nil && !st.IsRegular() {
+		if st, err = kernel.Lstat(fd, ""); err == nil && !st.IsRegular() {
 			err = fs.ErrNotExist
 		}
 		if err != nil {
-			f.Close()
+			syscall.Close(fd)
 		}
 	}
 	if nowhere(err) {
 		err = fs.ErrNotExist
 	}
 	if err != nil {
-		return nil, &snapshot.Error{Op: "opening", Path: path, Kind: snapshot.KindOf(err), Err: err}
+		return -1, &snapshot.Error{Op: "opening", Path: path, Kind: snapshot.KindOf(err), Err: err}
 	}
-	return f, nil
+	return fd, nil
 }
 
 // nowhere: a path leads nowhere.

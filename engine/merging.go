@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -269,12 +271,12 @@ func (m *merging) moved() (string, error) {
 	}
 	l := looker{root: m.real}
 	defer l.close()
-	for path, was := range m.seen {
-		now, err := l.node(path)
+	for _, path := range slices.Sorted(maps.Keys(m.seen)) { // in one directory after the other
+		now, err := l.present(path)
 		if err != nil {
 			return "", lookError(filepath.Join(m.path, path), err)
 		}
-		if !sameNode(was, now) {
+		if !sameNode(m.seen[path], now) {
 			return filepath.Join(m.path, path), nil
 		}
 	}
@@ -290,7 +292,8 @@ func sameNode(a, b *diff.Node) bool {
 	if a.Mode.IsDir() && b.Mode.IsDir() {
 		return a.Ino == b.Ino && a.Mode == b.Mode && a.UID == b.UID && a.GID == b.GID
 	}
-	return a.Ino == b.Ino && a.CTime.Equal(b.CTime) && a.Size == b.Size && a.Mode == b.Mode
+	sized := a.Size == b.Size || a.Mode.Type() == fs.ModeSymlink // whose size is told by its target, or by the filesystem
+	return a.Ino == b.Ino && a.CTime.Equal(b.CTime) && sized && a.Mode == b.Mode
 }
 
 // overrideCarried puts what was carried since the base in the place of the base, in

@@ -6,12 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"hash"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -42,12 +43,31 @@ func safeSteps(steps []CarryStep) []CarryStep {
 	return safe
 }
 
-func hashOf(r io.Reader) (string, error) {
-	h := sha256.New()
-	if _, err := io.CopyBuffer(h, struct{ io.Reader }{r}, make([]byte, 128<<10)); err != nil {
-		return "", err
+// A hasher hashes one file after another, in one buffer.
+type hasher struct {
+	h   hash.Hash
+	buf []byte
+}
+
+// of hashes what a descriptor has from its beginning on.
+func (s *hasher) of(fd int) (string, error) {
+	if s.h == nil {
+		s.h, s.buf = sha256.New(), make([]byte, 128<<10)
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	s.h.Reset()
+	for at := int64(0); ; {
+		n, err := syscall.Pread(fd, s.buf, at)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil:
+			return "", err
+		case n == 0:
+			return hex.EncodeToString(s.h.Sum(s.buf[:0])), nil
+		default:
+			s.h.Write(s.buf[:n])
+			at += int64(n)
+		}
+	}
 }
 
 // plansKept is how many plans the state directory keeps.

@@ -135,7 +135,7 @@ func (e *Engine) rebase(ctx context.Context, h *catalog.Held, changes *Changes, 
 		}
 		// Once the record says so, nothing could tell any more what a live base held
 		// at the places that are changed already, should this process end here.
-		if err := e.tryToKeepBase(ctx, x.next); err != nil {
+		if _, err := e.tryToKeepBase(ctx, x.next); err != nil {
 			return err
 		}
 		return x.commit(ctx)
