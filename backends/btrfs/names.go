@@ -8,11 +8,13 @@ import (
 type namer struct {
 	fd   int
 	dirs map[uint64]string // "" : not in the tree
+	// known are all names of inodes that need not be asked for.
+	known map[uint64][]kernel.BtrfsName
 }
 
 // newNamer names inodes of the subvolume open as fd, from the directory top.
 func newNamer(fd int, top uint64) *namer {
-	return &namer{fd: fd, dirs: map[uint64]string{top: "."}}
+	return &namer{fd: fd, dirs: map[uint64]string{top: "."}, known: map[uint64][]kernel.BtrfsName{}}
 }
 
 // paths are all names of an inode that lie in the tree.
@@ -65,7 +67,17 @@ func (n *namer) dir(ino uint64, depth int) (string, error) {
 	return path, nil
 }
 
+// trust keeps the names of an inode that were met only where they are all.
+func (n *namer) trust(ino, links uint64) {
+	if uint64(len(n.known[ino])) != links {
+		delete(n.known, ino)
+	}
+}
+
 func (n *namer) names(ino uint64) ([]kernel.BtrfsName, error) {
+	if names, ok := n.known[ino]; ok {
+		return names, nil
+	}
 	var names []kernel.BtrfsName
 	r := kernel.BtrfsRange{MinObject: ino, MaxObject: ino, MinType: kernel.BtrfsInodeRef, MaxType: kernel.BtrfsInodeXref}
 	err := kernel.BtrfsSearch(n.fd, r, func(it kernel.BtrfsItem) bool {

@@ -22,16 +22,20 @@ type scan struct {
 func (s *scan) run() error {
 	dirs := map[uint64]bool{}
 	for _, side := range []*side{s.a, s.b} {
-		old, changed, err := s.changed(side)
+		names := newNamer(side.fd, side.ino)
+		old, changed, err := s.changed(side, names)
 		if err != nil {
 			return searchError(err)
 		}
-		names := newNamer(side.fd, side.ino)
+		isDir := make(map[uint64]bool, len(changed))
+		for _, ino := range changed {
+			isDir[ino] = true
+		}
 		for _, ino := range old {
 			if err := s.ctx.Err(); err != nil {
 				return err
 			}
-			if err := s.emitNames(names, ino); err != nil {
+			if err := s.emitNames(names, ino, isDir[ino]); err != nil {
 				return searchError(err)
 			}
 		}
@@ -58,32 +62,47 @@ func searchError(err error) error {
 
 // changed lists the inodes of one side that were there at since and have
 // changed afterwards, and which of them are directories. What is newer than
-// since is found by its name, in a directory that changed.
-func (s *scan) changed(side *side) (old, dirs []uint64, err error) {
+// since is found by its name, in a directory that changed. The names of those that
+// the search comes across anyway are left with names.
+func (s *scan) changed(side *side, names *namer) (old, dirs []uint64, err error) {
 	if side.info.ReadOnly && side.info.Born <= s.since {
 		return nil, nil, nil
 	}
 	all := kernel.BtrfsRange{MinObject: kernel.BtrfsRootInode, MaxObject: math.MaxUint64 - 255, NewerThan: s.since}
+	var last, links uint64 // the inode whose names come next, and how many there are
 	err = kernel.BtrfsSearch(side.fd, all, func(it kernel.BtrfsItem) bool {
+		if it.Type == kernel.BtrfsInodeRef || it.Type == kernel.BtrfsInodeXref {
+			if it.Object == last {
+				names.known[last] = append(names.known[last], it.Names()...)
+			}
+			return true
+		}
+		if last != 0 && it.Object != last {
+			names.trust(last, links)
+			last = 0
+		}
 		node, ok := it.Inode()
 		if ok && node.Changed > s.since && node.Made <= s.since && node.Links > 0 {
 			old = append(old, it.Object)
+			last, links = it.Object, uint64(node.Links)
 			if node.Mode&unix.S_IFMT == unix.S_IFDIR {
 				dirs = append(dirs, it.Object)
 			}
 		}
 		return s.ctx.Err() == nil
 	})
+	names.trust(last, links)
 	if err == nil {
 		err = s.ctx.Err()
 	}
 	return old, dirs, err
 }
 
-func (s *scan) emitNames(names *namer, ino uint64) error {
+// emitNames names an inode. Of a directory, compareDir names what in it may differ.
+func (s *scan) emitNames(names *namer, ino uint64, isDir bool) error {
 	paths, err := names.paths(ino)
 	for _, path := range paths {
-		if !s.emit(snapshot.Touch{Path: path}) {
+		if !s.emit(snapshot.Touch{Path: path, Named: isDir}) {
 			return errEnough
 		}
 	}

@@ -3,6 +3,7 @@ package kernel
 import (
 	"encoding/binary"
 	"math"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -52,12 +53,11 @@ type btrfsSearchArgs struct {
 	bufSize                              uint64
 }
 
-// The sizes of the buffer that a search begins with and goes on with: most
-// have nothing or little to find, and zeroed memory is not free.
-const (
-	btrfsSearchFirst = 1 << 12
-	btrfsSearchMore  = 1 << 17
-)
+// btrfsBuffers are what searches read into. An item is smaller than a block of the
+// tree, of 64 KiB at most: where so much of a buffer is left, nothing more was found.
+var btrfsBuffers = sync.Pool{New: func() any { return new([1 << 14]uint64) }}
+
+const btrfsLargest = 1 << 16
 
 func le64(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
 func le32(b []byte) uint32 { return binary.LittleEndian.Uint32(b) }
@@ -85,50 +85,46 @@ func BtrfsSearch(fd int, r BtrfsRange, visit func(BtrfsItem) bool) error {
 		key.minTid = r.NewerThan + 1
 	}
 	const head = unsafe.Sizeof(key)
-	buf := make([]uint64, btrfsSearchFirst/8)
+	buf := btrfsBuffers.Get().(*[1 << 14]uint64)
+	defer btrfsBuffers.Put(buf)
 	for {
 		// The size in the number is that of the header; the items come after it.
 		a := (*btrfsSearchArgs)(unsafe.Pointer(&buf[0]))
 		*a = key
 		a.items, a.bufSize = math.MaxUint32, uint64(len(buf)*8)-uint64(head)
-		err := btrfsIoctl(fd, iocRead|iocWrite, btrfsTreeSearch, head, unsafe.Pointer(a))
-		switch {
-		case err == unix.EOVERFLOW && len(buf) < btrfsSearchMore/8: // the first item is longer
-		case err != nil:
+		if err := btrfsIoctl(fd, iocRead|iocWrite, btrfsTreeSearch, head, unsafe.Pointer(a)); err != nil {
 			return err
-		case a.items == 0:
-			return nil
-		default:
-			items := unsafe.Slice((*byte)(unsafe.Pointer(&buf[0])), len(buf)*8)[head:]
-			last, more := visitItems(items, int(a.items), visit)
-			if !more || !key.startAfter(last) {
-				return nil
-			}
 		}
-		if len(buf) < btrfsSearchMore/8 {
-			buf = make([]uint64, btrfsSearchMore/8)
+		if a.items == 0 {
+			return nil
+		}
+		items := unsafe.Slice((*byte)(unsafe.Pointer(&buf[0])), len(buf)*8)[head:]
+		last, left, more := visitItems(items, int(a.items), visit)
+		if !more || left >= btrfsLargest || !key.startAfter(last) {
+			return nil
 		}
 	}
 }
 
-func visitItems(buf []byte, n int, visit func(BtrfsItem) bool) (last BtrfsItem, more bool) {
+// visitItems visits the items of a buffer, and says how much of it is left.
+func visitItems(buf []byte, n int, visit func(BtrfsItem) bool) (last BtrfsItem, left int, more bool) {
 	const header = 32
 	for range n {
 		if len(buf) < header {
-			return last, false
+			return last, 0, false
 		}
 		size := int(le32(buf[28:]))
 		last = BtrfsItem{Object: le64(buf[8:]), Offset: le64(buf[16:]), Type: le32(buf[24:])}
 		if len(buf) < header+size {
-			return last, false
+			return last, 0, false
 		}
 		last.Data = buf[header : header+size : header+size]
 		buf = buf[header+size:]
 		if !visit(last) {
-			return last, false
+			return last, 0, false
 		}
 	}
-	return last, true
+	return last, len(buf), true
 }
 
 // startAfter moves the lower end just past an item; false: there is nothing after.
