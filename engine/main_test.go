@@ -5,13 +5,12 @@ import (
 	"os"
 	"testing"
 
-	"github.com/snapfs/snapfs/backends/btrfs"
-	"github.com/snapfs/snapfs/backends/overlay"
+	"github.com/snapfs/snapfs/backends/all"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-func drivers() []snapshot.Driver { return []snapshot.Driver{btrfs.Driver(), overlay.Driver()} }
+func drivers() []snapshot.Driver { return all.Drivers() }
 
 // TestMain makes the test binary its own keeper.
 func TestMain(m *testing.M) {

@@ -210,16 +210,17 @@ func (e *Engine) sharesBase(rec *catalog.Record) bool {
 // rememberPlace: a backend that keeps its data apart must be found when no
 // sandbox refers to it any more.
 func (e *Engine) rememberPlace(c choice) error {
-	if !e.apart(c.backend) {
+	if !apart(c.backend) {
 		return nil
 	}
 	return e.cat.AddPlace(catalog.Place{Driver: c.driver, Path: c.tree})
 }
 
-// apart: a backend keeps its data elsewhere than in the state directory.
-func (e *Engine) apart(b snapshot.Backend) bool {
-	h, ok := b.(snapshot.Hider)
-	return ok && slices.ContainsFunc(h.Hidden(), func(path string) bool { return !within(path, e.cat.Dir()) })
+// apart: where a backend keeps its data depends on the tree. That may be in the
+// state directory all the same, as a pool is.
+func apart(b snapshot.Backend) bool {
+	_, ok := b.(snapshot.Hider)
+	return ok
 }
 
 func (e *Engine) keepOpen(c choice) {

@@ -178,7 +178,7 @@ func (e *Engine) eachPlace(ctx context.Context, rec *catalog.Record, do func(sna
 			continue
 		}
 		place := t.Driver
-		if e.apart(b) {
+		if apart(b) {
 			place += " " + t.Path
 		}
 		if !done[place] {
