@@ -69,7 +69,7 @@ func rehearse(state, workspace, op, n, mode string) error {
 	r.armed.Store(true)
 	all := operations()
 	maps.Copy(all, carryOperations())
-	maps.Copy(all, modelOperations())
+	maps.Copy(all, modelOperations(op))
 	all["stages"] = operation{do: throughStages}
 	err = all[op].do(ctx, b)
 	fmt.Fprintln(os.Stdout, r.passed.Load())

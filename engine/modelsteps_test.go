@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"pgregory.net/rapid"
 )
 
 func (m *model) promotes(name string) {
@@ -22,34 +20,27 @@ func (m *model) promotes(name string) {
 	plan, err := m.b.PlanOf(ctx, name, engine.PlanOptions{})
 	m.must(err)
 	m.untouched(before, "a plan")
-	box.looked(m.step)
+	box.looked(m.at)
 	answered := map[string]bool{}
 	for _, c := range plan.Conflicts {
 		answered[strings.TrimPrefix(c.Path, m.b.workspace+"/")] = true
 	}
-	o := engine.PromoteOptions{Plan: plan.Fingerprint}
+	how := plan.Fingerprint
 	if len(plan.Conflicts) > 0 {
-		o.Plan = ""
-		o.Mine, o.Theirs = m.answers()
+		how = m.step.answers
+		m.say("conflicts in %s", strings.Join(slices.Sorted(maps.Keys(answered)), ", "))
 	}
-	if len(o.Theirs) > 0 { // its own version is given up
+	if how == "theirs" { // its own version is given up
 		for f := range answered {
 			for _, l := range view.edits(f, "s") {
 				box.landed[l] = true
 			}
 		}
 	}
-	if len(o.Mine) == 0 {
+	if how != "mine" {
 		answered = map[string]bool{}
 	}
-	if rapid.IntRange(0, 7).Draw(m.T, "killed") == 0 && o.Plan != "" {
-		err = m.kill("model promote " + name)
-	} else {
-		err = m.try(func(ctx context.Context, e *engine.Engine) error {
-			_, err := e.Promote(ctx, name, o)
-			return err
-		})
-	}
+	_, err = m.do(opPromote, name, how)
 	after := m.real()
 	if err != nil && !errors.Is(err, snapshot.ErrConflict) && !errors.Is(err, snapshot.ErrDrifted) && !m.excused(err) {
 		m.Fatalf("promote: %v", err)
@@ -64,7 +55,7 @@ func (m *model) promotes(name string) {
 		m.untouched(before, "a promotion that nobody can undo")
 		return
 	}
-	m.tally["promoted"]++
+	m.p.tally["promoted"]++
 	m.done = append(m.done, modelPromotion{before, after})
 	for f := range after {
 		for _, l := range after.edits(f, "s") {
@@ -81,10 +72,10 @@ func (m *model) carried(name, how string, view, before, after modelTree, answere
 		_, is := after[f]
 		_, mine := view[f]
 		for _, l := range before.edits(f, "u") {
-			kept := slices.Contains(after.edits(f, "u"), l)
+			kept := after.has(l) // perhaps in what the sandbox has renamed it to
 			tookOut := box.saw[l] && !slices.Contains(view.edits(f, "u"), l)
 			if !kept && !tookOut && !answered[f] {
-				m.Fatalf("%s of %s lost the user's %s in %s:\nbefore %q\nafter %q\nsandbox %q", how, name, l, f, before[f], after[f], view[f])
+				m.Fatalf("%s of %s lost the user's %s in %s:\nbefore  %v\nafter   %v\nsandbox %v", how, name, l, f, before, after, view)
 			}
 		}
 		gone, deleted := m.deleted[f]
@@ -106,17 +97,14 @@ func (m *model) carried(name, how string, view, before, after modelTree, answere
 
 func (m *model) applies(name string) {
 	view, before := m.look(name), m.real()
-	err := m.try(func(ctx context.Context, e *engine.Engine) error {
-		_, err := e.Apply(ctx, name, engine.ApplyOptions{})
-		return err
-	})
+	_, err := m.do(opApply, name)
 	after := m.real()
 	m.carried(name, "apply", view, before, after, nil)
 	if err != nil && !errors.Is(err, errRehearsal) {
 		m.untouched(before, "an apply that was refused")
 	}
 	if !maps.Equal(before, after) {
-		m.tally["applied"]++
+		m.p.tally["applied"]++
 		for f := range after {
 			for _, l := range after.edits(f, "s") {
 				m.boxes[name].landed[l] = true
@@ -129,7 +117,7 @@ func (m *model) undoes() {
 	list, err := m.b.Promotions()
 	m.must(err)
 	before := m.real()
-	err = m.try(func(ctx context.Context, e *engine.Engine) error { _, err := e.Undo(ctx, ""); return err })
+	_, err = m.do(opUndo)
 	after := m.real()
 	left, lerr := m.b.Promotions()
 	m.must(lerr)
@@ -142,7 +130,7 @@ func (m *model) undoes() {
 	}
 	last := m.done[len(m.done)-1]
 	m.done = m.done[:len(m.done)-1]
-	m.tally["undone"]++
+	m.p.tally["undone"]++
 	for _, f := range modelFiles() {
 		changed := last.before[f] != last.after[f] || present(last.before, f) != present(last.after, f)
 		switch {
@@ -160,24 +148,30 @@ func present(t modelTree, f string) bool { _, ok := t[f]; return ok }
 
 func (m *model) refreshes(name string) {
 	box, view, before := m.boxes[name], m.look(name), m.real()
-	mine, theirs := m.answers()
-	var r engine.Refreshed
-	err := m.try(func(ctx context.Context, e *engine.Engine) (err error) {
-		r, err = e.Refresh(ctx, name, engine.RefreshOptions{Mine: mine, Theirs: theirs})
-		return err
-	})
+	r, err := m.do(opRefresh, name, m.step.answers)
 	m.untouched(before, "a refresh")
+	conflicts := map[string]bool{} // wherever a side has it
+	for _, c := range r.Conflicts {
+		for _, path := range []string{c.Path, c.MinePath, c.RealPath} {
+			if rel, ok := strings.CutPrefix(path, m.b.workspace+"/"); ok {
+				conflicts[rel] = true
+			}
+		}
+	}
+	if len(conflicts) > 0 {
+		m.say("conflicts in %s", strings.Join(slices.Sorted(maps.Keys(conflicts)), ", "))
+	}
 	now := m.look(name)
-	box.looked(m.step)
+	box.looked(m.at)
 	for _, f := range modelFiles() { // the real tree may be its base now, whatever was answered
 		box.without[f] = box.without[f] || !present(before, f)
 	}
 	for f := range before {
 		for _, l := range before.edits(f, "u") {
-			box.saw[l] = box.saw[l] || len(mine) > 0 // its own version is what counts
+			box.saw[l] = box.saw[l] || m.step.answers == "mine" // its own version is what counts
 		}
 	}
-	if errors.Is(err, snapshot.ErrConflict) || errors.Is(err, snapshot.ErrNotFound) || r.Resolved > 0 || len(theirs)+len(mine) > 0 {
+	if errors.Is(err, snapshot.ErrConflict) || errors.Is(err, snapshot.ErrNotFound) || r.Resolved > 0 || m.step.answers != "" {
 		return // what an earlier one has left, and answers to it
 	}
 	if err != nil && !m.excused(err) {
@@ -185,58 +179,26 @@ func (m *model) refreshes(name string) {
 	}
 	for _, f := range modelFiles() {
 		for _, l := range view.edits(f, "s") {
-			if !box.landed[l] && !slices.Contains(now.edits(f, "s"), l) {
-				m.Fatalf("refresh of %s lost its own %s in %s:\nbefore %q\nafter %q", name, l, f, view[f], now[f])
+			if box.own[l] && !box.landed[l] && !now.has(l) {
+				m.Fatalf("refresh of %s lost its own %s in %s:\nbefore %v\nafter  %v", name, l, f, view, now)
 			}
 		}
-		if err != nil || slices.ContainsFunc(r.Conflicts, func(c engine.CarryConflict) bool { return c.Path == filepath.Join(m.b.workspace, f) }) {
+		if err != nil || conflicts[f] {
 			continue
 		}
 		for _, l := range before.edits(f, "u") {
-			if !slices.Contains(now.edits(f, "u"), l) && !(box.saw[l] && !slices.Contains(view.edits(f, "u"), l)) {
-				m.Fatalf("refresh of %s did not bring the user's %s in %s:\nreal %q\nafter %q", name, l, f, before[f], now[f])
+			if !now.has(l) && !(box.saw[l] && !slices.Contains(view.edits(f, "u"), l)) {
+				m.Fatalf("refresh of %s did not bring the user's %s in %s:\nreal  %v\nafter %v", name, l, f, before, now)
 			}
 		}
 	}
 	if err == nil {
-		m.tally["refreshed"]++
-		m.tally["conflicts"] += len(r.Conflicts)
+		m.p.tally["refreshed"]++
 		box.wrote, box.written = map[string]int{}, map[string]bool{}
 		for _, f := range modelFiles() {
 			if now[f] != before[f] || present(now, f) != present(before, f) {
-				box.wrote[f], box.written[f] = m.step, true
+				box.wrote[f], box.written[f] = m.at, true
 			}
-			box.without[f] = !present(before, f)
 		}
 	}
-}
-
-func (m *model) states(name string) {
-	box, before := m.boxes[name], m.real()
-	back := rapid.IntRange(-1, len(box.marks)).Draw(m.T, "state")
-	var err error
-	switch {
-	case back == len(box.marks):
-		var mark string
-		err = m.try(func(ctx context.Context, e *engine.Engine) error {
-			s, err := e.Snapshot(ctx, name, "")
-			mark = s.Name
-			return err
-		})
-		if err == nil {
-			box.marks = append(box.marks, mark)
-		}
-	case back >= 0:
-		err = m.try(func(ctx context.Context, e *engine.Engine) error { return e.Rollback(ctx, name, box.marks[back]) })
-		for _, f := range modelFiles() { // it may have been written at any time
-			box.written[f] = true
-		}
-	default:
-		err = m.try(func(ctx context.Context, e *engine.Engine) error { return e.Rollback(ctx, name, "") })
-	}
-	box.looked(m.step)
-	if err != nil && !m.excused(err) {
-		m.Fatalf("%v", err)
-	}
-	m.untouched(before, "a state")
 }
