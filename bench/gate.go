@@ -110,7 +110,7 @@ func (l *lab) gate(ctx context.Context) (promises []Promise, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.closeBouts()) }()
-	for _, topic := range []func() []check{r.startChecks, r.stateChecks, r.crowdChecks, r.insideChecks, r.raceChecks, r.boundChecks} {
+	for _, topic := range []func() []check{r.startChecks, r.stateChecks, r.crowdChecks, r.insideChecks, r.raceChecks, r.promoteChecks, r.boundChecks} {
 		for _, c := range topic() {
 			l.Say(c.name)
 			p := judge(ctx, c)

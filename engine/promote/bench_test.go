@@ -19,7 +19,8 @@ import (
 // BenchmarkApply carries 10,000 changed files of 3 KB in 100 directories, and
 // after each round copies the same files with cp -a and one sync at the end,
 // which notices no newer work and can be neither undone nor completed. The median
-// of the rounds may be 1.5 times the copy's:
+// of the rounds may be 1.5 times the copy's, which btrfs does not keep (package
+// bench says what it is held to):
 //
 //	go test ./engine/promote -run - -bench Apply -benchtime 5x
 func BenchmarkApply(b *testing.B) {

@@ -170,7 +170,8 @@ func Plan(ctx context.Context, t Target, from Source, changes []diff.Change, bas
 // should be is left alone. Repeating it is harmless.
 //
 // Cost: a copy of each new file (shared blocks where the filesystem can), 10 to
-// 50 µs for each change, five waits for the disk. After an error the target is
+// 50 µs for each change, five waits for the disk, and on btrfs one for what the
+// sandbox wrote. After an error the target is
 // as it was but for change times; where even that could not be brought about,
 // the error says so, and Recover goes on with it.
 // Errors: ErrDrifted and ErrConflict (hard links, a sandbox that changes
