@@ -71,7 +71,7 @@ func (p *modelPlay) play() {
 	began, most := time.Now(), modelTime()
 	enough := func() bool {
 		took := time.Since(began)
-		return !p.asked && p.failed == nil && (took > most && len(p.missing()) == 0 || took > 6*most)
+		return !p.asked && p.failed == nil && (took > most && len(p.missing()) == 0 || took > max(6*most, time.Minute))
 	}
 	defer func() { p.report(time.Since(began)) }()
 	defer debug.SetGCPercent(debug.SetGCPercent(800)) // a tenth of the time otherwise
