@@ -160,10 +160,10 @@ func modelOperations(op string) map[string]operation {
 	return map[string]operation{op: {do: func(ctx context.Context, b *bench) error {
 		r, err := modelOperation(ctx, b.Engine, words[1:])
 		told, _ := json.Marshal(r)
-		fmt.Printf("told: %s\n", told)
+		fmt.Fprintf(os.Stdout, "told: %s\n", told)
 		for _, kind := range modelKinds() {
 			if errors.Is(err, kind) {
-				fmt.Printf("%v\nkind: %v\n", err, kind)
+				fmt.Fprintf(os.Stdout, "%v\nkind: %v\n", err, kind)
 			}
 		}
 		return err

@@ -54,8 +54,6 @@ func modelOps() []string {
 	}
 }
 
-func modelBoxes() []string { return []string{"x", "y", "z"} }
-
 // drawScript draws some fifteen steps, now and then many more. They come in parts,
 // for a long script with one generous bound would hardly ever be a short one.
 func drawScript(t *rapid.T) modelScript {
