@@ -110,7 +110,10 @@ func (l *lab) gate(ctx context.Context) (promises []Promise, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.closeBouts()) }()
-	for _, topic := range []func() []check{r.startChecks, r.stateChecks, r.crowdChecks, r.insideChecks, r.raceChecks, r.promoteChecks, r.boundChecks} {
+	topics := []func() []check{
+		r.startChecks, r.stateChecks, r.crowdChecks, r.insideChecks, r.raceChecks, r.planChecks, r.promoteChecks, r.boundChecks,
+	}
+	for _, topic := range topics {
 		for _, c := range topic() {
 			l.Say(c.name)
 			p := judge(ctx, c)

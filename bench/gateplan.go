@@ -1,0 +1,88 @@
+package bench
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine"
+)
+
+// planChecks are about what a promotion would do.
+func (r *referee) planChecks() []check {
+	var list []check
+	for i, s := range []*setting{&r.overlay, &r.btrfsRoot} {
+		name := strings.SplitN(s.Name, ",", 2)[0]
+		list = append(list, check{
+			name:  fmt.Sprintf("plan of %d changed files of 0 to 4 KiB in the largest tree, on %s, by the engine, to reading and hashing them thrice", changedFiles, name),
+			limit: 2, held: []float64{12, 14}[i], unit: "×", measure: r.planToHash(s),
+		})
+	}
+	return list
+}
+
+// planToHash compares Engine.PlanOf with reading a hundred files three times with
+// one thread, and their SHA-256. Each of these files has been replaced by one of
+// its size in the sandbox, in a directory of its own.
+func (r *referee) planToHash(s *setting) func(context.Context) (float64, string, error) {
+	return func(ctx context.Context) (value float64, detail string, err error) {
+		files := r.largest()
+		err = r.with(ctx, *s, files, func(name, dir string) error {
+			if err := execWait(ctx, r.e, name, dir, "/bin/sh", "-c", editScript(files)); err != nil {
+				return err
+			}
+			p := r.at(*s, dir)
+			defer p.close()
+			steps := 0
+			plan := subject{name: "plan", do: timing(func(ctx context.Context) error {
+				c, err := r.e.PlanOf(ctx, name, engine.PlanOptions{})
+				if err == nil {
+					steps = len(c.Steps)
+				}
+				return err
+			})}
+			hash := subject{name: "hash", do: timing(func(context.Context) error { return hashThrice(dir, files) })}
+			pace := r.many()
+			pace.rounds = min(pace.rounds, 30)
+			m, err := medians(ctx, pace, plan, hash, p.timed("snapfs plan", "plan", name), p.timed("snapfs version", "version"))
+			if err = errors.Join(err, p.err); err != nil {
+				return err
+			}
+			if steps < changedFiles {
+				return fmt.Errorf("%d steps for %d changed files", steps, changedFiles)
+			}
+			value = over(m[0], m[1])
+			detail = fmt.Sprintf("plan %s, read and hash thrice %s, %d files; as a whole process %s, of which a start of snapfs %s",
+				ms(m[0]), ms(m[1]), files, ms(m[2]), ms(m[3]))
+			return nil
+		})
+		return value, detail, err
+	}
+}
+
+// editScript edits a hundred files of a tree as editors do, that put a new file in
+// the place of the old one.
+func editScript(files int) string {
+	names := make([]string, changedFiles)
+	for i := range names {
+		names[i] = fileOf(spread(i, files))
+	}
+	return "sed -i s/a/A/ " + strings.Join(names, " ")
+}
+
+func hashThrice(dir string, files int) error {
+	for range 3 {
+		for i := range changedFiles {
+			data, err := os.ReadFile(filepath.Join(dir, fileOf(spread(i, files))))
+			if err != nil {
+				return err
+			}
+			sha256.Sum256(data)
+		}
+	}
+	return nil
+}
