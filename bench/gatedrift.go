@@ -1,0 +1,70 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// driftChecks are about how far the real tree has gone on, which every command on
+// a sandbox says.
+func (r *referee) driftChecks() []check {
+	return []check{
+		{name: "drift of one file in the largest tree, on btrfs, by the engine", limit: 20, unit: "ms", measure: r.drifts(&r.btrfsRoot, false)},
+		{name: "drift of one file in the largest tree, by walking it, to `find -cnewer`", limit: 1, held: 1.3, unit: "×", measure: r.drifts(&r.overlay, true)},
+	}
+}
+
+// drifts answers with the time of Engine.DriftOf, in ms or to that of find(1).
+func (r *referee) drifts(s *setting, asRatio bool) func(context.Context) (float64, string, error) {
+	return func(ctx context.Context) (value float64, detail string, err error) {
+		files := r.largest()
+		err = r.with(ctx, *s, files, func(name, dir string) error {
+			reference, err := r.edited(ctx, dir)
+			if err != nil {
+				return err
+			}
+			p := r.at(*s, dir)
+			defer p.close()
+			found := 0
+			drift := subject{name: "drift", do: timing(func(ctx context.Context) error {
+				d, err := r.e.DriftOf(ctx, name)
+				found = len(d.Paths)
+				return err
+			})}
+			pace := r.many()
+			pace.rounds = min(pace.rounds, 15)
+			m, err := medians(ctx, pace, drift, p.other("find", "find", dir, "-cnewer", reference))
+			if err = errors.Join(err, p.err); err != nil {
+				return err
+			}
+			if found == 0 {
+				return errors.New("no drift was found where a file was changed")
+			}
+			value = float64(m[0]) / float64(time.Millisecond)
+			if asRatio {
+				value = over(m[0], m[1])
+			}
+			detail = fmt.Sprintf("drift %s, find %s, %d files", ms(m[0]), ms(m[1]), files)
+			return nil
+		})
+		return value, detail, err
+	}
+}
+
+// edited changes a real file, and answers with one that is older.
+func (r *referee) edited(ctx context.Context, dir string) (reference string, err error) {
+	reference = filepath.Join(r.dir, "before-drift")
+	if err := os.WriteFile(reference, nil, 0o644); err != nil {
+		return "", err
+	}
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case <-time.After(20 * time.Millisecond): // another tick of the filesystem's clock
+	}
+	return reference, os.Chtimes(filepath.Join(dir, fileOf(0)), time.Time{}, time.Now())
+}
