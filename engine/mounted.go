@@ -39,12 +39,8 @@ const mostAttempts = 20
 // first nobody knows what moved while it was made.
 func (a *attempts) again(err error) bool {
 	a.made++
-	switch Kind(err) {
-	case snapshot.ErrNotSupported, snapshot.ErrNotFound, snapshot.ErrBusy, snapshot.ErrDenied:
-	default:
-		return false
-	}
-	if a.made == mostAttempts {
+	passing := []error{snapshot.ErrNotSupported, snapshot.ErrNotFound, snapshot.ErrBusy, snapshot.ErrDenied}
+	if !slices.Contains(passing, Kind(err)) || a.made == mostAttempts {
 		return false
 	}
 	if a.watch != nil {

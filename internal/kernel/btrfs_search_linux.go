@@ -55,7 +55,7 @@ type btrfsSearchArgs struct {
 
 // btrfsBuffers are what searches read into. An item is smaller than a block of the
 // tree, of 64 KiB at most: where so much of a buffer is left, nothing more was found.
-var btrfsBuffers = sync.Pool{New: func() any { return new([1 << 14]uint64) }}
+var btrfsBuffers sync.Pool
 
 const btrfsLargest = 1 << 16
 
@@ -85,7 +85,10 @@ func BtrfsSearch(fd int, r BtrfsRange, visit func(BtrfsItem) bool) error {
 		key.minTid = r.NewerThan + 1
 	}
 	const head = unsafe.Sizeof(key)
-	buf := btrfsBuffers.Get().(*[1 << 14]uint64)
+	buf, had := btrfsBuffers.Get().(*[1 << 14]uint64)
+	if !had {
+		buf = new([1 << 14]uint64)
+	}
 	defer btrfsBuffers.Put(buf)
 	for {
 		// The size in the number is that of the header; the items come after it.
