@@ -122,6 +122,8 @@ func kindOf(err error) error {
 	switch {
 	case kind != nil:
 		return kind
+	case missing(err):
+		return snapshot.ErrNotFound
 	case errors.Is(err, unix.EXDEV), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EINVAL):
 		return snapshot.ErrNotSupported
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM):
