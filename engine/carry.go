@@ -102,6 +102,8 @@ type CarryConflict struct {
 	// MinePath and RealPath say where each side has it, where that is elsewhere.
 	MinePath string `json:"mine_path,omitempty"`
 	RealPath string `json:"real_path,omitempty"`
+	// Also are the other places that wait for the same answer.
+	Also []string `json:"also,omitempty"`
 	// InSandbox: a refresh has brought it there, to be resolved.
 	InSandbox bool `json:"in_sandbox,omitempty"`
 }
@@ -266,6 +268,7 @@ func (m *merging) conflict(k merge.Conflict) CarryConflict {
 	if k.RealPath != "" {
 		c.RealPath = filepath.Join(m.path, k.RealPath)
 	}
+	c.Also = each(k.Also, func(path string) string { return filepath.Join(m.path, path) })
 	return c
 }
 

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/merge"
@@ -28,6 +29,8 @@ type refreshConflict struct {
 	// MinePath and RealPath, where a side has it elsewhere, are absolute.
 	MinePath string `json:"mine_path,omitempty"`
 	RealPath string `json:"real_path,omitempty"`
+	// Also are the other places, absolute, that wait for the same answer.
+	Also []string `json:"also,omitempty"`
 	// Mine, Base and Real are the files, beside this one, with the versions of
 	// a marked text; "" where there was none.
 	Mine string `json:"mine,omitempty"`
@@ -61,7 +64,7 @@ func (e *Engine) readConflicts(rec *catalog.Record) (conflictList, error) {
 	}
 	for i := range list.Conflicts {
 		c := &list.Conflicts[i]
-		c.Path, c.MinePath, c.RealPath = unsafely(c.Path), unsafely(c.MinePath), unsafely(c.RealPath)
+		c.Path, c.MinePath, c.RealPath, c.Also = unsafely(c.Path), unsafely(c.MinePath), unsafely(c.RealPath), each(c.Also, unsafely)
 	}
 	return list, nil
 }
@@ -69,7 +72,7 @@ func (e *Engine) readConflicts(rec *catalog.Record) (conflictList, error) {
 func (e *Engine) saveConflicts(rec *catalog.Record, list conflictList) error {
 	saved := conflictList{Format: list.Format, Conflicts: []refreshConflict{}}
 	for _, c := range list.Conflicts {
-		c.Path, c.MinePath, c.RealPath = safely(c.Path), safely(c.MinePath), safely(c.RealPath)
+		c.Path, c.MinePath, c.RealPath, c.Also = safely(c.Path), safely(c.MinePath), safely(c.RealPath), each(c.Also, safely)
 		saved.Conflicts = append(saved.Conflicts, c)
 	}
 	data, err := json.MarshalIndent(saved, "", "  ")
@@ -120,7 +123,7 @@ func (e *Engine) unresolved(ctx context.Context, rec *catalog.Record, changes *C
 			return nil, err
 		}
 		if stands {
-			open = append(open, CarryConflict{Path: c.Path, Kind: c.Kind, Why: c.Why, MinePath: c.MinePath, RealPath: c.RealPath, InSandbox: true})
+			open = append(open, CarryConflict{Path: c.Path, Kind: c.Kind, Why: c.Why, MinePath: c.MinePath, RealPath: c.RealPath, Also: c.Also, InSandbox: true})
 		}
 	}
 	return open, nil
@@ -151,16 +154,25 @@ func (c *refreshConflict) stands(changes *Changes) (bool, error) {
 	return err != nil || merge.HasMarks(text, c.MineName, c.RealName), err
 }
 
-// changedIn is the part that has a change at the conflict's place, or nil.
+// places are all the places that a conflict is about.
+func (c *CarryConflict) places() []string {
+	paths := append([]string{c.Path, c.MinePath, c.RealPath}, c.Also...)
+	return slices.DeleteFunc(paths, func(path string) bool { return path == "" })
+}
+
+func (c *refreshConflict) places() []string {
+	told := CarryConflict{Path: c.Path, MinePath: c.MinePath, RealPath: c.RealPath, Also: c.Also}
+	return told.places()
+}
+
+// changedIn is the part that has a change at the conflict's places, or nil.
 func (c *refreshConflict) changedIn(changes *Changes) *Part {
 	for i := range changes.Parts {
 		p := &changes.Parts[i]
 		for _, ch := range p.Changes {
 			abs := filepath.Join(p.Root, ch.Path)
-			for _, at := range []string{c.Path, c.MinePath, c.RealPath} {
-				if at != "" && within(abs, at) && !echo(ch) {
-					return p
-				}
+			if !echo(ch) && slices.ContainsFunc(c.places(), func(at string) bool { return within(abs, at) }) {
+				return p
 			}
 		}
 	}
@@ -175,7 +187,7 @@ func (e *Engine) refuseUnresolved(ctx context.Context, rec *catalog.Record, chan
 	}
 	var refused []CarryConflict
 	for _, c := range open {
-		if picked(c.Path) {
+		if slices.ContainsFunc(c.places(), picked) {
 			refused = append(refused, c)
 		}
 	}
@@ -183,4 +195,13 @@ func (e *Engine) refuseUnresolved(ctx context.Context, rec *catalog.Record, chan
 		return nil
 	}
 	return conflictsError(op, rec.Name, refused)
+}
+
+// each is what a function makes of each element.
+func each[A, B any](list []A, of func(A) B) []B {
+	made := make([]B, len(list))
+	for i, a := range list {
+		made[i] = of(a)
+	}
+	return made
 }

@@ -152,7 +152,7 @@ func (m *model) refreshes(name string) {
 	m.untouched(before, "a refresh")
 	conflicts := map[string]bool{} // wherever a side has it
 	for _, c := range r.Conflicts {
-		for _, path := range []string{c.Path, c.MinePath, c.RealPath} {
+		for _, path := range append([]string{c.Path, c.MinePath, c.RealPath}, c.Also...) {
 			if rel, ok := strings.CutPrefix(path, m.b.workspace+"/"); ok {
 				conflicts[rel] = true
 			}

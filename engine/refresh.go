@@ -248,6 +248,7 @@ func (x *rebasing) leave(ctx context.Context, m *merging, c merge.Conflict, fork
 	if c.RealPath != "" {
 		entry.RealPath = filepath.Join(m.part.Root, c.RealPath)
 	}
+	entry.Also = each(c.Also, func(path string) string { return filepath.Join(m.part.Root, path) })
 	var err error
 	if c.Marked {
 		err = x.mark(ctx, m, c, &entry, fork)
@@ -260,13 +261,8 @@ func (x *rebasing) leave(ctx context.Context, m *merging, c merge.Conflict, fork
 
 // asMine makes the places of a conflict what the sandbox has there.
 func asMine(ctx context.Context, m *merging, c merge.Conflict, fork *os.File) error {
-	touches := []snapshot.Touch{{Path: c.Path, Tree: true}}
-	for _, other := range []string{c.MinePath, c.RealPath} {
-		if other != "" {
-			touches = append(touches, snapshot.Touch{Path: other, Tree: true})
-		}
-	}
-	return takeFrom(ctx, fork, m.part.New, m.part.opt.Skip, touches)
+	touch := func(path string) snapshot.Touch { return snapshot.Touch{Path: path, Tree: true} }
+	return takeFrom(ctx, fork, m.part.New, m.part.opt.Skip, each(c.Places(), touch))
 }
 
 // takeFrom makes places of a tree what they are in another.

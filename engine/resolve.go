@@ -153,9 +153,9 @@ func (w *resolving) put(ctx context.Context, c *refreshConflict, part *Part, fil
 // the real tree was.
 func (w *resolving) theirs(ctx context.Context, c *refreshConflict, part *Part) error {
 	var touches []snapshot.Touch
-	for _, abs := range []string{c.Path, c.MinePath, c.RealPath} {
+	for _, abs := range c.places() {
 		rel, err := filepath.Rel(part.Root, abs)
-		if abs == "" || err != nil || !filepath.IsLocal(rel) {
+		if err != nil || !filepath.IsLocal(rel) {
 			continue
 		}
 		touches = append(touches, snapshot.Touch{Path: rel, Tree: true})

@@ -8,10 +8,14 @@ import (
 
 // answer writes down what the merged tree changes in the real one.
 func (m *merger) answer() error {
-	is := map[string]*thing{}
+	is, needed := map[string]*thing{}, map[string]bool{} // the directories of what is left
 	var paths []string
 	for _, t := range m.things.all {
 		if t.left {
+			for dir := t.on[real].path; dir != "" && dir != "."; {
+				dir = parent(dir)
+				needed[dir] = true
+			}
 			continue
 		}
 		if t.has(real) {
@@ -27,7 +31,7 @@ func (m *merger) answer() error {
 	ends := map[string]*thing{} // of the changes
 	for _, path := range slices.Compact(paths) {
 		was := m.things.at[real][path]
-		if was != nil && was.left {
+		if was != nil && (was.left || is[path] == nil && needed[path]) {
 			continue
 		}
 		c, err := m.change(path, was, is[path])

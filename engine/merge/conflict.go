@@ -1,6 +1,10 @@
 package merge
 
-import "github.com/snapfs/snapfs/engine/diff"
+import (
+	"slices"
+
+	"github.com/snapfs/snapfs/engine/diff"
+)
 
 // A Kind is what two sides do not agree on. The values are stable.
 type Kind string
@@ -51,8 +55,58 @@ type Conflict struct {
 	Base, Mine, Real *diff.Node
 	// Where each has it, where that is not Path; else "".
 	BasePath, MinePath, RealPath string
+	// Also are the other places that it is about: where either side has what has
+	// to wait for the same answer. None lies beneath another.
+	Also []string
 	// Why completes "PATH: ".
 	Why string
 	// Marked: both sides are texts, so that [Marks] can write both between marks.
 	Marked bool
+}
+
+// Places are all the places that a conflict is about, and all beneath them: where
+// either side has what the merge has left.
+func (c *Conflict) Places() []string {
+	var all []string
+	for _, path := range append([]string{c.Path, c.MinePath, c.RealPath}, c.Also...) {
+		if path != "" {
+			all = append(all, path)
+		}
+	}
+	return all
+}
+
+// about has a conflict be about the places of several things. Marks tell of one only.
+func (c *Conflict) about(things []*thing) {
+	told := roots{}
+	for _, path := range c.Places() {
+		told.add(path)
+	}
+	var also []string
+	for _, t := range things {
+		also = append(also, t.on[mine].path, t.on[real].path)
+	}
+	slices.SortFunc(also, byPath)
+	for _, path := range also {
+		if told.add(path) {
+			c.Also = append(c.Also, path)
+		}
+	}
+	c.Marked = c.Marked && len(things) == 1
+}
+
+// roots are places, each with all beneath it.
+type roots map[string]bool
+
+// add reports whether a path was not in one of them.
+func (r roots) add(path string) bool {
+	for at := path; at != "."; at = parent(at) {
+		if at == "" || r[at] {
+			return false
+		}
+	}
+	if path != "." {
+		r[path] = true
+	}
+	return path != "."
 }

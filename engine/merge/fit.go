@@ -31,8 +31,8 @@ func (m *merger) fit() error {
 func (m *merger) avoid() error {
 	for _, t := range m.things.all {
 		for at := t.end.path; !t.left && t.end.node != nil && at != "."; at = parent(at) {
-			if m.shut[at] {
-				if err := m.leave(t); err != nil {
+			if conflict, shut := m.shut[at]; shut {
+				if err := m.leave(t, conflict); err != nil {
 					return err
 				}
 			}
@@ -52,7 +52,7 @@ func (m *merger) collide(taken map[string]*thing) (changed bool, err error) {
 		case x == nil:
 			taken[t.end.path] = t
 		case x.left:
-			return true, m.leave(t)
+			return true, m.leave(t, x.conflict)
 		default:
 			return true, m.clash(t, x)
 		}
@@ -60,11 +60,30 @@ func (m *merger) collide(taken map[string]*thing) (changed bool, err error) {
 	return false, nil
 }
 
-// leave makes a thing part of a conflict that is in its way.
-func (m *merger) leave(t *thing) error {
-	err := m.unbuild(t)
-	t.left, t.end = true, end{}
-	return err
+// leave makes a thing part of a conflict that is in its way, with all that lies at
+// its places.
+func (m *merger) leave(t *thing, conflict int) error {
+	all, places := m.covered(t, []string{t.on[base].path, t.on[mine].path, t.on[real].path})
+	m.shutAll(places, conflict)
+	c := &m.result.Conflicts[conflict]
+	c.about(all)
+	c.Marked = false
+	for _, x := range all {
+		if err := m.unbuild(x); err != nil {
+			return err
+		}
+		x.done, x.left, x.end, x.chosen, x.conflict = true, true, end{}, 0, conflict
+	}
+	return nil
+}
+
+// shutAll keeps other things away from the places of a conflict.
+func (m *merger) shutAll(places []string, conflict int) {
+	for _, path := range places {
+		if _, shut := m.shut[path]; !shut {
+			m.shut[path] = conflict
+		}
+	}
 }
 
 // clash raises the conflict of two things that want one path.
@@ -127,9 +146,9 @@ func (m *merger) house(taken map[string]*thing) (changed bool, err error) {
 		case d == nil:
 			changed, err = m.homeless(t, dir)
 		case d.left && !d.isDir(real):
-			changed, err = true, m.leave(t)
+			changed, err = true, m.leave(t, d.conflict)
 		case !d.left && t.left && !isDir(d.end.node): // it has to wait for the answer
-			changed, err = true, m.leave(d)
+			changed, err = true, m.leave(d, t.conflict)
 		case !d.left && !isDir(d.end.node):
 			changed, err = true, m.raise(d, Directory, "it would be a "+diff.TypeName(d.end.node.Mode)+", but "+quote(path)+" lies in it")
 		}

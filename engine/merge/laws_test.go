@@ -1,6 +1,7 @@
 package merge_test
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -299,6 +300,110 @@ func TestEveryConflictCanBeAnswered(t *testing.T) {
 	if answered < 100 {
 		t.Errorf("%d answers in all: the trees hardly meet", answered)
 	}
+}
+
+// Every line that real has is in the merged tree, and every line that mine has is
+// there, or in the places of a conflict.
+func TestNoLineOfEitherSideIsLost(t *testing.T) {
+	also := 0
+	for seed := range uint64(6 * lawful) {
+		w := shuffled(t, seed)
+		ofMine, ofReal := sign(t, w.mine, "mine", 1+int(seed%4)), sign(t, w.real, "real", 4-int(seed%4))
+		must(t, os.RemoveAll(w.target))
+		cp(t, w.real, w.target)
+		in := w.input()
+		r := w.trees(in)
+		w.loose = true
+		w.apply(in, r)
+		for _, line := range missing(t, ofReal, w.target) {
+			t.Errorf("seed %d: %q is lost, and the conflicts are\n%s", seed, line, told(r.Conflicts))
+		}
+		trees := []string{w.target}
+		for _, c := range r.Conflicts {
+			also += len(c.Also)
+			for _, path := range c.Places() {
+				trees = append(trees, filepath.Join(w.mine, path))
+			}
+		}
+		for _, line := range missing(t, ofMine, trees...) {
+			t.Errorf("seed %d: %q is lost, and the conflicts are\n%s", seed, line, told(r.Conflicts))
+		}
+		must(t, os.RemoveAll(w.top))
+	}
+	if also == 0 {
+		t.Error("no conflict is about several places")
+	}
+}
+
+// shuffled is a world in which both sides rename, to the same few places.
+func shuffled(t testing.TB, seed uint64) *world {
+	t.Helper()
+	w := newWorld(t)
+	places := []string{"a", "dir", "dir/a", "dir/b", "new", "dir/new", "new", "dir/new"}
+	for i, root := range []string{w.base, w.mine, w.real} {
+		for n, file := range []string{"a", "dir/a", "dir/b"} {
+			must(t, os.MkdirAll(filepath.Dir(filepath.Join(root, file)), 0o755))
+			must(t, os.WriteFile(filepath.Join(root, file), []byte(strings.Repeat(fmt.Sprintf("text %d\n", n), 9)), 0o644))
+		}
+		stamp(t, root, 0, nil)
+		before, r := stamps(t, root), rand.New(rand.NewPCG(seed, uint64(i)))
+		for range i * 2 {
+			from, to := filepath.Join(root, places[r.IntN(len(places))]), filepath.Join(root, places[r.IntN(len(places))])
+			switch r.IntN(8) {
+			case 0:
+				_ = os.RemoveAll(to)
+			case 1, 2, 3:
+				_ = os.WriteFile(to, []byte(strings.Repeat(fmt.Sprintf("made by %d\n", i), 9)), 0o644)
+			default:
+				_ = os.Rename(from, to)
+			}
+		}
+		stamp(t, root, i, before)
+	}
+	return w
+}
+
+// sign adds a line of its own to one of so many files of a tree, and says which.
+func sign(t testing.TB, root, name string, many int) (lines []string) {
+	t.Helper()
+	files := 0
+	must(t, filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		if files++; files%many != 0 {
+			return nil
+		}
+		line := fmt.Sprintf("%s %d\n", name, files)
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+		if err == nil {
+			_, err = f.WriteString(line)
+			must(t, f.Close())
+		}
+		lines = append(lines, line)
+		return err
+	}))
+	return lines
+}
+
+// missing are the lines that no file in any of these trees has.
+func missing(t testing.TB, lines []string, trees ...string) []string {
+	t.Helper()
+	var all strings.Builder
+	for _, root := range trees {
+		err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+			if err != nil || !e.Type().IsRegular() {
+				return err
+			}
+			data, err := os.ReadFile(path)
+			all.Write(data)
+			return err
+		})
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+			must(t, err)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return strings.Contains(all.String(), line) })
 }
 
 // copyTree copies a tree with all that is told of it.

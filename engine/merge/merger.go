@@ -18,13 +18,13 @@ type merger struct {
 	links   *companions
 	scratch scratch
 	asked   map[string]bool // conflicts that an answer was asked for
-	shut    map[string]bool // the places of conflicts that nobody has answered
+	shut    map[string]int  // the places of conflicts that nobody has answered, by their number
 	classes map[*thing][]*thing
 	result  *Result
 }
 
 func newMerger(ctx context.Context, in Input) (*merger, error) {
-	m := &merger{ctx: ctx, in: in, asked: map[string]bool{}, shut: map[string]bool{}, result: &Result{Built: map[string]bool{}, From: map[string]string{}}}
+	m := &merger{ctx: ctx, in: in, asked: map[string]bool{}, shut: map[string]int{}, result: &Result{Built: map[string]bool{}, From: map[string]string{}}}
 	m.scratch.dir = in.Scratch
 	renames, err := m.renames()
 	if err != nil {

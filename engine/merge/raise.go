@@ -33,6 +33,8 @@ func (m *merger) settle(t *thing, c Conflict, more ...string) (err error) {
 	if c.Marked, err = m.marked(&c); err != nil {
 		return err
 	}
+	all, places := m.covered(t, c.roots(more))
+	c.about(all)
 	choice, key := Ask, string(c.Kind)+" "+c.Path
 	if m.in.Choose != nil && !m.asked[key] {
 		m.asked[key] = true
@@ -41,18 +43,17 @@ func (m *merger) settle(t *thing, c Conflict, more ...string) (err error) {
 	if choice == Ask {
 		m.result.Conflicts = append(m.result.Conflicts, c)
 	}
-	draft := t.end.node
-	roots := c.roots(more)
-	for _, root := range roots {
-		m.shut[root] = m.shut[root] || choice == Ask
+	draft, conflict := t.end.node, len(m.result.Conflicts)-1
+	if choice == Ask {
+		m.shutAll(places, conflict)
 	}
-	for _, x := range m.covered(t, roots) {
+	for _, x := range all {
 		if choice != Built || x != t {
 			if err := m.unbuild(x); err != nil {
 				return err
 			}
 		}
-		x.done, x.left, x.end, x.chosen = true, choice == Ask, end{}, 0
+		x.done, x.left, x.end, x.chosen, x.conflict = true, choice == Ask, end{}, 0, conflict
 		switch {
 		case choice == Mine:
 			x.chosen, x.end = mine, x.as(mine)
@@ -75,29 +76,39 @@ func (m *merger) settle(t *thing, c Conflict, more ...string) (err error) {
 
 // roots are the places of a conflict, which is about all beneath them; none where it
 // is about a directory alone.
-func (c *Conflict) roots(more []string) (roots []string) {
-	for _, root := range append([]string{c.Path, c.BasePath, c.MinePath, c.RealPath}, more...) {
-		if root != "" && root != "." && !c.alone() {
-			roots = append(roots, root)
-		}
+func (c *Conflict) roots(more []string) []string {
+	if c.alone() {
+		return nil
 	}
-	return roots
+	return append([]string{c.Path, c.BasePath, c.MinePath, c.RealPath}, more...)
 }
 
-// covered is a thing, and all that any tree has at roots or beneath them.
-func (m *merger) covered(t *thing, roots []string) []*thing {
-	list, seen := []*thing{t}, map[*thing]bool{t: true}
-	for _, root := range roots {
+// covered is a thing, and all that any tree has at paths or beneath them, or at any
+// other place of what lies there; and all these places.
+func (m *merger) covered(t *thing, paths []string) (all []*thing, places []string) {
+	all, seen, told := []*thing{t}, map[*thing]bool{t: true}, roots{}
+	add := func(path string) {
+		if told.add(path) {
+			places = append(places, path)
+		}
+	}
+	for _, path := range paths {
+		add(path)
+	}
+	for i := 0; i < len(places); i++ {
 		for tree := range m.things.at {
-			m.things.under(tree, root, func(x *thing) {
-				if !seen[x] && !x.left {
-					list = append(list, x)
+			m.things.under(tree, places[i], func(x *thing) {
+				if seen[x] || x.left {
+					return
 				}
-				seen[x] = true
+				all, seen[x] = append(all, x), true
+				for _, s := range x.on {
+					add(s.path)
+				}
 			})
 		}
 	}
-	return list
+	return all, places
 }
 
 // alone reports whether a conflict is about a directory itself and nothing in it.

@@ -27,6 +27,8 @@ type thing struct {
 	// done: end is decided. left: it is part of a conflict that nobody has
 	// answered, so it stays as the real tree has it.
 	done, left bool
+	// conflict is the number of that, in the result.
+	conflict int
 	// chosen is the side that an answer took all of, or 0.
 	chosen int
 }

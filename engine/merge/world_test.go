@@ -120,6 +120,12 @@ func told(conflicts []merge.Conflict) string {
 	var b strings.Builder
 	for _, c := range conflicts {
 		fmt.Fprintf(&b, "%s %s: %s\n", c.Kind, c.Path, c.Why)
+		if c.Kind == merge.Content && !c.Marked {
+			b.WriteString("\tnot told by marks\n")
+		}
+		if len(c.Also) > 0 {
+			fmt.Fprintf(&b, "\talso %s\n", strings.Join(c.Also, ", "))
+		}
 	}
 	return b.String()
 }
