@@ -36,7 +36,8 @@ for d in engine backends isolate internal cmd; do
 	cp -r "$1/$d" "$2/$d"
 	git -C "$2" add -A
 	git -C "$2" -c user.name=realwork -c user.email=realwork@example.org commit -q --no-gpg-sign -m "$d"
-done`
+done
+chmod -R a+rX "$2"`
 
 // modules fetches from the module cache first, and asks the proxy where this
 // machine has not got one of them yet.
