@@ -80,10 +80,10 @@ func other(path, same string) string {
 	return path
 }
 
-// hasFiles: a tool can say something about it.
+// hasFiles: a tool can say all about it.
 func hasFiles(c merge.Conflict) bool {
 	regular := func(n *diff.Node) bool { return n != nil && n.Mode.IsRegular() }
-	return regular(c.Mine) && regular(c.Real)
+	return regular(c.Mine) && regular(c.Real) && !c.Several
 }
 
 func openOr(open func(string) (*os.File, error), n *diff.Node, path string) (io.ReadCloser, error) {

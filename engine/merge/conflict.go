@@ -58,6 +58,9 @@ type Conflict struct {
 	// Also are the other places that it is about: where either side has what has
 	// to wait for the same answer. None lies beneath another.
 	Also []string
+	// Several: it is about more than one file, and so is its answer. Neither marks
+	// nor a merge tool can tell of them all.
+	Several bool
 	// Why completes "PATH: ".
 	Why string
 	// Marked: both sides are texts, so that [Marks] can write both between marks.
@@ -76,7 +79,7 @@ func (c *Conflict) Places() []string {
 	return all
 }
 
-// about has a conflict be about the places of several things. Marks tell of one only.
+// about has a conflict be about things, wherever the sides have them.
 func (c *Conflict) about(things []*thing) {
 	told := roots{}
 	for _, path := range c.Places() {
@@ -92,7 +95,8 @@ func (c *Conflict) about(things []*thing) {
 			c.Also = append(c.Also, path)
 		}
 	}
-	c.Marked = c.Marked && len(things) == 1
+	c.Several = c.Several || len(things) > 1
+	c.Marked = c.Marked && !c.Several
 }
 
 // roots are places, each with all beneath it.

@@ -66,8 +66,8 @@ func (m *merger) leave(t *thing, conflict int) error {
 	all, places := m.covered(t, []string{t.on[base].path, t.on[mine].path, t.on[real].path})
 	m.shutAll(places, conflict)
 	c := &m.result.Conflicts[conflict]
+	c.Several = true
 	c.about(all)
-	c.Marked = false
 	for _, x := range all {
 		if err := m.unbuild(x); err != nil {
 			return err
