@@ -63,9 +63,9 @@ type modelBox struct {
 	// own are the lines that were written in it, and landed those of them that have
 	// been in the real tree.
 	own, landed map[string]bool
-	// without are files that its base may be without, because it was made so or it
-	// was carried that the sandbox has none: what it makes there since is new, and no
-	// older file of the user's comes back in it.
+	// without are files that its base may be without, because it was made so, or it
+	// was carried, or given up, that the sandbox has none: what it makes there since is
+	// new, and no older file of the user's comes back in it.
 	without map[string]bool
 	marks   []modelMark
 }

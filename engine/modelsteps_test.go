@@ -35,6 +35,7 @@ func (m *model) promotes(name string) {
 			for _, l := range view.edits(f, "s") {
 				box.landed[l] = true
 			}
+			box.without[f] = box.without[f] || !present(view, f)
 		}
 	}
 	if how != "mine" {
