@@ -50,7 +50,7 @@ func (l *lab) crowds(ctx context.Context, s setting) (results []Result, err erro
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, removeAll(context.WithoutCancel(ctx), s.State)) }()
+	defer func() { err = errors.Join(err, Clear(context.WithoutCancel(ctx), s.State)) }()
 	made, ok := l.crowdRows(s, "new", func(round int) ([]time.Duration, time.Duration, error) {
 		each, total, err := l.newCrowd(ctx, e, s, dir, round, crowd, crowd)
 		return each, total, errors.Join(err, removeNames(ctx, e))

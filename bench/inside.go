@@ -130,7 +130,7 @@ func (l *lab) openBout(ctx context.Context, s setting) (_ *bout, err error) {
 	if err != nil {
 		return nil, err
 	}
-	b.back.Push("remove the sandbox", func() error { return removeAll(context.WithoutCancel(ctx), s.State) })
+	b.back.Push("remove the sandbox", func() error { return Clear(context.WithoutCancel(ctx), s.State) })
 	if _, err := e.New(ctx, engine.Request{Name: "inside", Workspace: dir, Backend: s.Driver, Policy: policy()}); err != nil {
 		return nil, err
 	}

@@ -16,6 +16,8 @@ import (
 const (
 	scratch   = "/var/tmp"
 	labPrefix = "snapfs-bench-"
+	// programName is the copy of the program, in a lab.
+	programName = "snapfs"
 	// userID is one that no account has: Debian gives none beyond 59999.
 	userID = 64101
 	// imageSize is that of the sparse images; a million files take 3 GiB.
@@ -71,7 +73,7 @@ func openLab(ctx context.Context, o Options) (l *lab, err error) {
 	if err := os.Chmod(l.dir, 0o755); err != nil {
 		return nil, err
 	}
-	program := filepath.Join(l.dir, "snapfs")
+	program := filepath.Join(l.dir, programName)
 	if err := copyProgram(program, o.Program); err != nil {
 		return nil, err
 	}

@@ -97,7 +97,7 @@ func (g *stage) latencies(ctx context.Context) (results []Result, err error) {
 	if g.e, err = g.open(ctx, g.s.State); err != nil {
 		return results, err
 	}
-	defer func() { err = errors.Join(err, removeAll(context.WithoutCancel(ctx), g.s.State)) }()
+	defer func() { err = errors.Join(err, Clear(context.WithoutCancel(ctx), g.s.State)) }()
 	if err := g.prepare(ctx); err != nil {
 		return append(results, Result{What: "prepare", Error: err.Error()}), ctx.Err()
 	}

@@ -66,7 +66,7 @@ func (l *lab) isolators(ctx context.Context, s setting) (results []Result, err e
 	for _, found := range samples {
 		results = append(results, resultOf(Result{Kind: "peers", What: "one command, isolated", Setting: found.name}, found))
 	}
-	return results, errors.Join(err, removeAll(context.WithoutCancel(ctx), s.State))
+	return results, errors.Join(err, Clear(context.WithoutCancel(ctx), s.State))
 }
 
 // copiers make a private copy of a tree, and throw it away.
@@ -80,7 +80,7 @@ func (l *lab) copiers(ctx context.Context, s setting, files int) (results []Resu
 	if err := gitInit(ctx, dir); err != nil {
 		results = append(results, Result{Kind: "peers", What: "a copy made and thrown away", Setting: "git", Files: files, Error: err.Error()})
 	}
-	defer func() { err = errors.Join(err, removeAll(context.WithoutCancel(ctx), s.State)) }()
+	defer func() { err = errors.Join(err, Clear(context.WithoutCancel(ctx), s.State)) }()
 	list := []subject{
 		{name: "snapfs new, snapfs rm (the whole machine)", do: timing(l.commands(s, dir, []string{l.Program, "new", "peer"}, []string{l.Program, "rm", "peer"}))},
 		{name: "fuse-overlayfs, umount", do: timing(l.fuseOverlay(s, dir))},
@@ -108,7 +108,7 @@ func (l *lab) reflinks(ctx context.Context, files int, p plan) (_ []sample, err 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, giveBack()) }()
-	defer func() { err = errors.Join(err, removeAll(context.WithoutCancel(ctx), s.State)) }() // before its tree goes
+	defer func() { err = errors.Join(err, Clear(context.WithoutCancel(ctx), s.State)) }() // before its tree goes
 	return interleave(ctx, p,
 		subject{name: "btrfs: snapfs new, snapfs rm (the whole machine)", do: timing(l.commands(s, dir, []string{l.Program, "new", "peer"}, []string{l.Program, "rm", "peer"}))},
 		subject{name: name, do: timing(l.commands(s, dir, []string{"cp", "-a", "--reflink=always", dir, dir + ".peer"}, []string{"rm", "-r", dir + ".peer"}))})

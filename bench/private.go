@@ -13,10 +13,12 @@ import (
 )
 
 // Roles are what the program is started as by a benchmark, with `snapfs bench
-// --role`: a process that measures as another user, one that fills its directory
-// with work, and one that does the work, inside a sandbox or beside it.
+// --role`: a process that measures as another user, one that removes that user's
+// sandboxes, one that fills its directory with work, and one that does the work,
+// inside a sandbox or beside it.
 const (
 	RoleMeasure = "measure"
+	RoleClear   = "clear"
 	RolePrepare = "prepare"
 	RoleWork    = "work"
 )

@@ -10,6 +10,7 @@ import (
 	"github.com/snapfs/snapfs/backends/all"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/run"
 )
 
 // atCWD is AT_FDCWD of openat(2).
@@ -106,13 +107,29 @@ func removeLab(ctx context.Context, dir string) error {
 	var errs []error
 	states, _ := filepath.Glob(dir + "/state-*") // the pattern is a good one
 	for _, state := range states {
-		errs = append(errs, removeAll(ctx, state))
+		errs = append(errs, clearAs(ctx, filepath.Join(dir, programName), state))
 	}
 	return errors.Join(append(errs, removeTree(dir))...)
 }
 
-// removeAll removes the sandboxes of a state directory, and ends what runs.
-func removeAll(ctx context.Context, state string) error {
+// clearAs is [Clear] by whom the state directory belongs to: snapfs serves no other.
+func clearAs(ctx context.Context, program, state string) error {
+	st, err := os.Stat(state)
+	if err != nil {
+		return err
+	}
+	uid := ownerOf(st)
+	if uid == os.Geteuid() {
+		return Clear(ctx, state)
+	}
+	return run.Run(ctx, run.Program{
+		Name: program, Args: []string{"bench", "--role", RoleClear, "--lab", state},
+		Env: []string{searchPath()}, Dir: "/", As: &run.IDs{UID: uid, GID: uid},
+	})
+}
+
+// Clear removes the sandboxes of a state directory, and ends what runs.
+func Clear(ctx context.Context, state string) error {
 	if _, absent := os.Stat(filepath.Join(state, "format")); absent != nil {
 		return nil //nolint:nilerr // none was ever made
 	}

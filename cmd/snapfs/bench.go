@@ -61,6 +61,8 @@ func (b *benchmarker) run(ctx context.Context) error {
 		return bench.Work(ctx, b.o.Quick, os.Stdin, os.Stdout)
 	case bench.RolePrepare:
 		return bench.Prepare(ctx, b.o.Quick)
+	case bench.RoleClear:
+		return bench.Clear(ctx, b.o.Lab)
 	case bench.RoleMeasure:
 		return bench.Measure(ctx, b.order, os.Stdout)
 	}
