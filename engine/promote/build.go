@@ -29,18 +29,29 @@ type spot struct {
 // own locks more than for the disk.
 const builders = 2
 
+// ahead is how many files are built before the disk is asked to begin with them,
+// while more are built.
+const ahead = 2500
+
 // build makes the new versions of all ops: single files first, by several
 // threads, then what depends on one another.
 func (w *work) build(ctx context.Context) error {
 	var next atomic.Int64
-	var errs [builders]error
+	var errs [builders + 1]error // the last is the disk's
 	var all sync.WaitGroup
-	for n := range errs {
+	var syncing atomic.Bool
+	for n := range builders {
 		all.Go(func() {
 			for errs[n] == nil {
 				i := int(next.Add(1)) - 1
 				if i >= len(w.ops) {
 					return
+				}
+				if i%ahead == ahead-1 && syncing.CompareAndSwap(false, true) {
+					all.Go(func() {
+						defer syncing.Store(false)
+						errs[builders] = errors.Join(errs[builders], w.syncWritten())
+					})
 				}
 				w.ops[i].name = strconv.Itoa(i)
 				if w.ops[i].alone() {

@@ -41,7 +41,7 @@ func (h *HeldBack) Unwrap() error { return &h.Refused }
 // Held says why a change is held back until it is allowed by name, or "". abs is
 // the absolute path that it changes. It never touches a filesystem.
 func Held(c diff.Change, abs string) string {
-	if why, _ := heldPlace(&c, abs); why != "" {
+	if why, _ := heldPlace(&c, abs, &finder{rules: heldRules()}); why != "" {
 		return why
 	}
 	why, _ := heldKind(&c)
@@ -49,11 +49,11 @@ func Held(c diff.Change, abs string) string {
 }
 
 // heldPlace: a change of the time alone says nothing to anybody.
-func heldPlace(c *diff.Change, abs string) (string, int) {
+func heldPlace(c *diff.Change, abs string, by *finder) (string, int) {
 	if c.Kind == diff.Modified && c.What&^diff.Time == 0 {
 		return "", 0
 	}
-	return heldRules().find(abs, c.New != nil && c.New.Mode&fs.ModeSymlink != 0)
+	return by.find(abs, c.New != nil && c.New.Mode&fs.ModeSymlink != 0)
 }
 
 const capability = "security.capability"
@@ -86,8 +86,9 @@ func heldKind(c *diff.Change) (why string, lifted func(Allow) bool) {
 // path.
 func (a Allow) Withheld(root string, changes []diff.Change) *HeldBack {
 	var h HeldBack
+	roots := namesOf(root)
 	for i := range changes {
-		a.hold(&h, &changes[i], root)
+		a.hold(&h, &changes[i], roots)
 	}
 	if len(h.Paths) == 0 {
 		return nil
@@ -96,22 +97,36 @@ func (a Allow) Withheld(root string, changes []diff.Change) *HeldBack {
 	return &h
 }
 
+// A rootName is a name of a tree's root, with what finds the rules beneath it.
+type rootName struct {
+	path string
+	finder
+}
+
+func namesOf(paths ...string) []rootName {
+	var names []rootName
+	for _, path := range paths {
+		names = append(names, rootName{path, finder{rules: heldRules()}})
+	}
+	return names
+}
+
 // hold notes a change that is held back by one of the names of its root.
-func (a Allow) hold(h *HeldBack, c *diff.Change, roots ...string) {
-	for _, root := range roots {
-		abs := path.Join(root, c.Path)
-		why, depth := heldPlace(c, abs)
+func (a Allow) hold(h *HeldBack, c *diff.Change, roots []rootName) {
+	for i := range roots {
+		root := &roots[i]
+		why, depth := heldPlace(c, path.Join(root.path, c.Path), &root.finder)
 		if why == "" {
 			continue
 		}
-		if a.lifts(roots[0], c.Path) {
+		if a.lifts(roots[0].path, c.Path) {
 			return
 		}
 		h.add(c.Path, why)
-		h.Allow = append(h.Allow, upTo(c.Path, depth-strings.Count(strings.TrimRight(root, "/"), "/")))
+		h.Allow = append(h.Allow, upTo(c.Path, depth-strings.Count(strings.TrimRight(root.path, "/"), "/")))
 		return
 	}
-	a.holdKind(h, c, roots[0])
+	a.holdKind(h, c, roots[0].path)
 }
 
 // holdKind notes a change that is held back wherever it lies.
@@ -186,17 +201,18 @@ func (p *planner) refuseHeld(allow Allow) error {
 	if err := allow.check(); err != nil {
 		return err
 	}
-	roots := []string{p.t.Path}
+	names := []string{p.t.Path}
 	if real, err := os.Readlink(fdPath(p.t.Root)); err == nil && real != p.t.Path && filepath.IsAbs(real) {
-		roots = append(roots, real)
+		names = append(names, real)
 	}
+	roots := namesOf(names...)
 	var h HeldBack
 	for i := range p.steps {
-		allow.hold(&h, &p.steps[i].Change, roots...)
+		allow.hold(&h, &p.steps[i].Change, roots)
 	}
 	p.wanted(func(path string, n *diff.Node, what diff.Aspect) {
 		// What is made anew is gained, even where the change is a smaller one.
-		allow.holdKind(&h, &diff.Change{Path: path, Kind: diff.Modified, What: what, New: n}, roots[0])
+		allow.holdKind(&h, &diff.Change{Path: path, Kind: diff.Modified, What: what, New: n}, names[0])
 	})
 	if len(h.Paths) == 0 {
 		return nil

@@ -113,7 +113,9 @@ type rule struct {
 type rules struct {
 	anchored map[string][]rule // from the root of the machine, by their first element
 	named    map[string][]rule // at any depth, by their first element
-	globs    []rule            // at any depth, with a wildcard in the first element
+	// globs may lie at any depth and have a wildcard in the first element: by what
+	// that begins with, 0 for a wildcard.
+	globs [256][]rule
 }
 
 var heldRules = sync.OnceValue(func() *rules {
@@ -132,7 +134,11 @@ var heldRules = sync.OnceValue(func() *rules {
 			case anchored:
 				all.anchored[first] = append(all.anchored[first], r)
 			case wild:
-				all.globs = append(all.globs, r)
+				var begin byte
+				if r.begin != "" {
+					begin = r.begin[0]
+				}
+				all.globs[begin] = append(all.globs[begin], r)
 			default:
 				all.named[first] = append(all.named[first], r)
 			}
@@ -161,13 +167,67 @@ func (all *rules) find(abs string, link bool) (why string, depth int) {
 		}
 	}
 	for i := range elements {
-		for _, list := range [...][]rule{all.named[elements[i]], all.globs} {
-			for j := range list {
-				if r := &list[j]; r.covers(elements[i:], link) {
-					return r.why, min(i+len(r.elements), len(elements))
-				}
+		if r := all.at(elements[i:], link); r != nil {
+			return r.why, min(i+len(r.elements), len(elements))
+		}
+	}
+	return "", 0
+}
+
+// at is the rule that begins with the first of these elements and covers them.
+func (all *rules) at(elements []string, link bool) *rule {
+	first := elements[0]
+	if first == "" {
+		return nil
+	}
+	for _, list := range [...][]rule{all.named[first], all.globs[first[0]], all.globs[0]} {
+		for i := range list {
+			if r := &list[i]; r.covers(elements, link) {
+				return r
 			}
 		}
+	}
+	return nil
+}
+
+// plain reports whether no rule begins in a directory's path that could end in it,
+// or beneath it: what lies there is then told by its own name.
+func (all *rules) plain(dir string) bool {
+	elements := strings.Split(strings.Trim(strings.ToLower(dir), "/"), "/")
+	if elements[0] == "" {
+		return false // beneath the root rules begin that hold there alone
+	}
+	for i := range all.anchored[elements[0]] {
+		if all.anchored[elements[0]][i].covers(elements, true) {
+			return false
+		}
+	}
+	for i := range elements {
+		if all.at(elements[i:], true) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// A finder finds the rules for one path after the other: most are neighbours of
+// the one before, in a plain directory.
+type finder struct {
+	*rules
+	dir     string
+	isPlain bool
+}
+
+func (f *finder) find(abs string, link bool) (why string, depth int) {
+	dir, name := path.Split(abs)
+	if dir != f.dir {
+		f.dir, f.isPlain = dir, f.plain(dir)
+	}
+	if !f.isPlain {
+		return f.rules.find(abs, link)
+	}
+	if r := f.at([]string{fold(name)}, link); r != nil {
+		return r.why, strings.Count(dir, "/")
 	}
 	return "", 0
 }

@@ -37,6 +37,36 @@ func TestApplyMakesTheRealTreeWhatTheSandboxIs(t *testing.T) {
 	}
 }
 
+// So many files that the disk takes the first while others are built.
+func TestThousandsOfFilesArriveAndGoBack(t *testing.T) {
+	w := newWorld(t, treetest.Dir(t), nil, nil)
+	const files = 2700
+	for i := range files {
+		for _, side := range []struct {
+			tree *os.File
+			text string
+		}{{w.real, "old"}, {w.sandbox, "the new one"}} {
+			dir := filepath.Join(side.tree.Name(), fmt.Sprint(i%10))
+			must(t, errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), []byte(side.text), 0o644)))
+		}
+	}
+	before := treetest.Manifest(t, w.real.Name(), treetest.Options{NoTimes: true})
+	time.Sleep(diff.Racy)
+	base := promote.Base{Taken: time.Now()}
+	r, err := promote.Apply(t.Context(), w.target(), w.source(), w.changes(t, base), promote.Options{Base: base, KeepUndo: true})
+	must(t, err)
+	if r.Applied < files {
+		t.Errorf("%d of %d changes were applied", r.Applied, files)
+	}
+	treetest.Compare(t, w.sandbox, w.real, treetest.Options{NoDirTimes: true})
+	_, err = promote.Undo(t.Context(), w.state(), r.ID)
+	must(t, err)
+	w.clean(t)
+	if lines := treetest.Lines(before, treetest.Manifest(t, w.real.Name(), treetest.Options{NoTimes: true})); len(lines) > 0 {
+		t.Errorf("an undo leaves %q", lines)
+	}
+}
+
 func TestApplyCarriesRandomTreesOnEveryFilesystem(t *testing.T) {
 	treetest.NeedRoot(t)
 	for fs, top := range map[string]func() string{

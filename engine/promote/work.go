@@ -147,6 +147,15 @@ func (w *work) syncStages() error {
 	return nil
 }
 
+// syncWritten has the disk take what was built so far, where that was written. Where
+// blocks are shared there is little to write, and a commit would be waited for.
+func (w *work) syncWritten() error {
+	if slices.ContainsFunc(w.stages, func(s *stage) bool { return s.shares }) {
+		return nil
+	}
+	return w.syncStages()
+}
+
 func (w *work) syncTarget(context.Context) error {
 	if err := unix.Syncfs(int(w.t.Root.Fd())); err != nil {
 		return &os.PathError{Op: "syncfs", Path: w.t.Path, Err: err}
