@@ -265,12 +265,25 @@ func asMine(ctx context.Context, m *merging, c merge.Conflict, fork *os.File) er
 	return takeFrom(ctx, fork, m.part.New, m.part.opt.Skip, each(c.Places(), touch))
 }
 
-// takeFrom makes places of a tree what they are in another.
+// takeFrom makes places of a tree what they are in another. Where that has not the
+// directory that one lies in, what lies beside it in the tree stays.
 func takeFrom(ctx context.Context, tree, source *os.File, skip func(string) bool, touches []snapshot.Touch) error {
 	changes, err := diff.At(ctx, tree, source, sequence(touches), diff.Options{Skip: skip, OverlayViews: true})
 	if err != nil {
 		return err
 	}
+	whole := map[string]bool{}
+	for _, t := range touches {
+		whole[t.Path] = t.Tree
+	}
+	changes = slices.DeleteFunc(changes, func(c diff.Change) bool {
+		_, touched := whole[c.Path]
+		for at := c.Path; !touched && at != "."; {
+			at = filepath.Dir(at)
+			touched = whole[at]
+		}
+		return !touched
+	})
 	return promote.Replay(ctx, tree, promote.Source{Tree: source}, changes)
 }
 

@@ -1,0 +1,87 @@
+package engine_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/snapfs/snapfs/engine"
+)
+
+// What lies beside the place of a conflict, in a directory that one side does not
+// have, is nobody's to answer for.
+func TestWhatLiesBesideAConflictStays(t *testing.T) {
+	for what, o := range answersOfBoth() {
+		t.Run(what, func(t *testing.T) {
+			everywhere(t, func(t *testing.T, b *bench) {
+				b.mkdir("d")
+				b.write("d/binary", "\x00base")
+				b.write("d/same", "same")
+				tick()
+				b.new("s")
+				b.in("s", `printf '\000mine' > d/binary; printf x > fine`)
+				b.halt("s")
+				b.rename("d", "moved")
+				b.write("moved/binary", "\x00real")
+				b.write("moved/new", "the user's")
+				tick()
+				b.refreshed("s", 1)
+				b.answered("s", o)
+				if got := b.read("moved/new"); got != "the user's" {
+					t.Errorf("beside the conflict: %q", got)
+				}
+			})
+		})
+	}
+}
+
+func answersOfBoth() map[string]engine.RefreshOptions {
+	return map[string]engine.RefreshOptions{"mine": {Mine: []string{"."}}, "theirs": {Theirs: []string{"."}}}
+}
+
+// halt ends what runs in a sandbox, and has what its keeper keeps be kept.
+func (b *bench) halt(name string) {
+	b.t.Helper()
+	if err := b.Stop(b.t.Context(), name); err != nil {
+		b.t.Fatal(err)
+	}
+	b.changed(name, "", "")
+	tick()
+}
+
+func (b *bench) mkdir(name string) {
+	b.t.Helper()
+	if err := os.Mkdir(filepath.Join(b.workspace, name), 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) rename(from, to string) {
+	b.t.Helper()
+	if err := os.Rename(filepath.Join(b.workspace, from), filepath.Join(b.workspace, to)); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// refreshed brings reality into a sandbox, with so many conflicts.
+func (b *bench) refreshed(name string, conflicts int) {
+	b.t.Helper()
+	r, err := b.Refresh(b.t.Context(), name, engine.RefreshOptions{})
+	if err != nil || len(r.Conflicts) != conflicts {
+		b.t.Fatalf("refresh: %+v, %v", r, err)
+	}
+}
+
+// answered answers all conflicts of a sandbox, and promotes.
+func (b *bench) answered(name string, o engine.RefreshOptions) {
+	b.t.Helper()
+	if err := b.Stop(b.t.Context(), name); err != nil {
+		b.t.Fatal(err)
+	}
+	if r, err := b.Refresh(b.t.Context(), name, o); err != nil || len(r.Conflicts) > 0 {
+		b.t.Fatalf("answered: %+v, %v", r, err)
+	}
+	if _, err := b.Promote(b.t.Context(), name, engine.PromoteOptions{}); err != nil {
+		b.t.Fatal(err)
+	}
+}
