@@ -23,6 +23,8 @@ type refreshConflict struct {
 	Kind   merge.Kind `json:"kind"`
 	Why    string     `json:"why"`
 	Marked bool       `json:"marked"`
+	// Alone: it is about a directory itself, and not about what lies in it.
+	Alone bool `json:"alone,omitempty"`
 	// MineName and RealName are what the marks call the sides.
 	MineName string `json:"mine_name"`
 	RealName string `json:"real_name"`
@@ -171,7 +173,7 @@ func (c *refreshConflict) changedIn(changes *Changes) *Part {
 		p := &changes.Parts[i]
 		for _, ch := range p.Changes {
 			abs := filepath.Join(p.Root, ch.Path)
-			if !echo(ch) && slices.ContainsFunc(c.places(), func(at string) bool { return within(abs, at) }) {
+			if !echo(ch) && slices.ContainsFunc(c.places(), func(at string) bool { return abs == at || !c.Alone && within(abs, at) }) {
 				return p
 			}
 		}

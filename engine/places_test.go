@@ -35,6 +35,36 @@ func TestWhatLiesBesideAConflictStays(t *testing.T) {
 	}
 }
 
+// A conflict about the mode of a directory is about nothing in it.
+func TestTheModeOfADirectoryIsAnsweredAlone(t *testing.T) {
+	for what, o := range answersOfBoth() {
+		t.Run(what, func(t *testing.T) {
+			everywhere(t, func(t *testing.T, b *bench) {
+				b.mkdir("d")
+				b.write("d/mine", "0")
+				b.write("d/real", "0")
+				tick()
+				b.new("s")
+				b.in("s", `chmod 700 d; printf 1 > d/mine`)
+				b.halt("s")
+				if err := os.Chmod(filepath.Join(b.workspace, "d"), 0o750); err != nil {
+					t.Fatal(err)
+				}
+				b.write("d/real", "2")
+				tick()
+				b.refreshed("s", 1)
+				if got := b.in("s", "cat d/mine d/real"); got != "12" {
+					t.Errorf("refreshed: %q", got)
+				}
+				b.answered("s", o)
+				if got := b.read("d/mine") + b.read("d/real"); got != "12" {
+					t.Errorf("promoted: %q", got)
+				}
+			})
+		})
+	}
+}
+
 func answersOfBoth() map[string]engine.RefreshOptions {
 	return map[string]engine.RefreshOptions{"mine": {Mine: []string{"."}}, "theirs": {Theirs: []string{"."}}}
 }

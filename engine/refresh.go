@@ -239,7 +239,7 @@ func (x *rebasing) bring(ctx context.Context, p Part, a answers) error {
 // leave brings a conflict into the sandbox.
 func (x *rebasing) leave(ctx context.Context, m *merging, c merge.Conflict, fork *os.File) error {
 	entry := refreshConflict{
-		Path: filepath.Join(m.part.Root, c.Path), Kind: c.Kind, Why: c.Why, Marked: c.Marked,
+		Path: filepath.Join(m.part.Root, c.Path), Kind: c.Kind, Why: c.Why, Marked: c.Marked, Alone: c.Alone,
 		MineName: m.in.MineName, RealName: m.in.RealName,
 	}
 	if c.MinePath != "" {
@@ -261,6 +261,10 @@ func (x *rebasing) leave(ctx context.Context, m *merging, c merge.Conflict, fork
 
 // asMine makes the places of a conflict what the sandbox has there.
 func asMine(ctx context.Context, m *merging, c merge.Conflict, fork *os.File) error {
+	if c.Alone { // the sandbox may have the directory elsewhere
+		change := diff.Change{Path: c.Path, Kind: diff.Modified, What: diff.Mode | diff.Owner | diff.Xattrs, Old: c.Real, New: c.Mine}
+		return promote.Replay(ctx, fork, promote.Source{Tree: m.part.New}, []diff.Change{change})
+	}
 	touch := func(path string) snapshot.Touch { return snapshot.Touch{Path: path, Tree: true} }
 	return takeFrom(ctx, fork, m.part.New, m.part.opt.Skip, each(c.Places(), touch))
 }

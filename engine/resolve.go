@@ -158,7 +158,7 @@ func (w *resolving) theirs(ctx context.Context, c *refreshConflict, part *Part) 
 		if err != nil || !filepath.IsLocal(rel) {
 			continue
 		}
-		touches = append(touches, snapshot.Touch{Path: rel, Tree: true})
+		touches = append(touches, snapshot.Touch{Path: rel, Tree: !c.Alone})
 	}
 	return w.on(ctx, part, func(fork *forkTree) error {
 		return takeFrom(ctx, fork.dir, part.Old, part.opt.Skip, touches)

@@ -48,7 +48,7 @@ const (
 // A Conflict is a place that has no single answer. It names both sides.
 type Conflict struct {
 	// Path is where the merged tree would have it. The conflict is about all that
-	// lies beneath it, too.
+	// lies beneath it, too, but where it is Alone.
 	Path string
 	Kind Kind
 	// What each side has; nil where it has nothing there.
@@ -58,6 +58,8 @@ type Conflict struct {
 	// Also are the other places that it is about: where either side has what has
 	// to wait for the same answer. None lies beneath another.
 	Also []string
+	// Alone: it is about a directory itself, and not about what lies in it.
+	Alone bool
 	// Several: it is about more than one file, and so is its answer. Neither marks
 	// nor a merge tool can tell of them all.
 	Several bool
@@ -67,8 +69,8 @@ type Conflict struct {
 	Marked bool
 }
 
-// Places are all the places that a conflict is about, and all beneath them: where
-// either side has what the merge has left.
+// Places are all the places that a conflict is about, and, but where it is Alone, all
+// beneath them: where either side has what the merge has left.
 func (c *Conflict) Places() []string {
 	var all []string
 	for _, path := range append([]string{c.Path, c.MinePath, c.RealPath}, c.Also...) {

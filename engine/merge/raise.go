@@ -33,6 +33,7 @@ func (m *merger) settle(t *thing, c Conflict, more ...string) (err error) {
 	if c.Marked, err = m.marked(&c); err != nil {
 		return err
 	}
+	c.Alone = c.alone()
 	all, places := m.covered(t, c.roots(more))
 	c.about(all)
 	choice, key := Ask, string(c.Kind)+" "+c.Path
@@ -77,7 +78,7 @@ func (m *merger) settle(t *thing, c Conflict, more ...string) (err error) {
 // roots are the places of a conflict, which is about all beneath them; none where it
 // is about a directory alone.
 func (c *Conflict) roots(more []string) []string {
-	if c.alone() {
+	if c.Alone {
 		return nil
 	}
 	return append([]string{c.Path, c.BasePath, c.MinePath, c.RealPath}, more...)
