@@ -97,6 +97,31 @@ func TestAnAnswerTakesOneSideOfTheWholePath(t *testing.T) {
 	}
 }
 
+// An answer is about what a file holds, and its directory stays moved.
+func TestAnAnswerGoesWhereTheOtherSideHasMovedTheDirectory(t *testing.T) {
+	long := strings.Repeat("a line that tells where it is from\n", 3)
+	stay, move := "d/a\n"+long+"stays\n;d/b\n"+long+"stays\n", "e from=d;e/a\n"+long+"moves\n;e/b\n"+long+"moves\n"
+	for _, c := range []struct {
+		name, mine, real string
+		choice           merge.Choice
+	}{{"mine", stay, move, merge.Mine}, {"theirs", move, stay, merge.Theirs}} {
+		t.Run(c.name, func(t *testing.T) {
+			w := trees(t, "d/a\n"+long+"1\n;d/b\n"+long+"2\n;d/c\n"+long+"3\n", c.mine, c.real)
+			in := w.input()
+			in.Choose = choose(c.choice)
+			r := w.trees(in)
+			if len(r.Conflicts) > 0 {
+				t.Errorf("left:\n%s", told(r.Conflicts))
+			}
+			w.apply(in, r)
+			got := list(t, w.target)
+			if strings.Count(got, "stays") != 2 || !strings.HasPrefix(got, "e/\ne/a ") {
+				t.Errorf("merged:\n%s", got)
+			}
+		})
+	}
+}
+
 func TestAnAnswerCanBeWhatAToolHasBuilt(t *testing.T) {
 	w := trees(t, "f mode=0700\n1\n;g\n1\n", "f mode=0700\nm\n;g\nm\n", "f mode=0700\nr\n;g\nr\n")
 	in := w.input()

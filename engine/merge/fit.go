@@ -41,7 +41,7 @@ func (m *merger) avoid() error {
 	return nil
 }
 
-// collide finds a path that two things want, and notes all that are taken.
+// collide finds the paths that two things want, and notes all that are taken.
 func (m *merger) collide(taken map[string]*thing) (changed bool, err error) {
 	for _, t := range m.things.all {
 		if t.left || t.end.node == nil {
@@ -49,15 +49,29 @@ func (m *merger) collide(taken map[string]*thing) (changed bool, err error) {
 		}
 		x := taken[t.end.path]
 		switch {
-		case x == nil:
+		case x == nil || !x.lies(t.end.path): // not any more
 			taken[t.end.path] = t
 		case x.left:
-			return true, m.leave(t, x.conflict)
+			changed, err = true, m.leave(t, x.conflict)
+		case changed && m.isShut(t.end.path): // by a conflict of this round: the next one leaves both
 		default:
-			return true, m.clash(t, x)
+			changed, err = true, m.clash(t, x)
+		}
+		if err != nil {
+			return changed, err
 		}
 	}
-	return false, nil
+	return changed, nil
+}
+
+// isShut reports whether a path lies in the place of a conflict.
+func (m *merger) isShut(path string) bool {
+	for at := path; at != "."; at = parent(at) {
+		if _, shut := m.shut[at]; shut {
+			return true
+		}
+	}
+	return false
 }
 
 // leave makes a thing part of a conflict that is in its way, with all that lies at
@@ -131,6 +145,7 @@ func (m *merger) clash(a, b *thing) error {
 
 // house finds a thing whose directory is not there.
 func (m *merger) house(taken map[string]*thing) (changed bool, err error) {
+	moved := false
 	for _, t := range m.things.all {
 		path := t.end.path
 		if t.left {
@@ -143,6 +158,9 @@ func (m *merger) house(taken map[string]*thing) (changed bool, err error) {
 		d := taken[dir]
 		switch {
 		case dir == ".":
+		case d == nil && m.follows(t):
+			moved = true
+			err = m.carry(t)
 		case d == nil:
 			changed, err = m.homeless(t, dir)
 		case d.left && !d.isDir(real):
@@ -156,7 +174,23 @@ func (m *merger) house(taken map[string]*thing) (changed bool, err error) {
 			return changed, err
 		}
 	}
-	return false, nil
+	return moved, nil
+}
+
+// follows has what an answer took of a side go to where the other side has moved its
+// directory.
+func (m *merger) follows(t *thing) bool {
+	if t.left || t.chosen == 0 || t.end.path != t.on[t.chosen].path {
+		return false
+	}
+	for _, side := range []int{real, mine} {
+		if d := m.things.at[side][parent(t.end.path)]; d != nil && d.isDir(side) && d.end.node == nil {
+			return false // it can stay, see homeless
+		}
+	}
+	path := t.end.path
+	t.end.path = m.things.follow(other(t.chosen), path)
+	return t.end.path != path
 }
 
 // homeless handles a thing in a directory that the merged tree does not have. A

@@ -66,6 +66,14 @@ func (t *thing) as(side int) end {
 	return end{s.path, s.node, []source{mine: fromMine, real: fromReal}[side]}
 }
 
+// lies reports whether the merged tree has a thing at a path, as far as that is decided.
+func (t *thing) lies(path string) bool {
+	if t.left {
+		return t.on[real].path == path
+	}
+	return t.end.node != nil && t.end.path == path
+}
+
 // touched reports whether a side gave the thing something that would be lost with
 // it. A time is nothing of that kind, nor is another name.
 func (t *thing) touched(side int) bool {
