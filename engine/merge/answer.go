@@ -55,6 +55,7 @@ func (m *merger) answer() error {
 			m.result.From[c.Path] = t.on[mine].path
 		}
 	}
+	m.result.Conflicts = united(m.result.Conflicts)
 	slices.SortStableFunc(m.result.Conflicts, func(a, b Conflict) int { return byPath(a.Path, b.Path) })
 	return nil
 }

@@ -101,6 +101,67 @@ func (c *Conflict) about(things []*thing) {
 	c.Marked = c.Marked && !c.Several
 }
 
+// takeIn has a conflict be about all that another one is about.
+func (c *Conflict) takeIn(other *Conflict) {
+	told := roots{}
+	for _, path := range c.Places() {
+		told.add(path)
+	}
+	for _, path := range other.Places() {
+		if told.add(path) {
+			c.Also = append(c.Also, path)
+		}
+	}
+	slices.SortFunc(c.Also, byPath)
+	c.Several, c.Marked = true, false
+}
+
+// united are conflicts of which none has a place in that of another: what answers
+// the one would take from the other what it keeps.
+func united(all []Conflict) []Conflict {
+	into, at := make([]int, len(all)), map[string]int{} // the conflict that has taken one in; by place
+	last := func(i int) int {
+		for into[i] != i {
+			i = into[i]
+		}
+		return i
+	}
+	for i := range all {
+		into[i] = i
+		for _, path := range all[i].places() {
+			if _, told := at[path]; !told {
+				at[path] = i
+			}
+		}
+	}
+	for i := range all {
+		for _, path := range all[i].places() {
+			for ; path != "."; path = parent(path) {
+				if outer, ok := at[path]; ok && last(outer) != last(i) {
+					inner := last(i)
+					into[inner] = last(outer)
+					all[into[inner]].takeIn(&all[inner])
+				}
+			}
+		}
+	}
+	var left []Conflict
+	for i := range all {
+		if into[i] == i {
+			left = append(left, all[i])
+		}
+	}
+	return left
+}
+
+// places are those of a conflict that is about all beneath them.
+func (c *Conflict) places() []string {
+	if c.Alone {
+		return nil
+	}
+	return c.Places()
+}
+
 // roots are places, each with all beneath it.
 type roots map[string]bool
 

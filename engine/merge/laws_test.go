@@ -335,6 +335,24 @@ func TestNoLineOfEitherSideIsLost(t *testing.T) {
 	}
 }
 
+// Otherwise an answer to the one would take what the other keeps.
+func TestNoConflictLiesInThePlaceOfAnother(t *testing.T) {
+	w := trees(t, "b\nfile\n;d/a\none\n;d/s/x\ntwo\n", "t from=b;b from=d;b/a\nmine\n;d from=t", "b\nreal\n;d/s/c\nnew\n;d/a\nreal\n")
+	conflicts := w.trees(w.input()).Conflicts
+	for i, c := range conflicts {
+		for j, other := range conflicts {
+			for _, place := range c.Places() {
+				if i != j && slices.ContainsFunc(other.Places(), func(p string) bool { return place == p || strings.HasPrefix(place, p+"/") }) {
+					t.Errorf("%s of %s %s lies in the place of %s %s", place, c.Kind, c.Path, other.Kind, other.Path)
+				}
+			}
+		}
+	}
+	if len(conflicts) == 0 {
+		t.Error("there is no conflict")
+	}
+}
+
 // shuffled is a world in which both sides rename, to the same few places.
 func shuffled(t testing.TB, seed uint64) *world {
 	t.Helper()
