@@ -106,6 +106,8 @@ type CarryConflict struct {
 	Also []string `json:"also,omitempty"`
 	// InSandbox: a refresh has brought it there, to be resolved.
 	InSandbox bool `json:"in_sandbox,omitempty"`
+	// alone: it is about a directory itself, and not about what lies in it.
+	alone bool
 }
 
 // A HeldPath is held back.
@@ -217,8 +219,12 @@ func (e *Engine) carry(ctx context.Context, c *carrying, changes *Changes, o Pla
 			}
 		}
 	}
+	carried := changedPlaces{}
+	for _, p := range c.parts {
+		carried.add(&p.part, p.changes)
+	}
 	for _, u := range unresolved {
-		if only.matches(u.Path) {
+		if slices.ContainsFunc(u.places(), only.matches) || carried.at(u.places(), u.alone) != nil {
 			c.plan.Conflicts = append(c.plan.Conflicts, u)
 		}
 	}
@@ -234,7 +240,7 @@ func (e *Engine) carryOne(ctx context.Context, c *carrying, r mergeRequest, p Pa
 	part := &carryPart{merging: m}
 	c.parts = append(c.parts, part)
 	for _, k := range m.res.Conflicts {
-		if only.matches(filepath.Join(p.Root, k.Path)) {
+		if slices.ContainsFunc(k.Places(), func(path string) bool { return only.matches(filepath.Join(p.Root, path)) }) {
 			c.plan.Conflicts = append(c.plan.Conflicts, m.conflict(k))
 		}
 	}

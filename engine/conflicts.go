@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
@@ -112,30 +113,31 @@ func (e *Engine) Conflicts(ctx context.Context, name string) ([]CarryConflict, e
 // at its place what the real tree had.
 func (e *Engine) unresolved(ctx context.Context, rec *catalog.Record, changes *Changes) ([]CarryConflict, error) {
 	list, err := e.readConflicts(rec)
-	if err != nil {
+	if err != nil || len(list.Conflicts) == 0 {
 		return nil, err
 	}
 	var open []CarryConflict
+	changed := changes.places()
 	for _, c := range list.Conflicts {
 		if err := ctx.Err(); err != nil {
 			return nil, &snapshot.Error{Op: "looking at", Path: rec.Name, Kind: snapshot.ErrInterrupted, Err: err}
 		}
-		stands, err := c.stands(changes)
+		stands, err := c.stands(changed)
 		if err != nil {
 			return nil, err
 		}
 		if stands {
-			open = append(open, CarryConflict{Path: c.Path, Kind: c.Kind, Why: c.Why, MinePath: c.MinePath, RealPath: c.RealPath, Also: c.Also, InSandbox: true})
+			open = append(open, CarryConflict{Path: c.Path, Kind: c.Kind, Why: c.Why, MinePath: c.MinePath, RealPath: c.RealPath, Also: c.Also, InSandbox: true, alone: c.Alone})
 		}
 	}
 	return open, nil
 }
 
-func (c *refreshConflict) stands(changes *Changes) (bool, error) {
+func (c *refreshConflict) stands(changed changedPlaces) (bool, error) {
 	if c.Resolved != "" {
 		return false, nil
 	}
-	part := c.changedIn(changes)
+	part := c.changedIn(changed)
 	if part == nil || !c.Marked {
 		return part != nil, nil
 	}
@@ -168,17 +170,54 @@ func (c *refreshConflict) places() []string {
 }
 
 // changedIn is the part that has a change at the conflict's places, or nil.
-func (c *refreshConflict) changedIn(changes *Changes) *Part {
-	for i := range changes.Parts {
-		p := &changes.Parts[i]
-		for _, ch := range p.Changes {
-			abs := filepath.Join(p.Root, ch.Path)
-			if !echo(ch) && slices.ContainsFunc(c.places(), func(at string) bool { return abs == at || !c.Alone && within(abs, at) }) {
-				return p
-			}
+func (c *refreshConflict) changedIn(changed changedPlaces) *Part {
+	return changed.at(c.places(), c.Alone)
+}
+
+// changedPlaces are the absolute paths at which something is changed, or beneath
+// which, and the part that says so.
+type changedPlaces map[string]struct {
+	part   *Part
+	itself bool
+}
+
+// at is the part that has a change at one of these places, or, unless they are meant
+// alone, beneath it; or nil.
+func (all changedPlaces) at(places []string, alone bool) *Part {
+	for _, place := range places {
+		if told, ok := all[place]; ok && (told.itself || !alone) {
+			return told.part
 		}
 	}
 	return nil
+}
+
+func (c *Changes) places() changedPlaces {
+	changed := changedPlaces{}
+	for i := range c.Parts {
+		changed.add(&c.Parts[i], c.Parts[i].Changes)
+	}
+	return changed
+}
+
+func (all changedPlaces) add(p *Part, changes []diff.Change) {
+	for _, c := range changes {
+		if echo(c) {
+			continue
+		}
+		path := filepath.Join(p.Root, c.Path)
+		for at := path; ; at = filepath.Dir(at) {
+			told, known := all[at]
+			if !known {
+				told.part = p
+			}
+			told.itself = told.itself || at == path
+			all[at] = told
+			if known || at == "/" {
+				break
+			}
+		}
+	}
 }
 
 // refuseUnresolved refuses to carry conflicts that are still in the sandbox.

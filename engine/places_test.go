@@ -1,11 +1,13 @@
 package engine_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
 // What lies beside the place of a conflict, in a directory that one side does not
@@ -63,6 +65,36 @@ func TestTheModeOfADirectoryIsAnsweredAlone(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Nothing at any place of a conflict that waits in the sandbox is promoted, whichever
+// of its places is asked for.
+func TestNoPlaceOfAnOpenConflictIsPromotedByName(t *testing.T) {
+	everywhere(t, func(t *testing.T, b *bench) {
+		b.mkdir("d")
+		b.write("d/x", "0")
+		tick()
+		b.new("s")
+		b.in("s", "printf 1 > d/x; printf 1 > fine")
+		b.halt("s")
+		if err := os.RemoveAll(filepath.Join(b.workspace, "d")); err != nil {
+			t.Fatal(err)
+		}
+		tick()
+		b.refreshed("s", 1)
+		if err := b.Stop(t.Context(), "s"); err != nil {
+			t.Fatal(err)
+		}
+		if err := promoteError(b, engine.PromoteOptions{PlanOptions: engine.PlanOptions{Only: []string{"d/x"}}}); !errors.Is(err, snapshot.ErrConflict) {
+			t.Errorf("a file in a directory that waits for an answer: %v", err)
+		}
+		if _, err := os.Lstat(filepath.Join(b.workspace, "d")); err == nil {
+			t.Error("it was promoted")
+		}
+		if err := promoteError(b, engine.PromoteOptions{PlanOptions: engine.PlanOptions{Only: []string{"fine"}}}); err != nil {
+			t.Errorf("what does not wait: %v", err)
+		}
+	})
 }
 
 func answersOfBoth() map[string]engine.RefreshOptions {

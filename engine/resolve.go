@@ -40,7 +40,7 @@ func (e *Engine) resolve(ctx context.Context, h *catalog.Held, changes *Changes,
 		for i := range next.Trees {
 			next.Trees[i].Fork = forks[i]
 		}
-		w := &resolving{e: e, rec: next, changes: changes, a: a, dir: e.baseDir(h.Name, h.Refreshed)}
+		w := &resolving{e: e, rec: next, changed: changes.places(), a: a, dir: e.baseDir(h.Name, h.Refreshed)}
 		for i := range list.Conflicts {
 			done, err := w.one(ctx, &list.Conflicts[i])
 			if err != nil {
@@ -69,18 +69,18 @@ func (e *Engine) resolve(ctx context.Context, h *catalog.Held, changes *Changes,
 type resolving struct {
 	e       *Engine
 	rec     *catalog.Record
-	changes *Changes
+	changed changedPlaces
 	a       answers
 	dir     string // with the versions
 }
 
 // one answers a conflict, where there is an answer.
 func (w *resolving) one(ctx context.Context, c *refreshConflict) (bool, error) {
-	stands, err := c.stands(w.changes)
+	stands, err := c.stands(w.changed)
 	if err != nil || !stands {
 		return false, err
 	}
-	part := c.changedIn(w.changes)
+	part := c.changedIn(w.changed)
 	switch {
 	case matchAny(w.rec.Workspace, w.a.mine, c.Path):
 		c.Resolved = "mine"
