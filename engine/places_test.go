@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/snapfs/snapfs/engine"
@@ -93,6 +94,34 @@ func TestNoPlaceOfAnOpenConflictIsPromotedByName(t *testing.T) {
 		}
 		if err := promoteError(b, engine.PromoteOptions{PlanOptions: engine.PlanOptions{Only: []string{"fine"}}}); err != nil {
 			t.Errorf("what does not wait: %v", err)
+		}
+	})
+}
+
+// What the sandbox has renamed stays renamed when its marks are edited away. Where the
+// base is live, nothing tells any more that it was renamed.
+func TestARenamedTextIsNotAtItsOldPlaceAfterMarks(t *testing.T) {
+	onBtrfs(t, func(t *testing.T, b *bench) {
+		b.write("old", lines(12, nil))
+		tick()
+		b.new("s")
+		b.in("s", "sed -i 's/line c/sandbox/' old; mv old new")
+		b.halt("s")
+		b.write("old", lines(12, map[int]string{2: "real\n"}))
+		tick()
+		b.refreshed("s", 1)
+		if got := b.in("s", "ls; cat new"); strings.Contains(got, "old") || !strings.Contains(got, "<<<<<<<") {
+			t.Errorf("refreshed: %q", got)
+		}
+		b.in("s", "printf resolved > new")
+		if err := b.Stop(t.Context(), "s"); err != nil {
+			t.Fatal(err)
+		}
+		if err := promoteError(b, engine.PromoteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Lstat(filepath.Join(b.workspace, "old")); err == nil || b.read("new") != "resolved" {
+			t.Errorf("promoted: %v, %q", err, b.read("new"))
 		}
 	})
 }

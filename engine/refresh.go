@@ -320,7 +320,11 @@ func (x *rebasing) mark(ctx context.Context, m *merging, c merge.Conflict, entry
 	n := *c.Mine
 	n.Size, n.MTime, n.CTime, n.LinkOf, n.NLink = info.Size(), info.ModTime(), info.ModTime(), "", 1
 	source := promote.Source{Tree: m.part.New, Built: built, In: map[string]bool{c.Path: true}}
-	if err := promote.Replay(ctx, fork, source, []diff.Change{{Path: c.Path, Kind: diff.Added, New: &n}}); err != nil {
+	changes := []diff.Change{{Path: c.Path, Kind: diff.Added, New: &n}}
+	if c.RealPath != "" { // the sandbox has moved it from there
+		changes = slices.Insert(changes, 0, diff.Change{Path: c.RealPath, Kind: diff.Deleted, Old: c.Real})
+	}
+	if err := promote.Replay(ctx, fork, source, changes); err != nil {
 		return err
 	}
 	entry.Mode = c.Mine.Mode
