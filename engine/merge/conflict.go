@@ -101,15 +101,17 @@ func (c *Conflict) about(things []*thing) {
 	c.Marked = c.Marked && !c.Several
 }
 
-// takeIn has a conflict be about all that another one is about.
-func (c *Conflict) takeIn(other *Conflict) {
+// takeIn has a conflict be about all that others are about.
+func (c *Conflict) takeIn(others []*Conflict) {
 	told := roots{}
 	for _, path := range c.Places() {
 		told.add(path)
 	}
-	for _, path := range other.Places() {
-		if told.add(path) {
-			c.Also = append(c.Also, path)
+	for _, other := range others {
+		for _, path := range other.Places() {
+			if told.add(path) {
+				c.Also = append(c.Also, path)
+			}
 		}
 	}
 	slices.SortFunc(c.Also, byPath)
@@ -138,18 +140,26 @@ func united(all []Conflict) []Conflict {
 		for _, path := range all[i].places() {
 			for ; path != "."; path = parent(path) {
 				if outer, ok := at[path]; ok && last(outer) != last(i) {
-					inner := last(i)
-					into[inner] = last(outer)
-					all[into[inner]].takeIn(&all[inner])
+					into[last(i)] = last(outer)
 				}
 			}
 		}
 	}
+	taken := map[int][]*Conflict{}
+	for i := range all {
+		if to := last(i); to != i {
+			taken[to] = append(taken[to], &all[i])
+		}
+	}
 	var left []Conflict
 	for i := range all {
-		if into[i] == i {
-			left = append(left, all[i])
+		if into[i] != i {
+			continue
 		}
+		if len(taken[i]) > 0 {
+			all[i].takeIn(taken[i])
+		}
+		left = append(left, all[i])
 	}
 	return left
 }
