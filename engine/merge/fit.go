@@ -150,6 +150,9 @@ func (m *merger) house(taken map[string]*thing) (changed bool, err error) {
 		path := t.end.path
 		if t.left {
 			path = t.on[real].path
+			if d := m.inTheWay(t, taken); d != nil {
+				return true, m.leave(d, t.conflict)
+			}
 		}
 		if path == "" || path == "." || !t.left && t.end.node == nil {
 			continue
@@ -175,6 +178,20 @@ func (m *merger) house(taken map[string]*thing) (changed bool, err error) {
 		}
 	}
 	return moved, nil
+}
+
+// inTheWay is what the merged tree has where the sandbox has a directory that something
+// left lies in: who lays the sandbox's version there would take it away.
+func (m *merger) inTheWay(t *thing, taken map[string]*thing) *thing {
+	if !t.has(mine) {
+		return nil
+	}
+	for at := parent(t.on[mine].path); at != "."; at = parent(at) {
+		if d := taken[at]; d != nil && !d.left && !isDir(d.end.node) {
+			return d
+		}
+	}
+	return nil
 }
 
 // follows has what an answer took of a side go to where the other side has moved its

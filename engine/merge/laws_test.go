@@ -353,6 +353,17 @@ func TestNoConflictLiesInThePlaceOfAnother(t *testing.T) {
 	}
 }
 
+// Who lays the sandbox's version over the places of a conflict needs the directories
+// that they lie in.
+func TestWhatLiesInTheWayOfAConflictIsPartOfIt(t *testing.T) {
+	long := strings.Repeat("a line that tells where it is from\n", 9)
+	w := trees(t, "a\nfile\n;d/a\n"+long+"1\n;d/b\n"+long+"2\n", "a\nmine\n;d/a\n"+long+"mine\n;d/b\n"+long+"mine\n", "t from=a;a from=d;d from=t;d\nreal\n")
+	conflicts := w.trees(w.input()).Conflicts
+	if len(conflicts) != 1 || !slices.Contains(conflicts[0].Places(), "d") {
+		t.Errorf("conflicts:\n%s", told(conflicts))
+	}
+}
+
 // shuffled is a world in which both sides rename, to the same few places.
 func shuffled(t testing.TB, seed uint64) *world {
 	t.Helper()
