@@ -23,10 +23,10 @@ type Held struct {
 
 // patience is how long a command waits for another one's lock before it says
 // that the sandbox is in use.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // Hold locks a sandbox and reads its record. ErrNotFound; ErrBusy when another
-// command has held it for 20 s; ErrInterrupted.
+// command has held it for a minute; ErrInterrupted.
 func (c *Catalog) Hold(ctx context.Context, name string) (*Held, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
