@@ -22,7 +22,7 @@ const promoted, promotedSize = 10_000, 3000
 // promoteChecks are about the way back. On btrfs the promise is open: what a
 // promotion must do there and a copy need not, an exchange of names for each file,
 // takes the kernel as long as the whole copy, which shares its blocks. On ext4 it
-// is open, too: missed by less than a tenth.
+// holds by a hair, and is held to more.
 func (r *referee) promoteChecks() []check {
 	const name = "promoting 10,000 changed files on %s, to be undone, to `cp -a` of them and a sync"
 	return []check{
