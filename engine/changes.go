@@ -264,16 +264,20 @@ func sequence(touches []snapshot.Touch) func(func(snapshot.Touch, error) bool) {
 
 // views are how both states are reached.
 func views(ctx context.Context, b snapshot.Backend, p pair) (left, right snapshot.View, err error) {
-	l, err := b.Lookup(ctx, p.left)
-	if err != nil {
-		return left, right, err
+	if left, err = viewOf(ctx, b, p.tree, p.left); err == nil {
+		right, err = viewOf(ctx, b, p.tree, p.right)
 	}
-	if p.right == "" {
-		f, err := b.LookupFork(ctx, p.tree.Fork)
-		return l.View, f.View, err
+	return left, right, err
+}
+
+// viewOf is how a snapshot of a tree is reached, or, with no id, its fork.
+func viewOf(ctx context.Context, b snapshot.Backend, t catalog.Tree, id snapshot.ID) (snapshot.View, error) {
+	if id == "" {
+		f, err := b.LookupFork(ctx, t.Fork)
+		return f.View, err
 	}
-	s, err := b.Lookup(ctx, p.right)
-	return l.View, s.View, err
+	s, err := b.Lookup(ctx, id)
+	return s.View, err
 }
 
 // openPair opens both states for reading.

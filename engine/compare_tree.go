@@ -109,13 +109,9 @@ func (e *Engine) optionsFor(old, new treeState, dir string) diff.Options {
 
 // state is how a tree is reached.
 func (t *treeState) state(ctx context.Context) (state, error) {
-	switch {
-	case t.real:
+	if t.real {
 		return state{view: snapshot.View{Path: t.tree.Path}, real: true}, nil
-	case t.id == "":
-		f, err := t.b.LookupFork(ctx, t.tree.Fork)
-		return state{b: t.b, view: f.View}, err
 	}
-	s, err := t.b.Lookup(ctx, t.id)
-	return state{b: t.b, view: s.View}, err
+	view, err := viewOf(ctx, t.b, t.tree, t.id)
+	return state{b: t.b, view: view}, err
 }

@@ -127,7 +127,7 @@ func (e *Engine) unresolved(ctx context.Context, rec *catalog.Record, changes *C
 			return nil, err
 		}
 		if stands {
-			open = append(open, CarryConflict{Path: c.Path, Kind: c.Kind, Why: c.Why, MinePath: c.MinePath, RealPath: c.RealPath, Also: c.Also, InSandbox: true, alone: c.Alone})
+			open = append(open, c.told())
 		}
 	}
 	return open, nil
@@ -164,8 +164,15 @@ func (c *CarryConflict) places() []string {
 	return slices.DeleteFunc(paths, func(path string) bool { return path == "" })
 }
 
+// told is a conflict as callers are told of it.
+func (c *refreshConflict) told() CarryConflict {
+	return CarryConflict{
+		Path: c.Path, Kind: c.Kind, Why: c.Why, MinePath: c.MinePath, RealPath: c.RealPath, Also: c.Also, InSandbox: true, alone: c.Alone,
+	}
+}
+
 func (c *refreshConflict) places() []string {
-	told := CarryConflict{Path: c.Path, MinePath: c.MinePath, RealPath: c.RealPath, Also: c.Also}
+	told := c.told()
 	return told.places()
 }
 

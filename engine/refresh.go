@@ -238,17 +238,11 @@ func (x *rebasing) bring(ctx context.Context, p Part, a answers) error {
 
 // leave brings a conflict into the sandbox.
 func (x *rebasing) leave(ctx context.Context, m *merging, c merge.Conflict, fork *os.File) error {
+	told := m.conflict(c)
 	entry := refreshConflict{
-		Path: filepath.Join(m.part.Root, c.Path), Kind: c.Kind, Why: c.Why, Marked: c.Marked, Alone: c.Alone,
-		MineName: m.in.MineName, RealName: m.in.RealName,
+		Path: told.Path, Kind: c.Kind, Why: c.Why, Marked: c.Marked, Alone: c.Alone, MineName: m.in.MineName, RealName: m.in.RealName,
+		MinePath: told.MinePath, RealPath: told.RealPath, Also: told.Also,
 	}
-	if c.MinePath != "" {
-		entry.MinePath = filepath.Join(m.part.Root, c.MinePath)
-	}
-	if c.RealPath != "" {
-		entry.RealPath = filepath.Join(m.part.Root, c.RealPath)
-	}
-	entry.Also = each(c.Also, func(path string) string { return filepath.Join(m.part.Root, path) })
 	var err error
 	if c.Marked {
 		err = x.mark(ctx, m, c, &entry, fork)

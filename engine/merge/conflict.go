@@ -83,39 +83,38 @@ func (c *Conflict) Places() []string {
 
 // about has a conflict be about things, wherever the sides have them.
 func (c *Conflict) about(things []*thing) {
-	told := roots{}
-	for _, path := range c.Places() {
-		told.add(path)
-	}
 	var also []string
 	for _, t := range things {
 		also = append(also, t.on[mine].path, t.on[real].path)
 	}
-	slices.SortFunc(also, byPath)
-	for _, path := range also {
-		if told.add(path) {
-			c.Also = append(c.Also, path)
-		}
-	}
+	c.addPlaces(also)
 	c.Several = c.Several || len(things) > 1
 	c.Marked = c.Marked && !c.Several
 }
 
 // takeIn has a conflict be about all that others are about.
 func (c *Conflict) takeIn(others []*Conflict) {
+	var also []string
+	for _, other := range others {
+		also = append(also, other.Places()...)
+	}
+	c.addPlaces(also)
+	c.Several, c.Marked = true, false
+}
+
+// addPlaces adds those that do not lie in one that it has.
+func (c *Conflict) addPlaces(paths []string) {
 	told := roots{}
 	for _, path := range c.Places() {
 		told.add(path)
 	}
-	for _, other := range others {
-		for _, path := range other.Places() {
-			if told.add(path) {
-				c.Also = append(c.Also, path)
-			}
+	slices.SortFunc(paths, byPath)
+	for _, path := range paths {
+		if told.add(path) {
+			c.Also = append(c.Also, path)
 		}
 	}
 	slices.SortFunc(c.Also, byPath)
-	c.Several, c.Marked = true, false
 }
 
 // united are conflicts of which none has a place in that of another: what answers

@@ -30,11 +30,12 @@ func (m *merger) fit() error {
 // avoid leaves what would come to lie in the place of a conflict.
 func (m *merger) avoid() error {
 	for _, t := range m.things.all {
-		for at := t.end.path; !t.left && t.end.node != nil && at != "."; at = parent(at) {
-			if conflict, shut := m.shut[at]; shut {
-				if err := m.leave(t, conflict); err != nil {
-					return err
-				}
+		if t.left || t.end.node == nil {
+			continue
+		}
+		if conflict, shut := m.shutBy(t.end.path); shut {
+			if err := m.leave(t, conflict); err != nil {
+				return err
 			}
 		}
 	}
@@ -53,8 +54,10 @@ func (m *merger) collide(taken map[string]*thing) (changed bool, err error) {
 			taken[t.end.path] = t
 		case x.left:
 			changed, err = true, m.leave(t, x.conflict)
-		case changed && m.isShut(t.end.path): // by a conflict of this round: the next one leaves both
 		default:
+			if _, shut := m.shutBy(t.end.path); changed && shut {
+				continue // by a conflict of this round: the next one leaves both
+			}
 			changed, err = true, m.clash(t, x)
 		}
 		if err != nil {
@@ -64,24 +67,31 @@ func (m *merger) collide(taken map[string]*thing) (changed bool, err error) {
 	return changed, nil
 }
 
-// isShut reports whether a path lies in the place of a conflict.
-func (m *merger) isShut(path string) bool {
-	for at := path; at != "."; at = parent(at) {
-		if _, shut := m.shut[at]; shut {
-			return true
-		}
+// shutBy is the conflict in whose place a path lies.
+func (m *merger) shutBy(path string) (conflict int, shut bool) {
+	for at := path; at != "." && !shut; at = parent(at) {
+		conflict, shut = m.shut[at]
 	}
-	return false
+	return conflict, shut
 }
 
 // leave makes a thing part of a conflict that is in its way, with all that lies at
 // its places.
 func (m *merger) leave(t *thing, conflict int) error {
 	all, places := m.covered(t, []string{t.on[base].path, t.on[mine].path, t.on[real].path})
-	m.shutAll(places, conflict)
 	c := &m.result.Conflicts[conflict]
 	c.Several = true
 	c.about(all)
+	return m.leaveAll(all, places, conflict)
+}
+
+// leaveAll leaves the things of a conflict, and keeps others away from its places.
+func (m *merger) leaveAll(all []*thing, places []string, conflict int) error {
+	for _, path := range places {
+		if _, shut := m.shut[path]; !shut {
+			m.shut[path] = conflict
+		}
+	}
 	for _, x := range all {
 		if err := m.unbuild(x); err != nil {
 			return err
@@ -89,15 +99,6 @@ func (m *merger) leave(t *thing, conflict int) error {
 		x.done, x.left, x.end, x.chosen, x.conflict = true, true, end{}, 0, conflict
 	}
 	return nil
-}
-
-// shutAll keeps other things away from the places of a conflict.
-func (m *merger) shutAll(places []string, conflict int) {
-	for _, path := range places {
-		if _, shut := m.shut[path]; !shut {
-			m.shut[path] = conflict
-		}
-	}
 }
 
 // clash raises the conflict of two things that want one path.

@@ -43,18 +43,16 @@ func (m *merger) settle(t *thing, c Conflict, more ...string) (err error) {
 	}
 	if choice == Ask {
 		m.result.Conflicts = append(m.result.Conflicts, c)
+		return m.leaveAll(all, places, len(m.result.Conflicts)-1)
 	}
-	draft, conflict := t.end.node, len(m.result.Conflicts)-1
-	if choice == Ask {
-		m.shutAll(places, conflict)
-	}
+	draft := t.end.node
 	for _, x := range all {
 		if choice != Built || x != t {
 			if err := m.unbuild(x); err != nil {
 				return err
 			}
 		}
-		x.done, x.left, x.end, x.chosen, x.conflict = true, choice == Ask, end{}, 0, conflict
+		x.done, x.end, x.chosen = true, end{}, 0
 		switch {
 		case choice == Mine:
 			x.chosen, x.end = mine, x.as(mine)

@@ -37,7 +37,8 @@ const ahead = 2500
 // threads, then what depends on one another.
 func (w *work) build(ctx context.Context) error {
 	var next atomic.Int64
-	var errs [builders + 1]error // the last is the disk's
+	var errs [builders]error
+	var synced error // or why what is written was not
 	var all sync.WaitGroup
 	var syncing atomic.Bool
 	for n := range builders {
@@ -50,7 +51,7 @@ func (w *work) build(ctx context.Context) error {
 				if i%ahead == ahead-1 && syncing.CompareAndSwap(false, true) {
 					all.Go(func() {
 						defer syncing.Store(false)
-						errs[builders] = errors.Join(errs[builders], w.syncWritten())
+						synced = errors.Join(synced, w.syncWritten())
 					})
 				}
 				w.ops[i].name = strconv.Itoa(i)
@@ -61,7 +62,7 @@ func (w *work) build(ctx context.Context) error {
 		})
 	}
 	all.Wait()
-	for _, err := range errs {
+	for _, err := range append(errs[:], synced) {
 		if err != nil {
 			return err
 		}
