@@ -18,9 +18,10 @@ import (
 )
 
 // prepare makes the directories of the layout. Callers act first, and prepare
-// when that fails: it is the first use of the state directory only.
+// when that fails: it is the first use of the state directory only. The one that
+// every life begins in is made last, so that who finds it finds the others.
 func (b *backend) prepare() error {
-	for _, dir := range []string{"snapshots", "forks", "layers", "tmp", "trash", "old"} {
+	for _, dir := range []string{"forks", "layers", "tmp", "trash", "old", "snapshots"} {
 		if err := os.MkdirAll(filepath.Join(b.dir, dir), 0o700); err != nil {
 			return err
 		}
