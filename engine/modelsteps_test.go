@@ -21,14 +21,11 @@ func (m *model) promotes(name string) {
 	m.must(err)
 	m.untouched(before, "a plan")
 	box.looked(m.at)
-	answered := map[string]bool{}
-	for _, c := range plan.Conflicts {
-		answered[strings.TrimPrefix(c.Path, m.b.workspace+"/")] = true
-	}
+	answered := m.places(plan.Conflicts)
 	how := plan.Fingerprint
 	if len(plan.Conflicts) > 0 {
 		how = m.step.answers
-		m.say("conflicts in %s", strings.Join(slices.Sorted(maps.Keys(answered)), ", "))
+		m.say("conflicts in %s, answer %q", strings.Join(slices.Sorted(maps.Keys(answered)), ", "), how)
 	}
 	if how == "theirs" { // its own version is given up
 		for f := range answered {
@@ -147,18 +144,24 @@ func (m *model) undoes() {
 
 func present(t modelTree, f string) bool { _, ok := t[f]; return ok }
 
+// places are those that conflicts are about, wherever a side has them.
+func (m *model) places(conflicts []engine.CarryConflict) map[string]bool {
+	all := map[string]bool{}
+	for _, c := range conflicts {
+		for _, path := range append([]string{c.Path, c.MinePath, c.RealPath}, c.Also...) {
+			if rel, ok := strings.CutPrefix(path, m.b.workspace+"/"); ok {
+				all[rel] = true
+			}
+		}
+	}
+	return all
+}
+
 func (m *model) refreshes(name string) {
 	box, view, before := m.boxes[name], m.look(name), m.real()
 	r, err := m.do(opRefresh, name, m.step.answers)
 	m.untouched(before, "a refresh")
-	conflicts := map[string]bool{} // wherever a side has it
-	for _, c := range r.Conflicts {
-		for _, path := range append([]string{c.Path, c.MinePath, c.RealPath}, c.Also...) {
-			if rel, ok := strings.CutPrefix(path, m.b.workspace+"/"); ok {
-				conflicts[rel] = true
-			}
-		}
-	}
+	conflicts := m.places(r.Conflicts)
 	if len(conflicts) > 0 {
 		m.say("conflicts in %s", strings.Join(slices.Sorted(maps.Keys(conflicts)), ", "))
 	}
