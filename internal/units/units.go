@@ -1,0 +1,269 @@
+// Package units reads and writes sizes, rates, counts, processors and durations
+// as people write them on a command line and in a file.
+//
+// It is strict: what could be meant in two ways, or by mistake, is an error that
+// says what would be right. Each kind has a Parse function, and a Format function
+// whose text Parse reads back as exactly the same value. Those named Text are for
+// sentences, and may round.
+package units
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"strconv"
+	"strings"
+)
+
+// The bounds of what is believed: more is a slip of the finger, not a limit.
+const (
+	// MaxSize is 1 EiB, in bytes.
+	MaxSize = 1 << 60
+	// MaxCount is more than any host has of anything that is counted.
+	MaxCount = 1_000_000_000_000
+	// MinCPUs is the least that the kernel can divide: 1 ms of each 100 ms.
+	MinCPUs = 0.01
+	// MaxCPUs is the most that Linux runs on (CONFIG_NR_CPUS).
+	MaxCPUs = 8192
+)
+
+// letters are the units of a size, each 1024 of the one before; the first is
+// the byte.
+const letters = "BKMGTPE"
+
+// ParseSize reads a size: a decimal number and a unit, as in "512M", "1.5T" or
+// "100MiB". K, KB and KiB are all 1024 bytes. The answer is in bytes, at least 1
+// and at most [MaxSize]; a fraction of a byte is dropped.
+func ParseSize(text string) (int64, error) { return parseSize("size", text, text) }
+
+func parseSize(what, whole, text string) (int64, error) {
+	fail := func(why string) (int64, error) { return 0, wrong(what, whole, why) }
+	number, unit := split(text)
+	switch {
+	case number == "":
+		return fail(notNumber(text, "512M or 1.5G"))
+	case unit == "":
+		return fail("no unit: write " + number + "M, or " + number + "B for bytes")
+	}
+	power, ok := sizeUnit(unit)
+	if !ok {
+		return fail(strconv.Quote(unit) + " is no unit of size: write " + number + "K, " + number + "M, " + number + "G or " + number + "T")
+	}
+	n, err := decimal(number, 1<<(10*power))
+	switch {
+	case err != nil:
+		return fail(err.Error())
+	case n == 0:
+		return fail("nothing fits in zero: for no limit, leave it out")
+	case n > MaxSize:
+		return fail("more than any host has: the most is 1E")
+	}
+	return int64(n), nil
+}
+
+// sizeUnit answers with the power of 1024. A small b is a bit to many, so "Mb"
+// is no unit.
+func sizeUnit(unit string) (power int, ok bool) {
+	power = strings.Index(letters, strings.ToUpper(unit[:1]))
+	if power < 0 || power == 0 && unit != "B" {
+		return 0, false
+	}
+	rest := unit[1:]
+	return power, rest == "" || rest == "B" || rest == "iB"
+}
+
+// FormatSize writes bytes as [ParseSize] reads them, exactly: "2G", "1.5G",
+// "1000B".
+func FormatSize(bytes int64) string {
+	power := exactPower(bytes)
+	return eighths(bytes, power) + letters[power:power+1]
+}
+
+// SizeText says bytes to a person: "2 GiB", "1.5 GiB", "12 bytes". It rounds to a
+// tenth of the unit.
+func SizeText(bytes int64) string {
+	if bytes < 1024 {
+		return plural(strconv.FormatInt(bytes, 10), "byte")
+	}
+	power, value := 0, float64(bytes)
+	for power < len(letters)-1 && math.Round(value*10) >= 10240 {
+		value, power = value/1024, power+1
+	}
+	return trim(value, 1) + " " + letters[power:power+1] + "iB"
+}
+
+// ParseRate reads a size in each second, as in "100M/s". The answer is in bytes
+// per second.
+func ParseRate(text string) (int64, error) {
+	size, ok := strings.CutSuffix(text, "/s")
+	if _, err := parseSize("rate", text, text); !ok && err == nil {
+		return 0, wrong("rate", text, "in what time: write "+text+"/s")
+	}
+	if !ok {
+		return 0, wrong("rate", text, "not a size in a second: write 100M/s")
+	}
+	return parseSize("rate", text, size)
+}
+
+// FormatRate writes bytes per second as [ParseRate] reads them: "100M/s".
+func FormatRate(bytes int64) string { return FormatSize(bytes) + "/s" }
+
+// RateText says bytes per second to a person: "100 MiB/s".
+func RateText(bytes int64) string { return SizeText(bytes) + "/s" }
+
+// ParseCount reads a whole number without a unit, as in "200", at least 1 and at
+// most [MaxCount].
+func ParseCount(text string) (int64, error) {
+	fail := func(why string) (int64, error) { return 0, wrong("count", text, why) }
+	number, unit := split(text)
+	switch {
+	case number == "":
+		return fail(notNumber(text, "200"))
+	case unit != "":
+		return fail("a count has no unit: write " + strings.TrimRight(number, "."))
+	case strings.Contains(number, "."):
+		return fail("not a whole number: write 200")
+	}
+	n, err := decimal(number, 1)
+	switch {
+	case err != nil:
+		return fail(err.Error())
+	case n == 0:
+		return fail("zero allows nothing: for no limit, leave it out")
+	case n > MaxCount:
+		return fail("more than any host has: the most is " + strconv.Itoa(MaxCount))
+	}
+	return int64(n), nil
+}
+
+// FormatCount writes a count as [ParseCount] reads it.
+func FormatCount(n int64) string { return strconv.FormatInt(n, 10) }
+
+// ParseCPUs reads how many processors, as in "2" or "1.5", at least [MinCPUs] and
+// at most [MaxCPUs].
+func ParseCPUs(text string) (float64, error) {
+	fail := func(why string) (float64, error) { return 0, wrong("processors", text, why) }
+	number, unit := split(text)
+	switch {
+	case number == "":
+		return fail(notNumber(text, "2 or 1.5"))
+	case unit == "%":
+		return fail("a number of processors, not a part of them: write 1.5 for 150%")
+	case unit != "":
+		return fail("processors have no unit: write " + number)
+	}
+	if _, err := decimal(number, 1); err != nil {
+		return fail(err.Error())
+	}
+	n, err := strconv.ParseFloat(number, 64)
+	switch {
+	case err != nil:
+		return fail("not a number: write 2 or 1.5")
+	case n == 0:
+		return fail("nothing runs on none: for no limit, leave it out")
+	case n < MinCPUs:
+		return fail("the kernel divides a processor into hundredths: the least is 0.01")
+	case n > MaxCPUs:
+		return fail("more than any host has: the most is " + strconv.Itoa(MaxCPUs))
+	}
+	return n, nil
+}
+
+// FormatCPUs writes a number of processors as [ParseCPUs] reads it.
+func FormatCPUs(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
+
+// CPUsText says a number of processors to a person: "1.5 processors".
+func CPUsText(n float64) string { return plural(trim(n, 2), "processor") }
+
+func wrong(what, text, why string) error { return fmt.Errorf("%s %q: %s", what, text, why) }
+
+// notNumber says why no digit comes first.
+func notNumber(text, right string) string {
+	switch {
+	case text == "":
+		return "empty: write " + right
+	case text[0] == '-' || text[0] == '+':
+		return "a limit has no sign: write " + right
+	case strings.TrimSpace(text) != text:
+		return "a blank does not belong here: write " + right
+	}
+	return "not a number: write " + right
+}
+
+// split cuts before the first character that is neither a digit nor a point.
+func split(text string) (number, rest string) {
+	end := strings.IndexFunc(text, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
+	if end < 0 {
+		return text, ""
+	}
+	return text[:end], text[end:]
+}
+
+// decimal multiplies a decimal number by a unit, without the roundings of a
+// float. What is beyond 64 bits answers as the largest number.
+func decimal(number string, unit uint64) (uint64, error) {
+	whole, fraction, point := strings.Cut(number, ".")
+	switch {
+	case whole == "" || point && fraction == "" || strings.Contains(fraction, "."):
+		return 0, fmt.Errorf("%s is not a decimal number: write it like 1.5", number)
+	case len(fraction) > 18:
+		return 0, fmt.Errorf("too many decimals: %s.%s is enough", whole, fraction[:3])
+	}
+	n, err := strconv.ParseUint(whole, 10, 64)
+	if err != nil {
+		return math.MaxUint64, nil //nolint:nilerr // digits alone: all that can be wrong is that they are too many
+	}
+	high, sum := bits.Mul64(n, unit)
+	if high != 0 {
+		return math.MaxUint64, nil
+	}
+	if point {
+		part, err := strconv.ParseUint(fraction, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s is not a decimal number", number)
+		}
+		scale := uint64(math.Pow10(len(fraction))) // exact up to 22 digits
+		high, low := bits.Mul64(part, unit)        // part < scale, so the quotient fits
+		quotient, _ := bits.Div64(high, low, scale)
+		if sum > math.MaxUint64-quotient {
+			return math.MaxUint64, nil
+		}
+		sum += quotient
+	}
+	return sum, nil
+}
+
+// exactPower is the largest unit of which n is a whole number of eighths, which
+// three decimals write exactly.
+func exactPower(n int64) int {
+	power := 0
+	for p := 1; p < len(letters) && n >= 1<<(10*p); p++ {
+		if uint64(n)*8%(1<<(10*p)) == 0 {
+			power = p
+		}
+	}
+	return power
+}
+
+func eighths(n int64, power int) string {
+	unit := uint64(1) << (10 * power)
+	whole, rest := uint64(n)/unit, uint64(n)%unit
+	text := strconv.FormatUint(whole, 10)
+	if rest == 0 {
+		return text
+	}
+	return text + strings.TrimRight(fmt.Sprintf(".%03d", rest*8/unit*125), "0")
+}
+
+// trim writes a number with at most so many decimals, and none that say nothing.
+func trim(n float64, decimals int) string {
+	text := strconv.FormatFloat(n, 'f', decimals, 64)
+	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+}
+
+func plural(n, noun string) string {
+	if n == "1" {
+		return n + " " + noun
+	}
+	return n + " " + noun + "s"
+}
