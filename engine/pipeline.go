@@ -78,10 +78,8 @@ type StageRun struct {
 	Took  policy.Duration `json:"took,omitzero"`
 	// Why it failed, "" otherwise.
 	Why string `json:"why,omitempty"`
-	// Step is when its state was entered, and Group the process group of a
-	// command on the real machine that belongs to it, 0 for none.
-	Step  time.Time `json:"step,omitzero"`
-	Group int       `json:"group,omitempty"`
+	// Step is when its state was entered.
+	Step time.Time `json:"step,omitzero"`
 }
 
 // StageState is what a stage is in the middle of, or has come to. It is written

@@ -268,9 +268,8 @@ func describe(err error) string {
 }
 
 // command runs a command of a stage on the real machine, in the stage's
-// directory. It is found by its group should this process be killed.
+// directory. It is found by its variables should this process be killed.
 func (r *pipelineRun) command(ctx context.Context, i int, when string, n int, c policy.Command) error {
-	s := &r.p.Stages[i]
 	log, err := r.openLog(i, when, n)
 	if err != nil {
 		return err
@@ -283,20 +282,12 @@ func (r *pipelineRun) command(ctx context.Context, i int, when string, n int, c 
 		Name: c.Args[0], Args: c.Args[1:], Dir: r.p.target(i), Stdout: log.file, Stderr: log.file,
 		Env: append(os.Environ(), r.variables(i, when)...),
 	}
-	var unsaved error
-	err = run.Group(limited, program, when == "deploy" || when == "rollback", func(group int) error {
-		s.Group = group
-		unsaved = r.e.savePipeline(r.p)
-		return unsaved
-	})
-	s.Group = 0
+	err = run.Group(limited, program, when == "deploy" || when == "rollback")
 	r.left -= time.Since(began)
 	var failed *run.Error
 	switch {
 	case err == nil:
 		return nil
-	case unsaved != nil:
-		return unsaved
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case limited.Err() != nil:

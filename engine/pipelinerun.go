@@ -41,7 +41,7 @@ func (r *pipelineRun) enter(ctx context.Context, s *StageRun, next StageState) e
 	now := time.Now()
 	s.Took += policy.Duration(now.Sub(r.began))
 	r.began = now
-	s.State, s.Step, s.Group = next, now, 0
+	s.State, s.Step = next, now
 	if next.ended() {
 		s.Ended = now
 	}
@@ -286,13 +286,22 @@ func (r *pipelineRun) cancel(ctx context.Context, i int) error {
 }
 
 // endLeft ends what a process that was killed has left running on the real
-// machine.
+// machine, of what the stage was in the middle of: what an earlier command of it
+// has started to stay stays.
 func (r *pipelineRun) endLeft(s *StageRun) error {
-	if s.Group == 0 {
-		return nil
+	var cut []string
+	switch s.State {
+	case StageDeploying:
+		cut = []string{"deploy", "rollback"}
+	case StageVerifying:
+		cut = []string{"after"}
+	case StageUndoing:
+		cut = []string{"rollback"}
 	}
-	if err := run.EndGroup(s.Group, r.mark()); err != nil {
-		return fmt.Errorf("ending what an interrupted command left running: %w", err)
+	for _, when := range cut {
+		if err := run.EndMarked(r.mark(), "SNAPFS_STAGE="+s.Name, "SNAPFS_WHEN="+when); err != nil {
+			return fmt.Errorf("ending what an interrupted command left running: %w", err)
+		}
 	}
 	return nil
 }

@@ -305,7 +305,7 @@ func TestCtrlCReachesTheProcessInFront(t *testing.T) {
 			out, _ := io.ReadAll(p.PTY())
 			all <- string(out)
 		}()
-		for _, keys := range []string{"sleep 1000\n", "\x03", "echo st$?\n", "sleep 1000\n", "\x1a", "jobs\n", "kill -9 %1; wait\n", "exit 8\n"} {
+		for _, keys := range []string{"sleep 1000\n", "\x03", "echo st$?\n", "sleep 1000\n", "\x1a", "jobs\n", "kill -9 %1; while jobs %1 >/dev/null 2>&1; do :; done\n", "exit 8\n"} {
 			time.Sleep(150 * time.Millisecond)
 			if _, err := io.WriteString(p.PTY(), keys); err != nil {
 				t.Fatal(err)

@@ -80,7 +80,7 @@ func TestTheRootOfSomebodyElsesTreeIsNotTouched(t *testing.T) {
 	if !treetest.AsUser(t) {
 		return
 	}
-	s := newStage(t, snapshot.Place{Tree: snapshot.Tree{Path: "/usr"}, Dir: t.TempDir() + "/state"})
+	s := newStage(t, snapshot.Place{Tree: snapshot.Tree{Path: "/usr/bin"}, Dir: t.TempDir() + "/state"})
 	s.capture("base")
 	s.fork("base", "work")
 	if got := places(t, s.Touched(t.Context(), "base", "work")); got != "" {

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,17 +18,15 @@ import (
 const polite = 2 * time.Second
 
 // Group runs a program to its end as the leader of a process group of its own,
-// so that all that it has started can be ended with it. started, which may be
-// nil, is told the group's number before Group waits; where it answers with an
-// error, the group is ended, and that is the error.
+// so that all that it has started can be ended with it.
 //
 // When ctx ends, the group gets SIGTERM, two seconds later SIGKILL. Should this
 // process be killed, the program gets SIGKILL, and what it started goes on: see
-// [EndGroup]. With keep, what the program has left running when it ended well is
+// [EndMarked]. With keep, what the program has left running when it ended well is
 // left alone; otherwise it is ended. Streams must be files, or nil, which drops
 // what is written: nothing else can be left to who is left running.
 // Errors: *MissingError, *Error.
-func Group(ctx context.Context, p Program, keep bool, started func(group int) error) error {
+func Group(ctx context.Context, p Program, keep bool) error {
 	path, err := Look(p.Name)
 	if err != nil {
 		return err
@@ -43,29 +42,15 @@ func Group(ctx context.Context, p Program, keep bool, started func(group int) er
 	if err := cmd.Start(); err != nil {
 		return failure(ctx, p.Name, p.Args, new(head), err)
 	}
-	group := cmd.Process.Pid
-	if started != nil {
-		err = started(group)
-	}
-	if err != nil {
-		return errors.Join(err, signalGroup(group, syscall.SIGKILL), ignoreExit(cmd.Wait()))
-	}
 	err = cmd.Wait()
 	if err != nil || !keep {
-		err = errors.Join(err, endGroup(group, nil))
+		group := strconv.Itoa(cmd.Process.Pid)
+		err = errors.Join(err, end(func(p member) bool { return p.group == group }))
 	}
 	if err != nil {
 		return failure(ctx, p.Name, p.Args, new(head), err)
 	}
 	return nil
-}
-
-func ignoreExit(err error) error {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return nil
-	}
-	return err
 }
 
 func signalGroup(group int, sig syscall.Signal) error {
@@ -75,21 +60,28 @@ func signalGroup(group int, sig syscall.Signal) error {
 	return nil
 }
 
-// EndGroup ends what is left of a group that another process of this program
-// started with mark, a "NAME=VALUE", in its environment: of a number that was
-// given out again nothing is ended. Errors: those of kill(2).
-func EndGroup(group int, mark string) error {
-	return endGroup(group, func(pid int) bool {
-		env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-		return err == nil && strings.Contains("\x00"+string(env), "\x00"+mark+"\x00")
+// EndMarked ends what another process of this program has started with [Group] and
+// left when it was killed. It is known by marks, each a "NAME=VALUE" that was in the
+// environment it got, all of them: numbers of processes are given out again. What
+// has made a session of its own since is no part of a group, and goes on.
+// Cost: reading /proc/*/stat, and the environment of each process that is in a group
+// of somebody's session. Errors: those of kill(2).
+func EndMarked(marks ...string) error {
+	return end(func(p member) bool {
+		if p.group == p.session {
+			return false
+		}
+		env, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
+		return err == nil && !slices.ContainsFunc(marks, func(mark string) bool {
+			return !strings.Contains("\x00"+string(env), "\x00"+mark+"\x00")
+		})
 	})
 }
 
-// endGroup asks the processes of a group that are ours (nil: all) to end, and
-// makes them.
-func endGroup(group int, ours func(pid int) bool) error {
+// end asks the processes that are ours to end, and makes them.
+func end(ours func(member) bool) error {
 	for began, sig := time.Now(), syscall.SIGTERM; ; time.Sleep(5 * time.Millisecond) {
-		left := members(group, ours)
+		left := members(ours)
 		if len(left) == 0 {
 			return nil
 		}
@@ -111,8 +103,14 @@ func endGroup(group int, ours func(pid int) bool) error {
 	}
 }
 
-// members lists the processes of a group that have not ended.
-func members(group int, ours func(pid int) bool) (pids []int) {
+// A member is a process of a group, which is part of a session.
+type member struct {
+	pid            int
+	group, session string
+}
+
+// members lists the processes that are ours and have not ended.
+func members(ours func(member) bool) (pids []int) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is a good one
 	for _, path := range stats {
 		stat, err := os.ReadFile(path)
@@ -120,13 +118,13 @@ func members(group int, ours func(pid int) bool) (pids []int) {
 			continue // it has ended
 		}
 		// The second field is a name in parentheses, which may hold anything
-		// (proc(5)); state, parent and group follow.
+		// (proc(5)); state, parent, group and session follow.
 		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-		if len(fields) < 3 || fields[2] != strconv.Itoa(group) || fields[0] == "Z" || fields[0] == "X" {
+		if len(fields) < 4 || fields[0] == "Z" || fields[0] == "X" {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if err == nil && (ours == nil || ours(pid)) {
+		if err == nil && ours(member{pid, fields[2], fields[3]}) {
 			pids = append(pids, pid)
 		}
 	}

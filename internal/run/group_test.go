@@ -52,7 +52,7 @@ func TestAGroupEndsWithAllThatItStarted(t *testing.T) {
 				ctx, cancel = context.WithTimeout(ctx, 300*time.Millisecond)
 				defer cancel()
 			}
-			err := run.Group(ctx, shell(strings.ReplaceAll(text, "PID", pid)), false, nil)
+			err := run.Group(ctx, shell(strings.ReplaceAll(text, "PID", pid)), false)
 			var e *run.Error
 			switch {
 			case name == "leftover" && err != nil, name != "leftover" && !errors.As(err, &e):
@@ -65,39 +65,35 @@ func TestAGroupEndsWithAllThatItStarted(t *testing.T) {
 	}
 }
 
-// TestWhatAGroupKeepsGoesOn, until it is ended by its mark; a stranger in a group
-// of that number is left alone.
+// TestWhatAGroupKeepsGoesOn, until it is ended by its marks: all of them, and not
+// where it has made a session of its own.
 func TestWhatAGroupKeepsGoesOn(t *testing.T) {
-	pid := filepath.Join(treetest.Dir(t), "pid")
-	p := shell("sh -c 'echo $$ > " + pid + "; sleep 100' & while ! test -s " + pid + "; do sleep 0.01; done")
-	p.Env = append(os.Environ(), "SNAPFS_TEST_GROUP=mine")
-	group := 0
-	if err := run.Group(t.Context(), p, true, func(g int) error { group = g; return nil }); err != nil {
+	dir := treetest.Dir(t)
+	pid, own := filepath.Join(dir, "pid"), filepath.Join(dir, "own")
+	leave := func(how, file string) string {
+		return how + " sh -c 'echo $$ > " + file + "; sleep 100' & while ! test -s " + file + "; do sleep 0.01; done;"
+	}
+	p := shell(leave("", pid) + leave("setsid", own))
+	p.Env = append(os.Environ(), "SNAPFS_TEST_GROUP=mine", "SNAPFS_TEST_WHEN=now")
+	if err := run.Group(t.Context(), p, true); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = syscall.Kill(-group, syscall.SIGKILL) })
-	if err := run.EndGroup(group, "SNAPFS_TEST_GROUP=min"); err != nil {
-		t.Error(err)
-	}
-	alive(t, pid, true)
-	if err := run.EndGroup(group, "SNAPFS_TEST_GROUP=mine"); err != nil {
-		t.Error(err)
-	}
-	alive(t, pid, false)
-}
-
-// TestAGroupThatCannotBeNotedIsEnded: nothing runs that nobody would find.
-func TestAGroupThatCannotBeNotedIsEnded(t *testing.T) {
-	group, full := 0, errors.New("no room to note it")
-	err := run.Group(t.Context(), shell("sleep 100"), true, func(g int) error { group = g; return full })
-	if !errors.Is(err, full) {
-		t.Error(err)
-	}
-	// What it had started is init's child now, and there until init has looked.
-	for tries := 0; syscall.Kill(-group, 0) != syscall.ESRCH; tries++ {
-		if tries == 200 {
-			t.Fatalf("group %d is still there", group)
+	t.Cleanup(func() {
+		text, _ := os.ReadFile(own)
+		session, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err := syscall.Kill(-session, syscall.SIGKILL); session == 0 || err != nil {
+			t.Error("ending", own, err)
 		}
-		time.Sleep(10 * time.Millisecond)
+	})
+	end := func(marks ...string) {
+		if err := run.EndMarked(marks...); err != nil {
+			t.Error(err)
+		}
 	}
+	end("SNAPFS_TEST_GROUP=min", "SNAPFS_TEST_WHEN=now")
+	end("SNAPFS_TEST_GROUP=mine", "SNAPFS_TEST_WHEN=then")
+	alive(t, pid, true)
+	end("SNAPFS_TEST_GROUP=mine", "SNAPFS_TEST_WHEN=now")
+	alive(t, pid, false)
+	alive(t, own, true)
 }
