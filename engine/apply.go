@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,10 +81,10 @@ func (e *Engine) apply(ctx context.Context, rec *catalog.Record, o ApplyOptions)
 	if err != nil {
 		return a, err
 	}
-	if err := e.refuseDeleted(rec, parts); err != nil {
-		return a, err
-	}
 	known, err := e.stamps(rec.Name)
+	if err == nil {
+		err = e.refuseDeleted(rec, parts, known)
+	}
 	if err != nil {
 		return a, err
 	}
@@ -245,28 +246,57 @@ func selectParts(c *Changes, paths []string) (parts []Part, elsewhere int, err e
 
 // refuseDeleted refuses to bring back what the real tree had, on a live base when
 // snapfs looked, or because it was carried there, and has not any more: the change
-// itself looks like an addition.
-func (e *Engine) refuseDeleted(rec *catalog.Record, parts []Part) error {
+// itself looks like an addition. Where snapfs has not looked, because what it saw
+// could not be kept, it refuses what the user may have deleted.
+func (e *Engine) refuseDeleted(rec *catalog.Record, parts []Part, known stampsOf) error {
 	k, err := e.readKept(rec)
 	if err != nil {
 		return err
 	}
 	var why []error
-	for _, p := range parts {
-		for _, c := range p.Changes {
-			abs := filepath.Join(p.Root, c.Path)
-			if n := k.nodes[abs]; c.Kind != diff.Added || n.Node == nil || p.Frozen && !n.Carried || len(why) == 20 {
-				continue
-			}
-			if _, err := os.Lstat(abs); errors.Is(err, os.ErrNotExist) {
-				why = append(why, fmt.Errorf("%s: it has been deleted since", promote.Printable(c.Path)))
-			}
+	for i := range parts {
+		if why, err = refusedOf(&parts[i], rec, k, known, why); err != nil {
+			return err
 		}
 	}
 	if len(why) == 0 {
 		return nil
 	}
 	return &snapshot.Error{Op: "applying to", Path: rec.Workspace, Kind: snapshot.ErrDrifted, Err: errors.Join(why...), Hints: []string{"snapfs plan " + rec.Name}}
+}
+
+// refusedOf adds to why what is refused of a part, as long as that is few.
+func refusedOf(p *Part, rec *catalog.Record, k *kept, known stampsOf, why []error) ([]error, error) {
+	root, err := openRoot(p.Root)
+	if err != nil {
+		return why, err
+	}
+	defer root.Close()
+	base := liveBase{real: looker{root: root}, taken: p.Taken, mine: func() (*os.File, error) { return p.New, nil }, known: known.in(p.Root)}
+	defer base.real.close()
+	for _, c := range p.Changes {
+		if c.Kind != diff.Added || len(why) == 20 {
+			continue
+		}
+		abs := filepath.Join(p.Root, c.Path)
+		n, looked := k.nodes[abs]
+		switch {
+		case n.Node != nil && (!p.Frozen || n.Carried):
+			if _, err := os.Lstat(abs); errors.Is(err, os.ErrNotExist) {
+				why = append(why, fmt.Errorf("%s: it has been deleted since", promote.Printable(c.Path)))
+			}
+		case p.Frozen || rec.Ephemeral || looked && n.Unknown == "" || k.absent(abs):
+		default:
+			now, unknown, err := base.at(c.Path)
+			if err != nil {
+				return why, err
+			}
+			if unknown = cmp.Or(n.Unknown, unknown); now == nil && unknown != "" {
+				why = append(why, fmt.Errorf("%s: %s", promote.Printable(c.Path), unknown))
+			}
+		}
+	}
+	return why, nil
 }
 
 // noteApplied makes what was applied the base of what the sandbox changes next.

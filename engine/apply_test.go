@@ -82,3 +82,31 @@ func applyRefusesWhereTheRealFileHasMovedOn(t *testing.T, b *bench) {
 		t.Errorf("a path without changes: %v, want ErrNotFound", err)
 	}
 }
+
+// What snapfs saw of the base may be lost: no room to keep it.
+func TestApplyBringsNothingBackThatTheUserMayHaveDeleted(t *testing.T) {
+	asBoth(t, applyBringsNothingBackThatTheUserMayHaveDeleted)
+}
+
+func applyBringsNothingBackThatTheUserMayHaveDeleted(t *testing.T, b *bench) {
+	b.write("old", "theirs")
+	b.write("gone", "theirs")
+	b.new("x")
+	b.in("x", "echo more >> gone; echo new > fresh")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(b.Stop(t.Context(), "x"))
+	must(os.RemoveAll(filepath.Join(b.state, "sandboxes/x/bases")))
+	nextTick()
+	must(os.Remove(filepath.Join(b.workspace, "gone")))
+	if _, err := b.Apply(t.Context(), "x", engine.ApplyOptions{}); !errors.Is(err, snapshot.ErrDrifted) || !strings.Contains(err.Error(), "gone: names came or went") {
+		t.Errorf("apply: %v", err)
+	}
+	if _, err := os.Lstat(filepath.Join(b.workspace, "gone")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("gone: %v", err)
+	}
+}
