@@ -76,6 +76,8 @@ type Backend struct {
 	tree, from string
 	// state is the directory of the state that owns our part.
 	state string
+	// own: see Own.
+	own bool
 }
 
 var _ interface {
@@ -88,6 +90,8 @@ var _ interface {
 	snapshot.Sweeper
 	snapshot.Stocker
 	snapshot.Hider
+	snapshot.Limiter
+	snapshot.LimitProber
 } = (*Backend)(nil)
 
 func open(name string, place snapshot.Place, from string) (*Backend, error) {

@@ -213,25 +213,28 @@ func (r room) destroyIn(dir int, path, name string) error {
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
 		return unix.Unlinkat(dir, name, 0)
 	case st.Ino == kernel.BtrfsRootInode:
-		return removeSubvolume(dir, name)
+		return r.removeSubvolume(dir, name)
 	}
 	return r.destroy(path + "/" + name)
 }
 
 // removeSubvolume removes the subvolume dir/name after those nested in it: a sandbox may
 // have made some.
-func removeSubvolume(dir int, name string) error {
+func (r room) removeSubvolume(dir int, name string) error {
 	root, err := beneath(dir, name)
 	if err != nil {
 		return err
 	}
 	nested, err := kernel.BtrfsNested(root)
+	if err == nil {
+		err = r.unlimit(root)
+	}
 	if err == nil && (len(nested) > 0 || os.Geteuid() != 0) {
 		err = kernel.BtrfsSetReadOnly(root, false)
 	}
 	for _, path := range nested {
 		if err == nil {
-			err = removeSubvolumeBeneath(root, path)
+			err = r.removeSubvolumeBeneath(root, path)
 		}
 	}
 	unix.Close(root)
@@ -247,13 +250,13 @@ func removeSubvolume(dir int, name string) error {
 	return nil
 }
 
-func removeSubvolumeBeneath(root int, path string) error {
+func (r room) removeSubvolumeBeneath(root int, path string) error {
 	parent, err := beneath(root, filepath.Dir(path))
 	if err != nil {
 		return err
 	}
 	defer unix.Close(parent)
-	err = removeSubvolume(parent, filepath.Base(path))
+	err = r.removeSubvolume(parent, filepath.Base(path))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

@@ -30,6 +30,9 @@ func (b *Backend) usage(ctx context.Context, fork string) (int64, error) {
 		return 0, err
 	}
 	if mode, _ := kernel.BtrfsQuotaMode(r.fd); mode == kernel.QuotaSimple {
+		if n, err := kernel.BtrfsUsage(r.fd, groupOf(s.info.ID)); err == nil {
+			return n, nil // with the subvolumes nested in it
+		}
 		if n, err := kernel.BtrfsUsage(r.fd, s.info.ID); err == nil {
 			return n, nil
 		}

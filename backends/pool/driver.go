@@ -43,6 +43,7 @@ func openTree(ctx context.Context, place snapshot.Place) (snapshot.Backend, erro
 		if err != nil {
 			return nil, err
 		}
+		b.Own()
 		return &backend{b, p, r.State == imported}, nil
 	}
 	return nil, failed("opening", "", tree, unsupported("no pool holds it", "snapfs pool import "+tree))

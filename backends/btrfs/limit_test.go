@@ -1,0 +1,172 @@
+package btrfs
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+const aLimit = 4 << 20
+
+// limited is a backend with the fork f1 of a tree in which a subvolume is nested,
+// on a filesystem that counts.
+func limited(t *testing.T) (b *Backend, top *os.File, fork string) {
+	t.Helper()
+	b, tree := fixture(t)
+	top = treetest.Open(t, b.top)
+	quota(t, top, kernel.QuotaSimple)
+	subvolume(t, tree.Path+"/nested")
+	write(t, tree.Path+"/nested/file", "old")
+	_, f, err := b.Clone(t.Context(), tree, "s1", "f1")
+	if err == nil {
+		err = b.LimitFork(t.Context(), "f1", snapshot.DiskLimit{Bytes: aLimit})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, top, f.View.Path
+}
+
+func quota(t *testing.T, top *os.File, mode kernel.BtrfsQuota) {
+	t.Helper()
+	if err := kernel.BtrfsSetQuota(int(top.Fd()), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantGroups(t *testing.T, top *os.File, want int, when string) {
+	t.Helper()
+	groups, err := kernel.BtrfsGroups(int(top.Fd()), groupLevel)
+	if err != nil || len(groups) != want {
+		t.Errorf("%s there are the groups %x, %v, want %d", when, groups, err, want)
+	}
+}
+
+// bursts checks that a file of 3 MiB does not fit at path.
+func bursts(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, make([]byte, 3<<20), 0o600); !errors.Is(err, unix.EDQUOT) {
+		t.Errorf("%s: %v", path, err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSubvolumesInAForkShareItsLimit(t *testing.T) {
+	b, _, fork := limited(t)
+	subvolume(t, fork+"/mine")
+	subvolume(t, fork+"/mine/deep")
+	subvolume(t, fork+"/nested/deep")
+	write(t, fork+"/file", strings.Repeat("x", 1<<20))
+	write(t, fork+"/mine/file", strings.Repeat("x", 1<<20))
+	for _, path := range []string{"/big", "/mine/big", "/mine/deep/big", "/nested/big", "/nested/deep/big"} {
+		bursts(t, fork+path)
+	}
+	if used, err := b.Usage(t.Context(), "f1"); err != nil || used < 2<<20 || used > aLimit {
+		t.Errorf("it uses %v, %v", used, err)
+	}
+}
+
+func TestALimitLeavesNoGroupBehind(t *testing.T) {
+	b, top, fork := limited(t)
+	wantGroups(t, top, 1, "with a limit")
+	subvolume(t, fork+"/mine")
+	write(t, fork+"/file", strings.Repeat("x", 3<<20))
+	if err := b.LimitFork(t.Context(), "f1", snapshot.DiskLimit{}); err != nil {
+		t.Fatal(err)
+	}
+	wantGroups(t, top, 0, "when it is lifted")
+	write(t, fork+"/more", strings.Repeat("x", 3<<20))
+	if err := b.LimitFork(t.Context(), "f1", snapshot.DiskLimit{Bytes: aLimit}); err != nil {
+		t.Fatal(err)
+	}
+	wantGroups(t, top, 1, "when it is set again")
+	if _, err := b.Seal(t.Context(), "f1", "s2", snapshot.InUse); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(b.RemoveFork(t.Context(), "f1"), b.Sweep(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	wantGroups(t, top, 0, "when the fork is removed, and a snapshot shares what it wrote,")
+}
+
+func TestQuotasOfAnothersFilesystemAreLeftAlone(t *testing.T) {
+	b, tree := fixture(t)
+	top := treetest.Open(t, b.top)
+	if _, _, err := b.Clone(t.Context(), tree, "s1", "f1"); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(l snapshot.DiskLimit, hint string) {
+		t.Helper()
+		for _, err := range []error{b.CanLimit(t.Context(), l), b.LimitFork(t.Context(), "f1", l)} {
+			var e *snapshot.Error
+			if !errors.Is(err, snapshot.ErrNotSupported) || !errors.As(err, &e) || !strings.Contains(strings.Join(e.Hints, "\n"), hint) {
+				t.Errorf("%v, %+v, want the hint %q", err, e, hint)
+			}
+		}
+	}
+	refused(snapshot.DiskLimit{Bytes: aLimit}, "btrfs quota enable --simple "+b.top)
+	if mode, err := kernel.BtrfsQuotaMode(int(top.Fd())); err != nil || mode != kernel.QuotaOff {
+		t.Errorf("quotas are %s, %v", mode, err)
+	}
+	quota(t, top, kernel.QuotaFull)
+	refused(snapshot.DiskLimit{Bytes: aLimit}, "btrfs quota disable "+b.top)
+	quota(t, top, kernel.QuotaOff)
+	quota(t, top, kernel.QuotaSimple)
+	refused(snapshot.DiskLimit{Bytes: aLimit, Inodes: 1}, "--backend overlay")
+	if err := b.CanLimit(t.Context(), snapshot.DiskLimit{Bytes: aLimit}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestQuotasOfItsOwnFilesystemAreTurnedOn(t *testing.T) {
+	b, tree := fixture(t)
+	b.Own()
+	top := treetest.Open(t, b.top)
+	_, f, err := b.Clone(t.Context(), tree, "s1", "f1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := snapshot.DiskLimit{Bytes: aLimit}
+	if err := b.CanLimit(t.Context(), l); err != nil {
+		t.Fatal(err)
+	}
+	if mode, err := kernel.BtrfsQuotaMode(int(top.Fd())); err != nil || mode != kernel.QuotaOff {
+		t.Errorf("asking turned quotas %s, %v", mode, err)
+	}
+	if err := b.LimitFork(t.Context(), "f1", l); err != nil {
+		t.Fatal(err)
+	}
+	write(t, f.View.Path+"/fits", strings.Repeat("x", 2<<20))
+	bursts(t, f.View.Path+"/big")
+}
+
+// What joined no group when it was made is brought in by the next call.
+func TestALimitSetAgainFindsWhatEscapedIt(t *testing.T) {
+	b, top, fork := limited(t)
+	out := subvolume(t, fork+"/out")
+	info, err := kernel.BtrfsInfo(int(treetest.Open(t, out).Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, err := kernel.BtrfsGroups(int(top.Fd()), groupLevel)
+	if err != nil || len(groups) != 1 {
+		t.Fatal(groups, err)
+	}
+	if err := kernel.BtrfsLeaveGroup(int(top.Fd()), info.ID, groups[0]); err != nil {
+		t.Fatal(err)
+	}
+	write(t, out+"/escaped", strings.Repeat("x", 3<<20))
+	if err := b.LimitFork(t.Context(), "f1", snapshot.DiskLimit{Bytes: aLimit}); err != nil {
+		t.Fatal(err)
+	}
+	bursts(t, fork+"/big")
+}
