@@ -118,7 +118,7 @@ func Run(t *testing.T, s Subject) {
 func promises() []promise {
 	var all []promise
 	for _, group := range [][]promise{
-		basics(), contents(), naming(), removing(), crowds(), faults(), full(), claims(), powers(),
+		basics(), contents(), naming(), removing(), crowds(), faults(), full(), claims(), powers(), limits(),
 	} {
 		all = append(all, group...)
 	}

@@ -75,6 +75,13 @@ func verbs() map[string]verb {
 			},
 			offered: is[snapshot.Cloner],
 		},
+		"limit": {
+			ready: func(x *workbench, id string) { x.fork("base", snapshot.ForkID(id)) },
+			do: func(ctx context.Context, b snapshot.Backend, _ snapshot.Tree, id string) error {
+				return as[snapshot.Limiter](b).LimitFork(ctx, snapshot.ForkID(id), snapshot.DiskLimit{Bytes: 1 << 30})
+			},
+			offered: limitsBytes,
+		},
 		"stock": { // of a snapshot that has none yet
 			ready: func(x *workbench, id string) {
 				x.stamp(id)

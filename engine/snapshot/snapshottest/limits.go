@@ -1,0 +1,308 @@
+package snapshottest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+func limits() []promise {
+	return []promise{
+		{name: "a limit is held, or refused with the reason and what mends it", test: limitsHonestly, offered: is[snapshot.LimitProber]},
+		{name: "a fork's writes end at its limit, whatever is written", test: writesEnd, offered: limitsBytes},
+		{name: "what is deleted in a full fork can be written again", test: deletingMakesRoom, offered: limitsBytes},
+		{name: "a limit is raised, lowered and taken away on a live fork", test: limitsLive, offered: limitsBytes},
+		{name: "a limit outlives sealing and opening again, and is not renewed by them", test: limitsLast, offered: limitsBytes},
+		{name: "a limit is its fork's alone, and goes with it", test: limitsApart, offered: limitsBytes},
+		{name: "the inodes a fork adds end at its limit", test: inodesEnd, offered: limitsInodes},
+	}
+}
+
+// most is the limit of most tests, slack what of it may be left unused.
+const (
+	most  = 16 << 20
+	slack = most/100 + 1<<20
+)
+
+func limitsBytes(b snapshot.Backend) bool { return canLimit(b, snapshot.DiskLimit{Bytes: 1}) }
+
+func limitsInodes(b snapshot.Backend) bool { return canLimit(b, snapshot.DiskLimit{Inodes: 1}) }
+
+func canLimit(b snapshot.Backend, l snapshot.DiskLimit) bool {
+	p, ok := b.(snapshot.LimitProber)
+	return ok && p.CanLimit(context.Background(), l) == nil
+}
+
+func (x *workbench) limit(id snapshot.ForkID, n snapshot.Bytes) {
+	x.Helper()
+	x.must(as[snapshot.Limiter](x.b).LimitFork(x.Context(), id, snapshot.DiskLimit{Bytes: n}))
+}
+
+// limitsHonestly: what a backend says beforehand is what it then does.
+func limitsHonestly(x *workbench) {
+	x.write("file", "base")
+	x.capture("s1")
+	x.fork("s1", "f1")
+	p, lim := as[snapshot.LimitProber](x.b), as[snapshot.Limiter](x.b)
+	none := snapshot.DiskLimit{}
+	for _, l := range []snapshot.DiskLimit{none, {Bytes: 4 << 20}, {Inodes: 1000}, {Bytes: 4 << 20, Inodes: 1000}} {
+		said, did := p.CanLimit(x.Context(), l), lim.LimitFork(x.Context(), "f1", l)
+		what := fmt.Sprintf("a limit of %v and %d inodes", l.Bytes, l.Inodes)
+		for _, err := range []error{said, did} {
+			var e *snapshot.Error
+			switch {
+			case (err == nil) != (said == nil):
+				x.Errorf("%s: it says %v, and then %v", what, said, did)
+			case err == nil:
+			case l == none:
+				x.Errorf("taking all limits away: %v", err)
+			case !errors.As(err, &e) || len(e.Hints) == 0:
+				x.Errorf("%s is refused without a hint: %v", what, err)
+			default:
+				x.fails(err, snapshot.ErrNotSupported, what)
+			}
+		}
+		x.in(x.view("f1"), func(dir string) { x.put(dir, "mine", noise(1<<20)) })
+		x.must(lim.LimitFork(x.Context(), "f1", none))
+	}
+	x.in(x.view("f1"), func(dir string) { x.put(dir, "mine", noise(6<<20)) })
+	if limitsBytes(x.b) {
+		x.fails(lim.LimitFork(x.Context(), "no", snapshot.DiskLimit{Bytes: most}), snapshot.ErrNotFound, "limiting what is not there")
+	}
+	x.clean()
+}
+
+// until adds to a fork, some bytes at a time, until that is refused for want of
+// space, and answers with how much there is.
+func (x *workbench) until(what string, enough int64, add func(i int) (int64, error)) (sum int64) {
+	x.Helper()
+	for i := 0; ; i++ {
+		n, err := add(i)
+		sum += n
+		switch {
+		case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+			return sum
+		case err != nil:
+			x.Fatalf("%s: %v after %v", what, err, snapshot.Bytes(sum))
+		case sum > enough:
+			x.Fatalf("%s: nothing stops it at %v", what, snapshot.Bytes(sum))
+		}
+	}
+}
+
+// exactly checks that what was written is the limit.
+func (x *workbench) exactly(what string, got, want int64) {
+	x.Helper()
+	if got > want || got < want-want/100-1<<20 {
+		x.Errorf("%s ends at %d bytes, of a limit of %d", what, got, want)
+	}
+}
+
+// fillFile writes to the end of a file until that is refused.
+func (x *workbench) fillFile(dir, name string) int64 {
+	x.Helper()
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	x.must(err)
+	defer f.Close()
+	return x.append(f)
+}
+
+func (x *workbench) append(f *os.File) int64 {
+	x.Helper()
+	return x.until("appending to a file", 2*most, func(int) (int64, error) {
+		n, err := f.WriteString(chunk)
+		return int64(n), err
+	})
+}
+
+// chunk has no pattern that a filesystem could store as less.
+var chunk = noise(64 << 10)
+
+// ways are ways of adding to a fork. The base has enough files of their size
+// beneath "base".
+func ways(x *workbench, dir string) map[string]func(i int) (int64, error) {
+	write := func(name string, flags int, text string) (int64, error) {
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|flags, 0o644)
+		if err != nil {
+			return 0, err
+		}
+		n, err := f.WriteString(text)
+		return int64(n), errors.Join(err, f.Close())
+	}
+	return map[string]func(i int) (int64, error){
+		"one large file": func(int) (int64, error) { return write("large", os.O_CREATE|os.O_APPEND, chunk) },
+		"small files": func(i int) (int64, error) {
+			return write(fmt.Sprintf("small%d", i), os.O_CREATE|os.O_EXCL, chunk[:16<<10])
+		},
+		"space allocated ahead": func(i int) (int64, error) {
+			f, err := os.OpenFile(filepath.Join(dir, "ahead"), os.O_WRONLY|os.O_CREATE, 0o644)
+			x.must(err)
+			defer f.Close()
+			const step = 256 << 10
+			if err := unix.Fallocate(int(f.Fd()), 0, int64(i)*step, step); err != nil {
+				return 0, err
+			}
+			return step, nil
+		},
+		"files of the base": func(i int) (int64, error) {
+			return write(fmt.Sprintf("base/%d", i), 0, strings.Repeat(chunk, 4))
+		},
+		"holes, and what lies between": func(i int) (int64, error) {
+			f, err := os.OpenFile(filepath.Join(dir, "holes"), os.O_WRONLY|os.O_CREATE, 0o644)
+			x.must(err)
+			defer f.Close()
+			n, err := f.WriteAt([]byte(chunk), int64(i)*most)
+			return int64(n), err
+		},
+	}
+}
+
+func writesEnd(x *workbench) {
+	const files = 2 * most / (256 << 10)
+	for i := range files {
+		x.write(fmt.Sprintf("base/%d", i), noise(256<<10))
+	}
+	x.capture("s1")
+	for what := range ways(x, "") {
+		x.fork("s1", "f1")
+		x.limit("f1", most)
+		x.in(x.view("f1"), func(dir string) {
+			enough := int64(most * 3 / 2)
+			x.exactly(what, x.until(what, enough, ways(x, dir)[what]), most)
+		})
+		x.must(x.b.RemoveFork(x.Context(), "f1"))
+	}
+	x.clean()
+}
+
+func deletingMakesRoom(x *workbench) {
+	x.write("file", "base")
+	x.capture("s1")
+	x.fork("s1", "f1")
+	x.limit("f1", most)
+	x.in(x.view("f1"), func(dir string) {
+		x.exactly("a file", x.fillFile(dir, "first"), most)
+		x.must(os.Remove(dir + "/first"))
+		deadline := time.Now().Add(35 * time.Second) // a commit comes each 30 seconds
+		again := x.fillFile(dir, "second")
+		for again < most-slack && time.Now().Before(deadline) {
+			time.Sleep(100 * time.Millisecond)
+			again += x.fillFile(dir, "second")
+		}
+		x.exactly("a file after another was deleted", again, most)
+	})
+	x.clean()
+}
+
+func limitsLive(x *workbench) {
+	x.write("file", "base")
+	x.capture("s1")
+	x.fork("s1", "f1")
+	x.in(x.view("f1"), func(dir string) {
+		f, err := os.OpenFile(dir+"/mine", os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+		x.must(err)
+		defer f.Close()
+		x.limit("f1", most/2)
+		sum := x.append(f)
+		x.exactly("a file", sum, most/2)
+		x.limit("f1", most)
+		x.limit("f1", most)
+		sum += x.append(f)
+		x.exactly("a file whose limit was raised", sum, most)
+		x.limit("f1", most/4)
+		if n := x.append(f); n > 0 {
+			x.Errorf("over its limit it is %v larger", snapshot.Bytes(n))
+		}
+		if st, err := f.Stat(); err != nil || st.Size() != sum {
+			x.Errorf("of %d bytes there are %d, %v", sum, st.Size(), err)
+		}
+		x.must(errors.Join(os.Remove(dir+"/mine"), f.Close()))
+		x.exactly("a file when the limit was lowered", x.fillFile(dir, "mine"), most/4)
+		x.limit("f1", 0)
+		x.put(dir, "more", noise(most))
+	})
+	x.clean()
+}
+
+func limitsLast(x *workbench) {
+	for _, use := range []snapshot.Use{snapshot.Idle, snapshot.InUse} {
+		id := map[snapshot.Use]string{snapshot.Idle: "idle", snapshot.InUse: "used"}[use]
+		f1, s1, s2 := snapshot.ForkID(id), snapshot.ID(id+"1"), snapshot.ID(id+"2")
+		x.capture(s1)
+		x.fork(s1, f1)
+		x.limit(f1, most)
+		x.in(x.view(f1), func(dir string) { x.put(dir, "before", noise(most/2)) })
+		x.seal(f1, s2, use)
+		x.again()
+		x.in(x.view(f1), func(dir string) {
+			x.exactly("before and after sealing as "+id, most/2+x.fillFile(dir, "after"), most)
+		})
+		x.has(x.snap(s2), "before", noise(most/2), "the snapshot")
+		x.seal(f1, snapshot.ID(id+"3"), use) // full as it is
+		other := snapshot.ForkID(id + "-other")
+		x.in(x.fork(s2, other).View, func(dir string) { x.put(dir, "mine", noise(most+most/2)) })
+		if m, ok := x.b.(snapshot.Meter); ok {
+			used, err := m.Usage(x.Context(), other)
+			x.must(err)
+			if used < most || used > 2*most {
+				x.Errorf("a fork of a sealed snapshot with a file of %v uses %v", snapshot.Bytes(most+most/2), used)
+			}
+		}
+	}
+	x.clean()
+}
+
+func limitsApart(x *workbench) {
+	x.write("file", "base")
+	x.capture("s1")
+	for _, id := range []snapshot.ForkID{"f1", "f2", "f3"} {
+		x.fork("s1", id)
+	}
+	x.limit("f1", most/2)
+	x.limit("f2", most/2)
+	for _, id := range []snapshot.ForkID{"f1", "f2"} {
+		x.in(x.view(id), func(dir string) { x.exactly("a file of "+string(id), x.fillFile(dir, "mine"), most/2) })
+	}
+	x.write("real", noise(most))
+	x.in(x.view("f3"), func(dir string) { x.put(dir, "mine", noise(most)) })
+	x.must(x.b.RemoveFork(x.Context(), "f1"))
+	x.in(x.view("f2"), func(dir string) {
+		if n := x.fillFile(dir, "mine"); n > 1<<20 {
+			x.Errorf("when another fork is removed, a full one takes %v more", snapshot.Bytes(n))
+		}
+	})
+	x.fork("s1", "f1")
+	x.in(x.view("f1"), func(dir string) { x.put(dir, "mine", noise(most)) })
+	x.clean()
+}
+
+func inodesEnd(x *workbench) {
+	x.write("file", "base")
+	x.capture("s1")
+	x.fork("s1", "f1")
+	const nodes = 1000
+	lim := as[snapshot.Limiter](x.b)
+	x.must(lim.LimitFork(x.Context(), "f1", snapshot.DiskLimit{Inodes: nodes}))
+	x.in(x.view("f1"), func(dir string) {
+		n := x.until("making files", 2*nodes, func(i int) (int64, error) {
+			f, err := os.OpenFile(fmt.Sprintf("%s/%d", dir, i), os.O_CREATE|os.O_WRONLY, 0o644)
+			if err != nil {
+				return 0, err
+			}
+			return 1, f.Close()
+		})
+		if n > nodes || n < nodes*98/100 {
+			x.Errorf("%d files can be made, of a limit of %d inodes", n, nodes)
+		}
+		x.put(dir, "0", "a file that is there can be written to")
+	})
+	x.clean()
+}
