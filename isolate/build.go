@@ -23,6 +23,8 @@ type builder struct {
 	userns  *os.File // of pid 1, where the ids are not the caller's
 	files   []bound
 	soft    []soft
+	rlimits []Rlimit     // of the commands from now on
+	nproc   *unix.Rlimit // of the keeper, once pid 1 has another
 
 	rootCopy *os.File   // see rootMount
 	trash    []*os.File // mounts and directories to close when the trees are made

@@ -53,7 +53,7 @@ func (s Spec) checkRest() error {
 	if slices.Contains(s.Cgroups, nil) {
 		return invalid("a cgroup is nil")
 	}
-	return nil
+	return checkRlimits(s.Rlimits)
 }
 
 func (m Mount) check() error {

@@ -78,13 +78,15 @@ func (e *CommandError) Error() string {
 	return name + ": " + e.Errno.Error()
 }
 
-// Is makes the error match [ErrNotFound], [ErrDenied] or [ErrInvalid].
+// Is makes the error match [ErrNotFound], [ErrDenied], [ErrNoSpace] or [ErrInvalid].
 func (e *CommandError) Is(kind error) bool {
 	switch e.Errno {
 	case syscall.ENOENT, syscall.ENOTDIR:
 		return kind == ErrNotFound
 	case syscall.EACCES, syscall.EPERM:
 		return kind == ErrDenied
+	case syscall.EAGAIN, syscall.ENOMEM: // the first is a limit of processes (execve(2))
+		return kind == ErrNoSpace
 	}
 	return kind == ErrInvalid
 }

@@ -34,6 +34,7 @@ func (b *builder) command(c Command) (first step, l launch) {
 	if c.TTY != nil {
 		b.terminal(c, fds[1], slave)
 	}
+	b.limitForks()
 	fork := b.do(unix.SYS_CLONE, num(unix.CLONE_VM|unix.CLONE_VFORK|unix.CLONE_PIDFD|int(unix.SIGCHLD)), num(0),
 		b.at(fds[0]), num(0), num(0)).to(pid).next(report)
 	l = b.child(c, slave, streams, fork)
@@ -118,6 +119,7 @@ func (b *builder) child(c Command, slave cell, streams []cell, fork step) launch
 	b.stage = "resetting signals"
 	b.do(unix.SYS_RT_SIGACTION, num(unix.SIGPIPE), b.words(0, 0, 0, 0), num(0), num(8))
 	b.do(unix.SYS_RT_SIGPROCMASK, num(unix.SIG_SETMASK), b.words(0), num(0), num(8))
+	b.limitCommand()
 	l := b.execute(c)
 	b.jump().next(exit)
 	return l

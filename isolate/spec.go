@@ -34,6 +34,10 @@ type Spec struct {
 	// most one of v2) which the box enters before anything runs in it. They stay
 	// the caller's: to make, to close, and to remove after Close.
 	Cgroups []*os.File
+	// Rlimits is what every command begins with, the first and those of Exec; pid
+	// 1 is not hurt by them. The others are as they are for the keeper. More than
+	// the keeper's own hard limit is an error.
+	Rlimits []Rlimit
 	// BestEffort: where this host cannot give a protection, go on without it,
 	// and say so in [Box.Level]. Otherwise a missing protection is an error.
 	BestEffort bool
@@ -128,6 +132,9 @@ func (s Spec) String() string {
 	}
 	fmt.Fprintln(&b, "network", s.Network)
 	fmt.Fprintln(&b, "ids", s.IDs)
+	for _, r := range s.Rlimits {
+		fmt.Fprintln(&b, "limit", r)
+	}
 	if s.BestEffort {
 		fmt.Fprintln(&b, "best effort")
 	}

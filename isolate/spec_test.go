@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestASpecPrintsItself(t *testing.T) {
@@ -14,9 +16,10 @@ func TestASpecPrintsItself(t *testing.T) {
 			{Target: "/z", Skeleton: "/z"},
 		},
 		Hide: []string{"/h"}, ReadOnly: []string{"/r"}, Tmp: "/t", Hostname: "name", Network: NetworkHost, IDs: Own(65536), BestEffort: true,
+		Rlimits: []Rlimit{{unix.RLIMIT_NOFILE, 10, 20}, {unix.RLIMIT_AS, 5, 5}},
 	}
 	const want = "mount / overlay /a:/b upper /u\nmount /x bind /y read-only\nmount /z skeleton /z\ntmp /t\n" +
-		"read-only /r\nhide /h\nhostname name\nnetwork host\nids 65536+65536\nbest effort\n"
+		"read-only /r\nhide /h\nhostname name\nnetwork host\nids 65536+65536\nlimit NOFILE 10 of 20\nlimit AS 5\nbest effort\n"
 	if got := s.String(); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
@@ -48,6 +51,9 @@ func TestNonsenseIsRefused(t *testing.T) {
 		"a host name":         func(s *Spec) { s.Hostname = "a\nb" },
 		"root's own ids":      func(s *Spec) { s.IDs = Own(0) },
 		"ids past the end":    func(s *Spec) { s.IDs = Own(1<<32 - 1) },
+		"no such limit":       func(s *Spec) { s.Rlimits = []Rlimit{{Resource: 99}} },
+		"a limit twice":       func(s *Spec) { s.Rlimits = []Rlimit{{Resource: 7}, {Resource: 7}} },
+		"a limit upside down": func(s *Spec) { s.Rlimits = []Rlimit{{Resource: 7, Cur: 2, Max: 1}} },
 		"a cgroup that is no": func(s *Spec) { s.Cgroups = append(s.Cgroups, nil) },
 	} {
 		s := good()

@@ -65,6 +65,9 @@ func (b *builder) equip(pid, ctl int) error {
 // descriptors in pid 1.
 func (b *builder) complete(spec Spec, command *Command, streams []int) (launch, error) {
 	b.spec = spec
+	if err := b.setRlimits(spec.Rlimits); err != nil {
+		return launch{}, err
+	}
 	last := b.last
 	b.newInbox()
 	b.p1.pts = freeNumber(slices.Concat(streams, []int{b.p1.ctl}))

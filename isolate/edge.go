@@ -1,0 +1,201 @@
+package isolate
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"os"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// EdgeAddrs are the addresses in the network namespace of a box with
+// [NetworkEdge].
+type EdgeAddrs struct {
+	// V4 and V6 are the box's own address, and how much of it is the link's. The
+	// zero value leaves the box without that family; one of them is there.
+	V4, V6 netip.Prefix
+	// Gateway4 and Gateway6 are where all else is sent: other addresses on the link.
+	Gateway4, Gateway6 netip.Addr
+	// MTU is how large a packet may be, in bytes: 1280 to 65535.
+	MTU int
+}
+
+const (
+	edgeName  = "snapfs0"
+	edgeIndex = 100 // of the interface, set beforehand so that the messages can name it
+	tunDevice = "/dev/net/tun"
+
+	minMTU = 1280  // IPv6 wants it (RFC 8200, section 5)
+	maxMTU = 65535 // of a TUN (drivers/net/tun.c)
+)
+
+func (s Spec) checkNetwork() error {
+	switch s.Network {
+	case NetworkNone, NetworkHost:
+		if s.Edge != nil {
+			return invalid("network %s has no edge", s.Network)
+		}
+		return nil
+	case NetworkEdge:
+		if s.Edge == nil {
+			return invalid("network %s without its addresses", s.Network)
+		}
+		return s.Edge.check()
+	}
+	return invalid("network %q: none, host and edge are known", s.Network)
+}
+
+func (e *EdgeAddrs) check() error {
+	if !e.V4.IsValid() && !e.V6.IsValid() {
+		return invalid("an edge without any address")
+	}
+	if e.MTU < minMTU || e.MTU > maxMTU {
+		return invalid("an edge with an MTU of %d: %d to %d are possible", e.MTU, minMTU, maxMTU)
+	}
+	for _, f := range []struct {
+		own     netip.Prefix
+		gateway netip.Addr
+		right   bool
+	}{{e.V4, e.Gateway4, e.V4.Addr().Is4()}, {e.V6, e.Gateway6, e.V6.Addr().Is6() && !e.V6.Addr().Is4In6()}} {
+		switch {
+		case !f.own.IsValid():
+			if f.gateway.IsValid() {
+				return invalid("an edge with the gateway %s and no address beside it", f.gateway)
+			}
+		case !f.right || f.own.Addr().Zone() != "":
+			return invalid("an edge with the address %s in the wrong place", f.own)
+		case !f.own.Contains(f.gateway) || f.gateway == f.own.Addr():
+			return invalid("an edge with %s, from where the gateway %s is not reached", f.own, f.gateway)
+		}
+	}
+	return nil
+}
+
+// Tun is the keeper's end of the box's network under [NetworkEdge]: each read is
+// one packet that the box sends, each write one that it receives, IP without
+// anything before it (TUN, IFF_NO_PI). Nothing else leads out of the box. It is
+// handed out once, then the caller's to close, and does not block; when it is
+// closed the box's interface is gone, and until then the box's network namespace
+// stays, even after the box. Nil: the box has none, or it was handed out.
+//
+// What is read from it is the word of the box, which may forge any of it: under
+// [Own] its root can send raw packets.
+func (b *Box) Tun() *os.File {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	fd := b.tun
+	b.tun = -1
+	if fd < 0 {
+		return nil
+	}
+	return os.NewFile(uintptr(fd), tunDevice) // non-blocking since it was opened
+}
+
+// makeEdge adds the steps that make the interface and set it up, up to the
+// last route. They come while the process still is the user that it began as,
+// because the device may be root's alone, and in its network namespace, because
+// what is opened belongs to the opener's (tun_chr_open of drivers/net/tun.c).
+func (b *builder) makeEdge() {
+	e := b.spec.Edge
+	b.stage = "opening the network device"
+	b.edge = b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(tunDevice), num(unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC)).path(tunDevice).result()
+	b.stage = "making the network interface"
+	const setIndex = 0x400454da // TUNSETIFINDEX of linux/if_tun.h
+	b.do(unix.SYS_IOCTL, b.of(b.edge), num(setIndex), b.words(edgeIndex))
+	ifreq := make([]byte, 40)
+	copy(ifreq, edgeName)
+	binary.NativeEndian.PutUint16(ifreq[unix.IFNAMSIZ:], unix.IFF_TUN|unix.IFF_NO_PI)
+	b.do(unix.SYS_IOCTL, b.of(b.edge), num(unix.TUNSETIFF), b.bytes(ifreq...))
+
+	b.stage = "setting up the network interface"
+	s := b.do(unix.SYS_SOCKET, num(unix.AF_NETLINK), num(unix.SOCK_RAW|unix.SOCK_CLOEXEC), num(unix.NETLINK_ROUTE)).result()
+	// Without a link-local address of its own the kernel sends nothing that
+	// nobody asked for: it would solicit routers from there. A kernel without
+	// IPv6 says so here, and once more if the box is to have an address.
+	b.tell(s, linkMessage(0, nested(unix.IFLA_AF_SPEC, nested(unix.AF_INET6, attr(unix.IFLA_INET6_ADDR_GEN_MODE, 1))))).
+		quiet(unix.EAFNOSUPPORT, unix.EOPNOTSUPP)
+	b.tell(s, linkMessage(unix.IFF_UP, attr(unix.IFLA_MTU, binary.NativeEndian.AppendUint32(nil, uint32(e.MTU))...)))
+	for _, f := range []struct {
+		family, what string
+		number       byte
+		own          netip.Prefix
+		gateway      netip.Addr
+	}{{"IPv4", "address", unix.AF_INET, e.V4, e.Gateway4}, {"IPv6", "address", unix.AF_INET6, e.V6, e.Gateway6}} {
+		if f.own.IsValid() {
+			b.stage = "setting up " + f.family + " of the network interface"
+			b.tell(s, addressMessage(f.number, f.own), routeMessage(f.number, f.gateway)).path(f.own.String())
+		}
+	}
+	b.do(unix.SYS_CLOSE, b.of(s))
+}
+
+// tell adds the steps that send messages to the kernel by the rtnetlink socket
+// and take its answer. It carries out each in turn and goes on after an error,
+// but answers to the errors and to the last one only; so the first answer is the
+// first error, or that there is none (rtnetlink(7), netlink(7)).
+// The step that it answers with is the one that has the error.
+func (b *builder) tell(socket cell, messages ...[]byte) step {
+	last := messages[len(messages)-1]
+	flags := binary.NativeEndian.Uint16(last[6:])
+	binary.NativeEndian.PutUint16(last[6:], flags|unix.NLM_F_ACK)
+	all := slices.Concat(messages...)
+	b.do(unix.SYS_SENDTO, b.of(socket), b.bytes(all...), num(len(all)), num(0), num(0), num(0))
+	answer := b.take(unix.NLMSG_HDRLEN + 32)
+	b.do(unix.SYS_RECVFROM, b.of(socket), num(b.addr(answer)), num(unix.NLMSG_HDRLEN+32), num(0), num(0), num(0))
+	return b.do(look, b.of(cell(answer+unix.NLMSG_HDRLEN))) // the error of struct nlmsgerr, or 0
+}
+
+func linkMessage(flags uint32, attrs ...byte) []byte {
+	var m [unix.SizeofIfInfomsg]byte
+	binary.NativeEndian.PutUint32(m[4:], edgeIndex)
+	binary.NativeEndian.PutUint32(m[8:], flags)
+	binary.NativeEndian.PutUint32(m[12:], flags) // those to change
+	return message(unix.RTM_NEWLINK, 0, m[:], attrs)
+}
+
+func addressMessage(family byte, own netip.Prefix) []byte {
+	m := [unix.SizeofIfAddrmsg]byte{family, byte(own.Bits()), unix.IFA_F_NODAD}
+	binary.NativeEndian.PutUint32(m[4:], edgeIndex)
+	a := own.Addr().AsSlice()
+	return message(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, m[:], attr(unix.IFA_LOCAL, a...), attr(unix.IFA_ADDRESS, a...))
+}
+
+// routeMessage makes the default route.
+func routeMessage(family byte, gateway netip.Addr) []byte {
+	m := [unix.SizeofRtMsg]byte{family, 0, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, unix.RT_SCOPE_UNIVERSE, unix.RTN_UNICAST}
+	return message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, m[:],
+		attr(unix.RTA_GATEWAY, gateway.AsSlice()...), attr(unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, edgeIndex)...))
+}
+
+// message is one of rtnetlink's; all its parts are a multiple of 4 long.
+func message(kind, flags uint16, parts ...[]byte) []byte {
+	body := slices.Concat(parts...)
+	m := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+len(body)))
+	m = binary.NativeEndian.AppendUint16(m, kind)
+	m = binary.NativeEndian.AppendUint16(m, unix.NLM_F_REQUEST|flags)
+	m = append(m, make([]byte, 8)...) // number and sender: nobody else uses the socket
+	return append(m, body...)
+}
+
+func attr(kind uint16, value ...byte) []byte {
+	a := binary.NativeEndian.AppendUint16(nil, uint16(unix.SizeofRtAttr+len(value)))
+	a = append(binary.NativeEndian.AppendUint16(a, kind), value...)
+	return append(a, make([]byte, -len(a)&3)...)
+}
+
+func nested(kind uint16, attrs []byte) []byte { return attr(kind|unix.NLA_F_NESTED, attrs...) }
+
+// edgeHints are the commands that make the device usable.
+func edgeHints(path string, errno syscall.Errno) []string {
+	switch {
+	case path != tunDevice:
+		return nil
+	case errno == unix.EACCES || errno == unix.EPERM:
+		return []string{"sudo chmod 0666 " + tunDevice}
+	case errno == unix.ENOENT || errno == unix.ENODEV || errno == unix.ENXIO:
+		return []string{"sudo modprobe tun"}
+	}
+	return nil
+}
