@@ -44,14 +44,27 @@ type Option func(*runAs)
 
 // WithFUSE lets the user open /dev/fuse, which some machines keep to root: the
 // process gets a mount namespace in which /dev/fuse is a node for everybody.
-func WithFUSE() Option { return func(r *runAs) { r.fuse = true } }
+func WithFUSE() Option { return withDevice("/dev/fuse", 229) }
+
+// WithTUN does the same for /dev/net/tun.
+func WithTUN() Option { return withDevice("/dev/net/tun", 200) }
+
+// withDevice is for those of major number 10 (Documentation/admin-guide/devices.txt).
+func withDevice(path string, minor uint32) Option {
+	return func(r *runAs) { r.devices = append(r.devices, device{path, minor}) }
+}
 
 // WithEnv adds variables, as "KEY=value".
 func WithEnv(env ...string) Option { return func(r *runAs) { r.env = append(r.env, env...) } }
 
 type runAs struct {
-	fuse bool
-	env  []string
+	devices []device
+	env     []string
+}
+
+type device struct {
+	path  string
+	minor uint32
 }
 
 // RunAs runs one test of this test binary, by its full name, in a process of
@@ -90,8 +103,8 @@ func RunAs(t *testing.T, a Account, test string, options ...Option) {
 	}
 	start := func() error { return run.Run(t.Context(), p) }
 	var err error
-	if r.fuse {
-		err = withFUSE(t, start)
+	if len(r.devices) > 0 {
+		err = withDevices(t, r.devices, start)
 	} else {
 		err = start()
 	}
@@ -171,10 +184,10 @@ func startDir(a Account) string {
 	return a.Home
 }
 
-// withFUSE calls start in a mount namespace of its own, on a thread that is
+// withDevices calls start in a mount namespace of its own, on a thread that is
 // given up afterwards.
-func withFUSE(t *testing.T, start func() error) error {
-	node := filepath.Join(Dir(t), "fuse")
+func withDevices(t *testing.T, devices []device, start func() error) error {
+	dir := Dir(t)
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
@@ -185,17 +198,24 @@ func withFUSE(t *testing.T, start func() error) error {
 			if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 				return os.NewSyscallError("mount", err)
 			}
-			if err := unix.Mknod(node, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 229))); err != nil {
-				return os.NewSyscallError("mknod", err)
-			}
-			if err := os.Chmod(node, 0o666); err != nil {
-				return err
-			}
-			if err := unix.Mount(node, "/dev/fuse", "", unix.MS_BIND, ""); err != nil {
-				return os.NewSyscallError("mount", err)
+			for _, d := range devices {
+				if err := d.place(filepath.Join(dir, filepath.Base(d.path))); err != nil {
+					return err
+				}
 			}
 			return start()
 		}()
 	}()
 	return <-done
+}
+
+// place makes a node for everybody and mounts it where the device is.
+func (d device) place(node string) error {
+	if err := unix.Mknod(node, unix.S_IFCHR|0o666, int(unix.Mkdev(10, d.minor))); err != nil {
+		return os.NewSyscallError("mknod", err)
+	}
+	if err := os.Chmod(node, 0o666); err != nil {
+		return err
+	}
+	return os.NewSyscallError("mount", unix.Mount(node, d.path, "", unix.MS_BIND, ""))
 }
