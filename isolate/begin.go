@@ -33,8 +33,8 @@ type Beginning struct {
 	streams []int
 }
 
-// Begin starts pid 1 of a box. Of spec, IDs, Network, BestEffort and Cgroups
-// have their final values; the others are not looked at.
+// Begin starts pid 1 of a box. Of spec, IDs, Network, Edge, BestEffort and
+// Cgroups have their final values; the others are not looked at.
 // Cost and errors: as [Start], of which this is the first half.
 func Begin(ctx context.Context, spec Spec, command *Command) (*Beginning, error) {
 	if err := check(ctx, spec, command); err != nil {
@@ -66,7 +66,7 @@ func Begin(ctx context.Context, spec Spec, command *Command) (*Beginning, error)
 		return nil, err
 	}
 	b.box = &Box{
-		b: build, ctl: ends[0], pid: pid, pidfd: pidfd, root: -1, cgroups: spec.Cgroups,
+		b: build, ctl: ends[0], pid: pid, pidfd: pidfd, root: -1, tun: -1, cgroups: spec.Cgroups,
 		answer: make(chan report, 1), procs: map[int]*Process{}, idle: make(chan struct{}), done: make(chan struct{}),
 	}
 	if command != nil {
@@ -143,6 +143,9 @@ func check(ctx context.Context, spec Spec, command *Command) error {
 		if err := command.check(spec); err != nil {
 			return err
 		}
+	}
+	if err := spec.checkNetwork(); err != nil {
+		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return &Error{Op: "starting", Kind: ErrInterrupted, Err: err}

@@ -29,6 +29,7 @@ type Box struct {
 	pid     int // of pid 1, on the host
 	pidfd   int
 	root    int // descriptor of the root's mount, or -1
+	tun     int // see Tun, or -1
 	sent    int // number of the last request
 	pending *Process
 	procs   map[int]*Process // by their numbers inside

@@ -23,6 +23,7 @@ type builder struct {
 	userns  *os.File // of pid 1, where the ids are not the caller's
 	files   []bound
 	soft    []soft
+	edge    cell         // the descriptor of the network device
 	rlimits []Rlimit     // of the commands from now on
 	nproc   *unix.Rlimit // of the keeper, once pid 1 has another
 

@@ -41,8 +41,11 @@ func (s Spec) Check() error {
 }
 
 func (s Spec) checkRest() error {
-	if s.Network != NetworkNone && s.Network != NetworkHost {
-		return invalid("network %q: none and host are known", s.Network)
+	if err := s.checkNetwork(); err != nil {
+		return err
+	}
+	if s.Resolver.Zone() != "" {
+		return invalid("a name server with a zone: %s", s.Resolver)
 	}
 	if len(s.Hostname) > 64 || strings.ContainsAny(s.Hostname, "\x00/\n ") {
 		return invalid("host name %q", s.Hostname)

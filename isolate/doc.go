@@ -25,5 +25,6 @@
 //
 // Processes share the kernel with the host: an error in the kernel's own
 // checks is a way out. With [NetworkHost] they share its network with all that
-// listens there. How much of the machine they use is not bounded here.
+// listens there. How much of the machine they use is bounded by [Spec.Rlimits],
+// a process at a time, and by the cgroups that they are given, not by itself.
 package isolate

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,18 @@ type EdgeAddrs struct {
 	Gateway4, Gateway6 netip.Addr
 	// MTU is how large a packet may be, in bytes: 1280 to 65535.
 	MTU int
+}
+
+// String is "10.0.0.2/24 by 10.0.0.1, fd00::2/64 by fd00::1, MTU 1500".
+func (e *EdgeAddrs) String() string {
+	text := ""
+	if e.V4.IsValid() {
+		text += e.V4.String() + " by " + e.Gateway4.String() + ", "
+	}
+	if e.V6.IsValid() {
+		text += e.V6.String() + " by " + e.Gateway6.String() + ", "
+	}
+	return text + "MTU " + strconv.Itoa(e.MTU)
 }
 
 const (
@@ -118,13 +131,13 @@ func (b *builder) makeEdge() {
 		quiet(unix.EAFNOSUPPORT, unix.EOPNOTSUPP)
 	b.tell(s, linkMessage(unix.IFF_UP, attr(unix.IFLA_MTU, binary.NativeEndian.AppendUint32(nil, uint32(e.MTU))...)))
 	for _, f := range []struct {
-		family, what string
-		number       byte
-		own          netip.Prefix
-		gateway      netip.Addr
-	}{{"IPv4", "address", unix.AF_INET, e.V4, e.Gateway4}, {"IPv6", "address", unix.AF_INET6, e.V6, e.Gateway6}} {
+		name    string
+		number  byte
+		own     netip.Prefix
+		gateway netip.Addr
+	}{{"IPv4", unix.AF_INET, e.V4, e.Gateway4}, {"IPv6", unix.AF_INET6, e.V6, e.Gateway6}} {
 		if f.own.IsValid() {
-			b.stage = "setting up " + f.family + " of the network interface"
+			b.stage = "setting up " + f.name + " of the network interface"
 			b.tell(s, addressMessage(f.number, f.own), routeMessage(f.number, f.gateway)).path(f.own.String())
 		}
 	}
@@ -147,30 +160,33 @@ func (b *builder) tell(socket cell, messages ...[]byte) step {
 	return b.do(look, b.of(cell(answer+unix.NLMSG_HDRLEN))) // the error of struct nlmsgerr, or 0
 }
 
-func linkMessage(flags uint32, attrs ...byte) []byte {
+func linkMessage(flags uint32, attrs []byte) []byte {
 	var m [unix.SizeofIfInfomsg]byte
 	binary.NativeEndian.PutUint32(m[4:], edgeIndex)
 	binary.NativeEndian.PutUint32(m[8:], flags)
 	binary.NativeEndian.PutUint32(m[12:], flags) // those to change
-	return message(unix.RTM_NEWLINK, 0, m[:], attrs)
+	return rtMessage(unix.RTM_NEWLINK, 0, m[:], attrs)
 }
 
 func addressMessage(family byte, own netip.Prefix) []byte {
-	m := [unix.SizeofIfAddrmsg]byte{family, byte(own.Bits()), unix.IFA_F_NODAD}
+	m := [unix.SizeofIfAddrmsg]byte{family, byte(own.Bits())}
+	if family == unix.AF_INET6 {
+		m[2] = unix.IFA_F_NODAD // in use at once: nobody else is there who could have it
+	}
 	binary.NativeEndian.PutUint32(m[4:], edgeIndex)
 	a := own.Addr().AsSlice()
-	return message(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, m[:], attr(unix.IFA_LOCAL, a...), attr(unix.IFA_ADDRESS, a...))
+	return rtMessage(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, m[:], attr(unix.IFA_LOCAL, a...), attr(unix.IFA_ADDRESS, a...))
 }
 
 // routeMessage makes the default route.
 func routeMessage(family byte, gateway netip.Addr) []byte {
 	m := [unix.SizeofRtMsg]byte{family, 0, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, unix.RT_SCOPE_UNIVERSE, unix.RTN_UNICAST}
-	return message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, m[:],
+	return rtMessage(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, m[:],
 		attr(unix.RTA_GATEWAY, gateway.AsSlice()...), attr(unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, edgeIndex)...))
 }
 
-// message is one of rtnetlink's; all its parts are a multiple of 4 long.
-func message(kind, flags uint16, parts ...[]byte) []byte {
+// rtMessage is one of rtnetlink's; all its parts are a multiple of 4 long.
+func rtMessage(kind, flags uint16, parts ...[]byte) []byte {
 	body := slices.Concat(parts...)
 	m := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+len(body)))
 	m = binary.NativeEndian.AppendUint16(m, kind)

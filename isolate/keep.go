@@ -54,6 +54,9 @@ func (b *Box) end() {
 	forkers.mu.Lock()
 	forkers.count(b.b.thread, -1)
 	forkers.mu.Unlock()
+	if tun := b.Tun(); tun != nil {
+		later(tun) // the kernel waits for the interface to go
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, fd := range []*int{&b.ctl, &b.pidfd, &b.root} {
@@ -77,7 +80,11 @@ func (b *Box) startError() error {
 	if errno == 0 {
 		return &Error{Op: "starting", Kind: ErrInterrupted, Err: errors.New("pid 1 was killed")}
 	}
-	return &Error{Op: where.stage, Path: where.path, Kind: kindOf(errno), Err: errno, Hints: hintsFor(errno)}
+	hints := edgeHints(where.path, errno)
+	if hints == nil {
+		hints = hintsFor(errno)
+	}
+	return &Error{Op: where.stage, Path: where.path, Kind: kindOf(errno), Err: errno, Hints: hints}
 }
 
 // handle takes a report in.
@@ -86,7 +93,7 @@ func (b *Box) handle(r report) {
 	defer b.mu.Unlock()
 	switch r.kind {
 	case reportRoot:
-		b.root = r.take(0)
+		b.root, b.tun = r.take(0), r.take(1)
 	case reportStarted:
 		if p := b.pending; p != nil {
 			p.begin(r.pid, r.take(0), r.take(1))

@@ -16,6 +16,8 @@ func TestMain(m *testing.M) {
 		prisoner()
 	case "keeper":
 		keeper()
+	case "visitor":
+		visitor()
 	case "limited":
 		limited()
 	default:

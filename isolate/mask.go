@@ -62,8 +62,9 @@ func (b *builder) makeMasks(p *private) {
 }
 
 const (
-	underDir  = "mqueue"
-	underFile = "null"
+	underDir     = "mqueue"
+	underFile    = "null"
+	underServers = "full"
 )
 
 func (b *builder) cover(over, mask cell) {

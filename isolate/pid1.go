@@ -6,7 +6,7 @@ import (
 
 // What pid 1 reports to its keeper, each in one message on the control socket.
 const (
-	reportRoot    = 1 // the box's tree stands; with the descriptor of its root
+	reportRoot    = 1 // the box's tree stands; with the descriptor of its root, and that of its network
 	reportStarted = 2 // a request was carried out; with the process's descriptors
 	reportRefused = 3 // a request could not be carried out
 	reportExited  = 4 // a process ended

@@ -19,6 +19,7 @@ const (
 type private struct {
 	proc, sys, cgroup, dev, pts, mqueue, run, tmp, resolv cell
 	maskDir, maskFile                                     cell
+	servers                                               cell // covers /etc/resolv.conf
 	nodes                                                 []cell
 }
 
@@ -28,7 +29,7 @@ func (b *builder) makePrivate() private {
 	var p private
 	b.stage = "mounting /proc"
 	p.proc = b.filesystem("proc", quietMount)
-	if b.spec.Network == NetworkNone {
+	if b.spec.Network != NetworkHost {
 		b.stage = "mounting /sys"
 		p.sys = b.filesystem("sysfs", quietMount|unix.MOUNT_ATTR_RDONLY)
 	}
@@ -56,6 +57,9 @@ func (b *builder) makeShared() {
 		b.stage = "mounting /sys"
 		p.sys = b.clone(num(unix.AT_FDCWD), "/sys", unix.AT_RECURSIVE).result()
 		b.restrict(p.sys, quietMount|unix.MOUNT_ATTR_RDONLY, unix.AT_RECURSIVE)
+	}
+	if b.spec.Resolver.IsValid() {
+		p.servers = b.makeServers()
 	}
 	b.stage = "mounting /tmp"
 	switch {
@@ -162,6 +166,31 @@ func (b *builder) makeResolv(run cell) cell {
 	m := b.clone(num(unix.AT_FDCWD), b.host.resolv, 0).result()
 	b.restrict(m, plainMount|unix.MOUNT_ATTR_RDONLY, 0)
 	return m
+}
+
+const resolvPath = "/etc/resolv.conf"
+
+// makeServers writes the one name server into a file of the box's /dev, as
+// makeMasks has its own there, and makes a read-only mount of it.
+func (b *builder) makeServers() cell {
+	b.stage = "handing over resolv.conf"
+	text := "nameserver " + b.spec.Resolver.String() + "\n"
+	file := b.do(unix.SYS_OPENAT, b.of(b.private.dev), b.str(underServers), num(unix.O_WRONLY|unix.O_CLOEXEC)).result()
+	b.do(unix.SYS_WRITE, b.of(file), b.str(text), num(len(text)))
+	b.do(unix.SYS_CLOSE, b.of(file))
+	m := b.clone(b.of(b.private.dev), underServers, 0).result()
+	b.restrict(m, quietMount|unix.MOUNT_ATTR_RDONLY, 0)
+	return m
+}
+
+// attachServers covers the box's resolv.conf. A link is covered itself: what it
+// leads to may lie in /run, where the box has nothing, and belong to somebody.
+func (b *builder) attachServers() {
+	if b.private.servers == 0 {
+		return
+	}
+	b.stage = "handing over resolv.conf"
+	b.attach(b.of(b.private.servers), resolvPath, false)
 }
 
 func (b *builder) attachPrivate(p private) {

@@ -2,6 +2,7 @@ package isolate
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"strings"
 )
@@ -28,6 +29,13 @@ type Spec struct {
 	Hostname string
 	// Network is what the box is connected to.
 	Network Network
+	// Edge are the addresses of [NetworkEdge], and nil for other networks.
+	Edge *EdgeAddrs
+	// Resolver is the only name server in the box's /etc/resolv.conf, which is
+	// covered by a read-only file that says so; where it is a symbolic link, the
+	// link itself is, wherever it leads. The file must be there. The zero value
+	// leaves it as it is.
+	Resolver netip.Addr
 	// IDs says which users of the host the users inside are.
 	IDs IDs
 	// Cgroups are open directories of cgroups (any number of v1 hierarchies, at
@@ -91,6 +99,12 @@ const (
 	// NetworkHost is the host's network as it is. The host's abstract unix
 	// sockets are kept out of reach where Landlock can (ABI 6, Linux 6.12).
 	NetworkHost Network = "host"
+	// NetworkEdge is a network of the box's own, with a loopback interface and
+	// one other, snapfs0, whose other end is [Box.Tun]: whoever reads that decides
+	// what the box reaches. Nothing in the box can change the interface, its
+	// addresses or its routes. Needs /dev/net/tun, which the caller must be able
+	// to open. Cost: 0.3 ms more than [NetworkNone].
+	NetworkEdge Network = "edge"
 )
 
 // IDs says which users of the host the users of a box are.
@@ -131,6 +145,12 @@ func (s Spec) String() string {
 		fmt.Fprintln(&b, "hostname", s.Hostname)
 	}
 	fmt.Fprintln(&b, "network", s.Network)
+	if s.Edge != nil {
+		fmt.Fprintln(&b, "edge", s.Edge)
+	}
+	if s.Resolver.IsValid() {
+		fmt.Fprintln(&b, "resolver", s.Resolver)
+	}
 	fmt.Fprintln(&b, "ids", s.IDs)
 	for _, r := range s.Rlimits {
 		fmt.Fprintln(&b, "limit", r)

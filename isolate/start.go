@@ -23,6 +23,9 @@ func (b *builder) fork(keeper int) (pid, pidfd int, err error) {
 	b.seal()
 	b.enterCgroups()
 	b.unshare()
+	if b.spec.Network == NetworkEdge {
+		b.makeEdge()
+	}
 	b.await()
 	forkers.mu.Lock()
 	defer forkers.mu.Unlock()
@@ -49,7 +52,7 @@ func (b *builder) equip(pid, ctl int) error {
 	b.stage = "setting what processes inherit"
 	b.p1.umask = b.newCell(0)
 	b.do(unix.SYS_UMASK, num(0)).to(b.p1.umask)
-	if b.spec.Network == NetworkNone {
+	if b.spec.Network != NetworkHost {
 		b.loopback()
 	}
 	b.private = b.makePrivate()
@@ -195,6 +198,7 @@ func (b *builder) tree() {
 			b.pin(pins[i+1])
 		}
 	}
+	b.attachServers()
 	b.readOnly()
 	b.hide()
 }
@@ -221,10 +225,17 @@ func (b *builder) place(target string) {
 	b.do(unix.SYS_MKDIRAT, num(unix.AT_FDCWD), b.str(target), num(0o755)).path(target).quiet(unix.EEXIST)
 }
 
-// sendRoot adds the step that hands the root of the box's tree to the keeper.
+// sendRoot adds the step that hands the root of the box's tree to the keeper,
+// and the end of its network.
 func (b *builder) sendRoot() {
 	b.stage = "handing over the root"
-	msg, _, _, _, fds := b.message(reportRoot, 1)
-	b.do(look, b.of(b.trees[0])).to(fds[0])
+	own := []cell{b.trees[0]}
+	if b.spec.Network == NetworkEdge {
+		own = append(own, b.edge)
+	}
+	msg, _, _, _, fds := b.message(reportRoot, len(own))
+	for i, c := range own {
+		b.do(look, b.of(c)).to(fds[i])
+	}
 	b.do(unix.SYS_SENDMSG, num(b.p1.ctl), msg, num(unix.MSG_NOSIGNAL))
 }
