@@ -114,6 +114,10 @@ func TestABoxCannotChangeItsNetwork(t *testing.T) {
 	})
 }
 
+func TestNothingGetsOutThroughAnEdge(t *testing.T) {
+	asBothWithTUN(t, imprison)
+}
+
 // When the keeper closes its end the box has no way out at all.
 func TestWithoutItsOtherEndTheEdgeLeadsNowhere(t *testing.T) {
 	asBothWithTUN(t, func(t *testing.T, spec Spec) {
