@@ -1,0 +1,351 @@
+package limits
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+func TestNoLimitMakesNothing(t *testing.T) {
+	treetest.Leaks(t)
+	g, err := Start(t.Context(), "box", Limits{}, Options{})
+	must(t, err)
+	if len(g.Cgroups()) > 0 || len(g.Rlimits()) > 0 || len(g.Level()) > 0 {
+		t.Error(g.Cgroups(), g.Rlimits(), g.Level())
+	}
+	must(t, g.Attach(os.Getpid()))
+	if err := g.Set(t.Context(), Limits{PIDs: 10}); !errors.Is(err, ErrNotSupported) {
+		t.Error("limits were set where nothing could hold them:", err)
+	}
+	must(t, g.Close(t.Context()))
+}
+
+func TestMemoryOutKillsTheWholeBox(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	g := started(t, Limits{Memory: 64 << 20}, Options{})
+	if by := held(g, PartMemory); by != ByCgroup1 && by != ByCgroup2 {
+		t.Error("held by", by)
+	}
+	b := newBox(t, g, "twice 200000000", nil).begin()
+	c := hitBy(t, g, PartMemory)
+	if c.Text != "memory: 64 MiB used up" || c.Value != "64M" || !c.Killed || !strings.Contains(c.Change, "more memory than 64M") {
+		t.Errorf("%+v", c)
+	}
+	b.ends()
+	// The child that left its session is dead as well, without anybody's kill.
+	for start := time.Now(); !empty(g.members); time.Sleep(time.Millisecond) {
+		if time.Since(start) > slow(2*time.Second) {
+			t.Fatal("some of the box lives on")
+		}
+	}
+	closes(t, g)
+}
+
+func TestMemoryOfOthersIsNoHit(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	g := started(t, Limits{Memory: 64 << 20, PIDs: 50}, Options{})
+	b := newBox(t, g, "hog 20000000", nil).begin()
+	if s := b.line(); s != "took 20" {
+		t.Error(s)
+	}
+	if c, ok := g.Hit(); ok {
+		t.Errorf("hit: %+v", c)
+	}
+	u, err := g.Usage()
+	must(t, err)
+	if !u.Memory.OK || u.Memory.Value < 20e6 || u.Memory.Value > 64<<20 || u.MemoryPeak.OK && u.MemoryPeak.Value < 20e6 {
+		t.Errorf("%+v", u)
+	}
+	if u.PIDs.Value < 1 || u.PIDs.Value > 50 || u.CPUTime.Value <= 0 {
+		t.Errorf("%+v", u)
+	}
+	closes(t, g)
+}
+
+func TestOneProcessMoreIsRefused(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	g := started(t, Limits{PIDs: 60}, Options{})
+	b := newBox(t, g, "fork 400", nil).begin()
+	if s := b.line(); !strings.HasPrefix(s, "refused ") {
+		t.Error("a fork bomb:", s)
+	}
+	c := hitBy(t, g, PartPIDs)
+	if c.Killed || c.Text != "processes: all 60 in use, one more was refused" {
+		t.Errorf("%+v", c)
+	}
+	u, err := g.Usage()
+	must(t, err)
+	if u.PIDs.Value < 55 || u.PIDs.Value > 60 {
+		t.Errorf("%+v", u.PIDs)
+	}
+	closes(t, g)
+}
+
+func TestProcessorsAreShared(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	g := started(t, Limits{CPUs: 0.2}, Options{})
+	newBox(t, g, "spin", nil).begin()
+	share := measureShare(t, g, time.Second)
+	if share < 0.02 || share > 0.26 {
+		t.Errorf("%.2f processors, want 0.2", share)
+	}
+	u, err := g.Usage()
+	must(t, err)
+	if !u.Throttled.OK || u.Throttled.Value < 200*time.Millisecond {
+		t.Errorf("throttled %+v", u.Throttled)
+	}
+	closes(t, g)
+}
+
+// measureShare is how many processors the box gets, after a moment.
+func measureShare(t *testing.T, g *Group, over time.Duration) float64 {
+	t.Helper()
+	time.Sleep(200 * time.Millisecond)
+	before, err := g.Usage()
+	must(t, err)
+	start := time.Now()
+	time.Sleep(over)
+	after, err := g.Usage()
+	must(t, err)
+	return float64(after.CPUTime.Value-before.CPUTime.Value) / float64(time.Since(start))
+}
+
+func TestProcessorTimeEnds(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	const limit = 300 * time.Millisecond
+	g := started(t, Limits{CPUTime: limit}, Options{})
+	b := newBox(t, g, "spin", nil).begin()
+	c := hitBy(t, g, PartCPUTime)
+	if !c.Killed || c.Text != "processor time: 300ms used up" {
+		t.Errorf("%+v", c)
+	}
+	b.ends()
+	u, err := g.Usage()
+	must(t, err)
+	// 10 ms, and what a loaded machine takes to let the watcher run and the processes die.
+	if u.CPUTime.Value < limit || u.CPUTime.Value > limit+slow(30*time.Millisecond) {
+		t.Errorf("used %v of %v", u.CPUTime.Value, limit)
+	}
+	t.Log("used", u.CPUTime.Value, "of", limit)
+	closes(t, g)
+}
+
+func TestSetOnALiveBox(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	g := started(t, Limits{PIDs: 60, Memory: 256 << 20}, Options{})
+	b := newBox(t, g, "hog 40000000", nil).begin()
+	b.line()
+	must(t, g.Set(t.Context(), Limits{PIDs: 80, Memory: 128 << 20, CPUs: 0.5}))
+	must(t, g.Set(t.Context(), Limits{PIDs: 90, Memory: 512 << 20, CPUs: 0.7}))
+	must(t, g.Set(t.Context(), Limits{PIDs: 90}))
+	if l := g.Level(); len(l) != 1 || l[0].Part != PartPIDs || l[0].Value != "90" {
+		t.Errorf("%+v", l)
+	}
+	// Less memory than is in use: refused, named, and nothing has changed.
+	err := g.Set(t.Context(), Limits{PIDs: 70, Memory: 16 << 20})
+	if !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "memory") {
+		t.Error(err)
+	}
+	if text, err := g.find("pids").read("pids.max"); err != nil || string(text) != "90\n" {
+		t.Errorf("pids.max is %q %v", text, err)
+	}
+	if err := g.Set(t.Context(), Limits{Files: 100}); !errors.Is(err, ErrNotSupported) || !strings.Contains(err.Error(), "files") {
+		t.Error(err)
+	}
+	if c, ok := g.Hit(); ok {
+		t.Errorf("hit: %+v", c)
+	}
+	closes(t, g)
+	if err := g.Set(t.Context(), Limits{PIDs: 1000}); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+}
+
+func TestAttachRefusesAProcessThatNothingHolds(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	g := started(t, Limits{PIDs: 60}, Options{})
+	if err := g.Attach(os.Getpid()); !errors.Is(err, ErrInvalid) {
+		t.Error(err)
+	}
+	closes(t, g)
+}
+
+func TestOpenFilesAreLimited(t *testing.T) {
+	treetest.Leaks(t)
+	g := started(t, Limits{Files: 50}, Options{})
+	b := newBox(t, g, "open", nil).begin()
+	if s := b.line(); !strings.HasPrefix(s, "refused ") || !strings.Contains(s, "too many open files") {
+		t.Error(s)
+	}
+	if by := held(g, PartFiles); by != ByRlimit {
+		t.Error(by)
+	}
+	closes(t, g)
+}
+
+func TestMoreThanTheHostHasIsSaid(t *testing.T) {
+	g := started(t, Limits{Files: 1 << 35, Memory: 1 << 50}, Options{})
+	for _, h := range g.Level() {
+		if !strings.Contains(h.Note, "limits nothing here") {
+			t.Errorf("%+v", h)
+		}
+	}
+	for _, r := range g.Rlimits() {
+		if r.Resource == unix.RLIMIT_NOFILE {
+			t.Errorf("%+v", r)
+		}
+	}
+	closes(t, g)
+}
+
+// TestEachStepMayFail: Start and Set with any one step failing leave nothing, or
+// all as it was.
+func TestEachStepMayFail(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	broken := errors.New("broken on purpose")
+	all := Limits{CPUs: 1, Memory: 64 << 20, PIDs: 50}
+	for fails := 1; ; fails++ {
+		n := 0
+		ctx := fault.With(t.Context(), func(string) error {
+			if n++; n == fails {
+				return broken
+			}
+			return nil
+		})
+		g, err := Start(ctx, "box", all, Options{})
+		if err == nil {
+			must(t, g.Close(t.Context()))
+			if fails < 5 {
+				t.Error("there are hardly any steps")
+			}
+			break
+		}
+		if !errors.Is(err, broken) {
+			t.Error(err)
+		}
+		if left := marked(t); len(left) > 0 {
+			t.Fatal("left:", left)
+		}
+	}
+	g := started(t, all, Options{})
+	ctx := fault.With(t.Context(), func(what string) error {
+		if what == "limit pids" {
+			return broken
+		}
+		return nil
+	})
+	if err := g.Set(ctx, Limits{CPUs: 0.5, Memory: 128 << 20, PIDs: 70}); !errors.Is(err, broken) || !strings.Contains(err.Error(), "pids") {
+		t.Error(err)
+	}
+	for i, k := range g.knobs(all) {
+		text, err := k.m.read(k.file)
+		if err == nil && !strings.HasPrefix(string(text), k.value) {
+			t.Errorf("%d: %s is %q, was %q", i, k.file, text, k.value)
+		}
+	}
+	closes(t, g)
+}
+
+// marked lists the groups of this process.
+func marked(t *testing.T) []string {
+	t.Helper()
+	found, err := hierarchies()
+	must(t, err)
+	var list []string
+	for _, h := range found {
+		groups(h.mount, func(path string, k mark) {
+			if k.keeper.PID == os.Getpid() {
+				list = append(list, path)
+			}
+		})
+	}
+	return list
+}
+
+func TestSweepTakesOnlyWhatTheDeadLeft(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	mine := started(t, Limits{PIDs: 100}, Options{})
+	none, err := Start(t.Context(), "none", Limits{}, Options{})
+	must(t, err)
+	keeper := newBox(t, none, "keeper", nil).begin()
+	said := strings.Fields(keeper.line())
+	if len(said) < 2 {
+		t.Fatal(said)
+	}
+	must(t, Sweep(t.Context()))
+	for _, dir := range said[1:] {
+		if _, err := os.Stat(dir); err != nil {
+			t.Fatal("swept while its keeper lives:", err)
+		}
+	}
+	// A group of somebody else, with a name that is almost one of ours.
+	other := filepath.Join(filepath.Dir(said[1]), fmt.Sprintf("snapfs-other-%d", os.Getpid()))
+	must(t, os.Mkdir(other, 0o755))
+	defer os.Remove(other)
+	must(t, keeper.cmd.Process.Kill())
+	keeper.ends()
+	must(t, Sweep(t.Context()))
+	for _, dir := range said[1:] {
+		if _, err := os.Stat(dir); err == nil {
+			t.Error("left:", dir)
+		}
+	}
+	if _, err := os.Stat("/proc/" + said[0] + "/exe"); err == nil {
+		t.Error("the process in it lives")
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Error("swept without a mark:", err)
+	}
+	for _, m := range mine.members {
+		if _, err := os.Stat(m.path); err != nil {
+			t.Error("swept while its keeper lives:", err)
+		}
+	}
+	must(t, none.Close(t.Context()))
+	closes(t, mine)
+}
+
+func TestCloseNamesWhatStays(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	g := started(t, Limits{PIDs: 60}, Options{})
+	b := newBox(t, g, "sleep", nil).begin()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err := g.Close(ctx)
+	if !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), fmt.Sprint(b.cmd.Process.Pid)) {
+		t.Error(err)
+	}
+	must(t, b.cmd.Process.Kill())
+	b.ends()
+	must(t, g.Close(t.Context()))
+}
+
+func BenchmarkStartAndClose(b *testing.B) {
+	treetest.NeedRoot(b)
+	all := Limits{CPUs: 1, Memory: 64 << 20, PIDs: 50, CPUTime: time.Hour, Files: 100}
+	for b.Loop() {
+		g, err := Start(b.Context(), "box", all, Options{})
+		must(b, err)
+		must(b, g.Close(b.Context()))
+	}
+}

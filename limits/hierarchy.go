@@ -1,0 +1,231 @@
+package limits
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// A hierarchy is a mounted tree of control groups (cgroups(7)), as this process
+// sees it.
+type hierarchy struct {
+	version     int
+	controllers []string // of version 1; those of version 2 are asked for
+	mount       string   // where its root is mounted
+	own         string   // the directory of this process's own group, or "" where that is out of sight
+}
+
+// hierarchies finds those with controllers that matter here, version 1 first.
+// A hierarchy that is mounted more than once is taken where the caller's own
+// group is in sight. Cost: two reads, and a statfs for each.
+func hierarchies() ([]hierarchy, error) {
+	mounts, err := kernel.Mounts()
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	own := ownGroups(string(text))
+	var found []hierarchy
+	for _, m := range slices.Backward(mounts) { // the later hides the earlier
+		h, ok := readHierarchy(m)
+		if !ok || !h.mounted() {
+			continue
+		}
+		key := ""
+		if h.version == 1 {
+			key = h.controllers[0]
+		}
+		if path, ok := own[key]; ok {
+			h.own = beneath(m, path)
+		}
+		same := func(o hierarchy) bool { return o.version == h.version && slices.Equal(o.controllers, h.controllers) }
+		switch i := slices.IndexFunc(found, same); {
+		case i < 0:
+			found = append(found, h)
+		case found[i].own == "":
+			found[i] = h
+		}
+	}
+	slices.SortStableFunc(found, func(a, b hierarchy) int { return a.version - b.version })
+	return found, nil
+}
+
+// ownGroups reads /proc/PID/cgroup: the path of the group for each controller of
+// version 1, and for "" that of version 2.
+func ownGroups(text string) map[string]string {
+	own := map[string]string{}
+	for line := range strings.Lines(text) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) < 3 {
+			continue
+		}
+		for controller := range strings.SplitSeq(parts[1], ",") {
+			own[controller] = parts[2]
+		}
+	}
+	return own
+}
+
+// readHierarchy answers false for mounts of other kinds, and for hierarchies
+// without a controller that is used here.
+func readHierarchy(m kernel.MountPoint) (h hierarchy, ok bool) {
+	h.mount = m.Path
+	switch m.Type {
+	case "cgroup2":
+		h.version = 2
+		return h, true
+	case "cgroup":
+		h.version = 1
+		for option := range strings.SplitSeq(m.SuperOptions, ",") {
+			switch option {
+			case "cpu", "cpuacct", "memory", "pids", "blkio", "freezer":
+				h.controllers = append(h.controllers, option)
+			}
+		}
+	}
+	return h, len(h.controllers) > 0
+}
+
+// mounted reports whether the hierarchy is what one finds at its place.
+func (h hierarchy) mounted() bool {
+	var st unix.Statfs_t
+	return unix.Statfs(h.mount, &st) == nil &&
+		(h.version == 2 && st.Type == unix.CGROUP2_SUPER_MAGIC || h.version == 1 && st.Type == unix.CGROUP_SUPER_MAGIC)
+}
+
+// beneath is where a group, by its path in /proc/self/cgroup, is found under a
+// mount: which may show a part of the hierarchy only, or more of it than this
+// process's cgroup namespace does (cgroup_namespaces(7)). "" if it is not.
+func beneath(m kernel.MountPoint, path string) string {
+	switch {
+	case strings.HasPrefix(path, "/.."):
+		return "" // outside of the namespace: the names on the way are not told
+	case strings.HasPrefix(m.Root, "/.."):
+		return search(m, path)
+	case m.Root == "/":
+		return filepath.Join(m.Path, path)
+	case path == m.Root || strings.HasPrefix(path, m.Root+"/"):
+		return filepath.Join(m.Path, path[len(m.Root):])
+	}
+	return ""
+}
+
+// search looks for the namespace's root beneath a mount whose root lies above it,
+// as many levels as it says: it is where this process is.
+func search(m kernel.MountPoint, path string) string {
+	levels := strings.Count(m.Root, "/..")
+	candidates, err := filepath.Glob(m.Path + strings.Repeat("/*", levels) + path)
+	if err != nil {
+		return ""
+	}
+	self := strconv.Itoa(os.Getpid())
+	for _, dir := range candidates {
+		procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		if err == nil && slices.Contains(strings.Fields(string(procs)), self) {
+			return dir
+		}
+	}
+	return ""
+}
+
+// parent is the directory of version 2 in which root makes its groups: a process
+// cannot stay in a group that has controllers for others
+// (Documentation/admin-guide/cgroup-v2.rst, "No Internal Process Constraint").
+const parent = "snapfs"
+
+// places are the directories in which a group may be made, best first, each with
+// those above it in which controllers must be given on the way. controllers says
+// whether some are needed; without, a group may lie beneath one with processes.
+func (h hierarchy) places(controllers bool) [][]string {
+	if h.version == 1 {
+		return nonEmpty(h.own)
+	}
+	var list [][]string
+	if os.Geteuid() == 0 {
+		list = append(list, []string{h.mount, filepath.Join(h.mount, parent)})
+	}
+	for dir := h.own; strings.HasPrefix(dir, h.mount); dir = filepath.Dir(dir) {
+		if delegated(dir) && (!controllers || vacant(dir)) {
+			list = append(list, []string{dir})
+		}
+	}
+	return list
+}
+
+func nonEmpty(dir string) [][]string {
+	if dir == "" {
+		return nil
+	}
+	return [][]string{{dir}}
+}
+
+// delegated reports whether a group of version 2 was handed to this user. Slices
+// are not, whoever owns them: systemd divides them itself
+// (systemd, docs/CGROUP_DELEGATION.md).
+func delegated(dir string) bool {
+	if strings.HasSuffix(dir, ".slice") {
+		return false
+	}
+	for _, file := range [...]string{"", "/cgroup.procs", "/cgroup.subtree_control"} {
+		if unix.Faccessat(unix.AT_FDCWD, dir+file, unix.W_OK, unix.AT_EACCESS) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// vacant reports whether no process is in the group itself.
+func vacant(dir string) bool {
+	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	return err == nil && len(procs) == 0
+}
+
+// enable gives the groups in dir as many of the controllers as it has, and
+// answers with those that they have then. The error says why one is missing.
+func enable(dir string, wanted []string) (given []string, err error) {
+	control := filepath.Join(dir, "cgroup.subtree_control")
+	list, err := os.ReadFile(control)
+	if err != nil {
+		return nil, err
+	}
+	given = strings.Fields(string(list))
+	available, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, c := range wanted {
+		switch {
+		case slices.Contains(given, c):
+		case !slices.Contains(strings.Fields(string(available)), c):
+			errs = append(errs, errors.New("no controller "+c+" is given to "+dir))
+		default:
+			if err := writeFile(control, "+"+c); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			given = append(given, c)
+		}
+	}
+	return given, errors.Join(errs...)
+}
+
+// writeFile writes to a file of the kernel, which must be there.
+func writeFile(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}

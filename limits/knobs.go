@@ -1,0 +1,159 @@
+package limits
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/units"
+)
+
+// A knob is a file of a control group and what is written to it for a limit.
+type knob struct {
+	part     Part
+	m        *member
+	file     string
+	value    string
+	optional bool // not every kernel has it
+}
+
+// period is what processors are divided over, in microseconds: the kernel's own.
+const period = 100_000
+
+// knobs are the files for these limits, in the same order for any: also those
+// for a limit that is not there, with the value that means none.
+func (g *Group) knobs(l Limits) []knob {
+	var list []knob
+	if m := g.find("cpu"); m != nil {
+		list = append(list, cpuKnob(m, l.CPUs))
+	}
+	if m := g.find("memory"); m != nil {
+		list = append(list, memoryKnobs(m, l.Memory)...)
+	}
+	if m := g.find("pids"); m != nil {
+		list = append(list, knob{part: PartPIDs, m: m, file: "pids.max", value: or(l.PIDs, "max")})
+	}
+	if m := g.find("blkio", "io"); m != nil {
+		for _, dev := range g.disks {
+			device := fmt.Sprintf("%d:%d ", unix.Major(dev), unix.Minor(dev))
+			for _, r := range l.rates() {
+				k := knob{part: r.part, m: m, file: "io.max", value: device + r.v2 + "=" + or(r.value, "max")}
+				if m.version == 1 {
+					k.file, k.value = r.v1, device+strconv.FormatInt(r.value, 10)
+				}
+				list = append(list, k)
+			}
+		}
+	}
+	return list
+}
+
+func cpuKnob(m *member, cpus float64) knob {
+	quota := int64(cpus*period + 0.5)
+	if m.version == 1 {
+		return knob{part: PartCPUs, m: m, file: "cpu.cfs_quota_us", value: or(quota, "-1")}
+	}
+	return knob{part: PartCPUs, m: m, file: "cpu.max", value: or(quota, "max") + " " + strconv.Itoa(period)}
+}
+
+// memoryKnobs: in version 1 the limit with swap is a second one, never below the
+// first; in version 2 nothing is swapped, and one process that does not fit takes
+// all with it.
+func memoryKnobs(m *member, bytes int64) []knob {
+	if m.version == 1 {
+		return []knob{
+			{part: PartMemory, m: m, file: "memory.limit_in_bytes", value: or(bytes, "-1")},
+			{part: PartMemory, m: m, file: "memory.memsw.limit_in_bytes", value: or(bytes, "-1"), optional: true},
+		}
+	}
+	swap, group := "max", "0"
+	if bytes != 0 {
+		swap, group = "0", "1"
+	}
+	return []knob{
+		{part: PartMemory, m: m, file: "memory.oom.group", value: group, optional: true},
+		{part: PartMemory, m: m, file: "memory.swap.max", value: swap, optional: true},
+		{part: PartMemory, m: m, file: "memory.max", value: or(bytes, "max")},
+	}
+}
+
+func or(n int64, none string) string {
+	if n == 0 {
+		return none
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// turn writes what differs between two lists of knobs. An error names the limit,
+// and leaves all as it was.
+func turn(ctx context.Context, from, to []knob) error {
+	var done []knob
+	queue := make([]int, 0, len(to))
+	for i := range to {
+		if to[i].value != from[i].value {
+			queue = append(queue, i)
+		}
+	}
+	again := map[int]bool{}
+	for len(queue) > 0 {
+		i := queue[0]
+		queue = queue[1:]
+		k := to[i]
+		err := step(ctx, "limit "+string(k.part))
+		if err == nil {
+			err = k.m.write(k.file, k.value)
+		}
+		switch {
+		case err == nil:
+			done = append(done, from[i])
+		case k.optional && errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, unix.EINVAL) && !again[i]:
+			again[i] = true // the limit with swap has to be raised before the one without
+			queue = append(queue, i)
+		default:
+			return errors.Join(refused(k, err), undo(done))
+		}
+	}
+	return nil
+}
+
+func undo(done []knob) error {
+	for _, k := range slices.Backward(done) {
+		if err := k.m.write(k.file, k.value); err != nil {
+			return failed("undoing the limit of "+string(k.part), k.m.path+"/"+k.file, err)
+		}
+	}
+	return nil
+}
+
+func refused(k knob, err error) error {
+	e := asError("limiting "+string(k.part), k.m.path+"/"+k.file, err)
+	if k.part == PartMemory && errors.Is(e, ErrBusy) {
+		e.Err = errors.New("more than " + k.value + " bytes are in use, and cannot be taken back")
+	}
+	return e
+}
+
+// room makes place for a lower limit of memory in version 2, where the kernel
+// would kill rather than refuse.
+func room(m *member, bytes int64) error {
+	if m == nil || m.version == 1 || bytes == 0 {
+		return nil
+	}
+	used, ok := m.number("memory.current")
+	if !ok || used <= bytes {
+		return nil
+	}
+	// It answers EAGAIN where less could be had, and is not there before Linux 5.19.
+	tried := m.write("memory.reclaim", strconv.FormatInt(used-bytes, 10))
+	if used, ok = m.number("memory.current"); ok && used > bytes {
+		return errors.Join(&Error{Op: "limiting " + string(PartMemory), Kind: ErrBusy,
+			Err: errors.New(units.SizeText(used) + " are in use, and cannot be taken back")}, tried)
+	}
+	return nil
+}

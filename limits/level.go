@@ -1,0 +1,238 @@
+package limits
+
+import (
+	"errors"
+	"math"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// By is what holds a limit.
+type By string
+
+// What holds a limit, the strongest first.
+const (
+	// ByCgroup2 and ByCgroup1: a control group of the kernel's, for all processes
+	// together.
+	ByCgroup2 By = "cgroup v2"
+	ByCgroup1 By = "cgroup v1"
+	// ByRlimit: a limit of the kernel's that each process has.
+	ByRlimit By = "rlimit"
+	// ByWatcher: this process looks, and acts when it sees too much. It holds as
+	// long as this process lives.
+	ByWatcher By = "watched"
+	// ByNothing: the limit is not held ([Options.BestEffort]).
+	ByNothing By = "nothing"
+)
+
+// Held says by what one limit is held.
+type Held struct {
+	Part Part
+	// Value is the limit, as it is written: "512M".
+	Value string
+	By    By
+	// Note is what a person ought to know of it, or "".
+	Note string
+}
+
+// Level says by what each limit is held, in the order of [Limits].
+func (g *Group) Level() []Held {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.held)
+}
+
+// An Rlimit is a limit of each process, for setrlimit(2).
+type Rlimit struct {
+	Resource int
+	Cur, Max uint64
+}
+
+// Rlimits are what every process of the box must be given before it starts.
+// RLIMIT_NPROC counts the processes of a user in a user namespace, and pid 1 with
+// them: so it must be set in the box's own.
+func (g *Group) Rlimits() []Rlimit {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var list []Rlimit
+	all := rlimits(g.l, g.held)
+	for _, part := range [...]Part{PartMemory, PartPIDs, PartCPUTime, PartFiles} {
+		if r, ok := all[part]; ok {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// rlimits are those for the limits that they hold, or that they back.
+func rlimits(l Limits, held []Held) map[Part]Rlimit {
+	all := map[Part]Rlimit{}
+	for _, h := range held {
+		switch {
+		case h.Part == PartFiles && h.By == ByRlimit:
+			var own unix.Rlimit
+			if unix.Getrlimit(unix.RLIMIT_NOFILE, &own) == nil && uint64(l.Files) <= own.Max {
+				all[h.Part] = both(unix.RLIMIT_NOFILE, l.Files)
+			}
+		case h.Part == PartPIDs && h.By == ByRlimit:
+			all[h.Part] = both(unix.RLIMIT_NPROC, l.PIDs)
+		case h.Part == PartMemory && h.By == ByWatcher:
+			// What one process may ask for; most ask for more than they use.
+			all[h.Part] = both(unix.RLIMIT_DATA, l.Memory+max(l.Memory, 1<<30))
+		case h.Part == PartCPUTime && h.Note == "":
+			all[h.Part] = both(unix.RLIMIT_CPU, int64(math.Ceil(l.CPUTime.Seconds()))+1)
+		}
+	}
+	return all
+}
+
+func both(resource int, n int64) Rlimit { return Rlimit{resource, uint64(n), uint64(n)} }
+
+// Notes of a level.
+const (
+	noteCounted   = "counted by the kernel, ended by snapfs"
+	noteSwap      = "what is swapped out is not counted by this kernel"
+	noteWriteback = "writes that the kernel gathers and writes by itself are not held; those that wait for the disk are"
+	noteHost      = "more than the host has: it limits nothing here"
+	noteFiles     = "more than the host gives one process: it limits nothing here"
+	noteOneUser   = "in the sandbox's own user namespace; each of its users for itself"
+)
+
+// judge decides by what each limit is held, or says which cannot be.
+func (g *Group) judge(l Limits) ([]Held, error) {
+	var list []Held
+	for _, a := range l.asked() {
+		h, err := g.judgeOne(a.part, l)
+		switch {
+		case err == nil:
+		case g.o.BestEffort:
+			h = Held{By: ByNothing, Note: err.Err.Error()}
+		default:
+			return nil, err
+		}
+		h.Part, h.Value = a.part, a.text
+		list = append(list, h)
+	}
+	return list, nil
+}
+
+func (g *Group) judgeOne(part Part, l Limits) (Held, *Error) {
+	switch part {
+	case PartCPUs:
+		return g.judgeCPUs(l)
+	case PartMemory:
+		return g.judgeMemory(l)
+	case PartPIDs:
+		if m := g.find("pids"); m != nil {
+			return Held{By: m.by()}, nil
+		}
+		if os.Geteuid() != 0 { // root's own processes are not held by RLIMIT_NPROC (kernel/fork.c)
+			return Held{By: ByRlimit, Note: noteOneUser}, nil
+		}
+		return Held{}, g.cannot(part, "pids")
+	case PartCPUTime:
+		if g.find("cpuacct") != nil || g.unified() != nil {
+			return Held{By: ByWatcher, Note: noteCounted}, nil
+		}
+		return Held{By: ByWatcher}, nil
+	case PartFiles:
+		h := Held{By: ByRlimit}
+		var own unix.Rlimit
+		if unix.Getrlimit(unix.RLIMIT_NOFILE, &own) == nil && uint64(l.Files) > own.Max {
+			h.Note = noteFiles
+		}
+		return h, nil
+	default:
+		return g.judgeRate(part)
+	}
+}
+
+func (g *Group) judgeCPUs(l Limits) (Held, *Error) {
+	h := Held{By: ByWatcher}
+	if m := g.find("cpu"); m != nil {
+		h.By = m.by()
+	} else if g.o.Pause == nil || g.o.Resume == nil {
+		return h, g.cannot(PartCPUs, "cpu")
+	}
+	if l.CPUs > float64(processors()) {
+		h.Note = noteHost
+	}
+	return h, nil
+}
+
+func (g *Group) judgeMemory(l Limits) (Held, *Error) {
+	h := Held{By: ByWatcher}
+	if m := g.find("memory"); m != nil {
+		h.By = m.by()
+		if m.version == 1 && !m.there("memory.memsw.limit_in_bytes") && swap() {
+			h.Note = noteSwap
+		}
+	}
+	if total := memoryOfHost(); total > 0 && l.Memory > total {
+		h.Note = noteHost
+	}
+	return h, nil
+}
+
+func (g *Group) judgeRate(part Part) (Held, *Error) {
+	m := g.find("io", "blkio")
+	switch {
+	case m == nil:
+		return Held{}, g.cannot(part, "io", "blkio")
+	case len(g.disks) == 0:
+		return Held{}, &Error{Op: "limiting " + string(part), Kind: ErrNotSupported, Err: errors.New("no disk is known for it")}
+	case m.version == 1 && !m.there("blkio.throttle.read_bps_device"):
+		return Held{}, &Error{Op: "limiting " + string(part), Kind: ErrNotSupported, Err: errors.New("this kernel has no limit of rates (CONFIG_BLK_DEV_THROTTLING)")}
+	case m.version == 1 && (part == PartWriteRate || part == PartWriteOps):
+		return Held{By: m.by(), Note: noteWriteback}, nil
+	}
+	return Held{By: m.by()}, nil
+}
+
+// cannot says why a limit is held by nothing, and what would have to be so.
+func (g *Group) cannot(part Part, controllers ...string) *Error {
+	e := &Error{Op: "limiting " + string(part), Kind: ErrNotSupported, Err: errors.New("no control group can be made that holds it")}
+	for _, c := range controllers {
+		if why := g.why[c]; why != nil {
+			e.Err = why
+		}
+	}
+	if os.Geteuid() != 0 {
+		e.Hints = append(e.Hints, "run it as root, or where systemd has handed the group to you: systemd-run --user --scope -p Delegate=yes")
+	}
+	return e
+}
+
+func (m *member) there(file string) bool {
+	return unix.Faccessat(int(m.dir.Fd()), file, unix.F_OK, 0) == nil
+}
+
+// processors is how many this process may use.
+func processors() int {
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) != nil {
+		return 1
+	}
+	return max(1, set.Count())
+}
+
+// memoryOfHost is its memory and swap in bytes, 0 where that is not known.
+func memoryOfHost() int64 {
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return 0
+	}
+	return int64(info.Totalram+info.Totalswap) * int64(info.Unit) //nolint:unconvert // their types differ between architectures
+}
+
+func swap() bool {
+	var info unix.Sysinfo_t
+	return unix.Sysinfo(&info) == nil && info.Totalswap > 0
+}
+
+// tick is the unit of times in /proc/PID/stat: 100 in a second on all
+// architectures that Linux has left (USER_HZ).
+const tick = 10 * time.Millisecond

@@ -1,0 +1,130 @@
+package limits
+
+import (
+	"errors"
+	"time"
+
+	"github.com/snapfs/snapfs/internal/units"
+)
+
+// Limits is how much the processes of a box may use, all of them together unless
+// it says otherwise. Zero is no limit.
+type Limits struct {
+	// CPUs is the share of the processors, over every tenth of a second: 1.5 is
+	// one and a half.
+	CPUs float64
+	// Memory in bytes, what was swapped out and the cache of files included. When
+	// it is out, all processes are killed.
+	Memory int64
+	// PIDs is how many processes and threads there may be, pid 1 of the box
+	// included. One more is refused (EAGAIN).
+	PIDs int64
+	// ReadRate and WriteRate are bytes per second, ReadOps and WriteOps requests
+	// per second, from and to each of [Options.Devices].
+	ReadRate, WriteRate int64
+	ReadOps, WriteOps   int64
+	// CPUTime is what all processes may compute, in all. Then they are killed.
+	CPUTime time.Duration
+	// Files is how many files each process may have open.
+	Files int64
+}
+
+// A Part is the name of one limit.
+type Part string
+
+// The limits by name, in the order of [Limits].
+const (
+	PartCPUs      Part = "cpus"
+	PartMemory    Part = "memory"
+	PartPIDs      Part = "pids"
+	PartReadRate  Part = "read-rate"
+	PartWriteRate Part = "write-rate"
+	PartReadOps   Part = "read-ops"
+	PartWriteOps  Part = "write-ops"
+	PartCPUTime   Part = "cpu-time"
+	PartFiles     Part = "files"
+)
+
+// The least that a box can live with.
+const (
+	minMemory = 1 << 20
+	minPIDs   = 2 // pid 1 and a command
+	minFiles  = 8 // what a dynamic loader has open at a time, and the standard three
+)
+
+// Check tells whether each limit is one that a host can have. Errors match
+// [ErrInvalid] and name the limit.
+func (l Limits) Check() error {
+	bad := func(p Part, why string) error {
+		return &Error{Op: "limiting " + string(p), Kind: ErrInvalid, Err: errors.New(why)}
+	}
+	switch {
+	case l.CPUs != 0 && !(l.CPUs >= units.MinCPUs && l.CPUs <= units.MaxCPUs): // a NaN too
+		return bad(PartCPUs, units.FormatCPUs(l.CPUs)+" is not between 0.01 and 8192 processors")
+	case l.Memory < 0 || l.Memory > 0 && l.Memory < minMemory || l.Memory > units.MaxSize:
+		return bad(PartMemory, units.FormatSize(l.Memory)+" is not between 1M, the least that a command starts in, and 1E")
+	case l.PIDs < 0 || l.PIDs > 0 && l.PIDs < minPIDs || l.PIDs > units.MaxCount:
+		return bad(PartPIDs, units.FormatCount(l.PIDs)+" is not between 2, for pid 1 and a command, and what a host can have")
+	case l.CPUTime < 0 || l.CPUTime > units.MaxDuration:
+		return bad(PartCPUTime, units.FormatDuration(l.CPUTime)+" is not between nothing and a hundred years")
+	case l.Files < 0 || l.Files > 0 && l.Files < minFiles || l.Files > units.MaxCount:
+		return bad(PartFiles, units.FormatCount(l.Files)+" is not between 8, which a command needs to start, and what a host can have")
+	}
+	for _, io := range l.rates() {
+		if io.value < 0 || io.value > units.MaxSize {
+			return bad(io.part, units.FormatCount(io.value)+" is not between nothing and what a disk can do")
+		}
+	}
+	return nil
+}
+
+// A rate is one of the four limits of input and output, with its names in
+// version 1 (Documentation/admin-guide/cgroup-v1/blkio-controller.rst) and
+// version 2 (Documentation/admin-guide/cgroup-v2.rst, io.max).
+type rate struct {
+	part   Part
+	value  int64
+	v1, v2 string
+}
+
+func (l Limits) rates() [4]rate {
+	return [...]rate{
+		{PartReadRate, l.ReadRate, "blkio.throttle.read_bps_device", "rbps"},
+		{PartWriteRate, l.WriteRate, "blkio.throttle.write_bps_device", "wbps"},
+		{PartReadOps, l.ReadOps, "blkio.throttle.read_iops_device", "riops"},
+		{PartWriteOps, l.WriteOps, "blkio.throttle.write_iops_device", "wiops"},
+	}
+}
+
+func (l Limits) anyRate() bool {
+	return l.ReadRate != 0 || l.WriteRate != 0 || l.ReadOps != 0 || l.WriteOps != 0
+}
+
+// A asked limit is one that is there, with its value as units writes it.
+type asked struct {
+	part Part
+	text string
+}
+
+// asked lists the limits that are there.
+func (l Limits) asked() []asked {
+	var list []asked
+	add := func(there bool, p Part, text func() string) {
+		if there {
+			list = append(list, asked{p, text()})
+		}
+	}
+	add(l.CPUs != 0, PartCPUs, func() string { return units.FormatCPUs(l.CPUs) })
+	add(l.Memory != 0, PartMemory, func() string { return units.FormatSize(l.Memory) })
+	add(l.PIDs != 0, PartPIDs, func() string { return units.FormatCount(l.PIDs) })
+	for i, io := range l.rates() {
+		if i < 2 {
+			add(io.value != 0, io.part, func() string { return units.FormatRate(io.value) })
+		} else {
+			add(io.value != 0, io.part, func() string { return units.FormatCount(io.value) })
+		}
+	}
+	add(l.CPUTime != 0, PartCPUTime, func() string { return units.FormatDuration(l.CPUTime) })
+	add(l.Files != 0, PartFiles, func() string { return units.FormatCount(l.Files) })
+	return list
+}

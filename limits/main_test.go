@@ -1,0 +1,327 @@
+package limits
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestMain lets the test binary be the programs that cross the limits.
+func TestMain(m *testing.M) {
+	role := os.Getenv("SNAPFS_TEST_AS")
+	if role == "" {
+		os.Exit(m.Run())
+	}
+	// It begins when it is told to: by then it is where it belongs.
+	if line, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil || line != "go\n" {
+		os.Exit(3)
+	}
+	switch name, arg, _ := strings.Cut(role, " "); name {
+	case "sleep":
+		time.Sleep(time.Hour)
+	case "hog":
+		hog(arg)
+	case "fork":
+		forkMany(arg)
+	case "spin":
+		for {
+			spin(time.Second)
+		}
+	case "twice":
+		twice(arg)
+	case "write":
+		write(arg)
+	case "open":
+		openMany()
+	case "keeper":
+		keep()
+	case "delegated":
+		os.Exit(m.Run())
+	}
+}
+
+// hog takes so many bytes and keeps them.
+func hog(bytes string) {
+	n, _ := strconv.Atoi(bytes)
+	var all [][]byte
+	for taken := 0; taken < n; taken += 1 << 20 {
+		b := make([]byte, 1<<20)
+		for i := 0; i < len(b); i += 4096 {
+			b[i] = 1
+		}
+		all = append(all, b)
+	}
+	fmt.Println("took", len(all))
+	time.Sleep(time.Hour)
+}
+
+// forkMany starts processes until one is refused, at most so many.
+func forkMany(most string) {
+	n, _ := strconv.Atoi(most)
+	for i := range n {
+		pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+		if errno != 0 {
+			fmt.Println("refused", i, errno)
+			time.Sleep(time.Hour)
+		}
+		if pid == 0 {
+			for {
+				unix.RawSyscall(unix.SYS_PAUSE, 0, 0, 0)
+			}
+		}
+	}
+	fmt.Println("started", n)
+	time.Sleep(time.Hour)
+}
+
+// twice leaves a child that outlives its parent in a session of its own, then
+// takes memory.
+func twice(bytes string) {
+	c := exec.Command("/proc/self/exe")
+	c.Env = append(os.Environ(), "SNAPFS_TEST_AS=sleep")
+	c.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+	in, err := c.StdinPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err == nil {
+		_, err = io.WriteString(in, "go\n")
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	hog(bytes)
+}
+
+func spin(d time.Duration) {
+	for start := time.Now(); time.Since(start) < d; {
+		for i := range 1000 {
+			_ = i * i
+		}
+	}
+}
+
+// write writes to a file past the cache, 1 MiB at a time, for ever.
+func write(path string) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|unix.O_DIRECT, 0o600)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	block, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	for at := int64(0); err == nil; at = (at + 1<<20) % (16 << 20) {
+		if _, err = f.WriteAt(block, at); err == nil {
+			fmt.Println("wrote")
+		}
+	}
+	fmt.Println(err)
+}
+
+// openMany opens files until one is refused.
+func openMany() {
+	for i := range 10000 {
+		if _, err := unix.Open("/dev/null", unix.O_RDONLY, 0); err != nil {
+			fmt.Println("refused", i, err)
+			return
+		}
+	}
+	fmt.Println("never refused")
+}
+
+// A box is a process, as the test sees it, and what it said.
+type box struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	said chan string
+	done chan struct{}
+}
+
+// newBox starts a process in a role, which waits to be told to begin, in the
+// groups that g has, and attaches it. attr may ask for namespaces.
+func newBox(t *testing.T, g *Group, role string, attr *unix.SysProcAttr) *box {
+	t.Helper()
+	b := &box{t: t, cmd: exec.Command("/proc/self/exe"), said: make(chan string, 1000), done: make(chan struct{})}
+	b.cmd.Env = append(os.Environ(), "SNAPFS_TEST_AS="+role, "GOMAXPROCS=2")
+	b.cmd.SysProcAttr = attr
+	in, err := b.cmd.StdinPipe()
+	must(t, err)
+	b.in = in
+	out, w, err := os.Pipe()
+	must(t, err)
+	b.cmd.Stdout, b.cmd.Stderr = w, w
+	must(t, b.cmd.Start())
+	w.Close()
+	go func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			select {
+			case b.said <- lines.Text():
+			default:
+			}
+		}
+		out.Close()
+		close(b.said)
+	}()
+	go func() {
+		_, _ = b.cmd.Process.Wait()
+		close(b.done)
+	}()
+	t.Cleanup(func() {
+		_ = b.cmd.Process.Kill()
+		<-b.done
+		in.Close()
+	})
+	pid := b.cmd.Process.Pid
+	for _, dir := range g.Cgroups() {
+		must(t, writeFile(dir.Name()+"/cgroup.procs", strconv.Itoa(pid)))
+	}
+	for _, r := range g.Rlimits() {
+		must(t, unix.Prlimit(pid, r.Resource, &unix.Rlimit{Cur: r.Cur, Max: r.Max}, nil))
+	}
+	must(t, g.Attach(pid))
+	return b
+}
+
+// begin lets it run.
+func (b *box) begin() *box {
+	b.t.Helper()
+	_, err := io.WriteString(b.in, "go\n")
+	must(b.t, err)
+	return b
+}
+
+// line is the next that it says.
+func (b *box) line() string {
+	b.t.Helper()
+	select {
+	case s := <-b.said:
+		return s
+	case <-time.After(slow(10 * time.Second)):
+		b.t.Fatal("the process says nothing")
+		return ""
+	}
+}
+
+// ends waits for its end.
+func (b *box) ends() {
+	b.t.Helper()
+	select {
+	case <-b.done:
+	case <-time.After(slow(10 * time.Second)):
+		b.t.Fatal("the process does not end")
+	}
+}
+
+// started makes a group that is closed, and checked, when the test ends.
+func started(t *testing.T, l Limits, o Options) *Group {
+	t.Helper()
+	g, err := Start(t.Context(), "box", l, o)
+	must(t, err)
+	t.Cleanup(func() { // where the test did not come to its end
+		ctx := context.Background()
+		if err := g.Kill(ctx); !errors.Is(err, ErrClosed) {
+			t.Error("not closed", err, g.Close(ctx))
+		}
+	})
+	return g
+}
+
+// closes ends the box and takes the group away; nothing of it may be left.
+func closes(t *testing.T, g *Group) {
+	t.Helper()
+	paths := make([]string, 0, len(g.members))
+	for _, m := range g.members {
+		paths = append(paths, m.path)
+	}
+	must(t, g.Kill(t.Context()))
+	must(t, g.Close(t.Context()))
+	must(t, g.Close(t.Context()))
+	for _, path := range paths {
+		if _, err := os.Stat(path); err == nil {
+			t.Error("left:", path)
+		}
+	}
+	for range g.Events() { // it is closed
+	}
+}
+
+// hitBy waits for an event, which must be about this limit, and be what Hit says.
+func hitBy(t *testing.T, g *Group, part Part) Cause {
+	t.Helper()
+	select {
+	case c := <-g.Events():
+		if c.Part != part {
+			t.Errorf("hit: %+v, want %s", c, part)
+		}
+		if got, ok := g.Hit(); !ok || got != c {
+			t.Errorf("Hit says %+v %v, the event %+v", got, ok, c)
+		}
+		return c
+	case <-time.After(slow(10 * time.Second)):
+		t.Fatal("no event")
+		return Cause{}
+	}
+}
+
+// held says by what a limit is held.
+func held(g *Group, part Part) By {
+	for _, h := range g.Level() {
+		if h.Part == part {
+			return h.By
+		}
+	}
+	return ""
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// slow stretches a bound for machines that are emulated.
+func slow(d time.Duration) time.Duration { return 6 * d }
+
+// keep makes a group with a process in it, names its directories, and waits to be
+// killed.
+func keep() {
+	g, err := Start(context.Background(), "dead", Limits{PIDs: 100}, Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	c := exec.Command("/proc/self/exe")
+	c.Env = append(os.Environ(), "SNAPFS_TEST_AS=sleep")
+	in, err := c.StdinPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	for _, dir := range g.Cgroups() {
+		err = errors.Join(err, writeFile(dir.Name()+"/cgroup.procs", strconv.Itoa(c.Process.Pid)))
+	}
+	if err == nil {
+		_, err = io.WriteString(in, "go\n")
+	}
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var names []string
+	for _, dir := range g.Cgroups() {
+		names = append(names, dir.Name())
+	}
+	fmt.Println(c.Process.Pid, strings.Join(names, " "))
+	time.Sleep(time.Hour)
+}

@@ -1,0 +1,177 @@
+package limits
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Known is a measured value, or none where this host does not measure it.
+type Known[T any] struct {
+	Value T
+	OK    bool
+}
+
+// MarshalJSON writes null for what is not known.
+func (k Known[T]) MarshalJSON() ([]byte, error) {
+	if !k.OK {
+		return []byte("null"), nil
+	}
+	return json.Marshal(k.Value)
+}
+
+func known[T any](value T, ok bool) Known[T] { return Known[T]{value, ok} }
+
+// Usage is what the processes of a box use, all together. Sizes are in bytes.
+type Usage struct {
+	// Memory now and at most, what was swapped out and the cache of files
+	// included where a control group counts.
+	Memory, MemoryPeak Known[int64]
+	// CPUTime is what they have computed; Throttled how long they were held back
+	// by the limit of processors, each processor's time added up.
+	CPUTime, Throttled Known[time.Duration]
+	// PIDs are processes and threads, now and at most.
+	PIDs, PIDsPeak Known[int64]
+	// Read and Written, ReadOps and WriteOps are from and to all disks.
+	Read, Written     Known[int64]
+	ReadOps, WriteOps Known[int64]
+	// How much of the last ten seconds they waited for a processor, for memory, for
+	// a disk.
+	PressureCPU, PressureMemory, PressureIO Known[Pressure]
+}
+
+// Pressure is a share of the time, in percent (Documentation/accounting/psi.rst).
+type Pressure struct {
+	// Some: at least one process waited. Full: all did.
+	Some, Full float64
+}
+
+// Usage counts. Cost: 0.1 ms with control groups; without, 50 µs for each
+// process. Errors: [ErrClosed].
+func (g *Group) Usage() (Usage, error) {
+	g.life.RLock()
+	defer g.life.RUnlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return Usage{}, &Error{Op: "counting what the sandbox uses", Kind: ErrClosed}
+	}
+	var u Usage
+	if d, ok := g.cpuTime(); ok {
+		u.CPUTime = known(d, true)
+	}
+	if m := g.find("cpu"); m != nil {
+		name, unit := "throttled_usec", time.Microsecond
+		if m.version == 1 {
+			name, unit = "throttled_time", time.Nanosecond
+		}
+		n, ok := m.field("cpu.stat", name)
+		u.Throttled = known(time.Duration(n)*unit, ok)
+	}
+	if m := g.find("memory"); m != nil {
+		u.Memory, u.MemoryPeak = m.memory()
+	}
+	if m := g.find("pids"); m != nil {
+		u.PIDs, u.PIDsPeak = known(m.number("pids.current")), known(m.number("pids.peak"))
+	}
+	if m := g.find("io", "blkio"); m != nil {
+		m.disk(&u)
+	}
+	if m := g.unified(); m != nil {
+		u.PressureCPU, u.PressureMemory, u.PressureIO = m.pressure("cpu"), m.pressure("memory"), m.pressure("io")
+	}
+	g.usageWatched(&u)
+	return u, nil
+}
+
+// cpuTime is what the box has computed by now.
+func (g *Group) cpuTime() (time.Duration, bool) {
+	if m := g.find("cpuacct"); m != nil {
+		n, ok := m.number("cpuacct.usage")
+		return time.Duration(n), ok
+	}
+	if m := g.unified(); m != nil {
+		n, ok := m.field("cpu.stat", "usage_usec")
+		return time.Duration(n) * time.Microsecond, ok
+	}
+	if g.pid == 0 {
+		return 0, false
+	}
+	g.tally.computed = max(g.tally.computed, familyTime(family(g.pid)))
+	return g.tally.computed, true
+}
+
+func (m *member) memory() (now, peak Known[int64]) {
+	if m.version == 1 {
+		for _, counter := range [...]string{"memory.memsw.", "memory."} {
+			if n, ok := m.number(counter + "usage_in_bytes"); ok {
+				return known(n, true), known(m.number(counter + "max_usage_in_bytes"))
+			}
+		}
+		return now, peak
+	}
+	n, ok := m.number("memory.current")
+	swapped, _ := m.number("memory.swap.current")
+	return known(n+swapped, ok), known(m.number("memory.peak"))
+}
+
+// disk reads what was read and written: in version 2 a line "8:0 rbytes=1 ..." for
+// each device, in version 1 one "8:0 Read 1" for each device and kind.
+func (m *member) disk(u *Usage) {
+	if m.version == 2 {
+		text, err := m.read("io.stat")
+		sum := func(name string) Known[int64] {
+			var n int64
+			for _, word := range strings.Fields(string(text)) {
+				if value, ok := strings.CutPrefix(word, name+"="); ok {
+					more, _ := strconv.ParseInt(value, 10, 64)
+					n += more
+				}
+			}
+			return known(n, err == nil)
+		}
+		u.Read, u.Written, u.ReadOps, u.WriteOps = sum("rbytes"), sum("wbytes"), sum("rios"), sum("wios")
+		return
+	}
+	sum := func(file, kind string) Known[int64] {
+		text, err := m.read(file)
+		var n int64
+		for line := range bytes.Lines(text) {
+			if f := strings.Fields(string(line)); len(f) == 3 && f[1] == kind {
+				more, _ := strconv.ParseInt(f[2], 10, 64)
+				n += more
+			}
+		}
+		return known(n, err == nil)
+	}
+	const volume, ops = "blkio.throttle.io_service_bytes", "blkio.throttle.io_serviced"
+	u.Read, u.Written, u.ReadOps, u.WriteOps = sum(volume, "Read"), sum(volume, "Write"), sum(ops, "Read"), sum(ops, "Write")
+}
+
+// pressure reads "some avg10=0.00 ..." and "full avg10=0.00 ...".
+func (m *member) pressure(of string) Known[Pressure] {
+	text, err := m.read(of + ".pressure")
+	if err != nil {
+		return Known[Pressure]{} // the kernel was built or started without it
+	}
+	var p Known[Pressure]
+	for line := range bytes.Lines(text) {
+		fields := strings.Fields(string(line))
+		if len(fields) < 2 {
+			continue
+		}
+		value, err := strconv.ParseFloat(strings.TrimPrefix(fields[1], "avg10="), 64)
+		if err != nil {
+			continue
+		}
+		switch fields[0] {
+		case "some":
+			p.Value.Some, p.OK = value, true
+		case "full":
+			p.Value.Full = value
+		}
+	}
+	return p
+}
