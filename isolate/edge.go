@@ -138,7 +138,11 @@ func (b *builder) makeEdge() {
 	}{{"IPv4", unix.AF_INET, e.V4, e.Gateway4}, {"IPv6", unix.AF_INET6, e.V6, e.Gateway6}} {
 		if f.own.IsValid() {
 			b.stage = "setting up " + f.name + " of the network interface"
-			b.tell(s, addressMessage(f.number, f.own), routeMessage(f.number, f.gateway)).path(f.own.String())
+			messages := [][]byte{addressMessage(f.number, f.own), routeMessage(f.number, f.gateway)}
+			if f.own == e.V6 {
+				messages = append(messages, ownRouteMessage(f.own))
+			}
+			b.tell(s, messages...).path(f.own.String())
 		}
 	}
 	b.do(unix.SYS_CLOSE, b.of(s))
@@ -176,6 +180,17 @@ func addressMessage(family byte, own netip.Prefix) []byte {
 	binary.NativeEndian.PutUint32(m[4:], edgeIndex)
 	a := own.Addr().AsSlice()
 	return rtMessage(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, m[:], attr(unix.IFA_LOCAL, a...), attr(unix.IFA_ADDRESS, a...))
+}
+
+// ownRouteMessage makes what comes for the own address be taken in. The kernel
+// does that itself, but for IPv6 only when its work queue has come to it
+// (addrconf_dad_work of net/ipv6/addrconf.c), and until then drops what comes: of
+// 400 boxes on a busy machine, 18 dropped an echo request that came at once.
+func ownRouteMessage(own netip.Prefix) []byte {
+	a := own.Addr()
+	m := [unix.SizeofRtMsg]byte{unix.AF_INET6, byte(a.BitLen()), 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_KERNEL, unix.RT_SCOPE_HOST, unix.RTN_LOCAL}
+	return rtMessage(unix.RTM_NEWROUTE, unix.NLM_F_CREATE, m[:],
+		attr(unix.RTA_DST, a.AsSlice()...), attr(unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, edgeIndex)...))
 }
 
 // routeMessage makes the default route.
