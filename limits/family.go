@@ -1,8 +1,101 @@
 package limits
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
-// examineWatched looks at what no control group counts.
+// A meter holds processors by stopping and continuing the box, for where no
+// control group does: what it was given grows with the time, what it computes is
+// taken off, and while that is below nothing, it stands still. The watcher's
+// goroutine alone uses it.
+type meter struct {
+	last    time.Time     // of the last look
+	used    time.Duration // by then
+	credit  time.Duration
+	busy    bool // it has computed since the look before
+	until   time.Time
+	stopped bool
+}
+
+// The times of a meter.
+const (
+	window   = 100 * time.Millisecond // what may be saved up lasts so long
+	busyLook = 10 * time.Millisecond  // as exact as /proc/PID/stat is
+)
+
+// turn brings the meter up to date and says whether the box is to stand still,
+// and when to look again.
+func (m *meter) turn(now time.Time, used time.Duration, cpus float64) (stop bool, wait time.Duration) {
+	if m.last.IsZero() {
+		m.last, m.used, m.credit = now, used, time.Duration(cpus*float64(window))
+		return false, busyLook
+	}
+	given := time.Duration(cpus * float64(now.Sub(m.last)))
+	spent := used - m.used
+	m.credit = min(m.credit+given-spent, time.Duration(cpus*float64(window)))
+	m.last, m.used, m.busy = now, used, spent > 0
+	switch {
+	case m.credit < 0:
+		return true, max(time.Duration(float64(-m.credit)/cpus), time.Millisecond)
+	case m.busy:
+		return false, busyLook
+	}
+	return false, watchEvery
+}
+
+// metered reports whether processors are held by a meter. The caller holds mu.
+func (g *Group) metered() bool {
+	return g.pid != 0 && g.l.CPUs != 0 && g.find("cpu") == nil && g.o.Pause != nil && g.o.Resume != nil
+}
+
+// hold stops or continues the box as its meter says, and answers when to look
+// again, or 0. A box that cannot be stopped computes on, and is tried again. The
+// caller holds life.
+func (g *Group) hold(ctx context.Context) time.Duration {
+	m := &g.watcher.meter
+	g.mu.Lock()
+	metered, cpus := g.metered(), g.l.CPUs
+	used, ok := time.Duration(0), false
+	if metered {
+		used, ok = g.cpuTime()
+	}
+	g.mu.Unlock()
+	if !metered || !ok {
+		if m.stopped && g.o.Resume(ctx) == nil {
+			*m = meter{}
+		}
+		return 0
+	}
+	now := time.Now()
+	if m.stopped && now.Before(m.until) {
+		return m.until.Sub(now)
+	}
+	stop, wait := m.turn(now, used, cpus)
+	switch {
+	case stop && !m.stopped:
+		m.stopped = g.o.Pause(ctx) == nil
+	case !stop && m.stopped:
+		m.stopped = g.o.Resume(ctx) != nil
+	}
+	if m.stopped {
+		m.until = now.Add(wait)
+		g.mu.Lock()
+		g.tally.throttled += wait
+		g.mu.Unlock()
+	}
+	return wait
+}
+
+// release lets the box go on, in the end.
+func (g *Group) release() {
+	if g.watcher.meter.stopped {
+		_ = g.o.Resume(context.Background()) // it is closed: its processes have ended, or their owner knows
+		g.watcher.meter.stopped = false
+	}
+}
+
+// examineWatched looks at the memory that no control group counts.
 func (g *Group) examineWatched() {
 	if g.pid == 0 || g.l.Memory == 0 || g.find("memory") != nil {
 		return
@@ -14,7 +107,7 @@ func (g *Group) examineWatched() {
 	}
 }
 
-// nextWatched is when to look again at what no control group counts, or 0.
+// nextWatched is when to look again at memory, or 0.
 func (g *Group) nextWatched() time.Duration {
 	if g.pid == 0 || g.l.Memory == 0 || g.find("memory") != nil {
 		return 0
@@ -37,5 +130,8 @@ func (g *Group) usageWatched(u *Usage) {
 			g.tally.peak = max(g.tally.peak, u.Memory.Value)
 			u.MemoryPeak = known(g.tally.peak, true)
 		}
+	}
+	if g.metered() {
+		u.Throttled = known(g.tally.throttled, true)
 	}
 }

@@ -124,7 +124,7 @@ func beneath(m kernel.MountPoint, path string) string {
 // as many levels as it says: it is where this process is.
 func search(m kernel.MountPoint, path string) string {
 	levels := strings.Count(m.Root, "/..")
-	candidates, err := filepath.Glob(m.Path + strings.Repeat("/*", levels) + path)
+	candidates, err := filepath.Glob(m.Path + strings.Repeat("/*", levels) + strings.TrimSuffix(path, "/"))
 	if err != nil {
 		return ""
 	}

@@ -67,29 +67,31 @@ func (g *Group) Rlimits() []Rlimit {
 	return list
 }
 
-// rlimits are those for the limits that they hold, or that they back.
+// rlimits are those for the limits that they hold, or that they back. What the
+// caller's own hard limit holds already is left out: nobody may raise it.
 func rlimits(l Limits, held []Held) map[Part]Rlimit {
 	all := map[Part]Rlimit{}
+	add := func(part Part, resource int, n int64) {
+		var own unix.Rlimit
+		if unix.Getrlimit(resource, &own) == nil && uint64(n) <= own.Max {
+			all[part] = Rlimit{resource, uint64(n), uint64(n)}
+		}
+	}
 	for _, h := range held {
 		switch {
 		case h.Part == PartFiles && h.By == ByRlimit:
-			var own unix.Rlimit
-			if unix.Getrlimit(unix.RLIMIT_NOFILE, &own) == nil && uint64(l.Files) <= own.Max {
-				all[h.Part] = both(unix.RLIMIT_NOFILE, l.Files)
-			}
+			add(h.Part, unix.RLIMIT_NOFILE, l.Files)
 		case h.Part == PartPIDs && h.By == ByRlimit:
-			all[h.Part] = both(unix.RLIMIT_NPROC, l.PIDs)
+			add(h.Part, unix.RLIMIT_NPROC, l.PIDs)
 		case h.Part == PartMemory && h.By == ByWatcher:
 			// What one process may ask for; most ask for more than they use.
-			all[h.Part] = both(unix.RLIMIT_DATA, l.Memory+max(l.Memory, 1<<30))
+			add(h.Part, unix.RLIMIT_DATA, l.Memory+max(l.Memory, 1<<30))
 		case h.Part == PartCPUTime && h.Note == "":
-			all[h.Part] = both(unix.RLIMIT_CPU, int64(math.Ceil(l.CPUTime.Seconds()))+1)
+			add(h.Part, unix.RLIMIT_CPU, int64(math.Ceil(l.CPUTime.Seconds()))+1)
 		}
 	}
 	return all
 }
-
-func both(resource int, n int64) Rlimit { return Rlimit{resource, uint64(n), uint64(n)} }
 
 // Notes of a level.
 const (
@@ -207,7 +209,7 @@ func (g *Group) cannot(part Part, controllers ...string) *Error {
 }
 
 func (m *member) there(file string) bool {
-	return unix.Faccessat(int(m.dir.Fd()), file, unix.F_OK, 0) == nil
+	return unix.Faccessat(m.fd, file, unix.F_OK, 0) == nil
 }
 
 // processors is how many this process may use.

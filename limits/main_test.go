@@ -39,8 +39,12 @@ func TestMain(m *testing.M) {
 		}
 	case "twice":
 		twice(arg)
-	case "write":
-		write(arg)
+	case "write", "read":
+		disk(name, arg)
+	case "look":
+		again("looked", &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWCGROUP})
+	case "looked":
+		looked()
 	case "open":
 		openMany()
 	case "keeper":
@@ -87,9 +91,15 @@ func forkMany(most string) {
 // twice leaves a child that outlives its parent in a session of its own, then
 // takes memory.
 func twice(bytes string) {
+	again("sleep", &unix.SysProcAttr{Setsid: true})
+	hog(bytes)
+}
+
+// again starts this program in another role.
+func again(role string, attr *unix.SysProcAttr) {
 	c := exec.Command("/proc/self/exe")
-	c.Env = append(os.Environ(), "SNAPFS_TEST_AS=sleep")
-	c.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+	c.Env = append(os.Environ(), "SNAPFS_TEST_AS="+role)
+	c.SysProcAttr, c.Stdout, c.Stderr = attr, os.Stdout, os.Stderr
 	in, err := c.StdinPipe()
 	if err == nil {
 		err = c.Start()
@@ -101,7 +111,18 @@ func twice(bytes string) {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	hog(bytes)
+	if role == "looked" {
+		fmt.Println("ended", c.Wait())
+	}
+}
+
+// looked says where it finds its own groups.
+func looked() {
+	found, err := hierarchies()
+	fmt.Println(len(found), err)
+	for _, h := range found {
+		fmt.Println(h.own)
+	}
 }
 
 func spin(d time.Duration) {
@@ -112,20 +133,22 @@ func spin(d time.Duration) {
 	}
 }
 
-// write writes to a file past the cache, 1 MiB at a time, for ever.
-func write(path string) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|unix.O_DIRECT, 0o600)
+// disk writes or reads a file past the cache, 1 MiB at a time, for ever.
+func disk(what, path string) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_DIRECT, 0o600)
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
 	block, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	for at := int64(0); err == nil; at = (at + 1<<20) % (16 << 20) {
-		if _, err = f.WriteAt(block, at); err == nil {
-			fmt.Println("wrote")
+	for at := int64(0); err == nil; at = (at + 1<<20) % (8 << 20) {
+		if what == "write" {
+			_, err = f.WriteAt(block, at)
+		} else {
+			_, err = f.ReadAt(block, at)
 		}
+		fmt.Println(what, err)
 	}
-	fmt.Println(err)
 }
 
 // openMany opens files until one is refused.
@@ -174,7 +197,7 @@ func newBox(t *testing.T, g *Group, role string, attr *unix.SysProcAttr) *box {
 		close(b.said)
 	}()
 	go func() {
-		_, _ = b.cmd.Process.Wait()
+		b.cmd.ProcessState, _ = b.cmd.Process.Wait()
 		close(b.done)
 	}()
 	t.Cleanup(func() {

@@ -100,15 +100,14 @@ func ours(path string) bool {
 
 // sweepOne removes one group whose keeper is not to be seen.
 func sweepOne(ctx context.Context, h hierarchy, path string, k mark) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return nil //nolint:nilerr // somebody else removed it
+	m := &member{version: h.version, controllers: h.controllers, path: path}
+	if m.open() != nil {
+		return nil // somebody else removed it
 	}
-	m := &member{version: h.version, controllers: h.controllers, path: path, dir: dir}
 	if above := filepath.Dir(path); h.version == 2 && filepath.Base(above) == parent {
 		m.parent = above
 	}
-	defer dir.Close()
+	defer m.dir.Close()
 	if elsewhere(k.keeper) {
 		return nil
 	}

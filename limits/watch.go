@@ -2,13 +2,8 @@ package limits
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // A watcher waits for the kernel's notices and for times to look, and acts.
@@ -18,7 +13,8 @@ type watcher struct {
 	quit    context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	notices []*os.File
+	notices *notices
+	meter   meter
 	once    sync.Once
 }
 
@@ -48,83 +44,24 @@ func (w *watcher) tell(c Cause) {
 func (w *watcher) stop() {
 	w.once.Do(func() {
 		w.cancel()
-		for _, f := range w.notices {
-			f.Close()
+		if w.notices != nil {
+			w.notices.close()
 		}
 		w.running.Wait()
 	})
 }
 
-// watch begins to watch, if there is anything to.
+// watch begins to watch.
 func (g *Group) watch() error {
-	if err := g.subscribe(); err != nil {
+	notices, err := g.subscribe()
+	if err != nil {
 		return err
 	}
-	for _, f := range g.watcher.notices {
-		g.watcher.running.Go(func() {
-			var buf [4096]byte
-			for {
-				if _, err := f.Read(buf[:]); err != nil {
-					return // closed
-				}
-				g.watcher.poke()
-			}
-		})
+	if g.watcher.notices = notices; notices != nil {
+		g.watcher.running.Go(func() { g.watcher.listen(notices) })
 	}
 	g.watcher.running.Go(g.loop)
 	return nil
-}
-
-// subscribe asks the kernel to tell when a limit is hit: by inotify where a
-// counter changes, by an eventfd for memory in version 1
-// (Documentation/admin-guide/cgroup-v1/memory.rst, "OOM Control").
-func (g *Group) subscribe() error {
-	var files []string
-	if m := g.find("pids"); m != nil {
-		files = append(files, m.path+"/pids.events")
-	}
-	if m := g.find("memory"); m != nil && m.version == 2 {
-		files = append(files, m.path+"/memory.events")
-	} else if m != nil {
-		f, err := m.subscribeOOM()
-		if err != nil {
-			return err
-		}
-		g.watcher.notices = append(g.watcher.notices, f)
-	}
-	if len(files) == 0 {
-		return nil
-	}
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err != nil {
-		return failed("watching limits", "inotify", err)
-	}
-	g.watcher.notices = append(g.watcher.notices, os.NewFile(uintptr(fd), "inotify"))
-	for _, file := range files {
-		if _, err := unix.InotifyAddWatch(fd, file, unix.IN_MODIFY); err != nil && !errors.Is(err, unix.ENOENT) {
-			return failed("watching limits", file, err)
-		}
-	}
-	return nil
-}
-
-func (m *member) subscribeOOM() (*os.File, error) {
-	const control = "memory.oom_control"
-	fd, err := unix.Openat(int(m.dir.Fd()), control, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, failed("watching memory", m.path+"/"+control, err)
-	}
-	defer unix.Close(fd)
-	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		return nil, failed("watching memory", "eventfd", err)
-	}
-	f := os.NewFile(uintptr(event), "eventfd")
-	if err := m.write("cgroup.event_control", fmt.Sprint(event, " ", fd)); err != nil {
-		f.Close()
-		return nil, failed("watching memory", m.path+"/cgroup.event_control", err)
-	}
-	return f, nil
 }
 
 // How often it looks: a notice may come before what it is about has been counted.
@@ -136,6 +73,7 @@ const (
 
 // loop looks when it is told to and when it is time to, until the group closes.
 func (g *Group) loop() {
+	defer g.release()
 	hurry, soon := 0, firstLook
 	for {
 		wait := g.look()
@@ -178,6 +116,7 @@ func (g *Group) look() time.Duration {
 	kill, wait := g.tally.kill, g.nextLook()
 	g.mu.Unlock()
 	if kill {
+		g.release() // in version 1 what stands still takes no signal, and KillAll may not know
 		if err := g.kill(g.watcher.quit); err != nil {
 			return watchEvery
 		}
@@ -185,7 +124,7 @@ func (g *Group) look() time.Duration {
 		g.tally.kill = false
 		g.mu.Unlock()
 	}
-	return wait
+	return shorter(wait, g.hold(g.watcher.quit))
 }
 
 // nextLook is when a limit that is watched could be hit at the earliest, or 0.

@@ -1,0 +1,189 @@
+package limits
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// apart are namespaces like those of a box: users and processes of its own.
+func apart() *unix.SysProcAttr {
+	return &unix.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWPID,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 1000, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 1000, HostID: os.Getgid(), Size: 1}},
+	}
+}
+
+// TestBareProcessesAreExact: RLIMIT_NPROC counts what is in the box and nothing
+// else of the user.
+func TestBareProcessesAreExact(t *testing.T) {
+	if !treetest.AsUser(t) {
+		return
+	}
+	treetest.Leaks(t)
+	g := started(t, Limits{PIDs: 60}, Options{bare: true})
+	if by := held(g, PartPIDs); by != ByRlimit {
+		t.Error(by)
+	}
+	b := newBox(t, g, "fork 400", apart()).begin()
+	if s := b.line(); !strings.HasPrefix(s, "refused ") {
+		t.Error("a fork bomb:", s)
+	}
+	if n := threadsOf(family(b.cmd.Process.Pid)); n != 60 {
+		t.Errorf("%d processes and threads, want 60", n)
+	}
+	u, err := g.Usage()
+	must(t, err)
+	if u.PIDs.Value != 60 || u.PIDsPeak.OK || u.Read.OK {
+		t.Errorf("%+v", u)
+	}
+	if err := g.Set(t.Context(), Limits{PIDs: 70}); !errors.Is(err, ErrNotSupported) || !strings.Contains(err.Error(), "pids") {
+		t.Error(err)
+	}
+	closes(t, g)
+	b.ends()
+}
+
+func TestBareMemoryIsWatched(t *testing.T) {
+	if !treetest.AsUser(t) {
+		return
+	}
+	treetest.Leaks(t)
+	g := started(t, Limits{Memory: 64 << 20}, Options{bare: true})
+	b := newBox(t, g, "twice 200000000", apart()).begin()
+	c := hitBy(t, g, PartMemory)
+	if !c.Killed || c.Text != "memory: 64 MiB used up" {
+		t.Errorf("%+v", c)
+	}
+	b.ends()
+	if by := held(g, PartMemory); by != ByWatcher {
+		t.Error(by)
+	}
+	closes(t, g)
+}
+
+// TestBareMemoryIsCountedOnce: pages that processes share do not count for each.
+func TestBareMemoryIsCountedOnce(t *testing.T) {
+	if !treetest.AsUser(t) {
+		return
+	}
+	treetest.Leaks(t)
+	g := started(t, Limits{Memory: 48 << 20}, Options{bare: true})
+	b := newBox(t, g, "fork 50", apart()).begin() // 50 copies of one process
+	if s := b.line(); s != "started 50" {
+		t.Fatal(s)
+	}
+	pids := family(b.cmd.Process.Pid)
+	if rough := familyMemory(pids, 0); rough < 48<<20 {
+		t.Fatal("too small to tell:", rough)
+	}
+	time.Sleep(3 * watchEvery)
+	if c, ok := g.Hit(); ok {
+		t.Errorf("%+v", c)
+	}
+	closes(t, g)
+}
+
+func TestBareProcessorTimeEnds(t *testing.T) {
+	if !treetest.AsUser(t) {
+		return
+	}
+	treetest.Leaks(t)
+	const limit = 300 * time.Millisecond
+	ended := 0
+	g := started(t, Limits{CPUTime: limit}, Options{bare: true})
+	g.o.KillAll = func(context.Context) error {
+		ended++
+		return unix.Kill(g.pid, unix.SIGKILL)
+	}
+	b := newBox(t, g, "spin", apart()).begin()
+	if c := hitBy(t, g, PartCPUTime); !c.Killed {
+		t.Errorf("%+v", c)
+	}
+	b.ends()
+	used := b.cmd.ProcessState.SystemTime() + b.cmd.ProcessState.UserTime()
+	if used < limit-2*tick || used > limit+slow(50*time.Millisecond) {
+		t.Errorf("used %v of %v", used, limit)
+	}
+	t.Log("used", used, "of", limit)
+	if ended == 0 {
+		t.Error("not by its owner")
+	}
+	must(t, g.Close(t.Context()))
+}
+
+func TestBareProcessorsAreMetered(t *testing.T) {
+	if !treetest.AsUser(t) {
+		return
+	}
+	treetest.Leaks(t)
+	if _, err := Start(t.Context(), "box", Limits{CPUs: 0.2}, Options{bare: true}); !errors.Is(err, ErrNotSupported) {
+		t.Error("held by nothing:", err)
+	}
+	pid := make(chan int, 1)
+	signal := func(s unix.Signal) func(context.Context) error {
+		return func(context.Context) error {
+			p := <-pid
+			pid <- p
+			return unix.Kill(p, s)
+		}
+	}
+	g := started(t, Limits{CPUs: 0.2}, Options{bare: true, Pause: signal(unix.SIGSTOP), Resume: signal(unix.SIGCONT)})
+	b := newBox(t, g, "spin", apart())
+	pid <- b.cmd.Process.Pid
+	b.begin()
+	if share := measureShare(t, g, 1500*time.Millisecond); share < 0.05 || share > 0.27 {
+		t.Errorf("%.2f processors, want 0.2", share)
+	}
+	must(t, g.Set(t.Context(), Limits{})) // and it goes on
+	if share := measureShare(t, g, 500*time.Millisecond); share < 0.3 && os.Getenv("SNAPFS_ALONE") == "1" {
+		t.Errorf("%.2f processors without a limit", share)
+	}
+	closes(t, g)
+	b.ends()
+}
+
+// TestBareRatesAreRefused: nothing but a control group holds them.
+func TestBareRatesAreRefused(t *testing.T) {
+	l := Limits{ReadRate: 1 << 20, Files: 100}
+	if _, err := Start(t.Context(), "box", l, Options{bare: true}); !errors.Is(err, ErrNotSupported) || !strings.Contains(err.Error(), "read-rate") {
+		t.Error(err)
+	}
+	g := started(t, l, Options{bare: true, BestEffort: true})
+	if level := g.Level(); len(level) != 2 || level[0].By != ByNothing || level[0].Note == "" || level[1].By != ByRlimit {
+		t.Errorf("%+v", level)
+	}
+	closes(t, g)
+}
+
+// TestMeter: what was not used is saved up for a tenth of a second, no longer, and
+// what was too much is paid back.
+func TestMeter(t *testing.T) {
+	at := time.Unix(1e9, 0)
+	var m meter
+	m.turn(at, 0, 0.5)
+	at = at.Add(time.Hour)
+	if stop, _ := m.turn(at, 40*time.Millisecond, 0.5); stop {
+		t.Error("stopped for what an hour had saved up")
+	}
+	if m.credit != 50*time.Millisecond {
+		t.Error("saved up:", m.credit)
+	}
+	at = at.Add(100 * time.Millisecond)
+	stop, wait := m.turn(at, 240*time.Millisecond, 0.5) // 200 ms, 50 were given now and 50 saved
+	if !stop || wait != 200*time.Millisecond {
+		t.Error(stop, wait)
+	}
+	if stop, _ := m.turn(at.Add(wait), 240*time.Millisecond, 0.5); stop {
+		t.Error("still stopped when all was paid back")
+	}
+}

@@ -1,0 +1,114 @@
+package limits
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// notices are the files by which the kernel tells that a limit was hit, behind one
+// epoll. (Inotify could tell as well, and takes 10 ms to be closed.)
+type notices struct {
+	epoll *os.File
+	files []*os.File
+}
+
+// subscribe asks the kernel to tell: a counter's file has news for poll(2) when it
+// changes, and version 1 tells of memory by an eventfd
+// (Documentation/admin-guide/cgroup-v1/memory.rst, "OOM Control"). It answers nil
+// where there is nothing that could tell.
+func (g *Group) subscribe() (*notices, error) {
+	pids, memory := g.find("pids"), g.find("memory")
+	if pids == nil && memory == nil {
+		return nil, nil
+	}
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err == nil {
+		err = unix.SetNonblock(fd, true)
+	}
+	if err != nil {
+		return nil, failed("watching limits", "epoll", err)
+	}
+	n := &notices{epoll: os.NewFile(uintptr(fd), "epoll")}
+	if pids != nil {
+		err = n.counter(fd, pids, "pids.events")
+	}
+	switch {
+	case err != nil || memory == nil:
+	case memory.version == 1:
+		err = n.eventfd(fd, memory)
+	default:
+		err = n.counter(fd, memory, "memory.events")
+	}
+	if err != nil {
+		n.close()
+		return nil, failed("watching limits", g.members[0].path, err)
+	}
+	return n, nil
+}
+
+// counter adds a file that tells when it changes after it was read.
+func (n *notices) counter(epoll int, m *member, file string) error {
+	f, err := os.Open(m.path + "/" + file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // a kernel before 4.8: it is seen by [Group.Hit]
+	}
+	if err != nil {
+		return err
+	}
+	n.files = append(n.files, f)
+	var buf [256]byte
+	if _, err := f.Read(buf[:]); err != nil {
+		return err
+	}
+	return n.add(epoll, f, unix.EPOLLPRI)
+}
+
+// eventfd adds the notice of version 1 that memory is out.
+func (n *notices) eventfd(epoll int, m *member) error {
+	control, err := os.Open(m.path + "/memory.oom_control")
+	if err != nil {
+		return err
+	}
+	defer control.Close()
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("eventfd", err)
+	}
+	f := os.NewFile(uintptr(fd), "eventfd")
+	n.files = append(n.files, f)
+	if err := m.write("cgroup.event_control", fmt.Sprint(fd, " ", control.Fd())); err != nil {
+		return err
+	}
+	return n.add(epoll, f, unix.EPOLLIN)
+}
+
+func (n *notices) add(epoll int, f *os.File, what uint32) error {
+	event := unix.EpollEvent{Events: what | unix.EPOLLET}
+	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, int(f.Fd()), &event))
+}
+
+// listen pokes the watcher at each notice, until they are closed.
+func (w *watcher) listen(n *notices) {
+	conn, err := n.epoll.SyscallConn()
+	for err == nil {
+		err = conn.Read(func(fd uintptr) bool {
+			var events [4]unix.EpollEvent
+			count, err := unix.EpollWait(int(fd), events[:], 0)
+			return count > 0 || err != nil && !errors.Is(err, unix.EINTR)
+		})
+		if err == nil {
+			w.poke()
+		}
+	}
+}
+
+func (n *notices) close() {
+	n.epoll.Close()
+	for _, f := range n.files {
+		f.Close()
+	}
+}
