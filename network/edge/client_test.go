@@ -1,0 +1,211 @@
+package edge
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A step is what a client inside does next; one field is set.
+type step struct {
+	Dial  string // "tcp HOST:PORT", "udp HOST:PORT"
+	Send  []byte
+	Slow  bool // with Send: each byte in a packet of its own
+	Read  int  // so many bytes, or with -1 all up to the end
+	Close bool // the sending half
+	Wait  int  // milliseconds
+	TLS   *tlsHello
+	Look  string // addresses of a name
+	// Flood sends so many bytes, Drain reads as many, Pong sends a byte and reads one so often.
+	Flood, Drain int64
+	Pong         int
+	// Crowd does all of its steps at once so often.
+	Crowd      int
+	CrowdSteps []step
+}
+
+// tlsHello is a TLS client's.
+type tlsHello struct {
+	SNI   string
+	Roots []byte
+}
+
+// A result is what became of the steps.
+type result struct {
+	Read  []byte // all that was read
+	Err   string // of the step that did not succeed, without addresses
+	At    int    // that step
+	Took  time.Duration
+	Addrs []string
+	Errs  []string // of a crowd
+}
+
+// play has a client inside do the steps.
+func (s *space) play(t testing.TB, steps ...step) result {
+	t.Helper()
+	in, err := json.Marshal(steps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := s.run(t, command{Args: []string{"/proc/self/exe"}, Env: []string{partEnv + "=" + partClient}, Stdin: in})
+	var r result
+	if err := json.Unmarshal([]byte(o.Out), &r); err != nil {
+		t.Fatalf("client: %v: %s%s", err, o.Out, o.Err)
+	}
+	return r
+}
+
+// client is this binary as a client.
+func client() {
+	var steps []step
+	if err := json.NewDecoder(os.Stdin).Decode(&steps); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	_ = json.NewEncoder(os.Stdout).Encode(playAll(steps))
+}
+
+func playAll(steps []step) (r result) {
+	p := &player{result: &r}
+	defer p.close()
+	start := time.Now()
+	for i, s := range steps {
+		if err := p.step(s); err != nil {
+			r.Err, r.At = plain(err), i
+			break
+		}
+		if s.Dial != "" {
+			start = time.Now()
+		}
+	}
+	r.Took = time.Since(start)
+	return r
+}
+
+// plain leaves out addresses and ports.
+func plain(err error) string {
+	var op *net.OpError
+	var sys interface{ Timeout() bool }
+	switch {
+	case errors.As(err, &op) && op.Err != nil && !strings.Contains(op.Err.Error(), "lookup"):
+		return op.Op + ": " + op.Err.Error()
+	case errors.As(err, &sys) && sys.Timeout():
+		return "timeout: " + err.Error()
+	}
+	return err.Error()
+}
+
+type player struct {
+	conn   net.Conn
+	result *result
+}
+
+func (p *player) close() {
+	if p.conn != nil {
+		p.conn.Close()
+	}
+}
+
+func (p *player) step(s step) error {
+	ctx, stop := context.WithTimeout(context.Background(), 60*time.Second)
+	defer stop()
+	switch {
+	case s.Dial != "":
+		kind, to, _ := strings.Cut(s.Dial, " ")
+		conn, err := (&net.Dialer{Timeout: 25 * time.Second}).DialContext(ctx, kind, to)
+		if err != nil {
+			return err
+		}
+		p.conn = conn
+		return conn.SetDeadline(time.Now().Add(20 * time.Second))
+	case s.Look != "":
+		addrs, err := net.DefaultResolver.LookupHost(ctx, s.Look)
+		p.result.Addrs = addrs
+		return err
+	case s.TLS != nil:
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(s.TLS.Roots)
+		c := tls.Client(p.conn, &tls.Config{ServerName: s.TLS.SNI, RootCAs: roots, InsecureSkipVerify: s.TLS.SNI == "" || s.TLS.Roots == nil})
+		p.conn = c
+		return c.HandshakeContext(ctx)
+	case s.Wait > 0:
+		time.Sleep(time.Duration(s.Wait) * time.Millisecond)
+		return nil
+	case s.Close:
+		return closeWrite(p.conn)
+	case s.Crowd > 0:
+		return p.crowd(s)
+	}
+	return p.bytes(s)
+}
+
+func (p *player) bytes(s step) error {
+	switch {
+	case s.Slow:
+		for i := range s.Send {
+			if _, err := p.conn.Write(s.Send[i : i+1]); err != nil {
+				return err
+			}
+			time.Sleep(200 * time.Microsecond)
+		}
+		return nil
+	case s.Send != nil:
+		_, err := p.conn.Write(s.Send)
+		return err
+	case s.Flood > 0:
+		_, err := io.CopyN(p.conn, zeros{}, s.Flood)
+		return err
+	case s.Drain > 0:
+		_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, io.LimitReader(p.conn, s.Drain), make([]byte, 128<<10))
+		return err
+	case s.Pong > 0:
+		one := []byte{1}
+		for range s.Pong {
+			if _, err := p.conn.Write(one); err != nil {
+				return err
+			}
+			if _, err := io.ReadFull(p.conn, one); err != nil {
+				return err
+			}
+		}
+		return nil
+	case s.Read < 0:
+		b, err := io.ReadAll(p.conn)
+		p.result.Read = append(p.result.Read, b...)
+		return err
+	default:
+		b := make([]byte, s.Read)
+		n, err := io.ReadFull(p.conn, b)
+		p.result.Read = append(p.result.Read, b[:n]...)
+		return err
+	}
+}
+
+func (p *player) crowd(s step) error {
+	results := make(chan result)
+	for range s.Crowd {
+		go func() { results <- playAll(s.CrowdSteps) }()
+	}
+	for range s.Crowd {
+		r := <-results
+		p.result.Read = append(p.result.Read, r.Read...)
+		if r.Err != "" {
+			p.result.Errs = append(p.result.Errs, fmt.Sprintf("step %d: %s", r.At, r.Err))
+		}
+	}
+	return nil
+}
+
+// zeros is an endless text of them.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p[:min(len(p), 1)]); return len(p), nil }

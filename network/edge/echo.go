@@ -1,0 +1,132 @@
+package edge
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/checksum"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/link/nested"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+
+	"github.com/snapfs/snapfs/network"
+)
+
+// A link is the TUN, but for echo requests: the stack, which plays every
+// address, would answer for hosts that nobody asked. They are answered with "prohibited", which ends a
+// ping at once; the gateway's own is answered.
+type link struct {
+	nested.Endpoint
+	edge *Edge
+}
+
+func newLink(tun stack.LinkEndpoint, e *Edge) *link {
+	l := &link{edge: e}
+	l.Init(tun, l)
+	return l
+}
+
+// DeliverNetworkPacket is called with each packet from inside.
+func (l *link) DeliverNetworkPacket(protocol tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) {
+	var answer []byte
+	var to netip.Addr
+	switch protocol {
+	case header.IPv4ProtocolNumber:
+		answer, to = prohibit4(pkt)
+	case header.IPv6ProtocolNumber:
+		answer, to = prohibit6(pkt)
+	}
+	if answer == nil {
+		l.Endpoint.DeliverNetworkPacket(protocol, pkt)
+		return
+	}
+	l.edge.refuse(network.Event{Kind: network.ICMP, Name: l.edge.nameOf(to), Addr: to, Why: "echo requests are not relayed"})
+	reply := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(answer)})
+	reply.NetworkProtocolNumber = protocol
+	defer reply.DecRef()
+	var list stack.PacketBufferList
+	list.PushBack(reply)
+	_, _ = l.WritePackets(list) // lost as any packet may be
+}
+
+func (e *Edge) nameOf(addr netip.Addr) string {
+	if num, _ := network.NameNumber(addr); num > 0 {
+		return e.names.name(num)
+	}
+	return ""
+}
+
+// prohibit4 answers an echo request to any host but the gateway, or nil.
+func prohibit4(pkt *stack.PacketBuffer) ([]byte, netip.Addr) {
+	head, ok := pkt.Data().PullUp(header.IPv4MinimumSize)
+	if !ok {
+		return nil, netip.Addr{}
+	}
+	ip := header.IPv4(head)
+	size := int(ip.HeaderLength())
+	if ip.Protocol() != uint8(header.ICMPv4ProtocolNumber) || ip.FragmentOffset() != 0 || size < header.IPv4MinimumSize {
+		return nil, netip.Addr{}
+	}
+	head, ok = pkt.Data().PullUp(size + header.ICMPv4MinimumSize)
+	if !ok || header.ICMPv4(head[size:]).Type() != header.ICMPv4Echo {
+		return nil, netip.Addr{}
+	}
+	ip = header.IPv4(head)
+	to := netip.AddrFrom4(ip.DestinationAddress().As4())
+	if to == network.Gateway4().Addr() {
+		return nil, to
+	}
+	const fixed = header.IPv4MinimumSize + header.ICMPv4MinimumSize
+	b := make([]byte, fixed+len(head)) // RFC 792: the header and 8 bytes of what was refused
+	copy(b[fixed:], head)
+	reply := header.IPv4(b)
+	reply.Encode(&header.IPv4Fields{
+		TotalLength: uint16(len(b)), TTL: 64, Protocol: uint8(header.ICMPv4ProtocolNumber),
+		SrcAddr: tcpip.AddrFrom4(network.Gateway4().Addr().As4()), DstAddr: ip.SourceAddress(),
+	})
+	reply.SetChecksum(^reply.CalculateChecksum())
+	message := header.ICMPv4(b[header.IPv4MinimumSize:])
+	message.SetType(header.ICMPv4DstUnreachable)
+	message.SetCode(header.ICMPv4AdminProhibited)
+	message.SetChecksum(^checksum.Checksum(message, 0))
+	return b, to
+}
+
+// prohibit6 is prohibit4 for IPv6.
+func prohibit6(pkt *stack.PacketBuffer) ([]byte, netip.Addr) {
+	const fixed = header.IPv6MinimumSize + header.ICMPv6DstUnreachableMinimumSize
+	head, ok := pkt.Data().PullUp(header.IPv6MinimumSize + header.ICMPv6MinimumSize)
+	if !ok {
+		return nil, netip.Addr{}
+	}
+	ip := header.IPv6(head)
+	if ip.NextHeader() != uint8(header.ICMPv6ProtocolNumber) || header.ICMPv6(head[header.IPv6MinimumSize:]).Type() != header.ICMPv6EchoRequest {
+		return nil, netip.Addr{}
+	}
+	to := netip.AddrFrom16(ip.DestinationAddress().As16())
+	if to == network.Gateway6().Addr() || to.IsMulticast() {
+		return nil, to
+	}
+	const most = header.IPv6MinimumMTU - fixed // RFC 4443: as much as fits
+	head, ok = pkt.Data().PullUp(min(pkt.Data().Size(), most))
+	if !ok {
+		return nil, to
+	}
+	ip = header.IPv6(head)
+	b := make([]byte, fixed+len(head))
+	copy(b[fixed:], head)
+	header.IPv6(b).Encode(&header.IPv6Fields{
+		PayloadLength: uint16(len(b) - header.IPv6MinimumSize), TransportProtocol: header.ICMPv6ProtocolNumber, HopLimit: 64,
+		SrcAddr: tcpip.AddrFrom16(network.Gateway6().Addr().As16()), DstAddr: ip.SourceAddress(),
+	})
+	message := header.ICMPv6(b[header.IPv6MinimumSize:])
+	message.SetType(header.ICMPv6DstUnreachable)
+	message.SetCode(header.ICMPv6Prohibited)
+	binary.BigEndian.PutUint32(message[4:], 0)
+	message.SetChecksum(header.ICMPv6Checksum(header.ICMPv6ChecksumParams{
+		Header: message, Src: header.IPv6(b).SourceAddress(), Dst: header.IPv6(b).DestinationAddress(),
+	}))
+	return b, to
+}

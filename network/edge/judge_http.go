@@ -1,0 +1,312 @@
+package edge
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+)
+
+// A phase is what a judge reads at the moment.
+type phase int
+
+const (
+	phaseSniff  phase = iota // the first bytes
+	phaseTLS                 // a handshake
+	phaseHead                // the head of a request
+	phaseBody                // its body, or a part of it
+	phaseAnswer              // nothing: the server's answer decides what comes
+	phaseOpaque              // anything
+)
+
+// A requestReader follows the requests of one connection.
+type requestReader struct {
+	phase   phase
+	later   bool  // a request came before this one
+	tunnel  bool  // the answer that is awaited is one to CONNECT
+	left    int64 // of a body, or of a chunk
+	chunked bool
+}
+
+// A request is what a head says about who is asked, and how long its body is.
+type request struct {
+	connect   bool
+	hosts     int
+	length    int64
+	lengths   int
+	chunked   bool
+	upgrade   bool
+	authority string // of an absolute target, or CONNECT's
+	host      string
+	bad       string
+}
+
+// head judges the head of a request, which is held until it is whole. Whatever two readers could
+// understand in two ways is refused: how a line ends, how long a body is.
+func head(j *judge) bool {
+	b := j.rest()
+	skip := 0
+	for bytes.HasPrefix(b[skip:], []byte("\r\n")) { // RFC 9112, 2.2
+		skip += 2
+	}
+	end := bytes.Index(b[skip:], []byte("\r\n\r\n"))
+	text := b[skip:]
+	if end >= 0 {
+		text = text[:end+2]
+	}
+	for i, c := range text {
+		if c == '\n' && (i == 0 || text[i-1] != '\r') {
+			return j.refuse("HTTP with a line that does not end in CR LF")
+		}
+	}
+	if end < 0 {
+		if len(b) > mostHeld {
+			return j.refuse("a head of HTTP longer than is read")
+		}
+		return false
+	}
+	r := readRequest(string(text))
+	switch {
+	case r.bad != "":
+		return j.refuse("HTTP that cannot be read: " + r.bad)
+	case !j.same(hostOf(r.host)):
+		return j.other("the Host", r.host)
+	case r.authority != "" && !j.same(hostOf(r.authority)):
+		return j.other("the request's target", r.authority)
+	}
+	j.ok += skip + end + 4
+	return j.http.begin(j, r)
+}
+
+// begin goes on to what follows a head.
+func (h *requestReader) begin(j *judge, r request) bool {
+	if r.upgrade || r.connect {
+		if h.later || r.length > 0 || r.chunked {
+			// Which of several answers is the one to this request could not be told.
+			return j.refuse("an upgrade or CONNECT that is not the first request, or has a body")
+		}
+		h.phase, h.tunnel = phaseAnswer, r.connect
+		j.state = func(*judge) bool { return false }
+		j.listen()
+		return false
+	}
+	h.later = true
+	switch {
+	case r.chunked:
+		h.phase = phaseBody
+		j.state = chunk
+	case r.length > 0:
+		h.phase, h.left, h.chunked = phaseBody, r.length, false
+		j.state = body
+	default:
+		h.phase = phaseHead
+	}
+	return len(j.rest()) > 0
+}
+
+// answered goes on by the status of the server's answer to an upgrade.
+func (h *requestReader) answered(j *judge, code int) {
+	h.later = true
+	switch {
+	case !h.tunnel && code == 101:
+		j.state = opaque
+	case h.tunnel && code >= 200 && code < 300:
+		h.phase, h.later = phaseSniff, false // what goes through the tunnel is judged like a connection
+		j.state = sniff
+	default:
+		h.phase = phaseHead
+		j.state = head
+	}
+}
+
+// readRequest reads a head, each line with its CR LF (RFC 9112).
+func readRequest(text string) (r request) {
+	line, rest, _ := strings.Cut(text, "\r\n")
+	old := r.first(line)
+	for rest != "" && r.bad == "" {
+		line, rest, _ = strings.Cut(rest, "\r\n")
+		r.field(line)
+	}
+	switch {
+	case r.bad != "":
+	case r.hosts != 1:
+		r.bad = "not one Host"
+	case r.chunked && (r.lengths > 0 || old):
+		r.bad = "two lengths of one body"
+	case r.lengths > 1:
+		r.bad = "two lengths of one body"
+	}
+	return r
+}
+
+// first reads the request line; old says that it is of HTTP/1.0.
+func (r *request) first(line string) (old bool) {
+	parts := strings.Split(line, " ")
+	if len(parts) != 3 || parts[0] == "" || !isToken([]byte(parts[0])) || (parts[2] != "HTTP/1.1" && parts[2] != "HTTP/1.0") {
+		r.bad = "the request line"
+		return false
+	}
+	target := parts[1]
+	r.connect = parts[0] == "CONNECT"
+	for i := range len(target) {
+		if target[i] <= ' ' || target[i] == 0x7f {
+			r.bad = "the request line"
+		}
+	}
+	scheme, after, absolute := strings.Cut(target, "://")
+	switch {
+	case r.connect:
+		r.authority = target
+	case strings.HasPrefix(target, "/"), target == "*":
+	case absolute && (strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https")):
+		if i := strings.IndexAny(after, "/?#"); i >= 0 {
+			after = after[:i]
+		}
+		r.authority = after
+		if after == "" {
+			r.bad = "a target without a name"
+		}
+	default:
+		r.bad = "the target of the request"
+	}
+	return parts[2] == "HTTP/1.0"
+}
+
+// field reads one line of the head.
+func (r *request) field(line string) {
+	name, value, ok := strings.Cut(line, ":")
+	if !ok || name == "" || !isToken([]byte(name)) {
+		r.bad = "a line of the head"
+		return
+	}
+	for i := range len(value) {
+		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
+			r.bad = "a line of the head"
+			return
+		}
+	}
+	value = strings.Trim(value, " \t")
+	switch strings.ToLower(name) {
+	case "host":
+		r.hosts++
+		r.host = value
+	case "content-length":
+		r.lengths++
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || n < 0 || value[0] == '+' {
+			r.bad = "the length of the body"
+		}
+		r.length = n
+	case "transfer-encoding":
+		if !strings.EqualFold(value, "chunked") || r.chunked {
+			r.bad = "how the body is encoded"
+		}
+		r.chunked = true
+	case "upgrade":
+		r.upgrade = true
+		if strings.Contains(strings.ToLower(value), "h2c") {
+			r.bad = "an upgrade to HTTP/2 without TLS"
+		}
+	case "http2-settings":
+		r.bad = "an upgrade to HTTP/2 without TLS"
+	}
+}
+
+// hostOf is a Host without its port; what is odd stays, and is no name.
+func hostOf(host string) string {
+	name, port, ok := strings.Cut(host, ":")
+	if ok && (len(port) > 5 || strings.Trim(port, "0123456789") != "") {
+		return host
+	}
+	return name
+}
+
+// body lets a body of known length pass.
+func body(j *judge) bool {
+	h := &j.http
+	n := min(h.left, int64(len(j.rest())))
+	h.left -= n
+	j.ok += int(n)
+	if h.left > 0 {
+		return false
+	}
+	if h.chunked {
+		j.state = chunkEnd
+		return true
+	}
+	h.phase = phaseHead
+	j.state = head
+	return len(j.rest()) > 0
+}
+
+// line is one line of a chunked body without CR LF, or ok is false: it is not whole, or is none.
+func (j *judge) line() (line []byte, ok bool) {
+	const most = 4 << 10
+	b := j.rest()
+	i := bytes.IndexByte(b, '\n')
+	switch {
+	case i < 0 && len(b) <= most:
+		return nil, false
+	case i < 1 || i > most || b[i-1] != '\r' || bytes.IndexByte(b[:i-1], '\r') >= 0:
+		return nil, j.refuse("HTTP that cannot be read: a chunk of the body")
+	}
+	j.ok += i + 1
+	return b[:i-1], true
+}
+
+// chunk reads the length of a chunk.
+func chunk(j *judge) bool {
+	line, ok := j.line()
+	if !ok {
+		return false
+	}
+	digits, _, _ := bytes.Cut(line, []byte(";"))
+	n, err := strconv.ParseInt(string(digits), 16, 63)
+	if err != nil || len(digits) > 15 || digits[0] == '+' || digits[0] == '-' {
+		return j.refuse("HTTP that cannot be read: a chunk of the body")
+	}
+	j.http.left, j.http.chunked = n, true
+	j.state = body
+	if n == 0 {
+		j.state = trailer
+	}
+	return true
+}
+
+// chunkEnd reads the line that ends a chunk.
+func chunkEnd(j *judge) bool {
+	line, ok := j.line()
+	if ok && len(line) > 0 {
+		return j.refuse("HTTP that cannot be read: a chunk of the body")
+	}
+	if ok {
+		j.state = chunk
+	}
+	return ok
+}
+
+// trailer lets what may follow the last chunk pass, up to an empty line.
+func trailer(j *judge) bool {
+	line, ok := j.line()
+	if ok && len(line) == 0 {
+		j.http.phase = phaseHead
+		j.state = head
+	}
+	return ok
+}
+
+// statusOf reads the status of an answer, and how long its head is: 0 where it is not yet whole.
+func statusOf(b []byte) (code, size int) {
+	end := bytes.Index(b, []byte("\r\n\r\n"))
+	if end < 0 {
+		return 0, 0
+	}
+	parts := strings.SplitN(string(b[:end]), " ", 3)
+	if len(parts) < 2 || !strings.HasPrefix(parts[0], "HTTP/1.") || len(parts[1]) < 3 {
+		return 0, end + 4
+	}
+	code, err := strconv.Atoi(parts[1][:3])
+	if err != nil {
+		return 0, end + 4
+	}
+	return code, end + 4
+}

@@ -1,0 +1,185 @@
+package edge
+
+import "encoding/binary"
+
+// Types of TLS records (RFC 8446, 5.1), of a handshake message, of extensions.
+const (
+	recordCipher    = 20 // change_cipher_spec
+	recordAlert     = 21
+	recordHandshake = 22
+	recordData      = 23
+
+	messageHello = 1
+
+	extServerName = 0
+	extEarlyData  = 42
+	extECH        = 0xfe0d // RFC 9849
+	extESNI       = 0xffce // what came before it
+)
+
+const recordHead = 5
+
+// A helloReader gathers a ClientHello, which may be split over records.
+type helloReader struct {
+	scan    int    // of what is not judged, how much was looked at
+	message []byte // of the records so far
+	early   bool   // data may come before a second ClientHello
+	skip    int    // of a record that passes
+}
+
+// hello gathers a ClientHello and judges it. A server acts on a whole one only.
+func hello(j *judge) bool {
+	t := &j.tls
+	b := j.rest()[t.scan:]
+	if len(b) < recordHead {
+		return false
+	}
+	size := int(binary.BigEndian.Uint16(b[3:]))
+	if b[0] != recordHandshake || b[1] != 3 || size == 0 || size > 1<<14 {
+		return j.refuse("a TLS handshake that cannot be read")
+	}
+	if len(b) < recordHead+size {
+		return false
+	}
+	t.message = append(t.message, b[recordHead:recordHead+size]...)
+	t.scan += recordHead + size
+	if len(t.message) < 4 {
+		return true
+	}
+	need := 4 + int(t.message[1])<<16 + int(t.message[2])<<8 + int(t.message[3])
+	switch {
+	case t.message[0] != messageHello:
+		return j.refuse("a TLS handshake that does not begin with a ClientHello")
+	case need > mostHeld:
+		return j.refuse("a ClientHello longer than is read")
+	case len(t.message) < need:
+		return true
+	case len(t.message) > need:
+		return j.refuse("a ClientHello with more behind it")
+	}
+	if !judgeHello(j, t.message[4:]) {
+		return false
+	}
+	j.ok += t.scan
+	t.scan, t.message = 0, nil
+	j.state = afterHello
+	return true
+}
+
+// afterHello looks out for a second ClientHello, which a server may ask for
+// (RFC 8446, 4.1.4): it is as readable as the first, and another name in it might be heard.
+func afterHello(j *judge) bool {
+	t := &j.tls
+	if t.skip > 0 {
+		n := min(t.skip, len(j.rest()))
+		t.skip -= n
+		j.ok += n
+		return t.skip == 0 && len(j.rest()) > 0
+	}
+	b := j.rest()
+	if len(b) < recordHead {
+		return false
+	}
+	size := int(binary.BigEndian.Uint16(b[3:]))
+	switch {
+	case b[0] == recordCipher, b[0] == recordAlert, b[0] == recordData && t.early:
+		t.skip = recordHead + size
+		return true
+	case b[0] == recordHandshake:
+		if len(b) < recordHead+4 && size >= 4 {
+			return false
+		}
+		if size < 4 || b[5] == messageHello && 4+int(b[6])<<16+int(b[7])<<8+int(b[8]) >= size {
+			j.state = hello
+			return true
+		}
+	}
+	j.state = opaque
+	return true
+}
+
+// A cursor reads fields with their length before them. Where there is not enough, bad is set.
+type cursor struct {
+	b   []byte
+	bad bool
+}
+
+func (c *cursor) take(n int) []byte {
+	if n > len(c.b) {
+		c.bad = true
+		return nil
+	}
+	field := c.b[:n]
+	c.b = c.b[n:]
+	return field
+}
+
+// number is of n bytes.
+func (c *cursor) number(n int) int {
+	v := 0
+	for _, b := range c.take(n) {
+		v = v<<8 | int(b)
+	}
+	return v
+}
+
+// field has its length in n bytes before it.
+func (c *cursor) field(n int) *cursor { return &cursor{b: c.take(c.number(n)), bad: c.bad} }
+
+// judgeHello reads a ClientHello (RFC 8446, 4.1.2) without its head.
+func judgeHello(j *judge, message []byte) bool {
+	c := &cursor{b: message}
+	c.take(2 + 32) // version, random
+	c.field(1)     // session
+	c.field(2)     // ciphers
+	c.field(1)     // compression
+	extensions := &cursor{}
+	if len(c.b) > 0 {
+		extensions = c.field(2)
+	}
+	if c.bad || extensions.bad || len(c.b) > 0 {
+		return j.refuse("a ClientHello that cannot be read")
+	}
+	name, found := "", false
+	for len(extensions.b) > 0 {
+		kind := extensions.number(2)
+		body := extensions.field(2)
+		switch {
+		case extensions.bad || body.bad:
+			return j.refuse("a ClientHello that cannot be read")
+		case kind == extECH || kind == extESNI:
+			return j.refuse("an encrypted client hello, whose server name cannot be read")
+		case kind == extEarlyData:
+			j.tls.early = true
+		case kind == extServerName:
+			if found {
+				return j.refuse("two server names")
+			}
+			if name, found = serverName(body); !found {
+				return j.refuse("a server name that cannot be read")
+			}
+		}
+	}
+	switch {
+	case !found && j.noSNI:
+		return true
+	case !found:
+		return j.refuse("no server name")
+	case !j.same(name):
+		return j.other("the server name", name)
+	}
+	return true
+}
+
+// serverName reads the extension (RFC 6066, 3): a list, which has one name.
+func serverName(body *cursor) (string, bool) {
+	list := body.field(2)
+	if body.bad || list.bad || len(body.b) > 0 || list.number(1) != 0 {
+		return "", false
+	}
+	name := list.field(2)
+	if list.bad || name.bad || len(list.b) > 0 || len(name.b) == 0 {
+		return "", false
+	}
+	return string(name.b), true
+}

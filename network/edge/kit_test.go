@@ -1,0 +1,167 @@
+package edge
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/snapfs/snapfs/network"
+)
+
+// A world is an edge on a namespace, with names and servers that tests make up. Servers listen on this host's loopback; the
+// edge sees them at addresses that look public, so that its checks are the real ones. Nothing leaves the machine: what is not
+// made up here cannot be dialled.
+type world struct {
+	*space
+	edge *Edge
+
+	mu     sync.Mutex
+	names  map[string][]netip.Addr
+	places map[netip.AddrPort]string // where a made-up address leads
+	events []network.Event
+}
+
+// newWorld is a world with these rules; options change those of the edge.
+func newWorld(t testing.TB, rules string, options ...func(*Options)) *world {
+	t.Helper()
+	r, err := network.Parse(rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{space: newSpace(t), names: map[string][]netip.Addr{}, places: map[netip.AddrPort]string{}}
+	o := Options{Rules: r, Event: w.note, Lookup: w.lookup, Dial: w.dial}
+	for _, change := range options {
+		change(&o)
+	}
+	if w.edge, err = New(w.tun, o); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.edge.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+func (w *world) note(ev network.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = append(w.events, ev)
+}
+
+func (w *world) lookup(_ context.Context, name string) ([]netip.Addr, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if addrs, ok := w.names[name]; ok {
+		return addrs, nil
+	}
+	return nil, &net.DNSError{Err: "no such host", Name: name, IsNotFound: true}
+}
+
+func (w *world) dial(ctx context.Context, kind string, to netip.AddrPort) (net.Conn, error) {
+	w.mu.Lock()
+	place, ok := w.places[to]
+	w.mu.Unlock()
+	if !ok {
+		return nil, fmt.Errorf("%s: connection refused", to)
+	}
+	return (&net.Dialer{}).DialContext(ctx, kind, place)
+}
+
+// name makes name lead to addr.
+func (w *world) name(name string, addrs ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range addrs {
+		w.names[name] = append(w.names[name], netip.MustParseAddr(a))
+	}
+}
+
+// serve has each connection to the made-up address served by f.
+func (w *world) serve(t testing.TB, at string, f func(net.Conn)) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.place(at, l.Addr().String())
+	var work sync.WaitGroup
+	work.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			work.Go(func() {
+				defer conn.Close()
+				f(conn)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		w.edge.Close() // ends what is open
+		work.Wait()
+	})
+}
+
+func (w *world) place(at, where string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.places[netip.MustParseAddrPort(at)] = where
+}
+
+// echo answers with all that it reads, when there is no more.
+func echo(conn net.Conn) { _, _ = io.Copy(conn, conn) }
+
+// told waits for an event that fits, and fails the test where none comes.
+func (w *world) told(t testing.TB, what string, fits func(network.Event) bool) network.Event {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		w.mu.Lock()
+		events := slices.Clone(w.events)
+		w.mu.Unlock()
+		if i := slices.IndexFunc(events, fits); i >= 0 {
+			return events[i]
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("no event tells of %s, among %d:", what, len(events))
+			for _, ev := range events {
+				t.Errorf("  %+v", ev)
+			}
+			return network.Event{}
+		}
+	}
+}
+
+// refused waits for the event of a refusal.
+func (w *world) refused(t testing.TB, kind network.Kind, name, why string) network.Event {
+	t.Helper()
+	return w.told(t, name+" refused, "+why, func(ev network.Event) bool {
+		return !ev.Allowed && ev.Kind == kind && ev.Name == name && strings.Contains(ev.Why, why)
+	})
+}
+
+// forgetEvents makes place for those of what comes.
+func (w *world) forgetEvents() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = nil
+}
+
+func mustAddr(t testing.TB, s string) netip.Addr {
+	t.Helper()
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}

@@ -1,0 +1,200 @@
+package edge
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+
+	"github.com/snapfs/snapfs/network"
+)
+
+const (
+	dnsPort = 53
+	// An address stands for its name for the edge's life, or until the table is full; what a client
+	// remembers beyond that leads to another name, which rules and server name catch.
+	dnsTTL = 60
+	// How many connections to the resolver may be open, each for how long.
+	dnsConns = 64
+	dnsTime  = 10 * time.Second
+)
+
+// resolve serves questions at the gateway's addresses.
+func (e *Edge) resolve() error {
+	slots := make(chan struct{}, dnsConns)
+	for _, p := range []netip.Prefix{network.Gateway4(), network.Gateway6()} {
+		at := full(netip.AddrPortFrom(p.Addr(), dnsPort))
+		packets, err := gonet.DialUDP(e.stack, &at, nil, protocolOf(p.Addr()))
+		if err != nil {
+			return err
+		}
+		e.goes(func() { e.answerPackets(packets) })
+		streams, err := gonet.ListenTCP(e.stack, at, protocolOf(p.Addr()))
+		if err != nil {
+			return err
+		}
+		e.goes(func() { e.answerStreams(streams, slots) })
+		e.goes(func() { // ends the two above
+			<-e.ctx.Done()
+			packets.Close()
+			streams.Close()
+		})
+	}
+	return nil
+}
+
+// answerPackets takes as many questions from one port as come: resolvers ask for both kinds of address at once.
+func (e *Edge) answerPackets(conn *gonet.UDPConn) {
+	buf := make([]byte, 4096)
+	for {
+		n, from, err := conn.ReadFrom(buf)
+		if e.ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			time.Sleep(time.Millisecond) // an unreachable port of who asked before; nothing else is known to happen
+			continue
+		}
+		if answer := e.answer(buf[:n]); answer != nil {
+			_, _ = conn.WriteTo(answer, from) // lost as any packet may be
+		}
+	}
+}
+
+func (e *Edge) answerStreams(l *gonet.TCPListener, slots chan struct{}) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return // only when it was closed
+		}
+		select {
+		case slots <- struct{}{}:
+			if !e.goes(func() { e.answerStream(conn); <-slots }) {
+				conn.Close()
+			}
+		default:
+			conn.Close()
+		}
+	}
+}
+
+// answerStream is RFC 1035, 4.2.2: each message after its length.
+func (e *Edge) answerStream(conn net.Conn) {
+	defer conn.Close()
+	stop := afterDone(e.ctx, func() { conn.Close() })
+	defer stop()
+	for {
+		if err := conn.SetDeadline(time.Now().Add(dnsTime)); err != nil {
+			return
+		}
+		var size [2]byte
+		if _, err := io.ReadFull(conn, size[:]); err != nil {
+			return
+		}
+		question := make([]byte, binary.BigEndian.Uint16(size[:]))
+		if _, err := io.ReadFull(conn, question); err != nil {
+			return
+		}
+		answer := e.answer(question)
+		if answer == nil {
+			return
+		}
+		if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...)); err != nil {
+			return
+		}
+	}
+}
+
+// answer to a message, or nil where it is no question.
+func (e *Edge) answer(message []byte) []byte {
+	var p dnsmessage.Parser
+	asked, err := p.Start(message)
+	if err != nil || asked.Response {
+		return nil
+	}
+	e.queries.Add(1)
+	head := dnsmessage.Header{ID: asked.ID, Response: true, OpCode: asked.OpCode, RecursionDesired: asked.RecursionDesired, RecursionAvailable: true}
+	questions, err := p.AllQuestions()
+	switch {
+	case asked.OpCode != 0:
+		head.RCode = dnsmessage.RCodeNotImplemented
+		questions = nil
+	case err != nil || len(questions) != 1:
+		head.RCode = dnsmessage.RCodeFormatError
+		questions = nil
+	}
+	var addr netip.Addr
+	if questions != nil {
+		addr, head.RCode = e.question(questions[0])
+	}
+	return pack(head, questions, addr)
+}
+
+// question decides one. An allowed name has addresses and nothing else: no
+// record that hands out keys for a hidden server name (HTTPS, SVCB), none that leads to other names.
+func (e *Edge) question(q dnsmessage.Question) (netip.Addr, dnsmessage.RCode) {
+	name := network.Fold(q.Name.String())
+	ev := network.Event{Kind: network.DNS, Name: printable(name)}
+	if q.Class != dnsmessage.ClassINET {
+		return netip.Addr{}, dnsmessage.RCodeRefused
+	}
+	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
+		ev.Why = "localhost is the sandbox's own"
+		e.refuse(ev)
+		return netip.Addr{}, dnsmessage.RCodeNameError
+	}
+	rule, ok := "", network.ValidName(name)
+	if ok {
+		rule, ok = e.Rules().Resolves(name)
+	}
+	if !ok {
+		ev.Why = "no rule allows " + ev.Name
+		e.refuse(ev)
+		return netip.Addr{}, dnsmessage.RCodeNameError
+	}
+	four, six := e.names.addrs(name)
+	ev.Allowed, ev.Rule = true, rule
+	e.events.put(ev)
+	switch q.Type {
+	case dnsmessage.TypeA:
+		return four, dnsmessage.RCodeSuccess
+	case dnsmessage.TypeAAAA:
+		return six, dnsmessage.RCodeSuccess
+	}
+	return netip.Addr{}, dnsmessage.RCodeSuccess
+}
+
+// printable keeps what a sandbox asks for from writing to the terminal of who reads the record.
+func printable(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r <= ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, name)
+}
+
+// pack writes an answer, with addr in it where there is one.
+func pack(head dnsmessage.Header, questions []dnsmessage.Question, addr netip.Addr) []byte {
+	message := dnsmessage.Message{Header: head, Questions: questions}
+	if addr.IsValid() {
+		q := questions[0]
+		r := dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: dnsTTL}}
+		if addr.Is4() {
+			r.Body = &dnsmessage.AResource{A: addr.As4()}
+		} else {
+			r.Body = &dnsmessage.AAAAResource{AAAA: addr.As16()}
+		}
+		message.Answers = append(message.Answers, r)
+	}
+	b, err := message.Pack()
+	if err != nil {
+		return nil
+	}
+	return b
+}

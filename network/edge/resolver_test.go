@@ -1,0 +1,158 @@
+package edge
+
+import (
+	"encoding/binary"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/snapfs/snapfs/network"
+)
+
+// ask is a question as a resolver library sends it.
+func ask(t testing.TB, name string, kind dnsmessage.Type) []byte {
+	t.Helper()
+	n, err := dnsmessage.NewName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := dnsmessage.Message{
+		Header:    dnsmessage.Header{ID: 7, RecursionDesired: true},
+		Questions: []dnsmessage.Question{{Name: n, Type: kind, Class: dnsmessage.ClassINET}},
+	}
+	b, err := m.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func answerOf(t testing.TB, b []byte) dnsmessage.Message {
+	t.Helper()
+	var m dnsmessage.Message
+	if err := m.Unpack(b); err != nil {
+		t.Fatalf("%v: %x", err, b)
+	}
+	return m
+}
+
+// TestSeveralQuestionsComeFromOnePort: C libraries ask for both kinds of address at once.
+func TestSeveralQuestionsComeFromOnePort(t *testing.T) {
+	w := newWorld(t, "site.example")
+	a, aaaa := ask(t, "site.example.", dnsmessage.TypeA), ask(t, "SITE.example.", dnsmessage.TypeAAAA)
+	r := w.play(t, step{Dial: "udp 198.18.0.1:53"}, step{Send: a}, step{Send: aaaa}, step{Read: 46}, step{Read: 58})
+	if r.Err != "" {
+		t.Fatalf("%s at step %d, after %x", r.Err, r.At, r.Read)
+	}
+	four, six := answerOf(t, r.Read[:46]), answerOf(t, r.Read[46:])
+	if len(four.Answers) != 1 || len(six.Answers) != 1 || six.Answers[0].Header.Type != dnsmessage.TypeAAAA {
+		t.Errorf("%v\n%v", four.GoString(), six.GoString())
+	}
+	again := w.play(t, step{Look: "site.example"}).Addrs
+	if len(again) != 2 || again[0] != "198.19.0.1" || again[1] != "fd73:6e61:7066:73::1:1" {
+		t.Errorf("the name has the addresses %q", again)
+	}
+}
+
+// TestTheResolverSpeaksTCPToo: over IPv6, two questions on one connection.
+func TestTheResolverSpeaksTCPToo(t *testing.T) {
+	w := newWorld(t, "site.example")
+	q := ask(t, "site.example.", dnsmessage.TypeA)
+	framed := append(binary.BigEndian.AppendUint16(nil, uint16(len(q))), q...)
+	r := w.play(t, step{Dial: "tcp [fd73:6e61:7066:73::1]:53"}, step{Send: framed}, step{Read: 48}, step{Send: framed, Slow: true}, step{Read: 48})
+	if r.Err != "" || len(answerOf(t, r.Read[50:]).Answers) != 1 {
+		t.Errorf("%s at step %d, after %x", r.Err, r.At, r.Read)
+	}
+}
+
+// TestAnAllowedNameHasAddressesAndNothingElse: a record that hands out keys for a hidden server name, or
+// leads to other names, is never given.
+func TestAnAllowedNameHasAddressesAndNothingElse(t *testing.T) {
+	e := &Edge{}
+	rules, err := network.Parse("site.example:443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.rules.Store(&rules)
+	const https, svcb = dnsmessage.Type(65), dnsmessage.Type(64)
+	for _, c := range []struct {
+		name    string
+		kind    dnsmessage.Type
+		answers int
+		code    dnsmessage.RCode
+	}{
+		{"site.example.", dnsmessage.TypeA, 1, dnsmessage.RCodeSuccess},
+		{"site.example.", dnsmessage.TypeAAAA, 1, dnsmessage.RCodeSuccess},
+		{"site.example.", https, 0, dnsmessage.RCodeSuccess},
+		{"site.example.", svcb, 0, dnsmessage.RCodeSuccess},
+		{"site.example.", dnsmessage.TypeMX, 0, dnsmessage.RCodeSuccess},
+		{"site.example.", dnsmessage.TypeTXT, 0, dnsmessage.RCodeSuccess},
+		{"site.example.", dnsmessage.TypeSRV, 0, dnsmessage.RCodeSuccess},
+		{"site.example.", dnsmessage.TypeALL, 0, dnsmessage.RCodeSuccess},
+		{"other.example.", dnsmessage.TypeA, 0, dnsmessage.RCodeNameError},
+		{"other.example.", dnsmessage.TypeTXT, 0, dnsmessage.RCodeNameError},
+		{"localhost.", dnsmessage.TypeA, 0, dnsmessage.RCodeNameError},
+		{"a.localhost.", dnsmessage.TypeA, 0, dnsmessage.RCodeNameError},
+		{".", dnsmessage.TypeNS, 0, dnsmessage.RCodeNameError},
+		{strings.Repeat("x", 60) + ".site.example.", dnsmessage.TypeA, 0, dnsmessage.RCodeNameError},
+	} {
+		m := answerOf(t, e.answer(ask(t, c.name, c.kind)))
+		if len(m.Answers) != c.answers || m.RCode != c.code || m.ID != 7 || !m.Response || len(m.Additionals) > 0 {
+			t.Errorf("%s %v: %s", c.name, c.kind, m.GoString())
+		}
+	}
+}
+
+// TestNonsenseIsNoQuestion: the resolver answers questions, and lives through anything else.
+func TestNonsenseIsNoQuestion(t *testing.T) {
+	e := &Edge{}
+	e.rules.Store(&network.Rules{})
+	for _, b := range [][]byte{nil, {0}, make([]byte, 11), []byte(strings.Repeat("\xff", 600))} {
+		if a := e.answer(b); a != nil {
+			t.Errorf("%x is answered with %x", b, a)
+		}
+	}
+	two := ask(t, "a.example.", dnsmessage.TypeA)
+	two[5] = 2 // questions, of which one is there
+	if m := answerOf(t, e.answer(two)); m.RCode != dnsmessage.RCodeFormatError {
+		t.Errorf("half a message is answered with %s", m.GoString())
+	}
+	update := ask(t, "a.example.", dnsmessage.TypeA)
+	update[2] |= 5 << 3
+	if m := answerOf(t, e.answer(update)); m.RCode != dnsmessage.RCodeNotImplemented {
+		t.Errorf("an update is answered with %s", m.GoString())
+	}
+	chaos := ask(t, "version.bind.", dnsmessage.TypeTXT)
+	chaos[len(chaos)-1] = 3
+	if m := answerOf(t, e.answer(chaos)); m.RCode != dnsmessage.RCodeRefused {
+		t.Errorf("another class is answered with %s", m.GoString())
+	}
+}
+
+// TestANameKeepsItsAddressWhileThereIsRoom: and gives it up when it was not used for longest.
+func TestANameKeepsItsAddressWhileThereIsRoom(t *testing.T) {
+	n := names{most: 3}
+	first := func(name string) string { four, _ := n.addrs(name); return four.String() }
+	a, b, c := first("a"), first("b"), first("c")
+	if a == b || b == c || first("a") != a {
+		t.Fatal(a, b, c)
+	}
+	num, _ := network.NameNumber(mustAddr(t, b))
+	if n.name(num) != "b" { // a use: c is the oldest now
+		t.Fatal("b's address stands for", n.name(num))
+	}
+	if d := first("d"); d != c {
+		t.Errorf("d has %s, not c's %s", d, c)
+	}
+	if first("a") != a || first("b") != b {
+		t.Error("a name in use has moved")
+	}
+	if got := first("c"); got != first("c") || len(n.byName) != 3 || len(n.byNum) != 3 {
+		t.Error("c came back to", got, len(n.byName), len(n.byNum))
+	}
+	num, _ = network.NameNumber(mustAddr(t, first("c")))
+	if n.name(num) != "c" {
+		t.Error("c's address stands for", n.name(num))
+	}
+}

@@ -1,0 +1,149 @@
+package edge
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/link/fdbased"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/icmp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+
+	"github.com/snapfs/snapfs/network"
+)
+
+// nic is the only interface of the stack.
+const nic tcpip.NICID = 1
+
+// window bounds what one connection may have under way in each direction, and so the memory it takes.
+const window = 4 << 20
+
+// duplicate gives the edge a descriptor of its own, which Go's poller does not
+// know: the stack reads it from a thread that waits in poll(2).
+func duplicate(tun *os.File) (*os.File, error) {
+	conn, err := tun.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	var failed error
+	if err := conn.Control(func(old uintptr) {
+		fd, failed = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0)
+	}); err != nil {
+		return nil, err
+	}
+	if failed != nil {
+		return nil, os.NewSyscallError("fcntl", failed)
+	}
+	return os.NewFile(uintptr(fd), tun.Name()), nil
+}
+
+// begin builds the stack and starts to serve.
+func (e *Edge) begin() error {
+	conn, err := e.tun.SyscallConn()
+	if err != nil {
+		return err
+	}
+	fd := -1
+	if err := conn.Control(func(d uintptr) { fd = int(d) }); err != nil { // closed only when the stack has ended
+		return err
+	}
+	link, err := fdbased.New(&fdbased.Options{
+		FDs: []int{fd},
+		MTU: network.MTU,
+		// What comes out of a TUN was summed by the kernel that is asking, on this machine.
+		RXChecksumOffload: true,
+		ClosedFunc:        func(tcpip.Error) { e.quit() },
+	})
+	if err != nil {
+		return err
+	}
+	e.stack = newStack()
+	if err := e.setUp(link); err != nil {
+		return err
+	}
+	return e.resolve()
+}
+
+func newStack() *stack.Stack {
+	return stack.New(stack.Options{
+		NetworkProtocols: []stack.NetworkProtocolFactory{
+			// A server inside that listens on 127.0.0.1 answers from there, see Forward.
+			ipv4.NewProtocolWithOptions(ipv4.Options{AllowExternalLoopbackTraffic: true}),
+			ipv6.NewProtocol,
+		},
+		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4, icmp.NewProtocol6},
+	})
+}
+
+// setUp takes every packet, whatever its destination, and answers with every address.
+func (e *Edge) setUp(link stack.LinkEndpoint) error {
+	s := e.stack
+	first := func(errs ...tcpip.Error) error {
+		for _, err := range errs {
+			if err != nil {
+				return fmt.Errorf("setting up the stack: %s", err)
+			}
+		}
+		return nil
+	}
+	sack := tcpip.TCPSACKEnabled(true)
+	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: 1 << 20, Max: window}
+	send := tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: 1 << 20, Max: window}
+	s.SetTransportProtocolHandler(tcp.ProtocolNumber, tcp.NewForwarder(s, 0, 2*e.options.MaxConnections, e.connection).HandlePacket)
+	s.SetTransportProtocolHandler(udp.ProtocolNumber, udp.NewForwarder(s, e.datagram).HandlePacket)
+	if err := first(
+		s.SetTransportProtocolOption(tcp.ProtocolNumber, &sack),
+		s.SetTransportProtocolOption(tcp.ProtocolNumber, &receive),
+		s.SetTransportProtocolOption(tcp.ProtocolNumber, &send),
+		s.CreateNIC(nic, newLink(link, e)),
+		s.SetPromiscuousMode(nic, true),
+		s.SetSpoofing(nic, true),
+	); err != nil {
+		return err
+	}
+	for _, p := range []netip.Prefix{network.Gateway4(), network.Gateway6()} {
+		if err := first(s.AddProtocolAddress(nic, tcpip.ProtocolAddress{
+			Protocol:          protocolOf(p.Addr()),
+			AddressWithPrefix: tcpip.AddressWithPrefix{Address: tcpip.AddrFromSlice(p.Addr().AsSlice()), PrefixLen: p.Bits()},
+		}, stack.AddressProperties{})); err != nil {
+			return err
+		}
+	}
+	s.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: nic}, {Destination: header.IPv6EmptySubnet, NIC: nic}})
+	return nil
+}
+
+func protocolOf(addr netip.Addr) tcpip.NetworkProtocolNumber {
+	if addr.Is4() {
+		return ipv4.ProtocolNumber
+	}
+	return ipv6.ProtocolNumber
+}
+
+// full is an address as the stack has it.
+func full(a netip.AddrPort) tcpip.FullAddress {
+	return tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFromSlice(a.Addr().AsSlice()), Port: a.Port()}
+}
+
+// destination is where a packet from inside wants to go. The stack calls the far end local, as it plays its part.
+func destination(id stack.TransportEndpointID) netip.AddrPort {
+	addr, _ := netip.AddrFromSlice(id.LocalAddress.AsSlice())
+	return netip.AddrPortFrom(addr.Unmap(), id.LocalPort)
+}
+
+// closeWrite ends one direction, where conn can.
+func closeWrite(conn net.Conn) error {
+	if half, ok := conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return conn.Close()
+}

@@ -1,0 +1,164 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/network"
+)
+
+// A target is where a connection wants to go, and may.
+type target struct {
+	name string     // what its address stands for, or "" where addr is meant itself
+	addr netip.Addr // outside; of a name it is known only when it was dialled
+	port uint16
+	rule string // what allows it
+}
+
+func (t target) event(k network.Kind) network.Event {
+	return network.Event{Kind: k, Name: t.name, Addr: t.addr, Port: t.port, Rule: t.rule}
+}
+
+func (t target) String() string {
+	if t.name != "" {
+		return fmt.Sprintf("%s:%d", t.name, t.port)
+	}
+	return netip.AddrPortFrom(t.addr, t.port).String()
+}
+
+// aim says what an address inside leads to, by the rules as they are now; why is empty where it may.
+func (e *Edge) aim(dst netip.AddrPort) (t target, why string) {
+	num, inside := network.NameNumber(dst.Addr())
+	t.port = dst.Port()
+	if !inside {
+		t.addr = dst.Addr()
+		return t.by(e.Rules())
+	}
+	if num > 0 {
+		t.name = e.names.name(num)
+	}
+	if t.name == "" {
+		t.addr = dst.Addr()
+		return t, "no name leads to this address"
+	}
+	return t.by(e.Rules())
+}
+
+// by holds a target against rules.
+func (t target) by(r network.Rules) (_ target, why string) {
+	var ok bool
+	if t.name != "" {
+		if t.rule, ok = r.Name(t.name, t.port); !ok {
+			return t, fmt.Sprintf("no rule allows %s", t)
+		}
+		return t, ""
+	}
+	if t.rule, ok = r.Addr(netip.AddrPortFrom(t.addr, t.port)); !ok {
+		if t.port == 53 {
+			return t, "another resolver than the sandbox's"
+		}
+		return t, "an address that no rule names"
+	}
+	return t, ""
+}
+
+// errUnfit says that a name leads where no public name may lead.
+var errUnfit = errors.New("unfit address")
+
+// reach connects to a target outside. The address that is dialled is the one that was checked.
+func (e *Edge) reach(ctx context.Context, network string, t *target) (net.Conn, error) {
+	addrs := []netip.Addr{t.addr}
+	if t.name != "" {
+		var err error
+		if addrs, err = e.lookup(ctx, *t); err != nil {
+			return nil, err
+		}
+	}
+	var errs error
+	for i, addr := range addrs {
+		conn, err := e.dialOne(ctx, network, netip.AddrPortFrom(addr, t.port), len(addrs)-i)
+		if err == nil {
+			t.addr = addr
+			return conn, nil
+		}
+		errs = errors.Join(errs, err)
+	}
+	return nil, errs
+}
+
+// dialOne leaves the addresses after this one their share of the time.
+func (e *Edge) dialOne(ctx context.Context, network string, to netip.AddrPort, left int) (net.Conn, error) {
+	if deadline, ok := ctx.Deadline(); ok && left > 1 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, time.Until(deadline)/time.Duration(left))
+		defer stop()
+	}
+	if e.options.Dial != nil {
+		return e.options.Dial(ctx, network, to)
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, to.String())
+}
+
+// lookup is where a name leads, without what it must not lead to.
+func (e *Edge) lookup(ctx context.Context, t target) ([]netip.Addr, error) {
+	find := e.options.Lookup
+	if find == nil {
+		find = hostLookup
+	}
+	all, err := find(ctx, t.name)
+	if err != nil {
+		return nil, err
+	}
+	const most = 8
+	var fit []netip.Addr
+	var unfit error
+	for _, addr := range all {
+		addr = addr.Unmap()
+		if why := e.unfit(addr, t.port); why != "" {
+			unfit = fmt.Errorf("%w: %s leads to %s: %s", errUnfit, t.name, addr, why)
+		} else if len(fit) < most {
+			fit = append(fit, addr)
+		}
+	}
+	switch {
+	case len(fit) > 0:
+		return fit, nil
+	case unfit != nil:
+		return nil, unfit
+	}
+	return nil, fmt.Errorf("%s has no address", t.name)
+}
+
+// unfit says what keeps a name from leading to addr, or "". The addresses of this host's own interfaces are as
+// good as loopback: what listens on all of them trusts its neighbours on the host.
+func (e *Edge) unfit(addr netip.Addr, port uint16) string {
+	if _, ok := e.Rules().Addr(netip.AddrPortFrom(addr, port)); ok {
+		return ""
+	}
+	if _, why, ok := network.Special(addr); ok {
+		return why + ", which a rule must name by its address"
+	}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return "whose addresses this host has is not known: " + err.Error()
+	}
+	for _, a := range own {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil && prefix.Addr().WithZone("") == addr {
+			return "this host, which a rule must name by its address"
+		}
+	}
+	return ""
+}
+
+// hostLookup asks as the host does. A name with a dot is whole: the host's search list is not for it.
+func hostLookup(ctx context.Context, name string) ([]netip.Addr, error) {
+	if strings.Contains(name, ".") {
+		name += "."
+	}
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+}

@@ -1,0 +1,115 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+	"gvisor.dev/gvisor/pkg/waiter"
+
+	"github.com/snapfs/snapfs/network"
+)
+
+// quicPort is where a client tries QUIC before TCP.
+const quicPort = 443
+
+// datagram is called with the first datagram between two ports, while packets
+// wait: it decides and looks nothing up. What is refused is answered with "port unreachable".
+func (e *Edge) datagram(r *udp.ForwarderRequest) (handled bool) {
+	t, why := e.aim(destination(r.ID()))
+	if why == "" && t.port == quicPort && !e.options.QUIC {
+		why = "QUIC hides its server name; TCP is the way"
+	}
+	var f *flow
+	if why == "" {
+		f, why = e.open(network.UDP, t)
+	}
+	if why != "" {
+		ev := t.event(network.UDP)
+		ev.Why = why
+		e.refuse(ev)
+		return false
+	}
+	var queue waiter.Queue
+	end, bad := r.CreateEndpoint(&queue)
+	if bad != nil {
+		f.fail(t, bad.String())
+		return false
+	}
+	inside := gonet.NewUDPConn(&queue, end)
+	if !e.goes(func() { e.datagrams(f, t, inside) }) {
+		inside.Close()
+		f.forget()
+	}
+	return true
+}
+
+// datagrams relays one flow until both sides are silent for a minute.
+func (e *Edge) datagrams(f *flow, t target, inside *gonet.UDPConn) {
+	defer inside.Close()
+	ctx, stop := context.WithTimeout(f.ctx, connectTime)
+	defer stop()
+	outside, err := e.reach(ctx, "udp", &t)
+	if err != nil {
+		f.fail(t, unreached(err))
+		return
+	}
+	defer outside.Close()
+	f.onCut(func() {
+		inside.Close()
+		outside.Close()
+	})
+	f.begin(t)
+	idle := time.AfterFunc(idleFlow, func() {
+		inside.Close()
+		outside.Close()
+	})
+	defer idle.Stop()
+	var both sync.WaitGroup
+	both.Go(func() {
+		f.datagramsOne(inside, outside, idle, true)
+		inside.Close()
+	})
+	f.datagramsOne(outside, inside, idle, false)
+	outside.Close()
+	both.Wait()
+	f.end()
+}
+
+// datagramsOne copies one way. A datagram that one side does not take is lost, as any may be.
+func (f *flow) datagramsOne(to, from net.Conn, idle *time.Timer, in bool) {
+	buf := f.edge.buffer()
+	defer f.edge.give(buf)
+	for {
+		n, err := from.Read(*buf)
+		if err != nil {
+			return // closed, or nobody is there: the next datagram begins a flow of its own
+		}
+		if !in && !f.edge.options.QUIC && quic((*buf)[:n]) {
+			f.cut("QUIC hides its server name; TCP is the way")
+			return
+		}
+		if !f.count(n, in) {
+			return
+		}
+		idle.Reset(idleFlow)
+		if _, err := to.Write((*buf)[:n]); err != nil && errors.Is(err, os.ErrClosed) {
+			return
+		}
+	}
+}
+
+// quic says that a datagram is the first of a QUIC connection, on whatever port: a long header of
+// version 1 or 2 (RFC 9000, 17.2.2; RFC 9369) in a datagram as long as the first must be.
+func quic(b []byte) bool {
+	if len(b) < 1200 || b[0]&0xc0 != 0xc0 {
+		return false
+	}
+	version := [4]byte(b[1:5])
+	return version == [4]byte{0, 0, 0, 1} || version == [4]byte{0x6b, 0x33, 0x43, 0xcf}
+}
