@@ -75,6 +75,9 @@ func sizeUnit(unit string) (power int, ok bool) {
 // FormatSize writes bytes as [ParseSize] reads them, exactly: "2G", "1.5G",
 // "1000B".
 func FormatSize(bytes int64) string {
+	if bytes < 0 { // no size: for an error that says so
+		return strconv.FormatInt(bytes, 10) + "B"
+	}
 	power := exactPower(bytes)
 	return eighths(bytes, power) + letters[power:power+1]
 }

@@ -90,7 +90,7 @@ func TestPersonsForms(t *testing.T) {
 		SizeText(1<<20 - 1): "1 MiB", SizeText(1 << 60): "1 EiB", SizeText(100 << 10): "100 KiB", SizeText(0): "0 bytes",
 		SizeText(math.MaxInt64): "8 EiB",
 		RateText(100 << 20):     "100 MiB/s", CPUsText(1.5): "1.5 processors", CPUsText(1): "1 processor", CPUsText(0.333): "0.33 processors",
-		CPUsText(10): "10 processors", FormatSize(3 << 29): "1.5G", FormatSize(1000): "1000B", FormatSize(9 << 27): "1.125G",
+		CPUsText(10): "10 processors", FormatSize(3 << 29): "1.5G", FormatSize(1000): "1000B", FormatSize(-1 << 30): "-1073741824B", FormatSize(9 << 27): "1.125G",
 		FormatSize(1<<30 + 1): "1073741825B", FormatRate(1 << 20): "1M/s", FormatCPUs(1.5): "1.5", FormatCount(200): "200",
 		FormatDuration(10 * time.Minute): "10m", FormatDuration(36 * time.Hour): "1d12h", FormatDuration(90 * time.Second): "1m30s",
 		FormatDuration(1500 * time.Millisecond): "1.5s", FormatDuration(time.Hour + time.Nanosecond): "1h1ns", FormatDuration(0): "0s",
