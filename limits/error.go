@@ -62,7 +62,7 @@ func failed(op, path string, err error) *Error {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
 		e.Kind = ErrDenied
-	case errors.Is(err, unix.EBUSY):
+	case errors.Is(err, unix.EBUSY), errors.Is(err, fs.ErrExist):
 		e.Kind = ErrBusy
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENODEV):
 		e.Kind = ErrNotSupported

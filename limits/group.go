@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -135,20 +136,18 @@ func (g *Group) make(ctx context.Context) error {
 				wanted = append(wanted, c)
 			}
 		}
-		if len(first) >= 3 {
-			wanted = nil // a hybrid: version 2 is there for killing and for pressure only
-		}
 		m, err := newMember(ctx, h, name, wanted)
 		if errors.Is(err, ErrInterrupted) || errors.Is(err, os.ErrExist) {
 			return err
 		}
-		if err != nil {
-			for _, c := range slices.Concat(h.controllers, wanted) {
+		if m != nil {
+			g.members = append(g.members, m)
+		}
+		for _, c := range slices.Concat(h.controllers, wanted) {
+			if err != nil && (m == nil || !m.has(c)) {
 				g.why[c] = err
 			}
-			continue
 		}
-		g.members = append(g.members, m)
 	}
 	return nil
 }
@@ -210,6 +209,9 @@ func (g *Group) Attach(pid int) error {
 		return nil // nothing is to be watched
 	}
 	pidfd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil // it has ended
+	}
 	if err != nil {
 		return failed("watching the sandbox", "", err)
 	}
@@ -225,7 +227,7 @@ func (g *Group) inside(pid int) error {
 	}
 	file := "/proc/" + strconv.Itoa(pid) + "/cgroup"
 	text, err := os.ReadFile(file)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
 		return failed("watching the sandbox", file, err)
 	}
 	name, in := filepath.Base(g.members[0].path), 0
@@ -234,11 +236,14 @@ func (g *Group) inside(pid int) error {
 			in++
 		}
 	}
-	if in != len(g.members) {
+	if in == len(g.members) {
+		return nil
+	}
+	if p, err := kernel.Identify(pid); err == nil && kernel.Alive(p) {
 		return &Error{Op: "watching the sandbox", Path: file, Kind: ErrInvalid,
 			Err: fmt.Errorf("it is in %d of the %d control groups that are to hold it", in, len(g.members))}
 	}
-	return nil
+	return nil // it has ended: there is nothing to hold
 }
 
 // Set changes the limits of a live group: all of them, or none, with an error

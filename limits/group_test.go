@@ -2,11 +2,13 @@ package limits
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
-	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -129,6 +131,7 @@ func TestProcessorTimeEnds(t *testing.T) {
 	treetest.Leaks(t)
 	const limit = 300 * time.Millisecond
 	g := started(t, Limits{CPUTime: limit}, Options{})
+	late := lateness(t)
 	b := newBox(t, g, "spin", nil).begin()
 	c := hitBy(t, g, PartCPUTime)
 	if !c.Killed || c.Text != "processor time: 300ms used up" {
@@ -138,11 +141,35 @@ func TestProcessorTimeEnds(t *testing.T) {
 	u, err := g.Usage()
 	must(t, err)
 	// 10 ms, and what a loaded machine takes to let the watcher run and the processes die.
-	if u.CPUTime.Value < limit || u.CPUTime.Value > limit+slow(30*time.Millisecond) {
-		t.Errorf("used %v of %v", u.CPUTime.Value, limit)
+	most := limit + 20*time.Millisecond + 4*late()
+	if u.CPUTime.Value < limit || u.CPUTime.Value > most {
+		t.Errorf("used %v of %v, at most %v", u.CPUTime.Value, limit, most)
 	}
-	t.Log("used", u.CPUTime.Value, "of", limit)
+	t.Log("used", u.CPUTime.Value, "of", limit, "and at most", most)
 	closes(t, g)
+}
+
+// lateness measures how late this process runs when it ought to, until it is asked
+// for the worst.
+func lateness(t *testing.T) func() time.Duration {
+	worst, stop := make(chan time.Duration), make(chan struct{})
+	t.Cleanup(sync.OnceFunc(func() { close(stop) }))
+	go func() {
+		late := time.Duration(0)
+		for {
+			select {
+			case <-stop:
+				return
+			case worst <- late:
+				return
+			default:
+			}
+			start := time.Now()
+			time.Sleep(time.Millisecond)
+			late = max(late, time.Since(start)-time.Millisecond)
+		}
+	}()
+	return func() time.Duration { return <-worst }
 }
 
 func TestSetOnALiveBox(t *testing.T) {
@@ -185,6 +212,41 @@ func TestAttachRefusesAProcessThatNothingHolds(t *testing.T) {
 		t.Error(err)
 	}
 	closes(t, g)
+}
+
+func TestOneGroupForASandbox(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	g := started(t, Limits{PIDs: 60}, Options{})
+	if _, err := Start(t.Context(), "box", Limits{PIDs: 70}, Options{}); !errors.Is(err, ErrBusy) {
+		t.Error(err)
+	}
+	if text, err := g.find("pids").read("pids.max"); err != nil || string(text) != "60\n" {
+		t.Errorf("pids.max is %q %v", text, err)
+	}
+	for _, id := range []string{"", "a/b", "..a/", "a b", strings.Repeat("a", 200)} {
+		if _, err := Start(t.Context(), id, Limits{PIDs: 70}, Options{}); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+	closes(t, g)
+}
+
+func TestWhatNoHostCanHaveIsRefused(t *testing.T) {
+	for want, l := range map[string]Limits{
+		"cpus": {CPUs: -1}, "cpus: NaN": {CPUs: math.NaN()}, "cpus: 0.001": {CPUs: 0.001}, "cpus: +Inf": {CPUs: math.Inf(1)},
+		"memory": {Memory: 1000}, "memory: -": {Memory: -1}, "pids": {PIDs: 1}, "pids: -1": {PIDs: -1}, "cpu-time": {CPUTime: -1},
+		"files": {Files: 1}, "read-rate": {ReadRate: -1}, "write-rate": {WriteRate: -1}, "read-ops": {ReadOps: -1}, "write-ops": {WriteOps: -1},
+	} {
+		err := l.Check()
+		if !errors.Is(err, ErrInvalid) || !strings.HasPrefix(err.Error(), "limiting "+want) {
+			t.Errorf("%s: %v", want, err)
+		}
+		if _, again := Start(t.Context(), "box", l, Options{BestEffort: true}); again == nil {
+			t.Error("started with", l)
+		}
+	}
+	must(t, Limits{CPUs: 0.01, Memory: 1 << 20, PIDs: 2, ReadRate: 1, WriteOps: 1, CPUTime: 1, Files: 8}.Check())
 }
 
 func TestOpenFilesAreLimited(t *testing.T) {
@@ -280,48 +342,28 @@ func marked(t *testing.T) []string {
 	return list
 }
 
-func TestSweepTakesOnlyWhatTheDeadLeft(t *testing.T) {
+// TestCountWithoutALimit: limits can be set later, and what is not known is not 0.
+func TestCountWithoutALimit(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
-	mine := started(t, Limits{PIDs: 100}, Options{})
-	none, err := Start(t.Context(), "none", Limits{}, Options{})
+	g := started(t, Limits{}, Options{Count: true})
+	b := newBox(t, g, "fork 400", nil)
+	must(t, g.Set(t.Context(), Limits{PIDs: 60}))
+	b.begin()
+	hitBy(t, g, PartPIDs)
+	u, err := g.Usage()
 	must(t, err)
-	keeper := newBox(t, none, "keeper", nil).begin()
-	said := strings.Fields(keeper.line())
-	if len(said) < 2 {
-		t.Fatal(said)
+	if !u.Memory.OK || !u.CPUTime.OK || !u.PIDs.OK {
+		t.Errorf("%+v", u)
 	}
-	must(t, Sweep(t.Context()))
-	for _, dir := range said[1:] {
-		if _, err := os.Stat(dir); err != nil {
-			t.Fatal("swept while its keeper lives:", err)
-		}
+	if _, err := os.Stat("/proc/pressure/cpu"); (err == nil) != u.PressureCPU.OK {
+		t.Errorf("pressure: %+v, and the host: %v", u.PressureCPU, err)
 	}
-	// A group of somebody else, with a name that is almost one of ours.
-	other := filepath.Join(filepath.Dir(said[1]), fmt.Sprintf("snapfs-other-%d", os.Getpid()))
-	must(t, os.Mkdir(other, 0o755))
-	defer os.Remove(other)
-	must(t, keeper.cmd.Process.Kill())
-	keeper.ends()
-	must(t, Sweep(t.Context()))
-	for _, dir := range said[1:] {
-		if _, err := os.Stat(dir); err == nil {
-			t.Error("left:", dir)
-		}
+	text, err := json.Marshal(struct{ A, B Known[int64] }{A: known[int64](0, true)})
+	if err != nil || string(text) != `{"A":0,"B":null}` {
+		t.Error(string(text), err)
 	}
-	if _, err := os.Stat("/proc/" + said[0] + "/exe"); err == nil {
-		t.Error("the process in it lives")
-	}
-	if _, err := os.Stat(other); err != nil {
-		t.Error("swept without a mark:", err)
-	}
-	for _, m := range mine.members {
-		if _, err := os.Stat(m.path); err != nil {
-			t.Error("swept while its keeper lives:", err)
-		}
-	}
-	must(t, none.Close(t.Context()))
-	closes(t, mine)
+	closes(t, g)
 }
 
 func TestCloseNamesWhatStays(t *testing.T) {

@@ -191,18 +191,21 @@ func vacant(dir string) bool {
 }
 
 // enable gives the groups in dir as many of the controllers as it has, and
-// answers with those that they have then. The error says why one is missing.
-func enable(dir string, wanted []string) (given []string, err error) {
+// answers with those that they have then, and why one lacks.
+func enable(dir string, wanted []string) (given []string, lacks, err error) {
+	if len(wanted) == 0 {
+		return nil, nil, nil
+	}
 	control := filepath.Join(dir, "cgroup.subtree_control")
 	list, err := os.ReadFile(control)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	given = strings.Fields(string(list))
 	available, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	given = strings.Fields(string(list))
 	var errs []error
 	for _, c := range wanted {
 		switch {
@@ -217,7 +220,7 @@ func enable(dir string, wanted []string) (given []string, err error) {
 			given = append(given, c)
 		}
 	}
-	return given, errors.Join(errs...)
+	return given, errors.Join(errs...), nil
 }
 
 // writeFile writes to a file of the kernel, which must be there.

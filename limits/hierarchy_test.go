@@ -85,6 +85,7 @@ func TestDelegatedGroupsHoldAnOrdinaryUser(t *testing.T) {
 	if err := c.Wait(); err != nil || !strings.Contains(out.String(), "--- PASS: "+t.Name()) {
 		t.Errorf("%v\n%s", err, &out)
 	}
+	t.Log(&out)
 }
 
 // handOver makes a group for a user in each hierarchy, and answers with those for
@@ -97,8 +98,9 @@ func handOver(t *testing.T, user treetest.Account) (leaves []string) {
 		above := h.own
 		if h.version == 2 {
 			above = h.mount
-			_, err := enable(above, []string{"cpu", "memory", "pids", "io"})
-			t.Log("given:", err)
+			_, lacks, err := enable(above, []string{"cpu", "memory", "pids", "io"})
+			must(t, err)
+			t.Log("lacks:", lacks)
 		}
 		dir := filepath.Join(above, fmt.Sprintf("snapfs-delegated-%d", os.Getpid()))
 		leaf := dir

@@ -51,26 +51,39 @@ func killGroups(ctx context.Context, members []*member) error {
 		if empty(members) {
 			return true, nil
 		}
-		for _, m := range members {
-			if m.version == 2 && m.write("cgroup.kill", "1") == nil { // Linux 5.14
-				return false, thaw(members)
-			}
+		if killAtOnce(members) {
+			return false, thaw(members)
 		}
-		for _, m := range members { // what is frozen does not fork
-			switch {
-			case m.has("freezer"):
-				_ = m.write("freezer.state", "FROZEN") // killed all the same
-			case m.version == 2:
-				_ = m.write("cgroup.freeze", "1") // killed all the same
-			}
-		}
-		for _, m := range members {
-			if err := m.killEach(); err != nil {
-				return false, errors.Join(err, thaw(members))
-			}
-		}
-		return false, thaw(members)
+		return false, killOneByOne(members)
 	})
+}
+
+// killAtOnce has the kernel kill all: Linux 5.14, in version 2.
+func killAtOnce(members []*member) bool {
+	for _, m := range members {
+		if m.version == 2 && m.write("cgroup.kill", "1") == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// killOneByOne kills while all stand still: what is frozen does not fork.
+func killOneByOne(members []*member) error {
+	for _, m := range members {
+		switch {
+		case m.has("freezer"):
+			_ = m.write("freezer.state", "FROZEN") // killed all the same
+		case m.version == 2:
+			_ = m.write("cgroup.freeze", "1") // killed all the same
+		}
+	}
+	for _, m := range members {
+		if err := m.killEach(); err != nil {
+			return errors.Join(err, thaw(members))
+		}
+	}
+	return thaw(members)
 }
 
 // thaw lets what is frozen go: in version 1 it takes no signal before.

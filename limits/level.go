@@ -86,7 +86,7 @@ func rlimits(l Limits, held []Held) map[Part]Rlimit {
 		case h.Part == PartMemory && h.By == ByWatcher:
 			// What one process may ask for; most ask for more than they use.
 			add(h.Part, unix.RLIMIT_DATA, l.Memory+max(l.Memory, 1<<30))
-		case h.Part == PartCPUTime && h.Note == "":
+		case h.Part == PartCPUTime && h.Note != noteCounted:
 			add(h.Part, unix.RLIMIT_CPU, int64(math.Ceil(l.CPUTime.Seconds()))+1)
 		}
 	}
@@ -100,7 +100,6 @@ const (
 	noteWriteback = "writes that the kernel gathers and writes by itself are not held; those that wait for the disk are"
 	noteHost      = "more than the host has: it limits nothing here"
 	noteFiles     = "more than the host gives one process: it limits nothing here"
-	noteOneUser   = "in the sandbox's own user namespace; each of its users for itself"
 )
 
 // judge decides by what each limit is held, or says which cannot be.
@@ -132,14 +131,14 @@ func (g *Group) judgeOne(part Part, l Limits) (Held, *Error) {
 			return Held{By: m.by()}, nil
 		}
 		if os.Geteuid() != 0 { // root's own processes are not held by RLIMIT_NPROC (kernel/fork.c)
-			return Held{By: ByRlimit, Note: noteOneUser}, nil
+			return Held{By: ByRlimit, Note: g.weaker("pids") + "; each user of the sandbox for itself"}, nil
 		}
 		return Held{}, g.cannot(part, "pids")
 	case PartCPUTime:
 		if g.find("cpuacct") != nil || g.unified() != nil {
 			return Held{By: ByWatcher, Note: noteCounted}, nil
 		}
-		return Held{By: ByWatcher}, nil
+		return Held{By: ByWatcher, Note: g.weaker("cpuacct")}, nil
 	case PartFiles:
 		h := Held{By: ByRlimit}
 		var own unix.Rlimit
@@ -153,9 +152,9 @@ func (g *Group) judgeOne(part Part, l Limits) (Held, *Error) {
 }
 
 func (g *Group) judgeCPUs(l Limits) (Held, *Error) {
-	h := Held{By: ByWatcher}
+	h := Held{By: ByWatcher, Note: g.weaker("cpu")}
 	if m := g.find("cpu"); m != nil {
-		h.By = m.by()
+		h = Held{By: m.by()}
 	} else if g.o.Pause == nil || g.o.Resume == nil {
 		return h, g.cannot(PartCPUs, "cpu")
 	}
@@ -166,9 +165,9 @@ func (g *Group) judgeCPUs(l Limits) (Held, *Error) {
 }
 
 func (g *Group) judgeMemory(l Limits) (Held, *Error) {
-	h := Held{By: ByWatcher}
+	h := Held{By: ByWatcher, Note: g.weaker("memory")}
 	if m := g.find("memory"); m != nil {
-		h.By = m.by()
+		h = Held{By: m.by()}
 		if m.version == 1 && !m.there("memory.memsw.limit_in_bytes") && swap() {
 			h.Note = noteSwap
 		}
@@ -194,6 +193,14 @@ func (g *Group) judgeRate(part Part) (Held, *Error) {
 	return Held{By: m.by()}, nil
 }
 
+// weaker says why a limit is held by less than a control group.
+func (g *Group) weaker(controller string) string {
+	if why := g.why[controller]; why != nil {
+		return "no control group holds it: " + why.Error()
+	}
+	return "no control group holds it: there is no controller " + controller
+}
+
 // cannot says why a limit is held by nothing, and what would have to be so.
 func (g *Group) cannot(part Part, controllers ...string) *Error {
 	e := &Error{Op: "limiting " + string(part), Kind: ErrNotSupported, Err: errors.New("no control group can be made that holds it")}
@@ -202,8 +209,8 @@ func (g *Group) cannot(part Part, controllers ...string) *Error {
 			e.Err = why
 		}
 	}
-	if os.Geteuid() != 0 {
-		e.Hints = append(e.Hints, "run it as root, or where systemd has handed the group to you: systemd-run --user --scope -p Delegate=yes")
+	if os.Geteuid() != 0 { // systemd 254; a scope has no group apart from that of its processes
+		e.Hints = append(e.Hints, "sudo, or a group of your own: systemd-run --user --pty --same-dir -p Delegate=yes -p DelegateSubgroup=own COMMAND")
 	}
 	return e
 }

@@ -49,6 +49,10 @@ func TestMain(m *testing.M) {
 		openMany()
 	case "keeper":
 		keep()
+	case "apart":
+		must0(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+		must0(unix.Mount("proc", "/proc", "proc", 0, ""))
+		keep()
 	case "delegated":
 		os.Exit(m.Run())
 	}
@@ -107,12 +111,16 @@ func again(role string, attr *unix.SysProcAttr) {
 	if err == nil {
 		_, err = io.WriteString(in, "go\n")
 	}
+	must0(err)
+	if role == "looked" {
+		fmt.Println("ended", c.Wait())
+	}
+}
+
+func must0(err error) {
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
-	}
-	if role == "looked" {
-		fmt.Println("ended", c.Wait())
 	}
 }
 

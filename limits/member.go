@@ -27,38 +27,47 @@ type member struct {
 	parent      string // the directory of this package's own above it, or ""
 }
 
-// newMember makes a control group of that name in the best place of a hierarchy.
+// newMember makes a control group of that name in the best place of a hierarchy:
+// the first that has all the controllers, else the first at all, which still
+// kills and counts. why says what keeps a controller away.
 // An error leaves nothing behind but controllers that were given to the groups of
 // a directory. Its kind is ErrInterrupted where ctx's plan forbade it.
-func newMember(ctx context.Context, h hierarchy, name string, wanted []string) (*member, error) {
+func newMember(ctx context.Context, h hierarchy, name string, wanted []string) (m *member, why error) {
 	places := h.places(len(wanted) > 0)
 	if len(places) == 0 {
 		return nil, &Error{Op: "making a control group", Path: h.mount, Kind: ErrNotSupported,
 			Err: errors.New("no group here is handed to this user, free of processes")}
 	}
-	var first error
-	for _, chain := range places {
-		m, err := h.makeIn(ctx, chain, name, wanted)
-		if err == nil {
-			return m, nil
-		}
-		if first == nil {
-			first = err
+	for _, all := range []bool{true, false} {
+		for _, chain := range places {
+			m, err := h.makeIn(ctx, chain, name, wanted, all)
+			if why == nil {
+				why = err
+			}
+			if m != nil || errors.Is(err, ErrInterrupted) || errors.Is(err, fs.ErrExist) {
+				return m, why
+			}
 		}
 	}
-	return nil, first
+	return nil, why
 }
 
 // makeIn makes a group in the last directory of a chain. Another keeper may take
-// that directory away as soon as it is empty: then all begins anew.
-func (h hierarchy) makeIn(ctx context.Context, chain []string, name string, wanted []string) (*member, error) {
+// that directory away as soon as it is empty: then all begins anew. The error is
+// there with the member, where it is about a controller that is away; unless all
+// must be there.
+func (h hierarchy) makeIn(ctx context.Context, chain []string, name string, wanted []string, all bool) (m *member, lacks error) {
 	last := len(chain) - 1
-	m := &member{version: h.version, controllers: h.controllers, path: filepath.Join(chain[last], name)}
+	m = &member{version: h.version, controllers: h.controllers, path: filepath.Join(chain[last], name)}
 	if last > 0 {
 		m.parent = chain[last]
 	}
 	for try := 0; ; try++ {
-		err := h.prepare(ctx, chain, wanted, m)
+		var err error
+		lacks, err = h.prepare(ctx, chain, wanted, m)
+		if all && err == nil {
+			err = lacks
+		}
 		if err == nil {
 			if err = step(ctx, "make the control group"); err == nil {
 				err = os.Mkdir(m.path, 0o755)
@@ -77,7 +86,7 @@ func (h hierarchy) makeIn(ctx context.Context, chain []string, name string, want
 	if err := m.open(); err != nil {
 		return nil, failed("making a control group", m.path, errors.Join(err, m.remove()))
 	}
-	return m, nil
+	return m, lacks
 }
 
 // open opens the directory of the group, past Go's poller, which has no use for it.
@@ -90,27 +99,26 @@ func (m *member) open() error {
 	return nil
 }
 
-// prepare makes the directory and gives controllers, in version 2.
-func (h hierarchy) prepare(ctx context.Context, chain, wanted []string, m *member) error {
+// prepare makes the directory and gives controllers, in version 2. What cannot be
+// given lacks.
+func (h hierarchy) prepare(ctx context.Context, chain, wanted []string, m *member) (lacks, err error) {
 	if h.version == 1 {
-		return nil
+		return nil, nil
 	}
 	for i, dir := range chain {
 		if i > 0 {
 			if err := step(ctx, "make the directory of control groups"); err != nil {
-				return err
+				return nil, err
 			}
 			if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-				return err
+				return nil, err
 			}
 		}
-		var err error
-		// What is missing is told by who asks for it: no limit may need it.
-		if m.controllers, err = enable(dir, wanted); err != nil && len(m.controllers) == 0 && len(wanted) > 0 {
-			return err
+		if m.controllers, lacks, err = enable(dir, wanted); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return lacks, nil
 }
 
 // step is a point of rehearsal, as an error of this package.

@@ -1,0 +1,98 @@
+package limits
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// TestKillEndsWhatIsFrozen: in version 1 what is frozen takes no signal.
+func TestKillEndsWhatIsFrozen(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	g := started(t, Limits{PIDs: 200}, Options{})
+	b := newBox(t, g, "fork 20", nil).begin()
+	b.line()
+	for _, m := range g.members {
+		if m.has("freezer") {
+			must(t, m.write("freezer.state", "FROZEN"))
+		} else if m.version == 2 {
+			must(t, m.write("cgroup.freeze", "1"))
+		}
+	}
+	must(t, g.Kill(t.Context()))
+	b.ends()
+	must(t, g.Kill(t.Context())) // of nothing
+	closes(t, g)
+}
+
+// TestKillOneByOne: the way of kernels without cgroup.kill.
+func TestKillOneByOne(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	g := started(t, Limits{PIDs: 400}, Options{})
+	b := newBox(t, g, "fork 200", nil).begin()
+	b.line()
+	must(t, until(t.Context(), func() (bool, error) { return empty(g.members), killOneByOne(g.members) }))
+	b.ends()
+	closes(t, g)
+}
+
+func TestSweepTakesOnlyWhatTheDeadLeft(t *testing.T) {
+	t.Run("here", func(t *testing.T) { sweeps(t, "keeper", nil) })
+	// Its number there is another's here, or nobody's.
+	t.Run("in another pid namespace", func(t *testing.T) {
+		sweeps(t, "apart", &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS})
+	})
+}
+
+// sweeps has a keeper make a group, and be killed.
+func sweeps(t *testing.T, role string, attr *unix.SysProcAttr) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	mine := started(t, Limits{PIDs: 100}, Options{})
+	none, err := Start(t.Context(), "none", Limits{}, Options{})
+	must(t, err)
+	keeper := newBox(t, none, role, attr).begin()
+	said := strings.Fields(keeper.line())
+	if len(said) < 2 {
+		t.Fatal(said)
+	}
+	must(t, Sweep(t.Context()))
+	for _, dir := range said[1:] {
+		if _, err := os.Stat(dir); err != nil {
+			t.Fatal("swept while its keeper lives:", err)
+		}
+	}
+	// A group of somebody else, with a name that is almost one of ours.
+	other := filepath.Join(filepath.Dir(said[1]), fmt.Sprintf("snapfs-other-%d", os.Getpid()))
+	must(t, os.Mkdir(other, 0o755))
+	defer os.Remove(other)
+	must(t, keeper.cmd.Process.Kill())
+	keeper.ends()
+	must(t, Sweep(t.Context()))
+	for _, dir := range said[1:] {
+		if _, err := os.Stat(dir); err == nil {
+			t.Error("left:", dir)
+		}
+	}
+	if _, err := os.Stat("/proc/" + said[0] + "/exe"); err == nil && attr == nil {
+		t.Error("the process in it lives")
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Error("swept without a mark:", err)
+	}
+	for _, m := range mine.members {
+		if _, err := os.Stat(m.path); err != nil {
+			t.Error("swept while its keeper lives:", err)
+		}
+	}
+	must(t, none.Close(t.Context()))
+	closes(t, mine)
+}
