@@ -111,9 +111,16 @@ func attach(t testing.TB, image *os.File) *os.File {
 
 func mountAt(t testing.TB, fs, dir string, options []string) {
 	t.Helper()
+	if err := mountOn(fs, dir, options); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unmount(t, dir) })
+}
+
+func mountOn(fs, dir string, options []string) error {
 	c, err := kernel.Fsopen(fs)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer c.Close()
 	for _, option := range options {
@@ -124,18 +131,15 @@ func mountAt(t testing.TB, fs, dir string, options []string) {
 			err = c.SetFlag(key)
 		}
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 	}
 	mount, err := c.Mount(unix.MOUNT_ATTR_NOATIME)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer mount.Close()
-	if err := kernel.MoveMount(mount, unix.AT_FDCWD, dir); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unmount(t, dir) })
+	return kernel.MoveMount(mount, unix.AT_FDCWD, dir)
 }
 
 // unmount takes the mount at dir away and complains when something still uses

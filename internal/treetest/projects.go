@@ -1,0 +1,51 @@
+package treetest
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/run"
+)
+
+// Projects mounts a fresh filesystem of the type fs ("ext4", "xfs") and size bytes
+// with project quotas, like [Small]. It answers false where the kernel, which mounts
+// it without, has been built without them: then the test is about their absence.
+func Projects(t testing.TB, fs string, size int64) (dir string, counts bool) {
+	t.Helper()
+	NeedRoot(t)
+	NeedFS(t, fs)
+	dir = filepath.Join(Dir(t), fs)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	image := format(t, fs, size)
+	if fs == "ext4" {
+		if _, err := run.Output(t.Context(), "mkfs.ext4", "-q", "-F", "-O", "project,quota", "-E", "quotatype=prjquota", image.Name()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	loop := attach(t, image)
+	defer loop.Close() // the mount holds it from then on
+	err := mountOn(fs, dir, []string{"source=" + loop.Name(), "prjquota"})
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ESRCH) {
+		return "", false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unmount(t, dir) })
+	f, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if on, err := kernel.ProjectsLimited(int(f.Fd())); err != nil || !on {
+		t.Fatalf("projects on %s: %v, %v", fs, on, err)
+	}
+	return dir, true
+}
