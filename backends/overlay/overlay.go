@@ -13,6 +13,7 @@
 //	layers/<layer>/work/     its work directory, as long as a fork writes to it
 //	layers/<layer>/unsettled the boot during which its data may not have reached the disk
 //	layers/<layer>/merged    another layer, which stands for this and all below
+//	layers/<layer>/remarking its files are being given the project of its fork (see limit.go)
 //	tmp/                     layers being copied
 //	spare/                   layers as good as new
 //	old/                     files of removed records, to be used again

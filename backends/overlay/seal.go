@@ -87,7 +87,10 @@ func (b *backend) sealIdle(ctx context.Context, fork snapshot.ForkID, r *record,
 	if next.upper, err = b.newLayer(ctx, string(fork), b.treePath(r.upper)); err != nil {
 		return err
 	}
-	if err := b.replace(ctx, b.forkPath(fork), &next); err != nil {
+	if err = b.succeed(r.upper, next.upper); err == nil {
+		err = b.replace(ctx, b.forkPath(fork), &next)
+	}
+	if err != nil {
 		b.discard(b.layerPath(next.upper))
 		return err
 	}
@@ -104,7 +107,7 @@ func (b *backend) sealIdle(ctx context.Context, fork snapshot.ForkID, r *record,
 		return err
 	}
 	back.Release()
-	b.discard(b.workPath(r.upper)) // a layer without one is frozen
+	b.dropWork(r.upper)
 	return nil
 }
 

@@ -46,7 +46,7 @@ func (b *backend) putBy(layer string) bool {
 	} else if err != nil || len(n) >= maxSpare {
 		return false
 	}
-	if n, err := names(b.treePath(layer)); err != nil || len(n) > 0 {
+	if n, err := names(b.treePath(layer)); err != nil || len(n) > 0 || b.projectOf(layer) != 0 {
 		return false
 	}
 	work := b.workPath(layer)

@@ -142,7 +142,11 @@ func (b *backend) mergedInto(layer string) string {
 func (b *backend) clearLayers(c *census) error {
 	entries, err := readDir(filepath.Join(b.dir, "layers"))
 	for _, e := range entries {
-		switch layer := e.Name(); {
+		layer := e.Name()
+		if !c.used[layer] {
+			err = errors.Join(err, b.release(c, layer))
+		}
+		switch {
 		case !c.used[layer] && b.putBy(layer):
 		case !c.used[layer] && !gone(b.treePath(layer)):
 			b.discard(b.layerPath(layer))

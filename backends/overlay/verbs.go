@@ -130,10 +130,11 @@ func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	if err := b.forget(ctx, string(id), path); err != nil {
 		return fail("removing", string(id), err)
 	}
+	err = b.unlimit(r.upper)
 	if !b.putBy(r.upper) {
 		b.discard(b.layerPath(r.upper))
 	}
-	return nil
+	return fail("removing", string(id), err)
 }
 
 // Pending reports whether a sweep would give space back at once.

@@ -1,0 +1,118 @@
+package overlay_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/snapfs/snapfs/backends/overlay"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// onProjects is a subject on a filesystem with project quotas, where the kernel
+// has them.
+func onProjects(t *testing.T, fs string, size int64) (s snapshottest.Subject, counts bool) {
+	s = byRoot()
+	s.Name = "overlay (root, " + fs + " with project quotas)"
+	top, counts := treetest.Projects(t, fs, size)
+	s.Place = func(t testing.TB) snapshot.Place {
+		dir, err := os.MkdirTemp(top, "place")
+		must(t, err)
+		t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+		return snapshottest.Within(t, dir)
+	}
+	s.Small = func(t testing.TB) snapshot.Place {
+		dir, _ := treetest.Projects(t, "ext4", 64<<20)
+		return snapshottest.Within(t, dir)
+	}
+	return s, counts
+}
+
+func TestConformanceOnProjectsOfExt4(t *testing.T) { conformsOnProjects(t, "ext4") }
+
+func TestConformanceOnProjectsOfXFS(t *testing.T) { conformsOnProjects(t, "xfs") }
+
+func conformsOnProjects(t *testing.T, fs string) {
+	if s, counts := onProjects(t, fs, 400<<20); counts {
+		snapshottest.Run(t, s)
+		return
+	}
+	refused(t)
+}
+
+// refused: without quotas a limit is an error that names what would hold one.
+func refused(t *testing.T) {
+	b, err := overlay.Open(t.Context(), snapshottest.OnDisk(t))
+	must(t, err)
+	err = b.(snapshot.LimitProber).CanLimit(t.Context(), snapshot.DiskLimit{Bytes: 1 << 20})
+	var e *snapshot.Error
+	if !errors.Is(err, snapshot.ErrNotSupported) || !errors.As(err, &e) || !strings.Contains(strings.Join(e.Hints, "\n"), "snapfs pool create") {
+		t.Errorf("%v, %+v", err, e)
+	}
+}
+
+// ours counts the projects of snapfs's that a filesystem knows with a limit.
+func ours(t *testing.T, top string) (n int) {
+	t.Helper()
+	fd := int(treetest.Open(t, top).Fd())
+	for id := uint32(0x5a << 24); ; {
+		use, err := kernel.NextProject(fd, id)
+		if err != nil || use.ID >= 0x5b<<24 {
+			return n
+		}
+		if use.BytesLimit+use.NodesLimit > 0 {
+			n++
+		}
+		id = use.ID + 1
+	}
+}
+
+func TestALimitLeavesNoProjectBehind(t *testing.T) {
+	top, counts := treetest.Projects(t, "ext4", 256<<20)
+	if !counts {
+		refused(t)
+		return
+	}
+	place := snapshottest.Within(t, top)
+	must(t, os.WriteFile(place.Tree.Path+"/file", nil, 0o644))
+	opened, err := overlay.Open(t.Context(), place)
+	must(t, err)
+	b := opened.(interface {
+		snapshot.Backend
+		snapshot.Limiter
+		snapshot.Sweeper
+	})
+	_, err = b.Capture(t.Context(), place.Tree, "s1")
+	must(t, err)
+	limit := func(id snapshot.ForkID) {
+		_, err := b.Fork(t.Context(), "s1", id)
+		must(t, err)
+		must(t, b.LimitFork(t.Context(), id, snapshot.DiskLimit{Bytes: 1 << 20, Inodes: 100}))
+	}
+	limit("f1")
+	limit("f2")
+	if n := ours(t, top); n != 2 {
+		t.Errorf("two forks with a limit have %d projects", n)
+	}
+	_, err = b.Seal(t.Context(), "f1", "s2", snapshot.Idle)
+	must(t, err)
+	must(t, b.RemoveFork(t.Context(), "f1"))
+	if n := ours(t, top); n != 1 {
+		t.Errorf("when one is removed there are %d", n)
+	}
+	must(t, os.Remove(filepath.Join(place.Dir, "forks/f2"))) // as a process does that is killed then
+	must(t, b.Sweep(t.Context()))
+	if n := ours(t, top); n != 0 {
+		t.Errorf("after the sweep there are %d", n)
+	}
+	f, err := b.Fork(t.Context(), "s1", "f3") // perhaps in a layer used before
+	must(t, err)
+	if id, err := kernel.Project(int(treetest.Open(t, f.View.Overlay.Upper).Fd())); err != nil || id != 0 {
+		t.Errorf("a new fork is charged to the project %x, %v", id, err)
+	}
+}

@@ -1,0 +1,40 @@
+package plain
+
+import (
+	"context"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+var _ interface {
+	snapshot.Limiter
+	snapshot.LimitProber
+} = (*backend)(nil)
+
+// CanLimit keeps the contract of [snapshot.LimitProber]: it cannot. Who runs in a
+// copy writes to it as himself, and quotas do not hold root.
+func (b *backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
+	return b.refuse("", l)
+}
+
+// LimitFork keeps the contract of [snapshot.Limiter].
+func (b *backend) LimitFork(_ context.Context, fork snapshot.ForkID, l snapshot.DiskLimit) error {
+	if _, err := b.find(forks, string(fork)); err != nil {
+		return fail("limiting", string(fork), err)
+	}
+	return b.refuse(string(fork), l)
+}
+
+func (b *backend) refuse(fork string, l snapshot.DiskLimit) error {
+	if l == (snapshot.DiskLimit{}) {
+		return nil
+	}
+	return &snapshot.Error{
+		Op: "limiting", Backend: name, ID: fork, Path: b.dir, Kind: snapshot.ErrNotSupported,
+		Err: &reason{snapshot.ErrNotSupported, "nothing counts what is added to a copy of a tree"},
+		Hints: []string{
+			"snapfs pool create && snapfs pool import TREE",
+			"snapfs run --backend overlay … (on an ext4 or xfs with project quotas)",
+		},
+	}
+}
