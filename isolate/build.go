@@ -64,11 +64,13 @@ func (b *builder) writeFile(path, content string) {
 }
 
 // enterCgroups adds the steps that move pid 1 into the cgroups that it was not
-// born in: those of version 1.
+// born in: those of version 1. It enters as the one thread that it is: to move a
+// whole process, by cgroup.procs, the kernel first holds up every fork and exit of
+// the machine (cgroup_threadgroup_rwsem in kernel/cgroup/cgroup.c), for 10 ms.
 func (b *builder) enterCgroups() {
 	b.stage = "entering the cgroup"
 	for _, dir := range b.host.cgroups {
-		fd := b.do(unix.SYS_OPENAT, num(dir), b.str("cgroup.procs"), num(unix.O_WRONLY|unix.O_CLOEXEC)).result()
+		fd := b.do(unix.SYS_OPENAT, num(dir), b.str("tasks"), num(unix.O_WRONLY|unix.O_CLOEXEC)).result()
 		b.optional(partCgroup, b.do(unix.SYS_WRITE, b.of(fd), b.str("0"), num(1)))
 		b.do(unix.SYS_CLOSE, b.of(fd))
 	}
