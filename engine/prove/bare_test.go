@@ -1,0 +1,158 @@
+package prove
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// A probe that says that a wall holds where there is none is worth nothing.
+func TestWhereNoWallIsNoneHolds(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	dir := treetest.Dir(t)
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pid, start := victim(t)
+	for name, args := range map[string][]string{
+		"memory":         {"1000000"},
+		"pids":           {"3"},
+		"files":          {"20"},
+		"disk":           {"1000000", dir},
+		"cpus":           {"0.1"},
+		"cpu-time":       {"50ms"},
+		"time":           {"50ms"},
+		"write-rate":     {"100000", dir},
+		"masked":         {"/nothing/here", file},
+		"state":          {dir},
+		"read-only":      {dir, file},
+		"see-process":    {pid, start},
+		"signal-process": {pid, start},
+		"trace-process":  {pid, start},
+		"pid-1":          nil,
+	} {
+		if r := bare(t, name, args...); r.Held || strings.HasPrefix(r.Happened, "could not") {
+			t.Errorf("%+v", r)
+		}
+	}
+	left, err := filepath.Glob(dir + "/*")
+	if err != nil || len(left) != 1 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// The kernel of this machine may lack what a probe is about; then nobody has it.
+func TestTheHostsRootMayDoWhatASandboxMayNot(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	crossed := 0
+	for _, p := range powerProbes() {
+		switch r := bare(t, p.Name); {
+		case strings.HasPrefix(r.Happened, "could not"):
+			t.Errorf("%+v", r)
+		case !r.Held:
+			crossed++
+		case !strings.Contains(r.Happened, "not implemented") && !strings.Contains(r.Happened, "not supported"):
+			t.Errorf("%+v", r)
+		}
+	}
+	if all := len(powerProbes()); crossed < all*2/3 {
+		t.Errorf("only %d of %d are allowed", crossed, all)
+	}
+}
+
+func TestAnOpenNetworkIsSeenAsOne(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedProgram(t, "unshare", "ip")
+	treetest.Leaks(t)
+	for _, c := range []struct {
+		service, name string
+		args          []string
+	}{
+		{"tcp://127.0.0.1:7001", "name", []string{"localhost:7001"}},
+		{"tcp://127.0.0.1:7001", "ipv4", []string{"127.0.0.1:7001"}},
+		{"tcp://[::1]:7001", "ipv6", []string{"[::1]:7001"}},
+		{"udp://127.0.0.1:7053", "resolver", []string{"127.0.0.1:7053", "example.com"}},
+		{"gullible://127.0.0.1:7443", "tls-name", []string{"localhost:7443", "example.com"}},
+		{"tcp://169.254.169.254:80", "metadata", nil},
+		{"tcp://[::1]:7001", "loopback", []string{"7001"}},
+	} {
+		if r := beside(t, []string{c.service}, c.name, c.args...); r.Held || strings.HasPrefix(r.Happened, "could not") {
+			t.Errorf("%+v", r)
+		}
+		if c.name == "tls-name" {
+			continue
+		}
+		if r := beside(t, nil, c.name, c.args...); !r.Held {
+			t.Errorf("where nobody listens: %+v", r)
+		}
+	}
+	if r := beside(t, []string{"tls://127.0.0.1:7443"}, "tls-name", "localhost:7443", "example.com"); !r.Held {
+		t.Errorf("a server that looks at the name: %+v", r)
+	}
+	if r := beside(t, nil, "tls-name", "localhost:7443", "example.com"); r.Held || !strings.HasPrefix(r.Happened, "could not") {
+		t.Errorf("no server at all: %+v", r)
+	}
+	name := "snapfs-prove-" + strconv.Itoa(os.Getpid())
+	l, err := net.Listen("unix", "@"+name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if r := bare(t, "abstract-socket", name); r.Held {
+		t.Errorf("%+v", r)
+	}
+	if r := beside(t, nil, "abstract-socket", name); !r.Held {
+		t.Errorf("in another network: %+v", r)
+	}
+}
+
+// A limit that the kernel holds for each process is one here too.
+func TestALimitThatIsThereHolds(t *testing.T) {
+	treetest.NeedProgram(t, "prlimit")
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string][]string{
+		"files":    {"--nofile=64", "64"},
+		"memory":   {"--data=200000000", "200000000"},
+		"cpu-time": {"--cpu=1:1", "1s"},
+	} {
+		r := prover(t, exec.Command("prlimit", c[0], binary, "prove", name, c[1]), name)
+		if !r.Held {
+			t.Errorf("%+v", r)
+		}
+	}
+	if r := prover(t, exec.Command("prlimit", "--nofile=64", binary, "prove", "files", "50"), "files"); r.Held {
+		t.Errorf("a limit above the one that was promised: %+v", r)
+	}
+}
+
+// victim is a process of the host to go for.
+func victim(t *testing.T) (pid, start string) {
+	t.Helper()
+	c := exec.Command("sleep", "1000")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+		_ = c.Wait()
+	})
+	start, err := StartOf(c.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strconv.Itoa(c.Process.Pid), start
+}

@@ -1,0 +1,243 @@
+package prove
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/isolate"
+	"github.com/snapfs/snapfs/limits"
+)
+
+// In a sandbox every wall holds, for root's and for an ordinary user's.
+func TestInASandboxEveryWallHolds(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec isolate.Spec) {
+		dir, state := scratch(t), scratch(t)
+		if err := os.WriteFile(filepath.Join(state, "record"), []byte("x"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		secret := filepath.Join(dir, "secret")
+		if err := os.WriteFile(secret, []byte("x"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		name := "snapfs-prove-" + strconv.Itoa(os.Getpid())
+		a, err := net.Listen("unix", "@"+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		pid, start := victim(t)
+
+		spec.Mounts = append(spec.Mounts, isolate.Mount{Target: "/mnt", Source: dir})
+		spec.Hide, spec.ReadOnly = []string{"/mnt/secret", state}, []string{"/usr"}
+		spec.Rlimits = []isolate.Rlimit{
+			{Resource: unix.RLIMIT_NPROC, Cur: 40, Max: 40},
+			{Resource: unix.RLIMIT_NOFILE, Cur: 64, Max: 64},
+			{Resource: unix.RLIMIT_DATA, Cur: 200 << 20, Max: 200 << 20},
+			{Resource: unix.RLIMIT_CPU, Cur: 1, Max: 1},
+		}
+		box := open(t, spec)
+		walls := map[string][]string{
+			"memory": {"209715200"}, "pids": {"40"}, "files": {"64"}, "cpu-time": {"1s"},
+			"name": {"example.com:443"}, "ipv4": {"1.1.1.1:443"}, "ipv6": {"[2606:4700::1111]:443"}, "resolver": {"9.9.9.9:53", "example.com"},
+			"metadata": nil, "loopback": {port}, "abstract-socket": {name},
+			"masked": {"/mnt/secret"}, "state": {state}, "read-only": {"/usr", "/mnt/secret"},
+			"see-process": {pid, start}, "signal-process": {pid, start}, "trace-process": {pid, start}, "pid-1": nil,
+		}
+		for _, p := range powerProbes() {
+			walls[p.Name] = nil
+		}
+		for name, args := range walls {
+			for _, uid := range usersOf(spec) {
+				if r := inside(t, box, uid, name, args...); !r.Held {
+					t.Errorf("user %d: %+v", uid, r)
+				}
+			}
+		}
+		if r := inside(t, box, 0, "masked", "/mnt/secret", "/mnt"); r.Held {
+			t.Errorf("a path that is not masked: %+v", r)
+		}
+	})
+}
+
+// A limit of time is whoever ends the box; the probe is gone with it, which is
+// what it holds by.
+func TestTheEndOfABoxIsALimitOfTimeThatHeld(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec isolate.Spec) {
+		box := open(t, spec)
+		time.AfterFunc(500*time.Millisecond, func() { _ = box.Close(context.Background()) })
+		if r := inside(t, box, 0, "time", "500ms"); !r.Held || r.Happened != "it was killed" {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// What control groups hold.
+func TestTheLimitsOfASandboxHold(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	dir := treetest.Dir(t)
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	g, err := limits.Start(t.Context(), "prove", limits.Limits{CPUs: 0.3, Memory: 100 << 20, PIDs: 60, WriteRate: 2 << 20}, limits.Options{Devices: []uint64{st.Dev}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := g.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	spec := rootSpec()
+	spec.Mounts = append(spec.Mounts, isolate.Mount{Target: "/mnt", Source: dir})
+	spec.Cgroups = g.Cgroups()
+	box := open(t, spec)
+	for name, args := range map[string][]string{"pids": {"60"}, "cpus": {"0.3"}, "write-rate": {"2097152", "/mnt"}} {
+		r := inside(t, box, 0, name, args...)
+		if !r.Held && !strings.HasPrefix(r.Happened, "could not be tried: the ") { // a machine that others use
+
+			t.Errorf("%+v", r)
+		}
+	}
+	if r := inside(t, box, 0, "memory", strconv.Itoa(100<<20)); !r.Held || r.Happened != "it was killed" {
+		t.Errorf("%+v", r)
+	}
+	if err := box.Close(t.Context()); err != nil { // its groups can be removed then
+		t.Error(err)
+	}
+}
+
+// A disk that is full is one that holds.
+func TestAFullDiskHolds(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	dir := treetest.Dir(t)
+	if err := unix.Mount("prove", dir, "tmpfs", 0, "size=4m"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	r := bare(t, "disk", strconv.Itoa(4<<20), dir)
+	if !r.Held || !strings.Contains(r.Happened, "no space left") {
+		t.Errorf("%+v", r)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	if r := bare(t, "disk", strconv.Itoa(1<<20), dir); r.Held {
+		t.Errorf("a limit above the one that was promised: %+v", r)
+	}
+}
+
+func asBoth(t *testing.T, test func(t *testing.T, spec isolate.Spec)) {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		treetest.Leaks(t)
+		test(t, rootSpec())
+	}
+	if treetest.AsUser(t) {
+		treetest.Leaks(t)
+		test(t, isolate.Spec{Mounts: []isolate.Mount{{Target: "/", Source: "/", ReadOnly: true}}, Network: isolate.NetworkNone, IDs: isolate.Same})
+	}
+}
+
+func rootSpec() isolate.Spec {
+	return isolate.Spec{
+		Mounts:  []isolate.Mount{{Target: "/", Source: "/", ReadOnly: true}},
+		Network: isolate.NetworkNone, IDs: isolate.Own(1 << 28),
+	}
+}
+
+func scratch(t *testing.T) string {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		return treetest.Dir(t)
+	}
+	return t.TempDir()
+}
+
+// open starts a box with the prover in its /tmp.
+func open(t *testing.T, spec isolate.Spec) *isolate.Box {
+	t.Helper()
+	box, _, err := isolate.Start(t.Context(), spec, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := box.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer self.Close()
+	p, err := box.Exec(t.Context(), isolate.Command{
+		Args: []string{"/bin/sh", "-c", "cat >/tmp/prover && chmod 755 /tmp/prover"}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/", Stdin: self,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := p.Wait(t.Context()); err != nil || st.ExitCode() != 0 {
+		t.Fatal(st, err)
+	}
+	return box
+}
+
+// inside runs a probe in a box, as one of its users.
+func inside(t *testing.T, box *isolate.Box, uid uint32, name string, args ...string) Report {
+	t.Helper()
+	out, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	c := isolate.Command{
+		Args: append([]string{"/tmp/prover", "prove", name}, args...), Dir: "/", UID: uid, GID: uid, Stdout: w,
+		Env: []string{"SNAPFS_TEST_AS=prover", "PATH=/usr/bin:/bin"},
+	}
+	p, err := box.Exec(t.Context(), c)
+	w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if _, err := io.Copy(&text, out); err != nil {
+		t.Fatal(err)
+	}
+	st, err := p.Wait(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Read(name, text.Bytes(), st.Signal != 0)
+}
+
+// usersOf are users to be in a box: under Same there is one only.
+func usersOf(spec isolate.Spec) []uint32 {
+	if spec.IDs == isolate.Same {
+		return []uint32{0}
+	}
+	return []uint32{0, 1234}
+}

@@ -1,0 +1,211 @@
+package prove
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A process of the host is told to a probe by its number there and by when it
+// began, the 22nd field of /proc/PID/stat (proc_pid_stat(5)), which is the same
+// for every pid namespace: a number alone may be another process in a sandbox.
+func hostProbes() []Probe {
+	return []Probe{
+		{Name: "masked", Args: []string{"PATH..."}, plan: planMasked},
+		{Name: "state", Args: []string{"PATH..."}, plan: planMasked},
+		{Name: "read-only", Args: []string{"PATH..."}, plan: planReadOnly},
+		{Name: "see-process", Args: []string{"PID", "START"}, plan: planSee},
+		{Name: "signal-process", Args: []string{"PID", "START"}, plan: planSignal},
+		{Name: "trace-process", Args: []string{"PID", "START"}, plan: planTrace},
+		{Name: "pid-1", plan: planPID1},
+	}
+}
+
+func planMasked(args []string) (attempt, error) {
+	return attempt{"read " + strings.Join(args, ", "), func() outcome {
+		var seen []string
+		for _, path := range args {
+			if what := visible(path); what != "" {
+				seen = append(seen, path+": "+what)
+			}
+		}
+		if len(seen) > 0 {
+			return crossed("%s", strings.Join(seen, "; "))
+		}
+		return held("nothing is there to be read")
+	}}, nil
+}
+
+// visible says what can be read at a path, or nothing.
+func visible(path string) string {
+	info, err := os.Stat(path)
+	if err != nil {
+		return ""
+	}
+	if info.IsDir() {
+		if entries, _ := os.ReadDir(path); len(entries) > 0 {
+			return fmt.Sprintf("%d entries are seen", len(entries))
+		}
+		return ""
+	}
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // it may be a pipe
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	var b [1]byte
+	if n, _ := unix.Read(fd, b[:]); n > 0 {
+		return "it is read"
+	}
+	return ""
+}
+
+// planReadOnly opens files for writing, and makes and removes one in directories.
+func planReadOnly(args []string) (attempt, error) {
+	return attempt{"write to " + strings.Join(args, ", "), func() outcome {
+		var written []string
+		for _, path := range args {
+			if writable(path) {
+				written = append(written, path)
+			}
+		}
+		if len(written) > 0 {
+			return crossed("%s can be written to", strings.Join(written, ", "))
+		}
+		return held("nothing can be written to")
+	}}, nil
+}
+
+func writable(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	if !info.IsDir() {
+		return opens(path, unix.O_WRONLY) == nil
+	}
+	f, err := os.CreateTemp(path, ".prove-")
+	if err != nil {
+		return false
+	}
+	f.Close()
+	os.Remove(f.Name()) //nolint:errcheck // what is left is in the sandbox
+	return true
+}
+
+type process struct {
+	pid   int
+	start string
+}
+
+func theProcess(args []string) (p process, err error) {
+	p.pid, err = strconv.Atoi(args[0])
+	if err == nil && (p.pid <= 0 || args[1] == "") {
+		err = fmt.Errorf("%q is no process", args)
+	}
+	p.start = args[1]
+	return p, err
+}
+
+// StartOf is when a process of this pid namespace began, in the way that the
+// probes want to be told it. Errors: those of reading /proc.
+func StartOf(pid int) (string, error) {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return "", err
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 20 {
+		return "", fmt.Errorf("/proc/%d/stat ends early", pid)
+	}
+	return fields[19], nil
+}
+
+// same reports whether the number belongs to that process here too.
+func (p process) same() bool {
+	start, err := StartOf(p.pid)
+	return err == nil && start == p.start
+}
+
+func planSee(args []string) (attempt, error) {
+	p, err := theProcess(args)
+	return attempt{fmt.Sprintf("see process %d of the host", p.pid), func() outcome {
+		all, err := filepath.Glob("/proc/[0-9]*")
+		if err != nil || len(all) == 0 {
+			return untried("/proc lists no process")
+		}
+		if p.same() {
+			return crossed("it is in /proc")
+		}
+		return held("%d processes are seen, and not that one", len(all))
+	}}, err
+}
+
+func planSignal(args []string) (attempt, error) {
+	p, err := theProcess(args)
+	return attempt{fmt.Sprintf("signal process %d of the host", p.pid), func() outcome {
+		err := unix.Kill(p.pid, 0) // none is sent, but all is asked
+		switch {
+		case err != nil:
+			return held("%v", err)
+		case p.same():
+			return crossed("it may be signalled")
+		}
+		return held("the number is another process here")
+	}}, err
+}
+
+// planTrace does what a tracer may do without stopping the other: read from an
+// address where nothing is. Who may not learns that before.
+func planTrace(args []string) (attempt, error) {
+	p, err := theProcess(args)
+	return attempt{fmt.Sprintf("read the memory of process %d of the host", p.pid), func() outcome {
+		err := readMemory(p.pid)
+		switch {
+		case !letIn(err):
+			return held("%v", err)
+		case errors.Is(err, unix.ESRCH):
+			return held("%v", err)
+		case p.same():
+			return crossed("it may be traced")
+		}
+		return held("the number is another process here")
+	}}, err
+}
+
+func readMemory(pid int) error {
+	var b [1]byte
+	_, err := unix.ProcessVMReadv(pid, []unix.Iovec{{Base: &b[0], Len: 1}}, []unix.RemoteIovec{{Base: 1, Len: 1}}, 0)
+	return err
+}
+
+// planPID1 goes by what the first process of the sandbox has open and has seen.
+func planPID1([]string) (attempt, error) {
+	return attempt{"reach the host through pid 1", func() outcome {
+		var seen []string
+		for _, path := range []string{"/proc/1/root/", "/proc/1/cwd/", "/proc/1/fd", "/proc/1/map_files"} {
+			if _, err := os.ReadDir(path); err == nil {
+				seen = append(seen, path)
+			}
+		}
+		for _, path := range []string{"/proc/1/environ", "/proc/1/mem", "/proc/1/exe"} {
+			if f, err := os.Open(path); err == nil {
+				f.Close()
+				seen = append(seen, path)
+			}
+		}
+		if err := readMemory(1); letIn(err) && !errors.Is(err, unix.ESRCH) {
+			seen = append(seen, "its memory")
+		}
+		if len(seen) > 0 {
+			return crossed("%s can be opened", strings.Join(seen, ", "))
+		}
+		return held("nothing of it can be opened")
+	}}, nil
+}

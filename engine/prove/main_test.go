@@ -1,0 +1,109 @@
+package prove
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestMain lets the test binary be the program that a probe runs in: "prove NAME
+// ARGUMENT ...". What stands before it are services to have beside the probe.
+func TestMain(m *testing.M) {
+	if os.Getenv("SNAPFS_TEST_AS") != "prover" {
+		os.Exit(m.Run())
+	}
+	args := os.Args[1:]
+	for len(args) > 0 && args[0] != "prove" {
+		if err := serve(args[0]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(9)
+		}
+		args = args[1:]
+	}
+	os.Exit(Run(args[1], args[2:], os.Stdout))
+}
+
+// serve is one of: tcp://ADDRESS, which accepts; udp://ADDRESS, which answers;
+// tls://ADDRESS, which answers to whatever asks for the name "right", and
+// gullible://ADDRESS, which answers to all.
+func serve(what string) error {
+	kind, address, _ := strings.Cut(what, "://")
+	if kind == "udp" {
+		c, err := net.ListenPacket("udp", address)
+		if err != nil {
+			return err
+		}
+		go func() {
+			var b [512]byte
+			for {
+				n, from, err := c.ReadFrom(b[:])
+				if err != nil {
+					return
+				}
+				_, _ = c.WriteTo(b[:n], from)
+			}
+		}()
+		return nil
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				b := make([]byte, 2000)
+				n, _ := c.Read(b)
+				if kind == "gullible" || kind == "tls" && bytes.Contains(b[:n], []byte("localhost")) {
+					_, _ = c.Write([]byte{22, 3, 3, 0, 1, 2})
+				}
+			}()
+		}
+	}()
+	return nil
+}
+
+// bare runs a probe on this machine as it is, which has none of the walls.
+func bare(t *testing.T, name string, args ...string) Report {
+	t.Helper()
+	return prover(t, exec.Command("/proc/self/exe", append([]string{"prove", name}, args...)...), name)
+}
+
+// beside runs a probe in a network of its own, with services in it.
+func beside(t *testing.T, services []string, name string, args ...string) Report {
+	t.Helper()
+	script := `ip link set lo up && ip address add 169.254.169.254/32 dev lo && exec "$0" "$@"`
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := append([]string{"-n", "sh", "-c", script, binary}, services...)
+	return prover(t, exec.Command("unshare", append(append(all, "prove", name), args...)...), name)
+}
+
+func prover(t *testing.T, c *exec.Cmd, name string) Report {
+	t.Helper()
+	c.Env = append(os.Environ(), "SNAPFS_TEST_AS=prover")
+	var stderr bytes.Buffer
+	c.Stderr = &stderr
+	out, err := c.Output()
+	var ended *exec.ExitError
+	if err != nil && !errors.As(err, &ended) {
+		t.Fatal(err)
+	}
+	r := Read(name, out, ended != nil && !ended.Exited())
+	if (err == nil) != r.Held && (ended == nil || ended.Exited()) {
+		t.Errorf("%+v: %v\n%s", r, err, &stderr)
+	}
+	return r
+}

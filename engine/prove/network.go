@@ -1,0 +1,212 @@
+package prove
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patience is how long a probe waits for an answer.
+const patience = 3 * time.Second
+
+func networkProbes() []Probe {
+	return []Probe{
+		{Name: "name", Args: []string{"HOST:PORT"}, plan: planName},
+		{Name: "ipv4", Args: []string{"ADDRESS:PORT"}, plan: planAddress},
+		{Name: "ipv6", Args: []string{"[ADDRESS]:PORT"}, plan: planAddress},
+		{Name: "resolver", Args: []string{"ADDRESS:PORT", "NAME"}, plan: planResolver},
+		{Name: "tls-name", Args: []string{"HOST:PORT", "FALSE-NAME"}, plan: planTLS},
+		{Name: "metadata", plan: planMetadata},
+		{Name: "loopback", Args: []string{"PORT"}, plan: planLoopback},
+		{Name: "abstract-socket", Args: []string{"NAME"}, plan: planAbstract},
+	}
+}
+
+// reach tries to connect to each address. A connection is through, whatever the
+// other side has to say.
+func reach(addresses ...string) outcome {
+	var reasons []string
+	for _, a := range addresses {
+		c, err := net.DialTimeout("tcp", a, patience)
+		if err == nil {
+			hangUp(c)
+			return crossed("%s: connected", a)
+		}
+		reasons = append(reasons, fmt.Sprintf("%s: %v", a, why(err)))
+	}
+	return held("%s", strings.Join(reasons, "; "))
+}
+
+func hangUp(c net.Conn) { c.Close() } //nolint:errcheck // nothing more is wanted of it
+
+// why leaves out what was tried, which is told beside it.
+func why(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	var call *os.SyscallError
+	if errors.As(err, &call) {
+		err = call.Err
+	}
+	return err
+}
+
+func planName(args []string) (attempt, error) {
+	host, port, err := net.SplitHostPort(args[0])
+	return attempt{"reach " + args[0] + " by its name", func() outcome {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		found, err := (&net.Resolver{PreferGo: true}).LookupNetIP(ctx, "ip", host)
+		if err != nil {
+			return held("%v", err)
+		}
+		var all []string
+		for _, a := range found[:min(len(found), 3)] {
+			all = append(all, net.JoinHostPort(a.String(), port))
+		}
+		return reach(all...)
+	}}, err
+}
+
+func planAddress(args []string) (attempt, error) {
+	_, err := netip.ParseAddrPort(args[0])
+	return attempt{"reach " + args[0] + " by its address", func() outcome { return reach(args[0]) }}, err
+}
+
+// planMetadata goes for where clouds tell their machines who they are.
+func planMetadata([]string) (attempt, error) {
+	return attempt{"reach the cloud's metadata", func() outcome {
+		return reach("169.254.169.254:80", "[fd00:ec2::254]:80", "100.100.100.200:80")
+	}}, nil
+}
+
+// planLoopback goes for a service that listens on the host's loopback interface.
+func planLoopback(args []string) (attempt, error) {
+	_, err := number(args[0])
+	return attempt{"reach the host's service on port " + args[0], func() outcome {
+		return reach("127.0.0.1:"+args[0], "[::1]:"+args[0])
+	}}, err
+}
+
+func planAbstract(args []string) (attempt, error) {
+	return attempt{"reach the host's abstract socket @" + args[0], func() outcome {
+		c, err := net.DialTimeout("unix", "@"+args[0], patience)
+		if err != nil {
+			return held("%v", why(err))
+		}
+		hangUp(c)
+		return crossed("connected")
+	}}, nil
+}
+
+func planResolver(args []string) (attempt, error) {
+	server, err := netip.ParseAddrPort(args[0])
+	if err == nil && (args[1] == "" || len(args[1]) > 200) {
+		err = fmt.Errorf("%q is no name", args[1])
+	}
+	return attempt{"ask the name server " + args[0] + " for " + args[1], func() outcome {
+		return ask(net.UDPAddrFromAddrPort(server), question(args[1]))
+	}}, err
+}
+
+// ask sends a packet, more than once because one may be lost.
+func ask(server *net.UDPAddr, packet []byte) outcome {
+	c, err := net.DialUDP("udp", nil, server)
+	if err != nil {
+		return held("%v", why(err))
+	}
+	defer hangUp(c)
+	var answer [512]byte
+	for range 3 {
+		if _, err = c.Write(packet); err == nil {
+			if err := c.SetDeadline(time.Now().Add(patience / 3)); err != nil {
+				return untried("%v", err)
+			}
+			var n int
+			if n, err = c.Read(answer[:]); err == nil {
+				return crossed("%d bytes came back", n)
+			}
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, unix.ECONNREFUSED) {
+			break
+		}
+	}
+	return held("%v", why(err))
+}
+
+// question asks for the IPv4 address of a name (RFC 1035, section 4).
+func question(name string) []byte {
+	q := []byte{0x51, 0x6e, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0} // a number, recursion desired, one question
+	for label := range strings.SplitSeq(strings.TrimSuffix(name, "."), ".") {
+		q = append(append(q, byte(len(label))), label...)
+	}
+	return append(q, 0, 0, 1, 0, 1)
+}
+
+func planTLS(args []string) (attempt, error) {
+	host, _, err := net.SplitHostPort(args[0])
+	return attempt{"reach " + args[1] + " by TLS through " + args[0], func() outcome {
+		if n, err := hello(args[0], host); err != nil || n == 0 {
+			return untried("%s itself does not answer: %v", args[0], err)
+		}
+		n, err := hello(args[0], args[1])
+		if n > 0 {
+			return crossed("somebody answered")
+		}
+		return held("%v", err)
+	}}, err
+}
+
+// hello sends the first message of TLS with a server name, and answers with how
+// many bytes come back.
+func hello(address, name string) (int, error) {
+	c, err := net.DialTimeout("tcp", address, patience)
+	if err != nil {
+		return 0, why(err)
+	}
+	defer hangUp(c)
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return 0, err
+	}
+	if _, err := c.Write(clientHello(name)); err != nil {
+		return 0, why(err)
+	}
+	var answer [512]byte
+	n, err := c.Read(answer[:])
+	if err != nil {
+		err = why(err)
+	}
+	return n, err
+}
+
+// clientHello is a ClientHello of TLS 1.2 in a record (RFC 5246, sections 6.2.1
+// and 7.4.1.2) with the extensions that servers want: the server's name (RFC 6066),
+// curves and signatures. crypto/tls would cost every start of the program.
+func clientHello(name string) []byte {
+	length := func(n int, b []byte) []byte { // in front of b, in n bytes
+		head := make([]byte, n)
+		for i := range head {
+			head[i] = byte(len(b) >> (8 * (n - 1 - i)))
+		}
+		return append(head, b...)
+	}
+	extension := func(kind byte, body []byte) []byte { return append([]byte{0, kind}, length(2, body)...) }
+	extensions := extension(0, length(2, append([]byte{0}, length(2, []byte(name))...)))
+	extensions = append(extensions, extension(10, length(2, []byte{0, 23, 0, 29}))...)
+	extensions = append(extensions, extension(11, length(1, []byte{0}))...)
+	extensions = append(extensions, extension(13, length(2, []byte{4, 1, 4, 3, 8, 4, 5, 1, 5, 3}))...)
+	body := append([]byte{3, 3}, make([]byte, 32)...) // random enough: nothing is agreed on
+	body = append(body, 0)                            // no session
+	body = append(body, length(2, []byte{0xc0, 0x2f, 0xc0, 0x2b, 0xc0, 0x30, 0xc0, 0x2c, 0, 0x9c})...)
+	body = append(body, length(1, []byte{0})...) // no compression
+	body = append(body, length(2, extensions)...)
+	return append([]byte{22, 3, 1}, length(2, append([]byte{1}, length(3, body)...))...)
+}

@@ -1,0 +1,189 @@
+package prove
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	burning  = 2 * time.Second // how long a rate is measured
+	overtime = time.Second     // how far past a limit of time a probe goes
+	slack    = 1.15            // what a rate may be above its limit: the kernel counts by tenths of a second
+	near     = 0.7             // and what it must come to, to have been held by the limit
+)
+
+func rateProbes() []Probe {
+	return []Probe{
+		{Name: "cpus", Args: []string{"PROCESSORS"}, plan: planCPUs},
+		{Name: "cpu-time", Args: []string{"DURATION"}, Kills: true, plan: planCPUTime},
+		{Name: "time", Args: []string{"DURATION"}, Kills: true, plan: planTime},
+		{Name: "write-rate", Args: []string{"BYTES-PER-SECOND", "DIR"}, plan: planWriteRate},
+	}
+}
+
+func planCPUs(args []string) (attempt, error) {
+	limit, err := strconv.ParseFloat(args[0], 64)
+	if err == nil && !(limit > 0) {
+		err = fmt.Errorf("%q is no number above zero", args[0])
+	}
+	return attempt{fmt.Sprintf("use more than %g processors for %v", limit, burning), func() outcome { return cpus(limit) }}, err
+}
+
+func cpus(limit float64) outcome {
+	if all := runtime.NumCPU(); float64(all) <= limit {
+		return untried("this machine has %d processors, and the limit is %g", all, limit)
+	}
+	idle, err := idleTime()
+	if err != nil {
+		return untried("%v", err)
+	}
+	before, began := cpuTime(), time.Now()
+	stop := burn()
+	time.Sleep(burning)
+	stop()
+	took := time.Since(began).Seconds()
+	used := (cpuTime() - before).Seconds() / took
+	after, err := idleTime()
+	if err != nil {
+		return untried("%v", err)
+	}
+	free := (after - idle).Seconds() / took
+	switch what := fmt.Sprintf("%.2f processors were used and %.2f idle", used, free); {
+	case used > limit*slack:
+		return crossed("%s", what)
+	case used+free <= limit*slack: // it might be others who left no more
+		return untried("the machine is busy: %s", what)
+	default:
+		return held("%s", what)
+	}
+}
+
+// idleTime is how long the machine's processors have had nothing to do, all
+// together (proc_stat(5)). What asks for processors and is kept from them by a
+// limit leaves them idle; what is kept from them by others does not.
+func idleTime() (time.Duration, error) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	line, _, _ := strings.Cut(string(stat), "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 6 {
+		return 0, errors.New("/proc/stat says nothing of idle processors")
+	}
+	var ticks int64
+	for _, f := range fields[4:6] { // idle, and waiting for a disk
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * time.Second / 100, nil // USER_HZ, on both architectures
+}
+
+// burn computes on every processor until it is stopped.
+func burn() (stop func()) {
+	var ended atomic.Bool
+	for range runtime.NumCPU() {
+		go func() {
+			for x := uint64(1); !ended.Load(); x *= 3 {
+				runtime.KeepAlive(x)
+			}
+		}()
+	}
+	return func() { ended.Store(true) }
+}
+
+// cpuTime is what this process has computed so far, user and system.
+func cpuTime() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func duration(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err == nil && d <= 0 {
+		err = fmt.Errorf("%q is no duration above zero", text)
+	}
+	return d, err
+}
+
+func planCPUTime(args []string) (attempt, error) {
+	limit, err := duration(args[0])
+	return attempt{fmt.Sprintf("compute for %v", limit+overtime), func() outcome { return budget(limit) }}, err
+}
+
+// budget computes until it has used more than it may. Being held up does not
+// keep it from that for ever: then it has not tried.
+func budget(limit time.Duration) outcome {
+	stop := burn()
+	defer stop()
+	for end := time.Now().Add(20 * (limit + overtime)); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if used := cpuTime(); used >= limit+overtime {
+			return crossed("it has computed for %v, and goes on", used.Round(time.Millisecond))
+		}
+	}
+	return untried("in %v it was let compute for %v only", 20*(limit+overtime), cpuTime().Round(time.Millisecond))
+}
+
+func planTime(args []string) (attempt, error) {
+	limit, err := duration(args[0])
+	return attempt{fmt.Sprintf("be there after %v", limit+overtime), func() outcome {
+		time.Sleep(limit + overtime)
+		return crossed("it still is")
+	}}, err
+}
+
+func planWriteRate(args []string) (attempt, error) {
+	limit, err := number(args[0])
+	return attempt{fmt.Sprintf("write more than %d bytes a second in %s", limit, args[1]), func() outcome { return writeRate(limit, args[1]) }}, err
+}
+
+// writeRate writes past the cache, over the same bytes again and again, so that
+// it takes no more space than one piece.
+func writeRate(limit int64, dir string) outcome {
+	f, err := os.CreateTemp(dir, "prove-")
+	if err != nil {
+		return untried("%v", err)
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // what is left is in the sandbox
+	defer f.Close()
+	piece := min(1<<20, max(4096, limit/16&^4095))
+	buf, err := unix.Mmap(-1, 0, int(piece), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS) // aligned
+	if err != nil {
+		return untried("%v", err)
+	}
+	defer unix.Munmap(buf) //nolint:errcheck // the kernel gave it
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFL, unix.O_DIRECT); err != nil {
+		return untried("%s lies on no disk: %v", dir, err)
+	}
+	began, written := time.Now(), int64(0)
+	for time.Since(began) < burning && written < 4*limit*int64(burning/time.Second) {
+		n, err := f.WriteAt(buf, 0)
+		written += int64(n)
+		if err != nil {
+			return untried("after %d bytes: %v", written, err)
+		}
+	}
+	rate := float64(written) / time.Since(began).Seconds()
+	what := fmt.Sprintf("%.0f bytes a second were written", rate)
+	switch {
+	case rate > float64(limit)*slack:
+		return crossed("%s", what)
+	case rate < float64(limit)*near: // it might be the disk that is no faster
+		return untried("the disk is slow: %s", what)
+	}
+	return held("%s", what)
+}
