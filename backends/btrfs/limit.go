@@ -223,9 +223,10 @@ func (r room) dissolve(id uint64) error {
 		}
 		err = kernel.BtrfsDropGroup(r.fd, group)
 	}
-	switch err {
-	case unix.ENOENT, unix.ENOTCONN, unix.EINVAL, unix.EPERM, unix.ENOTTY: // no quotas, or no right to have set one
-		return nil
+	for _, none := range []error{unix.ENOENT, unix.ENOTCONN, unix.EINVAL, unix.EPERM, unix.ENOTTY} {
+		if errors.Is(err, none) {
+			return nil // no quotas, or no right to have set one
+		}
 	}
 	return quotaError("drop a group", err)
 }

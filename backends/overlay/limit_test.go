@@ -49,7 +49,11 @@ func conformsOnProjects(t *testing.T, fs string) {
 func refused(t *testing.T) {
 	b, err := overlay.Open(t.Context(), snapshottest.OnDisk(t))
 	must(t, err)
-	err = b.(snapshot.LimitProber).CanLimit(t.Context(), snapshot.DiskLimit{Bytes: 1 << 20})
+	prober, ok := b.(snapshot.LimitProber)
+	if !ok {
+		t.Fatal("it says nothing about limits")
+	}
+	err = prober.CanLimit(t.Context(), snapshot.DiskLimit{Bytes: 1 << 20})
 	var e *snapshot.Error
 	if !errors.Is(err, snapshot.ErrNotSupported) || !errors.As(err, &e) || !strings.Contains(strings.Join(e.Hints, "\n"), "snapfs pool create") {
 		t.Errorf("%v, %+v", err, e)
@@ -82,11 +86,14 @@ func TestALimitLeavesNoProjectBehind(t *testing.T) {
 	must(t, os.WriteFile(place.Tree.Path+"/file", nil, 0o644))
 	opened, err := overlay.Open(t.Context(), place)
 	must(t, err)
-	b := opened.(interface {
+	b, ok := opened.(interface {
 		snapshot.Backend
 		snapshot.Limiter
 		snapshot.Sweeper
 	})
+	if !ok {
+		t.Fatal("it lacks a power")
+	}
 	_, err = b.Capture(t.Context(), place.Tree, "s1")
 	must(t, err)
 	limit := func(id snapshot.ForkID) {
