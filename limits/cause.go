@@ -51,6 +51,7 @@ type tally struct {
 	peak           int64         // of memory, where this process counts it
 	throttled      time.Duration // of processors, likewise
 	computed       time.Duration // likewise
+	cost           time.Duration // of the last look at all processes
 }
 
 // forget makes room for the next hit: the limits are others now.
@@ -122,7 +123,7 @@ func (g *Group) examine() {
 // group, not one above it or the host, was out of memory.
 func (g *Group) outOfMemory(m *member) bool {
 	var killed int64
-	own := false
+	var own bool
 	if m.version == 2 {
 		killed, _ = m.field("memory.events", "oom_kill")
 		ooms, _ := m.field("memory.events", "oom") // counted at the group whose limit it was, and above

@@ -32,8 +32,10 @@ func disks(devices []uint64) ([]uint64, error) {
 func diskOf(dev uint64) (uint64, error) {
 	dir := fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(dev), unix.Minor(dev))
 	if unix.Major(dev) == 0 {
-		return 0, &Error{Op: "limiting a disk", Path: fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev)), Kind: ErrNotSupported,
-			Err: errors.New("this filesystem (like btrfs, ZFS, overlay, tmpfs or a network's) has a number that is no disk's")}
+		return 0, &Error{
+			Op: "limiting a disk", Path: fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev)), Kind: ErrNotSupported,
+			Err: errors.New("this filesystem (like btrfs, ZFS, overlay, tmpfs or a network's) has a number that is no disk's"),
+		}
 	}
 	if _, err := os.Stat(dir + "/partition"); err != nil {
 		if _, err := os.Stat(dir); err != nil {

@@ -60,6 +60,7 @@ func (g *Group) hold(ctx context.Context) time.Duration {
 	if metered {
 		used, ok = g.cpuTime()
 	}
+	least := thrift * g.tally.cost
 	g.mu.Unlock()
 	if !metered || !ok {
 		if m.stopped && g.o.Resume(ctx) == nil {
@@ -84,7 +85,7 @@ func (g *Group) hold(ctx context.Context) time.Duration {
 		g.tally.throttled += wait
 		g.mu.Unlock()
 	}
-	return wait
+	return max(wait, least)
 }
 
 // release lets the box go on, in the end.
@@ -100,19 +101,22 @@ func (g *Group) examineWatched() {
 	if g.pid == 0 || g.l.Memory == 0 || g.find("memory") != nil {
 		return
 	}
+	start := time.Now()
 	used := familyMemory(family(g.pid), g.l.Memory)
+	g.tally.cost = time.Since(start)
 	g.tally.peak = max(g.tally.peak, used)
 	if used > g.l.Memory {
 		g.hit(PartMemory)
 	}
 }
 
-// nextWatched is when to look again at memory, or 0.
+// nextWatched is when to look again at memory, or 0: later, where there is much to
+// look at.
 func (g *Group) nextWatched() time.Duration {
 	if g.pid == 0 || g.l.Memory == 0 || g.find("memory") != nil {
 		return 0
 	}
-	return watchEvery
+	return max(watchEvery, thrift*g.tally.cost)
 }
 
 // usageWatched counts what no control group does.

@@ -240,8 +240,10 @@ func (g *Group) inside(pid int) error {
 		return nil
 	}
 	if p, err := kernel.Identify(pid); err == nil && kernel.Alive(p) {
-		return &Error{Op: "watching the sandbox", Path: file, Kind: ErrInvalid,
-			Err: fmt.Errorf("it is in %d of the %d control groups that are to hold it", in, len(g.members))}
+		return &Error{
+			Op: "watching the sandbox", Path: file, Kind: ErrInvalid,
+			Err: fmt.Errorf("it is in %d of the %d control groups that are to hold it", in, len(g.members)),
+		}
 	}
 	return nil // it has ended: there is nothing to hold
 }
@@ -308,8 +310,10 @@ func (g *Group) settled(l Limits, held []Held) error {
 		if was[part] == is[part] || watched && (was[part].Max == 0 || is[part].Max != 0 && is[part].Max < was[part].Max) {
 			continue
 		}
-		return &Error{Op: "limiting " + string(part), Kind: ErrNotSupported,
-			Err: errors.New("each process got its limit when it started: it can be changed for the next start only")}
+		return &Error{
+			Op: "limiting " + string(part), Kind: ErrNotSupported,
+			Err: errors.New("each process got its limit when it started: it can be changed for the next start only"),
+		}
 	}
 	return nil
 }

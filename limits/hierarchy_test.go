@@ -148,8 +148,10 @@ func TestMarksAreReadStrictly(t *testing.T) {
 	if got, ok := readMark(k.String()); !ok || got != k {
 		t.Error(got, ok)
 	}
-	for _, name := range []string{"", "snapfs", "snapfs-", "snapfs-a", "snapfs-a-1", "snapfs--1-2", "snapfs-a-0-2", "snapfs-a-01-2", "snapfs-a-1-2x",
-		"snapfs-a-+1-2", "snapfs-a-1--2", "other-a-1-2", "snapfs-a b-1-2", "snapfs-a-1-2 ", "snapfs-test-k3-9q-1"} {
+	for _, name := range []string{
+		"", "snapfs", "snapfs-", "snapfs-a", "snapfs-a-1", "snapfs--1-2", "snapfs-a-0-2", "snapfs-a-01-2", "snapfs-a-1-2x",
+		"snapfs-a-+1-2", "snapfs-a-1--2", "other-a-1-2", "snapfs-a b-1-2", "snapfs-a-1-2 ", "snapfs-test-k3-9q-1",
+	} {
 		if k, ok := readMark(name); ok {
 			t.Errorf("%q is taken for %+v", name, k)
 		}

@@ -136,12 +136,12 @@ func killMember(pid int, name string) error {
 	}
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return nil //nolint:nilerr // it has ended
+		return nil // it has ended
 	}
 	defer unix.Close(fd)
 	groups, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	if err != nil || !strings.Contains(string(groups), "/"+name+"\n") {
-		return nil //nolint:nilerr // it has ended
+		return nil // it has ended
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return failed("killing process "+strconv.Itoa(pid), "", err)

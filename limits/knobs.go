@@ -152,8 +152,10 @@ func room(m *member, bytes int64) error {
 	// It answers EAGAIN where less could be had, and is not there before Linux 5.19.
 	tried := m.write("memory.reclaim", strconv.FormatInt(used-bytes, 10))
 	if used, ok = m.number("memory.current"); ok && used > bytes {
-		return errors.Join(&Error{Op: "limiting " + string(PartMemory), Kind: ErrBusy,
-			Err: errors.New(units.SizeText(used) + " are in use, and cannot be taken back")}, tried)
+		return errors.Join(&Error{
+			Op: "limiting " + string(PartMemory), Kind: ErrBusy,
+			Err: errors.New(units.SizeText(used) + " are in use, and cannot be taken back"),
+		}, tried)
 	}
 	return nil
 }

@@ -234,7 +234,7 @@ func memoryOfHost() int64 {
 	if unix.Sysinfo(&info) != nil {
 		return 0
 	}
-	return int64(info.Totalram+info.Totalswap) * int64(info.Unit) //nolint:unconvert // their types differ between architectures
+	return int64(info.Totalram+info.Totalswap) * int64(info.Unit)
 }
 
 func swap() bool {

@@ -69,7 +69,7 @@ func hog(bytes string) {
 		}
 		all = append(all, b)
 	}
-	fmt.Println("took", len(all))
+	fmt.Fprintln(os.Stdout, "took", len(all))
 	time.Sleep(time.Hour)
 }
 
@@ -79,16 +79,16 @@ func forkMany(most string) {
 	for i := range n {
 		pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 		if errno != 0 {
-			fmt.Println("refused", i, errno)
+			fmt.Fprintln(os.Stdout, "refused", i, errno)
 			time.Sleep(time.Hour)
 		}
 		if pid == 0 {
 			for {
-				unix.RawSyscall(unix.SYS_PAUSE, 0, 0, 0)
+				_, _, _ = unix.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0) // for ever
 			}
 		}
 	}
-	fmt.Println("started", n)
+	fmt.Fprintln(os.Stdout, "started", n)
 	time.Sleep(time.Hour)
 }
 
@@ -113,13 +113,13 @@ func again(role string, attr *unix.SysProcAttr) {
 	}
 	must0(err)
 	if role == "looked" {
-		fmt.Println("ended", c.Wait())
+		fmt.Fprintln(os.Stdout, "ended", c.Wait())
 	}
 }
 
 func must0(err error) {
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		os.Exit(1)
 	}
 }
@@ -127,9 +127,9 @@ func must0(err error) {
 // looked says where it finds its own groups.
 func looked() {
 	found, err := hierarchies()
-	fmt.Println(len(found), err)
+	fmt.Fprintln(os.Stdout, len(found), err)
 	for _, h := range found {
-		fmt.Println(h.own)
+		fmt.Fprintln(os.Stdout, h.own)
 	}
 }
 
@@ -145,7 +145,7 @@ func spin(d time.Duration) {
 func disk(what, path string) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_DIRECT, 0o600)
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		os.Exit(1)
 	}
 	block, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
@@ -155,7 +155,7 @@ func disk(what, path string) {
 		} else {
 			_, err = f.ReadAt(block, at)
 		}
-		fmt.Println(what, err)
+		fmt.Fprintln(os.Stdout, what, err)
 	}
 }
 
@@ -163,11 +163,11 @@ func disk(what, path string) {
 func openMany() {
 	for i := range 10000 {
 		if _, err := unix.Open("/dev/null", unix.O_RDONLY, 0); err != nil {
-			fmt.Println("refused", i, err)
+			fmt.Fprintln(os.Stdout, "refused", i, err)
 			return
 		}
 	}
-	fmt.Println("never refused")
+	fmt.Fprintln(os.Stdout, "never refused")
 }
 
 // A box is a process, as the test sees it, and what it said.
@@ -211,7 +211,7 @@ func newBox(t *testing.T, g *Group, role string, attr *unix.SysProcAttr) *box {
 	t.Cleanup(func() {
 		_ = b.cmd.Process.Kill()
 		<-b.done
-		in.Close()
+		_ = in.Close()
 	})
 	pid := b.cmd.Process.Pid
 	for _, dir := range g.Cgroups() {
@@ -330,7 +330,7 @@ func slow(d time.Duration) time.Duration { return 6 * d }
 func keep() {
 	g, err := Start(context.Background(), "dead", Limits{PIDs: 100}, Options{})
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		return
 	}
 	c := exec.Command("/proc/self/exe")
@@ -346,13 +346,13 @@ func keep() {
 		_, err = io.WriteString(in, "go\n")
 	}
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		return
 	}
 	var names []string
 	for _, dir := range g.Cgroups() {
 		names = append(names, dir.Name())
 	}
-	fmt.Println(c.Process.Pid, strings.Join(names, " "))
+	fmt.Fprintln(os.Stdout, c.Process.Pid, strings.Join(names, " "))
 	time.Sleep(time.Hour)
 }

@@ -35,8 +35,10 @@ type member struct {
 func newMember(ctx context.Context, h hierarchy, name string, wanted []string) (m *member, why error) {
 	places := h.places(len(wanted) > 0)
 	if len(places) == 0 {
-		return nil, &Error{Op: "making a control group", Path: h.mount, Kind: ErrNotSupported,
-			Err: errors.New("no group here is handed to this user, free of processes")}
+		return nil, &Error{
+			Op: "making a control group", Path: h.mount, Kind: ErrNotSupported,
+			Err: errors.New("no group here is handed to this user, free of processes"),
+		}
 	}
 	for _, all := range []bool{true, false} {
 		for _, chain := range places {

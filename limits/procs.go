@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// thrift is how much of one processor a watcher may take at most: a tenth.
+const thrift = 10
+
 // family lists pid 1 of a box and the processes beneath it, all that live. It
 // needs CONFIG_PROC_CHILDREN, as all distributions have. What forks meanwhile may
 // be missed, until the next time.

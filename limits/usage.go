@@ -99,7 +99,9 @@ func (g *Group) cpuTime() (time.Duration, bool) {
 	if g.pid == 0 {
 		return 0, false
 	}
+	start := time.Now()
 	g.tally.computed = max(g.tally.computed, familyTime(family(g.pid)))
+	g.tally.cost = time.Since(start)
 	return g.tally.computed, true
 }
 

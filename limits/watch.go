@@ -141,5 +141,5 @@ func (g *Group) nextLook() time.Duration {
 	// looks is a hundredth at most, or 10 ms.
 	n := time.Duration(processors())
 	least := max(g.l.CPUTime/100, 10*time.Millisecond) / n
-	return shorter(wait, max((g.l.CPUTime-used)/n, least, time.Millisecond))
+	return shorter(wait, max((g.l.CPUTime-used)/n, least, time.Millisecond, thrift*g.tally.cost))
 }
