@@ -17,14 +17,16 @@ import (
 
 // A step is what a client inside does next; one field is set.
 type step struct {
-	Dial  string // "tcp HOST:PORT", "udp HOST:PORT"
-	Send  []byte
-	Slow  bool // with Send: each byte in a packet of its own
-	Read  int  // so many bytes, or with -1 all up to the end
-	Close bool // the sending half
-	Wait  int  // milliseconds
-	TLS   *tlsHello
-	Look  string // addresses of a name
+	Dial   string // "tcp HOST:PORT", "udp HOST:PORT"
+	Listen string // an address; the first connection to it is the client's
+	Send   []byte
+	Slow   bool // with Send: each byte in a packet of its own
+	Read   int  // so many bytes, or with -1 all up to the end
+	Close  bool // the sending half
+	Wait   int  // milliseconds
+	TLS    *tlsHello
+	Look   string // addresses of a name
+	Unplug string // an interface
 	// Flood sends so many bytes, Drain reads as many, Pong sends a byte and reads one so often.
 	Flood, Drain int64
 	Pong         int
@@ -111,7 +113,7 @@ type player struct {
 
 func (p *player) close() {
 	if p.conn != nil {
-		p.conn.Close()
+		_ = p.conn.Close()
 	}
 }
 
@@ -127,6 +129,14 @@ func (p *player) step(s step) error {
 		}
 		p.conn = conn
 		return conn.SetDeadline(time.Now().Add(20 * time.Second))
+	case s.Listen != "":
+		l, err := net.Listen("tcp", s.Listen)
+		if err != nil {
+			return err
+		}
+		p.conn, err = l.Accept()
+		_ = l.Close()
+		return err
 	case s.Look != "":
 		addrs, err := net.DefaultResolver.LookupHost(ctx, s.Look)
 		p.result.Addrs = addrs
@@ -142,6 +152,8 @@ func (p *player) step(s step) error {
 		return nil
 	case s.Close:
 		return closeWrite(p.conn)
+	case s.Unplug != "":
+		return removeLink(s.Unplug)
 	case s.Crowd > 0:
 		return p.crowd(s)
 	}
@@ -155,7 +167,6 @@ func (p *player) bytes(s step) error {
 			if _, err := p.conn.Write(s.Send[i : i+1]); err != nil {
 				return err
 			}
-			time.Sleep(200 * time.Microsecond)
 		}
 		return nil
 	case s.Send != nil:

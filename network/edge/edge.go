@@ -41,6 +41,7 @@ const (
 	connectTime = 20 * time.Second // for a name's addresses and a connection to one
 	idleFlow    = 60 * time.Second // between datagrams, until a flow is forgotten
 	patience    = 100 * time.Millisecond
+	lastWord    = 500 * time.Millisecond // for what waits on the sandbox when the edge is closed
 )
 
 // An Edge is the other end of a sandbox's network. All methods are safe for many goroutines.
@@ -76,7 +77,8 @@ var ErrClosed = errors.New("network edge is closed")
 
 // New puts an edge on a TUN device and begins to serve it. The device was made
 // without packet information (IFF_TUN, IFF_NO_PI), and the interface inside is to have
-// the addresses and the MTU of package network. The edge keeps a descriptor of its own of tun.
+// the addresses and the MTU of package network. The edge keeps a descriptor of its own of tun, which keeps the namespace
+// alive: who ends the sandbox closes the edge.
 // It costs under a millisecond and a dozen goroutines; an error leaves nothing.
 func New(tun *os.File, o Options) (*Edge, error) {
 	if o.MaxConnections == 0 {
@@ -123,15 +125,30 @@ func (e *Edge) Close() error {
 	for _, f := range open {
 		f.cut("the edge was closed")
 	}
+	e.settle()
+	e.events.stop()
+	return e.tun.Close()
+}
+
+// settle ends the stack, after what is under way had the time to say a last word: a reset, so that
+// nobody inside waits for an answer.
+func (e *Edge) settle() {
+	done := make(chan struct{})
+	go func() {
+		e.work.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(lastWord):
+	}
 	if e.stack != nil {
 		e.stack.Close()
 	}
-	e.work.Wait()
+	<-done
 	if e.stack != nil {
 		e.stack.Wait()
 	}
-	e.events.stop()
-	return e.tun.Close()
 }
 
 // openFlows is called with mu held.

@@ -30,7 +30,7 @@ func TestAServerMaySpeakFirst(t *testing.T) {
 	w := newWorld(t, "ssh.example")
 	w.name("ssh.example", "203.0.113.10")
 	w.serve(t, "203.0.113.10:22", func(conn net.Conn) {
-		conn.Write([]byte("SSH-2.0-x\r\n"))
+		_, _ = conn.Write([]byte("SSH-2.0-x\r\n"))
 		echo(conn)
 	})
 	r := w.play(t, step{Dial: "tcp ssh.example:22"}, step{Read: 11}, step{Send: []byte("SSH-2.0-y z\r\n")}, step{Read: 13})

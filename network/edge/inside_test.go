@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -89,8 +90,8 @@ func newSpace(t testing.TB) *space {
 	theirs.Close()
 	t.Cleanup(func() {
 		ours.Close()
-		cmd.Process.Kill()
-		cmd.Wait()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
 	})
 	s := &space{to: json.NewEncoder(ours), and: json.NewDecoder(ours)}
 	if s.tun, err = receive(ours); err != nil {
@@ -108,7 +109,7 @@ func receive(from *os.File) (*os.File, error) {
 	}
 	messages, err := unix.ParseSocketControlMessage(rights[:n])
 	if err != nil || len(messages) == 0 {
-		return nil, fmt.Errorf("no descriptor: %v", err)
+		return nil, fmt.Errorf("no descriptor: %w", err)
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil {
@@ -149,10 +150,14 @@ func inside() error {
 	requests, answers := json.NewDecoder(link), json.NewEncoder(link)
 	for {
 		var c command
-		if err := requests.Decode(&c); err != nil {
+		err := requests.Decode(&c)
+		if err == nil {
+			err = answers.Encode(perform(c))
+		}
+		if errors.Is(err, io.EOF) {
 			return nil // the test is over
 		}
-		if err := answers.Encode(perform(c)); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -236,7 +241,26 @@ func makeTUN(name string) (*os.File, error) {
 			return nil, err
 		}
 	}
+	if err := taken(network.Inside6().Addr()); err != nil {
+		return nil, err
+	}
 	return os.NewFile(uintptr(fd), name), nil
+}
+
+// taken waits until the kernel takes packets to addr: for IPv6 it makes the route to itself in a work queue, and drops
+// what comes before, even where the address is not to be checked for others' (net/ipv6/addrconf.c, addrconf_dad_start).
+func taken(addr netip.Addr) error {
+	line := hex.EncodeToString(addr.AsSlice()) + " 80 "
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		routes, err := os.ReadFile("/proc/net/ipv6_route")
+		if err != nil {
+			return err
+		}
+		if strings.Contains(string(routes), line) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is no address of its interface", addr)
 }
 
 func bringUp(name string, mtu uint32) error {
@@ -289,6 +313,16 @@ func addRoute(link int, gateway netip.Addr) error {
 	return netlink(unix.RTM_NEWROUTE, body)
 }
 
+func removeLink(name string) error {
+	link, err := net.InterfaceByName(name)
+	if err != nil {
+		return err
+	}
+	body := binary.NativeEndian.AppendUint32(nil, 0)
+	body = binary.NativeEndian.AppendUint32(body, uint32(link.Index))
+	return netlink(unix.RTM_DELLINK, append(body, make([]byte, 8)...))
+}
+
 func netlink(kind uint16, body []byte) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -315,6 +349,3 @@ func netlink(kind uint16, body []byte) error {
 	}
 	return nil
 }
-
-// lines is a text without what surrounds it, for comparisons.
-func lines(s string) string { return strings.TrimSpace(s) }

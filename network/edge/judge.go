@@ -12,6 +12,9 @@ import (
 // mostHeld bounds what is held back until it is judged: a first line, a head of HTTP, a ClientHello.
 const mostHeld = 64 << 10
 
+// mostBlank is how much may stand before a first line.
+const mostBlank = 1 << 10
+
 // A judge reads what a process says to a name, and lets pass what may. It knows TLS and HTTP/1, whatever
 // the port; what is neither passes. It is used by one goroutine, but for answered.
 type judge struct {
@@ -23,6 +26,7 @@ type judge struct {
 	buf    []byte // what was said and has not passed by the last feed
 	ok     int    // how much of it may pass
 	passed int    // how much of it has passed already, see release
+	looked int    // how much sniffLine saw
 
 	tls  helloReader
 	http requestReader
@@ -136,7 +140,14 @@ func sniff(j *judge) bool {
 // sniffLine looks for a request in the first line that is not empty. A line
 // whose first word is no token of HTTP is none.
 func sniffLine(j *judge, b []byte) bool {
+	if len(b) > mostBlank && len(b) <= mostHeld && len(b) < 2*j.looked && bytes.IndexByte(b[j.looked:], '\n') < 0 {
+		return false // what comes in single bytes is not read from its start for each
+	}
+	j.looked = len(b)
 	line := bytes.TrimLeft(b, "\r\n\t ")
+	if len(b)-len(line) > mostBlank {
+		return j.refuse("a first line after too much of nothing")
+	}
 	whole := bytes.IndexByte(line, '\n')
 	if whole >= 0 {
 		line = line[:whole+1]

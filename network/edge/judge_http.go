@@ -23,6 +23,7 @@ type requestReader struct {
 	phase   phase
 	later   bool  // a request came before this one
 	tunnel  bool  // the answer that is awaited is one to CONNECT
+	seen    int   // how much of a head was looked at
 	left    int64 // of a body, or of a chunk
 	chunked bool
 }
@@ -48,23 +49,26 @@ func head(j *judge) bool {
 	for bytes.HasPrefix(b[skip:], []byte("\r\n")) { // RFC 9112, 2.2
 		skip += 2
 	}
-	end := bytes.Index(b[skip:], []byte("\r\n\r\n"))
-	text := b[skip:]
-	if end >= 0 {
-		text = text[:end+2]
-	}
-	for i, c := range text {
-		if c == '\n' && (i == 0 || text[i-1] != '\r') {
+	from := max(skip, j.http.seen) // what came in single bytes is not read from its start for each
+	for i := from; i < len(b); i++ {
+		if b[i] == '\n' && (i == 0 || b[i-1] != '\r') {
 			return j.refuse("HTTP with a line that does not end in CR LF")
 		}
-	}
-	if end < 0 {
-		if len(b) > mostHeld {
-			return j.refuse("a head of HTTP longer than is read")
+		if i >= skip+3 && b[i] == '\n' && b[i-2] == '\n' {
+			j.http.seen = 0
+			return judgeHead(j, b[:i+1], skip)
 		}
-		return false
 	}
-	r := readRequest(string(text))
+	j.http.seen = len(b)
+	if len(b) > mostHeld || skip > mostBlank {
+		return j.refuse("a head of HTTP longer than is read")
+	}
+	return false
+}
+
+// judgeHead judges a whole head, with skip bytes of empty lines before it.
+func judgeHead(j *judge, b []byte, skip int) bool {
+	r := readRequest(string(b[skip : len(b)-2]))
 	switch {
 	case r.bad != "":
 		return j.refuse("HTTP that cannot be read: " + r.bad)
@@ -73,7 +77,7 @@ func head(j *judge) bool {
 	case r.authority != "" && !j.same(hostOf(r.authority)):
 		return j.other("the request's target", r.authority)
 	}
-	j.ok += skip + end + 4
+	j.ok += len(b)
 	return j.http.begin(j, r)
 }
 

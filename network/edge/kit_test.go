@@ -107,8 +107,8 @@ func (w *world) serve(t testing.TB, at string, f func(net.Conn)) {
 		}
 	})
 	t.Cleanup(func() {
-		l.Close()
-		w.edge.Close() // ends what is open
+		_ = l.Close()
+		_ = w.edge.Close() // ends what is open
 		work.Wait()
 	})
 }

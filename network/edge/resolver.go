@@ -41,8 +41,8 @@ func (e *Edge) resolve() error {
 		e.goes(func() { e.answerStreams(streams, slots) })
 		e.goes(func() { // ends the two above
 			<-e.ctx.Done()
-			packets.Close()
-			streams.Close()
+			drop(packets)
+			drop(streams)
 		})
 	}
 	return nil
@@ -75,18 +75,18 @@ func (e *Edge) answerStreams(l *gonet.TCPListener, slots chan struct{}) {
 		select {
 		case slots <- struct{}{}:
 			if !e.goes(func() { e.answerStream(conn); <-slots }) {
-				conn.Close()
+				drop(conn)
 			}
 		default:
-			conn.Close()
+			drop(conn)
 		}
 	}
 }
 
 // answerStream is RFC 1035, 4.2.2: each message after its length.
 func (e *Edge) answerStream(conn net.Conn) {
-	defer conn.Close()
-	stop := afterDone(e.ctx, func() { conn.Close() })
+	defer drop(conn)
+	stop := afterDone(e.ctx, func() { drop(conn) })
 	defer stop()
 	for {
 		if err := conn.SetDeadline(time.Now().Add(dnsTime)); err != nil {

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -25,6 +26,9 @@ const nic tcpip.NICID = 1
 
 // window bounds what one connection may have under way in each direction, and so the memory it takes.
 const window = 4 << 20
+
+// mostOpening is how many connections may be decided on at once; packets of others are dropped, and come again after a second.
+const mostOpening = 4096
 
 // duplicate gives the edge a descriptor of its own, which Go's poller does not
 // know: the stack reads it from a thread that waits in poll(2).
@@ -98,7 +102,7 @@ func (e *Edge) setUp(link stack.LinkEndpoint) error {
 	sack := tcpip.TCPSACKEnabled(true)
 	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: 1 << 20, Max: window}
 	send := tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: 1 << 20, Max: window}
-	s.SetTransportProtocolHandler(tcp.ProtocolNumber, tcp.NewForwarder(s, 0, 2*e.options.MaxConnections, e.connection).HandlePacket)
+	s.SetTransportProtocolHandler(tcp.ProtocolNumber, tcp.NewForwarder(s, 0, mostOpening, e.connection).HandlePacket)
 	s.SetTransportProtocolHandler(udp.ProtocolNumber, udp.NewForwarder(s, e.datagram).HandlePacket)
 	if err := first(
 		s.SetTransportProtocolOption(tcp.ProtocolNumber, &sack),
@@ -139,6 +143,9 @@ func destination(id stack.TransportEndpointID) netip.AddrPort {
 	addr, _ := netip.AddrFromSlice(id.LocalAddress.AsSlice())
 	return netip.AddrPortFrom(addr.Unmap(), id.LocalPort)
 }
+
+// drop closes what has nothing more to say: what was written is the stack's or the kernel's by now.
+func drop(c io.Closer) { _ = c.Close() }
 
 // closeWrite ends one direction, where conn can.
 func closeWrite(conn net.Conn) error {

@@ -69,7 +69,7 @@ func (e *Edge) connect(r *tcp.ForwarderRequest, f *flow, t target) {
 	end, bad := r.CreateEndpoint(&queue)
 	if bad != nil {
 		r.Complete(true)
-		outside.Close()
+		drop(outside)
 		f.fail(t, "the sandbox gave up: "+bad.String())
 		return
 	}
@@ -83,8 +83,8 @@ func (e *Edge) connect(r *tcp.ForwarderRequest, f *flow, t target) {
 	})
 	f.begin(t)
 	f.relay(inside, outside, newJudge(t.name, e.options.NoServerName))
-	inside.Close()
-	outside.Close()
+	drop(inside)
+	drop(outside)
 	f.end()
 }
 
@@ -110,7 +110,7 @@ func reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // closes softly where it does not work
 	}
-	conn.Close()
+	drop(conn)
 }
 
 // copySize is what a relay reads at once: more than a packet of the inner network.

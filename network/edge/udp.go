@@ -43,7 +43,7 @@ func (e *Edge) datagram(r *udp.ForwarderRequest) (handled bool) {
 	}
 	inside := gonet.NewUDPConn(&queue, end)
 	if !e.goes(func() { e.datagrams(f, t, inside) }) {
-		inside.Close()
+		drop(inside)
 		f.forget()
 	}
 	return true
@@ -51,7 +51,7 @@ func (e *Edge) datagram(r *udp.ForwarderRequest) (handled bool) {
 
 // datagrams relays one flow until both sides are silent for a minute.
 func (e *Edge) datagrams(f *flow, t target, inside *gonet.UDPConn) {
-	defer inside.Close()
+	defer drop(inside)
 	ctx, stop := context.WithTimeout(f.ctx, connectTime)
 	defer stop()
 	outside, err := e.reach(ctx, "udp", &t)
@@ -59,24 +59,24 @@ func (e *Edge) datagrams(f *flow, t target, inside *gonet.UDPConn) {
 		f.fail(t, unreached(err))
 		return
 	}
-	defer outside.Close()
+	defer drop(outside)
 	f.onCut(func() {
-		inside.Close()
-		outside.Close()
+		drop(inside)
+		drop(outside)
 	})
 	f.begin(t)
 	idle := time.AfterFunc(idleFlow, func() {
-		inside.Close()
-		outside.Close()
+		drop(inside)
+		drop(outside)
 	})
 	defer idle.Stop()
 	var both sync.WaitGroup
 	both.Go(func() {
 		f.datagramsOne(inside, outside, idle, true)
-		inside.Close()
+		drop(inside)
 	})
 	f.datagramsOne(outside, inside, idle, false)
-	outside.Close()
+	drop(outside)
 	both.Wait()
 	f.end()
 }

@@ -1,0 +1,372 @@
+package edge
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/network"
+)
+
+// binary is data of no protocol.
+func binaryOf(n int) []byte { return bytes.Repeat([]byte{0}, n) }
+
+// TestHalfOfAConnectionMayEnd: each side says when it is done, and hears the other out.
+func TestHalfOfAConnectionMayEnd(t *testing.T) {
+	w := newWorld(t, "site.example")
+	w.name("site.example", "203.0.113.10")
+	w.serve(t, "203.0.113.10:1", func(conn net.Conn) { // answers when all was said
+		b, _ := io.ReadAll(conn)
+		_, _ = conn.Write(bytes.ToUpper(b))
+	})
+	w.serve(t, "203.0.113.10:2", func(conn net.Conn) { // says all, then listens
+		_, _ = conn.Write([]byte("bye"))
+		_ = closeWrite(conn)
+		b, _ := io.ReadAll(conn)
+		w.place("203.0.113.99:1", string(b))
+	})
+	if r := w.play(t, step{Dial: "tcp site.example:1"}, step{Send: []byte("hello")}, step{Close: true}, step{Read: -1}); string(r.Read) != "HELLO" {
+		t.Errorf("the client ends first: %q, %s", r.Read, r.Err)
+	}
+	if r := w.play(t, step{Dial: "tcp site.example:2"}, step{Read: -1}, step{Wait: 50}, step{Send: []byte("late words")}, step{Close: true}, step{Wait: 50}); string(r.Read) != "bye" || r.Err != "" {
+		t.Errorf("the server ends first: %q, %s", r.Read, r.Err)
+	}
+	for range 100 {
+		w.mu.Lock()
+		late := w.places[netip.MustParseAddrPort("203.0.113.99:1")]
+		w.mu.Unlock()
+		if late == "late words" {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Error("what the client said last did not arrive")
+}
+
+// TestAResetIsCarriedOn: a server that breaks off is not mistaken for one that is done.
+func TestAResetIsCarriedOn(t *testing.T) {
+	w := newWorld(t, "site.example")
+	w.name("site.example", "203.0.113.10")
+	w.serve(t, "203.0.113.10:1", func(conn net.Conn) {
+		_, _ = io.ReadFull(conn, make([]byte, 1))
+		reset(conn)
+	})
+	if r := w.play(t, step{Dial: "tcp site.example:1"}, step{Send: []byte{0}}, step{Read: -1}); !strings.Contains(r.Err, "reset") {
+		t.Errorf("%q after %q", r.Err, r.Read)
+	}
+}
+
+// TestWhoDoesNotReadHoldsTheOtherBack: the edge keeps a bounded part of what nobody takes.
+func TestWhoDoesNotReadHoldsTheOtherBack(t *testing.T) {
+	w := newWorld(t, "site.example")
+	w.name("site.example", "203.0.113.10")
+	sent := make(chan int64, 1)
+	w.serve(t, "203.0.113.10:1", func(conn net.Conn) {
+		_ = conn.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
+		n, _ := io.Copy(conn, zeros{})
+		sent <- n
+	})
+	w.play(t, step{Dial: "tcp site.example:1"}, step{Wait: 700})
+	if n := <-sent; n > 64<<20 || n == 0 {
+		t.Errorf("%d bytes went to who reads none", n)
+	}
+}
+
+// TestACrowdIsServed: 200 connections at once, each with its own data.
+func TestACrowdIsServed(t *testing.T) {
+	w := newWorld(t, "site.example")
+	w.name("site.example", "203.0.113.10")
+	w.serve(t, "203.0.113.10:1", echo)
+	r := w.play(t, step{Crowd: 200, CrowdSteps: []step{{Dial: "tcp site.example:1"}, {Send: binaryOf(20000)}, {Close: true}, {Read: -1}}})
+	if len(r.Errs) > 0 || len(r.Read) != 200*20000 {
+		t.Errorf("%d bytes, %q", len(r.Read), r.Errs)
+	}
+	w.told(t, "the end", func(ev network.Event) bool { return ev.Ended })
+	if c := w.edge.Counters(); c.Opened != 200 || c.BytesIn != 200*20000 || c.BytesOut != c.BytesIn || c.EventsLost != 0 || c.Queries < 2 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestLimitsHold: of connections, and of bytes; and are told.
+func TestLimitsHold(t *testing.T) {
+	w := newWorld(t, "site.example", func(o *Options) { o.MaxConnections, o.MaxBytes = 3, 100_000 })
+	w.name("site.example", "203.0.113.10")
+	w.serve(t, "203.0.113.10:1", echo)
+	r := w.play(t, step{Crowd: 10, CrowdSteps: []step{{Dial: "tcp site.example:1"}, {Send: []byte{0}}, {Read: 1}, {Wait: 300}}})
+	if len(r.Errs) != 7 || len(r.Read) != 3 || !strings.Contains(r.Errs[0], "refused") {
+		t.Errorf("%d of 10 connections, and %q", len(r.Read), r.Errs)
+	}
+	w.refused(t, network.TCP, "site.example", "too many connections")
+	r = w.play(t, step{Dial: "tcp site.example:1"}, step{Send: binaryOf(1 << 20)}, step{Read: 1 << 20})
+	if !strings.Contains(r.Err, "reset") && !strings.Contains(r.Err, "broken pipe") {
+		t.Errorf("more bytes than are allowed: %q, after %d", r.Err, len(r.Read))
+	}
+	w.told(t, "a cut", func(ev network.Event) bool { return ev.Ended && strings.Contains(ev.Why, "limit of bytes") })
+	if r = w.play(t, step{Dial: "tcp site.example:1"}); !strings.Contains(r.Err, "refused") {
+		t.Errorf("a connection after the limit: %q", r.Err)
+	}
+	if c := w.edge.Counters(); c.BytesIn+c.BytesOut > 100_000+2*copySize {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestRulesMayChangeMeanwhile: what is open and not allowed any more ends.
+func TestRulesMayChangeMeanwhile(t *testing.T) {
+	w := newWorld(t, "site.example,other.example")
+	w.name("site.example", "203.0.113.10")
+	w.name("other.example", "203.0.113.10")
+	w.serve(t, "203.0.113.10:1", func(conn net.Conn) {
+		_, _ = io.ReadFull(conn, make([]byte, 1))
+		r, err := network.Parse("other.example,new.example")
+		if err == nil {
+			w.edge.Allow(r)
+		}
+		echo(conn)
+	})
+	if r := w.play(t, step{Dial: "tcp site.example:1"}, step{Send: []byte{0}}, step{Read: 1}); !strings.Contains(r.Err, "reset") {
+		t.Errorf("%q", r.Err)
+	}
+	w.told(t, "a cut", func(ev network.Event) bool {
+		return ev.Ended && strings.Contains(ev.Why, "no rule allows site.example:1")
+	})
+	if r := w.play(t, step{Look: "site.example"}); !strings.Contains(r.Err, "no such host") {
+		t.Errorf("%q", r.Err)
+	}
+	if r := w.play(t, step{Look: "new.example"}); r.Err != "" || w.edge.Rules().String() != "other.example,new.example" {
+		t.Errorf("%q", r.Err)
+	}
+}
+
+// TestHalfARequestIsAnsweredInTime: who says little and waits is not held back for long.
+func TestHalfARequestIsAnsweredInTime(t *testing.T) {
+	w := newWorld(t, "site.example")
+	w.name("site.example", "203.0.113.10")
+	w.serve(t, "203.0.113.10:1", echo)
+	r := w.play(t, step{Dial: "tcp site.example:1"}, step{Send: []byte("ping")}, step{Read: 4}, step{Send: []byte("pong\n")}, step{Read: 5}, step{Send: []byte("more")}, step{Read: 4})
+	if string(r.Read) != "pingpong\nmore" || r.Took > 2*time.Second {
+		t.Errorf("%q, %s, after %v", r.Read, r.Err, r.Took)
+	}
+}
+
+// udpEcho answers datagrams at a made-up address.
+func (w *world) udpEcho(t testing.TB, at string) {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.place(at, conn.LocalAddr().String())
+	t.Cleanup(func() { _ = conn.Close() })
+	go func() {
+		b := make([]byte, 1<<16)
+		for {
+			n, from, err := conn.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			_, _ = conn.WriteTo(b[:n], from)
+		}
+	}()
+}
+
+// TestDatagramsAreRelayed: to a name and to an address that a rule names, and no others.
+func TestDatagramsAreRelayed(t *testing.T) {
+	w := newWorld(t, "site.example:1-443,192.0.2.0/24:5")
+	w.name("site.example", "203.0.113.10")
+	w.udpEcho(t, "203.0.113.10:5")
+	w.udpEcho(t, "192.0.2.7:5")
+	for _, to := range []string{"udp4 site.example:5", "udp6 site.example:5", "udp 192.0.2.7:5"} {
+		r := w.play(t, step{Dial: to}, step{Send: []byte("one")}, step{Read: 3}, step{Send: binaryOf(9000)}, step{Read: 9000})
+		if r.Err != "" || !strings.HasPrefix(string(r.Read), "one") {
+			t.Errorf("%s: %q, %s", to, r.Read[:min(len(r.Read), 9)], r.Err)
+		}
+	}
+	long := append([]byte{0xc3, 0, 0, 0, 1}, make([]byte, 1195)...)
+	for to, why := range map[string]string{"site.example:443": "QUIC", "site.example:5": "QUIC", "site.example:500": "no rule allows", "192.0.2.7:6": "no rule names"} {
+		w.forgetEvents()
+		steps := []step{{Dial: "udp " + to}, {Send: long}, {Wait: 50}}
+		if to != "site.example:5" { // a flow that begins with other datagrams is cut where QUIC comes
+			steps = append(steps, step{Read: 1})
+		}
+		if r := w.play(t, steps...); len(r.Read) > 0 || len(steps) > 3 && !strings.Contains(r.Err, "refused") {
+			t.Errorf("%s: %d bytes back, %q", to, len(r.Read), r.Err)
+		}
+		w.told(t, to, func(ev network.Event) bool {
+			return ev.Kind == network.UDP && !ev.Allowed && strings.Contains(ev.Why, why)
+		})
+	}
+}
+
+// TestPingsEndAtOnce: the stack does not answer for hosts that nobody asked; the gateway answers for itself.
+func TestPingsEndAtOnce(t *testing.T) {
+	w := newWorld(t, "site.example")
+	if r := w.play(t, step{Look: "site.example"}); r.Err != "" {
+		t.Fatal(r.Err)
+	}
+	four, six := []byte{8, 0, 0xf7, 0xff - 1, 0, 1, 0, 0}, []byte{128, 0, 0, 0, 0, 1, 0, 0}
+	for at, ping := range map[string][]byte{"ip4:icmp 203.0.113.10": four, "ip4:icmp 198.19.0.1": four, "ip6:ipv6-icmp 2001:db8::1": six} {
+		r := w.play(t, step{Dial: at}, step{Send: ping}, step{Read: 8})
+		if !strings.Contains(r.Err, "no route to host") && !strings.Contains(r.Err, "permission denied") || r.Took > 2*time.Second {
+			t.Errorf("%s: %q, %q after %v", at, r.Read, r.Err, r.Took)
+		}
+	}
+	w.refused(t, network.ICMP, "site.example", "not relayed")
+	for at, ping := range map[string][]byte{"ip4:icmp 198.18.0.1": four, "ip6:ipv6-icmp fd73:6e61:7066:73::1": six} {
+		if r := w.play(t, step{Dial: at}, step{Send: ping}, step{Read: 8}); r.Err != "" {
+			t.Errorf("%s: %s", at, r.Err)
+		}
+	}
+}
+
+// TestAUsersOwnWayIn: to servers on the sandbox's address and on its loopback; who is not there refuses.
+func TestAUsersOwnWayIn(t *testing.T) {
+	w := newWorld(t, "site.example")
+	for _, at := range []string{"198.18.0.2:5432", "127.0.0.1:5433", "[fd73:6e61:7066:73::2]:5434"} {
+		to := netip.MustParseAddrPort(at)
+		if conn, err := w.edge.Forward(t.Context(), to); err == nil || !strings.Contains(err.Error(), "refused") {
+			t.Errorf("%s without a server: %v, %v", at, conn, err)
+		}
+		done := make(chan result, 1)
+		go func() {
+			done <- w.play(t, step{Listen: at}, step{Read: 4}, step{Send: []byte("pong")}, step{Close: true}, step{Read: -1})
+		}()
+		conn := forward(t, w.edge, to)
+		_, _ = conn.Write([]byte("ping"))
+		b := make([]byte, 4)
+		if _, err := io.ReadFull(conn, b); err != nil || string(b) != "pong" {
+			t.Errorf("%s: %q, %v", at, b, err)
+		}
+		_ = conn.Close()
+		if r := <-done; r.Err != "" || string(r.Read) != "ping" {
+			t.Errorf("%s: %q, %s", at, r.Read, r.Err)
+		}
+	}
+	_ = w.edge.Close()
+	if _, err := w.edge.Forward(t.Context(), netip.MustParseAddrPort("198.18.0.2:1")); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// forward tries until the server inside listens.
+func forward(t testing.TB, e *Edge, to netip.AddrPort) net.Conn {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := e.Forward(t.Context(), to)
+		if err == nil {
+			return conn
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestClosingLeavesNothing: with connections, datagrams and a way in open, and one that is being opened.
+func TestClosingLeavesNothing(t *testing.T) {
+	w := newWorld(t, "site.example", func(o *Options) { o.Event = nil })
+	old := goleak.IgnoreCurrent()
+	_ = w.edge.Close()
+	treetest.Leaks(t)
+	var err error
+	rules, _ := network.Parse("site.example")
+	if w.edge, err = New(w.tun, Options{Rules: rules, Event: w.note, Lookup: w.lookup, Dial: w.dial}); err != nil {
+		t.Fatal(err)
+	}
+	w.name("site.example", "203.0.113.10")
+	arrived := make(chan bool, 20)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.place("203.0.113.10:1", l.Addr().String())
+	var open []net.Conn
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				close(arrived)
+				return
+			}
+			open = append(open, conn)
+			arrived <- true
+		}
+	}()
+	done := make(chan result, 1)
+	go func() {
+		done <- w.play(t, step{Crowd: 10, CrowdSteps: []step{{Dial: "tcp site.example:1"}, {Send: []byte("GE")}, {Read: -1}}})
+	}()
+	for range 10 {
+		<-arrived
+	}
+	for w.edge.Counters().Opened < 10 {
+		time.Sleep(time.Millisecond)
+	}
+	ran := make(chan error, 1)
+	go func() { ran <- w.edge.Run(t.Context()) }()
+	if err := w.edge.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := w.edge.Close(); err != nil {
+		t.Error("closed again:", err)
+	}
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
+	_ = l.Close()
+	for range arrived { // until it is closed
+	}
+	for _, conn := range open {
+		_ = conn.Close()
+	}
+	if c := w.edge.Counters(); c.Open != 0 || c.Opened < 10 {
+		t.Errorf("%+v", c)
+	}
+	w.told(t, "the cut", func(ev network.Event) bool { return ev.Ended && strings.Contains(ev.Why, "edge was closed") })
+	r := <-done
+	if len(r.Errs) != 10 || r.Took > 5*time.Second {
+		t.Errorf("after %v: %q", r.Took, r.Errs)
+	}
+	goleak.VerifyNone(t, old)
+}
+
+// TestAnEdgeEndsWithItsDevice: Run returns when somebody inside takes it away.
+func TestAnEdgeEndsWithItsDevice(t *testing.T) {
+	w := newWorld(t, "site.example")
+	ran := make(chan error, 1)
+	go func() { ran <- w.edge.Run(t.Context()) }()
+	if r := w.play(t, step{Unplug: "tun0"}); r.Err != "" {
+		t.Fatal(r.Err)
+	}
+	select {
+	case err := <-ran:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the edge of a device that is gone still runs")
+	}
+}
+
+// TestNobodyWaitsForTheRecord: events that nobody takes are counted, and traffic goes on.
+func TestNobodyWaitsForTheRecord(t *testing.T) {
+	stuck := make(chan struct{})
+	w := newWorld(t, "site.example", func(o *Options) { o.Event = func(network.Event) { <-stuck } })
+	for range queued + 10 {
+		w.edge.refuse(network.Event{Kind: network.DNS})
+	}
+	if r := w.play(t, step{Look: "site.example"}); r.Err != "" {
+		t.Error(r.Err)
+	}
+	close(stuck)
+	if lost := w.edge.Counters().EventsLost; lost < 9 {
+		t.Error(lost, "events lost")
+	}
+}
