@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -99,10 +100,10 @@ func TestBareProcessorTimeEnds(t *testing.T) {
 	}
 	treetest.Leaks(t)
 	const limit = 300 * time.Millisecond
-	ended := 0
+	var ended atomic.Int64
 	g := started(t, Limits{CPUTime: limit}, Options{bare: true})
 	g.o.KillAll = func(context.Context) error {
-		ended++
+		ended.Add(1)
 		return unix.Kill(g.pid, unix.SIGKILL)
 	}
 	b := newBox(t, g, "spin", apart()).begin()
@@ -115,7 +116,7 @@ func TestBareProcessorTimeEnds(t *testing.T) {
 		t.Errorf("used %v of %v", used, limit)
 	}
 	t.Log("used", used, "of", limit)
-	if ended == 0 {
+	if ended.Load() == 0 {
 		t.Error("not by its owner")
 	}
 	must(t, g.Close(t.Context()))
