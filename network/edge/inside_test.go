@@ -51,6 +51,7 @@ func TestMain(m *testing.M) {
 // A space is a network namespace with a TUN in it, and a process that starts others there.
 type space struct {
 	tun *os.File
+	pid int
 	mu  sync.Mutex
 	to  *json.Encoder
 	and *json.Decoder
@@ -93,7 +94,7 @@ func newSpace(t testing.TB) *space {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	s := &space{to: json.NewEncoder(ours), and: json.NewDecoder(ours)}
+	s := &space{pid: cmd.Process.Pid, to: json.NewEncoder(ours), and: json.NewDecoder(ours)}
 	if s.tun, err = receive(ours); err != nil {
 		t.Fatalf("no TUN from inside: %v", err)
 	}

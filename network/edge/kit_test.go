@@ -6,12 +6,14 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/network"
 )
 
@@ -28,9 +30,20 @@ type world struct {
 	events []network.Event
 }
 
+// needTUN skips the test where this user may not open the device, as some machines have it.
+func needTUN(t testing.TB) {
+	t.Helper()
+	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+	if err != nil {
+		treetest.Skip(t, "/dev/net/tun", err.Error())
+	}
+	_ = f.Close()
+}
+
 // newWorld is a world with these rules; options change those of the edge.
 func newWorld(t testing.TB, rules string, options ...func(*Options)) *world {
 	t.Helper()
+	needTUN(t)
 	r, err := network.Parse(rules)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,208 @@
+package edge
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/network"
+)
+
+// socket is one in the namespace, connected there and used from here: nothing but the network is measured.
+func (s *space) socket(t testing.TB, kind string, to netip.AddrPort) net.Conn {
+	t.Helper()
+	treetest.NeedRoot(t)
+	done := make(chan error, 1)
+	var conn net.Conn
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		done <- func() error {
+			ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", s.pid))
+			if err != nil {
+				return err
+			}
+			defer ns.Close()
+			if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+				return err
+			}
+			how := unix.SOCK_STREAM
+			if kind == "udp" {
+				how = unix.SOCK_DGRAM
+			}
+			fd, err := unix.Socket(unix.AF_INET, how|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			f := os.NewFile(uintptr(fd), kind)
+			defer f.Close()
+			if err := unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}); err != nil {
+				return err
+			}
+			conn, err = net.FileConn(f)
+			return err
+		}()
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// BenchmarkReady is from New to the first answer of the resolver.
+func BenchmarkReady(b *testing.B) {
+	w := newWorld(b, "site.example")
+	_ = w.edge.Close()
+	conn := w.socket(b, "udp", netip.AddrPortFrom(network.Gateway4().Addr(), dnsPort))
+	question, answer := ask(b, "site.example.", dnsmessage.TypeA), make([]byte, 512)
+	var ready time.Duration
+	for b.Loop() {
+		start := time.Now()
+		e, err := New(w.tun, Options{Rules: w.edge.Rules()})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := conn.Write(question); err != nil {
+			b.Fatal(err)
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+		if _, err := conn.Read(answer); err != nil {
+			b.Fatal(err)
+		}
+		ready += time.Since(start)
+		_ = e.Close()
+	}
+	b.ReportMetric(float64(ready.Microseconds())/float64(b.N), "µs/ready")
+}
+
+// ways are how a client reaches a server: through the edge, through a relay that copies as often, over loopback
+// alone, and straight.
+func ways(b *testing.B, serve func(net.Conn)) map[string]func(testing.TB) net.Conn {
+	w := newWorld(b, "site.example")
+	w.name("site.example", "203.0.113.10")
+	w.serve(b, "203.0.113.10:1", serve)
+	server := w.places[netip.MustParseAddrPort("203.0.113.10:1")]
+	w.serve(b, "203.0.113.10:2", func(in net.Conn) {
+		out, err := net.Dial("tcp", server)
+		if err != nil {
+			return
+		}
+		defer out.Close()
+		done := make(chan bool)
+		go func() {
+			_, _ = io.CopyBuffer(struct{ io.Writer }{in}, struct{ io.Reader }{out}, make([]byte, copySize))
+			_ = closeWrite(in)
+			close(done)
+		}()
+		_, _ = io.CopyBuffer(struct{ io.Writer }{out}, struct{ io.Reader }{in}, make([]byte, copySize))
+		_ = closeWrite(out)
+		<-done
+	})
+	dial := func(place string) func(testing.TB) net.Conn {
+		return func(t testing.TB) net.Conn {
+			conn, err := net.Dial("tcp", place)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			return conn
+		}
+	}
+	four, _ := w.edge.names.addrs("site.example")
+	return map[string]func(testing.TB) net.Conn{
+		"edge":     func(t testing.TB) net.Conn { return w.socket(t, "tcp", netip.AddrPortFrom(four, 1)) },
+		"relay":    dial(w.places[netip.MustParseAddrPort("203.0.113.10:2")]),
+		"straight": dial(server),
+	}
+}
+
+// BenchmarkPingPong is a byte there and one back.
+func BenchmarkPingPong(b *testing.B) {
+	for name, connect := range ways(b, echo) {
+		b.Run(name, func(b *testing.B) {
+			conn, one := connect(b), []byte{0}
+			for b.Loop() {
+				if _, err := conn.Write(one); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := io.ReadFull(conn, one); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkUpload and BenchmarkDownload carry 1 MiB at a time.
+func BenchmarkUpload(b *testing.B) {
+	for name, connect := range ways(b, swallow) {
+		b.Run(name, func(b *testing.B) {
+			conn, part := connect(b), make([]byte, 1<<20)
+			b.SetBytes(int64(len(part)))
+			for b.Loop() {
+				if _, err := conn.Write(part); err != nil {
+					b.Fatal(err)
+				}
+			}
+			_ = closeWrite(conn)
+			if _, err := io.Copy(io.Discard, conn); err != nil { // all of it has arrived
+				b.Fatal(err)
+			}
+		})
+	}
+}
+
+func swallow(conn net.Conn) {
+	_, _ = io.CopyBuffer(struct{ io.Writer }{io.Discard}, conn, make([]byte, copySize))
+}
+
+// BenchmarkDownload is the other way.
+func BenchmarkDownload(b *testing.B) {
+	pour := func(conn net.Conn) {
+		part := make([]byte, 1<<20)
+		for {
+			if _, err := conn.Write(part); err != nil {
+				return
+			}
+		}
+	}
+	for name, connect := range ways(b, pour) {
+		b.Run(name, func(b *testing.B) {
+			conn, part := connect(b), make([]byte, 1<<20)
+			b.SetBytes(int64(len(part)))
+			for b.Loop() {
+				if _, err := io.ReadFull(conn, part); err != nil {
+					b.Fatal(err)
+				}
+			}
+			_ = conn.Close()
+		})
+	}
+}
+
+// BenchmarkConnect is a whole connection: opened, used for a byte each way, closed.
+func BenchmarkConnect(b *testing.B) {
+	for name, connect := range ways(b, echo) {
+		b.Run(name, func(b *testing.B) {
+			one := []byte{0}
+			for b.Loop() {
+				conn := connect(b)
+				_, _ = conn.Write(one)
+				if _, err := io.ReadFull(conn, one); err != nil && !errors.Is(err, io.EOF) {
+					b.Fatal(err)
+				}
+				_ = conn.Close()
+			}
+		})
+	}
+}
