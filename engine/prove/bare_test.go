@@ -124,11 +124,15 @@ func TestALimitThatIsThereHolds(t *testing.T) {
 	}
 	for name, c := range map[string][]string{
 		"files":    {"--nofile=64", "64"},
-		"memory":   {"--data=200000000", "200000000"},
 		"cpu-time": {"--cpu=1:1", "1s"},
 	} {
 		r := prover(t, exec.Command("prlimit", c[0], binary, "prove", name, c[1]), name)
 		if !r.Held {
+			t.Errorf("%+v", r)
+		}
+	}
+	for limit, held := range map[string]bool{"100000000": true, "20000000": false} {
+		if r := prover(t, exec.Command(binary, "data://60000000", "prove", "memory", limit), "memory"); r.Held != held {
 			t.Errorf("%+v", r)
 		}
 	}

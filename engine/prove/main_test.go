@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestMain lets the test binary be the program that a probe runs in: "prove NAME
@@ -28,11 +30,33 @@ func TestMain(m *testing.M) {
 	os.Exit(Run(args[1], args[2:], os.Stdout))
 }
 
-// serve is one of: tcp://ADDRESS, which accepts; udp://ADDRESS, which answers;
+// more allows this process so many bytes of memory more than it has: a limit as a
+// number would have to know what the runtime takes.
+func more(bytes string) error {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return err
+	}
+	_, rest, _ := strings.Cut(string(status), "VmData:")
+	var has, allowed uint64
+	if _, err := fmt.Sscan(rest, &has); err != nil {
+		return err
+	}
+	if _, err := fmt.Sscan(bytes, &allowed); err != nil {
+		return err
+	}
+	n := has<<10 + allowed
+	return unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: n, Max: n})
+}
+
+// serve is one of: data://BYTES, see more; tcp://ADDRESS, which accepts; udp://ADDRESS, which answers;
 // tls://ADDRESS, which answers to whatever asks for the name "right", and
 // gullible://ADDRESS, which answers to all.
 func serve(what string) error {
 	kind, address, _ := strings.Cut(what, "://")
+	if kind == "data" {
+		return more(address)
+	}
 	if kind == "udp" {
 		c, err := net.ListenPacket("udp", address)
 		if err != nil {
