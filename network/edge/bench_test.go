@@ -22,41 +22,49 @@ import (
 func (s *space) socket(t testing.TB, kind string, to netip.AddrPort) net.Conn {
 	t.Helper()
 	treetest.NeedRoot(t)
-	done := make(chan error, 1)
-	var conn net.Conn
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		done <- func() error {
-			ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", s.pid))
-			if err != nil {
-				return err
-			}
-			defer ns.Close()
-			if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-				return err
-			}
-			how := unix.SOCK_STREAM
-			if kind == "udp" {
-				how = unix.SOCK_DGRAM
-			}
-			fd, err := unix.Socket(unix.AF_INET, how|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				return err
-			}
-			f := os.NewFile(uintptr(fd), kind)
-			defer f.Close()
-			if err := unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}); err != nil {
-				return err
-			}
-			conn, err = net.FileConn(f)
-			return err
-		}()
-	}()
-	if err := <-done; err != nil {
+	how := unix.SOCK_STREAM
+	if kind == "udp" {
+		how = unix.SOCK_DGRAM
+	}
+	fd := -1
+	if err := s.enter(func() (err error) {
+		fd, err = unix.Socket(unix.AF_INET, how|unix.SOCK_CLOEXEC, 0)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), kind)
+	defer f.Close()
+	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.FileConn(f)
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
+}
+
+// enter calls f in the namespace. The thread comes back from it: one that ended
+// would take with it the processes that it once started (prctl(2), PR_SET_PDEATHSIG).
+func (s *space) enter(f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	own, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	theirs, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", s.pid))
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	if err := unix.Setns(int(theirs.Fd()), unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	return errors.Join(f(), unix.Setns(int(own.Fd()), unix.CLONE_NEWNET))
 }
 
 // BenchmarkReady is from New to the first answer of the resolver.
