@@ -134,6 +134,11 @@ func (e *Engine) try(ctx context.Context, d snapshot.Driver, tree string, req Re
 	if req.Frozen && !b.Facts().Frozen {
 		return nil, fmt.Errorf("%s: its base is live: %w", d.Name, snapshot.ErrNotSupported)
 	}
+	if l := diskLimit(req.Policy.Limits); l != (snapshot.DiskLimit{}) {
+		if err := canLimit(ctx, b, l); err != nil {
+			return nil, fmt.Errorf("%s: %w", d.Name, err)
+		}
+	}
 	return b, nil
 }
 
@@ -152,6 +157,8 @@ func (e *Engine) noChoice(tree string, req Request, why []error) error {
 	switch {
 	case len(why) == 0:
 		err.Err = fmt.Errorf("there is no backend %q (there are %s)", req.Backend, e.driverNames())
+	case diskLimit(req.Policy.Limits) != (snapshot.DiskLimit{}):
+		err.Hints = append(Hints(err.Err), "snapfs doctor")
 	case req.Frozen:
 		err.Hints = []string{"snapfs pool create", "snapfs pool import " + req.Workspace, "snapfs doctor"}
 	default:

@@ -1,8 +1,11 @@
 package engine
 
-import "github.com/snapfs/snapfs/isolate"
+import (
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/isolate"
+)
 
-// What callers of [Engine.Run] and [Engine.Exec] need of package isolate, so
+// What callers of [Engine.Run] and [Engine.Exec] need of packages beneath it, so
 // that they depend on the engine alone.
 type (
 	// Command is a program to run in a sandbox.
@@ -13,6 +16,9 @@ type (
 	Status = isolate.Status
 	// Size is that of a terminal.
 	Size = isolate.Size
+	// Limits are how much a sandbox may use, and Hit is one that ended something.
+	Limits = catalog.Limits
+	Hit    = catalog.Hit
 	// Level is the isolation that is in force.
 	Level = isolate.Level
 )

@@ -22,6 +22,7 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/limits"
 )
 
 // Config is what an Engine is opened with.
@@ -111,6 +112,11 @@ func (e *Engine) mend(ctx context.Context, thorough bool) error {
 	stale, err := e.cat.Stale(thorough)
 	if err != nil {
 		return err
+	}
+	if len(stale) > 0 {
+		if err := limits.Sweep(ctx); err != nil {
+			e.notice("control groups of killed commands are not removed yet: " + err.Error())
+		}
 	}
 	for _, i := range stale {
 		if err := e.mendOne(ctx, &i); err != nil {

@@ -30,14 +30,25 @@ type Process interface {
 	Close() error
 }
 
+// A Guest is a command in a sandbox that a keeper holds.
+type Guest interface {
+	Process
+	// Hit is the limit that ended the command, or one that it met, or nil. It
+	// answers when the command has ended.
+	Hit() *catalog.Hit
+}
+
 // Exec runs a command in a sandbox, starting a keeper for it where none runs.
 // Errors: snapshot.ErrNotFound, ErrBusy; isolate's.
-func (e *Engine) Exec(ctx context.Context, name string, command isolate.Command) (Process, error) {
+func (e *Engine) Exec(ctx context.Context, name string, command isolate.Command) (Guest, error) {
 	h, err := e.hold(ctx, name, "entering")
 	if err != nil {
 		return nil, err
 	}
 	defer h.Release()
+	if err := refuseOverdue(h.Record); err != nil {
+		return nil, err
+	}
 	for tries := 1; ; tries++ {
 		p, err := e.enter(ctx, h, command)
 		if errors.Is(err, errLeft) && tries < 3 {
@@ -51,7 +62,7 @@ func (e *Engine) Exec(ctx context.Context, name string, command isolate.Command)
 var errLeft = errors.New("its keeper has just ended")
 
 // enter asks the keeper, and starts one where none is.
-func (e *Engine) enter(ctx context.Context, h *catalog.Held, command isolate.Command) (Process, error) {
+func (e *Engine) enter(ctx context.Context, h *catalog.Held, command isolate.Command) (Guest, error) {
 	conn, err := e.dial(h.Record)
 	if err == nil && conn == nil {
 		if err = e.startKeeper(ctx, h); err == nil {
@@ -99,6 +110,7 @@ type guest struct {
 	done chan struct{}
 	once sync.Once
 	st   isolate.Status
+	hit  *catalog.Hit
 	err  error
 }
 
@@ -160,7 +172,7 @@ func (g *guest) listen() {
 	case err != nil: // the keeper is gone, and with it every process
 		g.st = isolate.Status{Signal: syscall.SIGKILL}
 	case t.Status != nil:
-		g.st = *t.Status
+		g.st, g.hit = *t.Status, t.Hit
 	default:
 		g.err = t.refused()
 	}
@@ -184,6 +196,11 @@ func (g *guest) Signal(sig syscall.Signal) error {
 		return nil // it has ended
 	}
 	return err
+}
+
+func (g *guest) Hit() *catalog.Hit {
+	<-g.done
+	return g.hit
 }
 
 func (g *guest) PTY() *os.File { return g.pty }

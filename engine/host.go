@@ -29,6 +29,10 @@ type host struct {
 	drift  *bulletin   // what it tells of the real workspace
 	notes  []string    // what of the sandbox is not as it was when it was made
 
+	allowed *allowance
+	timers  []func()     // to be called at the end
+	hit     *catalog.Hit // the limit that was hit, once it is closed
+
 	// calls counts the commands that were asked for.
 	calls atomic.Int64
 
@@ -39,12 +43,32 @@ type host struct {
 	closed bool
 }
 
+// beginBox starts the limits of a policy and a box that they hold.
+func (e *Engine) beginBox(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command) (*isolate.Beginning, *allowance, error) {
+	allowed, err := e.startAllowance(ctx, workspace, p, command == nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	spec := confinement(p)
+	allowed.bind(&spec)
+	begun, err := isolate.Begin(ctx, spec, command)
+	if err != nil {
+		return nil, nil, errors.Join(err, allowed.close(context.WithoutCancel(ctx)))
+	}
+	return begun, allowed, nil
+}
+
 // startHost starts a sandbox's processes: a box, and command in it where it is
-// not nil. begun is a box begun for them, or nil, and real where the secrets of
-// the real trees are. Mounts of the real machine
+// not nil. begun is a box begun for them with what it is allowed, or both are nil;
+// real is where the secrets of the real trees are. Mounts of the real machine
 // come and go while it is looked at, so what fails is tried again where they
 // have changed meanwhile.
-func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isolate.Beginning, real func() search, command *isolate.Command) (*host, *isolate.Process, error) {
+func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isolate.Beginning, allowed *allowance, real func() search, command *isolate.Command) (h *host, p *isolate.Process, err error) {
+	defer func() {
+		if err != nil && allowed != nil {
+			err = errors.Join(err, allowed.close(context.WithoutCancel(ctx)))
+		}
+	}()
 	var tries attempts
 	defer tries.close()
 	for {
@@ -53,6 +77,12 @@ func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isol
 			err = fault.Point(ctx, "start its processes")
 		} else if tries.again(err) {
 			continue
+		}
+		if err == nil && allowed == nil {
+			allowed, err = e.startAllowance(ctx, rec.Workspace, rec.Policy, command == nil)
+		}
+		if err == nil {
+			allowed.bind(&spec)
 		}
 		if err == nil && begun == nil {
 			begun, err = isolate.Begin(ctx, spec, command)
@@ -63,9 +93,7 @@ func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isol
 		box, proc, err := begun.Start(ctx, spec)
 		begun = nil
 		if err == nil {
-			h := &host{box: box, socket: e.socket(rec.Name), notes: notes, guests: map[*kernel.Packet]bool{}}
-			e.announce(h, rec, spec.Hide)
-			return h, proc, nil
+			return e.hosted(ctx, rec, &host{box: box, allowed: allowed, notes: notes}, proc, spec.Hide)
 		}
 		var refused *isolate.Error
 		if !errors.As(err, &refused) || !tries.again(err) {
@@ -75,6 +103,20 @@ func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isol
 			return nil, nil, err
 		}
 	}
+}
+
+// hosted makes a host of a box that has just started.
+func (e *Engine) hosted(ctx context.Context, rec *catalog.Record, h *host, p *isolate.Process, hide []string) (*host, *isolate.Process, error) {
+	h.socket, h.guests = e.socket(rec.Name), map[*kernel.Packet]bool{}
+	if err := h.allowed.group.Attach(h.box.PID()); err != nil && h.alive() { // it may have ended by now
+		return nil, nil, errors.Join(limitError(err), h.box.Close(context.WithoutCancel(ctx)))
+	}
+	h.timers = append(h.timers, h.overdue(rec))
+	if p != nil {
+		h.timers = append(h.timers, h.allowed.within(p))
+	}
+	e.announce(h, rec, hide)
+	return h, p, nil
 }
 
 // tellNotes says what of a sandbox that was started is not as it was.
@@ -196,7 +238,12 @@ func (h *host) idleSoon() bool {
 // close ends everything inside, lets the guests know, and removes the socket.
 func (h *host) close(ctx context.Context) error {
 	h.drift.stop()
+	for _, stop := range h.timers {
+		stop()
+	}
 	err := h.box.Close(ctx)
+	h.hit = h.allowed.struck()
+	err = errors.Join(err, h.allowed.close(context.WithoutCancel(ctx)))
 	h.drift.wait()
 	h.mu.Lock()
 	h.closed = true
@@ -228,6 +275,9 @@ type ask struct {
 	Leave bool `json:"leave,omitempty"`
 	// Drift wants to be told of the real tree's until the guest goes.
 	Drift bool `json:"drift,omitempty"`
+	// Limits are to hold from now on, and Usage is asked for.
+	Limits *catalog.Limits `json:"limits,omitempty"`
+	Usage  bool            `json:"usage,omitempty"`
 }
 
 type tell struct {
@@ -237,7 +287,10 @@ type tell struct {
 	// Gone: nothing can run here any more.
 	Gone   bool            `json:"gone,omitempty"`
 	Status *isolate.Status `json:"status,omitempty"`
-	Drift  *DriftReport    `json:"drift,omitempty"`
+	// Hit is the limit that ended the command, or that it met.
+	Hit   *catalog.Hit `json:"hit,omitempty"`
+	Usage *Usage       `json:"usage,omitempty"`
+	Drift *DriftReport `json:"drift,omitempty"`
 	// Refused says why what was asked for was not done.
 	Refused *refusal `json:"refused,omitempty"`
 	// Errno is that of a command that could not be run.
@@ -282,6 +335,10 @@ func (h *host) answer(guest *kernel.Packet) {
 		h.freeze(guest)
 	case a.Drift:
 		h.follow(guest)
+	case a.Limits != nil:
+		h.limit(guest, *a.Limits)
+	case a.Usage:
+		h.count(guest)
 	case a.Stop, a.Leave && h.idleSoon():
 		// Whoever waits for the box's end does the rest.
 		err := h.box.Close(context.Background())
@@ -321,13 +378,15 @@ func (h *host) exec(guest *kernel.Packet, w wireCommand, files []*os.File) {
 	if !say(guest, tell{Started: true}, pty...) {
 		p.Signal(syscall.SIGHUP) //nolint:errcheck // it may have ended
 	}
+	ended := h.allowed.within(p)
 	go relaySignals(guest, p)
 	st, err := p.Wait(context.Background())
+	ended()
 	if err != nil {
 		say(guest, tell{Refused: refusalOf(err)})
 		return
 	}
-	say(guest, tell{Status: &st})
+	say(guest, tell{Status: &st, Hit: h.allowed.struck()})
 	guest.Shutdown() //nolint:errcheck // wakes relaySignals
 }
 

@@ -120,7 +120,7 @@ func (e *Engine) Keep(ctx context.Context, name string) error {
 // startServing starts the namespaces, lets commands in, and says so in the
 // record.
 func (e *Engine) startServing(ctx context.Context, held *catalog.Held) (*host, error) {
-	h, _, err := e.startHost(ctx, held.Record, nil, searching(), nil)
+	h, _, err := e.startHost(ctx, held.Record, nil, nil, searching(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +179,11 @@ func (e *Engine) endIdle(ctx context.Context, name string, h *host) (done bool, 
 	if h.alive() && !h.idle() && h.calls.Load() > 0 {
 		return false, nil
 	}
-	if err := errors.Join(h.close(ctx), e.settle(ctx, held)); err != nil {
+	err = h.close(ctx)
+	if h.hit != nil {
+		held.Hit = h.hit // settle saves it
+	}
+	if err := errors.Join(err, e.settle(ctx, held)); err != nil {
 		return true, err
 	}
 	held.Release() // who comes next does not wait for what follows

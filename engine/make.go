@@ -161,10 +161,10 @@ func (e *Engine) growAll(ctx context.Context, rec *catalog.Record, choices []cho
 	var wg sync.WaitGroup
 	for i, c := range choices {
 		if len(choices) == 1 || !c.backend.Facts().Flushes {
-			errs[i] = grow(ctx, c.backend, &rec.Trees[i])
+			errs[i] = grow(ctx, c.backend, &rec.Trees[i], rec.Policy.Limits)
 			continue
 		}
-		wg.Go(func() { errs[i] = grow(ctx, c.backend, &rec.Trees[i]) })
+		wg.Go(func() { errs[i] = grow(ctx, c.backend, &rec.Trees[i], rec.Policy.Limits) })
 	}
 	wg.Wait()
 	var there []catalog.Tree
@@ -180,14 +180,17 @@ func (e *Engine) growAll(ctx context.Context, rec *catalog.Record, choices []cho
 	return errors.Join(errs...)
 }
 
-// grow captures a tree and forks the capture.
-func grow(ctx context.Context, b snapshot.Backend, t *catalog.Tree) error {
+// grow captures a tree and forks the capture, which is held to its limits.
+func grow(ctx context.Context, b snapshot.Backend, t *catalog.Tree, l catalog.Limits) error {
 	var base snapshot.Snapshot
 	var err error
 	if c, ok := b.(snapshot.Cloner); ok {
 		base, _, err = c.Clone(ctx, snapshot.Tree{Path: t.Path}, t.Base, t.Fork)
 	} else if base, err = b.Capture(ctx, snapshot.Tree{Path: t.Path}, t.Base); err == nil {
 		_, err = b.Fork(ctx, base.ID, t.Fork)
+	}
+	if err == nil && diskLimit(l) != (snapshot.DiskLimit{}) {
+		err = limitFork(ctx, b, t.Fork, l)
 	}
 	if err != nil {
 		return err

@@ -193,7 +193,7 @@ func (s *Session) again(ctx context.Context, command isolate.Command) (st isolat
 	if err := s.e.settleTrees(ctx, s.Record); err != nil {
 		return st, err
 	}
-	if s.host, s.proc, err = s.e.startHost(ctx, s.Record, nil, searching(), &command); err != nil {
+	if s.host, s.proc, err = s.e.startHost(ctx, s.Record, nil, nil, searching(), &command); err != nil {
 		return st, err
 	}
 	s.e.tellNotes(s.host)

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/isolate"
 )
 
 // A lane is what one attempt runs in.
@@ -130,11 +129,11 @@ func (l *lane) start(ctx context.Context) (err error) {
 	if l.real == nil {
 		l.real = searching()
 	}
-	begun, err := isolate.Begin(ctx, confinement(l.s.Record.Policy), &l.c)
+	begun, allowed, err := l.s.e.beginBox(ctx, l.s.Record.Workspace, l.s.Record.Policy, &l.c)
 	if err != nil {
 		return err
 	}
-	l.s.host, l.s.proc, err = l.s.e.startHost(ctx, l.s.Record, begun, l.real, &l.c)
+	l.s.host, l.s.proc, err = l.s.e.startHost(ctx, l.s.Record, begun, allowed, l.real, &l.c)
 	if err == nil {
 		l.m.level(l.s.Level())
 		l.s.e.tellNotes(l.s.host)

@@ -161,7 +161,7 @@ func (x *rebasing) grow(ctx context.Context, ids []snapshot.ID, forks []snapshot
 				return err
 			}
 			t.Base, t.Fork = ids[i], forks[i]
-			if err := grow(ctx, b, &t); err != nil {
+			if err := grow(ctx, b, &t, x.next.Policy.Limits); err != nil {
 				return err
 			}
 		}

@@ -17,6 +17,7 @@ type Session struct {
 	intent *catalog.Intent
 	host   *host
 	proc   *isolate.Process
+	hit    *catalog.Hit
 }
 
 // Run makes a sandbox and starts command in it. The sandbox is gone, or kept,
@@ -24,17 +25,17 @@ type Session struct {
 // dies with it and the next command takes the sandbox away.
 // Errors: those of [Engine.New], and isolate's; then nothing is left.
 func (e *Engine) Run(ctx context.Context, req Request, command isolate.Command) (*Session, error) {
-	begun, err := isolate.Begin(ctx, confinement(req.Policy), &command)
+	begun, allowed, err := e.beginBox(ctx, req.Workspace, req.Policy, &command)
 	if err != nil {
 		return nil, err
 	}
 	real := searching()
 	rec, intent, err := e.create(ctx, req, true)
 	if err != nil {
-		return nil, errors.Join(err, begun.Close())
+		return nil, errors.Join(err, begun.Close(), allowed.close(context.WithoutCancel(ctx)))
 	}
 	s := &Session{Record: rec, e: e, intent: intent}
-	s.host, s.proc, err = e.startHost(ctx, rec, begun, real, &command)
+	s.host, s.proc, err = e.startHost(ctx, rec, begun, allowed, real, &command)
 	if err != nil {
 		return nil, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
 	}
@@ -64,9 +65,14 @@ func (s *Session) end(ctx context.Context) error {
 		return nil
 	}
 	err := s.host.close(ctx)
+	s.hit = s.host.hit
 	s.host = nil
 	return err
 }
+
+// Hit is the limit that ended the command, or one that it met, or nil. The command
+// must have ended.
+func (s *Session) Hit() *catalog.Hit { return s.hit }
 
 // Changes compares the sandbox with its base. The command must have ended.
 // The caller closes them.

@@ -160,6 +160,9 @@ func (b *Box) launched(l launch) (*Process, error) {
 	}
 }
 
+// PID is the number of pid 1 on the host.
+func (b *Box) PID() int { return b.pid }
+
 // Level says what is really in force.
 func (b *Box) Level() Level { return b.level }
 

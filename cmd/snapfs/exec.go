@@ -85,6 +85,9 @@ func (a *app) exec(ctx context.Context, name, dir string, pass, args []string) e
 	}
 	st, err := tty.follow(ctx, p, p.Wait)
 	a.status = st.ExitCode()
+	if err == nil {
+		a.tellHit(p.Hit(), st)
+	}
 	if err = errors.Join(err, p.Close()); err == nil && tty.carry {
 		a.behind(ctx, e, name)
 	}

@@ -25,6 +25,7 @@ const (
 	exitCorrupt     = 8
 	exitCheck       = 9
 	exitWaiting     = 10
+	exitLimit       = 124
 	exitOurs        = 125
 	exitCannotRun   = 126
 	exitNoCommand   = 127
@@ -50,6 +51,7 @@ func exitCodes() []exitCode {
 		{exitCorrupt, "state that snapfs does not understand; it is left alone"},
 		{exitCheck, "a check did not succeed, so the stage is not done; the stages before it are"},
 		{exitWaiting, "a stage waits for approval; the stages before it are done"},
+		{exitLimit, "run, exec, shell: a limit ended the command; which one is said"},
 		{exitOurs, "run, exec, shell: snapfs itself failed"},
 		{exitCannotRun, "run, exec, shell: the command cannot be run"},
 		{exitNoCommand, "run, exec, shell: there is no such command"},

@@ -62,6 +62,8 @@ func commands() []command {
 		{"log", looking, newLog},
 		{"ls", looking, newLs},
 		{"show", looking, newShow},
+		{"stats", looking, newStats},
+		{"limits", working, newLimits},
 		{"pool", caring, newPool},
 		{"doctor", caring, newDoctor},
 		{"gc", caring, newGc},

@@ -31,6 +31,7 @@ func (r *requestFlags) add(cmd *cobra.Command) {
 	f.StringArrayVar(&r.policy.Expose, "expose", nil, "show this `path` although it is a secret")
 	f.StringArrayVar(&r.policy.Hide, "hide", nil, "hide this `path` too")
 	f.StringArrayVar(&r.policy.Env, "env", nil, "pass this `variable` although it looks like a secret")
+	addLimits(f, &r.policy.Limits)
 	f.BoolVar(&r.policy.BestEffort, "best-effort", false, "run with less isolation where this host cannot give all, and say so")
 	cmd.RegisterFlagCompletionFunc("backend", completeBackend)                                       //nolint:errcheck // the flag is there
 	cmd.RegisterFlagCompletionFunc("net", cobra.FixedCompletions([]string{"none", "host"}, noFiles)) //nolint:errcheck // the flag is there

@@ -91,7 +91,8 @@ func (r *runner) run(ctx context.Context, args []string) error {
 		return errors.Join(err, s.Discard(ctx))
 	}
 	r.a.status = st.ExitCode()
-	doc := runDocument{Workspace: req.Workspace, Status: st.ExitCode(), Level: level.String()}
+	r.a.tellHit(s.Hit(), st)
+	doc := runDocument{Workspace: req.Workspace, Status: r.a.status, Level: level.String(), Hit: s.Hit()}
 	if st.Signal != 0 {
 		doc.Signal = st.Signal.String()
 	}
@@ -135,7 +136,7 @@ func (r *runner) settle(ctx context.Context, s *engine.Session, doc *runDocument
 	if r.a.ui.json || r.report != "" {
 		doc.changesDocument = documentOf(changes)
 	}
-	if err := r.print(changes, s, doc.Status); err != nil {
+	if err := r.print(changes, s, doc); err != nil {
 		return r.keepAfter(ctx, s, doc, err)
 	}
 	switch {
@@ -150,13 +151,13 @@ func (r *runner) settle(ctx context.Context, s *engine.Session, doc *runDocument
 }
 
 // print shows what changed.
-func (r *runner) print(changes *engine.Changes, s *engine.Session, status int) error {
+func (r *runner) print(changes *engine.Changes, s *engine.Session, doc *runDocument) error {
 	u := r.a.ui
 	if u.json || r.quiet {
 		return nil
 	}
-	if status != 0 && status < 128 && s.Record.Policy.Network == "none" { // a signal needs no network
-		u.notice(fmt.Sprintf("status %d, without a network (--net host gives the command this machine's)", status))
+	if doc.Status != 0 && doc.Status < 128 && doc.Hit == nil && s.Record.Policy.Network == "none" { // a signal needs no network
+		u.notice(fmt.Sprintf("status %d, without a network (--net host gives the command this machine's)", doc.Status))
 	}
 	most := 0
 	if isTerminal(u.err) {
@@ -251,6 +252,8 @@ type runDocument struct {
 	// Status is what the command ended with, Signal what killed it.
 	Status int    `json:"status"`
 	Signal string `json:"signal,omitempty"`
+	// Hit is the limit that ended the command, or one that it met.
+	Hit *engine.Hit `json:"hit,omitempty"`
 	// Fate is "discarded", "kept" or "applied".
 	Fate string `json:"fate"`
 	// Level is the isolation it ran under.

@@ -57,6 +57,10 @@ func printSandbox(w io.Writer, i engine.Info) error {
 		line("drift", "unknown")
 	}
 	line("network", i.Policy.Network)
+	line("limits", describeLimits(i.Policy.Limits))
+	if i.Hit != nil {
+		line("hit", i.Hit.Text+", "+age(time.Since(i.Hit.When))+" ago")
+	}
 	line("exposed", strings.Join(i.Policy.Expose, " "))
 	line("hidden too", strings.Join(i.Policy.Hide, " "))
 	line("variables", strings.Join(i.Policy.Env, " "))

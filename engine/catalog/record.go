@@ -50,6 +50,8 @@ type Record struct {
 	At string `json:"at,omitempty"`
 	// Policy is what its processes may do.
 	Policy Policy `json:"policy"`
+	// Hit is the limit that ended something in it last, nil for none.
+	Hit *Hit `json:"hit,omitempty"`
 	// Keeper is the process that holds its namespaces, when one does.
 	Keeper *kernel.Process `json:"keeper,omitempty"`
 	// Refreshed counts how often it got another base. What is kept of a base lies
@@ -185,6 +187,8 @@ type Policy struct {
 	Env    []string `json:"env,omitempty"`
 	// Hide names paths to mask beyond the default.
 	Hide []string `json:"hide,omitempty"`
+	// Limits are how much its processes may use.
+	Limits Limits `json:"limits,omitzero"`
 	// BestEffort: run with less isolation than asked for, and say so.
 	BestEffort bool `json:"best_effort,omitempty"`
 }

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/internal/units"
+)
+
+func newLimits(a *app) *cobra.Command {
+	var set []string
+	cmd := &cobra.Command{
+		Use:   "limits sandbox",
+		Short: "show and change how much a sandbox may use",
+		Long: `Shows a sandbox's limits, what holds each of them, and how much is used. With
+--set they are changed, all that are named or none, for what runs in it too.
+The limits are those that snapfs run and snapfs new have as flags.`,
+		Example:           "  snapfs limits fix\n  snapfs limits fix --set memory=4G --set pids=none",
+		Args:              exactly("sandbox"),
+		ValidArgsFunction: a.completeSandbox,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e, err := a.engine(cmd.Context())
+			if err != nil {
+				return err
+			}
+			now, err := e.SetLimits(cmd.Context(), args[0], func(l *engine.Limits) error { return setLimits(l, set) })
+			if err != nil {
+				return err
+			}
+			used, err := e.UsageOf(args[0])
+			if err != nil {
+				return err
+			}
+			doc := limitsDocument{args[0], now, used}
+			return a.ui.result(doc, func(w io.Writer) error { return printLimits(w, doc) })
+		},
+	}
+	cmd.Flags().StringArrayVar(&set, "set", nil, "change a limit: `name=value`, as memory=4G, or memory=none")
+	return cmd
+}
+
+// A limitsDocument is what `snapfs limits --json` prints.
+type limitsDocument struct {
+	Sandbox string        `json:"sandbox"`
+	Limits  engine.Limits `json:"limits"`
+	// Usage is null where nothing runs.
+	Usage *engine.Usage `json:"usage"`
+}
+
+func printLimits(w io.Writer, d limitsDocument) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "LIMIT\tVALUE\tHELD BY\tNOTE")
+	held := map[string]engine.HeldLimit{}
+	if d.Usage != nil {
+		for _, h := range d.Usage.Held {
+			held[h.Limit] = h
+		}
+	}
+	for _, one := range limitsIn(&d.Limits) {
+		if value := one.value.String(); value != "" {
+			h := held[one.name]
+			switch one.name {
+			case "time", "ttl":
+				h.By = "keeper"
+			case "disk", "inodes":
+				h.By = "backend"
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", one.name, value, h.By, tame(h.Note))
+		}
+	}
+	return t.Flush()
+}
+
+func newStats(a *app) *cobra.Command {
+	var follow bool
+	cmd := &cobra.Command{
+		Use:   "stats [flags] [sandbox]",
+		Short: "show what running sandboxes use",
+		Long: `Shows how much memory, processor time, processes and disk the sandboxes use in
+which something runs, or one of them. What this host does not count is "?".`,
+		Example:           "  snapfs stats\n  snapfs stats fix --follow",
+		Args:              atMost("sandbox"),
+		ValidArgsFunction: a.completeSandbox,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e, err := a.engine(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.stats(cmd.Context(), e, args, follow)
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on, every second")
+	return cmd
+}
+
+// A statsRow is what one sandbox uses.
+type statsRow struct {
+	Sandbox string `json:"sandbox"`
+	engine.Usage
+	// Processors is how many it has used since the row before, or null.
+	Processors *float64 `json:"processors,omitempty"`
+}
+
+func (a *app) stats(ctx context.Context, e *engine.Engine, only []string, follow bool) error {
+	before, then := map[string]time.Duration{}, time.Now()
+	for {
+		rows, err := statsOf(e, only)
+		if err != nil {
+			return err
+		}
+		took := time.Since(then)
+		then = time.Now()
+		for i := range rows {
+			r := &rows[i]
+			if was, ok := before[r.Sandbox]; ok && r.CPUTime != nil {
+				share := max(0, (*r.CPUTime-was).Seconds()/took.Seconds())
+				r.Processors = &share
+			}
+			if r.CPUTime != nil {
+				before[r.Sandbox] = *r.CPUTime
+			}
+		}
+		err = a.ui.result(rows, func(w io.Writer) error {
+			if follow && isTerminal(a.ui.out) {
+				fmt.Fprint(w, "\x1b[H\x1b[2J")
+			}
+			return printStats(w, rows)
+		})
+		if err != nil || !follow {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			a.status = exitInterrupted
+			return nil
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// statsOf counts what sandboxes use; all in which something runs, where none is
+// named.
+func statsOf(e *engine.Engine, only []string) ([]statsRow, error) {
+	names := only
+	if len(names) == 0 {
+		var err error
+		if names, err = e.Names(); err != nil {
+			return nil, err
+		}
+	}
+	rows := []statsRow{}
+	for _, name := range names {
+		u, err := e.UsageOf(name)
+		if err != nil {
+			return nil, err
+		}
+		if u != nil {
+			rows = append(rows, statsRow{Sandbox: name, Usage: *u})
+		}
+	}
+	return rows, nil
+}
+
+func printStats(w io.Writer, rows []statsRow) error {
+	size := func(n *int64) string {
+		if n == nil {
+			return "?"
+		}
+		return units.SizeText(*n)
+	}
+	number := func(n *int64) string {
+		if n == nil {
+			return "?"
+		}
+		return units.FormatCount(*n)
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "NAME\tPROCESSORS\tCPU TIME\tMEMORY\tPEAK\tPIDS\tREAD\tWRITTEN")
+	for _, r := range rows {
+		share, spent := "?", "?"
+		if r.Processors != nil {
+			share = fmt.Sprintf("%.2f", *r.Processors)
+		}
+		if r.CPUTime != nil {
+			spent = r.CPUTime.Round(10 * time.Millisecond).String()
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Sandbox, share, spent, size(r.Memory), size(r.MemoryPeak), number(r.PIDs), size(r.Read), size(r.Written))
+	}
+	return t.Flush()
+}
+
+// tellHit says which limit a command has met, and exits as for one that was ended
+// by it.
+func (a *app) tellHit(hit *engine.Hit, st engine.Status) {
+	if hit == nil {
+		return
+	}
+	a.ui.notice(hit.Text + " (--" + hit.Limit + " " + hit.Value + ")")
+	if st.Signal != 0 || hit.Limit == "time" || hit.Limit == "ttl" {
+		a.status = exitLimit
+	}
+}

@@ -1,0 +1,218 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/limits"
+)
+
+// Usage is what the processes of a sandbox use, all together. What cannot be told
+// is left out. Sizes are in bytes.
+type Usage struct {
+	Memory     *int64         `json:"memory,omitempty"`
+	MemoryPeak *int64         `json:"memory_peak,omitempty"`
+	CPUTime    *time.Duration `json:"cpu_time_ns,omitempty"`
+	// Throttled is how long they were held back by the limit of processors.
+	Throttled *time.Duration `json:"throttled_ns,omitempty"`
+	PIDs      *int64         `json:"pids,omitempty"`
+	PIDsPeak  *int64         `json:"pids_peak,omitempty"`
+	Read      *int64         `json:"io_read,omitempty"`
+	Written   *int64         `json:"io_written,omitempty"`
+	ReadOps   *int64         `json:"io_read_ops,omitempty"`
+	WriteOps  *int64         `json:"io_write_ops,omitempty"`
+	// Pressure is how much of the last ten seconds some of them, and all of them,
+	// waited for processors, memory or disks: in percent.
+	Pressure map[string]Pressure `json:"pressure,omitempty"`
+	// Held says by what each limit is held.
+	Held []HeldLimit `json:"held,omitempty"`
+}
+
+// Pressure is a share of time, in percent.
+type Pressure struct {
+	Some float64 `json:"some"`
+	Full float64 `json:"full"`
+}
+
+// A HeldLimit says by what one limit is held: "cgroup v2", "cgroup v1", "rlimit",
+// "watched" or "nothing".
+type HeldLimit struct {
+	Limit string `json:"limit"`
+	Value string `json:"value"`
+	By    string `json:"by"`
+	Note  string `json:"note,omitempty"`
+}
+
+// UsageOf counts what runs in a sandbox: nil where nothing does. Errors:
+// snapshot.ErrNotFound.
+func (e *Engine) UsageOf(name string) (*Usage, error) {
+	rec, err := e.cat.Get(name)
+	if err != nil {
+		return nil, err
+	}
+	t, err := e.askKeeper(rec, ask{Usage: true})
+	if err != nil || t == nil {
+		return nil, err
+	}
+	return t.Usage, nil
+}
+
+// SetLimits changes the limits of a sandbox, with what runs in it, by a function of
+// those that it has. It answers with the new ones. Errors: snapshot.ErrNotFound,
+// ErrBusy, ErrNotSupported; the limits are then as they were.
+func (e *Engine) SetLimits(ctx context.Context, name string, change func(*catalog.Limits) error) (catalog.Limits, error) {
+	h, err := e.hold(ctx, name, "limiting")
+	if err != nil {
+		return catalog.Limits{}, err
+	}
+	defer h.Release()
+	was, now := h.Policy.Limits, h.Policy.Limits
+	if err := change(&now); err != nil || now == was {
+		return was, err
+	}
+	if err := limitsFit(now); err != nil {
+		return was, err
+	}
+	if err := e.limitTrees(ctx, h.Record, now); err != nil {
+		return was, err
+	}
+	if _, err := e.askKeeper(h.Record, ask{Limits: &now}); err != nil {
+		return was, errors.Join(err, e.limitTrees(context.WithoutCancel(ctx), h.Record, was))
+	}
+	h.Policy.Limits = now
+	return now, h.Save()
+}
+
+func limitsFit(l catalog.Limits) error {
+	if err := forProcesses(l).Check(); err != nil {
+		return limitError(err)
+	}
+	return nil
+}
+
+// limitTrees has the forks of a sandbox hold no more than the limits say.
+func (e *Engine) limitTrees(ctx context.Context, rec *catalog.Record, l catalog.Limits) error {
+	if l.Disk == rec.Policy.Limits.Disk && l.Inodes == rec.Policy.Limits.Inodes {
+		return nil
+	}
+	for _, t := range rec.Trees {
+		b, err := e.backendOf(ctx, t)
+		if err != nil {
+			return err
+		}
+		if err := limitFork(ctx, b, t.Fork, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// limitFork holds a fork to what a sandbox may write.
+func limitFork(ctx context.Context, b snapshot.Backend, fork snapshot.ForkID, l catalog.Limits) error {
+	limiter, ok := b.(snapshot.Limiter)
+	if !ok {
+		return errUnlimited()
+	}
+	return limiter.LimitFork(ctx, fork, diskLimit(l))
+}
+
+// canLimit says why a backend cannot hold its forks to a limit, or nil.
+func canLimit(ctx context.Context, b snapshot.Backend, l snapshot.DiskLimit) error {
+	p, ok := b.(snapshot.LimitProber)
+	if !ok {
+		return errUnlimited()
+	}
+	return p.CanLimit(ctx, l)
+}
+
+func diskLimit(l catalog.Limits) snapshot.DiskLimit {
+	return snapshot.DiskLimit{Bytes: snapshot.Bytes(l.Disk), Inodes: l.Inodes}
+}
+
+func errUnlimited() error {
+	return &snapshot.Error{
+		Op: "limiting the disk", Kind: snapshot.ErrNotSupported,
+		Err: errors.New("it cannot limit what a sandbox writes"), Hints: []string{"snapfs pool create"},
+	}
+}
+
+// askKeeper asks a sandbox's keeper one thing; nil where there is none.
+func (e *Engine) askKeeper(rec *catalog.Record, a ask) (*tell, error) {
+	conn, err := e.dial(rec)
+	if err != nil || conn == nil {
+		return nil, err
+	}
+	defer conn.Close() //nolint:errcheck // all was heard
+	msg, err := json.Marshal(a)
+	if err == nil {
+		err = conn.Send(msg)
+	}
+	if hungUp(err) {
+		return nil, nil //nolint:nilnil // it has just ended
+	}
+	if err != nil {
+		return nil, err
+	}
+	t, files, err := hear(conn)
+	closeAll(files)
+	if errors.Is(err, snapshot.ErrInterrupted) {
+		return nil, nil //nolint:nilnil // it has just ended
+	}
+	if err != nil {
+		return nil, err
+	}
+	if t.Refused != nil {
+		return nil, t.refused()
+	}
+	return &t, nil
+}
+
+// limit changes the limits of what runs, for a guest.
+func (h *host) limit(guest *kernel.Packet, l catalog.Limits) {
+	if err := h.allowed.set(context.Background(), l); err != nil {
+		say(guest, tell{Refused: refusalOf(err)})
+		return
+	}
+	say(guest, tell{})
+}
+
+// count tells a guest what the processes use.
+func (h *host) count(guest *kernel.Packet) {
+	u, err := h.allowed.group.Usage()
+	if err != nil {
+		say(guest, tell{Refused: refusalOf(limitError(err))})
+		return
+	}
+	told := usageFrom(&u)
+	for _, l := range h.allowed.group.Level() {
+		told.Held = append(told.Held, HeldLimit{partName(l.Part), l.Value, string(l.By), l.Note})
+	}
+	say(guest, tell{Usage: told, Hit: h.allowed.struck()})
+}
+
+func usageFrom(u *limits.Usage) *Usage {
+	told := &Usage{
+		Memory: told(u.Memory), MemoryPeak: told(u.MemoryPeak), CPUTime: told(u.CPUTime), Throttled: told(u.Throttled),
+		PIDs: told(u.PIDs), PIDsPeak: told(u.PIDsPeak), Read: told(u.Read), Written: told(u.Written), ReadOps: told(u.ReadOps), WriteOps: told(u.WriteOps),
+		Pressure: map[string]Pressure{},
+	}
+	for of, p := range map[string]limits.Known[limits.Pressure]{"cpu": u.PressureCPU, "memory": u.PressureMemory, "io": u.PressureIO} {
+		if p.OK {
+			told.Pressure[of] = Pressure(p.Value)
+		}
+	}
+	return told
+}
+
+// told is what is known, or nil.
+func told[T any](k limits.Known[T]) *T {
+	if !k.OK {
+		return nil
+	}
+	return &k.Value
+}
