@@ -39,6 +39,9 @@ type Config struct {
 	// Sweeper is how to start a cleaner in the background, in the same way;
 	// when empty, cleaning happens at once.
 	Sweeper []string
+	// Edge is how to start the process at the edge of an allowed network; when
+	// empty, there is none to be had.
+	Edge []string
 }
 
 // An Engine works on one state directory. It is safe for concurrent use, by
@@ -49,6 +52,7 @@ type Engine struct {
 	notice  func(string)
 	keeper  []string
 	sweeper []string
+	edge    []string
 
 	mu       sync.Mutex
 	backends map[string]snapshot.Backend
@@ -63,7 +67,7 @@ func Open(ctx context.Context, c Config) (*Engine, error) {
 	}
 	cat.Rehearse(fault.Of(ctx))
 	e := &Engine{
-		cat: cat, drivers: c.Drivers, notice: c.Notice, keeper: c.Keeper, sweeper: c.Sweeper,
+		cat: cat, drivers: c.Drivers, notice: c.Notice, keeper: c.Keeper, sweeper: c.Sweeper, edge: c.Edge,
 		backends: map[string]snapshot.Backend{},
 	}
 	if e.notice == nil {

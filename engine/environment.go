@@ -48,7 +48,7 @@ func survey(workspace, state string, privileged bool) (*environment, error) {
 		return nil, fmt.Errorf("reading this machine's mounts: %w", err)
 	}
 	s := surveyor{mounts: visible(mounts), state: state, work: workspace}
-	if m := s.holding(workspace); m != nil && network(m.Type) {
+	if m := s.holding(workspace); m != nil && remote(m.Type) {
 		return nil, &snapshot.Error{
 			Op: "copying", Path: workspace, Kind: snapshot.ErrNotSupported,
 			Err: fmt.Errorf("it lies on a network filesystem (%s at %s), whose files other machines change", m.Type, m.Path),
@@ -107,7 +107,7 @@ func (s *surveyor) sort(m kernel.MountPoint) {
 	case m.Path == "/":
 		s.env.Trees = append(s.env.Trees, m.Path)
 	case pseudo(m.Type):
-	case network(m.Type) || strings.HasPrefix(m.Type, "fuse"):
+	case remote(m.Type) || strings.HasPrefix(m.Type, "fuse"):
 		s.env.Left = append(s.env.Left, m.Path)
 	case readOnly(m) || caseless(m.Type) || !isDir(m.Path):
 		s.env.Shown = append(s.env.Shown, m.Path)
@@ -127,7 +127,7 @@ func (s *surveyor) split(dir string) error {
 		}
 		return nil
 	}
-	if m := s.at(dir); m != nil && m.Path != "/" && (pseudo(m.Type) || network(m.Type)) {
+	if m := s.at(dir); m != nil && m.Path != "/" && (pseudo(m.Type) || remote(m.Type)) {
 		return nil
 	}
 	entries, err := os.ReadDir(dir)
@@ -295,8 +295,8 @@ func pseudo(fstype string) bool {
 	return false
 }
 
-// network filesystems are changed by other machines.
-func network(fstype string) bool {
+// remote filesystems are changed by other machines.
+func remote(fstype string) bool {
 	switch fstype {
 	case "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "ocfs2", "gfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.rclone":
 		return true

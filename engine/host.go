@@ -30,8 +30,10 @@ type host struct {
 	notes  []string    // what of the sandbox is not as it was when it was made
 
 	allowed *allowance
-	timers  []func()     // to be called at the end
-	hit     *catalog.Hit // the limit that was hit, once it is closed
+	outlet  *outlet         // of an allowed network, or nil
+	refused []RefusedAccess // by it, once it is closed
+	timers  []func()        // to be called at the end
+	hit     *catalog.Hit    // the limit that was hit, once it is closed
 
 	// calls counts the commands that were asked for.
 	calls atomic.Int64
@@ -110,6 +112,10 @@ func (e *Engine) hosted(ctx context.Context, rec *catalog.Record, h *host, p *is
 	h.socket, h.guests = e.socket(rec.Name), map[*kernel.Packet]bool{}
 	if err := h.allowed.group.Attach(h.box.PID()); err != nil && h.alive() { // it may have ended by now
 		return nil, nil, errors.Join(limitError(err), h.box.Close(context.WithoutCancel(ctx)))
+	}
+	var err error
+	if h.outlet, err = e.openOutlet(rec, h.box); err != nil {
+		return nil, nil, errors.Join(err, h.box.Close(context.WithoutCancel(ctx)))
 	}
 	h.timers = append(h.timers, h.overdue(rec))
 	if p != nil {
@@ -242,6 +248,7 @@ func (h *host) close(ctx context.Context) error {
 		stop()
 	}
 	err := h.box.Close(ctx)
+	h.refused = h.outlet.close()
 	h.hit = h.allowed.struck()
 	err = errors.Join(err, h.allowed.close(context.WithoutCancel(ctx)))
 	h.drift.wait()
@@ -277,7 +284,9 @@ type ask struct {
 	Drift bool `json:"drift,omitempty"`
 	// Limits are to hold from now on, and Usage is asked for.
 	Limits *catalog.Limits `json:"limits,omitempty"`
-	Usage  bool            `json:"usage,omitempty"`
+	// Network is to be from now on.
+	Network string `json:"network,omitempty"`
+	Usage   bool   `json:"usage,omitempty"`
 }
 
 type tell struct {
@@ -337,6 +346,8 @@ func (h *host) answer(guest *kernel.Packet) {
 		h.follow(guest)
 	case a.Limits != nil:
 		h.limit(guest, *a.Limits)
+	case a.Network != "":
+		h.reconnect(guest, a.Network)
 	case a.Usage:
 		h.count(guest)
 	case a.Stop, a.Leave && h.idleSoon():

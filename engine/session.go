@@ -18,6 +18,8 @@ type Session struct {
 	host   *host
 	proc   *isolate.Process
 	hit    *catalog.Hit
+	// refused is what the command was not allowed to reach.
+	refused []RefusedAccess
 }
 
 // Run makes a sandbox and starts command in it. The sandbox is gone, or kept,
@@ -65,10 +67,14 @@ func (s *Session) end(ctx context.Context) error {
 		return nil
 	}
 	err := s.host.close(ctx)
-	s.hit = s.host.hit
+	s.hit, s.refused = s.host.hit, s.host.refused
 	s.host = nil
 	return err
 }
+
+// Refused is what the command wanted to reach and was not allowed to, each once. The
+// command must have ended.
+func (s *Session) Refused() []RefusedAccess { return s.refused }
 
 // Hit is the limit that ended the command, or one that it met, or nil. The command
 // must have ended.

@@ -134,7 +134,9 @@ func frames(env *environment, trees []catalog.Tree) []string {
 
 // confinement is the part of a sandbox's spec that is known before its trees.
 func confinement(p catalog.Policy) isolate.Spec {
-	return isolate.Spec{Network: isolate.Network(p.Network), IDs: ids(), BestEffort: p.BestEffort}
+	s := isolate.Spec{IDs: ids(), BestEffort: p.BestEffort}
+	connect(&s, p.Network)
+	return s
 }
 
 // copies says where a sandbox's copy of a path can be looked at from outside:

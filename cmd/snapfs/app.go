@@ -42,6 +42,7 @@ func (a *app) open(ctx context.Context, state string) (*engine.Engine, error) {
 		Notice:  a.ui.notice,
 		Keeper:  []string{"/proc/self/exe", "keeper"},
 		Sweeper: []string{"/proc/self/exe", "sweeper"},
+		Edge:    []string{"/proc/self/exe", "edge"},
 	})
 }
 

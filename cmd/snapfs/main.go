@@ -63,6 +63,7 @@ func commands() []command {
 		{"ls", looking, newLs},
 		{"show", looking, newShow},
 		{"stats", looking, newStats},
+		{"net", looking, newNet},
 		{"limits", working, newLimits},
 		{"pool", caring, newPool},
 		{"doctor", caring, newDoctor},
@@ -75,6 +76,7 @@ func commands() []command {
 		{"profile", caring, newProfile},
 		{"keeper", "", newKeeper},
 		{"sweeper", "", newSweeper},
+		{"edge", "", newEdge},
 	}
 }
 

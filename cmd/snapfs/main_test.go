@@ -40,9 +40,11 @@ func TestCommandsAsRoot(t *testing.T) {
 }
 
 func TestCommandsAsAnOrdinaryUser(t *testing.T) {
-	if treetest.AsUser(t) {
-		scripts(t)
+	if os.Geteuid() == 0 {
+		treetest.RunAs(t, treetest.User(t), t.Name(), treetest.WithTUN())
+		return
 	}
+	scripts(t)
 }
 
 // scripts runs every script of testdata/script, in a workspace and with a state
@@ -66,8 +68,15 @@ func scripts(t *testing.T) {
 			return os.MkdirAll(e.Cd, 0o755)
 		},
 		Condition: func(c string) (bool, error) {
-			if c == "root" {
+			switch c {
+			case "root":
 				return os.Geteuid() == 0, nil
+			case "tun":
+				f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+				if err == nil {
+					f.Close()
+				}
+				return err == nil, nil
 			}
 			return false, fmt.Errorf("no condition %q", c)
 		},

@@ -27,14 +27,14 @@ func (r *requestFlags) add(cmd *cobra.Command) {
 	f.StringVarP(&r.workspace, "workspace", "C", "", "the `directory` it is about (default the git work tree around this one, or this one)")
 	f.StringVar(&r.backend, "backend", "", "the `backend` that holds the workspace (default the best that works)")
 	f.BoolVar(&r.frozen, "frozen", false, "insist on a base that later edits of the real files cannot change")
-	f.StringVar(&r.policy.Network, "net", "none", "the `network`: none, or host")
+	f.StringVar(&r.policy.Network, "net", "none", "the `network`: none, host, or allow: with what may be reached (see snapfs help net)")
 	f.StringArrayVar(&r.policy.Expose, "expose", nil, "show this `path` although it is a secret")
 	f.StringArrayVar(&r.policy.Hide, "hide", nil, "hide this `path` too")
 	f.StringArrayVar(&r.policy.Env, "env", nil, "pass this `variable` although it looks like a secret")
 	addLimits(f, &r.policy.Limits)
 	f.BoolVar(&r.policy.BestEffort, "best-effort", false, "run with less isolation where this host cannot give all, and say so")
-	cmd.RegisterFlagCompletionFunc("backend", completeBackend)                                       //nolint:errcheck // the flag is there
-	cmd.RegisterFlagCompletionFunc("net", cobra.FixedCompletions([]string{"none", "host"}, noFiles)) //nolint:errcheck // the flag is there
+	cmd.RegisterFlagCompletionFunc("backend", completeBackend)                                                 //nolint:errcheck // the flag is there
+	cmd.RegisterFlagCompletionFunc("net", cobra.FixedCompletions([]string{"none", "host", "allow:"}, noFiles)) //nolint:errcheck // the flag is there
 }
 
 // request makes the engine's request, and the directory to start in.
@@ -52,8 +52,12 @@ func (r *requestFlags) request() (engine.Request, string, error) {
 			return engine.Request{}, "", err
 		}
 	}
-	if n := r.policy.Network; n != "none" && n != "host" {
-		return engine.Request{}, "", usageError{fmt.Errorf("network %q: there are none and host", n)}
+	rules, allowed, err := engine.NetworkRules(r.policy.Network)
+	if err != nil {
+		return engine.Request{}, "", usageError{err}
+	}
+	if allowed {
+		r.policy.Network = "allow:" + rules.String()
 	}
 	for _, paths := range [][]string{r.policy.Expose, r.policy.Hide} {
 		for i, p := range paths {

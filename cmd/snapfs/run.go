@@ -92,7 +92,8 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	}
 	r.a.status = st.ExitCode()
 	r.a.tellHit(s.Hit(), st)
-	doc := runDocument{Workspace: req.Workspace, Status: r.a.status, Level: level.String(), Hit: s.Hit()}
+	r.a.tellRefused(s.Refused())
+	doc := runDocument{Workspace: req.Workspace, Status: r.a.status, Level: level.String(), Hit: s.Hit(), Refused: s.Refused()}
 	if st.Signal != 0 {
 		doc.Signal = st.Signal.String()
 	}
@@ -254,6 +255,8 @@ type runDocument struct {
 	Signal string `json:"signal,omitempty"`
 	// Hit is the limit that ended the command, or one that it met.
 	Hit *engine.Hit `json:"hit,omitempty"`
+	// Refused is what it wanted to reach and was not allowed to.
+	Refused []engine.RefusedAccess `json:"refused,omitempty"`
 	// Fate is "discarded", "kept" or "applied".
 	Fate string `json:"fate"`
 	// Level is the isolation it ran under.

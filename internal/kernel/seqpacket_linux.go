@@ -58,6 +58,19 @@ func packet(path string, do func(fd int, sa unix.Sockaddr) error) (*Packet, erro
 	return &Packet{fd}, nil
 }
 
+// PacketPair makes two ends that are connected. The second is to be handed to a
+// process that is started, which has it by [PacketOf].
+func PacketPair() (*Packet, *os.File, error) {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	return PacketOf(ends[0]), os.NewFile(uintptr(ends[1]), "socket"), nil
+}
+
+// PacketOf is a socket that this process has as a descriptor already.
+func PacketOf(fd int) *Packet { return &Packet{fd: fd} }
+
 // Accept waits for the next connection. After Shutdown: EINVAL.
 func (p *Packet) Accept() (*Packet, error) {
 	for {
@@ -161,6 +174,10 @@ func (p *Packet) Shutdown() error { return unix.Shutdown(p.fd, unix.SHUT_RDWR) }
 func (p *Packet) ShutdownRead() error {
 	return os.NewSyscallError("shutdown", unix.Shutdown(p.fd, unix.SHUT_RD))
 }
+
+// ShutdownWrite tells the other end that nothing more comes. What it has still to
+// say arrives.
+func (p *Packet) ShutdownWrite() error { return unix.Shutdown(p.fd, unix.SHUT_WR) }
 
 // Close closes the socket. Nobody may be waiting on it.
 func (p *Packet) Close() error { return unix.Close(p.fd) }

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/network"
+)
+
+func newNet(a *app) *cobra.Command {
+	var allow []string
+	var refused bool
+	cmd := &cobra.Command{
+		Use:   "net [flags] sandbox",
+		Short: "show what a sandbox asked of its network, and allow more",
+		Long: `Shows each decision at the edge of a sandbox's network: what was asked for, and
+whether it was allowed, by which rule, or why not. With --allow the sandbox may
+reach more from then on, what runs in it too.
+
+` + network.Grammar,
+		Example:           "  snapfs net fix\n  snapfs net fix --allow git.example.org:443",
+		Args:              exactly("sandbox"),
+		ValidArgsFunction: a.completeSandbox,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e, err := a.engine(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if len(allow) > 0 {
+				rules, err := network.Parse(strings.Join(allow, ","))
+				if err != nil {
+					return usageError{err}
+				}
+				if _, err := e.AllowNetwork(cmd.Context(), args[0], rules); err != nil {
+					return err
+				}
+			}
+			return a.showNet(e, args[0], refused)
+		},
+	}
+	cmd.Flags().StringArrayVar(&allow, "allow", nil, "let it reach what this `rule` names, too")
+	cmd.Flags().BoolVar(&refused, "refused", false, "show only what was refused")
+	return cmd
+}
+
+// A netDocument is what `snapfs net --json` prints.
+type netDocument struct {
+	Sandbox string          `json:"sandbox"`
+	Network string          `json:"network"`
+	Events  []network.Event `json:"events"`
+}
+
+func (a *app) showNet(e *engine.Engine, name string, refused bool) error {
+	doc := netDocument{Sandbox: name, Events: []network.Event{}}
+	var err error
+	if doc.Network, err = e.NetworkOf(name); err != nil {
+		return err
+	}
+	all, err := e.NetworkEvents(name)
+	if err != nil {
+		return err
+	}
+	for _, ev := range all {
+		if !refused || !ev.Allowed {
+			doc.Events = append(doc.Events, ev)
+		}
+	}
+	return a.ui.result(doc, func(w io.Writer) error { return printNet(w, doc) })
+}
+
+func printNet(w io.Writer, d netDocument) error {
+	fmt.Fprintln(w, "network "+d.Network)
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, ev := range d.Events {
+		what, why := "refused", ev.Why
+		switch {
+		case ev.Ended:
+			what, why = "ended", strings.TrimPrefix(fmt.Sprintf("%s, %d bytes in, %d out", ev.Why, ev.BytesIn, ev.BytesOut), ", ")
+		case ev.Allowed:
+			what, why = "allowed", "by "+ev.Rule
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", ev.Time.Format(time.TimeOnly), what, ev.Kind, tame(place(ev.Name, ev.Addr.String(), ev.Addr.IsValid(), ev.Port)), tame(why))
+	}
+	return t.Flush()
+}
+
+// place is a name or an address, with a port where there is one.
+func place(name, addr string, known bool, port uint16) string {
+	if name == "" && known {
+		name = addr
+		if port != 0 && strings.Contains(addr, ":") {
+			name = "[" + addr + "]"
+		}
+	}
+	if port != 0 {
+		name += ":" + strconv.Itoa(int(port))
+	}
+	return name
+}
+
+// tellRefused says what a command was not allowed to reach, in a line each, and how
+// it would be.
+func (a *app) tellRefused(list []engine.RefusedAccess) {
+	const most = 5
+	for i, r := range list {
+		if i == most {
+			a.ui.notice(fmt.Sprintf("and %d more were refused", len(list)-most))
+			return
+		}
+		a.ui.notice("refused: " + place(r.Name, r.Addr.String(), r.Addr.IsValid(), r.Port) + ": " + r.Why)
+	}
+}
+
+// newEdge is the process at the edge of a sandbox's network. Its keeper starts it.
+func newEdge(*app) *cobra.Command {
+	return &cobra.Command{
+		Use:    "edge",
+		Short:  "hold a sandbox's network to its rules",
+		Hidden: true,
+		Args:   exactly(),
+		RunE:   func(cmd *cobra.Command, _ []string) error { return engine.Edge(cmd.Context()) },
+	}
+}

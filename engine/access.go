@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/network"
+)
+
+// NetworkEvents are the decisions at the edge of a sandbox's network, the oldest
+// first; of very many the last. A sandbox without such a network has none. Errors:
+// snapshot.ErrNotFound.
+func (e *Engine) NetworkEvents(name string) ([]network.Event, error) {
+	if _, err := e.cat.Get(name); err != nil {
+		return nil, err
+	}
+	events := []network.Event{}
+	for _, file := range []string{netLogOld, netLog} {
+		data, err := os.ReadFile(filepath.Join(e.cat.Path(name), file))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, &snapshot.Error{Op: "reading what was decided", Path: name, Kind: snapshot.KindOf(err), Err: err}
+		}
+		for line := range bytes.Lines(data) {
+			var ev network.Event
+			if json.Unmarshal(line, &ev) == nil { // a line that a crash cut short is none
+				events = append(events, ev)
+			}
+		}
+	}
+	return events, nil
+}
+
+// NetworkOf is the network of a sandbox: "none", "host", or "allow:" with rules.
+// Errors: snapshot.ErrNotFound.
+func (e *Engine) NetworkOf(name string) (string, error) {
+	rec, err := e.cat.Get(name)
+	if err != nil {
+		return "", err
+	}
+	return rec.Policy.Network, nil
+}
+
+// AllowNetwork adds rules to those of a sandbox, for what runs in it too, and
+// answers with all of them. A sandbox without a network gets one when its next
+// command starts. Errors: snapshot.ErrNotFound, ErrBusy (something runs that has no
+// network), ErrNotSupported (it has the host's).
+func (e *Engine) AllowNetwork(ctx context.Context, name string, more network.Rules) (string, error) {
+	h, err := e.hold(ctx, name, "allowing")
+	if err != nil {
+		return "", err
+	}
+	defer h.Release()
+	rules, allowed, err := NetworkRules(h.Policy.Network)
+	if err != nil {
+		return "", err
+	}
+	if h.Policy.Network == "host" {
+		return "", &snapshot.Error{Op: "allowing", Path: name, Kind: snapshot.ErrNotSupported, Err: errors.New("it has the host's network, which is held to no rules")}
+	}
+	text := more.String()
+	if !rules.Empty() {
+		text = rules.String() + "," + text
+	}
+	text = allowNet + text
+	if _, _, err := NetworkRules(text); err != nil {
+		return "", err
+	}
+	if !allowed {
+		if err := e.mustBeIdle(ctx, h, "allowing"); err != nil {
+			return "", err
+		}
+	} else if _, err := e.askKeeper(h.Record, ask{Network: text}); err != nil {
+		return "", err
+	}
+	h.Policy.Network = text
+	return text, h.Save()
+}
+
+// reconnect changes the rules of what runs, for a guest.
+func (h *host) reconnect(guest *kernel.Packet, text string) {
+	err := errors.New("it runs without a network that is held to rules")
+	if h.outlet != nil {
+		err = h.outlet.allow(text)
+	}
+	if err != nil {
+		say(guest, tell{Refused: refusalOf(&snapshot.Error{Op: "allowing", Kind: snapshot.ErrNotSupported, Err: err})})
+		return
+	}
+	say(guest, tell{})
+}
