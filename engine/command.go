@@ -16,9 +16,10 @@ type (
 	Status = isolate.Status
 	// Size is that of a terminal.
 	Size = isolate.Size
-	// Limits are how much a sandbox may use, and Hit is one that ended something.
+	// Limits are how much a sandbox may use.
 	Limits = catalog.Limits
-	Hit    = catalog.Hit
+	// Hit is a limit that ended something.
+	Hit = catalog.Hit
 	// Level is the isolation that is in force.
 	Level = isolate.Level
 )

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,7 +17,6 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/isolate"
 	"github.com/snapfs/snapfs/network"
-	"github.com/snapfs/snapfs/network/edge"
 )
 
 // An allowed network is one of the sandbox's own, whose other end is a process of
@@ -80,13 +78,6 @@ type RefusedAccess struct {
 	Times int `json:"times"`
 }
 
-// outletMessage travels on the socket: Rules to the edge, Event and Failed from it.
-type outletMessage struct {
-	Rules  *string        `json:"rules,omitempty"`
-	Event  *network.Event `json:"event,omitempty"`
-	Failed string         `json:"failed,omitempty"`
-}
-
 const (
 	// mostRefused is how many different ones are kept to be told at the end.
 	mostRefused = 100
@@ -136,20 +127,20 @@ func (e *Engine) openOutlet(rec *catalog.Record, box *isolate.Box) (*outlet, err
 // allow tells the edge which rules hold from now on.
 func (o *outlet) allow(text string) error {
 	rules := strings.TrimPrefix(text, allowNet)
-	msg, err := json.Marshal(outletMessage{Rules: &rules})
+	msg, err := json.Marshal(network.Message{Rules: &rules})
 	if err != nil {
 		return err
 	}
 	return o.conn.Send(msg)
 }
 
-func (o *outlet) hear() (*outletMessage, error) {
+func (o *outlet) hear() (*network.Message, error) {
 	msg, files, err := o.conn.Receive()
 	closeAll(files)
 	if err != nil {
 		return nil, err
 	}
-	var m outletMessage
+	var m network.Message
 	if err := json.Unmarshal(msg, &m); err != nil {
 		return nil, err
 	}
@@ -221,54 +212,10 @@ func (o *outlet) close() []RefusedAccess {
 	if o == nil {
 		return nil
 	}
-	o.conn.ShutdownWrite()                                       // it may have gone by itself
-	stuck := time.AfterFunc(leave, func() { o.conn.Shutdown() }) //nolint:errcheck // likewise
+	o.conn.ShutdownWrite()                                          // it may have gone by itself
+	stuck := time.AfterFunc(stopping, func() { o.conn.Shutdown() }) //nolint:errcheck // likewise
 	defer stuck.Stop()
 	o.read.Wait()  // until it has told the last
 	o.conn.Close() //nolint:errcheck // all was heard
 	return o.refused
-}
-
-// Edge is the whole life of the process at the edge of a sandbox's network. Its
-// starter is at the other end of descriptor 4.
-func Edge(ctx context.Context) error {
-	tun := os.NewFile(tunFD, "tun")
-	conn := kernel.PacketOf(outletFD)
-	o := &outlet{conn: conn}
-	say := func(m outletMessage) error {
-		msg, err := json.Marshal(m)
-		if err == nil {
-			err = conn.Send(msg)
-		}
-		return err
-	}
-	first, err := o.hear()
-	if err != nil || first.Rules == nil {
-		return err
-	}
-	rules, err := network.Parse(*first.Rules)
-	var end *edge.Edge
-	if err == nil {
-		end, err = edge.New(tun, edge.Options{Rules: rules, Event: func(ev network.Event) { _ = say(outletMessage{Event: &ev}) }}) // nobody to tell: it ends soon
-	}
-	if err != nil {
-		return errors.Join(err, say(outletMessage{Failed: err.Error()}))
-	}
-	tun.Close()
-	if err := say(outletMessage{}); err != nil {
-		return errors.Join(err, end.Close())
-	}
-	context.AfterFunc(ctx, func() { conn.Shutdown() }) //nolint:errcheck // it may have gone
-	for {
-		m, err := o.hear()
-		if err != nil { // the starter has ended
-			return end.Close()
-		}
-		if m.Rules == nil {
-			continue
-		}
-		if rules, err := network.Parse(*m.Rules); err == nil { // its starter has read them already
-			end.Allow(rules)
-		}
-	}
 }

@@ -117,14 +117,3 @@ func (a *app) tellRefused(list []engine.RefusedAccess) {
 		a.ui.notice("refused: " + place(r.Name, r.Addr.String(), r.Addr.IsValid(), r.Port) + ": " + r.Why)
 	}
 }
-
-// newEdge is the process at the edge of a sandbox's network. Its keeper starts it.
-func newEdge(*app) *cobra.Command {
-	return &cobra.Command{
-		Use:    "edge",
-		Short:  "hold a sandbox's network to its rules",
-		Hidden: true,
-		Args:   exactly(),
-		RunE:   func(cmd *cobra.Command, _ []string) error { return engine.Edge(cmd.Context()) },
-	}
-}

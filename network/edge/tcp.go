@@ -29,18 +29,18 @@ func (e *Edge) connection(r *tcp.ForwarderRequest) {
 	defer e.work.Done()
 	t, why := e.aim(destination(r.ID()))
 	if why != "" {
-		r.Complete(true)
 		ev := t.event(network.TCP)
 		ev.Why = why
-		e.refuse(ev)
+		e.refuse(ev) // before the client knows: it may end, and the edge with it
+		r.Complete(true)
 		return
 	}
 	f, why := e.open(network.TCP, t)
 	if why != "" {
-		r.Complete(true)
 		ev := t.event(network.TCP)
 		ev.Why = why
-		e.refuse(ev)
+		e.refuse(ev) // before the client knows: it may end, and the edge with it
+		r.Complete(true)
 		return
 	}
 	e.connect(r, f, t)
@@ -61,8 +61,8 @@ func (e *Edge) connect(r *tcp.ForwarderRequest, f *flow, t target) {
 	defer stop()
 	outside, err := e.reach(ctx, "tcp", &t)
 	if err != nil {
-		r.Complete(true)
 		f.fail(t, unreached(err))
+		r.Complete(true)
 		return
 	}
 	var queue waiter.Queue
