@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -186,5 +187,29 @@ func TestMeter(t *testing.T) {
 	}
 	if stop, _ := m.turn(at.Add(wait), 240*time.Millisecond, 0.5); stop {
 		t.Error("still stopped when all was paid back")
+	}
+}
+
+// TestSpentTimeIsLookedAtUntilItIsTold: also when it was spent between the look
+// that found some left and the question when to look again.
+func TestSpentTimeIsLookedAtUntilItIsTold(t *testing.T) {
+	g := &Group{l: Limits{CPUTime: 1}, pid: os.Getpid()}
+	if wait := g.nextLook(); wait <= 0 {
+		t.Error("never again")
+	}
+	g.tally.told = []Part{PartCPUTime}
+	if wait := g.nextLook(); wait != 0 {
+		t.Error("again after", wait)
+	}
+}
+
+func TestProcessorsOfTheHost(t *testing.T) {
+	for list, want := range map[string]int{"0": 1, "0-3": 4, "0-3,6": 5, "0,2,4-5": 4, "": 0, "x": 0, "3-1": 0} {
+		if n := countList(list); n != want {
+			t.Errorf("%q: %d, want %d", list, n, want)
+		}
+	}
+	if n := processors(); n < 1 || n < runtime.NumCPU() {
+		t.Error(n)
 	}
 }

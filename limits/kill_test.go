@@ -73,7 +73,7 @@ func sweeps(t *testing.T, role string, attr *unix.SysProcAttr) {
 	// A group of somebody else, with a name that is almost one of ours.
 	other := filepath.Join(filepath.Dir(said[1]), fmt.Sprintf("snapfs-other-%d", os.Getpid()))
 	must(t, os.Mkdir(other, 0o755))
-	defer os.Remove(other)
+	t.Cleanup(func() { _ = os.Remove(other) }) // where the test did not come to its end
 	must(t, keeper.cmd.Process.Kill())
 	keeper.ends()
 	must(t, Sweep(t.Context()))
@@ -88,6 +88,7 @@ func sweeps(t *testing.T, role string, attr *unix.SysProcAttr) {
 	if _, err := os.Stat(other); err != nil {
 		t.Error("swept without a mark:", err)
 	}
+	must(t, os.Remove(other))
 	for _, m := range mine.members {
 		if _, err := os.Stat(m.path); err != nil {
 			t.Error("swept while its keeper lives:", err)

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"math"
 	"os"
+	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -219,13 +222,33 @@ func (m *member) there(file string) bool {
 	return unix.Faccessat(m.fd, file, unix.F_OK, 0) == nil
 }
 
-// processors is how many this process may use.
+// processors is how many are on: a process may give itself any of them, whatever
+// this one was given (sched_setaffinity(2)).
 func processors() int {
-	var set unix.CPUSet
-	if unix.SchedGetaffinity(0, &set) != nil {
-		return 1
+	text, err := os.ReadFile("/sys/devices/system/cpu/online") // like 0-3,6
+	if n := countList(strings.TrimSpace(string(text))); err == nil && n > 0 {
+		return n
 	}
-	return max(1, set.Count())
+	return runtime.NumCPU()
+}
+
+// countList counts what a list of the kernel's names, like "0-3,6"; 0 for what is
+// none.
+func countList(list string) int {
+	n := 0
+	for part := range strings.SplitSeq(list, ",") {
+		first, last, span := strings.Cut(part, "-")
+		if !span {
+			last = first
+		}
+		from, err1 := strconv.Atoi(first)
+		to, err2 := strconv.Atoi(last)
+		if err1 != nil || err2 != nil || to < from {
+			return 0
+		}
+		n += to - from + 1
+	}
+	return n
 }
 
 // memoryOfHost is its memory and swap in bytes, 0 where that is not known.

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -281,6 +283,18 @@ func closes(t *testing.T, g *Group) {
 	for _, path := range paths {
 		if _, err := os.Stat(path); err == nil {
 			t.Error("left:", path)
+		}
+	}
+	if u := slices.IndexFunc(paths, func(p string) bool { return filepath.Base(filepath.Dir(p)) == parent }); u >= 0 {
+		// A test of another process may have a group in it, at most for seconds.
+		for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+			if _, err := os.Stat(filepath.Dir(paths[u])); err != nil {
+				break
+			}
+			if time.Since(start) > slow(5*time.Second) {
+				t.Error("left:", filepath.Dir(paths[u]))
+				break
+			}
 		}
 	}
 	for range g.Events() { // it is closed
