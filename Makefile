@@ -59,10 +59,10 @@ fmt: ## format all Go files as lint wants them
 	$(LINT) fmt ./...
 
 .PHONY: build
-build: ## build ./snapfs, and everything for both architectures
+build: ## build ./snapfs and ./snapfs-edge, and everything for both architectures
 	GOARCH=amd64 $(GO) build ./...
 	GOARCH=arm64 $(GO) build ./...
-	$(GO) build -trimpath -ldflags '-s -w' -o snapfs ./cmd/snapfs
+	$(GO) build -trimpath -ldflags '-s -w' -o . ./cmd/...
 
 .PHONY: test
 test: ## all tests, none skipped as root, and nothing left behind
@@ -105,4 +105,4 @@ benchmarks: build ## measure everything and write BENCHMARKS.md (as root, on a q
 
 .PHONY: clean
 clean: ## remove what build made
-	rm -rf snapfs out
+	rm -rf snapfs snapfs-edge out

@@ -99,7 +99,6 @@ func (l *lab) open(ctx context.Context, state string) (*engine.Engine, error) {
 	return engine.Open(ctx, engine.Config{
 		State: state, Drivers: all.Drivers(),
 		Keeper: []string{l.Program, "keeper"}, Sweeper: []string{l.Program, "sweeper"},
-		Edge: []string{l.Program, "edge"},
 	})
 }
 

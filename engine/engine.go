@@ -39,9 +39,10 @@ type Config struct {
 	// Sweeper is how to start a cleaner in the background, in the same way;
 	// when empty, cleaning happens at once.
 	Sweeper []string
-	// Edge is how to start the process at the edge of an allowed network; when
-	// empty, there is none to be had.
-	Edge []string
+	// Edge answers how to start the process at the edge of an allowed network: the
+	// program, which calls edge.Serve. It is asked when one is needed; nil: there is
+	// none to be had.
+	Edge func() ([]string, error)
 }
 
 // An Engine works on one state directory. It is safe for concurrent use, by
@@ -52,7 +53,7 @@ type Engine struct {
 	notice  func(string)
 	keeper  []string
 	sweeper []string
-	edge    []string
+	edge    func() ([]string, error)
 
 	mu       sync.Mutex
 	backends map[string]snapshot.Backend

@@ -98,8 +98,12 @@ func (e *Engine) openOutlet(rec *catalog.Record, box *isolate.Box) (*outlet, err
 	fail := func(err error) error {
 		return &snapshot.Error{Op: "opening the network", Path: rec.Name, Kind: snapshot.KindOf(err), Err: err}
 	}
-	if len(e.edge) == 0 {
+	if e.edge == nil {
 		return nil, fail(errors.New("this program was opened without an edge"))
+	}
+	program, err := e.edge()
+	if err != nil {
+		return nil, err
 	}
 	conn, theirs, err := kernel.PacketPair()
 	if err != nil {
@@ -109,7 +113,7 @@ func (e *Engine) openOutlet(rec *catalog.Record, box *isolate.Box) (*outlet, err
 	if !rec.Ephemeral {
 		o.log = filepath.Join(e.cat.Path(rec.Name), netLog)
 	}
-	_, err = run.Background(e.edge, nil, tun, theirs)
+	_, err = run.Background(program, nil, tun, theirs)
 	theirs.Close()
 	if err == nil {
 		err = o.allow(rec.Policy.Network)

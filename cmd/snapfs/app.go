@@ -10,6 +10,7 @@ import (
 	"github.com/snapfs/snapfs/backends/all"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/run"
 )
 
 // app is what all commands share.
@@ -42,7 +43,7 @@ func (a *app) open(ctx context.Context, state string) (*engine.Engine, error) {
 		Notice:  a.ui.notice,
 		Keeper:  []string{"/proc/self/exe", "keeper"},
 		Sweeper: []string{"/proc/self/exe", "sweeper"},
-		Edge:    []string{"/proc/self/exe", "edge"},
+		Edge:    edgeProgram,
 	})
 }
 
@@ -73,4 +74,24 @@ func (a *app) missing(l engine.Level) {
 	if len(l.Missing) > 0 {
 		a.ui.notice("running without " + strings.Join(l.Missing, ", "))
 	}
+}
+
+// edgeProgram finds the program at the edge of an allowed network: beside this one,
+// as they are installed, or where programs are.
+func edgeProgram() ([]string, error) {
+	const name = "snapfs-edge"
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), name)
+		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
+			return []string{beside}, nil
+		}
+	}
+	path, err := run.Look(name)
+	if err != nil {
+		return nil, &snapshot.Error{
+			Op: "opening the network", Path: name, Kind: snapshot.ErrNotFound, Err: errors.New("this program is not installed"),
+			Hints: []string{"go install github.com/snapfs/snapfs/cmd/snapfs-edge@latest"},
+		}
+	}
+	return []string{path}, nil
 }

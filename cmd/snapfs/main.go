@@ -76,7 +76,6 @@ func commands() []command {
 		{"profile", caring, newProfile},
 		{"keeper", "", newKeeper},
 		{"sweeper", "", newSweeper},
-		{"edge", "", newEdge},
 	}
 }
 

@@ -19,7 +19,7 @@ const builtEnv = "SNAPFS_TEST_BUILT"
 const programEnv = "SNAPFS_TEST_PROGRAM"
 
 // WithProgram is for a TestMain: it makes a directory that every user may read,
-// builds snapfs in it, lets more make what else the tests need there, runs the
+// builds snapfs and what it starts in it, lets more make what else the tests need there, runs the
 // tests, removes the directory and answers with their status, or 1 where
 // something could not be made. In a process that [RunAs] started it only runs
 // them: there is such a directory already.
@@ -34,7 +34,7 @@ func WithProgram(tests func() int, more func(ctx context.Context, dir string) er
 		err = os.Chmod(dir, 0o755)
 	}
 	if err == nil {
-		err = build(ctx, filepath.Join(dir, "snapfs"))
+		err = errors.Join(build(ctx, dir, "snapfs"), build(ctx, dir, "snapfs-edge"))
 	}
 	if err == nil {
 		err = errors.Join(more(ctx, dir), os.Setenv(builtEnv, dir))
@@ -46,10 +46,11 @@ func WithProgram(tests func() int, more func(ctx context.Context, dir string) er
 	return tests()
 }
 
-func build(ctx context.Context, path string) error {
-	args := []string{"go", "build", "-o", path, "github.com/snapfs/snapfs/cmd/snapfs"}
+func build(ctx context.Context, dir, name string) error {
+	path := filepath.Join(dir, name)
+	args := []string{"go", "build", "-o", path, "github.com/snapfs/snapfs/cmd/" + name}
 	if program := os.Getenv(programEnv); program != "" {
-		args = []string{"cp", program, path}
+		args = []string{"cp", filepath.Join(filepath.Dir(program), name), path}
 	}
 	_, err := run.Output(ctx, args[0], args[1:]...)
 	return err
