@@ -103,7 +103,7 @@ const (
 	// one other, snapfs0, whose other end is [Box.Tun]: whoever reads that decides
 	// what the box reaches. Nothing in the box can change the interface, its
 	// addresses or its routes. Needs /dev/net/tun, which the caller must be able
-	// to open. Cost: 0.3 ms more than [NetworkNone].
+	// to open. Cost: 0.4 ms more than [NetworkNone].
 	NetworkEdge Network = "edge"
 )
 
