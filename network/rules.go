@@ -25,7 +25,8 @@ taken in the form that DNS has for it: bücher.example is xn--bcher-kva.example.
 A name that leads to this host, its own network, or the service that hands out a cloud machine's
 credentials is refused, unless a rule of the second kind names that address too:
 db.corp.example:5432,10.1.0.0/16. Such addresses (private, loopback, link-local, shared,
-multicast) need a rule that lies within their range: 0.0.0.0/0 allows none of them.
+multicast) need a rule that lies within their range, and a public address of this host one of its own:
+0.0.0.0/0 allows none of them.
 `
 
 // most bounds a text of rules: it is asked for every packet that opens a connection.
@@ -210,4 +211,15 @@ func (r Rules) Addr(to netip.AddrPort) (which string, ok bool) {
 		return one.String(), true
 	}
 	return "", false
+}
+
+// Alone says whether a rule names the address of to by itself, not by a prefix of several, with its port.
+func (r Rules) Alone(to netip.AddrPort) bool {
+	addr := to.Addr().Unmap().WithZone("")
+	for _, one := range r.list {
+		if one.name == "" && one.prefix.IsSingleIP() && one.prefix.Addr() == addr && one.ports.hold(to.Port()) {
+			return true
+		}
+	}
+	return false
 }

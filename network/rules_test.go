@@ -200,6 +200,18 @@ func TestSpecialAddressesNeedARuleOfTheirOwn(t *testing.T) {
 	}
 }
 
+// TestAnAddressIsNamedAlone: not by a prefix, a name or another port.
+func TestAnAddressIsNamedAlone(t *testing.T) {
+	r := parse(t, "192.0.2.0/24,192.0.2.7:80-81,2001:db8::7/128,example.com")
+	for to, want := range map[string]bool{
+		"192.0.2.7:80": true, "[::ffff:192.0.2.7]:81": true, "192.0.2.7:82": false, "192.0.2.8:80": false, "[2001:db8::7]:1": true, "[2001:db8::8]:1": false,
+	} {
+		if got := r.Alone(netip.MustParseAddrPort(to)); got != want {
+			t.Errorf("%s: %v", to, got)
+		}
+	}
+}
+
 // TestWhatIsNotThePublicsIsSpecial names one address of each range, and their neighbours outside.
 func TestWhatIsNotThePublicsIsSpecial(t *testing.T) {
 	for _, a := range []string{

@@ -85,7 +85,7 @@ func TestACrowdIsServed(t *testing.T) {
 	w := newWorld(t, "site.example")
 	w.name("site.example", "203.0.113.10")
 	w.serve(t, "203.0.113.10:1", echo)
-	r := w.play(t, step{Crowd: 200, CrowdSteps: []step{{Dial: "tcp site.example:1"}, {Send: binaryOf(20000)}, {Close: true}, {Read: -1}}})
+	r := w.play(t, step{Crowd: 200, CrowdSteps: []step{{Dial: "tcp4 site.example:1"}, {Send: binaryOf(20000)}, {Close: true}, {Read: -1}}})
 	if len(r.Errs) > 0 || len(r.Read) != 200*20000 {
 		t.Errorf("%d bytes, %q", len(r.Read), r.Errs)
 	}
@@ -100,7 +100,7 @@ func TestLimitsHold(t *testing.T) {
 	w := newWorld(t, "site.example", func(o *Options) { o.MaxConnections, o.MaxBytes = 3, 100_000 })
 	w.name("site.example", "203.0.113.10")
 	w.serve(t, "203.0.113.10:1", echo)
-	r := w.play(t, step{Crowd: 10, CrowdSteps: []step{{Dial: "tcp site.example:1"}, {Send: []byte{0}}, {Read: 1}, {Wait: 300}}})
+	r := w.play(t, step{Crowd: 10, CrowdSteps: []step{{Dial: "tcp4 site.example:1"}, {Send: []byte{0}}, {Read: 1}, {Wait: 300}}})
 	if len(r.Errs) != 7 || len(r.Read) != 3 || !strings.Contains(r.Errs[0], "refused") {
 		t.Errorf("%d of 10 connections, and %q", len(r.Read), r.Errs)
 	}
@@ -301,7 +301,7 @@ func TestClosingLeavesNothing(t *testing.T) {
 	}()
 	done := make(chan result, 1)
 	go func() {
-		done <- w.play(t, step{Crowd: 10, CrowdSteps: []step{{Dial: "tcp site.example:1"}, {Send: []byte("GE")}, {Read: -1}}})
+		done <- w.play(t, step{Crowd: 10, CrowdSteps: []step{{Dial: "tcp4 site.example:1"}, {Send: []byte("GE")}, {Read: -1}}})
 	}()
 	for range 10 {
 		<-arrived

@@ -171,13 +171,20 @@ func sniffLine(j *judge, b []byte) bool {
 		return j.refuse("HTTP/2 without TLS")
 	case bytes.HasPrefix(line, []byte("PROXY ")):
 		return j.refuse("a line of the PROXY protocol")
-	case bytes.Contains(bytes.ToUpper(line), []byte("HTTP/")), bytes.HasPrefix(line, []byte("GET /")):
+	case bytes.Contains(bytes.ToUpper(line), []byte("HTTP/")), oldest(word, line):
 		j.http.phase = phaseHead
 		j.state = head
 	default:
 		j.state = opaque
 	}
 	return true
+}
+
+// oldest says that a line is a request as HTTP/0.9 had it, which some servers
+// still answer, by the name in it where there is one.
+func oldest(word, line []byte) bool {
+	target := bytes.TrimLeft(line[len(word):], " \t")
+	return bytes.EqualFold(word, []byte("GET")) && (bytes.HasPrefix(target, []byte("/")) || bytes.Contains(target, []byte("://")))
 }
 
 // isToken says that every byte is one of a token (RFC 9110, 5.6.2); nothing at all may become one.

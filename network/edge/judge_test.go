@@ -196,6 +196,8 @@ func TestEveryRequestsHostIsTheName(t *testing.T) {
 		{"GET / HTTP/1.1\r\nX: y\r\n\r\n", "not one Host"},
 		{"GET / HTTP/1.0\r\n\r\n", "not one Host"},
 		{"GET /\r\n\r\n", "cannot be read"},
+		{"GET http://evil.example/\r\n\r\n", "cannot be read"},
+		{"get \thttps://evil.example/\r\n\r\n", "cannot be read"},
 		{"GET  / HTTP/1.1\r\nHost: site.example\r\n\r\n", "the request line"},
 		{"GET\t/ HTTP/1.1\r\nHost: site.example\r\n\r\n", "the request line"},
 		{" GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", "the request line"},

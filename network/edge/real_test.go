@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/cgi"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -278,6 +279,17 @@ func TestThisHostsOwnAddressIsHome(t *testing.T) {
 	}
 	if why := e.unfit(mustAddr(t, "203.0.113.10"), 80); why != "" {
 		t.Error(why)
+	}
+	rules, err := network.Parse("0.0.0.0/0,::/0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.rules.Store(&rules)
+	for _, a := range own {
+		addr, _, _ := strings.Cut(a.String(), "/")
+		if _, why := e.aim(netip.AddrPortFrom(mustAddr(t, addr), 80)); why == "" {
+			t.Errorf("a prefix of all addresses opens %s, which this host has", addr)
+		}
 	}
 }
 

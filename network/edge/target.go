@@ -37,7 +37,10 @@ func (e *Edge) aim(dst netip.AddrPort) (t target, why string) {
 	t.port = dst.Port()
 	if !inside {
 		t.addr = dst.Addr()
-		return t.by(e.Rules())
+		if t, why = t.by(e.Rules()); why == "" {
+			why = e.unfit(t.addr, t.port)
+		}
+		return t, why
 	}
 	if num > 0 {
 		t.name = e.names.name(num)
@@ -134,13 +137,15 @@ func (e *Edge) lookup(ctx context.Context, t target) ([]netip.Addr, error) {
 	return nil, fmt.Errorf("%s has no address", t.name)
 }
 
-// unfit says what keeps a name from leading to addr, or "". The addresses of this host's own interfaces are as
-// good as loopback: what listens on all of them trusts its neighbours on the host.
+// unfit says what keeps a name, or a wide prefix of addresses, from leading to addr, or "". The addresses of this
+// host's own interfaces are as good as loopback, also public ones: what listens on all of them trusts its neighbours
+// on the host. Such a one is opened by a rule for it alone.
 func (e *Edge) unfit(addr netip.Addr, port uint16) string {
-	if _, ok := e.Rules().Addr(netip.AddrPortFrom(addr, port)); ok {
-		return ""
-	}
-	if _, why, ok := network.Special(addr); ok {
+	to := netip.AddrPortFrom(addr, port)
+	if _, why, special := network.Special(addr); special {
+		if _, ok := e.Rules().Addr(to); ok {
+			return ""
+		}
 		return why + ", which a rule must name by its address"
 	}
 	own, err := net.InterfaceAddrs()
@@ -148,8 +153,8 @@ func (e *Edge) unfit(addr netip.Addr, port uint16) string {
 		return "whose addresses this host has is not known: " + err.Error()
 	}
 	for _, a := range own {
-		if prefix, err := netip.ParsePrefix(a.String()); err == nil && prefix.Addr().WithZone("") == addr {
-			return "this host, which a rule must name by its address"
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil && prefix.Addr().WithZone("") == addr && !e.Rules().Alone(to) {
+			return "this host, which a rule must name by its address alone"
 		}
 	}
 	return ""
