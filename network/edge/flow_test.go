@@ -90,7 +90,7 @@ func TestACrowdIsServed(t *testing.T) {
 		t.Errorf("%d bytes, %q", len(r.Read), r.Errs)
 	}
 	w.told(t, "the end", func(ev network.Event) bool { return ev.Ended })
-	if c := w.edge.Counters(); c.Opened != 200 || c.BytesIn != 200*20000 || c.BytesOut != c.BytesIn || c.EventsLost != 0 || c.Queries < 2 {
+	if c := w.edge.Counters(); c.Opened != 200 || c.BytesIn != 200*20000 || c.BytesOut != c.BytesIn || c.EventsLost != 0 || c.Queries < 1 {
 		t.Errorf("%+v", c)
 	}
 }
@@ -100,7 +100,7 @@ func TestLimitsHold(t *testing.T) {
 	w := newWorld(t, "site.example", func(o *Options) { o.MaxConnections, o.MaxBytes = 3, 100_000 })
 	w.name("site.example", "203.0.113.10")
 	w.serve(t, "203.0.113.10:1", echo)
-	r := w.play(t, step{Crowd: 10, CrowdSteps: []step{{Dial: "tcp4 site.example:1"}, {Send: []byte{0}}, {Read: 1}, {Wait: 300}}})
+	r := w.play(t, step{Crowd: 10, CrowdSteps: []step{{Dial: "tcp4 site.example:1"}, {Send: []byte{0}}, {Read: 1}, {Wait: 1000}}})
 	if len(r.Errs) != 7 || len(r.Read) != 3 || !strings.Contains(r.Errs[0], "refused") {
 		t.Errorf("%d of 10 connections, and %q", len(r.Read), r.Errs)
 	}
