@@ -53,6 +53,17 @@ func NeedFS(t testing.TB, names ...string) {
 	}
 }
 
+// NeedDevice skips the test unless this user may open the device; see also
+// [WithFUSE] and [WithTUN].
+func NeedDevice(t testing.TB, path string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		Skip(t, "the device "+path, err.Error()+"; try chmod 0666 "+path)
+	}
+	f.Close()
+}
+
 // NeedProgram skips the test unless each of these programs is installed.
 func NeedProgram(t testing.TB, names ...string) {
 	t.Helper()
