@@ -29,6 +29,7 @@ func asBothWithTUN(t *testing.T, test func(t *testing.T, spec Spec)) {
 		treetest.RunAs(t, treetest.User(t), t.Name(), treetest.WithTUN())
 		return
 	}
+	treetest.NeedDevice(t, tunDevice)
 	test(t, withEdge(userSpec(t)))
 }
 
