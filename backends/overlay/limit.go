@@ -325,12 +325,12 @@ func (b *backend) projectOf(layer string) uint32 {
 	if b.userXattr {
 		return 0
 	}
-	dir, err := kernel.OpenDir(unix.AT_FDCWD, b.layerPath(layer))
+	fd, err := unix.Open(b.layerPath(layer), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0
 	}
-	defer dir.Close()
-	id, err := kernel.Project(int(dir.Fd()))
+	defer unix.Close(fd)
+	id, err := kernel.Project(fd)
 	if err != nil || !isProject(id) {
 		return 0
 	}
@@ -346,13 +346,17 @@ func (b *backend) dropWork(layer string) {
 	b.discard(b.workPath(layer)) // a layer without one is frozen
 }
 
-// unlimit takes the limits of the project that a layer bears away. A number without
-// limits means nothing, and is free again when the last file that bears it goes.
+// unlimit takes away the limits of the project that a layer bears, if it bears one. A
+// number without limits means nothing, and is free again when the last file that
+// bears it goes.
 func (b *backend) unlimit(layer string) error {
-	id := b.projectOf(layer)
-	if id == 0 {
-		return nil
+	if id := b.projectOf(layer); id != 0 {
+		return b.unlimitProject(layer, id)
 	}
+	return nil
+}
+
+func (b *backend) unlimitProject(layer string, id uint32) error {
 	dir, err := os.Open(b.layerPath(layer))
 	if err != nil {
 		return err
@@ -368,17 +372,18 @@ func (b *backend) unlimit(layer string) error {
 	return failed("lift the limit of", dir.Name(), err)
 }
 
-// release takes away the limit of a layer that nothing names, where its fork was
-// removed by a process that was killed before it did.
-func (b *backend) release(c *census, layer string) error {
+// bearsNone reports whether a layer that nothing names bears no project, and so may
+// be used again. The limit of one is taken away, where its fork was removed by a
+// process that was killed before it did.
+func (b *backend) bearsNone(c *census, layer string) (bool, error) {
 	id := b.projectOf(layer)
 	if id == 0 {
-		return nil
+		return true, nil
 	}
 	for upper := range c.upper {
 		if b.projectOf(upper) == id {
-			return nil // its fork lives, and has sealed it
+			return false, nil // its fork lives, and has sealed it
 		}
 	}
-	return b.unlimit(layer)
+	return false, b.unlimitProject(layer, id)
 }

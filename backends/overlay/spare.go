@@ -35,8 +35,8 @@ func (b *backend) reuse(layer string) bool {
 	return false
 }
 
-// putBy keeps a layer that nothing names if it is as good as new. The caller
-// has the lock, so that no sweep looks at the layer meanwhile.
+// putBy keeps a layer that nothing names, and that bears no project, if it is as
+// good as new. The caller has the lock, so that no sweep looks at the layer meanwhile.
 func (b *backend) putBy(layer string) bool {
 	spare := b.dir + "/spare"
 	if n, err := names(spare); errors.Is(err, fs.ErrNotExist) {
@@ -46,7 +46,7 @@ func (b *backend) putBy(layer string) bool {
 	} else if err != nil || len(n) >= maxSpare {
 		return false
 	}
-	if n, err := names(b.treePath(layer)); err != nil || len(n) > 0 || b.projectOf(layer) != 0 {
+	if n, err := names(b.treePath(layer)); err != nil || len(n) > 0 {
 		return false
 	}
 	work := b.workPath(layer)

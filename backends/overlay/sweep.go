@@ -142,12 +142,14 @@ func (b *backend) mergedInto(layer string) string {
 func (b *backend) clearLayers(c *census) error {
 	entries, err := readDir(filepath.Join(b.dir, "layers"))
 	for _, e := range entries {
-		layer := e.Name()
+		layer, again := e.Name(), false
 		if !c.used[layer] {
-			err = errors.Join(err, b.release(c, layer))
+			var e error
+			again, e = b.bearsNone(c, layer)
+			err = errors.Join(err, e)
 		}
 		switch {
-		case !c.used[layer] && b.putBy(layer):
+		case again && b.putBy(layer):
 		case !c.used[layer] && !gone(b.treePath(layer)):
 			b.discard(b.layerPath(layer))
 		case !c.used[layer]:

@@ -130,8 +130,11 @@ func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	if err := b.forget(ctx, string(id), path); err != nil {
 		return fail("removing", string(id), err)
 	}
-	err = b.unlimit(r.upper)
-	if !b.putBy(r.upper) {
+	project := b.projectOf(r.upper)
+	if project != 0 {
+		err = b.unlimitProject(r.upper, project)
+	}
+	if project != 0 || !b.putBy(r.upper) {
 		b.discard(b.layerPath(r.upper))
 	}
 	return fail("removing", string(id), err)
