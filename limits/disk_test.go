@@ -66,7 +66,7 @@ func TestRatesHold(t *testing.T) {
 
 func TestDisksOf(t *testing.T) {
 	treetest.NeedRoot(t)
-	for _, dir := range []string{treetest.Ext4(t, 16<<20), treetest.Btrfs(t)} {
+	for _, dir := range []string{treetest.Ext4(t, 16<<20), treetest.Small(t, "btrfs", 64<<20)} {
 		list, err := DisksOf(dir)
 		if err != nil || len(list) != 1 || unix.Major(list[0]) != 7 { // a loop device
 			t.Errorf("%s: %v %v", dir, list, err)
@@ -77,7 +77,7 @@ func TestDisksOf(t *testing.T) {
 		t.Error(err)
 	}
 	var st unix.Stat_t
-	must(t, unix.Stat(treetest.Btrfs(t), &st))
+	must(t, unix.Stat(treetest.Small(t, "btrfs", 64<<20), &st))
 	if _, err := Start(t.Context(), "box", Limits{ReadRate: 1 << 20}, Options{Devices: []uint64{st.Dev}}); !errors.Is(err, ErrNotSupported) ||
 		!strings.Contains(err.Error(), "btrfs") {
 		t.Error("an anonymous device:", err)

@@ -107,7 +107,7 @@ func TestProcessorsAreShared(t *testing.T) {
 	}
 	u, err := g.Usage()
 	must(t, err)
-	if !u.Throttled.OK || u.Throttled.Value < 200*time.Millisecond {
+	if !u.Throttled.OK || u.Throttled.Value <= 0 {
 		t.Errorf("throttled %+v", u.Throttled)
 	}
 	closes(t, g)
