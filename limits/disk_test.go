@@ -82,6 +82,11 @@ func TestDisksOf(t *testing.T) {
 		!strings.Contains(err.Error(), "btrfs") {
 		t.Error("an anonymous device:", err)
 	}
+	g := started(t, Limits{}, Options{Devices: []uint64{st.Dev}, Count: true}) // to count needs no disk
+	if err := g.Set(t.Context(), Limits{ReadRate: 1 << 20}); !errors.Is(err, ErrNotSupported) {
+		t.Error("an anonymous device, set later:", err)
+	}
+	closes(t, g)
 	if _, err := Start(t.Context(), "box", Limits{ReadRate: 1 << 20}, Options{}); !errors.Is(err, ErrNotSupported) || !strings.Contains(err.Error(), "no disk") {
 		t.Error("no device:", err)
 	}

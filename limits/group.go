@@ -92,7 +92,7 @@ func Start(ctx context.Context, id string, l Limits, o Options) (*Group, error) 
 func (g *Group) start(ctx context.Context, l Limits) error {
 	var err error
 	if l.anyRate() || g.o.Count {
-		if g.disks, err = disks(g.o.Devices); err != nil && !g.o.BestEffort {
+		if g.disks, err = disks(g.o.Devices); err != nil && l.anyRate() && !g.o.BestEffort {
 			return err
 		}
 	}
