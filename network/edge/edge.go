@@ -21,7 +21,7 @@ type Options struct {
 	// Rules at the beginning; see [Edge.Allow].
 	Rules network.Rules
 	// Event is called with each event, one after the other, from a goroutine of its own. Traffic does not wait for it: what
-	// it is too slow for is dropped and counted.
+	// it is too slow for is dropped and counted. Close waits until it has returned, so it must not call Close.
 	Event func(network.Event)
 	// MaxConnections is how many connections and datagram flows may be open at once; 0 means 1024. One that is not read from can take
 	// 2.5 MiB of memory.
@@ -50,7 +50,8 @@ type Edge struct {
 	options Options
 	stack   *stack.Stack
 	tun     *os.File
-	gone    chan struct{} // closed when the TUN answers no more
+	gone    chan struct{} // closed when the TUN answers no more, or Close begins
+	over    chan struct{} // closed when Close is done
 	names   names
 	events  queue
 	rules   atomic.Pointer[network.Rules]
@@ -85,7 +86,7 @@ func New(tun *os.File, o Options) (*Edge, error) {
 	if o.MaxConnections == 0 {
 		o.MaxConnections = 1024
 	}
-	e := &Edge{options: o, flows: map[*flow]struct{}{}, gone: make(chan struct{})}
+	e := &Edge{options: o, flows: map[*flow]struct{}{}, gone: make(chan struct{}), over: make(chan struct{})}
 	e.quit = sync.OnceFunc(func() { close(e.gone) })
 	e.rules.Store(&o.Rules)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
@@ -111,7 +112,7 @@ func (e *Edge) Run(ctx context.Context) error {
 }
 
 // Close cuts every connection and answers when nothing of the edge is left: no goroutine, no
-// descriptor. What it had to tell was told. It is safe to repeat.
+// descriptor. What it had to tell was told. It is safe to repeat, and to call from many places at once.
 func (e *Edge) Close() error {
 	e.mu.Lock()
 	first := !e.closed
@@ -120,8 +121,10 @@ func (e *Edge) Close() error {
 	e.mu.Unlock()
 	e.quit()
 	if !first {
+		<-e.over
 		return nil
 	}
+	defer close(e.over)
 	e.cancel()
 	for _, f := range open {
 		f.cut("the edge was closed")
