@@ -207,18 +207,26 @@ func enable(dir string, wanted []string) (given []string, lacks, err error) {
 	}
 	given = strings.Fields(string(list))
 	var errs []error
+	var missing []string
 	for _, c := range wanted {
 		switch {
 		case slices.Contains(given, c):
 		case !slices.Contains(strings.Fields(string(available)), c):
 			errs = append(errs, errors.New("no controller "+c+" is given to "+dir))
 		default:
-			if err := writeFile(control, "+"+c); err != nil {
-				errs = append(errs, err)
-				continue
-			}
-			given = append(given, c)
+			missing = append(missing, "+"+c)
 		}
+	}
+	// All at once where that works: before Linux 6.0 each write takes 10 ms.
+	if len(missing) > 0 && writeFile(control, strings.Join(missing, " ")) != nil {
+		missing = slices.DeleteFunc(missing, func(c string) bool {
+			err := writeFile(control, c)
+			errs = append(errs, err)
+			return err != nil
+		})
+	}
+	for _, c := range missing {
+		given = append(given, c[1:])
 	}
 	return given, errors.Join(errs...), nil
 }
