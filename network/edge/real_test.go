@@ -301,3 +301,21 @@ func TestTheHostsResolverIsAskedForWholeNames(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAnUpgradeIsCarriedThrough: what follows the server's consent is nobody's business but theirs.
+func TestAnUpgradeIsCarriedThrough(t *testing.T) {
+	w := newWorld(t, "site.example")
+	w.name("site.example", "203.0.113.10")
+	const ask = "GET /ws HTTP/1.1\r\nHost: site.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+	const yes, more = "HTTP/1.1 101 Switching Protocols\r\n\r\n", "GET / HTTP/1.1\r\nHost: another.example\r\n\r\n"
+	w.serve(t, "203.0.113.10:80", func(conn net.Conn) {
+		if _, err := io.ReadFull(conn, make([]byte, len(ask))); err == nil {
+			_, _ = conn.Write([]byte(yes))
+			echo(conn)
+		}
+	})
+	r := w.play(t, step{Dial: "tcp site.example:80"}, step{Send: []byte(ask)}, step{Read: len(yes)}, step{Send: []byte(more)}, step{Read: len(more)})
+	if r.Err != "" || string(r.Read) != yes+more {
+		t.Errorf("%q, %s", r.Read, r.Err)
+	}
+}
