@@ -29,6 +29,7 @@ type host struct {
 	drift  *bulletin   // what it tells of the real workspace
 	notes  []string    // what of the sandbox is not as it was when it was made
 
+	hidden  []string // what is masked
 	allowed *allowance
 	outlet  *outlet         // of an allowed network, or nil
 	refused []RefusedAccess // by it, once it is closed
@@ -109,9 +110,9 @@ func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isol
 
 // hosted makes a host of a box that has just started.
 func (e *Engine) hosted(ctx context.Context, rec *catalog.Record, h *host, p *isolate.Process, hide []string) (*host, *isolate.Process, error) {
-	h.socket, h.guests = e.socket(rec.Name), map[*kernel.Packet]bool{}
-	if err := h.allowed.group.Attach(h.box.PID()); err != nil && h.alive() { // it may have ended by now
-		return nil, nil, errors.Join(limitError(err), h.box.Close(context.WithoutCancel(ctx)))
+	h.socket, h.guests, h.hidden = e.socket(rec.Name), map[*kernel.Packet]bool{}, hide
+	if err := h.allowed.attach(h.box); err != nil && h.alive() { // it may have ended by now
+		return nil, nil, errors.Join(err, h.box.Close(context.WithoutCancel(ctx)))
 	}
 	var err error
 	if h.outlet, err = e.openOutlet(rec, h.box); err != nil {
@@ -250,7 +251,6 @@ func (h *host) close(ctx context.Context) error {
 	err := h.box.Close(ctx)
 	h.refused = h.outlet.close()
 	h.hit = h.allowed.struck()
-	err = errors.Join(err, h.allowed.close(context.WithoutCancel(ctx)))
 	h.drift.wait()
 	h.mu.Lock()
 	h.closed = true
@@ -269,7 +269,8 @@ func (h *host) close(ctx context.Context) error {
 		h.served.Wait()
 		err = errors.Join(err, l.Close())
 	}
-	return err
+	// After the guests: one that has frozen the box holds up what would pause it.
+	return errors.Join(err, h.allowed.close(context.WithoutCancel(ctx)))
 }
 
 // An ask is what a guest wants, and a tell what it is told.
@@ -359,6 +360,14 @@ func (h *host) answer(guest *kernel.Packet) {
 	}
 }
 
+// start runs one more command in the box, when that does not stand still for a
+// moment.
+func (h *host) start(ctx context.Context, c isolate.Command) (*isolate.Process, error) {
+	h.allowed.still.RLock()
+	defer h.allowed.still.RUnlock()
+	return h.box.Exec(ctx, c)
+}
+
 // exec runs a command for a guest and tells it how it ended. When the guest
 // goes first, the command gets a hangup, as on a terminal that is closed.
 func (h *host) exec(guest *kernel.Packet, w wireCommand, files []*os.File) {
@@ -370,7 +379,7 @@ func (h *host) exec(guest *kernel.Packet, w wireCommand, files []*os.File) {
 			*streams[s] = files[i]
 		}
 	}
-	p, err := h.box.Exec(context.Background(), c)
+	p, err := h.start(context.Background(), c)
 	closeAll(files)
 	if err != nil {
 		t := tell{Refused: refusalOf(err), Gone: errors.Is(err, isolate.ErrClosed)}
@@ -420,6 +429,8 @@ func relaySignals(guest *kernel.Packet, p *isolate.Process) {
 func (h *host) freeze(guest *kernel.Packet) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+	h.allowed.still.Lock()
+	defer h.allowed.still.Unlock()
 	if err := h.box.Freeze(ctx); err != nil {
 		say(guest, tell{Refused: refusalOf(err), Gone: errors.Is(err, isolate.ErrClosed)})
 		return

@@ -19,6 +19,11 @@ import (
 type allowance struct {
 	group *limits.Group
 
+	// still is held for writing while the box stands still, and for reading while
+	// something is started in it. box is nil until it has started.
+	still sync.RWMutex
+	box   *isolate.Box
+
 	mu  sync.Mutex
 	p   catalog.Limits
 	hit *catalog.Hit
@@ -28,7 +33,8 @@ type allowance struct {
 // With count, what the processes use is counted without any limit too, and one may
 // be set later. Errors: those of limits.Start, as the contract names them.
 func (e *Engine) startAllowance(ctx context.Context, workspace string, p catalog.Policy, count bool) (*allowance, error) {
-	o := limits.Options{BestEffort: p.BestEffort, Count: count}
+	a := &allowance{p: p.Limits}
+	o := limits.Options{BestEffort: p.BestEffort, Count: count, Pause: a.pause, Resume: a.resume}
 	l := forProcesses(p.Limits)
 	if l.ReadRate+l.WriteRate+l.ReadOps+l.WriteOps > 0 || count {
 		o.Devices = e.disks(workspace)
@@ -40,7 +46,36 @@ func (e *Engine) startAllowance(ctx context.Context, workspace string, p catalog
 	if err != nil {
 		return nil, limitError(err)
 	}
-	return &allowance{group: group, p: p.Limits}, nil
+	a.group = group
+	return a, nil
+}
+
+// attach tells what holds the limits which box it is, once that has started.
+func (a *allowance) attach(box *isolate.Box) error {
+	a.box = box
+	if err := a.group.Attach(box.PID()); err != nil {
+		return limitError(err)
+	}
+	return nil
+}
+
+// pause has the box stand still, for the limit of processors where no control group
+// holds it. Nothing is started in it until resume.
+func (a *allowance) pause(ctx context.Context) error {
+	a.still.Lock()
+	err := a.box.Freeze(ctx)
+	if err != nil {
+		a.still.Unlock()
+	}
+	return err
+}
+
+func (a *allowance) resume(ctx context.Context) error {
+	err := a.box.Thaw(ctx)
+	if err == nil {
+		a.still.Unlock()
+	}
+	return err
 }
 
 // disks are those that a sandbox reads and writes, as far as that can be told.

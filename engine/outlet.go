@@ -119,7 +119,7 @@ func (e *Engine) openOutlet(rec *catalog.Record, box *isolate.Box) (*outlet, err
 		err = o.allow(rec.Policy.Network)
 	}
 	if err == nil {
-		_, err = o.hear() // that they are in force
+		err = o.begun()
 	}
 	if err != nil {
 		return nil, errors.Join(fail(err), conn.Close())
@@ -152,6 +152,18 @@ func (o *outlet) hear() (*network.Message, error) {
 		return nil, errors.New(m.Failed)
 	}
 	return &m, nil
+}
+
+// begun waits until the rules are in force. What the command has asked for by then
+// is decided, and told first.
+func (o *outlet) begun() error {
+	for {
+		m, err := o.hear()
+		if err != nil || m.Event == nil {
+			return err
+		}
+		o.take(m.Event)
+	}
 }
 
 // listen takes the events in until the edge is gone.

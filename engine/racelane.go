@@ -216,7 +216,7 @@ func (l *lane) exec(ctx context.Context, c Command, out *os.File) (Status, error
 	if out == l.out.check { // in the order in which it was written
 		c.Stderr = said.w
 	}
-	p, err := l.s.host.box.Exec(ctx, c)
+	p, err := l.s.host.start(ctx, c)
 	said.handed()
 	aside.handed()
 	var st Status

@@ -16,19 +16,29 @@ import (
 
 func newDoctor(a *app) *cobra.Command {
 	var req requestFlags
+	var proof bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "say what this host can do, why not, and what mends it",
 		Long: `Tries each power that snapfs can use, in miniature, as this user; says which
 backend would hold the workspace, and why; and starts a sandbox of it. Where that
-works the exit status is 0, else 7.`,
-		Example:           "  snapfs doctor\n  snapfs doctor -C ~/project\n  snapfs doctor --json",
+works the exit status is 0, else 7.
+
+With --prove it tries instead to cross each wall of such a sandbox from inside:
+each limit, at the value given or a small one; the network, unless it is the
+host's; what is hidden; the host's processes and its kernel. A line each says what
+was tried, what happened, and whether the wall held. The exit status is 0 where
+all held, else 7.`,
+		Example:           "  snapfs doctor\n  snapfs doctor -C ~/project --json\n  snapfs doctor --prove --net allow:git.example.org --memory 1G",
 		Args:              exactly(),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, dir, err := req.request()
 			if err != nil {
 				return err
+			}
+			if proof {
+				return a.prove(cmd.Context(), r)
 			}
 			d, err := a.examine(cmd.Context(), r, dir)
 			if err != nil {
@@ -41,6 +51,7 @@ works the exit status is 0, else 7.`,
 		},
 	}
 	req.add(cmd)
+	cmd.Flags().BoolVar(&proof, "prove", false, "try each wall and each limit from inside")
 	return cmd
 }
 

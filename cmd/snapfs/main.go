@@ -76,6 +76,7 @@ func commands() []command {
 		{"profile", caring, newProfile},
 		{"keeper", "", newKeeper},
 		{"sweeper", "", newSweeper},
+		{"probe", "", newProbe},
 	}
 }
 

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/prove"
+)
+
+// prove tries each wall of a sandbox, and says each as soon as it is known.
+func (a *app) prove(ctx context.Context, req engine.Request) error {
+	e, err := a.engine(ctx)
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("looking for this program: %w", err)
+	}
+	all, held := 0, 0
+	err = e.Prove(ctx, req, []string{self, "probe"}, func(r prove.Report) {
+		all++
+		word := "NOT HELD"
+		if r.Held {
+			held, word = held+1, "held"
+		}
+		if a.ui.json {
+			json.NewEncoder(a.ui.out).Encode(r) //nolint:errcheck // the next one fails too, and the last is looked at
+			return
+		}
+		fmt.Fprintf(a.ui.out, "%-8s  %-15s  %s: %s\n", word, r.Probe, tame(r.Tried), tame(r.Happened))
+	})
+	if err != nil {
+		return err
+	}
+	if held < all {
+		a.status = exitCannot
+	}
+	if a.ui.json {
+		return nil
+	}
+	return a.ui.result(nil, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "%d of %d walls held\n", held, all)
+		return err
+	})
+}
+
+// newProbe is a process that tries one wall, inside a sandbox.
+func newProbe(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:    "probe name [argument...]",
+		Short:  "try one wall of a sandbox from inside",
+		Hidden: true,
+		Args:   atLeast("the probe"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			a.status = prove.Run(args[0], args[1:], os.Stdout)
+			return nil
+		},
+	}
+}
