@@ -141,6 +141,8 @@ var attempts = []struct {
 	{"type into the terminal", func() error { return ioctl(unix.TIOCSTI) }},
 	{"type with a disguised number", func() error { return ioctl(unix.TIOCSTI | 1<<32) }},
 	{"use the console's ioctl", func() error { return ioctl(unix.TIOCLINUX) }},
+	{"make a subvolume that no quota counts", func() error { return ioctl(0x50009418) }},
+	{"make a snapshot that no quota counts", func() error { return ioctl(0x50009417) }},
 	{"use the host's abstract socket", func() error { c, err := net.Dial("unix", os.Getenv("ABSTRACT")); _ = c; return err }},
 	{"use a key ring", func() error { _, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, true); return err }},
 	{"add a key", func() error { return call(unix.SYS_ADD_KEY, 0, 0, 0, 0, 0, 0) }},

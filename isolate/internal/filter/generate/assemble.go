@@ -161,10 +161,18 @@ func (a abi) rules() ([]rule, error) {
 	return rules, nil
 }
 
+// These make subvolumes of a btrfs with a list of the quota groups that they are
+// to be in, which anybody may leave empty: then nothing limits what is written there
+// (fs/btrfs/ioctl.c, Linux 6.18). Their older forms have no such list.
+const (
+	btrfsSnapCreateV2   = 0x50009417
+	btrfsSubvolCreateV2 = 0x50009418
+)
+
 // harden denies what the profile lets through.
 func (a abi) harden(rules []rule) {
 	ioctl := &rules[a.info.SyscallNames["ioctl"]]
-	ioctl.arg, ioctl.never = 1, []uint32{unix.TIOCSTI, unix.TIOCLINUX}
+	ioctl.arg, ioctl.never = 1, []uint32{unix.TIOCSTI, unix.TIOCLINUX, btrfsSnapCreateV2, btrfsSubvolCreateV2}
 	socket := &rules[a.info.SyscallNames["socket"]]
 	*socket = rule{action: allow, arg: 0, never: []uint32{unix.AF_VSOCK}}
 }
