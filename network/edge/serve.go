@@ -10,9 +10,11 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// TUN and Starter are the descriptors that a process which serves one sandbox is
-// started with.
-const TUN, Starter = 3, 4
+// The descriptors that a process which serves one sandbox is started with.
+const (
+	TUN     = 3
+	Starter = 4
+)
 
 // Serve is the whole life of a process at the edge of one sandbox's network. Its
 // starter says which rules hold, at first and again, and hears every decision, as
