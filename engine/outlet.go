@@ -20,11 +20,8 @@ import (
 )
 
 // An allowed network is one of the sandbox's own, whose other end is a process of
-// its own: it holds a stack of protocols that no other command needs, and what a
-// sandbox sends is read there and nowhere else. It gets the interface as descriptor
-// 3 and a socket as descriptor 4, by which it is told the rules and tells what it
-// has decided, and ends when that socket's other end is gone.
-const tunFD, outletFD = 3, 4
+// its own: what a sandbox sends is read there and nowhere else. It gets the
+// interface and a socket as descriptors, see edge.Serve.
 
 // allowNet begins a policy's network that is held to rules.
 const allowNet = "allow:"
@@ -228,7 +225,7 @@ func (o *outlet) close() []RefusedAccess {
 	if o == nil {
 		return nil
 	}
-	o.conn.ShutdownWrite()                                          // it may have gone by itself
+	o.conn.ShutdownWrite()                                          //nolint:errcheck // it may have gone by itself
 	stuck := time.AfterFunc(stopping, func() { o.conn.Shutdown() }) //nolint:errcheck // likewise
 	defer stuck.Stop()
 	o.read.Wait()  // until it has told the last
