@@ -365,7 +365,7 @@ func (e *Engine) another(ctx context.Context, first *catalog.Record, req Request
 	intent, err := e.register(ctx, rec, func() error {
 		var there []catalog.Tree
 		for i, t := range rec.Trees {
-			err := e.forkAll(ctx, rec.Trees[i:i+1], ids[i:i+1], []snapshot.ForkID{t.Fork})
+			err := e.forkAll(ctx, rec.Trees[i:i+1], ids[i:i+1], []snapshot.ForkID{t.Fork}, rec.Policy.Limits)
 			if err != nil && !passing(err, rec, t) {
 				return err
 			}

@@ -187,7 +187,7 @@ func (l *lane) goBack(ctx context.Context) error {
 		if made[i] == "" {
 			continue
 		}
-		err := e.forkAll(ctx, old[i:i+1], made[i:i+1], next[i:i+1])
+		err := e.forkAll(ctx, old[i:i+1], made[i:i+1], next[i:i+1], l.s.Record.Policy.Limits)
 		if err == nil {
 			rec.Trees[i].Fork = next[i]
 			err = e.removeForks(ctx, old[i:i+1], []snapshot.ForkID{t.Fork})

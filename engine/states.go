@@ -189,7 +189,7 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 		}
 	}
 	err = e.changing(ctx, h, func() error {
-		if err := e.forkAll(ctx, trees, from, next); err != nil {
+		if err := e.forkAll(ctx, trees, from, next, h.Policy.Limits); err != nil {
 			return err
 		}
 		for i, tree := range at {
@@ -230,11 +230,15 @@ func idsAt(r *catalog.Record, mark string) ([]snapshot.ID, error) {
 	return m.IDs, nil
 }
 
-func (e *Engine) forkAll(ctx context.Context, trees []catalog.Tree, from []snapshot.ID, ids []snapshot.ForkID) error {
+// forkAll forks a snapshot of each tree, and holds the forks to a sandbox's limits.
+func (e *Engine) forkAll(ctx context.Context, trees []catalog.Tree, from []snapshot.ID, ids []snapshot.ForkID, l catalog.Limits) error {
 	for i, t := range trees {
 		b, err := e.backendOf(ctx, t)
 		if err == nil {
 			_, err = b.Fork(ctx, from[i], ids[i])
+		}
+		if err == nil && diskLimit(l) != (snapshot.DiskLimit{}) {
+			err = limitFork(ctx, b, ids[i], l)
 		}
 		if err != nil {
 			return err
@@ -300,7 +304,7 @@ func (e *Engine) Fork(ctx context.Context, from, mark, name string) (*catalog.Re
 				return err
 			}
 		}
-		return errors.Join(e.inherit(h.Record, rec), e.forkAll(ctx, rec.Trees, sources, forksOf(rec)))
+		return errors.Join(e.inherit(h.Record, rec), e.forkAll(ctx, rec.Trees, sources, forksOf(rec), rec.Policy.Limits))
 	})
 	if err != nil {
 		return nil, err
