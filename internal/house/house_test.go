@@ -24,7 +24,7 @@ func TestRootIsReadAtAGlance(t *testing.T) {
 	}
 	var visible []string
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), ".") && e.Name() != "snapfs" && e.Name() != "out" {
+		if !strings.HasPrefix(e.Name(), ".") && e.Name() != "snapfs" && e.Name() != "snapfs-edge" && e.Name() != "out" {
 			visible = append(visible, e.Name())
 		}
 	}
