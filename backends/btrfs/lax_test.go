@@ -7,6 +7,7 @@ import (
 	"github.com/snapfs/snapfs/backends/btrfs"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // lax is a backend that does something else than to limit.
@@ -30,6 +31,7 @@ func (b *lax) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID, us
 }
 
 func TestTheSuiteFindsOutWhoseLimitsAreNone(t *testing.T) {
+	treetest.NeedRoot(t)
 	honest := func(b *btrfs.Backend, ctx context.Context, fork snapshot.ForkID, l snapshot.DiskLimit) error {
 		return b.LimitFork(ctx, fork, l)
 	}
