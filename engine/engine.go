@@ -100,6 +100,10 @@ func StateDir() (string, error) {
 	return filepath.Join(home, ".local/state/snapfs"), nil
 }
 
+// IsState reports whether a directory is a state directory: [Open] makes one where
+// there is none.
+func IsState(dir string) bool { return catalog.Is(dir) }
+
 // StateDir is the state directory the engine was opened on.
 func (e *Engine) StateDir() string { return e.cat.Dir() }
 

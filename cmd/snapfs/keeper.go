@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine"
 )
 
 // newKeeper is the process that holds a sandbox's namespaces. Exec starts it.
@@ -31,6 +33,9 @@ func newSweeper(a *app) *cobra.Command {
 		Hidden: true,
 		Args:   exactly("state directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !engine.IsState(args[0]) {
+				return nil // it was removed meanwhile, and must not come back
+			}
 			e, err := a.open(cmd.Context(), args[0])
 			if err != nil {
 				return err

@@ -81,6 +81,12 @@ func Open(dir string) (*Catalog, error) {
 	return c, nil
 }
 
+// Is reports whether there is a catalogue in dir.
+func Is(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, format))
+	return err == nil
+}
+
 // checkOwner refuses a directory in which another user could plant what this one
 // then believes: root is another user, too, in a directory of somebody's.
 func checkOwner(dir string) error {
