@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"net/netip"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -86,21 +87,20 @@ func printNet(w io.Writer, d netDocument) error {
 		case ev.Allowed:
 			what, why = "allowed", "by "+ev.Rule
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", ev.Time.Format(time.TimeOnly), what, ev.Kind, tame(place(ev.Name, ev.Addr.String(), ev.Addr.IsValid(), ev.Port)), tame(why))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", ev.Time.Format(time.TimeOnly), what, ev.Kind, tame(place(ev.Name, ev.Addr, ev.Port)), tame(why))
 	}
 	return t.Flush()
 }
 
 // place is a name or an address, with a port where there is one.
-func place(name, addr string, known bool, port uint16) string {
-	if name == "" && known {
-		name = addr
-		if port != 0 && strings.Contains(addr, ":") {
-			name = "[" + addr + "]"
-		}
-	}
-	if port != 0 {
-		name += ":" + strconv.Itoa(int(port))
+func place(name string, addr netip.Addr, port uint16) string {
+	switch {
+	case name == "" && addr.IsValid() && port != 0:
+		return netip.AddrPortFrom(addr, port).String()
+	case name == "" && addr.IsValid():
+		return addr.String()
+	case port != 0:
+		return name + ":" + strconv.Itoa(int(port))
 	}
 	return name
 }
@@ -114,6 +114,6 @@ func (a *app) tellRefused(list []engine.RefusedAccess) {
 			a.ui.notice(fmt.Sprintf("and %d more were refused", len(list)-most))
 			return
 		}
-		a.ui.notice("refused: " + place(r.Name, r.Addr.String(), r.Addr.IsValid(), r.Port) + ": " + r.Why)
+		a.ui.notice("refused: " + place(r.Name, r.Addr, r.Port) + ": " + r.Why)
 	}
 }
