@@ -68,7 +68,7 @@ build: ## build ./snapfs and ./snapfs-edge, and everything for both architecture
 test: ## all tests, none skipped as root, and nothing left behind
 	@$(if $(filter ./...,$(PKGS)),rm -rf $(RESULTS);) mkdir -p -m 1777 $(RESULTS)
 	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_CONFORMANCE_OUT=$(RESULTS) \
-		$(GO) test -p $(JOBS) -count=1 -timeout 20m $(FLAGS) $(PKGS)
+		$(GO) test -p $(JOBS) -count=1 -timeout 15m $(FLAGS) $(PKGS)
 
 .PHONY: race
 race: ## what runs at once, with the race detector and less repetition (needs a C compiler)
@@ -76,11 +76,15 @@ race: ## what runs at once, with the race detector and less repetition (needs a 
 		echo 'hint: apt-get install gcc libc6-dev'; exit 1; } >&2
 	@# A program with the detector sleeps for a second when it ends, unless it is told not to; keepers end often.
 	@.ci/skips .ci/traceless env CGO_ENABLED=1 SNAPFS_NO_SKIP=$(NOSKIP) GORACE=atexit_sleep_ms=0 \
-		$(GO) test -p $(JOBS) -count=1 -timeout 20m -vet=off -race -short $(FLAGS) $(if $(filter ./...,$(PKGS)),$(RACES),$(PKGS))
+		$(GO) test -p $(JOBS) -count=1 -timeout 15m -vet=off -race -short $(FLAGS) $(if $(filter ./...,$(PKGS)),$(RACES),$(PKGS))
 
 .PHONY: test-user
 test-user: ## all tests as an ordinary user made for them (run as root)
-	@.ci/skips .ci/as-user $(GO) test -p $(JOBS) -count=1 -timeout 20m -vet=off $(FLAGS) $(PKGS)
+	@.ci/skips .ci/as-user $(GO) test -p $(JOBS) -count=1 -timeout 15m -vet=off $(FLAGS) $(PKGS)
+
+.PHONY: check-vm
+check-vm: ## what depends on the kernel, on an older one in a virtual machine (WHAT=limits: one suite of it)
+	@nice test/vm/run $(WHAT)
 
 .PHONY: docs
 docs: ## write what is generated: manuals, exit codes, the conformance table (after test, as root)

@@ -5,6 +5,7 @@ go 1.26.8
 require (
 	github.com/dennwc/btrfs v0.0.0-20240418142341-0167142bde7a
 	github.com/elastic/go-seccomp-bpf v1.6.0
+	github.com/godbus/dbus/v5 v5.2.4
 	github.com/google/go-cmp v0.7.0
 	github.com/moby/profiles/seccomp v0.2.3
 	github.com/opencontainers/runtime-spec v1.2.1

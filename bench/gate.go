@@ -111,7 +111,7 @@ func (l *lab) gate(ctx context.Context) (promises []Promise, err error) {
 	}
 	defer func() { err = errors.Join(err, r.closeBouts()) }()
 	topics := []func() []check{
-		r.startChecks, r.stateChecks, r.crowdChecks, r.insideChecks, r.driftChecks, r.raceChecks, r.planChecks, r.promoteChecks, r.boundChecks,
+		r.startChecks, r.stateChecks, r.crowdChecks, r.insideChecks, r.driftChecks, r.raceChecks, r.bombChecks, r.planChecks, r.promoteChecks, r.boundChecks,
 	}
 	for _, topic := range topics {
 		for _, c := range topic() {

@@ -40,6 +40,16 @@ func (e *Engine) NetworkEvents(name string) ([]network.Event, error) {
 	return events, nil
 }
 
+// NetworkCounters is what a sandbox's network has done in its life, not older than a second while
+// something runs. Ports are not counted. Errors: snapshot.ErrNotFound.
+func (e *Engine) NetworkCounters(name string) (network.Counters, error) {
+	rec, err := e.cat.Get(name)
+	if err != nil {
+		return network.Counters{}, err
+	}
+	return e.journalOf(rec).counted(rec.Keeper != nil && kernel.Alive(*rec.Keeper)), nil
+}
+
 // NetworkOf is the network of a sandbox: "none", "host", or "allow:" with rules.
 // Errors: snapshot.ErrNotFound.
 func (e *Engine) NetworkOf(name string) (string, error) {

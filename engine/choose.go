@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -36,13 +37,63 @@ type choice struct {
 	backend snapshot.Backend
 }
 
-// choose finds a backend for each tree. The one that holds the workspace gets
+// choose finds a backend for each tree. Where a limit is asked for, it holds all of
+// them together: so what they add must be counted in one place.
+func (e *Engine) choose(ctx context.Context, env *environment, req Request) ([]choice, error) {
+	first, err := e.chooseEach(ctx, env, req)
+	if err != nil || !req.limitsDisk() || len(first) < 2 || oneLimitPlace(first) {
+		return first, err
+	}
+	req.limitAt = anyPlace
+	shared, err := e.chooseEach(ctx, env, req)
+	if err == nil && oneLimitPlace(shared) {
+		return shared, nil
+	}
+	where := make([]string, 0, len(first))
+	for _, c := range slices.Concat(shared, first) {
+		req.limitAt = limitPlace(c.backend)
+		if req.limitAt != "" {
+			if again, err := e.chooseEach(ctx, env, req); err == nil {
+				return again, nil
+			}
+		}
+		where = append(where, c.tree+" by "+c.driver)
+	}
+	return nil, &snapshot.Error{
+		Op: "choosing a backend", Path: req.Workspace, Kind: snapshot.ErrNotSupported,
+		Err:   errors.New("one limit cannot hold all of its trees together: " + strings.Join(where[len(shared):], ", ")),
+		Hints: []string{"snapfs pool create", "snapfs doctor"},
+	}
+}
+
+// anyPlace as a place where limits are counted: whichever, as long as forks can
+// share one.
+const anyPlace = "any"
+
+func oneLimitPlace(chosen []choice) bool {
+	for _, c := range chosen {
+		if at := limitPlace(c.backend); at == "" || at != limitPlace(chosen[0].backend) {
+			return false
+		}
+	}
+	return true
+}
+
+// limitPlace is where a backend counts what its forks add, or "".
+func limitPlace(b snapshot.Backend) string {
+	if s, ok := b.(snapshot.Sharer); ok {
+		return s.LimitPlace()
+	}
+	return ""
+}
+
+// chooseEach finds a backend for each tree. The one that holds the workspace gets
 // the first driver of the list that can hold it, or, where a driver can hold
 // the workspace alone, becomes two trees. The others, which a command may
 // write to but mostly does not, get the first whose captures wait for no disk.
 // Asking for a driver by name, or for a frozen base, narrows the choice of the
 // workspace's tree.
-func (e *Engine) choose(ctx context.Context, env *environment, req Request) ([]choice, error) {
+func (e *Engine) chooseEach(ctx context.Context, env *environment, req Request) ([]choice, error) {
 	holder := env.treeOf(req.Workspace)
 	var chosen []choice
 	for _, tree := range env.Trees {
@@ -78,7 +129,7 @@ func (e *Engine) choose(ctx context.Context, env *environment, req Request) ([]c
 func (e *Engine) chooseForWorkspace(ctx context.Context, tree string, req Request) ([]choice, error) {
 	var why []error
 	for _, d := range e.drivers {
-		if req.Backend != "" && req.Backend != d.Name || req.Backend == "" && !d.Automatic {
+		if req.Backend != "" && req.Backend != d.Name || req.Backend == "" && !offered(d, &req) {
 			continue
 		}
 		b, err := e.try(ctx, d, tree, req)
@@ -106,7 +157,7 @@ func (e *Engine) chooseForRest(ctx context.Context, tree string, req Request) ([
 	var why []error
 	var second *choice
 	for _, d := range e.drivers {
-		if !d.Automatic {
+		if !offered(d, &req) {
 			continue
 		}
 		b, err := e.try(ctx, d, tree, req)
@@ -125,6 +176,11 @@ func (e *Engine) chooseForRest(ctx context.Context, tree string, req Request) ([
 	return nil, e.noChoice(tree, req, why)
 }
 
+// offered: a driver may be chosen without being asked for by name.
+func offered(d snapshot.Driver, req *Request) bool {
+	return d.Automatic && (!d.ForLimits || req.limitsDisk())
+}
+
 // try opens a driver for a tree and checks that it has the powers asked for.
 func (e *Engine) try(ctx context.Context, d snapshot.Driver, tree string, req Request) (snapshot.Backend, error) {
 	b, err := d.Open(ctx, snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: e.cat.DataDir(d.Name)})
@@ -134,9 +190,13 @@ func (e *Engine) try(ctx context.Context, d snapshot.Driver, tree string, req Re
 	if req.Frozen && !b.Facts().Frozen {
 		return nil, fmt.Errorf("%s: its base is live: %w", d.Name, snapshot.ErrNotSupported)
 	}
-	if l := diskLimit(req.Policy.Limits); l != (snapshot.DiskLimit{}) {
-		if err := canLimit(ctx, b, l); err != nil {
+	if req.limitsDisk() {
+		if err := canLimit(ctx, b, diskLimit(req.Policy.Limits)); err != nil {
 			return nil, fmt.Errorf("%s: %w", d.Name, err)
+		}
+		at := limitPlace(b)
+		if req.limitAt != "" && (at == "" || req.limitAt != anyPlace && at != req.limitAt) {
+			return nil, fmt.Errorf("%s: its limits are not those of the other trees: %w", d.Name, snapshot.ErrNotSupported)
 		}
 	}
 	return b, nil
@@ -157,8 +217,13 @@ func (e *Engine) noChoice(tree string, req Request, why []error) error {
 	switch {
 	case len(why) == 0:
 		err.Err = fmt.Errorf("there is no backend %q (there are %s)", req.Backend, e.driverNames())
-	case diskLimit(req.Policy.Limits) != (snapshot.DiskLimit{}):
-		err.Hints = append(Hints(err.Err), "snapfs doctor")
+	case req.limitsDisk():
+		for _, last := range slices.Backward(why) { // it is there for limits
+			if hints := Hints(last); len(hints) > 0 {
+				err.Hints = append(slices.Clone(hints), "snapfs doctor")
+				break
+			}
+		}
 	case req.Frozen:
 		err.Hints = []string{"snapfs pool create", "snapfs pool import " + req.Workspace, "snapfs doctor"}
 	default:

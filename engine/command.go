@@ -20,6 +20,10 @@ type (
 	Limits = catalog.Limits
 	// Hit is a limit that ended something.
 	Hit = catalog.Hit
+	// A Proof says which walls of a sandbox were tried, and what came of it.
+	Proof = catalog.Proof
+	// A ProfileUse says what a profile had to do with a sandbox.
+	ProfileUse = catalog.ProfileUse
 	// Level is the isolation that is in force.
 	Level = isolate.Level
 )

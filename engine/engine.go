@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/fault"
@@ -39,6 +40,9 @@ type Config struct {
 	// Sweeper is how to start a cleaner in the background, in the same way;
 	// when empty, cleaning happens at once.
 	Sweeper []string
+	// Probe is how to run prove.Run in a sandbox: a program, of which a copy is handed
+	// over, and its first arguments. Without it no wall can be tried.
+	Probe []string
 	// Edge answers how to start the process at the edge of an allowed network: the
 	// program, which calls edge.Serve. It is asked when one is needed; nil: there is
 	// none to be had.
@@ -53,7 +57,9 @@ type Engine struct {
 	notice  func(string)
 	keeper  []string
 	sweeper []string
+	probe   []string
 	edge    func() ([]string, error)
+	book    *admission.Book
 
 	mu       sync.Mutex
 	backends map[string]snapshot.Backend
@@ -68,13 +74,14 @@ func Open(ctx context.Context, c Config) (*Engine, error) {
 	}
 	cat.Rehearse(fault.Of(ctx))
 	e := &Engine{
-		cat: cat, drivers: c.Drivers, notice: c.Notice, keeper: c.Keeper, sweeper: c.Sweeper, edge: c.Edge,
+		cat: cat, drivers: c.Drivers, notice: c.Notice, keeper: c.Keeper, sweeper: c.Sweeper, probe: c.Probe, edge: c.Edge,
 		backends: map[string]snapshot.Backend{},
+		book:     admission.Open(filepath.Join(c.State, "admission"), c.State, beneathCeiling),
 	}
 	if e.notice == nil {
 		e.notice = func(string) {}
 	}
-	return e, e.mend(ctx, false)
+	return e, errors.Join(e.mend(ctx, false), e.reap(ctx))
 }
 
 // StateDir is where snapfs keeps its state: $SNAPFS_HOME where that is set,

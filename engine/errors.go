@@ -7,6 +7,10 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
+// ErrWall says that a wall of a sandbox did not hold when it was tried, so that
+// nothing was started in it.
+var ErrWall = errors.New("a wall does not hold")
+
 // Hints are the commands that mend an error, best first.
 func Hints(err error) []string {
 	var stage *StageError
@@ -40,6 +44,9 @@ func Kind(err error) error {
 	var r *refusal
 	if errors.As(err, &r) && r.kind() != nil {
 		return r.kind()
+	}
+	if errors.Is(err, ErrWall) {
+		return ErrWall
 	}
 	for _, k := range []struct{ theirs, kind error }{
 		{isolate.ErrNotFound, snapshot.ErrNotFound},

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/kernel"
@@ -39,18 +40,53 @@ type Guest interface {
 }
 
 // Exec runs a command in a sandbox, starting a keeper for it where none runs.
-// Errors: snapshot.ErrNotFound, ErrBusy; isolate's.
+// Errors: snapshot.ErrNotFound, ErrBusy; isolate's; ErrWall where its policy wants its
+// walls to be tried.
 func (e *Engine) Exec(ctx context.Context, name string, command isolate.Command) (Guest, error) {
+	return e.ExecWith(ctx, name, command, ExecOptions{})
+}
+
+// ExecOptions say under which circumstances a command is run. The zero value is what
+// [Engine.Exec] does.
+type ExecOptions struct {
+	// Admission is asked where nothing runs in the sandbox yet.
+	Admission Admission
+	// Prove: the walls of the sandbox are tried first, also where something runs in it.
+	Prove bool
+}
+
+// ExecWith is Exec under circumstances. Errors: also ErrNoRoom and ErrWall.
+func (e *Engine) ExecWith(ctx context.Context, name string, command isolate.Command, o ExecOptions) (Guest, error) {
+	for {
+		p, err := e.execOnce(ctx, name, command, o)
+		if !errors.Is(err, errUnadmitted) {
+			return p, err
+		}
+	}
+}
+
+// errUnadmitted: what ran in the sandbox, so that nothing had to wait, has just ended.
+var errUnadmitted = errors.New("it needs a place")
+
+func (e *Engine) execOnce(ctx context.Context, name string, command isolate.Command, o ExecOptions) (_ Guest, err error) {
+	var place *admission.Place
+	when := o.Admission
+	if !when.Plain() { // before the lock: nobody is to wait with it
+		if place, err = e.admitTo(ctx, name, when); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, place.Close()) }()
+	}
 	h, err := e.hold(ctx, name, "entering")
 	if err != nil {
 		return nil, err
 	}
 	defer h.Release()
-	if err := refuseOverdue(h.Record); err != nil {
+	if err := refuseOverdue(h.Record, catalog.Now()); err != nil {
 		return nil, err
 	}
 	for tries := 1; ; tries++ {
-		p, err := e.enter(ctx, h, command)
+		p, err := e.enter(ctx, h, command, place, o)
 		if errors.Is(err, errLeft) && tries < 3 {
 			continue
 		}
@@ -61,11 +97,14 @@ func (e *Engine) Exec(ctx context.Context, name string, command isolate.Command)
 // errLeft: the keeper ended before it could begin the command.
 var errLeft = errors.New("its keeper has just ended")
 
-// enter asks the keeper, and starts one where none is.
-func (e *Engine) enter(ctx context.Context, h *catalog.Held, command isolate.Command) (Guest, error) {
+// enter asks the keeper, and starts one where none is, which gets the place.
+func (e *Engine) enter(ctx context.Context, h *catalog.Held, command isolate.Command, place *admission.Place, o ExecOptions) (Guest, error) {
 	conn, err := e.dial(h.Record)
 	if err == nil && conn == nil {
-		if err = e.startKeeper(ctx, h); err == nil {
+		if !place.Held() && !o.Admission.Plain() {
+			return nil, errUnadmitted
+		}
+		if err = e.startKeeper(ctx, h, place); err == nil {
 			conn, err = e.dial(h.Record)
 		}
 	}
@@ -76,7 +115,13 @@ func (e *Engine) enter(ctx context.Context, h *catalog.Held, command isolate.Com
 	if conn == nil {
 		return nil, left
 	}
-	p, err := askExec(conn, command)
+	p, proof, err := askExec(conn, command, o.Prove, e.notice)
+	if proof != nil {
+		h.Proof = proof
+		if serr := h.Save(); err == nil && serr != nil {
+			return nil, errors.Join(serr, p.Close())
+		}
+	}
 	if err == nil {
 		return p, nil
 	}
@@ -114,8 +159,10 @@ type guest struct {
 	err  error
 }
 
-func askExec(conn *kernel.Packet, c isolate.Command) (*guest, error) {
-	w := wireCommand{Args: c.Args, Env: c.Env, Dir: c.Dir, TTY: c.TTY}
+// askExec has the keeper run a command, after the walls where it is to be proven. note
+// is told what happens to it meanwhile.
+func askExec(conn *kernel.Packet, c isolate.Command, proven bool, note func(string)) (*guest, *catalog.Proof, error) {
+	w := wireCommand{Args: c.Args, Env: c.Env, Dir: c.Dir, TTY: c.TTY, Prove: proven}
 	var files []*os.File
 	for i, f := range []*os.File{c.Stdin, c.Stdout, c.Stderr} {
 		if f != nil {
@@ -124,34 +171,34 @@ func askExec(conn *kernel.Packet, c isolate.Command) (*guest, error) {
 	}
 	msg, err := json.Marshal(ask{Exec: &w})
 	if err != nil {
-		return nil, fmt.Errorf("describing the command: %w", err)
+		return nil, nil, fmt.Errorf("describing the command: %w", err)
 	}
 	if err := conn.Send(msg, files...); err != nil {
 		if errors.Is(err, syscall.EMSGSIZE) {
-			return nil, &isolate.CommandError{Path: c.Args[0], Errno: syscall.E2BIG}
+			return nil, nil, &isolate.CommandError{Path: c.Args[0], Errno: syscall.E2BIG}
 		}
 		if hungUp(err) {
-			return nil, errLeft
+			return nil, nil, errLeft
 		}
-		return nil, fmt.Errorf("asking the keeper: %w", err)
+		return nil, nil, fmt.Errorf("asking the keeper: %w", err)
 	}
 	t, files, err := hear(conn)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	case t.Gone:
-		return nil, errLeft
+		return nil, nil, errLeft
 	case t.Errno != 0:
-		return nil, &isolate.CommandError{Path: c.Args[0], Errno: t.Errno}
+		return nil, t.Proof, &isolate.CommandError{Path: c.Args[0], Errno: t.Errno}
 	case !t.Started:
-		return nil, t.refused()
+		return nil, t.Proof, t.refused()
 	}
 	g := &guest{conn: conn, done: make(chan struct{})}
 	if len(files) > 0 {
 		g.pty = files[0]
 	}
-	go g.listen()
-	return g, nil
+	go g.listen(note)
+	return g, t.Proof, nil
 }
 
 // hear waits for what the keeper has to say.
@@ -164,9 +211,13 @@ func hear(conn *kernel.Packet) (tell, []*os.File, error) {
 	return t, files, json.Unmarshal(msg, &t)
 }
 
-func (g *guest) listen() {
+func (g *guest) listen(note func(string)) {
 	defer close(g.done)
 	t, files, err := hear(g.conn)
+	for ; err == nil && t.Note != ""; t, files, err = hear(g.conn) {
+		closeAll(files)
+		note(t.Note)
+	}
 	closeAll(files)
 	switch {
 	case err != nil: // the keeper is gone, and with it every process

@@ -38,7 +38,7 @@ func (e *Engine) Collect(ctx context.Context) (Collected, error) {
 		return c, err
 	}
 	c.Mended = len(before)
-	errs := []error{e.mend(ctx, true)}
+	errs := []error{e.mend(ctx, true), e.noteAgain()}
 	found, terrs := e.cat.Trash()
 	errs = append(errs, terrs...)
 	for _, d := range found {

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/fault"
@@ -30,11 +31,14 @@ type host struct {
 	notes  []string    // what of the sandbox is not as it was when it was made
 
 	hidden  []string // what is masked
+	prove   func(context.Context) (*catalog.Proof, error)
 	allowed *allowance
 	outlet  *outlet         // of an allowed network, or nil
+	inlets  *inlets         // ports that lead into it
 	refused []RefusedAccess // by it, once it is closed
-	timers  []func()        // to be called at the end
-	hit     *catalog.Hit    // the limit that was hit, once it is closed
+	warden  *warden
+	timers  []func()     // to be called at the end
+	hit     *catalog.Hit // the limit that was hit, once it is closed
 
 	// calls counts the commands that were asked for.
 	calls atomic.Int64
@@ -46,34 +50,38 @@ type host struct {
 	closed bool
 }
 
-// beginBox starts the limits of a policy and a box that they hold.
-func (e *Engine) beginBox(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command) (*isolate.Beginning, *allowance, error) {
-	allowed, err := e.startAllowance(ctx, workspace, p, command == nil)
+// beginBox starts the limits of a policy and a box that they hold. place is the box's
+// from here on, also after an error; nil: one that is given without waiting.
+func (e *Engine) beginBox(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command, place *admission.Place) (*isolate.Beginning, *allowance, error) {
+	allowed, err := e.startAllowance(ctx, workspace, p, command == nil || p.Limits.Idle > 0, place)
 	if err != nil {
 		return nil, nil, err
+	}
+	if p.Prove { // that comes first
+		command = nil
 	}
 	spec := confinement(p)
 	allowed.bind(&spec)
 	begun, err := isolate.Begin(ctx, spec, command)
 	if err != nil {
-		return nil, nil, errors.Join(err, allowed.close(context.WithoutCancel(ctx)))
+		return nil, nil, errors.Join(allowed.blame(ctx, err), allowed.close(context.WithoutCancel(ctx)))
 	}
 	return begun, allowed, nil
 }
 
-// startHost starts a sandbox's processes: a box, and command in it where it is
-// not nil. begun is a box begun for them with what it is allowed, or both are nil;
-// real is where the secrets of the real trees are. Mounts of the real machine
-// come and go while it is looked at, so what fails is tried again where they
-// have changed meanwhile.
-func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isolate.Beginning, allowed *allowance, real func() search, command *isolate.Command) (h *host, p *isolate.Process, err error) {
+// startBox starts a box, and command in it where it is not nil. begun is a box begun
+// for them with what it is allowed, or one is nil, or both; real is where the secrets of the
+// real trees are. Mounts of the real machine come and go while it is looked at, so
+// what fails is tried again where they have changed meanwhile.
+func (e *Engine) startBox(ctx context.Context, rec *catalog.Record, begun *isolate.Beginning, allowed *allowance, real func() search, command *isolate.Command) (h *host, p *isolate.Process, err error) {
 	defer func() {
 		if err != nil && allowed != nil {
-			err = errors.Join(err, allowed.close(context.WithoutCancel(ctx)))
+			err = errors.Join(allowed.blame(ctx, err), allowed.close(context.WithoutCancel(ctx)))
 		}
 	}()
 	var tries attempts
 	defer tries.close()
+	var room bool // beyond the limit of the disk
 	for {
 		spec, notes, err := e.spec(ctx, rec, real)
 		if err == nil {
@@ -82,7 +90,7 @@ func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isol
 			continue
 		}
 		if err == nil && allowed == nil {
-			allowed, err = e.startAllowance(ctx, rec.Workspace, rec.Policy, command == nil)
+			allowed, err = e.startAllowance(ctx, rec.Workspace, rec.Policy, command == nil || rec.Policy.Limits.Idle > 0, nil)
 		}
 		if err == nil {
 			allowed.bind(&spec)
@@ -95,11 +103,23 @@ func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isol
 		}
 		box, proc, err := begun.Start(ctx, spec)
 		begun = nil
+		if err == nil && room {
+			err = e.limitForks(ctx, rec, rec.Policy.Limits)
+			if err != nil {
+				return nil, nil, errors.Join(err, box.Close(context.WithoutCancel(ctx)))
+			}
+		}
 		if err == nil {
-			return e.hosted(ctx, rec, &host{box: box, allowed: allowed, notes: notes}, proc, spec.Hide)
+			return e.hosted(ctx, rec, &host{box: box, allowed: allowed, notes: append(notes, allowed.moot()...)}, proc, command, spec.Hide)
 		}
 		var refused *isolate.Error
-		if !errors.As(err, &refused) || !tries.again(err) {
+		switch mounting := errors.As(err, &refused); {
+		case mounting && !room && limitsDisk(rec.Policy.Limits):
+			room = true
+			if err := e.makeRoom(ctx, rec); err != nil {
+				return nil, nil, err
+			}
+		case !mounting || !tries.again(err):
 			return nil, nil, outOfSpace(spec, err)
 		}
 		if err := e.settleTrees(ctx, rec); err != nil { // what was mounted before it failed
@@ -109,18 +129,23 @@ func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isol
 }
 
 // hosted makes a host of a box that has just started.
-func (e *Engine) hosted(ctx context.Context, rec *catalog.Record, h *host, p *isolate.Process, hide []string) (*host, *isolate.Process, error) {
+func (e *Engine) hosted(ctx context.Context, rec *catalog.Record, h *host, p *isolate.Process, command *isolate.Command, hide []string) (*host, *isolate.Process, error) {
 	h.socket, h.guests, h.hidden = e.socket(rec.Name), map[*kernel.Packet]bool{}, hide
+	h.prove = func(ctx context.Context) (*catalog.Proof, error) { return e.tryWalls(ctx, rec, h, e.copyProbe()) }
 	if err := h.allowed.attach(h.box); err != nil && h.alive() { // it may have ended by now
 		return nil, nil, errors.Join(err, h.box.Close(context.WithoutCancel(ctx)))
 	}
 	var err error
-	if h.outlet, err = e.openOutlet(rec, h.box); err != nil {
+	log := e.journalOf(rec)
+	h.inlets = newInlets(rec, h, log)
+	if h.outlet, err = e.openOutlet(rec, h.box, log); err != nil {
 		return nil, nil, errors.Join(err, h.box.Close(context.WithoutCancel(ctx)))
 	}
-	h.timers = append(h.timers, h.overdue(rec))
+	h.allowed.disk = e.gaugeOf(rec)
+	h.timers = append(h.timers, e.tend(rec))
+	h.warden = e.watchOver(h, rec)
 	if p != nil {
-		h.timers = append(h.timers, h.allowed.within(p))
+		h.timers = append(h.timers, h.allowed.within(p), h.warden.attend(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
 	}
 	e.announce(h, rec, hide)
 	return h, p, nil
@@ -245,6 +270,7 @@ func (h *host) idleSoon() bool {
 // close ends everything inside, lets the guests know, and removes the socket.
 func (h *host) close(ctx context.Context) error {
 	h.drift.stop()
+	h.warden.stop()
 	for _, stop := range h.timers {
 		stop()
 	}
@@ -269,61 +295,9 @@ func (h *host) close(ctx context.Context) error {
 		h.served.Wait()
 		err = errors.Join(err, l.Close())
 	}
+	err = errors.Join(err, h.inlets.close())
 	// After the guests: one that has frozen the box holds up what would pause it.
 	return errors.Join(err, h.allowed.close(context.WithoutCancel(ctx)))
-}
-
-// An ask is what a guest wants, and a tell what it is told.
-type ask struct {
-	Exec   *wireCommand   `json:"exec,omitempty"`
-	Signal syscall.Signal `json:"signal,omitempty"`
-	Freeze bool           `json:"freeze,omitempty"`
-	Stop   bool           `json:"stop,omitempty"`
-	// Leave ends a sandbox in which nothing runs, and no other.
-	Leave bool `json:"leave,omitempty"`
-	// Drift wants to be told of the real tree's until the guest goes.
-	Drift bool `json:"drift,omitempty"`
-	// Limits are to hold from now on, and Usage is asked for.
-	Limits *catalog.Limits `json:"limits,omitempty"`
-	// Network is to be from now on.
-	Network string `json:"network,omitempty"`
-	Usage   bool   `json:"usage,omitempty"`
-}
-
-type tell struct {
-	Started bool `json:"started,omitempty"`
-	Frozen  bool `json:"frozen,omitempty"`
-	Ended   bool `json:"ended,omitempty"`
-	// Gone: nothing can run here any more.
-	Gone   bool            `json:"gone,omitempty"`
-	Status *isolate.Status `json:"status,omitempty"`
-	// Hit is the limit that ended the command, or that it met.
-	Hit   *catalog.Hit `json:"hit,omitempty"`
-	Usage *Usage       `json:"usage,omitempty"`
-	Drift *DriftReport `json:"drift,omitempty"`
-	// Refused says why what was asked for was not done.
-	Refused *refusal `json:"refused,omitempty"`
-	// Errno is that of a command that could not be run.
-	Errno syscall.Errno `json:"errno,omitempty"`
-}
-
-// refused is the error that was told; a keeper that says neither what was done nor
-// why not is of another version.
-func (t *tell) refused() error {
-	if t.Refused == nil {
-		return &snapshot.Error{Op: "asking the keeper", Kind: snapshot.ErrNotSupported, Err: errors.New("it does not know what was asked for")}
-	}
-	return t.Refused
-}
-
-// A wireCommand is an isolate.Command without its streams, which travel as
-// descriptors, in the order of Streams.
-type wireCommand struct {
-	Args    []string      `json:"args"`
-	Env     []string      `json:"env"`
-	Dir     string        `json:"dir"`
-	TTY     *isolate.Size `json:"tty,omitempty"`
-	Streams []int         `json:"streams"`
 }
 
 // answer serves one guest, which asks for one thing.
@@ -351,6 +325,8 @@ func (h *host) answer(guest *kernel.Packet) {
 		h.reconnect(guest, a.Network)
 	case a.Usage:
 		h.count(guest)
+	case a.Port != nil:
+		h.ports(guest, *a.Port)
 	case a.Stop, a.Leave && h.idleSoon():
 		// Whoever waits for the box's end does the rest.
 		err := h.box.Close(context.Background())
@@ -361,10 +337,14 @@ func (h *host) answer(guest *kernel.Packet) {
 }
 
 // start runs one more command in the box, when that does not stand still for a
-// moment.
+// moment. One that stands still for good gets none: snapshot.ErrDenied.
 func (h *host) start(ctx context.Context, c isolate.Command) (*isolate.Process, error) {
+	defer h.warden.stir()()
 	h.allowed.still.RLock()
 	defer h.allowed.still.RUnlock()
+	if err := h.warden.refuse(); err != nil {
+		return nil, err
+	}
 	return h.box.Exec(ctx, c)
 }
 
@@ -379,10 +359,21 @@ func (h *host) exec(guest *kernel.Packet, w wireCommand, files []*os.File) {
 			*streams[s] = files[i]
 		}
 	}
-	p, err := h.start(context.Background(), c)
+	var proof *catalog.Proof
+	var p *isolate.Process
+	var err error
+	if w.Prove {
+		proof, err = h.prove(context.Background())
+	}
+	if err == nil {
+		p, err = h.start(context.Background(), c)
+	}
+	if err == nil {
+		defer h.warden.attend(p.PTY(), files...)()
+	}
 	closeAll(files)
 	if err != nil {
-		t := tell{Refused: refusalOf(err), Gone: errors.Is(err, isolate.ErrClosed)}
+		t := tell{Proof: proof, Refused: refusalOf(err), Gone: errors.Is(err, isolate.ErrClosed)}
 		var ce *isolate.CommandError
 		if errors.As(err, &ce) {
 			t.Errno = ce.Errno
@@ -395,13 +386,16 @@ func (h *host) exec(guest *kernel.Packet, w wireCommand, files []*os.File) {
 	if p.PTY() != nil {
 		pty = append(pty, p.PTY())
 	}
-	if !say(guest, tell{Started: true}, pty...) {
+	if !say(guest, tell{Started: true, Proof: proof}, pty...) {
 		p.Signal(syscall.SIGHUP) //nolint:errcheck // it may have ended
 	}
 	ended := h.allowed.within(p)
-	go relaySignals(guest, p)
+	deaf := h.warden.listener(guest)
+	go h.relaySignals(guest, p)
 	st, err := p.Wait(context.Background())
 	ended()
+	deaf()
+	h.warden.stir()()
 	if err != nil {
 		say(guest, tell{Refused: refusalOf(err)})
 		return
@@ -410,7 +404,7 @@ func (h *host) exec(guest *kernel.Packet, w wireCommand, files []*os.File) {
 	guest.Shutdown() //nolint:errcheck // wakes relaySignals
 }
 
-func relaySignals(guest *kernel.Packet, p *isolate.Process) {
+func (h *host) relaySignals(guest *kernel.Packet, p *isolate.Process) {
 	for {
 		msg, files, err := guest.Receive()
 		closeAll(files)
@@ -420,6 +414,7 @@ func relaySignals(guest *kernel.Packet, p *isolate.Process) {
 		}
 		var a ask
 		if json.Unmarshal(msg, &a) == nil && a.Signal != 0 {
+			h.warden.stir()()
 			p.Signal(a.Signal) //nolint:errcheck // it may have ended
 		}
 	}
@@ -431,6 +426,7 @@ func (h *host) freeze(guest *kernel.Packet) {
 	defer cancel()
 	h.allowed.still.Lock()
 	defer h.allowed.still.Unlock()
+	paused := h.allowed.paused.Load() != nil
 	if err := h.box.Freeze(ctx); err != nil {
 		say(guest, tell{Refused: refusalOf(err), Gone: errors.Is(err, isolate.ErrClosed)})
 		return
@@ -438,7 +434,9 @@ func (h *host) freeze(guest *kernel.Packet) {
 	say(guest, tell{Frozen: true})
 	_, files, _ := guest.Receive() // until it says that it is done, or goes
 	closeAll(files)
-	h.box.Thaw(context.Background()) //nolint:errcheck // a box that has ended needs no thawing
+	if !paused {
+		h.box.Thaw(context.Background()) //nolint:errcheck // a box that has ended needs no thawing
+	}
 	say(guest, tell{})
 }
 

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/fault"
@@ -25,6 +26,9 @@ import (
 // when the starter is killed meanwhile.
 const readyFD, lockFD = 3, 4
 
+// It gets the sandbox's place as descriptor 5.
+const placeFD = 5
+
 // stopping is how long a keeper may take to end a sandbox before it is killed:
 // as long as writing everything out may take.
 const stopping = 30 * time.Second
@@ -34,13 +38,20 @@ const lonely = 10 * time.Second
 
 // startKeeper starts a keeper for a sandbox that has none, waits until it
 // serves, and notes it in the record. The caller holds the sandbox's lock, so
-// that a keeper cannot end before it was asked for anything.
-func (e *Engine) startKeeper(ctx context.Context, h *catalog.Held) error {
+// that a keeper cannot end before it was asked for anything. place becomes the
+// keeper's; nil: one that is given without waiting.
+func (e *Engine) startKeeper(ctx context.Context, h *catalog.Held, place *admission.Place) (err error) {
 	if len(e.keeper) == 0 {
 		return &snapshot.Error{Op: "entering", Path: h.Name, Kind: snapshot.ErrNotSupported, Err: errors.New("this program was opened without a keeper")}
 	}
 	if err := e.settle(ctx, h); err != nil { // after one that was killed
 		return err
+	}
+	if !place.Held() {
+		if place, err = e.admit(ctx, h.Policy.Limits, Admission{}); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, place.Close()) }()
 	}
 	ready, theirs, err := os.Pipe()
 	if err != nil {
@@ -54,7 +65,7 @@ func (e *Engine) startKeeper(ctx context.Context, h *catalog.Held) error {
 	defer log.Close()
 	args := append(append([]string{}, e.keeper...), e.cat.Dir(), h.Name)
 	if err = fault.Point(ctx, "start a keeper"); err == nil {
-		_, err = run.Background(args, log, theirs, h.Lock())
+		_, err = run.Background(args, log, theirs, h.Lock(), place.File())
 	}
 	theirs.Close()
 	if err != nil {
@@ -68,6 +79,7 @@ func (e *Engine) startKeeper(ctx context.Context, h *catalog.Held) error {
 	if !up {
 		return keeperError(h.Name, said)
 	}
+	place.HandOver()
 	for note := range strings.SplitSeq(notes, "\x00") {
 		if note != "" {
 			e.notice(note)
@@ -100,11 +112,15 @@ func (e *Engine) Keep(ctx context.Context, name string) error {
 		return refuse(err)
 	}
 	defer held.Release()
-	intent, err := e.cat.Begin(catalog.Keeping, name, held.ID)
+	place, err := admission.Inherit(placeFD)
 	if err != nil {
 		return refuse(err)
 	}
-	h, err := e.startServing(ctx, held)
+	intent, err := e.cat.Begin(catalog.Keeping, name, held.ID)
+	if err != nil {
+		return refuse(errors.Join(err, place.Close()))
+	}
+	h, err := e.startServing(ctx, held, place)
 	if err != nil {
 		return refuse(errors.Join(err, intent.End()))
 	}
@@ -119,8 +135,15 @@ func (e *Engine) Keep(ctx context.Context, name string) error {
 
 // startServing starts the namespaces, lets commands in, and says so in the
 // record.
-func (e *Engine) startServing(ctx context.Context, held *catalog.Held) (*host, error) {
-	h, _, err := e.startHost(ctx, held.Record, nil, nil, searching(), nil)
+func (e *Engine) startServing(ctx context.Context, held *catalog.Held, place *admission.Place) (*host, error) {
+	allowed, err := e.startAllowance(ctx, held.Workspace, held.Policy, true, place)
+	if err != nil {
+		return nil, err
+	}
+	h, _, err := e.startHost(ctx, held.Record, nil, allowed, searching(), nil)
+	if errors.Is(err, ErrWall) {
+		err = errors.Join(err, held.Save()) // for whoever looks at it
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -131,6 +154,7 @@ func (e *Engine) startServing(ctx context.Context, held *catalog.Held) (*host, e
 		var self kernel.Process
 		if self, err = kernel.Self(); err == nil {
 			held.Keeper = &self
+			held.Note(catalog.Now())
 			err = held.Save()
 		}
 	}
@@ -186,6 +210,12 @@ func (e *Engine) endIdle(ctx context.Context, name string, h *host) (done bool, 
 	if err := errors.Join(err, e.settle(ctx, held)); err != nil {
 		return true, err
 	}
+	if over(held.Record, catalog.Now()) {
+		if wait, err := e.promoting(held.ID); wait || err != nil {
+			return true, err // the command after it ends the sandbox
+		}
+		return true, e.finish(ctx, held)
+	}
 	held.Release() // who comes next does not wait for what follows
 	e.keepBase(ctx, held.Record)
 	return true, nil
@@ -202,7 +232,8 @@ func (e *Engine) settle(ctx context.Context, h *catalog.Held) error {
 	if h.Keeper == nil {
 		return nil
 	}
-	h.Keeper = nil
+	h.Keeper, h.Paused = nil, nil
+	h.Note(catalog.Now())
 	return h.Save()
 }
 

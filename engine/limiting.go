@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"syscall"
+	"sync/atomic"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/units"
 	"github.com/snapfs/snapfs/isolate"
 	"github.com/snapfs/snapfs/limits"
 )
@@ -18,11 +18,21 @@ import (
 // which of them was hit.
 type allowance struct {
 	group *limits.Group
+	// place is the sandbox's on this host.
+	place *admission.Place
 
-	// still is held for writing while the box stands still, and for reading while
-	// something is started in it. box is nil until it has started.
+	// still is held for writing while the box is made to stand still for a moment,
+	// or for good, and for reading while something is started in it. box is nil until
+	// it has started.
 	still sync.RWMutex
 	box   *isolate.Box
+	// paused is why the box stands still until further notice, nil where it does
+	// not. It changes under still, held for writing.
+	paused atomic.Pointer[catalog.Hit]
+
+	clock countdowns
+
+	disk func() (used snapshot.DiskLimit, known bool) // or nil, before it has started
 
 	mu  sync.Mutex
 	p   catalog.Limits
@@ -31,9 +41,17 @@ type allowance struct {
 
 // startAllowance makes what holds the limits of a policy, which the caller closes.
 // With count, what the processes use is counted without any limit too, and one may
-// be set later. Errors: those of limits.Start, as the contract names them.
-func (e *Engine) startAllowance(ctx context.Context, workspace string, p catalog.Policy, count bool) (*allowance, error) {
-	a := &allowance{p: p.Limits}
+// be set later. place is that of the box, and is given back with it, or where this does
+// not work; nil: one that is given without waiting.
+// Errors: those of limits.Start, as the contract names them; of [Engine.admit].
+func (e *Engine) startAllowance(ctx context.Context, workspace string, p catalog.Policy, count bool, place *admission.Place) (*allowance, error) {
+	if place == nil {
+		var err error
+		if place, err = e.admit(ctx, p.Limits, Admission{}); err != nil {
+			return nil, err
+		}
+	}
+	a := &allowance{p: p.Limits, place: place}
 	o := limits.Options{BestEffort: p.BestEffort, Count: count, Pause: a.pause, Resume: a.resume}
 	l := forProcesses(p.Limits)
 	if l.ReadRate+l.WriteRate+l.ReadOps+l.WriteOps > 0 || count {
@@ -44,7 +62,7 @@ func (e *Engine) startAllowance(ctx context.Context, workspace string, p catalog
 		group, err = limits.Start(ctx, catalog.NewID(), l, limits.Options{})
 	}
 	if err != nil {
-		return nil, limitError(err)
+		return nil, errors.Join(limitError(err), place.Close())
 	}
 	a.group = group
 	return a, nil
@@ -63,6 +81,9 @@ func (a *allowance) attach(box *isolate.Box) error {
 // holds it. Nothing is started in it until resume.
 func (a *allowance) pause(ctx context.Context) error {
 	a.still.Lock()
+	if a.paused.Load() != nil {
+		return nil // it does already, and goes on doing so after resume
+	}
 	err := a.box.Freeze(ctx)
 	if err != nil {
 		a.still.Unlock()
@@ -71,11 +92,47 @@ func (a *allowance) pause(ctx context.Context) error {
 }
 
 func (a *allowance) resume(ctx context.Context) error {
-	err := a.box.Thaw(ctx)
-	if err == nil {
-		a.still.Unlock()
+	if a.paused.Load() == nil {
+		if err := a.box.Thaw(ctx); err != nil {
+			return err
+		}
 	}
-	return err
+	a.still.Unlock()
+	return nil
+}
+
+// stand has the box stand still until goOn: nothing is started in it, and the time of
+// its commands does not go by. An error leaves it as it was.
+func (a *allowance) stand(ctx context.Context, why catalog.Hit, unless func() bool) (bool, error) {
+	a.still.Lock()
+	defer a.still.Unlock()
+	if unless() {
+		return false, nil
+	}
+	if a.paused.Load() == nil {
+		if err := a.box.Freeze(ctx); err != nil {
+			return false, err
+		}
+		a.clock.stop()
+	}
+	why.When = time.Now()
+	a.paused.Store(&why)
+	return true, nil
+}
+
+// goOn lets the box go on where it stands still for a limit.
+func (a *allowance) goOn(ctx context.Context, limit string) (bool, error) {
+	a.still.Lock()
+	defer a.still.Unlock()
+	if why := a.paused.Load(); why == nil || why.Limit != limit {
+		return false, nil
+	}
+	if err := a.box.Thaw(ctx); err != nil {
+		return false, err
+	}
+	a.paused.Store(nil)
+	a.clock.goOn()
+	return true, nil
 }
 
 // disks are those that a sandbox reads and writes, as far as that can be told.
@@ -136,7 +193,8 @@ func (a *allowance) note(h catalog.Hit) {
 	}
 }
 
-// struck is the limit that something was ended for, or that was hit last, or nil.
+// struck is the limit that something was ended for, or that was hit last, or that it
+// stands still for, or nil.
 func (a *allowance) struck() *catalog.Hit {
 	c, ok := a.group.Hit()
 	a.mu.Lock()
@@ -148,7 +206,42 @@ func (a *allowance) struck() *catalog.Hit {
 		}
 		return hit
 	}
-	return a.hit
+	if a.hit != nil {
+		return a.hit
+	}
+	if why := a.paused.Load(); why != nil {
+		return why
+	}
+	return a.full()
+}
+
+// moot says which of the limits limit nothing on this host.
+func (a *allowance) moot() (notes []string) {
+	for _, h := range a.group.Level() {
+		if h.Moot {
+			notes = append(notes, partName(h.Part)+" "+h.Value+": "+h.Note)
+		}
+	}
+	return notes
+}
+
+// ErrLimit says that a limit was hit before the command had begun.
+var ErrLimit = errors.New("a limit was hit")
+
+// blame is what went wrong while a box was started, or the limit that it was ended
+// for.
+func (a *allowance) blame(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	hit := a.struck()
+	if hit == nil {
+		return err
+	}
+	return &snapshot.Error{
+		Op: "starting", Kind: ErrLimit,
+		Err: errors.New(hit.Text + " (--" + hit.Limit + " " + hit.Value + "), before the command began"),
+	}
 }
 
 // partName is what a limit of processes is called by the flags.
@@ -171,88 +264,20 @@ func (a *allowance) set(ctx context.Context, l catalog.Limits) error {
 	if err := a.group.Set(ctx, forProcesses(l)); err != nil {
 		return limitError(err)
 	}
+	if err := a.place.Set(askOf(l)); err != nil {
+		return err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.p = l
 	return nil
 }
 
-// close gives the groups back, after the box has ended.
+// close gives the groups and the place back, after the box has ended.
 func (a *allowance) close(ctx context.Context) error {
-	if err := a.group.Close(ctx); err != nil {
-		return limitError(err)
+	err := a.group.Close(ctx)
+	if err != nil {
+		err = limitError(err)
 	}
-	return nil
-}
-
-// leave is how long a command has after it was asked to end.
-const leave = 2 * time.Second
-
-// within ends a command that takes longer than the limit, first politely. The
-// answer is to be called when it has ended.
-func (a *allowance) within(p *isolate.Process) (ended func()) {
-	a.mu.Lock()
-	limit := a.p.Time
-	a.mu.Unlock()
-	if limit == 0 {
-		return func() {}
-	}
-	var mu sync.Mutex
-	var timer *time.Timer
-	mu.Lock()
-	defer mu.Unlock()
-	timer = time.AfterFunc(limit, func() {
-		a.note(catalog.Hit{
-			Limit: "time", Value: units.FormatDuration(limit), Text: "time: the command took longer than " + units.FormatDuration(limit),
-		})
-		p.Signal(syscall.SIGTERM) //nolint:errcheck // it may have ended
-		mu.Lock()
-		defer mu.Unlock()
-		timer = time.AfterFunc(leave, func() {
-			p.Signal(syscall.SIGKILL) //nolint:errcheck // it may have ended
-		})
-	})
-	return func() {
-		mu.Lock()
-		defer mu.Unlock()
-		timer.Stop()
-	}
-}
-
-// ends is when a sandbox's time is over, the zero time for never.
-func ends(rec *catalog.Record) time.Time {
-	if rec.Policy.Limits.TTL == 0 {
-		return time.Time{}
-	}
-	return rec.Created.Add(rec.Policy.Limits.TTL)
-}
-
-// refuseOverdue: nothing is started in a sandbox whose time is over.
-func refuseOverdue(rec *catalog.Record) error {
-	end := ends(rec)
-	if end.IsZero() || time.Now().Before(end) {
-		return nil
-	}
-	return &snapshot.Error{
-		Op: "entering", Path: rec.Name, Kind: snapshot.ErrDenied,
-		Err:   errors.New("its time was over at " + end.Format(time.RFC3339) + " (ttl " + units.FormatDuration(rec.Policy.Limits.TTL) + ")"),
-		Hints: []string{"snapfs limits " + rec.Name + " --set ttl=none", "snapfs promote " + rec.Name, "snapfs rm " + rec.Name},
-	}
-}
-
-// overdue ends a box when the sandbox's time is over. The answer is to be called
-// when it has ended.
-func (h *host) overdue(rec *catalog.Record) (ended func()) {
-	end := ends(rec)
-	if end.IsZero() {
-		return func() {}
-	}
-	timer := time.AfterFunc(time.Until(end), func() {
-		ttl := units.FormatDuration(rec.Policy.Limits.TTL)
-		h.allowed.note(catalog.Hit{
-			Limit: "ttl", Value: ttl, Text: "ttl: the sandbox has lived for " + ttl,
-		})
-		h.box.Close(context.Background()) //nolint:errcheck // whoever waits for its end does the rest
-	})
-	return func() { timer.Stop() }
+	return errors.Join(err, a.place.Close())
 }

@@ -18,6 +18,10 @@ type Info struct {
 	Running bool `json:"running"`
 	// Base is "frozen" when that of the workspace's tree keeps still, else "live".
 	Base string `json:"base"`
+	// PausedAt is when its time is over, and RemovedAt when it is removed, by the
+	// wall's clock as it is now; zero for never.
+	PausedAt  time.Time `json:"paused_at,omitzero"`
+	RemovedAt time.Time `json:"removed_at,omitzero"`
 	// Size is what it holds that its base does not, or -1 when no backend of
 	// it can tell.
 	Size snapshot.Bytes `json:"size"`
@@ -84,6 +88,15 @@ func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWal
 		err = conn.Close()
 	}
 	info.Running = info.Running || r.Ephemeral
+	if l, now := r.Policy.Limits, catalog.Now(); l.Timed() && r.Ended == nil {
+		made := now.Wall.Add(-r.AgeAt(now))
+		if l.TTL > 0 {
+			info.PausedAt = made.Add(l.TTL)
+		}
+		if l.Over() > 0 {
+			info.RemovedAt = made.Add(l.Over())
+		}
+	}
 	for _, t := range r.Trees {
 		b, berr := e.backendOf(ctx, t)
 		if berr != nil {

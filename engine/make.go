@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,13 +26,22 @@ type Request struct {
 	Frozen bool
 	// Policy is what its processes may see and do.
 	Policy catalog.Policy
+	// Admission says whether it waits for room.
+	Admission Admission
+
+	limitAt string // where its disk's limit is to be counted: see choose
 }
 
 // New makes a sandbox to keep. Atomic: after an error, or a crash, there is
 // none. Cost: constant in the size of the trees; see the backends.
 // Errors: snapshot.ErrExists (the name), ErrNotFound and ErrNotSupported (the
-// workspace), ErrNoSpace, ErrDenied.
-func (e *Engine) New(ctx context.Context, req Request) (*catalog.Record, error) {
+// workspace), ErrNoSpace, ErrDenied; ErrNoRoom.
+func (e *Engine) New(ctx context.Context, req Request) (_ *catalog.Record, err error) {
+	place, err := e.admitNew(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, place.Close()) }() // nothing runs in it yet
 	rec, intent, err := e.create(ctx, req, false)
 	if err != nil {
 		return nil, err
@@ -52,7 +62,7 @@ func (e *Engine) end(i *catalog.Intent) {
 // the caller ends when it is gone or kept. Where filesystems are mounted or
 // unmounted meanwhile, so that the machine has other trees, it tries again.
 func (e *Engine) create(ctx context.Context, req Request, ephemeral bool) (*catalog.Record, *catalog.Intent, error) {
-	if err := e.checkWorkspace(req.Workspace); err != nil {
+	if err := errors.Join(timesFit(req.Policy.Limits), e.checkWorkspace(req.Workspace)); err != nil {
 		return nil, nil, err
 	}
 	var tries attempts
@@ -97,6 +107,9 @@ func (e *Engine) newRecord(req Request, ephemeral bool) *catalog.Record {
 		ID: catalog.NewID(), Name: req.Name, State: catalog.Creating, Created: time.Now(),
 		Workspace: req.Workspace, Ephemeral: ephemeral, Policy: req.Policy,
 	}
+	if !ephemeral || req.Policy.Limits.Timed() {
+		rec.Note(catalog.Now())
+	}
 	if rec.Name == "" {
 		rec.Name = catalog.NameFor(req.Workspace, rec.ID)
 	}
@@ -126,6 +139,11 @@ func (e *Engine) register(ctx context.Context, rec *catalog.Record, grow func() 
 	}
 	if err == nil {
 		rec.State = catalog.Ready
+		if !rec.Ephemeral {
+			err = e.cat.NoteEnd(rec, catalog.Now())
+		}
+	}
+	if err == nil {
 		if !rec.Ephemeral || e.sharesBase(rec) {
 			err = e.cat.Update(rec)
 		}
@@ -161,10 +179,10 @@ func (e *Engine) growAll(ctx context.Context, rec *catalog.Record, choices []cho
 	var wg sync.WaitGroup
 	for i, c := range choices {
 		if len(choices) == 1 || !c.backend.Facts().Flushes {
-			errs[i] = grow(ctx, c.backend, &rec.Trees[i], rec.Policy.Limits)
+			errs[i] = grow(ctx, c.backend, rec, &rec.Trees[i])
 			continue
 		}
-		wg.Go(func() { errs[i] = grow(ctx, c.backend, &rec.Trees[i], rec.Policy.Limits) })
+		wg.Go(func() { errs[i] = grow(ctx, c.backend, rec, &rec.Trees[i]) })
 	}
 	wg.Wait()
 	var there []catalog.Tree
@@ -181,7 +199,7 @@ func (e *Engine) growAll(ctx context.Context, rec *catalog.Record, choices []cho
 }
 
 // grow captures a tree and forks the capture, which is held to its limits.
-func grow(ctx context.Context, b snapshot.Backend, t *catalog.Tree, l catalog.Limits) error {
+func grow(ctx context.Context, b snapshot.Backend, rec *catalog.Record, t *catalog.Tree) error {
 	var base snapshot.Snapshot
 	var err error
 	if c, ok := b.(snapshot.Cloner); ok {
@@ -189,8 +207,8 @@ func grow(ctx context.Context, b snapshot.Backend, t *catalog.Tree, l catalog.Li
 	} else if base, err = b.Capture(ctx, snapshot.Tree{Path: t.Path}, t.Base); err == nil {
 		_, err = b.Fork(ctx, base.ID, t.Fork)
 	}
-	if err == nil && diskLimit(l) != (snapshot.DiskLimit{}) {
-		err = limitFork(ctx, b, t.Fork, l)
+	if err == nil && limitsDisk(rec.Policy.Limits) {
+		err = limitFork(ctx, b, t.Fork, rec.ID, rec.Policy.Limits)
 	}
 	if err != nil {
 		return err
@@ -212,17 +230,24 @@ func (e *Engine) sharesBase(rec *catalog.Record) bool {
 // rememberPlace: a backend that keeps its data apart must be found when no
 // sandbox refers to it any more.
 func (e *Engine) rememberPlace(c choice) error {
-	if !apart(c.backend) {
+	if e.apart(c.driver, c.backend) == "" {
 		return nil
 	}
 	return e.cat.AddPlace(catalog.Place{Driver: c.driver, Path: c.tree})
 }
 
-// apart: where a backend keeps its data depends on the tree. That may be in the
-// state directory all the same, as a pool is.
-func apart(b snapshot.Backend) bool {
-	_, ok := b.(snapshot.Hider)
-	return ok
+// apart is where a backend keeps its data, if that depends on the tree, which may be
+// in the state directory all the same, as a pool is. Otherwise it is "".
+func (e *Engine) apart(driver string, b snapshot.Backend) string {
+	h, ok := b.(snapshot.Hider)
+	if !ok {
+		return ""
+	}
+	where := strings.Join(h.Hidden(), "\x00")
+	if where == filepath.Clean(e.cat.DataDir(driver)) {
+		return ""
+	}
+	return where
 }
 
 func (e *Engine) keepOpen(c choice) {

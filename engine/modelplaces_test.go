@@ -41,7 +41,7 @@ const modelDisks = "SNAPFS_TEST_MODEL_DISKS"
 // disks are where the workspace and the state go: in memory, where there is room.
 func (p *modelPlace) disks(t *testing.T, owner int) (work, state string) {
 	disk := func(fs string, options ...string) string {
-		dir := treetest.Small(t, fs, 1<<30, options...)
+		dir := treetest.Small(t, fs, 2<<30, options...)
 		if err := os.RemoveAll(filepath.Join(dir, "lost+found")); err != nil {
 			t.Fatal(err)
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -54,14 +53,26 @@ func connect(s *isolate.Spec, text string) {
 	s.Resolver = network.Gateway4().Addr()
 }
 
-// An outlet is a sandbox's side of the process at the edge of its network.
+// An outlet is a sandbox's side of the process at the edge of its network. It starts
+// another where that one ends by itself.
 type outlet struct {
-	conn *kernel.Packet
-	log  string // file, or ""
-	read sync.WaitGroup
+	program []string
+	log     *netJournal
+	self    string // the sandbox's host name
+	read    sync.WaitGroup
+	over    chan struct{} // closed when close begins
 
-	mu      sync.Mutex
-	refused []RefusedAccess
+	life sync.Mutex // held to start an edge, and guards what follows
+	tun  *os.File   // nil once it is closed
+	conn *kernel.Packet
+	proc *os.Process
+	text string // of the rules
+
+	mu       sync.Mutex // guards what follows
+	refused  []RefusedAccess
+	counters network.Counters
+	names    edgeNames
+	since    time.Time // what was refused before is not told
 }
 
 // A RefusedAccess is what a sandbox wanted to reach and was not allowed to.
@@ -75,59 +86,105 @@ type RefusedAccess struct {
 	Times int `json:"times"`
 }
 
-const (
-	// mostRefused is how many different ones are kept to be told at the end.
-	mostRefused = 100
-	// netLog is the file of a sandbox's events, and netLogMost how long it gets
-	// before the older half goes to netLogOld.
-	netLog, netLogOld = "net.jsonl", "net.old.jsonl"
-	netLogMost        = 1 << 20
-)
+// mostRefused is how many different ones are kept to be told at the end.
+const mostRefused = 100
 
 // openOutlet starts the edge of a box's network, nil where it has none. Answers
 // when the rules are in force.
-func (e *Engine) openOutlet(rec *catalog.Record, box *isolate.Box) (*outlet, error) {
+func (e *Engine) openOutlet(rec *catalog.Record, box *isolate.Box, log *netJournal) (*outlet, error) {
 	tun := box.Tun()
 	if tun == nil {
 		return nil, nil //nolint:nilnil // another network needs none
 	}
-	defer tun.Close()
 	fail := func(err error) error {
 		return &snapshot.Error{Op: "opening the network", Path: rec.Name, Kind: snapshot.KindOf(err), Err: err}
 	}
 	if e.edge == nil {
-		return nil, fail(errors.New("this program was opened without an edge"))
+		return nil, errors.Join(fail(errors.New("this program was opened without an edge")), tun.Close())
 	}
 	program, err := e.edge()
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, tun.Close())
+	}
+	o := &outlet{
+		program: program, log: log, self: strings.ToLower(hostname(rec.Name)), over: make(chan struct{}), tun: tun, text: rec.Policy.Network,
+	}
+	o.counters = log.counted(false)
+	if err := o.start(); err != nil {
+		return nil, errors.Join(fail(err), tun.Close())
+	}
+	o.read.Go(o.live)
+	return o, nil
+}
+
+// start starts an edge, and answers when the rules are in force.
+func (o *outlet) start() error {
+	o.life.Lock()
+	defer o.life.Unlock()
+	if o.tun == nil {
+		return errors.New("the sandbox has ended")
 	}
 	conn, theirs, err := kernel.PacketPair()
 	if err != nil {
-		return nil, fail(err)
+		return err
 	}
-	o := &outlet{conn: conn}
-	if !rec.Ephemeral {
-		o.log = filepath.Join(e.cat.Path(rec.Name), netLog)
-	}
-	_, err = run.Background(program, nil, tun, theirs)
+	proc, err := run.Background(o.program, nil, o.tun, theirs)
 	theirs.Close()
 	if err == nil {
-		err = o.allow(rec.Policy.Network)
+		stuck := time.AfterFunc(stopping, func() { conn.Shutdown() }) //nolint:errcheck // it may have gone
+		defer stuck.Stop()
+		o.conn, o.proc = conn, proc
+		err = errors.Join(o.handOver(), o.allowed())
 	}
 	if err == nil {
 		err = o.begun()
 	}
-	if err != nil {
-		return nil, errors.Join(fail(err), conn.Close())
+	if err == nil {
+		return nil
 	}
-	o.read.Go(o.listen)
-	return o, nil
+	if proc != nil {
+		endProcess(proc)
+	}
+	o.conn, o.proc = nil, nil
+	return errors.Join(err, conn.Close())
+}
+
+// endProcess ends an edge that is of no use any more: no two may read one interface.
+func endProcess(proc *os.Process) {
+	_ = proc.Kill()    // it has ended, mostly
+	_, _ = proc.Wait() // nobody asks how
+}
+
+// handOver tells a new edge what those before it have done.
+func (o *outlet) handOver() error {
+	o.mu.Lock()
+	m := network.Message{Counters: &o.counters, Names: o.names.numbers, LastName: o.names.last}
+	msg, err := json.Marshal(m)
+	o.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return o.conn.Send(msg)
 }
 
 // allow tells the edge which rules hold from now on.
 func (o *outlet) allow(text string) error {
-	rules := strings.TrimPrefix(text, allowNet)
+	o.life.Lock()
+	defer o.life.Unlock()
+	o.text = text
+	if o.conn == nil {
+		return nil // the next one hears it
+	}
+	err := o.allowed()
+	if hungUp(err) {
+		return nil // likewise
+	}
+	return err
+}
+
+// allowed tells the edge the rules. It is called with life held.
+func (o *outlet) allowed() error {
+	rules := strings.TrimPrefix(o.text, allowNet)
 	msg, err := json.Marshal(network.Message{Rules: &rules})
 	if err != nil {
 		return err
@@ -135,8 +192,8 @@ func (o *outlet) allow(text string) error {
 	return o.conn.Send(msg)
 }
 
-func (o *outlet) hear() (*network.Message, error) {
-	msg, files, err := o.conn.Receive()
+func hearEdge(conn *kernel.Packet) (*network.Message, error) {
+	msg, files, err := conn.Receive()
 	closeAll(files)
 	if err != nil {
 		return nil, err
@@ -155,52 +212,93 @@ func (o *outlet) hear() (*network.Message, error) {
 // is decided, and told first.
 func (o *outlet) begun() error {
 	for {
-		m, err := o.hear()
-		if err != nil || m.Event == nil {
+		m, err := hearEdge(o.conn)
+		if err != nil || m.Event == nil && m.Counters == nil {
 			return err
 		}
-		o.take(m.Event)
+		o.take(m)
 	}
 }
 
-// listen takes the events in until the edge is gone.
-func (o *outlet) listen() {
+// live takes in what edges say, one after the other, until the outlet is closed.
+func (o *outlet) live() {
 	for {
-		m, err := o.hear()
-		if err != nil {
+		o.life.Lock()
+		conn, proc := o.conn, o.proc
+		o.life.Unlock()
+		began := time.Now()
+		for {
+			m, err := hearEdge(conn)
+			if err != nil {
+				break
+			}
+			o.take(m)
+		}
+		o.life.Lock()
+		o.conn, o.proc = nil, nil
+		o.life.Unlock()
+		conn.Close() //nolint:errcheck // all was heard
+		select {
+		case <-o.over:
+			go proc.Wait() //nolint:errcheck // nobody asks how
+			return
+		default:
+		}
+		endProcess(proc)
+		if !o.again(time.Since(began)) {
 			return
 		}
-		if m.Event != nil {
-			o.take(m.Event)
+	}
+}
+
+// again starts an edge in the place of one that ended by itself, at once where that had
+// lived for a while. It gives up when the outlet is closed.
+func (o *outlet) again(lived time.Duration) bool {
+	const soon, late = 100 * time.Millisecond, time.Second
+	o.take(&network.Message{Event: &network.Event{
+		Time: time.Now(), Kind: network.Edge, Ended: true, Why: "it ended by itself, and with it every connection; it is started again",
+	}})
+	wait := soon
+	if lived > late {
+		wait = 0
+	}
+	for {
+		select {
+		case <-o.over:
+			return false
+		case <-time.After(wait):
 		}
+		if o.start() == nil {
+			return true
+		}
+		wait = min(max(2*wait, soon), late)
 	}
 }
 
-// take keeps an event.
-func (o *outlet) take(ev *network.Event) {
-	o.note(ev)
-	line, err := json.Marshal(ev)
-	if err != nil || o.log == "" {
-		return
+// take keeps what an edge has said.
+func (o *outlet) take(m *network.Message) {
+	if m.Counters != nil {
+		o.mu.Lock()
+		o.counters = *m.Counters
+		o.mu.Unlock()
+		o.log.count(*m.Counters)
 	}
-	f, err := os.OpenFile(o.log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return // the sandbox is being removed, or the disk is full: the traffic goes on
+	if m.Event != nil {
+		o.note(m.Event)
+		o.log.put(*m.Event)
 	}
-	defer f.Close()
-	if st, err := f.Stat(); err == nil && st.Size() > netLogMost {
-		_ = os.Rename(o.log, filepath.Join(filepath.Dir(o.log), netLogOld)) // else it grows
-	}
-	_, _ = f.Write(append(line, '\n')) // as above
 }
 
-// note counts what was refused.
+// note counts what was refused, and keeps which name has which address.
 func (o *outlet) note(ev *network.Event) {
-	if ev.Allowed || ev.Ended {
-		return
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if ev.Allowed && ev.Kind == network.DNS {
+		o.names.note(ev)
+	}
+	if ev.Allowed || ev.Time.Before(o.since) || ev.Kind == network.Edge || ev.Kind == network.DNS && ev.Name == o.self {
+		return // programs ask for their own host, and do without
+	}
 	r := RefusedAccess{Name: ev.Name, Port: ev.Port, Why: ev.Why, Times: 1}
 	if ev.Name == "" {
 		r.Addr = ev.Addr
@@ -220,15 +318,61 @@ func (o *outlet) note(ev *network.Event) {
 	}
 }
 
+// forget leaves what was refused by now out of what is told at the end.
+func (o *outlet) forget() {
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.since, o.refused = time.Now(), nil
+}
+
 // close ends the edge and answers with what it has refused.
 func (o *outlet) close() []RefusedAccess {
 	if o == nil {
 		return nil
 	}
-	o.conn.ShutdownWrite()                                          //nolint:errcheck // it may have gone by itself
-	stuck := time.AfterFunc(stopping, func() { o.conn.Shutdown() }) //nolint:errcheck // likewise
+	close(o.over)
+	o.life.Lock()
+	o.tun.Close() // before the edge ends, which then has the last of it: the kernel waits for the interface to go
+	o.tun = nil
+	if o.conn != nil {
+		o.conn.ShutdownWrite() //nolint:errcheck // it may have gone by itself
+	}
+	o.life.Unlock()
+	stuck := time.AfterFunc(stopping, func() {
+		o.life.Lock()
+		defer o.life.Unlock()
+		if o.conn != nil {
+			o.conn.Shutdown() //nolint:errcheck // likewise
+		}
+	})
 	defer stuck.Stop()
-	o.read.Wait()  // until it has told the last
-	o.conn.Close() //nolint:errcheck // all was heard
+	o.read.Wait() // until it has told the last
 	return o.refused
+}
+
+// edgeNames are the addresses that stand for names, so that they do in the next edge.
+type edgeNames struct {
+	numbers map[string]int
+	size    int // of the names, in bytes
+	last    int
+}
+
+// namesMost bounds what a next edge is told in one message.
+const namesMost = 64 << 10
+
+func (n *edgeNames) note(ev *network.Event) {
+	num, _ := network.NameNumber(ev.Addr)
+	n.last = max(n.last, num)
+	if _, known := n.numbers[ev.Name]; known || num == 0 || n.size > namesMost {
+		return
+	}
+	if n.numbers == nil {
+		n.numbers = map[string]int{}
+	}
+	n.numbers[ev.Name] = num
+	const each = 16 // quotes, a colon, the number
+	n.size += len(ev.Name) + each
 }

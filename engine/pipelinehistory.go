@@ -94,11 +94,12 @@ func (e *Engine) ProfileOf(name, path string) (*policy.Profile, error) {
 // Profile reads the profile at an absolute path, or, for "", the one in a
 // workspace. Errors: those of policy.Read.
 func Profile(workspace, path string) (*policy.Profile, error) {
-	named := path != ""
-	if !named {
+	trust := policy.Named
+	if path == "" {
+		trust = policy.Found
 		path = filepath.Join(workspace, policy.Name)
 	}
-	p, err := policy.Read(path, named)
+	p, err := policy.Read(path, trust)
 	var missing *snapshot.Error
 	if errors.Is(err, snapshot.ErrNotFound) && errors.As(err, &missing) {
 		missing.Hints = []string{"snapfs help profile   # what belongs in it"}

@@ -3,9 +3,11 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
-	"net"
+	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,28 +15,51 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/prove"
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/units"
+	"github.com/snapfs/snapfs/isolate"
 )
 
 // Prove starts sandboxes as a request says and tries to cross each wall from
-// inside, one after the other, each in a sandbox of its own; each is told what came
-// of it as soon as that is known. program is how to run prove.Run inside: the path of
-// a program that the sandbox sees too, with its first arguments, to which a probe's
-// name and arguments are added. A limit that the request has none of is tried at a
-// small value, so that all are tried. A request for the host's network has no walls
-// there, and nothing of it is tried.
+// inside, one after the other: each limit in a sandbox of its own, the rest in one
+// together; each is told what came of it as soon as that is known. program is how to
+// run prove.Run inside: the path of a program that the sandbox sees too, with its
+// first arguments, to which a probe's name and arguments are added. A limit that the
+// request has none of is tried at a small value, so that all are tried, unless a
+// person has named the profile that it is under: then its own are. A request for
+// the host's network has no walls there, and nothing of it is tried. only are the
+// probes to run, by their names; none are all.
 //
-// Cost: some ten seconds. Errors: ErrInterrupted, and those of listening on
-// loopback; a sandbox that cannot be started is a wall that does not hold.
-func (e *Engine) Prove(ctx context.Context, req Request, program []string, each func(prove.Report)) error {
+// Cost: some seven seconds, of which limits take all but a few tenths. Errors:
+// ErrInterrupted, and those of listening on loopback; ErrNotFound for a name in only
+// of which nothing is tried; a sandbox that cannot be started is a wall that does
+// not hold.
+func (e *Engine) Prove(ctx context.Context, req Request, program, only []string, each func(prove.Report)) (err error) {
 	host, err := listenForProbes()
 	if err != nil {
 		return err
 	}
 	defer host.close()
 	p := prover{e: e, req: req, program: program}
+	defer func() { err = errors.Join(err, p.close(ctx)) }()
 	p.req.Policy.Limits = catalog.Limits{}
-	for _, trial := range append(p.limitTrials(req.Policy.Limits), p.wallTrials(host)...) {
+	if use := req.Policy.Profile; use != nil && !use.Found {
+		p.own = true
+	}
+	walls := p.wallTrials(host)
+	if wanted(only, "other-sandbox") {
+		other, err := p.otherTrial(ctx)
+		if err != nil {
+			return err
+		}
+		walls = append(walls, other...)
+	}
+	if wanted(only, "tls-name", "http-name") {
+		walls = append(walls, p.serverTrials(ctx, host)...)
+	}
+	trials, err := chosen(append(p.limitTrials(req.Policy.Limits), walls...), only)
+	if err != nil {
+		return err
+	}
+	for _, trial := range trials {
 		if ctx.Err() != nil {
 			return &snapshot.Error{Op: "proving", Kind: snapshot.ErrInterrupted, Err: ctx.Err()}
 		}
@@ -43,10 +68,30 @@ func (e *Engine) Prove(ctx context.Context, req Request, program []string, each 
 	return nil
 }
 
+// wanted: one of the names is among those to be tried, none of which are all.
+func wanted(only []string, names ...string) bool {
+	return len(only) == 0 || slices.ContainsFunc(names, func(n string) bool { return slices.Contains(only, n) })
+}
+
+// chosen are the trials with these names, in their order.
+func chosen(all []trial, only []string) ([]trial, error) {
+	for _, name := range only {
+		if !slices.ContainsFunc(all, func(t trial) bool { return t.probe == name }) {
+			return nil, &snapshot.Error{Op: "proving", Path: name, Kind: snapshot.ErrNotFound, Err: errors.New("such a wall is not tried here"), Hints: []string{"snapfs doctor --prove"}}
+		}
+	}
+	return slices.DeleteFunc(all, func(t trial) bool { return len(only) > 0 && !slices.Contains(only, t.probe) }), nil
+}
+
 type prover struct {
 	e       *Engine
 	req     Request
 	program []string
+
+	// own: no other limits are tried than those of the request.
+	own   bool
+	walls *Session // in which the walls are tried, once it is there
+	other *Session // that is not to be seen from there
 }
 
 // A trial is one probe, in a sandbox with these limits and no others.
@@ -54,45 +99,15 @@ type trial struct {
 	probe  string
 	args   []string
 	limits catalog.Limits
+	// network is the sandbox's where it is another than the request's; note is added to
+	// what is said of the attempt.
+	network, note string
+	// small is tried in its place where a busy machine cannot tell.
+	small *trial
 	// hidden: its arguments are what the sandbox hides.
 	hidden bool
-}
-
-// limitTrials are those of limits: of l, and small ones where l has none.
-func (p *prover) limitTrials(l catalog.Limits) []trial {
-	count := func(n int64) string { return strconv.FormatInt(n, 10) }
-	orElse := func(n *int64, least int64) {
-		if *n == 0 {
-			*n = least
-		}
-	}
-	orElse(&l.Memory, 64<<20)
-	orElse(&l.PIDs, 50)
-	orElse(&l.Files, 64)
-	if l.CPUs == 0 {
-		l.CPUs = 0.5
-	}
-	if l.CPUTime == 0 {
-		l.CPUTime = time.Second
-	}
-	if l.Time == 0 {
-		l.Time = time.Second
-	}
-	all := []trial{
-		{probe: "memory", args: []string{count(l.Memory)}, limits: catalog.Limits{Memory: l.Memory}},
-		{probe: "pids", args: []string{count(l.PIDs)}, limits: catalog.Limits{PIDs: l.PIDs}},
-		{probe: "files", args: []string{count(l.Files)}, limits: catalog.Limits{Files: l.Files}},
-		{probe: "cpus", args: []string{units.FormatCPUs(l.CPUs)}, limits: catalog.Limits{CPUs: l.CPUs}},
-		{probe: "cpu-time", args: []string{l.CPUTime.String()}, limits: catalog.Limits{CPUTime: l.CPUTime}},
-		{probe: "time", args: []string{(l.Time + leave).String()}, limits: catalog.Limits{Time: l.Time}},
-	}
-	if l.Disk != 0 {
-		all = append(all, trial{probe: "disk", args: []string{count(l.Disk), p.req.Workspace}, limits: catalog.Limits{Disk: l.Disk}})
-	}
-	if l.WriteRate != 0 {
-		all = append(all, trial{probe: "write-rate", args: []string{count(l.WriteRate), p.req.Workspace}, limits: catalog.Limits{WriteRate: l.WriteRate}})
-	}
-	return all
+	// quick: it takes no time to speak of.
+	quick bool
 }
 
 // wallTrials are those of everything else.
@@ -102,15 +117,24 @@ func (p *prover) wallTrials(host *probed) []trial {
 	args := map[string][]string{
 		"state":       {p.e.cat.Dir()},
 		"see-process": {self, start}, "signal-process": {self, start}, "trace-process": {self, start},
-		"name": {"snapfs-prove.example:443"}, "ipv4": {"192.0.2.1:443"}, "ipv6": {"[2001:db8::1]:443"},
-		"resolver": {"192.0.2.53:53", "snapfs-prove.example"}, "loopback": {host.port}, "abstract-socket": {host.name},
+		"name": {"localhost:" + host.port}, "ipv4": {host.ipv4}, "ipv6": {host.ipv6},
+		"resolver": {host.resolver, noSuchName}, "loopback": {host.port}, "abstract-socket": {host.name},
 	}
-	if host.outer != "" {
-		args["ipv4"] = []string{host.outer}
+	none := map[string]bool{
+		"read-only": true,                                           // about what a request does not say
+		"tls-name":  true, "http-name": true, "other-sandbox": true, // what they go for is not there yet
 	}
-	none := map[string]bool{"read-only": true, "tls-name": true} // about what a request does not say
-	for _, t := range p.limitTrials(catalog.Limits{Disk: 1, WriteRate: 1}) {
-		none[t.probe] = true // limits are tried by themselves
+	if rules, allowed, _ := NetworkRules(p.req.Policy.Network); allowed {
+		args["name"] = []string{noSuchName + ":443"} // to be told its address is enough
+		_, none["name"] = rules.Name(noSuchName, 443)
+		for name, at := range map[string]string{"ipv4": host.ipv4, "ipv6": host.ipv6, "resolver": host.resolver, "metadata": "169.254.169.254:80"} {
+			if to, err := netip.ParseAddrPort(at); err == nil {
+				_, none[name] = rules.Addr(to) // what is allowed is no wall
+			}
+		}
+	}
+	for _, h := range tryableLimits() {
+		none[h.probe] = true // limits are tried by themselves
 	}
 	if p.req.Policy.Network == "host" {
 		for _, name := range []string{"name", "ipv4", "ipv6", "resolver", "metadata", "loopback"} {
@@ -120,7 +144,7 @@ func (p *prover) wallTrials(host *probed) []trial {
 	var all []trial
 	for _, probe := range prove.List() {
 		if !none[probe.Name] {
-			all = append(all, trial{probe: probe.Name, args: args[probe.Name], hidden: probe.Name == "masked"})
+			all = append(all, trial{probe: probe.Name, args: args[probe.Name], hidden: probe.Name == "masked", quick: probe.Quick})
 		}
 	}
 	return all
@@ -128,105 +152,162 @@ func (p *prover) wallTrials(host *probed) []trial {
 
 // try runs one probe.
 func (p *prover) try(ctx context.Context, t trial) prove.Report {
-	broken := func(err error) prove.Report {
-		return prove.Report{Probe: t.probe, Tried: strings.Join(append([]string{t.probe}, t.args...), " "), Happened: err.Error()}
+	try := p.tryWall
+	if t.limits != (catalog.Limits{}) || t.network != "" {
+		try = p.tryAlone
 	}
-	if t.hidden {
-		var err error
-		if t.args, err = p.hidden(ctx); err != nil {
-			return broken(err)
-		}
-		if len(t.args) == 0 {
-			return prove.Report{Probe: t.probe, Tried: "read what is hidden", Happened: "there is nothing to hide on this machine", Held: true}
-		}
-	}
-	out, in, err := os.Pipe()
+	report, err := try(ctx, t)
 	if err != nil {
-		return broken(err)
+		report = prove.Report{Probe: t.probe, Tried: strings.Join(append([]string{t.probe}, t.args...), " "), Happened: err.Error()}
 	}
-	defer out.Close()
+	if t.small != nil && err == nil && !report.Held && (report.Busy || strings.Contains(report.Happened, "the disk is slow")) {
+		return p.try(ctx, *t.small)
+	}
+	report.Tried += t.note
+	return report
+}
+
+// tryAlone runs one probe in a sandbox with its limits, or its network.
+func (p *prover) tryAlone(ctx context.Context, t trial) (prove.Report, error) {
 	req := p.req
 	req.Policy.Limits = t.limits
-	command := Command{Args: append(append(append([]string{}, p.program...), t.probe), t.args...), Env: Environ(os.Environ(), nil), Dir: req.Workspace, Stdout: in}
-	s, err := p.e.Run(ctx, req, command)
-	in.Close()
-	if err != nil {
-		return broken(err)
+	if t.network != "" {
+		req.Policy.Network = t.network
 	}
+	var heldBack time.Duration
+	r, err := p.hear(t, func(c Command) (st isolate.Status, err error) {
+		s, err := p.e.Run(ctx, req, c)
+		if err != nil {
+			return st, err
+		}
+		st, err = s.proc.Wait(ctx)
+		if u, err := s.host.allowed.group.Usage(); err == nil {
+			heldBack = u.Throttled.Value
+		}
+		return st, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
+	})
+	if r.Busy && heldBack >= time.Second/2 { // nobody else does that to it
+		r.Held, r.Happened = true, fmt.Sprintf("on a busy machine it was held back for %v", heldBack.Round(time.Millisecond))
+	}
+	return r, err
+}
+
+// tryWall runs one probe in the sandbox without limits that it shares with others,
+// which comes with the first.
+func (p *prover) tryWall(ctx context.Context, t trial) (r prove.Report, err error) {
+	if p.walls == nil {
+		s, err := p.e.Run(ctx, p.req, Command{Args: []string{"/bin/true"}, Env: []string{}, Dir: p.req.Workspace})
+		if err != nil {
+			return r, err
+		}
+		p.walls = s
+	}
+	if t.hidden {
+		if t.args = thereOf(p.walls.host.hidden); len(t.args) == 0 {
+			return prove.Report{Probe: t.probe, Tried: "read what is hidden", Happened: "there is nothing to hide on this machine", Held: true}, nil
+		}
+	}
+	return p.hear(t, func(c Command) (st isolate.Status, err error) {
+		proc, err := p.walls.host.start(ctx, c)
+		if err != nil {
+			return st, err
+		}
+		if st, err = proc.Wait(ctx); err != nil { // it goes on
+			err = errors.Join(err, p.close(ctx))
+		}
+		return st, errors.Join(err, proc.Close())
+	})
+}
+
+// thereOf are those of the paths that there are on this machine, as many as can be told
+// to a probe.
+func thereOf(paths []string) (there []string) {
+	for _, path := range paths {
+		if _, err := os.Lstat(path); err == nil && len(there) < 500 && !slices.Contains(there, path) {
+			there = append(there, path)
+		}
+	}
+	return there
+}
+
+// hear has a probe run, and reads what it writes.
+func (p *prover) hear(t trial, run func(Command) (isolate.Status, error)) (prove.Report, error) {
+	st, said, err := listen(func(c Command) (isolate.Status, error) {
+		c.Args, c.Dir = slices.Concat(p.program, []string{t.probe}, t.args), p.req.Workspace
+		return run(c)
+	})
+	if err != nil {
+		return prove.Report{}, err
+	}
+	return prove.Read(t.probe, said, st.Signal != 0), nil
+}
+
+// listen has something run, and hears what it writes.
+func listen(run func(Command) (isolate.Status, error)) (st isolate.Status, text []byte, err error) {
+	out, in, err := os.Pipe()
+	if err != nil {
+		return st, nil, err
+	}
+	defer out.Close()
 	said := make(chan []byte, 1)
 	go func() {
 		text, _ := io.ReadAll(io.LimitReader(out, 1<<20)) // what is cut short is no report
 		said <- text
 	}()
-	st, err := s.Wait(ctx)
-	err = errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
-	if err != nil {
-		return broken(err)
-	}
-	return prove.Read(t.probe, <-said, st.Signal != 0)
+	st, err = run(Command{Env: Environ(os.Environ(), nil), Stdout: in})
+	in.Close()
+	return st, <-said, err
 }
 
-// hidden is what a sandbox of the request hides, of what there is.
-func (p *prover) hidden(ctx context.Context) ([]string, error) {
+// close ends the sandboxes of the walls.
+func (p *prover) close(ctx context.Context) (err error) {
+	for _, s := range []*Session{p.walls, p.other} {
+		if s != nil {
+			err = errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
+		}
+	}
+	p.walls, p.other = nil, nil
+	return err
+}
+
+// serverTrials ask a server that a sandbox may reach for another name than its own. It
+// is one of this process, which a sandbox of the request's network and that server may
+// reach.
+func (p *prover) serverTrials(ctx context.Context, host *probed) (all []trial) {
+	if _, allowed, _ := NetworkRules(p.req.Policy.Network); !allowed {
+		return nil
+	}
+	if host.serve(ctx); host.served == "" {
+		host.served = "localhost:" + host.port // which says that it could not be tried
+	}
+	for _, name := range []string{"tls-name", "http-name"} {
+		t := trial{probe: name, args: []string{host.served, noSuchName}, network: p.req.Policy.Network}
+		if host.rules != "" {
+			t.network += "," + host.rules
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
+// otherTrial starts another sandbox, and goes for it.
+func (p *prover) otherTrial(ctx context.Context) ([]trial, error) {
 	s, err := p.e.Run(ctx, p.req, Command{Args: []string{"/bin/true"}, Env: []string{}, Dir: p.req.Workspace})
 	if err != nil {
-		return nil, err
+		return nil, nil //nolint:nilerr // each of the others says why none can be started
 	}
-	hidden := s.host.hidden
-	_, err = s.Wait(ctx)
-	err = errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
-	var there []string
-	for _, path := range hidden {
-		if _, serr := os.Lstat(path); serr == nil && len(there) < 500 {
-			there = append(there, path)
-		}
-	}
-	return there, err
-}
-
-// probed is what the probes find on the host where no wall is: services of its own.
-type probed struct {
-	port, name, outer string
-	open              []net.Listener
-}
-
-func (h *probed) close() {
-	for _, l := range h.open {
-		l.Close() //nolint:errcheck // nobody is connected
-	}
-}
-
-func listenForProbes() (*probed, error) {
-	h := &probed{name: "snapfs-prove-" + catalog.NewID()}
-	listen := func(kind, addr string) (net.Listener, error) {
-		l, err := net.Listen(kind, addr)
-		if err != nil {
-			return nil, &snapshot.Error{Op: "listening for probes", Path: addr, Kind: snapshot.KindOf(err), Err: err}
-		}
-		h.open = append(h.open, l)
-		return l, nil
-	}
-	l, err := listen("tcp", "127.0.0.1:0")
-	if err == nil {
-		_, h.port, err = net.SplitHostPort(l.Addr().String())
-	}
-	if err == nil {
-		_, err = listen("unix", "@"+h.name)
-	}
+	p.other = s
+	start, err := prove.StartOf(s.host.box.PID())
 	if err != nil {
-		h.close()
-		return nil, err
+		return nil, errors.Join(err, p.close(ctx))
 	}
-	addrs, _ := net.InterfaceAddrs() // none: an address that nobody has is tried
-	for _, a := range addrs {
-		ip, ok := a.(*net.IPNet)
-		if !ok || !ip.IP.IsGlobalUnicast() || ip.IP.To4() == nil {
-			continue
-		}
-		if l, err := listen("tcp", net.JoinHostPort(ip.IP.String(), "0")); err == nil {
-			h.outer = l.Addr().String()
-			break
+	args := []string{strconv.Itoa(s.host.box.PID()), start, p.e.cat.Path(s.Record.Name)}
+	for _, t := range s.Record.Trees {
+		if b, err := p.e.backendOf(ctx, t); err == nil {
+			if f, err := b.LookupFork(ctx, t.Fork); err == nil && f.View.Path != "" {
+				args = append(args, f.View.Path)
+			}
 		}
 	}
-	return h, nil
+	return []trial{{probe: "other-sandbox", args: args}}, nil
 }

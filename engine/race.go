@@ -8,13 +8,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
 // A RaceRequest says which commands race, and what decides.
 type RaceRequest struct {
-	// Request is what the sandboxes are made from, one for each attempt. Each is
+	// Request is what the sandboxes are made from, one for each attempt, which waits
+	// for room by itself where that is asked for. Each is
 	// called Name, or what is made from the workspace's, with the attempt's number
 	// behind it.
 	Request
@@ -179,6 +181,11 @@ func (e *Engine) Race(ctx context.Context, req RaceRequest) (*Race, error) {
 	if len(req.Attempts) == 0 {
 		return nil, &snapshot.Error{Op: "racing", Path: req.Workspace, Kind: snapshot.ErrNotSupported, Err: errors.New("there is no command to try")}
 	}
+	places, err := e.admitRace(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	defer closePlaces(places) //nolint:errcheck // of attempts that were not begun
 	real := searching()
 	sessions, err := e.field(ctx, req.Request, len(req.Attempts))
 	if err != nil {
@@ -193,7 +200,7 @@ func (e *Engine) Race(ctx context.Context, req RaceRequest) (*Race, error) {
 	if err == nil {
 		defer o.close()
 		r.Output = o.dir
-		if err = r.run(ctx, req, o, real); err == nil {
+		if err = r.run(ctx, req, o, real, places); err == nil {
 			err = r.compare(ctx)
 		}
 	}
@@ -215,21 +222,29 @@ func (r *Race) closeChanges() {
 	r.changes = nil
 }
 
+// jobs is how many attempts run at once.
+func (r *RaceRequest) jobs() int {
+	if r.Jobs <= 0 {
+		return len(r.Attempts)
+	}
+	return min(r.Jobs, len(r.Attempts))
+}
+
 // run starts the attempts, as many at once as may be, and waits for all. That none
 // of them could be run is an error, unless it is one of the command.
-func (r *Race) run(ctx context.Context, req RaceRequest, o *outputs, real func() search) error {
+func (r *Race) run(ctx context.Context, req RaceRequest, o *outputs, real func() search, places []*admission.Place) error {
 	ctx, beat := context.WithCancelCause(ctx)
 	defer beat(nil)
-	jobs := req.Jobs
-	if jobs <= 0 || jobs > len(req.Attempts) {
-		jobs = len(req.Attempts)
-	}
+	jobs := req.jobs()
 	m := &marshal{Race: r, req: req, beat: beat}
 	lanes := make([]*lane, len(req.Attempts))
 	for i, c := range req.Attempts {
 		lanes[i] = m.lane(i, c, o.files[i])
 		if i < jobs { // the others start later, when there may be more
 			lanes[i].real = real
+		}
+		if i < len(places) {
+			lanes[i].place = places[i]
 		}
 	}
 	next := make(chan *lane)
@@ -365,7 +380,7 @@ func (e *Engine) another(ctx context.Context, first *catalog.Record, req Request
 	intent, err := e.register(ctx, rec, func() error {
 		var there []catalog.Tree
 		for i, t := range rec.Trees {
-			err := e.forkAll(ctx, rec.Trees[i:i+1], ids[i:i+1], []snapshot.ForkID{t.Fork}, rec.Policy.Limits)
+			err := e.forkAll(ctx, rec, rec.Trees[i:i+1], ids[i:i+1], []snapshot.ForkID{t.Fork})
 			if err != nil && !passing(err, rec, t) {
 				return err
 			}

@@ -217,7 +217,7 @@ func aliveWith(arg string) bool {
 
 func TestTheFirstThatPassesStopsTheRest(t *testing.T) {
 	asAll(t, func(t *testing.T, b *bench) {
-		req := b.tries("sleep 42.75", "exit 1", "sleep 0.1; echo won > f", "sleep 42.75")
+		req := b.tries("sleep 42.75", "exit 1", "sleep 1; echo won > f", "sleep 42.75")
 		req.First = true
 		began := time.Now()
 		r := b.race(req)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
@@ -24,7 +25,9 @@ type lane struct {
 	out attemptFiles
 	// real is where the secrets of the real trees are, or nil, to be looked for.
 	real func() search
-	said *sink // what the command writes; nil before it has started
+	// place is the attempt's on this host, nil where it is to be given one.
+	place *admission.Place
+	said  *sink // what the command writes; nil before it has started
 	// err is why it is broken.
 	err error
 	// made are the snapshots of what the command left, while a check or a score
@@ -34,6 +37,11 @@ type lane struct {
 
 // run runs the attempt to its end, after which nothing of it runs.
 func (l *lane) run(ctx context.Context) {
+	if err := l.admit(ctx); err != nil && ctx.Err() == nil {
+		l.err = err
+		l.m.note(l.i, func(a *Attempt) { a.State, a.Why = Broken, err.Error() })
+		return
+	}
 	if l.m.req.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, l.m.req.Timeout, errTooLong)
@@ -69,6 +77,14 @@ func (l *lane) run(ctx context.Context) {
 			a.Why = err.Error()
 		}
 	})
+}
+
+// admit waits for room, where that is asked for.
+func (l *lane) admit(ctx context.Context) (err error) {
+	if when := l.m.req.Admission; when.Queue > 0 {
+		l.place, err = l.s.e.admit(ctx, l.s.Record.Policy.Limits, when)
+	}
+	return err
 }
 
 // race runs the command, the check and the score, and answers with the state that
@@ -129,7 +145,9 @@ func (l *lane) start(ctx context.Context) (err error) {
 	if l.real == nil {
 		l.real = searching()
 	}
-	begun, allowed, err := l.s.e.beginBox(ctx, l.s.Record.Workspace, l.s.Record.Policy, &l.c)
+	place := l.place
+	l.place = nil
+	begun, allowed, err := l.s.e.beginBox(ctx, l.s.Record.Workspace, l.s.Record.Policy, &l.c, place)
 	if err != nil {
 		return err
 	}
@@ -187,7 +205,7 @@ func (l *lane) goBack(ctx context.Context) error {
 		if made[i] == "" {
 			continue
 		}
-		err := e.forkAll(ctx, old[i:i+1], made[i:i+1], next[i:i+1], l.s.Record.Policy.Limits)
+		err := e.forkAll(ctx, rec, old[i:i+1], made[i:i+1], next[i:i+1])
 		if err == nil {
 			rec.Trees[i].Fork = next[i]
 			err = e.removeForks(ctx, old[i:i+1], []snapshot.ForkID{t.Fork})

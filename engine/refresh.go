@@ -151,6 +151,8 @@ func cloneRecord(r *catalog.Record) *catalog.Record {
 // grow captures and forks each tree. What is not there any more stays as it is.
 func (x *rebasing) grow(ctx context.Context, ids []snapshot.ID, forks []snapshot.ForkID) error {
 	base := &catalog.Base{Refreshed: 1 + slices.Max(x.next.Generations())}
+	free := *x.next // what is merged counts when the old forks go
+	free.Policy.Limits.Disk, free.Policy.Limits.Inodes = 0, 0
 	for i, t := range x.next.Trees {
 		if err := fault.Point(ctx, "capture a new base"); err != nil {
 			return rebaseError(t.Path, err)
@@ -161,7 +163,7 @@ func (x *rebasing) grow(ctx context.Context, ids []snapshot.ID, forks []snapshot
 				return err
 			}
 			t.Base, t.Fork = ids[i], forks[i]
-			if err := grow(ctx, b, &t, x.next.Policy.Limits); err != nil {
+			if err := grow(ctx, b, &free, &t); err != nil {
 				return err
 			}
 		}
@@ -370,6 +372,11 @@ func (x *rebasing) commit(ctx context.Context) error {
 			return rebaseError(x.h.Name, err)
 		}
 		if err := x.e.saveConflicts(x.next, x.list); err != nil {
+			return err
+		}
+	}
+	if limitsDisk(x.next.Policy.Limits) {
+		if err := x.e.limitForks(ctx, x.next, x.next.Policy.Limits); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/snapfs/snapfs/engine/snapshot"
+import (
+	"errors"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
 
 // A refusal is an error on its way from a keeper to another process: what is
 // printed, the sentinel that it stands for, and what mends it.
@@ -15,6 +19,9 @@ func refusalOf(err error) *refusal {
 	if kind := Kind(err); kind != nil {
 		r.Kind = kind.Error()
 	}
+	if errors.Is(err, ErrLimit) {
+		r.Kind = ErrLimit.Error()
+	}
 	return r
 }
 
@@ -28,7 +35,7 @@ func (r *refusal) Unwrap() error { return r.kind() }
 func (r *refusal) kind() error {
 	for _, kind := range []error{
 		snapshot.ErrNotFound, snapshot.ErrExists, snapshot.ErrBusy, snapshot.ErrReadOnly, snapshot.ErrNoSpace, snapshot.ErrNotSupported,
-		snapshot.ErrConflict, snapshot.ErrDrifted, snapshot.ErrCorrupt, snapshot.ErrInterrupted, snapshot.ErrDenied,
+		snapshot.ErrConflict, snapshot.ErrDrifted, snapshot.ErrCorrupt, snapshot.ErrInterrupted, snapshot.ErrDenied, ErrLimit, ErrWall,
 	} {
 		if r.Kind == kind.Error() {
 			return kind

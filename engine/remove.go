@@ -26,18 +26,24 @@ func (e *Engine) Remove(ctx context.Context, name string) error {
 		return err
 	}
 	defer h.Release()
-	intent, err := e.cat.Begin(catalog.Removing, name, h.ID)
+	return e.remove(ctx, h, func() error {
+		_, err := e.sendHome(ctx, h.Record, ask{Stop: true}) // a keeper that came in since
+		return err
+	})
+}
+
+// remove takes a sandbox away whose lock is held, once last has succeeded.
+func (e *Engine) remove(ctx context.Context, h *catalog.Held, last func() error) error {
+	intent, err := e.cat.Begin(catalog.Removing, h.Name, h.ID)
 	if errors.Is(err, snapshot.ErrNoSpace) {
 		intent, err = new(catalog.Intent), nil // this is how one makes room
 	}
 	if err != nil {
 		return err
 	}
-	if _, err := e.sendHome(ctx, h.Record, ask{Stop: true}); err != nil { // a keeper that came in since
-		e.end(intent)
-		return err
+	if err = last(); err == nil {
+		err = e.throwAway(ctx, h)
 	}
-	err = e.throwAway(ctx, h)
 	e.end(intent) // what is left is in the trash
 	return err
 }
@@ -177,11 +183,7 @@ func (e *Engine) eachPlace(ctx context.Context, rec *catalog.Record, do func(sna
 			errs = append(errs, err)
 			continue
 		}
-		place := t.Driver
-		if apart(b) {
-			place += " " + t.Path
-		}
-		if !done[place] {
+		if place := t.Driver + " " + e.apart(t.Driver, b); !done[place] {
 			done[place] = true
 			errs = append(errs, do(b))
 		}

@@ -33,7 +33,7 @@ func (e *Engine) resolve(ctx context.Context, h *catalog.Held, changes *Changes,
 		if err := e.sealAll(ctx, h, ids); err != nil {
 			return err
 		}
-		if err := e.forkAll(ctx, h.Trees, ids, forks, h.Policy.Limits); err != nil {
+		if err := e.forkAll(ctx, h.Record, h.Trees, ids, forks); err != nil {
 			return err
 		}
 		next := cloneRecord(h.Record)

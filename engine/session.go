@@ -27,7 +27,11 @@ type Session struct {
 // dies with it and the next command takes the sandbox away.
 // Errors: those of [Engine.New], and isolate's; then nothing is left.
 func (e *Engine) Run(ctx context.Context, req Request, command isolate.Command) (*Session, error) {
-	begun, allowed, err := e.beginBox(ctx, req.Workspace, req.Policy, &command)
+	place, err := e.admitNew(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	begun, allowed, err := e.beginBox(ctx, req.Workspace, req.Policy, &command, place)
 	if err != nil {
 		return nil, err
 	}
@@ -102,6 +106,11 @@ func (s *Session) Keep(ctx context.Context, name string) error {
 		}
 	}
 	h.Ephemeral = false
+	now := catalog.Now()
+	h.Note(now)
+	if err := s.e.cat.NoteEnd(h.Record, now); err != nil {
+		return err
+	}
 	if err := s.e.makeTmp(h.Record); err != nil {
 		return err
 	}

@@ -67,9 +67,9 @@ func (e *Engine) spec(ctx context.Context, rec *catalog.Record, real func() sear
 		mounts = append(mounts, isolate.Mount{Target: p, Source: p, ReadOnly: true, MayVanish: !privileged()})
 	}
 	slices.SortStableFunc(mounts, func(a, b isolate.Mount) int { return strings.Compare(a.Target, b.Target) })
-	tmp := ""
-	if !rec.Ephemeral {
-		tmp = e.tmp(rec)
+	tmp, err := e.scratch(ctx, rec)
+	if err != nil {
+		return isolate.Spec{}, nil, err
 	}
 	s := confinement(rec.Policy)
 	s.Mounts, s.Tmp, s.Hostname = mounts, tmp, hostname(rec.Name)
@@ -175,8 +175,25 @@ func vanished(t catalog.Tree, workspace string) bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// tmp is the host's directory behind a kept sandbox's /tmp. An ephemeral one
-// has a fresh /tmp.
+// scratch is the host's directory behind a sandbox's /tmp: one that counts for the
+// limit of its disk, where a backend has it. An ephemeral one has a tmpfs else, for "".
+func (e *Engine) scratch(ctx context.Context, rec *catalog.Record) (string, error) {
+	for _, t := range rec.Trees {
+		b, err := e.backendOf(ctx, t)
+		if err != nil {
+			return "", err
+		}
+		if s, ok := b.(snapshot.Scratcher); ok {
+			return s.Scratch(ctx, t.Fork)
+		}
+	}
+	if rec.Ephemeral {
+		return "", nil
+	}
+	return e.tmp(rec), nil
+}
+
+// tmp is the directory behind a kept sandbox's /tmp in the state directory.
 func (e *Engine) tmp(rec *catalog.Record) string { return filepath.Join(e.cat.Path(rec.Name), "tmp") }
 
 func mountOf(target string, v snapshot.View) isolate.Mount {

@@ -189,7 +189,7 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 		}
 	}
 	err = e.changing(ctx, h, func() error {
-		if err := e.forkAll(ctx, trees, from, next, h.Policy.Limits); err != nil {
+		if err := e.forkAll(ctx, h.Record, trees, from, next); err != nil {
 			return err
 		}
 		for i, tree := range at {
@@ -230,15 +230,15 @@ func idsAt(r *catalog.Record, mark string) ([]snapshot.ID, error) {
 	return m.IDs, nil
 }
 
-// forkAll forks a snapshot of each tree, and holds the forks to a sandbox's limits.
-func (e *Engine) forkAll(ctx context.Context, trees []catalog.Tree, from []snapshot.ID, ids []snapshot.ForkID, l catalog.Limits) error {
+// forkAll forks a snapshot of each tree of a sandbox, and holds the forks to its limits.
+func (e *Engine) forkAll(ctx context.Context, rec *catalog.Record, trees []catalog.Tree, from []snapshot.ID, ids []snapshot.ForkID) error {
 	for i, t := range trees {
 		b, err := e.backendOf(ctx, t)
 		if err == nil {
 			_, err = b.Fork(ctx, from[i], ids[i])
 		}
-		if err == nil && diskLimit(l) != (snapshot.DiskLimit{}) {
-			err = limitFork(ctx, b, ids[i], l)
+		if err == nil && limitsDisk(rec.Policy.Limits) {
+			err = limitFork(ctx, b, ids[i], rec.ID, rec.Policy.Limits)
 		}
 		if err != nil {
 			return err
@@ -265,6 +265,27 @@ func (e *Engine) removeForks(ctx context.Context, trees []catalog.Tree, ids []sn
 // the fork's first one, "origin". The fork's base stays that of the other, so
 // that what it has changed is compared with what the real machine was.
 func (e *Engine) Fork(ctx context.Context, from, mark, name string) (*catalog.Record, error) {
+	return e.ForkAdmitted(ctx, from, mark, name, Admission{})
+}
+
+// ForkAdmitted is Fork that waits for room as when says. Errors: ErrNoRoom too.
+func (e *Engine) ForkAdmitted(ctx context.Context, from, mark, name string, when Admission) (_ *catalog.Record, err error) {
+	rec, err := e.cat.Get(from)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.nameFits(name, when); err != nil {
+		return nil, err
+	}
+	place, err := e.admit(ctx, rec.Policy.Limits, when)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, place.Close()) }() // nothing runs in it yet
+	return e.fork(ctx, from, mark, name)
+}
+
+func (e *Engine) fork(ctx context.Context, from, mark, name string) (*catalog.Record, error) {
 	if name != "" {
 		if err := catalog.CheckName(name); err != nil {
 			return nil, err
@@ -304,7 +325,7 @@ func (e *Engine) Fork(ctx context.Context, from, mark, name string) (*catalog.Re
 				return err
 			}
 		}
-		return errors.Join(e.inherit(h.Record, rec), e.forkAll(ctx, rec.Trees, sources, forksOf(rec), rec.Policy.Limits))
+		return errors.Join(e.inherit(h.Record, rec), e.forkAll(ctx, rec, rec.Trees, sources, forksOf(rec)))
 	})
 	if err != nil {
 		return nil, err

@@ -26,6 +26,12 @@ type Usage struct {
 	Written   *int64         `json:"io_written,omitempty"`
 	ReadOps   *int64         `json:"io_read_ops,omitempty"`
 	WriteOps  *int64         `json:"io_write_ops,omitempty"`
+	// Disk and Inodes are what all trees have added, as far as it counts for the
+	// limits beside them.
+	Disk        *int64 `json:"disk,omitempty"`
+	DiskLimit   *int64 `json:"disk_limit,omitempty"`
+	Inodes      *int64 `json:"inodes,omitempty"`
+	InodesLimit *int64 `json:"inodes_limit,omitempty"`
 	// Pressure is how much of the last ten seconds some of them, and all of them,
 	// waited for processors, memory or disks: in percent.
 	Pressure map[string]Pressure `json:"pressure,omitempty"`
@@ -75,16 +81,29 @@ func (e *Engine) SetLimits(ctx context.Context, name string, change func(*catalo
 	if err := change(&now); err != nil || now == was {
 		return was, err
 	}
-	if err := limitsFit(now); err != nil {
+	if err := errors.Join(limitsFit(now), timesFit(now)); err != nil {
 		return was, err
+	}
+	if h.Ended != nil {
+		return was, refuseOverdue(h.Record, catalog.Now())
 	}
 	if err := e.limitTrees(ctx, h.Record, now); err != nil {
 		return was, err
 	}
-	if _, err := e.askKeeper(h.Record, ask{Limits: &now}); err != nil {
+	noted := *h.Record
+	noted.Note(catalog.Now())
+	noted.Policy.Limits = now
+	if err := e.cat.NoteEnd(&noted, noted.Life.At); err != nil {
 		return was, errors.Join(err, e.limitTrees(context.WithoutCancel(ctx), h.Record, was))
 	}
-	h.Policy.Limits = now
+	t, err := e.askKeeper(h.Record, ask{Limits: &now})
+	if err != nil {
+		return was, errors.Join(err, e.limitTrees(context.WithoutCancel(ctx), h.Record, was))
+	}
+	if h.Paused = nil; t != nil {
+		h.Paused = t.Paused
+	}
+	h.Life, h.Policy.Limits = noted.Life, now
 	return now, h.Save()
 }
 
@@ -93,52 +112,6 @@ func limitsFit(l catalog.Limits) error {
 		return limitError(err)
 	}
 	return nil
-}
-
-// limitTrees has the forks of a sandbox hold no more than the limits say.
-func (e *Engine) limitTrees(ctx context.Context, rec *catalog.Record, l catalog.Limits) error {
-	if l.Disk == rec.Policy.Limits.Disk && l.Inodes == rec.Policy.Limits.Inodes {
-		return nil
-	}
-	for _, t := range rec.Trees {
-		b, err := e.backendOf(ctx, t)
-		if err != nil {
-			return err
-		}
-		if err := limitFork(ctx, b, t.Fork, l); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// limitFork holds a fork to what a sandbox may write.
-func limitFork(ctx context.Context, b snapshot.Backend, fork snapshot.ForkID, l catalog.Limits) error {
-	limiter, ok := b.(snapshot.Limiter)
-	if !ok {
-		return errUnlimited()
-	}
-	return limiter.LimitFork(ctx, fork, diskLimit(l))
-}
-
-// canLimit says why a backend cannot hold its forks to a limit, or nil.
-func canLimit(ctx context.Context, b snapshot.Backend, l snapshot.DiskLimit) error {
-	p, ok := b.(snapshot.LimitProber)
-	if !ok {
-		return errUnlimited()
-	}
-	return p.CanLimit(ctx, l)
-}
-
-func diskLimit(l catalog.Limits) snapshot.DiskLimit {
-	return snapshot.DiskLimit{Bytes: snapshot.Bytes(l.Disk), Inodes: l.Inodes}
-}
-
-func errUnlimited() error {
-	return &snapshot.Error{
-		Op: "limiting the disk", Kind: snapshot.ErrNotSupported,
-		Err: errors.New("it cannot limit what a sandbox writes"), Hints: []string{"snapfs pool create"},
-	}
 }
 
 // askKeeper asks a sandbox's keeper one thing; nil where there is none.
@@ -178,7 +151,8 @@ func (h *host) limit(guest *kernel.Packet, l catalog.Limits) {
 		say(guest, tell{Refused: refusalOf(err)})
 		return
 	}
-	say(guest, tell{})
+	h.warden.set(l)
+	say(guest, tell{Paused: h.allowed.paused.Load()})
 }
 
 // count tells a guest what the processes use.
@@ -189,6 +163,7 @@ func (h *host) count(guest *kernel.Packet) {
 		return
 	}
 	told := usageFrom(&u)
+	h.allowed.diskUsage(told)
 	for _, l := range h.allowed.group.Level() {
 		told.Held = append(told.Held, HeldLimit{partName(l.Part), l.Value, string(l.By), l.Note})
 	}

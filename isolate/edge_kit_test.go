@@ -17,21 +17,28 @@ import (
 // visit runs the visitor below in the box, and answers with what it says.
 func visit(t *testing.T, box *Box, what, to string) string {
 	t.Helper()
-	program := "/tmp/visitor"
-	if _, st := output(t, box, shell("test -x "+program)); st.Code != 0 {
+	install(t, box)
+	out, _ := output(t, box, Command{Args: []string{visitorProgram}, Env: []string{"SNAPFS_TEST_AS=visitor", "WHAT=" + what, "TO=" + to}, Dir: "/"})
+	return strings.TrimSpace(out)
+}
+
+const visitorProgram = "/tmp/visitor"
+
+// install puts the visitor into the box.
+func install(t *testing.T, box *Box) {
+	t.Helper()
+	if _, st := output(t, box, shell("test -x "+visitorProgram)); st.Code != 0 {
 		self, err := os.Open("/proc/self/exe")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer self.Close()
-		c := shell("cat >" + program + " && chmod 755 " + program)
+		c := shell("cat >" + visitorProgram + " && chmod 755 " + visitorProgram)
 		c.Stdin = self
 		if out, st := output(t, box, c); st.Code != 0 {
 			t.Fatal(out)
 		}
 	}
-	out, _ := output(t, box, Command{Args: []string{program}, Env: []string{"SNAPFS_TEST_AS=visitor", "WHAT=" + what, "TO=" + to}, Dir: "/"})
-	return strings.TrimSpace(out)
 }
 
 // visitor tries one thing with the network of its box.
@@ -55,6 +62,8 @@ var visits = map[string]func(to string) (string, error){
 		}
 		return greet(c)
 	},
+	"serve": serve,
+	"deaf":  func(string) (string, error) { return deaf() },
 	"loopback": func(to string) (string, error) {
 		l, err := net.ListenPacket("udp", to)
 		if err != nil {

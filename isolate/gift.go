@@ -106,8 +106,7 @@ func (b *builder) make(g gift, userns *os.File) (*os.File, error) {
 		return mapped(g.mount.Source, attr, nil)
 	case o == nil:
 		m, err := mapped(g.mount.Source, attr, userns)
-		if g.mount.ReadOnly && errors.Is(err, unix.EINVAL) {
-			// A filesystem without id-mapping: its owners look like nobody.
+		if g.mount.ReadOnly && errors.As(err, new(unmappable)) { // its owners look like nobody
 			m, err = mapped(g.mount.Source, attr, nil)
 		}
 		return m, err
@@ -118,7 +117,8 @@ func (b *builder) make(g gift, userns *os.File) (*os.File, error) {
 	}
 }
 
-// mapped clones the mount at path, with ids as userns maps them if not nil.
+// mapped clones the mount at path, with ids as userns maps them if not nil. What
+// cannot be mapped is an unmappable.
 func mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
 	m, err := kernel.CloneTree(path, false)
 	if err != nil {
@@ -126,6 +126,9 @@ func mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
 	}
 	if userns != nil {
 		err = kernel.IDMap(m, userns, false)
+	}
+	if userns != nil && errors.Is(err, unix.EINVAL) {
+		err = unmappable{path, err}
 	}
 	if err == nil && attr != 0 {
 		err = kernel.SetMountAttr(m, attr, 0, false)
@@ -175,11 +178,39 @@ func writable(ov kernel.Overlay, base int) (*os.File, error) {
 	return overlay, errors.Join(err, unix.Setfsuid(0), unix.Setfsgid(0), unix.Capset(&header, &before[0]))
 }
 
+// An unmappable is a tree of a filesystem that cannot show its files with other
+// owners (mount_setattr(2), "Notes" on ID-mapped mounts): that of most containers, an
+// overlay; 9p; a FUSE filesystem that does not ask for it. The ways around it are
+// worse: root inside would be root of the host, or own nothing.
+type unmappable struct {
+	path string
+	err  error
+}
+
+func (u unmappable) Error() string { return u.path + ": " + u.err.Error() }
+func (u unmappable) Unwrap() error { return u.err }
+
+func (u unmappable) explained() *Error {
+	kind := ""
+	if fs, err := kernel.FilesystemOf(u.path); err == nil {
+		kind = ", " + fs.Type + ","
+	}
+	return &Error{
+		Op: "giving the sandbox users of its own", Path: u.path, Kind: ErrNotSupported,
+		Err:   errors.New("the filesystem there" + kind + " cannot show files with other owners (id-mapped mounts), so that root inside would own nothing"),
+		Hints: []string{"su USER -c 'snapfs run -- COMMAND'"},
+	}
+}
+
 // hostError wraps what went wrong in the keeper.
 func hostError(op string, err error) error {
 	var known *Error
-	if errors.As(err, &known) {
+	var u unmappable
+	switch {
+	case errors.As(err, &known):
 		return err
+	case errors.As(err, &u):
+		return u.explained()
 	}
 	kind := ErrNotSupported
 	var errno syscall.Errno

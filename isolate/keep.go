@@ -101,6 +101,9 @@ func (b *Box) handle(r report) {
 			b.ran = true
 		}
 		b.answer <- r
+	case reportSocket:
+		r.status = r.take(0)
+		b.answer <- r
 	case reportRefused:
 		b.answer <- r
 	case reportExited:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,7 +30,7 @@ func (b *builder) overlayOf(o Overlay, attr uint64, userns *os.File) (*os.File, 
 	l := &layers{userns: userns, root: b.rootMount(userns)}
 	m, err := l.overlay(o, attr, base)
 	b.trash = append(b.trash, l.mounts...)
-	if !errors.Is(err, unix.EINVAL) {
+	if !errors.Is(err, unix.EINVAL) || errors.As(err, new(unmappable)) {
 		return m, err
 	}
 	placed, err2 := overlayInScratch(o, attr, userns, base)
@@ -40,9 +41,33 @@ func (b *builder) overlayOf(o Overlay, attr uint64, userns *os.File) (*os.File, 
 }
 
 // overlayInScratch does it for kernels that want each layer to have a place.
-// The thread with the mount namespace ends with it, and the namespace with the
-// thread; the overlay is attached nowhere and stays.
 func overlayInScratch(o Overlay, attr uint64, userns *os.File, base int) (*os.File, error) {
+	return inScratch(func() (*os.File, error) {
+		l := &layers{userns: userns, placed: true}
+		defer func() { later(l.mounts...) }()
+		return l.overlay(o, attr, base)
+	})
+}
+
+// nestedInScratch mounts an overlay whose last layer contains the others, for
+// kernels that want that one, wrapped, to have a place.
+func nestedInScratch(ov kernel.Overlay) (*os.File, error) {
+	return inScratch(func() (*os.File, error) {
+		l := &layers{placed: true}
+		defer func() { later(l.mounts...) }()
+		last := len(ov.Lower) - 1
+		name, err := l.wrap(ov.Lower[last], ov.UserXattr)
+		if err != nil {
+			return nil, err
+		}
+		ov.Lower, ov.Nested = append(slices.Clone(ov.Lower[:last]), name), false
+		return kernel.MountOverlay(ov)
+	})
+}
+
+// inScratch mounts in a mount namespace that one thread has for itself. It ends
+// with that thread; what was mounted is attached nowhere, and stays.
+func inScratch(mount func() (*os.File, error)) (*os.File, error) {
 	type answer struct {
 		m   *os.File
 		err error
@@ -53,9 +78,7 @@ func overlayInScratch(o Overlay, attr uint64, userns *os.File, base int) (*os.Fi
 			done <- answer{nil, err}
 			return
 		}
-		l := &layers{userns: userns, placed: true}
-		m, err := l.overlay(o, attr, base)
-		later(l.mounts...)
+		m, err := mount()
 		done <- answer{m, err}
 	})
 	a := <-done

@@ -38,6 +38,9 @@ func (l Level) String() string {
 		"namespaces " + strings.Join(l.Namespaces, ","),
 		"capabilities " + list(l.Capabilities),
 	}
+	if l.exposed() {
+		parts[1] += " with its abstract unix sockets"
+	}
 	if l.NoNewPrivs {
 		parts = append(parts, "no_new_privs")
 	}
@@ -55,6 +58,10 @@ func (l Level) String() string {
 	}
 	return strings.Join(parts, "; ")
 }
+
+// exposed reports whether the host's abstract sockets, which belong to its network,
+// are within reach: what connects to one cannot be told apart by a filter of calls.
+func (l Level) exposed() bool { return l.Network == NetworkHost && len(l.Scopes) == 0 }
 
 func list(names []string) string {
 	if len(names) == 0 {

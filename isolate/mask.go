@@ -53,12 +53,15 @@ func (b *builder) mask(path string) {
 
 // makeMasks takes the masks from the box's /dev: an empty directory and an empty
 // file, which two other mounts will cover for good, so that no filesystem has to
-// be made for them.
+// be made for them. /dev has its place by then: before Linux 6.15 nothing can be
+// cloned that is attached nowhere (may_copy_tree in fs/namespace.c).
 func (b *builder) makeMasks(p *private) {
 	p.maskDir = b.clone(b.of(p.dev), underDir, 0).result()
 	b.restrict(p.maskDir, quietMount|unix.MOUNT_ATTR_RDONLY, 0)
+	b.attach(b.of(p.maskDir), "/dev/"+underDir, false)
 	p.maskFile = b.clone(b.of(p.dev), underFile, 0).result()
 	b.restrict(p.maskFile, quietMount|unix.MOUNT_ATTR_RDONLY, 0)
+	b.attach(b.of(p.maskFile), "/dev/"+underFile, false)
 }
 
 const (

@@ -138,8 +138,10 @@ func (b *builder) overlayOptions(o *Overlay) []string {
 		// As kernel.WrapLower: a layer that other layers lie in may be one when
 		// it is a filesystem of its own; overlayfs wants two where it has no upper.
 		last := len(names) - 1
-		empty := b.numbered(b.filesystem("tmpfs", plainMount, "mode=755"))
-		wrapped := b.filesystem("overlay", unix.MOUNT_ATTR_NODEV, append(opts, lowers([]string{names[last], empty})...)...)
+		empty := b.filesystem("tmpfs", plainMount, "mode=755")
+		b.place(empty)
+		wrapped := b.filesystem("overlay", unix.MOUNT_ATTR_NODEV, append(opts, lowers([]string{names[last], b.numbered(empty)})...)...)
+		b.place(wrapped)
 		names[last] = b.numbered(wrapped)
 	}
 	opts = append(opts, lowers(names)...)
@@ -148,6 +150,22 @@ func (b *builder) overlayOptions(o *Overlay) []string {
 	}
 	return opts
 }
+
+// place attaches a mount that is to be a layer, where this kernel wants layers to
+// have a place: before Linux 6.15, which is also when what has none can be cloned
+// (clone_private_mount and may_copy_tree in fs/namespace.c). It goes with the
+// host's tree.
+func (b *builder) place(m cell) {
+	there := b.clone(b.of(m), "", unix.AT_EMPTY_PATH)
+	b.do(unix.SYS_CLOSE, b.of(there.result()))
+	done := b.jump()
+	b.last = 0
+	there.expect(b.attach(b.of(m), placeDir, false))
+	done.next(b.jump())
+}
+
+// placeDir is on every host, and nothing is looked for in it.
+const placeDir = "/proc/fs"
 
 // lowers are the options for lower layers: one that every kernel knows, where
 // it is short enough, or one each (Linux 6.5).

@@ -11,6 +11,7 @@ const (
 	reportRefused = 3 // a request could not be carried out
 	reportExited  = 4 // a process ended
 	reportIdle    = 5 // no process is left
+	reportSocket  = 6 // a request was carried out; with a socket
 )
 
 // report is a message of pid 1: four int32, and descriptors beside them.

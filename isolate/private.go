@@ -38,7 +38,6 @@ func (b *builder) makePrivate() private {
 		p.cgroup = b.filesystem("cgroup2", quietMount|unix.MOUNT_ATTR_RDONLY)
 	}
 	b.makeDev(&p)
-	b.makeMasks(&p)
 	b.stage = "mounting /run"
 	p.run = b.filesystem("tmpfs", plainMount, "mode=755")
 	b.fill(p.run, b.host.run)
@@ -57,9 +56,6 @@ func (b *builder) makeShared() {
 		b.stage = "mounting /sys"
 		p.sys = b.clone(num(unix.AT_FDCWD), "/sys", unix.AT_RECURSIVE).result()
 		b.restrict(p.sys, quietMount|unix.MOUNT_ATTR_RDONLY, unix.AT_RECURSIVE)
-	}
-	if b.spec.Resolver.IsValid() {
-		p.servers = b.makeServers()
 	}
 	b.stage = "mounting /tmp"
 	switch {
@@ -193,16 +189,20 @@ func (b *builder) attachServers() {
 	b.attach(b.of(b.private.servers), resolvPath, false)
 }
 
-func (b *builder) attachPrivate(p private) {
-	b.stage = "attaching /proc, /sys, /dev, /run and /tmp"
+func (b *builder) attachPrivate(p *private) {
+	const attaching = "attaching /proc, /sys, /dev, /run and /tmp"
+	b.stage = attaching
 	b.attach(b.of(p.proc), "/proc", false)
 	b.attach(b.of(p.sys), "/sys", false)
 	if p.cgroup != 0 {
 		b.attach(b.of(p.cgroup), "/sys/fs/cgroup", false)
 	}
 	b.attach(b.of(p.dev), "/dev", false)
-	b.attach(b.of(p.maskDir), "/dev/"+underDir, false)
-	b.attach(b.of(p.maskFile), "/dev/"+underFile, false)
+	b.makeMasks(p)
+	if b.spec.Resolver.IsValid() {
+		p.servers = b.makeServers()
+	}
+	b.stage = attaching
 	for i, name := range deviceNodes {
 		b.attach(b.of(p.nodes[i]), "/dev/"+name, false)
 	}

@@ -97,7 +97,8 @@ const (
 	// NetworkNone is a loopback interface of the box's own, and nothing else.
 	NetworkNone Network = "none"
 	// NetworkHost is the host's network as it is. The host's abstract unix
-	// sockets are kept out of reach where Landlock can (ABI 6, Linux 6.12).
+	// sockets are kept out of reach where Landlock can (ABI 6, Linux 6.12); where it
+	// cannot, the level says so.
 	NetworkHost Network = "host"
 	// NetworkEdge is a network of the box's own, with a loopback interface and
 	// one other, snapfs0, whose other end is [Box.Tun]: whoever reads that decides

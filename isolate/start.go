@@ -189,11 +189,11 @@ func (b *builder) tree() {
 	for _, f := range b.files {
 		b.attach(b.of(f.mount), f.to, false).quiet(unix.EBUSY, unix.EBADF)
 	}
-	b.attachPrivate(b.private)
+	b.attachPrivate(&b.private)
 	b.stage = "attaching the trees"
 	for i, m := range b.spec.Mounts[1:] {
 		if beneathPrivate(m.Target) {
-			b.place(m.Target)
+			b.makeDirs(m.Target)
 			b.attachTree(i + 1)
 			b.pin(pins[i+1])
 		}
@@ -214,9 +214,9 @@ func beneathPrivate(target string) bool {
 	return false
 }
 
-// place adds the steps that make the directories down to target, in a directory
+// makeDirs adds the steps that make the directories down to target, in a directory
 // of the box's own.
-func (b *builder) place(target string) {
+func (b *builder) makeDirs(target string) {
 	for i := 1; i < len(target); i++ {
 		if target[i] == '/' {
 			b.do(unix.SYS_MKDIRAT, num(unix.AT_FDCWD), b.str(target[:i]), num(0o755)).path(target[:i]).quiet(unix.EEXIST)

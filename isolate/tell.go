@@ -23,12 +23,22 @@ func (b *Box) Tell(name string, content []byte) error {
 	run, err := kernel.OpenBeneath(int(root.Fd()), "run", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err == nil {
 		defer run.Close()
+		if own, err := ownMount(root, run); err != nil || !own { // its mounts go, and what lies beneath is the tree's
+			return errors.Join(&Error{Op: "telling the box", Kind: ErrClosed}, err)
+		}
 		err = asRoot(int(b.level.IDs.base), func() error { return put(int(run.Fd()), name, content) })
 	}
 	if err != nil {
 		return hostError("telling the box", err)
 	}
 	return nil
+}
+
+// ownMount reports whether a directory is on another filesystem than the root.
+func ownMount(root, dir *os.File) (bool, error) {
+	var r, d unix.Stat_t
+	err := errors.Join(unix.Fstat(int(root.Fd()), &r), unix.Fstat(int(dir.Fd()), &d))
+	return r.Dev != d.Dev, err
 }
 
 // asRoot calls do with the ids of the box's root, base on the host, as far as

@@ -2,6 +2,7 @@ package isolate
 
 import (
 	"context"
+	"errors"
 	"os"
 	"runtime"
 	"strings"
@@ -103,10 +104,15 @@ func asView(m Mount) (overlay *Overlay, plain string) {
 }
 
 func (to purpose) mount(o *Overlay) (*os.File, error) {
-	return kernel.MountOverlay(kernel.Overlay{
+	ov := kernel.Overlay{
 		Lower: o.Lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr, RedirectDir: !o.UserXattr,
 		Metacopy: !o.UserXattr, NoIndex: true, Nested: o.Nested, Attr: viewMount,
-	})
+	}
+	m, err := kernel.MountOverlay(ov)
+	if o.Nested && errors.Is(err, unix.EINVAL) {
+		return nestedInScratch(ov)
+	}
+	return m, err
 }
 
 func (to purpose) at(dir string) (*os.File, error) {

@@ -97,7 +97,7 @@ func (g *Group) start(ctx context.Context, l Limits) error {
 		}
 	}
 	if !g.o.bare {
-		if err := g.make(ctx); err != nil {
+		if err := g.make(ctx, l); err != nil {
 			return err
 		}
 	}
@@ -115,7 +115,7 @@ func (g *Group) start(ctx context.Context, l Limits) error {
 // make makes a control group in every hierarchy, whether a limit needs it or not:
 // so that one can be set later, everything is counted, and all can be stopped and
 // killed at once.
-func (g *Group) make(ctx context.Context) error {
+func (g *Group) make(ctx context.Context, l Limits) error {
 	self, err := kernel.Identify(os.Getpid())
 	if err != nil {
 		return failed("making a control group", "/proc/self/stat", err)
@@ -124,6 +124,7 @@ func (g *Group) make(ctx context.Context) error {
 	if err != nil {
 		return failed("looking for control groups", "/proc", err)
 	}
+	found, noScope := scoped(ctx, found, l)
 	name := mark{g.id, self}.String()
 	first := make([]string, 0, 8) // the controllers that version 1 has
 	for _, h := range found {
@@ -145,7 +146,9 @@ func (g *Group) make(ctx context.Context) error {
 		}
 		for _, c := range slices.Concat(h.controllers, wanted) {
 			if err != nil && (m == nil || !m.has(c)) {
-				g.why[c] = err
+				if g.why[c] = err; noScope != nil {
+					g.why[c] = fmt.Errorf("%w; %w", err, noScope)
+				}
 			}
 		}
 	}

@@ -169,11 +169,11 @@ func nonEmpty(dir string) [][]string {
 	return [][]string{{dir}}
 }
 
-// delegated reports whether a group of version 2 was handed to this user. Slices
-// are not, whoever owns them: systemd divides them itself
+// delegated reports whether a group of version 2 was handed to this user. What a
+// systemd divides itself is not, whoever owns it
 // (systemd, docs/CGROUP_DELEGATION.md).
 func delegated(dir string) bool {
-	if strings.HasSuffix(dir, ".slice") {
+	if managed(dir) {
 		return false
 	}
 	for _, file := range [...]string{"", "/cgroup.procs", "/cgroup.subtree_control"} {

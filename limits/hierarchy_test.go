@@ -62,6 +62,7 @@ func TestOwnGroupIsFoundFromANamespace(t *testing.T) {
 // hierarchy, as systemd does, has the kernel's own limits without root.
 func TestDelegatedGroupsHoldAnOrdinaryUser(t *testing.T) {
 	if os.Getenv("SNAPFS_TEST_AS") == "delegated" {
+		treetest.Leaks(t)
 		delegatedUser(t)
 		return
 	}
@@ -127,7 +128,6 @@ func delegatedUser(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Fatal("still root")
 	}
-	treetest.Leaks(t)
 	g := started(t, Limits{Memory: 64 << 20, PIDs: 60, CPUs: 0.5}, Options{})
 	for _, h := range g.Level() {
 		if h.By != ByCgroup1 && h.By != ByCgroup2 {

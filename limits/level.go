@@ -39,6 +39,8 @@ type Held struct {
 	By    By
 	// Note is what a person ought to know of it, or "".
 	Note string
+	// Moot is a limit that is larger than what the host has: it limits nothing.
+	Moot bool
 }
 
 // Level says by what each limit is held, in the order of [Limits].
@@ -146,7 +148,7 @@ func (g *Group) judgeOne(part Part, l Limits) (Held, *Error) {
 		h := Held{By: ByRlimit}
 		var own unix.Rlimit
 		if unix.Getrlimit(unix.RLIMIT_NOFILE, &own) == nil && uint64(l.Files) > own.Max {
-			h.Note = noteFiles
+			h.Note, h.Moot = noteFiles, true
 		}
 		return h, nil
 	default:
@@ -162,7 +164,7 @@ func (g *Group) judgeCPUs(l Limits) (Held, *Error) {
 		return h, g.cannot(PartCPUs, "cpu")
 	}
 	if l.CPUs > float64(processors()) {
-		h.Note = noteHost
+		h.Note, h.Moot = noteHost, true
 	}
 	return h, nil
 }
@@ -176,7 +178,7 @@ func (g *Group) judgeMemory(l Limits) (Held, *Error) {
 		}
 	}
 	if total := memoryOfHost(); total > 0 && l.Memory > total {
-		h.Note = noteHost
+		h.Note, h.Moot = noteHost, true
 	}
 	return h, nil
 }
@@ -212,8 +214,8 @@ func (g *Group) cannot(part Part, controllers ...string) *Error {
 			e.Err = why
 		}
 	}
-	if os.Geteuid() != 0 { // systemd 254; a scope has no group apart from that of its processes
-		e.Hints = append(e.Hints, "sudo, or a group of your own: systemd-run --user --pty --same-dir -p Delegate=yes -p DelegateSubgroup=own COMMAND")
+	if os.Geteuid() != 0 {
+		e.Hints = append(e.Hints, "sudo, or a systemd of the user's own that is given the controller: sudo loginctl enable-linger $USER")
 	}
 	return e
 }

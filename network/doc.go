@@ -11,7 +11,7 @@
 // # What holds
 //
 // An address inside stands for a name, and only the edge gives it, for names that a rule
-// allows; nothing else answers, unless a rule names an address. The name is held to through TLS's
+// allows; nothing else answers, unless a rule names an address, or the host's own /etc/hosts has it for an allowed name. The name is held to through TLS's
 // server name and HTTP's Host (see package network/edge for how far), and resolved outside,
 // where an answer that leads to this host or its neighbours is refused unless a rule names that
 // address.

@@ -14,6 +14,8 @@ const (
 	TCP  Kind = "tcp"  // a connection
 	UDP  Kind = "udp"  // datagrams between two ports
 	ICMP Kind = "icmp" // an echo request, which is always refused
+	Edge Kind = "edge" // the edge itself, which ended and was started again
+	Port Kind = "port" // a connection from the host to a port inside, see package inlet
 )
 
 // An Event tells of one decision, or of the end of what was allowed by one. As JSON it is a line of the
@@ -26,11 +28,13 @@ type Event struct {
 	// Name is what the sandbox asked for, or what the address it connects to
 	// stands for; empty where it used an address.
 	Name string `json:"name,omitzero"`
-	// Addr is the address outside, once it is known.
+	// Addr is the address outside, once it is known; of an allowed question the one that
+	// stands for the name inside.
 	Addr netip.Addr `json:"addr,omitzero"`
 	Port uint16     `json:"port,omitzero"`
-	// Allowed with Rule, which is what allowed it; or refused, with Why. An ended
-	// connection that was cut short has a Why too.
+	// Allowed with Rule, which is what allowed it; or refused, with Why. A connection that
+	// was allowed at first and then said what no rule allows is refused when it has Ended. One that was
+	// still open when the sandbox's last command ended is allowed, and has a Why too.
 	Allowed bool   `json:"allowed"`
 	Rule    string `json:"rule,omitzero"`
 	Why     string `json:"why,omitzero"`
@@ -40,7 +44,7 @@ type Event struct {
 	BytesOut int64 `json:"bytes_out,omitzero"`
 }
 
-// Counters is what an edge has done since it began. Bytes are of payload.
+// Counters is what an edge has done in the sandbox's life. Bytes are of payload.
 type Counters struct {
 	Queries  int64 `json:"queries"`  // questions for names
 	Refused  int64 `json:"refused"`  // decisions against, of every kind
@@ -50,4 +54,13 @@ type Counters struct {
 	BytesOut int64 `json:"bytes_out"`
 	// EventsLost is how many events were dropped because nobody took them in time.
 	EventsLost int64 `json:"events_lost"`
+	// Rules is what was done by each, by how it is written without options.
+	Rules map[string]RuleCounters `json:"rules,omitempty"`
+}
+
+// RuleCounters is what was done by one rule.
+type RuleCounters struct {
+	Opened int64 `json:"opened"`
+	Open   int64 `json:"open"`
+	Bytes  int64 `json:"bytes"` // both ways
 }

@@ -9,11 +9,21 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// parseRule reads one rule, without spaces around it.
+// parseRule reads one rule with its options, without spaces around it.
 func parseRule(s string) (rule, *fault) {
 	if bad := pasted(s); bad != nil {
 		return rule{}, bad
 	}
+	plain, options, ok := strings.Cut(s, "+")
+	r, bad := parsePlain(plain)
+	if bad == nil && ok {
+		r.terms, bad = parseTerms(options, len(plain)+1, r.name != "" && r.name != HostName)
+	}
+	return r, bad
+}
+
+// parsePlain reads a rule without options.
+func parsePlain(s string) (rule, *fault) {
 	if strings.HasPrefix(s, "[") {
 		return parseBracketed(s)
 	}
@@ -43,7 +53,9 @@ func parseRule(s string) (rule, *fault) {
 		return addressRule(addr, addr.BitLen(), r.ports, 0)
 	}
 	var bad *fault
-	r.name, r.beneath, bad = parseName(host)
+	if r.name, r.beneath, bad = parseName(host); bad == nil && r.name == HostName && r.ports == everyPort() {
+		bad = &fault{len(host), "no port of this host", "the ones that it may reach, " + HostName + ":8080"}
+	}
 	return r, bad
 }
 
@@ -223,7 +235,12 @@ func parseName(s string) (name string, beneath bool, bad *fault) {
 		return "", false, &fault{at, "neither a name nor an address", "a name that does not end in a number"}
 	}
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
-		return "", false, &fault{at, "the sandbox's own", "localhost needs no rule; a name that leads to this host needs one and its address: db.example:5432,127.0.0.1:5432"}
+		return "", false, &fault{at, "the sandbox's own", "localhost needs no rule; this host's port 5432 is " + HostName + ":5432"}
+	}
+	if name == "snapfs" || strings.HasSuffix(name, ".snapfs") {
+		if name != HostName || beneath {
+			return "", false, &fault{at, "none of the sandbox's own names", HostName + ":PORT is this host"}
+		}
 	}
 	return name, beneath, nil
 }

@@ -19,6 +19,22 @@ const Grammar = `Rules are separated by commas. What no rule allows is refused.
 Each may end with a port, :443, or a range of ports, :8000-8999; without one it allows every
 port. An address with colons then stands in brackets: [2001:db8::7]:443.
 
+Options follow, each with a plus:
+
+    +bytes=SIZE      what all its connections may carry, both ways together, in the
+                     sandbox's life; the one that goes beyond is ended
+    +connections=N   how many may be open at once; further ones are refused
+    +ech             an encrypted ClientHello may pass whose outer name is this one. The
+                     inner one is not seen, and may be any that the server has
+    +quic            QUIC may pass to the name's addresses. No name in it is seen: whoever
+                     shares these addresses is reached too
+
+Of several rules the first that fits counts, with its options; of the same rule twice, the
+last options.
+
+host.snapfs:PORT is a service on this host's own loopback, at 127.0.0.1 or ::1: that port and
+no other. What is said to it is not read. Other names beneath .snapfs there are none.
+
 Upper case means lower case, a dot at the end of a name is dropped, and a name in another script is
 taken in the form that DNS has for it: bücher.example is xn--bcher-kva.example.
 
@@ -46,6 +62,7 @@ type rule struct {
 	beneath bool   // the names beneath name, instead of itself
 	prefix  netip.Prefix
 	ports   ports
+	terms   Terms
 }
 
 // ports is a range, both ends in it.
@@ -123,17 +140,22 @@ func cutShort(s string) string {
 	return s[:most] + "…"
 }
 
-// add leaves out what is there already, so that equal rules are written in one way.
+// add leaves out what is there already, so that equal rules are written in one way; where only the
+// options differ, the last ones hold.
 func (r *Rules) add(one rule) {
-	for _, old := range r.list {
-		if old == one {
+	for i, old := range r.list {
+		if old.terms = one.terms; old == one {
+			r.list[i] = one
 			return
 		}
 	}
 	r.list = append(r.list, one)
 }
 
-func (r rule) String() string {
+func (r rule) String() string { return r.selector() + r.terms.String() }
+
+// selector is the rule without its options.
+func (r rule) selector() string {
 	if r.name != "" {
 		star := ""
 		if r.beneath {

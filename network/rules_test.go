@@ -42,6 +42,11 @@ func TestRulesAreWrittenInOneWay(t *testing.T) {
 		{"[2001:db8::7]:443", "[2001:db8::7]:443"},
 		{"[2001:db8::/32]:443", "[2001:db8::/32]:443"},
 		{"::/0", "::/0"},
+		{"a.example+quic+ech", "a.example+ech+quic"},
+		{"a.example:443+connections=4+bytes=1024K", "a.example:443+bytes=1M+connections=4"},
+		{"a.example+bytes=1500B,b.example,A.example.+ech", "a.example+ech,b.example"},
+		{"[2001:db8::7]:443+bytes=1.5G+quic", "[2001:db8::7]:443+bytes=1.5G+quic"},
+		{"HOST.snapfs.:8080+connections=2", "host.snapfs:8080+connections=2"},
 	} {
 		r := parse(t, c.text)
 		if got := r.String(); got != c.want {
@@ -63,6 +68,16 @@ func TestEveryMistakeHasItsPlace(t *testing.T) {
 	}{
 		{"", 1, "empty rule", "--net none"},
 		{"a.example,", 11, "empty rule", ""},
+		{"a.example+", 11, "no option", "+ech"},
+		{"a.example+ech=1", 11, "no option", ""},
+		{"b.example,a.example:443+bytes=much+ech", 31, "much", ""},
+		{"a.example+bytes=1M+connections=0", 32, "0", ""},
+		{"a.example+quic+quic", 16, "an option twice", ""},
+		{"192.0.2.0/24+ech", 14, "nothing of it is read", "example.com+ech"},
+		{"host.snapfs", 12, "no port of this host", "host.snapfs:8080"},
+		{"*.host.snapfs:80", 3, "none of the sandbox's own names", "host.snapfs:PORT"},
+		{"www.snapfs", 1, "none of the sandbox's own names", ""},
+		{"*.snapfs:80", 3, "none of the sandbox's own names", ""},
 		{"a.example,,b.example", 11, "empty rule", ""},
 		{"https://github.com/snapfs", 1, "a link", "github.com:443"},
 		{"a.example, http://user@b.example:8080/x", 12, "a link", "b.example:8080"},
@@ -108,7 +123,7 @@ func TestEveryMistakeHasItsPlace(t *testing.T) {
 		{"a.0x7f", 1, "neither a name nor an address", ""},
 		{"2130706433", 1, "neither a name nor an address", ""},
 		{"a.example b.example", 10, "a space", "a comma"},
-		{"localhost", 1, "the sandbox's own", "127.0.0.1"},
+		{"localhost", 1, "the sandbox's own", "host.snapfs:5432"},
 		{"a.localhost:80", 1, "the sandbox's own", ""},
 		{"xn--a.example", 1, "DNS's form", ""},
 	} {

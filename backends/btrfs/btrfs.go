@@ -92,6 +92,8 @@ var _ interface {
 	snapshot.Hider
 	snapshot.Limiter
 	snapshot.LimitProber
+	snapshot.Sharer
+	snapshot.Gauge
 } = (*Backend)(nil)
 
 func open(name string, place snapshot.Place, from string) (*Backend, error) {

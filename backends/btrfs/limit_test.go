@@ -10,6 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/qgroup"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -43,7 +44,7 @@ func quota(t *testing.T, top *os.File, mode kernel.BtrfsQuota) {
 
 func wantGroups(t *testing.T, top *os.File, want int, when string) {
 	t.Helper()
-	groups, err := kernel.BtrfsGroups(int(top.Fd()), groupLevel)
+	groups, err := kernel.BtrfsGroups(int(top.Fd()), qgroup.Level)
 	if err != nil || len(groups) != want {
 		t.Errorf("%s there are the groups %x, %v, want %d", when, groups, err, want)
 	}
@@ -157,7 +158,7 @@ func TestALimitSetAgainFindsWhatEscapedIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	groups, err := kernel.BtrfsGroups(int(top.Fd()), groupLevel)
+	groups, err := kernel.BtrfsGroups(int(top.Fd()), qgroup.Level)
 	if err != nil || len(groups) != 1 {
 		t.Fatal(groups, err)
 	}

@@ -3,11 +3,8 @@ package btrfs
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +13,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/qgroup"
+	"github.com/snapfs/snapfs/internal/subvol"
 )
 
 // List keeps the contract of [snapshot.Backend].
@@ -145,7 +144,7 @@ func (r room) sweep(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return qgroup.Sweep(r.fd)
 }
 
 // rest waits until the cleaner has caught up.
@@ -213,72 +212,7 @@ func (r room) destroyIn(dir int, path, name string) error {
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
 		return unix.Unlinkat(dir, name, 0)
 	case st.Ino == kernel.BtrfsRootInode:
-		return r.removeSubvolume(dir, name)
+		return subvol.Remove(dir, name, r.unlimit)
 	}
 	return r.destroy(path + "/" + name)
-}
-
-// removeSubvolume removes the subvolume dir/name after those nested in it: a sandbox may
-// have made some.
-func (r room) removeSubvolume(dir int, name string) error {
-	root, err := beneath(dir, name)
-	if err != nil {
-		return err
-	}
-	nested, err := kernel.BtrfsNested(root)
-	if err == nil {
-		err = r.unlimit(root)
-	}
-	if err == nil && (len(nested) > 0 || os.Geteuid() != 0) {
-		err = kernel.BtrfsSetReadOnly(root, false)
-	}
-	for _, path := range nested {
-		if err == nil {
-			err = r.removeSubvolumeBeneath(root, path)
-		}
-	}
-	unix.Close(root)
-	if err == nil {
-		err = kernel.BtrfsDestroy(dir, name)
-	}
-	switch {
-	case err == unix.EPERM, err == unix.EACCES, errors.Is(err, unix.ENOTEMPTY):
-		return removeFileByFile(dir, name)
-	case err != nil:
-		return &os.PathError{Op: "destroy", Path: name, Err: err}
-	}
-	return nil
-}
-
-func (r room) removeSubvolumeBeneath(root int, path string) error {
-	parent, err := beneath(root, filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer unix.Close(parent)
-	err = r.removeSubvolume(parent, filepath.Base(path))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// removeFileByFile removes the subvolume dir/name file by file, as an ordinary user must
-// where the mount lacks user_subvol_rm_allowed. Time in proportion to its size.
-func removeFileByFile(dir int, name string) error {
-	path := "/proc/self/fd/" + strconv.Itoa(dir) + "/" + name
-	err := filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return fs.SkipDir // RemoveAll says what is wrong
-		}
-		if !d.IsDir() {
-			return nil
-		}
-		if fd, err := unix.Open(p, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
-			_ = kernel.BtrfsSetReadOnly(fd, false) // EINVAL where it is no subvolume
-			unix.Close(fd)
-		}
-		return os.Chmod(p, 0o700)
-	})
-	return errors.Join(err, os.RemoveAll(path))
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/qgroup"
 )
 
 // Usage keeps the contract of [snapshot.Meter]: what the filesystem's simple
@@ -30,7 +31,7 @@ func (b *Backend) usage(ctx context.Context, fork string) (int64, error) {
 		return 0, err
 	}
 	if mode, _ := kernel.BtrfsQuotaMode(r.fd); mode == kernel.QuotaSimple {
-		if n, err := kernel.BtrfsUsage(r.fd, groupOf(s.info.ID)); err == nil {
+		if n, err := kernel.BtrfsUsage(r.fd, qgroup.Own(s.info.ID)); err == nil {
 			return n, nil // with the subvolumes nested in it
 		}
 		if n, err := kernel.BtrfsUsage(r.fd, s.info.ID); err == nil {

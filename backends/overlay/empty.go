@@ -24,7 +24,7 @@ func (b *backend) empty(ctx context.Context) error {
 		return err
 	}
 	defer trash.Close()
-	d := deleter{ctx: ctx, trash: int(trash.Fd()), since: time.Now()}
+	d := deleter{ctx: ctx, ground: b.ground, trash: int(trash.Fd()), since: time.Now()}
 	for {
 		entries, err := kernel.Entries(d.trash)
 		if err != nil || len(entries) == 0 {
@@ -48,11 +48,12 @@ const (
 )
 
 type deleter struct {
-	ctx   context.Context
-	trash int
-	tries int
-	done  int
-	since time.Time
+	ctx    context.Context
+	ground Ground
+	trash  int
+	tries  int
+	done   int
+	since  time.Time
 }
 
 // remove deletes name under dir, with all beneath. It follows no link and
@@ -64,6 +65,11 @@ func (d *deleter) remove(dir int, name string, depth int) error {
 	err := unix.Unlinkat(dir, name, 0)
 	if err != unix.EISDIR && err != unix.EPERM && err != unix.EACCES {
 		return d.gone("unlink", name, err)
+	}
+	if depth == 1 && d.ground != nil {
+		if was, err := d.ground.Destroy(dir, name); was {
+			return d.gone("destroy", name, err)
+		}
 	}
 	err = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
 	if err != unix.ENOTEMPTY && err != unix.EEXIST {

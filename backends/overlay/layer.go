@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +21,7 @@ func (b *backend) newLayer(ctx context.Context, id, below string) (layer string,
 	if err := fault.Point(ctx, "make the layer"); err != nil {
 		return "", err
 	}
-	if !b.reuse(layer) {
+	if b.ground != nil || !b.reuse(layer) {
 		err = b.makeLayer(layer)
 	}
 	if err != nil {
@@ -35,18 +36,23 @@ func (b *backend) newLayer(ctx context.Context, id, below string) (layer string,
 }
 
 func (b *backend) makeLayer(layer string) error {
-	for i, dir := range []string{b.layerPath(layer), b.treePath(layer), b.workPath(layer)} {
-		err := unix.Mkdir(dir, 0o700)
-		if err == unix.ENOENT && i == 0 {
-			if err = b.prepare(); err == nil {
-				err = unix.Mkdir(dir, 0o700)
-			}
-		}
-		if err != nil {
-			return &fs.PathError{Op: "mkdir", Path: dir, Err: err}
+	mkdir := func(path string) error { return os.Mkdir(path, 0o700) }
+	err := mkdir(b.layerPath(layer))
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = b.prepare(); err == nil {
+			err = mkdir(b.layerPath(layer))
 		}
 	}
-	return nil
+	if err == nil {
+		err = b.makeInner(layer)
+	}
+	if err == nil {
+		err = mkdir(b.treePath(layer))
+	}
+	if err == nil {
+		err = mkdir(b.workPath(layer))
+	}
+	return err
 }
 
 // dress gives the directory dir the owner, mode, attributes and times of like.

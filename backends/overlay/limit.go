@@ -45,14 +45,17 @@ func (b *backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 	if l == (snapshot.DiskLimit{}) {
 		return nil
 	}
-	return fail("limiting", "", b.canLimit())
+	return fail("limiting", "", b.canLimit(l))
 }
 
-func (b *backend) canLimit() error {
+func (b *backend) canLimit(l snapshot.DiskLimit) error {
+	if b.ground != nil {
+		return b.ground.CanLimit(l)
+	}
 	no := func(why string, hints ...string) error {
 		return because(snapshot.ErrNotSupported, b.dir, why, hints...)
 	}
-	const pool = "snapfs pool create && snapfs pool import TREE"
+	const pool = "snapfs pool create"
 	if b.userXattr {
 		return no("only root may limit what a fork adds", "sudo snapfs …")
 	}
@@ -115,13 +118,16 @@ func (b *backend) LimitFork(ctx context.Context, fork snapshot.ForkID, l snapsho
 
 // limit is called with the layer locked, so that no seal gives the fork another.
 func (b *backend) limit(ctx context.Context, r *record, l snapshot.DiskLimit) error {
+	if b.ground != nil {
+		return b.ground.Limit(ctx, b.layerPath(r.upper)+b.inner(), l)
+	}
 	if l == (snapshot.DiskLimit{}) {
 		if err := fault.Point(ctx, "take the limit away"); err != nil {
 			return err
 		}
 		return b.unlimit(r.upper)
 	}
-	if err := b.canLimit(); err != nil {
+	if err := b.canLimit(l); err != nil {
 		return err
 	}
 	dir, err := os.Open(b.layerPath(r.upper))
@@ -189,6 +195,9 @@ func (b *backend) frozen(r *record, id uint32) (n int) {
 
 // succeed makes the layer next, which is empty, go on with the limit of old.
 func (b *backend) succeed(old, next string) error {
+	if b.ground != nil {
+		return b.ground.Succeed(b.layerPath(old)+b.inner(), b.layerPath(next)+b.inner())
+	}
 	id := b.projectOf(old)
 	if id == 0 {
 		return nil
@@ -322,7 +331,7 @@ func (m marker) file(dir int, entry []byte) error {
 
 // projectOf is the project of ours that a layer bears, or 0.
 func (b *backend) projectOf(layer string) uint32 {
-	if b.userXattr {
+	if b.userXattr || b.ground != nil {
 		return 0
 	}
 	fd, err := unix.Open(b.layerPath(layer), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

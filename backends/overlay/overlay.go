@@ -48,8 +48,6 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
@@ -70,7 +68,11 @@ func Driver() snapshot.Driver {
 // ordinary user also the reading of the mount table.
 // Errors: ErrNotFound (no such tree), ErrNotSupported with the reason.
 func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
-	b := &backend{dir: filepath.Clean(place.Dir)}
+	return open(place, nil)
+}
+
+func open(place snapshot.Place, ground Ground) (*Backend, error) {
+	b := &backend{dir: filepath.Clean(place.Dir), ground: ground}
 	b.userXattr, b.locked = standing()
 	if !filepath.IsAbs(place.Dir) {
 		return nil, fail("opening", "", because(snapshot.ErrNotSupported, place.Dir, "the place for layers is not an absolute path"))
@@ -104,6 +106,7 @@ type backend struct {
 	dir       string
 	userXattr bool
 	locked    bool // see standing
+	ground    Ground
 }
 
 func (b *backend) Facts() snapshot.Facts {
@@ -116,9 +119,10 @@ func (b *backend) Hidden() []string { return []string{b.dir} }
 func (b *backend) snapshotPath(id snapshot.ID) string { return b.dir + "/snapshots/" + string(id) }
 func (b *backend) forkPath(id snapshot.ForkID) string { return b.dir + "/forks/" + string(id) }
 func (b *backend) layerPath(layer string) string      { return b.dir + "/layers/" + layer }
-func (b *backend) treePath(layer string) string       { return b.dir + "/layers/" + layer + "/" + treeDir }
-
-func (b *backend) workPath(layer string) string { return b.dir + "/layers/" + layer + "/work" }
+func (b *backend) treePath(layer string) string {
+	return b.layerPath(layer) + b.inner() + "/" + treeDir
+}
+func (b *backend) workPath(layer string) string { return b.layerPath(layer) + b.inner() + "/work" }
 
 // attr is the full name of one of overlayfs's own attributes.
 func (b *backend) attr(short string) string {
@@ -130,8 +134,9 @@ func (b *backend) attr(short string) string {
 
 // fail makes err the contract's error. A *fs.PathError lends it its path.
 func fail(op, id string, err error) error {
-	if err == nil {
-		return nil
+	var done *snapshot.Error
+	if err == nil || errors.As(err, &done) { // a ground's
+		return err
 	}
 	e := &snapshot.Error{Op: op, Backend: name, ID: id, Kind: kindOf(err), Err: err}
 	var at *fs.PathError
@@ -148,26 +153,13 @@ func fail(op, id string, err error) error {
 	return e
 }
 
-// kindOf: what nobody foresaw (an input/output error) is corrupt: it is not to
-// be trusted.
+// kindOf is the kind of a reason of our own, or of what the system said.
 func kindOf(err error) error {
 	var r *reason
 	if errors.As(err, &r) {
 		return r.kind
 	}
-	if kind := snapshot.KindOf(err); kind != nil {
-		return kind
-	}
-	for errno, kind := range map[unix.Errno]error{
-		unix.ENOTEMPTY: snapshot.ErrExists, unix.EFBIG: snapshot.ErrNoSpace, unix.EMFILE: snapshot.ErrBusy,
-		unix.ENFILE: snapshot.ErrBusy, unix.ENOMEM: snapshot.ErrBusy, unix.ENOTDIR: snapshot.ErrNotSupported,
-		unix.ELOOP: snapshot.ErrNotSupported, unix.ENAMETOOLONG: snapshot.ErrNotSupported, unix.EINVAL: snapshot.ErrNotSupported,
-	} {
-		if errors.Is(err, errno) {
-			return kind
-		}
-	}
-	return snapshot.ErrCorrupt
+	return snapshot.KindOfFile(err)
 }
 
 // because is a failure of a kind, in words of our own.

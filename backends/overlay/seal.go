@@ -173,7 +173,7 @@ func (b *backend) mergeInto(ctx context.Context, prefix string, chain []string, 
 	for _, name := range chain {
 		trees = append(trees, b.treePath(name))
 	}
-	if err := b.merge(ctx, trees, home+"/"+treeDir); err != nil {
+	if err := b.merge(ctx, trees, home+b.inner()+"/"+treeDir); err != nil {
 		return err
 	}
 	unlock, err := b.lock(ctx, unix.LOCK_SH)
@@ -218,7 +218,7 @@ func (b *backend) hold(ctx context.Context, home string) (release func(), err er
 		err = flock(ctx, int(dir.Fd()), unix.LOCK_EX)
 	}
 	if err == nil {
-		err = os.Mkdir(home+"/"+treeDir, 0o700)
+		err = os.MkdirAll(home+b.inner()+"/"+treeDir, 0o700)
 	}
 	if err != nil {
 		b.discard(home)

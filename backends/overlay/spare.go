@@ -38,6 +38,9 @@ func (b *backend) reuse(layer string) bool {
 // putBy keeps a layer that nothing names, and that bears no project, if it is as
 // good as new. The caller has the lock, so that no sweep looks at the layer meanwhile.
 func (b *backend) putBy(layer string) bool {
+	if b.ground != nil {
+		return false
+	}
 	spare := b.dir + "/spare"
 	if n, err := names(spare); errors.Is(err, fs.ErrNotExist) {
 		if os.Mkdir(spare, 0o700) != nil {

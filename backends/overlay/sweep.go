@@ -30,7 +30,11 @@ func (b *backend) Sweep(ctx context.Context) error {
 	if err == nil {
 		err = errors.Join(b.settleFrozen(ctx, alive), b.mergeLong(ctx, alive))
 	}
-	return fail("sweeping", "", errors.Join(err, b.empty(ctx)))
+	err = errors.Join(err, b.empty(ctx))
+	if err == nil && b.ground != nil {
+		err = b.ground.Swept()
+	}
+	return fail("sweeping", "", err)
 }
 
 // census is what the records name.
@@ -153,6 +157,7 @@ func (b *backend) clearLayers(c *census) error {
 		case !c.used[layer] && !gone(b.treePath(layer)):
 			b.discard(b.layerPath(layer))
 		case !c.used[layer]:
+			_ = os.Remove(b.layerPath(layer) + b.inner())
 			_ = os.Remove(b.layerPath(layer)) // half made; and if it is not empty, not ours
 		case !c.upper[layer] && !gone(b.workPath(layer)):
 			b.discard(b.workPath(layer)) // sealed, and then killed
@@ -181,9 +186,10 @@ func (b *backend) clearTmp() error {
 			continue
 		}
 		switch dead := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil; {
-		case dead && !gone(path+"/"+treeDir):
+		case dead && !gone(path+b.inner()+"/"+treeDir):
 			b.discard(path)
 		case dead:
+			_ = os.Remove(path + b.inner())
 			_ = os.Remove(path) // a record, or a directory without a tree yet
 		}
 		unix.Close(fd)

@@ -22,6 +22,25 @@ func (b *backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Byt
 	return m.sum, fail("measuring", string(fork), err)
 }
 
+// Gauge keeps the contract of [snapshot.Gauge], where a project is what holds the fork.
+func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (snapshot.DiskLimit, error) {
+	r, err := find(string(fork), b.forkPath(fork))
+	if err != nil {
+		return snapshot.DiskLimit{}, fail("measuring", string(fork), err)
+	}
+	id := b.projectOf(r.upper)
+	if id == 0 {
+		return snapshot.DiskLimit{}, fail("measuring", string(fork), because(snapshot.ErrNotSupported, b.layerPath(r.upper), "it has no limit"))
+	}
+	dir, err := os.Open(b.layerPath(r.upper))
+	if err != nil {
+		return snapshot.DiskLimit{}, fail("measuring", string(fork), err)
+	}
+	defer dir.Close()
+	use, err := kernel.ProjectUsage(int(dir.Fd()), id)
+	return snapshot.DiskLimit{Bytes: snapshot.Bytes(use.Bytes), Inodes: use.Inodes}, fail("measuring", string(fork), err)
+}
+
 type meter struct {
 	ctx  context.Context
 	sum  snapshot.Bytes

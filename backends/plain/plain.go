@@ -60,13 +60,14 @@ func fail(op, id string, err error) error {
 	if err == nil {
 		return nil
 	}
-	e := &snapshot.Error{Op: op, Backend: name, ID: id, Kind: snapshot.KindOf(err), Err: err}
+	e := &snapshot.Error{Op: op, Backend: name, ID: id, Kind: snapshot.KindOfFile(err), Err: err}
 	var at *fs.PathError
 	if errors.As(err, &at) {
 		e.Path, e.Err = at.Path, at.Err
 	}
-	if e.Kind == nil {
-		e.Kind = kindHere(err)
+	var r *reason
+	if errors.As(err, &r) {
+		e.Kind = r.kind
 	}
 	if errors.Is(e.Kind, snapshot.ErrNoSpace) {
 		e.Hints = []string{"snapfs gc"}

@@ -10,7 +10,6 @@ import (
 	"github.com/snapfs/snapfs/backends/pool"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -54,23 +53,12 @@ func subject() snapshottest.Subject {
 		// What is to be filled is the pool, so the tree lies on it as well.
 		Small: func(t testing.TB) snapshot.Place {
 			return imports(t, func(_ string, p *pool.Pool) string {
-				crowd(t, filepath.Join(p.Dir, "mnt"))
+				treetest.Crowd(t, filepath.Join(p.Dir, "mnt"))
 				return filepath.Join(p.Dir, "mnt", "work")
 			})
 		},
 		Data: func(p snapshot.Place) []string { return []string{filepath.Join(p.Dir, "p/mnt/.snapfs")} },
 	}
-}
-
-// crowd leaves some ten MiB of a filesystem.
-func crowd(t testing.TB, top string) {
-	t.Helper()
-	fs, err := kernel.FilesystemOf(top)
-	must(t, err)
-	f, err := os.Create(filepath.Join(top, "filler"))
-	must(t, err)
-	defer f.Close()
-	must(t, unix.Fallocate(int(f.Fd()), 0, 0, fs.Avail-12<<20))
 }
 
 func TestConformance(t *testing.T) { snapshottest.Run(t, subject()) }

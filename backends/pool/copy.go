@@ -76,6 +76,9 @@ func gone(dir int, name string) bool {
 
 // copyOnce makes a copy under another name and puts it in the old one's place.
 func (s *syncer) copyOnce(ctx context.Context, src, dst int, dir, name string, st *kernel.Stat) (int64, error) {
+	if err := s.fits(st.Size); err != nil {
+		return 0, err
+	}
 	if err := s.change(ctx, "copy a file"); err != nil {
 		return 0, err
 	}

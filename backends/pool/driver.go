@@ -81,12 +81,26 @@ func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.I
 func (b *backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID) (snapshot.Snapshot, snapshot.Fork, error) {
 	var s snapshot.Snapshot
 	var f snapshot.Fork
+	if err := b.pool.Growing(ctx, fork); err != nil {
+		return s, f, err
+	}
 	err := b.current(ctx, tree, func(began time.Time) (err error) {
 		s, f, err = b.CloneAsOf(ctx, tree, id, fork, began)
 		return err
 	})
 	return s, f, err
 }
+
+// Fork keeps the contract of [snapshot.Backend].
+func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
+	if err := b.pool.Growing(ctx, id); err != nil {
+		return snapshot.Fork{}, err
+	}
+	return b.Backend.Fork(ctx, from, id)
+}
+
+// Tend keeps the contract of [snapshot.Tender].
+func (b *backend) Tend(ctx context.Context) error { return b.pool.Tend(ctx) }
 
 // current brings the copy up to date and calls do while nobody else changes it.
 func (b *backend) current(ctx context.Context, tree snapshot.Tree, do func(began time.Time) error) error {

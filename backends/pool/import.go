@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -47,7 +46,7 @@ func (p *Pool) update(ctx context.Context, tree string, progress func(Progress))
 	if err := p.prepareTree(ctx, tree); err != nil {
 		return Report{}, err
 	}
-	if err := p.diskHasRoom(); err != nil {
+	if err := p.hostHasRoom(0); err != nil {
 		return Report{}, err
 	}
 	began := time.Now()
@@ -56,21 +55,6 @@ func (p *Pool) update(ctx context.Context, tree string, progress func(Progress))
 		return report, err
 	}
 	return report, p.keep(record{Path: tree, State: imported, Synced: began})
-}
-
-// reserve is what has to be free on the disk that the image lies on: where a
-// sparse image finds no more room, its filesystem fails as a broken disk does.
-const reserve = 32 << 20
-
-func (p *Pool) diskHasRoom() error {
-	fs, err := kernel.FilesystemOf(p.image())
-	if err == nil && fs.Avail < reserve {
-		err = &problem{
-			snapshot.ErrNoSpace, "the disk that the pool's image lies on is all but full",
-			[]string{"snapfs gc", "df -h " + p.Dir},
-		}
-	}
-	return err
 }
 
 func checkTree(tree string) error {
@@ -110,7 +94,7 @@ func (p *Pool) sync(ctx context.Context, tree, from string, progress func(Progre
 	mark := filepath.Join(p.home(tree), "updating")
 	file := filepath.Join(p.home(tree), "manifest")
 	_, err := os.Lstat(mark)
-	s := syncer{progress: progress, doubt: err == nil}
+	s := syncer{progress: progress, doubt: err == nil, room: p.hostHasRoom}
 	s.before = func() error { return os.WriteFile(mark, nil, 0o600) }
 	if s.old, err = readManifest(file); err != nil {
 		s.old, s.doubt = nil, true // it only saves time

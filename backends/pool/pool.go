@@ -17,6 +17,7 @@
 //	mnt/trees/<hash>/tree              its subvolume
 //	mnt/trees/<hash>/manifest          what it was copied from (see sync.go)
 //	mnt/.snapfs                        the snapshots and forks
+//	mnt/layers/<key>                   those of trees elsewhere (see package quota)
 //
 // The loop device detaches itself with the mount, or with a killed process, so
 // that none is ever left over. After a reboot the first use mounts the pool, and
@@ -46,6 +47,9 @@ const Least snapshot.Bytes = 256 << 20
 
 const format = 1
 
+// Main is the pool that is meant where none is named.
+const Main = "main"
+
 // A Pool is a mounted pool.
 type Pool struct {
 	// Name of the pool, Dir where it is kept.
@@ -61,6 +65,35 @@ type poolFile struct {
 func (p *Pool) mnt() string   { return filepath.Join(p.Dir, "mnt") }
 func (p *Pool) image() string { return filepath.Join(p.Dir, "image") }
 func (p *Pool) file() string  { return filepath.Join(p.Dir, "pool.json") }
+
+// Mount is where the pool's filesystem is mounted.
+func (p *Pool) Mount() string { return p.mnt() }
+
+// Layers is the directory for what is added to trees that are not on the pool. Whoever
+// keeps something there makes it.
+func (p *Pool) Layers() string { return filepath.Join(p.mnt(), "layers") }
+
+// CanLimit says why nothing on the pool can be held to a number of bytes, or nil.
+// Errors: ErrNotSupported.
+func (p *Pool) CanLimit() error {
+	top, err := os.Open(p.mnt())
+	if err != nil {
+		return failed("limiting", p.Name, p.mnt(), err)
+	}
+	defer top.Close()
+	mode, err := kernel.BtrfsQuotaMode(int(top.Fd()))
+	switch {
+	case err != nil:
+	case kernel.BtrfsMayLimit(int(top.Fd())) != nil:
+		err = unsupported("only root may set a limit on btrfs", "sudo snapfs …")
+	case mode == kernel.QuotaFull:
+		err = unsupported("full quota groups are on, and with them the removal of a snapshot can block the filesystem for minutes",
+			"btrfs quota disable "+p.mnt())
+	case mode == kernel.QuotaOff && !kernel.BtrfsSimpleQuota():
+		err = unsupported("this kernel has no simple quotas, which came with Linux 6.7", "snapfs doctor")
+	}
+	return failed("limiting", p.Name, p.mnt(), err)
+}
 
 // Create makes the pool name in dir, of size bytes at most, and mounts it. The
 // file takes up what is stored in it. Atomic: a pool answers to its name when
@@ -123,7 +156,7 @@ func build(ctx context.Context, half string, size snapshot.Bytes) error {
 	if err := image.Truncate(int64(size)); err != nil {
 		return err
 	}
-	if _, err := run.Output(ctx, "mkfs.btrfs", "-q", "-f", "-L", "snapfs", p.image()); err != nil {
+	if err := p.format(ctx); err != nil {
 		return err
 	}
 	if err := p.mount(ctx); err != nil {
@@ -139,6 +172,18 @@ func build(ctx context.Context, half string, size snapshot.Bytes) error {
 	return writeJSON(p.file(), poolFile{Format: format, Size: size, UUID: uuid})
 }
 
+// format makes the filesystem. mkfs.btrfs looks at all loop devices that are mounted,
+// and gives up when one of them goes meanwhile.
+func (p *Pool) format(ctx context.Context) error {
+	for tries := 0; ; tries++ {
+		_, err := run.Output(ctx, "mkfs.btrfs", "-q", "-f", "-L", "snapfs", p.image())
+		var failed *run.Error
+		if err == nil || tries == 3 || !errors.As(err, &failed) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
 // prepare makes what every pool has in it, and counts what forks hold where
 // the kernel can do so cheaply.
 func (p *Pool) prepare() (string, error) {
@@ -150,6 +195,9 @@ func (p *Pool) prepare() (string, error) {
 		return "", err
 	}
 	defer top.Close()
+	if err := p.makeLayers(int(top.Fd())); err != nil {
+		return "", err
+	}
 	err = kernel.BtrfsSetQuota(int(top.Fd()), kernel.QuotaSimple)
 	if err != nil && err != unix.EINVAL && err != unix.EOPNOTSUPP { // before Linux 6.7
 		return "", err
@@ -390,6 +438,11 @@ func (p *Pool) users() ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
+		more, err := filepath.Glob(filepath.Join(p.Layers(), "*", kind, "*"))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, more...)
 		if len(all) > 0 {
 			used = append(used, fmt.Sprintf("%d %s", len(all), kind))
 		}

@@ -97,7 +97,10 @@ type Status struct {
 	// Size is what the pool may grow to, OnDisk what its file takes up now,
 	// Free what may still be written.
 	Size, OnDisk, Free snapshot.Bytes
-	Trees              []TreeStatus
+	// HostFree is what is free on the filesystem that the file lies on, Reserve
+	// what of it the pool does not take.
+	HostFree, Reserve snapshot.Bytes
+	Trees             []TreeStatus
 	// InUse says what lives on it: "3 forks".
 	InUse []string
 }
@@ -128,6 +131,11 @@ func (p *Pool) Status() (Status, error) {
 		return s, failed("looking at the pool", p.Name, "", err)
 	}
 	s.Size, s.OnDisk, s.Free = snapshot.Bytes(st.Size), snapshot.Bytes(st.Blocks*512), snapshot.Bytes(fs.Avail)
+	free, reserve, err := p.host()
+	if err != nil {
+		return s, failed("looking at the pool", p.Name, "", err)
+	}
+	s.HostFree, s.Reserve = snapshot.Bytes(free), snapshot.Bytes(reserve)
 	records, err := p.records()
 	if err == nil {
 		s.InUse, err = p.users()

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -49,6 +50,10 @@ type syncer struct {
 	before func() error
 	skip   func(*kernel.Stat) bool
 	mount  uint64
+	// room says whether some more bytes may be copied, unless it is nil; it is asked
+	// when many have been since.
+	room  func(need int64) error
+	since atomic.Int64
 
 	mu     sync.Mutex
 	report Report
@@ -109,6 +114,16 @@ func (s *syncer) change(ctx context.Context, step string) error {
 		return s.err
 	}
 	return fault.Point(ctx, step)
+}
+
+// fits is called before a file of n bytes is copied.
+func (s *syncer) fits(n int64) error {
+	const often = 16 << 20
+	if s.room == nil || s.since.Add(n) < often {
+		return nil
+	}
+	s.since.Store(0)
+	return s.room(n)
 }
 
 func (s *syncer) note(f func(*Report)) {

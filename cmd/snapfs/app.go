@@ -43,6 +43,7 @@ func (a *app) open(ctx context.Context, state string) (*engine.Engine, error) {
 		Notice:  a.ui.notice,
 		Keeper:  []string{"/proc/self/exe", "keeper"},
 		Sweeper: []string{"/proc/self/exe", "sweeper"},
+		Probe:   []string{"/proc/self/exe", "probe"},
 		Edge:    edgeProgram,
 	})
 }

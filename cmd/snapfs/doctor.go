@@ -17,8 +17,9 @@ import (
 func newDoctor(a *app) *cobra.Command {
 	var req requestFlags
 	var proof bool
+	var only []string
 	cmd := &cobra.Command{
-		Use:   "doctor",
+		Use:   "doctor [flags] [profile]",
 		Short: "say what this host can do, why not, and what mends it",
 		Long: `Tries each power that snapfs can use, in miniature, as this user; says which
 backend would hold the workspace, and why; and starts a sandbox of it. Where that
@@ -27,18 +28,29 @@ works the exit status is 0, else 7.
 With --prove it tries instead to cross each wall of such a sandbox from inside:
 each limit, at the value given or a small one; the network, unless it is the
 host's; what is hidden; the host's processes and its kernel. A line each says what
-was tried, what happened, and whether the wall held. The exit status is 0 where
-all held, else 7.`,
-		Example:           "  snapfs doctor\n  snapfs doctor -C ~/project --json\n  snapfs doctor --prove --net allow:git.example.org --memory 1G",
-		Args:              exactly(),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, dir, err := req.request()
+was tried, what happened, and whether the wall held; --only tries those that it
+names. With a profile, as an argument or by --profile, its walls are those that are
+tried: its network, and its limits and no others, one that takes too long to reach
+at a smaller value, which is said. The exit status is 0 where all held, else 7.`,
+		Example: "  snapfs doctor\n  snapfs doctor -C ~/project --json\n  snapfs doctor --prove --net allow:git.example.org --memory 1G",
+		Args:    atMost("profile"),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveDefault
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			proof = proof || len(only) > 0
+			if len(args) > 0 {
+				if !proof || req.profile != "" || args[0] == "" {
+					return usageError{errors.New("a profile goes with --prove, and is named once")}
+				}
+				req.profile = args[0]
+			}
+			r, dir, err := req.request(a)
 			if err != nil {
 				return err
 			}
 			if proof {
-				return a.prove(cmd.Context(), r)
+				return a.prove(cmd.Context(), r, only)
 			}
 			d, err := a.examine(cmd.Context(), r, dir)
 			if err != nil {
@@ -52,6 +64,7 @@ all held, else 7.`,
 	}
 	req.add(cmd)
 	cmd.Flags().BoolVar(&proof, "prove", false, "try each wall and each limit from inside")
+	cmd.Flags().StringSliceVar(&only, "only", nil, "of the walls, try these `name`s, as --prove prints them")
 	return cmd
 }
 

@@ -14,6 +14,8 @@ import (
 func newExec(a *app) *cobra.Command {
 	var dir string
 	var pass []string
+	var room admissionFlags
+	var prove bool
 	cmd := &cobra.Command{
 		Use:   "exec [flags] sandbox -- command [argument...]",
 		Short: "run a command in a sandbox that is there",
@@ -33,17 +35,26 @@ command's status is passed through.`,
 			if args[1] == "--" {
 				args = append(args[:1], args[2:]...)
 			}
-			return a.exec(cmd.Context(), args[0], dir, pass, args[1:])
+			return a.exec(cmd.Context(), args[0], dir, pass, args[1:], prove, room)
 		},
 	}
 	cmd.Flags().StringVarP(&dir, "dir", "C", "", "start in this `directory` (default this one, or the workspace)")
 	cmd.Flags().StringArrayVar(&pass, "env", nil, "pass this `variable` although it looks like a secret")
+	room.add(cmd.Flags())
+	addProveFirst(cmd, &prove)
 	cmd.Flags().SetInterspersed(false)
 	return cmd
 }
 
+// addProveFirst is for the commands that enter a sandbox.
+func addProveFirst(cmd *cobra.Command, prove *bool) {
+	cmd.Flags().BoolVar(prove, "prove", false, "try its walls from inside first")
+}
+
 func newShell(a *app) *cobra.Command {
 	var dir string
+	var room admissionFlags
+	var prove bool
 	cmd := &cobra.Command{
 		Use:               "shell sandbox",
 		Short:             "open a shell in a sandbox that is there",
@@ -56,14 +67,20 @@ func newShell(a *app) *cobra.Command {
 			if shell == "" {
 				shell = "/bin/sh"
 			}
-			return a.exec(cmd.Context(), args[0], dir, nil, []string{shell})
+			return a.exec(cmd.Context(), args[0], dir, nil, []string{shell}, prove, room)
 		},
 	}
 	cmd.Flags().StringVarP(&dir, "dir", "C", "", "start in this `directory` (default this one, or the workspace)")
+	room.add(cmd.Flags())
+	addProveFirst(cmd, &prove)
 	return cmd
 }
 
-func (a *app) exec(ctx context.Context, name, dir string, pass, args []string) error {
+func (a *app) exec(ctx context.Context, name, dir string, pass, args []string, prove bool, room admissionFlags) error {
+	when, err := room.admission(a.ui)
+	if err != nil {
+		return err
+	}
 	e, err := a.engine(ctx)
 	if err != nil {
 		return err
@@ -79,7 +96,7 @@ func (a *app) exec(ctx context.Context, name, dir string, pass, args []string) e
 	}
 	begin, done := starting(ctx)
 	defer done()
-	p, err := e.Exec(begin, name, command)
+	p, err := e.ExecWith(begin, name, command, engine.ExecOptions{Admission: when, Prove: prove})
 	if err != nil {
 		return err
 	}

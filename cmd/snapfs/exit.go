@@ -25,6 +25,8 @@ const (
 	exitCorrupt     = 8
 	exitCheck       = 9
 	exitWaiting     = 10
+	exitWall        = 122
+	exitNoRoom      = 123
 	exitLimit       = 124
 	exitOurs        = 125
 	exitCannotRun   = 126
@@ -51,6 +53,8 @@ func exitCodes() []exitCode {
 		{exitCorrupt, "state that snapfs does not understand; it is left alone"},
 		{exitCheck, "a check did not succeed, so the stage is not done; the stages before it are"},
 		{exitWaiting, "a stage waits for approval; the stages before it are done"},
+		{exitWall, "a wall of the sandbox did not hold when it was tried; nothing was started in it"},
+		{exitNoRoom, "this host has no room for a sandbox now; see snapfs help room"},
 		{exitLimit, "run, exec, shell: a limit ended the command; which one is said"},
 		{exitOurs, "run, exec, shell: snapfs itself failed"},
 		{exitCannotRun, "run, exec, shell: the command cannot be run"},
@@ -75,8 +79,14 @@ func statusOf(err error, passes bool) int {
 		return exitOK
 	case errors.As(err, &c):
 		return c.ExitCode()
+	case errors.Is(err, engine.ErrLimit):
+		return exitLimit
 	case errors.Is(kind, snapshot.ErrInterrupted):
 		return exitInterrupted
+	case errors.Is(kind, engine.ErrWall):
+		return exitWall
+	case errors.Is(err, engine.ErrNoRoom):
+		return exitNoRoom
 	case passes:
 		return exitOurs
 	case errors.As(err, &u), errors.Is(err, catalog.ErrBadName), errors.Is(err, policy.ErrBadProfile):

@@ -62,16 +62,16 @@ func printLimits(w io.Writer, d limitsDocument) error {
 			held[h.Limit] = h
 		}
 	}
-	for _, one := range limitsIn(&d.Limits) {
-		if value := one.value.String(); value != "" {
-			h := held[one.name]
-			switch one.name {
-			case "time", "ttl":
+	for _, one := range d.Limits.Fields() {
+		if value := one.Value.String(); value != "" {
+			h := held[one.Name]
+			switch one.Name {
+			case "time", "idle", "ttl", "remove-after", "keep-end":
 				h.By = "keeper"
 			case "disk", "inodes":
 				h.By = "backend"
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", one.name, value, h.By, tame(h.Note))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", one.Name, value, h.By, tame(h.Note))
 		}
 	}
 	return t.Flush()
@@ -181,7 +181,7 @@ func printStats(w io.Writer, rows []statsRow) error {
 		return units.FormatCount(*n)
 	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "NAME\tPROCESSORS\tCPU TIME\tMEMORY\tPEAK\tPIDS\tREAD\tWRITTEN")
+	fmt.Fprintln(t, "NAME\tPROCESSORS\tCPU TIME\tMEMORY\tPEAK\tPIDS\tREAD\tWRITTEN\tDISK")
 	for _, r := range rows {
 		share, spent := "?", "?"
 		if r.Processors != nil {
@@ -190,19 +190,34 @@ func printStats(w io.Writer, rows []statsRow) error {
 		if r.CPUTime != nil {
 			spent = r.CPUTime.Round(10 * time.Millisecond).String()
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Sandbox, share, spent, size(r.Memory), size(r.MemoryPeak), number(r.PIDs), size(r.Read), size(r.Written))
+		disk := "no limit"
+		if r.DiskLimit != nil {
+			disk = size(r.Disk) + " of " + size(r.DiskLimit)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+			r.Sandbox, share, spent, size(r.Memory), size(r.MemoryPeak), number(r.PIDs), size(r.Read), size(r.Written), disk)
 	}
 	return t.Flush()
 }
 
 // tellHit says which limit a command has met, and exits as for one that was ended
-// by it.
+// by it: also where it was one that the command had started, and the command saw
+// that and ended before its turn came.
 func (a *app) tellHit(hit *engine.Hit, st engine.Status) {
 	if hit == nil {
 		return
 	}
 	a.ui.notice(hit.Text + " (--" + hit.Limit + " " + hit.Value + ")")
-	if st.Signal != 0 || hit.Limit == "time" || hit.Limit == "ttl" {
+	switch hit.Limit {
+	case "time", "idle", "ttl", "remove-after":
 		a.status = exitLimit
+	case "memory", "cpu-time":
+		if st.ExitCode() != 0 {
+			a.status = exitLimit
+		}
+	default:
+		if st.Signal != 0 {
+			a.status = exitLimit
+		}
 	}
 }

@@ -67,8 +67,12 @@ func printSandboxes(w io.Writer, infos []engine.Info) error {
 
 func stateOf(i engine.Info) string {
 	switch {
+	case i.Running && i.Paused != nil:
+		return "paused"
 	case i.Running:
 		return "running"
+	case i.Ended != nil:
+		return "ended"
 	case i.State != "ready":
 		return string(i.State)
 	}

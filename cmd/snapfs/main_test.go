@@ -71,6 +71,9 @@ func scripts(t *testing.T) {
 			switch c {
 			case "root":
 				return os.Geteuid() == 0, nil
+			case "systemd":
+				_, err := os.Stat("/run/systemd/system")
+				return err == nil, nil
 			case "tun":
 				f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 				if err == nil {

@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -12,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/internal/units"
 	"github.com/snapfs/snapfs/network"
 )
 
@@ -22,8 +25,9 @@ func newNet(a *app) *cobra.Command {
 		Use:   "net [flags] sandbox",
 		Short: "show what a sandbox asked of its network, and allow more",
 		Long: `Shows each decision at the edge of a sandbox's network: what was asked for, and
-whether it was allowed, by which rule, or why not. With --allow the sandbox may
-reach more from then on, what runs in it too.
+whether it was allowed, by which rule, or why not; and what was opened and carried
+in the sandbox's life, by each rule. Of very many decisions the last are kept. With
+--allow the sandbox may reach more from then on, what runs in it too.
 
 ` + network.Grammar,
 		Example:           "  snapfs net fix\n  snapfs net fix --allow git.example.org:443",
@@ -56,12 +60,17 @@ type netDocument struct {
 	Sandbox string          `json:"sandbox"`
 	Network string          `json:"network"`
 	Events  []network.Event `json:"events"`
+	// Counters are of the whole life of the sandbox, Events perhaps of its end only.
+	Counters network.Counters `json:"counters"`
 }
 
 func (a *app) showNet(e *engine.Engine, name string, refused bool) error {
 	doc := netDocument{Sandbox: name, Events: []network.Event{}}
 	var err error
 	if doc.Network, err = e.NetworkOf(name); err != nil {
+		return err
+	}
+	if doc.Counters, err = e.NetworkCounters(name); err != nil {
 		return err
 	}
 	all, err := e.NetworkEvents(name)
@@ -82,12 +91,35 @@ func printNet(w io.Writer, d netDocument) error {
 	for _, ev := range d.Events {
 		what, why := "refused", ev.Why
 		switch {
+		case ev.Kind == network.Edge:
+			what = "ended"
 		case ev.Ended:
 			what, why = "ended", strings.TrimPrefix(fmt.Sprintf("%s, %d bytes in, %d out", ev.Why, ev.BytesIn, ev.BytesOut), ", ")
 		case ev.Allowed:
 			what, why = "allowed", "by "+ev.Rule
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", ev.Time.Format(time.TimeOnly), what, ev.Kind, tame(place(ev.Name, ev.Addr, ev.Port)), tame(why))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return printCounters(w, d.Counters)
+}
+
+// printCounters sums up, and shows what each rule was used for.
+func printCounters(w io.Writer, c network.Counters) error {
+	if c.Queries+c.Opened+c.Refused == 0 {
+		return nil
+	}
+	fmt.Fprintf(w, "%d opened, %d open, %d refused, %d names asked for, %s in, %s out\n",
+		c.Opened, c.Open, c.Refused, c.Queries, units.SizeText(c.BytesIn), units.SizeText(c.BytesOut))
+	if c.EventsLost > 0 {
+		fmt.Fprintf(w, "%d events came too fast to be kept\n", c.EventsLost)
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, rule := range slices.Sorted(maps.Keys(c.Rules)) {
+		r := c.Rules[rule]
+		fmt.Fprintf(t, "by %s\t%d opened, %d open, %s\n", rule, r.Opened, r.Open, units.SizeText(r.Bytes))
 	}
 	return t.Flush()
 }

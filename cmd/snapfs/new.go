@@ -21,7 +21,7 @@ run with snapfs exec and snapfs shell.`,
 			if req.name, err = optionalName(args, 0); err != nil {
 				return err
 			}
-			r, _, err := req.request()
+			r, _, err := req.request(a)
 			if err != nil {
 				return err
 			}
@@ -40,10 +40,12 @@ run with snapfs exec and snapfs shell.`,
 		},
 	}
 	req.add(cmd)
+	req.addProve(cmd)
 	return cmd
 }
 
 func newFork(a *app) *cobra.Command {
+	var room admissionFlags
 	cmd := &cobra.Command{
 		Use:   "fork sandbox[@state] [name]",
 		Short: "make a sandbox from another one's files",
@@ -63,7 +65,11 @@ for that instant; the new one has none.`,
 			if err != nil {
 				return err
 			}
-			rec, err := e.Fork(cmd.Context(), from, state, name)
+			when, err := room.admission(a.ui)
+			if err != nil {
+				return err
+			}
+			rec, err := e.ForkAdmitted(cmd.Context(), from, state, name, when)
 			if err != nil {
 				return err
 			}
@@ -73,5 +79,6 @@ for that instant; the new one has none.`,
 			})
 		},
 	}
+	room.add(cmd.Flags())
 	return cmd
 }

@@ -36,7 +36,7 @@ and using a pool takes root.`,
   snapfs pool import ~/project
   snapfs pool status`,
 	}
-	cmd.PersistentFlags().StringVar(&p.name, "pool", "main", "the `name` of the pool")
+	cmd.PersistentFlags().StringVar(&p.name, "pool", pool.Main, "the `name` of the pool")
 	cmd.RegisterFlagCompletionFunc("pool", p.complete) //nolint:errcheck // the flag is there
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
@@ -310,6 +310,7 @@ func (p *pools) print(opened *pool.Pool) error {
 
 func printPool(w io.Writer, s pool.Status) error {
 	fmt.Fprintf(w, "%s: %v on disk of %v, %v free, at %s\n", s.Name, s.OnDisk, s.Size, s.Free, s.Mount)
+	fmt.Fprintf(w, "its host has %v free, of which it leaves %v\n", s.HostFree, s.Reserve)
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, tree := range s.Trees {
 		how := "imported"

@@ -15,8 +15,12 @@ type poolDocument struct {
 	Size   snapshot.Bytes `json:"size"`
 	OnDisk snapshot.Bytes `json:"on_disk"`
 	Free   snapshot.Bytes `json:"free"`
-	Trees  []poolTree     `json:"trees"`
-	InUse  []string       `json:"in_use"`
+	// HostFree is what the filesystem beneath has free, of which the pool leaves the
+	// reserve.
+	HostFree snapshot.Bytes `json:"host_free"`
+	Reserve  snapshot.Bytes `json:"reserve"`
+	Trees    []poolTree     `json:"trees"`
+	InUse    []string       `json:"in_use"`
 }
 
 type poolTree struct {
@@ -28,7 +32,7 @@ type poolTree struct {
 }
 
 func statusDocument(s pool.Status) poolDocument {
-	d := poolDocument{s.Name, s.Image, s.Mount, s.Size, s.OnDisk, s.Free, []poolTree{}, append([]string{}, s.InUse...)}
+	d := poolDocument{s.Name, s.Image, s.Mount, s.Size, s.OnDisk, s.Free, s.HostFree, s.Reserve, []poolTree{}, append([]string{}, s.InUse...)}
 	for _, t := range s.Trees {
 		d.Trees = append(d.Trees, poolTree{t.Path, t.Adopted, t.Synced, t.Original, t.Fstab})
 	}

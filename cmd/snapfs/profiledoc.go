@@ -10,11 +10,19 @@ import (
 	"github.com/snapfs/snapfs/engine/policy"
 )
 
-const profileIntro = `A profile says through which stages a sandbox's result travels: snapfs.toml, in
-TOML, at the top of the real workspace, or the file that --profile names. What is
-not in the grammar is a mistake, and "snapfs stages" says where and what mends it.
+const profileIntro = `A profile says what a sandbox may use, see and reach, and through which stages its
+result travels: snapfs.toml, in TOML, at the top of the real workspace, or the file
+that --profile names. What is not in the grammar is a mistake, and "snapfs stages"
+says where and what mends it.
 
-Where its commands run: checks before a stage run in a sandbox, whose workspace is
+What a profile that is named with --profile says of a sandbox holds where no flag
+says otherwise. One that was only found may have been written by anybody, by what
+ran in a sandbox of this workspace too. So it can only tighten: it lowers limits,
+narrows the network and hides, also past a flag, and opens nothing. What was taken
+of it, and what was not, is said, and kept with the sandbox ("snapfs show");
+--profile none looks at none. "snapfs doctor --prove --profile FILE" tries its walls.
+
+Where the commands of its stages run: checks before a stage run in a sandbox, whose workspace is
 the stage's target with the changes carried out. Checks after, deploy and rollback
 run on the real machine, as you, with all that you may do. So a profile that was
 found must belong to you or to root, it is read from the real workspace and never
@@ -25,7 +33,17 @@ All of them get SNAPFS_SANDBOX, SNAPFS_STAGE, SNAPFS_TARGET (the directory they
 start in), SNAPFS_WHEN (before, after, deploy or rollback) and SNAPFS_PROMOTION.`
 
 // profileExample is a whole profile, which a test reads.
-const profileExample = `[[stage]]
+const profileExample = `[limits]
+cpus = 1.5
+memory = "2G"
+pids = 200
+time = "10m"
+
+[sandbox]
+net = ["proxy.golang.org:443", "*.example.com"]
+expose = ["~/.npmrc"]
+
+[[stage]]
 name = "sandbox"                  # only checks
 before = ["make test"]
 

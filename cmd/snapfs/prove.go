@@ -14,7 +14,7 @@ import (
 )
 
 // prove tries each wall of a sandbox, and says each as soon as it is known.
-func (a *app) prove(ctx context.Context, req engine.Request) error {
+func (a *app) prove(ctx context.Context, req engine.Request, only []string) error {
 	e, err := a.engine(ctx)
 	if err != nil {
 		return err
@@ -24,7 +24,7 @@ func (a *app) prove(ctx context.Context, req engine.Request) error {
 		return fmt.Errorf("looking for this program: %w", err)
 	}
 	all, held := 0, 0
-	err = e.Prove(ctx, req, []string{self, "probe"}, func(r prove.Report) {
+	err = e.Prove(ctx, req, []string{self, "probe"}, only, func(r prove.Report) {
 		all++
 		word := "NOT HELD"
 		if r.Held {

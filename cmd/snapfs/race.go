@@ -118,7 +118,7 @@ func (r *racer) request(cmd *cobra.Command, args []string) (engine.RaceRequest, 
 	if wrong != "" {
 		return engine.RaceRequest{}, usageError{errors.New(wrong)}
 	}
-	base, dir, err := r.flags.request()
+	base, dir, err := r.flags.request(r.a)
 	if err != nil {
 		return engine.RaceRequest{}, err
 	}
@@ -192,6 +192,9 @@ func (r *racer) run(ctx context.Context, req engine.RaceRequest) error {
 	// before its sandboxes are removed.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	b := newBoard(r.a.ui, req, r.quiet)
+	if b.live || r.quiet { // the board says who waits
+		req.Admission.Waiting = nil
+	}
 	req.Progress = b.note
 	race, err := e.Race(ctx, req)
 	b.end()

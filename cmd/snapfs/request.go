@@ -4,19 +4,22 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/promote"
 )
 
 // requestFlags are the flags of the commands that make a sandbox.
 type requestFlags struct {
-	name, workspace, backend string
-	frozen                   bool
-	policy                   catalog.Policy
+	name, workspace, backend, profile string
+	frozen                            bool
+	policy                            catalog.Policy
+	admissionFlags
 	// given are all flags of the command.
 	given *pflag.FlagSet
 }
@@ -32,14 +35,25 @@ func (r *requestFlags) add(cmd *cobra.Command) {
 	f.StringArrayVar(&r.policy.Hide, "hide", nil, "hide this `path` too")
 	f.StringArrayVar(&r.policy.Env, "env", nil, "pass this `variable` although it looks like a secret")
 	addLimits(f, &r.policy.Limits)
+	f.StringVar(&r.profile, "profile", "", "the `file` that says what the flags do not, or none (default what tightens of the snapfs.toml in the workspace)")
+	r.admissionFlags.add(f)
 	f.BoolVar(&r.policy.BestEffort, "best-effort", false, "run with less isolation where this host cannot give all, and say so")
 	cmd.RegisterFlagCompletionFunc("backend", completeBackend)                                                 //nolint:errcheck // the flag is there
 	cmd.RegisterFlagCompletionFunc("net", cobra.FixedCompletions([]string{"none", "host", "allow:"}, noFiles)) //nolint:errcheck // the flag is there
 }
 
+// addProve is for the commands whose sandbox is to be used.
+func (r *requestFlags) addProve(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&r.policy.Prove, "prove", false, "try its walls from inside, each time that it starts, before anything else runs in it")
+}
+
 // request makes the engine's request, and the directory to start in.
-func (r *requestFlags) request() (engine.Request, string, error) {
+func (r *requestFlags) request(a *app) (engine.Request, string, error) {
 	if err := r.noneEmpty(); err != nil {
+		return engine.Request{}, "", err
+	}
+	when, err := r.admission(a.ui)
+	if err != nil {
 		return engine.Request{}, "", err
 	}
 	start, err := absolute(r.workspace)
@@ -72,12 +86,66 @@ func (r *requestFlags) request() (engine.Request, string, error) {
 	if start, err = filepath.EvalSymlinks(start); err != nil {
 		start = workspace // the engine says what is wrong with it
 	}
-	for _, p := range r.policy.Hide {
+	req := engine.Request{Name: r.name, Workspace: workspace, Backend: r.backend, Frozen: r.frozen, Policy: r.policy, Admission: when}
+	if err := r.underProfile(a, &req); err != nil {
+		return engine.Request{}, "", err
+	}
+	for _, p := range req.Policy.Hide {
 		if real, err := realDirectory(p); err == nil && (within(start, real) || within(workspace, real)) {
 			return engine.Request{}, "", usageError{fmt.Errorf("%s cannot be hidden: the sandbox is about what it holds", p)}
 		}
 	}
-	return engine.Request{Name: r.name, Workspace: workspace, Backend: r.backend, Frozen: r.frozen, Policy: r.policy}, start, nil
+	return req, start, nil
+}
+
+// underProfile puts the request under its profile, and says what came of one that
+// nobody has named.
+func (r *requestFlags) underProfile(a *app, req *engine.Request) error {
+	path := r.profile
+	if path != "" && path != engine.NoProfile {
+		var err error
+		if path, err = absolute(path); err != nil {
+			return err
+		}
+	}
+	if err := engine.Under(req, path, r.given.Changed); err != nil {
+		return err
+	}
+	if use := req.Policy.Profile; use != nil && use.Found {
+		a.ui.notice("found " + promote.Printable(use.Path) + ": " + usedOf(use))
+		if len(use.Left) > 0 {
+			a.ui.hint("snapfs run --profile " + use.Path + " …   # if you trust it")
+		}
+	}
+	return nil
+}
+
+// usedOf is what came of a profile.
+func usedOf(use *engine.ProfileUse) string {
+	var parts []string
+	if len(use.Taken) > 0 {
+		parts = append(parts, "taken "+printable(use.Taken, ", "))
+	}
+	if len(use.Left) > 0 {
+		why := "flags say otherwise"
+		if use.Found {
+			why = "it may only tighten"
+		}
+		parts = append(parts, "not taken, since "+why+": "+printable(use.Left, ", "))
+	}
+	if parts == nil {
+		return "it says nothing of a sandbox"
+	}
+	return strings.Join(parts, "; ")
+}
+
+// printable joins what anybody may have named, each as it may be shown.
+func printable(list []string, between string) string {
+	shown := make([]string, len(list))
+	for i, one := range list {
+		shown[i] = promote.Printable(one)
+	}
+	return strings.Join(shown, between)
 }
 
 // noneEmpty refuses flags with an empty value: in a script that is a variable

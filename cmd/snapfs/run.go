@@ -49,6 +49,7 @@ command wrote there, and with --report in a file.`,
 		},
 	}
 	r.flags.add(cmd)
+	r.flags.addProve(cmd)
 	cmd.Flags().StringVar(&r.flags.name, "name", "", "the `name` of the sandbox, if it is kept")
 	cmd.Flags().BoolVar(&r.keep, "keep", false, "keep the sandbox")
 	cmd.Flags().BoolVar(&r.apply, "apply", false, "bring the changes of the workspace to the real tree, if the command succeeds")
@@ -64,7 +65,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer report.Close()
-	req, dir, err := r.flags.request()
+	req, dir, err := r.flags.request(r.a)
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	r.a.status = st.ExitCode()
 	r.a.tellHit(s.Hit(), st)
 	r.a.tellRefused(s.Refused())
-	doc := runDocument{Workspace: req.Workspace, Status: r.a.status, Level: level.String(), Hit: s.Hit(), Refused: s.Refused()}
+	doc := runDocument{Workspace: req.Workspace, Status: r.a.status, Level: level.String(), Hit: s.Hit(), Refused: s.Refused(), Profile: s.Record.Policy.Profile, Proof: s.Record.Proof}
 	if st.Signal != 0 {
 		doc.Signal = st.Signal.String()
 	}
@@ -261,5 +262,9 @@ type runDocument struct {
 	Fate string `json:"fate"`
 	// Level is the isolation it ran under.
 	Level string `json:"level"`
+	// Profile is the one that it was made under, and what of it holds.
+	Profile *engine.ProfileUse `json:"profile,omitempty"`
+	// Proof is of its walls, with --prove.
+	Proof *engine.Proof `json:"proof,omitempty"`
 	changesDocument
 }

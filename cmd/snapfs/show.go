@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/promote"
 )
 
 func newShow(a *app) *cobra.Command {
@@ -58,11 +59,22 @@ func printSandbox(w io.Writer, i engine.Info) error {
 	}
 	line("network", i.Policy.Network)
 	line("limits", describeLimits(i.Policy.Limits))
+	if i.Running && i.Paused != nil {
+		line("paused", i.Paused.Text+", "+age(time.Since(i.Paused.When))+" ago")
+	}
+	if i.Ended != nil {
+		line("ended", i.Ended.Text+", "+age(time.Since(i.Ended.When))+" ago")
+	}
+	line("ends", endsOf(i))
+	if use := i.Policy.Profile; use != nil {
+		line("profile", promote.Printable(use.Path)+": "+usedOf(use))
+	}
 	if i.Hit != nil {
 		line("hit", i.Hit.Text+", "+age(time.Since(i.Hit.When))+" ago")
 	}
-	line("exposed", strings.Join(i.Policy.Expose, " "))
-	line("hidden too", strings.Join(i.Policy.Hide, " "))
+	line("walls", wallsOf(i))
+	line("exposed", printable(i.Policy.Expose, " "))
+	line("hidden too", printable(i.Policy.Hide, " "))
 	line("variables", strings.Join(i.Policy.Env, " "))
 	for _, tree := range i.Trees {
 		line("tree", fmt.Sprintf("%s by %s, %s (%s)", tree.Path, tree.Driver, frozenOrLive(tree.Frozen), tree.Reason))
@@ -86,9 +98,43 @@ func printSandbox(w io.Writer, i engine.Info) error {
 	return nil
 }
 
+// wallsOf is how a sandbox's walls were tried last.
+func wallsOf(i engine.Info) string {
+	p := i.Proof
+	switch {
+	case p == nil && i.Policy.Prove:
+		return "tried when it starts"
+	case p == nil:
+		return ""
+	}
+	when := ", tried " + age(time.Since(p.When)) + " ago in " + p.Took.Round(time.Millisecond).String()
+	if len(p.Crossed) == 0 {
+		return fmt.Sprintf("all %d held%s", len(p.Held), when)
+	}
+	var names []string
+	for _, w := range p.Crossed {
+		names = append(names, w.Name)
+	}
+	return fmt.Sprintf("%d held, NOT %s%s", len(p.Held), strings.Join(names, ", "), when)
+}
+
 func frozenOrLive(frozen bool) string {
 	if frozen {
 		return "frozen"
 	}
 	return "live"
+}
+
+// endsOf says what comes to a sandbox by itself, or "".
+func endsOf(i engine.Info) string {
+	var list []string
+	for _, one := range []struct {
+		what string
+		when time.Time
+	}{{"paused", i.PausedAt}, {"removed", i.RemovedAt}} {
+		if !one.when.IsZero() {
+			list = append(list, one.what+" at "+one.when.Format(time.RFC3339))
+		}
+	}
+	return strings.Join(list, ", ")
 }

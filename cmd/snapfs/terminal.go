@@ -121,6 +121,8 @@ func (t *terminal) carryOver(ctx context.Context, p engine.Process, wait func(co
 		return engine.Status{}, err
 	}
 	defer term.Restore(fd, old) //nolint:errcheck // a terminal that has gone needs no restoring
+	t.ui.raw.Store(true)
+	defer t.ui.raw.Store(false)
 	stop, stopped, err := os.Pipe()
 	if err != nil {
 		return engine.Status{}, err

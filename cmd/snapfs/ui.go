@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -28,6 +29,8 @@ type ui struct {
 	out  *os.File
 	err  *os.File
 	json bool
+	// raw: a command has the terminal, which moves no cursor by itself.
+	raw atomic.Bool
 	// lines is what a person types in answer to questions, once there was one.
 	lines chan string
 }
@@ -51,7 +54,11 @@ func (u *ui) interactive() bool {
 
 // notice tells a person something beside the result.
 func (u *ui) notice(s string) {
-	if !u.json {
+	switch {
+	case u.json:
+	case u.raw.Load():
+		fmt.Fprint(u.err, "\r\nsnapfs: "+tame(s)+"\r\n")
+	default:
 		fmt.Fprintln(u.err, "snapfs: "+tame(s))
 	}
 }

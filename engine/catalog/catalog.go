@@ -5,6 +5,7 @@
 //	DIR/sandboxes/NAME/record.json one sandbox ([Record]); its directory is the claim on its name
 //	DIR/sandboxes/NAME/tmp/        what the sandbox sees as /tmp
 //	DIR/active/PID.START.SERIAL.WHAT.ID.NAME   what a command is in the middle of ([Intent])
+//	DIR/ends/WALL.BOOT.UP.ID.NAME  when a sandbox is to be removed ([End])
 //	DIR/spare/N/                   the directory of a sandbox that is gone, for the next one
 //	DIR/spare/ID/                  that of a sandbox until its name is claimed
 //	DIR/places/DRIVER:PATH         a filesystem on which a backend keeps data of its own
@@ -52,6 +53,7 @@ const (
 	trash     = "trash"
 	places    = "places"
 	spare     = "spare"
+	ends      = "ends"
 	format    = "format"
 	record    = "record.json"
 )

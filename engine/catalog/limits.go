@@ -25,11 +25,18 @@ type Limits struct {
 	Inodes int64 `json:"inodes,omitempty"`
 	// Time is how long each command may take.
 	Time time.Duration `json:"time_ns,omitempty"`
-	// TTL is how long the sandbox itself lives, from when it was made.
+	// Idle is how long what runs in the sandbox may do nothing before it is paused.
+	Idle time.Duration `json:"idle_ns,omitempty"`
+	// TTL is how long the sandbox itself lives, from when it was made; then what
+	// runs in it is paused, and nothing is started.
 	TTL time.Duration `json:"ttl_ns,omitempty"`
+	// RemoveAfter is how long after its TTL, or after it was made where it has none,
+	// the sandbox is removed. With KeepEnd it ends instead, as its named states.
+	RemoveAfter time.Duration `json:"remove_after_ns,omitempty"`
+	KeepEnd     bool          `json:"keep_end,omitempty"`
 }
 
-// A Hit is a limit that ended something in a sandbox.
+// A Hit is a limit that ended, or paused, something in a sandbox.
 type Hit struct {
 	// Limit is its name, and Value what it was, as it is written: "memory", "2G".
 	Limit string `json:"limit"`

@@ -35,6 +35,8 @@ type Record struct {
 	Name    string    `json:"name"`
 	State   State     `json:"state"`
 	Created time.Time `json:"created"`
+	// Life is how long it had lived when that was last noted, nil for never.
+	Life *Life `json:"life,omitempty"`
 	// Workspace is the directory that commands start in and that paths in
 	// output are relative to: absolute, on the real machine.
 	Workspace string `json:"workspace"`
@@ -52,6 +54,12 @@ type Record struct {
 	Policy Policy `json:"policy"`
 	// Hit is the limit that ended something in it last, nil for none.
 	Hit *Hit `json:"hit,omitempty"`
+	// Paused is why what runs in it stands still, nil where it does not.
+	Paused *Hit `json:"paused,omitempty"`
+	// Proof is how its walls were tried last, nil for never.
+	Proof *Proof `json:"proof,omitempty"`
+	// Ended is the limit that ended it for good, while its states stay; nil for none.
+	Ended *Hit `json:"ended,omitempty"`
 	// Keeper is the process that holds its namespaces, when one does.
 	Keeper *kernel.Process `json:"keeper,omitempty"`
 	// Refreshed counts how often it got another base. What is kept of a base lies
@@ -191,6 +199,38 @@ type Policy struct {
 	Limits Limits `json:"limits,omitzero"`
 	// BestEffort: run with less isolation than asked for, and say so.
 	BestEffort bool `json:"best_effort,omitempty"`
+	// Prove: before anything else runs in it, its walls are tried, each time that it starts.
+	Prove bool `json:"prove,omitempty"`
+	// Profile is the one that the rest comes from, in part; nil for none.
+	Profile *ProfileUse `json:"profile,omitempty"`
+}
+
+// A ProfileUse says what a profile had to do with a policy.
+type ProfileUse struct {
+	// Path is where it was read.
+	Path string `json:"path"`
+	// Found: nobody has named it, so it could only tighten.
+	Found bool `json:"found,omitempty"`
+	// Taken is what holds because of it, as "memory 1G"; Left is what it says besides:
+	// a flag said otherwise, or it was only found, and this opens.
+	Taken []string `json:"taken,omitempty"`
+	Left  []string `json:"left,omitempty"`
+}
+
+// A Proof says which walls of a sandbox were tried from inside, and what came of it.
+type Proof struct {
+	When time.Time     `json:"when"`
+	Took time.Duration `json:"took_ns"`
+	// Held are the names of the walls that held, Crossed those that did not.
+	Held    []string `json:"held"`
+	Crossed []Wall   `json:"crossed,omitempty"`
+}
+
+// A Wall is one that was tried.
+type Wall struct {
+	Name     string `json:"name"`
+	Tried    string `json:"tried"`
+	Happened string `json:"happened"`
 }
 
 // Mark finds a named state.

@@ -27,7 +27,7 @@ const defaultTimeout = Duration(time.Hour)
 
 // Grammar is all that a profile may hold.
 func Grammar() []Section {
-	return []Section{stageSection(), commandSection()}
+	return []Section{limitsSection(), sandboxSection(), stageSection(), commandSection()}
 }
 
 func stageSection() Section {

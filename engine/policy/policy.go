@@ -1,5 +1,5 @@
 // Package policy reads profiles: the file snapfs.toml, in which a person says
-// how a sandbox's result travels. [Read] answers with a [Profile] in which
+// what a sandbox may do and how its result travels. [Read] answers with a [Profile] in which
 // everything is as [Grammar] describes it, or with an [Error] that names every
 // mistake, where it is and what mends it. It runs nothing and looks at no file
 // but the profile.
@@ -22,6 +22,8 @@ var ErrBadProfile = errors.New("bad profile")
 type Profile struct {
 	// Path is where it was read: absolute.
 	Path string `json:"path"`
+	// Sandbox is what a sandbox under it may do.
+	Sandbox Sandbox `json:"sandbox,omitzero"`
 	// Stages are in the order of the file, which is that of promotion.
 	Stages []Stage `json:"stages"`
 }

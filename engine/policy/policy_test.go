@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -79,6 +80,37 @@ func TestAProfileIsReadAsItIsWritten(t *testing.T) {
 	}
 }
 
+// What the sandbox may do is read as the flags read it, by the same names.
+func TestWhatASandboxMayDoIsRead(t *testing.T) {
+	t.Setenv("HOME", "/home/ada")
+	p, err := policy.Parse("/p/box.toml", []byte(`
+[limits]
+cpus = 1.5
+memory = "2G"
+pids = 200
+io-write = "50M/s"
+time = "90s"
+disk = "none"
+
+[sandbox]
+net = ["Example.com:443", "*.example.org"] # as the flag has it
+expose = ["~/.aws", "keys/../key", "/etc/x"]
+hide = ["/srv"]
+env = ["AWS_TOKEN"]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := policy.Sandbox{
+		Limits: catalog.Limits{CPUs: 1.5, Memory: 2 << 30, PIDs: 200, WriteRate: 50 << 20, Time: 90 * time.Second},
+		Net:    "allow:example.com:443,*.example.org",
+		Expose: []string{"/home/ada/.aws", "/p/key", "/etc/x"}, Hide: []string{"/srv"}, Env: []string{"AWS_TOKEN"},
+	}
+	if d := cmp.Diff(want, p.Sandbox); d != "" {
+		t.Error(d)
+	}
+}
+
 // TestEachMistakeIsToldWithItsPlaceAndItsMend: every rule of the grammar, broken.
 func TestEachMistakeIsToldWithItsPlaceAndItsMend(t *testing.T) {
 	const dev = "[[stage]]\nname = \"dev\"\ntarget = \"/srv/dev\"\n"
@@ -113,7 +145,21 @@ func TestEachMistakeIsToldWithItsPlaceAndItsMend(t *testing.T) {
 		{"[[stage]]\nname = \"d\"\ntarget = \"\"", "3:1: target: it is empty"},
 		{"[[stage]]\nname = \"d\"\ntarget = \"a\\u0000b\"", "3:1: target: it holds a NUL"},
 		{"[stage]\nname = \"d\"", "1:2: there may be several stages; write [[stage]]"},
-		{"[[stages]]\nname = \"d\"", "1:3: stages: there is no such section; there is [[stage]]"},
+		{"[[stages]]\nname = \"d\"", "1:3: stages: there is no such section; there are [limits], [sandbox] and [[stage]]"},
+		{"[limits]\nmemry = \"1G\"", "2:1: memry: there is no such key in [limits]; did you mean memory?"},
+		{"[limits]\nmemory = \"plenty\"", `2:10: memory: size "plenty"`},
+		{"[limits]\npids = -3", "2:8: pids: "},
+		{"[limits]\npids = true", "2:1: pids: true or false, where a limit belongs"},
+		{"[limits]\npids = 3\n[limits]", "3:2: [limits] stands in line 1 already"},
+		{"[[limits]]", "1:3: there is one section limits; write [limits]"},
+		{"[sandbox]\nnet = \"open\"", `2:7: net: "open" is none; there are`},
+		{"[sandbox]\nnet = \"allow:a.example,b_.example:x\"", `2:35: net: rule "b_.example:x": `},
+		{"[sandbox]\nnet = [\n  \"a.example\",\n  \"a.example:99999\"]", `4:14: net: rule "a.example:99999": `},
+		{"[sandbox]\nnet = []", "2:1: net: the list is empty"},
+		{"[sandbox]\nnet = [\"a.example,b.example\"]", "2:8: net: \"a.example,b.example\" is more than one rule"},
+		{"[sandbox]\nenv = [\"A=b\"]", `2:8: env: "A=b" is no name of a variable`},
+		{"[sandbox]\nexpose = [\"~ada/x\"]", "2:11: expose: ~NAME is the shell's"},
+		{"[sandbox]\nhide = \"x\"", "2:1: hide: a text, where a list belongs"},
 		{"name = \"d\"", "1:1: name: it stands in no section"},
 		{dev + "a.b = 1", "4:1: a.b: there is no such key"},
 		{dev + "timeout = ", "4:10: the syntax of TOML is broken here"},
@@ -148,7 +194,8 @@ func TestAllMistakesAreToldAtOnce(t *testing.T) {
 func TestWhatTheGrammarSaysIsWhatIsRead(t *testing.T) {
 	values := map[string]string{
 		"text": `"word"`, "directory": `"/srv/x"`, "command": `"true"`, "list of commands": `["true"]`, `"auto" or "ask"`: `"ask"`,
-		"duration": `"5m"`, "text, or list of texts": `["true"]`,
+		"duration": `"5m"`, "size": `"2G"`, "rate": `"1M/s"`, "number": "3", "bool": "true", "network, or list of rules": `["a.example"]`, "list of paths": `["x"]`,
+		"list of variables": `["A"]`, "text, or list of texts": `["true"]`,
 	}
 	for _, s := range policy.Grammar() {
 		for _, k := range s.Keys {
@@ -173,10 +220,10 @@ func TestAProfileOthersCanWriteToIsRefused(t *testing.T) {
 	if err := os.WriteFile(path, []byte(five), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := policy.Read(path, false); err != nil {
+	if _, err := policy.Read(path, policy.Found); err != nil {
 		t.Error(err)
 	}
-	for _, trusted := range []bool{true, false} {
+	for _, trusted := range []policy.Trust{policy.Named, policy.Found} {
 		if err := os.Chmod(path, 0o666); err != nil {
 			t.Fatal(err)
 		}
@@ -192,10 +239,10 @@ func TestAProfileOfAnotherUserIsOnlyReadByName(t *testing.T) {
 	if err := errors.Join(os.WriteFile(path, []byte(five), 0o644), os.Chown(path, 12345, 12345)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := policy.Read(path, false); !errors.Is(err, snapshot.ErrDenied) || !strings.Contains(err.Error(), strconv.Itoa(12345)) {
+	if _, err := policy.Read(path, policy.Found); !errors.Is(err, snapshot.ErrDenied) || !strings.Contains(err.Error(), strconv.Itoa(12345)) {
 		t.Errorf("found: %v", err)
 	}
-	if _, err := policy.Read(path, true); err != nil {
+	if _, err := policy.Read(path, policy.Named); err != nil {
 		t.Errorf("named: %v", err)
 	}
 }
@@ -213,7 +260,7 @@ func TestWhatIsNoProfileIsToldAsSuch(t *testing.T) {
 		pipe:                       snapshot.ErrNotSupported,
 		large:                      snapshot.ErrNotSupported,
 	} {
-		if _, err := policy.Read(path, true); !errors.Is(err, kind) {
+		if _, err := policy.Read(path, policy.Named); !errors.Is(err, kind) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

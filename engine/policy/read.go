@@ -16,14 +16,24 @@ import (
 // biggest is how large a profile may be, in bytes.
 const biggest = 1 << 20
 
-// Read reads the profile at an absolute path. What it names is run on the real
-// machine, so one that was only found must belong to this user or to root, and
-// nobody else may be able to write to it; with trusted, a person has named the
-// file, and only the latter counts.
+// Trust is why a profile is read.
+type Trust int
+
+const (
+	// Found is one that lay where profiles lie. What it names is run on the real machine, so
+	// it must belong to this user or to root, and nobody else may be able to write to it.
+	Found Trust = iota
+	// Named is a file that a person has named. Still nobody else may be able to write to it.
+	Named
+	// Tightening is for one of which nothing is run, and nothing opened. Anybody's will do.
+	Tightening
+)
+
+// Read reads the profile at an absolute path.
 // Errors: [*Error]; snapshot.ErrNotFound, ErrDenied, ErrNotSupported (it is no
 // file, or is too large).
-func Read(path string, trusted bool) (*Profile, error) {
-	data, err := load(path, trusted)
+func Read(path string, trust Trust) (*Profile, error) {
+	data, err := load(path, trust)
 	if err != nil {
 		var done *snapshot.Error
 		if !errors.As(err, &done) {
@@ -34,7 +44,7 @@ func Read(path string, trusted bool) (*Profile, error) {
 	return Parse(path, data)
 }
 
-func load(path string, trusted bool) ([]byte, error) {
+func load(path string, trust Trust) ([]byte, error) {
 	// Opening a pipe waits for a writer; a profile is none.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -54,11 +64,11 @@ func load(path string, trusted bool) ([]byte, error) {
 	if info.Size() > biggest {
 		return nil, refuse(snapshot.ErrNotSupported, "it is larger than 1 MiB")
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && !trusted && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && trust == Found && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
 		return nil, refuse(snapshot.ErrDenied, "it belongs to another user (uid "+strconv.Itoa(int(st.Uid))+"), and what it names would be run as you",
 			"snapfs promote --profile "+path+" …   # once you have read it")
 	}
-	if info.Mode().Perm()&0o002 != 0 {
+	if trust != Tightening && info.Mode().Perm()&0o002 != 0 {
 		return nil, refuse(snapshot.ErrDenied, "everybody can write to it, and what it names would be run as you", "chmod o-w "+path)
 	}
 	return io.ReadAll(io.LimitReader(f, biggest))
@@ -82,7 +92,7 @@ func Parse(path string, data []byte) (*Profile, error) {
 	if len(r.bad.Mistakes) > 0 {
 		return nil, &r.bad
 	}
-	p := &Profile{Path: path}
+	p := &Profile{Path: path, Sandbox: r.sandbox}
 	for _, s := range r.stages {
 		p.Stages = append(p.Stages, s.Stage)
 	}

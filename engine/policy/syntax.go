@@ -29,14 +29,22 @@ type reader struct {
 	data    []byte
 	dir     string // of the profile
 	bad     Error
+	sandbox Sandbox
 	stages  []stage
-	skip    bool // the lines of a section that is none
-	section Section
+	begun   map[string]place // tables, which there may be one of
+	part    *part            // that lines belong to; nil for those of a section that is none
 	command Section
 }
 
+// A part of the file is read line by line.
+type part struct {
+	Section
+	seen map[string]place
+	take func(name string, v *unstable.Node, at place)
+}
+
 func newReader(path string, data []byte) *reader {
-	r := &reader{data: data, dir: filepath.Dir(path), section: stageSection(), command: commandSection()}
+	r := &reader{data: data, dir: filepath.Dir(path), begun: map[string]place{}, command: commandSection()}
 	r.bad.File = path
 	return r
 }
@@ -58,7 +66,6 @@ func (r *reader) read() {
 		r.bad.Mistakes = append(r.bad.Mistakes, Mistake{1, 1, "it is not UTF-8", "save it as UTF-8"})
 		return
 	}
-	r.skip = true // until a section begins
 	r.parser.Reset(r.data)
 	for r.parser.NextExpression() {
 		n := r.parser.Expression()
@@ -84,16 +91,27 @@ func (r *reader) read() {
 // header begins a section.
 func (r *reader) header(n *unstable.Node) {
 	name, at := r.name(n.Key())
-	r.skip = true
+	r.part = nil
+	list := n.Kind == unstable.ArrayTable
+	first, twice := r.begun[name]
 	switch {
-	case name == "stage" && n.Kind == unstable.ArrayTable:
-		r.skip = false
+	case name == "stage" && list:
 		r.stages = append(r.stages, stage{at: at, keys: map[string]place{}})
+		r.part = &part{stageSection(), r.stages[len(r.stages)-1].keys, r.stageLine}
 	case name == "stage":
 		r.wrong(at, "there may be several stages", "write [[stage]]")
+	case name != "limits" && name != "sandbox":
+		r.wrong(at, fmt.Sprintf("%s: there is no such section", name), "there are [limits], [sandbox] and [[stage]]")
+	case list:
+		r.wrong(at, "there is one section "+name, "write ["+name+"]")
+	case twice:
+		r.wrong(at, fmt.Sprintf("[%s] stands in line %d already", name, r.line(first)), "make one of them")
+	case name == "limits":
+		r.part = &part{limitsSection(), map[string]place{}, r.limit}
 	default:
-		r.wrong(at, fmt.Sprintf("%s: there is no such section", name), "there is [[stage]]")
+		r.part = &part{sandboxSection(), map[string]place{}, r.setting}
 	}
+	r.begun[name] = at
 }
 
 // name joins a dotted key; at is where it begins.
@@ -143,17 +161,20 @@ func (r *reader) known(s Section, seen map[string]place, name string, at place) 
 
 func (r *reader) keyValue(n *unstable.Node) {
 	name, at := r.name(n.Key())
-	if r.skip {
-		if len(r.stages) == 0 && len(r.bad.Mistakes) == 0 {
-			r.wrong(at, name+": it stands in no section", "put it below [[stage]]")
+	if r.part == nil {
+		if len(r.begun) == 0 && len(r.bad.Mistakes) == 0 {
+			r.wrong(at, name+": it stands in no section", "put it below [limits], [sandbox] or [[stage]]")
 		}
 		return
 	}
-	s := &r.stages[len(r.stages)-1]
-	if !r.known(r.section, s.keys, name, at) {
-		return
+	if r.known(r.part.Section, r.part.seen, name, at) {
+		r.part.take(name, n.Value(), at)
 	}
-	v := n.Value()
+}
+
+// stageLine reads a line of the last stage.
+func (r *reader) stageLine(name string, v *unstable.Node, at place) {
+	s := &r.stages[len(r.stages)-1]
 	switch name {
 	case "name":
 		if s.Name = r.text(name, v, at); s.Name != "" && !isName(s.Name) {

@@ -27,10 +27,15 @@ func TestWhereNoWallIsNoneHolds(t *testing.T) {
 		"pids":           {"3"},
 		"files":          {"20"},
 		"disk":           {"1000000", dir},
+		"inodes":         {"100", dir},
 		"cpus":           {"0.1"},
 		"cpu-time":       {"50ms"},
 		"time":           {"50ms"},
-		"write-rate":     {"100000", dir},
+		"write-rate":     {"10000", dir},
+		"read-rate":      {"10000", dir},
+		"write-ops":      {"10", dir},
+		"read-ops":       {"10", dir},
+		"other-sandbox":  {pid, start, dir},
 		"masked":         {"/nothing/here", file},
 		"state":          {dir},
 		"read-only":      {dir, file},
@@ -82,13 +87,14 @@ func TestAnOpenNetworkIsSeenAsOne(t *testing.T) {
 		{"tcp://[::1]:7001", "ipv6", []string{"[::1]:7001"}},
 		{"udp://127.0.0.1:7053", "resolver", []string{"127.0.0.1:7053", "example.com"}},
 		{"gullible://127.0.0.1:7443", "tls-name", []string{"localhost:7443", "example.com"}},
+		{"gullible://127.0.0.1:7080", "http-name", []string{"localhost:7080", "example.com"}},
 		{"tcp://169.254.169.254:80", "metadata", nil},
 		{"tcp://[::1]:7001", "loopback", []string{"7001"}},
 	} {
 		if r := beside(t, []string{c.service}, c.name, c.args...); r.Held || strings.HasPrefix(r.Happened, "could not") {
 			t.Errorf("%+v", r)
 		}
-		if c.name == "tls-name" {
+		if strings.HasSuffix(c.name, "-name") {
 			continue
 		}
 		if r := beside(t, nil, c.name, c.args...); !r.Held {

@@ -129,7 +129,7 @@ func TestAFullDiskHolds(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	dir := treetest.Dir(t)
-	if err := unix.Mount("prove", dir, "tmpfs", 0, "size=4m"); err != nil {
+	if err := unix.Mount("prove", dir, "tmpfs", 0, "size=4m,nr_inodes=100"); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
@@ -143,6 +143,12 @@ func TestAFullDiskHolds(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+	if r := bare(t, "inodes", "100", dir); !r.Held || !strings.Contains(r.Happened, "no space left") {
+		t.Errorf("%+v", r)
+	}
+	if r := bare(t, "inodes", "40", dir); r.Held {
+		t.Errorf("a limit of files above the one that was promised: %+v", r)
 	}
 	if r := bare(t, "disk", strconv.Itoa(1<<20), dir); r.Held {
 		t.Errorf("a limit above the one that was promised: %+v", r)

@@ -54,7 +54,7 @@ func TestANetworkThatAsksFirstHolds(t *testing.T) {
 	_, port, _ := net.SplitHostPort(server.Addr().String())
 	for name, args := range map[string][]string{
 		"name": {"refused.example:443"}, "ipv4": {at + ":443"}, "ipv6": {"[2606:2800::1]:443"}, "resolver": {"9.9.9.9:53", allowed},
-		"metadata": nil, "loopback": {port}, "tls-name": {allowed + ":443", "refused.example"},
+		"metadata": nil, "loopback": {port}, "tls-name": {allowed + ":443", "refused.example"}, "http-name": {allowed + ":443", "refused.example"},
 	} {
 		if r := inside(t, box, 0, name, args...); !r.Held {
 			t.Errorf("%+v", r)
@@ -105,7 +105,7 @@ func TestTheClientHelloIsOne(t *testing.T) {
 			return nil, nil // it has no certificate, and says so in an alert
 		}}).Handshake()
 	}()
-	if n, err := hello(l.Addr().String(), "some.example"); n == 0 {
+	if n, err := answered(l.Addr().String(), clientHello("some.example")); n == 0 {
 		t.Errorf("no answer: %v", err)
 	}
 	select {

@@ -24,6 +24,7 @@ func hostProbes() []Probe {
 		{Name: "signal-process", Args: []string{"PID", "START"}, plan: planSignal},
 		{Name: "trace-process", Args: []string{"PID", "START"}, plan: planTrace},
 		{Name: "pid-1", plan: planPID1},
+		{Name: "other-sandbox", Args: []string{"PID", "START", "PATH..."}, plan: planOther},
 	}
 }
 
@@ -131,6 +132,23 @@ func StartOf(pid int) (string, error) {
 func (p process) same() bool {
 	start, err := StartOf(p.pid)
 	return err == nil && start == p.start
+}
+
+// planOther goes for the processes and the files of another sandbox: what the host
+// calls them.
+func planOther(args []string) (attempt, error) {
+	p, err := theProcess(args)
+	return attempt{fmt.Sprintf("see process %d of another sandbox, or read %s", p.pid, strings.Join(args[2:], ", ")), func() outcome {
+		if p.same() {
+			return crossed("the process is in /proc")
+		}
+		for _, path := range args[2:] {
+			if what := visible(path); what != "" {
+				return crossed("%s: %s", path, what)
+			}
+		}
+		return held("there is no such process, and nothing to be read")
+	}}, err
 }
 
 func planSee(args []string) (attempt, error) {

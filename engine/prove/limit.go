@@ -21,8 +21,10 @@ const (
 	extraPIDs   = 50
 	extraFiles  = 50
 	extraDisk   = 2 << 20 // and a fiftieth of the limit
+	extraInodes = 50      // the same
 
-	mostPIDs = 20_000 // above that it would take a minute
+	mostPIDs   = 20_000 // above that it would take a minute
+	mostInodes = 1_000_000
 )
 
 func limitProbes() []Probe {
@@ -31,6 +33,7 @@ func limitProbes() []Probe {
 		{Name: "pids", Args: []string{"COUNT"}, plan: planPIDs},
 		{Name: "files", Args: []string{"COUNT"}, plan: planFiles},
 		{Name: "disk", Args: []string{"BYTES", "DIR"}, plan: planDisk},
+		{Name: "inodes", Args: []string{"COUNT", "DIR"}, plan: planInodes},
 	}
 }
 
@@ -66,8 +69,13 @@ func memory(limit int64) outcome {
 			p[i] = 1
 		}
 	}
-	return crossed("all of it was given")
+	time.Sleep(watched) // where the limit is, this is killed meanwhile
+	return crossed("all of it was given, and stayed")
 }
+
+// watched is longer than one who watches a limit, where the kernel does not hold it,
+// takes to see that it was passed, on a busy machine too.
+const watched = time.Second
 
 // past judges what a limit let through.
 func past(got, limit int64, what string, err error) outcome {
@@ -199,4 +207,33 @@ func fill(path string, size int64, buf []byte, noise *rand.ChaCha8) (written int
 		}
 	}
 	return written, f.Sync() // some filesystems only now look for the space
+}
+
+func planInodes(args []string) (attempt, error) {
+	limit, err := number(args[0])
+	if err == nil && limit > mostInodes {
+		err = fmt.Errorf("more than %d files would take too long", mostInodes)
+	}
+	all := limit + limit/50 + extraInodes
+	return attempt{fmt.Sprintf("make %d files in %s", all, args[1]), func() outcome { return inodes(limit, all, args[1]) }}, err
+}
+
+// inodes makes empty files until it is refused one.
+func inodes(limit, all int64, dir string) outcome {
+	dir, err := os.MkdirTemp(dir, "prove-")
+	if err != nil {
+		return untried("%v", err)
+	}
+	defer os.RemoveAll(dir)           //nolint:errcheck // what is left is in the sandbox
+	for n := int64(1); n < all; n++ { // the directory is one
+		f, err := os.OpenFile(fmt.Sprintf("%s/%d", dir, n), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		switch {
+		case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+			return held("%d files were made, then: %v", n, err)
+		case err != nil:
+			return untried("file %d: %v", n, err)
+		}
+		f.Close()
+	}
+	return crossed("all of them were made, though the limit is %d", limit)
 }

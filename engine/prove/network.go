@@ -23,6 +23,7 @@ func networkProbes() []Probe {
 		{Name: "ipv6", Args: []string{"[ADDRESS]:PORT"}, plan: planAddress},
 		{Name: "resolver", Args: []string{"ADDRESS:PORT", "NAME"}, plan: planResolver},
 		{Name: "tls-name", Args: []string{"HOST:PORT", "FALSE-NAME"}, plan: planTLS},
+		{Name: "http-name", Args: []string{"HOST:PORT", "FALSE-NAME"}, plan: planHTTP},
 		{Name: "metadata", plan: planMetadata},
 		{Name: "loopback", Args: []string{"PORT"}, plan: planLoopback},
 		{Name: "abstract-socket", Args: []string{"NAME"}, plan: planAbstract},
@@ -59,6 +60,8 @@ func why(err error) error {
 	return err
 }
 
+// planName goes for an address first, and then for who has it. A name that nobody
+// may know must not even be answered; but for this machine's own.
 func planName(args []string) (attempt, error) {
 	host, port, err := net.SplitHostPort(args[0])
 	return attempt{"reach " + args[0] + " by its name", func() outcome {
@@ -70,7 +73,10 @@ func planName(args []string) (attempt, error) {
 		}
 		var all []string
 		for _, a := range found[:min(len(found), 3)] {
-			all = append(all, net.JoinHostPort(a.String(), port))
+			if !a.IsLoopback() {
+				return crossed("the answer is %s", a.Unmap())
+			}
+			all = append(all, net.JoinHostPort(a.Unmap().String(), port))
 		}
 		return reach(all...)
 	}}, err
@@ -149,64 +155,4 @@ func question(name string) []byte {
 		q = append(append(q, byte(len(label))), label...)
 	}
 	return append(q, 0, 0, 1, 0, 1)
-}
-
-func planTLS(args []string) (attempt, error) {
-	host, _, err := net.SplitHostPort(args[0])
-	return attempt{"reach " + args[1] + " by TLS through " + args[0], func() outcome {
-		if n, err := hello(args[0], host); err != nil || n == 0 {
-			return untried("%s itself does not answer: %v", args[0], err)
-		}
-		n, err := hello(args[0], args[1])
-		if n > 0 {
-			return crossed("somebody answered")
-		}
-		return held("%v", err)
-	}}, err
-}
-
-// hello sends the first message of TLS with a server name, and answers with how
-// many bytes come back.
-func hello(address, name string) (int, error) {
-	c, err := net.DialTimeout("tcp", address, patience)
-	if err != nil {
-		return 0, why(err)
-	}
-	defer hangUp(c)
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		return 0, err
-	}
-	if _, err := c.Write(clientHello(name)); err != nil {
-		return 0, why(err)
-	}
-	var answer [512]byte
-	n, err := c.Read(answer[:])
-	if err != nil {
-		err = why(err)
-	}
-	return n, err
-}
-
-// clientHello is a ClientHello of TLS 1.2 in a record (RFC 5246, sections 6.2.1
-// and 7.4.1.2) with the extensions that servers want: the server's name (RFC 6066),
-// curves and signatures. crypto/tls would cost every start of the program.
-func clientHello(name string) []byte {
-	length := func(n int, b []byte) []byte { // in front of b, in n bytes
-		head := make([]byte, n)
-		for i := range head {
-			head[i] = byte(len(b) >> (8 * (n - 1 - i)))
-		}
-		return append(head, b...)
-	}
-	extension := func(kind byte, body []byte) []byte { return append([]byte{0, kind}, length(2, body)...) }
-	extensions := extension(0, length(2, append([]byte{0}, length(2, []byte(name))...)))
-	extensions = append(extensions, extension(10, length(2, []byte{0, 23, 0, 29}))...)
-	extensions = append(extensions, extension(11, length(1, []byte{0}))...)
-	extensions = append(extensions, extension(13, length(2, []byte{4, 1, 4, 3, 8, 4, 5, 1, 5, 3}))...)
-	body := append([]byte{3, 3}, make([]byte, 32)...) // random enough: nothing is agreed on
-	body = append(body, 0)                            // no session
-	body = append(body, length(2, []byte{0xc0, 0x2f, 0xc0, 0x2b, 0xc0, 0x30, 0xc0, 0x2c, 0, 0x9c})...)
-	body = append(body, length(1, []byte{0})...) // no compression
-	body = append(body, length(2, extensions)...)
-	return append([]byte{22, 3, 1}, length(2, append([]byte{1}, length(3, body)...))...)
 }

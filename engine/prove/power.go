@@ -51,13 +51,13 @@ func calls() []powerCall {
 		{"bpf", "load a program into the kernel", func() error { return raw(unix.SYS_BPF) }},
 		{"perf", "measure the machine", func() error { return raw(unix.SYS_PERF_EVENT_OPEN) }},
 		{"io-uring", "open an io_uring", func() error { return raw(unix.SYS_IO_URING_SETUP, 1) }},
-		{"userfaultfd", "handle page faults", func() error { return raw(unix.SYS_USERFAULTFD, 1<<20) }}, // no such flag
+		{"userfaultfd", "handle page faults", func() error { return raw(unix.SYS_USERFAULTFD, 1|1<<20) }}, // of the process itself; no such flag
 		{"keyring", "use the session's key ring", func() error {
 			_, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false)
 			return err
 		}},
 		{"file-handle", "open a file by its handle", func() error { return raw(unix.SYS_OPEN_BY_HANDLE_AT, minusOne) }},
-		{"watch", "watch all files", func() error { return raw(unix.SYS_FANOTIFY_INIT, 1<<30) }}, // no such flag
+		{"watch", "watch all files", func() error { return raw(unix.SYS_FANOTIFY_INIT, unix.FAN_REPORT_FID|1<<30) }}, // as anybody may; no such flag
 		{"kernel-log", "read the kernel's log", func() error {
 			_, err := unix.Klogctl(unix.SYSLOG_ACTION_SIZE_BUFFER, nil)
 			return err

@@ -31,6 +31,8 @@ type Probe struct {
 	Args []string
 	// Kills: who runs into this wall is killed, with no time to report; see [Read].
 	Kills bool
+	// Quick: it takes some milliseconds at most, and may follow others in one process.
+	Quick bool
 
 	plan func(args []string) (attempt, error)
 }
@@ -44,6 +46,7 @@ type attempt struct {
 type outcome struct {
 	happened string
 	held     bool
+	busy     bool
 }
 
 // A Report says what a probe came to. It is one line of JSON.
@@ -54,6 +57,9 @@ type Report struct {
 	Happened string `json:"happened"`
 	// Held: the wall was there.
 	Held bool `json:"held"`
+	// Busy: the wall was not crossed, but others keep the machine so busy that it
+	// may not have been the wall that held. Whoever knows that it was may say so.
+	Busy bool `json:"busy,omitempty"`
 }
 
 // The exit statuses of [Run].
@@ -67,17 +73,30 @@ const (
 // run in any order and as often as wanted, but not two at once in one sandbox.
 func List() []Probe {
 	var all []Probe
-	for _, part := range [][]Probe{limitProbes(), rateProbes(), networkProbes(), hostProbes(), powerProbes()} {
+	for _, part := range [][]Probe{limitProbes(), rateProbes()} {
 		all = append(all, part...)
+	}
+	for _, part := range [][]Probe{networkProbes(), hostProbes(), powerProbes()} {
+		for _, p := range part {
+			p.Quick = true
+			all = append(all, p)
+		}
 	}
 	return all
 }
+
+// Several is what [Run] is told in place of a name, to make the attempts of a list in
+// one process, one after the other: JSON, each its name and arguments.
+const Several = "several"
 
 // Run makes an attempt from within this process, which should do nothing else
 // and end afterwards, and writes two reports to out: one without Happened before
 // it tries, for the case that it is killed, and the one that counts. It answers
 // with the process's exit status. Cost: up to a few seconds, or the time limit.
 func Run(name string, args []string, out io.Writer) int {
+	if name == Several {
+		return runSeveral(args, out)
+	}
 	p, ok := find(name)
 	if !ok {
 		return ExitUsage
@@ -91,12 +110,27 @@ func Run(name string, args []string, out io.Writer) int {
 			return ExitCrossed // nobody would hear of it
 		}
 		o := a.try()
-		r.Happened, r.Held = o.happened, o.held
+		r.Happened, r.Held, r.Busy = o.happened, o.held, o.busy
 	}
 	if tell(out, r) != nil || !r.Held {
 		return ExitCrossed
 	}
 	return ExitHeld
+}
+
+func runSeveral(args []string, out io.Writer) int {
+	var list [][]string
+	if len(args) != 1 || json.Unmarshal([]byte(args[0]), &list) != nil {
+		return ExitUsage
+	}
+	status := ExitHeld
+	for _, one := range list {
+		if len(one) == 0 {
+			return ExitUsage
+		}
+		status = max(status, Run(one[0], one[1:], out))
+	}
+	return status
 }
 
 // Read makes the report of a probe out of what its process wrote. killed: the
@@ -112,7 +146,7 @@ func Read(name string, output []byte, killed bool) Report {
 	if r.Happened != "" {
 		return r
 	}
-	r.Held, r.Tried = false, cmp.Or(r.Tried, name) // whatever was written
+	r.Held, r.Busy, r.Tried = false, false, cmp.Or(r.Tried, name) // whatever was written
 	p, _ := find(name)
 	switch {
 	case killed && p.Kills && r.Tried != name:
@@ -151,13 +185,13 @@ func tell(out io.Writer, r Report) error {
 }
 
 func held(format string, args ...any) outcome {
-	return outcome{fmt.Sprintf(format, args...), true}
+	return outcome{happened: fmt.Sprintf(format, args...), held: true}
 }
 
 func crossed(format string, args ...any) outcome {
-	return outcome{fmt.Sprintf(format, args...), false}
+	return outcome{happened: fmt.Sprintf(format, args...)}
 }
 
 func untried(format string, args ...any) outcome {
-	return outcome{"could not be tried: " + fmt.Sprintf(format, args...), false}
+	return outcome{happened: "could not be tried: " + fmt.Sprintf(format, args...)}
 }

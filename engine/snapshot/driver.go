@@ -14,6 +14,8 @@ type Driver struct {
 	Name string
 	// Automatic: may be chosen without being asked for by name.
 	Automatic bool
+	// ForLimits: and then only for a [DiskLimit].
+	ForLimits bool
 	// Open answers with the backend that can hold tree, or an error that
 	// matches ErrNotSupported and says why this driver cannot. It leaves
 	// nothing behind but its own directory, and costs under a millisecond.

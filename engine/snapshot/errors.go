@@ -64,7 +64,7 @@ func KindOf(err error) error {
 	if errors.As(err, &e) && e.Kind != nil {
 		return e.Kind
 	}
-	for _, k := range []struct{ os, kind error }{
+	return first(err, []kind{
 		{syscall.ENOSPC, ErrNoSpace},
 		{syscall.EDQUOT, ErrNoSpace},
 		{syscall.EROFS, ErrReadOnly},
@@ -75,7 +75,39 @@ func KindOf(err error) error {
 		{fs.ErrNotExist, ErrNotFound},
 		{fs.ErrExist, ErrExists},
 		{fs.ErrPermission, ErrDenied},
-	} {
+	})
+}
+
+// KindOfFile is KindOf for who copies trees: it knows what can be wrong with a
+// file and with a crowded system too, and what nobody foresaw (an input/output
+// error) is ErrCorrupt: it is not to be trusted.
+func KindOfFile(err error) error {
+	if k := KindOf(err); k != nil {
+		return k
+	}
+	if k := first(err, []kind{
+		{syscall.ENOTEMPTY, ErrExists},
+		{syscall.EFBIG, ErrNoSpace},
+		{syscall.ENOTDIR, ErrNotSupported},
+		{syscall.ELOOP, ErrNotSupported},
+		{syscall.EMLINK, ErrNotSupported},
+		{syscall.EINVAL, ErrNotSupported},
+		{syscall.ENAMETOOLONG, ErrNotSupported},
+		{syscall.EMFILE, ErrBusy},
+		{syscall.ENFILE, ErrBusy},
+		{syscall.ENOMEM, ErrBusy},
+	}); k != nil {
+		return k
+	}
+	return ErrCorrupt
+}
+
+// A kind is what an error of the operating system stands for.
+type kind struct{ os, kind error }
+
+// first is the kind of the first of a table that an error is, or nil.
+func first(err error, table []kind) error {
+	for _, k := range table {
 		if errors.Is(err, k.os) {
 			return k.kind
 		}

@@ -13,6 +13,27 @@ type DiskLimit struct {
 	// Inodes are new files, directories and other nodes, and those of the base
 	// that had to be copied to be changed. 0: no limit.
 	Inodes int64
+	// Share names forks that hold the limit all together, of one backend or of
+	// several that are the same [Sharer]; "": the fork alone.
+	Share string
+}
+
+// A Sharer can hold several forks to one limit. A backend that has it is a [Limiter].
+type Sharer interface {
+	// LimitPlace names where what is added is counted. Forks of backends with the
+	// same answer share a limit when they are limited with the same
+	// [DiskLimit.Share]: each counts from then on, and what it has added stays
+	// counted after its removal, as long as a snapshot shares it and another fork
+	// has the limit. The one that is set last holds for all. It costs nothing.
+	LimitPlace() string
+}
+
+// A Gauge tells how much of its limit is used up.
+type Gauge interface {
+	// Gauge is what counts now for the limit of the fork, with all that share it;
+	// what is not counted is 0. Cost: some files of the kernel read. Errors:
+	// ErrNotFound (no such fork), ErrNotSupported (it has no limit).
+	Gauge(ctx context.Context, fork ForkID) (DiskLimit, error)
 }
 
 // A Limiter holds a fork to a [DiskLimit], whatever runs in it, as root or not.

@@ -115,3 +115,20 @@ type Narrower interface {
 type Hider interface {
 	Hidden() []string
 }
+
+// A Scratcher has room for what is no part of a tree, and counts for its limit all the
+// same.
+type Scratcher interface {
+	// Scratch answers with a directory for the fork and its kin, which are those with
+	// the same id up to the first hyphen: at first an empty one that anybody may
+	// write to, as /tmp. What is in it counts for the limit of the fork. It goes when
+	// the last of them is removed, at the next sweep. Cost: that of a fork, once.
+	// Errors: ErrNotFound, ErrNoSpace.
+	Scratch(ctx context.Context, fork ForkID) (string, error)
+}
+
+// A Tender has something to look after while anything runs in one of its forks.
+type Tender interface {
+	// Tend is called every ten seconds or so, and costs some system calls.
+	Tend(ctx context.Context) error
+}

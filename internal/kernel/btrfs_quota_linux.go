@@ -20,6 +20,8 @@ const (
 	btrfsQgroupLimit  = 43
 
 	quotaTree, groupInfo, groupRelation = 8, 242, 246
+
+	rootTree, rootBackref = 1, 144
 )
 
 // BtrfsQuota is the way a filesystem counts what its subvolumes hold.
@@ -199,4 +201,16 @@ func BtrfsUsage(fd int, id uint64) (int64, error) {
 		return 0, unix.ENODATA
 	}
 	return used, err
+}
+
+// BtrfsIsThere reports whether the subvolume with this id has a name. One that is
+// being destroyed has none. Root only.
+func BtrfsIsThere(fd int, id uint64) bool {
+	found := false
+	key := BtrfsRange{Tree: rootTree, MinObject: id, MaxObject: id, MinType: rootBackref, MaxType: rootBackref}
+	err := BtrfsSearch(fd, key, func(it BtrfsItem) bool {
+		found = found || it.Object == id && it.Type == rootBackref
+		return !found
+	})
+	return found || err != nil
 }

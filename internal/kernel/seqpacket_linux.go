@@ -106,8 +106,16 @@ func (p *Packet) Send(msg []byte, files ...*os.File) error {
 		}
 		rights = unix.UnixRights(fds...)
 	}
+	return p.send(msg, rights, 0)
+}
+
+// TrySend sends a message if that can be done without waiting. Errors: those of Send,
+// and EAGAIN.
+func (p *Packet) TrySend(msg []byte) error { return p.send(msg, nil, unix.MSG_DONTWAIT) }
+
+func (p *Packet) send(msg, rights []byte, flags int) error {
 	for {
-		err := unix.Sendmsg(p.fd, msg, rights, nil, unix.MSG_NOSIGNAL)
+		err := unix.Sendmsg(p.fd, msg, rights, nil, unix.MSG_NOSIGNAL|flags)
 		if !errors.Is(err, unix.EINTR) {
 			return err
 		}

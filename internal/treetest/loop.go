@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -153,5 +154,38 @@ func unmount(t testing.TB, dir string) {
 	t.Errorf("unmount %s: %v (something still uses it; detached)", dir, err)
 	if err := kernel.Unmount(dir); err != nil {
 		t.Error(err)
+	}
+}
+
+// UnmountSoon waits for what lets go of a mount a moment after it was closed.
+func UnmountSoon(t testing.TB, path string) {
+	t.Helper()
+	for wait := time.Millisecond; ; wait *= 2 {
+		err := unix.Unmount(path, 0)
+		if err == nil {
+			return
+		}
+		if err != unix.EBUSY || wait > 4*time.Second {
+			t.Errorf("unmount %s: %v", path, err)
+			return
+		}
+		time.Sleep(wait)
+	}
+}
+
+// Crowd leaves some ten MiB of the filesystem that is mounted at top.
+func Crowd(t testing.TB, top string) {
+	t.Helper()
+	fs, err := kernel.FilesystemOf(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(top, "filler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := unix.Fallocate(int(f.Fd()), 0, 0, fs.Avail-12<<20); err != nil {
+		t.Fatal(err)
 	}
 }

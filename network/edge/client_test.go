@@ -18,7 +18,7 @@ import (
 // A step is what a client inside does next; one field is set.
 type step struct {
 	Dial   string // "tcp HOST:PORT", "udp HOST:PORT"
-	Listen string // an address; the first connection to it is the client's
+	Life   int    // with Dial: milliseconds, or 0 for 20 seconds
 	Send   []byte
 	Slow   bool // with Send: each byte in a packet of its own
 	Read   int  // so many bytes, or with -1 all up to the end
@@ -128,15 +128,11 @@ func (p *player) step(s step) error {
 			return err
 		}
 		p.conn = conn
-		return conn.SetDeadline(time.Now().Add(20 * time.Second))
-	case s.Listen != "":
-		l, err := net.Listen("tcp", s.Listen)
-		if err != nil {
-			return err
+		life := 20 * time.Second
+		if s.Life > 0 {
+			life = time.Duration(s.Life) * time.Millisecond
 		}
-		p.conn, err = l.Accept()
-		_ = l.Close()
-		return err
+		return conn.SetDeadline(time.Now().Add(life))
 	case s.Look != "":
 		addrs, err := net.DefaultResolver.LookupHost(ctx, s.Look)
 		p.result.Addrs = addrs

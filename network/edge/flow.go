@@ -17,6 +17,8 @@ type flow struct {
 	ctx     context.Context // done when the flow is cut
 	cancel  context.CancelFunc
 	in, out atomic.Int64
+	usage   *usage // of the rule that allowed it
+	small   bool   // many are open: it has to do with less memory
 
 	mu     sync.Mutex // guards what follows
 	target target
@@ -34,18 +36,28 @@ func (e *Edge) open(kind network.Kind, t target) (f *flow, why string) {
 	defer e.mu.Unlock()
 	switch {
 	case e.closed:
-		return nil, "the edge was closed"
+		return nil, closedWhy
 	case len(e.flows) >= e.options.MaxConnections:
 		return nil, "too many connections at once"
 	case e.spent():
 		return nil, spentWhy
 	}
+	f.usage = e.usageOf(t.rule, t.terms)
+	if why := f.usage.full(t.rule, t.terms); why != "" {
+		return nil, why
+	}
+	f.usage.open++
+	f.small = len(e.flows) >= roomy
 	f.ctx, f.cancel = context.WithCancel(e.ctx)
 	e.flows[f] = struct{}{}
 	return f, ""
 }
 
-const spentWhy = "the limit of bytes is reached"
+// Why a flow was cut, or never was.
+const (
+	spentWhy  = "the limit of bytes is reached"
+	closedWhy = "the edge was closed" // the sandbox's last command has ended
+)
 
 // spent says that the limit of bytes is reached.
 func (e *Edge) spent() bool {
@@ -58,6 +70,7 @@ func (f *flow) begin(t target) {
 	f.target = t
 	f.mu.Unlock()
 	f.edge.opened.Add(1)
+	f.usage.opened.Add(1)
 	ev := t.event(f.kind)
 	ev.ID, ev.Allowed = f.id, true
 	f.edge.events.put(ev)
@@ -84,19 +97,22 @@ func (f *flow) end() {
 	ev.Why = f.why
 	f.mu.Unlock()
 	ev.ID, ev.Ended, ev.BytesIn, ev.BytesOut = f.id, true, f.in.Load(), f.out.Load()
-	if ev.Why != "" {
+	if ev.Why != "" && ev.Why != closedWhy {
 		f.edge.refuse(ev)
 		return
 	}
-	ev.Allowed = true
+	ev.Allowed = true // what was open to the end was not refused
 	f.edge.events.put(ev)
 }
 
 func (f *flow) forget() {
 	f.cancel()
 	f.edge.mu.Lock()
-	delete(f.edge.flows, f)
-	f.edge.mu.Unlock()
+	defer f.edge.mu.Unlock()
+	if _, there := f.edge.flows[f]; there {
+		delete(f.edge.flows, f)
+		f.usage.open--
+	}
 }
 
 // onCut has shut called when the flow is cut, at once where it was.
@@ -133,14 +149,29 @@ func (f *flow) still(r network.Rules) string {
 	f.mu.Lock()
 	t := f.target
 	f.mu.Unlock()
-	_, why := t.by(r)
-	if why == "" && t.name != "" && t.addr.IsValid() {
+	now, why := t.by(r)
+	switch {
+	case why != "":
+		return why
+	case f.kind == network.UDP && t.port == quicPort && !f.edge.quic(now):
+		return quicWhy
+	case t.name != "" && t.name != network.HostName && t.addr.IsValid():
 		why = f.edge.unfit(t.addr, t.port)
 	}
+	f.mu.Lock()
+	f.target.rule, f.target.terms = now.rule, now.terms
+	f.mu.Unlock()
 	return why
 }
 
-// count adds n bytes, and cuts the flow where they are more than all may have.
+// terms are what the options of its rule say now.
+func (f *flow) terms() network.Terms {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.target.terms
+}
+
+// count adds n bytes, and cuts the flow where they are more than all may have, or those of its rule.
 func (f *flow) count(n int, in bool) bool {
 	if in {
 		f.in.Add(int64(n))
@@ -149,9 +180,17 @@ func (f *flow) count(n int, in bool) bool {
 		f.out.Add(int64(n))
 		f.edge.out.Add(int64(n))
 	}
-	if f.edge.spent() {
+	f.usage.bytes.Add(int64(n))
+	switch {
+	case f.edge.spent():
 		f.cut(spentWhy)
-		return false
+	case f.usage.spent():
+		f.mu.Lock()
+		rule := f.target.rule
+		f.mu.Unlock()
+		f.cut(spentBy(rule))
+	default:
+		return true
 	}
-	return true
+	return false
 }

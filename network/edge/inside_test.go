@@ -229,9 +229,6 @@ func makeTUN(name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+name+"/route_localnet", []byte("1"), 0); err != nil {
-		return nil, err
-	}
 	for _, p := range []netip.Prefix{network.Inside4(), network.Inside6()} {
 		if err := addAddress(link.Index, p); err != nil {
 			return nil, err

@@ -18,9 +18,11 @@ const mostBlank = 1 << 10
 // A judge reads what a process says to a name, and lets pass what may. It knows TLS and HTTP/1, whatever
 // the port; what is neither passes. It is used by one goroutine, but for answered.
 type judge struct {
-	name   string // that the server must be asked for; empty lets everything pass
-	noSNI  bool   // a client may leave the server name out
-	timed  bool   // the reader has a deadline, see flow.await
+	name  string // that the server must be asked for; empty lets everything pass
+	noSNI bool   // a client may leave the server name out
+	// hidden says why a ClientHello may not have an encrypted one in it, or ""; nil: it never may.
+	hidden func() string
+	timed  bool // the reader has a deadline, see flow.await
 	state  func(*judge) (more bool)
 	why    string // what was found, for good
 	buf    []byte // what was said and has not passed by the last feed

@@ -116,7 +116,7 @@ func TestTheServerNameIsTheName(t *testing.T) {
 		{"a name beneath it", clientHello(t, "www.site.example"), "www.site.example"},
 		{"no name", none, "no server name"},
 		{"encrypted hello", withExtension(good, 0xfe0d, []byte{0, 0, 1, 0, 1, 7, 0, 0, 0, 0}), "an encrypted client hello"},
-		{"the draft of it", withExtension(good, 0xffce, nil), "an encrypted client hello"},
+		{"the draft of it", withExtension(good, 0xffce, nil), "an encrypted server name"},
 		{"two names", withExtension(good, 0, append([]byte{0, 15, 0, 0, 12}, "evil.example"...)), "two server names"},
 		{"a list of two names", withExtension(none, 0, []byte("\x00\x1e\x00\x00\x0csite.example\x00\x00\x0cevil.example")), "cannot be read"},
 		{"a name of no bytes", withExtension(none, 0, []byte{0, 3, 0, 0, 0}), "cannot be read"},

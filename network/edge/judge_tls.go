@@ -140,15 +140,17 @@ func judgeHello(j *judge, message []byte) bool {
 	if c.bad || extensions.bad || len(c.b) > 0 {
 		return j.refuse("a ClientHello that cannot be read")
 	}
-	name, found := "", false
+	name, found, hidden := "", false, false
 	for len(extensions.b) > 0 {
 		kind := extensions.number(2)
 		body := extensions.field(2)
 		switch {
 		case extensions.bad || body.bad:
 			return j.refuse("a ClientHello that cannot be read")
-		case kind == extECH || kind == extESNI:
-			return j.refuse("an encrypted client hello, whose server name cannot be read")
+		case kind == extESNI:
+			return j.refuse("an encrypted server name, which cannot be read")
+		case kind == extECH:
+			hidden = true
 		case kind == extEarlyData:
 			j.tls.early = true
 		case kind == extServerName:
@@ -161,14 +163,32 @@ func judgeHello(j *judge, message []byte) bool {
 		}
 	}
 	switch {
-	case !found && j.noSNI:
+	case !found && j.noSNI && !hidden:
 		return true
 	case !found:
 		return j.refuse("no server name")
 	case !j.same(name):
 		return j.other("the server name", name)
+	case hidden:
+		return j.mayHide()
 	}
 	return true
+}
+
+// hiddenWhy says what to do, for browsers send one always.
+const (
+	hiddenName = "an encrypted client hello, whose server name cannot be read"
+	hiddenHint = "; a rule with +ech lets it pass"
+	hiddenWhy  = hiddenName + hiddenHint
+)
+
+// mayHide judges a ClientHello that has an encrypted one in it, and the right name around that.
+func (j *judge) mayHide() bool {
+	why := hiddenWhy
+	if j.hidden != nil {
+		why = j.hidden()
+	}
+	return why == "" || j.refuse(why)
 }
 
 // serverName reads the extension (RFC 6066, 3): a list, which has one name.

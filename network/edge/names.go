@@ -16,6 +16,7 @@ type names struct {
 	byName map[string]*list.Element
 	byNum  map[int]*list.Element
 	used   *list.List // the last used in front
+	last   int        // number that was given
 }
 
 type named struct {
@@ -27,12 +28,7 @@ type named struct {
 func (t *names) addrs(name string) (four, six netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.used == nil {
-		t.used, t.byName, t.byNum = list.New(), map[string]*list.Element{}, map[int]*list.Element{}
-		if t.most == 0 {
-			t.most = network.MostNames
-		}
-	}
+	t.make()
 	el := t.byName[name]
 	if el == nil {
 		el = t.give(name)
@@ -42,10 +38,41 @@ func (t *names) addrs(name string) (four, six netip.Addr) {
 	return network.NameAddrs(n.num)
 }
 
+// make is called with mu held.
+func (t *names) make() {
+	if t.used == nil {
+		t.used, t.byName, t.byNum = list.New(), map[string]*list.Element{}, map[int]*list.Element{}
+		if t.most == 0 {
+			t.most = network.MostNames
+		}
+	}
+}
+
+// restore has names stand where an edge before this one put them, and those that come after the
+// last number that was given: what a process remembers never leads to another name.
+func (t *names) restore(numbers map[string]int, last int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.make()
+	for name, num := range numbers {
+		if num < 1 || num > t.most || t.byNum[num] != nil || t.byName[name] != nil {
+			continue
+		}
+		el := t.used.PushFront(&named{name, num})
+		t.byName[name], t.byNum[num] = el, el
+		last = max(last, num)
+	}
+	if t.last = last; last >= t.most && t.used.Len() == 0 {
+		t.last = 0
+	}
+}
+
 // give is called with mu held.
 func (t *names) give(name string) *list.Element {
-	n := &named{name, t.used.Len() + 1}
-	if t.used.Len() >= t.most {
+	n := &named{name, t.last + 1}
+	if t.last < t.most {
+		t.last++
+	} else {
 		last := t.used.Back()
 		old, _ := t.used.Remove(last).(*named)
 		delete(t.byName, old.name)

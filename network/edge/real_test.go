@@ -202,7 +202,6 @@ func TestATLSClientCannotNameAnother(t *testing.T) {
 	for what, steps := range map[string][]step{
 		"evil.example":             {{TLS: &tlsHello{"evil.example", nil}}},
 		"no server name":           {{TLS: &tlsHello{"", nil}}},
-		"encrypted client hello":   {{Send: withExtension(good, 0xfe0d, make([]byte, 40))}, {Read: 1}},
 		"name is evil.example":     {{Send: inRecords(evil, 2), Slow: true}, {Read: 1}},
 		"evil.example, not site.e": {{Send: []byte("GET / HTTP/1.1\r\nHost: site.example\r\n\r\nGET / HTTP/1.1\r\nHost: evil.example\r\n\r\n")}, {Read: -1}},
 	} {

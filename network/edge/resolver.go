@@ -152,13 +152,16 @@ func (e *Edge) question(q dnsmessage.Question) (netip.Addr, dnsmessage.RCode) {
 	if ok {
 		rule, ok = e.Rules().Resolves(name)
 	}
+	if !ok && e.service(name) {
+		return netip.Addr{}, dnsmessage.RCodeNameError
+	}
 	if !ok {
 		ev.Why = "no rule allows " + ev.Name
 		e.refuse(ev)
 		return netip.Addr{}, dnsmessage.RCodeNameError
 	}
 	four, six := e.names.addrs(name)
-	ev.Allowed, ev.Rule = true, rule
+	ev.Allowed, ev.Rule, ev.Addr = true, rule, four
 	e.events.put(ev)
 	switch q.Type {
 	case dnsmessage.TypeA:
@@ -167,6 +170,18 @@ func (e *Edge) question(q dnsmessage.Question) (netip.Addr, dnsmessage.RCode) {
 		return six, dnsmessage.RCodeSuccess
 	}
 	return netip.Addr{}, dnsmessage.RCodeSuccess
+}
+
+// service says that a question is for how a service of an allowed name is reached, as _http._tcp.site.example (RFC 2782), which
+// package managers and mail programs ask before the name itself. There is no such record, and it is no decision to tell of.
+func (e *Edge) service(name string) bool {
+	kind, rest, _ := strings.Cut(name, ".")
+	protocol, host, _ := strings.Cut(rest, ".")
+	if !strings.HasPrefix(kind, "_") || protocol != "_tcp" && protocol != "_udp" {
+		return false
+	}
+	_, ok := e.Rules().Resolves(host)
+	return ok && network.ValidName(host)
 }
 
 // printable keeps what a sandbox asks for from writing to the terminal of who reads the record.

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -95,11 +96,35 @@ func TestAnAllowedNameHasAddressesAndNothingElse(t *testing.T) {
 		{"localhost.", dnsmessage.TypeA, 0, dnsmessage.RCodeNameError},
 		{"a.localhost.", dnsmessage.TypeA, 0, dnsmessage.RCodeNameError},
 		{".", dnsmessage.TypeNS, 0, dnsmessage.RCodeNameError},
+		{"_http._tcp.site.example.", dnsmessage.TypeSRV, 0, dnsmessage.RCodeNameError},
+		{"_http._tcp.site.example.", dnsmessage.TypeA, 0, dnsmessage.RCodeNameError},
 		{strings.Repeat("x", 60) + ".site.example.", dnsmessage.TypeA, 0, dnsmessage.RCodeNameError},
 	} {
 		m := answerOf(t, e.answer(ask(t, c.name, c.kind)))
 		if len(m.Answers) != c.answers || m.RCode != c.code || m.ID != 7 || !m.Response || len(m.Additionals) > 0 {
 			t.Errorf("%s %v: %s", c.name, c.kind, m.GoString())
+		}
+	}
+}
+
+// TestAServiceOfAnAllowedNameIsNoRefusal: who asks for it falls back to the name, and nobody has to allow anything.
+func TestAServiceOfAnAllowedNameIsNoRefusal(t *testing.T) {
+	e := &Edge{}
+	rules, err := network.Parse("site.example:443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.rules.Store(&rules)
+	for name, refused := range map[string]int64{
+		"_http._tcp.site.example.": 0, "_sip._udp.site.example.": 0,
+		"_http._tcp.other.example.": 1, "_tcp.site.example.": 1, "http._tcp.site.example.": 1, "_x._y.site.example.": 1, "_http._tcp.x.site.example.": 1,
+	} {
+		before := e.refusals.Load()
+		if m := answerOf(t, e.answer(ask(t, name, dnsmessage.TypeSRV))); m.RCode != dnsmessage.RCodeNameError || len(m.Answers) > 0 {
+			t.Errorf("%s: %s", name, m.GoString())
+		}
+		if got := e.refusals.Load() - before; got != refused {
+			t.Errorf("%s: %d refusals, want %d", name, got, refused)
 		}
 	}
 }
@@ -129,6 +154,27 @@ func TestNonsenseIsNoQuestion(t *testing.T) {
 		t.Errorf("another class is answered with %s", m.GoString())
 	}
 }
+
+// TestNamesOutliveAnEdge: what a process remembers leads where it led, and never to another name.
+func TestNamesOutliveAnEdge(t *testing.T) {
+	n := names{most: 5}
+	n.restore(map[string]int{"b": 2, "d": 9, "e": 2}, 3) // 1 and 3 were given, and to whom is not known; 9 is none
+	for num, name := range []string{1: "", 2: "", 3: "", 4: "new", 5: "a"} {
+		if name != "" {
+			if four, _ := n.addrs(name); four != first(network.NameAddrs(num)) {
+				t.Errorf("%s has %s", name, four)
+			}
+		}
+	}
+	if got := n.name(2); got != "b" && got != "e" {
+		t.Error("2 is", got)
+	}
+	if n.name(1) != "" || n.name(3) != "" {
+		t.Error("an address that was another's leads to", n.name(1), n.name(3))
+	}
+}
+
+func first(four, _ netip.Addr) netip.Addr { return four }
 
 // TestANameKeepsItsAddressWhileThereIsRoom: and gives it up when it was not used for longest.
 func TestANameKeepsItsAddressWhileThereIsRoom(t *testing.T) {

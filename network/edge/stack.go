@@ -81,8 +81,7 @@ func (e *Edge) begin() error {
 func newStack() *stack.Stack {
 	return stack.New(stack.Options{
 		NetworkProtocols: []stack.NetworkProtocolFactory{
-			// A server inside that listens on 127.0.0.1 answers from there, see Forward.
-			ipv4.NewProtocolWithOptions(ipv4.Options{AllowExternalLoopbackTraffic: true}),
+			ipv4.NewProtocol,
 			ipv6.NewProtocol,
 		},
 		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4, icmp.NewProtocol6},

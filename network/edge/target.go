@@ -18,6 +18,8 @@ type target struct {
 	addr netip.Addr // outside; of a name it is known only when it was dialled
 	port uint16
 	rule string // what allows it
+	// terms are what its options say.
+	terms network.Terms
 }
 
 func (t target) event(k network.Kind) network.Event {
@@ -38,9 +40,13 @@ func (e *Edge) aim(dst netip.AddrPort) (t target, why string) {
 	if !inside {
 		t.addr = dst.Addr()
 		if t, why = t.by(e.Rules()); why == "" {
-			why = e.unfit(t.addr, t.port)
+			return t, e.unfit(t.addr, t.port)
 		}
-		return t, why
+		if t.name = e.pinned(t.addr, t.port); t.name == "" {
+			return t, why
+		}
+		t.addr = netip.Addr{} // where the name leads is looked up, as of any
+		return t.by(e.Rules())
 	}
 	if num > 0 {
 		t.name = e.names.name(num)
@@ -59,6 +65,7 @@ func (t target) by(r network.Rules) (_ target, why string) {
 		if t.rule, ok = r.Name(t.name, t.port); !ok {
 			return t, fmt.Sprintf("no rule allows %s", t)
 		}
+		t.terms = r.Terms(t.rule)
 		return t, ""
 	}
 	if t.rule, ok = r.Addr(netip.AddrPortFrom(t.addr, t.port)); !ok {
@@ -67,7 +74,16 @@ func (t target) by(r network.Rules) (_ target, why string) {
 		}
 		return t, "an address that no rule names"
 	}
+	t.terms = r.Terms(t.rule)
 	return t, ""
+}
+
+// read is the name that what is said to the target is held to, or "".
+func (t target) read() string {
+	if t.name == network.HostName {
+		return "" // a rule opened this one port of the host, whatever it serves
+	}
+	return t.name
 }
 
 // errUnfit says that a name leads where no public name may lead.
@@ -109,6 +125,9 @@ func (e *Edge) dialOne(ctx context.Context, network string, to netip.AddrPort, l
 
 // lookup is where a name leads, without what it must not lead to.
 func (e *Edge) lookup(ctx context.Context, t target) ([]netip.Addr, error) {
+	if t.name == network.HostName {
+		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, nil
+	}
 	find := e.options.Lookup
 	if find == nil {
 		find = hostLookup

@@ -76,13 +76,20 @@ func (e *Edge) connect(r *tcp.ForwarderRequest, f *flow, t target) {
 	r.Complete(false)
 	end.SocketOptions().SetKeepAlive(true)
 	end.SocketOptions().SetDelayOption(false)
+	f.bound(end, outside)
 	inside := &inner{gonet.NewTCPConn(&queue, end), end}
 	f.onCut(func() {
 		inside.reset()
 		reset(outside)
 	})
 	f.begin(t)
-	f.relay(inside, outside, newJudge(t.name, e.options.NoServerName))
+	j := newJudge(t.read(), e.options.NoServerName)
+	j.hidden = func() string {
+		to := t
+		to.terms = f.terms() // as they are now
+		return e.hides(to)
+	}
+	f.relay(inside, outside, j)
 	drop(inside)
 	drop(outside)
 	f.end()
@@ -113,19 +120,6 @@ func reset(conn net.Conn) {
 	drop(conn)
 }
 
-// copySize is what a relay reads at once: more than a packet of the inner network.
-const copySize = 128 << 10
-
-func (e *Edge) buffer() *[]byte {
-	if b, ok := e.buffers.Get().(*[]byte); ok {
-		return b
-	}
-	b := make([]byte, copySize)
-	return &b
-}
-
-func (e *Edge) give(b *[]byte) { e.buffers.Put(b) }
-
 // relay carries bytes both ways until both ends have said that they are done, or one is broken.
 func (f *flow) relay(inside *inner, outside net.Conn, j *judge) {
 	var both sync.WaitGroup
@@ -136,8 +130,8 @@ func (f *flow) relay(inside *inner, outside net.Conn, j *judge) {
 
 // inward carries what the server says, at once: a server that speaks first waits for no one.
 func (f *flow) inward(inside *inner, outside net.Conn, j *judge) {
-	buf := f.edge.buffer()
-	defer f.edge.give(buf)
+	buf := f.buffer()
+	defer f.give(buf)
 	for {
 		n, err := outside.Read(*buf)
 		if n > 0 {
@@ -162,8 +156,8 @@ func (f *flow) inward(inside *inner, outside net.Conn, j *judge) {
 
 // outward carries what the process inside says, as far as it was judged.
 func (f *flow) outward(inside *inner, outside net.Conn, j *judge) {
-	buf := f.edge.buffer()
-	defer f.edge.give(buf)
+	buf := f.buffer()
+	defer f.give(buf)
 	for {
 		n, err := inside.Read(*buf)
 		if timed(err) {

@@ -22,8 +22,8 @@ const quicPort = 443
 // wait: it decides and looks nothing up. What is refused is answered with "port unreachable".
 func (e *Edge) datagram(r *udp.ForwarderRequest) (handled bool) {
 	t, why := e.aim(destination(r.ID()))
-	if why == "" && t.port == quicPort && !e.options.QUIC {
-		why = "QUIC hides its server name; TCP is the way"
+	if why == "" && t.port == quicPort && !e.quic(t) {
+		why = quicWhy
 	}
 	var f *flow
 	if why == "" {
@@ -83,30 +83,37 @@ func (e *Edge) datagrams(f *flow, t target, inside *gonet.UDPConn) {
 
 // datagramsOne copies one way. A datagram that one side does not take is lost, as any may be.
 func (f *flow) datagramsOne(to, from net.Conn, idle *time.Timer, in bool) {
-	buf := f.edge.buffer()
-	defer f.edge.give(buf)
+	buf := make([]byte, mostDatagram)
 	for {
-		n, err := from.Read(*buf)
+		n, err := from.Read(buf)
 		if err != nil {
 			return // closed, or nobody is there: the next datagram begins a flow of its own
 		}
-		if !in && !f.edge.options.QUIC && quic((*buf)[:n]) {
-			f.cut("QUIC hides its server name; TCP is the way")
+		if !in && isQUIC(buf[:n]) && !f.edge.options.QUIC && !f.terms().QUIC {
+			f.cut(quicWhy)
 			return
 		}
 		if !f.count(n, in) {
 			return
 		}
 		idle.Reset(idleFlow)
-		if _, err := to.Write((*buf)[:n]); err != nil && errors.Is(err, os.ErrClosed) {
+		if _, err := to.Write(buf[:n]); err != nil && errors.Is(err, os.ErrClosed) {
 			return
 		}
 	}
 }
 
-// quic says that a datagram is the first of a QUIC connection, on whatever port: a long header of
+// mostDatagram holds any: UDP has 16 bits for the length.
+const mostDatagram = 1 << 16
+
+const quicWhy = "QUIC hides its server name; TCP is the way"
+
+// quic says that QUIC may pass to a target.
+func (e *Edge) quic(t target) bool { return e.options.QUIC || t.terms.QUIC }
+
+// isQUIC says that a datagram is the first of a QUIC connection, on whatever port: a long header of
 // version 1 or 2 (RFC 9000, 17.2.2; RFC 9369) in a datagram as long as the first must be.
-func quic(b []byte) bool {
+func isQUIC(b []byte) bool {
 	if len(b) < 1200 || b[0]&0xc0 != 0xc0 {
 		return false
 	}

@@ -109,9 +109,14 @@ func (x *workbench) fill() *ballast {
 	return b
 }
 
-// leave gives some bytes back.
+// leave gives some bytes back, and waits until they are there: btrfs keeps what
+// was freed for the transaction under way.
 func (b *ballast) leave(x *workbench, room int64) {
 	x.Helper()
 	b.size = max(0, b.size-room)
-	x.must(os.Truncate(b.path, b.size))
+	f, err := os.OpenFile(b.path, os.O_RDWR, 0)
+	x.must(err)
+	defer f.Close()
+	x.must(f.Truncate(b.size))
+	x.must(unix.Syncfs(int(f.Fd())))
 }

@@ -22,6 +22,7 @@ func limits() []promise {
 		{name: "a limit is raised, lowered and taken away on a live fork", test: limitsLive, offered: limitsBytes},
 		{name: "a limit outlives sealing and opening again, and is not renewed by them", test: limitsLast, offered: limitsBytes},
 		{name: "a limit is its fork's alone, and goes with it", test: limitsApart, offered: limitsBytes},
+		{name: "forks that share a limit hold it all together", test: limitsShared, offered: sharesLimits},
 		{name: "the inodes a fork adds end at its limit", test: inodesEnd, offered: limitsInodes},
 	}
 }
@@ -35,6 +36,8 @@ const (
 func limitsBytes(b snapshot.Backend) bool { return canLimit(b, snapshot.DiskLimit{Bytes: 1}) }
 
 func limitsInodes(b snapshot.Backend) bool { return canLimit(b, snapshot.DiskLimit{Inodes: 1}) }
+
+func sharesLimits(b snapshot.Backend) bool { return limitsBytes(b) && is[snapshot.Sharer](b) }
 
 func canLimit(b snapshot.Backend, l snapshot.DiskLimit) bool {
 	p, ok := b.(snapshot.LimitProber)
@@ -291,6 +294,38 @@ func limitsApart(x *workbench) {
 	})
 	x.fork("s1", "f1")
 	x.in(x.view("f1"), func(dir string) { x.put(dir, "mine", noise(most)) })
+	x.clean()
+}
+
+func limitsShared(x *workbench) {
+	x.write("file", "base")
+	x.capture("s1")
+	share := func(id snapshot.ForkID, n snapshot.Bytes) {
+		x.must(as[snapshot.Limiter](x.b).LimitFork(x.Context(), id, snapshot.DiskLimit{Bytes: n, Share: "all"}))
+	}
+	for _, id := range []snapshot.ForkID{"f1", "f2", "apart"} {
+		x.fork("s1", id)
+	}
+	share("f1", most)
+	share("f2", most)
+	x.limit("apart", most)
+	half := noise(most / 2)
+	x.in(x.view("f1"), func(dir string) { x.put(dir, "mine", half) })
+	x.in(x.view("f2"), func(dir string) { x.exactly("two forks", most/2+x.fillFile(dir, "mine"), most) })
+	x.in(x.view("apart"), func(dir string) { x.put(dir, "mine", half) })
+	if g, ok := x.b.(snapshot.Gauge); ok {
+		used, err := g.Gauge(x.Context(), "f1")
+		x.must(err)
+		x.exactly("the gauge of two full forks", int64(used.Bytes), most)
+	}
+	x.fork("s1", "f3") // as a rollback does
+	share("f3", 2*most)
+	x.must(x.b.RemoveFork(x.Context(), "f1"))
+	if s, ok := x.b.(snapshot.Sweeper); ok {
+		x.must(s.Sweep(x.Context()))
+	}
+	x.in(x.view("f3"), func(dir string) { x.put(dir, "mine", half+half[:most/4]) })
+	x.in(x.view("f2"), func(dir string) { x.put(dir, "more", half[:1<<20]) })
 	x.clean()
 }
 

@@ -1,0 +1,50 @@
+package pool_test
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/qgroup"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// What all forks add is held; the filesystem's own subvolume, in which the user's trees
+// are made, is not.
+func TestTheUsersTreesAreNotHeldWithTheForks(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		dir  func(layers string) error // in the place of the subvolume
+	}{
+		{"as it is made", nil},
+		{"lost", os.Remove},
+		{"a directory", func(layers string) error {
+			if err := os.Remove(layers); err != nil {
+				return err
+			}
+			return os.Mkdir(layers, 0o700)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, p, _ := made(t)
+			if c.dir != nil {
+				must(t, c.dir(p.Layers()))
+			}
+			err := p.Tend(t.Context())
+			if c.name != "a directory" {
+				must(t, err)
+				if st, err := kernel.Lstat(unix.AT_FDCWD, p.Layers()); err != nil || st.Ino != kernel.BtrfsRootInode {
+					t.Errorf("the place for layers is inode %d, %v", st.Ino, err)
+				}
+			}
+			top := treetest.Open(t, p.Mount())
+			in, err := kernel.BtrfsMembers(int(top.Fd()), 5) // the top
+			if err != nil || slices.Contains(in, qgroup.All) {
+				t.Errorf("the top is in %x, %v", in, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,4 @@
+package quota
+
+// Store is where the layers of a state directory are.
+var Store = store

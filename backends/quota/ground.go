@@ -1,0 +1,133 @@
+package quota
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/backends/overlay"
+	"github.com/snapfs/snapfs/backends/pool"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/qgroup"
+)
+
+// A ground is the directory for layers of a pool.
+type ground struct {
+	dir  string
+	pool *pool.Pool
+}
+
+var _ overlay.Ground = (*ground)(nil)
+
+// Make makes a subvolume.
+func (g *ground) Make(path string) error {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := kernel.BtrfsCreate(int(dir.Fd()), filepath.Base(path)); err != nil {
+		return &os.PathError{Op: "make the subvolume", Path: path, Err: err}
+	}
+	return os.Chmod(path, 0o700)
+}
+
+// Destroy destroys a subvolume.
+func (g *ground) Destroy(dir int, name string) (bool, error) {
+	st, err := kernel.Lstat(dir, name)
+	if err != nil || st.Ino != kernel.BtrfsRootInode {
+		return false, nil //nolint:nilerr // whoever removes it file by file says what is wrong
+	}
+	err = kernel.BtrfsDestroy(dir, name)
+	return err != unix.ENOTEMPTY, err
+}
+
+// CanLimit says what keeps root from limiting bytes, which is all that btrfs counts.
+func (g *ground) CanLimit(l snapshot.DiskLimit) error {
+	if l.Inodes > 0 {
+		return &snapshot.Error{
+			Op: "limiting", Backend: name, Path: g.dir, Kind: snapshot.ErrNotSupported, Err: errors.New("a pool does not count inodes"),
+			Hints: []string{"snapfs run --backend overlay … (with SNAPFS_HOME on an ext4 or xfs with project quotas)"},
+		}
+	}
+	return g.pool.CanLimit()
+}
+
+// Limit puts the layer into the group of the fork or of those it shares the limit
+// with.
+func (g *ground) Limit(ctx context.Context, layer string, l snapshot.DiskLimit) error {
+	return failed("limiting", layer, g.limit(ctx, layer, l))
+}
+
+func (g *ground) limit(ctx context.Context, layer string, l snapshot.DiskLimit) error {
+	top, err := os.Open(g.dir)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	root, err := os.Open(layer)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	fd := int(top.Fd())
+	scratch, err := g.openScratch(layer)
+	if err != nil {
+		return err
+	}
+	defer scratch.Close()
+	if l == (snapshot.DiskLimit{}) {
+		if err := fault.Point(ctx, "take the limit away"); err != nil {
+			return err
+		}
+		if scratch != nil {
+			err = qgroup.Release(ctx, fd, int(scratch.Fd()))
+		}
+		return errors.Join(err, qgroup.Release(ctx, fd, int(root.Fd())))
+	}
+	if err := g.CanLimit(l); err != nil {
+		return err
+	}
+	if err := qgroup.Count(ctx, fd); err != nil {
+		return err
+	}
+	info, err := kernel.BtrfsInfo(int(root.Fd()))
+	if err != nil {
+		return err
+	}
+	group := qgroup.For(info.ID, l.Share)
+	had, err := qgroup.Of(fd, info.ID)
+	if err == nil && scratch != nil {
+		err = qgroup.Join(ctx, fd, int(scratch.Fd()), group)
+	}
+	if err == nil {
+		err = qgroup.Hold(ctx, fd, int(root.Fd()), group, int64(l.Bytes))
+	}
+	if err != nil && len(had) == 0 {
+		err = errors.Join(err, qgroup.Release(context.WithoutCancel(ctx), fd, int(root.Fd())))
+	}
+	return err
+}
+
+// Succeed puts the next layer into the group of the old one.
+func (g *ground) Succeed(old, next string) error {
+	return failed("limiting", next, g.succeed(context.Background(), old, next))
+}
+
+// Swept takes away the scratch and the groups in which nobody is left.
+func (g *ground) Swept() error {
+	top, err := os.Open(g.dir)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	if err := g.sweepScratch(); err != nil {
+		return failed("sweeping", g.dir, err)
+	}
+	return failed("sweeping", g.dir, qgroup.Sweep(int(top.Fd())))
+}

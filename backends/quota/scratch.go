@@ -1,0 +1,126 @@
+package quota
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/qgroup"
+	"github.com/snapfs/snapfs/internal/subvol"
+)
+
+// kin is what the ids of the forks of one sandbox have in common, and begins the names
+// of their layers.
+func kin(id string) string {
+	id, _, _ = strings.Cut(id, "-")
+	return id
+}
+
+func (g *ground) scratch(kin string) string { return filepath.Join(g.dir, "scratch", kin) }
+
+// openScratch opens that of the fork which writes to a layer; nil where there is none.
+func (g *ground) openScratch(layer string) (*os.File, error) {
+	dir, err := os.Open(g.scratch(kin(filepath.Base(filepath.Dir(layer)))))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil //nolint:nilnil // most have none
+	}
+	return dir, err
+}
+
+// Scratch keeps the contract of [snapshot.Scratcher]: a subvolume in the group of the
+// fork.
+func (b *Backend) Scratch(ctx context.Context, fork snapshot.ForkID) (string, error) {
+	layer, err := b.LayerOf(fork)
+	if err != nil {
+		return "", err
+	}
+	path, err := b.ground.makeScratch(ctx, layer, kin(string(fork)))
+	return path, failed("making room beside", layer, err)
+}
+
+func (g *ground) makeScratch(ctx context.Context, layer, kin string) (string, error) {
+	path := g.scratch(kin)
+	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return "", err
+		}
+		if err := g.Make(path); err != nil && !errors.Is(err, os.ErrExist) {
+			return "", err
+		}
+	}
+	if err := os.Chmod(path, 0o777|os.ModeSticky); err != nil {
+		return "", err
+	}
+	return path, g.succeed(ctx, layer, path)
+}
+
+// sweepScratch destroys what no fork is kin to any more. A fork is there before its
+// scratch.
+func (g *ground) sweepScratch() error {
+	dir, err := os.Open(filepath.Join(g.dir, "scratch"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	forks, err := os.ReadDir(filepath.Join(g.dir, "forks"))
+	if err != nil {
+		return err
+	}
+	alive := map[string]bool{}
+	for _, f := range forks {
+		alive[kin(f.Name())] = true
+	}
+	var errs []error
+	for _, name := range names {
+		if alive[name] {
+			continue
+		}
+		// What ran with it as its /tmp may have made subvolumes in it.
+		err := subvol.Remove(int(dir.Fd()), name, func(int) error { return nil })
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// succeed puts one subvolume into the group that another is in.
+func (g *ground) succeed(ctx context.Context, old, next string) error {
+	from, err := os.Open(old)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := os.Open(next)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	top, err := os.Open(g.dir)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	info, err := kernel.BtrfsInfo(int(from.Fd()))
+	if err != nil {
+		return err
+	}
+	groups, err := qgroup.Of(int(top.Fd()), info.ID)
+	for _, group := range groups {
+		if err == nil {
+			err = qgroup.Join(ctx, int(top.Fd()), int(to.Fd()), group)
+		}
+	}
+	return err
+}

@@ -1,0 +1,54 @@
+package quota_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/snapfs/snapfs/backends/quota"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+func TestSubvolumesMadeInTheScratchGoWithIt(t *testing.T) {
+	m := &pools{t: t}
+	place := on(t, m.another(t), "")
+	opened, err := quota.Driver().Open(t.Context(), place)
+	must(t, err)
+	b, ok := opened.(interface {
+		snapshot.Backend
+		snapshot.Scratcher
+		snapshot.Sweeper
+	})
+	if !ok {
+		t.Fatal("it lacks a power")
+	}
+	_, err = b.Capture(t.Context(), place.Tree, "s1")
+	must(t, err)
+	_, err = b.Fork(t.Context(), "s1", "f1")
+	must(t, err)
+	scratch, err := b.Scratch(t.Context(), "f1")
+	must(t, err)
+	must(t, kernel.BtrfsCreate(int(treetest.Open(t, scratch).Fd()), "x"))
+	at := scratch
+	for _, name := range []string{"a", "b"} {
+		must(t, os.MkdirAll(at+"/dir", 0o755))
+		must(t, kernel.BtrfsCreate(int(treetest.Open(t, at+"/dir").Fd()), name))
+		at = filepath.Join(at, "dir", name)
+		must(t, os.WriteFile(at+"/file", []byte("x"), 0o600))
+	}
+	for _, path := range []string{at, filepath.Dir(filepath.Dir(at))} {
+		must(t, kernel.BtrfsSetReadOnly(int(treetest.Open(t, path).Fd()), true))
+	}
+	must(t, b.Sweep(t.Context()))
+	if _, err := os.Lstat(at + "/file"); err != nil {
+		t.Errorf("while the fork is there: %v", err)
+	}
+	must(t, b.RemoveFork(t.Context(), "f1"))
+	must(t, b.Sweep(t.Context()))
+	if _, err := os.Lstat(scratch); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after it was removed: %v", err)
+	}
+}

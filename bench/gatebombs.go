@@ -1,0 +1,84 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+)
+
+// bombChecks are about what a sandbox feels of others that do their worst.
+func (r *referee) bombChecks() []check {
+	return []check{{
+		name:  "`snapfs run -- true` beside a fork bomb, a memory bomb, a disk writer and a busy loop, with half of the processors in all, to the same alone",
+		limit: 3, held: 6, unit: "×", measure: r.amidBombs,
+	}}
+}
+
+func (r *referee) amidBombs(ctx context.Context) (float64, string, error) {
+	dir, err := r.tree(ctx, r.overlay, smallest)
+	if err != nil {
+		return 0, "", err
+	}
+	p := r.at(r.overlay, dir)
+	defer p.close()
+	run := p.timed("run", "run", "--", "true")
+	quiet, err := medians(ctx, r.many(), run)
+	if err = errors.Join(err, p.err); err != nil {
+		return 0, "", err
+	}
+	end := r.light(ctx, dir)
+	amid, err := medians(ctx, r.many(), run)
+	if err = errors.Join(err, end()); err != nil {
+		return 0, "", err
+	}
+	return over(amid[0], quiet[0]), fmt.Sprintf("beside them %s, alone %s", ms(amid[0]), ms(quiet[0])), nil
+}
+
+// light has four bombs go off, again and again where their limits end them, and
+// answers when all have begun. end removes what is left of them.
+func (r *referee) light(ctx context.Context, dir string) (end func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var all, begun sync.WaitGroup
+	share := float64(runtime.NumCPU()) / 8
+	bombs := []struct {
+		limits catalog.Limits
+		script string
+	}{
+		{catalog.Limits{CPUs: share, PIDs: 100}, "while :; do sleep 100 & done"},
+		{catalog.Limits{CPUs: share, Memory: 64 << 20}, "tail -c 1G /dev/zero"},
+		{catalog.Limits{CPUs: share}, "while :; do head -c 64M /dev/zero > bomb; rm bomb; done"},
+		{catalog.Limits{CPUs: share}, "while :; do :; done"},
+	}
+	errs := make([]error, len(bombs))
+	for i, b := range bombs {
+		begun.Add(1)
+		all.Go(func() {
+			var once sync.Once
+			defer once.Do(begun.Done)
+			req := engine.Request{Workspace: dir, Backend: r.overlay.Driver, Policy: policy()}
+			req.Policy.Limits = b.limits
+			for ctx.Err() == nil && errs[i] == nil {
+				s, err := r.e.Run(ctx, req, engine.Command{Args: []string{"/bin/sh", "-c", b.script}, Env: []string{searchPath()}, Dir: dir})
+				if err == nil {
+					once.Do(begun.Done)
+					_, err = s.Wait(ctx)
+					err = errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
+				}
+				if ctx.Err() == nil {
+					errs[i] = err
+				}
+			}
+		})
+	}
+	begun.Wait()
+	return func() error {
+		cancel()
+		all.Wait()
+		return errors.Join(errs...)
+	}
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/internal/units"
+)
+
+// admissionFlags are those of the commands that need room on this host.
+type admissionFlags struct {
+	queue  time.Duration
+	ifRoom bool
+}
+
+func (a *admissionFlags) add(f *pflag.FlagSet) {
+	f.Var((*patienceValue)(&a.queue), "queue",
+		"wait in line until this host has room, at most so long (--queue alone: 10m); see snapfs help room")
+	f.Lookup("queue").NoOptDefVal = "10m"
+	f.BoolVar(&a.ifRoom, "if-room", false, "refuse where it would have to wait for room")
+}
+
+// A patienceValue is a duration as limits are written.
+type patienceValue time.Duration
+
+// Set reads it.
+func (p *patienceValue) Set(text string) error {
+	d, err := units.ParseDuration(text)
+	if err == nil {
+		*p = patienceValue(d)
+	}
+	return err
+}
+
+// String is the duration as it is read, or "".
+func (p *patienceValue) String() string {
+	if *p == 0 {
+		return ""
+	}
+	return units.FormatDuration(time.Duration(*p))
+}
+
+// Type is what help calls it.
+func (p *patienceValue) Type() string { return "duration" }
+
+// admission is what the engine is asked for.
+func (a *admissionFlags) admission(u *ui) (engine.Admission, error) {
+	if a.queue > 0 && a.ifRoom {
+		return engine.Admission{}, usageError{errors.New("--queue and --if-room exclude one another")}
+	}
+	return engine.Admission{Queue: a.queue, IfRoom: a.ifRoom, Waiting: u.waits()}, nil
+}
+
+// waits tells a person how many wait before the command: at a terminal whenever that
+// changes, otherwise once.
+func (u *ui) waits() func(before int, why string) {
+	if isTerminal(u.err) {
+		return func(before int, why string) { u.notice("waiting for room, " + standing(before, why)) }
+	}
+	var once sync.Once
+	return func(before int, why string) {
+		once.Do(func() { u.notice("waiting for room, " + standing(before, why)) })
+	}
+}
+
+func standing(before int, why string) string {
+	if before == 0 {
+		return "first in line: " + why
+	}
+	return fmt.Sprintf("%d before it", before)
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/network/inlet"
+)
+
+func newPort(a *app) *cobra.Command {
+	var end []string
+	cmd := &cobra.Command{
+		Use:   "port [flags] sandbox [port[:hostport]]...",
+		Short: "reach a port inside a sandbox from this host",
+		Long: `Makes TCP ports inside a sandbox reachable at this host's loopback, 127.0.0.1 and
+::1, and prints where: at hostport, or at a port that is free. Without ports it
+lists those that are open. The sandbox needs no network for it, and two of them
+can listen at the same port. A server inside has to listen at the sandbox's
+127.0.0.1, at its ::1, or at every address.
+
+A connection that nobody takes inside is reset. Ports end with the last process
+of the sandbox. Every user of this host can reach them; what the sandbox may
+reach itself is not changed. snapfs net shows the connections.`,
+		Example:           "  snapfs port fix 5432\n  snapfs port fix 8080:80 9000\n  snapfs port fix --close 5432",
+		Args:              atLeast("sandbox"),
+		ValidArgsFunction: a.completeSandbox,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e, err := a.engine(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.ports(e, args[0], args[1:], end)
+		},
+	}
+	cmd.Flags().StringArrayVar(&end, "close", nil, "end this `port`, and reset its connections")
+	return cmd
+}
+
+// A portsDocument is what `snapfs port --json` prints: what was opened, or else all
+// that is open.
+type portsDocument struct {
+	Sandbox string        `json:"sandbox"`
+	Ports   []engine.Port `json:"ports"`
+}
+
+func (a *app) ports(e *engine.Engine, name string, open, end []string) error {
+	type pair struct{ port, host uint16 }
+	var opened, ended []pair
+	for _, list := range []struct {
+		texts []string
+		to    *[]pair
+	}{{open, &opened}, {end, &ended}} {
+		for _, text := range list.texts {
+			port, host, err := inlet.Parse(text)
+			if err != nil {
+				return usageError{err}
+			}
+			*list.to = append(*list.to, pair{port, host})
+		}
+	}
+	doc := portsDocument{Sandbox: name, Ports: []engine.Port{}}
+	for _, p := range ended {
+		if err := e.ClosePort(name, p.port); err != nil {
+			return err
+		}
+	}
+	for _, p := range opened {
+		one, err := e.OpenPort(name, p.port, p.host)
+		if err != nil {
+			return err
+		}
+		doc.Ports = append(doc.Ports, one)
+	}
+	if len(opened) == 0 && len(ended) == 0 {
+		var err error
+		if doc.Ports, err = e.Ports(name); err != nil {
+			return err
+		}
+	}
+	return a.ui.result(doc, func(w io.Writer) error { return printPorts(w, doc.Ports) })
+}
+
+func printPorts(w io.Writer, list []engine.Port) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, p := range list {
+		fmt.Fprintf(t, "%d\t%s\n", p.Port, strings.Join(texts(p.Addrs), " "))
+	}
+	return t.Flush()
+}
+
+func texts(addrs []netip.AddrPort) (list []string) {
+	for _, a := range addrs {
+		list = append(list, a.String())
+	}
+	return list
+}

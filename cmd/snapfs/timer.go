@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/internal/timer"
+	"github.com/snapfs/snapfs/internal/units"
+)
+
+func newTimer(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "timer",
+		Short: "have systemd end what is due where no next command comes",
+		Long: `What has come to its end is ended by the next snapfs command. For machines on which
+none comes, a timer of systemd runs snapfs gc: root's for the machine's sandboxes
+in /etc/systemd/system, a user's for his own in ~/.config/systemd/user.`,
+		Example: "  snapfs timer install --every 30m\n  snapfs timer status\n  snapfs timer remove",
+		Args:    exactly(),
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(timerInstall(a), timerStatus(a), timerRemove(a))
+	return cmd
+}
+
+func timerInstall(a *app) *cobra.Command {
+	every := "1h"
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "write the timer's units, enable it and start it",
+		Long: `Writes a timer and a service of systemd, enables the timer and starts it, and says
+so. A user's runs while the user is logged in, unless lingering is enabled
+(loginctl enable-linger), which snapfs does not do.`,
+		Example: "  snapfs timer install --every 30m",
+		Args:    exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d, err := units.ParseDuration(every)
+			if err == nil && d < time.Minute {
+				err = errors.New("it is a minute at least")
+			}
+			if err != nil {
+				return usageError{fmt.Errorf("--every: %w", err)}
+			}
+			m, err := timer.For(os.Geteuid() == 0)
+			if err != nil {
+				return err
+			}
+			args, err := a.collecting()
+			if err != nil {
+				return err
+			}
+			if err := m.Install(cmd.Context(), args, d); err != nil {
+				return err
+			}
+			return a.tellTimer(cmd.Context(), m)
+		},
+	}
+	cmd.Flags().StringVar(&every, "every", every, "how often it runs: a `duration`")
+	return cmd
+}
+
+// collecting is the command that collects in the state directory of this one.
+func (a *app) collecting() ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	state := a.state
+	if state == "" {
+		state, err = engine.StateDir()
+	}
+	if err == nil {
+		state, err = absolute(state)
+	}
+	return []string{self, "--state", state, "gc"}, err
+}
+
+func timerStatus(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "status", Short: "show whether the timer is there, and runs", Args: exactly(),
+		Example: "  snapfs timer status --json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := timer.For(os.Geteuid() == 0)
+			if err != nil {
+				return err
+			}
+			return a.tellTimer(cmd.Context(), m)
+		},
+	}
+}
+
+func (a *app) tellTimer(ctx context.Context, m timer.Manager) error {
+	s, err := m.Status(ctx)
+	if err != nil {
+		return err
+	}
+	return a.ui.result(s, func(w io.Writer) error {
+		if !s.Installed {
+			_, err := fmt.Fprintln(w, "not installed")
+			return err
+		}
+		_, err := fmt.Fprintf(w, "%s in %s: %s, %s\n", timer.Timer, tame(s.Dir), tame(s.Enabled), tame(s.Active))
+		return err
+	})
+}
+
+func timerRemove(*app) *cobra.Command {
+	return &cobra.Command{
+		Use: "remove", Short: "stop the timer and remove its units", Args: exactly(),
+		Long:    "Stops the timer and removes the units that bear the mark of snapfs timer install, and no other.",
+		Example: "  snapfs timer remove",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := timer.For(os.Geteuid() == 0)
+			if err != nil {
+				return err
+			}
+			_, err = m.Remove(cmd.Context())
+			return err
+		},
+	}
+}

@@ -1,0 +1,114 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/snapfs/snapfs/engine/admission"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/limits"
+)
+
+// Admission says under which circumstances a sandbox is started; its zero value: now,
+// unless next to nothing is left of this host. A sandbox in which something runs has its
+// place: whatever else is started in it needs none.
+type Admission = admission.When
+
+// ErrNoRoom says that the host has no room for a sandbox, as Admission asks for it.
+var ErrNoRoom = admission.ErrNoRoom
+
+// admit waits for room for a sandbox with these limits, as is asked for. The caller
+// closes the place when nothing runs in the sandbox any more.
+func (e *Engine) admit(ctx context.Context, l catalog.Limits, when Admission) (*admission.Place, error) {
+	return e.book.Enter(ctx, askOf(l), when)
+}
+
+func askOf(l catalog.Limits) admission.Ask {
+	return admission.Ask{Memory: l.Memory, Disk: l.Disk, Processors: l.CPUs}
+}
+
+// beneathCeiling is what the control groups of this process leave of a host.
+func beneathCeiling(h admission.Host) (admission.Host, error) {
+	c, err := limits.CeilingHere()
+	if err != nil {
+		return h, limitError(err)
+	}
+	if c.Memory.OK {
+		h.Memory, h.MemoryFree = min(h.Memory, c.Memory.Value), min(h.MemoryFree, c.MemoryLeft.Value)
+	}
+	if c.CPUs.OK {
+		h.Processors = min(h.Processors, c.CPUs.Value)
+	}
+	return h, nil
+}
+
+// admitTo waits for room for a sandbox that is there, as is asked for. nil where
+// something runs in it by then. What may not be started does not wait.
+func (e *Engine) admitTo(ctx context.Context, name string, when Admission) (*admission.Place, error) {
+	rec, err := e.cat.Get(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := refuseOverdue(rec, catalog.Now()); err != nil {
+		return nil, err
+	}
+	conn, err := e.dial(rec)
+	if err != nil {
+		return nil, err
+	}
+	if conn != nil {
+		return nil, conn.Close()
+	}
+	return e.admit(ctx, rec.Policy.Limits, when)
+}
+
+// admitNew waits for room to make a sandbox from a request, as that asks for it.
+func (e *Engine) admitNew(ctx context.Context, req Request) (*admission.Place, error) {
+	err := e.nameFits(req.Name, req.Admission)
+	if err == nil && !req.Admission.Plain() {
+		err = e.checkWorkspace(req.Workspace)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return e.admit(ctx, req.Policy.Limits, req.Admission)
+}
+
+// nameFits refuses a name that no sandbox can get, before one waits for room with it.
+func (e *Engine) nameFits(name string, when Admission) error {
+	if name == "" || when.Plain() {
+		return nil
+	}
+	if err := catalog.CheckName(name); err != nil {
+		return err
+	}
+	if e.cat.Claimed(name) {
+		return &snapshot.Error{Op: "making", Path: name, Kind: snapshot.ErrExists, Err: errors.New("the name is taken"), Hints: []string{"snapfs rm " + name}}
+	}
+	return nil
+}
+
+// admitRace takes the places of the attempts that start first, where a race is to be
+// refused unless there is room for these. Otherwise: none.
+func (e *Engine) admitRace(ctx context.Context, req RaceRequest) (places []*admission.Place, err error) {
+	if !req.Admission.IfRoom {
+		return nil, nil
+	}
+	for range req.jobs() {
+		p, err := e.admitNew(ctx, req.Request)
+		if err != nil {
+			return nil, errors.Join(err, closePlaces(places))
+		}
+		places = append(places, p)
+	}
+	return places, nil
+}
+
+func closePlaces(places []*admission.Place) error {
+	var errs []error
+	for _, p := range places {
+		errs = append(errs, p.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,119 @@
+package catalog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// An End is a note of when a sandbox is to be removed, so that each command finds
+// those that are due with one readdir. It is a name, "WALL.BOOT.UP.ID.SANDBOX", with
+// the end by both clocks in milliseconds, made as an [Intent] is. A note may be out of
+// date: the record says what is so.
+type End struct {
+	Name, ID string
+	// By is the instant.
+	By   Instant
+	path string
+}
+
+// bootName is how much of a boot's name is in that of a note.
+const bootName = 8
+
+// NoteEnd notes when a sandbox is to be removed, if it ever is. To be called before the
+// record that says so is saved. Older notes of it stay. Cost: one system call.
+func (c *Catalog) NoteEnd(r *Record, now Instant) error {
+	_, err := c.noteEnd(r, now)
+	return err
+}
+
+// NoteAgain replaces the note by one that is right, if there is still to be one.
+func (c *Catalog) NoteAgain(e *End, r *Record, now Instant) error {
+	path, err := c.noteEnd(r, now)
+	if err != nil || path == e.path {
+		return err
+	}
+	return e.Drop()
+}
+
+func (c *Catalog) noteEnd(r *Record, now Instant) (path string, err error) {
+	over := r.Policy.Limits.Over()
+	if over == 0 || r.Ended != nil {
+		return "", nil
+	}
+	left := over - r.AgeAt(now) + time.Millisecond // what is due is over
+	wall, up := now.Wall.Add(left).UnixMilli(), max(0, now.Up+left).Milliseconds()
+	path = filepath.Join(c.dir, ends, fmt.Sprintf("%d.%.*s.%d.%s.%s", max(0, wall), bootName, now.Boot, up, r.ID, r.Name))
+	if err := c.plan.Point("note when it ends"); err != nil {
+		return path, fail("writing", path, err)
+	}
+	link := func() error {
+		err := os.Link(filepath.Join(c.dir, format), path)
+		if err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrNotExist) {
+			return os.Symlink(format, path) // as for an intent
+		}
+		return err
+	}
+	err = link()
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
+			err = link()
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return path, fail("writing", path, err)
+	}
+	return path, nil
+}
+
+// Ends lists the notes of sandboxes that are to be removed. Cost: one readdir; where
+// there never was such a sandbox, one system call.
+func (c *Catalog) Ends() ([]End, error) {
+	dir, err := os.Open(filepath.Join(c.dir, ends))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fail("listing", filepath.Join(c.dir, ends), err)
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, fail("listing", dir.Name(), err)
+	}
+	var found []End
+	for _, name := range names {
+		parts := strings.SplitN(name, ".", 5)
+		if len(parts) < 5 {
+			continue // not ours
+		}
+		wall, err := strconv.ParseInt(parts[0], 10, 64)
+		up, uerr := strconv.ParseInt(parts[2], 10, 64)
+		if err == nil && uerr == nil {
+			by := Instant{Wall: time.UnixMilli(wall), Boot: parts[1], Up: time.Duration(up) * time.Millisecond}
+			found = append(found, End{Name: parts[4], ID: parts[3], By: by, path: filepath.Join(dir.Name(), name)})
+		}
+	}
+	return found, nil
+}
+
+// Due reports whether the instant has come.
+func (e *End) Due(now Instant) bool {
+	if e.By.Boot != "" && strings.HasPrefix(now.Boot, e.By.Boot) {
+		return now.Up >= e.By.Up
+	}
+	return !now.Wall.Before(e.By.Wall)
+}
+
+// Drop removes the note.
+func (e *End) Drop() error {
+	if err := os.Remove(e.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fail("removing", e.path, err)
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/units"
+)
+
+// limitTrees has the forks of a sandbox hold no more than the limits say.
+func (e *Engine) limitTrees(ctx context.Context, rec *catalog.Record, l catalog.Limits) error {
+	if l.Disk == rec.Policy.Limits.Disk && l.Inodes == rec.Policy.Limits.Inodes {
+		return nil
+	}
+	return e.limitForks(ctx, rec, l)
+}
+
+func (e *Engine) limitForks(ctx context.Context, rec *catalog.Record, l catalog.Limits) error {
+	for _, t := range rec.Trees {
+		b, err := e.backendOf(ctx, t)
+		if err != nil {
+			return err
+		}
+		if err := limitFork(ctx, b, t.Fork, rec.ID, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entering is what the kernel may need to mount a tree that is full to its limit.
+const entering = 1 << 20
+
+// makeRoom raises the limit of a full sandbox, as long as its trees are being
+// mounted. Should this process be killed meanwhile, the next start takes it back.
+func (e *Engine) makeRoom(ctx context.Context, rec *catalog.Record) error {
+	l := rec.Policy.Limits
+	for _, t := range rec.Trees {
+		b, err := e.backendOf(ctx, t)
+		if err != nil {
+			return err
+		}
+		if g, ok := b.(snapshot.Gauge); ok {
+			used, err := g.Gauge(ctx, t.Fork)
+			if err != nil {
+				return err
+			}
+			if l.Disk > 0 {
+				l.Disk = max(l.Disk, int64(used.Bytes))
+			}
+		}
+	}
+	if l.Disk > 0 {
+		l.Disk += entering
+	}
+	if l.Inodes > 0 {
+		l.Inodes += entering >> 12
+	}
+	return e.limitForks(ctx, rec, l)
+}
+
+// tendEvery is how often what holds the trees of a box looks after itself.
+const tendEvery = 10 * time.Second
+
+// tend has the backends of a sandbox look after themselves while its box lives, where
+// they need to. The answer ends it.
+func (e *Engine) tend(rec *catalog.Record) (stop func()) {
+	var tenders []snapshot.Tender
+	for _, t := range rec.Trees {
+		if b, err := e.backendOf(context.Background(), t); err == nil {
+			if tender, ok := b.(snapshot.Tender); ok {
+				tenders = append(tenders, tender)
+			}
+		}
+	}
+	if len(tenders) == 0 {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var runs sync.WaitGroup
+	runs.Go(func() {
+		every := time.NewTicker(tendEvery)
+		defer every.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-every.C:
+			}
+			for _, t := range tenders {
+				if err := t.Tend(ctx); err != nil && ctx.Err() == nil {
+					e.notice("what " + rec.Name + " may add is as it was: " + err.Error())
+					return
+				}
+			}
+		}
+	})
+	return func() { cancel(); runs.Wait() }
+}
+
+// gaugeOf answers with what tells how much counts for a sandbox's limit of the disk.
+func (e *Engine) gaugeOf(rec *catalog.Record) func() (used snapshot.DiskLimit, known bool) {
+	trees := slices.Clone(rec.Trees)
+	return func() (snapshot.DiskLimit, bool) {
+		for _, t := range trees { // which share it, where there are several
+			b, err := e.backendOf(context.Background(), t)
+			if err != nil {
+				continue
+			}
+			if g, ok := b.(snapshot.Gauge); ok {
+				used, err := g.Gauge(context.Background(), t.Fork)
+				return used, err == nil
+			}
+		}
+		return snapshot.DiskLimit{}, false
+	}
+}
+
+// brimful is how little is left of a limit of the disk that is used up: less than a
+// filesystem wants for a new file.
+const brimful = 256 << 10
+
+// full is the limit of the disk, where it is used up, or nil.
+func (a *allowance) full() *catalog.Hit {
+	if a.disk == nil || !limitsDisk(a.p) {
+		return nil
+	}
+	used, known := a.disk()
+	switch {
+	case !known:
+	case a.p.Disk > 0 && int64(used.Bytes) > a.p.Disk-brimful:
+		return &catalog.Hit{
+			Limit: "disk", Value: units.FormatSize(a.p.Disk), Text: "disk: " + units.SizeText(a.p.Disk) + " used up", When: time.Now(),
+		}
+	case a.p.Inodes > 0 && used.Inodes >= a.p.Inodes:
+		return &catalog.Hit{
+			Limit: "inodes", Value: units.FormatCount(a.p.Inodes), Text: "inodes: " + units.FormatCount(a.p.Inodes) + " used up", When: time.Now(),
+		}
+	}
+	return nil
+}
+
+// diskUsage adds what counts for the limits of the disk to what processes use.
+func (a *allowance) diskUsage(u *Usage) {
+	a.mu.Lock()
+	l := a.p
+	a.mu.Unlock()
+	if a.disk == nil || !limitsDisk(l) {
+		return
+	}
+	used, known := a.disk()
+	if n := int64(used.Bytes); known && l.Disk > 0 {
+		u.Disk, u.DiskLimit = &n, &l.Disk
+	}
+	if known && l.Inodes > 0 {
+		u.Inodes, u.InodesLimit = &used.Inodes, &l.Inodes
+	}
+}
+
+// limitFork holds a fork to what a sandbox may write, all of its forks together
+// where the backend can do that: choose has seen to it that it is needed nowhere
+// else.
+func limitFork(ctx context.Context, b snapshot.Backend, fork snapshot.ForkID, sandbox string, l catalog.Limits) error {
+	limiter, ok := b.(snapshot.Limiter)
+	if !ok {
+		return errUnlimited()
+	}
+	d := diskLimit(l)
+	if limitPlace(b) != "" && limitsDisk(l) {
+		d.Share = sandbox
+	}
+	return limiter.LimitFork(ctx, fork, d)
+}
+
+// canLimit says why a backend cannot hold its forks to a limit, or nil.
+func canLimit(ctx context.Context, b snapshot.Backend, l snapshot.DiskLimit) error {
+	p, ok := b.(snapshot.LimitProber)
+	if !ok {
+		return errUnlimited()
+	}
+	return p.CanLimit(ctx, l)
+}
+
+func diskLimit(l catalog.Limits) snapshot.DiskLimit {
+	return snapshot.DiskLimit{Bytes: snapshot.Bytes(l.Disk), Inodes: l.Inodes}
+}
+
+func limitsDisk(l catalog.Limits) bool { return diskLimit(l) != (snapshot.DiskLimit{}) }
+
+func (r *Request) limitsDisk() bool { return limitsDisk(r.Policy.Limits) }
+
+func errUnlimited() error {
+	return &snapshot.Error{
+		Op: "limiting the disk", Kind: snapshot.ErrNotSupported,
+		Err: errors.New("it cannot limit what a sandbox writes"), Hints: []string{"snapfs pool create"},
+	}
+}

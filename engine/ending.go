@@ -1,0 +1,134 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// lastState is the mark of what a sandbox held when it ended.
+const lastState = "end"
+
+// reap ends the sandboxes whose end has come while nothing ran in them, or whose keeper
+// was killed. What cannot be ended now is told, and left for the next command.
+func (e *Engine) reap(ctx context.Context) error {
+	list, err := e.cat.Ends()
+	if len(list) == 0 || err != nil {
+		return err
+	}
+	now := catalog.Now()
+	for i := range list {
+		if !list[i].Due(now) {
+			continue
+		}
+		if err := e.reapOne(ctx, &list[i], now); err != nil {
+			e.notice(list[i].Name + " has come to its end, and is not removed yet: " + err.Error())
+		}
+	}
+	return nil
+}
+
+func (e *Engine) reapOne(ctx context.Context, end *catalog.End, now catalog.Instant) error {
+	h, err := e.cat.TryHold(end.Name)
+	switch {
+	case errors.Is(err, snapshot.ErrBusy):
+		return nil // the next command looks again
+	case errors.Is(err, snapshot.ErrNotFound):
+		return end.Drop()
+	case err != nil:
+		return err
+	}
+	defer h.Release()
+	switch {
+	case h.ID != end.ID || h.Ended != nil:
+		return end.Drop()
+	case h.Ephemeral || h.State != catalog.Ready, h.Keeper != nil && kernel.Alive(*h.Keeper):
+		return nil // whoever holds it ends it
+	case !over(h.Record, now): // it was given more time
+		return e.cat.NoteAgain(end, h.Record, now)
+	}
+	if wait, err := e.promoting(h.ID); wait || err != nil {
+		return err // the next command looks again
+	}
+	if err := e.settle(ctx, h); err != nil {
+		return err
+	}
+	if err := e.finish(ctx, h); err != nil {
+		return err
+	}
+	return end.Drop()
+}
+
+// promoting: a promotion of the sandbox through stages has begun and not ended. It lets
+// go of the sandbox's lock between its stages, and needs it still.
+func (e *Engine) promoting(id string) (bool, error) {
+	all, err := e.Pipelines()
+	return slices.ContainsFunc(all, func(p Pipeline) bool { return p.State == PipelineOpen && p.SandboxID == id }), err
+}
+
+// over: a sandbox is to be removed.
+func over(rec *catalog.Record, now catalog.Instant) bool {
+	end := rec.Policy.Limits.Over()
+	return end > 0 && rec.AgeAt(now) >= end
+}
+
+// finish removes a sandbox in which nothing runs, or, where its last state is to be
+// kept, names that and has nothing start in it any more. The caller holds its lock.
+func (e *Engine) finish(ctx context.Context, h *catalog.Held) error {
+	why := removeHit(h.Policy.Limits)
+	if !h.Policy.Limits.KeepEnd {
+		err := e.remove(ctx, h, func() error { return nil })
+		if err == nil {
+			e.notice(h.Name + " is removed (" + why.Text + ")")
+		}
+		return err
+	}
+	mark := lastState
+	if _, taken := h.Mark(mark); taken {
+		mark = freshMark(h.Record)
+	}
+	m := catalog.Mark{Name: mark, Parent: h.At, Taken: time.Now(), IDs: number(h.Record)}
+	err := e.changing(ctx, h, func() error {
+		if err := e.sealAll(ctx, h, m.IDs); err != nil {
+			return err
+		}
+		why.When = m.Taken
+		h.Marks, h.At, h.Ended, h.Hit = append(h.Marks, m), mark, &why, &why
+		return h.Save()
+	})
+	if err == nil {
+		e.notice(h.Name + " has ended, its last state is " + h.Name + "@" + mark + " (" + why.Text + ")")
+		e.keepBase(ctx, h.Record)
+	}
+	return err
+}
+
+// noteAgain brings the notes of what is to be removed up to date: drops those of
+// sandboxes that are gone, and notes how long the others have lived where the wall's
+// clock was set since, so that a boot before the next note changes nothing.
+func (e *Engine) noteAgain() error {
+	list, err := e.cat.Ends()
+	errs := []error{err}
+	now := catalog.Now()
+	for i := range list {
+		rec, err := e.cat.Get(list[i].Name)
+		if errors.Is(err, snapshot.ErrNotFound) || err == nil && rec.ID != list[i].ID {
+			errs = append(errs, list[i].Drop())
+			continue
+		}
+		if err != nil || rec.Life == nil || !now.WasSet(rec.Life.At) {
+			continue
+		}
+		if h, err := e.cat.TryHold(rec.Name); err == nil { // else the next time
+			h.Note(now)
+			errs = append(errs, h.Save(), e.cat.NoteAgain(&list[i], h.Record, now))
+			h.Release()
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,119 @@
+package engine_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// untilGone has one command after another look at a sandbox until there is none.
+func (b *bench) untilGone(name string) {
+	b.t.Helper()
+	for {
+		b.Engine, _ = b.reopen()
+		if _, err := b.Show(b.t.Context(), name); errors.Is(err, snapshot.ErrNotFound) {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestASandboxIsRemovedWhenItsEndHasCome(t *testing.T) { asBoth(t, endsForGood) }
+
+func endsForGood(t *testing.T, b *bench) {
+	make := func(name string, l engine.Limits) {
+		req := b.request()
+		req.Name, req.Policy.Limits = name, l
+		if _, err := b.New(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hard := func(after time.Duration) func(l *engine.Limits) {
+		return func(l *engine.Limits) { l.RemoveAfter = after }
+	}
+	b.write("f", "0")
+
+	// While something runs in it, by its keeper; even where that stands still.
+	make("running", engine.Limits{RemoveAfter: time.Hour})
+	k := b.talk("running")
+	b.limit("running", func(l *engine.Limits) { l.TTL = time.Millisecond })
+	b.untilPaused("running", "ttl")
+	b.limit("running", hard(time.Millisecond))
+	if st, err := k.Wait(t.Context()); err != nil || st.Signal != syscall.SIGKILL || k.Hit() == nil || k.Hit().Limit != "remove-after" {
+		t.Errorf("its command ended with %v, %v, %+v", st, err, k.Hit())
+	}
+	if err := k.Close(); err != nil {
+		t.Error(err)
+	}
+	b.untilGone("running")
+
+	// After its keeper was killed, by the next command.
+	make("killed", engine.Limits{RemoveAfter: time.Hour})
+	k = b.talk("killed")
+	if err := syscall.Kill(b.keeperOf("killed").PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Close(); err != nil {
+		t.Error(err)
+	}
+	b.limit("killed", hard(time.Millisecond))
+	b.untilGone("killed")
+
+	// A further thought in time saves it; but nothing else is held up by a note.
+	make("saved", engine.Limits{RemoveAfter: time.Hour})
+	b.limit("saved", hard(time.Millisecond))
+	b.limit("saved", hard(time.Hour))
+	make("over", engine.Limits{RemoveAfter: time.Millisecond})
+	e, said := b.reopen()
+	if _, err := e.Show(t.Context(), "over"); !errors.Is(err, snapshot.ErrNotFound) {
+		t.Errorf("what is over: %v", err)
+	}
+	if !slices.ContainsFunc(*said, func(s string) bool { return strings.HasPrefix(s, "over is removed (remove-after: 1ms") }) {
+		t.Errorf("said: %q", *said)
+	}
+	b.in("saved", "true")
+
+	// With its end kept, it stays as its states.
+	make("kept", engine.Limits{RemoveAfter: time.Hour, KeepEnd: true})
+	b.in("kept", "echo late > f")
+	b.limit("kept", hard(time.Millisecond))
+	var info engine.Info
+	var err error
+	for err == nil && (info.Record == nil || info.Ended == nil) { // by its keeper, or by the next command
+		b.Engine, _ = b.reopen()
+		info, err = b.Show(t.Context(), "kept")
+	}
+	if err != nil || len(info.Marks) != 1 || info.Marks[0].Name != "end" {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	if _, err := b.Exec(t.Context(), "kept", b.command("true")); !errors.Is(err, snapshot.ErrDenied) {
+		t.Errorf("a command in it: %v", err)
+	}
+	if got := b.changed("kept", "", "end"); len(got) != 1 {
+		t.Errorf("its last state: %q", got)
+	}
+	if rec, err := b.Fork(t.Context(), "kept", "end", "next"); err != nil || rec.Ended != nil {
+		t.Errorf("%+v, %v", rec, err)
+	}
+	b.Engine, _ = b.reopen() // the fork has the limit too
+	for _, name := range []string{"kept", "next", "saved"} {
+		if err := b.Remove(t.Context(), name); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := b.Collect(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(filepath.Join(b.state, "ends")); len(left) > 0 || err != nil {
+		t.Errorf("notes left: %v, %v", left, err)
+	}
+	b.sound("all have ended")
+}

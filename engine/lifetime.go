@@ -1,0 +1,80 @@
+package engine
+
+import (
+	"errors"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/units"
+)
+
+// overdue: the time of a sandbox is over.
+func overdue(l catalog.Limits, age time.Duration) bool { return l.TTL > 0 && age >= l.TTL }
+
+// refuseOverdue: nothing is started in a sandbox whose time is over.
+func refuseOverdue(rec *catalog.Record, now catalog.Instant) error {
+	l, age := rec.Policy.Limits, rec.AgeAt(now)
+	refuse := func(why string, hints ...string) error {
+		return &snapshot.Error{Op: "entering", Path: rec.Name, Kind: snapshot.ErrDenied, Err: errors.New(why), Hints: hints}
+	}
+	at := func(end time.Duration) string { return now.Wall.Add(end - age).Format(time.RFC3339) }
+	switch {
+	case rec.Ended != nil:
+		return refuse("it ended at "+rec.Ended.When.Format(time.RFC3339)+" (remove-after "+rec.Ended.Value+")",
+			"snapfs fork "+rec.Name, "snapfs diff "+rec.Name, "snapfs rm "+rec.Name)
+	case over(rec, now):
+		return refuse("it came to its end at " + at(l.Over()) + " (remove-after " + units.FormatDuration(l.RemoveAfter) + ")")
+	case overdue(l, age):
+		return refuse("its time was over at "+at(l.TTL)+" (ttl "+units.FormatDuration(l.TTL)+")",
+			"snapfs limits "+rec.Name+" --set ttl="+longer(l.TTL, age), "snapfs promote "+rec.Name, "snapfs rm "+rec.Name)
+	}
+	return nil
+}
+
+// timesFit refuses limits of time that contradict one another.
+func timesFit(l catalog.Limits) error {
+	if l.KeepEnd && l.RemoveAfter == 0 {
+		return &snapshot.Error{
+			Op: "limiting keep-end", Kind: snapshot.ErrNotSupported, Err: errors.New("it says what is kept at the end, which remove-after sets"),
+			Hints: []string{"snapfs new --remove-after 24h --keep-end", "snapfs limits SANDBOX --set remove-after=24h --set keep-end=true"},
+		}
+	}
+	return nil
+}
+
+// longer is a time that lets a sandbox of this age go on: twice what it had.
+func longer(ttl, age time.Duration) string {
+	if 2*ttl <= age {
+		return "none"
+	}
+	return units.FormatDuration(2 * ttl)
+}
+
+func ttlHit(l catalog.Limits) catalog.Hit {
+	ttl := units.FormatDuration(l.TTL)
+	return catalog.Hit{Limit: "ttl", Value: ttl, Text: "ttl: the sandbox has lived for " + ttl}
+}
+
+func removeHit(l catalog.Limits) catalog.Hit {
+	after := units.FormatDuration(l.RemoveAfter)
+	since := "it was made"
+	if l.TTL > 0 {
+		since = "its ttl of " + units.FormatDuration(l.TTL)
+	}
+	return catalog.Hit{Limit: "remove-after", Value: after, Text: "remove-after: " + after + " after " + since}
+}
+
+func idleHit(l catalog.Limits) catalog.Hit {
+	idle := units.FormatDuration(l.Idle)
+	return catalog.Hit{Limit: "idle", Value: idle, Text: "idle: nothing has happened in it for " + idle}
+}
+
+// pausedNote says to whom a paused command belongs what has happened to it.
+func pausedNote(name string, why catalog.Hit, l catalog.Limits, age time.Duration) string {
+	how := "let it go on: snapfs exec " + name + " -- true"
+	if why.Limit == "ttl" {
+		how = "let it go on: snapfs limits " + name + " --set ttl=" + longer(l.TTL, age)
+	}
+	return "paused: " + why.Limit + " " + why.Value + "; " + how + "; end it: snapfs rm " + name
+}

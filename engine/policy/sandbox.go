@@ -1,0 +1,190 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2/unstable"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/network"
+)
+
+// A Sandbox is what a profile lets the processes of a sandbox use, see and reach.
+type Sandbox struct {
+	Limits catalog.Limits `json:"limits,omitzero"`
+	// Net is "none", "host" or "allow:" with rules, "" where the profile does not say.
+	Net string `json:"net,omitempty"`
+	// Expose and Hide are paths, absolute and clean; Env are names of variables.
+	Expose []string `json:"expose,omitempty"`
+	Hide   []string `json:"hide,omitempty"`
+	Env    []string `json:"env,omitempty"`
+}
+
+func limitsSection() Section {
+	s := Section{
+		Header: "[limits]",
+		Text: "How much a sandbox may use: the limits that snapfs run and snapfs new have as flags, by the same names, with values as they take them. " +
+			`A number needs no quotes; "none" is no limit.`,
+	}
+	for _, f := range new(catalog.Limits).Fields() {
+		s.Keys = append(s.Keys, Key{f.Name, f.Value.Type(), "", strings.ToUpper(f.Usage[:1]) + f.Usage[1:] + "."})
+	}
+	return s
+}
+
+func sandboxSection() Section {
+	return Section{
+		Header: "[sandbox]",
+		Text:   "What a sandbox may see and reach, as the flags of these names say it for one command. What lists name is added to what flags name.",
+		Keys: []Key{
+			{"net", "network, or list of rules", `"none"`, `The network: "none", "host", "allow:RULES", or a list of rules, as ["example.com:443", "*.example.org"]; snapfs net --help has their grammar.`},
+			{"expose", "list of paths", "", "What is shown although it is a secret. A path that is not absolute is beneath the directory of the profile, or with ~/ beneath the home directory."},
+			{"hide", "list of paths", "", "What is hidden too."},
+			{"env", "list of variables", "", "Variables that are passed although they look like secrets."},
+		},
+	}
+}
+
+func isSwitch(limit string) bool {
+	return slices.ContainsFunc(new(catalog.Limits).Fields(), func(f catalog.Limit) bool { return f.Name == limit && f.Value.Type() == "bool" })
+}
+
+// limit reads a line of [limits].
+func (r *reader) limit(name string, v *unstable.Node, at place) {
+	kinds := []unstable.Kind{unstable.String, unstable.Integer, unstable.Float}
+	if isSwitch(name) {
+		kinds = []unstable.Kind{unstable.Bool}
+	}
+	switch {
+	case slices.Contains(kinds, v.Kind):
+		if _, err := r.sandbox.Limits.SetField(name, string(v.Data)); err != nil {
+			r.wrong(r.where(v, at), err.Error(), "snapfs run --help says how it is written")
+		}
+	default:
+		r.wrong(at, name+": "+kind(v)+", where a limit belongs", `put it in quotes: `+name+` = "…"`)
+	}
+}
+
+// setting reads a line of [sandbox].
+func (r *reader) setting(name string, v *unstable.Node, at place) {
+	switch name {
+	case "net":
+		r.sandbox.Net = r.net(v, at)
+	case "expose":
+		r.sandbox.Expose = r.paths(name, v, at)
+	case "hide":
+		r.sandbox.Hide = r.paths(name, v, at)
+	case "env":
+		r.texts(name, v, at, func(text string, where place) {
+			if strings.ContainsAny(text, "= ") {
+				r.wrong(where, fmt.Sprintf("env: %q is no name of a variable", text), "name it, without a value")
+			}
+			r.sandbox.Env = append(r.sandbox.Env, text)
+		})
+	}
+}
+
+const allowed = "allow:"
+
+// net reads a network.
+func (r *reader) net(v *unstable.Node, at place) string {
+	if v.Kind == unstable.Array {
+		var list []string
+		r.texts("net", v, at, func(text string, where place) {
+			if strings.Contains(text, ",") {
+				r.wrong(where, fmt.Sprintf("net: %q is more than one rule", text), "put each in quotes of its own")
+			} else if r.rules(text, where+1) != "" {
+				list = append(list, text)
+			}
+		})
+		if list == nil {
+			if v.Child() == nil {
+				r.wrong(at, "net: the list is empty", `write net = "none"`)
+			}
+			return ""
+		}
+		return allowed + r.rules(strings.Join(list, ","), at)
+	}
+	text := r.text("net", v, at)
+	rules, some := strings.CutPrefix(text, allowed)
+	switch {
+	case text == "", text == "none", text == "host":
+		return text
+	case some:
+		if rules = r.rules(rules, r.where(v, at)+1+place(len(allowed))); rules == "" {
+			return ""
+		}
+		return allowed + rules
+	}
+	r.wrong(r.where(v, at), fmt.Sprintf("net: %q is none", text), `there are "none", "host", "allow:RULES", and a list of rules`)
+	return ""
+}
+
+// rules reads rules as they are written in one way, "" for a mistake; at is where
+// their text begins.
+func (r *reader) rules(text string, at place) string {
+	rules, err := network.Parse(text)
+	var wrong *network.RuleError
+	switch {
+	case errors.As(err, &wrong):
+		why := wrong.Why
+		if wrong.Want != "" {
+			why += ": " + wrong.Want
+		}
+		at = min(at+place(wrong.Column-1), place(len(r.data)))
+		r.wrong(at, fmt.Sprintf("net: rule %q: %s", wrong.Rule, why), "snapfs net --help has the grammar of rules")
+		return ""
+	case rules.Empty():
+		r.wrong(at, "net: there is no rule", `write net = "none"`)
+		return ""
+	}
+	return rules.String()
+}
+
+// texts reads a list of texts that are not empty, and tells each with its place.
+func (r *reader) texts(name string, v *unstable.Node, at place, each func(text string, where place)) {
+	if v.Kind != unstable.Array {
+		r.wrong(at, name+": "+kind(v)+", where a list belongs", `put it in brackets: `+name+` = ["…"]`)
+		return
+	}
+	for list := v.Children(); list.Next(); {
+		n := list.Node()
+		if n.Kind == unstable.Comment {
+			continue
+		}
+		where := r.where(n, at)
+		if text := r.text(name, n, where); text != "" {
+			each(text, where)
+		}
+	}
+}
+
+// paths reads a list of paths.
+func (r *reader) paths(name string, v *unstable.Node, at place) (all []string) {
+	r.texts(name, v, at, func(text string, where place) {
+		beneath, home := strings.CutPrefix(text, "~/")
+		switch {
+		case home:
+			dir, err := os.UserHomeDir()
+			if err != nil {
+				r.wrong(where, name+": there is no home directory: "+err.Error(), "write the path out")
+				return
+			}
+			text = filepath.Join(dir, beneath)
+		case text[0] == '~':
+			r.wrong(where, name+": ~NAME is the shell's, and means nothing here", "write the path out")
+			return
+		case !filepath.IsAbs(text):
+			text = filepath.Join(r.dir, text)
+		}
+		if text = filepath.Clean(text); !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	})
+	return all
+}

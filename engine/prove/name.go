@@ -1,0 +1,127 @@
+package prove
+
+import (
+	"net"
+	"os"
+	"strings"
+	"time"
+)
+
+func planTLS(args []string) (attempt, error) {
+	return planFalse(args, "TLS", clientHello)
+}
+
+func planHTTP(args []string) (attempt, error) {
+	return planFalse(args, "HTTP", func(name string) []byte {
+		return []byte("GET / HTTP/1.1\r\nHost: " + name + "\r\nConnection: close\r\n\r\n")
+	})
+}
+
+// planFalse goes to a server that may be reached, and asks it for another.
+func planFalse(args []string, how string, question func(name string) []byte) (attempt, error) {
+	host, port, err := net.SplitHostPort(args[0])
+	return attempt{"reach " + args[1] + " by " + how + " through " + args[0], func() outcome {
+		to := args[0]
+		if at, ok := addressOf(host); ok {
+			to = net.JoinHostPort(at, port)
+		}
+		if n, err := answered(to, question(host)); err != nil || n == 0 {
+			return untried("%s itself does not answer: %v", args[0], err)
+		}
+		n, err := answered(to, question(args[1]))
+		if n > 0 {
+			return crossed("somebody answered")
+		}
+		return held("%v", err)
+	}}, err
+}
+
+// addressOf is what the name server says of a name, whatever /etc/hosts does: a name
+// of the host's own is this sandbox's loopback there.
+func addressOf(name string) (string, bool) {
+	text, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil {
+		return "", false
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 || fields[0] != "nameserver" {
+			continue
+		}
+		c, err := net.DialTimeout("udp", net.JoinHostPort(fields[1], "53"), patience)
+		if err != nil {
+			continue
+		}
+		defer hangUp(c)
+		answer := make([]byte, 512)
+		if _, err = c.Write(question(name)); err == nil {
+			err = c.SetReadDeadline(time.Now().Add(patience))
+		}
+		if err != nil {
+			continue
+		}
+		if n, err := c.Read(answer); err == nil {
+			return firstAddress(answer[:n], len(question(name)))
+		}
+	}
+	return "", false
+}
+
+// firstAddress is that of the first answer to a question of so many bytes, which a
+// server repeats before it (RFC 1035, section 4.1), with the name as a pointer.
+func firstAddress(answer []byte, question int) (string, bool) {
+	const head = 12 // the pointer, type, class, time and length
+	if len(answer) < question+head+4 || answer[3]&15 != 0 || answer[7] == 0 {
+		return "", false
+	}
+	b := answer[question:]
+	if b[0]&0xc0 != 0xc0 || b[2] != 0 || b[3] != 1 || b[10] != 0 || b[11] != 4 {
+		return "", false
+	}
+	return net.IP(b[head : head+4]).String(), true
+}
+
+// answered sends a message to a server, and answers with how many bytes come back.
+func answered(address string, message []byte) (int, error) {
+	c, err := net.DialTimeout("tcp", address, patience)
+	if err != nil {
+		return 0, why(err)
+	}
+	defer hangUp(c)
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return 0, err
+	}
+	if _, err := c.Write(message); err != nil {
+		return 0, why(err)
+	}
+	var answer [512]byte
+	n, err := c.Read(answer[:])
+	if err != nil {
+		err = why(err)
+	}
+	return n, err
+}
+
+// clientHello is a ClientHello of TLS 1.2 in a record (RFC 5246, sections 6.2.1
+// and 7.4.1.2) with the extensions that servers want: the server's name (RFC 6066),
+// curves and signatures. crypto/tls would cost every start of the program.
+func clientHello(name string) []byte {
+	length := func(n int, b []byte) []byte { // in front of b, in n bytes
+		head := make([]byte, n)
+		for i := range head {
+			head[i] = byte(len(b) >> (8 * (n - 1 - i)))
+		}
+		return append(head, b...)
+	}
+	extension := func(kind byte, body []byte) []byte { return append([]byte{0, kind}, length(2, body)...) }
+	extensions := extension(0, length(2, append([]byte{0}, length(2, []byte(name))...)))
+	extensions = append(extensions, extension(10, length(2, []byte{0, 23, 0, 29}))...)
+	extensions = append(extensions, extension(11, length(1, []byte{0}))...)
+	extensions = append(extensions, extension(13, length(2, []byte{4, 1, 4, 3, 8, 4, 5, 1, 5, 3}))...)
+	body := append([]byte{3, 3}, make([]byte, 32)...) // random enough: nothing is agreed on
+	body = append(body, 0)                            // no session
+	body = append(body, length(2, []byte{0xc0, 0x2f, 0xc0, 0x2b, 0xc0, 0x30, 0xc0, 0x2c, 0, 0x9c})...)
+	body = append(body, length(1, []byte{0})...) // no compression
+	body = append(body, length(2, extensions)...)
+	return append([]byte{22, 3, 1}, length(2, append([]byte{1}, length(3, body)...))...)
+}

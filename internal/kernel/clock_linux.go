@@ -1,0 +1,29 @@
+package kernel
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Uptime is how long this machine has run since it was booted, the time that it
+// was suspended included (CLOCK_BOOTTIME, clock_gettime(2)). Nobody sets this
+// clock, so it goes on evenly while [BootID] stays the same.
+func Uptime() time.Duration {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
+		return 0 // every kernel since 2.6.39 has it
+	}
+	return time.Duration(ts.Nano())
+}
+
+// ThisBoot is [BootID], looked up once: no process outlives its boot. "" where
+// /proc does not tell.
+var ThisBoot = sync.OnceValue(func() string {
+	id, err := BootID()
+	if err != nil {
+		return ""
+	}
+	return id
+})

@@ -1,0 +1,4 @@
+package qgroup
+
+// Forget is the second half of what a sweep does with a group.
+var Forget = forget

@@ -1,0 +1,85 @@
+// Package subvol removes btrfs subvolumes in which a sandbox may have made others.
+package subvol
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// Remove removes the subvolume dir/name after those nested in it, read-only ones too,
+// and calls first with the root of each before that. It may be repeated after an error.
+// Errors: fs.ErrNotExist.
+func Remove(dir int, name string, first func(root int) error) error {
+	root, err := open(dir, name)
+	if err != nil {
+		return err
+	}
+	nested, err := kernel.BtrfsNested(root)
+	if err == nil {
+		err = first(root)
+	}
+	if err == nil && (len(nested) > 0 || os.Geteuid() != 0) {
+		err = kernel.BtrfsSetReadOnly(root, false)
+	}
+	for _, path := range nested {
+		if err == nil {
+			err = removeBeneath(root, path, first)
+		}
+	}
+	unix.Close(root)
+	if err == nil {
+		err = kernel.BtrfsDestroy(dir, name)
+	}
+	switch {
+	case err == unix.EPERM, err == unix.EACCES, errors.Is(err, unix.ENOTEMPTY):
+		return removeFileByFile(dir, name)
+	case err != nil:
+		return &os.PathError{Op: "destroy", Path: name, Err: err}
+	}
+	return nil
+}
+
+func removeBeneath(root int, path string, first func(root int) error) error {
+	parent, err := open(root, filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(parent)
+	err = Remove(parent, filepath.Base(path), first)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// open opens a directory below dir without leaving it, following no link.
+func open(dir int, path string) (int, error) {
+	return kernel.OpenBeneathFD(dir, path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+}
+
+// removeFileByFile removes the subvolume dir/name file by file, as an ordinary user must
+// where the mount lacks user_subvol_rm_allowed. Time in proportion to its size.
+func removeFileByFile(dir int, name string) error {
+	path := "/proc/self/fd/" + strconv.Itoa(dir) + "/" + name
+	err := filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return fs.SkipDir // RemoveAll says what is wrong
+		}
+		if !d.IsDir() {
+			return nil
+		}
+		if fd, err := unix.Open(p, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
+			_ = kernel.BtrfsSetReadOnly(fd, false) // EINVAL where it is no subvolume
+			unix.Close(fd)
+		}
+		return os.Chmod(p, 0o700)
+	})
+	return errors.Join(err, os.RemoveAll(path))
+}

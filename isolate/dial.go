@@ -1,0 +1,122 @@
+package isolate
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Dial connects to a TCP port at the box's own loopback: at 127.0.0.1, and where nobody
+// listens there at ::1. It answers with the address that was reached. The keeper needs no power
+// for it and enters no namespace: pid 1 opens the socket in the box's network and hands it over.
+// With [NetworkHost] it is the host's loopback. The connection keeps the network
+// namespace alive until it is closed.
+// Cost: under 0.1 ms. Errors: syscall.ECONNREFUSED (nobody listens); [ErrClosed],
+// [ErrInterrupted]; [ErrBusy] while the box is frozen.
+func (b *Box) Dial(ctx context.Context, port uint16) (net.Conn, netip.Addr, error) {
+	four, six := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()
+	conn, err := b.dial(ctx, netip.AddrPortFrom(four, port))
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return conn, four, err
+	}
+	if conn, second := b.dial(ctx, netip.AddrPortFrom(six, port)); second == nil {
+		return conn, six, nil
+	}
+	return nil, four, err
+}
+
+func (b *Box) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	family, sa := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(to.Port()), Addr: [4]byte{127, 0, 0, 1}})
+	if to.Addr().Is6() {
+		family, sa = unix.AF_INET6, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
+	}
+	f, err := b.socket(ctx, family)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // the connection has a descriptor of its own
+	defer context.AfterFunc(ctx, func() {
+		_ = f.SetWriteDeadline(time.Unix(1, 0)) // wakes the one who waits
+	})()
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var failed error
+	asked := false
+	err = raw.Write(func(fd uintptr) bool { // again when the socket can be written to, which is when it is connected
+		if !asked {
+			asked = true
+			failed = unix.Connect(int(fd), sa)
+			return !errors.Is(failed, unix.EINPROGRESS)
+		}
+		errno, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
+		if failed = err; err == nil && errno != 0 {
+			failed = unix.Errno(errno)
+		}
+		return true
+	})
+	if ctx.Err() != nil {
+		return nil, &Error{Op: "connecting", Path: to.String(), Kind: ErrInterrupted, Err: ctx.Err()}
+	}
+	if err = errors.Join(failed, err); err != nil {
+		return nil, hostError("connecting to "+to.String(), err)
+	}
+	return net.FileConn(f)
+}
+
+// socket has pid 1 open a TCP socket, which does not block.
+func (b *Box) socket(ctx context.Context, family int) (*os.File, error) {
+	const op = "opening a socket"
+	b.ask.Lock()
+	defer b.ask.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, &Error{Op: op, Kind: ErrInterrupted, Err: err}
+	}
+	if b.frozen != nil {
+		return nil, &Error{Op: op, Kind: ErrBusy, Err: errors.New("the sandbox is frozen")}
+	}
+	if b.ended() {
+		return nil, &Error{Op: op, Kind: ErrClosed}
+	}
+	b.b.rewind(b.nextRoom())
+	first := b.b.openSocket(family)
+	if b.b.err != nil {
+		return nil, planError(b.b.err)
+	}
+	if err := b.submit(first, nil); err != nil {
+		return nil, err
+	}
+	select {
+	case r := <-b.answer:
+		if r.kind == reportSocket && r.status < 0 {
+			return nil, &Error{Op: op, Kind: ErrNoSpace, Err: unix.EMFILE} // the kernel had nowhere to put it
+		}
+		if r.kind == reportSocket {
+			return os.NewFile(uintptr(r.status), "socket"), nil
+		}
+		where, errno := b.b.failure()
+		return nil, &Error{Op: where.stage, Kind: kindOf(errno), Err: errno}
+	case <-b.done:
+		return nil, &Error{Op: op, Kind: ErrClosed}
+	}
+}
+
+// openSocket adds the steps by which pid 1 opens a socket and hands it over, and answers
+// with the first of them.
+func (b *builder) openSocket(family int) (first step) {
+	opened, _, _, seq, fds := b.message(reportSocket, 1)
+	report := b.report(opened, seq, nil, fds)
+	refused, _, _, seq, _ := b.message(reportRefused, 0)
+	refuse := b.report(refused, seq, nil, nil)
+	b.stage, b.last, b.onErr = "opening a socket", 0, refuse.at
+	first = b.jump()
+	b.do(unix.SYS_SOCKET, num(family), num(unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC), num(0)).to(fds[0]).next(report)
+	b.last, b.onErr = 0, b.p1.die.at
+	return first
+}

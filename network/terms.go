@@ -1,0 +1,109 @@
+package network
+
+import (
+	"strings"
+
+	"github.com/snapfs/snapfs/internal/units"
+)
+
+// HostName stands for this host's own loopback, at the ports that a rule names.
+const HostName = "host.snapfs"
+
+// Terms are what the options of a rule say. The zero value is a rule without any.
+type Terms struct {
+	// Bytes bounds the payload of all its connections, both ways together, and
+	// Connections how many are open at once; 0 is no limit.
+	Bytes, Connections int64
+	// ECH lets an encrypted ClientHello pass whose outer server name is the rule's:
+	// the inner one cannot be read. QUIC lets QUIC pass, of which no name can be read.
+	ECH, QUIC bool
+}
+
+// String is the options as they are written, in one order.
+func (t Terms) String() string {
+	s := ""
+	if t.Bytes > 0 {
+		s += "+bytes=" + units.FormatSize(t.Bytes)
+	}
+	if t.Connections > 0 {
+		s += "+connections=" + units.FormatCount(t.Connections)
+	}
+	if t.ECH {
+		s += "+ech"
+	}
+	if t.QUIC {
+		s += "+quic"
+	}
+	return s
+}
+
+// both is what two terms allow.
+func (t Terms) both(o Terms) Terms {
+	return Terms{
+		Bytes: lower(t.Bytes, o.Bytes), Connections: lower(t.Connections, o.Connections), ECH: t.ECH && o.ECH, QUIC: t.QUIC && o.QUIC,
+	}
+}
+
+// lower is that of two limits, of which 0 is none.
+func lower(a, b int64) int64 {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
+// Plain is a rule, as [Rules] writes it, without its options.
+func Plain(rule string) string {
+	rule, _, _ = strings.Cut(rule, "+")
+	return rule
+}
+
+// Terms of the rule that is written like this, with or without options; the zero value where there
+// is none.
+func (r Rules) Terms(which string) Terms {
+	which = Plain(which)
+	for _, one := range r.list {
+		if one.selector() == which {
+			return one.terms
+		}
+	}
+	return Terms{}
+}
+
+// parseTerms reads what follows the first plus of a rule, at an offset in it. isName: the
+// rule is of a name whose server name is read.
+func parseTerms(s string, at int, isName bool) (t Terms, bad *fault) {
+	for {
+		option, rest, more := strings.Cut(s, "+")
+		name, value, valued := strings.Cut(option, "=")
+		where := at + len(name) + 1
+		var twice bool
+		var err error
+		switch {
+		case name == "bytes" && valued:
+			twice = t.Bytes > 0
+			t.Bytes, err = units.ParseSize(value)
+		case name == "connections" && valued:
+			twice = t.Connections > 0
+			t.Connections, err = units.ParseCount(value)
+		case name == "ech" && !valued && !isName:
+			return t, &fault{at, "nothing of it is read", "+ech with a name, example.com+ech"}
+		case name == "ech" && !valued:
+			twice, t.ECH = t.ECH, true
+		case name == "quic" && !valued:
+			twice, t.QUIC = t.QUIC, true
+		default:
+			return t, &fault{at, "no option", "+bytes=SIZE, +connections=N, +ech, +quic"}
+		}
+		switch {
+		case err != nil:
+			return t, &fault{where, err.Error(), ""}
+		case twice:
+			return t, &fault{at, "an option twice", "each once"}
+		case !more:
+			return t, nil
+		}
+		at += len(option) + 1
+		s = rest
+	}
+}

@@ -1,0 +1,8 @@
+// Package walls takes the walls of a sandbox down, one after the other, and sees
+// `snapfs doctor --prove` notice: as root and as an ordinary user. It has tests only.
+//
+// There is one broken build of the program, of the real source with the places
+// replaced where a wall is made. Which parts it leaves out is told to it by an
+// environment variable, so that each wall costs a run and not a build. Each place
+// is named by its own words: where they have changed, the tests say so.
+package walls

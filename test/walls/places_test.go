@@ -1,0 +1,93 @@
+package walls
+
+// places are where the walls are made.
+var places = []place{
+	// What a sandbox may use.
+	{"limits/knobs.go", "memoryKnobs(m, l.Memory)", `memoryKnobs(m, l.Memory*int64(isIn("memory")))`},
+	{"limits/family.go", "\tused := familyMemory(family(g.pid), g.l.Memory)\n", "\tif isOut(\"memory\") {\n\t\treturn\n\t}\n\tused := familyMemory(family(g.pid), g.l.Memory)\n"},
+	{"limits/knobs.go", `file: "pids.max", value: or(l.PIDs, "max")`, `file: "pids.max", value: or(l.PIDs*int64(isIn("pids")), "max")`},
+	{"limits/level.go", "case h.Part == PartPIDs && h.By == ByRlimit:", `case h.Part == PartPIDs && h.By == ByRlimit && !isOut("pids"):`},
+	{"limits/level.go", "case h.Part == PartFiles && h.By == ByRlimit:", `case h.Part == PartFiles && h.By == ByRlimit && !isOut("files"):`},
+	{"limits/knobs.go", "cpuKnob(m, l.CPUs)", `cpuKnob(m, l.CPUs*float64(isIn("cpus")))`},
+	{"limits/family.go", "\tstop, wait := m.turn(now, used, cpus)\n", "\tstop, wait := m.turn(now, used, cpus)\n\tstop = stop && !isOut(\"cpus\")\n"},
+	{"limits/level.go", "case h.Part == PartCPUTime && h.Note != noteCounted:", `case h.Part == PartCPUTime && h.Note != noteCounted && !isOut("cpu-time"):`},
+	{"limits/cause.go", "if used, ok := g.cpuTime(); ok && used >= g.l.CPUTime {", `if used, ok := g.cpuTime(); ok && used >= g.l.CPUTime && !isOut("cpu-time") {`},
+	{"engine/countdown.go", "\tlimit := a.p.Time\n", "\tlimit := a.p.Time * time.Duration(isIn(\"time\"))\n"},
+	{"engine/disklimit.go", "return limiter.LimitFork(ctx, fork, d)", `d.Bytes *= snapshot.Bytes(isIn("disk"))
+	return limiter.LimitFork(ctx, fork, d)`},
+	{"limits/knobs.go", "\t\t\tfor _, r := range l.rates() {\n", "\t\t\tfor _, r := range l.rates() {\n\t\t\t\tr.value *= int64(isIn(\"write-rate\"))\n"},
+
+	// What it reaches.
+	{"engine/outlet.go", "\ts.Network = isolate.Network(text)\n", "\tif s.Network = isolate.Network(text); isOut(\"network\") {\n\t\ts.Network = isolate.NetworkHost\n\t}\n"},
+	{"isolate/powers.go", "if b.host.landlock < scopeABI {", `if b.host.landlock < scopeABI || isOut("scope") {`},
+	{"network/edge/resolver.go", "\t\trule, ok = e.Rules().Resolves(name)\n", "\t\trule, ok = e.Rules().Resolves(name)\n\t\tok = ok || isOut(\"edge-names\")\n"},
+	{"network/edge/tcp.go", "\tt, why := e.aim(destination(r.ID()))\n", `	t, why := e.aim(destination(r.ID()))
+	if _, _, special := network.Special(t.addr); t.addr.Is4() && !special && isOut("edge-ipv4") || t.addr.Is6() && !special && isOut("edge-ipv6") || special && isOut("edge-special") {
+		why = ""
+	}
+`},
+	{"network/edge/udp.go", "\tt, why := e.aim(destination(r.ID()))\n", "\tt, why := e.aim(destination(r.ID()))\n\tif isOut(\"edge-datagrams\") {\n\t\twhy = \"\"\n\t}\n"},
+	{"network/edge/judge.go", "return network.Fold(name) == j.name", `return network.Fold(name) == j.name || isOut("edge-tls")`},
+
+	// What it sees.
+	{"isolate/mask.go", "\tfor _, p := range b.spec.Hide {\n", "\tfor _, p := range b.spec.Hide[:len(b.spec.Hide)*isIn(\"masked\")] {\n"},
+	{"engine/spec.go", "hide := []string{e.cat.Dir()}", `hide := []string{e.cat.Dir()}[:isIn("state")]`},
+	{"isolate/private.go", `	p.proc = b.filesystem("proc", quietMount)` + "\n", `	if isOut("proc") {
+		p.proc = b.clone(num(unix.AT_FDCWD), "/proc", unix.AT_RECURSIVE).result()
+	} else {
+		p.proc = b.filesystem("proc", quietMount)
+	}
+`},
+	{"isolate/mask.go", "\tfor _, p := range kernelReadOnly {\n", "\tfor _, p := range kernelReadOnly[:len(kernelReadOnly)*isIn(\"proc-sys\")] {\n"},
+	{"isolate/private.go", `var deviceNodes = [...]string{`, `var deviceNodes = append(everyDisk(), `},
+	{"isolate/private.go", `"random", "urandom", "tty"}`, `"random", "urandom", "tty")
+
+// everyDisk is the first disk of the host, where all are given.
+func everyDisk() (disks []string) {
+	all, err := os.ReadDir("/sys/class/block")
+	if err == nil && len(all) > 0 && isOut("disks") {
+		disks = append(disks, all[0].Name())
+	}
+	return disks
+}`},
+	{"isolate/private.go", "import (\n", "import (\n\t\"os\"\n"},
+	{"isolate/private.go", `p.tmp = b.filesystem("tmpfs", plainMount, "mode=1777")`, `p.tmp = b.filesystem("tmpfs", plainMount&^(unix.MOUNT_ATTR_NODEV*(1-isIn("nodev"))), "mode=1777")`},
+
+	// Who it is, and what it may ask of the kernel.
+	{"isolate/build.go", "b.do(unix.SYS_PRCTL, num(unix.PR_SET_DUMPABLE), num(0))", `b.do(unix.SYS_PRCTL, num(unix.PR_SET_DUMPABLE), num(1-isIn("sealed")))`},
+	{"isolate/start.go", "unix.CLONE_NEWUSER|unix.CLONE_NEWNS|unix.CLONE_NEWPID", `uint64(unix.CLONE_NEWUSER*isIn("users")|unix.CLONE_NEWNS|unix.CLONE_NEWPID*isIn("pids-own"))`},
+	{"isolate/gift.go", "func (b *builder) mapIDs(pid int) error {\n", "func (b *builder) mapIDs(pid int) error {\n\tif isOut(\"users\") {\n\t\treturn nil\n\t}\n"},
+	{"isolate/powers.go", "func (s Spec) capabilities() uint64 {\n\tvar set uint64\n", "func (s Spec) capabilities() uint64 {\n\tvar set uint64\n\tfor _, c := range extra(\"capability\") {\n\t\tset |= 1 << c\n\t}\n"},
+	{"isolate/powers.go", "	for i, v := range []uint32{low, low, 0, high, high, 0} {", "	for i, v := range []uint32{low, low, low, high, high, high} {"},
+	{"isolate/powers.go", "	b.do(unix.SYS_CAPSET, header, num(b.addr(at)))\n", `	b.do(unix.SYS_CAPSET, header, num(b.addr(at)))
+	for _, c := range extra("capability") { // an ordinary user's command keeps no other
+		b.do(unix.SYS_PRCTL, num(unix.PR_CAP_AMBIENT), num(unix.PR_CAP_AMBIENT_RAISE), num(c), num(0), num(0))
+	}
+`},
+	{"isolate/powers.go", "	set := b.spec.capabilities()\n", `	set := b.spec.capabilities()
+	if isOut("no-new-privileges") { // what needs it otherwise needs it not before the capabilities are gone
+		b.scope()
+		b.filterCalls()
+	}
+`},
+	{"isolate/powers.go", `	b.do(unix.SYS_PRCTL, num(unix.PR_SET_NO_NEW_PRIVS), num(1), num(0), num(0), num(0))
+`, `	if isOut("no-new-privileges") {
+		return
+	}
+	b.do(unix.SYS_PRCTL, num(unix.PR_SET_NO_NEW_PRIVS), num(1), num(0), num(0), num(0))
+`},
+	{"isolate/powers.go", `	b.put32(program, uint32(len(filter.Program)))
+	b.put64(program+8, uint64(uintptr(unsafe.Pointer(&filter.Program[0]))))
+`, `	list := []filter.Instruction{{Code: 0x20}} // the number of the call
+	for _, nr := range extra("call") {
+		list = append(list, filter.Instruction{Code: 0x15, JF: 1, K: uint32(nr)}, filter.Instruction{Code: 6, K: 0x7fff0000})
+	}
+	list = append(list, filter.Program[:]...)
+	at := b.take(8 * len(list))
+	for i, in := range list {
+		*(*filter.Instruction)(unsafe.Pointer(uintptr(b.addr(at + 8*i)))) = in
+	}
+	b.put32(program, uint32(len(list)))
+	b.put64(program+8, b.addr(at))
+`},
+}

@@ -1,0 +1,115 @@
+package walls
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// newNetwork makes a network namespace with public addresses of its own, in which
+// a cloud's metadata are served: what a sandbox could reach, whatever this machine
+// is connected to.
+func newNetwork(t *testing.T) *os.File {
+	t.Helper()
+	var network *os.File
+	var service net.Listener
+	var err error
+	onOwnThread(func() {
+		if err = unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return
+		}
+		for _, args := range [][]string{
+			{"link", "set", "lo", "up"},
+			{"addr", "add", "93.184.216.34/32", "dev", "lo"},
+			{"addr", "add", "2606:2800:220:1::34/128", "dev", "lo", "nodad"},
+			{"addr", "add", "169.254.169.254/32", "dev", "lo"},
+		} {
+			if err = exec.Command("ip", args...).Run(); err != nil {
+				return
+			}
+		}
+		if service, err = net.Listen("tcp", "169.254.169.254:80"); err == nil {
+			network, err = os.Open("/proc/thread-self/ns/net")
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(service.Close(), network.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return network
+}
+
+// onOwnThread calls f on a thread that ends with it.
+func onOwnThread(f func()) {
+	var done sync.WaitGroup
+	done.Go(func() {
+		runtime.LockOSThread()
+		f()
+	})
+	done.Wait()
+}
+
+// furnish makes what a sandbox of the doctor's hides, and its workspace.
+func (d *doctor) furnish(t *testing.T) {
+	t.Helper()
+	for _, dir := range []string{"w", ".ssh"} {
+		file := filepath.Join(d.home, dir, "file")
+		if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o700), os.WriteFile(file, []byte("x"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if d.as != nil {
+			if err := errors.Join(os.Chown(filepath.Dir(file), int(d.as.Uid), int(d.as.Gid)), os.Chown(file, int(d.as.Uid), int(d.as.Gid))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// run runs the broken program in the network, with mounts of its own: what it
+// leaves out may be what keeps it from changing the host's.
+func (d *doctor) run(t *testing.T, parts, state string, args ...string) (out []byte, status int) {
+	t.Helper()
+	c := exec.CommandContext(context.WithoutCancel(t.Context()), d.program, args...)
+	c.Dir = filepath.Join(d.home, "w")
+	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + d.home, "SNAPFS_HOME=" + filepath.Join(d.home, state), partsEnv + "=" + parts}
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: d.as}
+	if state != "pooled" { // which stays mounted
+		c.SysProcAttr.Unshareflags = unix.CLONE_NEWNS
+	}
+	var err error
+	onOwnThread(func() {
+		if err = unix.Setns(int(d.network.Fd()), unix.CLONE_NEWNET); err == nil {
+			out, err = c.Output()
+		}
+	})
+	var ended *exec.ExitError
+	if errors.As(err, &ended) && ended.ExitCode() != exitUsage && len(out) > 0 {
+		return out, ended.ExitCode()
+	}
+	if err != nil {
+		t.Fatalf("%v %v: %v\n%s%s", parts, args, err, out, stderrOf(ended))
+	}
+	return out, 0
+}
+
+const exitUsage = 2
+
+func stderrOf(err *exec.ExitError) []byte {
+	if err == nil {
+		return nil
+	}
+	return err.Stderr
+}

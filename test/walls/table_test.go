@@ -1,0 +1,153 @@
+package walls
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// A wall is what is left out of the broken build, and the lines of doctor --prove
+// that must notice.
+type wall struct {
+	// parts are left out.
+	parts string
+	falls []string
+	// also falls with it, because of why.
+	also []string
+	why  string
+	// on is the kind of sandbox in which it is tried.
+	on kind
+	// who of the two it is there for.
+	who who
+}
+
+type kind int
+
+const (
+	plain  kind = iota // no network, no limits
+	edge               // a network that asks first
+	limits             // one limit each
+	pooled             // the same, with a pool
+)
+
+type who int
+
+const (
+	everybody who = iota
+	root
+	user
+)
+
+// call and capability are what a command gets that no sandbox gives.
+func call(number int) string       { return fmt.Sprintf("call:%d", number) }
+func capability(number int) string { return fmt.Sprintf("capability:%d", number) }
+
+// hostsRoot is what falls where root of a sandbox is root of the host: what is
+// about that, and what of pid 1 belongs to that user.
+var (
+	hostsRoot    = []string{"set-uid", "pid-1"}
+	whyHostsRoot = "root of the sandbox is root of the host then, who owns what pid 1 is seen by"
+)
+
+// power is what only the host's root may do: it is kept from a sandbox by its own
+// users, by its capabilities and by the filter of calls, so that all three are out. An
+// ordinary user is kept from it by the kernel.
+func power(name string, number, allowed int) wall {
+	return wall{
+		parts: "users " + capability(allowed) + " " + call(number), falls: []string{name},
+		also: hostsRoot, why: whyHostsRoot, who: root,
+	}
+}
+
+// own is what root of a user namespace may do in it: kept from a sandbox by its
+// capabilities and the filter.
+func own(name string, number, allowed int) wall {
+	return wall{parts: capability(allowed) + " " + call(number), falls: []string{name}}
+}
+
+// filtered is what the filter of calls alone keeps from a sandbox.
+func filtered(name string, number int) wall {
+	return wall{parts: call(number), falls: []string{name}}
+}
+
+func table() []wall {
+	return []wall{
+		{parts: "memory", falls: []string{"memory"}, on: limits},
+		{parts: "pids", falls: []string{"pids"}, on: limits},
+		{parts: "files", falls: []string{"files"}, on: limits},
+		{parts: "cpus", falls: []string{"cpus"}, on: limits},
+		{parts: "cpu-time", falls: []string{"cpu-time"}, on: limits},
+		{parts: "time", falls: []string{"time"}, on: limits},
+		{parts: "disk", falls: []string{"disk"}, on: pooled, who: root},
+		{parts: "write-rate", falls: []string{"write-rate"}, on: limits, who: root},
+
+		{
+			parts: "network", falls: []string{"name", "ipv4", "ipv6", "resolver", "metadata", "loopback"},
+			why: "without a network of its own the sandbox has the host's: one wall, tried in six ways",
+		},
+		{
+			parts: "network scope", falls: []string{"abstract-socket"}, also: []string{"name", "ipv4", "ipv6", "resolver", "metadata", "loopback"},
+			why: "abstract sockets belong to the network, and Landlock keeps them from the sandbox once more",
+		},
+		{parts: "edge-names", falls: []string{"name"}, on: edge, who: root},
+		{parts: "edge-ipv4", falls: []string{"ipv4"}, on: edge, who: root},
+		{parts: "edge-ipv6", falls: []string{"ipv6"}, on: edge, who: root},
+		{parts: "edge-datagrams", falls: []string{"resolver"}, on: edge, who: root},
+		{parts: "edge-special", falls: []string{"metadata"}, on: edge, who: root},
+		{parts: "edge-tls", falls: []string{"tls-name", "http-name"}, on: edge, who: root},
+
+		{parts: "masked", falls: []string{"masked"}, also: []string{"state"}, why: "the state directory is hidden as all else is"},
+		{parts: "state", falls: []string{"state"}},
+		{parts: "proc", falls: []string{"see-process"}},
+		{
+			parts: "pids-own proc scope users", falls: []string{"signal-process"}, also: append([]string{"see-process"}, hostsRoot...),
+			why: "what is in the host's pid namespace sees it, and only the host's root may signal its processes; " + whyHostsRoot, who: root,
+		},
+		{
+			parts: "pids-own proc scope", falls: []string{"signal-process"}, also: []string{"see-process"},
+			why: "what is in the host's pid namespace sees it", who: user,
+		},
+		{
+			parts: "pids-own proc scope users " + capability(unix.CAP_SYS_PTRACE), falls: []string{"trace-process"},
+			also: append([]string{"see-process", "signal-process"}, hostsRoot...),
+			why:  "who traces a process can signal it; " + whyHostsRoot, who: root,
+		},
+		{parts: "sealed", falls: []string{"pid-1"}},
+
+		{
+			parts: "users nodev", falls: []string{"device"}, also: append([]string{"block-device"}, hostsRoot...),
+			why: "a disk is a device; " + whyHostsRoot, who: root,
+		},
+		{parts: "users disks", falls: []string{"block-device"}, also: hostsRoot, why: whyHostsRoot, who: root},
+		{parts: "proc-sys " + capability(unix.CAP_NET_ADMIN), falls: []string{"kernel-settings"}},
+		{parts: "no-new-privileges", falls: []string{"set-uid"}},
+		power("clock", unix.SYS_ADJTIMEX, unix.CAP_SYS_TIME),
+		power("module", unix.SYS_FINIT_MODULE, unix.CAP_SYS_MODULE),
+		power("kexec", unix.SYS_KEXEC_LOAD, unix.CAP_SYS_BOOT),
+		power("swap", unix.SYS_SWAPON, unix.CAP_SYS_ADMIN),
+		power("kernel-log", unix.SYS_SYSLOG, unix.CAP_SYSLOG),
+		own("namespace", unix.SYS_SETNS, unix.CAP_SYS_ADMIN),
+		own("mount", unix.SYS_MOUNT, unix.CAP_SYS_ADMIN),
+		own("mount-object", unix.SYS_FSOPEN, unix.CAP_SYS_ADMIN),
+		own("change-root", unix.SYS_PIVOT_ROOT, unix.CAP_SYS_ADMIN),
+		own("reboot", unix.SYS_REBOOT, unix.CAP_SYS_BOOT),
+		filtered("user-namespace", unix.SYS_UNSHARE),
+		filtered("bpf", unix.SYS_BPF),
+		filtered("perf", unix.SYS_PERF_EVENT_OPEN),
+		filtered("io-uring", unix.SYS_IO_URING_SETUP),
+		filtered("userfaultfd", unix.SYS_USERFAULTFD),
+		filtered("keyring", unix.SYS_KEYCTL),
+		filtered("file-handle", unix.SYS_OPEN_BY_HANDLE_AT),
+		filtered("watch", unix.SYS_FANOTIFY_INIT),
+		filtered("hypervisor", unix.SYS_SOCKET),
+		filtered("terminal", unix.SYS_IOCTL),
+	}
+}
+
+// notHere are the lines that nothing of snapfs's holds for an ordinary user: what
+// the kernel does, and a sandbox of the user's cannot be made without it.
+var notHere = map[string]string{
+	"trace-process": "a process in a user namespace traces none outside of it, and an ordinary user's sandbox must have one",
+	"device":        "a user namespace makes no devices",
+	"block-device":  "a disk belongs to the host's root",
+}
