@@ -157,6 +157,44 @@ func (b *bench) sound(when string) {
 	for _, lost := range b.unowned(records) {
 		b.t.Errorf("%s: %s", when, lost)
 	}
+	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) { // another test's are swept by that
+		left := orphaned(b.t)
+		if len(left) == 0 {
+			break
+		}
+		if time.Since(start) > 20*time.Second {
+			b.t.Errorf("%s: control groups of killed processes: %v", when, left)
+			break
+		}
+	}
+}
+
+// orphaned lists the control groups of processes that began after this one, and were
+// killed.
+func orphaned(t testing.TB) (paths []string) {
+	t.Helper()
+	self, err := kernel.Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pattern := range []string{"*/snapfs-*", "*/*/snapfs-*"} {
+		found, err := filepath.Glob("/sys/fs/cgroup/" + pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range found {
+			parts := strings.Split(filepath.Base(path), "-")
+			if len(parts) != 4 {
+				continue
+			}
+			pid, _ := strconv.Atoi(parts[2])
+			start, _ := strconv.ParseUint(parts[3], 10, 64)
+			if start >= self.Start && !kernel.Alive(kernel.Process{PID: pid, Start: start}) {
+				paths = append(paths, path)
+			}
+		}
+	}
+	return paths
 }
 
 // unowned compares what the backends hold with what the records name.

@@ -58,36 +58,54 @@ func (e *Engine) end(i *catalog.Intent) {
 	}
 }
 
-// create makes a sandbox. An ephemeral one stays covered by its intent, which
-// the caller ends when it is gone or kept. Where filesystems are mounted or
-// unmounted meanwhile, so that the machine has other trees, it tries again.
+// create intends a sandbox and makes it. An ephemeral one stays covered by its
+// intent, which the caller ends when it is gone or kept.
 func (e *Engine) create(ctx context.Context, req Request, ephemeral bool) (*catalog.Record, *catalog.Intent, error) {
-	if err := errors.Join(timesFit(req.Policy.Limits), e.checkWorkspace(req.Workspace)); err != nil {
+	rec, intent, err := e.intend(req, ephemeral)
+	if err != nil {
 		return nil, nil, err
+	}
+	if err := e.make(ctx, req, rec); err != nil {
+		e.endIfGone(intent, rec, err)
+		return nil, nil, err
+	}
+	return rec, intent, nil
+}
+
+// intend begins a sandbox: whatever is made for it from now on, the next command
+// takes away if this process is killed. The caller ends the intent.
+func (e *Engine) intend(req Request, ephemeral bool) (*catalog.Record, *catalog.Intent, error) {
+	rec := e.newRecord(req, ephemeral)
+	intent, err := e.cat.Begin(catalog.Making, rec.Name, rec.ID)
+	return rec, intent, err
+}
+
+// make makes a sandbox that was intended. Where filesystems are mounted or
+// unmounted meanwhile, so that the machine has other trees, it tries again. After
+// an error there is none, as a rule; see [Engine.endIfGone].
+func (e *Engine) make(ctx context.Context, req Request, rec *catalog.Record) error {
+	if err := errors.Join(timesFit(req.Policy.Limits), e.checkWorkspace(req.Workspace)); err != nil {
+		return err
 	}
 	var tries attempts
 	defer tries.close()
 	for {
 		env, err := survey(req.Workspace, e.cat.Dir(), privileged())
 		if err == nil {
-			var rec *catalog.Record
-			var intent *catalog.Intent
-			if rec, intent, err = e.createIn(ctx, env, req, ephemeral); err == nil {
-				return rec, intent, nil
-			}
+			err = e.makeIn(ctx, env, req, rec)
 		}
-		if !tries.again(err) {
-			return nil, nil, err
+		if err == nil || !tries.again(err) {
+			return err
 		}
 	}
 }
 
-func (e *Engine) createIn(ctx context.Context, env *environment, req Request, ephemeral bool) (*catalog.Record, *catalog.Intent, error) {
+func (e *Engine) makeIn(ctx context.Context, env *environment, req Request, rec *catalog.Record) error {
 	choices, err := e.choose(ctx, env, req)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	rec := e.newRecord(req, ephemeral)
+	rec.Trees = nil
 	for _, c := range choices {
 		rec.Trees = append(rec.Trees, catalog.Tree{
 			Path: c.tree, Driver: c.driver, Reason: c.reason,
@@ -95,11 +113,10 @@ func (e *Engine) createIn(ctx context.Context, env *environment, req Request, ep
 		})
 		e.keepOpen(c)
 		if err := e.rememberPlace(c); err != nil {
-			return nil, nil, err
+			return err
 		}
 	}
-	intent, err := e.register(ctx, rec, func() error { return e.growAll(ctx, rec, choices) })
-	return rec, intent, err
+	return e.register(ctx, rec, func() error { return e.growAll(ctx, rec, choices) })
 }
 
 func (e *Engine) newRecord(req Request, ephemeral bool) *catalog.Record {
@@ -116,16 +133,11 @@ func (e *Engine) newRecord(req Request, ephemeral bool) *catalog.Record {
 	return rec
 }
 
-// register claims the record's name, runs grow, which makes its forks, and
-// marks it ready. When anything fails, nothing stays.
-func (e *Engine) register(ctx context.Context, rec *catalog.Record, grow func() error) (*catalog.Intent, error) {
-	intent, err := e.cat.Begin(catalog.Making, rec.Name, rec.ID)
-	if err != nil {
-		return nil, err
-	}
+// register claims the name of a sandbox that was intended, runs grow, which makes
+// its forks, and marks it ready. When anything fails, nothing stays.
+func (e *Engine) register(ctx context.Context, rec *catalog.Record, grow func() error) error {
 	if err := e.cat.Create(rec); err != nil {
-		e.end(intent)
-		return nil, err
+		return err
 	}
 	release, err := e.cat.Share()
 	if err == nil {
@@ -150,11 +162,9 @@ func (e *Engine) register(ctx context.Context, rec *catalog.Record, grow func() 
 	}
 	if err != nil {
 		release() // collecting excludes
-		derr := e.discard(context.WithoutCancel(ctx), rec)
-		e.endIfGone(intent, rec, derr)
-		return nil, errors.Join(err, derr)
+		return errors.Join(err, e.discard(context.WithoutCancel(ctx), rec))
 	}
-	return intent, nil
+	return nil
 }
 
 // makeTmp makes the directory behind a kept sandbox's /tmp.

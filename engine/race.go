@@ -369,7 +369,10 @@ func (e *Engine) field(ctx context.Context, req Request, n int) ([]*Session, err
 // another makes a further sandbox of the base of first. Trees that have vanished
 // since are left out, as growAll does.
 func (e *Engine) another(ctx context.Context, first *catalog.Record, req Request) (*Session, error) {
-	rec := e.newRecord(req, true)
+	rec, intent, err := e.intend(req, true)
+	if err != nil {
+		return nil, err
+	}
 	rec.Lent = true
 	ids := make([]snapshot.ID, len(first.Trees))
 	for i, t := range first.Trees {
@@ -377,7 +380,7 @@ func (e *Engine) another(ctx context.Context, first *catalog.Record, req Request
 		t.Fork = rec.NewFork()
 		rec.Trees = append(rec.Trees, t)
 	}
-	intent, err := e.register(ctx, rec, func() error {
+	err = e.register(ctx, rec, func() error {
 		var there []catalog.Tree
 		for i, t := range rec.Trees {
 			err := e.forkAll(ctx, rec, rec.Trees[i:i+1], ids[i:i+1], []snapshot.ForkID{t.Fork})
@@ -392,6 +395,7 @@ func (e *Engine) another(ctx context.Context, first *catalog.Record, req Request
 		return nil
 	})
 	if err != nil {
+		e.endIfGone(intent, rec, err)
 		return nil, err
 	}
 	return &Session{Record: rec, e: e, intent: intent}, nil

@@ -31,14 +31,20 @@ func (e *Engine) Run(ctx context.Context, req Request, command isolate.Command) 
 	if err != nil {
 		return nil, err
 	}
+	rec, intent, err := e.intend(req, true)
+	if err != nil {
+		return nil, errors.Join(err, place.Close())
+	}
 	begun, allowed, err := e.beginBox(ctx, req.Workspace, req.Policy, &command, place)
 	if err != nil {
+		e.end(intent)
 		return nil, err
 	}
 	real := searching()
-	rec, intent, err := e.create(ctx, req, true)
-	if err != nil {
-		return nil, errors.Join(err, begun.Close(), allowed.close(context.WithoutCancel(ctx)))
+	if err := e.make(ctx, req, rec); err != nil {
+		err = errors.Join(err, begun.Close(), allowed.close(context.WithoutCancel(ctx)))
+		e.endIfGone(intent, rec, err)
+		return nil, err
 	}
 	s := &Session{Record: rec, e: e, intent: intent}
 	s.host, s.proc, err = e.startHost(ctx, rec, begun, allowed, real, &command)

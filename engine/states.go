@@ -285,7 +285,7 @@ func (e *Engine) ForkAdmitted(ctx context.Context, from, mark, name string, when
 	return e.fork(ctx, from, mark, name)
 }
 
-func (e *Engine) fork(ctx context.Context, from, mark, name string) (*catalog.Record, error) {
+func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.Record, err error) {
 	if name != "" {
 		if err := catalog.CheckName(name); err != nil {
 			return nil, err
@@ -300,7 +300,11 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string) (*catalog.Re
 	if err != nil {
 		return nil, err
 	}
-	rec := e.newRecord(Request{Name: name, Workspace: h.Workspace, Policy: h.Policy}, false)
+	rec, intent, err := e.intend(Request{Name: name, Workspace: h.Workspace, Policy: h.Policy}, false)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { e.endIfGone(intent, rec, err) }()
 	rec.Origin, rec.Trees, rec.Refreshed = from, slices.Clone(h.Trees), h.Refreshed
 	if m, _ := h.Mark(mark); m.Base != nil {
 		rec.SetBase(m.Base)
@@ -319,18 +323,16 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string) (*catalog.Re
 			return nil, err
 		}
 	}
-	intent, err := e.register(ctx, rec, func() error {
+	if err := e.register(ctx, rec, func() error {
 		if mark == "" {
 			if err := e.sealAll(ctx, h, sources); err != nil {
 				return err
 			}
 		}
 		return errors.Join(e.inherit(h.Record, rec), e.forkAll(ctx, rec, rec.Trees, sources, forksOf(rec)))
-	})
-	if err != nil {
+	}); err != nil {
 		return nil, err
 	}
-	e.end(intent)
 	return rec, nil
 }
 
