@@ -74,6 +74,13 @@ func sweeps(t *testing.T, role string, attr *unix.SysProcAttr) {
 	other := filepath.Join(filepath.Dir(said[1]), fmt.Sprintf("snapfs-other-%d", os.Getpid()))
 	must(t, os.Mkdir(other, 0o755))
 	t.Cleanup(func() { _ = os.Remove(other) }) // where the test did not come to its end
+	for _, dir := range said[1:] {             // of a sandbox that stood still; not a namespace's, which ends with all in it
+		for file, value := range map[string]string{"freezer.state": "FROZEN", "cgroup.freeze": "1"} {
+			if _, err := os.Stat(filepath.Join(dir, file)); err == nil && attr == nil {
+				must(t, os.WriteFile(filepath.Join(dir, file), []byte(value), 0o644))
+			}
+		}
+	}
 	must(t, keeper.cmd.Process.Kill())
 	keeper.ends()
 	must(t, Sweep(t.Context()))

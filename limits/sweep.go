@@ -57,16 +57,25 @@ func Sweep(ctx context.Context) error {
 	if err != nil {
 		return failed("looking for control groups", "/proc", err)
 	}
-	var errs []error
+	left := map[mark][]*member{} // in all hierarchies: what is frozen in one ends in none
 	for _, h := range found {
 		groups(h.mount, func(path string, k mark) {
-			if ctx.Err() != nil || !ours(path) || kernel.Alive(k.keeper) {
+			if !ours(path) || kernel.Alive(k.keeper) {
 				return
 			}
-			if err := sweepOne(ctx, h, path, k); err != nil {
-				errs = append(errs, err)
+			m := &member{version: h.version, controllers: h.controllers, path: path}
+			if m.open() != nil {
+				return // somebody else removed it
 			}
+			if above := filepath.Dir(path); h.version == 2 && filepath.Base(above) == parent {
+				m.parent = above
+			}
+			left[k] = append(left[k], m)
 		})
+	}
+	var errs []error
+	for k, members := range left {
+		errs = append(errs, sweepOne(ctx, k, members))
 	}
 	if ctx.Err() != nil {
 		errs = append(errs, &Error{Op: "removing control groups", Kind: ErrInterrupted, Err: ctx.Err()})
@@ -98,25 +107,26 @@ func ours(path string) bool {
 	return unix.Lstat(path, &st) == nil && int(st.Uid) == os.Geteuid()
 }
 
-// sweepOne removes one group whose keeper is not to be seen.
-func sweepOne(ctx context.Context, h hierarchy, path string, k mark) error {
-	m := &member{version: h.version, controllers: h.controllers, path: path}
-	if m.open() != nil {
-		return nil // somebody else removed it
-	}
-	if above := filepath.Dir(path); h.version == 2 && filepath.Base(above) == parent {
-		m.parent = above
-	}
-	defer m.dir.Close()
-	if elsewhere(k.keeper) {
+// sweepOne removes the groups of one keeper that is not to be seen.
+func sweepOne(ctx context.Context, k mark, members []*member) error {
+	defer func() {
+		for _, m := range members {
+			m.dir.Close()
+		}
+	}()
+	if ctx.Err() != nil || elsewhere(k.keeper) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if err := killGroups(ctx, []*member{m}); err != nil {
+	if err := killGroups(ctx, members); err != nil {
 		return err
 	}
-	return m.removeSoon(ctx)
+	var errs []error
+	for _, m := range members {
+		errs = append(errs, m.removeSoon(ctx))
+	}
+	return errors.Join(errs...)
 }
 
 // elsewhere reports whether a process with this start and, in a pid namespace of
