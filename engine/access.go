@@ -89,7 +89,7 @@ func (e *Engine) AllowNetwork(ctx context.Context, name string, more network.Rul
 		if err := e.mustBeIdle(ctx, h, "allowing"); err != nil {
 			return "", err
 		}
-	} else if _, err := e.askKeeper(h.Record, ask{Network: text}); err != nil {
+	} else if _, err := e.askKeeper(ctx, h.Record, ask{Network: text}); err != nil {
 		return "", err
 	}
 	h.Policy.Network = text

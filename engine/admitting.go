@@ -53,7 +53,7 @@ func (e *Engine) admitTo(ctx context.Context, name string, when Admission) (*adm
 	if err := refuseOverdue(rec, catalog.Now()); err != nil {
 		return nil, err
 	}
-	conn, err := e.dial(rec)
+	conn, err := e.dial(ctx, rec)
 	if err != nil {
 		return nil, err
 	}

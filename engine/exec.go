@@ -40,7 +40,7 @@ type Guest interface {
 }
 
 // Exec runs a command in a sandbox, starting a keeper for it where none runs.
-// Errors: snapshot.ErrNotFound, ErrBusy; isolate's; ErrWall where its policy wants its
+// Errors: snapshot.ErrNotFound; ErrBusy, also where its keeper does not answer; isolate's; ErrWall where its policy wants its
 // walls to be tried.
 func (e *Engine) Exec(ctx context.Context, name string, command isolate.Command) (Guest, error) {
 	return e.ExecWith(ctx, name, command, ExecOptions{})
@@ -94,18 +94,15 @@ func (e *Engine) execOnce(ctx context.Context, name string, command isolate.Comm
 	}
 }
 
-// errLeft: the keeper ended before it could begin the command.
-var errLeft = errors.New("its keeper has just ended")
-
 // enter asks the keeper, and starts one where none is, which gets the place.
 func (e *Engine) enter(ctx context.Context, h *catalog.Held, command isolate.Command, place *admission.Place, o ExecOptions) (Guest, error) {
-	conn, err := e.dial(h.Record)
+	conn, err := e.dial(ctx, h.Record)
 	if err == nil && conn == nil {
 		if !place.Held() && !o.Admission.Plain() {
 			return nil, errUnadmitted
 		}
 		if err = e.startKeeper(ctx, h, place); err == nil {
-			conn, err = e.dial(h.Record)
+			conn, err = e.dial(ctx, h.Record)
 		}
 	}
 	if err != nil {
@@ -115,7 +112,7 @@ func (e *Engine) enter(ctx context.Context, h *catalog.Held, command isolate.Com
 	if conn == nil {
 		return nil, left
 	}
-	p, proof, err := askExec(conn, command, o.Prove, e.notice)
+	p, proof, err := askExec(ctx, conn, h.Name, command, o.Prove, e.notice)
 	if proof != nil {
 		h.Proof = proof
 		if serr := h.Save(); err == nil && serr != nil {
@@ -125,27 +122,10 @@ func (e *Engine) enter(ctx context.Context, h *catalog.Held, command isolate.Com
 	if err == nil {
 		return p, nil
 	}
-	if errors.Is(err, errLeft) || errors.Is(err, snapshot.ErrInterrupted) { // its box is closed by now
+	if errors.Is(err, snapshot.ErrInterrupted) && !errors.Is(err, errSilent) { // its box is closed by now
 		err = errors.Join(left, e.settle(ctx, h))
 	}
 	return nil, errors.Join(err, conn.Close())
-}
-
-// hungUp: nobody listens at the other end any more.
-func hungUp(err error) bool {
-	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
-}
-
-// dial connects to a sandbox's keeper, nil where none runs.
-func (e *Engine) dial(rec *catalog.Record) (*kernel.Packet, error) {
-	conn, err := kernel.DialPacket(e.socket(rec.Name))
-	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, &snapshot.Error{Op: "entering", Path: rec.Name, Kind: snapshot.KindOf(err), Err: err}
-	}
-	return conn, nil
 }
 
 // guest is a process that a keeper holds.
@@ -161,7 +141,7 @@ type guest struct {
 
 // askExec has the keeper run a command, after the walls where it is to be proven. note
 // is told what happens to it meanwhile.
-func askExec(conn *kernel.Packet, c isolate.Command, proven bool, note func(string)) (*guest, *catalog.Proof, error) {
+func askExec(ctx context.Context, conn *kernel.Packet, name string, c isolate.Command, proven bool, note func(string)) (*guest, *catalog.Proof, error) {
 	w := wireCommand{Args: c.Args, Env: c.Env, Dir: c.Dir, TTY: c.TTY, Prove: proven}
 	var files []*os.File
 	for i, f := range []*os.File{c.Stdin, c.Stdout, c.Stderr} {
@@ -182,7 +162,7 @@ func askExec(conn *kernel.Packet, c isolate.Command, proven bool, note func(stri
 		}
 		return nil, nil, fmt.Errorf("asking the keeper: %w", err)
 	}
-	t, files, err := hear(conn)
+	t, files, err := hearIn(ctx, conn, name)
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -199,16 +179,6 @@ func askExec(conn *kernel.Packet, c isolate.Command, proven bool, note func(stri
 	}
 	go g.listen(note)
 	return g, t.Proof, nil
-}
-
-// hear waits for what the keeper has to say.
-func hear(conn *kernel.Packet) (tell, []*os.File, error) {
-	var t tell
-	msg, files, err := conn.Receive()
-	if err != nil {
-		return t, nil, &snapshot.Error{Op: "hearing from the keeper", Kind: snapshot.ErrInterrupted, Err: err}
-	}
-	return t, files, json.Unmarshal(msg, &t)
 }
 
 func (g *guest) listen(note func(string)) {

@@ -304,7 +304,7 @@ func (h *host) close(ctx context.Context) error {
 func (h *host) answer(guest *kernel.Packet) {
 	msg, files, err := guest.Receive()
 	defer closeAll(files)
-	if err != nil {
+	if err != nil || guest.HungUp() { // what nobody waits for any more is not wanted
 		return
 	}
 	var a ask

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/admission"
@@ -28,10 +27,6 @@ const readyFD, lockFD = 3, 4
 
 // It gets the sandbox's place as descriptor 5.
 const placeFD = 5
-
-// stopping is how long a keeper may take to end a sandbox before it is killed:
-// as long as writing everything out may take.
-const stopping = 30 * time.Second
 
 // lonely is how long a keeper waits for its first command.
 const lonely = 10 * time.Second
@@ -71,7 +66,11 @@ func (e *Engine) startKeeper(ctx context.Context, h *catalog.Held, place *admiss
 	if err != nil {
 		return &snapshot.Error{Op: "starting a keeper", Path: h.Name, Kind: snapshot.KindOf(err), Err: err}
 	}
+	defer context.AfterFunc(ctx, func() { ready.SetReadDeadline(time.Now()) })() //nolint:errcheck // a pipe has deadlines
 	said, err := io.ReadAll(ready)
+	if errors.Is(err, os.ErrDeadlineExceeded) { // the keeper ends when it finds nobody to report to
+		return &snapshot.Error{Op: "starting a keeper", Path: h.Name, Kind: snapshot.ErrInterrupted, Err: ctx.Err()}
+	}
 	if err != nil {
 		return err
 	}
@@ -253,7 +252,9 @@ func (e *Engine) settleTrees(ctx context.Context, rec *catalog.Record) error {
 	return nil
 }
 
-// Stop ends every process of a sandbox, its keeper included.
+// Stop ends every process of a sandbox, its keeper included. One that stands still is
+// woken for it, and one that has not ended after 30 seconds is killed; what it leaves, the next
+// command mends. Errors: snapshot.ErrNotFound, ErrInterrupted.
 func (e *Engine) Stop(ctx context.Context, name string) error {
 	rec, err := e.cat.Get(name)
 	if err != nil {
@@ -263,15 +264,16 @@ func (e *Engine) Stop(ctx context.Context, name string) error {
 		_, err = e.sendHome(ctx, rec, ask{Stop: true})
 		return err
 	}
-	stuck := time.AfterFunc(stopping, func() {
-		if kernel.Alive(*rec.Keeper) {
-			syscall.Kill(rec.Keeper.PID, syscall.SIGKILL) //nolint:errcheck // it may have ended meanwhile
-		}
-	})
-	defer stuck.Stop()
+	defer insist(*rec.Keeper)()
 	_, err = e.sendHome(ctx, rec, ask{Stop: true})
-	for kernel.Alive(*rec.Keeper) && ctx.Err() == nil {
-		time.Sleep(time.Millisecond) // until it has settled what the processes wrote
+	for kernel.Alive(*rec.Keeper) { // until it has settled what the processes wrote
+		if ctx.Err() != nil {
+			return &snapshot.Error{Op: "stopping", Path: name, Kind: snapshot.ErrInterrupted, Err: ctx.Err()}
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if errors.Is(err, errSilent) {
+		return nil // it was killed for that
 	}
 	return err
 }
@@ -291,26 +293,4 @@ func (e *Engine) mustBeIdle(ctx context.Context, h *catalog.Held, op string) err
 		}
 	}
 	return e.settle(ctx, h)
-}
-
-// sendHome asks a sandbox's keeper to end it, and reports whether nothing runs
-// in it now.
-func (e *Engine) sendHome(_ context.Context, rec *catalog.Record, a ask) (bool, error) {
-	conn, err := e.dial(rec)
-	if err != nil || conn == nil {
-		return err == nil, err
-	}
-	msg, err := json.Marshal(a)
-	if err == nil {
-		if err = conn.Send(msg); hungUp(err) {
-			return true, conn.Close()
-		}
-	}
-	ended := true // when it has gone before it could answer
-	if err == nil {
-		if t, _, heard := hear(conn); heard == nil {
-			ended = t.Ended
-		}
-	}
-	return ended, errors.Join(err, conn.Close())
 }

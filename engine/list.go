@@ -82,8 +82,11 @@ func (e *Engine) Show(ctx context.Context, name string) (Info, error) {
 // describe completes a record. Without walks its drift is looked at more closely.
 func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWalks) (Info, error) {
 	info := Info{Record: r, Base: "frozen", Size: -1}
-	conn, err := e.dial(r)
-	if err == nil && conn != nil {
+	conn, err := e.dial(ctx, r)
+	switch {
+	case errors.Is(err, errSilent):
+		info.Running, err = true, nil
+	case err == nil && conn != nil:
 		info.Running = true
 		err = conn.Close()
 	}

@@ -34,9 +34,9 @@ type Port struct {
 // free one where that is 0. One that is open at host already, or anywhere where host is 0, stays as it is.
 // Errors: snapshot.ErrNotFound (no such sandbox, or nothing runs in it), ErrNotSupported (it has the host's
 // network), ErrExists (it is open at another port of the host), ErrBusy (another program
-// has that), ErrDenied (it is root's).
-func (e *Engine) OpenPort(name string, port, host uint16) (Port, error) {
-	list, err := e.askPorts(name, portAsk{Open: port, Host: host})
+// has that, or the keeper does not answer), ErrDenied (it is root's).
+func (e *Engine) OpenPort(ctx context.Context, name string, port, host uint16) (Port, error) {
+	list, err := e.askPorts(ctx, name, portAsk{Open: port, Host: host})
 	for _, p := range list {
 		if p.Port == port {
 			return p, err
@@ -46,23 +46,23 @@ func (e *Engine) OpenPort(name string, port, host uint16) (Port, error) {
 }
 
 // ClosePort ends a port and resets its connections. Errors: snapshot.ErrNotFound.
-func (e *Engine) ClosePort(name string, port uint16) error {
-	_, err := e.askPorts(name, portAsk{Close: port})
+func (e *Engine) ClosePort(ctx context.Context, name string, port uint16) error {
+	_, err := e.askPorts(ctx, name, portAsk{Close: port})
 	return err
 }
 
 // Ports are those of a sandbox that are open, by their numbers inside; none where
 // nothing runs. Errors: snapshot.ErrNotFound.
-func (e *Engine) Ports(name string) ([]Port, error) {
+func (e *Engine) Ports(ctx context.Context, name string) ([]Port, error) {
 	rec, err := e.cat.Get(name)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := e.dial(rec)
+	conn, err := e.dial(ctx, rec)
 	if err != nil || conn == nil {
 		return []Port{}, err
 	}
-	return askedPorts(conn, name, portAsk{})
+	return askedPorts(ctx, conn, name, portAsk{})
 }
 
 // portAsk opens a port, or closes one; neither asks for the list.
@@ -72,12 +72,12 @@ type portAsk struct {
 	Close uint16 `json:"close,omitempty"`
 }
 
-func (e *Engine) askPorts(name string, a portAsk) ([]Port, error) {
+func (e *Engine) askPorts(ctx context.Context, name string, a portAsk) ([]Port, error) {
 	rec, err := e.cat.Get(name)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := e.dial(rec)
+	conn, err := e.dial(ctx, rec)
 	if err != nil {
 		return nil, err
 	}
@@ -87,10 +87,10 @@ func (e *Engine) askPorts(name string, a portAsk) ([]Port, error) {
 			Hints: []string{"snapfs exec " + name + " -- COMMAND"},
 		}
 	}
-	return askedPorts(conn, name, a)
+	return askedPorts(ctx, conn, name, a)
 }
 
-func askedPorts(conn *kernel.Packet, name string, a portAsk) ([]Port, error) {
+func askedPorts(ctx context.Context, conn *kernel.Packet, name string, a portAsk) ([]Port, error) {
 	defer conn.Close() //nolint:errcheck // all was said
 	msg, err := json.Marshal(ask{Port: &a})
 	if err != nil {
@@ -99,7 +99,7 @@ func askedPorts(conn *kernel.Packet, name string, a portAsk) ([]Port, error) {
 	if err := conn.Send(msg); err != nil {
 		return nil, &snapshot.Error{Op: "asking the keeper", Path: name, Kind: snapshot.ErrInterrupted, Err: err}
 	}
-	t, _, err := hear(conn)
+	t, _, err := hearIn(ctx, conn, name)
 	if err != nil {
 		return nil, err
 	}

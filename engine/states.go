@@ -114,23 +114,26 @@ func (e *Engine) freeze(ctx context.Context, h *catalog.Held) (use snapshot.Use,
 	if err := fault.Point(ctx, "freeze its processes"); err != nil {
 		return 0, nil, err
 	}
-	conn, err := e.dial(h.Record)
+	conn, err := e.dial(ctx, h.Record)
 	if err != nil {
 		return 0, nil, err
 	}
 	var t tell
 	if conn != nil {
-		thaw = func() { letGo(conn) }
-		t, err = askFreeze(conn)
+		thaw = func() { letGo(context.WithoutCancel(ctx), conn, h.Name) }
+		t, err = askFreeze(ctx, conn, h.Name)
 		if err == nil && t.Frozen {
 			return snapshot.InUse, thaw, nil
+		}
+		if errors.Is(err, errSilent) {
+			return 0, nil, errors.Join(err, conn.Close())
 		}
 		thaw()
 	}
 	if conn == nil && h.Keeper == nil {
 		return snapshot.Idle, func() {}, nil
 	}
-	if conn == nil || t.Gone || errors.Is(err, snapshot.ErrInterrupted) {
+	if conn == nil || t.Gone || errors.Is(err, errLeft) {
 		return snapshot.Idle, func() {}, e.settle(ctx, h)
 	}
 	if err == nil {
@@ -140,15 +143,16 @@ func (e *Engine) freeze(ctx context.Context, h *catalog.Held) (use snapshot.Use,
 }
 
 // letGo has the keeper thaw the sandbox, and waits until it has: whoever comes
-// next finds it running. A keeper that has gone needs no telling.
-func letGo(conn *kernel.Packet) {
+// next finds it running. A keeper that has gone needs no telling, and one that stands still
+// thaws it when it goes on.
+func letGo(ctx context.Context, conn *kernel.Packet, name string) {
 	if conn.Send([]byte("{}")) == nil {
-		_, _, _ = conn.Receive()
+		_ = await(ctx, conn, name)
 	}
 	conn.Close() //nolint:errcheck // all was said
 }
 
-func askFreeze(conn *kernel.Packet) (tell, error) {
+func askFreeze(ctx context.Context, conn *kernel.Packet, name string) (tell, error) {
 	msg, err := json.Marshal(ask{Freeze: true})
 	if err == nil {
 		err = conn.Send(msg)
@@ -156,7 +160,7 @@ func askFreeze(conn *kernel.Packet) (tell, error) {
 	if err != nil && !hungUp(err) {
 		return tell{}, err
 	}
-	t, _, err := hear(conn)
+	t, _, err := hearIn(ctx, conn, name)
 	return t, err
 }
 

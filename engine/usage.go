@@ -2,12 +2,10 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/limits"
 )
@@ -55,13 +53,13 @@ type HeldLimit struct {
 }
 
 // UsageOf counts what runs in a sandbox: nil where nothing does. Errors:
-// snapshot.ErrNotFound.
-func (e *Engine) UsageOf(name string) (*Usage, error) {
+// snapshot.ErrNotFound; ErrBusy where its keeper does not answer.
+func (e *Engine) UsageOf(ctx context.Context, name string) (*Usage, error) {
 	rec, err := e.cat.Get(name)
 	if err != nil {
 		return nil, err
 	}
-	t, err := e.askKeeper(rec, ask{Usage: true})
+	t, err := e.askKeeper(ctx, rec, ask{Usage: true})
 	if err != nil || t == nil {
 		return nil, err
 	}
@@ -96,7 +94,7 @@ func (e *Engine) SetLimits(ctx context.Context, name string, change func(*catalo
 	if err := e.cat.NoteEnd(&noted, noted.Life.At); err != nil {
 		return was, errors.Join(err, e.limitTrees(context.WithoutCancel(ctx), h.Record, was))
 	}
-	t, err := e.askKeeper(h.Record, ask{Limits: &now})
+	t, err := e.askKeeper(ctx, h.Record, ask{Limits: &now})
 	if err != nil {
 		return was, errors.Join(err, e.limitTrees(context.WithoutCancel(ctx), h.Record, was))
 	}
@@ -112,37 +110,6 @@ func limitsFit(l catalog.Limits) error {
 		return limitError(err)
 	}
 	return nil
-}
-
-// askKeeper asks a sandbox's keeper one thing; nil where there is none.
-func (e *Engine) askKeeper(rec *catalog.Record, a ask) (*tell, error) {
-	conn, err := e.dial(rec)
-	if err != nil || conn == nil {
-		return nil, err
-	}
-	defer conn.Close() //nolint:errcheck // all was heard
-	msg, err := json.Marshal(a)
-	if err == nil {
-		err = conn.Send(msg)
-	}
-	if hungUp(err) {
-		return nil, nil //nolint:nilnil // it has just ended
-	}
-	if err != nil {
-		return nil, err
-	}
-	t, files, err := hear(conn)
-	closeAll(files)
-	if errors.Is(err, snapshot.ErrInterrupted) {
-		return nil, nil //nolint:nilnil // it has just ended
-	}
-	if err != nil {
-		return nil, err
-	}
-	if t.Refused != nil {
-		return nil, t.refused()
-	}
-	return &t, nil
 }
 
 // limit changes the limits of what runs, for a guest.

@@ -277,7 +277,7 @@ func (e *Engine) FollowDrift(ctx context.Context, name string, each func(DriftRe
 		if err != nil {
 			return unlessGone(err)
 		}
-		conn, err := e.dial(rec)
+		conn, err := e.dial(ctx, rec)
 		if err == nil && conn != nil && hearDrift(ctx, conn, once) && failed == nil && ctx.Err() == nil {
 			continue // the keeper has ended
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -33,7 +34,7 @@ The limits are those that snapfs run and snapfs new have as flags.`,
 			if err != nil {
 				return err
 			}
-			used, err := e.UsageOf(args[0])
+			used, err := e.UsageOf(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -110,10 +111,7 @@ type statsRow struct {
 func (a *app) stats(ctx context.Context, e *engine.Engine, only []string, follow bool) error {
 	before, then := map[string]time.Duration{}, time.Now()
 	for {
-		rows, err := statsOf(e, only)
-		if err != nil {
-			return err
-		}
+		rows, failed := statsOf(ctx, e, only)
 		took := time.Since(then)
 		then = time.Now()
 		for i := range rows {
@@ -126,13 +124,13 @@ func (a *app) stats(ctx context.Context, e *engine.Engine, only []string, follow
 				before[r.Sandbox] = *r.CPUTime
 			}
 		}
-		err = a.ui.result(rows, func(w io.Writer) error {
+		err := a.ui.result(rows, func(w io.Writer) error {
 			if follow && isTerminal(a.ui.out) {
 				fmt.Fprint(w, "\x1b[H\x1b[2J")
 			}
 			return printStats(w, rows)
 		})
-		if err != nil || !follow {
+		if err = errors.Join(err, failed); err != nil || !follow {
 			return err
 		}
 		select {
@@ -146,7 +144,7 @@ func (a *app) stats(ctx context.Context, e *engine.Engine, only []string, follow
 
 // statsOf counts what sandboxes use; all in which something runs, where none is
 // named.
-func statsOf(e *engine.Engine, only []string) ([]statsRow, error) {
+func statsOf(ctx context.Context, e *engine.Engine, only []string) ([]statsRow, error) {
 	names := only
 	if len(names) == 0 {
 		var err error
@@ -155,16 +153,17 @@ func statsOf(e *engine.Engine, only []string) ([]statsRow, error) {
 		}
 	}
 	rows := []statsRow{}
+	var errs []error
 	for _, name := range names {
-		u, err := e.UsageOf(name)
-		if err != nil {
-			return nil, err
+		u, err := e.UsageOf(ctx, name)
+		if err != nil { // of this one: the others are shown
+			errs = append(errs, err)
 		}
 		if u != nil {
 			rows = append(rows, statsRow{Sandbox: name, Usage: *u})
 		}
 	}
-	return rows, nil
+	return rows, errors.Join(errs...)
 }
 
 func printStats(w io.Writer, rows []statsRow) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/netip"
@@ -35,7 +36,7 @@ reach itself is not changed. snapfs net shows the connections.`,
 			if err != nil {
 				return err
 			}
-			return a.ports(e, args[0], args[1:], end)
+			return a.ports(cmd.Context(), e, args[0], args[1:], end)
 		},
 	}
 	cmd.Flags().StringArrayVar(&end, "close", nil, "end this `port`, and reset its connections")
@@ -49,7 +50,7 @@ type portsDocument struct {
 	Ports   []engine.Port `json:"ports"`
 }
 
-func (a *app) ports(e *engine.Engine, name string, open, end []string) error {
+func (a *app) ports(ctx context.Context, e *engine.Engine, name string, open, end []string) error {
 	type pair struct{ port, host uint16 }
 	var opened, ended []pair
 	for _, list := range []struct {
@@ -66,12 +67,12 @@ func (a *app) ports(e *engine.Engine, name string, open, end []string) error {
 	}
 	doc := portsDocument{Sandbox: name, Ports: []engine.Port{}}
 	for _, p := range ended {
-		if err := e.ClosePort(name, p.port); err != nil {
+		if err := e.ClosePort(ctx, name, p.port); err != nil {
 			return err
 		}
 	}
 	for _, p := range opened {
-		one, err := e.OpenPort(name, p.port, p.host)
+		one, err := e.OpenPort(ctx, name, p.port, p.host)
 		if err != nil {
 			return err
 		}
@@ -79,7 +80,7 @@ func (a *app) ports(e *engine.Engine, name string, open, end []string) error {
 	}
 	if len(opened) == 0 && len(ended) == 0 {
 		var err error
-		if doc.Ports, err = e.Ports(name); err != nil {
+		if doc.Ports, err = e.Ports(ctx, name); err != nil {
 			return err
 		}
 	}

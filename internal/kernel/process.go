@@ -61,6 +61,17 @@ func Alive(p Process) bool {
 	return start == p.Start && state != 'Z' && state != 'X'
 }
 
+// Stopped reports whether exactly this process stands still by SIGSTOP or its like. When
+// /proc cannot tell, it does not.
+func Stopped(p Process) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/stat")
+	if err != nil {
+		return false
+	}
+	state, start, err := parseStat(stat)
+	return err == nil && start == p.Start && state == 'T'
+}
+
 // BootID names the present boot of this machine.
 func BootID() (string, error) {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

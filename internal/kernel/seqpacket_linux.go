@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,10 +35,15 @@ func ListenPacket(path string) (*Packet, error) {
 	})
 }
 
-// DialPacket connects to a listening socket. ECONNREFUSED: nobody listens any
-// more; ENOENT: nobody ever did.
+// DialPacket connects to a listening socket, without waiting. ECONNREFUSED: nobody
+// listens any more; ENOENT: nobody ever did; EAGAIN: as many as may wait to be let in do.
 func DialPacket(path string) (*Packet, error) {
-	return packet(path, func(fd int, sa unix.Sockaddr) error { return unix.Connect(fd, sa) })
+	return packet(path, func(fd int, sa unix.Sockaddr) error {
+		if err := unix.SetNonblock(fd, true); err != nil {
+			return err
+		}
+		return errors.Join(unix.Connect(fd, sa), unix.SetNonblock(fd, false))
+	})
 }
 
 func packet(path string, do func(fd int, sa unix.Sockaddr) error) (*Packet, error) {
@@ -91,6 +97,32 @@ func (p *Packet) PeerUID() (uint32, error) {
 		return 0, err
 	}
 	return cred.Uid, nil
+}
+
+// Peer is the process that listened at the other end when this one connected.
+func (p *Packet) Peer() (Process, error) {
+	cred, err := unix.GetsockoptUcred(p.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return Process{}, err
+	}
+	return Identify(int(cred.Pid))
+}
+
+// Await waits for a message, or for the other end to close, at most for so long, and
+// reports whether Receive would not block now. A signal may end it early.
+func (p *Packet) Await(most time.Duration) (bool, error) {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, int(most.Milliseconds()))
+	if errors.Is(err, unix.EINTR) {
+		err = nil
+	}
+	return n > 0, err
+}
+
+// HungUp reports whether the other end has closed, though messages of it may wait.
+func (p *Packet) HungUp() bool {
+	fds := []unix.PollFd{{Fd: int32(p.fd)}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n > 0 && fds[0].Revents&unix.POLLHUP != 0
 }
 
 // Send sends one message with descriptors, which stay the caller's.
