@@ -20,6 +20,7 @@ import (
 type link struct {
 	nested.Endpoint
 	edge *Edge
+	to   stack.NetworkDispatcher // where packets go once they are read
 }
 
 func newLink(tun stack.LinkEndpoint, e *Edge) *link {
@@ -27,6 +28,17 @@ func newLink(tun stack.LinkEndpoint, e *Edge) *link {
 	l.Init(tun, l)
 	return l
 }
+
+// Attach is called when the stack knows the link, and nothing else yet: what waits in the
+// TUN would be lost or refused. read reads it.
+func (l *link) Attach(to stack.NetworkDispatcher) {
+	if l.to = to; to == nil {
+		l.Endpoint.Attach(nil)
+	}
+}
+
+// read begins to read packets.
+func (l *link) read() { l.Endpoint.Attach(l.to) }
 
 // DeliverNetworkPacket is called with each packet from inside.
 func (l *link) DeliverNetworkPacket(protocol tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) {

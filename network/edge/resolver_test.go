@@ -2,9 +2,11 @@ package edge
 
 import (
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 
@@ -53,6 +55,40 @@ func TestSeveralQuestionsComeFromOnePort(t *testing.T) {
 	again := w.play(t, step{Look: "site.example"}).Addrs
 	if len(again) != 2 || again[0] != "198.19.0.1" || again[1] != "fd73:6e61:7066:73::1:1" {
 		t.Errorf("the name has the addresses %q", again)
+	}
+}
+
+// TestWhatWaitsForTheEdgeIsAnswered: a program that starts before its edge is there loses
+// no question.
+func TestWhatWaitsForTheEdgeIsAnswered(t *testing.T) {
+	needTUN(t)
+	rules, err := network.Parse("site.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSpace(t)
+	for range 30 { // each time it is about who is first
+		asked := s.socket(t, "udp", netip.AddrPortFrom(network.Gateway4().Addr(), dnsPort))
+		if _, err := asked.Write(ask(t, "site.example.", dnsmessage.TypeA)); err != nil {
+			t.Fatal(err)
+		}
+		e, err := New(s.tun, Options{Rules: rules})
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer := make([]byte, 512)
+		if err := asked.SetReadDeadline(time.Now().Add(3 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := asked.Read(answer)
+		if err != nil {
+			t.Error(err)
+		} else if m := answerOf(t, answer[:n]); len(m.Answers) != 1 {
+			t.Errorf("%v", m.GoString())
+		}
+		if err := errors.Join(e.Close(), asked.Close()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -72,10 +72,15 @@ func (e *Edge) begin() error {
 		return err
 	}
 	e.stack = newStack()
-	if err := e.setUp(link); err != nil {
+	packets := newLink(link, e)
+	if err := e.setUp(packets); err != nil {
 		return err
 	}
-	return e.resolve()
+	if err := e.resolve(); err != nil {
+		return err
+	}
+	packets.read()
+	return nil
 }
 
 func newStack() *stack.Stack {
@@ -108,7 +113,7 @@ func (e *Edge) setUp(link stack.LinkEndpoint) error {
 		s.SetTransportProtocolOption(tcp.ProtocolNumber, &sack),
 		s.SetTransportProtocolOption(tcp.ProtocolNumber, &receive),
 		s.SetTransportProtocolOption(tcp.ProtocolNumber, &send),
-		s.CreateNIC(nic, newLink(link, e)),
+		s.CreateNIC(nic, link),
 		s.SetPromiscuousMode(nic, true),
 		s.SetSpoofing(nic, true),
 	); err != nil {
