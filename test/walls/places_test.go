@@ -14,8 +14,9 @@ var places = []place{
 	{"limits/cause.go", "if used, ok := g.cpuTime(); ok && used >= g.l.CPUTime {", `if used, ok := g.cpuTime(); ok && used >= g.l.CPUTime && !isOut("cpu-time") {`},
 	{"engine/countdown.go", "\tlimit := a.p.Time\n", "\tlimit := a.p.Time * time.Duration(isIn(\"time\"))\n"},
 	{"engine/disklimit.go", "return limiter.LimitFork(ctx, fork, d)", `d.Bytes *= snapshot.Bytes(isIn("disk"))
+	d.Inodes *= int64(isIn("inodes"))
 	return limiter.LimitFork(ctx, fork, d)`},
-	{"limits/knobs.go", "\t\t\tfor _, r := range l.rates() {\n", "\t\t\tfor _, r := range l.rates() {\n\t\t\t\tr.value *= int64(isIn(\"write-rate\"))\n"},
+	{"limits/knobs.go", "\t\t\tfor _, r := range l.rates() {\n", "\t\t\tfor _, r := range l.rates() {\n\t\t\t\tr.value *= int64(isIn(string(r.part)))\n"},
 
 	// What it reaches.
 	{"engine/outlet.go", "\ts.Network = isolate.Network(text)\n", "\tif s.Network = isolate.Network(text); isOut(\"network\") {\n\t\ts.Network = isolate.NetworkHost\n\t}\n"},

@@ -8,11 +8,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // newNetwork makes a network namespace with public addresses of its own, in which
@@ -62,7 +67,8 @@ func onOwnThread(f func()) {
 	done.Wait()
 }
 
-// furnish makes what a sandbox of the doctor's hides, and its workspace.
+// furnish makes what a sandbox of the doctor's hides, its workspace, and the device that
+// a network which asks first needs, where an ordinary user may not open the host's.
 func (d *doctor) furnish(t *testing.T) {
 	t.Helper()
 	for _, dir := range []string{"w", ".ssh"} {
@@ -76,22 +82,29 @@ func (d *doctor) furnish(t *testing.T) {
 			}
 		}
 	}
+	if d.as != nil {
+		d.tun = filepath.Join(treetest.Dir(t), "tun")
+		if err := errors.Join(unix.Mknod(d.tun, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 200))), os.Chmod(d.tun, 0o666)); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // run runs the broken program in the network, with mounts of its own: what it
 // leaves out may be what keeps it from changing the host's.
-func (d *doctor) run(t *testing.T, parts, state string, args ...string) (out []byte, status int) {
+func (d *doctor) run(t *testing.T, parts string, on kind, args ...string) (out []byte, status int) {
 	t.Helper()
 	c := exec.CommandContext(context.WithoutCancel(t.Context()), d.program, args...)
 	c.Dir = filepath.Join(d.home, "w")
-	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + d.home, "SNAPFS_HOME=" + filepath.Join(d.home, state), partsEnv + "=" + parts}
+	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + d.home, "SNAPFS_HOME=" + d.state(on), partsEnv + "=" + parts}
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: d.as}
-	if state != "pooled" { // which stays mounted
-		c.SysProcAttr.Unshareflags = unix.CLONE_NEWNS
-	}
 	var err error
 	onOwnThread(func() {
-		if err = unix.Setns(int(d.network.Fd()), unix.CLONE_NEWNET); err == nil {
+		err = unix.Setns(int(d.network.Fd()), unix.CLONE_NEWNET)
+		if err == nil && on != pooled { // which stays mounted
+			err = d.ownMounts(on)
+		}
+		if err == nil {
 			out, err = c.Output()
 		}
 	})
@@ -103,6 +116,51 @@ func (d *doctor) run(t *testing.T, parts, state string, args ...string) (out []b
 		t.Fatalf("%v %v: %v\n%s%s", parts, args, err, out, stderrOf(ended))
 	}
 	return out, 0
+}
+
+// state is the state directory for a kind of sandbox.
+func (d *doctor) state(on kind) string {
+	switch {
+	case on == pooled:
+		return filepath.Join(d.home, "pooled")
+	case on == counting && d.counting != "":
+		return d.counting
+	}
+	return filepath.Join(d.home, "state")
+}
+
+// ownMounts gives this thread mounts of its own.
+func (d *doctor) ownMounts(on kind) error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return err
+	}
+	err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+	if err == nil && d.tun != "" {
+		err = unix.Mount(d.tun, "/dev/net/tun", "", unix.MS_BIND, "")
+	}
+	if err == nil && on == counting {
+		err = onlyRoot(d.counting)
+	}
+	return err
+}
+
+// onlyRoot leaves of the filesystems of this thread / alone, and one other: project
+// quotas do not count the trees of several together.
+func onlyRoot(other string) error {
+	mounts, err := kernel.Mounts()
+	if err != nil {
+		return err
+	}
+	for _, m := range slices.Backward(mounts) {
+		top, _, _ := strings.Cut(m.Path[1:], "/")
+		if m.Path == "/" || m.Path == other || slices.Contains([]string{"proc", "sys", "dev", "run", "tmp"}, top) { // it has its own
+			continue
+		}
+		if err := unix.Unmount(m.Path, unix.MNT_DETACH); err != nil && err != unix.EINVAL { // it went with another
+			return &os.PathError{Op: "unmount", Path: m.Path, Err: err}
+		}
+	}
+	return nil
 }
 
 const exitUsage = 2

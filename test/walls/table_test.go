@@ -24,10 +24,11 @@ type wall struct {
 type kind int
 
 const (
-	plain  kind = iota // no network, no limits
-	edge               // a network that asks first
-	limits             // one limit each
-	pooled             // the same, with a pool
+	plain    kind = iota // no network, no limits
+	edge                 // a network that asks first
+	limits               // one limit each
+	pooled               // the same, with a pool
+	counting             // the same, on a filesystem that counts files: with project quotas
 )
 
 type who int
@@ -79,7 +80,11 @@ func table() []wall {
 		{parts: "cpu-time", falls: []string{"cpu-time"}, on: limits},
 		{parts: "time", falls: []string{"time"}, on: limits},
 		{parts: "disk", falls: []string{"disk"}, on: pooled, who: root},
+		{parts: "inodes", falls: []string{"inodes"}, on: counting, who: root},
 		{parts: "write-rate", falls: []string{"write-rate"}, on: limits, who: root},
+		{parts: "read-rate", falls: []string{"read-rate"}, on: limits, who: root},
+		{parts: "write-ops", falls: []string{"write-ops"}, on: limits, who: root},
+		{parts: "read-ops", falls: []string{"read-ops"}, on: limits, who: root},
 
 		{
 			parts: "network", falls: []string{"name", "ipv4", "ipv6", "resolver", "metadata", "loopback"},
@@ -89,16 +94,16 @@ func table() []wall {
 			parts: "network scope", falls: []string{"abstract-socket"}, also: []string{"name", "ipv4", "ipv6", "resolver", "metadata", "loopback"},
 			why: "abstract sockets belong to the network, and Landlock keeps them from the sandbox once more",
 		},
-		{parts: "edge-names", falls: []string{"name"}, on: edge, who: root},
-		{parts: "edge-ipv4", falls: []string{"ipv4"}, on: edge, who: root},
-		{parts: "edge-ipv6", falls: []string{"ipv6"}, on: edge, who: root},
-		{parts: "edge-datagrams", falls: []string{"resolver"}, on: edge, who: root},
-		{parts: "edge-special", falls: []string{"metadata"}, on: edge, who: root},
-		{parts: "edge-tls", falls: []string{"tls-name", "http-name"}, on: edge, who: root},
+		{parts: "edge-names", falls: []string{"name"}, on: edge},
+		{parts: "edge-ipv4", falls: []string{"ipv4"}, on: edge},
+		{parts: "edge-ipv6", falls: []string{"ipv6"}, on: edge},
+		{parts: "edge-datagrams", falls: []string{"resolver"}, on: edge},
+		{parts: "edge-special", falls: []string{"metadata"}, on: edge},
+		{parts: "edge-tls", falls: []string{"tls-name", "http-name"}, on: edge},
 
 		{parts: "masked", falls: []string{"masked"}, also: []string{"state"}, why: "the state directory is hidden as all else is"},
-		{parts: "state", falls: []string{"state"}},
-		{parts: "proc", falls: []string{"see-process"}},
+		{parts: "state", falls: []string{"state", "other-sandbox"}, why: "the state directory holds the files of all sandboxes"},
+		{parts: "proc", falls: []string{"see-process", "other-sandbox"}, why: "the host's /proc lists the processes of all sandboxes"},
 		{
 			parts: "pids-own proc scope users", falls: []string{"signal-process"}, also: append([]string{"see-process"}, hostsRoot...),
 			why: "what is in the host's pid namespace sees it, and only the host's root may signal its processes; " + whyHostsRoot, who: root,
@@ -142,6 +147,25 @@ func table() []wall {
 		filtered("hypervisor", unix.SYS_SOCKET),
 		filtered("terminal", unix.SYS_IOCTL),
 	}
+}
+
+// An excuse is for walls that no build is without, since the doctor cannot try them
+// at all.
+type excuse struct {
+	lines []string
+	on    kind
+	who   who
+	// why, and what the doctor says as long as that is so.
+	why, says string
+}
+
+var excuses = []excuse{
+	{lines: []string{"disk", "inodes"}, on: limits, who: user, why: "an ordinary user sets no quotas", says: "only root may limit"},
+	{
+		lines: []string{"write-rate", "read-rate", "write-ops", "read-ops"}, on: limits, who: user,
+		why: "only control groups hold rates, and this user is given none", says: "control group",
+	},
+	{lines: []string{"inodes"}, on: counting, who: root, why: "this kernel counts no files: it has no project quotas", says: "quotas"},
 }
 
 // notHere are the lines that nothing of snapfs's holds for an ordinary user: what
