@@ -1,0 +1,126 @@
+package layer
+
+import (
+	"errors"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// directory answers with a descriptor of a directory of the tree below.
+func (f *FS) directory(o *origin) (*fd, error) {
+	if o.ino == 0 && o.dir != nil { // known by its path only
+		n, err := kernel.OpenBeneathFD(f.lower, o.path(), unix.O_PATH|unix.O_DIRECTORY, 0)
+		return &fd{n: n, users: 1}, err
+	}
+	return f.fds.get(fdKey{place: below, dir: true, id: f.number(&o.identity)}, func() (int, error) {
+		return f.openBelow(o, unix.O_RDONLY|unix.O_DIRECTORY)
+	})
+}
+
+// openBelow opens a node of the tree below. ESTALE: another one has its name.
+func (f *FS) openBelow(o *origin, flags int) (int, error) {
+	n, err := kernel.OpenBeneathFD(f.lower, o.path(), flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+			return -1, unix.ESTALE
+		}
+		return -1, err
+	}
+	st, err := kernel.Lstat(n, "")
+	if err == nil && identityOf(&st) != o.identity {
+		err = unix.ESTALE
+	}
+	if err != nil {
+		unix.Close(n)
+		return -1, err
+	}
+	return n, nil
+}
+
+// statBelow looks a name up in a directory of the tree below.
+func (f *FS) statBelow(dir *origin, name string) (kernel.Stat, error) {
+	d, err := f.directory(dir)
+	if err != nil {
+		return kernel.Stat{}, err
+	}
+	defer f.fds.put(d)
+	return kernel.Lstat(d.n, name)
+}
+
+// hasBelow reports whether a directory of the tree below has a name.
+func (f *FS) hasBelow(dir *origin, name string) (bool, error) {
+	_, err := f.statBelow(dir, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// at calls do with a directory of the tree below and the name that o has in it.
+func (f *FS) at(o *origin, do func(dirfd int, name string) error) error {
+	dir, name := o.dir, o.name
+	if dir == nil {
+		dir, name = o, ""
+	}
+	d, err := f.directory(dir)
+	if err != nil {
+		return err
+	}
+	defer f.fds.put(d)
+	return do(d.n, name)
+}
+
+// number is the inode number that a node of the tree below has here: its own
+// where it is on the root's filesystem, which is the usual case.
+func (f *FS) number(id *identity) uint64 {
+	if id.dev == f.root.from.dev && id.ino > rootID && id.ino < elsewhere {
+		return id.ino
+	}
+	// 64-bit finaliser of MurmurHash3 over both numbers.
+	h := id.ino ^ id.dev*0x9e3779b97f4a7c15
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 33
+	return elsewhere | h&(elsewhere-1)
+}
+
+const (
+	rootID    = 1       // FUSE_ROOT_ID
+	elsewhere = 1 << 60 // numbers of nodes that cannot keep theirs
+	made      = 1 << 61 // numbers of nodes that were made above
+)
+
+// load takes over what the tree below says of a node that is to be changed.
+func (f *FS) load(n *node) error {
+	if n.changed || n.from == nil {
+		return nil
+	}
+	return f.at(n.from, func(dirfd int, name string) (err error) {
+		st, err := kernel.Lstat(dirfd, name)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && identityOf(&st) != n.from.identity {
+			return unix.ESTALE
+		}
+		if err != nil {
+			return err
+		}
+		if n.xattrs, err = kernel.Xattrs(dirfd, name); err != nil {
+			return err
+		}
+		if st.IsSymlink() {
+			n.target, err = readlink(dirfd, name)
+		}
+		return err
+	})
+}
+
+func readlink(dirfd int, name string) (string, error) {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(dirfd, name, buf)
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}

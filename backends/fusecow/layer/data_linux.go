@@ -1,0 +1,300 @@
+package layer
+
+import (
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// source answers with a descriptor to read the content of a node by, which has
+// some. Holds n.content.
+func (f *FS) source(n *node) (*fd, error) {
+	at := n.place
+	return f.fds.get(fdKey{place: at, id: n.id}, func() (int, error) {
+		if at == below {
+			return f.openBelow(n.from, unix.O_RDONLY)
+		}
+		flags := unix.O_RDONLY
+		f.mu.RLock()
+		d, top := f.layers[at], f.top()
+		f.mu.RUnlock()
+		if at == top {
+			flags = unix.O_RDWR
+		}
+		return d.open(n.id, flags, false)
+	})
+}
+
+// read fills buf from an offset, as far as the file goes.
+func (f *FS) read(n *node, buf []byte, off int64) (int, error) {
+	n.content.RLock()
+	defer n.content.RUnlock()
+	f.mu.RLock()
+	size, at := n.size, n.place
+	f.mu.RUnlock()
+	if off >= size {
+		return 0, nil
+	}
+	buf = buf[:min(int64(len(buf)), size-off)]
+	if at == nowhere {
+		clear(buf)
+		return len(buf), nil
+	}
+	d, err := f.source(n)
+	if err != nil {
+		return 0, err
+	}
+	defer f.fds.put(d)
+	done := 0
+	for done < len(buf) {
+		k, err := unix.Pread(d.n, buf[done:], off+int64(done))
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return done, err
+		case k == 0: // shorter than was said: the rest is zeros
+			clear(buf[done:])
+			return len(buf), nil
+		}
+		done += max(k, 0)
+	}
+	return done, nil
+}
+
+// own calls do with a descriptor of the content of a node in the top layer,
+// where it is brought first, up to keep bytes of it.
+func (f *FS) own(n *node, keep int64, do func(fd int) error) error {
+	f.freezing.RLock()
+	defer f.freezing.RUnlock()
+	f.mu.RLock()
+	top := f.top()
+	f.mu.RUnlock()
+	n.content.RLock()
+	if n.place != top {
+		n.content.RUnlock()
+		if err := f.bring(n, top, keep); err != nil {
+			return err
+		}
+		n.content.RLock()
+	}
+	defer n.content.RUnlock()
+	d, err := f.source(n)
+	if err != nil {
+		return err
+	}
+	defer f.fds.put(d)
+	return do(d.n)
+}
+
+// bring copies the content of a node to the top layer, by sharing its blocks
+// where the filesystem can.
+func (f *FS) bring(n *node, top place, keep int64) (err error) {
+	n.content.Lock()
+	defer n.content.Unlock()
+	if n.place == top {
+		return nil
+	}
+	f.mu.RLock()
+	d, size := f.layers[top], n.size
+	f.mu.RUnlock()
+	// What an earlier try left at this name is cut off.
+	num, err := d.open(n.id, unix.O_RDWR, true)
+	if err != nil {
+		return err
+	}
+	dst := os.NewFile(uintptr(num), "content")
+	defer dst.Close()
+	defer func() {
+		if err != nil {
+			// What stays of it is cut off by the next try.
+			_ = d.remove(n.id)
+		}
+	}()
+	if n.place != nowhere && keep > 0 {
+		if err := f.copyTo(dst, n); err != nil {
+			return err
+		}
+	}
+	if err := dst.Truncate(min(size, keep)); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.change(n); err != nil {
+		return err
+	}
+	f.fds.drop(fdKey{place: n.place, id: n.id})
+	n.place = top
+	n.size = min(size, keep)
+	return nil
+}
+
+func (f *FS) copyTo(dst *os.File, n *node) error {
+	d, err := f.source(n)
+	if err != nil {
+		return err
+	}
+	defer f.fds.put(d)
+	// The descriptor is others' too: this File has one of its own.
+	dup, err := unix.FcntlInt(uintptr(d.n), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	src := os.NewFile(uintptr(dup), "content")
+	defer src.Close()
+	_, err = kernel.CopyFile(dst, src)
+	runtime.KeepAlive(src)
+	return err
+}
+
+const everything = 1<<63 - 1
+
+// write puts data at an offset.
+func (f *FS) write(n *node, data []byte, off int64, killSetID bool) (done int, err error) {
+	err = f.own(n, everything, func(fd int) error {
+		for done < len(data) {
+			k, err := unix.Pwrite(fd, data[done:], off+int64(done))
+			if err != nil && err != unix.EINTR {
+				if done > 0 {
+					break // the caller learns of the rest when it asks again
+				}
+				return err
+			}
+			done += max(k, 0)
+		}
+		return f.wrote(n, off+int64(done), killSetID)
+	})
+	return done, err
+}
+
+// wrote keeps what is known of a file in step with its content, which now goes
+// as far as end at least.
+func (f *FS) wrote(n *node, end int64, killSetID bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.change(n); err != nil {
+		return err
+	}
+	n.size = max(n.size, end)
+	n.mtime = now()
+	n.ctime = n.mtime
+	n.dropPrivileges(killSetID)
+	return nil
+}
+
+// dropPrivileges takes from a changed file what it must not have any more when
+// somebody else wrote to it: capabilities, and set-id bits where told so.
+func (n *node) dropPrivileges(setID bool) {
+	n.delXattr("security.capability")
+	if !setID || n.isDir() {
+		return
+	}
+	n.mode &^= unix.S_ISUID
+	if n.mode&unix.S_IXGRP != 0 {
+		n.mode &^= unix.S_ISGID
+	}
+}
+
+// truncate cuts or lengthens a file. Nothing is copied that is cut off, and a
+// file with no content needs none.
+func (f *FS) truncate(n *node, size int64) error {
+	n.content.RLock()
+	f.mu.RLock()
+	nothing := n.place == nowhere
+	f.mu.RUnlock()
+	n.content.RUnlock()
+	if nothing {
+		return f.resize(n, size)
+	}
+	return f.own(n, size, func(fd int) error {
+		if err := unix.Ftruncate(fd, size); err != nil {
+			return err
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		n.size = size
+		return nil
+	})
+}
+
+// resize sets the size of a file that has no content, where it has none still.
+func (f *FS) resize(n *node, size int64) error {
+	n.content.Lock()
+	if n.place == nowhere {
+		f.mu.Lock()
+		err := f.change(n)
+		if err == nil {
+			n.size = size
+		}
+		f.mu.Unlock()
+		n.content.Unlock()
+		return err
+	}
+	n.content.Unlock()
+	return f.truncate(n, size)
+}
+
+// fallocate is fallocate(2).
+func (f *FS) fallocate(n *node, mode uint32, off, size int64, killSetID bool) error {
+	return f.own(n, everything, func(fd int) error {
+		if err := unix.Fallocate(fd, mode, off, size); err != nil {
+			return err
+		}
+		st, err := kernel.Lstat(fd, "")
+		if err != nil {
+			return err
+		}
+		return f.wrote(n, st.Size, killSetID)
+	})
+}
+
+// seek is lseek(2) with SEEK_DATA or SEEK_HOLE.
+func (f *FS) seek(n *node, off int64, whence int) (int64, error) {
+	n.content.RLock()
+	defer n.content.RUnlock()
+	f.mu.RLock()
+	size, at := n.size, n.place
+	f.mu.RUnlock()
+	if off >= size || at == nowhere && whence == unix.SEEK_DATA {
+		return 0, unix.ENXIO
+	}
+	if at == nowhere {
+		return off, nil
+	}
+	d, err := f.source(n)
+	if err != nil {
+		return 0, err
+	}
+	defer f.fds.put(d)
+	return unix.Seek(d.n, off, whence)
+}
+
+// fsync puts the content of a node, and all names and attributes, on stable
+// storage.
+func (f *FS) fsync(n *node) error {
+	f.freezing.RLock()
+	defer f.freezing.RUnlock()
+	if n.regular() {
+		if err := f.syncContent(n); err != nil {
+			return err
+		}
+	}
+	return f.commit(true)
+}
+
+func (f *FS) syncContent(n *node) error {
+	n.content.RLock()
+	defer n.content.RUnlock()
+	if n.place < 0 {
+		return nil
+	}
+	d, err := f.source(n)
+	if err != nil {
+		return err
+	}
+	defer f.fds.put(d)
+	return unix.Fsync(d.n)
+}

@@ -1,0 +1,163 @@
+package layer
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// A dir is a layer on disk: "log", and "data" with the content of files.
+//
+// The log is a magic word, then frames. A frame is its length and its CRC-32C,
+// four bytes each, and records, which are taken all or not at all: so a crash
+// in the middle of one leaves the state before it.
+type dir struct {
+	path string
+	fd   int
+	log  *os.File
+	size int64 // of the log, up to the last whole frame
+}
+
+// ErrDamaged is what a log is whose beginning is not one, or whose whole frames
+// make no sense.
+var ErrDamaged = errors.New("the log is damaged")
+
+const magic = "fusecow1"
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// openDir opens a layer, and makes it where there is none and it is the top.
+func openDir(path string, top bool) (_ *dir, err error) {
+	flags := os.O_RDONLY
+	if top {
+		if err := os.MkdirAll(path+"/data", 0o700); err != nil {
+			return nil, err
+		}
+		flags = os.O_RDWR | os.O_CREATE
+	}
+	d := &dir{path: path, fd: -1}
+	defer func() {
+		if err != nil {
+			d.close()
+		}
+	}()
+	if d.fd, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	if d.log, err = os.OpenFile(path+"/log", flags, 0o600); err != nil {
+		return nil, err
+	}
+	if top {
+		if err := unix.Flock(int(d.log.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			if err == unix.EWOULDBLOCK {
+				err = unix.EBUSY
+			}
+			return nil, &os.PathError{Op: "flock", Path: d.log.Name(), Err: err}
+		}
+		if err := d.begin(); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// begin begins a log that was made just now, or by one that was killed then.
+func (d *dir) begin() error {
+	st, err := d.log.Stat()
+	if err != nil || st.Size() >= int64(len(magic)) {
+		return err
+	}
+	d.size = int64(len(magic))
+	_, err = d.log.WriteAt([]byte(magic), 0)
+	return err
+}
+
+func (d *dir) close() {
+	if d.log != nil {
+		d.log.Close()
+	}
+	if d.fd >= 0 {
+		unix.Close(d.fd)
+	}
+}
+
+// frames calls do with the records of each whole frame. What a crash left of
+// one more is cut off where the layer is the top one.
+func (d *dir) frames(top bool, do func(records []byte) error) error {
+	all, err := os.ReadFile(d.log.Name())
+	if err != nil {
+		return err
+	}
+	if len(all) < len(magic) || string(all[:len(magic)]) != magic {
+		return ErrDamaged
+	}
+	at := len(magic)
+	for len(all)-at >= 8 {
+		n := int(binary.LittleEndian.Uint32(all[at:]))
+		if n > len(all)-at-8 {
+			break
+		}
+		records := all[at+8 : at+8+n]
+		if crc32.Checksum(records, castagnoli) != binary.LittleEndian.Uint32(all[at+4:]) {
+			break
+		}
+		if err := do(records); err != nil {
+			return fmt.Errorf("at byte %d of the log: %w", at, err)
+		}
+		at += 8 + n
+	}
+	d.size = int64(at)
+	if top && at < len(all) {
+		return d.log.Truncate(d.size)
+	}
+	return nil
+}
+
+// append writes one frame. After an error the log is as it was.
+func (d *dir) append(records []byte) error {
+	frame := make([]byte, 8, 8+len(records))
+	binary.LittleEndian.PutUint32(frame, uint32(len(records)))
+	binary.LittleEndian.PutUint32(frame[4:], crc32.Checksum(records, castagnoli))
+	frame = append(frame, records...)
+	if _, err := d.log.WriteAt(frame, d.size); err != nil {
+		return errors.Join(err, d.log.Truncate(d.size))
+	}
+	d.size += int64(len(frame))
+	return nil
+}
+
+// sharded is the file of a node's content. Nodes made one after another lie in
+// one directory, where a filesystem keeps them together.
+func sharded(id uint64) string {
+	return "data/" + strconv.FormatUint(id>>9&0xff, 16) + "/" + strconv.FormatUint(id, 16)
+}
+
+// open opens the content of a node; with make it is made, empty.
+func (d *dir) open(id uint64, flags int, make bool) (int, error) {
+	name := sharded(id)
+	if make {
+		flags |= unix.O_CREAT | unix.O_TRUNC
+	}
+	n, err := unix.Openat(d.fd, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err == unix.ENOENT && make {
+		shard := "data/" + strconv.FormatUint(id>>9&0xff, 16)
+		if err := unix.Mkdirat(d.fd, shard, 0o700); err != nil && err != unix.EEXIST {
+			return -1, err
+		}
+		n, err = unix.Openat(d.fd, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	}
+	return n, err
+}
+
+// remove takes the content of a node away; that there is none is no error.
+func (d *dir) remove(id uint64) error {
+	if err := unix.Unlinkat(d.fd, sharded(id), 0); err != nil && err != unix.ENOENT {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,206 @@
+package layer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// Options say what a filesystem is made of.
+type Options struct {
+	// Lower is the tree that is only read.
+	Lower string
+	// Layers are directories: frozen ones, the oldest first, and at last the one
+	// that takes the changes, which is made with its log where there is none.
+	Layers []string
+}
+
+// An FS is the filesystem. It serves one mount, and holds its topmost layer for
+// itself alone until Close.
+type FS struct {
+	fds   *fds
+	lower int // a descriptor of the tree below
+	root  *node
+
+	// freezing is held for reading by who writes content, for writing by who
+	// freezes. It is taken before all others.
+	freezing sync.RWMutex
+
+	mu     sync.RWMutex
+	nodes  map[uint64]*node // those that the kernel knows, and the changed ones
+	next   uint64           // the number of the next node
+	layers []*dir
+	// What the log has not heard of yet.
+	dirty map[*node]struct{}
+	names map[nameKey]struct{}
+	// garbage is content whose nodes have gone, which the log has not heard of.
+	garbage []uint64
+
+	logging sync.Mutex // held while the log is written; taken before mu
+	lists   lists
+	stop    chan struct{}
+	stopped sync.WaitGroup
+}
+
+type nameKey struct {
+	dir  *node
+	name string
+}
+
+const (
+	mostFDs = 512
+	// commitAfter is how long a change may be known to memory only. Whatever
+	// fsync(2) was called for is on the disk before.
+	commitAfter = time.Second
+)
+
+// Open reads the layers and answers with the tree they make. Cost: in
+// proportion to what was changed in all of them. Errors: unix.EBUSY (the top
+// layer is in use), [ErrDamaged], and those of files. After one nothing is
+// changed but that a missing top layer may have been made.
+func Open(o Options) (_ *FS, err error) {
+	if len(o.Layers) == 0 {
+		return nil, errors.New("opening layers: there is none to take changes")
+	}
+	f := &FS{
+		fds: newFDs(mostFDs), lower: -1, nodes: map[uint64]*node{}, next: made,
+		dirty: map[*node]struct{}{}, names: map[nameKey]struct{}{}, stop: make(chan struct{}),
+	}
+	defer func() {
+		if err != nil {
+			f.release()
+		}
+	}()
+	if f.lower, err = unix.Open(o.Lower, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, &os.PathError{Op: "open", Path: o.Lower, Err: err}
+	}
+	st, err := kernel.Lstat(f.lower, "")
+	if err != nil {
+		return nil, err
+	}
+	f.root = &node{id: rootID, from: &origin{identity: identityOf(&st)}, attr: attrOf(&st), lookups: 1}
+	f.root.ino, f.root.place = st.Ino, nowhere
+	f.nodes[rootID] = f.root
+	for i, path := range o.Layers {
+		if err := f.stack(path, i == len(o.Layers)-1); err != nil {
+			return nil, fmt.Errorf("opening the layer %s: %w", path, err)
+		}
+	}
+	f.stopped.Go(f.commitNowAndThen)
+	return f, nil
+}
+
+// stack puts a layer on top of those that are open.
+func (f *FS) stack(path string, top bool) error {
+	d, err := openDir(path, top)
+	if err != nil {
+		return err
+	}
+	f.layers = append(f.layers, d)
+	clean, err := f.replay(d, top)
+	if err != nil || !top {
+		return err
+	}
+	if !clean {
+		if err := f.mend(); err != nil {
+			return err
+		}
+	}
+	return d.append(nil) // it is not clean from here on
+}
+
+func (f *FS) top() place { return place(len(f.layers) - 1) }
+
+// commitNowAndThen bounds what a killed process loses.
+func (f *FS) commitNowAndThen() {
+	tick := time.NewTicker(commitAfter)
+	defer tick.Stop()
+	for {
+		select {
+		case <-f.stop:
+			return
+		case <-tick.C:
+			// What cannot be written stays dirty: fsync, Sync and Close report it.
+			_ = f.commit(false)
+		}
+	}
+}
+
+// Sync writes all changes of names and attributes, and the content of all files,
+// to stable storage. What programs wrote to mapped pages is the kernel's until
+// they, or the caller, sync the mount. Errors are those of files.
+func (f *FS) Sync() error {
+	f.mu.RLock()
+	d := f.layers[f.top()]
+	f.mu.RUnlock()
+	if err := f.commit(false); err != nil {
+		return err
+	}
+	return unix.Syncfs(d.fd)
+}
+
+// Freeze makes the top layer read-only and puts a new one, at path, on it. It is
+// safe while programs run: each change is in one of the two. Cost: one commit,
+// whatever the tree and the layer hold. After an error all is as it was, and
+// path may exist.
+func (f *FS) Freeze(path string) error {
+	f.freezing.Lock()
+	defer f.freezing.Unlock()
+	if err := f.commit(true); err != nil {
+		return err
+	}
+	d, err := openDir(path, true)
+	if err != nil {
+		return err
+	}
+	f.logging.Lock()
+	defer f.logging.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	// Names and attributes may have changed since the commit: they belong to the
+	// new layer. Content has not, which waits.
+	old := f.layers[f.top()]
+	if err := old.append([]byte{recordClean}); err != nil {
+		d.close()
+		return err
+	}
+	f.layers = append(f.layers, d)
+	f.fds.dropAll()
+	return nil
+}
+
+// Close writes what the log has not heard of and lets go of the layers. The
+// mount must have ended. After an error the layers are as after a crash.
+func (f *FS) Close() error {
+	close(f.stop)
+	f.stopped.Wait()
+	f.mu.Lock()
+	for _, n := range f.nodes {
+		if n.nlink == 0 {
+			f.destroy(n)
+		}
+	}
+	f.mu.Unlock()
+	err := f.commit(false)
+	if err == nil {
+		err = f.layers[f.top()].append([]byte{recordClean})
+	}
+	f.release()
+	return err
+}
+
+func (f *FS) release() {
+	f.fds.dropAll()
+	for _, d := range f.layers {
+		d.close()
+	}
+	if f.lower >= 0 {
+		unix.Close(f.lower)
+	}
+}

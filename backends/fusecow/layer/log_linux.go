@@ -1,0 +1,182 @@
+package layer
+
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// commit tells the log what it has not heard of: one frame, so that of two
+// changes a crash never keeps the later one alone. With sync it waits for the
+// disk. After an error all of it is still unheard of.
+func (f *FS) commit(sync bool) error {
+	f.logging.Lock()
+	defer f.logging.Unlock()
+	f.mu.Lock()
+	d := f.layers[f.top()]
+	dirty, names, garbage := f.dirty, f.names, f.garbage
+	w := f.records()
+	if len(w) > 0 {
+		f.dirty, f.names, f.garbage = map[*node]struct{}{}, map[nameKey]struct{}{}, nil
+	}
+	f.mu.Unlock()
+	if len(w) > 0 {
+		if err := d.append(w); err != nil {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			for n := range dirty {
+				f.dirty[n] = struct{}{}
+			}
+			for k := range names {
+				f.names[k] = struct{}{}
+			}
+			f.garbage = append(f.garbage, garbage...)
+			return err
+		}
+		for _, n := range garbage {
+			if err := d.remove(n); err != nil {
+				return err
+			}
+		}
+	}
+	if !sync {
+		return nil
+	}
+	return unix.Fdatasync(int(d.log.Fd()))
+}
+
+// records are those of everything dirty. Holds mu.
+func (f *FS) records() []byte {
+	var w writer
+	for n := range f.dirty {
+		switch {
+		case n.nlink > 0:
+			w.node(n)
+			n.logged = true
+		case n.logged:
+			w = append(w, recordGone)
+			w.num(n.id)
+			n.logged = false
+		}
+	}
+	for k := range f.names {
+		if k.dir.nlink > 0 && k.dir.changed {
+			w.name(k)
+		}
+	}
+	return w
+}
+
+// mark says that the log has to hear of a node. Holds mu.
+func (f *FS) mark(n *node) {
+	f.dirty[n] = struct{}{}
+}
+
+// replay does again what the log of a layer tells, and says whether it was
+// closed in order.
+func (f *FS) replay(d *dir, top bool) (clean bool, err error) {
+	origins := map[string]*origin{".": f.root.from}
+	err = d.frames(top, func(records []byte) error {
+		clean = len(records) == 1 && records[0] == recordClean
+		r := &reader{rest: records}
+		for len(r.rest) > 0 {
+			if !f.replayOne(r, origins) {
+				return ErrDamaged
+			}
+		}
+		return nil
+	})
+	return clean || d.size == int64(len(magic)), err
+}
+
+// replayOne does the next record, and says whether it made sense.
+func (f *FS) replayOne(r *reader, origins map[string]*origin) bool {
+	switch r.kind() {
+	case recordClean:
+	case recordNode:
+		var n node
+		path, id := r.node(&n)
+		if r.bad {
+			return false
+		}
+		f.recall(&n, path, id, origins)
+	case recordGone:
+		delete(f.nodes, r.num())
+	case recordName:
+		dir, name, to := f.nodes[r.num()], r.text(), r.num()
+		n := f.nodes[to]
+		if r.bad || dir == nil || n == nil && to != 0 {
+			return false
+		}
+		dir.setName(name, n)
+	case recordUnname:
+		dir, name := f.nodes[r.num()], r.text()
+		if r.bad || dir == nil {
+			return false
+		}
+		delete(dir.entries, name)
+	default:
+		return false
+	}
+	return !r.bad
+}
+
+// recall puts a node that the log tells of into the table.
+func (f *FS) recall(n *node, path string, id identity, origins map[string]*origin) {
+	old := f.nodes[n.id]
+	if old == nil {
+		old = &node{id: n.id}
+		if path != "" {
+			old.from = originAt(origins, path)
+			old.from.identity = id
+		}
+		f.nodes[n.id] = old
+	}
+	ino := old.ino
+	old.attr, old.place, old.target, old.xattrs = n.attr, n.place, n.target, n.xattrs
+	if old.ino = ino; ino == 0 {
+		old.ino = old.id
+	}
+	old.changed, old.logged = true, true
+	if n.id >= made {
+		f.next = max(f.next, n.id+1)
+	}
+}
+
+// originAt answers with the node of the tree below at path. Those above it are
+// asked for their names only, so that nobody has to look at them.
+func originAt(origins map[string]*origin, path string) *origin {
+	if o := origins[path]; o != nil {
+		return o
+	}
+	dir, name := ".", path
+	if i := strings.LastIndexByte(path, '/'); i >= 0 {
+		dir, name = path[:i], path[i+1:]
+	}
+	o := &origin{dir: originAt(origins, dir), name: name}
+	origins[path] = o
+	return o
+}
+
+// mend takes over what the files of the top layer know better than a log that
+// was not closed: how long they are.
+func (f *FS) mend() error {
+	d := f.layers[f.top()]
+	for _, n := range f.nodes {
+		if !n.regular() || n.place != f.top() && n.place != nowhere {
+			continue
+		}
+		st, err := kernel.Lstat(d.fd, sharded(n.id))
+		if err != nil {
+			if n.place == nowhere {
+				continue
+			}
+			return err
+		}
+		n.place, n.size = f.top(), st.Size
+		f.mark(n)
+	}
+	return nil
+}

@@ -1,0 +1,239 @@
+package layer_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+const (
+	insideEnv = "SNAPFS_TEST_FUSECOW_INSIDE"
+	serveEnv  = "SNAPFS_TEST_FUSECOW_SERVE"
+)
+
+// TestMain runs the tests in a mount namespace that ends with them, however they
+// end. A mount is served by a process of its own: one that waits for a page of a
+// file which it must itself answer for would wait for ever.
+func TestMain(m *testing.M) {
+	if what := os.Getenv(serveEnv); what != "" {
+		os.Exit(status(serve(strings.Split(what, "\n"))))
+	}
+	if os.Geteuid() != 0 {
+		os.Exit(m.Run())
+	}
+	if os.Getenv(insideEnv) == "" {
+		cmd := self(insideEnv + "=1")
+		cmd.Args = os.Args
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+		cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWNS
+		os.Exit(status(cmd.Run()))
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		os.Exit(status(err))
+	}
+	os.Exit(m.Run())
+}
+
+func status(err error) int {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return max(exit.ExitCode(), 1)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// self is this program, with another variable, to be killed when this one is.
+func self(env string) *exec.Cmd {
+	runtime.LockOSThread() // the signal comes when the thread ends
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), env)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// serve mounts what[1:] at what[0], does as it is told line by line, and ends in
+// order with its input.
+func serve(what []string) error {
+	f, err := layer.Open(layer.Options{Lower: what[1], Layers: what[2:]})
+	if err != nil {
+		return err
+	}
+	m, err := f.Mount(what[0], false)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(os.Stdout, "ready")
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		if path, ok := strings.CutPrefix(in.Text(), "freeze "); ok {
+			err = f.Freeze(path)
+		} else {
+			err = f.Sync()
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(os.Stdout, "done")
+	}
+	if err := m.Unmount(); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// A bench is a tree with layers above it, mounted by a process of its own.
+type bench struct {
+	testing.TB
+	lower, mount string
+	layers       []string
+	server       *exec.Cmd
+	in           io.WriteCloser
+	out          *bufio.Reader
+}
+
+// newBench has an empty tree below and one empty layer, and is not mounted.
+func newBench(t testing.TB) *bench {
+	t.Helper()
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
+	dir := treetest.Dir(t)
+	treetest.Leaks(t, dir)
+	b := &bench{TB: t, lower: dir + "/lower", mount: dir + "/mount", layers: []string{dir + "/layer0"}}
+	for _, d := range []string{b.lower, b.mount} {
+		b.must(os.Mkdir(d, 0o755))
+	}
+	t.Cleanup(b.kill)
+	return b
+}
+
+func (b *bench) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// up mounts.
+func (b *bench) up() {
+	b.Helper()
+	b.server = self(serveEnv + "=" + strings.Join(append([]string{b.mount, b.lower}, b.layers...), "\n"))
+	b.server.Stderr = os.Stderr
+	var err error
+	b.in, err = b.server.StdinPipe()
+	b.must(err)
+	out, err := b.server.StdoutPipe()
+	b.must(err)
+	b.out = bufio.NewReader(out)
+	b.must(b.server.Start())
+	b.hear("ready\n")
+}
+
+func (b *bench) hear(want string) {
+	b.Helper()
+	if line, err := b.out.ReadString('\n'); line != want {
+		b.Fatalf("the server says %q, %v; want %q", line, err, want)
+	}
+}
+
+func (b *bench) tell(line string) {
+	b.Helper()
+	_, err := fmt.Fprintln(b.in, line)
+	b.must(err)
+	b.hear("done\n")
+}
+
+// freeze puts one more layer on top while all is mounted.
+func (b *bench) freeze() {
+	b.Helper()
+	next := fmt.Sprintf("%s/layer%d", filepath.Dir(b.mount), len(b.layers))
+	b.tell("freeze " + next)
+	b.layers = append(b.layers, next)
+}
+
+// down unmounts in order.
+func (b *bench) down() {
+	b.Helper()
+	err := errors.Join(b.in.Close(), b.server.Wait())
+	b.server = nil
+	b.must(err)
+}
+
+// kill ends the server as a crash does, where there is one, and takes the dead
+// mount away.
+func (b *bench) kill() {
+	if b.server == nil {
+		return
+	}
+	b.must(b.server.Process.Kill())
+	_ = b.server.Wait()
+	b.server = nil
+	// It may have ended before it mounted.
+	if err := unix.Unmount(b.mount, unix.MNT_DETACH); err != nil && err != unix.EINVAL {
+		b.Error(err)
+	}
+}
+
+// again mounts anew, after an orderly end or not.
+func (b *bench) again(crash bool) {
+	b.Helper()
+	if crash {
+		b.kill()
+	} else {
+		b.down()
+	}
+	b.up()
+}
+
+// root opens the root of the mount; it is to be closed before down.
+func (b *bench) root() *os.File {
+	b.Helper()
+	f, err := os.Open(b.mount)
+	b.must(err)
+	return f
+}
+
+// at calls do with the root of the mount.
+func (b *bench) at(do func(root *os.File)) {
+	b.Helper()
+	root := b.root()
+	defer root.Close()
+	do(root)
+}
+
+func (b *bench) write(path, text string) {
+	b.Helper()
+	b.must(os.WriteFile(path, []byte(text), 0o644))
+}
+
+func (b *bench) has(path, want string) {
+	b.Helper()
+	got, err := os.ReadFile(path)
+	if err != nil || string(got) != want {
+		b.Errorf("%s holds %q, %v; want %q", path, got, err, want)
+	}
+}
+
+func (b *bench) ino(path string) uint64 {
+	b.Helper()
+	st, err := kernel.Lstat(unix.AT_FDCWD, path)
+	b.must(err)
+	return st.Ino
+}

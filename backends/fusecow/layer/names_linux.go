@@ -1,0 +1,386 @@
+package layer
+
+import (
+	"errors"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// Everything here holds mu, but where it says otherwise. Errors are bare
+// errnos or wrap one.
+
+// find answers with the node that a directory has under a name, nil: none.
+func (f *FS) find(dir *node, name string) (*node, error) {
+	if n, ok := dir.entries[name]; ok {
+		return n, nil
+	}
+	if dir.from == nil {
+		return nil, nil
+	}
+	st, err := f.statBelow(dir.from, name)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENAMETOOLONG) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f.adopt(dir.from, name, &st), nil
+}
+
+// adopt answers with the node for one of the tree below: the same whichever of
+// its names it was found by, so that its names stay together when it changes.
+func (f *FS) adopt(dir *origin, name string, st *kernel.Stat) *node {
+	id := identityOf(st)
+	no := f.number(&id)
+	if n := f.nodes[no]; n != nil {
+		if n.from != nil && n.from.identity == id && n.kind() == st.Mode&unix.S_IFMT {
+			return n
+		}
+		no = f.next // the number was given to another one below
+		f.next++
+	}
+	n := &node{id: no, from: &origin{dir: dir, name: name, identity: id}, attr: attrOf(st), place: nowhere}
+	if n.ino = no; n.regular() {
+		n.place = below
+	}
+	f.nodes[no] = n
+	return n
+}
+
+// forget lets go of a node that the kernel has forgotten so often.
+func (f *FS) forget(id, times uint64) {
+	n := f.nodes[id]
+	if n == nil || n == f.root {
+		return
+	}
+	n.lookups -= min(times, n.lookups)
+	f.settle(n)
+}
+
+// settle drops a node that neither the kernel nor a name needs.
+func (f *FS) settle(n *node) {
+	switch {
+	case n.lookups > 0 || n == f.root:
+	case n.nlink == 0:
+		f.destroy(n)
+	case !n.changed:
+		delete(f.nodes, n.id)
+		f.fds.drop(fdKey{place: n.place, id: n.id})
+		f.fds.drop(fdKey{place: below, dir: true, id: n.id})
+	}
+}
+
+// destroy takes a node without a name away, and its content once the log has
+// heard of that: a log must never name content that is not there.
+func (f *FS) destroy(n *node) {
+	delete(f.nodes, n.id)
+	f.fds.drop(fdKey{place: n.place, id: n.id})
+	f.fds.drop(fdKey{place: below, dir: true, id: n.id})
+	if n.logged {
+		f.mark(n)
+	} else {
+		delete(f.dirty, n)
+	}
+	switch {
+	case n.place < 0 || n.place != f.top():
+	case n.logged:
+		f.garbage = append(f.garbage, n.id)
+	default:
+		// A file that stays for want of this costs space, and nothing else.
+		_ = f.layers[n.place].remove(n.id)
+	}
+}
+
+// change makes a node one that the table holds the truth about.
+func (f *FS) change(n *node) error {
+	if !n.changed {
+		if err := f.load(n); err != nil {
+			return err
+		}
+		n.changed = true
+	}
+	f.mark(n)
+	return nil
+}
+
+// setName makes a directory have n under a name, or nothing.
+func (n *node) setName(name string, to *node) {
+	if n.entries == nil {
+		n.entries = map[string]*node{}
+	}
+	n.entries[name] = to
+}
+
+// put gives n a name in a changed directory.
+func (f *FS) put(dir *node, name string, n *node) {
+	dir.setName(name, n)
+	f.names[nameKey{dir, name}] = struct{}{}
+}
+
+// take takes a name away from a changed directory, hidden where the tree below
+// has it too.
+func (f *FS) take(dir *node, name string, hide bool) {
+	if hide {
+		dir.setName(name, nil)
+	} else {
+		delete(dir.entries, name)
+	}
+	f.names[nameKey{dir, name}] = struct{}{}
+}
+
+// hides says whether a name that goes must be hidden.
+func (f *FS) hides(dir *node, name string) (bool, error) {
+	if dir.from == nil {
+		return false, nil
+	}
+	return f.hasBelow(dir.from, name)
+}
+
+// empty reports whether a directory has no names.
+func (f *FS) empty(dir *node) (bool, error) {
+	for _, n := range dir.entries {
+		if n != nil {
+			return false, nil
+		}
+	}
+	if dir.from == nil {
+		return true, nil
+	}
+	d, err := f.directory(dir.from)
+	if err != nil {
+		return false, err
+	}
+	defer f.fds.put(d)
+	own, err := f.list(d)
+	if err != nil {
+		return false, err
+	}
+	for _, e := range own {
+		if _, ok := dir.entries[e.Name]; !ok {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// list reads a directory of the tree below, by a descriptor of its own: the
+// place in the list belongs to the descriptor.
+func (f *FS) list(d *fd) ([]kernel.Entry, error) {
+	own, err := kernel.OpenDir(d.n, ".")
+	if err != nil {
+		return nil, err
+	}
+	defer own.Close()
+	return kernel.Entries(int(own.Fd()))
+}
+
+// make adds a node of a mode to a directory, or, with an empty name, none yet.
+func (f *FS) make(dir *node, name string, mode, uid, gid, umask uint32) (*node, error) {
+	if name != "" {
+		old, err := f.find(dir, name)
+		if err != nil {
+			return nil, err
+		}
+		if old != nil {
+			return nil, unix.EEXIST
+		}
+	}
+	if dir.nlink == 0 {
+		return nil, unix.ENOENT
+	}
+	if err := f.change(dir); err != nil {
+		return nil, err
+	}
+	t := now()
+	n := &node{id: f.next, changed: true, place: nowhere, attr: attr{
+		ino: f.next, mode: mode, uid: uid, gid: gid, nlink: 1, atime: t, mtime: t, ctime: t,
+	}}
+	f.next++
+	if dir.mode&unix.S_ISGID != 0 {
+		if n.gid = dir.gid; n.isDir() {
+			n.mode |= unix.S_ISGID
+		}
+	}
+	f.inherit(dir, n, umask)
+	f.nodes[n.id] = n
+	f.mark(n)
+	if name == "" {
+		n.nlink = 0
+		return n, nil
+	}
+	if n.isDir() {
+		n.nlink = 2
+		addSub(dir, 1)
+	}
+	f.put(dir, name, n)
+	dir.mtime, dir.ctime = t, t
+	return n, nil
+}
+
+// addSub counts the directories in one, on a filesystem that counts them.
+func addSub(dir *node, by int) {
+	if dir.nlink > 1 {
+		dir.nlink = uint32(int(dir.nlink) + by)
+	}
+}
+
+// link gives a node one name more.
+func (f *FS) link(n, dir *node, name string) error {
+	old, err := f.find(dir, name)
+	if err != nil {
+		return err
+	}
+	if old != nil {
+		return unix.EEXIST
+	}
+	if err := errors.Join(f.change(n), f.change(dir)); err != nil {
+		return err
+	}
+	f.put(dir, name, n)
+	n.nlink++
+	n.ctime = now()
+	dir.mtime, dir.ctime = n.ctime, n.ctime
+	return nil
+}
+
+// unlink takes a name away, that of a directory with rmdir.
+func (f *FS) unlink(dir *node, name string, rmdir bool) error {
+	n, err := f.find(dir, name)
+	if err != nil {
+		return err
+	}
+	switch {
+	case n == nil:
+		return unix.ENOENT
+	case rmdir && !n.isDir():
+		return unix.ENOTDIR
+	case !rmdir && n.isDir():
+		return unix.EISDIR
+	}
+	if err := f.mayGo(n); err != nil {
+		return err
+	}
+	hide, err := f.hides(dir, name)
+	if err != nil {
+		return err
+	}
+	if err := f.change(dir); err != nil {
+		return err
+	}
+	f.take(dir, name, hide)
+	if rmdir {
+		addSub(dir, -1)
+	}
+	dir.mtime = now()
+	dir.ctime = dir.mtime
+	f.lessOne(n)
+	return nil
+}
+
+// mayGo says whether one name of a node may be taken away, and makes ready for
+// it what can go wrong.
+func (f *FS) mayGo(n *node) error {
+	if n.isDir() {
+		empty, err := f.empty(n)
+		if err == nil && !empty {
+			err = unix.ENOTEMPTY
+		}
+		return err
+	}
+	if n.nlink > 1 {
+		return f.change(n)
+	}
+	return nil
+}
+
+// lessOne takes one name of a node away.
+func (f *FS) lessOne(n *node) {
+	n.ctime = now()
+	if n.isDir() || n.nlink <= 1 {
+		n.nlink, n.entries = 0, nil
+		if n.logged {
+			f.mark(n)
+		}
+		f.settle(n)
+		return
+	}
+	n.nlink--
+	f.mark(n)
+}
+
+// rename moves a name; it never moves what is beneath it.
+func (f *FS) rename(from *node, name string, to *node, toName string, flags uint32) error {
+	n, err := f.find(from, name)
+	if err != nil {
+		return err
+	}
+	old, err := f.find(to, toName)
+	if err != nil {
+		return err
+	}
+	exchange := flags&unix.RENAME_EXCHANGE != 0
+	switch {
+	case flags&^(unix.RENAME_EXCHANGE|unix.RENAME_NOREPLACE) != 0:
+		return unix.EINVAL
+	case n == nil || exchange && old == nil:
+		return unix.ENOENT
+	case old != nil && flags&unix.RENAME_NOREPLACE != 0:
+		return unix.EEXIST
+	case n == old:
+		return nil
+	}
+	if old != nil && !exchange {
+		switch {
+		case old.isDir() && !n.isDir():
+			return unix.EISDIR
+		case !old.isDir() && n.isDir():
+			return unix.ENOTDIR
+		}
+		if err := f.mayGo(old); err != nil {
+			return err
+		}
+	}
+	hide, err := f.hides(from, name)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.change(n), f.change(from), f.change(to)); err != nil {
+		return err
+	}
+	if exchange {
+		if err := f.change(old); err != nil {
+			return err
+		}
+		f.put(from, name, old)
+		old.ctime = now()
+	} else {
+		f.take(from, name, hide)
+	}
+	f.put(to, toName, n)
+	count(from, to, n, old, exchange)
+	n.ctime = now()
+	for _, dir := range []*node{from, to} {
+		dir.mtime, dir.ctime = n.ctime, n.ctime
+	}
+	if old != nil && !exchange {
+		f.lessOne(old)
+	}
+	return nil
+}
+
+// count keeps the numbers of directories in directories after a rename.
+func count(from, to, n, old *node, exchange bool) {
+	if n.isDir() {
+		addSub(from, -1)
+		addSub(to, 1)
+	}
+	if old != nil && old.isDir() {
+		addSub(to, -1)
+		if exchange {
+			addSub(from, 1)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package layer
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// A node is an inode: one that the kernel knows, or that has been changed, or
+// both. Its fields are guarded by FS.mu, but where they never change.
+type node struct {
+	// id is what the kernel calls it: the inode number, but for the root.
+	id uint64
+	// from is where the tree below has it; nil when it was made above. It never
+	// changes.
+	from *origin
+	attr
+	// lookups is how often the kernel was told of it and has not yet forgotten.
+	lookups uint64
+	// changed: the table holds the truth about it, and the log will.
+	changed bool
+	// logged: the log has heard of it.
+	logged bool
+	// target is where a symbolic link leads; xattrs are all there are. Both are
+	// of the tree below as long as the node is not changed.
+	target string
+	xattrs map[string]string
+	// entries are the names of a directory that differ from those of from; nil
+	// for one that is gone.
+	entries map[string]*node
+
+	// content is held for writing while the content moves from one place to
+	// another or is cut, for reading while it is read or written. It is taken
+	// before FS.mu.
+	content sync.RWMutex
+	// place is where the content is; it changes under both locks, so that
+	// either is enough to read it.
+	place place
+}
+
+// attr is what stat(2) tells.
+type attr struct {
+	ino                 uint64
+	size                int64
+	mode, uid, gid      uint32
+	nlink, rdev         uint32
+	atime, mtime, ctime stamp
+	// blocks of content in the tree below, of 512 bytes.
+	blocks int64
+}
+
+// stamp is a time in nanoseconds, in two parts so that any time fits.
+type stamp struct {
+	sec  int64
+	nsec uint32
+}
+
+func now() stamp {
+	t := time.Now()
+	return stamp{t.Unix(), uint32(t.Nanosecond())}
+}
+
+// A place is where the content of a regular file is: in the layer of that
+// index, or one of these.
+type place int
+
+const (
+	below   place = -1 // in the tree below
+	nowhere place = -2 // it has none: all zeros
+)
+
+// An origin is a node of the tree below. It never changes.
+type origin struct {
+	dir  *origin // nil for the root
+	name string
+	identity
+}
+
+// identity tells a node of the tree below from another one that has its name or
+// its number later.
+type identity struct {
+	ino, dev uint64
+	born     kernel.Timestamp
+}
+
+func identityOf(st *kernel.Stat) identity { return identity{st.Ino, st.Dev, st.BTime} }
+
+// path is relative to the root of the tree below, "." for that itself.
+func (o *origin) path() string {
+	if o.dir == nil {
+		return "."
+	}
+	var names []string
+	for ; o.dir != nil; o = o.dir {
+		names = append(names, o.name)
+	}
+	var b strings.Builder
+	for i := len(names) - 1; i >= 0; i-- {
+		b.WriteString(names[i])
+		if i > 0 {
+			b.WriteByte('/')
+		}
+	}
+	return b.String()
+}
+
+func (n *node) kind() uint32  { return n.mode & unix.S_IFMT }
+func (n *node) isDir() bool   { return n.kind() == unix.S_IFDIR }
+func (n *node) regular() bool { return n.kind() == unix.S_IFREG }
+
+// attrOf takes over what the tree below says; ino is left to the caller.
+func attrOf(st *kernel.Stat) attr {
+	return attr{
+		size: st.Size, mode: st.Mode, uid: st.UID, gid: st.GID, nlink: st.Nlink,
+		rdev:  uint32(st.Rdev),
+		atime: stamp{st.ATime.Sec, st.ATime.Nsec},
+		mtime: stamp{st.MTime.Sec, st.MTime.Nsec},
+		ctime: stamp{st.CTime.Sec, st.CTime.Nsec},
+
+		blocks: st.Blocks,
+	}
+}

@@ -1,0 +1,212 @@
+package layer_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hanwen/go-fuse/v2/posixtest"
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+func TestNamesOfAFileStayTogetherAndKeepTheirNumber(t *testing.T) {
+	b := newBench(t)
+	b.write(b.lower+"/a", "old")
+	b.must(os.Link(b.lower+"/a", b.lower+"/b"))
+	b.up()
+	number := b.ino(b.mount + "/a")
+	b.write(b.mount+"/b", "new")
+	b.must(os.Rename(b.mount+"/b", b.mount+"/c"))
+	check := func(when string) {
+		t.Helper()
+		b.has(b.mount+"/a", "new")
+		st, err := kernel.Lstat(unix.AT_FDCWD, b.mount+"/c")
+		b.must(err)
+		if st.Ino != number || st.Nlink != 2 || b.ino(b.mount+"/a") != number {
+			t.Errorf("%s: number %d of %d names, was %d of 2", when, st.Ino, st.Nlink, number)
+		}
+	}
+	check("at once")
+	b.again(false)
+	check("mounted again")
+	b.freeze()
+	check("after a freeze")
+	b.down()
+	b.has(b.lower+"/b", "old")
+}
+
+func TestRenamingADirectoryCopiesNothing(t *testing.T) {
+	b := newBench(t)
+	b.must(os.MkdirAll(b.lower+"/dir/sub", 0o755))
+	b.write(b.lower+"/dir/sub/file", "text")
+	b.write(b.lower+"/dir/gone", "text")
+	b.up()
+	b.must(os.Remove(b.mount + "/dir/gone"))
+	b.must(os.Rename(b.mount+"/dir", b.mount+"/moved"))
+	b.must(os.Mkdir(b.mount+"/dir", 0o755))
+	for range 2 {
+		b.has(b.mount+"/moved/sub/file", "text")
+		for dir, want := range map[string]string{"/dir": "", "/moved": "sub", "": "dir moved"} {
+			if got := b.list(b.mount + dir); got != want {
+				t.Errorf("in %q are %q, want %q", dir, got, want)
+			}
+		}
+		b.at(func(root *os.File) { b.must(root.Sync()) })
+		b.again(true)
+	}
+	b.down()
+	if n := b.contents(); n != 0 {
+		t.Errorf("%d files of content lie in the layer", n)
+	}
+}
+
+// list joins the names in a directory.
+func (b *bench) list(dir string) string {
+	b.Helper()
+	entries, err := os.ReadDir(dir)
+	b.must(err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return strings.Join(names, " ")
+}
+
+// contents counts the files of content in all layers.
+func (b *bench) contents() (n int) {
+	b.Helper()
+	for _, l := range b.layers {
+		b.must(filepath.WalkDir(l+"/data", func(_ string, d fs.DirEntry, err error) error {
+			if err == nil && d.Type().IsRegular() {
+				n++
+			}
+			return err
+		}))
+	}
+	return n
+}
+
+func TestUnlinkedOpenFilesLiveOnAndLeaveNothing(t *testing.T) {
+	b := newBench(t)
+	b.write(b.lower+"/below", "from below")
+	b.up()
+	b.write(b.mount+"/above", "from above")
+	for _, name := range []string{"/below", "/above"} {
+		f, err := os.OpenFile(b.mount+name, os.O_RDWR, 0)
+		b.must(err)
+		b.must(os.Remove(b.mount + name))
+		_, err = f.WriteAt([]byte("FROM"), 0)
+		b.must(err)
+		b.has(kernel.FDPath(f), "FROM "+name[1:])
+		f.Close()
+	}
+	tmp, err := unix.Open(b.mount, unix.O_TMPFILE|unix.O_RDWR, 0o600)
+	b.must(err)
+	file := os.NewFile(uintptr(tmp), "tmp")
+	_, err = file.WriteString("kept")
+	b.must(err)
+	b.must(unix.Linkat(unix.AT_FDCWD, kernel.FDPath(file), unix.AT_FDCWD, b.mount+"/tmp", unix.AT_SYMLINK_FOLLOW))
+	file.Close()
+	b.has(b.mount+"/tmp", "kept")
+	b.again(false)
+	b.has(b.mount+"/tmp", "kept")
+	b.down()
+	if n := b.contents(); n != 1 {
+		t.Errorf("%d files of content lie in the layer, want that of tmp", n)
+	}
+}
+
+// TestAKilledServerLosesNothingThatWasSynced: content is as long as it was, what
+// was renamed is renamed, and the layer takes changes again.
+func TestAKilledServerLosesNothingThatWasSynced(t *testing.T) {
+	b := newBench(t)
+	b.write(b.lower+"/old", "of the tree below")
+	b.up()
+	b.must(os.Mkdir(b.mount+"/dir", 0o750))
+	f, err := os.Create(b.mount + "/dir/file")
+	b.must(err)
+	_, err = f.WriteString("synced")
+	b.must(err)
+	b.must(f.Sync())
+	b.must(os.Rename(b.mount+"/old", b.mount+"/dir/new"))
+	b.must(f.Sync())
+	_, err = f.WriteString(", and more") // the file knows it, the log may not
+	b.must(err)
+	f.Close()
+	b.again(true)
+	b.has(b.mount+"/dir/file", "synced, and more")
+	b.has(b.mount+"/dir/new", "of the tree below")
+	b.write(b.mount+"/dir/new", "short")
+	b.must(os.Truncate(b.mount+"/dir/new", 8))
+	b.has(b.mount+"/dir/new", "short\x00\x00\x00")
+	b.down()
+}
+
+// TestALogThatWasTornIsReadUpToThere cuts the log at every length, and spoils
+// every byte of its end.
+func TestALogThatWasTornIsReadUpToThere(t *testing.T) {
+	b := newBench(t)
+	b.write(b.lower+"/a", "1")
+	b.up()
+	b.must(os.Rename(b.mount+"/a", b.mount+"/b"))
+	b.at(func(root *os.File) { b.must(root.Sync()) })
+	b.kill()
+	whole, err := os.ReadFile(b.layers[0] + "/log")
+	b.must(err)
+	open := func(log []byte) error {
+		b.must(os.WriteFile(b.layers[0]+"/log", log, 0o600))
+		f, err := layer.Open(layer.Options{Lower: b.lower, Layers: b.layers})
+		if err == nil {
+			b.must(f.Close())
+		}
+		return err
+	}
+	for n := range whole {
+		b.must(open(whole[:n]))
+	}
+	for n := 8; n < len(whole); n++ {
+		spoilt := append([]byte{}, whole...)
+		spoilt[n] ^= 0x55
+		b.must(open(spoilt))
+	}
+	if err := open(append([]byte("not a log"), whole...)); !errors.Is(err, layer.ErrDamaged) {
+		t.Errorf("a log that is none gives %v", err)
+	}
+}
+
+func TestALayerHasOneOwner(t *testing.T) {
+	b := newBench(t)
+	b.up()
+	_, err := layer.Open(layer.Options{Lower: b.lower, Layers: b.layers})
+	if !errors.Is(err, unix.EBUSY) {
+		t.Errorf("a second owner gets %v, want %v", err, unix.EBUSY)
+	}
+	b.down()
+}
+
+// TestPOSIX runs the suite of the library, each of its tests in a directory of
+// its own.
+func TestPOSIX(t *testing.T) {
+	b := newBench(t)
+	b.up()
+	for name, test := range posixtest.All {
+		if name == "FcntlFlockLocksFile" {
+			continue // wants a process to exclude itself, which fcntl(2) does on no filesystem
+		}
+		if name == "OpenSymlinkRace" && testing.Short() {
+			continue // seconds of opening
+		}
+		t.Run(name, func(t *testing.T) {
+			dir := b.mount + "/" + name
+			b.must(os.Mkdir(dir, 0o755))
+			test(t, dir)
+		})
+	}
+	b.down()
+}

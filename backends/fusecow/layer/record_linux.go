@@ -1,0 +1,151 @@
+package layer
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// The kinds of records. Numbers are varints, texts have their length before
+// them.
+const (
+	recordNode   = 'n' // all that is known of a node
+	recordGone   = 'g' // a node is no more
+	recordName   = 'e' // a directory has this name; no node: it has not
+	recordUnname = 'u' // a directory has this name as the tree below has it
+	recordClean  = 'c' // the layer was closed in order
+)
+
+// A writer puts records together.
+type writer []byte
+
+func (w *writer) num(n uint64)  { *w = binary.AppendUvarint(*w, n) }
+func (w *writer) int(n int64)   { *w = binary.AppendVarint(*w, n) }
+func (w *writer) text(s string) { w.num(uint64(len(s))); *w = append(*w, s...) }
+
+func (w *writer) stamps(all ...stamp) {
+	for _, s := range all {
+		w.int(s.sec)
+		w.num(uint64(s.nsec))
+	}
+}
+
+func (w *writer) node(n *node) {
+	*w = append(*w, recordNode)
+	for _, v := range []uint32{n.mode, n.uid, n.gid, n.nlink, n.rdev} {
+		w.num(uint64(v))
+	}
+	w.num(n.id)
+	w.int(n.size)
+	w.int(n.blocks)
+	w.int(int64(n.place))
+	w.stamps(n.atime, n.mtime, n.ctime)
+	w.text(n.target)
+	w.num(uint64(len(n.xattrs)))
+	for _, name := range slices.Sorted(maps.Keys(n.xattrs)) {
+		w.text(name)
+		w.text(n.xattrs[name])
+	}
+	if n.from == nil {
+		w.text("")
+		return
+	}
+	w.text(n.from.path())
+	w.num(n.from.ino)
+	w.num(n.from.dev)
+	w.stamps(stamp{n.from.born.Sec, n.from.born.Nsec})
+}
+
+// name writes what a directory says of a name now.
+func (w *writer) name(k nameKey) {
+	to, ok := k.dir.entries[k.name]
+	if !ok {
+		*w = append(*w, recordUnname)
+	} else {
+		*w = append(*w, recordName)
+	}
+	w.num(k.dir.id)
+	w.text(k.name)
+	switch {
+	case to != nil:
+		w.num(to.id)
+	case ok:
+		w.num(0)
+	}
+}
+
+// A reader takes records apart. Where they end too soon it is bad, and answers
+// with zeros.
+type reader struct {
+	rest []byte
+	bad  bool
+}
+
+func (r *reader) kind() byte {
+	k := r.rest[0]
+	r.rest = r.rest[1:]
+	return k
+}
+
+func (r *reader) num() uint64 {
+	v, n := binary.Uvarint(r.rest)
+	return number(r, v, n)
+}
+
+func (r *reader) int() int64 {
+	v, n := binary.Varint(r.rest)
+	return number(r, v, n)
+}
+
+func number[T uint64 | int64](r *reader, v T, n int) T {
+	if n <= 0 {
+		r.bad, r.rest = true, nil
+		return 0
+	}
+	r.rest = r.rest[n:]
+	return v
+}
+
+func (r *reader) text() string {
+	n := r.num()
+	if n > uint64(len(r.rest)) {
+		r.bad, r.rest = true, nil
+		return ""
+	}
+	s := string(r.rest[:n])
+	r.rest = r.rest[n:]
+	return s
+}
+
+func (r *reader) stamp() stamp { return stamp{r.int(), uint32(r.num())} }
+
+// node reads one into n, and where the tree below has it: nothing, or a path.
+func (r *reader) node(n *node) (path string, id identity) {
+	for _, p := range []*uint32{&n.mode, &n.uid, &n.gid, &n.nlink, &n.rdev} {
+		*p = uint32(r.num())
+	}
+	n.id = r.num()
+	n.size, n.blocks, n.place = r.int(), r.int(), place(r.int())
+	n.atime, n.mtime, n.ctime = r.stamp(), r.stamp(), r.stamp()
+	n.target = r.text()
+	n.xattrs = nil
+	for range r.num() {
+		if r.bad {
+			break
+		}
+		if n.xattrs == nil {
+			n.xattrs = map[string]string{}
+		}
+		name := r.text()
+		n.xattrs[name] = r.text()
+	}
+	if path = r.text(); path == "" {
+		return "", id
+	}
+	id.ino, id.dev = r.num(), r.num()
+	born := r.stamp()
+	id.born = kernel.Timestamp{Sec: born.sec, Nsec: born.nsec}
+	return path, id
+}

@@ -1,0 +1,70 @@
+package layer_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// TestAScriptMakesTheSameTreeAsOnADisk plays random changes on a plain
+// directory and on the layer, with a freeze in the middle, an orderly end and a
+// crash after an fsync: each time both trees are equal, and the tree below is as
+// it was.
+func TestAScriptMakesTheSameTreeAsOnADisk(t *testing.T) {
+	seeds, steps := uint64(2), 150
+	if testing.Short() {
+		seeds, steps = 1, 60
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			b := newBench(t)
+			plain, lower := treetest.Open(t, treetest.Dir(t)), treetest.Open(t, b.lower)
+			w := treetest.NewWriter(seed, treetest.Powers{Root: true})
+			play := func(s treetest.Script, roots ...*os.File) {
+				t.Helper()
+				for _, root := range roots {
+					if err := s.Play(root); err != nil {
+						t.Fatalf("on %s: %v", root.Name(), err)
+					}
+				}
+			}
+			play(w.Deep(), plain, lower)
+			play(w.Script(steps), plain, lower)
+			before := treetest.Manifest(t, b.lower, treetest.Options{})
+			same := func(when string) {
+				t.Helper()
+				b.at(func(root *os.File) {
+					b.must(unix.Fchmod(int(root.Fd()), 0o755))
+					list, err := treetest.Differences(plain, root, treetest.Options{NoDirTimes: true})
+					b.must(err)
+					if len(list) > 0 {
+						t.Fatalf("%s: %d differences: %.1000q", when, len(list), list)
+					}
+				})
+			}
+			b.up()
+			same("at first")
+			b.at(func(root *os.File) { play(w.Script(steps), plain, root) })
+			same("after changes")
+			b.freeze()
+			b.at(func(root *os.File) { play(w.Script(steps), plain, root) })
+			same("after a freeze")
+			b.again(false)
+			same("mounted again")
+			b.at(func(root *os.File) {
+				play(w.Script(steps), plain, root)
+				b.must(root.Sync())
+			})
+			b.again(true)
+			same("after a crash")
+			b.down()
+			if lines := treetest.Lines(before, treetest.Manifest(t, b.lower, treetest.Options{})); len(lines) > 0 {
+				t.Errorf("the tree below has changed: %q", lines)
+			}
+		})
+	}
+}
