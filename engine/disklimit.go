@@ -12,32 +12,47 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// limitTrees has the forks of a sandbox hold no more than the limits say.
-func (e *Engine) limitTrees(ctx context.Context, rec *catalog.Record, l catalog.Limits) error {
-	if l.Disk == rec.Policy.Limits.Disk && l.Inodes == rec.Policy.Limits.Inodes {
+// limitTrees has the forks of a sandbox, which hold no more than some limits say, hold
+// no more than others do: all of them, or none.
+func (e *Engine) limitTrees(ctx context.Context, rec *catalog.Record, was, now catalog.Limits) error {
+	if diskLimit(now) == diskLimit(was) {
 		return nil
 	}
-	return e.limitForks(ctx, rec, l)
-}
-
-func (e *Engine) limitForks(ctx context.Context, rec *catalog.Record, l catalog.Limits) error {
-	for _, t := range rec.Trees {
-		b, err := e.backendOf(ctx, t)
-		if err != nil {
-			return err
-		}
-		if err := limitFork(ctx, b, t.Fork, rec.ID, l); err != nil {
+	for i, t := range rec.Trees {
+		if err := e.limitTree(ctx, rec, t, now); err != nil {
+			for _, done := range rec.Trees[:i] {
+				err = errors.Join(err, e.limitTree(context.WithoutCancel(ctx), rec, done, was))
+			}
 			return err
 		}
 	}
 	return nil
 }
 
+// limitForks has the forks of a sandbox hold no more than the limits say.
+func (e *Engine) limitForks(ctx context.Context, rec *catalog.Record, l catalog.Limits) error {
+	for _, t := range rec.Trees {
+		if err := e.limitTree(ctx, rec, t, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Engine) limitTree(ctx context.Context, rec *catalog.Record, t catalog.Tree, l catalog.Limits) error {
+	b, err := e.backendOf(ctx, t)
+	if err != nil {
+		return err
+	}
+	return limitFork(ctx, b, t.Fork, rec.ID, l)
+}
+
 // entering is what the kernel may need to mount a tree that is full to its limit.
 const entering = 1 << 20
 
 // makeRoom raises the limit of a full sandbox, as long as its trees are being
-// mounted. Should this process be killed meanwhile, the next start takes it back.
+// mounted. The caller takes it back. Should this process be killed meanwhile, the next
+// start does.
 func (e *Engine) makeRoom(ctx context.Context, rec *catalog.Record) error {
 	l := rec.Policy.Limits
 	for _, t := range rec.Trees {

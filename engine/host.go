@@ -74,14 +74,17 @@ func (e *Engine) beginBox(ctx context.Context, workspace string, p catalog.Polic
 // real trees are. Mounts of the real machine come and go while it is looked at, so
 // what fails is tried again where they have changed meanwhile.
 func (e *Engine) startBox(ctx context.Context, rec *catalog.Record, begun *isolate.Beginning, allowed *allowance, real func() search, command *isolate.Command) (h *host, p *isolate.Process, err error) {
+	var room bool // beyond the limit of the disk
 	defer func() {
 		if err != nil && allowed != nil {
 			err = errors.Join(allowed.blame(ctx, err), allowed.close(context.WithoutCancel(ctx)))
 		}
+		if err != nil && room {
+			err = errors.Join(err, e.limitForks(context.WithoutCancel(ctx), rec, rec.Policy.Limits))
+		}
 	}()
 	var tries attempts
 	defer tries.close()
-	var room bool // beyond the limit of the disk
 	for {
 		spec, notes, err := e.spec(ctx, rec, real)
 		if err == nil {
@@ -104,10 +107,10 @@ func (e *Engine) startBox(ctx context.Context, rec *catalog.Record, begun *isola
 		box, proc, err := begun.Start(ctx, spec)
 		begun = nil
 		if err == nil && room {
-			err = e.limitForks(ctx, rec, rec.Policy.Limits)
-			if err != nil {
+			if err := e.limitForks(ctx, rec, rec.Policy.Limits); err != nil {
 				return nil, nil, errors.Join(err, box.Close(context.WithoutCancel(ctx)))
 			}
+			room = false
 		}
 		if err == nil {
 			return e.hosted(ctx, rec, &host{box: box, allowed: allowed, notes: append(notes, allowed.moot()...)}, proc, command, spec.Hide)

@@ -259,18 +259,22 @@ func partName(p limits.Part) string {
 	return string(p)
 }
 
-// set changes the limits of a box that runs.
-func (a *allowance) set(ctx context.Context, l catalog.Limits) error {
+// set changes the limits of a box that runs, and answers with those that it had, which
+// it has still after an error.
+func (a *allowance) set(ctx context.Context, l catalog.Limits) (was catalog.Limits, err error) {
+	a.mu.Lock()
+	was = a.p
+	a.mu.Unlock()
 	if err := a.group.Set(ctx, forProcesses(l)); err != nil {
-		return limitError(err)
+		return was, limitError(err)
 	}
 	if err := a.place.Set(askOf(l)); err != nil {
-		return err
+		return was, errors.Join(err, a.group.Set(ctx, forProcesses(was)))
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.p = l
-	return nil
+	return was, nil
 }
 
 // close gives the groups and the place back, after the box has ended.

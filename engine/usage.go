@@ -7,6 +7,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/undo"
 	"github.com/snapfs/snapfs/limits"
 )
 
@@ -68,8 +69,8 @@ func (e *Engine) UsageOf(ctx context.Context, name string) (*Usage, error) {
 
 // SetLimits changes the limits of a sandbox, with what runs in it, by a function of
 // those that it has. It answers with the new ones. Errors: snapshot.ErrNotFound,
-// ErrBusy, ErrNotSupported; the limits are then as they were.
-func (e *Engine) SetLimits(ctx context.Context, name string, change func(*catalog.Limits) error) (catalog.Limits, error) {
+// ErrBusy, ErrNotSupported; the limits are then as they were, those of the disk too.
+func (e *Engine) SetLimits(ctx context.Context, name string, change func(*catalog.Limits) error) (_ catalog.Limits, err error) {
 	h, err := e.hold(ctx, name, "limiting")
 	if err != nil {
 		return catalog.Limits{}, err
@@ -85,24 +86,33 @@ func (e *Engine) SetLimits(ctx context.Context, name string, change func(*catalo
 	if h.Ended != nil {
 		return was, refuseOverdue(h.Record, catalog.Now())
 	}
-	if err := e.limitTrees(ctx, h.Record, now); err != nil {
+	var back undo.Stack
+	defer back.UndoInto(&err)
+	later := context.WithoutCancel(ctx)
+	if err := e.limitTrees(ctx, h.Record, was, now); err != nil {
 		return was, err
 	}
+	back.Push("take the limit of the disk back", func() error { return e.limitTrees(later, h.Record, now, was) })
 	noted := *h.Record
 	noted.Note(catalog.Now())
 	noted.Policy.Limits = now
 	if err := e.cat.NoteEnd(&noted, noted.Life.At); err != nil {
-		return was, errors.Join(err, e.limitTrees(context.WithoutCancel(ctx), h.Record, was))
+		return was, err
 	}
 	t, err := e.askKeeper(ctx, h.Record, ask{Limits: &now})
 	if err != nil {
-		return was, errors.Join(err, e.limitTrees(context.WithoutCancel(ctx), h.Record, was))
+		return was, err
 	}
+	back.Push("give what runs its limits back", func() error { _, err := e.askKeeper(later, h.Record, ask{Limits: &was}); return err })
 	if h.Paused = nil; t != nil {
 		h.Paused = t.Paused
 	}
 	h.Life, h.Policy.Limits = noted.Life, now
-	return now, h.Save()
+	if err := h.Save(); err != nil {
+		return was, err
+	}
+	back.Release()
+	return now, nil
 }
 
 func limitsFit(l catalog.Limits) error {
@@ -112,14 +122,20 @@ func limitsFit(l catalog.Limits) error {
 	return nil
 }
 
-// limit changes the limits of what runs, for a guest.
+// limit changes the limits of what runs, for a guest. One that has gone by then has not
+// noted them.
 func (h *host) limit(guest *kernel.Packet, l catalog.Limits) {
-	if err := h.allowed.set(context.Background(), l); err != nil {
+	was, err := h.allowed.set(context.Background(), l)
+	if err != nil {
 		say(guest, tell{Refused: refusalOf(err)})
 		return
 	}
 	h.warden.set(l)
-	say(guest, tell{Paused: h.allowed.paused.Load()})
+	if !say(guest, tell{Paused: h.allowed.paused.Load()}) {
+		if _, err := h.allowed.set(context.Background(), was); err == nil {
+			h.warden.set(was)
+		}
+	}
 }
 
 // count tells a guest what the processes use.
