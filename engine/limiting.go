@@ -101,10 +101,25 @@ func (a *allowance) resume(ctx context.Context) error {
 	return nil
 }
 
+// lockStill locks still for writing. Whoever has made the box stand still for a moment
+// may take long about it, and is waited for no longer than ctx lasts.
+func (a *allowance) lockStill(ctx context.Context) error {
+	for !a.still.TryLock() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return nil
+}
+
 // stand has the box stand still until goOn: nothing is started in it, and the time of
 // its commands does not go by. An error leaves it as it was.
 func (a *allowance) stand(ctx context.Context, why catalog.Hit, unless func() bool) (bool, error) {
-	a.still.Lock()
+	if err := a.lockStill(ctx); err != nil {
+		return false, err
+	}
 	defer a.still.Unlock()
 	if unless() {
 		return false, nil
@@ -122,7 +137,9 @@ func (a *allowance) stand(ctx context.Context, why catalog.Hit, unless func() bo
 
 // goOn lets the box go on where it stands still for a limit.
 func (a *allowance) goOn(ctx context.Context, limit string) (bool, error) {
-	a.still.Lock()
+	if err := a.lockStill(ctx); err != nil {
+		return false, err
+	}
 	defer a.still.Unlock()
 	if why := a.paused.Load(); why == nil || why.Limit != limit {
 		return false, nil

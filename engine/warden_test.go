@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -239,4 +241,36 @@ func TestNothingIsStartedInWhatIsPaused(t *testing.T) {
 		k.hears("1")
 		k.ends()
 	})
+}
+
+// Whoever has a sandbox stand still for a snapshot may be slow, or stopped: that does not
+// hold up its end.
+func TestASandboxThatIsHeldStillEnds(t *testing.T) { asBoth(t, heldStillEnds) }
+
+func heldStillEnds(t *testing.T, b *bench) {
+	b.new("s")
+	k := b.talk("s")
+	conn, err := kernel.DialPacket(filepath.Join(b.state, "sandboxes/s/keeper"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.Send([]byte(`{"freeze":true}`)); err != nil {
+		t.Fatal(err)
+	}
+	if msg, _, err := conn.Receive(); err != nil || string(msg) != `{"frozen":true}` {
+		t.Fatalf("%s, %v", msg, err)
+	}
+	b.limit("s", func(l *engine.Limits) { l.TTL = time.Millisecond }) // it is to be paused at once
+	<-time.After(100 * time.Millisecond)
+	began := time.Now()
+	if err := b.Stop(t.Context(), "s"); err != nil || time.Since(began) > 10*time.Second {
+		t.Errorf("stop: %v after %v", err, time.Since(began))
+	}
+	if err := k.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := b.Remove(t.Context(), "s"); err != nil {
+		t.Error(err)
+	}
 }
