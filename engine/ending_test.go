@@ -117,3 +117,29 @@ func endsForGood(t *testing.T, b *bench) {
 	}
 	b.sound("all have ended")
 }
+
+// What could not be mended may need a sandbox: a promotion that was killed is put back into
+// its record.
+func TestNothingIsEndedBeforeAllIsMended(t *testing.T) { asBoth(t, mendedFirst) }
+
+func mendedFirst(t *testing.T, b *bench) {
+	req := b.request()
+	req.Name, req.Policy.Limits.RemoveAfter = "over", time.Millisecond
+	if _, err := b.New(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	journal := filepath.Join(b.state, "promotions", "x.journal")
+	if err := os.MkdirAll(journal, 0o700); err != nil { // no file, so that it cannot be read
+		t.Fatal(err)
+	}
+	if _, err := engine.Open(t.Context(), engine.Config{State: b.state, Drivers: drivers()}); err == nil {
+		t.Fatal("a promotion that cannot be mended is passed over")
+	}
+	if _, err := os.Stat(filepath.Join(b.state, "sandboxes/over")); err != nil {
+		t.Error(err)
+	}
+	if err := os.Remove(journal); err != nil {
+		t.Fatal(err)
+	}
+	b.untilGone("over")
+}

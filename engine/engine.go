@@ -66,7 +66,8 @@ type Engine struct {
 }
 
 // Open opens a state directory, making it where there is none, and mends what
-// killed commands left. Cost: a few system calls when there is nothing to mend.
+// killed commands left; then it ends the sandboxes whose time has come, unless something
+// could not be mended. Cost: a few system calls when there is nothing to mend.
 func Open(ctx context.Context, c Config) (*Engine, error) {
 	cat, err := catalog.Open(c.State)
 	if err != nil {
@@ -81,7 +82,10 @@ func Open(ctx context.Context, c Config) (*Engine, error) {
 	if e.notice == nil {
 		e.notice = func(string) {}
 	}
-	return e, errors.Join(e.mend(ctx, false), e.reap(ctx))
+	if err := e.mend(ctx, false); err != nil {
+		return e, err // what is not mended may need what would be removed
+	}
+	return e, e.reap(ctx)
 }
 
 // StateDir is where snapfs keeps its state: $SNAPFS_HOME where that is set,
