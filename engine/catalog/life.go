@@ -13,19 +13,25 @@ type Instant struct {
 	// Boot names the boot that Up counts from.
 	Boot string        `json:"boot,omitempty"`
 	Up   time.Duration `json:"up_ns"`
+	// Unsure: nothing kept the clock of the wall right.
+	Unsure bool `json:"unsure,omitempty"`
 }
 
-// Now is this moment. Cost: two clocks, and one small read a process.
+// Now is this moment. Cost: three system calls, and one small read a process.
 func Now() Instant {
-	return Instant{Wall: time.Now().Round(0), Boot: kernel.ThisBoot(), Up: kernel.Uptime()}
+	return Instant{Wall: time.Now().Round(0), Boot: kernel.ThisBoot(), Up: kernel.Uptime(), Unsure: !kernel.Synchronised()}
 }
 
 // Since is how long i is after an earlier instant: by the clock of the boot where
 // both are of the same one, so that nobody changes it by setting a clock. Across
-// boots it is by the wall's, and never negative.
+// boots it is by the wall's, and never negative; where that was unsure at either instant,
+// it is how long the later boot has lasted, which is never too long.
 func (i Instant) Since(earlier Instant) time.Duration {
-	if i.Boot != "" && i.Boot == earlier.Boot {
+	switch {
+	case i.Boot != "" && i.Boot == earlier.Boot:
 		return i.Up - earlier.Up
+	case i.Unsure || earlier.Unsure:
+		return i.Up
 	}
 	return max(0, i.Wall.Sub(earlier.Wall))
 }
@@ -40,7 +46,11 @@ type Life struct {
 // first time is by the clock of the wall.
 func (r *Record) AgeAt(now Instant) time.Duration {
 	if r.Life == nil {
-		return max(0, now.Wall.Sub(r.Created))
+		age := max(0, now.Wall.Sub(r.Created))
+		if now.Unsure {
+			age = min(age, now.Up)
+		}
+		return age
 	}
 	return r.Life.Age + now.Since(r.Life.At)
 }

@@ -12,6 +12,7 @@ func TestALifeIsAsLongWhateverIsDoneToClocks(t *testing.T) {
 	at := func(wall time.Duration, boot string, up time.Duration) catalog.Instant {
 		return catalog.Instant{Wall: made.Add(wall), Boot: boot, Up: up}
 	}
+	unsure := func(i catalog.Instant) catalog.Instant { i.Unsure = true; return i }
 	year := 365 * 24 * time.Hour
 	for _, c := range []struct {
 		name  string
@@ -24,6 +25,13 @@ func TestALifeIsAsLongWhateverIsDoneToClocks(t *testing.T) {
 		{"set back", nil, at(-year, "a", 3*time.Hour), time.Hour},
 		{"booted again", nil, at(time.Hour, "b", time.Second), time.Hour},
 		{"booted again, set back", nil, at(-year, "b", time.Second), 0},
+		{"booted again, the clock unsure", nil, unsure(at(year, "b", time.Minute)), time.Minute},
+		{"unsure in one boot", nil, unsure(at(year, "a", 3*time.Hour)), time.Hour},
+		{
+			"noted while it was unsure, booted again",
+			[]catalog.Instant{unsure(at(-year, "a", 3*time.Hour))},
+			at(0, "b", time.Minute), time.Hour + time.Minute,
+		},
 		{
 			"set right, noted, booted again",
 			[]catalog.Instant{at(year, "a", 3*time.Hour)},
@@ -46,6 +54,9 @@ func TestALifeIsAsLongWhateverIsDoneToClocks(t *testing.T) {
 	old := &catalog.Record{Created: made} // by a version that noted nothing
 	if got := old.AgeAt(at(time.Hour, "a", 0)); got != time.Hour {
 		t.Errorf("without a note: %v", got)
+	}
+	if got := old.AgeAt(unsure(at(year, "a", time.Minute))); got != time.Minute {
+		t.Errorf("without a note, the clock unsure: %v", got)
 	}
 }
 

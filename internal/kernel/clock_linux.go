@@ -18,6 +18,15 @@ func Uptime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
+// Synchronised reports whether something keeps the clock of the wall right (STA_UNSYNC,
+// adjtimex(2)): a service of time has set it in this boot, and nobody has set it by hand since.
+// Where the kernel does not tell, nothing does.
+func Synchronised() bool {
+	var t unix.Timex
+	_, err := unix.Adjtimex(&t)
+	return err == nil && t.Status&unix.STA_UNSYNC == 0
+}
+
 // ThisBoot is [BootID], looked up once: no process outlives its boot. "" where
 // /proc does not tell.
 var ThisBoot = sync.OnceValue(func() string {
