@@ -50,21 +50,29 @@ func For(root bool) (Manager, error) {
 
 // Install writes the units, replacing older ones of snapfs, and has systemd start the
 // timer now and at each boot. args is the command that it runs, its program by an
-// absolute path. Atomic: after an error no unit is there that was not before.
+// absolute path. Atomic: after an error no unit is there, or enabled, that was not before.
 // Errors: snapshot.ErrNotSupported (no systemd runs here), ErrExists (a unit of that name
 // is somebody else's), ErrDenied; *run.Error.
 func (m Manager) Install(ctx context.Context, args []string, every time.Duration) (err error) {
 	if err := m.runs(); err != nil {
 		return err
 	}
-	units := map[string]string{Service: service(args), Timer: timer(every)}
+	units, there := map[string]string{Service: service(args), Timer: timer(every)}, map[string]bool{}
 	for name := range units {
-		if _, err := m.ours(name); err != nil {
+		if there[name], err = m.ours(name); err != nil {
 			return err
 		}
 	}
 	var back undo.Stack
 	defer back.UndoInto(&err)
+	later := context.WithoutCancel(ctx)
+	known := false
+	back.Push("have systemd look again", func() error {
+		if !known {
+			return nil
+		}
+		return m.control(later, "daemon-reload")
+	})
 	if err := os.MkdirAll(m.Dir, 0o755); err != nil {
 		return m.fail("installing", m.Dir, err)
 	}
@@ -83,6 +91,10 @@ func (m Manager) Install(ctx context.Context, args []string, every time.Duration
 	}
 	if err := m.control(ctx, "daemon-reload"); err != nil {
 		return err
+	}
+	known = true
+	if !there[Timer] { // it may be enabled, and not start
+		back.Push("disable "+Timer, func() error { return m.control(later, "disable", "--now", Timer) })
 	}
 	if err := m.control(ctx, "enable", "--now", Timer); err != nil {
 		return err

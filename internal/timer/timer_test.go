@@ -120,6 +120,10 @@ func TestATimerThatCannotBeInstalledIsNotThere(t *testing.T) {
 			if got := strings.Join(w.units(), " "); got != c.left {
 				t.Errorf("left %q", got)
 			}
+			// What made the link, or the start, fail says nothing of the other.
+			if got := w.told(); strings.Contains(got, "enable") && !strings.HasSuffix(got, "; disable --now snapfs-gc.timer; daemon-reload; ") {
+				t.Errorf("systemd was told %q", got)
+			}
 			if c.left == "" {
 				return
 			}
