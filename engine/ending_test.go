@@ -103,7 +103,10 @@ func endsForGood(t *testing.T, b *bench) {
 	if rec, err := b.Fork(t.Context(), "kept", "end", "next"); err != nil || rec.Ended != nil {
 		t.Errorf("%+v, %v", rec, err)
 	}
-	b.Engine, _ = b.reopen() // the fork has the limit too
+	b.Engine, _ = b.reopen()
+	if info, err := b.Show(t.Context(), "next"); err != nil || info.Ended != nil || info.Policy.Limits.RemoveAfter != 0 {
+		t.Errorf("a fork of what has ended: %+v, %v", info, err)
+	}
 	for _, name := range []string{"kept", "next", "saved"} {
 		if err := b.Remove(t.Context(), name); err != nil {
 			t.Error(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/units"
 )
 
 // Snapshot gives the present state of a sandbox a name ("" makes one). A
@@ -267,7 +268,9 @@ func (e *Engine) removeForks(ctx context.Context, trees []catalog.Tree, ids []sn
 // or at one of its named states. The running processes of the other stand
 // still for that instant; the fork has none. Where the state was unnamed, it is
 // the fork's first one, "origin". The fork's base stays that of the other, so
-// that what it has changed is compared with what the real machine was.
+// that what it has changed is compared with what the real machine was. It has the limits
+// of the other, and its life begins anew; one of a sandbox that has come to its end has no
+// end of its own, so that what was saved does not go after all.
 func (e *Engine) Fork(ctx context.Context, from, mark, name string) (*catalog.Record, error) {
 	return e.ForkAdmitted(ctx, from, mark, name, Admission{})
 }
@@ -304,7 +307,11 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.
 	if err != nil {
 		return nil, err
 	}
-	rec, intent, err := e.intend(Request{Name: name, Workspace: h.Workspace, Policy: h.Policy}, false)
+	policy := h.Policy
+	if h.Ended != nil || over(h.Record, catalog.Now()) {
+		policy.Limits.RemoveAfter, policy.Limits.KeepEnd = 0, false
+	}
+	rec, intent, err := e.intend(Request{Name: name, Workspace: h.Workspace, Policy: policy}, false)
 	if err != nil {
 		return nil, err
 	}
@@ -336,6 +343,9 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.
 		return errors.Join(e.inherit(h.Record, rec), e.forkAll(ctx, rec, rec.Trees, sources, forksOf(rec)))
 	}); err != nil {
 		return nil, err
+	}
+	if policy.Limits != h.Policy.Limits {
+		e.notice(rec.Name + " stays until it is removed: remove-after " + units.FormatDuration(h.Policy.Limits.RemoveAfter) + " was over for " + from)
 	}
 	return rec, nil
 }
