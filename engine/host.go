@@ -31,6 +31,7 @@ type host struct {
 	notes  []string    // what of the sandbox is not as it was when it was made
 
 	hidden  []string // what is masked
+	mounts  []isolate.Mount
 	prove   func(context.Context) (*catalog.Proof, error)
 	allowed *allowance
 	outlet  *outlet         // of an allowed network, or nil
@@ -113,7 +114,7 @@ func (e *Engine) startBox(ctx context.Context, rec *catalog.Record, begun *isola
 			room = false
 		}
 		if err == nil {
-			return e.hosted(ctx, rec, &host{box: box, allowed: allowed, notes: append(notes, allowed.moot()...)}, proc, command, spec.Hide)
+			return e.hosted(ctx, rec, &host{box: box, allowed: allowed, notes: append(notes, allowed.moot()...), mounts: spec.Mounts}, proc, command, spec.Hide)
 		}
 		var refused *isolate.Error
 		switch mounting := errors.As(err, &refused); {

@@ -70,11 +70,10 @@ func (e *Engine) tryWalls(ctx context.Context, rec *catalog.Record, h *host, pro
 	trials := slices.DeleteFunc(p.wallTrials(host), func(t trial) bool { return !t.quick })
 	var list [][]string
 	trials = slices.DeleteFunc(trials, func(t trial) bool {
-		if t.hidden {
-			t.args = thereOf(h.hidden)
-		}
-		if t.hidden && len(t.args) == 0 {
-			return true // there is nothing to hide on this machine
+		if t.about.paths != nil {
+			if t.args = t.about.paths(h); len(t.args) == 0 {
+				return true
+			}
 		}
 		list = append(list, append([]string{t.probe}, t.args...))
 		return false

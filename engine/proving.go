@@ -104,8 +104,9 @@ type trial struct {
 	network, note string
 	// small is tried in its place where a busy machine cannot tell.
 	small *trial
-	// hidden: its arguments are what the sandbox hides.
-	hidden bool
+	// about is what of the sandbox its arguments are, where that is known only when there
+	// is one.
+	about subject
 	// quick: it takes no time to speak of.
 	quick bool
 }
@@ -120,10 +121,7 @@ func (p *prover) wallTrials(host *probed) []trial {
 		"name": {"localhost:" + host.port}, "ipv4": {host.ipv4}, "ipv6": {host.ipv6},
 		"resolver": {host.resolver, noSuchName}, "loopback": {host.port}, "abstract-socket": {host.name},
 	}
-	none := map[string]bool{
-		"read-only": true,                                           // about what a request does not say
-		"tls-name":  true, "http-name": true, "other-sandbox": true, // what they go for is not there yet
-	}
+	none := map[string]bool{"tls-name": true, "http-name": true, "other-sandbox": true} // what they go for is not there yet
 	if rules, allowed, _ := NetworkRules(p.req.Policy.Network); allowed {
 		args["name"] = []string{noSuchName + ":443"} // to be told its address is enough
 		_, none["name"] = rules.Name(noSuchName, 443)
@@ -144,7 +142,7 @@ func (p *prover) wallTrials(host *probed) []trial {
 	var all []trial
 	for _, probe := range prove.List() {
 		if !none[probe.Name] {
-			all = append(all, trial{probe: probe.Name, args: args[probe.Name], hidden: probe.Name == "masked", quick: probe.Quick})
+			all = append(all, trial{probe: probe.Name, args: args[probe.Name], about: subjects()[probe.Name], quick: probe.Quick})
 		}
 	}
 	return all
@@ -202,9 +200,9 @@ func (p *prover) tryWall(ctx context.Context, t trial) (r prove.Report, err erro
 		}
 		p.walls = s
 	}
-	if t.hidden {
-		if t.args = thereOf(p.walls.host.hidden); len(t.args) == 0 {
-			return prove.Report{Probe: t.probe, Tried: "read what is hidden", Happened: "there is nothing to hide on this machine", Held: true}, nil
+	if a := t.about; a.paths != nil {
+		if t.args = a.paths(p.walls.host); len(t.args) == 0 {
+			return prove.Report{Probe: t.probe, Tried: a.tried, Happened: a.none, Held: true}, nil
 		}
 	}
 	return p.hear(t, func(c Command) (st isolate.Status, err error) {
@@ -217,17 +215,6 @@ func (p *prover) tryWall(ctx context.Context, t trial) (r prove.Report, err erro
 		}
 		return st, errors.Join(err, proc.Close())
 	})
-}
-
-// thereOf are those of the paths that there are on this machine, as many as can be told
-// to a probe.
-func thereOf(paths []string) (there []string) {
-	for _, path := range paths {
-		if _, err := os.Lstat(path); err == nil && len(there) < 500 && !slices.Contains(there, path) {
-			there = append(there, path)
-		}
-	}
-	return there
 }
 
 // hear has a probe run, and reads what it writes.

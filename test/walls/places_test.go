@@ -52,6 +52,8 @@ func everyDisk() (disks []string) {
 	return disks
 }`},
 	{"isolate/private.go", "import (\n", "import (\n\t\"os\"\n"},
+	{"isolate/gift.go", "	if g.mount.ReadOnly {\n", "	if g.mount.ReadOnly && !isOut(\"read-only\") {\n"},
+	{"isolate/private.go", "b.restrict(m, plainMount|unix.MOUNT_ATTR_RDONLY, 0).path(from)", `b.restrict(m, uint64(plainMount|unix.MOUNT_ATTR_RDONLY*isIn("read-only")), 0).path(from)`},
 	{"isolate/private.go", `p.tmp = b.filesystem("tmpfs", plainMount, "mode=1777")`, `p.tmp = b.filesystem("tmpfs", plainMount&^(unix.MOUNT_ATTR_NODEV*(1-isIn("nodev"))), "mode=1777")`},
 
 	// Who it is, and what it may ask of the kernel.

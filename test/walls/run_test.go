@@ -71,18 +71,21 @@ func onOwnThread(f func()) {
 // a network which asks first needs, where an ordinary user may not open the host's.
 func (d *doctor) furnish(t *testing.T) {
 	t.Helper()
-	for _, dir := range []string{"w", ".ssh"} {
-		file := filepath.Join(d.home, dir, "file")
-		if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o700), os.WriteFile(file, []byte("x"), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-		if d.as != nil {
-			if err := errors.Join(os.Chown(filepath.Dir(file), int(d.as.Uid), int(d.as.Gid)), os.Chown(file, int(d.as.Uid), int(d.as.Gid))); err != nil {
+	ws, ssh := filepath.Join(d.home, "w"), filepath.Join(d.home, ".ssh")
+	all := []string{ws, ssh, ws + "/file", ssh + "/file", d.shown()}
+	err := errors.Join(os.Mkdir(ws, 0o700), os.Mkdir(ssh, 0o700))
+	for _, file := range all[2:] {
+		err = errors.Join(err, os.WriteFile(file, []byte("x"), 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.as != nil {
+		for _, path := range all {
+			if err := os.Chown(path, int(d.as.Uid), int(d.as.Gid)); err != nil {
 				t.Fatal(err)
 			}
 		}
-	}
-	if d.as != nil {
 		d.tun = filepath.Join(treetest.Dir(t), "tun")
 		if err := errors.Join(unix.Mknod(d.tun, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 200))), os.Chmod(d.tun, 0o666)); err != nil {
 			t.Fatal(err)
@@ -138,11 +141,17 @@ func (d *doctor) ownMounts(on kind) error {
 	if err == nil && d.tun != "" {
 		err = unix.Mount(d.tun, "/dev/net/tun", "", unix.MS_BIND, "")
 	}
+	if file := d.shown(); err == nil && on == shown { // what is mounted by itself is shown so, and what lies beside a mount
+		err = unix.Mount(file, file, "", unix.MS_BIND, "")
+	}
 	if err == nil && on == counting {
 		err = onlyRoot(d.counting)
 	}
 	return err
 }
+
+// shown is the file of [shown].
+func (d *doctor) shown() string { return filepath.Join(d.home, "shown") }
 
 // onlyRoot leaves of the filesystems of this thread / alone, and one other: project
 // quotas do not count the trees of several together.

@@ -25,6 +25,7 @@ type kind int
 
 const (
 	plain    kind = iota // no network, no limits
+	shown                // the same, where a file is shown as it really is
 	edge                 // a network that asks first
 	limits               // one limit each
 	pooled               // the same, with a pool
@@ -103,6 +104,7 @@ func table() []wall {
 
 		{parts: "masked", falls: []string{"masked"}, also: []string{"state"}, why: "the state directory is hidden as all else is"},
 		{parts: "state", falls: []string{"state", "other-sandbox"}, why: "the state directory holds the files of all sandboxes"},
+		{parts: "read-only", falls: []string{"read-only"}, on: shown},
 		{parts: "proc", falls: []string{"see-process", "other-sandbox"}, why: "the host's /proc lists the processes of all sandboxes"},
 		{
 			parts: "pids-own proc scope users", falls: []string{"signal-process"}, also: append([]string{"see-process"}, hostsRoot...),

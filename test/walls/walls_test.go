@@ -72,6 +72,9 @@ func (d *doctor) allWalls(t *testing.T) {
 			walls = append(walls, r.Probe)
 		}
 	}
+	if r := d.prove(t, "", shown, []string{"read-only"})[0]; !r.Held || !strings.Contains(r.Tried, d.shown()) {
+		t.Errorf("what is shown as it really is: %+v", r)
+	}
 	for _, w := range table() {
 		for _, name := range w.falls {
 			noticed[name] = noticed[name] || w.who == everybody || w.who == d.who
@@ -79,7 +82,7 @@ func (d *doctor) allWalls(t *testing.T) {
 	}
 	for _, p := range prove.List() {
 		switch {
-		case noticed[p.Name], p.Name == "read-only":
+		case noticed[p.Name]:
 		case d.who == user && notHere[p.Name] != "" && len(p.Args) > 0: // of others' walls it holds all the same
 		case !d.bare(t, p.Name).Held:
 			t.Errorf("%s: no build is without it", p.Name)
@@ -127,7 +130,7 @@ func (d *doctor) missing(t *testing.T, w wall, walls []string) {
 		only = append(slices.Clone(w.falls), "mount", "masked", "loopback") // the others are tried often enough
 	case edge:
 		only = []string{"name", "ipv4", "ipv6", "resolver", "metadata", "loopback", "abstract-socket", "tls-name", "http-name"}
-	case plain:
+	case plain, shown:
 		if slices.Contains(fall, "other-sandbox") { // which costs the others a start
 			only = append(slices.Clone(walls), "other-sandbox")
 		}
@@ -183,7 +186,7 @@ func (d *doctor) prove(t *testing.T, parts string, on kind, only []string) []pro
 // slow are those of which each takes seconds, or wants a request of its own; and
 // apart are those that have a sandbox to themselves.
 var (
-	slow  = []string{"cpus", "cpu-time", "time", "disk", "inodes", "write-rate", "read-rate", "write-ops", "read-ops", "read-only", "tls-name", "http-name"}
+	slow  = []string{"cpus", "cpu-time", "time", "disk", "inodes", "write-rate", "read-rate", "write-ops", "read-ops", "tls-name", "http-name"}
 	apart = []string{"memory", "pids", "files", "other-sandbox"}
 )
 
