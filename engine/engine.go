@@ -133,7 +133,7 @@ func (e *Engine) mend(ctx context.Context, thorough bool) error {
 	if err != nil {
 		return err
 	}
-	if len(stale) > 0 {
+	if len(stale) > 0 || thorough {
 		if err := limits.Sweep(ctx); err != nil {
 			e.notice("control groups of killed commands are not removed yet: " + err.Error())
 		}
