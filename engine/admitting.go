@@ -24,6 +24,14 @@ func (e *Engine) admit(ctx context.Context, l catalog.Limits, when Admission) (*
 	return e.book.Enter(ctx, askOf(l), when)
 }
 
+// giveBack gives a place back in which nothing runs. It is free then, even where its
+// file stays: so that is told, and no error of what was done.
+func (e *Engine) giveBack(p *admission.Place) {
+	if err := p.Close(); err != nil {
+		e.notice("done, but the file of its place stays: " + err.Error())
+	}
+}
+
 func askOf(l catalog.Limits) admission.Ask {
 	return admission.Ask{Memory: l.Memory, Disk: l.Disk, Processors: l.CPUs}
 }

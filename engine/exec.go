@@ -68,14 +68,15 @@ func (e *Engine) ExecWith(ctx context.Context, name string, command isolate.Comm
 // errUnadmitted: what ran in the sandbox, so that nothing had to wait, has just ended.
 var errUnadmitted = errors.New("it needs a place")
 
-func (e *Engine) execOnce(ctx context.Context, name string, command isolate.Command, o ExecOptions) (_ Guest, err error) {
+func (e *Engine) execOnce(ctx context.Context, name string, command isolate.Command, o ExecOptions) (Guest, error) {
 	var place *admission.Place
 	when := o.Admission
 	if !when.Plain() { // before the lock: nobody is to wait with it
+		var err error
 		if place, err = e.admitTo(ctx, name, when); err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, place.Close()) }()
+		defer func() { e.giveBack(place) }() // unless it is the keeper's
 	}
 	h, err := e.hold(ctx, name, "entering")
 	if err != nil {

@@ -46,7 +46,7 @@ func (e *Engine) startKeeper(ctx context.Context, h *catalog.Held, place *admiss
 		if place, err = e.admit(ctx, h.Policy.Limits, Admission{}); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, place.Close()) }()
+		defer e.giveBack(place) // unless it is the keeper's
 	}
 	ready, theirs, err := os.Pipe()
 	if err != nil {

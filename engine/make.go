@@ -36,12 +36,12 @@ type Request struct {
 // none. Cost: constant in the size of the trees; see the backends.
 // Errors: snapshot.ErrExists (the name), ErrNotFound and ErrNotSupported (the
 // workspace), ErrNoSpace, ErrDenied; ErrNoRoom.
-func (e *Engine) New(ctx context.Context, req Request) (_ *catalog.Record, err error) {
+func (e *Engine) New(ctx context.Context, req Request) (*catalog.Record, error) {
 	place, err := e.admitNew(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, place.Close()) }() // nothing runs in it yet
+	defer e.giveBack(place) // nothing runs in it yet
 	rec, intent, err := e.create(ctx, req, false)
 	if err != nil {
 		return nil, err

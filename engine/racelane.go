@@ -37,6 +37,7 @@ type lane struct {
 
 // run runs the attempt to its end, after which nothing of it runs.
 func (l *lane) run(ctx context.Context) {
+	defer func() { l.s.e.giveBack(l.place) }() // where it was not begun
 	if err := l.admit(ctx); err != nil && ctx.Err() == nil {
 		l.err = err
 		l.m.note(l.i, func(a *Attempt) { a.State, a.Why = Broken, err.Error() })

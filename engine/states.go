@@ -276,7 +276,7 @@ func (e *Engine) Fork(ctx context.Context, from, mark, name string) (*catalog.Re
 }
 
 // ForkAdmitted is Fork that waits for room as when says. Errors: ErrNoRoom too.
-func (e *Engine) ForkAdmitted(ctx context.Context, from, mark, name string, when Admission) (_ *catalog.Record, err error) {
+func (e *Engine) ForkAdmitted(ctx context.Context, from, mark, name string, when Admission) (*catalog.Record, error) {
 	rec, err := e.cat.Get(from)
 	if err != nil {
 		return nil, err
@@ -288,7 +288,7 @@ func (e *Engine) ForkAdmitted(ctx context.Context, from, mark, name string, when
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, place.Close()) }() // nothing runs in it yet
+	defer e.giveBack(place) // nothing runs in it yet
 	return e.fork(ctx, from, mark, name)
 }
 

@@ -1,0 +1,25 @@
+package engine
+
+import (
+	"context"
+	"testing"
+
+	"github.com/snapfs/snapfs/engine/admission"
+)
+
+func TestAnAttemptThatIsNotBegunGivesItsPlaceBack(t *testing.T) {
+	dir := t.TempDir()
+	book := admission.Open(dir+"/admission", dir, nil)
+	place, err := book.Enter(t.Context(), admission.Ask{}, admission.When{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	m := &marshal{Race: &Race{Attempts: make([]Attempt, 1)}}
+	l := &lane{m: m, s: &Session{e: &Engine{}}, place: place}
+	l.run(stopped)
+	if m.Attempts[0].State != Stopped || place.Held() {
+		t.Errorf("%s, its place held: %v", m.Attempts[0].State, place.Held())
+	}
+}
