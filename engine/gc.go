@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -263,6 +264,19 @@ func (e *Engine) AwaitSweeper(ctx context.Context) error {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+}
+
+// PlacesIn finds the trees of which backends keep all their data in a directory, and
+// answers with what forgets those, to be called when the directory is gone. Errors:
+// snapshot.ErrDenied.
+func (e *Engine) PlacesIn(ctx context.Context, dir string) (forget func() error, err error) {
+	all, err := e.cat.Places()
+	in := slices.DeleteFunc(all, func(p catalog.Place) bool {
+		b, err := e.backendOf(ctx, catalog.Tree{Driver: p.Driver, Path: p.Path})
+		h, ok := b.(snapshot.Hider)
+		return err != nil || !ok || slices.ContainsFunc(h.Hidden(), func(path string) bool { return !within(path, dir) })
+	})
+	return func() error { return e.cat.DropPlaces(in) }, err
 }
 
 // DropBases removes the bases of a tree that a driver holds for later commands

@@ -427,7 +427,11 @@ func (p *Pool) remove(ctx context.Context) error {
 	if err := os.Rename(p.Dir, gone); err != nil {
 		return err
 	}
-	return os.RemoveAll(gone)
+	if err := os.RemoveAll(gone); err != nil {
+		return err
+	}
+	_ = os.Remove(filepath.Dir(p.Dir)) // not while there are others
+	return nil
 }
 
 // users names the snapshots and forks on the pool.

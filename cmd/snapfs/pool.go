@@ -281,7 +281,14 @@ func (p *pools) remove(ctx context.Context) error {
 			return err
 		}
 	}
-	return pool.Remove(ctx, e.DataDir(driver), p.name)
+	forget, err := e.PlacesIn(ctx, opened.Dir)
+	if err != nil {
+		return err
+	}
+	if err := pool.Remove(ctx, e.DataDir(driver), p.name); err != nil {
+		return err
+	}
+	return forget()
 }
 
 func (p *pools) status() *cobra.Command {

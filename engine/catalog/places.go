@@ -30,6 +30,17 @@ func (c *Catalog) AddPlace(p Place) error {
 	return nil
 }
 
+// DropPlaces forgets places. Errors name what stays.
+func (c *Catalog) DropPlaces(list []Place) error {
+	var errs []error
+	for _, p := range list {
+		if err := os.Remove(c.place(p)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fail("removing", c.place(p), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 func (c *Catalog) place(p Place) string {
 	return filepath.Join(c.dir, places, p.Driver+":"+strings.ReplaceAll(strings.ReplaceAll(p.Path, "%", "%25"), "/", "%2f"))
 }
