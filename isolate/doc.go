@@ -27,4 +27,8 @@
 // checks is a way out. With [NetworkHost] they share its network with all that
 // listens there. How much of the machine they use is bounded by [Spec.Rlimits],
 // a process at a time, and by the cgroups that they are given, not by itself.
+//
+// A box can spoil itself: what runs in it as pid 1's user may take pid 1 its
+// descriptors (prlimit(2)), after which nothing more is started in it ("too many open
+// files") until it has ended and is started anew. No other box notices.
 package isolate
