@@ -2,7 +2,6 @@ package layer
 
 import (
 	"os"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 
@@ -105,21 +104,22 @@ func (f *FS) bring(n *node, top place, keep int64) (err error) {
 	if err != nil {
 		return err
 	}
-	dst := os.NewFile(uintptr(num), "content")
-	defer dst.Close()
 	defer func() {
 		if err != nil {
+			unix.Close(num)
 			// What stays of it is cut off by the next try.
 			_ = d.remove(n.id)
 		}
 	}()
 	if n.place != nowhere && keep > 0 {
-		if err := f.copyTo(dst, n); err != nil {
+		if err := f.copyTo(num, n); err != nil {
 			return err
 		}
 	}
-	if err := dst.Truncate(min(size, keep)); err != nil {
-		return err
+	if size = min(size, keep); size > 0 {
+		if err := unix.Ftruncate(num, size); err != nil {
+			return err
+		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -127,27 +127,36 @@ func (f *FS) bring(n *node, top place, keep int64) (err error) {
 		return err
 	}
 	f.fds.drop(fdKey{place: n.place, id: n.id})
-	n.place = top
-	n.size = min(size, keep)
+	n.place, n.size = top, size
+	f.fds.add(fdKey{place: top, id: n.id}, num)
 	return nil
 }
 
-func (f *FS) copyTo(dst *os.File, n *node) error {
+// copyTo copies all content of a node.
+func (f *FS) copyTo(dst int, n *node) error {
 	d, err := f.source(n)
 	if err != nil {
 		return err
 	}
 	defer f.fds.put(d)
-	// The descriptor is others' too: this File has one of its own.
-	dup, err := unix.FcntlInt(uintptr(d.n), unix.F_DUPFD_CLOEXEC, 0)
+	// Both descriptors are others' too: a File has one of its own.
+	to, err := dupFile(dst)
 	if err != nil {
 		return err
 	}
-	src := os.NewFile(uintptr(dup), "content")
-	defer src.Close()
-	_, err = kernel.CopyFile(dst, src)
-	runtime.KeepAlive(src)
+	defer to.Close()
+	from, err := dupFile(d.n)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	_, err = kernel.CopyFile(to, from)
 	return err
+}
+
+func dupFile(fd int) (*os.File, error) {
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	return os.NewFile(uintptr(dup), "content"), err
 }
 
 const everything = 1<<63 - 1

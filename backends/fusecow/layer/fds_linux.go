@@ -58,6 +58,14 @@ func (c *fds) get(key fdKey, open func() (int, error)) (*fd, error) {
 	return d, nil
 }
 
+// add keeps a descriptor that is open already, of a file that has none here.
+func (c *fds) add(key fdKey, n int) {
+	d, err := c.get(key, func() (int, error) { return n, nil })
+	if err == nil {
+		c.put(d)
+	}
+}
+
 func (c *fds) find(key fdKey) *fd {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -28,6 +28,7 @@ func (f *FS) Mount(dir string, strict bool) (*Mount, error) {
 		AllowOther: true, Options: []string{"default_permissions"}, FsName: "snapfs", Name: "fusecow",
 		DirectMountStrict: true, DirectMountFlags: flags,
 		MaxWrite: 1 << 20, EnableAcl: true, EnableSymlinkCaching: true, ExplicitDataCacheControl: true,
+		DisableSplice:     true, // what is read is in memory already
 		ExtraCapabilities: extra, Logger: log.New(io.Discard, "", 0),
 	})
 	if err != nil {

@@ -180,6 +180,18 @@ func TestALogThatWasTornIsReadUpToThere(t *testing.T) {
 	}
 }
 
+// TestWhatWasReadIsNotAskedAgain: opening a file a second time reaches nobody,
+// so that what somebody else wrote to the tree below is not seen.
+func TestWhatWasReadIsNotAskedAgain(t *testing.T) {
+	b := newBench(t)
+	b.write(b.lower+"/file", "first")
+	b.up()
+	b.has(b.mount+"/file", "first")
+	b.write(b.lower+"/file", "other")
+	b.has(b.mount+"/file", "first")
+	b.down()
+}
+
 func TestALayerHasOneOwner(t *testing.T) {
 	b := newBench(t)
 	b.up()

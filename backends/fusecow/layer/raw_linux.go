@@ -19,6 +19,13 @@ type raw struct {
 	f *FS
 }
 
+// Open is asked once: where there is no such call, any file is open, and its
+// pages are kept.
+func (r raw) Open(_ <-chan struct{}, _ *fuse.OpenIn, _ *fuse.OpenOut) fuse.Status { return fuse.ENOSYS }
+
+// Flush is asked once: a close writes nothing that was not written.
+func (r raw) Flush(_ <-chan struct{}, _ *fuse.FlushIn) fuse.Status { return fuse.ENOSYS }
+
 // forever is how long the kernel may keep what it was told: nobody else changes
 // it.
 const forever = 365 * 24 * time.Hour
