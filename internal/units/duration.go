@@ -12,41 +12,53 @@ const (
 	MaxDuration = 36500 * day
 )
 
-// ParseDuration reads a duration as Go writes it, and days: "10m", "1h30m",
-// "1.5s", "2d", "1d12h". It is more than nothing and at most [MaxDuration].
+// times are the units of a duration, in nanoseconds: Go's, and days.
+var times = map[string]time.Duration{
+	"ns": 1, "us": time.Microsecond, "µs": time.Microsecond, "μs": time.Microsecond, "ms": time.Millisecond,
+	"s": time.Second, "m": time.Minute, "h": time.Hour, "d": day,
+}
+
+// ParseDuration reads a duration as Go writes it, and days before the rest: "10m",
+// "1h30m", "1.5s", "2d", "1d12h". It is more than nothing and at most [MaxDuration]; a
+// fraction of a nanosecond is dropped. Errors match [ErrZero] for nothing.
 func ParseDuration(text string) (time.Duration, error) {
 	fail := func(why string) (time.Duration, error) { return 0, wrong("duration", text, why) }
-	number, unit := split(text)
-	switch {
-	case number == "":
-		return fail(notNumber(text, "10m or 2d"))
-	case unit == "":
-		return fail("no unit: write " + number + "s, " + number + "m, " + number + "h or " + number + "d")
-	}
-	var sum uint64
-	rest := text
-	if after, ok := strings.CutPrefix(unit, "d"); ok {
-		n, err := decimal(number, uint64(day))
-		if err != nil {
+	const right = "write it like 90s, 10m, 1h30m or 2d"
+	var sum time.Duration
+	for rest := text; rest != "" || text == ""; {
+		number, after := split(rest)
+		unit := after[:len(after)-len(strings.TrimLeftFunc(after, inUnit))]
+		rest = after[len(unit):]
+		size, known := times[unit]
+		n, err := decimal(number, uint64(max(size, 1)))
+		switch {
+		case number == "":
+			return fail(notNumber(text, "10m or 2d"))
+		case err != nil:
 			return fail(err.Error())
+		case text == number && n == 0:
+			return 0, zero("duration", text, "nothing happens in no time")
+		case text == number && n > uint64(MaxDuration/day):
+			return fail("no unit: " + right)
+		case text == number:
+			return fail("no unit: write " + number + "s, " + number + "m, " + number + "h or " + number + "d")
+		case unit == "", exponent(unit + rest), unit == "d" && number+unit+rest != text:
+			return fail("not a duration: " + right)
+		case !known:
+			return fail(strconv.Quote(unit) + " is no unit of time: " + right)
+		case n > uint64(MaxDuration-sum):
+			return fail("more than a hundred years: the most is 36500d")
 		}
-		sum, rest = n, after
+		sum += time.Duration(n)
 	}
-	var d time.Duration
-	if rest != "" {
-		var err error
-		if d, err = time.ParseDuration(rest); err != nil || d < 0 || rest[0] == '+' || rest[0] == '-' {
-			return fail("not a duration: write it like 90s, 10m, 1h30m or 2d")
-		}
+	if sum == 0 {
+		return 0, zero("duration", text, "nothing happens in no time")
 	}
-	switch {
-	case sum > uint64(MaxDuration) || d > MaxDuration-time.Duration(sum):
-		return fail("more than a hundred years: the most is 36500d")
-	case sum+uint64(d) == 0:
-		return fail("nothing happens in no time: for no limit, leave it out")
-	}
-	return time.Duration(sum) + d, nil
+	return sum, nil
 }
+
+// inUnit: the character is none that a number has.
+func inUnit(r rune) bool { return (r < '0' || r > '9') && r != '.' }
 
 // FormatDuration writes a duration as [ParseDuration] reads it, exactly and
 // without parts that are zero: "10m", "1d12h", "1.5s".

@@ -8,6 +8,7 @@
 package units
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -31,32 +32,45 @@ const (
 // the byte.
 const letters = "BKMGTPE"
 
-// ParseSize reads a size: a decimal number and a unit, as in "512M", "1.5T" or
-// "100MiB". K, KB and KiB are all 1024 bytes. The answer is in bytes, at least 1
-// and at most [MaxSize]; a fraction of a byte is dropped.
-func ParseSize(text string) (int64, error) { return parseSize("size", text, text) }
+// ErrZero: the number is nothing. Whether that is to be no limit, whoever asks has to
+// say in another way.
+var ErrZero = errors.New("zero")
 
-func parseSize(what, whole, text string) (int64, error) {
+// ParseSize reads a size: a decimal number and a unit, as in "512M", "1.5T" or
+// "100MiB". K, KB and KiB are all 1024 bytes, in upper and in lower case. The answer
+// is in bytes, at least 1 and at most [MaxSize]; a fraction of a byte is dropped.
+// Errors match [ErrZero] for what is less than a byte.
+func ParseSize(text string) (int64, error) { return parseSize("size", text, text, "") }
+
+// parseSize reads text as the size that whole begins with; per follows what would be right.
+func parseSize(what, whole, text, per string) (int64, error) {
 	fail := func(why string) (int64, error) { return 0, wrong(what, whole, why) }
 	number, unit := split(text)
-	switch {
-	case number == "":
-		return fail(notNumber(text, "512M or 1.5G"))
-	case unit == "":
-		return fail("no unit: write " + number + "M, or " + number + "B for bytes")
+	if number == "" {
+		return fail(notNumber(text, "512M"+per+" or 1.5G"+per))
 	}
-	power, ok := sizeUnit(unit)
-	if !ok {
-		return fail(strconv.Quote(unit) + " is no unit of size: write " + number + "K, " + number + "M, " + number + "G or " + number + "T")
+	power, known := 0, unit == ""
+	if !known {
+		power, known = sizeUnit(unit)
 	}
 	n, err := decimal(number, 1<<(10*power))
 	switch {
 	case err != nil:
 		return fail(err.Error())
-	case n == 0:
-		return fail("nothing fits in zero: for no limit, leave it out")
+	case n == 0 && known:
+		return 0, zero(what, whole, "nothing fits in zero")
 	case n > MaxSize:
-		return fail("more than any host has: the most is 1E")
+		return fail("more than any host has: the most is 1E" + per)
+	case unit == "" && n > MaxSize>>20:
+		return fail("no unit: write " + number + "B" + per + " for bytes")
+	case unit == "":
+		return fail("no unit: write " + number + "M" + per + ", or " + number + "B" + per + " for bytes")
+	case exponent(unit):
+		return fail("write the number out, as 512M" + per)
+	case !known && n == 0, !known && !letter(unit[0]):
+		return fail(strconv.Quote(unit) + " is no unit of size: write it like 512M" + per + " or 1.5G" + per)
+	case !known:
+		return fail(fmt.Sprintf("%q is no unit of size: write %[2]sK%[3]s, %[2]sM%[3]s, %[2]sG%[3]s or %[2]sT%[3]s", unit, number, per))
 	}
 	return int64(n), nil
 }
@@ -96,16 +110,14 @@ func SizeText(bytes int64) string {
 }
 
 // ParseRate reads a size in each second, as in "100M/s". The answer is in bytes
-// per second.
+// per second. Errors: those of [ParseSize].
 func ParseRate(text string) (int64, error) {
 	size, ok := strings.CutSuffix(text, "/s")
-	if _, err := parseSize("rate", text, text); !ok && err == nil {
+	n, err := parseSize("rate", text, size, "/s")
+	if err == nil && !ok {
 		return 0, wrong("rate", text, "in what time: write "+text+"/s")
 	}
-	if !ok {
-		return 0, wrong("rate", text, "not a size in a second: write 100M/s")
-	}
-	return parseSize("rate", text, size)
+	return n, err
 }
 
 // FormatRate writes bytes per second as [ParseRate] reads them: "100M/s".
@@ -115,26 +127,27 @@ func FormatRate(bytes int64) string { return FormatSize(bytes) + "/s" }
 func RateText(bytes int64) string { return SizeText(bytes) + "/s" }
 
 // ParseCount reads a whole number without a unit, as in "200", at least 1 and at
-// most [MaxCount].
+// most [MaxCount]. Errors match [ErrZero] for zero.
 func ParseCount(text string) (int64, error) {
 	fail := func(why string) (int64, error) { return 0, wrong("count", text, why) }
 	number, unit := split(text)
-	switch {
-	case number == "":
+	if number == "" {
 		return fail(notNumber(text, "200"))
-	case unit != "":
-		return fail("a count has no unit: write " + strings.TrimRight(number, "."))
-	case strings.Contains(number, "."):
-		return fail("not a whole number: write 200")
 	}
 	n, err := decimal(number, 1)
 	switch {
 	case err != nil:
 		return fail(err.Error())
-	case n == 0:
-		return fail("zero allows nothing: for no limit, leave it out")
+	case strings.Trim(number, "0.") == "":
+		return 0, zero("count", text, "zero allows nothing")
 	case n > MaxCount:
 		return fail("more than any host has: the most is " + strconv.Itoa(MaxCount))
+	case unit != "" && (exponent(unit) || !letter(unit[0])):
+		return fail("not a whole number: write its digits alone, as 200")
+	case strings.Contains(number, "."):
+		return fail("not a whole number: write 200")
+	case unit != "":
+		return fail("a count has no unit: write " + number)
 	}
 	return int64(n), nil
 }
@@ -143,31 +156,32 @@ func ParseCount(text string) (int64, error) {
 func FormatCount(n int64) string { return strconv.FormatInt(n, 10) }
 
 // ParseCPUs reads how many processors, as in "2" or "1.5", at least [MinCPUs] and
-// at most [MaxCPUs].
+// at most [MaxCPUs]. Errors match [ErrZero] for zero.
 func ParseCPUs(text string) (float64, error) {
 	fail := func(why string) (float64, error) { return 0, wrong("processors", text, why) }
 	number, unit := split(text)
-	switch {
-	case number == "":
+	if number == "" {
 		return fail(notNumber(text, "2 or 1.5"))
-	case unit == "%":
-		return fail("a number of processors, not a part of them: write 1.5 for 150%")
-	case unit != "":
-		return fail("processors have no unit: write " + number)
 	}
 	if _, err := decimal(number, 1); err != nil {
 		return fail(err.Error())
 	}
 	n, err := strconv.ParseFloat(number, 64)
 	switch {
-	case err != nil:
+	case err != nil && !math.IsInf(n, 1):
 		return fail("not a number: write 2 or 1.5")
 	case n == 0:
-		return fail("nothing runs on none: for no limit, leave it out")
-	case n < MinCPUs:
-		return fail("the kernel divides a processor into hundredths: the least is 0.01")
+		return 0, zero("processors", text, "nothing runs on none")
+	case unit == "%":
+		return fail("a number of processors, not a part of them: write 1.5 for 150%")
 	case n > MaxCPUs:
 		return fail("more than any host has: the most is " + strconv.Itoa(MaxCPUs))
+	case unit != "" && (exponent(unit) || !letter(unit[0])):
+		return fail("not a decimal number: write it like 1.5")
+	case unit != "":
+		return fail("processors have no unit: write " + number)
+	case n < MinCPUs:
+		return fail("the kernel divides a processor into hundredths: the least is 0.01")
 	}
 	return n, nil
 }
@@ -179,6 +193,20 @@ func FormatCPUs(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 func CPUsText(n float64) string { return plural(trim(n, 2), "processor") }
 
 func wrong(what, text, why string) error { return fmt.Errorf("%s %q: %s", what, text, why) }
+
+// A zeroError is [ErrZero], with what would come of it.
+type zeroError struct{ error }
+
+func (zeroError) Is(target error) bool { return target == ErrZero } //nolint:errorlint // it is asked for by its name
+
+func zero(what, text, why string) error { return zeroError{wrong(what, text, why)} }
+
+// exponent: what follows a number would make it one with an exponent elsewhere, 1e3.
+func exponent(rest string) bool {
+	return len(rest) > 1 && rest[0]|0x20 == 'e' && strings.ContainsRune("+-0123456789", rune(rest[1]))
+}
+
+func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
 // notNumber says why no digit comes first.
 func notNumber(text, right string) string {
@@ -208,7 +236,7 @@ func decimal(number string, unit uint64) (uint64, error) {
 	whole, fraction, point := strings.Cut(number, ".")
 	switch {
 	case whole == "" || point && fraction == "" || strings.Contains(fraction, "."):
-		return 0, fmt.Errorf("%s is not a decimal number: write it like 1.5", number)
+		return 0, fmt.Errorf("%s is not a decimal number: one has digits, and at most one point between them", number)
 	case len(fraction) > 18:
 		return 0, fmt.Errorf("too many decimals: %s.%s is enough", whole, fraction[:3])
 	}

@@ -38,49 +38,51 @@ func TestSizesArePowersOf1024(t *testing.T) {
 		"512M": 512 << 20, "2G": 2 << 30, "2g": 2 << 30, "1.5T": 3 << 39, "100MiB": 100 << 20, "1K": 1024, "1KB": 1024,
 		"1KiB": 1024, "1kB": 1024, "1B": 1, "1000B": 1000, "0.5K": 512, "1E": 1 << 60, "1P": 1 << 50, "1.3K": 1331, "007M": 7 << 20,
 	}, refused{
-		"": "empty: write 512M", "512": "no unit: write 512M, or 512B", "-1M": "no sign: write", "+1M": "no sign", "0M": "leave it out",
-		"0.0001K": "leave it out", "NaN": "not a number: write 512M", "inf": "not a number", "M": "not a number", " 1M": "blank",
-		"1 M": `" M" is no unit of size: write 1K`, "1M ": "is no unit", "1e3M": "is no unit", "0x10M": "is no unit", "1Mb": "is no unit",
-		"1Mib": "is no unit", "1b": "is no unit", "1Q": "is no unit", "1M/s": "is no unit", "1.M": "like 1.5", ".5M": "like 1.5",
-		"1.2.3M": "like 1.5", "1.1E": "the most is 1E", "99999999999999999999999999M": "the most is 1E", "17179869184G": "the most is 1E",
-		"1.1234567890123456789G": "1.123 is enough", "1_000M": "is no unit", "1,5G": "is no unit", "١M": "not a number",
+		"": "empty: write 512M", "512": "no unit: write 512M, or 512B", "-1M": "no sign: write", "+1M": "no sign", "0M": "fits in zero",
+		"0.0001K": "fits in zero", "0": "fits in zero", "0x10": `"x10" is no unit of size: write it like 512M`, "0k5": "no unit of size", "NaN": "not a number: write 512M", "inf": "not a number", "M": "not a number", " 1M": "blank",
+		"1 M": `" M" is no unit of size: write it like`, "1M ": "is no unit", "1e3M": "write the number out, as 512M", "1e309": "write the number out", "0x10M": "is no unit", "1Mb": "is no unit",
+		"1Mib": "is no unit", "1b": "is no unit", "1Q": "is no unit", "1M/s": "is no unit", "1.M": "one point between", ".5M": "one point between",
+		"1.2.3M": "one point between", "1.1E": "the most is 1E", "99999999999999999999999999M": "the most is 1E", "99999999999999999999": "the most is 1E", "99999999999999": "no unit: write 99999999999999B for bytes", "17179869184G": "the most is 1E",
+		"1.1234567890123456789G": "1.123 is enough", "1_000M": "no unit of size: write it like 512M", "1,5G": "no unit of size: write it like 512M", "١M": "not a number", "1\nM": `"\nM" is no unit of size: write it like`,
 	})
 }
 
 func TestRatesSayInWhatTime(t *testing.T) {
 	check(t, ParseRate, reads[int64]{"100M/s": 100 << 20, "1.5G/s": 3 << 29, "512B/s": 512},
 		refused{
-			"100M": "write 100M/s", "100/s": "no unit: write 100M", "100M/m": "write 100M/s", "/s": "empty", "": "write 100M/s",
-			"-1M/s": "no sign", "0M/s": "leave it out", "100Mb/s": "is no unit", "100Mbit/s": "is no unit", "100M/s ": "write 100M/s",
+			"100M": "write 100M/s", "100/s": "no unit: write 100M/s", "100M/m": "100M/s", "/s": "empty", "": "empty: write 512M/s", "64": "no unit: write 64M/s",
+			"-1M/s": "no sign", "-1": "no sign: write 512M/s", "0M/s": "fits in zero", "0": "fits in zero", "2E/s": "the most is 1E/s", "NaN": "not a number: write 512M/s", "100Mb/s": "is no unit", "100Mbit/s": "is no unit", "100M/s ": "100M/s",
 		})
 }
 
 func TestCountsAreWholeNumbers(t *testing.T) {
 	check(t, ParseCount, reads[int64]{"200": 200, "1": 1, "1000000000000": MaxCount},
 		refused{
-			"": "empty: write 200", "0": "leave it out", "-5": "no sign", "1.5": "whole number", "200M": "no unit: write 200", "2e3": "no unit",
-			" 1": "blank", "1 ": "no unit", "1000000000001": "the most is", "99999999999999999999999": "the most is", "many": "not a number",
+			"": "empty: write 200", "0": "allows nothing", "0k": "allows nothing", "0.0": "allows nothing", "0.5": "whole number", "99999999999999999999M": "the most is", "1_000": "digits alone", "-5": "no sign", "1.5": "whole number", "200M": "no unit: write 200", "2e3": "digits alone",
+			" 1": "blank", "1 ": "digits alone", "1000000000001": "the most is", "99999999999999999999999": "the most is", "many": "not a number",
 		})
 }
 
 func TestProcessorsAreDecimal(t *testing.T) {
 	check(t, ParseCPUs, reads[float64]{"1.5": 1.5, "2": 2, "0.01": 0.01, "8192": 8192, "0.333": 0.333},
 		refused{
-			"": "empty", "0": "leave it out", "0.0": "leave it out", "-1": "no sign", "0.001": "the least is 0.01", "8193": "the most is 8192",
-			"150%": "write 1.5", "2cpus": "no unit: write 2", "1e2": "no unit", "NaN": "not a number", "Inf": "not a number", "1.": "like 1.5",
-			".5": "like 1.5", "1.2.3": "like 1.5", " 2": "blank", "99999999999999999999999": "the most is",
+			"": "empty", "0": "on none", "0.0": "on none", "0%": "on none", "1e309": "like 1.5", "-1": "no sign", "0.001": "the least is 0.01", "8193": "the most is 8192",
+			"150%": "write 1.5", "2cpus": "no unit: write 2", "1e2": "like 1.5", "99999M": "the most is 8192", "NaN": "not a number", "Inf": "not a number", "1.": "one point between",
+			".5": "one point between", "1.2.3": "one point between", " 2": "blank", "99999999999999999999999": "the most is",
 		})
 }
 
 func TestDurationsAreGosAndDays(t *testing.T) {
 	check(t, ParseDuration, reads[time.Duration]{
 		"10m": 10 * time.Minute, "1h30m": 90 * time.Minute, "2d": 48 * time.Hour, "1.5d": 36 * time.Hour, "1d12h": 36 * time.Hour,
-		"1.5s": 1500 * time.Millisecond, "1ns": 1, "36500d": MaxDuration,
+		"1.5s": 1500 * time.Millisecond, "1ns": 1, "1.5µs": 1500, "1us": 1000, "1h0m": time.Hour, "876000h": MaxDuration, "59.999999999s": time.Minute - 1, "36500d": MaxDuration,
 	}, refused{
-		"": "empty: write 10m", "10": "no unit: write 10s", "0": "no unit", "0s": "leave it out", "0d": "leave it out", "0d0s": "leave it out",
-		"-1m": "no sign", "+1m": "no sign", "1d-1h": "like 90s", "1d+1h": "like 90s", "2w": "like 90s", "1h2d": "like 90s", "1d5": "like 90s",
-		"36501d": "the most is 36500d", "36500d1ns": "the most is 36500d", "999999999999999999999d": "the most is", "9999999h": "like 90s",
-		"1 h": "like 90s", " 1h": "blank", "1.d": "like 1.5", "NaN": "not a number", "1d ": "like 90s",
+		"": "empty: write 10m", "10": "no unit: write 10s", "99999999999999999999": "no unit: write it like", "0": "in no time", "0s": "in no time",
+		"0d": "in no time", "0d0s": "in no time", "0.1ns": "in no time", "-1m": "no sign", "+1m": "no sign", "1d-1h": `"d-" is no unit of time`,
+		"2w": `"w" is no unit of time: write it like 90s`, "1M": "no unit of time", "1h2d": "not a duration: write it like 90s", "1d5": "like 90s",
+		"36501d": "the most is 36500d", "36500d1ns": "the most is 36500d", "999999999999999999999d": "the most is", "9999999h": "the most is 36500d",
+		"999999999999999999999ns1h": "the most is", "1e309": "not a duration", "1e3s": "not a duration", "1h 5m": "no unit of time",
+		"1 h": "like 90s", " 1h": "blank", "1.d": "one point between", "1h.5s": "one point between", "NaN": "not a number", "1d ": "like 90s", "1\nm": `"\nm" is no unit`,
 	})
 }
 
