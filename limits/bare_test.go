@@ -43,6 +43,9 @@ func TestBareProcessesAreExact(t *testing.T) {
 	if n := threadsOf(family(b.cmd.Process.Pid)); n != 60 {
 		t.Errorf("%d processes and threads, want 60", n)
 	}
+	if c, hit := g.Hit(); !hit || c.Text != "processes: all 60 in use" {
+		t.Errorf("%+v", c)
+	}
 	u, err := g.Usage()
 	must(t, err)
 	if u.PIDs.Value != 60 || u.PIDsPeak.OK || u.Read.OK {
@@ -160,7 +163,7 @@ func TestBareProcessorsAreMetered(t *testing.T) {
 // TestBareRatesAreRefused: nothing but a control group holds them.
 func TestBareRatesAreRefused(t *testing.T) {
 	l := Limits{ReadRate: 1 << 20, Files: 100}
-	if _, err := Start(t.Context(), "box", l, Options{bare: true}); !errors.Is(err, ErrNotSupported) || !strings.Contains(err.Error(), "read-rate") {
+	if _, err := Start(t.Context(), "box", l, Options{bare: true}); !errors.Is(err, ErrNotSupported) || !strings.Contains(err.Error(), "limiting io-read:") {
 		t.Error(err)
 	}
 	g := started(t, l, Options{bare: true, BestEffort: true})

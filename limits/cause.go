@@ -63,6 +63,9 @@ func (g *Group) hit(part Part) {
 		return
 	}
 	c := causeOf(part, g.l)
+	if part == PartPIDs && g.find("pids") == nil {
+		c.Text = "processes: all " + c.Value + " in use" // whether one more was asked for, nobody knows
+	}
 	g.tally.told = append(g.tally.told, part)
 	g.tally.hits = append(g.tally.hits, c)
 	g.tally.kill = g.tally.kill || c.Killed

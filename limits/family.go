@@ -2,6 +2,7 @@ package limits
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -96,24 +97,60 @@ func (g *Group) release() {
 	}
 }
 
-// examineWatched looks at the memory that no control group counts.
+// examineWatched looks at the memory, and the processes, that no control group counts.
 func (g *Group) examineWatched() {
-	if g.pid == 0 || g.l.Memory == 0 || g.find("memory") != nil {
+	memory, pids := g.watched()
+	if !memory && !pids {
 		return
 	}
 	start := time.Now()
-	used := familyMemory(family(g.pid), g.l.Memory)
+	all := family(g.pid)
+	if memory {
+		used := familyMemory(all, g.l.Memory)
+		g.tally.peak = max(g.tally.peak, used)
+		if used > g.l.Memory {
+			g.hit(PartMemory)
+		}
+	}
+	// The kernel refuses one more and tells nobody (RLIMIT_NPROC): what is seen is that
+	// all are there.
+	if pids && threadsOf(all) >= g.l.PIDs {
+		g.hit(PartPIDs)
+	}
 	g.tally.cost = time.Since(start)
-	g.tally.peak = max(g.tally.peak, used)
-	if used > g.l.Memory {
-		g.hit(PartMemory)
+}
+
+// Left is to be called when a process of the box has ended without success, before the
+// others are ended. Where no control group tells of the processes that were refused, it
+// looks whether all that may be there were, the one that has left among them: it may have
+// met its limit between two looks.
+func (g *Group) Left() {
+	g.life.RLock()
+	defer g.life.RUnlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return
+	}
+	if _, pids := g.watched(); pids && threadsOf(family(g.pid))+1 >= g.l.PIDs {
+		g.hit(PartPIDs)
 	}
 }
 
-// nextWatched is when to look again at memory, or 0: later, where there is much to
-// look at.
+// watched says of which limits no control group tells that they were hit. The caller
+// holds mu.
+func (g *Group) watched() (memory, pids bool) {
+	if g.pid == 0 {
+		return false, false
+	}
+	return g.l.Memory != 0 && g.find("memory") == nil,
+		g.l.PIDs != 0 && g.find("pids") == nil && !slices.Contains(g.tally.told, PartPIDs)
+}
+
+// nextWatched is when to look again at what is watched, or 0: later, where there is
+// much to look at.
 func (g *Group) nextWatched() time.Duration {
-	if g.pid == 0 || g.l.Memory == 0 || g.find("memory") != nil {
+	if memory, pids := g.watched(); !memory && !pids {
 		return 0
 	}
 	return max(watchEvery, thrift*g.tally.cost)

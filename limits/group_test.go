@@ -16,6 +16,7 @@ import (
 
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/units"
 )
 
 func TestNoLimitMakesNothing(t *testing.T) {
@@ -243,7 +244,7 @@ func TestWhatNoHostCanHaveIsRefused(t *testing.T) {
 	for want, l := range map[string]Limits{
 		"cpus": {CPUs: -1}, "cpus: NaN": {CPUs: math.NaN()}, "cpus: 0.001": {CPUs: 0.001}, "cpus: +Inf": {CPUs: math.Inf(1)},
 		"memory": {Memory: 1000}, "memory: -": {Memory: -1}, "pids": {PIDs: 1}, "pids: -1": {PIDs: -1}, "cpu-time": {CPUTime: -1},
-		"files": {Files: 1}, "read-rate": {ReadRate: -1}, "write-rate": {WriteRate: -1}, "read-ops": {ReadOps: -1}, "write-ops": {WriteOps: -1},
+		"files": {Files: 1}, "io-read": {ReadRate: -1}, "io-write": {WriteRate: -1}, "io-read-ops": {ReadOps: -1}, "io-write-ops": {WriteOps: -1},
 	} {
 		err := l.Check()
 		if !errors.Is(err, ErrInvalid) || !strings.HasPrefix(err.Error(), "limiting "+want) {
@@ -254,6 +255,18 @@ func TestWhatNoHostCanHaveIsRefused(t *testing.T) {
 		}
 	}
 	must(t, Limits{CPUs: 0.01, Memory: 1 << 20, PIDs: 2, ReadRate: 1, WriteOps: 1, CPUTime: 1, Files: 8}.Check())
+}
+
+// Version 1 keeps 32 bits of what it is given.
+func TestOperationsBeyondTheKernelsNumbersAreNoLimit(t *testing.T) {
+	g := &Group{members: []*member{{version: 1, controllers: []string{"blkio"}}}, disks: []uint64{0x800}}
+	for _, n := range []int64{1 << 32, 5<<32 + 1, units.MaxCount} {
+		for _, k := range g.knobs(Limits{ReadOps: n, WriteOps: n}) {
+			if k.value != "8:0 0" {
+				t.Errorf("%d: %s = %s", n, k.file, k.value)
+			}
+		}
+	}
 }
 
 func TestOpenFilesAreLimited(t *testing.T) {
@@ -270,7 +283,7 @@ func TestOpenFilesAreLimited(t *testing.T) {
 }
 
 func TestMoreThanTheHostHasIsSaid(t *testing.T) {
-	g := started(t, Limits{Files: 1 << 35, Memory: 1 << 50}, Options{})
+	g := started(t, Limits{Files: 1 << 35, Memory: 1 << 50, PIDs: units.MaxCount}, Options{})
 	for _, h := range g.Level() {
 		if !h.Moot || !strings.Contains(h.Note, "limits nothing here") {
 			t.Errorf("%+v", h)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"slices"
 	"strconv"
 
@@ -36,12 +37,15 @@ func (g *Group) knobs(l Limits) []knob {
 		list = append(list, memoryKnobs(m, l.Memory)...)
 	}
 	if m := g.find("pids"); m != nil {
-		list = append(list, knob{part: PartPIDs, m: m, file: "pids.max", value: or(l.PIDs, "max")})
+		list = append(list, knob{part: PartPIDs, m: m, file: "pids.max", value: or(capped(l.PIDs, mostPIDs), "max")})
 	}
 	if m := g.find("blkio", "io"); m != nil {
 		for _, dev := range g.disks {
 			device := fmt.Sprintf("%d:%d ", unix.Major(dev), unix.Minor(dev))
 			for _, r := range l.rates() {
+				if r.part == PartReadOps || r.part == PartWriteOps {
+					r.value = capped(r.value, math.MaxUint32)
+				}
 				k := knob{part: r.part, m: m, file: "io.max", value: device + r.v2 + "=" + or(r.value, "max")}
 				if m.version == 1 {
 					k.file, k.value = r.v1, device+strconv.FormatInt(r.value, 10)
@@ -80,6 +84,19 @@ func memoryKnobs(m *member, bytes int64) []knob {
 		{part: PartMemory, m: m, file: "memory.swap.max", value: swap, optional: true},
 		{part: PartMemory, m: m, file: "memory.max", value: or(bytes, "max")},
 	}
+}
+
+// mostPIDs is the most that pids.max takes (PID_MAX_LIMIT, include/linux/threads.h).
+const mostPIDs = 4 << 20
+
+// capped is the limit n, or none where it is more than the kernel takes: it would
+// refuse it, or, as version 1 does with operations, cut it to 32 bits, so that 2^32
+// would be none at all.
+func capped(n, most int64) int64 {
+	if n > most {
+		return 0
+	}
+	return n
 }
 
 func or(n int64, none string) string {

@@ -132,13 +132,7 @@ func (g *Group) judgeOne(part Part, l Limits) (Held, *Error) {
 	case PartMemory:
 		return g.judgeMemory(l)
 	case PartPIDs:
-		if m := g.find("pids"); m != nil {
-			return Held{By: m.by()}, nil
-		}
-		if os.Geteuid() != 0 { // root's own processes are not held by RLIMIT_NPROC (kernel/fork.c)
-			return Held{By: ByRlimit, Note: g.weaker("pids") + "; each user of the sandbox for itself"}, nil
-		}
-		return Held{}, g.cannot(part, "pids")
+		return g.judgePIDs(l)
 	case PartCPUTime:
 		if g.find("cpuacct") != nil || g.unified() != nil {
 			return Held{By: ByWatcher, Note: noteCounted}, nil
@@ -178,6 +172,19 @@ func (g *Group) judgeMemory(l Limits) (Held, *Error) {
 		}
 	}
 	if total := memoryOfHost(); total > 0 && l.Memory > total {
+		h.Note, h.Moot = noteHost, true
+	}
+	return h, nil
+}
+
+func (g *Group) judgePIDs(l Limits) (Held, *Error) {
+	h := Held{By: ByRlimit, Note: g.weaker("pids") + "; each user of the sandbox for itself"}
+	if m := g.find("pids"); m != nil {
+		h = Held{By: m.by()}
+	} else if os.Geteuid() == 0 { // root's own processes are not held by RLIMIT_NPROC (kernel/fork.c)
+		return Held{}, g.cannot(PartPIDs, "pids")
+	}
+	if most := pidsOfHost(); most > 0 && l.PIDs > most {
 		h.Note, h.Moot = noteHost, true
 	}
 	return h, nil
@@ -260,6 +267,19 @@ func memoryOfHost() int64 {
 		return 0
 	}
 	return int64(info.Totalram+info.Totalswap) * int64(info.Unit)
+}
+
+// pidsOfHost is how many processes and threads it can have, 0 where that is not known.
+func pidsOfHost() int64 {
+	var most int64
+	for _, name := range [...]string{"pid_max", "threads-max"} {
+		text, err := os.ReadFile("/proc/sys/kernel/" + name)
+		n, err2 := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		if err == nil && err2 == nil && (most == 0 || n < most) {
+			most = n
+		}
+	}
+	return most
 }
 
 func swap() bool {

@@ -32,15 +32,15 @@ type Limits struct {
 // A Part is the name of one limit.
 type Part string
 
-// The limits by name, in the order of [Limits].
+// The limits by name, in the order of [Limits]. The names are those of snapfs's flags.
 const (
 	PartCPUs      Part = "cpus"
 	PartMemory    Part = "memory"
 	PartPIDs      Part = "pids"
-	PartReadRate  Part = "read-rate"
-	PartWriteRate Part = "write-rate"
-	PartReadOps   Part = "read-ops"
-	PartWriteOps  Part = "write-ops"
+	PartReadRate  Part = "io-read"
+	PartWriteRate Part = "io-write"
+	PartReadOps   Part = "io-read-ops"
+	PartWriteOps  Part = "io-write-ops"
 	PartCPUTime   Part = "cpu-time"
 	PartFiles     Part = "files"
 )
