@@ -33,6 +33,44 @@ func (e *Engine) reap(ctx context.Context) error {
 	return nil
 }
 
+// reapLater starts what ends the sandboxes whose end has come, and tells of each: nobody
+// hears the other.
+func (e *Engine) reapLater(ctx context.Context) error {
+	list, err := e.cat.Ends()
+	if len(list) == 0 || err != nil {
+		return err
+	}
+	now, due := catalog.Now(), false
+	e.going = map[string]bool{}
+	for i := range list {
+		if !list[i].Due(now) {
+			continue
+		}
+		due = true
+		rec, err := e.cat.Get(list[i].Name)
+		switch {
+		case err != nil, rec.ID != list[i].ID, rec.Ended != nil, !over(rec, now):
+			continue // the note is wrong
+		case rec.Ephemeral, rec.State != catalog.Ready, rec.Keeper != nil && kernel.Alive(*rec.Keeper):
+			continue // whoever holds it ends it
+		}
+		if wait, err := e.promoting(rec.ID); wait || err != nil {
+			continue
+		}
+		why := removeHit(rec.Policy.Limits)
+		if rec.Policy.Limits.KeepEnd {
+			e.notice(rec.Name + " is about to end (" + why.Text + ")")
+			continue
+		}
+		e.going[rec.ID] = true
+		e.notice(rec.Name + " is being removed (" + why.Text + ")")
+	}
+	if !due {
+		return nil
+	}
+	return e.sweepLater(ctx)
+}
+
 func (e *Engine) reapOne(ctx context.Context, end *catalog.End, now catalog.Instant) error {
 	h, err := e.cat.TryHold(end.Name)
 	switch {

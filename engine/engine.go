@@ -40,6 +40,10 @@ type Config struct {
 	// Sweeper is how to start a cleaner in the background, in the same way;
 	// when empty, cleaning happens at once.
 	Sweeper []string
+	// Later: sandboxes whose end has come are ended by the sweeper, for who only looks and
+	// is not to wait for that. Until they are gone, [Engine.List] and [Engine.Names] leave
+	// out those that are to be removed.
+	Later bool
 	// Probe is how to run prove.Run in a sandbox: a program, of which a copy is handed
 	// over, and its first arguments. Without it no wall can be tried.
 	Probe []string
@@ -60,6 +64,8 @@ type Engine struct {
 	probe   []string
 	edge    func() ([]string, error)
 	book    *admission.Book
+	// going are the ids of the sandboxes that the sweeper is about to remove.
+	going map[string]bool
 
 	mu       sync.Mutex
 	backends map[string]snapshot.Backend
@@ -84,6 +90,9 @@ func Open(ctx context.Context, c Config) (*Engine, error) {
 	}
 	if err := e.mend(ctx, false); err != nil {
 		return e, err // what is not mended may need what would be removed
+	}
+	if c.Later && len(c.Sweeper) > 0 {
+		return e, e.reapLater(ctx)
 	}
 	return e, e.reap(ctx)
 }

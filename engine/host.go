@@ -404,6 +404,9 @@ func (h *host) exec(guest *kernel.Packet, w wireCommand, files []*os.File) {
 		say(guest, tell{Refused: refusalOf(err)})
 		return
 	}
+	if st.ExitCode() != 0 {
+		h.allowed.group.Left()
+	}
 	say(guest, tell{Status: &st, Hit: h.allowed.struck()})
 	guest.Shutdown() //nolint:errcheck // wakes relaySignals
 }

@@ -21,8 +21,7 @@ func refuseOverdue(rec *catalog.Record, now catalog.Instant) error {
 	at := func(end time.Duration) string { return now.Wall.Add(end - age).Format(time.RFC3339) }
 	switch {
 	case rec.Ended != nil:
-		return refuse("it ended at "+rec.Ended.When.Format(time.RFC3339)+" (remove-after "+rec.Ended.Value+")",
-			"snapfs fork "+rec.Name, "snapfs diff "+rec.Name, "snapfs rm "+rec.Name)
+		return refuse(endedWhy(rec), "snapfs fork "+rec.Name+"@"+rec.At, "snapfs diff "+rec.Name, "snapfs rm "+rec.Name)
 	case over(rec, now):
 		return refuse("it came to its end at " + at(l.Over()) + " (remove-after " + units.FormatDuration(l.RemoveAfter) + ")")
 	case overdue(l, age):
@@ -32,11 +31,27 @@ func refuseOverdue(rec *catalog.Record, now catalog.Instant) error {
 	return nil
 }
 
+func endedWhy(rec *catalog.Record) string {
+	return "it ended at " + rec.Ended.When.Format(time.RFC3339) + " (remove-after " + rec.Ended.Value + ")"
+}
+
+// refuseEnded: what has ended starts nothing, so nothing of it is to be limited. No host and
+// no user could, so it is none of the kinds that say that.
+func refuseEnded(rec *catalog.Record) error {
+	if rec.Ended == nil {
+		return nil
+	}
+	return &snapshot.Error{
+		Op: "limiting", Path: rec.Name, Err: errors.New(endedWhy(rec) + ", and nothing is started in it any more: a fork of it can have other limits"),
+		Hints: []string{"snapfs fork " + rec.Name + "@" + rec.At, "snapfs rm " + rec.Name},
+	}
+}
+
 // timesFit refuses limits of time that contradict one another.
 func timesFit(l catalog.Limits) error {
 	if l.KeepEnd && l.RemoveAfter == 0 {
 		return &snapshot.Error{
-			Op: "limiting keep-end", Kind: snapshot.ErrNotSupported, Err: errors.New("it says what is kept at the end, which remove-after sets"),
+			Op: "limiting keep-end", Kind: catalog.ErrBadLimit, Err: errors.New("it says what is kept at the end, which remove-after sets"),
 			Hints: []string{"snapfs new --remove-after 24h --keep-end", "snapfs limits SANDBOX --set remove-after=24h --set keep-end=true"},
 		}
 	}

@@ -217,7 +217,7 @@ func (a *allowance) struck() *catalog.Hit {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.hit == nil && ok {
-		hit := &catalog.Hit{Limit: partName(c.Part), Value: c.Value, Text: c.Text, When: time.Now()}
+		hit := &catalog.Hit{Limit: string(c.Part), Value: c.Value, Text: c.Text, When: time.Now()}
 		if c.Killed {
 			a.hit = hit
 		}
@@ -236,7 +236,7 @@ func (a *allowance) struck() *catalog.Hit {
 func (a *allowance) moot() (notes []string) {
 	for _, h := range a.group.Level() {
 		if h.Moot {
-			notes = append(notes, partName(h.Part)+" "+h.Value+": "+h.Note)
+			notes = append(notes, string(h.Part)+" "+h.Value+": "+h.Note)
 		}
 	}
 	return notes
@@ -257,23 +257,8 @@ func (a *allowance) blame(ctx context.Context, err error) error {
 	}
 	return &snapshot.Error{
 		Op: "starting", Kind: ErrLimit,
-		Err: errors.New(hit.Text + " (--" + hit.Limit + " " + hit.Value + "), before the command began"),
+		Err: errors.New(hit.Text + " (" + hit.Limit + " " + hit.Value + "), before the command began"),
 	}
-}
-
-// partName is what a limit of processes is called by the flags.
-func partName(p limits.Part) string {
-	switch p {
-	case limits.PartReadRate:
-		return "io-read"
-	case limits.PartWriteRate:
-		return "io-write"
-	case limits.PartReadOps:
-		return "io-read-ops"
-	case limits.PartWriteOps:
-		return "io-write-ops"
-	}
-	return string(p)
 }
 
 // set changes the limits of a box that runs, and answers with those that it had, which

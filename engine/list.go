@@ -54,6 +54,9 @@ func (e *Engine) List(ctx context.Context) ([]Info, error) {
 	walks := walksOf(records)
 	infos := make([]Info, 0, len(records))
 	for _, r := range records {
+		if e.going[r.ID] {
+			continue
+		}
 		info, err := e.describe(ctx, r, walks)
 		if err != nil {
 			if _, gone := e.cat.Get(r.Name); errors.Is(gone, snapshot.ErrNotFound) {
@@ -200,9 +203,21 @@ func (e *Engine) Names() ([]string, error) {
 	records, errs := e.cat.List()
 	names := make([]string, 0, len(records))
 	for _, r := range records {
-		names = append(names, r.Name)
+		if !e.going[r.ID] {
+			names = append(names, r.Name)
+		}
 	}
 	return names, errors.Join(errs...)
+}
+
+// MadeUnder is the profile that a sandbox was made under, nil without one. Errors:
+// snapshot.ErrNotFound.
+func (e *Engine) MadeUnder(name string) (*ProfileUse, error) {
+	r, err := e.cat.Get(name)
+	if err != nil {
+		return nil, err
+	}
+	return r.Policy.Profile, nil
 }
 
 // WorkspaceOf is the workspace of a sandbox.

@@ -84,7 +84,7 @@ func (e *Engine) intend(req Request, ephemeral bool) (*catalog.Record, *catalog.
 // unmounted meanwhile, so that the machine has other trees, it tries again. After
 // an error there is none, as a rule; see [Engine.endIfGone].
 func (e *Engine) make(ctx context.Context, req Request, rec *catalog.Record) error {
-	if err := errors.Join(timesFit(req.Policy.Limits), e.checkWorkspace(req.Workspace)); err != nil {
+	if err := errors.Join(limitsFit(req.Policy.Limits), timesFit(req.Policy.Limits), e.checkWorkspace(req.Workspace)); err != nil {
 		return err
 	}
 	var tries attempts

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/undo"
 	"github.com/snapfs/snapfs/limits"
@@ -69,7 +70,7 @@ func (e *Engine) UsageOf(ctx context.Context, name string) (*Usage, error) {
 
 // SetLimits changes the limits of a sandbox, with what runs in it, by a function of
 // those that it has. It answers with the new ones. Errors: snapshot.ErrNotFound,
-// ErrBusy, ErrNotSupported; the limits are then as they were, those of the disk too.
+// ErrBusy, ErrNotSupported, catalog.ErrBadLimit; the limits are then as they were, those of the disk too.
 func (e *Engine) SetLimits(ctx context.Context, name string, change func(*catalog.Limits) error) (_ catalog.Limits, err error) {
 	h, err := e.hold(ctx, name, "limiting")
 	if err != nil {
@@ -80,11 +81,11 @@ func (e *Engine) SetLimits(ctx context.Context, name string, change func(*catalo
 	if err := change(&now); err != nil || now == was {
 		return was, err
 	}
-	if err := errors.Join(limitsFit(now), timesFit(now)); err != nil {
+	if err := refuseEnded(h.Record); err != nil {
 		return was, err
 	}
-	if h.Ended != nil {
-		return was, refuseOverdue(h.Record, catalog.Now())
+	if err := errors.Join(limitsFit(now), timesFit(now)); err != nil {
+		return was, err
 	}
 	var back undo.Stack
 	defer back.UndoInto(&err)
@@ -117,7 +118,7 @@ func (e *Engine) SetLimits(ctx context.Context, name string, change func(*catalo
 
 func limitsFit(l catalog.Limits) error {
 	if err := forProcesses(l).Check(); err != nil {
-		return limitError(err)
+		return &snapshot.Error{Kind: catalog.ErrBadLimit, Err: limitError(err)}
 	}
 	return nil
 }
@@ -148,7 +149,7 @@ func (h *host) count(guest *kernel.Packet) {
 	told := usageFrom(&u)
 	h.allowed.diskUsage(told)
 	for _, l := range h.allowed.group.Level() {
-		told.Held = append(told.Held, HeldLimit{partName(l.Part), l.Value, string(l.By), l.Note})
+		told.Held = append(told.Held, HeldLimit{string(l.Part), l.Value, string(l.By), l.Note})
 	}
 	say(guest, tell{Usage: told, Hit: h.allowed.struck()})
 }

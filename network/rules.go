@@ -17,13 +17,15 @@ const Grammar = `Rules are separated by commas. What no rule allows is refused.
     IP/BITS     all addresses that begin with these bits:  192.0.2.0/24  2001:db8::/32
 
 Each may end with a port, :443, or a range of ports, :8000-8999; without one it allows every
-port. An address with colons then stands in brackets: [2001:db8::7]:443.
+port. An address with colons then stands in brackets: [2001:db8::7]:443. A port is TCP's and
+UDP's, from 1 to 65535; 0 is an error.
 
 Options follow, each with a plus:
 
     +bytes=SIZE      what all its connections may carry, both ways together, in the
                      sandbox's life; the one that goes beyond is ended
-    +connections=N   how many may be open at once; further ones are refused
+    +connections=N   how many may be open at once; further ones are refused. Zero is
+                     an error here and there
     +ech             an encrypted ClientHello may pass whose outer name is this one. The
                      inner one is not seen, and may be any that the server has
     +quic            QUIC may pass to the name's addresses. No name in it is seen: whoever
@@ -32,8 +34,8 @@ Options follow, each with a plus:
 Of several rules the first that fits counts, with its options; of the same rule twice, the
 last options.
 
-host.snapfs:PORT is a service on this host's own loopback, at 127.0.0.1 or ::1: that port and
-no other. What is said to it is not read. Other names beneath .snapfs there are none.
+host.snapfs:PORT is a service on this host's own loopback, at 127.0.0.1 or ::1: that port, of
+TCP and UDP, and no other. What is said to it is not read. Other names beneath .snapfs there are none.
 
 Upper case means lower case, a dot at the end of a name is dropped, and a name in another script is
 taken in the form that DNS has for it: bücher.example is xn--bcher-kva.example.

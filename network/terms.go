@@ -1,6 +1,7 @@
 package network
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/snapfs/snapfs/internal/units"
@@ -96,6 +97,8 @@ func parseTerms(s string, at int, isName bool) (t Terms, bad *fault) {
 			return t, &fault{at, "no option", "+bytes=SIZE, +connections=N, +ech, +quic"}
 		}
 		switch {
+		case errors.Is(err, units.ErrZero):
+			return t, &fault{where, err.Error(), "for no limit, leave the option out; for no connection, the rule"}
 		case err != nil:
 			return t, &fault{where, err.Error(), ""}
 		case twice:

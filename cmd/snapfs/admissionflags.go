@@ -31,6 +31,9 @@ type patienceValue time.Duration
 // Set reads it.
 func (p *patienceValue) Set(text string) error {
 	d, err := units.ParseDuration(text)
+	if errors.Is(err, units.ErrZero) {
+		return fmt.Errorf("%w: --if-room does not wait", err)
+	}
 	if err == nil {
 		*p = patienceValue(d)
 	}

@@ -19,6 +19,8 @@ type app struct {
 	state string
 	// first is the first argument of the command line that is no flag, or "".
 	first string
+	// looks: the command waits for nothing to be removed.
+	looks bool
 	// status is what the program exits with when nothing fails: the status of
 	// a command that ran in a sandbox, passed through.
 	status int
@@ -38,6 +40,7 @@ func (a *app) engine(ctx context.Context) (*engine.Engine, error) {
 
 func (a *app) open(ctx context.Context, state string) (*engine.Engine, error) {
 	return engine.Open(ctx, engine.Config{
+		Later:   a.looks,
 		State:   state,
 		Drivers: all.Drivers(),
 		Notice:  a.ui.notice,

@@ -13,6 +13,17 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
+// flagError is what is wrong with a flag, in one line: what was typed may hold several.
+func flagError(err error) error {
+	text := err.Error()
+	for of, right := range map[string]string{"Bool": "write true or false", "Int": "write a whole number"} {
+		if before, _, found := strings.Cut(text, "strconv.Parse"+of+": "); found {
+			text = before + right
+		}
+	}
+	return errors.New(strings.ReplaceAll(text, "\n", `\n`))
+}
+
 var errEmptyName = errors.New("the name is empty")
 
 // exactly makes sure that there is one argument for each name.

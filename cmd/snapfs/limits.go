@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/internal/units"
 )
 
@@ -21,7 +22,9 @@ func newLimits(a *app) *cobra.Command {
 		Short: "show and change how much a sandbox may use",
 		Long: `Shows a sandbox's limits, what holds each of them, and how much is used. With
 --set they are changed, all that are named or none, for what runs in it too.
-The limits are those that snapfs run and snapfs new have as flags.`,
+The limits are those that snapfs run and snapfs new have as flags, and profiles as lines.
+
+` + limitValues + "\n\n" + limitsText(),
 		Example:           "  snapfs limits fix\n  snapfs limits fix --set memory=4G --set pids=none",
 		Args:              exactly("sandbox"),
 		ValidArgsFunction: a.completeSandbox,
@@ -199,14 +202,29 @@ func printStats(w io.Writer, rows []statsRow) error {
 	return t.Flush()
 }
 
-// tellHit says which limit a command has met, and exits as for one that was ended
-// by it: also where it was one that the command had started, and the command saw
-// that and ended before its turn came.
-func (a *app) tellHit(hit *engine.Hit, st engine.Status) {
+// tellHitIn is tellHit for a command in a sandbox that was there: its limits are no flags
+// of that command.
+func (a *app) tellHitIn(e *engine.Engine, name string, hit *engine.Hit, st engine.Status) {
 	if hit == nil {
 		return
 	}
-	a.ui.notice(hit.Text + " (--" + hit.Limit + " " + hit.Value + ")")
+	profile, _ := e.MadeUnder(name) // gone, where it was removed meanwhile
+	a.tellHit(hit, st, "", profile)
+}
+
+// tellHit says which limit a command has met, and exits as for one that was ended
+// by it: also where it was one that the command had started, and the command saw
+// that and ended before its turn came. The limit is named as it was given: by a flag, which
+// begins with dashes, or by a profile.
+func (a *app) tellHit(hit *engine.Hit, st engine.Status, dashes string, profile *engine.ProfileUse) {
+	if hit == nil {
+		return
+	}
+	given := dashes + hit.Limit + " " + hit.Value
+	if profile.Set(hit.Limit, hit.Value) {
+		given = hit.Limit + " " + hit.Value + ", of " + promote.Printable(profile.Path)
+	}
+	a.ui.notice(hit.Text + " (" + given + ")")
 	switch hit.Limit {
 	case "time", "idle", "ttl", "remove-after":
 		a.status = exitLimit

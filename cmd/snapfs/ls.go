@@ -24,6 +24,7 @@ how many files of the real workspace have changed since.`,
 		Example: "  snapfs ls\n  snapfs ls -q | xargs snapfs rm",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.looks = true
 			e, err := a.engine(cmd.Context())
 			if err != nil {
 				return err
@@ -73,6 +74,8 @@ func stateOf(i engine.Info) string {
 		return "running"
 	case i.Ended != nil:
 		return "ended"
+	case !i.RemovedAt.IsZero() && time.Now().After(i.RemovedAt):
+		return "ending"
 	case i.State != "ready":
 		return string(i.State)
 	}

@@ -133,7 +133,7 @@ away.`,
 		root.AddCommand(cmd)
 	}
 	tameCompletion(root)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{flagError(err)} })
 	return root
 }
 

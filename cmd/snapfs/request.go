@@ -83,6 +83,11 @@ func (r *requestFlags) request(a *app) (engine.Request, string, error) {
 			}
 		}
 	}
+	for _, name := range r.policy.Env {
+		if name == "" || strings.ContainsAny(name, "= \n\x00") {
+			return engine.Request{}, "", usageError{fmt.Errorf("--env: %q is no name of a variable: name it, without a value", name)}
+		}
+	}
 	if start, err = filepath.EvalSymlinks(start); err != nil {
 		start = workspace // the engine says what is wrong with it
 	}
@@ -92,7 +97,7 @@ func (r *requestFlags) request(a *app) (engine.Request, string, error) {
 	}
 	for _, p := range req.Policy.Hide {
 		if real, err := realDirectory(p); err == nil && (within(start, real) || within(workspace, real)) {
-			return engine.Request{}, "", usageError{fmt.Errorf("%s cannot be hidden: the sandbox is about what it holds", p)}
+			return engine.Request{}, "", usageError{fmt.Errorf("%s cannot be hidden: the sandbox is about what it holds", promote.Printable(p))}
 		}
 	}
 	return req, start, nil
@@ -114,7 +119,7 @@ func (r *requestFlags) underProfile(a *app, req *engine.Request) error {
 	if use := req.Policy.Profile; use != nil && use.Found {
 		a.ui.notice("found " + promote.Printable(use.Path) + ": " + usedOf(use))
 		if len(use.Left) > 0 {
-			a.ui.hint("snapfs run --profile " + use.Path + " …   # if you trust it")
+			a.ui.hint("snapfs run --profile " + promote.Printable(use.Path) + " …   # if you trust it")
 		}
 	}
 	return nil

@@ -8,7 +8,8 @@ full disk.
 
 --queue[=10m] waits in line until there is room, first come first served, and says
 how many wait before it. Who has waited that long is told for what, with status 123.
---if-room ends at once with status 123 where it would have to wait.
+--if-room ends at once with status 123 where it would have to wait. To wait for no
+time (--queue=0s) is an error: it is --if-room that is meant, or neither.
 
 Room is what this host has now, less what may come to be used by all sandboxes that
 run: their --memory, --disk and --cpus, as "snapfs limits --set" has changed them.

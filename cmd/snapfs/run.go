@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
 // A runner is one `snapfs run`.
@@ -92,7 +93,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 		return errors.Join(err, s.Discard(ctx))
 	}
 	r.a.status = st.ExitCode()
-	r.a.tellHit(s.Hit(), st)
+	r.a.tellHit(s.Hit(), st, "--", s.Record.Policy.Profile)
 	r.a.tellRefused(s.Refused())
 	doc := runDocument{Workspace: req.Workspace, Status: r.a.status, Level: level.String(), Hit: s.Hit(), Refused: s.Refused(), Profile: s.Record.Policy.Profile, Proof: s.Record.Proof}
 	if st.Signal != 0 {
@@ -110,7 +111,7 @@ func (r *runner) openReport() (*os.File, error) {
 	}
 	f, err := os.Create(r.report)
 	if err != nil {
-		return nil, fmt.Errorf("opening the report: %w", err)
+		return nil, &snapshot.Error{Op: "opening the report", Path: r.report, Kind: snapshot.KindOf(err), Err: errors.Unwrap(err)}
 	}
 	return f, nil
 }

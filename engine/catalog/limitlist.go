@@ -2,17 +2,31 @@ package catalog
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/snapfs/snapfs/internal/units"
 )
 
+// ErrBadLimit: what a limit is to be makes no sense, here or anywhere.
+var ErrBadLimit = errors.New("no limit")
+
 // A Limit is one of a [Limits]: a flag of the commands that make a sandbox, a line
 // of a profile, a NAME=VALUE of `snapfs limits --set`, a line of `snapfs show`.
 type Limit struct {
 	Name, Usage string
 	Value       LimitValue
+	// Bounds are empty for a switch.
+	Bounds
+}
+
+// Bounds are what is taken for a limit: anything else is an error, zero too.
+type Bounds struct {
+	// Least and Most are as the limit is written, Why is the reason for the least.
+	Least, Why, Most string
+	// Beyond is what one means that is larger than what the host has.
+	Beyond string
 }
 
 // A LimitValue is the value of a limit, as people write it.
@@ -28,42 +42,64 @@ type LimitValue interface {
 	Tighten(other LimitValue) bool
 }
 
+// What a limit means that is larger than what the host has.
+const (
+	beyondSaid   = "limits nothing, which is said whenever something starts"
+	beyondDisk   = "the disk, or the pool, is full before"
+	beyondUnsaid = "limits nothing"
+	beyondTime   = "no host is that old"
+)
+
+// The least that a box can live with, and that a disk or a clock can hold.
+var (
+	cpusBounds   = Bounds{"0.01", "the kernel divides a processor into hundredths", "8192", beyondSaid}
+	memoryBounds = Bounds{"1M", "a command takes that to start", "1E", beyondSaid}
+	pidsBounds   = Bounds{"2", "the sandbox has a process of its own beside a command", "1000000000000", beyondSaid}
+	filesBounds  = Bounds{"8", "a command has that many open to start", "1000000000000", beyondSaid}
+	diskBounds   = Bounds{"1M", "quotas are not more exact", "1E", beyondDisk}
+	inodesBounds = Bounds{"1", "", "1000000000000", beyondDisk}
+	rateBounds   = Bounds{"1B/s", "", "1E/s", beyondUnsaid}
+	opsBounds    = Bounds{"1", "", "1000000000000", beyondUnsaid}
+	timeBounds   = Bounds{"1ms", "less is over before anything has started", "36500d", beyondTime}
+)
+
 // Fields lists all limits that there are, with the values that l has.
 func (l *Limits) Fields() []Limit {
-	size := func(to *int64) LimitValue {
-		return &limitValue[int64]{to, "size", units.ParseSize, units.FormatSize}
+	size := func(to *int64, b *Bounds) LimitValue {
+		return &limitValue[int64]{to, "size", b, units.ParseSize, units.FormatSize}
 	}
 	rate := func(to *int64) LimitValue {
-		return &limitValue[int64]{to, "rate", units.ParseRate, units.FormatRate}
+		return &limitValue[int64]{to, "rate", &rateBounds, units.ParseRate, units.FormatRate}
 	}
-	number := func(to *int64) LimitValue {
-		return &limitValue[int64]{to, "number", units.ParseCount, units.FormatCount}
+	number := func(to *int64, b *Bounds) LimitValue {
+		return &limitValue[int64]{to, "number", b, units.ParseCount, units.FormatCount}
 	}
-	duration := func(to *time.Duration) LimitValue {
-		return &limitValue[time.Duration]{to, "duration", units.ParseDuration, units.FormatDuration}
+	duration := func(to *time.Duration) *limitValue[time.Duration] {
+		return &limitValue[time.Duration]{to, "duration", &timeBounds, units.ParseDuration, units.FormatDuration}
 	}
+	cpus := &limitValue[float64]{&l.CPUs, "number", &cpusBounds, units.ParseCPUs, units.FormatCPUs}
 	return []Limit{
-		{"cpus", "how many processors' time all processes get together, as 1.5", &limitValue[float64]{&l.CPUs, "number", units.ParseCPUs, units.FormatCPUs}},
-		{"memory", "how much memory all processes get together, as 2G; beyond it all are killed", size(&l.Memory)},
-		{"pids", "how many processes and threads there may be", number(&l.PIDs)},
-		{"files", "how many files each process may have open", number(&l.Files)},
-		{"disk", "how much the sandbox may write beyond its base, as 5G", size(&l.Disk)},
-		{"inodes", "how many files the sandbox may make", number(&l.Inodes)},
-		{"io-read", "how much may be read from each disk, as 100M/s", rate(&l.ReadRate)},
-		{"io-write", "how much may be written to each disk, as 50M/s", rate(&l.WriteRate)},
-		{"io-read-ops", "how many reads from each disk there may be in a second", number(&l.ReadOps)},
-		{"io-write-ops", "how many writes to each disk there may be in a second", number(&l.WriteOps)},
-		{"cpu-time", "how long all processes may compute, in all, as 10m; beyond it they are killed", duration(&l.CPUTime)},
-		{"time", "how long each command may take, as 10m; beyond it, it is ended", duration(&l.Time)},
-		{"idle", "how long what runs may do nothing, as 15m; then it is paused until something comes for it", duration(&l.Idle)},
-		{"ttl", "how long the sandbox lives, as 2h; then what runs in it is paused, and nothing is started", duration(&l.TTL)},
-		{"remove-after", "how long after its ttl, or, without one, after it was made, the sandbox is removed, as 24h", &removal{limitValue[time.Duration]{&l.RemoveAfter, "duration", units.ParseDuration, units.FormatDuration}}},
-		{"keep-end", "when the sandbox would be removed, keep its last state, and start nothing in it", &switchValue{&l.KeepEnd}},
+		{"cpus", "how many processors' time all processes get together, as 1.5", cpus, cpusBounds},
+		{"memory", "how much memory all processes get together, as 2G; beyond it all are killed", size(&l.Memory, &memoryBounds), memoryBounds},
+		{"pids", "how many processes and threads there may be", number(&l.PIDs, &pidsBounds), pidsBounds},
+		{"files", "how many files each process may have open", number(&l.Files, &filesBounds), filesBounds},
+		{"disk", "how much the sandbox may write beyond its base, as 5G", size(&l.Disk, &diskBounds), diskBounds},
+		{"inodes", "how many files the sandbox may make", number(&l.Inodes, &inodesBounds), inodesBounds},
+		{"io-read", "how much may be read from each disk, as 100M/s", rate(&l.ReadRate), rateBounds},
+		{"io-write", "how much may be written to each disk, as 50M/s", rate(&l.WriteRate), rateBounds},
+		{"io-read-ops", "how many reads from each disk there may be in a second", number(&l.ReadOps, &opsBounds), opsBounds},
+		{"io-write-ops", "how many writes to each disk there may be in a second", number(&l.WriteOps, &opsBounds), opsBounds},
+		{"cpu-time", "how long all processes may compute, in all, as 10m; beyond it they are killed", duration(&l.CPUTime), timeBounds},
+		{"time", "how long each command may take, as 10m; beyond it, it is ended", duration(&l.Time), timeBounds},
+		{"idle", "how long what runs may do nothing, as 15m; then it is paused until something comes for it", duration(&l.Idle), timeBounds},
+		{"ttl", "how long the sandbox lives, as 2h; then what runs in it is paused, and nothing is started", duration(&l.TTL), timeBounds},
+		{"remove-after", "how long after its ttl, or, without one, after it was made, the sandbox is removed, as 24h", &removal{*duration(&l.RemoveAfter)}, timeBounds},
+		{"keep-end", "when the sandbox would be removed, keep its last state, and start nothing in it", &switchValue{&l.KeepEnd}, Bounds{}},
 	}
 }
 
-// SetField reads one limit by its name. Errors: those of its value; with known
-// false there is no such limit.
+// SetField reads one limit by its name. Errors: those of its value, of which "none" is
+// no limit; with known false there is no such limit.
 func (l *Limits) SetField(name, value string) (known bool, err error) {
 	for _, f := range l.Fields() {
 		if f.Name == name {
@@ -79,6 +115,7 @@ func (l *Limits) SetField(name, value string) (known bool, err error) {
 type limitValue[T cmp.Ordered] struct {
 	to     *T
 	what   string
+	bounds *Bounds
 	parse  func(string) (T, error)
 	format func(T) string
 }
@@ -90,10 +127,17 @@ func (v *limitValue[T]) Set(text string) error {
 		return nil
 	}
 	value, err := v.parse(text)
-	if err == nil {
-		*v.to = value
+	if errors.Is(err, units.ErrZero) {
+		return fmt.Errorf("%w: for no limit, write none", err)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	if least, err := v.parse(v.bounds.Least); err != nil || value < least {
+		return errors.Join(err, fmt.Errorf("%q: the least is %s: %s", text, v.bounds.Least, v.bounds.Why))
+	}
+	*v.to = value
+	return nil
 }
 
 func (v *limitValue[T]) String() string {
@@ -132,7 +176,7 @@ func (v *switchValue) Set(text string) error {
 	case "false", "none":
 		*v.to = false
 	default:
-		return fmt.Errorf("%q is not true or false", text)
+		return fmt.Errorf("%q: write true or false", text)
 	}
 	return nil
 }

@@ -217,6 +217,11 @@ type ProfileUse struct {
 	Left  []string `json:"left,omitempty"`
 }
 
+// Set: a limit has this value because of the profile. There may be none.
+func (u *ProfileUse) Set(limit, value string) bool {
+	return u != nil && slices.Contains(u.Taken, limit+" "+value)
+}
+
 // A Proof says which walls of a sandbox were tried from inside, and what came of it.
 type Proof struct {
 	When time.Time     `json:"when"`

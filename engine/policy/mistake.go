@@ -2,7 +2,9 @@ package policy
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
+	"unicode"
 )
 
 // A Mistake is something in a profile that the grammar does not allow.
@@ -23,17 +25,21 @@ type Error struct {
 func (e *Error) Error() string {
 	const most = 20
 	var b strings.Builder
+	file := e.File
+	if strings.ContainsFunc(file, unicode.IsControl) { // a line break above all: each mistake has a line
+		file = strconv.Quote(file)
+	}
 	for i, m := range e.Mistakes[:min(len(e.Mistakes), most)] {
 		if i > 0 {
 			b.WriteString("\n")
 		}
-		fmt.Fprintf(&b, "%s:%d:%d: %s", e.File, m.Line, m.Column, m.What)
+		fmt.Fprintf(&b, "%s:%d:%d: %s", file, m.Line, m.Column, m.What)
 		if m.Mend != "" {
 			b.WriteString("; " + m.Mend)
 		}
 	}
 	if more := len(e.Mistakes) - most; more > 0 {
-		fmt.Fprintf(&b, "\n%s: and %d more", e.File, more)
+		fmt.Fprintf(&b, "\n%s: and %d more", file, more)
 	}
 	return b.String()
 }

@@ -28,8 +28,8 @@ type Sandbox struct {
 func limitsSection() Section {
 	s := Section{
 		Header: "[limits]",
-		Text: "How much a sandbox may use: the limits that snapfs run and snapfs new have as flags, by the same names, with values as they take them. " +
-			`A number needs no quotes; "none" is no limit.`,
+		Text: "How much a sandbox may use: the limits that snapfs run and snapfs new have as flags, by the same names, with values as they take them (snapfs help limits). " +
+			`A number without a unit needs no quotes; "none" is no limit, and zero an error.`,
 	}
 	for _, f := range new(catalog.Limits).Fields() {
 		s.Keys = append(s.Keys, Key{f.Name, f.Value.Type(), "", strings.ToUpper(f.Usage[:1]) + f.Usage[1:] + "."})
@@ -60,11 +60,17 @@ func (r *reader) limit(name string, v *unstable.Node, at place) {
 	if isSwitch(name) {
 		kinds = []unstable.Kind{unstable.Bool}
 	}
+	text := string(v.Data)
+	if v.Kind == unstable.Integer || v.Kind == unstable.Float {
+		text = strings.ReplaceAll(text, "_", "") // 1_000 is a number in TOML
+	}
 	switch {
 	case slices.Contains(kinds, v.Kind):
-		if _, err := r.sandbox.Limits.SetField(name, string(v.Data)); err != nil {
-			r.wrong(r.where(v, at), err.Error(), "snapfs run --help says how it is written")
+		if _, err := r.sandbox.Limits.SetField(name, text); err != nil {
+			r.wrong(r.where(v, at), err.Error(), "snapfs help limits says how it is written")
 		}
+	case isSwitch(name):
+		r.wrong(at, name+": "+kind(v)+", where true or false belongs", "write "+name+" = true")
 	default:
 		r.wrong(at, name+": "+kind(v)+", where a limit belongs", `put it in quotes: `+name+` = "…"`)
 	}

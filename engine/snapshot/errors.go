@@ -6,8 +6,10 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
+	"unicode"
 )
 
 // The kinds of failure. Test for them with errors.Is.
@@ -26,7 +28,7 @@ var (
 )
 
 // Error is a failure with its place. It prints as "op: backend: path: cause"
-// with the empty parts left out, and unwraps to both its Kind and its Err.
+// with the empty parts left out, and a path quoted that is not printable, and unwraps to both its Kind and its Err.
 type Error struct {
 	// Op is what was being done, as a gerund: "forking", "capturing".
 	Op string
@@ -45,7 +47,11 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	parts := []string{strings.TrimSpace(e.Op + " " + e.ID), e.Backend, e.Path}
+	path := e.Path
+	if strings.ContainsFunc(path, unicode.IsControl) { // a line break above all: it would begin a line of its own
+		path = strconv.Quote(path)
+	}
+	parts := []string{strings.TrimSpace(e.Op + " " + e.ID), e.Backend, path}
 	if why := cmp.Or(e.Err, e.Kind); why != nil {
 		parts = append(parts, why.Error())
 	}

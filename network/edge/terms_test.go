@@ -8,7 +8,7 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// TestThisHostIsReachedByItsOneName: at the ports that rules name, in both families, whatever is said; and by no other.
+// TestThisHostIsReachedByItsOneName: at the ports that rules name, in both families, by TCP and UDP, whatever is said; and by no other.
 func TestThisHostIsReachedByItsOneName(t *testing.T) {
 	w := newWorld(t, "host.snapfs:8080-8081,site.example")
 	w.name("host.snapfs", "203.0.113.10") // which nobody asks
@@ -20,6 +20,10 @@ func TestThisHostIsReachedByItsOneName(t *testing.T) {
 		if r := w.play(t, step{Dial: to}, step{Send: []byte(request)}, step{Close: true}, step{Read: -1}); string(r.Read) != request {
 			t.Errorf("%s: %q, %s", to, r.Read, r.Err)
 		}
+	}
+	w.udpEcho(t, "127.0.0.1:8080")
+	if r := w.play(t, step{Dial: "udp host.snapfs:8080"}, step{Send: []byte("hi")}, step{Read: 2}); string(r.Read) != "hi" {
+		t.Errorf("datagrams: %q, %s", r.Read, r.Err)
 	}
 	ev := w.told(t, "the service", func(ev network.Event) bool { return ev.Allowed && ev.Kind == network.TCP })
 	if ev.Rule != "host.snapfs:8080-8081" || ev.Addr.String() != "127.0.0.1" {

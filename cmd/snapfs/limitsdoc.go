@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+)
+
+// limitValues says what a value of a limit means, for help and documents.
+const limitValues = `A size is a number and a unit: 512M, 1.5G, 100MiB. K, M, G, T, P and E are powers
+of 1024, in upper and lower case, also with B or iB; B is a byte. A rate is a size
+and /s: 50M/s. A number of processors may be a decimal one, other numbers are whole and
+have no unit. A duration is one or more numbers with ns, us, ms, s, m, h, and d for days,
+which come first: 90s, 1h30m, 2d12h.
+
+"none" is no limit; it also takes away what a named profile says. Zero is an error,
+as are an empty value, a sign, a blank, an exponent, NaN, other digits than 0 to 9, and a
+number without its unit. An error says what would be right, and nothing is made or changed.
+So is what is less than the least or more than the most. Between this host and the most a
+limit is taken, and limits nothing here; where the host knows that, it is said whenever
+something starts. With --queue or --if-room, a sandbox that may use more memory or disk
+than this host has is refused (snapfs help room).`
+
+// limitsTable has a row for each limit that is no switch: its name, the kind of its value,
+// its bounds, and what one larger than the host means.
+func limitsTable() [][5]string {
+	rows := [][5]string{{"limit", "least", "most", "larger than the host", "reason for the least"}}
+	for _, l := range new(catalog.Limits).Fields() {
+		if l.Least != "" {
+			rows = append(rows, [5]string{l.Name, l.Least, l.Most, l.Beyond, l.Why})
+		}
+	}
+	return rows
+}
+
+// limitsText is the table for help.
+func limitsText() string {
+	var b strings.Builder
+	for _, r := range limitsTable() {
+		fmt.Fprintf(&b, "    %-13s %-6s %-14s %s\n", r[0], r[1], r[2], r[3])
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+// writeLimits writes the meaning of limits as a page of the documents.
+func writeLimits(w io.Writer) error {
+	var b strings.Builder
+	b.WriteString("# Limits\n\nWritten by `make docs` from engine/catalog/limitlist.go, like `snapfs help limits`.\n\n" + limitValues + "\n\n")
+	for i, r := range limitsTable() {
+		name := "`" + r[0] + "`"
+		if i == 0 {
+			name = r[0]
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", name, r[1], r[2], r[3], r[4])
+		if i == 0 {
+			b.WriteString("| --- | --- | --- | --- | --- |\n")
+		}
+	}
+	b.WriteString("\n`keep-end` is true or false.\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
