@@ -104,9 +104,8 @@ func (g *Group) examineWatched() {
 		return
 	}
 	start := time.Now()
-	all := family(g.pid)
 	if memory {
-		used := familyMemory(all, g.l.Memory)
+		used := familyMemory(family(g.pid), g.l.Memory)
 		g.tally.peak = max(g.tally.peak, used)
 		if used > g.l.Memory {
 			g.hit(PartMemory)
@@ -114,7 +113,7 @@ func (g *Group) examineWatched() {
 	}
 	// The kernel refuses one more and tells nobody (RLIMIT_NPROC): what is seen is that
 	// all are there.
-	if pids && threadsOf(all) >= g.l.PIDs {
+	if pids && threadsOf(family(g.pid)) >= g.l.PIDs {
 		g.hit(PartPIDs)
 	}
 	g.tally.cost = time.Since(start)

@@ -37,7 +37,8 @@ func (g *Group) knobs(l Limits) []knob {
 		list = append(list, memoryKnobs(m, l.Memory)...)
 	}
 	if m := g.find("pids"); m != nil {
-		list = append(list, knob{part: PartPIDs, m: m, file: "pids.max", value: or(capped(l.PIDs, mostPIDs), "max")})
+		l.PIDs = capped(l.PIDs, mostPIDs)
+		list = append(list, knob{part: PartPIDs, m: m, file: "pids.max", value: or(l.PIDs, "max")})
 	}
 	if m := g.find("blkio", "io"); m != nil {
 		for _, dev := range g.disks {

@@ -15,9 +15,9 @@ func TestErrorNamesItsPlaceAndLeavesEmptyPartsOut(t *testing.T) {
 			Op: "forking", Backend: "btrfs", ID: "s1", Path: "/home/ann", Kind: ErrNotFound, Err: syscall.ENOENT,
 		},
 		`reading: "/a\nsnapfs: applied": not found`: {Op: "reading", Path: "/a\nsnapfs: applied", Kind: ErrNotFound}, // one line
-		"capturing: not supported":   {Op: "capturing", Kind: ErrNotSupported},
-		"s1: already exists":         {ID: "s1", Kind: ErrExists},
-		"removing s1: plain: in use": {Op: "removing", ID: "s1", Backend: "plain", Kind: ErrBusy},
+		"capturing: not supported":                  {Op: "capturing", Kind: ErrNotSupported},
+		"s1: already exists":                        {ID: "s1", Kind: ErrExists},
+		"removing s1: plain: in use":                {Op: "removing", ID: "s1", Backend: "plain", Kind: ErrBusy},
 	} {
 		if got := e.Error(); got != want {
 			t.Errorf("got %q, want %q", got, want)
