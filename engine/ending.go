@@ -46,17 +46,18 @@ func (e *Engine) reapLater(ctx context.Context) error {
 		if !list[i].Due(now) {
 			continue
 		}
-		due = true
 		rec, err := e.cat.Get(list[i].Name)
 		switch {
 		case err != nil, rec.ID != list[i].ID, rec.Ended != nil, !over(rec, now):
-			continue // the note is wrong
+			due = true
+			continue // the note is wrong, which the other sees to
 		case rec.Ephemeral, rec.State != catalog.Ready, rec.Keeper != nil && kernel.Alive(*rec.Keeper):
 			continue // whoever holds it ends it
 		}
 		if wait, err := e.promoting(rec.ID); wait || err != nil {
 			continue
 		}
+		due = true
 		why := removeHit(rec.Policy.Limits)
 		if rec.Policy.Limits.KeepEnd {
 			e.notice(rec.Name + " is about to end (" + why.Text + ")")
