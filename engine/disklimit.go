@@ -136,6 +136,28 @@ func (e *Engine) gaugeOf(rec *catalog.Record) func() (used snapshot.DiskLimit, k
 	}
 }
 
+// fitsDisk refuses a limit of the disk that is below what the trees of a sandbox have added
+// already: nothing could be started in it, and most that is there could not be removed.
+func (e *Engine) fitsDisk(rec *catalog.Record, l catalog.Limits) error {
+	if !limitsDisk(l) || diskLimit(l) == diskLimit(rec.Policy.Limits) {
+		return nil
+	}
+	used, known := e.gaugeOf(rec)()
+	refuse := func(limit, text, least string) error {
+		return &snapshot.Error{
+			Op: "limiting " + limit, Path: rec.Name, Kind: snapshot.ErrBusy, Err: errors.New(text + " in use"),
+			Hints: []string{"snapfs limits " + rec.Name + " --set " + limit + "=" + least},
+		}
+	}
+	switch {
+	case known && l.Disk > 0 && int64(used.Bytes) > l.Disk:
+		return refuse("disk", units.SizeText(int64(used.Bytes))+" are", units.FormatSize((int64(used.Bytes)+entering-1)/entering*entering))
+	case known && l.Inodes > 0 && used.Inodes > l.Inodes:
+		return refuse("inodes", units.FormatCount(used.Inodes)+" are", units.FormatCount(used.Inodes))
+	}
+	return nil
+}
+
 // brimful is how little is left of a limit of the disk that is used up: less than a
 // filesystem wants for a new file.
 const brimful = 256 << 10

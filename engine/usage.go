@@ -94,6 +94,9 @@ func (e *Engine) SetLimits(ctx context.Context, name string, change func(*catalo
 		return was, err
 	}
 	back.Push("take the limit of the disk back", func() error { return e.limitTrees(later, h.Record, now, was) })
+	if err := e.fitsDisk(h.Record, now); err != nil {
+		return was, err
+	}
 	noted := *h.Record
 	noted.Note(catalog.Now())
 	noted.Policy.Limits = now

@@ -25,7 +25,7 @@ func addLimits(f *pflag.FlagSet, l *catalog.Limits) {
 func setLimits(l *catalog.Limits, texts []string) error {
 	for _, text := range texts {
 		name, value, ok := strings.Cut(text, "=")
-		if !ok {
+		if !ok || name == "" {
 			return usageError{fmt.Errorf("%q: it is NAME=VALUE, as memory=4G, or memory=none", text)}
 		}
 		known, err := l.SetField(name, value)
