@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// ErrBadLimit: what a limit is to be makes no sense, here or anywhere.
+// ErrBadLimit says that what a limit is to be makes no sense, here or anywhere.
 var ErrBadLimit = errors.New("no limit")
 
 // A Limit is one of a [Limits]: a flag of the commands that make a sandbox, a line

@@ -217,7 +217,7 @@ type ProfileUse struct {
 	Left  []string `json:"left,omitempty"`
 }
 
-// Set: a limit has this value because of the profile. There may be none.
+// Set reports whether a limit has this value because of the profile. There may be none.
 func (u *ProfileUse) Set(limit, value string) bool {
 	return u != nil && slices.Contains(u.Taken, limit+" "+value)
 }

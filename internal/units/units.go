@@ -32,7 +32,7 @@ const (
 // the byte.
 const letters = "BKMGTPE"
 
-// ErrZero: the number is nothing. Whether that is to be no limit, whoever asks has to
+// ErrZero says that the number is nothing. Whether that is to be no limit, whoever asks has to
 // say in another way.
 var ErrZero = errors.New("zero")
 
@@ -197,7 +197,7 @@ func wrong(what, text, why string) error { return fmt.Errorf("%s %q: %s", what, 
 // A zeroError is [ErrZero], with what would come of it.
 type zeroError struct{ error }
 
-func (zeroError) Is(target error) bool { return target == ErrZero } //nolint:errorlint // it is asked for by its name
+func (zeroError) Is(target error) bool { return target == ErrZero }
 
 func zero(what, text, why string) error { return zeroError{wrong(what, text, why)} }
 
