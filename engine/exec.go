@@ -40,8 +40,8 @@ type Guest interface {
 }
 
 // Exec runs a command in a sandbox, starting a keeper for it where none runs.
-// Errors: snapshot.ErrNotFound; ErrBusy, also where its keeper does not answer; isolate's; ErrWall where its policy wants its
-// walls to be tried.
+// Errors: snapshot.ErrNotFound; ErrBusy, also where its keeper does not answer;
+// isolate's; ErrWall where its policy wants its walls to be tried.
 func (e *Engine) Exec(ctx context.Context, name string, command isolate.Command) (Guest, error) {
 	return e.ExecWith(ctx, name, command, ExecOptions{})
 }
@@ -123,7 +123,7 @@ func (e *Engine) enter(ctx context.Context, h *catalog.Held, command isolate.Com
 	if err == nil {
 		return p, nil
 	}
-	if errors.Is(err, snapshot.ErrInterrupted) && !errors.Is(err, errSilent) { // its box is closed by now
+	if errors.Is(err, errLeft) || errors.Is(err, snapshot.ErrInterrupted) && !errors.Is(err, errSilent) { // its box is closed by now
 		err = errors.Join(left, e.settle(ctx, h))
 	}
 	return nil, errors.Join(err, conn.Close())

@@ -59,7 +59,10 @@ func (b *Box) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 		if failed = err; err == nil && errno != 0 {
 			failed = unix.Errno(errno)
 		}
-		return true
+		if failed == nil { // one that has not begun to connect can be written to as well, which may be told late
+			_, err = unix.Getpeername(int(fd))
+		}
+		return !errors.Is(err, unix.ENOTCONN)
 	})
 	if ctx.Err() != nil {
 		return nil, &Error{Op: "connecting", Path: to.String(), Kind: ErrInterrupted, Err: ctx.Err()}
