@@ -82,10 +82,10 @@ func table() []wall {
 		{parts: "time", falls: []string{"time"}, on: limits},
 		{parts: "disk", falls: []string{"disk"}, on: pooled, who: root},
 		{parts: "inodes", falls: []string{"inodes"}, on: counting, who: root},
-		{parts: "write-rate", falls: []string{"write-rate"}, on: limits, who: root},
-		{parts: "read-rate", falls: []string{"read-rate"}, on: limits, who: root},
-		{parts: "write-ops", falls: []string{"write-ops"}, on: limits, who: root},
-		{parts: "read-ops", falls: []string{"read-ops"}, on: limits, who: root},
+		{parts: "io-write", falls: []string{"write-rate"}, on: limits, who: root},
+		{parts: "io-read", falls: []string{"read-rate"}, on: limits, who: root},
+		{parts: "io-write-ops", falls: []string{"write-ops"}, on: limits, who: root},
+		{parts: "io-read-ops", falls: []string{"read-ops"}, on: limits, who: root},
 
 		{
 			parts: "network", falls: []string{"name", "ipv4", "ipv6", "resolver", "metadata", "loopback"},
