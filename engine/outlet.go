@@ -66,6 +66,7 @@ type outlet struct {
 	tun  *os.File   // nil once it is closed
 	conn *kernel.Packet
 	proc *os.Process
+	up   bool   // its rules are in force
 	text string // of the rules
 
 	mu       sync.Mutex // guards what follows
@@ -90,7 +91,7 @@ type RefusedAccess struct {
 const mostRefused = 100
 
 // openOutlet starts the edge of a box's network, nil where it has none. Answers
-// when the rules are in force.
+// when the rules are in force, or the box's command has ended before.
 func (e *Engine) openOutlet(rec *catalog.Record, box *isolate.Box, log *netJournal) (*outlet, error) {
 	tun := box.Tun()
 	if tun == nil {
@@ -113,11 +114,26 @@ func (e *Engine) openOutlet(rec *catalog.Record, box *isolate.Box, log *netJourn
 	if err := o.start(); err != nil {
 		return nil, errors.Join(fail(err), tun.Close())
 	}
-	o.read.Go(o.live)
+	begun := make(chan error, 1)
+	o.read.Go(func() {
+		err := o.begun()
+		begun <- err
+		if err == nil || o.again(0) {
+			o.live()
+		}
+	})
+	select {
+	case err = <-begun:
+	case <-box.Idle():
+	}
+	if err != nil {
+		o.close()
+		return nil, fail(err)
+	}
 	return o, nil
 }
 
-// start starts an edge, and answers when the rules are in force.
+// start starts an edge, which is told all that it has to know.
 func (o *outlet) start() error {
 	o.life.Lock()
 	defer o.life.Unlock()
@@ -130,29 +146,24 @@ func (o *outlet) start() error {
 	}
 	proc, err := run.Background(o.program, nil, o.tun, theirs)
 	theirs.Close()
-	if err == nil {
-		stuck := time.AfterFunc(stopping, func() { conn.Shutdown() }) //nolint:errcheck // it may have gone
-		defer stuck.Stop()
-		o.conn, o.proc = conn, proc
-		err = errors.Join(o.handOver(), o.allowed())
+	if err != nil {
+		return errors.Join(err, conn.Close())
 	}
-	if err == nil {
-		err = o.begun()
+	o.conn, o.proc, o.up = conn, proc, false
+	if err := errors.Join(o.handOver(), o.allowed()); err != nil && !hungUp(err) { // why it has gone it says itself
+		o.ended()
+		return err
 	}
-	if err == nil {
-		return nil
-	}
-	if proc != nil {
-		endProcess(proc)
-	}
-	o.conn, o.proc = nil, nil
-	return errors.Join(err, conn.Close())
+	return nil
 }
 
-// endProcess ends an edge that is of no use any more: no two may read one interface.
-func endProcess(proc *os.Process) {
-	_ = proc.Kill()    // it has ended, mostly
-	_, _ = proc.Wait() // nobody asks how
+// ended lets go of an edge that is of no use any more: no two may read one interface.
+// It is called with life held.
+func (o *outlet) ended() {
+	_ = o.proc.Kill()    // it has ended, mostly
+	_, _ = o.proc.Wait() // nobody asks how
+	_ = o.conn.Close()   // all was heard
+	o.conn, o.proc, o.up = nil, nil, false
 }
 
 // handOver tells a new edge what those before it have done.
@@ -208,43 +219,42 @@ func hearEdge(conn *kernel.Packet) (*network.Message, error) {
 	return &m, nil
 }
 
-// begun waits until the rules are in force. What the command has asked for by then
-// is decided, and told first.
+// begun waits until the rules of an edge that was started are in force. What the
+// command has asked for by then is decided, and told first. After an error there is no edge.
 func (o *outlet) begun() error {
+	conn := o.conn                                                // which only this goroutine changes from now on
+	stuck := time.AfterFunc(stopping, func() { conn.Shutdown() }) //nolint:errcheck // it may have gone
+	defer stuck.Stop()
 	for {
-		m, err := hearEdge(o.conn)
-		if err != nil || m.Event == nil && m.Counters == nil {
-			return err
+		m, err := hearEdge(conn)
+		up := err == nil && m.Event == nil && m.Counters == nil
+		if err == nil && !up {
+			o.take(m)
+			continue
 		}
-		o.take(m)
+		o.life.Lock()
+		defer o.life.Unlock()
+		if o.up = up; !up {
+			o.ended()
+		}
+		return err
 	}
 }
 
 // live takes in what edges say, one after the other, until the outlet is closed.
 func (o *outlet) live() {
 	for {
-		o.life.Lock()
-		conn, proc := o.conn, o.proc
-		o.life.Unlock()
 		began := time.Now()
 		for {
-			m, err := hearEdge(conn)
+			m, err := hearEdge(o.conn)
 			if err != nil {
 				break
 			}
 			o.take(m)
 		}
 		o.life.Lock()
-		o.conn, o.proc = nil, nil
+		o.ended()
 		o.life.Unlock()
-		conn.Close() //nolint:errcheck // all was heard
-		select {
-		case <-o.over:
-			go proc.Wait() //nolint:errcheck // nobody asks how
-			return
-		default:
-		}
-		endProcess(proc)
 		if !o.again(time.Since(began)) {
 			return
 		}
@@ -255,6 +265,11 @@ func (o *outlet) live() {
 // lived for a while. It gives up when the outlet is closed.
 func (o *outlet) again(lived time.Duration) bool {
 	const soon, late = 100 * time.Millisecond, time.Second
+	select {
+	case <-o.over:
+		return false
+	default:
+	}
 	o.take(&network.Message{Event: &network.Event{
 		Time: time.Now(), Kind: network.Edge, Ended: true, Why: "it ended by itself, and with it every connection; it is started again",
 	}})
@@ -268,7 +283,7 @@ func (o *outlet) again(lived time.Duration) bool {
 			return false
 		case <-time.After(wait):
 		}
-		if o.start() == nil {
+		if o.start() == nil && o.begun() == nil {
 			return true
 		}
 		wait = min(max(2*wait, soon), late)
@@ -333,12 +348,18 @@ func (o *outlet) close() []RefusedAccess {
 	if o == nil {
 		return nil
 	}
+	wanted := o.lastPackets()
 	close(o.over)
 	o.life.Lock()
-	o.tun.Close() // before the edge ends, which then has the last of it: the kernel waits for the interface to go
+	_ = kernel.KeepInterface(o.tun) // the kernel takes its time otherwise, and that is all
+	o.tun.Close()
 	o.tun = nil
-	if o.conn != nil {
+	switch {
+	case o.conn == nil:
+	case o.up || wanted:
 		o.conn.ShutdownWrite() //nolint:errcheck // it may have gone by itself
+	default:
+		o.proc.Kill() //nolint:errcheck // likewise
 	}
 	o.life.Unlock()
 	stuck := time.AfterFunc(stopping, func() {
@@ -351,6 +372,17 @@ func (o *outlet) close() []RefusedAccess {
 	defer stuck.Stop()
 	o.read.Wait() // until it has told the last
 	return o.refused
+}
+
+// lastPackets waits, for a moment, until an edge has seen what the sandbox has sent, so
+// that it is told even of a command that did not wait for an answer. It reports whether
+// there was anything.
+func (o *outlet) lastPackets() (any bool) {
+	const patience = time.Second
+	for end := time.Now().Add(patience); kernel.Readable(o.tun) && time.Now().Before(end); any = true {
+		time.Sleep(time.Millisecond)
+	}
+	return any
 }
 
 // edgeNames are the addresses that stand for names, so that they do in the next edge.

@@ -64,6 +64,8 @@ func (e *Edge) begin() error {
 	link, err := fdbased.New(&fdbased.Options{
 		FDs: []int{fd},
 		MTU: network.MTU,
+		// One handles a packet where it is read. Several would drop, when they are closed, what they have not come to.
+		ProcessorsPerChannel: 1,
 		// What comes out of a TUN was summed by the kernel that is asking, on this machine.
 		RXChecksumOffload: true,
 		ClosedFunc:        func(tcpip.Error) { e.quit() },
