@@ -81,6 +81,8 @@ func fix(name string) string {
 		pkg = "btrfs-progs"
 	case "mkfs.ext4", "resize2fs":
 		pkg = "e2fsprogs"
+	case "zfs", "zpool":
+		pkg = "zfsutils-linux"
 	case "mkfs.xfs":
 		pkg = "xfsprogs"
 	case "newuidmap", "newgidmap":

@@ -1,0 +1,61 @@
+package zfs
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"io"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+)
+
+// homeRecord is the file that says that a home was made by us, or found to be
+// ours, so that nobody has to ask zfs(8) again.
+func homeRecord(home string) string {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, home) // it never fails
+	return homes + "/" + strconv.FormatUint(h.Sum64(), 16)
+}
+
+// settleHome makes the dataset that forks are made in, unless there is one. A
+// dataset of that name that lacks our mark is left alone: ErrDenied.
+func (r room) settleHome(ctx context.Context, home string) error {
+	record := homeRecord(home)
+	if unix.Faccessat(r.fd(), record, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) == nil {
+		return nil
+	}
+	if err := fault.Point(ctx, "make a dataset for forks"); err != nil {
+		return err
+	}
+	_, err := zfs(ctx, "create", "-o", "mountpoint=legacy", "-o", "canmount=off", "-o", marked(homeMark), home)
+	if errors.Is(err, snapshot.ErrExists) {
+		err = ownHome(ctx, home)
+	}
+	if err != nil {
+		return err
+	}
+	err = r.writeFile(record, home+"\n")
+	if errors.Is(err, unix.EEXIST) {
+		return nil // another process was quicker
+	}
+	return err
+}
+
+func ownHome(ctx context.Context, home string) error {
+	is, err := zfs(ctx, "get", "-H", "-p", "-s", "local", "-o", "value", property, home)
+	if err != nil {
+		return err
+	}
+	if strings.TrimSuffix(is, "\n") != homeMark {
+		return &problem{
+			kind: snapshot.ErrDenied, path: home, why: "it is not a dataset that snapfs made",
+			hints: []string{"zfs rename " + home + " " + strings.Replace(home, "/"+homeName, "/snapfs-old", 1)},
+		}
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package zfs
+
+import (
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// A source is where a tree lies.
+type source struct {
+	// dataset is its name as zfs(8) has it.
+	dataset string
+	// within is the way from the root of the dataset to the tree, or ".".
+	within string
+}
+
+// findSource finds the dataset that is mounted at a tree, or above it.
+func findSource(tree string) (source, error) {
+	if !filepath.IsAbs(tree) || filepath.Clean(tree) != tree {
+		return source{}, &problem{kind: snapshot.ErrNotSupported, path: tree, why: "not an absolute, clean path"}
+	}
+	st, err := kernel.Lstat(unix.AT_FDCWD, tree)
+	if err != nil {
+		return source{}, err
+	}
+	if !st.IsDir() {
+		return source{}, &problem{kind: snapshot.ErrNotSupported, path: tree, why: "not a directory"}
+	}
+	if err := onZFS(tree); err != nil {
+		return source{}, err
+	}
+	mounts, err := kernel.Mounts()
+	if err != nil {
+		return source{}, err
+	}
+	for _, m := range mounts {
+		if uint64(m.ID) == st.Mount {
+			return sourceAt(tree, m)
+		}
+	}
+	return source{}, &problem{
+		kind: snapshot.ErrNotSupported, path: tree, why: "the mount that it lies on is not one of this mount namespace",
+		hints: []string{"findmnt -T " + tree},
+	}
+}
+
+// sourceAt reads the dataset and the way into it from a line of mountinfo.
+func sourceAt(tree string, m kernel.MountPoint) (source, error) {
+	if strings.Contains(m.Source, "@") {
+		return source{}, &problem{kind: snapshot.ErrReadOnly, path: tree, why: "it lies in the snapshot " + m.Source}
+	}
+	rest, ok := strings.CutPrefix(tree, m.Path)
+	if !ok {
+		return source{}, &problem{kind: snapshot.ErrNotSupported, path: tree, why: "it is hidden by another mount at " + m.Path}
+	}
+	within := strings.TrimPrefix(filepath.Join(m.Root, rest), "/")
+	if within == "" {
+		within = "."
+	}
+	return source{m.Source, within}, nil
+}
+
+func onZFS(path string) error {
+	fs, err := kernel.FilesystemOf(path)
+	if err != nil || fs.Type == "zfs" {
+		return err
+	}
+	return &problem{kind: snapshot.ErrNotSupported, path: path, why: "the tree lies on " + fs.Type + ", not on zfs"}
+}
+
+// nameMax is the longest name of a dataset or a snapshot, with all of its
+// parts (ZFS_MAX_DATASET_NAME_LEN of include/sys/fs/zfs.h, less its NUL).
+const nameMax = 255
+
+// fits says whether the longest name that we make of a dataset is one.
+func fits(src source) error {
+	if long := len(forkName(src.dataset, strings.Repeat("x", uniqueMax))) + len("@"+tag+"-") + uniqueMax; long > nameMax {
+		return &problem{
+			kind: snapshot.ErrNotSupported, path: src.dataset,
+			why:   "the dataset's name is too long: with it, a snapshot of a fork of it would have a longer one than ZFS allows",
+			hints: []string{"zfs rename " + src.dataset + " NAME (one that is shorter)"},
+		}
+	}
+	return nil
+}

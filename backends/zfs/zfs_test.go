@@ -1,0 +1,131 @@
+package zfs
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// What zfs(8) of OpenZFS 2.1 says; conformance_test.go meets it for real.
+func TestWhatZFSSaysHasAKind(t *testing.T) {
+	for said, want := range map[string]error{
+		"cannot hold snapshot 'tank/home@a': tag already exists on this dataset":                                  snapshot.ErrExists,
+		"cannot destroy snapshot tank/home@a: dataset is busy":                                                    snapshot.ErrBusy,
+		"cannot destroy 'tank/f': filesystem has children\nuse '-r' to destroy the following datasets:\ntank/f@s": snapshot.ErrBusy,
+		"cannot create 'tank/home/.snapfs/x': parent does not exist":                                              errNoParent,
+		"cannot create 'tank/home/.snapfs': dataset already exists":                                               snapshot.ErrExists,
+		"cannot open 'tank/home@nope': dataset does not exist\nusage:\n\tsnapshot [-r]":                           snapshot.ErrNotFound,
+		"cannot create 'tank/home/.snapfs/x': out of space":                                                       snapshot.ErrNoSpace,
+		"cannot release hold from snapshot 'tank/home@a': no such tag on this dataset":                            errNoTag,
+		"cannot create snapshot 'tank/home@a': permission denied":                                                 snapshot.ErrDenied,
+		"cannot open 'tank/a: out of space': dataset does not exist":                                              snapshot.ErrNotFound,
+		"cannot open 'tank/out of space":                                                                          snapshot.ErrNotSupported,
+		"dataset is busy, they say":                                                                               snapshot.ErrNotSupported,
+		"cannot create 'tank/x': something that nobody has heard of":                                              snapshot.ErrNotSupported,
+	} {
+		err := understood(&run.Error{Name: "zfs", Stderr: said, Code: 1, Err: errors.New("exit status 1")})
+		if !errors.Is(err, want) {
+			t.Errorf("%q is %v, want %v", said, kindOf(err), want)
+		}
+	}
+}
+
+func TestAMissingProgramIsToldWithWhatInstallsIt(t *testing.T) {
+	err := fail("opening", "", understood(&run.MissingError{Name: "zfs", Fix: "apt-get install zfsutils-linux"}))
+	var e *snapshot.Error
+	if !errors.As(err, &e) || !errors.Is(err, snapshot.ErrNotSupported) || len(e.Hints) != 1 {
+		t.Errorf("%#v", err)
+	}
+}
+
+func TestAMarkIsReadAsItWasWritten(t *testing.T) {
+	u := unique()
+	want := mark{
+		kind: forks, id: "f1", dataset: forkName("tank/a b", u), unique: u, source: "tank/a b", tree: "/home/ann/w\nork",
+		within: "ann/w\nork", base: "s1", taken: time.Unix(1, 2).UTC(),
+	}
+	got, err := parseMark(want.text())
+	if err != nil || got != want {
+		t.Errorf("%+v is read as %+v, %v", want, got, err)
+	}
+}
+
+// TestADamagedMarkNamesNothing: what it names would be destroyed.
+func TestADamagedMarkNamesNothing(t *testing.T) {
+	u := unique()
+	whole := mark{kind: forks, id: "f", dataset: forkName("tank", u), unique: u, tree: "/t", within: ".", taken: time.Unix(1, 0)}.text()
+	for name, text := range map[string]string{
+		"empty":           "",
+		"cut":             whole[:len(whole)-1],
+		"newer":           strings.Replace(whole, "zfs 1", "zfs 2", 1),
+		"another dataset": strings.Replace(whole, "/.snapfs/"+u, "/home", 1),
+		"no number":       strings.Replace(whole, "unique "+u, "unique ", 1),
+		"no time":         strings.Replace(whole, "taken 19", "taken x", 1),
+	} {
+		if m, err := parseMark(text); !errors.Is(err, snapshot.ErrCorrupt) {
+			t.Errorf("%s: %+v, %v", name, m, err)
+		}
+	}
+}
+
+func TestALongNameIsRefusedBeforeAnythingIsMade(t *testing.T) {
+	longest := 0
+	for n := 1; n <= nameMax; n++ {
+		src := source{dataset: strings.Repeat("d", n)}
+		err := fits(src)
+		u := strings.Repeat("z", uniqueMax)
+		name := snapshotName(forkName(src.dataset, u), u)
+		if (err == nil) != (len(name) <= nameMax) {
+			t.Fatalf("a dataset's name of %d bytes gives %v, with %d for a snapshot of its fork", n, err, len(name))
+		}
+		if err == nil {
+			longest = n
+		} else if !errors.Is(err, snapshot.ErrNotSupported) {
+			t.Fatal(err)
+		}
+	}
+	if longest < 200 {
+		t.Errorf("the longest name of a dataset is %d bytes", longest)
+	}
+}
+
+func TestTheWayIntoADatasetComesFromItsMount(t *testing.T) {
+	for _, c := range []struct{ tree, root, at, within string }{
+		{"/tank", "/", "/tank", "."},
+		{"/tank/a/b", "/", "/tank", "a/b"},
+		{"/home/ann", "/", "/", "home/ann"},
+		{"/mnt/b", "/a", "/mnt", "a/b"}, // a bind mount of a part
+		{"/mnt", "/a", "/mnt", "a"},
+	} {
+		src, err := sourceAt(c.tree, kernel.MountPoint{Root: c.root, Path: c.at, Source: "tank"})
+		if err != nil || src.within != c.within || src.dataset != "tank" {
+			t.Errorf("%+v: %+v, %v", c, src, err)
+		}
+	}
+	if _, err := sourceAt("/s", kernel.MountPoint{Root: "/", Path: "/s", Source: "tank@s"}); !errors.Is(err, snapshot.ErrReadOnly) {
+		t.Errorf("a tree in a snapshot gives %v", err)
+	}
+}
+
+func TestATreeThatIsNotOnZFSIsRefusedWithoutATrace(t *testing.T) {
+	dir := treetest.Dir(t)
+	place := snapshot.Place{Tree: snapshot.Tree{Path: dir}, Dir: filepath.Join(dir, "state")}
+	if _, err := Open(t.Context(), place); !errors.Is(err, snapshot.ErrNotSupported) {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(place.Dir); !errors.Is(err, os.ErrNotExist) {
+		t.Error("it left its directory:", err)
+	}
+	place.Tree.Path += "/gone"
+	if _, err := Open(t.Context(), place); !errors.Is(err, snapshot.ErrNotFound) {
+		t.Error(err)
+	}
+}
