@@ -123,7 +123,7 @@ func (e *Engine) startBox(ctx context.Context, rec *catalog.Record, begun *isola
 			if err := e.makeRoom(ctx, rec); err != nil {
 				return nil, nil, err
 			}
-		case !mounting || !tries.again(err):
+		case !mounting || allowed.killed() || !tries.again(err):
 			return nil, nil, outOfSpace(spec, err)
 		}
 		if err := e.settleTrees(ctx, rec); err != nil { // what was mounted before it failed

@@ -232,6 +232,12 @@ func (a *allowance) struck() *catalog.Hit {
 	return a.full()
 }
 
+// killed: a limit was hit for which all that is in the box is killed.
+func (a *allowance) killed() bool {
+	c, hit := a.group.Hit()
+	return hit && c.Killed
+}
+
 // moot says which of the limits limit nothing on this host.
 func (a *allowance) moot() (notes []string) {
 	for _, h := range a.group.Level() {

@@ -196,15 +196,16 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// TestSpentTimeIsLookedAtUntilItIsTold: also when it was spent between the look
-// that found some left and the question when to look again.
-func TestSpentTimeIsLookedAtUntilItIsTold(t *testing.T) {
+// TestSpentTimeIsLookedAtUntilTheEnd: also when it was spent between the look
+// that found some left and the question when to look again, and after it was told,
+// for what begins then.
+func TestSpentTimeIsLookedAtUntilTheEnd(t *testing.T) {
 	g := &Group{l: Limits{CPUTime: 1}, pid: os.Getpid()}
 	if wait := g.nextLook(); wait <= 0 {
 		t.Error("never again")
 	}
 	g.tally.told = []Part{PartCPUTime}
-	if wait := g.nextLook(); wait != 0 {
+	if wait := g.nextLook(); wait != watchEvery {
 		t.Error("again after", wait)
 	}
 }

@@ -57,18 +57,19 @@ type tally struct {
 // forget makes room for the next hit: the limits are others now.
 func (t *tally) forget() { t.told = nil }
 
-// hit notes a limit that was hit; once, until the limits are set anew.
+// hit notes a limit that was hit; once, until the limits are set anew. What begins in
+// the box after it was killed is killed too.
 func (g *Group) hit(part Part) {
+	c := causeOf(part, g.l)
+	g.tally.kill = g.tally.kill || c.Killed
 	if slices.Contains(g.tally.told, part) {
 		return
 	}
-	c := causeOf(part, g.l)
 	if part == PartPIDs && g.find("pids") == nil {
 		c.Text = "processes: all " + c.Value + " in use" // whether one more was asked for, nobody knows
 	}
 	g.tally.told = append(g.tally.told, part)
 	g.tally.hits = append(g.tally.hits, c)
-	g.tally.kill = g.tally.kill || c.Killed
 	g.watcher.tell(c)
 }
 

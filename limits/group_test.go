@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -154,6 +155,22 @@ func TestProcessorTimeEnds(t *testing.T) {
 		t.Errorf("used %v of %v, at most %v", u.CPUTime.Value, limit, most)
 	}
 	t.Log("used", u.CPUTime.Value, "of", limit, "and at most", most)
+	closes(t, g)
+}
+
+// A box that could not be started is started again in the same group.
+func TestWhatBeginsWithoutTimeLeftEndsToo(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	g := started(t, Limits{CPUTime: 10 * time.Millisecond}, Options{})
+	newBox(t, g, "spin", nil).begin().ends()
+	none := started(t, Limits{}, Options{})
+	later := newBox(t, none, "spin", nil)
+	for _, dir := range g.Cgroups() {
+		must(t, writeFile(dir.Name()+"/cgroup.procs", strconv.Itoa(later.cmd.Process.Pid)))
+	}
+	later.begin().ends()
+	closes(t, none)
 	closes(t, g)
 }
 

@@ -131,12 +131,12 @@ func (g *Group) look() time.Duration {
 // nextLook is when a limit that is watched could be hit at the earliest, or 0.
 func (g *Group) nextLook() time.Duration {
 	wait := g.nextWatched()
-	if g.l.CPUTime == 0 || slices.Contains(g.tally.told, PartCPUTime) {
+	if g.l.CPUTime == 0 {
 		return wait
 	}
 	used, ok := g.cpuTime()
-	if !ok {
-		return shorter(wait, watchEvery) // it has not begun
+	if !ok || slices.Contains(g.tally.told, PartCPUTime) {
+		return shorter(wait, watchEvery) // it has not begun, or what begins now is killed
 	}
 	// With all processors busy the rest lasts so long. What runs on between two
 	// looks is a hundredth at most, or 10 ms.
