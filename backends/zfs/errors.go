@@ -69,6 +69,7 @@ func fail(op, id string, err error) error {
 func kindOf(err error) error {
 	var p *problem
 	if errors.As(err, &p) {
+		_ = errors.As(p.kind, &p) // it may be one of those that the door tells apart
 		return p.kind
 	}
 	return snapshot.KindOfFile(err)

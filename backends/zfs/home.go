@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -46,16 +47,22 @@ func (r room) settleHome(ctx context.Context, home string) error {
 	return err
 }
 
+// ownHome checks that a home is ours. Another process may be about to make it:
+// ZFS gives a new filesystem its properties an instant after it is there.
 func ownHome(ctx context.Context, home string) error {
-	is, err := zfs(ctx, "get", "-H", "-p", "-s", "local", "-o", "value", property, home)
-	if err != nil {
-		return err
-	}
-	if strings.TrimSuffix(is, "\n") != homeMark {
-		return &problem{
-			kind: snapshot.ErrDenied, path: home, why: "it is not a dataset that snapfs made",
-			hints: []string{"zfs rename " + home + " " + strings.Replace(home, "/"+homeName, "/snapfs-old", 1)},
+	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		is, err := zfs(ctx, "get", "-H", "-p", "-s", "local", "-o", "value", property, home)
+		if err != nil {
+			return err
+		}
+		if is = strings.TrimSuffix(is, "\n"); is == homeMark {
+			return nil
+		}
+		if is != "" || time.Since(began) > 2*time.Second {
+			return &problem{
+				kind: snapshot.ErrDenied, path: home, why: "it is not a dataset that snapfs made",
+				hints: []string{"zfs rename " + home + " " + strings.Replace(home, "/"+homeName, "/snapfs-old", 1)},
+			}
 		}
 	}
-	return nil
 }

@@ -102,18 +102,26 @@ func (b *Backend) fork(ctx context.Context, from, id string) (f snapshot.Fork, e
 	m.kind, m.id, m.base, m.unique = forks, id, from, unique()
 	m.dataset = forkName(m.source, m.unique)
 	return b.forkOf(m), r.make(ctx, m, func() error {
-		if err := r.settleHome(ctx, home(m.dataset)); err != nil {
-			return err
-		}
-		if err := fault.Point(ctx, "clone the snapshot"); err != nil {
-			return err
-		}
-		_, err := zfs(ctx, "clone", "-o", marked(m.unique), "-o", "readonly=off", base.dataset, m.dataset)
-		if errors.Is(err, errNoParent) { // somebody has destroyed it since
-			_ = unix.Unlinkat(r.fd(), homeRecord(home(m.dataset)), 0) // so that the next one looks
+		err := r.clone(ctx, base.dataset, m)
+		if errors.Is(err, errNoParent) { // somebody has destroyed it
+			if err := unix.Unlinkat(r.fd(), homeRecord(home(m.dataset)), 0); err != nil && err != unix.ENOENT {
+				return err
+			}
+			err = r.clone(ctx, base.dataset, m)
 		}
 		return err
 	})
+}
+
+func (r room) clone(ctx context.Context, base string, m mark) error {
+	if err := r.settleHome(ctx, home(m.dataset)); err != nil {
+		return err
+	}
+	if err := fault.Point(ctx, "clone the snapshot"); err != nil {
+		return err
+	}
+	_, err := zfs(ctx, "clone", "-o", marked(m.unique), "-o", "readonly=off", base, m.dataset)
+	return err
 }
 
 // make makes an entry, and what do makes for it, and mounts that; or none of it.

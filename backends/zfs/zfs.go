@@ -18,8 +18,8 @@
 //	tank/home/.snapfs/<unique>              a fork
 //	tank/home/.snapfs/<unique>@snapfs-<u…>  a sealed fork
 //
-// Each has the user property snapfs:mark with its own unique number, set in the
-// same transaction that makes it; nothing is destroyed that has not. A snapshot is
+// Each has the user property snapfs:mark with its own unique number, given by the
+// call that makes it; nothing is destroyed that has not. A snapshot is
 // held (zfs-hold(8)) by the tag snapfs as long as it is one of ours.
 //
 // Which id is which dataset lies in the state directory:
@@ -102,6 +102,7 @@ type Backend struct {
 
 var _ interface {
 	snapshot.Backend
+	snapshot.Meter
 	snapshot.Sweeper
 	snapshot.Pender
 } = (*Backend)(nil)

@@ -35,6 +35,9 @@ func TestWhatZFSSaysHasAKind(t *testing.T) {
 		if !errors.Is(err, want) {
 			t.Errorf("%q is %v, want %v", said, kindOf(err), want)
 		}
+		if kind := kindOf(err); !errors.Is(want, kind) {
+			t.Errorf("%q has the kind %v, which is no sentinel", said, kind)
+		}
 	}
 }
 

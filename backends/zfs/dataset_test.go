@@ -1,0 +1,156 @@
+//go:build vm
+
+package zfs_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/snapfs/snapfs/backends/zfs"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// opened is a backend for a place.
+func opened(t testing.TB, p snapshot.Place) *zfs.Backend {
+	t.Helper()
+	b, err := zfs.Open(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.(*zfs.Backend)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// of is the dataset that is mounted at a place's tree.
+func of(t testing.TB, p snapshot.Place) string {
+	t.Helper()
+	return sh(t, "list", "-H", "-o", "name", p.Tree.Path)
+}
+
+// grown captures the tree as s1 and forks that as f1, to be removed at the end.
+func grown(t testing.TB, b *zfs.Backend, p snapshot.Place) (snapshot.Snapshot, snapshot.Fork) {
+	t.Helper()
+	s, err := b.Capture(t.Context(), p.Tree, "s1")
+	must(t, err)
+	f, err := b.Fork(t.Context(), "s1", "f1")
+	must(t, err)
+	return s, f
+}
+
+func gone(t testing.TB, b *zfs.Backend) {
+	t.Helper()
+	must(t, b.RemoveFork(t.Context(), "f1"))
+	must(t, b.Remove(t.Context(), "s1"))
+	must(t, b.Sweep(t.Context()))
+}
+
+func refused(t testing.TB, args ...string) {
+	t.Helper()
+	if out, err := run.Output(t.Context(), "zfs", args...); err == nil {
+		t.Errorf("zfs %s goes through: %s", strings.Join(args, " "), out)
+	}
+}
+
+func TestNobodysDestroyPullsABaseAway(t *testing.T) {
+	p := place(t)
+	b := opened(t, p)
+	must(t, os.WriteFile(p.Tree.Path+"/file", []byte("base"), 0o600))
+	s, err := b.Capture(t.Context(), p.Tree, "s1")
+	must(t, err)
+	name := sh(t, "list", "-H", "-t", "snapshot", "-o", "name", of(t, p))
+	refused(t, "destroy", name)
+	refused(t, "destroy", "-R", name)
+	refused(t, "rollback", "-r", of(t, p)+"@none")
+	if text, err := os.ReadFile(s.View.Path + "/file"); string(text) != "base" {
+		t.Errorf("the base holds %q, %v", text, err)
+	}
+	gone(t, b)
+}
+
+// TestWhatLacksTheMarkIsNeitherUsedNorDestroyed, whatever its name.
+func TestWhatLacksTheMarkIsNeitherUsedNorDestroyed(t *testing.T) {
+	p := place(t)
+	b, tree := opened(t, p), of(t, p)
+	sh(t, "create", "-o", "mountpoint=legacy", tree+"/.snapfs")
+	_, err := b.Capture(t.Context(), p.Tree, "s1")
+	must(t, err)
+	if _, err := b.Fork(t.Context(), "s1", "f1"); !errors.Is(err, snapshot.ErrDenied) {
+		t.Errorf("a fork in somebody's .snapfs: %v", err)
+	}
+	sh(t, "destroy", tree+"/.snapfs")
+	_, err = b.Fork(t.Context(), "s1", "f1")
+	must(t, err)
+	fork := sh(t, "list", "-H", "-r", "-d", "1", "-o", "name", tree+"/.snapfs")
+	fork = fork[strings.IndexByte(fork, '\n')+1:]
+	sh(t, "inherit", "snapfs:mark", fork) // as if it were somebody's
+	gone(t, b)
+	if got := sh(t, "list", "-H", "-o", "name", fork); got != fork {
+		t.Errorf("it was destroyed: %q", got)
+	}
+	sh(t, "destroy", fork) // and with it goes the base, whose last clone it was
+}
+
+// TestAForkIsWritableWhateverTheDatasetIs: read-only, mounted by hand, with its
+// snapshots to be seen.
+func TestAForkIsWritableWhateverTheDatasetIs(t *testing.T) {
+	p := place(t)
+	tree := of(t, p)
+	must(t, os.WriteFile(p.Tree.Path+"/file", []byte("base"), 0o600))
+	sh(t, "set", "snapdir=visible", tree)
+	sh(t, "set", "readonly=on", tree)
+	b := opened(t, p)
+	s, f := grown(t, b, p)
+	must(t, os.WriteFile(f.View.Path+"/file", []byte("fork"), 0o600))
+	if err := os.WriteFile(s.View.Path+"/file", nil, 0o600); err == nil {
+		t.Error("the snapshot can be written to")
+	}
+	if text, err := os.ReadFile(p.Tree.Path + "/file"); string(text) != "base" {
+		t.Errorf("the tree holds %q, %v", text, err)
+	}
+	gone(t, b)
+}
+
+// TestWhatAForkDestroyedByHandLeavesIsNotFoundAndGoes: nobody is told more than
+// that it is gone.
+func TestWhatAForkDestroyedByHandLeavesIsNotFoundAndGoes(t *testing.T) {
+	p := place(t)
+	b := opened(t, p)
+	grown(t, b, p)
+	sh(t, "destroy", "-r", of(t, p)+"/.snapfs")
+	if _, err := b.LookupFork(t.Context(), "f1"); !errors.Is(err, snapshot.ErrNotFound) {
+		t.Errorf("looking it up gives %v", err)
+	}
+	must(t, b.RemoveFork(t.Context(), "f1"))
+	_, err := b.Fork(t.Context(), "s1", "f1") // which makes .snapfs again
+	must(t, err)
+	gone(t, b)
+}
+
+const userEnv = "SNAPFS_TEST_ZFS_TREE"
+
+// TestAnOrdinaryUserIsToldThatMountingTakesRoot, whatever zfs allow grants.
+func TestAnOrdinaryUserIsToldThatMountingTakesRoot(t *testing.T) {
+	if tree := os.Getenv(userEnv); tree != "" {
+		_, err := zfs.Open(t.Context(), snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: tree + "/state"})
+		var e *snapshot.Error
+		if !errors.As(err, &e) || !errors.Is(err, snapshot.ErrNotSupported) || !strings.Contains(err.Error(), "takes root") || len(e.Hints) == 0 {
+			t.Errorf("%#v", err)
+		}
+		return
+	}
+	p := place(t)
+	user := treetest.User(t)
+	sh(t, "allow", user.Name, "snapshot,clone,create,mount,destroy,hold,release,userprop", of(t, p))
+	must(t, os.Chown(p.Tree.Path, user.UID, user.GID))
+	treetest.RunAs(t, user, t.Name(), treetest.WithEnv(userEnv+"="+p.Tree.Path))
+}
