@@ -133,7 +133,7 @@ func TestMergedLayersSayWhatTheChainSaid(t *testing.T) {
 }
 
 func TestMergedLayersOfAnOrdinaryUserToo(t *testing.T) {
-	if treetest.AsUser(t) && inNamespace(t) {
+	if treetest.AsUser(t) && treetest.InNamespace(t) {
 		merges(t, treetest.Powers{NoDirRename: true, ShortRenames: true, KeepOldLinks: true})
 	}
 }

@@ -77,7 +77,7 @@ func replaceDirs(t *testing.T, root string) {
 }
 
 func TestAPartAloneIsThePartOfTheWhole(t *testing.T) {
-	if !treetest.AsUser(t) || !inNamespace(t) {
+	if !treetest.AsUser(t) || !treetest.InNamespace(t) {
 		return
 	}
 	for seed := range uint64(4) {
@@ -105,7 +105,7 @@ func TestAPartAloneIsThePartOfTheWhole(t *testing.T) {
 }
 
 func TestWhatIsWrittenInAPartIsInTheWhole(t *testing.T) {
-	if !treetest.AsUser(t) || !inNamespace(t) {
+	if !treetest.AsUser(t) || !treetest.InNamespace(t) {
 		return
 	}
 	s := newStage(t, snapshottest.OnDisk(t))

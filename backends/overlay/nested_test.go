@@ -30,7 +30,7 @@ func TestLayersInTheTreeItself(t *testing.T) {
 }
 
 func TestLayersInTheTreeOfAnOrdinaryUser(t *testing.T) {
-	if treetest.AsUser(t) && inNamespace(t) {
+	if treetest.AsUser(t) && treetest.InNamespace(t) {
 		nests(t)
 	}
 }

@@ -69,7 +69,7 @@ func TestASettledForkIsMountedAgain(t *testing.T) {
 }
 
 func TestASettledForkIsMountedAgainByAnOrdinaryUser(t *testing.T) {
-	if treetest.AsUser(t) && inNamespace(t) {
+	if treetest.AsUser(t) && treetest.InNamespace(t) {
 		settles(t)
 	}
 }

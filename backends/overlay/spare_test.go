@@ -17,7 +17,7 @@ func TestAnEmptyLayerIsUsedAgainAndKeepsNothingOfItsFirstUse(t *testing.T) {
 }
 
 func TestAnOrdinaryUserUsesLayersAgain(t *testing.T) {
-	if treetest.AsUser(t) && inNamespace(t) {
+	if treetest.AsUser(t) && treetest.InNamespace(t) {
 		reuses(t)
 	}
 }

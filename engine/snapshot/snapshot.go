@@ -96,12 +96,31 @@ type Fork struct {
 	View View
 }
 
-// A View says how to reach a tree: it is Path, or the Overlay to mount.
+// A View says how to reach a tree: it is Path, the Overlay to mount, or what is
+// Served.
 type View struct {
-	// Path is the directory that holds the tree, when Overlay is nil.
+	// Path is the directory that holds the tree, when the others are nil.
 	Path string
 	// Overlay is what to mount to see the tree, or nil.
 	Overlay *Overlay
+	// Served is what mounts the tree, or nil.
+	Served Served
+}
+
+// Served is a tree that no filesystem of the kernel shows, so that a process has to
+// answer for it.
+type Served interface {
+	// Mount mounts the tree, detached, where nobody sees it: the answer is a
+	// descriptor of its root, opened with O_PATH, and closing it takes a mount away
+	// that has not been attached anywhere. The tree is served by this process for as long as any
+	// mount of it is there, and what was written is in the fork when the last has
+	// gone; or it is served by the process that does so already. It is in the
+	// namespace of who calls, who must be allowed to mount there. A fork is to be
+	// written to by one process tree only; with readOnly it can be looked at whoever
+	// has it. Cost: in proportion to what was ever changed in the tree, at some
+	// microseconds a node. Errors: ErrNotFound, ErrCorrupt, ErrBusy, ErrDenied,
+	// ErrNotSupported (no /dev/fuse, or it may not be mounted).
+	Mount(ctx context.Context, readOnly bool) (fd int, err error)
 }
 
 // Overlay describes one mount of the kernel's overlayfs.

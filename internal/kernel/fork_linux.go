@@ -70,25 +70,51 @@ type outcome struct {
 // waits for it. After an error, failed names the operation: "clone" or one of
 // the program. Cost: half a millisecond.
 func (p *program) run(flags uintptr) (failed string, err error) {
+	_, failed, err = p.results(flags)
+	return failed, err
+}
+
+// results does as run, and answers with what each operation gave. Under CLONE_FILES
+// what the child opened is open here, but for after an error.
+func (p *program) results(flags uintptr) (result [64]uintptr, failed string, err error) {
 	mem, err := unix.Mmap(-1, 0, int(unsafe.Sizeof(outcome{})), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANON)
 	if err != nil {
-		return "mmap", err
+		return result, "mmap", err
 	}
 	defer func() { _ = unix.Munmap(mem) }()
 	out := (*outcome)(unsafe.Pointer(&mem[0]))
 	pid, errno := fork(flags, p.ops, out)
 	runtime.KeepAlive(p)
 	if errno != 0 {
-		return "clone", errno
+		return result, "clone", errno
 	}
 	reap(pid)
+	if flags&unix.CLONE_FILES != 0 && int(out.done) < len(p.ops) {
+		p.closeOpened(out)
+	}
 	switch {
 	case out.errno != 0:
-		return p.ops[out.done].name, unix.Errno(out.errno)
+		return result, p.ops[out.done].name, unix.Errno(out.errno)
 	case int(out.done) < len(p.ops):
-		return p.ops[out.done].name, unix.EINTR // killed
+		return result, p.ops[out.done].name, unix.EINTR // killed
 	}
-	return "", nil
+	return out.result, "", nil
+}
+
+// closeOpened closes what the operations that succeeded have left open.
+func (p *program) closeOpened(out *outcome) {
+	opened := map[uintptr]bool{}
+	for i, op := range p.ops[:out.done] {
+		switch op.nr {
+		case unix.SYS_OPENAT, unix.SYS_FSOPEN, unix.SYS_FSMOUNT:
+			opened[slotMark|uintptr(i)] = true
+		case unix.SYS_CLOSE:
+			delete(opened, op.args[0])
+		}
+	}
+	for s := range opened {
+		unix.Close(int(out.result[s&0x3f]))
+	}
 }
 
 // fork is the fork of package syscall without the exec. The runtime's three

@@ -20,7 +20,7 @@ func (f *FS) source(n *node) (*fd, error) {
 		f.mu.RLock()
 		d, top := f.layers[at], f.top()
 		f.mu.RUnlock()
-		if at == top {
+		if at == top && !f.readOnly {
 			flags = unix.O_RDWR
 		}
 		return d.open(n.id, flags, false)
@@ -66,6 +66,9 @@ func (f *FS) read(n *node, buf []byte, off int64) (int, error) {
 // own calls do with a descriptor of the content of a node in the top layer,
 // where it is brought first, up to keep bytes of it.
 func (f *FS) own(n *node, keep int64, do func(fd int) error) error {
+	if f.readOnly {
+		return unix.EROFS
+	}
 	f.freezing.RLock()
 	defer f.freezing.RUnlock()
 	f.mu.RLock()
@@ -162,7 +165,7 @@ func dupFile(fd int) (*os.File, error) {
 const everything = 1<<63 - 1
 
 // write puts data at an offset.
-func (f *FS) write(n *node, data []byte, off int64, killSetID bool) (done int, err error) {
+func (f *FS) write(n *node, data []byte, off int64, lose privileges) (done int, err error) {
 	err = f.own(n, everything, func(fd int) error {
 		for done < len(data) {
 			k, err := unix.Pwrite(fd, data[done:], off+int64(done))
@@ -174,14 +177,14 @@ func (f *FS) write(n *node, data []byte, off int64, killSetID bool) (done int, e
 			}
 			done += max(k, 0)
 		}
-		return f.wrote(n, off+int64(done), killSetID)
+		return f.wrote(n, off+int64(done), lose)
 	})
 	return done, err
 }
 
 // wrote keeps what is known of a file in step with its content, which now goes
 // as far as end at least.
-func (f *FS) wrote(n *node, end int64, killSetID bool) error {
+func (f *FS) wrote(n *node, end int64, lose privileges) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.change(n); err != nil {
@@ -190,15 +193,26 @@ func (f *FS) wrote(n *node, end int64, killSetID bool) error {
 	n.size = max(n.size, end)
 	n.mtime = now()
 	n.ctime = n.mtime
-	n.dropPrivileges(killSetID)
+	n.lose(lose)
 	return nil
 }
 
-// dropPrivileges takes from a changed file what it must not have any more when
-// somebody else wrote to it: capabilities, and set-id bits where told so.
-func (n *node) dropPrivileges(setID bool) {
+// privileges are what a file must not have any more when it was written to.
+type privileges int
+
+const (
+	nothing privileges = iota
+	capability
+	setID // and capabilities
+)
+
+// lose takes them from a changed file.
+func (n *node) lose(p privileges) {
+	if p == nothing {
+		return
+	}
 	n.delXattr("security.capability")
-	if !setID || n.isDir() {
+	if p != setID || n.isDir() {
 		return
 	}
 	n.mode &^= unix.S_ISUID
@@ -212,10 +226,10 @@ func (n *node) dropPrivileges(setID bool) {
 func (f *FS) truncate(n *node, size int64) error {
 	n.content.RLock()
 	f.mu.RLock()
-	nothing := n.place == nowhere
+	bare := n.place == nowhere
 	f.mu.RUnlock()
 	n.content.RUnlock()
-	if nothing {
+	if bare {
 		return f.resize(n, size)
 	}
 	return f.own(n, size, func(fd int) error {
@@ -247,7 +261,7 @@ func (f *FS) resize(n *node, size int64) error {
 }
 
 // fallocate is fallocate(2).
-func (f *FS) fallocate(n *node, mode uint32, off, size int64, killSetID bool) error {
+func (f *FS) fallocate(n *node, mode uint32, off, size int64, lose privileges) error {
 	return f.own(n, everything, func(fd int) error {
 		if err := unix.Fallocate(fd, mode, off, size); err != nil {
 			return err
@@ -256,7 +270,7 @@ func (f *FS) fallocate(n *node, mode uint32, off, size int64, killSetID bool) er
 		if err != nil {
 			return err
 		}
-		return f.wrote(n, st.Size, killSetID)
+		return f.wrote(n, st.Size, lose)
 	})
 }
 

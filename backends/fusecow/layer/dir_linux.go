@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // A dir is a layer on disk: "log", and "data" with the content of files.
@@ -29,7 +32,10 @@ var ErrDamaged = errors.New("the log is damaged")
 
 const magic = "fusecow1"
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// sum is the CRC-32C of records. Its table is made at the first use.
+func sum(records []byte) uint32 {
+	return crc32.Checksum(records, crc32.MakeTable(crc32.Castagnoli))
+}
 
 // openDir opens a layer, and makes it where there is none and it is the top.
 func openDir(path string, top bool) (_ *dir, err error) {
@@ -66,13 +72,14 @@ func openDir(path string, top bool) (_ *dir, err error) {
 	return d, nil
 }
 
-// begin begins a log that was made just now, or by one that was killed then.
+// begin begins a log that was made just now, or by one that was killed then. One
+// that has begun it leaves, and takes for empty until it is read.
 func (d *dir) begin() error {
+	d.size = int64(len(magic))
 	st, err := d.log.Stat()
 	if err != nil || st.Size() >= int64(len(magic)) {
 		return err
 	}
-	d.size = int64(len(magic))
 	_, err = d.log.WriteAt([]byte(magic), 0)
 	return err
 }
@@ -103,7 +110,7 @@ func (d *dir) frames(top bool, do func(records []byte) error) error {
 			break
 		}
 		records := all[at+8 : at+8+n]
-		if crc32.Checksum(records, castagnoli) != binary.LittleEndian.Uint32(all[at+4:]) {
+		if sum(records) != binary.LittleEndian.Uint32(all[at+4:]) {
 			break
 		}
 		if err := do(records); err != nil {
@@ -120,15 +127,19 @@ func (d *dir) frames(top bool, do func(records []byte) error) error {
 
 // append writes one frame. After an error the log is as it was.
 func (d *dir) append(records []byte) error {
-	frame := make([]byte, 8, 8+len(records))
-	binary.LittleEndian.PutUint32(frame, uint32(len(records)))
-	binary.LittleEndian.PutUint32(frame[4:], crc32.Checksum(records, castagnoli))
-	frame = append(frame, records...)
+	frame := frameOf(records)
 	if _, err := d.log.WriteAt(frame, d.size); err != nil {
 		return errors.Join(err, d.log.Truncate(d.size))
 	}
 	d.size += int64(len(frame))
 	return nil
+}
+
+func frameOf(records []byte) []byte {
+	frame := make([]byte, 8, 8+len(records))
+	binary.LittleEndian.PutUint32(frame, uint32(len(records)))
+	binary.LittleEndian.PutUint32(frame[4:], sum(records))
+	return append(frame, records...)
 }
 
 // sharded is the file of a node's content. Nodes made one after another lie in
@@ -160,4 +171,59 @@ func (d *dir) remove(id uint64) error {
 		return err
 	}
 	return nil
+}
+
+// Make makes an empty layer at path, whose directory must be there, to be the top
+// one. After an error a part of it may be there, and what has a log is a layer.
+func Make(path string) error {
+	if err := os.Mkdir(path, 0o700); err != nil {
+		return err
+	}
+	d, err := openDir(path, true)
+	if err != nil {
+		return err
+	}
+	d.close()
+	return nil
+}
+
+// IsLayer reports whether a directory is a layer, in whatever state.
+func IsLayer(path string) bool {
+	st, err := kernel.Lstat(unix.AT_FDCWD, path+"/log")
+	return err == nil && st.IsRegular()
+}
+
+// Hold keeps others from opening a layer as the top one until release is called,
+// and says whether it was closed in order. Cost: some system calls. Errors:
+// unix.EBUSY (it is open as the top one), and those of files.
+func Hold(path string) (clean bool, release func(), err error) {
+	log, err := os.OpenFile(path+"/log", os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false, nil, err
+	}
+	if err := kernel.Flock(log, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		log.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = &os.PathError{Op: "flock", Path: path, Err: unix.EBUSY}
+		}
+		return false, nil, err
+	}
+	clean, err = endsInOrder(log)
+	if err != nil {
+		kernel.Unlock(log)
+		return false, nil, err
+	}
+	return clean, func() { kernel.Unlock(log) }, nil
+}
+
+// endsInOrder looks at the last frame of a log.
+func endsInOrder(log *os.File) (bool, error) {
+	st, err := log.Stat()
+	if err != nil || st.Size() <= int64(len(magic)) {
+		return err == nil && st.Size() == int64(len(magic)), err
+	}
+	want := frameOf([]byte{recordClean})
+	last := make([]byte, len(want))
+	_, err = log.ReadAt(last, st.Size()-int64(len(want)))
+	return bytes.Equal(last, want), err
 }

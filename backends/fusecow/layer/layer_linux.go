@@ -14,11 +14,14 @@ import (
 
 // Options say what a filesystem is made of.
 type Options struct {
-	// Lower is the tree that is only read.
+	// Lower is the tree that is only read, without what is mounted in it where this
+	// process may mount.
 	Lower string
 	// Layers are directories: frozen ones, the oldest first, and at last the one
 	// that takes the changes, which is made with its log where there is none.
 	Layers []string
+	// ReadOnly: no layer takes changes, and nobody is kept from writing to the last.
+	ReadOnly bool
 }
 
 // An FS is the filesystem. It serves one mount, and holds its topmost layer for
@@ -26,7 +29,9 @@ type Options struct {
 type FS struct {
 	fds   *fds
 	lower int // a descriptor of the tree below
-	root  *node
+	// readOnly never changes.
+	readOnly bool
+	root     *node
 
 	// freezing is held for reading by who writes content, for writing by who
 	// freezes. It is taken before all others.
@@ -68,42 +73,69 @@ func Open(o Options) (_ *FS, err error) {
 	if len(o.Layers) == 0 {
 		return nil, errors.New("opening layers: there is none to take changes")
 	}
-	f := &FS{
-		fds: newFDs(mostFDs), lower: -1, nodes: map[uint64]*node{}, next: made,
-		dirty: map[*node]struct{}{}, names: map[nameKey]struct{}{}, stop: make(chan struct{}),
+	f, err := openRoot(o)
+	if err != nil {
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
 			f.release()
 		}
 	}()
-	if f.lower, err = unix.Open(o.Lower, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
-		return nil, &os.PathError{Op: "open", Path: o.Lower, Err: err}
-	}
-	st, err := kernel.Lstat(f.lower, "")
-	if err != nil {
-		return nil, err
-	}
-	f.root = &node{id: rootID, from: &origin{identity: identityOf(&st)}, attr: attrOf(&st), lookups: 1}
-	f.root.ino, f.root.place = st.Ino, nowhere
-	f.nodes[rootID] = f.root
 	for i, path := range o.Layers {
 		if err := f.stack(path, i == len(o.Layers)-1); err != nil {
 			return nil, fmt.Errorf("opening the layer %s: %w", path, err)
 		}
 	}
-	f.stopped.Go(f.commitNowAndThen)
+	if !f.readOnly {
+		f.stopped.Go(f.commitNowAndThen)
+	}
 	return f, nil
+}
+
+// openRoot begins with the tree below alone.
+func openRoot(o Options) (_ *FS, err error) {
+	f := &FS{
+		fds: newFDs(mostFDs), lower: -1, readOnly: o.ReadOnly, nodes: map[uint64]*node{}, next: made,
+		dirty: map[*node]struct{}{}, names: map[nameKey]struct{}{}, stop: make(chan struct{}),
+	}
+	if f.lower, err = openLower(o.Lower); err != nil {
+		return nil, err
+	}
+	st, err := kernel.Lstat(f.lower, "")
+	if err != nil {
+		f.release()
+		return nil, err
+	}
+	f.root = &node{id: rootID, from: &origin{identity: identityOf(&st)}, attr: attrOf(&st), lookups: 1}
+	f.root.ino, f.root.place = st.Ino, nowhere
+	f.nodes[rootID] = f.root
+	return f, nil
+}
+
+// openLower opens the tree below alone, by a copy of its mount that nobody else
+// sees, or, for an ordinary user, with all that is mounted in it.
+func openLower(path string) (int, error) {
+	if m, err := kernel.CloneTree(path, false); err == nil {
+		defer m.Close()
+		path = kernel.FDPath(m) + "/."
+	}
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return fd, nil
 }
 
 // stack puts a layer on top of those that are open.
 func (f *FS) stack(path string, top bool) error {
-	d, err := openDir(path, top)
+	own := top && !f.readOnly
+	d, err := openDir(path, own)
 	if err != nil {
 		return err
 	}
 	f.layers = append(f.layers, d)
-	clean, err := f.replay(d, top)
+	clean, err := f.replay(d, own)
 	if err != nil || !top {
 		return err
 	}
@@ -111,6 +143,9 @@ func (f *FS) stack(path string, top bool) error {
 		if err := f.mend(); err != nil {
 			return err
 		}
+	}
+	if !own {
+		return nil
 	}
 	return d.append(nil) // it is not clean from here on
 }
@@ -145,11 +180,11 @@ func (f *FS) Sync() error {
 	return unix.Syncfs(d.fd)
 }
 
-// Freeze makes the top layer read-only and puts a new one, at path, on it. It is
-// safe while programs run: each change is in one of the two. Cost: one commit,
-// whatever the tree and the layer hold. After an error all is as it was, and
-// path may exist.
-func (f *FS) Freeze(path string) error {
+// Freeze makes the top layer read-only and puts a new one, at path, on it, when then,
+// which is called while nobody can change anything, agrees. It is safe while programs
+// run: each change is in one of the two. Cost: one commit, whatever the tree and the
+// layer hold. After an error, of then too, all is as it was, and path may exist.
+func (f *FS) Freeze(path string, then func() error) (err error) {
 	f.freezing.Lock()
 	defer f.freezing.Unlock()
 	if err := f.commit(true); err != nil {
@@ -159,6 +194,11 @@ func (f *FS) Freeze(path string) error {
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if err != nil {
+			d.close()
+		}
+	}()
 	f.logging.Lock()
 	defer f.logging.Unlock()
 	f.mu.Lock()
@@ -167,8 +207,10 @@ func (f *FS) Freeze(path string) error {
 	// new layer. Content has not, which waits.
 	old := f.layers[f.top()]
 	if err := old.append([]byte{recordClean}); err != nil {
-		d.close()
 		return err
+	}
+	if err := then(); err != nil {
+		return errors.Join(err, old.append(nil)) // it is not clean from here on
 	}
 	f.layers = append(f.layers, d)
 	f.fds.dropAll()
@@ -178,6 +220,10 @@ func (f *FS) Freeze(path string) error {
 // Close writes what the log has not heard of and lets go of the layers. The
 // mount must have ended. After an error the layers are as after a crash.
 func (f *FS) Close() error {
+	if f.readOnly {
+		f.release()
+		return nil
+	}
 	close(f.stop)
 	f.stopped.Wait()
 	f.mu.Lock()
@@ -203,4 +249,14 @@ func (f *FS) release() {
 	if f.lower >= 0 {
 		unix.Close(f.lower)
 	}
+}
+
+// Mend brings the last layer of o into order after its server was killed. Errors: as
+// those of [Open].
+func Mend(o Options) error {
+	f, err := Open(o)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }

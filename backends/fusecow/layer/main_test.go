@@ -76,7 +76,12 @@ func serve(what []string) error {
 	if err != nil {
 		return err
 	}
-	m, err := f.Mount(what[0], false)
+	server, root, err := f.Serve(0)
+	if err != nil {
+		return err
+	}
+	err = kernel.MoveMount(root, unix.AT_FDCWD, what[0])
+	root.Close()
 	if err != nil {
 		return err
 	}
@@ -84,7 +89,7 @@ func serve(what []string) error {
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
 		if path, ok := strings.CutPrefix(in.Text(), "freeze "); ok {
-			err = f.Freeze(path)
+			err = f.Freeze(path, func() error { return nil })
 		} else {
 			err = f.Sync()
 		}
@@ -93,9 +98,10 @@ func serve(what []string) error {
 		}
 		fmt.Fprintln(os.Stdout, "done")
 	}
-	if err := m.Unmount(); err != nil {
+	if err := unix.Unmount(what[0], 0); err != nil {
 		return err
 	}
+	server.Wait()
 	return f.Close()
 }
 

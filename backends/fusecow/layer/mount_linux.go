@@ -4,51 +4,75 @@ import (
 	"fmt"
 	"io"
 	"log" //nolint:depguard // the library takes one of its loggers, to be silent
+	"os"
+	"strconv"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// A Mount is the filesystem at a directory, until Unmount.
-type Mount struct {
+// A Server answers the kernel for a filesystem, from goroutines of this process, for
+// as long as one of its mounts is there. Where the process dies the mounts stay,
+// dead. This process may use them too, but for a page of a file in its own memory:
+// a thread that waits for one keeps the others from collecting garbage.
+type Server struct {
+	fs     *FS
 	server *fuse.Server
+	fuse   *kernel.FUSE
 }
 
-// Mount serves the filesystem at dir, in the mount namespace of this thread. It
-// needs CAP_SYS_ADMIN there, and /dev/fuse. Devices and set-id bits have no
-// effect where strict. Where the process that serves dies the mount stays, dead,
-// as long as its namespace does.
-func (f *FS) Mount(dir string, strict bool) (*Mount, error) {
-	flags := uintptr(unix.MS_MGC_VAL)
-	if strict {
-		flags = unix.MS_NOSUID | unix.MS_NODEV
+const maxWrite = 1 << 20
+
+// Serve mounts the filesystem, detached, and begins to serve it. It needs /dev/fuse, and
+// a user namespace where this process may not mount. Attr are MOUNT_ATTR_* flags.
+// Others than this user may use the mount where this process is root.
+func (f *FS) Serve(attr uint64) (*Server, *os.File, error) {
+	k, root, err := kernel.NewFUSE(kernel.FUSEOptions{Subtype: "fusecow", Others: os.Geteuid() == 0, MaxRead: maxWrite}, attr)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &Server{fs: f, fuse: k}
+	dev, err := unix.FcntlInt(uintptr(k.Dev), unix.F_DUPFD_CLOEXEC, 0) // which the library closes
+	if err != nil {
+		k.Close()
+		root.Close()
+		return nil, nil, err
 	}
 	const extra = fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_DONT_MASK | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_SETXATTR_EXT
-	server, err := fuse.NewServer(raw{fuse.NewDefaultRawFileSystem(), f}, dir, &fuse.MountOptions{
-		AllowOther: true, Options: []string{"default_permissions"}, FsName: "snapfs", Name: "fusecow",
-		DirectMountStrict: true, DirectMountFlags: flags,
-		MaxWrite: 1 << 20, EnableAcl: true, EnableSymlinkCaching: true, ExplicitDataCacheControl: true,
+	s.server, err = fuse.NewServer(raw{fuse.NewDefaultRawFileSystem(), f}, "/dev/fd/"+strconv.Itoa(dev), &fuse.MountOptions{
+		IDMappedMount: true, MaxWrite: maxWrite, EnableAcl: true, EnableSymlinkCaching: true, ExplicitDataCacheControl: true,
 		DisableSplice:     true, // what is read is in memory already
 		ExtraCapabilities: extra, Logger: log.New(io.Discard, "", 0),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("mounting at %s: %w", dir, err)
+		k.Close()
+		root.Close()
+		return nil, nil, fmt.Errorf("serving: %w", err)
 	}
-	go server.Serve()
-	if err := server.WaitMount(); err != nil {
-		return nil, fmt.Errorf("mounting at %s: %w", dir, err)
-	}
-	return &Mount{server}, nil
+	go s.server.Serve()
+	pollNot(root)
+	return s, root, nil
 }
 
-// Unmount ends the mount. Errors: unix.EBUSY.
-func (m *Mount) Unmount() error {
-	if err := m.server.Unmount(); err != nil {
-		return fmt.Errorf("unmounting: %w", err)
+// pollNot has the kernel learn that files here are not polled: the runtime asks that
+// of each file that it opens, on a thread that it believes to be busy (epoll_ctl(2)
+// without leave). The library answers to this name by itself.
+func pollNot(root *os.File) {
+	fd, err := unix.Openat(int(root.Fd()), ".go-fuse-epoll-hack", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
 	}
-	m.server.Wait()
-	return nil
+	_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	unix.Close(fd)
 }
 
-// Wait returns when the mount has ended.
-func (m *Mount) Wait() { m.server.Wait() }
+// More is one more mount of the same filesystem, with flags of its own.
+func (s *Server) More(attr uint64) (*os.File, error) { return s.fuse.Mount(attr) }
+
+// Wait returns when the last mount has gone.
+func (s *Server) Wait() {
+	s.server.Wait()
+	s.fuse.Close()
+}

@@ -96,6 +96,9 @@ func (f *FS) destroy(n *node) {
 
 // change makes a node one that the table holds the truth about.
 func (f *FS) change(n *node) error {
+	if f.readOnly {
+		return unix.EROFS
+	}
 	if !n.changed {
 		if err := f.load(n); err != nil {
 			return err

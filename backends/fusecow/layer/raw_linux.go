@@ -158,7 +158,11 @@ func (r raw) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) f
 	n.ctime = t
 	if in.Valid&fuse.FATTR_SIZE != 0 {
 		n.mtime = t
-		n.dropPrivileges(in.Valid&fuse.FATTR_KILL_SUIDGID != 0)
+		lose := capability
+		if in.Valid&fuse.FATTR_KILL_SUIDGID != 0 {
+			lose = setID
+		}
+		n.lose(lose)
 	}
 	n.chown(in)
 	if mode, ok := in.GetMode(); ok {
@@ -181,7 +185,7 @@ func (n *node) chown(in *fuse.SetAttrIn) {
 		n.gid = gid
 	}
 	if u || g {
-		n.dropPrivileges(true)
+		n.lose(setID)
 	}
 }
 
@@ -236,7 +240,15 @@ func (r raw) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fu
 	if code != fuse.OK {
 		return 0, code
 	}
-	k, err := r.f.write(n, data, int64(in.Offset), in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0)
+	lose := nothing
+	switch {
+	case in.WriteFlags&fuse.WRITE_CACHE != 0: // a mapped page, which takes nothing from anybody
+	case in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0:
+		lose = setID
+	default:
+		lose = capability
+	}
+	k, err := r.f.write(n, data, int64(in.Offset), lose)
 	return uint32(k), status(err)
 }
 
@@ -255,8 +267,14 @@ func (r raw) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	if code != fuse.OK {
 		return code
 	}
-	// The kernel does not say whether set-id bits go, as it does with a write.
-	return status(r.f.fallocate(n, in.Mode, int64(in.Offset), int64(in.Length), in.Uid != 0))
+	// The kernel does not say whether set-id bits go, as it does with a write; and since
+	// it says nothing of the caller either, it sees to that itself (Linux 6.0, file_modified).
+	const nobody = 1<<32 - 1
+	lose := capability
+	if in.Uid != 0 && in.Uid != nobody {
+		lose = setID
+	}
+	return status(r.f.fallocate(n, in.Mode, int64(in.Offset), int64(in.Length), lose))
 }
 
 func (r raw) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {

@@ -26,9 +26,9 @@ type Subject struct {
 	// that is place.Dir alone.
 	Data func(place snapshot.Place) []string
 	// Reach opens the root of a view, to be written where the view can be.
-	// When nil, a path is opened, and an overlay is mounted on nothing, with
-	// the features that the product mounts it with. Closing the file takes
-	// the mount away.
+	// When nil, a path is opened, an overlay is mounted on nothing, with the
+	// features that the product mounts it with, and what is served is served by
+	// this process. Closing the file takes the mount away.
 	Reach func(t testing.TB, v snapshot.View) *os.File
 }
 

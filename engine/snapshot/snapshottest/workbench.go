@@ -132,16 +132,25 @@ func (x *workbench) reach(v snapshot.View) *os.File {
 	if x.subject.Reach != nil {
 		return x.subject.Reach(x, v)
 	}
-	var root *os.File
-	var err error
-	if o := v.Overlay; o == nil {
-		root, err = os.Open(v.Path)
-	} else {
-		root, err = kernel.MountOverlay(kernel.Overlay{
-			Lower: o.Lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr, Nested: o.Nested,
-			RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr, NoIndex: true,
-		})
+	path, o := v.Path, v.Overlay
+	if v.Served != nil || o != nil {
+		var mount *os.File
+		var err error
+		if o == nil {
+			var fd int
+			fd, err = v.Served.Mount(x.Context(), false)
+			mount = os.NewFile(uintptr(fd), "served")
+		} else {
+			mount, err = kernel.MountOverlay(kernel.Overlay{
+				Lower: o.Lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr, Nested: o.Nested,
+				RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr, NoIndex: true,
+			})
+		}
+		x.must(err)
+		defer mount.Close()
+		path = kernel.FDPath(mount)
 	}
+	root, err := os.Open(path)
 	x.must(err)
 	return root
 }

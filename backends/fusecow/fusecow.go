@@ -1,0 +1,149 @@
+// Package fusecow keeps snapshots and forks with a filesystem of its own, package
+// layer: the real tree is only read, and what a fork changes lies in a layer above
+// it. It needs /dev/fuse and the right to mount, and nothing of the filesystem
+// that its data lies on. What is captured is live: a file that no layer has changed
+// is read from the real tree as it is now.
+//
+// # Layout
+//
+//	lock                shared by who names layers, exclusive to who clears them
+//	snapshots/<id>      a text file: of which tree, when, and its layers
+//	forks/<id>          a text file: the same, and the last layer is its own
+//	layers/<layer>/     a layer; its log is the mark that it is ours
+//	layers/<layer>/ask  the socket of the process that has it open to be written to
+//	tmp/                records and layers being made
+//	trash/              what is to be deleted
+//
+// A record is renamed into its place when it is whole. A layer that a snapshot names
+// is never written again, so sealing is a matter of small files: the fork goes on
+// with a new layer, then the snapshot is there, then it is the fork's base. Each step
+// leaves a state that is right by itself.
+//
+// # Who serves
+//
+// Whoever mounts a fork to be written to has its layer open, held by flock(2), and
+// listens beside it: another process that wants the fork gets a mount of the same
+// filesystem from there, and sealing a fork in use has it go on with the next layer.
+// Who only looks at what nobody has open serves that himself.
+package fusecow
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+const name = "fusecow"
+
+// Driver opens this backend. It holds any directory of a local filesystem.
+func Driver() snapshot.Driver {
+	return snapshot.Driver{Name: name, Open: Open}
+}
+
+// Open answers with the backend whose data is in place.Dir, for place.Tree or any
+// other tree. It writes nothing. Cost: some ten microseconds. Errors: ErrNotFound (no
+// such tree), ErrNotSupported with the reason.
+func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
+	b := &backend{dir: filepath.Clean(place.Dir)}
+	if !filepath.IsAbs(place.Dir) {
+		return nil, fail("opening", "", because(snapshot.ErrNotSupported, place.Dir, "the place for layers is not an absolute path"))
+	}
+	if place.Held {
+		return b, nil
+	}
+	if err := unix.Access("/dev/fuse", unix.R_OK|unix.W_OK); err != nil {
+		return nil, fail("opening", "", because(snapshot.ErrNotSupported, "/dev/fuse", "it cannot be opened: "+err.Error(), "sudo modprobe fuse", "ls -l /dev/fuse"))
+	}
+	if err := holds(place.Tree.Path); err != nil {
+		return nil, fail("opening", "", err)
+	}
+	return b, nil
+}
+
+// holds says why the tree at path cannot be held, or nil.
+func holds(path string) error {
+	st, err := kernel.Lstat(unix.AT_FDCWD, path)
+	if err != nil {
+		return &fs.PathError{Op: "stat", Path: path, Err: errors.Unwrap(err)}
+	}
+	if !st.IsDir() {
+		return because(snapshot.ErrNotSupported, path, "it is not a directory")
+	}
+	f, err := kernel.FilesystemOf(path)
+	switch {
+	case err != nil:
+		return err
+	case f.IsNetwork():
+		return because(snapshot.ErrNotSupported, path, "it is on a network filesystem ("+f.Type+"), where other machines write")
+	case f.IsVirtual(), f.Type == "hugetlbfs":
+		return because(snapshot.ErrNotSupported, path, "it is made up by the kernel ("+f.Type+"), there is nothing to copy")
+	}
+	return nil
+}
+
+// A backend has no state but its directory, so that any number of them, in any
+// number of processes, may work on the same one.
+type backend struct{ dir string }
+
+func (b *backend) Facts() snapshot.Facts {
+	return snapshot.Facts{Unit: snapshot.ByFile, Durable: true, DirRename: true}
+}
+
+// Hidden is where the layers are: no sandbox may see them.
+func (b *backend) Hidden() []string { return []string{b.dir} }
+
+func (b *backend) snapshotPath(id snapshot.ID) string { return b.dir + "/snapshots/" + string(id) }
+func (b *backend) forkPath(id snapshot.ForkID) string { return b.dir + "/forks/" + string(id) }
+func (b *backend) layerPath(layer string) string      { return b.dir + "/layers/" + layer }
+
+// fail makes err the contract's error. A *fs.PathError lends it its path.
+func fail(op, id string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &snapshot.Error{Op: op, Backend: name, ID: id, Kind: kindOf(err), Err: err}
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		e.Path, e.Err = at.Path, at.Err
+	}
+	var r *reason
+	if errors.As(err, &r) {
+		e.Hints = r.hints
+	}
+	if errors.Is(e.Kind, snapshot.ErrNoSpace) {
+		e.Hints = []string{"snapfs gc"}
+	}
+	return e
+}
+
+// kindOf is the kind of a reason of our own, or of what the system said.
+func kindOf(err error) error {
+	var r *reason
+	switch {
+	case errors.As(err, &r):
+		return r.kind
+	case errors.Is(err, unix.EPERM), errors.Is(err, os.ErrPermission):
+		return snapshot.ErrDenied
+	}
+	return snapshot.KindOfFile(err)
+}
+
+// because is a failure of a kind, in words of our own.
+func because(kind error, path, why string, hints ...string) error {
+	return &fs.PathError{Op: name, Path: path, Err: &reason{kind, why, hints}}
+}
+
+type reason struct {
+	kind  error
+	why   string
+	hints []string
+}
+
+func (r *reason) Error() string { return r.why }

@@ -1,0 +1,214 @@
+package layer
+
+import (
+	"path"
+
+	"golang.org/x/sys/unix"
+)
+
+// Touched calls tell with each place where two stacks of layers over the tree lower
+// may differ, with tree where all beneath it may. Nothing is missed. Of what the
+// layers have in common nothing is read but their logs. Cost: in proportion to what
+// was changed in all of them. Errors are those of [Open], and of tell.
+func Touched(lower string, a, b []string, tell func(path string, tree bool) error) error {
+	common := 0
+	for common < min(len(a), len(b)) && a[common] == b[common] {
+		common++
+	}
+	t := touches{nodes: map[uint64]struct{}{}, names: map[binding]struct{}{}, tell: tell}
+	for _, stack := range [][]string{a[common:], b[common:]} {
+		for _, l := range stack {
+			if err := t.collect(l); err != nil {
+				return err
+			}
+		}
+	}
+	var sides [2]*atlas
+	for i, stack := range [][]string{a, b} {
+		f, err := table(lower, stack)
+		if err != nil {
+			return err
+		}
+		defer f.release()
+		sides[i] = newAtlas(f)
+	}
+	return t.places(sides)
+}
+
+// table is what the logs of layers tell, with no layer open to be written to.
+func table(lower string, layers []string) (*FS, error) {
+	if len(layers) > 0 {
+		return Open(Options{Lower: lower, Layers: layers, ReadOnly: true})
+	}
+	return openRoot(Options{Lower: lower, ReadOnly: true})
+}
+
+// touches are what the logs of some layers tell of, in whichever way.
+type touches struct {
+	nodes map[uint64]struct{}
+	names map[binding]struct{}
+	tell  func(path string, tree bool) error
+}
+
+type binding struct {
+	dir  uint64
+	name string
+}
+
+func (t *touches) collect(layer string) error {
+	d, err := openDir(layer, false)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	return d.frames(false, func(records []byte) error {
+		r := &reader{rest: records}
+		for len(r.rest) > 0 {
+			switch kind := r.kind(); kind {
+			case recordClean:
+			case recordNode:
+				var n node
+				r.node(&n)
+				t.nodes[n.id] = struct{}{}
+			case recordGone:
+				r.num() // its name went, too
+			case recordName, recordUnname:
+				t.names[binding{r.num(), r.text()}] = struct{}{}
+				if kind == recordName {
+					r.num()
+				}
+			default:
+				r.bad = true
+			}
+			if r.bad {
+				return ErrDamaged
+			}
+		}
+		return nil
+	})
+}
+
+// places tells them, wherever either side has them.
+func (t *touches) places(sides [2]*atlas) error {
+	for b := range t.names {
+		x, y := sides[0].f.nodes[b.dir], sides[1].f.nodes[b.dir]
+		// A number that was given in a layer may be another's in another layer.
+		same := x != nil && y != nil && x.entries[b.name] != nil && y.entries[b.name] != nil &&
+			x.entries[b.name].id == y.entries[b.name].id && x.entries[b.name].id < made
+		for i, dir := range []*node{x, y} {
+			if dir == nil {
+				continue
+			}
+			if at, ok := sides[i].dir(dir); ok {
+				if err := t.tell(path.Join(at, b.name), !same); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for id := range t.nodes {
+		for _, side := range sides {
+			n := side.f.nodes[id]
+			if n == nil {
+				continue
+			}
+			paths := side.paths(n)
+			if !n.isDir() && n.from != nil && int(n.nlink) > len(paths) {
+				paths = append(paths, "") // it has names below that nobody asked for
+			}
+			for _, p := range paths {
+				if err := t.tell(path.Join(".", p), p == ""); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// An atlas knows where the nodes of a table are.
+type atlas struct {
+	f *FS
+	// above are the names that nodes have by the table.
+	above map[*node][]nameKey
+	// places are the nodes by where the tree below has them.
+	places map[string]*node
+}
+
+func newAtlas(f *FS) *atlas {
+	a := &atlas{f: f, above: map[*node][]nameKey{}, places: map[string]*node{}}
+	for _, dir := range f.nodes {
+		for name, n := range dir.entries {
+			if n != nil {
+				a.above[n] = append(a.above[n], nameKey{dir, name})
+			}
+		}
+		if dir.from != nil {
+			a.places[dir.from.path()] = dir
+		}
+	}
+	return a
+}
+
+// paths are all that a node is known by.
+func (a *atlas) paths(n *node) (all []string) {
+	if n == a.f.root {
+		return []string{"."}
+	}
+	for _, k := range a.above[n] {
+		if at, ok := a.dir(k.dir); ok {
+			all = append(all, path.Join(at, k.name))
+		}
+	}
+	if n.from != nil {
+		if at, ok := a.below(n.from); ok {
+			all = append(all, at)
+		}
+	}
+	return all
+}
+
+// dir is the path of a directory, where it has one.
+func (a *atlas) dir(n *node) (string, bool) {
+	all := a.paths(n)
+	if len(all) == 0 {
+		return "", false
+	}
+	return all[0], true
+}
+
+// below is the path of what is still where the tree below has it.
+func (a *atlas) below(o *origin) (string, bool) {
+	if o.dir == nil {
+		return ".", true
+	}
+	parent := a.places[o.dir.path()]
+	if parent == nil { // it is not changed itself
+		at, ok := a.below(o.dir)
+		return path.Join(at, o.name), ok
+	}
+	if _, other := parent.entries[o.name]; other {
+		return "", false
+	}
+	at, ok := a.dir(parent)
+	return path.Join(at, o.name), ok
+}
+
+// Flush tells the log of all that was done to names and attributes, and of what was
+// written to mapped pages.
+func (s *Server) Flush() error {
+	root, err := s.fuse.Mount(unix.MOUNT_ATTR_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	dir, err := unix.Openat(int(root.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	if err := unix.Syncfs(dir); err != nil {
+		return err
+	}
+	return s.fs.commit(false)
+}

@@ -1,0 +1,113 @@
+package fusecow
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// A record is the text file that is a snapshot or a fork.
+type record struct {
+	// Format is the mark that a record is ours, and its version.
+	Format string    `json:"format"`
+	Tree   string    `json:"tree"`
+	Taken  time.Time `json:"taken"`
+	Base   string    `json:"base,omitempty"` // of a fork
+	// Layers are above the tree, the oldest first. The last one of a fork is its own.
+	Layers []string `json:"layers"`
+}
+
+const (
+	formatMark = "snapfs fusecow "
+	format     = formatMark + "1"
+)
+
+func (r *record) upper() string { return r.Layers[len(r.Layers)-1] }
+
+// read reads the record at path: of a fork, or of a snapshot. Errors: not exist,
+// *reason, all within a *fs.PathError.
+func read(path string, fork bool) (record, error) {
+	var r record
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return r, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		if !strings.Contains(string(text), formatMark) {
+			return r, because(snapshot.ErrDenied, path, "it does not carry the mark of this backend")
+		}
+		return r, because(snapshot.ErrCorrupt, path, err.Error())
+	}
+	switch {
+	case !strings.HasPrefix(r.Format, formatMark):
+		return r, because(snapshot.ErrDenied, path, "it does not carry the mark of this backend")
+	case r.Format != format:
+		return r, because(snapshot.ErrNotSupported, path, "a newer version of snapfs wrote it: "+r.Format)
+	case r.Tree == "" || r.Taken.IsZero() || fork && (r.Base == "" || len(r.Layers) == 0):
+		return r, because(snapshot.ErrCorrupt, path, "parts of it are missing")
+	}
+	for _, l := range r.Layers {
+		if l == "" || l[0] == '.' || strings.ContainsAny(l, "/\x00") {
+			return r, because(snapshot.ErrCorrupt, path, "it names a layer that cannot be one")
+		}
+	}
+	return r, nil
+}
+
+// write makes a file with the record in it; after an error there is none.
+func (r *record) write(path string) error {
+	r.Format = format
+	text, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}
+
+// find reads the record of what an id stands for.
+func (b *backend) find(id, path string, fork bool) (record, error) {
+	if !snapshot.ValidID(id) {
+		return record{}, because(snapshot.ErrNotFound, "", "no id looks like that")
+	}
+	r, err := read(path, fork)
+	if err != nil {
+		return r, err
+	}
+	for _, l := range r.Layers {
+		if unix.Access(b.layerPath(l)+"/log", unix.F_OK) != nil {
+			return r, because(snapshot.ErrCorrupt, b.layerPath(l), "the layer is gone")
+		}
+	}
+	return r, nil
+}
+
+func (b *backend) snapshot(id snapshot.ID) (record, error) {
+	return b.find(string(id), b.snapshotPath(id), false)
+}
+
+func (b *backend) fork(id snapshot.ForkID) (record, error) {
+	return b.find(string(id), b.forkPath(id), true)
+}
+
+func notThere(err error) bool { return errors.Is(err, fs.ErrNotExist) }

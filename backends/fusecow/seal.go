@@ -1,0 +1,104 @@
+package fusecow
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+)
+
+// Seal gives the fork a new layer above its old one, which is the snapshot's from then
+// on. Of a fork in use, the process that serves it does the first. Where a later step
+// fails the fork keeps the new layer: its content is the same. Cost: constant, but for
+// a fork whose server was killed, which is mended first.
+func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID, use snapshot.Use) (snapshot.Snapshot, error) {
+	s, err := b.sealed(ctx, fork, id, use)
+	if err != nil {
+		return snapshot.Snapshot{}, fail("sealing", string(fork), err)
+	}
+	return b.snapshotOf(id, &s), nil
+}
+
+func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.ID, use snapshot.Use) (s record, err error) {
+	if err := usable(ctx, string(id)); err != nil {
+		return s, err
+	}
+	if _, err := b.fork(fork); err != nil {
+		return s, err
+	}
+	if _, err := os.Lstat(b.snapshotPath(id)); err == nil {
+		return s, because(snapshot.ErrExists, b.snapshotPath(id), "there is a snapshot of that name")
+	}
+	unlockFork, err := b.lockFork(ctx, fork)
+	if err != nil {
+		return s, err
+	}
+	defer unlockFork()
+	unlock, err := b.lock(ctx, unix.LOCK_SH)
+	if err != nil {
+		return s, err
+	}
+	defer unlock()
+	r, err := b.fork(fork)
+	if err != nil {
+		return s, err
+	}
+	s = record{Tree: r.Tree, Taken: now(), Layers: r.Layers[:len(r.Layers):len(r.Layers)]}
+	next, err := b.newLayer(ctx, fork)
+	if err != nil {
+		return s, err
+	}
+	err = fault.Point(ctx, "go on with the layer")
+	if err == nil {
+		err = b.goOn(ctx, fork, &r, next, use)
+	}
+	if err != nil {
+		b.discard(b.layerPath(next))
+		return s, err
+	}
+	if err := b.create(ctx, b.snapshotPath(id), &s); err != nil {
+		return s, err
+	}
+	err = fault.Point(ctx, "make it the base")
+	if err == nil {
+		r.Base, r.Taken, r.Layers = string(id), s.Taken, append(s.Layers, next)
+		err = b.replace(b.forkPath(fork), &r)
+	}
+	if err != nil {
+		return s, errors.Join(err, os.Remove(b.snapshotPath(id)))
+	}
+	return s, nil
+}
+
+// goOn gives the fork the layer next, on top of those in its record r.
+func (b *backend) goOn(ctx context.Context, fork snapshot.ForkID, r *record, next string, use snapshot.Use) error {
+	return b.patiently(ctx, b.layerPath(r.upper()), func() (again bool, err error) {
+		clean, release, err := layer.Hold(b.layerPath(r.upper()))
+		switch {
+		case err == nil && clean:
+			defer release()
+			return false, b.goOnIdle(fork, r, next)
+		case err == nil:
+			release()
+			err = layer.Mend(b.options(r))
+			return err == nil || errors.Is(err, unix.EBUSY), err
+		case !errors.Is(err, unix.EBUSY):
+			return false, err
+		case use == snapshot.InUse:
+			_, err = b.ask(r.upper(), request{Freeze: next})
+		}
+		return errors.Is(err, unix.EBUSY) || errors.Is(err, errNobody), err
+	})
+}
+
+// goOnIdle does it for a fork that nobody serves, whose layer is held.
+func (b *backend) goOnIdle(fork snapshot.ForkID, r *record, next string) error {
+	n := *r
+	n.Layers = append(r.Layers[:len(r.Layers):len(r.Layers)], next)
+	return b.replace(b.forkPath(fork), &n)
+}

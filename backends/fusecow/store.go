@@ -1,0 +1,190 @@
+package fusecow
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// prepare makes the directories of the layout.
+func (b *backend) prepare() error {
+	for _, dir := range []string{"/forks", "/layers", "/snapshots", "/tmp", "/trash"} {
+		if err := os.MkdirAll(b.dir+dir, 0o700); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// open opens the file that all locks are on.
+func (b *backend) open() (*os.File, error) {
+	const flags = os.O_RDWR | os.O_CREATE | unix.O_NOFOLLOW
+	if err := b.prepare(); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(b.dir+"/lock", flags, 0o600)
+}
+
+// lock takes the lock on which layers are alive: shared while something names a
+// layer in a new record, exclusive while layers that nobody names are cleared.
+func (b *backend) lock(ctx context.Context, how int) (unlock func(), err error) {
+	return b.take(ctx, func(f *os.File) error { return kernel.Flock(f, how|unix.LOCK_NB) })
+}
+
+// lockFork keeps others from changing the record of the same fork. It is taken
+// before [backend.lock] where both are, and needs no file that would have to go with
+// the fork: it is a byte of the one file, by the fork's id. Two forks may have the
+// same, and then wait for each other.
+func (b *backend) lockFork(ctx context.Context, id snapshot.ForkID) (unlock func(), err error) {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id)) // it never fails
+	at := unix.Flock_t{Type: unix.F_WRLCK, Start: int64(h.Sum64() >> 2), Len: 1}
+	return b.take(ctx, func(f *os.File) error {
+		return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &at)
+	})
+}
+
+// take waits for a lock as long as ctx lets it.
+func (b *backend) take(ctx context.Context, try func(*os.File) error) (unlock func(), err error) {
+	f, err := b.open()
+	if err != nil {
+		return nil, err
+	}
+	err = patiently(ctx, func() (bool, error) {
+		err := try(f)
+		again := errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR)
+		return again, err
+	})
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() { f.Close() }, nil
+}
+
+// patiently calls try until it need not be called again, or ctx has ended.
+func patiently(ctx context.Context, try func() (again bool, err error)) error {
+	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
+		again, err := try()
+		if !again {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// create makes a record that is not there yet: the whole of it or nothing.
+func (b *backend) create(ctx context.Context, path string, r *record) error {
+	if err := fault.Point(ctx, "write the record"); err != nil {
+		return err
+	}
+	next := b.dir + "/tmp/" + fresh("record")
+	err := r.write(next)
+	if notThere(err) {
+		if err = b.prepare(); err == nil {
+			err = r.write(next)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := kernel.RenameNew(next, path); err != nil {
+		_ = os.Remove(next)
+		return &fs.PathError{Op: "create", Path: path, Err: err}
+	}
+	return nil
+}
+
+// replace puts another record in the place of a fork's. It never brings back a fork
+// that was removed meanwhile: that is ErrNotExist. Atomic.
+func (b *backend) replace(path string, r *record) error {
+	next := b.dir + "/tmp/" + fresh("record")
+	if err := r.write(next); err != nil {
+		return err
+	}
+	err := unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
+	_ = os.Remove(next) // the old record now; what stays is swept
+	if err != nil {
+		return &fs.PathError{Op: "exchange", Path: path, Err: err}
+	}
+	return nil
+}
+
+// forget removes a record, in whatever state, if it is ours.
+func (b *backend) forget(ctx context.Context, id, path string, fork bool) error {
+	if !snapshot.ValidID(id) {
+		return nil // nothing of ours can have that name
+	}
+	_, err := read(path, fork)
+	switch {
+	case notThere(err):
+		return nil
+	case err != nil && !errors.Is(kindOf(err), snapshot.ErrCorrupt):
+		return because(snapshot.ErrDenied, path, "it is not this backend's: "+err.Error())
+	}
+	if err := fault.Point(ctx, "remove the record"); err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !notThere(err) {
+		return err
+	}
+	return nil
+}
+
+// ids lists the records in a directory, sorted.
+func ids[T ~string](dir string) ([]T, error) {
+	entries, err := os.ReadDir(dir)
+	if notThere(err) {
+		return nil, nil
+	}
+	var found []T
+	for _, e := range entries {
+		if e.Type().IsRegular() && snapshot.ValidID(e.Name()) {
+			found = append(found, T(e.Name()))
+		}
+	}
+	return found, err
+}
+
+// newLayer makes an empty layer for the fork id. The caller holds the lock.
+func (b *backend) newLayer(ctx context.Context, id snapshot.ForkID) (string, error) {
+	if err := fault.Point(ctx, "make the layer"); err != nil {
+		return "", err
+	}
+	name := fresh(string(id) + "-")
+	next := b.dir + "/tmp/" + name
+	if err := layer.Make(next); err != nil {
+		b.discard(next)
+		return "", err
+	}
+	if err := os.Rename(next, b.layerPath(name)); err != nil {
+		b.discard(next)
+		return "", err
+	}
+	return name, nil
+}
+
+// discard moves what lies at path into the trash. What cannot be moved stays for
+// Sweep to find.
+func (b *backend) discard(path string) {
+	_ = kernel.RenameNew(path, b.dir+"/trash/"+fresh(""))
+}
+
+// fresh is a name that nothing has.
+func fresh(prefix string) string { return prefix + strconv.FormatUint(rand.Uint64(), 36) }

@@ -1,0 +1,113 @@
+package fusecow
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/internal/fault"
+)
+
+// Sweep deletes the layers that nothing names, what was half made, and what is in the
+// trash, resting as long as it works. Cost: it reads every record, the lock held
+// exclusively meanwhile; the rest goes on without it.
+func (b *backend) Sweep(ctx context.Context) error {
+	if _, err := os.Lstat(b.dir); notThere(err) {
+		return nil
+	}
+	err := b.clear(ctx)
+	if err == nil {
+		err = b.empty(ctx)
+	}
+	return fail("sweeping", "", err)
+}
+
+// clear moves layers that nothing names into the trash, and what was half made. Where
+// a record cannot be read it moves none: that one might have named them.
+func (b *backend) clear(ctx context.Context) error {
+	unlock, err := b.lock(ctx, unix.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	used := map[string]bool{}
+	for _, dir := range []string{"snapshots", "forks"} {
+		list, err := ids[string](filepath.Join(b.dir, dir))
+		if err != nil {
+			return err
+		}
+		for _, id := range list {
+			r, err := read(filepath.Join(b.dir, dir, id), dir == "forks")
+			if notThere(err) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			for _, l := range r.Layers {
+				used[l] = true
+			}
+		}
+	}
+	if err := fault.Point(ctx, "move dead layers into the trash"); err != nil {
+		return err
+	}
+	layers, err := os.ReadDir(b.dir + "/layers")
+	for _, e := range layers {
+		if path := b.layerPath(e.Name()); e.IsDir() && !used[e.Name()] && layer.IsLayer(path) {
+			b.discard(path)
+		}
+	}
+	return errors.Join(err, b.clearTmp())
+}
+
+// clearTmp takes what was half made: records are made without the lock, so those
+// that are young stay.
+func (b *backend) clearTmp() error {
+	entries, err := os.ReadDir(b.dir + "/tmp")
+	for _, e := range entries {
+		info, err := e.Info()
+		if err == nil && (info.IsDir() || time.Since(info.ModTime()) > time.Minute) {
+			b.discard(filepath.Join(b.dir, "tmp", e.Name()))
+		}
+	}
+	return err
+}
+
+const batch = 128 // entries deleted before a rest as long as they took
+
+// empty deletes what is in the trash: layers, which are two directories deep.
+func (b *backend) empty(ctx context.Context) error {
+	n, since := 0, time.Now()
+	var dirs []string
+	err := filepath.WalkDir(b.dir+"/trash", func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.IsDir() {
+			dirs = append(dirs, path)
+		} else if err == nil {
+			err = os.Remove(path)
+		}
+		if err != nil && !notThere(err) { // another sweep is at it
+			return err
+		}
+		if n++; n%batch != 0 {
+			return ctx.Err()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Since(since)):
+		}
+		since = time.Now()
+		return ctx.Err()
+	})
+	for len(dirs) > 1 && err == nil {
+		_ = os.Remove(dirs[len(dirs)-1]) // what is not empty got something meanwhile
+		dirs = dirs[:len(dirs)-1]
+	}
+	return err
+}

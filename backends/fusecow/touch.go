@@ -1,0 +1,155 @@
+package fusecow
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"iter"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+var (
+	_ snapshot.Toucher     = (*backend)(nil)
+	_ snapshot.PairToucher = (*backend)(nil)
+	_ snapshot.Meter       = (*backend)(nil)
+	_ snapshot.Settler     = (*backend)(nil)
+	_ snapshot.Sweeper     = (*backend)(nil)
+	_ snapshot.Pender      = (*backend)(nil)
+	_ snapshot.Hider       = (*backend)(nil)
+)
+
+// errEnough: the caller wants no more.
+var errEnough = errors.New("enough")
+
+// Touched yields what the logs tell of the layers that one has and the other has not.
+// A fork that is served tells its log of everything first. Cost: in proportion to what
+// was changed since the capture.
+func (b *backend) Touched(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Touch, error] {
+	return func(yield func(snapshot.Touch, error) bool) {
+		from, err := b.snapshot(base)
+		if err != nil {
+			yield(snapshot.Touch{}, fail("comparing", string(base), err))
+			return
+		}
+		to, err := b.flushed(ctx, fork)
+		if err == nil {
+			err = b.touched(&from, &to, yield)
+		}
+		if err != nil {
+			yield(snapshot.Touch{}, fail("comparing", string(fork), err))
+		}
+	}
+}
+
+// TouchedBetween does the same for two snapshots.
+func (b *backend) TouchedBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Touch, error] {
+	return func(yield func(snapshot.Touch, error) bool) {
+		from, err := b.snapshot(x)
+		if err != nil {
+			yield(snapshot.Touch{}, fail("comparing", string(x), err))
+			return
+		}
+		to, err := b.snapshot(y)
+		if err == nil {
+			err = b.touched(&from, &to, yield)
+		}
+		if err != nil {
+			yield(snapshot.Touch{}, fail("comparing", string(y), err))
+		}
+	}
+}
+
+// flushed is the record of a fork whose log has everything.
+func (b *backend) flushed(ctx context.Context, id snapshot.ForkID) (r record, err error) {
+	err = b.patiently(ctx, b.forkPath(id), func() (again bool, err error) {
+		if r, err = b.fork(id); err == nil {
+			_, err = b.ask(r.upper(), request{Flush: true})
+		}
+		if errors.Is(err, errNobody) {
+			var release func()
+			if _, release, err = layer.Hold(b.layerPath(r.upper())); err == nil {
+				release()
+			}
+		}
+		return errors.Is(err, unix.EBUSY), err
+	})
+	return r, err
+}
+
+func (b *backend) touched(x, y *record, yield func(snapshot.Touch, error) bool) error {
+	if x.Tree != y.Tree {
+		return because(snapshot.ErrNotSupported, y.Tree, "it is not the tree "+strconv.Quote(x.Tree))
+	}
+	err := layer.Touched(x.Tree, b.options(x).Layers, b.options(y).Layers, func(path string, tree bool) error {
+		if !yield(snapshot.Touch{Path: path, Tree: tree, Named: !tree}, nil) {
+			return errEnough
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
+}
+
+// Usage adds up the blocks allocated in the fork's own layer, not what it sealed
+// before. Cost: in proportion to the files whose content it has.
+func (b *backend) Usage(ctx context.Context, fork snapshot.ForkID) (sum snapshot.Bytes, err error) {
+	r, err := b.fork(fork)
+	if err == nil {
+		err = filepath.WalkDir(b.layerPath(r.upper()), func(path string, e fs.DirEntry, err error) error {
+			if err == nil && e.Type().IsRegular() {
+				var st kernel.Stat
+				st, err = kernel.Lstat(unix.AT_FDCWD, path)
+				sum += snapshot.Bytes(st.Blocks) * 512
+			}
+			if notThere(err) {
+				err = nil // the fork is in use
+			}
+			return errors.Join(err, ctx.Err())
+		})
+	}
+	return sum, fail("measuring", string(fork), err)
+}
+
+// Settle waits for who served the fork to be done, brings in order what a killed one
+// left, and writes out the filesystem of the layers. It keeps the contract of
+// [snapshot.Settler], but for the last part: what a machine that went down left of
+// content that was never synced may be shorter than it was. ErrBusy: it is served.
+func (b *backend) Settle(ctx context.Context, fork snapshot.ForkID) error {
+	return fail("settling", string(fork), b.settle(ctx, fork))
+}
+
+func (b *backend) settle(ctx context.Context, fork snapshot.ForkID) error {
+	r, err := b.fork(fork)
+	if err != nil {
+		return err
+	}
+	clean, release, err := b.hold(ctx, r.upper())
+	if err != nil {
+		return err
+	}
+	release()
+	if !clean {
+		if err := layer.Mend(b.options(&r)); err != nil {
+			return err
+		}
+	}
+	if err := fault.Point(ctx, "write out"); err != nil {
+		return err
+	}
+	dir, err := kernel.OpenDir(unix.AT_FDCWD, b.layerPath(r.upper()))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return unix.Syncfs(int(dir.Fd()))
+}

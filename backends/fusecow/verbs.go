@@ -1,0 +1,168 @@
+package fusecow
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// usable refuses what cannot be an id, and to begin when ctx has ended.
+func usable(ctx context.Context, id string) error {
+	if !snapshot.ValidID(id) {
+		return because(snapshot.ErrNotSupported, "", "an id is 1 to 64 characters of a-z, 0-9 and -, and does not begin with -")
+	}
+	return ctx.Err()
+}
+
+// now is a time that no file changed from here on has a ctime before or at.
+func now() time.Time { return kernel.Now().Add(-1) }
+
+// Capture writes one small file. Nothing in the tree is looked at but its root.
+func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
+	r := record{Tree: tree.Path, Taken: now()}
+	err := usable(ctx, string(id))
+	if err == nil {
+		err = holds(tree.Path)
+	}
+	if err == nil {
+		err = b.create(ctx, b.snapshotPath(id), &r)
+	}
+	if err != nil {
+		return snapshot.Snapshot{}, fail("capturing", string(id), err)
+	}
+	return b.snapshotOf(id, &r), nil
+}
+
+// Fork makes a layer and a small file.
+func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
+	r, err := b.forked(ctx, from, id)
+	if err != nil {
+		return snapshot.Fork{}, fail("forking", string(id), err)
+	}
+	return b.forkOf(id, &r), nil
+}
+
+func (b *backend) forked(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (r record, err error) {
+	if err := usable(ctx, string(id)); err != nil {
+		return r, err
+	}
+	unlock, err := b.lock(ctx, unix.LOCK_SH)
+	if err != nil {
+		return r, err
+	}
+	defer unlock()
+	if unix.Access(b.forkPath(id), unix.F_OK) == nil {
+		return r, because(snapshot.ErrExists, b.forkPath(id), "there is a fork of that name")
+	}
+	if r, err = b.snapshot(from); err != nil {
+		return r, err
+	}
+	own, err := b.newLayer(ctx, id)
+	if err != nil {
+		return r, err
+	}
+	r.Base, r.Layers = string(from), append(r.Layers, own)
+	if err := b.create(ctx, b.forkPath(id), &r); err != nil {
+		b.discard(b.layerPath(own))
+		return r, err
+	}
+	return r, nil
+}
+
+func (b *backend) Lookup(_ context.Context, id snapshot.ID) (snapshot.Snapshot, error) {
+	r, err := b.snapshot(id)
+	if err != nil {
+		return snapshot.Snapshot{}, fail("looking up", string(id), err)
+	}
+	return b.snapshotOf(id, &r), nil
+}
+
+func (b *backend) LookupFork(_ context.Context, id snapshot.ForkID) (snapshot.Fork, error) {
+	r, err := b.fork(id)
+	if err != nil {
+		return snapshot.Fork{}, fail("looking up", string(id), err)
+	}
+	return b.forkOf(id, &r), nil
+}
+
+func (b *backend) List(context.Context) ([]snapshot.ID, []snapshot.ForkID, error) {
+	s, err := ids[snapshot.ID](b.dir + "/snapshots")
+	if err != nil {
+		return nil, nil, fail("listing", "", err)
+	}
+	f, err := ids[snapshot.ForkID](b.dir + "/forks")
+	return s, f, fail("listing", "", err)
+}
+
+func (b *backend) Remove(ctx context.Context, id snapshot.ID) error {
+	return fail("removing", string(id), b.forget(ctx, string(id), b.snapshotPath(id), false))
+}
+
+// RemoveFork also takes the layer that the fork wrote to, at once: no snapshot names
+// it. A fork that is served is in use.
+func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
+	return fail("removing", string(id), b.removeFork(ctx, id))
+}
+
+func (b *backend) removeFork(ctx context.Context, id snapshot.ForkID) error {
+	path := b.forkPath(id)
+	if !snapshot.ValidID(string(id)) || unix.Access(path, unix.F_OK) != nil {
+		return nil
+	}
+	unlockFork, err := b.lockFork(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlockFork()
+	r, err := read(path, true)
+	if err != nil {
+		return b.forget(ctx, string(id), path, true)
+	}
+	_, release, err := b.hold(ctx, r.upper())
+	if err != nil && !notThere(err) {
+		return err
+	}
+	if err == nil {
+		defer release()
+	}
+	unlock, err := b.lock(ctx, unix.LOCK_SH)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := b.forget(ctx, string(id), path, true); err != nil {
+		return err
+	}
+	b.discard(b.layerPath(r.upper()))
+	return nil
+}
+
+// Pending reports whether a sweep would give space back at once.
+func (b *backend) Pending() bool {
+	dir, err := os.Open(b.dir + "/trash")
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	some, _ := dir.Readdirnames(1)
+	return len(some) > 0
+}
+
+func (b *backend) snapshotOf(id snapshot.ID, r *record) snapshot.Snapshot {
+	s := snapshot.Snapshot{ID: id, Tree: snapshot.Tree{Path: r.Tree}, Taken: r.Taken}
+	if len(r.Layers) == 0 {
+		s.View.Path = r.Tree
+	} else {
+		s.View.Served = still{b, id}
+	}
+	return s
+}
+
+func (b *backend) forkOf(id snapshot.ForkID, r *record) snapshot.Fork {
+	return snapshot.Fork{ID: id, Base: snapshot.ID(r.Base), View: snapshot.View{Served: live{b, id}}}
+}

@@ -1,0 +1,96 @@
+package treetest
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+const namespaceEnv = "SNAPFS_TEST_IN_NAMESPACE"
+
+// InNamespace runs the calling test once more in a user and a mount namespace, as the
+// same user with all capabilities there, and answers true within.
+func InNamespace(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(namespaceEnv) != "" {
+		return true
+	}
+	test, _, _ := strings.Cut(t.Name(), "/")
+	args := []string{"/proc/self/exe", "-test.v", "-test.run=^" + test + "$"}
+	if testing.Short() {
+		args = append(args, "-test.short")
+	}
+	out, err := inNamespace(args)
+	if err != nil || !strings.Contains(out, "--- PASS: "+test+" ") {
+		t.Errorf("in a user namespace: %v\n%s", err, out)
+	}
+	return false
+}
+
+func inNamespace(args []string) (out string, err error) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return "", err
+	}
+	defer read.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		write.Close()
+		return "", err
+	}
+	defer null.Close()
+	var caps []uintptr
+	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
+		caps = append(caps, c)
+	}
+	p, err := os.StartProcess(args[0], args, &os.ProcAttr{
+		Env: append(os.Environ(), namespaceEnv+"=1"), Files: []*os.File{null, write, write},
+		Sys: &syscall.SysProcAttr{
+			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}},
+			AmbientCaps: caps,
+		},
+	})
+	write.Close()
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(read)
+	if err != nil {
+		return string(text), err
+	}
+	_, err = p.Wait()
+	return string(text), err
+}
+
+// Tmpfs mounts one of some MiB, which an ordinary user in a namespace of his own
+// can fill up, and answers with its root. It goes when the test ends.
+func Tmpfs(t testing.TB, size string) string {
+	t.Helper()
+	dir := filepath.Join(Dir(t), "tmpfs")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.Mkdir(dir, 0o755))
+	c, err := kernel.Fsopen("tmpfs")
+	must(err)
+	defer c.Close()
+	must(c.Set("size", size))
+	mount, err := c.Mount(0)
+	must(err)
+	defer mount.Close()
+	must(kernel.MoveMount(mount, unix.AT_FDCWD, dir))
+	t.Cleanup(func() { must(kernel.Unmount(dir)) })
+	return dir
+}
