@@ -8,11 +8,12 @@ import (
 	"github.com/snapfs/snapfs/backends/plain"
 	"github.com/snapfs/snapfs/backends/pool"
 	"github.com/snapfs/snapfs/backends/quota"
+	"github.com/snapfs/snapfs/backends/zfs"
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
 // Drivers lists all backends, best first. The first that can hold a tree holds
 // it; plain, which copies every file, only where it is asked for.
 func Drivers() []snapshot.Driver {
-	return []snapshot.Driver{pool.Driver(), btrfs.Driver(), overlay.Driver(), quota.Driver(), plain.Driver()}
+	return []snapshot.Driver{pool.Driver(), btrfs.Driver(), zfs.Driver(), overlay.Driver(), quota.Driver(), plain.Driver()}
 }

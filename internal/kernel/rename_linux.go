@@ -4,7 +4,34 @@ import "golang.org/x/sys/unix"
 
 // RenameNew renames old to new, and gives unix.EEXIST where new is there
 // already: renameat2(2) with RENAME_NOREPLACE, Linux 3.15, on ext4, btrfs, xfs,
-// tmpfs and overlayfs.
+// tmpfs and overlayfs. A filesystem without it (ZFS before 2.2 answers EINVAL) has
+// a directory renamed that is never put in the place of anything but an empty
+// directory made at the same instant, and a file linked to its new name first.
 func RenameNew(old, new string) error {
-	return unix.Renameat2(unix.AT_FDCWD, old, unix.AT_FDCWD, new, unix.RENAME_NOREPLACE)
+	err := unix.Renameat2(unix.AT_FDCWD, old, unix.AT_FDCWD, new, unix.RENAME_NOREPLACE)
+	if err == unix.EINVAL {
+		return renameByHand(old, new)
+	}
+	return err
+}
+
+func renameByHand(old, new string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(old, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		if err := unix.Link(old, new); err != nil {
+			return err
+		}
+		return unix.Unlink(old)
+	}
+	if unix.Lstat(new, &st) == nil {
+		return unix.EEXIST
+	}
+	err := unix.Rename(old, new)
+	if err == unix.ENOTEMPTY || err == unix.ENOTDIR { // made since
+		return unix.EEXIST
+	}
+	return err
 }
