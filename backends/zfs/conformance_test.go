@@ -98,7 +98,7 @@ func subject() snapshottest.Subject {
 		Name:   "zfs (root)",
 		Driver: zfs.Driver(),
 		Place:  func(t testing.TB) snapshot.Place { return place(t) },
-		Small:  func(t testing.TB) snapshot.Place { return place(t, small) },
+		Small:  func(t testing.TB) snapshot.Place { return place(t, "-o", small) },
 	}
 }
 
@@ -115,6 +115,6 @@ func TestConformanceOfADirectory(t *testing.T) {
 	s := subject()
 	s.Name = "zfs (root, a directory)"
 	s.Place = func(t testing.TB) snapshot.Place { return within(t) }
-	s.Small = func(t testing.TB) snapshot.Place { return within(t, small) }
+	s.Small = func(t testing.TB) snapshot.Place { return within(t, "-o", small) }
 	snapshottest.Run(t, s)
 }
