@@ -71,7 +71,7 @@ func (e *Engine) tryWalls(ctx context.Context, rec *catalog.Record, h *host, pro
 	var list [][]string
 	trials = slices.DeleteFunc(trials, func(t trial) bool {
 		if t.about.paths != nil {
-			if t.args = t.about.paths(h); len(t.args) == 0 {
+			if t.args = t.about.paths(ctx, rec, h); len(t.args) == 0 {
 				return true
 			}
 		}

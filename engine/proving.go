@@ -116,7 +116,6 @@ func (p *prover) wallTrials(host *probed) []trial {
 	self := strconv.Itoa(os.Getpid())
 	start, _ := prove.StartOf(os.Getpid()) // without it the probes say that they could not try
 	args := map[string][]string{
-		"state":       {p.e.cat.Dir()},
 		"see-process": {self, start}, "signal-process": {self, start}, "trace-process": {self, start},
 		"name": {"localhost:" + host.port}, "ipv4": {host.ipv4}, "ipv6": {host.ipv6},
 		"resolver": {host.resolver, noSuchName}, "loopback": {host.port}, "abstract-socket": {host.name},
@@ -139,10 +138,11 @@ func (p *prover) wallTrials(host *probed) []trial {
 			none[name] = true
 		}
 	}
+	about := p.e.subjects()
 	var all []trial
 	for _, probe := range prove.List() {
 		if !none[probe.Name] {
-			all = append(all, trial{probe: probe.Name, args: args[probe.Name], about: subjects()[probe.Name], quick: probe.Quick})
+			all = append(all, trial{probe: probe.Name, args: args[probe.Name], about: about[probe.Name], quick: probe.Quick})
 		}
 	}
 	return all
@@ -201,7 +201,7 @@ func (p *prover) tryWall(ctx context.Context, t trial) (r prove.Report, err erro
 		p.walls = s
 	}
 	if a := t.about; a.paths != nil {
-		if t.args = a.paths(p.walls.host); len(t.args) == 0 {
+		if t.args = a.paths(ctx, p.walls.Record, p.walls.host); len(t.args) == 0 {
 			return prove.Report{Probe: t.probe, Tried: a.tried, Happened: a.none, Held: true}, nil
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -26,12 +27,47 @@ func TestWhatIsShownAsItIsIsTried(t *testing.T) {
 		{Target: in("pipe"), Source: in("pipe"), ReadOnly: true},
 		{Target: in("gone"), Source: in("gone"), ReadOnly: true},
 	}}
-	paths := subjects()["read-only"].paths
+	paths := func(h *host) []string { return new(Engine).subjects()["read-only"].paths(t.Context(), nil, h) }
 	if got := paths(h); !slices.Equal(got, []string{in("file")}) {
 		t.Errorf("%q", got)
 	}
 	h.mounts = append(h.mounts, isolate.Mount{Target: in("tree"), Source: in("tree"), ReadOnly: true})
 	if got := paths(h); !slices.Equal(got, []string{in("file"), in("tree")}) {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestWhatIsHisInAnothersDirectoryIsTried, the nearest of it, but for what the sandbox has
+// another mount of.
+func TestWhatIsHisInAnothersDirectoryIsTried(t *testing.T) {
+	if !treetest.AsUser(t) {
+		return
+	}
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	err := errors.Join(os.MkdirAll(in("a/his"), 0o755), os.Mkdir(in("tree"), 0o755), os.WriteFile(in("locked"), nil, 0o400))
+	for _, path := range []string{in("a"), dir} {
+		err = errors.Join(err, os.Chmod(path, 0o555))
+		t.Cleanup(func() { os.Chmod(path, 0o755) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := isolate.Mount{Target: dir, Source: dir, ReadOnly: true}
+	for _, c := range []struct {
+		name   string
+		mounts []isolate.Mount
+		want   []string
+	}{
+		{"the nearest", []isolate.Mount{shown}, []string{dir, in("tree")}},
+		{"not a tree", []isolate.Mount{shown, {Target: in("tree")}}, []string{dir, in("a/his")}},
+		{"nothing but trees", []isolate.Mount{shown, {Target: in("tree")}, {Target: in("a/his")}}, []string{dir}},
+	} {
+		if got := asTheyAre(c.mounts); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, not %q", c.name, got, c.want)
+		}
+	}
+	if got := firstWithin(dir, []isolate.Mount{{Target: in("tree")}}, 3); len(got) > 0 {
+		t.Errorf("of the three names nearby none is his, and %q was found", got)
 	}
 }

@@ -33,6 +33,7 @@ var places = []place{
 	// What it sees.
 	{"isolate/mask.go", "\tfor _, p := range b.spec.Hide {\n", "\tfor _, p := range b.spec.Hide[:len(b.spec.Hide)*isIn(\"masked\")] {\n"},
 	{"engine/spec.go", "hide := []string{e.cat.Dir()}", `hide := []string{e.cat.Dir()}[:isIn("state")]`},
+	{"engine/spec.go", "hide = append(hide, h.Hidden()...)", `hide = append(hide, h.Hidden()[:len(h.Hidden())*isIn("backends")]...)`},
 	{"isolate/private.go", `	p.proc = b.filesystem("proc", quietMount)` + "\n", `	if isOut("proc") {
 		p.proc = b.clone(num(unix.AT_FDCWD), "/proc", unix.AT_RECURSIVE).result()
 	} else {
@@ -53,6 +54,7 @@ func everyDisk() (disks []string) {
 }`},
 	{"isolate/private.go", "import (\n", "import (\n\t\"os\"\n"},
 	{"isolate/gift.go", "	if g.mount.ReadOnly {\n", "	if g.mount.ReadOnly && !isOut(\"read-only\") {\n"},
+	{"isolate/mounts.go", "	if m.ReadOnly {\n", "	if m.ReadOnly && !isOut(\"read-only-trees\") {\n"},
 	{"isolate/private.go", "b.restrict(m, plainMount|unix.MOUNT_ATTR_RDONLY, 0).path(from)", `b.restrict(m, uint64(plainMount|unix.MOUNT_ATTR_RDONLY*isIn("read-only")), 0).path(from)`},
 	{"isolate/private.go", `p.tmp = b.filesystem("tmpfs", plainMount, "mode=1777")`, `p.tmp = b.filesystem("tmpfs", plainMount&^(unix.MOUNT_ATTR_NODEV*(1-isIn("nodev"))), "mode=1777")`},
 

@@ -72,16 +72,19 @@ func onOwnThread(f func()) {
 func (d *doctor) furnish(t *testing.T) {
 	t.Helper()
 	ws, ssh := filepath.Join(d.home, "w"), filepath.Join(d.home, ".ssh")
-	all := []string{ws, ssh, ws + "/file", ssh + "/file", d.shown()}
-	err := errors.Join(os.Mkdir(ws, 0o700), os.Mkdir(ssh, 0o700))
-	for _, file := range all[2:] {
+	err := errors.Join(os.Mkdir(ws, 0o700), os.Mkdir(ssh, 0o700), os.Mkdir(d.held, 0o700))
+	err = errors.Join(err, os.Mkdir(filepath.Join(d.home, "held"), 0o700), os.Mkdir(filepath.Join(d.home, "roots"), 0o755)) // not the user's
+	err = errors.Join(err, exec.Command("btrfs", "-q", "subvolume", "create", d.held+"/w").Run())
+	dirs := []string{d.home, ws, ssh, d.held, d.held + "/w"}
+	files := append([]string{ws + "/file", ssh + "/file", d.held + "/w/file"}, d.shown()...)
+	for _, file := range files {
 		err = errors.Join(err, os.WriteFile(file, []byte("x"), 0o600))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d.as != nil {
-		for _, path := range all {
+		for _, path := range slices.Concat(dirs, files) {
 			if err := os.Chown(path, int(d.as.Uid), int(d.as.Gid)); err != nil {
 				t.Fatal(err)
 			}
@@ -98,7 +101,9 @@ func (d *doctor) furnish(t *testing.T) {
 func (d *doctor) run(t *testing.T, parts string, on kind, args ...string) (out []byte, status int) {
 	t.Helper()
 	c := exec.CommandContext(context.WithoutCancel(t.Context()), d.program, args...)
-	c.Dir = filepath.Join(d.home, "w")
+	if c.Dir = filepath.Join(d.home, "w"); on == beside {
+		c.Dir = filepath.Join(d.home, "held", "w")
+	}
 	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + d.home, "SNAPFS_HOME=" + d.state(on), partsEnv + "=" + parts}
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: d.as}
 	var err error
@@ -126,6 +131,8 @@ func (d *doctor) state(on kind) string {
 	switch {
 	case on == pooled:
 		return filepath.Join(d.home, "pooled")
+	case on == beside:
+		return filepath.Join(d.home, "beside")
 	case on == counting && d.counting != "":
 		return d.counting
 	}
@@ -141,8 +148,11 @@ func (d *doctor) ownMounts(on kind) error {
 	if err == nil && d.tun != "" {
 		err = unix.Mount(d.tun, "/dev/net/tun", "", unix.MS_BIND, "")
 	}
-	if file := d.shown(); err == nil && on == shown { // what is mounted by itself is shown so, and what lies beside a mount
+	if file := d.shown()[0]; err == nil && on == shown { // what is mounted by itself is shown so, and what lies beside a mount
 		err = unix.Mount(file, file, "", unix.MS_BIND, "")
+	}
+	if err == nil && on == beside { // of a part of a subvolume no snapshot is made, but of what lies in it
+		err = unix.Mount(d.held, filepath.Join(d.home, "held"), "", unix.MS_BIND, "")
 	}
 	if err == nil && on == counting {
 		err = onlyRoot(d.counting)
@@ -150,8 +160,15 @@ func (d *doctor) ownMounts(on kind) error {
 	return err
 }
 
-// shown is the file of [shown].
-func (d *doctor) shown() string { return filepath.Join(d.home, "shown") }
+// shown are the files of [shown]: one that is mounted, and, since an ordinary user gets no
+// copy of it, one in a directory of root's beside that.
+func (d *doctor) shown() []string {
+	files := []string{filepath.Join(d.home, "shown")}
+	if d.who == user {
+		files = append(files, filepath.Join(d.home, "roots", "file"))
+	}
+	return files
+}
 
 // onlyRoot leaves of the filesystems of this thread / alone, and one other: project
 // quotas do not count the trees of several together.

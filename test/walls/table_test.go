@@ -25,7 +25,8 @@ type kind int
 
 const (
 	plain    kind = iota // no network, no limits
-	shown                // the same, where a file is shown as it really is
+	shown                // the same, where files are shown as they really are
+	beside               // the same, where snapfs keeps its data beside the workspace
 	edge                 // a network that asks first
 	limits               // one limit each
 	pooled               // the same, with a pool
@@ -39,6 +40,8 @@ const (
 	root
 	user
 )
+
+var names = map[who]string{root: "root", user: "user"}
 
 // call and capability are what a command gets that no sandbox gives.
 func call(number int) string       { return fmt.Sprintf("call:%d", number) }
@@ -104,7 +107,12 @@ func table() []wall {
 
 		{parts: "masked", falls: []string{"masked"}, also: []string{"state"}, why: "the state directory is hidden as all else is"},
 		{parts: "state", falls: []string{"state", "other-sandbox"}, why: "the state directory holds the files of all sandboxes"},
+		{
+			parts: "backends", falls: []string{"state", "other-sandbox"}, on: beside,
+			why: "what a backend keeps outside of the state directory is the copies of all sandboxes",
+		},
 		{parts: "read-only", falls: []string{"read-only"}, on: shown},
+		{parts: "read-only-trees", falls: []string{"read-only"}, on: shown, who: user},
 		{parts: "proc", falls: []string{"see-process", "other-sandbox"}, why: "the host's /proc lists the processes of all sandboxes"},
 		{
 			parts: "pids-own proc scope users", falls: []string{"signal-process"}, also: append([]string{"see-process"}, hostsRoot...),
@@ -173,6 +181,11 @@ var excuses = []excuse{
 // notHere are the lines that nothing of snapfs's holds for an ordinary user: what
 // the kernel does, and a sandbox of the user's cannot be made without it.
 var notHere = map[string]string{
+	"clock":         "the kernel asks the host's root",
+	"module":        "the kernel asks the host's root",
+	"kexec":         "the kernel asks the host's root",
+	"swap":          "the kernel asks the host's root",
+	"kernel-log":    "the kernel asks the host's root",
 	"trace-process": "a process in a user namespace traces none outside of it, and an ordinary user's sandbox must have one",
 	"device":        "a user namespace makes no devices",
 	"block-device":  "a disk belongs to the host's root",
