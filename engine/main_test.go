@@ -6,11 +6,13 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/backends/all"
+	"github.com/snapfs/snapfs/backends/fusecow"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-func drivers() []snapshot.Driver { return all.Drivers() }
+// drivers are those of the program, and one that is chosen by its name alone.
+func drivers() []snapshot.Driver { return append(all.Drivers(), fusecow.Driver()) }
 
 // TestMain makes the test binary its own keeper, and what tries walls.
 func TestMain(m *testing.M) {

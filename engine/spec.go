@@ -198,6 +198,9 @@ func (e *Engine) tmp(rec *catalog.Record) string { return filepath.Join(e.cat.Pa
 
 func mountOf(target string, v snapshot.View) isolate.Mount {
 	m := isolate.Mount{Target: target, Source: v.Path}
+	if v.Served != nil {
+		m.Source, m.Served = "", v.Served
+	}
 	if v.Overlay != nil {
 		m.Source = ""
 		m.Overlay = &isolate.Overlay{Lower: v.Overlay.Lower, Upper: v.Overlay.Upper, Work: v.Overlay.Work, UserXattr: v.Overlay.UserXattr, Nested: v.Overlay.Nested}

@@ -91,7 +91,7 @@ func (b *Beginning) Start(ctx context.Context, spec Spec) (*Box, *Process, error
 	}
 	l, err := box.b.complete(spec, b.command, b.streams)
 	if err == nil {
-		err = box.b.give(box.ctl)
+		err = box.b.give(ctx, box.ctl)
 	}
 	if err == nil {
 		err = box.stand()

@@ -79,8 +79,11 @@ func (m Mount) check() error {
 			return err
 		}
 	}
+	if m.Served != nil {
+		kinds++
+	}
 	if kinds != 1 {
-		return invalid("%s: a mount is one of overlay, bind and skeleton", m.Target)
+		return invalid("%s: a mount is one of overlay, bind, skeleton and served", m.Target)
 	}
 	return nil
 }

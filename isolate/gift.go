@@ -1,6 +1,7 @@
 package isolate
 
 import (
+	"context"
 	"errors"
 	"os"
 	"runtime"
@@ -12,9 +13,9 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// A gift is a mount that the keeper, being root, makes for a box of its own
-// ids, where a user namespace could not: id-mapped, and with options of overlay
-// that only the host's root may use.
+// A gift is a mount that the keeper makes for a box: one that it serves; and, being
+// root, for a box of its own ids what a user namespace could not: id-mapped, and with
+// options of overlay that only the host's root may use.
 type gift struct {
 	mount Mount
 	attr  uint64
@@ -38,18 +39,16 @@ func (b *builder) receiveGifts() {
 // wantGifts lists what the keeper is to make, and where it arrives.
 func (b *builder) wantGifts() {
 	b.trees = make([]cell, len(b.spec.Mounts))
-	if b.spec.IDs == Same {
-		return
-	}
+	own := b.spec.IDs != Same
 	for i, m := range b.spec.Mounts {
-		if m.Skeleton == "" {
+		if m.Served != nil || own && m.Skeleton == "" {
 			b.gifts = append(b.gifts, gift{mount: m, attr: unix.MOUNT_ATTR_NODEV, to: &b.trees[i]})
 		}
 	}
-	if tmp := b.spec.Tmp; tmp != "" {
+	if tmp := b.spec.Tmp; own && tmp != "" {
 		b.gifts = append(b.gifts, gift{mount: Mount{Source: tmp}, attr: plainMount, to: &b.private.tmp})
 	}
-	if b.spec.Network == NetworkHost {
+	if own && b.spec.Network == NetworkHost {
 		sys := Mount{Source: "/sys", ReadOnly: true}
 		b.gifts = append(b.gifts, gift{mount: sys, attr: quietMount, plain: true, to: &b.private.sys})
 	}
@@ -79,13 +78,13 @@ func (b *builder) mapIDs(pid int) error {
 // give is the keeper's side of receiveGifts: it makes the mounts and sends them
 // by the control socket ctl. What it opened is in trash afterwards.
 // Cost: 0.2 ms for an overlay.
-func (b *builder) give(ctl int) error {
+func (b *builder) give(ctx context.Context, ctl int) error {
 	if len(b.gifts) > maxGifts {
 		return &Error{Op: "handing over the trees", Kind: ErrInvalid, Err: unix.E2BIG}
 	}
 	var fds []int
 	for _, g := range b.gifts {
-		f, err := b.make(g, b.userns)
+		f, err := b.make(ctx, g, b.userns)
 		if err != nil {
 			return hostError("mounting "+g.mount.String(), err)
 		}
@@ -96,12 +95,14 @@ func (b *builder) give(ctl int) error {
 	return err
 }
 
-func (b *builder) make(g gift, userns *os.File) (*os.File, error) {
+func (b *builder) make(ctx context.Context, g gift, userns *os.File) (*os.File, error) {
 	attr := g.attr
 	if g.mount.ReadOnly {
 		attr |= unix.MOUNT_ATTR_RDONLY
 	}
 	switch o := g.mount.Overlay; {
+	case g.mount.Served != nil:
+		return mountServed(ctx, g.mount, attr, userns)
 	case o == nil && g.plain:
 		return mapped(g.mount.Source, attr, nil)
 	case o == nil:
@@ -138,6 +139,37 @@ func mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// mountServed mounts a tree that a process answers for. What an ordinary user has
+// mounted he cannot change, and devices and set-id bits have no effect in it.
+func mountServed(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
+	fd, err := m.Served.Mount(ctx, attr&unix.MOUNT_ATTR_RDONLY != 0)
+	if err != nil {
+		return nil, err
+	}
+	tree := os.NewFile(uintptr(fd), m.Target)
+	if os.Geteuid() != 0 {
+		return tree, nil
+	}
+	if err := restricted(tree, attr, userns); err != nil {
+		tree.Close()
+		if userns != nil && errors.Is(err, unix.EINVAL) {
+			err = unmappable{m.Target, err}
+		}
+		return nil, err
+	}
+	return tree, nil
+}
+
+// restricted gives a detached mount flags and, if userns is not nil, its ids.
+func restricted(tree *os.File, attr uint64, userns *os.File) error {
+	if userns != nil {
+		if err := kernel.IDMap(tree, userns, false); err != nil {
+			return err
+		}
+	}
+	return kernel.SetMountAttr(tree, attr, 0, false)
 }
 
 // later closes mounts that were not attached anywhere, out of the way: the

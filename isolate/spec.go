@@ -1,6 +1,7 @@
 package isolate
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -51,7 +52,7 @@ type Spec struct {
 	BestEffort bool
 }
 
-// A Mount is one tree of a box: exactly one of Overlay, Source and Skeleton.
+// A Mount is one tree of a box: exactly one of Overlay, Source, Skeleton and Served.
 // Devices and, by no_new_privs, set-id bits in it have no effect.
 type Mount struct {
 	// Target is its absolute, clean path inside the box.
@@ -67,11 +68,20 @@ type Mount struct {
 	// bound. Used as "/" where the kernel refuses to overlay the real one. All of
 	// it is read-only.
 	Skeleton string
+	// Served mounts a tree that this process, or another one that is no part of the
+	// box, answers for.
+	Served Served
 	// ReadOnly forbids writes to the tree, and to it alone.
 	ReadOnly bool
 	// MayVanish: others make and remove Source, or the lowest layer, at any time.
 	// Where it has gone by now, the box has nothing at Target. For [Same] only.
 	MayVanish bool
+}
+
+// Served is a tree that a process answers for.
+type Served interface {
+	// Mount mounts it, detached, and answers with a descriptor of its root.
+	Mount(ctx context.Context, readOnly bool) (fd int, err error)
 }
 
 // An Overlay is one mount of the kernel's overlayfs.
@@ -175,6 +185,8 @@ func (m Mount) String() string {
 		b.WriteString(" bind " + m.Source)
 	case m.Skeleton != "":
 		b.WriteString(" skeleton " + m.Skeleton)
+	case m.Served != nil:
+		b.WriteString(" served")
 	}
 	if m.ReadOnly {
 		b.WriteString(" read-only")

@@ -60,6 +60,8 @@ func openTrees(ctx context.Context, mounts []Mount, to purpose) ([]*os.File, err
 		switch {
 		case m.check() != nil || m.Skeleton != "":
 			err = invalid("%s: no view", m)
+		case m.Served != nil:
+			views[i], err = mountServed(ctx, m, to.attr, nil)
 		case o != nil && os.Geteuid() == 0:
 			views[i], err = to.mount(o)
 		case o != nil:

@@ -3,6 +3,8 @@
 package all
 
 import (
+	"slices"
+
 	"github.com/snapfs/snapfs/backends/btrfs"
 	"github.com/snapfs/snapfs/backends/overlay"
 	"github.com/snapfs/snapfs/backends/plain"
@@ -13,7 +15,9 @@ import (
 )
 
 // Drivers lists all backends, best first. The first that can hold a tree holds
-// it; plain, which copies every file, only where it is asked for.
+// it; plain, which copies every file, only where it is asked for. Built with the tag
+// fusecow, the program has that one too.
 func Drivers() []snapshot.Driver {
-	return []snapshot.Driver{pool.Driver(), btrfs.Driver(), zfs.Driver(), overlay.Driver(), quota.Driver(), plain.Driver()}
+	best := []snapshot.Driver{pool.Driver(), btrfs.Driver(), zfs.Driver(), overlay.Driver()}
+	return slices.Concat(best, served(), []snapshot.Driver{quota.Driver(), plain.Driver()})
 }

@@ -1,0 +1,77 @@
+package engine_test
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// A tree that its keeper serves is taken through a sandbox's life: changed, looked at
+// and kept while it runs, forked, rolled back and brought to the real tree.
+func TestATreeThatIsServedIsASandboxesTree(t *testing.T) {
+	t.Run("root", func(t *testing.T) {
+		treetest.NeedRoot(t)
+		treetest.NeedDevice(t, "/dev/fuse")
+		servedLife(t, newBench(t))
+	})
+	t.Run("user", func(t *testing.T) {
+		treetest.NeedDevice(t, "/dev/fuse")
+		if os.Geteuid() == 0 {
+			treetest.RunAs(t, treetest.User(t), t.Name(), treetest.WithFUSE())
+			return
+		}
+		servedLife(t, newBench(t))
+	})
+}
+
+func servedLife(t *testing.T, b *bench) {
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.write("edited", "base\n")
+	b.write("gone", "base\n")
+	must(os.Mkdir(b.workspace+"/dir", 0o755))
+	b.write("dir/kept", "base\n")
+	req := b.request()
+	req.Name, req.Backend = "s", "fusecow"
+	_, err := b.New(t.Context(), req)
+	must(err)
+	b.removeLater("s")
+	b.in("s", "echo mine >> edited; rm gone; mv dir moved; ln edited linked; id -u")
+	writer, err := b.Exec(t.Context(), "s", isolate.Command{
+		Args: []string{"/bin/sh", "-c", "exec 3> log; while echo line >&3; do :; done"}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: b.workspace,
+	})
+	must(err)
+	want := []string{"A linked", "A log", "A moved", "A moved/kept", "D dir", "D dir/kept", "D gone", "M edited"}
+	check := func(when, name, from, to string, want []string) {
+		t.Helper()
+		got := b.changed(name, from, to)
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", when, got, want)
+		}
+	}
+	_, err = b.Snapshot(t.Context(), "s", "running") // while it is written to
+	must(err)
+	b.in("s", "echo more > later; rm linked")
+	_, err = b.Fork(t.Context(), "s", "running", "f")
+	must(err)
+	b.removeLater("f")
+	check("the state kept while it ran", "f", "", "", want)
+	must(writer.Close())
+	check("since", "s", "running", "", []string{"A later", "D linked", "M edited", "M log"})
+	must(b.Rollback(t.Context(), "s", "running"))
+	check("rolled back", "s", "", "", want)
+	_, err = b.Apply(t.Context(), "f", engine.ApplyOptions{})
+	must(err)
+	if text, err := os.ReadFile(b.workspace + "/linked"); string(text) != "base\nmine\n" {
+		t.Errorf("brought to the real tree: %q, %v", text, err)
+	}
+}
