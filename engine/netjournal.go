@@ -22,22 +22,18 @@ const (
 // A netJournal keeps what was decided about a sandbox's network.
 type netJournal struct {
 	mu   sync.Mutex
-	path string // of the file, or "": nobody can ask for it later
+	path string // of the file
 }
 
 func (e *Engine) journalOf(rec *catalog.Record) *netJournal {
-	j := &netJournal{}
-	if !rec.Ephemeral {
-		j.path = filepath.Join(e.cat.Path(rec.Name), netLog)
-	}
-	return j
+	return &netJournal{path: filepath.Join(e.cat.Path(rec.Name), netLog)}
 }
 
 // put keeps an event. Where the sandbox is being removed, or the disk is full, it is
 // lost, and the traffic goes on.
 func (j *netJournal) put(ev network.Event) {
 	line, err := json.Marshal(ev)
-	if err != nil || j.path == "" {
+	if err != nil {
 		return
 	}
 	j.mu.Lock()
@@ -56,7 +52,7 @@ func (j *netJournal) put(ev network.Event) {
 // count keeps what was counted. Where that cannot be, what was before stays.
 func (j *netJournal) count(c network.Counters) {
 	text, err := json.Marshal(c)
-	if err != nil || j.path == "" {
+	if err != nil {
 		return
 	}
 	path := filepath.Join(filepath.Dir(j.path), netCounts)
@@ -67,9 +63,6 @@ func (j *netJournal) count(c network.Counters) {
 
 // counted is what was counted last, in the sandbox's life. Unless it runs, nothing is open.
 func (j *netJournal) counted(runs bool) (c network.Counters) {
-	if j.path == "" {
-		return c
-	}
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(j.path), netCounts))
 	if err != nil || json.Unmarshal(text, &c) != nil {
 		return network.Counters{} // nothing was counted yet

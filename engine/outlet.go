@@ -219,26 +219,27 @@ func hearEdge(conn *kernel.Packet) (*network.Message, error) {
 	return &m, nil
 }
 
-// begun waits until the rules of an edge that was started are in force. What the
-// command has asked for by then is decided, and told first. After an error there is no edge.
+// begun waits until the rules of an edge that was started are in force. After an error
+// there is no edge.
 func (o *outlet) begun() error {
 	conn := o.conn                                                // which only this goroutine changes from now on
 	stuck := time.AfterFunc(stopping, func() { conn.Shutdown() }) //nolint:errcheck // it may have gone
 	defer stuck.Stop()
-	for {
-		m, err := hearEdge(conn)
-		up := err == nil && m.Event == nil && m.Counters == nil
-		if err == nil && !up {
-			o.take(m)
-			continue
-		}
-		o.life.Lock()
-		defer o.life.Unlock()
-		if o.up = up; !up {
-			o.ended()
-		}
-		return err
+	var err error
+	for said := false; err == nil && !said; {
+		said, err = conn.Await(stopping)
 	}
+	o.life.Lock()
+	defer o.life.Unlock()
+	if err == nil {
+		_, err = hearEdge(conn)
+	}
+	if err != nil {
+		o.ended()
+		return fmt.Errorf("%s ended before it served: %w", o.program[0], err)
+	}
+	o.up = true
+	return nil
 }
 
 // live takes in what edges say, one after the other, until the outlet is closed.
@@ -356,13 +357,13 @@ func (o *outlet) close() []RefusedAccess {
 	o.tun = nil
 	switch {
 	case o.conn == nil:
-	case o.up || wanted:
+	case wanted || o.reads():
 		o.conn.ShutdownWrite() //nolint:errcheck // it may have gone by itself
 	default:
 		o.proc.Kill() //nolint:errcheck // likewise
 	}
 	o.life.Unlock()
-	stuck := time.AfterFunc(stopping, func() {
+	stuck := time.AfterFunc(lingering, func() {
 		o.life.Lock()
 		defer o.life.Unlock()
 		if o.conn != nil {
@@ -372,6 +373,16 @@ func (o *outlet) close() []RefusedAccess {
 	defer stuck.Stop()
 	o.read.Wait() // until it has told the last
 	return o.refused
+}
+
+// lingering is how long an edge may take to tell the last before it is killed.
+const lingering = 5 * time.Second
+
+// reads: an edge may have read packets. It has said that it is up before the first. It
+// is called with life held.
+func (o *outlet) reads() bool {
+	said, err := o.conn.Await(0)
+	return o.up || said || err != nil
 }
 
 // lastPackets waits, for a moment, until an edge has seen what the sandbox has sent, so

@@ -13,7 +13,7 @@ type Message struct {
 	// in which something was done, and at its end.
 	Counters *Counters `json:"counters,omitempty"`
 	// Event is a decision, and Failed says why there is no edge: from it. The first
-	// message has none of them where the rules are in force.
+	// message has none of them where the rules are in force, and comes before any packet is read.
 	Event  *Event `json:"event,omitempty"`
 	Failed string `json:"failed,omitempty"`
 }

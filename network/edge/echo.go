@@ -40,6 +40,10 @@ func (l *link) Attach(to stack.NetworkDispatcher) {
 // read begins to read packets.
 func (l *link) read() { l.Endpoint.Attach(l.to) }
 
+// rest ends that, and answers when what was read was decided on. The stack does so
+// when it removes the link, but holds a lock then that decisions wait for.
+func (l *link) rest() { l.Endpoint.Attach(nil) }
+
 // DeliverNetworkPacket is called with each packet from inside.
 func (l *link) DeliverNetworkPacket(protocol tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) {
 	var answer []byte

@@ -28,6 +28,8 @@ type Options struct {
 	// Event is called with each event, one after the other, from a goroutine of its own. Traffic does not wait for it: what
 	// it is too slow for is dropped and counted. Close waits until it has returned, so it must not call Close.
 	Event func(network.Event)
+	// Ready, where it is not nil, is called before the first packet is read. After an error none is.
+	Ready func() error
 	// MaxConnections is how many connections and datagram flows may be open at once; 0 means 1024. One that is not read from can take
 	// 2.5 MiB of memory, from the 65th on 256 KiB.
 	MaxConnections int
@@ -54,6 +56,7 @@ const (
 type Edge struct {
 	options Options
 	stack   *stack.Stack
+	link    *link
 	tun     *os.File
 	gone    chan struct{} // closed when the TUN answers no more, or Close begins
 	over    chan struct{} // closed when Close is done
@@ -159,6 +162,9 @@ func (e *Edge) settle() {
 		e.stack.Close()
 	}
 	<-done
+	if e.link != nil {
+		e.link.rest()
+	}
 	if e.stack != nil {
 		e.stack.Wait()
 	}

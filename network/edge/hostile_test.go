@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 
+	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/network"
 )
 
@@ -32,15 +35,56 @@ func datagramFrom(to netip.AddrPort, payload []byte) []byte {
 	return b
 }
 
-// TestAnEdgeLivesThroughAnyPacket: the root of a sandbox can forge every byte of what it sends. Afterwards
-// a question is answered as ever.
-func TestAnEdgeLivesThroughAnyPacket(t *testing.T) {
+// wire is a TUN device whose other end is the test's. The first is closed with the test.
+func wire(t *testing.T) (wire, tun *os.File) {
+	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wire, tun := os.NewFile(uintptr(pair[0]), "wire"), os.NewFile(uintptr(pair[1]), "tun")
-	defer wire.Close()
+	wire, tun = os.NewFile(uintptr(pair[0]), "wire"), os.NewFile(uintptr(pair[1]), "tun")
+	t.Cleanup(func() { wire.Close() })
+	return wire, tun
+}
+
+// TestAnEdgeEndsWhilePacketsCome: and each that it has read was decided on.
+func TestAnEdgeEndsWhilePacketsCome(t *testing.T) {
+	const each = 20
+	packet := datagramFrom(netip.MustParseAddrPort("192.0.2.7:99"), []byte("x"))
+	for range 100 {
+		wire, tun := wire(t)
+		var told atomic.Int64
+		e, err := New(tun, Options{Event: func(network.Event) { told.Add(1) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range each {
+			if _, err := wire.Write(packet); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for kernel.Readable(tun) {
+			runtime.Gosched()
+		}
+		ended := make(chan error)
+		go func() { ended <- e.Close() }()
+		select {
+		case err := <-ended:
+			if err != nil || told.Load() != each {
+				t.Fatal("told of", told.Load(), "of", each, err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("it does not end")
+		}
+		tun.Close()
+		wire.Close()
+	}
+}
+
+// TestAnEdgeLivesThroughAnyPacket: the root of a sandbox can forge every byte of what it sends. Afterwards
+// a question is answered as ever.
+func TestAnEdgeLivesThroughAnyPacket(t *testing.T) {
+	wire, tun := wire(t)
 	rules, err := network.Parse("site.example,0.0.0.0/0,::/0")
 	if err != nil {
 		t.Fatal(err)

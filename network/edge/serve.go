@@ -37,6 +37,7 @@ func Serve(ctx context.Context) error {
 	o.Event = func(ev network.Event) {
 		_ = s.say(network.Message{Event: &ev}) // a starter that is gone needs none
 	}
+	o.Ready = func() error { return s.say(network.Message{}) }
 	e, err := New(tun, o)
 	err = errors.Join(err, tun.Close())
 	if err != nil {
@@ -44,7 +45,6 @@ func Serve(ctx context.Context) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.starter.Shutdown() }) // it may have gone
 	defer stop()
-	err = s.say(network.Message{})
 	ended := s.counting(e)
 	for err == nil {
 		var m network.Message

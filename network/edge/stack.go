@@ -74,14 +74,19 @@ func (e *Edge) begin() error {
 		return err
 	}
 	e.stack = newStack()
-	packets := newLink(link, e)
-	if err := e.setUp(packets); err != nil {
+	e.link = newLink(link, e)
+	if err := e.setUp(e.link); err != nil {
 		return err
 	}
 	if err := e.resolve(); err != nil {
 		return err
 	}
-	packets.read()
+	if e.options.Ready != nil {
+		if err := e.options.Ready(); err != nil {
+			return err
+		}
+	}
+	e.link.read()
 	return nil
 }
 
