@@ -39,6 +39,7 @@ func servedLife(t *testing.T, b *bench) {
 	b.write("gone", "base\n")
 	must(os.Mkdir(b.workspace+"/dir", 0o755))
 	b.write("dir/kept", "base\n")
+	tick()
 	req := b.request()
 	req.Name, req.Backend = "s", "fusecow"
 	_, err := b.New(t.Context(), req)
@@ -58,6 +59,7 @@ func servedLife(t *testing.T, b *bench) {
 			t.Errorf("%s: %q, want %q", when, got, want)
 		}
 	}
+	b.in("s", "until [ -s log ]; do :; done")
 	_, err = b.Snapshot(t.Context(), "s", "running") // while it is written to
 	must(err)
 	b.in("s", "echo more > later; rm linked")

@@ -114,6 +114,7 @@ func (b *backend) look(r *record) (*os.File, error) {
 	}
 	go func() {
 		s.Wait()
+		s.Close()
 		_ = f.Close() // nothing was written
 	}()
 	return root, nil
@@ -163,7 +164,8 @@ func (s *server) end() {
 	s.fuse.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hush()
+	s.hush() // and nobody asks any more
+	s.fuse.Close()
 	// What cannot be written now is as after a crash, which the next one mends.
 	_ = s.fs.Close()
 }

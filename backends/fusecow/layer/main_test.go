@@ -102,6 +102,7 @@ func serve(what []string) error {
 		return err
 	}
 	server.Wait()
+	server.Close()
 	return f.Close()
 }
 

@@ -72,7 +72,8 @@ func pollNot(root *os.File) {
 func (s *Server) More(attr uint64) (*os.File, error) { return s.fuse.Mount(attr) }
 
 // Wait returns when the last mount has gone.
-func (s *Server) Wait() {
-	s.server.Wait()
-	s.fuse.Close()
-}
+func (s *Server) Wait() { s.server.Wait() }
+
+// Close lets go of /dev/fuse when Wait has returned. Nobody may use the server from
+// then on: its descriptors may be another's.
+func (s *Server) Close() { s.fuse.Close() }
