@@ -1,6 +1,7 @@
 package isolate
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -90,17 +91,25 @@ func (b *Box) Clear(ctx context.Context) error {
 
 // stop chooses the way. The thawer is never nil.
 func (b *Box) stop(ctx context.Context) (thawer, error) {
+	if f, ok := b.freezer(); ok {
+		return func() error { return f.write(f.off) }, f.freeze(ctx)
+	}
+	return b.stopEach(ctx)
+}
+
+// freezer is that of the first of the box's cgroups that has one.
+func (b *Box) freezer() (freezer, bool) {
 	for _, c := range b.cgroups {
 		for _, f := range []freezer{
 			{c, "cgroup.freeze", "1", "0", "cgroup.events", "frozen 1"},
 			{c, "freezer.state", "FROZEN", "THAWED", "freezer.state", "FROZEN"},
 		} {
 			if f.there() {
-				return func() error { return f.write(f.off) }, f.freeze(ctx)
+				return f, true
 			}
 		}
 	}
-	return b.stopEach(ctx)
+	return freezer{}, false
 }
 
 // A freezer is the file of a cgroup that stops everything in it: cgroup.freeze
@@ -145,6 +154,22 @@ func (f freezer) freeze(ctx context.Context) error {
 		}
 		return bytes.Contains(buf[:n], []byte(f.done)), nil
 	})
+}
+
+// killAll sends SIGKILL to everything in a cgroup. What is frozen hears it when it is
+// thawed, and until then no number of it is another's.
+func killAll(dir *os.File) {
+	fd, err := unix.Openat(int(dir.Fd()), "cgroup.procs", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	list := os.NewFile(uintptr(fd), "cgroup.procs")
+	defer list.Close()
+	for lines := bufio.NewScanner(list); lines.Scan(); {
+		if pid, err := strconv.Atoi(lines.Text()); err == nil && pid > 1 {
+			_ = unix.Kill(pid, unix.SIGKILL) // whoever it was may have ended
+		}
+	}
 }
 
 // poll asks until the answer is yes, at first often.
@@ -294,12 +319,14 @@ func stateOf(file string) (byte, bool) {
 }
 
 // release thaws what is being killed: a frozen cgroup of version 1 delivers no
-// signal.
+// signal. Nothing of it runs for an instant before it dies. What was stopped by
+// signals dies as it is.
 func (b *Box) release() {
 	b.ask.Lock()
 	defer b.ask.Unlock()
-	if b.frozen != nil {
-		b.frozen() //nolint:errcheck // what was stopped by signals is dead already
-		b.frozen = nil
+	if f, ok := b.freezer(); ok && b.frozen != nil {
+		killAll(f.dir)
+		f.write(f.off) //nolint:errcheck // it has gone with what was in it
 	}
+	b.frozen = nil
 }

@@ -100,10 +100,15 @@ func freezes(t *testing.T, spec Spec) {
 		t.Fatal(err)
 	}
 	defer root.Close()
+	fd, err := unix.Openat(int(root.Fd()), "tmp/busy", unix.O_RDONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o666)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
 	size := func() int64 {
 		var st unix.Stat_t
-		if err := unix.Fstatat(int(root.Fd()), "tmp/busy", &st, 0); err != nil {
-			return 0
+		if err := unix.Fstat(fd, &st); err != nil {
+			t.Error(err)
 		}
 		return st.Size
 	}
@@ -138,8 +143,12 @@ func freezes(t *testing.T, spec Spec) {
 	if err := box.Freeze(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	before := size()
 	if err := box.Close(t.Context()); err != nil { // frozen as it is
 		t.Fatal(err)
+	}
+	if after := size(); after != before {
+		t.Errorf("what was frozen wrote %d bytes when it was ended", after-before)
 	}
 }
 
