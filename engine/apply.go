@@ -68,6 +68,9 @@ func (s *Session) Apply(ctx context.Context, o ApplyOptions) (Applied, error) {
 
 func (e *Engine) apply(ctx context.Context, rec *catalog.Record, o ApplyOptions) (Applied, error) {
 	var a Applied
+	if err := e.refuseUnfinished("applying", rec.Name, ""); err != nil {
+		return a, err
+	}
 	changes, err := e.changes(ctx, rec)
 	if err != nil {
 		return a, err
@@ -112,6 +115,9 @@ func (e *Engine) apply(ctx context.Context, rec *catalog.Record, o ApplyOptions)
 // applyPart applies one part. The answer names the promotion, where it can be
 // undone because further parts follow.
 func (e *Engine) applyPart(ctx context.Context, rec *catalog.Record, p Part, o ApplyOptions, known stampsOf, undoable bool, a *Applied) (string, error) {
+	if err := e.refuseUnfinished("applying", rec.Name, p.Root); err != nil {
+		return "", err
+	}
 	root, err := os.OpenFile(p.Root, syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return "", &snapshot.Error{Op: "applying to", Path: p.Root, Kind: snapshot.KindOf(err), Err: err}
@@ -420,21 +426,4 @@ func (e *Engine) remember(name, root string, stamps map[string]promote.Stamp) er
 		return err
 	}
 	return nil
-}
-
-// recoverPromotions completes, or takes back, what a killed Apply left.
-func (e *Engine) recoverPromotions(ctx context.Context) error {
-	found, err := promote.Recover(ctx, e.promotions())
-	for _, r := range found {
-		what := "taken back"
-		if r.Done {
-			what = "completed"
-		}
-		e.notice("an apply of " + r.Sandbox + " to " + promote.Printable(r.Path) + " was killed: it is " + what)
-		for _, p := range r.Kept {
-			e.notice("left as it is now, because it was changed since: " + promote.Printable(p) + "; the old one lies in " + promote.Printable(r.Saved))
-		}
-		err = errors.Join(err, e.putBack(r.Sandbox, r))
-	}
-	return err
 }

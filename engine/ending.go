@@ -54,7 +54,7 @@ func (e *Engine) reapLater(ctx context.Context) error {
 		case rec.Ephemeral, rec.State != catalog.Ready, rec.Keeper != nil && kernel.Alive(*rec.Keeper):
 			continue // whoever holds it ends it
 		}
-		if wait, err := e.promoting(rec.ID); wait || err != nil {
+		if wait, err := e.promoting(rec); wait || err != nil {
 			continue
 		}
 		due = true
@@ -91,7 +91,7 @@ func (e *Engine) reapOne(ctx context.Context, end *catalog.End, now catalog.Inst
 	case !over(h.Record, now): // it was given more time
 		return e.cat.NoteAgain(end, h.Record, now)
 	}
-	if wait, err := e.promoting(h.ID); wait || err != nil {
+	if wait, err := e.promoting(h.Record); wait || err != nil {
 		return err // the next command looks again
 	}
 	if err := e.settle(ctx, h); err != nil {
@@ -103,11 +103,12 @@ func (e *Engine) reapOne(ctx context.Context, end *catalog.End, now catalog.Inst
 	return end.Drop()
 }
 
-// promoting: a promotion of the sandbox through stages has begun and not ended. It lets
-// go of the sandbox's lock between its stages, and needs it still.
-func (e *Engine) promoting(id string) (bool, error) {
+// promoting: a promotion of the sandbox waits for its target, or one through stages has
+// begun and not ended. That lets go of the sandbox's lock between its stages, and needs it
+// still.
+func (e *Engine) promoting(rec *catalog.Record) (bool, error) {
 	all, err := e.Pipelines()
-	return slices.ContainsFunc(all, func(p Pipeline) bool { return p.State == PipelineOpen && p.SandboxID == id }), err
+	return e.unfinishedOf(rec.Name) != nil || slices.ContainsFunc(all, func(p Pipeline) bool { return p.State == PipelineOpen && p.SandboxID == rec.ID }), err
 }
 
 // over: a sandbox is to be removed.

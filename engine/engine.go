@@ -69,11 +69,14 @@ type Engine struct {
 
 	mu       sync.Mutex
 	backends map[string]snapshot.Backend
+	// unfinished are the promotions that wait for their targets.
+	unfinished []Unfinished
 }
 
 // Open opens a state directory, making it where there is none, and mends what
 // killed commands left; then it ends the sandboxes whose time has come, unless something
-// could not be mended. Cost: a few system calls when there is nothing to mend.
+// could not be mended. What waits for a disk that is not mounted is no error: see
+// [Engine.Unfinished]. Cost: a few system calls when there is nothing to mend.
 func Open(ctx context.Context, c Config) (*Engine, error) {
 	cat, err := catalog.Open(c.State)
 	if err != nil {

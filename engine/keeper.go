@@ -210,7 +210,7 @@ func (e *Engine) endIdle(ctx context.Context, name string, h *host) (done bool, 
 		return true, err
 	}
 	if over(held.Record, catalog.Now()) {
-		if wait, err := e.promoting(held.ID); wait || err != nil {
+		if wait, err := e.promoting(held.Record); wait || err != nil {
 			return true, err // the command after it ends the sandbox
 		}
 		return true, e.finish(ctx, held)

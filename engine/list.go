@@ -30,6 +30,8 @@ type Info struct {
 	// Conflicts are what a refresh has left in it and nobody has resolved. Only
 	// [Engine.Show] looks for them.
 	Conflicts []CarryConflict `json:"conflicts,omitempty"`
+	// Unfinished is a promotion of it that waits for its target, nil for none.
+	Unfinished *Unfinished `json:"unfinished,omitempty"`
 }
 
 // Drift is how far the real tree has moved since a base was taken.
@@ -84,7 +86,7 @@ func (e *Engine) Show(ctx context.Context, name string) (Info, error) {
 
 // describe completes a record. Without walks its drift is looked at more closely.
 func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWalks) (Info, error) {
-	info := Info{Record: r, Base: "frozen", Size: -1}
+	info := Info{Record: r, Base: "frozen", Size: -1, Unfinished: e.unfinishedOf(r.Name)}
 	conn, err := e.dial(ctx, r)
 	switch {
 	case errors.Is(err, errSilent):

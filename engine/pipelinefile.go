@@ -211,6 +211,9 @@ func (e *Engine) resumePipeline(id string) (*Pipeline, *os.File, error) {
 		}
 	}
 	if err == nil {
+		err = e.refuseUnfinished("going on with", p.Sandbox, "")
+	}
+	if err == nil {
 		p.content, err = e.readContent(id)
 	}
 	if err != nil {

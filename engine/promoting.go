@@ -74,6 +74,9 @@ func (e *Engine) Promote(ctx context.Context, name string, o PromoteOptions) (Pr
 	if err := checkFingerprint(name, o.Plan); err != nil {
 		return Promoted{}, err
 	}
+	if err := e.refuseUnfinished("promoting", name, o.Target); err != nil {
+		return Promoted{}, err
+	}
 	c, done, err := e.beginCarry(ctx, name, o.PlanOptions, o.answers())
 	if err != nil {
 		return Promoted{}, err
@@ -173,6 +176,9 @@ func (e *Engine) promoteAll(ctx context.Context, c *carrying, o PromoteOptions, 
 }
 
 func (e *Engine) promotePart(ctx context.Context, c *carrying, p *carryPart, o PromoteOptions, group string, r *Promoted) (string, map[string]promote.Stamp, error) {
+	if err := e.refuseUnfinished("promoting", c.rec.Name, p.path); err != nil {
+		return "", nil, err
+	}
 	known, err := p.expected(p.changes)
 	if err != nil {
 		return "", nil, err

@@ -48,6 +48,9 @@ type Refreshed struct {
 // Cost: a capture and a fork of each tree; the changes are merged, and written
 // again.
 func (e *Engine) Refresh(ctx context.Context, name string, o RefreshOptions) (Refreshed, error) {
+	if err := e.refuseUnfinished("refreshing", name, ""); err != nil {
+		return Refreshed{}, err
+	}
 	h, err := e.hold(ctx, name, "refreshing")
 	if err != nil {
 		return Refreshed{}, err

@@ -12,8 +12,11 @@ import (
 // Remove ends a sandbox's processes and removes it: its name at once, its
 // space later. Safe at any moment and, but for ErrNotFound, repeatable. One
 // whose record cannot be read goes too. ErrBusy: it belongs to a command that
-// is at work.
+// is at work, or a promotion of it is unfinished.
 func (e *Engine) Remove(ctx context.Context, name string) error {
+	if err := e.refuseUnfinished("removing", name, ""); err != nil {
+		return err
+	}
 	err := e.Stop(ctx, name)
 	if errors.Is(err, snapshot.ErrCorrupt) || errors.Is(err, snapshot.ErrNotFound) && e.cat.Claimed(name) {
 		return e.removeUnread(ctx, name)

@@ -117,6 +117,9 @@ func (e *Engine) startPipeline(ctx context.Context, name string, o StageOptions)
 		}
 		return nil, nil, err
 	}
+	if err := e.refuseUnfinished("promoting", name, ""); err != nil {
+		return nil, nil, err
+	}
 	h, err := e.hold(ctx, name, "promoting")
 	if err != nil {
 		return nil, nil, err

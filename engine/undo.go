@@ -39,6 +39,11 @@ func (e *Engine) Undo(ctx context.Context, id string) (Undone, error) {
 	if err != nil {
 		return Undone{}, err
 	}
+	for _, p := range group {
+		if err := e.refuseUnfinished("undoing", p.Sandbox, p.Path); err != nil {
+			return Undone{}, err
+		}
+	}
 	u := Undone{ID: group[0].Group, Sandbox: group[0].Sandbox, When: group[0].When, Paths: []string{}}
 	note := e.readCarried(u.ID)
 	// What the sandbox holds of it is the base no more, first of all: a crash in

@@ -80,6 +80,8 @@ type examination struct {
 	Level string        `json:"level,omitempty"`
 	Why   string        `json:"why,omitempty"`
 	Hints []string      `json:"hints,omitempty"`
+	// Unfinished are promotions that wait for a disk, whatever the workspace.
+	Unfinished []engine.Unfinished `json:"unfinished,omitempty"`
 }
 
 type power struct {
@@ -103,7 +105,7 @@ func (a *app) examine(ctx context.Context, req engine.Request, dir string) (*exa
 	if err != nil {
 		return nil, err
 	}
-	d := &examination{Workspace: req.Workspace, Trees: []treeFound{}}
+	d := &examination{Workspace: req.Workspace, Trees: []treeFound{}, Unfinished: e.Unfinished()}
 	for _, p := range kernel.Probes(e.StateDir()) {
 		r := p.Run(ctx)
 		d.Powers = append(d.Powers, power{p.Name, r.Answer.String(), p.What, p.Since, r.Why, r.Fix})
@@ -155,6 +157,9 @@ func printExamination(w io.Writer, d *examination) error {
 		for _, f := range p.Fix {
 			fmt.Fprintln(w, "hint: "+f)
 		}
+	}
+	for _, u := range d.Unfinished {
+		fmt.Fprintf(w, "\n%s\nhint: findmnt -T %s\nhint: rm %s (gives it up: what it displaced stays where it is)\n", tame(u.String()), tame(u.Target), tame(u.Journal))
 	}
 	fmt.Fprintf(w, "\n%s would be held by:\n", tame(d.Workspace))
 	t = tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)

@@ -63,7 +63,15 @@ func printSandboxes(w io.Writer, infos []engine.Info) error {
 	for _, i := range infos {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", i.Name, stateOf(i), age(time.Since(i.Created)), sizeOf(i), i.Base, driftOf(i), tame(i.Workspace))
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, i := range infos {
+		if u := i.Unfinished; u != nil {
+			fmt.Fprintln(w, tame(u.String()))
+		}
+	}
+	return nil
 }
 
 func stateOf(i engine.Info) string {

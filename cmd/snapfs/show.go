@@ -44,6 +44,9 @@ func printSandbox(w io.Writer, i engine.Info) error {
 	line("name", i.Name)
 	line("state", stateOf(i))
 	line("workspace", i.Workspace)
+	if u := i.Unfinished; u != nil {
+		line("unfinished", u.String())
+	}
 	line("created", i.Created.Format(time.RFC3339)+", "+age(time.Since(i.Created))+" ago")
 	line("forked from", i.Origin)
 	line("size", sizeOf(i))

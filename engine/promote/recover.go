@@ -26,14 +26,19 @@ type Recovery struct {
 	// are; Saved says where the old versions lie.
 	Kept  []string
 	Saved string
+	// Waits is why nothing could be done about it now: its target cannot be opened (a
+	// disk that is not mounted). It stays as it is, with all that it displaced.
+	Waits error
+	// Journal is the file that says how to end it, as long as it waits.
+	Journal string
 }
 
 // Recover ends what killed promotions left: those that were complete are
 // cleaned up after, all others taken back. It is safe to repeat and to kill, and
-// leaves a promotion alone that is still running. One whose target is not there
-// (an unmounted disk) stays for later, with ErrNotFound; the others are seen to
-// all the same. Cost: one readdir of the state directory when there is nothing
-// to do. Errors: ErrNotFound, ErrCorrupt, ErrNotSupported (a newer journal).
+// leaves a promotion alone that is still running. One whose target cannot be opened
+// stays for later, and says so; whatever is wrong with one, the others are seen to.
+// Cost: one readdir of the state directory when there is nothing to do. Errors:
+// ErrCorrupt, ErrNotSupported (a newer journal).
 func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
 	names, err := journals(stateDir, suffixJournal, suffixUndoing, suffixDropping)
 	if err != nil || len(names) == 0 {
@@ -86,7 +91,8 @@ func recoverOne(ctx context.Context, journal string) (Recovery, error) {
 	}
 	real, err := r.openTarget()
 	if err != nil {
-		return one, err
+		one.Waits, one.Journal = recovering(r.path, err), journal
+		return one, nil
 	}
 	defer real.root.Close()
 	defer real.close()

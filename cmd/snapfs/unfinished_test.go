@@ -1,0 +1,33 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+)
+
+// TestWhatIsUnfinishedIsShown, with what mends it, by all that look at a sandbox, and as
+// harmless text.
+func TestWhatIsUnfinishedIsShown(t *testing.T) {
+	u := engine.Unfinished{ID: "1", Sandbox: "fix", Target: "/mnt/\x1b[2Jw", Why: "no such file or directory", Journal: "/state/promotions/1.journal"}
+	info := engine.Info{Record: &catalog.Record{Name: "fix"}, Unfinished: &u}
+	var show, ls, doctor strings.Builder
+	for _, err := range []error{
+		printSandbox(&show, info), printSandboxes(&ls, []engine.Info{info}),
+		printExamination(&doctor, &examination{Unfinished: []engine.Unfinished{u}}),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, got := range map[string]string{"show": show.String(), "ls": ls.String(), "doctor": doctor.String()} {
+		if !strings.Contains(got, "an apply of fix") || !strings.Contains(got, "mount what") || strings.Contains(got, "\x1b") {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	if !strings.Contains(doctor.String(), "hint: rm /state/promotions/1.journal") {
+		t.Errorf("doctor: %q", &doctor)
+	}
+}
