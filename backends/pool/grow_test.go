@@ -3,12 +3,14 @@ package pool_test
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
 
 	"github.com/snapfs/snapfs/backends/pool"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -108,5 +110,51 @@ func TestAnOrdinaryUserIsToldThatAPoolTakesRoot(t *testing.T) {
 	var e *snapshot.Error
 	if !errors.As(err, &e) || !errors.Is(err, snapshot.ErrDenied) || len(e.Hints) == 0 {
 		t.Errorf("%#v", err)
+	}
+}
+
+// TestAPoolIsMadeWhileTheLastOneGoes: whoever removes that takes the directory of pools
+// away, at any instant before there is something in it again.
+func TestAPoolIsMadeWhileTheLastOneGoes(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedFS(t, "btrfs")
+	dir := filepath.Join(treetest.Dir(t), "pools")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	removed, stopped := 0, make(chan struct{})
+	stop := sync.OnceFunc(func() { close(stopped) })
+	var removing sync.WaitGroup
+	ctx := fault.With(t.Context(), func(step string) error {
+		switch step {
+		case "make the image":
+			if err := os.Remove(dir); err != nil {
+				return err
+			}
+			removing.Go(func() {
+				for {
+					select {
+					case <-stopped:
+						return
+					default:
+						if os.Remove(dir) == nil {
+							removed++
+						}
+					}
+				}
+			})
+		case "give the pool its name":
+			stop()
+		}
+		return nil
+	})
+	_, err := pool.Create(ctx, dir, "p", 512<<20)
+	stop()
+	if err == nil {
+		err = pool.Remove(t.Context(), dir, "p")
+	}
+	removing.Wait()
+	if err != nil {
+		t.Errorf("after its directory was taken away %d times: %v", 1+removed, err)
 	}
 }

@@ -111,9 +111,6 @@ func Create(ctx context.Context, dir, name string, size snapshot.Bytes) (p *Pool
 	if err := needRoot(); err != nil {
 		return fail(err)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fail(err)
-	}
 	reapHalfMade(dir)
 	p = &Pool{Name: name, Dir: filepath.Join(dir, name)}
 	if _, err := os.Lstat(p.Dir); err == nil {
@@ -142,7 +139,10 @@ func build(ctx context.Context, half string, size snapshot.Bytes) error {
 		return err
 	}
 	p := &Pool{Dir: half}
-	for _, d := range []string{half, p.mnt(), filepath.Join(half, "trees"), filepath.Join(half, "pending")} {
+	if err := makeNewborn(half); err != nil {
+		return err
+	}
+	for _, d := range []string{p.mnt(), filepath.Join(half, "trees"), filepath.Join(half, "pending")} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			return err
 		}
@@ -170,6 +170,20 @@ func build(ctx context.Context, half string, size snapshot.Bytes) error {
 		return err
 	}
 	return writeJSON(p.file(), poolFile{Format: format, Size: size, UUID: uuid})
+}
+
+// makeNewborn makes the directory of a pool, and the one that pools lie in, which the
+// removal of the last one takes away: also between the two.
+func makeNewborn(half string) (err error) {
+	for range 100 {
+		if err = os.MkdirAll(filepath.Dir(half), 0o700); err == nil {
+			err = os.Mkdir(half, 0o700)
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			break
+		}
+	}
+	return err
 }
 
 // format makes the filesystem. mkfs.btrfs looks at all loop devices that are mounted,
