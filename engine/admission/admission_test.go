@@ -43,6 +43,7 @@ func TestWhatIsDecided(t *testing.T) {
 		"others with more than there are":   {nil, []Ask{{Processors: 64}}, Ask{Processors: 0.1}, "4 of 4 processors are promised to 1 sandbox", false},
 		"memory that is promised":           {nil, []Ask{{Memory: 8 * gib}}, Ask{Memory: 4 * gib}, "it may use 4 GiB of memory", false},
 		"memory beside what is promised":    {nil, []Ask{{Memory: 8 * gib}}, Ask{Memory: 3 * gib}, "", false},
+		"others whose limits are none":      {nil, []Ask{{Memory: 500 << 40, Disk: 500 << 40}}, Ask{Memory: 4 * gib}, "", false},
 		"memory that others have":           {func(h *Host) { h.MemoryFree = 2 * gib }, nil, Ask{Memory: 4 * gib}, "it may use 4 GiB of memory", false},
 		"an assumption that does not fit":   {func(h *Host) { h.MemoryFree = gib }, nil, Ask{}, "it may use 512 MiB of memory", false},
 		"more memory than there is":         {nil, nil, Ask{Memory: 16 * gib}, "it may use 16 GiB of memory, and this host has", true},

@@ -54,6 +54,17 @@ func (h Host) of(a Ask) Ask {
 	return a
 }
 
+// limited is a without what is more than the host has: that limits nothing.
+func (h Host) limited(a Ask) Ask {
+	if a.Memory > h.Memory {
+		a.Memory = 0
+	}
+	if a.Disk > h.Disk {
+		a.Disk = 0
+	}
+	return a
+}
+
 // An Answer says why somebody is not admitted.
 type Answer struct {
 	Why string
@@ -70,7 +81,7 @@ func (h Host) Decide(given []Ask, a Ask) *Answer {
 	a = h.of(a)
 	var sum Ask
 	for _, g := range given {
-		g = h.of(g)
+		g = h.of(h.limited(g))
 		sum.Memory, sum.Disk, sum.Processors = sum.Memory+g.Memory, sum.Disk+g.Disk, sum.Processors+g.Processors
 	}
 	for _, d := range []struct {
