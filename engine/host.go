@@ -33,6 +33,7 @@ type host struct {
 	hidden  []string // what is masked
 	mounts  []isolate.Mount
 	prove   func(context.Context) (*catalog.Proof, error)
+	struck  func(catalog.Hit) // keeps it in the record
 	allowed *allowance
 	outlet  *outlet         // of an allowed network, or nil
 	inlets  *inlets         // ports that lead into it
@@ -136,6 +137,7 @@ func (e *Engine) startBox(ctx context.Context, rec *catalog.Record, begun *isola
 func (e *Engine) hosted(ctx context.Context, rec *catalog.Record, h *host, p *isolate.Process, command *isolate.Command, hide []string) (*host, *isolate.Process, error) {
 	h.socket, h.guests, h.hidden = e.socket(rec.Name), map[*kernel.Packet]bool{}, hide
 	h.prove = func(ctx context.Context) (*catalog.Proof, error) { return e.tryWalls(ctx, rec, h, e.copyProbe()) }
+	h.struck = func(hit catalog.Hit) { e.noteHit(rec, hit) }
 	if err := h.allowed.attach(h.box); err != nil && h.alive() { // it may have ended by now
 		return nil, nil, errors.Join(err, h.box.Close(context.WithoutCancel(ctx)))
 	}
@@ -407,7 +409,11 @@ func (h *host) exec(guest *kernel.Packet, w wireCommand, files []*os.File) {
 	if st.ExitCode() != 0 {
 		h.allowed.group.Left()
 	}
-	say(guest, tell{Status: &st, Hit: h.allowed.struck()})
+	hit := h.allowed.struck()
+	if hit != nil {
+		h.struck(*hit)
+	}
+	say(guest, tell{Status: &st, Hit: hit})
 	guest.Shutdown() //nolint:errcheck // wakes relaySignals
 }
 

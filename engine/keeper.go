@@ -202,10 +202,12 @@ func (e *Engine) endIdle(ctx context.Context, name string, h *host) (done bool, 
 	if h.alive() && !h.idle() && h.calls.Load() > 0 {
 		return false, nil
 	}
-	err = h.close(ctx)
-	if h.hit != nil {
-		held.Hit = h.hit // settle saves it
+	if hit := h.allowed.struck(); hit != nil {
+		held.Hit = hit
+		err = held.Save() // before the guests hear of it, see noteHit
 	}
+	err = errors.Join(err, h.close(ctx))
+	held.Hit = cmp.Or(h.hit, held.Hit) // settle saves it
 	if err := errors.Join(err, e.settle(ctx, held)); err != nil {
 		return true, err
 	}
@@ -218,6 +220,31 @@ func (e *Engine) endIdle(ctx context.Context, name string, h *host) (done bool, 
 	held.Release() // who comes next does not wait for what follows
 	e.keepBase(ctx, held.Record)
 	return true, nil
+}
+
+// noteHit has the record say which limit ended a command, before whoever waits for the
+// command hears of it, or gives up: the keeper may be about to write the same, and waits
+// for who tells it.
+func (e *Engine) noteHit(rec *catalog.Record, hit catalog.Hit) {
+	const patience = time.Second
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		now, err := e.cat.Get(rec.Name)
+		if err != nil || now.ID != rec.ID || now.Hit != nil && now.Hit.Limit == hit.Limit && !now.Hit.When.Before(hit.When) {
+			return
+		}
+		held, err := e.cat.TryHold(rec.Name)
+		if err != nil {
+			continue
+		}
+		if held.ID == rec.ID {
+			held.Hit = &hit
+			err = held.Save()
+		}
+		held.Release()
+		if err == nil {
+			return
+		}
+	}
 }
 
 // settle makes a sandbox whose processes have ended reachable again.
