@@ -76,13 +76,15 @@ type outlet struct {
 	since    time.Time // what was refused before is not told
 }
 
-// A RefusedAccess is what a sandbox wanted to reach and was not allowed to.
+// A RefusedAccess is what a sandbox wanted to reach and was not allowed to, or could not.
 type RefusedAccess struct {
 	// Name, or else Addr, is what it asked for; Port is 0 for a question for the name.
 	Name string     `json:"name,omitempty"`
 	Addr netip.Addr `json:"addr,omitzero"`
 	Port uint16     `json:"port,omitempty"`
 	Why  string     `json:"why"`
+	// Failed says that it was allowed, and could not be reached.
+	Failed bool `json:"failed,omitempty"`
 	// Times is how often.
 	Times int `json:"times"`
 }
@@ -312,10 +314,10 @@ func (o *outlet) note(ev *network.Event) {
 	if ev.Allowed && ev.Kind == network.DNS {
 		o.names.note(ev)
 	}
-	if ev.Allowed || ev.Time.Before(o.since) || ev.Kind == network.Edge || ev.Kind == network.DNS && ev.Name == o.self {
+	if ev.Allowed && !ev.Failed || ev.Time.Before(o.since) || ev.Kind == network.Edge || ev.Kind == network.DNS && ev.Name == o.self {
 		return // programs ask for their own host, and do without
 	}
-	r := RefusedAccess{Name: ev.Name, Port: ev.Port, Why: ev.Why, Times: 1}
+	r := RefusedAccess{Name: ev.Name, Port: ev.Port, Why: ev.Why, Failed: ev.Failed, Times: 1}
 	if ev.Name == "" {
 		r.Addr = ev.Addr
 	}

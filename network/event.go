@@ -38,6 +38,8 @@ type Event struct {
 	Allowed bool   `json:"allowed"`
 	Rule    string `json:"rule,omitzero"`
 	Why     string `json:"why,omitzero"`
+	// Failed says that what was Allowed could not be reached: Why says how.
+	Failed bool `json:"failed,omitzero"`
 	// Ended says that a connection is over. BytesIn went into the sandbox, BytesOut out of it.
 	Ended    bool  `json:"ended,omitzero"`
 	BytesIn  int64 `json:"bytes_in,omitzero"`

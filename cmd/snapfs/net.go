@@ -95,6 +95,8 @@ func printNet(w io.Writer, d netDocument) error {
 			what = "ended"
 		case ev.Ended:
 			what, why = "ended", strings.TrimPrefix(fmt.Sprintf("%s, %d bytes in, %d out", ev.Why, ev.BytesIn, ev.BytesOut), ", ")
+		case ev.Failed:
+			what = "failed"
 		case ev.Allowed:
 			what, why = "allowed", "by "+ev.Rule
 		}
@@ -137,7 +139,7 @@ func place(name string, addr netip.Addr, port uint16) string {
 	return name
 }
 
-// tellRefused says what a command was not allowed to reach, in a line each, and how
+// tellRefused says what a command was not allowed to reach, or could not, in a line each, and how
 // it would be.
 func (a *app) tellRefused(list []engine.RefusedAccess) {
 	const most = 5
@@ -146,6 +148,10 @@ func (a *app) tellRefused(list []engine.RefusedAccess) {
 			a.ui.notice(fmt.Sprintf("and %d more were refused", len(list)-most))
 			return
 		}
-		a.ui.notice("refused: " + place(r.Name, r.Addr, r.Port) + ": " + r.Why)
+		what := "refused: "
+		if r.Failed {
+			what = "allowed, and not reached: "
+		}
+		a.ui.notice(what + place(r.Name, r.Addr, r.Port) + ": " + r.Why)
 	}
 }

@@ -3,6 +3,7 @@ package edge
 import (
 	"encoding/binary"
 	"net/netip"
+	"time"
 
 	"gvisor.dev/gvisor/pkg/buffer"
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -42,7 +43,11 @@ func (l *link) read() { l.Endpoint.Attach(l.to) }
 
 // rest ends that, and answers when what was read was decided on. The stack does so
 // when it removes the link, but holds a lock then that decisions wait for.
-func (l *link) rest() { l.Endpoint.Attach(nil) }
+func (l *link) rest() {
+	const handOver = time.Millisecond // a thousand times what it takes from the read, before which a packet would be dropped
+	time.Sleep(handOver)
+	l.Endpoint.Attach(nil)
+}
 
 // DeliverNetworkPacket is called with each packet from inside.
 func (l *link) DeliverNetworkPacket(protocol tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) {

@@ -47,8 +47,6 @@ func TestWhatNoRuleAllowsIsRefusedAtOnce(t *testing.T) {
 		{"tcp other.example:80", "no such host", "dns", "other.example", "no rule allows"},
 		{"tcp wild.example:80", "no such host", "dns", "wild.example", "no rule allows"},
 		{"tcp site.example:81", "refused", "tcp", "site.example", "no rule allows site.example:81"},
-		{"tcp site.example:80", "refused", "tcp", "site.example", "connection refused"}, // outside
-		{"tcp x.wild.example:80", "refused", "tcp", "x.wild.example", "no such host"},
 		{"tcp 203.0.113.10:80", "refused", "tcp", "", "no rule names"},
 		{"tcp [2001:db8::1]:80", "refused", "tcp", "", "no rule names"},
 		{"tcp 192.0.2.7:98", "refused", "tcp", "", "no rule names"},
@@ -66,5 +64,23 @@ func TestWhatNoRuleAllowsIsRefusedAtOnce(t *testing.T) {
 			t.Errorf("%s is refused after %v", c.dial, r.Took)
 		}
 		w.refused(t, network.Kind(c.kind), c.name, c.why)
+	}
+}
+
+// TestWhatIsAllowedAndNotReachedIsNoRefusal: who reads of it need not look for a rule.
+func TestWhatIsAllowedAndNotReachedIsNoRefusal(t *testing.T) {
+	w := newWorld(t, "site.example:80,*.wild.example")
+	w.name("site.example", "203.0.113.10")
+	for name, why := range map[string]string{"site.example": "connection refused", "x.wild.example": "no such host"} {
+		r := w.play(t, step{Dial: "tcp " + name + ":80"})
+		if !strings.Contains(r.Err, "refused") || r.Took.Seconds() > 2 {
+			t.Errorf("%s: %q after %v", name, r.Err, r.Took)
+		}
+		w.told(t, name+" failed", func(ev network.Event) bool {
+			return ev.Allowed && ev.Failed && ev.Rule != "" && ev.Name == name && strings.Contains(ev.Why, why)
+		})
+	}
+	if n := w.edge.Counters().Refused; n != 0 {
+		t.Error(n, "are counted as refused")
 	}
 }

@@ -1,7 +1,9 @@
 package edge
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -77,16 +79,20 @@ func (f *flow) begin(t target) {
 }
 
 // fail tells that the flow was never there.
-func (f *flow) fail(t target, why string) {
+func (f *flow) fail(t target, err error) {
 	f.forget()
 	f.mu.Lock()
-	if f.why != "" {
-		why = f.why // it was cut meanwhile
-	}
+	cut := f.why
 	f.mu.Unlock()
 	ev := t.event(f.kind)
-	ev.ID, ev.Why, ev.Rule = f.id, why, ""
-	f.edge.refuse(ev)
+	ev.ID, ev.Why = f.id, cmp.Or(cut, unreached(err))
+	if cut != "" || errors.Is(err, errUnfit) {
+		ev.Rule = ""
+		f.edge.refuse(ev)
+		return
+	}
+	ev.Allowed, ev.Failed = true, true
+	f.edge.events.put(ev)
 }
 
 // end tells how it ended.

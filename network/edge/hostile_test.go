@@ -51,7 +51,7 @@ func wire(t *testing.T) (wire, tun *os.File) {
 func TestAnEdgeEndsWhilePacketsCome(t *testing.T) {
 	const each = 20
 	packet := datagramFrom(netip.MustParseAddrPort("192.0.2.7:99"), []byte("x"))
-	for range 100 {
+	for range 30 {
 		wire, tun := wire(t)
 		var told atomic.Int64
 		e, err := New(tun, Options{Event: func(network.Event) { told.Add(1) }})

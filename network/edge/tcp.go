@@ -61,7 +61,7 @@ func (e *Edge) connect(r *tcp.ForwarderRequest, f *flow, t target) {
 	defer stop()
 	outside, err := e.reach(ctx, "tcp", &t)
 	if err != nil {
-		f.fail(t, unreached(err))
+		f.fail(t, err)
 		r.Complete(true)
 		return
 	}
@@ -70,7 +70,7 @@ func (e *Edge) connect(r *tcp.ForwarderRequest, f *flow, t target) {
 	if bad != nil {
 		r.Complete(true)
 		drop(outside)
-		f.fail(t, "the sandbox gave up: "+bad.String())
+		f.fail(t, errors.New("the sandbox gave up: "+bad.String()))
 		return
 	}
 	r.Complete(false)

@@ -38,7 +38,7 @@ func (e *Edge) datagram(r *udp.ForwarderRequest) (handled bool) {
 	var queue waiter.Queue
 	end, bad := r.CreateEndpoint(&queue)
 	if bad != nil {
-		f.fail(t, bad.String())
+		f.fail(t, errors.New(bad.String()))
 		return false
 	}
 	inside := gonet.NewUDPConn(&queue, end)
@@ -56,7 +56,7 @@ func (e *Edge) datagrams(f *flow, t target, inside *gonet.UDPConn) {
 	defer stop()
 	outside, err := e.reach(ctx, "udp", &t)
 	if err != nil {
-		f.fail(t, unreached(err))
+		f.fail(t, err)
 		return
 	}
 	defer drop(outside)
