@@ -89,10 +89,10 @@ func (l *Limits) Fields() []Limit {
 		{"io-write", "how much may be written to each disk, as 50M/s", rate(&l.WriteRate), rateBounds},
 		{"io-read-ops", "how many reads from each disk there may be in a second", number(&l.ReadOps, &opsBounds), opsBounds},
 		{"io-write-ops", "how many writes to each disk there may be in a second", number(&l.WriteOps, &opsBounds), opsBounds},
-		{"cpu-time", "how long all processes may compute, in all, as 10m; beyond it they are killed", duration(&l.CPUTime), timeBounds},
+		{"cpu-time", "how long all processes of one start may compute together, as 10m; beyond it they are killed", duration(&l.CPUTime), timeBounds},
 		{"time", "how long each command may take, as 10m; beyond it, it is ended", duration(&l.Time), timeBounds},
-		{"idle", "how long what runs may do nothing, as 15m; then it is paused until something comes for it", duration(&l.Idle), timeBounds},
-		{"ttl", "how long the sandbox lives, as 2h; then what runs in it is paused, and nothing is started", duration(&l.TTL), timeBounds},
+		{"idle", "how long what runs may do nothing, as 15m; then it is paused until something comes for it; a command of run ends", duration(&l.Idle), timeBounds},
+		{"ttl", "how long the sandbox lives, as 2h; then what runs in it is paused, and nothing is started; a command of run ends", duration(&l.TTL), timeBounds},
 		{"remove-after", "how long after its ttl, or, without one, after it was made, the sandbox is removed, as 24h", &removal{*duration(&l.RemoveAfter)}, timeBounds},
 		{"keep-end", "when the sandbox would be removed, keep its last state, and start nothing in it", &switchValue{&l.KeepEnd}, Bounds{}},
 	}
