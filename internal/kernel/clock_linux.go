@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,13 +25,3 @@ func Synchronised() bool {
 	_, err := unix.Adjtimex(&t)
 	return err == nil && t.Status&unix.STA_UNSYNC == 0
 }
-
-// ThisBoot is [BootID], looked up once: no process outlives its boot. "" where
-// /proc does not tell.
-var ThisBoot = sync.OnceValue(func() string {
-	id, err := BootID()
-	if err != nil {
-		return ""
-	}
-	return id
-})

@@ -10,24 +10,6 @@ import (
 
 const errNoProcess = unix.ESRCH
 
-// A MountPoint is one line of /proc/self/mountinfo (proc_pid_mountinfo(5)).
-type MountPoint struct {
-	// ID and Parent are what statx calls the mount id (not the unique one).
-	ID, Parent int
-	// Dev is the device that stat reports for most of what lies beneath, as
-	// unix.Mkdev makes it. btrfs subvolumes each report another.
-	Dev uint64
-	// Root is the directory of the filesystem that is mounted here, Path the
-	// place, both unescaped.
-	Root, Path string
-	// Options are those of the mount, SuperOptions those of the filesystem.
-	Options, SuperOptions string
-	// Shared: mounts made beneath propagate to other namespaces.
-	Shared bool
-	// Type and Source of the filesystem.
-	Type, Source string
-}
-
 // Mounts lists the mounts of this process's mount namespace in the order of
 // the kernel: a mount comes after the one it is mounted on, and where two have
 // one Path, the later hides the earlier. Cost: 50 µs for a hundred.

@@ -45,37 +45,6 @@ type Probe struct {
 	Run func(context.Context) Result
 }
 
-// Probes lists all probes. What depends on a filesystem is tried on the one
-// that holds the directory dir, or will hold it once it is made; where that
-// cannot be written, the answer is Unknown. Listing costs nothing.
-func Probes(dir string) []Probe {
-	at := place{dir}
-	return []Probe{
-		{"mount api", "mounts by descriptor", "5.2", probeMountAPI},
-		{"user namespaces", "isolation without root", "3.8", probeUserNamespace},
-		{"network namespaces", "a sandbox without network", "3.0", probeNetworkNamespace},
-		{"overlay", "forks on any filesystem, as root", "5.2", at.probeOverlay},
-		{"overlay features", "directory renames and cheap copies in forks", "5.10", at.probeOverlayFeatures},
-		{"overlay for users", "forks without root", "5.11", at.probeUserOverlay},
-		{"id-mapped mounts", "a range of ids for each sandbox", "5.12", at.probeIDMap},
-		{"overlay on id-mapped layers", "both together", "5.19", at.probeIDMapOverlay},
-		{"btrfs", "frozen bases and pools", "3.2", probeBtrfs},
-		{"mkfs.btrfs", "making pools", "", probeMkfs},
-		{"loop devices", "pools in a file", "5.8", at.probeLoop},
-		{"reflink", "copies without copying", "4.5", at.probeReflink},
-		{"user xattrs", "attributes of files, and forks without root", "", at.probeXattrs},
-		{"no new privileges", "set-id programs without effect", "3.5", probeNoNewPrivs},
-		{"seccomp", "a filter on system calls", "3.17", probeSeccomp},
-		{"landlock", "a second fence around files", "5.13", probeLandlock},
-		{"pidfd", "signals that never hit another process", "5.3", probePidfd},
-		{"cgroup v2", "freezing and killing a sandbox as a whole", "5.14", probeCgroup2},
-		{"cgroup v1", "limits where the controllers are still there", "", probeCgroup1},
-		{"subordinate ids", "more than one id without root", "3.8", probeSubordinate},
-		{"fuse", "filesystems of our own", "", probeFUSE},
-		{"tun", "filtered networks", "", probeTun},
-	}
-}
-
 func yes(why string) Result { return Result{Answer: Yes, Why: why} }
 
 func no(why string, fix ...string) Result { return Result{No, why, fix} }

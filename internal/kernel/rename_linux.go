@@ -2,6 +2,18 @@ package kernel
 
 import "golang.org/x/sys/unix"
 
+// How [RenameAt] treats a name that is there: RenameNoReplace gives EEXIST, and
+// RenameExchange has the two change places, at once.
+const (
+	RenameNoReplace = unix.RENAME_NOREPLACE
+	RenameExchange  = unix.RENAME_EXCHANGE
+)
+
+// RenameAt is renameat2(2). EINVAL: the filesystem knows no such flag.
+func RenameAt(fromDir int, from string, toDir int, to string, flags uint) error {
+	return unix.Renameat2(fromDir, from, toDir, to, flags)
+}
+
 // RenameNew renames old to new, and gives unix.EEXIST where new is there
 // already: renameat2(2) with RENAME_NOREPLACE, Linux 3.15, on ext4, btrfs, xfs,
 // tmpfs and overlayfs. A filesystem without it (ZFS before 2.2 answers EINVAL) has

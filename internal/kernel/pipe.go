@@ -6,10 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unread is how many bytes wait in a pipe, by its reading end (FIONREAD, pipe(7);
-// TIOCINQ is its other name).
+// Unread is how many bytes wait in a pipe, by its reading end (FIONREAD).
 func Unread(pipe *os.File) (int, error) {
-	n, err := unix.IoctlGetInt(int(pipe.Fd()), unix.TIOCINQ)
+	n, err := unix.IoctlGetInt(int(pipe.Fd()), fionread)
 	return n, os.NewSyscallError("ioctl", err)
 }
 
