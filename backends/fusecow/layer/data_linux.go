@@ -114,8 +114,14 @@ func (f *FS) bring(n *node, top place, keep int64) (err error) {
 			_ = d.remove(n.id)
 		}
 	}()
+	reserved := int64(0)
+	defer func() {
+		if err != nil {
+			f.reserve(-reserved)
+		}
+	}()
 	if n.place != nowhere && keep > 0 {
-		if err := f.copyTo(num, n); err != nil {
+		if reserved, err = f.copyTo(num, n); err != nil {
 			return err
 		}
 	}
@@ -130,31 +136,40 @@ func (f *FS) bring(n *node, top place, keep int64) (err error) {
 		return err
 	}
 	f.fds.drop(fdKey{place: n.place, id: n.id})
-	n.place, n.size = top, size
+	n.place, n.size, n.held, n.ahead = top, size, 0, false
+	f.recount(n, num, reserved)
 	f.fds.add(fdKey{place: top, id: n.id}, num)
 	return nil
 }
 
-// copyTo copies all content of a node.
-func (f *FS) copyTo(dst int, n *node) error {
+// copyTo copies all content of a node, and reserves what it takes.
+func (f *FS) copyTo(dst int, n *node) (reserved int64, err error) {
 	d, err := f.source(n)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer f.fds.put(d)
+	var st unix.Stat_t
+	if err := unix.Fstat(d.n, &st); err != nil {
+		return 0, err
+	}
+	need := min(f.up(st.Blocks*512), f.up(st.Size))
+	if !f.reserveSoon(need) {
+		return 0, unix.EDQUOT
+	}
 	// Both descriptors are others' too: a File has one of its own.
 	to, err := dupFile(dst)
 	if err != nil {
-		return err
+		return need, err
 	}
 	defer to.Close()
 	from, err := dupFile(d.n)
 	if err != nil {
-		return err
+		return need, err
 	}
 	defer from.Close()
 	_, err = kernel.CopyFile(to, from)
-	return err
+	return need, err
 }
 
 func dupFile(fd int) (*os.File, error) {
@@ -167,30 +182,37 @@ const everything = 1<<63 - 1
 // write puts data at an offset.
 func (f *FS) write(n *node, data []byte, off int64, lose privileges) (done int, err error) {
 	err = f.own(n, everything, func(fd int) error {
+		fits, reserved := f.reserveWrite(n, fd, off, int64(len(data)))
+		if fits == 0 && len(data) > 0 {
+			return unix.EDQUOT
+		}
+		data = data[:fits]
 		for done < len(data) {
 			k, err := unix.Pwrite(fd, data[done:], off+int64(done))
 			if err != nil && err != unix.EINTR {
 				if done > 0 {
 					break // the caller learns of the rest when it asks again
 				}
+				f.reserve(-reserved)
 				return err
 			}
 			done += max(k, 0)
 		}
-		return f.wrote(n, off+int64(done), lose)
+		return f.wrote(n, fd, off+int64(done), reserved, lose)
 	})
 	return done, err
 }
 
 // wrote keeps what is known of a file in step with its content, which now goes
-// as far as end at least.
-func (f *FS) wrote(n *node, end int64, lose privileges) error {
+// as far as end at least, and count what it takes in the place of what was reserved.
+func (f *FS) wrote(n *node, fd int, end, reserved int64, lose privileges) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	n.size = max(n.size, end)
+	f.recount(n, fd, reserved)
 	if err := f.change(n); err != nil {
 		return err
 	}
-	n.size = max(n.size, end)
 	n.mtime = now()
 	n.ctime = n.mtime
 	n.lose(lose)
@@ -238,7 +260,8 @@ func (f *FS) truncate(n *node, size int64) error {
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		n.size = size
+		n.size, n.ahead = size, false
+		f.recount(n, fd, 0)
 		return nil
 	})
 }
@@ -263,14 +286,29 @@ func (f *FS) resize(n *node, size int64) error {
 // fallocate is fallocate(2).
 func (f *FS) fallocate(n *node, mode uint32, off, size int64, lose privileges) error {
 	return f.own(n, everything, func(fd int) error {
-		if err := unix.Fallocate(fd, mode, off, size); err != nil {
-			return err
+		reserved := int64(0)
+		if mode&(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_COLLAPSE_RANGE|unix.FALLOC_FL_INSERT_RANGE) == 0 {
+			if reserved = f.atMost(n, off, size); !f.reserveSoon(reserved) {
+				if reserved = f.holes(n, fd, f.down(off), f.up(off+size)); !f.reserve(reserved) {
+					return unix.EDQUOT
+				}
+			}
 		}
-		st, err := kernel.Lstat(fd, "")
+		err := unix.Fallocate(fd, mode, off, size)
+		f.mu.Lock()
+		n.ahead = n.ahead || mode&unix.FALLOC_FL_KEEP_SIZE != 0 && mode&unix.FALLOC_FL_PUNCH_HOLE == 0
+		f.mu.Unlock()
+		var st kernel.Stat
+		if err == nil {
+			st, err = kernel.Lstat(fd, "")
+		}
 		if err != nil {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.recount(n, fd, reserved) // a part may be there
 			return err
 		}
-		return f.wrote(n, st.Size, lose)
+		return f.wrote(n, fd, st.Size, reserved, lose)
 	})
 }
 

@@ -24,6 +24,8 @@ type dir struct {
 	fd   int
 	log  *os.File
 	size int64 // of the log, up to the last whole frame
+	// counted is what the log counts for, by its blocks.
+	counted int64
 }
 
 // ErrDamaged is what a log is whose beginning is not one, or whose whole frames
@@ -125,6 +127,20 @@ func (d *dir) frames(top bool, do func(records []byte) error) error {
 	return nil
 }
 
+// records calls do with the kind of each record of a layer that is only read, and with
+// what follows it, which do takes.
+func (d *dir) records(do func(kind byte, r *reader)) error {
+	return d.frames(false, func(records []byte) error {
+		r := &reader{rest: records}
+		for len(r.rest) > 0 {
+			if do(r.kind(), r); r.bad {
+				return ErrDamaged
+			}
+		}
+		return nil
+	})
+}
+
 // append writes one frame. After an error the log is as it was.
 func (d *dir) append(records []byte) error {
 	frame := frameOf(records)
@@ -163,6 +179,42 @@ func (d *dir) open(id uint64, flags int, make bool) (int, error) {
 		n, err = unix.Openat(d.fd, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	}
 	return n, err
+}
+
+// contents calls do with the content of each node.
+func (d *dir) contents(do func(id uint64, st *kernel.Stat) error) error {
+	data, err := kernel.OpenDir(d.fd, "data")
+	if err != nil {
+		return err
+	}
+	defer data.Close()
+	shards, err := kernel.Entries(int(data.Fd()))
+	for _, s := range shards {
+		if err == nil {
+			err = d.shard(int(data.Fd()), s.Name, do)
+		}
+	}
+	return err
+}
+
+func (d *dir) shard(data int, name string, do func(id uint64, st *kernel.Stat) error) error {
+	shard, err := kernel.OpenDir(data, name)
+	if err != nil {
+		return err
+	}
+	defer shard.Close()
+	files, err := kernel.Entries(int(shard.Fd()))
+	for _, e := range files {
+		id, not := strconv.ParseUint(e.Name, 16, 64)
+		if not != nil || err != nil {
+			continue
+		}
+		var st kernel.Stat
+		if st, err = kernel.Lstat(int(shard.Fd()), e.Name); err == nil {
+			err = do(id, &st)
+		}
+	}
+	return err
 }
 
 // remove takes the content of a node away; that there is none is no error.

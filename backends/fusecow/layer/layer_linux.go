@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,9 @@ type Options struct {
 	// Layers are directories: frozen ones, the oldest first, and at last the one
 	// that takes the changes, which is made with its log where there is none.
 	Layers []string
+	// Base is how many of the first layers are another's, so that what they hold counts
+	// for no quota of this one.
+	Base int
 	// ReadOnly: no layer takes changes, and nobody is kept from writing to the last.
 	ReadOnly bool
 }
@@ -29,8 +33,10 @@ type Options struct {
 type FS struct {
 	fds   *fds
 	lower int // a descriptor of the tree below
-	// readOnly never changes.
+	// readOnly, base and block, the unit of space, never change.
 	readOnly bool
+	base     int
+	block    int64
 	root     *node
 
 	// freezing is held for reading by who writes content, for writing by who
@@ -41,16 +47,26 @@ type FS struct {
 	nodes  map[uint64]*node // those that the kernel knows, and the changed ones
 	next   uint64           // the number of the next node
 	layers []*dir
+	counts []*slot // of the layers
+	quota  *Quota  // that those from base on are held to, or nil
+	// pending is what the log will grow by, about.
+	pending atomic.Int64
 	// What the log has not heard of yet.
 	dirty map[*node]struct{}
 	names map[nameKey]struct{}
 	// garbage is content whose nodes have gone, which the log has not heard of.
-	garbage []uint64
+	garbage []remains
 
 	logging sync.Mutex // held while the log is written; taken before mu
 	lists   lists
 	stop    chan struct{}
 	stopped sync.WaitGroup
+}
+
+// remains are content, and what it counts for.
+type remains struct {
+	id   uint64
+	held int64
 }
 
 type nameKey struct {
@@ -96,7 +112,7 @@ func Open(o Options) (_ *FS, err error) {
 // openRoot begins with the tree below alone.
 func openRoot(o Options) (_ *FS, err error) {
 	f := &FS{
-		fds: newFDs(mostFDs), lower: -1, readOnly: o.ReadOnly, nodes: map[uint64]*node{}, next: made,
+		fds: newFDs(mostFDs), lower: -1, readOnly: o.ReadOnly, nodes: map[uint64]*node{}, next: made, block: blockSize, base: o.Base,
 		dirty: map[*node]struct{}{}, names: map[nameKey]struct{}{}, stop: make(chan struct{}),
 	}
 	if f.lower, err = openLower(o.Lower); err != nil {
@@ -107,7 +123,7 @@ func openRoot(o Options) (_ *FS, err error) {
 		f.release()
 		return nil, err
 	}
-	f.root = &node{id: rootID, from: &origin{identity: identityOf(&st)}, attr: attrOf(&st), lookups: 1}
+	f.root = &node{id: rootID, from: &origin{identity: identityOf(&st)}, attr: attrOf(&st), lookups: 1, told: nowhere}
 	f.root.ino, f.root.place = st.Ino, nowhere
 	f.nodes[rootID] = f.root
 	return f, nil
@@ -134,8 +150,13 @@ func (f *FS) stack(path string, top bool) error {
 	if err != nil {
 		return err
 	}
-	f.layers = append(f.layers, d)
+	f.layers, f.counts = append(f.layers, d), append(f.counts, &slot{})
+	if f.block, err = blockOf(d.fd); err != nil {
+		return err
+	}
 	clean, err := f.replay(d, own)
+	f.pending.Store(0)
+	f.countLog(d, f.tally())
 	if err != nil || !top {
 		return err
 	}
@@ -147,6 +168,7 @@ func (f *FS) stack(path string, top bool) error {
 	if !own {
 		return nil
 	}
+	defer f.countLog(d, f.tally())
 	return d.append(nil) // it is not clean from here on
 }
 
@@ -209,10 +231,22 @@ func (f *FS) Freeze(path string, then func() error) (err error) {
 	if err := old.append([]byte{recordClean}); err != nil {
 		return err
 	}
-	if err := then(); err != nil {
+	count, err := f.newCount(path)
+	if err == nil {
+		err = then()
+	}
+	if err != nil {
 		return errors.Join(err, old.append(nil)) // it is not clean from here on
 	}
-	f.layers = append(f.layers, d)
+	f.countLog(old, f.tally())
+	f.layers, f.counts = append(f.layers, d), append(f.counts, count)
+	f.countLog(d, count)
+	for n := range f.dirty {
+		if n.nlink > 0 {
+			f.countNode(n)
+		}
+	}
+	f.garbage = nil // the old layer, which is not written any more, still tells of it
 	f.fds.dropAll()
 	return nil
 }
@@ -235,7 +269,9 @@ func (f *FS) Close() error {
 	f.mu.Unlock()
 	err := f.commit(false)
 	if err == nil {
-		err = f.layers[f.top()].append([]byte{recordClean})
+		d := f.layers[f.top()]
+		err = d.append([]byte{recordClean})
+		f.countLog(d, f.tally())
 	}
 	f.release()
 	return err
@@ -243,6 +279,9 @@ func (f *FS) Close() error {
 
 func (f *FS) release() {
 	f.fds.dropAll()
+	if f.quota != nil {
+		f.quota.Close()
+	}
 	for _, d := range f.layers {
 		d.close()
 	}

@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -15,17 +16,21 @@ func (f *FS) commit(sync bool) error {
 	f.logging.Lock()
 	defer f.logging.Unlock()
 	f.mu.Lock()
-	d := f.layers[f.top()]
+	d, s := f.layers[f.top()], f.tally()
 	dirty, names, garbage := f.dirty, f.names, f.garbage
 	w := f.records()
+	pending := f.pending.Load()
 	if len(w) > 0 {
 		f.dirty, f.names, f.garbage = map[*node]struct{}{}, map[nameKey]struct{}{}, nil
 	}
 	f.mu.Unlock()
 	if len(w) > 0 {
-		if err := d.append(w); err != nil {
+		err := d.append(w)
+		f.pending.Add(-pending)
+		if err != nil {
 			f.mu.Lock()
 			defer f.mu.Unlock()
+			f.pending.Add(pending)
 			for n := range dirty {
 				f.dirty[n] = struct{}{}
 			}
@@ -35,10 +40,12 @@ func (f *FS) commit(sync bool) error {
 			f.garbage = append(f.garbage, garbage...)
 			return err
 		}
-		for _, n := range garbage {
-			if err := d.remove(n); err != nil {
+		f.countLog(d, s)
+		for _, g := range garbage {
+			if err := d.remove(g.id); err != nil {
 				return err
 			}
+			s.bytes.Add(-g.held)
 		}
 	}
 	if !sync {
@@ -71,6 +78,7 @@ func (f *FS) records() []byte {
 
 // mark says that the log has to hear of a node. Holds mu.
 func (f *FS) mark(n *node) {
+	f.countNode(n)
 	f.dirty[n] = struct{}{}
 }
 
@@ -103,7 +111,11 @@ func (f *FS) replayOne(r *reader, origins map[string]*origin) bool {
 		}
 		f.recall(&n, path, id, origins)
 	case recordGone:
-		delete(f.nodes, r.num())
+		if n := f.nodes[r.num()]; n != nil {
+			f.unhold(n)
+			f.uncountNode(n)
+			delete(f.nodes, n.id)
+		}
 	case recordName:
 		dir, name, to := f.nodes[r.num()], r.text(), r.num()
 		n := f.nodes[to]
@@ -127,19 +139,24 @@ func (f *FS) replayOne(r *reader, origins map[string]*origin) bool {
 func (f *FS) recall(n *node, path string, id identity, origins map[string]*origin) {
 	old := f.nodes[n.id]
 	if old == nil {
-		old = &node{id: n.id}
+		old = &node{id: n.id, told: nowhere, place: nowhere}
 		if path != "" {
 			old.from = originAt(origins, path)
 			old.from.identity = id
 		}
 		f.nodes[n.id] = old
 	}
+	f.unhold(old)
 	ino := old.ino
 	old.attr, old.place, old.target, old.xattrs = n.attr, n.place, n.target, n.xattrs
 	if old.ino = ino; ino == 0 {
 		old.ino = old.id
 	}
 	old.changed, old.logged = true, true
+	old.held = n.held
+	old.ahead = n.held > f.up(n.size)
+	f.hold(old)
+	f.countNode(old)
 	if n.id >= made {
 		f.next = max(f.next, n.id+1)
 	}
@@ -160,23 +177,35 @@ func originAt(origins map[string]*origin, path string) *origin {
 	return o
 }
 
-// mend takes over what the files of the top layer know better than a log that
-// was not closed: how long they are.
+// mend takes over what the files of the top layer know better than a log that was not
+// closed: how long they are, and how much room they take. Content that the log does not
+// tell of, because it was to be removed or had not been named, is removed.
 func (f *FS) mend() error {
-	d := f.layers[f.top()]
-	for _, n := range f.nodes {
-		if !n.regular() || n.place != f.top() && n.place != nowhere {
-			continue
-		}
-		st, err := kernel.Lstat(d.fd, sharded(n.id))
-		if err != nil {
-			if n.place == nowhere {
-				continue
+	d, top := f.layers[f.top()], f.top()
+	found := map[uint64]bool{}
+	err := d.contents(func(id uint64, st *kernel.Stat) error {
+		n := f.nodes[id]
+		if n == nil || !n.regular() || n.place != top && n.place != nowhere {
+			if f.readOnly {
+				return nil
 			}
-			return err
+			return d.remove(id)
 		}
-		n.place, n.size = f.top(), st.Size
+		found[id] = true
+		f.unhold(n)
+		n.place, n.size, n.held = top, st.Size, st.Blocks*512
+		n.ahead = n.held > f.up(n.size)
+		f.hold(n)
 		f.mark(n)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for id, n := range f.nodes {
+		if n.regular() && n.place == top && !found[id] {
+			return &os.PathError{Op: "open", Path: d.path + "/" + sharded(id), Err: unix.ENOENT}
+		}
 	}
 	return nil
 }

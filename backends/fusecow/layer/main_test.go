@@ -88,9 +88,12 @@ func serve(what []string) error {
 	fmt.Fprintln(os.Stdout, "ready")
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
-		if path, ok := strings.CutPrefix(in.Text(), "freeze "); ok {
+		switch what, path, _ := strings.Cut(in.Text(), " "); what {
+		case "freeze":
 			err = f.Freeze(path, func() error { return nil })
-		} else {
+		case "hold":
+			err = hold(f, path)
+		default:
 			err = f.Sync()
 		}
 		if err != nil {

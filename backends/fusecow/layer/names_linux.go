@@ -42,7 +42,7 @@ func (f *FS) adopt(dir *origin, name string, st *kernel.Stat) *node {
 		no = f.next // the number was given to another one below
 		f.next++
 	}
-	n := &node{id: no, from: &origin{dir: dir, name: name, identity: id}, attr: attrOf(st), place: nowhere}
+	n := &node{id: no, from: &origin{dir: dir, name: name, identity: id}, attr: attrOf(st), place: nowhere, told: nowhere}
 	if n.ino = no; n.regular() {
 		n.place = below
 	}
@@ -79,23 +79,36 @@ func (f *FS) destroy(n *node) {
 	delete(f.nodes, n.id)
 	f.fds.drop(fdKey{place: n.place, id: n.id})
 	f.fds.drop(fdKey{place: below, dir: true, id: n.id})
+	f.uncountNode(n)
 	if n.logged {
-		f.mark(n)
+		f.dirty[n] = struct{}{}
 	} else {
 		delete(f.dirty, n)
 	}
 	switch {
 	case n.place < 0 || n.place != f.top():
 	case n.logged:
-		f.garbage = append(f.garbage, n.id)
+		f.garbage = append(f.garbage, remains{n.id, n.held})
 	default:
-		// A file that stays for want of this costs space, and nothing else.
+		// A file that stays for want of this is removed when the layer is mended.
 		_ = f.layers[n.place].remove(n.id)
+		f.unhold(n)
 	}
 }
 
-// change makes a node one that the table holds the truth about.
+// change makes a node one that the table holds the truth about. EDQUOT: the log may tell
+// of no more.
 func (f *FS) change(n *node) error {
+	if n.told != f.top() && !f.readOnly {
+		if err := f.room(n.recordSize(), 1); err != nil {
+			return err
+		}
+	}
+	return f.changeAnyway(n)
+}
+
+// changeAnyway is change for what gives room back.
+func (f *FS) changeAnyway(n *node) error {
 	if f.readOnly {
 		return unix.EROFS
 	}
@@ -121,6 +134,7 @@ func (n *node) setName(name string, to *node) {
 func (f *FS) put(dir *node, name string, n *node) {
 	dir.setName(name, n)
 	f.names[nameKey{dir, name}] = struct{}{}
+	f.pending.Add(int64(nameRecord + len(name)))
 }
 
 // take takes a name away from a changed directory, hidden where the tree below
@@ -132,6 +146,7 @@ func (f *FS) take(dir *node, name string, hide bool) {
 		delete(dir.entries, name)
 	}
 	f.names[nameKey{dir, name}] = struct{}{}
+	f.pending.Add(int64(nameRecord + len(name)))
 }
 
 // hides says whether a name that goes must be hidden.
@@ -194,11 +209,15 @@ func (f *FS) make(dir *node, name string, mode, uid, gid, umask uint32) (*node, 
 	if dir.nlink == 0 {
 		return nil, unix.ENOENT
 	}
-	if err := f.change(dir); err != nil {
+	err := f.room(int64(nodeRecord+nameRecord+len(name)), 1)
+	if err == nil {
+		err = f.change(dir)
+	}
+	if err != nil {
 		return nil, err
 	}
 	t := now()
-	n := &node{id: f.next, changed: true, place: nowhere, attr: attr{
+	n := &node{id: f.next, changed: true, place: nowhere, told: nowhere, attr: attr{
 		ino: f.next, mode: mode, uid: uid, gid: gid, nlink: 1, atime: t, mtime: t, ctime: t,
 	}}
 	f.next++
@@ -239,7 +258,7 @@ func (f *FS) link(n, dir *node, name string) error {
 	if old != nil {
 		return unix.EEXIST
 	}
-	if err := errors.Join(f.change(n), f.change(dir)); err != nil {
+	if err := errors.Join(f.room(int64(nameRecord+len(name)), 0), f.change(n), f.change(dir)); err != nil {
 		return err
 	}
 	f.put(dir, name, n)
@@ -270,7 +289,7 @@ func (f *FS) unlink(dir *node, name string, rmdir bool) error {
 	if err != nil {
 		return err
 	}
-	if err := f.change(dir); err != nil {
+	if err := f.changeAnyway(dir); err != nil {
 		return err
 	}
 	f.take(dir, name, hide)
@@ -294,7 +313,7 @@ func (f *FS) mayGo(n *node) error {
 		return err
 	}
 	if n.nlink > 1 {
-		return f.change(n)
+		return f.changeAnyway(n)
 	}
 	return nil
 }

@@ -33,6 +33,13 @@ type node struct {
 	// for one that is gone.
 	entries map[string]*node
 
+	// told is the layer whose log tells of it, or is about to: the topmost of them.
+	told place
+	// held is what its content counts for in the layer that has it, in bytes. Ahead:
+	// space beyond its end was asked for, and counts too.
+	held  int64
+	ahead bool
+
 	// content is held for writing while the content moves from one place to
 	// another or is cut, for reading while it is read or written. It is taken
 	// before FS.mu.

@@ -39,7 +39,11 @@ func (w *writer) node(n *node) {
 	}
 	w.num(n.id)
 	w.int(n.size)
-	w.int(n.blocks)
+	if n.place >= 0 {
+		w.int(n.held / 512)
+	} else {
+		w.int(n.blocks)
+	}
 	w.int(int64(n.place))
 	w.stamps(n.atime, n.mtime, n.ctime)
 	w.text(n.target)
@@ -119,6 +123,26 @@ func (r *reader) text() string {
 	return s
 }
 
+// skip goes over a record of a kind that nobody wants.
+func (r *reader) skip(kind byte) {
+	switch kind {
+	case recordClean:
+	case recordNode:
+		r.node(&node{})
+	case recordGone:
+		r.num()
+	case recordName:
+		r.num()
+		r.text()
+		r.num()
+	case recordUnname:
+		r.num()
+		r.text()
+	default:
+		r.bad = true
+	}
+}
+
 func (r *reader) stamp() stamp { return stamp{r.int(), uint32(r.num())} }
 
 // node reads one into n, and where the tree below has it: nothing, or a path.
@@ -128,6 +152,9 @@ func (r *reader) node(n *node) (path string, id identity) {
 	}
 	n.id = r.num()
 	n.size, n.blocks, n.place = r.int(), r.int(), place(r.int())
+	if n.place >= 0 {
+		n.held, n.blocks = n.blocks*512, 0
+	}
 	n.atime, n.mtime, n.ctime = r.stamp(), r.stamp(), r.stamp()
 	n.target = r.text()
 	n.xattrs = nil

@@ -54,6 +54,7 @@ func TestAScriptMakesTheSameTreeAsOnADisk(t *testing.T) {
 			b.at(func(root *os.File) { play(w.Script(steps), plain, root) })
 			same("after a freeze")
 			b.again(false)
+			b.counted()
 			same("mounted again")
 			b.at(func(root *os.File) {
 				play(w.Script(steps), plain, root)
@@ -62,6 +63,7 @@ func TestAScriptMakesTheSameTreeAsOnADisk(t *testing.T) {
 			b.again(true)
 			same("after a crash")
 			b.down()
+			b.counted()
 			if lines := treetest.Lines(before, treetest.Manifest(t, b.lower, treetest.Options{})); len(lines) > 0 {
 				t.Errorf("the tree below has changed: %q", lines)
 			}

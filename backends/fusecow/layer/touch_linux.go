@@ -61,30 +61,20 @@ func (t *touches) collect(layer string) error {
 		return err
 	}
 	defer d.close()
-	return d.frames(false, func(records []byte) error {
-		r := &reader{rest: records}
-		for len(r.rest) > 0 {
-			switch kind := r.kind(); kind {
-			case recordClean:
-			case recordNode:
-				var n node
-				r.node(&n)
-				t.nodes[n.id] = struct{}{}
-			case recordGone:
-				r.num() // its name went, too
-			case recordName, recordUnname:
-				t.names[binding{r.num(), r.text()}] = struct{}{}
-				if kind == recordName {
-					r.num()
-				}
-			default:
-				r.bad = true
+	return d.records(func(kind byte, r *reader) {
+		switch kind {
+		case recordNode:
+			var n node
+			r.node(&n)
+			t.nodes[n.id] = struct{}{}
+		case recordName, recordUnname:
+			t.names[binding{r.num(), r.text()}] = struct{}{}
+			if kind == recordName {
+				r.num()
 			}
-			if r.bad {
-				return ErrDamaged
-			}
+		default:
+			r.skip(kind) // the name of what is gone went, too
 		}
-		return nil
 	})
 }
 

@@ -61,6 +61,9 @@ func (f *FS) setXattr(n *node, name, value string, flags uint32, dropSetGID bool
 	case !there && flags&unix.XATTR_REPLACE != 0:
 		return unix.ENODATA
 	}
+	if err := f.room(int64(nameRecord+len(name)+len(value)), 0); err != nil {
+		return err
+	}
 	n.ctime = now()
 	if name == aclAccess {
 		mode, whole, ok := aclMode(value)

@@ -1,0 +1,174 @@
+package layer_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// counted checks that each layer holds, by its log, what its directory does.
+func (b *bench) counted() {
+	b.Helper()
+	for i, path := range b.layers {
+		got, err := layer.Tally(path, i)
+		b.must(err)
+		var want int64
+		b.must(filepath.WalkDir(path, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && e.Type().IsRegular() {
+				var st kernel.Stat
+				st, err = kernel.Lstat(unix.AT_FDCWD, path)
+				want += min(st.Blocks*512, (st.Size+4095)/4096*4096)
+			}
+			return err
+		}))
+		if got.Bytes != want {
+			b.Errorf("%s holds %d bytes, and says %d", path, want, got.Bytes)
+		}
+	}
+}
+
+// hold has a filesystem count in the quota at path.
+func hold(f *layer.FS, path string) error {
+	q, err := layer.OpenQuota(path)
+	if err == nil {
+		err = f.Hold(q)
+	}
+	return err
+}
+
+// quota has the mounted layers count in one of the test's.
+func (b *bench) quota(most layer.Use) *layer.Quota {
+	b.Helper()
+	path := filepath.Dir(b.mount) + "/quota"
+	q, err := layer.OpenQuota(path)
+	b.must(err)
+	b.Cleanup(q.Close)
+	q.Limit(most)
+	b.tell("hold " + path)
+	return q
+}
+
+// fill writes to the end of a file until that is refused, and answers with how much.
+func (b *bench) fill(name string, step int) (sum int64) {
+	b.Helper()
+	f, err := os.OpenFile(b.mount+"/"+name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if errors.Is(err, unix.EDQUOT) {
+		return 0
+	}
+	b.must(err)
+	defer f.Close()
+	for {
+		n, err := f.Write(make([]byte, step))
+		if sum += int64(n); errors.Is(err, unix.EDQUOT) {
+			return sum
+		}
+		b.must(err)
+		if sum > 64<<20 {
+			b.Fatal("nothing stops it")
+		}
+	}
+}
+
+// A quota ends at the block, whatever the size of the writes, and an overwrite, a hole and
+// a deletion cost nothing.
+func TestQuotaIsExact(t *testing.T) {
+	b := newBench(t)
+	b.write(b.lower+"/base", string(make([]byte, 1<<20)))
+	b.up()
+	const most = 8 << 20
+	q := b.quota(layer.Use{Bytes: most})
+	for _, step := range []int{512, 100 << 10, 3 << 20} {
+		b.fill("file", step)
+		if used := q.Used().Bytes; used > most || used < most-4096 {
+			t.Errorf("written %d at a time it ends at %d of %d", step, used, most)
+		}
+		f, err := os.OpenFile(b.mount+"/file", os.O_RDWR, 0)
+		b.must(err)
+		if _, err := f.WriteAt([]byte("over"), 1<<20); err != nil {
+			t.Error("overwriting when all is full:", err)
+		}
+		if err := f.Truncate(1 << 40); err != nil {
+			t.Error("a hole when all is full:", err)
+		}
+		if _, err := f.WriteAt([]byte("in it"), 1<<39); !errors.Is(err, unix.EDQUOT) {
+			t.Errorf("writing into a hole when all is full gives %v", err)
+		}
+		if _, err := f.WriteAt([]byte("over"), 1<<20); err != nil {
+			t.Error("overwriting in a file with holes when all is full:", err)
+		}
+		b.must(f.Close())
+		if err := os.WriteFile(b.mount+"/base", []byte("x"), 0o644); err != nil && !errors.Is(err, unix.EDQUOT) {
+			t.Error("cutting a file of the tree below:", err)
+		}
+		b.must(os.Remove(b.mount + "/file"))
+	}
+	b.again(true)
+	top, err := layer.Tally(b.layers[0], 0)
+	b.must(err)
+	if top.Bytes > 64<<10 {
+		t.Errorf("when all was removed, %d bytes are held", top.Bytes)
+	}
+	b.down()
+	b.counted()
+}
+
+// What is promised with fallocate(2) can be written when all is full.
+func TestQuotaKeepsWhatWasAllocated(t *testing.T) {
+	b := newBench(t)
+	b.up()
+	b.quota(layer.Use{Bytes: 4 << 20})
+	f, err := os.Create(b.mount + "/ahead")
+	b.must(err)
+	defer func() { b.must(f.Close()); b.down(); b.counted() }()
+	b.must(unix.Fallocate(int(f.Fd()), 0, 0, 1<<20))
+	b.fill("rest", 64<<10)
+	for at := int64(0); at < 1<<20; at += 64 << 10 {
+		if _, err := f.WriteAt(make([]byte, 64<<10), at); err != nil {
+			t.Fatalf("at %d: %v", at, err)
+		}
+	}
+	if err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 1<<20, 1<<20); !errors.Is(err, unix.EDQUOT) {
+		t.Errorf("to allocate more gives %v", err)
+	}
+}
+
+// Nodes are new ones, and those of the tree below that were changed; a name goes however
+// full it is.
+func TestQuotaCountsNodes(t *testing.T) {
+	b := newBench(t)
+	for i := range 3 {
+		b.write(fmt.Sprintf("%s/%d", b.lower, i), "below")
+	}
+	b.up()
+	q := b.quota(layer.Use{Nodes: 4})
+	b.must(os.Chmod(b.mount+"/0", 0o600))
+	b.must(os.Mkdir(b.mount+"/dir", 0o755)) // and the root has changed
+	b.must(os.Symlink("there", b.mount+"/link"))
+	for what, err := range map[string]error{
+		"a file":                   os.WriteFile(b.mount+"/more", nil, 0o644),
+		"changing one of the base": os.Chmod(b.mount+"/1", 0o600),
+		"writing to one":           os.WriteFile(b.mount+"/1", nil, 0o600),
+	} {
+		if !errors.Is(err, unix.EDQUOT) {
+			t.Errorf("%s beyond the limit gives %v", what, err)
+		}
+	}
+	b.must(os.Remove(b.mount + "/2"))
+	b.must(os.Remove(b.mount + "/link"))
+	if used := q.Used().Nodes; used > 4 {
+		t.Errorf("%d nodes are counted of 4", used)
+	}
+	b.again(false)
+	b.down()
+	if u, err := layer.Tally(b.layers[0], 0); err != nil || u.Nodes != 3 {
+		t.Errorf("the log tells of %d nodes, %v; want the root, a file and a directory", u.Nodes, err)
+	}
+}
