@@ -94,6 +94,8 @@ var _ interface {
 	snapshot.LimitProber
 	snapshot.Sharer
 	snapshot.Gauge
+	snapshot.Sender
+	snapshot.Receiver
 } = (*Backend)(nil)
 
 func open(name string, place snapshot.Place, from string) (*Backend, error) {

@@ -26,6 +26,7 @@ func powers() []promise {
 		}},
 		{name: "ready-made forks are forks like others", test: stocks, offered: is[snapshot.Stocker]},
 		{name: "a clone is a capture and a fork of it", test: clones, offered: is[snapshot.Cloner]},
+		{name: "what is sent is received equal, wherever the way breaks", test: sends, offered: travels},
 	}
 }
 

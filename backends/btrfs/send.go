@@ -1,0 +1,194 @@
+package btrfs
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/sendstream"
+)
+
+// SendForm and ReceiveForm keep the contract of [snapshot.Sender] and
+// [snapshot.Receiver]: the kernel writes the form that everybody reads.
+func (b *Backend) SendForm() snapshot.Form { return snapshot.FormCommands }
+
+// ReceiveForm is the same.
+func (b *Backend) ReceiveForm() snapshot.Form { return snapshot.FormCommands }
+
+// Send keeps the contract of [snapshot.Sender], by the kernel: it takes root, and a
+// tree that is one whole subvolume.
+func (b *Backend) Send(ctx context.Context, w io.Writer, s snapshot.Sending) error {
+	return b.fail("sending", string(s.ID), b.send(ctx, w, s))
+}
+
+func (b *Backend) send(ctx context.Context, w io.Writer, s snapshot.Sending) error {
+	if s.Resume != "" {
+		return &problem{kind: snapshot.ErrNotSupported, why: "btrfs streams begin at their beginning"}
+	}
+	if os.Geteuid() != 0 {
+		return &problem{kind: snapshot.ErrNotSupported, why: "only root may have the kernel send a subvolume"}
+	}
+	r, err := b.enter()
+	if err != nil {
+		return absent(err)
+	}
+	defer r.close()
+	tree, _, err := r.whole(s.ID)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	var parent uint64
+	if s.Base != "" {
+		base, info, err := r.whole(s.Base)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(base) // its id is its own as long as it is open
+		parent = info.ID
+	}
+	return pump(ctx, w, func(out int) error { return kernel.BtrfsSend(tree, out, parent) })
+}
+
+// whole opens a snapshot that is one whole subvolume. ErrNotSupported.
+func (r room) whole(id snapshot.ID) (int, kernel.Subvolume, error) {
+	m, info, err := r.load(snapshots, string(id))
+	if err != nil {
+		return -1, info, err
+	}
+	if m.within != "." {
+		return -1, info, &problem{kind: snapshot.ErrNotSupported, path: m.tree, why: "it is a part of a subvolume, and the kernel sends the whole"}
+	}
+	fd, err := r.open(snapshots + "/" + string(id) + "/" + treeName)
+	if err != nil {
+		return -1, info, absent(err)
+	}
+	nested, err := nestedIn(fd, ".")
+	if err == nil && len(nested) > 0 {
+		err = &problem{kind: snapshot.ErrNotSupported, path: m.tree, why: "there are subvolumes in it, which the kernel does not send"}
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, info, err
+	}
+	return fd, info, nil
+}
+
+// pump copies what send writes into a pipe to w. When w has had enough, or ctx
+// ends, the pipe is closed, and send with it.
+func pump(ctx context.Context, w io.Writer, send func(out int) error) error {
+	in, out, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	sent := make(chan error, 1)
+	go func() {
+		err := send(int(out.Fd()))
+		out.Close()
+		sent <- err
+	}()
+	stop := context.AfterFunc(ctx, func() { in.Close() })
+	_, err = io.Copy(w, in)
+	if stop() {
+		in.Close()
+	}
+	serr := <-sent
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil && !errors.Is(err, os.ErrClosed):
+		return err
+	case serr != nil:
+		return &os.PathError{Op: "send", Err: serr}
+	}
+	return nil
+}
+
+// Receive keeps the contract of [snapshot.Receiver]: the stream is carried out in a
+// subvolume that gets its name when all of it was there.
+func (b *Backend) Receive(ctx context.Context, in io.Reader, id, base snapshot.ID, tree snapshot.Tree) (snapshot.Snapshot, error) {
+	s, err := b.receive(ctx, in, id, base, tree)
+	return s, b.fail("receiving", string(id), err)
+}
+
+func (b *Backend) receive(ctx context.Context, in io.Reader, id, base snapshot.ID, tree snapshot.Tree) (s snapshot.Snapshot, err error) {
+	if err := valid(id); err != nil {
+		return s, err
+	}
+	r, err := b.settle()
+	if err != nil {
+		return s, err
+	}
+	defer r.close()
+	src := -1
+	m := mark{kind: snapshots, tree: tree.Path, within: ".", taken: kernel.Now()}
+	if base != "" {
+		bm, info, err := r.load(snapshots, string(base))
+		if err != nil {
+			return s, err
+		}
+		if src, _, err = r.whole(base); err != nil {
+			return s, err
+		}
+		defer unix.Close(src)
+		m.line = bm.descent(info.Born)
+	}
+	e, err := r.begin(ctx, snapshots, string(id), m)
+	if err != nil {
+		return s, err
+	}
+	defer e.close()
+	if err := e.fill(ctx, in, src); err != nil {
+		return s, errors.Join(err, e.giveUp())
+	}
+	return b.snapshotOf(id, m), nil
+}
+
+// fill makes the entry's tree: a copy of the subvolume open as src, or where that
+// is negative an empty one, with the stream carried out.
+func (e *entry) fill(ctx context.Context, in io.Reader, src int) error {
+	const half = "half"
+	if err := fault.Point(ctx, "make a subvolume for it"); err != nil {
+		return err
+	}
+	var err error
+	if src >= 0 {
+		err = take(src, e.fd, half, false)
+	} else {
+		err = kernel.BtrfsCreate(e.fd, half)
+	}
+	if err != nil {
+		return &os.PathError{Op: "make a subvolume", Path: e.path, Err: err}
+	}
+	fd, err := e.room.open(e.path + "/" + half)
+	if err != nil {
+		return err
+	}
+	root := os.NewFile(uintptr(fd), half)
+	defer root.Close()
+	if err := sendstream.Apply(ctx, root, in, src >= 0); err != nil {
+		return err
+	}
+	if err := fault.Point(ctx, "seal it"); err != nil {
+		return err
+	}
+	if err := kernel.BtrfsSetReadOnly(fd, true); err != nil {
+		return &os.PathError{Op: "make read-only", Path: e.path, Err: err}
+	}
+	if err := fault.Point(ctx, "give the tree its name"); err != nil {
+		return err
+	}
+	if err := kernel.SyncFS(fd); err != nil { // the name is there when all of it is
+		return &os.PathError{Op: "sync", Path: e.path, Err: err}
+	}
+	if err := unix.Renameat(e.fd, half, e.fd, treeName); err != nil {
+		return &os.PathError{Op: "rename", Path: e.path, Err: err}
+	}
+	return nil
+}

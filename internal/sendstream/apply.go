@@ -1,0 +1,240 @@
+package sendstream
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// Apply carries out a stream beneath the open directory root, which is empty,
+// or with onBase has what the stream is the difference to. It reads to the end of
+// r, so that an error of who checks the whole comes out here.
+//
+// The stream may be anybody's, and this process root: no command leaves the
+// directory or follows a symbolic link, in whatever order it makes and renames
+// them, and nothing but regular files is opened. Nobody else may write in the
+// directory meanwhile. An ordinary user becomes the owner of everything.
+//
+// Cost: in proportion to the stream. After an error the directory holds any part
+// of it: it is to be thrown away. Errors: ErrCorrupt (no stream, damaged or cut
+// off, or none for this base), ErrNoSpace, ErrDenied, ErrNotSupported (something
+// this filesystem cannot hold), ErrInterrupted, and those of r.
+func Apply(ctx context.Context, root *os.File, r io.Reader, onBase bool) error {
+	in, err := newReader(r)
+	if err != nil {
+		return err
+	}
+	a := &applier{root: int(root.Fd()), chowns: os.Geteuid() == 0}
+	defer a.letGo()
+	if err := a.all(ctx, in, onBase); err != nil {
+		return err
+	}
+	n, err := io.Copy(io.Discard, r)
+	if err == nil && n > 0 {
+		err = bad("%d bytes follow its end", n)
+	}
+	return err
+}
+
+type applier struct {
+	root   int
+	uuid   []byte // what the stream calls the tree
+	chowns bool
+	// open is the file that was written to last, at path.
+	open *os.File
+	path string
+}
+
+func (a *applier) all(ctx context.Context, in *reader, onBase bool) error {
+	var c command
+	first := Subvol
+	if onBase {
+		first = Snapshot
+	}
+	for n := 0; ; n++ {
+		if err := ctx.Err(); err != nil {
+			return &snapshot.Error{Op: "applying the stream", Kind: snapshot.ErrInterrupted, Err: err}
+		}
+		if err := in.next(&c); err != nil {
+			return err
+		}
+		switch begins := c.op == Subvol || c.op == Snapshot; {
+		case n == 0 && c.op != first:
+			return bad("it begins with %v, not with %v", c.op, first)
+		case n > 0 && begins:
+			return bad("a second tree in it")
+		case begins:
+			uuid, err := c.bytes(aUUID)
+			if err != nil {
+				return err
+			}
+			a.uuid = bytes.Clone(uuid)
+		case c.op == End:
+			return nil
+		default:
+			if err := a.apply(&c); err != nil {
+				return applying(&c, err)
+			}
+		}
+	}
+}
+
+// applying says what a command that could not be carried out amounts to: what
+// fits no tree that is there is no stream for it.
+func applying(c *command, err error) error {
+	var done *snapshot.Error
+	if errors.As(err, &done) {
+		return err
+	}
+	kind := snapshot.KindOf(err)
+	if kind == nil || errors.Is(kind, snapshot.ErrNotFound) || errors.Is(kind, snapshot.ErrExists) {
+		kind = snapshot.ErrCorrupt
+	}
+	return &snapshot.Error{Op: "applying " + c.op.String(), Path: string(c.parts[aPath]), Kind: kind, Err: err}
+}
+
+// carriers carry out the commands of each kind.
+var carriers = map[Op]func(*applier, *command) error{
+	MkFile: (*applier).mkfile, MkDir: (*applier).mkdir, MkNod: (*applier).mknod, MkFifo: (*applier).mkfifo, MkSock: (*applier).mksock,
+	Symlink: (*applier).symlink, Rename: (*applier).rename, Link: (*applier).link, Unlink: (*applier).unlink, RmDir: (*applier).rmdir,
+	SetXattr: (*applier).setXattr, RemoveXattr: (*applier).removeXattr, Write: (*applier).write, Clone: (*applier).clone,
+	Truncate: (*applier).truncate, Chmod: (*applier).chmod, Chown: (*applier).chown, Utimes: (*applier).utimes,
+}
+
+func (a *applier) apply(c *command) error {
+	do := carriers[c.op]
+	if do == nil {
+		return bad("it has %v, which this program does not know", c.op)
+	}
+	if c.op != Write && c.op != Clone {
+		a.letGo()
+	}
+	return do(a, c)
+}
+
+// A spot is a name in an open directory.
+type spot struct {
+	dir  int
+	name string
+	own  bool
+}
+
+func (s spot) close() {
+	if s.own {
+		unix.Close(s.dir)
+	}
+}
+
+// checked is a path that names something beneath the root by plain names.
+func checked(path string) (string, error) {
+	if strings.IndexByte(path, 0) >= 0 {
+		return "", bad("the path %q", path)
+	}
+	for name := range strings.SplitSeq(path, "/") {
+		if name == "" || name == "." || name == ".." || len(name) > 255 {
+			return "", bad("the path %q", path)
+		}
+	}
+	return path, nil
+}
+
+// spot opens the directory of a path.
+func (a *applier) spot(c *command, at attr) (spot, error) {
+	path, err := c.text(at)
+	if err == nil {
+		path, err = checked(path)
+	}
+	if err != nil {
+		return spot{}, err
+	}
+	i := strings.LastIndexByte(path, '/')
+	if i < 0 {
+		return spot{dir: a.root, name: path}, nil
+	}
+	fd, err := kernel.OpenBeneathFD(a.root, path[:i], unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	return spot{dir: fd, name: path[i+1:], own: err == nil}, err
+}
+
+// node opens what a path names, without following it or waking it up; the root
+// for the empty one.
+func (a *applier) node(c *command) (int, error) {
+	path, err := c.text(aPath)
+	if err != nil {
+		return -1, err
+	}
+	if path == "" {
+		return unix.Openat(a.root, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	}
+	if path, err = checked(path); err != nil {
+		return -1, err
+	}
+	return kernel.OpenBeneathFD(a.root, path, unix.O_PATH|unix.O_NOFOLLOW, 0)
+}
+
+// regular opens a regular file: to open a device or a pipe is to use it.
+func (a *applier) regular(path string) (*os.File, error) {
+	path, err := checked(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := kernel.OpenBeneath(a.root, path, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := kernel.Lstat(int(f.Fd()), "")
+	if err != nil {
+		return nil, err
+	}
+	if !st.IsRegular() {
+		return nil, bad("%q is no regular file", path)
+	}
+	return os.OpenFile(kernel.FDPath(f), os.O_RDWR, 0)
+}
+
+// file is the file to be written to; it stays open for the next command.
+func (a *applier) file(c *command) (*os.File, error) {
+	path, err := c.text(aPath)
+	if err != nil {
+		return nil, err
+	}
+	if a.open != nil && a.path == path {
+		return a.open, nil
+	}
+	a.letGo()
+	a.open, err = a.regular(path)
+	a.path = path
+	return a.open, err
+}
+
+func (a *applier) letGo() {
+	if a.open != nil {
+		a.open.Close()
+		a.open = nil
+	}
+}
+
+// times reads a moment: seconds and nanoseconds.
+func (c *command) time(at attr) (unix.Timespec, error) {
+	b, err := c.bytes(at)
+	if err == nil && len(b) != 12 {
+		err = bad("the attribute %d of %v is no time", at, c.op)
+	}
+	if err != nil {
+		return unix.Timespec{}, err
+	}
+	nsec := binary.LittleEndian.Uint32(b[8:])
+	if nsec >= 1e9 {
+		return unix.Timespec{}, bad("a time of %d ns in %v", nsec, c.op)
+	}
+	return unix.Timespec{Sec: int64(binary.LittleEndian.Uint64(b)), Nsec: int64(nsec)}, nil
+}

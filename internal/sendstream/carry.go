@@ -1,0 +1,266 @@
+package sendstream
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// New nodes are nobody else's until the commands that follow say whose they are.
+
+func (a *applier) mkfile(c *command) error { return a.make(c, unix.S_IFREG, 0) }
+func (a *applier) mkfifo(c *command) error { return a.make(c, unix.S_IFIFO, 0) }
+func (a *applier) mksock(c *command) error { return a.make(c, unix.S_IFSOCK, 0) }
+
+func (a *applier) mknod(c *command) error {
+	n, err := c.numbers(aMode, aRdev)
+	if err != nil {
+		return err
+	}
+	kind := uint32(n[0]) & unix.S_IFMT
+	if kind != unix.S_IFCHR && kind != unix.S_IFBLK || n[1] > math.MaxUint32 {
+		return bad("a device of type %#o and number %#x", kind, n[1])
+	}
+	return a.make(c, kind, int(n[1]))
+}
+
+func (a *applier) make(c *command, kind uint32, dev int) error {
+	s, err := a.spot(c, aPath)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return unix.Mknodat(s.dir, s.name, kind|0o600, dev)
+}
+
+func (a *applier) mkdir(c *command) error {
+	s, err := a.spot(c, aPath)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return unix.Mkdirat(s.dir, s.name, 0o700)
+}
+
+func (a *applier) symlink(c *command) error {
+	target, err := c.text(aPathLink)
+	if err != nil {
+		return err
+	}
+	s, err := a.spot(c, aPath)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return unix.Symlinkat(target, s.dir, s.name)
+}
+
+// two does something with two places.
+func (a *applier) two(c *command, from, to attr, do func(from, to spot) error) error {
+	f, err := a.spot(c, from)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	t, err := a.spot(c, to)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	return do(f, t)
+}
+
+func (a *applier) rename(c *command) error {
+	return a.two(c, aPath, aPathTo, func(f, t spot) error { return unix.Renameat(f.dir, f.name, t.dir, t.name) })
+}
+
+func (a *applier) link(c *command) error {
+	return a.two(c, aPathLink, aPath, func(f, t spot) error { return unix.Linkat(f.dir, f.name, t.dir, t.name, 0) })
+}
+
+func (a *applier) unlink(c *command) error { return a.remove(c, 0) }
+func (a *applier) rmdir(c *command) error  { return a.remove(c, unix.AT_REMOVEDIR) }
+
+func (a *applier) remove(c *command, flags int) error {
+	s, err := a.spot(c, aPath)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return unix.Unlinkat(s.dir, s.name, flags)
+}
+
+// on opens a node and does something to it.
+func (a *applier) on(c *command, do func(fd int) error) error {
+	fd, err := a.node(c)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return do(fd)
+}
+
+func (a *applier) setXattr(c *command) error {
+	name, err := c.text(aXattrName)
+	if err != nil {
+		return err
+	}
+	value, err := c.bytes(aXattrData)
+	if err != nil {
+		return err
+	}
+	return a.on(c, func(fd int) error { return kernel.SetXattr(fd, "", name, value, 0) })
+}
+
+func (a *applier) removeXattr(c *command) error {
+	name, err := c.text(aXattrName)
+	if err != nil {
+		return err
+	}
+	return a.on(c, func(fd int) error { return kernel.RemoveXattr(fd, "", name) })
+}
+
+func (a *applier) chown(c *command) error {
+	n, err := c.numbers(aUID, aGID)
+	if err != nil {
+		return err
+	}
+	if n[0] >= math.MaxUint32 || n[1] >= math.MaxUint32 {
+		return bad("an owner %d:%d", n[0], n[1])
+	}
+	if !a.chowns {
+		return nil
+	}
+	return a.on(c, func(fd int) error { return unix.Fchownat(fd, "", int(n[0]), int(n[1]), unix.AT_EMPTY_PATH) })
+}
+
+func (a *applier) chmod(c *command) error {
+	mode, err := c.number(aMode)
+	if err != nil {
+		return err
+	}
+	return a.on(c, func(fd int) error {
+		st, err := kernel.Lstat(fd, "")
+		if err != nil || st.IsSymlink() { // its mode means nothing, and cannot be set
+			return err
+		}
+		return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), uint32(mode)&0o7777)
+	})
+}
+
+func (a *applier) utimes(c *command) error {
+	atime, err := c.time(aAtime)
+	if err != nil {
+		return err
+	}
+	mtime, err := c.time(aMtime)
+	if err != nil {
+		return err
+	}
+	return a.on(c, func(fd int) error {
+		return unix.UtimesNanoAt(fd, "", []unix.Timespec{atime, mtime}, unix.AT_EMPTY_PATH)
+	})
+}
+
+// offset is a place in a file, and n bytes from there are in it too.
+func offset(at uint64, n uint64) (int64, error) {
+	if at > math.MaxInt64 || n > math.MaxInt64-at {
+		return 0, bad("%d bytes at %d", n, at)
+	}
+	return int64(at), nil
+}
+
+func (a *applier) write(c *command) error {
+	at, err := c.number(aOffset)
+	if err != nil {
+		return err
+	}
+	data, err := c.bytes(aData)
+	if err != nil {
+		return err
+	}
+	off, err := offset(at, uint64(len(data)))
+	if err != nil {
+		return err
+	}
+	f, err := a.file(c)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(data, off)
+	return err
+}
+
+func (a *applier) truncate(c *command) error {
+	size, err := c.number(aSize)
+	if err != nil {
+		return err
+	}
+	n, err := offset(size, 0)
+	if err != nil {
+		return err
+	}
+	f, err := a.file(c)
+	if err != nil {
+		return err
+	}
+	return f.Truncate(n)
+}
+
+// clone shares a part of one file of the tree with another, or copies it.
+func (a *applier) clone(c *command) error {
+	n, err := c.numbers(aOffset, aCloneFrom, aCloneLen)
+	if err != nil {
+		return err
+	}
+	to, err := offset(n[0], n[2])
+	if err != nil {
+		return err
+	}
+	from, err := offset(n[1], n[2])
+	if err != nil {
+		return err
+	}
+	if uuid, err := c.bytes(aCloneUUID); err != nil {
+		return err
+	} else if !bytes.Equal(uuid, a.uuid) {
+		return bad("a part of a file of another tree")
+	}
+	path, err := c.text(aClonePath)
+	if err != nil {
+		return err
+	}
+	dst, err := a.file(c)
+	if err != nil {
+		return err
+	}
+	src, err := a.regular(path)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	return share(dst, src, to, from, int64(n[2]))
+}
+
+func share(dst, src *os.File, to, from, n int64) error {
+	err := unix.IoctlFileCloneRange(int(dst.Fd()), &unix.FileCloneRange{
+		Src_fd: int64(src.Fd()), Src_offset: uint64(from), Src_length: uint64(n), Dest_offset: uint64(to),
+	})
+	for _, cannot := range []error{unix.EXDEV, unix.EOPNOTSUPP, unix.EINVAL, unix.ENOTTY, unix.ENOSYS} {
+		if errors.Is(err, cannot) {
+			copied, err := io.Copy(io.NewOffsetWriter(dst, to), io.NewSectionReader(src, from, n))
+			if err == nil && copied != n {
+				err = bad("%d bytes at %d of a file that has fewer", n, from)
+			}
+			return err
+		}
+	}
+	return err
+}

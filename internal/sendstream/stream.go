@@ -1,0 +1,218 @@
+// Package sendstream reads, applies and writes the stream of commands that
+// `btrfs send` made known, in its first version: the only form in which a tree,
+// or the difference of two, can be carried that a kernel writes and any
+// filesystem can be made equal to.
+//
+//	magic "btrfs-stream\0", version (32 bits)
+//	commands: length of the attributes (32), number (16), CRC-32C (32), attributes
+//	an attribute: number (16), length (16), bytes
+//
+// All numbers are little-endian (fs/btrfs/send.h). A stream comes from another
+// machine and is not trusted: see [Apply].
+package sendstream
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+const (
+	magic   = "btrfs-stream\x00"
+	version = 1
+	// most is the longest command that is read: the kernel's buffer is half of it.
+	most = 128 << 10
+	head = 10
+)
+
+// An Op is what a command does.
+type Op uint16
+
+// The commands of version 1.
+const (
+	Subvol Op = iota + 1
+	Snapshot
+	MkFile
+	MkDir
+	MkNod
+	MkFifo
+	MkSock
+	Symlink
+	Rename
+	Link
+	Unlink
+	RmDir
+	SetXattr
+	RemoveXattr
+	Write
+	Clone
+	Truncate
+	Chmod
+	Chown
+	Utimes
+	End
+)
+
+var opNames = [...]string{
+	"", "subvol", "snapshot", "mkfile", "mkdir", "mknod", "mkfifo", "mksock", "symlink", "rename", "link", "unlink",
+	"rmdir", "set_xattr", "remove_xattr", "write", "clone", "truncate", "chmod", "chown", "utimes", "end",
+}
+
+func (o Op) String() string {
+	if int(o) < len(opNames) && o > 0 {
+		return opNames[o]
+	}
+	return fmt.Sprintf("command %d", uint16(o))
+}
+
+// An attr is a part of a command.
+type attr uint16
+
+const (
+	aUUID      attr = 1
+	aTransid   attr = 2
+	aSize      attr = 4
+	aMode      attr = 5
+	aUID       attr = 6
+	aGID       attr = 7
+	aRdev      attr = 8
+	aMtime     attr = 10
+	aAtime     attr = 11
+	aXattrName attr = 13
+	aXattrData attr = 14
+	aPath      attr = 15
+	aPathTo    attr = 16
+	aPathLink  attr = 17
+	aOffset    attr = 18
+	aData      attr = 19
+	aCloneUUID attr = 20
+	aClonePath attr = 22
+	aCloneFrom attr = 23
+	aCloneLen  attr = 24
+	aLast      attr = 25
+)
+
+// errBad is what every stream that is no stream is.
+func bad(format string, args ...any) error {
+	return &snapshot.Error{Op: "reading the stream", Kind: snapshot.ErrCorrupt, Err: fmt.Errorf(format, args...)}
+}
+
+// A command is one of a stream; its parts are good until the next is read.
+type command struct {
+	op    Op
+	parts [aLast][]byte
+	has   [aLast]bool
+}
+
+func (c *command) bytes(a attr) ([]byte, error) {
+	if !c.has[a] {
+		return nil, bad("%v lacks its attribute %d", c.op, a)
+	}
+	return c.parts[a], nil
+}
+
+func (c *command) text(a attr) (string, error) {
+	b, err := c.bytes(a)
+	return string(b), err
+}
+
+func (c *command) number(a attr) (uint64, error) {
+	b, err := c.bytes(a)
+	if err == nil && len(b) != 8 {
+		err = bad("the attribute %d of %v is no number", a, c.op)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return binary.LittleEndian.Uint64(b), nil
+}
+
+// numbers reads several of them.
+func (c *command) numbers(as ...attr) (all []uint64, err error) {
+	for _, a := range as {
+		n, err := c.number(a)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// sum is the kernel's CRC: it begins with 0, and nothing is inverted.
+func sum(crc uint32, p []byte) uint32 { return ^crc32.Update(^crc, castagnoli, p) }
+
+// A reader reads commands.
+type reader struct {
+	r    io.Reader
+	head [head]byte
+	buf  []byte
+}
+
+func newReader(r io.Reader) (*reader, error) {
+	start := make([]byte, len(magic)+4)
+	if _, err := io.ReadFull(r, start); err != nil {
+		return nil, cut(err)
+	}
+	if string(start[:len(magic)]) != magic {
+		return nil, bad("it does not begin as one")
+	}
+	if v := binary.LittleEndian.Uint32(start[len(magic):]); v != version {
+		return nil, bad("its version is %d, and this program knows %d", v, version)
+	}
+	return &reader{r: r}, nil
+}
+
+// cut tells the end of a stream in its middle from a failure to read.
+func cut(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return bad("it ends before its end")
+	}
+	return err
+}
+
+func (r *reader) next(c *command) error {
+	if _, err := io.ReadFull(r.r, r.head[:]); err != nil {
+		return cut(err)
+	}
+	n, want := binary.LittleEndian.Uint32(r.head[:]), binary.LittleEndian.Uint32(r.head[6:])
+	if n > most {
+		return bad("a command of %d bytes", n)
+	}
+	if cap(r.buf) < int(n) {
+		r.buf = make([]byte, n, most)
+	}
+	r.buf = r.buf[:n]
+	if _, err := io.ReadFull(r.r, r.buf); err != nil {
+		return cut(err)
+	}
+	*c = command{op: Op(binary.LittleEndian.Uint16(r.head[4:]))}
+	clear(r.head[6:])
+	if sum(sum(0, r.head[:]), r.buf) != want {
+		return bad("the checksum of %v is wrong", c.op)
+	}
+	return c.parse(r.buf)
+}
+
+func (c *command) parse(b []byte) error {
+	for len(b) > 0 {
+		if len(b) < 4 {
+			return bad("%v ends in an attribute", c.op)
+		}
+		a, n := attr(binary.LittleEndian.Uint16(b)), int(binary.LittleEndian.Uint16(b[2:]))
+		if b = b[4:]; n > len(b) {
+			return bad("%v ends in an attribute", c.op)
+		}
+		if a < aLast {
+			c.parts[a], c.has[a] = b[:n], true
+		}
+		b = b[n:]
+	}
+	return nil
+}

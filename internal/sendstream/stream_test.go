@@ -1,0 +1,194 @@
+package sendstream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// a stream in the words of its commands
+type words func(s *Writer)
+
+func streamOf(w words) []byte {
+	var b bytes.Buffer
+	s := NewWriter(&b, false)
+	w(s)
+	_ = s.End() // a buffer takes everything
+	return b.Bytes()
+}
+
+func applyTo(t testing.TB, dir string, b []byte) error {
+	root, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	return Apply(context.Background(), root, bytes.NewReader(b), false)
+}
+
+func typed(mode uint32) *kernel.Stat { return &kernel.Stat{Mode: mode} }
+
+// Each of these is what a stream of an enemy would do: outside is what it is after.
+func TestNoStreamReachesOutOfItsDirectory(t *testing.T) {
+	for name, w := range map[string]words{
+		"through ..":        func(s *Writer) { s.Make("../new", typed(unix.S_IFREG), "") },
+		"through .. inside": func(s *Writer) { s.Make("d", typed(unix.S_IFDIR), ""); s.Make("d/../../new", typed(unix.S_IFREG), "") },
+		"an absolute path":  func(s *Writer) { s.Make("/outside/new", typed(unix.S_IFREG), "") },
+		"a link as directory": func(s *Writer) {
+			s.Make("l", typed(unix.S_IFLNK), "../outside")
+			s.Make("l/new", typed(unix.S_IFREG), "")
+		},
+		"a link as file":     func(s *Writer) { s.Make("l", typed(unix.S_IFLNK), "../outside/file"); s.Write("l", 0, []byte("x")) },
+		"a link to truncate": func(s *Writer) { s.Make("l", typed(unix.S_IFLNK), "../outside/file"); s.Truncate("l", 0) },
+		"a link's mode": func(s *Writer) {
+			s.Make("l", typed(unix.S_IFLNK), "../outside/file")
+			s.do(Chmod, part{aPath, "l"}, number(aMode, 0o777))
+			s.Make("l", typed(unix.S_IFREG), "")
+		},
+		"a link's attribute": func(s *Writer) {
+			s.Make("l", typed(unix.S_IFLNK), "../outside/file")
+			s.SetXattr("l", "user.x", "x")
+			s.Make("l", typed(unix.S_IFREG), "")
+		},
+		"a link put in the place of a directory": func(s *Writer) {
+			s.Make("d", typed(unix.S_IFDIR), "")
+			s.Make("d/f", typed(unix.S_IFREG), "")
+			s.Write("d/f", 0, []byte("x"))
+			s.Rename("d", "e")
+			s.Make("d", typed(unix.S_IFLNK), "../outside")
+			s.Write("d/file", 0, []byte("x"))
+		},
+		"another's name": func(s *Writer) { s.Link("mine", "../outside/file") },
+		"a name moved out": func(s *Writer) {
+			s.Make("f", typed(unix.S_IFREG), "")
+			s.Rename("f", "../outside/f")
+		},
+		"a pipe to wait at": func(s *Writer) { s.Make("p", typed(unix.S_IFIFO), ""); s.Write("p", 0, []byte("x")) },
+		"a part of another file": func(s *Writer) {
+			s.Make("f", typed(unix.S_IFREG), "")
+			var none [16]byte
+			s.do(Clone, part{aPath, "f"}, number(aOffset, 0), number(aCloneLen, 4), number(aCloneFrom, 0), part{aCloneUUID, string(none[:])}, part{aClonePath, "../outside/file"})
+		},
+		"the root's name": func(s *Writer) { s.Remove("", true) },
+		"a name with NUL": func(s *Writer) { s.Make("a\x00b", typed(unix.S_IFREG), "") },
+		"no moment":       func(s *Writer) { s.Times("", &kernel.Stat{MTime: kernel.Timestamp{Nsec: 1e9}}) },
+		"a second tree":   func(s *Writer) { s.do(Subvol, part{aUUID, ""}) },
+		"beyond any file": func(s *Writer) { s.Make("f", typed(unix.S_IFREG), ""); s.Write("f", -1, []byte("x")) },
+		"unknown":         func(s *Writer) { s.do(77) },
+		"of a later form": func(s *Writer) { s.do(22) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := t.TempDir()
+			for _, dir := range []string{"in", "outside"} {
+				if err := os.Mkdir(filepath.Join(top, dir), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.WriteFile(filepath.Join(top, "outside/file"), []byte("text"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			before := treetest.Manifest(t, filepath.Join(top, "outside"), treetest.Options{})
+			err := applyTo(t, filepath.Join(top, "in"), streamOf(w))
+			if err == nil {
+				t.Error("it is applied")
+			}
+			if got := treetest.Manifest(t, filepath.Join(top, "outside"), treetest.Options{}); got != before {
+				t.Errorf("outside was\n%sand is\n%s", before, got)
+			}
+			if names, _ := os.ReadDir(top); len(names) != 2 {
+				t.Errorf("beside it are %v", names)
+			}
+		})
+	}
+}
+
+func TestADamagedOrCutStreamIsNoStream(t *testing.T) {
+	good := streamOf(func(s *Writer) {
+		s.Make("f", typed(unix.S_IFREG), "")
+		s.Write("f", 0, []byte("text"))
+		s.Times("f", &kernel.Stat{})
+	})
+	if err := applyTo(t, t.TempDir(), good); err != nil {
+		t.Fatal(err)
+	}
+	for at := range good {
+		if err := applyTo(t, t.TempDir(), good[:at]); !errors.Is(err, snapshot.ErrCorrupt) {
+			t.Errorf("cut off at %d: %v", at, err)
+		}
+		bad := bytes.Clone(good)
+		bad[at] ^= 4
+		if err := applyTo(t, t.TempDir(), bad); !errors.Is(err, snapshot.ErrCorrupt) {
+			t.Errorf("with byte %d changed: %v", at, err)
+		}
+	}
+	if err := applyTo(t, t.TempDir(), append(bytes.Clone(good), 0)); !errors.Is(err, snapshot.ErrCorrupt) {
+		t.Errorf("with a byte more: %v", err)
+	}
+}
+
+func TestWhatTheReaderFindsIsToldAtTheEnd(t *testing.T) {
+	good := streamOf(func(*Writer) {})
+	root := treetest.Open(t, t.TempDir())
+	found := errors.New("the whole is not what was sent")
+	err := Apply(t.Context(), root, io.MultiReader(bytes.NewReader(good), failing{found}), false)
+	if !errors.Is(err, found) {
+		t.Errorf("got %v", err)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// FuzzApply: whatever the bytes, nothing beside the directory changes. The
+// checksums are made right, or no fuzzer would come far.
+func FuzzApply(f *testing.F) {
+	f.Add(streamOf(func(s *Writer) {
+		s.Make("d", typed(unix.S_IFDIR), "")
+		s.Make("d/f", typed(unix.S_IFREG), "")
+		s.Write("d/f", 3, []byte("text"))
+		s.Make("l", typed(unix.S_IFLNK), "../outside")
+		s.Link("d/g", "d/f")
+		s.Rename("d", "e")
+		s.SetXattr("e", "user.x", "y")
+		s.Own("e", typed(unix.S_IFDIR|0o711))
+	}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		top := t.TempDir()
+		if err := errors.Join(os.Mkdir(top+"/in", 0o755), os.Mkdir(top+"/outside", 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		_ = applyTo(t, top+"/in", mended(b)) // whatever it thinks of it
+		if in, err := os.ReadDir(top + "/outside"); err != nil || len(in) > 0 {
+			t.Errorf("outside holds %v, %v", in, err)
+		}
+		if in, err := os.ReadDir(top); err != nil || len(in) != 2 {
+			t.Errorf("beside it are %v, %v", in, err)
+		}
+	})
+}
+
+// mended gives the commands of a stream the checksums that they should have.
+func mended(b []byte) []byte {
+	b = bytes.Clone(b)
+	for at := len(magic) + 4; at+head <= len(b); {
+		n := int(uint32(b[at]) | uint32(b[at+1])<<8 | uint32(b[at+2])<<16)
+		b[at+3] = 0
+		clear(b[at+6 : at+head])
+		end := min(at+head+n, len(b))
+		crc := sum(0, b[at:end])
+		b[at+6], b[at+7], b[at+8], b[at+9] = byte(crc), byte(crc>>8), byte(crc>>16), byte(crc>>24)
+		at = end
+	}
+	return b
+}

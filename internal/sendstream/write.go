@@ -1,0 +1,154 @@
+package sendstream
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"math"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// Chunk is the most of a file's content that one command carries.
+const Chunk = 48 << 10
+
+// A Writer writes a stream. It keeps its first error, which [Writer.End] answers with too.
+type Writer struct {
+	w   io.Writer
+	buf []byte
+	err error
+}
+
+// NewWriter begins a stream: one that is the difference to a base, or a whole one.
+func NewWriter(w io.Writer, onBase bool) *Writer {
+	s := &Writer{w: w, buf: make([]byte, 0, Chunk+8<<10)}
+	_, s.err = w.Write(binary.LittleEndian.AppendUint32([]byte(magic), version))
+	var none [16]byte
+	op := Subvol
+	if onBase {
+		op = Snapshot
+	}
+	s.do(op, part{aPath, "tree"}, part{aUUID, string(none[:])}, number(aTransid, 1))
+	return s
+}
+
+// Err is the first error.
+func (s *Writer) Err() error { return s.err }
+
+// End ends the stream.
+func (s *Writer) End() error {
+	s.do(End)
+	return s.err
+}
+
+type part struct {
+	attr  attr
+	value string
+}
+
+func number(a attr, n uint64) part {
+	return part{a, string(binary.LittleEndian.AppendUint64(nil, n))}
+}
+
+func moment(a attr, t kernel.Timestamp) part {
+	return part{a, string(binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint64(nil, uint64(t.Sec)), t.Nsec))}
+}
+
+func (s *Writer) do(op Op, parts ...part) {
+	if s.err != nil {
+		return
+	}
+	b := append(s.buf[:0], make([]byte, head)...)
+	for _, p := range parts {
+		if len(p.value) > math.MaxUint16 {
+			s.err = &snapshot.Error{Op: "writing a stream", Path: short(p.value), Kind: snapshot.ErrNotSupported, Err: errors.New("it is too long for a stream")}
+			return
+		}
+		b = binary.LittleEndian.AppendUint16(b, uint16(p.attr))
+		b = binary.LittleEndian.AppendUint16(b, uint16(len(p.value)))
+		b = append(b, p.value...)
+	}
+	binary.LittleEndian.PutUint32(b, uint32(len(b)-head))
+	binary.LittleEndian.PutUint16(b[4:], uint16(op))
+	binary.LittleEndian.PutUint32(b[6:], sum(0, b))
+	s.buf = b
+	_, s.err = s.w.Write(b)
+}
+
+func short(s string) string { return s[:80] + "…" }
+
+// Make makes a node of st's type: a symbolic link to target, a device with st's number, or what
+// is empty. What is in it, and [Writer.Meta], come after.
+func (s *Writer) Make(path string, st *kernel.Stat, target string) {
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		s.do(MkFile, part{aPath, path})
+	case unix.S_IFDIR:
+		s.do(MkDir, part{aPath, path})
+	case unix.S_IFLNK:
+		s.do(Symlink, part{aPath, path}, part{aPathLink, target})
+	case unix.S_IFIFO:
+		s.do(MkFifo, part{aPath, path})
+	case unix.S_IFSOCK:
+		s.do(MkSock, part{aPath, path})
+	default:
+		s.do(MkNod, part{aPath, path}, number(aMode, uint64(st.Mode)), number(aRdev, device(st.Rdev)))
+	}
+}
+
+// device is a device's number as the kernel's calls take it.
+func device(dev uint64) uint64 {
+	major, minor := uint64(unix.Major(dev)), uint64(unix.Minor(dev))
+	return minor&0xff | major<<8 | minor&^0xff<<12
+}
+
+// Link gives a node that is there another name.
+func (s *Writer) Link(path, there string) { s.do(Link, part{aPath, path}, part{aPathLink, there}) }
+
+// Rename gives a node another name, in the place of what has it.
+func (s *Writer) Rename(path, to string) { s.do(Rename, part{aPath, path}, part{aPathTo, to}) }
+
+// Remove removes a node; a directory is empty by then.
+func (s *Writer) Remove(path string, dir bool) {
+	op := Unlink
+	if dir {
+		op = RmDir
+	}
+	s.do(op, part{aPath, path})
+}
+
+// Write writes a part of a file, of [Chunk] at most.
+func (s *Writer) Write(path string, at int64, data []byte) {
+	s.do(Write, part{aPath, path}, number(aOffset, uint64(at)), part{aData, string(data)})
+}
+
+// Truncate makes a file so long.
+func (s *Writer) Truncate(path string, size int64) {
+	s.do(Truncate, part{aPath, path}, number(aSize, uint64(size)))
+}
+
+// SetXattr sets an attribute, RemoveXattr takes it away.
+func (s *Writer) SetXattr(path, name, value string) {
+	s.do(SetXattr, part{aPath, path}, part{aXattrName, name}, part{aXattrData, value})
+}
+
+// RemoveXattr takes an attribute away.
+func (s *Writer) RemoveXattr(path, name string) {
+	s.do(RemoveXattr, part{aPath, path}, part{aXattrName, name})
+}
+
+// Own sets whose a node is, which clears capabilities and set-id bits; then its mode.
+func (s *Writer) Own(path string, st *kernel.Stat) {
+	s.do(Chown, part{aPath, path}, number(aUID, uint64(st.UID)), number(aGID, uint64(st.GID)))
+	if !st.IsSymlink() {
+		s.do(Chmod, part{aPath, path}, number(aMode, uint64(st.Mode&0o7777)))
+	}
+}
+
+// Times sets when a node was changed and read last.
+func (s *Writer) Times(path string, st *kernel.Stat) {
+	s.do(Utimes, part{aPath, path}, moment(aAtime, st.ATime), moment(aMtime, st.MTime), part{attr(9), moment(0, st.CTime).value})
+}
