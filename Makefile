@@ -78,6 +78,15 @@ race: ## what runs at once, with the race detector and less repetition (needs a 
 	@.ci/skips .ci/traceless env CGO_ENABLED=1 SNAPFS_NO_SKIP=$(NOSKIP) GORACE=atexit_sleep_ms=0 \
 		$(GO) test -p $(JOBS) -count=1 -timeout 15m -vet=off -race -short $(FLAGS) $(if $(filter ./...,$(PKGS)),$(RACES),$(PKGS))
 
+# Of make fsx: the seeds, and how many operations each.
+SEEDS  ?= 1 2 3
+OPS    ?= 1000000
+
+.PHONY: fsx
+fsx: ## random operations on fusecow and a plain disk, OPS of them for each of SEEDS, with the race detector (as root)
+	@for seed in $(SEEDS); do SNAPFS_FSX_SEED=$$seed SNAPFS_FSX_OPS=$(OPS) $(MAKE) race \
+		PKGS=./backends/fusecow/trial FLAGS='-run FilesAreWhatAModelSays -v -timeout 3h'; done
+
 .PHONY: test-user
 test-user: ## all tests as an ordinary user made for them (run as root)
 	@.ci/skips .ci/as-user $(GO) test -p $(JOBS) -count=1 -timeout 15m -vet=off $(FLAGS) $(PKGS)

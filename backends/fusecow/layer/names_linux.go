@@ -12,8 +12,15 @@ import (
 // Everything here holds mu, but where it says otherwise. Errors are bare
 // errnos or wrap one.
 
+// longest is how many bytes a name may have, as on the filesystems of a disk: those of
+// the tree below are looked up there. The kernel leaves it to a FUSE filesystem.
+const longest = unix.NAME_MAX
+
 // find answers with the node that a directory has under a name, nil: none.
 func (f *FS) find(dir *node, name string) (*node, error) {
+	if len(name) > longest {
+		return nil, unix.ENAMETOOLONG
+	}
 	if n, ok := dir.entries[name]; ok {
 		return n, nil
 	}
@@ -21,7 +28,7 @@ func (f *FS) find(dir *node, name string) (*node, error) {
 		return nil, nil
 	}
 	st, err := f.statBelow(dir.from, name)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENAMETOOLONG) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {

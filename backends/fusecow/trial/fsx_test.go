@@ -1,0 +1,358 @@
+package trial_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestFilesAreWhatAModelSays does random operations on files of the mount and on
+// those of a plain directory, two models at once, and compares both with what the
+// files must hold after each of them. Meanwhile layers are frozen; between rounds
+// the tree is saved, rolled back, mounted anew, and its server killed.
+//
+// SNAPFS_FSX_SEED and SNAPFS_FSX_OPS choose the seed and how many operations; a
+// difference prints both, and the operations that had to do with it. What runs at
+// once, runs as it likes: a seed gives the same operations, not the same moments.
+// `make fsx` does a million of each of some seeds.
+func TestFilesAreWhatAModelSays(t *testing.T) {
+	usual := uint64(10_000)
+	if testing.Short() {
+		usual = 3000
+	}
+	seed, most := number(t, "SNAPFS_FSX_SEED", uint64(time.Now().Unix())), number(t, "SNAPFS_FSX_OPS", usual)
+	t.Logf("SNAPFS_FSX_SEED=%d SNAPFS_FSX_OPS=%d", seed, most)
+	x := newExerciser(newHost(t), seed)
+	defer x.closeAll()
+	x.up()
+	start := time.Now()
+	for x.done() < int(most) {
+		if err := x.round(); err != nil {
+			t.Fatalf("SNAPFS_FSX_SEED=%d, layers %d: %v", seed, len(x.layers), err)
+		}
+	}
+	x.closeAll()
+	x.down()
+	t.Logf("%d operations, %v, in %v", x.done(), x.counts, time.Since(start).Round(time.Millisecond))
+}
+
+func number(t *testing.T, env string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(env)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", env, err)
+	}
+	return n
+}
+
+// An exerciser is a mount and the models in it.
+type exerciser struct {
+	*host
+	rnd    *rand.Rand
+	models []*model
+	states []state
+	counts map[string]int // how often what was done between rounds
+}
+
+// A state is a stack of frozen layers, and what it holds.
+type state struct {
+	layers []string
+	models []saved
+}
+
+const (
+	models     = 2
+	mostStates = 6
+	mostLayers = 14
+)
+
+func newExerciser(h *host, seed uint64) *exerciser {
+	h.Helper()
+	x := &exerciser{host: h, rnd: rand.New(rand.NewPCG(seed, 0)), counts: map[string]int{}}
+	first := state{}
+	for i := range models {
+		lower, disk := fmt.Sprintf("%s/m%d", h.lower, i), fmt.Sprintf("%s/plain%d", h.dir, i)
+		m := newModel(seed*models+uint64(i), [2]string{lower, disk})
+		for side := range m.dirs {
+			h.must(errors.Join(os.Mkdir(m.dirs[side], 0o755), os.Mkdir(m.path(side, "x"), 0o755), os.Mkdir(m.path(side, "y"), 0o755)))
+		}
+		m.populate()
+		h.must(errors.Join(m.write(tried), m.write(plain)))
+		m.settled()
+		m.dirs[tried] = fmt.Sprintf("%s/m%d", h.mount, i)
+		x.models, first.models = append(x.models, m), append(first.models, m.save())
+	}
+	x.states = []state{first}
+	return x
+}
+
+func (x *exerciser) done() (n int) {
+	for _, m := range x.models {
+		n += m.done
+	}
+	return n
+}
+
+func (x *exerciser) closeAll() {
+	for _, m := range x.models {
+		m.closeAll()
+	}
+}
+
+// each calls do with all models at once.
+func (x *exerciser) each(do func(m *model) error) error {
+	errs := make([]error, len(x.models))
+	var all sync.WaitGroup
+	for i, m := range x.models {
+		all.Go(func() {
+			if errs[i] = do(m); errs[i] != nil {
+				errs[i] = errors.New(m.tell(errs[i]))
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// round does some operations, compares, and does one thing to the whole.
+func (x *exerciser) round() error {
+	steps, freeze := 50+x.rnd.IntN(900), x.rnd.IntN(4) == 0
+	all, total := ops(), 0
+	for _, o := range all {
+		total += o.weight
+	}
+	frozen := make(chan struct{})
+	go func() {
+		defer close(frozen)
+		if freeze {
+			x.freeze()
+		}
+	}()
+	err := x.each(func(m *model) error {
+		for range steps {
+			if err := m.step(all, total); err != nil {
+				return err
+			}
+		}
+		return m.compare()
+	})
+	<-frozen
+	if freeze {
+		for _, m := range x.models {
+			m.loosen()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return x.between()
+}
+
+// loosen: what was not synced may be as it was when a layer was frozen.
+func (m *model) loosen() {
+	m.note(0, 0, 0, "a freeze meanwhile")
+	for _, f := range m.files {
+		f.loose = f.loose || f.touched
+	}
+}
+
+// between does one thing to the whole, and compares.
+func (x *exerciser) between() error {
+	todo := []struct {
+		what string
+		do   func() error
+	}{
+		{"saved", x.freezeSaved},
+		{"saved", x.freezeSaved},
+		{"rolled back", x.rollBack},
+		{"mounted anew", x.mountAnew},
+		{"crashed when synced", x.crashSynced},
+		{"crashed", x.crash},
+		{"went on", func() error { return nil }},
+		{"went on", func() error { return nil }},
+	}
+	next := todo[x.rnd.IntN(len(todo))]
+	if len(x.layers) > mostLayers {
+		next = todo[2]
+	}
+	x.counts[next.what]++
+	for _, m := range x.models {
+		m.note(0, 0, 0, next.what)
+	}
+	if err := next.do(); err != nil {
+		return fmt.Errorf("%s: %w", next.what, err)
+	}
+	if err := x.each((*model).compare); err != nil {
+		return fmt.Errorf("after it %s: %w", next.what, err)
+	}
+	return nil
+}
+
+// freezeSaved freezes all that there is, to come back to.
+func (x *exerciser) freezeSaved() error {
+	if err := x.syncMount(); err != nil {
+		return err
+	}
+	s := state{layers: slices.Clone(x.layers)}
+	for _, m := range x.models {
+		s.models = append(s.models, m.save())
+	}
+	x.freeze()
+	for _, m := range x.models {
+		m.settled()
+	}
+	if x.states = append(x.states, s); len(x.states) > mostStates {
+		x.states = slices.Delete(x.states, 1, 2)
+	}
+	return nil
+}
+
+// syncMount has the kernel tell of mapped pages.
+func (x *exerciser) syncMount() error {
+	fd, err := unix.Open(x.mount, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for _, m := range x.models {
+		for _, f := range m.files {
+			f.mapped = false
+		}
+	}
+	return unix.Syncfs(fd)
+}
+
+func (x *exerciser) mountAnew() error {
+	x.closeAll()
+	x.down()
+	x.up()
+	for _, m := range x.models {
+		m.settled()
+	}
+	return nil
+}
+
+// rollBack goes on from one of the states, and deletes the layers that none needs.
+func (x *exerciser) rollBack() error {
+	x.closeAll()
+	x.down()
+	s := x.states[x.rnd.IntN(len(x.states))]
+	if len(x.layers) > mostLayers {
+		s = x.states[0]
+	}
+	old := x.layers
+	x.layers = append(slices.Clone(s.layers), x.nextLayer())
+	for _, layer := range old {
+		if !slices.Contains(x.layers, layer) && !slices.ContainsFunc(x.states, func(s state) bool { return slices.Contains(s.layers, layer) }) {
+			x.must(os.RemoveAll(layer))
+		}
+	}
+	x.up()
+	for i, m := range x.models {
+		if err := m.restore(s.models[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// crashSynced: what was synced is all there.
+func (x *exerciser) crashSynced() error {
+	err := x.syncMount()
+	for _, m := range x.models {
+		if err == nil {
+			err = m.create(nil)
+		}
+		if err == nil && len(m.files) > 0 {
+			err = m.fsync(m.files[0])
+		}
+	}
+	if err != nil {
+		return err
+	}
+	x.kill()
+	x.closeAll()
+	x.up()
+	return nil
+}
+
+// crash: of what was not synced some is there.
+func (x *exerciser) crash() error {
+	x.kill()
+	x.closeAll()
+	x.up()
+	return x.each((*model).adopt)
+}
+
+// adopt looks at what a crash left, and takes it over.
+func (m *model) adopt() error {
+	found, err := m.look()
+	if err != nil {
+		return err
+	}
+	for _, name := range slots() {
+		n, there := found.names[name]
+		f := m.before[name]
+		if m.renamed[name] {
+			f = m.names[name]
+		}
+		if !m.renamed[name] && there != (f != nil) {
+			return fmt.Errorf("%s was synced, and is there: %t", name, there)
+		}
+		if m.renamed[name] || f == nil {
+			continue
+		}
+		err := m.differ(f, 0, found.data[n], f.data, name+" after a crash")
+		if err != nil && f.touched && (f.loose || m.differ(f, 0, found.data[n], f.synced, "") == nil) {
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return m.restore(found)
+}
+
+// look reads all files of the mount, and counts their names.
+func (m *model) look() (saved, error) {
+	s, numbers, links := saved{map[string]int{}, map[int][]byte{}}, map[uint64]int{}, map[int]int{}
+	for _, name := range slots() {
+		var st unix.Stat_t
+		err := unix.Lstat(m.path(tried, name), &st)
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil {
+			return s, err
+		}
+		n, ok := numbers[st.Ino]
+		if !ok {
+			m.next++
+			n = m.next
+			numbers[st.Ino], links[n] = n, int(st.Nlink)
+			if s.data[n], err = os.ReadFile(m.path(tried, name)); err != nil {
+				return s, err
+			}
+		}
+		s.names[name] = n
+		links[n]--
+	}
+	for n, left := range links {
+		if left != 0 {
+			return s, fmt.Errorf("after a crash file %d has %d names more than there are: %v", n, left, s.names)
+		}
+	}
+	return s, nil
+}

@@ -1,0 +1,199 @@
+package trial_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+const (
+	insideEnv = "SNAPFS_TEST_TRIAL_INSIDE"
+	serveEnv  = "SNAPFS_TEST_TRIAL_SERVE"
+)
+
+// TestMain runs the tests in a mount namespace that ends with them. A mount is
+// served by a process of its own, which can be killed, and which maps none of its
+// own files.
+func TestMain(m *testing.M) {
+	if what := os.Getenv(serveEnv); what != "" {
+		os.Exit(status(serve(strings.Split(what, "\n"))))
+	}
+	if os.Geteuid() != 0 {
+		os.Exit(m.Run())
+	}
+	if os.Getenv(insideEnv) == "" {
+		cmd := self(insideEnv + "=1")
+		cmd.Args = os.Args
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+		cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWNS
+		os.Exit(status(cmd.Run()))
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		os.Exit(status(err))
+	}
+	os.Exit(m.Run())
+}
+
+func status(err error) int {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return max(exit.ExitCode(), 1)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// self is this program, with another variable, to be killed when this one is.
+func self(env ...string) *exec.Cmd {
+	runtime.LockOSThread() // the signal comes when the thread ends
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// serve mounts what[1:] at what[0], freezes when it is told to, line by line, and
+// ends in order with its input.
+func serve(what []string) error {
+	f, err := layer.Open(layer.Options{Lower: what[1], Layers: what[2:]})
+	if err != nil {
+		return err
+	}
+	server, root, err := f.Serve(0)
+	if err != nil {
+		return err
+	}
+	err = kernel.MoveMount(root, unix.AT_FDCWD, what[0])
+	root.Close()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(os.Stdout, "ready")
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		if err := f.Freeze(in.Text(), func() error { return nil }); err != nil {
+			return err
+		}
+		fmt.Fprintln(os.Stdout, "done")
+	}
+	if err := unix.Unmount(what[0], 0); err != nil {
+		return err
+	}
+	server.Wait()
+	server.Close()
+	return f.Close()
+}
+
+// A host is a tree with layers above it, mounted by a process of its own.
+type host struct {
+	testing.TB
+	dir, lower, mount string
+	layers            []string
+	made              int // layers, ever
+	server            *exec.Cmd
+	in                io.WriteCloser
+	out               *bufio.Reader
+}
+
+// newHost has an empty tree below and one layer that is not there yet, and is not
+// mounted.
+func newHost(t testing.TB) *host {
+	t.Helper()
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
+	dir := treetest.Dir(t)
+	treetest.Leaks(t, dir)
+	h := &host{TB: t, dir: dir, lower: dir + "/lower", mount: dir + "/mount"}
+	for _, d := range []string{h.lower, h.mount} {
+		h.must(os.Mkdir(d, 0o755))
+	}
+	h.layers = []string{h.nextLayer()}
+	t.Cleanup(h.kill)
+	return h
+}
+
+func (h *host) must(err error) {
+	h.Helper()
+	if err != nil {
+		h.Fatal(err)
+	}
+}
+
+func (h *host) nextLayer() string {
+	h.made++
+	return filepath.Join(h.dir, fmt.Sprintf("layer%d", h.made))
+}
+
+// up mounts. A server in which the detector finds a race ends at once.
+func (h *host) up() {
+	h.Helper()
+	h.server = self(serveEnv+"="+strings.Join(append([]string{h.mount, h.lower}, h.layers...), "\n"),
+		"GORACE=halt_on_error=1 atexit_sleep_ms=0", "GOGC=400")
+	h.server.Stderr = os.Stderr
+	var err error
+	h.in, err = h.server.StdinPipe()
+	h.must(err)
+	out, err := h.server.StdoutPipe()
+	h.must(err)
+	h.out = bufio.NewReader(out)
+	h.must(h.server.Start())
+	h.hear("ready\n")
+}
+
+func (h *host) hear(want string) {
+	h.Helper()
+	if line, err := h.out.ReadString('\n'); line != want {
+		h.Fatalf("the server says %q, %v; want %q", line, err, want)
+	}
+}
+
+// freeze puts one more layer on top while all is mounted.
+func (h *host) freeze() {
+	h.Helper()
+	next := h.nextLayer()
+	_, err := fmt.Fprintln(h.in, next)
+	h.must(err)
+	h.hear("done\n")
+	h.layers = append(h.layers, next)
+}
+
+// down unmounts in order.
+func (h *host) down() {
+	h.Helper()
+	err := errors.Join(h.in.Close(), h.server.Wait())
+	h.server = nil
+	h.must(err)
+}
+
+// kill ends the server as a crash does, where there is one, and takes the dead
+// mount away.
+func (h *host) kill() {
+	h.Helper()
+	if h.server == nil {
+		return
+	}
+	h.must(h.server.Process.Kill())
+	_ = h.server.Wait()
+	h.server = nil
+	// It may have ended before it mounted.
+	if err := unix.Unmount(h.mount, unix.MNT_DETACH); err != nil && err != unix.EINVAL {
+		h.Error(err)
+	}
+}
