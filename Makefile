@@ -59,7 +59,7 @@ fmt: ## format all Go files as lint wants them
 	$(LINT) fmt ./...
 
 .PHONY: build
-build: ## build ./snapfs and ./snapfs-edge, and everything for both architectures
+build: ## build snapfs and the programs that it starts, and everything for both architectures
 	GOARCH=amd64 $(GO) build ./...
 	GOARCH=arm64 $(GO) build ./...
 	$(GO) build -trimpath -ldflags '-s -w' -o . ./cmd/...
@@ -118,4 +118,4 @@ benchmarks: build ## measure everything and write BENCHMARKS.md (as root, on a q
 
 .PHONY: clean
 clean: ## remove what build made
-	rm -rf snapfs snapfs-edge out
+	rm -rf snapfs snapfs-edge snapfs-fuse out

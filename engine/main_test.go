@@ -1,21 +1,34 @@
 package engine_test
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/snapfs/snapfs/backends/all"
 	"github.com/snapfs/snapfs/backends/fusecow"
+	"github.com/snapfs/snapfs/backends/fusecow/mount"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// drivers are those of the program, and one that is chosen by its name alone.
-func drivers() []snapshot.Driver { return append(all.Drivers(), fusecow.Driver()) }
+// drivers are those of the program, with this one as the server of what is served.
+func drivers() []snapshot.Driver {
+	others := slices.DeleteFunc(all.Drivers(), func(d snapshot.Driver) bool { return d.Name == "fusecow" })
+	return append(others, fusecow.Driver(func() ([]string, error) { return []string{"/proc/self/exe", "serve"}, nil }))
+}
 
-// TestMain makes the test binary its own keeper, and what tries walls.
+// TestMain makes the test binary its own keeper and server, and what tries walls.
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "serve" {
+		if err := fusecow.Serve(context.Background(), mount.Mount); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if len(os.Args) > 2 && (os.Args[1] == "probe" || os.Args[1] == "crossed") {
 		os.Exit(probing(os.Args[1:]))
 	}

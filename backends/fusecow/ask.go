@@ -22,10 +22,46 @@ type request struct {
 	Freeze string `json:"freeze,omitempty"`
 }
 
-// An answer to it; nothing is wrong where both are empty.
+// An answer to it, or to a start; nothing is wrong where it is empty.
 type answer struct {
-	Wrong string     `json:"wrong,omitempty"`
-	Errno unix.Errno `json:"errno,omitempty"`
+	Wrong string   `json:"wrong,omitempty"`
+	Path  string   `json:"path,omitempty"`
+	Kind  string   `json:"kind,omitempty"` // the text of one of kinds
+	Hints []string `json:"hints,omitempty"`
+}
+
+// kinds are what can be wrong with a tree to be served.
+var kinds = []error{
+	snapshot.ErrNotFound, snapshot.ErrBusy, snapshot.ErrReadOnly, snapshot.ErrNoSpace, snapshot.ErrNotSupported, snapshot.ErrDenied,
+}
+
+// wrong makes an answer of an error.
+func wrong(err error) (a answer) {
+	if err == nil {
+		return a
+	}
+	var e *snapshot.Error
+	if errors.As(fail("", "", err), &e) {
+		a = answer{Wrong: e.Err.Error(), Path: e.Path, Kind: e.Kind.Error(), Hints: e.Hints}
+	}
+	return a
+}
+
+// err is the error that an answer was made of. EBUSY: it may be tried again.
+func (a *answer) err() error {
+	switch {
+	case a.Wrong == "":
+		return nil
+	case a.Kind == snapshot.ErrBusy.Error():
+		return &os.PathError{Op: "serve", Path: a.Path, Err: unix.EBUSY}
+	}
+	kind := snapshot.ErrCorrupt
+	for _, k := range kinds {
+		if k.Error() == a.Kind {
+			kind = k
+		}
+	}
+	return because(kind, a.Path, a.Wrong, a.Hints...)
 }
 
 // errNobody: no process serves the fork.
@@ -44,30 +80,53 @@ func (b *backend) ask(layer string, q request) (*os.File, error) {
 		return nil, &os.PathError{Op: "connect", Path: path, Err: err}
 	}
 	defer p.Close() //nolint:errcheck // nothing is written
-	text, err := json.Marshal(q)
+	root, err := demand(p, q)
+	if errors.Is(err, errHungUp) {
+		err = &os.PathError{Op: "ask", Path: path, Err: unix.EBUSY}
+	}
+	return root, err
+}
+
+// errHungUp: who was asked has ended.
+var errHungUp = errors.New("the process that serves it has ended")
+
+// demand sends what is wanted to the one at the other end, and answers with the mount
+// that comes back, if one does.
+func demand(p *kernel.Packet, what any) (*os.File, error) {
+	text, err := json.Marshal(what)
 	if err != nil {
 		return nil, err
 	}
 	if err := p.Send(text); err != nil {
-		return nil, &os.PathError{Op: "ask", Path: path, Err: unix.EBUSY}
+		return nil, errHungUp
 	}
 	text, files, err := p.Receive()
 	if err != nil {
-		return nil, &os.PathError{Op: "ask", Path: path, Err: unix.EBUSY}
+		return nil, errHungUp
 	}
 	var a answer
 	if err := json.Unmarshal(text, &a); err != nil {
 		return nil, err
 	}
-	switch {
-	case a.Errno != 0:
-		return nil, &os.PathError{Op: "serve", Path: path, Err: a.Errno}
-	case a.Wrong != "":
-		return nil, because(snapshot.ErrCorrupt, path, a.Wrong)
-	case len(files) > 0:
-		return files[0], nil
+	if err := a.err(); err != nil || len(files) == 0 {
+		return nil, err
 	}
-	return nil, nil
+	return files[0], nil
+}
+
+// reply answers who asked. A mount that he does not get goes with its descriptor.
+func reply(p *kernel.Packet, root *os.File, err error) {
+	text, err := json.Marshal(wrong(err))
+	switch {
+	case err != nil:
+	case root != nil:
+		_ = p.Send(text, root) // who asked has gone, if not
+	default:
+		_ = p.Send(text)
+	}
+	if root != nil {
+		root.Close()
+	}
 }
 
 // answer answers until the socket is shut down.
@@ -99,20 +158,7 @@ func (s *server) one(p *kernel.Packet) {
 			err = unix.EBUSY
 		}
 	}
-	var a answer
-	if err != nil {
-		a.Wrong = err.Error()
-		errors.As(err, &a.Errno)
-	}
-	text, err = json.Marshal(a)
-	switch {
-	case err != nil:
-	case root != nil:
-		_ = p.Send(text, root) // who asked has gone, if not
-		root.Close()
-	default:
-		_ = p.Send(text)
-	}
+	reply(p, root, err)
 }
 
 func (s *server) do(q request) (*os.File, error) {

@@ -3,7 +3,6 @@ package fusecow_test
 import (
 	"testing"
 
-	"github.com/snapfs/snapfs/backends/fusecow"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -18,7 +17,7 @@ func TestConformance(t *testing.T) {
 func byRoot() snapshottest.Subject {
 	return snapshottest.Subject{
 		Name:   "fusecow (root)",
-		Driver: fusecow.Driver(),
+		Driver: driver(),
 		Place:  snapshottest.OnDisk,
 		Small:  func(t testing.TB) snapshot.Place { return snapshottest.Within(t, treetest.Ext4(t, 64<<20)) },
 	}

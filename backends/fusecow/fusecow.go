@@ -21,10 +21,11 @@
 //
 // # Who serves
 //
-// Whoever mounts a fork to be written to has its layer open, held by flock(2), and
-// listens beside it: another process that wants the fork gets a mount of the same
-// filesystem from there, and sealing a fork in use has it go on with the next layer.
-// Who only looks at what nobody has open serves that himself.
+// A process of a program of its own, which whoever wants a mount starts and which ends
+// with the last mount: see [Serve]. The one that serves a fork to be written to has its
+// layer open, held by flock(2), and listens beside it: another process that wants the
+// fork gets a mount of the same filesystem from there, and sealing a fork in use has it go
+// on with the next layer. What nobody has open is served to be looked at by one more.
 package fusecow
 
 import (
@@ -38,20 +39,25 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/run"
 )
 
 const name = "fusecow"
 
-// Driver opens this backend. It holds any directory of a local filesystem.
-func Driver() snapshot.Driver {
-	return snapshot.Driver{Name: name, Open: Open}
+// Driver opens this backend. It holds any directory of a local filesystem. Program
+// finds the program, with its arguments, that calls [Serve]; it is called when a
+// tree is opened or is to be served.
+func Driver(program func() ([]string, error)) snapshot.Driver {
+	return snapshot.Driver{Name: name, Automatic: true, Open: func(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
+		return open(program, place)
+	}}
 }
 
-// Open answers with the backend whose data is in place.Dir, for place.Tree or any
+// open answers with the backend whose data is in place.Dir, for place.Tree or any
 // other tree. It writes nothing. Cost: some ten microseconds. Errors: ErrNotFound (no
 // such tree), ErrNotSupported with the reason.
-func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
-	b := &backend{dir: filepath.Clean(place.Dir)}
+func open(program func() ([]string, error), place snapshot.Place) (snapshot.Backend, error) {
+	b := &backend{dir: filepath.Clean(place.Dir), program: program}
 	if !filepath.IsAbs(place.Dir) {
 		return nil, fail("opening", "", because(snapshot.ErrNotSupported, place.Dir, "the place for layers is not an absolute path"))
 	}
@@ -64,7 +70,20 @@ func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	if err := holds(place.Tree.Path); err != nil {
 		return nil, fail("opening", "", err)
 	}
+	if _, err := b.server(); err != nil {
+		return nil, fail("opening", "", err)
+	}
 	return b, nil
+}
+
+// server finds the program that serves trees.
+func (b *backend) server() ([]string, error) {
+	program, err := b.program()
+	var missing *run.MissingError
+	if errors.As(err, &missing) {
+		err = because(snapshot.ErrNotSupported, missing.Name, "this program is not installed", missing.Fix)
+	}
+	return program, err
 }
 
 // holds says why the tree at path cannot be held, or nil.
@@ -90,7 +109,10 @@ func holds(path string) error {
 
 // A backend has no state but its directory, so that any number of them, in any
 // number of processes, may work on the same one.
-type backend struct{ dir string }
+type backend struct {
+	dir     string
+	program func() ([]string, error)
+}
 
 func (b *backend) Facts() snapshot.Facts {
 	return snapshot.Facts{Unit: snapshot.ByFile, Durable: true, DirRename: true}

@@ -28,8 +28,8 @@ func (b *backend) prepare() error {
 	return nil
 }
 
-// open opens the file that all locks are on.
-func (b *backend) open() (*os.File, error) {
+// openLock opens the file that all locks are on.
+func (b *backend) openLock() (*os.File, error) {
 	const flags = os.O_RDWR | os.O_CREATE | unix.O_NOFOLLOW
 	if err := b.prepare(); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (b *backend) lockFork(ctx context.Context, id snapshot.ForkID) (unlock func
 
 // take waits for a lock as long as ctx lets it.
 func (b *backend) take(ctx context.Context, try func(*os.File) error) (unlock func(), err error) {
-	f, err := b.open()
+	f, err := b.openLock()
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"os"
 	"testing"
 
-	"github.com/snapfs/snapfs/backends/fusecow"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -22,7 +21,7 @@ func TestConformanceOfAnOrdinaryUser(t *testing.T) {
 	}
 	snapshottest.Run(t, snapshottest.Subject{
 		Name:   "fusecow (user)",
-		Driver: fusecow.Driver(),
+		Driver: driver(),
 		Place:  snapshottest.OnDisk,
 		Small:  func(t testing.TB) snapshot.Place { return snapshottest.Within(t, treetest.Tmpfs(t, "32m")) },
 	})

@@ -80,22 +80,15 @@ func (a *app) missing(l engine.Level) {
 	}
 }
 
-// edgeProgram finds the program at the edge of an allowed network: beside this one,
-// as they are installed, or where programs are.
+// edgeProgram finds the program at the edge of an allowed network.
 func edgeProgram() ([]string, error) {
-	const name = "snapfs-edge"
-	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), name)
-		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
-			return []string{beside}, nil
+	program, err := run.Beside("snapfs-edge")
+	var missing *run.MissingError
+	if errors.As(err, &missing) {
+		err = &snapshot.Error{
+			Op: "opening the network", Path: missing.Name, Kind: snapshot.ErrNotFound, Err: errors.New("this program is not installed"),
+			Hints: []string{missing.Fix},
 		}
 	}
-	path, err := run.Look(name)
-	if err != nil {
-		return nil, &snapshot.Error{
-			Op: "opening the network", Path: name, Kind: snapshot.ErrNotFound, Err: errors.New("this program is not installed"),
-			Hints: []string{"go install github.com/snapfs/snapfs/cmd/snapfs-edge@latest"},
-		}
-	}
-	return []string{path}, nil
+	return program, err
 }

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -71,6 +72,22 @@ func Look(name string) (string, error) {
 		}
 	}
 	return "", &MissingError{Name: name, Fix: fix(name)}
+}
+
+// Beside finds another program of this project: beside this one, as they are installed,
+// or where programs are. Cost: two system calls. Errors: *MissingError.
+func Beside(name string) (args []string, err error) {
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), name)
+		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
+			return []string{beside}, nil
+		}
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return nil, &MissingError{Name: name, Fix: "go install github.com/snapfs/snapfs/cmd/" + name + "@latest"}
+	}
+	return []string{path}, nil
 }
 
 // fix names the Debian package of the programs that snapfs may want.

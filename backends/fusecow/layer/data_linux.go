@@ -180,7 +180,7 @@ func dupFile(fd int) (*os.File, error) {
 const everything = 1<<63 - 1
 
 // write puts data at an offset.
-func (f *FS) write(n *node, data []byte, off int64, lose privileges) (done int, err error) {
+func (f *FS) write(n *node, data []byte, off int64, lose Privileges) (done int, err error) {
 	err = f.own(n, everything, func(fd int) error {
 		fits, reserved := f.reserveWrite(n, fd, off, int64(len(data)))
 		if fits == 0 && len(data) > 0 {
@@ -205,7 +205,7 @@ func (f *FS) write(n *node, data []byte, off int64, lose privileges) (done int, 
 
 // wrote keeps what is known of a file in step with its content, which now goes
 // as far as end at least, and count what it takes in the place of what was reserved.
-func (f *FS) wrote(n *node, fd int, end, reserved int64, lose privileges) error {
+func (f *FS) wrote(n *node, fd int, end, reserved int64, lose Privileges) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n.size = max(n.size, end)
@@ -219,22 +219,24 @@ func (f *FS) wrote(n *node, fd int, end, reserved int64, lose privileges) error 
 	return nil
 }
 
-// privileges are what a file must not have any more when it was written to.
-type privileges int
+// Privileges are what a file must not have any more when it was written to.
+type Privileges int
 
+// What a write takes away: nothing, as that of a mapped page; file capabilities; or
+// these and the set-id bits.
 const (
-	nothing privileges = iota
-	capability
-	setID // and capabilities
+	LoseNothing Privileges = iota
+	LoseCapability
+	LoseSetID
 )
 
 // lose takes them from a changed file.
-func (n *node) lose(p privileges) {
-	if p == nothing {
+func (n *node) lose(p Privileges) {
+	if p == LoseNothing {
 		return
 	}
 	n.delXattr("security.capability")
-	if p != setID || n.isDir() {
+	if p != LoseSetID || n.isDir() {
 		return
 	}
 	n.mode &^= unix.S_ISUID
@@ -284,7 +286,7 @@ func (f *FS) resize(n *node, size int64) error {
 }
 
 // fallocate is fallocate(2).
-func (f *FS) fallocate(n *node, mode uint32, off, size int64, lose privileges) error {
+func (f *FS) fallocate(n *node, mode uint32, off, size int64, lose Privileges) error {
 	return f.own(n, everything, func(fd int) error {
 		reserved := int64(0)
 		if mode&(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_COLLAPSE_RANGE|unix.FALLOC_FL_INSERT_RANGE) == 0 {

@@ -55,20 +55,21 @@ type attr struct {
 	size                int64
 	mode, uid, gid      uint32
 	nlink, rdev         uint32
-	atime, mtime, ctime stamp
+	atime, mtime, ctime Time
 	// blocks of content in the tree below, of 512 bytes.
 	blocks int64
 }
 
-// stamp is a time in nanoseconds, in two parts so that any time fits.
-type stamp struct {
-	sec  int64
-	nsec uint32
+// A Time is in seconds since 1970 and nanoseconds of the last one, in two parts so
+// that any time of a file fits.
+type Time struct {
+	Sec  int64
+	Nsec uint32
 }
 
-func now() stamp {
+func now() Time {
 	t := time.Now()
-	return stamp{t.Unix(), uint32(t.Nanosecond())}
+	return Time{t.Unix(), uint32(t.Nanosecond())}
 }
 
 // A place is where the content of a regular file is: in the layer of that
@@ -124,9 +125,9 @@ func attrOf(st *kernel.Stat) attr {
 	return attr{
 		size: st.Size, mode: st.Mode, uid: st.UID, gid: st.GID, nlink: st.Nlink,
 		rdev:  uint32(st.Rdev),
-		atime: stamp{st.ATime.Sec, st.ATime.Nsec},
-		mtime: stamp{st.MTime.Sec, st.MTime.Nsec},
-		ctime: stamp{st.CTime.Sec, st.CTime.Nsec},
+		atime: Time{st.ATime.Sec, st.ATime.Nsec},
+		mtime: Time{st.MTime.Sec, st.MTime.Nsec},
+		ctime: Time{st.CTime.Sec, st.CTime.Nsec},
 
 		blocks: st.Blocks,
 	}

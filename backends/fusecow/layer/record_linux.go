@@ -25,10 +25,10 @@ func (w *writer) num(n uint64)  { *w = binary.AppendUvarint(*w, n) }
 func (w *writer) int(n int64)   { *w = binary.AppendVarint(*w, n) }
 func (w *writer) text(s string) { w.num(uint64(len(s))); *w = append(*w, s...) }
 
-func (w *writer) stamps(all ...stamp) {
+func (w *writer) times(all ...Time) {
 	for _, s := range all {
-		w.int(s.sec)
-		w.num(uint64(s.nsec))
+		w.int(s.Sec)
+		w.num(uint64(s.Nsec))
 	}
 }
 
@@ -45,7 +45,7 @@ func (w *writer) node(n *node) {
 		w.int(n.blocks)
 	}
 	w.int(int64(n.place))
-	w.stamps(n.atime, n.mtime, n.ctime)
+	w.times(n.atime, n.mtime, n.ctime)
 	w.text(n.target)
 	w.num(uint64(len(n.xattrs)))
 	for _, name := range slices.Sorted(maps.Keys(n.xattrs)) {
@@ -59,7 +59,7 @@ func (w *writer) node(n *node) {
 	w.text(n.from.path())
 	w.num(n.from.ino)
 	w.num(n.from.dev)
-	w.stamps(stamp{n.from.born.Sec, n.from.born.Nsec})
+	w.times(Time{n.from.born.Sec, n.from.born.Nsec})
 }
 
 // name writes what a directory says of a name now.
@@ -143,7 +143,7 @@ func (r *reader) skip(kind byte) {
 	}
 }
 
-func (r *reader) stamp() stamp { return stamp{r.int(), uint32(r.num())} }
+func (r *reader) time() Time { return Time{r.int(), uint32(r.num())} }
 
 // node reads one into n, and where the tree below has it: nothing, or a path.
 func (r *reader) node(n *node) (path string, id identity) {
@@ -155,7 +155,7 @@ func (r *reader) node(n *node) (path string, id identity) {
 	if n.place >= 0 {
 		n.held, n.blocks = n.blocks*512, 0
 	}
-	n.atime, n.mtime, n.ctime = r.stamp(), r.stamp(), r.stamp()
+	n.atime, n.mtime, n.ctime = r.time(), r.time(), r.time()
 	n.target = r.text()
 	n.xattrs = nil
 	for range r.num() {
@@ -172,7 +172,7 @@ func (r *reader) node(n *node) (path string, id identity) {
 		return "", id
 	}
 	id.ino, id.dev = r.num(), r.num()
-	born := r.stamp()
-	id.born = kernel.Timestamp{Sec: born.sec, Nsec: born.nsec}
+	born := r.time()
+	id.born = kernel.Timestamp{Sec: born.Sec, Nsec: born.Nsec}
 	return path, id
 }

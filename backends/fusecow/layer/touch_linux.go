@@ -1,10 +1,6 @@
 package layer
 
-import (
-	"path"
-
-	"golang.org/x/sys/unix"
-)
+import "path"
 
 // Touched calls tell with each place where two stacks of layers over the tree lower
 // may differ, with tree where all beneath it may. Nothing is missed. Of what the
@@ -182,23 +178,4 @@ func (a *atlas) below(o *origin) (string, bool) {
 	}
 	at, ok := a.dir(parent)
 	return path.Join(at, o.name), ok
-}
-
-// Flush tells the log of all that was done to names and attributes, and of what was
-// written to mapped pages.
-func (s *Server) Flush() error {
-	root, err := s.fuse.Mount(unix.MOUNT_ATTR_RDONLY)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	dir, err := unix.Openat(int(root.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(dir)
-	if err := unix.Syncfs(dir); err != nil {
-		return err
-	}
-	return s.fs.commit(false)
 }

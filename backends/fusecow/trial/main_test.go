@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/mount"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -76,7 +77,7 @@ func serve(what []string) error {
 	if err != nil {
 		return err
 	}
-	server, root, err := f.Serve(0)
+	server, root, err := mount.New(f, 0)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package layer
+package mount
 
 import (
 	"fmt"
@@ -10,6 +10,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/backends/fusecow"
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -18,17 +20,17 @@ import (
 // dead. This process may use them too, but for a page of a file in its own memory:
 // a thread that waits for one keeps the others from collecting garbage.
 type Server struct {
-	fs     *FS
+	fs     *layer.FS
 	server *fuse.Server
 	fuse   *kernel.FUSE
 }
 
 const maxWrite = 1 << 20
 
-// Serve mounts the filesystem, detached, and begins to serve it. It needs /dev/fuse, and
+// New mounts a filesystem, detached, and begins to serve it. It needs /dev/fuse, and
 // a user namespace where this process may not mount. Attr are MOUNT_ATTR_* flags.
 // Others than this user may use the mount where this process is root.
-func (f *FS) Serve(attr uint64) (*Server, *os.File, error) {
+func New(f *layer.FS, attr uint64) (*Server, *os.File, error) {
 	k, root, err := kernel.NewFUSE(kernel.FUSEOptions{Subtype: "fusecow", Others: os.Geteuid() == 0, MaxRead: maxWrite}, attr)
 	if err != nil {
 		return nil, nil, err
@@ -56,6 +58,9 @@ func (f *FS) Serve(attr uint64) (*Server, *os.File, error) {
 	return s, root, nil
 }
 
+// Mount is [New] for [fusecow.Serve].
+func Mount(f *layer.FS, attr uint64) (fusecow.Mounted, *os.File, error) { return New(f, attr) }
+
 // pollNot has the kernel learn that files here are not polled: the runtime asks that
 // of each file that it opens, on a thread that it believes to be busy (epoll_ctl(2)
 // without leave). The library answers to this name by itself.
@@ -70,6 +75,25 @@ func pollNot(root *os.File) {
 
 // More is one more mount of the same filesystem, with flags of its own.
 func (s *Server) More(attr uint64) (*os.File, error) { return s.fuse.Mount(attr) }
+
+// Flush tells the log of all that was done to names and attributes, and of what was
+// written to mapped pages.
+func (s *Server) Flush() error {
+	root, err := s.More(unix.MOUNT_ATTR_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	dir, err := unix.Openat(int(root.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	if err := unix.Syncfs(dir); err != nil {
+		return err
+	}
+	return s.fs.Commit(false)
+}
 
 // Wait returns when the last mount has gone.
 func (s *Server) Wait() { s.server.Wait() }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/run"
 )
 
 // still and live are what the views of a snapshot and of a fork serve.
@@ -32,7 +32,7 @@ func (s still) Mount(_ context.Context, _ bool) (fd int, err error) {
 	r, err := s.b.snapshot(s.id)
 	var root *os.File
 	if err == nil {
-		root, err = s.b.look(&r)
+		root, err = s.b.serve("", &r)
 	}
 	if err == nil {
 		fd, err = owned(root)
@@ -86,9 +86,34 @@ func (b *backend) mountFork(id snapshot.ForkID, readOnly bool) (*os.File, error)
 		return root, err
 	}
 	if readOnly {
-		return b.look(&r)
+		id = "" // nobody is kept from writing to it
 	}
 	return b.serve(id, &r)
+}
+
+// serve starts a process that serves the tree of a record: to be written to where it
+// is that of the fork id, to be looked at where that is empty.
+func (b *backend) serve(id snapshot.ForkID, r *record) (*os.File, error) {
+	program, err := b.server()
+	if err != nil {
+		return nil, err
+	}
+	p, theirs, err := kernel.PacketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close() //nolint:errcheck // nothing is written
+	proc, err := run.Background(program, nil, theirs)
+	theirs.Close()
+	if err != nil {
+		return nil, &os.PathError{Op: "start", Path: program[0], Err: err}
+	}
+	go func() { _, _ = proc.Wait() }() // how it ended it has said, or it is as after a crash
+	root, err := demand(p, start{Dir: b.dir, Fork: id, Record: *r})
+	if errors.Is(err, errHungUp) {
+		err = because(snapshot.ErrCorrupt, program[0], "it ended before it had begun to serve")
+	}
+	return root, err
 }
 
 // options are what the layers of a record are opened with.
@@ -98,98 +123,6 @@ func (b *backend) options(r *record) layer.Options {
 		o.Layers = append(o.Layers, b.layerPath(l))
 	}
 	return o
-}
-
-// look mounts what nobody writes to.
-func (b *backend) look(r *record) (*os.File, error) {
-	o := b.options(r)
-	o.ReadOnly = true
-	f, err := layer.Open(o)
-	if err != nil {
-		return nil, err
-	}
-	s, root, err := f.Serve(unix.MOUNT_ATTR_RDONLY)
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	go func() {
-		s.Wait()
-		s.Close()
-		_ = f.Close() // nothing was written
-	}()
-	return root, nil
-}
-
-// A server has a fork open to be written to.
-type server struct {
-	b      *backend
-	id     snapshot.ForkID
-	fs     *layer.FS
-	fuse   *layer.Server
-	mu     sync.Mutex
-	layer  string // its top one
-	socket *kernel.Packet
-}
-
-// serve mounts a fork to be written to.
-func (b *backend) serve(id snapshot.ForkID, r *record) (*os.File, error) {
-	f, err := layer.Open(b.options(r))
-	if err != nil {
-		return nil, err
-	}
-	s := &server{b: b, id: id, fs: f, layer: r.upper()}
-	again, err := b.fork(id)
-	if err == nil && again.upper() != r.upper() { // sealed meanwhile
-		err = &os.PathError{Op: "open", Path: b.layerPath(r.upper()), Err: unix.EBUSY}
-	}
-	var root *os.File
-	if err == nil {
-		s.fuse, root, err = f.Serve(0)
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	if s.socket, err = s.listen(s.layer); err == nil {
-		go s.answer(s.socket)
-	}
-	go s.end()
-	if err != nil {
-		return nil, errors.Join(err, root.Close())
-	}
-	return root, nil
-}
-
-// end waits for the last mount to go, and lets go of the layers.
-func (s *server) end() {
-	s.fuse.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.hush() // and nobody asks any more
-	s.fuse.Close()
-	// What cannot be written now is as after a crash, which the next one mends.
-	_ = s.fs.Close()
-}
-
-// listen makes the socket of a layer that is ours.
-func (s *server) listen(name string) (*kernel.Packet, error) {
-	path := s.b.askPath(name)
-	if err := os.Remove(path); err != nil && !notThere(err) { // of one that was killed
-		return nil, err
-	}
-	socket, err := kernel.ListenPacket(path)
-	if err != nil {
-		return nil, &os.PathError{Op: "listen", Path: path, Err: err}
-	}
-	return socket, nil
-}
-
-// hush ends what listens, which answer closes. Holds mu.
-func (s *server) hush() {
-	if s.socket != nil {
-		_ = os.Remove(s.b.askPath(s.layer))
-		_ = s.socket.Shutdown() // it was listening
-		s.socket = nil
-	}
 }
 
 // hold keeps a layer from being opened to be written to, and says whether it was

@@ -1,0 +1,206 @@
+package mount
+
+import (
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// raw answers the kernel. What it does not answer (open, create, flush, access,
+// locks) the kernel asks once, hears that there is no such call, and then does
+// without: a file is reached by its inode, and is made by MKNOD.
+type raw struct {
+	fuse.RawFileSystem
+	f *layer.FS
+}
+
+// Open is asked once: where there is no such call, any file is open, and its
+// pages are kept.
+func (r raw) Open(_ <-chan struct{}, _ *fuse.OpenIn, _ *fuse.OpenOut) fuse.Status { return fuse.ENOSYS }
+
+// Flush is asked once: a close writes nothing that was not written.
+func (r raw) Flush(_ <-chan struct{}, _ *fuse.FlushIn) fuse.Status { return fuse.ENOSYS }
+
+// forever is how long the kernel may keep what it was told: nobody else changes
+// it.
+const forever = 365 * 24 * time.Hour
+
+func status(err error) fuse.Status { return fuse.Status(layer.Errno(err)) }
+
+func fill(out *fuse.Attr, a *layer.Attr) {
+	*out = fuse.Attr{
+		Ino: a.Ino, Size: a.Size, Blocks: a.Blocks, Mode: a.Mode, Nlink: a.Nlink,
+		Owner: fuse.Owner{Uid: a.UID, Gid: a.GID}, Rdev: a.Rdev, Blksize: 4096,
+		Atime: uint64(a.Atime.Sec), Atimensec: a.Atime.Nsec,
+		Mtime: uint64(a.Mtime.Sec), Mtimensec: a.Mtime.Nsec,
+		Ctime: uint64(a.Ctime.Sec), Ctimensec: a.Ctime.Nsec,
+	}
+}
+
+// entry tells of a node, or that there is none, which is kept too.
+func entry(out *fuse.EntryOut, e layer.Entry, err error) fuse.Status {
+	if err != nil {
+		return status(err)
+	}
+	out.NodeId = e.ID
+	out.SetEntryTimeout(forever)
+	if e.ID == 0 {
+		return fuse.OK
+	}
+	out.Generation = 1
+	out.SetAttrTimeout(forever)
+	fill(&out.Attr, &e.Attr)
+	return fuse.OK
+}
+
+func attr(out *fuse.AttrOut, a *layer.Attr, err error) fuse.Status {
+	out.SetTimeout(forever)
+	fill(&out.Attr, a)
+	return status(err)
+}
+
+func (r raw) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+	e, err := r.f.Lookup(h.NodeId, name)
+	return entry(out, e, err)
+}
+
+func (r raw) Forget(id, times uint64) { r.f.Forget(id, times) }
+
+func (r raw) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+	a, err := r.f.Attr(in.NodeId)
+	return attr(out, &a, err)
+}
+
+// sets are the kernel's names for what a change sets.
+var sets = [...]struct {
+	theirs uint32
+	ours   layer.Set
+}{
+	{fuse.FATTR_MODE, layer.SetMode},
+	{fuse.FATTR_UID, layer.SetUID},
+	{fuse.FATTR_GID, layer.SetGID},
+	{fuse.FATTR_SIZE, layer.SetSize},
+	{fuse.FATTR_ATIME, layer.SetAtime},
+	{fuse.FATTR_MTIME, layer.SetMtime},
+	{fuse.FATTR_ATIME_NOW, layer.SetAtimeNow},
+	{fuse.FATTR_MTIME_NOW, layer.SetMtimeNow},
+	{fuse.FATTR_KILL_SUIDGID, layer.KillSetID},
+}
+
+func (r raw) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+	c := layer.Change{
+		Size: int64(in.Size), Mode: in.Mode, UID: in.Uid, GID: in.Gid,
+		Atime: layer.Time{Sec: int64(in.Atime), Nsec: in.Atimensec},
+		Mtime: layer.Time{Sec: int64(in.Mtime), Nsec: in.Mtimensec},
+	}
+	for _, s := range &sets {
+		if in.Valid&s.theirs != 0 {
+			c.Set |= s.ours
+		}
+	}
+	a, err := r.f.SetAttr(in.NodeId, &c)
+	return attr(out, &a, err)
+}
+
+func (r raw) Readlink(_ <-chan struct{}, h *fuse.InHeader) ([]byte, fuse.Status) {
+	target, err := r.f.Readlink(h.NodeId)
+	return []byte(target), status(err)
+}
+
+// Read reads by inode.
+func (r raw) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
+	n, err := r.f.Read(in.NodeId, buf[:min(len(buf), int(in.Size))], int64(in.Offset))
+	if err != nil {
+		return nil, status(err)
+	}
+	return fuse.ReadResultData(buf[:n]), fuse.OK
+}
+
+func (r raw) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+	lose := layer.LoseNothing
+	switch {
+	case in.WriteFlags&fuse.WRITE_CACHE != 0: // a mapped page, which takes nothing from anybody
+	case in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0:
+		lose = layer.LoseSetID
+	default:
+		lose = layer.LoseCapability
+	}
+	n, err := r.f.Write(in.NodeId, data, int64(in.Offset), lose)
+	return uint32(n), status(err)
+}
+
+func (r raw) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
+	at, err := r.f.Seek(in.NodeId, int64(in.Offset), int(in.Whence))
+	out.Offset = uint64(at)
+	return status(err)
+}
+
+func (r raw) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
+	// The kernel does not say whether set-id bits go, as it does with a write; and since
+	// it says nothing of the caller either, it sees to that itself (Linux 6.0, file_modified).
+	const nobody = 1<<32 - 1
+	lose := layer.LoseCapability
+	if in.Uid != 0 && in.Uid != nobody {
+		lose = layer.LoseSetID
+	}
+	return status(r.f.Fallocate(in.NodeId, in.Mode, int64(in.Offset), int64(in.Length), lose))
+}
+
+func (r raw) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	return status(r.f.Fsync(in.NodeId))
+}
+
+func (r raw) FsyncDir(_ <-chan struct{}, _ *fuse.FsyncIn) fuse.Status {
+	return status(r.f.Commit(true))
+}
+
+func (r raw) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
+	st, err := r.f.Statfs()
+	if err != nil {
+		return status(err)
+	}
+	*out = fuse.StatfsOut{
+		Blocks: st.Blocks, Bfree: st.Bfree, Bavail: st.Bavail, Files: st.Files, Ffree: st.Ffree,
+		Bsize: uint32(st.Bsize), Frsize: uint32(st.Frsize), NameLen: unix.NAME_MAX,
+	}
+	return fuse.OK
+}
+
+// OpenDir lets the kernel keep the list: it knows of every change.
+func (r raw) OpenDir(_ <-chan struct{}, _ *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	out.Fh = r.f.OpenDir()
+	out.OpenFlags = fuse.FOPEN_KEEP_CACHE | fuse.FOPEN_CACHE_DIR
+	return fuse.OK
+}
+
+func (r raw) ReleaseDir(in *fuse.ReleaseIn) { r.f.CloseDir(in.Fh) }
+
+func dirEntry(e *kernel.Entry, next uint64) fuse.DirEntry {
+	return fuse.DirEntry{Name: e.Name, Ino: e.Ino, Mode: uint32(e.Type) << 12, Off: next}
+}
+
+func (r raw) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	return status(r.f.ReadDir(in.Fh, in.NodeId, in.Offset, func(_ layer.Dir, e kernel.Entry, next uint64) (bool, error) {
+		return out.AddDirEntry(dirEntry(&e, next)), nil
+	}))
+}
+
+// ReadDirPlus is ReadDir and a Lookup of each name.
+func (r raw) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	return status(r.f.ReadDir(in.Fh, in.NodeId, in.Offset, func(d layer.Dir, e kernel.Entry, next uint64) (bool, error) {
+		to := out.AddDirLookupEntry(dirEntry(&e, next))
+		if to == nil || e.Name == "." || e.Name == ".." {
+			return to != nil, nil
+		}
+		// One that has gone the kernel asks for again where it matters.
+		if node, err := d.Lookup(e.Name); err != nil || node.ID != 0 {
+			entry(to, node, err)
+			return true, err
+		}
+		return true, nil
+	}))
+}

@@ -1,0 +1,90 @@
+package mount
+
+import (
+	"strings"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
+)
+
+// made makes a node for a caller and tells the kernel of it.
+func (r raw) made(h *fuse.InHeader, what layer.New, out *fuse.EntryOut) fuse.Status {
+	what.UID, what.GID = h.Uid, h.Gid
+	e, err := r.f.Make(h.NodeId, what)
+	return entry(out, e, err)
+}
+
+func (r raw) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
+	return r.made(&in.InHeader, layer.New{Name: name, Mode: in.Mode, Umask: in.Umask, Rdev: in.Rdev}, out)
+}
+
+func (r raw) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
+	return r.made(&in.InHeader, layer.New{Name: name, Mode: unix.S_IFDIR | in.Mode&0o7777, Umask: in.Umask}, out)
+}
+
+func (r raw) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
+	return r.made(h, layer.New{Name: name, Mode: unix.S_IFLNK | 0o777, Target: target}, out)
+}
+
+// Tmpfile makes a file that has no name, and may be given one by Link.
+func (r raw) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
+	return r.made(&in.InHeader, layer.New{Mode: unix.S_IFREG | in.Mode&0o7777, Umask: in.Umask}, &out.EntryOut)
+}
+
+func (r raw) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
+	e, err := r.f.Link(in.Oldnodeid, in.NodeId, name)
+	return entry(out, e, err)
+}
+
+func (r raw) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	return status(r.f.Remove(h.NodeId, name, false))
+}
+
+func (r raw) Rmdir(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	return status(r.f.Remove(h.NodeId, name, true))
+}
+
+func (r raw) Rename(_ <-chan struct{}, in *fuse.RenameIn, name, toName string) fuse.Status {
+	return status(r.f.Rename(in.NodeId, name, in.Newdir, toName, in.Flags))
+}
+
+func (r raw) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string, dest []byte) (uint32, fuse.Status) {
+	value, err := r.f.Xattr(h.NodeId, name)
+	if err != nil {
+		return 0, status(err)
+	}
+	return answer(value, dest)
+}
+
+func (r raw) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte) (uint32, fuse.Status) {
+	names, err := r.f.Xattrs(h.NodeId)
+	if err != nil {
+		return 0, status(err)
+	}
+	var all strings.Builder
+	for _, name := range names {
+		all.WriteString(name)
+		all.WriteByte(0)
+	}
+	return answer(all.String(), dest)
+}
+
+// answer copies a value to where there is room for it, or says how much it needs.
+func answer(value string, dest []byte) (uint32, fuse.Status) {
+	if len(dest) > 0 && len(dest) < len(value) {
+		return uint32(len(value)), fuse.ERANGE
+	}
+	copy(dest, value)
+	return uint32(len(value)), fuse.OK
+}
+
+func (r raw) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name string, value []byte) fuse.Status {
+	drop := in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID != 0
+	return status(r.f.SetXattr(in.NodeId, name, string(value), in.Flags, drop))
+}
+
+func (r raw) RemoveXAttr(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	return status(r.f.RemoveXattr(h.NodeId, name))
+}

@@ -1,0 +1,161 @@
+package fusecow
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// Starter is the descriptor by which a process that serves one tree hears from who
+// started it.
+const Starter = 3
+
+// Mounted is a filesystem that this process answers for; package mount makes it.
+type Mounted interface {
+	// More is one more mount, with MOUNT_ATTR_* flags.
+	More(attr uint64) (*os.File, error)
+	// Flush tells the log of everything, what is in mapped pages included.
+	Flush() error
+	// Wait returns when the last mount has gone.
+	Wait()
+	// Close lets go of the kernel's side, after Wait.
+	Close()
+}
+
+// A Mounter mounts a filesystem, detached, with MOUNT_ATTR_* flags.
+type Mounter func(f *layer.FS, attr uint64) (Mounted, *os.File, error)
+
+// start says what a process is to serve: a fork to be written to, or, without its
+// id, what a record names to be looked at.
+type start struct {
+	Dir    string          `json:"dir"`
+	Fork   snapshot.ForkID `json:"fork,omitempty"`
+	Record record          `json:"record"`
+}
+
+// Serve is the whole life of a process that serves one tree: it hears which, hands
+// out a mount of it, and answers for it until the last one has gone. Where ctx ends
+// before, the mounts are dead from then on, and the layers in order.
+func Serve(ctx context.Context, mount Mounter) error {
+	p := kernel.PacketOf(Starter)
+	text, _, err := p.Receive()
+	var what start
+	if err == nil {
+		err = json.Unmarshal(text, &what)
+	}
+	if err != nil {
+		return errors.Join(err, p.Close())
+	}
+	s := &server{b: &backend{dir: what.Dir}, id: what.Fork, mount: mount}
+	root, err := s.begin(&what.Record)
+	reply(p, root, err)
+	if err = errors.Join(err, p.Close()); err != nil {
+		return err
+	}
+	return s.wait(ctx)
+}
+
+// A server has a tree open, to be written to where it is a fork.
+type server struct {
+	b      *backend
+	id     snapshot.ForkID
+	mount  Mounter
+	fs     *layer.FS
+	fuse   Mounted
+	mu     sync.Mutex
+	layer  string // the top one of a fork
+	socket *kernel.Packet
+}
+
+// begin mounts the tree of a record.
+func (s *server) begin(r *record) (*os.File, error) {
+	s.mu.Lock() // who asks waits
+	defer s.mu.Unlock()
+	o, attr := s.b.options(r), uint64(0)
+	if s.id == "" {
+		o.ReadOnly, attr = true, unix.MOUNT_ATTR_RDONLY
+	}
+	var err error
+	if s.fs, err = layer.Open(o); err != nil {
+		return nil, err
+	}
+	if s.id != "" {
+		err = s.own(r)
+	}
+	var root *os.File
+	if err == nil {
+		s.fuse, root, err = s.mount(s.fs, attr)
+	}
+	if err != nil {
+		s.hush()
+		return nil, errors.Join(err, s.fs.Close())
+	}
+	return root, nil
+}
+
+// own listens beside the layer of a fork, which was opened to be written to. Holds mu.
+// EBUSY: the fork has gone on with another one.
+func (s *server) own(r *record) error {
+	now, err := s.b.fork(s.id)
+	if err != nil {
+		return err
+	}
+	s.layer = r.upper()
+	if now.upper() != s.layer {
+		return &os.PathError{Op: "open", Path: s.b.layerPath(s.layer), Err: unix.EBUSY}
+	}
+	if s.socket, err = s.listen(s.layer); err == nil {
+		go s.answer(s.socket)
+	}
+	return err
+}
+
+// wait waits for the last mount to go, and lets go of the layers.
+func (s *server) wait(ctx context.Context) error {
+	gone := make(chan struct{})
+	go func() {
+		s.fuse.Wait()
+		close(gone)
+	}()
+	select {
+	case <-gone:
+	case <-ctx.Done():
+		return s.fs.Sync()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hush() // and nobody asks any more
+	s.fuse.Close()
+	// What cannot be written now is as after a crash, which the next one mends.
+	return s.fs.Close()
+}
+
+// listen makes the socket of a layer that is ours.
+func (s *server) listen(name string) (*kernel.Packet, error) {
+	path := s.b.askPath(name)
+	if err := os.Remove(path); err != nil && !notThere(err) { // of one that was killed
+		return nil, err
+	}
+	socket, err := kernel.ListenPacket(path)
+	if err != nil {
+		return nil, &os.PathError{Op: "listen", Path: path, Err: err}
+	}
+	return socket, nil
+}
+
+// hush ends what listens, which answer closes. Holds mu.
+func (s *server) hush() {
+	if s.socket != nil {
+		_ = os.Remove(s.b.askPath(s.layer))
+		_ = s.socket.Shutdown() // it was listening
+		s.socket = nil
+	}
+}
