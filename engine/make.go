@@ -30,6 +30,8 @@ type Request struct {
 	Admission Admission
 
 	limitAt string // where its disk's limit is to be counted: see choose
+	// fill makes its forks what they are to be, before anybody sees it; may be nil.
+	fill func(ctx context.Context, rec *catalog.Record) error
 }
 
 // New makes a sandbox to keep. Atomic: after an error, or a crash, there is
@@ -116,7 +118,12 @@ func (e *Engine) makeIn(ctx context.Context, env *environment, req Request, rec 
 			return err
 		}
 	}
-	return e.register(ctx, rec, func() error { return e.growAll(ctx, rec, choices) })
+	return e.register(ctx, rec, func() error {
+		if err := e.growAll(ctx, rec, choices); err != nil || req.fill == nil {
+			return err
+		}
+		return req.fill(ctx, rec)
+	})
 }
 
 func (e *Engine) newRecord(req Request, ephemeral bool) *catalog.Record {

@@ -49,6 +49,8 @@ func commands() []command {
 		{"fork", working, newFork},
 		{"snapshot", working, newSnapshot},
 		{"rollback", working, newRollback},
+		{"send", working, newSend},
+		{"receive", working, newReceive},
 		{"stop", working, newStop},
 		{"rm", working, newRm},
 		{"diff", looking, newDiff},

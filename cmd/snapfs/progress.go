@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/backends/pool"
+	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
 // A progress is a line on a terminal that says how far long work has come. It
@@ -22,11 +23,19 @@ func newProgress(u *ui) *progress { return &progress{ui: u, next: time.Now().Add
 const patience = 200 * time.Millisecond
 
 func (p *progress) copying(now pool.Progress) {
+	p.say(func() string { return fmt.Sprintf("%d seen, %d copied, %v", now.Seen, now.Copied, now.Bytes) })
+}
+
+// carried tells how much was sent or received.
+func (p *progress) carried(n snapshot.Bytes) { p.say(n.String) }
+
+// say says something, where the last words are long enough ago.
+func (p *progress) say(words func() string) {
 	if p.ui.json || time.Now().Before(p.next) || !isTerminal(p.ui.err) {
 		return
 	}
 	p.next, p.shown = time.Now().Add(patience), true
-	fmt.Fprintf(p.ui.err, "\r\x1b[K%d seen, %d copied, %v", now.Seen, now.Copied, now.Bytes)
+	fmt.Fprint(p.ui.err, "\r\x1b[K"+words())
 }
 
 // end takes the line away.

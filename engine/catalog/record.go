@@ -100,6 +100,17 @@ type Mark struct {
 	// Base is what it is the difference to, where that is not the base that the
 	// sandbox has now.
 	Base *Base `json:"base,omitempty"`
+	// Sent is what the state is called by everybody that has it, where it came from
+	// another machine.
+	Sent string `json:"sent,omitempty"`
+}
+
+// Identity is what a state is called on every machine that it is sent to.
+func (m Mark) Identity() string {
+	if m.Sent != "" || len(m.IDs) == 0 {
+		return m.Sent
+	}
+	return string(m.IDs[0])
 }
 
 // A Base is what a sandbox's trees began as.

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine"
+)
+
+func newReceive(a *app) *cobra.Command {
+	var req requestFlags
+	var have bool
+	cmd := &cobra.Command{
+		Use:   "receive [flags] [sandbox[@state]]",
+		Short: "make a sandbox, or a state of one, of what snapfs send has sent",
+		Long: `Reads from standard input what snapfs send has written on another machine.
+
+What is whole becomes a new sandbox of this machine, whose workspace is what was
+sent: so snapfs diff tells how it differs from the real directory here, and
+snapfs promote merges that into it. The directory is the one that it had there,
+or -C; it must exist. What the sandbox may do is said here, as with snapfs new.
+
+What is the difference to a base becomes a further state of the sandbox that has
+the base. Its files stay as they are: snapfs rollback SANDBOX STATE takes them
+there. So an attempt can go to another machine, and its result come back.
+
+Nothing of it is there before all of it has come and is what was sent, checked
+by its SHA-256. It is not signed: receive from machines that you trust, over ssh.
+As an ordinary user everything that comes becomes yours.`,
+		Example: `  snapfs send fix | ssh big snapfs receive -C /srv/project
+  ssh big snapfs send fix@done --base s1 | snapfs receive
+  snapfs rollback fix done && snapfs apply fix`,
+		ValidArgsFunction: a.completeSandbox,
+		Args:              atMost("sandbox[@state]"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			arg, err := optionalName(args, 0)
+			if err != nil {
+				return err
+			}
+			if strings.HasSuffix(arg, "@") {
+				return usageError{errEmptyName}
+			}
+			if have {
+				return a.have(cmd, arg)
+			}
+			if isTerminal(a.ui.in) {
+				return usageError{errors.New("standard input is a terminal: ssh HOST snapfs send SANDBOX | snapfs receive")}
+			}
+			return a.receive(cmd, &req, arg)
+		},
+	}
+	req.add(cmd)
+	cmd.Flags().Lookup("workspace").Usage = "the `directory` here that it is about (default the one that it had there)"
+	cmd.Flags().BoolVar(&have, "have", false, "print what is here already, for snapfs send --have")
+	return cmd
+}
+
+func (a *app) receive(cmd *cobra.Command, flags *requestFlags, arg string) error {
+	var state string
+	flags.name, state = splitState(arg)
+	there := flags.workspace == ""
+	if there && flags.profile == "" {
+		flags.profile = engine.NoProfile // one that is found here has nothing to do with it
+	}
+	r, _, err := flags.request(a)
+	if err != nil {
+		return err
+	}
+	if there {
+		r.Workspace = ""
+	}
+	e, err := a.engine(cmd.Context())
+	if err != nil {
+		return err
+	}
+	p := newProgress(a.ui)
+	in := &counting{r: input(cmd.Context(), a.ui.in), progress: p}
+	got, err := e.Receive(cmd.Context(), in, engine.ReceiveRequest{Request: r, State: state})
+	p.end()
+	if err != nil {
+		return err
+	}
+	return a.ui.result(got, func(w io.Writer) error {
+		_, err := fmt.Fprintln(w, got.Sandbox+"@"+got.State)
+		return err
+	})
+}
+
+// have prints what the states that are here are called by everybody.
+func (a *app) have(cmd *cobra.Command, arg string) error {
+	e, err := a.engine(cmd.Context())
+	if err != nil {
+		return err
+	}
+	ids, err := e.Have(arg)
+	return errors.Join(a.ui.result(ids, func(w io.Writer) error {
+		for _, id := range ids {
+			if _, err := fmt.Fprintln(w, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	}), err)
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+func newSend(a *app) *cobra.Command {
+	var base, have string
+	cmd := &cobra.Command{
+		Use:   "send [flags] sandbox[@state]",
+		Short: "send a sandbox's workspace to another machine",
+		Long: `Writes the workspace of a sandbox, at a named state or as it is now, which is
+given a name, to standard output, for snapfs receive on another machine. What
+the sandbox has changed outside its workspace stays here.
+
+With --base only what the state is beyond another one is sent, which the other
+side must have: it was sent there before, or came from there. With --have the
+newest such state is found, where there is any. Of a sandbox on a live base
+(see snapfs ls) all is sent each time.
+
+What breaks off on the way makes nothing on the other side: send it again.`,
+		Example: `  snapfs send fix | ssh big snapfs receive -C /srv/project
+  ssh big snapfs send fix@done --base s1 | snapfs receive
+  ssh big snapfs receive --have > there; snapfs send fix --have there | ssh big snapfs receive`,
+		ValidArgsFunction: a.completeStates,
+		Args:              exactly("sandbox[@state]"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, state := splitState(args[0])
+			req := engine.SendRequest{Sandbox: name, State: state, Base: base}
+			if strings.HasSuffix(args[0], "@") {
+				return usageError{errEmptyName}
+			}
+			if isTerminal(a.ui.out) {
+				return usageError{fmt.Errorf("standard output is a terminal: snapfs send %s | ssh HOST snapfs receive", args[0])}
+			}
+			if base != "" && have != "" {
+				return usageError{errors.New("--base names the base, and --have finds it: give one of them")}
+			}
+			if have != "" {
+				text, err := os.ReadFile(have)
+				if err != nil {
+					return &snapshot.Error{Op: "reading", Path: have, Kind: snapshot.KindOf(err), Err: err}
+				}
+				req.Have = strings.Fields(string(text))
+			}
+			return a.send(cmd.Context(), req)
+		},
+	}
+	cmd.Flags().StringVar(&base, "base", "", "send what the state is beyond this `state`, which the other side has")
+	cmd.Flags().StringVar(&have, "have", "", "the `file` with what snapfs receive --have has printed on the other side")
+	return cmd
+}
+
+func (a *app) send(ctx context.Context, req engine.SendRequest) error {
+	e, err := a.engine(ctx)
+	if err != nil {
+		return err
+	}
+	p := newProgress(a.ui)
+	out := newOutput(ctx, a.ui.out)
+	sent, err := e.Send(ctx, &counting{w: out, progress: p}, req)
+	p.end()
+	if err = out.end(err); err != nil {
+		return err
+	}
+	if a.ui.json { // standard output has what was sent
+		return json.NewEncoder(a.ui.err).Encode(sent)
+	}
+	said := "sent " + sent.Sandbox + "@" + sent.State
+	if sent.Base != "" {
+		said += " as what it is beyond " + sent.Base
+	}
+	a.ui.notice(said)
+	return nil
+}
+
+// A counting stream tells a progress what went through it.
+type counting struct {
+	w        io.Writer
+	r        io.Reader
+	n        snapshot.Bytes
+	progress *progress
+}
+
+func (c *counting) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.count(n)
+	return n, err
+}
+
+func (c *counting) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.count(n)
+	return n, err
+}
+
+func (c *counting) count(n int) {
+	c.n += snapshot.Bytes(n)
+	c.progress.carried(c.n)
+}
+
+// An output is written to until ctx ends: a pipe that nobody reads from must not
+// keep a command from being interrupted.
+type output struct {
+	*io.PipeWriter
+	done chan error
+}
+
+func newOutput(ctx context.Context, to io.Writer) *output {
+	r, w := io.Pipe()
+	o := &output{w, make(chan error, 2)}
+	go func() {
+		_, err := io.Copy(to, r)
+		r.CloseWithError(err)
+		o.done <- err
+	}()
+	context.AfterFunc(ctx, func() {
+		r.CloseWithError(ctx.Err())
+		o.done <- ctx.Err()
+	})
+	return o
+}
+
+// end waits until all is written. What went wrong before matters more.
+func (o *output) end(err error) error {
+	o.CloseWithError(err)
+	if werr := <-o.done; err == nil {
+		return werr
+	}
+	return err
+}
+
+// input reads until ctx ends.
+func input(ctx context.Context, from io.Reader) io.Reader {
+	r, w := io.Pipe()
+	go func() {
+		_, err := io.Copy(w, from)
+		w.CloseWithError(err)
+	}()
+	context.AfterFunc(ctx, func() { w.CloseWithError(ctx.Err()) })
+	return r
+}

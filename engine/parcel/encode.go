@@ -1,0 +1,221 @@
+package parcel
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/sendstream"
+)
+
+// Encode writes what makes the tree new of the tree old as a stream of
+// snapshot.FormCommands: changes are all that package diff finds between them, and
+// onBase says that the stream is for one who has old, not for an empty directory.
+// What got or lost another name is sent whole.
+//
+// Cost: in proportion to the changes, and to the parts of files that differ.
+// Errors: those of w, and of reading what changed meanwhile.
+func Encode(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.Change, onBase bool) error {
+	e := &encoder{ctx: ctx, s: sendstream.NewWriter(w, onBase), old: old, new: new, stirred: map[string]bool{}}
+	for _, c := range slices.Backward(changes) {
+		if c.Kind == diff.Deleted || anew(&c) {
+			e.s.Remove(c.Path, c.Old.Mode.IsDir())
+			e.stirred[path.Dir(c.Path)] = true
+		}
+	}
+	for i := range changes {
+		if err := e.one(&changes[i]); err != nil {
+			return err
+		}
+	}
+	if err := e.dirs(changes); err != nil {
+		return err
+	}
+	return e.s.End()
+}
+
+// anew: what is there goes, and is made again.
+func anew(c *diff.Change) bool {
+	return c.Kind == diff.Modified && c.What&(diff.Type|diff.Target|diff.Device|diff.Links) != 0 &&
+		(c.What&diff.Type != 0 || !c.New.Mode.IsDir())
+}
+
+type encoder struct {
+	ctx      context.Context
+	s        *sendstream.Writer
+	old, new *os.File
+	// stirred are the directories in which names come and go, and with that the time.
+	stirred map[string]bool
+	buf     []byte
+}
+
+func (e *encoder) one(c *diff.Change) error {
+	if err := e.ctx.Err(); err != nil {
+		return err
+	}
+	made := c.Kind == diff.Added || anew(c)
+	if made {
+		e.stirred[path.Dir(c.Path)] = true
+	}
+	switch {
+	case c.Kind == diff.Deleted, c.New.Mode.IsDir() && !made:
+		return nil
+	case c.New.LinkOf != "":
+		if made {
+			e.s.Link(c.Path, c.New.LinkOf)
+		}
+		return e.s.Err() // it is what the other name was made
+	}
+	st, err := e.stat(c.Path)
+	if err != nil {
+		return err
+	}
+	if made {
+		e.s.Make(c.Path, &st, c.New.Target)
+	}
+	if c.New.Mode.IsDir() {
+		return e.s.Err() // its metadata come last
+	}
+	if c.New.Mode.IsRegular() && (made || c.What&diff.Content != 0) {
+		if err := e.content(c, made); err != nil {
+			return err
+		}
+	}
+	e.meta(c, &st, made)
+	return e.s.Err()
+}
+
+// meta sends what a node is beyond its content, all of it: to write is to clear
+// capabilities, and to change a mode is to change an access list.
+func (e *encoder) meta(c *diff.Change, st *kernel.Stat, made bool) {
+	e.s.Own(c.Path, st)
+	if !made {
+		for name := range c.Old.Xattrs {
+			if _, stays := c.New.Xattrs[name]; !stays {
+				e.s.RemoveXattr(c.Path, name)
+			}
+		}
+	}
+	names := make([]string, 0, len(c.New.Xattrs))
+	for name := range c.New.Xattrs {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		e.s.SetXattr(c.Path, name, c.New.Xattrs[name])
+	}
+	e.s.Times(c.Path, st)
+}
+
+// content sends the parts of a file that differ.
+func (e *encoder) content(c *diff.Change, made bool) error {
+	now, err := open(e.new, c.Path)
+	if err != nil {
+		return err
+	}
+	defer now.Close()
+	var was *os.File
+	if !made {
+		if was, err = open(e.old, c.Path); err != nil {
+			return err
+		}
+		defer was.Close()
+	}
+	st, err := kernel.Lstat(int(now.Fd()), "")
+	if err != nil {
+		return err
+	}
+	if !made {
+		e.s.Truncate(c.Path, st.Size)
+	}
+	err = diff.Extents(e.ctx, was, now, func(x diff.Extent) error { return e.extent(c.Path, now, x) })
+	if made {
+		e.s.Truncate(c.Path, st.Size) // it may end in a hole
+	}
+	return err
+}
+
+func (e *encoder) extent(name string, f *os.File, x diff.Extent) error {
+	if e.buf == nil {
+		e.buf = make([]byte, sendstream.Chunk)
+	}
+	for at := x.Offset; at < x.Offset+x.Length; {
+		n, err := f.ReadAt(e.buf[:min(sendstream.Chunk, x.Offset+x.Length-at)], at)
+		if n == 0 {
+			return err
+		}
+		e.s.Write(name, at, e.buf[:n])
+		at += int64(n)
+	}
+	return e.s.Err()
+}
+
+// dirs sends the metadata of directories, from the inside out: what is made in
+// one changes its time.
+func (e *encoder) dirs(changes []diff.Change) error {
+	told := map[string]*diff.Change{}
+	for i := range changes {
+		if c := &changes[i]; c.New != nil && c.New.Mode.IsDir() {
+			told[c.Path], e.stirred[c.Path] = c, true
+		}
+	}
+	all := make([]string, 0, len(e.stirred))
+	for dir := range e.stirred {
+		all = append(all, dir)
+	}
+	slices.SortFunc(all, func(a, b string) int { return strings.Compare(b, a) })
+	for _, dir := range all {
+		st, err := e.stat(dir)
+		switch {
+		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+			continue // it went, with what was in it
+		case err != nil:
+			return err
+		}
+		if !st.IsDir() {
+			continue
+		}
+		at := dir
+		if at == "." {
+			at = ""
+		}
+		if c := told[dir]; c != nil {
+			sent := *c
+			sent.Path = at
+			e.meta(&sent, &st, c.Kind == diff.Added || anew(c))
+		} else {
+			e.s.Times(at, &st)
+		}
+	}
+	return e.s.Err()
+}
+
+// stat looks at a path of the new tree.
+func (e *encoder) stat(name string) (kernel.Stat, error) {
+	if name == "." {
+		return kernel.Lstat(int(e.new.Fd()), "")
+	}
+	f, err := kernel.OpenBeneath(int(e.new.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return kernel.Stat{}, err
+	}
+	defer f.Close()
+	return kernel.Lstat(int(f.Fd()), "")
+}
+
+func open(root *os.File, name string) (*os.File, error) {
+	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	f, err := kernel.OpenBeneath(int(root.Fd()), name, flags|unix.O_NOATIME, 0)
+	if errors.Is(err, unix.EPERM) { // it is another user's
+		f, err = kernel.OpenBeneath(int(root.Fd()), name, flags, 0)
+	}
+	return f, err
+}

@@ -1,0 +1,241 @@
+// Package parcel is how a state of a sandbox travels: what is in it, then a
+// stream, so that whoever unpacks it knows that all of it came, and nothing else.
+//
+//	"snapfs parcel 1\n"
+//	frames: length (32 bits, little-endian), CRC-32C of the bytes (32), the bytes
+//	a frame of no bytes, then the SHA-256 of all before it
+//
+// The first frame is a [Label] as JSON, the others are the stream. A frame is
+// checked before it is handed on; whether the whole is complete is known at its
+// end, so nothing may be made of it before that ([Reader.Read]). A parcel is not
+// signed: it is as good as the way that it came.
+package parcel
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+const (
+	magic = "snapfs parcel 1\n"
+	// frame is the most of a frame that is written, most what is read.
+	frame = 256 << 10
+	most  = 1 << 20
+)
+
+// A Label says what is in a parcel. It may be anybody's: [Open] has checked that
+// names are names, and nothing else of it is to be relied on.
+type Label struct {
+	// Sandbox and State are what the sender calls it, ID what everybody does:
+	// [catalog.Mark.Identity].
+	Sandbox string `json:"sandbox"`
+	State   string `json:"state"`
+	ID      string `json:"id"`
+	// Base is the state that the stream is the difference to, or "".
+	Base  string    `json:"base,omitempty"`
+	Taken time.Time `json:"taken"`
+	// Workspace is the directory whose content it is, on the sender's machine.
+	Workspace string `json:"workspace"`
+	// Driver is what held it there, Form how the stream is written.
+	Driver string        `json:"driver"`
+	Form   snapshot.Form `json:"form"`
+}
+
+func (l *Label) check() error {
+	if err := errors.Join(catalog.CheckName(l.Sandbox), catalog.CheckName(l.State)); err != nil {
+		return bad("its label: %v", err)
+	}
+	for _, id := range []string{l.ID, l.Base} {
+		if id != "" && !snapshot.ValidID(id) {
+			return bad("its label: %q is not an id", id)
+		}
+	}
+	if l.ID == "" || !filepath.IsAbs(l.Workspace) || filepath.Clean(l.Workspace) != l.Workspace {
+		return bad("its label names no state of a directory")
+	}
+	return nil
+}
+
+func bad(format string, args ...any) error {
+	return &snapshot.Error{Op: "reading what was sent", Kind: snapshot.ErrCorrupt, Err: fmt.Errorf(format, args...)}
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// A Writer packs a parcel.
+type Writer struct {
+	w   io.Writer
+	sum hash.Hash
+	buf []byte
+}
+
+// NewWriter begins a parcel with its label.
+func NewWriter(w io.Writer, l Label) (*Writer, error) {
+	p := &Writer{w: w, sum: sha256.New(), buf: make([]byte, 8, 8+frame)}
+	text, err := json.Marshal(l)
+	if err == nil {
+		err = p.put([]byte(magic))
+	}
+	if err == nil {
+		p.buf = append(p.buf, text...)
+		err = p.flush()
+	}
+	return p, err
+}
+
+func (p *Writer) put(b []byte) error {
+	p.sum.Write(b)
+	_, err := p.w.Write(b)
+	return err
+}
+
+func (p *Writer) flush() error {
+	binary.LittleEndian.PutUint32(p.buf, uint32(len(p.buf)-8))
+	binary.LittleEndian.PutUint32(p.buf[4:], crc32.Checksum(p.buf[8:], castagnoli))
+	err := p.put(p.buf)
+	p.buf = p.buf[:8]
+	return err
+}
+
+// Write adds to the stream.
+func (p *Writer) Write(b []byte) (n int, err error) {
+	for n < len(b) {
+		k := min(len(b)-n, 8+frame-len(p.buf))
+		p.buf = append(p.buf, b[n:n+k]...)
+		n += k
+		if len(p.buf) == 8+frame {
+			if err := p.flush(); err != nil {
+				return n, err
+			}
+		}
+	}
+	return n, nil
+}
+
+// Close ends the parcel: without that it is no whole one.
+func (p *Writer) Close() error {
+	if len(p.buf) > 8 {
+		if err := p.flush(); err != nil {
+			return err
+		}
+	}
+	if err := p.flush(); err != nil {
+		return err
+	}
+	_, err := p.w.Write(p.sum.Sum(nil))
+	return err
+}
+
+// A Reader unpacks a parcel.
+type Reader struct {
+	r    io.Reader
+	sum  hash.Hash
+	buf  []byte
+	rest []byte // of buf, not handed on yet
+	err  error
+}
+
+// Open reads the label of a parcel. Errors: snapshot.ErrCorrupt, and those of r.
+func Open(r io.Reader) (*Reader, Label, error) {
+	p := &Reader{r: r, sum: sha256.New()}
+	var l Label
+	if err := p.begins(); err != nil {
+		return nil, l, err
+	}
+	if err := p.next(); err != nil {
+		return nil, l, err
+	}
+	if err := json.Unmarshal(p.rest, &l); err != nil {
+		return nil, l, bad("its label: %v", err)
+	}
+	p.rest = nil
+	return p, l, l.check()
+}
+
+// begins reads the first line.
+func (p *Reader) begins() error {
+	start := make([]byte, len(magic))
+	n, err := io.ReadFull(p.r, start)
+	p.sum.Write(start)
+	switch {
+	case errors.Is(err, io.EOF):
+		return bad("nothing came: what sends it says why")
+	case string(start[:n]) != magic[:n]:
+		return bad("it is nothing that snapfs send writes")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return bad("it ends before its end")
+	}
+	return err
+}
+
+// get fills b.
+func (p *Reader) get(b []byte) error {
+	_, err := io.ReadFull(p.r, b)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return bad("it ends before its end")
+	}
+	p.sum.Write(b)
+	return err
+}
+
+// next reads a frame; none is left after the last.
+func (p *Reader) next() error {
+	var head [8]byte
+	if err := p.get(head[:]); err != nil {
+		return err
+	}
+	n := int64(binary.LittleEndian.Uint32(head[:]))
+	if n > most {
+		return bad("a frame of %d bytes", n)
+	}
+	if int64(cap(p.buf)) < n {
+		p.buf = make([]byte, n)
+	}
+	p.rest = p.buf[:n]
+	if err := p.get(p.rest); err != nil {
+		return err
+	}
+	if crc32.Checksum(p.rest, castagnoli) != binary.LittleEndian.Uint32(head[4:]) {
+		return bad("it was damaged on the way")
+	}
+	return nil
+}
+
+// Read gives the stream. Only when all came as it was sent does it end with io.EOF.
+func (p *Reader) Read(b []byte) (int, error) {
+	if len(p.rest) == 0 && p.err == nil {
+		if p.err = p.next(); p.err == nil && len(p.rest) == 0 {
+			p.err = p.verify()
+		}
+	}
+	if p.err != nil {
+		return 0, p.err
+	}
+	n := copy(b, p.rest)
+	p.rest = p.rest[n:]
+	return n, nil
+}
+
+func (p *Reader) verify() error {
+	want := p.sum.Sum(nil)
+	got := make([]byte, len(want))
+	if err := p.get(got); err != nil {
+		return err
+	}
+	if !bytes.Equal(want, got) {
+		return bad("it is not what was sent: its checksum is wrong")
+	}
+	return io.EOF
+}

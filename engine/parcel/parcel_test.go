@@ -1,0 +1,88 @@
+package parcel_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/parcel"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+func label() parcel.Label {
+	return parcel.Label{Sandbox: "fix", State: "s1", ID: "abc-s1", Base: "abc-s0", Taken: time.Unix(1, 2).UTC(), Workspace: "/w", Driver: "btrfs", Form: "f"}
+}
+
+func packed(t *testing.T, l parcel.Label, content []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := parcel.NewWriter(&b, l)
+	if err == nil {
+		_, err = w.Write(content)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func unpacked(b []byte) (parcel.Label, []byte, error) {
+	r, l, err := parcel.Open(bytes.NewReader(b))
+	if err != nil {
+		return l, nil, err
+	}
+	content, err := io.ReadAll(r)
+	return l, content, err
+}
+
+func TestAParcelIsUnpackedAsItWasPacked(t *testing.T) {
+	for _, n := range []int{0, 1, 256 << 10, 700_000} {
+		content := bytes.Repeat([]byte("x1"), n)[:n]
+		l, got, err := unpacked(packed(t, label(), content))
+		if err != nil || l != label() || !bytes.Equal(got, content) {
+			t.Errorf("%d bytes: %v, %+v, %d bytes", n, err, l, len(got))
+		}
+	}
+}
+
+func TestADamagedOrCutParcelIsNone(t *testing.T) {
+	good := packed(t, label(), []byte("some content"))
+	for at := range good {
+		if _, _, err := unpacked(good[:at]); !errors.Is(err, snapshot.ErrCorrupt) {
+			t.Errorf("cut off at %d: %v", at, err)
+		}
+		for bit := range 8 {
+			bad := bytes.Clone(good)
+			bad[at] ^= 1 << bit
+			if _, _, err := unpacked(bad); !errors.Is(err, snapshot.ErrCorrupt) {
+				t.Errorf("with bit %d of byte %d changed: %v", bit, at, err)
+			}
+		}
+	}
+}
+
+// What another machine calls things is used for names here.
+func TestALabelHoldsNamesAlone(t *testing.T) {
+	for name, spoil := range map[string]func(*parcel.Label){
+		"a sandbox that is a path": func(l *parcel.Label) { l.Sandbox = "../x" },
+		"a state that is a path":   func(l *parcel.Label) { l.State = "a/b" },
+		"no state":                 func(l *parcel.Label) { l.State = "" },
+		"no id":                    func(l *parcel.Label) { l.ID = "" },
+		"an id with a line break":  func(l *parcel.Label) { l.ID = "a\nb" },
+		"a base that is no id":     func(l *parcel.Label) { l.Base = strings.Repeat("a", 65) },
+		"a workspace nowhere":      func(l *parcel.Label) { l.Workspace = "w" },
+		"a workspace with ..":      func(l *parcel.Label) { l.Workspace = "/w/../etc" },
+	} {
+		l := label()
+		spoil(&l)
+		if _, _, err := unpacked(packed(t, l, nil)); !errors.Is(err, snapshot.ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,266 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/parcel"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/sendstream"
+)
+
+// A ReceiveRequest says what is to be made of a parcel.
+type ReceiveRequest struct {
+	// Request is what sandbox is wanted, where a new one is made; without a Name or a
+	// Workspace it has the sender's. Nothing else of the sandbox comes with a parcel:
+	// what it may do is said here.
+	Request
+	// State is the name that the state gets; "" is the sender's.
+	State string
+}
+
+// Received says what came.
+type Received struct {
+	Sandbox string `json:"sandbox"`
+	State   string `json:"state"`
+	ID      string `json:"id"`
+	// New: the sandbox was made of it.
+	New bool `json:"new"`
+}
+
+// Receive makes a named state of a parcel. One that is whole becomes a new sandbox
+// of the real machine as it is now, in which the workspace is what was sent; so its
+// base is what is here, and what can be compared and promoted is the difference. One
+// with a base becomes a further state of the sandbox that has the base; its files
+// stay what they are, until it is rolled back to the state.
+//
+// The parcel may be anybody's: nothing of it is a state before all of it is there
+// and is what was sent, and nothing is written but in a fork that no process has.
+// Atomic: after an error, or a crash, there is no such sandbox or state, and nothing
+// of it stays but what the next command takes away.
+//
+// Errors: snapshot.ErrCorrupt (cut off, damaged, no parcel), ErrExists (the name, or
+// the state is here), ErrNotFound (the base, the workspace), ErrInterrupted, and
+// those of [Engine.New].
+func (e *Engine) Receive(ctx context.Context, r io.Reader, req ReceiveRequest) (Received, error) {
+	in, l, err := parcel.Open(r)
+	if err != nil {
+		return Received{}, err
+	}
+	if l.Form != snapshot.FormCommands {
+		return Received{}, receiveError(l, snapshot.ErrNotSupported, "it is in the form "+string(l.Form)+", which this program does not read")
+	}
+	if req.State == "" {
+		req.State = l.State
+	}
+	x := &receiving{e: e, in: in, label: l, state: req.State}
+	if l.Base == "" {
+		return x.asNew(ctx, req.Request)
+	}
+	return x.onBase(ctx, req.Name)
+}
+
+func receiveError(l parcel.Label, kind error, why string, hints ...string) error {
+	return &snapshot.Error{Op: "receiving", Path: l.Sandbox + "@" + l.State, Kind: kind, Err: errors.New(why), Hints: hints}
+}
+
+// A receiving is a parcel being made a state.
+type receiving struct {
+	e     *Engine
+	in    io.Reader
+	label parcel.Label
+	state string
+	begun bool
+}
+
+func (x *receiving) asNew(ctx context.Context, req Request) (Received, error) {
+	if req.Name == "" {
+		req.Name = x.label.Sandbox
+	}
+	if req.Workspace == "" {
+		req.Workspace = x.label.Workspace
+		if err := x.e.checkWorkspace(req.Workspace); err != nil {
+			return Received{}, errors.Join(err, hint("snapfs receive -C DIRECTORY"))
+		}
+	}
+	req.fill = x.fill
+	rec, err := x.e.New(ctx, req)
+	if err != nil {
+		return Received{}, err
+	}
+	return Received{Sandbox: rec.Name, State: x.state, ID: x.label.ID, New: true}, nil
+}
+
+// hint is an error that only has a hint.
+func hint(command string) error {
+	return &snapshot.Error{Op: "receiving", Kind: snapshot.ErrNotFound, Err: errors.New("name a directory of this machine"), Hints: []string{command}}
+}
+
+// fill makes the workspace of a new sandbox what was sent, and its first state of that.
+func (x *receiving) fill(ctx context.Context, rec *catalog.Record) error {
+	if x.begun {
+		return receiveError(x.label, snapshot.ErrBusy, "what is mounted on this machine has changed meanwhile: send it again")
+	}
+	x.begun = true
+	t := rec.Trees[workIn(rec)]
+	if err := x.write(ctx, t, rec.Workspace, false); err != nil {
+		return err
+	}
+	ids := number(rec)
+	for i, t := range rec.Trees {
+		if err := x.seal(ctx, t, ids[i]); err != nil {
+			return err
+		}
+	}
+	rec.Marks, rec.At = []catalog.Mark{{Name: x.state, Taken: time.Now(), IDs: ids, Sent: x.label.ID}}, x.state
+	return nil
+}
+
+func (x *receiving) seal(ctx context.Context, t catalog.Tree, id snapshot.ID) error {
+	if err := fault.Point(ctx, "seal what was received"); err != nil {
+		return receiveError(x.label, snapshot.KindOf(err), err.Error())
+	}
+	b, err := x.e.backendOf(ctx, t)
+	if err == nil {
+		_, err = b.Seal(ctx, t.Fork, id, snapshot.Idle)
+	}
+	return err
+}
+
+// write carries out the stream in a fork.
+func (x *receiving) write(ctx context.Context, t catalog.Tree, workspace string, onBase bool) error {
+	fork, err := x.e.openFork(ctx, t, workspace)
+	if err != nil {
+		return err
+	}
+	defer fork.close()
+	if !onBase {
+		if err := clearOut(fork.dir); err != nil {
+			return receiveError(x.label, snapshot.KindOfFile(err), err.Error())
+		}
+	}
+	if err := sendstream.Apply(ctx, fork.dir, x.in, onBase); err != nil {
+		return err
+	}
+	return fork.settle(ctx)
+}
+
+// clearOut takes everything out of a directory, which nobody else uses.
+func clearOut(dir *os.File) error {
+	path := kernel.FDPath(dir)
+	root, err := os.OpenRoot(path + "/.")
+	if err != nil {
+		return err
+	}
+	defer root.Close() //nolint:errcheck // nothing was written to it
+	entries, err := os.ReadDir(path + "/.")
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if err := root.RemoveAll(entry.Name()); err != nil {
+			return err
+		}
+	}
+	attrs, err := kernel.ListXattrs(int(dir.Fd()), "")
+	for _, attr := range attrs {
+		_ = kernel.RemoveXattr(int(dir.Fd()), "", attr) // a security module's stays
+	}
+	return err
+}
+
+// onBase adds the state to the sandbox that has its base.
+func (x *receiving) onBase(ctx context.Context, name string) (Received, error) {
+	name, err := x.find(name)
+	if err != nil {
+		return Received{}, err
+	}
+	h, err := x.e.hold(ctx, name, "receiving")
+	if err != nil {
+		return Received{}, err
+	}
+	defer h.Release()
+	base, err := x.fits(h.Record)
+	if err != nil {
+		return Received{}, err
+	}
+	i := workIn(h.Record)
+	t := h.Trees[i]
+	id := h.NewSnapshot()
+	t.Fork = h.NewFork()
+	m := catalog.Mark{
+		Name: x.state, Parent: base.Name, Taken: time.Now(), IDs: slices.Clone(base.IDs), Base: base.Base, Sent: x.label.ID,
+	}
+	m.IDs[i] = id
+	err = x.e.changing(ctx, h, func() error {
+		trees, forks := []catalog.Tree{t}, []snapshot.ForkID{t.Fork}
+		if err := x.e.forkAll(ctx, h.Record, trees, base.IDs[i:i+1], forks); err != nil {
+			return err
+		}
+		if err := x.write(ctx, t, h.Workspace, true); err != nil {
+			return err
+		}
+		if err := x.seal(ctx, t, id); err != nil {
+			return err
+		}
+		h.Marks = append(h.Marks, m)
+		if err := h.Save(); err != nil {
+			return err
+		}
+		return x.e.removeForks(ctx, trees, forks)
+	})
+	if err != nil {
+		return Received{}, err
+	}
+	h.Release()
+	return Received{Sandbox: name, State: x.state, ID: x.label.ID}, x.e.sweepLater(ctx)
+}
+
+// find finds the sandbox that has the base: the one that is named, else the one
+// that has the sender's name, else any.
+func (x *receiving) find(name string) (string, error) {
+	records, errs := x.e.cat.List()
+	var found []string
+	for _, r := range records {
+		if slices.ContainsFunc(r.Marks, x.isBase) && (name == "" || r.Name == name) {
+			found = append(found, r.Name)
+		}
+	}
+	switch {
+	case slices.Contains(found, x.label.Sandbox):
+		return x.label.Sandbox, nil
+	case len(found) > 0:
+		return found[0], nil
+	}
+	return "", errors.Join(append(errs, receiveError(x.label, snapshot.ErrNotFound, "no sandbox here has the state that it builds on",
+		"snapfs send "+x.label.Sandbox+"@"+x.label.State+"   # there, without --base"))...)
+}
+
+func (x *receiving) isBase(m catalog.Mark) bool { return m.Identity() == x.label.Base }
+
+// fits finds the base, and that the state is not here yet.
+func (x *receiving) fits(rec *catalog.Record) (catalog.Mark, error) {
+	if err := catalog.CheckName(x.state); err != nil {
+		return catalog.Mark{}, err
+	}
+	for _, m := range rec.Marks {
+		if m.Identity() == x.label.ID {
+			return m, receiveError(x.label, snapshot.ErrExists, rec.Name+" has it already, as "+m.Name, "snapfs rollback "+rec.Name+" "+m.Name)
+		}
+	}
+	if _, taken := rec.Mark(x.state); taken {
+		return catalog.Mark{}, receiveError(x.label, snapshot.ErrExists, rec.Name+" has another state of this name", "snapfs receive "+rec.Name+"@NAME")
+	}
+	i := slices.IndexFunc(rec.Marks, x.isBase)
+	if i < 0 { // it went since
+		return catalog.Mark{}, receiveError(x.label, snapshot.ErrNotFound, rec.Name+" has not the state that it builds on")
+	}
+	return rec.Marks[i], nil
+}

@@ -1,0 +1,244 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/parcel"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// A SendRequest says what is to be sent.
+type SendRequest struct {
+	// Sandbox, and State: a named state of it, or "", which names its files as they are now.
+	Sandbox, State string
+	// Base is a named state that the other side has too, or "".
+	Base string
+	// Have are the identities of states that the other side has, see [Engine.Have]:
+	// where Base is "", the newest of them is the base.
+	Have []string
+}
+
+// Sent says what was sent.
+type Sent struct {
+	Sandbox string `json:"sandbox"`
+	State   string `json:"state"`
+	ID      string `json:"id"`
+	Base    string `json:"base,omitempty"`
+}
+
+// Send writes the workspace of a sandbox, at a named state, as a parcel: all of it,
+// or what it is beyond a base. What else the sandbox has changed stays here: it is
+// about this machine. The sandbox may be used meanwhile; when it is removed, the
+// parcel breaks off, and nobody takes what came for a whole one.
+//
+// On a live base a named state is not what it was when a real file has been edited
+// since, so that it is sent whole, unless it came from another machine itself.
+// Cost: in proportion to the workspace, or to what lies between base and state
+// where the filesystem can tell.
+// Errors: snapshot.ErrNotFound; ErrNotSupported (a live base); ErrInterrupted; those of w.
+func (e *Engine) Send(ctx context.Context, w io.Writer, req SendRequest) (Sent, error) {
+	if req.State == "" {
+		if err := e.hasState(req.Sandbox, req.Base); err != nil {
+			return Sent{}, err
+		}
+		m, err := e.Snapshot(ctx, req.Sandbox, "")
+		if err != nil {
+			return Sent{}, err
+		}
+		req.State = m.Name
+	}
+	rec, err := e.cat.Get(req.Sandbox)
+	if err != nil {
+		return Sent{}, err
+	}
+	s, err := e.sending(ctx, rec, req)
+	if err != nil {
+		return Sent{}, err
+	}
+	l := parcel.Label{
+		Sandbox: rec.Name, State: s.state.Name, ID: s.state.Identity(), Taken: s.state.Taken, Workspace: rec.Workspace,
+		Driver: s.tree.Driver, Form: snapshot.FormCommands,
+	}
+	if s.base != nil {
+		l.Base = s.base.Identity()
+	}
+	p, err := parcel.NewWriter(w, l)
+	if err != nil {
+		return Sent{}, err
+	}
+	if err := s.stream(ctx, p); err != nil {
+		return Sent{}, err
+	}
+	sent := Sent{Sandbox: rec.Name, State: s.state.Name, ID: l.ID}
+	if s.base != nil {
+		sent.Base = s.base.Name
+	}
+	return sent, p.Close()
+}
+
+// hasState: a sandbox has this state, before anything is named.
+func (e *Engine) hasState(name, state string) error {
+	rec, err := e.cat.Get(name)
+	if err == nil {
+		_, err = idsAt(rec, state)
+	}
+	return err
+}
+
+// A sending is a state about to be sent.
+type sending struct {
+	e     *Engine
+	rec   *catalog.Record
+	state catalog.Mark
+	base  *catalog.Mark
+	// tree holds the workspace; b has the state of it as id.
+	tree catalog.Tree
+	b    snapshot.Backend
+	id   snapshot.ID
+	// baseID is the base's, or "".
+	baseID snapshot.ID
+}
+
+func (e *Engine) sending(ctx context.Context, rec *catalog.Record, req SendRequest) (*sending, error) {
+	s := &sending{e: e, rec: rec}
+	i := workIn(rec)
+	s.tree = rec.Trees[i]
+	var err error
+	if _, err = idsAt(rec, req.State); err != nil {
+		return nil, err
+	}
+	s.state, _ = rec.Mark(req.State)
+	s.id = s.state.IDs[i]
+	switch {
+	case req.Base != "":
+		if _, err := idsAt(rec, req.Base); err != nil {
+			return nil, err
+		}
+		m, _ := rec.Mark(req.Base)
+		if !s.keepsStill(m) {
+			return nil, &snapshot.Error{
+				Op: "sending " + rec.Name, Path: req.Base, Kind: snapshot.ErrNotSupported,
+				Err:   errors.New("its base is live: real files that were edited since show in this state, and the other side has it without"),
+				Hints: []string{"snapfs send " + rec.Name + "@" + req.State, "snapfs new --frozen"},
+			}
+		}
+		s.base = &m
+	default:
+		s.base = s.common(req.Have)
+	}
+	if s.base != nil {
+		s.baseID = s.base.IDs[i]
+	}
+	s.b, err = e.backendOf(ctx, s.tree)
+	return s, err
+}
+
+// workIn is the index of the tree that the workspace is in.
+func workIn(rec *catalog.Record) int {
+	path := holder(rec)
+	return max(0, slices.IndexFunc(rec.Trees, func(t catalog.Tree) bool { return t.Path == path }))
+}
+
+// keepsStill: the other side's state is what this one has.
+func (s *sending) keepsStill(m catalog.Mark) bool { return s.tree.Frozen || m.Sent != "" }
+
+// common is the newest state that the other side has and this one can build on.
+func (s *sending) common(have []string) *catalog.Mark {
+	for _, m := range slices.Backward(s.rec.Marks) {
+		if m.Name != s.state.Name && slices.Contains(have, m.Identity()) && s.keepsStill(m) {
+			return &m
+		}
+	}
+	return nil
+}
+
+// stream writes the content: by the backend, where it can send just that.
+func (s *sending) stream(ctx context.Context, w io.Writer) error {
+	if b, ok := s.b.(snapshot.Sender); ok && s.tree.Path == s.rec.Workspace && b.SendForm() == snapshot.FormCommands {
+		err := b.Send(ctx, w, snapshot.Sending{ID: s.id, Base: s.baseID})
+		if !errors.Is(err, snapshot.ErrNotSupported) {
+			return err
+		}
+	}
+	if s.base != nil {
+		return s.difference(ctx, w)
+	}
+	return s.whole(ctx, w)
+}
+
+// difference writes what the state is beyond its base.
+func (s *sending) difference(ctx context.Context, w io.Writer) error {
+	changes, err := s.e.Compare(ctx, Ref{Sandbox: s.rec.Name, State: s.base.Name}, Ref{Sandbox: s.rec.Name, State: s.state.Name})
+	if err != nil {
+		return err
+	}
+	defer changes.Close()
+	for _, p := range changes.Parts {
+		if p.Workspace {
+			return parcel.Encode(ctx, w, p.Old, p.New, p.Changes, true)
+		}
+	}
+	return parcel.Encode(ctx, w, nil, nil, nil, true)
+}
+
+// open opens the workspace as the state has it.
+func (s *sending) open(ctx context.Context) (*os.File, error) {
+	view, err := viewOf(ctx, s.b, s.tree, s.id)
+	if err != nil {
+		return nil, err
+	}
+	dirs, err := openDir(ctx, isolate.OpenViews, s.b, s.tree.Path, s.rec.Workspace, false, view)
+	if err != nil {
+		return nil, err
+	}
+	return dirs[0], nil
+}
+
+// whole writes all of the workspace: what makes it of nothing.
+func (s *sending) whole(ctx context.Context, w io.Writer) error {
+	dir, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	nothing := filepath.Join(s.e.cat.Dir(), "empty")
+	if err := os.Mkdir(nothing, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return &snapshot.Error{Op: "sending", Path: nothing, Kind: snapshot.KindOf(err), Err: err}
+	}
+	empty, err := os.Open(nothing)
+	if err != nil {
+		return &snapshot.Error{Op: "sending", Path: nothing, Kind: snapshot.KindOf(err), Err: err}
+	}
+	defer empty.Close()
+	opt := diff.Options{OverlayViews: true, Skip: s.e.skip(s.b, s.rec.Workspace), Taken: time.Unix(0, 0)}
+	changes, err := diff.Trees(ctx, empty, dir, opt)
+	if err != nil {
+		return err
+	}
+	return parcel.Encode(ctx, w, empty, dir, changes, false)
+}
+
+// Have lists the identities of the named states of a sandbox, or with "" of all, for
+// the other side's [SendRequest].
+func (e *Engine) Have(name string) ([]string, error) {
+	records, errs := e.cat.List()
+	have := []string{}
+	for _, r := range records {
+		if name != "" && r.Name != name {
+			continue
+		}
+		for _, m := range r.Marks {
+			have = append(have, m.Identity())
+		}
+	}
+	return have, errors.Join(errs...)
+}

@@ -1,0 +1,190 @@
+package engine_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// A pairing is two machines, as far as sandboxes know: two state directories, and
+// a workspace on a disk of its own each.
+type pairing struct {
+	near, far *bench
+	rand      *rand.Rand
+}
+
+// kinds are the filesystems of the two.
+func pairings(t *testing.T) map[string]func(t *testing.T) (near, far *bench) {
+	t.Helper()
+	part := func(t *testing.T, dir string) *bench { return benchIn(t, dir, treetest.Dir(t)) }
+	whole := func(t *testing.T) *bench { // the workspace is a tree of its own, which the kernel sends
+		b := part(t, treetest.Btrfs(t))
+		b.workspace = filepath.Dir(b.workspace)
+		return b
+	}
+	return map[string]func(t *testing.T) (*bench, *bench){
+		"two btrfs":            func(t *testing.T) (*bench, *bench) { return whole(t), whole(t) },
+		"directories of btrfs": func(t *testing.T) (*bench, *bench) { return part(t, treetest.Btrfs(t)), part(t, treetest.Btrfs(t)) },
+		"btrfs and overlay":    func(t *testing.T) (*bench, *bench) { return whole(t), part(t, treetest.Dir(t)) },
+		"overlay and btrfs":    func(t *testing.T) (*bench, *bench) { return part(t, treetest.Dir(t)), whole(t) },
+	}
+}
+
+// rounds is how often the way breaks: `SNAPFS_SEND_ROUNDS=50 go test ./engine -run Interrupted`.
+func rounds(t *testing.T) int {
+	n, err := strconv.Atoi(os.Getenv("SNAPFS_SEND_ROUNDS"))
+	if err != nil {
+		return 5
+	}
+	return n
+}
+
+func TestWhatIsSentIsEqualHoweverOftenItIsInterrupted(t *testing.T) {
+	treetest.NeedRoot(t)
+	for name, machines := range pairings(t) {
+		t.Run(name, func(t *testing.T) {
+			seed := rand.Uint64()
+			t.Logf("seed %d", seed)
+			near, far := machines(t)
+			p := &pairing{near: near, far: far, rand: rand.New(rand.NewPCG(seed, 2))}
+			script := treetest.NewWriter(seed, treetest.Powers{Root: true, NoDirRename: true})
+			if err := script.Script(120).Play(treetest.Open(t, near.workspace)); err != nil {
+				t.Fatal(err)
+			}
+			far.write("here", "only")
+			near.new("fix")
+			near.in("fix", "echo one > made; mkdir -p d/e; ln made d/e/linked")
+			p.broken(t, engine.SendRequest{Sandbox: "fix"}, rounds(t))
+			first := p.carry(t, engine.SendRequest{Sandbox: "fix"})
+			far.removeLater("fix")
+			if !first.New {
+				t.Errorf("%+v: want a new sandbox", first)
+			}
+			p.equal(t, first)
+			near.in("fix", "rm -r d; echo two > made; echo more > more; find . -xdev -type f -size +1k | head -3 | while read f; do mv \"$f\" moved; done; chmod 700 .")
+			request := engine.SendRequest{Sandbox: "fix"}
+			if has, err := far.Have("fix"); err != nil || len(has) != 1 {
+				t.Errorf("the other side has %v, %v", has, err)
+			} else {
+				request.Have = has
+			}
+			if near.frozen("fix") {
+				p.broken(t, request, rounds(t))
+				second := p.carry(t, request)
+				if second.New {
+					t.Errorf("%+v: want another state of the sandbox", second)
+				}
+				p.equal(t, second)
+			}
+		})
+	}
+}
+
+func (b *bench) frozen(name string) bool {
+	b.t.Helper()
+	info, err := b.Show(b.t.Context(), name)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return info.Base == "frozen"
+}
+
+// parcel is what is sent.
+func (p *pairing) parcel(t *testing.T, req engine.SendRequest) ([]byte, engine.Sent) {
+	t.Helper()
+	var way bytes.Buffer
+	sent, err := p.near.Send(t.Context(), &way, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return way.Bytes(), sent
+}
+
+func (p *pairing) receive(r io.Reader) (engine.Received, error) {
+	req := p.far.request()
+	req.Name = "fix"
+	return p.far.Receive(p.far.t.Context(), r, engine.ReceiveRequest{Request: req})
+}
+
+var errBroken = errors.New("the way broke")
+
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, errBroken }
+
+// broken breaks the way, cuts off what is sent or damages it, and looks that
+// nothing has come of it.
+func (p *pairing) broken(t *testing.T, req engine.SendRequest, n int) {
+	t.Helper()
+	way, sent := p.parcel(t, req)
+	before, err := p.far.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		at := p.rand.IntN(len(way))
+		r := io.MultiReader(bytes.NewReader(way[:at]), broken{})
+		want := errBroken
+		switch i % 3 {
+		case 1:
+			r, want = bytes.NewReader(way[:at]), snapshot.ErrCorrupt
+		case 2:
+			damaged := bytes.Clone(way)
+			damaged[at] ^= 1 << p.rand.IntN(8)
+			r, want = bytes.NewReader(damaged), snapshot.ErrCorrupt
+		}
+		if _, err := p.receive(r); !errors.Is(err, want) {
+			t.Errorf("interrupted at %d of %d of %s, in way %d: %v", at, len(way), sent.State, i%3, err)
+		}
+	}
+	after, err := p.far.List(t.Context())
+	if err != nil || len(after) != len(before) {
+		t.Errorf("there were %d sandboxes, and are %d: %v", len(before), len(after), err)
+	}
+	p.far.sound("after what was interrupted")
+}
+
+func (p *pairing) carry(t *testing.T, req engine.SendRequest) engine.Received {
+	t.Helper()
+	way, sent := p.parcel(t, req)
+	got, err := p.receive(bytes.NewReader(way))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.State != sent.State || got.ID != sent.ID {
+		t.Errorf("sent %+v, received %+v", sent, got)
+	}
+	if !got.New {
+		if _, err := p.receive(bytes.NewReader(way)); !errors.Is(err, snapshot.ErrExists) {
+			t.Errorf("receiving it twice gives %v", err)
+		}
+	}
+	p.far.sound("after what was received")
+	return got
+}
+
+// equal compares the state that was received with the one that was sent, in
+// content and metadata.
+func (p *pairing) equal(t *testing.T, got engine.Received) {
+	t.Helper()
+	want, err := p.near.OpenState(t.Context(), "fix", got.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer want.Close()
+	have, err := p.far.OpenState(t.Context(), got.Sandbox, got.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer have.Close()
+	treetest.Compare(t, want, have, treetest.Options{Skip: func(path string) bool { return path == ".snapfs" }})
+}
