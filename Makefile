@@ -87,6 +87,15 @@ fsx: ## random operations on fusecow and a plain disk, OPS of them for each of S
 	@for seed in $(SEEDS); do SNAPFS_FSX_SEED=$$seed SNAPFS_FSX_OPS=$(OPS) $(MAKE) race \
 		PKGS=./backends/fusecow/trial FLAGS='-run FilesAreWhatAModelSays -v -timeout 3h'; done
 
+.PHONY: posix
+posix: out/posix/bin/pjdfstest ## all of pjdfstest on a mount of fusecow (as root; needs cargo, which builds the suite)
+	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_PJDFSTEST=$(CURDIR)/out/posix/bin/pjdfstest \
+		$(GO) test -tags posix -count=1 -timeout 5m -run '^TestPOSIX$$' -v ./backends/fusecow/trial
+
+out/posix/bin/pjdfstest:
+	@command -v cargo >/dev/null || { echo 'posix: no cargo, and the suite is a program in Rust (1.85)'; exit 1; } >&2
+	cargo install --quiet --locked --root out/posix pjdfstest@0.2.2
+
 .PHONY: test-user
 test-user: ## all tests as an ordinary user made for them (run as root)
 	@.ci/skips .ci/as-user $(GO) test -p $(JOBS) -count=1 -timeout 15m -vet=off $(FLAGS) $(PKGS)

@@ -228,6 +228,9 @@ func (f *FS) Freeze(path string, then func() error) (err error) {
 	// Names and attributes may have changed since the commit: they belong to the
 	// new layer. Content has not, which waits.
 	old := f.layers[f.top()]
+	if err := d.append(nil); err != nil { // it is not clean from here on
+		return err
+	}
 	if err := old.append([]byte{recordClean}); err != nil {
 		return err
 	}

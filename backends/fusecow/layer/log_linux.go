@@ -1,7 +1,6 @@
 package layer
 
 import (
-	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -179,7 +178,9 @@ func originAt(origins map[string]*origin, path string) *origin {
 
 // mend takes over what the files of the top layer know better than a log that was not
 // closed: how long they are, and how much room they take. Content that the log does not
-// tell of, because it was to be removed or had not been named, is removed.
+// tell of, because it was to be removed or had not been named, is removed. A file whose
+// content is not there is empty: the power went before that was on the disk, or after it
+// was removed and before the log was.
 func (f *FS) mend() error {
 	d, top := f.layers[f.top()], f.top()
 	found := map[uint64]bool{}
@@ -204,7 +205,9 @@ func (f *FS) mend() error {
 	}
 	for id, n := range f.nodes {
 		if n.regular() && n.place == top && !found[id] {
-			return &os.PathError{Op: "open", Path: d.path + "/" + sharded(id), Err: unix.ENOENT}
+			f.unhold(n)
+			n.place, n.size, n.held, n.ahead = nowhere, 0, 0, false
+			f.mark(n)
 		}
 	}
 	return nil

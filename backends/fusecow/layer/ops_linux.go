@@ -82,6 +82,9 @@ func (f *FS) entry(n *node) Entry {
 
 // Lookup answers with the node of a name, or that there is none.
 func (f *FS) Lookup(id uint64, name string) (Entry, error) {
+	if len(name) > longest {
+		return Entry{}, unix.ENAMETOOLONG
+	}
 	dir, err := f.node(id)
 	if err != nil {
 		return Entry{}, err

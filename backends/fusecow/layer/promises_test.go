@@ -148,6 +148,24 @@ func TestAKilledServerLosesNothingThatWasSynced(t *testing.T) {
 	b.down()
 }
 
+// TestALayerThatWasKilledBeforeItsFirstFrameKeepsNoContent: a file made later has the
+// number of one that was lost, and not its content.
+func TestALayerThatWasKilledBeforeItsFirstFrameKeepsNoContent(t *testing.T) {
+	b := newBench(t)
+	b.up()
+	b.freeze()
+	b.write(b.mount+"/lost", "of a file that was never synced")
+	b.again(true)
+	b.write(b.mount+"/new", "")
+	b.at(func(root *os.File) { b.must(root.Sync()) })
+	b.again(true)
+	b.has(b.mount+"/new", "")
+	b.down()
+	if n := b.contents(); n != 0 {
+		t.Errorf("%d files of content lie in the layers", n)
+	}
+}
+
 // TestALogThatWasTornIsReadUpToThere cuts the log at every length, and spoils
 // every byte of its end.
 func TestALogThatWasTornIsReadUpToThere(t *testing.T) {

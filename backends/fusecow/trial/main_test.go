@@ -142,9 +142,17 @@ func (h *host) nextLayer() string {
 	return filepath.Join(h.dir, fmt.Sprintf("layer%d", h.made))
 }
 
-// up mounts. A server in which the detector finds a race ends at once.
+// up mounts what has nothing wrong with it, however it was left. A server in which
+// the detector finds a race ends at once.
 func (h *host) up() {
 	h.Helper()
+	if layer.IsLayer(h.layers[len(h.layers)-1]) {
+		found, err := layer.Check(layer.Options{Lower: h.lower, Layers: h.layers}, false)
+		h.must(err)
+		for _, p := range found {
+			h.Error(p)
+		}
+	}
 	h.server = self(serveEnv+"="+strings.Join(append([]string{h.mount, h.lower}, h.layers...), "\n"),
 		"GORACE=halt_on_error=1 atexit_sleep_ms=0", "GOGC=400")
 	h.server.Stderr = os.Stderr

@@ -1,0 +1,165 @@
+package trial_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestAKillAtAnyMomentLosesNothingSynced kills the server, again and again, while
+// files are made, lengthened, renamed and removed, and layers frozen: what is left has
+// nothing wrong with it and can be mounted, and each fsync that returned is in it.
+func TestAKillAtAnyMomentLosesNothingSynced(t *testing.T) {
+	rounds, seed := 25, uint64(time.Now().UnixNano())
+	if testing.Short() {
+		rounds = 6
+	}
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	h := newHost(t)
+	workers := make([]*syncer, 4)
+	for i := range workers {
+		workers[i] = &syncer{dir: fmt.Sprintf("%s/w%d", h.mount, i), rnd: rand.New(rand.NewPCG(seed, uint64(i+1))), synced: map[string][]byte{}}
+		h.must(os.Mkdir(fmt.Sprintf("%s/w%d", h.lower, i), 0o755))
+	}
+	acknowledged := 0
+	for range rounds {
+		h.up()
+		for _, w := range workers {
+			h.must(w.check())
+		}
+		var all sync.WaitGroup
+		for _, w := range workers {
+			all.Go(w.work)
+		}
+		time.Sleep(time.Duration(rnd.IntN(100)) * time.Millisecond)
+		if rnd.IntN(3) == 0 && len(h.layers) < 8 {
+			h.freeze()
+			time.Sleep(time.Duration(rnd.IntN(30)) * time.Millisecond)
+		}
+		h.must(h.server.Process.Kill())
+		all.Wait()
+		h.kill()
+	}
+	h.up()
+	for _, w := range workers {
+		h.must(w.check())
+		acknowledged += w.acknowledged
+	}
+	h.down()
+	t.Logf("%d kills, %d acknowledged fsyncs", rounds, acknowledged)
+	if acknowledged < rounds {
+		t.Errorf("%d fsyncs came to an end in %d rounds: nothing was tried", acknowledged, rounds)
+	}
+}
+
+// A syncer makes and syncs files in a directory of its own until the mount is dead.
+type syncer struct {
+	dir    string
+	rnd    *rand.Rand
+	next   int
+	synced map[string][]byte // what must be there, to this length at least
+	// acknowledged are the calls of fsync(2) that returned nil, ever.
+	acknowledged int
+}
+
+// work ends with the first error, as which a dead mount shows.
+func (w *syncer) work() {
+	for {
+		w.next++
+		name := fmt.Sprintf("f%d", w.next)
+		if w.made(name) != nil {
+			return
+		}
+		for old := range w.synced {
+			if w.rnd.IntN(3) == 0 && w.lengthened(old) != nil {
+				return
+			}
+			if w.rnd.IntN(3) == 0 {
+				delete(w.synced, old) // it may be gone from here on
+				if os.Remove(w.dir+"/"+old) != nil {
+					return
+				}
+			}
+			break
+		}
+	}
+}
+
+// made makes a file by the way of programs that want all of it or nothing.
+func (w *syncer) made(name string) error {
+	data := bytes.Repeat([]byte{byte(w.next)}, w.rnd.IntN(20_000)+1)
+	f, err := os.Create(w.dir + "/new-" + name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), w.dir+"/"+name); err != nil {
+		return err
+	}
+	if w.rnd.IntN(2) == 0 {
+		err = f.Sync()
+	} else {
+		err = syncDir(w.dir)
+	}
+	if err == nil {
+		w.acknowledged += 2
+		w.synced[name] = data
+	}
+	return err
+}
+
+func syncDir(path string) error {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Fsync(fd)
+}
+
+// lengthened writes behind the end of a file that is there.
+func (w *syncer) lengthened(name string) error {
+	f, err := os.OpenFile(w.dir+"/"+name, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	more := bytes.Repeat([]byte{byte(w.next + 1)}, w.rnd.IntN(5000)+1)
+	if _, err := f.Write(more); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	w.acknowledged++
+	w.synced[name] = append(w.synced[name], more...)
+	return nil
+}
+
+// check reads all that must be there.
+func (w *syncer) check() error {
+	for name, want := range w.synced {
+		got, err := os.ReadFile(w.dir + "/" + name)
+		if err != nil {
+			return err
+		}
+		if len(got) < len(want) || !bytes.Equal(got[:len(want)], want) {
+			return fmt.Errorf("%s/%s: %d bytes that are not the %d which were synced", w.dir, name, len(got), len(want))
+		}
+		w.synced[name] = got
+	}
+	return nil
+}
