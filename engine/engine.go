@@ -51,6 +51,9 @@ type Config struct {
 	// program, which calls edge.Serve. It is asked when one is needed; nil: there is
 	// none to be had.
 	Edge func() ([]string, error)
+	// Shift answers how to start the process that shows a tree whose filesystem has no
+	// id-mapped mounts: the program, which calls shift.Serve. As Edge.
+	Shift func() ([]string, error)
 }
 
 // An Engine works on one state directory. It is safe for concurrent use, by
@@ -63,6 +66,7 @@ type Engine struct {
 	sweeper []string
 	probe   []string
 	edge    func() ([]string, error)
+	shift   func() ([]string, error)
 	book    *admission.Book
 	// going are the ids of the sandboxes that the sweeper is about to remove.
 	going map[string]bool
@@ -84,7 +88,7 @@ func Open(ctx context.Context, c Config) (*Engine, error) {
 	}
 	cat.Rehearse(fault.Of(ctx))
 	e := &Engine{
-		cat: cat, drivers: c.Drivers, notice: c.Notice, keeper: c.Keeper, sweeper: c.Sweeper, probe: c.Probe, edge: c.Edge,
+		cat: cat, drivers: c.Drivers, notice: c.Notice, keeper: c.Keeper, sweeper: c.Sweeper, probe: c.Probe, edge: c.Edge, shift: c.Shift,
 		backends: map[string]snapshot.Backend{},
 		book:     admission.Open(filepath.Join(c.State, "admission"), c.State, beneathCeiling),
 	}

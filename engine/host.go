@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -35,6 +36,7 @@ type host struct {
 	prove   func(context.Context) (*catalog.Proof, error)
 	struck  func(catalog.Hit) // keeps it in the record
 	allowed *allowance
+	shifts  *shifts         // what shows its trees, or nil
 	outlet  *outlet         // of an allowed network, or nil
 	inlets  *inlets         // ports that lead into it
 	refused []RefusedAccess // by it, once it is closed
@@ -106,8 +108,13 @@ func (e *Engine) startBox(ctx context.Context, rec *catalog.Record, begun *isola
 		if err != nil {
 			return nil, nil, errors.Join(err, begun.Close())
 		}
+		var shown *shifts
+		shown, spec.Shift = e.shifter()
 		box, proc, err := begun.Start(ctx, spec)
 		begun = nil
+		if err != nil {
+			shown.wait()
+		}
 		if err == nil && room {
 			if err := e.limitForks(ctx, rec, rec.Policy.Limits); err != nil {
 				return nil, nil, errors.Join(err, box.Close(context.WithoutCancel(ctx)))
@@ -115,7 +122,8 @@ func (e *Engine) startBox(ctx context.Context, rec *catalog.Record, begun *isola
 			room = false
 		}
 		if err == nil {
-			return e.hosted(ctx, rec, &host{box: box, allowed: allowed, notes: append(notes, allowed.moot()...), mounts: spec.Mounts}, proc, command, spec.Hide)
+			notes = slices.Concat(notes, allowed.moot(), shownNote(box.Level()))
+			return e.hosted(ctx, rec, &host{box: box, shifts: shown, allowed: allowed, notes: notes, mounts: spec.Mounts}, proc, command, spec.Hide)
 		}
 		var refused *isolate.Error
 		switch mounting := errors.As(err, &refused); {
@@ -281,6 +289,7 @@ func (h *host) close(ctx context.Context) error {
 		stop()
 	}
 	err := h.box.Close(ctx)
+	h.shifts.wait()
 	h.refused = h.outlet.close()
 	h.hit = h.allowed.struck()
 	h.drift.wait()

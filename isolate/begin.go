@@ -103,6 +103,8 @@ func (b *Beginning) Start(ctx context.Context, spec Spec) (*Box, *Process, error
 		return nil, nil, b.fail(err)
 	}
 	box.level = spec.level(box.b.host.landlock, box.b.missing())
+	box.level.Shifted = box.b.shiftedTrees()
+	box.shown = box.b.shownRoots()
 	box.rooms = box.b.rooms()
 	box.ask.Lock()
 	go box.keep()
@@ -134,6 +136,7 @@ func (b *Beginning) fail(err error) error {
 		err = b.box.startError()
 	}
 	later(b.box.b.trash...)
+	closeFiles(b.box.b.shownRoots())
 	b.box.b.free()
 	return err
 }

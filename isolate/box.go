@@ -14,6 +14,7 @@ import (
 type Box struct {
 	level   Level
 	cgroups []*os.File
+	shown   []*os.File // the roots of trees that a process shows
 
 	// ask is held by whoever makes pid 1 do something, a request or a freeze, and
 	// uses the image: it is given back after done is closed, under ask.

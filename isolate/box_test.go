@@ -181,7 +181,7 @@ func TestLayersWithAPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer userns.Close()
-	m, err := overlayInScratch(*overlay(t, "/"), 0, userns, 1<<28)
+	m, err := overlayInScratch(*overlay(t, "/"), 0, &layers{userns: userns}, 1<<28)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,8 @@ type builder struct {
 	rlimits []Rlimit     // of the commands from now on
 	nproc   *unix.Rlimit // of the keeper, once pid 1 has another
 
+	shifts []shifted // what a process shows
+
 	rootCopy *os.File   // see rootMount
 	trash    []*os.File // mounts and directories to close when the trees are made
 }

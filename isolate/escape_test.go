@@ -344,7 +344,7 @@ func hostMount() error {
 		target, options := f[4], f[5]
 		fs := f[len(f)-3]
 		own := fs == "tmpfs" || fs == "proc" || fs == "devpts" || fs == "mqueue" || fs == "overlay" || fs == "sysfs" && strings.HasPrefix(options, "ro")
-		if !own && !strings.HasPrefix(options, "ro") && target != "/mnt" && !strings.HasPrefix(target, "/dev/") {
+		if !own && !strings.HasPrefix(options, "ro") && target != "/mnt" && target != "/media" && !strings.HasPrefix(target, "/dev/") {
 			fmt.Fprint(os.Stdout, line)
 			return nil
 		}

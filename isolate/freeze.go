@@ -32,6 +32,9 @@ func (b *Box) Freeze(ctx context.Context) error {
 	}
 	thaw, err := b.stop(ctx)
 	if err == nil {
+		err = b.settleShown()
+	}
+	if err == nil {
 		b.frozen = thaw
 		return nil
 	}
@@ -40,6 +43,17 @@ func (b *Box) Freeze(ctx context.Context) error {
 		return &Error{Op: "freezing", Kind: ErrInterrupted, Err: ctx.Err()}
 	}
 	return hostError("freezing", err)
+}
+
+// settleShown has the trees that a process shows take what was written to mapped
+// pages. The caller has stopped all who write.
+func (b *Box) settleShown() error {
+	for _, root := range b.shown {
+		if err := unix.Syncfs(int(root.Fd())); err != nil {
+			return &os.PathError{Op: "syncfs", Path: root.Name(), Err: err}
+		}
+	}
+	return nil
 }
 
 // Thaw lets the processes go on. Thawing what is not frozen does nothing.

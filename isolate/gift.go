@@ -107,14 +107,21 @@ func (b *builder) make(ctx context.Context, g gift, userns *os.File) (*os.File, 
 		return mapped(g.mount.Source, attr, nil)
 	case o == nil:
 		m, err := mapped(g.mount.Source, attr, userns)
-		if g.mount.ReadOnly && errors.As(err, new(unmappable)) { // its owners look like nobody
-			m, err = mapped(g.mount.Source, attr, nil)
+		if !errors.As(err, new(unmappable)) {
+			return m, err
+		}
+		if g.mount.ReadOnly { // its owners look like nobody
+			return mapped(g.mount.Source, attr, nil)
+		}
+		return b.shifted(ctx, g.mount.Target, g.mount.Source, attr, err)
+	case o.Upper == "" && len(o.Lower) == 1:
+		m, err := mapped(o.Lower[0], attr|unix.MOUNT_ATTR_RDONLY, userns)
+		if errors.As(err, new(unmappable)) {
+			m, err = b.shifted(ctx, g.mount.Target, o.Lower[0], attr|unix.MOUNT_ATTR_RDONLY, err)
 		}
 		return m, err
-	case o.Upper == "" && len(o.Lower) == 1:
-		return mapped(o.Lower[0], attr|unix.MOUNT_ATTR_RDONLY, userns)
 	default:
-		return b.overlayOf(*o, attr, userns)
+		return b.overlayOf(ctx, g.mount.Target, *o, attr, userns)
 	}
 }
 

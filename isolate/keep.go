@@ -57,6 +57,7 @@ func (b *Box) end() {
 	if tun := b.Tun(); tun != nil {
 		later(tun) // the kernel waits for the interface to go
 	}
+	closeFiles(b.shown)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, fd := range []*int{&b.ctl, &b.pidfd, &b.root} {

@@ -1,6 +1,7 @@
 package isolate
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -18,6 +19,8 @@ import (
 // only one thread is in, and only for this.
 type layers struct {
 	userns *os.File
+	// shift shows what cannot be id-mapped, or says why not.
+	shift  func(path string, why error) (*os.File, error)
 	placed bool     // give each a place
 	root   *os.File // a copy of the mount of /, which most layers lie on, or nil
 	mounts []*os.File
@@ -25,15 +28,16 @@ type layers struct {
 
 // overlayOf mounts an overlay whose layers are id-mapped, since an overlay
 // itself cannot be.
-func (b *builder) overlayOf(o Overlay, attr uint64, userns *os.File) (*os.File, error) {
+func (b *builder) overlayOf(ctx context.Context, target string, o Overlay, attr uint64, userns *os.File) (*os.File, error) {
 	base := int(b.spec.IDs.base)
-	l := &layers{userns: userns, root: b.rootMount(userns)}
+	shift := func(path string, why error) (*os.File, error) { return b.layerShifted(ctx, target, path, why) }
+	l := &layers{userns: userns, root: b.rootMount(userns), shift: shift}
 	m, err := l.overlay(o, attr, base)
 	b.trash = append(b.trash, l.mounts...)
 	if !errors.Is(err, unix.EINVAL) || errors.As(err, new(unmappable)) {
 		return m, err
 	}
-	placed, err2 := overlayInScratch(o, attr, userns, base)
+	placed, err2 := overlayInScratch(o, attr, l, base)
 	if err2 != nil {
 		return nil, errors.Join(err, err2)
 	}
@@ -41,9 +45,9 @@ func (b *builder) overlayOf(o Overlay, attr uint64, userns *os.File) (*os.File, 
 }
 
 // overlayInScratch does it for kernels that want each layer to have a place.
-func overlayInScratch(o Overlay, attr uint64, userns *os.File, base int) (*os.File, error) {
+func overlayInScratch(o Overlay, attr uint64, like *layers, base int) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
-		l := &layers{userns: userns, placed: true}
+		l := &layers{userns: like.userns, shift: like.shift, placed: true}
 		defer func() { later(l.mounts...) }()
 		return l.overlay(o, attr, base)
 	})
@@ -91,7 +95,7 @@ func (l *layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
 		Volatile: true, NoIndex: true, Attr: attr,
 	}
 	for i, path := range o.Lower {
-		name, err := l.find(path)
+		name, err := l.findLower(path)
 		if err == nil && o.Nested && i == len(o.Lower)-1 {
 			name, err = l.wrap(name, o.UserXattr)
 		}
@@ -136,6 +140,15 @@ func (l *layers) find(path string) (string, error) {
 		}
 	}
 	return l.add(mapped(path, 0, l.userns))
+}
+
+// findLower is find for a layer that is only read: it may be shown by a process.
+func (l *layers) findLower(path string) (string, error) {
+	name, err := l.find(path)
+	if !errors.As(err, new(unmappable)) {
+		return name, err
+	}
+	return l.add(l.shift(path, err))
 }
 
 // onRoot opens a directory on the copy of the mount of /, or answers nil when

@@ -26,6 +26,9 @@ type Level struct {
 	Scopes []string
 	// Cgroups is how many cgroups the box has entered.
 	Cgroups int
+	// Shifted are the targets of trees that a process shows, because their
+	// filesystem cannot be id-mapped: as apart from the host's users as others, and slower.
+	Shifted []string
 	// Missing names what could not be had; empty unless [Spec.BestEffort].
 	Missing []string
 }
@@ -52,6 +55,9 @@ func (l Level) String() string {
 	}
 	if l.Cgroups > 0 {
 		parts = append(parts, fmt.Sprintf("cgroups %d", l.Cgroups))
+	}
+	if len(l.Shifted) > 0 {
+		parts = append(parts, "shown by a process "+strings.Join(l.Shifted, ","))
 	}
 	if len(l.Missing) > 0 {
 		parts = append(parts, "missing "+strings.Join(l.Missing, ","))

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"testing"
+
+	"github.com/snapfs/snapfs/isolate/shift"
 )
 
 // TestMain lets the test binary be other programs: the one that tries to get
@@ -20,6 +23,15 @@ func TestMain(m *testing.M) {
 		visitor()
 	case "limited":
 		limited()
+	case "shifter":
+		base, err := strconv.ParseUint(os.Getenv("BASE"), 10, 32)
+		if err == nil {
+			err = shift.Serve(shift.Device, os.NewFile(shift.Tree, "tree"), uint32(base))
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	default:
 		os.Exit(m.Run())
 	}

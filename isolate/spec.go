@@ -47,10 +47,18 @@ type Spec struct {
 	// 1 is not hurt by them. The others are as they are for the keeper. More than
 	// the keeper's own hard limit is an error.
 	Rlimits []Rlimit
+	// Shift shows trees that cannot be id-mapped; nil: they are refused.
+	Shift Shifter
 	// BestEffort: where this host cannot give a protection, go on without it,
 	// and say so in [Box.Level]. Otherwise a missing protection is an error.
 	BestEffort bool
 }
+
+// A Shifter starts a process that shows the directory tree by the FUSE filesystem
+// whose device dev is, with users and groups whose numbers are higher by base, as
+// package isolate/shift does. Both descriptors stay the caller's. The process ends by
+// itself when the last mount of that filesystem has gone.
+type Shifter func(ctx context.Context, dev, tree *os.File, base uint32) error
 
 // A Mount is one tree of a box: exactly one of Overlay, Source, Skeleton and Served.
 // Devices and, by no_new_privs, set-id bits in it have no effect.
@@ -127,7 +135,7 @@ var Same = IDs{}
 
 // Own maps the ids 0 to 65535 inside to 65536 ids of the host from base on,
 // which should belong to nobody. Files keep their real owners on disk, by
-// id-mapped mounts. Needs root, and Linux 5.19 for overlays.
+// id-mapped mounts, or by Shift. Needs root, and Linux 5.19 for overlays.
 func Own(base uint32) IDs { return IDs{base: base, size: 1 << 16} }
 
 func (i IDs) String() string {

@@ -1,7 +1,12 @@
 package isolate
 
 import (
+	"context"
 	"errors"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -10,25 +15,34 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
+var unmappables = []string{"ramfs", "overlay"}
+
+// mountUnmappable mounts a filesystem that has no id-mapped mounts.
+func mountUnmappable(t *testing.T, fs string) (dir string) {
+	t.Helper()
+	dir = treetest.Dir(t)
+	leakless(t)
+	options := ""
+	if fs == "overlay" {
+		options = "lowerdir=/usr:/etc"
+	}
+	if err := unix.Mount(fs, dir, fs, 0, options); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
 // A filesystem that cannot show its files with other owners is no tree of root's
 // sandbox, and that is said; it may be read there, with owners that look like nobody.
 func TestWhatCannotBeIDMappedIsRefusedWithAReason(t *testing.T) {
 	treetest.NeedRoot(t)
-	for _, fs := range []string{"ramfs", "overlay"} {
-		dir := treetest.Dir(t)
-		leakless(t)
-		options := ""
-		if fs == "overlay" {
-			options = "lowerdir=/usr:/etc"
-		}
-		if err := unix.Mount(fs, dir, fs, 0, options); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := unix.Unmount(dir, 0); err != nil {
-				t.Error(err)
-			}
-		})
+	for _, fs := range unmappables {
+		dir := mountUnmappable(t, fs)
 		copied := overlay(t, dir)
 		copied.Nested = false
 		for _, m := range []Mount{{Target: "/mnt", Source: dir}, {Target: "/mnt", Overlay: copied}} {
@@ -46,4 +60,101 @@ func TestWhatCannotBeIDMappedIsRefusedWithAReason(t *testing.T) {
 			t.Errorf("%s: %q", fs, got)
 		}
 	}
+}
+
+// shifter starts this program to show trees, and answers also with what waits for all of
+// them.
+func shifter(t *testing.T) (start Shifter, wait func()) {
+	var procs []*exec.Cmd
+	start = func(_ context.Context, dev, tree *os.File, base uint32) error {
+		c := exec.Command("/proc/self/exe")
+		c.Env = []string{"SNAPFS_TEST_AS=shifter", "BASE=" + strconv.FormatUint(uint64(base), 10)}
+		c.ExtraFiles, c.Stderr = []*os.File{dev, tree}, os.Stderr
+		procs = append(procs, c)
+		return c.Start()
+	}
+	wait = func() {
+		for _, p := range procs {
+			if err := p.Wait(); err != nil {
+				t.Error(err)
+			}
+		}
+		procs = nil
+	}
+	return start, wait
+}
+
+// What a process shows is written to by the box's users, whose files they are on the
+// disk too, and by nobody else; the box is told apart from the host as any other is.
+func TestAProcessShowsWhatCannotBeIDMapped(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
+	dir := mountUnmappable(t, "ramfs")
+	write(t, dir+"/theirs", "x")
+	if err := os.Chown(dir+"/theirs", 7, 8); err != nil {
+		t.Fatal(err)
+	}
+	spec := rootSpec(t)
+	spec.Mounts = append(spec.Mounts, Mount{Target: "/mnt", Source: dir})
+	var wait func()
+	spec.Shift, wait = shifter(t)
+	box := open(t, spec)
+	if l := box.Level(); !slices.Equal(l.Shifted, []string{"/mnt"}) || !strings.Contains(l.String(), "shown by a process /mnt") {
+		t.Errorf("%+v", l)
+	}
+	got := sh(t, box, "stat -c %u:%g /mnt /mnt/theirs; echo new > /mnt/own; chown 9:9 /mnt/theirs; ln -s /etc/passwd /mnt/link; wc -l < /mnt/link > /mnt/lines")
+	if got != "0:0\n7:8" {
+		t.Errorf("%q", got)
+	}
+	for name, want := range map[string]uint32{"own": 0, "theirs": 9} {
+		var st unix.Stat_t
+		if err := unix.Stat(dir+"/"+name, &st); err != nil || st.Uid != want {
+			t.Errorf("%s belongs to %d on the disk, %v", name, st.Uid, err)
+		}
+	}
+	if err := box.Freeze(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(box.Thaw(t.Context()), box.Close(t.Context())); err != nil {
+		t.Error(err)
+	}
+	wait()
+}
+
+// A layer that cannot be id-mapped is shown too: on any kernel, which may want each to
+// have a place.
+func TestAProcessShowsALayer(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
+	for _, fs := range unmappables {
+		dir := mountUnmappable(t, fs)
+		o := overlay(t, dir)
+		o.Nested = false
+		spec := rootSpec(t)
+		spec.Mounts = append(spec.Mounts, Mount{Target: "/mnt", Overlay: o})
+		var wait func()
+		spec.Shift, wait = shifter(t)
+		box := open(t, spec)
+		sh(t, box, "echo new > /mnt/own && chown 7:7 /mnt/own")
+		var st unix.Stat_t
+		if err := unix.Stat(o.Upper+"/own", &st); err != nil || st.Uid != 7 {
+			t.Errorf("%s: it belongs to %d on the disk, %v", fs, st.Uid, err)
+		}
+		if err := box.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wait()
+	}
+}
+
+// TestNothingGetsOutOfWhatAProcessShows: whoever answers is root.
+func TestNothingGetsOutOfWhatAProcessShows(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
+	spec := rootSpec(t)
+	spec.Mounts = append(spec.Mounts, Mount{Target: "/media", Source: mountUnmappable(t, "ramfs")})
+	var wait func()
+	spec.Shift, wait = shifter(t)
+	t.Cleanup(wait)
+	imprison(t, spec)
 }

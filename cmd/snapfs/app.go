@@ -48,6 +48,7 @@ func (a *app) open(ctx context.Context, state string) (*engine.Engine, error) {
 		Sweeper: []string{"/proc/self/exe", "sweeper"},
 		Probe:   []string{"/proc/self/exe", "probe"},
 		Edge:    edgeProgram,
+		Shift:   shiftProgram,
 	})
 }
 
@@ -81,12 +82,19 @@ func (a *app) missing(l engine.Level) {
 }
 
 // edgeProgram finds the program at the edge of an allowed network.
-func edgeProgram() ([]string, error) {
-	program, err := run.Beside("snapfs-edge")
+func edgeProgram() ([]string, error) { return beside("opening the network", "snapfs-edge") }
+
+// shiftProgram finds the one that shows a tree with a sandbox's users.
+func shiftProgram() ([]string, error) {
+	return beside("giving the sandbox users of its own", "snapfs-shift")
+}
+
+func beside(doing, name string) ([]string, error) {
+	program, err := run.Beside(name)
 	var missing *run.MissingError
 	if errors.As(err, &missing) {
 		err = &snapshot.Error{
-			Op: "opening the network", Path: missing.Name, Kind: snapshot.ErrNotFound, Err: errors.New("this program is not installed"),
+			Op: doing, Path: missing.Name, Kind: snapshot.ErrNotFound, Err: errors.New("this program is not installed"),
 			Hints: []string{missing.Fix},
 		}
 	}

@@ -1,0 +1,107 @@
+package shift
+
+import (
+	"sync"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// lists are directories that are being read. A list is made when it is read from
+// the beginning, and stays as it was until then, whatever is removed meanwhile.
+type lists struct {
+	mu   sync.Mutex
+	next uint64
+	all  map[uint64]*listing
+}
+
+type listing struct {
+	mu    sync.Mutex
+	names []kernel.Entry
+}
+
+// OpenDir lets the kernel keep the list: it knows of every change.
+func (s *server) OpenDir(_ <-chan struct{}, _ *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	l := &s.lists
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.all == nil {
+		l.all = map[uint64]*listing{}
+	}
+	l.next++
+	l.all[l.next] = &listing{}
+	out.Fh, out.OpenFlags = l.next, fuse.FOPEN_KEEP_CACHE|fuse.FOPEN_CACHE_DIR
+	return fuse.OK
+}
+
+func (s *server) ReleaseDir(in *fuse.ReleaseIn) {
+	s.lists.mu.Lock()
+	defer s.lists.mu.Unlock()
+	delete(s.lists.all, in.Fh)
+}
+
+func (s *server) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	return s.readDir(in, func(_ int, e fuse.DirEntry) bool { return out.AddDirEntry(e) })
+}
+
+// ReadDirPlus is ReadDir and a Lookup of each name. What has gone meanwhile the
+// kernel asks for again where it matters.
+func (s *server) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	return s.readDir(in, func(dir int, e fuse.DirEntry) bool {
+		entry := out.AddDirLookupEntry(e)
+		if entry == nil || e.Name == "." || e.Name == ".." {
+			return entry != nil
+		}
+		fd, err := openPath(dir, e.Name)
+		if err == nil {
+			err = s.entry(fd, entry)
+		}
+		if err != nil {
+			*entry = fuse.EntryOut{}
+		}
+		return true
+	})
+}
+
+// readDir calls add with the names from an offset on until it has no room.
+func (s *server) readDir(in *fuse.ReadIn, add func(dir int, e fuse.DirEntry) bool) fuse.Status {
+	s.lists.mu.Lock()
+	l := s.lists.all[in.Fh]
+	s.lists.mu.Unlock()
+	if l == nil {
+		return fuse.EBADF
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return status(s.t.with(in.NodeId, func(_ *node, dir int) error {
+		if in.Offset == 0 {
+			if err := l.read(dir); err != nil {
+				return err
+			}
+		}
+		for i := in.Offset; i < uint64(len(l.names)); i++ {
+			e := l.names[i]
+			if !add(dir, fuse.DirEntry{Name: e.Name, Ino: e.Ino, Mode: uint32(e.Type) << 12, Off: i + 1}) {
+				break
+			}
+		}
+		return nil
+	}))
+}
+
+func (l *listing) read(dir int) error {
+	st, err := kernel.Lstat(dir, "")
+	if err != nil {
+		return err
+	}
+	fd, err := reopen(dir, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	names, err := kernel.Entries(fd)
+	l.names = append([]kernel.Entry{{Name: ".", Ino: st.Ino, Type: unix.DT_DIR}, {Name: "..", Ino: st.Ino, Type: unix.DT_DIR}}, names...)
+	return err
+}

@@ -1,0 +1,94 @@
+package shift
+
+import (
+	"errors"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// plainFlags are those that a file is opened with for a caller. Where to write, the
+// kernel says each time; how it keeps what it reads is its own.
+func plainFlags(flags uint32) int {
+	const kept = unix.O_ACCMODE | unix.O_TRUNC | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
+	return int(flags) & kept
+}
+
+func (s *server) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	return status(s.t.with(in.NodeId, func(n *node, fd int) error {
+		if n.kind != unix.S_IFREG {
+			return unix.EIO // the kernel opens these itself
+		}
+		f, err := reopen(fd, plainFlags(in.Flags))
+		if err != nil {
+			return err
+		}
+		if err := disarm(f, in.Mode&fuse.OPEN_KILL_SUIDGID != 0); err != nil {
+			unix.Close(f)
+			return err
+		}
+		out.Fh, out.OpenFlags = uint64(f), fuse.FOPEN_KEEP_CACHE
+		return nil
+	}))
+}
+
+func (s *server) Release(_ <-chan struct{}, in *fuse.ReleaseIn) { unix.Close(int(in.Fh)) }
+
+// Flush is asked once: a close writes nothing that was not written.
+func (s *server) Flush(_ <-chan struct{}, _ *fuse.FlushIn) fuse.Status { return fuse.ENOSYS }
+
+func (s *server) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
+	n, err := unix.Pread(int(in.Fh), buf[:min(len(buf), int(in.Size))], int64(in.Offset))
+	if err != nil {
+		return nil, status(err)
+	}
+	return fuse.ReadResultData(buf[:n]), fuse.OK
+}
+
+func (s *server) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+	if in.WriteFlags&fuse.WRITE_CACHE != 0 {
+		return writeMapped(int(in.Fh), data, int64(in.Offset))
+	}
+	n, err := unix.Pwrite(int(in.Fh), data, int64(in.Offset))
+	if err == nil {
+		err = disarm(int(in.Fh), in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0)
+	}
+	return uint32(max(n, 0)), status(err)
+}
+
+// writeMapped writes pages that were mapped, which takes nothing from anybody: what a
+// write to the file itself takes is given back.
+func writeMapped(fd int, data []byte, at int64) (uint32, fuse.Status) {
+	var caps [capSize3]byte
+	size, none := unix.Fgetxattr(fd, capability, caps[:])
+	n, err := unix.Pwrite(fd, data, at)
+	if none == nil {
+		err = errors.Join(err, unix.Fsetxattr(fd, capability, caps[:size], 0))
+	}
+	return uint32(max(n, 0)), status(err)
+}
+
+func (s *server) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
+	at, err := unix.Seek(int(in.Fh), int64(in.Offset), int(in.Whence))
+	out.Offset = uint64(max(at, 0))
+	return status(err)
+}
+
+func (s *server) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
+	return status(unix.Fallocate(int(in.Fh), in.Mode, int64(in.Offset), int64(in.Length)))
+}
+
+func (s *server) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	return status(unix.Fsync(int(in.Fh)))
+}
+
+func (s *server) FsyncDir(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	return status(s.t.with(in.NodeId, func(_ *node, fd int) error {
+		f, err := reopen(fd, unix.O_RDONLY|unix.O_DIRECTORY)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(f)
+		return unix.Fsync(f)
+	}))
+}

@@ -1,0 +1,70 @@
+package shift
+
+import (
+	"runtime"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// makers are threads that create as whoever asks: a file has the owner it is to have
+// from its first instant, and the filesystem sees to groups and ACLs that are
+// inherited. They keep their powers meanwhile, since the kernel has checked
+// permissions already.
+type makers chan func()
+
+const makerThreads = 4
+
+func newMakers() (makers, error) {
+	m := make(makers)
+	ready := make(chan error)
+	for range makerThreads {
+		go m.work(ready)
+		if err := <-ready; err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m makers) work(ready chan<- error) {
+	runtime.LockOSThread() // for good: nothing else may run with what is set here
+	const noFixup = 1 << 2 // SECBIT_NO_SETUID_FIXUP, capabilities(7)
+	err := unix.Unshare(unix.CLONE_FS)
+	if err == nil {
+		err = unix.Prctl(unix.PR_SET_SECUREBITS, noFixup, 0, 0, 0)
+	}
+	ready <- err
+	if err != nil {
+		return
+	}
+	for do := range m {
+		do()
+	}
+}
+
+// as calls do with the ids on disk of a caller above, and his umask.
+func (s *server) as(caller fuse.Owner, umask uint32, do func() error) (err error) {
+	uid, err := s.by.down(caller.Uid)
+	if err != nil {
+		return err
+	}
+	gid, err := s.by.down(caller.Gid)
+	if err != nil {
+		return err
+	}
+	done := make(chan error)
+	s.makers <- func() {
+		unix.Umask(int(umask & 0o777)) //nolint:forbidigo // this thread's own, since it has left CLONE_FS
+		err := unix.Setfsgid(int(gid))
+		if err == nil {
+			err = unix.Setfsuid(int(uid))
+		}
+		if err == nil {
+			err = do()
+		}
+		_, _ = unix.Setfsuid(0), unix.Setfsgid(0) // they cannot fail for who may be anybody
+		done <- err
+	}
+	return <-done
+}

@@ -1,0 +1,117 @@
+package shift
+
+import (
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// create makes a name in a directory by do, for a caller, and tells the kernel of
+// what it is now the name of.
+func (s *server) create(h *fuse.InHeader, name string, umask uint32, do func(dir int) error, out *fuse.EntryOut) fuse.Status {
+	return status(s.t.with(h.NodeId, func(_ *node, dir int) error {
+		if err := s.as(h.Owner, umask, func() error { return do(dir) }); err != nil {
+			return err
+		}
+		fd, err := openPath(dir, name)
+		if err != nil {
+			return err
+		}
+		return s.entry(fd, out)
+	}))
+}
+
+func (s *server) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
+	return s.create(&in.InHeader, name, in.Umask, func(dir int) error {
+		return unix.Mknodat(dir, name, in.Mode, int(in.Rdev))
+	}, out)
+}
+
+func (s *server) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
+	return s.create(&in.InHeader, name, in.Umask, func(dir int) error { return unix.Mkdirat(dir, name, in.Mode&0o7777) }, out)
+}
+
+func (s *server) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
+	return s.create(h, name, 0, func(dir int) error { return unix.Symlinkat(target, dir, name) }, out)
+}
+
+// Create makes a file and opens it. The kernel has seen that there is none.
+func (s *server) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
+	return status(s.t.with(in.NodeId, func(_ *node, dir int) error {
+		fd := -1
+		err := s.as(in.Owner, in.Umask, func() (err error) {
+			flags := plainFlags(in.Flags) | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
+			fd, err = unix.Openat(dir, name, flags, in.Mode&0o7777)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		at, err := openPath(dir, name)
+		if err == nil {
+			err = s.entry(at, &out.EntryOut)
+		}
+		if err != nil {
+			unix.Close(fd)
+			return err
+		}
+		out.Fh, out.OpenFlags = uint64(fd), fuse.FOPEN_KEEP_CACHE
+		return nil
+	}))
+}
+
+// Link gives a node one more name. Who may do so the kernel has seen to.
+func (s *server) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
+	return status(s.t.with(in.Oldnodeid, func(_ *node, fd int) error {
+		return s.t.with(in.NodeId, func(_ *node, dir int) error {
+			if err := unix.Linkat(fd, "", dir, name, unix.AT_EMPTY_PATH); err != nil {
+				return err
+			}
+			at, err := openPath(dir, name)
+			if err != nil {
+				return err
+			}
+			return s.entry(at, out)
+		})
+	}))
+}
+
+func (s *server) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	return s.remove(h, name, 0)
+}
+
+func (s *server) Rmdir(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	return s.remove(h, name, unix.AT_REMOVEDIR)
+}
+
+func (s *server) remove(h *fuse.InHeader, name string, flags int) fuse.Status {
+	return status(s.t.with(h.NodeId, func(_ *node, dir int) error {
+		s.t.pin(dir, name)
+		return unix.Unlinkat(dir, name, flags)
+	}))
+}
+
+// Rename does what the filesystem below can do: ZFS before 2.2 knows no flags. The
+// whiteout that RENAME_WHITEOUT leaves would be root's, not the caller's.
+func (s *server) Rename(_ <-chan struct{}, in *fuse.RenameIn, from, to string) fuse.Status {
+	if in.Flags&unix.RENAME_WHITEOUT != 0 {
+		return fuse.EINVAL
+	}
+	return status(s.t.with(in.NodeId, func(_ *node, dir int) error {
+		return s.t.with(in.Newdir, func(_ *node, toDir int) error {
+			if in.Flags == 0 {
+				s.t.pin(toDir, to)
+			}
+			return unix.Renameat2(dir, from, toDir, to, uint(in.Flags))
+		})
+	}))
+}
+
+func (s *server) Readlink(_ <-chan struct{}, h *fuse.InHeader) (target []byte, code fuse.Status) {
+	err := s.t.with(h.NodeId, func(_ *node, fd int) error {
+		buf := make([]byte, unix.PathMax)
+		n, err := unix.Readlinkat(fd, "", buf)
+		target = buf[:max(n, 0)]
+		return err
+	})
+	return target, status(err)
+}

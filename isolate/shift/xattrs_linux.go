@@ -1,0 +1,85 @@
+package shift
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+func (s *server) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string, dest []byte) (size uint32, code fuse.Status) {
+	err := s.t.with(h.NodeId, func(_ *node, fd int) error {
+		value, err := kernel.GetXattr(fd, "", name)
+		if errors.Is(err, unix.EOPNOTSUPP) && isACL(name) {
+			err = unix.ENODATA // else the kernel would refuse to open anything
+		}
+		if err != nil {
+			return err
+		}
+		if name == capability {
+			value, err = s.by.capsUp(value)
+		} else {
+			value, err = mapped(name, value, s.by.upStrict)
+		}
+		if err == nil {
+			size, err = answer(value, dest)
+		}
+		return err
+	})
+	return size, status(err)
+}
+
+func (s *server) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte) (size uint32, code fuse.Status) {
+	err := s.t.with(h.NodeId, func(_ *node, fd int) error {
+		names, err := kernel.ListXattrs(fd, "")
+		if err != nil {
+			return err
+		}
+		var all []byte
+		for _, name := range names {
+			if !strings.HasPrefix(name, "trusted.") { // who sees these is asked of this process, which is root
+				all = append(append(all, name...), 0)
+			}
+		}
+		size, err = answer(all, dest)
+		return err
+	})
+	return size, status(err)
+}
+
+// answer copies a value to where there is room for it, or says how much it needs.
+func answer(value, dest []byte) (uint32, error) {
+	if len(dest) > 0 && len(dest) < len(value) {
+		return uint32(len(value)), unix.ERANGE
+	}
+	copy(dest, value)
+	return uint32(len(value)), nil
+}
+
+func (s *server) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name string, value []byte) fuse.Status {
+	return status(s.t.with(in.NodeId, func(_ *node, fd int) (err error) {
+		if name == capability {
+			value, err = s.by.capsDown(value)
+		} else {
+			value, err = mapped(name, value, s.by.down)
+		}
+		if err == nil {
+			err = kernel.SetXattr(fd, "", name, value, int(in.Flags))
+		}
+		if err != nil || in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID == 0 {
+			return err
+		}
+		st, err := kernel.Lstat(fd, "")
+		if err != nil {
+			return err
+		}
+		return unix.Chmod(magic(fd), st.Mode&0o7777&^unix.S_ISGID)
+	}))
+}
+
+func (s *server) RemoveXAttr(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	return status(s.t.with(h.NodeId, func(_ *node, fd int) error { return kernel.RemoveXattr(fd, "", name) }))
+}

@@ -1,0 +1,104 @@
+package isolate
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// A shifted is a tree that a process shows with the ids of the box, because its
+// filesystem cannot be id-mapped.
+type shifted struct {
+	target string
+	path   string
+	root   *os.File // of what is shown
+	// layer is its mount, where that is to be a layer of an overlay.
+	layer *os.File
+}
+
+// maxShiftRead bounds a request, see shift.MaxRead: this program does not link that package.
+const maxShiftRead = 1 << 20
+
+// shifted shows a directory by [Spec.Shift]. why is the reason that it cannot be id-mapped, and
+// the answer where there is no other way.
+func (b *builder) shifted(ctx context.Context, target, path string, attr uint64, why error) (*os.File, error) {
+	if b.spec.Shift == nil {
+		return nil, why
+	}
+	tree, err := mapped(path, attr&unix.MOUNT_ATTR_RDONLY, nil) // with nothing mounted beneath it
+	if err != nil {
+		return nil, err
+	}
+	defer tree.Close()
+	fuse, mount, err := kernel.NewFUSE(kernel.FUSEOptions{Subtype: "snapfs-shift", Others: true, MaxRead: maxShiftRead}, attr)
+	if err != nil {
+		return nil, errors.Join(why, err)
+	}
+	dev := os.NewFile(uintptr(fuse.Dev), "/dev/fuse")
+	err = b.spec.Shift(ctx, dev, tree, b.spec.IDs.base)
+	dev.Close() // the process has it
+	var root *os.File
+	if err == nil {
+		root, err = kernel.OpenDir(int(mount.Fd()), ".") // it answers
+	}
+	if err != nil {
+		mount.Close()
+		return nil, err
+	}
+	b.shifts = append(b.shifts, shifted{target: target, path: path, root: root})
+	return mount, nil
+}
+
+// layerShifted is shifted for a layer, which is made once and may be wanted again: its
+// mount is the builder's to close.
+func (b *builder) layerShifted(ctx context.Context, target, path string, why error) (*os.File, error) {
+	for _, s := range b.shifts {
+		if s.path == path && s.layer != nil {
+			return duplicate(s.layer)
+		}
+	}
+	m, err := b.shifted(ctx, target, path, unix.MOUNT_ATTR_RDONLY, why)
+	if err != nil {
+		return nil, err
+	}
+	b.shifts[len(b.shifts)-1].layer = m
+	b.trash = append(b.trash, m)
+	return duplicate(m)
+}
+
+func duplicate(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+// shiftedTrees are the targets of the trees that a process shows.
+func (b *builder) shiftedTrees() (targets []string) {
+	for _, s := range b.shifts {
+		targets = append(targets, s.target)
+	}
+	return targets
+}
+
+// shownRoots hands the roots of what is shown over.
+func (b *builder) shownRoots() (roots []*os.File) {
+	for i, s := range b.shifts {
+		if s.root != nil {
+			roots = append(roots, s.root)
+		}
+		b.shifts[i].root = nil
+	}
+	return roots
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
