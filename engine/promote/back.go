@@ -238,6 +238,9 @@ func (r *record) backOne(real *dirs, o *op) (bool, error) {
 	if err != nil && !missing(err) {
 		return false, err
 	}
+	if ok, err := unravel(o, s.dir, dir, name); err != nil || !ok {
+		return false, err
+	}
 	var here, there *kernel.Stat // at the path, and in the stage
 	if dir != nil {
 		if here, err = statOrNil(dir, name); err != nil {
@@ -271,13 +274,13 @@ func (r *record) undo(o *op, stage, dir *os.File, name string, here *kernel.Stat
 		if here != nil {
 			return false, nil
 		}
-		err = rename(stage, o.name, dir, name, unix.RENAME_NOREPLACE)
+		err = intoPlace(stage, o.name, dir, name)
 	case here == nil || !o.new.is(here) || changedBeneath(dir, name, o, nil):
 		return false, nil
 	case o.verb == put:
-		err = rename(dir, name, stage, o.name, unix.RENAME_NOREPLACE)
+		err = intoStage(dir, name, stage, o.name)
 	default:
-		err = rename(dir, name, stage, o.name, unix.RENAME_EXCHANGE)
+		err = exchange(stage, o.name, dir, name)
 	}
 	if missing(err) || errors.Is(err, unix.EEXIST) {
 		return false, nil // somebody was faster
@@ -294,11 +297,10 @@ func (r *record) undo(o *op, stage, dir *os.File, name string, here *kernel.Stat
 		return false, err
 	}
 	if st == nil || !o.new.is(st) || changedBeneath(stage, o.name, o, nil) {
-		flags := uint(unix.RENAME_EXCHANGE)
 		if o.verb == put {
-			flags = unix.RENAME_NOREPLACE
+			return false, intoPlace(stage, o.name, dir, name)
 		}
-		return false, rename(stage, o.name, dir, name, flags)
+		return false, exchange(stage, o.name, dir, name)
 	}
 	if o.verb == swap {
 		return true, fixMode(dir, name, o.old)

@@ -72,6 +72,12 @@ func TestEveryStepThatFailsLeavesTheOldTree(t *testing.T) {
 const killTop, killStep, killCommand, killTraced = "SNAPFS_TEST_KILL_TOP", "SNAPFS_TEST_KILL_STEP", "SNAPFS_TEST_KILL_COMMAND", "SNAPFS_TEST_KILL_TRACED"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(flaglessEnv) != "" {
+		if err := refuseFlags(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
 	if top := os.Getenv(killTop); top != "" {
 		os.Exit(dieInTheMiddle(top))
 	}

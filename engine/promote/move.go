@@ -44,11 +44,11 @@ func (w *work) moveOne(o *op) error {
 	}
 	switch o.verb {
 	case put:
-		err = rename(stage, o.name, dir, name, unix.RENAME_NOREPLACE)
+		err = intoPlace(stage, o.name, dir, name)
 	case swap:
-		err = rename(stage, o.name, dir, name, unix.RENAME_EXCHANGE)
+		err = exchange(stage, o.name, dir, name)
 	case drop:
-		err = rename(dir, name, stage, o.name, unix.RENAME_NOREPLACE)
+		err = intoStage(dir, name, stage, o.name)
 	}
 	if missing(err) || errors.Is(err, unix.EEXIST) {
 		return movedAway(o.path)

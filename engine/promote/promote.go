@@ -53,6 +53,15 @@
 // After a power cut the same holds of what the disks have, in whatever order
 // they were written, target and state directory on one of them or on two.
 //
+// # Where renames have no flags
+//
+// ZFS before 2.2 and some others know neither RENAME_EXCHANGE nor RENAME_NOREPLACE. There
+// each move is made of link(2), rename(2) and unlink(2), see flagless.go: still all or
+// nothing, undone and completed as elsewhere, with two promises that are weaker. A directory
+// that takes a file's place, or a file a directory's, or one directory another's, is nothing
+// for an instant, and after a power cut in it until Recover; and a file that another program
+// puts in place by rename(2) in the microseconds between the last look and the move is lost.
+//
 // File attributes of chattr(1) are not carried. Where a name of a hard-linked
 // file lies outside the changes, exchanging it would part the names: refused.
 package promote
