@@ -189,7 +189,7 @@ func (c *checker) contents(d *dir, at place, clean, top bool) error {
 			atlas = newAtlas(c.f)
 		}
 		if all := atlas.paths(n); len(all) > 0 {
-			return all[0]
+			return slices.Min(all) // the same whenever it is asked
 		}
 		return fmt.Sprintf("node %d", n.id)
 	}
