@@ -36,7 +36,15 @@ func program() string { return treetest.Program() }
 
 func TestCommandsAsRoot(t *testing.T) {
 	treetest.NeedRoot(t)
-	scripts(t)
+	scripts(t, "")
+}
+
+// TestCommandsWhereAProcessServesTheTree: what holds with the best backend of this machine
+// holds with the one that any machine has.
+func TestCommandsWhereAProcessServesTheTree(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
+	scripts(t, "fusecow")
 }
 
 func TestCommandsAsAnOrdinaryUser(t *testing.T) {
@@ -44,12 +52,13 @@ func TestCommandsAsAnOrdinaryUser(t *testing.T) {
 		treetest.RunAs(t, treetest.User(t), t.Name(), treetest.WithTUN())
 		return
 	}
-	scripts(t)
+	scripts(t, "")
 }
 
 // scripts runs every script of testdata/script, in a workspace and with a state
-// directory of its own. Each ends with nothing left of it.
-func scripts(t *testing.T) {
+// directory of its own, and on a backend where that is named. Each ends with nothing
+// left of it.
+func scripts(t *testing.T, backend string) {
 	work := treetest.Dir(t)
 	treetest.Leaks(t)
 	testscript.Run(t, testscript.Params{
@@ -59,6 +68,7 @@ func scripts(t *testing.T) {
 			e.Setenv("PATH", treetest.Built()+":"+os.Getenv("PATH"))
 			e.Setenv("SNAPFS_HOME", e.WorkDir+"/.state")
 			e.Setenv("HOME", os.Getenv("HOME"))
+			e.Setenv("SNAPFS_BACKEND", backend)
 			e.Defer(func() {
 				d := &desk{t, e.Cd, e.WorkDir + "/.state"}
 				d.clear()

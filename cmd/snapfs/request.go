@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -28,7 +29,7 @@ func (r *requestFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	r.given = f
 	f.StringVarP(&r.workspace, "workspace", "C", "", "the `directory` it is about (default the git work tree around this one, or this one)")
-	f.StringVar(&r.backend, "backend", "", "the `backend` that holds the workspace (default the best that works)")
+	f.StringVar(&r.backend, "backend", "", "the `backend` that holds the workspace (default $SNAPFS_BACKEND, or the best that works)")
 	f.BoolVar(&r.frozen, "frozen", false, "insist on a base that later edits of the real files cannot change")
 	f.StringVar(&r.policy.Network, "net", "none", "the `network`: none, host, or allow: with what may be reached (see snapfs help net)")
 	f.StringArrayVar(&r.policy.Expose, "expose", nil, "show this `path` although it is a secret")
@@ -90,6 +91,9 @@ func (r *requestFlags) request(a *app) (engine.Request, string, error) {
 	}
 	if start, err = filepath.EvalSymlinks(start); err != nil {
 		start = workspace // the engine says what is wrong with it
+	}
+	if !r.given.Changed("backend") {
+		r.backend = os.Getenv("SNAPFS_BACKEND")
 	}
 	req := engine.Request{Name: r.name, Workspace: workspace, Backend: r.backend, Frozen: r.frozen, Policy: r.policy, Admission: when}
 	if err := r.underProfile(a, &req); err != nil {

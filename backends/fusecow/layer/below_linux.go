@@ -20,7 +20,8 @@ func (f *FS) directory(o *origin) (*fd, error) {
 	})
 }
 
-// openBelow opens a node of the tree below. ESTALE: another one has its name.
+// openBelow opens a node of the tree below. ESTALE: another one has its name. Another
+// directory will do: what has changed in it here is kept by names.
 func (f *FS) openBelow(o *origin, flags int) (int, error) {
 	n, err := kernel.OpenBeneathFD(f.lower, o.path(), flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -28,6 +29,9 @@ func (f *FS) openBelow(o *origin, flags int) (int, error) {
 			return -1, unix.ESTALE
 		}
 		return -1, err
+	}
+	if flags&unix.O_DIRECTORY != 0 {
+		return n, nil
 	}
 	st, err := kernel.Lstat(n, "")
 	if err == nil && identityOf(&st) != o.identity {

@@ -38,6 +38,7 @@ type FS struct {
 	base     int
 	block    int64
 	root     *node
+	stale    func(dir uint64, name string) // see OnStale
 
 	// freezing is held for reading by who writes content, for writing by who
 	// freezes. It is taken before all others.

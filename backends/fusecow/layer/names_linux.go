@@ -111,6 +111,11 @@ func (f *FS) change(n *node) error {
 			return err
 		}
 	}
+	if !n.changed && !f.readOnly {
+		if _, err := f.parent(n, f.change); err != nil {
+			return err
+		}
+	}
 	return f.changeAnyway(n)
 }
 
@@ -123,10 +128,51 @@ func (f *FS) changeAnyway(n *node) error {
 		if err := f.load(n); err != nil {
 			return err
 		}
+		dir, err := f.parent(n, f.changeAnyway)
+		if err != nil {
+			return err
+		}
 		n.changed = true
+		if dir != nil {
+			f.put(dir, n.from.name, n)
+		}
 	}
 	f.mark(n)
 	return nil
+}
+
+// parent is the directory that a node of the tree below, which is about to change, is to
+// be named in from now on, with all directories above it, and is changed for it; nil
+// where there is none or it is named there already. For what is changed must be found
+// by its name even when the tree below has another file there: people save files by
+// renaming new ones into their place.
+func (f *FS) parent(n *node, change func(*node) error) (*node, error) {
+	if n.from == nil || n.from.dir == nil || n.nlink == 0 {
+		return nil, nil //nolint:nilnil // as it says
+	}
+	dir, err := f.nodeOf(n.from.dir)
+	if err != nil {
+		return nil, err
+	}
+	if _, named := dir.entries[n.from.name]; named || dir.nlink == 0 {
+		return nil, nil //nolint:nilnil // as it says
+	}
+	return dir, change(dir)
+}
+
+// nodeOf is the node of a directory of the tree below.
+func (f *FS) nodeOf(o *origin) (*node, error) {
+	if o.dir == nil {
+		return f.root, nil
+	}
+	if n := f.nodes[f.number(&o.identity)]; n != nil && n.from != nil && n.from.identity == o.identity {
+		return n, nil
+	}
+	st, err := f.statBelow(o.dir, o.name)
+	if err != nil {
+		return nil, err
+	}
+	return f.adopt(o.dir, o.name, &st), nil
 }
 
 // setName makes a directory have n under a name, or nothing.

@@ -240,7 +240,27 @@ func (f *FS) Read(id uint64, buf []byte, off int64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return f.read(n, buf, off)
+	done, err := f.read(n, buf, off)
+	return done, f.mayBeStale(n, err)
+}
+
+// OnStale has the filesystem call tell, in a goroutine, where the tree below has another
+// file by now than the one that the kernel knows by a name. It must be called before
+// the kernel asks anything.
+func (f *FS) OnStale(tell func(dir uint64, name string)) { f.stale = tell }
+
+// mayBeStale tells of a node that has gone from the tree below, so that the name leads
+// to what is there now when it is opened again. It answers with err.
+func (f *FS) mayBeStale(n *node, err error) error {
+	if !errors.Is(err, unix.ESTALE) || f.stale == nil || n.from == nil || n.from.dir == nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if dir, wrong := f.nodeOf(n.from.dir); wrong == nil {
+		go f.stale(dir.id, n.from.name)
+	}
+	return err
 }
 
 // Write puts data at an offset. It may write less than all, and say no more.
@@ -249,7 +269,8 @@ func (f *FS) Write(id uint64, data []byte, off int64, lose Privileges) (int, err
 	if err != nil {
 		return 0, err
 	}
-	return f.write(n, data, off, lose)
+	done, err := f.write(n, data, off, lose)
+	return done, f.mayBeStale(n, err)
 }
 
 // Seek is lseek(2) with SEEK_DATA or SEEK_HOLE.

@@ -53,6 +53,7 @@ func New(f *layer.FS, attr uint64) (*Server, *os.File, error) {
 		root.Close()
 		return nil, nil, fmt.Errorf("serving: %w", err)
 	}
+	f.OnStale(func(dir uint64, name string) { s.server.EntryNotify(dir, name) }) // one that it forgot it will ask for
 	go s.server.Serve()
 	pollNot(root)
 	return s, root, nil
