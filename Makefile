@@ -127,4 +127,4 @@ benchmarks: build ## measure everything and write BENCHMARKS.md (as root, on a q
 
 .PHONY: clean
 clean: ## remove what build made
-	rm -rf snapfs snapfs-edge snapfs-fuse snapfs-shift out
+	rm -rf snapfs snapfs-edge snapfs-fuse out

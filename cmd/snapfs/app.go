@@ -86,7 +86,8 @@ func edgeProgram() ([]string, error) { return beside("opening the network", "sna
 
 // shiftProgram finds the one that shows a tree with a sandbox's users.
 func shiftProgram() ([]string, error) {
-	return beside("giving the sandbox users of its own", "snapfs-shift")
+	program, err := beside("giving the sandbox users of its own", "snapfs-fuse")
+	return append(program, "shift"), err
 }
 
 func beside(doing, name string) ([]string, error) {
