@@ -52,7 +52,10 @@ func TestWhatIsSentIsEqualHoweverOftenItIsInterrupted(t *testing.T) {
 	treetest.NeedRoot(t)
 	for name, machines := range pairings(t) {
 		t.Run(name, func(t *testing.T) {
-			seed := rand.Uint64()
+			seed, err := strconv.ParseUint(os.Getenv("SNAPFS_SEND_SEED"), 10, 64)
+			if err != nil {
+				seed = rand.Uint64()
+			}
 			t.Logf("seed %d", seed)
 			near, far := machines(t)
 			p := &pairing{near: near, far: far, rand: rand.New(rand.NewPCG(seed, 2))}
@@ -77,7 +80,7 @@ func TestWhatIsSentIsEqualHoweverOftenItIsInterrupted(t *testing.T) {
 			} else {
 				request.Have = has
 			}
-			if near.frozen("fix") {
+			if near.frozen("fix") && far.frozen("fix") { // an overlay refuses what would part the names of a file
 				p.broken(t, request, rounds(t))
 				second := p.carry(t, request)
 				if second.New {

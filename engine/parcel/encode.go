@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -29,6 +32,11 @@ func Encode(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.
 		if c.Kind == diff.Deleted || anew(&c) {
 			e.s.Remove(c.Path, c.Old.Mode.IsDir())
 			e.stirred[path.Dir(c.Path)] = true
+		}
+	}
+	if onBase {
+		if err := e.findUnchanged(changes); err != nil {
+			return err
 		}
 	}
 	for i := range changes {
@@ -54,7 +62,46 @@ type encoder struct {
 	old, new *os.File
 	// stirred are the directories in which names come and go, and with that the time.
 	stirred map[string]bool
-	buf     []byte
+	// unchanged are names of a file that has new ones, which are not among the changes:
+	// package diff tells links among changed paths alone.
+	unchanged map[uint64]string
+	buf       []byte
+}
+
+// findUnchanged looks for the names of files that got another name and kept one.
+// Where there may be any, it walks the tree.
+func (e *encoder) findUnchanged(changes []diff.Change) error {
+	names, wanted, changed := map[uint64]uint32{}, map[uint64]bool{}, map[string]bool{}
+	for i := range changes {
+		if c := &changes[i]; c.New != nil {
+			changed[c.Path] = true
+			names[c.New.Ino]++
+		}
+	}
+	for i := range changes {
+		if c := &changes[i]; c.New != nil && !c.New.Mode.IsDir() && c.New.NLink > names[c.New.Ino] && (c.Kind == diff.Added || anew(c)) {
+			wanted[c.New.Ino] = true
+		}
+	}
+	e.unchanged = map[uint64]string{}
+	if len(wanted) == 0 {
+		return nil
+	}
+	top := kernel.FDPath(e.new) + "/"
+	return filepath.WalkDir(top+".", func(at string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if name := strings.TrimPrefix(at, top); ok && wanted[st.Ino] && !changed[name] {
+			e.unchanged[st.Ino] = name
+		}
+		return e.ctx.Err()
+	})
 }
 
 func (e *encoder) one(c *diff.Change) error {
@@ -68,6 +115,9 @@ func (e *encoder) one(c *diff.Change) error {
 	switch {
 	case c.Kind == diff.Deleted, c.New.Mode.IsDir() && !made:
 		return nil
+	case made && c.New.LinkOf == "" && e.unchanged[c.New.Ino] != "":
+		e.s.Link(c.Path, e.unchanged[c.New.Ino])
+		return e.s.Err()
 	case c.New.LinkOf != "":
 		if made {
 			e.s.Link(c.Path, c.New.LinkOf)

@@ -34,6 +34,13 @@ func Apply(ctx context.Context, root *os.File, r io.Reader, onBase bool) error {
 		return err
 	}
 	a := &applier{root: int(root.Fd()), chowns: os.Geteuid() == 0}
+	if onBase {
+		var fs unix.Statfs_t
+		if err := unix.Fstatfs(a.root, &fs); err != nil {
+			return &os.PathError{Op: "statfs", Path: root.Name(), Err: err}
+		}
+		a.parts = fs.Type == unix.OVERLAYFS_SUPER_MAGIC
+	}
 	defer a.letGo()
 	if err := a.all(ctx, in, onBase); err != nil {
 		return err
@@ -49,6 +56,8 @@ type applier struct {
 	root   int
 	uuid   []byte // what the stream calls the tree
 	chowns bool
+	// parts: to change a file of the base that has several names is to part them.
+	parts bool
 	// open is the file that was written to last, at path.
 	open *os.File
 	path string
@@ -177,7 +186,28 @@ func (a *applier) node(c *command) (int, error) {
 	if path, err = checked(path); err != nil {
 		return -1, err
 	}
-	return kernel.OpenBeneathFD(a.root, path, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	fd, err := kernel.OpenBeneathFD(a.root, path, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err == nil && a.parts {
+		if err = a.whole(fd, ""); err != nil {
+			unix.Close(fd)
+		}
+	}
+	return fd, err
+}
+
+// whole refuses what would part the names of a file, and leave an old content at one.
+func (a *applier) whole(dir int, name string) error {
+	if !a.parts {
+		return nil
+	}
+	st, err := kernel.Lstat(dir, name)
+	if err != nil || st.IsDir() || st.Nlink < 2 {
+		return err
+	}
+	return &snapshot.Error{
+		Op: "applying the stream", Kind: snapshot.ErrNotSupported,
+		Err: errors.New("it changes a file with several names, which an overlay would part: send all of it, without a base"),
+	}
 }
 
 // regular opens a regular file: to open a device or a pipe is to use it.
@@ -197,6 +227,9 @@ func (a *applier) regular(path string) (*os.File, error) {
 	}
 	if !st.IsRegular() {
 		return nil, bad("%q is no regular file", path)
+	}
+	if err := a.whole(int(f.Fd()), ""); err != nil {
+		return nil, err
 	}
 	return os.OpenFile(kernel.FDPath(f), os.O_RDWR, 0)
 }

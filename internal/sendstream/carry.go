@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -78,11 +79,39 @@ func (a *applier) two(c *command, from, to attr, do func(from, to spot) error) e
 }
 
 func (a *applier) rename(c *command) error {
-	return a.two(c, aPath, aPathTo, func(f, t spot) error { return unix.Renameat(f.dir, f.name, t.dir, t.name) })
+	return a.two(c, aPath, aPathTo, func(f, t spot) error {
+		return a.lifted(c, aPath, f, func() error { return unix.Renameat(f.dir, f.name, t.dir, t.name) })
+	})
 }
 
 func (a *applier) link(c *command) error {
-	return a.two(c, aPathLink, aPath, func(f, t spot) error { return unix.Linkat(f.dir, f.name, t.dir, t.name, 0) })
+	return a.two(c, aPathLink, aPath, func(f, t spot) error {
+		return a.lifted(c, aPathLink, f, func() error { return unix.Linkat(f.dir, f.name, t.dir, t.name, 0) })
+	})
+}
+
+// lifted gives a file another name. An overlay refuses that where the file's
+// content is in a lower layer, and where it lies is too long to be noted (EXDEV): to
+// open it for writing brings the content up.
+func (a *applier) lifted(c *command, at attr, from spot, do func() error) error {
+	if err := a.whole(from.dir, from.name); err != nil {
+		return err
+	}
+	err := do()
+	if err != unix.EXDEV {
+		return err
+	}
+	f, ferr := a.regular(string(c.parts[at]))
+	if ferr == nil {
+		ferr = f.Close()
+	}
+	if ferr != nil {
+		return &snapshot.Error{
+			Op: "applying " + c.op.String(), Path: string(c.parts[at]), Kind: snapshot.ErrNotSupported,
+			Err: errors.New("this filesystem cannot rename it; send all of it, without a base"),
+		}
+	}
+	return do()
 }
 
 func (a *applier) unlink(c *command) error { return a.remove(c, 0) }
