@@ -107,8 +107,12 @@ func (e *Engine) keepTouches(ctx context.Context, k *kept, t *catalog.Tree, b sn
 	defer root.Close()
 	view := &forkView{ctx: ctx, b: b, t: t}
 	defer view.close()
+	originals, err := originalsOf(ctx, b, t)
+	if err != nil {
+		return err
+	}
 	keeper := keeper{
-		k: k, tree: t.Path,
+		k: k, tree: t.Path, originals: originals,
 		// Taken is by the clock that files are stamped with: no margin is needed.
 		base: liveBase{real: looker{root: root}, taken: t.Taken, mine: view.open, known: known},
 	}
@@ -163,6 +167,27 @@ type keeper struct {
 	k    *kept
 	tree string
 	base liveBase
+	// originals are what the backend has kept, by path.
+	originals map[string]snapshot.Original
+}
+
+// originalsOf are the files that a backend keeps by itself.
+func originalsOf(ctx context.Context, b snapshot.Backend, t *catalog.Tree) (map[string]snapshot.Original, error) {
+	keeper, ok := b.(snapshot.Keeper)
+	if !ok {
+		return nil, nil
+	}
+	all := map[string]snapshot.Original{}
+	for o, err := range keeper.Originals(ctx, t.Base, t.Fork) {
+		switch {
+		case errors.Is(err, snapshot.ErrNotSupported):
+			return nil, nil
+		case err != nil:
+			return nil, err
+		}
+		all[o.Path] = o
+	}
+	return all, nil
 }
 
 // one keeps what the base had at a path, and beneath it where that was a directory
@@ -179,6 +204,9 @@ func (k *keeper) one(path string) error {
 	if err != nil {
 		return err
 	}
+	if o, ok := k.originals[path]; ok && why != "" && o.CTime.Before(k.base.taken) {
+		return k.original(abs, &o)
+	}
 	node := keptNode{Node: n, Unknown: why} // what is not known now will not be known later
 	if n != nil && n.Mode.IsRegular() && n.Size <= keptText && k.k.bytes+n.Size <= keptBytes {
 		if node.Data, err = k.text(path, n); err != nil {
@@ -189,6 +217,29 @@ func (k *keeper) one(path string) error {
 	if n != nil && n.Mode.IsDir() {
 		return k.beneath(path)
 	}
+	return nil
+}
+
+// original keeps a file that the real tree does not have any more as it was.
+func (k *keeper) original(abs string, o *snapshot.Original) error {
+	n := &diff.Node{
+		Mode: o.Mode, UID: o.UID, GID: o.GID, Size: o.Size, MTime: o.MTime, CTime: o.CTime, Xattrs: o.Xattrs, NLink: 1,
+	}
+	node := keptNode{Node: n}
+	if o.Content != "" && n.Size <= keptText && k.k.bytes+n.Size <= keptBytes {
+		f, err := os.Open(o.Content)
+		if err != nil {
+			return &snapshot.Error{Op: "keeping", Path: o.Content, Kind: snapshot.KindOf(err), Err: err}
+		}
+		defer f.Close()
+		data, err := io.ReadAll(io.LimitReader(f, keptText+1))
+		if err == nil && int64(len(data)) == n.Size && bytes.IndexByte(data, 0) < 0 {
+			if node.Data, err = k.k.store(data, f); err != nil {
+				return err
+			}
+		}
+	}
+	k.k.set(abs, node)
 	return nil
 }
 

@@ -2,7 +2,9 @@ package snapshot
 
 import (
 	"context"
+	"io/fs"
 	"iter"
+	"time"
 )
 
 // What a backend can do beyond the verbs is an interface of one method. The
@@ -54,6 +56,30 @@ type Touch struct {
 	// Named: of the names in the directory, those that may differ are touched
 	// places of their own. Nobody need list it to find them.
 	Named bool
+}
+
+// A Keeper keeps what a live base held where a fork changes it, so that it is known even
+// when the real tree is changed there, too.
+type Keeper interface {
+	// Originals yields the files of the real tree whose content the fork has changed
+	// since base, in no order, each as it was at that moment. What is not yielded was not
+	// changed, or is not known. Cost: in proportion to what the fork has changed. Errors,
+	// yielded once as the last pair: ErrNotFound, ErrCorrupt, ErrNotSupported (the two have
+	// nothing in common).
+	Originals(ctx context.Context, base ID, fork ForkID) iter.Seq2[Original, error]
+}
+
+// An Original is a regular file as it was when a fork first changed its content.
+type Original struct {
+	Path     string // as that of a [Touch]
+	Mode     fs.FileMode
+	UID, GID uint32
+	Size     int64
+	// CTime tells whether the real tree had been changed before that.
+	MTime, CTime time.Time
+	Xattrs       map[string]string
+	// Content is a file that has it, and stays as long as the fork does; "": it was not kept.
+	Content string
 }
 
 // A Meter tells the bytes a fork holds that its base does not. Cost: in

@@ -120,6 +120,10 @@ func (f *FS) bring(n *node, top place, keep int64) (err error) {
 			f.reserve(-reserved)
 		}
 	}()
+	var was *Original
+	if n.place == below {
+		was = f.original(n, d)
+	}
 	if n.place != nowhere && keep > 0 {
 		if reserved, err = f.copyTo(num, n); err != nil {
 			return err
@@ -135,6 +139,7 @@ func (f *FS) bring(n *node, top place, keep int64) (err error) {
 	if err := f.change(n); err != nil {
 		return err
 	}
+	f.noteOriginal(was)
 	f.fds.drop(fdKey{place: n.place, id: n.id})
 	n.place, n.size, n.held, n.ahead = top, size, 0, false
 	f.recount(n, num, reserved)

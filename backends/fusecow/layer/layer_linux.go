@@ -57,6 +57,8 @@ type FS struct {
 	names map[nameKey]struct{}
 	// garbage is content whose nodes have gone, which the log has not heard of.
 	garbage []remains
+	// originals are those of files that were changed.
+	originals []*Original
 
 	logging sync.Mutex // held while the log is written; taken before mu
 	lists   lists

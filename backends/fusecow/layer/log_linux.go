@@ -16,11 +16,11 @@ func (f *FS) commit(sync bool) error {
 	defer f.logging.Unlock()
 	f.mu.Lock()
 	d, s := f.layers[f.top()], f.tally()
-	dirty, names, garbage := f.dirty, f.names, f.garbage
+	dirty, names, garbage, originals := f.dirty, f.names, f.garbage, f.originals
 	w := f.records()
 	pending := f.pending.Load()
 	if len(w) > 0 {
-		f.dirty, f.names, f.garbage = map[*node]struct{}{}, map[nameKey]struct{}{}, nil
+		f.dirty, f.names, f.garbage, f.originals = map[*node]struct{}{}, map[nameKey]struct{}{}, nil, nil
 	}
 	f.mu.Unlock()
 	if len(w) > 0 {
@@ -37,6 +37,7 @@ func (f *FS) commit(sync bool) error {
 				f.names[k] = struct{}{}
 			}
 			f.garbage = append(f.garbage, garbage...)
+			f.originals = append(f.originals, originals...)
 			return err
 		}
 		f.countLog(d, s)
@@ -66,6 +67,9 @@ func (f *FS) records() []byte {
 			w.num(n.id)
 			n.logged = false
 		}
+	}
+	for _, o := range f.originals {
+		w.original(o)
 	}
 	for k := range f.names {
 		if k.dir.nlink > 0 && k.dir.changed {
@@ -100,8 +104,9 @@ func (f *FS) replay(d *dir, top bool) (clean bool, err error) {
 
 // replayOne does the next record, and says whether it made sense.
 func (f *FS) replayOne(r *reader, origins map[string]*origin) bool {
-	switch r.kind() {
-	case recordClean:
+	switch kind := r.kind(); kind {
+	case recordClean, recordOriginal:
+		r.skip(kind)
 	case recordNode:
 		var n node
 		path, id := r.node(&n)

@@ -441,6 +441,9 @@ func (f *FS) rename(from *node, name string, to *node, toName string, flags uint
 		dir.mtime, dir.ctime = n.ctime, n.ctime
 	}
 	if old != nil && !exchange {
+		if old.place == below && old.nlink <= 1 { // as an editor does
+			f.noteOriginal(f.original(old, f.layers[f.top()]))
+		}
 		f.lessOne(old)
 	}
 	return nil

@@ -16,6 +16,8 @@ const (
 	recordName   = 'e' // a directory has this name; no node: it has not
 	recordUnname = 'u' // a directory has this name as the tree below has it
 	recordClean  = 'c' // the layer was closed in order
+	// recordOriginal is a file of the tree below, as it was before it was changed.
+	recordOriginal = 'o'
 )
 
 // A writer puts records together.
@@ -47,11 +49,7 @@ func (w *writer) node(n *node) {
 	w.int(int64(n.place))
 	w.times(n.atime, n.mtime, n.ctime)
 	w.text(n.target)
-	w.num(uint64(len(n.xattrs)))
-	for _, name := range slices.Sorted(maps.Keys(n.xattrs)) {
-		w.text(name)
-		w.text(n.xattrs[name])
-	}
+	w.xattrs(n.xattrs)
 	if n.from == nil {
 		w.text("")
 		return
@@ -60,6 +58,14 @@ func (w *writer) node(n *node) {
 	w.num(n.from.ino)
 	w.num(n.from.dev)
 	w.times(Time{n.from.born.Sec, n.from.born.Nsec})
+}
+
+func (w *writer) xattrs(all map[string]string) {
+	w.num(uint64(len(all)))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		w.text(name)
+		w.text(all[name])
+	}
 }
 
 // name writes what a directory says of a name now.
@@ -123,12 +129,28 @@ func (r *reader) text() string {
 	return s
 }
 
+func (r *reader) xattrs() (all map[string]string) {
+	for range r.num() {
+		if r.bad {
+			break
+		}
+		if all == nil {
+			all = map[string]string{}
+		}
+		name := r.text()
+		all[name] = r.text()
+	}
+	return all
+}
+
 // skip goes over a record of a kind that nobody wants.
 func (r *reader) skip(kind byte) {
 	switch kind {
 	case recordClean:
 	case recordNode:
 		r.node(&node{})
+	case recordOriginal:
+		r.original()
 	case recordGone:
 		r.num()
 	case recordName:
@@ -157,17 +179,7 @@ func (r *reader) node(n *node) (path string, id identity) {
 	}
 	n.atime, n.mtime, n.ctime = r.time(), r.time(), r.time()
 	n.target = r.text()
-	n.xattrs = nil
-	for range r.num() {
-		if r.bad {
-			break
-		}
-		if n.xattrs == nil {
-			n.xattrs = map[string]string{}
-		}
-		name := r.text()
-		n.xattrs[name] = r.text()
-	}
+	n.xattrs = r.xattrs()
 	if path = r.text(); path == "" {
 		return "", id
 	}

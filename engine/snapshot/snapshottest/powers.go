@@ -20,6 +20,7 @@ func powers() []promise {
 		{name: "an unchanged fork is known to be one", test: touchesLittle, offered: is[snapshot.Toucher]},
 		{name: "where the real tree has moved on misses nothing", test: drifts, offered: is[snapshot.Drifter]},
 		{name: "a real tree that nobody touched is known to be as it was", test: driftsLittle, offered: is[snapshot.Drifter]},
+		{name: "what a fork changed of a live base is kept as it was", test: keepsOriginals, offered: is[snapshot.Keeper]},
 		{name: "a fork's usage is what it holds that its base does not", test: meters, offered: is[snapshot.Meter]},
 		{name: "sweeping gives the space back", offered: is[snapshot.Sweeper], test: func(x *workbench) {
 			sweeps(newWorkbench(x.TB, x.subject, x.subject.Small))

@@ -1,0 +1,65 @@
+package layer_test
+
+import (
+	"maps"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
+)
+
+// Whatever way a file of the tree below is changed, what it was is kept, and stays
+// when the tree below changes too.
+func TestOriginalsAreKeptAtTheFirstChange(t *testing.T) {
+	b := newBench(t)
+	large := strings.Repeat("x", layer.MostKept+1)
+	below := map[string]string{"written": "1", "cut": "2", "dir/replaced": "3", "twice": "4", "large": large, "chmod": "5", "read": "6"}
+	b.must(os.Mkdir(b.lower+"/dir", 0o755))
+	for name, text := range below {
+		b.write(b.lower+"/"+name, text)
+	}
+	b.up()
+	change := func(name, text string) {
+		t.Helper()
+		f, err := os.OpenFile(b.mount+"/"+name, os.O_WRONLY, 0)
+		b.must(err)
+		_, err = f.WriteString(text)
+		b.must(err)
+		b.must(f.Sync())
+		b.must(f.Close())
+	}
+	change("written", "mine")
+	change("twice", "mine")
+	change("large", "mine")
+	b.write(b.mount+"/cut", "mine")
+	b.write(b.mount+"/next", "mine")
+	b.must(os.Rename(b.mount+"/next", b.mount+"/dir/replaced"))
+	b.must(os.Chmod(b.mount+"/chmod", 0o600))
+	b.has(b.mount+"/read", "6")
+	b.freeze()
+	for name := range below {
+		b.write(b.lower+"/"+name, "theirs")
+	}
+	change("twice", "mine again")
+	b.again(true)
+	b.down()
+
+	all, err := layer.Originals(b.layers)
+	b.must(err)
+	got := map[string]string{}
+	for _, o := range all {
+		if got[o.Path] = "-"; o.File != "" {
+			text, err := os.ReadFile(o.File)
+			b.must(err)
+			got[o.Path] = string(text)
+		}
+		if size := int64(len(below[o.Path])); o.Stat.Size != size {
+			t.Errorf("%s is said to have been %d bytes long", o.Path, o.Stat.Size)
+		}
+	}
+	want := map[string]string{"written": "1", "cut": "2", "dir/replaced": "3", "twice": "4", "large": "-"}
+	if !maps.Equal(got, want) {
+		t.Errorf("kept are %q", got)
+	}
+}

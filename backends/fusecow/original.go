@@ -1,0 +1,48 @@
+package fusecow
+
+import (
+	"context"
+	"iter"
+	"slices"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+var _ snapshot.Keeper = (*backend)(nil)
+
+// Originals keeps the contract of [snapshot.Keeper]. Content is kept of files up to 1 MiB,
+// of those that are written to, cut, or replaced by a rename; it counts for no limit.
+func (b *backend) Originals(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Original, error] {
+	return func(yield func(snapshot.Original, error) bool) {
+		all, err := b.originals(ctx, base, fork)
+		if err != nil {
+			yield(snapshot.Original{}, fail("comparing", string(fork), err))
+			return
+		}
+		for _, o := range all {
+			if !yield(snapshot.Original{
+				Path: o.Path, Mode: o.Stat.FileMode(), UID: o.Stat.UID, GID: o.Stat.GID, Size: o.Stat.Size,
+				MTime: o.Stat.MTime.Time(), CTime: o.Stat.CTime.Time(), Xattrs: o.Xattrs, Content: o.File,
+			}, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (b *backend) originals(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) ([]layer.Original, error) {
+	from, err := b.snapshot(base)
+	if err != nil {
+		return nil, err
+	}
+	r, err := b.flushed(ctx, fork)
+	if err != nil {
+		return nil, err
+	}
+	common := len(from.Layers)
+	if r.Tree != from.Tree || len(r.Layers) < common || !slices.Equal(r.Layers[:common], from.Layers) {
+		return nil, because(snapshot.ErrNotSupported, b.forkPath(fork), "it was not forked from there")
+	}
+	return layer.Originals(b.options(&r).Layers[common:])
+}

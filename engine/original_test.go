@@ -1,0 +1,56 @@
+package engine_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// What a sandbox changed and then the user too is merged, although snapfs looked at
+// neither before both had: the backend has kept what they began with.
+func TestWhatABackendKeptIsMergedWith(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
+	b := newBench(t)
+	const base = "one\n2\n3\n4\n5\nsix\n"
+	for _, name := range []string{"written", "replaced"} {
+		b.write(name, base)
+	}
+	tick()
+	req := b.request()
+	req.Name, req.Backend = "s", "fusecow"
+	if _, err := b.New(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	b.removeLater("s")
+	// As long as something runs nobody looks.
+	idle, err := b.Exec(t.Context(), "s", isolate.Command{
+		Args: []string{"/bin/sleep", "1000"}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: b.workspace,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.in("s", "sed -i s/one/mine/ replaced; sed s/one/mine/ written > new; cat new > written; rm new")
+	tick()
+	for _, name := range []string{"written", "replaced"} {
+		b.write(name, "one\n2\n3\n4\n5\ntheirs\n")
+	}
+	if err := idle.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := b.Refresh(t.Context(), "s", engine.RefreshOptions{})
+	if err != nil || len(r.Conflicts) > 0 {
+		t.Fatalf("conflicts: %+v, %v", r.Conflicts, err)
+	}
+	if _, err := b.Apply(t.Context(), "s", engine.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"written", "replaced"} {
+		if text, err := os.ReadFile(b.workspace + "/" + name); string(text) != "mine\n2\n3\n4\n5\ntheirs\n" {
+			t.Errorf("%s merged: %q, %v", name, text, err)
+		}
+	}
+}
