@@ -20,6 +20,8 @@ type request struct {
 	Flush bool `json:"flush,omitempty"`
 	// Freeze: to go on with the layer of this name, which is empty.
 	Freeze string `json:"freeze,omitempty"`
+	// Limit: to count where the fork's record says.
+	Limit bool `json:"limit,omitempty"`
 }
 
 // An answer to it, or to a start; nothing is wrong where it is empty.
@@ -173,6 +175,12 @@ func (s *server) do(q request) (*os.File, error) {
 			attr = unix.MOUNT_ATTR_RDONLY
 		}
 		return s.fuse.More(attr)
+	case q.Limit:
+		r, err := s.b.fork(s.id)
+		if err == nil {
+			err = s.b.attach(s.fs, &r)
+		}
+		return nil, err
 	}
 	if err := s.fuse.Flush(); err != nil || q.Flush {
 		return nil, err

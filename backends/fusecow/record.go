@@ -23,6 +23,9 @@ type record struct {
 	Base   string    `json:"base,omitempty"` // of a fork
 	// Layers are above the tree, the oldest first. The last one of a fork is its own.
 	Layers []string `json:"layers"`
+	// Own is how many of the first layers of a fork are not its own, but its first base's.
+	Own   int    `json:"own,omitempty"`
+	Limit *limit `json:"limit,omitempty"`
 }
 
 const (
@@ -56,8 +59,13 @@ func read(path string, fork bool) (record, error) {
 		return r, because(snapshot.ErrDenied, path, "it does not carry the mark of this backend")
 	case r.Format != format:
 		return r, because(snapshot.ErrNotSupported, path, "a newer version of snapfs wrote it: "+r.Format)
-	case r.Tree == "" || r.Taken.IsZero() || fork && (r.Base == "" || len(r.Layers) == 0):
+	case r.Tree == "" || r.Taken.IsZero() || fork && (r.Base == "" || r.Own < 0 || r.Own >= len(r.Layers)):
 		return r, because(snapshot.ErrCorrupt, path, "parts of it are missing")
+	}
+	if r.Limit != nil {
+		if q := r.Limit.Quota; q == "" || q[0] == '.' || strings.ContainsAny(q, "/\x00") {
+			return r, because(snapshot.ErrCorrupt, path, "it names a quota that cannot be one")
+		}
 	}
 	for _, l := range r.Layers {
 		if l == "" || l[0] == '.' || strings.ContainsAny(l, "/\x00") {

@@ -112,8 +112,12 @@ func (s *server) own(r *record) error {
 	if now.upper() != s.layer {
 		return &os.PathError{Op: "open", Path: s.b.layerPath(s.layer), Err: unix.EBUSY}
 	}
-	if s.socket, err = s.listen(s.layer); err == nil {
-		go s.answer(s.socket)
+	if s.socket, err = s.listen(s.layer); err != nil {
+		return err
+	}
+	go s.answer(s.socket)
+	if now, err = s.b.fork(s.id); err == nil { // who limits it from here on asks
+		err = s.b.attach(s.fs, &now)
 	}
 	return err
 }

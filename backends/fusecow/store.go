@@ -20,7 +20,7 @@ import (
 
 // prepare makes the directories of the layout.
 func (b *backend) prepare() error {
-	for _, dir := range []string{"/forks", "/layers", "/snapshots", "/tmp", "/trash"} {
+	for _, dir := range []string{"/forks", "/layers", "/quotas", "/snapshots", "/tmp", "/trash"} {
 		if err := os.MkdirAll(b.dir+dir, 0o700); err != nil {
 			return err
 		}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,7 +38,7 @@ func (b *backend) clear(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	used := map[string]bool{}
+	used, quotas := map[string]bool{}, map[string]bool{}
 	for _, dir := range []string{"snapshots", "forks"} {
 		list, err := ids[string](filepath.Join(b.dir, dir))
 		if err != nil {
@@ -53,12 +55,16 @@ func (b *backend) clear(ctx context.Context) error {
 			for _, l := range r.Layers {
 				used[l] = true
 			}
+			if r.Limit != nil {
+				quotas[r.Limit.Quota] = true
+			}
 		}
 	}
 	if err := fault.Point(ctx, "move dead layers into the trash"); err != nil {
 		return err
 	}
 	layers, err := os.ReadDir(b.dir + "/layers")
+	err = errors.Join(err, b.sweepQuotas(quotas, slices.Collect(maps.Keys(used))))
 	for _, e := range layers {
 		if path := b.layerPath(e.Name()); e.IsDir() && !used[e.Name()] && layer.IsLayer(path) {
 			b.discard(path)

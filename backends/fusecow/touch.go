@@ -3,9 +3,7 @@ package fusecow
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"iter"
-	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -100,24 +98,29 @@ func (b *backend) touched(x, y *record, yield func(snapshot.Touch, error) bool) 
 	return err
 }
 
-// Usage adds up the blocks allocated in the fork's own layer, not what it sealed
-// before. Cost: in proportion to the files whose content it has.
-func (b *backend) Usage(ctx context.Context, fork snapshot.ForkID) (sum snapshot.Bytes, err error) {
-	r, err := b.fork(fork)
+// Usage is what the fork's own layer holds, not what it sealed before. Cost: its log is
+// read, which who serves it tells of everything first. What was killed is mended.
+func (b *backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Bytes, error) {
+	r, err := b.flushed(ctx, fork)
+	var u layer.Use
 	if err == nil {
-		err = filepath.WalkDir(b.layerPath(r.upper()), func(path string, e fs.DirEntry, err error) error {
-			if err == nil && e.Type().IsRegular() {
-				var st kernel.Stat
-				st, err = kernel.Lstat(unix.AT_FDCWD, path)
-				sum += snapshot.Bytes(st.Blocks) * 512
-			}
-			if notThere(err) {
-				err = nil // the fork is in use
-			}
-			return errors.Join(err, ctx.Err())
-		})
+		u, err = b.tally(&r)
 	}
-	return sum, fail("measuring", string(fork), err)
+	return snapshot.Bytes(u.Bytes), fail("measuring", string(fork), err)
+}
+
+func (b *backend) tally(r *record) (layer.Use, error) {
+	clean, release, err := layer.Hold(b.layerPath(r.upper()))
+	if err == nil {
+		release()
+		if !clean {
+			err = layer.Mend(b.options(r))
+		}
+	}
+	if err != nil && !errors.Is(err, unix.EBUSY) { // it is served
+		return layer.Use{}, err
+	}
+	return layer.Tally(b.layerPath(r.upper()), len(r.Layers)-1)
 }
 
 // Settle waits for who served the fork to be done, brings in order what a killed one

@@ -66,7 +66,7 @@ func (b *backend) forked(ctx context.Context, from snapshot.ID, id snapshot.Fork
 	if err != nil {
 		return r, err
 	}
-	r.Base, r.Layers = string(from), append(r.Layers, own)
+	r.Base, r.Own, r.Layers = string(from), len(r.Layers), append(r.Layers, own)
 	if err := b.create(ctx, b.forkPath(id), &r); err != nil {
 		b.discard(b.layerPath(own))
 		return r, err
@@ -139,6 +139,7 @@ func (b *backend) removeFork(ctx context.Context, id snapshot.ForkID) error {
 		return err
 	}
 	b.discard(b.layerPath(r.upper()))
+	b.uncount(id, &r)
 	return nil
 }
 

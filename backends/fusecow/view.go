@@ -118,7 +118,7 @@ func (b *backend) serve(id snapshot.ForkID, r *record) (*os.File, error) {
 
 // options are what the layers of a record are opened with.
 func (b *backend) options(r *record) layer.Options {
-	o := layer.Options{Lower: r.Tree}
+	o := layer.Options{Lower: r.Tree, Base: r.Own}
 	for _, l := range r.Layers {
 		o.Layers = append(o.Layers, b.layerPath(l))
 	}

@@ -93,6 +93,10 @@ func TestQuotaIsExact(t *testing.T) {
 		if used := q.Used().Bytes; used > most || used < most-4096 {
 			t.Errorf("written %d at a time it ends at %d of %d", step, used, most)
 		}
+		var st unix.Statfs_t
+		if err := unix.Statfs(b.mount, &st); err != nil || st.Blocks*uint64(st.Frsize) != most || st.Bavail > 1 {
+			t.Errorf("statfs tells of %d blocks, %d free: %v", st.Blocks, st.Bavail, err)
+		}
 		f, err := os.OpenFile(b.mount+"/file", os.O_RDWR, 0)
 		b.must(err)
 		if _, err := f.WriteAt([]byte("over"), 1<<20); err != nil {

@@ -304,10 +304,13 @@ func (f *FS) Fsync(id uint64) error {
 // on stable storage then.
 func (f *FS) Commit(sync bool) error { return f.commit(sync) }
 
-// Statfs tells of the space that the top layer has.
+// Statfs tells of the space that the top layer has, or is left of its quota.
 func (f *FS) Statfs() (st unix.Statfs_t, err error) {
 	f.mu.RLock()
-	d := f.layers[f.top()]
-	f.mu.RUnlock()
-	return st, unix.Fstatfs(d.fd, &st)
+	defer f.mu.RUnlock()
+	if err := unix.Fstatfs(f.layers[f.top()].fd, &st); err != nil || f.quota == nil {
+		return st, err
+	}
+	f.quota.limit(&st)
+	return st, nil
 }

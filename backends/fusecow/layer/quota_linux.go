@@ -175,3 +175,16 @@ func (q *Quota) left() Use {
 	}
 	return left
 }
+
+// limit has statfs(2) tell of no more than the limit.
+func (q *Quota) limit(st *unix.Statfs_t) {
+	most, left := q.Most(), q.left()
+	if block := uint64(st.Frsize); most.Bytes > 0 && block > 0 {
+		free := uint64(max(left.Bytes, 0)) / block
+		st.Blocks = uint64(most.Bytes) / block
+		st.Bfree, st.Bavail = min(st.Bfree, free), min(st.Bavail, free)
+	}
+	if most.Nodes > 0 {
+		st.Files, st.Ffree = uint64(most.Nodes), min(st.Ffree, uint64(max(left.Nodes, 0)))
+	}
+}
