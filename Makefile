@@ -19,6 +19,10 @@ LINT   := $(GO) tool -modfile=tools/go.mod golangci-lint
 ROOT   := $(filter 0,$(shell id -u))
 NOSKIP := $(if $(ROOT),1,)
 
+# Systems beside linux that the whole program is built for, and the one program for Windows.
+PLATFORMS = $(shell cat .ci/platforms)
+WINDOWS  := ./cmd/snapfs-windows
+
 # What each backend's conformance suite leaves of its results, for the table.
 RESULTS := $(CURDIR)/out/conformance
 
@@ -48,9 +52,13 @@ tidy: ## go.mod and go.sum name what is used, and no more
 	$(GO) -C tools mod tidy -diff
 
 .PHONY: lint
-lint: ## go vet for both architectures, and golangci-lint with the import rules
+lint: ## go vet for every platform, and golangci-lint with the import rules
 	GOARCH=amd64 $(GO) vet ./...
 	GOARCH=arm64 $(GO) vet ./...
+	@# Most tests need Linux: elsewhere the code is vetted without them, and those tests that build there.
+	lint=$$($(GO) tool -n -modfile=tools/go.mod golangci-lint); for p in $(PLATFORMS); do export GOOS=$${p%/*} GOARCH=$${p#*/}; \
+		$$lint run --tests=false --enable-only govet ./... 2>/dev/null; $(GO) vet $$(.ci/portable); done
+	for a in amd64 arm64; do GOOS=windows GOARCH=$$a $(GO) vet $(WINDOWS) ./internal/wsl; done
 	$(LINT) config verify
 	$(LINT) run ./...
 
@@ -59,10 +67,12 @@ fmt: ## format all Go files as lint wants them
 	$(LINT) fmt ./...
 
 .PHONY: build
-build: ## build snapfs and the programs that it starts, and everything for both architectures
+build: ## build snapfs and the programs that it starts, and everything for every platform
 	GOARCH=amd64 $(GO) build ./...
 	GOARCH=arm64 $(GO) build ./...
-	$(GO) build -trimpath -ldflags '-s -w' -o . ./cmd/...
+	for p in $(PLATFORMS); do GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build ./...; done
+	for a in amd64 arm64; do GOOS=windows GOARCH=$$a $(GO) build -trimpath -ldflags '-s -w' -o out/windows-$$a/snapfs.exe $(WINDOWS); done
+	$(GO) build -trimpath -ldflags '-s -w' -o . $(filter-out $(WINDOWS),$(wildcard ./cmd/*))
 
 .PHONY: test
 test: ## all tests, none skipped as root, and nothing left behind

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package bench makes every published number, and says which of the stated
 // ratios hold.
 //

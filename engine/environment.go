@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sort"
 	"strings"
@@ -41,6 +42,11 @@ type environment struct {
 // replaced are the directories that a sandbox has its own of.
 var replaced = []string{"/proc", "/sys", "/dev", "/run", "/tmp"}
 
+// ownViews: this system can show a process other files than the rest of the machine
+// sees. Without that, a sandbox has a copy of its workspace, at another path, and
+// nothing else is copied.
+const ownViews = runtime.GOOS == "linux"
+
 // survey plans the environment of a sandbox from this process's mounts.
 func survey(workspace, state string, privileged bool) (*environment, error) {
 	mounts, err := kernel.Mounts()
@@ -53,6 +59,10 @@ func survey(workspace, state string, privileged bool) (*environment, error) {
 			Op: "copying", Path: workspace, Kind: snapshot.ErrNotSupported,
 			Err: fmt.Errorf("it lies on a network filesystem (%s at %s), whose files other machines change", m.Type, m.Path),
 		}
+	}
+	if !ownViews {
+		s.env.mounts, s.env.Trees = s.mounts, []string{workspace}
+		return &s.env, nil
 	}
 	if privileged {
 		err = s.whole()

@@ -113,7 +113,7 @@ func (l *looker) open(path string) (*os.File, error) {
 // openFD does as open, and answers with the bare descriptor.
 func (l *looker) openFD(path string) (int, error) {
 	const flags = syscall.O_RDONLY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
-	fd, err := kernel.OpenBeneathFD(int(l.root.Fd()), path, flags|syscall.O_NOATIME, 0)
+	fd, err := kernel.OpenBeneathFD(int(l.root.Fd()), path, flags|kernel.ONoatime, 0)
 	if errors.Is(err, syscall.EPERM) {
 		fd, err = kernel.OpenBeneathFD(int(l.root.Fd()), path, flags, 0)
 	}

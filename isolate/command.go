@@ -81,3 +81,13 @@ func (c *Command) check(spec Spec) error {
 func badCommand(why string) error {
 	return &Error{Op: "checking the command", Kind: ErrInvalid, Err: errors.New(why)}
 }
+
+// files are the streams that are handed over, and their places.
+func (c *Command) files() (files []*os.File, places []int) {
+	for i, f := range []*os.File{c.Stdin, c.Stdout, c.Stderr} {
+		if f != nil {
+			files, places = append(files, f), append(places, i)
+		}
+	}
+	return files, places
+}

@@ -16,7 +16,7 @@
 //
 // A box is a set of namespaces and a pid 1. That pid 1 is a copy of the
 // keeper which never runs a line of Go: it works through a prepared list of
-// system calls (image.go, run_amd64.s), builds the mounts, gives up its powers,
+// system calls (image.go, run_linux_amd64.s), builds the mounts, gives up its powers,
 // and then forks what it is asked for and reports what ended. Every process in
 // a box descends from it, so none can have a power that pid 1 gave up, and no
 // process of the host ever enters a box, so none can be caught half-way in.

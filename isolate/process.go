@@ -1,3 +1,5 @@
+//go:build linux
+
 package isolate
 
 import (
@@ -99,23 +101,6 @@ func (p *Process) Resize(size Size) error {
 		return nil
 	}
 	return SetSize(p.pty, size)
-}
-
-// SetSize tells a terminal, by either end, its size.
-func SetSize(terminal *os.File, size Size) error {
-	c, err := terminal.SyscallConn()
-	if err != nil {
-		return hostError("resizing the terminal", err)
-	}
-	ws := unix.Winsize{Row: size.Rows, Col: size.Cols}
-	var failed error
-	if err := c.Control(func(fd uintptr) { failed = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &ws) }); err != nil {
-		failed = err
-	}
-	if failed != nil {
-		return hostError("resizing the terminal", failed)
-	}
-	return nil
 }
 
 // Close gives back the descriptors held for the process. It neither ends the

@@ -1,7 +1,8 @@
+//go:build linux
+
 package isolate
 
 import (
-	"os"
 	"strings"
 	"syscall"
 
@@ -40,16 +41,6 @@ func (b *builder) command(c Command) (first step, l launch) {
 	l = b.child(c, slave, streams, fork)
 	b.last, b.onErr = 0, b.p1.die.at
 	return first, l
-}
-
-// files are the streams that are handed over, and their places.
-func (c *Command) files() (files []*os.File, places []int) {
-	for i, f := range []*os.File{c.Stdin, c.Stdout, c.Stderr} {
-		if f != nil {
-			files, places = append(files, f), append(places, i)
-		}
-	}
-	return files, places
 }
 
 // streams are the cells for the three streams: those handed over come in the

@@ -1,12 +1,7 @@
 package isolate
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"os"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -73,83 +68,4 @@ func checkRlimits(list []Rlimit) error {
 		seen[r.Resource] = true
 	}
 	return nil
-}
-
-// setRlimits takes over the limits for the commands that are started from now on.
-// What this process may not have itself, it cannot give (CAP_SYS_RESOURCE over
-// the host would let it, and pid 1 has that over nothing).
-func (b *builder) setRlimits(list []Rlimit) error {
-	for _, r := range list {
-		var own unix.Rlimit
-		if err := unix.Getrlimit(r.Resource, &own); err != nil {
-			return &Error{Op: "setting the limit " + r.String(), Kind: ErrNotSupported, Err: err}
-		}
-		if r.Max > own.Max {
-			return &Error{
-				Op: "setting the limit " + r.String(), Kind: ErrDenied,
-				Err:   fmt.Errorf("the hard limit of this process is %s", amount(own.Max)),
-				Hints: []string{"sudo prlimit --pid $$ --" + strings.ToLower(rlimitNames[r.Resource]) + "=" + amount(r.Max)},
-			}
-		}
-		if r.Resource != unix.RLIMIT_NPROC {
-			continue
-		}
-		if b.spec.IDs == Same && os.Geteuid() == 0 {
-			return &Error{
-				Op: "setting the limit " + r.String(), Kind: ErrNotSupported,
-				Err: errors.New("the kernel does not hold root to it under his own id"),
-			}
-		}
-		b.nproc = &own
-	}
-	b.rlimits = list
-	return nil
-}
-
-// SetRlimits replaces [Spec.Rlimits] for the commands that are started from now
-// on; what runs keeps what it has. They may be higher than before. An error
-// changes nothing. Cost: none. Errors: as [Start]; [ErrClosed].
-func (b *Box) SetRlimits(ctx context.Context, list []Rlimit) error {
-	if err := checkRlimits(list); err != nil {
-		return err
-	}
-	b.ask.Lock()
-	defer b.ask.Unlock()
-	if err := ctx.Err(); err != nil {
-		return &Error{Op: "setting limits", Kind: ErrInterrupted, Err: err}
-	}
-	if b.ended() {
-		return &Error{Op: "setting limits", Kind: ErrClosed}
-	}
-	return b.b.setRlimits(list)
-}
-
-// limitForks adds the step that bounds how many processes pid 1 may make, before
-// it forks. It is the only limit that pid 1 has too, and it keeps the right to
-// have it raised again: from the others it might die (CPU), or not understand a
-// request (NOFILE).
-func (b *builder) limitForks() {
-	if b.nproc == nil {
-		return
-	}
-	cur := b.nproc.Cur
-	for _, r := range b.rlimits {
-		if r.Resource == unix.RLIMIT_NPROC {
-			cur = r.Cur
-		}
-	}
-	stage := b.stage
-	b.stage = "setting limits"
-	b.do(unix.SYS_PRLIMIT64, num(0), num(unix.RLIMIT_NPROC), b.words(cur, b.nproc.Max), num(0))
-	b.stage = stage
-}
-
-// limitCommand adds the steps by which the process of a command limits itself,
-// just before it executes the command. Nothing after them needs memory or
-// descriptors of the process as it is now.
-func (b *builder) limitCommand() {
-	b.stage = "setting limits"
-	for _, r := range b.rlimits {
-		b.do(unix.SYS_PRLIMIT64, num(0), num(r.Resource), b.words(r.Cur, r.Max), num(0))
-	}
 }

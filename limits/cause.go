@@ -1,3 +1,5 @@
+//go:build linux
+
 package limits
 
 import (
@@ -6,19 +8,6 @@ import (
 
 	"github.com/snapfs/snapfs/internal/units"
 )
-
-// A Cause is a limit that was hit.
-type Cause struct {
-	Part Part
-	// Value is the limit, as it is written: "2G".
-	Value string
-	// Text says what happened: "memory: 2 GiB used up".
-	Text string
-	// Change says what would let it pass.
-	Change string
-	// Killed: all processes of the box were killed for it.
-	Killed bool
-}
 
 // causeOf makes the sentence about a limit that was hit.
 func causeOf(part Part, l Limits) Cause {

@@ -1,3 +1,5 @@
+//go:build linux
+
 package limits
 
 import (
@@ -6,15 +8,6 @@ import (
 	"strconv"
 	"strings"
 )
-
-// A Ceiling is what the control groups that this process is in leave to it, and to
-// what it starts. What no group bounds is not known.
-type Ceiling struct {
-	// Memory is the lowest limit, and MemoryLeft the least that is left of one, in
-	// bytes: what is kept of files can be had.
-	Memory, MemoryLeft Known[int64]
-	CPUs               Known[float64]
-}
 
 // CeilingHere looks at all groups above this process that are in sight. Cost: some
 // 0.2 ms. Errors: those of reading /proc/self.

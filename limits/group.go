@@ -1,3 +1,5 @@
+//go:build linux
+
 package limits
 
 import (
@@ -17,30 +19,6 @@ import (
 
 	"github.com/snapfs/snapfs/internal/kernel"
 )
-
-// Options are what a group has to know besides the limits.
-type Options struct {
-	// Devices are where the box reads and writes, as stat(2) numbers the devices
-	// of its files; the rates hold for the whole disk behind each. A filesystem
-	// whose number is not a disk's is an error; [DisksOf] finds its disks.
-	Devices []uint64
-	// BestEffort: a limit that this host cannot hold is left out, and
-	// [Group.Level] says so. Otherwise it is an error.
-	BestEffort bool
-	// Count makes the group without any limit too: so that its use is counted, and
-	// limits can be set later.
-	Count bool
-	// KillAll ends every process of the box, for where there is no control group
-	// to do so. Nil: pid 1 is killed, and with it all of its pid namespace.
-	KillAll func(context.Context) error
-	// Pause stops all processes of the box and Resume lets them go on. Where there
-	// is no control group, processors are limited by them, or not at all.
-	// They are called by turns, from one goroutine.
-	Pause, Resume func(context.Context) error
-
-	// bare does without control groups, as on a host that gives none: for tests.
-	bare bool
-}
 
 // A Group is the limits of one box, from before it starts until after its end.
 // Its methods are safe for several goroutines.

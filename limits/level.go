@@ -1,3 +1,5 @@
+//go:build linux
+
 package limits
 
 import (
@@ -13,47 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// By is what holds a limit.
-type By string
-
-// What holds a limit, the strongest first.
-const (
-	// ByCgroup2 and ByCgroup1: a control group of the kernel's, for all processes
-	// together.
-	ByCgroup2 By = "cgroup v2"
-	ByCgroup1 By = "cgroup v1"
-	// ByRlimit: a limit of the kernel's that each process has.
-	ByRlimit By = "rlimit"
-	// ByWatcher: this process looks, and acts when it sees too much. It holds as
-	// long as this process lives.
-	ByWatcher By = "watched"
-	// ByNothing: the limit is not held ([Options.BestEffort]).
-	ByNothing By = "nothing"
-)
-
-// Held says by what one limit is held.
-type Held struct {
-	Part Part
-	// Value is the limit, as it is written: "512M".
-	Value string
-	By    By
-	// Note is what a person ought to know of it, or "".
-	Note string
-	// Moot is a limit that is larger than what the host has: it limits nothing.
-	Moot bool
-}
-
 // Level says by what each limit is held, in the order of [Limits].
 func (g *Group) Level() []Held {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.held)
-}
-
-// An Rlimit is a limit of each process, for setrlimit(2).
-type Rlimit struct {
-	Resource int
-	Cur, Max uint64
 }
 
 // Rlimits are what every process of the box must be given before it starts.

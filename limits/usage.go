@@ -1,52 +1,15 @@
+//go:build linux
+
 package limits
 
 import (
 	"bytes"
-	"encoding/json"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// A Known is a measured value, or none where this host does not measure it.
-type Known[T any] struct {
-	Value T
-	OK    bool
-}
-
-// MarshalJSON writes null for what is not known.
-func (k Known[T]) MarshalJSON() ([]byte, error) {
-	if !k.OK {
-		return []byte("null"), nil
-	}
-	return json.Marshal(k.Value)
-}
-
 func known[T any](value T, ok bool) Known[T] { return Known[T]{value, ok} }
-
-// Usage is what the processes of a box use, all together. Sizes are in bytes.
-type Usage struct {
-	// Memory now and at most, what was swapped out and the cache of files
-	// included where a control group counts.
-	Memory, MemoryPeak Known[int64]
-	// CPUTime is what they have computed; Throttled how long they were held back
-	// by the limit of processors, each processor's time added up.
-	CPUTime, Throttled Known[time.Duration]
-	// PIDs are processes and threads, now and at most.
-	PIDs, PIDsPeak Known[int64]
-	// Read and Written, ReadOps and WriteOps are from and to all disks.
-	Read, Written     Known[int64]
-	ReadOps, WriteOps Known[int64]
-	// How much of the last ten seconds they waited for a processor, for memory, for
-	// a disk.
-	PressureCPU, PressureMemory, PressureIO Known[Pressure]
-}
-
-// Pressure is a share of the time, in percent (Documentation/accounting/psi.rst).
-type Pressure struct {
-	// Some: at least one process waited. Full: all did.
-	Some, Full float64
-}
 
 // Usage counts. Cost: 0.1 ms with control groups; without, 50 µs for each
 // process. Errors: [ErrClosed].

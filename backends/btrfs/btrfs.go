@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package btrfs keeps snapshots and forks as btrfs subvolumes: one transaction
 // commit each, whatever the size of the tree, and shared down to the block.
 //

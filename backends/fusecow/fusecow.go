@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package fusecow keeps snapshots and forks with a filesystem of its own, package
 // layer: the real tree is only read, and what a fork changes lies in a layer above
 // it. It needs /dev/fuse and the right to mount, and nothing of the filesystem

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package overlay keeps snapshots and forks with the kernel's overlayfs: the
 // real tree is the lowest layer, and what a fork changes lies in a layer above.
 // It needs nothing but a Linux kernel and works as root and, in a user

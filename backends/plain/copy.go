@@ -69,7 +69,7 @@ func (b *backend) copyTree(ctx context.Context, src int, from, home string) erro
 	if inodeOf(&root) == c.state {
 		return because(snapshot.ErrNotSupported, from, "the copies themselves are kept there")
 	}
-	if c.links, err = unix.Open(filepath.Join(home, "links"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+	if c.links, err = unix.Open(filepath.Join(home, "links"), kernel.OPath|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return &fs.PathError{Op: "open", Path: home, Err: err}
 	}
 	dst, err := unix.Open(filepath.Join(home, "tree"), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

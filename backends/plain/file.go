@@ -43,7 +43,17 @@ func (c *copier) file(here *level, name string, st *kernel.Stat) error {
 // write makes the copy of src.
 func (c *copier) write(dir int, name string, src int, st *kernel.Stat) error {
 	var dst int
+	var whole bool // its content is there already
 	err := c.step("make a file", func() (err error) {
+		if whole = kernel.CloneTo(dir, name, src) == nil; whole {
+			if dst, err = openRead(dir, name, 0); err == nil {
+				return nil
+			}
+			whole = false // a mode that keeps its owner out
+			if err := unix.Unlinkat(dir, name, 0); err != nil {
+				return err
+			}
+		}
 		dst, err = unix.Openat(dir, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
 		return err
 	})
@@ -51,7 +61,7 @@ func (c *copier) write(dir int, name string, src int, st *kernel.Stat) error {
 		return err
 	}
 	defer unix.Close(dst)
-	if st.Size > 0 {
+	if st.Size > 0 && !whole {
 		if err := c.step("copy a file's content", func() error { return c.content(dst, src, st.Size) }); err != nil {
 			return err
 		}
@@ -62,7 +72,7 @@ func (c *copier) write(dir int, name string, src int, st *kernel.Stat) error {
 // content shares the blocks of src with dst, or copies its data.
 func (c *copier) content(dst, src int, size int64) error {
 	if !c.noClone {
-		err := unix.IoctlFileClone(dst, src)
+		err := kernel.CloneFD(dst, src)
 		if err == nil {
 			return nil
 		}
@@ -101,8 +111,7 @@ func (c *copier) extent(dst, src int, from, to int64) error {
 		if err := c.ctx.Err(); err != nil {
 			return err
 		}
-		in, out := from, from
-		n, err := unix.CopyFileRange(src, &in, dst, &out, int(min(to-from, stretch)), 0)
+		n, err := kernel.CopyRange(dst, src, from, int(min(to-from, stretch)))
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue

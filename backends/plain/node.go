@@ -2,7 +2,6 @@ package plain
 
 import (
 	"errors"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -29,7 +28,7 @@ func (c *copier) node(here *level, name string, st *kernel.Stat) error {
 		return written(c.finishNode(here, name, st))
 	}
 	err := c.step("make a special file", func() error {
-		return unix.Mknodat(here.dst, name, st.Mode&unix.S_IFMT|0o600, int(st.Rdev))
+		return kernel.MakeNode(here.dst, name, st.Mode&unix.S_IFMT|0o600, st.Rdev)
 	})
 	if errors.Is(err, unix.EPERM) {
 		err = &reason{snapshot.ErrDenied, "only root may make a device"}
@@ -79,7 +78,7 @@ func (c *copier) finish(src, dst int, st *kernel.Stat) error {
 		return err
 	}
 	return c.step("give it its times", func() error {
-		return unix.UtimesNanoAt(unix.AT_FDCWD, fdPath(dst), times(st), 0)
+		return kernel.SetTimes(dst, &st.ATime, st.MTime)
 	})
 }
 
@@ -143,20 +142,18 @@ func times(st *kernel.Stat) []unix.Timespec {
 // openRead opens a name to read it, leaving its time of access alone where
 // that is allowed.
 func openRead(dir int, name string, flags int) (int, error) {
-	flags |= unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOATIME
+	flags |= unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC | kernel.ONoatime
 	for {
 		fd, err := unix.Openat(dir, name, flags, 0)
 		switch {
 		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EPERM) && flags&unix.O_NOATIME != 0:
-			flags &^= unix.O_NOATIME
+		case errors.Is(err, unix.EPERM) && flags&kernel.ONoatime != 0:
+			flags &^= kernel.ONoatime
 		default:
 			return fd, err
 		}
 	}
 }
-
-func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // copyXattrs gives the copy, to in the directory dst, all attributes of from in
 // src; an empty name is the descriptor itself. Those of the system (security.*,

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package pool gives any Linux host a frozen base: a btrfs in a sparse file, into
 // which a workspace is imported once and brought up to date by what changed.
 // What is forked then is a btrfs subvolume (see package btrfs, on which this

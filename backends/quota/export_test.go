@@ -1,3 +1,5 @@
+//go:build linux
+
 package quota
 
 // Store is where the layers of a state directory are.

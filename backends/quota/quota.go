@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package quota holds to a limit what sandboxes add to trees that lie on a
 // filesystem without quotas of its own: the kernel's overlay, as package overlay
 // keeps it, with its layers on a pool. The tree stays where it is and is read from

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package zfs keeps snapshots and forks as snapshots and clones of ZFS datasets:
 // constant time, whatever the size of the tree, and shared down to the block.
 //

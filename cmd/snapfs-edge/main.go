@@ -1,3 +1,5 @@
+//go:build linux
+
 // Snapfs-edge is the process at the edge of one sandbox's network (`snapfs run
 // --net allow:…`). Snapfs starts it, with descriptors that nobody else has. It is a
 // program of its own because what it stands on, a stack of network protocols, would

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Snapfs-fuse is a process that shows one tree of a sandbox over FUSE, where no filesystem
 // of the kernel's can: what it is told at its start says whether that is a fork kept by
 // package backends/fusecow, or a tree shown with other users by package isolate/shift.

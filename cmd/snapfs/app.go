@@ -44,9 +44,9 @@ func (a *app) open(ctx context.Context, state string) (*engine.Engine, error) {
 		State:   state,
 		Drivers: all.Drivers(),
 		Notice:  a.ui.notice,
-		Keeper:  []string{"/proc/self/exe", "keeper"},
-		Sweeper: []string{"/proc/self/exe", "sweeper"},
-		Probe:   []string{"/proc/self/exe", "probe"},
+		Keeper:  []string{self(), "keeper"},
+		Sweeper: []string{self(), "sweeper"},
+		Probe:   []string{self(), "probe"},
 		Edge:    edgeProgram,
 		Shift:   shiftProgram,
 	})

@@ -1,6 +1,9 @@
+//go:build linux
+
 package main
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/snapfs/snapfs/backends/pool"
@@ -52,4 +55,9 @@ type carried struct {
 
 func carriedDocument(tree string, r pool.Report, original string) carried {
 	return carried{tree, r.Seen, r.Copied, r.Bytes, r.Deleted, append([]string{}, r.Unsettled...), original}
+}
+
+// copying tells how far a copy into a pool has come.
+func (p *progress) copying(now pool.Progress) {
+	p.say(func() string { return fmt.Sprintf("%d seen, %d copied, %v", now.Seen, now.Copied, now.Bytes) })
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/snapfs/snapfs/backends/pool"
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
@@ -18,13 +17,6 @@ type progress struct {
 }
 
 func newProgress(u *ui) *progress { return &progress{ui: u, next: time.Now().Add(patience)} }
-
-// patience is how long work may take without a word, and how often it has one.
-const patience = 200 * time.Millisecond
-
-func (p *progress) copying(now pool.Progress) {
-	p.say(func() string { return fmt.Sprintf("%d seen, %d copied, %v", now.Seen, now.Copied, now.Bytes) })
-}
 
 // carried tells how much was sent or received.
 func (p *progress) carried(n snapshot.Bytes) { p.say(n.String) }

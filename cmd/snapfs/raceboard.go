@@ -11,6 +11,9 @@ import (
 	"github.com/snapfs/snapfs/engine"
 )
 
+// patience is how long work may take without a word, and how often it has one.
+const patience = 200 * time.Millisecond
+
 // A board tells how the attempts of a race get on: on a terminal as a table that is
 // drawn again and again, in a pipe as a line for each that has ended.
 type board struct {

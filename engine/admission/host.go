@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"syscall"
 
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/units"
@@ -142,15 +141,14 @@ func glance(state string) (h Host, err error) {
 
 // disk looks at the filesystem with the state directory.
 func (h *Host) disk(state string) error {
-	var fs syscall.Statfs_t
-	if err := syscall.Statfs(state, &fs); err != nil {
-		return &os.PathError{Op: "statfs", Path: state, Err: err}
+	fs, err := kernel.FilesystemOf(state)
+	if err != nil {
+		return err
 	}
-	free := fs.Bavail
+	h.Disk, h.DiskFree = fs.Size, fs.Avail
 	if os.Geteuid() == 0 {
-		free = fs.Bfree // root may have what is kept from others
+		h.DiskFree = fs.Free // root may have what is kept from others
 	}
-	h.Disk, h.DiskFree = int64(fs.Blocks)*fs.Bsize, int64(free)*fs.Bsize
 	return nil
 }
 

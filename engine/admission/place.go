@@ -140,7 +140,7 @@ func (p *Place) HandOver() {
 func Inherit(fd int) (*Place, error) {
 	syscall.CloseOnExec(fd)
 	f := os.NewFile(uintptr(fd), "place")
-	path, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	path, err := kernel.PathOf(f)
 	var r record
 	if err == nil {
 		r, err = read(f)

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -244,7 +242,7 @@ func (w *worker) roots(touch snapshot.Touch) error {
 		return nil
 	}
 	if touch.Named && !w.unnamed["."] {
-		p, errs := w.open(".", t.on, unix.O_PATH)
+		p, errs := w.open(".", t.on, kernel.OPath)
 		defer p.close()
 		if first(errs) == nil {
 			if done, err := w.alone(p, ""); done || err != nil {

@@ -47,7 +47,7 @@ func (w *worker) dir(t task) error {
 
 // closed compares a directory that neither side lets this process list.
 func (w *worker) closed(t task) error {
-	p, errs := w.open(t.path, t.on, unix.O_PATH)
+	p, errs := w.open(t.path, t.on, kernel.OPath)
 	defer p.close()
 	if denied(errs[older]) && denied(errs[newer]) {
 		return nil

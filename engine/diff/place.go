@@ -88,7 +88,7 @@ func (w *worker) inspect(p place) (st [2]kernel.Stat, foreign bool, err error) {
 // parent opens the directory that holds a touched place. Its error is EXDEV
 // where that belongs to a filesystem that is to be left out.
 func (w *worker) parent(dir string) (place, [2]error) {
-	p, errs := w.open(dir, [2]bool{true, true}, unix.O_PATH)
+	p, errs := w.open(dir, [2]bool{true, true}, kernel.OPath)
 	if first(errs) == nil && w.opt.OneFilesystem {
 		_, foreign, err := w.inspect(p)
 		if foreign {

@@ -69,7 +69,7 @@ func (f *finder) openNode(i int) (file *os.File, st kernel.Stat, err error) {
 		side = newer
 	}
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	file, err = kernel.OpenBeneath(f.root[side], c.Path, flags|unix.O_NOATIME, 0)
+	file, err = kernel.OpenBeneath(f.root[side], c.Path, flags|kernel.ONoatime, 0)
 	if errno(err) == unix.EPERM {
 		file, err = kernel.OpenBeneath(f.root[side], c.Path, flags, 0)
 	}

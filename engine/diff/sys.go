@@ -12,7 +12,7 @@ import (
 // where the kernel lets this process ask for that.
 func openFile(dir int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	fd, err := unix.Openat(dir, name, flags|unix.O_NOATIME, 0)
+	fd, err := unix.Openat(dir, name, flags|kernel.ONoatime, 0)
 	if err == unix.EPERM {
 		fd, err = unix.Openat(dir, name, flags, 0)
 	}

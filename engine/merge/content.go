@@ -90,7 +90,7 @@ func (in *Input) open(tree int, s state) (*os.File, error) {
 		root = in.RealTree
 	}
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	f, err := kernel.OpenBeneath(int(root.Fd()), s.path, flags|unix.O_NOATIME, 0)
+	f, err := kernel.OpenBeneath(int(root.Fd()), s.path, flags|kernel.ONoatime, 0)
 	if errors.Is(err, unix.EPERM) {
 		f, err = kernel.OpenBeneath(int(root.Fd()), s.path, flags, 0)
 	}

@@ -253,7 +253,7 @@ func (e *encoder) stat(name string) (kernel.Stat, error) {
 	if name == "." {
 		return kernel.Lstat(int(e.new.Fd()), "")
 	}
-	f, err := kernel.OpenBeneath(int(e.new.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	f, err := kernel.OpenBeneath(int(e.new.Fd()), name, kernel.OPath|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return kernel.Stat{}, err
 	}
@@ -263,7 +263,7 @@ func (e *encoder) stat(name string) (kernel.Stat, error) {
 
 func open(root *os.File, name string) (*os.File, error) {
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	f, err := kernel.OpenBeneath(int(root.Fd()), name, flags|unix.O_NOATIME, 0)
+	f, err := kernel.OpenBeneath(int(root.Fd()), name, flags|kernel.ONoatime, 0)
 	if errors.Is(err, unix.EPERM) { // it is another user's
 		f, err = kernel.OpenBeneath(int(root.Fd()), name, flags, 0)
 	}

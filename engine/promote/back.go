@@ -176,7 +176,7 @@ func (r *record) syncAll(ctx context.Context, real *dirs) error {
 			return err
 		}
 		defer f.Close()
-		if err := unix.Syncfs(int(f.Fd())); err != nil {
+		if err := kernel.SyncFS(int(f.Fd())); err != nil {
 			return &os.PathError{Op: "syncfs", Path: r.path, Err: err}
 		}
 		return nil

@@ -210,11 +210,11 @@ func create(dir *os.File, name string, c *diff.Change) error {
 	case fs.ModeSymlink:
 		return pathError("symlink", c.Path, unix.Symlinkat(n.Target, fd, name))
 	case fs.ModeNamedPipe:
-		return pathError("mkfifo", c.Path, unix.Mknodat(fd, name, unix.S_IFIFO|0o600, 0))
+		return pathError("mkfifo", c.Path, kernel.MakeNode(fd, name, unix.S_IFIFO|0o600, 0))
 	case fs.ModeDevice:
-		return pathError("mknod", c.Path, unix.Mknodat(fd, name, unix.S_IFBLK|0o600, int(n.Rdev)))
+		return pathError("mknod", c.Path, kernel.MakeNode(fd, name, unix.S_IFBLK|0o600, n.Rdev))
 	case fs.ModeDevice | fs.ModeCharDevice:
-		return pathError("mknod", c.Path, unix.Mknodat(fd, name, unix.S_IFCHR|0o600, int(n.Rdev)))
+		return pathError("mknod", c.Path, kernel.MakeNode(fd, name, unix.S_IFCHR|0o600, n.Rdev))
 	}
 	return &snapshot.Error{Op: doing, Path: Printable(c.Path), Kind: snapshot.ErrNotSupported, Err: errors.New("a file of unknown type")}
 }

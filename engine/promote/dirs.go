@@ -28,7 +28,7 @@ func (d *dirs) dir(path string) (*os.File, error) {
 		return d.last, nil
 	}
 	d.close()
-	f, err := openBeneath(d.root, path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	f, err := openBeneath(d.root, path, kernel.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (d *dirs) close() {
 // openNode opens a node itself, of whatever type, without any effect on it.
 func openNode(dir *os.File, name string) (*os.File, error) {
 	for {
-		fd, err := unix.Openat(int(dir.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		fd, err := unix.Openat(int(dir.Fd()), name, kernel.OPath|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err == nil {
 			return os.NewFile(uintptr(fd), name), nil
 		}

@@ -33,7 +33,7 @@ func flagless(err error) bool { return errors.Is(err, unix.EINVAL) }
 
 // intoPlace moves a node of the stage where nothing is. EEXIST: something is.
 func intoPlace(stage *os.File, staged string, dir *os.File, name string) error {
-	err := rename(stage, staged, dir, name, unix.RENAME_NOREPLACE)
+	err := rename(stage, staged, dir, name, kernel.RenameNoReplace)
 	if !flagless(err) {
 		return err
 	}
@@ -71,7 +71,7 @@ func unlinkable(err error) bool {
 
 // intoStage moves a node of the tree into the stage, under a name that is free.
 func intoStage(dir *os.File, name string, stage *os.File, staged string) error {
-	err := rename(dir, name, stage, staged, unix.RENAME_NOREPLACE)
+	err := rename(dir, name, stage, staged, kernel.RenameNoReplace)
 	if !flagless(err) {
 		return err
 	}
@@ -87,7 +87,7 @@ func intoStage(dir *os.File, name string, stage *os.File, staged string) error {
 
 // exchange exchanges a node of the stage with one of the tree.
 func exchange(stage *os.File, staged string, dir *os.File, name string) error {
-	err := rename(stage, staged, dir, name, unix.RENAME_EXCHANGE)
+	err := rename(stage, staged, dir, name, kernel.RenameExchange)
 	if !flagless(err) {
 		return err
 	}

@@ -3,7 +3,6 @@ package promote
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // Allow lists what is held back unless it is allowed.
@@ -202,7 +202,7 @@ func (p *planner) refuseHeld(allow Allow) error {
 		return err
 	}
 	names := []string{p.t.Path}
-	if real, err := os.Readlink(fdPath(p.t.Root)); err == nil && real != p.t.Path && filepath.IsAbs(real) {
+	if real, err := kernel.PathOf(p.t.Root); err == nil && real != p.t.Path && filepath.IsAbs(real) {
 		names = append(names, real)
 	}
 	roots := namesOf(names...)

@@ -186,7 +186,7 @@ func gone(err error) error {
 // else has no effect on it.
 func openRegular(root *os.File, path string) (*os.File, error) {
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	f, err := openBeneath(root, path, flags|unix.O_NOATIME)
+	f, err := openBeneath(root, path, flags|kernel.ONoatime)
 	if errors.Is(err, unix.EPERM) {
 		f, err = openBeneath(root, path, flags)
 	}

@@ -3,8 +3,6 @@ package promote
 import (
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -42,7 +40,7 @@ func (m meta) set(f *os.File) error {
 	settled := st.Mode&0o7777 == m.mode
 	if m.what&diff.Owner != 0 && (st.UID != m.uid || st.GID != m.gid) {
 		settled = false
-		if err := unix.Fchownat(int(f.Fd()), "", int(m.uid), int(m.gid), unix.AT_EMPTY_PATH); err != nil {
+		if err := kernel.SetOwner(int(f.Fd()), int(m.uid), int(m.gid)); err != nil {
 			return &os.PathError{Op: "chown", Path: f.Name(), Err: err}
 		}
 	}

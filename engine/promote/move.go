@@ -155,11 +155,11 @@ func unchanged(in *os.File, name, path string, known map[string]ident, altered m
 // renameat2(2). Moving a directory writes its "..": an owner who has no right to
 // write it takes the right, and fixMode gives it back.
 func rename(from *os.File, old string, to *os.File, new string, flags uint) error {
-	err := unix.Renameat2(int(from.Fd()), old, int(to.Fd()), new, flags)
+	err := kernel.RenameAt(int(from.Fd()), old, int(to.Fd()), new, flags)
 	if err == unix.EACCES {
 		widened, other := widenDir(from, old), widenDir(to, new) // both: an exchange moves two
 		if widened || other {
-			err = unix.Renameat2(int(from.Fd()), old, int(to.Fd()), new, flags)
+			err = kernel.RenameAt(int(from.Fd()), old, int(to.Fd()), new, flags)
 		}
 	}
 	if err != nil {

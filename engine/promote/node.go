@@ -4,7 +4,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -60,7 +59,7 @@ func lookAt(dir *os.File, name string) (*diff.Node, kernel.Stat, error) {
 		n.Size = st.Size
 	case unix.S_IFLNK:
 		buf := make([]byte, unix.PathMax+1)
-		l, err := unix.Readlinkat(fd, name, buf)
+		l, err := kernel.Readlink(fd, name, buf)
 		if err != nil {
 			return nil, st, &os.PathError{Op: "readlink", Path: name, Err: err}
 		}
@@ -144,6 +143,3 @@ func join(dir, name string) string {
 func beneath(path, dir string) bool {
 	return dir == "." && path != "." || strings.HasPrefix(path, dir) && len(path) > len(dir) && path[len(dir)] == '/'
 }
-
-// fdPath is a path that means an open node itself, not what it points to.
-func fdPath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }

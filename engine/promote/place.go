@@ -115,7 +115,7 @@ func (pl *place) setMode(real *dirs, mode uint32) error {
 }
 
 func chmod(f *os.File, mode uint32) error {
-	if err := unix.Chmod(fdPath(f), mode); err != nil {
+	if err := unix.Chmod(kernel.FDPath(f), mode); err != nil {
 		return &os.PathError{Op: "chmod", Path: f.Name(), Err: err}
 	}
 	return nil
@@ -135,8 +135,7 @@ func (pl *place) restore(real *dirs) error {
 }
 
 func setTime(f *os.File, t kernel.Timestamp) error {
-	ts := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Sec: t.Sec, Nsec: int64(t.Nsec)}}
-	if err := unix.UtimesNanoAt(unix.AT_FDCWD, fdPath(f), ts, 0); err != nil {
+	if err := kernel.SetTimes(int(f.Fd()), nil, t); err != nil {
 		return &os.PathError{Op: "utimensat", Path: f.Name(), Err: err}
 	}
 	return nil

@@ -265,7 +265,7 @@ func walk(dir *os.File, rel string, f func(rel string, in *os.File, name string)
 		if e.Type != unix.DT_DIR && e.Type != unix.DT_UNKNOWN {
 			continue
 		}
-		sub, err := kernel.OpenBeneath(int(in.Fd()), e.Name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		sub, err := kernel.OpenBeneath(int(in.Fd()), e.Name, kernel.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 		if missing(err) {
 			continue // no directory
 		}

@@ -172,7 +172,7 @@ func (r *replay) make(dir *os.File, name string, c *diff.Change) error {
 	}
 	var err error
 	if c.New.Mode&fs.ModeSocket != 0 {
-		err = pathError("mknod", c.Path, unix.Mknodat(int(dir.Fd()), name, unix.S_IFSOCK|0o600, 0))
+		err = pathError("mknod", c.Path, kernel.MakeNode(int(dir.Fd()), name, unix.S_IFSOCK|0o600, 0))
 	} else {
 		err = create(dir, name, c)
 	}

@@ -2,7 +2,6 @@ package promote
 
 import (
 	"context"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -48,7 +47,7 @@ func (w *work) settleSource(context.Context) error {
 		return err
 	}
 	defer f.Close()
-	return pathError("syncfs", w.from.Tree.Name(), unix.Syncfs(int(f.Fd())))
+	return pathError("syncfs", w.from.Tree.Name(), kernel.SyncFS(int(f.Fd())))
 }
 
 // buildSmall builds such a file as name in an open stage. false, with nothing
@@ -59,10 +58,7 @@ func (w *work) buildSmall(in *stage, name string, c *diff.Change) (built bool, i
 		return false, i
 	}
 	root, path := w.from.at(c.Path)
-	src, err := unix.Openat2(int(root.Fd()), path, &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOATIME | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
-	})
+	src, err := kernel.OpenBeneathFD(int(root.Fd()), path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|kernel.ONoatime, 0)
 	if err != nil {
 		return false, i
 	}
@@ -75,9 +71,9 @@ func (w *work) buildSmall(in *stage, name string, c *diff.Change) (built bool, i
 		return false, i
 	}
 	defer unix.Close(dst)
-	if in.shares && unix.IoctlFileClone(dst, src) == nil || copyWhole(dst, src, int(c.New.Size)) {
+	if in.shares && kernel.CloneFD(dst, src) == nil || copyWhole(dst, src, int(c.New.Size)) {
 		now, err := kernel.Lstat(src, "")
-		if err == nil && w.from.steadyAs(&now, c) && setFileTime(dst, m.mtime) == nil {
+		if err == nil && w.from.steadyAs(&now, c) && kernel.SetTimes(dst, nil, m.mtime) == nil {
 			st, err := kernel.Lstat(dst, "")
 			if err == nil && st.Size == c.New.Size && st.Mode&0o7777 == m.mode && st.UID == m.uid && st.GID == m.gid {
 				return true, identOf(&st)
@@ -101,14 +97,4 @@ func copyWhole(dst, src, size int) bool {
 	}
 	n, err = unix.Write(dst, two[0][:size])
 	return err == nil && n == size
-}
-
-// setFileTime is futimens(3).
-func setFileTime(fd int, t kernel.Timestamp) error {
-	ts := [2]unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Sec: t.Sec, Nsec: int64(t.Nsec)}}
-	_, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
-	if errno != 0 {
-		return errno
-	}
-	return nil
 }

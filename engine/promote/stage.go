@@ -83,7 +83,7 @@ func besideRoot(root *os.File, s *stage) bool {
 }
 
 func openAbove(root *os.File) (*os.File, error) {
-	fd, err := unix.Openat(int(root.Fd()), "..", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(int(root.Fd()), "..", kernel.OPath|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: "..", Err: err}
 	}

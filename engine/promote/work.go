@@ -140,7 +140,7 @@ func (w *work) secure(ctx context.Context) error {
 
 func (w *work) syncStages() error {
 	for _, s := range w.stages {
-		if err := unix.Syncfs(int(s.dir.Fd())); err != nil {
+		if err := kernel.SyncFS(int(s.dir.Fd())); err != nil {
 			return &os.PathError{Op: "syncfs", Path: s.name, Err: err}
 		}
 	}
@@ -157,14 +157,14 @@ func (w *work) syncWritten() error {
 }
 
 func (w *work) syncTarget(context.Context) error {
-	if err := unix.Syncfs(int(w.t.Root.Fd())); err != nil {
+	if err := kernel.SyncFS(int(w.t.Root.Fd())); err != nil {
 		return &os.PathError{Op: "syncfs", Path: w.t.Path, Err: err}
 	}
 	for _, s := range w.stages {
 		if s.dev == w.dev {
 			continue // of the same filesystem
 		}
-		if err := unix.Syncfs(int(s.dir.Fd())); err != nil {
+		if err := kernel.SyncFS(int(s.dir.Fd())); err != nil {
 			return &os.PathError{Op: "syncfs", Path: s.name, Err: err}
 		}
 	}

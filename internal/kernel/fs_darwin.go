@@ -42,7 +42,7 @@ func Mounts() ([]MountPoint, error) {
 			options = "ro"
 		}
 		mounts[i] = MountPoint{
-			Dev: uint64(uint32(st.Fsid.Val[0])), Root: "/", Path: text(st.Mntonname[:]), Options: options,
+			ID: int(uint32(st.Fsid.Val[0])), Dev: uint64(uint32(st.Fsid.Val[0])), Root: "/", Path: text(st.Mntonname[:]), Options: options,
 			Type: text(st.Fstypename[:]), Source: text(st.Mntfromname[:]),
 		}
 	}
@@ -65,8 +65,13 @@ func SyncFS(int) error { return unix.Sync() }
 // FDPath is the path that f has now (F_GETPATH), for calls that take no descriptor:
 // after a rename it leads elsewhere. "" where it has none any more.
 func FDPath(f *os.File) string {
+	defer runtime.KeepAlive(f)
+	return pathOf(int(f.Fd()))
+}
+
+func pathOf(fd int) string {
 	buf := make([]byte, unix.PathMax)
-	_, err := unix.FcntlInt(f.Fd(), unix.F_GETPATH, int(uintptr(unsafe.Pointer(&buf[0]))))
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_GETPATH, int(uintptr(unsafe.Pointer(&buf[0]))))
 	runtime.KeepAlive(buf)
 	if err != nil {
 		return ""

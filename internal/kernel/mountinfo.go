@@ -1,7 +1,7 @@
 package kernel
 
 // A MountPoint is one line of /proc/self/mountinfo (proc_pid_mountinfo(5)), or what
-// getfsstat(2) tells of it, which leaves ID, Parent and SuperOptions empty.
+// getfsstat(2) tells of it, which leaves Parent and SuperOptions empty.
 type MountPoint struct {
 	// ID and Parent are what statx calls the mount id (not the unique one).
 	ID, Parent int

@@ -21,6 +21,10 @@ func CloneFile(dst, src *os.File) error {
 	return nil
 }
 
+// CloneTo makes a name in a directory a clone of a file, on macOS. Linux clones into a
+// file that is open (see [CloneFile]): ENOTSUP, and nothing is made.
+func CloneTo(int, string, int) error { return unix.ENOTSUP }
+
 func copyRange(dst, src *os.File, start, end int64) error {
 	for from, to := start, start; from < end; {
 		n, err := unix.CopyFileRange(int(src.Fd()), &from, int(dst.Fd()), &to, int(min(end-from, 1<<30)), 0)

@@ -37,8 +37,8 @@ type Stat struct {
 	ATime, MTime, CTime Timestamp
 	// BTime is when the inode was made; zero where the filesystem keeps none.
 	BTime Timestamp
-	// Mount is the mount's id as mountinfo has it; zero before Linux 5.8, and on
-	// other systems.
+	// Mount is the mount's id as mountinfo has it; zero before Linux 5.8. On macOS,
+	// where each mount is a device, it is Dev.
 	Mount uint64
 	// MountRoot: the node is the root of a mount. False before Linux 5.8,
 	// and on other systems.

@@ -36,6 +36,6 @@ func fromStat(x *unix.Stat_t) Stat {
 		Size: x.Size, Blocks: x.Blocks, Ino: x.Ino,
 		Dev: uint64(uint32(x.Dev)), Rdev: uint64(uint32(x.Rdev)), // as unix.Mkdev makes them here
 		ATime: at(x.Atim), MTime: at(x.Mtim), CTime: at(x.Ctim), BTime: at(x.Btim),
-		Fixed: x.Flags&fixed != 0,
+		Mount: uint64(uint32(x.Dev)), Fixed: x.Flags&fixed != 0,
 	}
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 package qgroup
 
 // Forget is the second half of what a sweep does with a group.

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package qgroup holds btrfs subvolumes to a number of bytes, alone or several
 // together, with simple quotas.
 //

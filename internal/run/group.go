@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -21,8 +20,8 @@ const polite = 2 * time.Second
 // so that all that it has started can be ended with it.
 //
 // When ctx ends, the group gets SIGTERM, two seconds later SIGKILL. Should this
-// process be killed, the program gets SIGKILL, and what it started goes on: see
-// [EndMarked]. With keep, what the program has left running when it ended well is
+// process be killed, the program gets SIGKILL (on Linux), and what it started goes on:
+// see [EndMarked]. With keep, what the program has left running when it ended well is
 // left alone; otherwise it is ended. Streams must be files, or nil, which drops
 // what is written: nothing else can be left to who is left running.
 // Errors: *MissingError, *Error.
@@ -36,7 +35,7 @@ func Group(ctx context.Context, p Program, keep bool) error {
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, path, p.Args...)
 	cmd.Env, cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = p.Env, p.Dir, p.Stdin, p.Stdout, p.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = leader()
 	cmd.Cancel = func() error { return signalGroup(cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = polite
 	if err := cmd.Start(); err != nil {
@@ -65,7 +64,7 @@ func signalGroup(group int, sig syscall.Signal) error {
 // environment it got, all of them: numbers of processes are given out again. What
 // has made a session of its own since is no part of a group, and goes on.
 // Cost: reading /proc/*/stat, and the environment of each process that is in a group
-// of somebody's session. Errors: those of kill(2).
+// of somebody's session. Errors: those of kill(2). Without /proc none is found.
 func EndMarked(marks ...string) error {
 	return end(func(p member) bool {
 		if p.group == p.session {
@@ -107,26 +106,4 @@ func end(ours func(member) bool) error {
 type member struct {
 	pid            int
 	group, session string
-}
-
-// members lists the processes that are ours and have not ended.
-func members(ours func(member) bool) (pids []int) {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is a good one
-	for _, path := range stats {
-		stat, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has ended
-		}
-		// The second field is a name in parentheses, which may hold anything
-		// (proc(5)); state, parent, group and session follow.
-		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-		if len(fields) < 4 || fields[0] == "Z" || fields[0] == "X" {
-			continue
-		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if err == nil && ours(member{pid, fields[2], fields[3]}) {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }

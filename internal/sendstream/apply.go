@@ -35,11 +35,11 @@ func Apply(ctx context.Context, root *os.File, r io.Reader, onBase bool) error {
 	}
 	a := &applier{root: int(root.Fd()), chowns: os.Geteuid() == 0}
 	if onBase {
-		var fs unix.Statfs_t
-		if err := unix.Fstatfs(a.root, &fs); err != nil {
-			return &os.PathError{Op: "statfs", Path: root.Name(), Err: err}
+		fs, err := kernel.FilesystemOf(kernel.FDPath(root))
+		if err != nil {
+			return err
 		}
-		a.parts = fs.Type == unix.OVERLAYFS_SUPER_MAGIC
+		a.parts = fs.Type == "overlay"
 	}
 	defer a.letGo()
 	if err := a.all(ctx, in, onBase); err != nil {
@@ -169,7 +169,7 @@ func (a *applier) spot(c *command, at attr) (spot, error) {
 	if i < 0 {
 		return spot{dir: a.root, name: path}, nil
 	}
-	fd, err := kernel.OpenBeneathFD(a.root, path[:i], unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	fd, err := kernel.OpenBeneathFD(a.root, path[:i], kernel.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	return spot{dir: fd, name: path[i+1:], own: err == nil}, err
 }
 
@@ -181,12 +181,12 @@ func (a *applier) node(c *command) (int, error) {
 		return -1, err
 	}
 	if path == "" {
-		return unix.Openat(a.root, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		return unix.Openat(a.root, ".", kernel.OPath|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	}
 	if path, err = checked(path); err != nil {
 		return -1, err
 	}
-	fd, err := kernel.OpenBeneathFD(a.root, path, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	fd, err := kernel.OpenBeneathFD(a.root, path, kernel.OPath|unix.O_NOFOLLOW, 0)
 	if err == nil && a.parts {
 		if err = a.whole(fd, ""); err != nil {
 			unix.Close(fd)
@@ -216,7 +216,7 @@ func (a *applier) regular(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := kernel.OpenBeneath(a.root, path, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	f, err := kernel.OpenBeneath(a.root, path, kernel.OPath|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ func (a *applier) make(c *command, kind uint32, dev int) error {
 		return err
 	}
 	defer s.close()
-	return unix.Mknodat(s.dir, s.name, kind|0o600, dev)
+	return kernel.MakeNode(s.dir, s.name, kind|0o600, uint64(dev))
 }
 
 func (a *applier) mkdir(c *command) error {
@@ -167,7 +167,7 @@ func (a *applier) chown(c *command) error {
 	if !a.chowns {
 		return nil
 	}
-	return a.on(c, func(fd int) error { return unix.Fchownat(fd, "", int(n[0]), int(n[1]), unix.AT_EMPTY_PATH) })
+	return a.on(c, func(fd int) error { return kernel.SetOwner(fd, int(n[0]), int(n[1])) })
 }
 
 func (a *applier) chmod(c *command) error {
@@ -194,7 +194,8 @@ func (a *applier) utimes(c *command) error {
 		return err
 	}
 	return a.on(c, func(fd int) error {
-		return unix.UtimesNanoAt(fd, "", []unix.Timespec{atime, mtime}, unix.AT_EMPTY_PATH)
+		access := kernel.Timestamp{Sec: atime.Sec, Nsec: uint32(atime.Nsec)}
+		return kernel.SetTimes(fd, &access, kernel.Timestamp{Sec: mtime.Sec, Nsec: uint32(mtime.Nsec)})
 	})
 }
 
@@ -279,9 +280,7 @@ func (a *applier) clone(c *command) error {
 }
 
 func share(dst, src *os.File, to, from, n int64) error {
-	err := unix.IoctlFileCloneRange(int(dst.Fd()), &unix.FileCloneRange{
-		Src_fd: int64(src.Fd()), Src_offset: uint64(from), Src_length: uint64(n), Dest_offset: uint64(to),
-	})
+	err := kernel.CloneRange(dst, src, to, from, n)
 	for _, cannot := range []error{unix.EXDEV, unix.EOPNOTSUPP, unix.EINVAL, unix.ENOTTY, unix.ENOSYS} {
 		if errors.Is(err, cannot) {
 			copied, err := io.Copy(io.NewOffsetWriter(dst, to), io.NewSectionReader(src, from, n))

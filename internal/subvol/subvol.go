@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package subvol removes btrfs subvolumes in which a sandbox may have made others.
 package subvol
 

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package treetest is what the tests of this project stand on: filesystems to
 // test on, ordinary users to test as, random trees to play on two
 // implementations, an exact comparison of two trees, and a count of what a test

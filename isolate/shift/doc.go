@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package shift shows a directory with other owners than it has on disk, by a FUSE
 // filesystem: each user and group has a number that is higher by the same amount. It
 // stands in for id-mapped mounts where a filesystem has none: ZFS before 2.2, an

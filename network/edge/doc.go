@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package edge is the other end of a sandbox's network, and holds it to rules.
 //
 //	process inside ─► its kernel ─► TUN ─► edge: a TCP/IP stack ─► sockets of this process

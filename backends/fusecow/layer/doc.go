@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package layer is a copy-on-write filesystem: a directory tree that is only
 // read, frozen layers above it, and one layer on top that takes every change.
 // The kernel reaches it over FUSE.

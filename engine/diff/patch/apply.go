@@ -144,7 +144,7 @@ func (a *applier) verifyRecord(r *record) error {
 	if err := a.remember(r); err != nil {
 		return err
 	}
-	f, err := a.open(r.Path, unix.O_PATH)
+	f, err := a.open(r.Path, kernel.OPath)
 	switch {
 	case r.Old != nil && errors.Is(err, unix.ENOENT):
 		return unlike(r.Path, "it is not there")
@@ -328,7 +328,7 @@ func factsAt(f *os.File) (*facts, error) {
 	}
 	if st.IsSymlink() {
 		buf := make([]byte, unix.PathMax)
-		size, err := unix.Readlinkat(int(f.Fd()), "", buf)
+		size, err := kernel.Readlink(int(f.Fd()), "", buf)
 		if err != nil {
 			return nil, err
 		}

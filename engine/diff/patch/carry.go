@@ -123,12 +123,12 @@ func (a *applier) node(i int, r *record) (*os.File, error) {
 	case r.New.is(typeLink):
 		err = unix.Symlinkat(string(r.New.Target), stage, staged(i))
 	default:
-		err = unix.Mknodat(stage, staged(i), uint32(r.New.Mode&typeMask)|0o600, int(r.New.Rdev))
+		err = kernel.MakeNode(stage, staged(i), uint32(r.New.Mode&typeMask)|0o600, r.New.Rdev)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return kernel.OpenBeneath(stage, staged(i), unix.O_PATH|unix.O_NOFOLLOW, 0)
+	return kernel.OpenBeneath(stage, staged(i), kernel.OPath|unix.O_NOFOLLOW, 0)
 }
 
 func (a *applier) file(i int, r *record) (*os.File, error) {
@@ -180,12 +180,12 @@ func (a *applier) move(path raw, aside string, back bool, flags uint) error {
 	defer dir.Close()
 	stage, at := int(a.stage.Fd()), int(dir.Fd())
 	if flags == 0 {
-		flags = unix.RENAME_NOREPLACE
+		flags = kernel.RenameNoReplace
 	}
 	if back {
-		return unix.Renameat2(stage, aside, at, name, flags)
+		return kernel.RenameAt(stage, aside, at, name, flags)
 	}
-	return unix.Renameat2(at, name, stage, aside, flags)
+	return kernel.RenameAt(at, name, stage, aside, flags)
 }
 
 // A glimpse is what is remembered of a node that was compared.
@@ -255,7 +255,7 @@ func (a *applier) mkdir(r *record) error {
 func (a *applier) put(i int, r *record) error {
 	flags := uint(0)
 	if r.Old != nil && !r.Old.is(typeDir) {
-		flags = unix.RENAME_EXCHANGE
+		flags = kernel.RenameExchange
 	}
 	if err := a.move(r.Path, staged(i), true, flags); err != nil {
 		return err
@@ -292,7 +292,7 @@ func (a *applier) describe() error {
 		if !a.stands(r) && !a.made[string(r.Path)] {
 			return nil
 		}
-		f, err := a.open(r.Path, unix.O_PATH)
+		f, err := a.open(r.Path, kernel.OPath)
 		if err != nil {
 			return err
 		}
@@ -302,7 +302,7 @@ func (a *applier) describe() error {
 			return err
 		}
 		a.back.Push("describe it as it was: "+string(r.Path), func() error {
-			f, err := a.open(r.Path, unix.O_PATH)
+			f, err := a.open(r.Path, kernel.OPath)
 			if err != nil {
 				return err
 			}

@@ -30,8 +30,7 @@ func (a *applier) giveTimes(times map[string]kernel.Timestamp) error {
 }
 
 func setTime(f *os.File, t kernel.Timestamp) error {
-	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Sec: t.Sec, Nsec: int64(t.Nsec)}}
-	if err := unix.UtimesNanoAt(int(f.Fd()), "", times, unix.AT_EMPTY_PATH); err != nil {
+	if err := kernel.SetTimes(int(f.Fd()), nil, t); err != nil {
 		return &os.PathError{Op: "setting the time", Path: f.Name(), Err: err}
 	}
 	return nil
@@ -47,7 +46,7 @@ func describe(f *os.File, want *facts) error {
 	}
 	fd := int(f.Fd())
 	if is.UID != want.UID || is.GID != want.GID {
-		if err := unix.Fchownat(fd, "", int(want.UID), int(want.GID), unix.AT_EMPTY_PATH); err != nil {
+		if err := kernel.SetOwner(fd, int(want.UID), int(want.GID)); err != nil {
 			return &os.PathError{Op: "chown", Path: f.Name(), Err: err}
 		}
 		if is, err = factsAt(f); err != nil {

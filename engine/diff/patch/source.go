@@ -93,7 +93,7 @@ func (s *source) open(b blob, path string) (io.ReadCloser, int64, error) {
 }
 
 // openPath is for a directory that is not to be read.
-const openPath = unix.O_PATH | unix.O_DIRECTORY
+const openPath = kernel.OPath | unix.O_DIRECTORY
 
 // openFile opens a regular file of a side.
 func (s *source) openFile(side int, path string) (*os.File, error) {

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package snapshottest says whether a backend keeps the contract of package
 // snapshot. Who passes it works with the engine.
 //

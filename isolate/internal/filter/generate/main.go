@@ -1,3 +1,5 @@
+//go:build linux
+
 // Generate writes the tables of package filter, one for each architecture.
 package main
 

@@ -2,7 +2,7 @@
 
 // func fork(args *cloneArgs, size, first, head uintptr) (pid, thread int)
 //
-// As in run_amd64.s. R19 is the step, R20 the head of the image. The kernel
+// As in run_linux_amd64.s. R19 is the step, R20 the head of the image. The kernel
 // keeps all registers but R0.
 TEXT ·fork(SB), NOSPLIT|NOFRAME, $0-48
 	MOVD	$178, R8	// gettid

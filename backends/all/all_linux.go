@@ -1,5 +1,3 @@
-// Package all is the explicit list of backends. Nothing registers itself: a
-// backend is in snapfs when it stands here.
 package all
 
 import (

@@ -1,0 +1,99 @@
+// Command snapfs-windows is snapfs.exe: it hands its command line to the snapfs in a
+// distribution of the Windows Subsystem for Linux, with the names of files translated, and
+// ends as that does. It decides nothing.
+//
+// It is Go of every system, so that its tests run on any, with another wsl.exe.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/snapfs/snapfs/internal/run/handover"
+	"github.com/snapfs/snapfs/internal/wsl"
+)
+
+// What it exits with beyond the statuses of snapfs itself (docs/exit-codes.md): those of
+// a shell that cannot start a program, or does not find it.
+const (
+	exitFailed  = 126
+	exitMissing = 127
+)
+
+func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func execute(args []string, out, errs io.Writer) int {
+	dir, err := os.Getwd()
+	if err != nil {
+		return fail(errs, exitFailed, "looking for this directory: "+err.Error())
+	}
+	if stand := os.Getenv("SNAPFS_WINDOWS_DIR"); stand != "" { // of a test, where there is no such directory
+		dir = stand
+	}
+	place := wsl.Place{Distribution: os.Getenv("SNAPFS_WSL"), Mount: os.Getenv("SNAPFS_WSL_MOUNT")}
+	if place.Distribution == "" {
+		place.Distribution = wsl.DistributionOf(dir)
+	}
+	if len(args) == 2 && args[0] == "--to-windows" {
+		return toWindows(place, args[1], out, errs)
+	}
+	program, err := handover.Find("wsl.exe")
+	if err != nil {
+		return fail(errs, exitMissing, "wsl.exe: there is no Windows Subsystem for Linux here", "wsl --install", "https://learn.microsoft.com/windows/wsl/install")
+	}
+	line, err := place.Command(dir, args)
+	var bad *wsl.PathError
+	if errors.As(err, &bad) {
+		return fail(errs, exitFailed, err.Error(), bad.Hint)
+	}
+	env := []string{"WSL_UTF8=1"} // what wsl.exe itself says can be read
+	status, err := handover.Run(program, line, env)
+	if err != nil {
+		return fail(errs, exitFailed, "starting "+program+": "+err.Error())
+	}
+	if status != 0 {
+		return explain(place, program, env, status, errs)
+	}
+	return 0
+}
+
+// explain finds out whether a status is that of snapfs, or of there being none.
+func explain(place wsl.Place, program string, env []string, status int, errs io.Writer) int {
+	there := func(name string) bool {
+		status, err := handover.Quietly(program, place.Probe(name), env)
+		return err == nil && status == 0
+	}
+	name := place.Distribution
+	if name == "" {
+		name = "the default distribution"
+	}
+	switch {
+	case there("snapfs"):
+		return status
+	case there("sh"):
+		return fail(errs, exitMissing, "snapfs: it is not installed in "+name,
+			"in the distribution: sudo env GOBIN=/usr/local/bin go install github.com/snapfs/snapfs/cmd/...@latest")
+	}
+	return fail(errs, exitMissing, "wsl.exe: "+name+" cannot be started", "wsl --list --verbose", "wsl --install")
+}
+
+func toWindows(place wsl.Place, name string, out, errs io.Writer) int {
+	path, ok := place.Windows(name)
+	if !ok {
+		return fail(errs, exitFailed, name+": which distribution it is in is not said", "set SNAPFS_WSL to one of: wsl --list --quiet")
+	}
+	fmt.Fprintln(out, path)
+	return 0
+}
+
+func fail(errs io.Writer, status int, why string, hints ...string) int {
+	fmt.Fprintln(errs, "snapfs.exe: "+why)
+	for _, h := range hints {
+		if h != "" {
+			fmt.Fprintln(errs, "hint: "+h)
+		}
+	}
+	return status
+}

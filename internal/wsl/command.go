@@ -1,0 +1,85 @@
+package wsl
+
+import (
+	"slices"
+	"strings"
+)
+
+// PathFlags are the flags of snapfs, as they are written, whose values name files.
+var PathFlags = []string{
+	"--allow", "--dir", "--expose", "--file", "--have", "--hide", "--html", "--mine", "--only", "--output",
+	"--profile", "--report", "--state", "--target", "--theirs", "--workspace", "--write", "-C", "-o",
+}
+
+// ValueFlags are those whose values are something else, and may follow as another
+// argument: a value is no file because it has a stroke in it.
+var ValueFlags = []string{
+	"--attempts", "--backend", "--base", "--check", "--close", "--cpu-time", "--cpus", "--disk", "--env", "--every",
+	"--files", "--idle", "--inodes", "--io-read", "--io-read-ops", "--io-write", "--io-write-ops", "--jobs", "--lab",
+	"--memory", "--name", "--net", "--order", "--pids", "--plan", "--pool", "--remove-after", "--role",
+	"--score", "--set", "--size", "--tail", "--time", "--timeout", "--to", "--tool", "--try",
+	"--ttl", "-j", "-n",
+}
+
+// Command is the arguments for wsl.exe to run snapfs with args in dir, both as Windows has
+// them. Up to "--" what names a file is translated; what follows is the command of a
+// sandbox, and is left alone. Errors: *PathError.
+func (p Place) Command(dir string, args []string) ([]string, error) {
+	dir, err := p.Linux(dir)
+	if err != nil {
+		return nil, err
+	}
+	list := append(p.distribution(), "--cd", dir, "--exec", "snapfs")
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		switch {
+		case arg == "--":
+			return append(list, args[i:]...), nil
+		case slices.Contains(ValueFlags, arg) && i+1 < len(args):
+			list = append(list, arg, args[i+1])
+			i++
+			continue
+		case slices.Contains(PathFlags, arg) && i+1 < len(args):
+			list = append(list, arg)
+			i++
+			arg, err = p.Linux(args[i])
+		default:
+			arg, err = p.argument(arg)
+		}
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, arg)
+	}
+	return list, nil
+}
+
+// Probe is the arguments for wsl.exe to find out whether program is in the distribution.
+func (p Place) Probe(program string) []string {
+	return append(p.distribution(), "--exec", "sh", "-c", "command -v "+program)
+}
+
+func (p Place) distribution() []string {
+	if p.Distribution == "" {
+		return nil
+	}
+	return []string{"-d", p.Distribution}
+}
+
+// argument translates one that stands for itself: a flag with its value, or a file.
+func (p Place) argument(arg string) (string, error) {
+	if !strings.HasPrefix(arg, "-") {
+		return p.Linux(arg)
+	}
+	name, value, ok := strings.Cut(arg, "=")
+	if !ok && len(arg) > 2 && arg[1] != '-' && slices.Contains(PathFlags, arg[:2]) { // -CC:\work
+		name, value = arg[:2], arg[2:]
+	} else if ok {
+		name += "="
+	}
+	if !slices.Contains(PathFlags, strings.TrimSuffix(name, "=")) {
+		return arg, nil
+	}
+	value, err := p.Linux(value)
+	return name + value, err
+}

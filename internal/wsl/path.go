@@ -1,0 +1,136 @@
+// Package wsl hands a command line of Windows to the Windows Subsystem for Linux:
+// names of files become those of the distribution, and back.
+//
+// It is values in, values out, and the same on every system, so that it can be tested
+// on any.
+package wsl
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+)
+
+// A Place is where Windows and a distribution see each other's files.
+type Place struct {
+	// Distribution is the name of the one that is asked, or "" for the default one.
+	Distribution string
+	// Mount is the directory of the distribution in which the drives are: /mnt, but for
+	// what its wsl.conf says ([automount] root).
+	Mount string
+}
+
+// A PathError is a name that the distribution cannot reach.
+type PathError struct {
+	Path string
+	Err  error
+	// Hint is a command that mends it, or "".
+	Hint string
+}
+
+func (e *PathError) Error() string { return e.Path + ": " + e.Err.Error() }
+
+func (e *PathError) Unwrap() error { return e.Err }
+
+// shares are the names under which Windows shows the files of distributions.
+var shares = [...]string{`wsl.localhost`, `wsl$`}
+
+// Linux is the name that the distribution has for a file of Windows. What is not
+// absolute stays so, with the strokes turned. Errors: *PathError, for a file on another
+// machine, of another distribution, or relative to a drive's own directory.
+func (p Place) Linux(name string) (string, error) {
+	turned := strings.ReplaceAll(name, `\`, "/")
+	turned = strings.TrimPrefix(turned, "//?/") // a long name; of a share it goes on with UNC
+	if rest, ok := strings.CutPrefix(turned, "UNC/"); ok && strings.HasPrefix(name, `\\?\`) {
+		turned = "//" + rest
+	}
+	if drive, rest, ok := cutDrive(turned); ok {
+		if !strings.HasPrefix(rest, "/") {
+			return "", &PathError{Path: name, Err: errors.New("what it means depends on the drive's own current directory"), Hint: `cd, and name it as C:\directory\file`}
+		}
+		return path.Join(p.mount(), strings.ToLower(drive), rest), nil
+	}
+	if share, ok := strings.CutPrefix(turned, "//"); ok {
+		return p.shared(name, share)
+	}
+	return turned, nil
+}
+
+// shared is the name of what lies on a share: "wsl$/Debian/home".
+func (p Place) shared(name, share string) (string, error) {
+	distribution, rest, ok := cutShare(share)
+	if !ok {
+		return "", &PathError{
+			Path: name, Err: errors.New("it is on another machine, and the distribution does not see it"),
+			Hint: fmt.Sprintf(`wsl sudo mount -t drvfs '%s' /mnt/share`, `\\`+strings.Join(first(strings.Split(share, "/"), 2), `\`)),
+		}
+	}
+	if p.Distribution != "" && !strings.EqualFold(distribution, p.Distribution) {
+		return "", &PathError{
+			Path: name, Err: fmt.Errorf("it belongs to the distribution %s, and %s is asked", distribution, p.Distribution),
+			Hint: "set SNAPFS_WSL=" + distribution,
+		}
+	}
+	return path.Join("/", rest), nil
+}
+
+// Windows is the name that Windows has for an absolute file of the distribution; what is
+// not absolute stays so, with the strokes turned. false where the distribution has no
+// name by which Windows knows it.
+func (p Place) Windows(name string) (string, bool) {
+	if !strings.HasPrefix(name, "/") {
+		return strings.ReplaceAll(name, "/", `\`), true
+	}
+	name = path.Clean(name)
+	if rest, ok := strings.CutPrefix(name, p.mount()+"/"); ok {
+		drive, rest, _ := strings.Cut(rest, "/")
+		if len(drive) == 1 && isLetter(drive[0]) {
+			return strings.ToUpper(drive) + `:\` + strings.ReplaceAll(rest, "/", `\`), true
+		}
+	}
+	if p.Distribution == "" {
+		return "", false
+	}
+	return `\\` + shares[0] + `\` + p.Distribution + strings.ReplaceAll(name, "/", `\`), true
+}
+
+func (p Place) mount() string {
+	if p.Mount == "" {
+		return "/mnt"
+	}
+	return path.Clean(p.Mount)
+}
+
+// DistributionOf is the distribution that a directory of Windows belongs to, or "".
+func DistributionOf(dir string) string {
+	turned := strings.ReplaceAll(dir, `\`, "/")
+	share, ok := strings.CutPrefix(turned, "//")
+	if !ok {
+		return ""
+	}
+	distribution, _, _ := cutShare(strings.TrimPrefix(share, "?/UNC/"))
+	return distribution
+}
+
+func cutDrive(name string) (drive, rest string, ok bool) {
+	if len(name) < 2 || name[1] != ':' || !isLetter(name[0]) {
+		return "", "", false
+	}
+	return name[:1], name[2:], true
+}
+
+func cutShare(share string) (distribution, rest string, ok bool) {
+	server, rest, _ := strings.Cut(share, "/")
+	for _, s := range shares {
+		if strings.EqualFold(server, s) {
+			distribution, rest, _ = strings.Cut(rest, "/")
+			return distribution, rest, distribution != ""
+		}
+	}
+	return "", "", false
+}
+
+func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+
+func first(list []string, n int) []string { return list[:min(n, len(list))] }

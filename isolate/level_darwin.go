@@ -1,0 +1,100 @@
+package isolate
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/isolate/internal/seatbelt"
+)
+
+// always are what every box of Linux has, and a profile of the sandbox of macOS does not give.
+var always = []string{"a view of its own of the machine's files", "processes out of sight", "filter of system calls"}
+
+// lacking names what spec asks for, by itself or because every box has it, and this
+// system does not give.
+func (s Spec) lacking() []string {
+	list := append([]string{}, always...)
+	add := func(asked bool, what string) {
+		if asked {
+			list = append(list, what)
+		}
+	}
+	add(s.IDs != Same, "users of its own")
+	add(s.Network == NetworkEdge, "a network by name")
+	add(s.Hostname != "", "a host name of its own")
+	add(s.Resolver.IsValid(), "a name server of its own")
+	add(len(s.Rlimits) > 0, "limits of each process")
+	add(len(s.Cgroups) > 0, "control groups")
+	return list
+}
+
+// settle decides what is in force: an error where something is lacking and may not be.
+func (s Spec) settle() (Level, error) {
+	list := s.lacking()
+	if !s.BestEffort {
+		return Level{}, &Error{
+			Op: "starting", Kind: ErrNotSupported, Err: errors.New("the sandbox of macOS cannot give " + strings.Join(list, ", ")),
+			Hints: []string{"snapfs run --best-effort …"},
+		}
+	}
+	if s.Network == NetworkEdge { // less is not more: what was to be held to names gets none
+		s.Network = NetworkNone
+	}
+	return Level{IDs: Same, Network: s.Network, Missing: list}, nil
+}
+
+// profile is the text for sandbox-exec: what of the mounts may be written, may be, and
+// the directories for temporary files.
+func (s Spec) profile() (string, error) {
+	p := seatbelt.Policy{Network: s.Network == NetworkHost}
+	tmp := os.TempDir()
+	if s.Tmp != "" {
+		tmp = s.Tmp
+	}
+	p.Write = append(p.Write, real(tmp))
+	for _, m := range s.Mounts {
+		switch {
+		case m.Overlay != nil || m.Served != nil:
+			return "", &Error{Op: "mounting", Path: m.Target, Kind: ErrNotSupported, Err: errors.New("needs Linux: macOS gives a process no mounts of its own")}
+		case m.Source != "" && m.Source != m.Target && !m.ReadOnly:
+			p.Write = append(p.Write, real(m.Source))
+		}
+	}
+	for _, h := range s.Hide {
+		p.Hide = append(p.Hide, s.place(h))
+	}
+	for _, r := range s.ReadOnly {
+		p.ReadOnly = append(p.ReadOnly, s.place(r))
+	}
+	text, err := p.Text()
+	if err != nil {
+		return "", &Error{Op: "writing a profile for " + kernel.SandboxExec, Kind: ErrNotSupported, Err: err}
+	}
+	return text, nil
+}
+
+// place is where a path inside is outside: in the copy of the tree deepest down that holds it.
+func (s Spec) place(inside string) string {
+	best := Mount{Target: "/", Source: "/"}
+	for _, m := range s.Mounts {
+		rest, ok := strings.CutPrefix(inside, m.Target)
+		if m.Source != "" && ok && (rest == "" || rest[0] == '/' || m.Target == "/") && len(m.Target) >= len(best.Target) {
+			best = m
+		}
+	}
+	return real(filepath.Join(best.Source, strings.TrimPrefix(inside, best.Target)))
+}
+
+// real follows the links of a path, as far as it is there.
+func real(path string) string {
+	if r, err := filepath.EvalSymlinks(path); err == nil {
+		return r
+	}
+	if dir := filepath.Dir(path); dir != path {
+		return filepath.Join(real(dir), filepath.Base(path))
+	}
+	return path
+}

@@ -1,0 +1,163 @@
+package isolate
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// A Process is a program that was started in a box by Start or Exec.
+type Process struct {
+	pid    int
+	done   chan struct{}
+	status Status
+}
+
+// Exec runs a command under the box's profile, in the copy of its working directory.
+// Errors: as [Start]; [ErrClosed].
+func (b *Box) Exec(ctx context.Context, c Command) (*Process, error) {
+	if err := c.check(b.spec); err != nil {
+		return nil, err
+	}
+	if c.TTY != nil {
+		return nil, &Error{Op: "opening a terminal", Kind: ErrNotSupported, Err: errLinux}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, &Error{Op: "starting", Kind: ErrInterrupted, Err: err}
+	}
+	program, err := find(c.Args[0], b.spec.place(c.Dir), c.Env)
+	if err != nil {
+		return nil, err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, hostError("starting", err)
+	}
+	defer null.Close()
+	streams := []*os.File{c.Stdin, c.Stdout, c.Stderr}
+	for i, f := range streams {
+		if f == nil {
+			streams[i] = null
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, &Error{Op: "starting", Kind: ErrClosed}
+	}
+	args := append([]string{"sandbox-exec", "-p", b.profile, program}, c.Args[1:]...)
+	proc, err := os.StartProcess(kernel.SandboxExec, args, &os.ProcAttr{
+		Dir: b.spec.place(c.Dir), Env: c.Env, Files: streams, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return nil, hostError("starting "+kernel.SandboxExec, err)
+	}
+	p := &Process{pid: proc.Pid, done: make(chan struct{})}
+	if len(b.procs) == 0 && isClosed(b.idle) {
+		b.idle = make(chan struct{})
+	}
+	b.procs[p] = true
+	go b.await(p, proc)
+	return p, nil
+}
+
+// await takes the end of a command.
+func (b *Box) await(p *Process, proc *os.Process) {
+	state, err := proc.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err == nil {
+		if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			p.status = Status{Signal: ws.Signal(), CoreDump: ws.CoreDump()}
+		} else {
+			p.status = Status{Code: state.ExitCode()}
+		}
+	}
+	delete(b.procs, p)
+	close(p.done)
+	if len(b.procs) == 0 {
+		close(b.idle)
+	}
+}
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// find looks a program up as execvp(3) would: sandbox-exec tells nobody why it could
+// not run one.
+func find(name, dir string, env []string) (string, error) {
+	places := []string{name}
+	if !filepath.IsAbs(name) {
+		places[0] = filepath.Join(dir, name)
+	}
+	if !strings.Contains(name, "/") {
+		path := "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+		for _, e := range env {
+			if v, ok := strings.CutPrefix(e, "PATH="); ok {
+				path = v
+			}
+		}
+		places = nil
+		for dir := range strings.SplitSeq(path, ":") {
+			places = append(places, strings.TrimSuffix(dir, "/")+"/"+name)
+		}
+	}
+	why := &CommandError{Path: name, Errno: unix.ENOENT}
+	for _, p := range places {
+		err := unix.Access(p, unix.X_OK)
+		if err == nil {
+			return p, nil
+		}
+		if errno, ok := err.(syscall.Errno); ok && errno != unix.ENOENT && errno != unix.ENOTDIR {
+			why.Errno = errno
+		}
+	}
+	return "", why
+}
+
+// PID is its number.
+func (p *Process) PID() int { return p.pid }
+
+// Wait answers with how the process ended, as often as asked. When ctx ends first
+// the error matches [ErrInterrupted] and the process goes on.
+func (p *Process) Wait(ctx context.Context) (Status, error) {
+	select {
+	case <-p.done:
+		return p.status, nil
+	case <-ctx.Done():
+		return Status{}, &Error{Op: "waiting", Kind: ErrInterrupted, Err: ctx.Err()}
+	}
+}
+
+// Signal sends sig to the process; to one that has ended it does nothing.
+func (p *Process) Signal(sig syscall.Signal) error {
+	if isClosed(p.done) {
+		return nil
+	}
+	if err := syscall.Kill(p.pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return hostError("sending a signal", err)
+	}
+	return nil
+}
+
+// PTY is the outer end of the process's terminal: there is none.
+func (*Process) PTY() *os.File { return nil }
+
+// Resize tells the process's terminal its new size: there is none.
+func (*Process) Resize(Size) error { return nil }
+
+// Close gives back what is held for the process: nothing.
+func (*Process) Close() error { return nil }

@@ -1,0 +1,24 @@
+package isolate
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// SetSize tells a terminal, by either end, its size.
+func SetSize(terminal *os.File, size Size) error {
+	c, err := terminal.SyscallConn()
+	if err != nil {
+		return hostError("resizing the terminal", err)
+	}
+	ws := unix.Winsize{Row: size.Rows, Col: size.Cols}
+	var failed error
+	if err := c.Control(func(fd uintptr) { failed = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &ws) }); err != nil {
+		failed = err
+	}
+	if failed != nil {
+		return hostError("resizing the terminal", failed)
+	}
+	return nil
+}
