@@ -78,9 +78,7 @@ func (t *touches) collect(layer string) error {
 func (t *touches) places(sides [2]*atlas) error {
 	for b := range t.names {
 		x, y := sides[0].f.nodes[b.dir], sides[1].f.nodes[b.dir]
-		// A number that was given in a layer may be another's in another layer.
-		same := x != nil && y != nil && x.entries[b.name] != nil && y.entries[b.name] != nil &&
-			x.entries[b.name].id == y.entries[b.name].id && x.entries[b.name].id < made
+		same := leadsAlike(x, y, b.name)
 		for i, dir := range []*node{x, y} {
 			if dir == nil {
 				continue
@@ -110,6 +108,32 @@ func (t *touches) places(sides [2]*atlas) error {
 		}
 	}
 	return nil
+}
+
+// leadsAlike reports whether two states of a directory have under a name what may differ
+// in itself alone: the same node, or both what the tree below has there, whether the
+// table says so or nothing. A number that was given in a layer may be another's in another.
+func leadsAlike(x, y *node, name string) bool {
+	if x != nil && y != nil && x.entries[name] != nil && y.entries[name] != nil && x.entries[name].id < made {
+		return x.entries[name].id == y.entries[name].id
+	}
+	return x.leadsBelow(y, name) && y.leadsBelow(x, name)
+}
+
+// leadsBelow reports whether a directory has under a name what the tree below has there.
+// One that is nil is not changed, if the other is of the tree below.
+func (n *node) leadsBelow(other *node, name string) bool {
+	if n == nil {
+		return other != nil && other.from != nil
+	}
+	to, known := n.entries[name]
+	switch {
+	case n.from == nil || known && to == nil:
+		return false
+	case !known:
+		return true
+	}
+	return to.from != nil && to.from.name == name && to.from.dir != nil && to.from.dir.path() == n.from.path()
 }
 
 // An atlas knows where the nodes of a table are.

@@ -1,0 +1,35 @@
+//go:build linux
+
+package layer_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
+)
+
+// A file changed deep in the tree below is one place, and nobody has to look at all that
+// lies beside the directories above it.
+func TestAChangeDeepDownTouchesNoWholeTree(t *testing.T) {
+	b := newBench(t)
+	b.must(os.MkdirAll(b.lower+"/dir/sub", 0o755))
+	b.write(b.lower+"/dir/sub/file", "base")
+	b.up()
+	b.write(b.mount+"/dir/sub/file", "mine")
+	b.must(os.Chmod(b.mount+"/dir/sub", 0o700))
+	b.down()
+	told := map[string]bool{}
+	b.must(layer.Touched(b.lower, nil, b.layers, func(path string, tree bool) error {
+		told[path] = true
+		if tree {
+			t.Errorf("all beneath %s is said to differ", path)
+		}
+		return nil
+	}))
+	for _, path := range []string{"dir/sub/file", "dir/sub"} {
+		if !told[path] {
+			t.Errorf("%s is not told", path)
+		}
+	}
+}
