@@ -1,4 +1,4 @@
-//go:build posix
+//go:build linux && posix
 
 package trial_test
 
