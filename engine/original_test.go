@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"errors"
 	"os"
 	"testing"
 
@@ -38,7 +39,7 @@ func TestWhatABackendKeptIsMergedWith(t *testing.T) {
 	for _, name := range []string{"written", "replaced"} {
 		b.write(name, "one\n2\n3\n4\n5\ntheirs\n")
 	}
-	if err := idle.Close(); err != nil {
+	if err := errors.Join(idle.Close(), b.Stop(t.Context(), "s")); err != nil {
 		t.Fatal(err)
 	}
 	r, err := b.Refresh(t.Context(), "s", engine.RefreshOptions{})

@@ -69,6 +69,7 @@ func servedLife(t *testing.T, b *bench) {
 	check("the state kept while it ran", "f", "", "", want)
 	must(writer.Close())
 	check("since", "s", "running", "", []string{"A later", "D linked", "M edited", "M log"})
+	must(b.Stop(t.Context(), "s"))
 	must(b.Rollback(t.Context(), "s", "running"))
 	check("rolled back", "s", "", "", want)
 	_, err = b.Apply(t.Context(), "f", engine.ApplyOptions{})
