@@ -190,6 +190,9 @@ func (e *Engine) try(ctx context.Context, d snapshot.Driver, tree string, req Re
 	if req.Frozen && !b.Facts().Frozen {
 		return nil, fmt.Errorf("%s: its base is live: %w", d.Name, snapshot.ErrNotSupported)
 	}
+	if b.Facts().Served && limitsIO(req.Policy.Limits) {
+		return nil, fmt.Errorf("%s: %w", d.Name, errServed())
+	}
 	if req.limitsDisk() {
 		if err := canLimit(ctx, b, diskLimit(req.Policy.Limits)); err != nil {
 			return nil, fmt.Errorf("%s: %w", d.Name, err)

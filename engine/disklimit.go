@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +16,11 @@ import (
 // limitTrees has the forks of a sandbox, which hold no more than some limits say, hold
 // no more than others do: all of them, or none.
 func (e *Engine) limitTrees(ctx context.Context, rec *catalog.Record, was, now catalog.Limits) error {
+	if limitsIO(now) && !limitsIO(was) {
+		if err := e.noneServed(ctx, rec); err != nil {
+			return err
+		}
+	}
 	if diskLimit(now) == diskLimit(was) {
 		return nil
 	}
@@ -230,6 +236,30 @@ func diskLimit(l catalog.Limits) snapshot.DiskLimit {
 func limitsDisk(l catalog.Limits) bool { return diskLimit(l) != (snapshot.DiskLimit{}) }
 
 func (r *Request) limitsDisk() bool { return limitsDisk(r.Policy.Limits) }
+
+// limitsIO: what processes read from disks and write to them is limited.
+func limitsIO(l catalog.Limits) bool {
+	return l.ReadRate != 0 || l.WriteRate != 0 || l.ReadOps != 0 || l.WriteOps != 0
+}
+
+// noneServed refuses where a process outside of the sandbox reads and writes for it.
+func (e *Engine) noneServed(ctx context.Context, rec *catalog.Record) error {
+	for _, t := range rec.Trees {
+		b, err := e.backendOf(ctx, t)
+		if err != nil {
+			return err
+		}
+		if b.Facts().Served {
+			return &snapshot.Error{Op: "limiting", Backend: t.Driver, Path: t.Path, Kind: snapshot.ErrNotSupported, Err: errServed()}
+		}
+	}
+	return nil
+}
+
+// errServed: of no use where what is read and written is limited.
+func errServed() error {
+	return fmt.Errorf("a process outside of the sandbox reads and writes for it, which no limit on that holds: %w", snapshot.ErrNotSupported)
+}
 
 func errUnlimited() error {
 	return &snapshot.Error{

@@ -117,7 +117,7 @@ type backend struct {
 }
 
 func (b *backend) Facts() snapshot.Facts {
-	return snapshot.Facts{Unit: snapshot.ByFile, Durable: true, DirRename: true}
+	return snapshot.Facts{Unit: snapshot.ByFile, Durable: true, DirRename: true, Served: true}
 }
 
 // Hidden is where the layers are: no sandbox may see them.

@@ -156,6 +156,7 @@ func TestSuiteFindsBrokenBackends(t *testing.T) {
 		})},
 		{"a directory of the base is renamed in one step exactly as claimed", claiming(func(f *snapshot.Facts) { f.DirRename = false })},
 		{"names of one file stay together or part exactly as claimed", claiming(func(f *snapshot.Facts) { f.PartsLinks = true })},
+		{"a snapshot and its fork show the tree", claiming(func(f *snapshot.Facts) { f.Served = true })},
 		{"a byte changed costs a block or a file as claimed", claiming(func(f *snapshot.Facts) { f.Unit = snapshot.ByBlock })},
 		{"a fork costs the same for any tree exactly as claimed", claiming(func(f *snapshot.Facts) { f.CopiesWhole = false })},
 		{"the time of a capture divides earlier changes from later ones", func(b *broken) snapshot.Backend {

@@ -241,6 +241,10 @@ type Facts struct {
 	// PartsLinks: a file of the base that has several names becomes two files
 	// in a fork when one of them is written to (overlayfs without an index).
 	PartsLinks bool
+	// Served: the view of a fork is [View.Served], so that what a sandbox reads and
+	// writes is read and written by a process outside of it, which no limit on the
+	// sandbox's input and output holds.
+	Served bool
 }
 
 // Unit is the granularity of copy-on-write.

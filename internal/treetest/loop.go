@@ -149,7 +149,13 @@ func mountOn(fs, dir string, options []string) error {
 // it: a test that leaves a file open there has a leak.
 func unmount(t testing.TB, dir string) {
 	t.Helper()
+	// Who serves a tree lets go of the disk that its layers lie on a moment after its
+	// last mount has gone.
 	err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW)
+	for wait := time.Millisecond; err == unix.EBUSY && wait < 2*time.Second; wait *= 2 {
+		time.Sleep(wait)
+		err = unix.Unmount(dir, unix.UMOUNT_NOFOLLOW)
+	}
 	if err == nil {
 		return
 	}
