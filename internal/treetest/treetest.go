@@ -11,14 +11,18 @@
 package treetest
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // Dir makes an empty directory on a real disk filesystem (unlike /tmp, which
 // may be a tmpfs), for root and any user to enter, and removes it when the
-// test ends. Directories mounted over within it must be unmounted by then.
+// test ends. Directories mounted over within it must be unmounted by then; what
+// a command left at work in the background there has ten seconds to end.
 func Dir(t testing.TB) string {
 	t.Helper()
 	reapOnce()
@@ -27,7 +31,12 @@ func Dir(t testing.TB) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
+		err := os.RemoveAll(dir)
+		for end := time.Now().Add(10 * time.Second); errors.Is(err, syscall.ENOTEMPTY) && time.Now().Before(end); {
+			time.Sleep(10 * time.Millisecond)
+			err = os.RemoveAll(dir)
+		}
+		if err != nil {
 			t.Errorf("scratch directory: %v", err)
 		}
 	})
