@@ -22,7 +22,8 @@ type listing struct {
 	names []kernel.Entry
 }
 
-// OpenDir lets the kernel keep the list: it knows of every change.
+// OpenDir has each reader ask for the whole list: of one that the kernel has kept it may
+// have lost a part, and what it asks for then need not fit what it has.
 func (s *server) OpenDir(_ <-chan struct{}, _ *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	l := &s.lists
 	l.mu.Lock()
@@ -32,7 +33,7 @@ func (s *server) OpenDir(_ <-chan struct{}, _ *fuse.OpenIn, out *fuse.OpenOut) f
 	}
 	l.next++
 	l.all[l.next] = &listing{}
-	out.Fh, out.OpenFlags = l.next, fuse.FOPEN_KEEP_CACHE|fuse.FOPEN_CACHE_DIR
+	out.Fh = l.next
 	return fuse.OK
 }
 

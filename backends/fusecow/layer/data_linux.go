@@ -1,7 +1,9 @@
 package layer
 
 import (
+	"errors"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -141,7 +143,7 @@ func (f *FS) bring(n *node, top place, keep int64) (err error) {
 	}
 	f.noteOriginal(was)
 	f.fds.drop(fdKey{place: n.place, id: n.id})
-	n.place, n.size, n.held, n.ahead = top, size, 0, false
+	n.place, n.size, n.held, n.ahead, n.frame = top, size, 0, false, 0
 	f.recount(n, num, reserved)
 	f.fds.add(fdKey{place: top, id: n.id}, num)
 	return nil
@@ -280,7 +282,7 @@ func (f *FS) resize(n *node, size int64) error {
 		f.mu.Lock()
 		err := f.change(n)
 		if err == nil {
-			n.size = size
+			n.size, n.frame = size, 0
 		}
 		f.mu.Unlock()
 		n.content.Unlock()
@@ -341,19 +343,26 @@ func (f *FS) seek(n *node, off int64, whence int) (int64, error) {
 }
 
 // fsync puts the content of a node, and all names and attributes, on stable
-// storage.
-func (f *FS) fsync(n *node) error {
+// storage; with data, no more than it takes to read that content again, as fdatasync(2).
+func (f *FS) fsync(n *node, data bool) error {
 	f.freezing.RLock()
 	defer f.freezing.RUnlock()
-	if n.regular() {
-		if err := f.syncContent(n); err != nil {
-			return err
-		}
+	if !n.regular() {
+		return f.commit(true)
 	}
-	return f.commit(true)
+	if data && f.isFirm(n) {
+		return f.syncContent(n, unix.Fdatasync)
+	}
+	// At once, because the filesystem below makes one transaction of both.
+	var log error
+	var logging sync.WaitGroup
+	logging.Go(func() { log = f.commit(true) })
+	err := f.syncContent(n, unix.Fsync)
+	logging.Wait()
+	return errors.Join(err, log)
 }
 
-func (f *FS) syncContent(n *node) error {
+func (f *FS) syncContent(n *node, sync func(fd int) error) error {
 	n.content.RLock()
 	defer n.content.RUnlock()
 	if n.place < 0 {
@@ -364,5 +373,5 @@ func (f *FS) syncContent(n *node) error {
 		return err
 	}
 	defer f.fds.put(d)
-	return unix.Fsync(d.n)
+	return sync(d.n)
 }

@@ -24,6 +24,8 @@ type dir struct {
 	fd   int
 	log  *os.File
 	size int64 // of the log, up to the last whole frame
+	// synced is how much of the log is on stable storage, as far as is known.
+	synced int64
 	// counted is what the log counts for, by its blocks.
 	counted int64
 }
@@ -149,6 +151,18 @@ func (d *dir) append(records []byte) error {
 	}
 	d.size += int64(len(frame))
 	return nil
+}
+
+// sync puts all of the log on stable storage.
+func (d *dir) sync() error {
+	if d.synced == d.size {
+		return nil
+	}
+	err := unix.Fdatasync(int(d.log.Fd()))
+	if err == nil {
+		d.synced = d.size
+	}
+	return err
 }
 
 func frameOf(records []byte) []byte {

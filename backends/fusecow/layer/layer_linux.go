@@ -52,6 +52,9 @@ type FS struct {
 	quota  *Quota  // that those from base on are held to, or nil
 	// pending is what the log will grow by, about.
 	pending atomic.Int64
+	// frame counts the frames that were written, those that were there when the layers
+	// were opened being one; firm is the last that is on stable storage.
+	frame, firm atomic.Int64
 	// What the log has not heard of yet.
 	dirty map[*node]struct{}
 	names map[nameKey]struct{}
@@ -118,6 +121,7 @@ func openRoot(o Options) (_ *FS, err error) {
 		fds: newFDs(mostFDs), lower: -1, readOnly: o.ReadOnly, nodes: map[uint64]*node{}, next: made, block: blockSize, base: o.Base,
 		dirty: map[*node]struct{}{}, names: map[nameKey]struct{}{}, stop: make(chan struct{}),
 	}
+	f.frame.Store(1)
 	if f.lower, err = openLower(o.Lower); err != nil {
 		return nil, err
 	}

@@ -3,14 +3,13 @@ package layer
 import (
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // commit tells the log what it has not heard of: one frame, so that of two
 // changes a crash never keeps the later one alone. With sync it waits for the
-// disk. After an error all of it is still unheard of.
+// disk, which has nothing to do where the log did not grow. After an error all of it is
+// still unheard of.
 func (f *FS) commit(sync bool) error {
 	f.logging.Lock()
 	defer f.logging.Unlock()
@@ -26,6 +25,9 @@ func (f *FS) commit(sync bool) error {
 	if len(w) > 0 {
 		err := d.append(w)
 		f.pending.Add(-pending)
+		if err == nil {
+			f.frame.Add(1)
+		}
 		if err != nil {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -51,7 +53,20 @@ func (f *FS) commit(sync bool) error {
 	if !sync {
 		return nil
 	}
-	return unix.Fdatasync(int(d.log.Fd()))
+	frame := f.frame.Load()
+	err := d.sync()
+	if err == nil {
+		f.firm.Store(frame)
+	}
+	return err
+}
+
+// isFirm reports whether stable storage has a record by which the content of a node is
+// found, so that nothing but that content need be put there for it to be read again.
+func (f *FS) isFirm(n *node) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return n.logged && n.frame != 0 && n.frame <= f.firm.Load()
 }
 
 // records are those of everything dirty. Holds mu.
@@ -62,6 +77,9 @@ func (f *FS) records() []byte {
 		case n.nlink > 0:
 			w.node(n)
 			n.logged = true
+			if n.frame == 0 {
+				n.frame = f.frame.Load() + 1
+			}
 		case n.logged:
 			w = append(w, recordGone)
 			w.num(n.id)
@@ -157,6 +175,7 @@ func (f *FS) recall(n *node, path string, id identity, origins map[string]*origi
 		old.ino = old.id
 	}
 	old.changed, old.logged = true, true
+	old.frame = f.frame.Load()
 	old.held = n.held
 	old.ahead = n.held > f.up(n.size)
 	f.hold(old)

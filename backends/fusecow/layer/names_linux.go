@@ -185,6 +185,7 @@ func (n *node) setName(name string, to *node) {
 
 // put gives n a name in a changed directory.
 func (f *FS) put(dir *node, name string, n *node) {
+	f.keepLists(dir)
 	dir.setName(name, n)
 	f.names[nameKey{dir, name}] = struct{}{}
 	f.pending.Add(int64(nameRecord + len(name)))
@@ -193,6 +194,7 @@ func (f *FS) put(dir *node, name string, n *node) {
 // take takes a name away from a changed directory, hidden where the tree below
 // has it too.
 func (f *FS) take(dir *node, name string, hide bool) {
+	f.keepLists(dir)
 	if hide {
 		dir.setName(name, nil)
 	} else {

@@ -23,8 +23,10 @@ type node struct {
 	lookups uint64
 	// changed: the table holds the truth about it, and the log will.
 	changed bool
-	// logged: the log has heard of it.
+	// logged: the log has heard of it. Frame is the first one that tells where its
+	// content is, or 0: none does yet.
 	logged bool
+	frame  int64
 	// target is where a symbolic link leads; xattrs are all there are. Both are
 	// of the tree below as long as the node is not changed.
 	target string

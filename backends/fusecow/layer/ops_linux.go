@@ -291,13 +291,14 @@ func (f *FS) Fallocate(id uint64, mode uint32, off, size int64, lose Privileges)
 	return f.fallocate(n, mode, off, size, lose)
 }
 
-// Fsync puts the content of a node, and all names and attributes, on stable storage.
-func (f *FS) Fsync(id uint64) error {
+// Fsync puts the content of a node, and all names and attributes, on stable storage; with
+// data, as fdatasync(2), no more than it takes to read the content again.
+func (f *FS) Fsync(id uint64, data bool) error {
 	n, err := f.node(id)
 	if err != nil {
 		return err
 	}
-	return f.fsync(n)
+	return f.fsync(n, data)
 }
 
 // Commit tells the log of all that was done to names and attributes; with sync it is

@@ -6,45 +6,83 @@ import (
 	"io/fs"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// lists are directories that are being read. A list is made when it is read
-// from the beginning, and stays as it was until then, whatever is removed
-// meanwhile.
+// lists are directories that are open to be read. The list of one stays as it was when
+// it was first read, whatever is removed meanwhile. Where the kernel has kept the first
+// part of a list from another time, it asks for the rest alone: so that both fit, one that
+// was not read yet is made just before its directory changes.
 type lists struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // taken after FS.mu
 	next uint64
 	all  map[uint64]*listing
+	// unread are those without a list, by their directory.
+	unread map[uint64][]*listing
 }
 
 type listing struct {
-	mu    sync.Mutex
-	names []kernel.Entry
+	mu    sync.Mutex // held by who reads; taken before FS.mu
+	dir   uint64
+	names atomic.Pointer[[]kernel.Entry]
 }
 
-// OpenDir begins to read a directory: its list stays as it was when it was read from
-// the beginning. The number is given back by [FS.CloseDir].
-func (f *FS) OpenDir() uint64 {
+// OpenDir begins to read a directory. The number is given back by [FS.CloseDir].
+func (f *FS) OpenDir(id uint64) uint64 {
 	l := &f.lists
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.all == nil {
-		l.all = map[uint64]*listing{}
+		l.all, l.unread = map[uint64]*listing{}, map[uint64][]*listing{}
 	}
 	l.next++
-	l.all[l.next] = &listing{}
+	opened := &listing{dir: id}
+	l.all[l.next] = opened
+	l.unread[id] = append(l.unread[id], opened)
 	return l.next
 }
 
 // CloseDir forgets the list of OpenDir.
 func (f *FS) CloseDir(list uint64) {
-	f.lists.mu.Lock()
-	defer f.lists.mu.Unlock()
-	delete(f.lists.all, list)
+	l := &f.lists
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if opened := l.all[list]; opened != nil {
+		l.read(opened)
+		delete(l.all, list)
+	}
+}
+
+// read takes one from those that are without a list. Holds mu.
+func (l *lists) read(opened *listing) {
+	rest := slices.DeleteFunc(l.unread[opened.dir], func(o *listing) bool { return o == opened })
+	if l.unread[opened.dir] = rest; len(rest) == 0 {
+		delete(l.unread, opened.dir)
+	}
+}
+
+// keepLists makes the lists of who has a directory open that is about to change, and has
+// not read it. Where that goes wrong he will hear it when he reads. Holds FS.mu.
+func (f *FS) keepLists(dir *node) {
+	l := &f.lists
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.unread[dir.id]) == 0 {
+		return
+	}
+	own, err := f.listBelow(dir)
+	if err != nil {
+		return
+	}
+	all := dir.list(own)
+	for _, opened := range l.unread[dir.id] {
+		opened.names.CompareAndSwap(nil, &all)
+	}
+	delete(l.unread, dir.id)
 }
 
 // A Dir is a directory that is being read.
@@ -79,13 +117,14 @@ func (f *FS) ReadDir(list, id, offset uint64, add func(d Dir, e kernel.Entry, ne
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if offset == 0 {
-		if l.names, err = f.listOf(n); err != nil {
+	if offset == 0 || l.names.Load() == nil {
+		if err := f.makeList(n, l, offset == 0); err != nil {
 			return err
 		}
 	}
-	for i := offset; i < uint64(len(l.names)); i++ {
-		room, err := add(Dir{f, n}, l.names[i], i+1)
+	names := *l.names.Load()
+	for i := offset; i < uint64(len(names)); i++ {
+		room, err := add(Dir{f, n}, names[i], i+1)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -96,37 +135,67 @@ func (f *FS) ReadDir(list, id, offset uint64, add func(d Dir, e kernel.Entry, ne
 	return nil
 }
 
-// listOf lists a directory: those of the tree below in its order, then those of
-// the layers.
-func (f *FS) listOf(n *node) ([]kernel.Entry, error) {
-	var own []kernel.Entry
-	if n.from != nil {
-		d, err := f.directory(n.from)
-		if err != nil {
-			return nil, err
-		}
-		own, err = f.list(d)
-		f.fds.put(d)
-		if err != nil {
-			return nil, err
-		}
+// makeList makes the list of an open directory, anew or where there is none.
+func (f *FS) makeList(n *node, l *listing, anew bool) error {
+	own, err := f.listBelow(n)
+	if err != nil {
+		return err
 	}
-	all := make([]kernel.Entry, 2, 2+len(own))
-	all[0] = kernel.Entry{Name: ".", Ino: n.ino, Type: unix.DT_DIR}
-	all[1] = kernel.Entry{Name: "..", Ino: n.ino, Type: unix.DT_DIR}
 	f.mu.RLock()
 	defer f.mu.RUnlock()
+	all := n.list(own)
+	if anew {
+		l.names.Store(&all)
+	} else {
+		l.names.CompareAndSwap(nil, &all)
+	}
+	f.lists.mu.Lock()
+	defer f.lists.mu.Unlock()
+	f.lists.read(l)
+	return nil
+}
+
+// listBelow lists what the tree below has of a directory.
+func (f *FS) listBelow(n *node) ([]kernel.Entry, error) {
+	if n.from == nil {
+		return nil, nil
+	}
+	d, err := f.directory(n.from)
+	if err != nil {
+		return nil, err
+	}
+	defer f.fds.put(d)
+	return f.list(d)
+}
+
+// list puts together what the tree below has of a directory, in its order, and then what is
+// in the layers alone. What has changed keeps its place: the kernel may have the list of
+// before. Holds mu.
+func (n *node) list(own []kernel.Entry) []kernel.Entry {
+	all := make([]kernel.Entry, 2, 2+len(own)+len(n.entries))
+	all[0] = kernel.Entry{Name: ".", Ino: n.ino, Type: unix.DT_DIR}
+	all[1] = kernel.Entry{Name: "..", Ino: n.ino, Type: unix.DT_DIR}
+	placed := map[string]bool{}
 	for _, e := range own {
-		if _, changed := n.entries[e.Name]; !changed {
+		to, changed := n.entries[e.Name]
+		switch {
+		case !changed:
 			all = append(all, e)
+		case to != nil:
+			all = append(all, to.entry(e.Name))
+			placed[e.Name] = true
 		}
 	}
 	above := len(all)
 	for name, to := range n.entries {
-		if to != nil {
-			all = append(all, kernel.Entry{Name: name, Ino: to.ino, Type: uint8(to.mode >> 12)})
+		if to != nil && !placed[name] {
+			all = append(all, to.entry(name))
 		}
 	}
 	slices.SortFunc(all[above:], func(a, b kernel.Entry) int { return cmp.Compare(a.Name, b.Name) })
-	return all, nil
+	return all
+}
+
+func (n *node) entry(name string) kernel.Entry {
+	return kernel.Entry{Name: name, Ino: n.ino, Type: uint8(n.mode >> 12)}
 }

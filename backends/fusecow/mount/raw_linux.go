@@ -150,8 +150,11 @@ func (r raw) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	return status(r.f.Fallocate(in.NodeId, in.Mode, int64(in.Offset), int64(in.Length), lose))
 }
 
+// fsyncData is FUSE_FSYNC_FDATASYNC of linux/fuse.h.
+const fsyncData = 1
+
 func (r raw) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	return status(r.f.Fsync(in.NodeId))
+	return status(r.f.Fsync(in.NodeId, in.FsyncFlags&fsyncData != 0))
 }
 
 func (r raw) FsyncDir(_ <-chan struct{}, _ *fuse.FsyncIn) fuse.Status {
@@ -171,8 +174,8 @@ func (r raw) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fu
 }
 
 // OpenDir lets the kernel keep the list: it knows of every change.
-func (r raw) OpenDir(_ <-chan struct{}, _ *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	out.Fh = r.f.OpenDir()
+func (r raw) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	out.Fh = r.f.OpenDir(in.NodeId)
 	out.OpenFlags = fuse.FOPEN_KEEP_CACHE | fuse.FOPEN_CACHE_DIR
 	return fuse.OK
 }

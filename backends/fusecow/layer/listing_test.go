@@ -1,0 +1,56 @@
+//go:build linux
+
+package layer_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// A directory has all its names for who reads it, even where the kernel has kept the
+// first part of the list and asks for the rest alone, and whatever changed meanwhile.
+func TestAListIsWholeWhereTheKernelKeptAPart(t *testing.T) {
+	const files = 500
+	base := func(i int) string { return fmt.Sprintf("file-with-a-name-%03d", i) }
+	for what, meanwhile := range map[string]func(path string) error{
+		"nothing":           func(string) error { return nil },
+		"it is removed":     os.Remove,
+		"it is changed":     func(path string) error { return os.Chmod(path, 0o600) },
+		"another is beside": func(path string) error { return os.WriteFile(path+"-too", nil, 0o644) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := newBench(t)
+			b.must(os.Mkdir(b.lower+"/dir", 0o755))
+			for i := range files / 2 {
+				b.must(os.WriteFile(b.lower+"/dir/"+base(i), nil, 0o644))
+			}
+			b.up()
+			for i := files / 2; i < files; i++ {
+				b.must(os.WriteFile(b.mount+"/dir/"+base(i), nil, 0o644))
+			}
+			b.must(os.Chmod(b.mount+"/dir/"+base(0), 0o640)) // the kernel keeps the list as it is before
+			for range 2 {                                    // it keeps a list from the second time on
+				_, err := os.ReadDir(b.mount + "/dir")
+				b.must(err)
+			}
+			seen := treetest.ListInParts(t, b.mount+"/dir", func(seen map[string]bool) {
+				for name := range seen {
+					b.must(meanwhile(b.mount + "/dir/" + name))
+				}
+			})
+			missing := 0
+			for i := range files {
+				if !seen[base(i)] {
+					missing++
+				}
+			}
+			if missing > 0 {
+				t.Errorf("%d of %d names are not there", missing, files)
+			}
+			b.down()
+		})
+	}
+}

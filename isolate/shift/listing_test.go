@@ -1,0 +1,30 @@
+//go:build linux
+
+package shift_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// A directory has all its names for who reads it, though memory is short meanwhile.
+func TestAListIsWhole(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
+	below := treetest.Dir(t)
+	const files = 500
+	for i := range files {
+		must(t, os.WriteFile(fmt.Sprintf("%s/file-with-a-name-%d", below, i), nil, 0o644))
+	}
+	mount, _ := shown(t, below, 1<<20)
+	for range 2 {
+		_, err := os.ReadDir(mount)
+		must(t, err)
+	}
+	if seen := treetest.ListInParts(t, mount, func(map[string]bool) {}); len(seen) != files {
+		t.Errorf("%d names of %d", len(seen), files)
+	}
+}
