@@ -5,6 +5,7 @@ package zfs
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -15,12 +16,18 @@ import (
 // takes some 5 ms, and where it changes something a transaction group. When ctx
 // ends the program is killed, and what it was about may have happened or not.
 // Errors: *problem.
-func zfs(ctx context.Context, args ...string) (string, error) {
+func zfs(ctx context.Context, args ...string) (string, error) { return zfsWith(ctx, "", args...) }
+
+// zfsWith is zfs with a text for its standard input.
+func zfsWith(ctx context.Context, input string, args ...string) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	out, err := run.Output(ctx, "zfs", args...)
-	return string(out), understood(err)
+	var out strings.Builder
+	err := run.Run(ctx, run.Program{
+		Name: "zfs", Args: args, Env: append(os.Environ(), "LC_ALL=C"), Stdin: strings.NewReader(input), Stdout: &out,
+	})
+	return out.String(), understood(err)
 }
 
 // understood makes what zfs(8) said an error with a kind.

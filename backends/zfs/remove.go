@@ -108,7 +108,7 @@ type dead struct {
 
 // Sweep keeps the contract of [snapshot.Sweeper]. A fork of which a snapshot is
 // kept stays until that has gone, and so does what a mount namespace still has
-// mounted. Each costs a run of zfs(8); all together two more.
+// mounted. A hundred cost a run of zfs(8), and two more where snapshots are among them.
 func (b *Backend) Sweep(ctx context.Context) error {
 	r, err := b.enter()
 	if errors.Is(err, os.ErrNotExist) {
@@ -123,18 +123,27 @@ func (b *Backend) Sweep(ctx context.Context) error {
 
 func (r room) sweep(ctx context.Context) error {
 	list, err := r.dead(ctx)
-	if err != nil || len(list) == 0 {
-		return err
-	}
-	own, err := r.own(ctx, list)
 	if err != nil {
 		return err
 	}
-	var held []string
-	for _, d := range list {
-		if isSnapshot(d.mark.dataset) && own[d.mark.dataset] {
-			held = append(held, d.mark.dataset)
+	for part := range slices.Chunk(list, together) {
+		if err := r.sweepPart(ctx, part); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// together is how many datasets go in one transaction: they are an argument each
+// of one program, and the transaction is everybody's who writes to the pool.
+const together = 100
+
+// sweepPart destroys some of what is in the trash. What is not there any more, or
+// is not ours, is done with; what something still needs is left to a later sweep.
+func (r room) sweepPart(ctx context.Context, list []dead) error {
+	held, err := own(ctx, list)
+	if err != nil {
+		return err
 	}
 	if err := fault.Point(ctx, "release the snapshots"); err != nil {
 		return err
@@ -142,23 +151,22 @@ func (r room) sweep(ctx context.Context) error {
 	if err := release(ctx, held); err != nil {
 		return err
 	}
+	if err := fault.Point(ctx, "destroy the datasets"); err != nil {
+		return err
+	}
+	busy, err := destroy(ctx, list)
+	if err != nil {
+		return err
+	}
 	for _, d := range list {
-		if err := fault.Point(ctx, "destroy a dataset"); err != nil {
+		if err := fault.Point(ctx, "forget a dataset"); err != nil {
 			return err
 		}
-		if own[d.mark.dataset] {
-			err := destroy(ctx, d.mark.dataset)
-			if errors.Is(err, snapshot.ErrBusy) {
-				if err := r.postpone(d.entry); err != nil {
-					return err
-				}
-				continue
-			}
-			if err != nil && !errors.Is(err, snapshot.ErrNotFound) {
-				return err
-			}
+		done := r.erase
+		if busy[d.mark.dataset] {
+			done = r.postpone
 		}
-		if err := r.erase(trash + "/" + d.entry); err != nil {
+		if err := done(trash + "/" + d.entry); err != nil {
 			return err
 		}
 	}
@@ -167,10 +175,11 @@ func (r room) sweep(ctx context.Context) error {
 
 // postpone leaves an entry to a later sweep, which something else brings about.
 func (r room) postpone(entry string) error {
-	if strings.HasPrefix(entry, later) {
+	name := strings.TrimPrefix(entry, trash+"/")
+	if strings.HasPrefix(name, later) {
 		return nil
 	}
-	err := r.rename(trash+"/"+entry, trash+"/"+later+entry)
+	err := r.rename(entry, trash+"/"+later+name)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // another sweep was quicker
 	}
@@ -220,25 +229,31 @@ func (r room) dead(ctx context.Context) ([]dead, error) {
 	return list, nil
 }
 
-// own asks which of the datasets are there, with our mark on them.
-func (r room) own(ctx context.Context, list []dead) (map[string]bool, error) {
+// own lists the snapshots that are there with our mark on them.
+func own(ctx context.Context, list []dead) (names []string, err error) {
 	args := []string{"get", "-H", "-p", "-s", "local", "-o", "name,value", property}
 	want := map[string]string{}
 	for _, d := range list {
-		args = append(args, d.mark.dataset)
-		want[d.mark.dataset] = d.mark.unique
+		if isSnapshot(d.mark.dataset) {
+			args = append(args, d.mark.dataset)
+			want[d.mark.dataset] = d.mark.unique
+		}
+	}
+	if len(want) == 0 {
+		return nil, nil
 	}
 	// It says what it knows of those that are there, and fails for the others.
 	out, err := zfs(ctx, args...)
 	if err != nil && !errors.Is(err, snapshot.ErrNotFound) {
 		return nil, err
 	}
-	own := map[string]bool{}
 	for row := range strings.Lines(out) {
 		name, value, _ := strings.Cut(strings.TrimSuffix(row, "\n"), "\t")
-		own[name] = value != "" && want[name] == value
+		if value != "" && want[name] == value {
+			names = append(names, name)
+		}
 	}
-	return own, nil
+	return names, nil
 }
 
 // release lets go of snapshots, of as many as are there and held.
@@ -250,16 +265,6 @@ func release(ctx context.Context, names []string) error {
 	if errors.Is(err, snapshot.ErrNotFound) {
 		return nil
 	}
-	return err
-}
-
-// destroy destroys a dataset, or a snapshot as soon as no clone needs it.
-func destroy(ctx context.Context, dataset string) error {
-	args := []string{"destroy"}
-	if isSnapshot(dataset) {
-		args = append(args, "-d")
-	}
-	_, err := zfs(ctx, append(args, dataset)...)
 	return err
 }
 

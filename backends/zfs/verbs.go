@@ -26,10 +26,7 @@ func (b *Backend) capture(ctx context.Context, tree snapshot.Tree, id string) (s
 	if err := valid(id); err != nil {
 		return s, err
 	}
-	src, err := findSource(tree.Path)
-	if err == nil {
-		err = fits(src)
-	}
+	m, err := captureOf(tree, id)
 	if err != nil {
 		return s, err
 	}
@@ -38,12 +35,20 @@ func (b *Backend) capture(ctx context.Context, tree snapshot.Tree, id string) (s
 		return s, err
 	}
 	defer r.Close()
+	return b.snapshotOf(m), r.take(ctx, m, tree.Path)
+}
+
+// captureOf is the mark of a capture of the tree as it is now.
+func captureOf(tree snapshot.Tree, id string) (mark, error) {
+	src, err := findSource(tree.Path)
+	if err == nil {
+		err = fits(src)
+	}
 	u := unique()
-	m := mark{
+	return mark{
 		kind: snapshots, id: id, dataset: snapshotName(src.dataset, u), unique: u,
 		source: src.dataset, tree: tree.Path, within: src.within, taken: kernel.Now(),
-	}
-	return b.snapshotOf(m), r.take(ctx, m, tree.Path)
+	}, err
 }
 
 // take makes the entry of a snapshot and the snapshot itself, of what has from
@@ -100,10 +105,20 @@ func (b *Backend) fork(ctx context.Context, from, id string) (f snapshot.Fork, e
 	if err != nil {
 		return f, err
 	}
+	m := forkOfMark(base, id)
+	return b.forkOf(m), r.grow(ctx, base, m)
+}
+
+func forkOfMark(base mark, id string) mark {
 	m := base
-	m.kind, m.id, m.base, m.unique = forks, id, from, unique()
+	m.kind, m.id, m.base, m.unique = forks, id, base.id, unique()
 	m.dataset = forkName(m.source, m.unique)
-	return b.forkOf(m), r.make(ctx, m, func() error {
+	return m
+}
+
+// grow makes the entry of a fork and the fork itself.
+func (r room) grow(ctx context.Context, base, m mark) error {
+	return r.make(ctx, m, func() error {
 		err := r.clone(ctx, base.dataset, m)
 		if errors.Is(err, errNoParent) { // somebody has destroyed it
 			if err := unix.Unlinkat(r.fd(), homeRecord(home(m.dataset)), 0); err != nil && err != unix.ENOENT {

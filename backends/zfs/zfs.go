@@ -104,9 +104,14 @@ type Backend struct {
 
 var _ interface {
 	snapshot.Backend
+	snapshot.Limiter
+	snapshot.LimitProber
 	snapshot.Meter
 	snapshot.Sweeper
 	snapshot.Pender
+	snapshot.Toucher
+	snapshot.PairToucher
+	snapshot.Drifter
 } = (*Backend)(nil)
 
 // Facts says what holds for all trees of this backend.

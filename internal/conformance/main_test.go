@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,7 +33,7 @@ func TestTableShowsEachOutcomeAndFailsForABadOne(t *testing.T) {
 			t.Errorf("the line %q is not in\n%s", line, &b)
 		}
 	}
-	err = verdict(all)
+	err = errors.Join(verdict(all), complete(all))
 	for _, want := range []string{"plain: forks: fail", "plain: more: skip", "btrfs (user): there are no results"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the verdict lacks %q: %v", want, err)
@@ -40,5 +41,48 @@ func TestTableShowsEachOutcomeAndFailsForABadOne(t *testing.T) {
 	}
 	if err != nil && strings.Contains(err.Error(), "zfs") {
 		t.Errorf("the verdict blames what is in order: %v", err)
+	}
+}
+
+func TestAnotherKernelsResultsAreKeptBySubject(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string) {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := filepath.Join(dir, "kept.json")
+	put("first/system", "1 May, Linux 6.1\n")
+	put("first/doctor-root.json", `{"powers":[{"name":"fuse","answer":"no","for":"all","since":"2.6","why":"gone"}]}`)
+	put("first/conformance/a.json", `{"Subject":"zfs","Promises":[{"Name":"forks","Outcome":"fail"}]}`)
+	put("first/conformance/b.json", `{"Subject":"plain","Promises":[{"Name":"forks","Outcome":"pass"},{"Name":"clones","Outcome":"not offered"}]}`)
+	put("second/system", "2 May, Linux 6.1\n")
+	put("second/conformance/a.json", `{"Subject":"zfs","Promises":[{"Name":"forks","Outcome":"pass"}]}`)
+	var tables []string
+	for i, run := range []string{"first", "second"} {
+		if err := keep(kept, filepath.Join(dir, run)); err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		if err := kernels(&b, kept); (err == nil) != (i == 1) {
+			t.Errorf("after the %s run the verdict is %v", run, err)
+		}
+		tables = append(tables, b.String())
+	}
+	for _, line := range []string{
+		"| fuse | all | 2.6 | **no**: gone | not asked |", "- plain: 1 May, Linux 6.1", "- zfs: 2 May, Linux 6.1",
+		"| promise | plain | zfs |", "| forks | yes | yes |", "| clones | – | not run |",
+	} {
+		if !strings.Contains(tables[1], line+"\n") {
+			t.Errorf("the line %q is not in\n%s", line, tables[1])
+		}
+	}
+	if !strings.Contains(tables[0], "| forks | yes | **fail** |\n") {
+		t.Errorf("what failed is not in\n%s", tables[0])
 	}
 }

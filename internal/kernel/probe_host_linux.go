@@ -3,6 +3,7 @@ package kernel
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io/fs"
 	"os"
@@ -116,6 +117,42 @@ func (p place) probeXattrs(ctx context.Context) Result {
 
 func probeFUSE(context.Context) Result {
 	return probeDevice("/dev/fuse", "fuse")
+}
+
+func probeSimpleQuota(ctx context.Context) Result {
+	if r := probeBtrfs(ctx); r.Answer != Yes {
+		return r
+	}
+	if !BtrfsSimpleQuota() {
+		return no("this kernel's btrfs has none")
+	}
+	return yes("")
+}
+
+// probePassthrough mounts a filesystem where nobody sees it, to read what the kernel
+// offers its server: FUSE_PASSTHROUGH of linux/fuse.h in the flags of FUSE_INIT.
+func probePassthrough(context.Context) Result {
+	f, mount, err := NewFUSE(FUSEOptions{Subtype: "snapfs-probe", MaxRead: 1 << 16}, 0)
+	if err != nil {
+		return unknown(err.Error())
+	}
+	defer f.Close()
+	defer mount.Close()
+	const (
+		header, flags, init = 40, 12, 26
+		extended            = 1 << 30
+		passthrough         = 1 << (37 - 32)
+	)
+	request := make([]byte, 1<<17)
+	n, err := unix.Read(f.Dev, request)
+	if err != nil || n < header+flags+4 || binary.NativeEndian.Uint32(request[4:]) != init {
+		return unknown("what the kernel says first is not known")
+	}
+	said := request[header+flags : n]
+	if binary.NativeEndian.Uint32(said)&extended == 0 || len(said) < 8 || binary.NativeEndian.Uint32(said[4:])&passthrough == 0 {
+		return no("this kernel does not offer it")
+	}
+	return yes("")
 }
 
 func probeTun(context.Context) Result {

@@ -15,6 +15,7 @@ func Probes(dir string) []Probe {
 		{"id-mapped mounts", "a range of ids for each sandbox", "5.12", at.probeIDMap},
 		{"overlay on id-mapped layers", "both together", "5.19", at.probeIDMapOverlay},
 		{"btrfs", "frozen bases and pools", "3.2", probeBtrfs},
+		{"btrfs simple quotas", "limits on the disk space of a sandbox on btrfs", "6.7", probeSimpleQuota},
 		{"mkfs.btrfs", "making pools", "", probeMkfs},
 		{"loop devices", "pools in a file", "5.8", at.probeLoop},
 		{"reflink", "copies without copying", "4.5", at.probeReflink},
@@ -27,6 +28,7 @@ func Probes(dir string) []Probe {
 		{"cgroup v1", "limits where the controllers are still there", "", probeCgroup1},
 		{"subordinate ids", "more than one id without root", "3.8", probeSubordinate},
 		{"fuse", "filesystems of our own", "", probeFUSE},
+		{"fuse passthrough", "reading past a FUSE filesystem's process, which nothing uses yet", "6.9", probePassthrough},
 		{"tun", "filtered networks", "", probeTun},
 	}
 }

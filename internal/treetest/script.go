@@ -90,6 +90,12 @@ type Powers struct {
 	// KeepOldLinks leaves nodes alone that had several names when Freeze was
 	// called: overlayfs without an index parts them when they are changed.
 	KeepOldLinks bool
+	// NoExchange leaves out two names that change places, which ZFS before 2.2
+	// refuses (EINVAL).
+	NoExchange bool
+	// NoCapabilities leaves out those of files, which ZFS keeps when a file is written
+	// to, and others drop.
+	NoCapabilities bool
 	// NoACL leaves out access control lists.
 	NoACL bool
 }

@@ -130,7 +130,7 @@ func TestEverySingleDifferenceIsFound(t *testing.T) {
 		{{Op: Setxattr, Path: "h", Attr: "user.a", Value: []byte("2")}},
 		{{Op: Setxattr, Path: "d", Attr: "user.a"}},
 		{{Op: Setxattr, Path: "d", Attr: "system.posix_acl_default", Value: acl(4)}},
-		{{Op: Setxattr, Path: "h", Attr: "security.capability", Value: capability(1)}},
+		{{Op: Setxattr, Path: "h", Attr: "security.capability", Value: Capability(1)}},
 		{{Op: Unlink, Path: "g"}, {Op: Create, Path: "g", Mode: 0o644, Size: 100, Seed: 1}}, // no link any more
 		{{Op: Unlink, Path: "g"}, {Op: Link, Path: "h", To: "g"}},
 		{{Op: Unlink, Path: "l"}, {Op: Symlink, Path: "l", To: "y"}},

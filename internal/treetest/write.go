@@ -68,7 +68,7 @@ const redirectMax = 200
 func (w *Writer) stepNames(op Op) (Step, bool) {
 	s := Step{Op: op}
 	var n, other *node
-	if s.Path, n = w.pick(nil); n == nil || n.kept || n.op == Mkdir && op == Link {
+	if s.Path, n = w.pick(nil); n == nil || n.kept || n.op == Mkdir && op == Link || op == Exchange && w.powers.NoExchange {
 		return s, false
 	}
 	s.To = w.newPath()
@@ -202,8 +202,8 @@ func (w *Writer) attribute(s Step, n *node) (Step, bool) {
 		s.Attr, s.Value = "system.posix_acl_access", acl(uint16(w.rand.IntN(8)))
 	case kind == 1 && !w.powers.NoACL && n.op == Mkdir:
 		s.Attr, s.Value = "system.posix_acl_default", acl(uint16(w.rand.IntN(8)))
-	case kind == 2 && w.powers.Root && n.op == Create:
-		s.Attr, s.Value = "security.capability", capability(w.rand.Uint32()&0xffff)
+	case kind == 2 && w.powers.Root && !w.powers.NoCapabilities && n.op == Create:
+		s.Attr, s.Value = "security.capability", Capability(w.rand.Uint32()&0xffff)
 		n.capable = true
 	default:
 		s.Attr = "user." + []string{"a", "b.c", "bad\xff\n", strings.Repeat("n", 200)}[w.rand.IntN(4)]
@@ -236,8 +236,8 @@ func acl(perm uint16) []byte {
 // aclUser is an id that is mapped in every namespace tests run in.
 func aclUser() int { return os.Getuid() }
 
-// capability is a struct vfs_cap_data of revision 2 (linux/capability.h).
-func capability(permitted uint32) []byte {
+// Capability is a struct vfs_cap_data of revision 2 (linux/capability.h).
+func Capability(permitted uint32) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, 0x02000001)
 	b = binary.LittleEndian.AppendUint32(b, permitted)
 	return append(b, make([]byte, 12)...)

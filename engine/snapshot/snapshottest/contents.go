@@ -27,11 +27,46 @@ func contents() []promise {
 
 // powers are what scripts may do, here and on this backend.
 func (x *workbench) powers() treetest.Powers {
+	x.Helper()
 	facts := x.b.Facts()
 	return treetest.Powers{
+		NoExchange: !x.exchanges(), NoCapabilities: !x.dropsCapabilities(),
 		Root: os.Geteuid() == 0, NoDirRename: !facts.DirRename, KeepOldLinks: facts.PartsLinks,
 		ShortRenames: facts.DirRename && facts.PartsLinks, // an overlay's notes of renames hold 256 bytes
 	}
+}
+
+// exchanges reports whether two names of the real tree can change places: what its
+// own filesystem cannot do, nobody does in a fork of it.
+func (x *workbench) exchanges() bool {
+	x.Helper()
+	a, b := filepath.Join(x.place.Tree.Path, "a"), filepath.Join(x.place.Tree.Path, "b")
+	x.must(errors.Join(os.Mkdir(a, 0o700), os.Mkdir(b, 0o700)))
+	err := kernel.RenameAt(unix.AT_FDCWD, a, unix.AT_FDCWD, b, kernel.RenameExchange)
+	x.must(errors.Join(os.Remove(a), os.Remove(b)))
+	if err != nil && err != unix.EINVAL {
+		x.Fatal("exchanging two names:", err)
+	}
+	return err == nil
+}
+
+// dropsCapabilities reports whether a file of the real tree loses its capabilities
+// when it is written to, as on the filesystem that scripts are compared with.
+func (x *workbench) dropsCapabilities() bool {
+	x.Helper()
+	if os.Geteuid() != 0 {
+		return true // there are none
+	}
+	f, err := os.Create(filepath.Join(x.place.Tree.Path, "a"))
+	x.must(err)
+	defer f.Close()
+	const attr = "security.capability"
+	x.must(kernel.SetXattr(unix.AT_FDCWD, f.Name(), attr, treetest.Capability(1), 0))
+	_, err = f.WriteString("text")
+	x.must(err)
+	_, err = unix.Fgetxattr(int(f.Fd()), attr, nil)
+	x.must(os.Remove(f.Name()))
+	return err == unix.ENODATA
 }
 
 // play carries a script out on the tree beneath dir.

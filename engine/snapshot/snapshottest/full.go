@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -97,7 +98,7 @@ func (x *workbench) fill() *ballast {
 			x.must(f.Sync()) // an extent of its own: btrfs gives back whole ones only
 			continue
 		}
-		if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
+		if !outOfRoom(err) {
 			x.Fatal("filling the disk:", err)
 		}
 		chunk /= 2
@@ -120,6 +121,34 @@ func (b *ballast) leave(x *workbench, room int64) {
 	f, err := os.OpenFile(b.path, os.O_RDWR, 0)
 	x.must(err)
 	defer f.Close()
-	x.must(f.Truncate(b.size))
+	if err = f.Truncate(b.size); outOfRoom(err) {
+		b.shrink(x)
+		return
+	}
+	x.must(err)
 	x.must(unix.Syncfs(int(f.Fd())))
 }
+
+// shrink makes a smaller ballast in the place of a larger one: at its quota ZFS refuses
+// to cut a file short, and removes one.
+func (b *ballast) shrink(x *workbench) {
+	x.Helper()
+	dir, err := os.Open(filepath.Dir(b.path))
+	x.must(err)
+	defer dir.Close()
+	x.must(errors.Join(os.Remove(b.path), unix.Syncfs(int(dir.Fd()))))
+	f, err := os.Create(b.path)
+	x.must(err)
+	defer f.Close()
+	deadline := time.Now().Add(time.Minute)
+	for left := b.size; left > 0; { // what was freed comes back some transactions later
+		n, err := f.WriteString(noise(int(min(left, 1<<20))))
+		left -= int64(n)
+		if !outOfRoom(err) || time.Now().After(deadline) {
+			x.must(err)
+		}
+		x.must(unix.Syncfs(int(f.Fd())))
+	}
+}
+
+func outOfRoom(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
