@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strconv"
 	"syscall"
 
@@ -22,6 +23,9 @@ import (
 )
 
 func main() {
+	// What it knows of each node that the kernel knows stays for long, and there may be a
+	// million of them: no more than a third as much again is to be garbage.
+	debug.SetGCPercent(35)
 	serve, ok := told(os.Args[1:])
 	if !ok {
 		fmt.Fprintln(os.Stderr, "snapfs-fuse: it is started by snapfs\nhint: snapfs run --backend fusecow -- COMMAND")

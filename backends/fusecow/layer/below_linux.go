@@ -84,7 +84,7 @@ func (f *FS) number(id *identity) uint64 {
 		return id.ino
 	}
 	// 64-bit finaliser of MurmurHash3 over both numbers.
-	h := id.ino ^ id.dev*0x9e3779b97f4a7c15
+	h := id.ino ^ uint64(id.dev)*0x9e3779b97f4a7c15
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd
 	h ^= h >> 33

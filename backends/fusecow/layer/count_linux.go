@@ -88,7 +88,7 @@ func (f *FS) reserveSoon(bytes int64) bool {
 
 // reserveWrite reserves what a write of size bytes at an offset takes, or as much from
 // its beginning as fits, and answers with how much of it may be written and what was
-// reserved. Holds freezing and n.content.
+// reserved. Holds freezing and the lock of the content.
 func (f *FS) reserveWrite(n *node, fd int, off, size int64) (fits, reserved int64) {
 	if need := f.atMost(n, off, size); f.reserveSoon(need) {
 		return size, need
@@ -192,7 +192,7 @@ func (f *FS) countNode(n *node) {
 		f.pending.Add(n.recordSize())
 	}
 	if n.told != f.top() {
-		n.told = f.top()
+		n.own().told = f.top()
 		f.tally().nodes.Add(1)
 	}
 }
@@ -251,7 +251,7 @@ func Tally(path string, at int) (u Use, err error) {
 	err = d.records(func(kind byte, r *reader) {
 		switch kind {
 		case recordNode:
-			n := &node{}
+			n := new(node)
 			r.node(n)
 			if held[n.id] = n.held; n.place != place(at) {
 				held[n.id] = 0

@@ -11,7 +11,7 @@ import (
 )
 
 // source answers with a descriptor to read the content of a node by, which has
-// some. Holds n.content.
+// some. Holds its lock.
 func (f *FS) source(n *node) (*fd, error) {
 	at := n.place
 	return f.fds.get(fdKey{place: at, id: n.id}, func() (int, error) {
@@ -31,8 +31,8 @@ func (f *FS) source(n *node) (*fd, error) {
 
 // read fills buf from an offset, as far as the file goes.
 func (f *FS) read(n *node, buf []byte, off int64) (int, error) {
-	n.content.RLock()
-	defer n.content.RUnlock()
+	n.lock().RLock()
+	defer n.lock().RUnlock()
 	f.mu.RLock()
 	size, at := n.size, n.place
 	f.mu.RUnlock()
@@ -76,15 +76,15 @@ func (f *FS) own(n *node, keep int64, do func(fd int) error) error {
 	f.mu.RLock()
 	top := f.top()
 	f.mu.RUnlock()
-	n.content.RLock()
+	n.lock().RLock()
 	if n.place != top {
-		n.content.RUnlock()
+		n.lock().RUnlock()
 		if err := f.bring(n, top, keep); err != nil {
 			return err
 		}
-		n.content.RLock()
+		n.lock().RLock()
 	}
-	defer n.content.RUnlock()
+	defer n.lock().RUnlock()
 	d, err := f.source(n)
 	if err != nil {
 		return err
@@ -96,8 +96,8 @@ func (f *FS) own(n *node, keep int64, do func(fd int) error) error {
 // bring copies the content of a node to the top layer, by sharing its blocks
 // where the filesystem can.
 func (f *FS) bring(n *node, top place, keep int64) (err error) {
-	n.content.Lock()
-	defer n.content.Unlock()
+	n.lock().Lock()
+	defer n.lock().Unlock()
 	if n.place == top {
 		return nil
 	}
@@ -255,11 +255,11 @@ func (n *node) lose(p Privileges) {
 // truncate cuts or lengthens a file. Nothing is copied that is cut off, and a
 // file with no content needs none.
 func (f *FS) truncate(n *node, size int64) error {
-	n.content.RLock()
+	n.lock().RLock()
 	f.mu.RLock()
 	bare := n.place == nowhere
 	f.mu.RUnlock()
-	n.content.RUnlock()
+	n.lock().RUnlock()
 	if bare {
 		return f.resize(n, size)
 	}
@@ -277,7 +277,7 @@ func (f *FS) truncate(n *node, size int64) error {
 
 // resize sets the size of a file that has no content, where it has none still.
 func (f *FS) resize(n *node, size int64) error {
-	n.content.Lock()
+	n.lock().Lock()
 	if n.place == nowhere {
 		f.mu.Lock()
 		err := f.change(n)
@@ -285,10 +285,10 @@ func (f *FS) resize(n *node, size int64) error {
 			n.size, n.frame = size, 0
 		}
 		f.mu.Unlock()
-		n.content.Unlock()
+		n.lock().Unlock()
 		return err
 	}
-	n.content.Unlock()
+	n.lock().Unlock()
 	return f.truncate(n, size)
 }
 
@@ -323,8 +323,8 @@ func (f *FS) fallocate(n *node, mode uint32, off, size int64, lose Privileges) e
 
 // seek is lseek(2) with SEEK_DATA or SEEK_HOLE.
 func (f *FS) seek(n *node, off int64, whence int) (int64, error) {
-	n.content.RLock()
-	defer n.content.RUnlock()
+	n.lock().RLock()
+	defer n.lock().RUnlock()
 	f.mu.RLock()
 	size, at := n.size, n.place
 	f.mu.RUnlock()
@@ -363,8 +363,8 @@ func (f *FS) fsync(n *node, data bool) error {
 }
 
 func (f *FS) syncContent(n *node, sync func(fd int) error) error {
-	n.content.RLock()
-	defer n.content.RUnlock()
+	n.lock().RLock()
+	defer n.lock().RUnlock()
 	if n.place < 0 {
 		return nil
 	}

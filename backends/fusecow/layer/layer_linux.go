@@ -130,7 +130,7 @@ func openRoot(o Options) (_ *FS, err error) {
 		f.release()
 		return nil, err
 	}
-	f.root = &node{id: rootID, from: &origin{identity: identityOf(&st)}, attr: attrOf(&st), lookups: 1, told: nowhere}
+	f.root = &node{id: rootID, from: &origin{identity: identityOf(&st)}, attr: attrOf(&st), lookups: 1, deeds: none}
 	f.root.ino, f.root.place = st.Ino, nowhere
 	f.nodes[rootID] = f.root
 	return f, nil

@@ -161,14 +161,14 @@ func (f *FS) replayOne(r *reader, origins map[string]*origin) bool {
 func (f *FS) recall(n *node, path string, id identity, origins map[string]*origin) {
 	old := f.nodes[n.id]
 	if old == nil {
-		old = &node{id: n.id, told: nowhere, place: nowhere}
+		old = &node{id: n.id, deeds: none, place: nowhere}
 		if path != "" {
 			old.from = originAt(origins, path)
 			old.from.identity = id
 		}
 		f.nodes[n.id] = old
 	}
-	f.unhold(old)
+	f.unhold(old.own())
 	ino := old.ino
 	old.attr, old.place, old.target, old.xattrs = n.attr, n.place, n.target, n.xattrs
 	if old.ino = ino; ino == 0 {

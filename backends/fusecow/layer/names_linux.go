@@ -49,7 +49,7 @@ func (f *FS) adopt(dir *origin, name string, st *kernel.Stat) *node {
 		no = f.next // the number was given to another one below
 		f.next++
 	}
-	n := &node{id: no, from: &origin{dir: dir, name: name, identity: id}, attr: attrOf(st), place: nowhere, told: nowhere}
+	n := &node{id: no, from: &origin{dir: dir, name: name, identity: id}, attr: attrOf(st), place: nowhere, deeds: none}
 	if n.ino = no; n.regular() {
 		n.place = below
 	}
@@ -125,7 +125,7 @@ func (f *FS) changeAnyway(n *node) error {
 		return unix.EROFS
 	}
 	if !n.changed {
-		if err := f.load(n); err != nil {
+		if err := f.load(n.own()); err != nil {
 			return err
 		}
 		dir, err := f.parent(n, f.changeAnyway)
@@ -177,7 +177,7 @@ func (f *FS) nodeOf(o *origin) (*node, error) {
 
 // setName makes a directory have n under a name, or nothing.
 func (n *node) setName(name string, to *node) {
-	if n.entries == nil {
+	if n.own().entries == nil {
 		n.entries = map[string]*node{}
 	}
 	n.entries[name] = to
@@ -272,7 +272,7 @@ func (f *FS) make(dir *node, name string, mode, uid, gid, umask uint32) (*node, 
 		return nil, err
 	}
 	t := now()
-	n := &node{id: f.next, changed: true, place: nowhere, told: nowhere, attr: attr{
+	n := &node{id: f.next, changed: true, place: nowhere, deeds: &deeds{told: nowhere}, attr: attr{
 		ino: f.next, mode: mode, uid: uid, gid: gid, nlink: 1, atime: t, mtime: t, ctime: t,
 	}}
 	f.next++
@@ -377,7 +377,8 @@ func (f *FS) mayGo(n *node) error {
 func (f *FS) lessOne(n *node) {
 	n.ctime = now()
 	if n.isDir() || n.nlink <= 1 {
-		n.nlink, n.entries = 0, nil
+		n.own().entries = nil
+		n.nlink = 0
 		if n.logged {
 			f.mark(n)
 		}

@@ -3,6 +3,7 @@ package layer
 import (
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -11,7 +12,9 @@ import (
 )
 
 // A node is an inode: one that the kernel knows, or that has been changed, or
-// both. Its fields are guarded by FS.mu, but where they never change.
+// both. Its fields are guarded by FS.mu, but where they never change. There may be a
+// million of them, of which most have only been looked at: of these it takes 144 bytes,
+// what was done to the others is elsewhere.
 type node struct {
 	// id is what the kernel calls it: the inode number, but for the root.
 	id uint64
@@ -21,34 +24,55 @@ type node struct {
 	attr
 	// lookups is how often the kernel was told of it and has not yet forgotten.
 	lookups uint64
+	// content is where the lock of its content is, once that was asked for; see [node.lock].
+	content atomic.Pointer[sync.RWMutex]
+	*deeds  // see [node.own]
+	// place is where the content is; it changes under FS.mu and the lock of the content,
+	// so that either is enough to read it.
+	place place
 	// changed: the table holds the truth about it, and the log will.
 	changed bool
+}
+
+// deeds are what there is to know of a node that was changed.
+type deeds struct {
 	// logged: the log has heard of it. Frame is the first one that tells where its
 	// content is, or 0: none does yet.
 	logged bool
 	frame  int64
-	// target is where a symbolic link leads; xattrs are all there are. Both are
-	// of the tree below as long as the node is not changed.
+	// target is where a symbolic link leads; xattrs are all there are.
 	target string
 	xattrs map[string]string
 	// entries are the names of a directory that differ from those of from; nil
 	// for one that is gone.
 	entries map[string]*node
-
 	// told is the layer whose log tells of it, or is about to: the topmost of them.
 	told place
 	// held is what its content counts for in the layer that has it, in bytes. Ahead:
 	// space beyond its end was asked for, and counts too.
 	held  int64
 	ahead bool
+}
 
-	// content is held for writing while the content moves from one place to
-	// another or is cut, for reading while it is read or written. It is taken
-	// before FS.mu.
-	content sync.RWMutex
-	// place is where the content is; it changes under both locks, so that
-	// either is enough to read it.
-	place place
+// none are those of all nodes that have not been changed: nobody writes to them.
+var none = &deeds{told: nowhere}
+
+// own gives a node deeds that may be written to, before it is changed.
+func (n *node) own() *node {
+	if n.deeds == none {
+		n.deeds = &deeds{told: nowhere}
+	}
+	return n
+}
+
+// lock is held for writing while the content of a node moves from one place to another or
+// is cut, for reading while it is read or written. It is taken before FS.mu.
+func (n *node) lock() *sync.RWMutex {
+	if l := n.content.Load(); l != nil {
+		return l
+	}
+	n.content.CompareAndSwap(nil, &sync.RWMutex{})
+	return n.content.Load()
 }
 
 // attr is what stat(2) tells.
@@ -62,21 +86,28 @@ type attr struct {
 	blocks int64
 }
 
-// A Time is in seconds since 1970 and nanoseconds of the last one, in two parts so
-// that any time of a file fits.
+// A Time is in seconds since 1970 and nanoseconds of the last one, in parts so that any
+// time of a file fits into 12 bytes.
 type Time struct {
-	Sec  int64
+	high int32
+	low  uint32
 	Nsec uint32
 }
 
+// At is that many seconds and nanoseconds since 1970.
+func At(sec int64, nsec uint32) Time { return Time{int32(sec >> 32), uint32(sec), nsec} }
+
+// Sec is the whole seconds since 1970.
+func (t Time) Sec() int64 { return int64(t.high)<<32 | int64(t.low) }
+
 func now() Time {
 	t := time.Now()
-	return Time{t.Unix(), uint32(t.Nanosecond())}
+	return At(t.Unix(), uint32(t.Nanosecond()))
 }
 
 // A place is where the content of a regular file is: in the layer of that
 // index, or one of these.
-type place int
+type place int32
 
 const (
 	below   place = -1 // in the tree below
@@ -93,11 +124,14 @@ type origin struct {
 // identity tells a node of the tree below from another one that has its name or
 // its number later.
 type identity struct {
-	ino, dev uint64
-	born     kernel.Timestamp
+	ino  uint64
+	dev  uint32 // which is all that Linux has
+	born Time
 }
 
-func identityOf(st *kernel.Stat) identity { return identity{st.Ino, st.Dev, st.BTime} }
+func identityOf(st *kernel.Stat) identity {
+	return identity{st.Ino, uint32(st.Dev), At(st.BTime.Sec, st.BTime.Nsec)}
+}
 
 // path is relative to the root of the tree below, "." for that itself.
 func (o *origin) path() string {
@@ -127,9 +161,9 @@ func attrOf(st *kernel.Stat) attr {
 	return attr{
 		size: st.Size, mode: st.Mode, uid: st.UID, gid: st.GID, nlink: st.Nlink,
 		rdev:  uint32(st.Rdev),
-		atime: Time{st.ATime.Sec, st.ATime.Nsec},
-		mtime: Time{st.MTime.Sec, st.MTime.Nsec},
-		ctime: Time{st.CTime.Sec, st.CTime.Nsec},
+		atime: At(st.ATime.Sec, st.ATime.Nsec),
+		mtime: At(st.MTime.Sec, st.MTime.Nsec),
+		ctime: At(st.CTime.Sec, st.CTime.Nsec),
 
 		blocks: st.Blocks,
 	}

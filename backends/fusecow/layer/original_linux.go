@@ -101,7 +101,7 @@ func (w *writer) original(o *Original) {
 	w.num(o.Stat.Dev)
 	w.int(o.Stat.Size)
 	for _, t := range []kernel.Timestamp{o.Stat.MTime, o.Stat.CTime} {
-		w.times(Time{t.Sec, t.Nsec})
+		w.times(At(t.Sec, t.Nsec))
 	}
 	w.xattrs(o.Xattrs)
 	if o.kept {
@@ -119,7 +119,7 @@ func (r *reader) original() (o Original) {
 	o.Stat.Ino, o.Stat.Dev, o.Stat.Size = r.num(), r.num(), r.int()
 	for _, p := range []*kernel.Timestamp{&o.Stat.MTime, &o.Stat.CTime} {
 		t := r.time()
-		*p = kernel.Timestamp{Sec: t.Sec, Nsec: t.Nsec}
+		*p = kernel.Timestamp{Sec: t.Sec(), Nsec: t.Nsec}
 	}
 	o.Xattrs = r.xattrs()
 	o.kept = r.num() != 0

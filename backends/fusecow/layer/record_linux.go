@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"maps"
 	"slices"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // The kinds of records. Numbers are varints, texts have their length before
@@ -29,7 +27,7 @@ func (w *writer) text(s string) { w.num(uint64(len(s))); *w = append(*w, s...) }
 
 func (w *writer) times(all ...Time) {
 	for _, s := range all {
-		w.int(s.Sec)
+		w.int(s.Sec())
 		w.num(uint64(s.Nsec))
 	}
 }
@@ -56,8 +54,8 @@ func (w *writer) node(n *node) {
 	}
 	w.text(n.from.path())
 	w.num(n.from.ino)
-	w.num(n.from.dev)
-	w.times(Time{n.from.born.Sec, n.from.born.Nsec})
+	w.num(uint64(n.from.dev))
+	w.times(n.from.born)
 }
 
 func (w *writer) xattrs(all map[string]string) {
@@ -148,7 +146,7 @@ func (r *reader) skip(kind byte) {
 	switch kind {
 	case recordClean:
 	case recordNode:
-		r.node(&node{})
+		r.node(new(node))
 	case recordOriginal:
 		r.original()
 	case recordGone:
@@ -165,10 +163,11 @@ func (r *reader) skip(kind byte) {
 	}
 }
 
-func (r *reader) time() Time { return Time{r.int(), uint32(r.num())} }
+func (r *reader) time() Time { return At(r.int(), uint32(r.num())) }
 
-// node reads one into n, and where the tree below has it: nothing, or a path.
+// node reads one into n, whose deeds are its own then, and where the tree below has it: nothing, or a path.
 func (r *reader) node(n *node) (path string, id identity) {
+	n.deeds = &deeds{}
 	for _, p := range []*uint32{&n.mode, &n.uid, &n.gid, &n.nlink, &n.rdev} {
 		*p = uint32(r.num())
 	}
@@ -183,8 +182,7 @@ func (r *reader) node(n *node) (path string, id identity) {
 	if path = r.text(); path == "" {
 		return "", id
 	}
-	id.ino, id.dev = r.num(), r.num()
-	born := r.time()
-	id.born = kernel.Timestamp{Sec: born.Sec, Nsec: born.Nsec}
+	id.ino, id.dev = r.num(), uint32(r.num())
+	id.born = r.time()
 	return path, id
 }

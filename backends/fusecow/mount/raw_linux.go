@@ -35,9 +35,9 @@ func fill(out *fuse.Attr, a *layer.Attr) {
 	*out = fuse.Attr{
 		Ino: a.Ino, Size: a.Size, Blocks: a.Blocks, Mode: a.Mode, Nlink: a.Nlink,
 		Owner: fuse.Owner{Uid: a.UID, Gid: a.GID}, Rdev: a.Rdev, Blksize: 4096,
-		Atime: uint64(a.Atime.Sec), Atimensec: a.Atime.Nsec,
-		Mtime: uint64(a.Mtime.Sec), Mtimensec: a.Mtime.Nsec,
-		Ctime: uint64(a.Ctime.Sec), Ctimensec: a.Ctime.Nsec,
+		Atime: uint64(a.Atime.Sec()), Atimensec: a.Atime.Nsec,
+		Mtime: uint64(a.Mtime.Sec()), Mtimensec: a.Mtime.Nsec,
+		Ctime: uint64(a.Ctime.Sec()), Ctimensec: a.Ctime.Nsec,
 	}
 }
 
@@ -94,8 +94,8 @@ var sets = [...]struct {
 func (r raw) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
 	c := layer.Change{
 		Size: int64(in.Size), Mode: in.Mode, UID: in.Uid, GID: in.Gid,
-		Atime: layer.Time{Sec: int64(in.Atime), Nsec: in.Atimensec},
-		Mtime: layer.Time{Sec: int64(in.Mtime), Nsec: in.Mtimensec},
+		Atime: layer.At(int64(in.Atime), in.Atimensec),
+		Mtime: layer.At(int64(in.Mtime), in.Mtimensec),
 	}
 	for _, s := range &sets {
 		if in.Valid&s.theirs != 0 {
