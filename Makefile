@@ -106,6 +106,11 @@ out/posix/bin/pjdfstest:
 	@command -v cargo >/dev/null || { echo 'posix: no cargo, and the suite is a program in Rust (1.85)'; exit 1; } >&2
 	cargo install --quiet --locked --root out/posix pjdfstest@0.2.2
 
+.PHONY: grounds
+grounds: ## the whole conformance suite of fusecow on ext4, btrfs and tmpfs, as root and as an ordinary user (as root)
+	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_WHOLE_GROUNDS=1 \
+		$(GO) test -count=1 -timeout 30m -run '^TestConformance' $(FLAGS) ./backends/fusecow
+
 .PHONY: test-user
 test-user: ## all tests as an ordinary user made for them (run as root)
 	@.ci/skips .ci/as-user $(GO) test -p $(JOBS) -count=1 -timeout 15m -vet=off $(FLAGS) $(PKGS)

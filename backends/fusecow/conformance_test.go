@@ -3,6 +3,7 @@
 package fusecow_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -10,17 +11,66 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-func TestConformance(t *testing.T) {
-	treetest.NeedRoot(t)
-	treetest.NeedDevice(t, "/dev/fuse")
-	snapshottest.Run(t, byRoot())
+// The grounds that a tree and its layers may lie on have little in common: ext4 copies,
+// btrfs shares blocks and writes nothing in place, tmpfs has neither a disk nor times of
+// birth everywhere. The whole suite is played on ext4, and of the others what depends on
+// them; make grounds plays it whole on all.
+
+const (
+	wholeEnv  = "SNAPFS_WHOLE_GROUNDS"
+	groundEnv = "SNAPFS_TEST_GROUND" // a filesystem for an ordinary user's places
+	smallEnv  = "SNAPFS_TEST_GROUND_SMALL"
+)
+
+func TestConformance(t *testing.T)        { byRoot(t, subject("fusecow (root)"), "ext4") }
+func TestConformanceOnBtrfs(t *testing.T) { byRoot(t, part("fusecow (root, on btrfs)"), "btrfs") }
+func TestConformanceOnTmpfs(t *testing.T) { byRoot(t, part("fusecow (root, on tmpfs)"), "tmpfs") }
+
+func subject(name string) snapshottest.Subject {
+	return snapshottest.Subject{Name: name, Driver: driver()}
 }
 
-func byRoot() snapshottest.Subject {
-	return snapshottest.Subject{
-		Name:   "fusecow (root)",
-		Driver: driver(),
-		Place:  snapshottest.OnDisk,
-		Small:  func(t testing.TB) snapshot.Place { return snapshottest.Within(t, treetest.Ext4(t, 64<<20)) },
+func part(name string) snapshottest.Subject {
+	s := subject(name)
+	s.Ground = os.Getenv(wholeEnv) == ""
+	return s
+}
+
+func byRoot(t *testing.T, s snapshottest.Subject, fs string) {
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
+	s.Place = within(ground(t, fs))
+	s.Small = func(t testing.TB) snapshot.Place { return snapshottest.Within(t, small(t, fs)) }
+	snapshottest.Run(t, s)
+}
+
+// ground is a fresh filesystem, and small one with some ten MiB of room.
+func ground(t testing.TB, fs string) string { return treetest.Small(t, fs, 2<<30) }
+
+func small(t testing.TB, fs string) string {
+	if fs != "btrfs" {
+		return treetest.Small(t, fs, 32<<20)
+	}
+	// One that is small enough to be filled keeps data and metadata in one space, and
+	// cannot even cut a file short when that is full.
+	top := treetest.Small(t, fs, 300<<20)
+	treetest.Crowd(t, top)
+	return top
+}
+
+// within makes places in a directory.
+func within(dir string) func(testing.TB) snapshot.Place {
+	return func(t testing.TB) snapshot.Place {
+		t.Helper()
+		own, err := os.MkdirTemp(dir, "place")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := os.RemoveAll(own); err != nil {
+				t.Error(err)
+			}
+		})
+		return snapshottest.Within(t, own)
 	}
 }

@@ -11,20 +11,50 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// An ordinary user mounts in a user namespace of his own, as a sandbox does.
+// An ordinary user mounts in a user namespace of his own, as a sandbox does, on
+// filesystems that root has mounted.
+
 func TestConformanceOfAnOrdinaryUser(t *testing.T) {
+	byUser(t, subject("fusecow (user)"), "ext4")
+}
+
+func TestConformanceOfAnOrdinaryUserOnBtrfs(t *testing.T) {
+	byUser(t, part("fusecow (user, on btrfs)"), "btrfs")
+}
+
+func TestConformanceOfAnOrdinaryUserOnTmpfs(t *testing.T) {
+	byUser(t, part("fusecow (user, on tmpfs)"), "tmpfs")
+}
+
+func byUser(t *testing.T, s snapshottest.Subject, fs string) {
+	large, small := os.Getenv(groundEnv), os.Getenv(smallEnv)
+	switch {
+	case large != "":
+		s.Place, s.Small = within(large), within(small)
+	case os.Geteuid() == 0:
+		userFromRoot(t, fs)
+		return
+	case fs == "ext4": // or what /var/tmp is on
+		s.Place = snapshottest.OnDisk
+		s.Small = func(t testing.TB) snapshot.Place { return snapshottest.Within(t, treetest.Tmpfs(t, "32m")) }
+	default:
+		treetest.NeedRoot(t)
+	}
 	treetest.NeedDevice(t, "/dev/fuse")
-	if os.Geteuid() == 0 {
-		treetest.RunAs(t, treetest.User(t), t.Name(), treetest.WithFUSE())
-		return
+	if treetest.InNamespace(t) {
+		snapshottest.Run(t, s)
 	}
-	if !treetest.InNamespace(t) {
-		return
+}
+
+// userFromRoot is the same test in a process of an ordinary user.
+func userFromRoot(t *testing.T, fs string) {
+	treetest.NeedDevice(t, "/dev/fuse")
+	user := treetest.User(t)
+	large, small := ground(t, fs), small(t, fs)
+	for _, dir := range []string{large, small} {
+		if err := os.Chown(dir, user.UID, user.GID); err != nil {
+			t.Fatal(err)
+		}
 	}
-	snapshottest.Run(t, snapshottest.Subject{
-		Name:   "fusecow (user)",
-		Driver: driver(),
-		Place:  snapshottest.OnDisk,
-		Small:  func(t testing.TB) snapshot.Place { return snapshottest.Within(t, treetest.Tmpfs(t, "32m")) },
-	})
+	treetest.RunAs(t, user, t.Name(), treetest.WithFUSE(), treetest.WithEnv(groundEnv+"="+large, smallEnv+"="+small))
 }

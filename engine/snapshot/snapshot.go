@@ -253,5 +253,5 @@ type Unit string
 // The units of copy-on-write.
 const (
 	ByBlock Unit = "block" // only the changed blocks
-	ByFile  Unit = "file"  // the whole file at the first write
+	ByFile  Unit = "file"  // the whole file at the first write, by a clone where its filesystem can
 )

@@ -169,7 +169,7 @@ func (c *checker) log(d *dir, top bool) (clean bool, err error) {
 	rest := all[at:]
 	switch {
 	case len(rest) == 0:
-		return clean || at == int64(len(magic)), nil
+		return (clean || at == int64(len(magic))) && !d.moded, nil
 	case len(rest) >= 8 && int64(binary.LittleEndian.Uint32(rest)) <= int64(len(rest)-8):
 		c.add(d.path, "its log is damaged from byte %d of %d on", at, len(all))
 		c.cutAt(at, top)

@@ -1,6 +1,8 @@
 package layer
 
 import (
+	"time"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -75,15 +77,39 @@ func (f *FS) reserve(bytes int64) bool {
 	return false
 }
 
-// reserveSoon is reserve, for which what was deleted goes first.
+// reserveSoon is reserve, for which what was deleted goes first. That the last one has
+// closed a deleted file the kernel says a moment later.
 func (f *FS) reserveSoon(bytes int64) bool {
-	if f.reserve(bytes) {
-		return true
+	const closing = 10 * time.Millisecond
+	for began := time.Now(); !f.reserve(bytes); time.Sleep(closing / 10) {
+		f.mu.RLock()
+		some, open := len(f.garbage) > 0 || f.going.Load() > 0, f.unnamed().Bytes
+		f.mu.RUnlock()
+		if some && f.commit(false) == nil && f.reserve(bytes) {
+			break
+		}
+		if open == 0 || time.Since(began) > closing {
+			return false
+		}
 	}
-	f.mu.RLock()
-	some := len(f.garbage) > 0
-	f.mu.RUnlock()
-	return some && f.commit(false) == nil && f.reserve(bytes)
+	return true
+}
+
+// unnamed is what nodes hold that have no name any more, and that maybe nobody has open.
+// Cost: a look at each node. Holds mu.
+func (f *FS) unnamed() (sum Use) {
+	for _, n := range f.nodes {
+		if n.nlink > 0 {
+			continue
+		}
+		if n.told == f.top() {
+			sum.Nodes++
+		}
+		if n.place == f.top() {
+			sum.Bytes += n.held
+		}
+	}
+	return sum
 }
 
 // reserveWrite reserves what a write of size bytes at an offset takes, or as much from
@@ -170,11 +196,17 @@ func (f *FS) room(bytes, nodes int64) error {
 	if f.quota == nil {
 		return nil
 	}
+	going := f.going.Load() // before what is left is asked: it is not to be too little
 	left := f.quota.left()
+	left.Bytes += going
 	for _, g := range f.garbage {
 		left.Bytes += g.held
 	}
-	if left.Bytes < bytes+f.pending.Load() || left.Nodes < nodes {
+	bytes += f.pending.Load()
+	if left.Bytes >= bytes && left.Nodes >= nodes {
+		return nil
+	}
+	if soon := f.unnamed(); left.Bytes+soon.Bytes < bytes || left.Nodes+soon.Nodes < nodes {
 		return unix.EDQUOT
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // counted checks that each layer holds, by its log, what its directory does.
@@ -179,5 +180,17 @@ func TestQuotaCountsNodes(t *testing.T) {
 	b.down()
 	if u, err := layer.Tally(b.layers[0], 0); err != nil || u.Nodes != 3 {
 		t.Errorf("the log tells of %d nodes, %v; want the root, a file and a directory", u.Nodes, err)
+	}
+}
+
+// Where nodes alone are limited, what was removed and its content make no difference.
+func TestQuotaOfNodesCountsNoBytes(t *testing.T) {
+	b := newBench(t)
+	b.up()
+	b.quota(layer.Use{Nodes: 3})
+	for range 3 {
+		b.write(b.mount+"/large", string(make([]byte, 1<<20)))
+		b.must(treetest.Open(b, b.mount+"/large").Sync()) // the log has heard of it
+		b.must(os.Remove(b.mount + "/large"))
 	}
 }

@@ -26,6 +26,8 @@ type dir struct {
 	size int64 // of the log, up to the last whole frame
 	// synced is how much of the log is on stable storage, as far as is known.
 	synced int64
+	// moded: its mode says that it is not in order; see begun.
+	moded bool
 	// counted is what the log counts for, by its blocks.
 	counted int64
 }
@@ -51,6 +53,7 @@ func openDir(path string, top bool) (_ *dir, err error) {
 		flags = os.O_RDWR | os.O_CREATE
 	}
 	d := &dir{path: path, fd: -1}
+	var st os.FileInfo
 	defer func() {
 		if err != nil {
 			d.close()
@@ -62,6 +65,10 @@ func openDir(path string, top bool) (_ *dir, err error) {
 	if d.log, err = os.OpenFile(path+"/log", flags, 0o600); err != nil {
 		return nil, err
 	}
+	if st, err = d.log.Stat(); err != nil {
+		return nil, err
+	}
+	d.moded = st.Mode()&notInOrder != 0
 	if top {
 		if err := unix.Flock(int(d.log.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 			if err == unix.EWOULDBLOCK {
@@ -161,6 +168,36 @@ func (d *dir) sync() error {
 	err := unix.Fdatasync(int(d.log.Fd()))
 	if err == nil {
 		d.synced = d.size
+	}
+	return err
+}
+
+// Whoever may write to a layer notes in its log that it is not in order from then on, and
+// at last that it is. A disk that is full has no room for the former, where files are not
+// written in place; it must not keep anybody from removing something there. Then the log's
+// mode says it.
+const notInOrder = 0o100
+
+func (d *dir) begun() error {
+	err := d.append(nil)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		d.moded = true
+		return d.log.Chmod(0o600 | notInOrder)
+	}
+	return err
+}
+
+// ended notes that a layer is in order, when all has been written. A log that has heard of
+// nothing since it was says so already.
+func (d *dir) ended() error {
+	err := d.append([]byte{recordClean})
+	if err != nil && d.moded {
+		if same, serr := endsWith(d.log, frameOf([]byte{recordClean})); serr == nil && same {
+			err = nil
+		}
+	}
+	if err == nil && d.moded {
+		d.moded, err = false, d.log.Chmod(0o600)
 	}
 	return err
 }
@@ -285,10 +322,20 @@ func Hold(path string) (clean bool, release func(), err error) {
 // endsInOrder looks at the last frame of a log.
 func endsInOrder(log *os.File) (bool, error) {
 	st, err := log.Stat()
-	if err != nil || st.Size() <= int64(len(magic)) {
-		return err == nil && st.Size() == int64(len(magic)), err
+	if err != nil || st.Mode()&notInOrder != 0 {
+		return false, err
 	}
-	want := frameOf([]byte{recordClean})
+	if st.Size() <= int64(len(magic)) {
+		return st.Size() == int64(len(magic)), nil
+	}
+	return endsWith(log, frameOf([]byte{recordClean}))
+}
+
+func endsWith(log *os.File, want []byte) (bool, error) {
+	st, err := log.Stat()
+	if err != nil || st.Size() < int64(len(want)) {
+		return false, err
+	}
 	last := make([]byte, len(want))
 	_, err = log.ReadAt(last, st.Size()-int64(len(want)))
 	return bytes.Equal(last, want), err

@@ -60,6 +60,8 @@ type FS struct {
 	names map[nameKey]struct{}
 	// garbage is content whose nodes have gone, which the log has not heard of.
 	garbage []remains
+	// going is what a commit is removing of it, which counts until it has.
+	going atomic.Int64
 	// originals are those of files that were changed.
 	originals []*Original
 
@@ -176,7 +178,7 @@ func (f *FS) stack(path string, top bool) error {
 		return nil
 	}
 	defer f.countLog(d, f.tally())
-	return d.append(nil) // it is not clean from here on
+	return d.begun()
 }
 
 func (f *FS) top() place { return place(len(f.layers) - 1) }
@@ -235,10 +237,10 @@ func (f *FS) Freeze(path string, then func() error) (err error) {
 	// Names and attributes may have changed since the commit: they belong to the
 	// new layer. Content has not, which waits.
 	old := f.layers[f.top()]
-	if err := d.append(nil); err != nil { // it is not clean from here on
+	if err := d.begun(); err != nil {
 		return err
 	}
-	if err := old.append([]byte{recordClean}); err != nil {
+	if err := old.ended(); err != nil {
 		return err
 	}
 	count, err := f.newCount(path)
@@ -246,7 +248,7 @@ func (f *FS) Freeze(path string, then func() error) (err error) {
 		err = then()
 	}
 	if err != nil {
-		return errors.Join(err, old.append(nil)) // it is not clean from here on
+		return errors.Join(err, old.begun())
 	}
 	f.countLog(old, f.tally())
 	f.layers, f.counts = append(f.layers, d), append(f.counts, count)
@@ -280,7 +282,7 @@ func (f *FS) Close() error {
 	err := f.commit(false)
 	if err == nil {
 		d := f.layers[f.top()]
-		err = d.append([]byte{recordClean})
+		err = d.ended()
 		f.countLog(d, f.tally())
 	}
 	f.release()

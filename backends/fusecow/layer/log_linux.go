@@ -20,9 +20,13 @@ func (f *FS) commit(sync bool) error {
 	pending := f.pending.Load()
 	if len(w) > 0 {
 		f.dirty, f.names, f.garbage, f.originals = map[*node]struct{}{}, map[nameKey]struct{}{}, nil, nil
+		for _, g := range garbage {
+			f.going.Add(g.held)
+		}
 	}
 	f.mu.Unlock()
 	if len(w) > 0 {
+		defer f.going.Store(0)
 		err := d.append(w)
 		f.pending.Add(-pending)
 		if err == nil {
@@ -48,6 +52,7 @@ func (f *FS) commit(sync bool) error {
 				return err
 			}
 			s.bytes.Add(-g.held)
+			f.going.Add(-g.held)
 		}
 	}
 	if !sync {
@@ -117,7 +122,7 @@ func (f *FS) replay(d *dir, top bool) (clean bool, err error) {
 		}
 		return nil
 	})
-	return clean || d.size == int64(len(magic)), err
+	return (clean || d.size == int64(len(magic))) && !d.moded, err
 }
 
 // replayOne does the next record, and says whether it made sense.

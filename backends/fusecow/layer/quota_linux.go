@@ -162,7 +162,7 @@ func (s *slot) use() Use { return Use{s.bytes.Load(), s.nodes.Load()} }
 
 // left is how much may be added now.
 func (q *Quota) left() Use {
-	left, most := Use{math.MaxInt64, math.MaxInt64}, q.Most()
+	left, most := Use{math.MaxInt64 / 2, math.MaxInt64 / 2}, q.Most() // to which may be added
 	if most == (Use{}) {
 		return left
 	}

@@ -17,11 +17,11 @@ import (
 func basics() []promise {
 	return []promise{
 		{name: "a snapshot and its fork show the tree", test: showsTheTree},
-		{name: "a frozen base ignores later writes, a live one shows them", test: frozenOrLive},
-		{name: "the time of a capture divides earlier changes from later ones", test: takenDivides},
+		{name: "a frozen base ignores later writes, a live one shows them", test: frozenOrLive, ground: true},
+		{name: "the time of a capture divides earlier changes from later ones", test: takenDivides, ground: true},
 		{name: "forks know nothing of each other, their base and the real tree", test: forksAreApart},
-		{name: "sealing an idle fork keeps its content and the fork", test: func(x *workbench) { seals(x, snapshot.Idle) }},
-		{name: "sealing a fork in use keeps its content and its view", test: func(x *workbench) { seals(x, snapshot.InUse) }},
+		{name: "sealing an idle fork keeps its content and the fork", test: func(x *workbench) { seals(x, snapshot.Idle) }, ground: true},
+		{name: "sealing a fork in use keeps its content and its view", test: func(x *workbench) { seals(x, snapshot.InUse) }, ground: true},
 		{name: "any snapshot can be forked again in any order", test: backAndForth},
 		{name: "what is opened again is as it was", test: reopens},
 		{name: "what no fork has changed keeps its inode", test: inodesStay, offered: keepsInodes},

@@ -18,9 +18,9 @@ import (
 
 func contents() []promise {
 	return []promise{
-		{name: "a script played on a fork gives the tree it gives anywhere", test: scripts},
-		{name: "a path longer than any system call takes", test: deep},
-		{name: "holes stay holes", test: holes},
+		{name: "a script played on a fork gives the tree it gives anywhere", test: scripts, ground: true},
+		{name: "a path longer than any system call takes", test: deep, ground: true},
+		{name: "holes stay holes", test: holes, ground: true},
 		{name: "what is mounted in the tree is not part of it", test: mounts},
 	}
 }
@@ -122,8 +122,8 @@ func (x *workbench) equals(v snapshot.View, plain, what string) {
 }
 
 // seeds is how many random scripts are played.
-func seeds() int {
-	if testing.Short() {
+func (x *workbench) seeds() int {
+	if testing.Short() || x.subject.Ground {
 		return 2
 	}
 	return 10
@@ -132,7 +132,7 @@ func seeds() int {
 // scripts plays each seed's script on a plain directory beside the fork. What
 // a seed finds is found again by that seed.
 func scripts(x *workbench) {
-	for seed := range seeds() {
+	for seed := range x.seeds() {
 		if x.Failed() {
 			return
 		}

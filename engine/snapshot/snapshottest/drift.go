@@ -16,7 +16,7 @@ import (
 // drifts plays a script on the real tree after each of two captures, and asks
 // both of them.
 func drifts(x *workbench) {
-	for seed := range seeds() {
+	for seed := range x.seeds() {
 		if x.Failed() {
 			return
 		}

@@ -21,16 +21,17 @@ func faults() []promise {
 	var all []promise
 	names := slices.Sorted(maps.Keys(verbs()))
 	for _, kind := range []struct {
-		how  string
-		test func(*workbench, string)
+		how    string
+		test   func(*workbench, string)
+		ground bool
 	}{
-		{"%s: each step fails once and nothing is lost", failEach},
-		{"%s: killed at each step, the next process finds it sound", killEach},
-		{"%s: cancelled at each step, it is whole or not there", cancelEach},
+		{"%s: each step fails once and nothing is lost", failEach, false},
+		{"%s: killed at each step, the next process finds it sound", killEach, true},
+		{"%s: cancelled at each step, it is whole or not there", cancelEach, false},
 	} {
 		for _, name := range names {
 			all = append(all, promise{
-				name: fmt.Sprintf(kind.how, name), offered: verbs()[name].offered,
+				name: fmt.Sprintf(kind.how, name), offered: verbs()[name].offered, ground: kind.ground,
 				test: func(x *workbench) { kind.test(x, name) },
 			})
 		}

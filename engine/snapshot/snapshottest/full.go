@@ -22,7 +22,7 @@ func full() []promise {
 	var all []promise
 	for _, name := range slices.Sorted(maps.Keys(verbs())) {
 		all = append(all, promise{
-			name: name + ": a full disk is said to be one, and loses nothing", offered: verbs()[name].offered,
+			name: name + ": a full disk is said to be one, and loses nothing", offered: verbs()[name].offered, ground: true,
 			test: func(x *workbench) { fullDisk(newWorkbench(x.TB, x.subject, x.subject.Small), name) },
 		})
 	}

@@ -19,13 +19,13 @@ import (
 func limits() []promise {
 	return []promise{
 		{name: "a limit is held, or refused with the reason and what mends it", test: limitsHonestly, offered: is[snapshot.LimitProber]},
-		{name: "a fork's writes end at its limit, whatever is written", test: writesEnd, offered: limitsBytes},
-		{name: "what is deleted in a full fork can be written again", test: deletingMakesRoom, offered: limitsBytes},
-		{name: "a limit is raised, lowered and taken away on a live fork", test: limitsLive, offered: limitsBytes},
-		{name: "a limit outlives sealing and opening again, and is not renewed by them", test: limitsLast, offered: limitsBytes},
-		{name: "a limit is its fork's alone, and goes with it", test: limitsApart, offered: limitsBytes},
-		{name: "forks that share a limit hold it all together", test: limitsShared, offered: sharesLimits},
-		{name: "the inodes a fork adds end at its limit", test: inodesEnd, offered: limitsInodes},
+		{name: "a fork's writes end at its limit, whatever is written", test: writesEnd, offered: limitsBytes, ground: true},
+		{name: "what is deleted in a full fork can be written again", test: deletingMakesRoom, offered: limitsBytes, ground: true},
+		{name: "a limit is raised, lowered and taken away on a live fork", test: limitsLive, offered: limitsBytes, ground: true},
+		{name: "a limit outlives sealing and opening again, and is not renewed by them", test: limitsLast, offered: limitsBytes, ground: true},
+		{name: "a limit is its fork's alone, and goes with it", test: limitsApart, offered: limitsBytes, ground: true},
+		{name: "forks that share a limit hold it all together", test: limitsShared, offered: sharesLimits, ground: true},
+		{name: "the inodes a fork adds end at its limit", test: inodesEnd, offered: limitsInodes, ground: true},
 	}
 }
 

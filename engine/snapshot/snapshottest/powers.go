@@ -22,9 +22,9 @@ func powers() []promise {
 		{name: "an unchanged fork is known to be one", test: touchesLittle, offered: is[snapshot.Toucher]},
 		{name: "where the real tree has moved on misses nothing", test: drifts, offered: is[snapshot.Drifter]},
 		{name: "a real tree that nobody touched is known to be as it was", test: driftsLittle, offered: is[snapshot.Drifter]},
-		{name: "what a fork changed of a live base is kept as it was", test: keepsOriginals, offered: is[snapshot.Keeper]},
-		{name: "a fork's usage is what it holds that its base does not", test: meters, offered: is[snapshot.Meter]},
-		{name: "sweeping gives the space back", offered: is[snapshot.Sweeper], test: func(x *workbench) {
+		{name: "what a fork changed of a live base is kept as it was", test: keepsOriginals, offered: is[snapshot.Keeper], ground: true},
+		{name: "a fork's usage is what it holds that its base does not", test: meters, offered: is[snapshot.Meter], ground: true},
+		{name: "sweeping gives the space back", ground: true, offered: is[snapshot.Sweeper], test: func(x *workbench) {
 			sweeps(newWorkbench(x.TB, x.subject, x.subject.Small))
 		}},
 		{name: "ready-made forks are forks like others", test: stocks, offered: is[snapshot.Stocker]},
@@ -130,7 +130,7 @@ func touchStory(x *workbench, seed uint64, check func(y *workbench, base, sealed
 }
 
 func touches(x *workbench) {
-	for seed := range seeds() {
+	for seed := range x.seeds() {
 		if x.Failed() {
 			return
 		}
@@ -150,7 +150,7 @@ func touches(x *workbench) {
 }
 
 func touchesBetween(x *workbench) {
-	for seed := range seeds() {
+	for seed := range x.seeds() {
 		if x.Failed() {
 			return
 		}
