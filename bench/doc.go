@@ -5,9 +5,10 @@
 //
 // [Run] measures: how long each verb takes, for trees of several sizes, clean
 // and dirty, one at a time and a hundred at once, for each backend; what work
-// inside a sandbox costs against the same work on the bare tree; and the same
-// work done with what a person would use instead. [Gate] measures only what a
-// promise was made about, and judges it.
+// inside a sandbox costs against the same work on the bare tree; the same work
+// done with what a person would use instead; and what work costs on a layer
+// above a tree, ours, the kernel's and that of fuse-overlayfs, side by side.
+// [Gate] measures only what a promise was made about, and judges it.
 //
 // What is compared is measured in turn, A B A B, on the same machine in the
 // same minute, by the monotonic clock, after a warm-up that is thrown away, on
@@ -44,8 +45,10 @@ type Options struct {
 	Lab string
 }
 
+const kindLayers = "layers"
+
 // Kinds are what Options.Only picks from.
-func Kinds() []string { return []string{"latency", "crowd", "inside", "peers"} }
+func Kinds() []string { return []string{"latency", "crowd", "inside", "peers", kindLayers} }
 
 func (o Options) wants(kind string) bool {
 	if len(o.Only) == 0 {
@@ -101,6 +104,13 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 	}
 	if o.wants("peers") {
 		results, err := l.peers(ctx)
+		report.Results = append(report.Results, results...)
+		if err != nil {
+			return report, err
+		}
+	}
+	if o.wants(kindLayers) {
+		results, err := l.layers(ctx)
 		report.Results = append(report.Results, results...)
 		if err != nil {
 			return report, err

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -64,15 +65,15 @@ func (l *lab) roleArgs(role string) []string {
 	return args
 }
 
-// outside starts a worker on the bare tree.
-func (l *lab) outside(ctx context.Context, dir string) (*worker, error) {
+// outside starts a worker that is in no sandbox.
+func (l *lab) outside(ctx context.Context, dir string, more ...string) (*worker, error) {
 	w, theirs, err := streams()
 	if err != nil {
 		return nil, err
 	}
 	done := make(chan error, 1)
 	go func() {
-		err := run.Run(ctx, run.Program{Name: l.Program, Args: l.roleArgs(RoleWork), Env: workEnv(dir), Dir: dir, Stdin: theirs[0], Stdout: theirs[1]})
+		err := run.Run(ctx, run.Program{Name: l.Program, Args: append(l.roleArgs(RoleWork), more...), Env: workEnv(dir), Dir: dir, Stdin: theirs[0], Stdout: theirs[1]})
 		done <- errors.Join(err, theirs[0].Close(), theirs[1].Close())
 	}()
 	hangUp := w.close
@@ -157,12 +158,15 @@ func (b *bout) compete(ctx context.Context, j job, p plan) (bare, inside sample,
 }
 
 // Prepare fills the present directory with what jobs work on.
-func Prepare(ctx context.Context, quick bool) error {
+func Prepare(ctx context.Context, o Options) error {
 	dir, err := os.Getwd()
 	if err != nil {
 		return err
 	}
-	return amountsOf(quick).fill(ctx, dir)
+	if slices.Equal(o.Only, []string{kindLayers}) {
+		return layerAmountsOf(o.Quick).fill(ctx, dir)
+	}
+	return amountsOf(o.Quick).fill(ctx, dir)
 }
 
 // inside measures what work costs in a sandbox.

@@ -108,6 +108,8 @@ func title(kind string) string {
 		return "A hundred at once"
 	case "inside":
 		return "Work inside, and on the bare tree"
+	case kindLayers:
+		return "Work on a layer above a tree, and on the tree"
 	}
 	return "What else one could use"
 }
@@ -124,7 +126,7 @@ func (p *printer) results(kind string, all []Result) {
 		rows = append(rows, r.cells(kind))
 	}
 	head := []string{"what", "with", "tree"}
-	if kind == "inside" {
+	if kind == "inside" || kind == kindLayers {
 		head[2] = "to bare"
 	}
 	p.table(append(head, "n", "min", "p50", "p95", "p99"), rows)
@@ -138,7 +140,7 @@ func (r Result) cells(kind string) []string {
 	if r.Dirty {
 		tree += ", dirty"
 	}
-	if kind == "inside" && r.Ratio > 0 {
+	if (kind == "inside" || kind == kindLayers) && r.Ratio > 0 {
 		tree = fmt.Sprintf("%.2f ×", r.Ratio)
 	}
 	cells := []string{r.What, r.Setting, tree}

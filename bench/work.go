@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/snapfs/snapfs/internal/run"
@@ -19,6 +20,8 @@ import (
 type job struct {
 	name, what string
 	do         func(ctx context.Context, dir string) error
+	// before, where there is something to be done first, is not timed.
+	before func(ctx context.Context, dir string) error
 }
 
 // amounts are the sizes of jobs.
@@ -38,11 +41,11 @@ func amountsOf(quick bool) amounts {
 // jobs is all of them. dir is what fill filled.
 func (a amounts) jobs() []job {
 	return []job{
-		{"go build", fmt.Sprintf("go build of a program of %d packages, all in the cache but the link", a.packages), goBuild},
-		{"git status", fmt.Sprintf("git status in a repository of %d files", a.repo), program("git", "-C", "repo", "status", "--porcelain")},
-		{"small files", fmt.Sprintf("%d files made, looked at and deleted", a.storm), func(_ context.Context, dir string) error { return storm(dir, a.storm) }},
-		{"sqlite", fmt.Sprintf("sqlite: %d transactions of an insertion each", a.transactions), a.sqlite},
-		{"large file", fmt.Sprintf("a file of %d MiB written, synced and read", a.mebibytes), a.largeFile},
+		{name: "go build", what: fmt.Sprintf("go build of a program of %d packages, all in the cache but the link", a.packages), do: goBuild},
+		{name: "git status", what: fmt.Sprintf("git status in a repository of %d files", a.repo), do: program("git", "-C", "repo", "status", "--porcelain")},
+		{name: "small files", what: fmt.Sprintf("%d files made, looked at and deleted", a.storm), do: func(_ context.Context, dir string) error { return storm(dir, a.storm) }},
+		{name: "sqlite", what: fmt.Sprintf("sqlite: %d transactions of an insertion each", a.transactions), do: a.sqlite},
+		{name: "large file", what: fmt.Sprintf("a file of %d MiB written, synced and read", a.mebibytes), do: a.largeFile},
 	}
 }
 
@@ -153,24 +156,23 @@ func workEnv(dir string) []string {
 
 // Work is the life of a process that does jobs, inside a sandbox or beside it:
 // for each line that names a job, it does it in the present directory and
-// answers with a line, the nanoseconds it took, or with why it did not.
-func Work(ctx context.Context, quick bool, in io.Reader, out io.Writer) error {
+// answers with a line, the nanoseconds it took, or with why it did not. The jobs
+// are those of a sandbox, or, with only that, those of [Kinds]'s layers.
+func Work(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 	dir, err := os.Getwd()
 	if err != nil {
 		return err
 	}
+	jobs := amountsOf(o.Quick).jobs()
+	if slices.Equal(o.Only, []string{kindLayers}) {
+		jobs = layerAmountsOf(o.Quick).jobs()
+	}
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
 		answer := "there is no job " + lines.Text()
-		for _, j := range amountsOf(quick).jobs() {
-			if j.name != lines.Text() {
-				continue
-			}
-			began := time.Now()
-			err := j.do(ctx, dir)
-			answer = fmt.Sprint(time.Since(began).Nanoseconds())
-			if err != nil {
-				answer = err.Error()
+		for _, j := range jobs {
+			if j.name == lines.Text() {
+				answer = j.answer(ctx, dir)
 			}
 		}
 		if _, err := fmt.Fprintln(out, answer); err != nil {
@@ -178,4 +180,20 @@ func Work(ctx context.Context, quick bool, in io.Reader, out io.Writer) error {
 		}
 	}
 	return lines.Err()
+}
+
+// answer does the job, and says how long it took, or why it cannot be done.
+func (j job) answer(ctx context.Context, dir string) string {
+	if j.before != nil {
+		if err := j.before(ctx, dir); err != nil {
+			return err.Error()
+		}
+	}
+	began := time.Now()
+	err := j.do(ctx, dir)
+	took := time.Since(began)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprint(took.Nanoseconds())
 }

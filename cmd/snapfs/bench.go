@@ -60,9 +60,9 @@ measures the backends of root and of an ordinary user.`,
 func (b *benchmarker) run(ctx context.Context) error {
 	switch b.role {
 	case bench.RoleWork:
-		return bench.Work(ctx, b.o.Quick, os.Stdin, os.Stdout)
+		return bench.Work(ctx, b.o, os.Stdin, os.Stdout)
 	case bench.RolePrepare:
-		return bench.Prepare(ctx, b.o.Quick)
+		return bench.Prepare(ctx, b.o)
 	case bench.RoleClear:
 		return bench.Clear(ctx, b.o.Lab)
 	case bench.RoleMeasure:

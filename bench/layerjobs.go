@@ -1,0 +1,214 @@
+//go:build linux
+
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/snapfs/snapfs/internal/run"
+)
+
+// layerAmounts are the sizes of what is done above a tree.
+type layerAmounts struct {
+	repo, packages, many, module, transactions, reads, eight int
+	// mebibytes is the size of the file that is written and read.
+	mebibytes int
+}
+
+func layerAmountsOf(quick bool) layerAmounts {
+	if quick {
+		return layerAmounts{repo: 300, packages: 3, many: 500, module: 200, transactions: 20, reads: 500, eight: 100, mebibytes: 4}
+	}
+	return layerAmounts{repo: 10_000, packages: 100, many: 50_000, module: 5_000, transactions: 200, reads: 50_000, eight: 2_000, mebibytes: 2048}
+}
+
+// jobs are what a layer above a tree is measured by: all that people do in one.
+func (a layerAmounts) jobs() []job {
+	return []job{
+		{name: "go build", what: fmt.Sprintf("go build of %d packages, each of which was changed", a.packages), before: a.changePackages, do: goBuild},
+		{name: "git status", what: fmt.Sprintf("git status in a repository of %d files", a.repo), do: program("git", "-C", "repo", "status", "--porcelain")},
+		{name: "git clone", what: fmt.Sprintf("git clone of a repository of %d files", a.repo), before: fresh("clone"), do: program("git", "clone", "-q", "--no-hardlinks", "repo", "clone")},
+		{name: "create", what: fmt.Sprintf("%d files of 0 to 4 KiB made", a.many), before: fresh("many"), do: a.makeMany},
+		{name: "walk", what: fmt.Sprintf("%d files listed and looked at", a.many), before: a.haveMany, do: walkMany},
+		{name: "delete", what: fmt.Sprintf("%d files deleted", a.many), before: a.haveMany, do: func(_ context.Context, dir string) error { return os.RemoveAll(filepath.Join(dir, "many")) }},
+		{name: "extract", what: fmt.Sprintf("tar x of %d files, as an installation of packages does", a.module), before: fresh("x"), do: extract("x")},
+		{name: "sqlite", what: fmt.Sprintf("sqlite: %d transactions of an insertion each", a.transactions), do: amounts{transactions: a.transactions}.sqlite},
+		{name: "wal", what: fmt.Sprintf("sqlite with a write-ahead log: %d transactions of an insertion each", a.transactions), do: a.wal},
+		{name: "write", what: fmt.Sprintf("a file of %d MiB written", a.mebibytes), before: fresh("big"), do: a.writeBig},
+		{name: "read", what: fmt.Sprintf("a file of %d MiB of the tree below read for the first time", a.mebibytes), before: unread, do: a.readBig},
+		{name: "read again", what: fmt.Sprintf("a file of %d MiB read again", a.mebibytes), do: a.readBig},
+		{name: "random", what: fmt.Sprintf("%d reads of 4 KiB anywhere in it, for the first time", a.reads), before: unread, do: a.readRandom},
+		{name: "eight", what: fmt.Sprintf("8 × tar x of %d files at once", a.eight), before: freshEight, do: eight},
+	}
+}
+
+const bigBelow = "big-below"
+
+// fill makes in dir what the jobs work on.
+func (a layerAmounts) fill(ctx context.Context, dir string) error {
+	err := amounts{repo: a.repo, packages: a.packages}.fill(ctx, dir)
+	for name, files := range map[string]int{"x.tar": a.module, "eight.tar": a.eight} {
+		top := filepath.Join(dir, "packed")
+		err = errors.Join(err, os.Mkdir(top, 0o755))
+		if err == nil {
+			err = errors.Join(grow(top, files), program("tar", "-C", "packed", "-cf", name, ".")(ctx, dir), os.RemoveAll(top))
+		}
+	}
+	return errors.Join(err, writeFile(filepath.Join(dir, bigBelow), a.mebibytes))
+}
+
+// fresh takes away what an earlier round made.
+func fresh(name string) func(context.Context, string) error {
+	return func(_ context.Context, dir string) error {
+		return errors.Join(os.RemoveAll(filepath.Join(dir, name)), os.Mkdir(filepath.Join(dir, name), 0o755))
+	}
+}
+
+// changePackages has the next build compile all of them.
+func (a layerAmounts) changePackages(_ context.Context, dir string) error {
+	stamp := strconv.FormatInt(time.Now().UnixNano(), 10)
+	for i := range a.packages {
+		name := fmt.Sprintf("p%02d", i)
+		src := fmt.Sprintf("package %s\n\nimport \"fmt\"\n\nfunc Say() { fmt.Println(%s) }\n", name, stamp)
+		if err := os.WriteFile(filepath.Join(dir, "module", name, name+".go"), []byte(src), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a layerAmounts) makeMany(_ context.Context, dir string) error {
+	return grow(filepath.Join(dir, "many"), a.many)
+}
+
+// haveMany makes them where they are not there.
+func (a layerAmounts) haveMany(ctx context.Context, dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, "many", fileOf(a.many-1))); err == nil {
+		return nil
+	}
+	return errors.Join(fresh("many")(ctx, dir), a.makeMany(ctx, dir))
+}
+
+func walkMany(_ context.Context, dir string) error {
+	return filepath.WalkDir(filepath.Join(dir, "many"), func(_ string, d fs.DirEntry, err error) error {
+		if err == nil {
+			_, err = d.Info()
+		}
+		return err
+	})
+}
+
+func extract(name string) func(context.Context, string) error {
+	return program("tar", "-C", name, "-xf", "x.tar")
+}
+
+func (a layerAmounts) wal(ctx context.Context, dir string) error {
+	for _, f := range []string{"wal", "wal-wal", "wal-shm"} {
+		if err := os.Remove(filepath.Join(dir, f)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	var in bytes.Buffer
+	in.WriteString("pragma journal_mode=wal; create table t (n integer, text text);\n")
+	for i := range a.transactions {
+		fmt.Fprintf(&in, "insert into t values (%d, 'some text');\n", i)
+	}
+	return run.Run(ctx, run.Program{Name: "sqlite3", Args: []string{"-bail", "wal"}, Dir: dir, Stdin: &in})
+}
+
+func (a layerAmounts) writeBig(_ context.Context, dir string) error {
+	return writeFile(filepath.Join(dir, "big", "file"), a.mebibytes)
+}
+
+func writeFile(path string, mebibytes int) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	block := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	for range mebibytes {
+		if _, err := f.Write(block); err != nil {
+			return err
+		}
+	}
+	return f.Close()
+}
+
+// unread has the filesystem on top forget what it keeps of the file; the disk's own
+// cache, which each of them reads, keeps it. On a tree without one on top they are the same,
+// and nothing is forgotten.
+func unread(_ context.Context, dir string) error {
+	f, err := os.Open(filepath.Join(dir, bigBelow))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return forgetPages(f)
+}
+
+func (a layerAmounts) readBig(_ context.Context, dir string) error {
+	f, err := os.Open(filepath.Join(dir, bigBelow))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	block := make([]byte, 1<<20)
+	for range a.mebibytes {
+		if _, err := f.Read(block); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a layerAmounts) readRandom(_ context.Context, dir string) error {
+	f, err := os.Open(filepath.Join(dir, bigBelow))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	random := rand.New(rand.NewPCG(seed, 0))
+	block := make([]byte, 4096)
+	for range a.reads {
+		if _, err := f.ReadAt(block, random.Int64N(int64(a.mebibytes)<<8)*4096); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func eightNames() (names []string) {
+	for i := range 8 {
+		names = append(names, fmt.Sprintf("eight%d", i))
+	}
+	return names
+}
+
+func freshEight(ctx context.Context, dir string) (err error) {
+	for _, name := range eightNames() {
+		err = errors.Join(err, fresh(name)(ctx, dir))
+	}
+	return err
+}
+
+// eight is a job of eight processes at once.
+func eight(ctx context.Context, dir string) error {
+	var all sync.WaitGroup
+	errs := make([]error, 8)
+	for i, name := range eightNames() {
+		all.Go(func() { errs[i] = program("tar", "-C", name, "-xf", "eight.tar")(ctx, dir) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,181 @@
+//go:build linux
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/backends/all"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/internal/undo"
+)
+
+// A contest is the same work on a tree as it is and above it, with one layer or
+// another, each by a worker of its own.
+type contest struct {
+	*lab
+	dir     string // of everything
+	workers []subjectWorker
+	back    undo.Stack
+}
+
+type subjectWorker struct {
+	name string
+	*worker
+	err error
+}
+
+// bareTree is what the others are compared with.
+const bareTree = "the bare tree"
+
+// layers measures what a layer above a tree costs: ours, the kernel's, and
+// fuse-overlayfs, side by side.
+func (l *lab) layers(ctx context.Context) (results []Result, err error) {
+	if os.Geteuid() != 0 {
+		return []Result{{Kind: kindLayers, Setting: bareTree, Error: "needs root, to mount"}}, nil
+	}
+	c := &contest{lab: l, dir: filepath.Join(l.dir, "layers")}
+	defer c.back.UndoInto(&err)
+	if err := c.open(ctx); err != nil {
+		return nil, err
+	}
+	for _, j := range layerAmountsOf(l.Quick).jobs() {
+		l.Say("layers: " + j.what)
+		var subjects []subject
+		for _, w := range c.workers {
+			subjects = append(subjects, subject{name: w.name, do: func(context.Context) (time.Duration, error) {
+				if w.err != nil {
+					return 0, w.err
+				}
+				return w.do(j.name)
+			}})
+		}
+		samples, err := interleave(ctx, plan{rounds: min(l.Rounds, 3), warm: 1}, subjects...)
+		for _, s := range samples {
+			r := resultOf(Result{Kind: kindLayers, What: j.what, Setting: s.name, Ratio: pairs(s.took, samples[0].took)}, s)
+			results = append(results, r)
+		}
+		if err != nil {
+			return results, err
+		}
+	}
+	return results, nil
+}
+
+// open fills a tree, puts each layer above it, and starts the workers. The tree as it
+// is has one of its own, because work changes it.
+func (c *contest) open(ctx context.Context) error {
+	c.Say("layers: preparing work")
+	lower, bare := filepath.Join(c.dir, "lower"), filepath.Join(c.dir, "bare")
+	c.back.Push("remove the trees", func() error { return removeTree(c.dir) })
+	for _, dir := range []string{c.dir, lower, bare} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{lower, bare} {
+		args := append(c.roleArgs(RolePrepare), "--only", kindLayers)
+		if err := run.Run(ctx, run.Program{Name: c.Program, Args: args, Env: workEnv(dir), Dir: dir}); err != nil {
+			return err
+		}
+	}
+	for _, top := range []struct {
+		name string
+		put  func(ctx context.Context, lower, top string) error
+	}{
+		{bareTree, nil},
+		{"overlay", c.kernelOverlay},
+		{"fuse-overlayfs", c.fuseOverlayfs},
+		{"fusecow", c.fusecow},
+	} {
+		w := subjectWorker{name: top.name}
+		dir := bare
+		if top.put != nil {
+			dir = filepath.Join(c.dir, top.name)
+			if w.err = os.MkdirAll(dir+"/merged", 0o755); w.err == nil {
+				w.err = top.put(ctx, lower, dir)
+			}
+			dir += "/merged"
+		}
+		if w.err == nil {
+			w.worker, w.err = c.outside(ctx, dir, "--only", kindLayers)
+		}
+		if w.err == nil {
+			c.back.Push("end a worker", w.close)
+		}
+		c.workers = append(c.workers, w)
+	}
+	return ctx.Err()
+}
+
+func (c *contest) kernelOverlay(_ context.Context, lower, top string) error {
+	if err := errors.Join(os.Mkdir(top+"/upper", 0o755), os.Mkdir(top+"/work", 0o755)); err != nil {
+		return err
+	}
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work", lower, top, top)
+	return c.mounted(top, unix.Mount("overlay", top+"/merged", "overlay", 0, options))
+}
+
+func (c *contest) fuseOverlayfs(ctx context.Context, lower, top string) error {
+	if err := errors.Join(os.Mkdir(top+"/upper", 0o755), os.Mkdir(top+"/work", 0o755)); err != nil {
+		return err
+	}
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work", lower, top, top)
+	return c.mounted(top, run.Run(ctx, run.Program{Name: "fuse-overlayfs", Args: []string{"-o", options, top + "/merged"}, Dir: c.dir}))
+}
+
+// mounted remembers what was mounted, unless it was not.
+func (c *contest) mounted(top string, err error) error {
+	if err == nil {
+		c.back.Push("unmount "+top, func() error { return kernel.Unmount(top + "/merged") })
+	}
+	return err
+}
+
+// fusecow mounts a fork as a sandbox has it.
+func (c *contest) fusecow(ctx context.Context, lower, top string) error {
+	for _, d := range all.Drivers() {
+		if d.Name != "fusecow" {
+			continue
+		}
+		b, err := d.Open(ctx, snapshot.Place{Dir: top + "/state", Tree: snapshot.Tree{Path: lower}})
+		if err != nil {
+			return err
+		}
+		_, err = b.Capture(ctx, snapshot.Tree{Path: lower}, "lower")
+		if err != nil {
+			return err
+		}
+		f, err := b.Fork(ctx, "lower", "fork")
+		if err != nil {
+			return err
+		}
+		fd, err := f.View.Served.Mount(ctx, false)
+		if err != nil {
+			return err
+		}
+		root := os.NewFile(uintptr(fd), "fork")
+		defer root.Close()
+		return c.mounted(top, kernel.MoveMount(root, atCWD, top+"/merged"))
+	}
+	return errors.New("there is no such backend")
+}
+
+// forgetPages has a FUSE filesystem forget the content of a file: it is the only one
+// here that keeps a copy of what the filesystem below keeps.
+func forgetPages(f *os.File) error {
+	fsType, err := kernel.FilesystemOf(f.Name())
+	if err != nil || fsType.Type != "fuse" {
+		return err
+	}
+	return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
+}
