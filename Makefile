@@ -119,6 +119,10 @@ test-user: ## all tests as an ordinary user made for them (run as root)
 check-vm: ## what depends on the kernel, on an older one in a virtual machine (WHAT=limits: one suite of it)
 	@nice test/vm/run $(WHAT)
 
+.PHONY: keep-vm
+keep-vm: ## keep what check-vm has left, for the table of an older kernel
+	$(GO) run ./internal/conformance -keep docs/conformance-6.1.json out/vm
+
 .PHONY: docs
 docs: ## write what is generated: manuals, exit codes, the conformance table (after test, as root)
 	$(GO) generate ./...
@@ -126,6 +130,8 @@ docs: ## write what is generated: manuals, exit codes, the conformance table (af
 		echo 'hint: make test'; exit 1; } >&2
 	$(GO) run ./internal/conformance $(RESULTS) > out/conformance.md
 	mv out/conformance.md docs/conformance.md
+	$(GO) run ./internal/conformance -kernels docs/conformance-6.1.json > out/kernels.md
+	mv out/kernels.md docs/kernels.md
 
 .PHONY: generated
 generated: ## what is generated is what its sources and the last test say

@@ -15,6 +15,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // homeRecord is the file that says that a home was made by us, or found to be
@@ -29,13 +30,26 @@ func homeRecord(home string) string {
 // dataset of that name that lacks our mark is left alone: ErrDenied.
 func (r room) settleHome(ctx context.Context, home string) error {
 	record := homeRecord(home)
-	if unix.Faccessat(r.fd(), record, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) == nil {
+	if r.has(record) {
+		return nil
+	}
+	// Of a hundred that begin at once one asks, and not each.
+	lock, err := kernel.OpenBeneath(r.fd(), homes, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	if err := kernel.Flock(lock, unix.LOCK_EX); err != nil {
+		lock.Close()
+		return err
+	}
+	defer kernel.Unlock(lock)
+	if r.has(record) {
 		return nil
 	}
 	if err := fault.Point(ctx, "make a dataset for forks"); err != nil {
 		return err
 	}
-	_, err := zfs(ctx, "create", "-o", "mountpoint=legacy", "-o", "canmount=off", "-o", marked(homeMark), home)
+	_, err = zfs(ctx, "create", "-o", "mountpoint=legacy", "-o", "canmount=off", "-o", marked(homeMark), home)
 	if errors.Is(err, snapshot.ErrExists) {
 		err = ownHome(ctx, home)
 	}
@@ -47,6 +61,10 @@ func (r room) settleHome(ctx context.Context, home string) error {
 		return nil // another process was quicker
 	}
 	return err
+}
+
+func (r room) has(path string) bool {
+	return unix.Faccessat(r.fd(), path, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
 // ownHome checks that a home is ours. Another process may be about to make it:

@@ -35,7 +35,7 @@ func (b *Backend) capture(ctx context.Context, tree snapshot.Tree, id string) (s
 		return s, err
 	}
 	defer r.Close()
-	return b.snapshotOf(m), r.take(ctx, m, tree.Path)
+	return b.snapshotOf(m), r.take(ctx, m, tree.Path, nil)
 }
 
 // captureOf is the mark of a capture of the tree as it is now.
@@ -52,8 +52,9 @@ func captureOf(tree snapshot.Tree, id string) (mark, error) {
 }
 
 // take makes the entry of a snapshot and the snapshot itself, of what has from
-// as a directory in it.
-func (r room) take(ctx context.Context, m mark, from string) error {
+// as a directory in it. With the snapshot there and while it is being held it does
+// what else is to be done, unless that is nil.
+func (r room) take(ctx context.Context, m mark, from string, meanwhile func() error) error {
 	return r.make(ctx, m, func() error {
 		if err := flush(from); err != nil {
 			return err
@@ -64,11 +65,19 @@ func (r room) take(ctx context.Context, m mark, from string) error {
 		if _, err := zfs(ctx, "snapshot", "-o", marked(m.unique), m.dataset); err != nil {
 			return err
 		}
-		if err := fault.Point(ctx, "hold the snapshot"); err != nil {
-			return err
+		done := make(chan error, 1)
+		go func() {
+			if meanwhile == nil {
+				done <- nil
+			} else {
+				done <- meanwhile()
+			}
+		}()
+		err := fault.Point(ctx, "hold the snapshot")
+		if err == nil {
+			_, err = zfs(ctx, "hold", tag, m.dataset)
 		}
-		_, err := zfs(ctx, "hold", tag, m.dataset)
-		return err
+		return errors.Join(err, <-done)
 	})
 }
 
@@ -228,7 +237,7 @@ func (b *Backend) seal(ctx context.Context, fork, id string) (s snapshot.Snapsho
 	m := fm
 	m.kind, m.id, m.base, m.unique, m.taken = snapshots, id, "", unique(), kernel.Now()
 	m.dataset = snapshotName(fm.dataset, m.unique)
-	if err := r.take(ctx, m, b.view(forks, fork, ".").Path); err != nil {
+	if err := r.take(ctx, m, b.view(forks, fork, ".").Path, nil); err != nil {
 		return s, err
 	}
 	fm.base = id

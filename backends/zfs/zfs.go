@@ -104,6 +104,7 @@ type Backend struct {
 
 var _ interface {
 	snapshot.Backend
+	snapshot.Cloner
 	snapshot.Limiter
 	snapshot.LimitProber
 	snapshot.Meter

@@ -158,7 +158,9 @@ func Run(ctx context.Context, p Program) error {
 	}
 	cmd := exec.CommandContext(ctx, path, p.Args...)
 	cmd.Env, cmd.Dir, cmd.Stdin, cmd.Stdout = p.Env, p.Dir, p.Stdin, p.Stdout
-	cmd.WaitDelay = time.Second
+	// After the program has ended, too, this bounds the wait for what it said: where
+	// hundreds end at once on few processors, that takes more than a second to be read.
+	cmd.WaitDelay = 8 * time.Second
 	stderr := &head{max: 2048}
 	cmd.Stderr = stderr
 	if p.Stderr != nil {

@@ -114,13 +114,17 @@ func Run(t *testing.T, s Subject) {
 		}
 		outcome := none
 		if p.offered == nil || p.offered(b) {
-			var skip bool
+			var ran, skip bool
 			ok := t.Run(p.name, func(t *testing.T) {
+				ran = true
 				defer func() { skip = t.Skipped() }()
 				x := newWorkbench(t, s, s.Place)
 				treetest.Leaks(t, x.data()...)
 				p.test(x)
 			})
+			if !ran { // nobody asked for it, with -run
+				continue
+			}
 			outcome = outcomeOf(ok, skip) // what is found at the end counts too
 		}
 		results.add(p.name, outcome)
