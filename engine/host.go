@@ -41,6 +41,7 @@ type host struct {
 	inlets  *inlets         // ports that lead into it
 	refused []RefusedAccess // by it, once it is closed
 	warden  *warden
+	losable *losable
 	timers  []func()     // to be called at the end
 	hit     *catalog.Hit // the limit that was hit, once it is closed
 
@@ -158,6 +159,8 @@ func (e *Engine) hosted(ctx context.Context, rec *catalog.Record, h *host, p *is
 	h.allowed.disk = e.gaugeOf(rec)
 	h.timers = append(h.timers, e.tend(rec))
 	h.warden = e.watchOver(h, rec)
+	h.losable = e.losableOf(rec)
+	h.timers = append(h.timers, h.losable.watch(func() { _ = h.box.Close(context.Background()) })) // whoever waits for its end does the rest
 	if p != nil {
 		h.timers = append(h.timers, h.allowed.within(p), h.warden.attend(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
 	}
@@ -421,6 +424,9 @@ func (h *host) exec(guest *kernel.Packet, w wireCommand, files []*os.File) {
 	hit := h.allowed.struck()
 	if hit != nil {
 		h.struck(*hit)
+	}
+	if h.losable.lost() {
+		say(guest, tell{Note: h.losable.note})
 	}
 	say(guest, tell{Status: &st, Hit: hit})
 	guest.Shutdown() //nolint:errcheck // wakes relaySignals

@@ -68,6 +68,9 @@ func (s *Session) Wait(ctx context.Context) (isolate.Status, error) {
 	if err != nil {
 		return st, err
 	}
+	if s.host != nil && s.host.losable.lost() {
+		s.e.notice(s.host.losable.note)
+	}
 	if st.ExitCode() != 0 && s.host != nil {
 		s.host.allowed.group.Left()
 	}

@@ -153,6 +153,16 @@ type Scratcher interface {
 	Scratch(ctx context.Context, fork ForkID) (string, error)
 }
 
+// A Loser has forks that are served, by a process that can be lost.
+type Loser interface {
+	// Lost waits until the process that serves a fork has ended, and reports whether it
+	// was killed: then each mount of the fork answers ENOTCONN for good, and what was
+	// synced is there when it is mounted again. False: the process ended because nobody
+	// has the fork mounted any more, or ctx has ended before. One that nobody serves has
+	// lost its process before, if it is mounted. Cost: some system calls.
+	Lost(ctx context.Context, fork ForkID) bool
+}
+
 // A Tender has something to look after while anything runs in one of its forks.
 type Tender interface {
 	// Tend is called every ten seconds or so, and costs some system calls.

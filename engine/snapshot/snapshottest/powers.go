@@ -27,6 +27,7 @@ func powers() []promise {
 		{name: "sweeping gives the space back", ground: true, offered: is[snapshot.Sweeper], test: func(x *workbench) {
 			sweeps(newWorkbench(x.TB, x.subject, x.subject.Small))
 		}},
+		{name: "that what serves a fork was killed is told, and what was synced is there", test: loses, offered: is[snapshot.Loser], ground: true},
 		{name: "ready-made forks are forks like others", test: stocks, offered: is[snapshot.Stocker]},
 		{name: "a clone is a capture and a fork of it", test: clones, offered: is[snapshot.Cloner]},
 		{name: "what is sent is received equal, wherever the way breaks", test: sends, offered: travels},

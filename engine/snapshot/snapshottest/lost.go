@@ -1,0 +1,102 @@
+//go:build linux
+
+package snapshottest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// loses kills the process that serves a fork. That it was killed is told, and what was
+// synced is there when the fork is mounted again; one that ends by itself is not lost.
+func loses(x *workbench) {
+	x.write("file", "base")
+	x.capture("s1")
+	v := x.fork("s1", "f1").View
+	l := as[snapshot.Loser](x.b)
+	ended, end := context.WithCancel(x.Context())
+	end()
+	before := children(x)
+	root := x.reach(v)
+	server := slices.DeleteFunc(children(x), func(pid int) bool { return slices.Contains(before, pid) })
+	if len(server) != 1 {
+		x.Fatalf("the processes %v serve the fork, want one", server)
+	}
+	if l.Lost(ended, "f1") {
+		x.Error("a process that serves a fork is said to be lost")
+	}
+	f, err := os.Create(kernel.FDPath(root) + "/synced")
+	x.must(err)
+	_, err = f.WriteString("mine")
+	x.must(errors.Join(err, f.Sync(), f.Close()))
+	lost := x.lost("f1", func() { x.must(unix.Kill(server[0], unix.SIGKILL)) })
+	if !lost {
+		x.Error("a process that was killed is not said to be lost")
+	}
+	if _, err := os.Create(kernel.FDPath(root) + "/later"); !errors.Is(err, unix.ENOTCONN) {
+		x.Errorf("making a file in a fork whose process is lost gives %v", err)
+	}
+	x.must(root.Close())
+	x.has(v, "synced", "mine", "mounted again")
+	root = x.reach(v)
+	if x.lost("f1", func() { x.must(root.Close()) }) {
+		x.Error("a process that ended with the last mount is said to be lost")
+	}
+	if l.Lost(x.Context(), "no") {
+		x.Error("the process of a fork that is not there is said to be lost")
+	}
+	x.clean()
+}
+
+// lost is what is told of a fork when its process has ended, which do brings about.
+func (x *workbench) lost(fork snapshot.ForkID, do func()) (lost bool) {
+	x.Helper()
+	ctx, cancel := context.WithTimeout(x.Context(), 10*time.Second)
+	defer cancel()
+	told := make(chan bool)
+	go func() { told <- as[snapshot.Loser](x.b).Lost(ctx, fork) }()
+	select {
+	case lost = <-told:
+		x.Errorf("before anything has ended it is told that lost is %t", lost)
+		do()
+		return lost
+	case <-time.After(20 * time.Millisecond):
+	}
+	do()
+	lost = <-told
+	if ctx.Err() != nil {
+		x.Error("that the process has ended is not told")
+	}
+	return lost
+}
+
+// children are the processes that this one has started.
+func children(x *workbench) (all []int) {
+	x.Helper()
+	lists, err := filepath.Glob("/proc/self/task/*/children")
+	x.must(err)
+	for _, list := range lists {
+		text, err := os.ReadFile(list)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // the thread has ended
+		}
+		x.must(err)
+		for pid := range strings.FieldsSeq(string(text)) {
+			n, err := strconv.Atoi(pid)
+			x.must(err)
+			all = append(all, n)
+		}
+	}
+	return all
+}
