@@ -37,8 +37,14 @@ func servedToDeath(t *testing.T) {
 	b := newDesk(t)
 	b.snapfs("new", "--backend", "fusecow", "s").want(0)
 	for _, c := range []struct{ args, want string }{
-		{"diff --stat s", "synced"}, {"exec s -- cat synced", "mine"}, {"show s", "idle"}, {"snapshot s kept", "kept"}, {"gc", ""},
-		{"rollback s kept", ""}, {"exec s -- cat synced", "mine"}, {"rm s", ""},
+		{"diff --stat s", "synced"},
+		{"exec s -- cat synced", "mine"},
+		{"show s", "idle"},
+		{"snapshot s kept", "kept"},
+		{"gc", ""},
+		{"rollback s kept", ""},
+		{"exec s -- cat synced", "mine"},
+		{"rm s", ""},
 	} {
 		b.kill("s", "while cat real; do sleep 0.01; done")
 		if got := b.snapfs(strings.Fields(c.args)...).want(0); !strings.Contains(got.stdout, c.want) {
