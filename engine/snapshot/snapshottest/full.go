@@ -137,11 +137,15 @@ func (b *ballast) shrink(x *workbench) {
 	x.must(err)
 	defer dir.Close()
 	x.must(errors.Join(os.Remove(b.path), unix.Syncfs(int(dir.Fd()))))
+	deadline := time.Now().Add(time.Minute) // what was freed comes back some transactions later
 	f, err := os.Create(b.path)
+	for outOfRoom(err) && time.Now().Before(deadline) {
+		x.must(unix.Syncfs(int(dir.Fd())))
+		f, err = os.Create(b.path)
+	}
 	x.must(err)
 	defer f.Close()
-	deadline := time.Now().Add(time.Minute)
-	for left := b.size; left > 0; { // what was freed comes back some transactions later
+	for left := b.size; left > 0; {
 		n, err := f.WriteString(noise(int(min(left, 1<<20))))
 		left -= int64(n)
 		if !outOfRoom(err) || time.Now().After(deadline) {
