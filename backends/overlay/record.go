@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // A record is the text file that is a snapshot or a fork:
@@ -146,14 +147,31 @@ func read(path string) (record, error) {
 	return r, nil
 }
 
-// readFile reads a small file in three calls; a link or a pipe somebody put in
-// its place is an error.
+// readFile reads a small file in a few calls; a link or a pipe somebody put in
+// its place is an error. A file that has lost its name meanwhile is not there: what was
+// read may be another's, whose record it has become (see reuse.go).
 func readFile(path string) (string, error) {
+	for {
+		text, st, err := readOnce(path)
+		if err != nil {
+			return "", err
+		}
+		now, err := kernel.Lstat(unix.AT_FDCWD, path)
+		if err != nil || now.Ino == st.Ino && now.Dev == st.Dev {
+			return text, err
+		}
+	}
+}
+
+func readOnce(path string) (text string, st kernel.Stat, err error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return "", &fs.PathError{Op: "open", Path: path, Err: err}
+		return "", st, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer unix.Close(fd)
+	if st, err = kernel.Lstat(fd, ""); err != nil {
+		return "", st, err
+	}
 	buf := make([]byte, 0, 2048)
 	for {
 		if len(buf) == cap(buf) {
@@ -164,10 +182,10 @@ func readFile(path string) (string, error) {
 			continue
 		}
 		if err != nil {
-			return "", &fs.PathError{Op: "read", Path: path, Err: err}
+			return "", st, &fs.PathError{Op: "read", Path: path, Err: err}
 		}
 		if n == 0 {
-			return string(buf), nil
+			return string(buf), st, nil
 		}
 		buf = buf[:len(buf)+n]
 	}
