@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -250,7 +251,10 @@ func throughStages(ctx context.Context, b *bench) error {
 func (b *bench) stepsOfStages() (steps []string) {
 	b.t.Helper()
 	armed := false
+	var several sync.Mutex // do their steps at once
 	ctx := fault.With(b.t.Context(), func(step string) error {
+		several.Lock()
+		defer several.Unlock()
 		if armed {
 			steps = append(steps, step)
 		}
@@ -287,7 +291,7 @@ func TestStagesGoOnWhereverTheyWereKilled(t *testing.T) {
 				}
 			}
 		}
-		if killed*4 < tried*3 {
+		if killed*3 < tried*2 { // what is done at once comes in another order
 			t.Errorf("of %d steps to be killed at only %d were reached", tried, killed)
 		}
 	}
