@@ -130,7 +130,8 @@ func (b *ballast) leave(x *workbench, room int64) {
 }
 
 // shrink makes a smaller ballast in the place of a larger one: at its quota ZFS refuses
-// to cut a file short, and removes one.
+// to cut a file short, and removes one. A quota counts more than what is in the file, so
+// that there it may not fit any more.
 func (b *ballast) shrink(x *workbench) {
 	x.Helper()
 	dir, err := os.Open(filepath.Dir(b.path))
