@@ -38,7 +38,10 @@ func (a *applier) make(c *command, kind uint32, dev int) error {
 		return err
 	}
 	defer s.close()
-	return kernel.MakeNode(s.dir, s.name, kind|0o600, uint64(dev))
+	if err := kernel.MakeNode(s.dir, s.name, kind|0o600, uint64(dev)); err != nil {
+		return err
+	}
+	return disown(s, aclAccess)
 }
 
 func (a *applier) mkdir(c *command) error {
@@ -47,7 +50,28 @@ func (a *applier) mkdir(c *command) error {
 		return err
 	}
 	defer s.close()
-	return unix.Mkdirat(s.dir, s.name, 0o700)
+	if err := unix.Mkdirat(s.dir, s.name, 0o700); err != nil {
+		return err
+	}
+	return disown(s, aclAccess, aclDefault)
+}
+
+// Access control lists, which the kernel gives a new node where the directory that it is
+// made in has a default one (acl(5)). A stream sets all that a node is to have.
+const (
+	aclAccess  = "system.posix_acl_access"
+	aclDefault = "system.posix_acl_default"
+)
+
+// disown takes such lists from a node that was just made.
+func disown(s spot, lists ...string) error {
+	for _, list := range lists {
+		err := kernel.RemoveXattr(s.dir, s.name, list)
+		if err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.EOPNOTSUPP) {
+			return err
+		}
+	}
+	return nil
 }
 
 func (a *applier) symlink(c *command) error {

@@ -192,3 +192,28 @@ func mended(b []byte) []byte {
 	}
 	return b
 }
+
+// What is made in a directory with a default access list has none but what the stream
+// gives it: not that of the directory.
+func TestANewNodeInheritsNoAccessList(t *testing.T) {
+	dir := treetest.Dir(t)
+	entry := func(tag, perm byte, id string) string { return string([]byte{tag, 0, perm, 0}) + id }
+	const none, user = "\xff\xff\xff\xff", "\x07\x00\x00\x00"
+	list := "\x02\x00\x00\x00" + entry(0x01, 7, none) + entry(0x02, 5, user) + entry(0x04, 5, none) + entry(0x10, 7, none) + entry(0x20, 5, none)
+	err := applyTo(t, dir, streamOf(func(s *Writer) {
+		s.SetXattr("", "system.posix_acl_default", list)
+		for name, kind := range map[string]uint32{"file": unix.S_IFREG, "dir": unix.S_IFDIR, "pipe": unix.S_IFIFO, "link": unix.S_IFLNK} {
+			s.Make(name, typed(kind), "to")
+		}
+		s.Make("with", typed(unix.S_IFREG), "")
+		s.SetXattr("with", "system.posix_acl_access", list)
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int{"": 1, "file": 0, "dir": 0, "pipe": 0, "link": 0, "with": 1} {
+		if has, err := kernel.Xattrs(unix.AT_FDCWD, filepath.Join(dir, name)); err != nil || len(has) != want {
+			t.Errorf("%q has %q, %v", name, has, err)
+		}
+	}
+}
