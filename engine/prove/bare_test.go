@@ -138,7 +138,7 @@ func TestALimitThatIsThereHolds(t *testing.T) {
 		}
 	}
 	for limit, held := range map[string]bool{"100000000": true, "20000000": false} {
-		if r := prover(t, exec.Command(binary, "data://60000000", "prove", "memory", limit), "memory"); r.Held != held {
+		if r := prover(t, exec.Command(binary, "data://90000000", "prove", "memory", limit), "memory"); r.Held != held {
 			t.Errorf("%+v", r)
 		}
 	}
