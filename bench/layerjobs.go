@@ -11,11 +11,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
-
-	"github.com/snapfs/snapfs/internal/run"
 )
 
 // layerAmounts are the sizes of what is done above a tree.
@@ -41,9 +38,9 @@ func (a layerAmounts) jobs() []job {
 		{name: "create", what: fmt.Sprintf("%d files of 0 to 4 KiB made", a.many), before: fresh("many"), do: a.makeMany},
 		{name: "walk", what: fmt.Sprintf("%d files listed and looked at", a.many), before: a.haveMany, do: walkMany},
 		{name: "delete", what: fmt.Sprintf("%d files deleted", a.many), before: a.haveMany, do: func(_ context.Context, dir string) error { return os.RemoveAll(filepath.Join(dir, "many")) }},
-		{name: "extract", what: fmt.Sprintf("tar x of %d files, as an installation of packages does", a.module), before: fresh("x"), do: extract("x")},
-		{name: "sqlite", what: fmt.Sprintf("sqlite: %d transactions of an insertion each", a.transactions), do: amounts{transactions: a.transactions}.sqlite},
-		{name: "wal", what: fmt.Sprintf("sqlite with a write-ahead log: %d transactions of an insertion each", a.transactions), do: a.wal},
+		{name: "extract", what: fmt.Sprintf("tar x of %d files, as an installation of packages does", a.module), before: fresh("x"), do: extract("x.tar", "x")},
+		{name: "sqlite", what: fmt.Sprintf("sqlite: %d transactions of an insertion each", a.transactions), do: a.insert("delete")},
+		{name: "wal", what: fmt.Sprintf("sqlite with a write-ahead log: %d transactions of an insertion each", a.transactions), do: a.insert("wal")},
 		{name: "write", what: fmt.Sprintf("a file of %d MiB written", a.mebibytes), before: fresh("big"), do: a.writeBig},
 		{name: "read", what: fmt.Sprintf("a file of %d MiB of the tree below read for the first time", a.mebibytes), before: unread, do: a.readBig},
 		{name: "read again", what: fmt.Sprintf("a file of %d MiB read again", a.mebibytes), do: a.readBig},
@@ -76,11 +73,9 @@ func fresh(name string) func(context.Context, string) error {
 
 // changePackages has the next build compile all of them.
 func (a layerAmounts) changePackages(_ context.Context, dir string) error {
-	stamp := strconv.FormatInt(time.Now().UnixNano(), 10)
+	now := int(time.Now().UnixNano())
 	for i := range a.packages {
-		name := fmt.Sprintf("p%02d", i)
-		src := fmt.Sprintf("package %s\n\nimport \"fmt\"\n\nfunc Say() { fmt.Println(%s) }\n", name, stamp)
-		if err := os.WriteFile(filepath.Join(dir, "module", name, name+".go"), []byte(src), 0o644); err != nil {
+		if err := writePackage(filepath.Join(dir, "module"), packageName(i), now); err != nil {
 			return err
 		}
 	}
@@ -108,22 +103,13 @@ func walkMany(_ context.Context, dir string) error {
 	})
 }
 
-func extract(name string) func(context.Context, string) error {
-	return program("tar", "-C", name, "-xf", "x.tar")
+// extract unpacks an archive into a directory.
+func extract(archive, into string) func(context.Context, string) error {
+	return program("tar", "-C", into, "-xf", archive)
 }
 
-func (a layerAmounts) wal(ctx context.Context, dir string) error {
-	for _, f := range []string{"wal", "wal-wal", "wal-shm"} {
-		if err := os.Remove(filepath.Join(dir, f)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-	}
-	var in bytes.Buffer
-	in.WriteString("pragma journal_mode=wal; create table t (n integer, text text);\n")
-	for i := range a.transactions {
-		fmt.Fprintf(&in, "insert into t values (%d, 'some text');\n", i)
-	}
-	return run.Run(ctx, run.Program{Name: "sqlite3", Args: []string{"-bail", "wal"}, Dir: dir, Stdin: &in})
+func (a layerAmounts) insert(journal string) func(context.Context, string) error {
+	return func(ctx context.Context, dir string) error { return insertions(ctx, dir, a.transactions, journal) }
 }
 
 func (a layerAmounts) writeBig(_ context.Context, dir string) error {
@@ -207,7 +193,7 @@ func eight(ctx context.Context, dir string) error {
 	var all sync.WaitGroup
 	errs := make([]error, 8)
 	for i, name := range eightNames() {
-		all.Go(func() { errs[i] = program("tar", "-C", name, "-xf", "eight.tar")(ctx, dir) })
+		all.Go(func() { errs[i] = extract("eight.tar", name)(ctx, dir) })
 	}
 	all.Wait()
 	return errors.Join(errs...)

@@ -5,7 +5,6 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -118,27 +117,45 @@ func (c *contest) open(ctx context.Context) error {
 }
 
 func (c *contest) kernelOverlay(_ context.Context, lower, top string) error {
-	if err := errors.Join(os.Mkdir(top+"/upper", 0o755), os.Mkdir(top+"/work", 0o755)); err != nil {
+	if err := makeUpper(top); err != nil {
 		return err
 	}
-	options := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work", lower, top, top)
-	return c.mounted(top, unix.Mount("overlay", top+"/merged", "overlay", 0, options))
+	m, err := kernel.MountOverlay(kernel.Overlay{Lower: []string{lower}, Upper: top + "/upper", Work: top + "/work"})
+	if err != nil {
+		return err
+	}
+	return c.attach(top, m)
 }
 
 func (c *contest) fuseOverlayfs(ctx context.Context, lower, top string) error {
-	if err := errors.Join(os.Mkdir(top+"/upper", 0o755), os.Mkdir(top+"/work", 0o755)); err != nil {
-		return err
-	}
-	options := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work", lower, top, top)
-	return c.mounted(top, run.Run(ctx, run.Program{Name: "fuse-overlayfs", Args: []string{"-o", options, top + "/merged"}, Dir: c.dir}))
-}
-
-// mounted remembers what was mounted, unless it was not.
-func (c *contest) mounted(top string, err error) error {
+	err := makeUpper(top)
 	if err == nil {
-		c.back.Push("unmount "+top, func() error { return kernel.Unmount(top + "/merged") })
+		err = run.Run(ctx, run.Program{Name: "fuse-overlayfs", Args: fuseOverlayArgs(lower, top), Dir: c.dir})
+	}
+	if err == nil {
+		c.mounted(top)
 	}
 	return err
+}
+
+// makeUpper makes what an overlay writes to.
+func makeUpper(top string) error {
+	return errors.Join(os.Mkdir(top+"/upper", 0o755), os.Mkdir(top+"/work", 0o755))
+}
+
+// attach puts a mount where the others have theirs.
+func (c *contest) attach(top string, m *os.File) error {
+	defer m.Close()
+	err := kernel.MoveMount(m, atCWD, top+"/merged")
+	if err == nil {
+		c.mounted(top)
+	}
+	return err
+}
+
+// mounted has it unmounted at the end.
+func (c *contest) mounted(top string) {
+	c.back.Push("unmount "+top, func() error { return kernel.Unmount(top + "/merged") })
 }
 
 // fusecow mounts a fork as a sandbox has it.
@@ -163,9 +180,7 @@ func (c *contest) fusecow(ctx context.Context, lower, top string) error {
 		if err != nil {
 			return err
 		}
-		root := os.NewFile(uintptr(fd), "fork")
-		defer root.Close()
-		return c.mounted(top, kernel.MoveMount(root, atCWD, top+"/merged"))
+		return c.attach(top, os.NewFile(uintptr(fd), "fork"))
 	}
 	return errors.New("there is no such backend")
 }

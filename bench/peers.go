@@ -136,10 +136,15 @@ func (l *lab) fuseOverlay(s setting, dir string) func(context.Context) error {
 				return err
 			}
 		}
-		err = l.commands(s, s.Dir, []string{"fuse-overlayfs", "-o", "lowerdir=" + dir + ",upperdir=" + top + "/upper,workdir=" + top + "/work", top + "/merged"},
+		err = l.commands(s, s.Dir, append([]string{"fuse-overlayfs"}, fuseOverlayArgs(dir, top)...),
 			[]string{"umount", top + "/merged"})(ctx)
 		return errors.Join(err, os.RemoveAll(top))
 	}
+}
+
+// fuseOverlayArgs has fuse-overlayfs mount at top/merged what lies above lower.
+func fuseOverlayArgs(lower, top string) []string {
+	return []string{"-o", "lowerdir=" + lower + ",upperdir=" + top + "/upper,workdir=" + top + "/work", top + "/merged"}
 }
 
 func gitInit(ctx context.Context, dir string) error {

@@ -65,7 +65,13 @@ func goBuild(ctx context.Context, dir string) error {
 }
 
 func (a amounts) sqlite(ctx context.Context, dir string) error {
-	for _, f := range []string{"db", "db-journal"} {
+	return insertions(ctx, dir, a.transactions, "delete")
+}
+
+// insertions makes a database anew, a transaction for each insertion, with a journal of
+// that mode.
+func insertions(ctx context.Context, dir string, transactions int, journal string) error {
+	for _, f := range []string{"db", "db-journal", "db-wal", "db-shm"} {
 		if err := os.Remove(filepath.Join(dir, f)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
@@ -73,8 +79,8 @@ func (a amounts) sqlite(ctx context.Context, dir string) error {
 	r, w := io.Pipe()
 	go func() {
 		out := bufio.NewWriter(w)
-		fmt.Fprintln(out, "create table t (n integer, text text);")
-		for i := range a.transactions {
+		fmt.Fprintf(out, "pragma journal_mode=%s;\ncreate table t (n integer, text text);\n", journal)
+		for i := range transactions {
 			fmt.Fprintf(out, "insert into t values (%d, 'some text');\n", i)
 		}
 		w.CloseWithError(out.Flush()) // its error always is nil
@@ -129,12 +135,12 @@ func (a amounts) fill(ctx context.Context, dir string) error {
 func makeModule(dir string, packages int) error {
 	imports, calls := "", ""
 	for i := range packages {
-		name := fmt.Sprintf("p%02d", i)
-		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
-			return err
+		name := packageName(i)
+		err := os.MkdirAll(filepath.Join(dir, name), 0o755)
+		if err == nil {
+			err = writePackage(dir, name, i)
 		}
-		src := fmt.Sprintf("package %s\n\nimport \"fmt\"\n\nfunc Say() { fmt.Println(%d) }\n", name, i)
-		if err := os.WriteFile(filepath.Join(dir, name, name+".go"), []byte(src), 0o644); err != nil {
+		if err != nil {
 			return err
 		}
 		imports += fmt.Sprintf("\t\"example.org/small/%s\"\n", name)
@@ -143,6 +149,14 @@ func makeModule(dir string, packages int) error {
 	main := "package main\n\nimport (\n" + imports + ")\n\nfunc main() {\n" + calls + "}\n"
 	return errors.Join(os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module example.org/small\n\ngo 1.26\n"), 0o644),
 		os.WriteFile(filepath.Join(dir, "main.go"), []byte(main), 0o644))
+}
+
+func packageName(i int) string { return fmt.Sprintf("p%02d", i) }
+
+// writePackage writes the one file of a package, which says a number.
+func writePackage(module, name string, says int) error {
+	src := fmt.Sprintf("package %s\n\nimport \"fmt\"\n\nfunc Say() { fmt.Println(%d) }\n", name, says)
+	return os.WriteFile(filepath.Join(module, name, name+".go"), []byte(src), 0o644)
 }
 
 // workEnv is the environment of a worker: what it needs lies in the directory,

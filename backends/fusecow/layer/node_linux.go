@@ -13,7 +13,7 @@ import (
 
 // A node is an inode: one that the kernel knows, or that has been changed, or
 // both. Its fields are guarded by FS.mu, but where they never change. There may be a
-// million of them, of which most have only been looked at: of these it takes 144 bytes,
+// million of them, of which most have only been looked at: of these it takes 128 bytes,
 // what was done to the others is elsewhere.
 type node struct {
 	// id is what the kernel calls it: the inode number, but for the root.
