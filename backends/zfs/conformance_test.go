@@ -4,10 +4,14 @@ package zfs_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/backends/zfs"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -93,12 +97,63 @@ func place(t testing.TB, options ...string) snapshot.Place {
 // small is the quota of a place that gets filled up.
 const small = "quota=20M"
 
+// A ballast is a reservation of what the quota of a dataset leaves. No file could be it:
+// at its quota ZFS refuses to cut one short, and what was unlinked comes back some
+// transactions later. A reservation is exact, and given back at once.
+type ballast struct {
+	dataset string // whose quota it is
+	dir     string // where that is mounted
+	size    int64
+}
+
+func newBallast(t testing.TB, p snapshot.Place) snapshottest.Ballast {
+	b := &ballast{dir: filepath.Dir(p.Tree.Path)}
+	b.dataset = sh(t, "list", "-H", "-o", "name", b.dir)
+	sh(t, "create", "-o", "mountpoint=none", b.name())
+	return b
+}
+
+func (b *ballast) name() string { return b.dataset + "/ballast" }
+
+func (b *ballast) Fill(t testing.TB) {
+	t.Helper()
+	for range 10 { // what is freed meanwhile comes back a few transactions later
+		if _, err := run.Output(t.Context(), "zpool", "sync", pool(t)); err != nil {
+			t.Fatal(err)
+		}
+		free, err := strconv.ParseInt(sh(t, "get", "-H", "-p", "-o", "value", "available", b.dataset), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if free == 0 {
+			if err := os.WriteFile(b.dir+"/more", make([]byte, 64<<10), 0o600); !errors.Is(err, unix.EDQUOT) {
+				t.Fatalf("writing with no room left gives %v", err)
+			}
+			return
+		}
+		b.reserve(t, b.size+free)
+	}
+	t.Fatal("the quota cannot be filled")
+}
+
+func (b *ballast) Leave(t testing.TB, room int64) {
+	t.Helper()
+	b.reserve(t, max(0, b.size-room))
+}
+
+func (b *ballast) reserve(t testing.TB, size int64) {
+	t.Helper()
+	sh(t, "set", "refreservation="+strconv.FormatInt(size, 10), b.name())
+	b.size = size
+}
+
 func subject() snapshottest.Subject {
 	return snapshottest.Subject{
-		Name:   "zfs (root)",
-		Driver: zfs.Driver(),
-		Place:  func(t testing.TB) snapshot.Place { return place(t) },
-		Small:  func(t testing.TB) snapshot.Place { return place(t, "-o", small) },
+		Name:    "zfs (root)",
+		Driver:  zfs.Driver(),
+		Place:   func(t testing.TB) snapshot.Place { return place(t) },
+		Small:   func(t testing.TB) snapshot.Place { return place(t, "-o", small) },
+		Ballast: newBallast,
 	}
 }
 

@@ -24,6 +24,9 @@ type Subject struct {
 	// Small is Place on a filesystem of its own with some ten MiB of room,
 	// which the suite fills up. It may be called once a test.
 	Small func(t testing.TB) snapshot.Place
+	// Ballast takes up the room of a Small place. When nil, a file beside the tree does,
+	// which a filesystem has to let be cut short while it is full.
+	Ballast func(t testing.TB, place snapshot.Place) Ballast
 	// Data lists the directories that the backend's data lies in. When nil,
 	// that is place.Dir alone.
 	Data func(place snapshot.Place) []string
