@@ -101,14 +101,19 @@ func (b *backend) touched(x, y *record, yield func(snapshot.Touch, error) bool) 
 }
 
 // Usage is what the fork's own layer holds, not what it sealed before. Cost: its log is
-// read, which who serves it tells of everything first. What was killed is mended.
+// read, which who serves it tells of everything first. What was killed is mended. What
+// that put aside counts here, and for no limit.
 func (b *backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Bytes, error) {
 	r, err := b.flushed(ctx, fork)
 	var u layer.Use
 	if err == nil {
 		u, err = b.tally(&r)
 	}
-	return snapshot.Bytes(u.Bytes), fail("measuring", string(fork), err)
+	var aside int64
+	if err == nil {
+		aside, err = layer.Aside(b.layerPath(r.upper()))
+	}
+	return snapshot.Bytes(u.Bytes + aside), fail("measuring", string(fork), err)
 }
 
 func (b *backend) tally(r *record) (layer.Use, error) {

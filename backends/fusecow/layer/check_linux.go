@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -30,8 +27,9 @@ func (p Problem) String() string { return p.Layer + ": " + p.What }
 // says, content that nobody names, numbers of names that are wrong. What the next mount
 // mends by itself after a crash is none. It writes nothing, unless it is to repair: then
 // what can be is mended in the topmost layer, as it says, and those below stay as they
-// are. A log that has to be cut is kept as log.damaged beside it; a file whose content is
-// missing is empty from then on.
+// are. A log that has to be cut is kept as log.damaged beside it, content that nobody names
+// as found/INODE, and nothing is written over; a file whose content is missing is empty
+// from then on.
 //
 // Nobody may have the topmost layer open. Cost: as that of [Open], and a stat(2) for each
 // content. Errors: unix.EBUSY, those of files. After one, or a crash, the layer can be
@@ -135,7 +133,7 @@ func (c *checker) layer(at place, path string, top bool) error {
 // log does again what a log tells, up to where it makes no sense, and says whether the
 // layer was closed in order.
 func (c *checker) log(d *dir, top bool) (clean bool, err error) {
-	all, err := os.ReadFile(d.log.Name())
+	all, err := d.readLog()
 	if err != nil {
 		return false, err
 	}
@@ -144,11 +142,13 @@ func (c *checker) log(d *dir, top bool) (clean bool, err error) {
 	}
 	at := int64(len(magic))
 	origins := map[string]*origin{".": c.f.root.from}
-	err = d.frames(false, func(records []byte) error {
+	nonsense := false
+	err = d.frames(func(records []byte) error {
 		clean = bytes.Equal(records, []byte{recordClean})
 		r := &reader{rest: records}
 		for len(r.rest) > 0 {
 			if !c.f.replayOne(r, origins) {
+				nonsense = true
 				return ErrDamaged
 			}
 		}
@@ -156,21 +156,21 @@ func (c *checker) log(d *dir, top bool) (clean bool, err error) {
 		return nil
 	})
 	switch {
-	case errors.Is(err, ErrDamaged) && !bytes.HasPrefix(all, []byte(magic)):
+	case err != nil && !errors.Is(err, ErrDamaged):
+		return false, err
+	case err != nil && !bytes.HasPrefix(all, []byte(magic)):
 		c.add(d.path, "its log does not begin as one")
 		return false, nil
-	case errors.Is(err, ErrDamaged):
+	case nonsense:
 		c.add(d.path, "its log makes no sense from byte %d of %d on", at, len(all))
 		c.cutAt(at, top)
 		return false, nil
-	case err != nil:
-		return false, err
 	}
 	rest := all[at:]
 	switch {
 	case len(rest) == 0:
 		return (clean || at == int64(len(magic))) && !d.moded, nil
-	case len(rest) >= 8 && int64(binary.LittleEndian.Uint32(rest)) <= int64(len(rest)-8):
+	case err != nil, len(rest) >= 8 && int64(binary.LittleEndian.Uint32(rest)) <= int64(len(rest)-8):
 		c.add(d.path, "its log is damaged from byte %d of %d on", at, len(all))
 		c.cutAt(at, top)
 	case !top:
@@ -257,17 +257,12 @@ func mendAll(o Options) error {
 	if err != nil {
 		return err
 	}
-	if c.torn > 0 {
-		if err := cut(o.Layers[len(o.Layers)-1], c.torn); err != nil {
-			return err
-		}
-	}
+	o.repair, o.cut = true, c.torn
 	f, err := Open(o)
 	if err != nil {
 		return err
 	}
 	f.mu.Lock()
-	err = f.mend()
 	for n, have := range f.wrongNames() {
 		if have > 0 && !n.isDir() { // what has none is not thrown away
 			n.nlink = uint32(have)
@@ -275,21 +270,5 @@ func mendAll(o Options) error {
 		}
 	}
 	f.mu.Unlock()
-	return errors.Join(err, f.Close())
-}
-
-// cut keeps a log beside it, and cuts it off.
-func cut(layer string, at int64) error {
-	all, err := os.ReadFile(layer + "/log")
-	if err == nil {
-		err = os.WriteFile(layer+"/log.damaged", all, 0o600)
-	}
-	if err != nil {
-		return err
-	}
-	log, err := os.OpenFile(layer+"/log", os.O_WRONLY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return err
-	}
-	return errors.Join(log.Truncate(at), log.Sync(), log.Close())
+	return f.Close()
 }

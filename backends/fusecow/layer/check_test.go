@@ -127,6 +127,9 @@ func TestCheckFindsWhatDoesNotFitAndMendsTheTop(t *testing.T) {
 			if repaired := b.check(true); !tells(repaired, c.want, c.mended) {
 				t.Errorf("repaired %+v, want %q, mended: %t", repaired, c.want, c.mended)
 			}
+			if text := "of nobody"; c.name == "content "+text {
+				b.puts(text)
+			}
 			if left := b.check(false); c.mended && len(left) > 0 {
 				t.Errorf("after that there is %q", left)
 			}

@@ -104,15 +104,14 @@ func (f *FS) bring(n *node, top place, keep int64) (err error) {
 	f.mu.RLock()
 	d, size := f.layers[top], n.size
 	f.mu.RUnlock()
-	// What an earlier try left at this name is cut off.
-	num, err := d.open(n.id, unix.O_RDWR, true)
+	num, err := f.makeContent(d, n.id)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
 			unix.Close(num)
-			// What stays of it is cut off by the next try.
+			// What stays of it is put aside by the next try.
 			_ = d.remove(n.id)
 		}
 	}()
@@ -147,6 +146,22 @@ func (f *FS) bring(n *node, top place, keep int64) (err error) {
 	f.recount(n, num, reserved)
 	f.fds.add(fdKey{place: top, id: n.id}, num)
 	return nil
+}
+
+// makeContent makes the content of a node, empty. What is there under its name, though no
+// node has it, is put aside, unless the log had only not heard yet that it went.
+func (f *FS) makeContent(d *dir, id uint64) (int, error) {
+	num, err := d.open(id, unix.O_RDWR|unix.O_EXCL, true)
+	if err != unix.EEXIST {
+		return num, err
+	}
+	if err := f.commit(false); err != nil {
+		return -1, err
+	}
+	if err := d.aside(id); err != nil {
+		return -1, err
+	}
+	return d.open(id, unix.O_RDWR|unix.O_EXCL, true)
 }
 
 // copyTo copies all content of a node, and reserves what it takes.

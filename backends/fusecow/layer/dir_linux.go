@@ -30,10 +30,15 @@ type dir struct {
 	moded bool
 	// counted is what the log counts for, by its blocks.
 	counted int64
+	// torn: more follows the last whole frame, or there is content and nothing that
+	// tells of any.
+	torn bool
+	// cut is the byte from which on a log that is repaired is read no more, or 0.
+	cut int64
 }
 
-// ErrDamaged is what a log is whose beginning is not one, or whose whole frames
-// make no sense.
+// ErrDamaged is what a log is whose beginning is not one, whose whole frames make no
+// sense, or that has whole ones after one that is not.
 var ErrDamaged = errors.New("the log is damaged")
 
 const magic = "fusecow1"
@@ -104,34 +109,33 @@ func (d *dir) close() {
 	}
 }
 
-// frames calls do with the records of each whole frame. What a crash left of
-// one more is cut off where the layer is the top one.
-func (d *dir) frames(top bool, do func(records []byte) error) error {
-	all, err := os.ReadFile(d.log.Name())
+// frames calls do with the records of each whole frame. What a crash left of one more is
+// not read. Errors: ErrDamaged, those of files, and of do.
+func (d *dir) frames(do func(records []byte) error) error {
+	all, err := d.readLog()
 	if err != nil {
 		return err
 	}
 	if len(all) < len(magic) || string(all[:len(magic)]) != magic {
 		return ErrDamaged
 	}
-	at := len(magic)
-	for len(all)-at >= 8 {
-		n := int(binary.LittleEndian.Uint32(all[at:]))
-		if n > len(all)-at-8 {
-			break
-		}
-		records := all[at+8 : at+8+n]
-		if sum(records) != binary.LittleEndian.Uint32(all[at+4:]) {
+	size, at := len(all), len(magic)
+	if d.cut > 0 {
+		all = all[:min(int(d.cut), size)]
+	}
+	for {
+		records, ok := frameAt(all, at)
+		if !ok {
 			break
 		}
 		if err := do(records); err != nil {
 			return fmt.Errorf("at byte %d of the log: %w", at, err)
 		}
-		at += 8 + n
+		at += 8 + len(records)
 	}
-	d.size = int64(at)
-	if top && at < len(all) {
-		return d.log.Truncate(d.size)
+	d.size, d.torn = int64(at), at < size
+	if followed(all, at) {
+		return damaged(at, size)
 	}
 	return nil
 }
@@ -139,7 +143,7 @@ func (d *dir) frames(top bool, do func(records []byte) error) error {
 // records calls do with the kind of each record of a layer that is only read, and with
 // what follows it, which do takes.
 func (d *dir) records(do func(kind byte, r *reader)) error {
-	return d.frames(false, func(records []byte) error {
+	return d.frames(func(records []byte) error {
 		r := &reader{rest: records}
 		for len(r.rest) > 0 {
 			if do(r.kind(), r); r.bad {
@@ -266,6 +270,16 @@ func (d *dir) shard(data int, name string, do func(id uint64, st *kernel.Stat) e
 		}
 	}
 	return err
+}
+
+// hasContent reports whether there is content of any node.
+func (d *dir) hasContent() (bool, error) {
+	some := errors.New("some")
+	err := d.contents(func(uint64, *kernel.Stat) error { return some })
+	if errors.Is(err, some) {
+		return true, nil
+	}
+	return false, err
 }
 
 // remove takes the content of a node away; that there is none is no error.

@@ -26,6 +26,11 @@ type Options struct {
 	Base int
 	// ReadOnly: no layer takes changes, and nobody is kept from writing to the last.
 	ReadOnly bool
+
+	// repair: the log of the last layer does not know all that is there, even where it was
+	// closed; cut is the byte from which on it is not to be read, or 0.
+	repair bool
+	cut    int64
 }
 
 // An FS is the filesystem. It serves one mount, and holds its topmost layer for
@@ -92,7 +97,7 @@ const (
 // Open reads the layers and answers with the tree they make. Cost: in
 // proportion to what was changed in all of them. Errors: unix.EBUSY (the top
 // layer is in use), [ErrDamaged], and those of files. After one nothing is
-// changed but that a missing top layer may have been made.
+// changed but that a missing top layer may have been made, or content put aside.
 func Open(o Options) (_ *FS, err error) {
 	if len(o.Layers) == 0 {
 		return nil, errors.New("opening layers: there is none to take changes")
@@ -107,7 +112,7 @@ func Open(o Options) (_ *FS, err error) {
 		}
 	}()
 	for i, path := range o.Layers {
-		if err := f.stack(path, i == len(o.Layers)-1); err != nil {
+		if err := f.stack(path, &o, i == len(o.Layers)-1); err != nil {
 			return nil, fmt.Errorf("opening the layer %s: %w", path, err)
 		}
 	}
@@ -153,29 +158,40 @@ func openLower(path string) (int, error) {
 }
 
 // stack puts a layer on top of those that are open.
-func (f *FS) stack(path string, top bool) error {
+func (f *FS) stack(path string, o *Options, top bool) error {
 	own := top && !f.readOnly
 	d, err := openDir(path, own)
 	if err != nil {
 		return err
 	}
+	if top {
+		d.cut = o.cut
+	}
 	f.layers, f.counts = append(f.layers, d), append(f.counts, &slot{})
 	if f.block, err = blockOf(d.fd); err != nil {
 		return err
 	}
-	clean, err := f.replay(d, own)
+	clean, err := f.replay(d)
 	f.pending.Store(0)
 	f.countLog(d, f.tally())
 	if err != nil || !top {
 		return err
 	}
-	if !clean {
-		if err := f.mend(); err != nil {
+	if own && clean && d.size == int64(len(magic)) {
+		if d.torn, err = d.hasContent(); err != nil {
+			return err
+		}
+	}
+	if !clean || d.torn || o.repair {
+		if err := f.mend(o.repair); err != nil {
 			return err
 		}
 	}
 	if !own {
 		return nil
+	}
+	if err := d.end(); err != nil {
+		return err
 	}
 	defer f.countLog(d, f.tally())
 	return d.begun()

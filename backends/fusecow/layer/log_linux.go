@@ -110,9 +110,9 @@ func (f *FS) mark(n *node) {
 
 // replay does again what the log of a layer tells, and says whether it was
 // closed in order.
-func (f *FS) replay(d *dir, top bool) (clean bool, err error) {
+func (f *FS) replay(d *dir) (clean bool, err error) {
 	origins := map[string]*origin{".": f.root.from}
-	err = d.frames(top, func(records []byte) error {
+	err = d.frames(func(records []byte) error {
 		clean = len(records) == 1 && records[0] == recordClean
 		r := &reader{rest: records}
 		for len(r.rest) > 0 {
@@ -122,7 +122,7 @@ func (f *FS) replay(d *dir, top bool) (clean bool, err error) {
 		}
 		return nil
 	})
-	return (clean || d.size == int64(len(magic))) && !d.moded, err
+	return (clean || d.size == int64(len(magic))) && !d.moded && !d.torn, err
 }
 
 // replayOne does the next record, and says whether it made sense.
@@ -206,20 +206,24 @@ func originAt(origins map[string]*origin, path string) *origin {
 }
 
 // mend takes over what the files of the top layer know better than a log that was not
-// closed: how long they are, and how much room they take. Content that the log does not
-// tell of, because it was to be removed or had not been named, is removed. A file whose
-// content is not there is empty: the power went before that was on the disk, or after it
-// was removed and before the log was.
-func (f *FS) mend() error {
+// closed: how long they are, and how much room they take. What else is there is put aside
+// or removed, as a [finder] says. A file whose content is not there is empty: the power
+// went before that was on the disk, or after it was removed and before the log was.
+// Careful: nothing is removed that the log does not tell of.
+func (f *FS) mend(careful bool) error {
 	d, top := f.layers[f.top()], f.top()
+	others, err := d.finder(careful)
+	if err != nil {
+		return err
+	}
 	found := map[uint64]bool{}
-	err := d.contents(func(id uint64, st *kernel.Stat) error {
+	err = d.contents(func(id uint64, st *kernel.Stat) error {
 		n := f.nodes[id]
 		if n == nil || !n.regular() || n.place != top && n.place != nowhere {
 			if f.readOnly {
 				return nil
 			}
-			return d.remove(id)
+			return others.clear(id)
 		}
 		found[id] = true
 		f.unhold(n)

@@ -16,6 +16,8 @@ const (
 	recordClean  = 'c' // the layer was closed in order
 	// recordOriginal is a file of the tree below, as it was before it was changed.
 	recordOriginal = 'o'
+
+	kinds = "ngeuco"
 )
 
 // A writer puts records together.
