@@ -75,8 +75,8 @@ func usable(tree string) error {
 	if os.Geteuid() != 0 {
 		return &problem{
 			kind: snapshot.ErrNotSupported, path: tree,
-			why:   "mounting a clone takes root on Linux, whatever zfs allow has granted",
-			hints: []string{"sudo snapfs …"},
+			why:   "mounting a clone takes root on Linux, and no grant of zfs allow changes that",
+			hints: []string{"sudo snapfs …", "snapfs … --backend fusecow (without root; the base is live)"},
 		}
 	}
 	if _, err := run.Look("zfs"); err != nil {
