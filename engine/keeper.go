@@ -309,6 +309,14 @@ func (e *Engine) Stop(ctx context.Context, name string) error {
 // that its files may be moved. Where something runs: ErrBusy. The caller holds
 // the sandbox's lock, which the keeper then finds settled.
 func (e *Engine) mustBeIdle(ctx context.Context, h *catalog.Held, op string) error {
+	if err := e.endKeeper(ctx, h, op); err != nil {
+		return err
+	}
+	return e.settle(ctx, h)
+}
+
+// endKeeper is mustBeIdle, and leaves it to the keeper, or to the next command, to settle.
+func (e *Engine) endKeeper(ctx context.Context, h *catalog.Held, op string) error {
 	ended, err := e.sendHome(ctx, h.Record, ask{Leave: true})
 	if err != nil {
 		return err
@@ -319,5 +327,5 @@ func (e *Engine) mustBeIdle(ctx context.Context, h *catalog.Held, op string) err
 			Err: errors.New("processes run in it"), Hints: []string{"snapfs stop " + h.Name},
 		}
 	}
-	return e.settle(ctx, h)
+	return nil
 }

@@ -3,7 +3,9 @@
 package fusecow_test
 
 import (
+	"bytes"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -27,7 +29,28 @@ func TestConformanceOnBtrfs(t *testing.T) { byRoot(t, part("fusecow (root, on bt
 func TestConformanceOnTmpfs(t *testing.T) { byRoot(t, part("fusecow (root, on tmpfs)"), "tmpfs") }
 
 func subject(name string) snapshottest.Subject {
-	return snapshottest.Subject{Name: name, Driver: driver()}
+	return snapshottest.Subject{Name: name, Driver: driver(), Damage: damage}
+}
+
+// damage spoils the log of a fork's layer where it tells of the file that is to be lost.
+func damage(t testing.TB, place snapshot.Place, fork snapshot.ForkID) {
+	t.Helper()
+	logs, err := filepath.Glob(place.Dir + "/layers/" + string(fork) + "-*/log")
+	if err != nil || len(logs) != 1 {
+		t.Fatalf("the logs of %s are %q: %v", fork, logs, err)
+	}
+	log, err := os.ReadFile(logs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(log, []byte("lost"))
+	if at < 0 {
+		t.Fatal("the log tells nothing of what is to be lost")
+	}
+	log[at] ^= 0x55
+	if err := os.WriteFile(logs[0], log, 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func part(name string) snapshottest.Subject {

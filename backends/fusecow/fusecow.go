@@ -39,6 +39,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/run"
@@ -141,8 +142,11 @@ func fail(op, id string, err error) error {
 	if errors.As(err, &r) {
 		e.Hints = r.hints
 	}
-	if errors.Is(e.Kind, snapshot.ErrNoSpace) {
+	switch {
+	case errors.Is(e.Kind, snapshot.ErrNoSpace):
 		e.Hints = []string{"snapfs gc"}
+	case errors.Is(err, layer.ErrDamaged):
+		e.Hints = []string{"snapfs doctor SANDBOX --repair"}
 	}
 	return e
 }

@@ -16,10 +16,10 @@ import (
 
 func newDoctor(a *app) *cobra.Command {
 	var req requestFlags
-	var proof bool
+	var proof, repair bool
 	var only []string
 	cmd := &cobra.Command{
-		Use:   "doctor [flags] [profile]",
+		Use:   "doctor [flags] [sandbox | profile]",
 		Short: "say what this host can do, why not, and what mends it",
 		Long: `Tries each power that snapfs can use, in miniature, as this user; says which
 backend would hold the workspace, and why; and starts a sandbox of it. Where that
@@ -31,17 +31,30 @@ host's; what is hidden; the host's processes and its kernel. A line each says wh
 was tried, what happened, and whether the wall held; --only tries those that it
 names. With a profile, as an argument or by --profile, its walls are those that are
 tried: its network, and its limits and no others, one that takes too long to reach
-at a smaller value, which is said. The exit status is 0 where all held, else 7.`,
-		Example: "  snapfs doctor\n  snapfs doctor -C ~/project --json\n  snapfs doctor --prove --net allow:git.example.org --memory 1G",
-		Args:    atMost("profile"),
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return nil, cobra.ShellCompDirectiveDefault
+at a smaller value, which is said. The exit status is 0 where all held, else 7.
+
+With the name of a sandbox, in which nothing may run, it looks at what is kept of
+it on disk, and says what is damaged or missing: in the records of its trees and
+states, and where the backend can (fusecow), in all that they are made of. With
+--repair what can be is mended. What has to be put aside for that stays beside the
+rest until the sandbox is removed. The exit status is 0 where nothing is wrong, or
+all was mended, else 8.`,
+		Example: "  snapfs doctor\n  snapfs doctor -C ~/project --json\n  snapfs doctor --prove --net allow:git.example.org --memory 1G\n  snapfs doctor fix --repair",
+		Args:    atMost("sandbox or profile"),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+			if proof {
+				return nil, cobra.ShellCompDirectiveDefault
+			}
+			return a.completeSandbox(cmd, args, typed)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			proof = proof || len(only) > 0
+			if !proof && len(args) > 0 || repair {
+				return a.check(cmd, args, repair)
+			}
 			if len(args) > 0 {
-				if !proof || req.profile != "" || args[0] == "" {
-					return usageError{errors.New("a profile goes with --prove, and is named once")}
+				if req.profile != "" || args[0] == "" {
+					return usageError{errors.New("a profile is named once")}
 				}
 				req.profile = args[0]
 			}
@@ -64,6 +77,7 @@ at a smaller value, which is said. The exit status is 0 where all held, else 7.`
 	}
 	req.add(cmd)
 	cmd.Flags().BoolVar(&proof, "prove", false, "try each wall and each limit from inside")
+	cmd.Flags().BoolVar(&repair, "repair", false, "mend what can be of what is kept of the sandbox")
 	cmd.Flags().StringSliceVar(&only, "only", nil, "of the walls, try these `name`s, as --prove prints them")
 	return cmd
 }

@@ -50,7 +50,7 @@ func exitCodes() []exitCode {
 		{exitConflict, "the real tree has moved on; nothing was touched"},
 		{exitNoSpace, "a disk, a pool or a quota is full; nothing was lost"},
 		{exitCannot, "this host or this user cannot; see snapfs doctor"},
-		{exitCorrupt, "state that snapfs does not understand; it is left alone"},
+		{exitCorrupt, "state on disk that is damaged, or that snapfs does not understand; it is left alone"},
 		{exitCheck, "a check did not succeed, so the stage is not done; the stages before it are"},
 		{exitWaiting, "a stage waits for approval; the stages before it are done"},
 		{exitWall, "a wall of the sandbox did not hold when it was tried; nothing was started in it"},

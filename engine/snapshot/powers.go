@@ -168,3 +168,26 @@ type Tender interface {
 	// Tend is called every ten seconds or so, and costs some system calls.
 	Tend(ctx context.Context) error
 }
+
+// A Checker looks whether all that it keeps of a fork fits together.
+type Checker interface {
+	// Check says what is wrong with what the fork is made of, that which it has in common
+	// with others included; nothing: all is well. What a killed process leaves, and the
+	// next that uses the fork puts in order, is nothing wrong. Without repair nothing is
+	// changed. With it, what can be is mended, and each problem says whether it was: nothing
+	// is written over or thrown away for it that might be wanted, what others have in common
+	// with the fork stays as it is, and a second check has nothing to say of what was
+	// mended. Repeating it is harmless, and after an error the fork can be checked again.
+	// Cost: in proportion to what was ever changed in it. Errors: ErrNotFound, ErrBusy (it
+	// is in use), ErrCorrupt (its record), ErrNoSpace.
+	Check(ctx context.Context, fork ForkID, repair bool) ([]Problem, error)
+}
+
+// A Problem is something that a [Checker] has found.
+type Problem struct {
+	// Where is the file or directory of the backend's data that it is in.
+	Where string
+	// What is a sentence, with the path in the tree that it is about, if there is one.
+	What   string
+	Mended bool
+}

@@ -30,6 +30,9 @@ type Subject struct {
 	// Data lists the directories that the backend's data lies in. When nil,
 	// that is place.Dir alone.
 	Data func(place snapshot.Place) []string
+	// Damage does to what a [snapshot.Checker] keeps of a fork what a disk may do, so that
+	// what was written to the fork last is lost.
+	Damage func(t testing.TB, place snapshot.Place, fork snapshot.ForkID)
 	// Ground: only what depends on the filesystem that the data lies on is played, and
 	// leaves no results for the table: the whole suite is played on another one.
 	Ground bool

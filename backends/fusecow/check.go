@@ -1,0 +1,74 @@
+//go:build linux
+
+package fusecow
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+var _ snapshot.Checker = (*backend)(nil)
+
+// Check keeps the contract of [snapshot.Checker] with [layer.Check]: what can be is mended
+// in the fork's own layer, and what lies below is a snapshot's.
+func (b *backend) Check(ctx context.Context, fork snapshot.ForkID, repair bool) ([]snapshot.Problem, error) {
+	found, err := b.check(ctx, fork, repair)
+	return found, fail("checking", string(fork), err)
+}
+
+func (b *backend) check(ctx context.Context, id snapshot.ForkID, repair bool) ([]snapshot.Problem, error) {
+	if !snapshot.ValidID(string(id)) {
+		return nil, because(snapshot.ErrNotFound, "", "no id looks like that")
+	}
+	r, err := read(b.forkPath(id), true)
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := b.lockFork(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if r, err = read(b.forkPath(id), true); err != nil {
+		return nil, err
+	}
+	if err := b.unserved(ctx, r.upper()); err != nil {
+		return nil, err
+	}
+	all, err := layer.Check(b.options(&r), repair)
+	var found []snapshot.Problem
+	for _, p := range all {
+		found = append(found, snapshot.Problem{Where: p.Layer, What: p.What, Mended: p.Mended})
+	}
+	if err == nil && repair && len(found) > 0 && r.Limit != nil {
+		err = b.countIn(&r)
+	}
+	return found, err
+}
+
+// unserved waits for who served a layer to be done. ErrBusy: it is served.
+func (b *backend) unserved(ctx context.Context, name string) error {
+	const patience = 2 * time.Second // who runs in it was asked before
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := patiently(within, func() (again bool, err error) {
+		_, release, err := layer.Hold(b.layerPath(name))
+		if err == nil {
+			release()
+		}
+		return errors.Is(err, unix.EBUSY), err
+	})
+	switch {
+	case notThere(err):
+		return nil
+	case err != nil && ctx.Err() == nil && within.Err() != nil:
+		return because(snapshot.ErrBusy, b.layerPath(name), "a process has it mounted")
+	}
+	return err
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/snapfs/snapfs/engine"
+)
+
+// A checkDocument is what `snapfs doctor sandbox --json` prints.
+type checkDocument struct {
+	Sandbox string `json:"sandbox"`
+	// Sound: nothing is wrong, or all was mended.
+	Sound bool          `json:"sound"`
+	Trees []treeChecked `json:"trees"`
+}
+
+type treeChecked struct {
+	Path    string `json:"path"`
+	Backend string `json:"backend"`
+	// Checked is "records", or "all" where the backend can look at what they name.
+	Checked  string         `json:"checked"`
+	Problems []problemFound `json:"problems"`
+}
+
+type problemFound struct {
+	Where  string `json:"where"`
+	What   string `json:"what"`
+	Mended bool   `json:"mended"`
+}
+
+// check looks at what is kept of a sandbox: snapfs doctor with its name.
+func (a *app) check(cmd *cobra.Command, args []string, repair bool) error {
+	if len(args) == 0 {
+		return usageError{errors.New("--repair: name the sandbox that is to be mended")}
+	}
+	var other string
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Changed && f.Name != "repair" {
+			other = f.Name
+		}
+	})
+	if other != "" {
+		return usageError{fmt.Errorf("--%s is not about a sandbox that is there", other)}
+	}
+	e, err := a.engine(cmd.Context())
+	if err != nil {
+		return err
+	}
+	trees, err := e.Check(cmd.Context(), args[0], repair)
+	if err != nil {
+		return err
+	}
+	d := checkDocumentOf(args[0], trees)
+	if !d.Sound {
+		a.status = exitCorrupt
+	}
+	return a.ui.result(d, func(w io.Writer) error { return printChecked(w, d, repair) })
+}
+
+func checkDocumentOf(name string, trees []engine.CheckedTree) *checkDocument {
+	d := &checkDocument{Sandbox: name, Sound: true, Trees: []treeChecked{}}
+	for _, t := range trees {
+		row := treeChecked{Path: t.Path, Backend: t.Backend, Checked: "records", Problems: []problemFound{}}
+		if t.Whole {
+			row.Checked = "all"
+		}
+		for _, p := range t.Problems {
+			row.Problems = append(row.Problems, problemFound(p))
+		}
+		d.Trees, d.Sound = append(d.Trees, row), d.Sound && t.Sound()
+	}
+	return d
+}
+
+func printChecked(w io.Writer, d *checkDocument, repair bool) error {
+	for _, t := range d.Trees {
+		what := "its records, and can check no more"
+		if t.Checked == "all" {
+			what = "its records, and all that they name"
+		}
+		found := "nothing is wrong"
+		if n := len(t.Problems); n > 0 {
+			found = fmt.Sprintf("problems: %d", n)
+		}
+		fmt.Fprintf(w, "%s: %s checked %s: %s\n", tame(t.Path), t.Backend, what, found)
+		for _, p := range t.Problems {
+			word := "  "
+			if p.Mended {
+				word = "  mended: "
+			}
+			fmt.Fprintf(w, "%s%s: %s\n", word, tame(p.Where), tame(p.What))
+		}
+	}
+	var err error
+	if !d.Sound && !repair {
+		_, err = fmt.Fprintf(w, "hint: snapfs doctor %s --repair\n", d.Sandbox)
+	}
+	return err
+}

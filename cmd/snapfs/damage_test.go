@@ -1,0 +1,105 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// A sandbox of which a part on disk is damaged is not shown as if nothing were: whoever
+// asks for it is told what mends it, and then it is there but for what the part told of,
+// whose content is put aside.
+func TestWhatIsDamagedIsToldAndMended(t *testing.T) {
+	t.Run("root", func(t *testing.T) {
+		treetest.NeedRoot(t)
+		treetest.NeedDevice(t, "/dev/fuse")
+		damagedAndMended(t)
+	})
+	t.Run("user", func(t *testing.T) {
+		if os.Geteuid() == 0 {
+			treetest.RunAs(t, treetest.User(t), t.Name(), treetest.WithFUSE())
+			return
+		}
+		treetest.NeedDevice(t, "/dev/fuse")
+		damagedAndMended(t)
+	})
+}
+
+func damagedAndMended(t *testing.T) {
+	b := newDesk(t)
+	b.snapfs("new", "--backend", "fusecow", "s").want(0)
+	for _, name := range []string{"kept", "lost"} {
+		b.snapfs("exec", "s", "--", "sh", "-c", "echo of "+name+" > "+name+"; sync "+name).want(0)
+	}
+	b.snapfs("stop", "s").want(0)
+	b.snapfs("doctor", "s").want(0)
+	log := b.damage("lost")
+	const hint = "snapfs doctor SANDBOX --repair"
+	if o := b.snapfs("diff", "s").want(8); !strings.Contains(o.all, hint) {
+		t.Errorf("comparing it says %q", o.all)
+	}
+	if o := b.snapfs("exec", "s", "--", "true").want(125); !strings.Contains(o.all, hint) {
+		t.Errorf("entering it says %q", o.all)
+	}
+	if o := b.snapfs("doctor", "s").want(8); !strings.Contains(o.stdout, "its log is damaged from byte") || !strings.Contains(o.stdout, "hint: snapfs doctor s --repair") {
+		t.Errorf("looking at it says %q", o.all)
+	}
+	o := b.snapfs("doctor", "s", "--repair", "--json").want(0)
+	var d checkDocument
+	err := json.Unmarshal([]byte(o.stdout), &d)
+	var problems []problemFound
+	for _, tree := range d.Trees {
+		problems = append(problems, tree.Problems...)
+	}
+	if err != nil || !d.Sound || len(problems) != 1 || !problems[0].Mended {
+		t.Errorf("mending it says %q", o.all)
+	}
+	b.snapfs("doctor", "s").want(0)
+	if o := b.snapfs("exec", "s", "--", "sh", "-c", "cat kept; ls").want(0); o.stdout != "of kept\nkept\nreal\n" {
+		t.Errorf("afterwards there is %q", o.stdout)
+	}
+	found, _ := filepath.Glob(filepath.Dir(log) + "/found/*")
+	if len(found) != 1 {
+		t.Fatalf("put aside is %q", found)
+	}
+	if text, err := os.ReadFile(found[0]); err != nil || string(text) != "of lost\n" {
+		t.Errorf("put aside is %q: %v", text, err)
+	}
+	b.snapfs("rm", "s").want(0)
+	b.snapfs("gc").want(0)
+	if _, err := os.Stat(filepath.Dir(log)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the layer is there when the sandbox has been removed: %v", err)
+	}
+	b.real()
+}
+
+// damage spoils a byte of a name where the log of a layer tells of it, and answers with
+// which log.
+func (b *desk) damage(name string) (path string) {
+	b.t.Helper()
+	logs, err := filepath.Glob(b.state + "/data/fusecow/layers/*/log")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, path = range logs {
+		log, err := os.ReadFile(path)
+		if at := bytes.Index(log, []byte(name)); err == nil && at >= 0 {
+			log[at] ^= 0x55
+			if err := os.WriteFile(path, log, 0o600); err != nil {
+				b.t.Fatal(err)
+			}
+			return path
+		}
+	}
+	b.t.Fatalf("none of %q tells of %s", logs, name)
+	return ""
+}

@@ -1,0 +1,74 @@
+//go:build linux
+
+package snapshottest
+
+import (
+	"os"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// checks damages what a backend keeps of a fork.
+func checks(x *workbench) {
+	if x.subject.Damage == nil {
+		x.Fatal("the subject of a backend that checks what it keeps says nothing of how to damage it")
+	}
+	x.write("file", "base")
+	x.capture("s1")
+	x.fork("s1", "f1")
+	x.in(x.view("f1"), func(dir string) {
+		for _, name := range []string{"kept", "lost"} {
+			x.put(dir, name, "mine")
+			x.must(syncFile(dir + "/" + name))
+		}
+		_, err := as[snapshot.Checker](x.b).Check(x.Context(), "f1", true)
+		x.fails(err, snapshot.ErrBusy, "checking a fork that is in use")
+	})
+	if found := x.check("f1", true); len(found) > 0 {
+		x.Errorf("of a fork that nothing happened to is said %+v", found)
+	}
+	x.subject.Damage(x, x.place, "f1")
+	x.again()
+	for range 2 {
+		found := x.check("f1", false)
+		if len(found) == 0 {
+			x.Error("of a fork that was damaged nothing is said")
+		}
+		for _, p := range found {
+			if p.Mended || p.Where == "" || p.What == "" {
+				x.Errorf("of a fork that was damaged is said %+v", p)
+			}
+		}
+	}
+	for _, p := range x.check("f1", true) {
+		if !p.Mended {
+			x.Errorf("after mending it is said %+v", p)
+		}
+	}
+	if found := x.check("f1", false); len(found) > 0 {
+		x.Errorf("of a fork that was mended is said %+v", found)
+	}
+	x.has(x.view("f1"), "file", "base", "mended")
+	x.in(x.view("f1"), func(dir string) { x.put(dir, "file", "fork") })
+	x.has(x.view("f1"), "file", "fork", "mended and written to")
+	x.has(x.snap("s1"), "file", "base", "the snapshot")
+	_, err := as[snapshot.Checker](x.b).Check(x.Context(), "no", false)
+	x.fails(err, snapshot.ErrNotFound, "checking what is not there")
+	x.clean()
+}
+
+func (x *workbench) check(fork snapshot.ForkID, repair bool) []snapshot.Problem {
+	x.Helper()
+	found, err := as[snapshot.Checker](x.b).Check(x.Context(), fork, repair)
+	x.must(err)
+	return found
+}
+
+func syncFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
