@@ -120,6 +120,7 @@ func TestQuotaIsExact(t *testing.T) {
 		}
 		b.must(os.Remove(b.mount + "/file"))
 	}
+	b.sync() // else it may be there again
 	b.again(true)
 	top, err := layer.Tally(b.layers[0], 0)
 	b.must(err)

@@ -35,6 +35,10 @@ type dir struct {
 	torn bool
 	// cut is the byte from which on a log that is repaired is read no more, or 0.
 	cut int64
+	// look is how long the log is to be before it is looked at whether to rewrite it, and
+	// renamed says that stable storage may have another one still.
+	look    int64
+	renamed bool
 }
 
 // ErrDamaged is what a log is whose beginning is not one, whose whole frames make no
@@ -50,37 +54,34 @@ func sum(records []byte) uint32 {
 
 // openDir opens a layer, and makes it where there is none and it is the top.
 func openDir(path string, top bool) (_ *dir, err error) {
-	flags := os.O_RDONLY
-	if top {
-		if err := os.MkdirAll(path+"/data", 0o700); err != nil {
-			return nil, err
-		}
-		flags = os.O_RDWR | os.O_CREATE
-	}
 	d := &dir{path: path, fd: -1}
-	var st os.FileInfo
 	defer func() {
 		if err != nil {
 			d.close()
 		}
 	}()
+	if top {
+		if err := os.MkdirAll(path+"/data", 0o700); err != nil {
+			return nil, err
+		}
+	}
 	if d.fd, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	if d.log, err = os.OpenFile(path+"/log", flags, 0o600); err != nil {
+	if top {
+		d.log, err = lockLog(path, os.O_RDWR|os.O_CREATE)
+	} else {
+		d.log, err = os.Open(path + "/log")
+	}
+	if err != nil {
 		return nil, err
 	}
-	if st, err = d.log.Stat(); err != nil {
+	st, err := d.log.Stat()
+	if err != nil {
 		return nil, err
 	}
 	d.moded = st.Mode()&notInOrder != 0
 	if top {
-		if err := unix.Flock(int(d.log.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-			if err == unix.EWOULDBLOCK {
-				err = unix.EBUSY
-			}
-			return nil, &os.PathError{Op: "flock", Path: d.log.Name(), Err: err}
-		}
 		if err := d.begin(); err != nil {
 			return nil, err
 		}
@@ -166,6 +167,9 @@ func (d *dir) append(records []byte) error {
 
 // sync puts all of the log on stable storage.
 func (d *dir) sync() error {
+	if err := d.syncName(); err != nil {
+		return err
+	}
 	if d.synced == d.size {
 		return nil
 	}
@@ -314,15 +318,8 @@ func IsLayer(path string) bool {
 // and says whether it was closed in order. Cost: some system calls. Errors:
 // unix.EBUSY (it is open as the top one), and those of files.
 func Hold(path string) (clean bool, release func(), err error) {
-	log, err := os.OpenFile(path+"/log", os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	log, err := lockLog(path, os.O_RDONLY)
 	if err != nil {
-		return false, nil, err
-	}
-	if err := kernel.Flock(log, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		log.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = &os.PathError{Op: "flock", Path: path, Err: unix.EBUSY}
-		}
 		return false, nil, err
 	}
 	clean, err = endsInOrder(log)

@@ -190,9 +190,10 @@ func (f *FS) stack(path string, o *Options, top bool) error {
 	if !own {
 		return nil
 	}
-	if err := d.end(); err != nil {
+	if err := errors.Join(d.dropNew(), d.end()); err != nil {
 		return err
 	}
+	f.shrink(d)
 	defer f.countLog(d, f.tally())
 	return d.begun()
 }

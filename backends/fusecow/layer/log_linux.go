@@ -46,6 +46,7 @@ func (f *FS) commit(sync bool) error {
 			f.originals = append(f.originals, originals...)
 			return err
 		}
+		f.shrink(d)
 		f.countLog(d, s)
 		for _, g := range garbage {
 			if err := d.remove(g.id); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -58,6 +59,11 @@ func TestAScriptMakesTheSameTreeAsOnADisk(t *testing.T) {
 			b.again(false)
 			b.counted()
 			same("mounted again")
+			b.down()
+			b.must(layer.Rewrite(b.options()))
+			b.counted()
+			b.up()
+			same("with the log rewritten")
 			b.at(func(root *os.File) {
 				play(w.Script(steps), plain, root)
 				b.must(root.Sync())
@@ -66,6 +72,14 @@ func TestAScriptMakesTheSameTreeAsOnADisk(t *testing.T) {
 			same("after a crash")
 			b.down()
 			b.counted()
+			b.must(layer.Rewrite(b.options()))
+			b.up()
+			same("with the log rewritten again")
+			b.down()
+			b.counted()
+			for _, p := range b.check(false) {
+				t.Error(p)
+			}
 			if lines := treetest.Lines(before, treetest.Manifest(t, b.lower, treetest.Options{})); len(lines) > 0 {
 				t.Errorf("the tree below has changed: %q", lines)
 			}

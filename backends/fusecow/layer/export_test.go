@@ -1,0 +1,24 @@
+//go:build linux
+
+package layer
+
+// Rewrite rewrites the log of the topmost layer, however long it is.
+func Rewrite(o Options) error {
+	f, err := Open(o)
+	if err != nil {
+		return err
+	}
+	f.logging.Lock()
+	d := f.layers[f.top()]
+	records, err := f.digest(d)
+	if err == nil {
+		err = d.replaceLog(records)
+	}
+	f.countLog(d, f.tally())
+	f.logging.Unlock()
+	if err != nil {
+		f.release()
+		return err
+	}
+	return f.Close()
+}
