@@ -79,7 +79,26 @@ func damagedAndMended(t *testing.T) {
 	if _, err := os.Stat(filepath.Dir(log)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the layer is there when the sandbox has been removed: %v", err)
 	}
+	b.removedWithout()
 	b.real()
+}
+
+// removedWithout damages a sandbox that was killed, too, and removes it without mending it.
+func (b *desk) removedWithout() {
+	b.t.Helper()
+	b.snapfs("new", "--backend", "fusecow", "s").want(0)
+	b.snapfs("exec", "s", "--", "sh", "-c", "echo of first > first; sync first").want(0)
+	b.kill("s", "while cat real; do sleep 0.01; done")
+	b.damage("first")
+	b.snapfs("doctor", "s").want(8)
+	if o := b.snapfs("ls").want(8); !strings.Contains(o.all, "the log is damaged") {
+		b.t.Errorf("listing it says %q", o.all)
+	}
+	b.snapfs("rm", "s").want(0)
+	b.snapfs("gc").want(0)
+	if left, err := os.ReadDir(b.state + "/data/fusecow/layers"); err != nil || len(left) > 0 {
+		b.t.Errorf("left are %v, %v", left, err)
+	}
 }
 
 // damage spoils a byte of a name where the log of a layer tells of it, and answers with

@@ -33,6 +33,8 @@ type dir struct {
 	// torn: more follows the last whole frame, or there is content and nothing that
 	// tells of any.
 	torn bool
+	// spoilt: that is as long as it says to be, which nothing is that was torn by a kill.
+	spoilt bool
 	// cut is the byte from which on a log that is repaired is read no more, or 0.
 	cut int64
 	// look is how long the log is to be before it is looked at whether to rewrite it, and
@@ -135,6 +137,7 @@ func (d *dir) frames(do func(records []byte) error) error {
 		at += 8 + len(records)
 	}
 	d.size, d.torn = int64(at), at < size
+	d.spoilt = len(all)-at >= 8 && int64(binary.LittleEndian.Uint32(all[at:])) <= int64(len(all)-at-8)
 	if followed(all, at) {
 		return damaged(at, size)
 	}

@@ -128,17 +128,17 @@ func escaped(path string) string {
 }
 
 // end does what is due to a log that was read to its last whole frame: what follows
-// that is cut off.
+// that is cut off, and kept beside it if it was not torn by a kill.
 func (d *dir) end() error {
 	if !d.torn {
 		return nil
 	}
-	if d.cut > 0 {
+	if d.cut > 0 || d.spoilt {
 		if err := d.keepLog(); err != nil {
 			return err
 		}
 	}
-	d.torn = false
+	d.torn, d.spoilt = false, false
 	return d.log.Truncate(d.size)
 }
 

@@ -155,6 +155,23 @@ func TestATornFrameLosesNoContent(t *testing.T) {
 	b.puts("changed", "new")
 }
 
+// TestALastFrameThatIsSpoiltIsKept: a kill would have left it shorter.
+func TestALastFrameThatIsSpoiltIsKept(t *testing.T) {
+	b := newBench(t)
+	b.up()
+	b.write(b.mount+"/file", "content")
+	b.sync()
+	b.kill()
+	log := b.log()
+	log[len(log)-1] ^= 0x55
+	b.setLog(log)
+	b.must(b.open())
+	if kept, err := os.ReadFile(b.layers[0] + "/log.damaged"); err != nil || !slices.Equal(kept, log) {
+		t.Errorf("the log is not kept as it was: %v", err)
+	}
+	b.puts("content")
+}
+
 // TestALogThatWasEmptiedLosesNoContent: one that was never opened has none.
 func TestALogThatWasEmptiedLosesNoContent(t *testing.T) {
 	for _, size := range []int{0, 3, 8} {

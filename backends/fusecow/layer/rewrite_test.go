@@ -264,3 +264,41 @@ func TestALogThatIsRewrittenHasOneOwner(t *testing.T) {
 		t.Error("nobody ever held it")
 	}
 }
+
+// TestALogIsRewrittenWhileItIsMounted and written to, and then the server is killed.
+func TestALogIsRewrittenWhileItIsMounted(t *testing.T) {
+	b := newBench(t)
+	b.up()
+	b.write(b.mount+"/file", "content")
+	b.sync()
+	b.down()
+	log := b.log()
+	at := b.frames(log)
+	for frame := log[at[0]:at[len(at)-1]]; len(log)+len(frame) < 1<<20; {
+		log = append(log, frame...)
+	}
+	b.setLog(log)
+	b.up()
+	for i := 0; len(b.log()) > 1<<19; i++ {
+		if i == 100 {
+			t.Fatalf("the log has %d bytes", len(b.log()))
+		}
+		b.write(fmt.Sprintf("%s/%d", b.mount, i), "before")
+		b.sync()
+	}
+	b.write(b.mount+"/after", "after")
+	b.sync()
+	if err := b.open(); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("opening what is mounted gives %v", err)
+	}
+	b.kill()
+	for _, p := range b.check(false) {
+		t.Error(p)
+	}
+	b.up()
+	for name, text := range map[string]string{"file": "content", "0": "before", "after": "after"} {
+		b.has(b.mount+"/"+name, text)
+	}
+	b.down()
+	b.counted()
+}
