@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -94,7 +95,8 @@ func (c *contest) open(ctx context.Context) error {
 		{bareTree, nil},
 		{"overlay", c.kernelOverlay},
 		{"fuse-overlayfs", c.fuseOverlayfs},
-		{"fusecow", c.fusecow},
+		{"fusecow", c.ours("fusecow")},
+		{"fusecow-overlay", c.ours("fusecow-overlay")},
 	} {
 		w := subjectWorker{name: top.name}
 		dir := bare
@@ -158,39 +160,39 @@ func (c *contest) mounted(top string) {
 	c.back.Push("unmount "+top, func() error { return kernel.Unmount(top + "/merged") })
 }
 
-// fusecow mounts a fork as a sandbox has it.
-func (c *contest) fusecow(ctx context.Context, lower, top string) error {
-	for _, d := range all.Drivers() {
-		if d.Name != "fusecow" {
-			continue
-		}
-		b, err := d.Open(ctx, snapshot.Place{Dir: top + "/state", Tree: snapshot.Tree{Path: lower}})
+// ours mounts a fork of a backend as a sandbox has it.
+func (c *contest) ours(backend string) func(ctx context.Context, lower, top string) error {
+	return func(ctx context.Context, lower, top string) error {
+		at := slices.IndexFunc(all.Drivers(), func(d snapshot.Driver) bool { return d.Name == backend })
+		b, err := all.Drivers()[at].Open(ctx, snapshot.Place{Dir: top + "/state", Tree: snapshot.Tree{Path: lower}})
 		if err != nil {
 			return err
 		}
-		_, err = b.Capture(ctx, snapshot.Tree{Path: lower}, "lower")
-		if err != nil {
+		if _, err = b.Capture(ctx, snapshot.Tree{Path: lower}, "lower"); err != nil {
 			return err
 		}
 		f, err := b.Fork(ctx, "lower", "fork")
 		if err != nil {
 			return err
 		}
-		fd, err := f.View.Served.Mount(ctx, false)
+		served, o := f.View.Served, f.View.Overlay
+		if o != nil {
+			served = o.Base
+		}
+		fd, err := served.Mount(ctx, o != nil)
 		if err != nil {
 			return err
 		}
-		return c.attach(top, os.NewFile(uintptr(fd), "fork"))
+		m := os.NewFile(uintptr(fd), "fork")
+		if o != nil {
+			defer m.Close()
+			if m, err = kernel.MountOverlay(kernel.Overlay{Lower: []string{kernel.FDPath(m)}, Upper: o.Upper, Work: o.Work}); err != nil {
+				return err
+			}
+		}
+		return c.attach(top, m)
 	}
-	return errors.New("there is no such backend")
 }
 
-// forgetPages has a FUSE filesystem forget the content of a file: it is the only one
-// here that keeps a copy of what the filesystem below keeps.
-func forgetPages(f *os.File) error {
-	fsType, err := kernel.FilesystemOf(f.Name())
-	if err != nil || fsType.Type != "fuse" {
-		return err
-	}
-	return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
-}
+// forget has the kernel forget the pages that it keeps of a file.
+func forget(f *os.File) error { return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) }

@@ -92,7 +92,10 @@ func withoutBase(v snapshot.View) snapshot.View {
 	if v.Overlay == nil {
 		return v
 	}
-	lower := slices.Clone(v.Overlay.Lower[:len(v.Overlay.Lower)-1])
+	lower := slices.Clone(v.Overlay.Lower)
+	if v.Overlay.Base == nil {
+		lower = lower[:len(lower)-1]
+	}
 	if v.Overlay.Upper != "" {
 		lower = slices.Insert(lower, 0, v.Overlay.Upper)
 	}

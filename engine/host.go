@@ -426,6 +426,7 @@ func (h *host) exec(guest *kernel.Packet, w wireCommand, files []*os.File) {
 		h.struck(*hit)
 	}
 	if h.losable.lost() {
+		_ = h.box.Close(context.Background()) // as who watches does
 		say(guest, tell{Note: h.losable.note})
 	}
 	say(guest, tell{Status: &st, Hit: hit})

@@ -10,14 +10,19 @@ import (
 	"github.com/snapfs/snapfs/backends/all"
 	"github.com/snapfs/snapfs/backends/fusecow"
 	"github.com/snapfs/snapfs/backends/fusecow/mount"
+	"github.com/snapfs/snapfs/backends/hybrid"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
 // drivers are those of the program, with this one as the server of what is served.
 func drivers() []snapshot.Driver {
-	others := slices.DeleteFunc(all.Drivers(), func(d snapshot.Driver) bool { return d.Name == "fusecow" })
-	return append(others, fusecow.Driver(func() ([]string, error) { return []string{"/proc/self/exe", "serve"}, nil }))
+	self := func() ([]string, error) { return []string{"/proc/self/exe", "serve"}, nil }
+	list := all.Drivers()
+	for _, mine := range []snapshot.Driver{hybrid.Driver(self), fusecow.Driver(self)} {
+		list[slices.IndexFunc(list, func(d snapshot.Driver) bool { return d.Name == mine.Name })] = mine
+	}
+	return list
 }
 
 // TestMain makes the test binary its own keeper and server, and what tries walls.

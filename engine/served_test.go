@@ -10,25 +10,36 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A tree that its keeper serves is taken through a sandbox's life: changed, looked at
-// and kept while it runs, forked, rolled back and brought to the real tree.
+// A tree that a process serves, as a whole or beneath the kernel's overlay, is taken
+// through a sandbox's life: changed, looked at and kept while it runs, forked, rolled back
+// and brought to the real tree.
 func TestATreeThatIsServedIsASandboxesTree(t *testing.T) {
+	treetest.NeedDevice(t, "/dev/fuse")
 	t.Run("root", func(t *testing.T) {
 		treetest.NeedRoot(t)
-		treetest.NeedDevice(t, "/dev/fuse")
-		servedLife(t, newBench(t))
+		servedLife(t, newBench(t), "fusecow")
+	})
+	t.Run("root, beneath an overlay", func(t *testing.T) {
+		treetest.NeedRoot(t)
+		servedLife(t, newBench(t), "fusecow-overlay")
 	})
 	t.Run("user", func(t *testing.T) {
-		treetest.NeedDevice(t, "/dev/fuse")
 		if os.Geteuid() == 0 {
 			treetest.RunAs(t, treetest.User(t), t.Name(), treetest.WithFUSE())
 			return
 		}
-		servedLife(t, newBench(t))
+		servedLife(t, newBench(t), "fusecow")
+	})
+	t.Run("user, beneath an overlay", func(t *testing.T) {
+		if os.Geteuid() == 0 {
+			treetest.RunAs(t, treetest.User(t), t.Name(), treetest.WithFUSE())
+			return
+		}
+		servedLife(t, newBench(t), "fusecow-overlay")
 	})
 }
 
-func servedLife(t *testing.T, b *bench) {
+func servedLife(t *testing.T, b *bench, backend string) {
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -41,7 +52,7 @@ func servedLife(t *testing.T, b *bench) {
 	b.write("dir/kept", "base\n")
 	tick()
 	req := b.request()
-	req.Name, req.Backend = "s", "fusecow"
+	req.Name, req.Backend = "s", backend
 	_, err := b.New(t.Context(), req)
 	must(err)
 	b.removeLater("s")

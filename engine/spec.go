@@ -41,7 +41,7 @@ func (e *Engine) spec(ctx context.Context, rec *catalog.Record, real func() sear
 		}
 		roots[t.Path] = f.View.Path
 		m := mountOf(t.Path, f.View)
-		if m.Overlay != nil && !privileged() && env.mountedBeneath(t.Path) {
+		if m.Overlay != nil && m.Overlay.Base == nil && !privileged() && env.mountedBeneath(t.Path) {
 			part, note, err := e.asReal(ctx, rec, t, f.View, b, env)
 			if err != nil {
 				return isolate.Spec{}, nil, err
@@ -203,7 +203,8 @@ func mountOf(target string, v snapshot.View) isolate.Mount {
 	}
 	if v.Overlay != nil {
 		m.Source = ""
-		m.Overlay = &isolate.Overlay{Lower: v.Overlay.Lower, Upper: v.Overlay.Upper, Work: v.Overlay.Work, UserXattr: v.Overlay.UserXattr, Nested: v.Overlay.Nested}
+		o := v.Overlay
+		m.Overlay = &isolate.Overlay{Lower: o.Lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr, Nested: o.Nested, Base: o.Base}
 	}
 	return m
 }

@@ -18,6 +18,7 @@ type builder struct {
 	host    host
 	p1      pid1
 	trees   []cell // the detached mounts of spec.Mounts
+	bases   []cell // of overlays among them, what is served beneath their layers, or 0
 	private private
 	gifts   []gift
 	thread  int      // of the keeper, that pid 1 lives as long as

@@ -89,8 +89,11 @@ func (m Mount) check() error {
 }
 
 func (o *Overlay) check() error {
-	if len(o.Lower) == 0 {
+	if len(o.Lower) == 0 && (o.Base == nil || o.Upper == "") {
 		return invalid("an overlay without a lower layer")
+	}
+	if o.Base != nil && o.Nested {
+		return invalid("an overlay of what is served has no layer that contains others")
 	}
 	if (o.Upper == "") != (o.Work == "") {
 		return invalid("an overlay with only one of upper and work directory")

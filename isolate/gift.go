@@ -40,11 +40,15 @@ func (b *builder) receiveGifts() {
 
 // wantGifts lists what the keeper is to make, and where it arrives.
 func (b *builder) wantGifts() {
-	b.trees = make([]cell, len(b.spec.Mounts))
+	b.trees, b.bases = make([]cell, len(b.spec.Mounts)), make([]cell, len(b.spec.Mounts))
 	own := b.spec.IDs != Same
 	for i, m := range b.spec.Mounts {
-		if m.Served != nil || own && m.Skeleton == "" {
+		switch {
+		case m.Served != nil || own && m.Skeleton == "":
 			b.gifts = append(b.gifts, gift{mount: m, attr: unix.MOUNT_ATTR_NODEV, to: &b.trees[i]})
+		case m.Overlay != nil && m.Overlay.Base != nil:
+			base := Mount{Target: m.Target, Served: m.Overlay.Base, ReadOnly: true}
+			b.gifts = append(b.gifts, gift{mount: base, to: &b.bases[i]})
 		}
 	}
 	if tmp := b.spec.Tmp; own && tmp != "" {
@@ -116,10 +120,10 @@ func (b *builder) make(ctx context.Context, g gift, userns *os.File) (*os.File, 
 			return mapped(g.mount.Source, attr, nil)
 		}
 		return b.shifted(ctx, g.mount.Target, g.mount.Source, attr, err)
-	case o.Upper == "" && len(o.Lower) == 1:
-		m, err := mapped(o.Lower[0], attr|unix.MOUNT_ATTR_RDONLY, userns)
+	case o.alone() != "":
+		m, err := mapped(o.alone(), attr|unix.MOUNT_ATTR_RDONLY, userns)
 		if errors.As(err, new(unmappable)) {
-			m, err = b.shifted(ctx, g.mount.Target, o.Lower[0], attr|unix.MOUNT_ATTR_RDONLY, err)
+			m, err = b.shifted(ctx, g.mount.Target, o.alone(), attr|unix.MOUNT_ATTR_RDONLY, err)
 		}
 		return m, err
 	default:
@@ -186,7 +190,7 @@ func restricted(tree *os.File, attr uint64, userns *os.File) error {
 func later(mounts ...*os.File) {
 	go func() {
 		for _, m := range mounts {
-			m.Close()
+			_ = m.Close() // nothing was written; some are nil
 		}
 	}()
 }

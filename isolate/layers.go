@@ -23,8 +23,9 @@ type layers struct {
 	userns *os.File
 	// shift shows what cannot be id-mapped, or says why not.
 	shift  func(path string, why error) (*os.File, error)
-	placed bool     // give each a place
-	root   *os.File // a copy of the mount of /, which most layers lie on, or nil
+	base   func() (*os.File, error) // mounts what is served beneath all of them
+	placed bool                     // give each a place
+	root   *os.File                 // a copy of the mount of /, which most layers lie on, or nil
 	mounts []*os.File
 }
 
@@ -32,8 +33,11 @@ type layers struct {
 // itself cannot be.
 func (b *builder) overlayOf(ctx context.Context, target string, o Overlay, attr uint64, userns *os.File) (*os.File, error) {
 	base := int(b.spec.IDs.base)
-	shift := func(path string, why error) (*os.File, error) { return b.layerShifted(ctx, target, path, why) }
-	l := &layers{userns: userns, root: b.rootMount(userns), shift: shift}
+	l := &layers{userns: userns, root: b.rootMount(userns)}
+	l.shift = func(path string, why error) (*os.File, error) { return b.layerShifted(ctx, target, path, why) }
+	l.base = func() (*os.File, error) {
+		return mountServed(ctx, Mount{Target: target, Served: o.Base}, unix.MOUNT_ATTR_RDONLY, userns)
+	}
 	m, err := l.overlay(o, attr, base)
 	b.trash = append(b.trash, l.mounts...)
 	if !errors.Is(err, unix.EINVAL) || errors.As(err, new(unmappable)) {
@@ -49,9 +53,24 @@ func (b *builder) overlayOf(ctx context.Context, target string, o Overlay, attr 
 // overlayInScratch does it for kernels that want each layer to have a place.
 func overlayInScratch(o Overlay, attr uint64, like *layers, base int) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
-		l := &layers{userns: like.userns, shift: like.shift, placed: true}
+		l := &layers{userns: like.userns, shift: like.shift, base: like.base, placed: true}
 		defer func() { later(l.mounts...) }()
 		return l.overlay(o, attr, base)
+	})
+}
+
+// aboveInScratch mounts an overlay above a mount that is attached nowhere, for kernels
+// that want that one to have a place.
+func aboveInScratch(ov kernel.Overlay, base *os.File) (*os.File, error) {
+	return inScratch(func() (*os.File, error) {
+		l := &layers{placed: true}
+		defer func() { later(l.mounts...) }()
+		name, err := l.add(duplicate(base))
+		if err != nil {
+			return nil, err
+		}
+		ov.Lower = append(slices.Clone(ov.Lower), name)
+		return kernel.MountOverlay(ov)
 	})
 }
 
@@ -101,6 +120,13 @@ func (l *layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
 		if err == nil && o.Nested && i == len(o.Lower)-1 {
 			name, err = l.wrap(name, o.UserXattr)
 		}
+		if err != nil {
+			return nil, err
+		}
+		ov.Lower = append(ov.Lower, name)
+	}
+	if o.Base != nil {
+		name, err := l.add(l.base())
 		if err != nil {
 			return nil, err
 		}

@@ -62,12 +62,13 @@ func (b *builder) makeTrees() {
 	for i, m := range b.spec.Mounts {
 		if b.trees[i] == 0 {
 			b.stage = "mounting " + m.Target
-			b.trees[i] = b.makeTree(m)
+			b.trees[i] = b.makeTree(m, b.bases[i])
 		}
 	}
 }
 
-func (b *builder) makeTree(m Mount) cell {
+// makeTree makes one; base is the mount of what is served beneath its layers, or 0.
+func (b *builder) makeTree(m Mount, base cell) cell {
 	attr := uint64(unix.MOUNT_ATTR_NODEV)
 	if m.ReadOnly {
 		attr |= unix.MOUNT_ATTR_RDONLY
@@ -75,14 +76,14 @@ func (b *builder) makeTree(m Mount) cell {
 	switch {
 	case m.Skeleton != "":
 		return b.skeleton(m.Skeleton, m.Target)
-	case m.MayVanish:
+	case m.MayVanish && base == 0:
 		return b.makeIfThere(m, attr)
 	case m.Source != "":
 		return b.bind(m.Source, attr)
-	case m.Overlay.Upper == "" && len(m.Overlay.Lower) == 1:
-		return b.bind(m.Overlay.Lower[0], attr|unix.MOUNT_ATTR_RDONLY)
+	case m.Overlay.alone() != "":
+		return b.bind(m.Overlay.alone(), attr|unix.MOUNT_ATTR_RDONLY)
 	}
-	return b.filesystem("overlay", int(attr), b.overlayOptions(m.Overlay)...)
+	return b.filesystem("overlay", int(attr), b.overlayOptions(m.Overlay, base)...)
 }
 
 // makeIfThere makes a tree of what is opened first: from then on it stays. Where
@@ -94,7 +95,7 @@ func (b *builder) makeIfThere(m Mount, attr uint64) (tree cell) {
 	}
 	found := b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(path), num(unix.O_PATH|unix.O_CLOEXEC)).path(path)
 	at := found.result()
-	if m.Overlay == nil || m.Overlay.Upper == "" && len(m.Overlay.Lower) == 1 {
+	if m.Overlay == nil || m.Overlay.alone() != "" {
 		if m.Overlay != nil {
 			attr |= unix.MOUNT_ATTR_RDONLY
 		}
@@ -104,7 +105,7 @@ func (b *builder) makeIfThere(m Mount, attr uint64) (tree cell) {
 		o := *m.Overlay
 		o.Lower = slices.Clone(o.Lower)
 		o.Lower[len(o.Lower)-1] = b.numbered(at)
-		tree = b.filesystem("overlay", int(attr), b.overlayOptions(&o)...)
+		tree = b.filesystem("overlay", int(attr), b.overlayOptions(&o, 0)...)
 	}
 	found.expect(b.jump())
 	return tree
@@ -126,11 +127,18 @@ func (b *builder) bind(source string, attr uint64) cell {
 }
 
 // overlayOptions are what a user namespace may ask for. Layers whose names a
-// mount option cannot carry are opened first and named by descriptor.
-func (b *builder) overlayOptions(o *Overlay) []string {
+// mount option cannot carry are opened first and named by descriptor, and so is base,
+// unless it is 0.
+func (b *builder) overlayOptions(o *Overlay, base cell) []string {
 	names := make([]string, len(o.Lower))
 	for i, p := range o.Lower {
 		names[i] = b.layer(p)
+	}
+	if base != 0 {
+		// It was mounted in another user namespace, and may be a layer only in this one's
+		// (clone_private_mount in fs/namespace.c, Linux 6.16).
+		b.attach(b.of(base), placeDir, false)
+		names = append(names, b.numbered(base))
 	}
 	var opts []string
 	if o.UserXattr {

@@ -94,8 +94,10 @@ type Served interface {
 
 // An Overlay is one mount of the kernel's overlayfs.
 type Overlay struct {
-	// Lower are the read-only layers, the topmost first; at least one.
+	// Lower are the read-only layers, the topmost first; at least one, unless there is a Base.
 	Lower []string
+	// Base, unless nil, is beneath all of them: a tree that a process answers for.
+	Base Served
 	// Upper and Work are the writable layer and its work directory, or both
 	// empty for a tree that is only read. Upper lies in the parent of Work.
 	Upper, Work string
@@ -105,6 +107,14 @@ type Overlay struct {
 	// Nested: the last of Lower contains the other layers, which the kernel
 	// refuses. It is wrapped in an overlay of its own.
 	Nested bool
+}
+
+// alone is the one layer that a tree is, mounted as it is, or "".
+func (o *Overlay) alone() string {
+	if o.Upper == "" && o.Base == nil && len(o.Lower) == 1 {
+		return o.Lower[0]
+	}
+	return ""
 }
 
 // Network is what a box is connected to.
@@ -186,6 +196,9 @@ func (m Mount) String() string {
 	switch {
 	case m.Overlay != nil:
 		b.WriteString(" overlay " + strings.Join(m.Overlay.Lower, ":"))
+		if m.Overlay.Base != nil {
+			b.WriteString(" above what is served")
+		}
 		if m.Overlay.Upper != "" {
 			b.WriteString(" upper " + m.Overlay.Upper)
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -65,7 +66,7 @@ func openTrees(ctx context.Context, mounts []Mount, to purpose) ([]*os.File, err
 		case m.Served != nil:
 			views[i], err = mountServed(ctx, m, to.attr, nil)
 		case o != nil && os.Geteuid() == 0:
-			views[i], err = to.mount(o)
+			views[i], err = to.mount(ctx, o)
 		case o != nil:
 			overlays, places = append(overlays, o), append(places, i)
 		default:
@@ -76,7 +77,7 @@ func openTrees(ctx context.Context, mounts []Mount, to purpose) ([]*os.File, err
 		}
 	}
 	if err == nil && len(overlays) > 0 {
-		err = to.openAsUser(overlays, places, views)
+		err = to.openAsUser(ctx, overlays, places, views)
 	}
 	if err != nil {
 		for _, v := range views {
@@ -96,25 +97,46 @@ func asView(m Mount) (overlay *Overlay, plain string) {
 	}
 	o := *m.Overlay
 	if o.Upper != "" {
-		base := strings.TrimSuffix(o.Lower[len(o.Lower)-1], "/")
-		o.Nested = o.Nested || strings.HasPrefix(o.Upper, base+"/")
+		if o.Base == nil {
+			base := strings.TrimSuffix(o.Lower[len(o.Lower)-1], "/")
+			o.Nested = o.Nested || strings.HasPrefix(o.Upper, base+"/")
+		}
 		o.Lower = append([]string{o.Upper}, o.Lower...)
 		o.Upper, o.Work = "", ""
 	}
-	if len(o.Lower) == 1 {
-		return nil, o.Lower[0]
+	if plain = o.alone(); plain != "" {
+		return nil, plain
 	}
 	return &o, ""
 }
 
-func (to purpose) mount(o *Overlay) (*os.File, error) {
+func (to purpose) mount(ctx context.Context, o *Overlay) (*os.File, error) {
 	ov := kernel.Overlay{
 		Lower: o.Lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr, RedirectDir: !o.UserXattr,
 		Metacopy: !o.UserXattr, NoIndex: true, Nested: o.Nested, Attr: viewMount,
 	}
+	if o.Base != nil {
+		return mountAbove(ctx, ov, o.Base)
+	}
 	m, err := kernel.MountOverlay(ov)
 	if o.Nested && errors.Is(err, unix.EINVAL) {
 		return nestedInScratch(ov)
+	}
+	return m, err
+}
+
+// mountAbove mounts an overlay above what is served.
+func mountAbove(ctx context.Context, ov kernel.Overlay, served Served) (*os.File, error) {
+	base, err := mountServed(ctx, Mount{Served: served}, unix.MOUNT_ATTR_RDONLY, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer base.Close()
+	with := ov
+	with.Lower = append(slices.Clone(ov.Lower), kernel.FDPath(base))
+	m, err := kernel.MountOverlay(with)
+	if errors.Is(err, unix.EINVAL) {
+		return aboveInScratch(ov, base)
 	}
 	return m, err
 }
@@ -132,19 +154,24 @@ func (to purpose) at(dir string) (*os.File, error) {
 
 // openAsUser has a child in a user namespace of its own mount the overlays,
 // and takes the descriptors over into views at places.
-func (to purpose) openAsUser(overlays []*Overlay, places []int, views []*os.File) error {
+func (to purpose) openAsUser(ctx context.Context, overlays []*Overlay, places []int, views []*os.File) error {
 	im, err := newImage()
 	if err != nil {
 		return err
 	}
 	defer im.free()
+	bases, err := mountBases(ctx, overlays)
+	defer func() { later(bases...) }()
+	if err != nil {
+		return err
+	}
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(ends[0])
 	b := &builder{image: im, host: host{uid: os.Geteuid(), gid: os.Getegid(), freeFD: 1000}}
-	first := b.planViews(overlays, ends, to.attr)
+	first := b.planViews(overlays, bases, ends, to.attr)
 
 	runtime.LockOSThread() // which the child dies with
 	defer runtime.UnlockOSThread()
@@ -170,13 +197,31 @@ func (to purpose) openAsUser(overlays []*Overlay, places []int, views []*os.File
 		where, errno := im.failure()
 		return &Error{Op: where.stage, Path: where.path, Kind: kindOf(errno), Err: errno, Hints: hintsFor(errno)}
 	}
+	runtime.KeepAlive(bases)
 	for i, fd := range fds {
 		views[places[i]] = os.NewFile(uintptr(fd), "view")
 	}
 	return nil
 }
 
-func (b *builder) planViews(overlays []*Overlay, ends [2]int, attr uint64) step {
+// mountBases mounts what is served beneath overlays, nil where nothing is. The caller
+// closes them, after an error too.
+func mountBases(ctx context.Context, overlays []*Overlay) ([]*os.File, error) {
+	bases := make([]*os.File, len(overlays))
+	for i, o := range overlays {
+		if o.Base == nil {
+			continue
+		}
+		m, err := mountServed(ctx, Mount{Served: o.Base}, unix.MOUNT_ATTR_RDONLY, nil)
+		if err != nil {
+			return bases, err
+		}
+		bases[i] = m
+	}
+	return bases, nil
+}
+
+func (b *builder) planViews(overlays []*Overlay, bases []*os.File, ends [2]int, attr uint64) step {
 	b.dying()
 	b.stage = "opening a view"
 	b.last = 0
@@ -186,7 +231,11 @@ func (b *builder) planViews(overlays []*Overlay, ends [2]int, attr uint64) step 
 	b.stage = "mounting an overlay to look at"
 	msg, _, _, _, fds := b.message(reportRoot, len(overlays))
 	for i, o := range overlays {
-		m := b.filesystem("overlay", int(attr), b.overlayOptions(o)...)
+		var base cell
+		if bases[i] != nil {
+			base = b.newCell(int32(bases[i].Fd()))
+		}
+		m := b.filesystem("overlay", int(attr), b.overlayOptions(o, base)...)
 		b.do(look, b.of(m)).to(fds[i])
 	}
 	b.do(unix.SYS_SENDMSG, num(ends[1]), msg, num(unix.MSG_NOSIGNAL))

@@ -3,6 +3,7 @@ package all
 import (
 	"github.com/snapfs/snapfs/backends/btrfs"
 	"github.com/snapfs/snapfs/backends/fusecow"
+	"github.com/snapfs/snapfs/backends/hybrid"
 	"github.com/snapfs/snapfs/backends/overlay"
 	"github.com/snapfs/snapfs/backends/plain"
 	"github.com/snapfs/snapfs/backends/pool"
@@ -16,7 +17,8 @@ import (
 // plain, which copies every file, only where it is asked for.
 func Drivers() []snapshot.Driver {
 	return []snapshot.Driver{
-		pool.Driver(), btrfs.Driver(), zfs.Driver(), overlay.Driver(), quota.Driver(), fusecow.Driver(server), plain.Driver(),
+		pool.Driver(), btrfs.Driver(), zfs.Driver(), overlay.Driver(), quota.Driver(),
+		hybrid.Driver(server), fusecow.Driver(server), plain.Driver(),
 	}
 }
 

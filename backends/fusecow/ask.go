@@ -72,8 +72,10 @@ func (a *answer) err() error {
 var errNobody = errors.New("nobody serves it")
 
 // ask asks who serves a layer. EBUSY: he is about to go.
-func (b *backend) ask(layer string, q request) (*os.File, error) {
-	path := b.askPath(layer)
+func (b *backend) ask(layer string, q request) (*os.File, error) { return ask(b.askPath(layer), q) }
+
+// ask asks who listens at path.
+func ask(path string, q request) (*os.File, error) {
 	p, err := kernel.DialPacket(path)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ECONNREFUSED):
@@ -173,10 +175,12 @@ func (s *server) do(q request) (*os.File, error) {
 		return nil, unix.EBUSY
 	case q.Mount:
 		attr := uint64(0)
-		if q.ReadOnly {
+		if q.ReadOnly || s.id == "" {
 			attr = unix.MOUNT_ATTR_RDONLY
 		}
 		return s.fuse.More(attr)
+	case s.id == "":
+		return nil, unix.EINVAL // nothing of it is written to
 	case q.Limit:
 		r, err := s.b.fork(s.id)
 		if err == nil {
@@ -200,19 +204,20 @@ func (s *server) freeze(next string) error {
 	if r.upper() != s.layer {
 		return unix.EBUSY
 	}
-	socket, err := s.listen(next)
+	at := s.b.askPath(next)
+	socket, err := listen(at)
 	if err != nil {
 		return err
 	}
 	r.Layers = append(r.Layers, next)
 	err = s.fs.Freeze(s.b.layerPath(next), func() error { return s.b.replace(s.b.forkPath(s.id), &r) })
 	if err != nil {
-		_ = os.Remove(s.b.askPath(next)) // it goes with the layer, else
+		_ = os.Remove(at) // it goes with the layer, else
 		_ = socket.Close()
 		return err
 	}
 	s.hush()
-	s.layer, s.socket = next, socket
+	s.layer, s.at, s.socket = next, at, socket
 	go s.answer(socket)
 	return nil
 }

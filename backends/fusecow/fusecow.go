@@ -67,8 +67,8 @@ func open(program func() ([]string, error), place snapshot.Place) (snapshot.Back
 	if place.Held {
 		return b, nil
 	}
-	if err := unix.Access("/dev/fuse", unix.R_OK|unix.W_OK); err != nil {
-		return nil, fail("opening", "", because(snapshot.ErrNotSupported, "/dev/fuse", "it cannot be opened: "+err.Error(), "sudo modprobe fuse", "ls -l /dev/fuse"))
+	if err := canServe(); err != nil {
+		return nil, fail("opening", "", err)
 	}
 	if err := holds(place.Tree.Path); err != nil {
 		return nil, fail("opening", "", err)
@@ -77,6 +77,14 @@ func open(program func() ([]string, error), place snapshot.Place) (snapshot.Back
 		return nil, fail("opening", "", err)
 	}
 	return b, nil
+}
+
+// canServe says why nothing can be served on this machine, or nil.
+func canServe() error {
+	if err := unix.Access("/dev/fuse", unix.R_OK|unix.W_OK); err != nil {
+		return because(snapshot.ErrNotSupported, "/dev/fuse", "it cannot be opened: "+err.Error(), "sudo modprobe fuse", "ls -l /dev/fuse")
+	}
+	return nil
 }
 
 // server finds the program that serves trees.

@@ -17,21 +17,26 @@ var _ snapshot.Loser = (*backend)(nil)
 // before it ends, unless it was killed.
 func (b *backend) Lost(ctx context.Context, fork snapshot.ForkID) bool {
 	r, err := b.fork(fork)
-	if err != nil {
+	if err != nil || !ended(ctx, b.askPath(r.upper())) {
 		return false
-	}
-	p, err := kernel.DialPacket(b.askPath(r.upper()))
-	if err == nil {
-		stop := context.AfterFunc(ctx, func() { _ = p.Shutdown() }) // it wakes the one below
-		_, _, _ = p.Receive()                                       // nothing is said: it ends
-		if !stop() || ctx.Err() != nil {
-			_ = p.Close() // nothing is written
-			return false
-		}
-		_ = p.Close() // nothing is written
 	}
 	if r, err = b.fork(fork); err != nil { // it may have gone on with another layer
 		return false
 	}
 	return unix.Access(b.askPath(r.upper()), unix.F_OK) == nil
+}
+
+// ended waits until who listens at path, if somebody does, has ended. False: ctx has before.
+func ended(ctx context.Context, path string) bool {
+	p, err := kernel.DialPacket(path)
+	if err != nil {
+		return true
+	}
+	defer p.Close() //nolint:errcheck // nothing is written
+	if ctx.Err() != nil {
+		return p.PeerEnding() // what it showed is gone then, and it may listen still
+	}
+	stop := context.AfterFunc(ctx, func() { _ = p.Shutdown() }) // it wakes the one below
+	_, _, _ = p.Receive()                                       // nothing is said: it ends
+	return stop() && ctx.Err() == nil
 }

@@ -36,10 +36,11 @@ type Mounted interface {
 type Mounter func(f *layer.FS, attr uint64) (Mounted, *os.File, error)
 
 // start says what a process is to serve: a fork to be written to, or, without its
-// id, what a record names to be looked at.
+// id, what a record names to be looked at; of that it listens at Ask, unless it is empty.
 type start struct {
 	Dir    string          `json:"dir"`
 	Fork   snapshot.ForkID `json:"fork,omitempty"`
+	Ask    string          `json:"ask,omitempty"`
 	Record record          `json:"record"`
 }
 
@@ -56,7 +57,7 @@ func Serve(ctx context.Context, mount Mounter) error {
 	if err != nil {
 		return errors.Join(err, p.Close())
 	}
-	s := &server{b: &backend{dir: what.Dir}, id: what.Fork, mount: mount}
+	s := &server{b: &backend{dir: what.Dir}, id: what.Fork, at: what.Ask, mount: mount}
 	root, err := s.begin(&what.Record)
 	reply(p, root, err)
 	if err = errors.Join(err, p.Close()); err != nil {
@@ -74,6 +75,7 @@ type server struct {
 	fuse   Mounted
 	mu     sync.Mutex
 	layer  string // the top one of a fork
+	at     string // where it listens
 	socket *kernel.Packet
 }
 
@@ -89,8 +91,11 @@ func (s *server) begin(r *record) (*os.File, error) {
 	if s.fs, err = layer.Open(o); err != nil {
 		return nil, err
 	}
-	if s.id != "" {
+	switch {
+	case s.id != "":
 		err = s.own(r)
+	case s.at != "":
+		err = s.claim()
 	}
 	var root *os.File
 	if err == nil {
@@ -114,9 +119,10 @@ func (s *server) own(r *record) error {
 	if now.upper() != s.layer {
 		return &os.PathError{Op: "open", Path: s.b.layerPath(s.layer), Err: unix.EBUSY}
 	}
-	if s.socket, err = s.listen(s.layer); err != nil {
+	if s.socket, err = listen(s.b.askPath(s.layer)); err != nil {
 		return err
 	}
+	s.at = s.b.askPath(s.layer)
 	go s.answer(s.socket)
 	if now, err = s.b.fork(s.id); err == nil { // who limits it from here on asks
 		err = s.b.attach(s.fs, &now)
@@ -144,9 +150,8 @@ func (s *server) wait(ctx context.Context) error {
 	return s.fs.Close()
 }
 
-// listen makes the socket of a layer that is ours.
-func (s *server) listen(name string) (*kernel.Packet, error) {
-	path := s.b.askPath(name)
+// listen makes the socket at a path that is ours.
+func listen(path string) (*kernel.Packet, error) {
 	if err := os.Remove(path); err != nil && !notThere(err) { // of one that was killed
 		return nil, err
 	}
@@ -160,7 +165,7 @@ func (s *server) listen(name string) (*kernel.Packet, error) {
 // hush ends what listens, which answer closes. Holds mu.
 func (s *server) hush() {
 	if s.socket != nil {
-		_ = os.Remove(s.b.askPath(s.layer))
+		_ = os.Remove(s.at)
 		_ = s.socket.Shutdown() // it was listening
 		s.socket = nil
 	}

@@ -34,7 +34,7 @@ func (s still) Mount(_ context.Context, _ bool) (fd int, err error) {
 	r, err := s.b.snapshot(s.id)
 	var root *os.File
 	if err == nil {
-		root, err = s.b.serve("", &r)
+		root, err = s.b.serve(&start{Record: r})
 	}
 	if err == nil {
 		fd, err = owned(root)
@@ -90,12 +90,11 @@ func (b *backend) mountFork(id snapshot.ForkID, readOnly bool) (*os.File, error)
 	if readOnly {
 		id = "" // nobody is kept from writing to it
 	}
-	return b.serve(id, &r)
+	return b.serve(&start{Fork: id, Record: r})
 }
 
-// serve starts a process that serves the tree of a record: to be written to where it
-// is that of the fork id, to be looked at where that is empty.
-func (b *backend) serve(id snapshot.ForkID, r *record) (*os.File, error) {
+// serve starts a process that serves a tree.
+func (b *backend) serve(what *start) (*os.File, error) {
 	program, err := b.server()
 	if err != nil {
 		return nil, err
@@ -111,7 +110,8 @@ func (b *backend) serve(id snapshot.ForkID, r *record) (*os.File, error) {
 		return nil, &os.PathError{Op: "start", Path: program[0], Err: err}
 	}
 	go func() { _, _ = proc.Wait() }() // how it ended it has said, or it is as after a crash
-	root, err := demand(p, start{Dir: b.dir, Fork: id, Record: *r})
+	what.Dir = b.dir
+	root, err := demand(p, what)
 	if errors.Is(err, errHungUp) {
 		err = because(snapshot.ErrCorrupt, program[0], "it ended before it had begun to serve")
 	}

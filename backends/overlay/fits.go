@@ -16,6 +16,9 @@ import (
 
 // holds says why the tree at path cannot be a lower layer, or nil.
 func (b *backend) holds(path string) error {
+	if b.below != nil {
+		return b.below.Holds(path)
+	}
 	st, err := kernel.Lstat(unix.AT_FDCWD, path)
 	if err != nil {
 		return &fs.PathError{Op: "stat", Path: path, Err: errors.Unwrap(err)}

@@ -28,11 +28,22 @@ type Ground interface {
 	Swept() error
 }
 
+// A Below is what lies beneath the layers in the place of the real tree.
+type Below interface {
+	// Holds says why it cannot be had of the tree at path, or nil.
+	Holds(path string) error
+	// Serve is what mounts it, of the tree at path, beneath a fork or, "", a snapshot.
+	Serve(path string, fork snapshot.ForkID) snapshot.Served
+}
+
 // Backend is what this package opens.
 type Backend = backend
 
 // OpenOn is [Open] with the layers on a ground. See package quota.
-func OpenOn(place snapshot.Place, g Ground) (*Backend, error) { return open(place, g) }
+func OpenOn(place snapshot.Place, g Ground) (*Backend, error) { return open(place, g, nil) }
+
+// OpenAbove is [Open] with the layers above what is served. See package hybrid.
+func OpenAbove(place snapshot.Place, tree Below) (*Backend, error) { return open(place, nil, tree) }
 
 // LayerOf is the directory of the layer that a fork writes to. Errors: ErrNotFound,
 // ErrCorrupt.

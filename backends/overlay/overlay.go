@@ -70,11 +70,11 @@ func Driver() snapshot.Driver {
 // ordinary user also the reading of the mount table.
 // Errors: ErrNotFound (no such tree), ErrNotSupported with the reason.
 func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
-	return open(place, nil)
+	return open(place, nil, nil)
 }
 
-func open(place snapshot.Place, ground Ground) (*Backend, error) {
-	b := &backend{dir: filepath.Clean(place.Dir), ground: ground}
+func open(place snapshot.Place, ground Ground, below Below) (*Backend, error) {
+	b := &backend{dir: filepath.Clean(place.Dir), ground: ground, below: below}
 	b.userXattr, b.locked = standing()
 	if !filepath.IsAbs(place.Dir) {
 		return nil, fail("opening", "", because(snapshot.ErrNotSupported, place.Dir, "the place for layers is not an absolute path"))
@@ -109,10 +109,11 @@ type backend struct {
 	userXattr bool
 	locked    bool // see standing
 	ground    Ground
+	below     Below
 }
 
 func (b *backend) Facts() snapshot.Facts {
-	return snapshot.Facts{Unit: snapshot.ByFile, Durable: true, DirRename: !b.userXattr, PartsLinks: true}
+	return snapshot.Facts{Unit: snapshot.ByFile, Durable: true, DirRename: !b.userXattr, PartsLinks: true, Served: b.below != nil}
 }
 
 // Hidden is where the layers are: no sandbox may see them.

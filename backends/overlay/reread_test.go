@@ -23,7 +23,7 @@ func TestARecordIsNeverAnothers(t *testing.T) {
 	if err := os.Mkdir(tree.Path, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	b, err := open(snapshot.Place{Tree: tree, Dir: dir + "/state"}, nil)
+	b, err := open(snapshot.Place{Tree: tree, Dir: dir + "/state"}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

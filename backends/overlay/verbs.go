@@ -158,21 +158,25 @@ func (b *backend) snapshotOf(id snapshot.ID, r *record) snapshot.Snapshot {
 	if len(r.layers) == 0 {
 		s.View.Path = r.tree
 	} else {
-		s.View.Overlay = b.overlay(r)
+		s.View.Overlay = b.overlay(r, "")
 	}
 	return s
 }
 
 func (b *backend) forkOf(id snapshot.ForkID, r *record) snapshot.Fork {
-	o := b.overlay(r)
+	o := b.overlay(r, id)
 	o.Upper, o.Work = b.treePath(r.upper), b.workPath(r.upper)
 	return snapshot.Fork{ID: id, Base: snapshot.ID(r.base), View: snapshot.View{Overlay: o}}
 }
 
-func (b *backend) overlay(r *record) *snapshot.Overlay {
+// overlay is what a record's layers are mounted as, which may be beneath that of a fork.
+func (b *backend) overlay(r *record, fork snapshot.ForkID) *snapshot.Overlay {
 	lower := make([]string, 0, len(r.layers)+1)
 	for _, layer := range r.layers {
 		lower = append(lower, b.treePath(layer))
+	}
+	if b.below != nil {
+		return &snapshot.Overlay{Lower: lower, Base: b.below.Serve(r.tree, fork), UserXattr: b.userXattr}
 	}
 	return &snapshot.Overlay{
 		Lower: append(lower, r.tree), UserXattr: b.userXattr,

@@ -4,13 +4,15 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -21,7 +23,8 @@ func TestWhatServesASandboxIsKilled(t *testing.T) {
 	t.Run("root", func(t *testing.T) {
 		treetest.NeedRoot(t)
 		treetest.NeedDevice(t, "/dev/fuse")
-		servedToDeath(t)
+		servedToDeath(t, "fusecow")
+		servedToDeath(t, "fusecow-overlay")
 	})
 	t.Run("user", func(t *testing.T) {
 		if os.Geteuid() == 0 {
@@ -29,13 +32,14 @@ func TestWhatServesASandboxIsKilled(t *testing.T) {
 			return
 		}
 		treetest.NeedDevice(t, "/dev/fuse")
-		servedToDeath(t)
+		servedToDeath(t, "fusecow")
+		servedToDeath(t, "fusecow-overlay")
 	})
 }
 
-func servedToDeath(t *testing.T) {
+func servedToDeath(t *testing.T, backend string) {
 	b := newDesk(t)
-	b.snapfs("new", "--backend", "fusecow", "s").want(0)
+	b.snapfs("new", "--backend", backend, "s").want(0)
 	for _, c := range []struct{ args, want string }{
 		{"diff --stat s", "synced"},
 		{"exec s -- cat synced", "mine"},
@@ -47,7 +51,11 @@ func servedToDeath(t *testing.T) {
 		{"rm s", ""},
 	} {
 		b.kill("s", "while cat real; do sleep 0.01; done")
-		if got := b.snapfs(strings.Fields(c.args)...).want(0); !strings.Contains(got.stdout, c.want) {
+		got := b.snapfs(strings.Fields(c.args)...).want(0)
+		for until := time.Now().Add(5 * time.Second); strings.Contains(got.stdout, "running") && time.Now().Before(until); {
+			got = b.snapfs(strings.Fields(c.args)...).want(0) // its keeper is about to end
+		}
+		if !strings.Contains(got.stdout, c.want) {
 			t.Errorf("%s after a kill says %q", c.args, got.all)
 		}
 	}
@@ -80,20 +88,24 @@ func (b *desk) kill(name, script string) {
 	}
 }
 
-// server is the process that has a layer of the desk's open to write to it.
+// server is the process that listens, of those that show the sandbox's files.
 func (b *desk) server() int {
 	b.t.Helper()
-	links, _ := filepath.Glob("/proc/[0-9]*/fd/*")
-	for _, link := range links {
-		to, err := os.Readlink(link)
-		if err != nil || !strings.HasPrefix(to, b.state) || filepath.Base(to) != "log" {
+	sockets, _ := filepath.Glob(b.state + "/data/*/served/*")
+	layers, _ := filepath.Glob(b.state + "/data/*/layers/*/ask")
+	for _, path := range append(sockets, layers...) {
+		p, err := kernel.DialPacket(path)
+		if err != nil {
 			continue
 		}
-		pid, err := strconv.Atoi(strings.Split(link, "/")[2])
-		if err != nil {
+		gone := p.PeerEnding() // the one that was killed last
+		peer, err := p.Peer()
+		if err = errors.Join(err, p.Close()); err != nil && !gone {
 			b.t.Fatal(err)
 		}
-		return pid
+		if !gone {
+			return peer.PID
+		}
 	}
 	b.t.Fatal("nothing serves the sandbox")
 	return 0

@@ -125,8 +125,10 @@ type Served interface {
 
 // Overlay describes one mount of the kernel's overlayfs.
 type Overlay struct {
-	// Lower are the read-only layers, the topmost first; at least one.
+	// Lower are the read-only layers, the topmost first; at least one, unless there is a Base.
 	Lower []string
+	// Base, unless nil, is beneath all of them: a tree that is only read, served by a process.
+	Base Served
 	// Upper and Work are the writable layer and its work directory; both are
 	// empty in the view of a snapshot.
 	Upper, Work string
@@ -241,8 +243,8 @@ type Facts struct {
 	// PartsLinks: a file of the base that has several names becomes two files
 	// in a fork when one of them is written to (overlayfs without an index).
 	PartsLinks bool
-	// Served: the view of a fork is [View.Served], so that what a sandbox reads and
-	// writes is read and written by a process outside of it, which no limit on the
+	// Served: the view of a fork is [View.Served] or an overlay with a [Overlay.Base], so that
+	// what a sandbox reads is read by a process outside of it, which no limit on the
 	// sandbox's input and output holds.
 	Served bool
 }

@@ -108,6 +108,17 @@ func (p *Packet) Peer() (Process, error) {
 	return Identify(int(cred.Pid))
 }
 
+// PeerEnding reports whether the process that listened at the other end is being ended: it
+// has no memory any more, and its descriptors are closed one by one (do_exit in kernel/exit.c).
+func (p *Packet) PeerEnding() bool {
+	cred, err := unix.GetsockoptUcred(p.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil || cred.Pid == 0 { // in another pid namespace
+		return false
+	}
+	args, err := os.ReadFile("/proc/" + strconv.Itoa(int(cred.Pid)) + "/cmdline")
+	return err != nil || len(args) == 0
+}
+
 // Await waits for a message, or for the other end to close, at most for so long, and
 // reports whether Receive would not block now. A signal may end it early.
 func (p *Packet) Await(most time.Duration) (bool, error) {

@@ -99,7 +99,7 @@ const (
 // layer is in use), [ErrDamaged], and those of files. After one nothing is
 // changed but that a missing top layer may have been made, or content put aside.
 func Open(o Options) (_ *FS, err error) {
-	if len(o.Layers) == 0 {
+	if len(o.Layers) == 0 && !o.ReadOnly {
 		return nil, errors.New("opening layers: there is none to take changes")
 	}
 	f, err := openRoot(o)
@@ -121,6 +121,9 @@ func Open(o Options) (_ *FS, err error) {
 	}
 	return f, nil
 }
+
+// ReadOnly reports whether nothing of it can be changed.
+func (f *FS) ReadOnly() bool { return f.readOnly }
 
 // openRoot begins with the tree below alone.
 func openRoot(o Options) (_ *FS, err error) {

@@ -11,6 +11,9 @@ import (
 // disk, which has nothing to do where the log did not grow. After an error all of it is
 // still unheard of.
 func (f *FS) commit(sync bool) error {
+	if f.readOnly {
+		return nil
+	}
 	f.logging.Lock()
 	defer f.logging.Unlock()
 	f.mu.Lock()

@@ -295,7 +295,7 @@ func (f *FS) Fallocate(id uint64, mode uint32, off, size int64, lose Privileges)
 // data, as fdatasync(2), no more than it takes to read the content again.
 func (f *FS) Fsync(id uint64, data bool) error {
 	n, err := f.node(id)
-	if err != nil {
+	if err != nil || f.readOnly {
 		return err
 	}
 	return f.fsync(n, data)
@@ -309,7 +309,11 @@ func (f *FS) Commit(sync bool) error { return f.commit(sync) }
 func (f *FS) Statfs() (st unix.Statfs_t, err error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if err := unix.Fstatfs(f.layers[f.top()].fd, &st); err != nil || f.quota == nil {
+	dir := f.lower
+	if len(f.layers) > 0 {
+		dir = f.layers[f.top()].fd
+	}
+	if err := unix.Fstatfs(dir, &st); err != nil || f.quota == nil {
 		return st, err
 	}
 	f.quota.limit(&st)

@@ -42,8 +42,12 @@ func New(f *layer.FS, attr uint64) (*Server, *os.File, error) {
 		root.Close()
 		return nil, nil, err
 	}
-	const extra = fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_DONT_MASK | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_SETXATTR_EXT
-	s.server, err = fuse.NewServer(raw{fuse.NewDefaultRawFileSystem(), f}, "/dev/fd/"+strconv.Itoa(dev), &fuse.MountOptions{
+	// Without file handles, which would be found only while the kernel has the file cached: an
+	// overlay above would tell two names of one file apart then and now.
+	const extra = fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_DONT_MASK | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_SETXATTR_EXT |
+		fuse.CAP_NO_EXPORT_SUPPORT
+	pass := &passage{f: f, open: map[uint64]*passing{}}
+	s.server, err = fuse.NewServer(raw{fuse.NewDefaultRawFileSystem(), f, pass}, "/dev/fd/"+strconv.Itoa(dev), &fuse.MountOptions{
 		IDMappedMount: true, MaxWrite: maxWrite, EnableAcl: true, EnableSymlinkCaching: true, ExplicitDataCacheControl: true,
 		DisableSplice:     true, // what is read is in memory already
 		ExtraCapabilities: extra, Logger: log.New(io.Discard, "", 0),
@@ -52,6 +56,9 @@ func New(f *layer.FS, attr uint64) (*Server, *os.File, error) {
 		k.Close()
 		root.Close()
 		return nil, nil, fmt.Errorf("serving: %w", err)
+	}
+	if f.ReadOnly() && os.Geteuid() == 0 && s.server.KernelSettings().Flags64()&fuse.CAP_PASSTHROUGH != 0 {
+		pass.server = s.server
 	}
 	f.OnStale(func(dir uint64, name string) { s.server.EntryNotify(dir, name) }) // one that it forgot it will ask for
 	go s.server.Serve()

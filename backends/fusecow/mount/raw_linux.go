@@ -15,12 +15,24 @@ import (
 // without: a file is reached by its inode, and is made by MKNOD.
 type raw struct {
 	fuse.RawFileSystem
-	f *layer.FS
+	f    *layer.FS
+	pass *passage
 }
 
-// Open is asked once: where there is no such call, any file is open, and its
-// pages are kept.
-func (r raw) Open(_ <-chan struct{}, _ *fuse.OpenIn, _ *fuse.OpenOut) fuse.Status { return fuse.ENOSYS }
+// Open is asked once, where nothing passes by: where there is no such call, any file is
+// open, and its pages are kept.
+func (r raw) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	if r.pass.server == nil {
+		return fuse.ENOSYS
+	}
+	out.OpenFlags = fuse.FOPEN_KEEP_CACHE | fuse.FOPEN_NOFLUSH
+	if id := r.pass.through(in.NodeId); id != 0 {
+		out.OpenFlags, out.BackingID = fuse.FOPEN_PASSTHROUGH|fuse.FOPEN_NOFLUSH, id
+	}
+	return fuse.OK
+}
+
+func (r raw) Release(_ <-chan struct{}, in *fuse.ReleaseIn) { r.pass.close(in.NodeId) }
 
 // Flush is asked once: a close writes nothing that was not written.
 func (r raw) Flush(_ <-chan struct{}, _ *fuse.FlushIn) fuse.Status { return fuse.ENOSYS }

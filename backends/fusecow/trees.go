@@ -1,0 +1,112 @@
+//go:build linux
+
+package fusecow
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// Trees serves real trees as they are, only to be read, beneath layers of somebody else's:
+// package hybrid's. All who want one beneath the same fork get mounts of one filesystem.
+type Trees struct {
+	b   *backend
+	dir string // a socket for each fork
+}
+
+// NewTrees keeps sockets in dir, which it makes when it is needed. Program is as that of [Driver].
+func NewTrees(dir string, program func() ([]string, error)) *Trees {
+	return &Trees{b: &backend{program: program}, dir: dir}
+}
+
+// Holds says why the tree at path cannot be served here, or nil. Cost: some system calls.
+func (t *Trees) Holds(path string) error {
+	err := canServe()
+	if err == nil {
+		err = holds(path)
+	}
+	if err == nil {
+		_, err = t.b.server()
+	}
+	return fail("opening", "", err)
+}
+
+// Serve is what mounts the tree at path, beneath a fork or, "", on its own.
+func (t *Trees) Serve(path string, fork snapshot.ForkID) snapshot.Served {
+	return bare{t, path, fork}
+}
+
+// Lost does what [snapshot.Loser] says of what is served beneath a fork.
+func (t *Trees) Lost(ctx context.Context, fork snapshot.ForkID) bool {
+	path := t.askPath(fork)
+	return ended(ctx, path) && unix.Access(path, unix.F_OK) == nil
+}
+
+// Forget takes away what a server that was killed beneath a fork has left.
+func (t *Trees) Forget(fork snapshot.ForkID) {
+	if snapshot.ValidID(string(fork)) {
+		_ = os.Remove(t.askPath(fork)) // mostly it is not there
+	}
+}
+
+func (t *Trees) askPath(fork snapshot.ForkID) string { return filepath.Join(t.dir, string(fork)) }
+
+type bare struct {
+	t    *Trees
+	path string
+	fork snapshot.ForkID
+}
+
+// Mount keeps the contract of [snapshot.Served]; it is always read-only.
+func (s bare) Mount(ctx context.Context, _ bool) (fd int, err error) {
+	var root *os.File
+	what := start{Record: record{Tree: s.path}}
+	if s.fork == "" {
+		root, err = s.t.b.serve(&what)
+	} else {
+		what.Ask = s.t.askPath(s.fork)
+		if err = os.MkdirAll(s.t.dir, 0o700); err == nil {
+			err = s.t.b.patiently(ctx, what.Ask, func() (again bool, err error) {
+				if root, err = ask(what.Ask, request{Mount: true}); errors.Is(err, errNobody) {
+					root, err = s.t.b.serve(&what)
+				}
+				return errors.Is(err, unix.EBUSY), err
+			})
+		}
+	}
+	if err == nil {
+		fd, err = owned(root)
+	}
+	return fd, fail("mounting", string(s.fork), err)
+}
+
+// claim listens where nobody does. EBUSY: somebody does.
+func (s *server) claim() error {
+	dir, err := os.Open(filepath.Dir(s.at))
+	if err != nil {
+		return err
+	}
+	defer dir.Close() // which unlocks it
+	if err := kernel.Flock(dir, unix.LOCK_EX); err != nil {
+		return err
+	}
+	p, err := kernel.DialPacket(s.at)
+	switch {
+	case err == nil:
+		_ = p.Close() // nothing is written
+		fallthrough
+	case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED):
+		return &os.PathError{Op: "listen", Path: s.at, Err: unix.EBUSY}
+	}
+	if s.socket, err = listen(s.at); err == nil {
+		go s.answer(s.socket)
+	}
+	return err
+}

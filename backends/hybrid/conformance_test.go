@@ -1,0 +1,101 @@
+//go:build linux
+
+package hybrid_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/snapfs/snapfs/backends/fusecow"
+	"github.com/snapfs/snapfs/backends/fusecow/mount"
+	"github.com/snapfs/snapfs/backends/hybrid"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// TestMain makes the test binary the program that serves trees.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "serve" {
+		if err := fusecow.Serve(context.Background(), mount.Mount); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func driver() snapshot.Driver {
+	return hybrid.Driver(func() ([]string, error) { return []string{"/proc/self/exe", "serve"}, nil })
+}
+
+func TestConformance(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
+	snapshottest.Run(t, snapshottest.Subject{
+		Name:   "fusecow-overlay (root)",
+		Driver: driver(),
+		Reach:  reach,
+		Place:  snapshottest.OnDisk,
+		Small:  func(t testing.TB) snapshot.Place { return snapshottest.Within(t, treetest.Ext4(t, 64<<20)) },
+	})
+}
+
+func TestConformanceOfAnOrdinaryUser(t *testing.T) {
+	treetest.NeedDevice(t, "/dev/fuse")
+	if os.Geteuid() == 0 {
+		treetest.RunAs(t, treetest.User(t), t.Name(), treetest.WithFUSE())
+		return
+	}
+	if !treetest.InNamespace(t) {
+		return
+	}
+	snapshottest.Run(t, snapshottest.Subject{
+		Name:   "fusecow-overlay (user)",
+		Driver: driver(),
+		Reach:  reach,
+		Place:  snapshottest.OnDisk,
+		Small:  func(t testing.TB) snapshot.Place { return snapshottest.Within(t, treetest.Tmpfs(t, "32m")) },
+	})
+}
+
+// reach opens the root of a view, mounted as the product mounts it but for
+// volatile, which needs the engine's help to be mounted again.
+func reach(t testing.TB, v snapshot.View) *os.File {
+	t.Helper()
+	o := v.Overlay
+	if o == nil {
+		return treetest.Open(t, v.Path)
+	}
+	fd, err := o.Base.Mount(t.Context(), true)
+	must(t, err)
+	base := os.NewFile(uintptr(fd), "base")
+	defer base.Close()
+	options := kernel.Overlay{
+		Lower: append(slices.Clone(o.Lower), kernel.FDPath(base)), Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr,
+		RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr, NoIndex: true,
+	}
+	m, err := kernel.MountOverlay(options)
+	if errors.Is(err, kernel.ErrEndedReadOnly) { // no room for the work directory
+		options.Lower, options.Upper, options.Work = append([]string{o.Upper}, options.Lower...), "", ""
+		m, err = kernel.MountOverlay(options)
+	}
+	must(t, err)
+	defer m.Close()
+	f, err := os.Open(kernel.FDPath(m))
+	must(t, err)
+	return f
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
