@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/snapfs/snapfs/backends/all"
@@ -13,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/backends/hybrid"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/isolate/shift"
 )
 
 // drivers are those of the program, with this one as the server of what is served.
@@ -25,10 +27,24 @@ func drivers() []snapshot.Driver {
 	return list
 }
 
+// shifter is this program as the one that shows trees without id-mapped mounts.
+func shifter() ([]string, error) { return []string{"/proc/self/exe", "shifter"}, nil }
+
 // TestMain makes the test binary its own keeper and server, and what tries walls.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "serve" {
 		if err := fusecow.Serve(context.Background(), mount.Mount); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if len(os.Args) == 3 && os.Args[1] == "shifter" {
+		base, err := strconv.ParseUint(os.Args[2], 10, 32)
+		if err == nil {
+			err = shift.Serve(shift.Device, os.NewFile(shift.Tree, "tree"), uint32(base))
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -56,7 +72,7 @@ func TestMain(m *testing.M) {
 
 func keep(state, name string) error {
 	ctx, arm := rehearsedKeeper()
-	e, err := engine.Open(ctx, engine.Config{State: state, Drivers: drivers()})
+	e, err := engine.Open(ctx, engine.Config{State: state, Drivers: drivers(), Shift: shifter})
 	if err != nil {
 		return err
 	}

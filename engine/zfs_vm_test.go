@@ -1,0 +1,134 @@
+//go:build vm
+
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// These tests need ZFS, and a pool that is theirs: SNAPFS_TEST_ZFS names it.
+// `make check-vm WHAT=zfs` has both.
+
+// zfs runs zfs(8), which has to go well, and answers with the words that it says.
+func zfs(t testing.TB, args ...string) []string {
+	t.Helper()
+	out, err := run.Output(context.WithoutCancel(t.Context()), "zfs", args...)
+	if err != nil {
+		t.Fatal(args, err)
+	}
+	return strings.Fields(string(out))
+}
+
+// onZFS is a bench whose workspace is a dataset. What is left beneath that at the end but
+// the place for forks is an error.
+func onZFS(t *testing.T) (b *bench, dataset string) {
+	t.Helper()
+	top := treetest.Dir(t)
+	dataset = os.Getenv("SNAPFS_TEST_ZFS") + "/" + filepath.Base(top)
+	zfs(t, "create", "-o", "mountpoint="+top+"/work", dataset)
+	t.Cleanup(func() {
+		left := zfs(t, "list", "-H", "-r", "-t", "all", "-o", "name", dataset)
+		if len(left) > 2 {
+			t.Errorf("left behind: %q", left)
+		}
+		zfs(t, "destroy", "-f", "-R", dataset)
+	})
+	state := treetest.Dir(t)
+	treetest.Leaks(t, state)
+	b = benchIn(t, top, state)
+	t.Cleanup(func() { // the newest base is kept for the next command
+		for _, d := range drivers() {
+			if d.Name == "zfs" {
+				emptied(t, b, d)
+			}
+		}
+	})
+	return b, dataset
+}
+
+// emptied removes all that a driver holds.
+func emptied(t *testing.T, b *bench, d snapshot.Driver) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	backend, err := d.Open(ctx, snapshot.Place{Tree: snapshot.Tree{Path: b.workspace}, Dir: b.DataDir(d.Name)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, forks, err := backend.List(ctx)
+	for _, id := range forks {
+		err = errors.Join(err, backend.RemoveFork(ctx, id))
+	}
+	for _, id := range ids {
+		err = errors.Join(err, backend.Remove(ctx, id))
+	}
+	if err = errors.Join(err, backend.(snapshot.Sweeper).Sweep(ctx)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestACommandKilledAtAnyStepOnZFSIsMendedByTheNext kills one at each fifth step, from one
+// that differs between runs, and at each where longEnv is set.
+func TestACommandKilledAtAnyStepOnZFSIsMendedByTheNext(t *testing.T) {
+	b, dataset := onZFS(t)
+	b.rehearseAll("kill", 5, "new", "snapshot", "rollback", "remove")
+	if got := zfs(t, "list", "-H", "-r", "-o", "name", dataset); len(got) < 3 {
+		t.Errorf("the sandbox is no clone of the workspace: %q", got)
+	}
+}
+
+// TestADatasetDestroyedByHandUnderASandboxOnZFS is told to whoever wants it, harms nobody
+// else, and is cleared away with the sandbox.
+func TestADatasetDestroyedByHandUnderASandboxOnZFS(t *testing.T) {
+	b, dataset := onZFS(t)
+	b.write("f", "real")
+	b.new("s")
+	before := zfs(t, "list", "-H", "-r", "-o", "name", dataset)
+	b.new("other")
+	fork := before[len(before)-1]
+	if !strings.HasPrefix(fork, dataset+"/.snapfs/") {
+		t.Fatalf("the sandbox is no clone of the workspace: %q", before)
+	}
+	b.in("other", "printf other > f")
+	if got := b.in("s", "cat f; printf s > f"); got != "real" {
+		t.Errorf("f is %q in the sandbox", got)
+	}
+	if err := b.Stop(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	zfs(t, "destroy", "-r", fork)
+	b.Engine, _ = b.reopen()
+	if _, err := b.Exec(t.Context(), "s", b.command("true")); !errors.Is(err, snapshot.ErrNotFound) || !strings.Contains(err.Error(), "s") {
+		t.Errorf("running in it gives %v", err)
+	}
+	if _, err := b.Fork(t.Context(), "s", "", "k"); !errors.Is(err, snapshot.ErrNotFound) {
+		t.Errorf("forking it gives %v", err)
+	}
+	if infos, err := b.List(t.Context()); len(infos) != 2 || err != nil && !errors.Is(err, snapshot.ErrNotFound) {
+		t.Errorf("listed are %v, %v", infos, err)
+	}
+	if got := b.in("other", "cat f"); got != "other" {
+		t.Errorf("f is %q in the other sandbox", got)
+	}
+	b.new("later")
+	if got := b.in("later", "cat f"); got != "real" {
+		t.Errorf("f is %q in a sandbox made later", got)
+	}
+	for _, name := range []string{"s", "other", "later"} {
+		if err := b.Remove(t.Context(), name); err != nil {
+			t.Errorf("removing %s: %v", name, err)
+		}
+	}
+	b.sound("a dataset destroyed by hand")
+	if got := b.read("f"); got != "real" {
+		t.Errorf("f of the real tree is %q", got)
+	}
+}
