@@ -20,7 +20,8 @@ type check struct {
 	name  string
 	limit float64
 	// held, where it is more than limit, is what an open promise is held to: it
-	// is missed, and said to be, but the gate only fails where it gets worse.
+	// is missed, and said to be, but it is measured again, and the gate fails, only where
+	// it gets worse.
 	held float64
 	unit string
 	// noise says what is allowed on top of the promise; it is in limit.
@@ -32,11 +33,12 @@ type check struct {
 	measure func(ctx context.Context) (value float64, detail string, err error)
 }
 
-// judge measures until the promise holds, and gives up after three times.
+// judge measures until the promise holds, or is missed by no more than it was, and gives
+// up after three times.
 func judge(ctx context.Context, c check) Promise {
 	p := Promise{Name: c.name, Limit: c.limit, Held: c.held, Unit: c.unit, Noise: c.noise, Told: c.told}
 	began, found := time.Now(), false
-	for p.Tries < tries && !p.Holds && (p.Tries == 0 || !c.told && !c.exact) && ctx.Err() == nil {
+	for p.Tries < tries && !p.Holds && !(found && p.missed()) && (p.Tries == 0 || !c.told && !c.exact) && ctx.Err() == nil {
 		p.Tries++
 		value, detail, err := c.measure(ctx)
 		if err != nil {

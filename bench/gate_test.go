@@ -44,6 +44,19 @@ func TestAPromiseIsJudgedByTheLeastOfThreeTries(t *testing.T) {
 	}
 }
 
+func TestAnOpenPromiseIsMeasuredAgainWhereItGetsWorse(t *testing.T) {
+	for _, c := range []struct {
+		values []float64
+		tries  int
+	}{{[]float64{1.2}, 1}, {[]float64{1.9, 1.4}, 2}} {
+		k, _ := measured(1, c.values...)
+		k.held = 1.5
+		if p := judge(t.Context(), k); p.Holds || p.Tries != c.tries || !strings.HasPrefix(p.String(), "missed") {
+			t.Errorf("%v: %+v", c.values, p)
+		}
+	}
+}
+
 func TestWhatCannotBeMeasuredIsBroken(t *testing.T) {
 	k, _ := measured(1, -1, -1, -1)
 	p := judge(t.Context(), k)
