@@ -73,7 +73,7 @@ func (b *backend) holdsMounts(path string, isOverlay bool) error {
 				"an ordinary user cannot overlay a directory with a filesystem mounted in it ("+quote(m.Path)+")")
 		}
 	}
-	if isOverlay && stacked(home) {
+	if isOverlay && (stacked(home) || !b.locked && b.tooDeep(path)) {
 		return because(snapshot.ErrNotSupported, path, "it is an overlay of an overlay already, and the kernel stacks no more than two")
 	}
 	return nil
@@ -85,7 +85,7 @@ func within(path, dir string) bool {
 }
 
 // stacked reports whether an overlay has another as a layer. A layer whose path
-// means nothing here is taken for none: mounting will tell.
+// means nothing here is taken for none.
 func stacked(m kernel.MountPoint) bool {
 	for option := range strings.SplitSeq(m.SuperOptions, ",") {
 		key, layers, _ := strings.Cut(option, "=")
@@ -99,6 +99,20 @@ func stacked(m kernel.MountPoint) bool {
 		}
 	}
 	return false
+}
+
+// tooDeep reports whether the kernel refuses the tree as a layer, which it does of one that
+// is stacked already, whatever its own layers are called.
+func (b *backend) tooDeep(path string) bool {
+	other := b.dir // overlayfs wants two layers where it has no upper
+	for unix.Access(other, unix.F_OK) != nil {
+		other = filepath.Dir(other)
+	}
+	m, err := kernel.MountOverlay(kernel.Overlay{Lower: []string{path, other}, UserXattr: b.userXattr})
+	if err == nil {
+		m.Close()
+	}
+	return errors.Is(err, unix.EINVAL)
 }
 
 // canHoldLayers says why an upper layer cannot lie in dir, or nil. Where dir is

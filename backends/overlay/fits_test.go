@@ -30,6 +30,12 @@ func TestOpenSaysWhyItCannot(t *testing.T) {
 	third := filepath.Join(treetest.Dir(t), "overlay2")
 	must(t, os.Mkdir(third, 0o755))
 	overlayAt(t, kernel.Overlay{Lower: []string{view, tmpfs}}, third)
+	named := filepath.Join(treetest.Dir(t), "overlay2")
+	must(t, os.Mkdir(named, 0o755))
+	layer, err := os.Open(view) // by a name that means nothing later
+	must(t, err)
+	overlayAt(t, kernel.Overlay{Lower: []string{kernel.FDPath(layer), tmpfs}}, named)
+	must(t, layer.Close())
 	for _, c := range []struct {
 		tree, dir, why string
 		kind           error
@@ -40,6 +46,7 @@ func TestOpenSaysWhyItCannot(t *testing.T) {
 		{place.Tree.Path, view + "/state", "itself on an overlay", snapshot.ErrNotSupported},
 		{place.Tree.Path, "/sys/state", "cannot write layers", snapshot.ErrNotSupported},
 		{third, place.Dir, "no more than two", snapshot.ErrNotSupported},
+		{named, place.Dir, "no more than two", snapshot.ErrNotSupported},
 		{place.Tree.Path, "state", "absolute", snapshot.ErrNotSupported},
 		{view, place.Dir, "", nil},
 	} {
