@@ -76,7 +76,7 @@ build: ## build snapfs and the programs that it starts, and everything for every
 
 .PHONY: test
 test: ## all tests, none skipped as root, and nothing left behind
-	@$(if $(filter ./...,$(PKGS)),rm -rf $(RESULTS);) mkdir -p -m 1777 $(RESULTS)
+	@$(if $(filter ./...,$(PKGS)),rm -rf $(RESULTS);) mkdir -p -m 777 $(RESULTS)
 	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_CONFORMANCE_OUT=$(RESULTS) \
 		$(GO) test -p $(JOBS) -count=1 -timeout 15m $(FLAGS) $(PKGS)
 

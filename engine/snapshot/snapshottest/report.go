@@ -51,7 +51,9 @@ func (r *report) write(t *testing.T) {
 	}
 	if err == nil {
 		file := strings.NewReplacer(" ", "-", "(", "", ")", "").Replace(r.Subject) + ".json"
-		err = os.WriteFile(filepath.Join(dir, file), append(text, '\n'), 0o666)
+		path := filepath.Join(dir, file)
+		_ = os.Remove(path) // another user's, of an earlier run
+		err = os.WriteFile(path, append(text, '\n'), 0o666)
 	}
 	if err != nil {
 		t.Error("writing the results:", err)
