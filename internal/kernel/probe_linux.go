@@ -28,7 +28,7 @@ func Probes(dir string) []Probe {
 		{"cgroup v1", "limits where the controllers are still there", "", probeCgroup1},
 		{"subordinate ids", "more than one id without root", "3.8", probeSubordinate},
 		{"fuse", "filesystems of our own", "", probeFUSE},
-		{"fuse passthrough", "reading past a FUSE filesystem's process, which nothing uses yet", "6.9", probePassthrough},
+		{"fuse passthrough", "reading past a FUSE filesystem's process, as root", "6.9", probePassthrough},
 		{"tun", "filtered networks", "", probeTun},
 	}
 }
