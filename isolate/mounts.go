@@ -150,11 +150,11 @@ func (b *builder) overlayOptions(o *Overlay, base cell) []string {
 		last := len(names) - 1
 		empty := b.filesystem("tmpfs", plainMount, "mode=755")
 		b.place(empty)
-		wrapped := b.filesystem("overlay", unix.MOUNT_ATTR_NODEV, append(opts, lowers([]string{names[last], b.numbered(empty)})...)...)
+		wrapped := b.filesystem("overlay", unix.MOUNT_ATTR_NODEV, append(opts, b.lowers([]string{names[last], b.numbered(empty)})...)...)
 		b.place(wrapped)
 		names[last] = b.numbered(wrapped)
 	}
-	opts = append(opts, lowers(names)...)
+	opts = append(opts, b.lowers(names)...)
 	if o.Upper != "" {
 		opts = append(opts, "upperdir="+b.layer(o.Upper), "workdir="+b.layer(o.Work), "volatile")
 	}
@@ -178,9 +178,19 @@ func (b *builder) place(m cell) {
 const placeDir = "/proc/fs"
 
 // lowers are the options for lower layers: one that every kernel knows, where
-// it is short enough, or one each (Linux 6.5).
-func lowers(names []string) []string {
-	if all := strings.Join(names, ":"); len(all) < 250 {
+// they fit into it, by their descriptors if need be, or one each (Linux 6.5).
+func (b *builder) lowers(names []string) []string {
+	const most, number = 250, "/proc/self/fd/"
+	all := strings.Join(names, ":")
+	if len(all) >= most && len(names)*len(number+"1000:") < most {
+		for i, n := range names {
+			if !strings.HasPrefix(n, number) {
+				names[i] = b.opened(n)
+			}
+		}
+		all = strings.Join(names, ":")
+	}
+	if len(all) < most {
 		return []string{"lowerdir=" + all}
 	}
 	var opts []string
@@ -196,6 +206,11 @@ func (b *builder) layer(path string) string {
 	if len(path) < 100 && !strings.ContainsAny(path, ":,\\") {
 		return path
 	}
+	return b.opened(path)
+}
+
+// opened names a directory by a descriptor.
+func (b *builder) opened(path string) string {
 	return b.numbered(b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(path),
 		num(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)).path(path).result())
 }

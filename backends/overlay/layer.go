@@ -145,7 +145,7 @@ func setTimes(fd int, path string, st kernel.Stat) error {
 // shorten puts merged layers in the place of those that they stand for, where
 // a chain is long enough for it to matter.
 func (b *backend) shorten(layers []string) []string {
-	if len(layers) <= longChain {
+	if len(layers) <= b.chains.long {
 		return layers
 	}
 	for i, layer := range layers {

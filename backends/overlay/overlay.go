@@ -74,7 +74,7 @@ func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 }
 
 func open(place snapshot.Place, ground Ground, below Below) (*Backend, error) {
-	b := &backend{dir: filepath.Clean(place.Dir), ground: ground, below: below}
+	b := &backend{dir: filepath.Clean(place.Dir), ground: ground, below: below, chains: chainsNow()}
 	b.userXattr, b.locked = standing()
 	if !filepath.IsAbs(place.Dir) {
 		return nil, fail("opening", "", because(snapshot.ErrNotSupported, place.Dir, "the place for layers is not an absolute path"))
@@ -110,6 +110,7 @@ type backend struct {
 	locked    bool // see standing
 	ground    Ground
 	below     Below
+	chains    chains
 }
 
 func (b *backend) Facts() snapshot.Facts {

@@ -13,15 +13,25 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/undo"
 )
 
-// How many layers a chain may have. Each costs half a microsecond at every
-// look-up of a name not yet cached; the kernel takes 500.
-const (
-	longChain = 16 // Sweep merges it, and later forks use the merged layer
-	fullChain = 64 // Seal merges it first
-)
+// chains are how many layers one may have. Each costs half a microsecond at every
+// look-up of a name not yet cached.
+type chains struct {
+	long int // Sweep merges it, and later forks use the merged layer
+	full int // Seal merges it first
+}
+
+// chainsNow are those of this kernel, which takes 500 layers; before Linux 6.5 it wants all of
+// them in one option of 255 bytes, which has room for thirteen descriptors.
+func chainsNow() chains {
+	if kernel.Before(6, 5) {
+		return chains{long: 5, full: 10}
+	}
+	return chains{long: 16, full: 64}
+}
 
 // Seal freezes the fork's layer and gives the fork a new one (Idle), or copies
 // the layer (InUse). Every so often, where Sweep never ran, it first merges.
@@ -57,7 +67,7 @@ func (b *backend) maySeal(ctx context.Context, r *record, id snapshot.ID) (marke
 	if err = b.whole(r.layers, boot); err != nil {
 		return marked, boot, err
 	}
-	if len(b.shorten(r.layers)) >= fullChain {
+	if len(b.shorten(r.layers)) >= b.chains.full {
 		err = b.compact(ctx, b.shorten(r.layers))
 	}
 	return marked, boot, err

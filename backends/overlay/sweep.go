@@ -219,7 +219,7 @@ func (b *backend) settleFrozen(ctx context.Context, c *census) error {
 func (b *backend) mergeLong(ctx context.Context, c *census) error {
 	for _, chain := range c.chains {
 		chain = b.shorten(chain)
-		if len(chain) <= longChain {
+		if len(chain) <= b.chains.long {
 			continue
 		}
 		err := b.compact(ctx, chain)

@@ -1,0 +1,67 @@
+//go:build linux
+
+package overlay
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// Where the kernel takes few layers a fork has no more, however often it is sealed.
+func TestChainsAreAsLongAsTheKernelTakes(t *testing.T) {
+	treetest.NeedRoot(t)
+	dir := treetest.Dir(t)
+	tree := snapshot.Tree{Path: dir + "/tree"}
+	if err := os.Mkdir(tree.Path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b, err := open(snapshot.Place{Tree: tree, Dir: dir + "/state"}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.chains = chains{long: 5, full: 10}
+	if _, err = b.Capture(t.Context(), tree, "base"); err == nil {
+		_, err = b.Fork(t.Context(), "base", "f")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	longest := 0
+	for i := range 40 {
+		f, err := b.LookupFork(t.Context(), "f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		longest = max(longest, len(f.View.Overlay.Lower))
+		if err := os.WriteFile(fmt.Sprint(f.View.Overlay.Upper, "/", i), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Seal(t.Context(), "f", snapshot.ID(fmt.Sprint("s", i)), snapshot.Idle); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if longest < 6 || longest > 11 {
+		t.Errorf("a fork had %d lower layers", longest)
+	}
+	s, err := b.Lookup(t.Context(), "s39")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, layer := range s.View.Overlay.Lower {
+		entries, err := os.ReadDir(layer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			seen[e.Name()] = true
+		}
+	}
+	if len(seen) != 40 {
+		t.Errorf("%d of 40 files are in its layers", len(seen))
+	}
+}
