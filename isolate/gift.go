@@ -108,7 +108,7 @@ func (b *builder) make(ctx context.Context, g gift, userns *os.File) (*os.File, 
 	}
 	switch o := g.mount.Overlay; {
 	case g.mount.Served != nil:
-		return mountServed(ctx, g.mount, attr, userns)
+		return b.served(ctx, g.mount, attr, userns)
 	case o == nil && g.plain:
 		return mapped(g.mount.Source, attr, nil)
 	case o == nil:

@@ -35,9 +35,7 @@ func (b *builder) overlayOf(ctx context.Context, target string, o Overlay, attr 
 	base := int(b.spec.IDs.base)
 	l := &layers{userns: userns, root: b.rootMount(userns)}
 	l.shift = func(path string, why error) (*os.File, error) { return b.layerShifted(ctx, target, path, why) }
-	l.base = func() (*os.File, error) {
-		return mountServed(ctx, Mount{Target: target, Served: o.Base}, unix.MOUNT_ATTR_RDONLY, userns)
-	}
+	l.base = func() (*os.File, error) { return b.base(ctx, target, o.Base, userns) }
 	m, err := l.overlay(o, attr, base)
 	b.trash = append(b.trash, l.mounts...)
 	if !errors.Is(err, unix.EINVAL) || errors.As(err, new(unmappable)) {

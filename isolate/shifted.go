@@ -36,6 +36,11 @@ func (b *builder) shifted(ctx context.Context, target, path string, attr uint64,
 		return nil, err
 	}
 	defer tree.Close()
+	return b.shownBy(ctx, target, path, tree, attr, why)
+}
+
+// shownBy shows a tree that is mounted somewhere, of the name path.
+func (b *builder) shownBy(ctx context.Context, target, path string, tree *os.File, attr uint64, why error) (*os.File, error) {
 	fuse, mount, err := kernel.NewFUSE(kernel.FUSEOptions{Subtype: "snapfs-shift", Others: true, MaxRead: maxShiftRead}, attr)
 	if err != nil {
 		return nil, errors.Join(why, err)
@@ -58,16 +63,54 @@ func (b *builder) shifted(ctx context.Context, target, path string, attr uint64,
 // layerShifted is shifted for a layer, which is made once and may be wanted again: its
 // mount is the builder's to close.
 func (b *builder) layerShifted(ctx context.Context, target, path string, why error) (*os.File, error) {
-	for _, s := range b.shifts {
-		if s.path == path && s.layer != nil {
-			return duplicate(s.layer)
-		}
+	if m := b.layerShown(path); m != nil {
+		return duplicate(m)
 	}
 	m, err := b.shifted(ctx, target, path, unix.MOUNT_ATTR_RDONLY, why)
 	if err != nil {
 		return nil, err
 	}
 	b.shifts[len(b.shifts)-1].layer = m
+	b.trash = append(b.trash, m)
+	return duplicate(m)
+}
+
+// layerShown is the mount of a layer that is shown already, or nil.
+func (b *builder) layerShown(path string) *os.File {
+	for _, s := range b.shifts {
+		if s.path == path && s.layer != nil {
+			return s.layer
+		}
+	}
+	return nil
+}
+
+// served mounts a tree that a process answers for, with the ids of userns; where FUSE has no
+// id-mapped mounts (before Linux 6.12), another process shows it with them.
+func (b *builder) served(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
+	tree, err := mountServed(ctx, m, attr, userns)
+	if !errors.As(err, new(unmappable)) || b.spec.Shift == nil {
+		return tree, err
+	}
+	plain, err2 := mountServed(ctx, m, attr&unix.MOUNT_ATTR_RDONLY, nil)
+	if err2 != nil {
+		return nil, err2
+	}
+	defer plain.Close()
+	return b.shownBy(ctx, m.Target, m.Target, plain, attr, err)
+}
+
+// base is served for what lies beneath the layers of an overlay, as often as it is wanted.
+func (b *builder) base(ctx context.Context, target string, served Served, userns *os.File) (*os.File, error) {
+	if m := b.layerShown(target); m != nil {
+		return duplicate(m)
+	}
+	before := len(b.shifts)
+	m, err := b.served(ctx, Mount{Target: target, Served: served}, unix.MOUNT_ATTR_RDONLY, userns)
+	if err != nil || len(b.shifts) == before {
+		return m, err
+	}
+	b.shifts[before].layer = m
 	b.trash = append(b.trash, m)
 	return duplicate(m)
 }

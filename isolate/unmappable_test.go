@@ -84,18 +84,44 @@ func shifter(t *testing.T) (start Shifter, wait func()) {
 	return start, wait
 }
 
+// A servedDir is a tree that is mounted where it is wanted, and cannot be id-mapped either.
+type servedDir string
+
+func (d servedDir) Mount(_ context.Context, readOnly bool) (fd int, err error) {
+	attr := uint64(0)
+	if readOnly {
+		attr = unix.MOUNT_ATTR_RDONLY
+	}
+	m, err := mapped(string(d), attr, nil)
+	if err != nil {
+		return -1, err
+	}
+	defer m.Close()
+	return unix.FcntlInt(m.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+}
+
 // What a process shows is written to by the box's users, whose files they are on the
 // disk too, and by nobody else; the box is told apart from the host as any other is.
 func TestAProcessShowsWhatCannotBeIDMapped(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
-	dir := mountUnmappable(t, "ramfs")
+	t.Run("a directory", func(t *testing.T) {
+		dir := mountUnmappable(t, "ramfs")
+		shown(t, dir, Mount{Target: "/mnt", Source: dir})
+	})
+	t.Run("what is served", func(t *testing.T) {
+		dir := mountUnmappable(t, "ramfs")
+		shown(t, dir, Mount{Target: "/mnt", Served: servedDir(dir)})
+	})
+}
+
+func shown(t *testing.T, dir string, m Mount) {
 	write(t, dir+"/theirs", "x")
 	if err := os.Chown(dir+"/theirs", 7, 8); err != nil {
 		t.Fatal(err)
 	}
 	spec := rootSpec(t)
-	spec.Mounts = append(spec.Mounts, Mount{Target: "/mnt", Source: dir})
+	spec.Mounts = append(spec.Mounts, m)
 	var wait func()
 	spec.Shift, wait = shifter(t)
 	box := open(t, spec)
@@ -128,23 +154,31 @@ func TestAProcessShowsALayer(t *testing.T) {
 	treetest.NeedDevice(t, "/dev/fuse")
 	for _, fs := range unmappables {
 		dir := mountUnmappable(t, fs)
+		above := overlay(t, dir)
+		above.Lower, above.Base, above.Nested = nil, servedDir(dir), false
 		o := overlay(t, dir)
 		o.Nested = false
-		spec := rootSpec(t)
-		spec.Mounts = append(spec.Mounts, Mount{Target: "/mnt", Overlay: o})
-		var wait func()
-		spec.Shift, wait = shifter(t)
-		box := open(t, spec)
-		sh(t, box, "echo new > /mnt/own && chown 7:7 /mnt/own")
-		var st unix.Stat_t
-		if err := unix.Stat(o.Upper+"/own", &st); err != nil || st.Uid != 7 {
-			t.Errorf("%s: it belongs to %d on the disk, %v", fs, st.Uid, err)
+		for _, o := range []*Overlay{o, above} {
+			shownLayer(t, fs, o)
 		}
-		if err := box.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-		wait()
 	}
+}
+
+func shownLayer(t *testing.T, fs string, o *Overlay) {
+	spec := rootSpec(t)
+	spec.Mounts = append(spec.Mounts, Mount{Target: "/mnt", Overlay: o})
+	var wait func()
+	spec.Shift, wait = shifter(t)
+	box := open(t, spec)
+	sh(t, box, "echo new > /mnt/own && chown 7:7 /mnt/own")
+	var st unix.Stat_t
+	if err := unix.Stat(o.Upper+"/own", &st); err != nil || st.Uid != 7 {
+		t.Errorf("%s: it belongs to %d on the disk, %v", fs, st.Uid, err)
+	}
+	if err := box.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	wait()
 }
 
 // TestNothingGetsOutOfWhatAProcessShows: whoever answers is root.

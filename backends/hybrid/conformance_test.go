@@ -10,6 +10,8 @@ import (
 	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/backends/fusecow"
 	"github.com/snapfs/snapfs/backends/fusecow/mount"
 	"github.com/snapfs/snapfs/backends/hybrid"
@@ -88,6 +90,12 @@ func reach(t testing.TB, v snapshot.View) *os.File {
 		RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr, NoIndex: true,
 	}
 	m, err := kernel.MountOverlay(options)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.15 a layer has to have a place
+		place := treetest.Dir(t)
+		must(t, kernel.MoveMount(base, unix.AT_FDCWD, place))
+		defer func() { must(t, unix.Unmount(place, unix.MNT_DETACH)) }()
+		m, err = kernel.MountOverlay(options)
+	}
 	if errors.Is(err, kernel.ErrEndedReadOnly) { // no room for the work directory
 		options.Lower, options.Upper, options.Work = append([]string{o.Upper}, options.Lower...), "", ""
 		m, err = kernel.MountOverlay(options)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log" //nolint:depguard // the library takes one of its loggers, to be silent
+	"math/rand/v2"
 	"os"
 	"strconv"
 
@@ -42,12 +43,12 @@ func New(f *layer.FS, attr uint64) (*Server, *os.File, error) {
 		root.Close()
 		return nil, nil, err
 	}
-	// Without file handles, which would be found only while the kernel has the file cached: an
-	// overlay above would tell two names of one file apart then and now.
+	// Without file handles (Linux 6.9), which would lead somewhere only while the kernel has the
+	// file cached: an overlay above would tell two names of one file apart now and then.
 	const extra = fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_DONT_MASK | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_SETXATTR_EXT |
 		fuse.CAP_NO_EXPORT_SUPPORT
 	pass := &passage{f: f, open: map[uint64]*passing{}}
-	s.server, err = fuse.NewServer(raw{fuse.NewDefaultRawFileSystem(), f, pass}, "/dev/fd/"+strconv.Itoa(dev), &fuse.MountOptions{
+	s.server, err = fuse.NewServer(raw{fuse.NewDefaultRawFileSystem(), f, pass, uint64(rand.Uint32()>>1 + 1)}, "/dev/fd/"+strconv.Itoa(dev), &fuse.MountOptions{
 		IDMappedMount: true, MaxWrite: maxWrite, EnableAcl: true, EnableSymlinkCaching: true, ExplicitDataCacheControl: true,
 		DisableSplice:     true, // what is read is in memory already
 		ExtraCapabilities: extra, Logger: log.New(io.Discard, "", 0),

@@ -17,6 +17,8 @@ type raw struct {
 	fuse.RawFileSystem
 	f    *layer.FS
 	pass *passage
+	// generation is this server's, so that no file handle of another's finds anything.
+	generation uint64
 }
 
 // Open is asked once, where nothing passes by: where there is no such call, any file is
@@ -54,7 +56,7 @@ func fill(out *fuse.Attr, a *layer.Attr) {
 }
 
 // entry tells of a node, or that there is none, which is kept too.
-func entry(out *fuse.EntryOut, e layer.Entry, err error) fuse.Status {
+func (r raw) entry(out *fuse.EntryOut, e layer.Entry, err error) fuse.Status {
 	if err != nil {
 		return status(err)
 	}
@@ -63,7 +65,7 @@ func entry(out *fuse.EntryOut, e layer.Entry, err error) fuse.Status {
 	if e.ID == 0 {
 		return fuse.OK
 	}
-	out.Generation = 1
+	out.Generation = r.generation
 	out.SetAttrTimeout(forever)
 	fill(&out.Attr, &e.Attr)
 	return fuse.OK
@@ -77,7 +79,7 @@ func attr(out *fuse.AttrOut, a *layer.Attr, err error) fuse.Status {
 
 func (r raw) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	e, err := r.f.Lookup(h.NodeId, name)
-	return entry(out, e, err)
+	return r.entry(out, e, err)
 }
 
 func (r raw) Forget(id, times uint64) { r.f.Forget(id, times) }
@@ -213,7 +215,7 @@ func (r raw) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryL
 		}
 		// One that has gone the kernel asks for again where it matters.
 		if node, err := d.Lookup(e.Name); err != nil || node.ID != 0 {
-			entry(to, node, err)
+			r.entry(to, node, err)
 			return true, err
 		}
 		return true, nil

@@ -13,7 +13,7 @@ import (
 func (r raw) made(h *fuse.InHeader, what layer.New, out *fuse.EntryOut) fuse.Status {
 	what.UID, what.GID = h.Uid, h.Gid
 	e, err := r.f.Make(h.NodeId, what)
-	return entry(out, e, err)
+	return r.entry(out, e, err)
 }
 
 func (r raw) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
@@ -35,7 +35,7 @@ func (r raw) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) 
 
 func (r raw) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
 	e, err := r.f.Link(in.Oldnodeid, in.NodeId, name)
-	return entry(out, e, err)
+	return r.entry(out, e, err)
 }
 
 func (r raw) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
