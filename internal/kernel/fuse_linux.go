@@ -29,6 +29,9 @@ type FUSEOptions struct {
 	Others bool
 	// MaxRead bounds the bytes of a request to read.
 	MaxRead int
+	// ReadOnly: nothing of it is ever changed, times of access included, so that the kernel
+	// asks for the attributes of a file that was read no more than of others.
+	ReadOnly bool
 }
 
 // NewFUSE makes a filesystem and mounts it, detached, with MOUNT_ATTR_* flags;
@@ -117,10 +120,14 @@ func (f *FUSE) pairs(dev int) [][2]string {
 }
 
 func (f *FUSE) flags() []string {
+	flags := []string{"default_permissions"}
 	if f.options.Others {
-		return []string{"default_permissions", "allow_other"}
+		flags = append(flags, "allow_other")
 	}
-	return []string{"default_permissions"}
+	if f.options.ReadOnly {
+		flags = append(flags, "ro")
+	}
+	return flags
 }
 
 // mountApart mounts in a user namespace of the filesystem's own, by a child that

@@ -32,7 +32,9 @@ const maxWrite = 1 << 20
 // a user namespace where this process may not mount. Attr are MOUNT_ATTR_* flags.
 // Others than this user may use the mount where this process is root.
 func New(f *layer.FS, attr uint64) (*Server, *os.File, error) {
-	k, root, err := kernel.NewFUSE(kernel.FUSEOptions{Subtype: "fusecow", Others: os.Geteuid() == 0, MaxRead: maxWrite}, attr)
+	k, root, err := kernel.NewFUSE(kernel.FUSEOptions{
+		Subtype: "fusecow", Others: os.Geteuid() == 0, MaxRead: maxWrite, ReadOnly: f.ReadOnly(),
+	}, attr)
 	if err != nil {
 		return nil, nil, err
 	}
