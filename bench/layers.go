@@ -163,8 +163,12 @@ func (c *contest) mounted(top string) {
 // ours mounts a fork of a backend as a sandbox has it.
 func (c *contest) ours(backend string) func(ctx context.Context, lower, top string) error {
 	return func(ctx context.Context, lower, top string) error {
-		at := slices.IndexFunc(all.Drivers(), func(d snapshot.Driver) bool { return d.Name == backend })
-		b, err := all.Drivers()[at].Open(ctx, snapshot.Place{Dir: top + "/state", Tree: snapshot.Tree{Path: lower}})
+		drivers := all.Drivers()
+		at := slices.IndexFunc(drivers, func(d snapshot.Driver) bool { return d.Name == backend })
+		if at < 0 {
+			return errors.New("there is no such backend")
+		}
+		b, err := drivers[at].Open(ctx, snapshot.Place{Dir: top + "/state", Tree: snapshot.Tree{Path: lower}})
 		if err != nil {
 			return err
 		}

@@ -6,8 +6,8 @@
 //
 // So an overlay is to be had of trees that overlayfs refuses to stand on: an overlay of an
 // overlay, a directory that an ordinary user has something mounted in, one that does not
-// tell upper from lower case. It is a form of fusecow: who asks for that gets this where the
-// kernel lets overlays be mounted and nothing is asked that only the whole form can.
+// tell upper from lower case. It neither keeps what the base was nor counts, and fusecow does both:
+// so it is a driver of its own.
 //
 // # Layout
 //

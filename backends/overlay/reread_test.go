@@ -15,9 +15,9 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// Who looks a fork up while it is removed, and the file of its record becomes that of
-// another, is never told of the other.
-func TestARecordIsNeverAnothers(t *testing.T) {
+// onEmptyTree opens the backend for a tree with nothing in it.
+func onEmptyTree(t *testing.T) (*backend, snapshot.Tree) {
+	t.Helper()
 	dir := treetest.Dir(t)
 	tree := snapshot.Tree{Path: dir + "/tree"}
 	if err := os.Mkdir(tree.Path, 0o755); err != nil {
@@ -27,6 +27,13 @@ func TestARecordIsNeverAnothers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return b, tree
+}
+
+// Who looks a fork up while it is removed, and the file of its record becomes that of
+// another, is never told of the other.
+func TestARecordIsNeverAnothers(t *testing.T) {
+	b, tree := onEmptyTree(t)
 	if _, err := b.Capture(t.Context(), tree, "base"); err != nil {
 		t.Fatal(err)
 	}

@@ -14,17 +14,10 @@ import (
 // Where the kernel takes few layers a fork has no more, however often it is sealed.
 func TestChainsAreAsLongAsTheKernelTakes(t *testing.T) {
 	treetest.NeedRoot(t)
-	dir := treetest.Dir(t)
-	tree := snapshot.Tree{Path: dir + "/tree"}
-	if err := os.Mkdir(tree.Path, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	b, err := open(snapshot.Place{Tree: tree, Dir: dir + "/state"}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b, tree := onEmptyTree(t)
 	b.chains = chains{long: 5, full: 10}
-	if _, err = b.Capture(t.Context(), tree, "base"); err == nil {
+	_, err := b.Capture(t.Context(), tree, "base")
+	if err == nil {
 		_, err = b.Fork(t.Context(), "base", "f")
 	}
 	if err != nil {
