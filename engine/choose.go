@@ -11,9 +11,16 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
+// A Candidate is a tree with the backend that would hold it. Hints are commands that mend what
+// keeps the one from it that its Reason tells of.
+type Candidate struct {
+	catalog.Tree
+	Hints []string
+}
+
 // Backends says which backend would hold each tree of a sandbox, and why. It
 // makes nothing. Errors: those of [Engine.New].
-func (e *Engine) Backends(ctx context.Context, req Request) ([]catalog.Tree, error) {
+func (e *Engine) Backends(ctx context.Context, req Request) ([]Candidate, error) {
 	if err := e.checkWorkspace(req.Workspace); err != nil {
 		return nil, err
 	}
@@ -22,9 +29,10 @@ func (e *Engine) Backends(ctx context.Context, req Request) ([]catalog.Tree, err
 		return nil, err
 	}
 	choices, err := e.choose(ctx, env, req)
-	trees := make([]catalog.Tree, 0, len(choices))
+	trees := make([]Candidate, 0, len(choices))
 	for _, c := range choices {
-		trees = append(trees, catalog.Tree{Path: c.tree, Driver: c.driver, Reason: c.reason, Frozen: c.backend.Facts().Frozen})
+		t := catalog.Tree{Path: c.tree, Driver: c.driver, Reason: c.reason, Frozen: c.backend.Facts().Frozen}
+		trees = append(trees, Candidate{t, c.hints})
 	}
 	return trees, err
 }
@@ -35,6 +43,7 @@ type choice struct {
 	driver  string
 	reason  string
 	backend snapshot.Backend
+	hints   []string // of who is named in the reason
 }
 
 // choose finds a backend for each tree. Where a limit is asked for, it holds all of
@@ -134,7 +143,7 @@ func (e *Engine) chooseForWorkspace(ctx context.Context, tree string, req Reques
 		}
 		b, err := e.try(ctx, d, tree, req)
 		if err == nil {
-			return []choice{{tree, d.Name, e.reason(req, why), b}}, nil
+			return []choice{picked(tree, d, req, why, b)}, nil
 		}
 		why = append(why, err)
 		if tree == req.Workspace {
@@ -146,7 +155,7 @@ func (e *Engine) chooseForWorkspace(ctx context.Context, tree string, req Reques
 			if err != nil {
 				return nil, err
 			}
-			return append(rest, choice{req.Workspace, d.Name, e.reason(req, why), b}), nil
+			return append(rest, picked(req.Workspace, d, req, why, b)), nil
 		}
 	}
 	return nil, e.noChoice(tree, req, why)
@@ -165,9 +174,10 @@ func (e *Engine) chooseForRest(ctx context.Context, tree string, req Request) ([
 		case err != nil:
 			why = append(why, err)
 		case !b.Facts().Flushes:
-			return []choice{{tree, d.Name, "its captures wait for no disk", b}}, nil
+			return []choice{{tree: tree, driver: d.Name, reason: "its captures wait for no disk", backend: b}}, nil
 		case second == nil:
-			second = &choice{tree, d.Name, e.reason(req, why), b}
+			c := picked(tree, d, req, why, b)
+			second = &c
 		}
 	}
 	if second != nil {
@@ -205,14 +215,17 @@ func (e *Engine) try(ctx context.Context, d snapshot.Driver, tree string, req Re
 	return b, nil
 }
 
-func (e *Engine) reason(req Request, passed []error) string {
-	if req.Backend != "" {
-		return "asked for"
+// picked is the choice of a driver, when others have been passed over.
+func picked(tree string, d snapshot.Driver, req Request, passed []error, b snapshot.Backend) choice {
+	c := choice{tree: tree, driver: d.Name, reason: "the first choice", backend: b}
+	switch {
+	case req.Backend != "":
+		c.reason = "asked for"
+	case len(passed) > 0:
+		last := passed[len(passed)-1]
+		c.reason, c.hints = "not "+last.Error(), Hints(last)
 	}
-	if len(passed) == 0 {
-		return "the first choice"
-	}
-	return "not " + passed[len(passed)-1].Error()
+	return c
 }
 
 func (e *Engine) noChoice(tree string, req Request, why []error) error {
@@ -229,6 +242,8 @@ func (e *Engine) noChoice(tree string, req Request, why []error) error {
 		}
 	case req.Frozen:
 		err.Hints = []string{"snapfs pool create", "snapfs pool import " + req.Workspace, "snapfs doctor"}
+	case req.Backend != "" && len(why) > 0:
+		err.Hints = append(slices.Clone(Hints(why[len(why)-1])), "snapfs doctor")
 	default:
 		err.Hints = []string{"snapfs doctor"}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/backends/all"
+	"github.com/snapfs/snapfs/backends/delegate"
 	"github.com/snapfs/snapfs/backends/fusecow"
 	"github.com/snapfs/snapfs/backends/fusecow/mount"
 	"github.com/snapfs/snapfs/backends/hybrid"
@@ -21,7 +22,7 @@ import (
 func drivers() []snapshot.Driver {
 	self := func() ([]string, error) { return []string{"/proc/self/exe", "serve"}, nil }
 	list := all.Drivers()
-	for _, mine := range []snapshot.Driver{hybrid.Driver(self), fusecow.Driver(self)} {
+	for _, mine := range []snapshot.Driver{delegate.Driver(self), hybrid.Driver(self), fusecow.Driver(self)} {
 		list[slices.IndexFunc(list, func(d snapshot.Driver) bool { return d.Name == mine.Name })] = mine
 	}
 	return list

@@ -45,14 +45,19 @@ func onZFS(t *testing.T) (b *bench, dataset string) {
 	state := treetest.Dir(t)
 	treetest.Leaks(t, state)
 	b = benchIn(t, top, state)
-	t.Cleanup(func() { // the newest base is kept for the next command
+	emptiedLater(t, b, "zfs")
+	return b, dataset
+}
+
+// emptiedLater removes at the end what a driver holds: the newest base is kept for the next command.
+func emptiedLater(t *testing.T, b *bench, name string) {
+	t.Cleanup(func() {
 		for _, d := range drivers() {
-			if d.Name == "zfs" {
+			if d.Name == name {
 				emptied(t, b, d)
 			}
 		}
 	})
-	return b, dataset
 }
 
 // emptied removes all that a driver holds.
@@ -131,4 +136,29 @@ func TestADatasetDestroyedByHandUnderASandboxOnZFS(t *testing.T) {
 	if got := b.read("f"); got != "real" {
 		t.Errorf("f of the real tree is %q", got)
 	}
+}
+
+// TestADelegatesTreeIsASandboxesTree: the user's home is a dataset, with snapfs's state
+// in it, of which root has granted snapshots.
+func TestADelegatesTreeIsASandboxesTree(t *testing.T) {
+	if os.Geteuid() != 0 {
+		b := newBench(t)
+		emptiedLater(t, b, "zfs-fusecow")
+		servedLife(t, b, "zfs-fusecow")
+		return
+	}
+	user := treetest.User(t)
+	dataset := os.Getenv("SNAPFS_TEST_ZFS") + "/" + filepath.Base(filepath.Dir(user.Home))
+	zfs(t, "create", "-o", "mountpoint="+user.Home, dataset)
+	t.Cleanup(func() {
+		if left := zfs(t, "list", "-H", "-r", "-t", "snapshot", "-o", "name", dataset); len(left) > 0 {
+			t.Errorf("left behind: %q", left)
+		}
+		zfs(t, "destroy", "-f", "-R", dataset)
+	})
+	zfs(t, "allow", user.Name, "snapshot,userprop,hold,release,destroy,mount", dataset)
+	if err := os.Chown(user.Home, user.UID, user.GID); err != nil {
+		t.Fatal(err)
+	}
+	treetest.RunAs(t, user, t.Name())
 }

@@ -2,6 +2,7 @@ package all
 
 import (
 	"github.com/snapfs/snapfs/backends/btrfs"
+	"github.com/snapfs/snapfs/backends/delegate"
 	"github.com/snapfs/snapfs/backends/fusecow"
 	"github.com/snapfs/snapfs/backends/hybrid"
 	"github.com/snapfs/snapfs/backends/overlay"
@@ -17,7 +18,7 @@ import (
 // plain, which copies every file, only where it is asked for.
 func Drivers() []snapshot.Driver {
 	return []snapshot.Driver{
-		pool.Driver(), btrfs.Driver(), zfs.Driver(), overlay.Driver(), quota.Driver(),
+		pool.Driver(), btrfs.Driver(), zfs.Driver(), delegate.Driver(server), overlay.Driver(), quota.Driver(),
 		hybrid.Driver(server), fusecow.Driver(server), plain.Driver(),
 	}
 }

@@ -41,7 +41,11 @@ func (b *backend) check(ctx context.Context, id snapshot.ForkID, repair bool) ([
 	if err := b.unserved(ctx, r.upper()); err != nil {
 		return nil, err
 	}
-	all, err := layer.Check(b.options(&r), repair)
+	o, err := b.options(&r)
+	if err != nil {
+		return nil, err
+	}
+	all, err := layer.Check(o, repair)
 	var found []snapshot.Problem
 	for _, p := range all {
 		found = append(found, snapshot.Problem{Where: p.Layer, What: p.What, Mended: p.Mended})

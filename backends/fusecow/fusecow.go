@@ -4,7 +4,8 @@
 // layer: the real tree is only read, and what a fork changes lies in a layer above
 // it. It needs /dev/fuse and the right to mount, and nothing of the filesystem
 // that its data lies on. What is captured is live: a file that no layer has changed
-// is read from the real tree as it is now.
+// is read from the real tree as it is now. Where somebody freezes trees, a [Freezer], it
+// is read from what he keeps.
 //
 // # Layout
 //
@@ -13,6 +14,7 @@
 //	forks/<id>          a text file: the same, and the last layer is its own
 //	layers/<layer>/     a layer; its log is the mark that it is ours
 //	layers/<layer>/ask  the socket of the process that has it open to be written to
+//	states/<number>     a text file: what a [Freezer] keeps, or is about to
 //	tmp/                records and layers being made
 //	trash/              what is to be deleted
 //
@@ -52,31 +54,47 @@ const name = "fusecow"
 // tree is opened or is to be served.
 func Driver(program func() ([]string, error)) snapshot.Driver {
 	return snapshot.Driver{Name: name, Automatic: true, Open: func(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
-		return open(program, place)
+		b := &backend{dir: filepath.Clean(place.Dir), program: program}
+		if err := b.open(place); err != nil {
+			return nil, err
+		}
+		return keeper{b}, nil
 	}}
 }
 
-// open answers with the backend whose data is in place.Dir, for place.Tree or any
-// other tree. It writes nothing. Cost: some ten microseconds. Errors: ErrNotFound (no
-// such tree), ErrNotSupported with the reason.
-func open(program func() ([]string, error), place snapshot.Place) (snapshot.Backend, error) {
-	b := &backend{dir: filepath.Clean(place.Dir), program: program}
-	if !filepath.IsAbs(place.Dir) {
-		return nil, fail("opening", "", because(snapshot.ErrNotSupported, place.Dir, "the place for layers is not an absolute path"))
+// OpenFrozen opens this backend with bases that f keeps frozen. Program is as that of
+// [Driver]. Errors: those of f too.
+func OpenFrozen(ctx context.Context, place snapshot.Place, program func() ([]string, error), f Freezer) (snapshot.Backend, error) {
+	if !place.Held {
+		if err := f.Holds(ctx, place.Tree.Path); err != nil {
+			return nil, err
+		}
 	}
-	if place.Held {
-		return b, nil
-	}
-	if err := canServe(); err != nil {
-		return nil, fail("opening", "", err)
-	}
-	if err := holds(place.Tree.Path); err != nil {
-		return nil, fail("opening", "", err)
-	}
-	if _, err := b.server(); err != nil {
-		return nil, fail("opening", "", err)
+	b := &backend{dir: filepath.Clean(place.Dir), program: program, freezer: f}
+	if err := b.open(place); err != nil {
+		return nil, err
 	}
 	return b, nil
+}
+
+// open says whether the backend can have its data in place.Dir, for place.Tree or any
+// other tree. It writes nothing. Cost: some ten microseconds. Errors: ErrNotFound (no
+// such tree), ErrNotSupported with the reason.
+func (b *backend) open(place snapshot.Place) error {
+	if !filepath.IsAbs(place.Dir) {
+		return fail("opening", "", because(snapshot.ErrNotSupported, place.Dir, "the place for layers is not an absolute path"))
+	}
+	if place.Held {
+		return nil
+	}
+	err := canServe()
+	if err == nil {
+		err = holds(place.Tree.Path)
+	}
+	if err == nil {
+		_, err = b.server()
+	}
+	return fail("opening", "", err)
 }
 
 // canServe says why nothing can be served on this machine, or nil.
@@ -123,10 +141,15 @@ func holds(path string) error {
 type backend struct {
 	dir     string
 	program func() ([]string, error)
+	freezer Freezer // nil: bases are live
 }
 
 func (b *backend) Facts() snapshot.Facts {
-	return snapshot.Facts{Unit: snapshot.ByFile, Durable: true, DirRename: true, Served: true}
+	frozen := b.freezer != nil
+	return snapshot.Facts{
+		Unit: snapshot.ByFile, Durable: true, DirRename: true, Served: true,
+		Frozen: frozen, Flushes: frozen, RealInodes: frozen,
+	}
 }
 
 // Hidden is where the layers are: no sandbox may see them.
@@ -136,10 +159,11 @@ func (b *backend) snapshotPath(id snapshot.ID) string { return b.dir + "/snapsho
 func (b *backend) forkPath(id snapshot.ForkID) string { return b.dir + "/forks/" + string(id) }
 func (b *backend) layerPath(layer string) string      { return b.dir + "/layers/" + layer }
 
-// fail makes err the contract's error. A *fs.PathError lends it its path.
+// fail makes err the contract's error, unless it is. A *fs.PathError lends it its path.
 func fail(op, id string, err error) error {
-	if err == nil {
-		return nil
+	var done *snapshot.Error
+	if err == nil || errors.As(err, &done) {
+		return err
 	}
 	e := &snapshot.Error{Op: op, Backend: name, ID: id, Kind: kindOf(err), Err: err}
 	var at *fs.PathError

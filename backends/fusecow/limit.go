@@ -200,7 +200,7 @@ func (b *backend) recount(ctx context.Context, r *record) error {
 		}
 		if !clean {
 			release()
-			err = layer.Mend(b.options(r))
+			err = b.mend(r)
 			return err == nil || errors.Is(err, unix.EBUSY), err
 		}
 		return false, b.countIn(r)

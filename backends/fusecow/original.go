@@ -11,13 +11,16 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-var _ snapshot.Keeper = (*backend)(nil)
+// A keeper is a backend with live bases, of which it keeps what a fork changes.
+type keeper struct{ *backend }
+
+var _ snapshot.Keeper = keeper{}
 
 // Originals keeps the contract of [snapshot.Keeper]. Content is kept of files up to 1 MiB,
 // of those that are written to, cut, or replaced by a rename; it counts for no limit.
-func (b *backend) Originals(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Original, error] {
+func (k keeper) Originals(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Original, error] {
 	return func(yield func(snapshot.Original, error) bool) {
-		all, err := b.originals(ctx, base, fork)
+		all, err := k.originals(ctx, base, fork)
 		if err != nil {
 			yield(snapshot.Original{}, fail("comparing", string(fork), err))
 			return
@@ -46,5 +49,5 @@ func (b *backend) originals(ctx context.Context, base snapshot.ID, fork snapshot
 	if r.Tree != from.Tree || len(r.Layers) < common || !slices.Equal(r.Layers[:common], from.Layers) {
 		return nil, because(snapshot.ErrNotSupported, b.forkPath(fork), "it was not forked from there")
 	}
-	return layer.Originals(b.options(&r).Layers[common:])
+	return layer.Originals(b.layerPaths(&r)[common:])
 }

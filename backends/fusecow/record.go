@@ -21,6 +21,7 @@ type record struct {
 	// Format is the mark that a record is ours, and its version.
 	Format string    `json:"format"`
 	Tree   string    `json:"tree"`
+	State  string    `json:"state,omitempty"` // of the tree, as a [Freezer] calls it
 	Taken  time.Time `json:"taken"`
 	Base   string    `json:"base,omitempty"` // of a fork
 	// Layers are above the tree, the oldest first. The last one of a fork is its own.

@@ -23,7 +23,8 @@ func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 	if err != nil {
 		return snapshot.Snapshot{}, fail("sealing", string(fork), err)
 	}
-	return b.snapshotOf(id, &s), nil
+	sealed, err := b.snapshotOf(id, &s)
+	return sealed, fail("sealing", string(fork), err)
 }
 
 func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.ID, use snapshot.Use) (s record, err error) {
@@ -50,7 +51,7 @@ func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.
 	if err != nil {
 		return s, err
 	}
-	s = record{Tree: r.Tree, Taken: now(), Layers: r.Layers[:len(r.Layers):len(r.Layers)]}
+	s = record{Tree: r.Tree, State: r.State, Taken: now(), Layers: r.Layers[:len(r.Layers):len(r.Layers)]}
 	next, err := b.newLayer(ctx, fork)
 	if err != nil {
 		return s, err
@@ -87,7 +88,7 @@ func (b *backend) goOn(ctx context.Context, fork snapshot.ForkID, r *record, nex
 			return false, b.goOnIdle(fork, r, next)
 		case err == nil:
 			release()
-			err = layer.Mend(b.options(r))
+			err = b.mend(r)
 			return err == nil || errors.Is(err, unix.EBUSY), err
 		case !errors.Is(err, unix.EBUSY):
 			return false, err

@@ -37,10 +37,12 @@ type Mounter func(f *layer.FS, attr uint64) (Mounted, *os.File, error)
 
 // start says what a process is to serve: a fork to be written to, or, without its
 // id, what a record names to be looked at; of that it listens at Ask, unless it is empty.
+// Lower is where the tree is read.
 type start struct {
 	Dir    string          `json:"dir"`
 	Fork   snapshot.ForkID `json:"fork,omitempty"`
 	Ask    string          `json:"ask,omitempty"`
+	Lower  string          `json:"lower"`
 	Record record          `json:"record"`
 }
 
@@ -58,7 +60,7 @@ func Serve(ctx context.Context, mount Mounter) error {
 		return errors.Join(err, p.Close())
 	}
 	s := &server{b: &backend{dir: what.Dir}, id: what.Fork, at: what.Ask, mount: mount}
-	root, err := s.begin(&what.Record)
+	root, err := s.begin(what.Lower, &what.Record)
 	reply(p, root, err)
 	if err = errors.Join(err, p.Close()); err != nil {
 		return err
@@ -79,11 +81,11 @@ type server struct {
 	socket *kernel.Packet
 }
 
-// begin mounts the tree of a record.
-func (s *server) begin(r *record) (*os.File, error) {
+// begin mounts what a record makes of the tree at lower.
+func (s *server) begin(lower string, r *record) (*os.File, error) {
 	s.mu.Lock() // who asks waits
 	defer s.mu.Unlock()
-	o, attr := s.b.options(r), uint64(0)
+	o, attr := s.b.optionsOn(lower, r), uint64(0)
 	if s.id == "" {
 		o.ReadOnly, attr = true, unix.MOUNT_ATTR_RDONLY
 	}

@@ -114,13 +114,19 @@ func (b *backend) create(ctx context.Context, path string, r *record) error {
 }
 
 // replace puts another record in the place of a fork's. It never brings back a fork
-// that was removed meanwhile: that is ErrNotExist. Atomic.
+// that was removed meanwhile: that is ErrNotExist. Atomic. The caller holds the fork's lock,
+// as who removes it does, or is asked by somebody who does.
 func (b *backend) replace(path string, r *record) error {
 	next := b.dir + "/tmp/" + fresh("record")
 	if err := r.write(next); err != nil {
 		return err
 	}
-	err := unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
+	err := kernel.RenameAt(unix.AT_FDCWD, next, unix.AT_FDCWD, path, kernel.RenameExchange)
+	if err == unix.EINVAL { // ZFS before 2.2
+		if err = unix.Access(path, unix.F_OK); err == nil {
+			err = unix.Rename(next, path)
+		}
+	}
 	_ = os.Remove(next) // the old record now; what stays is swept
 	if err != nil {
 		return &fs.PathError{Op: "exchange", Path: path, Err: err}
@@ -133,7 +139,7 @@ func (b *backend) forget(ctx context.Context, id, path string, fork bool) error 
 	if !snapshot.ValidID(id) {
 		return nil // nothing of ours can have that name
 	}
-	_, err := read(path, fork)
+	r, err := read(path, fork)
 	switch {
 	case notThere(err):
 		return nil
@@ -142,6 +148,9 @@ func (b *backend) forget(ctx context.Context, id, path string, fork bool) error 
 	}
 	if err := fault.Point(ctx, "remove the record"); err != nil {
 		return err
+	}
+	if r.State != "" {
+		b.stir()
 	}
 	if err := os.Remove(path); err != nil && !notThere(err) {
 		return err

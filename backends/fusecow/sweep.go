@@ -19,32 +19,36 @@ import (
 )
 
 // Sweep deletes the layers that nothing names, what was half made, and what is in the
-// trash, resting as long as it works. Cost: it reads every record, the lock held
-// exclusively meanwhile; the rest goes on without it.
+// trash, resting as long as it works, and has states thawed that nothing names. Cost: it
+// reads every record, the lock held exclusively meanwhile; the rest goes on without it.
 func (b *backend) Sweep(ctx context.Context) error {
 	if _, err := os.Lstat(b.dir); notThere(err) {
 		return nil
 	}
-	err := b.clear(ctx)
+	dead, err := b.clear(ctx)
 	if err == nil {
 		err = b.empty(ctx)
+	}
+	if err == nil {
+		err = b.thaw(ctx, dead)
 	}
 	return fail("sweeping", "", err)
 }
 
-// clear moves layers that nothing names into the trash, and what was half made. Where
-// a record cannot be read it moves none: that one might have named them.
-func (b *backend) clear(ctx context.Context) error {
+// clear moves layers that nothing names into the trash, and what was half made, and
+// answers with the notes of states that nothing names. Where a record cannot be read it
+// moves none: that one might have named them.
+func (b *backend) clear(ctx context.Context) (dead []note, err error) {
 	unlock, err := b.lock(ctx, unix.LOCK_EX)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer unlock()
-	used, quotas := map[string]bool{}, map[string]bool{}
+	used, quotas, states := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, dir := range []string{"snapshots", "forks"} {
 		list, err := ids[string](filepath.Join(b.dir, dir))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, id := range list {
 			r, err := read(filepath.Join(b.dir, dir, id), dir == "forks")
@@ -52,8 +56,9 @@ func (b *backend) clear(ctx context.Context) error {
 				continue
 			}
 			if err != nil {
-				return err
+				return nil, err
 			}
+			states[r.State] = true
 			for _, l := range r.Layers {
 				used[l] = true
 			}
@@ -63,7 +68,7 @@ func (b *backend) clear(ctx context.Context) error {
 		}
 	}
 	if err := fault.Point(ctx, "move dead layers into the trash"); err != nil {
-		return err
+		return nil, err
 	}
 	layers, err := os.ReadDir(b.dir + "/layers")
 	err = errors.Join(err, b.sweepQuotas(quotas, slices.Collect(maps.Keys(used))))
@@ -72,7 +77,10 @@ func (b *backend) clear(ctx context.Context) error {
 			b.discard(path)
 		}
 	}
-	return errors.Join(err, b.clearTmp())
+	if err = errors.Join(err, b.clearTmp()); err != nil {
+		return nil, err
+	}
+	return b.unnamed(states)
 }
 
 // clearTmp takes what was half made: records are made without the lock, so those

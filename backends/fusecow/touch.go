@@ -88,7 +88,14 @@ func (b *backend) touched(x, y *record, yield func(snapshot.Touch, error) bool) 
 	if x.Tree != y.Tree {
 		return because(snapshot.ErrNotSupported, y.Tree, "it is not the tree "+strconv.Quote(x.Tree))
 	}
-	err := layer.Touched(x.Tree, b.options(x).Layers, b.options(y).Layers, func(path string, tree bool) error {
+	if x.State != y.State {
+		return because(snapshot.ErrNotSupported, y.Tree, "it is another state of the tree")
+	}
+	lower, err := b.beneath(x)
+	if err != nil {
+		return err
+	}
+	err = layer.Touched(lower, b.layerPaths(x), b.layerPaths(y), func(path string, tree bool) error {
 		if !yield(snapshot.Touch{Path: path, Tree: tree, Named: !tree}, nil) {
 			return errEnough
 		}
@@ -121,7 +128,7 @@ func (b *backend) tally(r *record) (layer.Use, error) {
 	if err == nil {
 		release()
 		if !clean {
-			err = layer.Mend(b.options(r))
+			err = b.mend(r)
 		}
 	}
 	if err != nil && !errors.Is(err, unix.EBUSY) { // it is served
@@ -149,7 +156,7 @@ func (b *backend) settle(ctx context.Context, fork snapshot.ForkID) error {
 	}
 	release()
 	if !clean {
-		if err := layer.Mend(b.options(&r)); err != nil {
+		if err := b.mend(&r); err != nil {
 			return err
 		}
 	}

@@ -24,7 +24,8 @@ func usable(ctx context.Context, id string) error {
 // now is a time that no file changed from here on has a ctime before or at.
 func now() time.Time { return kernel.Now().Add(-1) }
 
-// Capture writes one small file. Nothing in the tree is looked at but its root.
+// Capture writes one small file, above what a [Freezer] makes where there is one. Nothing
+// in the tree is looked at but its root.
 func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
 	r := record{Tree: tree.Path, Taken: now()}
 	err := usable(ctx, string(id))
@@ -32,12 +33,13 @@ func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.I
 		err = holds(tree.Path)
 	}
 	if err == nil {
-		err = b.create(ctx, b.snapshotPath(id), &r)
+		err = b.capture(ctx, b.snapshotPath(id), &r)
 	}
 	if err != nil {
 		return snapshot.Snapshot{}, fail("capturing", string(id), err)
 	}
-	return b.snapshotOf(id, &r), nil
+	s, err := b.snapshotOf(id, &r)
+	return s, fail("capturing", string(id), err)
 }
 
 // Fork makes a layer and a small file.
@@ -81,7 +83,8 @@ func (b *backend) Lookup(_ context.Context, id snapshot.ID) (snapshot.Snapshot, 
 	if err != nil {
 		return snapshot.Snapshot{}, fail("looking up", string(id), err)
 	}
-	return b.snapshotOf(id, &r), nil
+	s, err := b.snapshotOf(id, &r)
+	return s, fail("looking up", string(id), err)
 }
 
 func (b *backend) LookupFork(_ context.Context, id snapshot.ForkID) (snapshot.Fork, error) {
@@ -156,14 +159,14 @@ func (b *backend) Pending() bool {
 	return len(some) > 0
 }
 
-func (b *backend) snapshotOf(id snapshot.ID, r *record) snapshot.Snapshot {
-	s := snapshot.Snapshot{ID: id, Tree: snapshot.Tree{Path: r.Tree}, Taken: r.Taken}
+func (b *backend) snapshotOf(id snapshot.ID, r *record) (s snapshot.Snapshot, err error) {
+	s = snapshot.Snapshot{ID: id, Tree: snapshot.Tree{Path: r.Tree}, Taken: r.Taken, Frozen: r.State != ""}
 	if len(r.Layers) == 0 {
-		s.View.Path = r.Tree
+		s.View.Path, err = b.beneath(r)
 	} else {
 		s.View.Served = still{b, id}
 	}
-	return s
+	return s, err
 }
 
 func (b *backend) forkOf(id snapshot.ForkID, r *record) snapshot.Fork {

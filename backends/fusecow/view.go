@@ -95,7 +95,11 @@ func (b *backend) mountFork(id snapshot.ForkID, readOnly bool) (*os.File, error)
 
 // serve starts a process that serves a tree.
 func (b *backend) serve(what *start) (*os.File, error) {
+	what.Dir = b.dir
 	program, err := b.server()
+	if err == nil {
+		what.Lower, err = b.beneath(&what.Record)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +114,6 @@ func (b *backend) serve(what *start) (*os.File, error) {
 		return nil, &os.PathError{Op: "start", Path: program[0], Err: err}
 	}
 	go func() { _, _ = proc.Wait() }() // how it ended it has said, or it is as after a crash
-	what.Dir = b.dir
 	root, err := demand(p, what)
 	if errors.Is(err, errHungUp) {
 		err = because(snapshot.ErrCorrupt, program[0], "it ended before it had begun to serve")
@@ -118,13 +121,41 @@ func (b *backend) serve(what *start) (*os.File, error) {
 	return root, err
 }
 
-// options are what the layers of a record are opened with.
-func (b *backend) options(r *record) layer.Options {
-	o := layer.Options{Lower: r.Tree, Base: r.Own}
-	for _, l := range r.Layers {
-		o.Layers = append(o.Layers, b.layerPath(l))
+// beneath is where the tree of a record is read.
+func (b *backend) beneath(r *record) (string, error) {
+	if r.State == "" {
+		return r.Tree, nil
 	}
-	return o
+	if b.freezer == nil {
+		return "", because(snapshot.ErrNotSupported, r.Tree, "it was frozen by another backend")
+	}
+	return b.freezer.Path(r.State)
+}
+
+// options are what the layers of a record are opened with.
+func (b *backend) options(r *record) (layer.Options, error) {
+	lower, err := b.beneath(r)
+	return b.optionsOn(lower, r), err
+}
+
+func (b *backend) optionsOn(lower string, r *record) layer.Options {
+	return layer.Options{Lower: lower, Layers: b.layerPaths(r), Base: r.Own, Frozen: r.State != ""}
+}
+
+func (b *backend) layerPaths(r *record) (all []string) {
+	for _, l := range r.Layers {
+		all = append(all, b.layerPath(l))
+	}
+	return all
+}
+
+// mend brings the last layer of a record into order after its server was killed.
+func (b *backend) mend(r *record) error {
+	o, err := b.options(r)
+	if err != nil {
+		return err
+	}
+	return layer.Mend(o)
 }
 
 // hold keeps a layer from being opened to be written to, and says whether it was

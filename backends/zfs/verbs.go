@@ -56,13 +56,7 @@ func captureOf(tree snapshot.Tree, id string) (mark, error) {
 // what else is to be done, unless that is nil.
 func (r room) take(ctx context.Context, m mark, from string, meanwhile func() error) error {
 	return r.make(ctx, m, func() error {
-		if err := flush(from); err != nil {
-			return err
-		}
-		if err := fault.Point(ctx, "snapshot the dataset"); err != nil {
-			return err
-		}
-		if _, err := zfs(ctx, "snapshot", "-o", marked(m.unique), m.dataset); err != nil {
+		if err := snap(ctx, from, m.dataset, m.unique); err != nil {
 			return err
 		}
 		done := make(chan error, 1)
@@ -73,12 +67,28 @@ func (r room) take(ctx context.Context, m mark, from string, meanwhile func() er
 				done <- meanwhile()
 			}
 		}()
-		err := fault.Point(ctx, "hold the snapshot")
-		if err == nil {
-			_, err = zfs(ctx, "hold", tag, m.dataset)
-		}
-		return errors.Join(err, <-done)
+		return errors.Join(hold(ctx, m.dataset), <-done)
 	})
+}
+
+// snap takes a snapshot, with its mark, of what has from as a directory in it.
+func snap(ctx context.Context, from, name, unique string) error {
+	if err := flush(from); err != nil {
+		return err
+	}
+	if err := fault.Point(ctx, "snapshot the dataset"); err != nil {
+		return err
+	}
+	_, err := zfs(ctx, "snapshot", "-o", marked(unique), name)
+	return err
+}
+
+func hold(ctx context.Context, name string) error {
+	if err := fault.Point(ctx, "hold the snapshot"); err != nil {
+		return err
+	}
+	_, err := zfs(ctx, "hold", tag, name)
+	return err
 }
 
 // flush hands what was written by mmap(2) to ZFS, which a snapshot alone would

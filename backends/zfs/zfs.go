@@ -76,7 +76,7 @@ func usable(tree string) error {
 		return &problem{
 			kind: snapshot.ErrNotSupported, path: tree,
 			why:   "mounting a clone takes root on Linux, and no grant of zfs allow changes that",
-			hints: []string{"sudo snapfs …", "snapfs … --backend fusecow (without root; the base is live)"},
+			hints: []string{"sudo snapfs …", "snapfs … --backend zfs-fusecow"},
 		}
 	}
 	if _, err := run.Look("zfs"); err != nil {

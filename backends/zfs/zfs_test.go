@@ -44,6 +44,48 @@ func TestWhatZFSSaysHasAKind(t *testing.T) {
 	}
 }
 
+// TestWhatZFSAllowSaysIsWhatIsGranted: print_fs_perms of cmd/zfs/zfs_main.c, OpenZFS 2.1.
+func TestWhatZFSAllowSaysIsWhatIsGranted(t *testing.T) {
+	const said = "---- Permissions on tank/a b- ---------------------------------------\n" +
+		"Permission sets:\n\t@keep hold,release\n\t@all @keep,destroy\n" +
+		"Create time permissions:\n\tcreate\n" +
+		"Local permissions:\n\tuser ann snapshot\n\tuser bob clone\n\tgroup staff userprop\n" +
+		"Descendent permissions:\n\tuser ann mount\n" +
+		"Local+Descendent permissions:\n\teveryone diff\n" +
+		"---- Permissions on tank -------------------------------------------------\n" +
+		"Local permissions:\n\tuser ann rename\n" +
+		"Descendent permissions:\n\tuser ann send\n" +
+		"Local+Descendent permissions:\n\tuser ann @all\n"
+	ann := func(kind, name string) bool {
+		return kind == "everyone" || kind == "user" && name == "ann" || kind == "group" && name == "staff"
+	}
+	has := granted(said, "tank/a b-", ann)
+	for g, want := range map[string]bool{
+		"snapshot": true, "userprop": true, "diff": true, "send": true, "hold": true, "release": true, "destroy": true,
+		"mount": false, "rename": false, "clone": false, "create": false,
+	} {
+		if has[g] != want {
+			t.Errorf("that %s is granted is %t", g, has[g])
+		}
+	}
+	if has := granted("", "tank", ann); len(has) > 0 {
+		t.Errorf("of nothing said %v is granted", has)
+	}
+}
+
+func TestAStateIsReadAsItWasNamed(t *testing.T) {
+	want := state{dataset: "tank/a b", unique: unique(), within: "ann/w\nork@/x"}
+	got, err := parseState(want.name() + "/" + want.within)
+	if err != nil || got != want {
+		t.Errorf("%+v is read as %+v, %v", want, got, err)
+	}
+	for _, text := range []string{"", "tank", "tank@snapfs-1", "tank@other/.", "@snapfs-1/.", "tank@snapfs-/.", "tank@snapfs-1/"} {
+		if got, err := parseState(text); !errors.Is(err, snapshot.ErrCorrupt) {
+			t.Errorf("%q is read as %+v, %v", text, got, err)
+		}
+	}
+}
+
 func TestAMissingProgramIsToldWithWhatInstallsIt(t *testing.T) {
 	err := fail("opening", "", understood(&run.MissingError{Name: "zfs", Fix: "apt-get install zfsutils-linux"}))
 	var e *snapshot.Error

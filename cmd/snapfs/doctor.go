@@ -112,6 +112,8 @@ type treeFound struct {
 	Backend string `json:"backend"`
 	Base    string `json:"base"`
 	Reason  string `json:"reason"`
+	// Hints mend what the reason tells of.
+	Hints []string `json:"hints,omitempty"`
 }
 
 func (a *app) examine(ctx context.Context, req engine.Request, dir string) (*examination, error) {
@@ -126,7 +128,7 @@ func (a *app) examine(ctx context.Context, req engine.Request, dir string) (*exa
 	}
 	trees, err := e.Backends(ctx, req)
 	for _, t := range trees {
-		d.Trees = append(d.Trees, treeFound{t.Path, t.Driver, frozenOrLive(t.Frozen), t.Reason})
+		d.Trees = append(d.Trees, treeFound{t.Path, t.Driver, frozenOrLive(t.Frozen), t.Reason, t.Hints})
 	}
 	if err == nil {
 		err = d.try(ctx, e, req, dir)
@@ -182,6 +184,11 @@ func printExamination(w io.Writer, d *examination) error {
 	}
 	if err := t.Flush(); err != nil {
 		return err
+	}
+	for _, f := range d.Trees {
+		for _, h := range f.Hints {
+			fmt.Fprintln(w, "hint: "+tame(h))
+		}
 	}
 	if d.Works {
 		fmt.Fprintf(w, "\na sandbox of it started, ran and went in %v\n%s\n", d.Took.Round(10*time.Microsecond), d.Level)

@@ -34,7 +34,7 @@ func (f *FS) openBelow(o *origin, flags int) (int, error) {
 		return n, nil
 	}
 	st, err := kernel.Lstat(n, "")
-	if err == nil && identityOf(&st) != o.identity {
+	if err == nil && f.identityOf(&st) != o.identity {
 		err = unix.ESTALE
 	}
 	if err != nil {
@@ -80,7 +80,7 @@ func (f *FS) at(o *origin, do func(dirfd int, name string) error) error {
 // number is the inode number that a node of the tree below has here: its own
 // where it is on the root's filesystem, which is the usual case.
 func (f *FS) number(id *identity) uint64 {
-	if id.dev == f.root.from.dev && id.ino > rootID && id.ino < elsewhere {
+	if id.dev == 0 && id.ino > rootID && id.ino < elsewhere {
 		return id.ino
 	}
 	// 64-bit finaliser of MurmurHash3 over both numbers.
@@ -104,7 +104,7 @@ func (f *FS) load(n *node) error {
 	}
 	return f.at(n.from, func(dirfd int, name string) (err error) {
 		st, err := kernel.Lstat(dirfd, name)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && identityOf(&st) != n.from.identity {
+		if errors.Is(err, fs.ErrNotExist) || err == nil && f.identityOf(&st) != n.from.identity {
 			return unix.ESTALE
 		}
 		if err != nil {

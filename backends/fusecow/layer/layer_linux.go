@@ -26,6 +26,8 @@ type Options struct {
 	Base int
 	// ReadOnly: no layer takes changes, and nobody is kept from writing to the last.
 	ReadOnly bool
+	// Frozen: nobody changes the tree below, so that nothing of it need be kept.
+	Frozen bool
 
 	// repair: the log of the last layer does not know all that is there, even where it was
 	// closed; cut is the byte from which on it is not to be read, or 0.
@@ -38,8 +40,10 @@ type Options struct {
 type FS struct {
 	fds   *fds
 	lower int // a descriptor of the tree below
-	// readOnly, base and block, the unit of space, never change.
+	// dev, the device of its root, readOnly, frozen, base and block, the unit of space, never change.
+	dev      uint32
 	readOnly bool
+	frozen   bool
 	base     int
 	block    int64
 	root     *node
@@ -128,7 +132,7 @@ func (f *FS) ReadOnly() bool { return f.readOnly }
 // openRoot begins with the tree below alone.
 func openRoot(o Options) (_ *FS, err error) {
 	f := &FS{
-		fds: newFDs(mostFDs), lower: -1, readOnly: o.ReadOnly, nodes: map[uint64]*node{}, next: made, block: blockSize, base: o.Base,
+		fds: newFDs(mostFDs), lower: -1, readOnly: o.ReadOnly, frozen: o.Frozen, nodes: map[uint64]*node{}, next: made, block: blockSize, base: o.Base,
 		dirty: map[*node]struct{}{}, names: map[nameKey]struct{}{}, stop: make(chan struct{}),
 	}
 	f.frame.Store(1)
@@ -140,7 +144,8 @@ func openRoot(o Options) (_ *FS, err error) {
 		f.release()
 		return nil, err
 	}
-	f.root = &node{id: rootID, from: &origin{identity: identityOf(&st)}, attr: attrOf(&st), lookups: 1, deeds: none}
+	f.dev = uint32(st.Dev)
+	f.root = &node{id: rootID, from: &origin{identity: f.identityOf(&st)}, attr: attrOf(&st), lookups: 1, deeds: none}
 	f.root.ino, f.root.place = st.Ino, nowhere
 	f.nodes[rootID] = f.root
 	return f, nil

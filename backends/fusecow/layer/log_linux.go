@@ -173,7 +173,7 @@ func (f *FS) recall(n *node, path string, id identity, origins map[string]*origi
 		old = &node{id: n.id, deeds: none, place: nowhere}
 		if path != "" {
 			old.from = originAt(origins, path)
-			old.from.identity = id
+			old.from.identity = f.home(id)
 		}
 		f.nodes[n.id] = old
 	}

@@ -40,7 +40,7 @@ func (f *FS) find(dir *node, name string) (*node, error) {
 // adopt answers with the node for one of the tree below: the same whichever of
 // its names it was found by, so that its names stay together when it changes.
 func (f *FS) adopt(dir *origin, name string, st *kernel.Stat) *node {
-	id := identityOf(st)
+	id := f.identityOf(st)
 	no := f.number(&id)
 	if n := f.nodes[no]; n != nil {
 		if n.from != nil && n.from.identity == id && n.kind() == st.Mode&unix.S_IFMT {

@@ -125,12 +125,21 @@ type origin struct {
 // its number later.
 type identity struct {
 	ino  uint64
-	dev  uint32 // which is all that Linux has
+	dev  uint32 // which is all that Linux has; 0: that of the root
 	born Time
 }
 
-func identityOf(st *kernel.Stat) identity {
-	return identity{st.Ino, uint32(st.Dev), At(st.BTime.Sec, st.BTime.Nsec)}
+func (f *FS) identityOf(st *kernel.Stat) identity {
+	return f.home(identity{st.Ino, uint32(st.Dev), At(st.BTime.Sec, st.BTime.Nsec)})
+}
+
+// home leaves out the device that the root is on: the kernel makes one up for many a
+// filesystem (btrfs, ZFS, tmpfs), another each time it is mounted, and a log outlives that.
+func (f *FS) home(id identity) identity {
+	if id.dev == f.dev {
+		id.dev = 0
+	}
+	return id
 }
 
 // path is relative to the root of the tree below, "." for that itself.

@@ -33,6 +33,9 @@ const MostKept = 1 << 20
 // original keeps a file of the tree below in the layer d. That it could not be kept is no
 // error: then nothing is known of it. Cost: a clone of its blocks, or else a copy.
 func (f *FS) original(n *node, d *dir) *Original {
+	if f.frozen {
+		return nil
+	}
 	src, err := f.source(n)
 	if err != nil {
 		return nil

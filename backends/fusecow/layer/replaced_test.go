@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // TestWhatWasChangedStaysWhateverComesBelow: people save files by renaming new ones into
@@ -57,5 +60,37 @@ func TestWhatWasChangedStaysWhateverComesBelow(t *testing.T) {
 		b.again(when)
 	}
 	b.has(b.mount+"/dir/sub/other", "theirs")
+	b.down()
+}
+
+// TestWhatWasChangedStaysOnAnotherDevice: many a filesystem has another number each time it is
+// mounted, and a log tells of what it had then. A snapshot of btrfs is as the subvolume but for that.
+func TestWhatWasChangedStaysOnAnotherDevice(t *testing.T) {
+	b := newBench(t)
+	top := treetest.Btrfs(t)
+	dir := treetest.Open(t, top)
+	b.must(kernel.BtrfsCreate(int(dir.Fd()), "lower"))
+	b.lower = top + "/lower"
+	b.must(os.Mkdir(b.lower+"/dir", 0o755))
+	for _, name := range []string{"/mode", "/dir/linked", "/dir/read"} {
+		b.write(b.lower+name, "old")
+	}
+	b.up()
+	b.must(os.Chmod(b.mount+"/mode", 0o600))
+	b.must(os.Link(b.mount+"/dir/linked", b.mount+"/link"))
+	b.must(os.Rename(b.mount+"/dir", b.mount+"/moved"))
+	b.down()
+	lower := treetest.Open(t, b.lower)
+	b.must(kernel.BtrfsSnapshot(int(lower.Fd()), int(dir.Fd()), "again", false))
+	b.lower = top + "/again"
+	b.up()
+	for _, name := range []string{"/mode", "/link", "/moved/linked", "/moved/read"} {
+		b.has(b.mount+name, "old")
+	}
+	st, err := os.Stat(b.mount + "/mode")
+	b.must(err)
+	if st.Mode().Perm() != 0o600 {
+		t.Errorf("mode %o, want 600", st.Mode().Perm())
+	}
 	b.down()
 }

@@ -1,0 +1,145 @@
+//go:build linux
+
+package zfs
+
+import (
+	"context"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/run"
+)
+
+// needed are the grants that the life of a snapshot takes: to be taken with our mark, held,
+// released, and destroyed, which takes mount.
+var needed = []string{"snapshot", "userprop", "hold", "release", "destroy", "mount"}
+
+// delegated says why this process, an ordinary user's, cannot take and destroy snapshots of what
+// holds the tree.
+func delegated(ctx context.Context, tree string) error {
+	src, err := findSource(tree)
+	if err == nil {
+		err = fits(src)
+	}
+	if err != nil {
+		return err
+	}
+	refused := &problem{kind: snapshot.ErrNotSupported, path: tree}
+	switch err := unix.Access("/dev/zfs", unix.R_OK|unix.W_OK); {
+	case os.Geteuid() == 0:
+		refused.why, refused.hints = "it is for an ordinary user: root has clones", []string{"snapfs … --backend zfs"}
+		return refused
+	case err != nil:
+		refused.why = "zfs(8) cannot speak with the kernel by /dev/zfs: " + err.Error()
+		refused.hints = []string{"sudo modprobe zfs && sudo chmod 666 /dev/zfs"}
+		return refused
+	}
+	if _, err := run.Look("zfs"); err != nil {
+		return noProgram(err)
+	}
+	if _, err := rootOf(src.dataset); err != nil {
+		return err
+	}
+	said, err := zfs(ctx, "allow", src.dataset)
+	if err != nil {
+		return err
+	}
+	has := granted(said, src.dataset, itself())
+	missing := slices.DeleteFunc(slices.Clone(needed), func(g string) bool { return has[g] })
+	if len(missing) == 0 {
+		return nil
+	}
+	refused.why = "root has not granted " + strings.Join(missing, ", ") + " on " + src.dataset
+	refused.hints = []string{"sudo zfs allow " + login() + " " + strings.Join(missing, ",") + " " + src.dataset}
+	return refused
+}
+
+// login is what zfs(8) calls the user of this process.
+func login() string {
+	id := strconv.Itoa(os.Geteuid())
+	if u, err := user.LookupId(id); err == nil {
+		return u.Username
+	}
+	return id
+}
+
+// itself reports whether a grant to a user or a group is one to this process. Those that have
+// a name are called by it.
+func itself() func(kind, name string) bool {
+	groups, _ := os.Getgroups() // it fails for nobody
+	names := map[string]bool{}
+	for _, gid := range append(groups, os.Getegid()) {
+		id := strconv.Itoa(gid)
+		names[id] = true
+		if g, err := user.LookupGroupId(id); err == nil {
+			names[g.Name] = true
+		}
+	}
+	self, id := login(), strconv.Itoa(os.Geteuid())
+	return func(kind, name string) bool {
+		switch kind {
+		case "user":
+			return name == self || name == id
+		case "group":
+			return names[name]
+		}
+		return kind == "everyone"
+	}
+}
+
+// granted reads what `zfs allow DATASET` says (print_fs_perms of cmd/zfs/zfs_main.c): for the dataset
+// and those above it, which sets of permissions there are, and who has what there, beneath, or both.
+func granted(said, dataset string, to func(kind, name string) bool) map[string]bool {
+	has, sets := map[string]bool{}, map[string][]string{}
+	at, section := "", ""
+	for line := range strings.Lines(said) {
+		line = strings.TrimSuffix(line, "\n")
+		if name, ok := strings.CutPrefix(line, "---- Permissions on "); ok {
+			at, section = strings.TrimSuffix(strings.TrimRight(name, "-"), " "), ""
+			continue
+		}
+		row, ok := strings.CutPrefix(line, "\t")
+		if !ok {
+			section = line
+			continue
+		}
+		end := strings.LastIndexByte(row, ' ')
+		if end < 0 {
+			continue
+		}
+		kind, name, _ := strings.Cut(row[:end], " ")
+		what := strings.Split(row[end+1:], ",")
+		switch section {
+		case "Permission sets:":
+			sets[kind] = append(sets[kind], what...)
+			continue
+		case "Local permissions:":
+			ok = at == dataset
+		case "Descendent permissions:":
+			ok = at != dataset
+		case "Local+Descendent permissions:":
+		default:
+			ok = false
+		}
+		for _, g := range what {
+			has[g] = has[g] || ok && to(kind, name)
+		}
+	}
+	for grown := true; grown; { // a set may hold others
+		grown = false
+		for set, what := range sets {
+			for _, g := range what {
+				if has[set] && !has[g] {
+					has[g], grown = true, true
+				}
+			}
+		}
+	}
+	return has
+}
