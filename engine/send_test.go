@@ -22,16 +22,22 @@ type pairing struct {
 	rand      *rand.Rand
 }
 
-// kinds are the filesystems of the two.
-func pairings(t *testing.T) map[string]func(t *testing.T) (near, far *bench) {
+// machines makes the two.
+type machines func(t *testing.T) (near, far *bench)
+
+// wholeBtrfs is a bench whose workspace is a tree of its own, which the kernel sends.
+func wholeBtrfs(t *testing.T) *bench {
 	t.Helper()
+	b := benchIn(t, treetest.Btrfs(t), treetest.Dir(t))
+	b.workspace = filepath.Dir(b.workspace)
+	return b
+}
+
+// pairings are the filesystems of the two.
+func pairings() map[string]machines {
 	part := func(t *testing.T, dir string) *bench { return benchIn(t, dir, treetest.Dir(t)) }
-	whole := func(t *testing.T) *bench { // the workspace is a tree of its own, which the kernel sends
-		b := part(t, treetest.Btrfs(t))
-		b.workspace = filepath.Dir(b.workspace)
-		return b
-	}
-	return map[string]func(t *testing.T) (*bench, *bench){
+	whole := wholeBtrfs
+	return map[string]machines{
 		"two btrfs":            func(t *testing.T) (*bench, *bench) { return whole(t), whole(t) },
 		"directories of btrfs": func(t *testing.T) (*bench, *bench) { return part(t, treetest.Btrfs(t)), part(t, treetest.Btrfs(t)) },
 		"btrfs and overlay":    func(t *testing.T) (*bench, *bench) { return whole(t), part(t, treetest.Dir(t)) },
@@ -50,45 +56,50 @@ func rounds(t *testing.T) int {
 
 func TestWhatIsSentIsEqualHoweverOftenItIsInterrupted(t *testing.T) {
 	treetest.NeedRoot(t)
-	for name, machines := range pairings(t) {
-		t.Run(name, func(t *testing.T) {
-			seed, err := strconv.ParseUint(os.Getenv("SNAPFS_SEND_SEED"), 10, 64)
-			if err != nil {
-				seed = rand.Uint64()
-			}
-			t.Logf("seed %d", seed)
-			near, far := machines(t)
-			p := &pairing{near: near, far: far, rand: rand.New(rand.NewPCG(seed, 2))}
-			script := treetest.NewWriter(seed, treetest.Powers{Root: true, NoDirRename: true})
-			if err := script.Script(120).Play(treetest.Open(t, near.workspace)); err != nil {
-				t.Fatal(err)
-			}
-			far.write("here", "only")
-			near.new("fix")
-			near.in("fix", "echo one > made; mkdir -p d/e; ln made d/e/linked")
-			p.broken(t, engine.SendRequest{Sandbox: "fix"}, rounds(t))
-			first := p.carry(t, engine.SendRequest{Sandbox: "fix"})
-			far.removeLater("fix")
-			if !first.New {
-				t.Errorf("%+v: want a new sandbox", first)
-			}
-			p.equal(t, first)
-			near.in("fix", "rm -r d; echo two > made; echo more > more; find . -xdev -type f -size +1k | head -3 | while read f; do mv \"$f\" moved; done; chmod 700 .")
-			request := engine.SendRequest{Sandbox: "fix"}
-			if has, err := far.Have("fix"); err != nil || len(has) != 1 {
-				t.Errorf("the other side has %v, %v", has, err)
-			} else {
-				request.Have = has
-			}
-			if near.frozen("fix") && far.frozen("fix") { // an overlay refuses what would part the names of a file
-				p.broken(t, request, rounds(t))
-				second := p.carry(t, request)
-				if second.New {
-					t.Errorf("%+v: want another state of the sandbox", second)
-				}
-				p.equal(t, second)
-			}
-		})
+	for name, pair := range pairings() {
+		t.Run(name, func(t *testing.T) { interrupted(t, pair, treetest.Powers{Root: true, NoDirRename: true}) })
+	}
+}
+
+// interrupted sends a random tree, and then what a sandbox made of it, over a way that
+// breaks, and compares. Where the two are at odds is played again by SNAPFS_SEND_SEED.
+func interrupted(t *testing.T, pair machines, powers treetest.Powers) {
+	t.Helper()
+	seed, err := strconv.ParseUint(os.Getenv("SNAPFS_SEND_SEED"), 10, 64)
+	if err != nil {
+		seed = rand.Uint64()
+	}
+	t.Logf("seed %d", seed)
+	near, far := pair(t)
+	p := &pairing{near: near, far: far, rand: rand.New(rand.NewPCG(seed, 2))}
+	script := treetest.NewWriter(seed, powers)
+	if err := script.Script(120).Play(treetest.Open(t, near.workspace)); err != nil {
+		t.Fatal(err)
+	}
+	far.write("here", "only")
+	near.new("fix")
+	near.in("fix", "echo one > made; mkdir -p d/e; ln made d/e/linked")
+	p.broken(t, engine.SendRequest{Sandbox: "fix"}, rounds(t))
+	first := p.carry(t, engine.SendRequest{Sandbox: "fix"})
+	far.removeLater("fix")
+	if !first.New {
+		t.Errorf("%+v: want a new sandbox", first)
+	}
+	p.equal(t, first)
+	near.in("fix", "rm -r d; echo two > made; echo more > more; find . -xdev -type f -size +1k | head -3 | while read f; do mv \"$f\" moved; done; chmod 700 .")
+	request := engine.SendRequest{Sandbox: "fix"}
+	if has, err := far.Have("fix"); err != nil || len(has) != 1 {
+		t.Errorf("the other side has %v, %v", has, err)
+	} else {
+		request.Have = has
+	}
+	if near.frozen("fix") && far.frozen("fix") { // an overlay refuses what would part the names of a file
+		p.broken(t, request, rounds(t))
+		second := p.carry(t, request)
+		if second.New {
+			t.Errorf("%+v: want another state of the sandbox", second)
+		}
+		p.equal(t, second)
 	}
 }
 

@@ -28,12 +28,19 @@ func zfs(t testing.TB, args ...string) []string {
 	return strings.Fields(string(out))
 }
 
-// onZFS is a bench whose workspace is a dataset. What is left beneath that at the end but
-// the place for forks is an error.
+// onZFS is onPool of the tests' own, in a test that leaves nothing else behind.
 func onZFS(t *testing.T) (b *bench, dataset string) {
 	t.Helper()
+	treetest.Leaks(t)
+	return onPool(t, os.Getenv("SNAPFS_TEST_ZFS"))
+}
+
+// onPool is a bench whose workspace is a dataset of a pool. What is left beneath that at
+// the end but the place for forks is an error.
+func onPool(t *testing.T, pool string) (b *bench, dataset string) {
+	t.Helper()
 	top := treetest.Dir(t)
-	dataset = os.Getenv("SNAPFS_TEST_ZFS") + "/" + filepath.Base(top)
+	dataset = pool + "/" + filepath.Base(top)
 	zfs(t, "create", "-o", "mountpoint="+top+"/work", dataset)
 	t.Cleanup(func() {
 		left := zfs(t, "list", "-H", "-r", "-t", "all", "-o", "name", dataset)
@@ -42,9 +49,7 @@ func onZFS(t *testing.T) (b *bench, dataset string) {
 		}
 		zfs(t, "destroy", "-f", "-R", dataset)
 	})
-	state := treetest.Dir(t)
-	treetest.Leaks(t, state)
-	b = benchIn(t, top, state)
+	b = benchIn(t, top, treetest.Dir(t))
 	emptiedLater(t, b, "zfs")
 	return b, dataset
 }

@@ -40,6 +40,11 @@ func Apply(ctx context.Context, root *os.File, r io.Reader, onBase bool) error {
 			return err
 		}
 		a.parts = fs.Type == "overlay"
+		st, err := kernel.Lstat(a.root, "")
+		if err != nil {
+			return err
+		}
+		a.rootTimes = &times{st.ATime, st.MTime}
 	}
 	defer a.letGo()
 	if err := a.all(ctx, in, onBase); err != nil {
@@ -61,7 +66,13 @@ type applier struct {
 	// open is the file that was written to last, at path.
 	open *os.File
 	path string
+	// rootTimes are what the stream or the base has said last, or nil. The kernel before 6.2
+	// makes each node in the root first, by a name of its own, and moves it from there,
+	// without a word on the root's times.
+	rootTimes *times
 }
+
+type times struct{ access, modified kernel.Timestamp }
 
 func (a *applier) all(ctx context.Context, in *reader, onBase bool) error {
 	var c command
@@ -88,6 +99,12 @@ func (a *applier) all(ctx context.Context, in *reader, onBase bool) error {
 			}
 			a.uuid = bytes.Clone(uuid)
 		case c.op == End:
+			if a.rootTimes == nil {
+				return nil
+			}
+			if err := kernel.SetTimes(a.root, &a.rootTimes.access, a.rootTimes.modified); err != nil {
+				return applying(&c, err)
+			}
 			return nil
 		default:
 			if err := a.apply(&c); err != nil {

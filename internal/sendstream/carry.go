@@ -217,10 +217,11 @@ func (a *applier) utimes(c *command) error {
 	if err != nil {
 		return err
 	}
-	return a.on(c, func(fd int) error {
-		access := kernel.Timestamp{Sec: atime.Sec, Nsec: uint32(atime.Nsec)}
-		return kernel.SetTimes(fd, &access, kernel.Timestamp{Sec: mtime.Sec, Nsec: uint32(mtime.Nsec)})
-	})
+	t := &times{kernel.Timestamp{Sec: atime.Sec, Nsec: uint32(atime.Nsec)}, kernel.Timestamp{Sec: mtime.Sec, Nsec: uint32(mtime.Nsec)}}
+	if len(c.parts[aPath]) == 0 {
+		a.rootTimes = t
+	}
+	return a.on(c, func(fd int) error { return kernel.SetTimes(fd, &t.access, t.modified) })
 }
 
 // offset is a place in a file, and n bytes from there are in it too.

@@ -112,6 +112,44 @@ func TestNoStreamReachesOutOfItsDirectory(t *testing.T) {
 	}
 }
 
+// The kernel before 6.2 makes what is new in the root, and moves it to its place.
+func TestTheRootHasTheTimesThatItWasGivenLast(t *testing.T) {
+	moved := func(s *Writer) {
+		s.Make("o257-7-0", typed(unix.S_IFREG), "")
+		s.Rename("o257-7-0", "d/f")
+		s.Times("d", &kernel.Stat{})
+	}
+	dir := t.TempDir()
+	given := kernel.Timestamp{Sec: 1000, Nsec: 1}
+	is := func(when string) {
+		t.Helper()
+		if st, err := kernel.Lstat(unix.AT_FDCWD, dir); err != nil || st.MTime != given {
+			t.Errorf("%s the root is of %+v, %v; want %+v", when, st.MTime, err, given)
+		}
+	}
+	err := applyTo(t, dir, streamOf(func(s *Writer) {
+		s.Make("d", typed(unix.S_IFDIR), "")
+		s.Times("", &kernel.Stat{MTime: given})
+		moved(s)
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	is("made")
+	var b bytes.Buffer
+	s := NewWriter(&b, true)
+	s.Remove("d/f", false)
+	moved(s)
+	if err := s.End(); err != nil {
+		t.Fatal(err)
+	}
+	root := treetest.Open(t, dir)
+	if err := Apply(t.Context(), root, &b, true); err != nil {
+		t.Fatal(err)
+	}
+	is("changed")
+}
+
 func TestADamagedOrCutStreamIsNoStream(t *testing.T) {
 	good := streamOf(func(s *Writer) {
 		s.Make("f", typed(unix.S_IFREG), "")
