@@ -5,6 +5,7 @@ package zfs
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"strings"
 
@@ -20,14 +21,17 @@ func zfs(ctx context.Context, args ...string) (string, error) { return zfsWith(c
 
 // zfsWith is zfs with a text for its standard input.
 func zfsWith(ctx context.Context, input string, args ...string) (string, error) {
-	if err := ctx.Err(); err != nil {
-		return "", err
-	}
 	var out strings.Builder
-	err := run.Run(ctx, run.Program{
-		Name: "zfs", Args: args, Env: append(os.Environ(), "LC_ALL=C"), Stdin: strings.NewReader(input), Stdout: &out,
-	})
-	return out.String(), understood(err)
+	err := zfsStream(ctx, strings.NewReader(input), &out, args...)
+	return out.String(), err
+}
+
+// zfsStream is zfs with what it reads and writes; in may be nil.
+func zfsStream(ctx context.Context, in io.Reader, out io.Writer, args ...string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return understood(run.Run(ctx, run.Program{Name: "zfs", Args: args, Env: append(os.Environ(), "LC_ALL=C"), Stdin: in, Stdout: out}))
 }
 
 // understood makes what zfs(8) said an error with a kind.
@@ -71,6 +75,9 @@ func kindOfLine(line string) error {
 	if at := strings.LastIndex(line, ": "); strings.HasPrefix(line, "cannot ") {
 		why = line[at+len(": "):]
 	}
+	if strings.HasSuffix(why, " space quota exceeded.") { // a receiver's, after a name
+		return snapshot.ErrNoSpace
+	}
 	switch why {
 	case "dataset does not exist", "no such pool or dataset", "could not find any snapshots to destroy; check snapshot names.",
 		"snapshot does not exist", "no such pool":
@@ -91,7 +98,9 @@ func kindOfLine(line string) error {
 	case "no such tag on this dataset":
 		return errNoTag
 	case "I/O error", "pool I/O is currently suspended", "pool is unavailable", "one or more devices is currently unavailable",
-		"pool cannot be accessed", "bad exchange descriptor", "invalid vdev configuration", "corrupted data":
+		"pool cannot be accessed", "bad exchange descriptor", "invalid vdev configuration", "corrupted data",
+		"checksum mismatch or incomplete stream.", "checksum mismatch", "incomplete stream", "invalid backup stream",
+		"kernel modules must be upgraded to receive this stream.":
 		return snapshot.ErrCorrupt
 	case "Permission denied the ZFS utilities must be run as root.":
 		return snapshot.ErrDenied

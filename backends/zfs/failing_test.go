@@ -24,7 +24,7 @@ func ofFiles(t *testing.T, kind string) (pool string, disks []string, p snapshot
 	t.Helper()
 	dir := treetest.Dir(t)
 	pool = "of-" + filepath.Base(dir)
-	args := []string{"create", "-f", "-m", dir + "/fs", pool}
+	args := []string{"create", "-f", "-m", dir + "/fs", "-O", "acltype=posixacl", "-O", "xattr=sa", pool}
 	if kind != "" {
 		args = append(args, kind)
 	}

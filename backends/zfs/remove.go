@@ -100,7 +100,8 @@ func (b *Backend) Pending() bool {
 	return err != nil || slices.ContainsFunc(names, func(name string) bool { return !beingBorn(name) && !strings.HasPrefix(name, later) })
 }
 
-// A dead one is an entry in the trash.
+// A dead one is a dataset of an entry in the trash, which goes with it: "" where the
+// entry has another one that goes later.
 type dead struct {
 	entry string
 	mark  mark
@@ -159,6 +160,9 @@ func (r room) sweepPart(ctx context.Context, list []dead) error {
 		return err
 	}
 	for _, d := range list {
+		if d.entry == "" {
+			continue
+		}
 		if err := fault.Point(ctx, "forget a dataset"); err != nil {
 			return err
 		}
@@ -218,6 +222,10 @@ func (r room) dead(ctx context.Context) ([]dead, error) {
 			}
 			continue
 		}
+		if in, received := m.container(); received {
+			list = append(list, dead{"", m}, dead{name, in})
+			continue
+		}
 		list = append(list, dead{name, m})
 	}
 	slices.SortFunc(list, func(a, b dead) int {
@@ -229,9 +237,10 @@ func (r room) dead(ctx context.Context) ([]dead, error) {
 	return list, nil
 }
 
-// own lists the snapshots that are there with our mark on them.
+// own lists the snapshots that are there with our mark on them, or received with it on
+// their dataset.
 func own(ctx context.Context, list []dead) (names []string, err error) {
-	args := []string{"get", "-H", "-p", "-s", "local", "-o", "name,value", property}
+	args := []string{"get", "-H", "-p", "-s", "local,inherited", "-o", "name,value,source", property}
 	want := map[string]string{}
 	for _, d := range list {
 		if isSnapshot(d.mark.dataset) {
@@ -248,9 +257,12 @@ func own(ctx context.Context, list []dead) (names []string, err error) {
 		return nil, err
 	}
 	for row := range strings.Lines(out) {
-		name, value, _ := strings.Cut(strings.TrimSuffix(row, "\n"), "\t")
-		if value != "" && want[name] == value {
-			names = append(names, name)
+		f := strings.Split(strings.TrimSuffix(row, "\n"), "\t")
+		if len(f) != 3 || f[1] == "" || want[f[0]] != f[1] {
+			continue
+		}
+		if in, inherited := strings.CutPrefix(f[2], "inherited from "); !inherited || f[0] == snapshotName(in, f[1]) {
+			names = append(names, f[0])
 		}
 	}
 	return names, nil

@@ -114,6 +114,15 @@ func (r room) load(kind, id string) (mark, error) {
 	return m, err
 }
 
+// find is load of what is whole: what is being received is not found yet.
+func (r room) find(kind, id string) (mark, error) {
+	m, err := r.load(kind, id)
+	if err == nil && m.coming {
+		err = notFound("not all of it has come")
+	}
+	return m, err
+}
+
 // discard moves an entry to the trash. It is no error when it is not there.
 func (r room) discard(path string) error {
 	err := r.rename(path, trash+"/"+filepath.Base(path)+"."+unique())

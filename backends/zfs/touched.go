@@ -98,7 +98,7 @@ type side struct {
 }
 
 func (r room) side(kind, id string) (side, error) {
-	m, err := r.load(kind, id)
+	m, err := r.find(kind, id)
 	if err == nil {
 		err = r.reach(m)
 	}

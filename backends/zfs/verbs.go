@@ -120,7 +120,7 @@ func (b *Backend) fork(ctx context.Context, from, id string) (f snapshot.Fork, e
 		return f, absent(err)
 	}
 	defer r.Close()
-	base, err := r.load(snapshots, from)
+	base, err := r.find(snapshots, from)
 	if err != nil {
 		return f, err
 	}
@@ -292,7 +292,7 @@ func (b *Backend) find(kind, id string) (mark, error) {
 		return mark{}, absent(err)
 	}
 	defer r.Close()
-	m, err := r.load(kind, id)
+	m, err := r.find(kind, id)
 	if err == nil {
 		err = r.reach(m)
 	}

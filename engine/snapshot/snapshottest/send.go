@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
-	"os"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -28,7 +27,7 @@ func sends(x *workbench) {
 	seed := rand.Uint64()
 	x.Logf("seed %d", seed)
 	j := &journey{x, newWorkbench(x.TB, x.subject, x.subject.Place), rand.New(rand.NewPCG(seed, 1))}
-	script := treetest.NewWriter(seed, treetest.Powers{Root: os.Geteuid() == 0})
+	script := treetest.NewWriter(seed, x.powers())
 	root := treetest.Open(x, x.place.Tree.Path)
 	x.must(script.Script(150).Play(root))
 	x.capture("s1")
