@@ -1,11 +1,14 @@
 package engine_test
 
 import (
+	"bytes"
+	"errors"
 	"os"
 	"slices"
 	"testing"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -87,5 +90,38 @@ func servedLife(t *testing.T, b *bench, backend string) {
 	must(err)
 	if text, err := os.ReadFile(b.workspace + "/linked"); string(text) != "base\nmine\n" {
 		t.Errorf("brought to the real tree: %q, %v", text, err)
+	}
+}
+
+// TestALargeFileWhoseBaseWasWrittenToHasDrifted: what was not copied of it cannot be had
+// any more, and nothing else is held up by that.
+func TestALargeFileWhoseBaseWasWrittenToHasDrifted(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
+	b := newBench(t)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.WriteFile(b.workspace+"/large", bytes.Repeat([]byte("base"), 17<<20), 0o600))
+	b.write("small", "base\n")
+	tick()
+	req := b.request()
+	req.Name, req.Backend = "s", "fusecow"
+	_, err := b.New(t.Context(), req)
+	must(err)
+	b.removeLater("s")
+	b.in("s", "echo mine > small; printf mine | dd of=large bs=1 seek=1000000 conv=notrunc 2>/dev/null")
+	large, err := os.OpenFile(b.workspace+"/large", os.O_WRONLY, 0)
+	must(err)
+	_, err = large.WriteAt([]byte("their"), 60<<20)
+	must(errors.Join(err, large.Close()))
+	if got, want := b.changed("s", "", ""), []string{"M large", "M small"}; !slices.Equal(got, want) {
+		t.Errorf("changed: %q, want %q", got, want)
+	}
+	if _, err := b.Apply(t.Context(), "s", engine.ApplyOptions{}); !errors.Is(err, snapshot.ErrDrifted) {
+		t.Errorf("applied with no answer: %v, want that it has drifted", err)
 	}
 }

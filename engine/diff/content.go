@@ -40,7 +40,8 @@ func (w *worker) contents(p place, name string, st *[2]kernel.Stat) (bool, error
 const window = 256 << 10
 
 // bytesDiffer reads both files side by side, leaping over what is a hole in
-// both.
+// both. A newer one that is open, and cannot be read any more for that the base it stands on
+// was written to (a large file on fusecow), is another.
 func (w *worker) bytesDiffer(fd [2]int, st *[2]kernel.Stat) (bool, error) {
 	const size = window
 	for i := range w.data {
@@ -60,6 +61,9 @@ func (w *worker) bytesDiffer(fd [2]int, st *[2]kernel.Stat) (bool, error) {
 			return false, err
 		}
 		b, err := readAt(fd[newer], w.data[newer], at)
+		if err == unix.ESTALE {
+			return true, nil
+		}
 		if err != nil || !bytes.Equal(a, b) {
 			return err == nil, err
 		}

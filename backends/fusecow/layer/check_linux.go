@@ -201,6 +201,9 @@ func (c *checker) contents(d *dir, at place, clean, top bool) error {
 			}
 			return nil
 		}
+		if n.parts != nil && fileOf(st) != n.parts.own {
+			c.add(d.path, "the content of %s is in another file than it was written to: what that has no holes for any more cannot be told", name(n))
+		}
 		if there[id] = true; clean && st.Size != n.size {
 			c.add(d.path, "%s has %d bytes, and its log says %d", name(n), st.Size, n.size)
 		}

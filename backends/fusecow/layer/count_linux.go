@@ -248,6 +248,9 @@ func (n *node) recordSize() int64 {
 	for name, value := range n.xattrs {
 		size += nameRecord + len(name) + len(value)
 	}
+	if n.parts != nil {
+		size += nodeRecord * len(n.parts.beneath)
+	}
 	return int64(size)
 }
 

@@ -13,7 +13,16 @@ import (
 // source answers with a descriptor to read the content of a node by, which has
 // some. Holds its lock.
 func (f *FS) source(n *node) (*fd, error) {
-	at := n.place
+	var file identity
+	if p := f.partsOf(n); p != nil {
+		file = p.own
+	}
+	return f.sourceAt(n, n.place, file)
+}
+
+// sourceAt is source for content of the node at any place. Where it must be a certain
+// file, and is another, it is not opened (EIO).
+func (f *FS) sourceAt(n *node, at place, file identity) (*fd, error) {
 	return f.fds.get(fdKey{place: at, id: n.id}, func() (int, error) {
 		if at == below {
 			return f.openBelow(n.from, unix.O_RDONLY)
@@ -25,7 +34,18 @@ func (f *FS) source(n *node) (*fd, error) {
 		if at == top && !f.readOnly {
 			flags = unix.O_RDWR
 		}
-		return d.open(n.id, flags, false)
+		num, err := d.open(n.id, flags, false)
+		if err == nil && file.ino != 0 {
+			st, err := kernel.Lstat(num, "")
+			if err == nil && fileOf(&st) != file {
+				err = unix.EIO
+			}
+			if err != nil {
+				unix.Close(num)
+				return -1, err
+			}
+		}
+		return num, err
 	})
 }
 
@@ -41,7 +61,7 @@ func (f *FS) Content(id uint64) (n int, done func(), err error) {
 	}
 	file.lock().RLock()
 	defer file.lock().RUnlock()
-	if file.place == nowhere {
+	if file.place == nowhere || f.partsOf(file) != nil {
 		return -1, nil, errParts
 	}
 	d, err := f.source(file)
@@ -65,14 +85,20 @@ func (f *FS) read(n *node, buf []byte, off int64) (int, error) {
 	n.lock().RLock()
 	defer n.lock().RUnlock()
 	f.mu.RLock()
-	size, at := n.size, n.place
+	size, at, parts := n.size, n.place, n.parts
 	f.mu.RUnlock()
 	if off >= size {
 		return 0, nil
 	}
 	buf = buf[:min(int64(len(buf)), size-off)]
-	if at == nowhere {
+	switch {
+	case at == nowhere:
 		clear(buf)
+		return len(buf), nil
+	case parts != nil:
+		if err := f.readPart(n, parts, 0, buf, off); err != nil {
+			return 0, err
+		}
 		return len(buf), nil
 	}
 	d, err := f.source(n)
@@ -80,20 +106,7 @@ func (f *FS) read(n *node, buf []byte, off int64) (int, error) {
 		return 0, err
 	}
 	defer f.fds.put(d)
-	done := 0
-	for done < len(buf) {
-		k, err := unix.Pread(d.n, buf[done:], off+int64(done))
-		switch {
-		case err == unix.EINTR:
-		case err != nil:
-			return done, err
-		case k == 0: // shorter than was said: the rest is zeros
-			clear(buf[done:])
-			return len(buf), nil
-		}
-		done += max(k, 0)
-	}
-	return done, nil
+	return readAll(d.n, buf, off)
 }
 
 // own calls do with a descriptor of the content of a node in the top layer,
@@ -124,8 +137,7 @@ func (f *FS) own(n *node, keep int64, do func(fd int) error) error {
 	return do(d.n)
 }
 
-// bring copies the content of a node to the top layer, by sharing its blocks
-// where the filesystem can.
+// bring has the top layer take the content of a node, as [FS.takeOver] does it.
 func (f *FS) bring(n *node, top place, keep int64) (err error) {
 	n.lock().Lock()
 	defer n.lock().Unlock()
@@ -156,8 +168,9 @@ func (f *FS) bring(n *node, top place, keep int64) (err error) {
 	if n.place == below {
 		was = f.original(n, d)
 	}
+	var made *parts
 	if n.place != nowhere && keep > 0 {
-		if reserved, err = f.copyTo(num, n); err != nil {
+		if made, reserved, err = f.takeOver(num, n, keep); err != nil {
 			return err
 		}
 	}
@@ -173,7 +186,7 @@ func (f *FS) bring(n *node, top place, keep int64) (err error) {
 	}
 	f.noteOriginal(was)
 	f.fds.drop(fdKey{place: n.place, id: n.id})
-	n.place, n.size, n.held, n.ahead, n.frame = top, size, 0, false, 0
+	n.place, n.size, n.held, n.ahead, n.frame, n.parts = top, size, 0, false, 0, made
 	f.recount(n, num, reserved)
 	f.fds.add(fdKey{place: top, id: n.id}, num)
 	return nil
@@ -195,36 +208,6 @@ func (f *FS) makeContent(d *dir, id uint64) (int, error) {
 	return d.open(id, unix.O_RDWR|unix.O_EXCL, true)
 }
 
-// copyTo copies all content of a node, and reserves what it takes.
-func (f *FS) copyTo(dst int, n *node) (reserved int64, err error) {
-	d, err := f.source(n)
-	if err != nil {
-		return 0, err
-	}
-	defer f.fds.put(d)
-	var st unix.Stat_t
-	if err := unix.Fstat(d.n, &st); err != nil {
-		return 0, err
-	}
-	need := min(f.up(st.Blocks*512), f.up(st.Size))
-	if !f.reserveSoon(need) {
-		return 0, unix.EDQUOT
-	}
-	// Both descriptors are others' too: a File has one of its own.
-	to, err := dupFile(dst)
-	if err != nil {
-		return need, err
-	}
-	defer to.Close()
-	from, err := dupFile(d.n)
-	if err != nil {
-		return need, err
-	}
-	defer from.Close()
-	_, err = kernel.CopyFile(to, from)
-	return need, err
-}
-
 func dupFile(fd int) (*os.File, error) {
 	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	return os.NewFile(uintptr(dup), "content"), err
@@ -235,6 +218,13 @@ const everything = 1<<63 - 1
 // write puts data at an offset.
 func (f *FS) write(n *node, data []byte, off int64, lose Privileges) (done int, err error) {
 	err = f.own(n, everything, func(fd int) error {
+		if p := f.partsOf(n); p != nil {
+			p.writing.Lock()
+			defer p.writing.Unlock()
+			if err := f.fill(n, p, fd, off, off+int64(len(data))); err != nil {
+				return err
+			}
+		}
 		fits, reserved := f.reserveWrite(n, fd, off, int64(len(data)))
 		if fits == 0 && len(data) > 0 {
 			return unix.EDQUOT
@@ -309,7 +299,8 @@ func (f *FS) truncate(n *node, size int64) error {
 	if bare {
 		return f.resize(n, size)
 	}
-	return f.own(n, size, func(fd int) error {
+	cut := false
+	err := f.own(n, size, func(fd int) error {
 		if err := unix.Ftruncate(fd, size); err != nil {
 			return err
 		}
@@ -317,8 +308,17 @@ func (f *FS) truncate(n *node, size int64) error {
 		defer f.mu.Unlock()
 		n.size, n.ahead = size, false
 		f.recount(n, fd, 0)
+		p := n.parts.cut(size)
+		if cut = p != n.parts; cut {
+			n.parts = p
+			return f.change(n)
+		}
 		return nil
 	})
+	if err == nil && cut { // or a crash would show again what was cut off, were it longer by then
+		err = f.commit(false)
+	}
+	return err
 }
 
 // resize sets the size of a file that has no content, where it has none still.
@@ -341,6 +341,18 @@ func (f *FS) resize(n *node, size int64) error {
 // fallocate is fallocate(2).
 func (f *FS) fallocate(n *node, mode uint32, off, size int64, lose Privileges) error {
 	return f.own(n, everything, func(fd int) error {
+		if p := f.partsOf(n); p != nil && mode&(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_ZERO_RANGE) != 0 {
+			p.writing.Lock()
+			defer p.writing.Unlock()
+			end := off + size
+			var err error
+			if off, err = f.clearParts(n, p, fd, off, end); err != nil {
+				return err
+			}
+			if size = end - off; size == 0 {
+				return f.wrote(n, fd, 0, 0, lose)
+			}
+		}
 		reserved := int64(0)
 		if mode&(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_COLLAPSE_RANGE|unix.FALLOC_FL_INSERT_RANGE) == 0 {
 			if reserved = f.atMost(n, off, size); !f.reserveSoon(reserved) {
@@ -372,13 +384,22 @@ func (f *FS) seek(n *node, off int64, whence int) (int64, error) {
 	n.lock().RLock()
 	defer n.lock().RUnlock()
 	f.mu.RLock()
-	size, at := n.size, n.place
+	size, at, parts := n.size, n.place, n.parts
 	f.mu.RUnlock()
 	if off >= size || at == nowhere && whence == unix.SEEK_DATA {
 		return 0, unix.ENXIO
 	}
-	if at == nowhere {
+	switch {
+	case at == nowhere:
 		return off, nil
+	case parts != nil && whence == unix.SEEK_HOLE:
+		return f.nextHole(n, parts, off, size)
+	case parts != nil:
+		next, err := f.nextData(n, parts, 0, off, size)
+		if err == nil && next == size {
+			err = unix.ENXIO
+		}
+		return next, err
 	}
 	d, err := f.source(n)
 	if err != nil {

@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -24,6 +25,12 @@ type Options struct {
 	// Base is how many of the first layers are another's, so that what they hold counts
 	// for no quota of this one.
 	Base int
+	// Whole is how much content of a file of the tree below is copied at most when that is
+	// first written to, in bytes, 0 being 64 MiB; of a file that has more, whose blocks cannot be
+	// shared, those blocks are brought up alone that are written to. Then it has to stay as it is: what
+	// was not brought up cannot be read (ESTALE) after somebody has written to it below. Of a file
+	// of a layer, or of a frozen tree, a 64th as much.
+	Whole int64
 	// ReadOnly: no layer takes changes, and nobody is kept from writing to the last.
 	ReadOnly bool
 	// Frozen: nobody changes the tree below, so that nothing of it need be kept.
@@ -40,12 +47,13 @@ type Options struct {
 type FS struct {
 	fds   *fds
 	lower int // a descriptor of the tree below
-	// dev, the device of its root, readOnly, frozen, base and block, the unit of space, never change.
+	// dev, the device of its root, readOnly, frozen, base, whole and block, the unit of space, never change.
 	dev      uint32
 	readOnly bool
 	frozen   bool
 	base     int
 	block    int64
+	whole    int64 // see Options
 	root     *node
 	stale    func(dir uint64, name string) // see OnStale
 
@@ -134,6 +142,7 @@ func openRoot(o Options) (_ *FS, err error) {
 	f := &FS{
 		fds: newFDs(mostFDs), lower: -1, readOnly: o.ReadOnly, frozen: o.Frozen, nodes: map[uint64]*node{}, next: made, block: blockSize, base: o.Base,
 		dirty: map[*node]struct{}{}, names: map[nameKey]struct{}{}, stop: make(chan struct{}),
+		whole: cmp.Or(o.Whole, defaultWhole),
 	}
 	f.frame.Store(1)
 	if f.lower, err = openLower(o.Lower); err != nil {

@@ -1,7 +1,10 @@
 package layer
 
 import (
+	"errors"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -85,6 +88,7 @@ func (f *FS) records() []byte {
 		switch {
 		case n.nlink > 0:
 			w.node(n)
+			w.parts(n)
 			n.logged = true
 			if n.frame == 0 {
 				n.frame = f.frame.Load() + 1
@@ -141,6 +145,9 @@ func (f *FS) replayOne(r *reader, origins map[string]*origin) bool {
 			return false
 		}
 		f.recall(&n, path, id, origins)
+	case recordParts:
+		id, p := r.parts()
+		return !r.bad && f.recallParts(id, p)
 	case recordGone:
 		if n := f.nodes[r.num()]; n != nil {
 			f.unhold(n)
@@ -185,7 +192,7 @@ func (f *FS) recall(n *node, path string, id identity, origins map[string]*origi
 	}
 	old.changed, old.logged = true, true
 	old.frame = f.frame.Load()
-	old.held = n.held
+	old.held, old.parts = n.held, nil
 	old.ahead = n.held > f.up(n.size)
 	f.hold(old)
 	f.countNode(old)
@@ -211,8 +218,9 @@ func originAt(origins map[string]*origin, path string) *origin {
 
 // mend takes over what the files of the top layer know better than a log that was not
 // closed: how long they are, and how much room they take. What else is there is put aside
-// or removed, as a [finder] says. A file whose content is not there is empty: the power
-// went before that was on the disk, or after it was removed and before the log was.
+// or removed, as a [finder] says. A file whose content is not there is empty, or what it
+// showed from below: the power went before that was on the disk, or after it was removed and
+// before the log was.
 // Careful: nothing is removed that the log does not tell of.
 func (f *FS) mend(careful bool) error {
 	d, top := f.layers[f.top()], f.top()
@@ -232,6 +240,11 @@ func (f *FS) mend(careful bool) error {
 		found[id] = true
 		f.unhold(n)
 		n.place, n.size, n.held = top, st.Size, st.Blocks*512
+		if n.parts != nil && n.size < n.parts.shown() { // its length was not on the disk
+			if err := f.lengthen(d, n); err != nil {
+				return err
+			}
+		}
 		n.ahead = n.held > f.up(n.size)
 		f.hold(n)
 		f.mark(n)
@@ -243,9 +256,27 @@ func (f *FS) mend(careful bool) error {
 	for id, n := range f.nodes {
 		if n.regular() && n.place == top && !found[id] {
 			f.unhold(n)
+			if n.parts != nil {
+				n.fallBack()
+				f.mark(n)
+				continue
+			}
 			n.place, n.size, n.held, n.ahead = nowhere, 0, 0, false
 			f.mark(n)
 		}
 	}
 	return nil
+}
+
+// lengthen has the content of a node be as long as what is shown in its holes.
+func (f *FS) lengthen(d *dir, n *node) error {
+	n.size = n.parts.shown()
+	if f.readOnly {
+		return nil
+	}
+	num, err := d.open(n.id, unix.O_RDWR, false)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Ftruncate(num, n.size), unix.Close(num))
 }

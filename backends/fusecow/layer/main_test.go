@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,6 +27,7 @@ import (
 const (
 	insideEnv = "SNAPFS_TEST_FUSECOW_INSIDE"
 	serveEnv  = "SNAPFS_TEST_FUSECOW_SERVE"
+	wholeEnv  = "SNAPFS_TEST_FUSECOW_WHOLE"
 )
 
 // TestMain runs the tests in a mount namespace that ends with them, however they
@@ -64,10 +66,10 @@ func status(err error) int {
 }
 
 // self is this program, with another variable, to be killed when this one is.
-func self(env string) *exec.Cmd {
+func self(env ...string) *exec.Cmd {
 	runtime.LockOSThread() // the signal comes when the thread ends
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), env)
+	cmd.Env = append(os.Environ(), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
@@ -75,7 +77,11 @@ func self(env string) *exec.Cmd {
 // serve mounts what[1:] at what[0], does as it is told line by line, and ends in
 // order with its input.
 func serve(what []string) error {
-	f, err := layer.Open(layer.Options{Lower: what[1], Layers: what[2:]})
+	whole, err := strconv.ParseInt(os.Getenv(wholeEnv), 10, 64)
+	if err != nil {
+		return err
+	}
+	f, err := layer.Open(layer.Options{Lower: what[1], Layers: what[2:], Whole: whole})
 	if err != nil {
 		return err
 	}
@@ -117,6 +123,7 @@ type bench struct {
 	testing.TB
 	lower, mount string
 	layers       []string
+	whole        int64
 	server       *exec.Cmd
 	in           io.WriteCloser
 	out          *bufio.Reader
@@ -147,7 +154,7 @@ func (b *bench) must(err error) {
 // up mounts.
 func (b *bench) up() {
 	b.Helper()
-	b.server = self(serveEnv + "=" + strings.Join(append([]string{b.mount, b.lower}, b.layers...), "\n"))
+	b.server = self(serveEnv+"="+strings.Join(append([]string{b.mount, b.lower}, b.layers...), "\n"), fmt.Sprintf("%s=%d", wholeEnv, b.whole))
 	b.server.Stderr = os.Stderr
 	var err error
 	b.in, err = b.server.StdinPipe()

@@ -86,6 +86,11 @@ func (f *FS) destroy(n *node) {
 	delete(f.nodes, n.id)
 	f.fds.drop(fdKey{place: n.place, id: n.id})
 	f.fds.drop(fdKey{place: below, dir: true, id: n.id})
+	if n.parts != nil {
+		for _, s := range n.parts.beneath {
+			f.fds.drop(fdKey{place: s.place, id: n.id})
+		}
+	}
 	f.uncountNode(n)
 	if n.logged {
 		f.dirty[n] = struct{}{}

@@ -52,6 +52,8 @@ type deeds struct {
 	// space beyond its end was asked for, and counts too.
 	held  int64
 	ahead bool
+	// parts are what else its content is made of; nil: nothing.
+	parts *parts
 }
 
 // none are those of all nodes that have not been changed: nobody writes to them.

@@ -70,6 +70,12 @@ func (f *FS) tell(n *node) Attr {
 		if st, err := kernel.Lstat(f.layers[n.place].fd, sharded(n.id)); err == nil {
 			a.Blocks = uint64(st.Blocks)
 		}
+		if n.parts != nil {
+			for _, s := range n.parts.beneath {
+				a.Blocks += uint64(s.blocks)
+			}
+			a.Blocks = min(a.Blocks, uint64(f.up(n.size)/512))
+		}
 	}
 	return a
 }

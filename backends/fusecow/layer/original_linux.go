@@ -36,7 +36,7 @@ func (f *FS) original(n *node, d *dir) *Original {
 	if f.frozen {
 		return nil
 	}
-	src, err := f.source(n)
+	src, err := f.sourceAt(n, below, identity{}) // mu may be held
 	if err != nil {
 		return nil
 	}

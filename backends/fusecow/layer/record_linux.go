@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"maps"
 	"slices"
+	"sync"
 )
 
 // The kinds of records. Numbers are varints, texts have their length before
@@ -16,8 +17,9 @@ const (
 	recordClean  = 'c' // the layer was closed in order
 	// recordOriginal is a file of the tree below, as it was before it was changed.
 	recordOriginal = 'o'
+	recordParts    = 'p' // what the content of a node is made of, after its record
 
-	kinds = "ngeuco"
+	kinds = "ngeucop"
 )
 
 // A writer puts records together.
@@ -151,6 +153,8 @@ func (r *reader) skip(kind byte) {
 		r.node(new(node))
 	case recordOriginal:
 		r.original()
+	case recordParts:
+		r.parts()
 	case recordGone:
 		r.num()
 	case recordName:
@@ -188,3 +192,44 @@ func (r *reader) node(n *node) (path string, id identity) {
 	id.born = r.time()
 	return path, id
 }
+
+// parts writes what the log tells of a node whose content is in parts, after its record.
+func (w *writer) parts(n *node) {
+	p := n.parts
+	if p == nil {
+		return
+	}
+	*w = append(*w, recordParts)
+	w.num(n.id)
+	w.file(p.own)
+	w.num(uint64(len(p.beneath)))
+	for _, s := range p.beneath {
+		w.int(int64(s.place))
+		w.int(s.until)
+		w.file(s.file)
+		w.int(s.size)
+		w.times(s.mtime)
+		w.int(s.blocks)
+	}
+}
+
+func (w *writer) file(id identity) {
+	w.num(id.ino)
+	w.times(id.born)
+}
+
+func (r *reader) parts() (id uint64, p *parts) {
+	id = r.num()
+	p = &parts{own: r.file(), writing: new(sync.Mutex)}
+	for range r.num() {
+		if r.bad {
+			break
+		}
+		s := stratum{place: place(r.int()), until: r.int(), file: r.file(), size: r.int()}
+		s.mtime, s.blocks = r.time(), r.int()
+		p.beneath = append(p.beneath, s)
+	}
+	return id, p
+}
+
+func (r *reader) file() identity { return identity{ino: r.num(), born: r.time()} }

@@ -71,6 +71,7 @@ type digest struct {
 type lastNode struct {
 	at     int // of all
 	record []byte
+	parts  []byte // as the record after it says
 }
 
 type lastName struct {
@@ -102,7 +103,13 @@ func (g *digest) add(kind byte, r *reader) {
 		n := new(node)
 		r.node(n)
 		g.seen++
-		g.nodes[n.id] = lastNode{g.seen, record()}
+		g.nodes[n.id] = lastNode{at: g.seen, record: record()}
+	case recordParts:
+		id, _ := r.parts()
+		if n, ok := g.nodes[id]; ok {
+			n.parts = record()
+			g.nodes[id] = n
+		}
 	case recordGone:
 		id := r.num()
 		g.gone[id] = true
@@ -167,6 +174,9 @@ func (g *digest) records(needed *digest) (w writer) {
 	slices.SortFunc(nodes, func(a, b lastNode) int { return a.at - b.at })
 	for _, n := range nodes {
 		w = append(append(w, recordNode), n.record...)
+		if n.parts != nil {
+			w = append(append(w, recordParts), n.parts...)
+		}
 	}
 	for _, o := range g.originals {
 		w = append(append(w, recordOriginal), o...)

@@ -33,6 +33,9 @@ func TestFilesAreWhatAModelSays(t *testing.T) {
 	seed, most := number(t, "SNAPFS_FSX_SEED", uint64(time.Now().Unix())), number(t, "SNAPFS_FSX_OPS", usual)
 	t.Logf("SNAPFS_FSX_SEED=%d SNAPFS_FSX_OPS=%d", seed, most)
 	x := newExerciser(newHost(t), seed)
+	if x.whole = 1; x.rnd.IntN(3) == 0 { // else nothing is copied
+		x.whole = 64 << 20
+	}
 	defer x.closeAll()
 	x.up()
 	start := time.Now()

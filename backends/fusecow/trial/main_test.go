@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,6 +27,7 @@ import (
 const (
 	insideEnv = "SNAPFS_TEST_TRIAL_INSIDE"
 	serveEnv  = "SNAPFS_TEST_TRIAL_SERVE"
+	wholeEnv  = "SNAPFS_TEST_TRIAL_WHOLE"
 )
 
 // TestMain runs the tests in a mount namespace that ends with them. A mount is
@@ -75,7 +77,11 @@ func self(env ...string) *exec.Cmd {
 // serve mounts what[1:] at what[0], freezes when it is told to, line by line, and
 // ends in order with its input.
 func serve(what []string) error {
-	f, err := layer.Open(layer.Options{Lower: what[1], Layers: what[2:]})
+	whole, err := strconv.ParseInt(os.Getenv(wholeEnv), 10, 64)
+	if err != nil {
+		return err
+	}
+	f, err := layer.Open(layer.Options{Lower: what[1], Layers: what[2:], Whole: whole})
 	if err != nil {
 		return err
 	}
@@ -110,6 +116,7 @@ type host struct {
 	dir, lower, mount string
 	layers            []string
 	made              int // layers, ever
+	whole             int64
 	server            *exec.Cmd
 	in                io.WriteCloser
 	out               *bufio.Reader
@@ -156,7 +163,7 @@ func (h *host) up() {
 		}
 	}
 	h.server = self(serveEnv+"="+strings.Join(append([]string{h.mount, h.lower}, h.layers...), "\n"),
-		"GORACE=halt_on_error=1 atexit_sleep_ms=0", "GOGC=400")
+		fmt.Sprintf("%s=%d", wholeEnv, h.whole), "GORACE=halt_on_error=1 atexit_sleep_ms=0", "GOGC=400")
 	h.server.Stderr = os.Stderr
 	var err error
 	h.in, err = h.server.StdinPipe()
