@@ -143,18 +143,25 @@ func TestADatasetDestroyedByHandUnderASandboxOnZFS(t *testing.T) {
 	}
 }
 
-// TestADelegatesTreeIsASandboxesTree: the user's home is a dataset, with snapfs's state
-// in it, of which root has granted snapshots.
+const delegatedEnv = "SNAPFS_TEST_DELEGATED"
+
+// TestADelegatesTreeIsASandboxesTree: the workspace is a directory of a dataset of which root has
+// granted the user snapshots.
 func TestADelegatesTreeIsASandboxesTree(t *testing.T) {
 	if os.Geteuid() != 0 {
 		b := newBench(t)
+		b.workspace = os.Getenv(delegatedEnv) + "/work"
+		if err := os.Mkdir(b.workspace, 0o755); err != nil {
+			t.Fatal(err)
+		}
 		emptiedLater(t, b, "zfs-fusecow")
 		servedLife(t, b, "zfs-fusecow")
 		return
 	}
 	user := treetest.User(t)
 	dataset := os.Getenv("SNAPFS_TEST_ZFS") + "/" + filepath.Base(filepath.Dir(user.Home))
-	zfs(t, "create", "-o", "mountpoint="+user.Home, dataset)
+	tree := user.Home + "/tree"
+	zfs(t, "create", "-o", "mountpoint="+tree, dataset)
 	t.Cleanup(func() {
 		if left := zfs(t, "list", "-H", "-r", "-t", "snapshot", "-o", "name", dataset); len(left) > 0 {
 			t.Errorf("left behind: %q", left)
@@ -162,8 +169,8 @@ func TestADelegatesTreeIsASandboxesTree(t *testing.T) {
 		zfs(t, "destroy", "-f", "-R", dataset)
 	})
 	zfs(t, "allow", user.Name, "snapshot,userprop,hold,release,destroy,mount", dataset)
-	if err := os.Chown(user.Home, user.UID, user.GID); err != nil {
+	if err := os.Chown(tree, user.UID, user.GID); err != nil {
 		t.Fatal(err)
 	}
-	treetest.RunAs(t, user, t.Name())
+	treetest.RunAs(t, user, t.Name(), treetest.WithEnv(delegatedEnv+"="+tree))
 }
