@@ -79,8 +79,10 @@ func (b *desk) kill(name, script string) {
 	if line, err := c.out.ReadString('\n'); err != nil || line != "up\n" {
 		b.t.Fatalf("%q, %v: %s", line, err, &said)
 	}
-	if err := syscall.Kill(b.server(), syscall.SIGKILL); err != nil {
-		b.t.Fatal(err)
+	for _, pid := range b.servers() {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
+			b.t.Fatal(err)
+		}
 	}
 	status, _ := c.ended()
 	if want := name + ": the process that showed its files was killed"; !strings.Contains(said.String(), want) {
@@ -88,8 +90,9 @@ func (b *desk) kill(name, script string) {
 	}
 }
 
-// server is the process that listens, of those that show the sandbox's files.
-func (b *desk) server() int {
+// servers are the processes that listen, of those that show the sandbox's files: the one of
+// what runs, and maybe another that a command before it has left, and that is about to end.
+func (b *desk) servers() (pids []int) {
 	b.t.Helper()
 	sockets, _ := filepath.Glob(b.state + "/data/*/served/*")
 	layers, _ := filepath.Glob(b.state + "/data/*/layers/*/ask")
@@ -104,9 +107,11 @@ func (b *desk) server() int {
 			b.t.Fatal(err)
 		}
 		if !gone {
-			return peer.PID
+			pids = append(pids, peer.PID)
 		}
 	}
-	b.t.Fatal("nothing serves the sandbox")
-	return 0
+	if len(pids) == 0 {
+		b.t.Fatal("nothing serves the sandbox")
+	}
+	return pids
 }
