@@ -53,7 +53,8 @@ func survey(workspace, state string, privileged bool) (*environment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading this machine's mounts: %w", err)
 	}
-	s := surveyor{mounts: visible(mounts), state: state, work: workspace}
+	all := visible(mounts)
+	s := surveyor{mounts: slices.DeleteFunc(slices.Clone(all), automounted), state: state, work: workspace}
 	if m := s.holding(workspace); m != nil && remote(m.Type) {
 		return nil, &snapshot.Error{
 			Op: "copying", Path: workspace, Kind: snapshot.ErrNotSupported,
@@ -61,7 +62,7 @@ func survey(workspace, state string, privileged bool) (*environment, error) {
 		}
 	}
 	if !ownViews {
-		s.env.mounts, s.env.Trees = s.mounts, []string{workspace}
+		s.env.mounts, s.env.Trees = all, []string{workspace}
 		return &s.env, nil
 	}
 	if privileged {
@@ -79,7 +80,7 @@ func survey(workspace, state string, privileged bool) (*environment, error) {
 	if err == nil {
 		err = s.workspace(workspace)
 	}
-	s.env.mounts = s.mounts
+	s.env.mounts = all
 	sort.SliceStable(s.env.Trees, func(i, j int) bool { return s.env.Trees[i] < s.env.Trees[j] })
 	return &s.env, err
 }
@@ -254,6 +255,12 @@ func (s *surveyor) holding(path string) *kernel.MountPoint {
 
 func (s *surveyor) mountsBeneath(dir string) bool {
 	return (&environment{mounts: s.mounts}).mountedBeneath(dir)
+}
+
+// automounted are the snapshots that ZFS mounts by itself beneath the .zfs of a dataset, when somebody looks at one,
+// and unmounts some minutes later (zfs_expire_snapshot in zfs(4)). No environment is laid out around them.
+func automounted(m kernel.MountPoint) bool {
+	return m.Type == "zfs" && strings.Contains(m.Path, "/.zfs/snapshot/")
 }
 
 // visible leaves out the mounts that others hide: those that another is mounted

@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -11,7 +10,7 @@ import (
 	"github.com/snapfs/snapfs/backends/all"
 	"github.com/snapfs/snapfs/backends/delegate"
 	"github.com/snapfs/snapfs/backends/fusecow"
-	"github.com/snapfs/snapfs/backends/fusecow/mount"
+	"github.com/snapfs/snapfs/backends/fusecow/servetest"
 	"github.com/snapfs/snapfs/backends/hybrid"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -20,7 +19,7 @@ import (
 
 // drivers are those of the program, with this one as the server of what is served.
 func drivers() []snapshot.Driver {
-	self := func() ([]string, error) { return []string{"/proc/self/exe", "serve"}, nil }
+	self := servetest.Program
 	list := all.Drivers()
 	for _, mine := range []snapshot.Driver{delegate.Driver(self), hybrid.Driver(self), fusecow.Driver(self)} {
 		list[slices.IndexFunc(list, func(d snapshot.Driver) bool { return d.Name == mine.Name })] = mine
@@ -33,13 +32,6 @@ func shifter() ([]string, error) { return []string{"/proc/self/exe", "shifter"},
 
 // TestMain makes the test binary its own keeper and server, and what tries walls.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == "serve" {
-		if err := fusecow.Serve(context.Background(), mount.Mount); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
 	if len(os.Args) == 3 && os.Args[1] == "shifter" {
 		base, err := strconv.ParseUint(os.Args[2], 10, 32)
 		if err == nil {
@@ -68,7 +60,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	servetest.Main(m)
 }
 
 func keep(state, name string) error {

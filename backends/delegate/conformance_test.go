@@ -6,15 +6,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/snapfs/snapfs/backends/delegate"
-	"github.com/snapfs/snapfs/backends/fusecow"
-	"github.com/snapfs/snapfs/backends/fusecow/mount"
+	"github.com/snapfs/snapfs/backends/fusecow/servetest"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
 	"github.com/snapfs/snapfs/internal/run"
@@ -31,19 +29,10 @@ const (
 )
 
 // TestMain makes the test binary the program that serves trees.
-func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == "serve" {
-		if err := fusecow.Serve(context.Background(), mount.Mount); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { servetest.Main(m) }
 
 func driver() snapshot.Driver {
-	return delegate.Driver(func() ([]string, error) { return []string{"/proc/self/exe", "serve"}, nil })
+	return delegate.Driver(servetest.Program)
 }
 
 func TestConformance(t *testing.T) {

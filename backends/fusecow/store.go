@@ -121,12 +121,7 @@ func (b *backend) replace(path string, r *record) error {
 	if err := r.write(next); err != nil {
 		return err
 	}
-	err := kernel.RenameAt(unix.AT_FDCWD, next, unix.AT_FDCWD, path, kernel.RenameExchange)
-	if err == unix.EINVAL { // ZFS before 2.2
-		if err = unix.Access(path, unix.F_OK); err == nil {
-			err = unix.Rename(next, path)
-		}
-	}
+	err := kernel.Replace(next, path)
 	_ = os.Remove(next) // the old record now; what stays is swept
 	if err != nil {
 		return &fs.PathError{Op: "exchange", Path: path, Err: err}

@@ -3,17 +3,14 @@
 package hybrid_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/backends/fusecow"
-	"github.com/snapfs/snapfs/backends/fusecow/mount"
+	"github.com/snapfs/snapfs/backends/fusecow/servetest"
 	"github.com/snapfs/snapfs/backends/hybrid"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
@@ -22,19 +19,10 @@ import (
 )
 
 // TestMain makes the test binary the program that serves trees.
-func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == "serve" {
-		if err := fusecow.Serve(context.Background(), mount.Mount); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { servetest.Main(m) }
 
 func driver() snapshot.Driver {
-	return hybrid.Driver(func() ([]string, error) { return []string{"/proc/self/exe", "serve"}, nil })
+	return hybrid.Driver(servetest.Program)
 }
 
 func TestConformance(t *testing.T) {

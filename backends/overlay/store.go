@@ -58,7 +58,7 @@ func (b *backend) replace(ctx context.Context, path string, r *record) error {
 	if err := b.writeRecord(next, r.text()); err != nil {
 		return err
 	}
-	err := unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
+	err := kernel.Replace(next, path)
 	_ = b.retire(next) // the old record now; what stays is swept
 	if err != nil {
 		return &fs.PathError{Op: "exchange", Path: path, Err: err}

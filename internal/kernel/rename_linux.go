@@ -27,6 +27,26 @@ func RenameNew(old, new string) error {
 	return err
 }
 
+// Replace renames next to path where something has that name, and gives unix.ENOENT
+// where nothing has: what somebody removed does not come back. At path there is the old one or the new one at any
+// time, after a crash too. The old one is at next afterwards, or gone: a filesystem that exchanges no names (ZFS before 2.2) has
+// it replaced if it was there an instant earlier, so that who removes and who replaces exclude each other.
+func Replace(next, path string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
+	if err == unix.EINVAL {
+		return replaceByHand(next, path)
+	}
+	return err
+}
+
+func replaceByHand(next, path string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return err
+	}
+	return unix.Rename(next, path)
+}
+
 func renameByHand(old, new string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(old, &st); err != nil {

@@ -47,3 +47,30 @@ func TestARenameToANewNameReplacesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestAReplacementBringsNothingBack, whether the filesystem exchanges names or not.
+func TestAReplacementBringsNothingBack(t *testing.T) {
+	for how, replace := range map[string]func(next, path string) error{"the filesystem's": Replace, "by hand": replaceByHand} {
+		dir := t.TempDir()
+		next, path := filepath.Join(dir, "next"), filepath.Join(dir, "path")
+		write := func(path, text string) {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(next, "new")
+		if err := replace(next, path); err != unix.ENOENT {
+			t.Errorf("%s, of what has gone: %v", how, err)
+		}
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: what was gone is there: %v", how, err)
+		}
+		write(path, "old")
+		if err := replace(next, path); err != nil {
+			t.Errorf("%s: %v", how, err)
+		}
+		if text, err := os.ReadFile(path); string(text) != "new" {
+			t.Errorf("%s: it holds %q, %v", how, text, err)
+		}
+	}
+}
