@@ -209,7 +209,7 @@ func (s *server) freeze(next string) error {
 	if err != nil {
 		return err
 	}
-	r.Layers = append(r.Layers, next)
+	r = r.above(next)
 	err = s.fs.Freeze(s.b.layerPath(next), func() error { return s.b.replace(s.b.forkPath(s.id), &r) })
 	if err != nil {
 		_ = os.Remove(at) // it goes with the layer, else

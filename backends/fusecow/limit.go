@@ -215,7 +215,7 @@ func (b *backend) countIn(r *record) error {
 	}
 	defer q.Close()
 	for i, l := range r.Layers[r.Own:] {
-		u, err := layer.Tally(b.layerPath(l), r.Own+i)
+		u, err := layer.Tally(b.layerPath(l), r.place(r.Own+i))
 		if err == nil {
 			err = q.Count(b.layerPath(l), u)
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,17 +27,58 @@ type record struct {
 	Base   string    `json:"base,omitempty"` // of a fork
 	// Layers are above the tree, the oldest first. The last one of a fork is its own.
 	Layers []string `json:"layers"`
+	// Places are the last of the places that each of Layers has, where some were merged.
+	Places []int `json:"places,omitempty"`
 	// Own is how many of the first layers of a fork are not its own, but its first base's.
 	Own   int    `json:"own,omitempty"`
 	Limit *limit `json:"limit,omitempty"`
 }
 
 const (
-	formatMark = "snapfs fusecow "
-	format     = formatMark + "1"
+	formatMark   = "snapfs fusecow "
+	format       = formatMark + "1"
+	formatPlaces = formatMark + "2"
 )
 
 func (r *record) upper() string { return r.Layers[len(r.Layers)-1] }
+
+// above is the record with one more layer on top, which shares nothing with it.
+func (r *record) above(layer string) record {
+	next := *r
+	next.Layers = append(slices.Clone(r.Layers), layer)
+	if r.Places != nil {
+		next.Places = append(slices.Clone(r.Places), r.place(len(r.Layers)-1)+1)
+	}
+	return next
+}
+
+// place is the last that one of the layers has.
+func (r *record) place(i int) int {
+	if r.Places == nil || i < 0 {
+		return i
+	}
+	return r.Places[i]
+}
+
+// merged is the record with one layer in the place of those from an index up to, but
+// without, another.
+func (r *record) merged(from, to int, layer string) record {
+	next := *r
+	next.Layers, next.Places = nil, nil
+	for i, l := range r.Layers {
+		if i >= from && i < to-1 {
+			continue
+		}
+		if i == to-1 {
+			l = layer
+		}
+		next.Layers, next.Places = append(next.Layers, l), append(next.Places, r.place(i))
+	}
+	if r.Own >= to {
+		next.Own -= to - from - 1
+	}
+	return next
+}
 
 // read reads the record at path: of a fork, or of a snapshot. Errors: not exist,
 // *reason, all within a *fs.PathError.
@@ -60,10 +102,15 @@ func read(path string, fork bool) (record, error) {
 	switch {
 	case !strings.HasPrefix(r.Format, formatMark):
 		return r, because(snapshot.ErrDenied, path, "it does not carry the mark of this backend")
-	case r.Format != format:
+	case r.Format != format && r.Format != formatPlaces:
 		return r, because(snapshot.ErrNotSupported, path, "a newer version of snapfs wrote it: "+r.Format)
 	case r.Tree == "" || r.Taken.IsZero() || fork && (r.Base == "" || r.Own < 0 || r.Own >= len(r.Layers)):
 		return r, because(snapshot.ErrCorrupt, path, "parts of it are missing")
+	}
+	for i := range r.Places {
+		if len(r.Places) != len(r.Layers) || r.Places[i] <= r.place(i-1) {
+			return r, because(snapshot.ErrCorrupt, path, "its layers have places that cannot be")
+		}
 	}
 	if r.Limit != nil {
 		if q := r.Limit.Quota; q == "" || q[0] == '.' || strings.ContainsAny(q, "/\x00") {
@@ -80,7 +127,9 @@ func read(path string, fork bool) (record, error) {
 
 // write makes a file with the record in it; after an error there is none.
 func (r *record) write(path string) error {
-	r.Format = format
+	if r.Format = format; r.Places != nil {
+		r.Format = formatPlaces
+	}
 	text, err := json.MarshalIndent(r, "", "\t")
 	if err != nil {
 		return err

@@ -51,7 +51,7 @@ func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.
 	if err != nil {
 		return s, err
 	}
-	s = record{Tree: r.Tree, State: r.State, Taken: now(), Layers: r.Layers[:len(r.Layers):len(r.Layers)]}
+	s = record{Tree: r.Tree, State: r.State, Taken: now(), Layers: r.Layers, Places: r.Places}
 	next, err := b.newLayer(ctx, fork)
 	if err != nil {
 		return s, err
@@ -69,7 +69,8 @@ func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.
 	}
 	err = fault.Point(ctx, "make it the base")
 	if err == nil {
-		r.Base, r.Taken, r.Layers = string(id), s.Taken, append(s.Layers, next)
+		r = r.above(next)
+		r.Base, r.Taken = string(id), s.Taken
 		err = b.replace(b.forkPath(fork), &r)
 	}
 	if err != nil {
@@ -101,7 +102,6 @@ func (b *backend) goOn(ctx context.Context, fork snapshot.ForkID, r *record, nex
 
 // goOnIdle does it for a fork that nobody serves, whose layer is held.
 func (b *backend) goOnIdle(fork snapshot.ForkID, r *record, next string) error {
-	n := *r
-	n.Layers = append(r.Layers[:len(r.Layers):len(r.Layers)], next)
+	n := r.above(next)
 	return b.replace(b.forkPath(fork), &n)
 }

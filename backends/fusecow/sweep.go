@@ -18,14 +18,18 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
-// Sweep deletes the layers that nothing names, what was half made, and what is in the
-// trash, resting as long as it works, and has states thawed that nothing names. Cost: it
-// reads every record, the lock held exclusively meanwhile; the rest goes on without it.
+// Sweep merges layers that are needed together only, deletes those that nothing names and nobody has
+// open, what was half made, and what is in the trash, resting as long as it works, and has states thawed that
+// nothing names. Cost: it reads every record, the lock held exclusively meanwhile; the rest goes on without it.
 func (b *backend) Sweep(ctx context.Context) error {
 	if _, err := os.Lstat(b.dir); notThere(err) {
 		return nil
 	}
-	dead, err := b.clear(ctx)
+	err := b.compact(ctx)
+	var dead []note
+	if err == nil {
+		dead, err = b.clear(ctx)
+	}
 	if err == nil {
 		err = b.empty(ctx)
 	}
@@ -44,27 +48,18 @@ func (b *backend) clear(ctx context.Context) (dead []note, err error) {
 		return nil, err
 	}
 	defer unlock()
+	all, err := b.filed()
+	if err != nil {
+		return nil, err
+	}
 	used, quotas, states := map[string]bool{}, map[string]bool{}, map[string]bool{}
-	for _, dir := range []string{"snapshots", "forks"} {
-		list, err := ids[string](filepath.Join(b.dir, dir))
-		if err != nil {
-			return nil, err
+	for _, r := range all {
+		states[r.State] = true
+		for _, l := range r.Layers {
+			used[l] = true
 		}
-		for _, id := range list {
-			r, err := read(filepath.Join(b.dir, dir, id), dir == "forks")
-			if notThere(err) {
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-			states[r.State] = true
-			for _, l := range r.Layers {
-				used[l] = true
-			}
-			if r.Limit != nil {
-				quotas[r.Limit.Quota] = true
-			}
+		if r.Limit != nil {
+			quotas[r.Limit.Quota] = true
 		}
 	}
 	if err := fault.Point(ctx, "move dead layers into the trash"); err != nil {
@@ -73,7 +68,7 @@ func (b *backend) clear(ctx context.Context) (dead []note, err error) {
 	layers, err := os.ReadDir(b.dir + "/layers")
 	err = errors.Join(err, b.sweepQuotas(quotas, slices.Collect(maps.Keys(used))))
 	for _, e := range layers {
-		if path := b.layerPath(e.Name()); e.IsDir() && !used[e.Name()] && layer.IsLayer(path) {
+		if path := b.layerPath(e.Name()); e.IsDir() && !used[e.Name()] && layer.IsLayer(path) && b.dead(path) {
 			b.discard(path)
 		}
 	}

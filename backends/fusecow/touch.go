@@ -91,11 +91,15 @@ func (b *backend) touched(x, y *record, yield func(snapshot.Touch, error) bool) 
 	if x.State != y.State {
 		return because(snapshot.ErrNotSupported, y.Tree, "it is another state of the tree")
 	}
-	lower, err := b.beneath(x)
+	from, err := b.options(x)
 	if err != nil {
 		return err
 	}
-	err = layer.Touched(lower, b.layerPaths(x), b.layerPaths(y), func(path string, tree bool) error {
+	to, err := b.options(y)
+	if err != nil {
+		return err
+	}
+	err = layer.Touched(from, to, func(path string, tree bool) error {
 		if !yield(snapshot.Touch{Path: path, Tree: tree, Named: !tree}, nil) {
 			return errEnough
 		}
@@ -134,7 +138,7 @@ func (b *backend) tally(r *record) (layer.Use, error) {
 	if err != nil && !errors.Is(err, unix.EBUSY) { // it is served
 		return layer.Use{}, err
 	}
-	return layer.Tally(b.layerPath(r.upper()), len(r.Layers)-1)
+	return layer.Tally(b.layerPath(r.upper()), r.place(len(r.Layers)-1))
 }
 
 // Settle waits for who served the fork to be done, brings in order what a killed one

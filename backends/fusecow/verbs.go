@@ -70,7 +70,8 @@ func (b *backend) forked(ctx context.Context, from snapshot.ID, id snapshot.Fork
 	if err != nil {
 		return r, err
 	}
-	r.Base, r.Own, r.Layers = string(from), len(r.Layers), append(r.Layers, own)
+	r = r.above(own)
+	r.Base, r.Own = string(from), len(r.Layers)-1
 	if err := b.create(ctx, b.forkPath(id), &r); err != nil {
 		b.discard(b.layerPath(own))
 		return r, err

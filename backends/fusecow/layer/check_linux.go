@@ -95,7 +95,7 @@ func checkUpTo(o Options) (*checker, error) {
 	}
 	c := &checker{f: f}
 	for i, path := range o.Layers {
-		if err := c.layer(place(i), path, i == len(o.Layers)-1); err != nil {
+		if err := c.layer(o.place(i), path, i == len(o.Layers)-1); err != nil {
 			return c, fmt.Errorf("checking the layer %s: %w", path, err)
 		}
 	}
@@ -122,12 +122,12 @@ func (c *checker) layer(at place, path string, top bool) error {
 	if err != nil {
 		return err
 	}
-	c.f.layers, c.f.counts = append(c.f.layers, d), append(c.f.counts, &slot{})
+	c.f.push(d, at)
 	clean, err := c.log(d, top)
 	if err != nil {
 		return err
 	}
-	return c.contents(d, at, clean, top)
+	return c.contents(d, clean, top)
 }
 
 // log does again what a log tells, up to where it makes no sense, and says whether the
@@ -181,7 +181,7 @@ func (c *checker) log(d *dir, top bool) (clean bool, err error) {
 
 // contents compares what a layer has with what the log tells. What was being removed
 // stays where the layer was frozen; where it was not closed, the next mount sees to all.
-func (c *checker) contents(d *dir, at place, clean, top bool) error {
+func (c *checker) contents(d *dir, clean, top bool) error {
 	there := map[uint64]bool{}
 	var atlas *atlas
 	name := func(n *node) string {
@@ -195,7 +195,7 @@ func (c *checker) contents(d *dir, at place, clean, top bool) error {
 	}
 	err := d.contents(func(id uint64, st *kernel.Stat) error {
 		n := c.f.nodes[id]
-		if n == nil || !n.regular() || n.place != at {
+		if n == nil || !n.regular() || !c.f.has(d, n.place) {
 			if clean && top {
 				c.add(d.path, "it has content that nobody names: %s", sharded(id))
 			}
@@ -213,7 +213,7 @@ func (c *checker) contents(d *dir, at place, clean, top bool) error {
 		return err
 	}
 	for id, n := range c.f.nodes {
-		if n.regular() && n.place == at && !there[id] {
+		if n.regular() && c.f.has(d, n.place) && !there[id] {
 			c.add(d.path, "the content of %s is missing", name(n))
 		}
 	}

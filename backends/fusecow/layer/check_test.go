@@ -32,7 +32,7 @@ func checked(t *testing.T) *bench {
 
 func (b *bench) check(repair bool) []layer.Problem {
 	b.Helper()
-	found, err := layer.Check(layer.Options{Lower: b.lower, Layers: b.layers}, repair)
+	found, err := layer.Check(b.options(), repair)
 	b.must(err)
 	return found
 }

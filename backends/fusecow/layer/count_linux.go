@@ -26,16 +26,20 @@ func (f *FS) Hold(q *Quota) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	counts := make([]*slot, len(f.layers))
-	for i, d := range f.layers {
+	for i := range counts {
 		counts[i] = &slot{}
-		if q != nil && i >= f.base {
-			s, err := q.slot(d.path)
-			if err != nil {
-				return err
-			}
-			counts[i] = s
+	}
+	err := f.each(func(d *dir, at place) (err error) {
+		if q != nil && at >= f.base {
+			counts[at], err = q.slot(d.path)
 		}
-		counts[i].set(f.counts[i].use())
+		if err == nil {
+			counts[at].set(f.counts[at].use())
+		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	if f.quota != nil {
 		f.quota.Close()
@@ -269,7 +273,7 @@ func (f *FS) countLog(d *dir, s *slot) {
 	d.counted = now
 }
 
-// Tally is what the layer at path holds, the at-th of its stack, as its log tells: which
+// Tally is what the layer at path holds, whose last place in its stack is at, as its log tells: which
 // is all if it was closed in order. Cost: reading the log. Errors are those of files, and
 // [ErrDamaged].
 func Tally(path string, at int) (u Use, err error) {

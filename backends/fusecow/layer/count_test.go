@@ -17,13 +17,14 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// counted checks that each layer holds, by its log, what its directory does.
+// counted checks that each layer holds, by its log, what its directory does. ext4 takes a block
+// for the map of a file in many pieces when that is written back, which may be after it was counted.
 func (b *bench) counted() {
 	b.Helper()
 	for i, path := range b.layers {
-		got, err := layer.Tally(path, i)
+		got, err := layer.Tally(path, b.place(i))
 		b.must(err)
-		var want int64
+		var want, maps int64
 		b.must(filepath.WalkDir(path, func(path string, e fs.DirEntry, err error) error {
 			if err == nil && e.IsDir() && e.Name() == "base" {
 				return filepath.SkipDir // it is no part of the tree
@@ -31,11 +32,15 @@ func (b *bench) counted() {
 			if err == nil && e.Type().IsRegular() {
 				var st kernel.Stat
 				st, err = kernel.Lstat(unix.AT_FDCWD, path)
-				want += min(st.Blocks*512, (st.Size+4095)/4096*4096)
+				if whole := (st.Size + 4095) / 4096 * 4096; st.Blocks*512 < whole {
+					want, maps = want+st.Blocks*512, maps+4096
+				} else {
+					want += whole
+				}
 			}
 			return err
 		}))
-		if got.Bytes != want {
+		if got.Bytes > want || got.Bytes < want-maps {
 			b.Errorf("%s holds %d bytes, and says %d", path, want, got.Bytes)
 		}
 	}

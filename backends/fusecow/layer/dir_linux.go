@@ -103,6 +103,10 @@ func (d *dir) begin() error {
 	return err
 }
 
+// share keeps a frozen layer from being held by others, as [Hold] does, as long as it is open.
+// One that somebody holds is being put together, or is his who froze it.
+func (d *dir) share() { _ = unix.Flock(int(d.log.Fd()), unix.LOCK_SH|unix.LOCK_NB) }
+
 func (d *dir) close() {
 	if d.log != nil {
 		d.log.Close()

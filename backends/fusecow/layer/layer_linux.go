@@ -22,9 +22,15 @@ type Options struct {
 	// Layers are directories: frozen ones, the oldest first, and at last the one
 	// that takes the changes, which is made with its log where there is none.
 	Layers []string
+	// Places are, of each of Layers, the last of the places in the stack that it has, rising, where some
+	// were made of several by [Merge]. nil: one each.
+	Places []int
 	// Base is how many of the first layers are another's, so that what they hold counts
 	// for no quota of this one.
 	Base int
+	// Sealed: the last layer is as frozen as those below. Those are kept from being swept (see
+	// [Hold]) as long as they are open.
+	Sealed bool
 	// Whole is how much content of a file of the tree below is copied at most when that is
 	// first written to, in bytes, 0 being 64 MiB; of a file that has more, whose blocks cannot be
 	// shared, those blocks are brought up alone that are written to. Then it has to stay as it is: what
@@ -51,7 +57,7 @@ type FS struct {
 	dev      uint32
 	readOnly bool
 	frozen   bool
-	base     int
+	base     place // the first that counts
 	block    int64
 	whole    int64 // see Options
 	root     *node
@@ -64,9 +70,9 @@ type FS struct {
 	mu     sync.RWMutex
 	nodes  map[uint64]*node // those that the kernel knows, and the changed ones
 	next   uint64           // the number of the next node
-	layers []*dir
-	counts []*slot // of the layers
-	quota  *Quota  // that those from base on are held to, or nil
+	layers []*dir           // by their places: one that was merged has several
+	counts []*slot          // of the layers, by the last of their places
+	quota  *Quota           // that those from base on are held to, or nil
 	// pending is what the log will grow by, about.
 	pending atomic.Int64
 	// frame counts the frames that were written, those that were there when the layers
@@ -124,7 +130,7 @@ func Open(o Options) (_ *FS, err error) {
 		}
 	}()
 	for i, path := range o.Layers {
-		if err := f.stack(path, &o, i == len(o.Layers)-1); err != nil {
+		if err := f.stack(i, &o); err != nil {
 			return nil, fmt.Errorf("opening the layer %s: %w", path, err)
 		}
 	}
@@ -140,7 +146,7 @@ func (f *FS) ReadOnly() bool { return f.readOnly }
 // openRoot begins with the tree below alone.
 func openRoot(o Options) (_ *FS, err error) {
 	f := &FS{
-		fds: newFDs(mostFDs), lower: -1, readOnly: o.ReadOnly, frozen: o.Frozen, nodes: map[uint64]*node{}, next: made, block: blockSize, base: o.Base,
+		fds: newFDs(mostFDs), lower: -1, readOnly: o.ReadOnly, frozen: o.Frozen, nodes: map[uint64]*node{}, next: made, block: blockSize, base: o.above(o.Base),
 		dirty: map[*node]struct{}{}, names: map[nameKey]struct{}{}, stop: make(chan struct{}),
 		whole: cmp.Or(o.Whole, defaultWhole),
 	}
@@ -174,17 +180,62 @@ func openLower(path string) (int, error) {
 	return fd, nil
 }
 
-// stack puts a layer on top of those that are open.
-func (f *FS) stack(path string, o *Options, top bool) error {
+// place is the last that one of the layers has.
+func (o *Options) place(i int) place {
+	if o.Places == nil {
+		return place(i)
+	}
+	return place(o.Places[i])
+}
+
+// above is the first place above n layers.
+func (o *Options) above(n int) place {
+	if n == 0 {
+		return 0
+	}
+	return o.place(n-1) + 1
+}
+
+// push gives a layer its places, on top of those that are open.
+func (f *FS) push(d *dir, upTo place) {
+	for f.top() < upTo {
+		f.layers, f.counts = append(f.layers, d), append(f.counts, &slot{})
+	}
+}
+
+// each calls do with each open layer, and the last of its places.
+func (f *FS) each(do func(d *dir, at place) error) error {
+	for i, d := range f.layers {
+		if i+1 < len(f.layers) && f.layers[i+1] == d {
+			continue
+		}
+		if err := do(d, place(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// has reports whether a place is that of a layer.
+func (f *FS) has(d *dir, at place) bool {
+	return at >= 0 && int(at) < len(f.layers) && f.layers[at] == d
+}
+
+// stack puts the i-th layer on top of those that are open.
+func (f *FS) stack(i int, o *Options) error {
+	top := i == len(o.Layers)-1
 	own := top && !f.readOnly
-	d, err := openDir(path, own)
+	d, err := openDir(o.Layers[i], own)
 	if err != nil {
 		return err
 	}
 	if top {
 		d.cut = o.cut
 	}
-	f.layers, f.counts = append(f.layers, d), append(f.counts, &slot{})
+	f.push(d, o.place(i))
+	if !top || o.Sealed {
+		d.share()
+	}
 	if f.block, err = blockOf(d.fd); err != nil {
 		return err
 	}
@@ -285,6 +336,7 @@ func (f *FS) Freeze(path string, then func() error) (err error) {
 		return errors.Join(err, old.begun())
 	}
 	f.countLog(old, f.tally())
+	old.share()
 	f.layers, f.counts = append(f.layers, d), append(f.counts, count)
 	f.countLog(d, count)
 	for n := range f.dirty {
@@ -328,9 +380,7 @@ func (f *FS) release() {
 	if f.quota != nil {
 		f.quota.Close()
 	}
-	for _, d := range f.layers {
-		d.close()
-	}
+	_ = f.each(func(d *dir, _ place) error { d.close(); return nil })
 	if f.lower >= 0 {
 		unix.Close(f.lower)
 	}

@@ -4,6 +4,7 @@ package layer_test
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,6 +29,7 @@ const (
 	insideEnv = "SNAPFS_TEST_FUSECOW_INSIDE"
 	serveEnv  = "SNAPFS_TEST_FUSECOW_SERVE"
 	wholeEnv  = "SNAPFS_TEST_FUSECOW_WHOLE"
+	placesEnv = "SNAPFS_TEST_FUSECOW_PLACES"
 )
 
 // TestMain runs the tests in a mount namespace that ends with them, however they
@@ -81,7 +83,11 @@ func serve(what []string) error {
 	if err != nil {
 		return err
 	}
-	f, err := layer.Open(layer.Options{Lower: what[1], Layers: what[2:], Whole: whole})
+	o := layer.Options{Lower: what[1], Layers: what[2:], Whole: whole}
+	if err := json.Unmarshal([]byte(os.Getenv(placesEnv)), &o.Places); err != nil {
+		return err
+	}
+	f, err := layer.Open(o)
 	if err != nil {
 		return err
 	}
@@ -123,6 +129,8 @@ type bench struct {
 	testing.TB
 	lower, mount string
 	layers       []string
+	places       []int // of the layers; nil: one each
+	made         int   // layers, beside the first
 	whole        int64
 	server       *exec.Cmd
 	in           io.WriteCloser
@@ -154,9 +162,11 @@ func (b *bench) must(err error) {
 // up mounts.
 func (b *bench) up() {
 	b.Helper()
-	b.server = self(serveEnv+"="+strings.Join(append([]string{b.mount, b.lower}, b.layers...), "\n"), fmt.Sprintf("%s=%d", wholeEnv, b.whole))
+	places, err := json.Marshal(b.places)
+	b.must(err)
+	b.server = self(serveEnv+"="+strings.Join(append([]string{b.mount, b.lower}, b.layers...), "\n"), fmt.Sprintf("%s=%d", wholeEnv, b.whole),
+		placesEnv+"="+string(places))
 	b.server.Stderr = os.Stderr
-	var err error
 	b.in, err = b.server.StdinPipe()
 	b.must(err)
 	out, err := b.server.StdoutPipe()
@@ -183,9 +193,25 @@ func (b *bench) tell(line string) {
 // freeze puts one more layer on top while all is mounted.
 func (b *bench) freeze() {
 	b.Helper()
-	next := fmt.Sprintf("%s/layer%d", filepath.Dir(b.mount), len(b.layers))
+	next := b.nextLayer()
 	b.tell("freeze " + next)
+	if b.places != nil {
+		b.places = append(b.places, b.place(len(b.layers)-1)+1)
+	}
 	b.layers = append(b.layers, next)
+}
+
+func (b *bench) nextLayer() string {
+	b.made++
+	return fmt.Sprintf("%s/layer%d", filepath.Dir(b.mount), b.made)
+}
+
+// place is the last that one of the layers has.
+func (b *bench) place(i int) int {
+	if b.places == nil {
+		return i
+	}
+	return b.places[i]
 }
 
 // down unmounts in order.

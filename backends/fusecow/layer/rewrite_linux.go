@@ -68,6 +68,10 @@ type digest struct {
 	of map[string]bool
 }
 
+func newDigest() *digest {
+	return &digest{nodes: map[uint64]lastNode{}, gone: map[uint64]bool{}, names: map[uint64]map[string]lastName{}, of: map[string]bool{}}
+}
+
 type lastNode struct {
 	at     int // of all
 	record []byte
@@ -81,17 +85,18 @@ type lastName struct {
 
 // digest makes the records that tell the same as those of the top layer's log.
 func (f *FS) digest(d *dir) (writer, error) {
-	g := &digest{nodes: map[uint64]lastNode{}, gone: map[uint64]bool{}, names: map[uint64]map[string]lastName{}, of: map[string]bool{}}
+	g := newDigest()
 	if err := d.records(g.add); err != nil {
 		return nil, err
 	}
-	needed := &digest{gone: map[uint64]bool{}, names: map[uint64]map[string]lastName{}}
-	for _, below := range f.layers[:f.top()] {
-		if err := below.records(func(kind byte, r *reader) { g.need(needed, kind, r) }); err != nil {
-			return nil, err
+	needed := newDigest()
+	err := f.each(func(below *dir, _ place) error {
+		if below == d {
+			return nil
 		}
-	}
-	return g.records(needed), nil
+		return below.records(func(kind byte, r *reader) { g.need(needed, kind, r) })
+	})
+	return g.records(needed), err
 }
 
 // add takes the next record.

@@ -21,7 +21,7 @@ import (
 )
 
 func (b *bench) options() layer.Options {
-	return layer.Options{Lower: b.lower, Layers: b.layers}
+	return layer.Options{Lower: b.lower, Layers: b.layers, Places: b.places}
 }
 
 // tree describes all that the layers make, mounted for it.

@@ -75,6 +75,23 @@ func TestAScriptMakesTheSameTreeAsOnADisk(t *testing.T) {
 			b.must(layer.Rewrite(b.options()))
 			b.up()
 			same("with the log rewritten again")
+			for range 3 {
+				b.freeze()
+				b.at(func(root *os.File) { play(w.Script(steps), plain, root) })
+			}
+			same("with six layers")
+			b.merge(1, 3)
+			same("while two are merged")
+			b.again(false)
+			same("mounted merged")
+			b.down()
+			b.counted()
+			b.merge(0, 3)
+			b.up()
+			same("merged again")
+			b.freeze()
+			b.at(func(root *os.File) { play(w.Script(steps), plain, root) })
+			same("after a freeze above it")
 			b.down()
 			b.counted()
 			for _, p := range b.check(false) {

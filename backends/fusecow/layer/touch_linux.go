@@ -2,17 +2,17 @@ package layer
 
 import "path"
 
-// Touched calls tell with each place where two stacks of layers over the tree lower
+// Touched calls tell with each place where the stacks of layers of a and b, over one tree,
 // may differ, with tree where all beneath it may. Nothing is missed. Of what the
 // layers have in common nothing is read but their logs. Cost: in proportion to what
 // was changed in all of them. Errors are those of [Open], and of tell.
-func Touched(lower string, a, b []string, tell func(path string, tree bool) error) error {
+func Touched(a, b Options, tell func(path string, tree bool) error) error {
 	common := 0
-	for common < min(len(a), len(b)) && a[common] == b[common] {
+	for common < min(len(a.Layers), len(b.Layers)) && a.Layers[common] == b.Layers[common] {
 		common++
 	}
 	t := touches{nodes: map[uint64]struct{}{}, names: map[binding]struct{}{}, tell: tell}
-	for _, stack := range [][]string{a[common:], b[common:]} {
+	for _, stack := range [][]string{a.Layers[common:], b.Layers[common:]} {
 		for _, l := range stack {
 			if err := t.collect(l); err != nil {
 				return err
@@ -20,8 +20,8 @@ func Touched(lower string, a, b []string, tell func(path string, tree bool) erro
 		}
 	}
 	var sides [2]*atlas
-	for i, stack := range [][]string{a, b} {
-		f, err := table(lower, stack)
+	for i, stack := range []Options{a, b} {
+		f, err := table(stack)
 		if err != nil {
 			return err
 		}
@@ -32,11 +32,12 @@ func Touched(lower string, a, b []string, tell func(path string, tree bool) erro
 }
 
 // table is what the logs of layers tell, with no layer open to be written to.
-func table(lower string, layers []string) (*FS, error) {
-	if len(layers) > 0 {
-		return Open(Options{Lower: lower, Layers: layers, ReadOnly: true})
+func table(o Options) (*FS, error) {
+	o.ReadOnly = true
+	if len(o.Layers) > 0 {
+		return Open(o)
 	}
-	return openRoot(Options{Lower: lower, ReadOnly: true})
+	return openRoot(o)
 }
 
 // touches are what the logs of some layers tell of, in whichever way.

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
 )
 
 // TestFilesAreWhatAModelSays does random operations on files of the mount and on
@@ -69,11 +71,12 @@ type exerciser struct {
 	models []*model
 	states []state
 	counts map[string]int // how often what was done between rounds
+	merged []string       // layers that others stand for, and that the server may have open
 }
 
 // A state is a stack of frozen layers, and what it holds.
 type state struct {
-	layers []string
+	stack
 	models []saved
 }
 
@@ -182,6 +185,7 @@ func (x *exerciser) between() error {
 		{"saved", x.freezeSaved},
 		{"saved", x.freezeSaved},
 		{"rolled back", x.rollBack},
+		{"merged", x.merge},
 		{"mounted anew", x.mountAnew},
 		{"crashed when synced", x.crashSynced},
 		{"crashed", x.crash},
@@ -190,7 +194,7 @@ func (x *exerciser) between() error {
 	}
 	next := todo[x.rnd.IntN(len(todo))]
 	if len(x.layers) > mostLayers {
-		next = todo[2]
+		next = todo[2+x.rnd.IntN(2)]
 	}
 	x.counts[next.what]++
 	for _, m := range x.models {
@@ -210,7 +214,7 @@ func (x *exerciser) freezeSaved() error {
 	if err := x.syncMount(); err != nil {
 		return err
 	}
-	s := state{layers: slices.Clone(x.layers)}
+	s := state{stack: x.stack}
 	for _, m := range x.models {
 		s.models = append(s.models, m.save())
 	}
@@ -257,11 +261,11 @@ func (x *exerciser) rollBack() error {
 	if len(x.layers) > mostLayers {
 		s = x.states[0]
 	}
-	old := x.layers
-	x.layers = append(slices.Clone(s.layers), x.nextLayer())
-	for _, layer := range old {
-		if !slices.Contains(x.layers, layer) && !slices.ContainsFunc(x.states, func(s state) bool { return slices.Contains(s.layers, layer) }) {
-			x.must(os.RemoveAll(layer))
+	old := slices.Concat(x.layers, x.merged)
+	x.stack, x.merged = s.above(x.nextLayer()), nil
+	for _, path := range old {
+		if !slices.Contains(x.layers, path) && !slices.ContainsFunc(x.states, func(s state) bool { return slices.Contains(s.layers, path) }) {
+			x.must(os.RemoveAll(path))
 		}
 	}
 	x.up()
@@ -271,6 +275,66 @@ func (x *exerciser) rollBack() error {
 		}
 	}
 	return nil
+}
+
+// merge makes one layer of some that lie between two states, while they are mounted.
+func (x *exerciser) merge() error {
+	for range 50 {
+		from := x.rnd.IntN(len(x.layers))
+		to := from + 2 + x.rnd.IntN(4)
+		if to < len(x.layers) && x.isOne(from, to) { // the last one is being written to
+			return x.mergeOne(from, to)
+		}
+	}
+	x.counts["had nothing to merge"]++
+	return nil
+}
+
+// isOne reports whether no state ends or branches off between some layers.
+func (x *exerciser) isOne(from, to int) bool {
+	old := x.layers[from:to]
+	return !slices.ContainsFunc(x.states, func(s state) bool {
+		n := len(s.layers)
+		return n > from && s.layers[from] == old[0] && (n < to || !slices.Equal(s.layers[from:to], old))
+	})
+}
+
+func (x *exerciser) mergeOne(from, to int) error {
+	old := slices.Clone(x.layers[from:to])
+	into := x.nextLayer()
+	err := layer.Merge(layer.Options{Lower: x.lower, Layers: x.layers, Places: x.places}, from, to, into)
+	if errors.Is(err, layer.ErrApart) {
+		x.counts["stayed apart"]++
+		return os.RemoveAll(into)
+	}
+	if err != nil {
+		return err
+	}
+	x.merged = append(x.merged, old...)
+	x.replace(old, into)
+	for i := range x.states {
+		x.states[i].replace(old, into)
+	}
+	return nil
+}
+
+// replace puts a layer in the place of others where a stack has them.
+func (s *stack) replace(old []string, layer string) {
+	from := slices.Index(s.layers, old[0])
+	if from < 0 {
+		return
+	}
+	var next stack
+	for i, l := range s.layers {
+		switch at := i - from; {
+		case at >= 0 && at < len(old)-1:
+			continue
+		case at == len(old)-1:
+			l = layer
+		}
+		next.layers, next.places = append(next.layers, l), append(next.places, s.place(i))
+	}
+	*s = next
 }
 
 // crashSynced: what was synced is all there.

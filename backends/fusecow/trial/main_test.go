@@ -4,6 +4,7 @@ package trial_test
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,6 +30,7 @@ const (
 	insideEnv = "SNAPFS_TEST_TRIAL_INSIDE"
 	serveEnv  = "SNAPFS_TEST_TRIAL_SERVE"
 	wholeEnv  = "SNAPFS_TEST_TRIAL_WHOLE"
+	placesEnv = "SNAPFS_TEST_TRIAL_PLACES"
 )
 
 // TestMain runs the tests in a mount namespace that ends with them. A mount is
@@ -81,7 +84,11 @@ func serve(what []string) error {
 	if err != nil {
 		return err
 	}
-	f, err := layer.Open(layer.Options{Lower: what[1], Layers: what[2:], Whole: whole})
+	o := layer.Options{Lower: what[1], Layers: what[2:], Whole: whole}
+	if err := json.Unmarshal([]byte(os.Getenv(placesEnv)), &o.Places); err != nil {
+		return err
+	}
+	f, err := layer.Open(o)
 	if err != nil {
 		return err
 	}
@@ -110,16 +117,39 @@ func serve(what []string) error {
 	return f.Close()
 }
 
+// A stack is layers and the places that they have, or nil for one each.
+type stack struct {
+	layers []string
+	places []int
+}
+
+// place is the last that one of the layers has.
+func (s *stack) place(i int) int {
+	if s.places == nil {
+		return i
+	}
+	return s.places[i]
+}
+
+// above is the stack with one more layer on top, which shares nothing with it.
+func (s *stack) above(layer string) stack {
+	next := stack{layers: append(slices.Clone(s.layers), layer)}
+	if s.places != nil {
+		next.places = append(slices.Clone(s.places), s.place(len(s.layers)-1)+1)
+	}
+	return next
+}
+
 // A host is a tree with layers above it, mounted by a process of its own.
 type host struct {
 	testing.TB
 	dir, lower, mount string
-	layers            []string
-	made              int // layers, ever
-	whole             int64
-	server            *exec.Cmd
-	in                io.WriteCloser
-	out               *bufio.Reader
+	stack
+	made   int // layers, ever
+	whole  int64
+	server *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Reader
 }
 
 // newHost has an empty tree below and one layer that is not there yet, and is not
@@ -156,16 +186,17 @@ func (h *host) nextLayer() string {
 func (h *host) up() {
 	h.Helper()
 	if layer.IsLayer(h.layers[len(h.layers)-1]) {
-		found, err := layer.Check(layer.Options{Lower: h.lower, Layers: h.layers}, false)
+		found, err := layer.Check(layer.Options{Lower: h.lower, Layers: h.layers, Places: h.places}, false)
 		h.must(err)
 		for _, p := range found {
 			h.Error(p)
 		}
 	}
+	places, err := json.Marshal(h.places)
+	h.must(err)
 	h.server = self(serveEnv+"="+strings.Join(append([]string{h.mount, h.lower}, h.layers...), "\n"),
-		fmt.Sprintf("%s=%d", wholeEnv, h.whole), "GORACE=halt_on_error=1 atexit_sleep_ms=0", "GOGC=400")
+		fmt.Sprintf("%s=%d", wholeEnv, h.whole), placesEnv+"="+string(places), "GORACE=halt_on_error=1 atexit_sleep_ms=0", "GOGC=400")
 	h.server.Stderr = os.Stderr
-	var err error
 	h.in, err = h.server.StdinPipe()
 	h.must(err)
 	out, err := h.server.StdoutPipe()
@@ -189,7 +220,7 @@ func (h *host) freeze() {
 	_, err := fmt.Fprintln(h.in, next)
 	h.must(err)
 	h.hear("done\n")
-	h.layers = append(h.layers, next)
+	h.stack = h.above(next)
 }
 
 // down unmounts in order.

@@ -1,0 +1,283 @@
+//go:build linux
+
+package fusecow
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/internal/fault"
+)
+
+// Each seal puts a layer on a fork. Where the snapshots between layers have been removed nobody needs the states that
+// were in between, and Sweep makes one layer of them: [layer.Merge]. It has their places in every
+// stack, so that layers above it, and who serves them, go on as they are. Who had opened what was merged has it, and keeps
+// it, until he has done.
+
+const (
+	// fewest is how many layers are merged at least. Of those that hold much all are
+	// linked anew each time, so that one is merged again only when there is half as much above it.
+	fewest = 8
+	// instead is a file in a merged layer, until all records name that: whose place it takes, a name a line.
+	instead = "/instead"
+	// superseded is one in a layer that a merged one stands for. Who has just read an older record may be about
+	// to open it, so that it stays for a while.
+	superseded = "/superseded"
+	grace      = time.Minute
+)
+
+// filed is a record and the path that it was read from.
+type filed struct {
+	path string
+	record
+}
+
+// filed reads the records of all snapshots and forks. Those that go meanwhile are left out.
+func (b *backend) filed() (all []filed, err error) {
+	for _, dir := range []string{"snapshots", "forks"} {
+		list, err := ids[string](filepath.Join(b.dir, dir))
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range list {
+			path := filepath.Join(b.dir, dir, id)
+			r, err := read(path, dir == "forks")
+			if notThere(err) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, filed{path, r})
+		}
+	}
+	return all, nil
+}
+
+// compact merges layers that are needed together only, and goes on with what was begun. Cost: reading all
+// records, and the logs of what is merged, and of what is below that.
+func (b *backend) compact(ctx context.Context) error {
+	unlock, err := b.lock(ctx, unix.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	all, err := b.filed()
+	if err == nil {
+		err = b.finish(ctx, all)
+	}
+	unlock()
+	if err != nil {
+		return err
+	}
+	for _, c := range b.chains(all) {
+		err := b.merge(ctx, &c)
+		if errors.Is(err, layer.ErrApart) || errors.Is(err, layer.ErrDamaged) || notThere(err) {
+			continue // they stay as they are
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A chain is layers of a record, from an index up to, but without, another.
+type chain struct {
+	of       record
+	from, to int
+}
+
+func (c *chain) names() []string { return c.of.Layers[c.from:c.to] }
+
+// chains are the longest that are worth merging, of layers which all records that have one
+// of them have all of, as their own or as their first base's.
+func (b *backend) chains(all []filed) (list []chain) {
+	next, ends := map[string]string{}, map[string]bool{}
+	for _, r := range all {
+		for i, l := range r.Layers {
+			above := ""
+			if i+1 < len(r.Layers) {
+				above = r.Layers[i+1]
+			}
+			known, ok := next[l]
+			ends[l] = ends[l] || above == "" || ok && known != above || r.Base != "" && (i+1 == r.Own || i+2 == len(r.Layers))
+			next[l] = above
+		}
+	}
+	seen := map[string]bool{}
+	for _, r := range all {
+		for from := 0; from < len(r.Layers); {
+			to := from + 1
+			for !ends[r.Layers[to-1]] {
+				to++
+			}
+			if first := r.Layers[from]; !seen[first] {
+				seen[first] = true
+				if c := (chain{r.record, from, to}); b.worth(&c) {
+					list = append(list, c)
+				}
+			}
+			from = to
+		}
+	}
+	return list
+}
+
+// worth leaves out the oldest layers of a chain that hold much beside those above, and
+// reports whether enough are left.
+func (b *backend) worth(c *chain) bool {
+	sum, from := int64(0), c.to
+	for from > c.from {
+		st, err := os.Stat(b.layerPath(c.of.Layers[from-1]) + "/log")
+		if err != nil || c.to-from >= fewest && st.Size() > 2*sum {
+			break
+		}
+		sum += st.Size()
+		from--
+	}
+	c.from = from
+	return c.to-c.from >= fewest
+}
+
+// merge makes one layer of a chain, and has all records name it.
+func (b *backend) merge(ctx context.Context, c *chain) error {
+	if err := fault.Point(ctx, "merge layers"); err != nil {
+		return err
+	}
+	name := fresh("merged-")
+	next := b.dir + "/tmp/" + name
+	defer b.discard(next) // where it is still there
+	if err := b.mergeInto(ctx, c, next); err != nil {
+		return err
+	}
+	unlock, err := b.lock(ctx, unix.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	all, err := b.filed()
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(b.chains(all), func(now chain) bool { return slices.Equal(now.names(), c.names()) }) {
+		return nil // something has changed
+	}
+	if err := fault.Point(ctx, "put the merged layer in its place"); err != nil {
+		return err
+	}
+	if err := os.Rename(next, b.layerPath(name)); err != nil {
+		return err
+	}
+	return b.substitute(ctx, all, name)
+}
+
+// mergeInto does so at a path in tmp/, which nobody clears while the lock is held.
+func (b *backend) mergeInto(ctx context.Context, c *chain, path string) error {
+	unlock, err := b.lock(ctx, unix.LOCK_SH)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	o, err := b.options(&c.of)
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(path, 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+instead, []byte(strings.Join(c.names(), "\n")), 0o600); err != nil {
+		return err
+	}
+	return layer.Merge(o, c.from, c.to, path)
+}
+
+// substitute has all records name a merged layer that name those whose place it takes, and notes
+// that these are needed no more. What is killed meanwhile the next sweep goes on with. The
+// caller holds the lock exclusively; the records are changed, too.
+func (b *backend) substitute(ctx context.Context, all []filed, name string) error {
+	note := b.layerPath(name) + instead
+	text, err := os.ReadFile(note)
+	if err != nil {
+		return err
+	}
+	old := strings.Split(string(text), "\n")
+	for i := range all {
+		r := &all[i]
+		from := slices.Index(r.Layers, old[0])
+		if to := from + len(old); from >= 0 && to <= len(r.Layers) && slices.Equal(r.Layers[from:to], old) {
+			if err := fault.Point(ctx, "name the merged layer"); err != nil {
+				return err
+			}
+			r.record = r.merged(from, to, name)
+			if err := b.replace(r.path, &r.record); err != nil && !notThere(err) {
+				return err
+			}
+		}
+		if at := slices.Index(r.Layers, name); at >= r.Own && r.Limit != nil {
+			if err := b.countMerged(&r.record, at, old); err != nil {
+				return err
+			}
+		}
+	}
+	for _, l := range old {
+		if err := os.WriteFile(b.layerPath(l)+superseded, nil, 0o600); err != nil && !notThere(err) {
+			return err
+		}
+	}
+	return os.Remove(note)
+}
+
+// countMerged has a quota count the i-th layer of a record, and no more what that was made of.
+func (b *backend) countMerged(r *record, i int, old []string) error {
+	q, err := b.quota(r)
+	if err != nil {
+		return err
+	}
+	defer q.Close()
+	for _, l := range old {
+		if err := q.Count(b.layerPath(l), layer.Use{}); err != nil {
+			return err
+		}
+	}
+	path := b.layerPath(r.Layers[i])
+	u, err := layer.Tally(path, r.place(i))
+	if err == nil {
+		err = q.Count(path, u)
+	}
+	return err
+}
+
+// finish does what is left of substituting merged layers that records name.
+func (b *backend) finish(ctx context.Context, all []filed) error {
+	entries, err := os.ReadDir(b.dir + "/layers")
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), "merged-") || unix.Access(b.layerPath(e.Name())+instead, unix.F_OK) != nil ||
+			!slices.ContainsFunc(all, func(r filed) bool { return slices.Contains(r.Layers, e.Name()) }) {
+			continue
+		}
+		if err := b.substitute(ctx, all, e.Name()); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// dead reports whether a layer that nothing names may go: nobody has it open, or is about to.
+func (b *backend) dead(path string) bool {
+	if st, err := os.Stat(path + superseded); err == nil && time.Since(st.ModTime()) < grace {
+		return false
+	}
+	_, release, err := layer.Hold(path)
+	if err == nil {
+		release()
+	}
+	return !errors.Is(err, unix.EBUSY)
+}

@@ -1,0 +1,259 @@
+//go:build linux
+
+package fusecow_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// A lineage is a fork that was sealed so often that its layers are worth merging.
+type lineage struct {
+	testing.TB
+	place snapshot.Place
+	snapshot.Backend
+}
+
+const seals = 24
+
+// newLineage has the snapshots s1 to s24 of the fork f, each with a file more and with one that each has changed;
+// of all but s9 and s20 the names are gone. other is a fork of s9. With use the fork is mounted, and so seen by that.
+func newLineage(t *testing.T, use func(l *lineage, dir string)) *lineage {
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
+	l := &lineage{TB: t, place: snapshottest.OnDisk(t)}
+	for _, name := range []string{"each", "once"} {
+		l.write(l.place.Tree.Path+"/"+name, "below")
+	}
+	time.Sleep(20 * time.Millisecond) // what is older than the capture
+	var err error
+	l.Backend, err = driver().Open(t.Context(), l.place)
+	l.must(err)
+	_, err = l.Capture(t.Context(), l.place.Tree, "base")
+	l.must(err)
+	_, err = l.Fork(t.Context(), "base", "f")
+	l.must(err)
+	l.must(l.Backend.(snapshot.Limiter).LimitFork(t.Context(), "f", snapshot.DiskLimit{Bytes: 64 << 20}))
+	l.in("f", func(dir string) {
+		for i := 1; i <= seals; i++ {
+			if i == 3 {
+				l.write(dir+"/once", "changed")
+			}
+			l.write(dir+"/each", fmt.Sprint(i))
+			l.write(fmt.Sprintf("%s/%d", dir, i), "new")
+			l.write(dir+"/passing", fmt.Sprintf("%0100000d", i))
+			_, err = l.Seal(t.Context(), "f", snapshot.ID(fmt.Sprintf("s%d", i)), snapshot.InUse)
+			l.must(err)
+		}
+		l.write(dir+"/each", "last")
+		_, err := l.Fork(t.Context(), "s9", "other")
+		l.must(err)
+		for i := 1; i <= seals; i++ {
+			if i != 9 && i != 20 {
+				l.must(l.Remove(t.Context(), snapshot.ID(fmt.Sprintf("s%d", i))))
+			}
+		}
+		use(l, dir)
+	})
+	return l
+}
+
+func (l *lineage) must(err error) {
+	l.Helper()
+	if err != nil {
+		l.Fatal(err)
+	}
+}
+
+func (l *lineage) write(path, text string) {
+	l.Helper()
+	l.must(os.WriteFile(path, []byte(text), 0o644))
+}
+
+// in calls do with a fork, mounted.
+func (l *lineage) in(fork snapshot.ForkID, do func(dir string)) {
+	l.Helper()
+	f, err := l.LookupFork(l.Context(), fork)
+	l.must(err)
+	l.seen(f.View, do)
+}
+
+func (l *lineage) seen(v snapshot.View, do func(dir string)) {
+	l.Helper()
+	fd, err := v.Served.Mount(l.Context(), false)
+	l.must(err)
+	root := os.NewFile(uintptr(fd), "root")
+	defer root.Close()
+	do(fmt.Sprintf("/proc/self/fd/%d/.", fd))
+}
+
+// sweep sweeps, as if all that was replaced were older than it is.
+func (l *lineage) sweep() {
+	l.Helper()
+	l.must(l.Backend.(snapshot.Sweeper).Sweep(l.Context()))
+	l.aged()
+	l.must(l.Backend.(snapshot.Sweeper).Sweep(l.Context()))
+}
+
+func (l *lineage) aged() {
+	l.Helper()
+	list, err := filepath.Glob(l.place.Dir + "/layers/*/superseded")
+	l.must(err)
+	for _, path := range list {
+		l.must(os.Chtimes(path, time.Time{}, time.Now().Add(-time.Hour)))
+	}
+}
+
+// layers are how many there are, and how many a fork has.
+func (l *lineage) layers(fork string) (all, own int) {
+	l.Helper()
+	list, err := os.ReadDir(l.place.Dir + "/layers")
+	l.must(err)
+	text, err := os.ReadFile(l.place.Dir + "/forks/" + fork)
+	l.must(err)
+	var r struct{ Layers []string }
+	l.must(json.Unmarshal(text, &r))
+	return len(list), len(r.Layers)
+}
+
+// isWhole checks all that the lineage has to show.
+func (l *lineage) isWhole(when string) {
+	l.Helper()
+	check := func(what string, dir string, upTo int, each string) {
+		l.Helper()
+		want := map[string]string{"each": each, "once": "changed", "passing": fmt.Sprintf("%0100000d", upTo)}
+		for i := 1; i <= upTo; i++ {
+			want[fmt.Sprint(i)] = "new"
+		}
+		got := map[string]string{}
+		list, err := os.ReadDir(dir)
+		l.must(err)
+		for _, e := range list {
+			text, err := os.ReadFile(dir + "/" + e.Name())
+			if err != nil {
+				l.Errorf("%s: %s: %v", when, what, err)
+			}
+			got[e.Name()] = string(text)
+		}
+		if !maps.Equal(got, want) {
+			l.Errorf("%s: %s has %v", when, what, slices.Sorted(maps.Keys(got)))
+		}
+	}
+	l.in("f", func(dir string) { check("the fork", dir, seals, "last") })
+	l.in("other", func(dir string) { check("the fork of s9", dir, 9, "9") })
+	for id, n := range map[snapshot.ID]int{"s9": 9, "s20": 20} {
+		s, err := l.Lookup(l.Context(), id)
+		l.must(err)
+		l.seen(s.View, func(dir string) { check(string(id), dir, n, fmt.Sprint(n)) })
+	}
+	kept := map[string]string{}
+	for o, err := range l.Backend.(snapshot.Keeper).Originals(l.Context(), "base", "f") {
+		l.must(err)
+		text, err := os.ReadFile(o.Content)
+		l.must(err)
+		kept[o.Path] = string(text)
+	}
+	if want := map[string]string{"each": "below", "once": "below"}; !maps.Equal(kept, want) {
+		l.Errorf("%s: of the tree below is kept %q", when, kept)
+	}
+	for _, f := range []snapshot.ForkID{"f", "other"} {
+		problems, err := l.Backend.(snapshot.Checker).Check(l.Context(), f, false)
+		l.must(err)
+		if len(problems) > 0 {
+			l.Errorf("%s: %v", when, problems)
+		}
+	}
+}
+
+// used is what the fork's quota says that it holds.
+func (l *lineage) used() snapshot.Bytes {
+	l.Helper()
+	u, err := l.Backend.(snapshot.Gauge).Gauge(l.Context(), "f")
+	l.must(err)
+	return u.Bytes
+}
+
+// TestLayersThatNobodyNeedsApartAreMerged under who works in them, and the room that states took is free.
+func TestLayersThatNobodyNeedsApartAreMerged(t *testing.T) {
+	l := newLineage(t, func(l *lineage, dir string) {
+		open, err := os.Open(dir + "/passing")
+		l.must(err)
+		defer open.Close()
+		before := l.used()
+		l.sweep()
+		all, own := l.layers("f")
+		// s9's, s20's, four more that are too few, and the fork's own; what the server has open stays.
+		if own != 7 || all < 24 {
+			l.Errorf("the fork has %d layers, and there are %d", own, all)
+		}
+		if now := l.used(); now > before*2/5 {
+			l.Errorf("the fork held %d bytes, and holds %d", before, now)
+		}
+		if text, err := os.ReadFile(dir + "/each"); string(text) != "last" {
+			l.Errorf("who works there reads %q, %v", text, err)
+		}
+		l.write(dir+"/24", "new")
+		_, err = l.Seal(l.Context(), "f", "more", snapshot.InUse)
+		l.must(err)
+		l.write(dir+"/each", "last")
+		l.must(l.Remove(l.Context(), "more"))
+	})
+	l.isWhole("merged")
+	before := l.used()
+	l.sweep()
+	if all, own := l.layers("f"); own != 8 || all != 9 { // and that of the other fork
+		t.Errorf("the fork has %d layers, and there are %d", own, all)
+	}
+	if now := l.used(); now != before {
+		t.Errorf("the fork held %d bytes, and holds %d", before, now)
+	}
+	l.isWhole("swept")
+}
+
+// TestAMergeThatEndsAtAnyStepLosesNothing, and the next sweep goes on with it.
+func TestAMergeThatEndsAtAnyStepLosesNothing(t *testing.T) {
+	var steps []string
+	count := fault.With(t.Context(), func(step string) error {
+		steps = append(steps, step)
+		return nil
+	})
+	l := newLineage(t, func(*lineage, string) {})
+	l.must(l.Backend.(snapshot.Sweeper).Sweep(count))
+	for _, step := range []string{"merge layers", "put the merged layer in its place", "name the merged layer"} {
+		if !slices.Contains(steps, step) {
+			t.Fatalf("%q is no step of it: %q", step, steps)
+		}
+	}
+	for n, step := range steps {
+		l := newLineage(t, func(*lineage, string) {})
+		broken := errors.New("broken")
+		at := 0
+		err := l.Backend.(snapshot.Sweeper).Sweep(fault.With(t.Context(), func(string) error {
+			if at++; at == n+1 {
+				return broken
+			}
+			return nil
+		}))
+		if !errors.Is(err, broken) {
+			t.Fatalf("%d, %s: %v", n, step, err)
+		}
+		l.isWhole(fmt.Sprintf("broken at %d, %s", n, step))
+		l.sweep()
+		l.isWhole(fmt.Sprintf("swept after it broke at %d, %s", n, step))
+		if all, own := l.layers("f"); own != 7 || all != 8 {
+			t.Errorf("%d, %s: the fork has %d layers, and there are %d", n, step, own, all)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+//go:build linux
+
+package layer_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// merge makes one layer of those from an index up to, but without, another, which who
+// serves them need not know.
+func (b *bench) merge(from, to int) {
+	b.Helper()
+	into := b.nextLayer()
+	b.must(layer.Merge(b.options(), from, to, into))
+	places := []int{}
+	for i := range b.layers {
+		if i < from || i >= to-1 {
+			places = append(places, b.place(i))
+		}
+	}
+	b.layers, b.places = slices.Replace(slices.Clone(b.layers), from, to, into), places
+}
+
+// originals are what the layers have kept of the tree below.
+func (b *bench) originals() map[string]string {
+	b.Helper()
+	all, err := layer.Originals(b.layers)
+	b.must(err)
+	kept := map[string]string{}
+	for _, o := range all {
+		text, err := os.ReadFile(o.File)
+		b.must(err)
+		kept[o.Path] = string(text)
+	}
+	return kept
+}
+
+// touched are the places where the layers and the tree below may differ.
+func (b *bench) touched() []string {
+	b.Helper()
+	all := map[string]bool{}
+	b.must(layer.Touched(layer.Options{Lower: b.lower}, b.options(), func(path string, tree bool) error {
+		all[fmt.Sprint(path, " ", tree)] = true
+		return nil
+	}))
+	return slices.Sorted(maps.Keys(all))
+}
+
+// TestMergedLayersHoldWhatIsNeeded and nothing that a later one of them has changed
+// again; nor is what they tell of the tree below lost.
+func TestMergedLayersHoldWhatIsNeeded(t *testing.T) {
+	b := newBench(t)
+	for _, name := range []string{"a", "b", "c"} {
+		b.write(b.lower+"/"+name, "below "+name)
+	}
+	b.up()
+	b.write(b.mount+"/a", "first")
+	b.write(b.mount+"/made", "first")
+	b.write(b.mount+"/passing", "first")
+	nameless, err := os.OpenFile(b.mount, os.O_RDWR|unix.O_TMPFILE, 0o600)
+	b.must(err)
+	_, err = nameless.WriteString("nameless")
+	b.must(err)
+	b.freeze()
+	b.write(b.mount+"/a", "second")
+	b.write(b.mount+"/b", "second")
+	b.must(errors.Join(os.Remove(b.mount+"/passing"), os.Remove(b.mount+"/c"), os.Rename(b.mount+"/made", b.mount+"/moved")))
+	b.freeze()
+	b.must(os.Chmod(b.mount+"/moved", 0o600)) // its content lies in the first
+	b.must(unix.Linkat(int(nameless.Fd()), "", unix.AT_FDCWD, b.mount+"/named", unix.AT_EMPTY_PATH))
+	b.must(nameless.Close())
+	b.freeze()
+	b.down()
+	tree, originals, touched := b.tree(), b.originals(), b.touched()
+	b.merge(0, 2)
+	if got := b.tree(); got != tree {
+		t.Errorf("%q", treetest.Lines(tree, got))
+	}
+	b.must(os.RemoveAll(b.options().Layers[0] + "/../layer0"))
+	b.must(os.RemoveAll(b.options().Layers[0] + "/../layer1"))
+	if got := b.tree(); got != tree {
+		t.Errorf("with the old ones gone: %q", treetest.Lines(tree, got))
+	}
+	if got := b.originals(); !maps.Equal(got, originals) || len(got) != 2 {
+		t.Errorf("of the tree below is kept %q; it was %q", got, originals)
+	}
+	passing := func(path string) bool { return path == "made false" || path == "passing false" }
+	if got := b.touched(); !slices.Equal(got, slices.DeleteFunc(touched, passing)) {
+		t.Errorf("touched is %q; it was %q", got, touched)
+	}
+	for _, p := range b.check(false) {
+		t.Error(p)
+	}
+	u, err := layer.Tally(b.layers[0], b.place(0))
+	b.must(err)
+	if want := int64(4); u.Nodes != want { // the root, a, b, moved
+		t.Errorf("it tells of %d nodes, want %d", u.Nodes, want)
+	}
+	if n := len(b.list(b.layers[0] + "/data")); n == 0 {
+		t.Error("it has no content")
+	}
+}
+
+// TestLayersThatMustStayApartDo: whose content is one file's in parts, or of which something
+// was put aside.
+func TestLayersThatMustStayApartDo(t *testing.T) {
+	l := newLarge(t)
+	l.put("first", 0)
+	l.freeze()
+	l.put("second", 100_000)
+	l.freeze()
+	l.put("third", 200_000)
+	l.freeze()
+	l.down()
+	apart := func(why string, from, to int) {
+		t.Helper()
+		into := l.nextLayer()
+		if err := layer.Merge(l.options(), from, to, into); !errors.Is(err, layer.ErrApart) {
+			t.Errorf("%s: %v", why, err)
+		}
+		if layer.IsLayer(into) {
+			t.Errorf("%s: there is a layer", why)
+		}
+	}
+	apart("parts of one file", 0, 2)
+	apart("parts of one file", 1, 3)
+	l.up()
+	l.check("not merged")
+	l.write(l.mount+"/file", "1")
+	l.freeze()
+	l.write(l.mount+"/file", "2")
+	l.freeze()
+	l.down()
+	l.must(os.Mkdir(l.layers[3]+"/found", 0o700))
+	apart("something put aside", 3, 5)
+	l.must(os.Remove(l.layers[3] + "/found"))
+	l.merge(3, 5)
+	l.up()
+	l.check("merged above it")
+	l.has(l.mount+"/file", "2")
+	l.down()
+}
