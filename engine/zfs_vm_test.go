@@ -146,7 +146,8 @@ func TestADatasetDestroyedByHandUnderASandboxOnZFS(t *testing.T) {
 const delegatedEnv = "SNAPFS_TEST_DELEGATED"
 
 // TestADelegatesTreeIsASandboxesTree: the workspace is a dataset of which root has granted the user
-// snapshots, or a directory of it. A snapshot that is mounted beneath .zfs is in the way of neither.
+// snapshots, or a directory of it. A snapshot that is mounted beneath .zfs is in the way of neither,
+// nor does anybody have to ask for the backend.
 func TestADelegatesTreeIsASandboxesTree(t *testing.T) {
 	if os.Geteuid() != 0 {
 		for name, dir := range map[string]string{"dataset": "", "directory": "/work"} {
@@ -157,7 +158,10 @@ func TestADelegatesTreeIsASandboxesTree(t *testing.T) {
 					t.Fatal(err)
 				}
 				emptiedLater(t, b, "zfs-fusecow")
-				servedLife(t, b, "zfs-fusecow")
+				servedLife(t, b, "")
+				if list, err := os.ReadDir(b.DataDir("zfs-fusecow") + "/forks"); err != nil || len(list) != 2 {
+					t.Errorf("zfs-fusecow has the forks %v, %v; want those of two sandboxes", list, err)
+				}
 			})
 		}
 		return

@@ -24,7 +24,7 @@ const name = "zfs-fusecow"
 // that snapshots take: each time they are asked for costs a run of zfs(8). Program finds the
 // program that serves trees, as for [fusecow.Driver].
 func Driver(program func() ([]string, error)) snapshot.Driver {
-	return snapshot.Driver{Name: name, Open: func(ctx context.Context, place snapshot.Place) (snapshot.Backend, error) {
+	return snapshot.Driver{Name: name, Automatic: true, Open: func(ctx context.Context, place snapshot.Place) (snapshot.Backend, error) {
 		return fusecow.OpenFrozen(ctx, place, program, zfs.States{})
 	}}
 }

@@ -118,6 +118,9 @@ func (b *backend) look(r *record) error {
 		return err
 	}
 	dir, err := kernel.OpenDir(unix.AT_FDCWD, path)
+	if notThere(err) { // where the kernel mounts it this process may not see, as in a container
+		return because(snapshot.ErrNotSupported, path, "what was frozen cannot be seen here: "+err.Error(), "snapfs … --backend fusecow-overlay")
+	}
 	if err != nil {
 		return err
 	}

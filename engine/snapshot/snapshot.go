@@ -255,7 +255,7 @@ type Unit string
 // The units of copy-on-write.
 const (
 	ByBlock Unit = "block" // only the changed blocks
-	// ByFile: the whole file at the first write, by a clone where its filesystem can. Of a very
-	// large one blocks may do.
+	// ByFile: the whole file at the first write, by a clone where its filesystem can. Of one
+	// of more than 1 MiB blocks may do.
 	ByFile Unit = "file"
 )
