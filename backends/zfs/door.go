@@ -34,6 +34,24 @@ func zfsStream(ctx context.Context, in io.Reader, out io.Writer, args ...string)
 	return understood(run.Run(ctx, run.Program{Name: "zfs", Args: args, Env: append(os.Environ(), "LC_ALL=C"), Stdin: in, Stdout: out}))
 }
 
+// running says that the pool of a dataset is suspended: who writes to it then, or waits for
+// it, does so until it goes on, and cannot even be killed. So it is asked first; /proc tells without waiting (the
+// kstat spa_state of OpenZFS 0.8). ErrCorrupt.
+func running(dataset string) error {
+	pool := dataset
+	if end := strings.IndexAny(dataset, "/@"); end >= 0 {
+		pool = dataset[:end]
+	}
+	state, err := os.ReadFile("/proc/spl/kstat/zfs/" + pool + "/state")
+	if err != nil || strings.TrimSpace(string(state)) != "SUSPENDED" {
+		return nil // what has no state is found out by who looks for it
+	}
+	return &problem{
+		kind: snapshot.ErrCorrupt, path: dataset, why: "the pool " + pool + " is suspended, since a disk of it fails: whoever waits for it waits until it goes on",
+		hints: []string{"zpool status " + pool, "sudo zpool clear " + pool + "   # when the disk is back"},
+	}
+}
+
 // understood makes what zfs(8) said an error with a kind.
 func understood(err error) error {
 	var e *run.Error

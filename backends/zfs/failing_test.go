@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,7 +23,11 @@ import (
 // place on it. What is left in the pool then is an error.
 func ofFiles(t *testing.T, kind string) (pool string, disks []string, p snapshot.Place) {
 	t.Helper()
-	dir := treetest.Dir(t)
+	return ofFilesIn(t, treetest.Dir(t), kind)
+}
+
+func ofFilesIn(t *testing.T, dir, kind string) (pool string, disks []string, p snapshot.Place) {
+	t.Helper()
 	pool = "of-" + filepath.Base(dir)
 	args := []string{"create", "-f", "-m", dir + "/fs", "-O", "acltype=posixacl", "-O", "xattr=sa", pool}
 	if kind != "" {
@@ -87,6 +92,91 @@ func TestAMirrorThatLosesADiskGoesOn(t *testing.T) {
 	must(t, b.Remove(t.Context(), "s3"))
 	gone(t, b)
 	reads(t, p.Tree.Path+"/file", "real")
+}
+
+// TestASuspendedPoolIsSaidToBeOneAtOnce, by every verb, and all goes on when it does. A pool is suspended
+// when it can be written to nowhere any more: here because what its disks lie on is full.
+func TestASuspendedPoolIsSaidToBeOneAtOnce(t *testing.T) {
+	ground := treetest.Tmpfs(t, "160m")
+	pool, _, p := ofFilesIn(t, ground, "")
+	p.Dir = treetest.Dir(t) + "/state"
+	b := opened(t, p)
+	must(t, os.WriteFile(p.Tree.Path+"/file", []byte("real"), 0o600))
+	_, f := grown(t, b, p)
+	must(t, b.Remove(t.Context(), "s1")) // for Sweep
+	_, err := b.Seal(t.Context(), "f1", "s2", snapshot.InUse)
+	must(t, err)
+
+	fillUp(t, ground+"/ballast")
+	written := make(chan error, 1)
+	go func() { // which waits as long as the pool is suspended
+		file, err := os.Create(p.Tree.Path + "/waits")
+		if err == nil {
+			_, err = file.Write(make([]byte, 8<<20))
+			err = errors.Join(err, file.Sync(), file.Close())
+		}
+		written <- err
+	}()
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		state, err := os.ReadFile("/proc/spl/kstat/zfs/" + pool + "/state")
+		must(t, err)
+		if strings.TrimSpace(string(state)) == "SUSPENDED" {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the pool is not suspended: %s", state)
+		}
+	}
+	for verb, do := range map[string]func() error{
+		"capture": func() error { _, err := b.Capture(t.Context(), p.Tree, "n1"); return err },
+		"clone":   func() error { _, _, err := b.Clone(t.Context(), p.Tree, "n2", "n2"); return err },
+		"fork":    func() error { _, err := b.Fork(t.Context(), "s2", "n3"); return err },
+		"seal":    func() error { _, err := b.Seal(t.Context(), "f1", "n4", snapshot.InUse); return err },
+		"look up": func() error { _, err := b.LookupFork(t.Context(), "f1"); return err },
+		"remove":  func() error { return b.RemoveFork(t.Context(), "f1") },
+		"sweep":   func() error { return b.Sweep(t.Context()) },
+	} {
+		said := make(chan error, 1)
+		go func() { said <- do() }()
+		select {
+		case err := <-said:
+			var e *snapshot.Error
+			if !errors.Is(err, snapshot.ErrCorrupt) || !errors.As(err, &e) || !strings.Contains(strings.Join(e.Hints, "\n"), "zpool clear "+pool) {
+				t.Errorf("%s gives %v", verb, err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Errorf("%s waits for the pool", verb)
+		}
+	}
+	must(t, os.Remove(ground+"/ballast"))
+	zpool(t, "clear", pool)
+	must(t, <-written)
+	reads(t, p.Tree.Path+"/file", "real")
+	reads(t, f.View.Path+"/file", "real")
+	_, _, err = b.Clone(t.Context(), p.Tree, "after", "after")
+	must(t, err)
+	for _, id := range []string{"f1", "after"} {
+		must(t, b.RemoveFork(t.Context(), snapshot.ForkID(id)))
+	}
+	for _, id := range []snapshot.ID{"s2", "after"} {
+		must(t, b.Remove(t.Context(), id))
+	}
+	must(t, b.Sweep(t.Context()))
+}
+
+// fillUp writes to a file until its filesystem is full.
+func fillUp(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	must(t, err)
+	defer f.Close()
+	for chunk := make([]byte, 1<<20); len(chunk) > 0; {
+		if _, err := f.Write(chunk); errors.Is(err, unix.ENOSPC) {
+			chunk = chunk[:len(chunk)/2]
+		} else {
+			must(t, err)
+		}
+	}
 }
 
 // TestAFullPoolIsSaidToBeFullAndGivesBackWhatIsRemoved: full by what a fork wrote.

@@ -69,10 +69,15 @@ func (b *Backend) remove(ctx context.Context, kind, id string) error {
 		return err
 	}
 	defer r.Close()
-	if _, err := r.load(kind, id); err != nil && !errors.Is(err, snapshot.ErrCorrupt) {
-		if errors.Is(err, snapshot.ErrNotFound) {
-			return nil
+	m, err := r.load(kind, id)
+	switch {
+	case errors.Is(err, snapshot.ErrNotFound):
+		return nil
+	case err == nil:
+		if err := running(m.dataset); err != nil {
+			return err
 		}
+	case !errors.Is(err, snapshot.ErrCorrupt):
 		return err
 	}
 	entry := kind + "/" + id
@@ -205,13 +210,18 @@ func (r room) dead(ctx context.Context) ([]dead, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := r.leave(trash+"/"+name, false); err != nil && !errors.Is(err, snapshot.ErrNotFound) {
-			return nil, err
-		}
 		text, err := r.readFile(trash + "/" + name + "/" + markName)
 		m := mark{}
 		if err == nil {
 			m, err = parseMark(text)
+		}
+		if err == nil {
+			if err := running(m.dataset); err != nil {
+				return nil, err
+			}
+		}
+		if err := r.leave(trash+"/"+name, false); err != nil && !errors.Is(err, snapshot.ErrNotFound) {
+			return nil, err
 		}
 		if errors.Is(err, snapshot.ErrCorrupt) && !strings.HasPrefix(name, newborn) {
 			return nil, &problem{kind: snapshot.ErrCorrupt, path: r.Name() + "/" + trash + "/" + name, why: err.Error()}

@@ -44,6 +44,9 @@ func captureOf(tree snapshot.Tree, id string) (mark, error) {
 	if err == nil {
 		err = fits(src)
 	}
+	if err == nil {
+		err = running(src.dataset)
+	}
 	u := unique()
 	return mark{
 		kind: snapshots, id: id, dataset: snapshotName(src.dataset, u), unique: u,
@@ -238,6 +241,9 @@ func (b *Backend) seal(ctx context.Context, fork, id string) (s snapshot.Snapsho
 	}
 	defer r.Close()
 	fm, err := r.load(forks, fork)
+	if err == nil {
+		err = running(fm.dataset)
+	}
 	if err == nil {
 		err = r.reach(fm)
 	}
