@@ -23,7 +23,17 @@ import (
 type lineage struct {
 	testing.TB
 	place snapshot.Place
+	powers
+}
+
+// powers are those that a lineage needs.
+type powers interface {
 	snapshot.Backend
+	snapshot.Sweeper
+	snapshot.Limiter
+	snapshot.Gauge
+	snapshot.Keeper
+	snapshot.Checker
 }
 
 const seals = 24
@@ -38,14 +48,17 @@ func newLineage(t *testing.T, use func(l *lineage, dir string)) *lineage {
 		l.write(l.place.Tree.Path+"/"+name, "below")
 	}
 	time.Sleep(20 * time.Millisecond) // what is older than the capture
-	var err error
-	l.Backend, err = driver().Open(t.Context(), l.place)
+	b, err := driver().Open(t.Context(), l.place)
 	l.must(err)
+	var ok bool
+	if l.powers, ok = b.(powers); !ok {
+		t.Fatal("it lacks powers")
+	}
 	_, err = l.Capture(t.Context(), l.place.Tree, "base")
 	l.must(err)
 	_, err = l.Fork(t.Context(), "base", "f")
 	l.must(err)
-	l.must(l.Backend.(snapshot.Limiter).LimitFork(t.Context(), "f", snapshot.DiskLimit{Bytes: 64 << 20}))
+	l.must(l.LimitFork(t.Context(), "f", snapshot.DiskLimit{Bytes: 64 << 20}))
 	l.in("f", func(dir string) {
 		for i := 1; i <= seals; i++ {
 			if i == 3 {
@@ -102,9 +115,9 @@ func (l *lineage) seen(v snapshot.View, do func(dir string)) {
 // sweep sweeps, as if all that was replaced were older than it is.
 func (l *lineage) sweep() {
 	l.Helper()
-	l.must(l.Backend.(snapshot.Sweeper).Sweep(l.Context()))
+	l.must(l.Sweep(l.Context()))
 	l.aged()
-	l.must(l.Backend.(snapshot.Sweeper).Sweep(l.Context()))
+	l.must(l.Sweep(l.Context()))
 }
 
 func (l *lineage) aged() {
@@ -159,7 +172,7 @@ func (l *lineage) isWhole(when string) {
 		l.seen(s.View, func(dir string) { check(string(id), dir, n, fmt.Sprint(n)) })
 	}
 	kept := map[string]string{}
-	for o, err := range l.Backend.(snapshot.Keeper).Originals(l.Context(), "base", "f") {
+	for o, err := range l.Originals(l.Context(), "base", "f") {
 		l.must(err)
 		text, err := os.ReadFile(o.Content)
 		l.must(err)
@@ -169,7 +182,7 @@ func (l *lineage) isWhole(when string) {
 		l.Errorf("%s: of the tree below is kept %q", when, kept)
 	}
 	for _, f := range []snapshot.ForkID{"f", "other"} {
-		problems, err := l.Backend.(snapshot.Checker).Check(l.Context(), f, false)
+		problems, err := l.Check(l.Context(), f, false)
 		l.must(err)
 		if len(problems) > 0 {
 			l.Errorf("%s: %v", when, problems)
@@ -180,7 +193,7 @@ func (l *lineage) isWhole(when string) {
 // used is what the fork's quota says that it holds.
 func (l *lineage) used() snapshot.Bytes {
 	l.Helper()
-	u, err := l.Backend.(snapshot.Gauge).Gauge(l.Context(), "f")
+	u, err := l.Gauge(l.Context(), "f")
 	l.must(err)
 	return u.Bytes
 }
@@ -230,7 +243,7 @@ func TestAMergeThatEndsAtAnyStepLosesNothing(t *testing.T) {
 		return nil
 	})
 	l := newLineage(t, func(*lineage, string) {})
-	l.must(l.Backend.(snapshot.Sweeper).Sweep(count))
+	l.must(l.Sweep(count))
 	for _, step := range []string{"merge layers", "put the merged layer in its place", "name the merged layer"} {
 		if !slices.Contains(steps, step) {
 			t.Fatalf("%q is no step of it: %q", step, steps)
@@ -240,7 +253,7 @@ func TestAMergeThatEndsAtAnyStepLosesNothing(t *testing.T) {
 		l := newLineage(t, func(*lineage, string) {})
 		broken := errors.New("broken")
 		at := 0
-		err := l.Backend.(snapshot.Sweeper).Sweep(fault.With(t.Context(), func(string) error {
+		err := l.Sweep(fault.With(t.Context(), func(string) error {
 			if at++; at == n+1 {
 				return broken
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// ErrApart: layers that have to stay apart.
+// ErrApart is that of layers that have to stay apart.
 var ErrApart = errors.New("the layers cannot be merged")
 
 // Merge makes a layer at path, which is not there yet, that tells and holds what the layers of o from the
