@@ -270,3 +270,22 @@ func TestAMergeThatEndsAtAnyStepLosesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatCannotBeMergedKeepsNothingFromBeingDeleted: on a full disk above all, where merging needs room.
+func TestWhatCannotBeMergedKeepsNothingFromBeingDeleted(t *testing.T) {
+	l := newLineage(t, func(*lineage, string) {})
+	l.must(l.RemoveFork(t.Context(), "other"))
+	broken := errors.New("broken")
+	err := l.Sweep(fault.With(t.Context(), func(step string) error {
+		if step == "merge layers" {
+			return broken
+		}
+		return nil
+	}))
+	if !errors.Is(err, broken) {
+		t.Errorf("it was not told: %v", err)
+	}
+	if left, err := os.ReadDir(l.place.Dir + "/trash"); err != nil || len(left) > 0 {
+		t.Errorf("in the trash is %v, %v", left, err)
+	}
+}

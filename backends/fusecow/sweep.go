@@ -3,6 +3,7 @@
 package fusecow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -20,23 +21,20 @@ import (
 
 // Sweep merges layers that are needed together only, deletes those that nothing names and nobody has
 // open, what was half made, and what is in the trash, resting as long as it works, and has states thawed that
-// nothing names. Cost: it reads every record, the lock held exclusively meanwhile; the rest goes on without it.
+// nothing names. Where layers cannot be merged the rest is done all the same. Cost: it reads every record, the lock held exclusively meanwhile; the rest goes on without it.
 func (b *backend) Sweep(ctx context.Context) error {
 	if _, err := os.Lstat(b.dir); notThere(err) {
 		return nil
 	}
-	err := b.compact(ctx)
-	var dead []note
-	if err == nil {
-		dead, err = b.clear(ctx)
-	}
+	unmerged := b.compact(ctx) // where no room is left for it, above all, the rest makes some
+	dead, err := b.clear(ctx)
 	if err == nil {
 		err = b.empty(ctx)
 	}
 	if err == nil {
 		err = b.thaw(ctx, dead)
 	}
-	return fail("sweeping", "", err)
+	return fail("sweeping", "", cmp.Or(err, unmerged))
 }
 
 // clear moves layers that nothing names into the trash, and what was half made, and
