@@ -23,13 +23,13 @@ import (
 // it, until he has done.
 
 const (
-	// fewest is how many layers are merged at least. Of those that hold much all are
-	// linked anew each time, so that one is merged again only when there is half as much above it.
+	// fewest is how many layers are merged at least. Merging links all content of them anew, so
+	// that one that holds much is merged again only when there is half as much above it.
 	fewest = 8
 	// instead is a file in a merged layer, until all records name that: whose place it takes, a name a line.
 	instead = "/instead"
 	// superseded is one in a layer that a merged one stands for. Who has just read an older record may be about
-	// to open it, so that it stays for a while.
+	// to open that, so that it stays for the time of grace.
 	superseded = "/superseded"
 	grace      = time.Minute
 )
@@ -40,8 +40,8 @@ type filed struct {
 	record
 }
 
-// filed reads the records of all snapshots and forks. Those that go meanwhile are left out.
-func (b *backend) filed() (all []filed, err error) {
+// records reads those of all snapshots and forks. Those that go meanwhile are left out.
+func (b *backend) records() (all []filed, err error) {
 	for _, dir := range []string{"snapshots", "forks"} {
 		list, err := ids[string](filepath.Join(b.dir, dir))
 		if err != nil {
@@ -69,7 +69,7 @@ func (b *backend) compact(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all, err := b.filed()
+	all, err := b.records()
 	if err == nil {
 		err = b.finish(ctx, all)
 	}
@@ -163,7 +163,7 @@ func (b *backend) merge(ctx context.Context, c *chain) error {
 		return err
 	}
 	defer unlock()
-	all, err := b.filed()
+	all, err := b.records()
 	if err != nil {
 		return err
 	}
@@ -186,17 +186,13 @@ func (b *backend) mergeInto(ctx context.Context, c *chain, path string) error {
 		return err
 	}
 	defer unlock()
-	o, err := b.options(&c.of)
-	if err != nil {
-		return err
-	}
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return err
 	}
 	if err := os.WriteFile(path+instead, []byte(strings.Join(c.names(), "\n")), 0o600); err != nil {
 		return err
 	}
-	return layer.Merge(o, c.from, c.to, path)
+	return layer.Merge(b.optionsOn("", &c.of), c.from, c.to, path) // the tree below is not looked at
 }
 
 // substitute has all records name a merged layer that name those whose place it takes, and notes
@@ -217,7 +213,7 @@ func (b *backend) substitute(ctx context.Context, all []filed, name string) erro
 				return err
 			}
 			r.record = r.merged(from, to, name)
-			if err := b.replace(r.path, &r.record); err != nil && !notThere(err) {
+			if err := b.replaceFirm(r.path, &r.record); err != nil && !notThere(err) {
 				return err
 			}
 		}

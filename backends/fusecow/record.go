@@ -125,8 +125,9 @@ func read(path string, fork bool) (record, error) {
 	return r, nil
 }
 
-// write makes a file with the record in it; after an error there is none.
-func (r *record) write(path string) error {
+// write makes a file with the record in it, with firm on stable storage; after an error
+// there is none.
+func (r *record) write(path string, firm bool) error {
 	if r.Format = format; r.Places != nil {
 		r.Format = formatPlaces
 	}
@@ -138,7 +139,9 @@ func (r *record) write(path string) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(text, '\n'))
+	if _, err = f.Write(append(text, '\n')); err == nil && firm {
+		err = f.Sync()
+	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return errors.Join(err, os.Remove(path))
 	}

@@ -46,7 +46,7 @@ func (b *backend) clear(ctx context.Context) (dead []note, err error) {
 		return nil, err
 	}
 	defer unlock()
-	all, err := b.filed()
+	all, err := b.records()
 	if err != nil {
 		return nil, err
 	}
