@@ -3,6 +3,7 @@
 package fusecow
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -195,8 +196,16 @@ func (s *server) do(q request) (*os.File, error) {
 }
 
 // freeze has the fork go on with another layer, in its record too. Holds mu. Who asks
-// holds the lock of the fork.
+// holds the lock of the fork, and [backend.lock], shared; but he may be killed meanwhile, and
+// a sweep replace the record or take the layer: so that one is taken here too.
 func (s *server) freeze(next string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	unlock, err := s.b.lock(ctx, unix.LOCK_SH)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	r, err := s.b.fork(s.id)
 	if err != nil {
 		return err
