@@ -83,7 +83,7 @@ func (m *merger) read() error {
 // whole looks whether a layer has what its log does not tell of.
 func (m *merger) whole(path string) error {
 	for _, pattern := range []string{"/found", "/log.damaged*"} {
-		if list, err := filepath.Glob(path + pattern); err != nil || len(list) > 0 {
+		if list, err := filepath.Glob(escaped(path) + pattern); err != nil || len(list) > 0 {
 			return errors.Join(ErrApart, err)
 		}
 	}
