@@ -62,6 +62,9 @@ func (b *Backend) comingMark(id, base string, tree snapshot.Tree) (mark, error) 
 	if err == nil {
 		err = fits(src)
 	}
+	if err == nil {
+		err = running(src.dataset)
+	}
 	u := unique()
 	return mark{
 		kind: snapshots, id: id, dataset: snapshotName(forkName(src.dataset, u), u), unique: u, source: src.dataset,
@@ -127,11 +130,13 @@ func (c *coming) claim(ctx context.Context, resuming bool) error {
 	return err
 }
 
-// begin makes the entry anew.
+// begin makes the entry anew. What came before is locked until it has gone.
 func (c *coming) begin(ctx context.Context) error {
 	if c.lock != nil {
+		err := c.discard(c.entry())
 		kernel.Unlock(c.lock)
-		if err := c.discard(c.entry()); err != nil {
+		c.lock = nil
+		if err != nil {
 			return err
 		}
 	}
@@ -141,21 +146,32 @@ func (c *coming) begin(ctx context.Context) error {
 	return c.hold()
 }
 
-// hold locks the directory of the entry. ErrBusy.
+// hold locks the directory of the entry. ErrBusy: another process has it, or has just begun
+// anew and put another one in its place.
 func (c *coming) hold() error {
 	dir, err := kernel.OpenBeneath(c.fd(), c.entry(), unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
 	}
+	busy := &problem{kind: snapshot.ErrBusy, why: "another process receives it"}
 	if err := kernel.Flock(dir, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		dir.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = &problem{kind: snapshot.ErrBusy, why: "another process receives it"}
+			err = busy
 		}
 		return err
 	}
-	c.lock = dir
-	return nil
+	locked, err := dir.Stat()
+	named, nerr := os.Lstat(c.Name() + "/" + c.entry())
+	switch err = errors.Join(err, nerr); {
+	case err == nil && os.SameFile(locked, named):
+		c.lock = dir
+		return nil
+	case err == nil || errors.Is(err, os.ErrNotExist):
+		err = busy
+	}
+	kernel.Unlock(dir)
+	return err
 }
 
 // fill receives the stream, and says that it is whole. What is there of one that broke
@@ -262,6 +278,9 @@ func (b *Backend) resumable(ctx context.Context, id string) (string, error) {
 	case errors.Is(err, snapshot.ErrNotFound) || err == nil && !m.coming:
 		return "", nil
 	case err != nil:
+		return "", err
+	}
+	if err := running(m.dataset); err != nil {
 		return "", err
 	}
 	return m.half(ctx)
