@@ -39,6 +39,9 @@ func (States) Name(tree string) (string, error) {
 func (States) Freeze(ctx context.Context, tree, state string) error {
 	s, err := parseState(state)
 	if err == nil {
+		err = running(s.dataset)
+	}
+	if err == nil {
 		err = snap(ctx, tree, s.name(), s.unique)
 	}
 	if err == nil {
@@ -59,7 +62,8 @@ func (States) Path(state string) (string, error) {
 }
 
 // Thaw releases the snapshots that are there with our mark, and destroys them. A hundred cost a run of
-// zfs(8) to ask, one to release, and one for each dataset. One with a clone goes with that.
+// zfs(8) to ask, one to release, and one for each dataset. One with a clone goes with that. Errors: ErrDenied,
+// ErrCorrupt (no name of ours, or a suspended pool); some may have gone then.
 func (States) Thaw(ctx context.Context, states []string) (busy []string, err error) {
 	for part := range slices.Chunk(states, together) {
 		used, err := thaw(ctx, part)
@@ -108,6 +112,9 @@ func thaw(ctx context.Context, states []string) (busy []string, err error) {
 	known := map[string]string{}
 	for _, text := range states {
 		s, err := parseState(text)
+		if err == nil {
+			err = running(s.dataset)
+		}
 		if err != nil {
 			return nil, err
 		}
