@@ -14,6 +14,9 @@
 //	forks/<id>          a text file: the same, and the last layer is its own
 //	layers/<layer>/     a layer; its log is the mark that it is ours
 //	layers/<layer>/ask  the socket of the process that has it open to be written to
+//	layers/<layer>/instead     in one that was merged, until all records name it: of what
+//	layers/<layer>/superseded  a merged one has its place, and it goes soon
+//	quotas/<name>       what layers hold, and may at most: a [layer.Quota]
 //	states/<number>     a text file: what a [Freezer] keeps, or is about to
 //	tmp/                records and layers being made
 //	trash/              what is to be deleted

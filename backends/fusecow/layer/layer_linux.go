@@ -146,9 +146,9 @@ func (f *FS) ReadOnly() bool { return f.readOnly }
 // openRoot begins with the tree below alone.
 func openRoot(o Options) (_ *FS, err error) {
 	f := &FS{
-		fds: newFDs(mostFDs), lower: -1, readOnly: o.ReadOnly, frozen: o.Frozen, nodes: map[uint64]*node{}, next: made, block: blockSize, base: o.above(o.Base),
+		fds: newFDs(mostFDs), lower: -1, readOnly: o.ReadOnly, frozen: o.Frozen, nodes: map[uint64]*node{}, next: made,
 		dirty: map[*node]struct{}{}, names: map[nameKey]struct{}{}, stop: make(chan struct{}),
-		whole: cmp.Or(o.Whole, defaultWhole),
+		block: blockSize, base: o.above(o.Base), whole: cmp.Or(o.Whole, defaultWhole),
 	}
 	f.frame.Store(1)
 	if f.lower, err = openLower(o.Lower); err != nil {

@@ -23,11 +23,12 @@ import (
 // second, about.
 const defaultWhole = 64 << 20
 
-// perLayer is how much sooner a file of a layer is not copied, which nobody can write to.
+// perLayer is by how much less is copied at most of a file of a layer, or of a frozen tree:
+// nobody can write to what is not copied of it.
 const perLayer = 64
 
-// mostStrata is in how many places the content of a file is at most. One that would be in
-// more is copied.
+// mostStrata is in how many places below its own the content of a file is at most. One that
+// would be in more is copied.
 const mostStrata = 8
 
 // parts are what the content of a node is made of, where its own has holes. They never
