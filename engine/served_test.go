@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/snapfs/snapfs/engine"
@@ -123,5 +124,14 @@ func TestALargeFileWhoseBaseWasWrittenToHasDrifted(t *testing.T) {
 	}
 	if _, err := b.Apply(t.Context(), "s", engine.ApplyOptions{}); !errors.Is(err, snapshot.ErrDrifted) {
 		t.Errorf("applied with no answer: %v, want that it has drifted", err)
+	}
+	_, err = b.Promote(t.Context(), "s", engine.PromoteOptions{Mine: []string{"large"}})
+	if !errors.Is(err, snapshot.ErrDrifted) || !strings.Contains(err.Error(), "which had the rest") {
+		t.Errorf("promoted as the sandbox has it: %v, want what it stood on", err)
+	}
+	_, err = b.Promote(t.Context(), "s", engine.PromoteOptions{Theirs: []string{"large"}})
+	must(err)
+	if text, err := os.ReadFile(b.workspace + "/small"); string(text) != "mine\n" {
+		t.Errorf("small is %q, %v", text, err)
 	}
 }

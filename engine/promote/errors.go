@@ -99,7 +99,7 @@ func fail(path string, err error) error {
 	if err == nil || errors.As(err, &done) {
 		return err
 	}
-	return &snapshot.Error{Op: doing, Path: path, Kind: kindOf(err), Err: plain{err}}
+	return &snapshot.Error{Op: doing, Path: path, Kind: kindOf(err), Err: plain{snapshot.Told(err)}}
 }
 
 // at gives an error of one path its place.
@@ -108,7 +108,7 @@ func at(path string, err error) error {
 	if err == nil || errors.As(err, &done) {
 		return err
 	}
-	return &snapshot.Error{Op: doing, Path: Printable(path), Kind: kindOf(err), Err: plain{err}}
+	return &snapshot.Error{Op: doing, Path: Printable(path), Kind: kindOf(err), Err: plain{snapshot.Told(err)}}
 }
 
 // missing reports whether an error says that a path leads nowhere: it is not

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"strconv"
@@ -75,6 +76,7 @@ func KindOf(err error) error {
 		{syscall.EDQUOT, ErrNoSpace},
 		{syscall.EROFS, ErrReadOnly},
 		{syscall.EBUSY, ErrBusy},
+		{syscall.ESTALE, ErrDrifted},
 		{syscall.EOPNOTSUPP, ErrNotSupported},
 		{context.Canceled, ErrInterrupted},
 		{context.DeadlineExceeded, ErrInterrupted},
@@ -82,6 +84,16 @@ func KindOf(err error) error {
 		{fs.ErrExist, ErrExists},
 		{fs.ErrPermission, ErrDenied},
 	})
+}
+
+// Told is an error of reading a file of a sandbox, in words that help. ESTALE is that of a large
+// one which was changed in part: the rest was the real file's, and somebody has written to that since.
+func Told(err error) error {
+	if !errors.Is(err, syscall.ESTALE) {
+		return err
+	}
+	return fmt.Errorf("the sandbox had copied only what it changed of it, and the real file, which had the rest, was written to since "+
+		"(take that with --theirs, or write all of it anew inside): %w", err)
 }
 
 // KindOfFile is KindOf for who copies trees: it knows what can be wrong with a

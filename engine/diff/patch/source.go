@@ -127,7 +127,7 @@ func (s *source) fail(path string, err error) error {
 	default:
 		kind = snapshot.ErrCorrupt
 	}
-	return &snapshot.Error{Op: "reading for the patch", Path: path, Kind: kind, Err: err}
+	return &snapshot.Error{Op: "reading for the patch", Path: path, Kind: kind, Err: snapshot.Told(err)}
 }
 
 // patient is a reader that ends with its context.
