@@ -98,19 +98,22 @@ func limitPlace(b snapshot.Backend) string {
 
 // chooseEach finds a backend for each tree. The one that holds the workspace gets
 // the first driver of the list that can hold it, or, where a driver can hold
-// the workspace alone, becomes two trees. The others, which a command may
-// write to but mostly does not, get the first whose captures wait for no disk.
-// Asking for a driver by name, or for a frozen base, narrows the choice of the
-// workspace's tree.
+// the workspace alone, becomes two trees; what is mounted in the workspace gets the first that can hold that, too.
+// The others, which a command may write to but mostly does not, get the first whose captures wait for no disk.
+// Asking for a driver by name narrows the choice of the workspace's tree, and for a frozen base that of
+// what is mounted in it, too.
 func (e *Engine) chooseEach(ctx context.Context, env *environment, req Request) ([]choice, error) {
 	holder := env.treeOf(req.Workspace)
 	var chosen []choice
 	for _, tree := range env.Trees {
 		var found []choice
 		var err error
-		if tree == holder {
+		switch {
+		case tree == holder:
 			found, err = e.chooseForWorkspace(ctx, tree, req)
-		} else {
+		case within(tree, req.Workspace):
+			found, err = e.chooseWithin(ctx, tree, req)
+		default:
 			found, err = e.chooseForRest(ctx, tree, req)
 		}
 		if tree != holder && errors.Is(err, snapshot.ErrNotFound) {
@@ -157,6 +160,25 @@ func (e *Engine) chooseForWorkspace(ctx context.Context, tree string, req Reques
 			}
 			return append(rest, picked(req.Workspace, d, req, why, b)), nil
 		}
+	}
+	return nil, e.noChoice(tree, req, why)
+}
+
+// chooseWithin is for a tree that is mounted in the workspace: what was asked for may not hold that.
+func (e *Engine) chooseWithin(ctx context.Context, tree string, req Request) ([]choice, error) {
+	var why []error
+	for _, asked := range []bool{true, false} {
+		for _, d := range e.drivers {
+			if asked != (d.Name == req.Backend) || !asked && !offered(d, &req) {
+				continue
+			}
+			b, err := e.try(ctx, d, tree, req)
+			if err == nil {
+				return []choice{picked(tree, d, req, why, b)}, nil
+			}
+			why = append(why, err)
+		}
+		req.Backend = ""
 	}
 	return nil, e.noChoice(tree, req, why)
 }

@@ -3,13 +3,17 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/backends/plain"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // TestWhatKeepsABackendFromATreeIsToldWithWhatMendsIt: of the one passed over last, and of the
@@ -41,5 +45,55 @@ func TestWhatKeepsABackendFromATreeIsToldWithWhatMendsIt(t *testing.T) {
 	req.Backend = "refuser"
 	if _, err = e.Backends(t.Context(), req); !slices.Equal(engine.Hints(err), []string{"ask it", "snapfs doctor"}) {
 		t.Errorf("%v has the hints %q", err, engine.Hints(err))
+	}
+}
+
+// TestAFrozenBaseIsFrozenInAllOfTheWorkspace: what is mounted in it is frozen too, or the sandbox refused
+// with its name; and where nobody asked, it gets the best that can hold it.
+func TestAFrozenBaseIsFrozenInAllOfTheWorkspace(t *testing.T) {
+	treetest.NeedRoot(t)
+	b := benchIn(t, treetest.Btrfs(t), treetest.Dir(t))
+	inner := b.workspace + "/inner"
+	if err := os.Mkdir(inner, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mount := func(from string) {
+		t.Helper()
+		if err := unix.Mount(from, inner, "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unmount := func() {
+		t.Helper()
+		if err := unix.Unmount(inner, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drivers := func(frozen bool) (in string, err error) {
+		t.Helper()
+		req := b.request()
+		req.Frozen = frozen
+		trees, err := b.Backends(t.Context(), req)
+		for _, tree := range trees {
+			if tree.Path == inner {
+				in = tree.Driver
+			}
+		}
+		return in, err
+	}
+	mount(treetest.Dir(t))
+	if _, err := drivers(true); !errors.Is(err, snapshot.ErrNotSupported) || !strings.Contains(err.Error(), inner) {
+		t.Errorf("with ext4 in it: %v; want that it cannot be frozen", err)
+	}
+	if in, err := drivers(false); err != nil || in != "overlay" {
+		t.Errorf("with ext4 in it: %q, %v", in, err)
+	}
+	unmount()
+	mount(treetest.Btrfs(t))
+	defer unmount()
+	for _, frozen := range []bool{true, false} {
+		if in, err := drivers(frozen); err != nil || in != "btrfs" {
+			t.Errorf("with btrfs in it: %q, %v", in, err)
+		}
 	}
 }

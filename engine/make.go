@@ -188,18 +188,18 @@ func (e *Engine) makeTmp(rec *catalog.Record) error {
 }
 
 // growAll forks every tree, all at once: those that wait for a disk wait
-// together. A tree that has vanished since it was listed, or got something
+// together, and those that can be had at one instant are. A tree that has vanished since it was listed, or got something
 // mounted in it that forbids an overlay, is left out, unless the workspace is
 // in it.
 func (e *Engine) growAll(ctx context.Context, rec *catalog.Record, choices []choice) error {
 	errs := make([]error, len(choices))
 	var wg sync.WaitGroup
-	for i, c := range choices {
-		if len(choices) == 1 || !c.backend.Facts().Flushes {
-			errs[i] = grow(ctx, c.backend, rec, &rec.Trees[i])
+	for _, group := range together(choices) {
+		if first := group[0]; len(choices) == 1 || len(group) == 1 && !choices[first].backend.Facts().Flushes {
+			errs[first] = grow(ctx, choices[first].backend, rec, &rec.Trees[first])
 			continue
 		}
-		wg.Go(func() { errs[i] = grow(ctx, c.backend, rec, &rec.Trees[i]) })
+		wg.Go(func() { growTogether(ctx, rec, choices, group, errs) })
 	}
 	wg.Wait()
 	var there []catalog.Tree
@@ -215,6 +215,51 @@ func (e *Engine) growAll(ctx context.Context, rec *catalog.Record, choices []cho
 	return errors.Join(errs...)
 }
 
+// together are the choices, by index, in groups of those that can be had at one instant.
+func together(choices []choice) (groups [][]int) {
+	at := map[string]int{}
+	for i, c := range choices {
+		if t, ok := c.backend.(snapshot.Together); ok && len(choices) > 1 {
+			instant, err := t.Instant(snapshot.Tree{Path: c.tree})
+			if g, known := at[instant]; known {
+				groups[g] = append(groups[g], i)
+				continue
+			}
+			if err == nil {
+				at[instant] = len(groups)
+			}
+		}
+		groups = append(groups, []int{i})
+	}
+	return groups
+}
+
+// growTogether forks the trees of a group as they are at one instant, or one by one where they
+// cannot be had so.
+func growTogether(ctx context.Context, rec *catalog.Record, choices []choice, group []int, errs []error) {
+	var trees []snapshot.Cloning
+	for _, i := range group {
+		t := &rec.Trees[i]
+		trees = append(trees, snapshot.Cloning{Tree: snapshot.Tree{Path: t.Path}, ID: t.Base, Fork: t.Fork})
+	}
+	b, ok := choices[group[0]].backend.(snapshot.Together)
+	var bases []snapshot.Snapshot
+	err := snapshot.ErrNotSupported
+	if ok && len(group) > 1 {
+		bases, err = b.CloneTogether(ctx, trees)
+	}
+	for n, i := range group {
+		switch {
+		case err == nil:
+			errs[i] = hold(ctx, choices[i].backend, rec, &rec.Trees[i], bases[n])
+		case errors.Is(err, snapshot.ErrNotSupported):
+			errs[i] = grow(ctx, choices[i].backend, rec, &rec.Trees[i])
+		default:
+			errs[i] = err
+		}
+	}
+}
+
 // grow captures a tree and forks the capture, which is held to its limits.
 func grow(ctx context.Context, b snapshot.Backend, rec *catalog.Record, t *catalog.Tree) error {
 	var base snapshot.Snapshot
@@ -224,11 +269,18 @@ func grow(ctx context.Context, b snapshot.Backend, rec *catalog.Record, t *catal
 	} else if base, err = b.Capture(ctx, snapshot.Tree{Path: t.Path}, t.Base); err == nil {
 		_, err = b.Fork(ctx, base.ID, t.Fork)
 	}
-	if err == nil && limitsDisk(rec.Policy.Limits) {
-		err = limitFork(ctx, b, t.Fork, rec.ID, rec.Policy.Limits)
-	}
 	if err != nil {
 		return err
+	}
+	return hold(ctx, b, rec, t, base)
+}
+
+// hold notes the base of a tree whose fork is there, and holds that to its limits.
+func hold(ctx context.Context, b snapshot.Backend, rec *catalog.Record, t *catalog.Tree, base snapshot.Snapshot) error {
+	if limitsDisk(rec.Policy.Limits) {
+		if err := limitFork(ctx, b, t.Fork, rec.ID, rec.Policy.Limits); err != nil {
+			return err
+		}
 	}
 	t.Base, t.Taken, t.Frozen = base.ID, base.Taken, base.Frozen
 	return nil

@@ -5,9 +5,13 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -140,6 +144,72 @@ func TestADatasetDestroyedByHandUnderASandboxOnZFS(t *testing.T) {
 	b.sound("a dataset destroyed by hand")
 	if got := b.read("f"); got != "real" {
 		t.Errorf("f of the real tree is %q", got)
+	}
+}
+
+// TestWhatIsMountedInAWorkspaceOnZFSIsOfTheSameInstant: a dataset in another one is frozen with it, and of
+// two numbers of which the one in it is always written last no sandbox has that alone.
+func TestWhatIsMountedInAWorkspaceOnZFSIsOfTheSameInstant(t *testing.T) {
+	b, dataset := onZFS(t)
+	inner := dataset + "-inner"
+	zfs(t, "create", "-o", "mountpoint="+b.workspace+"/inner", inner)
+	t.Cleanup(func() {
+		for _, d := range drivers() {
+			if d.Name == "zfs" {
+				emptied(t, b, d)
+			}
+		}
+		zfs(t, "destroy", "-f", "-R", inner)
+	})
+	enough := make(chan struct{})
+	var writing sync.WaitGroup
+	writing.Go(func() { counting(t, enough, b.workspace+"/first", b.workspace+"/inner/second") })
+	defer func() { close(enough); writing.Wait() }()
+	for n := range 8 {
+		req := b.request()
+		req.Name, req.Frozen = fmt.Sprintf("s%d", n), true
+		if _, err := b.New(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Fields(b.in(req.Name, "cat first; echo; cat inner/second"))
+		if len(got) != 2 {
+			t.Fatalf("the sandbox has %q", got)
+		}
+		first, err1 := strconv.Atoi(got[0])
+		second, err2 := strconv.Atoi(got[1])
+		if err1 != nil || err2 != nil || first < second || first > second+1 {
+			t.Errorf("it has %d, and in the dataset that is mounted in it %d", first, second)
+		}
+		if err := b.Remove(t.Context(), req.Name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// counting writes numbers to all files, one after the other, until it is enough.
+func counting(t *testing.T, enough <-chan struct{}, paths ...string) {
+	var files []*os.File
+	for _, path := range paths {
+		f, err := os.Create(path)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer f.Close()
+		files = append(files, f)
+	}
+	for n := 1; ; n++ {
+		for _, f := range files {
+			if _, err := fmt.Fprintf(io.NewOffsetWriter(f, 0), "%08d", n); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		select {
+		case <-enough:
+			return
+		default:
+		}
 	}
 }
 

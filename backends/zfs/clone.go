@@ -5,39 +5,136 @@ package zfs
 import (
 	"context"
 	"errors"
+	"strings"
+	"sync"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+var (
+	_ snapshot.Cloner   = (*Backend)(nil)
+	_ snapshot.Together = (*Backend)(nil)
 )
 
 // Clone keeps the contract of [snapshot.Cloner]. The snapshot is held while it is
 // cloned, so that three runs of zfs(8) take the time of two.
 func (b *Backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID) (snapshot.Snapshot, snapshot.Fork, error) {
-	s, f, err := b.cloneTree(ctx, tree, string(id), string(fork))
-	return s, f, fail("cloning", string(fork), err)
+	c, err := b.cloneTrees(ctx, []snapshot.Cloning{{Tree: tree, ID: id, Fork: fork}})
+	if err != nil {
+		return snapshot.Snapshot{}, snapshot.Fork{}, fail("cloning", string(fork), err)
+	}
+	return b.snapshotOf(c[0].base), b.forkOf(c[0].fork), nil
 }
 
-func (b *Backend) cloneTree(ctx context.Context, tree snapshot.Tree, id, fork string) (s snapshot.Snapshot, f snapshot.Fork, err error) {
-	if err := valid(id, fork); err != nil {
-		return s, f, err
+// Instant is the pool that has a tree: its snapshots are of one transaction group.
+func (b *Backend) Instant(tree snapshot.Tree) (string, error) {
+	src, err := findSource(tree.Path)
+	return poolOf(src.dataset), fail("looking up", "", err)
+}
+
+// CloneTogether keeps the contract of [snapshot.Together]. Cost: that of as many clones, but for one run of
+// zfs(8) that takes all snapshots. ErrNotSupported: two of the trees lie in one dataset, or in two pools.
+func (b *Backend) CloneTogether(ctx context.Context, trees []snapshot.Cloning) ([]snapshot.Snapshot, error) {
+	all, err := b.cloneTrees(ctx, trees)
+	var bases []snapshot.Snapshot
+	for _, c := range all {
+		bases = append(bases, b.snapshotOf(c.base))
 	}
-	base, err := captureOf(tree, id)
+	return bases, fail("cloning", "", err)
+}
+
+// cloned are the marks of a snapshot and of the fork of it.
+type cloned struct {
+	tree       string
+	base, fork mark
+}
+
+func (b *Backend) cloneTrees(ctx context.Context, trees []snapshot.Cloning) ([]cloned, error) {
+	all, err := clonedAs(trees)
 	if err != nil {
-		return s, f, err
+		return nil, err
 	}
 	r, err := b.settle()
 	if err != nil {
-		return s, f, err
+		return nil, err
 	}
 	defer r.Close()
-	m := forkOfMark(base, fork)
-	grown := false
-	err = r.take(ctx, base, tree.Path, func() error {
-		err := r.grow(ctx, base, m)
-		grown = err == nil
-		return err
+	var grown []mark
+	err = r.take(ctx, all, func() error {
+		for _, c := range all {
+			if err := r.grow(ctx, c.base, c.fork); err != nil {
+				return err
+			}
+			grown = append(grown, c.fork)
+		}
+		return nil
 	})
-	if err != nil && grown {
-		err = errors.Join(err, r.leave(forks+"/"+fork, false), r.giveUp(forks+"/"+fork))
+	if err == nil {
+		return all, nil
 	}
-	return b.snapshotOf(base), b.forkOf(m), err
+	for _, m := range grown {
+		entry := forks + "/" + m.id
+		err = errors.Join(err, r.leave(entry, false), r.giveUp(entry))
+	}
+	return nil, err
+}
+
+// clonedAs are the marks of what is to be cloned, which name one transaction.
+func clonedAs(trees []snapshot.Cloning) (all []cloned, err error) {
+	seen := map[string]bool{}
+	for _, t := range trees {
+		if err := valid(string(t.ID), string(t.Fork)); err != nil {
+			return nil, err
+		}
+		base, err := captureOf(t.Tree, string(t.ID))
+		if err != nil {
+			return nil, err
+		}
+		if len(all) > 0 {
+			first := all[0].base
+			base.unique, base.taken = first.unique, first.taken
+			base.dataset = snapshotName(base.source, base.unique)
+			if poolOf(base.source) != poolOf(first.source) || seen[base.source] {
+				return nil, &problem{kind: snapshot.ErrNotSupported, path: t.Tree.Path, why: "one transaction is of different datasets of one pool"}
+			}
+		}
+		seen[base.source] = true
+		all = append(all, cloned{t.Tree.Path, base, forkOfMark(base, string(t.Fork))})
+	}
+	return all, nil
+}
+
+// take makes the entries of snapshots and the snapshots themselves, at one instant. With
+// them there and while they are being held it does what else is to be done.
+func (r room) take(ctx context.Context, all []cloned, meanwhile func() error) error {
+	return r.makeEach(ctx, all, func() error {
+		var from, names []string
+		for _, c := range all {
+			from, names = append(from, c.tree), append(names, c.base.dataset)
+		}
+		if err := snap(ctx, from, names, all[0].base.unique); err != nil {
+			return err
+		}
+		var held error
+		var holding sync.WaitGroup
+		holding.Go(func() { held = hold(ctx, names...) })
+		err := meanwhile()
+		holding.Wait()
+		return errors.Join(held, err)
+	})
+}
+
+// makeEach is make for all snapshots: what do makes is for each of them.
+func (r room) makeEach(ctx context.Context, all []cloned, do func() error) error {
+	if len(all) == 0 {
+		return do()
+	}
+	return r.make(ctx, all[0].base, func() error { return r.makeEach(ctx, all[1:], do) })
+}
+
+func poolOf(dataset string) string {
+	if end := strings.IndexAny(dataset, "/@"); end >= 0 {
+		return dataset[:end]
+	}
+	return dataset
 }

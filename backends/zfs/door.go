@@ -38,10 +38,7 @@ func zfsStream(ctx context.Context, in io.Reader, out io.Writer, args ...string)
 // it, does so until it goes on, and cannot even be killed. So it is asked first; /proc tells without waiting (the
 // kstat spa_state of OpenZFS 0.8). ErrCorrupt.
 func running(dataset string) error {
-	pool := dataset
-	if end := strings.IndexAny(dataset, "/@"); end >= 0 {
-		pool = dataset[:end]
-	}
+	pool := poolOf(dataset)
 	// Nothing: there is no such pool, which who looks for it finds out.
 	state, _ := os.ReadFile("/proc/spl/kstat/zfs/" + pool + "/state")
 	if strings.TrimSpace(string(state)) != "SUSPENDED" {

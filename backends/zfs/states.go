@@ -42,7 +42,7 @@ func (States) Freeze(ctx context.Context, tree, state string) error {
 		err = running(s.dataset)
 	}
 	if err == nil {
-		err = snap(ctx, tree, s.name(), s.unique)
+		err = snap(ctx, []string{tree}, []string{s.name()}, s.unique)
 	}
 	if err == nil {
 		err = hold(ctx, s.name())

@@ -35,7 +35,7 @@ func (b *Backend) capture(ctx context.Context, tree snapshot.Tree, id string) (s
 		return s, err
 	}
 	defer r.Close()
-	return b.snapshotOf(m), r.take(ctx, m, tree.Path, nil)
+	return b.snapshotOf(m), r.takeOne(ctx, m, tree.Path)
 }
 
 // captureOf is the mark of a capture of the tree as it is now.
@@ -54,43 +54,31 @@ func captureOf(tree snapshot.Tree, id string) (mark, error) {
 	}, err
 }
 
-// take makes the entry of a snapshot and the snapshot itself, of what has from
-// as a directory in it. With the snapshot there and while it is being held it does
-// what else is to be done, unless that is nil.
-func (r room) take(ctx context.Context, m mark, from string, meanwhile func() error) error {
-	return r.make(ctx, m, func() error {
-		if err := snap(ctx, from, m.dataset, m.unique); err != nil {
-			return err
-		}
-		done := make(chan error, 1)
-		go func() {
-			if meanwhile == nil {
-				done <- nil
-			} else {
-				done <- meanwhile()
-			}
-		}()
-		return errors.Join(hold(ctx, m.dataset), <-done)
-	})
+// takeOne makes the entry of a snapshot and the snapshot itself, of what has from as a
+// directory in it.
+func (r room) takeOne(ctx context.Context, m mark, from string) error {
+	return r.take(ctx, []cloned{{tree: from, base: m}}, func() error { return nil })
 }
 
-// snap takes a snapshot, with its mark, of what has from as a directory in it.
-func snap(ctx context.Context, from, name, unique string) error {
-	if err := flush(from); err != nil {
-		return err
+// snap takes snapshots at one instant, with their mark, of what has from as directories in it.
+func snap(ctx context.Context, from, names []string, unique string) error {
+	for _, path := range from {
+		if err := flush(path); err != nil {
+			return err
+		}
 	}
 	if err := fault.Point(ctx, "snapshot the dataset"); err != nil {
 		return err
 	}
-	_, err := zfs(ctx, "snapshot", "-o", marked(unique), name)
+	_, err := zfs(ctx, append([]string{"snapshot", "-o", marked(unique)}, names...)...)
 	return err
 }
 
-func hold(ctx context.Context, name string) error {
+func hold(ctx context.Context, names ...string) error {
 	if err := fault.Point(ctx, "hold the snapshot"); err != nil {
 		return err
 	}
-	_, err := zfs(ctx, "hold", tag, name)
+	_, err := zfs(ctx, append([]string{"hold", tag}, names...)...)
 	return err
 }
 
@@ -253,7 +241,7 @@ func (b *Backend) seal(ctx context.Context, fork, id string) (s snapshot.Snapsho
 	m := fm
 	m.kind, m.id, m.base, m.unique, m.taken = snapshots, id, "", unique(), kernel.Now()
 	m.dataset = snapshotName(fm.dataset, m.unique)
-	if err := r.take(ctx, m, b.view(forks, fork, ".").Path, nil); err != nil {
+	if err := r.takeOne(ctx, m, b.view(forks, fork, ".").Path); err != nil {
 		return s, err
 	}
 	fm.base = id

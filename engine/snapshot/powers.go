@@ -18,6 +18,23 @@ type Cloner interface {
 	Clone(ctx context.Context, tree Tree, id ID, fork ForkID) (Snapshot, Fork, error)
 }
 
+// A Together clones several trees as they are at one instant: of two changes to them, one after the
+// other, no base has the later one alone. (ZFS takes the snapshots of one pool in one transaction.)
+type Together interface {
+	// Instant names what a tree must have in common with others for that.
+	Instant(tree Tree) (string, error)
+	// CloneTogether is [Cloner] for each; trees and bases are in the same order. After an error
+	// there is none of them. ErrNotSupported, beside Clone's: these cannot be had at one instant.
+	CloneTogether(ctx context.Context, trees []Cloning) (bases []Snapshot, err error)
+}
+
+// A Cloning says what the snapshot and the fork of a tree are to be called.
+type Cloning struct {
+	Tree Tree
+	ID   ID
+	Fork ForkID
+}
+
 // A Toucher knows, at a cost in proportion to what changed, where two states
 // may differ. What it yields is a superset of the truth, in no order: the
 // caller compares each place. It must miss nothing.
