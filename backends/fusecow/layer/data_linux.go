@@ -341,12 +341,16 @@ func (f *FS) resize(n *node, size int64) error {
 // fallocate is fallocate(2).
 func (f *FS) fallocate(n *node, mode uint32, off, size int64, lose Privileges) error {
 	return f.own(n, everything, func(fd int) error {
-		if p := f.partsOf(n); p != nil && mode&(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_ZERO_RANGE) != 0 {
+		if p := f.partsOf(n); p != nil {
 			p.writing.Lock()
 			defer p.writing.Unlock()
+			above := f.passParts
+			if mode&(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_ZERO_RANGE) != 0 {
+				above = f.clearParts
+			}
 			end := off + size
 			var err error
-			if off, err = f.clearParts(n, p, fd, off, end); err != nil {
+			if off, err = above(n, p, fd, off, end); err != nil {
 				return err
 			}
 			if size = end - off; size == 0 {

@@ -22,3 +22,6 @@ func Rewrite(o Options) error {
 	}
 	return f.Close()
 }
+
+// TellsHoles is tellsHoles.
+var TellsHoles = tellsHoles

@@ -2,6 +2,7 @@ package layer
 
 import (
 	"os"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -149,10 +150,28 @@ func tellsHoles(fd int) bool {
 		return false
 	}
 	switch st.Type {
-	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC:
+	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC:
 		return true
+	case unix.TMPFS_MAGIC:
+		return !hasHugePages(fd)
 	}
 	return false
+}
+
+// hasHugePages reports whether a tmpfs may take pages of 2 MiB, say, of which all is data when
+// a byte is (huge= in tmpfs(5)), or is not known to take none.
+func hasHugePages(fd int) bool {
+	st, err := kernel.Lstat(fd, "")
+	if err != nil {
+		return true
+	}
+	mounts, _ := kernel.Mounts() // none: it is not known
+	for _, m := range mounts {
+		if m.Dev == st.Dev && m.Type == "tmpfs" {
+			return strings.Contains(m.SuperOptions, "huge=")
+		}
+	}
+	return true
 }
 
 // copyTo copies content as it lies, holes as holes, and reserves what it takes, of

@@ -15,6 +15,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // A large is a file of the tree below that is not copied, what it must hold, and
@@ -299,5 +300,60 @@ func (b *bench) sound() {
 	b.must(err)
 	for _, p := range found {
 		b.Error(p)
+	}
+}
+
+// TestWhatIsAllocatedHidesNothing of what is below, when the kernel has read it too: ahead of what has
+// been written, or for a backup of the layers.
+func TestWhatIsAllocatedHidesNothing(t *testing.T) {
+	l := newLarge(t)
+	l.put("x", 100)
+	allocate := func(mode uint32, off, size int64) {
+		t.Helper()
+		f, err := os.OpenFile(l.path, os.O_RDWR, 0)
+		l.must(err)
+		l.must(errors.Join(unix.Fallocate(int(f.Fd()), mode, off, size), f.Close()))
+		l.must(filepath.WalkDir(l.layers[len(l.layers)-1]+"/data", func(path string, e os.DirEntry, err error) error {
+			if err == nil && e.Type().IsRegular() {
+				_, err = os.ReadFile(path)
+			}
+			return err
+		}))
+		l.again(false)
+	}
+	allocate(0, 0, 500_000)
+	l.check("allocated in it")
+	allocate(unix.FALLOC_FL_KEEP_SIZE, largeSize-10_000, 50_000)
+	l.check("allocated beyond its end")
+	allocate(0, 900_000, largeSize-900_000+50_000)
+	l.want = append(l.want, make([]byte, 50_000)...)
+	l.check("made longer")
+}
+
+// TestHugePagesTellNoHoles: what is written to a byte of one is data up to its end.
+func TestHugePagesTellNoHoles(t *testing.T) {
+	treetest.NeedRoot(t)
+	for huge, want := range map[string]bool{"never": true, "always": false} {
+		dir := treetest.Dir(t)
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(huge, err)
+			}
+		}
+		c, err := kernel.Fsopen("tmpfs")
+		must(err)
+		must(errors.Join(c.Set("size", "16m"), c.Set("huge", huge)))
+		mount, err := c.Mount(0)
+		c.Close()
+		must(err)
+		must(kernel.MoveMount(mount, unix.AT_FDCWD, dir))
+		must(mount.Close())
+		f, err := os.Create(dir + "/file")
+		must(err)
+		if got := layer.TellsHoles(int(f.Fd())); got != want {
+			t.Errorf("huge=%s: %v", huge, got)
+		}
+		must(errors.Join(f.Close(), kernel.Unmount(dir)))
 	}
 }

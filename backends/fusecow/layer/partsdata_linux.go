@@ -176,6 +176,18 @@ func (f *FS) fill(n *node, p *parts, fd int, off, end int64) error {
 	return nil
 }
 
+// passParts answers with what of a range lies above all that is shown from below, which alone
+// may be allocated: the kernel takes what is allocated, and was never written to, for data once it
+// has read it, be it ahead, and zeros would be shown in the place of what is below. Holds the lock of the
+// content, and writing.
+func (f *FS) passParts(n *node, p *parts, fd int, off, end int64) (int64, error) {
+	shown := p.shown()
+	if end <= shown {
+		return end, nil
+	}
+	return max(off, shown), f.fill(n, p, fd, shown, end) // the block that it ends in
+}
+
 // clearParts has a range of a file be zeros, as fallocate(2) does that punches a hole, and
 // answers with what is left of it above all that is shown from below, which has to be
 // punched. Holds the lock of the content, and writing.
