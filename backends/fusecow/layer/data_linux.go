@@ -310,7 +310,7 @@ func (f *FS) truncate(n *node, size int64) error {
 		f.recount(n, fd, 0)
 		p := n.parts.cut(size)
 		if cut = p != n.parts; cut {
-			n.parts = p
+			n.parts, n.frame = p, 0 // or fdatasync(2) would not wait for the log to tell of it
 			return f.change(n)
 		}
 		return nil

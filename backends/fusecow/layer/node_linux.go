@@ -37,7 +37,7 @@ type node struct {
 // deeds are what there is to know of a node that was changed.
 type deeds struct {
 	// logged: the log has heard of it. Frame is the first one that tells where its
-	// content is, or 0: none does yet.
+	// content is, and up to where below, or 0: none does yet.
 	logged bool
 	frame  int64
 	// target is where a symbolic link leads; xattrs are all there are.
