@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -13,7 +14,9 @@ import (
 const maxXattr = 64 << 10 // XATTR_SIZE_MAX and XATTR_LIST_MAX of linux/limits.h
 
 // ListXattrs names the attributes that this process may see. A filesystem
-// without any has none. Cost: one system call for most nodes.
+// without any has none. XFS lists an access control list twice to root, as system.posix_acl_* and as it has it on the disk
+// (trusted.SGI_ACL_*, fs/xfs/xfs_xattr.c): the latter is left out, since no other filesystem takes it for
+// one. Cost: one system call for most nodes.
 func ListXattrs(dirfd int, name string) ([]string, error) {
 	list, err := xattrRead(dirfd, name, "")
 	if err == unix.EOPNOTSUPP {
@@ -22,7 +25,8 @@ func ListXattrs(dirfd int, name string) ([]string, error) {
 	if err != nil || len(list) == 0 {
 		return nil, xattrError("listxattr", name, "", err)
 	}
-	return strings.Split(strings.TrimSuffix(string(list), "\x00"), "\x00"), nil
+	names := strings.Split(strings.TrimSuffix(string(list), "\x00"), "\x00")
+	return slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, "trusted.SGI_ACL_") }), nil
 }
 
 // GetXattr reads an attribute. unix.ENODATA: there is none of that name.
