@@ -38,6 +38,7 @@ type answer struct {
 // kinds are what can be wrong with a tree to be served.
 var kinds = []error{
 	snapshot.ErrNotFound, snapshot.ErrBusy, snapshot.ErrReadOnly, snapshot.ErrNoSpace, snapshot.ErrNotSupported, snapshot.ErrDenied,
+	snapshot.ErrInterrupted,
 }
 
 // wrong makes an answer of an error.

@@ -51,7 +51,7 @@ func (b *backend) check(ctx context.Context, id snapshot.ForkID, repair bool) ([
 		found = append(found, snapshot.Problem{Where: p.Layer, What: p.What, Mended: p.Mended})
 	}
 	if err == nil && repair && len(found) > 0 && r.Limit != nil {
-		err = b.countIn(&r)
+		err = b.countIn(&r, anyLayer)
 	}
 	return found, err
 }

@@ -32,6 +32,8 @@ const (
 	// to open that, so that it stays for the time of grace.
 	superseded = "/superseded"
 	grace      = time.Minute
+	// apart is one in the first of some layers that cannot be merged: a name a line.
+	apart = "/apart"
 )
 
 // filed is a record and the path that it was read from.
@@ -79,8 +81,8 @@ func (b *backend) compact(ctx context.Context) error {
 	}
 	for _, c := range b.chains(all) {
 		err := b.merge(ctx, &c)
-		if errors.Is(err, layer.ErrApart) || errors.Is(err, layer.ErrDamaged) || notThere(err) {
-			continue // they stay as they are
+		if errors.Is(err, layer.ErrApart) || errors.Is(err, layer.ErrDamaged) || notThere(err) { // they stay as they are
+			err = os.WriteFile(b.apartNote(&c), []byte(c.text()), 0o600)
 		}
 		if err != nil {
 			return err
@@ -89,6 +91,9 @@ func (b *backend) compact(ctx context.Context) error {
 	return nil
 }
 
+// apartNote is the file that says of which layers it is known that they cannot be merged.
+func (b *backend) apartNote(c *chain) string { return b.layerPath(c.names()[0]) + apart }
+
 // A chain is layers of a record, from an index up to, but without, another.
 type chain struct {
 	of       record
@@ -96,6 +101,7 @@ type chain struct {
 }
 
 func (c *chain) names() []string { return c.of.Layers[c.from:c.to] }
+func (c *chain) text() string    { return strings.Join(c.names(), "\n") }
 
 // chains are the longest that are worth merging, of layers which all records that have one
 // of them have all of, as their own or as their first base's.
@@ -143,8 +149,11 @@ func (b *backend) worth(c *chain) bool {
 		sum += st.Size()
 		from--
 	}
-	c.from = from
-	return c.to-c.from >= fewest
+	if c.from = from; c.to-c.from < fewest {
+		return false
+	}
+	known, err := os.ReadFile(b.apartNote(c))
+	return err != nil || string(known) != c.text()
 }
 
 // merge makes one layer of a chain, and has all records name it.
@@ -189,7 +198,7 @@ func (b *backend) mergeInto(ctx context.Context, c *chain, path string) error {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+instead, []byte(strings.Join(c.names(), "\n")), 0o600); err != nil {
+	if err := os.WriteFile(path+instead, []byte(c.text()), 0o600); err != nil {
 		return err
 	}
 	return layer.Merge(b.optionsOn("", &c.of), c.from, c.to, path) // the tree below is not looked at
@@ -213,7 +222,7 @@ func (b *backend) substitute(ctx context.Context, all []filed, name string) erro
 				return err
 			}
 			r.record = r.merged(from, to, name)
-			if err := b.replaceFirm(r.path, &r.record); err != nil && !notThere(err) {
+			if err := b.replace(r.path, &r.record); err != nil && !notThere(err) {
 				return err
 			}
 		}
@@ -266,14 +275,15 @@ func (b *backend) finish(ctx context.Context, all []filed) error {
 	return err
 }
 
-// dead reports whether a layer that nothing names may go: nobody has it open, or is about to.
-func (b *backend) dead(path string) bool {
+// bury moves a layer that nothing names into the trash, unless somebody has it open, and says
+// whether it has to wait because somebody may be about to.
+func (b *backend) bury(path string) (waits bool) {
 	if st, err := os.Stat(path + superseded); err == nil && time.Since(st.ModTime()) < grace {
-		return false
+		return true
 	}
-	_, release, err := layer.Hold(path)
-	if err == nil {
-		release()
-	}
-	return !errors.Is(err, unix.EBUSY)
+	_ = layer.Unused(path, func() error { // or the next sweep does
+		b.discard(path)
+		return nil
+	})
+	return false
 }

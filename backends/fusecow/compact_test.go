@@ -30,6 +30,7 @@ type lineage struct {
 type powers interface {
 	snapshot.Backend
 	snapshot.Sweeper
+	snapshot.Pender
 	snapshot.Limiter
 	snapshot.Gauge
 	snapshot.Keeper
@@ -116,6 +117,9 @@ func (l *lineage) seen(v snapshot.View, do func(dir string)) {
 func (l *lineage) sweep() {
 	l.Helper()
 	l.must(l.Sweep(l.Context()))
+	if list, err := filepath.Glob(l.place.Dir + "/layers/*/superseded"); err != nil || len(list) > 0 && !l.Pending() {
+		l.Errorf("of %d layers that wait nobody is told, %v", len(list), err)
+	}
 	l.aged()
 	l.must(l.Sweep(l.Context()))
 }
@@ -214,6 +218,11 @@ func TestLayersThatNobodyNeedsApartAreMerged(t *testing.T) {
 		if now := l.used(); now > before*2/5 {
 			l.Errorf("the fork held %d bytes, and holds %d", before, now)
 		}
+		now := l.used()
+		l.must(l.LimitFork(l.Context(), "f", snapshot.DiskLimit{Bytes: 64 << 20, Share: "other"}))
+		if moved := l.used(); moved != now {
+			l.Errorf("the fork held %d bytes, and %d where it is counted elsewhere", now, moved)
+		}
 		if text, err := os.ReadFile(dir + "/each"); string(text) != "last" {
 			l.Errorf("who works there reads %q, %v", text, err)
 		}
@@ -288,4 +297,33 @@ func TestWhatCannotBeMergedKeepsNothingFromBeingDeleted(t *testing.T) {
 	if left, err := os.ReadDir(l.place.Dir + "/trash"); err != nil || len(left) > 0 {
 		t.Errorf("in the trash is %v, %v", left, err)
 	}
+}
+
+// TestLayersThatStayApartAreNotTriedAgain until there are others, and all is as it was.
+func TestLayersThatStayApartAreNotTriedAgain(t *testing.T) {
+	l := newLineage(t, func(*lineage, string) {})
+	text, err := os.ReadFile(l.place.Dir + "/forks/f")
+	l.must(err)
+	var r struct{ Layers []string }
+	l.must(json.Unmarshal(text, &r))
+	for _, name := range r.Layers[:len(r.Layers)-1] { // as a repair leaves it
+		l.must(os.Mkdir(l.place.Dir+"/layers/"+name+"/found", 0o700))
+	}
+	tries := func() (n int) {
+		t.Helper()
+		l.must(l.Sweep(fault.With(t.Context(), func(step string) error {
+			if step == "merge layers" {
+				n++
+			}
+			return nil
+		})))
+		return n
+	}
+	if n := tries(); n != 2 {
+		t.Errorf("tried are %d chains, want 2", n)
+	}
+	if n := tries(); n != 0 {
+		t.Errorf("again tried are %d chains", n)
+	}
+	l.isWhole("apart")
 }

@@ -203,18 +203,21 @@ func (b *backend) recount(ctx context.Context, r *record) error {
 			err = b.mend(r)
 			return err == nil || errors.Is(err, unix.EBUSY), err
 		}
-		return false, b.countIn(r)
+		return false, b.countIn(r, anyLayer)
 	})
 }
 
-// countIn sets what the layers of a fork that nobody serves hold in its quota.
-func (b *backend) countIn(r *record) error {
+// countIn sets what those layers of a fork hold in its quota that nobody serves.
+func (b *backend) countIn(r *record, unserved func(path string) bool) error {
 	q, err := b.quota(r)
 	if err != nil {
 		return err
 	}
 	defer q.Close()
 	for i, l := range r.Layers[r.Own:] {
+		if !unserved(b.layerPath(l)) {
+			continue
+		}
 		u, err := layer.Tally(b.layerPath(l), r.place(r.Own+i))
 		if err == nil {
 			err = q.Count(b.layerPath(l), u)
@@ -225,6 +228,8 @@ func (b *backend) countIn(r *record) error {
 	}
 	return nil
 }
+
+func anyLayer(string) bool { return true }
 
 // quota is the quota that a record names.
 func (b *backend) quota(r *record) (*layer.Quota, error) {
@@ -238,17 +243,17 @@ func (b *backend) quota(r *record) (*layer.Quota, error) {
 // attach has an open filesystem count where the record of its fork says.
 func (b *backend) attach(f *layer.FS, r *record) error {
 	if r.Limit == nil {
-		return f.Hold(nil)
+		return f.Hold(nil, nil)
 	}
 	q, err := b.quota(r)
 	if err != nil {
 		return err
 	}
-	if err := f.Hold(q); err != nil {
+	if err := f.Hold(q, b.layerPaths(r)); err != nil {
 		q.Close()
 		return err
 	}
-	return nil
+	return b.countIn(r, func(path string) bool { return !f.Has(path) }) // what was merged since
 }
 
 // Gauge keeps the contract of [snapshot.Gauge].

@@ -5,7 +5,6 @@ package fusecow
 import (
 	"context"
 	"iter"
-	"slices"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -45,8 +44,8 @@ func (b *backend) originals(ctx context.Context, base snapshot.ID, fork snapshot
 	if err != nil {
 		return nil, err
 	}
-	common := len(from.Layers)
-	if r.Tree != from.Tree || len(r.Layers) < common || !slices.Equal(r.Layers[:common], from.Layers) {
+	common := r.upTo(from.place(len(from.Layers) - 1))
+	if r.Tree != from.Tree || common < 0 || r.Base == "" {
 		return nil, because(snapshot.ErrNotSupported, b.forkPath(fork), "it was not forked from there")
 	}
 	return layer.Originals(b.layerPaths(&r)[common:])

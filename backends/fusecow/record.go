@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // A record is the text file that is a snapshot or a fork.
@@ -58,6 +59,17 @@ func (r *record) place(i int) int {
 		return i
 	}
 	return r.Places[i]
+}
+
+// upTo is how many of the layers end at a place, or -1 where one that has it goes on: other
+// records may know the same places by other names while layers are being merged.
+func (r *record) upTo(place int) int {
+	for n := 0; n <= len(r.Layers); n++ {
+		if r.place(n-1) == place {
+			return n
+		}
+	}
+	return -1
 }
 
 // merged is the record with one layer in the place of those from an index up to, but
@@ -125,8 +137,8 @@ func read(path string, fork bool) (record, error) {
 	return r, nil
 }
 
-// write makes a file with the record in it, with firm on stable storage; after an error
-// there is none.
+// write makes a file with the record in it, with firm on the disk before any name that it gets
+// from here on; after an error there is none.
 func (r *record) write(path string, firm bool) error {
 	if r.Format = format; r.Places != nil {
 		r.Format = formatPlaces
@@ -140,7 +152,7 @@ func (r *record) write(path string, firm bool) error {
 		return err
 	}
 	if _, err = f.Write(append(text, '\n')); err == nil && firm {
-		err = f.Sync()
+		err = kernel.Settle(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return errors.Join(err, os.Remove(path))

@@ -115,16 +115,11 @@ func (b *backend) create(ctx context.Context, path string, r *record) error {
 
 // replace puts another record in the place of a fork's. It never brings back a fork
 // that was removed meanwhile: that is ErrNotExist. Atomic. The caller holds the fork's lock,
-// as who removes it does, or is asked by somebody who does.
-func (b *backend) replace(path string, r *record) error { return b.exchange(path, r, false) }
-
-// replaceFirm is replace of a record that stable storage may have: a power cut leaves the
-// one or the other, whole. The caller may also hold [backend.lock] exclusively.
-func (b *backend) replaceFirm(path string, r *record) error { return b.exchange(path, r, true) }
-
-func (b *backend) exchange(path string, r *record, firm bool) error {
+// as who removes it does, or is asked by somebody who does, or [backend.lock] exclusively.
+// A power cut leaves the one or the other, whole.
+func (b *backend) replace(path string, r *record) error {
 	next := b.dir + "/tmp/" + fresh("record")
-	if err := r.write(next, firm); err != nil {
+	if err := r.write(next, true); err != nil {
 		return err
 	}
 	err := kernel.Replace(next, path)

@@ -27,9 +27,12 @@ func (b *backend) Sweep(ctx context.Context) error {
 		return nil
 	}
 	unmerged := b.compact(ctx) // where no room is left for it, above all, the rest makes some
-	dead, err := b.clear(ctx)
+	dead, waits, err := b.clear(ctx)
 	if err == nil {
 		err = b.empty(ctx)
+	}
+	if waits {
+		b.stir()
 	}
 	if err == nil {
 		err = b.thaw(ctx, dead)
@@ -38,17 +41,17 @@ func (b *backend) Sweep(ctx context.Context) error {
 }
 
 // clear moves layers that nothing names into the trash, and what was half made, and
-// answers with the notes of states that nothing names. Where a record cannot be read it
+// answers with the notes of states that nothing names, and whether there is soon more to move. Where a record cannot be read it
 // moves none: that one might have named them.
-func (b *backend) clear(ctx context.Context) (dead []note, err error) {
+func (b *backend) clear(ctx context.Context) (dead []note, waits bool, err error) {
 	unlock, err := b.lock(ctx, unix.LOCK_EX)
 	if err != nil {
-		return nil, err
+		return nil, waits, err
 	}
 	defer unlock()
 	all, err := b.records()
 	if err != nil {
-		return nil, err
+		return nil, waits, err
 	}
 	used, quotas, states := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, r := range all {
@@ -61,19 +64,20 @@ func (b *backend) clear(ctx context.Context) (dead []note, err error) {
 		}
 	}
 	if err := fault.Point(ctx, "move dead layers into the trash"); err != nil {
-		return nil, err
+		return nil, waits, err
 	}
 	layers, err := os.ReadDir(b.dir + "/layers")
 	err = errors.Join(err, b.sweepQuotas(quotas, slices.Collect(maps.Keys(used))))
 	for _, e := range layers {
-		if path := b.layerPath(e.Name()); e.IsDir() && !used[e.Name()] && layer.IsLayer(path) && b.dead(path) {
-			b.discard(path)
+		if path := b.layerPath(e.Name()); e.IsDir() && !used[e.Name()] && layer.IsLayer(path) {
+			waits = b.bury(path) || waits
 		}
 	}
 	if err = errors.Join(err, b.clearTmp()); err != nil {
-		return nil, err
+		return nil, waits, err
 	}
-	return b.unnamed(states)
+	dead, err = b.unnamed(states)
+	return dead, waits, err
 }
 
 // clearTmp takes what was half made: records are made without the lock, so those

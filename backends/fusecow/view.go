@@ -140,7 +140,7 @@ func (b *backend) options(r *record) (layer.Options, error) {
 
 func (b *backend) optionsOn(lower string, r *record) layer.Options {
 	return layer.Options{
-		Lower: lower, Layers: b.layerPaths(r), Places: r.Places, Base: r.Own, Sealed: r.Base == "", Frozen: r.State != "",
+		Lower: lower, Layers: b.layerPaths(r), Places: r.Places, Base: r.Own, Frozen: r.State != "",
 	}
 }
 

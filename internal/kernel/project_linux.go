@@ -42,6 +42,15 @@ func Project(fd int) (uint32, error) {
 	return a.project, err
 }
 
+// AllocatesAhead reports whether a file of XFS gets room in units of more than a block: what is written then
+// has some around it that nobody wrote (extsize, extszinherit and realtime in xfs_io(8)).
+func AllocatesAhead(fd int) (bool, error) {
+	const realtime, sized = 0x1, 0x800 // FS_XFLAG_REALTIME, FS_XFLAG_EXTSIZE
+	var a fsxattr
+	err := fsxattrIoctl(fd, iocRead, 31, &a)
+	return a.flags&(realtime|sized) != 0, err
+}
+
 // SetProject gives an open file or directory a project, which it is charged to
 // from then on, and says whether what is made in it is to have it too. From another
 // directory nothing can be renamed to one that hands its number on (EXDEV). Only

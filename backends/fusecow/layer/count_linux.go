@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,10 +16,10 @@ import (
 // Counts and quota change under both freezing and mu, so that either is enough to
 // read them.
 
-// Hold has what the layers hold count in q from now on, and be limited by it, or, with
-// nil, in no quota. The quota is this filesystem's: it is closed when another follows, and
+// Hold has what the layers at some paths hold count in q from now on, and all be limited by it, or, with
+// nil, in no quota. For those that were merged since they were opened somebody else counts. The quota is this filesystem's: it is closed when another follows, and
 // by Close. After an error nothing has changed, and q is the caller's.
-func (f *FS) Hold(q *Quota) error {
+func (f *FS) Hold(q *Quota, paths []string) error {
 	f.freezing.Lock()
 	defer f.freezing.Unlock()
 	f.logging.Lock()
@@ -30,7 +31,7 @@ func (f *FS) Hold(q *Quota) error {
 		counts[i] = &slot{}
 	}
 	err := f.each(func(d *dir, at place) (err error) {
-		if q != nil && at >= f.base {
+		if q != nil && at >= f.base && slices.Contains(paths, d.path) {
 			counts[at], err = q.slot(d.path)
 		}
 		if err == nil {

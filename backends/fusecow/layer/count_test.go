@@ -50,7 +50,7 @@ func (b *bench) counted() {
 func hold(f *layer.FS, path string) error {
 	q, err := layer.OpenQuota(path)
 	if err == nil {
-		err = f.Hold(q)
+		err = f.Hold(q, f.Paths())
 	}
 	return err
 }

@@ -70,6 +70,9 @@ func openDir(path string, top bool) (_ *dir, err error) {
 	if d.fd, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
+	if err := shared(d.fd); err != nil {
+		return nil, &os.PathError{Op: "flock", Path: path, Err: err}
+	}
 	if top {
 		d.log, err = lockLog(path, os.O_RDWR|os.O_CREATE)
 	} else {
@@ -103,9 +106,32 @@ func (d *dir) begin() error {
 	return err
 }
 
-// share keeps a frozen layer from being held by others, as [Hold] does, as long as it is open.
-// One that somebody holds is being put together, or is his who froze it.
-func (d *dir) share() { _ = unix.Flock(int(d.log.Fd()), unix.LOCK_SH|unix.LOCK_NB) }
+// shared says by a lock on the directory of a layer that somebody has it open; see [Unused].
+func shared(fd int) error {
+	for {
+		if err := unix.Flock(fd, unix.LOCK_SH); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// Unused calls do while nobody has the layer at path open, nor can open it. unix.EBUSY:
+// somebody has. Whoever opens it meanwhile waits, and then finds what do has left.
+func Unused(path string, do func() error) error {
+	dir, err := kernel.OpenDir(unix.AT_FDCWD, path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	err = kernel.Flock(dir, unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = unix.EBUSY
+	}
+	if err != nil {
+		return err
+	}
+	return do()
+}
 
 func (d *dir) close() {
 	if d.log != nil {

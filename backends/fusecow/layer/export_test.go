@@ -25,3 +25,9 @@ func Rewrite(o Options) error {
 
 // TellsHoles is tellsHoles.
 var TellsHoles = tellsHoles
+
+// Paths are those of all layers.
+func (f *FS) Paths() (all []string) {
+	_ = f.each(func(d *dir, _ place) error { all = append(all, d.path); return nil })
+	return all
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,9 +29,6 @@ type Options struct {
 	// Base is how many of the first layers are another's, so that what they hold counts
 	// for no quota of this one.
 	Base int
-	// Sealed: the last layer is as frozen as those below. Those are kept from being swept (see
-	// [Hold]) as long as they are open.
-	Sealed bool
 	// Whole is how much content of a file of the tree below is copied at most when that is
 	// first written to, in bytes, 0 being 64 MiB; of a file that has more, whose blocks cannot be
 	// shared, those blocks are brought up alone that are written to. Then it has to stay as it is: what
@@ -216,6 +214,13 @@ func (f *FS) each(do func(d *dir, at place) error) error {
 	return nil
 }
 
+// Has reports whether the layer at a path is open.
+func (f *FS) Has(path string) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return slices.ContainsFunc(f.layers, func(d *dir) bool { return d.path == path })
+}
+
 // has reports whether a place is that of a layer.
 func (f *FS) has(d *dir, at place) bool {
 	return at >= 0 && int(at) < len(f.layers) && f.layers[at] == d
@@ -233,9 +238,6 @@ func (f *FS) stack(i int, o *Options) error {
 		d.cut = o.cut
 	}
 	f.push(d, o.place(i))
-	if !top || o.Sealed {
-		d.share()
-	}
 	if f.block, err = blockOf(d.fd); err != nil {
 		return err
 	}
@@ -336,7 +338,6 @@ func (f *FS) Freeze(path string, then func() error) (err error) {
 		return errors.Join(err, old.begun())
 	}
 	f.countLog(old, f.tally())
-	old.share()
 	f.layers, f.counts = append(f.layers, d), append(f.counts, count)
 	f.countLog(d, count)
 	for n := range f.dirty {

@@ -58,7 +58,7 @@ func (m *merger) read() error {
 		if err := m.whole(m.o.Layers[i]); err != nil {
 			return err
 		}
-		originals := 0
+		originals := len(m.originals)
 		err := records(m.o.Layers[i], func(kind byte, r *reader) {
 			before := r.rest
 			if m.add(kind, r); len(m.originals) == originals {

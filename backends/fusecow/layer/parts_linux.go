@@ -143,14 +143,18 @@ func (f *FS) takeOver(dst int, n *node, keep int64) (p *parts, reserved int64, e
 
 // tellsHoles reports whether a filesystem says at once, and rightly, where a file has holes. ZFS
 // waits for the disk before it does, and 2.1 took data for a hole that was just being written
-// (openzfs/zfs#15526); of others it is not known.
+// (openzfs/zfs#15526). XFS may have been told to allocate more than is written, of which it tells as of data. Of others
+// it is not known.
 func tellsHoles(fd int) bool {
 	var st unix.Statfs_t
 	if unix.Fstatfs(fd, &st) != nil {
 		return false
 	}
 	switch st.Type {
-	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC:
+	case unix.XFS_SUPER_MAGIC:
+		ahead, err := kernel.AllocatesAhead(fd)
+		return err == nil && !ahead
+	case unix.EXT4_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC:
 		return true
 	case unix.TMPFS_MAGIC:
 		return !hasHugePages(fd)
