@@ -49,7 +49,7 @@ or a score writes is taken back: a result is what its command left.
 
 --first promotes the attempt that passes first, and stops the others; --score the
 one with the highest number that a command prints, or, with --lower, the lowest. On
-a terminal one is asked otherwise. Promoting merges, as "snapfs promote" does; where
+a terminal one is asked otherwise; elsewhere nothing is promoted. Promoting merges, as "snapfs promote" does; where
 that is refused, the winner is kept, and so it is with --promote=false. All other
 sandboxes are removed, unless --keep keeps those of the attempts that passed or failed.
 
@@ -106,8 +106,10 @@ func (r *racer) request(cmd *cobra.Command, args []string) (engine.RaceRequest, 
 		wrong = "--lower is about a --score"
 	case given("promote") && r.promote && !r.first && !given("score") && !r.asks():
 		wrong = "--promote needs --first or --score, or a person who picks"
-	case given("attempts") && r.times < 1, r.jobs < 0, r.tail < 0, r.timeout < 0:
-		wrong = "a number is out of range"
+	case given("attempts") && r.times < 1:
+		wrong = "--attempts: one at least"
+	case r.jobs < 0, r.tail < 0, r.timeout < 0:
+		wrong = "--jobs, --tail and --timeout take nothing below zero"
 	case given("try") && given("file"):
 		wrong = "--try and --file exclude one another"
 	case (given("try") || given("file")) && (len(args) > 0 || given("attempts")):
@@ -243,6 +245,10 @@ func (r *racer) settle(ctx context.Context, race *engine.Race, doc *raceDocument
 		}
 	}
 	if winner == 0 {
+		if len(race.Passed()) > 0 && !r.keep && !r.asks() && !r.quiet {
+			r.a.ui.notice("nothing is promoted, as no rule says which attempt is the best, and nothing is kept")
+			r.a.ui.hint("snapfs race --first …", "snapfs race --score COMMAND …", "snapfs race --keep …")
+		}
 		return nil
 	}
 	r.a.ui.notice("attempt " + strconv.Itoa(winner) + " wins")
