@@ -58,7 +58,18 @@ func (e *Engine) Apply(ctx context.Context, name string, o ApplyOptions) (Applie
 		return Applied{}, err
 	}
 	defer thaw()
-	return e.apply(ctx, h.Record, o)
+	a, err := e.apply(ctx, h.Record, o)
+	return a, hintPlan(err, name)
+}
+
+// hintPlan gives the error of what has moved on the command that shows what a
+// merge would make of it.
+func hintPlan(err error, name string) error {
+	var e *snapshot.Error
+	if errors.As(err, &e) && errors.Is(e.Kind, snapshot.ErrDrifted) && len(e.Hints) == 0 {
+		e.Hints = []string{"snapfs plan " + name}
+	}
+	return err
 }
 
 // Apply brings the session's changes to the real tree, as [Engine.Apply] does.

@@ -90,11 +90,12 @@ func (e *Engine) groupOf(id string) ([]promote.Promotion, error) {
 	if len(group) > 0 {
 		return group, nil
 	}
-	why := errors.New("there is no promotion that could be undone")
+	refused := &snapshot.Error{Op: "undoing", ID: promote.Printable(id), Kind: snapshot.ErrNotFound, Err: errors.New("there is no promotion that could be undone")}
 	if id != "" {
-		why = errors.New("it is none of those that can be undone")
+		refused.Err = errors.New("it is none of those that can be undone")
+		refused.Hints = []string{"snapfs undo --list"}
 	}
-	return nil, &snapshot.Error{Op: "undoing", ID: promote.Printable(id), Kind: snapshot.ErrNotFound, Err: why}
+	return nil, refused
 }
 
 // A carried says what a promotion has changed in what is kept of its sandbox's

@@ -19,7 +19,7 @@ func newApply(a *app) *cobra.Command {
 all; or only what it changed at the paths named, which may lie elsewhere. Where
 something of the real tree has moved on since the sandbox was made, nothing is
 touched, and every such path is named. The sandbox stays, and applying again is
-harmless.
+harmless. "snapfs undo" knows promotions only: what was there before is not kept.
 
 What runs by itself later is held back, and named, until it is allowed by name:
 what lies in a repository's own directory, hooks, shell profiles, what runs at a
