@@ -103,7 +103,11 @@ func (b *backend) open(place snapshot.Place) error {
 // canServe says why nothing can be served on this machine, or nil.
 func canServe() error {
 	if err := unix.Access("/dev/fuse", unix.R_OK|unix.W_OK); err != nil {
-		return because(snapshot.ErrNotSupported, "/dev/fuse", "it cannot be opened: "+err.Error(), "sudo modprobe fuse", "ls -l /dev/fuse")
+		mend := "sudo modprobe fuse"
+		if errors.Is(err, unix.EACCES) { // it is there
+			mend = "sudo chmod 0666 /dev/fuse"
+		}
+		return because(snapshot.ErrNotSupported, "/dev/fuse", "it cannot be opened: "+err.Error(), mend, "ls -l /dev/fuse")
 	}
 	return nil
 }
