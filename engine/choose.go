@@ -254,7 +254,7 @@ func (e *Engine) noChoice(tree string, req Request, why []error) error {
 	err := &snapshot.Error{Op: "choosing a backend", Path: tree, Kind: snapshot.ErrNotSupported, Err: errors.Join(why...)}
 	switch {
 	case len(why) == 0:
-		err.Err = fmt.Errorf("there is no backend %q (there are %s)", req.Backend, e.driverNames())
+		err.Err = fmt.Errorf("there is no backend %q; there are %s", req.Backend, strings.Join(e.driverNames(), ", "))
 	case req.limitsDisk():
 		for _, last := range slices.Backward(why) { // it is there for limits
 			if hints := Hints(last); len(hints) > 0 {

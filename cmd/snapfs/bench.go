@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -58,6 +59,11 @@ measures the backends of root and of an ordinary user.`,
 }
 
 func (b *benchmarker) run(ctx context.Context) error {
+	for _, kind := range b.o.Only {
+		if !slices.Contains(bench.Kinds(), kind) {
+			return usageError{fmt.Errorf("--only %s: there are %s", kind, strings.Join(bench.Kinds(), ", "))}
+		}
+	}
 	switch b.role {
 	case bench.RoleWork:
 		return bench.Work(ctx, b.o, os.Stdin, os.Stdout)

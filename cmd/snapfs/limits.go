@@ -115,6 +115,9 @@ func (a *app) stats(ctx context.Context, e *engine.Engine, only []string, follow
 	before, then := map[string]time.Duration{}, time.Now()
 	for {
 		rows, failed := statsOf(ctx, e, only)
+		if failed != nil && len(rows) == 0 {
+			return failed
+		}
 		took := time.Since(then)
 		then = time.Now()
 		for i := range rows {

@@ -61,7 +61,7 @@ func printSandboxes(w io.Writer, infos []engine.Info) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "NAME\tSTATE\tAGE\tSIZE\tBASE\tDRIFT\tWORKSPACE")
 	for _, i := range infos {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", i.Name, stateOf(i), age(time.Since(i.Created)), sizeOf(i), i.Base, driftOf(i), tame(i.Workspace))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", i.Name, stateOf(i), age(time.Since(i.Created)), sizeOf(i), i.Base, driftOf(i), visible(i.Workspace))
 	}
 	if err := t.Flush(); err != nil {
 		return err

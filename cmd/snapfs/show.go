@@ -38,7 +38,7 @@ func printSandbox(w io.Writer, i engine.Info) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	line := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(t, "%s\t%s\n", name, tame(value))
+			fmt.Fprintf(t, "%s\t%s\n", name, visible(value))
 		}
 	}
 	line("name", i.Name)
