@@ -94,7 +94,13 @@ func keptBy(stateDir, id string, f func(r *record, real *dirs, journal string) e
 
 func undoing(id string, err error) error {
 	var done *snapshot.Error
-	if err == nil || errors.As(err, &done) {
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &done):
+		if done.Op == doing { // what undoing shares with applying
+			done.Op = "undoing"
+		}
 		return err
 	}
 	return &snapshot.Error{Op: "undoing", ID: id, Kind: kindOf(err), Err: plain{err}}
