@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -84,6 +86,9 @@ func (d *differ) run(cmd *cobra.Command, args []string) error {
 	}
 	defer changes.Close()
 	limit(changes, paths)
+	if changes.Len() == 0 {
+		d.unknown(paths)
+	}
 	if err := changes.FindRenames(ctx); err != nil {
 		return err
 	}
@@ -102,6 +107,16 @@ func (d *differ) run(cmd *cobra.Command, args []string) error {
 		return errSilent
 	}
 	return nil
+}
+
+// unknown tells of paths with nothing at them, where nothing has changed either:
+// one of them may be a sandbox's name, or a path, with a slip in it.
+func (d *differ) unknown(paths []string) {
+	for _, path := range paths {
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			d.a.ui.notice(path + " is not there, and has not been; nor is it a sandbox")
+		}
+	}
 }
 
 // find compares what the arguments name, and gives the paths that they limit it to.
