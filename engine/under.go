@@ -56,7 +56,7 @@ func Under(req *Request, path string, given func(flag string) bool) error {
 
 // readingFound says how to go on without a profile that nobody asked for.
 func readingFound(err error, named bool) error {
-	hints := []string{"snapfs run --profile none …   # without it"}
+	hints := []string{"snapfs run --profile none …   # without it; new and race take it, too"}
 	var e *snapshot.Error
 	switch {
 	case named:

@@ -129,7 +129,7 @@ func TestEachMistakeIsToldWithItsPlaceAndItsMend(t *testing.T) {
 		{dev + "timeout = \"soon\"", `4:1: timeout: "soon" is no duration; write 90s`},
 		{dev + "timeout = \"-5m\"", `4:1: timeout: "-5m" is no duration`},
 		{dev + "approval = \"maybe\"", `4:1: approval: "maybe" is none; there are "auto" and "ask"`},
-		{dev + "approval = true", "4:1: approval: true or false, where a text belongs"},
+		{dev + "approval = true", `4:1: approval: true or false, where a text belongs; there are "auto" and "ask"`},
 		{dev + "deploy = \"x\"\nrollback = \"y\"", "4:1: a stage has a target or deploys, not both"},
 		{dev + "rollback = \"y\"", "4:1: there is nothing to roll back without deploy"},
 		{dev + "[[stage]]\nname = \"p\"\ndeploy = \"x\"", "6:1: what deploys has to say how it is taken back"},

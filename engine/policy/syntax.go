@@ -191,6 +191,10 @@ func (r *reader) stageLine(name string, v *unstable.Node, at place) {
 	case "after":
 		s.After = r.several(name, v, at)
 	case "approval":
+		if v.Kind != unstable.String {
+			r.wrong(at, name+": "+kind(v)+", where a text belongs", `there are "auto" and "ask"`)
+			return
+		}
 		s.Approval = Approval(r.text(name, v, at))
 		if s.Approval != "" && s.Approval != Auto && s.Approval != Ask {
 			r.wrong(at, fmt.Sprintf("approval: %q is none", s.Approval), `there are "auto" and "ask"`)
