@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -169,6 +170,9 @@ var (
 	errTooLong = errors.New("it took too long")
 )
 
+// MostAttempts is how many attempts a race may have: each keeps some ten descriptors open.
+const MostAttempts = 500
+
 // Race runs each command in a sandbox of its own, all of one base, which are made
 // before the first command starts. It answers when all have ended. What goes wrong
 // with one attempt is told by that attempt.
@@ -180,6 +184,12 @@ var (
 func (e *Engine) Race(ctx context.Context, req RaceRequest) (*Race, error) {
 	if len(req.Attempts) == 0 {
 		return nil, &snapshot.Error{Op: "racing", Path: req.Workspace, Kind: snapshot.ErrNotSupported, Err: errors.New("there is no command to try")}
+	}
+	if n := len(req.Attempts); n > MostAttempts {
+		return nil, &snapshot.Error{
+			Op: "racing", Path: req.Workspace, Kind: snapshot.ErrNotSupported,
+			Err: fmt.Errorf("%d attempts are more than the %d that one race may have: each has a sandbox and files open", n, MostAttempts),
+		}
 	}
 	places, err := e.admitRace(ctx, req)
 	if err != nil {

@@ -237,7 +237,9 @@ func (e *Engine) Have(name string) ([]string, error) {
 			continue
 		}
 		for _, m := range r.Marks {
-			have = append(have, m.Identity())
+			if id := m.Identity(); !slices.Contains(have, id) { // a state may have several names
+				have = append(have, id)
+			}
 		}
 	}
 	return have, errors.Join(errs...)

@@ -139,8 +139,10 @@ func (b *backend) forget(ctx context.Context, id, path string, fork bool) error 
 	switch {
 	case notThere(err):
 		return nil
-	case err != nil && !errors.Is(kindOf(err), snapshot.ErrCorrupt):
+	case errors.Is(kindOf(err), snapshot.ErrDenied), errors.Is(kindOf(err), snapshot.ErrNotSupported):
 		return because(snapshot.ErrDenied, path, "it is not this backend's: "+err.Error())
+	case err != nil && !errors.Is(kindOf(err), snapshot.ErrCorrupt): // it could not be read
+		return err
 	}
 	if err := fault.Point(ctx, "remove the record"); err != nil {
 		return err

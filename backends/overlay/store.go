@@ -97,8 +97,10 @@ func (b *backend) forget(ctx context.Context, id, path string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case errors.Is(err, errHalf), errors.Is(kindOf(err), snapshot.ErrCorrupt): // ours, if in a bad way
-	case err != nil:
+	case errors.Is(kindOf(err), snapshot.ErrDenied), errors.Is(kindOf(err), snapshot.ErrNotSupported):
 		return because(snapshot.ErrDenied, path, "it is not this backend's: "+err.Error())
+	case err != nil: // it could not be read
+		return failed("read", path, err)
 	}
 	if err := fault.Point(ctx, "remove the record"); err != nil {
 		return err

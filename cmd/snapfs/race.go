@@ -108,6 +108,8 @@ func (r *racer) request(cmd *cobra.Command, args []string) (engine.RaceRequest, 
 		wrong = "--promote needs --first or --score, or a person who picks"
 	case given("attempts") && r.times < 1:
 		wrong = "--attempts: one at least"
+	case r.times > engine.MostAttempts:
+		wrong = fmt.Sprintf("--attempts: %d at most", engine.MostAttempts)
 	case r.jobs < 0, r.tail < 0, r.timeout < 0:
 		wrong = "--jobs, --tail and --timeout take nothing below zero"
 	case given("try") && given("file"):
