@@ -160,6 +160,7 @@ func (e *Engine) chooseForWorkspace(ctx context.Context, tree string, req Reques
 			}
 			return append(rest, picked(req.Workspace, d, req, why, b)), nil
 		}
+		why[len(why)-1] = err // what mends that is about the workspace
 	}
 	return nil, e.noChoice(tree, req, why)
 }

@@ -199,8 +199,11 @@ func (r room) postpone(entry string) error {
 // forks the youngest, for one may have been grown from another's snapshot.
 func (r room) dead(ctx context.Context) ([]dead, error) {
 	names, err := r.list(trash)
+	if errors.Is(err, os.ErrNotExist) { // the room is just being made
+		return nil, nil
+	}
 	if err != nil {
-		return nil, absent(err)
+		return nil, err
 	}
 	var list []dead
 	for _, name := range names {
@@ -220,7 +223,10 @@ func (r room) dead(ctx context.Context) ([]dead, error) {
 				return nil, err
 			}
 		}
-		if err := r.leave(trash+"/"+name, false); err != nil && !errors.Is(err, snapshot.ErrNotFound) {
+		switch err := r.leave(trash+"/"+name, false); {
+		case errors.Is(err, snapshot.ErrNotFound): // another sweep was quicker
+			continue
+		case err != nil:
 			return nil, err
 		}
 		if errors.Is(err, snapshot.ErrCorrupt) && !strings.HasPrefix(name, newborn) {
