@@ -105,7 +105,7 @@ func clonedAs(trees []snapshot.Cloning) (all []cloned, err error) {
 }
 
 // take makes the entries of snapshots and the snapshots themselves, at one instant. With
-// them there and while they are being held it does what else is to be done.
+// them there and while they are being held and mounted it does what else is to be done.
 func (r room) take(ctx context.Context, all []cloned, meanwhile func() error) error {
 	return r.makeEach(ctx, all, func() error {
 		var from, names []string
@@ -117,7 +117,14 @@ func (r room) take(ctx context.Context, all []cloned, meanwhile func() error) er
 		}
 		var held error
 		var holding sync.WaitGroup
-		holding.Go(func() { held = hold(ctx, names...) })
+		holding.Go(func() {
+			held = hold(ctx, names...)
+			for _, c := range all {
+				if held == nil {
+					held = r.reach(c.base)
+				}
+			}
+		})
 		err := meanwhile()
 		holding.Wait()
 		return errors.Join(held, err)
