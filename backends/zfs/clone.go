@@ -17,13 +17,13 @@ var (
 )
 
 // Clone keeps the contract of [snapshot.Cloner]. The snapshot is held while it is
-// cloned, so that three runs of zfs(8) take the time of two.
+// cloned, so that three runs of zfs(8) take the time of two; and it is mounted when somebody looks it up.
 func (b *Backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID) (snapshot.Snapshot, snapshot.Fork, error) {
 	c, err := b.cloneTrees(ctx, []snapshot.Cloning{{Tree: tree, ID: id, Fork: fork}})
 	if err != nil {
 		return snapshot.Snapshot{}, snapshot.Fork{}, fail("cloning", string(fork), err)
 	}
-	return b.snapshotOf(c[0].base), b.forkOf(c[0].fork), nil
+	return b.unseen(c[0].base), b.forkOf(c[0].fork), nil
 }
 
 // Instant is the pool that has a tree: its snapshots are of one transaction group.
@@ -38,9 +38,16 @@ func (b *Backend) CloneTogether(ctx context.Context, trees []snapshot.Cloning) (
 	all, err := b.cloneTrees(ctx, trees)
 	var bases []snapshot.Snapshot
 	for _, c := range all {
-		bases = append(bases, b.snapshotOf(c.base))
+		bases = append(bases, b.unseen(c.base))
 	}
 	return bases, fail("cloning", "", err)
+}
+
+// unseen describes a snapshot that is not mounted.
+func (b *Backend) unseen(m mark) snapshot.Snapshot {
+	s := b.snapshotOf(m)
+	s.View = snapshot.View{}
+	return s
 }
 
 // cloned are the marks of a snapshot and of the fork of it.
@@ -60,14 +67,16 @@ func (b *Backend) cloneTrees(ctx context.Context, trees []snapshot.Cloning) ([]c
 	}
 	defer r.Close()
 	var grown []mark
-	err = r.take(ctx, all, func() error {
-		for _, c := range all {
-			if err := r.grow(ctx, c.base, c.fork); err != nil {
-				return err
+	err = r.entries(ctx, all, func() error {
+		return keep(ctx, all, func() error {
+			for _, c := range all {
+				if err := r.grow(ctx, c.base, c.fork); err != nil {
+					return err
+				}
+				grown = append(grown, c.fork)
 			}
-			grown = append(grown, c.fork)
-		}
-		return nil
+			return nil
+		})
 	})
 	if err == nil {
 		return all, nil
@@ -104,39 +113,29 @@ func clonedAs(trees []snapshot.Cloning) (all []cloned, err error) {
 	return all, nil
 }
 
-// take makes the entries of snapshots and the snapshots themselves, at one instant. With
-// them there and while they are being held and mounted it does what else is to be done.
-func (r room) take(ctx context.Context, all []cloned, meanwhile func() error) error {
-	return r.makeEach(ctx, all, func() error {
-		var from, names []string
-		for _, c := range all {
-			from, names = append(from, c.tree), append(names, c.base.dataset)
-		}
-		if err := snap(ctx, from, names, all[0].base.unique); err != nil {
-			return err
-		}
-		var held error
-		var holding sync.WaitGroup
-		holding.Go(func() {
-			held = hold(ctx, names...)
-			for _, c := range all {
-				if held == nil {
-					held = r.reach(c.base)
-				}
-			}
-		})
-		err := meanwhile()
-		holding.Wait()
-		return errors.Join(held, err)
-	})
+// keep takes snapshots at one instant. While they are being held it does what else is to be done.
+func keep(ctx context.Context, all []cloned, meanwhile func() error) error {
+	var from, names []string
+	for _, c := range all {
+		from, names = append(from, c.tree), append(names, c.base.dataset)
+	}
+	if err := snap(ctx, from, names, all[0].base.unique); err != nil {
+		return err
+	}
+	var held error
+	var holding sync.WaitGroup
+	holding.Go(func() { held = hold(ctx, names...) })
+	err := meanwhile()
+	holding.Wait()
+	return errors.Join(held, err)
 }
 
-// makeEach is make for all snapshots: what do makes is for each of them.
-func (r room) makeEach(ctx context.Context, all []cloned, do func() error) error {
+// entries makes those of all snapshots, and what do makes for them, or none of it. They are not mounted.
+func (r room) entries(ctx context.Context, all []cloned, do func() error) error {
 	if len(all) == 0 {
 		return do()
 	}
-	return r.make(ctx, all[0].base, func() error { return r.makeEach(ctx, all[1:], do) })
+	return r.entry(ctx, all[0].base, func() error { return r.entries(ctx, all[1:], do) })
 }
 
 func poolOf(dataset string) string {

@@ -85,6 +85,8 @@ func TestAMirrorThatLosesADiskGoesOn(t *testing.T) {
 	reads(t, p.Tree.Path+"/file", "real")
 	reads(t, s.View.Path+"/file", "real")
 	reads(t, f.View.Path+"/file", "fork")
+	s2, err = b.Lookup(t.Context(), s2.ID)
+	must(t, err)
 	reads(t, s2.View.Path+"/file", "real")
 	reads(t, f2.View.Path+"/file", "real")
 	must(t, b.RemoveFork(t.Context(), "f2"))

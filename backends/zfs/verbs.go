@@ -57,7 +57,9 @@ func captureOf(tree snapshot.Tree, id string) (mark, error) {
 // takeOne makes the entry of a snapshot and the snapshot itself, of what has from as a
 // directory in it.
 func (r room) takeOne(ctx context.Context, m mark, from string) error {
-	return r.take(ctx, []cloned{{tree: from, base: m}}, func() error { return nil })
+	return r.make(ctx, m, func() error {
+		return keep(ctx, []cloned{{tree: from, base: m}}, func() error { return nil })
+	})
 }
 
 // snap takes snapshots at one instant, with their mark, of what has from as directories in it.
@@ -153,17 +155,24 @@ func (r room) clone(ctx context.Context, base string, m mark) error {
 
 // make makes an entry, and what do makes for it, and mounts that; or none of it.
 func (r room) make(ctx context.Context, m mark, do func() error) error {
+	return r.entry(ctx, m, func() error {
+		err := do()
+		if err == nil {
+			err = fault.Point(ctx, "mount it")
+		}
+		if err == nil {
+			err = r.reach(m)
+		}
+		return err
+	})
+}
+
+// entry makes an entry, and what do makes for it; or none of it.
+func (r room) entry(ctx context.Context, m mark, do func() error) error {
 	if err := r.begin(ctx, m); err != nil {
 		return err
 	}
-	err := do()
-	if err == nil {
-		err = fault.Point(ctx, "mount it")
-	}
-	if err == nil {
-		err = r.reach(m)
-	}
-	if err != nil {
+	if err := do(); err != nil {
 		return errors.Join(err, r.giveUp(m.kind+"/"+m.id))
 	}
 	return nil

@@ -13,7 +13,8 @@ import (
 // A Cloner captures a tree and forks the capture in one step, where that is
 // cheaper than the two verbs (btrfs: one transaction commit instead of two).
 // It promises all that [Backend.Capture] followed by [Backend.Fork] do: the
-// same errors, and after one no more than they leave.
+// same errors, and after one no more than they leave. The view of the snapshot it need not
+// give: then that is empty, and [Backend.Lookup] has it.
 type Cloner interface {
 	Clone(ctx context.Context, tree Tree, id ID, fork ForkID) (Snapshot, Fork, error)
 }
