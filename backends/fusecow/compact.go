@@ -64,22 +64,10 @@ func (b *backend) records() (all []filed, err error) {
 	return all, nil
 }
 
-// compact merges layers that are needed together only, and goes on with what was begun. Cost: reading all
-// records, and the logs of what is merged, and of what is below that.
-func (b *backend) compact(ctx context.Context) error {
-	unlock, err := b.lock(ctx, unix.LOCK_EX)
-	if err != nil {
-		return err
-	}
-	all, err := b.records()
-	if err == nil {
-		err = b.finish(ctx, all)
-	}
-	unlock()
-	if err != nil {
-		return err
-	}
-	for _, c := range b.chains(all) {
+// compact merges each of some chains. Cost: reading the logs of what is merged, and of what is below
+// that, and, with the lock held exclusively, all records.
+func (b *backend) compact(ctx context.Context, chains []chain) error {
+	for _, c := range chains {
 		err := b.merge(ctx, &c)
 		if errors.Is(err, layer.ErrApart) || errors.Is(err, layer.ErrDamaged) || notThere(err) { // they stay as they are
 			err = os.WriteFile(b.apartNote(&c), []byte(c.text()), 0o600)
@@ -221,13 +209,14 @@ func (b *backend) substitute(ctx context.Context, all []filed, name string) erro
 			if err := fault.Point(ctx, "name the merged layer"); err != nil {
 				return err
 			}
-			r.record = r.merged(from, to, name)
-			if err := b.replace(r.path, &r.record); err != nil && !notThere(err) {
+			next := r.merged(from, to, name)
+			if err := b.replace(r.path, &next); err != nil && !notThere(err) {
 				return err
 			}
+			r.record = next
 		}
 		if at := slices.Index(r.Layers, name); at >= r.Own && r.Limit != nil {
-			if err := b.countMerged(&r.record, at, old); err != nil {
+			if err := b.countMerged(&r.record, name, old); err != nil {
 				return err
 			}
 		}
@@ -240,8 +229,8 @@ func (b *backend) substitute(ctx context.Context, all []filed, name string) erro
 	return os.Remove(note)
 }
 
-// countMerged has a quota count the i-th layer of a record, and no more what that was made of.
-func (b *backend) countMerged(r *record, i int, old []string) error {
+// countMerged has the quota of a record count a merged layer, and no more what that was made of.
+func (b *backend) countMerged(r *record, name string, old []string) error {
 	q, err := b.quota(r)
 	if err != nil {
 		return err
@@ -252,12 +241,7 @@ func (b *backend) countMerged(r *record, i int, old []string) error {
 			return err
 		}
 	}
-	path := b.layerPath(r.Layers[i])
-	u, err := layer.Tally(path, r.place(i))
-	if err == nil {
-		err = q.Count(path, u)
-	}
-	return err
+	return b.countIn(r, func(path string) bool { return path == b.layerPath(name) })
 }
 
 // finish does what is left of substituting merged layers that records name.

@@ -26,33 +26,47 @@ func (b *backend) Sweep(ctx context.Context) error {
 	if _, err := os.Lstat(b.dir); notThere(err) {
 		return nil
 	}
-	unmerged := b.compact(ctx) // where no room is left for it, above all, the rest makes some
-	dead, waits, err := b.clear(ctx)
+	left, err := b.clear(ctx)
 	if err == nil {
 		err = b.empty(ctx)
 	}
-	if waits {
+	if err == nil {
+		err = b.thaw(ctx, left.states)
+	}
+	if err == nil { // at last: merging needs room, which the rest makes
+		err = b.compact(ctx, left.chains)
+	}
+	if left.waits || err == nil && len(left.chains) > 0 {
 		b.stir()
 	}
-	if err == nil {
-		err = b.thaw(ctx, dead)
-	}
-	return fail("sweeping", "", cmp.Or(err, unmerged))
+	return fail("sweeping", "", cmp.Or(err, left.unfinished))
+}
+
+// A rest is what there is still to do when the lock is not held any more.
+type rest struct {
+	states []note  // that nothing names
+	chains []chain // of layers that are worth merging
+	// waits: there are layers that have to go soon.
+	waits bool
+	// unfinished is why the substituting of a merged layer could not be gone on with.
+	unfinished error
 }
 
 // clear moves layers that nothing names into the trash, and what was half made, and
-// answers with the notes of states that nothing names, and whether there is soon more to move. Where a record cannot be read it
-// moves none: that one might have named them.
-func (b *backend) clear(ctx context.Context) (dead []note, waits bool, err error) {
+// goes on with what a killed sweep has merged. Where a record cannot be read it moves none: that
+// one might have named them.
+func (b *backend) clear(ctx context.Context) (left rest, err error) {
 	unlock, err := b.lock(ctx, unix.LOCK_EX)
 	if err != nil {
-		return nil, waits, err
+		return left, err
 	}
 	defer unlock()
 	all, err := b.records()
 	if err != nil {
-		return nil, waits, err
+		return left, err
 	}
+	left.unfinished = b.finish(ctx, all)
+	left.chains = b.chains(all)
 	used, quotas, states := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, r := range all {
 		states[r.State] = true
@@ -64,20 +78,20 @@ func (b *backend) clear(ctx context.Context) (dead []note, waits bool, err error
 		}
 	}
 	if err := fault.Point(ctx, "move dead layers into the trash"); err != nil {
-		return nil, waits, err
+		return left, err
 	}
 	layers, err := os.ReadDir(b.dir + "/layers")
 	err = errors.Join(err, b.sweepQuotas(quotas, slices.Collect(maps.Keys(used))))
 	for _, e := range layers {
 		if path := b.layerPath(e.Name()); e.IsDir() && !used[e.Name()] && layer.IsLayer(path) {
-			waits = b.bury(path) || waits
+			left.waits = b.bury(path) || left.waits
 		}
 	}
 	if err = errors.Join(err, b.clearTmp()); err != nil {
-		return nil, waits, err
+		return left, err
 	}
-	dead, err = b.unnamed(states)
-	return dead, waits, err
+	left.states, err = b.unnamed(states)
+	return left, err
 }
 
 // clearTmp takes what was half made: records are made without the lock, so those

@@ -9,15 +9,18 @@ import (
 // Flock is flock(2) on an open file, again where a signal came in between.
 // Errors: *os.PathError; EWOULDBLOCK where LOCK_NB is in how and another has it.
 func Flock(f *os.File, how int) error {
+	if err := FlockFD(int(f.Fd()), how); err != nil {
+		return &os.PathError{Op: "flock", Path: f.Name(), Err: err}
+	}
+	return nil
+}
+
+// FlockFD is [Flock] of a descriptor, with the bare error.
+func FlockFD(fd, how int) error {
 	for {
-		err := unix.Flock(int(f.Fd()), how)
-		if err == unix.EINTR {
-			continue
+		if err := unix.Flock(fd, how); err != unix.EINTR {
+			return err
 		}
-		if err != nil {
-			return &os.PathError{Op: "flock", Path: f.Name(), Err: err}
-		}
-		return nil
 	}
 }
 

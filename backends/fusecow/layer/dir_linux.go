@@ -70,7 +70,7 @@ func openDir(path string, top bool) (_ *dir, err error) {
 	if d.fd, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	if err := shared(d.fd); err != nil {
+	if err := kernel.FlockFD(d.fd, unix.LOCK_SH); err != nil { // somebody has it open: see Unused
 		return nil, &os.PathError{Op: "flock", Path: path, Err: err}
 	}
 	if top {
@@ -104,15 +104,6 @@ func (d *dir) begin() error {
 	}
 	_, err = d.log.WriteAt([]byte(magic), 0)
 	return err
-}
-
-// shared says by a lock on the directory of a layer that somebody has it open; see [Unused].
-func shared(fd int) error {
-	for {
-		if err := unix.Flock(fd, unix.LOCK_SH); err != unix.EINTR {
-			return err
-		}
-	}
 }
 
 // Unused calls do while nobody has the layer at path open, nor can open it. unix.EBUSY:
