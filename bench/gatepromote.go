@@ -178,8 +178,8 @@ func (w *wayBack) promotion() subject {
 			return err
 		}),
 		after: func(ctx context.Context) error {
-			if w.last.Applied < len(w.changes) {
-				return fmt.Errorf("%d of %d changes were carried out", w.last.Applied, len(w.changes))
+			if all := diff.Count(w.changes); w.last.Applied < all {
+				return fmt.Errorf("%d of %d changes were carried out", w.last.Applied, all)
 			}
 			undone, err := promote.Undo(ctx, w.state(), w.last.ID)
 			w.options.Base.Known = undone.Stamps

@@ -32,6 +32,8 @@ type ApplyOptions struct {
 
 // Applied is what was carried back.
 type Applied struct {
+	// ID is what [Engine.Undo] takes; "" when there was nothing to do.
+	ID string `json:"id,omitempty"`
 	// Changes is how many paths were changed; with DryRun, would be.
 	Changes int `json:"changes"`
 	// Already are paths that were there as they should be, and Skipped those
@@ -45,7 +47,10 @@ type Applied struct {
 
 // Apply brings a sandbox's changes to the real tree, wholly or not at all.
 // Where a real file has moved on since the base: ErrDrifted, naming the paths,
-// and nothing was touched. Processes in the sandbox stand still meanwhile.
+// and nothing was touched. What it displaces is kept as that of a promotion is, so
+// that [Engine.Undo] brings it back. Processes in the sandbox stand still meanwhile; while there are any, nothing
+// is applied that the sandbox has renamed on a live base and would lose by it (ErrBusy).
+// Cost, beside that of the changes: a copy of what was renamed there, kept in the sandbox (ErrNoSpace).
 // Safe to kill: the next command completes it or takes it back.
 func (e *Engine) Apply(ctx context.Context, name string, o ApplyOptions) (Applied, error) {
 	h, err := e.cat.Hold(ctx, name)
@@ -53,7 +58,12 @@ func (e *Engine) Apply(ctx context.Context, name string, o ApplyOptions) (Applie
 		return Applied{}, err
 	}
 	defer h.Release()
-	_, thaw, err := e.freeze(ctx, h)
+	var thaw func()
+	if o.DryRun {
+		_, thaw, err = e.freeze(ctx, h)
+	} else {
+		thaw, err = e.freezeToCarry(ctx, h, o.picks(h.Record))
+	}
 	if err != nil {
 		return Applied{}, err
 	}
@@ -82,6 +92,9 @@ func (e *Engine) apply(ctx context.Context, rec *catalog.Record, o ApplyOptions)
 	if err := e.refuseUnfinished("applying", rec.Name, ""); err != nil {
 		return a, err
 	}
+	if err := homeless("applying", rec); err != nil && len(o.Paths) == 0 {
+		return a, err
+	}
 	changes, err := e.changes(ctx, rec)
 	if err != nil {
 		return a, err
@@ -102,59 +115,98 @@ func (e *Engine) apply(ctx context.Context, rec *catalog.Record, o ApplyOptions)
 	if err != nil {
 		return a, err
 	}
-	var done []string
-	for _, p := range parts {
-		id, err := e.applyPart(ctx, rec, p, o, known, len(parts) > 1, &a)
-		if err != nil {
-			return a, errors.Join(err, e.takeBack(context.WithoutCancel(ctx), rec.Name, done))
-		}
-		if id != "" {
-			done = append(done, id)
-		}
-	}
-	for _, id := range done {
-		err = errors.Join(err, promote.Forget(ctx, e.promotions(), id))
-	}
-	if !o.DryRun {
-		if nerr := e.noteApplied(context.WithoutCancel(ctx), rec, parts); nerr != nil {
-			e.notice("applied, but it is not noted in the sandbox: " + nerr.Error())
-		}
+	if o.DryRun {
+		err = e.wouldApply(ctx, rec, parts, o, known, &a)
+	} else {
+		err = e.applyAll(ctx, rec, parts, o, known, &a)
 	}
 	return a, err
 }
 
-// applyPart applies one part. The answer names the promotion, where it can be
-// undone because further parts follow.
-func (e *Engine) applyPart(ctx context.Context, rec *catalog.Record, p Part, o ApplyOptions, known stampsOf, undoable bool, a *Applied) (string, error) {
+// applyAll applies every part; where one is refused, those before it are taken back.
+func (e *Engine) applyAll(ctx context.Context, rec *catalog.Record, parts []Part, o ApplyOptions, known stampsOf, a *Applied) error {
+	note := &carried{Group: applyGroup + catalog.NewID(), Sandbox: rec.Name, ID: rec.ID, Refreshed: rec.Refreshed}
+	var done []string
+	err := e.whileNobodyKeeps(rec, func() error {
+		for _, p := range parts {
+			id, err := e.applyPart(ctx, rec, p, o, known, note.Group, a)
+			if id != "" {
+				done = append(done, id)
+			}
+			if err != nil {
+				return errors.Join(err, e.takeBack(context.WithoutCancel(ctx), rec.Name, done))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if len(done) > 0 {
+		a.ID = note.Group
+	}
+	if err := e.noteApplied(context.WithoutCancel(ctx), rec, parts, note, len(done) > 0); err != nil {
+		e.notice("applied, but it is not noted in the sandbox: " + err.Error())
+	}
+	return nil
+}
+
+// applyGroup begins the names of applies among those of promotions.
+const applyGroup = "apply-"
+
+// isApply tells an apply from a promotion, by its group.
+func isApply(group string) bool { return strings.HasPrefix(group, applyGroup) }
+
+// toApply opens what a part is applied to, and what it is the difference to.
+func (e *Engine) toApply(rec *catalog.Record, p Part, known stampsOf) (promote.Target, promote.Base, error) {
 	if err := e.refuseUnfinished("applying", rec.Name, p.Root); err != nil {
-		return "", err
+		return promote.Target{}, promote.Base{}, err
 	}
 	root, err := os.OpenFile(p.Root, syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
-		return "", &snapshot.Error{Op: "applying to", Path: p.Root, Kind: snapshot.KindOf(err), Err: err}
+		return promote.Target{}, promote.Base{}, &snapshot.Error{Op: "applying to", Path: p.Root, Kind: snapshot.KindOf(err), Err: err}
 	}
-	defer root.Close()
-	target := promote.Target{Root: root, Path: p.Root, StateDir: e.promotions()}
 	base := promote.Base{Taken: p.Taken, Frozen: p.Frozen, Known: known[p.Root]}
 	if p.Frozen {
 		base.Root = p.Old
 	}
-	if o.DryRun {
-		a.Changes += len(p.Changes)
-		return "", hintAllow(wouldRefuse(ctx, target, p, base, o.Allow), rec.Name, p.Root)
+	return promote.Target{Root: root, Path: p.Root, StateDir: e.promotions()}, base, nil
+}
+
+// applyPart applies one part. The answer names the promotion, "" where nothing was
+// done: with an error it is to be taken back.
+func (e *Engine) applyPart(ctx context.Context, rec *catalog.Record, p Part, o ApplyOptions, known stampsOf, group string, a *Applied) (string, error) {
+	target, base, err := e.toApply(rec, p, known)
+	if err != nil {
+		return "", err
 	}
-	r, err := promote.Apply(ctx, target, promote.Source{Tree: p.New}, p.Changes, promote.Options{Base: base, Allow: o.Allow, Sandbox: rec.Name, KeepUndo: undoable, Passing: undoable})
+	defer target.Root.Close()
+	r, err := promote.Apply(ctx, target, promote.Source{Tree: p.New}, p.Changes, promote.Options{Base: base, Allow: o.Allow, Sandbox: rec.Name, KeepUndo: true, Group: group})
 	err = errors.Join(err, e.remember(rec.Name, p.Root, r.Stamps))
 	if err != nil {
-		return "", hintAllow(err, rec.Name, p.Root)
+		return r.ID, hintAllow(err, rec.Name, p.Root)
 	}
 	a.Changes += r.Applied
 	a.Already = append(a.Already, under(p.Root, r.Already)...)
 	a.Skipped = append(a.Skipped, under(p.Root, r.Skipped)...)
-	if !undoable {
-		return "", nil
-	}
 	return r.ID, nil
+}
+
+// wouldApply says what stands in the way of the parts.
+func (e *Engine) wouldApply(ctx context.Context, rec *catalog.Record, parts []Part, o ApplyOptions, known stampsOf, a *Applied) error {
+	for _, p := range parts {
+		target, base, err := e.toApply(rec, p, known)
+		if err != nil {
+			return err
+		}
+		a.Changes += diff.Count(p.Changes)
+		err = wouldRefuse(ctx, target, p, base, o.Allow)
+		target.Root.Close()
+		if err != nil {
+			return hintAllow(err, rec.Name, p.Root)
+		}
+	}
+	return nil
 }
 
 // wouldRefuse is the error of what stands in the way of a part, or nil.
@@ -209,26 +261,6 @@ func hintAllow(err error, name, root string) error {
 // plainInShell needs no quotes there.
 const plainInShell = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%=:,"
 
-// takeBack undoes the parts that were applied before one that was refused.
-func (e *Engine) takeBack(ctx context.Context, name string, ids []string) error {
-	var errs []error
-	for i := len(ids) - 1; i >= 0; i-- {
-		r, err := promote.Undo(ctx, e.promotions(), ids[i])
-		errs = append(errs, err, e.putBack(name, r))
-	}
-	return errors.Join(errs...)
-}
-
-// putBack remembers what was put back of an apply, which had found nothing that the
-// sandbox did not know. What a merge had found was the real tree's own: whoever
-// compares with the sandbox alone must see it as drifted, or he writes over it.
-func (e *Engine) putBack(name string, r promote.Recovery) error {
-	if r.Group != r.ID {
-		return nil
-	}
-	return e.remember(name, r.Path, r.Stamps)
-}
-
 // selectParts picks what is to be applied: the workspace, or what lies at
 // paths. elsewhere counts what was changed outside and not named.
 func selectParts(c *Changes, paths []string) (parts []Part, elsewhere int, err error) {
@@ -238,7 +270,7 @@ func selectParts(c *Changes, paths []string) (parts []Part, elsewhere int, err e
 			if p.Workspace {
 				parts = append(parts, p)
 			} else {
-				elsewhere += len(p.Changes)
+				elsewhere += diff.Count(p.Changes)
 			}
 			continue
 		}
@@ -316,22 +348,29 @@ func refusedOf(p *Part, rec *catalog.Record, k *kept, known stampsOf, why []erro
 	return why, nil
 }
 
-// noteApplied makes what was applied the base of what the sandbox changes next.
-func (e *Engine) noteApplied(ctx context.Context, rec *catalog.Record, parts []Part) error {
+// noteApplied makes what was applied the base of what the sandbox changes next. Where
+// it is undoable, the note says what was the base before.
+func (e *Engine) noteApplied(ctx context.Context, rec *catalog.Record, parts []Part, note *carried, undoable bool) error {
 	if rec.Ephemeral {
 		return nil
 	}
+	note.Before = map[string]*keptEntry{}
 	return e.updateKept(ctx, rec, func(k *kept) error {
 		for _, p := range parts {
 			mine := looker{root: p.New}
 			defer mine.close()
 			for i := range p.Changes {
-				if err := k.carry(filepath.Join(p.Root, p.Changes[i].Path), &p.Changes[i], &mine); err != nil {
+				abs := filepath.Join(p.Root, p.Changes[i].Path)
+				note.before(k, abs)
+				if err := k.carry(abs, &p.Changes[i], &mine); err != nil {
 					return err
 				}
 			}
 		}
-		return nil
+		if len(note.Before) == 0 || !undoable {
+			return nil
+		}
+		return e.saveCarried(note)
 	})
 }
 

@@ -35,6 +35,8 @@ type PlanOptions struct {
 	// also are paths, relative to the workspace, that the sandbox has changed,
 	// though its workspace may have got that from it: see withCarried.
 	also []string
+	// out: it is to be carried out, too.
+	out bool
 }
 
 // A CarryPlan is what a promotion would do: the sandbox's changes merged onto the
@@ -76,6 +78,23 @@ type CarryStep struct {
 	// Expect is what has to be there, and Result what will be; nil for nothing.
 	Expect *CarryState `json:"expect"`
 	Result *CarryState `json:"result"`
+}
+
+// Echo reports whether it only repeats what the names in a directory say, as
+// [diff.Change.Echo] does.
+func (s *CarryStep) Echo() bool {
+	return s.Do == "change" && len(s.What) == 1 && s.What[0] == "time" && s.Result.Type == "directory"
+}
+
+// Count is how many steps a person is told of.
+func (p *CarryPlan) Count() int {
+	n := 0
+	for i := range p.Steps {
+		if !p.Steps[i].Echo() {
+			n++
+		}
+	}
+	return n
 }
 
 // A CarryState is what a path holds, without its times.
@@ -129,6 +148,7 @@ func (e *Engine) PlanOf(ctx context.Context, name string, o PlanOptions) (*Carry
 		return nil, err
 	}
 	defer done()
+	e.tellHomeless("planning", c.rec)
 	if err := c.print(ctx); err != nil {
 		return nil, err
 	}
@@ -155,7 +175,7 @@ func (e *Engine) beginCarry(ctx context.Context, name string, o PlanOptions, a a
 	if err != nil {
 		return nil, nil, err
 	}
-	_, thaw, err := e.freeze(ctx, h)
+	thaw, err := e.freezeFor(ctx, h, o)
 	if err != nil {
 		h.Release()
 		return nil, nil, err
@@ -257,13 +277,13 @@ func (e *Engine) carryOne(ctx context.Context, c *carrying, r mergeRequest, p Pa
 func withoutEchoes(changes []diff.Change) []diff.Change {
 	told := map[string]bool{}
 	for _, c := range changes {
-		if !echo(c) {
+		if !c.Echo() {
 			for dir := filepath.Dir(c.Path); !told[dir]; dir = filepath.Dir(dir) {
 				told[dir] = true
 			}
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(changes), func(c diff.Change) bool { return echo(c) && !told[c.Path] })
+	return slices.DeleteFunc(slices.Clone(changes), func(c diff.Change) bool { return c.Echo() && !told[c.Path] })
 }
 
 func (m *merging) conflict(k merge.Conflict) CarryConflict {

@@ -70,6 +70,7 @@ func (e *Engine) Diff(ctx context.Context, name, from, to string) (*Changes, err
 	if err != nil {
 		return nil, err
 	}
+	e.tellHomeless("comparing", rec)
 	c, err := e.changesBetween(ctx, rec, from, to)
 	if err == nil {
 		e.keepBase(ctx, rec)

@@ -209,7 +209,7 @@ func (c *Changes) places() changedPlaces {
 
 func (all changedPlaces) add(p *Part, changes []diff.Change) {
 	for _, c := range changes {
-		if echo(c) {
+		if c.Echo() {
 			continue
 		}
 		path := filepath.Join(p.Root, c.Path)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,7 +20,7 @@ import (
 )
 
 // A DriftReport says how far the real tree has moved since a sandbox's base was
-// taken: in the workspace, and where the sandbox itself has changed something
+// taken: in the workspace, and where the sandbox itself has changed or read something
 // elsewhere.
 type DriftReport struct {
 	Sandbox string `json:"sandbox"`
@@ -44,6 +45,7 @@ type DriftReport struct {
 	More int `json:"more,omitempty"`
 
 	promoted map[string]promote.Stamp
+	noticed  int // how many files were read after they had moved
 }
 
 // A DriftPath is a place of the real tree that has moved.
@@ -57,6 +59,9 @@ type DriftPath struct {
 	Kind string `json:"kind"`
 	// Both: the sandbox has changed it too.
 	Both bool `json:"both"`
+	// Read: the sandbox, or who looked into it, has read it as it is now. Where that is told
+	// (see [snapshot.Noticer]) it is while the sandbox is in use.
+	Read bool `json:"read"`
 }
 
 const entriesChanged = "entries changed"
@@ -71,7 +76,11 @@ func (e *Engine) DriftOf(ctx context.Context, name string) (DriftReport, error) 
 	if err != nil {
 		return DriftReport{}, err
 	}
-	return e.driftOf(ctx, rec)
+	r, err := e.driftOf(ctx, rec)
+	if why := homeless("looking for drift", rec); err != nil && why != nil {
+		return r, why
+	}
+	return r, err
 }
 
 // heavy is how much may wait to be written to disks where a backend that has to
@@ -119,7 +128,60 @@ func (e *Engine) driftOf(ctx context.Context, rec *catalog.Record) (DriftReport,
 	}
 	defer mine.Close()
 	r.compare(mine)
+	r.notice(e.noticed(ctx, rec))
 	return r, nil
+}
+
+// noticed are the files of live trees that were read in a sandbox after they had moved, by absolute
+// paths, each with its tree. Who cannot be asked has shown none: what is drift is found without him.
+func (e *Engine) noticed(ctx context.Context, rec *catalog.Record) map[string]catalog.Tree {
+	all := map[string]catalog.Tree{}
+	for _, n := range e.noticersOf(ctx, rec) {
+		paths, err := n.Noticed(ctx, n.tree.Fork)
+		if err != nil {
+			continue
+		}
+		for _, p := range paths {
+			all[filepath.Join(n.tree.Path, p)] = n.tree
+		}
+	}
+	return all
+}
+
+type noticer struct {
+	snapshot.Noticer
+	tree catalog.Tree
+}
+
+func (e *Engine) noticersOf(ctx context.Context, rec *catalog.Record) (all []noticer) {
+	for _, t := range rec.Trees {
+		if b, err := e.backendOf(ctx, t); err == nil {
+			if n, ok := b.(snapshot.Noticer); ok {
+				all = append(all, noticer{n, t})
+			}
+		}
+	}
+	return all
+}
+
+// notice adds what was read after it had moved, outside the workspace too.
+func (r *DriftReport) notice(all map[string]catalog.Tree) {
+	r.noticed = len(all)
+	for i := range r.Paths {
+		p := &r.Paths[i]
+		_, p.Read = all[p.Path]
+		delete(all, p.Path)
+	}
+	for _, path := range slices.Sorted(maps.Keys(all)) {
+		st, err := kernel.Lstat(-1, path)
+		if err != nil || st.CTime.Time().Before(all[path].Taken) {
+			continue
+		}
+		if s, ours := r.promoted[path]; !ours || s.Ino != st.Ino || !s.CTime.Equal(st.CTime.Time()) {
+			r.Paths = append(r.Paths, DriftPath{Path: path, Kind: "changed", Read: true})
+		}
+	}
+	r.Files = filesIn(r.Paths)
 }
 
 // holderOf is the tree that the workspace is in: the one deepest down.
@@ -141,7 +203,7 @@ func driftPaths(t catalog.Tree, changes []diff.Change, promoted map[string]promo
 	for _, c := range changes {
 		p := DriftPath{Path: filepath.Join(t.Path, c.Path), Kind: c.Kind.String()}
 		switch {
-		case t.Frozen && echo(c):
+		case t.Frozen && c.Echo():
 			continue
 		case t.Frozen:
 		case c.New.Mode.IsDir() && !c.New.MTime.Before(t.Taken):
@@ -168,9 +230,6 @@ func (e *Engine) promoted(name string) (map[string]promote.Stamp, error) {
 	return all, err
 }
 
-// echo: a directory of which nothing but the time differs.
-func echo(c diff.Change) bool { return c.What == diff.Time && c.New.Mode.IsDir() }
-
 // compare completes a report by what the sandbox has changed. What both have
 // deleted has not moved away from either.
 func (r *DriftReport) compare(mine *Changes) {
@@ -183,7 +242,7 @@ func (r *DriftReport) compare(mine *Changes) {
 		p := &mine.Parts[i]
 		for _, c := range p.Changes {
 			path := filepath.Join(p.Root, c.Path)
-			if echo(c) {
+			if c.Echo() {
 				continue
 			}
 			own[path] = change{c, p}

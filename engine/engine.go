@@ -203,7 +203,9 @@ func (e *Engine) mendHeld(ctx context.Context, i *catalog.Intent, h *catalog.Hel
 		err = e.settle(ctx, h)
 	case i.What == catalog.Changing:
 		e.notice(killed(i) + " while it changed the states of " + i.Name + ": what was half done is removed")
-		err = e.tidy(ctx, h.Record)
+		if err = e.endReturn(ctx, h); err == nil {
+			err = e.tidy(ctx, h.Record)
+		}
 	case i.What == catalog.Removing:
 		e.notice(killed(i) + " before it removed " + i.Name + ": it is still there")
 	}

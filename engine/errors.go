@@ -11,6 +11,9 @@ import (
 // nothing was started in it.
 var ErrWall = errors.New("a wall does not hold")
 
+// ErrNotDirectory says that what was named as a workspace is a file.
+var ErrNotDirectory = errors.New("it is a file, not a directory")
+
 // Hints are the commands that mend an error, best first.
 func Hints(err error) []string {
 	var stage *StageError

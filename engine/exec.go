@@ -12,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -57,10 +58,17 @@ type ExecOptions struct {
 
 // ExecWith is Exec under circumstances. Errors: also ErrNoRoom and ErrWall.
 func (e *Engine) ExecWith(ctx context.Context, name string, command isolate.Command, o ExecOptions) (Guest, error) {
+	before, err := countStops(e.cat.Path(name))
+	if err != nil {
+		return nil, err
+	}
 	for {
-		p, err := e.execOnce(ctx, name, command, o)
+		p, err := e.execOnce(ctx, name, command, o, before)
+		if err == nil {
+			return p, nil
+		}
 		if !errors.Is(err, errUnadmitted) {
-			return p, err
+			return nil, e.becauseHomeless(ctx, err, name, command)
 		}
 	}
 }
@@ -68,7 +76,9 @@ func (e *Engine) ExecWith(ctx context.Context, name string, command isolate.Comm
 // errUnadmitted: what ran in the sandbox, so that nothing had to wait, has just ended.
 var errUnadmitted = errors.New("it needs a place")
 
-func (e *Engine) execOnce(ctx context.Context, name string, command isolate.Command, o ExecOptions) (Guest, error) {
+// execOnce is ExecWith where what ran in the sandbox goes on. before is how often that was
+// stopped when the command was asked for.
+func (e *Engine) execOnce(ctx context.Context, name string, command isolate.Command, o ExecOptions, before int64) (Guest, error) {
 	var place *admission.Place
 	when := o.Admission
 	if !when.Plain() { // before the lock: nobody is to wait with it
@@ -77,6 +87,9 @@ func (e *Engine) execOnce(ctx context.Context, name string, command isolate.Comm
 			return nil, err
 		}
 		defer func() { e.giveBack(place) }() // unless it is the keeper's
+	}
+	if err := fault.Point(ctx, "wait for the sandbox"); err != nil {
+		return nil, err
 	}
 	h, err := e.hold(ctx, name, "entering")
 	if err != nil {
@@ -87,7 +100,10 @@ func (e *Engine) execOnce(ctx context.Context, name string, command isolate.Comm
 		return nil, err
 	}
 	for tries := 1; ; tries++ {
-		p, err := e.enter(ctx, h, command, place, o)
+		if err := e.stoppedSince(name, before); err != nil {
+			return nil, err
+		}
+		p, err := e.enter(ctx, h, command, place, o, before)
 		if errors.Is(err, errLeft) && tries < 3 {
 			continue
 		}
@@ -96,7 +112,7 @@ func (e *Engine) execOnce(ctx context.Context, name string, command isolate.Comm
 }
 
 // enter asks the keeper, and starts one where none is, which gets the place.
-func (e *Engine) enter(ctx context.Context, h *catalog.Held, command isolate.Command, place *admission.Place, o ExecOptions) (Guest, error) {
+func (e *Engine) enter(ctx context.Context, h *catalog.Held, command isolate.Command, place *admission.Place, o ExecOptions, before int64) (Guest, error) {
 	conn, err := e.dial(ctx, h.Record)
 	if err == nil && conn == nil {
 		if !place.Held() && !o.Admission.Plain() {
@@ -113,7 +129,10 @@ func (e *Engine) enter(ctx context.Context, h *catalog.Held, command isolate.Com
 	if conn == nil {
 		return nil, left
 	}
-	p, proof, err := askExec(ctx, conn, h.Name, command, o.Prove, e.notice)
+	if err := fault.Point(ctx, "ask for the command"); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	p, proof, err := askExec(ctx, conn, h.Name, command, wireCommand{Prove: o.Prove, Stops: &before}, e.notice)
 	if proof != nil {
 		h.Proof = proof
 		if serr := h.Save(); err == nil && serr != nil {
@@ -122,6 +141,9 @@ func (e *Engine) enter(ctx context.Context, h *catalog.Held, command isolate.Com
 	}
 	if err == nil {
 		return p, nil
+	}
+	if errors.Is(err, errStopped) {
+		return nil, errors.Join(e.giveUp(ctx, h, err), conn.Close())
 	}
 	if errors.Is(err, errLeft) || errors.Is(err, snapshot.ErrInterrupted) && !errors.Is(err, errSilent) { // its box is closed by now
 		err = errors.Join(left, e.settle(ctx, h))
@@ -140,10 +162,10 @@ type guest struct {
 	err  error
 }
 
-// askExec has the keeper run a command, after the walls where it is to be proven. note
-// is told what happens to it meanwhile.
-func askExec(ctx context.Context, conn *kernel.Packet, name string, c isolate.Command, proven bool, note func(string)) (*guest, *catalog.Proof, error) {
-	w := wireCommand{Args: c.Args, Env: c.Env, Dir: c.Dir, TTY: c.TTY, Prove: proven}
+// askExec has the keeper run a command, of which w says how. note is told what happens to
+// it meanwhile. Error: also errStopped.
+func askExec(ctx context.Context, conn *kernel.Packet, name string, c isolate.Command, w wireCommand, note func(string)) (*guest, *catalog.Proof, error) {
+	w.Args, w.Env, w.Dir, w.TTY = c.Args, c.Env, c.Dir, c.TTY
 	var files []*os.File
 	for i, f := range []*os.File{c.Stdin, c.Stdout, c.Stderr} {
 		if f != nil {
@@ -167,6 +189,8 @@ func askExec(ctx context.Context, conn *kernel.Packet, name string, c isolate.Co
 	switch {
 	case err != nil:
 		return nil, nil, err
+	case t.Stopped:
+		return nil, nil, &snapshot.Error{Op: "entering", Path: name, Kind: snapshot.ErrInterrupted, Err: errStopped}
 	case t.Gone:
 		return nil, nil, errLeft
 	case t.Errno != 0:

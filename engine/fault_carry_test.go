@@ -33,6 +33,10 @@ func carryOperations() map[string]operation {
 			_, err := b.Refresh(ctx, "c", engine.RefreshOptions{Theirs: []string{"clash"}})
 			return err
 		}},
+		"apply": {do: func(ctx context.Context, b *bench) error {
+			_, err := b.Apply(ctx, "c", engine.ApplyOptions{})
+			return err
+		}},
 		"plan": {do: func(ctx context.Context, b *bench) error {
 			_, err := b.PlanOf(ctx, "c", engine.PlanOptions{})
 			return err

@@ -67,8 +67,9 @@ func operations() map[string]operation {
 			do:   func(ctx context.Context, b *bench) error { return b.Rollback(ctx, "s", "m1") },
 			done: func(b *bench) bool { return b.in("s", "cat f") == "1" },
 		},
-		"fork":       fork(""),
-		"fork state": fork("m1"),
+		"rollback live": {do: func(ctx context.Context, b *bench) error { return b.RollbackLive(ctx, "s", "m1") }},
+		"fork":          fork(""),
+		"fork state":    fork("m1"),
 		"remove": {
 			needsV: true, do: func(ctx context.Context, b *bench) error { return b.Remove(ctx, "v") },
 			done: func(b *bench) bool { return !there("v")(b) },

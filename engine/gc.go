@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/parcel"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/run"
@@ -40,8 +41,9 @@ func (e *Engine) Collect(ctx context.Context) (Collected, error) {
 	}
 	c.Mended = len(before)
 	errs := []error{e.mend(ctx, true), e.noteAgain()}
+	_, err = parcel.DropOlder(e.begunDir(), time.Now().Add(-begunFor))
 	found, terrs := e.cat.Trash()
-	errs = append(errs, terrs...)
+	errs = append(append(errs, err), terrs...)
 	for _, d := range found {
 		errs = append(errs, e.reclaimOne(ctx, d))
 	}

@@ -369,6 +369,10 @@ func (h *host) start(ctx context.Context, c isolate.Command) (*isolate.Process, 
 // exec runs a command for a guest and tells it how it ended. When the guest
 // goes first, the command gets a hangup, as on a terminal that is closed.
 func (h *host) exec(guest *kernel.Packet, w wireCommand, files []*os.File) {
+	if h.outdated(w) {
+		say(guest, tell{Stopped: true})
+		return
+	}
 	h.calls.Add(1)
 	c := isolate.Command{Args: w.Args, Env: w.Env, Dir: w.Dir, TTY: w.TTY}
 	streams := []**os.File{&c.Stdin, &c.Stdout, &c.Stderr}
@@ -460,7 +464,7 @@ func (h *host) freeze(guest *kernel.Packet) {
 		say(guest, tell{Refused: refusalOf(err), Gone: errors.Is(err, isolate.ErrClosed)})
 		return
 	}
-	say(guest, tell{Frozen: true})
+	say(guest, tell{Frozen: true, Shifted: h.box.Level().Shifted})
 	_, files, _ := guest.Receive() // until it says that it is done, or goes
 	closeAll(files)
 	if !paused {

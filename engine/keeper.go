@@ -279,32 +279,6 @@ func (e *Engine) settleTrees(ctx context.Context, rec *catalog.Record) error {
 	return nil
 }
 
-// Stop ends every process of a sandbox, its keeper included. One that stands still is
-// woken for it, and one that has not ended after 30 seconds is killed; what it leaves, the next
-// command mends. Errors: snapshot.ErrNotFound, ErrInterrupted.
-func (e *Engine) Stop(ctx context.Context, name string) error {
-	rec, err := e.cat.Get(name)
-	if err != nil {
-		return err
-	}
-	if rec.Keeper == nil {
-		_, err = e.sendHome(ctx, rec, ask{Stop: true})
-		return err
-	}
-	defer insist(*rec.Keeper)()
-	_, err = e.sendHome(ctx, rec, ask{Stop: true})
-	for kernel.Alive(*rec.Keeper) { // until it has settled what the processes wrote
-		if ctx.Err() != nil {
-			return &snapshot.Error{Op: "stopping", Path: name, Kind: snapshot.ErrInterrupted, Err: ctx.Err()}
-		}
-		time.Sleep(time.Millisecond)
-	}
-	if errors.Is(err, errSilent) {
-		return nil // it was killed for that
-	}
-	return err
-}
-
 // mustBeIdle ends the keeper of a sandbox in which nothing runs any more, so
 // that its files may be moved. Where something runs: ErrBusy. The caller holds
 // the sandbox's lock, which the keeper then finds settled.

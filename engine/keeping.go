@@ -89,11 +89,11 @@ func (e *Engine) keepTree(ctx context.Context, rec *catalog.Record, t *catalog.T
 	if len(fresh) == 0 {
 		return touches, nil
 	}
-	known, err := e.stamps(rec.Name)
-	if err != nil {
-		return nil, err
-	}
 	return touches, e.updateKept(ctx, rec, func(k *kept) error {
+		known, err := e.stamps(rec.Name) // of all that was applied, since nobody applies meanwhile
+		if err != nil {
+			return err
+		}
 		return e.keepTouches(ctx, k, t, b, fresh, known.in(t.Path))
 	})
 }

@@ -116,12 +116,7 @@ func (k *kept) decodeJSON(data []byte) error {
 // updateKept changes what is kept of a sandbox's base, while nobody else does.
 func (e *Engine) updateKept(ctx context.Context, rec *catalog.Record, change func(k *kept) error) error {
 	dir := e.baseDir(rec.Name, rec.Refreshed)
-	for _, d := range []string{filepath.Dir(dir), dir} { // not the sandbox's own, which may be gone
-		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return &snapshot.Error{Op: "keeping a base", Path: d, Kind: snapshot.KindOf(err), Err: err}
-		}
-	}
-	lock, err := lockDir(dir)
+	lock, err := e.lockKept(rec)
 	if err != nil {
 		return err
 	}
@@ -137,6 +132,31 @@ func (e *Engine) updateKept(ctx context.Context, rec *catalog.Record, change fun
 		return &snapshot.Error{Op: "keeping a base", Path: dir, Kind: snapshot.KindOf(err), Err: err}
 	}
 	return e.saveKept(rec.Name, rec.Refreshed, k)
+}
+
+// whileNobodyKeeps does what changes the real tree for a sandbox, and remembers what it has left there: who looked
+// for what the base held in between would take that for somebody else's. rec may be nil, of one that is gone.
+func (e *Engine) whileNobodyKeeps(rec *catalog.Record, do func() error) error {
+	if rec == nil || rec.Ephemeral {
+		return do()
+	}
+	lock, err := e.lockKept(rec)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	return do()
+}
+
+// lockKept waits for who else changes what is kept of a sandbox's base.
+func (e *Engine) lockKept(rec *catalog.Record) (*os.File, error) {
+	dir := e.baseDir(rec.Name, rec.Refreshed)
+	for _, d := range []string{filepath.Dir(dir), dir} { // not the sandbox's own, which may be gone
+		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, &snapshot.Error{Op: "keeping a base", Path: d, Kind: snapshot.KindOf(err), Err: err}
+		}
+	}
+	return lockDir(dir)
 }
 
 // lockDir waits for a directory's lock.

@@ -24,8 +24,14 @@ func drivers() []snapshot.Driver {
 	for _, mine := range []snapshot.Driver{delegate.Driver(self), hybrid.Driver(self), fusecow.Driver(self)} {
 		list[slices.IndexFunc(list, func(d snapshot.Driver) bool { return d.Name == mine.Name })] = mine
 	}
+	if only := os.Getenv(onlyEnv); only != "" {
+		list = slices.DeleteFunc(list, func(d snapshot.Driver) bool { return d.Name != only })
+	}
 	return list
 }
+
+// onlyEnv names the one backend that a test, and all processes that it starts, is to have.
+const onlyEnv = "SNAPFS_TEST_ONLY"
 
 // shifter is this program as the one that shows trees without id-mapped mounts.
 func shifter() ([]string, error) { return []string{"/proc/self/exe", "shifter"}, nil }

@@ -30,7 +30,8 @@ type Request struct {
 	Admission Admission
 
 	limitAt string // where its disk's limit is to be counted: see choose
-	// fill makes its forks what they are to be, before anybody sees it; may be nil.
+	// fill makes its forks what they are to be, however long that takes, before anybody sees
+	// it; may be nil.
 	fill func(ctx context.Context, rec *catalog.Record) error
 }
 
@@ -104,6 +105,9 @@ func (e *Engine) make(ctx context.Context, req Request, rec *catalog.Record) err
 
 func (e *Engine) makeIn(ctx context.Context, env *environment, req Request, rec *catalog.Record) error {
 	choices, err := e.choose(ctx, env, req)
+	if err == nil {
+		err = e.weigh(ctx, choices)
+	}
 	if err != nil {
 		return err
 	}
@@ -118,12 +122,7 @@ func (e *Engine) makeIn(ctx context.Context, env *environment, req Request, rec 
 			return err
 		}
 	}
-	return e.register(ctx, rec, func() error {
-		if err := e.growAll(ctx, rec, choices); err != nil || req.fill == nil {
-			return err
-		}
-		return req.fill(ctx, rec)
-	})
+	return e.register(ctx, rec, func() error { return e.growAll(ctx, rec, choices) }, req.fill)
 }
 
 func (e *Engine) newRecord(req Request, ephemeral bool) *catalog.Record {
@@ -141,8 +140,10 @@ func (e *Engine) newRecord(req Request, ephemeral bool) *catalog.Record {
 }
 
 // register claims the name of a sandbox that was intended, runs grow, which makes
-// its forks, and marks it ready. When anything fails, nothing stays.
-func (e *Engine) register(ctx context.Context, rec *catalog.Record, grow func() error) error {
+// its forks, and fill where it is not nil, and marks it ready. When anything fails, nothing
+// stays. Nothing is collected while grow runs, which finds its bases; from then on the record
+// says what it refers to, so that nobody waits for fill.
+func (e *Engine) register(ctx context.Context, rec *catalog.Record, grow func() error, fill func(context.Context, *catalog.Record) error) error {
 	if err := e.cat.Create(rec); err != nil {
 		return err
 	}
@@ -155,6 +156,12 @@ func (e *Engine) register(ctx context.Context, rec *catalog.Record, grow func() 
 	}
 	if err == nil {
 		err = grow()
+	}
+	if err == nil && fill != nil {
+		if err = e.cat.Update(rec); err == nil {
+			release()
+			err = fill(ctx, rec)
+		}
 	}
 	if err == nil {
 		rec.State = catalog.Ready
@@ -199,7 +206,7 @@ func (e *Engine) growAll(ctx context.Context, rec *catalog.Record, choices []cho
 			errs[first] = grow(ctx, choices[first].backend, rec, &rec.Trees[first])
 			continue
 		}
-		wg.Go(func() { growTogether(ctx, rec, choices, group, errs) })
+		wg.Go(func() { e.growTogether(ctx, rec, choices, group, errs) })
 	}
 	wg.Wait()
 	var there []catalog.Tree
@@ -235,8 +242,8 @@ func together(choices []choice) (groups [][]int) {
 }
 
 // growTogether forks the trees of a group as they are at one instant, or one by one where they
-// cannot be had so.
-func growTogether(ctx context.Context, rec *catalog.Record, choices []choice, group []int, errs []error) {
+// cannot be had so, which it says.
+func (e *Engine) growTogether(ctx context.Context, rec *catalog.Record, choices []choice, group []int, errs []error) {
 	var trees []snapshot.Cloning
 	for _, i := range group {
 		t := &rec.Trees[i]
@@ -246,7 +253,9 @@ func growTogether(ctx context.Context, rec *catalog.Record, choices []choice, gr
 	var bases []snapshot.Snapshot
 	err := snapshot.ErrNotSupported
 	if ok && len(group) > 1 {
-		bases, err = b.CloneTogether(ctx, trees)
+		if bases, err = b.CloneTogether(ctx, trees); errors.Is(err, snapshot.ErrNotSupported) {
+			e.notice("not of one instant: " + paths(trees) + ": " + err.Error())
+		}
 	}
 	for n, i := range group {
 		switch {
@@ -258,6 +267,14 @@ func growTogether(ctx context.Context, rec *catalog.Record, choices []choice, gr
 			errs[i] = err
 		}
 	}
+}
+
+func paths(trees []snapshot.Cloning) string {
+	var all []string
+	for _, t := range trees {
+		all = append(all, t.Tree.Path)
+	}
+	return strings.Join(all, ", ")
 }
 
 // grow captures a tree and forks the capture, which is held to its limits.
@@ -344,7 +361,10 @@ func (e *Engine) checkWorkspace(dir string) error {
 	case err != nil:
 		return &snapshot.Error{Op: "copying", Path: dir, Kind: snapshot.KindOf(err), Err: err}
 	case !info.IsDir():
-		return refuse(snapshot.ErrNotSupported, "it is a file, not a directory")
+		return &snapshot.Error{
+			Op: "copying", Path: dir, Kind: snapshot.ErrNotSupported, Err: ErrNotDirectory,
+			Hints: []string{"snapfs run -C " + filepath.Dir(dir) + " -- COMMAND"},
+		}
 	case within(dir, e.cat.Dir()):
 		return refuse(snapshot.ErrNotSupported, "it lies in snapfs's own state, inside another sandbox")
 	}

@@ -272,6 +272,9 @@ func (m *model) boxEdits(name string) {
 	for i := first; i <= m.next; i++ {
 		box.own["s"+strconv.Itoa(i)] = true
 	}
+	if !m.frozen && !box.written[file] && !present(before, file) { // its base is what the user has left
+		box.without[file] = true
+	}
 	box.written[file] = true
 	if _, ok := box.wrote[file]; !ok && m.frozen {
 		box.wrote[file] = m.at

@@ -95,11 +95,20 @@ func (m *model) carried(name, how string, view, before, after modelTree, answere
 
 func (m *model) applies(name string) {
 	view, before := m.look(name), m.real()
-	_, err := m.do(opApply, name)
+	list, err := m.b.Promotions()
+	m.must(err)
+	_, err = m.do(opApply, name)
 	after := m.real()
 	m.carried(name, "apply", view, before, after, nil)
 	if err != nil && !errors.Is(err, errRehearsal) {
 		m.untouched(before, "an apply that was refused")
+	}
+	left, lerr := m.b.Promotions()
+	m.must(lerr)
+	if len(left) != len(list) || len(left) == promote.History && !maps.Equal(before, after) {
+		m.done = append(m.done, modelPromotion{before, after})
+	} else {
+		m.untouched(before, "an apply that nobody can undo")
 	}
 	if !maps.Equal(before, after) {
 		m.p.tally["applied"]++

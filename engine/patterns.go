@@ -82,10 +82,10 @@ func (p *patterns) part(part Part, elsewhere *int) (Part, bool) {
 	}
 	picked := p.pick(part.Root, part.Changes)
 	if len(p.list) == 0 || len(picked) == 0 {
-		*elsewhere += len(part.Changes)
+		*elsewhere += diff.Count(part.Changes)
 		return part, false
 	}
-	*elsewhere += len(part.Changes) - len(picked)
+	*elsewhere += diff.Count(part.Changes) - diff.Count(picked)
 	part.Changes = picked
 	return part, true
 }

@@ -35,7 +35,7 @@ func (e *Engine) contentOf(ctx context.Context, rec *catalog.Record, known map[s
 	}
 	for _, p := range changes.Parts {
 		for _, c := range p.Changes {
-			if p.Workspace && !echo(c) {
+			if p.Workspace && !c.Echo() {
 				paths[c.Path] = true
 			}
 		}

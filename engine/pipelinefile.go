@@ -23,6 +23,7 @@ import (
 //	pipelines/ID/state.json     the Pipeline; replaced, lastingly, before each step
 //	pipelines/ID/content.json   what the sandbox held when it began
 //	pipelines/ID/*.log          what the commands wrote
+//	pipelines/ID/undone.NAME    the promotion of that name, of one of its stages, was undone
 //
 // Whoever works on one holds the lock of its directory, which dies with its
 // process. A directory without a state is one whose making was cut short.
@@ -55,11 +56,11 @@ func (e *Engine) readPipeline(id string) (*Pipeline, error) {
 		return &snapshot.Error{Op: "reading the promotion", ID: promote.Printable(id), Kind: kind, Err: err, Hints: hints}
 	}
 	if !snapshot.ValidID(id) {
-		return nil, refuse(snapshot.ErrNotFound, errors.New("there is none of this name"), "snapfs log --promotions")
+		return nil, refuse(snapshot.ErrNotFound, errors.New("there is none of this name"), "snapfs log")
 	}
 	data, err := os.ReadFile(filepath.Join(e.pipelineDir(id), pipelineFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, refuse(snapshot.ErrNotFound, errors.New("there is none of this name"), "snapfs log --promotions")
+		return nil, refuse(snapshot.ErrNotFound, errors.New("there is none of this name"), "snapfs log")
 	}
 	if err != nil {
 		return nil, refuse(snapshot.KindOf(err), err)
@@ -141,7 +142,7 @@ func (e *Engine) beginPipeline(p *Pipeline) (*os.File, error) {
 
 func (e *Engine) openAlready(p *Pipeline) error {
 	if p.Running {
-		return pipelineError(p, snapshot.ErrBusy, errors.New("it is being promoted by another command"), "snapfs log --promotions")
+		return pipelineError(p, snapshot.ErrBusy, errors.New("it is being promoted by another command"), "snapfs log")
 	}
 	i, _ := p.current()
 	what := "was interrupted at stage " + p.Stages[i].Name
@@ -240,7 +241,7 @@ func (e *Engine) onlyOpen(sandbox string) (string, error) {
 	case 1:
 		return open[0], nil
 	case 0:
-		return "", &snapshot.Error{Op: strings.TrimSpace("going on with a promotion " + promote.Printable(sandbox)), Kind: snapshot.ErrNotFound, Err: errors.New("there is none that has not ended"), Hints: []string{"snapfs log --promotions"}}
+		return "", &snapshot.Error{Op: strings.TrimSpace("going on with a promotion " + promote.Printable(sandbox)), Kind: snapshot.ErrNotFound, Err: errors.New("there is none that has not ended"), Hints: []string{"snapfs log"}}
 	}
 	var hints []string
 	for _, id := range open {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -24,6 +25,8 @@ type HistoryEntry struct {
 	// was interrupted there.
 	Result      StageState `json:"result"`
 	Interrupted bool       `json:"interrupted,omitempty"`
+	// Undone: it was done, and taken back later, by [Engine.Undo].
+	Undone bool `json:"undone,omitempty"`
 	// Why it has that result, "" where there is nothing to say.
 	Why string `json:"why,omitempty"`
 	// Took is without waiting for a person.
@@ -52,7 +55,9 @@ func (e *Engine) History() ([]HistoryEntry, error) {
 				continue
 			}
 			staged[s.Promotion] = true
-			all = append(all, p.entry(i))
+			entry := p.entry(i)
+			entry.Undone = s.State == StageDone && e.wasUndone(&p, s)
+			all = append(all, entry)
 		}
 	}
 	promotions, perr := e.Promotions()
@@ -65,6 +70,30 @@ func (e *Engine) History() ([]HistoryEntry, error) {
 	}
 	slices.SortStableFunc(all, func(a, b HistoryEntry) int { return b.When.Compare(a.When) })
 	return all, errors.Join(err, perr)
+}
+
+// noteUndone notes that a promotion was undone, where it was that of a stage. It is a
+// file of its own: whoever works on the pipeline need not know of it.
+func (e *Engine) noteUndone(promotion string) error {
+	pipelines, err := e.Pipelines()
+	for i := range pipelines {
+		if p := &pipelines[i]; p.has(promotion) {
+			return errors.Join(err, os.WriteFile(e.undoneFile(p, promotion), nil, 0o600))
+		}
+	}
+	return err
+}
+
+func (e *Engine) wasUndone(p *Pipeline, s *StageRun) bool {
+	if s.Promotion == "" {
+		return false
+	}
+	_, err := os.Lstat(e.undoneFile(p, s.Promotion))
+	return err == nil
+}
+
+func (e *Engine) undoneFile(p *Pipeline, promotion string) string {
+	return filepath.Join(e.pipelineDir(p.ID), "undone."+filepath.Base(promotion))
 }
 
 func (p *Pipeline) entry(i int) HistoryEntry {

@@ -115,7 +115,7 @@ func (r *pipelineRun) admit(ctx context.Context, i int) error {
 		if plan, err = r.e.planStage(ctx, r.p, i); err != nil {
 			return r.fail(ctx, s, err)
 		}
-		s.Changes, s.Held = len(plan.Steps), len(plan.Held)
+		s.Changes, s.Held = plan.Count(), len(plan.Held)
 	}
 	fingerprint := ""
 	if plan != nil {
@@ -201,7 +201,7 @@ func (r *pipelineRun) carried(i int) (string, error) {
 		return "", err
 	}
 	for _, m := range all {
-		if m.Sandbox == r.p.Sandbox && m.Path == r.p.target(i) && !m.When.Before(r.p.Stages[i].Step) && !r.p.has(m.Group) {
+		if !isApply(m.Group) && m.Sandbox == r.p.Sandbox && m.Path == r.p.target(i) && !m.When.Before(r.p.Stages[i].Step) && !r.p.has(m.Group) {
 			return m.Group, nil
 		}
 	}

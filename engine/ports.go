@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -112,6 +113,7 @@ func askedPorts(ctx context.Context, conn *kernel.Packet, name string, a portAsk
 // inlets are the ports of a host.
 type inlets struct {
 	h    *host
+	name string // of the sandbox
 	box  *isolate.Box
 	log  *netJournal
 	none error // why there can be no ports, or nil
@@ -121,7 +123,7 @@ type inlets struct {
 }
 
 func newInlets(rec *catalog.Record, h *host, log *netJournal) *inlets {
-	in := &inlets{h: h, box: h.box, log: log, open: map[uint16]*inlet.Inlet{}}
+	in := &inlets{h: h, name: rec.Name, box: h.box, log: log, open: map[uint16]*inlet.Inlet{}}
 	if rec.Policy.Network == string(isolate.NetworkHost) {
 		in.none = &snapshot.Error{
 			Op: "opening a port", Path: rec.Name, Kind: snapshot.ErrNotSupported, Err: errors.New("it has the host's network: its ports are the host's"),
@@ -151,27 +153,34 @@ func (in *inlets) add(port, host uint16) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	fail := func(kind, err error, hints ...string) error {
-		return &snapshot.Error{Op: "opening a port", Path: strconv.Itoa(int(port)), Kind: kind, Err: err, Hints: hints}
+		return &snapshot.Error{Op: "opening a port", Path: decimal(port), Kind: kind, Err: err, Hints: hints}
 	}
 	if in.none != nil {
 		return in.none
 	}
 	if old := in.open[port]; old != nil {
 		if at := old.Addrs()[0]; host != 0 && at.Port() != host {
-			return fail(snapshot.ErrExists, errors.New("it is open at "+at.String()))
+			return fail(snapshot.ErrExists, errors.New("it is open at "+at.String()), in.command("--close", decimal(port)), in.command(decimal(port)+":"+decimal(host)))
 		}
 		return nil
 	}
 	one, err := inlet.Open(inlet.Options{Port: port, Host: host, Dial: in.dial, Event: in.log.put})
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fail(snapshot.ErrBusy, errors.New("port "+strconv.Itoa(int(host))+" of the host is in use"))
+		return fail(snapshot.ErrBusy, errors.New("port "+decimal(host)+" of the host is in use, perhaps by another sandbox"), in.command(decimal(port))+"   # at one that is free")
 	case err != nil:
 		return fail(snapshot.KindOf(err), err)
 	}
 	in.open[port] = one
 	return nil
 }
+
+// command is one about the ports of the sandbox.
+func (in *inlets) command(args ...string) string {
+	return strings.Join(append([]string{"snapfs port", in.name}, args...), " ")
+}
+
+func decimal(port uint16) string { return strconv.Itoa(int(port)) }
 
 // dial waits as long as the box stands still, but for want of something to do.
 func (in *inlets) dial(ctx context.Context, port uint16) (net.Conn, netip.Addr, error) {
@@ -192,7 +201,10 @@ func (in *inlets) remove(port uint16) error {
 	delete(in.open, port)
 	in.mu.Unlock()
 	if one == nil {
-		return &snapshot.Error{Op: "closing a port", Path: strconv.Itoa(int(port)), Kind: snapshot.ErrNotFound, Err: errors.New("it is not open")}
+		return &snapshot.Error{
+			Op: "closing a port", Path: decimal(port), Kind: snapshot.ErrNotFound, Err: errors.New("it is not open"),
+			Hints: []string{in.command() + "   # those that are"},
+		}
 	}
 	return one.Close()
 }

@@ -77,11 +77,15 @@ func (e *Engine) Promote(ctx context.Context, name string, o PromoteOptions) (Pr
 	if err := e.refuseUnfinished("promoting", name, o.Target); err != nil {
 		return Promoted{}, err
 	}
+	o.out = !o.DryRun
 	c, done, err := e.beginCarry(ctx, name, o.PlanOptions, o.answers())
 	if err != nil {
 		return Promoted{}, err
 	}
 	defer done()
+	if err := homeless("promoting", c.rec); err != nil && len(o.Only) == 0 {
+		return Promoted{}, err
+	}
 	r := Promoted{
 		Sandbox: name, Target: c.plan.Target, Held: c.plan.Held, Allow: c.plan.Allow,
 		Skipped: c.plan.Skipped, Elsewhere: c.plan.Elsewhere,
@@ -107,15 +111,18 @@ func conflictsError(op, name string, conflicts []CarryConflict) error {
 	var why []error
 	inside := false
 	for _, c := range conflicts[:min(len(conflicts), 20)] {
-		why = append(why, fmt.Errorf("%s: %s", promote.Printable(c.Path), c.Why))
-		inside = inside || c.InSandbox
+		text := promote.Printable(c.Path) + ": " + c.Why
+		if c.InSandbox {
+			inside, text = true, text+" (in the sandbox, since its refresh: it is answered there)"
+		}
+		why = append(why, errors.New(text))
 	}
 	if more := len(conflicts) - len(why); more > 0 {
 		why = append(why, fmt.Errorf("and %d more", more))
 	}
 	hints := []string{"snapfs refresh " + name, "snapfs promote " + name + " --mine PATH --theirs PATH"}
 	if inside {
-		hints = []string{"snapfs refresh " + name + " --mine PATH --theirs PATH"}
+		hints = []string{"snapfs refresh " + name + " --mine PATH --theirs PATH   # or edit it: snapfs shell " + name}
 	}
 	return &snapshot.Error{Op: op, Path: name, Kind: snapshot.ErrConflict, Err: errors.Join(why...), Hints: hints}
 }
@@ -141,7 +148,7 @@ func (e *Engine) wouldPromote(ctx context.Context, c *carrying, _ PromoteOptions
 		if len(moved) > 0 {
 			return &snapshot.Error{Op: "promoting to", Path: p.path, Kind: snapshot.ErrDrifted, Err: fmt.Errorf("%s: %s", promote.Printable(moved[0].Path), moved[0].Why)}
 		}
-		r.Changes += len(p.changes)
+		r.Changes += diff.Count(p.changes)
 	}
 	return nil
 }
@@ -152,18 +159,21 @@ func (e *Engine) promoteAll(ctx context.Context, c *carrying, o PromoteOptions, 
 	group := catalog.NewID()
 	var done []string
 	carried := &carried{Group: group, Sandbox: c.rec.Name, ID: c.rec.ID, Refreshed: c.rec.Refreshed}
-	for _, p := range c.parts {
-		id, stamps, err := e.promotePart(ctx, c, p, o, group, r)
-		err = errors.Join(err, e.remember(c.rec.Name, p.part.Root, p.own(stamps)))
-		if err != nil {
+	err := e.whileNobodyKeeps(c.rec, func() error {
+		for _, p := range c.parts {
+			id, stamps, err := e.promotePart(ctx, c, p, o, group, r)
+			err = errors.Join(err, e.remember(c.rec.Name, p.part.Root, p.own(stamps)))
 			if id != "" {
 				done = append(done, id)
 			}
-			return errors.Join(err, e.takeBack(context.WithoutCancel(ctx), c.rec.Name, done))
+			if err != nil {
+				return errors.Join(err, e.takeBack(context.WithoutCancel(ctx), c.rec.Name, done))
+			}
 		}
-		if id != "" {
-			done = append(done, id)
-		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	if len(done) > 0 {
 		r.ID = group
@@ -252,12 +262,7 @@ func (p *carryPart) note(k *kept, note *carried) error {
 			continue
 		}
 		abs := filepath.Join(p.part.Root, c.Path)
-		if before, had := k.nodes[abs]; had {
-			entry := keptEntryOf(before)
-			note.Before[safely(abs)] = &entry
-		} else {
-			note.Before[safely(abs)] = nil
-		}
+		note.before(k, abs)
 		if err := k.carry(abs, &c, &mine); err != nil {
 			return err
 		}

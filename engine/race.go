@@ -403,7 +403,7 @@ func (e *Engine) another(ctx context.Context, first *catalog.Record, req Request
 		}
 		rec.Trees = there
 		return nil
-	})
+	}, nil)
 	if err != nil {
 		e.endIfGone(intent, rec, err)
 		return nil, err

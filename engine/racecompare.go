@@ -62,7 +62,7 @@ func (l *lane) size(ctx context.Context) (*ResultSize, error) {
 	for _, p := range c.Parts {
 		n := 0
 		for _, ch := range p.Changes {
-			if !echo(ch) {
+			if !ch.Echo() {
 				n++
 			}
 		}
@@ -142,7 +142,7 @@ func (t *tally) add(number int, c *Changes) {
 			continue
 		}
 		for _, ch := range p.Changes {
-			if echo(ch) {
+			if ch.Echo() {
 				continue
 			}
 			t.paths = append(t.paths, touchedPath{ch.Path, number, ch.New, p.New})

@@ -44,7 +44,9 @@ type Received struct {
 // The parcel may be anybody's: nothing of it is a state before all of it is there
 // and is what was sent, and nothing is written but in a fork that no process has.
 // Atomic: after an error, or a crash, there is no such sandbox or state, and nothing
-// of it stays but what the next command takes away.
+// of it stays but what the next command takes away, and the stream as far as it came:
+// that is kept in the state directory while there is room, until the rest has come
+// ([Engine.Have] tells [SendRequest] of it), [Engine.Forget] or a week.
 //
 // Errors: snapshot.ErrCorrupt (cut off, damaged, no parcel), ErrExists (the name, or
 // the state is here), ErrNotFound (the base, the workspace), ErrInterrupted, and
@@ -61,10 +63,17 @@ func (e *Engine) Receive(ctx context.Context, r io.Reader, req ReceiveRequest) (
 		req.State = l.State
 	}
 	x := &receiving{e: e, in: in, label: l, state: req.State}
-	if l.Base == "" {
-		return x.asNew(ctx, req.Request)
+	k, err := x.keep(in)
+	if err != nil {
+		return Received{}, err
 	}
-	return x.onBase(ctx, req.Name)
+	var got Received
+	if l.Base == "" {
+		got, err = x.asNew(ctx, req.Request)
+	} else {
+		got, err = x.onBase(ctx, req.Name)
+	}
+	return got, k.end(err)
 }
 
 func receiveError(l parcel.Label, kind error, why string, hints ...string) error {

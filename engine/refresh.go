@@ -44,7 +44,7 @@ type Refreshed struct {
 // Where an earlier refresh has left conflicts, the answers are for them, and there
 // is no new base: ErrConflict names those that are open where nothing is answered.
 // Atomic: after an error the sandbox is as it was. Its named states keep the base
-// that they have. Nothing may run in it (ErrBusy).
+// that they have. Nothing may run in it (ErrBusy), and its workspace must be there (ErrNotFound).
 // Cost: a capture and a fork of each tree; the changes are merged, and written
 // again.
 func (e *Engine) Refresh(ctx context.Context, name string, o RefreshOptions) (Refreshed, error) {
@@ -73,7 +73,9 @@ func (e *Engine) Refresh(ctx context.Context, name string, o RefreshOptions) (Re
 	r := Refreshed{Sandbox: name, Conflicts: []CarryConflict{}}
 	switch {
 	case len(open) == 0:
-		err = e.rebase(ctx, h, changes, a, &r)
+		if err = homeless("refreshing", h.Record); err == nil {
+			err = e.rebase(ctx, h, changes, a, &r)
+		}
 	case a.none():
 		return r, conflictsError("refreshing", name, open)
 	default:

@@ -82,6 +82,11 @@ func (e *Engine) hold(ctx context.Context, name, op string) (*catalog.Held, erro
 		h.Release()
 		return nil, &snapshot.Error{Op: op, Path: name, Kind: snapshot.ErrBusy, Err: errors.New("it belongs to a command that is at work")}
 	}
+	if err == nil && h.Returning != nil {
+		if err = e.endReturn(ctx, h); err != nil {
+			h.Release()
+		}
+	}
 	return h, err
 }
 
@@ -155,6 +160,11 @@ func (e *Engine) tidy(ctx context.Context, rec *catalog.Record) error {
 	}
 	for _, m := range rec.Marks {
 		for _, id := range m.IDs {
+			ids[id] = true
+		}
+	}
+	if rec.Returning != nil {
+		for _, id := range rec.Returning.Before {
 			ids[id] = true
 		}
 	}

@@ -22,8 +22,8 @@ type SendRequest struct {
 	Sandbox, State string
 	// Base is a named state that the other side has too, or "".
 	Base string
-	// Have are the identities of states that the other side has, see [Engine.Have]:
-	// where Base is "", the newest of them is the base.
+	// Have is what the other side has, see [Engine.Have]: where Base is "", the newest of
+	// its states is the base; and what it has of this one already is not sent again.
 	Have []string
 }
 
@@ -33,6 +33,8 @@ type Sent struct {
 	State   string `json:"state"`
 	ID      string `json:"id"`
 	Base    string `json:"base,omitempty"`
+	// From is how much of the stream was with the other side, in bytes.
+	From snapshot.Bytes `json:"from,omitempty"`
 }
 
 // Send writes the workspace of a sandbox, at a named state, as a parcel: all of it,
@@ -43,7 +45,8 @@ type Sent struct {
 // On a live base a named state is not what it was when a real file has been edited
 // since, so that it is sent whole, unless it came from another machine itself.
 // Cost: in proportion to the workspace, or to what lies between base and state
-// where the filesystem can tell.
+// where the filesystem can tell. What is with the other side already is read and
+// compared, and not sent.
 // Errors: snapshot.ErrNotFound; ErrNotSupported (a live base); ErrInterrupted; those of w.
 func (e *Engine) Send(ctx context.Context, w io.Writer, req SendRequest) (Sent, error) {
 	if req.State == "" {
@@ -64,23 +67,36 @@ func (e *Engine) Send(ctx context.Context, w io.Writer, req SendRequest) (Sent, 
 	if err != nil {
 		return Sent{}, err
 	}
+	sent, err := s.send(ctx, w)
+	if err != nil {
+		return Sent{}, s.failed(err)
+	}
+	return sent, nil
+}
+
+// send writes the parcel: the rest of one that was begun, where that is how it begins.
+func (s *sending) send(ctx context.Context, w io.Writer) (Sent, error) {
 	l := parcel.Label{
-		Sandbox: rec.Name, State: s.state.Name, ID: s.state.Identity(), Taken: s.state.Taken, Workspace: rec.Workspace,
+		Sandbox: s.rec.Name, State: s.state.Name, ID: s.state.Identity(), Taken: s.state.Taken, Workspace: s.rec.Workspace,
 		Driver: s.tree.Driver, Form: snapshot.FormCommands,
 	}
+	sent := Sent{Sandbox: s.rec.Name, State: s.state.Name, ID: l.ID}
 	if s.base != nil {
-		l.Base = s.base.Identity()
+		l.Base, sent.Base = s.base.Identity(), s.base.Name
+	}
+	if s.begun.Bytes > 0 {
+		err := s.rest(ctx, w, l)
+		if !errors.Is(err, parcel.ErrOther) {
+			sent.From = snapshot.Bytes(s.begun.Bytes)
+			return sent, err
+		}
 	}
 	p, err := parcel.NewWriter(w, l)
 	if err != nil {
-		return Sent{}, err
+		return sent, err
 	}
 	if err := s.stream(ctx, p); err != nil {
-		return Sent{}, err
-	}
-	sent := Sent{Sandbox: rec.Name, State: s.state.Name, ID: l.ID}
-	if s.base != nil {
-		sent.Base = s.base.Name
+		return sent, err
 	}
 	return sent, p.Close()
 }
@@ -106,6 +122,8 @@ type sending struct {
 	id   snapshot.ID
 	// baseID is the base's, or "".
 	baseID snapshot.ID
+	// begun is what the other side has of it.
+	begun parcel.Begun
 }
 
 func (e *Engine) sending(ctx context.Context, rec *catalog.Record, req SendRequest) (*sending, error) {
@@ -134,6 +152,7 @@ func (e *Engine) sending(ctx context.Context, rec *catalog.Record, req SendReque
 		s.base = &m
 	default:
 		s.base = s.common(req.Have)
+		s.goOn(req.Have)
 	}
 	if s.base != nil {
 		s.baseID = s.base.IDs[i]
@@ -205,6 +224,14 @@ func (s *sending) open(ctx context.Context) (*os.File, error) {
 
 // whole writes all of the workspace: what makes it of nothing.
 func (s *sending) whole(ctx context.Context, w io.Writer) error {
+	base, err := idsAt(s.rec, "")
+	if err != nil {
+		return err
+	}
+	// Where the state shows less than it has, who looks for what was touched says so.
+	if _, _, err := touched(ctx, s.b, pair{tree: s.tree, left: base[workIn(s.rec)], right: s.id}); err != nil {
+		return err
+	}
 	dir, err := s.open(ctx)
 	if err != nil {
 		return err
@@ -225,22 +252,4 @@ func (s *sending) whole(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	return parcel.Encode(ctx, w, empty, dir, changes, false)
-}
-
-// Have lists the identities of the named states of a sandbox, or with "" of all, for
-// the other side's [SendRequest].
-func (e *Engine) Have(name string) ([]string, error) {
-	records, errs := e.cat.List()
-	have := []string{}
-	for _, r := range records {
-		if name != "" && r.Name != name {
-			continue
-		}
-		for _, m := range r.Marks {
-			if id := m.Identity(); !slices.Contains(have, id) { // a state may have several names
-				have = append(have, id)
-			}
-		}
-	}
-	return have, errors.Join(errs...)
 }

@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -77,17 +79,21 @@ func interrupted(t *testing.T, pair machines, powers treetest.Powers) {
 		t.Fatal(err)
 	}
 	far.write("here", "only")
+	near.write("large", p.noise(3<<20))
 	near.new("fix")
 	near.in("fix", "echo one > made; mkdir -p d/e; ln made d/e/linked")
 	p.broken(t, engine.SendRequest{Sandbox: "fix"}, rounds(t))
-	first := p.carry(t, engine.SendRequest{Sandbox: "fix"})
+	first := p.goneOn(t, engine.SendRequest{Sandbox: "fix"}, rounds(t))
 	far.removeLater("fix")
 	if !first.New {
 		t.Errorf("%+v: want a new sandbox", first)
 	}
 	p.equal(t, first)
-	near.in("fix", "rm -r d; echo two > made; echo more > more; find . -xdev -type f -size +1k | head -3 | while read f; do mv \"$f\" moved; done; chmod 700 .")
+	near.in("fix", "tail -c 2000000 large > larger; rm -r d; echo two > made; echo more > more; find . -xdev -type f -size +1k | head -3 | while read f; do mv \"$f\" moved; done; chmod 700 .")
 	request := engine.SendRequest{Sandbox: "fix"}
+	if _, err := far.Forget(); err != nil { // what broke off before
+		t.Fatal(err)
+	}
 	if has, err := far.Have("fix"); err != nil || len(has) != 1 {
 		t.Errorf("the other side has %v, %v", has, err)
 	} else {
@@ -95,11 +101,47 @@ func interrupted(t *testing.T, pair machines, powers treetest.Powers) {
 	}
 	if near.frozen("fix") && far.frozen("fix") { // an overlay refuses what would part the names of a file
 		p.broken(t, request, rounds(t))
-		second := p.carry(t, request)
+		second := p.goneOn(t, request, rounds(t))
 		if second.New {
 			t.Errorf("%+v: want another state of the sandbox", second)
 		}
 		p.equal(t, second)
+	}
+}
+
+// What the other side says to have, and has not, or of another stream, is sent.
+func TestWhatTheOtherSideHasOtherwiseIsSentAgain(t *testing.T) {
+	treetest.NeedRoot(t)
+	for name, pair := range pairings() {
+		t.Run(name, func(t *testing.T) {
+			near, far := pair(t)
+			p := &pairing{near: near, far: far, rand: rand.New(rand.NewPCG(1, 2))}
+			near.write("large", p.noise(1<<20))
+			near.new("fix")
+			way, sent := p.parcel(t, engine.SendRequest{Sandbox: "fix"})
+			sum := strings.Repeat("00", 32)
+			for _, have := range []string{
+				sent.ID + "::300000:" + sum, sent.ID + "::300000000000:" + sum, sent.ID + ":abc-s1:300000:" + sum, "x::1:" + sum,
+				sent.ID + "::0:" + sum, sent.ID + "::300000:", "::::", "",
+			} {
+				again, sent := p.parcel(t, engine.SendRequest{Sandbox: "fix", State: sent.State, Have: []string{have}})
+				if sent.From != 0 || !bytes.Equal(way, again) {
+					t.Errorf("with %q: %+v, %d bytes and not %d", have, sent, len(again), len(way))
+				}
+			}
+		})
+	}
+}
+
+func TestForgetRemovesWhatCameWhateverTheClockSaid(t *testing.T) {
+	b := newBench(t)
+	file := filepath.Join(b.state, "begun", "abc-s1")
+	later := time.Now().Add(time.Hour)
+	if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o700), os.WriteFile(file, nil, 0o600), os.Chtimes(file, later, later)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := b.Forget(); n != 1 || err != nil {
+		t.Errorf("it forgot %d, %v", n, err)
 	}
 }
 
@@ -167,6 +209,47 @@ func (p *pairing) broken(t *testing.T, req engine.SendRequest, n int) {
 	p.far.sound("after what was interrupted")
 }
 
+// noise is text of n bytes that says nothing.
+func (p *pairing) noise(n int) string {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte('a' + p.rand.IntN(26))
+	}
+	return string(b)
+}
+
+// goneOn sends over a way that breaks n times, each time what the other side has not
+// got; at last the rest.
+func (p *pairing) goneOn(t *testing.T, req engine.SendRequest, n int) engine.Received {
+	t.Helper()
+	way, sent := p.parcel(t, req)
+	whole := len(way)
+	req.State = sent.State
+	var had snapshot.Bytes
+	for i := range n {
+		r := io.MultiReader(bytes.NewReader(way[:p.rand.IntN(len(way))]), broken{})
+		if _, err := p.receive(r); !errors.Is(err, errBroken) {
+			t.Errorf("the way broke the %dth time: %v", i+1, err)
+		}
+		have, err := p.far.Have("fix")
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Have = have
+		way, sent = p.parcel(t, req)
+		if sent.From < had {
+			t.Errorf("it goes on from %v, and had gone on from %v", sent.From, had)
+		}
+		had = sent.From
+		p.far.sound("after what is to be gone on with")
+	}
+	if n > 2 && whole > 1<<20 && had == 0 || whole < len(way)+int(had)-(1<<10) {
+		t.Errorf("the rest is %d of %d bytes, and %v were there", len(way), whole, had)
+	}
+	t.Logf("%d of %d bytes were left to send", len(way), whole)
+	return p.carry(t, req)
+}
+
 func (p *pairing) carry(t *testing.T, req engine.SendRequest) engine.Received {
 	t.Helper()
 	way, sent := p.parcel(t, req)
@@ -177,7 +260,7 @@ func (p *pairing) carry(t *testing.T, req engine.SendRequest) engine.Received {
 	if got.State != sent.State || got.ID != sent.ID {
 		t.Errorf("sent %+v, received %+v", sent, got)
 	}
-	if !got.New {
+	if !got.New && sent.From == 0 {
 		if _, err := p.receive(bytes.NewReader(way)); !errors.Is(err, snapshot.ErrExists) {
 			t.Errorf("receiving it twice gives %v", err)
 		}

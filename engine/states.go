@@ -112,35 +112,40 @@ func (e *Engine) sealAll(ctx context.Context, h *catalog.Held, ids []snapshot.ID
 // freeze makes a sandbox's processes stand still until thaw. A keeper that is
 // about to end has none left.
 func (e *Engine) freeze(ctx context.Context, h *catalog.Held) (use snapshot.Use, thaw func(), err error) {
+	_, use, thaw, err = e.freezeTold(ctx, h)
+	return use, thaw, err
+}
+
+// freezeTold is freeze, and answers with what the keeper has told, too.
+func (e *Engine) freezeTold(ctx context.Context, h *catalog.Held) (t tell, use snapshot.Use, thaw func(), err error) {
 	if err := fault.Point(ctx, "freeze its processes"); err != nil {
-		return 0, nil, err
+		return t, 0, nil, err
 	}
 	conn, err := e.dial(ctx, h.Record)
 	if err != nil {
-		return 0, nil, err
+		return t, 0, nil, err
 	}
-	var t tell
 	if conn != nil {
 		thaw = func() { letGo(context.WithoutCancel(ctx), conn, h.Name) }
 		t, err = askFreeze(ctx, conn, h.Name)
 		if err == nil && t.Frozen {
-			return snapshot.InUse, thaw, nil
+			return t, snapshot.InUse, thaw, nil
 		}
 		if errors.Is(err, errSilent) {
-			return 0, nil, errors.Join(err, conn.Close())
+			return t, 0, nil, errors.Join(err, conn.Close())
 		}
 		thaw()
 	}
 	if conn == nil && h.Keeper == nil {
-		return snapshot.Idle, func() {}, nil
+		return t, snapshot.Idle, func() {}, nil
 	}
 	if conn == nil || t.Gone || errors.Is(err, errLeft) {
-		return snapshot.Idle, func() {}, e.settle(ctx, h)
+		return t, snapshot.Idle, func() {}, e.settle(ctx, h)
 	}
 	if err == nil {
 		err = t.refused()
 	}
-	return 0, nil, fmt.Errorf("freezing %s: %w", h.Name, err)
+	return t, 0, nil, fmt.Errorf("freezing %s: %w", h.Name, err)
 }
 
 // letGo has the keeper thaw the sandbox, and waits until it has: whoever comes
@@ -177,7 +182,7 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 	}
 	defer h.Release()
 	if err := e.mustBeIdle(ctx, h, "rolling back"); err != nil {
-		return err
+		return e.orLive(ctx, h.Record, mark, err)
 	}
 	ids, err := idsAt(h.Record, mark)
 	if err != nil {
@@ -341,7 +346,7 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.
 			}
 		}
 		return errors.Join(e.inherit(h.Record, rec), e.forkAll(ctx, rec, rec.Trees, sources, forksOf(rec)))
-	}); err != nil {
+	}, nil); err != nil {
 		return nil, err
 	}
 	if policy.Limits != h.Policy.Limits {

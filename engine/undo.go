@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,13 +11,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// Undone is a promotion that was taken back.
+// Undone is a promotion, or an apply, that was taken back.
 type Undone struct {
-	// ID is that of the promotion, or of the request that made several.
+	// ID is what the request is called that made it.
 	ID      string    `json:"id"`
 	Sandbox string    `json:"sandbox"`
 	When    time.Time `json:"when"`
@@ -25,11 +27,11 @@ type Undone struct {
 	Changes int      `json:"changes"`
 }
 
-// Promotions lists what can be undone, newest first. Those of one request follow
-// one another, and share what [Engine.Undo] takes.
+// Promotions lists what can be undone, applies too, newest first. Those of one request
+// follow one another, and share what [Engine.Undo] takes.
 func (e *Engine) Promotions() ([]promote.Promotion, error) { return promote.Promotions(e.promotions()) }
 
-// Undo takes a promotion back: the one of that ID, or the last one for "". Where
+// Undo takes a promotion or an apply back: the one of that ID, or the last one for "". Where
 // somebody has changed its result since: ErrDrifted, naming the paths, and nothing
 // was touched. The sandbox, where it is still there, has its changes still, and
 // may promote them again. Safe to kill: the next command completes it.
@@ -53,22 +55,52 @@ func (e *Engine) Undo(ctx context.Context, id string) (Undone, error) {
 	if err != nil {
 		return u, err
 	}
+	rec, _ := e.cat.Get(u.Sandbox) // which may be gone
+	err = e.whileNobodyKeeps(rec, func() error { return e.undoAll(ctx, group, note, &u) })
+	switch {
+	case err != nil && len(u.Paths) == 0:
+		return u, errors.Join(err, again())
+	case err != nil:
+		return u, fmt.Errorf("taken back in %v, but not all: %w", u.Paths, err)
+	}
+	e.dropCarried()
+	if err := e.noteUndone(u.ID); err != nil {
+		e.notice("undone, but it is not noted in the log: " + err.Error())
+	}
+	return u, nil
+}
+
+// undoAll takes back the promotions of a group, until one is refused.
+func (e *Engine) undoAll(ctx context.Context, group []promote.Promotion, note *carried, u *Undone) error {
 	for _, p := range group { // newest first
 		r, err := promote.Undo(ctx, e.promotions(), p.ID)
-		if rerr := e.putBack(p.Sandbox, r); err == nil {
-			err = rerr
+		if e.recordOf(note) != nil {
+			err = cmp.Or(err, e.putBack(p.Sandbox, r))
 		}
 		if err != nil {
-			if len(u.Paths) == 0 {
-				return u, errors.Join(err, again())
-			}
-			return u, fmt.Errorf("taken back in %v, but not all: %w", u.Paths, err)
+			return err
 		}
 		u.Paths = append(u.Paths, p.Path)
 		u.Changes += p.Applied
 	}
+	return nil
+}
+
+// ForgetUndo drops what was kept to take a promotion or an apply back, and its room with it: it cannot be
+// undone then. Its result stays. Safe to kill: the next command completes it.
+// Errors: ErrNotFound, ErrBusy (another promotion runs).
+func (e *Engine) ForgetUndo(ctx context.Context, id string) error {
+	group, err := e.groupOf(id)
+	if err != nil {
+		return err
+	}
+	for _, p := range group {
+		if err := promote.Forget(ctx, e.promotions(), p.ID); err != nil {
+			return err
+		}
+	}
 	e.dropCarried()
-	return u, nil
+	return nil
 }
 
 // groupOf finds the promotions that are taken back together.
@@ -90,7 +122,7 @@ func (e *Engine) groupOf(id string) ([]promote.Promotion, error) {
 	if len(group) > 0 {
 		return group, nil
 	}
-	refused := &snapshot.Error{Op: "undoing", ID: promote.Printable(id), Kind: snapshot.ErrNotFound, Err: errors.New("there is no promotion that could be undone")}
+	refused := &snapshot.Error{Op: "undoing", ID: promote.Printable(id), Kind: snapshot.ErrNotFound, Err: errors.New("there is no apply or promotion that could be undone")}
 	if id != "" {
 		refused.Err = errors.New("it is none of those that can be undone")
 		refused.Hints = []string{"snapfs undo --list"}
@@ -98,7 +130,7 @@ func (e *Engine) groupOf(id string) ([]promote.Promotion, error) {
 	return nil, refused
 }
 
-// A carried says what a promotion has changed in what is kept of its sandbox's
+// A carried says what a promotion, or an apply, has changed in what is kept of its sandbox's
 // base. It lies in the state directory, beside what the promotion itself needs to
 // be undone.
 type carried struct {
@@ -109,6 +141,15 @@ type carried struct {
 	Refreshed int    `json:"refreshed"`
 	// Before is what was kept, by absolute path; nil for nothing.
 	Before map[string]*keptEntry `json:"before"`
+}
+
+// before notes what was kept at an absolute path.
+func (c *carried) before(k *kept, abs string) {
+	c.Before[safely(abs)] = nil
+	if before, had := k.nodes[abs]; had {
+		entry := keptEntryOf(before)
+		c.Before[safely(abs)] = &entry
+	}
 }
 
 func (e *Engine) carriedFile(group string) string {
@@ -175,9 +216,9 @@ func (e *Engine) uncarry(ctx context.Context, note *carried) (again func() error
 	if note == nil || len(note.Before) == 0 {
 		return nothing, nil
 	}
-	rec, err := e.cat.Get(note.Sandbox)
-	if err != nil || rec.ID != note.ID || rec.Refreshed != note.Refreshed {
-		return nothing, nil //nolint:nilerr // it is gone, or another one
+	rec := e.recordOf(note)
+	if rec == nil {
+		return nothing, nil
 	}
 	was := map[string]keptNode{}
 	err = e.updateKept(ctx, rec, func(k *kept) error {
@@ -202,6 +243,60 @@ func (e *Engine) uncarry(ctx context.Context, note *carried) (again func() error
 			return nil
 		})
 	}, err
+}
+
+// recordOf is the record of a sandbox that is still on the base that a note is about;
+// nil where it is gone, or another one.
+func (e *Engine) recordOf(note *carried) *catalog.Record {
+	if note == nil {
+		return nil
+	}
+	rec, err := e.cat.Get(note.Sandbox)
+	if err != nil || rec.ID != note.ID || rec.Refreshed != note.Refreshed {
+		return nil
+	}
+	return rec
+}
+
+// takeBack undoes the parts that were applied before one that was refused.
+func (e *Engine) takeBack(ctx context.Context, name string, ids []string) error {
+	var errs []error
+	for i := len(ids) - 1; i >= 0; i-- {
+		r, err := promote.Undo(ctx, e.promotions(), ids[i])
+		errs = append(errs, err, e.putBack(name, r))
+	}
+	return errors.Join(errs...)
+}
+
+// putBack remembers the stamps of what was put back where the sandbox knew what had been
+// put there for its own: there it had displaced nothing that the sandbox did not know. What
+// a merge had found was the real tree's own: whoever compares with the sandbox alone must
+// see it as drifted, or he writes over it.
+func (e *Engine) putBack(name string, r promote.Recovery) error {
+	all, err := e.stamps(name)
+	if err != nil {
+		return err
+	}
+	known, own := all[r.Path], map[string]promote.Stamp{}
+	for path, s := range r.Stamps {
+		was, had := known[path]
+		if left, did := r.Left[path]; had && did && was.Ino == left.Ino && was.CTime.Equal(left.CTime) {
+			own[path] = s
+		}
+	}
+	return e.remember(name, r.Path, own)
+}
+
+// putBackKilled is putBack for what was ended after a crash. An apply that had not
+// come to its end had found nothing that the sandbox did not know.
+func (e *Engine) putBackKilled(r promote.Recovery) error {
+	switch {
+	case r.Left != nil && e.recordOf(e.readCarried(r.Group)) != nil:
+		return e.putBack(r.Sandbox, r)
+	case r.Left == nil && (isApply(r.Group) || r.Group == r.ID): // one had no group when it could not be undone
+		return e.remember(r.Sandbox, r.Path, r.Stamps)
+	}
+	return nil
 }
 
 // PromotionsIn names what can be undone in a state directory, without opening it.

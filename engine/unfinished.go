@@ -87,7 +87,10 @@ func (e *Engine) recoverPromotions(ctx context.Context) error {
 		for _, p := range r.Kept {
 			e.notice("left as it is now, because it was changed since: " + promote.Printable(p) + "; the old one lies in " + promote.Printable(r.Saved))
 		}
-		err = errors.Join(err, e.putBack(r.Sandbox, r))
+		err = errors.Join(err, e.putBackKilled(r))
+		if r.Left != nil && !r.Done {
+			err = errors.Join(err, e.noteUndone(r.Group))
+		}
 	}
 	e.mu.Lock()
 	e.unfinished = waiting

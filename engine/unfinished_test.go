@@ -78,11 +78,11 @@ func TestAKilledPromotionWaitsForItsDiskAndHoldsUpNobodyElse(t *testing.T) {
 	treetest.NeedRoot(t)
 	for place, at := range map[string]string{"a directory of the disk": "sub", "the whole disk": "."} {
 		t.Run(place, func(t *testing.T) {
-			d, state, other := newDisk(t), treetest.Dir(t), treetest.Dir(t)
+			d, state, other := newDisk(t), treetest.Dir(t), filepath.Join(treetest.Dir(t), "other") // what an undo needs lies beside it
 			treetest.Leaks(t, state)
 			t.Cleanup(func() { d.mount(false) })
 			b := &bench{t: t, workspace: filepath.Join(d.dir, at), state: filepath.Join(state, "state")}
-			if err := os.MkdirAll(b.workspace, 0o755); err != nil {
+			if err := errors.Join(os.MkdirAll(b.workspace, 0o755), os.Mkdir(other, 0o755)); err != nil {
 				t.Fatal(err)
 			}
 			b.Engine, _ = b.reopen()
@@ -97,7 +97,8 @@ func TestAKilledPromotionWaitsForItsDiskAndHoldsUpNobodyElse(t *testing.T) {
 			}
 			for op, stride := range map[string]int{"promote": 7, "undo": 3} {
 				b.divergeFor(op)
-				for n := 1 + os.Getpid()%stride; ; n += sampled(stride) {
+				next := stride // a sample has one that had to wait
+				for n := 1 + os.Getpid()%stride; ; n += next {
 					o := b.child(op, n, "kill")
 					if !o.killed {
 						break
@@ -107,6 +108,7 @@ func TestAKilledPromotionWaitsForItsDiskAndHoldsUpNobodyElse(t *testing.T) {
 						b.waits(fmt.Sprintf("%s, killed at step %d", op, n), elsewhere)
 						d.mount(true)
 						waited[op]++
+						next = sampled(stride)
 					}
 					b.goesOn(fmt.Sprintf("%s, killed at step %d", op, n))
 					if err := b.Remove(t.Context(), "c"); err != nil {

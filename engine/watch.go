@@ -28,6 +28,8 @@ const (
 	rest = 20
 	// pollEvery is how often is looked where the workspace cannot be watched.
 	pollEvery = 10 * time.Second
+	// noticeEvery is how often who serves a tree is asked what was read of it after it had moved.
+	noticeEvery = 2 * time.Second
 	// watchMost bounds the directories that are watched.
 	watchMost = 1 << 14
 	// tellMost bounds the paths of a report that is told, and tellBytes their
@@ -62,20 +64,39 @@ func (e *Engine) watchDrift(ctx context.Context, get func() (*catalog.Record, er
 		}
 		// Otherwise something has vanished under the look: there is another.
 		pause(ctx, rest*time.Since(began))
+		e.awaitDrift(ctx, rec, moved, r.noticed)
+		if ctx.Err() != nil {
+			return &snapshot.Error{Op: "watching", Path: rec.Workspace, Kind: snapshot.ErrInterrupted, Err: ctx.Err()}
+		}
+		if rec, err = get(); err != nil {
+			return err
+		}
+	}
+}
+
+// awaitDrift waits until something may have moved, or more was read that had.
+func (e *Engine) awaitDrift(ctx context.Context, rec *catalog.Record, moved <-chan struct{}, noticed int) {
+	var asking <-chan time.Time // never, where nobody is to be asked
+	if len(e.noticersOf(ctx, rec)) > 0 {
+		t := time.NewTicker(noticeEvery)
+		defer t.Stop()
+		asking = t.C
+	}
+	for {
 		select {
 		case <-ctx.Done():
+			return
 		case _, open := <-moved:
 			if open {
 				pause(ctx, settling)
 			} else {
 				pause(ctx, pollEvery)
 			}
-		}
-		if ctx.Err() != nil {
-			return &snapshot.Error{Op: "watching", Path: rec.Workspace, Kind: snapshot.ErrInterrupted, Err: ctx.Err()}
-		}
-		if rec, err = get(); err != nil {
-			return err
+			return
+		case <-asking:
+			if len(e.noticed(ctx, rec)) > noticed {
+				return
+			}
 		}
 	}
 }

@@ -30,10 +30,14 @@ type ask struct {
 type tell struct {
 	Started bool `json:"started,omitempty"`
 	Frozen  bool `json:"frozen,omitempty"`
-	Ended   bool `json:"ended,omitempty"`
+	// Shifted are the trees of what is frozen that one more process shows, see [isolate.Level].
+	Shifted []string `json:"shifted,omitempty"`
+	Ended   bool     `json:"ended,omitempty"`
 	// Gone: nothing can run here any more.
-	Gone   bool            `json:"gone,omitempty"`
-	Status *isolate.Status `json:"status,omitempty"`
+	Gone bool `json:"gone,omitempty"`
+	// Stopped: the sandbox was, after the command had been asked for.
+	Stopped bool            `json:"stopped,omitempty"`
+	Status  *isolate.Status `json:"status,omitempty"`
 	// Hit is the limit that ended the command, or that it met.
 	Hit *catalog.Hit `json:"hit,omitempty"`
 	// Paused is why the sandbox stands still now, and Note what to say of it.
@@ -69,4 +73,7 @@ type wireCommand struct {
 	Streams []int         `json:"streams"`
 	// Prove: the walls are tried first.
 	Prove bool `json:"prove,omitempty"`
+	// Stops is how often the sandbox had been stopped when it was asked for: it is not to
+	// begin where that is over.
+	Stops *int64 `json:"stops,omitempty"`
 }

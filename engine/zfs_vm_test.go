@@ -9,10 +9,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/run"
@@ -183,6 +186,27 @@ func TestWhatIsMountedInAWorkspaceOnZFSIsOfTheSameInstant(t *testing.T) {
 		if err := b.Remove(t.Context(), req.Name); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestWhatCannotBeOfOneInstantOnZFSIsSaid: one dataset, seen at two places, has two snapshots.
+func TestWhatCannotBeOfOneInstantOnZFSIsSaid(t *testing.T) {
+	b, _ := onZFS(t)
+	again := b.workspace + "/again"
+	for _, dir := range []string{again, b.workspace + "/part"} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mount(b.workspace+"/part", again, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(again, unix.MNT_DETACH) })
+	e, said := b.reopen()
+	b.Engine = e
+	b.new("s")
+	if !slices.ContainsFunc(*said, func(s string) bool { return strings.Contains(s, "not of one instant: ") && strings.Contains(s, again) }) {
+		t.Errorf("it says %q", *said)
 	}
 }
 

@@ -143,23 +143,38 @@ func (b *Box) submit(first step, command *Command) error {
 // launched waits for the report of the request that was made last, and answers
 // with its process.
 func (b *Box) launched(l launch) (*Process, error) {
-	select {
-	case r := <-b.answer:
-		b.mu.Lock()
-		p := b.pending
-		b.pending = nil
-		b.mu.Unlock()
-		if r.kind == reportRefused {
-			where, errno := b.b.failure()
-			return nil, &Error{Op: where.stage, Path: where.path, Kind: kindOf(errno), Err: errno}
-		}
-		if err := b.b.outcome(l); err != nil {
-			p.Close() //nolint:errcheck // it never was
-			return nil, err
-		}
-		return p, nil
-	case <-b.done:
+	r, ok := b.hear()
+	if !ok {
 		return nil, &Error{Op: "starting", Kind: ErrClosed}
+	}
+	b.mu.Lock()
+	p := b.pending
+	b.pending = nil
+	b.mu.Unlock()
+	if r.kind == reportRefused {
+		where, errno := b.b.failure()
+		return nil, &Error{Op: where.stage, Path: where.path, Kind: kindOf(errno), Err: errno}
+	}
+	if err := b.b.outcome(l); err != nil {
+		p.Close() //nolint:errcheck // it never was
+		return nil, err
+	}
+	return p, nil
+}
+
+// hear waits for the report of a request, or the end of the box. One that pid 1 made
+// before its end counts: the command has run, and is not to be started again.
+func (b *Box) hear() (r report, ok bool) {
+	select {
+	case r = <-b.answer:
+		return r, true
+	case <-b.done:
+	}
+	select {
+	case r = <-b.answer:
+		return r, true
+	default:
+		return r, false
 	}
 }
 

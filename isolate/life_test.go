@@ -480,3 +480,15 @@ func TestRequestsInQuickSuccessionAreEachWhole(t *testing.T) {
 		}
 	})
 }
+
+// Or the command, which has run, would be started once more by whoever hears that the box is gone.
+func TestACommandThatStartedBeforeItsBoxEndedIsNotGone(t *testing.T) {
+	for range 64 {
+		b := &Box{answer: make(chan report, 1), done: make(chan struct{})}
+		b.answer <- report{kind: reportStarted}
+		close(b.done)
+		if r, ok := b.hear(); !ok || r.kind != reportStarted {
+			t.Fatal("what pid 1 has reported is lost")
+		}
+	}
+}

@@ -30,9 +30,6 @@ func (b *Backend) Send(ctx context.Context, w io.Writer, s snapshot.Sending) err
 }
 
 func (b *Backend) send(ctx context.Context, w io.Writer, s snapshot.Sending) error {
-	if s.Resume != "" {
-		return &problem{kind: snapshot.ErrNotSupported, why: "btrfs streams begin at their beginning"}
-	}
 	if os.Geteuid() != 0 {
 		return &problem{kind: snapshot.ErrNotSupported, why: "only root may have the kernel send a subvolume"}
 	}

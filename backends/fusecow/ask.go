@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -23,6 +24,10 @@ type request struct {
 	Flush bool `json:"flush,omitempty"`
 	// Freeze: to go on with the layer of this name, which is empty.
 	Freeze string `json:"freeze,omitempty"`
+	// Return: to serve what this record makes of the same tree, and have it be the fork's.
+	Return *record `json:"return,omitempty"`
+	// Late: which files of the tree below had changed when they were read.
+	Late bool `json:"late,omitempty"`
 	// Limit: to count where the fork's record says.
 	Limit bool `json:"limit,omitempty"`
 }
@@ -33,6 +38,7 @@ type answer struct {
 	Path  string   `json:"path,omitempty"`
 	Kind  string   `json:"kind,omitempty"` // the text of one of kinds
 	Hints []string `json:"hints,omitempty"`
+	Late  [][]byte `json:"late,omitempty"` // paths, of any bytes
 }
 
 // kinds are what can be wrong with a tree to be served.
@@ -78,21 +84,42 @@ func (b *backend) ask(layer string, q request) (*os.File, error) { return ask(b.
 
 // ask asks who listens at path.
 func ask(path string, q request) (*os.File, error) {
+	root, _, err := askFor(path, q)
+	return root, err
+}
+
+func askFor(path string, q request) (*os.File, *answer, error) {
 	p, err := kernel.DialPacket(path)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ECONNREFUSED):
-		return nil, errNobody
+		return nil, nil, errNobody
 	case errors.Is(err, unix.EAGAIN):
-		return nil, unix.EBUSY
+		return nil, nil, unix.EBUSY
 	case err != nil:
-		return nil, &os.PathError{Op: "connect", Path: path, Err: err}
+		return nil, nil, &os.PathError{Op: "connect", Path: path, Err: err}
 	}
 	defer p.Close() //nolint:errcheck // nothing is written
-	root, err := demand(p, q)
+	root, a, err := demand(p, q)
 	if errors.Is(err, errHungUp) {
 		err = &os.PathError{Op: "ask", Path: path, Err: unix.EBUSY}
 	}
-	return root, err
+	return root, a, err
+}
+
+// lateAt asks who listens at path which files had changed below when they were read: none, where
+// nobody listens.
+func lateAt(path string) (all []string, err error) {
+	_, a, err := askFor(path, request{Late: true})
+	if errors.Is(err, errNobody) || errors.Is(err, unix.EBUSY) { // he ends, and nothing is read any more
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range a.Late {
+		all = append(all, string(path))
+	}
+	return all, nil
 }
 
 // errHungUp: who was asked has ended.
@@ -100,31 +127,33 @@ var errHungUp = errors.New("the process that serves it has ended")
 
 // demand sends what is wanted to the one at the other end, and answers with the mount
 // that comes back, if one does.
-func demand(p *kernel.Packet, what any) (*os.File, error) {
+func demand(p *kernel.Packet, what any) (*os.File, *answer, error) {
 	text, err := json.Marshal(what)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := p.Send(text); err != nil {
-		return nil, errHungUp
+		return nil, nil, errHungUp
 	}
 	text, files, err := p.Receive()
 	if err != nil {
-		return nil, errHungUp
+		return nil, nil, errHungUp
 	}
 	var a answer
 	if err := json.Unmarshal(text, &a); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := a.err(); err != nil || len(files) == 0 {
-		return nil, err
+		return nil, &a, err
 	}
-	return files[0], nil
+	return files[0], &a, nil
 }
 
 // reply answers who asked. A mount that he does not get goes with its descriptor.
-func reply(p *kernel.Packet, root *os.File, err error) {
-	text, err := json.Marshal(wrong(err))
+func reply(p *kernel.Packet, root *os.File, err error) { replyWith(p, root, wrong(err)) }
+
+func replyWith(p *kernel.Packet, root *os.File, a answer) {
+	text, err := json.Marshal(a)
 	switch {
 	case err != nil:
 	case root != nil:
@@ -161,12 +190,25 @@ func (s *server) one(p *kernel.Packet) {
 	}
 	var q request
 	var root *os.File
-	if err = json.Unmarshal(text, &q); err == nil {
+	if err = json.Unmarshal(text, &q); err == nil && q.Late {
+		replyWith(p, nil, s.late())
+		return
+	}
+	if err == nil {
 		if root, err = s.do(q); errors.Is(err, unix.ENOTCONN) { // the last mount has gone
 			err = unix.EBUSY
 		}
 	}
 	reply(p, root, err)
+}
+
+func (s *server) late() (a answer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, path := range s.fs.Late() {
+		a.Late = append(a.Late, []byte(path))
+	}
+	return a
 }
 
 func (s *server) do(q request) (*os.File, error) {
@@ -193,13 +235,13 @@ func (s *server) do(q request) (*os.File, error) {
 	if err := s.fuse.Flush(); err != nil || q.Flush {
 		return nil, err
 	}
-	return nil, s.freeze(q.Freeze)
+	return nil, s.goOn(&q)
 }
 
-// freeze has the fork go on with another layer, in its record too. Holds mu. Who asks
+// goOn has the fork go on with another layer, in its record too. Holds mu. Who asks
 // holds the lock of the fork, and [backend.lock], shared; but he may be killed meanwhile, and
 // a sweep replace the record or take the layer: so that one is taken here too.
-func (s *server) freeze(next string) error {
+func (s *server) goOn(q *request) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	unlock, err := s.b.lock(ctx, unix.LOCK_SH)
@@ -214,20 +256,60 @@ func (s *server) freeze(next string) error {
 	if r.upper() != s.layer {
 		return unix.EBUSY
 	}
-	at := s.b.askPath(next)
+	if q.Return != nil {
+		return s.goBack(q.Return)
+	}
+	r = r.above(q.Freeze)
+	return s.follow(&r, func(then func() error) error { return s.fs.Freeze(s.b.layerPath(r.upper()), then) })
+}
+
+// goBack has another filesystem answer for the fork, of other layers over the same tree.
+func (s *server) goBack(r *record) error {
+	next, err := layer.Open(s.b.optionsOn(s.lower, r))
+	if err != nil {
+		return err
+	}
+	if err = s.b.attach(next, r); err == nil {
+		err = s.follow(r, func(then func() error) error {
+			return s.fuse.Switch(next, func() error {
+				if err := then(); err != nil {
+					return err
+				}
+				s.fs = next
+				return nil
+			})
+		})
+	}
+	if errors.Is(err, layer.ErrOther) {
+		err = because(snapshot.ErrNotSupported, s.b.forkPath(s.id), err.Error())
+	}
+	if s.fs != next {
+		err = errors.Join(err, next.Close())
+	}
+	return err
+}
+
+// follow listens beside the topmost layer of a record, which change is to make the fork's by
+// calling then; from there on nobody listens beside the old one any more.
+func (s *server) follow(r *record, change func(then func() error) error) error {
+	at := s.b.askPath(r.upper())
 	socket, err := listen(at)
 	if err != nil {
 		return err
 	}
-	r = r.above(next)
-	err = s.fs.Freeze(s.b.layerPath(next), func() error { return s.b.replace(s.b.forkPath(s.id), &r) })
-	if err != nil {
+	done := false
+	err = change(func() error {
+		err := s.b.replace(s.b.forkPath(s.id), r)
+		done = err == nil
+		return err
+	})
+	if !done {
 		_ = os.Remove(at) // it goes with the layer, else
 		_ = socket.Close()
 		return err
 	}
 	s.hush()
-	s.layer, s.at, s.socket = next, at, socket
+	s.layer, s.at, s.socket = r.upper(), at, socket
 	go s.answer(socket)
-	return nil
+	return err
 }

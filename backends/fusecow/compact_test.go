@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
 	"github.com/snapfs/snapfs/internal/fault"
@@ -301,29 +303,55 @@ func TestWhatCannotBeMergedKeepsNothingFromBeingDeleted(t *testing.T) {
 
 // TestLayersThatStayApartAreNotTriedAgain until there are others, and all is as it was.
 func TestLayersThatStayApartAreNotTriedAgain(t *testing.T) {
-	l := newLineage(t, func(*lineage, string) {})
-	text, err := os.ReadFile(l.place.Dir + "/forks/f")
-	l.must(err)
-	var r struct{ Layers []string }
-	l.must(json.Unmarshal(text, &r))
-	for _, name := range r.Layers[:len(r.Layers)-1] { // as a repair leaves it
-		l.must(os.Mkdir(l.place.Dir+"/layers/"+name+"/found", 0o700))
-	}
-	tries := func() (n int) {
-		t.Helper()
-		l.must(l.Sweep(fault.With(t.Context(), func(step string) error {
-			if step == "merge layers" {
-				n++
+	for why, part := range map[string]func(l *lineage, layer string){
+		"as a repair leaves it":             func(l *lineage, layer string) { l.must(os.Mkdir(layer+"/found", 0o700)) },
+		"as without hard links: link EPERM": (*lineage).unlinkable,
+	} {
+		t.Run(why, func(t *testing.T) {
+			l := newLineage(t, func(*lineage, string) {})
+			text, err := os.ReadFile(l.place.Dir + "/forks/f")
+			l.must(err)
+			var r struct{ Layers []string }
+			l.must(json.Unmarshal(text, &r))
+			for _, name := range r.Layers[:len(r.Layers)-1] {
+				part(l, l.place.Dir+"/layers/"+name)
 			}
-			return nil
-		})))
-		return n
+			if n := l.tries(); n != 2 {
+				t.Errorf("tried are %d chains, want 2", n)
+			}
+			if n := l.tries(); n != 0 {
+				t.Errorf("again tried are %d chains", n)
+			}
+			l.isWhole("apart")
+		})
 	}
-	if n := tries(); n != 2 {
-		t.Errorf("tried are %d chains, want 2", n)
+}
+
+// tries sweeps, and answers with how many chains that tried to merge.
+func (l *lineage) tries() (n int) {
+	l.Helper()
+	l.must(l.Sweep(fault.With(l.Context(), func(step string) error {
+		if step == "merge layers" {
+			n++
+		}
+		return nil
+	})))
+	return n
+}
+
+// unlinkable has the kernel refuse further names to the content of a layer, as it does on a filesystem
+// that has no hard links.
+func (l *lineage) unlinkable(layer string) {
+	l.Helper()
+	all, err := filepath.Glob(layer + "/data/*/*")
+	l.must(err)
+	for _, path := range all {
+		f, err := os.Open(path)
+		l.must(err)
+		was, err := unix.IoctlGetInt(int(f.Fd()), unix.FS_IOC_GETFLAGS)
+		l.must(err)
+		set := func(flags int) error { return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags) }
+		l.must(set(was | 0x10 /* FS_IMMUTABLE_FL of linux/fs.h */))
+		l.Cleanup(func() { l.must(errors.Join(set(was), f.Close())) })
 	}
-	if n := tries(); n != 0 {
-		t.Errorf("again tried are %d chains", n)
-	}
-	l.isWhole("apart")
 }

@@ -151,6 +151,12 @@ func (b *backend) dropQuota(id snapshot.ForkID, l *limit) {
 
 // uncount takes the layer that a removed fork wrote to out of its quota.
 func (b *backend) uncount(id snapshot.ForkID, r *record) {
+	b.uncountLayer(r)
+	b.dropQuota(id, r.Limit)
+}
+
+// uncountLayer takes the topmost layer of a record out of its quota.
+func (b *backend) uncountLayer(r *record) {
 	if r.Limit == nil {
 		return
 	}
@@ -158,7 +164,6 @@ func (b *backend) uncount(id snapshot.ForkID, r *record) {
 		_ = q.Count(b.layerPath(r.upper()), layer.Use{})
 		q.Close()
 	}
-	b.dropQuota(id, r.Limit)
 }
 
 // relimit puts the record next in the place of the fork's, which is was, and has its

@@ -26,6 +26,17 @@ func (b *backend) Lost(ctx context.Context, fork snapshot.ForkID) bool {
 	return unix.Access(b.askPath(r.upper()), unix.F_OK) == nil
 }
 
+var _ snapshot.Noticer = (*backend)(nil)
+
+// Noticed keeps the contract of [snapshot.Noticer].
+func (b *backend) Noticed(_ context.Context, fork snapshot.ForkID) (all []string, err error) {
+	r, err := b.fork(fork)
+	if err == nil {
+		all, err = lateAt(b.askPath(r.upper()))
+	}
+	return all, fail("asking", string(fork), err)
+}
+
 // ended waits until who listens at path, if somebody does, has ended. False: ctx has before.
 func ended(ctx context.Context, path string) bool {
 	p, err := kernel.DialPacket(path)

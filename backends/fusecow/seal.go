@@ -58,7 +58,8 @@ func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.
 	}
 	err = fault.Point(ctx, "go on with the layer")
 	if err == nil {
-		err = b.goOn(ctx, fork, &r, next, use)
+		n := r.above(next)
+		err = b.goOn(ctx, fork, &r, &n, request{Freeze: next}, use)
 	}
 	if err != nil {
 		b.discard(b.layerPath(next))
@@ -79,14 +80,14 @@ func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.
 	return s, nil
 }
 
-// goOn gives the fork the layer next, on top of those in its record r.
-func (b *backend) goOn(ctx context.Context, fork snapshot.ForkID, r *record, next string, use snapshot.Use) error {
+// goOn puts the record next in the place of the fork's, which is r, as q asks who serves it.
+func (b *backend) goOn(ctx context.Context, fork snapshot.ForkID, r, next *record, q request, use snapshot.Use) error {
 	return b.patiently(ctx, b.layerPath(r.upper()), func() (again bool, err error) {
 		clean, release, err := layer.Hold(b.layerPath(r.upper()))
 		switch {
 		case err == nil && clean:
 			defer release()
-			return false, b.goOnIdle(fork, r, next)
+			return false, b.replace(b.forkPath(fork), next)
 		case err == nil:
 			release()
 			err = b.mend(r)
@@ -94,14 +95,61 @@ func (b *backend) goOn(ctx context.Context, fork snapshot.ForkID, r *record, nex
 		case !errors.Is(err, unix.EBUSY):
 			return false, err
 		case use == snapshot.InUse:
-			_, err = b.ask(r.upper(), request{Freeze: next})
+			_, err = b.ask(r.upper(), q)
 		}
 		return errors.Is(err, unix.EBUSY) || errors.Is(err, errNobody), err
 	})
 }
 
-// goOnIdle does it for a fork that nobody serves, whose layer is held.
-func (b *backend) goOnIdle(fork snapshot.ForkID, r *record, next string) error {
-	n := r.above(next)
-	return b.replace(b.forkPath(fork), &n)
+var _ snapshot.Returner = (*backend)(nil)
+
+// Return keeps the contract of [snapshot.Returner]. Cost: reading the logs of the snapshot's
+// layers, and of a fork in use a look at all that the kernel knows of it.
+func (b *backend) Return(ctx context.Context, fork snapshot.ForkID, to snapshot.ID, use snapshot.Use) error {
+	return fail("taking back", string(fork), b.takeBack(ctx, fork, to, use))
+}
+
+func (b *backend) takeBack(ctx context.Context, fork snapshot.ForkID, to snapshot.ID, use snapshot.Use) error {
+	unlockFork, err := b.lockFork(ctx, fork)
+	if err != nil {
+		return err
+	}
+	defer unlockFork()
+	unlock, err := b.lock(ctx, unix.LOCK_SH)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r, err := b.fork(fork)
+	if err != nil {
+		return err
+	}
+	s, err := b.snapshot(to)
+	if err != nil {
+		return err
+	}
+	if s.Tree != r.Tree || s.State != r.State {
+		return because(snapshot.ErrNotSupported, b.snapshotPath(to), "it is a state above another base", "snapfs stop …")
+	}
+	own, err := b.newLayer(ctx, fork)
+	if err != nil {
+		return err
+	}
+	next := s.above(own)
+	next.Base, next.Own, next.Limit = string(to), len(s.Layers), r.Limit
+	err = fault.Point(ctx, "go back")
+	if err == nil {
+		err = b.goOn(ctx, fork, &r, &next, request{Return: &next}, use)
+	}
+	now, rerr := b.fork(fork)
+	if rerr != nil {
+		return errors.Join(err, rerr)
+	}
+	left := r
+	if now.upper() != own { // nothing has changed
+		left = next
+	}
+	b.discard(b.layerPath(left.upper()))
+	b.uncountLayer(&left)
+	return err
 }

@@ -26,6 +26,9 @@ type Mounted interface {
 	More(attr uint64) (*os.File, error)
 	// Flush tells the log of everything, what is in mapped pages included.
 	Flush() error
+	// Switch has another filesystem answer, and closes the one that did; then is called when
+	// nothing can keep it from happening. After an error before that all is as it was.
+	Switch(next *layer.FS, then func() error) error
 	// Wait returns when the last mount has gone.
 	Wait()
 	// Close lets go of the kernel's side, after Wait.
@@ -72,6 +75,7 @@ func Serve(ctx context.Context, mount Mounter) error {
 type server struct {
 	b      *backend
 	id     snapshot.ForkID
+	lower  string
 	mount  Mounter
 	fs     *layer.FS
 	fuse   Mounted
@@ -85,6 +89,7 @@ type server struct {
 func (s *server) begin(lower string, r *record) (*os.File, error) {
 	s.mu.Lock() // who asks waits
 	defer s.mu.Unlock()
+	s.lower = lower
 	o, attr := s.b.optionsOn(lower, r), uint64(0)
 	if s.id == "" {
 		o.ReadOnly, attr = true, unix.MOUNT_ATTR_RDONLY
@@ -142,6 +147,8 @@ func (s *server) wait(ctx context.Context) error {
 	select {
 	case <-gone:
 	case <-ctx.Done():
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		return s.fs.Sync()
 	}
 	s.mu.Lock()

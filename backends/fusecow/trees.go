@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -38,9 +39,16 @@ func (t *Trees) Holds(path string) error {
 	return fail("opening", "", err)
 }
 
-// Serve is what mounts the tree at path, beneath a fork or, "", on its own.
-func (t *Trees) Serve(path string, fork snapshot.ForkID) snapshot.Served {
-	return bare{t, path, fork}
+// Serve is what mounts the tree at path, beneath a fork or, "", on its own. Of a fork it is noted what had
+// changed there since it was taken when it was read.
+func (t *Trees) Serve(path string, taken time.Time, fork snapshot.ForkID) snapshot.Served {
+	return bare{t, path, taken, fork}
+}
+
+// Noticed does what [snapshot.Noticer] says of what is served beneath a fork.
+func (t *Trees) Noticed(fork snapshot.ForkID) ([]string, error) {
+	all, err := lateAt(t.askPath(fork))
+	return all, fail("asking", string(fork), err)
 }
 
 // Lost does what [snapshot.Loser] says of what is served beneath a fork.
@@ -59,15 +67,16 @@ func (t *Trees) Forget(fork snapshot.ForkID) {
 func (t *Trees) askPath(fork snapshot.ForkID) string { return filepath.Join(t.dir, string(fork)) }
 
 type bare struct {
-	t    *Trees
-	path string
-	fork snapshot.ForkID
+	t     *Trees
+	path  string
+	taken time.Time
+	fork  snapshot.ForkID
 }
 
 // Mount keeps the contract of [snapshot.Served]; it is always read-only.
 func (s bare) Mount(ctx context.Context, _ bool) (fd int, err error) {
 	var root *os.File
-	what := start{Record: record{Tree: s.path}}
+	what := start{Record: record{Tree: s.path, Taken: s.taken}}
 	if s.fork == "" {
 		root, err = s.t.b.serve(&what)
 	} else {

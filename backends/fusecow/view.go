@@ -114,7 +114,7 @@ func (b *backend) serve(what *start) (*os.File, error) {
 		return nil, &os.PathError{Op: "start", Path: program[0], Err: err}
 	}
 	go func() { _, _ = proc.Wait() }() // how it ended it has said, or it is as after a crash
-	root, err := demand(p, what)
+	root, _, err := demand(p, what)
 	if errors.Is(err, errHungUp) {
 		err = because(snapshot.ErrCorrupt, program[0], "it ended before it had begun to serve")
 	}
@@ -139,9 +139,13 @@ func (b *backend) options(r *record) (layer.Options, error) {
 }
 
 func (b *backend) optionsOn(lower string, r *record) layer.Options {
-	return layer.Options{
+	o := layer.Options{
 		Lower: lower, Layers: b.layerPaths(r), Places: r.Places, Base: r.Own, Frozen: r.State != "",
 	}
+	if !o.Frozen && !r.Taken.IsZero() {
+		o.Since = kernel.Timestamp{Sec: r.Taken.Unix(), Nsec: uint32(r.Taken.Nanosecond())}
+	}
+	return o
 }
 
 func (b *backend) layerPaths(r *record) (all []string) {

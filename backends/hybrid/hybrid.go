@@ -48,6 +48,7 @@ type Backend struct {
 var _ interface {
 	snapshot.Backend
 	snapshot.Loser
+	snapshot.Noticer
 } = (*Backend)(nil)
 
 // RemoveFork keeps the contract of [snapshot.Backend].
@@ -62,4 +63,12 @@ func (b *Backend) RemoveFork(ctx context.Context, fork snapshot.ForkID) error {
 // Lost keeps the contract of [snapshot.Loser].
 func (b *Backend) Lost(ctx context.Context, fork snapshot.ForkID) bool {
 	return b.trees.Lost(ctx, fork)
+}
+
+// Noticed keeps the contract of [snapshot.Noticer].
+func (b *Backend) Noticed(ctx context.Context, fork snapshot.ForkID) ([]string, error) {
+	if _, err := b.LookupFork(ctx, fork); err != nil {
+		return nil, err
+	}
+	return b.trees.Noticed(fork)
 }

@@ -24,6 +24,7 @@ type powers interface {
 	snapshot.Sweeper
 	snapshot.Settler
 	snapshot.Narrower
+	snapshot.Raiser
 }
 
 // A stage is a backend on an empty tree.

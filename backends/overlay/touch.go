@@ -67,24 +67,36 @@ func (b *backend) touched(x, y *record, yield func(snapshot.Touch, error) bool) 
 	if y.fork {
 		to = append([]string{y.upper}, to...)
 	}
+	chains := [2][]string{from, to}
 	roots := [2]string{b.roof(from, x.tree), b.roof(to, y.tree)}
 	for len(from) > 0 && len(to) > 0 && from[len(from)-1] == to[len(to)-1] {
 		from, to = from[:len(from)-1], to[:len(to)-1]
 	}
-	t := toucher{prefix: b.attr(""), yield: yield}
 	var err error
 	if len(from)+len(to) > 0 && b.rootCounts(y.tree) && !b.sameRoot(roots[0], roots[1]) && !yield(snapshot.Touch{Path: ".", Named: true}, nil) {
 		return nil
 	}
-	for _, layer := range append(from, to...) {
-		if err = t.layer(b.treePath(layer)); err != nil {
-			break
+	for i, layers := range [2][]string{from, to} {
+		if err == nil {
+			err = b.touchedIn(layers, chains[i], x.tree, yield)
 		}
 	}
 	if errors.Is(err, errEnough) {
 		return nil
 	}
 	return err
+}
+
+// touchedIn tells what layers of a chain on a tree hold.
+func (b *backend) touchedIn(layers, chain []string, tree string, yield func(snapshot.Touch, error) bool) error {
+	t := toucher{prefix: b.attr(""), yield: yield, renamed: renamed{b: b, chain: chain, tree: tree}}
+	defer t.renamed.close()
+	for _, layer := range layers {
+		if err := t.layer(b.treePath(layer)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // rootCounts: an ordinary user's layers cannot give their root to the owner of
@@ -126,13 +138,21 @@ func (b *backend) xattrs(dir string) (map[string]string, error) {
 type toucher struct {
 	prefix string
 	yield  func(snapshot.Touch, error) bool
+	// whole is the directory that was told whole last: what lies beneath follows, and is only
+	// looked at for what was renamed.
+	whole   string
+	renamed renamed
 }
 
 func (t *toucher) layer(tree string) error {
+	t.whole = ""
 	return descend(tree, t.visit)
 }
 
 func (t *toucher) tell(name string, tree bool) error {
+	if t.whole != "" && strings.HasPrefix(name, t.whole+"/") {
+		return nil
+	}
 	if !t.yield(snapshot.Touch{Path: name, Tree: tree, Named: !tree}, nil) {
 		return errEnough
 	}
@@ -150,11 +170,7 @@ func (t *toucher) visit(name string, dir *os.File, err error) (dirs []string, _ 
 		return nil, err
 	}
 	if name != "" {
-		whole, err := t.isWhole(dir)
-		if err == nil {
-			err = t.tell(name, whole)
-		}
-		if err != nil || whole {
+		if err := t.directory(name, dir); err != nil || t.whole != "" && t.renamed.b.userXattr { // who renames no directories
 			return nil, err
 		}
 	}
@@ -169,12 +185,31 @@ func (t *toucher) visit(name string, dir *os.File, err error) (dirs []string, _ 
 	return dirs, err
 }
 
-func (t *toucher) isWhole(dir *os.File) (bool, error) {
+// directory tells one that is not the root.
+func (t *toucher) directory(name string, dir *os.File) error {
+	whole, renamed, err := t.isWhole(dir)
+	if err == nil && renamed {
+		err = t.renamed.check(name)
+	}
+	if err == nil {
+		err = t.tell(name, whole)
+	}
+	if !strings.HasPrefix(name, t.whole+"/") {
+		t.whole = ""
+	}
+	if whole && t.whole == "" {
+		t.whole = name
+	}
+	return err
+}
+
+func (t *toucher) isWhole(dir *os.File) (whole, renamed bool, _ error) {
 	attrs, err := kernel.ListXattrs(int(dir.Fd()), "")
 	for _, attr := range attrs {
-		if short, own := strings.CutPrefix(attr, t.prefix); own && (short == "opaque" || short == "redirect") {
-			return true, err
+		if short, own := strings.CutPrefix(attr, t.prefix); own {
+			whole = whole || short == "opaque" || short == "redirect"
+			renamed = renamed || short == "redirect"
 		}
 	}
-	return false, err
+	return whole, renamed, err
 }

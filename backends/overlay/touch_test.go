@@ -76,6 +76,54 @@ func TestTouchedNamesWhatChangedAndNoMore(t *testing.T) {
 	}
 }
 
+// What lies in a renamed directory is read from the real one. Overlayfs shows it empty when that has gone.
+func TestWhatARenamedDirectoryHasLostIsNotTakenForDeleted(t *testing.T) {
+	treetest.NeedRoot(t)
+	s := newStage(t, snapshottest.OnDisk(t))
+	real := s.place.Tree.Path
+	for _, dir := range []string{"one", "two", "three"} {
+		must(t, errors.Join(os.Mkdir(real+"/"+dir, 0o755), os.WriteFile(real+"/"+dir+"/file", nil, 0o644)))
+	}
+	s.capture("base")
+	s.fork("base", "work")
+	s.in("work", func(root *os.File) {
+		dir := kernel.FDPath(root) + "/./"
+		must(t, errors.Join(os.Rename(dir+"one", dir+"first"), os.Mkdir(dir+"new", 0o755), os.Rename(dir+"two", dir+"new/second"),
+			os.Mkdir(dir+"made", 0o755), os.Rename(dir+"made", dir+"remade")))
+	})
+	refused := func(what string, touched iter.Seq2[snapshot.Touch, error], want string) {
+		t.Helper()
+		var got string
+		for _, err := range touched {
+			if errors.Is(err, snapshot.ErrDrifted) {
+				got = err.Error()
+			} else {
+				must(t, err)
+			}
+		}
+		if (got != "") != (want != "") || !strings.Contains(got, want) {
+			t.Errorf("%s: refused with %q, want %q", what, got, want)
+		}
+	}
+	refused("untouched", s.Touched(t.Context(), "base", "work"), "")
+	for _, dir := range []string{"one", "two"} {
+		must(t, os.Rename(real+"/"+dir, real+"/away"))
+		refused("without "+dir, s.Touched(t.Context(), "base", "work"), dir)
+		must(t, os.Rename(real+"/away", real+"/"+dir))
+	}
+	refused("brought back", s.Touched(t.Context(), "base", "work"), "")
+	s.seal("work", "s1", snapshot.Idle)
+	s.in("work", func(root *os.File) {
+		dir := kernel.FDPath(root) + "/./"
+		must(t, errors.Join(os.RemoveAll(dir+"first"), os.Rename(dir+"new/second", dir+"again"), os.Rename(dir+"remade", dir+"once")))
+	})
+	must(t, os.Rename(real+"/one", real+"/away"))
+	refused("what was deleted since", s.Touched(t.Context(), "base", "work"), "")
+	refused("what a state has", s.TouchedBetween(t.Context(), "base", "s1"), "one")
+	must(t, os.Rename(real+"/two", real+"/further"))
+	refused("renamed twice", s.Touched(t.Context(), "base", "work"), "two")
+}
+
 // An ordinary user's fork of somebody else's directory does not report the
 // owner that it could not give away.
 func TestTheRootOfSomebodyElsesTreeIsNotTouched(t *testing.T) {

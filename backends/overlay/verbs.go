@@ -176,7 +176,7 @@ func (b *backend) overlay(r *record, fork snapshot.ForkID) *snapshot.Overlay {
 		lower = append(lower, b.treePath(layer))
 	}
 	if b.below != nil {
-		return &snapshot.Overlay{Lower: lower, Base: b.below.Serve(r.tree, fork), UserXattr: b.userXattr}
+		return &snapshot.Overlay{Lower: lower, Base: b.below.Serve(r.tree, r.taken, fork), UserXattr: b.userXattr}
 	}
 	return &snapshot.Overlay{
 		Lower: append(lower, r.tree), UserXattr: b.userXattr,

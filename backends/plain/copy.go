@@ -198,7 +198,7 @@ func (c *copier) step(what string, do func() error) error {
 // at says where in the source tree err was met.
 func (c *copier) at(name string, err error) error {
 	var b strings.Builder
-	b.WriteString(c.from)
+	b.WriteString(strings.TrimSuffix(c.from, "/"))
 	for _, l := range c.trail {
 		if l.name != "" {
 			b.WriteString("/" + l.name)

@@ -17,7 +17,7 @@ var (
 )
 
 // Clone keeps the contract of [snapshot.Cloner]. The snapshot is held while it is
-// cloned, so that three runs of zfs(8) take the time of two; and it is mounted when somebody looks it up.
+// cloned; and it is mounted when somebody looks it up. Cost: two transaction groups.
 func (b *Backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID) (snapshot.Snapshot, snapshot.Fork, error) {
 	c, err := b.cloneTrees(ctx, []snapshot.Cloning{{Tree: tree, ID: id, Fork: fork}})
 	if err != nil {
@@ -32,8 +32,8 @@ func (b *Backend) Instant(tree snapshot.Tree) (string, error) {
 	return poolOf(src.dataset), fail("looking up", "", err)
 }
 
-// CloneTogether keeps the contract of [snapshot.Together]. Cost: that of as many clones, but for one run of
-// zfs(8) that takes all snapshots. ErrNotSupported: two of the trees lie in one dataset, or in two pools.
+// CloneTogether keeps the contract of [snapshot.Together]. Cost: that of as many clones, but for one
+// transaction that takes all snapshots. ErrNotSupported: two of the trees lie in one dataset, or in two pools.
 func (b *Backend) CloneTogether(ctx context.Context, trees []snapshot.Cloning) ([]snapshot.Snapshot, error) {
 	all, err := b.cloneTrees(ctx, trees)
 	var bases []snapshot.Snapshot

@@ -6,7 +6,6 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,8 +24,7 @@ func destroy(ctx context.Context, list []dead) (busy map[string]bool, err error)
 	busy = map[string]bool{}
 	pools := map[string][]string{}
 	for _, d := range list {
-		pool, _, _ := strings.Cut(d.mark.dataset, "/")
-		pool, _, _ = strings.Cut(pool, "@")
+		pool := poolOf(d.mark.dataset)
 		pools[pool] = append(pools[pool], d.mark.dataset, d.mark.unique)
 	}
 	for pool, args := range pools {

@@ -5,7 +5,6 @@ package zfs
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"strings"
 
@@ -21,17 +20,14 @@ func zfs(ctx context.Context, args ...string) (string, error) { return zfsWith(c
 
 // zfsWith is zfs with a text for its standard input.
 func zfsWith(ctx context.Context, input string, args ...string) (string, error) {
-	var out strings.Builder
-	err := zfsStream(ctx, strings.NewReader(input), &out, args...)
-	return out.String(), err
-}
-
-// zfsStream is zfs with what it reads and writes; in may be nil.
-func zfsStream(ctx context.Context, in io.Reader, out io.Writer, args ...string) error {
 	if err := ctx.Err(); err != nil {
-		return err
+		return "", err
 	}
-	return understood(run.Run(ctx, run.Program{Name: "zfs", Args: args, Env: append(os.Environ(), "LC_ALL=C"), Stdin: in, Stdout: out}))
+	var out strings.Builder
+	err := run.Run(ctx, run.Program{
+		Name: "zfs", Args: args, Env: append(os.Environ(), "LC_ALL=C"), Stdin: strings.NewReader(input), Stdout: &out,
+	})
+	return out.String(), understood(err)
 }
 
 // running says that the pool of a dataset is suspended: who writes to it then, or waits for
@@ -40,7 +36,7 @@ func zfsStream(ctx context.Context, in io.Reader, out io.Writer, args ...string)
 func running(dataset string) error {
 	pool := poolOf(dataset)
 	// Nothing: there is no such pool, which who looks for it finds out.
-	state, _ := os.ReadFile("/proc/spl/kstat/zfs/" + pool + "/state")
+	state, _ := os.ReadFile(kstats + "/" + pool + "/state")
 	if strings.TrimSpace(string(state)) != "SUSPENDED" {
 		return nil
 	}
@@ -48,6 +44,24 @@ func running(dataset string) error {
 		kind: snapshot.ErrCorrupt, path: dataset, why: "the pool " + pool + " is suspended, since a disk of it fails: whoever waits for it waits until it goes on",
 		hints: []string{"zpool status " + pool, "sudo zpool clear " + pool + "   # when the disk is back"},
 	}
+}
+
+// kstats has a directory for each pool that is imported (OpenZFS 0.8).
+const kstats = "/proc/spl/kstat/zfs"
+
+// imported says that the pool of a dataset is not there: exported, or on a disk that is not
+// plugged in. ErrNotFound.
+func imported(dataset string) error {
+	pool := poolOf(dataset)
+	_, known := os.Lstat(kstats)
+	_, err := os.Lstat(kstats + "/" + pool)
+	if known == nil && errors.Is(err, os.ErrNotExist) {
+		return &problem{
+			kind: snapshot.ErrNotFound, path: dataset, why: "the pool " + pool + " is not imported",
+			hints: []string{"sudo zpool import " + pool},
+		}
+	}
+	return nil // or who looks for it finds out
 }
 
 // understood makes what zfs(8) said an error with a kind.
@@ -91,9 +105,6 @@ func kindOfLine(line string) error {
 	if at := strings.LastIndex(line, ": "); strings.HasPrefix(line, "cannot ") {
 		why = line[at+len(": "):]
 	}
-	if strings.HasSuffix(why, " space quota exceeded.") { // a receiver's, after a name
-		return snapshot.ErrNoSpace
-	}
 	switch why {
 	case "dataset does not exist", "no such pool or dataset", "could not find any snapshots to destroy; check snapshot names.",
 		"snapshot does not exist", "no such pool":
@@ -114,9 +125,7 @@ func kindOfLine(line string) error {
 	case "no such tag on this dataset":
 		return errNoTag
 	case "I/O error", "pool I/O is currently suspended", "pool is unavailable", "one or more devices is currently unavailable",
-		"pool cannot be accessed", "bad exchange descriptor", "invalid vdev configuration", "corrupted data",
-		"checksum mismatch or incomplete stream.", "checksum mismatch", "incomplete stream", "invalid backup stream",
-		"kernel modules must be upgraded to receive this stream.":
+		"pool cannot be accessed", "bad exchange descriptor", "invalid vdev configuration", "corrupted data":
 		return snapshot.ErrCorrupt
 	case "Permission denied the ZFS utilities must be run as root.":
 		return snapshot.ErrDenied

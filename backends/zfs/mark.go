@@ -46,7 +46,6 @@ func home(fork string) string                    { return fork[:strings.LastInde
 //	within "ann/work"
 //	base s1
 //	taken 2026-11-20T19:09:26.123456789Z
-//	coming yes
 type mark struct {
 	kind    string // the directory it belongs in: snapshots or forks
 	id      string
@@ -55,23 +54,15 @@ type mark struct {
 	source  string // the dataset that was captured, at the beginning of the line
 	tree    string // what was captured, at the beginning of the line
 	within  string // where it lies in the dataset
-	// base is, of a fork, the snapshot it was forked from or last sealed into; of what
-	// was received, what the stream was the difference to, or "".
-	base  string
-	taken time.Time
-	// coming: it is being received, and no snapshot yet.
-	coming bool
+	base    string // of a fork: the snapshot it was forked from or last sealed into
+	taken   time.Time
 }
 
 const markFormat = "snapfs zfs 1\n"
 
 func (m mark) text() string {
-	text := markFormat + fmt.Sprintf("one of %s\nid %s\ndataset %q\nunique %s\nsource %q\ntree %q\nwithin %q\nbase %s\ntaken %s\n",
+	return markFormat + fmt.Sprintf("one of %s\nid %s\ndataset %q\nunique %s\nsource %q\ntree %q\nwithin %q\nbase %s\ntaken %s\n",
 		m.kind, m.id, m.dataset, m.unique, m.source, m.tree, m.within, m.base, m.taken.UTC().Format(time.RFC3339Nano))
-	if m.coming {
-		text += "coming yes\n"
-	}
-	return text
 }
 
 func parseMark(text string) (m mark, err error) {
@@ -100,8 +91,6 @@ func parseMark(text string) (m mark, err error) {
 			m.base = value
 		case "taken":
 			m.taken, err = time.Parse(time.RFC3339Nano, value)
-		case "coming":
-			m.coming = true
 		}
 		if err != nil {
 			return m, corrupt("the mark cannot be read at " + key)

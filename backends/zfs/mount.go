@@ -15,7 +15,8 @@ import (
 
 // reach mounts what an entry holds, unless it is. A snapshot is read-only by
 // nature. Access times are not kept: each would be a change.
-// Errors: ErrNotFound (there is no such dataset: the entry is half made).
+// Errors: ErrNotFound (there is no such dataset: the entry is half made, or the pool is away); ErrDenied (its
+// encryption key is not loaded).
 func (r room) reach(m mark) error {
 	entry := m.kind + "/" + m.id
 	if r.mounted(entry) {
@@ -36,11 +37,14 @@ func (r room) reach(m mark) error {
 		case err == nil || r.mounted(entry): // by another process
 			return nil
 		case err == unix.ENOENT:
+			if err := imported(m.dataset); err != nil {
+				return err
+			}
 			return notFound("not found")
 		case err == unix.EACCES:
 			return &problem{
 				kind: snapshot.ErrDenied, path: m.dataset, why: "its encryption key is not loaded",
-				hints: []string{"zfs load-key -r " + m.source},
+				hints: []string{"sudo zfs load-key -r " + m.source},
 			}
 		case err != unix.EBUSY || time.Since(began) > 2*time.Second: // busy: its last mount is going
 			return &os.PathError{Op: "mount", Path: m.dataset, Err: err}

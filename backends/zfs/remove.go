@@ -105,8 +105,7 @@ func (b *Backend) Pending() bool {
 	return err != nil || slices.ContainsFunc(names, func(name string) bool { return !beingBorn(name) && !strings.HasPrefix(name, later) })
 }
 
-// A dead one is a dataset of an entry in the trash, which goes with it: "" where the
-// entry has another one that goes later.
+// A dead one is an entry in the trash.
 type dead struct {
 	entry string
 	mark  mark
@@ -114,7 +113,7 @@ type dead struct {
 
 // Sweep keeps the contract of [snapshot.Sweeper]. A fork of which a snapshot is
 // kept stays until that has gone, and so does what a mount namespace still has
-// mounted. A hundred cost a run of zfs(8), and two more where snapshots are among them.
+// mounted, and what lies in a pool that is not imported. A hundred cost a run of zfs(8), and two more where snapshots are among them.
 func (b *Backend) Sweep(ctx context.Context) error {
 	r, err := b.enter()
 	if errors.Is(err, os.ErrNotExist) {
@@ -165,9 +164,6 @@ func (r room) sweepPart(ctx context.Context, list []dead) error {
 		return err
 	}
 	for _, d := range list {
-		if d.entry == "" {
-			continue
-		}
 		if err := fault.Point(ctx, "forget a dataset"); err != nil {
 			return err
 		}
@@ -213,36 +209,11 @@ func (r room) dead(ctx context.Context) ([]dead, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		text, err := r.readFile(trash + "/" + name + "/" + markName)
-		m := mark{}
-		if err == nil {
-			m, err = parseMark(text)
-		}
-		if err == nil {
-			if err := running(m.dataset); err != nil {
-				return nil, err
-			}
-		}
-		switch err := r.leave(trash+"/"+name, false); {
-		case errors.Is(err, snapshot.ErrNotFound): // another sweep was quicker
-			continue
-		case err != nil:
+		of, err := r.deadOf(name)
+		if err != nil {
 			return nil, err
 		}
-		if errors.Is(err, snapshot.ErrCorrupt) && !strings.HasPrefix(name, newborn) {
-			return nil, &problem{kind: snapshot.ErrCorrupt, path: r.Name() + "/" + trash + "/" + name, why: err.Error()}
-		}
-		if err != nil { // never whole, or swept by another: it names nothing
-			if err := r.erase(trash + "/" + name); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if in, received := m.container(); received {
-			list = append(list, dead{"", m}, dead{name, in})
-			continue
-		}
-		list = append(list, dead{name, m})
+		list = append(list, of...)
 	}
 	slices.SortFunc(list, func(a, b dead) int {
 		if c := cmp.Compare(b.mark.kind, a.mark.kind); c != 0 { // snapshots before forks
@@ -253,10 +224,40 @@ func (r room) dead(ctx context.Context) ([]dead, error) {
 	return list, nil
 }
 
-// own lists the snapshots that are there with our mark on them, or received with it on
-// their dataset.
+// deadOf unmounts an entry of the trash, and lists what goes with it: nothing, where that is away, or there is none.
+func (r room) deadOf(name string) ([]dead, error) {
+	entry := trash + "/" + name
+	text, err := r.readFile(entry + "/" + markName)
+	m := mark{}
+	if err == nil {
+		m, err = parseMark(text)
+	}
+	if err == nil {
+		if err := running(m.dataset); err != nil {
+			return nil, err
+		}
+		if imported(m.dataset) != nil { // it goes when the pool is back
+			return nil, r.postpone(entry)
+		}
+	}
+	switch err := r.leave(entry, false); {
+	case errors.Is(err, snapshot.ErrNotFound): // another sweep was quicker
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	if errors.Is(err, snapshot.ErrCorrupt) && !strings.HasPrefix(name, newborn) {
+		return nil, &problem{kind: snapshot.ErrCorrupt, path: r.Name() + "/" + entry, why: err.Error()}
+	}
+	if err != nil { // never whole, or swept by another: it names nothing
+		return nil, r.erase(entry)
+	}
+	return []dead{{name, m}}, nil
+}
+
+// own lists the snapshots that are there with our mark on them.
 func own(ctx context.Context, list []dead) (names []string, err error) {
-	args := []string{"get", "-H", "-p", "-s", "local,inherited", "-o", "name,value,source", property}
+	args := []string{"get", "-H", "-p", "-s", "local", "-o", "name,value", property}
 	want := map[string]string{}
 	for _, d := range list {
 		if isSnapshot(d.mark.dataset) {
@@ -273,12 +274,9 @@ func own(ctx context.Context, list []dead) (names []string, err error) {
 		return nil, err
 	}
 	for row := range strings.Lines(out) {
-		f := strings.Split(strings.TrimSuffix(row, "\n"), "\t")
-		if len(f) != 3 || f[1] == "" || want[f[0]] != f[1] {
-			continue
-		}
-		if in, inherited := strings.CutPrefix(f[2], "inherited from "); !inherited || f[0] == snapshotName(in, f[1]) {
-			names = append(names, f[0])
+		name, value, _ := strings.Cut(strings.TrimSuffix(row, "\n"), "\t")
+		if value != "" && want[name] == value {
+			names = append(names, name)
 		}
 	}
 	return names, nil

@@ -114,12 +114,9 @@ func (r room) load(kind, id string) (mark, error) {
 	return m, err
 }
 
-// find is load of what is whole and can be used: what is being received is not found yet.
+// find is load of what can be used.
 func (r room) find(kind, id string) (mark, error) {
 	m, err := r.load(kind, id)
-	if err == nil && m.coming {
-		err = notFound("not all of it has come")
-	}
 	if err == nil {
 		err = running(m.dataset)
 	}

@@ -34,7 +34,7 @@ func (States) Name(tree string) (string, error) {
 	return snapshotName(src.dataset, unique()) + "/" + src.within, fail("capturing", "", err)
 }
 
-// Freeze takes the snapshot, with our mark, and holds it; two runs of zfs(8). Killed in
+// Freeze takes the snapshot, with our mark, and holds it: two transaction groups. Killed in
 // between, it leaves one that is whole and not held. Errors: ErrNoSpace, ErrDenied, ErrCorrupt.
 func (States) Freeze(ctx context.Context, tree, state string) error {
 	s, err := parseState(state)

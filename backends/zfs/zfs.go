@@ -19,7 +19,6 @@
 //	tank/home@snapfs-<unique>               a capture
 //	tank/home/.snapfs/<unique>              a fork
 //	tank/home/.snapfs/<unique>@snapfs-<u…>  a sealed fork
-//	tank/home/.snapfs/<u>@snapfs-<u>        what was received, with the same number
 //
 // Each has the user property snapfs:mark with its own unique number, given by the
 // call that makes it; nothing is destroyed that has not. A snapshot is
@@ -55,7 +54,7 @@ func Driver() snapshot.Driver { return snapshot.Driver{Name: name, Automatic: tr
 // program. Errors: ErrNotFound; ErrNotSupported: the tree does not lie on ZFS, the
 // process is not root's, zfs(8) is missing, or the dataset's name is too long.
 func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
-	b := &Backend{dir: place.Dir, tree: place.Tree.Path}
+	b := &Backend{dir: place.Dir}
 	if _, err := os.Lstat(place.Dir); place.Held && err == nil {
 		return b, nil
 	}
@@ -99,9 +98,8 @@ func usable(tree string) error {
 // A Backend holds snapshots and forks of datasets. Any number of them, in any
 // number of processes, may work in the same place at once.
 type Backend struct {
-	// dir is our part of the state directory, and tree the real one, beneath whose
-	// dataset what is received comes to lie.
-	dir, tree string
+	// dir is our part of the state directory.
+	dir string
 }
 
 var _ interface {
@@ -115,9 +113,6 @@ var _ interface {
 	snapshot.Toucher
 	snapshot.PairToucher
 	snapshot.Drifter
-	snapshot.Sender
-	snapshot.Receiver
-	snapshot.Resumer
 } = (*Backend)(nil)
 
 // Facts says what holds for all trees of this backend.

@@ -19,7 +19,8 @@ func newApply(a *app) *cobra.Command {
 all; or only what it changed at the paths named, which may lie elsewhere. Where
 something of the real tree has moved on since the sandbox was made, nothing is
 touched, and every such path is named. The sandbox stays, and applying again is
-harmless. "snapfs undo" knows promotions only: what was there before is not kept.
+harmless. "snapfs undo" takes it back, as long as nobody has changed the result: what
+was there is kept beside the target, on its own filesystem.
 
 What runs by itself later is held back, and named, until it is allowed by name:
 what lies in a repository's own directory, hooks, shell profiles, what runs at a
@@ -71,7 +72,11 @@ lies in the workspace.`,
 // applied tells what was carried back, and what was not: elsewhere says what
 // becomes of changes outside the workspace.
 func (u *ui) applied(a engine.Applied, elsewhere string) {
-	u.notice("applied " + count(a.Changes, "change"))
+	done := "applied " + count(a.Changes, "change")
+	if a.ID != "" {
+		done += " (snapfs undo " + a.ID + ")"
+	}
+	u.notice(done)
 	if n := len(a.Already); n > 0 {
 		u.notice(count(n, "path") + " were as they should be already")
 	}

@@ -37,7 +37,7 @@ func printChanges(w io.Writer, changes *engine.Changes, most int, all string) er
 	var sum diff.Summary
 	renamed := 0
 	for _, p := range changes.Parts {
-		told := slices.DeleteFunc(slices.Clone(p.Changes), echo)
+		told := slices.DeleteFunc(slices.Clone(p.Changes), diff.Change.Echo)
 		sum.Add(diff.Summarise(told))
 		renamed += len(p.Renames)
 		if rows := report.Rows(told, p.Renames); p.Workspace {
@@ -58,8 +58,6 @@ func printChanges(w io.Writer, changes *engine.Changes, most int, all string) er
 	_, err := fmt.Fprintln(w, summary(sum, renamed))
 	return err
 }
-
-func echo(c diff.Change) bool { return c.What == diff.Time && c.New.Mode.IsDir() }
 
 // wherever gives rows their whole paths.
 func wherever(rows []report.Row, root string) []report.Row {

@@ -96,6 +96,8 @@ type examination struct {
 	Hints []string      `json:"hints,omitempty"`
 	// Unfinished are promotions that wait for a disk, whatever the workspace.
 	Unfinished []engine.Unfinished `json:"unfinished,omitempty"`
+	// Strange are paths in the state directory that are not snapfs's own.
+	Strange []string `json:"strange,omitempty"`
 }
 
 type power struct {
@@ -122,6 +124,9 @@ func (a *app) examine(ctx context.Context, req engine.Request, dir string) (*exa
 		return nil, err
 	}
 	d := &examination{Workspace: req.Workspace, Trees: []treeFound{}, Unfinished: e.Unfinished()}
+	if d.Strange, err = e.Strange(); err != nil {
+		return nil, err
+	}
 	for _, p := range kernel.Probes(e.StateDir()) {
 		r := p.Run(ctx)
 		d.Powers = append(d.Powers, power{p.Name, r.Answer.String(), p.What, p.Since, r.Why, r.Fix})
@@ -176,6 +181,9 @@ func printExamination(w io.Writer, d *examination) error {
 	}
 	for _, u := range d.Unfinished {
 		fmt.Fprintf(w, "\n%s\nhint: findmnt -T %s\nhint: rm %s (gives it up: what it displaced stays where it is)\n", tame(u.String()), tame(u.Target), tame(u.Journal))
+	}
+	for _, path := range d.Strange {
+		fmt.Fprintf(w, "\n%s is nothing that snapfs has put there: it is left alone\n", tame(path))
 	}
 	fmt.Fprintf(w, "\n%s would be held by:\n", tame(d.Workspace))
 	t = tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/diff/report"
 )
 
 func newDrift(a *app) *cobra.Command {
@@ -28,6 +29,10 @@ Where the base is frozen this is exact. Where it is live all there is to go by
 are change times: a directory in which names came or went is told as such, and
 what was deleted is not told by name. What is still as "snapfs apply" left it
 for this sandbox is no drift.
+
+Backends that serve a live base by a process, fusecow and fusecow-overlay, know
+while the sandbox is in use which files had changed when they were first read in
+it. These are told as read here, wherever they are.
 
 With --follow it goes on, and tells again whenever the real tree moves, until it
 is interrupted or the sandbox is removed; with --json a line each time. What runs
@@ -98,14 +103,17 @@ func printPaths(w io.Writer, paths []engine.DriftPath, workspace, sentence strin
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, p := range paths {
 		too := ""
-		if p.Both {
+		switch {
+		case p.Both:
 			too = "here too"
+		case p.Read:
+			too = "read here"
 		}
 		path := p.Path
 		if rel, err := filepath.Rel(workspace, path); err == nil && filepath.IsLocal(rel) {
 			path = rel
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", p.Kind, too, visible(path))
+		fmt.Fprintf(t, "%s\t%s\t%s\n", p.Kind, too, report.Printable(path))
 	}
 	if err := t.Flush(); err != nil {
 		return err

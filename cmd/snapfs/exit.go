@@ -89,7 +89,7 @@ func statusOf(err error, passes bool) int {
 		return exitNoRoom
 	case passes:
 		return exitOurs
-	case errors.As(err, &u), errors.Is(err, catalog.ErrBadName), errors.Is(err, catalog.ErrBadLimit), errors.Is(err, policy.ErrBadProfile):
+	case errors.As(err, &u), errors.Is(err, catalog.ErrBadName), errors.Is(err, catalog.ErrBadLimit), errors.Is(err, policy.ErrBadProfile), errors.Is(err, engine.ErrNotDirectory):
 		return exitUsage
 	case errors.Is(err, engine.ErrCheck):
 		return exitCheck

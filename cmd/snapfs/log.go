@@ -13,30 +13,29 @@ import (
 )
 
 func newLog(a *app) *cobra.Command {
-	var promotions bool
 	cmd := &cobra.Command{
-		Use:   "log --promotions",
-		Short: "list what was promoted, when, and who approved it",
-		Long: `Lists promotions, newest first: of those through stages each stage with its
-target, its result, how long it took without waiting for a person, and who let it
-begin; and those without stages that can still be undone. The last hundred
+		Use:   "log",
+		Short: "list what was applied and promoted, when, and who approved it",
+		Long: `Lists promotions and applies, newest first: of promotions through stages each stage
+with its target, its result, how long it took without waiting for a person, and who
+let it begin; and all without stages that can still be undone. The last hundred
 promotions through stages are kept, and all that have not ended.`,
-		Example: "  snapfs log --promotions\n  snapfs log --promotions --json",
+		Example: "  snapfs log\n  snapfs log --json",
 		Args:    atMost(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !promotions {
-				return usageError{errors.New("say of what: --promotions")}
-			}
 			e, err := a.engine(cmd.Context())
 			if err != nil {
 				return err
 			}
 			entries, err := e.History()
+			if len(entries) == 0 && err == nil {
+				a.ui.notice("nothing has been applied or promoted that could still be undone")
+			}
 			return errors.Join(a.ui.result(entries, func(w io.Writer) error { return printHistory(w, entries) }), err)
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	cmd.Flags().BoolVar(&promotions, "promotions", false, "list promotions")
+	cmd.Flags().Bool("promotions", true, "list promotions: there is no other log")
 	return cmd
 }
 
@@ -53,6 +52,9 @@ func printHistory(w io.Writer, entries []engine.HistoryEntry) error {
 		}
 		if approved != "" && !h.Asked {
 			approved = "auto, " + approved
+		}
+		if h.Undone {
+			result += ", undone"
 		}
 		took := "-"
 		if h.Took > 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/diff/report"
 )
 
 func newLs(a *app) *cobra.Command {
@@ -61,7 +62,7 @@ func printSandboxes(w io.Writer, infos []engine.Info) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "NAME\tSTATE\tAGE\tSIZE\tBASE\tDRIFT\tWORKSPACE")
 	for _, i := range infos {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", i.Name, stateOf(i), age(time.Since(i.Created)), sizeOf(i), i.Base, driftOf(i), visible(i.Workspace))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", i.Name, stateOf(i), age(time.Since(i.Created)), sizeOf(i), i.Base, driftOf(i), report.Printable(i.Workspace))
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -81,6 +81,8 @@ func scripts(t *testing.T, backend string) {
 			switch c {
 			case "root":
 				return os.Geteuid() == 0, nil
+			case "served":
+				return backend == "fusecow", nil
 			case "systemd":
 				_, err := os.Stat("/run/systemd/system")
 				return err == nil, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/diff/report"
 )
 
 // carryFlags say what a promotion carries, and where to.
@@ -101,40 +102,38 @@ and what it makes: "snapfs promote --plan" with it promotes exactly this.`,
 // up.
 func printPlan(w io.Writer, p *engine.CarryPlan) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	steps := 0
 	for _, s := range p.Steps {
-		if s.Do == "change" && len(s.What) == 1 && s.What[0] == "time" && s.Result.Type == "directory" {
-			continue // it only repeats what the names in it say
+		if s.Echo() {
+			continue
 		}
-		steps++
 		note := ""
 		switch {
 		case s.Merged:
 			note = "merged with what is there"
 		case s.From != "":
-			note = "from " + visible(relativeTo(p.Target, s.From))
+			note = "from " + report.Printable(relativeTo(p.Target, s.From))
 		case s.Do == "change" && s.What[0] != "content":
 			note = strings.Join(s.What, ", ")
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", s.Do, visible(relativeTo(p.Target, s.Path)), note)
+		fmt.Fprintf(t, "%s\t%s\t%s\n", s.Do, report.Printable(relativeTo(p.Target, s.Path)), note)
 	}
 	for _, c := range p.Conflicts {
-		fmt.Fprintf(t, "conflict\t%s\t%s\n", visible(relativeTo(p.Target, c.Path)), visible(c.Why))
+		fmt.Fprintf(t, "conflict\t%s\t%s\n", report.Printable(relativeTo(p.Target, c.Path)), visible(c.Why))
 	}
 	for _, h := range p.Held {
-		fmt.Fprintf(t, "held back\t%s\t%s\n", visible(relativeTo(p.Target, h.Path)), visible(h.Why))
+		fmt.Fprintf(t, "held back\t%s\t%s\n", report.Printable(relativeTo(p.Target, h.Path)), visible(h.Why))
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	sum := count(steps, "step")
+	sum := count(p.Count(), "step")
 	if n := len(p.Conflicts); n > 0 {
 		sum += ", " + count(n, "conflict")
 	}
 	if n := len(p.Held); n > 0 {
 		sum += fmt.Sprintf(", %d held back", n)
 	}
-	_, err := fmt.Fprintf(w, "%s on %s, plan %s\n", sum, visible(p.Target), p.Fingerprint)
+	_, err := fmt.Fprintf(w, "%s on %s, plan %s\n", sum, report.Printable(p.Target), p.Fingerprint)
 	return err
 }
 

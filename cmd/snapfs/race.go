@@ -264,12 +264,16 @@ func (r *racer) settle(ctx context.Context, race *engine.Race, doc *raceDocument
 // is kept.
 func (r *racer) pick(ctx context.Context, race *engine.Race, doc *raceDocument) (int, error) {
 	var words, looks []string
+	var answers []answer
 	for _, n := range race.Passed() {
-		words, looks = append(words, strconv.Itoa(n)), append(looks, "l"+strconv.Itoa(n))
+		number := strconv.Itoa(n)
+		words, looks = append(words, number), append(looks, "l"+number)
+		answers = append(answers, answer{number, "promote attempt " + number}, answer{"l" + number, "show what attempt " + number + " changed, and ask again"})
 	}
+	answers = append(answers, answer{"none", "promote none, and keep none"}, answer{"keep", "promote none, and keep all that passed"})
 	question := "promote " + strings.Join(words, ", ") + ", look closer at one (" + looks[0] + "), keep all that passed, or none? [" + words[0] + "/" + looks[0] + "/k/n]"
 	for {
-		answer := r.a.ui.ask(question, append(append(words, looks...), "none", "keep")...)
+		answer := r.a.ui.ask(question, answers...)
 		number, err := strconv.Atoi(strings.TrimPrefix(answer, "l"))
 		switch {
 		case answer == "none":

@@ -13,7 +13,7 @@ import (
 
 func newReceive(a *app) *cobra.Command {
 	var req requestFlags
-	var have bool
+	var have, forget bool
 	cmd := &cobra.Command{
 		Use:   "receive [flags] [sandbox[@state]]",
 		Short: "make a sandbox, or a state of one, of what snapfs send has sent",
@@ -29,11 +29,14 @@ the base. Its files stay as they are: snapfs rollback SANDBOX STATE takes them
 there. So an attempt can go to another machine, and its result come back.
 
 Nothing of it is there before all of it has come and is what was sent, checked
-by its SHA-256. It is not signed: receive from machines that you trust, over ssh.
+by its SHA-256. What breaks off on the way is kept for a week where there is room
+for it, and --have tells snapfs send, whose --have then sends the rest. --forget
+removes what is kept so. It is not signed: receive from machines that you trust, over ssh.
 As an ordinary user everything that comes becomes yours.`,
 		Example: `  snapfs send fix | ssh big snapfs receive -C /srv/project
   ssh big snapfs send fix@done --base s1 | snapfs receive
-  snapfs rollback fix done && snapfs apply fix`,
+  snapfs rollback fix done && snapfs apply fix
+  snapfs receive --have | ssh big snapfs send fix@done --have - | snapfs receive`,
 		ValidArgsFunction: a.completeSandbox,
 		Args:              atMost("sandbox[@state]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -44,8 +47,17 @@ As an ordinary user everything that comes becomes yours.`,
 			if strings.HasSuffix(arg, "@") {
 				return usageError{errEmptyName}
 			}
-			if have {
+			switch {
+			case have && forget:
+				return usageError{errors.New("--have prints what is here, --forget removes what broke off: give one of them")}
+			case forget && arg != "":
+				return usageError{errors.New("--forget removes what is kept of all of them: name none")}
+			case have && strings.Contains(arg, "@"):
+				return usageError{errors.New("--have prints all states of a sandbox: name it alone")}
+			case have:
 				return a.have(cmd, arg)
+			case forget:
+				return a.forget(cmd)
 			}
 			if isTerminal(a.ui.in) {
 				return usageError{errors.New("standard input is a terminal: ssh HOST snapfs send SANDBOX | snapfs receive")}
@@ -56,6 +68,7 @@ As an ordinary user everything that comes becomes yours.`,
 	req.add(cmd)
 	cmd.Flags().Lookup("workspace").Usage = "the `directory` here that it is about (default the one that it had there)"
 	cmd.Flags().BoolVar(&have, "have", false, "print what is here already, for snapfs send --have")
+	cmd.Flags().BoolVar(&forget, "forget", false, "remove what is kept of what broke off on the way")
 	return cmd
 }
 
@@ -90,7 +103,26 @@ func (a *app) receive(cmd *cobra.Command, flags *requestFlags, arg string) error
 	})
 }
 
-// have prints what the states that are here are called by everybody.
+// forget removes what is kept of what broke off.
+func (a *app) forget(cmd *cobra.Command) error {
+	e, err := a.engine(cmd.Context())
+	if err != nil {
+		return err
+	}
+	n, err := e.Forget()
+	if err != nil {
+		return err
+	}
+	return a.ui.result(struct {
+		Removed int `json:"removed"`
+	}{n}, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "removed what had come of %s\n", count(n, "state"))
+		return err
+	})
+}
+
+// have prints what the states that are here are called by everybody, and what is kept
+// of those that broke off.
 func (a *app) have(cmd *cobra.Command, arg string) error {
 	e, err := a.engine(cmd.Context())
 	if err != nil {

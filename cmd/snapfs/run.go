@@ -172,7 +172,11 @@ func (r *runner) print(changes *engine.Changes, s *engine.Session, doc *runDocum
 // ask lets the person decide. No answer loses nothing: the sandbox is kept.
 func (r *runner) ask(ctx context.Context, s *engine.Session, changes *engine.Changes, doc *runDocument) error {
 	for {
-		switch r.a.ui.ask("apply, keep, discard, or look closer? [a/k/d/l]", "apply", "discard", "look", "keep") {
+		switch r.a.ui.ask("apply, keep, discard, or look closer? [a/k/d/l]",
+			answer{"apply", "bring the changes of the workspace to the real tree, and remove the sandbox (snapfs undo takes it back)"},
+			answer{"discard", "throw the changes away, with the sandbox"},
+			answer{"look", "show them line by line, and ask again"},
+			answer{"keep", "touch nothing, and keep the sandbox to decide later: so does the end of input"}) {
 		case "apply":
 			return r.applyIt(ctx, s, doc)
 		case "discard":
@@ -240,7 +244,9 @@ func (r *runner) applyIt(ctx context.Context, s *engine.Session, doc *runDocumen
 		elsewhere = "not applied"
 	}
 	r.a.ui.applied(applied, elsewhere)
-	if asks && r.a.ui.ask("keep the sandbox for what it changed elsewhere, or discard it? [k/d]", "discard", "keep") == "keep" {
+	if asks && r.a.ui.ask("keep the sandbox for what it changed elsewhere, or discard it? [k/d]",
+		answer{"discard", "throw away what it changed elsewhere, with the sandbox"},
+		answer{"keep", "keep the sandbox: snapfs apply with a path brings it"}) == "keep" {
 		return r.keepIt(ctx, s, doc)
 	}
 	err = s.Discard(ctx)

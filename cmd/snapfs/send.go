@@ -29,10 +29,12 @@ side must have: it was sent there before, or came from there. With --have the
 newest such state is found, where there is any. Of a sandbox on a live base
 (see snapfs ls) all is sent each time.
 
-What breaks off on the way makes nothing on the other side: send it again.`,
+What breaks off on the way makes nothing on the other side. With --have the rest
+is sent: what the other side has of the stream is made again here and compared,
+and where it is not the same all is sent. "-" has standard input name it.`,
 		Example: `  snapfs send fix | ssh big snapfs receive -C /srv/project
   ssh big snapfs send fix@done --base s1 | snapfs receive
-  ssh big snapfs receive --have > there; snapfs send fix --have there | ssh big snapfs receive`,
+  ssh big snapfs receive --have | snapfs send fix --have - | ssh big snapfs receive`,
 		ValidArgsFunction: a.completeStates,
 		Args:              exactly("sandbox[@state]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -47,12 +49,9 @@ What breaks off on the way makes nothing on the other side: send it again.`,
 			if base != "" && have != "" {
 				return usageError{errors.New("--base names the base, and --have finds it: give one of them")}
 			}
-			if have != "" {
-				text, err := os.ReadFile(have)
-				if err != nil {
-					return &snapshot.Error{Op: "reading", Path: have, Kind: snapshot.KindOf(err), Err: err}
-				}
-				req.Have = strings.Fields(string(text))
+			var err error
+			if req.Have, err = a.thereIs(have); err != nil {
+				return err
 			}
 			return a.send(cmd.Context(), req)
 		},
@@ -60,6 +59,38 @@ What breaks off on the way makes nothing on the other side: send it again.`,
 	cmd.Flags().StringVar(&base, "base", "", "send what the state is beyond this `state`, which the other side has")
 	cmd.Flags().StringVar(&have, "have", "", "the `file` with what snapfs receive --have has printed on the other side")
 	return cmd
+}
+
+// mostHave is the most of what the other side says to have that is read, in bytes: some hundred
+// thousand states.
+const mostHave = 16 << 20
+
+// thereIs reads what the other side has, from a file, or for "-" standard input.
+func (a *app) thereIs(file string) ([]string, error) {
+	var in io.Reader = a.ui.in
+	switch file {
+	case "":
+		return nil, nil
+	case "-":
+	default:
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, &snapshot.Error{Op: "reading", Path: file, Kind: snapshot.KindOf(err), Err: err}
+		}
+		defer f.Close()
+		in = f
+	}
+	text, err := io.ReadAll(io.LimitReader(in, mostHave+1))
+	if err != nil {
+		return nil, &snapshot.Error{Op: "reading", Path: file, Kind: snapshot.KindOf(err), Err: err}
+	}
+	if len(text) > mostHave {
+		return nil, &snapshot.Error{
+			Op: "reading", Path: file, Kind: snapshot.ErrCorrupt,
+			Err: errors.New("it is longer than anything that snapfs receive --have prints"),
+		}
+	}
+	return strings.Fields(string(text)), nil
 }
 
 func (a *app) send(ctx context.Context, req engine.SendRequest) error {
@@ -80,6 +111,9 @@ func (a *app) send(ctx context.Context, req engine.SendRequest) error {
 	said := "sent " + sent.Sandbox + "@" + sent.State
 	if sent.Base != "" {
 		said += " as what it is beyond " + sent.Base
+	}
+	if sent.From > 0 {
+		said += ", without the first " + sent.From.String() + ", which were there"
 	}
 	a.ui.notice(said)
 	return nil
@@ -126,8 +160,9 @@ func newOutput(ctx context.Context, to io.Writer) *output {
 		o.done <- err
 	}()
 	context.AfterFunc(ctx, func() {
-		r.CloseWithError(ctx.Err())
-		o.done <- ctx.Err()
+		err := enough(ctx)
+		r.CloseWithError(err)
+		o.done <- err
 	})
 	return o
 }
@@ -148,6 +183,11 @@ func input(ctx context.Context, from io.Reader) io.Reader {
 		_, err := io.Copy(w, from)
 		w.CloseWithError(err)
 	}()
-	context.AfterFunc(ctx, func() { w.CloseWithError(ctx.Err()) })
+	context.AfterFunc(ctx, func() { w.CloseWithError(enough(ctx)) })
 	return r
+}
+
+// enough says why nothing more is read or written when ctx has ended.
+func enough(ctx context.Context) error {
+	return &snapshot.Error{Kind: snapshot.ErrInterrupted, Err: ctx.Err()}
 }

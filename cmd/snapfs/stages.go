@@ -211,7 +211,9 @@ func (a *app) approves(_ *engine.Pipeline, s *engine.StageRun, plan *engine.Carr
 	} else {
 		a.ui.notice(s.Name + " would run: " + s.Deploy.Name)
 	}
-	return a.ui.ask("approve stage "+s.Name+"? [y/n]", "yes", "no") == "yes"
+	return a.ui.ask("approve stage "+s.Name+"? [y/n]",
+		answer{"yes", "let it begin"},
+		answer{"no", "let it wait: snapfs promote --continue --approve goes on"}) == "yes"
 }
 
 // wentThrough tells how a promotion through stages ended.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -40,20 +41,29 @@ and fork from. Processes that run in it stand still for that instant.`,
 }
 
 func newRollback(a *app) *cobra.Command {
-	var stop bool
+	var stop, live bool
 	cmd := &cobra.Command{
 		Use:   "rollback sandbox [state]",
 		Short: "make a sandbox's files what they were at a state, or at its base",
 		Long: `Makes a sandbox's files what they were at a named state, or, without one, at its
 base. All named states stay, so one can go back and forth. Changes since the
-last named state are lost.`,
-		Example:           "  snapfs rollback fix before\n  snapfs rollback fix",
+last named state are lost.
+
+Where processes run in it, it is refused. With --stop they are ended. With --live
+they stand still for that instant, and go on with the files of the state: what they
+have open or mapped holds what it held then, what is not in the state lives on for
+who has it open, as an unlinked file does. What they have in memory stays. The
+backend fusecow can do that.`,
+		Example:           "  snapfs rollback fix before\n  snapfs rollback fix --live",
 		ValidArgsFunction: a.completeState,
 		Args:              between("sandbox", "state"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			state, err := optionalName(args, 1)
 			if err != nil {
 				return err
+			}
+			if stop && live {
+				return usageError{errors.New("--stop and --live exclude one another")}
 			}
 			e, err := a.engine(cmd.Context())
 			if err != nil {
@@ -64,7 +74,11 @@ last named state are lost.`,
 					return err
 				}
 			}
-			if err := e.Rollback(cmd.Context(), args[0], state); err != nil {
+			back := e.Rollback
+			if live {
+				back = e.RollbackLive
+			}
+			if err := back(cmd.Context(), args[0], state); err != nil {
 				return err
 			}
 			a.behind(cmd.Context(), e, args[0])
@@ -72,5 +86,6 @@ last named state are lost.`,
 		},
 	}
 	cmd.Flags().BoolVar(&stop, "stop", false, "end the processes that run in it first")
+	cmd.Flags().BoolVar(&live, "live", false, "have the processes that run in it go on with the files of the state")
 	return cmd
 }

@@ -58,6 +58,21 @@ func atATerminal(t *testing.T) {
 			}
 			b.real()
 		},
+		"a question that is not understood": func(t *testing.T, b *desk) {
+			p := sit(t, b, "run", "--", "sh", "-c", "echo > new")
+			for _, answer := range []string{"?", "what", ""} {
+				p.sees("[a/k/d/l]")
+				p.types(answer + "\n")
+				p.sees("apply    bring the changes of the workspace to the real tree")
+				p.sees("keep     touch nothing")
+			}
+			p.sees("[a/k/d/l]")
+			p.types("d\n")
+			if st := p.leaves(); st != 0 {
+				t.Errorf("status %d", st)
+			}
+			b.real()
+		},
 		"Ctrl-D, and echo": func(t *testing.T, b *desk) {
 			p := sit(t, b, "run", "--", "sh", "-c", "echo re\"\"ady; read -r x; echo \"<$x>\"; stty -echo; echo quiet; read -r y; stty echo; echo \"<$y>\"; cat; echo end")
 			p.sees("ready") // and so the person's terminal is in raw mode

@@ -73,9 +73,14 @@ func (u *ui) result(v any, text func(w io.Writer) error) error {
 	return enc.Encode(v)
 }
 
+// An answer is one that may be given to a question, by its first letters.
+type answer struct{ word, means string }
+
 // ask asks until the answer begins like one of the words, and answers with
-// that word; at the end of input, or when a signal comes, with the last one.
-func (u *ui) ask(question string, words ...string) string {
+// that word; at the end of input, or when a signal comes, with the last one. Whoever
+// answers something else is told what each of them means.
+func (u *ui) ask(question string, answers ...answer) string {
+	none := answers[len(answers)-1].word
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if u.lines == nil {
@@ -88,17 +93,24 @@ func (u *ui) ask(question string, words ...string) string {
 		case line, more := <-u.lines:
 			if !more {
 				fmt.Fprintln(u.err)
-				return words[len(words)-1]
+				return none
 			}
-			for _, w := range words {
-				if line != "" && strings.HasPrefix(w, line) {
-					return w
+			for _, a := range answers {
+				if line != "" && strings.HasPrefix(a.word, line) {
+					return a.word
 				}
 			}
+			explain(u.err, answers)
 		case <-ctx.Done():
 			fmt.Fprintln(u.err)
-			return words[len(words)-1]
+			return none
 		}
+	}
+}
+
+func explain(w io.Writer, answers []answer) {
+	for _, a := range answers {
+		fmt.Fprintf(w, "  %-8s %s\n", a.word, a.means)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -10,18 +11,20 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/diff/report"
 )
 
 func newUndo(a *app) *cobra.Command {
-	var list bool
+	var list, forget bool
 	cmd := &cobra.Command{
 		Use:   "undo [promotion]",
-		Short: "take the last promotion back",
-		Long: `Takes the last promotion back, or the one of that name, as long as nobody has
-changed its result: otherwise nothing is touched, and every path that was changed
-is named. The sandbox, where it is still there, keeps its changes. The last ten
-promotions can be undone, the newest first where they changed the same.`,
-		Example:           "  snapfs undo\n  snapfs undo --list",
+		Short: "take the last apply or promotion back",
+		Long: `Takes the last apply or promotion back, or the one of that name, as long as nobody
+has changed its result: otherwise nothing is touched, and every path that was
+changed is named. The sandbox, where it is still there, keeps its changes. The last
+ten can be undone, the newest first where they changed the same. What they replaced
+takes its room until then, beside what replaced it; --forget gives that back.`,
+		Example:           "  snapfs undo\n  snapfs undo --list\n  snapfs undo --forget apply-4x1k0z",
 		Args:              atMost("promotion"),
 		ValidArgsFunction: a.completePromotion,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -36,6 +39,12 @@ promotions can be undone, the newest first where they changed the same.`,
 			if list {
 				return a.listPromotions(e)
 			}
+			if forget {
+				if id == "" {
+					return usageError{errors.New("name what is never to be undone: snapfs undo --list")}
+				}
+				return e.ForgetUndo(cmd.Context(), id)
+			}
 			u, err := e.Undo(cmd.Context(), id)
 			if err != nil {
 				return err
@@ -47,6 +56,7 @@ promotions can be undone, the newest first where they changed the same.`,
 		},
 	}
 	cmd.Flags().BoolVarP(&list, "list", "l", false, "only list what can be undone")
+	cmd.Flags().BoolVar(&forget, "forget", false, "drop what is kept to take this one back, and leave its result")
 	return cmd
 }
 
@@ -71,7 +81,7 @@ func (a *app) listPromotions(e *engine.Engine) error {
 	return a.ui.result(rows, func(w io.Writer) error {
 		t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 		for _, r := range rows {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s ago\n", r.ID, visible(r.Sandbox), visible(r.Path), count(r.Changes, "change"), age(time.Since(r.When)))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s ago\n", r.ID, r.Sandbox, report.Printable(r.Path), count(r.Changes, "change"), age(time.Since(r.When)))
 		}
 		return t.Flush()
 	})

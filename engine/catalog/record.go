@@ -67,10 +67,19 @@ type Record struct {
 	Refreshed int `json:"refreshed,omitempty"`
 	// Past are bases it had before. Other sandboxes may have been given them too.
 	Past []snapshot.ID `json:"past_bases,omitempty"`
+	// Returning is what is under way while it is taken back to a state with processes in it.
+	Returning *Returning `json:"returning,omitempty"`
 	// Lent: the bases serve as those of sandboxes that were forked from it.
 	Lent bool `json:"lent,omitempty"`
 	// Next numbers the snapshots and forks made for it.
 	Next int `json:"next"`
+}
+
+// A Returning says to which mark, or with "" to its base, a sandbox is taken back, and which
+// snapshots, in the order of its trees, hold what it was before.
+type Returning struct {
+	Mark   string        `json:"mark"`
+	Before []snapshot.ID `json:"before"`
 }
 
 // A Tree is one of a sandbox's trees.

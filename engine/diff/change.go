@@ -126,6 +126,10 @@ type Change struct {
 	Old, New *Node
 }
 
+// Echo reports whether it is a directory of which nothing but the time differs: mostly it
+// repeats that some name in it came or went. Nobody is told of one, nor is it counted.
+func (c Change) Echo() bool { return c.What == Time && c.New.Mode.IsDir() }
+
 // Less is the order of changes: byte by byte per path element, so that a
 // directory comes right before what lies beneath it.
 func Less(a, b string) bool {

@@ -31,6 +31,17 @@ func Summarise(changes []Change) Summary {
 	return s
 }
 
+// Count is how many changes a person is told of.
+func Count(changes []Change) int {
+	n := 0
+	for i := range changes {
+		if !changes[i].Echo() {
+			n++
+		}
+	}
+	return n
+}
+
 // Add counts those of t, too.
 func (s *Summary) Add(t Summary) {
 	s.Added, s.Modified, s.Deleted = s.Added+t.Added, s.Modified+t.Modified, s.Deleted+t.Deleted

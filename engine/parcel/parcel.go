@@ -51,6 +51,10 @@ type Label struct {
 	// Driver is what held it there, Form how the stream is written.
 	Driver string        `json:"driver"`
 	Form   snapshot.Form `json:"form"`
+	// From is where in the stream this begins, in bytes: what comes before is with the
+	// receiver, and has the SHA-256 Before.
+	From   int64  `json:"from,omitempty"`
+	Before string `json:"before,omitempty"`
 }
 
 func (l *Label) check() error {
@@ -64,6 +68,9 @@ func (l *Label) check() error {
 	}
 	if l.ID == "" || !filepath.IsAbs(l.Workspace) || filepath.Clean(l.Workspace) != l.Workspace {
 		return bad("its label names no state of a directory")
+	}
+	if l.From < 0 || l.From > 0 && !isSum(l.Before) {
+		return bad("its label does not say what it goes on from")
 	}
 	return nil
 }
@@ -83,7 +90,12 @@ type Writer struct {
 
 // NewWriter begins a parcel with its label.
 func NewWriter(w io.Writer, l Label) (*Writer, error) {
-	p := &Writer{w: w, sum: sha256.New(), buf: make([]byte, 8, 8+frame)}
+	p := newWriter(w, sha256.New())
+	return p, p.label(l)
+}
+
+// label writes what a parcel begins with.
+func (p *Writer) label(l Label) error {
 	text, err := json.Marshal(l)
 	if err == nil {
 		err = p.put([]byte(magic))
@@ -92,7 +104,11 @@ func NewWriter(w io.Writer, l Label) (*Writer, error) {
 		p.buf = append(p.buf, text...)
 		err = p.flush()
 	}
-	return p, err
+	return err
+}
+
+func newWriter(w io.Writer, sum hash.Hash) *Writer {
+	return &Writer{w: w, sum: sum, buf: make([]byte, 8, 8+frame)}
 }
 
 func (p *Writer) put(b []byte) error {
@@ -124,12 +140,18 @@ func (p *Writer) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
+// rest writes the frame that is not full.
+func (p *Writer) rest() error {
+	if len(p.buf) == 8 {
+		return nil
+	}
+	return p.flush()
+}
+
 // Close ends the parcel: without that it is no whole one.
 func (p *Writer) Close() error {
-	if len(p.buf) > 8 {
-		if err := p.flush(); err != nil {
-			return err
-		}
+	if err := p.rest(); err != nil {
+		return err
 	}
 	if err := p.flush(); err != nil {
 		return err
@@ -145,6 +167,10 @@ type Reader struct {
 	buf  []byte
 	rest []byte // of buf, not handed on yet
 	err  error
+	// whole is how many bytes were read up to the end of the last frame that is one,
+	// and read those that were read.
+	whole, read int64
+	broken      bool
 }
 
 // Open reads the label of a parcel. Errors: snapshot.ErrCorrupt, and those of r.
@@ -169,6 +195,7 @@ func (p *Reader) begins() error {
 	start := make([]byte, len(magic))
 	n, err := io.ReadFull(p.r, start)
 	p.sum.Write(start)
+	p.read = int64(n)
 	switch {
 	case errors.Is(err, io.EOF):
 		return bad("nothing came: what sends it says why")
@@ -187,6 +214,7 @@ func (p *Reader) get(b []byte) error {
 		return bad("it ends before its end")
 	}
 	p.sum.Write(b)
+	p.read += int64(len(b))
 	return err
 }
 
@@ -210,6 +238,9 @@ func (p *Reader) next() error {
 	if crc32.Checksum(p.rest, castagnoli) != binary.LittleEndian.Uint32(head[4:]) {
 		return bad("it was damaged on the way")
 	}
+	if n > 0 {
+		p.whole = p.read
+	}
 	return nil
 }
 
@@ -218,6 +249,8 @@ func (p *Reader) Read(b []byte) (int, error) {
 	if len(p.rest) == 0 && p.err == nil {
 		if p.err = p.next(); p.err == nil && len(p.rest) == 0 {
 			p.err = p.verify()
+		} else if p.err != nil {
+			p.rest, p.broken = nil, true
 		}
 	}
 	if p.err != nil {
@@ -228,10 +261,15 @@ func (p *Reader) Read(b []byte) (int, error) {
 	return n, nil
 }
 
+// Broken says that the parcel ended, or was damaged, before its end: what was read is
+// a beginning of what was sent.
+func (p *Reader) Broken() bool { return p.broken }
+
 func (p *Reader) verify() error {
 	want := p.sum.Sum(nil)
 	got := make([]byte, len(want))
 	if err := p.get(got); err != nil {
+		p.broken = true
 		return err
 	}
 	if !bytes.Equal(want, got) {

@@ -132,7 +132,7 @@ type Options struct {
 type Result struct {
 	// ID names this promotion; "" when there was nothing to do.
 	ID string
-	// Applied is the number of changes carried out.
+	// Applied is the number of changes carried out, as [diff.Count] counts them.
 	Applied int
 	// Already are the paths that were on the real tree as they should be.
 	Already []string
@@ -202,16 +202,27 @@ func Apply(ctx context.Context, t Target, from Source, changes []diff.Change, o 
 		return result, err
 	}
 	w := newWork(t, from, p)
-	w.describe(o, len(p.steps))
+	w.describe(o, counted(p.steps))
 	defer w.close()
 	if err = w.run(ctx); err != nil {
 		err = w.takeBack(ctx, err)
 		result.Stamps = w.oldStamps(&w.real)
 		return result, fail(t.Path, err)
 	}
-	result.ID, result.Applied, result.Stamps = w.id, len(p.steps), w.stamps()
+	result.ID, result.Applied, result.Stamps = w.id, w.count, w.stamps()
 	w.end(ctx, result.Stamps)
 	return result, nil
+}
+
+// counted is how many of the steps a person is told of.
+func counted(steps []Step) int {
+	n := 0
+	for i := range steps {
+		if !steps[i].Change.Echo() {
+			n++
+		}
+	}
+	return n
 }
 
 // refuse says why the plan may not be carried out.

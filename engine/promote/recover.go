@@ -19,6 +19,9 @@ type Recovery struct {
 	Group string
 	// Stamps are those of what was put back, for [Base.Known].
 	Stamps map[string]Stamp
+	// Left are those that it had left, of one that was complete before it was taken
+	// back; nil for all others.
+	Left map[string]Stamp
 	// Done: the promotion was complete, and only its leftovers were removed.
 	// Otherwise it was taken back.
 	Done bool
@@ -108,7 +111,7 @@ func recoverOne(ctx context.Context, journal string) (Recovery, error) {
 	if len(one.Kept) == 0 {
 		one.Saved = ""
 	}
-	one.Stamps = r.oldStamps(real)
+	one.Stamps, one.Left = r.oldStamps(real), r.left()
 	return one, err
 }
 

@@ -37,10 +37,26 @@ func Undo(ctx context.Context, stateDir, id string) (Recovery, error) {
 		} else {
 			one.Saved = ""
 		}
-		one.Stamps = r.oldStamps(real)
+		one.Stamps, one.Left = r.oldStamps(real), r.left()
 		return err
 	})
 	return one, err
+}
+
+// left are the stamps of what a complete promotion left; nil of others, and of those
+// that were taken back before any were noted.
+func (r *record) left() map[string]Stamp {
+	if !r.commit {
+		return nil
+	}
+	all := map[string]Stamp{}
+	maps.Copy(all, r.stamps)
+	for _, o := range r.ops {
+		if o.verb == drop {
+			all[o.path] = Stamp{}
+		}
+	}
+	return all
 }
 
 // Forget drops what [Undo] would need.

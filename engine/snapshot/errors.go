@@ -53,7 +53,11 @@ func (e *Error) Error() string {
 		path = strconv.Quote(path)
 	}
 	parts := []string{strings.TrimSpace(e.Op + " " + e.ID), e.Backend, path}
-	if why := cmp.Or(e.Err, e.Kind); why != nil {
+	why := cmp.Or(e.Err, e.Kind)
+	if why == context.Canceled { //nolint:errorlint // what wraps it has words of its own
+		why = ErrInterrupted
+	}
+	if why != nil {
 		parts = append(parts, why.Error())
 	}
 	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), ": ")

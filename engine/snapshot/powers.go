@@ -87,6 +87,31 @@ type Keeper interface {
 	Originals(ctx context.Context, base ID, fork ForkID) iter.Seq2[Original, error]
 }
 
+// A Raiser has forks on a live base that read some of what they show from another name than their own: what
+// they have renamed, and not written to, is where the tree has it.
+type Raiser interface {
+	// Borrowed answers with where a fork does so. What lies in a directory that is named,
+	// and is borrowed with it, is not named itself. Cost: in proportion to what the fork has
+	// changed since its base. Errors: ErrNotFound, ErrCorrupt.
+	Borrowed(ctx context.Context, fork ForkID) ([]Borrowed, error)
+	// Raise has the fork, in which nothing runs, hold by itself what it shows at these
+	// places: it is there from then on, whatever becomes of the tree. The fork shows
+	// afterwards what it showed before, and so it does after an error or a kill; repeating it
+	// goes on. mounted calls do with a descriptor of the fork's own tree, which may be written to until
+	// do returns. Cost: a copy of what
+	// is raised, where the filesystem cannot share its blocks. Errors: ErrNotFound,
+	// ErrNoSpace, ErrBusy, ErrDrifted (the tree has it no more), ErrInterrupted.
+	Raise(ctx context.Context, fork ForkID, what []Borrowed, mounted func(do func(root int) error) error) error
+}
+
+// A Borrowed is a place that a fork shows from another one of the tree. Paths are as those of a [Touch].
+type Borrowed struct {
+	// Path is what the fork calls it, From what the tree does.
+	Path, From string
+	// Tree: all that From has is shown there, but for what the fork has changed.
+	Tree bool
+}
+
 // An Original is a regular file as it was when a fork first changed its content.
 type Original struct {
 	Path     string // as that of a [Touch]
@@ -105,6 +130,24 @@ type Original struct {
 // ErrNotSupported (this process may not know), ErrInterrupted.
 type Meter interface {
 	Usage(ctx context.Context, fork ForkID) (Bytes, error)
+}
+
+// A Weigher copies all of a tree that it captures, and all of it again for each fork, and
+// says beforehand how much that is.
+type Weigher interface {
+	// Weigh counts what one copy of a tree holds. Cost: a look at the metadata of each
+	// file. Errors: ErrNotFound, ErrInterrupted.
+	Weigh(ctx context.Context, tree Tree) (Weight, error)
+}
+
+// A Weight is that of a copy.
+type Weight struct {
+	// Files counts directories and all else that has a name.
+	Files int
+	// Bytes are those that it takes on the disk.
+	Bytes Bytes
+	// Room is what the disk for copies has free; -1 where one may take less than Bytes.
+	Room Bytes
 }
 
 // A Sweeper gives back the space of what was removed, at a bounded rate, until
@@ -154,6 +197,17 @@ type Narrower interface {
 	Narrow(ctx context.Context, v View, dir string, write bool) (View, error)
 }
 
+// A Returner takes a fork back to a state, which may be in use. What is frozen and live, limited and
+// held is as of a new fork of that state; the fork keeps its name, its limit, and its mounts.
+type Returner interface {
+	// Return has the fork hold what a snapshot of its tree holds. What it held is lost. With InUse
+	// somebody has it mounted, who writes nothing meanwhile: he finds the snapshot's content at once, in files
+	// that he has open or mapped too, and what is not in the snapshot and he has open lives on without
+	// a name, or answers ESTALE where its content cannot be had any more. Atomic. Errors: ErrNotFound; ErrNotSupported
+	// (the snapshot stands on another base); ErrBusy, ErrNoSpace, ErrInterrupted.
+	Return(ctx context.Context, fork ForkID, to ID, use Use) error
+}
+
 // A Hider keeps data on the tree's own filesystem, at absolute paths which no
 // sandbox may see and no comparison looks at. It costs nothing.
 type Hider interface {
@@ -179,6 +233,16 @@ type Loser interface {
 	// has the fork mounted any more, or ctx has ended before. One that nobody serves has
 	// lost its process before, if it is mounted. Cost: some system calls.
 	Lost(ctx context.Context, fork ForkID) bool
+}
+
+// A Noticer serves forks of a live base, and has seen which files had changed below when they were read.
+type Noticer interface {
+	// Noticed are the files of the live tree, by paths relative to it, whose content was read through a
+	// fork, by whomever, at a time when they had the change time of the fork's base or a later one: what the
+	// fork shows of them is not its base. Each is told from when it is first read so, and as long as the fork is
+	// mounted, up to 500. What was read before it changed, or the kernel has not asked for since, is not told. Cost:
+	// some system calls. Errors: ErrNotFound.
+	Noticed(ctx context.Context, fork ForkID) ([]string, error)
 }
 
 // A Tender has something to look after while anything runs in one of its forks.

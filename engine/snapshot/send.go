@@ -19,9 +19,6 @@ type Sending struct {
 	ID ID
 	// Base is the snapshot that the other side has too, or "": then all is sent.
 	Base ID
-	// Resume is what the other side's [Resumer] has answered, or "": then the
-	// stream begins at its beginning. The rest is as it was when it broke off.
-	Resume string
 }
 
 // A Sender writes its snapshots as streams faster than who walks them could.
@@ -35,8 +32,8 @@ type Sender interface {
 	//
 	// Errors: ErrNotFound; ErrNotSupported, before anything is written (this process
 	// may not; the tree is more or less than what can be sent; base and snapshot have
-	// nothing in common; no resuming: the caller then walks the tree); ErrInterrupted;
-	// and those of w as they are.
+	// nothing in common: the caller then walks the tree); ErrInterrupted; and those of w
+	// as they are.
 	Send(ctx context.Context, w io.Writer, s Sending) error
 }
 
@@ -50,17 +47,8 @@ type Receiver interface {
 	// and nothing opened, but in the new snapshot's own tree.
 	//
 	// After an error, or a crash, there is no snapshot id; what came is taken away by
-	// Remove, or stays, for backends that have a [Resumer], to be gone on with.
-	// Cost: in proportion to the stream. Errors: ErrNotFound (base), ErrExists,
+	// Remove. Cost: in proportion to the stream. Errors: ErrNotFound (base), ErrExists,
 	// ErrCorrupt (no stream of this form, or not for this base), ErrNoSpace,
 	// ErrDenied, ErrNotSupported, ErrInterrupted, and those of r as they are.
 	Receive(ctx context.Context, r io.Reader, id, base ID, tree Tree) (Snapshot, error)
-}
-
-// A Resumer keeps what came of a stream that broke off.
-type Resumer interface {
-	// Resumable is what [Sending.Resume] takes to send the rest of what came for the
-	// snapshot id, or "" where nothing came. Receiving that with the same id goes on
-	// where it broke off. Cost: constant. Errors: ErrCorrupt.
-	Resumable(ctx context.Context, id ID) (string, error)
 }

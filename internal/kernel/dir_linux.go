@@ -19,7 +19,33 @@ var dirents sync.Pool // of *[direntBuffer]byte
 // the call only. An error of f ends it and is returned as it is; others are
 // *os.PathError.
 func EachEntry(dirfd int, f func(name []byte, ino uint64, typ uint8) error) error {
-	if _, err := unix.Seek(dirfd, 0, 0); err != nil {
+	return direntsFrom(dirfd, 0, func(d dirent) (bool, error) {
+		if s := string(d.name); s == "." || s == ".." {
+			return true, nil
+		}
+		return true, f(d.name, d.ino, d.typ)
+	})
+}
+
+// EntriesFrom calls f for the entries of the directory dirfd, "." and ".." included, from
+// a place on until f wants no more of them. The first place is 0, and next is the one behind
+// the entry: the filesystem keeps to it whatever names come and go. Errors as those of [EachEntry].
+func EntriesFrom(dirfd int, place int64, f func(e Entry, next int64) (more bool, err error)) error {
+	return direntsFrom(dirfd, place, func(d dirent) (bool, error) {
+		return f(Entry{string(d.name), d.ino, d.typ}, d.next)
+	})
+}
+
+// A dirent is a struct linux_dirent64.
+type dirent struct {
+	name []byte // valid until the next one
+	ino  uint64
+	next int64
+	typ  uint8
+}
+
+func direntsFrom(dirfd int, place int64, f func(dirent) (more bool, err error)) error {
+	if _, err := unix.Seek(dirfd, place, 0); err != nil {
 		return &os.PathError{Op: "lseek", Path: "directory", Err: err}
 	}
 	buf, ok := dirents.Get().(*[direntBuffer]byte)
@@ -38,29 +64,28 @@ func EachEntry(dirfd int, f func(name []byte, ino uint64, typ uint8) error) erro
 		if n <= 0 {
 			return nil
 		}
-		if err := eachDirent(buf[:n], f); err != nil {
+		if more, err := eachDirent(buf[:n], f); !more || err != nil {
 			return err
 		}
 	}
 }
 
-// eachDirent takes a struct linux_dirent64 after another: inode, offset, record
-// length, type and the name, ended by NUL.
-func eachDirent(buf []byte, f func([]byte, uint64, uint8) error) error {
+// eachDirent takes one after another: inode, offset, record length, type and the name,
+// ended by NUL.
+func eachDirent(buf []byte, f func(dirent) (more bool, err error)) (more bool, err error) {
 	for len(buf) >= 19 {
 		size := int(binary.NativeEndian.Uint16(buf[16:]))
 		name := buf[19:size]
 		if i := bytes.IndexByte(name, 0); i >= 0 {
 			name = name[:i]
 		}
-		if s := string(name); s != "." && s != ".." {
-			if err := f(name, binary.NativeEndian.Uint64(buf), buf[18]); err != nil {
-				return err
-			}
+		d := dirent{name, binary.NativeEndian.Uint64(buf), int64(binary.NativeEndian.Uint64(buf[8:])), buf[18]}
+		if more, err := f(d); !more || err != nil {
+			return false, err
 		}
 		buf = buf[size:]
 	}
-	return nil
+	return true, nil
 }
 
 // OpenBeneathFD does as [OpenBeneath] and answers with the bare descriptor, which

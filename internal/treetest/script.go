@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 )
 
 // Op is what a step of a script does.
@@ -128,6 +129,21 @@ func NewWriter(seed uint64, p Powers) *Writer {
 		powers: p, nodes: map[string]*node{}, clock: 1_500_000_000,
 		rand: rand.New(rand.NewPCG(seed, 0x5eed)),
 	}
+}
+
+// Branch is a writer for another tree, which is as this writer's is now. They draw from one source.
+func (w *Writer) Branch() *Writer {
+	other := *w
+	other.nodes, other.paths = map[string]*node{}, slices.Clone(w.paths)
+	copies := map[*node]*node{}
+	for path, n := range w.nodes {
+		if copies[n] == nil {
+			one := *n
+			one.attrs, copies[n] = slices.Clone(n.attrs), &one
+		}
+		other.nodes[path] = copies[n]
+	}
+	return &other
 }
 
 // Script writes n more steps, to be played after all scripts written before.

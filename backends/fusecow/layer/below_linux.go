@@ -41,6 +41,9 @@ func (f *FS) openBelow(o *origin, flags int) (int, error) {
 		unix.Close(n)
 		return -1, err
 	}
+	if st.IsRegular() {
+		f.late.note(o, st.CTime)
+	}
 	return n, nil
 }
 

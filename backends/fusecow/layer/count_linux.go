@@ -101,12 +101,9 @@ func (f *FS) reserveSoon(bytes int64) bool {
 }
 
 // unnamed is what nodes hold that have no name any more, and that maybe nobody has open.
-// Cost: a look at each node. Holds mu.
+// Cost: a look at each of them. Holds mu.
 func (f *FS) unnamed() (sum Use) {
-	for _, n := range f.nodes {
-		if n.nlink > 0 {
-			continue
-		}
+	for n := range f.loose {
 		if n.told == f.top() {
 			sum.Nodes++
 		}

@@ -52,34 +52,6 @@ func (f *FS) sourceAt(n *node, at place, file identity) (*fd, error) {
 // errParts: no one file has the whole content and nothing else.
 var errParts = errors.New("its content is not that of a file")
 
-// Content answers with a descriptor by which the content of a file can be read until done is
-// called. Nobody may write to the filesystem.
-func (f *FS) Content(id uint64) (n int, done func(), err error) {
-	file, err := f.node(id)
-	if err != nil {
-		return -1, nil, err
-	}
-	file.lock().RLock()
-	defer file.lock().RUnlock()
-	if file.place == nowhere || f.partsOf(file) != nil {
-		return -1, nil, errParts
-	}
-	d, err := f.source(file)
-	if err != nil {
-		return -1, nil, err
-	}
-	done = func() { f.fds.put(d) }
-	st, err := kernel.Lstat(d.n, "")
-	if err == nil && st.Size != file.size {
-		err = errParts
-	}
-	if err != nil {
-		done()
-		return -1, nil, err
-	}
-	return d.n, done, nil
-}
-
 // read fills buf from an offset, as far as the file goes.
 func (f *FS) read(n *node, buf []byte, off int64) (int, error) {
 	n.lock().RLock()
@@ -165,7 +137,7 @@ func (f *FS) bring(n *node, top place, keep int64) (err error) {
 		}
 	}()
 	var was *Original
-	if n.place == below {
+	if n.place == below && !f.raising {
 		was = f.original(n, d)
 	}
 	var made *parts

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"sync"
@@ -35,6 +36,9 @@ type Options struct {
 	// was not brought up cannot be read (ESTALE) after somebody has written to it below. Of a file
 	// of a layer, or of a frozen tree, a 64th as much.
 	Whole int64
+	// Since, unless it is zero: files of the tree below that have this change time or a later one
+	// when their content is opened are noted, see [FS.Late].
+	Since kernel.Timestamp
 	// ReadOnly: no layer takes changes, and nobody is kept from writing to the last.
 	ReadOnly bool
 	// Frozen: nobody changes the tree below, so that nothing of it need be kept.
@@ -58,8 +62,10 @@ type FS struct {
 	base     place // the first that counts
 	block    int64
 	whole    int64 // see Options
+	raising  bool  // see Raise: what it was below need not be kept
 	root     *node
 	stale    func(dir uint64, name string) // see OnStale
+	late     late
 
 	// freezing is held for reading by who writes content, for writing by who
 	// freezes. It is taken before all others.
@@ -79,6 +85,8 @@ type FS struct {
 	// What the log has not heard of yet.
 	dirty map[*node]struct{}
 	names map[nameKey]struct{}
+	// loose are nodes that have no name any more, or none yet, and are still known.
+	loose map[*node]struct{}
 	// garbage is content whose nodes have gone, which the log has not heard of.
 	garbage []remains
 	// going is what a commit is removing of it, which counts until it has.
@@ -133,10 +141,16 @@ func Open(o Options) (_ *FS, err error) {
 		}
 	}
 	if !f.readOnly {
+		f.next = fresh()
 		f.stopped.Go(f.commitNowAndThen)
 	}
 	return f, nil
 }
+
+// fresh is the number of the first node that is made by who opens layers to write to them. It
+// is drawn of 2^60, so that no other has the same ones, whichever layers both begin with: then a
+// number means one node in all of them, as [FS.HandOver] needs it.
+func fresh() uint64 { return made + rand.Uint64N(1<<60) }
 
 // ReadOnly reports whether nothing of it can be changed.
 func (f *FS) ReadOnly() bool { return f.readOnly }
@@ -145,7 +159,8 @@ func (f *FS) ReadOnly() bool { return f.readOnly }
 func openRoot(o Options) (_ *FS, err error) {
 	f := &FS{
 		fds: newFDs(mostFDs), lower: -1, readOnly: o.ReadOnly, frozen: o.Frozen, nodes: map[uint64]*node{}, next: made,
-		dirty: map[*node]struct{}{}, names: map[nameKey]struct{}{}, stop: make(chan struct{}),
+		dirty: map[*node]struct{}{}, names: map[nameKey]struct{}{}, loose: map[*node]struct{}{}, stop: make(chan struct{}),
+		late:  late{since: o.Since},
 		block: blockSize, base: o.above(o.Base), whole: cmp.Or(o.Whole, defaultWhole),
 	}
 	f.frame.Store(1)

@@ -183,6 +183,8 @@ func (f *FS) recall(n *node, path string, id identity, origins map[string]*origi
 			old.from.identity = f.home(id)
 		}
 		f.nodes[n.id] = old
+	} else if path == "" {
+		old.from = nil // it was raised
 	}
 	f.unhold(old.own())
 	ino := old.ino

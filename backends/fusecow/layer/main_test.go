@@ -76,14 +76,14 @@ func self(env ...string) *exec.Cmd {
 	return cmd
 }
 
-// serve mounts what[1:] at what[0], does as it is told line by line, and ends in
+// serve mounts what[1:] at what[0], only to be read where that is a tree alone, does as it is told line by line, and ends in
 // order with its input.
 func serve(what []string) error {
 	whole, err := strconv.ParseInt(os.Getenv(wholeEnv), 10, 64)
 	if err != nil {
 		return err
 	}
-	o := layer.Options{Lower: what[1], Layers: what[2:], Whole: whole}
+	o := layer.Options{Lower: what[1], Layers: what[2:], Whole: whole, ReadOnly: len(what) == 2}
 	if err := json.Unmarshal([]byte(os.Getenv(placesEnv)), &o.Places); err != nil {
 		return err
 	}
@@ -108,6 +108,9 @@ func serve(what []string) error {
 			err = f.Freeze(path, func() error { return nil })
 		case "hold":
 			err = hold(f, path)
+		case "switch":
+			o.Layers, o.Places = strings.Split(path, " "), nil
+			f, err = switchTo(server, o)
 		default:
 			err = f.Sync()
 		}

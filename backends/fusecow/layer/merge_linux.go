@@ -22,7 +22,8 @@ var ErrApart = errors.New("the layers cannot be merged")
 // two names. All of it is on stable storage.
 //
 // Cost: reading the logs of these layers and of those below, and a link(2) for each content that is left. Errors:
-// ErrApart, where parts of one file are in several of them, or something in one was put aside; [ErrDamaged]; those of files.
+// ErrApart, where parts of one file are in several of them, something in one was put aside, or the filesystem gives their files
+// no further names; [ErrDamaged]; those of files.
 // After one a part of it may be at path, without a log, which makes it no layer.
 func Merge(o Options, from, to int, path string) error {
 	m := &merger{o: &o, from: from, to: to, path: path, digest: newDigest(), keeps: map[uint64]string{}}
@@ -171,13 +172,19 @@ func (m *merger) holder(at place) string {
 	return m.o.Layers[i]
 }
 
-// link gives a file of a layer the same name in the one that is made.
+// link gives a file of a layer the same name in the one that is made. ErrApart: the filesystem
+// has no further names for files, or none for this one here.
 func (m *merger) link(layer, name string) error {
 	to := m.path + "/" + name
 	err := os.Link(layer+"/"+name, to)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = os.MkdirAll(filepath.Dir(to), 0o700); err == nil {
 			err = os.Link(layer+"/"+name, to)
+		}
+	}
+	for _, never := range []error{unix.EPERM, unix.EOPNOTSUPP, unix.ENOSYS, unix.EXDEV, unix.EMLINK} {
+		if errors.Is(err, never) {
+			err = errors.Join(ErrApart, err)
 		}
 	}
 	return err

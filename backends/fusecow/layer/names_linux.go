@@ -84,6 +84,7 @@ func (f *FS) settle(n *node) {
 // heard of that: a log must never name content that is not there.
 func (f *FS) destroy(n *node) {
 	delete(f.nodes, n.id)
+	delete(f.loose, n)
 	f.fds.drop(fdKey{place: n.place, id: n.id})
 	f.fds.drop(fdKey{place: below, dir: true, id: n.id})
 	if n.parts != nil {
@@ -291,6 +292,7 @@ func (f *FS) make(dir *node, name string, mode, uid, gid, umask uint32) (*node, 
 	f.mark(n)
 	if name == "" {
 		n.nlink = 0
+		f.loose[n] = struct{}{}
 		return n, nil
 	}
 	if n.isDir() {
@@ -323,6 +325,7 @@ func (f *FS) link(n, dir *node, name string) error {
 	}
 	f.put(dir, name, n)
 	n.nlink++
+	delete(f.loose, n)
 	n.ctime = now()
 	dir.mtime, dir.ctime = n.ctime, n.ctime
 	return nil
@@ -384,6 +387,7 @@ func (f *FS) lessOne(n *node) {
 	if n.isDir() || n.nlink <= 1 {
 		n.own().entries = nil
 		n.nlink = 0
+		f.loose[n] = struct{}{}
 		if n.logged {
 			f.mark(n)
 		}

@@ -18,8 +18,8 @@ import (
 type node struct {
 	// id is what the kernel calls it: the inode number, but for the root.
 	id uint64
-	// from is where the tree below has it; nil when it was made above. It never
-	// changes.
+	// from is where the tree below has it; nil when it was made above, or was raised and
+	// is nothing of the tree below any more. While anything is mounted it never changes.
 	from *origin
 	attr
 	// lookups is how often the kernel was told of it and has not yet forgotten.

@@ -116,6 +116,17 @@ func (f *FS) Lookup(id uint64, name string) (Entry, error) {
 	return f.entry(n), nil
 }
 
+// Again answers with a node that the kernel was told of, and tells of it once more.
+func (f *FS) Again(id uint64) (Entry, error) {
+	n, err := f.node(id)
+	if err != nil {
+		return Entry{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.entry(n), nil
+}
+
 // Forget lets go of a node that the kernel was told of so often.
 func (f *FS) Forget(id, times uint64) {
 	f.mu.Lock()

@@ -103,11 +103,14 @@ func (d Dir) Lookup(name string) (Entry, error) {
 }
 
 // ReadDir calls add with the names of a directory, from an offset on, "." and ".."
-// included, until it has no room. The next offset is one more each time.
+// included, until it has no room. Where the filesystem is [FS.Bare] it takes no OpenDir.
 func (f *FS) ReadDir(list, id, offset uint64, add func(d Dir, e kernel.Entry, next uint64) (room bool, err error)) error {
 	n, err := f.node(id)
 	if err != nil {
 		return err
+	}
+	if f.Bare() {
+		return f.readBare(n, int64(offset), add)
 	}
 	f.lists.mu.Lock()
 	l := f.lists.all[list]

@@ -204,11 +204,19 @@ func (f *FS) copyTo(dst, src int, need int64, clone bool) error {
 	return err
 }
 
-// copyAll copies what a node shows up to a byte, whichever parts it is made of.
+// copyAll copies what a node shows up to a byte, whichever parts it is made of, and reserves what that takes.
 func (f *FS) copyAll(dst int, n *node, p *parts, size int64) (reserved int64, err error) {
 	if reserved = f.up(size); !f.reserveSoon(reserved) {
 		return 0, unix.EDQUOT
 	}
+	if err := f.copyParts(dst, n, p, size); err != nil {
+		f.reserve(-reserved)
+		return 0, err
+	}
+	return reserved, nil
+}
+
+func (f *FS) copyParts(dst int, n *node, p *parts, size int64) (err error) {
 	buf := make([]byte, 1<<20)
 	for off := int64(0); off < size && err == nil; off += int64(len(buf)) {
 		if off, err = f.nextData(n, p, 0, off, size); err != nil || off == size {
@@ -219,11 +227,7 @@ func (f *FS) copyAll(dst int, n *node, p *parts, size int64) (reserved int64, er
 			err = writeAll(dst, buf, off)
 		}
 	}
-	if err != nil {
-		f.reserve(-reserved)
-		return 0, err
-	}
-	return reserved, nil
+	return err
 }
 
 func writeAll(fd int, buf []byte, off int64) error {

@@ -21,9 +21,10 @@ import (
 // dead. This process may use them too, but for a page of a file in its own memory:
 // a thread that waits for one keeps the others from collecting garbage.
 type Server struct {
-	fs     *layer.FS
+	served
 	server *fuse.Server
 	fuse   *kernel.FUSE
+	pass   *passage
 }
 
 const maxWrite = 1 << 20
@@ -38,7 +39,7 @@ func New(f *layer.FS, attr uint64) (*Server, *os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &Server{fs: f, fuse: k}
+	s := &Server{served: served{f: f}, fuse: k}
 	dev, err := unix.FcntlInt(uintptr(k.Dev), unix.F_DUPFD_CLOEXEC, 0) // which the library closes
 	if err != nil {
 		k.Close()
@@ -49,8 +50,8 @@ func New(f *layer.FS, attr uint64) (*Server, *os.File, error) {
 	// file cached: an overlay above would tell two names of one file apart now and then.
 	const extra = fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_DONT_MASK | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_SETXATTR_EXT |
 		fuse.CAP_NO_EXPORT_SUPPORT
-	pass := &passage{f: f, open: map[uint64]*passing{}}
-	s.server, err = fuse.NewServer(raw{fuse.NewDefaultRawFileSystem(), f, pass, uint64(rand.Uint32()>>1 + 1)}, "/dev/fd/"+strconv.Itoa(dev), &fuse.MountOptions{
+	s.pass = newPassage(f)
+	s.server, err = fuse.NewServer(raw{fuse.NewDefaultRawFileSystem(), &s.served, s.pass, uint64(rand.Uint32()>>1 + 1)}, "/dev/fd/"+strconv.Itoa(dev), &fuse.MountOptions{
 		IDMappedMount: true, MaxWrite: maxWrite, EnableAcl: true, EnableSymlinkCaching: true, ExplicitDataCacheControl: true,
 		DisableSplice:     true, // what is read is in memory already
 		ExtraCapabilities: extra, Logger: log.New(io.Discard, "", 0),
@@ -61,7 +62,7 @@ func New(f *layer.FS, attr uint64) (*Server, *os.File, error) {
 		return nil, nil, fmt.Errorf("serving: %w", err)
 	}
 	if f.ReadOnly() && os.Geteuid() == 0 && s.server.KernelSettings().Flags64()&fuse.CAP_PASSTHROUGH != 0 {
-		pass.server = s.server
+		s.pass.server = s.server
 	}
 	f.OnStale(func(dir uint64, name string) { s.server.EntryNotify(dir, name) }) // one that it forgot it will ask for
 	go s.server.Serve()
@@ -103,7 +104,9 @@ func (s *Server) Flush() error {
 	if err := unix.Syncfs(dir); err != nil {
 		return err
 	}
-	return s.fs.Commit(false)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.f.Commit(false)
 }
 
 // Wait returns when the last mount has gone.
@@ -111,4 +114,7 @@ func (s *Server) Wait() { s.server.Wait() }
 
 // Close lets go of /dev/fuse when Wait has returned. Nobody may use the server from
 // then on: its descriptors may be another's.
-func (s *Server) Close() { s.fuse.Close() }
+func (s *Server) Close() {
+	s.pass.end()
+	s.fuse.Close()
+}

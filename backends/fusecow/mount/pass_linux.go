@@ -1,28 +1,60 @@
 package mount
 
 import (
+	"container/list"
+	"math"
 	"sync"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 )
 
 // A passage has the kernel read the files of a tree that nobody writes to from where their
 // content lies: no request, and no second copy in memory (FOPEN_PASSTHROUGH, Linux 6.9; it
-// takes root of the first user namespace). In exchange each open is a request.
+// takes root of the first user namespace). In exchange each open is a request. What was closed stays
+// registered for a while, since programs open the same files again and again: that is half
+// of what an open costs.
 type passage struct {
 	f      *layer.FS
 	server *fuse.Server
 	mu     sync.Mutex
 	open   map[uint64]*passing
+	idle   list.List // of *passing that nobody has open, the latest used first
+	most   int       // of these
+	round  int       // counts rests, while timer is set
+	timer  *time.Timer
 }
 
 // A passing is a file that is open. All opens of it are by one backing id, or, where there
 // is none, by pages of its own: the kernel takes no mixture.
 type passing struct {
-	id    int32
-	users int
+	node    uint64
+	content *layer.Content // nil: there is no id
+	id      int32
+	users   int
+	// at and round are, of an idle one, where it is in the list, and since when.
+	at    *list.Element
+	round int
+}
+
+const (
+	// rest is how long a file stays registered at least that nobody has open, and twice that the most: a file
+	// that is removed below takes up its space so long.
+	rest = 2 * time.Second
+	// mostIdle is how many do.
+	mostIdle = 4096
+)
+
+func newPassage(f *layer.FS) *passage {
+	p := &passage{f: f, open: map[uint64]*passing{}, most: mostIdle}
+	var most unix.Rlimit // of descriptors, of which each takes one
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &most) == nil {
+		p.most = int(min(mostIdle, most.Cur/4, math.MaxInt32))
+	}
+	return p
 }
 
 // through opens a node. 0: it has to be read by requests.
@@ -30,25 +62,35 @@ func (p *passage) through(node uint64) (id int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	o := p.open[node]
+	if o != nil && o.users == 0 && !o.content.Of(node) {
+		p.drop(o)
+		o = nil
+	}
 	if o == nil {
-		o = &passing{id: p.register(node)}
+		o = p.register(node)
 		p.open[node] = o
+	}
+	if o.at != nil {
+		p.idle.Remove(o.at)
+		o.at = nil
 	}
 	o.users++
 	return o.id
 }
 
-func (p *passage) register(node uint64) int32 {
-	fd, done, err := p.f.Content(node)
+func (p *passage) register(node uint64) *passing {
+	o := &passing{node: node}
+	c, err := p.f.Content(node)
 	if err != nil {
-		return 0
+		return o
 	}
-	defer done()
-	id, errno := p.server.RegisterBackingFd(&fuse.BackingMap{Fd: int32(fd)})
+	id, errno := p.server.RegisterBackingFd(&fuse.BackingMap{Fd: int32(c.FD)})
 	if errno != 0 { // its filesystem may be stacked on another
-		return 0
+		c.Close()
+		return o
 	}
-	return id
+	o.content, o.id = c, id
+	return o
 }
 
 func (p *passage) close(node uint64) {
@@ -61,8 +103,52 @@ func (p *passage) close(node uint64) {
 	if o.users--; o.users > 0 {
 		return
 	}
-	delete(p.open, node)
-	if o.id != 0 {
-		_ = p.server.UnregisterBackingFd(o.id) // it is there
+	if o.content == nil {
+		delete(p.open, node)
+		return
+	}
+	o.at, o.round = p.idle.PushFront(o), p.round
+	if p.idle.Len() > p.most {
+		p.drop(p.last())
+	}
+	if p.timer == nil {
+		p.timer = time.AfterFunc(rest, p.tidy)
+	}
+}
+
+func (p *passage) last() *passing {
+	return p.idle.Back().Value.(*passing) //nolint:errcheck,forcetypeassert // nothing else is in the list
+}
+
+// drop forgets an idle one. Holds mu.
+func (p *passage) drop(o *passing) {
+	p.idle.Remove(o.at)
+	delete(p.open, o.node)
+	_ = p.server.UnregisterBackingFd(o.id) // it is there
+	o.content.Close()
+}
+
+// tidy forgets what has been idle for one rest, and comes again while anything is.
+func (p *passage) tidy() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.idle.Len() > 0 && p.last().round < p.round {
+		p.drop(p.last())
+	}
+	p.round++
+	if p.timer = nil; p.idle.Len() > 0 {
+		p.timer = time.AfterFunc(rest, p.tidy)
+	}
+}
+
+// end forgets all that is idle, when nobody has anything open any more.
+func (p *passage) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	for p.idle.Len() > 0 {
+		p.drop(p.last())
 	}
 }

@@ -1,6 +1,7 @@
 package mount
 
 import (
+	"sync"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -15,10 +16,19 @@ import (
 // without: a file is reached by its inode, and is made by MKNOD.
 type raw struct {
 	fuse.RawFileSystem
-	f    *layer.FS
+	*served
 	pass *passage
 	// generation is this server's, so that no file handle of another's finds anything.
 	generation uint64
+}
+
+// served is the filesystem that answers, which another may take the place of: for that mu is
+// held for writing, for reading by each request.
+type served struct {
+	mu sync.RWMutex
+	f  *layer.FS
+	// byNumber begins the names of files that are called by their numbers, or is empty; see [Server.tellLengths].
+	byNumber string
 }
 
 // Open is asked once, where nothing passes by: where there is no such call, any file is
@@ -78,13 +88,24 @@ func attr(out *fuse.AttrOut, a *layer.Attr, err error) fuse.Status {
 }
 
 func (r raw) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if e, ok, err := r.called(h.NodeId, name); ok {
+		return r.entry(out, e, err)
+	}
 	e, err := r.f.Lookup(h.NodeId, name)
 	return r.entry(out, e, err)
 }
 
-func (r raw) Forget(id, times uint64) { r.f.Forget(id, times) }
+func (r raw) Forget(id, times uint64) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	r.f.Forget(id, times)
+}
 
 func (r raw) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	a, err := r.f.Attr(in.NodeId)
 	return attr(out, &a, err)
 }
@@ -106,6 +127,8 @@ var sets = [...]struct {
 }
 
 func (r raw) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	c := layer.Change{
 		Size: int64(in.Size), Mode: in.Mode, UID: in.Uid, GID: in.Gid,
 		Atime: layer.At(int64(in.Atime), in.Atimensec),
@@ -121,12 +144,16 @@ func (r raw) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) f
 }
 
 func (r raw) Readlink(_ <-chan struct{}, h *fuse.InHeader) ([]byte, fuse.Status) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	target, err := r.f.Readlink(h.NodeId)
 	return []byte(target), status(err)
 }
 
 // Read reads by inode.
 func (r raw) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	n, err := r.f.Read(in.NodeId, buf[:min(len(buf), int(in.Size))], int64(in.Offset))
 	if err != nil {
 		return nil, status(err)
@@ -135,6 +162,8 @@ func (r raw) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResu
 }
 
 func (r raw) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	lose := layer.LoseNothing
 	switch {
 	case in.WriteFlags&fuse.WRITE_CACHE != 0: // a mapped page, which takes nothing from anybody
@@ -148,12 +177,16 @@ func (r raw) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fu
 }
 
 func (r raw) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	at, err := r.f.Seek(in.NodeId, int64(in.Offset), int(in.Whence))
 	out.Offset = uint64(at)
 	return status(err)
 }
 
 func (r raw) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	// The kernel does not say whether set-id bits go, as it does with a write; and since
 	// it says nothing of the caller either, it sees to that itself (Linux 6.0, file_modified).
 	const nobody = 1<<32 - 1
@@ -168,14 +201,20 @@ func (r raw) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 const fsyncData = 1
 
 func (r raw) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	return status(r.f.Fsync(in.NodeId, in.FsyncFlags&fsyncData != 0))
 }
 
 func (r raw) FsyncDir(_ <-chan struct{}, _ *fuse.FsyncIn) fuse.Status {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	return status(r.f.Commit(true))
 }
 
 func (r raw) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	st, err := r.f.Statfs()
 	if err != nil {
 		return status(err)
@@ -187,20 +226,32 @@ func (r raw) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fu
 	return fuse.OK
 }
 
-// OpenDir lets the kernel keep the list: it knows of every change.
+// OpenDir lets the kernel keep the list: it knows of every change. It is asked once, where
+// a list is read without.
 func (r raw) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.f.Bare() {
+		return fuse.ENOSYS
+	}
 	out.Fh = r.f.OpenDir(in.NodeId)
 	out.OpenFlags = fuse.FOPEN_KEEP_CACHE | fuse.FOPEN_CACHE_DIR
 	return fuse.OK
 }
 
-func (r raw) ReleaseDir(in *fuse.ReleaseIn) { r.f.CloseDir(in.Fh) }
+func (r raw) ReleaseDir(in *fuse.ReleaseIn) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	r.f.CloseDir(in.Fh)
+}
 
 func dirEntry(e *kernel.Entry, next uint64) fuse.DirEntry {
 	return fuse.DirEntry{Name: e.Name, Ino: e.Ino, Mode: uint32(e.Type) << 12, Off: next}
 }
 
 func (r raw) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	return status(r.f.ReadDir(in.Fh, in.NodeId, in.Offset, func(_ layer.Dir, e kernel.Entry, next uint64) (bool, error) {
 		return out.AddDirEntry(dirEntry(&e, next)), nil
 	}))
@@ -208,6 +259,8 @@ func (r raw) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList)
 
 // ReadDirPlus is ReadDir and a Lookup of each name.
 func (r raw) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	return status(r.f.ReadDir(in.Fh, in.NodeId, in.Offset, func(d layer.Dir, e kernel.Entry, next uint64) (bool, error) {
 		to := out.AddDirLookupEntry(dirEntry(&e, next))
 		if to == nil || e.Name == "." || e.Name == ".." {

@@ -11,6 +11,8 @@ import (
 
 // made makes a node for a caller and tells the kernel of it.
 func (r raw) made(h *fuse.InHeader, what layer.New, out *fuse.EntryOut) fuse.Status {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	what.UID, what.GID = h.Uid, h.Gid
 	e, err := r.f.Make(h.NodeId, what)
 	return r.entry(out, e, err)
@@ -34,23 +36,33 @@ func (r raw) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) 
 }
 
 func (r raw) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	e, err := r.f.Link(in.Oldnodeid, in.NodeId, name)
 	return r.entry(out, e, err)
 }
 
 func (r raw) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	return status(r.f.Remove(h.NodeId, name, false))
 }
 
 func (r raw) Rmdir(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	return status(r.f.Remove(h.NodeId, name, true))
 }
 
 func (r raw) Rename(_ <-chan struct{}, in *fuse.RenameIn, name, toName string) fuse.Status {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	return status(r.f.Rename(in.NodeId, name, in.Newdir, toName, in.Flags))
 }
 
 func (r raw) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string, dest []byte) (uint32, fuse.Status) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	value, err := r.f.Xattr(h.NodeId, name)
 	if err != nil {
 		return 0, status(err)
@@ -59,6 +71,8 @@ func (r raw) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string, dest []b
 }
 
 func (r raw) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte) (uint32, fuse.Status) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	names, err := r.f.Xattrs(h.NodeId)
 	if err != nil {
 		return 0, status(err)
@@ -81,10 +95,14 @@ func answer(value string, dest []byte) (uint32, fuse.Status) {
 }
 
 func (r raw) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name string, value []byte) fuse.Status {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	drop := in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID != 0
 	return status(r.f.SetXattr(in.NodeId, name, string(value), in.Flags, drop))
 }
 
 func (r raw) RemoveXAttr(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	return status(r.f.RemoveXattr(h.NodeId, name))
 }

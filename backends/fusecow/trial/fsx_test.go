@@ -184,7 +184,8 @@ func (x *exerciser) between() error {
 	}{
 		{"saved", x.freezeSaved},
 		{"saved", x.freezeSaved},
-		{"rolled back", x.rollBack},
+		{"rolled back", func() error { return x.rollBack(false) }},
+		{"rolled back while mounted", func() error { return x.rollBack(true) }},
 		{"merged", x.merge},
 		{"mounted anew", x.mountAnew},
 		{"crashed when synced", x.crashSynced},
@@ -194,7 +195,7 @@ func (x *exerciser) between() error {
 	}
 	next := todo[x.rnd.IntN(len(todo))]
 	if len(x.layers) > mostLayers {
-		next = todo[2+x.rnd.IntN(2)]
+		next = todo[2+x.rnd.IntN(3)]
 	}
 	x.counts[next.what]++
 	for _, m := range x.models {
@@ -253,22 +254,30 @@ func (x *exerciser) mountAnew() error {
 	return nil
 }
 
-// rollBack goes on from one of the states, and deletes the layers that none needs.
-func (x *exerciser) rollBack() error {
+// rollBack goes on from one of the states, and deletes the layers that none needs. Mounted: with all
+// that the kernel keeps, and without what is open, of which the models know nothing in another state.
+func (x *exerciser) rollBack(mounted bool) error {
 	x.closeAll()
-	x.down()
+	if !mounted {
+		x.down()
+	}
 	s := x.states[x.rnd.IntN(len(x.states))]
 	if len(x.layers) > mostLayers {
 		s = x.states[0]
 	}
-	old := slices.Concat(x.layers, x.merged)
-	x.stack, x.merged = s.above(x.nextLayer()), nil
+	old, next := slices.Concat(x.layers, x.merged), s.above(x.nextLayer())
+	if mounted {
+		x.goOn(next)
+	}
+	x.stack, x.merged = next, nil
 	for _, path := range old {
 		if !slices.Contains(x.layers, path) && !slices.ContainsFunc(x.states, func(s state) bool { return slices.Contains(s.layers, path) }) {
 			x.must(os.RemoveAll(path))
 		}
 	}
-	x.up()
+	if !mounted {
+		x.up()
+	}
 	for i, m := range x.models {
 		if err := m.restore(s.models[i]); err != nil {
 			return err

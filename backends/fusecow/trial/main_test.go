@@ -77,7 +77,14 @@ func self(env ...string) *exec.Cmd {
 	return cmd
 }
 
-// serve mounts what[1:] at what[0], freezes when it is told to, line by line, and
+// A goTo is what a server is told to do: to freeze, or to go on with another stack.
+type goTo struct {
+	Freeze string   `json:"freeze,omitempty"`
+	Layers []string `json:"layers,omitempty"`
+	Places []int    `json:"places,omitempty"`
+}
+
+// serve mounts what[1:] at what[0], does what it is told, line by line, and
 // ends in order with its input.
 func serve(what []string) error {
 	whole, err := strconv.ParseInt(os.Getenv(wholeEnv), 10, 64)
@@ -104,7 +111,19 @@ func serve(what []string) error {
 	fmt.Fprintln(os.Stdout, "ready")
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
-		if err := f.Freeze(in.Text(), func() error { return nil }); err != nil {
+		var to goTo
+		if err := json.Unmarshal(in.Bytes(), &to); err != nil {
+			return err
+		}
+		if to.Freeze != "" {
+			err = f.Freeze(to.Freeze, func() error { return nil })
+		} else if err = server.Flush(); err == nil {
+			o.Layers, o.Places = to.Layers, to.Places
+			if f, err = layer.Open(o); err == nil {
+				err = server.Switch(f, func() error { return nil })
+			}
+		}
+		if err != nil {
 			return err
 		}
 		fmt.Fprintln(os.Stdout, "done")
@@ -217,10 +236,21 @@ func (h *host) hear(want string) {
 func (h *host) freeze() {
 	h.Helper()
 	next := h.nextLayer()
-	_, err := fmt.Fprintln(h.in, next)
-	h.must(err)
-	h.hear("done\n")
+	h.tell(goTo{Freeze: next})
 	h.stack = h.above(next)
+}
+
+// goOn goes on with another stack while all is mounted.
+func (h *host) goOn(s stack) {
+	h.Helper()
+	h.tell(goTo{Layers: s.layers, Places: s.places})
+	h.stack = s
+}
+
+func (h *host) tell(what goTo) {
+	h.Helper()
+	h.must(json.NewEncoder(h.in).Encode(what))
+	h.hear("done\n")
 }
 
 // down unmounts in order.

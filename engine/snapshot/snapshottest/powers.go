@@ -28,7 +28,9 @@ func powers() []promise {
 			sweeps(newWorkbench(x.TB, x.subject, x.subject.Small))
 		}},
 		{name: "that what serves a fork was killed is told, and what was synced is there", test: loses, offered: is[snapshot.Loser], ground: true},
+		{name: "what had changed below when a fork read it is told", test: notices, offered: is[snapshot.Noticer]},
 		{name: "what is damaged is found, and mended when that is asked for", test: checks, offered: is[snapshot.Checker]},
+		{name: "a fork in use goes back to a state", test: returns, offered: is[snapshot.Returner]},
 		{name: "ready-made forks are forks like others", test: stocks, offered: is[snapshot.Stocker]},
 		{name: "a clone is a capture and a fork of it", test: clones, offered: is[snapshot.Cloner]},
 		{name: "what is sent is received equal, wherever the way breaks", test: sends, offered: travels},

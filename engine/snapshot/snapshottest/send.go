@@ -78,13 +78,7 @@ func (j *journey) carry(id, base snapshot.ID) {
 	}
 	_, err = j.far.b.Lookup(j.Context(), id)
 	j.fails(err, snapshot.ErrNotFound, "looking up what came in part")
-	if r, ok := j.far.b.(snapshot.Resumer); ok {
-		token, err := r.Resumable(j.Context(), id)
-		j.must(err)
-		stream = j.stream(snapshot.Sending{ID: id, Base: base, Resume: token})
-	} else {
-		j.must(j.far.b.Remove(j.Context(), id))
-	}
+	j.must(j.far.b.Remove(j.Context(), id))
 	s, err := far.Receive(j.Context(), bytes.NewReader(stream), id, base, j.place.Tree)
 	j.must(err)
 	if s.ID != id || s.Tree != j.place.Tree || !s.Frozen {

@@ -1,0 +1,135 @@
+//go:build linux
+
+package layer_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// newBare has a tree below and nothing above it.
+func newBare(t *testing.T) *bench {
+	b := newBench(t)
+	b.layers = nil
+	return b
+}
+
+// TestAListOfATreeAloneIsWhole whatever comes and goes below while it is read, where the kernel
+// has kept a part of it too.
+func TestAListOfATreeAloneIsWhole(t *testing.T) {
+	const files = 500
+	name := func(i int) string { return fmt.Sprintf("/dir/file-with-a-name-%03d", i) }
+	for what, meanwhile := range map[string]func(path string) error{
+		"nothing":           func(string) error { return nil },
+		"it is removed":     os.Remove,
+		"another is beside": func(path string) error { return os.WriteFile(path+"-too", nil, 0o644) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := newBare(t)
+			b.must(os.Mkdir(b.lower+"/dir", 0o755))
+			for i := range files {
+				b.write(b.lower+name(i), "")
+			}
+			b.up()
+			for range 2 { // it keeps a list from the second time on
+				_, err := os.ReadDir(b.mount + "/dir")
+				b.must(err)
+			}
+			seen := treetest.ListInParts(t, b.mount+"/dir", func(seen map[string]bool) {
+				for name := range seen {
+					b.must(meanwhile(b.lower + "/dir/" + name))
+				}
+			})
+			for i := range files {
+				if !seen[filepath.Base(name(i))] {
+					t.Errorf("%s is not there", name(i))
+				}
+			}
+			b.down()
+		})
+	}
+}
+
+// TestReadingAListAgainAsksNobody: the process that serves it does nothing meanwhile.
+func TestReadingAListAgainAsksNobody(t *testing.T) {
+	b := newBare(t)
+	b.must(os.MkdirAll(b.lower+"/dir/sub", 0o755))
+	b.write(b.lower+"/dir/file", "text")
+	b.up()
+	for range 2 {
+		_, err := os.ReadDir(b.mount + "/dir")
+		b.must(err)
+	}
+	time.Sleep(100 * time.Millisecond) // nothing is under way
+	b.must(b.server.Process.Signal(unix.SIGSTOP))
+	listed := make(chan error)
+	go func() {
+		entries, err := os.ReadDir(b.mount + "/dir")
+		if err == nil && len(entries) != 2 {
+			err = fmt.Errorf("it lists %v", entries)
+		}
+		listed <- err
+	}()
+	select {
+	case err := <-listed:
+		b.must(errors.Join(err, b.server.Process.Signal(unix.SIGCONT)))
+	case <-time.After(5 * time.Second):
+		b.must(b.server.Process.Signal(unix.SIGCONT))
+		t.Errorf("a list that is known took a request: %v", <-listed)
+	}
+	b.down()
+}
+
+// TestWhatIsOpenedAgainIsWhatIsBelow, though what was closed stays registered with the kernel.
+func TestWhatIsOpenedAgainIsWhatIsBelow(t *testing.T) {
+	b := newBare(t)
+	for _, name := range []string{"/replaced", "/removed", "/kept"} {
+		b.write(b.lower+name, "old")
+	}
+	b.up()
+	for range 3 {
+		b.has(b.mount+"/replaced", "old")
+		b.has(b.mount+"/removed", "old")
+		b.has(b.mount+"/kept", "old")
+	}
+	b.write(b.lower+"/new", "new, and longer")
+	b.must(os.Rename(b.lower+"/new", b.lower+"/replaced"))
+	b.must(os.Remove(b.lower + "/removed"))
+	within := time.Now().Add(5 * time.Second)
+	for text := []byte(nil); string(text) != "new, and longer"; {
+		var err error
+		if text, err = os.ReadFile(b.mount + "/replaced"); err != nil && !errors.Is(err, unix.ESTALE) || time.Now().After(within) {
+			t.Fatalf("what was replaced below reads %q, %v", text, err)
+		}
+	}
+	for within := time.Now().Add(10 * time.Second); b.holdsRemoved(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(within) {
+			t.Fatal("what was removed below is held for good")
+		}
+	}
+	b.has(b.mount+"/kept", "old")
+	b.down()
+}
+
+// holdsRemoved reports whether the server has a file open that was removed.
+func (b *bench) holdsRemoved() bool {
+	b.Helper()
+	all, err := filepath.Glob("/proc/" + strconv.Itoa(b.server.Process.Pid) + "/fd/*")
+	b.must(err)
+	for _, fd := range all {
+		if to, err := os.Readlink(fd); err == nil && strings.HasSuffix(to, " (deleted)") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,89 @@
+//go:build linux
+
+package layer_test
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestWhatIsOpenHasTheNamesOfAState: one that was deleted has its name again, and one that is not
+// in the state has none.
+func TestWhatIsOpenHasTheNamesOfAState(t *testing.T) {
+	b := newBench(t)
+	b.write(b.lower+"/deleted", "below\n")
+	b.write(b.lower+"/there", "below\n")
+	b.up()
+	b.must(os.Remove(b.mount + "/there"))
+	b.freeze()
+	without := b.layers[:1]
+	b.goTo(nil)
+	open := map[string]*os.File{}
+	names := func(name string, want int) {
+		t.Helper()
+		var st unix.Stat_t
+		b.must(unix.Fstat(int(open[name].Fd()), &st))
+		if int(st.Nlink) != want {
+			t.Errorf("what is open, %s, has %d names, want %d", name, st.Nlink, want)
+		}
+	}
+	for _, name := range []string{"deleted", "there"} {
+		f, err := os.OpenFile(b.mount+"/"+name, os.O_RDWR, 0)
+		b.must(err)
+		defer f.Close()
+		open[name] = f
+		names(name, 1)
+	}
+	b.must(os.Remove(b.mount + "/deleted"))
+	names("deleted", 0)
+	b.goTo(without)
+	names("deleted", 1)
+	names("there", 0)
+	b.has(b.mount+"/deleted", "below\n")
+	_, err := open["deleted"].WriteAt([]byte("again\n"), 0)
+	b.must(err)
+	b.has(b.mount+"/deleted", "again\n")
+	for _, f := range open {
+		f.Close()
+	}
+	b.again(false)
+	b.has(b.mount+"/deleted", "again\n")
+	b.down()
+	for _, p := range b.check(false) {
+		t.Error(p)
+	}
+}
+
+// TestWhatIsNotInAStateAndLiesInPartsLivesOn with all of its content.
+func TestWhatIsNotInAStateAndLiesInPartsLivesOn(t *testing.T) {
+	l := newLarge(t)
+	l.must(os.Remove(l.path))
+	l.freeze()
+	without := l.layers[:1]
+	l.goTo(nil)
+	l.put("x", 123_456)
+	l.put("beyond it", len(l.want)+100_000)
+	l.want = append(l.want, make([]byte, 100_000)...)
+	l.must(os.Truncate(l.path, int64(len(l.want))))
+	f, err := os.OpenFile(l.path, os.O_RDWR, 0)
+	l.must(err)
+	defer f.Close()
+	l.goTo(without)
+	_, err = f.WriteAt([]byte("y"), 5)
+	l.must(err)
+	l.want[5] = 'y'
+	got, err := io.ReadAll(f)
+	if err != nil || !bytes.Equal(got, l.want) {
+		t.Errorf("%d bytes, %v; want %d", len(got), err, len(l.want))
+	}
+	f.Close()
+	l.down()
+	l.counted()
+	if n := l.holds(); n != 0 {
+		t.Errorf("%d bytes of content are left", n)
+	}
+}

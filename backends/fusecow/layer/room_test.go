@@ -1,0 +1,72 @@
+//go:build linux
+
+package layer_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// full is a filesystem with so many files, by which its quota is used up.
+func full(t testing.TB, files int) *layer.FS {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := treetest.Dir(t)
+	f, err := layer.Open(layer.Options{Lower: t.TempDir(), Layers: []string{dir + "/layer"}})
+	must(err)
+	t.Cleanup(func() { must(f.Close()) })
+	q, err := layer.OpenQuota(dir + "/quota")
+	must(err)
+	must(f.Hold(q, f.Paths()))
+	for i := range files {
+		_, err := f.Make(layer.RootID, layer.New{Name: fmt.Sprint(i), Mode: unix.S_IFREG | 0o644})
+		must(err)
+	}
+	must(f.Commit(false))
+	q.Limit(q.Used())
+	return f
+}
+
+// refusal is how long it takes to say that there is no room for one more, at best.
+func refusal(t testing.TB, f *layer.FS) time.Duration {
+	t.Helper()
+	var took []time.Duration
+	for range 20 {
+		began := time.Now()
+		if _, err := f.Make(layer.RootID, layer.New{Name: "more", Mode: unix.S_IFREG}); !errors.Is(err, unix.EDQUOT) {
+			t.Fatalf("one file more: %v, want EDQUOT", err)
+		}
+		took = append(took, time.Since(began))
+	}
+	return slices.Min(took)
+}
+
+// TestNoRoomIsSaidAtOnce, however many files are known: who has a program that tries again
+// and again would keep all others waiting.
+func TestNoRoomIsSaidAtOnce(t *testing.T) {
+	few, many := refusal(t, full(t, 100)), refusal(t, full(t, 50_000))
+	t.Logf("with 100 files %v, with 50000 %v", few, many)
+	if many > 10*few+100*time.Microsecond {
+		t.Errorf("with 100 files it takes %v to say that there is no room, with 50000 %v", few, many)
+	}
+}
+
+func BenchmarkNoRoomWithAMillionFiles(b *testing.B) {
+	f := full(b, 1_000_000)
+	for b.Loop() {
+		_, _ = f.Make(layer.RootID, layer.New{Name: "more", Mode: unix.S_IFREG})
+	}
+}

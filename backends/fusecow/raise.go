@@ -1,0 +1,86 @@
+//go:build linux
+
+package fusecow
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+)
+
+var _ snapshot.Raiser = (*backend)(nil)
+
+// Borrowed keeps the contract of [snapshot.Raiser]. A file that was changed in part is told even where it has
+// its name, and so is one of several names of which one was removed. Of a frozen base nothing is told.
+func (b *backend) Borrowed(ctx context.Context, fork snapshot.ForkID) (all []snapshot.Borrowed, err error) {
+	list, err := b.borrowed(ctx, fork)
+	for _, one := range list {
+		all = append(all, snapshot.Borrowed{Path: one.Path, From: one.From, Tree: one.Dir})
+	}
+	return all, fail("looking through", string(fork), err)
+}
+
+func (b *backend) borrowed(ctx context.Context, fork snapshot.ForkID) ([]layer.Borrowed, error) {
+	r, err := b.flushed(ctx, fork)
+	if err != nil || r.State != "" {
+		return nil, err
+	}
+	o, err := b.options(&r)
+	if err != nil {
+		return nil, err
+	}
+	return layer.FindBorrowed(o)
+}
+
+// Raise opens the layers itself, and needs no mount.
+func (b *backend) Raise(ctx context.Context, fork snapshot.ForkID, what []snapshot.Borrowed, _ func(do func(root int) error) error) error {
+	places := map[string]bool{}
+	for _, one := range what {
+		places[one.From] = true
+	}
+	return fail("bringing up what was renamed in", string(fork), b.raise(ctx, fork, places))
+}
+
+func (b *backend) raise(ctx context.Context, fork snapshot.ForkID, places map[string]bool) error {
+	unlockFork, err := b.lockFork(ctx, fork)
+	if err != nil {
+		return err
+	}
+	defer unlockFork()
+	unlock, err := b.lock(ctx, unix.LOCK_SH)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r, err := b.fork(fork)
+	if err != nil {
+		return err
+	}
+	o, err := b.options(&r)
+	if err != nil {
+		return err
+	}
+	var f *layer.FS
+	err = b.patiently(ctx, b.layerPath(r.upper()), func() (again bool, err error) { // who served it may be about to go
+		f, err = layer.Open(o)
+		return errors.Is(err, unix.EBUSY), err
+	})
+	if err != nil {
+		return err
+	}
+	if err = b.attach(f, &r); err == nil {
+		err = fault.Point(ctx, "copy it up")
+	}
+	if err == nil {
+		err = f.Raise(ctx, places)
+	}
+	if err == nil {
+		err = fault.Point(ctx, "tell the log")
+	}
+	return errors.Join(err, f.Close())
+}

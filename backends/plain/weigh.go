@@ -1,0 +1,70 @@
+package plain
+
+import (
+	"context"
+	"io/fs"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+var _ snapshot.Weigher = (*backend)(nil)
+
+// Weigh keeps the contract of [snapshot.Weigher]. What cannot be looked at is left out: the
+// copy itself says why.
+func (b *backend) Weigh(ctx context.Context, tree snapshot.Tree) (snapshot.Weight, error) {
+	root, err := kernel.Lstat(unix.AT_FDCWD, tree.Path)
+	if err != nil {
+		return snapshot.Weight{}, fail("weighing", "", &fs.PathError{Op: "stat", Path: tree.Path, Err: err})
+	}
+	var own inode
+	if st, err := kernel.Lstat(unix.AT_FDCWD, b.dir); err == nil {
+		own = inodeOf(&st)
+	}
+	w := snapshot.Weight{Room: b.room()}
+	linked := map[inode]bool{}
+	err = filepath.WalkDir(tree.Path, func(path string, _ fs.DirEntry, _ error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		st, err := kernel.Lstat(unix.AT_FDCWD, path)
+		switch {
+		case err != nil:
+			return nil //nolint:nilerr // it has gone
+		case st.IsDir() && inodeOf(&st) == own:
+			return fs.SkipDir
+		case st.Nlink > 1 && !st.IsDir() && linked[inodeOf(&st)]:
+			return nil
+		}
+		w.Files++
+		if st.Mount != root.Mount || st.Dev != root.Dev {
+			if st.IsDir() {
+				return fs.SkipDir // it stays empty
+			}
+			return nil
+		}
+		w.Bytes += snapshot.Bytes(st.Blocks) * 512
+		if st.Nlink > 1 && !st.IsDir() {
+			linked[inodeOf(&st)] = true
+		}
+		return nil
+	})
+	return w, fail("weighing", "", err)
+}
+
+// room is what the disk with the copies has free. On some filesystems a copy shares blocks
+// with what it is of, or is compressed: how much room it needs is known when it is made.
+func (b *backend) room() snapshot.Bytes {
+	for dir := b.dir; ; dir = filepath.Dir(dir) { // it may not be made yet
+		f, err := kernel.FilesystemOf(dir)
+		switch {
+		case err == nil && (f.Type == "ext4" || f.Type == "tmpfs"):
+			return snapshot.Bytes(f.Free)
+		case err == nil || dir == "/":
+			return -1
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// homeless is the error of a sandbox whose real workspace is not there any more: ErrNotFound;
+// or nil.
+func homeless(op string, rec *catalog.Record) error {
+	if _, err := os.Lstat(rec.Workspace); !errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return &snapshot.Error{
+		Op: op, Path: rec.Name, Kind: snapshot.ErrNotFound,
+		Err: errors.New("its workspace " + promote.Printable(rec.Workspace) + " is not there any more: it was removed or renamed, or its disk is not mounted"),
+		Hints: []string{
+			"mkdir -p " + promote.Printable(rec.Workspace) + "   # or bring it back, as it was",
+			"snapfs diff " + rec.Name + "   # what the sandbox holds of it",
+		},
+	}
+}
+
+// tellHomeless tells it where the work goes on all the same.
+func (e *Engine) tellHomeless(op string, rec *catalog.Record) {
+	var refused *snapshot.Error
+	if errors.As(homeless(op, rec), &refused) {
+		e.notice(refused.Error() + " (mkdir -p " + promote.Printable(rec.Workspace) + ", or bring it back)")
+	}
+}
+
+// becauseHomeless gives the error of a command that was to start in a workspace which is not
+// there any more its reason.
+func (e *Engine) becauseHomeless(ctx context.Context, err error, name string, command isolate.Command) error {
+	if !errors.Is(Kind(err), snapshot.ErrNotFound) || ctx.Err() != nil {
+		return err
+	}
+	rec, rerr := e.cat.Get(name)
+	if rerr != nil || !within(command.Dir, rec.Workspace) {
+		return err
+	}
+	if why := homeless("entering", rec); why != nil {
+		return why
+	}
+	return err
+}

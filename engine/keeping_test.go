@@ -1,0 +1,43 @@
+package engine_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/snapfs/snapfs/engine"
+)
+
+// TestWhatIsAppliedIsNobodyElsesWhoeverLooks: the keeper that looks once more when a command has ended, or another
+// command, does not take for the user's what has just been put there, or the rest of it would be refused.
+func TestWhatIsAppliedIsNobodyElsesWhoeverLooks(t *testing.T) {
+	b := newBench(t)
+	other, _ := b.reopen()
+	for i := range 40 {
+		name := fmt.Sprint("n", i)
+		tick()
+		b.new(name)
+		b.in(name, fmt.Sprintf("for f in $(seq 200); do echo x > %s-$f; done", name))
+		looked := make(chan error, 1)
+		go func() {
+			c, err := other.Diff(t.Context(), name, "", "")
+			if err == nil {
+				c.Close()
+			}
+			looked <- err
+		}()
+		some := engine.ApplyOptions{Paths: []string{filepath.Join(b.workspace, name+"-1")}}
+		if _, err := b.Apply(t.Context(), name, some); err != nil {
+			t.Error(err)
+		}
+		if err := <-looked; err != nil {
+			t.Error(err)
+		}
+		if _, err := b.Apply(t.Context(), name, engine.ApplyOptions{}); err != nil {
+			t.Errorf("the rest of %s: %v", name, err)
+		}
+		if err := b.Remove(t.Context(), name); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,257 @@
+package parcel_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/parcel"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// content is 700,000 bytes that are not the same anywhere.
+func content() []byte {
+	b := make([]byte, 700_000)
+	for i := range b {
+		b[i] = byte(i * i >> 7)
+	}
+	return b
+}
+
+// begun keeps some bytes of a parcel, as one whose way breaks then.
+func begun(t *testing.T, dir string, l parcel.Label, b []byte) parcel.Begun {
+	t.Helper()
+	k, err := parcel.Keep(dir, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	n, err := k.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed, err := parcel.ListBegun(dir)
+	if err != nil || len(listed) != 1 || listed[0].Bytes != n {
+		t.Fatalf("%d bytes are kept, and listed %+v, %v", n, listed, err)
+	}
+	return listed[0]
+}
+
+func onFrom(l parcel.Label, b parcel.Begun) parcel.Label {
+	l.From, l.Before = b.Bytes, b.Sum
+	return l
+}
+
+func TestWhatBrokeOffIsGoneOnWith(t *testing.T) {
+	dir, all := filepath.Join(t.TempDir(), "begun"), content()
+	had := begun(t, dir, label(), all[:300_000])
+	if had.Bytes != 300_000 || had.ID != "abc-s1" || had.Base != "abc-s0" {
+		t.Errorf("kept %+v", had)
+	}
+	if again, ok := parcel.ParseBegun(had.String()); !ok || again != had {
+		t.Errorf("%q is read as %+v", had, again)
+	}
+	had = begun(t, dir, onFrom(label(), had), all[300_000:300_007])
+	listed, err := parcel.ListBegun(dir)
+	if err != nil || len(listed) != 1 || listed[0] != had {
+		t.Errorf("listed %+v, %v: want %+v", listed, err, had)
+	}
+	var rest bytes.Buffer
+	skip := parcel.NewSkipper(had, func() (io.Writer, error) { return &rest, nil })
+	for part := all; len(part) > 0; part = part[min(len(part), 1000):] {
+		if _, err := skip.Write(part[:min(len(part), 1000)]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k, err := parcel.Keep(dir, onFrom(label(), had))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := k.Begun()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(io.MultiReader(first, &rest)); err != nil || !bytes.Equal(got, all) {
+		t.Errorf("it is %d bytes, %v, and not what was sent", len(got), err)
+	}
+	if listed, err := parcel.ListBegun(dir); err != nil || len(listed) > 0 {
+		t.Errorf("listed while it is received: %+v, %v", listed, err)
+	}
+	if _, err := parcel.Keep(dir, label()); !errors.Is(err, snapshot.ErrBusy) {
+		t.Errorf("kept by two at once: %v", err)
+	}
+	if err := k.Drop(); err != nil {
+		t.Error(err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("%v is left", left)
+	}
+}
+
+func TestOnlyWhatIsWholeOfItIsKept(t *testing.T) {
+	dir, all := filepath.Join(t.TempDir(), "begun"), content()
+	file := filepath.Join(dir, "abc-s1")
+	begun(t, dir, label(), all)
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := 0; at < len(whole); at += 10_007 {
+		damaged := bytes.Clone(whole)
+		damaged[at] ^= 4
+		torn := append(bytes.Clone(whole[:at]), make([]byte, 5000)...) // as a power cut leaves it
+		for _, b := range [][]byte{whole[:at], damaged, torn} {
+			if err := os.WriteFile(file, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got, err := parcel.ListBegun(dir)
+			if err != nil || len(got) > 1 {
+				t.Fatalf("at %d: %+v, %v", at, got, err)
+			}
+			if len(got) == 0 {
+				continue
+			}
+			k, err := parcel.Keep(dir, onFrom(label(), got[0]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := k.Begun()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if have, err := io.ReadAll(r); err != nil || !bytes.HasPrefix(all, have) || int64(len(have)) != got[0].Bytes {
+				t.Errorf("at %d: %d bytes that are no beginning, %v", at, len(have), err)
+			}
+			if _, err := k.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func TestWhatIsNotTheSameIsNotGoneOnWith(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "begun")
+	had := begun(t, dir, label(), content())
+	for name, l := range map[string]parcel.Label{
+		"another base":   onFrom(parcel.Label{ID: "abc-s1", Base: "abc-s2"}, had),
+		"another length": onFrom(label(), parcel.Begun{Bytes: had.Bytes - 1, Sum: had.Sum}),
+		"another sum":    onFrom(label(), parcel.Begun{Bytes: had.Bytes, Sum: "00"}),
+		"another state":  onFrom(parcel.Label{ID: "abc-s7", Base: "abc-s0"}, had),
+	} {
+		if _, err := parcel.Keep(dir, l); !errors.Is(err, snapshot.ErrNotFound) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if got, err := parcel.ListBegun(dir); err != nil || len(got) != 1 || got[0] != had {
+		t.Errorf("then it was lost: %+v, %v", got, err)
+	}
+	skip := parcel.NewSkipper(had, func() (io.Writer, error) { return nil, errors.New("begun") })
+	other := content()
+	other[77]++
+	if _, err := skip.Write(other); !errors.Is(err, parcel.ErrOther) {
+		t.Errorf("a stream that begins otherwise: %v", err)
+	}
+	for _, text := range []string{"abc-s1", "abc-s1::9:", "abc/s1::9:" + had.Sum, "abc-s1:../x:9:" + had.Sum, "abc-s1::-9:" + had.Sum} {
+		if b, ok := parcel.ParseBegun(text); ok {
+			t.Errorf("%q is read as %+v", text, b)
+		}
+	}
+}
+
+func TestWhatNobodyGoesOnWithIsRemoved(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "begun")
+	if n, err := parcel.DropOlder(dir, time.Now()); n != 0 || err != nil {
+		t.Errorf("of nothing: %d, %v", n, err)
+	}
+	begun(t, dir, label(), content())
+	if n, err := parcel.DropOlder(dir, time.Now().Add(-time.Minute)); n != 0 || err != nil {
+		t.Errorf("of what is new: %d, %v", n, err)
+	}
+	if n, err := parcel.DropOlder(dir, time.Now().Add(time.Minute)); n != 1 || err != nil {
+		t.Errorf("of what is old: %d, %v", n, err)
+	}
+}
+
+// The disk that holds the state holds the sandboxes, too.
+func TestWhatThereIsNoRoomToKeepMakesRoom(t *testing.T) {
+	treetest.NeedRoot(t)
+	disk := treetest.Dir(t)
+	if err := unix.Mount("snapfs-test", disk, "tmpfs", 0, "size=24m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })
+	k, err := parcel.Keep(filepath.Join(disk, "begun"), label())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 40 {
+		if _, err := k.Write(content()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if fs, err := kernel.FilesystemOf(disk); err != nil || fs.Avail < 23<<20 {
+		t.Errorf("%v are left for what is received, %v", snapshot.Bytes(fs.Avail), err)
+	}
+	if n, err := k.Close(); n != 0 || !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("%d bytes are kept, %v", n, err)
+	}
+	if left, err := os.ReadDir(filepath.Join(disk, "begun")); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+}
+
+// What somebody else has put there is neither read nor removed, and nothing waits for it; what
+// a machine that went has left of what was kept is not taken for it.
+func TestWhatWasNotKeptHereIsLeftAlone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "begun")
+	had := begun(t, dir, label(), content()[:300_000])
+	at := func(name string) string { return filepath.Join(dir, name) }
+	strange := []string{at("0-directory"), at("0-file"), at("0-link"), at("0-pipe"), at("Not_an_id")}
+	err := errors.Join(
+		os.Mkdir(strange[0], 0o700), os.WriteFile(strange[1], []byte("of somebody"), 0o600), os.Symlink("abc-s1", strange[2]),
+		unix.Mkfifo(strange[3], 0o600), os.WriteFile(strange[4], nil, 0o600),
+		os.WriteFile(at("abc-s7"), []byte("snapfs par\x00\x00"), 0o600), os.WriteFile(at("abc-s8"), make([]byte, 4096), 0o600), os.WriteFile(at("abc-s9"), nil, 0o600),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := parcel.Strange(dir); err != nil || !slices.Equal(got, strange) {
+		t.Errorf("strange are %q, %v", got, err)
+	}
+	if got, err := parcel.ListBegun(dir); err != nil || !slices.Equal(got, []parcel.Begun{had}) {
+		t.Errorf("kept are %+v, %v", got, err)
+	}
+	other := label()
+	other.ID = "0-file"
+	if _, err := parcel.Keep(dir, other); err == nil {
+		t.Error("a file of somebody's was taken to keep a parcel")
+	}
+	if n, err := parcel.DropOlder(dir, time.Now().Add(time.Hour)); n != 4 || err != nil {
+		t.Errorf("%d are removed, %v", n, err)
+	}
+	for _, path := range strange {
+		if _, err := os.Lstat(path); err != nil {
+			t.Error(err)
+		}
+	}
+	if got, err := os.ReadFile(strange[1]); err != nil || string(got) != "of somebody" {
+		t.Errorf("the file has %q, %v", got, err)
+	}
+	if got, err := parcel.Strange(strange[1]); err != nil || !slices.Equal(got, strange[1:2]) {
+		t.Errorf("in the place of the directory is %q, %v", got, err)
+	}
+	if got, err := parcel.ListBegun(strange[1]); err != nil || len(got) > 0 {
+		t.Errorf("a file keeps %+v, %v", got, err)
+	}
+}

@@ -1,0 +1,79 @@
+//go:build linux
+
+package snapshottest
+
+import (
+	"errors"
+	"io"
+	"os"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// returns takes a fork back to states of its own and to its base, while it is mounted and while it
+// is not.
+func returns(x *workbench) {
+	back := func(to snapshot.ID, use snapshot.Use) {
+		x.Helper()
+		x.must(as[snapshot.Returner](x.b).Return(x.Context(), "f1", to, use))
+		f, err := x.b.LookupFork(x.Context(), "f1")
+		if x.must(err); f.Base != to {
+			x.Errorf("the fork is one of %s, and was taken back to %s", f.Base, to)
+		}
+	}
+	x.write("file", "base")
+	x.write("removed", "base")
+	x.capture("s1")
+	x.fork("s1", "f1")
+	root := x.reach(x.view("f1"))
+	dir := kernel.FDPath(root)
+	look := func(when string, want map[string]string) {
+		x.Helper()
+		x.state(x.view("f1"), when+", of another mount", want)
+		for name, text := range want {
+			got, err := os.ReadFile(dir + "/" + name)
+			if text == "" && errors.Is(err, os.ErrNotExist) {
+				continue
+			}
+			if err != nil || string(got) != text {
+				x.Errorf("%s, %s holds %q, %v; want %q", when, name, got, err, text)
+			}
+		}
+	}
+	first := map[string]string{"file": "base", "removed": "base", "new": "", "later": ""}
+	second := map[string]string{"file": "second", "removed": "", "new": "second", "later": ""}
+	x.put(dir, "file", "second")
+	x.put(dir, "new", "second")
+	x.must(os.Remove(dir + "/removed"))
+	x.seal("f1", "s2", snapshot.InUse)
+	x.put(dir, "file", "third, and longer")
+	x.put(dir, "later", "third")
+	x.must(os.Remove(dir + "/new"))
+	open, err := os.Open(dir + "/later")
+	x.must(err)
+
+	back("s2", snapshot.InUse)
+	look("back at the second state", second)
+	if text, err := io.ReadAll(open); err != nil || string(text) != "third" {
+		x.Errorf("what is open, and is no more, holds %q, %v", text, err)
+	}
+	x.must(open.Close())
+	x.put(dir, "new", "lost")
+	back("s1", snapshot.InUse)
+	look("back at the base", first)
+	back("s2", snapshot.InUse)
+	look("on at the second state", second)
+	x.must(os.Remove(dir + "/file"))
+	x.must(root.Close())
+	x.again()
+	x.state(x.view("f1"), "opened again", map[string]string{"file": "", "new": "second"})
+	back("s2", snapshot.Idle)
+	x.state(x.view("f1"), "back while nobody has it", second)
+	back("s1", snapshot.Idle)
+	x.state(x.view("f1"), "at the base while nobody has it", first)
+	x.state(x.snap("s2"), "the second state", second)
+	x.fails(as[snapshot.Returner](x.b).Return(x.Context(), "f1", "no", snapshot.Idle), snapshot.ErrNotFound, "going back to what is not there")
+	x.fails(as[snapshot.Returner](x.b).Return(x.Context(), "no", "s1", snapshot.Idle), snapshot.ErrNotFound, "taking back what is not there")
+	x.clean()
+}
