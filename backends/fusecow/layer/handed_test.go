@@ -4,8 +4,10 @@ package layer_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -86,4 +88,41 @@ func TestWhatIsNotInAStateAndLiesInPartsLivesOn(t *testing.T) {
 	if n := l.holds(); n != 0 {
 		t.Errorf("%d bytes of content are left", n)
 	}
+}
+
+// TestWhoLooksWhileLayersAreSwitchedFindsTheState: names that he asks for just before are forgotten, too.
+func TestWhoLooksWhileLayersAreSwitchedFindsTheState(t *testing.T) {
+	b := newBench(t)
+	b.up()
+	var files []string
+	for i := range 3000 {
+		dir := fmt.Sprintf("%s/%d", b.mount, i)
+		b.must(os.Mkdir(dir, 0o755))
+		files = append(files, dir+"/f")
+		b.write(dir+"/f", "first\n")
+	}
+	b.freeze()
+	state := b.layers[:1]
+	for _, f := range files {
+		b.must(os.Remove(f))
+		b.write(f, "second\n")
+	}
+	b.again(false) // so that the kernel knows none of it
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		for _, f := range files {
+			_, _ = os.Lstat(f) // it is there all the time
+		}
+	})
+	b.goTo(state)
+	looking.Wait()
+	for _, f := range files {
+		b.has(f, "first\n")
+		b.write(f, "third\n")
+	}
+	b.again(false)
+	for _, f := range files {
+		b.has(f, "third\n")
+	}
+	b.down()
 }

@@ -20,11 +20,11 @@ import (
 // what was written is to be flushed before. Then is called when nothing can keep it from happening. Errors:
 // those of HandOver and of then, after which all is as it was; after then, those of one more mount, and of closing.
 func (s *Server) Switch(next *layer.FS, then func() error) error {
-	names := s.f.Unlike(next)
-	s.forgetNames(names)
+	s.forgetNames(s.f.Unlike(next))
 	s.letForget() // so that only what is in use is handed over
 	s.mu.Lock()
 	was := s.f
+	names := was.Unlike(next) // who only looks may have asked again, and in other directories
 	stale, err := was.HandOver(next, then)
 	if err == nil {
 		s.f = next
@@ -33,7 +33,7 @@ func (s *Server) Switch(next *layer.FS, then func() error) error {
 	if err != nil {
 		return err
 	}
-	s.forgetNames(names) // who only looks may have asked again
+	s.forgetNames(names)
 	s.forgetPages(stale)
 	return errors.Join(s.tellLengths(was, stale), was.Close())
 }
