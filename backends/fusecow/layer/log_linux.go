@@ -81,14 +81,14 @@ func (f *FS) isFirm(n *node) bool {
 	return n.logged && n.frame != 0 && n.frame <= f.firm.Load()
 }
 
-// records are those of everything dirty. Holds mu.
+// records are those of everything dirty. What has gone comes first: another node may have got its number. Holds mu.
 func (f *FS) records() []byte {
-	var w writer
+	var w, nodes writer
 	for n := range f.dirty {
 		switch {
 		case n.nlink > 0:
-			w.node(n)
-			w.parts(n)
+			nodes.node(n)
+			nodes.parts(n)
 			n.logged = true
 			if n.frame == 0 {
 				n.frame = f.frame.Load() + 1
@@ -99,6 +99,7 @@ func (f *FS) records() []byte {
 			n.logged = false
 		}
 	}
+	w = append(w, nodes...)
 	for _, o := range f.originals {
 		w.original(o)
 	}

@@ -43,10 +43,10 @@ func (f *FS) adopt(dir *origin, name string, st *kernel.Stat) *node {
 	id := f.identityOf(st)
 	no := f.number(&id)
 	if n := f.nodes[no]; n != nil {
-		if n.from != nil && n.from.identity == id && n.kind() == st.Mode&unix.S_IFMT {
+		if n.nlink > 0 && n.from != nil && n.from.identity == id && n.kind() == st.Mode&unix.S_IFMT {
 			return n
 		}
-		no = f.next // the number was given to another one below
+		no = f.next // the number was given to another one below, or it has got a name there since it lost its last one
 		f.next++
 	}
 	n := &node{id: no, from: &origin{dir: dir, name: name, identity: id}, attr: attrOf(st), place: nowhere, deeds: none}

@@ -4,6 +4,7 @@ package layer_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -91,6 +92,56 @@ func TestWhatWasChangedStaysOnAnotherDevice(t *testing.T) {
 	b.must(err)
 	if st.Mode().Perm() != 0o600 {
 		t.Errorf("mode %o, want 600", st.Mode().Perm())
+	}
+	b.down()
+}
+
+// TestAFileWithANameBelowIsNotTheOneThatWasRemoved: the user gives another name to what was removed here, and is
+// still open.
+func TestAFileWithANameBelowIsNotTheOneThatWasRemoved(t *testing.T) {
+	b := newBench(t)
+	b.write(b.lower+"/old", "below\n")
+	b.up()
+	f, err := os.Open(b.mount + "/old")
+	b.must(err)
+	defer f.Close()
+	b.must(os.Remove(b.mount + "/old"))
+	b.must(os.Link(b.lower+"/old", b.lower+"/new"))
+	b.write(b.mount+"/new", "above\n")
+	b.must(f.Close())
+	b.again(false)
+	b.has(b.mount+"/new", "above\n")
+	b.down()
+}
+
+// TestANumberThatIsAnothersBeforeTheLogHearsOfIt goes on with the other.
+func TestANumberThatIsAnothersBeforeTheLogHearsOfIt(t *testing.T) {
+	b := newBench(t)
+	const files = 20
+	name := func(dir, kind string, i int) string { return fmt.Sprintf("%s/%s%d", dir, kind, i) }
+	for i := range files {
+		b.write(name(b.lower, "old", i), "below\n")
+	}
+	b.up()
+	for i := range files {
+		b.must(os.Chmod(name(b.mount, "old", i), 0o600))
+	}
+	b.tell("sync")
+	for i := range files {
+		b.must(os.Remove(name(b.mount, "old", i)))
+		b.must(os.Rename(name(b.lower, "old", i), name(b.lower, "new", i)))
+	}
+	time.Sleep(100 * time.Millisecond) // the kernel forgets them
+	for i := range files {
+		b.must(os.Chmod(name(b.mount, "new", i), 0o640))
+	}
+	b.tell("sync")
+	b.again(true)
+	for i := range files {
+		st, err := kernel.Lstat(unix.AT_FDCWD, name(b.mount, "new", i))
+		if b.must(err); st.Mode&0o777 != 0o640 {
+			t.Errorf("%d: mode %o", i, st.Mode)
+		}
 	}
 	b.down()
 }
