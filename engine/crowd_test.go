@@ -12,9 +12,11 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// polite: what a command may answer when others work on the same sandbox.
+// polite: what a command may answer when others work on the same sandbox. One that has not
+// begun when they stop it is interrupted.
 func polite(err error) bool {
-	return err == nil || errors.Is(err, snapshot.ErrBusy) || errors.Is(err, snapshot.ErrNotFound) || errors.Is(err, snapshot.ErrExists)
+	return err == nil || errors.Is(err, snapshot.ErrBusy) || errors.Is(err, snapshot.ErrNotFound) || errors.Is(err, snapshot.ErrExists) ||
+		errors.Is(err, snapshot.ErrInterrupted)
 }
 
 // times calls f n times at once.

@@ -220,6 +220,7 @@ func TestBringingUpIsSafeToKill(t *testing.T) {
 		if err := os.Remove(b.workspace + "/d/sub/y"); err != nil { // what is killed between two names makes them two files
 			t.Fatal(err)
 		}
+		tick() // d/x has one name less
 		b.renamed("c", backend)
 		before := bare(b.in("c", has))
 		stride := sampled(1)
