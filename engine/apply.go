@@ -53,7 +53,7 @@ type Applied struct {
 // Cost, beside that of the changes: a copy of what was renamed there, kept in the sandbox (ErrNoSpace).
 // Safe to kill: the next command completes it or takes it back.
 func (e *Engine) Apply(ctx context.Context, name string, o ApplyOptions) (Applied, error) {
-	h, err := e.cat.Hold(ctx, name)
+	h, err := e.holdAny(ctx, name)
 	if err != nil {
 		return Applied{}, err
 	}

@@ -171,7 +171,7 @@ type carryPart struct {
 // beginCarry merges what is to be carried. Until done is called, the sandbox's
 // lock is held and its processes stand still.
 func (e *Engine) beginCarry(ctx context.Context, name string, o PlanOptions, a answers) (c *carrying, done func(), err error) {
-	h, err := e.cat.Hold(ctx, name)
+	h, err := e.holdAny(ctx, name)
 	if err != nil {
 		return nil, nil, err
 	}

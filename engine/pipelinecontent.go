@@ -97,7 +97,7 @@ func (e *Engine) openWorkspace(ctx context.Context, rec *catalog.Record) (*os.Fi
 // sameContent refuses a sandbox that is not what it was when its pipeline began.
 // Errors: ErrNotFound (it is gone, or another one), ErrDrifted.
 func (e *Engine) sameContent(ctx context.Context, p *Pipeline) error {
-	h, err := e.cat.Hold(ctx, p.Sandbox)
+	h, err := e.holdAny(ctx, p.Sandbox)
 	if err != nil {
 		return err
 	}

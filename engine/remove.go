@@ -77,17 +77,26 @@ func (e *Engine) removeUnread(ctx context.Context, name string) error {
 // hold locks a sandbox to do something to it. One that belongs to a command
 // that is at work is refused.
 func (e *Engine) hold(ctx context.Context, name, op string) (*catalog.Held, error) {
-	h, err := e.cat.Hold(ctx, name)
+	h, err := e.holdAny(ctx, name)
 	if err == nil && (h.Ephemeral || h.State != catalog.Ready) {
 		h.Release()
 		return nil, &snapshot.Error{Op: op, Path: name, Kind: snapshot.ErrBusy, Err: errors.New("it belongs to a command that is at work")}
 	}
-	if err == nil && h.Returning != nil {
-		if err = e.endReturn(ctx, h); err != nil {
-			h.Release()
-		}
-	}
 	return h, err
+}
+
+// holdAny locks a sandbox, whoever it belongs to, and ends what was begun to be taken back: half of it is
+// nothing to be carried anywhere.
+func (e *Engine) holdAny(ctx context.Context, name string) (*catalog.Held, error) {
+	h, err := e.cat.Hold(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.endReturn(ctx, h); err != nil {
+		h.Release()
+		return nil, err
+	}
+	return h, nil
 }
 
 // discard takes a sandbox without processes away, if it is still there.

@@ -154,6 +154,10 @@ func (e *Engine) goBack(ctx context.Context, h *catalog.Held, use snapshot.Use) 
 			_, err = t.Seal(ctx, t.fork, h.Returning.Before[t.at], use)
 		}
 	}
+	if err == nil {
+		h.Returning.Kept = true
+		err = h.Save()
+	}
 	for _, t := range all {
 		if err == nil {
 			err = fault.Point(ctx, "go back")
@@ -190,18 +194,15 @@ func (e *Engine) endReturn(ctx context.Context, h *catalog.Held) error {
 // undoReturn has the trees of a sandbox that has begun to go back hold what they did before; or,
 // to finish it, leaves them where all have gone.
 func (e *Engine) undoReturn(ctx context.Context, h *catalog.Held, use snapshot.Use, finish bool) error {
+	if !h.Returning.Kept {
+		return returned(h, h.At)
+	}
 	all, err := e.returnables(ctx, h.Record)
 	if err != nil {
 		return err
 	}
 	var gone []returnable
 	for _, t := range all {
-		switch _, err := t.Lookup(ctx, h.Returning.Before[t.at]); {
-		case errors.Is(err, snapshot.ErrNotFound): // none has gone back before all are kept
-			return returned(h, h.At)
-		case err != nil:
-			return err
-		}
 		f, err := t.LookupFork(ctx, t.fork)
 		if err != nil {
 			return err

@@ -155,46 +155,84 @@ func TestASandboxIsTakenBackUnderWhatRunsInIt(t *testing.T) {
 	})
 }
 
-// TestATakingBackThatFailsOrIsKilledIsWholeOrNothing at each of its steps, of several trees.
+// TestATakingBackThatFailsOrIsKilledIsWholeOrNothing at each of its steps, of one tree and of several.
 func TestATakingBackThatFailsOrIsKilledIsWholeOrNothing(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
-	t.Setenv(onlyEnv, "fusecow")
 	for _, mode := range []string{"fail", "kill"} {
-		t.Run(mode, func(t *testing.T) {
+		t.Run("one/"+mode, func(t *testing.T) {
 			b := benchIn(t, treetest.Ext4(t, 64<<20), treetest.Dir(t))
-			other := filepath.Join(filepath.Dir(b.state), "other") // in the tree of "/"
-			w := b.setLiveStage(other)
-			whole := map[string]string{"m1": atFirst + " m1", "m2": atSecond + " m2"}
-			stride := sampled(1)
-			for n := 1; ; n += stride {
-				when := fmt.Sprintf("%s at step %d", mode, n)
-				o := b.child("rollback live", n, mode)
-				b.Engine, _ = b.reopen()
-				info, err := b.Show(t.Context(), "s")
-				if err != nil || info.Returning != nil {
-					t.Fatalf("%s: %+v, %v", when, info.Returning, err)
-				}
-				if got := w.sees() + " " + strings.TrimSpace(b.in("s", "cat "+other)); got != whole[info.At] {
-					t.Fatalf("%s: it is said to be at %s, and what runs sees %q", when, info.At, got)
-				}
-				if !o.killed && o.steps < n {
-					if o.err != nil || info.At != "m1" {
-						t.Fatalf("%s: with nothing in its way: %v", when, o.err)
-					}
-					t.Logf("%s: %d steps, %d trees", mode, o.steps, len(info.Trees))
-					break
-				}
-				if info.At == "m1" {
-					b.takesBack(w, "m2", atSecond)
-				}
-			}
-			if err := b.Stop(t.Context(), "s"); err != nil {
-				t.Fatal(err)
-			}
-			b.sound(mode)
+			b.takeBackAtEachStep(t, mode, b.workspace+"/other")
+		})
+		t.Run("several/"+mode, func(t *testing.T) {
+			t.Setenv(onlyEnv, "fusecow")
+			b := benchIn(t, treetest.Ext4(t, 64<<20), treetest.Dir(t))
+			b.takeBackAtEachStep(t, mode, filepath.Join(filepath.Dir(b.state), "other")) // in the tree of "/"
 		})
 	}
+}
+
+func (b *bench) takeBackAtEachStep(t *testing.T, mode, other string) {
+	t.Helper()
+	w := b.setLiveStage(other)
+	whole := map[string]string{"m1": atFirst + " m1", "m2": atSecond + " m2"}
+	stride := sampled(1)
+	for n := 1; ; n += stride {
+		when := fmt.Sprintf("%s at step %d", mode, n)
+		o := b.child("rollback live", n, mode)
+		b.Engine, _ = b.reopen()
+		info, err := b.Show(t.Context(), "s")
+		if err != nil || info.Returning != nil {
+			t.Fatalf("%s: %+v, %v", when, info.Returning, err)
+		}
+		if got := w.sees() + " " + strings.TrimSpace(b.in("s", "cat "+other)); got != whole[info.At] {
+			t.Fatalf("%s: it is said to be at %s, and what runs sees %q", when, info.At, got)
+		}
+		if !o.killed && o.steps < n {
+			if o.err != nil || info.At != "m1" {
+				t.Fatalf("%s: with nothing in its way: %v", when, o.err)
+			}
+			t.Logf("%s: %d steps, %d trees", mode, o.steps, len(info.Trees))
+			break
+		}
+		if info.At == "m1" {
+			b.takesBack(w, "m2", atSecond)
+		}
+	}
+	if err := b.Stop(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	b.sound(mode)
+}
+
+// TestWhatIsHalfTakenBackIsNotApplied: a command that has been there for long finds it so.
+func TestWhatIsHalfTakenBackIsNotApplied(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
+	t.Setenv(onlyEnv, "fusecow")
+	b := benchIn(t, treetest.Ext4(t, 64<<20), treetest.Dir(t))
+	w := b.setLiveStage(filepath.Join(filepath.Dir(b.state), "other"))
+	half := func() bool {
+		info, err := b.Show(t.Context(), "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Returning != nil
+	}
+	for n := 1; !half() || w.sees() == atSecond; n++ {
+		b.reopen()
+		if o := b.child("rollback live", n, "kill"); !o.killed {
+			t.Fatal("it was never half taken back")
+		}
+	}
+	_, err := b.Apply(t.Context(), "s", engine.ApplyOptions{DryRun: true})
+	if half() {
+		t.Error("it is half taken back still; applying it:", err)
+	}
+	if err := b.Stop(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	b.sound("taken back")
 }
 
 // TestATreeThatCannotBeTakenBackUnderWhatRunsMustHaveKeptStill: else it is refused, and nothing changed.

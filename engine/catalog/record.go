@@ -76,10 +76,11 @@ type Record struct {
 }
 
 // A Returning says to which mark, or with "" to its base, a sandbox is taken back, and which
-// snapshots, in the order of its trees, hold what it was before.
+// snapshots, in the order of its trees, hold what it was before. Until all of them are Kept nothing has gone back.
 type Returning struct {
 	Mark   string        `json:"mark"`
 	Before []snapshot.ID `json:"before"`
+	Kept   bool          `json:"kept,omitempty"`
 }
 
 // A Tree is one of a sandbox's trees.
