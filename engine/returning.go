@@ -203,11 +203,11 @@ func (e *Engine) undoReturn(ctx context.Context, h *catalog.Held, use snapshot.U
 	}
 	var gone []returnable
 	for _, t := range all {
-		f, err := t.LookupFork(ctx, t.fork)
+		base, err := t.Base(ctx, t.fork)
 		if err != nil {
 			return err
 		}
-		if f.Base != h.Returning.Before[t.at] {
+		if base != h.Returning.Before[t.at] {
 			gone = append(gone, t)
 		}
 	}

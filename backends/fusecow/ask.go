@@ -30,6 +30,10 @@ type request struct {
 	Late bool `json:"late,omitempty"`
 	// Limit: to count where the fork's record says.
 	Limit bool `json:"limit,omitempty"`
+
+	// lock is the fork's, which goes along with what changes its record: who serves it may come to that when
+	// who asked was killed, and nobody is to have the lock before.
+	lock *os.File
 }
 
 // An answer to it, or to a start; nothing is wrong where it is empty.
@@ -99,7 +103,7 @@ func askFor(path string, q request) (*os.File, *answer, error) {
 		return nil, nil, &os.PathError{Op: "connect", Path: path, Err: err}
 	}
 	defer p.Close() //nolint:errcheck // nothing is written
-	root, a, err := demand(p, q)
+	root, a, err := demand(p, q, q.lock)
 	if errors.Is(err, errHungUp) {
 		err = &os.PathError{Op: "ask", Path: path, Err: unix.EBUSY}
 	}
@@ -125,14 +129,19 @@ func lateAt(path string) (all []string, err error) {
 // errHungUp: who was asked has ended.
 var errHungUp = errors.New("the process that serves it has ended")
 
-// demand sends what is wanted to the one at the other end, and answers with the mount
+// demand sends what is wanted to the one at the other end, with a lock unless that is nil, and answers with the mount
 // that comes back, if one does.
-func demand(p *kernel.Packet, what any) (*os.File, *answer, error) {
+func demand(p *kernel.Packet, what any, lock *os.File) (*os.File, *answer, error) {
 	text, err := json.Marshal(what)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := p.Send(text); err != nil {
+	if lock == nil {
+		err = p.Send(text)
+	} else {
+		err = p.Send(text, lock)
+	}
+	if err != nil {
 		return nil, nil, errHungUp
 	}
 	text, files, err := p.Receive()
@@ -184,9 +193,12 @@ func (s *server) one(p *kernel.Packet) {
 	if uid, err := p.PeerUID(); err != nil || uid != 0 && int(uid) != os.Geteuid() {
 		return
 	}
-	text, _, err := p.Receive()
+	text, lock, err := p.Receive()
 	if err != nil {
 		return
+	}
+	for _, f := range lock {
+		defer f.Close()
 	}
 	var q request
 	var root *os.File

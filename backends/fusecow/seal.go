@@ -37,11 +37,11 @@ func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.
 	if _, err := os.Lstat(b.snapshotPath(id)); err == nil {
 		return s, because(snapshot.ErrExists, b.snapshotPath(id), "there is a snapshot of that name")
 	}
-	unlockFork, err := b.lockFork(ctx, fork)
+	lock, err := b.holdFork(ctx, fork)
 	if err != nil {
 		return s, err
 	}
-	defer unlockFork()
+	defer lock.Close()
 	unlock, err := b.lock(ctx, unix.LOCK_SH)
 	if err != nil {
 		return s, err
@@ -59,7 +59,7 @@ func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.
 	err = fault.Point(ctx, "go on with the layer")
 	if err == nil {
 		n := r.above(next)
-		err = b.goOn(ctx, fork, &r, &n, request{Freeze: next}, use)
+		err = b.goOn(ctx, fork, &r, &n, request{Freeze: next, lock: lock}, use)
 	}
 	if err != nil {
 		b.discard(b.layerPath(next))
@@ -110,11 +110,11 @@ func (b *backend) Return(ctx context.Context, fork snapshot.ForkID, to snapshot.
 }
 
 func (b *backend) takeBack(ctx context.Context, fork snapshot.ForkID, to snapshot.ID, use snapshot.Use) error {
-	unlockFork, err := b.lockFork(ctx, fork)
+	lock, err := b.holdFork(ctx, fork)
 	if err != nil {
 		return err
 	}
-	defer unlockFork()
+	defer lock.Close()
 	unlock, err := b.lock(ctx, unix.LOCK_SH)
 	if err != nil {
 		return err
@@ -139,7 +139,7 @@ func (b *backend) takeBack(ctx context.Context, fork snapshot.ForkID, to snapsho
 	next.Base, next.Own, next.Limit = string(to), len(s.Layers), r.Limit
 	err = fault.Point(ctx, "go back")
 	if err == nil {
-		err = b.goOn(ctx, fork, &r, &next, request{Return: &next}, use)
+		err = b.goOn(ctx, fork, &r, &next, request{Return: &next, lock: lock}, use)
 	}
 	now, rerr := b.fork(fork)
 	if rerr != nil {
@@ -152,4 +152,15 @@ func (b *backend) takeBack(ctx context.Context, fork snapshot.ForkID, to snapsho
 	b.discard(b.layerPath(left.upper()))
 	b.uncountLayer(&left)
 	return err
+}
+
+// Base keeps the contract of [snapshot.Returner].
+func (b *backend) Base(ctx context.Context, fork snapshot.ForkID) (snapshot.ID, error) {
+	unlock, err := b.lockFork(ctx, fork)
+	if err != nil {
+		return "", fail("looking up", string(fork), err)
+	}
+	defer unlock()
+	r, err := b.fork(fork)
+	return snapshot.ID(r.Base), fail("looking up", string(fork), err)
 }

@@ -42,7 +42,8 @@ func (b *backend) openLock() (*os.File, error) {
 // lock takes the lock on which layers are alive: shared while something names a
 // layer in a new record, exclusive while layers that nobody names are cleared.
 func (b *backend) lock(ctx context.Context, how int) (unlock func(), err error) {
-	return b.take(ctx, func(f *os.File) error { return kernel.Flock(f, how|unix.LOCK_NB) })
+	f, err := b.take(ctx, func(f *os.File) error { return kernel.Flock(f, how|unix.LOCK_NB) })
+	return func() { f.Close() }, err
 }
 
 // lockFork keeps others from changing the record of the same fork. It is taken
@@ -50,6 +51,12 @@ func (b *backend) lock(ctx context.Context, how int) (unlock func(), err error) 
 // the fork: it is a byte of the one file, by the fork's id. Two forks may have the
 // same, and then wait for each other.
 func (b *backend) lockFork(ctx context.Context, id snapshot.ForkID) (unlock func(), err error) {
+	f, err := b.holdFork(ctx, id)
+	return func() { f.Close() }, err
+}
+
+// holdFork is lockFork with a file that holds the lock while anybody has it open.
+func (b *backend) holdFork(ctx context.Context, id snapshot.ForkID) (*os.File, error) {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id)) // it never fails
 	at := unix.Flock_t{Type: unix.F_WRLCK, Start: int64(h.Sum64() >> 2), Len: 1}
@@ -59,7 +66,7 @@ func (b *backend) lockFork(ctx context.Context, id snapshot.ForkID) (unlock func
 }
 
 // take waits for a lock as long as ctx lets it.
-func (b *backend) take(ctx context.Context, try func(*os.File) error) (unlock func(), err error) {
+func (b *backend) take(ctx context.Context, try func(*os.File) error) (*os.File, error) {
 	f, err := b.openLock()
 	if err != nil {
 		return nil, err
@@ -73,7 +80,7 @@ func (b *backend) take(ctx context.Context, try func(*os.File) error) (unlock fu
 		f.Close()
 		return nil, err
 	}
-	return func() { f.Close() }, nil
+	return f, nil
 }
 
 // patiently calls try until it need not be called again, or ctx has ended.

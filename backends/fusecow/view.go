@@ -114,7 +114,7 @@ func (b *backend) serve(what *start) (*os.File, error) {
 		return nil, &os.PathError{Op: "start", Path: program[0], Err: err}
 	}
 	go func() { _, _ = proc.Wait() }() // how it ended it has said, or it is as after a crash
-	root, _, err := demand(p, what)
+	root, _, err := demand(p, what, nil)
 	if errors.Is(err, errHungUp) {
 		err = because(snapshot.ErrCorrupt, program[0], "it ended before it had begun to serve")
 	}

@@ -206,6 +206,10 @@ type Returner interface {
 	// a name, or answers ESTALE where its content cannot be had any more. Atomic. Errors: ErrNotFound; ErrNotSupported
 	// (the snapshot stands on another base); ErrBusy, ErrNoSpace, ErrInterrupted.
 	Return(ctx context.Context, fork ForkID, to ID, use Use) error
+	// Base is what the fork was last made of, sealed as or taken back to. A process that serves the fork may
+	// still be about to take it back when who called Return was killed: that is waited for. Errors: ErrNotFound,
+	// ErrInterrupted.
+	Base(ctx context.Context, fork ForkID) (ID, error)
 }
 
 // A Hider keeps data on the tree's own filesystem, at absolute paths which no

@@ -18,8 +18,10 @@ func returns(x *workbench) {
 		x.Helper()
 		x.must(as[snapshot.Returner](x.b).Return(x.Context(), "f1", to, use))
 		f, err := x.b.LookupFork(x.Context(), "f1")
-		if x.must(err); f.Base != to {
-			x.Errorf("the fork is one of %s, and was taken back to %s", f.Base, to)
+		x.must(err)
+		base, err := as[snapshot.Returner](x.b).Base(x.Context(), "f1")
+		if x.must(err); f.Base != to || base != to {
+			x.Errorf("the fork is one of %s and %s, and was taken back to %s", f.Base, base, to)
 		}
 	}
 	x.write("file", "base")

@@ -1,0 +1,102 @@
+//go:build linux
+
+package fusecow_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
+	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+const (
+	treeEnv = "SNAPFS_TEST_FUSECOW_TREE"
+	dirEnv  = "SNAPFS_TEST_FUSECOW_DIR"
+)
+
+type returning interface {
+	snapshot.Backend
+	snapshot.Returner
+}
+
+func openReturning(t *testing.T, place snapshot.Place) returning {
+	t.Helper()
+	b, err := driver().Open(t.Context(), place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, ok := b.(returning)
+	if !ok {
+		t.Fatal("it takes nothing back")
+	}
+	return r
+}
+
+// TestAForkIsNotToldToHaveStayedWhileItIsTakenBack: who asked for that was killed, before who serves it came to it.
+func TestAForkIsNotToldToHaveStayedWhileItIsTakenBack(t *testing.T) {
+	if tree := os.Getenv(treeEnv); tree != "" { // who is killed
+		b := openReturning(t, snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: os.Getenv(dirEnv)})
+		t.Fatal(b.Return(t.Context(), "f", "base", snapshot.InUse))
+	}
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
+	place := snapshottest.OnDisk(t)
+	b := openReturning(t, place)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.WriteFile(place.Tree.Path+"/file", []byte("base"), 0o600))
+	_, err := b.Capture(t.Context(), place.Tree, "base")
+	must(err)
+	f, err := b.Fork(t.Context(), "base", "f")
+	must(err)
+	fd, err := f.View.Served.Mount(t.Context(), false)
+	must(err)
+	root := os.NewFile(uintptr(fd), "root")
+	defer root.Close()
+	file := kernel.FDPath(root) + "/file"
+	must(os.WriteFile(file, []byte("changed"), 0o600))
+	_, err = b.Seal(t.Context(), "f", "s", snapshot.InUse)
+	must(err)
+
+	sockets, err := filepath.Glob(place.Dir + "/layers/f-*/ask")
+	if err != nil || len(sockets) != 1 {
+		t.Fatalf("it listens at %q, %v", sockets, err)
+	}
+	p, err := kernel.DialPacket(sockets[0])
+	must(err)
+	server, err := p.Peer()
+	must(err)
+	must(p.Close())
+	must(unix.Kill(server.PID, unix.SIGSTOP))
+	defer unix.Kill(server.PID, unix.SIGCONT) // it goes on already, or the test has failed
+	t.Setenv(treeEnv, place.Tree.Path)
+	t.Setenv(dirEnv, place.Dir)
+	self, err := os.Executable()
+	must(err)
+	asks, err := run.Background([]string{self, "-test.run=^" + t.Name() + "$"}, nil)
+	must(err)
+	time.Sleep(time.Second) // it asks
+	must(asks.Kill())
+	_, err = asks.Wait()
+	must(err)
+	time.AfterFunc(200*time.Millisecond, func() { _ = unix.Kill(server.PID, unix.SIGCONT) })
+	base, err := b.Base(t.Context(), "f")
+	must(err)
+	got, err := os.ReadFile(file)
+	must(err)
+	if base != "base" || string(got) != "base" {
+		t.Errorf("the fork is one of %s, and its file holds %q", base, got)
+	}
+}
