@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -229,6 +231,36 @@ func TestWhatIsHalfTakenBackIsNotApplied(t *testing.T) {
 	if half() {
 		t.Error("it is half taken back still; applying it:", err)
 	}
+	if err := b.Stop(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	b.sound("taken back")
+}
+
+// TestATreeThatIsMountedOverIsTakenBack: what it was is there still for who is in the sandbox.
+func TestATreeThatIsMountedOverIsTakenBack(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
+	disk := treetest.Ext4(t, 64<<20)
+	b := benchIn(t, disk, treetest.Dir(t))
+	w := b.setLiveStage(b.workspace + "/other")
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	over := true
+	uncover := func() {
+		if over {
+			over = false
+			if err := unix.Unmount(disk, 0); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Cleanup(uncover)
+	b.takesBack(w, "", atBase)
+	b.takesBack(w, "m2", atSecond)
+	uncover()
+	b.takesBack(w, "m1", atFirst)
 	if err := b.Stop(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}

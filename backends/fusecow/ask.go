@@ -277,7 +277,7 @@ func (s *server) goOn(q *request) error {
 
 // goBack has another filesystem answer for the fork, of other layers over the same tree.
 func (s *server) goBack(r *record) error {
-	next, err := layer.Open(s.b.optionsOn(s.lower, r))
+	next, err := layer.Open(s.b.optionsOn(s.fs.Lower(), r))
 	if err != nil {
 		return err
 	}

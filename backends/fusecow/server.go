@@ -75,7 +75,6 @@ func Serve(ctx context.Context, mount Mounter) error {
 type server struct {
 	b      *backend
 	id     snapshot.ForkID
-	lower  string
 	mount  Mounter
 	fs     *layer.FS
 	fuse   Mounted
@@ -89,7 +88,6 @@ type server struct {
 func (s *server) begin(lower string, r *record) (*os.File, error) {
 	s.mu.Lock() // who asks waits
 	defer s.mu.Unlock()
-	s.lower = lower
 	o, attr := s.b.optionsOn(lower, r), uint64(0)
 	if s.id == "" {
 		o.ReadOnly, attr = true, unix.MOUNT_ATTR_RDONLY

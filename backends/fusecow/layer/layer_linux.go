@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -151,6 +152,9 @@ func Open(o Options) (_ *FS, err error) {
 // is drawn of 2^60, so that no other has the same ones, whichever layers both begin with: then a
 // number means one node in all of them, as [FS.HandOver] needs it.
 func fresh() uint64 { return made + rand.Uint64N(1<<60) }
+
+// Lower is a path by which this process finds the tree below while f is open, whatever is mounted by then where it was.
+func (f *FS) Lower() string { return "/proc/self/fd/" + strconv.Itoa(f.lower) }
 
 // ReadOnly reports whether nothing of it can be changed.
 func (f *FS) ReadOnly() bool { return f.readOnly }
