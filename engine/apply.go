@@ -28,6 +28,8 @@ type ApplyOptions struct {
 	Allow promote.Allow
 	// DryRun only checks.
 	DryRun bool
+	// Stays is of a [Session] that may be kept afterwards: what it has renamed on a live base is copied into it.
+	Stays bool
 }
 
 // Applied is what was carried back.
@@ -82,8 +84,17 @@ func hintPlan(err error, name string) error {
 	return err
 }
 
-// Apply brings the session's changes to the real tree, as [Engine.Apply] does.
+// Apply brings the session's changes to the real tree, as [Engine.Apply] does. The command must have ended.
 func (s *Session) Apply(ctx context.Context, o ApplyOptions) (Applied, error) {
+	if o.Stays && !o.DryRun {
+		err := s.e.settleTrees(ctx, s.Record)
+		if err == nil {
+			err = s.e.raise(ctx, s.Record, snapshot.Idle, o.picks(s.Record))
+		}
+		if err != nil {
+			return Applied{}, err
+		}
+	}
 	return s.e.apply(ctx, s.Record, o)
 }
 
@@ -265,12 +276,13 @@ const plainInShell = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345
 // paths. elsewhere counts what was changed outside and not named.
 func selectParts(c *Changes, paths []string) (parts []Part, elsewhere int, err error) {
 	matched := make([]bool, len(paths))
+	if len(paths) == 0 {
+		elsewhere = c.Elsewhere()
+	}
 	for _, p := range c.Parts {
 		if len(paths) == 0 {
 			if p.Workspace {
 				parts = append(parts, p)
-			} else {
-				elsewhere += diff.Count(p.Changes)
 			}
 			continue
 		}

@@ -53,6 +53,16 @@ func (c *Changes) Len() int {
 	return n
 }
 
+// Elsewhere is how many of them lie outside the workspace.
+func (c *Changes) Elsewhere() (n int) {
+	for _, p := range c.Parts {
+		if !p.Workspace {
+			n += diff.Count(p.Changes)
+		}
+	}
+	return n
+}
+
 // Close gives back the descriptors.
 func (c *Changes) Close() {
 	for _, p := range c.Parts {

@@ -245,3 +245,42 @@ func TestBringingUpIsSafeToKill(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatIsKeptOnceItIsAppliedHasWhatItRenamed: what it changed elsewhere can be applied then.
+func TestWhatIsKeptOnceItIsAppliedHasWhatItRenamed(t *testing.T) {
+	onLiveBases(t, func(t *testing.T, b *bench, backend string) {
+		elsewhere := filepath.Join(filepath.Dir(b.workspace), "elsewhere")
+		b.write("../elsewhere", "base\n")
+		b.fill()
+		req := b.request()
+		req.Backend = backend
+		s, err := b.Run(t.Context(), req, b.command(renames+"; echo changed > "+elsewhere))
+		if err == nil {
+			_, err = s.Wait(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown, err := s.Changes(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Apply(t.Context(), engine.ApplyOptions{Stays: true}); err != nil {
+			t.Fatal(err)
+		}
+		shown.Close()
+		if err := s.Keep(t.Context(), "c"); err != nil {
+			t.Fatal(err)
+		}
+		b.removeLater("c")
+		if inside, real := bare(b.in("c", has)), bare(inReal(t, b)); inside != real {
+			t.Errorf("in the sandbox there is\n%s\nand the real tree has\n%s", inside, real)
+		}
+		if err := b.Stop(t.Context(), "c"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Apply(t.Context(), "c", engine.ApplyOptions{Paths: []string{elsewhere}}); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -146,7 +146,7 @@ func (r *runner) settle(ctx context.Context, s *engine.Session, doc *runDocument
 	case r.keep:
 		return r.keepIt(ctx, s, doc)
 	case r.apply && doc.Status == 0:
-		return r.applyIt(ctx, s, doc)
+		return r.applyIt(ctx, s, doc, false)
 	case r.a.ui.interactive() && changes.Len() > 0 && !r.apply:
 		return r.ask(ctx, s, changes, doc)
 	}
@@ -178,7 +178,7 @@ func (r *runner) ask(ctx context.Context, s *engine.Session, changes *engine.Cha
 			answer{"look", "show them line by line, and ask again"},
 			answer{"keep", "touch nothing, and keep the sandbox to decide later: so does the end of input"}) {
 		case "apply":
-			return r.applyIt(ctx, s, doc)
+			return r.applyIt(ctx, s, doc, changes.Elsewhere() > 0)
 		case "discard":
 			return r.discard(ctx, s, doc)
 		case "look":
@@ -233,13 +233,13 @@ func (k *keptError) Unwrap() error { return k.error }
 func (k *keptError) hints() []string { return []string{"snapfs diff " + k.name, "snapfs rm " + k.name} }
 
 // applyIt brings the changes of the workspace to the real tree. Where that does
-// not work, the sandbox is kept, so that no work is lost.
-func (r *runner) applyIt(ctx context.Context, s *engine.Session, doc *runDocument) error {
-	applied, err := s.Apply(ctx, engine.ApplyOptions{})
+// not work, the sandbox is kept, so that no work is lost. With asks it may be kept for what it changed elsewhere.
+func (r *runner) applyIt(ctx context.Context, s *engine.Session, doc *runDocument, asks bool) error {
+	applied, err := s.Apply(ctx, engine.ApplyOptions{Stays: asks})
 	if err != nil {
 		return r.keepAfter(ctx, s, doc, err)
 	}
-	asks, elsewhere := applied.Elsewhere > 0 && r.a.ui.interactive() && !r.apply, "thrown away; --keep, then snapfs apply with its path, brings it"
+	elsewhere := "thrown away; --keep, then snapfs apply with its path, brings it"
 	if asks {
 		elsewhere = "not applied"
 	}
