@@ -4,9 +4,11 @@ package layer_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 
@@ -125,4 +127,66 @@ func TestWhoLooksWhileLayersAreSwitchedFindsTheState(t *testing.T) {
 		b.has(f, "third\n")
 	}
 	b.down()
+}
+
+// TestAStateHasWhatTookTheTreesPlaceBelow: what was changed here, and replaced there, is what is there now.
+func TestAStateHasWhatTookTheTreesPlaceBelow(t *testing.T) {
+	b := newBench(t)
+	for _, name := range []string{"written", "open", "mode", "dir/f"} {
+		b.must(os.MkdirAll(filepath.Dir(b.lower+"/"+name), 0o755))
+		b.write(b.lower+"/"+name, "below\n")
+	}
+	b.up()
+	for _, name := range []string{"written", "open", "dir/f"} {
+		b.write(b.mount+"/"+name, "above\n")
+	}
+	b.must(os.Chmod(b.mount+"/mode", 0o600))
+	b.must(os.Chmod(b.mount+"/dir", 0o700))
+	f, err := os.Open(b.mount + "/open")
+	b.must(err)
+	defer f.Close()
+	b.must(os.Rename(b.lower+"/dir", b.lower+"/away"))
+	for _, name := range []string{"written", "open", "mode", "dir/f"} {
+		b.must(os.MkdirAll(filepath.Dir(b.lower+"/"+name), 0o755))
+		b.write(b.lower+"/"+name+".new", "theirs, which is longer\n")
+		b.must(os.Rename(b.lower+"/"+name+".new", b.lower+"/"+name))
+	}
+	b.goTo(nil)
+	for _, name := range []string{"written", "open", "mode", "dir/f"} {
+		b.has(b.mount+"/"+name, "theirs, which is longer\n")
+		b.write(b.mount+"/"+name, "above once more\n")
+	}
+	if got, err := io.ReadAll(f); err != nil || string(got) != "above\n" {
+		t.Errorf("what is open, and has no name any more, holds %q, %v", got, err)
+	}
+	f.Close()
+	b.again(false)
+	for _, name := range []string{"written", "open", "mode", "dir/f"} {
+		b.has(b.mount+"/"+name, "above once more\n")
+	}
+	b.down()
+}
+
+// TestWhatIsNotInAStateAndCannotBeHadIsStale: part of it was below, and was written to there.
+func TestWhatIsNotInAStateAndCannotBeHadIsStale(t *testing.T) {
+	l := newLarge(t)
+	l.must(os.Remove(l.path))
+	l.freeze()
+	without := l.layers[:1]
+	l.goTo(nil)
+	l.put("x", 123_456)
+	f, err := os.Open(l.path)
+	l.must(err)
+	defer f.Close()
+	l.write(l.lower+"/large", "theirs\n")
+	l.goTo(without)
+	if got, err := io.ReadAll(f); !errors.Is(err, unix.ESTALE) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	f.Close()
+	l.down()
+	l.counted()
+	if n := l.holds(); n != 0 {
+		t.Errorf("%d bytes of content are left", n)
+	}
 }

@@ -43,6 +43,35 @@ func (f *FS) Unlike(next *FS) (all []Name) {
 	return all
 }
 
+// Lost are the names by which a kernel knows what has none in next, which took over from f: something else
+// may have them by now, in the tree below. Cost: a look at all that is in memory.
+func (f *FS) Lost(next *FS) (all []Name) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	lost := map[*node]bool{}
+	for id, n := range f.nodes {
+		if m := next.nodes[id]; n.lookups > 0 && (m == nil || m.nlink == 0) {
+			lost[n] = true
+		}
+	}
+	for n := range lost {
+		if n.from == nil || n.from.dir == nil {
+			continue
+		}
+		if dir, err := f.nodeOf(n.from.dir); err == nil {
+			all = append(all, Name{dir.id, n.from.name})
+		}
+	}
+	for id, dir := range f.nodes {
+		for name, n := range dir.entries {
+			if lost[n] {
+				all = append(all, Name{id, name})
+			}
+		}
+	}
+	return all
+}
+
 // leadsTogether reports whether a name leads to one node in two states of a directory, or to
 // none, y being nil where that is not changed, or has gone.
 func leadsTogether(x, y *node, name string) bool {
@@ -91,6 +120,7 @@ func (f *FS) HandOver(next *FS, then func() error) (stale []uint64, err error) {
 		m := next.nodes[id]
 		if m == nil {
 			if m = h.take(n); m == nil {
+				stale = append(stale, id)
 				continue
 			}
 			next.mu.Lock()
@@ -171,7 +201,7 @@ func (h *handover) take(n *node) *node {
 	if n.changed || n.nlink == 0 {
 		st, err := h.to.statBelow(n.from.dir, n.from.name)
 		if err != nil || h.to.identityOf(&st) != n.from.identity {
-			return nil
+			return h.unnamed(n)
 		}
 		m.attr = attrOf(&st)
 		m.ino = n.ino
@@ -193,8 +223,8 @@ func (h *handover) unnamed(n *node) *node {
 		m.from, m.changed = nil, true
 	}
 	if n.place >= 0 {
-		if err := h.bring(n, m); err != nil {
-			return nil
+		if err := h.bring(n, m); err != nil { // it is where nothing is, and keeps its number from others
+			m.from, m.place = &origin{dir: h.to.root.from}, below
 		}
 	}
 	h.to.mu.Lock()

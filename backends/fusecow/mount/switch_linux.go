@@ -33,7 +33,7 @@ func (s *Server) Switch(next *layer.FS, then func() error) error {
 	if err != nil {
 		return err
 	}
-	s.forgetNames(names)
+	s.forgetNames(append(names, was.Lost(next)...))
 	s.forgetPages(stale)
 	return errors.Join(s.tellLengths(was, stale), was.Close())
 }
