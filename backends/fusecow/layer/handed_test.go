@@ -151,12 +151,24 @@ func TestAStateHasWhatTookTheTreesPlaceBelow(t *testing.T) {
 		b.write(b.lower+"/"+name+".new", "theirs, which is longer\n")
 		b.must(os.Rename(b.lower+"/"+name+".new", b.lower+"/"+name))
 	}
+	b.freeze()
+	changed := b.layers[:1]
+	b.goTo(nil)
+	for _, name := range []string{"written", "open", "mode", "dir/f"} {
+		b.has(b.mount+"/"+name, "theirs, which is longer\n")
+	}
+	b.goTo(changed)
+	for _, name := range []string{"written", "open", "dir/f"} {
+		b.has(b.mount+"/"+name, "above\n")
+		b.write(b.mount+"/"+name, "above, and again\n")
+		b.has(b.mount+"/"+name, "above, and again\n")
+	}
 	b.goTo(nil)
 	for _, name := range []string{"written", "open", "mode", "dir/f"} {
 		b.has(b.mount+"/"+name, "theirs, which is longer\n")
 		b.write(b.mount+"/"+name, "above once more\n")
 	}
-	if got, err := io.ReadAll(f); err != nil || string(got) != "above\n" {
+	if got, err := io.ReadAll(f); err != nil || string(got) != "above, and again\n" {
 		t.Errorf("what is open, and has no name any more, holds %q, %v", got, err)
 	}
 	f.Close()

@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 
@@ -15,7 +16,7 @@ type Name struct {
 
 // Unlike are the names that a kernel which asks f may know, and that may lead elsewhere in
 // next, which has other layers over the same tree. Cost: in proportion to what was changed in
-// the layers of both.
+// the layers of both, with a look at the tree below for what was changed in one of them alone.
 func (f *FS) Unlike(next *FS) (all []Name) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -27,7 +28,7 @@ func (f *FS) Unlike(next *FS) (all []Name) {
 		}
 		y := next.nodes[id]
 		for name := range x.entries {
-			if !leadsTogether(x, y, name) {
+			if !f.leadsTogether(x, y, name) {
 				all = append(all, Name{id, name})
 			}
 		}
@@ -35,36 +36,7 @@ func (f *FS) Unlike(next *FS) (all []Name) {
 			continue
 		}
 		for name := range y.entries {
-			if _, told := x.entries[name]; !told && !leadsTogether(x, y, name) {
-				all = append(all, Name{id, name})
-			}
-		}
-	}
-	return all
-}
-
-// Lost are the names by which a kernel knows what has none in next, which took over from f: something else
-// may have them by now, in the tree below. Cost: a look at all that is in memory.
-func (f *FS) Lost(next *FS) (all []Name) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	lost := map[*node]bool{}
-	for id, n := range f.nodes {
-		if m := next.nodes[id]; n.lookups > 0 && (m == nil || m.nlink == 0) {
-			lost[n] = true
-		}
-	}
-	for n := range lost {
-		if n.from == nil || n.from.dir == nil {
-			continue
-		}
-		if dir, err := f.nodeOf(n.from.dir); err == nil {
-			all = append(all, Name{dir.id, n.from.name})
-		}
-	}
-	for id, dir := range f.nodes {
-		for name, n := range dir.entries {
-			if lost[n] {
+			if _, told := x.entries[name]; !told && !f.leadsTogether(x, y, name) {
 				all = append(all, Name{id, name})
 			}
 		}
@@ -74,19 +46,27 @@ func (f *FS) Lost(next *FS) (all []Name) {
 
 // leadsTogether reports whether a name leads to one node in two states of a directory, or to
 // none, y being nil where that is not changed, or has gone.
-func leadsTogether(x, y *node, name string) bool {
-	if y == nil {
-		return x.leadsBelow(nil, name) && x.from != nil
-	}
+func (f *FS) leadsTogether(x, y *node, name string) bool {
 	a, told := x.entries[name]
-	b, other := y.entries[name]
-	switch {
-	case a != nil && b != nil:
-		return a.id == b.id
-	case told && other && a == nil && b == nil:
-		return true
+	var b *node
+	other := false
+	if y != nil {
+		b, other = y.entries[name]
 	}
-	return x.leadsBelow(y, name) && y.leadsBelow(x, name)
+	if told && other {
+		return a == b || a != nil && b != nil && a.id == b.id
+	}
+	return x.leadsBelow(y, name) && y.leadsBelow(x, name) && f.isBelow(x.from, name, cmp.Or(a, b))
+}
+
+// isBelow reports whether the tree below has a node, and nothing that took its place, under a name.
+func (f *FS) isBelow(dir *origin, name string, n *node) bool {
+	st, err := f.statBelow(dir, name)
+	if err != nil {
+		return false
+	}
+	id := f.identityOf(&st)
+	return n.from.identity == id && n.id == f.number(&id)
 }
 
 // ErrOther says that two filesystems mean different files by a number that the kernel knows.
@@ -119,10 +99,7 @@ func (f *FS) HandOver(next *FS, then func() error) (stale []uint64, err error) {
 		}
 		m := next.nodes[id]
 		if m == nil {
-			if m = h.take(n); m == nil {
-				stale = append(stale, id)
-				continue
-			}
+			m = h.take(n)
 			next.mu.Lock()
 			next.nodes[id] = m
 			next.mu.Unlock()
@@ -189,13 +166,10 @@ func (h *handover) shows(o *origin) bool {
 	return !other
 }
 
-// take is the node that stands for one which no layer of to tells of; nil: there is none.
+// take is the node that stands for one which no layer of to tells of.
 func (h *handover) take(n *node) *node {
-	switch {
-	case n.from == nil || !h.shows(n.from):
+	if n.from == nil || !h.shows(n.from) {
 		return h.unnamed(n)
-	case h.to.number(&n.from.identity) != n.id:
-		return nil // it would be found by another number
 	}
 	m := &node{id: n.id, from: n.from, attr: n.attr, place: nowhere, deeds: none}
 	if n.changed || n.nlink == 0 {

@@ -33,7 +33,7 @@ func (s *Server) Switch(next *layer.FS, then func() error) error {
 	if err != nil {
 		return err
 	}
-	s.forgetNames(append(names, was.Lost(next)...))
+	s.forgetNames(names)
 	s.forgetPages(stale)
 	return errors.Join(s.tellLengths(was, stale), was.Close())
 }
