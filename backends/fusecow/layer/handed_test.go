@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -200,5 +201,70 @@ func TestWhatIsNotInAStateAndCannotBeHadIsStale(t *testing.T) {
 	l.counted()
 	if n := l.holds(); n != 0 {
 		t.Errorf("%d bytes of content are left", n)
+	}
+}
+
+// TestADirectoryThatIsInUseComesBack in a state that has it, after one that has not.
+func TestADirectoryThatIsInUseComesBack(t *testing.T) {
+	b := newBench(t)
+	b.must(os.MkdirAll(b.lower+"/dir/sub", 0o755))
+	b.write(b.lower+"/dir/f", "below\n")
+	b.up()
+	b.write(b.mount+"/dir/one", "above\n")
+	b.must(os.Mkdir(b.mount+"/made", 0o755))
+	b.write(b.mount+"/made/one", "above\n")
+	b.freeze()
+	with := b.layers[:1]
+	b.must(errors.Join(os.RemoveAll(b.mount+"/dir"), os.RemoveAll(b.mount+"/made")))
+	b.freeze()
+	without := b.layers[:2]
+	b.goTo(with)
+	want := map[string][]string{"dir": {"f", "one", "sub"}, "dir/sub": nil, "made": {"one"}}
+	open := map[string]*os.File{}
+	for name := range want {
+		f, err := os.Open(b.mount + "/" + name)
+		b.must(err)
+		defer f.Close()
+		open[name] = f
+	}
+	look := func(when string, there bool) {
+		t.Helper()
+		for name, f := range open {
+			_, err := f.Seek(0, io.SeekStart)
+			b.must(err)
+			names, err := f.Readdirnames(-1)
+			b.must(err)
+			slices.Sort(names)
+			if !there && len(names) > 0 || there && !slices.Equal(names, want[name]) {
+				t.Errorf("%s, %s has %q", when, name, names)
+			}
+		}
+	}
+	for range 2 {
+		look("there", true)
+		b.goTo(without)
+		look("gone", false)
+		file := b.mount + "/file"
+		b.write(file, "above\n")
+		for name, f := range open {
+			if err := unix.Renameat(unix.AT_FDCWD, file, int(f.Fd()), "into"); err != unix.ENOENT {
+				t.Errorf("moved into %s: %v", name, err)
+			}
+			if err := unix.Linkat(unix.AT_FDCWD, file, int(f.Fd()), "into", 0); err != unix.ENOENT {
+				t.Errorf("linked into %s: %v", name, err)
+			}
+		}
+		b.has(file, "above\n")
+		b.goTo(with)
+	}
+	b.goTo(nil)
+	b.goTo(with)
+	look("there once more", true)
+	for _, f := range open {
+		f.Close()
+	}
+	b.down()
+	for _, p := range b.check(false) {
+		t.Error(p)
 	}
 }

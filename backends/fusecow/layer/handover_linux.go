@@ -194,7 +194,7 @@ func (h *handover) unnamed(n *node) *node {
 		m.own().target, m.xattrs = n.target, maps.Clone(n.xattrs)
 	}
 	if m.isDir() {
-		m.from, m.changed = nil, true
+		m.changed = true
 	}
 	if n.place >= 0 {
 		if err := h.bring(n, m); err != nil { // it is where nothing is, and keeps its number from others

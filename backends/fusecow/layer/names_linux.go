@@ -24,7 +24,7 @@ func (f *FS) find(dir *node, name string) (*node, error) {
 	if n, ok := dir.entries[name]; ok {
 		return n, nil
 	}
-	if dir.from == nil {
+	if !dir.showsBelow() {
 		return nil, nil
 	}
 	st, err := f.statBelow(dir.from, name)
@@ -36,6 +36,9 @@ func (f *FS) find(dir *node, name string) (*node, error) {
 	}
 	return f.adopt(dir.from, name, &st), nil
 }
+
+// showsBelow reports whether a directory shows what the tree below has in it: one without a name is empty.
+func (n *node) showsBelow() bool { return n.from != nil && n.nlink > 0 }
 
 // adopt answers with the node for one of the tree below: the same whichever of
 // its names it was found by, so that its names stay together when it changes.
@@ -320,6 +323,9 @@ func (f *FS) link(n, dir *node, name string) error {
 	if old != nil {
 		return unix.EEXIST
 	}
+	if dir.nlink == 0 {
+		return unix.ENOENT
+	}
 	if err := errors.Join(f.room(int64(nameRecord+len(name)), 0), f.change(n), f.change(dir)); err != nil {
 		return err
 	}
@@ -412,7 +418,7 @@ func (f *FS) rename(from *node, name string, to *node, toName string, flags uint
 	switch {
 	case flags&^(unix.RENAME_EXCHANGE|unix.RENAME_NOREPLACE) != 0:
 		return unix.EINVAL
-	case n == nil || exchange && old == nil:
+	case n == nil || exchange && old == nil || to.nlink == 0:
 		return unix.ENOENT
 	case old != nil && flags&unix.RENAME_NOREPLACE != 0:
 		return unix.EEXIST

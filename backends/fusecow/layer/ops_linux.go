@@ -97,7 +97,7 @@ func (f *FS) Lookup(id uint64, name string) (Entry, error) {
 	}
 	f.mu.Lock()
 	n, known := dir.entries[name]
-	if !known && dir.from != nil {
+	if !known && dir.showsBelow() {
 		f.mu.Unlock()
 		var st kernel.Stat
 		st, err = f.statBelow(dir.from, name)

@@ -160,7 +160,7 @@ func (f *FS) makeList(n *node, l *listing, anew bool) error {
 
 // listBelow lists what the tree below has of a directory.
 func (f *FS) listBelow(n *node) ([]kernel.Entry, error) {
-	if n.from == nil {
+	if !n.showsBelow() {
 		return nil, nil
 	}
 	d, err := f.directory(n.from)
