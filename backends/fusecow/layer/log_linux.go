@@ -181,6 +181,9 @@ func (f *FS) recall(n *node, path string, id identity, origins map[string]*origi
 		old = &node{id: n.id, deeds: none, place: nowhere}
 		if path != "" {
 			old.from = originAt(origins, path)
+			if !n.isDir() { // another may have had its place, and be known too
+				old.from = &origin{dir: old.from.dir, name: old.from.name}
+			}
 			old.from.identity = f.home(id)
 		}
 		f.nodes[n.id] = old

@@ -145,3 +145,26 @@ func TestANumberThatIsAnothersBeforeTheLogHearsOfIt(t *testing.T) {
 	}
 	b.down()
 }
+
+// TestWhatIsGoneBelowIsNotWhatHasItsNameThere, after the layer was opened again either.
+func TestWhatIsGoneBelowIsNotWhatHasItsNameThere(t *testing.T) {
+	b := newBench(t)
+	b.write(b.lower+"/file", "below\n")
+	b.up()
+	b.must(os.Chmod(b.mount+"/file", 0o600))
+	b.must(os.Remove(b.lower + "/file"))
+	b.must(os.Rename(b.mount+"/file", b.mount+"/moved"))
+	b.tell("sync")
+	b.write(b.lower+"/another", "")
+	b.write(b.lower+"/file", "theirs\n")
+	b.again(false)
+	b.must(os.Chmod(b.mount+"/file", 0o640))
+	for range 2 {
+		b.has(b.mount+"/file", "theirs\n")
+		if got, err := os.ReadFile(b.mount + "/moved"); !errors.Is(err, unix.ESTALE) {
+			t.Errorf("what is gone holds %q, %v", got, err)
+		}
+		b.again(false)
+	}
+	b.down()
+}
