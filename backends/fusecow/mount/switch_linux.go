@@ -18,7 +18,8 @@ import (
 // the filesystem that is served, and that is closed. Who uses a mount finds what next has, in files that he
 // has open or mapped as well, see [layer.FS.HandOver]. Nobody may write to a mount meanwhile, and
 // what was written is to be flushed before. Then is called when nothing can keep it from happening. Errors:
-// those of HandOver and of then, after which all is as it was; after then, those of one more mount, and of closing.
+// those of HandOver and of then, after which f goes on, and only names may have been forgotten, with what was mounted
+// on them; after then, those of one more mount, and of closing.
 func (s *Server) Switch(next *layer.FS, then func() error) error {
 	s.forgetNames(s.f.Unlike(next))
 	s.letForget() // so that only what is in use is handed over
