@@ -44,6 +44,8 @@ func (b *bench) raise() (list []layer.Borrowed) {
 
 // What layers have renamed at random is there after it was raised, and needs the tree below no more.
 func TestWhatIsRaisedNeedsTheTreeBelowNoMore(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
 	seen := 0
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
