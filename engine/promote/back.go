@@ -222,7 +222,7 @@ func (r *record) finalTime(real *dirs, pl *place) error {
 	if err != nil || dir == nil {
 		return err
 	}
-	return setTime(dir, t)
+	return setOldTime(dir, t)
 }
 
 // backOne undoes one op. false: others have changed what it left.

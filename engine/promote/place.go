@@ -131,7 +131,19 @@ func (pl *place) restore(real *dirs) error {
 	if pl.widen {
 		errs = append(errs, chmod(dir, pl.mode))
 	}
-	return errors.Join(append(errs, setTime(dir, pl.mtime))...)
+	return errors.Join(append(errs, setOldTime(dir, pl.mtime))...)
+}
+
+// setOldTime gives a directory the time that it had. Another user's, in which this one may change names, keeps
+// the time of that: only its owner and root may set it (utimensat(2)).
+func setOldTime(f *os.File, t kernel.Timestamp) error {
+	err := setTime(f, t)
+	if errors.Is(err, unix.EPERM) {
+		if st, serr := kernel.Lstat(int(f.Fd()), ""); serr == nil && int(st.UID) != os.Geteuid() {
+			return nil
+		}
+	}
+	return err
 }
 
 func setTime(f *os.File, t kernel.Timestamp) error {

@@ -2,10 +2,14 @@ package promote_test
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -64,6 +68,19 @@ func TestAnOrdinaryUserAppliesWhatIsTheirs(t *testing.T) {
 	}
 }
 
+// laidOut is what root has made in this user's home.
+func laidOut(t *testing.T) *world {
+	t.Helper()
+	w := &world{top: os.Getenv("HOME")}
+	if _, err := os.Stat(filepath.Join(w.top, "base")); err != nil {
+		treetest.NeedRoot(t) // which lays out what is not this user's
+	}
+	for name, f := range map[string]**os.File{"real": &w.real, "base": &w.base, "sandbox": &w.sandbox} {
+		*f = treetest.Open(t, filepath.Join(w.top, name))
+	}
+	return w
+}
+
 func TestAnOrdinaryUserIsRefusedWhatIsNotTheirs(t *testing.T) {
 	if os.Geteuid() == 0 {
 		a := treetest.User(t)
@@ -77,13 +94,7 @@ func TestAnOrdinaryUserIsRefusedWhatIsNotTheirs(t *testing.T) {
 		treetest.RunAs(t, a, t.Name())
 		return
 	}
-	w := &world{top: os.Getenv("HOME")}
-	if _, err := os.Stat(filepath.Join(w.top, "base")); err != nil {
-		treetest.NeedRoot(t) // which lays out what is not this user's
-	}
-	for name, f := range map[string]**os.File{"real": &w.real, "base": &w.base, "sandbox": &w.sandbox} {
-		*f = treetest.Open(t, filepath.Join(w.top, name))
-	}
+	w := laidOut(t)
 	old, b := manifest(t, w), promote.Base{Frozen: true, Root: w.base}
 	_, err := w.apply(t, b)
 	if !errors.Is(err, snapshot.ErrDenied) || !strings.Contains(err.Error(), "foreign: only root") {
@@ -92,4 +103,53 @@ func TestAnOrdinaryUserIsRefusedWhatIsNotTheirs(t *testing.T) {
 	if l := treetest.Lines(old, manifest(t, w)); len(l) > 0 {
 		t.Errorf("touched %q", l)
 	}
+}
+
+// What a user may change in a directory of another's, as /tmp is one, is applied and taken back: but for the
+// time of that directory, which is not theirs to set.
+func TestAnOrdinaryUserAppliesInADirectoryOfAnothers(t *testing.T) {
+	if os.Geteuid() == 0 {
+		a := treetest.User(t)
+		w := newWorld(t, a.Home, treetest.Script{do(treetest.Mkdir, "sub", ""), file("sub/a", 1, 10)},
+			treetest.Script{do(treetest.Unlink, "sub/a", ""), file("sub/b", 3, 10)})
+		for _, tree := range []*os.File{w.base, w.sandbox, w.real} {
+			for _, p := range []string{"", "sub"} {
+				must(t, os.Chmod(filepath.Join(tree.Name(), p), 0o777|os.ModeSticky))
+			}
+			for _, p := range []string{"sub/a", "sub/b"} {
+				if err := os.Chown(filepath.Join(tree.Name(), p), a.UID, a.GID); !errors.Is(err, fs.ErrNotExist) {
+					must(t, err)
+				}
+			}
+		}
+		must(t, errors.Join(os.Mkdir(w.state(), 0o700), os.Chown(w.state(), a.UID, a.GID)))
+		must(t, errors.Join(os.Chown(a.Home, 0, 0), os.Chmod(a.Home, 0o755))) // so that the stage is made in the target
+		treetest.RunAs(t, a, t.Name())
+		return
+	}
+	w := laidOut(t)
+	names := func() (all []string) {
+		entries, err := os.ReadDir(w.real.Name() + "/sub")
+		must(t, err)
+		for _, e := range entries {
+			all = append(all, e.Name())
+		}
+		return all
+	}
+	b := promote.Base{Frozen: true, Root: w.base}
+	ctx := fault.With(t.Context(), func(step string) error {
+		if step == "commit" {
+			return errRehearsed
+		}
+		return nil
+	})
+	_, err := promote.Apply(ctx, w.target(), w.source(), w.changes(t, b), options(b))
+	if !errors.Is(err, errRehearsed) || errors.Is(err, unix.EPERM) || !slices.Equal(names(), []string{"a"}) {
+		t.Fatalf("taking back: %v; there is %q", err, names())
+	}
+	w.clean(t)
+	if _, err := w.apply(t, b); err != nil || !slices.Equal(names(), []string{"b"}) {
+		t.Fatalf("applying: %v; there is %q", err, names())
+	}
+	w.clean(t)
 }
