@@ -268,3 +268,69 @@ func TestADirectoryThatIsInUseComesBack(t *testing.T) {
 		t.Error(p)
 	}
 }
+
+// TestADirectoryThatWasRemovedInUseComesBack: the kernel looks no more into one that it has removed itself.
+func TestADirectoryThatWasRemovedInUseComesBack(t *testing.T) {
+	b := newBench(t)
+	dirs := []string{"dir", "dir/sub", "over", "made"}
+	for _, d := range dirs[:3] {
+		b.must(os.Mkdir(b.lower+"/"+d, 0o755))
+		b.write(b.lower+"/"+d+"/f", "there\n")
+	}
+	b.up()
+	b.must(os.Mkdir(b.mount+"/made", 0o755))
+	b.write(b.mount+"/made/f", "there\n")
+	b.freeze()
+	with := b.layers[:1]
+	var open []*os.File
+	for range 3 {
+		for _, d := range dirs {
+			f, err := os.Open(b.mount + "/" + d)
+			b.must(err)
+			open = append(open, f)
+		}
+		b.must(errors.Join(os.RemoveAll(b.mount+"/dir"), os.RemoveAll(b.mount+"/made"), os.Remove(b.mount+"/over/f")))
+		b.must(errors.Join(os.Mkdir(b.mount+"/new", 0o755), unix.Rename(b.mount+"/new", b.mount+"/over")))
+		b.freeze()
+		without := b.layers[:len(b.layers)-1]
+		for range 2 {
+			b.goTo(without)
+			b.goTo(with)
+			for _, d := range dirs {
+				b.has(b.mount+"/"+d+"/f", "there\n")
+				b.write(b.mount+"/"+d+"/more", "more\n")
+				if names, err := os.ReadDir(b.mount + "/" + d); err != nil || len(names) < 2 {
+					t.Errorf("%s has %v, %v", d, names, err)
+				}
+				b.must(os.Remove(b.mount + "/" + d + "/more"))
+			}
+		}
+	}
+	for _, f := range open {
+		f.Close()
+	}
+	b.down()
+}
+
+// TestANameThatAStateHasIsFound where somebody has looked for it while its directory was not there.
+func TestANameThatAStateHasIsFound(t *testing.T) {
+	b := newBench(t)
+	b.must(os.Mkdir(b.lower+"/dir", 0o755))
+	b.write(b.lower+"/dir/f", "below\n")
+	b.up()
+	b.must(os.RemoveAll(b.mount + "/dir"))
+	b.freeze()
+	without := b.layers[:1]
+	b.goTo(nil)
+	dir, err := os.Open(b.mount + "/dir")
+	b.must(err)
+	b.goTo(without)
+	var st unix.Stat_t
+	if err := unix.Fstatat(int(dir.Fd()), "f", &st, 0); err != unix.ENOENT {
+		t.Errorf("a file of a directory that is not there: %v", err)
+	}
+	b.goTo(nil)
+	b.has(b.mount+"/dir/f", "below\n")
+	dir.Close()
+	b.down()
+}

@@ -80,7 +80,8 @@ var ErrOther = errors.New("what is in use is another file there")
 // A file that both have is one file, and holds from then on what it does in next. What next
 // has not lives on without a name, as after unlink(2), while the kernel knows it, and its content is
 // copied, or its blocks shared: so that the kernel is to have forgotten before what nobody uses. What
-// cannot be had any more, for there is no room or it has changed below, answers ESTALE. Cost: a look at
+// cannot be had any more, for there is no room or it has changed below, answers ESTALE. A directory that the
+// kernel removed itself and next has is another inode from then on: who has the removed one open gets EIO. Cost: a look at
 // all that the kernel knows. Errors: [ErrOther], and those of
 // then, which is called when nothing else can go wrong; after one nothing has changed.
 func (f *FS) HandOver(next *FS, then func() error) (stale []uint64, err error) {
@@ -105,6 +106,10 @@ func (f *FS) HandOver(next *FS, then func() error) (stale []uint64, err error) {
 			next.mu.Unlock()
 		}
 		m.lookups = n.lookups
+		if _, removed := f.removed[id]; removed && m.nlink > 0 {
+			delete(f.removed, id)
+			f.again[id]++
+		}
 		if !h.alike(n, m) {
 			stale = append(stale, id)
 		}
@@ -113,7 +118,8 @@ func (f *FS) HandOver(next *FS, then func() error) (stale []uint64, err error) {
 	defer f.lists.mu.Unlock()
 	next.lists.next, next.lists.all, next.lists.unread = f.lists.next, f.lists.all, f.lists.unread
 	next.late.paths, next.late.bytes = f.late.paths, f.late.bytes
-	next.stale = f.stale
+	next.stale, next.removed, next.again = f.stale, f.removed, f.again
+	f.removed = nil // f only closes, and drops what has no name
 	return stale, nil
 }
 

@@ -88,6 +88,10 @@ type FS struct {
 	names map[nameKey]struct{}
 	// loose are nodes that have no name any more, or none yet, and are still known.
 	loose map[*node]struct{}
+	// removed are directories that the kernel knows and has removed itself. It never looks into
+	// such an inode again, so that one that comes back is another to it: again counts how often.
+	removed map[uint64]struct{}
+	again   map[uint64]uint64
 	// garbage is content whose nodes have gone, which the log has not heard of.
 	garbage []remains
 	// going is what a commit is removing of it, which counts until it has.
@@ -164,6 +168,7 @@ func openRoot(o Options) (_ *FS, err error) {
 	f := &FS{
 		fds: newFDs(mostFDs), lower: -1, readOnly: o.ReadOnly, frozen: o.Frozen, nodes: map[uint64]*node{}, next: made,
 		dirty: map[*node]struct{}{}, names: map[nameKey]struct{}{}, loose: map[*node]struct{}{}, stop: make(chan struct{}),
+		removed: map[uint64]struct{}{}, again: map[uint64]uint64{},
 		late:  late{since: o.Since},
 		block: blockSize, base: o.above(o.Base), whole: cmp.Or(o.Whole, defaultWhole),
 	}

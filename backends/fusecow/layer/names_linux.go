@@ -88,6 +88,7 @@ func (f *FS) settle(n *node) {
 func (f *FS) destroy(n *node) {
 	delete(f.nodes, n.id)
 	delete(f.loose, n)
+	delete(f.removed, n.id)
 	f.fds.drop(fdKey{place: n.place, id: n.id})
 	f.fds.drop(fdKey{place: below, dir: true, id: n.id})
 	if n.parts != nil {
@@ -394,6 +395,9 @@ func (f *FS) lessOne(n *node) {
 		n.own().entries = nil
 		n.nlink = 0
 		f.loose[n] = struct{}{}
+		if n.isDir() {
+			f.removed[n.id] = struct{}{}
+		}
 		if n.logged {
 			f.mark(n)
 		}

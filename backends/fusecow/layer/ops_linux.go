@@ -41,6 +41,9 @@ type Attr struct {
 // An Entry is a node that the kernel is told of, and holds until [FS.Forget].
 type Entry struct {
 	ID uint64 // 0: there is none
+	// Again is how often it has come back since the kernel removed it, a directory, while it was in
+	// use: another inode with the same number each time.
+	Again uint64
 	Attr
 }
 
@@ -83,7 +86,7 @@ func (f *FS) tell(n *node) Attr {
 // entry tells the kernel of a node, which it knows from here on. Holds mu.
 func (f *FS) entry(n *node) Entry {
 	n.lookups++
-	return Entry{n.id, f.tell(n)}
+	return Entry{n.id, f.again[n.id], f.tell(n)}
 }
 
 // Lookup answers with the node of a name, or that there is none.
@@ -110,6 +113,9 @@ func (f *FS) Lookup(id uint64, name string) (Entry, error) {
 		}
 	}
 	defer f.mu.Unlock()
+	if err == nil && n == nil && dir.nlink == 0 { // not to be kept: it may come back with the name
+		err = unix.ENOENT
+	}
 	if err != nil || n == nil {
 		return Entry{}, err
 	}

@@ -75,7 +75,7 @@ func (r raw) entry(out *fuse.EntryOut, e layer.Entry, err error) fuse.Status {
 	if e.ID == 0 {
 		return fuse.OK
 	}
-	out.Generation = r.generation
+	out.Generation = r.generation + e.Again
 	out.SetAttrTimeout(forever)
 	fill(&out.Attr, &e.Attr)
 	return fuse.OK
