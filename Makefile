@@ -59,6 +59,7 @@ lint: ## go vet for every platform, and golangci-lint with the import rules
 	lint=$$($(GO) tool -n -modfile=tools/go.mod golangci-lint); for p in $(PLATFORMS); do export GOOS=$${p%/*} GOARCH=$${p#*/}; \
 		$$lint run --tests=false --enable-only govet ./... 2>/dev/null; $(GO) vet $$(.ci/portable); done
 	for a in amd64 arm64; do GOOS=windows GOARCH=$$a $(GO) vet $(WINDOWS) ./internal/wsl; done
+	$(GO) vet -tags vm,posix ./backends/zfs ./backends/delegate ./backends/fusecow/trial ./engine ./limits
 	$(LINT) config verify
 	$(LINT) run ./...
 
