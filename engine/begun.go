@@ -91,6 +91,9 @@ func (k keeping) end(err error) error {
 		return err
 	}
 	bytes, kerr := k.kept.Close()
+	if kerr != nil {
+		k.x.e.notice("what came is not kept: " + kerr.Error())
+	}
 	if kerr != nil || bytes == 0 {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
@@ -96,7 +97,7 @@ func (x *receiving) asNew(ctx context.Context, req Request) (Received, error) {
 	if req.Workspace == "" {
 		req.Workspace = x.label.Workspace
 		if err := x.e.checkWorkspace(req.Workspace); err != nil {
-			return Received{}, errors.Join(err, hint("snapfs receive -C DIRECTORY"))
+			return Received{}, errors.Join(err, nameWorkspace("snapfs receive -C DIRECTORY"))
 		}
 	}
 	req.fill = x.fill
@@ -107,8 +108,8 @@ func (x *receiving) asNew(ctx context.Context, req Request) (Received, error) {
 	return Received{Sandbox: rec.Name, State: x.state, ID: x.label.ID, New: true}, nil
 }
 
-// hint is an error that only has a hint.
-func hint(command string) error {
+// nameWorkspace tells who receives to name a directory of this machine.
+func nameWorkspace(command string) error {
 	return &snapshot.Error{Op: "receiving", Kind: snapshot.ErrNotFound, Err: errors.New("name a directory of this machine"), Hints: []string{command}}
 }
 
@@ -180,7 +181,9 @@ func clearOut(dir *os.File) error {
 	}
 	attrs, err := kernel.ListXattrs(int(dir.Fd()), "")
 	for _, attr := range attrs {
-		_ = kernel.RemoveXattr(int(dir.Fd()), "", attr) // a security module's stays
+		if rerr := kernel.RemoveXattr(int(dir.Fd()), "", attr); rerr != nil && !strings.HasPrefix(attr, "security.") { // a security module's stays
+			err = errors.Join(err, rerr)
+		}
 	}
 	return err
 }

@@ -44,10 +44,12 @@ type Sent struct {
 //
 // On a live base a named state is not what it was when a real file has been edited
 // since, so that it is sent whole, unless it came from another machine itself.
+// With no State it names one, which stays after an error too: that can be sent again by its name.
 // Cost: in proportion to the workspace, or to what lies between base and state
 // where the filesystem can tell. What is with the other side already is read and
 // compared, and not sent.
-// Errors: snapshot.ErrNotFound; ErrNotSupported (a live base); ErrInterrupted; those of w.
+// Errors: snapshot.ErrNotFound; ErrNotSupported (a live base); ErrInterrupted; those of w and, with
+// no State, of [Engine.Snapshot].
 func (e *Engine) Send(ctx context.Context, w io.Writer, req SendRequest) (Sent, error) {
 	if req.State == "" {
 		if err := e.hasState(req.Sandbox, req.Base); err != nil {

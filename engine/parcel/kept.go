@@ -249,8 +249,8 @@ func scan(f *os.File) (b Begun, end int64, err error) {
 	return Begun{l.ID, l.Base, n, hex.EncodeToString(sum.Sum(nil))}, r.whole, nil
 }
 
-// ListBegun lists what a directory keeps that nobody is receiving now, newest first
-// for each. Cost: reading it all.
+// ListBegun lists what a directory keeps that nobody is receiving now, sorted by identity. What
+// is no beginning is left out. Cost: reading it all.
 func ListBegun(dir string) ([]Begun, error) {
 	var all []Begun
 	err := eachKept(dir, func(f *os.File) error {

@@ -273,7 +273,7 @@ func (a *applier) letGo() {
 	}
 }
 
-// times reads a moment: seconds and nanoseconds.
+// time reads a moment: seconds and nanoseconds.
 func (c *command) time(at attr) (unix.Timespec, error) {
 	b, err := c.bytes(at)
 	if err == nil && len(b) != 12 {

@@ -80,6 +80,7 @@ const (
 	aUID       attr = 6
 	aGID       attr = 7
 	aRdev      attr = 8
+	aCtime     attr = 9
 	aMtime     attr = 10
 	aAtime     attr = 11
 	aXattrName attr = 13
@@ -96,7 +97,7 @@ const (
 	aLast      attr = 25
 )
 
-// errBad is what every stream that is no stream is.
+// bad is the error of what is no stream: ErrCorrupt.
 func bad(format string, args ...any) error {
 	return &snapshot.Error{Op: "reading the stream", Kind: snapshot.ErrCorrupt, Err: fmt.Errorf(format, args...)}
 }

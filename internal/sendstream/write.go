@@ -81,7 +81,7 @@ func (s *Writer) do(op Op, parts ...part) {
 func short(s string) string { return s[:80] + "…" }
 
 // Make makes a node of st's type: a symbolic link to target, a device with st's number, or what
-// is empty. What is in it, and [Writer.Meta], come after.
+// is empty. What is in it comes after, and [Writer.SetXattr], [Writer.Own] and [Writer.Times].
 func (s *Writer) Make(path string, st *kernel.Stat, target string) {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -130,7 +130,7 @@ func (s *Writer) Truncate(path string, size int64) {
 	s.do(Truncate, part{aPath, path}, number(aSize, uint64(size)))
 }
 
-// SetXattr sets an attribute, RemoveXattr takes it away.
+// SetXattr sets an attribute.
 func (s *Writer) SetXattr(path, name, value string) {
 	s.do(SetXattr, part{aPath, path}, part{aXattrName, name}, part{aXattrData, value})
 }
@@ -150,5 +150,5 @@ func (s *Writer) Own(path string, st *kernel.Stat) {
 
 // Times sets when a node was changed and read last.
 func (s *Writer) Times(path string, st *kernel.Stat) {
-	s.do(Utimes, part{aPath, path}, moment(aAtime, st.ATime), moment(aMtime, st.MTime), part{attr(9), moment(0, st.CTime).value})
+	s.do(Utimes, part{aPath, path}, moment(aAtime, st.ATime), moment(aMtime, st.MTime), part{aCtime, moment(0, st.CTime).value})
 }
