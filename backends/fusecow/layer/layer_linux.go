@@ -51,8 +51,8 @@ type Options struct {
 	cut    int64
 }
 
-// An FS is the filesystem. It serves one mount, and holds its topmost layer for
-// itself alone until Close.
+// An FS is the filesystem behind one FUSE connection, however many mounts that has. It
+// holds its topmost layer for itself alone until Close.
 type FS struct {
 	fds   *fds
 	lower int // a descriptor of the tree below
@@ -374,8 +374,9 @@ func (f *FS) Freeze(path string, then func() error) (err error) {
 	return nil
 }
 
-// Close writes what the log has not heard of and lets go of the layers. The
-// mount must have ended. After an error the layers are as after a crash.
+// Close writes what the log has not heard of and lets go of the layers. Nobody may ask it
+// any more: the last mount has gone, or [FS.HandOver] gave all to another. After an error
+// the layers are as after a crash.
 func (f *FS) Close() error {
 	if f.readOnly {
 		f.release()

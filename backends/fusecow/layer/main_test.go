@@ -143,9 +143,13 @@ type bench struct {
 // newBench has an empty tree below and one empty layer, and is not mounted.
 func newBench(t testing.TB) *bench {
 	t.Helper()
+	return newBenchIn(t, treetest.Dir(t))
+}
+
+func newBenchIn(t testing.TB, dir string) *bench {
+	t.Helper()
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
-	dir := treetest.Dir(t)
 	treetest.Leaks(t, dir)
 	b := &bench{TB: t, lower: dir + "/lower", mount: dir + "/mount", layers: []string{dir + "/layer0"}}
 	for _, d := range []string{b.lower, b.mount} {

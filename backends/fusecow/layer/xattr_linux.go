@@ -9,7 +9,9 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// xattr reads an extended attribute. unix.ENODATA: there is none.
+// xattr reads an extended attribute. unix.ENODATA: there is none. The tree below alone is no layer of an overlay,
+// and an overlay above it asks each file that it meets whether it is one (ovl_check_metacopy_xattr): it has
+// none of these attributes, whatever is kept there.
 func (f *FS) xattr(n *node, name string) (string, error) {
 	f.mu.RLock()
 	value, ok := n.xattrs[name]
@@ -18,7 +20,7 @@ func (f *FS) xattr(n *node, name string) (string, error) {
 	if ok {
 		return value, nil
 	}
-	if changed {
+	if changed || f.Bare() && kernel.OverlayXattr(name) {
 		return "", unix.ENODATA
 	}
 	err := f.at(n.from, func(dirfd int, file string) error {
@@ -44,6 +46,9 @@ func (f *FS) xattrNames(n *node) (names []string, err error) {
 		names, err = kernel.ListXattrs(dirfd, file)
 		return err
 	})
+	if f.Bare() {
+		names = slices.DeleteFunc(names, kernel.OverlayXattr)
+	}
 	return names, err
 }
 

@@ -1,6 +1,7 @@
 package mount
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -187,14 +188,25 @@ func (r raw) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse
 func (r raw) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	// The kernel does not say whether set-id bits go, as it does with a write; and since
-	// it says nothing of the caller either, it sees to that itself (Linux 6.0, file_modified).
+	return status(r.f.Fallocate(in.NodeId, in.Mode, int64(in.Offset), int64(in.Length), losing(in.Uid)))
+}
+
+// losing is what a file loses to a caller by what the kernel does not say of whether set-id bits go, as it
+// does with a write. Where it says nothing of the caller either, it sees to that itself (Linux 6.0, file_modified).
+func losing(uid uint32) layer.Privileges {
 	const nobody = 1<<32 - 1
-	lose := layer.LoseCapability
-	if in.Uid != 0 && in.Uid != nobody {
-		lose = layer.LoseSetID
+	if uid != 0 && uid != nobody {
+		return layer.LoseSetID
 	}
-	return status(r.f.Fallocate(in.NodeId, in.Mode, int64(in.Offset), int64(in.Length), lose))
+	return layer.LoseCapability
+}
+
+func (r raw) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn) (uint32, fuse.Status) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	size := int64(min(in.Len, math.MaxInt32))
+	n, err := r.f.Copy(in.NodeId, int64(in.OffIn), in.NodeIdOut, int64(in.OffOut), size, losing(in.Uid))
+	return uint32(n), status(err)
 }
 
 // fsyncData is FUSE_FSYNC_FDATASYNC of linux/fuse.h.

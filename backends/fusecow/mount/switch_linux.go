@@ -49,10 +49,10 @@ func (s *Server) forgetNames(names []layer.Name) {
 // letForget waits until the kernel has let go of nodes that it was told to forget the names of,
 // and that nobody uses. It tells of each, and not when it has done.
 func (s *Server) letForget() {
-	const longest = 100 // milliseconds
-	for i, before := 0, -1; i < longest && before != s.f.Known(); i++ {
+	const longest, step = 100 * time.Millisecond, time.Millisecond
+	for waited, before := time.Duration(0), -1; waited < longest && before != s.f.Known(); waited += step {
 		before = s.f.Known()
-		time.Sleep(time.Millisecond)
+		time.Sleep(step)
 	}
 }
 
