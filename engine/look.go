@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -89,7 +88,7 @@ func (l *looker) node(path string) (*diff.Node, error) {
 	}
 	xattrs, err := kernel.Xattrs(int(dir.Fd()), name)
 	for attr, value := range xattrs {
-		if strings.HasPrefix(attr, "trusted.overlay.") || strings.HasPrefix(attr, "user.overlay.") {
+		if kernel.OverlayXattr(attr) {
 			continue
 		}
 		if n.Xattrs == nil {

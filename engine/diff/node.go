@@ -2,7 +2,6 @@ package diff
 
 import (
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -53,7 +52,7 @@ func (w *worker) xattrs(dir int, name string) (xattrs, error) {
 		return x, err
 	}
 	for _, n := range names {
-		if w.opt.OverlayViews && ofOverlay(n) {
+		if w.opt.OverlayViews && kernel.OverlayXattr(n) {
 			continue
 		}
 		value, err := kernel.GetXattr(dir, name, n)
@@ -72,8 +71,4 @@ func (w *worker) xattrs(dir int, name string) (xattrs, error) {
 	}
 	slices.Sort(x.denied)
 	return x, nil
-}
-
-func ofOverlay(name string) bool {
-	return strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.")
 }

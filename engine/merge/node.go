@@ -3,9 +3,9 @@ package merge
 import (
 	"io/fs"
 	"maps"
-	"strings"
 
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // differ says what of two nodes of one type differs, but links. content is what is
@@ -138,5 +138,5 @@ func ownAccord(name string) bool {
 	case "security.selinux", "security.ima", "security.evm", "security.SMACK64":
 		return true
 	}
-	return strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.")
+	return kernel.OverlayXattr(name)
 }

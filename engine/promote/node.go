@@ -103,7 +103,7 @@ func ownAccord(name string) bool {
 	case "security.selinux", "security.ima", "security.evm", "security.SMACK64":
 		return true
 	}
-	return strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.")
+	return kernel.OverlayXattr(name)
 }
 
 // permissions are the lower twelve bits of a mode.

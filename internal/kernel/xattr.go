@@ -29,6 +29,12 @@ func ListXattrs(dirfd int, name string) ([]string, error) {
 	return slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, "trusted.SGI_ACL_") }), nil
 }
 
+// OverlayXattr reports whether an attribute is one that overlayfs keeps for itself on a layer's files.
+// It shows none of them to who looks through it (Documentation/filesystems/overlayfs.rst).
+func OverlayXattr(name string) bool {
+	return strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.")
+}
+
 // GetXattr reads an attribute. unix.ENODATA: there is none of that name.
 func GetXattr(dirfd int, name, attr string) ([]byte, error) {
 	value, err := xattrRead(dirfd, name, attr)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -335,7 +334,7 @@ func factsAt(f *os.File) (*facts, error) {
 		n.Target = string(buf[:size])
 	}
 	for name := range x {
-		if strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.") {
+		if kernel.OverlayXattr(name) {
 			delete(x, name)
 		}
 	}
