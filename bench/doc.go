@@ -39,6 +39,9 @@ type Options struct {
 	Full bool
 	// Quick measures too little to be believed: a test of the benchmark.
 	Quick bool
+	// InMemory puts everything on an ext4 in memory, so that no disk has a part in what is
+	// measured. It takes root, and up to three quarters of the memory.
+	InMemory bool
 	// Say is told, in a sentence, what is being done. May be nil.
 	Say func(string) `json:"-"`
 	// Lab is the directory for everything; "" makes one in /var/tmp.

@@ -110,5 +110,8 @@ func summaryOf(o Options) string {
 	if o.Quick {
 		s += ", quick: a test of the benchmark, not numbers to believe"
 	}
+	if o.InMemory {
+		s += ", on a filesystem in memory"
+	}
 	return s
 }

@@ -24,6 +24,8 @@ const (
 	userID = 64101
 	// imageSize is that of the sparse images; a million files take 3 GiB.
 	imageSize = 48 << 30
+	// memorySize is that of the image in memory.
+	memorySize = 16 << 30
 )
 
 // A lab is where measurements are made.
@@ -72,6 +74,11 @@ func openLab(ctx context.Context, o Options) (l *lab, err error) {
 		}
 	}
 	l.back.Push("remove "+l.dir, func() error { return removeLab(context.WithoutCancel(ctx), l.dir) })
+	if o.InMemory {
+		if err := l.mountMemory(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err := os.Chmod(l.dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -126,6 +133,57 @@ func copyProgram(to, from string) error {
 		return err
 	}
 	return errors.Join(dst.Chmod(0o755), dst.Close())
+}
+
+// mountMemory goes on in an ext4 whose image is in memory.
+func (l *lab) mountMemory(ctx context.Context) error {
+	if os.Geteuid() != 0 {
+		return errors.New("a filesystem in memory needs root, to mount it")
+	}
+	dir := filepath.Join(l.dir, "memory")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	if err := mountTmpfs(dir); err != nil {
+		return err
+	}
+	unmount := func() error { return kernel.Unmount(dir) }
+	l.back.Push("unmount the memory of "+dir, unmount)
+	image, err := os.Create(dir + "/image")
+	if err != nil {
+		return err
+	}
+	defer image.Close()
+	if err := image.Truncate(memorySize); err != nil {
+		return err
+	}
+	// All of it is made now, and not while something is measured.
+	if _, err := run.Output(ctx, "mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", image.Name()); err != nil {
+		return err
+	}
+	if err := mountImage("ext4", image, dir); err != nil {
+		return err
+	}
+	l.back.Push("unmount "+dir, unmount)
+	l.dir = dir
+	return nil
+}
+
+func mountTmpfs(dir string) error {
+	c, err := kernel.Fsopen("tmpfs")
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.Set("size", "75%"); err != nil {
+		return err
+	}
+	mount, err := c.Mount(0)
+	if err != nil {
+		return err
+	}
+	defer mount.Close()
+	return kernel.MoveMount(mount, atCWD, dir)
 }
 
 // mountBtrfs makes a btrfs in a sparse image and mounts it. The image has no

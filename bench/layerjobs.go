@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -20,23 +21,26 @@ type layerAmounts struct {
 	repo, packages, many, module, transactions, reads, eight int
 	// mebibytes is the size of the file that is written and read.
 	mebibytes int
+	// library is the package of Go's that is built.
+	library string
 }
 
 func layerAmountsOf(quick bool) layerAmounts {
 	if quick {
-		return layerAmounts{repo: 300, packages: 3, many: 500, module: 200, transactions: 20, reads: 500, eight: 100, mebibytes: 4}
+		return layerAmounts{repo: 300, packages: 3, many: 500, module: 200, transactions: 20, reads: 500, eight: 100, mebibytes: 4, library: "errors"}
 	}
-	return layerAmounts{repo: 10_000, packages: 100, many: 50_000, module: 5_000, transactions: 200, reads: 50_000, eight: 2_000, mebibytes: 2048}
+	return layerAmounts{repo: 10_000, packages: 100, many: 50_000, module: 5_000, transactions: 200, reads: 50_000, eight: 2_000, mebibytes: 2048, library: "net/http"}
 }
 
 // jobs are what a layer above a tree is measured by: all that people do in one.
 func (a layerAmounts) jobs() []job {
 	return []job{
 		{name: "go build", what: fmt.Sprintf("go build of %d packages, each of which was changed", a.packages), before: a.changePackages, do: goBuild},
+		{name: "library", what: "go build of " + a.library + " of Go's own library, with all that it imports, nothing in the cache", before: fresh("libcache"), do: a.buildLibrary},
 		{name: "git status", what: fmt.Sprintf("git status in a repository of %d files", a.repo), do: program("git", "-C", "repo", "status", "--porcelain")},
 		{name: "git clone", what: fmt.Sprintf("git clone of a repository of %d files", a.repo), before: fresh("clone"), do: program("git", "clone", "-q", "--no-hardlinks", "repo", "clone")},
 		{name: "create", what: fmt.Sprintf("%d files of 0 to 4 KiB made", a.many), before: fresh("many"), do: a.makeMany},
-		{name: "walk", what: fmt.Sprintf("%d files listed and looked at", a.many), before: a.haveMany, do: walkMany},
+		{name: "walk", what: fmt.Sprintf("%d files listed and looked at", a.many), before: a.haveMany, do: walk("many")},
 		{name: "delete", what: fmt.Sprintf("%d files deleted", a.many), before: a.haveMany, do: func(_ context.Context, dir string) error { return os.RemoveAll(filepath.Join(dir, "many")) }},
 		{name: "extract", what: fmt.Sprintf("tar x of %d files, as an installation of packages does", a.module), before: fresh("x"), do: extract("x.tar", "x")},
 		{name: "sqlite", what: fmt.Sprintf("sqlite: %d transactions of an insertion each", a.transactions), do: a.insert("delete")},
@@ -46,6 +50,9 @@ func (a layerAmounts) jobs() []job {
 		{name: "read again", what: fmt.Sprintf("a file of %d MiB read again", a.mebibytes), do: a.readBig},
 		{name: "random", what: fmt.Sprintf("%d reads of 4 KiB anywhere in it, for the first time", a.reads), before: a.unread, do: a.readRandom},
 		{name: "eight", what: fmt.Sprintf("8 × tar x of %d files at once", a.eight), before: freshEight, do: eight},
+		{name: "first walk", what: fmt.Sprintf("%d files below listed and looked at, in a new layer", a.repo), first: true, do: walk("repo")},
+		{name: "first status", what: fmt.Sprintf("git status in a repository of %d files, in a new layer", a.repo), first: true, do: program("git", "-C", "repo", "status", "--porcelain")},
+		{name: "first read", what: fmt.Sprintf("%d files below read, in a new layer", a.repo), first: true, do: readAllOf("repo")},
 	}
 }
 
@@ -53,7 +60,7 @@ const bigBelow = "big-below"
 
 // fill makes in dir what the jobs work on.
 func (a layerAmounts) fill(ctx context.Context, dir string) error {
-	err := amounts{repo: a.repo, packages: a.packages}.fill(ctx, dir)
+	err := errors.Join(amounts{repo: a.repo, packages: a.packages}.fill(ctx, dir), copyLibrary(ctx, dir))
 	for name, files := range map[string]int{"x.tar": a.module, "eight.tar": a.eight} {
 		top := filepath.Join(dir, "packed")
 		err = errors.Join(err, os.Mkdir(top, 0o755))
@@ -94,13 +101,28 @@ func (a layerAmounts) haveMany(ctx context.Context, dir string) error {
 	return errors.Join(fresh("many")(ctx, dir), a.makeMany(ctx, dir))
 }
 
-func walkMany(_ context.Context, dir string) error {
-	return filepath.WalkDir(filepath.Join(dir, "many"), func(_ string, d fs.DirEntry, err error) error {
-		if err == nil {
-			_, err = d.Info()
-		}
-		return err
-	})
+// walk looks at all that a directory holds.
+func walk(name string) func(context.Context, string) error {
+	return func(_ context.Context, dir string) error {
+		return filepath.WalkDir(filepath.Join(dir, name), func(_ string, d fs.DirEntry, err error) error {
+			if err == nil {
+				_, err = d.Info()
+			}
+			return err
+		})
+	}
+}
+
+// readAllOf reads each file that a directory holds.
+func readAllOf(name string) func(context.Context, string) error {
+	return func(_ context.Context, dir string) error {
+		return filepath.WalkDir(filepath.Join(dir, name), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.Type().IsRegular() {
+				_, err = os.ReadFile(path)
+			}
+			return err
+		})
+	}
 }
 
 // extract unpacks an archive into a directory.
@@ -161,7 +183,7 @@ func (a layerAmounts) readAll(path string) error {
 	defer f.Close()
 	block := make([]byte, 1<<20)
 	for range a.mebibytes {
-		if _, err := f.Read(block); err != nil {
+		if _, err := io.ReadFull(f, block); err != nil {
 			return err
 		}
 	}
@@ -184,8 +206,11 @@ func (a layerAmounts) readRandom(_ context.Context, dir string) error {
 	return nil
 }
 
+// atOnce is how many processes work at the same time.
+const atOnce = 8
+
 func eightNames() (names []string) {
-	for i := range 8 {
+	for i := range atOnce {
 		names = append(names, fmt.Sprintf("eight%d", i))
 	}
 	return names
@@ -201,7 +226,7 @@ func freshEight(ctx context.Context, dir string) (err error) {
 // eight is a job of eight processes at once.
 func eight(ctx context.Context, dir string) error {
 	var all sync.WaitGroup
-	errs := make([]error, 8)
+	errs := make([]error, atOnce)
 	for i, name := range eightNames() {
 		all.Go(func() { errs[i] = extract("eight.tar", name)(ctx, dir) })
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,16 +21,22 @@ import (
 )
 
 // A contest is the same work on a tree as it is and above it, with one layer or
-// another, each by a worker of its own.
+// another.
 type contest struct {
 	*lab
-	dir     string // of everything
-	workers []subjectWorker
-	back    undo.Stack
+	dir        string // of everything
+	contenders []*contender
+	back       undo.Stack
 }
 
-type subjectWorker struct {
+// A contender is the tree as it is, or a layer above it, and a worker there.
+type contender struct {
 	name string
+	// put mounts the layer at top/merged, and keeps what it holds beside that; nil: the tree as it is.
+	put func(ctx context.Context, lower, top string) error
+	// puts counts them, and top is the last.
+	puts int
+	top  string
 	*worker
 	err error
 }
@@ -51,13 +58,8 @@ func (l *lab) layers(ctx context.Context) (results []Result, err error) {
 	for _, j := range layerAmountsOf(l.Quick).jobs() {
 		l.Say("layers: " + j.what)
 		var subjects []subject
-		for _, w := range c.workers {
-			subjects = append(subjects, subject{name: w.name, do: func(context.Context) (time.Duration, error) {
-				if w.err != nil {
-					return 0, w.err
-				}
-				return w.do(j.name)
-			}})
+		for _, s := range c.contenders {
+			subjects = append(subjects, c.subject(s, j))
 		}
 		samples, err := interleave(ctx, plan{rounds: min(l.Rounds, 3), warm: 1}, subjects...)
 		for _, s := range samples {
@@ -71,51 +73,83 @@ func (l *lab) layers(ctx context.Context) (results []Result, err error) {
 	return results, nil
 }
 
+// subject is a contender that does a job.
+func (c *contest) subject(s *contender, j job) subject {
+	ready := func(ctx context.Context) error {
+		if s.err == nil && j.first {
+			s.err = c.stop(s)
+			if s.err == nil {
+				s.err = c.start(ctx, s)
+			}
+		}
+		return s.err
+	}
+	return subject{name: s.name, before: ready, do: func(context.Context) (time.Duration, error) { return s.do(j.name) }}
+}
+
 // open fills a tree, puts each layer above it, and starts the workers. The tree as it
 // is has one of its own, because work changes it.
 func (c *contest) open(ctx context.Context) error {
 	c.Say("layers: preparing work")
-	lower, bare := filepath.Join(c.dir, "lower"), filepath.Join(c.dir, "bare")
 	c.back.Push("remove the trees", func() error { return removeTree(c.dir) })
-	for _, dir := range []string{c.dir, lower, bare} {
+	for _, dir := range []string{c.dir, c.lower(), c.bare()} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
 		}
 	}
-	for _, dir := range []string{lower, bare} {
+	for _, dir := range []string{c.lower(), c.bare()} {
 		args := append(c.roleArgs(RolePrepare), "--only", kindLayers)
 		if err := run.Run(ctx, run.Program{Name: c.Program, Args: args, Env: workEnv(dir), Dir: dir}); err != nil {
 			return err
 		}
 	}
-	for _, top := range []struct {
-		name string
-		put  func(ctx context.Context, lower, top string) error
-	}{
-		{bareTree, nil},
-		{"overlay", c.kernelOverlay},
-		{"fuse-overlayfs", c.fuseOverlayfs},
-		{"fusecow", c.ours("fusecow")},
-		{"fusecow-overlay", c.ours("fusecow-overlay")},
-	} {
-		w := subjectWorker{name: top.name}
-		dir := bare
-		if top.put != nil {
-			dir = filepath.Join(c.dir, top.name)
-			if w.err = os.MkdirAll(dir+"/merged", 0o755); w.err == nil {
-				w.err = top.put(ctx, lower, dir)
-			}
-			dir += "/merged"
-		}
-		if w.err == nil {
-			w.worker, w.err = c.outside(ctx, dir, "--only", kindLayers)
-		}
-		if w.err == nil {
-			c.back.Push("end a worker", w.close)
-		}
-		c.workers = append(c.workers, w)
+	c.contenders = []*contender{
+		{name: bareTree},
+		{name: "overlay", put: c.kernelOverlay},
+		{name: "fuse-overlayfs", put: c.fuseOverlayfs},
+		{name: "fusecow", put: c.ours("fusecow")},
+		{name: "fusecow-overlay", put: c.ours("fusecow-overlay")},
+	}
+	for _, s := range c.contenders {
+		c.back.Push("end "+s.name, func() error { return c.stop(s) })
+		s.err = c.start(ctx, s)
 	}
 	return ctx.Err()
+}
+
+func (c *contest) lower() string { return filepath.Join(c.dir, "lower") }
+func (c *contest) bare() string  { return filepath.Join(c.dir, "bare") }
+
+// start puts the layer of a contender, with nothing in it, and starts its worker.
+func (c *contest) start(ctx context.Context, s *contender) (err error) {
+	dir := c.bare()
+	if s.put != nil {
+		s.puts++
+		top := filepath.Join(c.dir, s.name, strconv.Itoa(s.puts))
+		dir = top + "/merged"
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		if err := s.put(ctx, c.lower(), top); err != nil {
+			return err
+		}
+		s.top = top
+	}
+	s.worker, err = c.outside(ctx, dir, "--only", kindLayers)
+	return err
+}
+
+// stop ends a worker and unmounts its layer.
+func (c *contest) stop(s *contender) (err error) {
+	if s.worker != nil {
+		err = s.worker.close()
+		s.worker = nil
+	}
+	if s.top != "" {
+		err = errors.Join(err, kernel.Unmount(s.top+"/merged"))
+		s.top = ""
+	}
+	return err
 }
 
 func (c *contest) kernelOverlay(_ context.Context, lower, top string) error {
@@ -126,16 +160,13 @@ func (c *contest) kernelOverlay(_ context.Context, lower, top string) error {
 	if err != nil {
 		return err
 	}
-	return c.attach(top, m)
+	return attach(top, m)
 }
 
 func (c *contest) fuseOverlayfs(ctx context.Context, lower, top string) error {
 	err := makeUpper(top)
 	if err == nil {
 		err = run.Run(ctx, run.Program{Name: "fuse-overlayfs", Args: fuseOverlayArgs(lower, top), Dir: c.dir})
-	}
-	if err == nil {
-		c.mounted(top)
 	}
 	return err
 }
@@ -146,18 +177,9 @@ func makeUpper(top string) error {
 }
 
 // attach puts a mount where the others have theirs.
-func (c *contest) attach(top string, m *os.File) error {
+func attach(top string, m *os.File) error {
 	defer m.Close()
-	err := kernel.MoveMount(m, atCWD, top+"/merged")
-	if err == nil {
-		c.mounted(top)
-	}
-	return err
-}
-
-// mounted has it unmounted at the end.
-func (c *contest) mounted(top string) {
-	c.back.Push("unmount "+top, func() error { return kernel.Unmount(top + "/merged") })
+	return kernel.MoveMount(m, atCWD, top+"/merged")
 }
 
 // ours mounts a fork of a backend as a sandbox has it.
@@ -194,7 +216,7 @@ func (c *contest) ours(backend string) func(ctx context.Context, lower, top stri
 				return err
 			}
 		}
-		return c.attach(top, m)
+		return attach(top, m)
 	}
 }
 

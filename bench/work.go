@@ -22,6 +22,9 @@ type job struct {
 	do         func(ctx context.Context, dir string) error
 	// before, where there is something to be done first, is not timed.
 	before func(ctx context.Context, dir string) error
+	// first: it is done in a layer that was put above the tree just now, by who has looked at
+	// nothing of it.
+	first bool
 }
 
 // amounts are the sizes of jobs.
