@@ -187,7 +187,7 @@ func atEveryCall(t *testing.T, top, command, but string, each func(c *crash, n i
 // onDisks runs a crash test on ext4 and on btrfs.
 func onDisks(t *testing.T, test func(t *testing.T, top string)) {
 	for _, fs := range []string{"ext4", "btrfs"} {
-		t.Run(fs, func(t *testing.T) { test(t, newDisk(t, fs).dir) })
+		t.Run(fs, func(t *testing.T) { test(t, treetest.NewDisk(t, fs).Dir) })
 	}
 }
 

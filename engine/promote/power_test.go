@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // TestPowerLostAtAnyCallLeavesTheOldTreeOrTheNew kills a promotion at each call
@@ -24,13 +25,13 @@ func TestPowerLostAtAnyCallLeavesTheOldTreeOrTheNew(t *testing.T) {
 }
 
 func cutEverywhere(t *testing.T, command string, disks []string) {
-	var all []*disk
+	var all []*treetest.Disk
 	for _, fs := range disks {
-		all = append(all, newDisk(t, fs))
+		all = append(all, treetest.NewDisk(t, fs))
 	}
-	c := &crash{t: t, top: all[0].dir, but: runtimes + " " + reads, calls: tally{}}
+	c := &crash{t: t, top: all[0].Dir, but: runtimes + " " + reads, calls: tally{}}
 	if len(all) > 1 {
-		c.state = all[1].dir
+		c.state = all[1].Dir
 	}
 	c.fresh()
 	step, news, olds := 5, 0, 0 // odd: every disk is the one that has come further
@@ -45,15 +46,15 @@ func cutEverywhere(t *testing.T, command string, disks []string) {
 			}
 		}
 		for _, d := range all {
-			d.sync(t)
+			syncDisk(t, d)
 		}
 		killed := c.kill(command, n)
 		if len(all) > 1 {
-			all[n%2].sync(t) // one of them has come further
+			syncDisk(t, all[n%2]) // one of them has come further
 		}
 		var restore []func()
 		for _, d := range all {
-			restore = append(restore, d.cutPower(t))
+			restore = append(restore, d.CutPower(t))
 		}
 		if c.recovered(fmt.Sprint("power lost in ", command, " at call ", n)) {
 			news++
@@ -77,9 +78,9 @@ func cutEverywhere(t *testing.T, command string, disks []string) {
 }
 
 // sync brings all that was written to the disk.
-func (d *disk) sync(t *testing.T) {
+func syncDisk(t *testing.T, d *treetest.Disk) {
 	t.Helper()
-	f, err := os.Open(d.dir)
+	f, err := os.Open(d.Dir)
 	must(t, err)
 	defer f.Close()
 	must(t, unix.Syncfs(int(f.Fd())))

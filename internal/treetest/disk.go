@@ -1,0 +1,92 @@
+//go:build linux
+
+package treetest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// A Disk is a filesystem in memory: waiting for it costs nothing, and what it
+// would hold after a power cut can be copied.
+type Disk struct {
+	// Dir is where it is mounted.
+	Dir   string
+	fs    string
+	image *os.File
+}
+
+// NewDisk makes and mounts one, ext4 of 96 MiB or btrfs of 384, to be taken down when the
+// test ends.
+func NewDisk(t testing.TB, fs string) *Disk {
+	t.Helper()
+	NeedRoot(t)
+	NeedFS(t, fs)
+	NeedProgram(t, "mkfs."+fs)
+	d := &Disk{fs: fs, image: memoryFile(t), Dir: filepath.Join(Dir(t), "disk")}
+	t.Cleanup(func() { d.image.Close() })
+	args, size := []string{"-q", "-F", "-O", "^resize_inode", "-J", "size=4", "/dev/fd/3"}, int64(96<<20)
+	if fs == "btrfs" {
+		args, size = []string{"-q", "-f", "/dev/fd/3"}, 384<<20
+	}
+	if err := d.image.Truncate(size); err != nil {
+		t.Fatal(err)
+	}
+	mkfs := exec.Command("mkfs."+fs, args...)
+	mkfs.ExtraFiles = []*os.File{d.image}
+	if out, err := mkfs.CombinedOutput(); err != nil {
+		t.Fatalf("mkfs.%s: %v\n%s", fs, err, out)
+	}
+	if err := os.Mkdir(d.Dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.over(t, d.image))
+	return d
+}
+
+// memoryFile makes a file that has no name.
+func memoryFile(t testing.TB) *os.File {
+	t.Helper()
+	fd, err := unix.MemfdCreate("disk", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return os.NewFile(uintptr(fd), "disk")
+}
+
+// over mounts an image where the disk is, or over it; the answer takes it down
+// again.
+func (d *Disk) over(t testing.TB, image *os.File) (down func()) {
+	t.Helper()
+	loop, err := kernel.AttachLoop(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer loop.Close()
+	if err := unix.Mount(loop.Name(), d.Dir, d.fs, unix.MS_NOATIME, ""); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := unix.Unmount(d.Dir, 0); err != nil {
+			t.Fatalf("unmount %s: %v", d.Dir, err)
+		}
+	}
+}
+
+// CutPower mounts, over the disk, what it would hold had the power gone this
+// instant: what was never written to it is lost. The answer brings the disk back.
+func (d *Disk) CutPower(t testing.TB) (restore func()) {
+	t.Helper()
+	cut := memoryFile(t)
+	defer cut.Close() // the mount holds it
+	if _, err := kernel.CopyFile(cut, d.image); err != nil {
+		t.Fatal(err)
+	}
+	return d.over(t, cut)
+}
