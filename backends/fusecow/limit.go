@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -153,6 +154,23 @@ func (b *backend) dropQuota(id snapshot.ForkID, l *limit) {
 func (b *backend) uncount(id snapshot.ForkID, r *record) {
 	b.uncountLayer(r)
 	b.dropQuota(id, r.Limit)
+}
+
+// uncountLayers takes the layers of one record of a fork out of its quota that the other does not count.
+func (b *backend) uncountLayers(left, kept *record) {
+	if left.Limit == nil {
+		return
+	}
+	q, err := b.quota(left)
+	if err != nil { // a sweep does it
+		return
+	}
+	defer q.Close()
+	for _, l := range left.Layers[left.Own:] {
+		if !slices.Contains(kept.Layers[kept.Own:], l) {
+			_ = q.Count(b.layerPath(l), layer.Use{})
+		}
+	}
 }
 
 // uncountLayer takes the topmost layer of a record out of its quota.

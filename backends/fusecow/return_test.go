@@ -100,3 +100,34 @@ func TestAForkIsNotToldToHaveStayedWhileItIsTakenBack(t *testing.T) {
 		t.Errorf("the fork is one of %s, and its file holds %q", base, got)
 	}
 }
+
+// TestWhatIsTakenBackCountsNoMore: of a limit as much is left as of a new fork of that state.
+func TestWhatIsTakenBackCountsNoMore(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
+	place := snapshottest.OnDisk(t)
+	b := openReturning(t, place)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := b.Capture(t.Context(), place.Tree, "base")
+	must(err)
+	f, err := b.Fork(t.Context(), "base", "fork")
+	must(err)
+	limiter, _ := b.(snapshot.Limiter)
+	must(limiter.LimitFork(t.Context(), "fork", snapshot.DiskLimit{Bytes: 20 << 20}))
+	fd, err := f.View.Served.Mount(t.Context(), false)
+	must(err)
+	root := os.NewFile(uintptr(fd), "root")
+	defer root.Close()
+	must(os.WriteFile(kernel.FDPath(root)+"/some", make([]byte, 15<<20), 0o644))
+	_, err = b.Seal(t.Context(), "fork", "state", snapshot.InUse)
+	must(err)
+	must(b.Return(t.Context(), "fork", "base", snapshot.InUse))
+	if err := os.WriteFile(kernel.FDPath(root)+"/other", make([]byte, 15<<20), 0o644); err != nil {
+		t.Errorf("what was taken back counts still: %v", err)
+	}
+}

@@ -145,12 +145,12 @@ func (b *backend) takeBack(ctx context.Context, fork snapshot.ForkID, to snapsho
 	if rerr != nil {
 		return errors.Join(err, rerr)
 	}
-	left := r
+	left, kept := r, next
 	if now.upper() != own { // nothing has changed
-		left = next
+		left, kept = next, r
 	}
 	b.discard(b.layerPath(left.upper()))
-	b.uncountLayer(&left)
+	b.uncountLayers(&left, &kept)
 	return err
 }
 

@@ -98,16 +98,16 @@ func patiently(ctx context.Context, try func() (again bool, err error)) error {
 	}
 }
 
-// create makes a record that is not there yet: the whole of it or nothing.
+// create makes a record that is not there yet: the whole of it or nothing, after a power cut too.
 func (b *backend) create(ctx context.Context, path string, r *record) error {
 	if err := fault.Point(ctx, "write the record"); err != nil {
 		return err
 	}
 	next := b.dir + "/tmp/" + fresh("record")
-	err := r.write(next, false)
+	err := r.write(next, true)
 	if notThere(err) {
 		if err = b.prepare(); err == nil {
-			err = r.write(next, false)
+			err = r.write(next, true)
 		}
 	}
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // A Use is what layers hold: bytes in whole blocks, of content and of logs, and nodes
@@ -49,6 +51,9 @@ func OpenQuota(path string) (_ *Quota, err error) {
 		return nil, err
 	}
 	defer f.Close()
+	if st, err := f.Stat(); err == nil && st.Size() == 0 {
+		kernel.SetNoCopy(f) // on btrfs each change would want a block, which a full disk does not have
+	}
 	if err := unix.Fallocate(int(f.Fd()), 0, 0, quotaSize); err != nil {
 		if !errors.Is(err, unix.EOPNOTSUPP) {
 			return nil, &os.PathError{Op: "fallocate", Path: path, Err: err}
