@@ -93,10 +93,13 @@ func (f *FS) own(n *node, keep int64, do func(fd int) error) error {
 	top := f.top()
 	f.mu.RUnlock()
 	n.lock().RLock()
-	if n.place != top {
+	if was := n.place; was != top {
 		n.lock().RUnlock()
 		if err := f.bring(n, top, keep); err != nil {
 			return err
+		}
+		if was != nowhere { // or a kill within a second would bring back what it was before
+			defer func() { _ = f.commit(false) }() // what cannot be written stays unheard of
 		}
 		n.lock().RLock()
 	}

@@ -11,8 +11,9 @@ import (
 
 // commit tells the log what it has not heard of: one frame, so that of two
 // changes a crash never keeps the later one alone. With sync it waits for the
-// disk, which has nothing to do where the log did not grow. After an error all of it is
-// still unheard of.
+// disk, which has nothing to do where the log did not grow. Content whose nodes have gone is removed
+// when a power cut would not leave a log that tells of them. After an error all of it is
+// still unheard of, or content is still there.
 func (f *FS) commit(sync bool) error {
 	if f.readOnly {
 		return nil
@@ -21,54 +22,120 @@ func (f *FS) commit(sync bool) error {
 	defer f.logging.Unlock()
 	f.mu.Lock()
 	d, s := f.layers[f.top()], f.tally()
-	dirty, names, garbage, originals := f.dirty, f.names, f.garbage, f.originals
-	w := f.records()
-	pending := f.pending.Load()
-	if len(w) > 0 {
-		f.dirty, f.names, f.garbage, f.originals = map[*node]struct{}{}, map[nameKey]struct{}{}, nil, nil
-		for _, g := range garbage {
-			f.going.Add(g.held)
-		}
-	}
+	u := f.takeUnheard()
 	f.mu.Unlock()
-	if len(w) > 0 {
-		defer f.going.Store(0)
-		err := d.append(w)
-		f.pending.Add(-pending)
-		if err == nil {
-			f.frame.Add(1)
-		}
+	defer f.going.Store(0)
+	if len(u.records) > 0 {
+		err := f.appendOrMakeRoom(d, s, u)
+		f.pending.Add(-u.pending)
 		if err != nil {
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			f.pending.Add(pending)
-			for n := range dirty {
-				f.dirty[n] = struct{}{}
-			}
-			for k := range names {
-				f.names[k] = struct{}{}
-			}
-			f.garbage = append(f.garbage, garbage...)
-			f.originals = append(f.originals, originals...)
+			f.giveBack(u)
 			return err
 		}
+		f.frame.Add(1)
 		f.shrink(d)
 		f.countLog(d, s)
-		for _, g := range garbage {
-			if err := d.remove(g.id); err != nil {
-				return err
-			}
-			s.bytes.Add(-g.held)
-			f.going.Add(-g.held)
+	}
+	var err error
+	switch frame := f.frame.Load(); {
+	case sync:
+		if err = d.sync(); err == nil {
+			f.firm.Store(frame)
+		}
+	case len(u.garbage) > 0:
+		err = kernel.Settle(d.log)
+	}
+	for err == nil && len(u.garbage) > 0 {
+		if err = f.removeRemains(d, s, u.garbage[0]); err == nil {
+			u.garbage = u.garbage[1:]
 		}
 	}
-	if !sync {
-		return nil
+	if len(u.garbage) > 0 {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.garbage = append(f.garbage, u.garbage...)
 	}
-	frame := f.frame.Load()
-	err := d.sync()
+	return err
+}
+
+// unheard is what the log is about to be told.
+type unheard struct {
+	records   []byte
+	dirty     map[*node]struct{}
+	names     map[nameKey]struct{}
+	garbage   []remains
+	originals []*Original
+	pending   int64
+	// before is what the log had heard of the nodes.
+	before []heard
+}
+
+type heard struct {
+	n      *node
+	logged bool
+	frame  int64
+}
+
+// takeUnheard takes all that the log has not heard of. Holds mu.
+func (f *FS) takeUnheard() *unheard {
+	u := &unheard{dirty: f.dirty, names: f.names, originals: f.originals, pending: f.pending.Load()}
+	u.records, u.before = f.records()
+	if len(u.records) == 0 && len(f.garbage) == 0 {
+		return u
+	}
+	u.garbage = f.garbage
+	f.dirty, f.names, f.garbage, f.originals = map[*node]struct{}{}, map[nameKey]struct{}{}, nil, nil
+	for _, g := range u.garbage {
+		f.going.Add(g.held)
+	}
+	return u
+}
+
+// giveBack has all of it be unheard of again. Holds mu.
+func (f *FS) giveBack(u *unheard) {
+	f.pending.Add(u.pending)
+	for n := range u.dirty {
+		f.dirty[n] = struct{}{}
+	}
+	for k := range u.names {
+		f.names[k] = struct{}{}
+	}
+	next := f.frame.Load() + 1
+	for _, h := range u.before {
+		h.n.logged = h.logged
+		if h.n.frame == next {
+			h.n.frame = h.frame
+		}
+	}
+	f.garbage = append(f.garbage, u.garbage...)
+	f.originals = append(f.originals, u.originals...)
+}
+
+// appendOrMakeRoom writes a frame. Where the disk is full, content whose nodes have gone makes room for it, as
+// little as will do: who is killed just then finds such a file again, empty. Otherwise a full disk could not be
+// emptied from inside.
+func (f *FS) appendOrMakeRoom(d *dir, s *slot, u *unheard) error {
+	for {
+		err := d.append(u.records)
+		if err == nil || len(u.garbage) == 0 || !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
+			return err
+		}
+		for freed := int64(0); freed < int64(len(u.records)) && len(u.garbage) > 0; u.garbage = u.garbage[1:] {
+			if rerr := f.removeRemains(d, s, u.garbage[0]); rerr != nil {
+				return errors.Join(err, rerr)
+			}
+			freed += u.garbage[0].held
+		}
+	}
+}
+
+func (f *FS) removeRemains(d *dir, s *slot, g remains) error {
+	err := d.remove(g.id)
 	if err == nil {
-		f.firm.Store(frame)
+		s.bytes.Add(-g.held)
+		f.going.Add(-g.held)
 	}
 	return err
 }
@@ -81,10 +148,13 @@ func (f *FS) isFirm(n *node) bool {
 	return n.logged && n.frame != 0 && n.frame <= f.firm.Load()
 }
 
-// records are those of everything dirty. What has gone comes first: another node may have got its number. Holds mu.
-func (f *FS) records() []byte {
+// records are those of everything dirty, and what the log had heard of it before. What has gone comes first: another
+// node may have got its number. Holds mu.
+func (f *FS) records() ([]byte, []heard) {
 	var w, nodes writer
+	before := make([]heard, 0, len(f.dirty))
 	for n := range f.dirty {
+		before = append(before, heard{n, n.logged, n.frame})
 		switch {
 		case n.nlink > 0:
 			nodes.node(n)
@@ -108,7 +178,7 @@ func (f *FS) records() []byte {
 			w.name(k)
 		}
 	}
-	return w
+	return w, before
 }
 
 // mark says that the log has to hear of a node. Holds mu.

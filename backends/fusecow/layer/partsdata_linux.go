@@ -102,6 +102,9 @@ func (f *FS) nextData(n *node, p *parts, level int, off, end int64) (int64, erro
 	}
 	defer f.fds.put(d)
 	next, _, err := extent(d.n, off, max(min(end, until), off))
+	if err == nil && level > 0 {
+		err = p.beneath[level-1].unchanged(d.n)
+	}
 	if next == max(min(end, until), off) {
 		next = end
 	}
@@ -122,6 +125,9 @@ func (f *FS) nextHole(n *node, p *parts, off, end int64) (int64, error) {
 				return 0, err
 			}
 			data, hole, err := extent(d.n, off, max(min(end, until), off))
+			if err == nil && level > 0 {
+				err = p.beneath[level-1].unchanged(d.n)
+			}
 			f.fds.put(d)
 			if err != nil {
 				return 0, err

@@ -88,6 +88,14 @@ func (w *writer) name(k nameKey) {
 	}
 }
 
+// hide writes that a directory has no such name.
+func (w *writer) hide(dir uint64, name string) {
+	*w = append(*w, recordName)
+	w.num(dir)
+	w.text(name)
+	w.num(0)
+}
+
 // A reader takes records apart. Where they end too soon it is bad, and answers
 // with zeros.
 type reader struct {

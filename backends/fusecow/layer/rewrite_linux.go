@@ -81,6 +81,7 @@ type lastNode struct {
 type lastName struct {
 	kind   byte
 	record []byte
+	to     uint64
 }
 
 // digest makes the records that tell the same as those of the top layer's log.
@@ -121,14 +122,14 @@ func (g *digest) add(kind byte, r *reader) {
 		delete(g.nodes, id)
 		delete(g.names, id)
 	case recordName, recordUnname:
-		dir, name := r.num(), r.text()
+		dir, name, to := r.num(), r.text(), uint64(0)
 		if kind == recordName {
-			r.num()
+			to = r.num()
 		}
 		if g.names[dir] == nil {
 			g.names[dir] = map[string]lastName{}
 		}
-		g.names[dir][name] = lastName{kind, record()}
+		g.names[dir][name] = lastName{kind, record(), to}
 	case recordOriginal:
 		if o := r.original(); !g.of[o.Path] {
 			g.of[o.Path] = true
@@ -188,7 +189,11 @@ func (g *digest) records(needed *digest) (w writer) {
 	}
 	for dir, names := range g.names {
 		for name, last := range names {
-			if _, tell := needed.names[dir][name]; tell || last.kind == recordName {
+			_, tell := needed.names[dir][name]
+			switch _, there := g.nodes[last.to]; {
+			case g.gone[last.to] && !there: // no log tells so that was written in order
+				w.hide(dir, name)
+			case tell || last.kind == recordName:
 				w = append(append(w, last.kind), last.record...)
 			}
 		}
