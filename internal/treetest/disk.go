@@ -3,14 +3,15 @@
 package treetest
 
 import (
+	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/run"
 )
 
 // A Disk is a filesystem in memory: waiting for it costs nothing, and what it
@@ -31,17 +32,16 @@ func NewDisk(t testing.TB, fs string) *Disk {
 	NeedProgram(t, "mkfs."+fs)
 	d := &Disk{fs: fs, image: memoryFile(t), Dir: filepath.Join(Dir(t), "disk")}
 	t.Cleanup(func() { d.image.Close() })
-	args, size := []string{"-q", "-F", "-O", "^resize_inode", "-J", "size=4", "/dev/fd/3"}, int64(96<<20)
+	args, size := []string{"-q", "-F", "-O", "^resize_inode", "-J", "size=4"}, int64(96<<20)
 	if fs == "btrfs" {
-		args, size = []string{"-q", "-f", "/dev/fd/3"}, 384<<20
+		args, size = []string{"-q", "-f"}, 384<<20
 	}
 	if err := d.image.Truncate(size); err != nil {
 		t.Fatal(err)
 	}
-	mkfs := exec.Command("mkfs."+fs, args...)
-	mkfs.ExtraFiles = []*os.File{d.image}
-	if out, err := mkfs.CombinedOutput(); err != nil {
-		t.Fatalf("mkfs.%s: %v\n%s", fs, err, out)
+	args = append(args, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), d.image.Fd()))
+	if _, err := run.Output(t.Context(), "mkfs."+fs, args...); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.Mkdir(d.Dir, 0o755); err != nil {
 		t.Fatal(err)

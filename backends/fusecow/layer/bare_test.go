@@ -90,6 +90,26 @@ func TestReadingAListAgainAsksNobody(t *testing.T) {
 	b.down()
 }
 
+// TestATreeAloneIsNoLayerOfAnOverlay: what overlayfs has kept there of its own shows to nobody above.
+func TestATreeAloneIsNoLayerOfAnOverlay(t *testing.T) {
+	b := newBare(t)
+	b.write(b.lower+"/file", "text")
+	for _, name := range []string{"trusted.overlay.metacopy", "user.overlay.redirect", "user.mine"} {
+		b.must(unix.Setxattr(b.lower+"/file", name, []byte("x"), 0))
+	}
+	b.up()
+	buf := make([]byte, 1000)
+	for _, name := range []string{"trusted.overlay.metacopy", "user.overlay.redirect"} {
+		if n, err := unix.Getxattr(b.mount+"/file", name, buf); err != unix.ENODATA {
+			t.Errorf("%s is %q, %v", name, buf[:max(n, 0)], err)
+		}
+	}
+	if n, err := unix.Listxattr(b.mount+"/file", buf); err != nil || string(buf[:n]) != "user.mine\x00" {
+		t.Errorf("it lists %q, %v", buf[:max(n, 0)], err)
+	}
+	b.down()
+}
+
 // TestWhatIsOpenedAgainIsWhatIsBelow, though what was closed stays registered with the kernel.
 func TestWhatIsOpenedAgainIsWhatIsBelow(t *testing.T) {
 	b := newBare(t)
