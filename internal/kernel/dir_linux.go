@@ -91,6 +91,17 @@ func eachDirent(buf []byte, f func(dirent) (more bool, err error)) (more bool, e
 // OpenBeneathFD does as [OpenBeneath] and answers with the bare descriptor, which
 // is cheaper for those who open thousands: the caller closes it.
 func OpenBeneathFD(dirfd int, path string, flags int, mode uint32) (int, error) {
+	return openResolved(dirfd, path, flags, mode, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
+}
+
+// OpenDirOnMount opens a directory beneath dirfd as [OpenBeneathFD] does, and crosses no mount: EXDEV.
+// What is mounted is not asked for anything.
+func OpenDirOnMount(dirfd int, path string) (int, error) {
+	const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV
+	return openResolved(dirfd, path, unix.O_RDONLY|unix.O_DIRECTORY, 0, resolve)
+}
+
+func openResolved(dirfd int, path string, flags int, mode uint32, resolve uint64) (int, error) {
 	step := -1 // the directory reached so far, when not dirfd
 	defer func() {
 		if step >= 0 {
@@ -103,7 +114,7 @@ func OpenBeneathFD(dirfd int, path string, flags int, mode uint32) (int, error) 
 		how := unix.OpenHow{
 			Flags:   uint64(flags | unix.O_CLOEXEC),
 			Mode:    uint64(mode),
-			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+			Resolve: resolve,
 		}
 		if tail != "" {
 			how.Flags, how.Mode = unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0
