@@ -17,12 +17,17 @@ var moduleVersion = "/sys/module/zfs/version"
 // else, and answers with what it has to say and whether it did. Where it did not, nothing has happened, and zfs(8) does it,
 // or says why not: what goes wrong has one source of words. ZFS 2 alone is asked: its numbers and lists cannot change.
 func quick(ctx context.Context, call kernel.ZFSCall, name string, pairs ...kernel.ZFSPair) (said []byte, done bool) {
-	version, err := os.ReadFile(moduleVersion)
-	if err != nil || !strings.HasPrefix(string(version), "2.") || ctx.Err() != nil {
+	if !known() || ctx.Err() != nil {
 		return nil, false
 	}
-	said, err = kernel.ZFS(call, name, kernel.ZFSPairs(pairs...))
+	said, err := kernel.ZFS(call, name, kernel.ZFSPairs(pairs...))
 	return said, err == nil
+}
+
+// known reports whether the module's calls are those that we know.
+func known() bool {
+	version, err := os.ReadFile(moduleVersion)
+	return err == nil && strings.HasPrefix(string(version), "2.")
 }
 
 // each is a pair for each of the names, with the same value.

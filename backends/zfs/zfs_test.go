@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -175,36 +174,5 @@ func TestATreeThatIsNotOnZFSIsRefusedWithoutATrace(t *testing.T) {
 	place.Tree.Path += "/gone"
 	if _, err := Open(t.Context(), place); !errors.Is(err, snapshot.ErrNotFound) {
 		t.Error(err)
-	}
-}
-
-func TestWhatZFSDiffSaysIsATouch(t *testing.T) {
-	for _, c := range []struct {
-		line, within string
-		want         []snapshot.Touch
-	}{
-		{"M\t/\t/m/", ".", []snapshot.Touch{{Path: "."}}},
-		{"M\tF\t/m/a\\0040b\\0012", ".", []snapshot.Touch{{Path: "a b\n"}}},
-		{"M\tF\t/m/\\0303\\0244\\0134", ".", []snapshot.Touch{{Path: "ä\\"}}},
-		{"M\tF\t/m/f\t(+1)", ".", []snapshot.Touch{{Path: "f"}}},
-		{"R\tF\t/m/old\t/m/d/new", ".", []snapshot.Touch{{Path: "old"}, {Path: "d/new"}}},
-		{"R\t/\t/m/old\t/m/new", ".", []snapshot.Touch{{Path: "old", Tree: true}, {Path: "new", Tree: true}}},
-		{"+\tF\t/m/f/<xattrdir>/user.a", ".", []snapshot.Touch{{Path: "f"}}},
-		{"-\t/\t/m/w/d", "w", []snapshot.Touch{{Path: "d"}}},
-		{"M\t/\t/m/w", "w", []snapshot.Touch{{Path: "."}}},
-		{"M\tF\t/m/wide", "w", nil},
-		{"M\t/\t/m/", "w", nil},
-		{"R\t/\t/m/a\t/m/z", "a/b", []snapshot.Touch{{Path: ".", Tree: true}}},
-		{"R\tF\t/m/w/f\t/m/f", "w", []snapshot.Touch{{Path: "f"}}},
-	} {
-		got, err := touchesOf(c.line, "/m", c.within)
-		if err != nil || !slices.Equal(got, c.want) {
-			t.Errorf("%q within %q is %+v, %v; want %+v", c.line, c.within, got, err, c.want)
-		}
-	}
-	for _, line := range []string{"", "M\tF", "R\tF\t/m/a", "M\tF\t/elsewhere", "M\tF\t/m/\\00", "M\tF\t/m/\\0999", "warning\tF\t/m/a"} {
-		if got, err := touchesOf(line, "/m", "."); !errors.Is(err, snapshot.ErrNotSupported) {
-			t.Errorf("%q is %+v, %v", line, got, err)
-		}
 	}
 }

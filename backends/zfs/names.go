@@ -1,0 +1,186 @@
+//go:build linux
+
+package zfs
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// errEnough: the caller wants no more.
+var errEnough = errors.New("enough")
+
+// A finder finds the names of what has changed, by going down two states of a tree at once. A directory whose object has not
+// changed has the same names in both, and is read in the younger alone. A name that stands for another object, or is in one state
+// only, is touched with all beneath. So each name is met, however many a file has. Nothing is asked
+// but what directories hold: no file is looked at, and no time is trusted.
+type finder struct {
+	ctx      context.Context
+	old, new int // the roots of the trees
+	changed  kernel.ZFSObjects
+	emit     func(snapshot.Touch) bool
+	left     []found // directories to go on with
+}
+
+// found is a directory of both states.
+type found struct {
+	path string
+	ino  uint64
+}
+
+// findNames tells the places in two trees whose objects have changed. errEnough: emit wanted no more.
+func findNames(ctx context.Context, older, younger string, changed kernel.ZFSObjects, emit func(snapshot.Touch) bool) error {
+	x, inoX, err := openTree(older)
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	y, inoY, err := openTree(younger)
+	if err != nil {
+		return err
+	}
+	defer y.Close()
+	f := finder{ctx: ctx, old: int(x.Fd()), new: int(y.Fd()), changed: changed, emit: emit}
+	if inoX != inoY {
+		return f.touch(".", true)
+	}
+	if changed.Has(inoY) && !emit(snapshot.Touch{Path: ".", Named: true}) {
+		return errEnough
+	}
+	f.left = []found{{".", inoY}}
+	for len(f.left) > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		last := len(f.left) - 1
+		dir := f.left[last]
+		f.left = f.left[:last]
+		if err := f.dir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openTree opens a directory and finds its number where it reads ".": of the root of a snapshot stat(2) tells another
+// (zfs_getattr_fast of OpenZFS 2.1).
+func openTree(path string) (dir *os.File, ino uint64, err error) {
+	dir, err = os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	err = kernel.EntriesFrom(int(dir.Fd()), 0, func(e kernel.Entry, _ int64) (more bool, err error) {
+		if e.Name == "." {
+			ino = e.Ino
+		}
+		return ino == 0, nil
+	})
+	if err == nil && ino == 0 {
+		err = &os.PathError{Op: "read", Path: path, Err: errors.New("it does not name itself")}
+	}
+	if err != nil {
+		dir.Close()
+	}
+	return dir, ino, err
+}
+
+func (f *finder) touch(path string, whole bool) error {
+	if !f.emit(snapshot.Touch{Path: path, Tree: whole}) {
+		return errEnough
+	}
+	return nil
+}
+
+// dir reads a directory. What is mounted on it is no part of the tree.
+func (f *finder) dir(dir found) error {
+	var old map[string]kernel.Entry
+	differs := f.changed.Has(dir.ino)
+	if differs {
+		list, err := entries(f.old, dir.path)
+		if err != nil {
+			return f.unread(dir.path, err)
+		}
+		old = make(map[string]kernel.Entry, len(list))
+		for _, e := range list {
+			old[e.Name] = e
+		}
+	}
+	list, err := entries(f.new, dir.path)
+	if err != nil {
+		return f.unread(dir.path, err)
+	}
+	for _, e := range list {
+		was, both := old[e.Name]
+		delete(old, e.Name)
+		switch path := below(dir.path, e.Name); {
+		case differs && (!both || was != e):
+			err = f.touch(path, true)
+		default:
+			err = f.kept(path, e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for name := range old {
+		if err := f.touch(below(dir.path, name), true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kept is a name of the same object in both states. What is not known to be no directory may be one.
+func (f *finder) kept(path string, e kernel.Entry) error {
+	isDir := e.Type == unix.DT_DIR
+	if f.changed.Has(e.Ino) && !f.emit(snapshot.Touch{Path: path, Named: isDir}) {
+		return errEnough
+	}
+	if isDir || e.Type == unix.DT_UNKNOWN {
+		f.left = append(f.left, found{path, e.Ino})
+	}
+	return nil
+}
+
+// unread is a directory that cannot be read: another filesystem is mounted there, or it has gone meanwhile.
+func (f *finder) unread(path string, err error) error {
+	switch {
+	case errors.Is(err, unix.EXDEV):
+		return nil
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+		return f.touch(path, true)
+	}
+	return err
+}
+
+// control is the number of .zfs, which no object has (ZFSCTL_INO_ROOT of include/sys/zfs_ctldir.h).
+const control = 0x0000FFFFFFFFFFFF
+
+// entries lists a directory beneath a root, without .zfs.
+func entries(root int, path string) (list []kernel.Entry, err error) {
+	fd, err := kernel.OpenDirOnMount(root, path)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	err = kernel.EachEntry(fd, func(name []byte, ino uint64, typ uint8) error {
+		if ino != control {
+			list = append(list, kernel.Entry{Name: string(name), Ino: ino, Type: typ})
+		}
+		return nil
+	})
+	return list, err
+}
+
+func below(dir, name string) string {
+	if dir == "." {
+		return name
+	}
+	return dir + "/" + name
+}

@@ -1,0 +1,281 @@
+//go:build vm
+
+package zfs_test
+
+import (
+	"errors"
+	"iter"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/backends/zfs"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// wait outlasts the tick that files are stamped with.
+const wait = 30 * time.Millisecond
+
+// A touchedSet is what is touched: true where all beneath is.
+type touchedSet map[string]bool
+
+func collected(t testing.TB, seq iter.Seq2[snapshot.Touch, error]) touchedSet {
+	t.Helper()
+	all := touchedSet{}
+	for touch, err := range seq {
+		must(t, err)
+		all[touch.Path] = all[touch.Path] || touch.Tree
+	}
+	return all
+}
+
+// has reports whether a place is compared.
+func (s touchedSet) has(p string) bool {
+	if _, at := s[p]; at {
+		return true
+	}
+	for p != "." {
+		if p = path.Dir(p); s[p] {
+			return true
+		}
+	}
+	return false
+}
+
+func put(t testing.TB, file, text string) {
+	t.Helper()
+	must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	must(t, err)
+	_, err = f.WriteString(text)
+	must(t, err)
+	must(t, f.Close())
+}
+
+// everyWay plays what make does on a tree, captures it, plays what change does on the fork
+// and on the tree itself, and has each of the three ways tell the places.
+func everyWay(t *testing.T, p snapshot.Place, make, change func(t *testing.T, tree string), places ...string) {
+	t.Helper()
+	b := opened(t, p)
+	make(t, p.Tree.Path)
+	time.Sleep(wait)
+	_, f := grown(t, b, p)
+	change(t, f.View.Path)
+	change(t, p.Tree.Path)
+	ways := map[string]touchedSet{
+		"a fork":        collected(t, b.Touched(t.Context(), "s1", "f1")),
+		"the real tree": collected(t, b.Drifted(t.Context(), "s1")),
+	}
+	_, err := b.Seal(t.Context(), "f1", "s2", snapshot.Idle)
+	must(t, err)
+	ways["a sealed fork"] = collected(t, b.TouchedBetween(t.Context(), "s1", "s2"))
+	ways["a sealed fork, from behind"] = collected(t, b.TouchedBetween(t.Context(), "s2", "s1"))
+	for way, set := range ways {
+		for _, place := range places {
+			if !set.has(place) {
+				t.Errorf("%s: %s is changed and not told; %v are", way, place, set)
+			}
+		}
+		if set["."] {
+			t.Errorf("%s: all is said to be touched", way)
+		}
+	}
+	must(t, b.Remove(t.Context(), "s2"))
+	gone(t, b)
+}
+
+// TestAFileWhoseLastNameWasRemovedIsTold: ZFS keeps one directory for each file, that of the
+// last name it was given, and zfs-diff(8) finds no name in it then.
+func TestAFileWhoseLastNameWasRemovedIsTold(t *testing.T) {
+	everyWay(t, place(t), func(t *testing.T, tree string) {
+		put(t, tree+"/d1/a", "base")
+		put(t, tree+"/other/z", "base")
+		must(t, os.Link(tree+"/d1/a", tree+"/other/b"))
+		must(t, os.Remove(tree+"/other/b"))
+	}, func(t *testing.T, tree string) { put(t, tree+"/d1/a", "x\n") }, "d1/a")
+}
+
+// within is a place whose tree is a directory of a dataset, which outside is beside.
+func within(t *testing.T) (p snapshot.Place, outside string) {
+	t.Helper()
+	_, dir := dataset(t)
+	p = snapshottest.Within(t, dir)
+	p.Dir = filepath.Dir(dir) + "/state"
+	return p, dir + "/outside"
+}
+
+// TestAFileWithANameOutsideTheCapturedDirectoryIsTold, whichever name it was given last.
+func TestAFileWithANameOutsideTheCapturedDirectoryIsTold(t *testing.T) {
+	p, outside := within(t)
+	everyWay(t, p, func(t *testing.T, tree string) {
+		put(t, tree+"/in/a", "base")
+		put(t, outside+"/b", "base")
+		must(t, os.Link(tree+"/in/a", outside+"/a"))
+		must(t, os.Link(outside+"/b", tree+"/in/b"))
+		put(t, tree+"/in/c", "base")
+	}, func(t *testing.T, tree string) {
+		for _, name := range []string{"a", "b"} {
+			put(t, tree+"/in/"+name, "x")
+		}
+		must(t, os.Rename(tree+"/in/c", tree+"/c"))
+	}, "in/a", "in/b", "in/c", "c")
+}
+
+func TestEachNameOfWhatHasChangedIsTold(t *testing.T) {
+	everyWay(t, place(t), func(t *testing.T, tree string) {
+		for _, f := range []string{"written", "gone", "replaced", "by-dir", "moved", "linked", "d/kept", "d/sub/f", "moving/dir/f", "empty/f", "turned/f", "odd \n\\\xff/f"} {
+			put(t, tree+"/"+f, "base")
+		}
+		must(t, os.Link(tree+"/linked", tree+"/d/linked"))
+		must(t, os.Link(tree+"/linked", tree+"/d/sub/linked"))
+		must(t, os.Symlink("old", tree+"/d/link"))
+	}, func(t *testing.T, tree string) {
+		put(t, tree+"/written", "x")
+		must(t, os.Remove(tree+"/gone"))
+		must(t, os.Remove(tree+"/replaced"))
+		put(t, tree+"/replaced", "anew")
+		must(t, os.Remove(tree+"/by-dir"))
+		put(t, tree+"/by-dir/f", "anew")
+		must(t, os.Rename(tree+"/moved", tree+"/d/moved"))
+		put(t, tree+"/linked", "x")
+		must(t, os.Link(tree+"/d/kept", tree+"/d/sub/kept"))
+		must(t, os.Rename(tree+"/moving/dir", tree+"/dir"))
+		put(t, tree+"/dir/f", "x")
+		must(t, os.RemoveAll(tree+"/empty"))
+		must(t, os.RemoveAll(tree+"/turned"))
+		put(t, tree+"/turned", "a file")
+		put(t, tree+"/odd \n\\\xff/f", "x")
+		must(t, os.Chmod(tree+"/d/sub/f", 0o600))
+		must(t, os.Remove(tree+"/d/link"))
+		must(t, os.Symlink("new", tree+"/d/link"))
+		must(t, unix.Mkfifo(tree+"/d/pipe", 0o600))
+	}, "written", "gone", "replaced", "by-dir", "by-dir/f", "moved", "d/moved", "linked", "d/linked", "d/sub/linked", "d/kept", "d/sub/kept",
+		"moving/dir/f", "dir/f", "empty/f", "turned", "turned/f", "odd \n\\\xff/f", "d/sub/f", "d/link", "d/pipe")
+}
+
+// TestAnAttributeIsToldWhereverItIsKept: in an object of its own, beneath a directory that nobody sees, or in the file's.
+// So many files are made in between that the two objects do not lie in one block.
+func TestAnAttributeIsToldWhereverItIsKept(t *testing.T) {
+	for _, kept := range []string{"on", "sa"} {
+		t.Run(kept, func(t *testing.T) {
+			files := []string{"changed", "removed", "added", "dir"}
+			everyWay(t, place(t, "-o", "xattr="+kept), func(t *testing.T, tree string) {
+				put(t, tree+"/dir/f", "base")
+				for _, f := range files[:3] {
+					put(t, tree+"/"+f, "base")
+				}
+				for i := range 600 {
+					put(t, tree+"/fill/"+strconv.Itoa(i), "")
+				}
+				for _, f := range []string{"changed", "removed", "dir"} {
+					must(t, unix.Setxattr(tree+"/"+f, "user.a", []byte("base"), 0))
+				}
+			}, func(t *testing.T, tree string) {
+				must(t, unix.Setxattr(tree+"/changed", "user.a", []byte("mine"), 0))
+				must(t, unix.Setxattr(tree+"/dir", "user.a", []byte("mine"), 0))
+				must(t, unix.Removexattr(tree+"/removed", "user.a"))
+				must(t, unix.Setxattr(tree+"/added", "user.b", []byte("mine"), 0))
+			}, files...)
+		})
+	}
+}
+
+// TestAPathLongerThanTheKernelsBufferIsTold, and the kernel is not asked for it.
+func TestAPathLongerThanTheKernelsBufferIsTold(t *testing.T) {
+	name := strings.Repeat("d", 250)
+	deep := strings.Repeat(name+"/", 60) + "f"
+	everyWay(t, place(t), func(t *testing.T, tree string) {
+		dir, err := os.Open(tree)
+		must(t, err)
+		for range 60 {
+			must(t, unix.Mkdirat(int(dir.Fd()), name, 0o755))
+			next, err := kernel.OpenDir(int(dir.Fd()), name)
+			must(t, errors.Join(err, dir.Close()))
+			dir = next
+		}
+		fd, err := unix.Openat(int(dir.Fd()), "f", unix.O_CREAT|unix.O_WRONLY, 0o644)
+		must(t, err)
+		must(t, errors.Join(unix.Close(fd), dir.Close()))
+	}, func(t *testing.T, tree string) {
+		root, err := os.Open(tree)
+		must(t, err)
+		f, err := kernel.OpenBeneath(int(root.Fd()), deep, os.O_WRONLY, 0)
+		must(t, err)
+		_, err = f.WriteString("x")
+		must(t, errors.Join(err, f.Close(), root.Close()))
+	}, deep)
+}
+
+// TestLittleIsToldWhereLittleHasChanged, and nothing where nothing has, nor of a dataset that is mounted in the tree.
+func TestLittleIsToldWhereLittleHasChanged(t *testing.T) {
+	p := place(t)
+	tree := p.Tree.Path
+	b := opened(t, p)
+	for i := range 2000 {
+		put(t, tree+"/d"+strconv.Itoa(i%10)+"/"+strconv.Itoa(i), "base")
+	}
+	sh(t, "create", of(t, p)+"/child")
+	put(t, tree+"/child/f", "base")
+	time.Sleep(wait)
+	_, f := grown(t, b, p)
+	for way, seq := range map[string]iter.Seq2[snapshot.Touch, error]{
+		"a fork": b.Touched(t.Context(), "s1", "f1"), "the real tree": b.Drifted(t.Context(), "s1"),
+	} {
+		if set := collected(t, seq); len(set) > 0 {
+			t.Errorf("%s: %v of what nobody changed", way, set)
+		}
+	}
+	put(t, f.View.Path+"/d1/1", "x")
+	put(t, tree+"/d1/1", "x")
+	put(t, tree+"/child/f", "x")
+	for way, seq := range map[string]iter.Seq2[snapshot.Touch, error]{
+		"a fork": b.Touched(t.Context(), "s1", "f1"), "the real tree": b.Drifted(t.Context(), "s1"),
+	} {
+		set := collected(t, seq)
+		if !set.has("d1/1") || set.has("child/f") || len(set) > 3*32 {
+			t.Errorf("%s: of one file %d places are told: %v", way, len(set), set)
+		}
+	}
+	gone(t, b)
+}
+
+// TestWhereTheKernelIsNotAskedBothTreesAreWalked.
+func TestWhereTheKernelIsNotAskedBothTreesAreWalked(t *testing.T) {
+	p := place(t)
+	b := opened(t, p)
+	put(t, p.Tree.Path+"/f", "base")
+	grown(t, b, p)
+	_, err := b.Fork(t.Context(), "s1", "f2")
+	must(t, err)
+	_, err = b.Seal(t.Context(), "f1", "s2", snapshot.Idle)
+	must(t, err)
+	_, err = b.Seal(t.Context(), "f2", "s3", snapshot.Idle)
+	must(t, err)
+	for _, err := range b.TouchedBetween(t.Context(), "s2", "s3") {
+		if !errors.Is(err, snapshot.ErrNotSupported) {
+			t.Errorf("two siblings: %v", err)
+		}
+	}
+	zfs.WithoutKernel(t)
+	n := 0
+	for _, err := range b.Touched(t.Context(), "s1", "f1") {
+		if n++; !errors.Is(err, snapshot.ErrNotSupported) {
+			t.Errorf("with a module that is not known: %v", err)
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d answers", n)
+	}
+	must(t, b.RemoveFork(t.Context(), "f2"))
+	must(t, b.Remove(t.Context(), "s2"))
+	must(t, b.Remove(t.Context(), "s3"))
+	gone(t, b)
+}
