@@ -52,7 +52,7 @@ func (c *zfsLegacy) do(dev *os.File, call ZFSCall) error {
 // ZFSTemporary takes a snapshot of a dataset that is there until gone is closed, or the process has
 // ended. Its name begins with prefix. Cost: a transaction group. Errors are *os.PathError, beside those of [ZFS]
 // EEXIST: one with that prefix was made in the same tick.
-func ZFSTemporary(dataset, prefix string) (snapshot string, gone io.Closer, err error) {
+func ZFSTemporary(dataset, prefix string) (snapshot string, gone *os.File, err error) {
 	const dev = "/dev/zfs"
 	f, err := os.OpenFile(dev, os.O_RDWR, 0)
 	if err != nil {
