@@ -31,7 +31,7 @@ type Request struct {
 
 	limitAt string // where its disk's limit is to be counted: see choose
 	// fill makes its forks what they are to be, however long that takes, before anybody sees
-	// it; may be nil.
+	// it; may be nil. It is called once at most.
 	fill func(ctx context.Context, rec *catalog.Record) error
 }
 
@@ -84,11 +84,19 @@ func (e *Engine) intend(req Request, ephemeral bool) (*catalog.Record, *catalog.
 }
 
 // make makes a sandbox that was intended. Where filesystems are mounted or
-// unmounted meanwhile, so that the machine has other trees, it tries again. After
-// an error there is none, as a rule; see [Engine.endIfGone].
+// unmounted meanwhile, so that the machine has other trees, it tries again; not once it
+// fills the forks, which may use up what they are filled from. After an error there is none,
+// as a rule; see [Engine.endIfGone].
 func (e *Engine) make(ctx context.Context, req Request, rec *catalog.Record) error {
 	if err := errors.Join(limitsFit(req.Policy.Limits), timesFit(req.Policy.Limits), e.checkWorkspace(req.Workspace)); err != nil {
 		return err
+	}
+	filling := false
+	if fill := req.fill; fill != nil {
+		req.fill = func(ctx context.Context, rec *catalog.Record) error {
+			filling = true
+			return fill(ctx, rec)
+		}
 	}
 	var tries attempts
 	defer tries.close()
@@ -97,7 +105,7 @@ func (e *Engine) make(ctx context.Context, req Request, rec *catalog.Record) err
 		if err == nil {
 			err = e.makeIn(ctx, env, req, rec)
 		}
-		if err == nil || !tries.again(err) {
+		if err == nil || filling || !tries.again(err) {
 			return err
 		}
 	}

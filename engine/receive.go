@@ -87,7 +87,6 @@ type receiving struct {
 	in    io.Reader
 	label parcel.Label
 	state string
-	begun bool
 }
 
 func (x *receiving) asNew(ctx context.Context, req Request) (Received, error) {
@@ -115,10 +114,6 @@ func nameWorkspace(command string) error {
 
 // fill makes the workspace of a new sandbox what was sent, and its first state of that.
 func (x *receiving) fill(ctx context.Context, rec *catalog.Record) error {
-	if x.begun {
-		return receiveError(x.label, snapshot.ErrBusy, "what is mounted on this machine has changed meanwhile: send it again")
-	}
-	x.begun = true
 	t := rec.Trees[workIn(rec)]
 	if err := x.write(ctx, t, rec.Workspace, false); err != nil {
 		return err

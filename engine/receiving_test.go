@@ -1,6 +1,8 @@
 package engine_test
 
 import (
+	"bytes"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"strings"
@@ -8,6 +10,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -78,4 +81,24 @@ func collectedMeanwhile(t *testing.T, pair machines) {
 	}
 	changes.Close()
 	far.sound("collected meanwhile")
+}
+
+// A sandbox is made again where it could not be because of what is mounted, which errors of
+// these kinds may come from; what has been read of a parcel cannot be read again.
+func TestWhatEndsReceivingIsWhatIsTold(t *testing.T) {
+	b := newBench(t)
+	b.write("file", "text")
+	b.new("fix")
+	p := &pairing{near: b}
+	way, _ := p.parcel(t, engine.SendRequest{Sandbox: "fix"})
+	for _, kind := range []error{snapshot.ErrDenied, snapshot.ErrNotSupported, snapshot.ErrNotFound, snapshot.ErrBusy} {
+		cause := &snapshot.Error{Op: "reading", Kind: kind, Err: errBroken}
+		req := b.request()
+		req.Name = "came"
+		_, err := b.Receive(t.Context(), io.MultiReader(bytes.NewReader(way[:len(way)-40]), failing{cause}), engine.ReceiveRequest{Request: req})
+		if !errors.Is(err, errBroken) || engine.Kind(err) != kind || strings.Contains(err.Error(), "mounted") {
+			t.Errorf("the cause %v is told as %v, of the kind %v", cause, err, engine.Kind(err))
+		}
+		b.sound("after what could not be read")
+	}
 }

@@ -173,9 +173,9 @@ func (p *pairing) receive(r io.Reader) (engine.Received, error) {
 
 var errBroken = errors.New("the way broke")
 
-type broken struct{}
+type failing struct{ err error }
 
-func (broken) Read([]byte) (int, error) { return 0, errBroken }
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 // broken breaks the way, cuts off what is sent or damages it, and looks that
 // nothing has come of it.
@@ -188,7 +188,7 @@ func (p *pairing) broken(t *testing.T, req engine.SendRequest, n int) {
 	}
 	for i := range n {
 		at := p.rand.IntN(len(way))
-		r := io.MultiReader(bytes.NewReader(way[:at]), broken{})
+		r := io.MultiReader(bytes.NewReader(way[:at]), failing{errBroken})
 		want := errBroken
 		switch i % 3 {
 		case 1:
@@ -227,7 +227,7 @@ func (p *pairing) goneOn(t *testing.T, req engine.SendRequest, n int) engine.Rec
 	req.State = sent.State
 	var had snapshot.Bytes
 	for i := range n {
-		r := io.MultiReader(bytes.NewReader(way[:p.rand.IntN(len(way))]), broken{})
+		r := io.MultiReader(bytes.NewReader(way[:p.rand.IntN(len(way))]), failing{errBroken})
 		if _, err := p.receive(r); !errors.Is(err, errBroken) {
 			t.Errorf("the way broke the %dth time: %v", i+1, err)
 		}
