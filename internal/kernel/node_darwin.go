@@ -66,3 +66,6 @@ func CloneFD(int, int) error { return unix.ENOTSUP }
 
 // CloneRange shares blocks of two files, on Linux: EOPNOTSUPP.
 func CloneRange(_, _ *os.File, _, _, _ int64) error { return unix.EOPNOTSUPP }
+
+// PunchHole makes a hole in a file, on Linux: EOPNOTSUPP.
+func PunchHole(*os.File, int64, int64) error { return unix.EOPNOTSUPP }

@@ -69,3 +69,11 @@ func CloneRange(dst, src *os.File, to, from, n int64) error {
 	runtime.KeepAlive(src)
 	return err
 }
+
+// PunchHole makes n bytes of a file, at an offset, a hole, and leaves its size as it is
+// (fallocate(2)). EOPNOTSUPP, ENOSYS: this filesystem cannot.
+func PunchHole(f *os.File, at, n int64) error {
+	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, n)
+	runtime.KeepAlive(f)
+	return err
+}

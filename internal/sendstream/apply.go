@@ -33,7 +33,7 @@ func Apply(ctx context.Context, root *os.File, r io.Reader, onBase bool) error {
 	if err != nil {
 		return err
 	}
-	a := &applier{root: int(root.Fd()), chowns: os.Geteuid() == 0}
+	a := &applier{ctx: ctx, root: int(root.Fd()), chowns: os.Geteuid() == 0}
 	if onBase {
 		fs, err := kernel.FilesystemOf(kernel.FDPath(root))
 		if err != nil {
@@ -47,7 +47,7 @@ func Apply(ctx context.Context, root *os.File, r io.Reader, onBase bool) error {
 		a.rootTimes = &times{st.ATime, st.MTime}
 	}
 	defer a.letGo()
-	if err := a.all(ctx, in, onBase); err != nil {
+	if err := a.all(in, onBase); err != nil {
 		return err
 	}
 	n, err := io.Copy(io.Discard, r)
@@ -58,6 +58,7 @@ func Apply(ctx context.Context, root *os.File, r io.Reader, onBase bool) error {
 }
 
 type applier struct {
+	ctx    context.Context
 	root   int
 	uuid   []byte // what the stream calls the tree
 	chowns bool
@@ -74,15 +75,15 @@ type applier struct {
 
 type times struct{ access, modified kernel.Timestamp }
 
-func (a *applier) all(ctx context.Context, in *reader, onBase bool) error {
+func (a *applier) all(in *reader, onBase bool) error {
 	var c command
 	first := Subvol
 	if onBase {
 		first = Snapshot
 	}
 	for n := 0; ; n++ {
-		if err := ctx.Err(); err != nil {
-			return &snapshot.Error{Op: "applying the stream", Kind: snapshot.ErrInterrupted, Err: err}
+		if err := ended(a.ctx); err != nil {
+			return err
 		}
 		if err := in.next(&c); err != nil {
 			return err
@@ -112,6 +113,14 @@ func (a *applier) all(ctx context.Context, in *reader, onBase bool) error {
 			}
 		}
 	}
+}
+
+// ended says that the context has.
+func ended(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return &snapshot.Error{Op: "applying the stream", Kind: snapshot.ErrInterrupted, Err: err}
+	}
+	return nil
 }
 
 // applying says what a command that could not be carried out amounts to: what

@@ -3,9 +3,7 @@ package sendstream
 import (
 	"bytes"
 	"errors"
-	"io"
 	"math"
-	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -301,19 +299,5 @@ func (a *applier) clone(c *command) error {
 		return err
 	}
 	defer src.Close()
-	return share(dst, src, to, from, int64(n[2]))
-}
-
-func share(dst, src *os.File, to, from, n int64) error {
-	err := kernel.CloneRange(dst, src, to, from, n)
-	for _, cannot := range []error{unix.EXDEV, unix.EOPNOTSUPP, unix.EINVAL, unix.ENOTTY, unix.ENOSYS} {
-		if errors.Is(err, cannot) {
-			copied, err := io.Copy(io.NewOffsetWriter(dst, to), io.NewSectionReader(src, from, n))
-			if err == nil && copied != n {
-				err = bad("%d bytes at %d of a file that has fewer", n, from)
-			}
-			return err
-		}
-	}
-	return err
+	return share(a.ctx, dst, src, to, from, int64(n[2]))
 }
