@@ -4,16 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/parcel"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/sendstream"
 )
 
@@ -115,7 +112,7 @@ func nameWorkspace(command string) error {
 // fill makes the workspace of a new sandbox what was sent, and its first state of that.
 func (x *receiving) fill(ctx context.Context, rec *catalog.Record) error {
 	t := rec.Trees[workIn(rec)]
-	if err := x.write(ctx, t, rec.Workspace, false); err != nil {
+	if err := x.write(ctx, rec, t, false); err != nil {
 		return err
 	}
 	ids := number(rec)
@@ -140,47 +137,32 @@ func (x *receiving) seal(ctx context.Context, t catalog.Tree, id snapshot.ID) er
 }
 
 // write carries out the stream in a fork.
-func (x *receiving) write(ctx context.Context, t catalog.Tree, workspace string, onBase bool) error {
-	fork, err := x.e.openFork(ctx, t, workspace)
+func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tree, onBase bool) error {
+	fork, err := x.e.openFork(ctx, t, rec.Workspace)
 	if err != nil {
 		return err
 	}
 	defer fork.close()
+	places, err := x.e.places(rec, fork.dir)
+	if err != nil {
+		return err
+	}
 	if !onBase {
-		if err := clearOut(fork.dir); err != nil {
+		if err := clearOut(fork.dir, places); err != nil {
 			return receiveError(x.label, snapshot.KindOfFile(err), err.Error())
 		}
 	}
-	if err := sendstream.Apply(ctx, fork.dir, x.in, onBase); err != nil {
+	how := sendstream.How{OnBase: onBase}
+	for _, p := range places {
+		how.Places = append(how.Places, p.path)
+	}
+	if err := sendstream.Apply(ctx, fork.dir, x.in, how); err != nil {
+		return err
+	}
+	if err := putBack(ctx, fork.dir, places); err != nil {
 		return err
 	}
 	return fork.settle(ctx)
-}
-
-// clearOut takes everything out of a directory, which nobody else uses.
-func clearOut(dir *os.File) error {
-	path := kernel.FDPath(dir)
-	root, err := os.OpenRoot(path + "/.")
-	if err != nil {
-		return err
-	}
-	defer root.Close() //nolint:errcheck // nothing was written to it
-	entries, err := os.ReadDir(path + "/.")
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
-		if err := root.RemoveAll(entry.Name()); err != nil {
-			return err
-		}
-	}
-	attrs, err := kernel.ListXattrs(int(dir.Fd()), "")
-	for _, attr := range attrs {
-		if rerr := kernel.RemoveXattr(int(dir.Fd()), "", attr); rerr != nil && !strings.HasPrefix(attr, "security.") { // a security module's stays
-			err = errors.Join(err, rerr)
-		}
-	}
-	return err
 }
 
 // onBase adds the state to the sandbox that has its base.
@@ -211,7 +193,7 @@ func (x *receiving) onBase(ctx context.Context, name string) (Received, error) {
 		if err := x.e.forkAll(ctx, h.Record, trees, base.IDs[i:i+1], forks); err != nil {
 			return err
 		}
-		if err := x.write(ctx, t, h.Workspace, true); err != nil {
+		if err := x.write(ctx, h.Record, t, true); err != nil {
 			return err
 		}
 		if err := x.seal(ctx, t, id); err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -15,8 +16,17 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// Apply carries out a stream beneath the open directory root, which is empty,
-// or with onBase has what the stream is the difference to. It reads to the end of
+// A How says what a stream is carried out on.
+type How struct {
+	// OnBase: on what it is the difference to. Otherwise on an empty directory.
+	OnBase bool
+	// Places are paths of directories and files that may be there though the stream knows
+	// nothing of them, those above before what lies in them: they make way for what it
+	// makes or moves there, and may be gone afterwards.
+	Places []string
+}
+
+// Apply carries out a stream beneath the open directory root, which is as how says. It reads to the end of
 // r, so that an error of who checks the whole comes out here.
 //
 // The stream may be anybody's, and this process root: no command leaves the
@@ -28,13 +38,13 @@ import (
 // of it: it is to be thrown away. Errors: ErrCorrupt (no stream, damaged or cut
 // off, or none for this base), ErrNoSpace, ErrDenied, ErrNotSupported (something
 // this filesystem cannot hold), ErrInterrupted, and those of r.
-func Apply(ctx context.Context, root *os.File, r io.Reader, onBase bool) error {
+func Apply(ctx context.Context, root *os.File, r io.Reader, how How) error {
 	in, err := newReader(r)
 	if err != nil {
 		return err
 	}
-	a := &applier{ctx: ctx, root: int(root.Fd()), chowns: os.Geteuid() == 0}
-	if onBase {
+	a := &applier{ctx: ctx, root: int(root.Fd()), chowns: os.Geteuid() == 0, places: how.Places}
+	if how.OnBase {
 		fs, err := kernel.FilesystemOf(kernel.FDPath(root))
 		if err != nil {
 			return err
@@ -47,7 +57,7 @@ func Apply(ctx context.Context, root *os.File, r io.Reader, onBase bool) error {
 		a.rootTimes = &times{st.ATime, st.MTime}
 	}
 	defer a.letGo()
-	if err := a.all(in, onBase); err != nil {
+	if err := a.all(in, how.OnBase); err != nil {
 		return err
 	}
 	n, err := io.Copy(io.Discard, r)
@@ -62,6 +72,8 @@ type applier struct {
 	root   int
 	uuid   []byte // what the stream calls the tree
 	chowns bool
+	// places make way: see How.
+	places []string
 	// parts: to change a file of the base that has several names is to part them.
 	parts bool
 	// open is the file that was written to last, at path.
@@ -153,7 +165,46 @@ func (a *applier) apply(c *command) error {
 	if c.op != Write && c.op != Clone {
 		a.letGo()
 	}
-	return do(a, c)
+	err := do(a, c)
+	if at, makes := made[c.op]; makes && len(a.places) > 0 && inTheWay(err) {
+		if moved, verr := a.vacate(string(c.parts[at]), c.op == RmDir); verr != nil || moved {
+			if verr != nil {
+				return verr
+			}
+			err = do(a, c)
+		}
+	}
+	return err
+}
+
+// made are the commands that a place may be in the way of, and which of their paths it is.
+var made = map[Op]attr{
+	MkFile: aPath, MkDir: aPath, MkNod: aPath, MkFifo: aPath, MkSock: aPath, Symlink: aPath, Link: aPath, RmDir: aPath, Rename: aPathTo,
+}
+
+func inTheWay(err error) bool {
+	return slices.ContainsFunc([]error{unix.EEXIST, unix.ENOTEMPTY, unix.EISDIR, unix.ENOTDIR}, func(e error) bool { return errors.Is(err, e) })
+}
+
+// vacate removes the places at and beneath a path, or with beneath alone those, where
+// they hold nothing else.
+func (a *applier) vacate(path string, beneath bool) (moved bool, err error) {
+	for _, p := range slices.Backward(a.places) {
+		if p != path && !strings.HasPrefix(p, path+"/") || p == path && beneath {
+			continue
+		}
+		at := command{}
+		at.parts[aPath], at.has[aPath] = []byte(p), true
+		err = a.remove(&at, unix.AT_REMOVEDIR)
+		if errors.Is(err, unix.ENOTDIR) {
+			err = a.remove(&at, 0)
+		}
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return moved, err
+		}
+		moved = moved || err == nil
+	}
+	return moved, nil
 }
 
 // A spot is a name in an open directory.

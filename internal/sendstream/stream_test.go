@@ -33,7 +33,7 @@ func applyTo(t testing.TB, dir string, b []byte) error {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	return Apply(context.Background(), root, bytes.NewReader(b), false)
+	return Apply(context.Background(), root, bytes.NewReader(b), How{})
 }
 
 func typed(mode uint32) *kernel.Stat { return &kernel.Stat{Mode: mode} }
@@ -144,7 +144,7 @@ func TestTheRootHasTheTimesThatItWasGivenLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	root := treetest.Open(t, dir)
-	if err := Apply(t.Context(), root, &b, true); err != nil {
+	if err := Apply(t.Context(), root, &b, How{OnBase: true}); err != nil {
 		t.Fatal(err)
 	}
 	is("changed")
@@ -178,7 +178,7 @@ func TestWhatTheReaderFindsIsToldAtTheEnd(t *testing.T) {
 	good := streamOf(func(*Writer) {})
 	root := treetest.Open(t, t.TempDir())
 	found := errors.New("the whole is not what was sent")
-	err := Apply(t.Context(), root, io.MultiReader(bytes.NewReader(good), failing{found}), false)
+	err := Apply(t.Context(), root, io.MultiReader(bytes.NewReader(good), failing{found}), How{})
 	if !errors.Is(err, found) {
 		t.Errorf("got %v", err)
 	}
@@ -252,6 +252,33 @@ func TestANewNodeInheritsNoAccessList(t *testing.T) {
 	for name, want := range map[string]int{"": 1, "file": 0, "dir": 0, "pipe": 0, "link": 0, "with": 1} {
 		if has, err := kernel.Xattrs(unix.AT_FDCWD, filepath.Join(dir, name)); err != nil || len(has) != want {
 			t.Errorf("%q has %q, %v", name, has, err)
+		}
+	}
+}
+
+// A place is there though no stream has made it; it is in the way of none.
+func TestAPlaceMakesWay(t *testing.T) {
+	for name, w := range map[string]words{
+		"for a directory":   func(s *Writer) { s.Make("d", typed(unix.S_IFDIR), ""); s.Make("d/e", typed(unix.S_IFREG), "") },
+		"for a file":        func(s *Writer) { s.Make("d", typed(unix.S_IFREG), ""); s.Write("d", 0, []byte("x")) },
+		"for what is moved": func(s *Writer) { s.Make("o", typed(unix.S_IFREG), ""); s.Rename("o", "d") },
+		"when it goes":      func(s *Writer) { s.Remove("d", true) },
+	} {
+		dir := t.TempDir()
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, "d/e"), 0o700), os.WriteFile(filepath.Join(dir, "d/f"), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		root := treetest.Open(t, dir)
+		places := []string{"d", "d/e", "d/f"}
+		if err := Apply(t.Context(), root, bytes.NewReader(streamOf(w)), How{Places: places}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "real"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := Apply(t.Context(), root, bytes.NewReader(streamOf(func(s *Writer) { s.Make("real", typed(unix.S_IFREG), "") })), How{Places: places})
+		if !errors.Is(err, snapshot.ErrCorrupt) {
+			t.Errorf("%s: what is no place makes way: %v", name, err)
 		}
 	}
 }
