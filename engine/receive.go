@@ -5,10 +5,12 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/parcel"
+	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/sendstream"
@@ -152,12 +154,20 @@ func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tr
 			return receiveError(x.label, snapshot.KindOfFile(err), err.Error())
 		}
 	}
-	how := sendstream.How{OnBase: onBase}
+	left := 0
+	how := sendstream.How{OnBase: onBase, LeftOut: func(path, attr string) {
+		if left++; left == 1 {
+			x.e.notice("left out, as only root can set it: " + promote.Printable(attr) + " of " + promote.Printable(path))
+		}
+	}}
 	for _, p := range places {
 		how.Places = append(how.Places, p.path)
 	}
 	if err := sendstream.Apply(ctx, fork.dir, x.in, how); err != nil {
 		return err
+	}
+	if left > 1 {
+		x.e.notice("left out as well: " + strconv.Itoa(left-1) + " more such attributes")
 	}
 	if err := putBack(ctx, fork.dir, places); err != nil {
 		return err

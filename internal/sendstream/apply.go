@@ -24,6 +24,8 @@ type How struct {
 	// nothing of them, those above before what lies in them: they make way for what it
 	// makes or moves there, and may be gone afterwards.
 	Places []string
+	// LeftOut is told of attributes that only root can set; may be nil.
+	LeftOut func(path, attr string)
 }
 
 // Apply carries out a stream beneath the open directory root, which is as how says. It reads to the end of
@@ -32,7 +34,8 @@ type How struct {
 // The stream may be anybody's, and this process root: no command leaves the
 // directory or follows a symbolic link, in whatever order it makes and renames
 // them, and nothing but regular files is opened. Nobody else may write in the
-// directory meanwhile. An ordinary user becomes the owner of everything.
+// directory meanwhile. An ordinary user becomes the owner of everything, the modes that a
+// node has forbid nothing, and attributes that only root can set are left out.
 //
 // Cost: in proportion to the stream. After an error the directory holds any part
 // of it: it is to be thrown away. Errors: ErrCorrupt (no stream, damaged or cut
@@ -43,7 +46,7 @@ func Apply(ctx context.Context, root *os.File, r io.Reader, how How) error {
 	if err != nil {
 		return err
 	}
-	a := &applier{ctx: ctx, root: int(root.Fd()), chowns: os.Geteuid() == 0, places: how.Places}
+	a := &applier{ctx: ctx, root: int(root.Fd()), chowns: os.Geteuid() == 0, places: how.Places, leftOut: how.LeftOut}
 	if how.OnBase {
 		fs, err := kernel.FilesystemOf(kernel.FDPath(root))
 		if err != nil {
@@ -73,7 +76,8 @@ type applier struct {
 	uuid   []byte // what the stream calls the tree
 	chowns bool
 	// places make way: see How.
-	places []string
+	places  []string
+	leftOut func(path, attr string)
 	// parts: to change a file of the base that has several names is to part them.
 	parts bool
 	// open is the file that was written to last, at path.
@@ -164,6 +168,16 @@ func (a *applier) apply(c *command) error {
 	}
 	if c.op != Write && c.op != Clone {
 		a.letGo()
+	}
+	if !a.chowns {
+		plain := do
+		do = func(a *applier, c *command) error {
+			err := plain(a, c)
+			if errors.Is(err, unix.EACCES) {
+				err = a.lifting(c, plain)
+			}
+			return err
+		}
 	}
 	err := do(a, c)
 	if at, makes := made[c.op]; makes && len(a.places) > 0 && inTheWay(err) {

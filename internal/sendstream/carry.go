@@ -167,7 +167,11 @@ func (a *applier) setXattr(c *command) error {
 	if err != nil {
 		return err
 	}
-	return a.on(c, func(fd int) error { return kernel.SetXattr(fd, "", name, value, 0) })
+	err = a.on(c, func(fd int) error { return kernel.SetXattr(fd, "", name, value, 0) })
+	if a.withheld(c, name, err) {
+		return nil
+	}
+	return err
 }
 
 func (a *applier) removeXattr(c *command) error {
@@ -175,7 +179,11 @@ func (a *applier) removeXattr(c *command) error {
 	if err != nil {
 		return err
 	}
-	return a.on(c, func(fd int) error { return kernel.RemoveXattr(fd, "", name) })
+	err = a.on(c, func(fd int) error { return kernel.RemoveXattr(fd, "", name) })
+	if a.withheld(c, name, err) {
+		return nil
+	}
+	return err
 }
 
 func (a *applier) chown(c *command) error {
