@@ -11,13 +11,24 @@ import (
 
 // directory answers with a descriptor of a directory of the tree below.
 func (f *FS) directory(o *origin) (*fd, error) {
-	if o.ino == 0 && o.dir != nil { // known by its path only
-		n, err := kernel.OpenBeneathFD(f.lower, o.path(), unix.O_PATH|unix.O_DIRECTORY, 0)
-		return &fd{n: n, users: 1}, err
-	}
-	return f.fds.get(fdKey{place: below, dir: true, id: f.number(&o.identity)}, func() (int, error) {
+	return f.fds.get(dirKey(o), func() (int, error) {
 		return f.openBelow(o, unix.O_RDONLY|unix.O_DIRECTORY)
 	})
+}
+
+// lost reports whether an error says that the tree below has a changed directory no more: then it has the
+// names alone that the layers tell of. Who brings up what lies below must hear of it.
+func (f *FS) lost(dir *node, err error) bool {
+	return (errors.Is(err, unix.ESTALE) || errors.Is(err, fs.ErrNotExist)) && dir.changed && !f.raising
+}
+
+// staleBelow is ESTALE, where what the tree below has is not what was found there. The directories that it was
+// found by may have gone, too: they are opened again.
+func (f *FS) staleBelow(o *origin) error {
+	for ; o != nil; o = o.dir {
+		f.fds.drop(dirKey(o))
+	}
+	return unix.ESTALE
 }
 
 // openBelow opens a node of the tree below. ESTALE: another one has its name. Another
@@ -25,8 +36,10 @@ func (f *FS) directory(o *origin) (*fd, error) {
 func (f *FS) openBelow(o *origin, flags int) (int, error) {
 	n, err := kernel.OpenBeneathFD(f.lower, o.path(), flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
-			return -1, unix.ESTALE
+		for _, other := range []error{fs.ErrNotExist, unix.ENOTDIR, unix.ELOOP} {
+			if errors.Is(err, other) {
+				return -1, f.staleBelow(o)
+			}
 		}
 		return -1, err
 	}
@@ -35,7 +48,7 @@ func (f *FS) openBelow(o *origin, flags int) (int, error) {
 	}
 	st, err := kernel.Lstat(n, "")
 	if err == nil && f.identityOf(&st) != o.identity {
-		err = unix.ESTALE
+		err = f.staleBelow(o)
 	}
 	if err != nil {
 		unix.Close(n)
@@ -108,7 +121,7 @@ func (f *FS) load(n *node) error {
 	return f.at(n.from, func(dirfd int, name string) (err error) {
 		st, err := kernel.Lstat(dirfd, name)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && f.identityOf(&st) != n.from.identity {
-			return unix.ESTALE
+			return f.staleBelow(n.from)
 		}
 		if err != nil {
 			return err

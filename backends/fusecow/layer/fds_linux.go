@@ -18,9 +18,12 @@ type fds struct {
 
 type fdKey struct {
 	place place
-	dir   bool
+	dir   *origin // of a directory of the tree below, which has this alone
 	id    uint64
 }
+
+// dirKey is that of a directory of the tree below: of one that has its name, whichever that is.
+func dirKey(o *origin) fdKey { return fdKey{place: below, dir: o} }
 
 // An fd is a descriptor that stays open until its last user lets go of it and
 // it is not kept any more.

@@ -28,7 +28,7 @@ func (f *FS) find(dir *node, name string) (*node, error) {
 		return nil, nil
 	}
 	st, err := f.statBelow(dir.from, name)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || f.lost(dir, err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -79,7 +79,7 @@ func (f *FS) settle(n *node) {
 	case !n.changed:
 		delete(f.nodes, n.id)
 		f.fds.drop(fdKey{place: n.place, id: n.id})
-		f.fds.drop(fdKey{place: below, dir: true, id: n.id})
+		f.fds.drop(dirKey(n.from))
 	}
 }
 
@@ -90,7 +90,7 @@ func (f *FS) destroy(n *node) {
 	delete(f.loose, n)
 	delete(f.removed, n.id)
 	f.fds.drop(fdKey{place: n.place, id: n.id})
-	f.fds.drop(fdKey{place: below, dir: true, id: n.id})
+	f.fds.drop(dirKey(n.from))
 	if n.parts != nil {
 		for _, s := range n.parts.beneath {
 			f.fds.drop(fdKey{place: s.place, id: n.id})
@@ -219,7 +219,11 @@ func (f *FS) hides(dir *node, name string) (bool, error) {
 	if dir.from == nil {
 		return false, nil
 	}
-	return f.hasBelow(dir.from, name)
+	has, err := f.hasBelow(dir.from, name)
+	if f.lost(dir, err) {
+		return false, nil
+	}
+	return has, err
 }
 
 // empty reports whether a directory has no names.
@@ -232,12 +236,10 @@ func (f *FS) empty(dir *node) (bool, error) {
 	if dir.from == nil {
 		return true, nil
 	}
-	d, err := f.directory(dir.from)
-	if err != nil {
-		return false, err
+	own, err := f.list(dir.from)
+	if f.lost(dir, err) {
+		return true, nil
 	}
-	defer f.fds.put(d)
-	own, err := f.list(d)
 	if err != nil {
 		return false, err
 	}
@@ -251,8 +253,16 @@ func (f *FS) empty(dir *node) (bool, error) {
 
 // list reads a directory of the tree below, by a descriptor of its own: the
 // place in the list belongs to the descriptor.
-func (f *FS) list(d *fd) ([]kernel.Entry, error) {
+func (f *FS) list(o *origin) ([]kernel.Entry, error) {
+	d, err := f.directory(o)
+	if err != nil {
+		return nil, err
+	}
+	defer f.fds.put(d)
 	own, err := kernel.OpenDir(d.n, ".")
+	if errors.Is(err, fs.ErrNotExist) { // it was removed since
+		err = f.staleBelow(o)
+	}
 	if err != nil {
 		return nil, err
 	}

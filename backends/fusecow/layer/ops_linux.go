@@ -108,7 +108,7 @@ func (f *FS) Lookup(id uint64, name string) (Entry, error) {
 		// The kernel lets nobody change this name meanwhile.
 		if err == nil {
 			n = f.adopt(dir.from, name, &st)
-		} else if errors.Is(err, fs.ErrNotExist) {
+		} else if errors.Is(err, fs.ErrNotExist) || f.lost(dir, err) {
 			err = nil
 		}
 	}

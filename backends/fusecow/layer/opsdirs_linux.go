@@ -158,17 +158,16 @@ func (f *FS) makeList(n *node, l *listing, anew bool) error {
 	return nil
 }
 
-// listBelow lists what the tree below has of a directory.
+// listBelow lists what the tree below has of a directory: nothing, where it has lost one that was changed.
 func (f *FS) listBelow(n *node) ([]kernel.Entry, error) {
 	if !n.showsBelow() {
 		return nil, nil
 	}
-	d, err := f.directory(n.from)
-	if err != nil {
-		return nil, err
+	own, err := f.list(n.from)
+	if f.lost(n, err) {
+		return nil, nil
 	}
-	defer f.fds.put(d)
-	return f.list(d)
+	return own, err
 }
 
 // list puts together what the tree below has of a directory, in its order, and then what is

@@ -168,7 +168,7 @@ func (f *raiser) dir(n *node) (whole bool, err error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.fds.drop(fdKey{place: below, dir: true, id: n.id})
+	f.fds.drop(dirKey(n.from))
 	n.from = nil
 	return true, f.change(n)
 }

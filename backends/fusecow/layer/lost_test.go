@@ -1,0 +1,90 @@
+//go:build linux
+
+package layer_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"testing"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
+)
+
+// TestWhatWasMadeInADirectoryIsThereWhenItIsGoneBelow: people remove what they have built, while a sandbox
+// works there.
+func TestWhatWasMadeInADirectoryIsThereWhenItIsGoneBelow(t *testing.T) {
+	for what, instead := range map[string]func(b *bench){
+		"nothing is there": func(*bench) {},
+		"a file is there":  func(b *bench) { b.write(b.lower+"/build", "theirs") },
+		"a link is there":  func(b *bench) { b.must(os.Symlink("/", b.lower+"/build")) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := newBench(t)
+			b.must(os.MkdirAll(b.lower+"/build/sub", 0o755))
+			b.write(b.lower+"/build/a", "a")
+			b.up()
+			b.write(b.mount+"/build/mine", "mine")
+			_, err := os.ReadDir(b.mount + "/build/sub")
+			b.must(err)
+			b.must(os.RemoveAll(b.lower + "/build"))
+			instead(b)
+			for _, crash := range []bool{false, true, false} {
+				b.again(crash)
+				if got := b.list(b.mount + "/build"); got != "mine" {
+					t.Errorf("it lists %q", got)
+				}
+				b.has(b.mount+"/build/mine", "mine")
+				if _, err := os.Stat(b.mount + "/build/absent"); !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("a name that is not there: %v", err)
+				}
+				b.write(b.mount+"/build/new", "new")
+				b.must(os.Remove(b.mount + "/build/new"))
+				b.at(func(root *os.File) { b.must(root.Sync()) })
+			}
+			b.must(os.RemoveAll(b.mount + "/build"))
+			b.down()
+		})
+	}
+}
+
+// TestADirectoryThatIsRemovedBelowWhileItIsMountedShowsWhatIsAbove, whatever was open of it.
+func TestADirectoryThatIsRemovedBelowWhileItIsMountedShowsWhatIsAbove(t *testing.T) {
+	b := newBench(t)
+	b.must(os.MkdirAll(b.lower+"/build/sub", 0o755))
+	b.up()
+	b.write(b.mount+"/build/mine", "mine")
+	b.must(os.RemoveAll(b.lower + "/build"))
+	if got := b.list(b.mount + "/build"); got != "mine" {
+		t.Errorf("it lists %q", got)
+	}
+	if _, err := os.Stat(b.mount + "/build/absent"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a name that is not there: %v", err)
+	}
+	b.write(b.mount+"/build/new", "new")
+	b.has(b.mount+"/build/new", "new")
+	b.must(os.RemoveAll(b.mount + "/build"))
+	b.down()
+}
+
+// TestRaisingLeavesADirectoryThatIsGoneBelow: it may come back.
+func TestRaisingLeavesADirectoryThatIsGoneBelow(t *testing.T) {
+	b := newBench(t)
+	b.must(os.MkdirAll(b.lower+"/build", 0o755))
+	b.write(b.lower+"/build/a", "a")
+	b.up()
+	b.write(b.mount+"/build/mine", "mine")
+	b.must(os.Rename(b.mount+"/build", b.mount+"/moved"))
+	b.down()
+	b.must(os.Rename(b.lower+"/build", b.lower+"/away"))
+	f, err := layer.Open(b.options())
+	b.must(err)
+	b.must(f.Raise(t.Context(), map[string]bool{"build": true}))
+	b.must(f.Close())
+	b.must(os.Rename(b.lower+"/away", b.lower+"/build"))
+	b.up()
+	if got := b.list(b.mount + "/moved"); got != "a mine" {
+		t.Errorf("it lists %q", got)
+	}
+	b.down()
+}
