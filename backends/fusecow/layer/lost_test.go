@@ -8,7 +8,10 @@ import (
 	"os"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // TestWhatWasMadeInADirectoryIsThereWhenItIsGoneBelow: people remove what they have built, while a sandbox
@@ -86,5 +89,36 @@ func TestRaisingLeavesADirectoryThatIsGoneBelow(t *testing.T) {
 	if got := b.list(b.mount + "/moved"); got != "a mine" {
 		t.Errorf("it lists %q", got)
 	}
+	b.down()
+}
+
+// TestNamesMakeNoRing where a directory was renamed into one that lay in it, and is gone below.
+func TestNamesMakeNoRing(t *testing.T) {
+	b := newBench(t)
+	b.must(os.MkdirAll(b.lower+"/x/y", 0o755))
+	b.up()
+	b.write(b.mount+"/x/y/mine", "mine")
+	b.must(os.RemoveAll(b.lower + "/x/y"))
+	b.must(os.Rename(b.mount+"/x/y", b.mount+"/z"))
+	b.must(os.Rename(b.mount+"/x", b.mount+"/z/x"))
+	b.has(b.mount+"/z/mine", "mine")
+	b.down()
+	told := map[string]bool{}
+	b.must(layer.Touched(layer.Options{Lower: b.lower}, b.options(), func(path string, _ bool) error { told[path] = true; return nil }))
+	if !told["z/mine"] {
+		t.Errorf("told are %v", told)
+	}
+}
+
+// TestWhereThereAreNoListsOfAccessTheModeCounts, for others than the owner too.
+func TestWhereThereAreNoListsOfAccessTheModeCounts(t *testing.T) {
+	b := newBench(t)
+	b.must(unix.Mount("none", b.lower, "ramfs", 0, ""))
+	defer treetest.UnmountSoon(t, b.lower)
+	b.write(b.lower+"/file", "text")
+	b.must(os.Chown(b.lower+"/file", 1000, 1000))
+	b.must(os.Chmod(b.lower+"/file", 0o664))
+	b.up()
+	b.has(b.mount+"/file", "text")
 	b.down()
 }

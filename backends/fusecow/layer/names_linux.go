@@ -215,9 +215,12 @@ func (f *FS) take(dir *node, name string, hide bool) {
 }
 
 // hides says whether a name that goes must be hidden.
-func (f *FS) hides(dir *node, name string) (bool, error) {
+func (f *FS) hides(dir *node, name string, n *node) (bool, error) {
 	if dir.from == nil {
 		return false, nil
+	}
+	if n.isDir() && n.from != nil && n.from.isAt(dir.from, name) { // or it would be taken for there, where that is lost
+		return true, nil
 	}
 	has, err := f.hasBelow(dir.from, name)
 	if f.lost(dir, err) {
@@ -365,7 +368,7 @@ func (f *FS) unlink(dir *node, name string, rmdir bool) error {
 	if err := f.mayGo(n); err != nil {
 		return err
 	}
-	hide, err := f.hides(dir, name)
+	hide, err := f.hides(dir, name, n)
 	if err != nil {
 		return err
 	}
@@ -450,7 +453,7 @@ func (f *FS) rename(from *node, name string, to *node, toName string, flags uint
 			return err
 		}
 	}
-	hide, err := f.hides(from, name)
+	hide, err := f.hides(from, name, n)
 	if err != nil {
 		return err
 	}

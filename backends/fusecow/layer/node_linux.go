@@ -144,6 +144,11 @@ func (f *FS) home(id identity) identity {
 	return id
 }
 
+// isAt reports whether it is that of a name in a directory.
+func (o *origin) isAt(dir *origin, name string) bool {
+	return o.dir != nil && o.name == name && (o.dir == dir || o.dir.path() == dir.path())
+}
+
 // path is relative to the root of the tree below, "." for that itself.
 func (o *origin) path() string {
 	if o.dir == nil {

@@ -144,10 +144,12 @@ type atlas struct {
 	above map[*node][]nameKey
 	// places are the nodes by where the tree below has them.
 	places map[string]*node
+	// asked are those whose paths are being looked for: logs of before may have names in a ring.
+	asked map[*node]bool
 }
 
 func newAtlas(f *FS) *atlas {
-	a := &atlas{f: f, above: map[*node][]nameKey{}, places: map[string]*node{}}
+	a := &atlas{f: f, above: map[*node][]nameKey{}, places: map[string]*node{}, asked: map[*node]bool{}}
 	for _, dir := range f.nodes {
 		for name, n := range dir.entries {
 			if n != nil {
@@ -166,6 +168,11 @@ func (a *atlas) paths(n *node) (all []string) {
 	if n == a.f.root {
 		return []string{"."}
 	}
+	if a.asked[n] {
+		return nil
+	}
+	a.asked[n] = true
+	defer delete(a.asked, n)
 	for _, k := range a.above[n] {
 		if at, ok := a.dir(k.dir); ok {
 			all = append(all, path.Join(at, k.name))

@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"errors"
 	"maps"
 	"slices"
 
@@ -26,6 +27,9 @@ func (f *FS) xattr(n *node, name string) (string, error) {
 	err := f.at(n.from, func(dirfd int, file string) error {
 		b, err := kernel.GetXattr(dirfd, file, name)
 		value = string(b)
+		if errors.Is(err, unix.EOPNOTSUPP) && (name == aclAccess || name == aclDefault) {
+			err = unix.ENODATA // the kernel would let nobody but the owner pass
+		}
 		return err
 	})
 	return value, err
