@@ -14,7 +14,7 @@ import (
 
 // zfs runs zfs(8) and answers with its standard output. Cost: a process, which
 // takes some 5 ms, and where it changes something a transaction group. When ctx
-// ends the program is killed, and what it was about may have happened or not.
+// ends, or this process is killed, so is the program, and what it was about may have happened or not.
 // Errors: *problem.
 func zfs(ctx context.Context, args ...string) (string, error) { return zfsWith(ctx, "", args...) }
 
@@ -25,7 +25,7 @@ func zfsWith(ctx context.Context, input string, args ...string) (string, error) 
 	}
 	var out strings.Builder
 	err := run.Run(ctx, run.Program{
-		Name: "zfs", Args: args, Env: append(os.Environ(), "LC_ALL=C"), Stdin: strings.NewReader(input), Stdout: &out,
+		Name: "zfs", Args: args, Env: append(os.Environ(), "LC_ALL=C"), Stdin: strings.NewReader(input), Stdout: &out, Mortal: true,
 	})
 	return out.String(), understood(err)
 }

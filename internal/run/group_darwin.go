@@ -10,6 +10,9 @@ import (
 // leader starts a program as the leader of a group. Nothing ends it with this process.
 func leader() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
+// mortal starts a program that nothing ends with this process.
+func mortal() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
+
 // members lists the processes that are ours and have not ended. Their sessions are
 // not known.
 func members(ours func(member) bool) (pids []int) {

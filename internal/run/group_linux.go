@@ -13,6 +13,9 @@ func leader() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
+// mortal starts a program that gets SIGKILL should this thread end.
+func mortal() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+
 // members lists the processes that are ours and have not ended.
 func members(ours func(member) bool) (pids []int) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is a good one

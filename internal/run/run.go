@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -144,6 +145,9 @@ type Program struct {
 	Stdout, Stderr io.Writer
 	// As starts it with other ids (it takes root), or nil.
 	As *IDs
+	// Mortal has it killed when this process is, on Linux. What it has asked of the
+	// kernel by then may still come about.
+	Mortal bool
 }
 
 // IDs are what a program runs as, without supplementary groups.
@@ -166,10 +170,15 @@ func Run(ctx context.Context, p Program) error {
 	if p.Stderr != nil {
 		cmd.Stderr = io.MultiWriter(stderr, p.Stderr)
 	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if p.Mortal {
+		// The signal at the death of a parent comes at that of its thread.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		cmd.SysProcAttr = mortal()
+	}
 	if p.As != nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{
-			Credential: &syscall.Credential{Uid: uint32(p.As.UID), Gid: uint32(p.As.GID)},
-		}
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(p.As.UID), Gid: uint32(p.As.GID)}
 	}
 	if err := cmd.Run(); err != nil {
 		return failure(ctx, p.Name, p.Args, stderr, err)
