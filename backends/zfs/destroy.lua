@@ -1,20 +1,27 @@
--- Destroys each dataset that has the mark it is said to have: pairs of a name and a
--- mark. Answers with the numbers of the errors, by name.
+-- Destroys each dataset that has the mark it is said to have: three arguments for each, its
+-- name, its mark, and the dataset that was captured. Answers with the numbers of the errors, with what
+-- there is none of, and with that of it whose captured dataset is not there either, by name.
 local argv = (...)["argv"]
-local failed = {}
-for i = 1, #argv, 2 do
-	local name, want = argv[i], argv[i + 1]
+local failed, missing, moved = {}, {}, {}
+for i = 1, #argv, 3 do
+	local name, want, source = argv[i], argv[i + 1], argv[i + 2]
 	if zfs.exists(name) then
 		local mark, at = zfs.get_prop(name, "snapfs:mark")
 		if mark == want and at == name then
 			local errno
-			if string.find(name, "@", 1, true) then
-				errno = zfs.sync.destroy{name, defer = true}
-			else
+			if not string.find(name, "@", 1, true) then
 				errno = zfs.sync.destroy(name)
+			elseif zfs.get_prop(name, "userrefs") > 0 then
+				errno = 16 -- EBUSY: destroyed when it is let go of, but who would do that
+			else
+				errno = zfs.sync.destroy{name, defer = true}
 			end
 			if errno ~= 0 then failed[name] = errno end
 		end
+	elseif source == "" or zfs.exists(source) then
+		missing[name] = true
+	else
+		moved[name] = true
 	end
 end
-return failed
+return {failed = failed, missing = missing, moved = moved}

@@ -47,7 +47,7 @@ func running(dataset string) error {
 }
 
 // kstats has a directory for each pool that is imported (OpenZFS 0.8).
-const kstats = "/proc/spl/kstat/zfs"
+var kstats = "/proc/spl/kstat/zfs"
 
 // imported says that the pool of a dataset is not there: exported, or on a disk that is not
 // plugged in. ErrNotFound.
@@ -62,6 +62,30 @@ func imported(dataset string) error {
 		}
 	}
 	return nil // or who looks for it finds out
+}
+
+// moved says that the dataset that was captured is not there, while its pool is: it was renamed, or
+// destroyed, or this is another pool of that name. Nothing is forgotten for that.
+func moved(m mark) error {
+	return &problem{
+		kind: snapshot.ErrNotFound, path: m.dataset,
+		why: "the dataset " + m.source + ", which was captured, is not there: it was renamed, or " + poolOf(m.source) + " is another pool of that name",
+		hints: []string{
+			"zfs list -H -r -t all -o name " + poolOf(m.source) + " | grep " + m.unique + "   # where it is now",
+			"sudo zfs rename NAME " + m.source,
+		},
+	}
+}
+
+// lost says why there is no such dataset as a mark names, without starting a program where the kernel can tell.
+func lost(m mark) error {
+	if err := imported(m.dataset); err != nil {
+		return err
+	}
+	if there, known := exists(m.source); known && !there {
+		return moved(m)
+	}
+	return notFound("not found")
 }
 
 // understood makes what zfs(8) said an error with a kind.

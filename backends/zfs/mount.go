@@ -16,8 +16,32 @@ import (
 // reach mounts what an entry holds, unless it is. A snapshot is read-only by
 // nature. Access times are not kept: each would be a change.
 // Errors: ErrNotFound (there is no such dataset: the entry is half made, or the pool is away); ErrDenied (its
-// encryption key is not loaded).
+// encryption key is not loaded); ErrDrifted (the tree in it is behind a symbolic link).
 func (r room) reach(m mark) error {
+	if err := r.mount(m); err != nil || m.within == "." {
+		return err
+	}
+	return r.beneath(m)
+}
+
+// beneath looks whether the tree is in what is mounted, and not behind a symbolic link that whoever owns a
+// directory above it put there while it was captured: those who follow the view would follow that.
+func (r room) beneath(m mark) error {
+	// What is mounted is another filesystem, which RESOLVE_BENEATH does not mind.
+	dir, err := kernel.OpenBeneath(r.fd(), m.kind+"/"+m.id+"/"+treeName+"/"+m.within, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err == nil {
+		return dir.Close()
+	}
+	if !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	return &problem{
+		kind: snapshot.ErrDrifted, path: m.tree,
+		why: "when it was captured, a symbolic link or something else had taken the place of the directory, or of one above it",
+	}
+}
+
+func (r room) mount(m mark) error {
 	entry := m.kind + "/" + m.id
 	if r.mounted(entry) {
 		return nil
@@ -37,10 +61,7 @@ func (r room) reach(m mark) error {
 		case err == nil || r.mounted(entry): // by another process
 			return nil
 		case err == unix.ENOENT:
-			if err := imported(m.dataset); err != nil {
-				return err
-			}
-			return notFound("not found")
+			return lost(m)
 		case err == unix.EACCES:
 			return &problem{
 				kind: snapshot.ErrDenied, path: m.dataset, why: "its encryption key is not loaded",

@@ -4,8 +4,11 @@ package zfs
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -17,17 +20,26 @@ var moduleVersion = "/sys/module/zfs/version"
 // else, and answers with what it has to say and whether it did. Where it did not, nothing has happened, and zfs(8) does it,
 // or says why not: what goes wrong has one source of words. ZFS 2 alone is asked: its numbers and lists cannot change.
 func quick(ctx context.Context, call kernel.ZFSCall, name string, pairs ...kernel.ZFSPair) (said []byte, done bool) {
-	if !known() || ctx.Err() != nil {
+	if ctx.Err() != nil || !known() {
 		return nil, false
 	}
 	said, err := kernel.ZFS(call, name, kernel.ZFSPairs(pairs...))
 	return said, err == nil
 }
 
-// known reports whether the module's calls are those that we know.
+// known reports whether the module is of the version whose calls are known.
 func known() bool {
 	version, err := os.ReadFile(moduleVersion)
 	return err == nil && strings.HasPrefix(string(version), "2.")
+}
+
+// exists asks the kernel whether there is a dataset, and answers with whether it could tell.
+func exists(dataset string) (there, told bool) {
+	if !known() {
+		return false, false
+	}
+	_, err := kernel.ZFS(kernel.ZFSStats, dataset, kernel.ZFSPairs())
+	return err == nil, err == nil || errors.Is(err, unix.ENOENT)
 }
 
 // each is a pair for each of the names, with the same value.

@@ -6,14 +6,17 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // List keeps the contract of [snapshot.Backend].
@@ -109,11 +112,14 @@ func (b *Backend) Pending() bool {
 type dead struct {
 	entry string
 	mark  mark
+	// young: what it names may be about to be made; not so where undone, for its maker was there to say so.
+	young, undone bool
 }
 
 // Sweep keeps the contract of [snapshot.Sweeper]. A fork of which a snapshot is
 // kept stays until that has gone, and so does what a mount namespace still has
-// mounted, and what lies in a pool that is not imported. A hundred cost a run of zfs(8), and two more where snapshots are among them.
+// mounted, and what lies in a pool that is not imported. What is in trouble stays too, and is told of: the
+// rest goes all the same. A hundred cost a run of zfs(8), and two more where snapshots are among them.
 func (b *Backend) Sweep(ctx context.Context) error {
 	r, err := b.enter()
 	if errors.Is(err, os.ErrNotExist) {
@@ -126,26 +132,38 @@ func (b *Backend) Sweep(ctx context.Context) error {
 	return fail("sweeping", "", r.sweep(ctx))
 }
 
+// sweep does what can be done, pool by pool, and says what it had to leave and why.
 func (r room) sweep(ctx context.Context) error {
-	list, err := r.dead(ctx)
-	if err != nil {
-		return err
+	list, trouble := r.dead(ctx)
+	pools := map[string][]dead{}
+	for _, d := range list {
+		pool := poolOf(d.mark.dataset)
+		pools[pool] = append(pools[pool], d)
 	}
-	for part := range slices.Chunk(list, together) {
-		if err := r.sweepPart(ctx, part); err != nil {
-			return err
+	for _, pool := range slices.Sorted(maps.Keys(pools)) {
+		for part := range slices.Chunk(pools[pool], together) {
+			if err := ctx.Err(); err != nil {
+				return errors.Join(trouble, err)
+			}
+			err := r.sweepPart(ctx, pool, part)
+			if p := (*problem)(nil); errors.As(err, &p) && ctx.Err() == nil { // it will not go away by itself
+				for _, d := range part {
+					err = errors.Join(err, r.postpone(trash+"/"+d.entry))
+				}
+			}
+			trouble = errors.Join(trouble, fail("sweeping", "", err))
 		}
 	}
-	return nil
+	return trouble
 }
 
 // together is how many datasets go in one transaction: they are an argument each
 // of one program, and the transaction is everybody's who writes to the pool.
 const together = 100
 
-// sweepPart destroys some of what is in the trash. What is not there any more, or
+// sweepPart destroys some of what is in the trash, of one pool. What is not there any more, or
 // is not ours, is done with; what something still needs is left to a later sweep.
-func (r room) sweepPart(ctx context.Context, list []dead) error {
+func (r room) sweepPart(ctx context.Context, pool string, list []dead) error {
 	held, err := own(ctx, list)
 	if err != nil {
 		return err
@@ -159,23 +177,26 @@ func (r room) sweepPart(ctx context.Context, list []dead) error {
 	if err := fault.Point(ctx, "destroy the datasets"); err != nil {
 		return err
 	}
-	busy, err := destroy(ctx, list)
+	said, err := destroy(ctx, pool, list)
 	if err != nil {
 		return err
 	}
+	var trouble error
 	for _, d := range list {
 		if err := fault.Point(ctx, "forget a dataset"); err != nil {
 			return err
 		}
+		stays, why := said.stays(d)
 		done := r.erase
-		if busy[d.mark.dataset] {
+		if stays || why != nil {
 			done = r.postpone
 		}
+		trouble = errors.Join(trouble, fail("sweeping", "", why))
 		if err := done(trash + "/" + d.entry); err != nil {
-			return err
+			return errors.Join(trouble, err)
 		}
 	}
-	return nil
+	return trouble
 }
 
 // postpone leaves an entry to a later sweep, which something else brings about.
@@ -202,17 +223,16 @@ func (r room) dead(ctx context.Context) ([]dead, error) {
 		return nil, err
 	}
 	var list []dead
+	var trouble error
 	for _, name := range names {
 		if beingBorn(name) {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return list, errors.Join(trouble, err)
 		}
 		of, err := r.deadOf(name)
-		if err != nil {
-			return nil, err
-		}
+		trouble = errors.Join(trouble, fail("sweeping", "", err))
 		list = append(list, of...)
 	}
 	slices.SortFunc(list, func(a, b dead) int {
@@ -221,20 +241,24 @@ func (r room) dead(ctx context.Context) ([]dead, error) {
 		}
 		return b.mark.taken.Compare(a.mark.taken)
 	})
-	return list, nil
+	return list, trouble
 }
 
-// deadOf unmounts an entry of the trash, and lists what goes with it: nothing, where that is away, or there is none.
+// deadOf unmounts an entry of the trash, and lists what goes with it: nothing, where that is away, or there is none. What
+// cannot be done now is left to a later sweep, with the reason as the error.
 func (r room) deadOf(name string) ([]dead, error) {
 	entry := trash + "/" + name
 	text, err := r.readFile(entry + "/" + markName)
+	if errors.Is(err, unix.ENOTDIR) { // a mark that was about to replace another: it names nothing
+		return nil, r.erase(entry)
+	}
 	m := mark{}
 	if err == nil {
 		m, err = parseMark(text)
 	}
 	if err == nil {
 		if err := running(m.dataset); err != nil {
-			return nil, err
+			return nil, errors.Join(err, r.postpone(entry))
 		}
 		if imported(m.dataset) != nil { // it goes when the pool is back
 			return nil, r.postpone(entry)
@@ -244,15 +268,22 @@ func (r room) deadOf(name string) ([]dead, error) {
 	case errors.Is(err, snapshot.ErrNotFound): // another sweep was quicker
 		return nil, nil
 	case err != nil:
-		return nil, err
+		return nil, errors.Join(err, r.postpone(entry))
 	}
 	if errors.Is(err, snapshot.ErrCorrupt) && !strings.HasPrefix(name, newborn) {
-		return nil, &problem{kind: snapshot.ErrCorrupt, path: r.Name() + "/" + entry, why: err.Error()}
+		return nil, errors.Join(&problem{kind: snapshot.ErrCorrupt, path: r.Name() + "/" + entry, why: err.Error()}, r.postpone(entry))
 	}
 	if err != nil { // never whole, or swept by another: it names nothing
 		return nil, r.erase(entry)
 	}
-	return []dead{{name, m}}, nil
+	return []dead{{entry: name, mark: m, young: r.young(entry), undone: strings.HasPrefix(strings.TrimPrefix(name, later), undone)}}, nil
+}
+
+// young reports whether the maker of an entry may have been killed so lately that what it
+// asked for may yet come about: zfs(8) ends with who runs it, but not before the kernel has answered.
+func (r room) young(entry string) bool {
+	st, err := kernel.Lstat(r.fd(), entry+"/"+markName)
+	return err != nil || time.Since(st.MTime.Time()) < enough
 }
 
 // own lists the snapshots that are there with our mark on them.

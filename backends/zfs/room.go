@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,6 +29,10 @@ const (
 	newborn = "new."
 	// later begins those of what a sweep could not destroy yet.
 	later = "later."
+	// undone begins those of what its own maker took back, with nothing on its way any more.
+	undone = "undone."
+	// enough is how long what a killed maker has started may go on.
+	enough = time.Minute
 )
 
 // A room is our part of the state directory, open: paths are relative to it,
@@ -52,13 +57,27 @@ func (b *Backend) settle() (room, error) {
 
 func (r room) fd() int { return int(r.Fd()) }
 
+// writeFile makes a file, which is on stable storage afterwards. Its name need not be: see [room.sync].
 func (r room) writeFile(path, text string) error {
 	f, err := kernel.OpenBeneath(r.fd(), path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = f.WriteString(text)
+	if err == nil {
+		err = f.Sync()
+	}
 	return errors.Join(err, f.Close())
+}
+
+// sync brings the names that a directory has to stable storage.
+func (r room) sync(path string) error {
+	dir, err := kernel.OpenBeneath(r.fd(), path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
 }
 
 func (r room) readFile(path string) (string, error) {
@@ -124,8 +143,10 @@ func (r room) find(kind, id string) (mark, error) {
 }
 
 // discard moves an entry to the trash. It is no error when it is not there.
-func (r room) discard(path string) error {
-	err := r.rename(path, trash+"/"+filepath.Base(path)+"."+unique())
+func (r room) discard(path string) error { return r.discardAs(path, "") }
+
+func (r room) discardAs(path, prefix string) error {
+	err := r.rename(path, trash+"/"+prefix+filepath.Base(path)+"."+unique())
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

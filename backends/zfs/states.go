@@ -61,7 +61,8 @@ func (States) Path(state string) (string, error) {
 	return path.Join(root, ".zfs/snapshot", tag+"-"+s.unique, s.within), fail("looking up", "", err)
 }
 
-// Thaw releases the snapshots that are there with our mark, and destroys them. A hundred cost a run of
+// Thaw releases the snapshots that are there with our mark, and destroys them. Those of a pool that is not
+// imported are busy. A hundred cost a run of
 // zfs(8) to ask, one to release, and one for each dataset. One with a clone goes with that. Errors: ErrDenied,
 // ErrCorrupt (no name of ours, or a suspended pool); some may have gone then.
 func (States) Thaw(ctx context.Context, states []string) (busy []string, err error) {
@@ -118,12 +119,16 @@ func thaw(ctx context.Context, states []string) (busy []string, err error) {
 		if err != nil {
 			return nil, err
 		}
+		if imported(s.dataset) != nil { // it goes when the pool is back
+			busy = append(busy, text)
+			continue
+		}
 		known[s.name()] = text
 		all = append(all, dead{mark: mark{dataset: s.name(), unique: s.unique}})
 	}
 	names, err := own(ctx, all)
 	if err != nil || len(names) == 0 {
-		return nil, err
+		return busy, err
 	}
 	if err := fault.Point(ctx, "release the snapshots"); err != nil {
 		return nil, err

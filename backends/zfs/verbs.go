@@ -99,7 +99,7 @@ func hold(ctx context.Context, names ...string) error {
 // flush hands what was written by mmap(2) to ZFS, which a snapshot alone would
 // not have in it: dirty pages are the kernel's until they are written back.
 func flush(path string) error {
-	dir, err := os.Open(path)
+	dir, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
@@ -198,10 +198,11 @@ func (r room) entry(ctx context.Context, m mark, do func() error) error {
 }
 
 // giveUp takes back what was made of an entry: Sweep finds out how much it was.
-func (r room) giveUp(entry string) error { return r.discard(entry) }
+func (r room) giveUp(entry string) error { return r.discardAs(entry, undone) }
 
 // begin makes the directory and the mark of an entry, in the trash, and gives
-// it its name when it has both. ErrExists.
+// it its name when it has both. That outlasts a loss of power, since what it is
+// made for does. ErrExists.
 func (r room) begin(ctx context.Context, m mark) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -226,6 +227,9 @@ func (r room) begin(ctx context.Context, m mark) error {
 		if err != nil {
 			return errors.Join(err, r.erase(born))
 		}
+	}
+	if err := r.sync(m.kind); err != nil {
+		return errors.Join(err, r.giveUp(m.kind+"/"+m.id))
 	}
 	return nil
 }
@@ -291,8 +295,9 @@ func (r room) replaceMark(ctx context.Context, m mark) error {
 	}
 	if err != nil {
 		_ = unix.Unlinkat(r.fd(), tmp, 0) // else the sweeper will
+		return err
 	}
-	return err
+	return r.sync(m.kind + "/" + m.id)
 }
 
 // Lookup keeps the contract of [snapshot.Backend], and mounts the snapshot where

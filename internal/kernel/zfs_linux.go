@@ -15,6 +15,7 @@ type ZFSCall uintptr
 // The numbers are those of enum zfs_ioc in include/sys/fs/zfs.h of OpenZFS 2.1, which says that
 // they cannot change.
 const (
+	ZFSStats    ZFSCall = 0x5a12 // of a dataset: takes no pairs
 	ZFSSnapshot ZFSCall = 0x5a23
 	ZFSHold     ZFSCall = 0x5a30
 	ZFSClone    ZFSCall = 0x5a42
