@@ -22,7 +22,7 @@ func (f *FS) readBare(n *node, offset int64, add func(d Dir, e kernel.Entry, nex
 		return err
 	}
 	defer f.fds.put(d)
-	own, err := kernel.OpenDir(d.n, ".") // the place in a list belongs to the descriptor
+	own, err := openList(d)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,8 @@ package layer
 import (
 	"errors"
 	"io/fs"
+	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -12,8 +14,17 @@ import (
 // directory answers with a descriptor of a directory of the tree below.
 func (f *FS) directory(o *origin) (*fd, error) {
 	return f.fds.get(dirKey(o), func() (int, error) {
-		return f.openBelow(o, unix.O_RDONLY|unix.O_DIRECTORY)
+		return f.openBelow(o, unix.O_PATH|unix.O_DIRECTORY)
 	})
+}
+
+// openList opens a directory of the tree below to be listed, which who may not enter it may do.
+func openList(d *fd) (*os.File, error) {
+	own, err := kernel.OpenDir(d.n, ".") // the place in a list belongs to the descriptor
+	if errors.Is(err, unix.EACCES) {
+		own, err = os.OpenFile("/proc/self/fd/"+strconv.Itoa(d.n), os.O_RDONLY|unix.O_DIRECTORY, 0)
+	}
+	return own, err
 }
 
 // lost reports whether an error says that the tree below has a changed directory no more: then it has the
@@ -34,7 +45,10 @@ func (f *FS) staleBelow(o *origin) error {
 // openBelow opens a node of the tree below. ESTALE: another one has its name. Another
 // directory will do: what has changed in it here is kept by names.
 func (f *FS) openBelow(o *origin, flags int) (int, error) {
-	n, err := kernel.OpenBeneathFD(f.lower, o.path(), flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if flags&unix.O_PATH == 0 {
+		flags |= unix.O_NONBLOCK
+	}
+	n, err := kernel.OpenBeneathFD(f.lower, o.path(), flags|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		for _, other := range []error{fs.ErrNotExist, unix.ENOTDIR, unix.ELOOP} {
 			if errors.Is(err, other) {

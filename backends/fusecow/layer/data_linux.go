@@ -142,6 +142,11 @@ func (f *FS) bring(n *node, top place, keep int64) (err error) {
 	var was *Original
 	if n.place == below && !f.raising {
 		was = f.original(n, d)
+		defer func() {
+			if err != nil {
+				d.dropOriginal(was)
+			}
+		}()
 	}
 	var made *parts
 	if n.place != nowhere && keep > 0 {

@@ -26,7 +26,7 @@ var ErrApart = errors.New("the layers cannot be merged")
 // no further names; [ErrDamaged]; those of files.
 // After one a part of it may be at path, without a log, which makes it no layer.
 func Merge(o Options, from, to int, path string) error {
-	m := &merger{o: &o, from: from, to: to, path: path, digest: newDigest(), keeps: map[uint64]string{}}
+	m := &merger{o: &o, from: from, to: to, path: path, digest: newDigest(), keeps: map[string]string{}}
 	err := os.MkdirAll(path+"/data", 0o700)
 	if err == nil {
 		err = m.read()
@@ -49,7 +49,7 @@ type merger struct {
 	from, to int
 	path     string
 	*digest
-	keeps map[uint64]string // the layer that has the content of an original
+	keeps map[string]string // the layer that has the content of an original, by its name
 }
 
 // read reads the logs.
@@ -66,9 +66,9 @@ func (m *merger) read() error {
 				return
 			}
 			originals = len(m.originals)
-			if o := (&reader{rest: before}).original(); o.kept {
-				apart = apart || m.keeps[o.id] != "" // another has that number
-				m.keeps[o.id] = m.o.Layers[i]
+			if o := (&reader{rest: before}).original(); o.kept > 0 {
+				apart = apart || m.keeps[o.name()] != "" // another has that number
+				m.keeps[o.name()] = m.o.Layers[i]
 			}
 		})
 		if err == nil && apart {
@@ -129,8 +129,8 @@ func (m *merger) records() (writer, error) {
 		l.record = w[1:]
 		m.nodes[id] = l
 	}
-	for id, layer := range m.keeps {
-		if err := m.link(layer, original(id)); err != nil {
+	for name, layer := range m.keeps {
+		if err := m.link(layer, name); err != nil {
 			return nil, err
 		}
 	}

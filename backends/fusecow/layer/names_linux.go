@@ -262,7 +262,7 @@ func (f *FS) list(o *origin) ([]kernel.Entry, error) {
 		return nil, err
 	}
 	defer f.fds.put(d)
-	own, err := kernel.OpenDir(d.n, ".")
+	own, err := openList(d)
 	if errors.Is(err, fs.ErrNotExist) { // it was removed since
 		err = f.staleBelow(o)
 	}

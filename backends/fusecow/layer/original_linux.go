@@ -23,8 +23,9 @@ type Original struct {
 	// File has its content; "": that is not kept.
 	File string
 
-	id   uint64
-	kept bool
+	id uint64
+	// kept is which of the contents with that number it has, from 1 on; 0: its content is not kept.
+	kept uint64
 }
 
 // MostKept is how much content is kept of a file: of a larger one only what it was.
@@ -52,11 +53,21 @@ func (f *FS) original(n *node, d *dir) *Original {
 	if err != nil {
 		return nil
 	}
-	o.kept = o.Stat.Size <= MostKept && d.keep(n.id, src.n) == nil
+	if o.Stat.Size <= MostKept {
+		o.kept = d.keep(n.id, src.n)
+	}
 	if again, err := kernel.Lstat(src.n, ""); err != nil || again.CTime != o.Stat.CTime {
-		return nil // somebody is writing to it
+		d.dropOriginal(o) // somebody is writing to it
+		return nil
 	}
 	return o
+}
+
+// dropOriginal removes the content of one that no log will tell of.
+func (d *dir) dropOriginal(o *Original) {
+	if o != nil && o.kept > 0 {
+		_ = unix.Unlinkat(d.fd, o.name(), 0) // what stays is nobody's, and goes with the layer
+	}
 }
 
 // noteOriginal has the log tell of it. Holds mu.
@@ -66,30 +77,50 @@ func (f *FS) noteOriginal(o *Original) {
 	}
 }
 
-func original(id uint64) string {
-	return "base/" + strconv.FormatUint(id>>9&0xff, 16) + "/" + strconv.FormatUint(id, 16)
+// name is where its content is in the layer. A number of the tree below may be another file's later.
+func (o *Original) name() string {
+	name := "base/" + strconv.FormatUint(o.id>>9&0xff, 16) + "/" + strconv.FormatUint(o.id, 16)
+	if o.kept > 1 {
+		name += "." + strconv.FormatUint(o.kept, 10)
+	}
+	return name
 }
 
-// keep copies the content of a file of the tree below.
-func (d *dir) keep(id uint64, from int) error {
+// mostOfANumber bounds how many files with one number have their content kept.
+const mostOfANumber = 100
+
+// keep copies the content of a file of the tree below, and answers with which of its number's that
+// is; 0: it cannot be kept.
+func (d *dir) keep(id uint64, from int) uint64 {
 	src, err := dupFile(from)
 	if err != nil {
-		return err
+		return 0
 	}
 	defer src.Close()
-	name := filepath.Join(d.path, original(id))
-	const flags = os.O_RDWR | os.O_CREATE | os.O_TRUNC | unix.O_NOFOLLOW
-	dst, err := os.OpenFile(name, flags, 0o600)
-	if errors.Is(err, os.ErrNotExist) {
-		if err = os.MkdirAll(filepath.Dir(name), 0o700); err == nil {
-			dst, err = os.OpenFile(name, flags, 0o600)
+	for o := (&Original{id: id, kept: 1}); o.kept < mostOfANumber; o.kept++ {
+		path := filepath.Join(d.path, o.name())
+		const flags = os.O_RDWR | os.O_CREATE | os.O_EXCL | unix.O_NOFOLLOW
+		dst, err := os.OpenFile(path, flags, 0o600)
+		if errors.Is(err, os.ErrNotExist) {
+			if err = os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
+				dst, err = os.OpenFile(path, flags, 0o600)
+			}
 		}
+		if errors.Is(err, os.ErrExist) {
+			continue
+		}
+		if err == nil {
+			_, err = kernel.CopyFile(dst, src)
+			if err = errors.Join(err, dst.Close()); err != nil {
+				d.dropOriginal(o)
+			}
+		}
+		if err != nil {
+			return 0
+		}
+		return o.kept
 	}
-	if err != nil {
-		return err
-	}
-	_, err = kernel.CopyFile(dst, src)
-	return errors.Join(err, dst.Close())
+	return 0
 }
 
 // original writes what the log tells of a file of the tree below as it was.
@@ -107,11 +138,7 @@ func (w *writer) original(o *Original) {
 		w.times(At(t.Sec, t.Nsec))
 	}
 	w.xattrs(o.Xattrs)
-	if o.kept {
-		w.num(1)
-	} else {
-		w.num(0)
-	}
+	w.num(o.kept)
 }
 
 func (r *reader) original() (o Original) {
@@ -125,7 +152,7 @@ func (r *reader) original() (o Original) {
 		*p = kernel.Timestamp{Sec: t.Sec(), Nsec: t.Nsec}
 	}
 	o.Xattrs = r.xattrs()
-	o.kept = r.num() != 0
+	o.kept = r.num()
 	return o
 }
 
@@ -146,8 +173,13 @@ func Originals(layers []string) ([]Original, error) {
 				return
 			}
 			o := r.original()
-			if o.kept {
-				o.File = filepath.Join(path, original(o.id))
+			if o.kept > 0 {
+				o.File = filepath.Join(path, o.name())
+				for i := range all {
+					if all[i].File == o.File { // once, the later one took its place
+						all[i].File = ""
+					}
+				}
 			}
 			if !known[o.Path] {
 				known[o.Path] = true

@@ -3,12 +3,14 @@
 package layer_test
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // Whatever way a file of the tree below is changed, what it was is kept, and stays
@@ -63,5 +65,35 @@ func TestOriginalsAreKeptAtTheFirstChange(t *testing.T) {
 	want := map[string]string{"written": "1", "cut": "2", "dir/replaced": "3", "twice": "4", "large": "-"}
 	if !maps.Equal(got, want) {
 		t.Errorf("kept are %q", got)
+	}
+}
+
+// TestTwoOriginalsWithOneNumberKeepTheirContent: the tree below gives a number again when its file has gone.
+func TestTwoOriginalsWithOneNumberKeepTheirContent(t *testing.T) {
+	b := newBench(t)
+	b.lower = treetest.Ext4(t, 64<<20)
+	b.write(b.lower+"/f", "content of f")
+	b.up()
+	number := b.ino(b.lower + "/f")
+	b.write(b.mount+"/f.new", "mine")
+	b.must(os.Rename(b.mount+"/f.new", b.mount+"/f")) // f is kept
+	b.sync()
+	b.must(os.Remove(b.lower + "/f"))
+	b.write(b.lower+"/g", "content of g")
+	if again := b.ino(b.lower + "/g"); again != number {
+		t.Fatalf("the number is not given again: %d, then %d", number, again)
+	}
+	f, err := os.OpenFile(b.mount+"/g", os.O_WRONLY|os.O_APPEND, 0)
+	b.must(err)
+	_, err = f.WriteString("!")
+	b.must(errors.Join(err, f.Close()))
+	b.down()
+	all, err := layer.Originals(b.layers)
+	b.must(err)
+	for _, o := range all {
+		b.has(o.File, "content of "+o.Path)
+	}
+	if len(all) != 2 {
+		t.Errorf("%d originals are kept: %v", len(all), all)
 	}
 }

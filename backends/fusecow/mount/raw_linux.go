@@ -278,10 +278,9 @@ func (r raw) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryL
 		if to == nil || e.Name == "." || e.Name == ".." {
 			return to != nil, nil
 		}
-		// One that has gone the kernel asks for again where it matters.
-		if node, err := d.Lookup(e.Name); err != nil || node.ID != 0 {
-			r.entry(to, node, err)
-			return true, err
+		// One that has gone, or cannot be looked at, the kernel asks for again where it matters.
+		if node, err := d.Lookup(e.Name); err == nil && node.ID != 0 {
+			r.entry(to, node, nil)
 		}
 		return true, nil
 	}))
