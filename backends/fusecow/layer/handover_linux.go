@@ -102,7 +102,7 @@ func (f *FS) HandOver(next *FS, then func() error) (stale []uint64, err error) {
 		if m == nil {
 			m = h.take(n)
 			next.mu.Lock()
-			next.nodes[id] = m
+			next.enter(m)
 			next.mu.Unlock()
 		}
 		m.lookups = n.lookups

@@ -72,12 +72,16 @@ type FS struct {
 	// freezes. It is taken before all others.
 	freezing sync.RWMutex
 
-	mu     sync.RWMutex
-	nodes  map[uint64]*node // those that the kernel knows, and the changed ones
-	next   uint64           // the number of the next node
-	layers []*dir           // by their places: one that was merged has several
-	counts []*slot          // of the layers, by the last of their places
-	quota  *Quota           // that those from base on are held to, or nil
+	mu    sync.RWMutex
+	nodes map[uint64]*node // those that the kernel knows, and the changed ones
+	// strays are, of those of the tree below, the latest with another number than theirs there.
+	strays map[identity]*node
+	// aliases are further names of those of the tree below, that were looked up.
+	aliases map[*node][]*origin
+	next    uint64  // the number of the next node
+	layers  []*dir  // by their places: one that was merged has several
+	counts  []*slot // of the layers, by the last of their places
+	quota   *Quota  // that those from base on are held to, or nil
 	// pending is what the log will grow by, about.
 	pending atomic.Int64
 	// frame counts the frames that were written, those that were there when the layers
@@ -166,7 +170,7 @@ func (f *FS) ReadOnly() bool { return f.readOnly }
 // openRoot begins with the tree below alone.
 func openRoot(o Options) (_ *FS, err error) {
 	f := &FS{
-		fds: newFDs(mostFDs), lower: -1, readOnly: o.ReadOnly, frozen: o.Frozen, nodes: map[uint64]*node{}, next: made,
+		fds: newFDs(mostFDs), lower: -1, readOnly: o.ReadOnly, frozen: o.Frozen, nodes: map[uint64]*node{}, strays: map[identity]*node{}, aliases: map[*node][]*origin{}, next: made,
 		dirty: map[*node]struct{}{}, names: map[nameKey]struct{}{}, loose: map[*node]struct{}{}, stop: make(chan struct{}),
 		removed: map[uint64]struct{}{}, again: map[uint64]uint64{},
 		late:  late{since: o.Since},

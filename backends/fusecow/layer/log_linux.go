@@ -223,7 +223,7 @@ func (f *FS) replayOne(r *reader, origins map[string]*origin) bool {
 		if n := f.nodes[r.num()]; n != nil {
 			f.unhold(n)
 			f.uncountNode(n)
-			delete(f.nodes, n.id)
+			f.leave(n)
 		}
 	case recordName:
 		dir, name, to := f.nodes[r.num()], r.text(), r.num()
@@ -256,7 +256,7 @@ func (f *FS) recall(n *node, path string, id identity, origins map[string]*origi
 			}
 			old.from.identity = f.home(id)
 		}
-		f.nodes[n.id] = old
+		f.enter(old)
 	} else if path == "" {
 		old.from = nil // it was raised
 	}

@@ -45,19 +45,73 @@ func (n *node) showsBelow() bool { return n.from != nil && n.nlink > 0 }
 func (f *FS) adopt(dir *origin, name string, st *kernel.Stat) *node {
 	id := f.identityOf(st)
 	no := f.number(&id)
-	if n := f.nodes[no]; n != nil {
-		if n.nlink > 0 && n.from != nil && n.from.identity == id && n.kind() == st.Mode&unix.S_IFMT {
+	for _, n := range [...]*node{f.nodes[no], f.strays[id]} {
+		if n != nil && n.nlink > 0 && n.from != nil && n.from.identity == id && n.kind() == st.Mode&unix.S_IFMT && f.shares(n, dir, name, st) {
+			f.alias(n, dir, name)
 			return n
 		}
-		no = f.next // the number was given to another one below, or it has got a name there since it lost its last one
+	}
+	if f.nodes[no] != nil {
+		no = f.next // the number was given to another one below, or it has got another name there since
 		f.next++
 	}
 	n := &node{id: no, from: &origin{dir: dir, name: name, identity: id}, attr: attrOf(st), place: nowhere, deeds: none}
 	if n.ino = no; n.regular() {
 		n.place = below
 	}
-	f.nodes[no] = n
+	f.enter(n)
 	return n
+}
+
+// shares reports whether a name of the tree below, which leads to what a node is there, is one of the
+// node's names: not where that was renamed there, for a node is found where it was found first.
+func (f *FS) shares(n *node, dir *origin, name string, st *kernel.Stat) bool {
+	return n.from.isAt(dir, name) || n.changed && !n.isDir() && st.Nlink > 1 || f.leads(n.from)
+}
+
+// mostAliases bounds what is known of a node's further names, each of which takes memory.
+const mostAliases = 8
+
+// alias notes that a node was found by a further name of the tree below, which the kernel has to look up again
+// when the first one is gone there.
+func (f *FS) alias(n *node, dir *origin, name string) {
+	if n.isDir() || n.from.isAt(dir, name) || len(f.aliases[n]) == mostAliases {
+		return
+	}
+	for _, a := range f.aliases[n] {
+		if a.isAt(dir, name) {
+			return
+		}
+	}
+	f.aliases[n] = append(f.aliases[n], &origin{dir: dir, name: name})
+}
+
+// leads reports whether the path of a node of the tree below still leads to it. Cost: three system calls, for
+// who has a second name alone.
+func (f *FS) leads(o *origin) bool {
+	fd, err := kernel.OpenBeneathFD(f.lower, o.path(), unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP)
+	}
+	defer unix.Close(fd)
+	st, err := kernel.Lstat(fd, "")
+	return err != nil || f.identityOf(&st) == o.identity
+}
+
+// enter puts a node into the table, and leave takes it out.
+func (f *FS) enter(n *node) {
+	f.nodes[n.id] = n
+	if n.from != nil && n.from.ino != 0 && n != f.root && n.id != f.number(&n.from.identity) {
+		f.strays[n.from.identity] = n
+	}
+}
+
+func (f *FS) leave(n *node) {
+	delete(f.nodes, n.id)
+	delete(f.aliases, n)
+	if n.from != nil && f.strays[n.from.identity] == n {
+		delete(f.strays, n.from.identity)
+	}
 }
 
 // forget lets go of a node that the kernel has forgotten so often.
@@ -77,7 +131,7 @@ func (f *FS) settle(n *node) {
 	case n.nlink == 0:
 		f.destroy(n)
 	case !n.changed:
-		delete(f.nodes, n.id)
+		f.leave(n)
 		f.fds.drop(fdKey{place: n.place, id: n.id})
 		f.fds.drop(dirKey(n.from))
 	}
@@ -86,7 +140,7 @@ func (f *FS) settle(n *node) {
 // destroy takes a node without a name away, and its content once the log has
 // heard of that: a log must never name content that is not there.
 func (f *FS) destroy(n *node) {
-	delete(f.nodes, n.id)
+	f.leave(n)
 	delete(f.loose, n)
 	delete(f.removed, n.id)
 	f.fds.drop(fdKey{place: n.place, id: n.id})
@@ -175,10 +229,15 @@ func (f *FS) nodeOf(o *origin) (*node, error) {
 	if o.dir == nil {
 		return f.root, nil
 	}
-	if n := f.nodes[f.number(&o.identity)]; n != nil && n.from != nil && n.from.identity == o.identity {
-		return n, nil
+	for _, n := range [...]*node{f.nodes[f.number(&o.identity)], f.strays[o.identity]} {
+		if n != nil && n.from != nil && n.from.identity == o.identity && (n.from == o || n.from.isAt(o.dir, o.name)) {
+			return n, nil
+		}
 	}
 	st, err := f.statBelow(o.dir, o.name)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = unix.ESTALE
+	}
 	if err != nil {
 		return nil, err
 	}

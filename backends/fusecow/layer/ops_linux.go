@@ -280,8 +280,10 @@ func (f *FS) mayBeStale(n *node, err error) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if dir, wrong := f.nodeOf(n.from.dir); wrong == nil {
-		go f.stale(dir.id, n.from.name)
+	for _, o := range append([]*origin{n.from}, f.aliases[n]...) {
+		if dir, wrong := f.nodeOf(o.dir); wrong == nil {
+			go f.stale(dir.id, o.name)
+		}
 	}
 	return err
 }
