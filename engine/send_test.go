@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -284,4 +286,30 @@ func (p *pairing) equal(t *testing.T, got engine.Received) {
 	}
 	defer have.Close()
 	treetest.Compare(t, want, have, treetest.Options{Skip: func(path string) bool { return path == ".snapfs" }})
+}
+
+// Of the directory that all comes into the other side knows nothing: it is sent, though it be
+// as the sender makes its own empty one.
+func TestTheRootOfAWholeWorkspaceIsSent(t *testing.T) {
+	for name, files := range map[string][]string{"files": {"file"}, "no files": nil} {
+		t.Run(name, func(t *testing.T) {
+			near, far := newBench(t), newBench(t)
+			p := &pairing{near: near, far: far}
+			for _, file := range files {
+				near.write(file, "one")
+			}
+			empty := filepath.Join(near.state, "empty") // which is no business of the other side's
+			err := errors.Join(os.Chmod(near.workspace, 0o700), os.Mkdir(empty, 0o700), unix.Setxattr(empty, "user.mine", []byte("x"), 0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			near.new("fix")
+			got := p.carry(t, engine.SendRequest{Sandbox: "fix"})
+			far.removeLater("fix")
+			p.equal(t, got)
+			if mode := far.in("fix", "stat -c %a ."); mode != "700\n" {
+				t.Errorf("it has the mode %s", mode)
+			}
+		})
+	}
 }

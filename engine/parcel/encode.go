@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -27,7 +28,7 @@ import (
 // Cost: in proportion to the changes, and to the parts of files that differ.
 // Errors: those of w, and of reading what changed meanwhile.
 func Encode(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.Change, onBase bool) error {
-	e := &encoder{ctx: ctx, s: sendstream.NewWriter(w, onBase), old: old, new: new, stirred: map[string]bool{}}
+	e := &encoder{ctx: ctx, s: sendstream.NewWriter(w, onBase), onBase: onBase, old: old, new: new, stirred: map[string]bool{}}
 	for _, c := range slices.Backward(changes) {
 		if c.Kind == diff.Deleted || anew(&c) {
 			e.s.Remove(c.Path, c.Old.Mode.IsDir())
@@ -59,6 +60,7 @@ func anew(c *diff.Change) bool {
 type encoder struct {
 	ctx      context.Context
 	s        *sendstream.Writer
+	onBase   bool
 	old, new *os.File
 	// stirred are the directories in which names come and go, and with that the time.
 	stirred map[string]bool
@@ -216,6 +218,14 @@ func (e *encoder) dirs(changes []diff.Change) error {
 		if c := &changes[i]; c.New != nil && c.New.Mode.IsDir() {
 			told[c.Path], e.stirred[c.Path] = c, true
 		}
+	}
+	if !e.onBase { // what the root is there, nobody knows: old is just a directory of the sender's
+		attrs, err := kernel.Xattrs(int(e.new.Fd()), "")
+		if err != nil {
+			return err
+		}
+		maps.DeleteFunc(attrs, func(name, _ string) bool { return kernel.OverlayXattr(name) })
+		told["."], e.stirred["."] = &diff.Change{Path: ".", Kind: diff.Added, New: &diff.Node{Xattrs: attrs}}, true
 	}
 	all := make([]string, 0, len(e.stirred))
 	for dir := range e.stirred {
