@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -133,6 +134,31 @@ func TestWhatTheOtherSideHasOtherwiseIsSentAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who begins anew, without having asked what is here, may break off sooner.
+func TestAnAttemptThatBreaksSoonerLeavesWhatCameBefore(t *testing.T) {
+	p := &pairing{near: newBench(t), far: newBench(t), rand: rand.New(rand.NewPCG(1, 2))}
+	p.near.write("large", p.noise(1<<20))
+	p.near.new("fix")
+	way, sent := p.parcel(t, engine.SendRequest{Sandbox: "fix"})
+	var had []string
+	for _, n := range []int{900_000, 1000, 500_000, 0, 400} {
+		if _, err := p.receive(io.MultiReader(bytes.NewReader(way[:n]), failing{errBroken})); !errors.Is(err, errBroken) {
+			t.Errorf("broken after %d bytes: %v", n, err)
+		}
+		have, err := p.far.Have("fix")
+		if err != nil || len(have) != 1 || had != nil && !slices.Equal(have, had) {
+			t.Errorf("after %d bytes it has %v, %v, and had %v", n, have, err, had)
+		}
+		had = have
+		p.far.sound("after what broke off")
+		if strange, err := p.far.Strange(); err != nil || len(strange) > 0 {
+			t.Errorf("%v is strange, %v", strange, err)
+		}
+	}
+	p.equal(t, p.carry(t, engine.SendRequest{Sandbox: "fix", State: sent.State, Have: had}))
+	p.far.removeLater("fix")
 }
 
 func TestForgetRemovesWhatCameWhateverTheClockSaid(t *testing.T) {

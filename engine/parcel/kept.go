@@ -60,13 +60,21 @@ type Kept struct {
 	// bytes are how many of the stream are kept.
 	bytes int64
 	lost  error
+	// old reads what was kept by another attempt, as long as what comes is the same; start is
+	// where its frame begins in the file.
+	old   *Reader
+	start int64
+	// instead: the next that is written takes the place of all from size on, with first before it.
+	instead bool
+	first   []byte
 }
 
 // room is after how many bytes it is looked again whether there is room to keep more.
 const room = 16 << 20
 
 // Keep begins to keep the parcel with a label in a directory, which it makes, or goes
-// on with what was kept of it, where the label says that its stream does. A process at
+// on with what was kept of it, where the label says that its stream does. Where it begins anew, what
+// was kept stays until more than that has come, or a frame of something else. A process at
 // a time keeps a parcel. Errors: snapshot.ErrNotFound (what it goes on with is not here, or not that any more);
 // ErrBusy.
 func Keep(dir string, l Label) (*Kept, error) {
@@ -140,25 +148,36 @@ func notThere(l Label) error {
 
 // begin makes the file hold what the label begins with.
 func (k *Kept) begin(l Label) error {
-	if l.From > 0 {
-		had, end, err := scan(k.f)
-		if err != nil || had.Base != l.Base || had.Bytes != l.From || had.Sum != l.Before {
-			return notThere(l)
-		}
-		k.had, k.size, k.bytes = had, end, had.Bytes
+	if l.From == 0 {
+		return k.anew(l)
 	}
+	had, end, err := scan(k.f)
+	if err != nil || had.Base != l.Base || had.Bytes != l.From || had.Sum != l.Before {
+		return notThere(l)
+	}
+	k.had, k.bytes = had, had.Bytes
+	k.replace(end, nil)
+	return k.place()
+}
+
+// noSum is for a parcel that has no end, and no sum of all.
+func noSum() hash.Hash { return crc32.New(castagnoli) }
+
+// place takes away what is in the file from size on, where that is to be.
+func (k *Kept) place() error {
+	if !k.instead {
+		return nil
+	}
+	k.instead = false
 	if err := k.f.Truncate(k.size); err != nil {
 		return keeping(k.f.Name(), err)
 	}
-	at, err := k.f.Seek(k.size, io.SeekStart)
-	if err != nil || at != k.size {
+	if _, err := k.f.Seek(k.size, io.SeekStart); err != nil {
 		return keeping(k.f.Name(), err)
 	}
-	k.w = newWriter(counted{k}, crc32.New(castagnoli)) // it has no end, and no sum of all
-	if k.size > 0 {
-		return nil
-	}
-	return k.w.label(l)
+	n, err := k.f.Write(k.first)
+	k.size += int64(n)
+	return err
 }
 
 // counted writes to the file, as long as that leaves as much room as it takes.
@@ -166,19 +185,35 @@ type counted struct{ k *Kept }
 
 func (c counted) Write(b []byte) (int, error) {
 	k := c.k
-	if k.size >= k.next {
-		fs, err := kernel.FilesystemOf(k.f.Name())
-		if err != nil {
-			return 0, err
-		}
-		if fs.Avail < k.size+room {
-			return 0, &os.PathError{Op: "write", Path: k.f.Name(), Err: syscall.ENOSPC}
-		}
-		k.next = k.size + room
+	if err := k.place(); err != nil {
+		return 0, err
+	}
+	if err := k.leavesRoom(k.size); err != nil {
+		return 0, err
 	}
 	n, err := k.f.Write(b)
 	k.size += int64(n)
 	return n, err
+}
+
+// leavesRoom looks now and then whether as much is free as so many bytes of the file take.
+func (k *Kept) leavesRoom(bytes int64) error {
+	if bytes < k.next {
+		return nil
+	}
+	info, err := k.f.Stat()
+	if err != nil {
+		return err
+	}
+	fs, err := kernel.FilesystemOf(k.f.Name())
+	if err != nil {
+		return err
+	}
+	if fs.Avail < info.Size()+room {
+		return &os.PathError{Op: "write", Path: k.f.Name(), Err: syscall.ENOSPC}
+	}
+	k.next = bytes + room
+	return nil
 }
 
 // Begun reads the part of the stream that was here before.
@@ -204,20 +239,29 @@ func (k *Kept) Write(b []byte) (int, error) {
 }
 
 func (k *Kept) more(b []byte) error {
-	if _, err := k.w.Write(b); err != nil {
+	b, err := k.same(b)
+	if err == nil && len(b) > 0 {
+		_, err = k.w.Write(b)
+	}
+	if err != nil {
 		return errors.Join(err, k.f.Truncate(0))
 	}
 	k.bytes += int64(len(b))
 	return nil
 }
 
-// Close ends keeping, after a way that broke: what came stays. It answers with how many bytes
+// Close ends keeping, after a way that broke: what came stays, or what had come before. It answers with how many bytes
 // of the stream that are: none, where nothing came or it could not be kept, as the error says.
 // Cost: a wait for the disk.
 func (k *Kept) Close() (bytes int64, err error) {
 	defer k.f.Close()
 	err = k.lost
 	if err == nil {
+		if bytes, err = k.stays(); bytes > 0 {
+			return bytes, err
+		}
+	}
+	if err == nil && k.w != nil {
 		err = k.w.rest()
 	}
 	if err == nil {

@@ -99,6 +99,81 @@ func TestWhatBrokeOffIsGoneOnWith(t *testing.T) {
 	}
 }
 
+// An attempt that begins anew, since nobody said what is here, takes nothing from that until it
+// has come as far: what it brings is compared with what is here, and kept from where it differs.
+func TestAnAttemptThatBeginsAnewTakesNothing(t *testing.T) {
+	all := content()
+	other := bytes.Clone(all)
+	other[300_000]++
+	otherBase := label()
+	otherBase.Base = ""
+	for name, c := range map[string]struct {
+		label  parcel.Label
+		brings []byte
+		want   []byte
+	}{
+		"nothing":                       {label(), nil, all[:600_000]},
+		"less":                          {label(), all[:1000], all[:600_000]},
+		"more than a frame":             {label(), all[:400_000], all[:600_000]},
+		"as much":                       {label(), all[:600_000], all[:600_000]},
+		"more":                          {label(), all, all},
+		"something else":                {label(), other[:600_001], other[:600_001]},
+		"a little of something else":    {label(), other[:300_010], all[:600_000]},
+		"to another base":               {otherBase, all, all},
+		"a little of it to another one": {otherBase, all[:1000], all[:600_000]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "begun")
+			begun(t, dir, label(), all[:600_000])
+			k, err := parcel.Keep(dir, c.label)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for part := c.brings; len(part) > 0; part = part[min(len(part), 70_001):] {
+				if _, err := k.Write(part[:min(len(part), 70_001)]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n, err := k.Close(); err != nil || n != int64(len(c.want)) {
+				t.Errorf("%d bytes are kept, %v: want %d", n, err, len(c.want))
+			}
+			had, err := parcel.ListBegun(dir)
+			if err != nil || len(had) != 1 {
+				t.Fatalf("listed %+v, %v", had, err)
+			}
+			l := label()
+			l.Base = had[0].Base
+			if k, err = parcel.Keep(dir, onFrom(l, had[0])); err != nil {
+				t.Fatal(err)
+			}
+			r, err := k.Begun()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, c.want) {
+				t.Errorf("it is %d bytes, %v, and not the %d", len(got), err, len(c.want))
+			}
+			if err := k.Drop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The week begins with the last attempt.
+func TestWhatAnAttemptFindsHereIsKeptFromThenOn(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "begun")
+	begun(t, dir, label(), content())
+	old := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(filepath.Join(dir, "abc-s1"), old, old); err != nil {
+		t.Fatal(err)
+	}
+	begun(t, dir, label(), content()[:1000])
+	if n, err := parcel.DropOlder(dir, time.Now().Add(-time.Minute)); n != 0 || err != nil {
+		t.Errorf("%d are removed, %v", n, err)
+	}
+}
+
 func TestOnlyWhatIsWholeOfItIsKept(t *testing.T) {
 	dir, all := filepath.Join(t.TempDir(), "begun"), content()
 	file := filepath.Join(dir, "abc-s1")
@@ -185,28 +260,64 @@ func TestWhatNobodyGoesOnWithIsRemoved(t *testing.T) {
 
 // The disk that holds the state holds the sandboxes, too.
 func TestWhatThereIsNoRoomToKeepMakesRoom(t *testing.T) {
+	dir := filepath.Join(small(t), "begun")
+	k, err := parcel.Keep(dir, label())
+	if err != nil {
+		t.Fatal(err)
+	}
+	roomIsMade(t, dir, k)
+}
+
+func TestWhatWasKeptBeforeMakesRoomToo(t *testing.T) {
+	disk := small(t)
+	dir, other := filepath.Join(disk, "begun"), filepath.Join(disk, "other")
+	begun(t, dir, label(), content())
+	if err := os.WriteFile(other, make([]byte, 12<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k, err := parcel.Keep(dir, label())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Write(content()[:1000]); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "abc-s1")); err != nil || info.Size() > 0 {
+		t.Errorf("%v, %v: it takes room still", info, err)
+	}
+	if err := os.Remove(other); err != nil {
+		t.Fatal(err)
+	}
+	roomIsMade(t, dir, k)
+}
+
+// small is a directory on a disk of 24 MB.
+func small(t *testing.T) string {
+	t.Helper()
 	treetest.NeedRoot(t)
 	disk := treetest.Dir(t)
 	if err := unix.Mount("snapfs-test", disk, "tmpfs", 0, "size=24m"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })
-	k, err := parcel.Keep(filepath.Join(disk, "begun"), label())
-	if err != nil {
-		t.Fatal(err)
-	}
+	return disk
+}
+
+// roomIsMade looks that what is too much for a small disk is not kept in a directory of it.
+func roomIsMade(t *testing.T, dir string, k *parcel.Kept) {
+	t.Helper()
 	for range 40 {
 		if _, err := k.Write(content()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if fs, err := kernel.FilesystemOf(disk); err != nil || fs.Avail < 23<<20 {
+	if fs, err := kernel.FilesystemOf(dir); err != nil || fs.Avail < 23<<20 {
 		t.Errorf("%v are left for what is received, %v", snapshot.Bytes(fs.Avail), err)
 	}
 	if n, err := k.Close(); n != 0 || !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("%d bytes are kept, %v", n, err)
 	}
-	if left, err := os.ReadDir(filepath.Join(disk, "begun")); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("%v is left, %v", left, err)
 	}
 }
