@@ -1,14 +1,19 @@
 package engine_test
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -71,4 +76,115 @@ func (p *pairing) placed(t *testing.T, untouched bool) {
 		}
 	}
 	p.far.sound("with what is mounted")
+}
+
+// What would have to be there for it cannot be: nothing is made of what came.
+func TestWhatCameOfAnotherTypeAtAPlaceIsRefused(t *testing.T) {
+	treetest.NeedRoot(t)
+	for there, place := range map[string]string{
+		"mkdir sub; echo x > sub/data": "sub/data", "mkdir config": "config", "ln -s /tmp config": "config", "echo x > sub": "sub", "ln -s . sub": "sub",
+	} {
+		t.Run(there, func(t *testing.T) {
+			p := &pairing{near: newBench(t), far: newBench(t)}
+			p.far.mounted(t)
+			p.near.new("fix")
+			p.near.in("fix", there)
+			p.refused(t, engine.SendRequest{Sandbox: "fix"}, place)
+			if list, err := p.far.List(t.Context()); err != nil || len(list) > 0 {
+				t.Errorf("there are %+v, %v", list, err)
+			}
+		})
+	}
+}
+
+// refused looks that what is sent is not received because of a place.
+func (p *pairing) refused(t *testing.T, req engine.SendRequest, place string) {
+	t.Helper()
+	way, _ := p.parcel(t, req)
+	_, err := p.receive(bytes.NewReader(way))
+	var told *snapshot.Error
+	if !errors.Is(err, snapshot.ErrNotSupported) || !strings.Contains(err.Error(), place) || !errors.As(err, &told) {
+		t.Errorf("%s: %v", place, err)
+	}
+	p.far.sound("after what was refused")
+}
+
+// The difference to a state is about what was sent, and the places are none of that.
+func TestADifferenceHasThePlacesOfWhatIsMountedHere(t *testing.T) {
+	treetest.NeedRoot(t)
+	for name, pair := range map[string]machines{
+		"by the kernel, to btrfs":   func(t *testing.T) (*bench, *bench) { return wholeBtrfs(t), wholeBtrfs(t) },
+		"by the kernel, to overlay": func(t *testing.T) (*bench, *bench) { return wholeBtrfs(t), newBench(t) },
+		"by the walk": func(t *testing.T) (*bench, *bench) {
+			return benchIn(t, treetest.Btrfs(t), treetest.Dir(t)), newBench(t)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			near, far := pair(t)
+			p := &pairing{near: near, far: far}
+			far.mounted(t)
+			near.write("file", "one")
+			near.new("fix")
+			near.in("fix", "mkdir sub; echo x > sub/x")
+			p.carry(t, engine.SendRequest{Sandbox: "fix"})
+			far.removeLater("fix")
+			for i, script := range []string{
+				"echo more > sub/more; echo x > config", "rm -r sub config", "mkdir -p sub/data/deep; echo x > sub/data/deep/x; echo y > config", "rm -r sub/data; mkdir sub/data; chmod 750 sub",
+				"mkdir more; mv sub more/moved; mv config more/config", "rm -r more; mkdir sub",
+			} {
+				near.in("fix", script)
+				has, err := far.Have("fix")
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := p.carry(t, engine.SendRequest{Sandbox: "fix", Have: has})
+				if got.New {
+					t.Fatalf("after %q all is sent", script)
+				}
+				if err := far.Rollback(t.Context(), "fix", got.State); err != nil {
+					t.Fatal(err)
+				}
+				if text := far.in("fix", "cat file sub/data/i config"); text != "onemountedabove" {
+					t.Errorf("after %q it has %q", script, text)
+				}
+				p.likeThere(t, i, got)
+			}
+			near.in("fix", "mkdir -p sub; echo x > sub/data")
+			has, err := far.Have("fix")
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.refused(t, engine.SendRequest{Sandbox: "fix", Have: has}, "sub/data")
+			if now, err := far.Have("fix"); err != nil || len(now) < len(has) {
+				t.Errorf("it has %v, %v, and had %v", now, err, has)
+			}
+		})
+	}
+}
+
+// likeThere looks that a state has what was sent, and besides that places alone.
+func (p *pairing) likeThere(t *testing.T, step int, got engine.Received) {
+	t.Helper()
+	names := func(b *bench) []string {
+		dir, err := b.OpenState(t.Context(), "fix", got.State)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dir.Close()
+		var all []string
+		err = filepath.WalkDir(kernel.FDPath(dir)+"/.", func(at string, d os.DirEntry, err error) error {
+			rel := strings.TrimPrefix(at, kernel.FDPath(dir)+"/")
+			if rel != "sub" && rel != "sub/data" && rel != "config" && !strings.HasPrefix(rel, ".snapfs") {
+				all = append(all, rel)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	if want, have := names(p.near), names(p.far); !slices.Equal(want, have) {
+		t.Errorf("step %d: it has %q, and not %q", step, have, want)
+	}
 }

@@ -46,7 +46,7 @@ func Apply(ctx context.Context, root *os.File, r io.Reader, how How) error {
 	if err != nil {
 		return err
 	}
-	a := &applier{ctx: ctx, root: int(root.Fd()), chowns: os.Geteuid() == 0, places: how.Places, leftOut: how.LeftOut}
+	a := &applier{ctx: ctx, root: int(root.Fd()), chowns: os.Geteuid() == 0, places: slices.Clone(how.Places), leftOut: how.LeftOut}
 	if how.OnBase {
 		fs, err := kernel.FilesystemOf(kernel.FDPath(root))
 		if err != nil {
@@ -75,7 +75,7 @@ type applier struct {
 	root   int
 	uuid   []byte // what the stream calls the tree
 	chowns bool
-	// places make way: see How.
+	// places make way: see How; they are where they are now.
 	places  []string
 	leftOut func(path, attr string)
 	// parts: to change a file of the base that has several names is to part them.
@@ -188,7 +188,20 @@ func (a *applier) apply(c *command) error {
 			err = do(a, c)
 		}
 	}
+	if err == nil && c.op == Rename {
+		a.follow(string(c.parts[aPath]), string(c.parts[aPathTo]))
+	}
 	return err
+}
+
+// follow notes where the places are that moved with a directory: a kernel gives one another name
+// before it empties and removes it.
+func (a *applier) follow(from, to string) {
+	for i, p := range a.places {
+		if rest, in := strings.CutPrefix(p, from+"/"); in {
+			a.places[i] = to + "/" + rest
+		}
+	}
 }
 
 // made are the commands that a place may be in the way of, and which of their paths it is.
