@@ -32,7 +32,8 @@ Nothing of it is there before all of it has come and is what was sent, checked
 by its SHA-256. What breaks off on the way is kept for a week where there is room
 for it, and --have tells snapfs send, whose --have then sends the rest. --forget
 removes what is kept so. It is not signed: receive from machines that you trust, over ssh.
-As an ordinary user everything that comes becomes yours.`,
+As an ordinary user everything that comes becomes yours, and attributes that
+only root can set (security.*, trusted.*) are left out: the first one is named.`,
 		Example: `  snapfs send fix | ssh big snapfs receive -C /srv/project
   ssh big snapfs send fix@done --base s1 | snapfs receive
   snapfs rollback fix done && snapfs apply fix
