@@ -132,7 +132,7 @@ func (e *Engine) finish(ctx context.Context, h *catalog.Held) error {
 	if _, taken := h.Mark(mark); taken {
 		mark = freshMark(h.Record)
 	}
-	m := catalog.Mark{Name: mark, Parent: h.At, Taken: time.Now(), IDs: number(h.Record)}
+	m := catalog.Mark{Name: mark, Parent: h.At, Taken: time.Now(), IDs: number(h.Record), Places: placesAt(h.Record)}
 	err := e.changing(ctx, h, func() error {
 		if err := e.sealAll(ctx, h, m.IDs); err != nil {
 			return err

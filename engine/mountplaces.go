@@ -62,6 +62,12 @@ func (e *Engine) placesIn(rec *catalog.Record) ([]string, error) {
 	return slices.Compact(places), nil
 }
 
+// placesAt are the [catalog.Mark.Places] of the state that a sandbox was last at.
+func placesAt(rec *catalog.Record) []string {
+	m, _ := rec.Mark(rec.At)
+	return m.Places
+}
+
 // places looks at the mount places of a fork that is open at the workspace. What is not there is none.
 func (e *Engine) places(rec *catalog.Record, dir *os.File) ([]mountPlace, error) {
 	paths, err := e.placesIn(rec)
@@ -90,37 +96,42 @@ func (e *Engine) places(rec *catalog.Record, dir *os.File) ([]mountPlace, error)
 }
 
 // putBack makes again what is not there any more of places, as it was, and keeps the times of the
-// directories that it is made in. What has come in its place and is of another
+// directories that it is made in. It answers with what that was. What has come in its place and is of another
 // type is refused: ErrNotSupported.
-func putBack(ctx context.Context, dir *os.File, places []mountPlace) error {
+func putBack(ctx context.Context, dir *os.File, places []mountPlace) (made []string, err error) {
 	for _, p := range places {
-		if err := p.putBack(dir); err != nil {
-			return err
+		was, err := p.putBack(dir)
+		if err != nil {
+			return nil, err
+		}
+		if !was {
+			made = append(made, p.path)
 		}
 	}
-	return ctx.Err()
+	return made, ctx.Err()
 }
 
-func (p mountPlace) putBack(dir *os.File) error {
+// putBack makes a place, where it is not there.
+func (p mountPlace) putBack(dir *os.File) (was bool, err error) {
 	in, err := kernel.OpenBeneath(int(dir.Fd()), path.Dir(p.path), kernel.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return p.error(snapshot.KindOfFile(err), err)
+		return false, p.error(snapshot.KindOfFile(err), err)
 	}
 	defer in.Close()
 	name := path.Base(p.path)
 	st, err := kernel.Lstat(int(in.Fd()), name)
 	switch {
 	case err == nil && st.Mode&unix.S_IFMT == p.st.Mode&unix.S_IFMT:
-		return nil
+		return true, nil
 	case err == nil:
-		return p.error(snapshot.ErrNotSupported, errors.New("what came has something of another type there"))
+		return false, p.error(snapshot.ErrNotSupported, errors.New("what came has something of another type there"))
 	case !errors.Is(err, fs.ErrNotExist):
-		return p.error(snapshot.KindOfFile(err), err)
+		return false, p.error(snapshot.KindOfFile(err), err)
 	}
 	if err := p.make(in, name); err != nil {
-		return p.error(snapshot.KindOfFile(err), err)
+		return false, p.error(snapshot.KindOfFile(err), err)
 	}
-	return nil
+	return false, nil
 }
 
 func (p mountPlace) make(in *os.File, name string) error {

@@ -130,7 +130,8 @@ func TestADifferenceHasThePlacesOfWhatIsMountedHere(t *testing.T) {
 			far.removeLater("fix")
 			for i, script := range []string{
 				"echo more > sub/more; echo x > config", "rm -r sub config", "mkdir -p sub/data/deep; echo x > sub/data/deep/x; echo y > config", "rm -r sub/data; mkdir sub/data; chmod 750 sub",
-				"mkdir more; mv sub more/moved; mv config more/config", "rm -r more; mkdir sub",
+				"mkdir more; mv sub more/moved; mv config more/config", "rm -r more; mkdir sub; echo x > sub/x",
+				"mv sub moved", "rm -r moved",
 			} {
 				near.in("fix", script)
 				has, err := far.Have("fix")

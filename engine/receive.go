@@ -114,7 +114,8 @@ func nameWorkspace(command string) error {
 // fill makes the workspace of a new sandbox what was sent, and its first state of that.
 func (x *receiving) fill(ctx context.Context, rec *catalog.Record) error {
 	t := rec.Trees[workIn(rec)]
-	if err := x.write(ctx, rec, t, false); err != nil {
+	places, err := x.write(ctx, rec, t, nil)
+	if err != nil {
 		return err
 	}
 	ids := number(rec)
@@ -123,7 +124,7 @@ func (x *receiving) fill(ctx context.Context, rec *catalog.Record) error {
 			return err
 		}
 	}
-	rec.Marks, rec.At = []catalog.Mark{{Name: x.state, Taken: time.Now(), IDs: ids, Sent: x.label.ID}}, x.state
+	rec.Marks, rec.At = []catalog.Mark{{Name: x.state, Taken: time.Now(), IDs: ids, Sent: x.label.ID, Places: places}}, x.state
 	return nil
 }
 
@@ -138,24 +139,26 @@ func (x *receiving) seal(ctx context.Context, t catalog.Tree, id snapshot.ID) er
 	return err
 }
 
-// write carries out the stream in a fork.
-func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tree, onBase bool) error {
+// write carries out the stream in a fork, of its base if there is one, and answers with the
+// [catalog.Mark.Places] of what that makes.
+func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tree, base *catalog.Mark) ([]string, error) {
 	fork, err := x.e.openFork(ctx, t, rec.Workspace)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer fork.close()
 	places, err := x.e.places(rec, fork.dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if !onBase {
+	if base == nil {
 		if err := clearOut(fork.dir, places); err != nil {
-			return receiveError(x.label, snapshot.KindOfFile(err), err.Error())
+			return nil, receiveError(x.label, snapshot.KindOfFile(err), err.Error())
 		}
 	}
 	left := 0
-	how := sendstream.How{OnBase: onBase, LeftOut: func(path, attr string) {
+	var unknown []string
+	how := sendstream.How{OnBase: base != nil, Stays: func(path string) { unknown = append(unknown, path) }, LeftOut: func(path, attr string) {
 		if left++; left == 1 {
 			x.e.notice("left out, as only root can set it: " + promote.Printable(attr) + " of " + promote.Printable(path))
 		}
@@ -163,16 +166,23 @@ func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tr
 	for _, p := range places {
 		how.Places = append(how.Places, p.path)
 	}
+	how.Unknown = how.Places
+	if base != nil {
+		how.Unknown = base.Places
+	}
 	if err := sendstream.Apply(ctx, fork.dir, x.in, how); err != nil {
-		return err
+		return nil, err
 	}
 	if left > 1 {
 		x.e.notice("left out as well: " + strconv.Itoa(left-1) + " more such attributes")
 	}
-	if err := putBack(ctx, fork.dir, places); err != nil {
-		return err
+	made, err := putBack(ctx, fork.dir, places)
+	if err != nil {
+		return nil, err
 	}
-	return fork.settle(ctx)
+	unknown = append(unknown, made...)
+	slices.Sort(unknown)
+	return unknown, fork.settle(ctx)
 }
 
 // onBase adds the state to the sandbox that has its base.
@@ -203,7 +213,7 @@ func (x *receiving) onBase(ctx context.Context, name string) (Received, error) {
 		if err := x.e.forkAll(ctx, h.Record, trees, base.IDs[i:i+1], forks); err != nil {
 			return err
 		}
-		if err := x.write(ctx, h.Record, t, true); err != nil {
+		if m.Places, err = x.write(ctx, h.Record, t, &base); err != nil {
 			return err
 		}
 		if err := x.seal(ctx, t, id); err != nil {

@@ -37,7 +37,7 @@ func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Mark,
 			Err: errors.New("the name is taken"), Hints: []string{"snapfs show " + name},
 		}
 	}
-	m := catalog.Mark{Name: mark, Parent: h.At, Taken: time.Now(), IDs: number(h.Record)}
+	m := catalog.Mark{Name: mark, Parent: h.At, Taken: time.Now(), IDs: number(h.Record), Places: placesAt(h.Record)}
 	defer func() { h.Release(); e.keepBase(ctx, h.Record) }()
 	return m, e.changing(ctx, h, func() error {
 		if err := e.sealAll(ctx, h, m.IDs); err != nil {
@@ -331,7 +331,7 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.
 	}
 	if mark == "" {
 		sources = number(rec)
-		rec.Marks, rec.At = []catalog.Mark{{Name: "origin", Taken: time.Now(), IDs: sources}}, "origin"
+		rec.Marks, rec.At = []catalog.Mark{{Name: "origin", Taken: time.Now(), IDs: sources, Places: placesAt(h.Record)}}, "origin"
 	}
 	if !h.Lent {
 		h.Lent = true

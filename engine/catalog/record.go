@@ -113,6 +113,9 @@ type Mark struct {
 	// Sent is what the state is called by everybody that has it, where it came from
 	// another machine.
 	Sent string `json:"sent,omitempty"`
+	// Places are names in the workspace that are there because something is mounted on this
+	// machine, and were not in what was sent.
+	Places []string `json:"places,omitempty"`
 }
 
 // Identity is what a state is called on every machine that it is sent to.

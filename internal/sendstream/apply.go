@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +23,11 @@ type How struct {
 	// nothing of them, those above before what lies in them: they make way for what it
 	// makes or moves there, and may be gone afterwards.
 	Places []string
+	// Unknown are those of Places that what the stream is the difference to knows nothing of:
+	// where one went along with a directory, it is removed in the end. Stays is told of the others, which
+	// are there still; may be nil.
+	Unknown []string
+	Stays   func(path string)
 	// LeftOut is told of attributes that only root can set; may be nil.
 	LeftOut func(path, attr string)
 }
@@ -46,7 +50,7 @@ func Apply(ctx context.Context, root *os.File, r io.Reader, how How) error {
 	if err != nil {
 		return err
 	}
-	a := &applier{ctx: ctx, root: int(root.Fd()), chowns: os.Geteuid() == 0, places: slices.Clone(how.Places), leftOut: how.LeftOut}
+	a := &applier{ctx: ctx, root: int(root.Fd()), chowns: os.Geteuid() == 0, places: placesOf(how), leftOut: how.LeftOut}
 	if how.OnBase {
 		fs, err := kernel.FilesystemOf(kernel.FDPath(root))
 		if err != nil {
@@ -63,6 +67,11 @@ func Apply(ctx context.Context, root *os.File, r io.Reader, how How) error {
 	if err := a.all(in, how.OnBase); err != nil {
 		return err
 	}
+	for _, p := range a.places {
+		if p.unknown && p.path == p.was && how.Stays != nil {
+			how.Stays(p.was)
+		}
+	}
 	n, err := io.Copy(io.Discard, r)
 	if err == nil && n > 0 {
 		err = bad("%d bytes follow its end", n)
@@ -75,8 +84,8 @@ type applier struct {
 	root   int
 	uuid   []byte // what the stream calls the tree
 	chowns bool
-	// places make way: see How; they are where they are now.
-	places  []string
+	// places make way: see How.
+	places  []place
 	leftOut func(path, attr string)
 	// parts: to change a file of the base that has several names is to part them.
 	parts bool
@@ -116,6 +125,9 @@ func (a *applier) all(in *reader, onBase bool) error {
 			}
 			a.uuid = bytes.Clone(uuid)
 		case c.op == End:
+			if err := a.fetch(); err != nil {
+				return applying(&c, err)
+			}
 			if a.rootTimes == nil {
 				return nil
 			}
@@ -192,46 +204,6 @@ func (a *applier) apply(c *command) error {
 		a.follow(string(c.parts[aPath]), string(c.parts[aPathTo]))
 	}
 	return err
-}
-
-// follow notes where the places are that moved with a directory: a kernel gives one another name
-// before it empties and removes it.
-func (a *applier) follow(from, to string) {
-	for i, p := range a.places {
-		if rest, in := strings.CutPrefix(p, from+"/"); in {
-			a.places[i] = to + "/" + rest
-		}
-	}
-}
-
-// made are the commands that a place may be in the way of, and which of their paths it is.
-var made = map[Op]attr{
-	MkFile: aPath, MkDir: aPath, MkNod: aPath, MkFifo: aPath, MkSock: aPath, Symlink: aPath, Link: aPath, RmDir: aPath, Rename: aPathTo,
-}
-
-func inTheWay(err error) bool {
-	return slices.ContainsFunc([]error{unix.EEXIST, unix.ENOTEMPTY, unix.EISDIR, unix.ENOTDIR}, func(e error) bool { return errors.Is(err, e) })
-}
-
-// vacate removes the places at and beneath a path, or with beneath alone those, where
-// they hold nothing else.
-func (a *applier) vacate(path string, beneath bool) (moved bool, err error) {
-	for _, p := range slices.Backward(a.places) {
-		if p != path && !strings.HasPrefix(p, path+"/") || p == path && beneath {
-			continue
-		}
-		at := command{}
-		at.parts[aPath], at.has[aPath] = []byte(p), true
-		err = a.remove(&at, unix.AT_REMOVEDIR)
-		if errors.Is(err, unix.ENOTDIR) {
-			err = a.remove(&at, 0)
-		}
-		if err != nil && !errors.Is(err, unix.ENOENT) {
-			return moved, err
-		}
-		moved = moved || err == nil
-	}
-	return moved, nil
 }
 
 // A spot is a name in an open directory.
