@@ -9,8 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -77,8 +76,8 @@ func (e *Engine) places(rec *catalog.Record, dir *os.File) ([]mountPlace, error)
 	var there []mountPlace
 	for _, path := range paths {
 		p := mountPlace{path: path}
-		f, err := kernel.OpenBeneath(int(dir.Fd()), path, kernel.OPath|unix.O_NOFOLLOW, 0)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		f, err := kernel.OpenBeneath(int(dir.Fd()), path, kernel.OPath|syscall.O_NOFOLLOW, 0)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			continue
 		}
 		if err == nil {
@@ -113,7 +112,7 @@ func putBack(ctx context.Context, dir *os.File, places []mountPlace) (made []str
 
 // putBack makes a place, where it is not there.
 func (p mountPlace) putBack(dir *os.File) (was bool, err error) {
-	in, err := kernel.OpenBeneath(int(dir.Fd()), path.Dir(p.path), kernel.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	in, err := kernel.OpenBeneath(int(dir.Fd()), path.Dir(p.path), kernel.OPath|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return false, p.error(snapshot.KindOfFile(err), err)
 	}
@@ -121,7 +120,7 @@ func (p mountPlace) putBack(dir *os.File) (was bool, err error) {
 	name := path.Base(p.path)
 	st, err := kernel.Lstat(int(in.Fd()), name)
 	switch {
-	case err == nil && st.Mode&unix.S_IFMT == p.st.Mode&unix.S_IFMT:
+	case err == nil && st.Mode&syscall.S_IFMT == p.st.Mode&syscall.S_IFMT:
 		return true, nil
 	case err == nil:
 		return false, p.error(snapshot.ErrNotSupported, errors.New("what came has something of another type there"))
@@ -140,14 +139,14 @@ func (p mountPlace) make(in *os.File, name string) error {
 		return err
 	}
 	if p.st.IsDir() {
-		err = unix.Mkdirat(int(in.Fd()), name, 0o700)
+		err = os.Mkdir(filepath.Join(kernel.FDPath(in), name), 0o700)
 	} else {
-		err = kernel.MakeNode(int(in.Fd()), name, unix.S_IFREG|0o600, 0)
+		err = kernel.MakeNode(int(in.Fd()), name, syscall.S_IFREG|0o600, 0)
 	}
 	if err != nil {
 		return err
 	}
-	f, err := kernel.OpenBeneath(int(in.Fd()), name, kernel.OPath|unix.O_NOFOLLOW, 0)
+	f, err := kernel.OpenBeneath(int(in.Fd()), name, kernel.OPath|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
@@ -162,7 +161,7 @@ func (p mountPlace) make(in *os.File, name string) error {
 		}
 	}
 	if err == nil {
-		err = unix.Chmod(kernel.FDPath(f), p.st.Mode&0o7777)
+		err = syscall.Chmod(kernel.FDPath(f), p.st.Mode&0o7777)
 	}
 	return errors.Join(err, kernel.SetTimes(fd, &p.st.ATime, p.st.MTime), kernel.SetTimes(int(in.Fd()), &was.ATime, was.MTime))
 }
