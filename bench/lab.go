@@ -144,7 +144,7 @@ func (l *lab) mountMemory(ctx context.Context) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	if err := mountTmpfs(dir); err != nil {
+	if err := mountFS("tmpfs", dir, func(c *kernel.FSContext) error { return c.Set("size", "75%") }); err != nil {
 		return err
 	}
 	unmount := func() error { return kernel.Unmount(dir) }
@@ -167,23 +167,6 @@ func (l *lab) mountMemory(ctx context.Context) error {
 	l.back.Push("unmount "+dir, unmount)
 	l.dir = dir
 	return nil
-}
-
-func mountTmpfs(dir string) error {
-	c, err := kernel.Fsopen("tmpfs")
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	if err := c.Set("size", "75%"); err != nil {
-		return err
-	}
-	mount, err := c.Mount(0)
-	if err != nil {
-		return err
-	}
-	defer mount.Close()
-	return kernel.MoveMount(mount, atCWD, dir)
 }
 
 // mountBtrfs makes a btrfs in a sparse image and mounts it. The image has no
@@ -226,16 +209,23 @@ func mountImage(fs string, image *os.File, dir string, flags ...string) error {
 		return err
 	}
 	defer loop.Close() // the mount holds it from then on
+	return mountFS(fs, dir, func(c *kernel.FSContext) error {
+		err := c.Set("source", loop.Name())
+		for _, f := range flags {
+			err = errors.Join(err, c.SetFlag(f))
+		}
+		return err
+	})
+}
+
+// mountFS mounts a filesystem on dir; set gives it its options.
+func mountFS(fs, dir string, set func(*kernel.FSContext) error) error {
 	c, err := kernel.Fsopen(fs)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	err = c.Set("source", loop.Name())
-	for _, f := range flags {
-		err = errors.Join(err, c.SetFlag(f))
-	}
-	if err != nil {
+	if err := set(c); err != nil {
 		return err
 	}
 	mount, err := c.Mount(0)
