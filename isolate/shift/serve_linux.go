@@ -12,6 +12,8 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/spare"
 )
 
 // MaxRead is the most that one request reads or writes; the filesystem has to be
@@ -41,10 +43,12 @@ func Serve(dev int, tree *os.File, base uint32) error {
 	defer close(m)
 	const extra = fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_DONT_MASK | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_SETXATTR_EXT
 	s := &server{RawFileSystem: fuse.NewDefaultRawFileSystem(), t: t, by: shift(base), makers: m}
-	f, err := fuse.NewServer(s, "/dev/fd/"+strconv.Itoa(dev), &fuse.MountOptions{
+	options := &fuse.MountOptions{
 		MaxWrite: MaxRead, EnableAcl: true, EnableSymlinkCaching: true, ExplicitDataCacheControl: true,
 		DisableSplice: true, ExtraCapabilities: extra, Logger: log.New(io.Discard, "", 0),
-	})
+	}
+	var f *fuse.Server
+	spare.Loop(func() { f, err = fuse.NewServer(s, "/dev/fd/"+strconv.Itoa(dev), options) })
 	if err != nil {
 		return fmt.Errorf("serving: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/backends/fusecow"
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/spare"
 )
 
 // A Server answers the kernel for a filesystem, from goroutines of this process, for
@@ -51,11 +52,13 @@ func New(f *layer.FS, attr uint64) (*Server, *os.File, error) {
 	const extra = fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_DONT_MASK | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_SETXATTR_EXT |
 		fuse.CAP_NO_EXPORT_SUPPORT
 	s.pass = newPassage(f)
-	s.server, err = fuse.NewServer(raw{fuse.NewDefaultRawFileSystem(), &s.served, s.pass, uint64(rand.Uint32()>>1 + 1)}, "/dev/fd/"+strconv.Itoa(dev), &fuse.MountOptions{
+	answers := raw{fuse.NewDefaultRawFileSystem(), &s.served, s.pass, uint64(rand.Uint32()>>1 + 1)}
+	options := &fuse.MountOptions{
 		IDMappedMount: true, MaxWrite: maxWrite, EnableAcl: true, EnableSymlinkCaching: true, ExplicitDataCacheControl: true,
 		DisableSplice:     true, // what is read is in memory already
 		ExtraCapabilities: extra, Logger: log.New(io.Discard, "", 0),
-	})
+	}
+	spare.Loop(func() { s.server, err = fuse.NewServer(answers, "/dev/fd/"+strconv.Itoa(dev), options) })
 	if err != nil {
 		k.Close()
 		root.Close()

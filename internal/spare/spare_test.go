@@ -1,0 +1,22 @@
+package spare
+
+import (
+	"runtime"
+	"testing"
+)
+
+// TestLoop: each server is made with what the runtime began with, and has more afterwards.
+func TestLoop(t *testing.T) {
+	began := runtime.GOMAXPROCS(0)
+	defer runtime.GOMAXPROCS(began)
+	for range 2 {
+		made := 0
+		Loop(func() { made = runtime.GOMAXPROCS(0) })
+		if made != began {
+			t.Errorf("a server was made with %d processors, not with %d", made, began)
+		}
+		if has := runtime.GOMAXPROCS(0); has != began+more {
+			t.Errorf("it answers with %d processors, not with %d", has, began+more)
+		}
+	}
+}
