@@ -82,15 +82,21 @@ func (f *FS) reserve(bytes int64) bool {
 	return false
 }
 
-// reserveSoon is reserve, for which what was deleted goes first. That the last one has
-// closed a deleted file the kernel says a moment later.
+// reserveSoon is reserve, for which what was deleted goes first.
 func (f *FS) reserveSoon(bytes int64) bool {
+	return f.afterDeleted(func() bool { return f.reserve(bytes) })
+}
+
+// afterDeleted tries what takes room, and where there is none, again when what was deleted has
+// gone, until there is nothing of that. That the last one has closed a deleted file the kernel
+// says a moment later. It must not hold mu.
+func (f *FS) afterDeleted(try func() bool) bool {
 	const closing = 10 * time.Millisecond
-	for began := time.Now(); !f.reserve(bytes); time.Sleep(closing / 10) {
+	for began := time.Now(); !try(); time.Sleep(closing / 10) {
 		f.mu.RLock()
 		some, open := len(f.garbage) > 0 || f.going.Load() > 0, f.unnamed().Bytes
 		f.mu.RUnlock()
-		if some && f.commit(false) == nil && f.reserve(bytes) {
+		if some && f.commit(false) == nil && try() {
 			break
 		}
 		if open == 0 || time.Since(began) > closing {

@@ -82,11 +82,20 @@ func (f *FS) read(n *node, buf []byte, off int64) (int, error) {
 }
 
 // own calls do with a descriptor of the content of a node in the top layer,
-// where it is brought first, up to keep bytes of it.
-func (f *FS) own(n *node, keep int64, do func(fd int) error) error {
+// where it is brought first, up to keep bytes of it. On a disk that is full what was
+// deleted goes first, and do is called again.
+func (f *FS) own(n *node, keep int64, do func(fd int) error) (err error) {
 	if f.readOnly {
 		return unix.EROFS
 	}
+	f.afterDeleted(func() bool {
+		err = f.ownNow(n, keep, do)
+		return !errors.Is(err, unix.ENOSPC)
+	})
+	return err
+}
+
+func (f *FS) ownNow(n *node, keep int64, do func(fd int) error) error {
 	f.freezing.RLock()
 	defer f.freezing.RUnlock()
 	f.mu.RLock()

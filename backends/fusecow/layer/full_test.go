@@ -144,6 +144,26 @@ func TestAFullDiskIsEmptiedFromInside(t *testing.T) {
 	s.must(s.Close())
 }
 
+// TestWhatWasRemovedIsWrittenAgainAtOnce, on a disk that has no room for both.
+func TestWhatWasRemovedIsWrittenAgainAtOnce(t *testing.T) {
+	for _, fs := range []string{"tmpfs", "ext4"} {
+		s := newSmall(t, fs)
+		for i := range 5 {
+			id := s.make(layer.RootID, "large", unix.S_IFREG|0o644)
+			for at := int64(0); at < 18<<20; {
+				n, err := s.Write(id, make([]byte, 1<<20), at, layer.LoseNothing) // it may write less
+				if err != nil {
+					t.Fatalf("%s: file %d, after %d bytes: %v", fs, i, at, err)
+				}
+				at += int64(n)
+			}
+			s.must(s.Commit(false)) // as once in a second
+			s.drop(layer.RootID, "large", id)
+		}
+		s.must(s.Close())
+	}
+}
+
 // TestContentIsThereUntilTheLogIsOnTheDisk: after a power cut what was synced, before something synced took its
 // place, is there, as one or the other.
 func TestContentIsThereUntilTheLogIsOnTheDisk(t *testing.T) {
