@@ -175,8 +175,11 @@ func (f *FS) bring(n *node, top place, keep int64) (err error) {
 	}
 	f.noteOriginal(was)
 	f.fds.drop(fdKey{place: n.place, id: n.id})
+	empty := n.place == nowhere && size == 0 // which takes nothing
 	n.place, n.size, n.held, n.ahead, n.frame, n.parts = top, size, 0, false, 0, made
-	f.recount(n, num, reserved)
+	if !empty {
+		f.recount(n, num, reserved)
+	}
 	f.fds.add(fdKey{place: top, id: n.id}, num)
 	return nil
 }
@@ -330,6 +333,7 @@ func (f *FS) resize(n *node, size int64) error {
 // fallocate is fallocate(2).
 func (f *FS) fallocate(n *node, mode uint32, off, size int64, lose Privileges) error {
 	return f.own(n, everything, func(fd int) error {
+		off, size := off, size
 		if p := f.partsOf(n); p != nil {
 			p.writing.Lock()
 			defer p.writing.Unlock()
