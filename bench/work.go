@@ -20,7 +20,8 @@ import (
 type job struct {
 	name, what string
 	do         func(ctx context.Context, dir string) error
-	// before, where there is something to be done first, is not timed.
+	// before, where there is something to be done first, is not timed, nor is what a filesystem does of it
+	// only later: it is on the disk when the job begins.
 	before func(ctx context.Context, dir string) error
 	// first: it is done in a layer that was put above the tree just now, by who has looked at
 	// nothing of it.
@@ -202,7 +203,7 @@ func Work(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 // answer does the job, and says how long it took, or why it cannot be done.
 func (j job) answer(ctx context.Context, dir string) string {
 	if j.before != nil {
-		if err := j.before(ctx, dir); err != nil {
+		if err := errors.Join(j.before(ctx, dir), syncDir(dir)); err != nil {
 			return err.Error()
 		}
 	}
@@ -213,4 +214,13 @@ func (j job) answer(ctx context.Context, dir string) string {
 		return err.Error()
 	}
 	return fmt.Sprint(took.Nanoseconds())
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
 }

@@ -247,6 +247,9 @@ func (n *node) fallBack() {
 	p := n.parts
 	s := p.beneath[0]
 	n.place, n.size, n.held, n.ahead, n.parts = s.place, s.until, 0, false, nil
+	if n.blocks = s.blocks; n.place >= 0 {
+		n.held, n.blocks = s.blocks*512, 0
+	}
 	if len(p.beneath) > 1 {
 		n.parts = &parts{own: s.file, beneath: p.beneath[1:], writing: p.writing}
 	}
