@@ -45,7 +45,7 @@ func (a layerAmounts) jobs() []job {
 		{name: "extract", what: fmt.Sprintf("tar x of %d files, as an installation of packages does", a.module), before: fresh("x"), do: extract("x.tar", "x")},
 		{name: "sqlite", what: fmt.Sprintf("sqlite: %d transactions of an insertion each", a.transactions), do: a.insert("delete")},
 		{name: "wal", what: fmt.Sprintf("sqlite with a write-ahead log: %d transactions of an insertion each", a.transactions), do: a.insert("wal")},
-		{name: "write", what: fmt.Sprintf("a file of %d MiB written", a.mebibytes), before: fresh("big"), do: a.writeBig},
+		{name: "write", what: fmt.Sprintf("a file of %d MiB written", a.mebibytes), before: fresh("big"), do: a.writeBig, after: fresh("big")},
 		{name: "read", what: fmt.Sprintf("a file of %d MiB of the tree below read for the first time", a.mebibytes), before: a.unread, do: a.readBig},
 		{name: "read again", what: fmt.Sprintf("a file of %d MiB read again", a.mebibytes), do: a.readBig},
 		{name: "random", what: fmt.Sprintf("%d reads of 4 KiB anywhere in it, for the first time", a.reads), before: a.unread, do: a.readRandom},

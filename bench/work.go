@@ -23,6 +23,8 @@ type job struct {
 	// before, where there is something to be done first, is not timed, nor is what a filesystem does of it
 	// only later: it is on the disk when the job begins.
 	before func(ctx context.Context, dir string) error
+	// after, where it leaves something large, takes that away, and is not timed either.
+	after func(ctx context.Context, dir string) error
 	// first: it is done in a layer that was put above the tree just now, by who has looked at
 	// nothing of it.
 	first bool
@@ -210,6 +212,9 @@ func (j job) answer(ctx context.Context, dir string) string {
 	began := time.Now()
 	err := j.do(ctx, dir)
 	took := time.Since(began)
+	if err == nil && j.after != nil {
+		err = j.after(ctx, dir)
+	}
 	if err != nil {
 		return err.Error()
 	}
