@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/run"
 )
 
@@ -20,8 +21,8 @@ import (
 type job struct {
 	name, what string
 	do         func(ctx context.Context, dir string) error
-	// before, where there is something to be done first, is not timed, nor is what a filesystem does of it
-	// only later: it is on the disk when the job begins.
+	// before, where there is something to be done first, is not timed. What it did is on the disk
+	// when the job begins.
 	before func(ctx context.Context, dir string) error
 	// after, where it leaves something large, takes that away, and is not timed either.
 	after func(ctx context.Context, dir string) error
@@ -205,7 +206,7 @@ func Work(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 // answer does the job, and says how long it took, or why it cannot be done.
 func (j job) answer(ctx context.Context, dir string) string {
 	if j.before != nil {
-		if err := errors.Join(j.before(ctx, dir), syncDir(dir)); err != nil {
+		if err := errors.Join(j.before(ctx, dir), settle(dir)); err != nil {
 			return err.Error()
 		}
 	}
@@ -221,11 +222,18 @@ func (j job) answer(ctx context.Context, dir string) string {
 	return fmt.Sprint(took.Nanoseconds())
 }
 
-func syncDir(dir string) error {
+// settle has a filesystem do what it does only later of what was done in dir, and the one
+// beneath it too, where the directory of a contender lies.
+func settle(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	return d.Sync()
+	beneath, err := os.Open(filepath.Join(dir, "../.."))
+	if err != nil {
+		return err
+	}
+	defer beneath.Close()
+	return errors.Join(d.Sync(), kernel.SyncFS(int(beneath.Fd())))
 }

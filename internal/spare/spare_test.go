@@ -7,8 +7,8 @@ import (
 
 // TestLoop: each server is made with what the runtime began with, and has more afterwards.
 func TestLoop(t *testing.T) {
-	began := runtime.GOMAXPROCS(0)
-	defer runtime.GOMAXPROCS(began)
+	began := own()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for range 2 {
 		made := 0
 		Loop(func() { made = runtime.GOMAXPROCS(0) })
