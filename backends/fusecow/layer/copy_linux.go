@@ -56,8 +56,8 @@ func (f *FS) copyFrom(src int, off int64, n *node, at, size int64, lose Privileg
 		if fits == 0 {
 			return unix.EDQUOT
 		}
-		to := at
-		k, err := unix.CopyFileRange(src, &off, fd, &to, int(fits), 0)
+		from, to := off, at
+		k, err := unix.CopyFileRange(src, &from, fd, &to, int(fits), 0)
 		if err == nil && k == 0 { // it was cut meanwhile, or its filesystem makes it up
 			err = unix.EOPNOTSUPP
 		}

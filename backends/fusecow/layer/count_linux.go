@@ -82,24 +82,26 @@ func (f *FS) reserve(bytes int64) bool {
 	return false
 }
 
-// reserveSoon is reserve, for which what was deleted goes first.
+// reserveSoon is reserve, by [FS.afterDeleted].
 func (f *FS) reserveSoon(bytes int64) bool {
 	return f.afterDeleted(func() bool { return f.reserve(bytes) })
 }
 
-// afterDeleted tries what takes room, and where there is none, again when what was deleted has
-// gone, until there is nothing of that. That the last one has closed a deleted file the kernel
-// says a moment later. It must not hold mu.
+// afterDeleted calls try, which takes room, and where there was none, each time that something
+// deleted has gone, and says whether there was at last. A deleted file that a node still stands for may just have
+// been closed, of which the kernel tells a moment later: for that it waits 10 ms, in all for a second at most. The
+// caller does not hold mu or logging.
 func (f *FS) afterDeleted(try func() bool) bool {
-	const closing = 10 * time.Millisecond
+	const closing, most = 10 * time.Millisecond, time.Second
 	for began := time.Now(); !try(); time.Sleep(closing / 10) {
 		f.mu.RLock()
 		some, open := len(f.garbage) > 0 || f.going.Load() > 0, f.unnamed().Bytes
 		f.mu.RUnlock()
-		if some && f.commit(false) == nil && try() {
-			break
+		limit := closing
+		if some {
+			limit = most
 		}
-		if open == 0 || time.Since(began) > closing {
+		if !some && open == 0 || time.Since(began) > limit || some && f.commit(false) != nil {
 			return false
 		}
 	}

@@ -156,6 +156,47 @@ func TestQuotaKeepsWhatWasAllocated(t *testing.T) {
 	}
 }
 
+// Of pages that are written back the kernel takes one answer for all: where some find no room, it says so.
+func TestQuotaRefusesPagesThatFindNoRoom(t *testing.T) {
+	b := newBench(t)
+	b.up()
+	b.quota(layer.Use{Bytes: 1 << 20})
+	f, err := os.Create(b.mount + "/mapped")
+	b.must(err)
+	defer f.Close()
+	const size = 256 << 10
+	b.must(f.Truncate(size))
+	b.fill("rest", 64<<10)
+	rest := b.mount + "/rest"
+	st, err := os.Stat(rest)
+	b.must(err)
+	b.must(os.Truncate(rest, st.Size()-size/4))
+	pages, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	b.must(err)
+	for i := range pages {
+		pages[i] = 'x'
+	}
+	if err := errors.Join(unix.Msync(pages, unix.MS_SYNC), f.Sync()); err == nil {
+		t.Error("what found no room was taken for written")
+	}
+	b.must(unix.Munmap(pages))
+}
+
+// What was allocated beyond the end of a file counts for as long as the file is not cut.
+func TestQuotaCountsWhatIsBeyondTheEnd(t *testing.T) {
+	b := newBench(t)
+	b.up()
+	q := b.quota(layer.Use{Bytes: 16 << 20})
+	f, err := os.Create(b.mount + "/ahead")
+	b.must(err)
+	defer f.Close()
+	b.must(unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, 4<<20))
+	b.must(f.Truncate(100))
+	if used := q.Used().Bytes; used < 4<<20 {
+		t.Errorf("%d bytes are counted of %d that were allocated", used, 4<<20)
+	}
+}
+
 // Nodes are new ones, and those of the tree below that were changed; a name goes however
 // full it is.
 func TestQuotaCountsNodes(t *testing.T) {

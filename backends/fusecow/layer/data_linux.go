@@ -82,19 +82,21 @@ func (f *FS) read(n *node, buf []byte, off int64) (int, error) {
 }
 
 // own calls do with a descriptor of the content of a node in the top layer,
-// where it is brought first, up to keep bytes of it. On a disk that is full what was
-// deleted goes first, and do is called again.
+// where it is brought first, up to keep bytes of it. On a disk that is full it does so again when
+// what was deleted has gone: after ENOSPC or EDQUOT do must leave nothing reserved, and all that
+// it takes from outside as it was.
 func (f *FS) own(n *node, keep int64, do func(fd int) error) (err error) {
 	if f.readOnly {
 		return unix.EROFS
 	}
 	f.afterDeleted(func() bool {
 		err = f.ownNow(n, keep, do)
-		return !errors.Is(err, unix.ENOSPC)
+		return !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT)
 	})
 	return err
 }
 
+// ownNow is own, once.
 func (f *FS) ownNow(n *node, keep int64, do func(fd int) error) error {
 	f.freezing.RLock()
 	defer f.freezing.RUnlock()
@@ -163,7 +165,8 @@ func (f *FS) bring(n *node, top place, keep int64) (err error) {
 			return err
 		}
 	}
-	if size = min(size, keep); size > 0 {
+	size = min(size, keep)
+	if empty := n.place == nowhere && size == 0; !empty { // a file below may have grown since it was looked at
 		if err := unix.Ftruncate(num, size); err != nil {
 			return err
 		}
@@ -175,11 +178,8 @@ func (f *FS) bring(n *node, top place, keep int64) (err error) {
 	}
 	f.noteOriginal(was)
 	f.fds.drop(fdKey{place: n.place, id: n.id})
-	empty := n.place == nowhere && size == 0 // which takes nothing
 	n.place, n.size, n.held, n.ahead, n.frame, n.parts = top, size, 0, false, 0, made
-	if !empty {
-		f.recount(n, num, reserved)
-	}
+	f.recount(n, num, reserved)
 	f.fds.add(fdKey{place: top, id: n.id}, num)
 	return nil
 }
@@ -298,14 +298,13 @@ func (f *FS) truncate(n *node, size int64) error {
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		n.size, n.ahead = size, false
+		n.size, n.ahead = size, n.ahead && size >= n.size // a longer one keeps what was allocated
 		f.recount(n, fd, 0)
 		p := n.parts.cut(size)
 		if cut = p != n.parts; cut {
 			n.parts, n.frame = p, 0 // or fdatasync(2) would not wait for the log to tell of it
-			return f.change(n)
 		}
-		return nil
+		return f.changeAnyway(n) // or who freezes just now would have the old length and the new content
 	})
 	if err == nil && cut { // or a crash would show again what was cut off, were it longer by then
 		err = f.commit(false)
@@ -333,7 +332,7 @@ func (f *FS) resize(n *node, size int64) error {
 // fallocate is fallocate(2).
 func (f *FS) fallocate(n *node, mode uint32, off, size int64, lose Privileges) error {
 	return f.own(n, everything, func(fd int) error {
-		off, size := off, size
+		off, size := off, size // it may be done again
 		if p := f.partsOf(n); p != nil {
 			p.writing.Lock()
 			defer p.writing.Unlock()
@@ -366,10 +365,13 @@ func (f *FS) fallocate(n *node, mode uint32, off, size int64, lose Privileges) e
 		if err == nil {
 			st, err = kernel.Lstat(fd, "")
 		}
-		if err != nil {
+		if err != nil { // a part may be there, of which what is beyond the end goes
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			f.recount(n, fd, reserved) // a part may be there
+			if st, serr := kernel.Lstat(fd, ""); serr == nil && st.Size > n.size {
+				_ = unix.Ftruncate(fd, n.size)
+			}
+			f.recount(n, fd, reserved)
 			return err
 		}
 		return f.wrote(n, fd, st.Size, reserved, lose)

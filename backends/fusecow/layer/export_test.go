@@ -31,3 +31,12 @@ func (f *FS) Paths() (all []string) {
 	_ = f.each(func(d *dir, _ place) error { all = append(all, d.path); return nil })
 	return all
 }
+
+// Cut is the first half of a SetAttr with a size.
+func (f *FS) Cut(id uint64, size int64) error {
+	n, err := f.node(id)
+	if err != nil {
+		return err
+	}
+	return f.truncate(n, size)
+}

@@ -164,6 +164,25 @@ func TestWhatWasRemovedIsWrittenAgainAtOnce(t *testing.T) {
 	}
 }
 
+// TestAFailedAllocationLeavesWhatWasThere: what a full disk gave of it is free again, and the log tells of the length that
+// the file has.
+func TestAFailedAllocationLeavesWhatWasThere(t *testing.T) {
+	s := newSmall(t, "ext4")
+	id := s.make(layer.RootID, "large", unix.S_IFREG|0o644)
+	_, err := s.Write(id, []byte("text"), 0, layer.LoseNothing)
+	s.must(err)
+	if err := s.Fallocate(id, 0, 0, 64<<20, layer.LoseNothing); !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("64 MiB of 32 give %v", err)
+	}
+	if a, err := s.Attr(id); err != nil || a.Size != 4 || a.Blocks > 64 {
+		t.Errorf("it has %d bytes in %d blocks, %v", a.Size, a.Blocks, err)
+	}
+	s.must(s.Close())
+	if found, err := layer.Check(s.o, false); err != nil || len(found) > 0 {
+		t.Errorf("the layer: %v, %v", found, err)
+	}
+}
+
 // TestContentIsThereUntilTheLogIsOnTheDisk: after a power cut what was synced, before something synced took its
 // place, is there, as one or the other.
 func TestContentIsThereUntilTheLogIsOnTheDisk(t *testing.T) {

@@ -3,12 +3,15 @@
 package layer_test
 
 import (
+	"errors"
 	"os"
 	"runtime/debug"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
 )
 
 // TestWhatIsOpenHasTheLengthOfAState for who appends to it, and for who has it mapped.
@@ -59,4 +62,41 @@ func TestWhatIsOpenHasTheLengthOfAState(t *testing.T) {
 	for _, p := range b.check(false) {
 		t.Error(p)
 	}
+}
+
+// TestACutFileIsFrozenAsItIs, whatever of the request is still to come.
+func TestACutFileIsFrozenAsItIs(t *testing.T) {
+	s := newSmall(t, "tmpfs")
+	id := s.make(layer.RootID, "cut", unix.S_IFREG|0o644)
+	_, err := s.Write(id, []byte("content"), 0, layer.LoseNothing)
+	s.must(err)
+	s.must(s.Commit(false))
+	s.must(s.Cut(id, 0))
+	frozen := s.o.Layers[0]
+	s.must(s.Freeze(frozen+"2", func() error { return nil }))
+	f, err := layer.Open(layer.Options{Lower: s.o.Lower, Layers: []string{frozen}, ReadOnly: true})
+	s.must(err)
+	if e, err := f.Lookup(layer.RootID, "cut"); err != nil || e.Size != 0 {
+		t.Errorf("it was frozen with %d bytes, %v", e.Size, err)
+	}
+	s.must(errors.Join(f.Close(), s.Close()))
+}
+
+// TestWhatAFileBelowGotSinceIsNotMixedIn: the kernel writes to the one that it was told of.
+func TestWhatAFileBelowGotSinceIsNotMixedIn(t *testing.T) {
+	s := newSmall(t, "tmpfs")
+	s.must(os.WriteFile(s.o.Lower+"/grown", nil, 0o644))
+	e, err := s.Lookup(layer.RootID, "grown")
+	s.must(err)
+	s.must(os.WriteFile(s.o.Lower+"/grown", []byte("0123456789"), 0o644))
+	for at, text := range map[int64]string{0: "abc", 20: "z"} {
+		_, err := s.Write(e.ID, []byte(text), at, layer.LoseNothing)
+		s.must(err)
+	}
+	buf := make([]byte, 30)
+	n, err := s.Read(e.ID, buf, 0)
+	if want := "abc" + string(make([]byte, 17)) + "z"; err != nil || string(buf[:n]) != want {
+		t.Errorf("it has %q, %v", buf[:n], err)
+	}
+	s.must(s.Close())
 }

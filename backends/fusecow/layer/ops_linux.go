@@ -70,7 +70,9 @@ func (f *FS) tell(n *node) Attr {
 	case n.place == nowhere:
 		a.Blocks = 0
 	default:
-		a.Blocks = uint64(n.held / 512)
+		if st, err := kernel.Lstat(f.layers[n.place].fd, sharded(n.id)); err == nil { // not n.held, which ZFS tells too early
+			a.Blocks = uint64(st.Blocks)
+		}
 		if n.parts != nil {
 			for _, s := range n.parts.beneath {
 				a.Blocks += uint64(s.blocks)
