@@ -23,14 +23,11 @@ import (
 func (s *Server) Switch(next *layer.FS, then func() error) error {
 	s.forgetNames(s.f.Unlike(next))
 	s.letForget() // so that only what is in use is handed over
-	s.mu.Lock()
-	was := s.f
-	names := was.Unlike(next) // who only looks may have asked again, and in other directories
-	stale, err := was.HandOver(next, then)
-	if err == nil {
-		s.f = next
+	was, names, stale, err := s.handOver(next, then)
+	for began := time.Now(); errors.Is(err, layer.ErrOther) && time.Since(began) < forgetting; {
+		time.Sleep(time.Millisecond) // the kernel may be about to tell that it has let go of that one
+		was, names, stale, err = s.handOver(next, then)
 	}
-	s.mu.Unlock()
 	if err != nil {
 		return err
 	}
@@ -38,6 +35,21 @@ func (s *Server) Switch(next *layer.FS, then func() error) error {
 	s.forgetPages(stale)
 	return errors.Join(s.tellLengths(was, stale), was.Close())
 }
+
+// handOver has next answer, and says who did, and which names and pages the kernel has to forget.
+func (s *Server) handOver(next *layer.FS, then func() error) (was *layer.FS, names []layer.Name, stale []uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was = s.f
+	names = was.Unlike(next) // who only looks may have asked again, and in other directories
+	if stale, err = was.HandOver(next, then); err == nil {
+		s.f = next
+	}
+	return was, names, stale, err
+}
+
+// forgetting is how long the kernel may take to tell what it has let go of.
+const forgetting = 100 * time.Millisecond
 
 // forgetNames has the kernel look names up again. One that it does not know it need not forget.
 func (s *Server) forgetNames(names []layer.Name) {
@@ -49,8 +61,8 @@ func (s *Server) forgetNames(names []layer.Name) {
 // letForget waits until the kernel has let go of nodes that it was told to forget the names of,
 // and that nobody uses. It tells of each, and not when it has done.
 func (s *Server) letForget() {
-	const longest, step = 100 * time.Millisecond, time.Millisecond
-	for waited, before := time.Duration(0), -1; waited < longest && before != s.f.Known(); waited += step {
+	const step = time.Millisecond
+	for waited, before := time.Duration(0), -1; waited < forgetting && before != s.f.Known(); waited += step {
 		before = s.f.Known()
 		time.Sleep(step)
 	}
