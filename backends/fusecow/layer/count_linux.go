@@ -97,11 +97,10 @@ func (f *FS) afterDeleted(try func() bool) bool {
 		f.mu.RLock()
 		some, open := len(f.garbage) > 0 || f.going.Load() > 0, f.unnamed().Bytes
 		f.mu.RUnlock()
-		limit := closing
-		if some {
-			limit = most
-		}
-		if !some && open == 0 || time.Since(began) > limit || some && f.commit(false) != nil {
+		switch waited := time.Since(began); {
+		case some && waited <= most && f.commit(false) == nil:
+		case !some && open > 0 && waited <= closing:
+		default:
 			return false
 		}
 	}

@@ -165,8 +165,7 @@ func (f *FS) bring(n *node, top place, keep int64) (err error) {
 			return err
 		}
 	}
-	size = min(size, keep)
-	if empty := n.place == nowhere && size == 0; !empty { // a file below may have grown since it was looked at
+	if size = min(size, keep); size > 0 || n.place != nowhere { // a file below may have grown since it was looked at
 		if err := unix.Ftruncate(num, size); err != nil {
 			return err
 		}
@@ -361,14 +360,14 @@ func (f *FS) fallocate(n *node, mode uint32, off, size int64, lose Privileges) e
 		f.mu.Lock()
 		n.ahead = n.ahead || mode&unix.FALLOC_FL_KEEP_SIZE != 0 && mode&unix.FALLOC_FL_PUNCH_HOLE == 0
 		f.mu.Unlock()
-		var st kernel.Stat
+		st, serr := kernel.Lstat(fd, "")
 		if err == nil {
-			st, err = kernel.Lstat(fd, "")
+			err = serr
 		}
 		if err != nil { // a part may be there, of which what is beyond the end goes
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			if st, serr := kernel.Lstat(fd, ""); serr == nil && st.Size > n.size {
+			if serr == nil && st.Size > n.size {
 				_ = unix.Ftruncate(fd, n.size)
 			}
 			f.recount(n, fd, reserved)

@@ -168,6 +168,15 @@ func (o *origin) path() string {
 	return b.String()
 }
 
+// takes notes how many blocks of 512 bytes the content of a node has where that is: in a layer they count. Its
+// deeds are its own.
+func (n *node) takes(blocks int64) {
+	n.held, n.blocks = 0, blocks
+	if n.place >= 0 {
+		n.held, n.blocks = blocks*512, 0
+	}
+}
+
 func (n *node) kind() uint32  { return n.mode & unix.S_IFMT }
 func (n *node) isDir() bool   { return n.kind() == unix.S_IFDIR }
 func (n *node) regular() bool { return n.kind() == unix.S_IFREG }

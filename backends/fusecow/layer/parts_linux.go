@@ -246,10 +246,8 @@ func writeAll(fd int, buf []byte, off int64) error {
 func (n *node) fallBack() {
 	p := n.parts
 	s := p.beneath[0]
-	n.place, n.size, n.held, n.ahead, n.parts = s.place, s.until, 0, false, nil
-	if n.blocks = s.blocks; n.place >= 0 {
-		n.held, n.blocks = s.blocks*512, 0
-	}
+	n.place, n.size, n.ahead, n.parts = s.place, s.until, false, nil
+	n.takes(s.blocks)
 	if len(p.beneath) > 1 {
 		n.parts = &parts{own: s.file, beneath: p.beneath[1:], writing: p.writing}
 	}

@@ -187,9 +187,7 @@ func (r *reader) node(n *node) (path string, id identity) {
 	}
 	n.id = r.num()
 	n.size, n.blocks, n.place = r.int(), r.int(), place(r.int())
-	if n.place >= 0 {
-		n.held, n.blocks = n.blocks*512, 0
-	}
+	n.takes(n.blocks)
 	n.atime, n.mtime, n.ctime = r.time(), r.time(), r.time()
 	n.target = r.text()
 	n.xattrs = r.xattrs()

@@ -174,7 +174,7 @@ func (r raw) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fu
 		lose = layer.LoseCapability
 	}
 	n, err := r.f.Write(in.NodeId, data, int64(in.Offset), lose)
-	for pages := lose == layer.LoseNothing; pages && err == nil && n < len(data); { // the kernel does not ask for the rest of those again
+	for lose == layer.LoseNothing && err == nil && n < len(data) { // the kernel does not ask for the rest of pages again
 		var more int
 		more, err = r.f.Write(in.NodeId, data[n:], int64(in.Offset)+int64(n), lose)
 		n += more

@@ -23,10 +23,11 @@ import (
 func (s *Server) Switch(next *layer.FS, then func() error) error {
 	s.forgetNames(s.f.Unlike(next))
 	s.letForget() // so that only what is in use is handed over
-	was, names, stale, err := s.handOver(next, then)
+	was := s.f
+	names, stale, err := s.handOver(next, then)
 	for began := time.Now(); errors.Is(err, layer.ErrOther) && time.Since(began) < forgetting; {
 		time.Sleep(time.Millisecond) // the kernel may be about to tell that it has let go of that one
-		was, names, stale, err = s.handOver(next, then)
+		names, stale, err = s.handOver(next, then)
 	}
 	if err != nil {
 		return err
@@ -36,16 +37,15 @@ func (s *Server) Switch(next *layer.FS, then func() error) error {
 	return errors.Join(s.tellLengths(was, stale), was.Close())
 }
 
-// handOver has next answer, and says who did, and which names and pages the kernel has to forget.
-func (s *Server) handOver(next *layer.FS, then func() error) (was *layer.FS, names []layer.Name, stale []uint64, err error) {
+// handOver has next answer, and says which names and pages the kernel has to forget.
+func (s *Server) handOver(next *layer.FS, then func() error) (names []layer.Name, stale []uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was = s.f
-	names = was.Unlike(next) // who only looks may have asked again, and in other directories
-	if stale, err = was.HandOver(next, then); err == nil {
+	names = s.f.Unlike(next) // who only looks may have asked again, and in other directories
+	if stale, err = s.f.HandOver(next, then); err == nil {
 		s.f = next
 	}
-	return was, names, stale, err
+	return names, stale, err
 }
 
 // forgetting is how long the kernel may take to tell what it has let go of.
