@@ -201,23 +201,37 @@ func (c *contest) ours(backend string) func(ctx context.Context, lower, top stri
 		if err != nil {
 			return err
 		}
-		served, o := f.View.Served, f.View.Overlay
-		if o != nil {
-			served = o.Base
+		o := f.View.Overlay
+		if o == nil {
+			m, err := mountServed(ctx, f.View.Served, false)
+			if err != nil {
+				return err
+			}
+			return attach(top, m)
 		}
-		fd, err := served.Mount(ctx, o != nil)
+		ov := kernel.Overlay{Upper: o.Upper, Work: o.Work}
+		for _, s := range o.Base {
+			m, err := mountServed(ctx, s, true)
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			ov.Lower = append(ov.Lower, kernel.FDPath(m))
+		}
+		m, err := kernel.MountOverlay(ov)
 		if err != nil {
 			return err
 		}
-		m := os.NewFile(uintptr(fd), "fork")
-		if o != nil {
-			defer m.Close()
-			if m, err = kernel.MountOverlay(kernel.Overlay{Lower: []string{kernel.FDPath(m)}, Upper: o.Upper, Work: o.Work}); err != nil {
-				return err
-			}
-		}
 		return attach(top, m)
 	}
+}
+
+func mountServed(ctx context.Context, s snapshot.Served, readOnly bool) (*os.File, error) {
+	fd, err := s.Mount(ctx, readOnly)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "fork"), nil
 }
 
 // forget has the kernel forget the pages that it keeps of a file.

@@ -93,7 +93,7 @@ func withoutBase(v snapshot.View) snapshot.View {
 		return v
 	}
 	lower := slices.Clone(v.Overlay.Lower)
-	if v.Overlay.Base == nil {
+	if len(v.Overlay.Base) == 0 {
 		lower = lower[:len(lower)-1]
 	}
 	if v.Overlay.Upper != "" {

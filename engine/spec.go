@@ -41,7 +41,7 @@ func (e *Engine) spec(ctx context.Context, rec *catalog.Record, real func() sear
 		}
 		roots[t.Path] = f.View.Path
 		m := mountOf(t.Path, f.View)
-		if m.Overlay != nil && m.Overlay.Base == nil && !privileged() && env.mountedBeneath(t.Path) {
+		if m.Overlay != nil && len(m.Overlay.Base) == 0 && !privileged() && env.mountedBeneath(t.Path) {
 			part, note, err := e.asReal(ctx, rec, t, f.View, b, env)
 			if err != nil {
 				return isolate.Spec{}, nil, err
@@ -204,7 +204,10 @@ func mountOf(target string, v snapshot.View) isolate.Mount {
 	if v.Overlay != nil {
 		m.Source = ""
 		o := v.Overlay
-		m.Overlay = &isolate.Overlay{Lower: o.Lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr, Nested: o.Nested, Base: o.Base}
+		m.Overlay = &isolate.Overlay{Lower: o.Lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr, Nested: o.Nested}
+		for _, s := range o.Base {
+			m.Overlay.Base = append(m.Overlay.Base, s)
+		}
 	}
 	return m
 }

@@ -17,8 +17,8 @@ type builder struct {
 	spec    Spec
 	host    host
 	p1      pid1
-	trees   []cell // the detached mounts of spec.Mounts
-	bases   []cell // of overlays among them, what is served beneath their layers, or 0
+	trees   []cell   // the detached mounts of spec.Mounts
+	bases   [][]cell // of overlays among them, what is served beneath their layers
 	private private
 	gifts   []gift
 	thread  int      // of the keeper, that pid 1 lives as long as

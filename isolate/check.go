@@ -89,10 +89,10 @@ func (m Mount) check() error {
 }
 
 func (o *Overlay) check() error {
-	if len(o.Lower) == 0 && (o.Base == nil || o.Upper == "") {
+	if len(o.Lower) == 0 && (len(o.Base) == 0 || o.Upper == "") {
 		return invalid("an overlay without a lower layer")
 	}
-	if o.Base != nil && o.Nested {
+	if len(o.Base) > 0 && o.Nested {
 		return invalid("an overlay of what is served has no layer that contains others")
 	}
 	if (o.Upper == "") != (o.Work == "") {

@@ -40,15 +40,17 @@ func (b *builder) receiveGifts() {
 
 // wantGifts lists what the keeper is to make, and where it arrives.
 func (b *builder) wantGifts() {
-	b.trees, b.bases = make([]cell, len(b.spec.Mounts)), make([]cell, len(b.spec.Mounts))
+	b.trees, b.bases = make([]cell, len(b.spec.Mounts)), make([][]cell, len(b.spec.Mounts))
 	own := b.spec.IDs != Same
 	for i, m := range b.spec.Mounts {
 		switch {
 		case m.Served != nil || own && m.Skeleton == "":
 			b.gifts = append(b.gifts, gift{mount: m, attr: unix.MOUNT_ATTR_NODEV, to: &b.trees[i]})
-		case m.Overlay != nil && m.Overlay.Base != nil:
-			base := Mount{Target: m.Target, Served: m.Overlay.Base, ReadOnly: true}
-			b.gifts = append(b.gifts, gift{mount: base, to: &b.bases[i]})
+		case m.Overlay != nil:
+			b.bases[i] = make([]cell, len(m.Overlay.Base))
+			for j, s := range m.Overlay.Base {
+				b.gifts = append(b.gifts, gift{mount: Mount{Target: m.Target, Served: s, ReadOnly: true}, to: &b.bases[i][j]})
+			}
 		}
 	}
 	if tmp := b.spec.Tmp; own && tmp != "" {

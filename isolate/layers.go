@@ -23,9 +23,9 @@ type layers struct {
 	userns *os.File
 	// shift shows what cannot be id-mapped, or says why not.
 	shift  func(path string, why error) (*os.File, error)
-	base   func() (*os.File, error) // mounts what is served beneath all of them
-	placed bool                     // give each a place
-	root   *os.File                 // a copy of the mount of /, which most layers lie on, or nil
+	base   func(i int) (*os.File, error) // mounts what is served beneath all of them
+	placed bool                          // give each a place
+	root   *os.File                      // a copy of the mount of /, which most layers lie on, or nil
 	mounts []*os.File
 }
 
@@ -35,7 +35,7 @@ func (b *builder) overlayOf(ctx context.Context, target string, o Overlay, attr 
 	base := int(b.spec.IDs.base)
 	l := &layers{userns: userns, root: b.rootMount(userns)}
 	l.shift = func(path string, why error) (*os.File, error) { return b.layerShifted(ctx, target, path, why) }
-	l.base = func() (*os.File, error) { return b.base(ctx, target, o.Base, userns) }
+	l.base = func(i int) (*os.File, error) { return b.base(ctx, target, o.Base, i, userns) }
 	m, err := l.overlay(o, attr, base)
 	b.trash = append(b.trash, l.mounts...)
 	if !errors.Is(err, unix.EINVAL) || errors.As(err, new(unmappable)) {
@@ -57,17 +57,20 @@ func overlayInScratch(o Overlay, attr uint64, like *layers, base int) (*os.File,
 	})
 }
 
-// aboveInScratch mounts an overlay above a mount that is attached nowhere, for kernels
-// that want that one to have a place.
-func aboveInScratch(ov kernel.Overlay, base *os.File) (*os.File, error) {
+// aboveInScratch mounts an overlay above mounts that are attached nowhere, for kernels
+// that want these to have a place.
+func aboveInScratch(ov kernel.Overlay, base []*os.File) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
 		l := &layers{placed: true}
 		defer func() { later(l.mounts...) }()
-		name, err := l.add(duplicate(base))
-		if err != nil {
-			return nil, err
+		ov.Lower = slices.Clone(ov.Lower)
+		for _, m := range base {
+			name, err := l.add(duplicate(m))
+			if err != nil {
+				return nil, err
+			}
+			ov.Lower = append(ov.Lower, name)
 		}
-		ov.Lower = append(slices.Clone(ov.Lower), name)
 		return kernel.MountOverlay(ov)
 	})
 }
@@ -123,8 +126,8 @@ func (l *layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
 		}
 		ov.Lower = append(ov.Lower, name)
 	}
-	if o.Base != nil {
-		name, err := l.add(l.base())
+	for i := range o.Base {
+		name, err := l.add(l.base(i))
 		if err != nil {
 			return nil, err
 		}

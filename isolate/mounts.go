@@ -67,8 +67,8 @@ func (b *builder) makeTrees() {
 	}
 }
 
-// makeTree makes one; base is the mount of what is served beneath its layers, or 0.
-func (b *builder) makeTree(m Mount, base cell) cell {
+// makeTree makes one; base are the mounts of what is served beneath its layers.
+func (b *builder) makeTree(m Mount, base []cell) cell {
 	attr := uint64(unix.MOUNT_ATTR_NODEV)
 	if m.ReadOnly {
 		attr |= unix.MOUNT_ATTR_RDONLY
@@ -76,7 +76,7 @@ func (b *builder) makeTree(m Mount, base cell) cell {
 	switch {
 	case m.Skeleton != "":
 		return b.skeleton(m.Skeleton, m.Target)
-	case m.MayVanish && base == 0:
+	case m.MayVanish && len(base) == 0:
 		return b.makeIfThere(m, attr)
 	case m.Source != "":
 		return b.bind(m.Source, attr)
@@ -105,7 +105,7 @@ func (b *builder) makeIfThere(m Mount, attr uint64) (tree cell) {
 		o := *m.Overlay
 		o.Lower = slices.Clone(o.Lower)
 		o.Lower[len(o.Lower)-1] = b.numbered(at)
-		tree = b.filesystem("overlay", int(attr), b.overlayOptions(&o, 0)...)
+		tree = b.filesystem("overlay", int(attr), b.overlayOptions(&o, nil)...)
 	}
 	found.expect(b.jump())
 	return tree
@@ -127,18 +127,18 @@ func (b *builder) bind(source string, attr uint64) cell {
 }
 
 // overlayOptions are what a user namespace may ask for. Layers whose names a
-// mount option cannot carry are opened first and named by descriptor, and so is base,
-// unless it is 0.
-func (b *builder) overlayOptions(o *Overlay, base cell) []string {
+// mount option cannot carry are opened first and named by descriptor, and so are those of
+// base.
+func (b *builder) overlayOptions(o *Overlay, base []cell) []string {
 	names := make([]string, len(o.Lower))
 	for i, p := range o.Lower {
 		names[i] = b.layer(p)
 	}
-	if base != 0 {
+	for _, m := range base {
 		// It was mounted in another user namespace, and may be a layer only in this one's
 		// (clone_private_mount in fs/namespace.c, Linux 6.16).
-		b.attach(b.of(base), placeDir, false)
-		names = append(names, b.numbered(base))
+		b.attach(b.of(m), placeDir, false)
+		names = append(names, b.numbered(m))
 	}
 	var opts []string
 	if o.UserXattr {

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -100,17 +102,18 @@ func (b *builder) served(ctx context.Context, m Mount, attr uint64, userns *os.F
 	return b.shownBy(ctx, m.Target, m.Target, plain, attr, err)
 }
 
-// base is served for what lies beneath the layers of an overlay, as often as it is wanted.
-func (b *builder) base(ctx context.Context, target string, served Served, userns *os.File) (*os.File, error) {
-	if m := b.layerShown(target); m != nil {
+// base is served for one of those that lie beneath the layers of an overlay, as often as it is wanted.
+func (b *builder) base(ctx context.Context, target string, all []Served, i int, userns *os.File) (*os.File, error) {
+	name := target + "\x00" + strconv.Itoa(i) // no path
+	if m := b.layerShown(name); m != nil {
 		return duplicate(m)
 	}
 	before := len(b.shifts)
-	m, err := b.served(ctx, Mount{Target: target, Served: served}, unix.MOUNT_ATTR_RDONLY, userns)
+	m, err := b.served(ctx, Mount{Target: target, Served: all[i]}, unix.MOUNT_ATTR_RDONLY, userns)
 	if err != nil || len(b.shifts) == before {
 		return m, err
 	}
-	b.shifts[before].layer = m
+	b.shifts[before].path, b.shifts[before].layer = name, m
 	b.trash = append(b.trash, m)
 	return duplicate(m)
 }
@@ -128,7 +131,7 @@ func (b *builder) shiftedTrees() (targets []string) {
 	for _, s := range b.shifts {
 		targets = append(targets, s.target)
 	}
-	return targets
+	return slices.Compact(targets) // layers of one overlay follow each other
 }
 
 // shownRoots hands the roots of what is shown over.

@@ -96,8 +96,8 @@ type Served interface {
 type Overlay struct {
 	// Lower are the read-only layers, the topmost first; at least one, unless there is a Base.
 	Lower []string
-	// Base, unless nil, is beneath all of them: a tree that a process answers for.
-	Base Served
+	// Base is beneath all of them, the topmost first: a tree that a process answers for.
+	Base []Served
 	// Upper and Work are the writable layer and its work directory, or both
 	// empty for a tree that is only read. Upper lies in the parent of Work.
 	Upper, Work string
@@ -111,7 +111,7 @@ type Overlay struct {
 
 // alone is the one layer that a tree is, mounted as it is, or "".
 func (o *Overlay) alone() string {
-	if o.Upper == "" && o.Base == nil && len(o.Lower) == 1 {
+	if o.Upper == "" && len(o.Base) == 0 && len(o.Lower) == 1 {
 		return o.Lower[0]
 	}
 	return ""
@@ -196,7 +196,7 @@ func (m Mount) String() string {
 	switch {
 	case m.Overlay != nil:
 		b.WriteString(" overlay " + strings.Join(m.Overlay.Lower, ":"))
-		if m.Overlay.Base != nil {
+		if len(m.Overlay.Base) > 0 {
 			b.WriteString(" above what is served")
 		}
 		if m.Overlay.Upper != "" {

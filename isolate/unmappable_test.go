@@ -154,8 +154,12 @@ func TestAProcessShowsALayer(t *testing.T) {
 	treetest.NeedDevice(t, "/dev/fuse")
 	for _, fs := range unmappables {
 		dir := mountUnmappable(t, fs)
+		empty := treetest.Dir(t) + "/empty"
+		if err := os.Mkdir(empty, 0o755); err != nil {
+			t.Fatal(err)
+		}
 		above := overlay(t, dir)
-		above.Lower, above.Base, above.Nested = nil, servedDir(dir), false
+		above.Lower, above.Base, above.Nested = nil, []Served{servedDir(empty), servedDir(dir)}, false
 		o := overlay(t, dir)
 		o.Nested = false
 		for _, o := range []*Overlay{o, above} {

@@ -97,7 +97,7 @@ func asView(m Mount) (overlay *Overlay, plain string) {
 	}
 	o := *m.Overlay
 	if o.Upper != "" {
-		if o.Base == nil {
+		if len(o.Base) == 0 {
 			base := strings.TrimSuffix(o.Lower[len(o.Lower)-1], "/")
 			o.Nested = o.Nested || strings.HasPrefix(o.Upper, base+"/")
 		}
@@ -115,8 +115,8 @@ func (to purpose) mount(ctx context.Context, o *Overlay) (*os.File, error) {
 		Lower: o.Lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr, RedirectDir: !o.UserXattr,
 		Metacopy: !o.UserXattr, NoIndex: true, Nested: o.Nested, Attr: viewMount,
 	}
-	if o.Base != nil {
-		return mountAbove(ctx, ov, o.Base)
+	if len(o.Base) > 0 {
+		return mountAbove(ctx, ov, o)
 	}
 	m, err := kernel.MountOverlay(ov)
 	if o.Nested && errors.Is(err, unix.EINVAL) {
@@ -126,14 +126,17 @@ func (to purpose) mount(ctx context.Context, o *Overlay) (*os.File, error) {
 }
 
 // mountAbove mounts an overlay above what is served.
-func mountAbove(ctx context.Context, ov kernel.Overlay, served Served) (*os.File, error) {
-	base, err := mountServed(ctx, Mount{Served: served}, unix.MOUNT_ATTR_RDONLY, nil)
+func mountAbove(ctx context.Context, ov kernel.Overlay, o *Overlay) (*os.File, error) {
+	base, err := o.mountBase(ctx)
+	defer closeFiles(base)
 	if err != nil {
 		return nil, err
 	}
-	defer base.Close()
 	with := ov
-	with.Lower = append(slices.Clone(ov.Lower), kernel.FDPath(base))
+	with.Lower = slices.Clone(ov.Lower)
+	for _, m := range base {
+		with.Lower = append(with.Lower, kernel.FDPath(m))
+	}
 	m, err := kernel.MountOverlay(with)
 	if errors.Is(err, unix.EINVAL) {
 		return aboveInScratch(ov, base)
@@ -161,7 +164,7 @@ func (to purpose) openAsUser(ctx context.Context, overlays []*Overlay, places []
 	}
 	defer im.free()
 	bases, err := mountBases(ctx, overlays)
-	defer func() { later(bases...) }()
+	defer func() { later(slices.Concat(bases...)...) }()
 	if err != nil {
 		return err
 	}
@@ -204,24 +207,30 @@ func (to purpose) openAsUser(ctx context.Context, overlays []*Overlay, places []
 	return nil
 }
 
-// mountBases mounts what is served beneath overlays, nil where nothing is. The caller
-// closes them, after an error too.
-func mountBases(ctx context.Context, overlays []*Overlay) ([]*os.File, error) {
-	bases := make([]*os.File, len(overlays))
+// mountBases mounts what is served beneath overlays. The caller closes them, after an error too.
+func mountBases(ctx context.Context, overlays []*Overlay) (bases [][]*os.File, err error) {
+	bases = make([][]*os.File, len(overlays))
 	for i, o := range overlays {
-		if o.Base == nil {
-			continue
-		}
-		m, err := mountServed(ctx, Mount{Served: o.Base}, unix.MOUNT_ATTR_RDONLY, nil)
-		if err != nil {
+		if bases[i], err = o.mountBase(ctx); err != nil {
 			return bases, err
 		}
-		bases[i] = m
 	}
 	return bases, nil
 }
 
-func (b *builder) planViews(overlays []*Overlay, bases []*os.File, ends [2]int, attr uint64) step {
+// mountBase mounts what is served beneath one. The caller closes it, after an error too.
+func (o *Overlay) mountBase(ctx context.Context) (base []*os.File, err error) {
+	for _, s := range o.Base {
+		m, err := mountServed(ctx, Mount{Served: s}, unix.MOUNT_ATTR_RDONLY, nil)
+		if err != nil {
+			return base, err
+		}
+		base = append(base, m)
+	}
+	return base, nil
+}
+
+func (b *builder) planViews(overlays []*Overlay, bases [][]*os.File, ends [2]int, attr uint64) step {
 	b.dying()
 	b.stage = "opening a view"
 	b.last = 0
@@ -231,9 +240,9 @@ func (b *builder) planViews(overlays []*Overlay, bases []*os.File, ends [2]int, 
 	b.stage = "mounting an overlay to look at"
 	msg, _, _, _, fds := b.message(reportRoot, len(overlays))
 	for i, o := range overlays {
-		var base cell
-		if bases[i] != nil {
-			base = b.newCell(int32(bases[i].Fd()))
+		var base []cell
+		for _, m := range bases[i] {
+			base = append(base, b.newCell(int32(m.Fd())))
 		}
 		m := b.filesystem("overlay", int(attr), b.overlayOptions(o, base)...)
 		b.do(look, b.of(m)).to(fds[i])

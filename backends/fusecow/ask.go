@@ -20,6 +20,7 @@ type request struct {
 	// Mount: for one more mount of it.
 	Mount    bool `json:"mount,omitempty"`
 	ReadOnly bool `json:"readonly,omitempty"`
+	Side     Side `json:"side,omitempty"`
 	// Flush: to tell the log of everything.
 	Flush bool `json:"flush,omitempty"`
 	// Freeze: to go on with the layer of this name, which is empty.
@@ -230,11 +231,7 @@ func (s *server) do(q request) (*os.File, error) {
 	case s.socket == nil:
 		return nil, unix.EBUSY
 	case q.Mount:
-		attr := uint64(0)
-		if q.ReadOnly || s.id == "" {
-			attr = unix.MOUNT_ATTR_RDONLY
-		}
-		return s.fuse.More(attr)
+		return s.mountSide(q.Side, q.ReadOnly)
 	case s.id == "":
 		return nil, unix.EINVAL // nothing of it is written to
 	case q.Limit:
@@ -244,7 +241,7 @@ func (s *server) do(q request) (*os.File, error) {
 		}
 		return nil, err
 	}
-	if err := s.fuse.Flush(); err != nil || q.Flush {
+	if err := s.sides[Whole].Flush(); err != nil || q.Flush {
 		return nil, err
 	}
 	return nil, s.goOn(&q)
@@ -283,7 +280,7 @@ func (s *server) goBack(r *record) error {
 	}
 	if err = s.b.attach(next, r); err == nil {
 		err = s.follow(r, func(then func() error) error {
-			return s.fuse.Switch(next, func() error {
+			return s.sides[Whole].Switch(next, func() error {
 				if err := then(); err != nil {
 					return err
 				}

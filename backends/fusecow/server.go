@@ -35,8 +35,20 @@ type Mounted interface {
 	Close()
 }
 
-// A Mounter mounts a filesystem, detached, with MOUNT_ATTR_* flags.
-type Mounter func(f *layer.FS, attr uint64) (Mounted, *os.File, error)
+// A Mounter mounts a filesystem, or a side of it, detached, with MOUNT_ATTR_* flags.
+type Mounter func(f *layer.FS, side Side, attr uint64) (Mounted, *os.File, error)
+
+// A Side is a part of a tree that is only read: two filesystems show it together, beneath one overlay, Common above Apart.
+type Side int
+
+const (
+	// Whole is all of it, by itself.
+	Whole Side = iota
+	// Common is what is small and has no extended attributes, of which the kernel then asks nothing any more.
+	Common
+	// Apart is the rest; see [layer.FS.Apart].
+	Apart
+)
 
 // start says what a process is to serve: a fork to be written to, or, without its
 // id, what a record names to be looked at; of that it listens at Ask, unless it is empty.
@@ -45,6 +57,7 @@ type start struct {
 	Dir    string          `json:"dir"`
 	Fork   snapshot.ForkID `json:"fork,omitempty"`
 	Ask    string          `json:"ask,omitempty"`
+	Side   Side            `json:"side,omitempty"`
 	Lower  string          `json:"lower"`
 	Record record          `json:"record"`
 }
@@ -63,7 +76,7 @@ func Serve(ctx context.Context, mount Mounter) error {
 		return errors.Join(err, p.Close())
 	}
 	s := &server{b: &backend{dir: what.Dir}, id: what.Fork, at: what.Ask, mount: mount}
-	root, err := s.begin(what.Lower, &what.Record)
+	root, err := s.begin(what.Lower, &what.Record, what.Side)
 	reply(p, root, err)
 	if err = errors.Join(err, p.Close()); err != nil {
 		return err
@@ -77,21 +90,21 @@ type server struct {
 	id     snapshot.ForkID
 	mount  Mounter
 	fs     *layer.FS
-	fuse   Mounted
 	mu     sync.Mutex
-	layer  string // the top one of a fork
-	at     string // where it listens
+	sides  map[Side]Mounted // of those that have mounts; Whole alone, of what is written to
+	gone   chan struct{}    // closed when there are none any more
+	layer  string           // the top one of a fork
+	at     string           // where it listens
 	socket *kernel.Packet
 }
 
 // begin mounts what a record makes of the tree at lower.
-func (s *server) begin(lower string, r *record) (*os.File, error) {
+func (s *server) begin(lower string, r *record, side Side) (*os.File, error) {
 	s.mu.Lock() // who asks waits
 	defer s.mu.Unlock()
-	o, attr := s.b.optionsOn(lower, r), uint64(0)
-	if s.id == "" {
-		o.ReadOnly, attr = true, unix.MOUNT_ATTR_RDONLY
-	}
+	o := s.b.optionsOn(lower, r)
+	o.ReadOnly = s.id == ""
+	s.sides, s.gone = map[Side]Mounted{}, make(chan struct{})
 	var err error
 	if s.fs, err = layer.Open(o); err != nil {
 		return nil, err
@@ -104,7 +117,7 @@ func (s *server) begin(lower string, r *record) (*os.File, error) {
 	}
 	var root *os.File
 	if err == nil {
-		s.fuse, root, err = s.mount(s.fs, attr)
+		root, err = s.mountSide(side, false)
 	}
 	if err != nil {
 		s.hush()
@@ -135,15 +148,38 @@ func (s *server) own(r *record) error {
 	return err
 }
 
+// mountSide mounts a side, once more if it is mounted. Holds mu. ENOTCONN: its last mount is
+// just going.
+func (s *server) mountSide(side Side, readOnly bool) (*os.File, error) {
+	attr := uint64(0)
+	if readOnly || s.id == "" {
+		attr = unix.MOUNT_ATTR_RDONLY
+	}
+	if m := s.sides[side]; m != nil {
+		return m.More(attr)
+	}
+	m, root, err := s.mount(s.fs, side, attr)
+	if err != nil {
+		return nil, err
+	}
+	s.sides[side] = m
+	go func() {
+		m.Wait()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		m.Close()
+		if delete(s.sides, side); len(s.sides) == 0 {
+			s.hush() // and nobody asks any more
+			close(s.gone)
+		}
+	}()
+	return root, nil
+}
+
 // wait waits for the last mount to go, and lets go of the layers.
 func (s *server) wait(ctx context.Context) error {
-	gone := make(chan struct{})
-	go func() {
-		s.fuse.Wait()
-		close(gone)
-	}()
 	select {
-	case <-gone:
+	case <-s.gone:
 	case <-ctx.Done():
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -151,8 +187,6 @@ func (s *server) wait(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hush() // and nobody asks any more
-	s.fuse.Close()
 	// What cannot be written now is as after a crash, which the next one mends.
 	return s.fs.Close()
 }

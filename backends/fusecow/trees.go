@@ -39,10 +39,13 @@ func (t *Trees) Holds(path string) error {
 	return fail("opening", "", err)
 }
 
-// Serve is what mounts the tree at path, beneath a fork or, "", on its own. Of a fork it is noted what had
-// changed there since it was taken when it was read.
-func (t *Trees) Serve(path string, taken time.Time, fork snapshot.ForkID) snapshot.Served {
-	return bare{t, path, taken, fork}
+// Serve is what mounts the tree at path, beneath a fork or, "", on its own: layers of an overlay, the topmost
+// first. Of a fork it is noted what had changed there since it was taken when it was read.
+func (t *Trees) Serve(path string, taken time.Time, fork snapshot.ForkID) []snapshot.Served {
+	if fork == "" { // each is served by itself, to be looked at once
+		return []snapshot.Served{bare{t, path, taken, fork, Whole}}
+	}
+	return []snapshot.Served{bare{t, path, taken, fork, Common}, bare{t, path, taken, fork, Apart}}
 }
 
 // Noticed does what [snapshot.Noticer] says of what is served beneath a fork.
@@ -71,19 +74,20 @@ type bare struct {
 	path  string
 	taken time.Time
 	fork  snapshot.ForkID
+	side  Side
 }
 
 // Mount keeps the contract of [snapshot.Served]; it is always read-only.
 func (s bare) Mount(ctx context.Context, _ bool) (fd int, err error) {
 	var root *os.File
-	what := start{Record: record{Tree: s.path, Taken: s.taken}}
+	what := start{Record: record{Tree: s.path, Taken: s.taken}, Side: s.side}
 	if s.fork == "" {
 		root, err = s.t.b.serve(&what)
 	} else {
 		what.Ask = s.t.askPath(s.fork)
 		if err = os.MkdirAll(s.t.dir, 0o700); err == nil {
 			err = s.t.b.patiently(ctx, what.Ask, func() (again bool, err error) {
-				if root, err = ask(what.Ask, request{Mount: true}); errors.Is(err, errNobody) {
+				if root, err = ask(what.Ask, request{Mount: true, Side: s.side}); errors.Is(err, errNobody) {
 					root, err = s.t.b.serve(&what)
 				}
 				return errors.Is(err, unix.EBUSY), err

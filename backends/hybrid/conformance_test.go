@@ -69,19 +69,26 @@ func reach(t testing.TB, v snapshot.View) *os.File {
 	if o == nil {
 		return treetest.Open(t, v.Path)
 	}
-	fd, err := o.Base.Mount(t.Context(), true)
-	must(t, err)
-	base := os.NewFile(uintptr(fd), "base")
-	defer base.Close()
+	lower := slices.Clone(o.Lower)
+	var base []*os.File
+	for _, s := range o.Base {
+		fd, err := s.Mount(t.Context(), true)
+		must(t, err)
+		m := os.NewFile(uintptr(fd), "base")
+		defer m.Close()
+		base, lower = append(base, m), append(lower, kernel.FDPath(m))
+	}
 	options := kernel.Overlay{
-		Lower: append(slices.Clone(o.Lower), kernel.FDPath(base)), Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr,
+		Lower: lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr,
 		RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr, NoIndex: true,
 	}
 	m, err := kernel.MountOverlay(options)
 	if errors.Is(err, unix.EINVAL) { // before Linux 6.15 a layer has to have a place
-		place := treetest.Dir(t)
-		must(t, kernel.MoveMount(base, unix.AT_FDCWD, place))
-		defer func() { must(t, unix.Unmount(place, unix.MNT_DETACH)) }()
+		for _, m := range base {
+			place := treetest.Dir(t)
+			must(t, kernel.MoveMount(m, unix.AT_FDCWD, place))
+			defer func() { must(t, unix.Unmount(place, unix.MNT_DETACH)) }()
+		}
 		m, err = kernel.MountOverlay(options)
 	}
 	if errors.Is(err, kernel.ErrEndedReadOnly) { // no room for the work directory

@@ -33,9 +33,9 @@ type Ground interface {
 type Below interface {
 	// Holds says why it cannot be had of the tree at path, or nil.
 	Holds(path string) error
-	// Serve is what mounts it, of the tree at path, beneath a fork or, "", a snapshot, whose base was
+	// Serve is what mounts its layers, the topmost first, of the tree at path, beneath a fork or, "", a snapshot, whose base was
 	// taken then.
-	Serve(path string, taken time.Time, fork snapshot.ForkID) snapshot.Served
+	Serve(path string, taken time.Time, fork snapshot.ForkID) []snapshot.Served
 }
 
 // Backend is what this package opens.

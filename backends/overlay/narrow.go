@@ -32,7 +32,7 @@ func (b *backend) narrow(ctx context.Context, v snapshot.View, dir string, write
 		return snapshot.View{}, because(snapshot.ErrNotSupported, dir, "not a path beneath the tree")
 	case v.Overlay == nil:
 		return snapshot.View{Path: filepath.Join(v.Path, dir)}, nil
-	case v.Overlay.Base != nil:
+	case len(v.Overlay.Base) > 0:
 		return snapshot.View{}, because(snapshot.ErrNotSupported, dir, "what is served is shown only whole")
 	case !b.userXattr:
 		return snapshot.View{}, because(snapshot.ErrNotSupported, dir, "a directory of these layers may lie elsewhere in each")

@@ -127,8 +127,8 @@ type Served interface {
 type Overlay struct {
 	// Lower are the read-only layers, the topmost first; at least one, unless there is a Base.
 	Lower []string
-	// Base, unless nil, is beneath all of them: a tree that is only read, served by a process.
-	Base Served
+	// Base is beneath all of them, the topmost first: a tree that is only read, served by a process.
+	Base []Served
 	// Upper and Work are the writable layer and its work directory; both are
 	// empty in the view of a snapshot.
 	Upper, Work string

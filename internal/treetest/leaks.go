@@ -4,6 +4,7 @@ package treetest
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -96,6 +97,32 @@ func descriptors() []string {
 		}
 	}
 	return list
+}
+
+// Started are the processes that this one has started, or inherited, and that have not been waited for.
+func Started(t testing.TB) (all []int) {
+	t.Helper()
+	lists, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range lists {
+		text, err := os.ReadFile(list)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // the thread has ended
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for pid := range strings.FieldsSeq(string(text)) {
+			n, err := strconv.Atoi(pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, n)
+		}
+	}
+	return all
 }
 
 // children lists the living processes below this one, and reaps the dead ones

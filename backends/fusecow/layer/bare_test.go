@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -152,4 +153,45 @@ func (b *bench) holdsRemoved() bool {
 		}
 	}
 	return false
+}
+
+// TestASideIsDecidedOnce while the kernel knows the file, whatever becomes of it below: an overlay above
+// would have it twice, or not at all.
+func TestASideIsDecidedOnce(t *testing.T) {
+	b := newBare(t)
+	file := func(dir string) string { return b.lower + "/" + dir + "/file" }
+	for _, dir := range []string{"common", "apart"} {
+		b.must(os.Mkdir(b.lower+"/"+dir, 0o755))
+		b.write(file(dir), "small")
+	}
+	b.must(unix.Setxattr(b.lower+"/apart", "user.test", nil, 0))
+	f, err := layer.Open(layer.Options{Lower: b.lower, ReadOnly: true})
+	b.must(err)
+	t.Cleanup(func() { b.must(f.Close()) })
+	known := map[uint64]uint64{} // how often
+	look := func(dir uint64, name string, want bool) uint64 {
+		t.Helper()
+		e, err := f.Lookup(dir, name)
+		b.must(err)
+		known[e.ID]++
+		if is := f.Apart(dir, e.ID); is != want {
+			t.Errorf("that %s is apart is %t", name, is)
+		}
+		return e.ID
+	}
+	for range 2 { // the second time they have become the other below
+		for _, dir := range []string{"common", "apart"} {
+			look(look(layer.RootID, dir, dir == "apart"), "file", dir == "apart")
+		}
+		b.must(unix.Setxattr(b.lower+"/common", "user.test", nil, 0))
+		if err := unix.Removexattr(b.lower+"/apart", "user.test"); !errors.Is(err, unix.ENODATA) {
+			b.must(err)
+		}
+	}
+	for id, times := range known {
+		f.Forget(id, times)
+	}
+	b.write(file("apart"), strings.Repeat("x", 1<<20+1))
+	look(look(layer.RootID, "common", true), "file", true)
+	look(look(layer.RootID, "apart", false), "file", true)
 }

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/backends/fusecow"
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/backends/fusecow/mount"
 	"github.com/snapfs/snapfs/internal/kernel"
@@ -91,7 +92,7 @@ func serve(what []string) error {
 	if err != nil {
 		return err
 	}
-	server, root, err := mount.New(f, 0)
+	server, root, err := mount.New(f, fusecow.Whole, 0)
 	if err != nil {
 		return err
 	}

@@ -267,22 +267,35 @@ func (f *FS) Read(id uint64, buf []byte, off int64) (int, error) {
 	return done, f.mayBeStale(n, err)
 }
 
-// OnStale has the filesystem call tell, in a goroutine, where the tree below has another
-// file by now than the one that the kernel knows by a name. It must be called before
-// the kernel asks anything.
-func (f *FS) OnStale(tell func(dir uint64, name string)) { f.stale = tell }
+// OnStale has the filesystem call tell too, in a goroutine, where the tree below has another
+// file by now than the one that the kernel knows by a name, until end is called.
+func (f *FS) OnStale(tell func(dir uint64, name string)) (end func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stale == nil {
+		f.stale = map[*func(uint64, string)]bool{}
+	}
+	f.stale[&tell] = true
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.stale, &tell)
+	}
+}
 
 // mayBeStale tells of a node that has gone from the tree below, so that the name leads
 // to what is there now when it is opened again. It answers with err.
 func (f *FS) mayBeStale(n *node, err error) error {
-	if !errors.Is(err, unix.ESTALE) || f.stale == nil || n.from == nil || n.from.dir == nil {
+	if !errors.Is(err, unix.ESTALE) || n.from == nil || n.from.dir == nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, o := range append([]*origin{n.from}, f.aliases[n]...) {
 		if dir, wrong := f.nodeOf(o.dir); wrong == nil {
-			go f.stale(dir.id, o.name)
+			for tell := range f.stale {
+				go (*tell)(dir.id, o.name)
+			}
 		}
 	}
 	return err

@@ -26,14 +26,15 @@ type Server struct {
 	server *fuse.Server
 	fuse   *kernel.FUSE
 	pass   *passage
+	quiet  func() // hears of stale names no more
 }
 
 const maxWrite = 1 << 20
 
-// New mounts a filesystem, detached, and begins to serve it. It needs /dev/fuse, and
+// New mounts a filesystem, or one side of it, detached, and begins to serve it. It needs /dev/fuse, and
 // a user namespace where this process may not mount. Attr are MOUNT_ATTR_* flags.
 // Others than this user may use the mount where this process is root.
-func New(f *layer.FS, attr uint64) (*Server, *os.File, error) {
+func New(f *layer.FS, side fusecow.Side, attr uint64) (*Server, *os.File, error) {
 	k, root, err := kernel.NewFUSE(kernel.FUSEOptions{
 		Subtype: "fusecow", Others: os.Geteuid() == 0, MaxRead: maxWrite, ReadOnly: f.ReadOnly(),
 	}, attr)
@@ -52,7 +53,14 @@ func New(f *layer.FS, attr uint64) (*Server, *os.File, error) {
 	const extra = fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_DONT_MASK | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_SETXATTR_EXT |
 		fuse.CAP_NO_EXPORT_SUPPORT
 	s.pass = newPassage(f)
-	answers := raw{fuse.NewDefaultRawFileSystem(), &s.served, s.pass, uint64(rand.Uint32()>>1 + 1)}
+	all := raw{fuse.NewDefaultRawFileSystem(), &s.served, s.pass, uint64(rand.Uint32()>>1 + 1)}
+	var answers fuse.RawFileSystem = all
+	switch side {
+	case fusecow.Common:
+		answers = commonSide{all}
+	case fusecow.Apart:
+		answers = apartSide{all}
+	}
 	options := &fuse.MountOptions{
 		IDMappedMount: true, MaxWrite: maxWrite, EnableAcl: true, EnableSymlinkCaching: true, ExplicitDataCacheControl: true,
 		DisableSplice:     true, // what is read is in memory already
@@ -67,14 +75,16 @@ func New(f *layer.FS, attr uint64) (*Server, *os.File, error) {
 	if f.ReadOnly() && os.Geteuid() == 0 && s.server.KernelSettings().Flags64()&fuse.CAP_PASSTHROUGH != 0 {
 		s.pass.server = s.server
 	}
-	f.OnStale(func(dir uint64, name string) { s.server.EntryNotify(dir, name) }) // one that it forgot it will ask for
+	s.quiet = f.OnStale(func(dir uint64, name string) { s.server.EntryNotify(dir, name) }) // one that it forgot it will ask for
 	go s.server.Serve()
 	pollNot(root)
 	return s, root, nil
 }
 
 // Mount is [New] for [fusecow.Serve].
-func Mount(f *layer.FS, attr uint64) (fusecow.Mounted, *os.File, error) { return New(f, attr) }
+func Mount(f *layer.FS, side fusecow.Side, attr uint64) (fusecow.Mounted, *os.File, error) {
+	return New(f, side, attr)
+}
 
 // pollNot has the kernel learn that files here are not polled: the runtime asks that
 // of each file that it opens, on a thread that it believes to be busy (epoll_ctl(2)
@@ -118,6 +128,7 @@ func (s *Server) Wait() { s.server.Wait() }
 // Close lets go of /dev/fuse when Wait has returned. Nobody may use the server from
 // then on: its descriptors may be another's.
 func (s *Server) Close() {
+	s.quiet()
 	s.pass.end()
 	s.fuse.Close()
 }

@@ -274,17 +274,22 @@ func (r raw) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList)
 	}))
 }
 
-// ReadDirPlus is ReadDir and a Lookup of each name.
+// ReadDirPlus is ReadDir and a Lookup of each name that the kernel has not heard of.
 func (r raw) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	return r.listPlus(in, out, func(*layer.Entry) bool { return true })
+}
+
+// listPlus tells of those nodes that shown says it may.
+func (r raw) listPlus(in *fuse.ReadIn, out *fuse.DirEntryList, shown func(*layer.Entry) bool) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return status(r.f.ReadDir(in.Fh, in.NodeId, in.Offset, func(d layer.Dir, e kernel.Entry, next uint64) (bool, error) {
 		to := out.AddDirLookupEntry(dirEntry(&e, next))
-		if to == nil || e.Name == "." || e.Name == ".." {
+		if to == nil || e.Name == "." || e.Name == ".." || d.Known(&e) {
 			return to != nil, nil
 		}
 		// One that has gone, or cannot be looked at, the kernel asks for again where it matters.
-		if node, err := d.Lookup(e.Name); err == nil && node.ID != 0 {
+		if node, err := d.Lookup(e.Name); err == nil && node.ID != 0 && shown(&node) {
 			r.entry(to, node, nil)
 		}
 		return true, nil

@@ -6,16 +6,14 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // loses kills the process that serves a fork. That it was killed is told, and what was
@@ -27,9 +25,9 @@ func loses(x *workbench) {
 	l := as[snapshot.Loser](x.b)
 	ended, end := context.WithCancel(x.Context())
 	end()
-	before := children(x)
+	before := treetest.Started(x)
 	root := x.reach(v)
-	server := slices.DeleteFunc(children(x), func(pid int) bool { return slices.Contains(before, pid) })
+	server := slices.DeleteFunc(treetest.Started(x), func(pid int) bool { return slices.Contains(before, pid) })
 	if len(server) != 1 {
 		x.Fatalf("the processes %v serve the fork, want one", server)
 	}
@@ -79,24 +77,4 @@ func (x *workbench) lost(fork snapshot.ForkID, do func()) (lost bool) {
 		x.Error("that the process has ended is not told")
 	}
 	return lost
-}
-
-// children are the processes that this one has started.
-func children(x *workbench) (all []int) {
-	x.Helper()
-	lists, err := filepath.Glob("/proc/self/task/*/children")
-	x.must(err)
-	for _, list := range lists {
-		text, err := os.ReadFile(list)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // the thread has ended
-		}
-		x.must(err)
-		for pid := range strings.FieldsSeq(string(text)) {
-			n, err := strconv.Atoi(pid)
-			x.must(err)
-			all = append(all, n)
-		}
-	}
-	return all
 }

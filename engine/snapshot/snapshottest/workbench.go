@@ -96,7 +96,7 @@ func (x *workbench) fork(from snapshot.ID, id snapshot.ForkID) snapshot.Fork {
 	if f.ID != id || f.Base != from {
 		x.Errorf("the fork %s of %s calls itself %s of %s", id, from, f.ID, f.Base)
 	}
-	if is := f.View.Served != nil || f.View.Overlay != nil && f.View.Overlay.Base != nil; is != x.b.Facts().Served {
+	if is := f.View.Served != nil || f.View.Overlay != nil && len(f.View.Overlay.Base) > 0; is != x.b.Facts().Served {
 		x.Errorf("that the fork %s is served is %t, the facts say otherwise", id, is)
 	}
 	return f
