@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -65,7 +66,8 @@ func byRoot(t *testing.T, s snapshottest.Subject, fs string) {
 	}
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
-	s.Place = within(ground(t, fs))
+	own := sync.OnceValue(func() string { return ground(t, fs) }) // not for a child, which has a place, and is killed
+	s.Place = func(one testing.TB) snapshot.Place { return within(own())(one) }
 	s.Small = func(t testing.TB) snapshot.Place { return snapshottest.Within(t, small(t, fs)) }
 	snapshottest.Run(t, s)
 }
