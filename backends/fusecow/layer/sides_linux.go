@@ -1,6 +1,6 @@
 package layer
 
-// A side is one of two filesystems that show a tree together; see [FS.Apart].
+// A side is the one of two filesystems that shows a file; see [FS.Apart].
 type side uint8
 
 const (
@@ -13,23 +13,22 @@ const (
 // requests, and never again.
 const mostCommon = 1 << 20
 
-// Apart reports on which side a node is, of a tree that is only read and that two filesystems show together, one
-// beneath the other in an overlay: apart is what has extended attributes, a regular file of more than 1 MiB, all that
-// lies in a directory that is apart, and so whatever has several names, of which one may lie there. Dir is the
-// directory that it was found in; of the root it is the root. What was decided holds as long as the kernel knows the
-// node, whatever becomes of it below. Cost, the first time: a system call.
-func (f *FS) Apart(dir, id uint64) bool {
+// Apart decides on which side a node is, of a tree that is only read and that two filesystems show together, one
+// beneath the other in an overlay: apart is what has extended attributes or several names, and a regular file of more than
+// 1 MiB. What was decided holds as long as the kernel knows the node, whatever becomes of it below. Who shows what is
+// not apart asks before he tells of it, and does not tell of what lies in a directory that is apart. Cost, the first time: a system call.
+func (f *FS) Apart(id uint64) bool {
 	f.mu.RLock()
-	n, in := f.nodes[id], f.nodes[dir]
-	if n == nil || in == nil {
+	n := f.nodes[id]
+	if n == nil {
 		f.mu.RUnlock()
 		return true // who asks for it hears why it cannot be looked at
 	}
-	known := n.side
-	is := in.side == apart || !n.isDir() && n.nlink > 1 || n.regular() && n.size > mostCommon
+	decided := n.side
+	is := !n.isDir() && n.nlink > 1 || n.regular() && n.size > mostCommon
 	f.mu.RUnlock()
-	if known != undecided {
-		return known == apart
+	if decided != undecided {
+		return decided == apart
 	}
 	if !is {
 		names, err := f.xattrNames(n)
@@ -43,4 +42,12 @@ func (f *FS) Apart(dir, id uint64) bool {
 		}
 	}
 	return n.side == apart
+}
+
+// Common reports whether it was decided that a node is not apart.
+func (f *FS) Common(id uint64) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	n := f.nodes[id]
+	return n != nil && n.side == common
 }

@@ -54,19 +54,12 @@ func New(f *layer.FS, side fusecow.Side, attr uint64) (*Server, *os.File, error)
 		fuse.CAP_NO_EXPORT_SUPPORT
 	s.pass = newPassage(f)
 	all := raw{fuse.NewDefaultRawFileSystem(), &s.served, s.pass, uint64(rand.Uint32()>>1 + 1)}
-	var answers fuse.RawFileSystem = all
-	switch side {
-	case fusecow.Common:
-		answers = commonSide{all}
-	case fusecow.Apart:
-		answers = apartSide{all}
-	}
 	options := &fuse.MountOptions{
 		IDMappedMount: true, MaxWrite: maxWrite, EnableAcl: true, EnableSymlinkCaching: true, ExplicitDataCacheControl: true,
 		DisableSplice:     true, // what is read is in memory already
 		ExtraCapabilities: extra, Logger: log.New(io.Discard, "", 0),
 	}
-	spare.Loop(func() { s.server, err = fuse.NewServer(answers, "/dev/fd/"+strconv.Itoa(dev), options) })
+	spare.Loop(func() { s.server, err = fuse.NewServer(sideOf(all, side), "/dev/fd/"+strconv.Itoa(dev), options) })
 	if err != nil {
 		k.Close()
 		root.Close()

@@ -4,20 +4,36 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/backends/fusecow"
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 )
 
 // What an overlay asks of the tree beneath it is mostly for nothing: each regular file for an attribute that makes
 // it one without content (ovl_check_metacopy_xattr in fs/overlayfs/util.c), and, where the kernel may read files
-// by itself, each one that is opened for that. A filesystem can be without either call, but only for all of its files. So there are two:
-// common has what is small and has no attributes, which is nearly everything, and answers to neither call; apart,
-// beneath it, has the rest, and all directories of common, as empty ones.
+// by itself, each one that is opened for that. A filesystem can be without either call, but only for all of its
+// files. So there are two: common has what is small and has no attributes, which is nearly everything, and answers to
+// neither call; apart, beneath it, has the rest, and the directories of common, as empty ones.
 
-// commonSide shows what is not [layer.FS.Apart].
+// sideOf is what answers for a side of a filesystem.
+func sideOf(all raw, side fusecow.Side) fuse.RawFileSystem {
+	if side == fusecow.Whole {
+		return all
+	}
+	all.f.Apart(layer.RootID)
+	if side == fusecow.Apart {
+		return apartSide{all}
+	}
+	return commonSide{all}
+}
+
+// A commonSide shows what is not [layer.FS.Apart].
 type commonSide struct{ raw }
 
-// whiteout is the number of a device that stands for every name that there is not, so that an overlay does not look for it on the other side.
+// whiteout is the number of a device that stands for every name that there is not: an overlay does not look for
+// such a name on the other side.
 const whiteout = 1 << 63
+
+var whiteoutAttr = layer.Attr{Ino: whiteout, Mode: unix.S_IFCHR, Nlink: 1}
 
 // Lookup has no name for what is apart.
 func (c commonSide) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
@@ -27,31 +43,33 @@ func (c commonSide) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out
 	switch {
 	case err != nil:
 	case e.ID == 0:
-		e = layer.Entry{ID: whiteout, Attr: layer.Attr{Ino: whiteout, Mode: unix.S_IFCHR, Nlink: 1}}
-	case c.f.Apart(h.NodeId, e.ID):
-		c.f.Forget(e.ID, 1)
+		e = layer.Entry{ID: whiteout, Attr: whiteoutAttr}
+	case !c.shows(h.NodeId, &e):
 		e = layer.Entry{}
 	}
 	return c.entry(out, e, err)
 }
 
+// shows reports whether what was found in a directory is to be told of. What is not is not held either.
+func (c commonSide) shows(dir uint64, e *layer.Entry) bool {
+	if c.f.Apart(dir) || c.f.Apart(e.ID) { // a directory that is apart is here only as the root
+		c.f.Forget(e.ID, 1)
+		return false
+	}
+	return true
+}
+
 // GetAttr knows the whiteout too.
 func (c commonSide) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	if in.NodeId == whiteout {
-		return attr(out, &layer.Attr{Ino: whiteout, Mode: unix.S_IFCHR, Nlink: 1}, nil)
+		return attr(out, &whiteoutAttr, nil)
 	}
 	return c.raw.GetAttr(cancel, in, out)
 }
 
-// ReadDirPlus tells of no node that is apart: a name of it will be looked up.
+// ReadDirPlus has all names, and no more than that of what is apart.
 func (c commonSide) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
-	return c.listPlus(in, out, func(e *layer.Entry) bool {
-		if !c.f.Apart(in.NodeId, e.ID) {
-			return true
-		}
-		c.f.Forget(e.ID, 1)
-		return false
-	})
+	return c.listPlus(in, out, func(e *layer.Entry) bool { return c.shows(in.NodeId, e) })
 }
 
 // Open is asked once, and then every file is open.
@@ -59,8 +77,8 @@ func (commonSide) Open(_ <-chan struct{}, _ *fuse.OpenIn, _ *fuse.OpenOut) fuse.
 	return fuse.ENOSYS
 }
 
-// GetXAttr is asked once, and then no file has any. Who looks through the overlay hears EOPNOTSUPP, as of a
-// filesystem without attributes, where one that has some would say ENODATA.
+// GetXAttr is asked once, and then no file has any. Who looks through the overlay hears EOPNOTSUPP, as on a
+// filesystem without attributes; one that had some would say ENODATA.
 func (commonSide) GetXAttr(_ <-chan struct{}, _ *fuse.InHeader, _ string, _ []byte) (uint32, fuse.Status) {
 	return 0, fuse.ENOSYS
 }
@@ -70,30 +88,22 @@ func (commonSide) ListXAttr(_ <-chan struct{}, _ *fuse.InHeader, _ []byte) (uint
 	return 0, fuse.OK
 }
 
-// apartSide shows what is apart, and whatever else it is asked for.
+// An apartSide shows whatever it is asked for, which is what commonSide does not show. It has no list of a directory
+// that is there too, where all names are.
 type apartSide struct{ raw }
 
-// Lookup decides on which side what it finds is, for what lies in it.
-func (a apartSide) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
-	code := a.raw.Lookup(cancel, h, name, out)
-	if code == fuse.OK && out.NodeId != 0 {
-		a.f.Apart(h.NodeId, out.NodeId)
-	}
-	return code
-}
-
-// ReadDir lists what is in a directory that is apart; of others the other side has a list.
+// ReadDir lists a directory that is nowhere else.
 func (a apartSide) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
-	if !a.f.Apart(in.NodeId, in.NodeId) {
+	if a.f.Common(in.NodeId) {
 		return fuse.OK
 	}
 	return a.raw.ReadDir(cancel, in, out)
 }
 
 // ReadDirPlus is ReadDir and a Lookup of each name.
-func (a apartSide) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
-	if !a.f.Apart(in.NodeId, in.NodeId) {
+func (a apartSide) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	if a.f.Common(in.NodeId) {
 		return fuse.OK
 	}
-	return a.listPlus(in, out, func(e *layer.Entry) bool { a.f.Apart(in.NodeId, e.ID); return true })
+	return a.raw.ReadDirPlus(cancel, in, out)
 }
