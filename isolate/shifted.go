@@ -7,7 +7,6 @@ import (
 	"errors"
 	"os"
 	"slices"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -18,10 +17,16 @@ import (
 // filesystem cannot be id-mapped.
 type shifted struct {
 	target string
-	path   string
 	root   *os.File // of what is shown
-	// layer is its mount, where that is to be a layer of an overlay.
+	// layer is its mount, where that is to be a layer of an overlay, and key says which.
 	layer *os.File
+	key   layerKey
+}
+
+// A layerKey is the path of a directory, or which of those that are served beneath the overlay at a target.
+type layerKey struct {
+	path, target string
+	served       int
 }
 
 // maxShiftRead bounds a request, see shift.MaxRead: this program does not link that package.
@@ -38,11 +43,11 @@ func (b *builder) shifted(ctx context.Context, target, path string, attr uint64,
 		return nil, err
 	}
 	defer tree.Close()
-	return b.shownBy(ctx, target, path, tree, attr, why)
+	return b.shownBy(ctx, target, tree, attr, why)
 }
 
-// shownBy shows a tree that is mounted somewhere, of the name path.
-func (b *builder) shownBy(ctx context.Context, target, path string, tree *os.File, attr uint64, why error) (*os.File, error) {
+// shownBy shows a tree that is mounted somewhere.
+func (b *builder) shownBy(ctx context.Context, target string, tree *os.File, attr uint64, why error) (*os.File, error) {
 	fuse, mount, err := kernel.NewFUSE(kernel.FUSEOptions{Subtype: "snapfs-shift", Others: true, MaxRead: maxShiftRead}, attr)
 	if err != nil {
 		return nil, errors.Join(why, err)
@@ -58,29 +63,36 @@ func (b *builder) shownBy(ctx context.Context, target, path string, tree *os.Fil
 		mount.Close()
 		return nil, err
 	}
-	b.shifts = append(b.shifts, shifted{target: target, path: path, root: root})
+	b.shifts = append(b.shifts, shifted{target: target, root: root})
 	return mount, nil
 }
 
 // layerShifted is shifted for a layer, which is made once and may be wanted again: its
 // mount is the builder's to close.
 func (b *builder) layerShifted(ctx context.Context, target, path string, why error) (*os.File, error) {
-	if m := b.layerShown(path); m != nil {
+	key := layerKey{path: path}
+	if m := b.layerShown(key); m != nil {
 		return duplicate(m)
 	}
 	m, err := b.shifted(ctx, target, path, unix.MOUNT_ATTR_RDONLY, why)
 	if err != nil {
 		return nil, err
 	}
-	b.shifts[len(b.shifts)-1].layer = m
+	return b.keepLayer(key, m)
+}
+
+// keepLayer notes that what was shown last is a layer.
+func (b *builder) keepLayer(key layerKey, m *os.File) (*os.File, error) {
+	s := &b.shifts[len(b.shifts)-1]
+	s.key, s.layer = key, m
 	b.trash = append(b.trash, m)
 	return duplicate(m)
 }
 
 // layerShown is the mount of a layer that is shown already, or nil.
-func (b *builder) layerShown(path string) *os.File {
+func (b *builder) layerShown(key layerKey) *os.File {
 	for _, s := range b.shifts {
-		if s.path == path && s.layer != nil {
+		if s.key == key && s.layer != nil {
 			return s.layer
 		}
 	}
@@ -99,13 +111,13 @@ func (b *builder) served(ctx context.Context, m Mount, attr uint64, userns *os.F
 		return nil, err2
 	}
 	defer plain.Close()
-	return b.shownBy(ctx, m.Target, m.Target, plain, attr, err)
+	return b.shownBy(ctx, m.Target, plain, attr, err)
 }
 
 // base is served for one of those that lie beneath the layers of an overlay, as often as it is wanted.
 func (b *builder) base(ctx context.Context, target string, all []Served, i int, userns *os.File) (*os.File, error) {
-	name := target + "\x00" + strconv.Itoa(i) // no path
-	if m := b.layerShown(name); m != nil {
+	key := layerKey{target: target, served: i}
+	if m := b.layerShown(key); m != nil {
 		return duplicate(m)
 	}
 	before := len(b.shifts)
@@ -113,9 +125,7 @@ func (b *builder) base(ctx context.Context, target string, all []Served, i int, 
 	if err != nil || len(b.shifts) == before {
 		return m, err
 	}
-	b.shifts[before].path, b.shifts[before].layer = name, m
-	b.trash = append(b.trash, m)
-	return duplicate(m)
+	return b.keepLayer(key, m)
 }
 
 func duplicate(f *os.File) (*os.File, error) {

@@ -18,9 +18,9 @@ import (
 // A request is what one process asks of the one that serves a fork.
 type request struct {
 	// Mount: for one more mount of it.
-	Mount    bool `json:"mount,omitempty"`
-	ReadOnly bool `json:"readonly,omitempty"`
-	Side     Side `json:"side,omitempty"`
+	Mount    bool       `json:"mount,omitempty"`
+	ReadOnly bool       `json:"readonly,omitempty"`
+	Side     layer.Side `json:"side,omitempty"`
 	// Flush: to tell the log of everything.
 	Flush bool `json:"flush,omitempty"`
 	// Freeze: to go on with the layer of this name, which is empty.
@@ -44,6 +44,8 @@ type answer struct {
 	Kind  string   `json:"kind,omitempty"` // the text of one of kinds
 	Hints []string `json:"hints,omitempty"`
 	Late  [][]byte `json:"late,omitempty"` // paths, of any bytes
+	// Side is that of the mount.
+	Side layer.Side `json:"side,omitempty"`
 }
 
 // kinds are what can be wrong with a tree to be served.
@@ -212,7 +214,9 @@ func (s *server) one(p *kernel.Packet) {
 			err = unix.EBUSY
 		}
 	}
-	reply(p, root, err)
+	a := wrong(err)
+	a.Side = q.Side
+	replyWith(p, root, a)
 }
 
 func (s *server) late() (a answer) {
@@ -241,7 +245,7 @@ func (s *server) do(q request) (*os.File, error) {
 		}
 		return nil, err
 	}
-	if err := s.sides[Whole].Flush(); err != nil || q.Flush {
+	if err := s.sides[layer.Whole].Flush(); err != nil || q.Flush {
 		return nil, err
 	}
 	return nil, s.goOn(&q)
@@ -280,7 +284,7 @@ func (s *server) goBack(r *record) error {
 	}
 	if err = s.b.attach(next, r); err == nil {
 		err = s.follow(r, func(then func() error) error {
-			return s.sides[Whole].Switch(next, func() error {
+			return s.sides[layer.Whole].Switch(next, func() error {
 				if err := then(); err != nil {
 					return err
 				}

@@ -36,19 +36,7 @@ type Mounted interface {
 }
 
 // A Mounter mounts a filesystem, or a side of it, detached, with MOUNT_ATTR_* flags.
-type Mounter func(f *layer.FS, side Side, attr uint64) (Mounted, *os.File, error)
-
-// A Side is a part of a tree that is only read: two filesystems show it together, beneath one overlay, Common above Apart.
-type Side int
-
-const (
-	// Whole is all of it, by itself.
-	Whole Side = iota
-	// Common is what is small and has no extended attributes, of which the kernel then asks nothing any more.
-	Common
-	// Apart is the rest; see [layer.FS.Apart].
-	Apart
-)
+type Mounter func(f *layer.FS, side layer.Side, attr uint64) (Mounted, *os.File, error)
 
 // start says what a process is to serve: a fork to be written to, or, without its
 // id, what a record names to be looked at; of that it listens at Ask, unless it is empty.
@@ -57,7 +45,7 @@ type start struct {
 	Dir    string          `json:"dir"`
 	Fork   snapshot.ForkID `json:"fork,omitempty"`
 	Ask    string          `json:"ask,omitempty"`
-	Side   Side            `json:"side,omitempty"`
+	Side   layer.Side      `json:"side,omitempty"`
 	Lower  string          `json:"lower"`
 	Record record          `json:"record"`
 }
@@ -86,25 +74,26 @@ func Serve(ctx context.Context, mount Mounter) error {
 
 // A server has a tree open, to be written to where it is a fork.
 type server struct {
-	b      *backend
-	id     snapshot.ForkID
-	mount  Mounter
-	fs     *layer.FS
-	mu     sync.Mutex
-	sides  map[Side]Mounted // of those that have mounts; Whole alone, of what is written to
-	gone   chan struct{}    // closed when there are none any more
-	layer  string           // the top one of a fork
-	at     string           // where it listens
+	b     *backend
+	id    snapshot.ForkID
+	mount Mounter
+	fs    *layer.FS
+	mu    sync.Mutex
+	// sides are those that were mounted, nil where they have no mount any more; Whole alone, of what is written to.
+	sides  map[layer.Side]Mounted
+	gone   chan struct{} // closed when there are none any more
+	layer  string        // the top one of a fork
+	at     string        // where it listens
 	socket *kernel.Packet
 }
 
 // begin mounts what a record makes of the tree at lower.
-func (s *server) begin(lower string, r *record, side Side) (*os.File, error) {
+func (s *server) begin(lower string, r *record, side layer.Side) (*os.File, error) {
 	s.mu.Lock() // who asks waits
 	defer s.mu.Unlock()
 	o := s.b.optionsOn(lower, r)
 	o.ReadOnly = s.id == ""
-	s.sides, s.gone = map[Side]Mounted{}, make(chan struct{})
+	s.sides, s.gone = map[layer.Side]Mounted{}, make(chan struct{})
 	var err error
 	if s.fs, err = layer.Open(o); err != nil {
 		return nil, err
@@ -148,15 +137,17 @@ func (s *server) own(r *record) error {
 	return err
 }
 
-// mountSide mounts a side, once more if it is mounted. Holds mu. ENOTCONN: its last mount is
-// just going.
-func (s *server) mountSide(side Side, readOnly bool) (*os.File, error) {
+// mountSide mounts a side, once more if it is mounted. Holds mu. ENOTCONN, EBUSY: it has no mount any more, and the
+// other side is about to go too; what the kernel knew of it is not forgotten before.
+func (s *server) mountSide(side layer.Side, readOnly bool) (*os.File, error) {
 	attr := uint64(0)
 	if readOnly || s.id == "" {
 		attr = unix.MOUNT_ATTR_RDONLY
 	}
-	if m := s.sides[side]; m != nil {
+	if m, was := s.sides[side]; m != nil {
 		return m.More(attr)
+	} else if was {
+		return nil, unix.EBUSY
 	}
 	m, root, err := s.mount(s.fs, side, attr)
 	if err != nil {
@@ -165,15 +156,24 @@ func (s *server) mountSide(side Side, readOnly bool) (*os.File, error) {
 	s.sides[side] = m
 	go func() {
 		m.Wait()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		m.Close()
-		if delete(s.sides, side); len(s.sides) == 0 {
-			s.hush() // and nobody asks any more
-			close(s.gone)
-		}
+		s.ended(side)
 	}()
 	return root, nil
+}
+
+// ended lets go of a side whose last mount has gone.
+func (s *server) ended(side layer.Side) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sides[side].Close()
+	s.sides[side] = nil
+	for _, m := range s.sides {
+		if m != nil {
+			return
+		}
+	}
+	s.hush() // and nobody asks any more
+	close(s.gone)
 }
 
 // wait waits for the last mount to go, and lets go of the layers.

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -43,9 +44,9 @@ func (t *Trees) Holds(path string) error {
 // first. Of a fork it is noted what had changed there since it was taken when it was read.
 func (t *Trees) Serve(path string, taken time.Time, fork snapshot.ForkID) []snapshot.Served {
 	if fork == "" { // each is served by itself, to be looked at once
-		return []snapshot.Served{bare{t, path, taken, fork, Whole}}
+		return []snapshot.Served{bare{t, path, taken, fork, layer.Whole}}
 	}
-	return []snapshot.Served{bare{t, path, taken, fork, Common}, bare{t, path, taken, fork, Apart}}
+	return []snapshot.Served{bare{t, path, taken, fork, layer.Common}, bare{t, path, taken, fork, layer.Apart}}
 }
 
 // Noticed does what [snapshot.Noticer] says of what is served beneath a fork.
@@ -74,7 +75,7 @@ type bare struct {
 	path  string
 	taken time.Time
 	fork  snapshot.ForkID
-	side  Side
+	side  layer.Side
 }
 
 // Mount keeps the contract of [snapshot.Served]; it is always read-only.
@@ -87,7 +88,7 @@ func (s bare) Mount(ctx context.Context, _ bool) (fd int, err error) {
 		what.Ask = s.t.askPath(s.fork)
 		if err = os.MkdirAll(s.t.dir, 0o700); err == nil {
 			err = s.t.b.patiently(ctx, what.Ask, func() (again bool, err error) {
-				if root, err = ask(what.Ask, request{Mount: true, Side: s.side}); errors.Is(err, errNobody) {
+				if root, err = s.ask(what.Ask); errors.Is(err, errNobody) {
 					root, err = s.t.b.serve(&what)
 				}
 				return errors.Is(err, unix.EBUSY), err
@@ -98,6 +99,16 @@ func (s bare) Mount(ctx context.Context, _ bool) (fd int, err error) {
 		fd, err = owned(root)
 	}
 	return fd, fail("mounting", string(s.fork), err)
+}
+
+// ask asks who listens at path for the side.
+func (s bare) ask(path string) (*os.File, error) {
+	root, a, err := askFor(path, request{Mount: true, Side: s.side})
+	if err == nil && a.Side != s.side { // two layers of one filesystem are none
+		root.Close()
+		err = because(snapshot.ErrNotSupported, s.path, "a process of an older snapfs serves it", "end what runs in the sandbox: snapfs stop")
+	}
+	return root, err
 }
 
 // claim listens where nobody does. EBUSY: somebody does.

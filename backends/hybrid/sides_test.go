@@ -12,30 +12,42 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/mount"
+	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// TestWhatIsKnownCostsNoRequest of the small files without attributes that a tree mostly consists of: they are listed, opened and
-// read when nobody serves them any more. What the two filesystems show beneath the overlay is one tree.
-func TestWhatIsKnownCostsNoRequest(t *testing.T) {
-	treetest.NeedRoot(t)
-	treetest.NeedDevice(t, "/dev/fuse")
-	place := snapshottest.OnDisk(t)
-	tree := place.Tree.Path
+// These are what fill makes on either side.
+var (
+	commonFiles = []string{"small", "dir/small"}
+	apartFiles  = []string{"attr", "dir/large", "dir/marked/small", "dir/marked/two", "one"}
+)
+
+// fill makes a tree with something of each kind.
+func fill(t *testing.T, tree string) {
+	t.Helper()
 	must(t, os.MkdirAll(tree+"/dir/marked", 0o755))
-	large := strings.Repeat("large", 1<<19)
-	for name, content := range map[string]string{
-		"/small": "small", "/dir/small": "in a directory", "/dir/large": large, "/attr": "with an attribute",
-		"/dir/marked/small": "in a directory with an attribute", "/one": "of two names",
-	} {
-		must(t, os.WriteFile(tree+name, []byte(content), 0o644))
+	for _, name := range slices.Concat(commonFiles, apartFiles) {
+		content := "in " + name
+		if name == "dir/large" {
+			content = strings.Repeat("large", 1<<19)
+		}
+		if name != "dir/marked/two" {
+			must(t, os.WriteFile(filepath.Join(tree, name), []byte(content), 0o644))
+		}
 	}
 	must(t, os.Link(tree+"/one", tree+"/dir/marked/two"))
 	for _, name := range []string{"/attr", "/dir/marked"} {
 		must(t, unix.Setxattr(tree+name, "user.test", []byte(name), 0))
 	}
+}
+
+// above is a fork of the tree at place, mounted.
+func above(t *testing.T, place snapshot.Place) (top string, v snapshot.View) {
+	t.Helper()
 	b, err := driver().Open(t.Context(), place)
 	must(t, err)
 	_, err = b.Capture(t.Context(), place.Tree, "base")
@@ -43,58 +55,157 @@ func TestWhatIsKnownCostsNoRequest(t *testing.T) {
 	f, err := b.Fork(t.Context(), "base", "fork")
 	must(t, err)
 	root := reach(t, f.View)
-	defer root.Close()
-	top := kernel.FDPath(root)
+	t.Cleanup(func() { must(t, root.Close()) })
+	return kernel.FDPath(root), f.View
+}
 
-	known := []string{"small", "dir/small"}
-	apart := []string{"attr", "dir/large", "dir/marked/small", "dir/marked/two", "one"}
-	for _, name := range slices.Concat(known, apart) {
-		same(t, top, tree, name)
+// TestTwoSidesAreOneTree to who looks through the overlay.
+func TestTwoSidesAreOneTree(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
+	for what, attr := range map[string]bool{"the root has no attribute": false, "the root has one": true} {
+		t.Run(what, func(t *testing.T) {
+			place := snapshottest.OnDisk(t)
+			tree := place.Tree.Path
+			fill(t, tree)
+			if attr {
+				must(t, unix.Setxattr(tree, "user.test", nil, 0))
+			}
+			top, _ := above(t, place)
+			for _, name := range slices.Concat(commonFiles, apartFiles) {
+				same(t, top, tree, name)
+			}
+			for dir, want := range map[string]string{"": "attr dir one small", "/dir": "large marked small", "/dir/marked": "small two"} {
+				if got := names(t, top+dir); got != want {
+					t.Errorf("%s has %q, want %q", dir, got, want)
+				}
+			}
+			var one, two unix.Stat_t
+			must(t, errors.Join(unix.Lstat(top+"/one", &one), unix.Lstat(top+"/dir/marked/two", &two)))
+			if one.Ino != two.Ino || one.Dev != two.Dev || one.Nlink != 2 {
+				t.Errorf("two names of one file are %d:%d and %d:%d, of %d names", one.Dev, one.Ino, two.Dev, two.Ino, one.Nlink)
+			}
+			value := make([]byte, 64)
+			for _, name := range []string{"/attr", "/dir/marked"} {
+				if n, err := unix.Getxattr(top+name, "user.test", value); err != nil || string(value[:n]) != name {
+					t.Errorf("the attribute of %s is %q, %v", name, value[:max(n, 0)], err)
+				}
+			}
+			if n, err := unix.Llistxattr(top+"/small", value); err != nil || n != 0 {
+				t.Errorf("the attributes of a file that has none take %d bytes, %v", n, err)
+			}
+		})
 	}
-	if got := names(t, top+"/dir/marked"); got != "small two" {
-		t.Errorf("a directory with an attribute lists %q", got)
-	}
-	var one, two unix.Stat_t
-	must(t, errors.Join(unix.Lstat(top+"/one", &one), unix.Lstat(top+"/dir/marked/two", &two)))
-	if one.Ino != two.Ino || one.Dev != two.Dev || one.Nlink != 2 {
-		t.Errorf("two names of one file are %d:%d and %d:%d, of %d names", one.Dev, one.Ino, two.Dev, two.Ino, one.Nlink)
-	}
-	value := make([]byte, 64)
-	for _, name := range []string{"/attr", "/dir/marked"} {
-		if n, err := unix.Getxattr(top+name, "user.test", value); err != nil || string(value[:n]) != name {
-			t.Errorf("the attribute of %s is %q, %v", name, value[:max(n, 0)], err)
+}
+
+// TestANameThatIsNotThereLeavesNothing when it was made and removed.
+func TestANameThatIsNotThereLeavesNothing(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
+	place := snapshottest.OnDisk(t)
+	fill(t, place.Tree.Path)
+	top, v := above(t, place)
+	for _, name := range []string{"/absent", "/dir/absent", "/dir/marked/absent"} {
+		if _, err := os.Lstat(top + name); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s, which is not there, gives %v", name, err)
+		}
+		must(t, os.WriteFile(top+name, nil, 0o644))
+		must(t, os.Remove(top+name))
+		if _, err := os.Lstat(v.Overlay.Upper + name); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s, made and removed, leaves %v", name, err)
 		}
 	}
-	if _, err := unix.Getxattr(top+"/small", "user.test", value); !errors.Is(err, unix.EOPNOTSUPP) {
-		t.Errorf("an attribute of a file that has none is %v", err)
-	}
-	absent(t, top)
-	must(t, os.WriteFile(top+"/dir/absent", nil, 0o644))
-	must(t, os.Remove(top+"/dir/absent"))
-	if _, err := os.Lstat(f.View.Overlay.Upper + "/dir/absent"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("what was made and removed above no file leaves %v", err)
-	}
+}
 
+// TestWhatIsKnownCostsNoRequest of the common side: it is listed, opened and read when nobody serves it any more.
+func TestWhatIsKnownCostsNoRequest(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
+	place := snapshottest.OnDisk(t)
+	tree := place.Tree.Path
+	fill(t, tree)
+	top, _ := above(t, place)
 	for range 2 { // the kernel keeps a list from the second time on
-		names(t, top+"/dir")
+		for _, name := range slices.Concat(commonFiles, []string{"dir/large"}) {
+			same(t, top, tree, name)
+			names(t, filepath.Dir(filepath.Join(top, name)))
+		}
 	}
 	server := treetest.Started(t)
 	if len(server) != 1 {
 		t.Fatalf("the processes %v were started, want one that serves the tree", server)
 	}
 	must(t, unix.Kill(server[0], unix.SIGKILL))
-	for _, name := range known {
+	for _, name := range commonFiles {
 		same(t, top, tree, name)
 	}
 	if got := names(t, top+"/dir"); got != "large marked small" {
 		t.Errorf("a known directory lists %q", got)
 	}
-	absent(t, top)
+	if _, err := unix.Getxattr(top+"/small", "user.test", nil); !errors.Is(err, unix.EOPNOTSUPP) {
+		t.Errorf("an attribute of a file that has none is %v", err)
+	}
 	if _, err := os.ReadFile(top + "/dir/large"); err == nil {
 		t.Error("a large file is opened where nobody serves it: who says that the others were not asked for?")
 	}
-	must(t, root.Close())
-	must(t, b.RemoveFork(t.Context(), f.ID))
+}
+
+// TestASideHasWhatTheOtherHasNot and says so by what an overlay takes for it.
+func TestASideHasWhatTheOtherHasNot(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
+	tree := snapshottest.OnDisk(t).Tree.Path
+	fill(t, tree)
+	f, err := layer.Open(layer.Options{Lower: tree, ReadOnly: true})
+	must(t, err)
+	t.Cleanup(func() { must(t, f.Close()) })
+	common, apart := mounted(t, f, layer.Common), mounted(t, f, layer.Apart)
+	for _, name := range commonFiles {
+		same(t, common, tree, name)
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(common+"/absent", &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != 0 {
+		t.Errorf("a name that is not there is of mode %o and device %d, %v: no whiteout", st.Mode, st.Rdev, err)
+	}
+	known := f.Known()
+	if err := unix.Lstat(common+"/attr", &st); err != unix.ENOENT || f.Known() != known {
+		t.Errorf("what one side does not tell of (%v) is held: %d nodes for %d", err, f.Known(), known)
+	}
+	for _, name := range append([]string{"dir/marked"}, apartFiles...) {
+		if err := unix.Lstat(filepath.Join(common, name), &st); err != unix.ENOENT && !strings.HasPrefix(name, "dir/marked/") {
+			t.Errorf("%s is on the common side: %v", name, err)
+		}
+		if !strings.HasSuffix(name, "marked") {
+			same(t, apart, tree, name)
+		}
+	}
+	if got := names(t, apart+"/dir") + names(t, apart); got != "" {
+		t.Errorf("what the common side lists is listed as %q by the other too", got)
+	}
+	if got := names(t, apart+"/dir/marked"); got != "small two" {
+		t.Errorf("a directory of one side alone lists %q", got)
+	}
+
+	// It stays where an overlay has found it.
+	must(t, os.Mkdir(tree+"/late", 0o755))
+	must(t, os.WriteFile(tree+"/late/file", nil, 0o644))
+	must(t, unix.Lstat(apart+"/late", &st))
+	if err := unix.Lstat(common+"/late", &st); err != unix.ENOENT || names(t, apart+"/late") != "file" {
+		t.Errorf("what one side was told of is on the other too (%v), or is not listed", err)
+	}
+}
+
+// mounted mounts a side, which this process serves.
+func mounted(t *testing.T, f *layer.FS, side layer.Side) (top string) {
+	t.Helper()
+	server, root, err := mount.New(f, side, unix.MOUNT_ATTR_RDONLY)
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, root.Close())
+		server.Wait()
+		server.Close()
+	})
+	return kernel.FDPath(root)
 }
 
 // same reads a file here and there.
@@ -106,15 +217,6 @@ func same(t *testing.T, top, tree, name string) {
 	must(t, err)
 	if string(got) != string(want) {
 		t.Errorf("%s has %d bytes that differ from the %d of the tree", name, len(got), len(want))
-	}
-}
-
-func absent(t *testing.T, top string) {
-	t.Helper()
-	for _, name := range []string{"/absent", "/dir/absent", "/dir/marked/absent"} {
-		if _, err := os.Lstat(top + name); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s, which is not there, gives %v", name, err)
-		}
 	}
 }
 

@@ -127,7 +127,8 @@ type Served interface {
 type Overlay struct {
 	// Lower are the read-only layers, the topmost first; at least one, unless there is a Base.
 	Lower []string
-	// Base is beneath all of them, the topmost first: a tree that is only read, served by a process.
+	// Base is beneath all of them, the topmost first: a tree that is only read, served by a process, in
+	// one part or several, of which none is the tree without the others.
 	Base []Served
 	// Upper and Work are the writable layer and its work directory; both are
 	// empty in the view of a snapshot.

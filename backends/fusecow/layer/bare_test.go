@@ -159,32 +159,79 @@ func (b *bench) holdsRemoved() bool {
 // would have it twice, or not at all.
 func TestASideIsDecidedOnce(t *testing.T) {
 	b := newBare(t)
-	for _, name := range []string{"common", "apart", "grows"} {
+	for _, name := range []string{"common", "apart", "grows", "told"} {
 		b.write(b.lower+"/"+name, "small")
 	}
 	b.must(unix.Setxattr(b.lower+"/apart", "user.test", nil, 0))
 	f, err := layer.Open(layer.Options{Lower: b.lower, ReadOnly: true})
 	b.must(err)
-	t.Cleanup(func() { b.must(f.Close()) })
-	look := func(name string, want bool) (id uint64) {
+	t.Cleanup(func() { b.must(errors.Join(f.Sync(), f.Close())) })
+	look := func(name string, want layer.Side) (id uint64) {
 		t.Helper()
 		e, err := f.Lookup(layer.RootID, name)
 		b.must(err)
-		if is := f.Apart(e.ID); is != want || f.Common(e.ID) == want {
-			t.Errorf("that %s is apart is %t", name, is)
+		if name == "told" {
+			f.ToldApart(e.ID)
+		}
+		if side := f.Side(e.ID); side != want {
+			t.Errorf("%s is on side %d, want %d", name, side, want)
 		}
 		return e.ID
 	}
-	look("common", false)
-	look("apart", true)
-	look("grows", false)
+	look("common", layer.Common)
+	look("apart", layer.Apart)
+	look("grows", layer.Common)
+	look("told", layer.Apart)
 	b.must(unix.Setxattr(b.lower+"/common", "user.test", nil, 0))
 	b.must(unix.Removexattr(b.lower+"/apart", "user.test"))
 	b.write(b.lower+"/grows", strings.Repeat("x", 1<<20+1))
-	for _, id := range []uint64{look("common", false), look("apart", true), look("grows", false)} {
+	for _, id := range []uint64{look("common", layer.Common), look("apart", layer.Apart), look("grows", layer.Common)} {
 		f.Forget(id, 2)
 	}
-	look("common", true)
-	look("apart", false)
-	look("grows", true)
+	if f.Known() != 2 {
+		t.Errorf("%d nodes are known, want the root and the one that was not forgotten", f.Known())
+	}
+	look("common", layer.Apart)
+	look("apart", layer.Common)
+	look("grows", layer.Apart)
+}
+
+// TestADirectoryMountedTwiceIsTwo of a tree alone: it may be on one side here, and on the other there. An ordinary
+// user's tree has what is mounted in it.
+func TestADirectoryMountedTwiceIsTwo(t *testing.T) {
+	const env = "SNAPFS_TEST_TWICE"
+	lower := os.Getenv(env)
+	if lower == "" {
+		treetest.NeedRoot(t)
+		b := newBare(t)
+		b.must(os.MkdirAll(b.lower+"/apart/dir", 0o755))
+		b.must(os.Mkdir(b.lower+"/again", 0o755))
+		b.must(unix.Setxattr(b.lower+"/apart", "user.test", nil, 0))
+		b.must(unix.Mount(b.lower+"/apart/dir", b.lower+"/again", "", unix.MS_BIND, ""))
+		t.Cleanup(func() { b.must(unix.Unmount(b.lower+"/again", 0)) })
+		treetest.RunAs(t, treetest.User(t), t.Name(), treetest.WithEnv(env+"="+b.lower))
+		return
+	}
+	f, err := layer.Open(layer.Options{Lower: lower, ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	look := func(dir uint64, name string) uint64 {
+		t.Helper()
+		e, err := f.Lookup(dir, name)
+		if err != nil || e.ID == 0 {
+			t.Fatal(name, err)
+		}
+		return e.ID
+	}
+	again := look(layer.RootID, "again")
+	if dir := look(look(layer.RootID, "apart"), "dir"); dir == again {
+		t.Errorf("a directory is %d, and %d where it is mounted again", dir, again)
+	}
+	if once := look(layer.RootID, "again"); once != again {
+		t.Errorf("one directory is %d, and then %d", again, once)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
 }

@@ -65,7 +65,7 @@ type FS struct {
 	whole    int64 // see Options
 	raising  bool  // see Raise: what it was below need not be kept
 	root     *node
-	stale    map[*func(dir uint64, name string)]bool // see OnStale
+	stale    map[*listener]bool // see OnStale
 	late     late
 
 	// freezing is held for reading by who writes content, for writing by who
@@ -317,6 +317,9 @@ func (f *FS) commitNowAndThen() {
 // to stable storage. What programs wrote to mapped pages is the kernel's until
 // they, or the caller, sync the mount. Errors are those of files.
 func (f *FS) Sync() error {
+	if f.readOnly {
+		return nil
+	}
 	f.mu.RLock()
 	d := f.layers[f.top()]
 	f.mu.RUnlock()

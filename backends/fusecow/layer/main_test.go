@@ -19,7 +19,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/backends/fusecow"
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/backends/fusecow/mount"
 	"github.com/snapfs/snapfs/internal/kernel"
@@ -92,7 +91,7 @@ func serve(what []string) error {
 	if err != nil {
 		return err
 	}
-	server, root, err := mount.New(f, fusecow.Whole, 0)
+	server, root, err := mount.New(f, layer.Whole, 0)
 	if err != nil {
 		return err
 	}

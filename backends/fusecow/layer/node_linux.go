@@ -30,8 +30,8 @@ type node struct {
 	// place is where the content is; it changes under FS.mu and the lock of the content,
 	// so that either is enough to read it.
 	place place
-	// side is which of two filesystems shows it, see [FS.Apart].
-	side side
+	// side is which of two filesystems shows it, see [FS.Side].
+	side Side
 	// changed: the table holds the truth about it, and the log will.
 	changed bool
 }

@@ -91,14 +91,6 @@ type Dir struct {
 	n *node
 }
 
-// Known reports whether the kernel was told of the file that a list has, by that name as far as is known.
-func (d Dir) Known(e *kernel.Entry) bool {
-	d.f.mu.RLock()
-	defer d.f.mu.RUnlock()
-	n := d.f.nodes[e.Ino]
-	return n != nil && n.lookups > 0 && n.from != nil && d.n.from != nil && n.from.isAt(d.n.from, e.Name)
-}
-
 // Lookup is [FS.Lookup] of one of its names.
 func (d Dir) Lookup(name string) (Entry, error) {
 	d.f.mu.Lock()

@@ -1,53 +1,63 @@
 package layer
 
-// A side is the one of two filesystems that shows a file; see [FS.Apart].
-type side uint8
+// A Side is a part of a tree that is only read: two filesystems show it together, Common above Apart in an overlay,
+// or one does.
+type Side uint8
 
 const (
-	undecided side = iota
-	common
-	apart
+	// Whole is all of it. A node is on this side until that is decided.
+	Whole Side = iota
+	// Common is what is small, has no extended attributes, and one name, unless it is a directory.
+	Common
+	// Apart is the rest, and all that lies in a directory of it.
+	Apart
 )
 
-// mostCommon is how many bytes a file may have that is not apart: it is read in a few
-// requests, and never again.
+// mostCommon is how many bytes a file of Common may have: it is read in a few requests,
+// and never again.
 const mostCommon = 1 << 20
 
-// Apart decides on which side a node is, of a tree that is only read and that two filesystems show together, one
-// beneath the other in an overlay: apart is what has extended attributes or several names, and a regular file of more than
-// 1 MiB. What was decided holds as long as the kernel knows the node, whatever becomes of it below. Who shows what is
-// not apart asks before he tells of it, and does not tell of what lies in a directory that is apart. Cost, the first time: a system call.
-func (f *FS) Apart(id uint64) bool {
+// Side decides on which side a node is, by itself and not by the directory that it lies in. That holds until the
+// kernel has forgotten the node, whatever becomes of it below. Cost, the first time: listxattr(2).
+func (f *FS) Side(id uint64) Side {
 	f.mu.RLock()
 	n := f.nodes[id]
 	if n == nil {
 		f.mu.RUnlock()
-		return true // who asks for it hears why it cannot be looked at
+		return Apart // who asks for it there hears why it cannot be looked at
 	}
-	decided := n.side
-	is := !n.isDir() && n.nlink > 1 || n.regular() && n.size > mostCommon
+	side := n.side
+	apart := !n.isDir() && n.nlink > 1 || n.regular() && n.size > mostCommon
 	f.mu.RUnlock()
-	if decided != undecided {
-		return decided == apart
+	if side != Whole {
+		return side
 	}
-	if !is {
+	if !apart {
 		names, err := f.xattrNames(n)
-		is = len(names) > 0 || err != nil
+		apart = len(names) > 0 || err != nil
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if n.side == undecided {
-		if n.side = common; is {
-			n.side = apart
-		}
+	if side = Common; apart {
+		side = Apart
 	}
-	return n.side == apart
+	return f.decide(n, side)
 }
 
-// Common reports whether it was decided that a node is not apart.
-func (f *FS) Common(id uint64) bool {
+// ToldApart says that the kernel was told of a node on that side, as one that is not on the other: it stays so.
+func (f *FS) ToldApart(id uint64) {
 	f.mu.RLock()
-	defer f.mu.RUnlock()
 	n := f.nodes[id]
-	return n != nil && n.side == common
+	f.mu.RUnlock()
+	if n != nil {
+		f.decide(n, Apart)
+	}
+}
+
+// decide answers with the side of a node, which is this one unless it was decided before.
+func (f *FS) decide(n *node, side Side) Side {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n.side == Whole {
+		n.side = side
+	}
+	return n.side
 }

@@ -34,7 +34,7 @@ const maxWrite = 1 << 20
 // New mounts a filesystem, or one side of it, detached, and begins to serve it. It needs /dev/fuse, and
 // a user namespace where this process may not mount. Attr are MOUNT_ATTR_* flags.
 // Others than this user may use the mount where this process is root.
-func New(f *layer.FS, side fusecow.Side, attr uint64) (*Server, *os.File, error) {
+func New(f *layer.FS, side layer.Side, attr uint64) (*Server, *os.File, error) {
 	k, root, err := kernel.NewFUSE(kernel.FUSEOptions{
 		Subtype: "fusecow", Others: os.Geteuid() == 0, MaxRead: maxWrite, ReadOnly: f.ReadOnly(),
 	}, attr)
@@ -75,7 +75,7 @@ func New(f *layer.FS, side fusecow.Side, attr uint64) (*Server, *os.File, error)
 }
 
 // Mount is [New] for [fusecow.Serve].
-func Mount(f *layer.FS, side fusecow.Side, attr uint64) (fusecow.Mounted, *os.File, error) {
+func Mount(f *layer.FS, side layer.Side, attr uint64) (fusecow.Mounted, *os.File, error) {
 	return New(f, side, attr)
 }
 

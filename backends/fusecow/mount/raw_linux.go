@@ -274,7 +274,7 @@ func (r raw) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList)
 	}))
 }
 
-// ReadDirPlus is ReadDir and a Lookup of each name that the kernel has not heard of.
+// ReadDirPlus is ReadDir and a Lookup of each name.
 func (r raw) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	return r.listPlus(in, out, func(*layer.Entry) bool { return true })
 }
@@ -285,7 +285,7 @@ func (r raw) listPlus(in *fuse.ReadIn, out *fuse.DirEntryList, shown func(*layer
 	defer r.mu.RUnlock()
 	return status(r.f.ReadDir(in.Fh, in.NodeId, in.Offset, func(d layer.Dir, e kernel.Entry, next uint64) (bool, error) {
 		to := out.AddDirLookupEntry(dirEntry(&e, next))
-		if to == nil || e.Name == "." || e.Name == ".." || d.Known(&e) {
+		if to == nil || e.Name == "." || e.Name == ".." {
 			return to != nil, nil
 		}
 		// One that has gone, or cannot be looked at, the kernel asks for again where it matters.

@@ -4,7 +4,6 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/backends/fusecow"
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 )
 
@@ -15,18 +14,18 @@ import (
 // neither call; apart, beneath it, has the rest, and the directories of common, as empty ones.
 
 // sideOf is what answers for a side of a filesystem.
-func sideOf(all raw, side fusecow.Side) fuse.RawFileSystem {
-	if side == fusecow.Whole {
+func sideOf(all raw, side layer.Side) fuse.RawFileSystem {
+	switch side {
+	case layer.Common:
+		return commonSide{all}
+	case layer.Apart:
+		return apartSide{all}
+	default:
 		return all
 	}
-	all.f.Apart(layer.RootID)
-	if side == fusecow.Apart {
-		return apartSide{all}
-	}
-	return commonSide{all}
 }
 
-// A commonSide shows what is not [layer.FS.Apart].
+// A commonSide shows what is [layer.Common].
 type commonSide struct{ raw }
 
 // whiteout is the number of a device that stands for every name that there is not: an overlay does not look for
@@ -44,19 +43,19 @@ func (c commonSide) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out
 	case err != nil:
 	case e.ID == 0:
 		e = layer.Entry{ID: whiteout, Attr: whiteoutAttr}
-	case !c.shows(h.NodeId, &e):
+	case !c.shows(&e):
 		e = layer.Entry{}
 	}
 	return c.entry(out, e, err)
 }
 
-// shows reports whether what was found in a directory is to be told of. What is not is not held either.
-func (c commonSide) shows(dir uint64, e *layer.Entry) bool {
-	if c.f.Apart(dir) || c.f.Apart(e.ID) { // a directory that is apart is here only as the root
-		c.f.Forget(e.ID, 1)
-		return false
+// shows reports whether what was found is to be told of. What is not is not held either.
+func (c commonSide) shows(e *layer.Entry) bool {
+	if c.f.Side(e.ID) == layer.Common {
+		return true
 	}
-	return true
+	c.f.Forget(e.ID, 1)
+	return false
 }
 
 // GetAttr knows the whiteout too.
@@ -69,7 +68,7 @@ func (c commonSide) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fus
 
 // ReadDirPlus has all names, and no more than that of what is apart.
 func (c commonSide) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
-	return c.listPlus(in, out, func(e *layer.Entry) bool { return c.shows(in.NodeId, e) })
+	return c.listPlus(in, out, c.shows)
 }
 
 // Open is asked once, and then every file is open.
@@ -92,18 +91,30 @@ func (commonSide) ListXAttr(_ <-chan struct{}, _ *fuse.InHeader, _ []byte) (uint
 // that is there too, where all names are.
 type apartSide struct{ raw }
 
+// Lookup has what it tells of stay here: an overlay that has been told so has it from nowhere else.
+func (a apartSide) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+	code := a.raw.Lookup(cancel, h, name, out)
+	if code == fuse.OK && out.NodeId != 0 {
+		a.f.ToldApart(out.NodeId)
+	}
+	return code
+}
+
 // ReadDir lists a directory that is nowhere else.
 func (a apartSide) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
-	if a.f.Common(in.NodeId) {
+	if a.f.Side(in.NodeId) == layer.Common {
 		return fuse.OK
 	}
 	return a.raw.ReadDir(cancel, in, out)
 }
 
 // ReadDirPlus is ReadDir and a Lookup of each name.
-func (a apartSide) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
-	if a.f.Common(in.NodeId) {
+func (a apartSide) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	if a.f.Side(in.NodeId) == layer.Common {
 		return fuse.OK
 	}
-	return a.raw.ReadDirPlus(cancel, in, out)
+	return a.listPlus(in, out, func(e *layer.Entry) bool {
+		a.f.ToldApart(e.ID)
+		return true
+	})
 }
