@@ -38,6 +38,7 @@ func (a layerAmounts) jobs() []job {
 		{name: "go build", what: fmt.Sprintf("go build of %d packages, each of which was changed", a.packages), before: a.changePackages, do: goBuild},
 		{name: "library", what: "go build of " + a.library + " of Go's own library, with all that it imports, nothing in the cache", before: fresh("libcache"), do: a.buildLibrary},
 		{name: "git status", what: fmt.Sprintf("git status in a repository of %d files", a.repo), do: program("git", "-C", "repo", "status", "--porcelain")},
+		{name: "known", what: fmt.Sprintf("%d files below read again", a.repo), do: readAllOf("repo")},
 		{name: "git clone", what: fmt.Sprintf("git clone of a repository of %d files", a.repo), before: fresh("clone"), do: program("git", "clone", "-q", "--no-hardlinks", "repo", "clone")},
 		{name: "create", what: fmt.Sprintf("%d files of 0 to 4 KiB made", a.many), before: fresh("many"), do: a.makeMany},
 		{name: "walk", what: fmt.Sprintf("%d files listed and looked at", a.many), before: a.haveMany, do: walk("many")},
