@@ -65,7 +65,7 @@ type FS struct {
 	whole    int64 // see Options
 	raising  bool  // see Raise: what it was below need not be kept
 	root     *node
-	stale    map[*listener]bool // see OnStale
+	stale    []func(dir uint64, name string) // see OnStale
 	late     late
 
 	// freezing is held for reading by who writes content, for writing by who

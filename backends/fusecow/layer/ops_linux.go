@@ -267,24 +267,12 @@ func (f *FS) Read(id uint64, buf []byte, off int64) (int, error) {
 	return done, f.mayBeStale(n, err)
 }
 
-// A listener hears of names that are stale.
-type listener struct{ tell func(dir uint64, name string) }
-
 // OnStale has the filesystem call tell too, in a goroutine, where the tree below has another
-// file by now than the one that the kernel knows by a name, until end is called.
-func (f *FS) OnStale(tell func(dir uint64, name string)) (end func()) {
+// file by now than the one that the kernel knows by a name.
+func (f *FS) OnStale(tell func(dir uint64, name string)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.stale == nil {
-		f.stale = map[*listener]bool{}
-	}
-	l := &listener{tell}
-	f.stale[l] = true
-	return func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		delete(f.stale, l)
-	}
+	f.stale = append(f.stale, tell)
 }
 
 // mayBeStale tells of a node that has gone from the tree below, so that the name leads
@@ -297,8 +285,8 @@ func (f *FS) mayBeStale(n *node, err error) error {
 	defer f.mu.Unlock()
 	for _, o := range append([]*origin{n.from}, f.aliases[n]...) {
 		if dir, wrong := f.nodeOf(o.dir); wrong == nil {
-			for l := range f.stale {
-				go l.tell(dir.id, o.name)
+			for _, tell := range f.stale {
+				go tell(dir.id, o.name)
 			}
 		}
 	}

@@ -38,10 +38,13 @@ func (f *FS) adopt(dir *origin, name string, st *kernel.Stat) *node {
 // shares reports whether a name of the tree below, which leads to what a node is there, is one of the
 // node's names: not where that was renamed there, for a node is found where it was found first.
 func (f *FS) shares(n *node, dir *origin, name string, st *kernel.Stat) bool {
-	if n.isDir() && f.Bare() && !n.from.isAt(dir, name) { // mounted twice: it may be on one side here, on the other there
+	if n.from.isAt(dir, name) {
+		return true
+	}
+	if n.isDir() && f.Bare() { // mounted twice: it may be on one side here, on the other there
 		return false
 	}
-	return n.from.isAt(dir, name) || n.changed && !n.isDir() && st.Nlink > 1 || f.leads(n.from)
+	return n.changed && !n.isDir() && st.Nlink > 1 || f.leads(n.from)
 }
 
 // mostAliases bounds what is known of a node's further names, each of which takes memory.

@@ -26,7 +26,6 @@ type Server struct {
 	server *fuse.Server
 	fuse   *kernel.FUSE
 	pass   *passage
-	quiet  func() // hears of stale names no more
 }
 
 const maxWrite = 1 << 20
@@ -68,7 +67,7 @@ func New(f *layer.FS, side layer.Side, attr uint64) (*Server, *os.File, error) {
 	if f.ReadOnly() && os.Geteuid() == 0 && s.server.KernelSettings().Flags64()&fuse.CAP_PASSTHROUGH != 0 {
 		s.pass.server = s.server
 	}
-	s.quiet = f.OnStale(func(dir uint64, name string) { s.server.EntryNotify(dir, name) }) // one that it forgot it will ask for
+	f.OnStale(func(dir uint64, name string) { s.server.EntryNotify(dir, name) }) // one that it forgot it will ask for
 	go s.server.Serve()
 	pollNot(root)
 	return s, root, nil
@@ -121,7 +120,6 @@ func (s *Server) Wait() { s.server.Wait() }
 // Close lets go of /dev/fuse when Wait has returned. Nobody may use the server from
 // then on: its descriptors may be another's.
 func (s *Server) Close() {
-	s.quiet()
 	s.pass.end()
 	s.fuse.Close()
 }
