@@ -140,9 +140,8 @@ func printParts(w io.Writer, changes *engine.Changes, print func(p engine.Part) 
 
 // printPatch prints the changes as patches, each relative to its part's root. A
 // terminal is shown what a person reads, in colours unless the user
-// wants none (no-color.org); a file or a pipe gets every byte. A full one carries
-// what git has no place for, too.
-func printPatch(ctx context.Context, w io.Writer, changes *engine.Changes, terminal, full bool) error {
+// wants none (no-color.org); a file or a pipe gets every byte.
+func printPatch(ctx context.Context, w io.Writer, changes *engine.Changes, terminal bool) error {
 	done := func() error { return nil }
 	switch {
 	case terminal && os.Getenv("NO_COLOR") == "": //nolint:misspell // the variable's name
@@ -152,7 +151,7 @@ func printPatch(ctx context.Context, w io.Writer, changes *engine.Changes, termi
 		w = &tamer{w: w}
 	}
 	err := printParts(w, changes, func(p engine.Part) error {
-		return patch.Write(ctx, w, p.Old, p.New, p.Changes, patch.Options{Renames: p.Renames, Bare: !full})
+		return patch.Write(ctx, w, p.Old, p.New, p.Changes, patch.Options{Renames: p.Renames})
 	})
 	return errors.Join(err, done())
 }

@@ -19,8 +19,8 @@ import (
 
 // A differ is one `snapfs diff`.
 type differ struct {
-	a                           *app
-	patch, full, stat, exitCode bool
+	a                     *app
+	patch, stat, exitCode bool
 	// html is the file that a page is written to; "" is none.
 	html string
 	// name is the sandbox that is compared with itself; else "".
@@ -55,7 +55,6 @@ shows. Only its owner can read it, and it replaces an earlier page and no other 
   snapfs diff real fix --stat       what fix has and the real tree has not`,
 		Args: atLeast("sandbox"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d.patch = d.patch || d.full
 			if d.patch && d.stat {
 				return usageError{errors.New("--patch and --stat exclude one another")}
 			}
@@ -67,7 +66,6 @@ shows. Only its owner can read it, and it replaces an earlier page and no other 
 		ValidArgsFunction: a.completeRefs,
 	}
 	cmd.Flags().BoolVarP(&d.patch, "patch", "p", false, "print a patch, which git can apply")
-	cmd.Flags().BoolVar(&d.full, "full", false, "print a patch that carries owners, times, attributes and all else, too, in lines that git skips")
 	cmd.Flags().BoolVar(&d.stat, "stat", false, "print how many lines each file gained and lost")
 	cmd.Flags().StringVar(&d.html, "html", "", "write a page to review in a browser to this `file`; - is the output")
 	cmd.Flags().BoolVar(&d.exitCode, "exit-code", false, "exit with status 1 if anything changed")
@@ -225,7 +223,7 @@ func (d *differ) print(cmd *cobra.Command, changes *engine.Changes) error {
 	case u.json && !d.patch:
 		return u.result(documentOf(changes), nil)
 	case d.patch:
-		return printPatch(ctx, u.out, changes, isTerminal(u.out), d.full)
+		return printPatch(ctx, u.out, changes, isTerminal(u.out))
 	case d.stat:
 		return printStat(ctx, u.out, changes, width(u.out))
 	}

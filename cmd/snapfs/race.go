@@ -300,7 +300,7 @@ func (r *racer) look(ctx context.Context, race *engine.Race, number int) error {
 		return err
 	}
 	defer changes.Close()
-	return printPatch(ctx, r.a.ui.err, changes, true, false)
+	return printPatch(ctx, r.a.ui.err, changes, true)
 }
 
 func (r *racer) keepIt(ctx context.Context, race *engine.Race, number int, doc *raceDocument) error {

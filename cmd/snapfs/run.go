@@ -182,7 +182,7 @@ func (r *runner) ask(ctx context.Context, s *engine.Session, changes *engine.Cha
 		case "discard":
 			return r.discard(ctx, s, doc)
 		case "look":
-			if err := printPatch(ctx, r.a.ui.err, changes, true, false); err != nil {
+			if err := printPatch(ctx, r.a.ui.err, changes, true); err != nil {
 				return r.keepAfter(ctx, s, doc, err)
 			}
 		default:

@@ -125,19 +125,8 @@ func (x *extents) flush() error {
 
 func zero(data []byte) bool { return len(bytes.TrimLeft(data, "\x00")) == 0 }
 
-// Sum tells files of the same content by their digest: the SHA-256 of each stretch of
-// 256 KiB that is not all zeros, and where it begins, and of the size. So a hole
-// is the same as written zeros, and is not read. Errors: those of reading, and
-// the context's.
-func Sum(ctx context.Context, f *os.File) ([sha256.Size]byte, error) {
-	defer runtime.KeepAlive(f)
-	st, err := kernel.Lstat(int(f.Fd()), "")
-	if err != nil {
-		return digest{}, err
-	}
-	return sum(ctx, int(f.Fd()), st.Size, make([]byte, window))
-}
-
+// A digest is a SHA-256 of a file's size, and of each window of it that is not all
+// zeros, with its offset: a hole is the same as written zeros, and is not read.
 type digest = [sha256.Size]byte
 
 func sum(ctx context.Context, fd int, size int64, buf []byte) (d digest, err error) {

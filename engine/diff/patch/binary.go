@@ -45,10 +45,9 @@ func (p *printer) literal(path string, b blob) error {
 // length (A to Z for 1 to 26, a to z for 27 to 52), then five digits for every
 // four bytes, the most significant first (git, base85.c and diff.c).
 type base85 struct {
-	out    *bufio.Writer
-	prefix string // of each line
-	line   [52]byte
-	n      int
+	out  *bufio.Writer
+	line [52]byte
+	n    int
 }
 
 const digits85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
@@ -68,7 +67,6 @@ func (w *base85) flush() {
 	if w.n == 0 {
 		return
 	}
-	w.out.WriteString(w.prefix)
 	if w.n <= 26 {
 		w.out.WriteByte('A' + byte(w.n) - 1)
 	} else {

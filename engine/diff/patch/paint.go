@@ -3,6 +3,7 @@ package patch
 import (
 	"bytes"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/diff/words"
@@ -85,8 +86,7 @@ func (p *Painter) line(line string) {
 	case strings.HasPrefix(line, "@@ "):
 		fields := strings.Fields(line)
 		if len(fields) > 3 {
-			_, p.before, _ = spanOf(fields[1], '-')
-			_, p.after, _ = spanOf(fields[2], '+')
+			p.before, p.after = lengthOf(fields[1]), lengthOf(fields[2])
 		}
 		p.put(cyan, p.tame(line))
 	case headed(line):
@@ -94,6 +94,21 @@ func (p *Painter) line(line string) {
 	default:
 		p.put("", p.tame(line))
 	}
+}
+
+// lengthOf returns how many lines a side of a hunk has, by its range in the hunk's
+// header: "-first,count", or "-first" for one line. It returns 0 for a count that is
+// no number.
+func lengthOf(span string) int {
+	_, count, counted := strings.Cut(span, ",")
+	if !counted {
+		return 1
+	}
+	n, err := strconv.Atoi(count)
+	if err != nil {
+		return 0
+	}
+	return max(n, 0)
 }
 
 // headed tells the lines above the hunks of a file.

@@ -144,7 +144,7 @@ func TestABarePatchHasNothingForTheApplier(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	if err := patch.Write(context.Background(), &out, old, new, changes, patch.Options{Bare: true}); err != nil {
+	if err := patch.Write(context.Background(), &out, old, new, changes, patch.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(out.String(), "#snapfs") || !strings.Contains(out.String(), "+2\n") {

@@ -29,8 +29,6 @@ type Options struct {
 	// Renames, from [diff.Renames], are written as such where git has renames:
 	// files and symbolic links. All else is deleted and added.
 	Renames []diff.Rename
-	// Bare leaves out what only Apply reads: a person is to read the patch.
-	Bare bool
 }
 
 // Write writes changes, which must be in order, as a patch of the kind that
@@ -40,29 +38,18 @@ type Options struct {
 // header, which they skip, names what they cannot hold and what differs there.
 // Times are named only where nothing else differs.
 //
-// Behind git's part, where others skip it too, follows all the rest for [Apply]:
-// modes, owners, times, attributes, devices, hard links, and of files that git
-// refuses the extents that differ.
-//
-// old and new are the trees that were compared. Cost: reads each changed file twice,
-// of those larger than FileMax no holes; walks the new tree where a changed file has
-// names that did not change. Memory: two files of TextMax.
+// old and new are the trees that were compared. Cost: reads each changed file of up
+// to FileMax once, a binary one twice. Memory: two files of TextMax.
 // Errors: *snapshot.Error for a file that cannot be read; those of w.
 func Write(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.Change, o Options) error {
 	out := bufio.NewWriterSize(w, 64<<10)
 	writeNotes(out, changes)
 	p := printer{source: source{ctx: ctx, root: [2]*os.File{old, new}}, out: out, moves: movesOf(changes, o.Renames)}
-	p.ids = [2]map[string]identity{{}, {}}
 	for _, c := range changes {
 		if !pathFits(c.Path) {
 			continue
 		}
 		if err := p.change(c); err != nil {
-			return err
-		}
-	}
-	if !o.Bare {
-		if err := p.writeBeyond(changes, o.Renames); err != nil {
 			return err
 		}
 	}
@@ -73,16 +60,6 @@ type printer struct {
 	source
 	out *bufio.Writer
 	moves
-	// ids are the contents that git's part holds or starts from, by side and
-	// path; files is how many it holds.
-	ids   [2]map[string]identity
-	files int
-}
-
-// An identity is git's id of a file, and the number of the file in git's part.
-type identity struct {
-	id   string
-	file int
 }
 
 // moves are the renames that git has a word for.
@@ -158,12 +135,6 @@ func (p *printer) file(e ends, r *diff.Rename) error {
 	b, err := p.load(1, e.to, e.new)
 	if err != nil {
 		return err
-	}
-	p.files++
-	for _, side := range []blob{a, b} {
-		if side.node != nil {
-			p.ids[side.side][[]string{e.from, e.to}[side.side]] = identity{side.id, p.files}
-		}
 	}
 	fmt.Fprintf(p.out, "diff --git %s %s\n", quote("a/"+e.from), quote("b/"+e.to))
 	mode := ""

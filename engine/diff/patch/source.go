@@ -92,9 +92,6 @@ func (s *source) open(b blob, path string) (io.ReadCloser, int64, error) {
 	return r, info.Size(), nil
 }
 
-// openPath is for a directory that is not to be read.
-const openPath = kernel.OPath | unix.O_DIRECTORY
-
 // openFile opens a regular file of a side.
 func (s *source) openFile(side int, path string) (*os.File, error) {
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
