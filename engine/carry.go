@@ -260,7 +260,7 @@ func (e *Engine) carryOne(ctx context.Context, c *carrying, r mergeRequest, p Pa
 	part := &carryPart{merging: m}
 	c.parts = append(c.parts, part)
 	for _, k := range m.res.Conflicts {
-		if slices.ContainsFunc(k.Places(), func(path string) bool { return only.matches(filepath.Join(p.Root, path)) }) {
+		if slices.ContainsFunc(k.Paths(), func(path string) bool { return only.matches(filepath.Join(p.Root, path)) }) {
 			c.plan.Conflicts = append(c.plan.Conflicts, m.conflict(k))
 		}
 	}

@@ -155,7 +155,7 @@ func (c *refreshConflict) stands(changed changedPlaces) (bool, error) {
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, 4*merge.TextMax))
-	return err != nil || merge.HasMarks(text, c.MineName, c.RealName), err
+	return err != nil || merge.HasMarkers(text, c.MineName, c.RealName), err
 }
 
 // places are all the places that a conflict is about.

@@ -267,7 +267,7 @@ func asMine(ctx context.Context, m *merging, c merge.Conflict, fork *os.File) er
 		return promote.Replay(ctx, fork, promote.Source{Tree: m.part.New}, []diff.Change{change})
 	}
 	touch := func(path string) snapshot.Touch { return snapshot.Touch{Path: path, Tree: true} }
-	return takeFrom(ctx, fork, m.part.New, m.part.opt.Skip, each(c.Places(), touch))
+	return takeFrom(ctx, fork, m.part.New, m.part.opt.Skip, each(c.Paths(), touch))
 }
 
 // takeFrom makes places of a tree what they are in another. Where that has not the
@@ -306,7 +306,7 @@ func (x *rebasing) mark(ctx context.Context, m *merging, c merge.Conflict, entry
 		return scratchError(path, err)
 	}
 	defer f.Close()
-	if err := merge.Marks(ctx, m.in, c, f); err != nil {
+	if err := merge.WriteMarkers(ctx, m.in, c, f); err != nil {
 		return err
 	}
 	info, err := f.Stat()

@@ -6,12 +6,49 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// answer writes down what the merged tree changes in the real one.
-func (m *merger) answer() error {
-	is, needed := map[string]*thing{}, map[string]bool{} // the directories of what is left
-	var paths []string
-	for _, t := range m.things.all {
-		if t.left {
+// collect fills in the result: the changes that turn real into the merged tree, where
+// their content is, and the conflicts.
+func (m *merger) collect() error {
+	is, needed, paths := m.outcomes()
+	m.classes = m.mergedLinks()
+	changed := map[string]*entry{} // by path; nil where the merged tree has none
+	for _, path := range paths {
+		was := m.entries.at[real][path]
+		if was != nil && (was.withheld || is[path] == nil && needed[path]) {
+			continue
+		}
+		c, err := m.change(path, was, is[path])
+		if err != nil {
+			return err
+		}
+		if c.Kind != 0 {
+			m.result.Changes = append(m.result.Changes, c)
+			changed[path] = is[path]
+		}
+	}
+	m.dropTimes()
+	m.setLinks(changed)
+	for _, c := range m.result.Changes {
+		t := changed[c.Path]
+		switch {
+		case t == nil || c.New == nil:
+		case t.outcome.from == built:
+			m.result.Built[c.Path] = true
+		case t.outcome.from == fromMine && isFile(c.New) && t.on[mine].path != c.Path:
+			m.result.From[c.Path] = t.on[mine].path
+		}
+	}
+	m.result.Conflicts = joinOverlapping(m.result.Conflicts)
+	slices.SortStableFunc(m.result.Conflicts, func(a, b Conflict) int { return byPath(a.Path, b.Path) })
+	return nil
+}
+
+// outcomes returns the merged tree's entries by path, the directories that withheld
+// entries need, and every path that real or the merged tree has, in order.
+func (m *merger) outcomes() (is map[string]*entry, needed map[string]bool, paths []string) {
+	is, needed = map[string]*entry{}, map[string]bool{}
+	for _, t := range m.entries.all {
+		if t.withheld {
 			for dir := t.on[real].path; dir != "" && dir != "."; {
 				dir = parent(dir)
 				needed[dir] = true
@@ -21,55 +58,25 @@ func (m *merger) answer() error {
 		if t.has(real) {
 			paths = append(paths, t.on[real].path)
 		}
-		if t.end.node != nil {
-			is[t.end.path] = t
-			paths = append(paths, t.end.path)
+		if t.outcome.node != nil {
+			is[t.outcome.path] = t
+			paths = append(paths, t.outcome.path)
 		}
 	}
 	slices.SortFunc(paths, byPath)
-	m.classes = m.oneFiles()
-	ends := map[string]*thing{} // of the changes
-	for _, path := range slices.Compact(paths) {
-		was := m.things.at[real][path]
-		if was != nil && (was.left || is[path] == nil && needed[path]) {
-			continue
-		}
-		c, err := m.change(path, was, is[path])
-		if err != nil {
-			return err
-		}
-		if c.Kind != 0 {
-			m.result.Changes = append(m.result.Changes, c)
-			ends[path] = is[path]
-		}
-	}
-	m.dropTimes()
-	m.join(ends)
-	for _, c := range m.result.Changes {
-		t := ends[c.Path]
-		switch {
-		case t == nil || c.New == nil:
-		case t.end.from == built:
-			m.result.Built[c.Path] = true
-		case t.end.from == fromMine && isFile(c.New) && t.on[mine].path != c.Path:
-			m.result.From[c.Path] = t.on[mine].path
-		}
-	}
-	m.result.Conflicts = united(m.result.Conflicts)
-	slices.SortStableFunc(m.result.Conflicts, func(a, b Conflict) int { return byPath(a.Path, b.Path) })
-	return nil
+	return is, needed, slices.Compact(paths)
 }
 
-// change is what happens at a path of the real tree, where it has the thing was, and
-// the merged tree has the thing is. Kind is 0 where nothing does.
-func (m *merger) change(path string, was, is *thing) (diff.Change, error) {
+// change describes how the merged tree differs from the real one at path, where real
+// has the entry was and the merged tree the entry is. Kind is 0 where nothing differs.
+func (m *merger) change(path string, was, is *entry) (diff.Change, error) {
 	c := diff.Change{Path: path}
 	if was != nil {
 		old := *was.on[real].node
 		c.Old, c.Kind = &old, diff.Deleted
 	}
 	if is != nil {
-		n := *is.end.node
+		n := *is.outcome.node
 		c.New, c.Kind = &n, diff.Added
 	}
 	if was == nil || is == nil {
@@ -83,7 +90,7 @@ func (m *merger) change(path string, was, is *thing) (diff.Change, error) {
 		}
 	}
 	c.Kind, c.What = diff.Modified, differ(c.Old, c.New, content)
-	if c.What&diff.Type == 0 && was == is && m.relinks(is) {
+	if c.What&diff.Type == 0 && was == is && m.changesLinks(is) {
 		c.What |= diff.Links
 	}
 	if c.What == 0 {
@@ -92,16 +99,16 @@ func (m *merger) change(path string, was, is *thing) (diff.Change, error) {
 	return c, nil
 }
 
-// relinks reports whether the merged tree has other names for a thing than the real
-// one. What is left keeps its names.
-func (m *merger) relinks(t *thing) bool {
-	now := map[*thing]bool{t: true}
+// changesLinks reports whether the merged tree gives a file other hard links than the real
+// tree. Withheld entries keep their links.
+func (m *merger) changesLinks(t *entry) bool {
+	now := map[*entry]bool{t: true}
 	for _, x := range m.classes[t] {
 		now[x] = true
 	}
 	before := 0
 	for _, x := range m.links.of(real, t) {
-		if x.left {
+		if x.withheld {
 			continue
 		}
 		if before++; !now[x] {
@@ -111,7 +118,8 @@ func (m *merger) relinks(t *thing) bool {
 	return before != len(now)
 }
 
-// dropTimes leaves the times of directories out in which names change.
+// dropTimes drops the modification time of each directory in which the result adds or
+// removes a name: that time changes anyway.
 func (m *merger) dropTimes() {
 	busy := map[string]bool{}
 	for _, c := range m.result.Changes {
@@ -129,14 +137,15 @@ func (m *merger) dropTimes() {
 	}
 }
 
-// join names the hard links among the changes, on both sides of them.
-func (m *merger) join(ends map[string]*thing) {
-	oldFirst, newFirst := map[string]string{}, map[*thing]string{}
+// setLinks sets LinkOf in the old and new nodes of the result, so that each names the first
+// changed path of the same file.
+func (m *merger) setLinks(ends map[string]*entry) {
+	oldFirst, newFirst := map[string]string{}, map[*entry]string{}
 	for i := range m.result.Changes {
 		c := &m.result.Changes[i]
 		if c.Old != nil {
 			c.Old.LinkOf = ""
-			if name := m.things.at[real][c.Path].on[real].new; name != "" {
+			if name := m.entries.at[real][c.Path].on[real].new; name != "" {
 				c.Old.LinkOf = firstOf(oldFirst, name, c.Path)
 			}
 		}
@@ -146,14 +155,14 @@ func (m *merger) join(ends map[string]*thing) {
 			if len(class) > 1 {
 				c.New.LinkOf = firstOf(newFirst, class[0], c.Path)
 				c.New.NLink = max(c.New.NLink, uint32(len(class)))
-			} else if !c.New.Mode.IsDir() && m.wasJoined(ends[c.Path]) {
+			} else if !c.New.Mode.IsDir() && m.hadLinks(ends[c.Path]) {
 				c.New.NLink = 1
 			}
 		}
 	}
 }
 
-// firstOf is the first path that came with a key, or "" where it is this one.
+// firstOf records path as the first of its key. It returns an earlier first path, else "".
 func firstOf[K comparable](first map[K]string, key K, path string) string {
 	if first[key] == "" {
 		first[key] = path
@@ -164,14 +173,14 @@ func firstOf[K comparable](first map[K]string, key K, path string) string {
 	return first[key]
 }
 
-func (m *merger) wasJoined(t *thing) bool {
+func (m *merger) hadLinks(t *entry) bool {
 	return len(m.links.of(mine, t)) > 1 || len(m.links.of(real, t)) > 1
 }
 
-// oneFiles are the things that are one file in the merged tree, by each of them. A
-// side's groups hold where the other side has not relinked one.
-func (m *merger) oneFiles() map[*thing][]*thing {
-	classes := map[*thing][]*thing{}
+// mergedLinks groups the entries that are hard links of one file in the merged tree, by
+// entry. A side's group counts unless the other side has relinked the file.
+func (m *merger) mergedLinks() map[*entry][]*entry {
+	classes := map[*entry][]*entry{}
 	for _, side := range []int{mine, real} {
 		names := make([]string, 0, len(m.links.new[side]))
 		for name := range m.links.new[side] {
@@ -179,25 +188,25 @@ func (m *merger) oneFiles() map[*thing][]*thing {
 		}
 		slices.Sort(names)
 		for _, name := range names {
-			var first *thing
+			var first *entry
 			for _, t := range m.links.new[side][name] {
-				if !m.holds(side, t) || first != nil && !oneFile(first, t) {
+				if !m.linksApply(side, t) || first != nil && !linkable(first, t) {
 					continue
 				}
 				if first == nil {
 					first = t
 				}
-				unite(classes, first, t)
+				union(classes, first, t)
 			}
 		}
 	}
 	return classes
 }
 
-// holds reports whether a side's group is that of a thing in the merged tree.
-func (m *merger) holds(side int, t *thing) bool {
+// linksApply reports whether the side's links of an entry are those of the merged tree.
+func (m *merger) linksApply(side int, t *entry) bool {
 	switch {
-	case t.left || t.end.node == nil || t.end.node.Mode.IsDir():
+	case t.withheld || t.outcome.node == nil || t.outcome.node.Mode.IsDir():
 		return false
 	case t.chosen != 0:
 		return t.chosen == side
@@ -205,18 +214,19 @@ func (m *merger) holds(side int, t *thing) bool {
 	return !m.links.relinked(other(side), t) || m.links.relinked(side, t)
 }
 
-// oneFile reports whether two things can be names of one file.
-func oneFile(a, b *thing) bool {
-	return a.end.node.Size == b.end.node.Size && differ(a.end.node, b.end.node, false)&^diff.Time == 0
+// linkable reports whether two entries may be hard links: they agree in size and metadata.
+func linkable(a, b *entry) bool {
+	return a.outcome.node.Size == b.outcome.node.Size && differ(a.outcome.node, b.outcome.node, false)&^diff.Time == 0
 }
 
-func unite(classes map[*thing][]*thing, a, b *thing) {
+// union joins the groups of a and b.
+func union(classes map[*entry][]*entry, a, b *entry) {
 	x, y := classes[a], classes[b]
 	if x == nil {
-		x = []*thing{a}
+		x = []*entry{a}
 	}
 	if y == nil {
-		y = []*thing{b}
+		y = []*entry{b}
 	}
 	if x[0] != y[0] {
 		x = append(x[:len(x):len(x)], y...)

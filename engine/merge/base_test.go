@@ -15,8 +15,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// live makes the input one of a base that has changed along with the real tree: it
-// cannot be read, and what real changed there is not told, but for why.
+// live prepares an input whose base is not readable because it changed along with the
+// real tree: real lists no changes, only the reason why each path is unknown.
 func live(in *merge.Input, unknown map[string]string) {
 	in.BaseTree, in.Real, in.Unknown = nil, nil, unknown
 	in.OpenBase = func(path string) (*os.File, error) {
@@ -24,7 +24,7 @@ func live(in *merge.Input, unknown map[string]string) {
 	}
 }
 
-func TestWithoutABaseOnlyWhatIsTheSameIsNoConflict(t *testing.T) {
+func TestUnknownBaseIsAConflictUnlessSidesAreEqual(t *testing.T) {
 	w := trees(t, "same\n1\n;both\n1\n;gone\n1\n;made\n1\n;touched\n1\n;mine\n1\n",
 		"same\nx\n;both\nm\n;gone delete;made delete;touched time=10;mine\nm\n;new\nm\n",
 		"same\nx\n;both\nr\n;gone delete;made\nr\n;touched time=20;new\nr\n")
@@ -33,10 +33,10 @@ func TestWithoutABaseOnlyWhatIsTheSameIsNoConflict(t *testing.T) {
 		"same": "", "both": "it was changed before anybody looked", "gone": "", "made": "", "touched": "", "new": "", "not-ours": "",
 	})
 	r := w.trees(in)
-	want := "no-base both: the sandbox and the real tree both changed it: it was changed before anybody looked\n" +
-		"no-base made: the sandbox and the real tree both changed it: what it was before is not known any more\n" +
-		"no-base new: the sandbox and the real tree both changed it: what it was before is not known any more\n"
-	if got := told(r.Conflicts); got != want {
+	want := "no-base both: changed on both sides: it was changed before anybody looked\n" +
+		"no-base made: changed on both sides: the original is no longer available\n" +
+		"no-base new: changed on both sides: the original is no longer available\n"
+	if got := conflictLines(r.Conflicts); got != want {
 		t.Errorf("conflicts:\n%s\nwant:\n%s", got, want)
 	}
 	for _, c := range r.Conflicts {
@@ -49,7 +49,7 @@ func TestWithoutABaseOnlyWhatIsTheSameIsNoConflict(t *testing.T) {
 	}
 }
 
-func TestWithoutABaseAnAnswerIsTaken(t *testing.T) {
+func TestAnswerIsUsedWithoutABase(t *testing.T) {
 	for choice, want := range map[merge.Choice]string{
 		merge.Mine:   "both time=10s \"m\\n\"\nnew time=10s \"m\\n\"\n",
 		merge.Theirs: "both time=20s \"r\\n\"\nmade time=20s \"r\\n\"\nnew time=20s \"r\\n\"\n",
@@ -63,8 +63,8 @@ func TestWithoutABaseAnAnswerIsTaken(t *testing.T) {
 	}
 }
 
-// Kept bytes of some files are a base for these.
-func TestBytesThatAreNotKeptAreAConflict(t *testing.T) {
+// The originals of some files are a sufficient base for these files.
+func TestMissingOriginalIsAConflict(t *testing.T) {
 	w := trees(t, "a\n1\n2\n3\n;b\n1\n2\n3\n;c\n1\n", "a\nm\n2\n3\n;b\nm\n2\n3\n;c\nx\n", "a\n1\n2\nr\n;b\n1\n2\nr\n;c\nx\n")
 	in := w.input()
 	in.BaseTree = nil
@@ -75,14 +75,14 @@ func TestBytesThatAreNotKeptAreAConflict(t *testing.T) {
 		return os.Open(filepath.Join(w.base, path))
 	}
 	r := w.trees(in)
-	if got := told(r.Conflicts); !strings.HasPrefix(got, "no-base b: ") || len(r.Conflicts) != 1 {
+	if got := conflictLines(r.Conflicts); !strings.HasPrefix(got, "no-base b: ") || len(r.Conflicts) != 1 {
 		t.Errorf("conflicts:\n%s", got)
 	}
 	w.apply(in, r)
 	w.is("a time=20.000000001s \"m\\n2\\nr\\n\"\nb time=20s \"1\\n2\\nr\\n\"\nc time=20s \"x\\n\"\n")
 }
 
-func TestABaseThatCannotBeReadIsAnError(t *testing.T) {
+func TestUnreadableBaseIsAnError(t *testing.T) {
 	w := trees(t, "f\n1\n", "f\nm\n", "f\nr\n")
 	in := w.input()
 	in.OpenBase = func(string) (*os.File, error) { return nil, os.ErrPermission }
@@ -91,7 +91,7 @@ func TestABaseThatCannotBeReadIsAnError(t *testing.T) {
 	}
 }
 
-func TestATreeThatMovesUnderTheMergeIsNamed(t *testing.T) {
+func TestFileThatChangesDuringTheMergeIsReported(t *testing.T) {
 	for name, change := range map[string]func(path string) error{
 		"written": func(path string) error { return os.WriteFile(path, []byte("later"), 0o644) },
 		"gone":    os.Remove,
@@ -106,7 +106,7 @@ func TestATreeThatMovesUnderTheMergeIsNamed(t *testing.T) {
 	}
 }
 
-func TestAMergeCanBeInterrupted(t *testing.T) {
+func TestMergeCanBeInterrupted(t *testing.T) {
 	w := trees(t, "f\n1\n", "f\nm\n", "f\nr\n")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -115,12 +115,12 @@ func TestAMergeCanBeInterrupted(t *testing.T) {
 	}
 }
 
-// Nothing but what Built names is in Scratch, and all of it is a private file.
-func TestScratchHoldsWhatWasBuiltAndNoMore(t *testing.T) {
+// Scratch contains exactly the paths in Built, as private files.
+func TestScratchContainsOnlyBuiltFiles(t *testing.T) {
 	w := trees(t, "a\n1\n2\n3\n;b mode=0644\n1\n2\n3\n", "a\nm\n2\n3\n;b mode=0600\nm\n2\n3\n", "a\n1\n2\nr\n;b mode=0755\n1\n2\nr\n")
 	in := w.input()
 	r := w.trees(in)
-	if got := told(r.Conflicts); !strings.HasPrefix(got, "mode b: ") {
+	if got := conflictLines(r.Conflicts); !strings.HasPrefix(got, "mode b: ") {
 		t.Errorf("conflicts:\n%s", got)
 	}
 	left, err := os.ReadDir(in.Scratch.Name())
@@ -130,8 +130,8 @@ func TestScratchHoldsWhatWasBuiltAndNoMore(t *testing.T) {
 	}
 }
 
-// The input stays as it is: it is the caller's.
-func TestTheInputIsLeftAsItIs(t *testing.T) {
+// Trees does not modify its input, which belongs to the caller.
+func TestInputIsNotModified(t *testing.T) {
 	w := random(t, 7, 30)
 	input := w.input()
 	all := func() (text string) {
@@ -147,7 +147,7 @@ func TestTheInputIsLeftAsItIs(t *testing.T) {
 	}
 }
 
-func TestChangesAreInOrderAndSayWhatRealHolds(t *testing.T) {
+func TestChangesAreSortedAndOldIsReal(t *testing.T) {
 	for seed := range uint64(40) {
 		w := random(t, seed, 40)
 		changes := w.trees(w.input()).Changes

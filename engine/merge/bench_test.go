@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/engine/merge"
 )
 
-// BenchmarkTrees merges 100 files of 8 KB that one side, or both, changed, and prints
-// the ratio to reading and hashing all three versions of these.
+// BenchmarkTrees merges 100 files of 8 KB that one or both sides changed, and prints the
+// ratio to reading and hashing all three versions.
 func BenchmarkTrees(b *testing.B) {
 	for name, both := range map[string]bool{"one-side": false, "both-sides": true} {
 		b.Run(name, func(b *testing.B) {
@@ -91,8 +91,8 @@ func BenchmarkText(b *testing.B) {
 	}
 }
 
-// BenchmarkTextUnlike merges two texts of 20,000 lines in random order, the worst that
-// there is: it must end.
+// BenchmarkTextUnlike merges two texts of 20,000 lines in random order, the worst case:
+// it must end.
 func BenchmarkTextUnlike(b *testing.B) {
 	var texts [3][]byte
 	for i := range texts {

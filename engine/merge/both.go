@@ -7,74 +7,73 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// both merges a thing that both sides have.
-func (m *merger) both(t *thing) error {
-	path, ok := m.things.spot(t)
+// mergeBoth merges an entry that both sides have.
+func (m *merger) mergeBoth(t *entry) error {
+	path, ok := m.entries.destination(t)
 	if !ok {
-		return m.raise(t, RenameRename, says(mine, "renamed it to "+quote(t.on[mine].path))+", "+says(real, "to "+quote(t.on[real].path)))
+		return m.report(t, RenameRename, sideDid(mine, "renamed it to "+quote(t.on[mine].path))+", "+sideDid(real, "to "+quote(t.on[real].path)))
 	}
 	a, b := t.on[mine], t.on[real]
 	switch {
 	case a.node.Mode.Type() != b.node.Mode.Type():
-		return m.types(t, path)
+		return m.mergeTypes(t, path)
 	case !t.has(base):
-		return m.added(t)
+		return m.mergeAdded(t)
 	case t.on[base].node.Mode.Type() != b.node.Mode.Type():
-		return m.became(t, path)
+		return m.mergeRetyped(t, path)
 	}
-	return m.aspects(t, path)
+	return m.mergeAspects(t, path)
 }
 
-// types decides where the sides are of different types.
-func (m *merger) types(t *thing, path string) error {
+// mergeTypes merges an entry whose file type differs between the sides.
+func (m *merger) mergeTypes(t *entry, path string) error {
 	a, b := t.on[mine], t.on[real]
-	if t.has(base) && a.what&diff.Type == 0 && !t.touched(mine) && !m.things.went(mine, t) {
-		t.end = end{path, b.node, fromReal}
-		return m.carry(t)
+	if t.has(base) && a.what&diff.Type == 0 && !t.changed(mine) && !m.entries.movedItself(mine, t) {
+		t.outcome = outcome{path, b.node, fromReal}
+		return m.copyMoved(t)
 	}
-	if t.has(base) && b.what&diff.Type == 0 && !t.touched(real) && !m.things.went(real, t) {
-		t.end = end{path, a.node, fromMine}
+	if t.has(base) && b.what&diff.Type == 0 && !t.changed(real) && !m.entries.movedItself(real, t) {
+		t.outcome = outcome{path, a.node, fromMine}
 		return nil
 	}
 	kind := Type
-	if isDir(a.node) != isDir(b.node) && (m.full(mine, t) || m.full(real, t)) {
+	if isDir(a.node) != isDir(b.node) && (m.nonEmptyDir(mine, t) || m.nonEmptyDir(real, t)) {
 		kind = Directory
 	}
 	did := func(side int) string {
 		switch s := t.on[side]; {
-		case t.has(base) && m.things.went(side, t):
+		case t.has(base) && m.entries.movedItself(side, t):
 			return "renamed it from " + quote(t.on[base].path)
 		case t.has(base) && s.what&diff.Type == 0:
-			return "changed " + aspects(s.what)
+			return "changed " + aspectWords(s.what)
 		}
 		return "made it a " + diff.TypeName(t.on[side].node.Mode)
 	}
-	return m.raise(t, kind, says(mine, did(mine))+", "+says(real, did(real)))
+	return m.report(t, kind, sideDid(mine, did(mine))+", "+sideDid(real, did(real)))
 }
 
-// full reports whether a thing is a directory on a side in which something is known
-// to lie.
-func (m *merger) full(side int, t *thing) bool {
+// nonEmptyDir reports whether an entry is a directory on a side and any change lies in it.
+func (m *merger) nonEmptyDir(side int, t *entry) bool {
 	found := 0
 	if t.isDir(side) {
-		m.things.under(side, t.on[side].path, func(*thing) { found++ })
+		m.entries.under(side, t.on[side].path, func(*entry) { found++ })
 	}
 	return found > 1
 }
 
-// became decides where both sides made one other type of a thing. They must have
-// made the same, as with what both have added.
-func (m *merger) became(t *thing, path string) error {
+// mergeRetyped merges an entry that both sides turned into the same other file type, as if
+// both had added it.
+func (m *merger) mergeRetyped(t *entry, path string) error {
 	t.on[base] = state{path: t.on[base].path}
-	err := m.added(t)
-	if t.end.node != nil && t.chosen == 0 {
-		t.end.path = path
+	err := m.mergeAdded(t)
+	if t.outcome.node != nil && t.chosen == 0 {
+		t.outcome.path = path
 	}
 	return err
 }
 
-// added merges what both sides have made, of one type.
-func (m *merger) added(t *thing) error {
+// mergeAdded merges an entry that both sides added with the same file type.
+func (m *merger) mergeAdded(t *entry) error {
 	a, b := t.on[mine].node, t.on[real].node
 	n, bad := metadata(nil, a, b)
 	if isFile(a) {
@@ -83,92 +82,92 @@ func (m *merger) added(t *thing) error {
 			return err
 		}
 		if !same {
-			return m.raise(t, AddAdd, "the sandbox and the real tree both added it, with different content")
+			return m.report(t, AddAdd, "added on both sides, with different content")
 		}
 	}
 	if len(bad) > 0 {
-		return m.raise(t, bad[0], "the sandbox and the real tree both added it, with different "+kindName(bad[0]))
+		return m.report(t, bad[0], "added on both sides, with different "+kindName(bad[0]))
 	}
-	if m.relinkedApart(t) {
-		return m.raiseLinks(t)
+	if m.linksConflict(t) {
+		return m.reportLinks(t)
 	}
-	t.end = end{t.on[real].path, n, fromReal}
+	t.outcome = outcome{t.on[real].path, n, fromReal}
 	return nil
 }
 
-// aspects merges a thing aspect by aspect.
-func (m *merger) aspects(t *thing, path string) error {
+// mergeAspects merges an entry of one file type: links, metadata, content and time, each alone.
+func (m *merger) mergeAspects(t *entry, path string) error {
 	a, b := t.on[mine], t.on[real]
-	if m.relinkedApart(t) {
-		return m.raiseLinks(t)
+	if m.linksConflict(t) {
+		return m.reportLinks(t)
 	}
 	n, bad := metadata(t.on[base].node, a.node, b.node)
-	t.end = end{path, n, fromReal}
+	t.outcome = outcome{path, n, fromReal}
 	if isFile(n) {
-		conflict, err := m.content(t)
+		conflict, err := m.pickContent(t)
 		if conflict || err != nil {
 			return err
 		}
 	}
-	m.time(t)
+	m.mergeTime(t)
 	if len(bad) > 0 {
-		why := "the sandbox and the real tree both changed its " + kindName(bad[0])
-		return m.raise(t, bad[0], why)
+		why := kindName(bad[0]) + " changed on both sides"
+		return m.report(t, bad[0], why)
 	}
-	return m.carry(t)
+	return m.copyMoved(t)
 }
 
-// content decides where the content of a regular file comes from.
-func (m *merger) content(t *thing) (conflict bool, err error) {
+// pickContent picks the side whose file content is used, or merges both.
+func (m *merger) pickContent(t *entry) (conflict bool, err error) {
 	a, b := t.on[mine], t.on[real]
-	n := t.end.node
+	n := t.outcome.node
 	take := func(s state, from source) {
-		t.end.from, n.Size, n.MTime, n.CTime, n.Ino, n.Dev, n.NLink = from, s.node.Size, s.node.MTime, s.node.CTime, s.node.Ino, s.node.Dev, s.node.NLink
+		t.outcome.from, n.Size, n.MTime, n.CTime, n.Ino, n.Dev, n.NLink = from, s.node.Size, s.node.MTime, s.node.CTime, s.node.Ino, s.node.Dev, s.node.NLink
 	}
 	switch {
 	case a.what&b.what&diff.Content != 0:
-		return m.contents(t)
+		return m.mergeContents(t)
 	case a.what&diff.Content != 0:
 		take(a, fromMine)
 	case b.what&diff.Content != 0:
 		take(b, fromReal)
-	case t.end.path != b.path || m.links.relinked(mine, t):
-		take(a, fromMine) // it has to be made anew
+	case t.outcome.path != b.path || m.links.relinked(mine, t):
+		take(a, fromMine) // no promotion links to another path: copy it
 	}
 	return false, nil
 }
 
-// time gives a node that stays as real has it a time that mine alone has given it,
-// and what else mine has changed its own.
-func (m *merger) time(t *thing) {
+// mergeTime takes mine's modification time where only mine changed the time, or where mine
+// changed a link target or device number.
+func (m *merger) mergeTime(t *entry) {
 	a, b := t.on[mine], t.on[real]
-	n := t.end.node
+	n := t.outcome.node
 	switch alone := a.what&diff.Time != 0 && b.what&diff.Time == 0; {
-	case isFile(n) && (t.end.from != fromReal || b.what&diff.Content != 0):
+	case isFile(n) && (t.outcome.from != fromReal || b.what&diff.Content != 0):
 	case a.what&(diff.Target|diff.Device) != 0 && b.what&(diff.Target|diff.Device) == 0, alone:
 		n.MTime = a.node.MTime
 	}
 }
 
-// relinkedApart reports whether a side made a thing one file with others than it was
-// before, while the other side changed it.
-func (m *merger) relinkedApart(t *thing) bool {
+// linksConflict reports a conflict of hard links: one side changed which names are this
+// file, and the other side changed the file or relinked it differently.
+func (m *merger) linksConflict(t *entry) bool {
 	byMine, byReal := m.links.relinked(mine, t), m.links.relinked(real, t)
 	switch {
 	case !byMine && !byReal, m.links.sameLinks(t):
 		return false
 	case byMine && byReal:
-		return t.has(base) && (t.touched(mine) || t.touched(real)) || !m.joins(t)
+		return t.has(base) && (t.changed(mine) || t.changed(real)) || !m.onlyLinked(t)
 	case !t.has(base):
 		return false
 	}
-	return byMine && t.touched(real) || byReal && t.touched(mine)
+	return byMine && t.changed(real) || byReal && t.changed(mine)
 }
 
-// joins reports whether both sides have only given a thing more names.
-func (m *merger) joins(t *thing) bool {
+// onlyLinked reports whether both sides only added links to an entry and removed none.
+func (m *merger) onlyLinked(t *entry) bool {
 	for _, side := range []int{mine, real} {
-		now := map[*thing]bool{}
+		now := map[*entry]bool{}
 		for _, x := range m.links.of(side, t) {
 			now[x] = true
 		}
@@ -181,12 +180,13 @@ func (m *merger) joins(t *thing) bool {
 	return true
 }
 
-func (m *merger) raiseLinks(t *thing) error {
+// reportLinks reports the conflict that linksConflict found.
+func (m *merger) reportLinks(t *entry) error {
 	did := func(side int) string {
 		if m.links.relinked(side, t) {
 			return "changed which names are this file"
 		}
-		return "changed " + aspects(t.on[side].what)
+		return "changed " + aspectWords(t.on[side].what)
 	}
 	var more []string
 	for _, side := range []int{mine, real} {
@@ -194,12 +194,12 @@ func (m *merger) raiseLinks(t *thing) error {
 			more = append(more, x.on[side].path)
 		}
 	}
-	return m.raise(t, Links, says(mine, did(mine))+", "+says(real, did(real)), more...)
+	return m.report(t, Links, sideDid(mine, did(mine))+", "+sideDid(real, did(real)), more...)
 }
 
-// mergedTime is when something that was merged of two files was changed: after both,
-// so that nothing that goes by time and size takes it for either, and the same
-// whenever it is merged again.
+// mergedTime is the modification time of a merged file: 1 ns after the later version.
+// Tools that compare by time and size see a new file, and a repeated merge yields the
+// same time.
 func mergedTime(a, b *diff.Node) time.Time {
 	later := a.MTime
 	if b.MTime.After(later) {
@@ -208,11 +208,11 @@ func mergedTime(a, b *diff.Node) time.Time {
 	return later.Add(time.Nanosecond)
 }
 
-// carry has the content of a regular file copied where no promotion would find it:
-// from the real tree, to another place in it.
-func (m *merger) carry(t *thing) error {
-	n := t.end.node
-	if n == nil || t.end.from != fromReal || t.end.path == t.on[real].path || n.Mode.Type() != fs.FileMode(0) {
+// copyMoved copies a regular file of the real tree that the merge moves to another path:
+// promotion reads content from the sandbox or Scratch, never from another real path.
+func (m *merger) copyMoved(t *entry) error {
+	n := t.outcome.node
+	if n == nil || t.outcome.from != fromReal || t.outcome.path == t.on[real].path || n.Mode.Type() != fs.FileMode(0) {
 		return nil
 	}
 	return m.copyReal(t)

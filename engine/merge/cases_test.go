@@ -12,13 +12,13 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// A script is a case: steps that make the base, and that change it on each side, then
-// the merged tree, and the conflicts. Its comment says what it is about; a line
-// "root" in it that it needs root.
+// A script is one case: the steps that create the base, the steps that change it on each
+// side, the expected merged tree and the expected conflicts. A line "root" in its comment
+// says that it needs root.
 type script struct {
-	comment          string
-	base, mine, real []step
-	merged, told     string
+	comment           string
+	base, mine, real  []step
+	merged, conflicts string
 }
 
 func readScript(t testing.TB, file string) script {
@@ -38,7 +38,7 @@ func readScript(t testing.TB, file string) script {
 		case "merged":
 			s.merged = data
 		case "conflicts":
-			s.told = data
+			s.conflicts = data
 		default:
 			t.Fatalf("%s: %q is none of the parts of a case", file, f.Name)
 		}
@@ -46,7 +46,7 @@ func readScript(t testing.TB, file string) script {
 	return s
 }
 
-// play makes the trees of a case.
+// play creates the trees of a case.
 func (s script) play(t testing.TB) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -61,9 +61,9 @@ func (s script) play(t testing.TB) *world {
 	return w
 }
 
-// The cases are what git's own tests of merging are about, and what git does not know.
-// Each file in testdata holds three trees, and beside them what they make.
-func TestCasesMergeAsIsWrittenBesideThem(t *testing.T) {
+// The cases are those of git's own merge tests, and further ones that git cannot express.
+// Each file in testdata has three trees and the expected result.
+func TestCases(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	must(t, err)
 	if len(files) < 110 {
@@ -83,15 +83,15 @@ func TestCasesMergeAsIsWrittenBesideThem(t *testing.T) {
 			if got := list(t, w.target); got != s.merged {
 				t.Errorf("merged:\n%s\nwant:\n%s", got, s.merged)
 			}
-			if got := told(r.Conflicts); got != s.told {
-				t.Errorf("conflicts:\n%s\nwant:\n%s", got, s.told)
+			if got := conflictLines(r.Conflicts); got != s.conflicts {
+				t.Errorf("conflicts:\n%s\nwant:\n%s", got, s.conflicts)
 			}
 			w.gitAgrees(g, t)
 		})
 	}
 }
 
-// gitAgrees has git merge every file that is a text in all three trees.
+// gitAgrees compares with git's merge of every file that is a text in all three trees.
 func (w *world) gitAgrees(g *git, t *testing.T) {
 	t.Helper()
 	g.t = t
@@ -103,7 +103,7 @@ func (w *world) gitAgrees(g *git, t *testing.T) {
 		var texts [3][]byte
 		for i, root := range []string{w.base, w.mine, w.real} {
 			if info, err := os.Lstat(filepath.Join(root, rel)); err != nil || !info.Mode().IsRegular() {
-				return nil //nolint:nilerr // what is not there is not for git
+				return nil //nolint:nilerr //nolint:nilerr // git merges only files of all three trees
 			}
 			texts[i], err = os.ReadFile(filepath.Join(root, rel))
 			must(t, err)

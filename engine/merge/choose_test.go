@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// trees plays three lists of steps; a step is "PATH WORDS" with its content behind a
-// line feed, if any.
+// trees plays three lists of steps. A step is "PATH WORDS", then a line feed and the
+// content, if any.
 func trees(t testing.TB, base, mine, real string) *world {
 	t.Helper()
 	parse := func(all string) (steps []step) {
@@ -40,7 +40,7 @@ func (w *world) is(want string) {
 	}
 }
 
-func TestAnAnswerTakesOneSideOfTheWholePath(t *testing.T) {
+func TestAnswerTakesOneSideOfTheWholePath(t *testing.T) {
 	for _, c := range []struct{ name, base, mine, real, minesAll, realsAll string }{
 		{
 			"content", "f\n1\n", "f mode=0700\nm\n", "f\nr\n",
@@ -85,7 +85,7 @@ func TestAnAnswerTakesOneSideOfTheWholePath(t *testing.T) {
 				in.Choose = choose(choice)
 				r := w.trees(in)
 				if len(r.Conflicts) > 0 {
-					t.Errorf("left:\n%s", told(r.Conflicts))
+					t.Errorf("left:\n%s", conflictLines(r.Conflicts))
 				}
 				if choice == merge.Theirs && len(r.Changes) > 0 && c.name != "hard link" {
 					t.Errorf("the real side changes:\n%s", brief(r.Changes))
@@ -97,8 +97,8 @@ func TestAnAnswerTakesOneSideOfTheWholePath(t *testing.T) {
 	}
 }
 
-// An answer is about what a file holds, and its directory stays moved.
-func TestAnAnswerGoesWhereTheOtherSideHasMovedTheDirectory(t *testing.T) {
+// An answer chooses a file's content; the rename of its directory stays.
+func TestAnswerFollowsTheOtherSidesDirectoryRename(t *testing.T) {
 	long := strings.Repeat("a line that tells where it is from\n", 3)
 	stay, move := "d/a\n"+long+"stays\n;d/b\n"+long+"stays\n", "e from=d;e/a\n"+long+"moves\n;e/b\n"+long+"moves\n"
 	for _, c := range []struct {
@@ -111,7 +111,7 @@ func TestAnAnswerGoesWhereTheOtherSideHasMovedTheDirectory(t *testing.T) {
 			in.Choose = choose(c.choice)
 			r := w.trees(in)
 			if len(r.Conflicts) > 0 {
-				t.Errorf("left:\n%s", told(r.Conflicts))
+				t.Errorf("left:\n%s", conflictLines(r.Conflicts))
 			}
 			w.apply(in, r)
 			got := list(t, w.target)
@@ -122,7 +122,7 @@ func TestAnAnswerGoesWhereTheOtherSideHasMovedTheDirectory(t *testing.T) {
 	}
 }
 
-func TestAnAnswerCanBeWhatAToolHasBuilt(t *testing.T) {
+func TestAnswerCanBeBuiltByATool(t *testing.T) {
 	w := trees(t, "f mode=0700\n1\n;g\n1\n", "f mode=0700\nm\n;g\nm\n", "f mode=0700\nr\n;g\nr\n")
 	in := w.input()
 	in.Choose = func(c merge.Conflict) merge.Choice {
@@ -134,14 +134,14 @@ func TestAnAnswerCanBeWhatAToolHasBuilt(t *testing.T) {
 		return merge.Built
 	}
 	r := w.trees(in)
-	if got := told(r.Conflicts); !strings.HasPrefix(got, "content g: ") {
+	if got := conflictLines(r.Conflicts); !strings.HasPrefix(got, "content g: ") {
 		t.Errorf("left:\n%s", got)
 	}
 	w.apply(in, r)
 	w.is("f mode=0700 time=24h0m0s \"both\\n\"\ng time=20s \"r\\n\"\n")
 }
 
-func TestAnAnswerThatWasNotBuiltIsAnError(t *testing.T) {
+func TestMissingBuiltAnswerIsAnError(t *testing.T) {
 	w := trees(t, "f\n1\n", "f\nm\n", "f\nr\n")
 	in := w.input()
 	in.Choose = choose(merge.Built)
@@ -154,8 +154,8 @@ func TestAnAnswerThatWasNotBuiltIsAnError(t *testing.T) {
 	}
 }
 
-// Marks that are put back as an answer are what a user finds in the sandbox.
-func TestMarksHoldBothSides(t *testing.T) {
+// Conflict markers written as an answer are what the user finds in the sandbox.
+func TestMarkersShowBothSides(t *testing.T) {
 	w := trees(t, "f\n1\n2\n3\n", "f\n1\nm\n3\n;n\nsame\nm\n", "f\n1\nr\n3\n;n\nsame\nr\n")
 	in := w.input()
 	r := w.trees(in)
@@ -164,34 +164,34 @@ func TestMarksHoldBothSides(t *testing.T) {
 		"n": "same\n<<<<<<< sandbox\nm\n||||||| base\n=======\nr\n>>>>>>> real\n",
 	}
 	if len(r.Conflicts) != len(want) {
-		t.Fatalf("conflicts:\n%s", told(r.Conflicts))
+		t.Fatalf("conflicts:\n%s", conflictLines(r.Conflicts))
 	}
 	for _, c := range r.Conflicts {
 		var b bytes.Buffer
-		must(t, merge.Marks(t.Context(), in, c, &b))
+		must(t, merge.WriteMarkers(t.Context(), in, c, &b))
 		if b.String() != want[c.Path] {
 			t.Errorf("%s: %q, want %q", c.Path, b.String(), want[c.Path])
 		}
-		if !merge.HasMarks(b.Bytes(), in.MineName, in.RealName) {
+		if !merge.HasMarkers(b.Bytes(), in.MineName, in.RealName) {
 			t.Errorf("%s: its marks are not found", c.Path)
 		}
 	}
 }
 
-func TestOnlyLinesCanBeMarked(t *testing.T) {
+func TestOnlyTextsGetMarkers(t *testing.T) {
 	w := trees(t, "f quoted\n\"\\x00\";d\n1\n;x\n1\n", "f quoted\n\"\\x00m\";d delete;x\nm\n", "f quoted\n\"\\x00r\";d\nr\n;x\nr\n")
 	in := w.input()
 	for _, c := range w.trees(in).Conflicts {
 		if c.Marked != (c.Path == "x") {
 			t.Errorf("%s %s: marked %v", c.Kind, c.Path, c.Marked)
 		}
-		if err := merge.Marks(t.Context(), in, c, &bytes.Buffer{}); c.Marked == errors.Is(err, snapshot.ErrNotSupported) {
+		if err := merge.WriteMarkers(t.Context(), in, c, &bytes.Buffer{}); c.Marked == errors.Is(err, snapshot.ErrNotSupported) {
 			t.Errorf("%s %s: %v", c.Kind, c.Path, err)
 		}
 	}
 }
 
-func TestMarksFollowRenames(t *testing.T) {
+func TestMarkersFollowRenames(t *testing.T) {
 	long := strings.Repeat("a line that tells where it is from\n", 9)
 	w := trees(t, "a\n"+long+"1\n", "b from=a\n"+long+"m\n", "a\n"+long+"r\n")
 	in := w.input()
@@ -200,13 +200,13 @@ func TestMarksFollowRenames(t *testing.T) {
 		t.Fatalf("conflicts: %+v", r.Conflicts)
 	}
 	var b bytes.Buffer
-	must(t, merge.Marks(t.Context(), in, r.Conflicts[0], &b))
+	must(t, merge.WriteMarkers(t.Context(), in, r.Conflicts[0], &b))
 	if !strings.HasSuffix(b.String(), "<<<<<<< sandbox\nm\n||||||| base\n1\n=======\nr\n>>>>>>> real\n") {
 		t.Errorf("%q", b.String())
 	}
 }
 
-func TestMarksAreToldFromTextThatLooksLikeThem(t *testing.T) {
+func TestSimilarTextIsNotTakenForMarkers(t *testing.T) {
 	const all = "<<<<<<< m\n||||||| base\n=======\n>>>>>>> r\n"
 	for text, want := range map[string]bool{
 		all:                                      true,
@@ -223,7 +223,7 @@ func TestMarksAreToldFromTextThatLooksLikeThem(t *testing.T) {
 		"heading\n=======\n" + all:                                       true,
 		"<<<<<<< m\none\n||||||| base\ntwo\n=======\n=======\n>>>>>>> r": true,
 	} {
-		if got := merge.HasMarks([]byte(text), "m", "r"); got != want {
+		if got := merge.HasMarkers([]byte(text), "m", "r"); got != want {
 			t.Errorf("%q: %v", text, got)
 		}
 	}

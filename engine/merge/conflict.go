@@ -6,72 +6,71 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// A Kind is what two sides do not agree on. The values are stable.
+// A Kind says in what the two sides disagree. The values are stable.
 type Kind string
 
 // The kinds of conflict.
 const (
 	// Content: both changed the same lines of a text.
 	Content Kind = "content"
-	// Binary: both changed a file that is not text, or too long to be merged.
+	// Binary: both changed a file that is not text, or too long to merge.
 	Binary Kind = "binary"
-	// NoBase: both changed it, and what it was is not known any more.
+	// NoBase: both changed the file, and the original is no longer available.
 	NoBase Kind = "no-base"
-	// AddAdd: both added a file, each with another content.
+	// AddAdd: both added a file, with different content.
 	AddAdd Kind = "add-add"
 	// ChangeDelete: the sandbox changed what the real tree deleted, or something
 	// in a directory that the real tree deleted. DeleteChange: the other way round.
 	ChangeDelete Kind = "change-delete"
 	DeleteChange Kind = "delete-change"
-	// Type: both made something else of it, or one did and the other changed it.
+	// Type: both changed the file type, or one did and the other changed the file.
 	Type Kind = "type"
-	// Directory: one side has a file where the other has a directory with content.
+	// Directory: one side has a file where the other has a non-empty directory.
 	Directory Kind = "directory"
-	// Mode, Owner, Xattrs, Target and Device: both gave it another of these. An
-	// access control list and the permission bits are one thing, told as Mode.
+	// Mode, Owner, Xattrs, Target and Device: both changed this attribute. An access
+	// control list and the permission bits count as one, reported as Mode.
 	Mode   Kind = "mode"
 	Owner  Kind = "owner"
 	Xattrs Kind = "xattrs"
 	Target Kind = "target"
 	Device Kind = "device"
-	// Links: which names are one file (hard links) differs, or one side
-	// changed that and the other the file.
+	// Links: the sides disagree on which names are hard links of the file, or one side
+	// relinked the file and the other changed it.
 	Links Kind = "links"
-	// RenameRename: both moved it, to different places, or moved two things to
-	// one place. RenameDelete: one moved it, and the other deleted it. RenameAdd:
-	// one moved something to where the other made something.
+	// RenameRename: both moved one file to different paths, or two files to one path.
+	// RenameDelete: one moved the file, the other deleted it. RenameAdd: one moved a
+	// file to a path where the other added one.
 	RenameRename Kind = "rename-rename"
 	RenameDelete Kind = "rename-delete"
 	RenameAdd    Kind = "rename-add"
 )
 
-// A Conflict is a place that has no single answer. It names both sides.
+// A Conflict is a change that the merge cannot decide. It names both sides.
 type Conflict struct {
-	// Path is where the merged tree would have it. The conflict is about all that
-	// lies beneath it, too, but where it is Alone.
+	// Path is the path in the merged tree. The conflict covers everything below Path,
+	// too, unless Alone is set.
 	Path string
 	Kind Kind
-	// What each side has; nil where it has nothing there.
+	// The node in each tree; nil where the tree has none.
 	Base, Mine, Real *diff.Node
-	// Where each has it, where that is not Path; else "".
+	// The path in each tree where that differs from Path, else "".
 	BasePath, MinePath, RealPath string
-	// Also are the other places that it is about: where either side has what has
-	// to wait for the same answer. None lies beneath another.
+	// Also lists further paths that the same answer decides. No path contains another.
 	Also []string
-	// Alone: it is about a directory itself, and not about what lies in it.
+	// Alone: the conflict is about a directory itself and not about its content.
 	Alone bool
-	// Several: it is about more than one file, and so is its answer. Neither marks
-	// nor a merge tool can tell of them all.
+	// Several: the conflict, and so its answer, covers more than one file. Neither
+	// conflict markers nor a merge tool can show all of them.
 	Several bool
-	// Why completes "PATH: ".
+	// Why is the reason, to be printed after "PATH: ".
 	Why string
-	// Marked: both sides are texts, so that [Marks] can write both between marks.
+	// Marked: both sides are texts, so [WriteMarkers] can show them in one file.
 	Marked bool
 }
 
-// Places are all the places that a conflict is about, and, but where it is Alone, all
-// beneath them: where either side has what the merge has left.
-func (c *Conflict) Places() []string {
+// Paths returns every path that the conflict covers. Unless Alone is set, each stands
+// for everything below it.
+func (c *Conflict) Paths() []string {
 	var all []string
 	for _, path := range append([]string{c.Path, c.MinePath, c.RealPath}, c.Also...) {
 		if path != "" {
@@ -81,31 +80,31 @@ func (c *Conflict) Places() []string {
 	return all
 }
 
-// about has a conflict be about things, wherever the sides have them.
-func (c *Conflict) about(things []*thing) {
+// include extends the conflict to more entries, at their paths on both sides.
+func (c *Conflict) include(things []*entry) {
 	var also []string
 	for _, t := range things {
 		also = append(also, t.on[mine].path, t.on[real].path)
 	}
-	c.addPlaces(also)
+	c.addPaths(also)
 	c.Several = c.Several || len(things) > 1
 	c.Marked = c.Marked && !c.Several
 }
 
-// takeIn has a conflict be about all that others are about.
-func (c *Conflict) takeIn(others []*Conflict) {
+// absorb extends the conflict to everything that others cover.
+func (c *Conflict) absorb(others []*Conflict) {
 	var also []string
 	for _, other := range others {
-		also = append(also, other.Places()...)
+		also = append(also, other.Paths()...)
 	}
-	c.addPlaces(also)
+	c.addPaths(also)
 	c.Several, c.Marked = true, false
 }
 
-// addPlaces adds those that do not lie in one that it has.
-func (c *Conflict) addPlaces(paths []string) {
-	told := roots{}
-	for _, path := range c.Places() {
+// addPaths adds to Also the paths that the conflict does not cover yet.
+func (c *Conflict) addPaths(paths []string) {
+	told := pathSet{}
+	for _, path := range c.Paths() {
 		told.add(path)
 	}
 	slices.SortFunc(paths, byPath)
@@ -117,10 +116,10 @@ func (c *Conflict) addPlaces(paths []string) {
 	slices.SortFunc(c.Also, byPath)
 }
 
-// united are conflicts of which none has a place in that of another: what answers
-// the one would take from the other what it keeps.
-func united(all []Conflict) []Conflict {
-	into, at := make([]int, len(all)), map[string]int{} // the conflict that has taken one in; by place
+// joinOverlapping joins conflicts whose paths overlap, so that the answer to one cannot undo the
+// answer to another.
+func joinOverlapping(all []Conflict) []Conflict {
+	into, at := make([]int, len(all)), map[string]int{} // into: the conflict that absorbed conflict i; at: conflict by path
 	last := func(i int) int {
 		for into[i] != i {
 			i = into[i]
@@ -129,14 +128,14 @@ func united(all []Conflict) []Conflict {
 	}
 	for i := range all {
 		into[i] = i
-		for _, path := range all[i].places() {
+		for _, path := range all[i].subtrees() {
 			if _, told := at[path]; !told {
 				at[path] = i
 			}
 		}
 	}
 	for i := range all {
-		for _, path := range all[i].places() {
+		for _, path := range all[i].subtrees() {
 			for ; path != "."; path = parent(path) {
 				if outer, ok := at[path]; ok && last(outer) != last(i) {
 					into[last(i)] = last(outer)
@@ -156,26 +155,26 @@ func united(all []Conflict) []Conflict {
 			continue
 		}
 		if len(taken[i]) > 0 {
-			all[i].takeIn(taken[i])
+			all[i].absorb(taken[i])
 		}
 		left = append(left, all[i])
 	}
 	return left
 }
 
-// places are those of a conflict that is about all beneath them.
-func (c *Conflict) places() []string {
+// subtrees returns the paths that stand for a subtree: none if the conflict is Alone.
+func (c *Conflict) subtrees() []string {
 	if c.Alone {
 		return nil
 	}
-	return c.Places()
+	return c.Paths()
 }
 
-// roots are places, each with all beneath it.
-type roots map[string]bool
+// pathSet is a set of subtrees, by their top path.
+type pathSet map[string]bool
 
-// add reports whether a path was not in one of them.
-func (r roots) add(path string) bool {
+// add adds the subtree at path and reports whether no earlier one contains it.
+func (r pathSet) add(path string) bool {
 	for at := path; at != "."; at = parent(at) {
 		if at == "" || r[at] {
 			return false

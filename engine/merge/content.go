@@ -13,8 +13,8 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// contents merges a file whose content both sides have changed.
-func (m *merger) contents(t *thing) (conflict bool, err error) {
+// mergeContents merges the content of a regular file that both sides changed.
+func (m *merger) mergeContents(t *entry) (conflict bool, err error) {
 	a, b := t.on[mine].node, t.on[real].node
 	same, err := m.sameContent(t)
 	if err != nil || same {
@@ -23,32 +23,32 @@ func (m *merger) contents(t *thing) (conflict bool, err error) {
 	texts, ok, err := m.texts(t)
 	switch {
 	case errors.Is(err, snapshot.ErrNotFound):
-		return true, m.raise(t, NoBase, "the sandbox and the real tree both changed it, and what it was before is not known any more")
+		return true, m.report(t, NoBase, "changed on both sides, and the original is no longer available")
 	case err != nil:
 		return false, err
 	case !ok:
-		return true, m.raise(t, Binary, "the sandbox and the real tree both changed it, and it is not text")
+		return true, m.report(t, Binary, "changed on both sides, and not a text file")
 	}
 	three := newTriple(texts[base], texts[mine], texts[real])
 	all := three.merge()
 	if all.conflicts() > 0 {
-		return true, m.raise(t, Content, "the sandbox and the real tree both changed "+all.lines())
+		return true, m.report(t, Content, "changed on both sides: "+all.lines())
 	}
 	merged := three.write(all, Names{})
-	n := t.end.node
+	n := t.outcome.node
 	switch {
 	case bytes.Equal(merged, texts[real]):
 		return false, nil
 	case bytes.Equal(merged, texts[mine]):
-		t.end.from, n.Size, n.MTime, n.CTime, n.Ino, n.Dev, n.NLink = fromMine, a.Size, a.MTime, a.CTime, a.Ino, a.Dev, a.NLink
+		t.outcome.from, n.Size, n.MTime, n.CTime, n.Ino, n.Dev, n.NLink = fromMine, a.Size, a.MTime, a.CTime, a.Ino, a.Dev, a.NLink
 		return false, nil
 	}
 	return false, m.build(t, bytes.NewReader(merged), mergedTime(a, b))
 }
 
-// texts reads all three versions. ok is false where one is not text.
-// ErrNotFound: the base has none any more.
-func (m *merger) texts(t *thing) (texts [3][]byte, ok bool, err error) {
+// texts reads the three versions of a file. ok is false if one is not text.
+// ErrNotFound: the original is no longer available.
+func (m *merger) texts(t *entry) (texts [3][]byte, ok bool, err error) {
 	for _, s := range t.on {
 		if s.node != nil && s.node.Size > TextMax {
 			return texts, false, nil
@@ -75,12 +75,12 @@ func (m *merger) texts(t *thing) (texts [3][]byte, ok bool, err error) {
 	return texts, true, nil
 }
 
-// open opens a regular file of a tree. ErrBusy: it is not what the changes say any
-// more.
+// open opens a regular file of a tree. ErrBusy: the file no longer matches the changes
+// that the merge was given.
 func (in *Input) open(tree int, s state) (*os.File, error) {
 	if tree == base {
 		if in.OpenBase == nil {
-			return nil, &snapshot.Error{Op: doing, Path: s.path, Kind: snapshot.ErrNotFound}
+			return nil, &snapshot.Error{Op: op, Path: s.path, Kind: snapshot.ErrNotFound}
 		}
 		f, err := in.OpenBase(s.path)
 		return f, fail(s.path, err)
@@ -96,13 +96,13 @@ func (in *Input) open(tree int, s state) (*os.File, error) {
 	}
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		return nil, unsteady(s.path)
+		return nil, changedMeanwhile(s.path)
 	case err != nil:
 		return nil, fail(s.path, err)
 	}
 	st, err := kernel.Lstat(int(f.Fd()), "")
 	if err == nil && (!st.IsRegular() || st.Size != s.node.Size || !st.MTime.Time().Equal(s.node.MTime)) {
-		err = unsteady(s.path)
+		err = changedMeanwhile(s.path)
 	}
 	if err != nil {
 		f.Close()
@@ -111,16 +111,17 @@ func (in *Input) open(tree int, s state) (*os.File, error) {
 	return f, nil
 }
 
-func unsteady(path string) error {
-	return &snapshot.Error{Op: doing, Path: path, Kind: snapshot.ErrBusy, Err: errors.New("it changed while it was looked at")}
+// changedMeanwhile returns the error for a file that changed during the merge.
+func changedMeanwhile(path string) error {
+	return &snapshot.Error{Op: op, Path: path, Kind: snapshot.ErrBusy, Err: errors.New("the file changed during the merge")}
 }
 
-// sameContent compares the regular files that mine and real have of a thing.
-func (m *merger) sameContent(t *thing) (bool, error) {
+// sameContent compares the regular files that mine and real have for an entry.
+func (m *merger) sameContent(t *entry) (bool, error) {
 	return m.equal(t.on[mine], t.on[real])
 }
 
-// equal compares a regular file of mine with one of real.
+// equal compares the content of a regular file of mine with one of real.
 func (m *merger) equal(a, b state) (bool, error) {
 	if a.node.Size != b.node.Size {
 		return false, nil
@@ -157,8 +158,8 @@ func (m *merger) equal(a, b state) (bool, error) {
 
 func ended(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
-// copyReal builds a thing from the file that the real tree has of it elsewhere.
-func (m *merger) copyReal(t *thing) error {
+// copyReal builds the entry's content in Scratch from the real file at its other path.
+func (m *merger) copyReal(t *entry) error {
 	f, err := m.in.open(real, t.on[real])
 	if err != nil {
 		return err
@@ -167,22 +168,22 @@ func (m *merger) copyReal(t *thing) error {
 	return m.build(t, f, t.on[real].node.MTime)
 }
 
-// changedContent reports whether the content at a path of the real tree, where it
-// has the thing was, is another in the merged tree, where it is to be is.
-func (m *merger) changedContent(was, is *thing) (bool, error) {
+// changedContent reports whether the content at one path changes, where the real tree
+// has the file was and the merged tree has the file is.
+func (m *merger) changedContent(was, is *entry) (bool, error) {
 	if was == is {
 		a, b := is.on[mine], is.on[real]
 		const any = diff.Content | diff.Type
 		switch {
-		case is.end.from == fromReal:
+		case is.outcome.from == fromReal:
 			return false, nil
-		case is.end.from == built, a.what&any != 0 && b.what&any == 0:
+		case is.outcome.from == built, a.what&any != 0 && b.what&any == 0:
 			return true, nil
 		case is.has(base) && a.what&any == 0 && b.what&any == 0:
 			return false, nil
 		}
 	}
-	if is.end.from != fromMine {
+	if is.outcome.from != fromMine {
 		return true, nil
 	}
 	same, err := m.equal(is.on[mine], was.on[real])

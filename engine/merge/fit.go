@@ -2,24 +2,23 @@ package merge
 
 import "github.com/snapfs/snapfs/engine/diff"
 
-// fit sees to it that the merged tree is one: no two things at one path, and each in
-// a directory. What is left keeps the place that it has in the real tree. Every round
-// that finds something answers a conflict, leaves a thing, or keeps a directory, so
-// there is a last one.
-func (m *merger) fit() error {
+// makeConsistent makes the merged tree consistent: no two entries at one path, and each in a
+// directory. Withheld entries keep the path that they have in the real tree. Each round
+// answers a conflict, withholds an entry or keeps a directory, so the loop ends.
+func (m *merger) makeConsistent() error {
 	for {
-		if err := m.avoid(); err != nil {
+		if err := m.avoidConflicts(); err != nil {
 			return err
 		}
-		taken := map[string]*thing{}
-		for _, t := range m.things.all {
-			if t.left && t.has(real) {
+		taken := map[string]*entry{}
+		for _, t := range m.entries.all {
+			if t.withheld && t.has(real) {
 				taken[t.on[real].path] = t
 			}
 		}
-		changed, err := m.collide(taken)
+		changed, err := m.findCollisions(taken)
 		if err == nil && !changed {
-			changed, err = m.house(taken)
+			changed, err = m.ensureParents(taken)
 		}
 		if err != nil || !changed {
 			return err
@@ -27,14 +26,14 @@ func (m *merger) fit() error {
 	}
 }
 
-// avoid leaves what would come to lie in the place of a conflict.
-func (m *merger) avoid() error {
-	for _, t := range m.things.all {
-		if t.left || t.end.node == nil {
+// avoidConflicts withholds entries that would end up at the path of an open conflict.
+func (m *merger) avoidConflicts() error {
+	for _, t := range m.entries.all {
+		if t.withheld || t.outcome.node == nil {
 			continue
 		}
-		if conflict, shut := m.shutBy(t.end.path); shut {
-			if err := m.leave(t, conflict); err != nil {
+		if conflict, shut := m.conflictAt(t.outcome.path); shut {
+			if err := m.withhold(t, conflict); err != nil {
 				return err
 			}
 		}
@@ -42,23 +41,23 @@ func (m *merger) avoid() error {
 	return nil
 }
 
-// collide finds the paths that two things want, and notes all that are taken.
-func (m *merger) collide(taken map[string]*thing) (changed bool, err error) {
-	for _, t := range m.things.all {
-		if t.left || t.end.node == nil {
+// findCollisions finds two entries that want one path, and fills in taken, the entry of each path.
+func (m *merger) findCollisions(taken map[string]*entry) (changed bool, err error) {
+	for _, t := range m.entries.all {
+		if t.withheld || t.outcome.node == nil {
 			continue
 		}
-		x := taken[t.end.path]
+		x := taken[t.outcome.path]
 		switch {
-		case x == nil || !x.lies(t.end.path): // not any more
-			taken[t.end.path] = t
-		case x.left:
-			changed, err = true, m.leave(t, x.conflict)
+		case x == nil || !x.occupies(t.outcome.path): // x has moved since
+			taken[t.outcome.path] = t
+		case x.withheld:
+			changed, err = true, m.withhold(t, x.conflict)
 		default:
-			if _, shut := m.shutBy(t.end.path); changed && shut {
-				continue // by a conflict of this round: the next one leaves both
+			if _, shut := m.conflictAt(t.outcome.path); changed && shut {
+				continue // a conflict of this round covers the path: the next round withholds both
 			}
-			changed, err = true, m.clash(t, x)
+			changed, err = true, m.reportCollision(t, x)
 		}
 		if err != nil {
 			return changed, err
@@ -67,54 +66,53 @@ func (m *merger) collide(taken map[string]*thing) (changed bool, err error) {
 	return changed, nil
 }
 
-// shutBy is the conflict in whose place a path lies.
-func (m *merger) shutBy(path string) (conflict int, shut bool) {
+// conflictAt returns the open conflict that covers a path.
+func (m *merger) conflictAt(path string) (conflict int, shut bool) {
 	for at := path; at != "." && !shut; at = parent(at) {
-		conflict, shut = m.shut[at]
+		conflict, shut = m.blocked[at]
 	}
 	return conflict, shut
 }
 
-// leave makes a thing part of a conflict that is in its way, with all that lies at
-// its places.
-func (m *merger) leave(t *thing, conflict int) error {
-	all, places := m.covered(t, []string{t.on[base].path, t.on[mine].path, t.on[real].path})
+// withhold makes an entry, with everything below its paths, part of an open conflict.
+func (m *merger) withhold(t *entry, conflict int) error {
+	all, places := m.affected(t, []string{t.on[base].path, t.on[mine].path, t.on[real].path})
 	c := &m.result.Conflicts[conflict]
 	c.Several = true
-	c.about(all)
-	return m.leaveAll(all, places, conflict)
+	c.include(all)
+	return m.withholdAll(all, places, conflict)
 }
 
-// leaveAll leaves the things of a conflict, and keeps others away from its places.
-func (m *merger) leaveAll(all []*thing, places []string, conflict int) error {
+// withholdAll withholds the entries of an open conflict and reserves its paths.
+func (m *merger) withholdAll(all []*entry, places []string, conflict int) error {
 	for _, path := range places {
-		if _, shut := m.shut[path]; !shut {
-			m.shut[path] = conflict
+		if _, shut := m.blocked[path]; !shut {
+			m.blocked[path] = conflict
 		}
 	}
 	for _, x := range all {
 		if err := m.unbuild(x); err != nil {
 			return err
 		}
-		x.done, x.left, x.end, x.chosen, x.conflict = true, true, end{}, 0, conflict
+		x.done, x.withheld, x.outcome, x.chosen, x.conflict = true, true, outcome{}, 0, conflict
 	}
 	return nil
 }
 
-// clash raises the conflict of two things that want one path.
-func (m *merger) clash(a, b *thing) error {
-	path := a.end.path
+// reportCollision reports the conflict of two entries that want one path.
+func (m *merger) reportCollision(a, b *entry) error {
+	path := a.outcome.path
 	if b.on[mine].path == path && a.on[mine].path != path || a.on[real].path == path && b.on[real].path != path {
-		a, b = b, a // a is that of mine
+		a, b = b, a // a: the entry of mine
 	}
-	did := func(t *thing, side int) string {
+	did := func(t *entry, side int) string {
 		if was := t.on[base]; was.node != nil && was.path != path {
-			return says(side, "renamed "+quote(was.path)+" to it")
+			return sideDid(side, "renamed "+quote(was.path)+" to it")
 		}
-		return says(side, "added it")
+		return sideDid(side, "added it")
 	}
 	moved := 0
-	for _, t := range []*thing{a, b} {
+	for _, t := range []*entry{a, b} {
 		if was := t.on[base]; was.node != nil && was.path != path {
 			moved++
 		}
@@ -136,109 +134,119 @@ func (m *merger) clash(a, b *thing) error {
 		c.RealPath = s.path
 	}
 	var more []string
-	for _, t := range []*thing{a, b} {
+	for _, t := range []*entry{a, b} {
 		for _, s := range t.on {
 			more = append(more, s.path)
 		}
 	}
-	return m.settle(a, c, more...)
+	return m.resolve(a, c, more...)
 }
 
-// house finds a thing whose directory is not there.
-func (m *merger) house(taken map[string]*thing) (changed bool, err error) {
+// ensureParents ensures that each entry's parent is a directory of the merged tree.
+// changed is true if it had to change anything.
+func (m *merger) ensureParents(taken map[string]*entry) (changed bool, err error) {
 	moved := false
-	for _, t := range m.things.all {
-		path := t.end.path
-		if t.left {
-			path = t.on[real].path
-			if d := m.inTheWay(t, taken); d != nil {
-				return true, m.leave(d, t.conflict)
+	for _, t := range m.entries.all {
+		if t.withheld {
+			if d := m.obstacle(t, taken); d != nil {
+				return true, m.withhold(d, t.conflict)
 			}
 		}
-		if path == "" || path == "." || !t.left && t.end.node == nil {
-			continue
-		}
-		dir := parent(path)
-		d := taken[dir]
-		switch {
-		case dir == ".":
-		case d == nil && m.follows(t):
-			moved = true
-			err = m.carry(t)
-		case d == nil:
-			changed, err = m.homeless(t, dir)
-		case d.left && !d.isDir(real):
-			changed, err = true, m.leave(t, d.conflict)
-		case !d.left && t.left && !isDir(d.end.node): // it has to wait for the answer
-			changed, err = true, m.leave(d, t.conflict)
-		case !d.left && !isDir(d.end.node):
-			changed, err = true, m.raise(d, Directory, "it would be a "+diff.TypeName(d.end.node.Mode)+", but "+quote(path)+" lies in it")
-		}
+		changed, follows, err := m.ensureParent(t, taken)
 		if changed || err != nil {
 			return changed, err
 		}
+		moved = moved || follows
 	}
 	return moved, nil
 }
 
-// inTheWay is what the merged tree has where the sandbox has a directory that something
-// left lies in: who lays the sandbox's version there would take it away.
-func (m *merger) inTheWay(t *thing, taken map[string]*thing) *thing {
+// ensureParent handles an entry whose parent is missing from the merged tree or is no
+// directory. moved is true if the entry moved along with its parent.
+func (m *merger) ensureParent(t *entry, taken map[string]*entry) (changed, moved bool, err error) {
+	path := t.outcome.path
+	if t.withheld {
+		path = t.on[real].path
+	}
+	if path == "" || path == "." || !t.withheld && t.outcome.node == nil {
+		return false, false, nil
+	}
+	dir := parent(path)
+	d := taken[dir]
+	switch {
+	case dir == ".":
+	case d == nil && m.followMove(t):
+		return false, true, m.copyMoved(t)
+	case d == nil:
+		changed, err = m.missingParent(t, dir)
+	case d.withheld && !d.isDir(real):
+		changed, err = true, m.withhold(t, d.conflict)
+	case !d.withheld && t.withheld && !isDir(d.outcome.node): // d depends on the answer, too
+		changed, err = true, m.withhold(d, t.conflict)
+	case !d.withheld && !isDir(d.outcome.node):
+		changed, err = true, m.report(d, Directory, "the merge would make it a "+diff.TypeName(d.outcome.node.Mode)+", but it contains "+quote(path))
+	}
+	return changed, false, err
+}
+
+// obstacle finds an entry of the merged tree at a path where the sandbox has a parent
+// directory of a withheld entry. Taking the sandbox's version later would replace it.
+func (m *merger) obstacle(t *entry, taken map[string]*entry) *entry {
 	if !t.has(mine) {
 		return nil
 	}
 	for at := parent(t.on[mine].path); at != "."; at = parent(at) {
-		if d := taken[at]; d != nil && !d.left && !isDir(d.end.node) {
+		if d := taken[at]; d != nil && !d.withheld && !isDir(d.outcome.node) {
 			return d
 		}
 	}
 	return nil
 }
 
-// follows has what an answer took of a side go to where the other side has moved its
-// directory.
-func (m *merger) follows(t *thing) bool {
-	if t.left || t.chosen == 0 || t.end.path != t.on[t.chosen].path {
+// followMove moves an entry that an answer took from one side into the directory to which
+// the other side moved its parent.
+func (m *merger) followMove(t *entry) bool {
+	if t.withheld || t.chosen == 0 || t.outcome.path != t.on[t.chosen].path {
 		return false
 	}
 	for _, side := range []int{real, mine} {
-		if d := m.things.at[side][parent(t.end.path)]; d != nil && d.isDir(side) && d.end.node == nil {
-			return false // it can stay, see homeless
+		if d := m.entries.at[side][parent(t.outcome.path)]; d != nil && d.isDir(side) && d.outcome.node == nil {
+			return false // the parent can be restored instead: see missingParent
 		}
 	}
-	path := t.end.path
-	t.end.path = m.things.follow(other(t.chosen), path)
-	return t.end.path != path
+	path := t.outcome.path
+	t.outcome.path = m.entries.follow(other(t.chosen), path)
+	return t.outcome.path != path
 }
 
-// homeless handles a thing in a directory that the merged tree does not have. A
-// directory that no change speaks of is there.
-func (m *merger) homeless(t *thing, dir string) (changed bool, err error) {
+// missingParent handles an entry whose parent is missing from the merged tree: it restores the
+// parent, moves the entry, or reports a conflict. A parent without any change exists.
+func (m *merger) missingParent(t *entry, dir string) (changed bool, err error) {
 	for _, side := range []int{real, mine} {
-		d := m.things.at[side][dir]
-		if d == nil || !d.isDir(side) || d.end.node != nil || d.left {
+		d := m.entries.at[side][dir]
+		if d == nil || !d.isDir(side) || d.outcome.node != nil || d.withheld {
 			continue
 		}
-		if t.left || t.chosen != 0 {
-			d.end = d.as(side) // it is needed for what stays, or was asked for
+		if t.withheld || t.chosen != 0 {
+			d.outcome = d.asOn(side) // a withheld or chosen entry needs it
 			return true, nil
 		}
-		return true, m.raise(d, lostBy(other(side)), says(other(side), "deleted it")+", "+says(side, "needs it for "+quote(t.end.path)))
+		return true, m.report(d, lostBy(other(side)), sideDid(other(side), "deleted it")+", "+sideDid(side, "needs it for "+quote(t.outcome.path)))
 	}
-	if t.left {
+	if t.withheld {
 		return false, nil
 	}
 	for _, side := range []int{mine, real} {
-		// Its directory was to move, and did not, because of an answer.
-		if s := t.on[side]; !t.has(base) && !t.has(other(side)) && t.end.path != s.path {
+		// An answer cancelled the move of its parent directory.
+		if s := t.on[side]; !t.has(base) && !t.has(other(side)) && t.outcome.path != s.path {
 			err := m.unbuild(t)
-			t.end = t.as(side)
+			t.outcome = t.asOn(side)
 			return true, err
 		}
 	}
-	for tree := range m.things.at {
-		if m.things.at[tree][dir] != nil {
-			return true, m.raise(t, RenameRename, "both sides renamed directories so that "+quote(dir)+" is nowhere")
+	for tree := range m.entries.at {
+		if m.entries.at[tree][dir] != nil {
+			return true, m.report(t, RenameRename, "both sides renamed directories, and no "+quote(dir)+" is left")
 		}
 	}
 	return false, nil

@@ -7,9 +7,9 @@ import (
 	"github.com/snapfs/snapfs/engine/merge"
 )
 
-// What holds of any three texts: a side that is the base leaves the other, two equal
-// sides leave that, swapped sides agree on whether there is a conflict, and marks are
-// found where there is one.
+// Laws for any three texts: if one side equals the base, the result is the other side; if
+// both sides are equal, the result is that; swapped sides agree on whether there is a
+// conflict; and a result with conflicts contains markers.
 func FuzzText(f *testing.F) {
 	f.Add([]byte("1\n2\n3\n"), []byte("1\nm\n3\n"), []byte("1\n2\nr\n"))
 	f.Add([]byte("a\nb\nc"), []byte("a\n\nc"), []byte("a\nb\nc\n"))
@@ -21,7 +21,7 @@ func FuzzText(f *testing.F) {
 		if (conflicts == 0) != (same == 0) || conflicts == 0 && !bytes.Equal(merged, swapped) {
 			t.Errorf("%d conflicts, %d swapped: %q, %q", conflicts, same, merged, swapped)
 		}
-		if conflicts > 0 && !merge.HasMarks(merged, names.Mine, names.Real) {
+		if conflicts > 0 && !merge.HasMarkers(merged, names.Mine, names.Real) {
 			t.Errorf("no marks in %q", merged)
 		}
 		for _, c := range []struct{ base, mine, real, want []byte }{

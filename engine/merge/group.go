@@ -2,12 +2,12 @@ package merge
 
 import "github.com/snapfs/snapfs/engine/diff"
 
-// Hard links. Each side's changes tell which of their paths are one file. A side
-// has relinked a thing where its companions are others than in the base, those
-// aside that it has deleted.
+// Hard links. Each side's changes show which of their paths are one file. A side has
+// relinked a file if its group of links differs from that in the base by more than the
+// links that the side deleted.
 
-// group names the group of links of a changed node, by its first path; "" for a
-// node that has no other name.
+// group returns the first path of a changed node's group of hard links, or "" for a node
+// with one name.
 func group(path string, n *diff.Node) string {
 	switch {
 	case n == nil || n.NLink < 2 || n.Mode.IsDir():
@@ -18,14 +18,16 @@ func group(path string, n *diff.Node) string {
 	return path
 }
 
-// groups holds the members of each group, by its name.
-type groups map[string][]*thing
+// groups holds the members of each group of hard links, by its first path.
+type groups map[string][]*entry
 
-// companions are the groups in the base and on the side, as each side tells them.
-type companions struct{ old, new [3]groups }
+// linkGroups holds, by side, the groups in the base and on the side, as the side's
+// changes list them.
+type linkGroups struct{ old, new [3]groups }
 
-func (all *things) companions() *companions {
-	g := &companions{}
+// linkGroups collects the groups of hard links.
+func (all *entries) linkGroups() *linkGroups {
+	g := &linkGroups{}
 	for _, side := range []int{mine, real} {
 		g.old[side], g.new[side] = groups{}, groups{}
 		for _, t := range all.all {
@@ -41,21 +43,22 @@ func (all *things) companions() *companions {
 	return g
 }
 
-// of are the things that are one file with t on a side, t included.
-func (g *companions) of(side int, t *thing) []*thing {
+// of returns the entries that are one file with t on a side, including t.
+func (g *linkGroups) of(side int, t *entry) []*entry {
 	if list := g.new[side][t.on[side].new]; len(list) > 1 && t.on[side].new != "" {
 		return list
 	}
-	return []*thing{t}
+	return []*entry{t}
 }
 
-// relinked reports whether a side has other names for a thing than the base.
-func (g *companions) relinked(side int, t *thing) bool {
+// relinked reports whether the entry's group of hard links on a side differs from that in
+// the base.
+func (g *linkGroups) relinked(side int, t *entry) bool {
 	s := t.on[side]
-	if !s.told || s.node == nil {
+	if !s.listed || s.node == nil {
 		return false
 	}
-	now := map[*thing]bool{}
+	now := map[*entry]bool{}
 	for _, x := range g.of(side, t) {
 		now[x] = true
 	}
@@ -75,13 +78,13 @@ func (g *companions) relinked(side int, t *thing) bool {
 	return before != len(now)
 }
 
-// sameLinks reports whether a thing is one file with the same others on both sides.
-func (g *companions) sameLinks(t *thing) bool {
+// sameLinks reports whether the entry has the same hard links on both sides.
+func (g *linkGroups) sameLinks(t *entry) bool {
 	m, r := g.of(mine, t), g.of(real, t)
 	if len(m) != len(r) {
 		return false
 	}
-	set := map[*thing]bool{}
+	set := map[*entry]bool{}
 	for _, x := range m {
 		set[x] = true
 	}

@@ -17,12 +17,12 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// The laws that any three-way merge keeps, on random trees. The seeds are the numbers
-// from 0 on; a failure names its own.
+// The laws of a three-way merge, on random trees. Seeds count from 0; a failure prints
+// its seed.
 
 var someNames = []string{"a", "b", "c", "dir", "e.e", "\xff", "x y"}
 
-// mutate does something random in a tree; what cannot be done is left undone.
+// mutate makes a random change to a tree, or none if that change is impossible.
 func mutate(r *rand.Rand, root string) {
 	pick := func() string {
 		path := root
@@ -60,8 +60,8 @@ func mutate(r *rand.Rand, root string) {
 	}
 }
 
-// linked reports whether a node, or one beneath it, has other names. Where one of
-// several names moves, no change speaks of those that stay, see package diff.
+// linked reports whether a node, or one below it, has further hard links. When one link
+// moves, no change mentions the others; see package diff.
 func linked(path string) (found bool) {
 	_ = filepath.WalkDir(path, func(path string, e fs.DirEntry, err error) error {
 		var st unix.Stat_t
@@ -71,8 +71,7 @@ func linked(path string) (found bool) {
 	return found
 }
 
-// random makes a base, and two trees that have grown from it. Their times tell the
-// trees apart, and nothing else.
+// random creates a base and two trees grown from it, which differ in times alone at first.
 func random(t testing.TB, seed uint64, edits int) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -95,7 +94,7 @@ func random(t testing.TB, seed uint64, edits int) *world {
 	return w
 }
 
-// stamps are the change times of all nodes of a tree.
+// stamps returns the change times of all nodes of a tree.
 func stamps(t testing.TB, root string) map[string]int64 {
 	t.Helper()
 	all := map[string]int64{}
@@ -108,7 +107,7 @@ func stamps(t testing.TB, root string) map[string]int64 {
 	return all
 }
 
-// stamp gives what was written since before a time of its own.
+// stamp sets a distinct time on everything written since before.
 func stamp(t testing.TB, root string, later int, before map[string]int64) {
 	t.Helper()
 	must(t, filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -124,7 +123,7 @@ func stamp(t testing.TB, root string, later int, before map[string]int64) {
 	}))
 }
 
-// manifest describes all of a tree but the times of directories.
+// manifest describes a tree, except for the times of directories.
 func manifest(t testing.TB, root string) string {
 	t.Helper()
 	return treetest.Manifest(t, root, treetest.Options{NoDirTimes: true})
@@ -137,7 +136,7 @@ func (w *world) mustBe(want, what string) {
 	}
 }
 
-// with gives a world other trees in the places of mine and real.
+// with returns a world with other trees as mine and real.
 func (w *world) with(mine, real string) *world {
 	w.t.Helper()
 	v := *w
@@ -147,8 +146,8 @@ func (w *world) with(mine, real string) *world {
 
 const lawful = 40
 
-// merge(base, mine, base) is mine.
-func TestWhatOneSideAloneChangedIsTheResult(t *testing.T) {
+// merge(base, mine, base) equals mine.
+func TestChangesOfOneSideAreTheResult(t *testing.T) {
 	for seed := range uint64(lawful) {
 		w := random(t, seed, 50)
 		must(t, os.RemoveAll(w.target))
@@ -158,7 +157,7 @@ func TestWhatOneSideAloneChangedIsTheResult(t *testing.T) {
 		in := v.input()
 		r := v.trees(in)
 		if len(r.Conflicts) > 0 {
-			t.Fatalf("seed %d: conflicts:\n%s", seed, told(r.Conflicts))
+			t.Fatalf("seed %d: conflicts:\n%s", seed, conflictLines(r.Conflicts))
 		}
 		w.target = copyTree(t, w.base)
 		v.target = w.target
@@ -169,7 +168,7 @@ func TestWhatOneSideAloneChangedIsTheResult(t *testing.T) {
 }
 
 // merge(base, base, real) and merge(base, mine, mine) change nothing.
-func TestWhatRealHasAlreadyIsNoChange(t *testing.T) {
+func TestChangesThatRealHasAreNoChange(t *testing.T) {
 	for seed := range uint64(lawful) {
 		w := random(t, seed, 50)
 		twin := copyTree(t, w.mine)
@@ -177,14 +176,14 @@ func TestWhatRealHasAlreadyIsNoChange(t *testing.T) {
 			"merge(B, B, R)": w.with(copyTree(t, w.base), w.real), "merge(B, M, M)": w.with(w.mine, twin),
 		} {
 			if r := v.trees(v.input()); len(r.Changes)+len(r.Conflicts) > 0 {
-				t.Fatalf("seed %d: %s changes:\n%s%s", seed, what, brief(r.Changes), told(r.Conflicts))
+				t.Fatalf("seed %d: %s changes:\n%s%s", seed, what, brief(r.Changes), conflictLines(r.Conflicts))
 			}
 		}
 		must(t, os.RemoveAll(w.top))
 	}
 }
 
-// Conflicts are the same seen from either side, and so is what has none.
+// Swapping the sides gives the same conflicts and the same clean changes.
 func TestBothSidesSeeTheSameConflicts(t *testing.T) {
 	conflicts := 0
 	for seed := range uint64(3 * lawful) {
@@ -205,7 +204,7 @@ func TestBothSidesSeeTheSameConflicts(t *testing.T) {
 	}
 }
 
-// meets fails the test where a clean merge depends on who is mine. Times may.
+// meets fails the test if a clean merge depends on which side is mine. Times may differ.
 func (w *world) meets(seed uint64, one, two *world) {
 	w.t.Helper()
 	var made [2]string
@@ -221,7 +220,7 @@ func (w *world) meets(seed uint64, one, two *world) {
 	}
 }
 
-// places are the kinds and paths of conflicts; swapped as the other side sees them.
+// places returns the kinds and paths of conflicts; swapped exchanges the sides.
 func places(conflicts []merge.Conflict, swapped bool) string {
 	var lines []string
 	for _, c := range conflicts {
@@ -232,7 +231,7 @@ func places(conflicts []merge.Conflict, swapped bool) string {
 			case merge.DeleteChange:
 				c.Kind = merge.ChangeDelete
 			}
-			if c.Kind == merge.RenameRename { // is told where mine has it
+			if c.Kind == merge.RenameRename { // reported at mine's path
 				c.Path, c.RealPath = c.RealPath, c.Path
 			}
 		}
@@ -242,8 +241,8 @@ func places(conflicts []merge.Conflict, swapped bool) string {
 	return strings.Join(lines, "\n")
 }
 
-// Changes to different directories never meet: the result has both.
-func TestChangesToDifferentPlacesAreBothTaken(t *testing.T) {
+// Changes to different directories never conflict: the result has both.
+func TestChangesToDifferentDirectoriesAreBothTaken(t *testing.T) {
 	for seed := range uint64(lawful) {
 		w := newWorld(t)
 		want := filepath.Join(w.top, "want")
@@ -269,7 +268,7 @@ func TestChangesToDifferentPlacesAreBothTaken(t *testing.T) {
 		in := w.input()
 		r := w.trees(in)
 		if len(r.Conflicts) > 0 {
-			t.Fatalf("seed %d: conflicts:\n%s", seed, told(r.Conflicts))
+			t.Fatalf("seed %d: conflicts:\n%s", seed, conflictLines(r.Conflicts))
 		}
 		w.apply(in, r)
 		w.mustBe(want, fmt.Sprintf("seed %d: not both", seed))
@@ -277,8 +276,8 @@ func TestChangesToDifferentPlacesAreBothTaken(t *testing.T) {
 	}
 }
 
-// With an answer for every conflict none is left, and the tree is whole: what is in
-// it is what one of the sides has, or a merge of texts.
+// If every conflict has an answer, no conflict is left, and the content of the tree is
+// that of one side or a merge of texts.
 func TestEveryConflictCanBeAnswered(t *testing.T) {
 	answered := 0
 	for seed := range uint64(3 * lawful) {
@@ -291,7 +290,7 @@ func TestEveryConflictCanBeAnswered(t *testing.T) {
 		}
 		result := w.trees(in)
 		if len(result.Conflicts) > 0 {
-			t.Errorf("seed %d: left although they were answered:\n%s", seed, told(result.Conflicts))
+			t.Errorf("seed %d: left although they were answered:\n%s", seed, conflictLines(result.Conflicts))
 		}
 		w.loose = true
 		w.apply(in, result)
@@ -302,8 +301,8 @@ func TestEveryConflictCanBeAnswered(t *testing.T) {
 	}
 }
 
-// Every line that real has is in the merged tree, and every line that mine has is
-// there, or in the places of a conflict.
+// The merged tree has every line of real. It has every line of mine, too, except at the
+// paths of conflicts.
 func TestNoLineOfEitherSideIsLost(t *testing.T) {
 	also := 0
 	for seed := range uint64(6 * lawful) {
@@ -316,17 +315,17 @@ func TestNoLineOfEitherSideIsLost(t *testing.T) {
 		w.loose = true
 		w.apply(in, r)
 		for _, line := range missing(t, ofReal, w.target) {
-			t.Errorf("seed %d: %q is lost, and the conflicts are\n%s", seed, line, told(r.Conflicts))
+			t.Errorf("seed %d: %q is lost, and the conflicts are\n%s", seed, line, conflictLines(r.Conflicts))
 		}
 		trees := []string{w.target}
 		for _, c := range r.Conflicts {
 			also += len(c.Also)
-			for _, path := range c.Places() {
+			for _, path := range c.Paths() {
 				trees = append(trees, filepath.Join(w.mine, path))
 			}
 		}
 		for _, line := range missing(t, ofMine, trees...) {
-			t.Errorf("seed %d: %q is lost, and the conflicts are\n%s", seed, line, told(r.Conflicts))
+			t.Errorf("seed %d: %q is lost, and the conflicts are\n%s", seed, line, conflictLines(r.Conflicts))
 		}
 		must(t, os.RemoveAll(w.top))
 	}
@@ -335,14 +334,14 @@ func TestNoLineOfEitherSideIsLost(t *testing.T) {
 	}
 }
 
-// Otherwise an answer to the one would take what the other keeps.
-func TestNoConflictLiesInThePlaceOfAnother(t *testing.T) {
+// Otherwise the answer to one conflict would undo the answer to the other.
+func TestConflictsDoNotOverlap(t *testing.T) {
 	w := trees(t, "b\nfile\n;d/a\none\n;d/s/x\ntwo\n", "t from=b;b from=d;b/a\nmine\n;d from=t", "b\nreal\n;d/s/c\nnew\n;d/a\nreal\n")
 	conflicts := w.trees(w.input()).Conflicts
 	for i, c := range conflicts {
 		for j, other := range conflicts {
-			for _, place := range c.Places() {
-				if i != j && slices.ContainsFunc(other.Places(), func(p string) bool { return place == p || strings.HasPrefix(place, p+"/") }) {
+			for _, place := range c.Paths() {
+				if i != j && slices.ContainsFunc(other.Paths(), func(p string) bool { return place == p || strings.HasPrefix(place, p+"/") }) {
 					t.Errorf("%s of %s %s lies in the place of %s %s", place, c.Kind, c.Path, other.Kind, other.Path)
 				}
 			}
@@ -353,18 +352,18 @@ func TestNoConflictLiesInThePlaceOfAnother(t *testing.T) {
 	}
 }
 
-// Who lays the sandbox's version over the places of a conflict needs the directories
-// that they lie in.
-func TestWhatLiesInTheWayOfAConflictIsPartOfIt(t *testing.T) {
+// Writing the sandbox's version to the paths of a conflict needs the parent directories of
+// these paths.
+func TestConflictIncludesObstacles(t *testing.T) {
 	long := strings.Repeat("a line that tells where it is from\n", 9)
 	w := trees(t, "a\nfile\n;d/a\n"+long+"1\n;d/b\n"+long+"2\n", "a\nmine\n;d/a\n"+long+"mine\n;d/b\n"+long+"mine\n", "t from=a;a from=d;d from=t;d\nreal\n")
 	conflicts := w.trees(w.input()).Conflicts
-	if len(conflicts) != 1 || !slices.Contains(conflicts[0].Places(), "d") {
-		t.Errorf("conflicts:\n%s", told(conflicts))
+	if len(conflicts) != 1 || !slices.Contains(conflicts[0].Paths(), "d") {
+		t.Errorf("conflicts:\n%s", conflictLines(conflicts))
 	}
 }
 
-// shuffled is a world in which both sides rename, to the same few places.
+// shuffled returns a world in which both sides rename to the same few paths.
 func shuffled(t testing.TB, seed uint64) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -392,7 +391,7 @@ func shuffled(t testing.TB, seed uint64) *world {
 	return w
 }
 
-// sign adds a line of its own to one of so many files of a tree, and says which.
+// sign adds a distinct line to one of n files of a tree, and returns the line.
 func sign(t testing.TB, root, name string, many int) (lines []string) {
 	t.Helper()
 	files := 0
@@ -415,7 +414,7 @@ func sign(t testing.TB, root, name string, many int) (lines []string) {
 	return lines
 }
 
-// missing are the lines that no file in any of these trees has.
+// missing returns the lines that no file in any of these trees has.
 func missing(t testing.TB, lines []string, trees ...string) []string {
 	t.Helper()
 	var all strings.Builder
@@ -435,7 +434,7 @@ func missing(t testing.TB, lines []string, trees ...string) []string {
 	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return strings.Contains(all.String(), line) })
 }
 
-// copyTree copies a tree with all that is told of it.
+// copyTree copies a tree with all metadata.
 func copyTree(t testing.TB, root string) string {
 	t.Helper()
 	dir := filepath.Join(treetest.Dir(t), "copy")

@@ -7,16 +7,15 @@ import (
 	zdiff "znkr.io/diff"
 )
 
-// Lines are compared as git compares them, so that a merge says what git would
-// have said. Where a line could be paired with one of several, every program for
-// this takes another; which it is decides whether two edits touch. So the
-// choices here are git's, as its xdiff/xdiffi.c and xdiff/xprepare.c (version
-// 2.39) make them: which lines are left out of the search beforehand, which of two
-// equally long ways is taken (E. Myers, "An O(ND) difference algorithm", 1986),
-// and to where a group of lines slides afterwards.
+// Lines are compared as git does, so that a merge agrees with git. Where a line has
+// several possible partners, the choice decides whether two edits touch, and programs
+// choose differently. The choices here follow git 2.39, xdiff/xdiffi.c and
+// xdiff/xprepare.c: which lines the search leaves out, which of two shortest edit
+// scripts wins (E. Myers, "An O(ND) difference algorithm", 1986), and to which position
+// a group of changed lines slides.
 //
-// Git gives up on the shortest way where it gets long; there the search is left
-// to znkr.io/diff, which may take another way than git does.
+// Where the edit script gets long, git stops looking for the shortest one. There this
+// package uses znkr.io/diff, which may find another script than git does.
 
 // A span is a run of lines that differs: old[a:b] became new[c:d].
 type span struct{ a, b, c, d int }
@@ -37,7 +36,7 @@ func (n numbering) number(lines []string) []int {
 	return ids
 }
 
-// splitLines cuts behind each line feed. The last line may lack it.
+// splitLines splits a text after each line feed. The last line may lack one.
 func splitLines(text string) []string {
 	lines := make([]string, 0, strings.Count(text, "\n")+1)
 	for len(text) > 0 {
@@ -57,12 +56,12 @@ type file struct {
 	changed []bool // has no partner on the other side
 }
 
-// compare gives the spans in which two files differ whose lines have numbers below
-// kinds, in order. No two touch.
+// compare returns the spans in which two files differ, in order; no two touch. Lines are
+// numbered below kinds.
 func compare(old, new []int, kinds int) []span {
 	a := &file{old, make([]bool, len(old))}
 	b := &file{new, make([]bool, len(new))}
-	seek(a, b, kinds)
+	matchLines(a, b, kinds)
 	slide(a, b)
 	slide(b, a)
 	var spans []span
@@ -82,8 +81,8 @@ func compare(old, new []int, kinds int) []span {
 	return spans
 }
 
-// seek marks what has no partner.
-func seek(a, b *file, kinds int) {
+// matchLines marks the lines that have no partner in the other file.
+func matchLines(a, b *file, kinds int) {
 	head, tail := 0, 0
 	for head < len(a.ids) && head < len(b.ids) && a.ids[head] == b.ids[head] {
 		head++
@@ -92,39 +91,39 @@ func seek(a, b *file, kinds int) {
 		tail++
 	}
 	counts := make([]int, kinds)
-	w := &way{x: a.worth(b, counts, head, tail), y: b.worth(a, counts, head, tail)}
+	w := &lineSearch{x: a.candidates(b, counts, head, tail), y: b.candidates(a, counts, head, tail)}
 	w.search(0, len(w.x.ids), 0, len(w.y.ids))
 }
 
-// A sieved side holds those lines of it that take part in the search.
-type sieved struct {
+// A candidateLines holds the lines of one file that take part in the search.
+type candidateLines struct {
 	*file
 	ids []int
-	at  []int // where each is in the side
+	at  []int // index of each in the file
 }
 
-func (s *sieved) mark(from, to int) {
+func (s *candidateLines) markChanged(from, to int) {
 	for _, i := range s.at[from:to] {
 		s.changed[i] = true
 	}
 }
 
-// How often a line must be on the other side to count as common.
+// commonMax bounds how often a line may occur in the other file before it is common.
 const commonMax = 1024
 
-// rarity is how much a line of one side tells.
+// rarity says how often a line occurs in the other file.
 type rarity uint8
 
 const (
-	absent rarity = iota // is not on the other side: needs no search
+	absent rarity = iota // not in the other file: needs no search
 	rare
-	common // is there so often that it tells nothing
+	common // so often that a match means little
 )
 
-// worth takes the lines between a common head and tail that are worth a search,
-// and marks the others: those that the other side lacks, and common ones in
-// the midst of such. count is room to count in.
-func (s *file) worth(other *file, count []int, head, tail int) *sieved {
+// candidates returns the lines between the equal head and tail that take part in the search,
+// and marks the others as changed: absent lines, and common lines among absent ones.
+// count is a scratch buffer.
+func (s *file) candidates(other *file, count []int, head, tail int) *candidateLines {
 	clear(count)
 	for _, id := range other.ids {
 		count[id]++
@@ -139,9 +138,9 @@ func (s *file) worth(other *file, count []int, head, tail int) *sieved {
 			r[i] = rare
 		}
 	}
-	out := &sieved{file: s}
+	out := &candidateLines{file: s}
 	for i := head; i < len(r); i++ {
-		if r[i] == rare || r[i] == common && !drowned(r, i, head) {
+		if r[i] == rare || r[i] == common && !surrounded(r, i, head) {
 			out.ids, out.at = append(out.ids, s.ids[i]), append(out.at, i)
 		} else {
 			s.changed[i] = true
@@ -150,7 +149,7 @@ func (s *file) worth(other *file, count []int, head, tail int) *sieved {
 	return out
 }
 
-// roughRoot is a power of two near the square root.
+// roughRoot returns a power of two near the square root of n.
 func roughRoot(n int) int {
 	r := 1
 	for ; n > 0; n >>= 2 {
@@ -159,10 +158,10 @@ func roughRoot(n int) int {
 	return r
 }
 
-// drowned reports whether a common line stands among absent ones, on both
-// sides, with no rare line between and at most one other common line to three of
-// them, itself counted twice.
-func drowned(r []rarity, at, head int) bool {
+// surrounded reports whether a common line stands among absent ones: some on both sides,
+// no rare line between, and fewer than one common line to three absent ones, where the
+// line itself counts twice.
+func surrounded(r []rarity, at, head int) bool {
 	const window = 100
 	look := func(step, end int) (absents, commons int) {
 		for i := at + step; i != end+step && r[i] != rare; i += step {
@@ -182,21 +181,21 @@ func drowned(r []rarity, at, head int) bool {
 	return after > 0 && 3*(c1+c2+2) < before+after
 }
 
-// A way is the search for the shortest way from x to y.
-type way struct {
-	x, y *sieved
-	// forward and backward hold the furthest point in x on each diagonal, which
-	// is a place in x less one in y. They are shifted by zero.
+// A lineSearch searches for the shortest edit script from x to y.
+type lineSearch struct {
+	x, y *candidateLines
+	// forward and backward hold the furthest index in x on each diagonal, where a
+	// diagonal is an index in x minus one in y. Slice indexes are offset by zero.
 	forward, backward []int
 	zero              int
 }
 
-// farMax is the number of steps, from each end, after which git takes a way that
+// farMax is the number of steps from each end after which git accepts an edit script that
 // may not be the shortest.
 const farMax = 256
 
-// search marks what differs between x[a:b] and y[c:d].
-func (w *way) search(a, b, c, d int) {
+// search marks the lines that differ between x[a:b] and y[c:d].
+func (w *lineSearch) search(a, b, c, d int) {
 	for a < b && c < d && w.x.ids[a] == w.y.ids[c] {
 		a, c = a+1, c+1
 	}
@@ -204,31 +203,31 @@ func (w *way) search(a, b, c, d int) {
 		b, d = b-1, d-1
 	}
 	if a == b || c == d {
-		w.x.mark(a, b)
-		w.y.mark(c, d)
+		w.x.markChanged(a, b)
+		w.y.markChanged(c, d)
 		return
 	}
-	i, j, ok := w.middle(a, b, c, d)
+	i, j, ok := w.midpoint(a, b, c, d)
 	if !ok {
-		w.library(a, b, c, d)
+		w.fallback(a, b, c, d)
 		return
 	}
 	w.search(a, i, c, j)
 	w.search(i, b, j, d)
 }
 
-// library marks by the library's answer.
-func (w *way) library(a, b, c, d int) {
+// fallback marks the lines that the diff library reports.
+func (w *lineSearch) fallback(a, b, c, d int) {
 	for _, h := range zdiff.Hunks(w.x.ids[a:b], w.y.ids[c:d], zdiff.Context(0)) {
-		w.x.mark(a+h.PosX, a+h.EndX)
-		w.y.mark(c+h.PosY, c+h.EndY)
+		w.x.markChanged(a+h.PosX, a+h.EndX)
+		w.y.markChanged(c+h.PosY, c+h.EndY)
 	}
 }
 
-// middle finds where the ways from both ends of a box meet; false after farMax
-// steps. Of two ways that lead equally far the one is taken that git takes.
-func (w *way) middle(a, b, c, d int) (i, j int, ok bool) {
-	w.room(len(w.x.ids) + len(w.y.ids))
+// midpoint finds the point where the searches from both ends of x[a:b], y[c:d] meet, or
+// reports false after farMax steps. Among equally far points it takes git's.
+func (w *lineSearch) midpoint(a, b, c, d int) (i, j int, ok bool) {
+	w.allocate(len(w.x.ids) + len(w.y.ids))
 	lowest, highest := a-d, b-c
 	start, end := a-c, b-d
 	odd := (start-end)&1 != 0
@@ -268,8 +267,8 @@ func (w *way) middle(a, b, c, d int) (i, j int, ok bool) {
 	return 0, 0, false
 }
 
-// widen adds a diagonal at each end of lo to hi, within the box, or takes one off
-// where the box ends. Beyond the ends nothing was reached.
+// widen extends the diagonals lo to hi by one at each end, or drops the outermost one at
+// the border lowest or highest. nothing marks a diagonal that was not reached yet.
 func widen(v []int, zero, lo, hi, lowest, highest, nothing int) (int, int) {
 	if lo > lowest {
 		lo--
@@ -286,8 +285,8 @@ func widen(v []int, zero, lo, hi, lowest, highest, nothing int) (int, int) {
 	return lo, hi
 }
 
-// room makes the vectors, once.
-func (w *way) room(n int) {
+// allocate allocates the two vectors on first use.
+func (w *lineSearch) allocate(n int) {
 	if w.forward == nil {
 		w.zero = len(w.y.ids) + 2
 		w.forward, w.backward = make([]int, n+5), make([]int, n+5)

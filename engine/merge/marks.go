@@ -10,21 +10,21 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// The marks of a conflict, each seven characters at the start of a line, followed
-// by a blank and a name; the third has none.
+// The conflict markers: seven characters at the start of a line, then a blank and a
+// name; the third has no name.
 const (
-	markMine = "<<<<<<<"
-	markBase = "|||||||"
-	markReal = "======="
-	markEnd  = ">>>>>>>"
+	markerMine = "<<<<<<<"
+	markerBase = "|||||||"
+	markerReal = "======="
+	markerEnd  = ">>>>>>>"
 )
 
-// baseName names what both sides started from.
+// baseName labels the base in conflict markers.
 const baseName = "base"
 
-// mark writes all versions of a region between marks. A last line that no line
-// feed ends gets one.
-func (t *triple) mark(out *bytes.Buffer, r region, names Names) {
+// writeMarkers writes all three versions of a region between conflict markers. It adds a line
+// feed to a last line that lacks one.
+func (t *triple) writeMarkers(out *bytes.Buffer, r region, names Names) {
 	end := "\n"
 	if t.crlf(r) {
 		end = "\r\n"
@@ -40,14 +40,14 @@ func (t *triple) mark(out *bytes.Buffer, r region, names Names) {
 			out.WriteString(end)
 		}
 	}
-	part(markMine, names.Mine, r.mine.of(t.mine))
-	part(markBase, names.Base, r.base.of(t.base))
-	part(markReal, "", r.real.of(t.real))
-	part(markEnd, names.Real, nil)
+	part(markerMine, names.Mine, r.mine.of(t.mine))
+	part(markerBase, names.Base, r.base.of(t.base))
+	part(markerReal, "", r.real.of(t.real))
+	part(markerEnd, names.Real, nil)
 }
 
-// crlf reports whether marks end in CR LF: the base's first line does, and so does
-// the line before the place, or the first, on both sides, as far as they have any.
+// crlf reports whether the markers end in CR LF: so do the base's first line and, on each
+// side, the line before the region or else the first one.
 func (t *triple) crlf(r region) bool {
 	for _, at := range []struct {
 		lines []string
@@ -61,7 +61,7 @@ func (t *triple) crlf(r region) bool {
 	return crlf
 }
 
-// endsCRLF tells how line i ends, or where nothing ends it, the one before it.
+// endsCRLF reports how line i ends, or the line before it where line i has no line feed.
 func endsCRLF(lines []string, i int) (crlf, known bool) {
 	for ; i >= 0 && i < len(lines); i-- {
 		if strings.HasSuffix(lines[i], "\n") {
@@ -71,10 +71,10 @@ func endsCRLF(lines []string, i int) (crlf, known bool) {
 	return false, false
 }
 
-// HasMarks reports whether a text still holds the marks of a conflict, with these
-// names of the sides: all four, in their order, each on a line of its own.
-func HasMarks(text []byte, mineName, realName string) bool {
-	want := []string{labelled(markMine, mineName), labelled(markBase, baseName), markReal, labelled(markEnd, realName)}
+// HasMarkers reports whether a text still contains conflict markers with these side names:
+// all four, in order, each on its own line.
+func HasMarkers(text []byte, mineName, realName string) bool {
+	want := []string{labelled(markerMine, mineName), labelled(markerBase, baseName), markerReal, labelled(markerEnd, realName)}
 	next := 0
 	for len(text) > 0 {
 		line, rest, _ := bytes.Cut(text, []byte{'\n'})
@@ -93,17 +93,17 @@ func HasMarks(text []byte, mineName, realName string) bool {
 
 func labelled(mark, name string) string { return strings.TrimSuffix(mark+" "+name, " ") }
 
-// Marks writes the text of a conflict that is Marked, with what the sides do not
-// agree on between marks, to w. Where there is no base, or it is not known, all in
-// which the sides differ is marked. Memory: three texts of TextMax. Errors:
-// ErrNotSupported where the conflict is not Marked; ErrBusy where a file has
-// changed since the merge; *snapshot.Error of one that cannot be read; those of w.
-func Marks(ctx context.Context, in Input, c Conflict, w io.Writer) error {
+// WriteMarkers writes to w the merged text of a Marked conflict, with both versions of each
+// conflicting region between conflict markers. Without a base it marks every difference
+// of the two sides. Memory: three texts of TextMax. Errors: ErrNotSupported for a
+// conflict that is not Marked; ErrBusy for a file that changed since the merge;
+// *snapshot.Error for one that cannot be read; those of w.
+func WriteMarkers(ctx context.Context, in Input, c Conflict, w io.Writer) error {
 	if !c.Marked {
-		return &snapshot.Error{Op: doing, Path: c.Path, Kind: snapshot.ErrNotSupported, Err: errors.New("it has no lines that could be marked")}
+		return &snapshot.Error{Op: op, Path: c.Path, Kind: snapshot.ErrNotSupported, Err: errors.New("the conflict has no text lines to mark")}
 	}
 	m := merger{ctx: ctx, in: in}
-	t := thing{on: c.states()}
+	t := entry{on: c.states()}
 	if c.Kind != Content {
 		t.on[base].node = nil
 	}
@@ -112,19 +112,19 @@ func Marks(ctx context.Context, in Input, c Conflict, w io.Writer) error {
 		return err
 	}
 	if !ok {
-		return unsteady(c.Path)
+		return changedMeanwhile(c.Path)
 	}
 	three := newTriple(texts[base], texts[mine], texts[real])
 	all := three.merge()
 	if c.Kind != Content {
-		all = three.apart()
+		all = three.differences()
 	}
 	_, err = w.Write(three.write(all, Names{in.MineName, baseName, in.RealName}))
 	return err
 }
 
-// apart are all places in which two texts without a base differ.
-func (t *triple) apart() (all regions) {
+// differences returns every region in which two texts without a base differ.
+func (t *triple) differences() (all regions) {
 	for _, s := range compare(t.mineIDs, t.realIDs, t.kinds) {
 		all = append(all, region{mine: run{s.a, s.b}, real: run{s.c, s.d}})
 	}

@@ -1,18 +1,15 @@
-// Package merge lays what a sandbox has changed over what the real tree has
-// become.
+// Package merge merges the changes of a sandbox with those of the real tree, three-way.
 //
-// There are three trees: base, from which both sides started; mine, which is the
-// sandbox; and real. [Trees] answers with the changes that turn real into the
-// merged tree, and with a [Conflict] for every place where there is no single
-// answer. Nothing is guessed: where both sides changed the same thing to
-// something different, it is a conflict, named from both sides.
+// The three trees are base, the merge base; mine, the sandbox; and real. [Trees] returns
+// the changes that turn real into the merged tree, and a [Conflict] for each change that
+// it cannot decide: both sides changed the same file, to different results. It guesses
+// nothing.
 //
-// The package knows no git, and writes nowhere but in the scratch directory it
-// is given.
+// The package knows no git, and writes only to the scratch directory of the caller.
 //
-// What changes do not tell is not merged: where one of several names of a file (hard
-// links) is renamed and nothing else happens to the file, no change speaks of the
-// other names, and the renamed one becomes a file of its own.
+// A limit: when one side renames one of several hard links of a file and changes nothing
+// else, the list of changes does not mention the other links. The renamed one becomes a
+// file of its own.
 package merge
 
 import (
@@ -23,32 +20,32 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// An Input is what is merged. Both lists of changes are in the order of package
-// diff and start from the same base.
+// An Input describes a merge. Both lists of changes start from the same base and are in
+// the order of package diff.
 type Input struct {
 	// Mine and Real are base → mine and base → real.
 	Mine, Real []diff.Change
 	// MineTree and RealTree are the roots of both trees, open for reading.
 	MineTree, RealTree *os.File
-	// BaseTree is the root of the base, where it can be read: renames are found by
-	// it. Without it only what kept its inode is a rename. May be nil.
+	// BaseTree is the root of the base, used to detect renames, or nil. Without it only
+	// a node with an unchanged inode counts as renamed.
 	BaseTree *os.File
-	// MineOptions and RealOptions are those that Mine and Real were found with.
+	// MineOptions and RealOptions are the options that produced Mine and Real.
 	MineOptions, RealOptions diff.Options
-	// OpenBase opens a regular file of the base for reading. Where the base's
-	// bytes are not there any more: snapshot.ErrNotFound, and what needs them is a
-	// conflict.
+	// OpenBase opens a regular file of the base for reading. It returns
+	// snapshot.ErrNotFound where the original is no longer available; a merge that needs
+	// it reports a conflict.
 	OpenBase func(path string) (*os.File, error)
-	// Unknown holds the paths of Mine at which real has moved on from a base that
-	// is not known any more, and why: unless both sides are the same there, each is
-	// a conflict of kind NoBase. Real says nothing of them. May be nil.
+	// Unknown maps paths of Mine that real changed too, from an unknown base, to the
+	// reason. Each is a conflict of kind NoBase unless both sides are equal there. Real
+	// does not list these paths. May be nil.
 	Unknown map[string]string
-	// Choose answers conflicts by path; nil, or Ask, leaves them. See [Choice].
+	// Choose answers conflicts. Nil, or Ask, leaves a conflict open. See [Choice].
 	Choose func(c Conflict) Choice
-	// Scratch is an empty private directory. What neither side has is built in it,
-	// under its path.
+	// Scratch is an empty private directory. The merge creates content there that
+	// neither side has, each under its path.
 	Scratch *os.File
-	// MineName and RealName name the sides in conflict marks.
+	// MineName and RealName label the sides in conflict markers.
 	MineName, RealName string
 }
 
@@ -57,48 +54,46 @@ type Choice int
 
 // The answers to a conflict.
 const (
-	// Ask leaves it a conflict.
+	// Ask leaves the conflict open.
 	Ask Choice = iota
-	// Mine takes what the sandbox has, Theirs what the real tree has, for the
-	// whole path.
+	// Mine takes the sandbox's version of the whole path, Theirs the real tree's.
 	Mine
 	Theirs
-	// Built takes what the caller has put at the path in Scratch (a merge tool's
-	// result).
+	// Built takes the file that the caller has put at the path in Scratch, such as the
+	// result of a merge tool.
 	Built
 )
 
-// A Result is the merged tree, as what it changes in real.
+// A Result describes the merged tree by its changes to real.
 type Result struct {
-	// Changes turn real into the merged tree, in the order of package diff. Old
-	// is what real holds. Of a path in conflict there is no change, nor of what
-	// lies beneath it; where the conflict is about the mode, owner or attributes of
-	// a directory, it is about the directory alone. What a path in conflict needs to
-	// stay, as the directory that it lies in, stays.
+	// Changes turn real into the merged tree, in the order of package diff; Old is the
+	// node in real. Paths in conflict have no change, nor does anything below them, except
+	// below a directory whose mode, owner or attributes are in conflict. Parents of a path
+	// in conflict stay.
 	Changes []diff.Change
-	// Built are the paths of Changes whose content lies in Input.Scratch; that
-	// of all others lies in Input.MineTree, under the path that From names, or
-	// under the same.
+	// Built holds the paths of Changes whose content is in Input.Scratch. Other content
+	// is in Input.MineTree, at the path that From gives or else at the same path.
 	Built map[string]bool
 	From  map[string]string
-	// Conflicts are in the order of their paths.
+	// Conflicts are sorted by path.
 	Conflicts []Conflict
 }
 
-// Trees merges. What is renamed on one side and changed on the other is both; what
-// one side puts into a directory that the other has renamed goes along. Each
-// aspect of a node is merged by itself, and each extended attribute.
+// Trees merges the changes of both sides. A file that one side renames and the other
+// changes gets both, and a file that one side adds to a directory moves with a rename of
+// that directory on the other side. Each aspect of a node and each extended attribute is
+// merged separately.
 //
-// Of two times none is a conflict: a file has that of the side whose content it has,
-// and one that was merged of both is a nanosecond younger than the younger, so that
-// nothing takes it for either, and merging again gives the same.
+// Times never conflict: a file has the time of the side that its content comes from. A
+// file merged from both is 1 ns younger than the younger one, so it differs from both,
+// and a repeated merge gives the same time.
 //
-// The trees must hold still meanwhile. Cost: reads the three versions of files that
-// both sides have changed, copies what one side has renamed and the real tree
-// changed, and what [diff.Renames] reads; memory for three texts of TextMax.
-// Errors: *snapshot.Error of a file that cannot be read, or of Scratch; ErrBusy
-// names a file that is not what the changes say any more; ErrInterrupted. Scratch
-// may hold files then, and holds only what Built names otherwise.
+// The trees must not change meanwhile. Cost: reads three versions of each file that both
+// sides changed, copies files that one side renamed and real changed, and what
+// [diff.Renames] reads. Memory: three texts of TextMax.
+// Errors: *snapshot.Error for a file that cannot be read, or for Scratch; ErrBusy for a
+// file that no longer matches the changes; ErrInterrupted. Scratch may then contain
+// leftovers; after success it contains only the paths in Built.
 func Trees(ctx context.Context, in Input) (*Result, error) {
 	m, err := newMerger(ctx, in)
 	if err != nil {
@@ -110,4 +105,4 @@ func Trees(ctx context.Context, in Input) (*Result, error) {
 	return m.result, nil
 }
 
-const doing = "merging"
+const op = "merging"

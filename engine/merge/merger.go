@@ -10,47 +10,47 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// A merger is one merge of trees.
+// A merger holds the state of one merge.
 type merger struct {
 	ctx     context.Context
 	in      Input
-	things  *things
-	links   *companions
+	entries *entries
+	links   *linkGroups
 	scratch scratch
-	asked   map[string]bool // conflicts that an answer was asked for
-	shut    map[string]int  // the places of conflicts that nobody has answered, by their number
-	classes map[*thing][]*thing
+	asked   map[string]bool // conflicts that Choose has seen
+	blocked map[string]int  // paths of open conflicts, with the conflict's index
+	classes map[*entry][]*entry
 	result  *Result
 }
 
 func newMerger(ctx context.Context, in Input) (*merger, error) {
-	m := &merger{ctx: ctx, in: in, asked: map[string]bool{}, shut: map[string]int{}, result: &Result{Built: map[string]bool{}, From: map[string]string{}}}
+	m := &merger{ctx: ctx, in: in, asked: map[string]bool{}, blocked: map[string]int{}, result: &Result{Built: map[string]bool{}, From: map[string]string{}}}
 	m.scratch.dir = in.Scratch
 	renames, err := m.renames()
 	if err != nil {
 		return nil, err
 	}
-	m.things = gather([3][]diff.Change{mine: in.Mine, real: in.Real}, renames)
-	if err := m.unknown(); err != nil {
+	m.entries = pair([3][]diff.Change{mine: in.Mine, real: in.Real}, renames)
+	if err := m.readUnknown(); err != nil {
 		return nil, err
 	}
-	m.links = m.things.companions()
+	m.links = m.entries.linkGroups()
 	return m, nil
 }
 
-// renames finds what each side has renamed.
+// renames detects the renames of each side.
 func (m *merger) renames() (all [3][]diff.Rename, err error) {
 	if all[mine], err = diff.Renames(m.ctx, m.in.BaseTree, m.in.MineTree, m.in.Mine, m.in.MineOptions); err != nil {
 		return all, fail(".", err)
 	}
-	// What real made at such a path is not what mine renamed to there.
+	// An unknown path of real is no target of a rename by mine.
 	all[mine] = slices.DeleteFunc(all[mine], func(r diff.Rename) bool { _, unknown := m.in.Unknown[r.To]; return unknown })
 	all[real], err = diff.Renames(m.ctx, m.in.BaseTree, m.in.RealTree, m.in.Real, m.in.RealOptions)
 	return all, fail(".", err)
 }
 
-// unknown looks at what real has where it moved on from a base that is not known.
-func (m *merger) unknown() error {
+// readUnknown compares the sides at the paths whose base is unknown.
+func (m *merger) readUnknown() error {
 	if len(m.in.Unknown) == 0 {
 		return nil
 	}
@@ -72,9 +72,9 @@ func (m *merger) unknown() error {
 		}
 	}
 	for path := range m.in.Unknown {
-		t := m.things.at[base][path]
+		t := m.entries.at[base][path]
 		if t == nil {
-			t = m.things.at[mine][path]
+			t = m.entries.at[mine][path]
 		}
 		if t == nil {
 			continue
@@ -82,32 +82,32 @@ func (m *merger) unknown() error {
 		if c := differs[path]; c == nil {
 			t.on[real] = t.on[mine]
 		} else {
-			t.on[real] = state{path: path, node: c.New, what: ^diff.Aspect(0), told: true}
+			t.on[real] = state{path: path, node: c.New, what: ^diff.Aspect(0), listed: true}
 		}
 		if t.on[real].node == nil {
 			t.on[real].path = ""
 		}
 	}
-	m.things.index()
+	m.entries.index()
 	return nil
 }
 
-// run decides what becomes of each thing.
+// run decides on each entry and collects the result.
 func (m *merger) run() error {
-	for _, step := range []func() error{m.unsure, m.removed, m.each, m.fit} {
+	for _, step := range []func() error{m.unknownBases, m.removedDirs, m.decideAll, m.makeConsistent} {
 		if err := step(); err != nil {
 			return err
 		}
 	}
-	return m.answer()
+	return m.collect()
 }
 
-// each decides what no conflict has decided yet, directories before what lies in
-// them.
-func (m *merger) each() error {
-	for _, t := range m.things.all {
+// decideAll decides on the entries that no conflict covers yet, directories before their
+// content.
+func (m *merger) decideAll() error {
+	for _, t := range m.entries.all {
 		if err := m.ctx.Err(); err != nil {
-			return fail(t.first(), err)
+			return fail(t.sortPath(), err)
 		}
 		if t.done {
 			continue
@@ -120,13 +120,13 @@ func (m *merger) each() error {
 	return nil
 }
 
-// decide sets the end of a thing, or raises a conflict.
-func (m *merger) decide(t *thing) error {
+// decide sets the outcome of an entry or reports a conflict.
+func (m *merger) decide(t *entry) error {
 	switch {
 	case !t.has(mine) && !t.has(real):
 		return nil
 	case t.has(mine) && t.has(real):
-		return m.both(t)
+		return m.mergeBoth(t)
 	case t.has(base):
 		return m.deleted(t)
 	}
@@ -134,28 +134,28 @@ func (m *merger) decide(t *thing) error {
 	if t.has(mine) {
 		side = mine
 	}
-	t.end = t.as(side)
-	t.end.path, _ = m.things.spot(t)
-	return m.carry(t)
+	t.outcome = t.asOn(side)
+	t.outcome.path, _ = m.entries.destination(t)
+	return m.copyMoved(t)
 }
 
-// deleted decides about a thing that one side has deleted.
-func (m *merger) deleted(t *thing) error {
+// deleted decides on an entry that one side deleted.
+func (m *merger) deleted(t *entry) error {
 	side := mine
 	if t.has(mine) {
 		side = real
 	}
 	left := other(side)
-	if m.things.went(left, t) {
-		return m.raise(t, RenameDelete, says(left, "renamed it from "+quote(t.on[base].path))+", "+says(side, "deleted it"))
+	if m.entries.movedItself(left, t) {
+		return m.report(t, RenameDelete, sideDid(left, "renamed it from "+quote(t.on[base].path))+", "+sideDid(side, "deleted it"))
 	}
-	if t.touched(left) {
-		return m.raise(t, lostBy(side), says(left, "changed "+aspects(t.on[left].what))+", "+says(side, "deleted it"))
+	if t.changed(left) {
+		return m.report(t, lostBy(side), sideDid(left, "changed "+aspectWords(t.on[left].what))+", "+sideDid(side, "deleted it"))
 	}
 	return nil
 }
 
-// lostBy is the kind of conflict where a side deleted what the other changed.
+// lostBy returns the kind of conflict for a file that side deleted and the other changed.
 func lostBy(side int) Kind {
 	if side == mine {
 		return DeleteChange
@@ -163,9 +163,9 @@ func lostBy(side int) Kind {
 	return ChangeDelete
 }
 
-// unsure raises the conflicts of what has no base.
-func (m *merger) unsure() error {
-	for _, t := range m.things.all {
+// unknownBases reports the conflicts of the paths whose base is unknown.
+func (m *merger) unknownBases() error {
+	for _, t := range m.entries.all {
 		path := t.on[mine].path
 		why, ok := m.in.Unknown[path]
 		if !ok {
@@ -179,28 +179,28 @@ func (m *merger) unsure() error {
 		}
 		if s := t.on[real]; s.what == ^diff.Aspect(0) {
 			if why == "" {
-				why = "what it was before is not known any more"
+				why = "the original is no longer available"
 			}
-			if err := m.raise(t, NoBase, "the sandbox and the real tree both changed it: "+why); err != nil {
+			if err := m.report(t, NoBase, "changed on both sides: "+why); err != nil {
 				return err
 			}
 			continue
 		}
-		t.end, t.done = t.as(real), true
+		t.outcome, t.done = t.asOn(real), true
 	}
 	return nil
 }
 
-// removed raises the conflicts of directories that one side has removed, or has
-// made something else of, while the other changed something in them.
-func (m *merger) removed() error {
-	for _, t := range m.things.all {
+// removedDirs reports the directories that one side removed or replaced while the other side
+// changed something inside.
+func (m *merger) removedDirs() error {
+	for _, t := range m.entries.all {
 		for _, side := range []int{mine, real} {
 			keeps := other(side)
-			if t.done || !t.isDir(base) || t.isDir(side) || !t.isDir(keeps) || m.things.went(keeps, t) {
+			if t.done || !t.isDir(base) || t.isDir(side) || !t.isDir(keeps) || m.entries.movedItself(keeps, t) {
 				continue
 			}
-			found := m.kept(t, side)
+			found := m.survivors(t, side)
 			if len(found) == 0 {
 				continue
 			}
@@ -208,7 +208,7 @@ func (m *merger) removed() error {
 			if t.has(side) {
 				kind, did = Directory, "made it a "+diff.TypeName(t.on[side].node.Mode)
 			}
-			if err := m.raise(t, kind, says(side, did)+", "+says(keeps, "changed "+some(found)+" in it")); err != nil {
+			if err := m.report(t, kind, sideDid(side, did)+", "+sideDid(keeps, "changed "+abbreviate(found)+" in it")); err != nil {
 				return err
 			}
 		}
@@ -216,24 +216,24 @@ func (m *merger) removed() error {
 	return nil
 }
 
-// kept are the paths, in a directory that a side has removed, of what the other has
-// put there, or changed.
-func (m *merger) kept(dir *thing, side int) (paths []string) {
+// survivors returns the paths that the other side added or changed inside a directory that
+// side removed.
+func (m *merger) survivors(dir *entry, side int) (paths []string) {
 	keeps := other(side)
-	m.things.under(keeps, dir.on[keeps].path, func(t *thing) {
+	m.entries.under(keeps, dir.on[keeps].path, func(t *entry) {
 		b := t.on[base]
 		switch {
 		case t == dir:
 		case b.node == nil,
-			!t.has(side) && t.touched(keeps),
-			m.things.went(keeps, t) && !beneath(b.path, dir.on[base].path):
+			!t.has(side) && t.changed(keeps),
+			m.entries.movedItself(keeps, t) && !inside(b.path, dir.on[base].path):
 			paths = append(paths, t.on[keeps].path)
 		}
 	})
 	return paths
 }
 
-// fail gives an error its path and kind, once.
+// fail adds path and kind to an error that has none.
 func fail(path string, err error) error {
 	var done *snapshot.Error
 	if err == nil || errors.As(err, &done) {
@@ -243,5 +243,5 @@ func fail(path string, err error) error {
 	if kind == nil {
 		kind = snapshot.ErrCorrupt
 	}
-	return &snapshot.Error{Op: doing, Path: path, Kind: kind, Err: err}
+	return &snapshot.Error{Op: op, Path: path, Kind: kind, Err: err}
 }

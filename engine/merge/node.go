@@ -8,8 +8,8 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// differ says what of two nodes of one type differs, but links. content is what is
-// known of the content of regular files.
+// differ returns the aspects in which two nodes of one type differ, except links. content
+// says whether the content of regular files differs.
 func differ(a, b *diff.Node, content bool) (what diff.Aspect) {
 	if a.Mode.Type() != b.Mode.Type() {
 		return diff.Type
@@ -33,8 +33,8 @@ func differ(a, b *diff.Node, content bool) (what diff.Aspect) {
 	return what
 }
 
-// pick takes of three values the one that a side has changed; ok is false where
-// both have, to different ones.
+// pick returns the value that one side changed. ok is false if both sides changed it, to
+// different values.
 func pick[T comparable](b, m, r T) (value T, ok bool) {
 	switch {
 	case m == r, m == b:
@@ -45,8 +45,8 @@ func pick[T comparable](b, m, r T) (value T, ok bool) {
 	return m, false
 }
 
-// The attributes that are access control lists. They and the permission bits
-// are one thing: the mask of the one is the group's bits of the other.
+// The extended attributes with access control lists. They count as one with the
+// permission bits, because an ACL's mask is stored in the group bits.
 const (
 	aclAccess  = "system.posix_acl_access"
 	aclDefault = "system.posix_acl_default"
@@ -61,9 +61,9 @@ func rightsOf(n *diff.Node) rights {
 	return rights{n.Mode, n.Xattrs[aclAccess], n.Xattrs[aclDefault]}
 }
 
-// metadata merges what is not content of three nodes of one type into a copy of
-// the real one. Where there is no answer, mine's value stands in n and the kind
-// in bad. Without a base both sides have to agree.
+// metadata merges everything but content of three nodes of one type into a copy of the
+// real one. On a conflict it takes mine's value and adds the kind to bad. Without a base,
+// the sides must agree.
 func metadata(b, m, r *diff.Node) (n *diff.Node, bad []Kind) {
 	merged := *r
 	n = &merged
@@ -72,7 +72,7 @@ func metadata(b, m, r *diff.Node) (n *diff.Node, bad []Kind) {
 			bad = append(bad, kind)
 		}
 	}
-	if b == nil { // what neither side has, so that any difference is one
+	if b == nil { // a value that neither side can have: every difference then counts
 		b = &diff.Node{Mode: fs.ModeIrregular, UID: nobody, GID: nobody, Target: "\x00", Rdev: ^uint64(0)}
 	}
 	might, ok := pick(rightsOf(b), rightsOf(m), rightsOf(r))
@@ -95,10 +95,10 @@ func metadata(b, m, r *diff.Node) (n *diff.Node, bad []Kind) {
 	return n, bad
 }
 
-// nobody is an id that no file can have.
+// nobody is an id that no file has.
 const nobody = ^uint32(0)
 
-// attributes merges extended attributes, each by itself.
+// attributes merges extended attributes, each separately.
 func attributes(b, m, r *diff.Node) (all map[string]string, ok bool) {
 	ok = true
 	names := maps.Clone(b.Xattrs)
@@ -117,7 +117,7 @@ func attributes(b, m, r *diff.Node) (all map[string]string, ok bool) {
 	}
 	for name := range names {
 		v := of(r, name)
-		if !ownAccord(name) {
+		if !systemXattr(name) {
 			picked, fine := pick(of(b, name), of(m, name), v)
 			v, ok = picked, ok && fine
 		}
@@ -131,9 +131,9 @@ func attributes(b, m, r *diff.Node) (all map[string]string, ok bool) {
 	return all, ok
 }
 
-// ownAccord: what security modules and overlayfs keep of their own accord is
-// nobody's change; promotion does not carry it either.
-func ownAccord(name string) bool {
+// systemXattr reports whether security modules or overlayfs maintain an attribute. It is
+// never merged, and promotion does not copy it.
+func systemXattr(name string) bool {
 	switch name {
 	case "security.selinux", "security.ima", "security.evm", "security.SMACK64":
 		return true

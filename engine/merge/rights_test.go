@@ -10,19 +10,19 @@ import (
 	"github.com/snapfs/snapfs/engine/merge"
 )
 
-// acl lets user 4 read: acl(5), as linux/posix_acl_xattr.h has it.
+// acl grants reading to user 4; see acl(5), and linux/posix_acl_xattr.h for the format.
 const acl = "\x02\x00\x00\x00" + "\x01\x00\x06\x00\xff\xff\xff\xff" + "\x02\x00\x04\x00\x04\x00\x00\x00" +
 	"\x04\x00\x04\x00\xff\xff\xff\xff" + "\x10\x00\x04\x00\xff\xff\xff\xff" + "\x20\x00\x04\x00\xff\xff\xff\xff"
 
-// The mask of an access control list is the group's permission bits.
-func TestAnAccessListAndPermissionBitsAreOneThing(t *testing.T) {
+// The mask of an access control list is stored in the group permission bits.
+func TestACLAndPermissionBitsMergeAsOne(t *testing.T) {
 	w := trees(t, "f\n1\n;g\n1\n", "", "f mode=0600;g\nr\n")
 	for _, name := range []string{"f", "g"} {
 		must(t, unix.Setxattr(filepath.Join(w.mine, name), "system.posix_acl_access", []byte(acl), 0))
 	}
 	in := w.input()
 	r := w.trees(in)
-	if got := told(r.Conflicts); got != "mode f: the sandbox and the real tree both changed its permissions\n" {
+	if got := conflictLines(r.Conflicts); got != "mode f: permissions changed on both sides\n" {
 		t.Errorf("conflicts:\n%s", got)
 	}
 	w.apply(in, r)
@@ -34,12 +34,12 @@ func TestAnAccessListAndPermissionBitsAreOneThing(t *testing.T) {
 	in = w.input()
 	in.Choose = choose(merge.Mine)
 	if r = w.trees(in); len(r.Conflicts) > 0 {
-		t.Errorf("left:\n%s", told(r.Conflicts))
+		t.Errorf("left:\n%s", conflictLines(r.Conflicts))
 	}
 }
 
-// What security modules write by themselves is nobody's change.
-func TestALabelIsNoConflict(t *testing.T) {
+// Attributes that security modules maintain are no user's change.
+func TestSecurityLabelIsNoConflict(t *testing.T) {
 	w := trees(t, "f\n1\n", "f\nm\n", "f mode=0600")
 	in := w.input()
 	for i, label := range []string{"m", "r"} {
@@ -54,11 +54,11 @@ func TestALabelIsNoConflict(t *testing.T) {
 		}
 	}
 	if r := w.trees(in); len(r.Conflicts) > 0 || brief(r.Changes) != "M \"f\" content,time\n" {
-		t.Errorf("%s%s", brief(r.Changes), told(r.Conflicts))
+		t.Errorf("%s%s", brief(r.Changes), conflictLines(r.Conflicts))
 	}
 }
 
-func TestTheTimeOfADirectoryIsNoChangeWhereNamesChange(t *testing.T) {
+func TestDirectoryTimeIsNoChangeWhereNamesChange(t *testing.T) {
 	w := trees(t, "d/a\n1\n;e/a\n1\n", "d mode=0700 time=5;d/m\nm\n;e mode=0700 time=5", "d mode=0750 time=7;e mode=0750 time=7")
 	in := w.input()
 	in.Choose = choose(merge.Mine)

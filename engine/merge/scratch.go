@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// A scratch is the directory in which new content is built.
+// A scratch is the directory for new content.
 type scratch struct {
 	dir  *os.File
 	root *os.Root
@@ -24,7 +24,7 @@ func (s *scratch) open() (*os.Root, error) {
 		return s.root, nil
 	}
 	if s.dir == nil {
-		return nil, errors.New("there is no directory for what is merged")
+		return nil, errors.New("no scratch directory for merged files")
 	}
 	root, err := os.OpenRoot(kernel.FDPath(s.dir))
 	s.root = root
@@ -38,7 +38,7 @@ func (s *scratch) close() error {
 	return s.root.Close()
 }
 
-// write makes a file, readable by its owner, and gives it a time.
+// write creates a file, readable by its owner only, with this modification time.
 func (s *scratch) write(name string, from io.Reader, when time.Time) (fs.FileInfo, error) {
 	root, err := s.open()
 	if err != nil {
@@ -75,41 +75,41 @@ func (s *scratch) remove(name string) error {
 	return root.Remove(name)
 }
 
-// build makes what neither side has the content of a thing.
-func (m *merger) build(t *thing, from io.Reader, when time.Time) error {
-	info, err := m.scratch.write(t.end.path, from, when)
+// build writes merged content of an entry to Scratch.
+func (m *merger) build(t *entry, from io.Reader, when time.Time) error {
+	info, err := m.scratch.write(t.outcome.path, from, when)
 	if err != nil {
-		return fail(t.end.path, err)
+		return fail(t.outcome.path, err)
 	}
-	node := *t.end.node
-	t.end.node, t.end.from = &node, built
+	node := *t.outcome.node
+	t.outcome.node, t.outcome.from = &node, built
 	asBuilt(&node, info)
 	return nil
 }
 
-// asBuilt describes a regular file in Scratch.
+// asBuilt updates a node from a regular file in Scratch.
 func asBuilt(n *diff.Node, info fs.FileInfo) {
 	n.Size, n.MTime, n.CTime, n.Ino, n.Dev = info.Size(), info.ModTime(), time.Time{}, 0, 0
 }
 
-// unbuild takes back what was built for a thing.
-func (m *merger) unbuild(t *thing) error {
-	if t.end.from != built {
+// unbuild removes an entry's content from Scratch.
+func (m *merger) unbuild(t *entry) error {
+	if t.outcome.from != built {
 		return nil
 	}
-	return fail(t.end.path, m.scratch.remove(t.end.path))
+	return fail(t.outcome.path, m.scratch.remove(t.outcome.path))
 }
 
-// chosenBuilt is what an answer has put at a path in Scratch: a regular file, which
-// gets the metadata of like, or a symbolic link.
-func (m *merger) chosenBuilt(name string, like *diff.Node) (end, error) {
+// chosenBuilt describes the file that an answer has put into Scratch: a regular file, which gets
+// the metadata of like, or a symbolic link.
+func (m *merger) chosenBuilt(name string, like *diff.Node) (outcome, error) {
 	root, err := m.scratch.open()
 	if err != nil {
-		return end{}, fail(name, err)
+		return outcome{}, fail(name, err)
 	}
 	info, err := root.Lstat(name)
 	if err != nil {
-		return end{}, fail(name, err)
+		return outcome{}, fail(name, err)
 	}
 	var n diff.Node
 	if like != nil {
@@ -120,11 +120,11 @@ func (m *merger) chosenBuilt(name string, like *diff.Node) (end, error) {
 	asBuilt(&n, info)
 	switch {
 	case info.Mode().IsRegular():
-		return end{name, &n, built}, nil
+		return outcome{name, &n, built}, nil
 	case info.Mode().Type() == fs.ModeSymlink:
 		n.Mode = info.Mode()
 		n.Target, err = root.Readlink(name)
-		return end{name, &n, built}, fail(name, err)
+		return outcome{name, &n, built}, fail(name, err)
 	}
-	return end{}, &snapshot.Error{Op: doing, Path: name, Kind: snapshot.ErrNotSupported, Err: errors.New("what was built there is neither a file nor a symbolic link")}
+	return outcome{}, &snapshot.Error{Op: op, Path: name, Kind: snapshot.ErrNotSupported, Err: errors.New("the answer's result is neither a regular file nor a symbolic link")}
 }

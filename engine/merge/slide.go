@@ -1,10 +1,11 @@
 package merge
 
-// A group of changed lines can often be moved: when the line before it equals
-// its last one, it may begin and end one earlier. The way leaves it anywhere.
+// A group of changed lines can slide: if the line before the group equals its last line,
+// the group may start and end one line earlier. The search leaves it at any of these
+// positions.
 
-// A stretch is a run of changed lines, [start, end), empty between two lines that
-// have partners.
+// A stretch is a run of changed lines, [start, end). It is empty between two unchanged
+// lines.
 type stretch struct {
 	*file
 	start, end int
@@ -22,7 +23,7 @@ func (g *stretch) grow() {
 	}
 }
 
-// next goes to the stretch after the next line with a partner.
+// next moves to the stretch after the next unchanged line.
 func (g *stretch) next() bool {
 	if g.end == len(g.changed) {
 		return false
@@ -32,7 +33,7 @@ func (g *stretch) next() bool {
 	return true
 }
 
-// previous goes to the stretch before the last line with a partner.
+// previous moves to the stretch before the last unchanged line.
 func (g *stretch) previous() bool {
 	if g.start == 0 {
 		return false
@@ -44,7 +45,7 @@ func (g *stretch) previous() bool {
 	return true
 }
 
-// up moves the stretch one line up, and joins one that it meets.
+// up slides the stretch one line up and joins a stretch that it meets.
 func (g *stretch) up() bool {
 	if g.start == 0 || g.ids[g.start-1] != g.ids[g.end-1] {
 		return false
@@ -57,7 +58,7 @@ func (g *stretch) up() bool {
 	return true
 }
 
-// down moves it one line down, and joins one that it meets.
+// down slides the stretch one line down and joins a stretch that it meets.
 func (g *stretch) down() bool {
 	if g.end == len(g.changed) || g.ids[g.start] != g.ids[g.end] {
 		return false
@@ -70,16 +71,16 @@ func (g *stretch) down() bool {
 
 func (g *stretch) empty() bool { return g.start == g.end }
 
-// slide moves each stretch of s as far down as it goes, or to the last place where
-// a stretch of other stands beside it. Groups of both sides are walked together:
-// there are as many lines with a partner before one as before the other.
+// slide slides each stretch of s down as far as possible, or to the last position beside
+// a stretch of other. It walks both files together: each has equally many unchanged lines
+// before the current stretch.
 func slide(s, other *file) {
 	g, o := s.firstStretch(), other.firstStretch()
 	for more := true; more; more = g.next() && o.next() {
 		if g.empty() {
 			continue
 		}
-		highest, beside := settle(&g, &o)
+		highest, beside := slideFully(&g, &o)
 		if g.end == highest || !beside {
 			continue
 		}
@@ -88,10 +89,10 @@ func slide(s, other *file) {
 	}
 }
 
-// settle moves a stretch up and then down as far as it goes, again where it
-// has joined others meanwhile. highest is where it ended when it was up; beside
-// tells whether it was anywhere beside a stretch of the other side.
-func settle(g, o *stretch) (highest int, beside bool) {
+// slideFully slides a stretch up and then down as far as possible, and again if it has joined
+// others. highest is its end in the topmost position; beside reports whether any position
+// was beside a stretch of the other file.
+func slideFully(g, o *stretch) (highest int, beside bool) {
 	for {
 		size := g.end - g.start
 		for g.up() && o.previous() {

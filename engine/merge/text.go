@@ -5,43 +5,41 @@ import (
 	"slices"
 )
 
-// TextMax is the length, in bytes, up to which a file can be a text; a longer
-// one, or one with a NUL among its first 8000 bytes, is binary.
+// TextMax is the maximum size of a text in bytes. A longer file, or one with a NUL among
+// its first 8000 bytes, is binary.
 const TextMax = 8 << 20
 
-const sniffed = 8000 // git's own bound
+const sniffLen = 8000 // as git does
 
 func isBinary(data []byte) bool {
-	return len(data) > TextMax || bytes.IndexByte(data[:min(len(data), sniffed)], 0) >= 0
+	return len(data) > TextMax || bytes.IndexByte(data[:min(len(data), sniffLen)], 0) >= 0
 }
 
-// Names name the three versions in conflict marks. Where one is empty, its mark
-// stands alone.
+// Names label the three versions in conflict markers. A marker with an empty name stands
+// alone.
 type Names struct{ Mine, Base, Real string }
 
-// Text merges lines, three-way. Edits that touch no line of the other side's, and
-// are not next to one, are both taken; so are edits that are the same on both
-// sides. Other places are conflicts: merged holds all three versions of them
-// between marks, and conflicts is how many there are. A line is what a line feed
-// ends; carriage returns belong to it.
+// Text merges lines, three-way. It takes both edits where at least one unchanged line
+// is between them, and where they are equal. Every other region is a conflict: merged has all
+// three versions of it between markers, and conflicts counts these regions. Lines end in
+// a line feed; a carriage return belongs to its line.
 //
-// Where git says anything, it says the same: clean or not as `git merge-file`
-// does, and then the same bytes; with conflicts, the bytes of `git merge-file
-// --diff3`. Two differences are meant. A place that several edits of each side
-// have made the same is no conflict here, nor is it for `git merge-file`, but it
-// is one with --diff3. And where more than 256 edits follow one another with
-// nothing in between that tells them apart, git takes a short way that need not
-// be the shortest, and so does Text, another one.
+// Text agrees with git: the result of a clean merge is that of `git merge-file`, and the
+// result with conflicts that of `git merge-file --diff3`. There are two exceptions. A
+// region that several edits of each side made equal is no conflict for Text and for `git
+// merge-file`, but is one for --diff3. And after more than 256 adjacent edits without a
+// distinctive line, git and Text each accept an edit script that need not be the
+// shortest, and these may differ.
 //
-// Cost: linear where little differs, and for N lines of which D differ below
-// N·sqrt(N)·log(N). Memory: three times the texts. It does not look for NUL bytes.
+// Cost: linear for few differences; below N·sqrt(N)·log(N) for N lines, D of them
+// different. Memory: three times the texts. Text does not check for NUL bytes.
 func Text(base, mine, real []byte, names Names) (merged []byte, conflicts int) {
 	t := newTriple(base, mine, real)
 	all := t.merge()
 	return t.write(all, names), all.conflicts()
 }
 
-// conflicts counts them.
+// conflicts counts the regions in conflict.
 func (all regions) conflicts() (n int) {
 	for _, r := range all {
 		if r.from == neither {
@@ -51,17 +49,17 @@ func (all regions) conflicts() (n int) {
 	return n
 }
 
-// A source says which side a region, or a file's content, is taken from.
+// A source says where the content of a region or file comes from.
 type source int
 
 const (
-	neither source = iota // it is a conflict
+	neither source = iota // a conflict
 	fromMine
 	fromReal
-	built // in Scratch
+	built // in Scratch, by the merge or an answer
 )
 
-// A region is a place where the sides differ from the base, as lines of each.
+// A region is a run of lines in which the sides differ from the base.
 type region struct {
 	from             source
 	base, mine, real run
@@ -72,12 +70,12 @@ type run struct{ start, end int }
 
 func (r run) of(lines []string) []string { return lines[r.start:r.end] }
 
-// A triple is three texts, as lines and as numbers.
+// A triple holds three texts, as lines and as line numbers.
 type triple struct {
 	base, mine, real          []string
 	baseIDs, mineIDs, realIDs []int
-	kinds                     int // of lines
-	size                      int // of the longest, in bytes
+	kinds                     int // number of distinct lines
+	size                      int // of the longest text, in bytes
 }
 
 func newTriple(base, mine, real []byte) *triple {
@@ -88,11 +86,11 @@ func newTriple(base, mine, real []byte) *triple {
 	return t
 }
 
-// merge lays the edits of both sides side by side.
+// merge combines the edits of both sides.
 func (t *triple) merge() regions {
 	m, r := compare(t.baseIDs, t.mineIDs, t.kinds), compare(t.baseIDs, t.realIDs, t.kinds)
 	var all regions
-	ahead := struct{ mine, real int }{} // how much longer each is than base, so far
+	ahead := struct{ mine, real int }{} // lines by which each side is longer than the base so far
 	for len(m) > 0 || len(r) > 0 {
 		switch {
 		case len(r) == 0 || len(m) > 0 && m[0].b < r[0].a:
@@ -107,8 +105,8 @@ func (t *triple) merge() regions {
 			continue
 		}
 		x, y := m[0], r[0]
-		if !t.alike(x, y) {
-			all.add(meeting(x, y))
+		if !t.sameEdit(x, y) {
+			all.add(overlap(x, y))
 		}
 		if x.b >= y.b {
 			r, ahead.real = r[1:], y.d-y.b
@@ -118,26 +116,26 @@ func (t *triple) merge() regions {
 		}
 	}
 	for i := range all {
-		t.settle(&all[i])
+		t.dropEqual(&all[i])
 	}
 	return all
 }
 
-// meeting is the region of two edits that touch, in which each side has its own and
-// as much of the base around it as the other one reaches.
-func meeting(x, y span) region {
+// overlap returns the region of two overlapping edits. Each side's run extends over the
+// base lines that only the other edit covers.
+func overlap(x, y span) region {
 	start, end := min(x.a, y.a), max(x.b, y.b)
 	own := func(s span) run { return run{s.c - (s.a - start), s.d + (end - s.b)} }
 	return region{base: run{start, end}, mine: own(x), real: own(y)}
 }
 
-// alike reports whether both sides have made the same edit.
-func (t *triple) alike(x, y span) bool {
+// sameEdit reports whether both sides made the same edit.
+func (t *triple) sameEdit(x, y span) bool {
 	return x.a == y.a && x.b == y.b && slices.Equal(t.mineIDs[x.c:x.d], t.realIDs[y.c:y.d])
 }
 
-// settle takes a conflict back that both sides have ended alike.
-func (t *triple) settle(r *region) {
+// dropEqual clears a conflict in which both sides have the same lines.
+func (t *triple) dropEqual(r *region) {
 	if r.from == neither && slices.Equal(t.mineIDs[r.mine.start:r.mine.end], t.realIDs[r.real.start:r.real.end]) {
 		r.from = fromMine
 	}
@@ -145,7 +143,7 @@ func (t *triple) settle(r *region) {
 
 type regions []region
 
-// add appends a region, or joins it to one that it touches.
+// add appends a region, or joins it with the last one if they touch.
 func (all *regions) add(r region) {
 	if len(*all) > 0 {
 		last := &(*all)[len(*all)-1]
@@ -160,8 +158,7 @@ func (all *regions) add(r region) {
 	*all = append(*all, r)
 }
 
-// write gives the merged text. What no region is about is taken from mine: it is
-// the same there as on the other sides, or has been made so by both.
+// write returns the merged text. Outside the regions, mine has the merged lines.
 func (t *triple) write(all regions, names Names) []byte {
 	var out bytes.Buffer
 	out.Grow(t.size)
@@ -174,7 +171,7 @@ func (t *triple) write(all regions, names Names) []byte {
 		case fromReal:
 			writeLines(&out, r.real.of(t.real))
 		default:
-			t.mark(&out, r, names)
+			t.writeMarkers(&out, r, names)
 		}
 		at = r.mine.end
 	}

@@ -29,7 +29,7 @@ func needGit(t testing.TB) *git {
 	return &git{t, t.TempDir()}
 }
 
-// merge answers with what git writes, and how many conflicts it counts.
+// merge returns git's output and its number of conflicts.
 func (g *git) merge(base, mine, real []byte, options ...string) (merged []byte, conflicts int) {
 	g.t.Helper()
 	for name, data := range map[string][]byte{"base": base, "mine": mine, "real": real} {
@@ -52,8 +52,7 @@ func (g *git) merge(base, mine, real []byte, options ...string) (merged []byte, 
 	return out, 0
 }
 
-// agree fails the test where Text and git do not say the same, and reports
-// whether it was clean.
+// agree fails the test if Text and git disagree, and reports whether the merge was clean.
 func (g *git) agree(what string, base, mine, real []byte) (clean bool) {
 	g.t.Helper()
 	got, conflicts := merge.Text(base, mine, real, names)
@@ -81,8 +80,8 @@ func must(t testing.TB, errs ...error) {
 	}
 }
 
-// someLines are up to n lines of an alphabet of as many; the fewer, the more
-// ways there are to pair them.
+// someLines returns up to n lines from an alphabet of n. The fewer lines, the more ways to
+// pair them.
 func someLines(r *rand.Rand, n, alphabet int) []string {
 	lines := make([]string, r.IntN(n+1))
 	for i := range lines {
@@ -91,7 +90,7 @@ func someLines(r *rand.Rand, n, alphabet int) []string {
 	return lines
 }
 
-// edit inserts, deletes, replaces, moves and repeats some runs of lines.
+// edit inserts, deletes, replaces, moves and repeats random runs of lines.
 func edit(r *rand.Rand, lines []string, edits, alphabet int) []string {
 	for range edits {
 		at := r.IntN(len(lines) + 1)
@@ -123,7 +122,7 @@ func text(r *rand.Rand, lines []string) []byte {
 	return []byte(s)
 }
 
-// The seeds are the numbers from 0 on; a failure names its own.
+// Seeds count from 0; a failure prints its seed.
 func TestTextAgreesWithGitOnRandomEdits(t *testing.T) {
 	g := needGit(t)
 	clean := 0
@@ -134,7 +133,7 @@ func TestTextAgreesWithGitOnRandomEdits(t *testing.T) {
 		base := someLines(r, []int{3, 10, 40, 200}[r.IntN(4)], alphabet)
 		edits := 1 + r.IntN(1+len(base)/8)
 		mine, real := edit(r, base, edits, alphabet), edit(r, base, edits, alphabet)
-		if r.IntN(10) == 0 { // what both did
+		if r.IntN(10) == 0 { // the same edit on both sides
 			mine, real = edit(r, mine, 1, alphabet), edit(r, mine, 1, alphabet)
 		}
 		if g.agree(fmt.Sprintf("seed %d", seed), text(r, base), text(r, mine), text(r, real)) {

@@ -8,15 +8,15 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// says names a side and what it did.
-func says(side int, did string) string {
+// sideDid names a side and its action.
+func sideDid(side int, did string) string {
 	if side == mine {
 		return "the sandbox " + did
 	}
 	return "the real tree " + did
 }
 
-// quote writes a path so that it can be printed.
+// quote quotes a path with unprintable characters.
 func quote(path string) string {
 	if q := strconv.Quote(path); q[1:len(q)-1] != path {
 		return q
@@ -24,16 +24,16 @@ func quote(path string) string {
 	return path
 }
 
-// some names the first of several paths.
-func some(paths []string) string {
+// abbreviate returns the first of several paths and the number of others.
+func abbreviate(paths []string) string {
 	if len(paths) == 1 {
 		return quote(paths[0])
 	}
 	return fmt.Sprintf("%s and %d more", quote(paths[0]), len(paths)-1)
 }
 
-// aspects says what of a thing was changed.
-func aspects(what diff.Aspect) string {
+// aspectWords returns the changed aspects in words.
+func aspectWords(what diff.Aspect) string {
 	var words []string
 	for _, a := range []struct {
 		aspect diff.Aspect
@@ -57,7 +57,7 @@ func aspects(what diff.Aspect) string {
 	return "its " + strings.Join(words, " and ")
 }
 
-// kindName is what a conflict of metadata is about.
+// kindName returns the attribute that a metadata conflict is about.
 func kindName(k Kind) string {
 	switch k {
 	case Mode:
@@ -70,7 +70,7 @@ func kindName(k Kind) string {
 	return string(k)
 }
 
-// lines says where the conflicts are, in lines of the base.
+// lines returns the lines of the base that are in conflict.
 func (all regions) lines() string {
 	where, n := "", 0
 	for _, r := range all {
@@ -82,15 +82,15 @@ func (all regions) lines() string {
 		}
 		switch r.base.end - r.base.start {
 		case 0:
-			where = fmt.Sprintf("what follows line %d", r.base.start)
+			where = fmt.Sprintf("after line %d", r.base.start)
 		case 1:
 			where = fmt.Sprintf("line %d", r.base.end)
 		default:
-			where = fmt.Sprintf("line %d to %d", r.base.start+1, r.base.end)
+			where = fmt.Sprintf("lines %d to %d", r.base.start+1, r.base.end)
 		}
 	}
 	if n > 1 {
-		where += fmt.Sprintf(", and %d more places", n-1)
+		where += fmt.Sprintf(", and %d more", n-1)
 	}
 	return where
 }

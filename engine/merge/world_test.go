@@ -20,12 +20,12 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// A world has the three trees, and a copy of the real one to carry the result out on.
+// A world has the three trees, and a copy of the real one as the target of the result.
 type world struct {
 	t                        testing.TB
 	top                      string
 	base, mine, real, target string
-	// loose: a name that no change speaks of may be parted from one that moved.
+	// loose: hard links that no change mentions may be lost.
 	loose bool
 }
 
@@ -71,8 +71,8 @@ func (w *world) trees(in merge.Input) *merge.Result {
 	return r
 }
 
-// apply carries a result out on the target, as a promotion would, and fails the test
-// where the target is not changed just as the result says.
+// apply applies a result to the target, as a promotion would, and fails the test if the
+// target then differs from the result.
 func (w *world) apply(in merge.Input, r *merge.Result) {
 	w.t.Helper()
 	target := treetest.Open(w.t, w.target)
@@ -99,8 +99,8 @@ func (w *world) apply(in merge.Input, r *merge.Result) {
 	}
 }
 
-// brief is a line for each change, without sockets, which nobody can carry, and the
-// times of directories, which a promotion changes when it exchanges a file.
+// brief prints a line for each change, except sockets, which cannot be promoted, and times
+// of directories, which a promotion changes when it exchanges a file.
 func brief(changes []diff.Change) string {
 	var b strings.Builder
 	for _, c := range changes {
@@ -116,7 +116,7 @@ func brief(changes []diff.Change) string {
 	return b.String()
 }
 
-func told(conflicts []merge.Conflict) string {
+func conflictLines(conflicts []merge.Conflict) string {
 	var b strings.Builder
 	for _, c := range conflicts {
 		fmt.Fprintf(&b, "%s %s: %s\n", c.Kind, c.Path, c.Why)
@@ -130,23 +130,23 @@ func told(conflicts []merge.Conflict) string {
 	return b.String()
 }
 
-// began is the time of everything in the base.
+// began is the modification time of everything in the base.
 var began = time.Unix(1_600_000_000, 0)
 
-// A line of a script makes a tree, or changes it:
+// A line of a script creates or changes a path:
 //
 //	PATH [WORD…]
 //
-// with the content that follows it, if any. The words are:
+// followed by the content, if any. The words are:
 //
-//	dir, fifo, socket, chr=MAJOR:MINOR   what it is, if it is no file
+//	dir, fifo, socket, chr=MAJOR:MINOR   the type, if not a regular file
 //	-> TARGET                a symbolic link
-//	link=PATH                a hard link of it
-//	from=PATH                it is renamed from there
-//	delete                   it goes, with all beneath it
-//	replace                  what is there goes first
+//	link=PATH                a hard link of PATH
+//	from=PATH                renamed from PATH
+//	delete                   delete the path and everything below it
+//	replace                  delete the old node first
 //	mode=OCTAL owner=UID:GID time=SECONDS +NAME=VALUE -NAME
-//	quoted, times=N          the content is a Go string; N of it
+//	quoted, times=N          the content is a Go string; repeat it N times
 type step struct {
 	path    string
 	words   []string
@@ -158,7 +158,7 @@ func parseStep(name, data string) step {
 	return step{words[0], words[1:], data}
 }
 
-// play does a step in a tree. later is the time, in seconds, of what is written.
+// play applies one step to a tree. later is the time of new content in seconds.
 func (s step) play(root string, later int) error {
 	at := filepath.Join(root, s.path)
 	write := s.content != ""
@@ -257,8 +257,8 @@ func setTime(path string, when time.Time) error {
 	return unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// play does steps, and gives directories, in which they change the time, the old one
-// back, as well as what keep says.
+// play applies steps, and then restores the times of the directories in which they changed
+// names, and those in keep.
 func play(t testing.TB, root string, later int, steps []step, keep func(path string) bool) {
 	t.Helper()
 	for _, s := range steps {
@@ -278,7 +278,7 @@ func play(t testing.TB, root string, later int, steps []step, keep func(path str
 	}))
 }
 
-// list describes a tree: a line a node, attributes that are usual left out.
+// list describes a tree, a line for each node, without default attributes.
 func list(t testing.TB, root string) string {
 	t.Helper()
 	var b strings.Builder

@@ -7,35 +7,35 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// raise meets a conflict about a thing, and about all that lies beneath any of its
-// places and those in more: it is answered, or all of it is left as it is.
-func (m *merger) raise(t *thing, kind Kind, why string, more ...string) error {
-	c := Conflict{Path: m.place(t), Kind: kind, Base: t.on[base].node, Mine: t.on[mine].node, Real: t.on[real].node, Why: why}
+// report reports a conflict about an entry and everything below its paths and those in
+// more. Either Choose answers the conflict, or all of it is withheld.
+func (m *merger) report(t *entry, kind Kind, why string, more ...string) error {
+	c := Conflict{Path: m.mergedPath(t), Kind: kind, Base: t.on[base].node, Mine: t.on[mine].node, Real: t.on[real].node, Why: why}
 	for tree, path := range [3]*string{&c.BasePath, &c.MinePath, &c.RealPath} {
 		if s := t.on[tree]; s.path != c.Path {
 			*path = s.path
 		}
 	}
-	return m.settle(t, c, more...)
+	return m.resolve(t, c, more...)
 }
 
-// place is where the merged tree would have a thing.
-func (m *merger) place(t *thing) string {
+// mergedPath returns the path that an entry has in the merged tree.
+func (m *merger) mergedPath(t *entry) string {
 	if !t.has(mine) && !t.has(real) {
-		return t.first()
+		return t.sortPath()
 	}
-	path, _ := m.things.spot(t)
+	path, _ := m.entries.destination(t)
 	return path
 }
 
-// settle has a conflict answered.
-func (m *merger) settle(t *thing, c Conflict, more ...string) (err error) {
-	if c.Marked, err = m.marked(&c); err != nil {
+// resolve asks Choose about a conflict, and applies the answer.
+func (m *merger) resolve(t *entry, c Conflict, more ...string) (err error) {
+	if c.Marked, err = m.canMark(&c); err != nil {
 		return err
 	}
 	c.Alone = c.alone()
-	all, places := m.covered(t, c.roots(more))
-	c.about(all)
+	all, places := m.affected(t, c.scope(more))
+	c.include(all)
 	choice, key := Ask, string(c.Kind)+" "+c.Path
 	if m.in.Choose != nil && !m.asked[key] {
 		m.asked[key] = true
@@ -43,23 +43,23 @@ func (m *merger) settle(t *thing, c Conflict, more ...string) (err error) {
 	}
 	if choice == Ask {
 		m.result.Conflicts = append(m.result.Conflicts, c)
-		return m.leaveAll(all, places, len(m.result.Conflicts)-1)
+		return m.withholdAll(all, places, len(m.result.Conflicts)-1)
 	}
-	draft := t.end.node
+	draft := t.outcome.node
 	for _, x := range all {
 		if choice != Built || x != t {
 			if err := m.unbuild(x); err != nil {
 				return err
 			}
 		}
-		x.done, x.end, x.chosen = true, end{}, 0
+		x.done, x.outcome, x.chosen = true, outcome{}, 0
 		switch {
 		case choice == Mine:
-			x.chosen, x.end = mine, x.as(mine)
+			x.chosen, x.outcome = mine, x.asOn(mine)
 		case choice == Theirs:
-			x.chosen, x.end = real, x.as(real)
-		case choice == Built && x != t && x.on[real].path != c.Path && !beneath(x.on[real].path, c.Path):
-			x.chosen, x.end = real, x.as(real)
+			x.chosen, x.outcome = real, x.asOn(real)
+		case choice == Built && x != t && x.on[real].path != c.Path && !inside(x.on[real].path, c.Path):
+			x.chosen, x.outcome = real, x.asOn(real)
 		}
 	}
 	if choice == Built {
@@ -68,24 +68,24 @@ func (m *merger) settle(t *thing, c Conflict, more ...string) (err error) {
 				draft = like
 			}
 		}
-		t.end, err = m.chosenBuilt(c.Path, draft)
+		t.outcome, err = m.chosenBuilt(c.Path, draft)
 	}
 	return err
 }
 
-// roots are the places of a conflict, which is about all beneath them; none where it
-// is about a directory alone.
-func (c *Conflict) roots(more []string) []string {
+// scope returns the subtrees that a conflict covers: none if it is about a directory
+// alone.
+func (c *Conflict) scope(more []string) []string {
 	if c.Alone {
 		return nil
 	}
 	return append([]string{c.Path, c.BasePath, c.MinePath, c.RealPath}, more...)
 }
 
-// covered is a thing, and all that any tree has at paths or beneath them, or at any
-// other place of what lies there; and all these places.
-func (m *merger) covered(t *thing, paths []string) (all []*thing, places []string) {
-	all, seen, told := []*thing{t}, map[*thing]bool{t: true}, roots{}
+// affected returns t and every entry that any tree has in the subtrees at paths, then in
+// the subtrees at the other paths of these entries; and all these paths.
+func (m *merger) affected(t *entry, paths []string) (all []*entry, places []string) {
+	all, seen, told := []*entry{t}, map[*entry]bool{t: true}, pathSet{}
 	add := func(path string) {
 		if told.add(path) {
 			places = append(places, path)
@@ -95,9 +95,9 @@ func (m *merger) covered(t *thing, paths []string) (all []*thing, places []strin
 		add(path)
 	}
 	for i := 0; i < len(places); i++ {
-		for tree := range m.things.at {
-			m.things.under(tree, places[i], func(x *thing) {
-				if seen[x] || x.left {
+		for tree := range m.entries.at {
+			m.entries.under(tree, places[i], func(x *entry) {
+				if seen[x] || x.withheld {
 					return
 				}
 				all, seen[x] = append(all, x), true
@@ -110,7 +110,7 @@ func (m *merger) covered(t *thing, paths []string) (all []*thing, places []strin
 	return all, places
 }
 
-// alone reports whether a conflict is about a directory itself and nothing in it.
+// alone reports whether a conflict is about a directory itself and not about its content.
 func (c *Conflict) alone() bool {
 	switch c.Kind {
 	case Mode, Owner, Xattrs:
@@ -119,8 +119,8 @@ func (c *Conflict) alone() bool {
 	return false
 }
 
-// marked reports whether Marks can write a conflict.
-func (m *merger) marked(c *Conflict) (bool, error) {
+// canMark reports whether WriteMarkers can show a conflict.
+func (m *merger) canMark(c *Conflict) (bool, error) {
 	switch c.Kind {
 	case Content:
 		return true, nil
@@ -139,7 +139,7 @@ func (m *merger) marked(c *Conflict) (bool, error) {
 	return true, nil
 }
 
-// states are the three versions of a conflict.
+// states returns the three versions of a conflict.
 func (c *Conflict) states() (all [3]state) {
 	for tree, n := range [3]*diff.Node{c.Base, c.Mine, c.Real} {
 		path := [3]string{c.BasePath, c.MinePath, c.RealPath}[tree]
@@ -151,7 +151,7 @@ func (c *Conflict) states() (all [3]state) {
 	return all
 }
 
-// isText reports whether a tree has a text.
+// isText reports whether a tree's version is a text.
 func (in *Input) isText(tree int, s state) (bool, error) {
 	if !isFile(s.node) || s.node.Size > TextMax {
 		return false, nil
@@ -162,7 +162,7 @@ func (in *Input) isText(tree int, s state) (bool, error) {
 	}
 	defer f.Close()
 	var head bytes.Buffer
-	if _, err := io.Copy(&head, io.LimitReader(f, sniffed)); err != nil {
+	if _, err := io.Copy(&head, io.LimitReader(f, sniffLen)); err != nil {
 		return false, fail(s.path, err)
 	}
 	return !isBinary(head.Bytes()), nil

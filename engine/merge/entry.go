@@ -1,0 +1,283 @@
+package merge
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/diff"
+)
+
+// The three trees, as array indexes.
+const (
+	base = iota
+	mine
+	real
+)
+
+// other returns the opposite side.
+func other(side int) int { return mine + real - side }
+
+// An entry is one node with its path in each of the three trees. The paths differ after a
+// rename.
+type entry struct {
+	on [3]state
+	// outcome is the node in the merged tree.
+	outcome outcome
+	// done: end is decided. left: an open conflict covers the entry, and it stays as in
+	// the real tree.
+	done, withheld bool
+	// conflict is the index of that conflict in the result.
+	conflict int
+	// chosen is the side that an answer chose for the whole entry, or 0.
+	chosen int
+}
+
+// A state is an entry in one tree. node is nil where the tree does not have it.
+type state struct {
+	path string
+	node *diff.Node
+	// what lists the aspects that differ from the base, if both trees have the entry.
+	what diff.Aspect
+	// listed: the side's changes list the entry.
+	listed bool
+	// old and new name the entry's group of hard links in the base and on this side,
+	// from the side's changes; see [diff.Node.LinkOf].
+	old, new string
+}
+
+// An outcome is a node of the merged tree, and where its content comes from.
+type outcome struct {
+	path string
+	node *diff.Node
+	from source
+}
+
+func (t *entry) has(side int) bool { return t.on[side].node != nil }
+
+func (t *entry) isDir(side int) bool { return isDir(t.on[side].node) }
+
+// asOn returns the entry as it is on a side.
+func (t *entry) asOn(side int) outcome {
+	s := t.on[side]
+	if s.node == nil {
+		return outcome{}
+	}
+	return outcome{s.path, s.node, []source{mine: fromMine, real: fromReal}[side]}
+}
+
+// occupies reports whether the merged tree has the entry at path, as far as decided.
+func (t *entry) occupies(path string) bool {
+	if t.withheld {
+		return t.on[real].path == path
+	}
+	return t.outcome.node != nil && t.outcome.path == path
+}
+
+// changed reports whether deleting the entry would lose a change of this side. Times and
+// hard links do not count.
+func (t *entry) changed(side int) bool {
+	return t.on[side].what&^(diff.Time|diff.Links) != 0
+}
+
+// sortPath returns the path that entries are sorted by.
+func (t *entry) sortPath() string {
+	for _, s := range t.on {
+		if s.path != "" {
+			return s.path
+		}
+	}
+	return ""
+}
+
+func isDir(n *diff.Node) bool { return n != nil && n.Mode.IsDir() }
+
+func isFile(n *diff.Node) bool { return n != nil && n.Mode.IsRegular() }
+
+func inside(path, dir string) bool {
+	return dir == "." && path != "." || strings.HasPrefix(path, dir) && len(path) > len(dir) && path[len(dir)] == '/'
+}
+
+func parent(path string) string {
+	if i := strings.LastIndexByte(path, '/'); i >= 0 {
+		return path[:i]
+	}
+	return "."
+}
+
+func byPath(a, b string) int {
+	switch {
+	case diff.Less(a, b):
+		return -1
+	case diff.Less(b, a):
+		return 1
+	}
+	return 0
+}
+
+// entries holds every entry that the changes of either side list.
+type entries struct {
+	all []*entry // sorted by their first path
+	// at finds an entry by its path in a tree; order has each tree's entries, sorted by
+	// their path there.
+	at    [3]map[string]*entry
+	order [3][]*entry
+	// moved maps each directory that a side moved as a whole to its new path.
+	moved [3]map[string]string
+}
+
+// pair pairs the changes of both sides to entries.
+func pair(changes [3][]diff.Change, renames [3][]diff.Rename) *entries {
+	all := &entries{}
+	for tree := range all.at {
+		all.at[tree] = map[string]*entry{}
+	}
+	for _, side := range []int{mine, real} {
+		all.addSide(side, changes[side], renames[side])
+	}
+	for _, t := range all.all {
+		for _, side := range []int{mine, real} {
+			if b := t.on[base]; b.node != nil && !t.on[side].listed {
+				o := t.on[other(side)]
+				n := *b.node
+				n.CTime = time.Time{} // the change time belongs to the base's inode, this side has another
+				t.on[side] = state{path: b.path, node: &n, old: o.old, new: o.old}
+			}
+		}
+	}
+	slices.SortFunc(all.all, func(a, b *entry) int { return byPath(a.sortPath(), b.sortPath()) })
+	all.index()
+	return all
+}
+
+// addSide adds the changes of one side.
+func (all *entries) addSide(side int, changes []diff.Change, renames []diff.Rename) {
+	to, from := map[string]diff.Rename{}, map[string]bool{}
+	all.moved[side] = map[string]string{}
+	for _, r := range renames {
+		to[r.From], from[r.To] = r, true
+		if r.Dir {
+			all.moved[side][r.From] = r.To
+		}
+	}
+	added := map[string]*diff.Change{}
+	for i := range changes {
+		if c := &changes[i]; c.Kind == diff.Added {
+			added[c.Path] = c
+		}
+	}
+	for i := range changes {
+		c := &changes[i]
+		r, renamed := to[c.Path]
+		switch {
+		case c.Kind == diff.Added && from[c.Path]:
+		case c.Kind == diff.Added:
+			all.add(side, c)
+		case c.Kind == diff.Deleted && renamed && added[r.To] != nil:
+			n := added[r.To].New
+			all.inBase(c).on[side] = state{r.To, n, differ(c.Old, n, !r.Exact), true, group(c.Path, c.Old), group(r.To, n)}
+		case c.Kind == diff.Deleted:
+			all.inBase(c).on[side] = state{listed: true, old: group(c.Path, c.Old)}
+		default:
+			all.inBase(c).on[side] = state{c.Path, c.New, c.What, true, group(c.Path, c.Old), group(c.Path, c.New)}
+		}
+	}
+}
+
+// add adds an entry that a side added; the other side may have added it, too.
+func (all *entries) add(side int, c *diff.Change) {
+	t := all.at[other(side)][c.Path]
+	if t == nil || t.has(base) || t.has(side) {
+		t = all.make()
+	}
+	t.on[side] = state{path: c.Path, node: c.New, listed: true, new: group(c.Path, c.New)}
+	all.at[side][c.Path] = t
+}
+
+// inBase returns the entry that the base has at the path of a change.
+func (all *entries) inBase(c *diff.Change) *entry {
+	t := all.at[base][c.Path]
+	if t == nil {
+		t = all.make()
+		t.on[base] = state{path: c.Path, node: c.Old}
+		all.at[base][c.Path] = t
+	}
+	return t
+}
+
+func (all *entries) make() *entry {
+	t := &entry{}
+	all.all = append(all.all, t)
+	return t
+}
+
+// index fills in at and order from all.
+func (all *entries) index() {
+	for tree := range all.at {
+		all.at[tree], all.order[tree] = map[string]*entry{}, nil
+		for _, t := range all.all {
+			if t.has(tree) {
+				all.at[tree][t.on[tree].path] = t
+				all.order[tree] = append(all.order[tree], t)
+			}
+		}
+		slices.SortFunc(all.order[tree], func(a, b *entry) int { return byPath(a.on[tree].path, b.on[tree].path) })
+	}
+}
+
+// under calls f for the entries of a tree at path and below.
+func (all *entries) under(tree int, path string, f func(t *entry)) {
+	list := all.order[tree]
+	i, _ := slices.BinarySearchFunc(list, path, func(t *entry, path string) int { return byPath(t.on[tree].path, path) })
+	for ; i < len(list) && (list[i].on[tree].path == path || inside(list[i].on[tree].path, path)); i++ {
+		f(list[i])
+	}
+}
+
+// follow returns the path after the moves that a side made to the directories above it.
+func (all *entries) follow(side int, path string) string {
+	for dir := parent(path); dir != "."; dir = parent(dir) {
+		if to, ok := all.moved[side][dir]; ok {
+			return to + path[len(dir):]
+		}
+	}
+	return path
+}
+
+// movedItself reports whether a side moved the entry itself, not only a directory above.
+func (all *entries) movedItself(side int, t *entry) bool {
+	b, s := t.on[base], t.on[side]
+	return b.node != nil && s.node != nil && s.path != b.path && all.follow(side, b.path) != s.path
+}
+
+// destination returns the path of an entry in the merged tree, if both sides have the entry or
+// one side added it. ok is false if both sides moved it, to different paths.
+func (all *entries) destination(t *entry) (path string, ok bool) {
+	b, m, r := t.on[base].path, t.on[mine].path, t.on[real].path
+	switch {
+	case !t.has(real):
+		return all.follow(real, m), true
+	case !t.has(mine):
+		return all.follow(mine, r), true
+	case m == r:
+		return m, true
+	case m == b:
+		return all.follow(mine, r), true
+	case r == b:
+		return all.follow(real, m), true
+	}
+	wentMine, wentReal := all.movedItself(mine, t), all.movedItself(real, t)
+	switch {
+	case wentMine && wentReal:
+		return m, false
+	case wentReal:
+		return all.follow(mine, r), true
+	case wentMine:
+		return all.follow(real, m), true
+	case all.follow(mine, r) != r: // one of the two directories contains the other
+		return all.follow(mine, r), true
+	case all.follow(real, m) != m:
+		return all.follow(real, m), true
+	}
+	return m, false
+}
