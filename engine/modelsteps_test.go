@@ -167,7 +167,7 @@ func (m *model) places(conflicts []engine.CarryConflict) map[string]bool {
 }
 
 func (m *model) refreshes(name string) {
-	box, view, before := m.boxes[name], m.look(name), m.real()
+	box, view, before, base := m.boxes[name], m.look(name), m.real(), m.generation(name)
 	r, err := m.do(opRefresh, name, m.step.answers)
 	m.untouched(before, "a refresh")
 	conflicts := m.places(r.Conflicts)
@@ -182,6 +182,14 @@ func (m *model) refreshes(name string) {
 	for f := range before {
 		for _, l := range before.edits(f, "u") {
 			box.saw[l] = box.saw[l] || m.step.answers == "mine" // its own version is what counts
+		}
+	}
+	if m.generation(name) != base { // another base: only differences from it were written since
+		box.wrote, box.written = map[string]int{}, map[string]bool{}
+		for _, f := range modelFiles() {
+			if now[f] != before[f] || present(now, f) != present(before, f) {
+				box.wrote[f], box.written[f] = m.at, true
+			}
 		}
 	}
 	if errors.Is(err, snapshot.ErrConflict) || errors.Is(err, snapshot.ErrNotFound) || r.Resolved > 0 || m.step.answers != "" {
@@ -207,11 +215,12 @@ func (m *model) refreshes(name string) {
 	}
 	if err == nil {
 		m.p.tally["refreshed"]++
-		box.wrote, box.written = map[string]int{}, map[string]bool{}
-		for _, f := range modelFiles() {
-			if now[f] != before[f] || present(now, f) != present(before, f) {
-				box.wrote[f], box.written[f] = m.at, true
-			}
-		}
 	}
+}
+
+// generation counts the bases that a sandbox has had.
+func (m *model) generation(name string) int {
+	rec, err := m.p.records.Get(name)
+	m.must(err)
+	return rec.Refreshed
 }
