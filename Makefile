@@ -1,5 +1,5 @@
-# `make check` is the whole truth: what it accepts may be merged, and nothing
-# else is asked of a change. `make help` lists the parts it is made of.
+# `make test` runs every package, `make check` adds what a change needs before it is
+# merged, and `make check-all` is all the rest. `make help` lists the targets.
 
 SHELL      := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -7,10 +7,12 @@ SHELL      := /bin/bash
 MAKEFLAGS  += --no-print-directory
 
 GO     ?= go
-# How many packages are tested at once. They share loop devices, the disk and
-# the clock that some of them measure, so one.
-JOBS   ?= 1
+# How many packages are tested at once. Each has loop devices, users, control groups and
+# directories of its own; most wait for disks and processes, so twice the processors.
+JOBS   ?= $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
 PKGS   ?= ./...
+# The packages that take the longest begin first.
+FIRST  := ./engine ./test/realwork ./engine/promote ./engine/merge ./test/walls ./cmd/snapfs ./backends/fusecow
 # What go test gets beyond the rest: make test PKGS=./isolate FLAGS='-run Exec -v'
 FLAGS  ?=
 LINT   := $(GO) tool -modfile=tools/go.mod golangci-lint
@@ -25,6 +27,13 @@ WINDOWS  := ./cmd/snapfs-windows
 
 # What each backend's conformance suite leaves of its results, for the table.
 RESULTS := $(CURDIR)/out/conformance
+# The programs under test, built once for all packages and for both users.
+PROGRAMS := $(CURDIR)/out/programs
+# The tests that have more to do than make test gives them time for.
+LATER   := $(CURDIR)/out/later
+
+# $(call tested,PACKAGES): with those of FIRST in front where all packages are tested.
+tested = $(if $(filter ./...,$(1)),$(FIRST) ./...,$(1))
 
 # The program is one static file; only the race detector links against C.
 export CGO_ENABLED := 0
@@ -43,8 +52,12 @@ help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: check
-check: ## everything below up to generated: the whole truth
-	@.ci/step tidy lint build test race $(if $(ROOT),test-user generated)
+check: ## tidy, lint, build, test and race: what a change needs before it is merged
+	@.ci/step tidy lint build test race
+
+.PHONY: check-all
+check-all: ## after make test: all the rest, other platforms, long tests, POSIX, speed and an older kernel among it
+	@.ci/rest
 
 .PHONY: tidy
 tidy: ## go.mod and go.sum name what is used, and no more
@@ -52,7 +65,13 @@ tidy: ## go.mod and go.sum name what is used, and no more
 	$(GO) -C tools mod tidy -diff
 
 .PHONY: lint
-lint: ## go vet for every platform, and golangci-lint with the import rules
+lint: ## go vet and golangci-lint with the import rules, for this platform
+	$(GO) vet ./...
+	$(LINT) config verify
+	$(LINT) run ./...
+
+.PHONY: lint-all
+lint-all: ## go vet for every other platform and every build tag
 	GOARCH=amd64 $(GO) vet ./...
 	GOARCH=arm64 $(GO) vet ./...
 	@# Most tests need Linux: elsewhere the code is vetted without them, and those tests that build there.
@@ -60,34 +79,49 @@ lint: ## go vet for every platform, and golangci-lint with the import rules
 		$$lint run --tests=false --enable-only govet ./... 2>/dev/null; $(GO) vet $$(.ci/portable); done
 	for a in amd64 arm64; do GOOS=windows GOARCH=$$a $(GO) vet $(WINDOWS) ./internal/wsl; done
 	$(GO) vet -tags vm,posix ./backends/zfs ./backends/delegate ./backends/fusecow/trial ./engine ./limits
-	$(LINT) config verify
-	$(LINT) run ./...
 
 .PHONY: fmt
 fmt: ## format all Go files as lint wants them
 	$(LINT) fmt ./...
 
 .PHONY: build
-build: ## build snapfs and the programs that it starts, and everything for every platform
+build: ## build snapfs and the programs that it starts, for this platform
+	$(GO) build -trimpath -ldflags '-s -w' -o . $(filter-out $(WINDOWS),$(wildcard ./cmd/*))
+
+.PHONY: build-all
+build-all: ## build everything for every platform
 	GOARCH=amd64 $(GO) build ./...
 	GOARCH=arm64 $(GO) build ./...
 	for p in $(PLATFORMS); do GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build ./...; done
 	for a in amd64 arm64; do GOOS=windows GOARCH=$$a $(GO) build -trimpath -ldflags '-s -w' -o out/windows-$$a/snapfs.exe $(WINDOWS); done
-	$(GO) build -trimpath -ldflags '-s -w' -o . $(filter-out $(WINDOWS),$(wildcard ./cmd/*))
+
+.PHONY: programs
+programs:
+	@mkdir -p $(PROGRAMS)
+	@$(GO) build -o $(PROGRAMS)/ $(filter-out $(WINDOWS),$(wildcard ./cmd/*))
 
 .PHONY: test
-test: ## all tests, none skipped as root, and nothing left behind
+test: programs ## every package, as root and as an ordinary user; as root no test is skipped, and nothing is left behind
 	@$(if $(filter ./...,$(PKGS)),rm -rf $(RESULTS);) mkdir -p -m 777 $(RESULTS)
-	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_CONFORMANCE_OUT=$(RESULTS) \
-		$(GO) test -p $(JOBS) -count=1 -timeout 15m $(FLAGS) $(PKGS)
+	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_CONFORMANCE_OUT=$(RESULTS) SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
+		LATER=$(if $(filter ./...,$(PKGS)),$(LATER)) .ci/gotest -p $(JOBS) -count=1 -timeout 15m -vet=off $(FLAGS) $(call tested,$(PKGS))
+	@$(if $(ROOT),SNAPFS_SECOND_PASS=1 SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
+		.ci/skips .ci/as-user -p $(JOBS) -count=1 -timeout 15m -vet=off $(FLAGS) $(call tested,$(PKGS)))
+
+.PHONY: test-long
+test-long: programs ## what the last make test had no time for: every step, more seeds, more rounds
+	@[[ -e $(LATER) ]] || { echo 'test-long: no list of tests'; echo 'hint: make test'; exit 1; } >&2
+	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_LONG=1 SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
+		.ci/gotest -p $(JOBS) -count=1 -timeout 30m -vet=off -run "^($$(cut -d' ' -f2 $(LATER) | sort -u | paste -sd'|'))$$" \
+		$$(cut -d' ' -f1 $(LATER) | sort -u)
 
 .PHONY: race
-race: ## what runs at once, with the race detector and less repetition (needs a C compiler)
+race: ## what runs at once, with the race detector and the budget of -short (needs a C compiler)
 	@command -v cc >/dev/null || { echo 'race: no C compiler, and the race detector needs one'; \
 		echo 'hint: apt-get install gcc libc6-dev'; exit 1; } >&2
 	@# A program with the detector sleeps for a second when it ends, unless it is told not to; keepers end often.
 	@.ci/skips .ci/traceless env CGO_ENABLED=1 SNAPFS_NO_SKIP=$(NOSKIP) GORACE=atexit_sleep_ms=0 \
-		$(GO) test -p $(JOBS) -count=1 -timeout 15m -vet=off -race -short $(FLAGS) $(if $(filter ./...,$(PKGS)),$(RACES),$(PKGS))
+		.ci/gotest -p $(JOBS) -count=1 -timeout 15m -vet=off -race -short $(FLAGS) $(if $(filter ./...,$(PKGS)),$(RACES),$(PKGS))
 
 # Of make fsx: the seeds, and how many operations each.
 SEEDS  ?= 1 2 3
@@ -97,6 +131,10 @@ OPS    ?= 1000000
 fsx: ## random operations on fusecow and a plain disk, OPS of them for each of SEEDS, with the race detector (as root)
 	@for seed in $(SEEDS); do SNAPFS_FSX_SEED=$$seed SNAPFS_FSX_OPS=$(OPS) $(MAKE) race \
 		PKGS=./backends/fusecow/trial FLAGS='-run FilesAreWhatAModelSays -v -timeout 3h'; done
+
+.PHONY: fsx-some
+fsx-some: ## the same for one seed and a few operations
+	@$(MAKE) fsx SEEDS=1 OPS=30000
 
 .PHONY: posix
 posix: out/posix/bin/pjdfstest ## all of pjdfstest on a mount of fusecow (as root; needs cargo, which builds the suite)
@@ -113,8 +151,8 @@ grounds: ## the whole conformance suite of fusecow on ext4, btrfs and tmpfs, as 
 		$(GO) test -count=1 -timeout 30m -run '^TestConformance' $(FLAGS) ./backends/fusecow
 
 .PHONY: test-user
-test-user: ## all tests as an ordinary user made for them (run as root)
-	@.ci/skips .ci/as-user $(GO) test -p $(JOBS) -count=1 -timeout 15m -vet=off $(FLAGS) $(PKGS)
+test-user: programs ## all tests as an ordinary user who is made for them (run as root)
+	@SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs .ci/skips .ci/as-user -p $(JOBS) -count=1 -timeout 15m -vet=off $(FLAGS) $(call tested,$(PKGS))
 
 .PHONY: check-vm
 check-vm: ## what depends on the kernel, on an older one in a virtual machine (WHAT=limits: one suite of it)

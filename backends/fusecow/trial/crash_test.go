@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,8 +31,13 @@ func TestAKillAtAnyMomentLosesNothingSynced(t *testing.T) {
 		workers[i] = &syncer{dir: fmt.Sprintf("%s/w%d", h.mount, i), rnd: rand.New(rand.NewPCG(seed, uint64(i+1))), synced: map[string][]byte{}}
 		h.must(os.Mkdir(fmt.Sprintf("%s/w%d", h.lower, i), 0o755))
 	}
-	acknowledged := 0
-	for range rounds {
+	acknowledged := func() (sum int64) {
+		for _, w := range workers {
+			sum += w.acknowledged.Load()
+		}
+		return sum
+	}
+	for round := range rounds {
 		h.up()
 		for _, w := range workers {
 			h.must(w.check())
@@ -45,6 +51,12 @@ func TestAKillAtAnyMomentLosesNothingSynced(t *testing.T) {
 			h.freeze()
 			time.Sleep(time.Duration(rnd.IntN(30)) * time.Millisecond)
 		}
+		// Every other round has seen an fsync end, however busy the machine is.
+		for before := int64(round); round%2 == 0 && acknowledged() <= before; time.Sleep(time.Millisecond) {
+		}
+		for began := time.Now(); acknowledged() <= int64(round) && time.Since(began) < 20*time.Second; {
+			time.Sleep(time.Millisecond) // a busy machine has not come to an fsync yet
+		}
 		h.must(h.server.Process.Kill())
 		all.Wait()
 		h.kill()
@@ -52,12 +64,11 @@ func TestAKillAtAnyMomentLosesNothingSynced(t *testing.T) {
 	h.up()
 	for _, w := range workers {
 		h.must(w.check())
-		acknowledged += w.acknowledged
 	}
 	h.down()
-	t.Logf("%d kills, %d acknowledged fsyncs", rounds, acknowledged)
-	if acknowledged < rounds {
-		t.Errorf("%d fsyncs came to an end in %d rounds: nothing was tried", acknowledged, rounds)
+	t.Logf("%d kills, %d acknowledged fsyncs", rounds, acknowledged())
+	if acknowledged() < int64(rounds) {
+		t.Errorf("%d fsyncs came to an end in %d rounds: nothing was tried", acknowledged(), rounds)
 	}
 }
 
@@ -68,7 +79,7 @@ type syncer struct {
 	next   int
 	synced map[string][]byte // what must be there, to this length at least
 	// acknowledged are the calls of fsync(2) that returned nil, ever.
-	acknowledged int
+	acknowledged atomic.Int64
 }
 
 // work ends with the first error, as which a dead mount shows.
@@ -117,7 +128,7 @@ func (w *syncer) made(name string) error {
 		err = syncDir(w.dir)
 	}
 	if err == nil {
-		w.acknowledged += 2
+		w.acknowledged.Add(2)
 		w.synced[name] = data
 	}
 	return err
@@ -146,7 +157,7 @@ func (w *syncer) lengthened(name string) error {
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	w.acknowledged++
+	w.acknowledged.Add(1)
 	w.synced[name] = append(w.synced[name], more...)
 	return nil
 }

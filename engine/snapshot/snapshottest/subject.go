@@ -84,6 +84,7 @@ func RunAsUser(t *testing.T, s Subject) {
 	t.Helper()
 	beChild(s)
 	if os.Geteuid() != 0 {
+		treetest.OncePerRun(t)
 		Run(t, s)
 		return
 	}
