@@ -9,14 +9,14 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/network"
 )
 
 // NetworkEvents are the decisions at the edge of a sandbox's network, the oldest
 // first; of very many the last. A sandbox without such a network has none. Errors:
-// snapshot.ErrNotFound.
+// errs.ErrNotFound.
 func (e *Engine) NetworkEvents(name string) ([]network.Event, error) {
 	if _, err := e.cat.Get(name); err != nil {
 		return nil, err
@@ -28,7 +28,7 @@ func (e *Engine) NetworkEvents(name string) ([]network.Event, error) {
 			continue
 		}
 		if err != nil {
-			return nil, &snapshot.Error{Op: "reading what was decided", Path: name, Kind: snapshot.KindOf(err), Err: err}
+			return nil, &errs.Error{Op: "reading what was decided", Path: name, Kind: errs.KindOf(err), Err: err}
 		}
 		for line := range bytes.Lines(data) {
 			var ev network.Event
@@ -41,7 +41,7 @@ func (e *Engine) NetworkEvents(name string) ([]network.Event, error) {
 }
 
 // NetworkCounters is what a sandbox's network has done in its life, not older than a second while
-// something runs. Ports are not counted. Errors: snapshot.ErrNotFound.
+// something runs. Ports are not counted. Errors: errs.ErrNotFound.
 func (e *Engine) NetworkCounters(name string) (network.Counters, error) {
 	rec, err := e.cat.Get(name)
 	if err != nil {
@@ -51,7 +51,7 @@ func (e *Engine) NetworkCounters(name string) (network.Counters, error) {
 }
 
 // NetworkOf is the network of a sandbox: "none", "host", or "allow:" with rules.
-// Errors: snapshot.ErrNotFound.
+// Errors: errs.ErrNotFound.
 func (e *Engine) NetworkOf(name string) (string, error) {
 	rec, err := e.cat.Get(name)
 	if err != nil {
@@ -62,7 +62,7 @@ func (e *Engine) NetworkOf(name string) (string, error) {
 
 // AllowNetwork adds rules to those of a sandbox, for what runs in it too, and
 // answers with all of them. A sandbox without a network gets one when its next
-// command starts. Errors: snapshot.ErrNotFound, ErrBusy (something runs that has no
+// command starts. Errors: errs.ErrNotFound, ErrBusy (something runs that has no
 // network), ErrNotSupported (it has the host's).
 func (e *Engine) AllowNetwork(ctx context.Context, name string, more network.Rules) (string, error) {
 	h, err := e.hold(ctx, name, "allowing")
@@ -75,7 +75,7 @@ func (e *Engine) AllowNetwork(ctx context.Context, name string, more network.Rul
 		return "", err
 	}
 	if h.Policy.Network == "host" {
-		return "", &snapshot.Error{Op: "allowing", Path: name, Kind: snapshot.ErrNotSupported, Err: errors.New("it has the host's network, which is held to no rules")}
+		return "", &errs.Error{Op: "allowing", Path: name, Kind: errs.ErrNotSupported, Err: errors.New("it has the host's network, which is held to no rules")}
 	}
 	text := more.String()
 	if !rules.Empty() {
@@ -103,7 +103,7 @@ func (h *host) reconnect(guest *kernel.Packet, text string) {
 		err = h.outlet.allow(text)
 	}
 	if err != nil {
-		say(guest, tell{Refused: refusalOf(&snapshot.Error{Op: "allowing", Kind: snapshot.ErrNotSupported, Err: err})})
+		say(guest, tell{Refused: refusalOf(&errs.Error{Op: "allowing", Kind: errs.ErrNotSupported, Err: err})})
 		return
 	}
 	say(guest, tell{})

@@ -6,7 +6,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/limits"
 )
 
@@ -92,7 +92,7 @@ func (e *Engine) nameFits(name string, when Admission) error {
 		return err
 	}
 	if e.cat.Claimed(name) {
-		return &snapshot.Error{Op: "making", Path: name, Kind: snapshot.ErrExists, Err: errors.New("the name is taken"), Hints: []string{"snapfs rm " + name}}
+		return &errs.Error{Op: "making", Path: name, Kind: errs.ErrExists, Err: errors.New("the name is taken"), Hints: []string{"snapfs rm " + name}}
 	}
 	return nil
 }
@@ -114,9 +114,9 @@ func (e *Engine) admitRace(ctx context.Context, req RaceRequest) (places []*admi
 }
 
 func closePlaces(places []*admission.Place) error {
-	var errs []error
+	var failures []error
 	for _, p := range places {
-		errs = append(errs, p.Close())
+		failures = append(failures, p.Close())
 	}
-	return errors.Join(errs...)
+	return errors.Join(failures...)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/merge"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 )
 
@@ -91,7 +91,7 @@ func openOr(open func(string) (*os.File, error), n *diff.Node, path string) (io.
 		return nil, nil
 	}
 	f, err := open(path)
-	if errors.Is(err, snapshot.ErrNotFound) {
+	if errors.Is(err, errs.ErrNotFound) {
 		return nil, nil
 	}
 	return f, err
@@ -113,11 +113,11 @@ type toolFiles struct {
 // is not there yet. The tool says with status 0 that it is resolved.
 func (a answers) run(ctx context.Context, files toolFiles, dir, path, out string) error {
 	fail := func(err error) error {
-		kind := snapshot.KindOf(err)
+		kind := errs.KindOf(err)
 		if kind == nil {
-			kind = snapshot.ErrConflict
+			kind = errs.ErrConflict
 		}
-		return &snapshot.Error{Op: "merging by a tool", Path: path, Kind: kind, Err: err}
+		return &errs.Error{Op: "merging by a tool", Path: path, Kind: kind, Err: err}
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		return fail(err)

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -159,7 +160,7 @@ func (e *Engine) lookApart(env *environment, workspace, tree string, touches []s
 	places, missed := env.divide(tree, touches)
 	for _, at := range places {
 		p, err := look(at.place, at.touches, false)
-		if errors.Is(err, errTwoLayered) || at.dir != tree && errors.Is(err, snapshot.ErrNotFound) {
+		if errors.Is(err, errTwoLayered) || at.dir != tree && errors.Is(err, errs.ErrNotFound) {
 			for _, t := range at.touches {
 				missed = append(missed, filepath.Join(at.dir, t.Path))
 			}

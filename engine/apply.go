@@ -16,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // ApplyOptions say what is carried back. The zero value is the workspace,
@@ -77,8 +78,8 @@ func (e *Engine) Apply(ctx context.Context, name string, o ApplyOptions) (Applie
 // hintPlan gives the error of what has moved on the command that shows what a
 // merge would make of it.
 func hintPlan(err error, name string) error {
-	var e *snapshot.Error
-	if errors.As(err, &e) && errors.Is(e.Kind, snapshot.ErrDrifted) && len(e.Hints) == 0 {
+	var e *errs.Error
+	if errors.As(err, &e) && errors.Is(e.Kind, errs.ErrDrifted) && len(e.Hints) == 0 {
 		e.Hints = []string{"snapfs plan " + name}
 	}
 	return err
@@ -175,7 +176,7 @@ func (e *Engine) toApply(rec *catalog.Record, p Part, known stampsOf) (promote.T
 	}
 	root, err := os.OpenFile(p.Root, syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
-		return promote.Target{}, promote.Base{}, &snapshot.Error{Op: "applying to", Path: p.Root, Kind: snapshot.KindOf(err), Err: err}
+		return promote.Target{}, promote.Base{}, &errs.Error{Op: "applying to", Path: p.Root, Kind: errs.KindOf(err), Err: err}
 	}
 	base := promote.Base{Taken: p.Taken, Frozen: p.Frozen, Known: known[p.Root]}
 	if p.Frozen {
@@ -232,7 +233,7 @@ func wouldRefuse(ctx context.Context, t promote.Target, p Part, base promote.Bas
 			changes[i] = s.Change
 		}
 		if held := allow.Withheld(p.Root, changes); held != nil {
-			return &snapshot.Error{Op: "applying to", Path: p.Root, Kind: snapshot.ErrDenied, Err: held}
+			return &errs.Error{Op: "applying to", Path: p.Root, Kind: errs.ErrDenied, Err: held}
 		}
 		return nil
 	}
@@ -243,13 +244,13 @@ func wouldRefuse(ctx context.Context, t promote.Target, p Part, base promote.Bas
 	if more := len(moved) - len(why); more > 0 {
 		why = append(why, fmt.Errorf("and %d more", more))
 	}
-	return &snapshot.Error{Op: "applying to", Path: p.Root, Kind: snapshot.ErrDrifted, Err: errors.Join(why...)}
+	return &errs.Error{Op: "applying to", Path: p.Root, Kind: errs.ErrDrifted, Err: errors.Join(why...)}
 }
 
 // hintAllow gives the error of what was held back the command that lifts it.
 func hintAllow(err error, name, root string) error {
 	var held *promote.HeldBack
-	var e *snapshot.Error
+	var e *errs.Error
 	if !errors.As(err, &held) || !errors.As(err, &e) || len(e.Hints) > 0 {
 		return err
 	}
@@ -299,7 +300,7 @@ func selectParts(c *Changes, paths []string) (parts []Part, elsewhere int, err e
 	}
 	for i, ok := range matched {
 		if !ok {
-			return nil, 0, &snapshot.Error{Op: "applying", Path: promote.Printable(paths[i]), Kind: snapshot.ErrNotFound, Err: errors.New("the sandbox has not changed it")}
+			return nil, 0, &errs.Error{Op: "applying", Path: promote.Printable(paths[i]), Kind: errs.ErrNotFound, Err: errors.New("the sandbox has not changed it")}
 		}
 	}
 	return parts, elsewhere, nil
@@ -323,7 +324,7 @@ func (e *Engine) refuseDeleted(rec *catalog.Record, parts []Part, known stampsOf
 	if len(why) == 0 {
 		return nil
 	}
-	return &snapshot.Error{Op: "applying to", Path: rec.Workspace, Kind: snapshot.ErrDrifted, Err: errors.Join(why...), Hints: []string{"snapfs plan " + rec.Name}}
+	return &errs.Error{Op: "applying to", Path: rec.Workspace, Kind: errs.ErrDrifted, Err: errors.Join(why...), Hints: []string{"snapfs plan " + rec.Name}}
 }
 
 // refusedOf adds to why what is refused of a part, as long as that is few.
@@ -462,7 +463,7 @@ func (e *Engine) stamps(name string) (stampsOf, error) {
 		err = json.Unmarshal(data, &known)
 	}
 	if err != nil {
-		return nil, &snapshot.Error{Op: "reading what was applied of", Path: name, Kind: snapshot.ErrCorrupt, Err: err}
+		return nil, &errs.Error{Op: "reading what was applied of", Path: name, Kind: errs.ErrCorrupt, Err: err}
 	}
 	return known, nil
 }
@@ -484,7 +485,7 @@ func (e *Engine) remember(name, root string, stamps map[string]promote.Stamp) er
 	if err != nil {
 		return fmt.Errorf("writing what was applied of %s: %w", name, err)
 	}
-	if err := e.cat.WriteFile(name, appliedFile, append(data, '\n')); !errors.Is(err, snapshot.ErrNotFound) {
+	if err := e.cat.WriteFile(name, appliedFile, append(data, '\n')); !errors.Is(err, errs.ErrNotFound) {
 		return err
 	}
 	return nil

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 func (b *bench) read(name string) string {
@@ -66,7 +66,7 @@ func applyRefusesWhereTheRealFileHasMovedOn(t *testing.T, b *bench) {
 	time.Sleep(20 * time.Millisecond)
 	b.write("f", "mine")
 	_, err := b.Apply(t.Context(), "a", engine.ApplyOptions{})
-	if !errors.Is(err, snapshot.ErrDrifted) || !strings.Contains(err.Error(), "f") {
+	if !errors.Is(err, errs.ErrDrifted) || !strings.Contains(err.Error(), "f") {
 		t.Errorf("got %v, want ErrDrifted that names f", err)
 	}
 	if b.read("f") != "mine" || b.read("g") != "0" {
@@ -78,7 +78,7 @@ func applyRefusesWhereTheRealFileHasMovedOn(t *testing.T, b *bench) {
 	if b.read("f") != "mine" || b.read("g") != "1" {
 		t.Errorf("f %q, g %q after applying g alone", b.read("f"), b.read("g"))
 	}
-	if _, err := b.Apply(t.Context(), "a", engine.ApplyOptions{Paths: []string{filepath.Join(b.workspace, "nothing")}}); !errors.Is(err, snapshot.ErrNotFound) {
+	if _, err := b.Apply(t.Context(), "a", engine.ApplyOptions{Paths: []string{filepath.Join(b.workspace, "nothing")}}); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("a path without changes: %v, want ErrNotFound", err)
 	}
 }
@@ -103,7 +103,7 @@ func applyBringsNothingBackThatTheUserMayHaveDeleted(t *testing.T, b *bench) {
 	must(os.RemoveAll(filepath.Join(b.state, "sandboxes/x/bases")))
 	nextTick()
 	must(os.Remove(filepath.Join(b.workspace, "gone")))
-	if _, err := b.Apply(t.Context(), "x", engine.ApplyOptions{}); !errors.Is(err, snapshot.ErrDrifted) || !strings.Contains(err.Error(), "gone: names came or went") {
+	if _, err := b.Apply(t.Context(), "x", engine.ApplyOptions{}); !errors.Is(err, errs.ErrDrifted) || !strings.Contains(err.Error(), "gone: names came or went") {
 		t.Errorf("apply: %v", err)
 	}
 	if _, err := os.Lstat(filepath.Join(b.workspace, "gone")); !errors.Is(err, os.ErrNotExist) {

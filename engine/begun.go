@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/parcel"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // begunFor is how long what came of a parcel is kept.
@@ -22,7 +23,7 @@ func (e *Engine) begunDir() string { return filepath.Join(e.cat.Dir(), "begun") 
 // named states of a sandbox, or with "" of all, and what came of those whose way broke.
 // Cost: reading the latter.
 func (e *Engine) Have(name string) ([]string, error) {
-	records, errs := e.cat.List()
+	records, failures := e.cat.List()
 	have := []string{}
 	for _, r := range records {
 		if name != "" && r.Name != name {
@@ -38,7 +39,7 @@ func (e *Engine) Have(name string) ([]string, error) {
 	for _, b := range begun {
 		have = append(have, b.String())
 	}
-	return have, errors.Join(append(errs, err)...)
+	return have, errors.Join(append(failures, err)...)
 }
 
 // Forget removes what came of parcels whose way broke, but of those that are being
@@ -83,8 +84,8 @@ func (k keeping) end(err error) error {
 	if k.kept == nil {
 		return err
 	}
-	wrong := errors.Is(err, snapshot.ErrCorrupt) && !k.in.Broken() // and would be another time
-	if err == nil || wrong || errors.Is(err, snapshot.ErrNoSpace) {
+	wrong := errors.Is(err, errs.ErrCorrupt) && !k.in.Broken() // and would be another time
+	if err == nil || wrong || errors.Is(err, errs.ErrNoSpace) {
 		if derr := k.kept.Drop(); derr != nil {
 			k.x.e.notice("what was kept of it is not removed yet: " + derr.Error())
 		}
@@ -98,8 +99,8 @@ func (k keeping) end(err error) error {
 		return err
 	}
 	state := k.x.label.Sandbox + "@" + k.x.label.State
-	return &snapshot.Error{
-		Op: "receiving", Path: state, Kind: snapshot.KindOf(err),
+	return &errs.Error{
+		Op: "receiving", Path: state, Kind: errs.KindOf(err),
 		Err: fmt.Errorf("%w; what came, %v, is kept for a week, to go on from", err, snapshot.Bytes(bytes)),
 		Hints: []string{
 			"snapfs receive --have | ssh HOST snapfs send " + state + " --have - | snapfs receive",
@@ -151,8 +152,8 @@ func (s *sending) rest(ctx context.Context, w io.Writer, l parcel.Label) error {
 // failed says how to go on with what was not sent as a whole.
 func (s *sending) failed(err error) error {
 	state := s.rec.Name + "@" + s.state.Name
-	return &snapshot.Error{
-		Op: "sending", Path: state, Kind: snapshot.KindOf(err), Err: err,
+	return &errs.Error{
+		Op: "sending", Path: state, Kind: errs.KindOf(err), Err: err,
 		Hints: []string{"ssh HOST snapfs receive --have | snapfs send " + state + " --have - | ssh HOST snapfs receive"},
 	}
 }

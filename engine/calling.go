@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -29,9 +29,9 @@ const glance = 50 * time.Millisecond
 
 // silent is the error of one who waits for a keeper no longer.
 func silent(ctx context.Context, name string) error {
-	err := &snapshot.Error{Op: "asking the keeper", Path: name, Kind: snapshot.ErrBusy, Err: errSilent, Hints: []string{"snapfs stop " + name}}
+	err := &errs.Error{Op: "asking the keeper", Path: name, Kind: errs.ErrBusy, Err: errSilent, Hints: []string{"snapfs stop " + name}}
 	if ctx.Err() != nil {
-		err.Kind = snapshot.ErrInterrupted
+		err.Kind = errs.ErrInterrupted
 	}
 	return err
 }
@@ -47,7 +47,7 @@ func (e *Engine) dial(ctx context.Context, rec *catalog.Record) (*kernel.Packet,
 		case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
 			return nil, nil //nolint:nilnil // none runs
 		case !errors.Is(err, syscall.EAGAIN):
-			return nil, &snapshot.Error{Op: "entering", Path: rec.Name, Kind: snapshot.KindOf(err), Err: err}
+			return nil, &errs.Error{Op: "entering", Path: rec.Name, Kind: errs.KindOf(err), Err: err}
 		case ctx.Err() != nil, time.Since(began) > silence:
 			return nil, silent(ctx, rec.Name)
 		}
@@ -90,10 +90,10 @@ func hear(conn *kernel.Packet) (tell, []*os.File, error) {
 	var t tell
 	msg, files, err := conn.Receive()
 	if errors.Is(err, io.EOF) || hungUp(err) {
-		return t, nil, &snapshot.Error{Op: "hearing from the keeper", Kind: snapshot.ErrInterrupted, Err: errLeft}
+		return t, nil, &errs.Error{Op: "hearing from the keeper", Kind: errs.ErrInterrupted, Err: errLeft}
 	}
 	if err != nil {
-		return t, nil, &snapshot.Error{Op: "hearing from the keeper", Kind: snapshot.KindOf(err), Err: err}
+		return t, nil, &errs.Error{Op: "hearing from the keeper", Kind: errs.KindOf(err), Err: err}
 	}
 	return t, files, json.Unmarshal(msg, &t)
 }

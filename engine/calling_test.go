@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -39,12 +39,12 @@ func aStoppedKeeper(t *testing.T, b *bench) {
 	}
 	for name, ask := range asks {
 		enough, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		if err := ask(enough); !errors.Is(err, snapshot.ErrInterrupted) {
+		if err := ask(enough); !errors.Is(err, errs.ErrInterrupted) {
 			t.Errorf("%s with enough of it: %v", name, err)
 		}
 		cancel()
 	}
-	if err := asks["stats"](t.Context()); !errors.Is(err, snapshot.ErrBusy) || !slices.Equal(engine.Hints(err), []string{"snapfs stop s"}) {
+	if err := asks["stats"](t.Context()); !errors.Is(err, errs.ErrBusy) || !slices.Equal(engine.Hints(err), []string{"snapfs stop s"}) {
 		t.Errorf("stats: %v, hints %q", err, engine.Hints(err))
 	}
 	began := time.Now()

@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // PlanOptions say what of a sandbox is carried, and where to. The zero value is
@@ -210,7 +210,7 @@ func (e *Engine) carry(ctx context.Context, c *carrying, changes *Changes, o Pla
 	if o.Target != "" {
 		target, err := filepath.EvalSymlinks(o.Target)
 		if err != nil || !filepath.IsAbs(o.Target) {
-			return &snapshot.Error{Op: "looking for", Path: o.Target, Kind: snapshot.ErrNotFound, Err: errors.New("there is no such directory")}
+			return &errs.Error{Op: "looking for", Path: o.Target, Kind: errs.ErrNotFound, Err: errors.New("there is no such directory")}
 		}
 		c.plan.Target, o.Target = target, target
 	}
@@ -378,15 +378,15 @@ func (p *carryPart) steps(ctx context.Context) ([]CarryStep, error) {
 	}
 	steps := make([]CarryStep, len(p.changes))
 	half := len(steps) / 2
-	var errs [2]error
+	var failures [2]error
 	var other sync.WaitGroup
-	other.Go(func() { errs[1] = p.someSteps(ctx, steps, half, len(steps), both) })
-	errs[0] = p.someSteps(ctx, steps, 0, half, both)
+	other.Go(func() { failures[1] = p.someSteps(ctx, steps, half, len(steps), both) })
+	failures[0] = p.someSteps(ctx, steps, 0, half, both)
 	other.Wait()
-	if errs[0] == nil {
-		errs[0] = errs[1]
+	if failures[0] == nil {
+		failures[0] = failures[1]
 	}
-	return steps, errs[0]
+	return steps, failures[0]
 }
 
 func (p *carryPart) someSteps(ctx context.Context, steps []CarryStep, from, to int, both map[string]bool) error {
@@ -397,7 +397,7 @@ func (p *carryPart) someSteps(ctx context.Context, steps []CarryStep, from, to i
 	defer built.close()
 	for i, c := range p.changes[from:to] {
 		if err := ctx.Err(); err != nil {
-			return &snapshot.Error{Op: "planning", Path: p.path, Kind: snapshot.ErrInterrupted, Err: err}
+			return &errs.Error{Op: "planning", Path: p.path, Kind: errs.ErrInterrupted, Err: err}
 		}
 		s := &steps[from+i]
 		s.Path, s.Do = filepath.Join(p.path, c.Path), verb(c)

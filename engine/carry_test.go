@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // everywhere runs a test as root and as a user on a live base, and on a frozen
@@ -105,7 +105,7 @@ func promoteMergesWithWhatHappenedSince(t *testing.T, b *bench) {
 	if err != nil || back.Fingerprint != plan.Fingerprint {
 		t.Errorf("undone, the plan is another: %v, %v", back, err)
 	}
-	if _, err := b.Undo(t.Context(), ""); !errors.Is(err, snapshot.ErrNotFound) {
+	if _, err := b.Undo(t.Context(), ""); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("nothing is left to undo: %v", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -74,7 +75,7 @@ func (c *Changes) Close() {
 // Diff compares two states of a sandbox: named ones, or "" which is its base on
 // the left and its files as they are now on the right. Where the filesystem can
 // tell, the cost grows with what changed, not with the trees.
-// Errors: snapshot.ErrNotFound, and those of diff.Trees.
+// Errors: errs.ErrNotFound, and those of diff.Trees.
 func (e *Engine) Diff(ctx context.Context, name, from, to string) (*Changes, error) {
 	rec, err := e.cat.Get(name)
 	if err != nil {
@@ -252,7 +253,7 @@ func touched(ctx context.Context, b snapshot.Backend, p pair) (touches []snapsho
 // collect lists touched places; walk means that the backend could not tell.
 func collect(seq iter.Seq2[snapshot.Touch, error]) (touches []snapshot.Touch, walk bool, err error) {
 	for t, err := range seq {
-		if errors.Is(err, snapshot.ErrNotSupported) {
+		if errors.Is(err, errs.ErrNotSupported) {
 			return nil, true, nil
 		}
 		if err != nil {

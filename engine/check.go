@@ -6,6 +6,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // CheckedTree is what was found on looking at what is kept of a tree of a sandbox.
@@ -30,7 +31,7 @@ func (t *CheckedTree) Sound() bool {
 // Check looks at what the backends keep of a sandbox, in which nothing may run: at their
 // records of it and of its states, and, where they can, at all that its trees are made of.
 // With repair what can be is mended, as [snapshot.Checker] says. Errors:
-// snapshot.ErrNotFound, ErrBusy; ErrCorrupt for a record of the sandbox itself, which is
+// errs.ErrNotFound, ErrBusy; ErrCorrupt for a record of the sandbox itself, which is
 // left alone.
 func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]CheckedTree, error) {
 	h, err := e.hold(ctx, name, "checking")
@@ -87,7 +88,7 @@ func checkRecords(ctx context.Context, b snapshot.Backend, rec *catalog.Record, 
 			return err
 		}
 		p := snapshot.Problem{Where: what, What: err.Error()}
-		var at *snapshot.Error
+		var at *errs.Error
 		if errors.As(err, &at) && at.Path != "" {
 			p.Where = at.Path
 		}
@@ -113,5 +114,5 @@ func checkRecords(ctx context.Context, b snapshot.Backend, rec *catalog.Record, 
 
 // isDamage: what a record names is not there, or is not as it should be.
 func isDamage(err error) bool {
-	return errors.Is(err, snapshot.ErrCorrupt) || errors.Is(err, snapshot.ErrNotFound)
+	return errors.Is(err, errs.ErrCorrupt) || errors.Is(err, errs.ErrNotFound)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // A Candidate is a tree with the backend that would hold it. Hints are commands that mend what
@@ -68,8 +69,8 @@ func (e *Engine) choose(ctx context.Context, env *environment, req Request) ([]c
 		}
 		where = append(where, c.tree+" by "+c.driver)
 	}
-	return nil, &snapshot.Error{
-		Op: "choosing a backend", Path: req.Workspace, Kind: snapshot.ErrNotSupported,
+	return nil, &errs.Error{
+		Op: "choosing a backend", Path: req.Workspace, Kind: errs.ErrNotSupported,
 		Err:   errors.New("one limit cannot hold all of its trees together: " + strings.Join(where[len(shared):], ", ")),
 		Hints: []string{"snapfs pool create", "snapfs doctor"},
 	}
@@ -116,7 +117,7 @@ func (e *Engine) chooseEach(ctx context.Context, env *environment, req Request) 
 		default:
 			found, err = e.chooseForRest(ctx, tree, req)
 		}
-		if tree != holder && errors.Is(err, snapshot.ErrNotFound) {
+		if tree != holder && errors.Is(err, errs.ErrNotFound) {
 			continue // it has just gone
 		}
 		if err != nil {
@@ -221,7 +222,7 @@ func (e *Engine) try(ctx context.Context, d snapshot.Driver, tree string, req Re
 		return nil, fmt.Errorf("%s: %w", d.Name, err)
 	}
 	if req.Frozen && !b.Facts().Frozen {
-		return nil, fmt.Errorf("%s: its base is live: %w", d.Name, snapshot.ErrNotSupported)
+		return nil, fmt.Errorf("%s: its base is live: %w", d.Name, errs.ErrNotSupported)
 	}
 	if b.Facts().Served && limitsIO(req.Policy.Limits) {
 		return nil, fmt.Errorf("%s: %w", d.Name, errServed())
@@ -232,7 +233,7 @@ func (e *Engine) try(ctx context.Context, d snapshot.Driver, tree string, req Re
 		}
 		at := limitPlace(b)
 		if req.limitAt != "" && (at == "" || req.limitAt != anyPlace && at != req.limitAt) {
-			return nil, fmt.Errorf("%s: its limits are not those of the other trees: %w", d.Name, snapshot.ErrNotSupported)
+			return nil, fmt.Errorf("%s: its limits are not those of the other trees: %w", d.Name, errs.ErrNotSupported)
 		}
 	}
 	return b, nil
@@ -252,7 +253,7 @@ func picked(tree string, d snapshot.Driver, req Request, passed []error, b snaps
 }
 
 func (e *Engine) noChoice(tree string, req Request, why []error) error {
-	err := &snapshot.Error{Op: "choosing a backend", Path: tree, Kind: snapshot.ErrNotSupported, Err: errors.Join(why...)}
+	err := &errs.Error{Op: "choosing a backend", Path: tree, Kind: errs.ErrNotSupported, Err: errors.Join(why...)}
 	switch {
 	case len(why) == 0:
 		err.Err = fmt.Errorf("there is no backend %q; there are %s", req.Backend, strings.Join(e.driverNames(), ", "))
@@ -298,8 +299,8 @@ func (e *Engine) backendOf(ctx context.Context, t catalog.Tree) (snapshot.Backen
 			return b, nil
 		}
 	}
-	return nil, &snapshot.Error{
-		Op: "opening", Backend: t.Driver, Path: t.Path, Kind: snapshot.ErrNotSupported,
+	return nil, &errs.Error{
+		Op: "opening", Component: t.Driver, Path: t.Path, Kind: errs.ErrNotSupported,
 		Err: errors.New("this snapfs has no backend of that name"),
 	}
 }

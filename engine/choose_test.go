@@ -13,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/backends/plain"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -21,7 +22,7 @@ import (
 func TestWhatKeepsABackendFromATreeIsToldWithWhatMendsIt(t *testing.T) {
 	b := newBench(t)
 	refuser := snapshot.Driver{Name: "refuser", Automatic: true, Open: func(context.Context, snapshot.Place) (snapshot.Backend, error) {
-		return nil, &snapshot.Error{Op: "opening", Backend: "refuser", Kind: snapshot.ErrNotSupported, Err: errors.New("it will not"), Hints: []string{"ask it"}}
+		return nil, &errs.Error{Op: "opening", Component: "refuser", Kind: errs.ErrNotSupported, Err: errors.New("it will not"), Hints: []string{"ask it"}}
 	}}
 	last := plain.Driver()
 	last.Automatic = true
@@ -82,7 +83,7 @@ func TestAFrozenBaseIsFrozenInAllOfTheWorkspace(t *testing.T) {
 		return in, err
 	}
 	mount(treetest.Dir(t))
-	if _, err := drivers(true); !errors.Is(err, snapshot.ErrNotSupported) || !strings.Contains(err.Error(), inner) {
+	if _, err := drivers(true); !errors.Is(err, errs.ErrNotSupported) || !strings.Contains(err.Error(), inner) {
 		t.Errorf("with ext4 in it: %v; want that it cannot be frozen", err)
 	}
 	if in, err := drivers(false); err != nil || in != "overlay" {

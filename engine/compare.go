@@ -9,6 +9,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // FindRenames pairs what was moved, part by part. Cost and errors: those of
@@ -41,7 +42,7 @@ type Ref struct {
 // how their bases differ, the cost grows with that. Otherwise both are walked,
 // and files of equal size read where no inode number tells that they are one.
 //
-// Errors: snapshot.ErrNotFound; ErrNotSupported (both are the real tree, or a tree that
+// Errors: errs.ErrNotFound; ErrNotSupported (both are the real tree, or a tree that
 // only one of them has a copy of was changed); those of diff.Trees.
 func (e *Engine) Compare(ctx context.Context, left, right Ref) (*Changes, error) {
 	sides, err := e.sides(left, right)
@@ -82,7 +83,7 @@ type side struct {
 // sides looks both up. The first one is a sandbox's.
 func (e *Engine) sides(left, right Ref) (sides [2]side, err error) {
 	if left.Sandbox == "" && right.Sandbox == "" {
-		return sides, &snapshot.Error{Op: "comparing", Kind: snapshot.ErrNotSupported, Err: errors.New("both are the real tree, as it is now")}
+		return sides, &errs.Error{Op: "comparing", Kind: errs.ErrNotSupported, Err: errors.New("both are the real tree, as it is now")}
 	}
 	sides = [2]side{{Ref: left}, {Ref: right, right: true}}
 	if left.Sandbox == "" {
@@ -191,8 +192,8 @@ func (t *treeState) untouched(ctx context.Context, name, other string) error {
 	if err != nil || len(touches) == 0 && !walk {
 		return err
 	}
-	return &snapshot.Error{
-		Op: "comparing", Path: t.tree.Path, Kind: snapshot.ErrNotSupported,
+	return &errs.Error{
+		Op: "comparing", Path: t.tree.Path, Kind: errs.ErrNotSupported,
 		Err: fmt.Errorf("%s has a copy of it and %s has none", name, other),
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // told compares two states and lists what it finds in the workspace, renames
@@ -85,10 +85,10 @@ func anyTwoStates(t *testing.T, b *bench) {
 	if got := b.told(sandboxA, real); got != "D both, M edited" {
 		t.Errorf("a and the real tree: %s", got)
 	}
-	if _, err := b.Compare(t.Context(), real, real); !errors.Is(err, snapshot.ErrNotSupported) {
+	if _, err := b.Compare(t.Context(), real, real); !errors.Is(err, errs.ErrNotSupported) {
 		t.Errorf("the real tree with itself: %v", err)
 	}
-	if _, err := b.Compare(t.Context(), real, engine.Ref{Sandbox: "none"}); !errors.Is(err, snapshot.ErrNotFound) {
+	if _, err := b.Compare(t.Context(), real, engine.Ref{Sandbox: "none"}); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("a sandbox that is not there: %v", err)
 	}
 	c, err := b.Compare(t.Context(), sandboxA, sandboxB)

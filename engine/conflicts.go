@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/merge"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // A refreshConflict is a conflict that a refresh has brought into the sandbox:
@@ -63,7 +63,7 @@ func (e *Engine) readConflicts(rec *catalog.Record) (conflictList, error) {
 		err = json.Unmarshal(data, &list)
 	}
 	if err != nil {
-		return list, &snapshot.Error{Op: "reading the conflicts of", Path: path, Kind: snapshot.ErrCorrupt, Err: err}
+		return list, &errs.Error{Op: "reading the conflicts of", Path: path, Kind: errs.ErrCorrupt, Err: err}
 	}
 	for i := range list.Conflicts {
 		c := &list.Conflicts[i]
@@ -80,7 +80,7 @@ func (e *Engine) saveConflicts(rec *catalog.Record, list conflictList) error {
 	}
 	data, err := json.MarshalIndent(saved, "", "  ")
 	if err != nil {
-		return &snapshot.Error{Op: "noting the conflicts of", Path: rec.Name, Kind: snapshot.ErrCorrupt, Err: err}
+		return &errs.Error{Op: "noting the conflicts of", Path: rec.Name, Kind: errs.ErrCorrupt, Err: err}
 	}
 	rel, err := filepath.Rel(e.cat.Path(rec.Name), e.baseDir(rec.Name, rec.Refreshed))
 	if err != nil {
@@ -120,7 +120,7 @@ func (e *Engine) unresolved(ctx context.Context, rec *catalog.Record, changes *C
 	changed := changes.places()
 	for _, c := range list.Conflicts {
 		if err := ctx.Err(); err != nil {
-			return nil, &snapshot.Error{Op: "looking at", Path: rec.Name, Kind: snapshot.ErrInterrupted, Err: err}
+			return nil, &errs.Error{Op: "looking at", Path: rec.Name, Kind: errs.ErrInterrupted, Err: err}
 		}
 		stands, err := c.stands(changed)
 		if err != nil {
@@ -147,7 +147,7 @@ func (c *refreshConflict) stands(changed changedPlaces) (bool, error) {
 	}
 	l := looker{root: part.New}
 	f, err := l.open(rel)
-	if errors.Is(err, snapshot.ErrNotFound) {
+	if errors.Is(err, errs.ErrNotFound) {
 		return false, nil // it was taken away, or became something else
 	}
 	if err != nil {

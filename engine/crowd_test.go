@@ -9,14 +9,14 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // polite: what a command may answer when others work on the same sandbox. One that has not
 // begun when they stop it is interrupted.
 func polite(err error) bool {
-	return err == nil || errors.Is(err, snapshot.ErrBusy) || errors.Is(err, snapshot.ErrNotFound) || errors.Is(err, snapshot.ErrExists) ||
-		errors.Is(err, snapshot.ErrInterrupted)
+	return err == nil || errors.Is(err, errs.ErrBusy) || errors.Is(err, errs.ErrNotFound) || errors.Is(err, errs.ErrExists) ||
+		errors.Is(err, errs.ErrInterrupted)
 }
 
 // times calls f n times at once.
@@ -115,7 +115,7 @@ func oneSandboxIsRacedFor(t *testing.T, b *bench) {
 			}
 		})
 		for _, name := range []string{"s", fmt.Sprint("k", round)} {
-			if err := b.Remove(ctx, name); err != nil && !errors.Is(err, snapshot.ErrNotFound) {
+			if err := b.Remove(ctx, name); err != nil && !errors.Is(err, errs.ErrNotFound) {
 				t.Errorf("round %d: %v", round, err)
 			}
 		}
@@ -127,10 +127,10 @@ func TestASandboxIsRemovedOnce(t *testing.T) {
 	asBoth(t, func(t *testing.T, b *bench) {
 		b.new("s")
 		b.in("s", "true")
-		errs := make([]error, 4)
-		times(len(errs), func(i int) { errs[i] = b.Remove(t.Context(), "s") })
-		won := len(slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, snapshot.ErrNotFound) }))
-		if err := errors.Join(errs...); won != 1 || !polite(err) {
+		failures := make([]error, 4)
+		times(len(failures), func(i int) { failures[i] = b.Remove(t.Context(), "s") })
+		won := len(slices.DeleteFunc(failures, func(err error) bool { return errors.Is(err, errs.ErrNotFound) }))
+		if err := errors.Join(failures...); won != 1 || !polite(err) {
 			t.Errorf("%d removed it: %v", won, err)
 		}
 		b.sound("removed four times")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/units"
 )
 
@@ -150,8 +151,8 @@ func (e *Engine) fitsDisk(rec *catalog.Record, l catalog.Limits) error {
 	}
 	used, known := e.gaugeOf(rec)()
 	refuse := func(limit, text, least string) error {
-		return &snapshot.Error{
-			Op: "limiting " + limit, Path: rec.Name, Kind: snapshot.ErrBusy, Err: errors.New(text + " in use"),
+		return &errs.Error{
+			Op: "limiting " + limit, Path: rec.Name, Kind: errs.ErrBusy, Err: errors.New(text + " in use"),
 			Hints: []string{"snapfs limits " + rec.Name + " --set " + limit + "=" + least},
 		}
 	}
@@ -250,7 +251,7 @@ func (e *Engine) noneServed(ctx context.Context, rec *catalog.Record) error {
 			return err
 		}
 		if b.Facts().Served {
-			return &snapshot.Error{Op: "limiting", Backend: t.Driver, Path: t.Path, Kind: snapshot.ErrNotSupported, Err: errServed()}
+			return &errs.Error{Op: "limiting", Component: t.Driver, Path: t.Path, Kind: errs.ErrNotSupported, Err: errServed()}
 		}
 	}
 	return nil
@@ -258,12 +259,12 @@ func (e *Engine) noneServed(ctx context.Context, rec *catalog.Record) error {
 
 // errServed: of no use where what is read and written is limited.
 func errServed() error {
-	return fmt.Errorf("a process outside of the sandbox reads and writes for it, which no limit on that holds: %w", snapshot.ErrNotSupported)
+	return fmt.Errorf("a process outside of the sandbox reads and writes for it, which no limit on that holds: %w", errs.ErrNotSupported)
 }
 
 func errUnlimited() error {
-	return &snapshot.Error{
-		Op: "limiting the disk", Kind: snapshot.ErrNotSupported,
+	return &errs.Error{
+		Op: "limiting the disk", Kind: errs.ErrNotSupported,
 		Err: errors.New("it cannot limit what a sandbox writes"), Hints: []string{"snapfs pool create"},
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/snapfs/snapfs/backends/overlay"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -103,7 +104,7 @@ func TestLimitsThatAreRefusedLeaveThatOfTheDisk(t *testing.T) {
 		_, err := b.SetLimits(t.Context(), "s", func(l *engine.Limits) error { l.Disk, l.Files = 2<<20, files; return nil })
 		return err
 	}
-	if err := set(100); !errors.Is(err, snapshot.ErrNotSupported) { // what runs has its files already
+	if err := set(100); !errors.Is(err, errs.ErrNotSupported) { // what runs has its files already
 		t.Errorf("limits that cannot be changed: %v", err)
 	}
 	if got := k.all(); got != 1<<20 || k.most != 2<<20 {

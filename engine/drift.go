@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -70,7 +71,7 @@ const entriesChanged = "entries changed"
 // taken, and what of that the sandbox has changed too. Cost: that of
 // [snapshot.Drifter] where the backend is one, otherwise a walk of the
 // workspace; and that of [Engine.Diff].
-// Errors: snapshot.ErrNotFound, ErrInterrupted, and those of diff.At.
+// Errors: errs.ErrNotFound, ErrInterrupted, and those of diff.At.
 func (e *Engine) DriftOf(ctx context.Context, name string) (DriftReport, error) {
 	rec, err := e.cat.Get(name)
 	if err != nil {
@@ -339,7 +340,7 @@ func (e *Engine) realChanges(ctx context.Context, rec *catalog.Record, t catalog
 // rename stamps it; what lies in a directory that was moved here is not.
 // Cost: a walk, by four threads.
 //
-// Errors: those of the backend's Lookup and of [diff.At]; snapshot.ErrNotFound
+// Errors: those of the backend's Lookup and of [diff.At]; errs.ErrNotFound
 // where the tree is gone.
 func (e *Engine) realChangesIn(ctx context.Context, t catalog.Tree, dir string) (changes []diff.Change, exact bool, err error) {
 	b, err := e.backendOf(ctx, t)
@@ -352,7 +353,7 @@ func (e *Engine) realChangesIn(ctx context.Context, t catalog.Tree, dir string) 
 	}
 	beneath, err := filepath.Rel(t.Path, dir)
 	if err != nil || !filepath.IsLocal(beneath) {
-		return nil, false, fmt.Errorf("comparing %s: it does not lie in the tree %s: %w", dir, t.Path, snapshot.ErrNotFound)
+		return nil, false, fmt.Errorf("comparing %s: it does not lie in the tree %s: %w", dir, t.Path, errs.ErrNotFound)
 	}
 	if !t.Frozen {
 		changes, err = laterThan(ctx, t, beneath, skip)
@@ -385,7 +386,7 @@ func driftTouches(ctx context.Context, b snapshot.Backend, base snapshot.ID, ben
 	var touches []snapshot.Touch
 	for t, err := range d.Drifted(ctx, base) {
 		switch {
-		case errors.Is(err, snapshot.ErrNotSupported):
+		case errors.Is(err, errs.ErrNotSupported):
 			return all, nil
 		case err != nil:
 			return nil, err

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // tick waits until files are stamped with a later time than what was written
@@ -199,7 +199,7 @@ func TestDriftThatTakesTooLongIsNotKnown(t *testing.T) {
 	if err != nil || r.Known {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if _, err := b.DriftWithin(t.Context(), "none", time.Hour); !errors.Is(err, snapshot.ErrNotFound) {
+	if _, err := b.DriftWithin(t.Context(), "none", time.Hour); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("of no sandbox: %v", err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -94,7 +94,7 @@ func carriedChange(path string, was, now *diff.Node, known bool) (diff.Change, b
 func (e *Engine) workspacePart(ctx context.Context, rec *catalog.Record) (Part, error) {
 	t, ok := holderOf(rec)
 	if !ok {
-		return Part{}, &snapshot.Error{Op: "opening", Path: rec.Workspace, Kind: snapshot.ErrNotFound, Err: errors.New("it lies in no tree of the sandbox")}
+		return Part{}, &errs.Error{Op: "opening", Path: rec.Workspace, Kind: errs.ErrNotFound, Err: errors.New("it lies in no tree of the sandbox")}
 	}
 	b, err := e.backendOf(ctx, t)
 	if err != nil {

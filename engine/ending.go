@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -75,9 +75,9 @@ func (e *Engine) reapLater(ctx context.Context) error {
 func (e *Engine) reapOne(ctx context.Context, end *catalog.End, now catalog.Instant) error {
 	h, err := e.cat.TryHold(end.Name)
 	switch {
-	case errors.Is(err, snapshot.ErrBusy):
+	case errors.Is(err, errs.ErrBusy):
 		return nil // the next command looks again
-	case errors.Is(err, snapshot.ErrNotFound):
+	case errors.Is(err, errs.ErrNotFound):
 		return end.Drop()
 	case err != nil:
 		return err
@@ -153,12 +153,12 @@ func (e *Engine) finish(ctx context.Context, h *catalog.Held) error {
 // clock was set since, so that a boot before the next note changes nothing.
 func (e *Engine) noteAgain() error {
 	list, err := e.cat.Ends()
-	errs := []error{err}
+	failures := []error{err}
 	now := catalog.Now()
 	for i := range list {
 		rec, err := e.cat.Get(list[i].Name)
-		if errors.Is(err, snapshot.ErrNotFound) || err == nil && rec.ID != list[i].ID {
-			errs = append(errs, list[i].Drop())
+		if errors.Is(err, errs.ErrNotFound) || err == nil && rec.ID != list[i].ID {
+			failures = append(failures, list[i].Drop())
 			continue
 		}
 		if err != nil || rec.Life == nil || !now.WasSet(rec.Life.At) {
@@ -166,9 +166,9 @@ func (e *Engine) noteAgain() error {
 		}
 		if h, err := e.cat.TryHold(rec.Name); err == nil { // else the next time
 			h.Note(now)
-			errs = append(errs, h.Save(), e.cat.NoteAgain(&list[i], h.Record, now))
+			failures = append(failures, h.Save(), e.cat.NoteAgain(&list[i], h.Record, now))
 			h.Release()
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(failures...)
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // untilGone has one command after another look at a sandbox until there is none, for
@@ -22,7 +22,7 @@ func (b *bench) untilGone(name string) (told []string) {
 		var said *[]string
 		b.Engine, said = b.reopen()
 		told = append(told, *said...)
-		if _, err := b.Show(b.t.Context(), name); errors.Is(err, snapshot.ErrNotFound) {
+		if _, err := b.Show(b.t.Context(), name); errors.Is(err, errs.ErrNotFound) {
 			return told
 		}
 		time.Sleep(time.Millisecond)
@@ -94,7 +94,7 @@ func endsForGood(t *testing.T, b *bench) {
 	if err != nil || len(info.Marks) != 1 || info.Marks[0].Name != "end" {
 		t.Fatalf("%+v, %v", info, err)
 	}
-	if _, err := b.Exec(t.Context(), "kept", b.command("true")); !errors.Is(err, snapshot.ErrDenied) {
+	if _, err := b.Exec(t.Context(), "kept", b.command("true")); !errors.Is(err, errs.ErrDenied) {
 		t.Errorf("a command in it: %v", err)
 	}
 	if got := b.changed("kept", "", "end"); len(got) != 1 {

@@ -21,6 +21,7 @@ import (
 	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/limits"
@@ -119,8 +120,8 @@ func StateDir() (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", &snapshot.Error{
-			Op: "looking for the state directory", Kind: snapshot.ErrNotFound, Err: err,
+		return "", &errs.Error{
+			Op: "looking for the state directory", Kind: errs.ErrNotFound, Err: err,
 			Hints: []string{"export SNAPFS_HOME=DIRECTORY"},
 		}
 	}
@@ -165,14 +166,14 @@ func (e *Engine) mend(ctx context.Context, thorough bool) error {
 func (e *Engine) mendOne(ctx context.Context, i *catalog.Intent) error {
 	h, err := e.cat.TryHold(i.Name)
 	switch {
-	case errors.Is(err, snapshot.ErrBusy):
+	case errors.Is(err, errs.ErrBusy):
 		return nil // somebody mends it, or goes on with it: the next command looks again
 	case err == nil && h.ID != i.ID: // another one has the name
 		h.Release()
 	case err == nil:
 		defer h.Release()
 		return e.mendHeld(ctx, i, h)
-	case !errors.Is(err, snapshot.ErrNotFound):
+	case !errors.Is(err, errs.ErrNotFound):
 		return err
 	}
 	switch i.What {

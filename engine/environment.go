@@ -13,7 +13,7 @@ import (
 	"syscall"
 
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -56,8 +56,8 @@ func survey(workspace, state string, privileged bool) (*environment, error) {
 	all := visible(mounts)
 	s := surveyor{mounts: slices.DeleteFunc(slices.Clone(all), automounted), state: state, work: workspace}
 	if m := s.holding(workspace); m != nil && remote(m.Type) {
-		return nil, &snapshot.Error{
-			Op: "copying", Path: workspace, Kind: snapshot.ErrNotSupported,
+		return nil, &errs.Error{
+			Op: "copying", Path: workspace, Kind: errs.ErrNotSupported,
 			Err: fmt.Errorf("it lies on a network filesystem (%s at %s), whose files other machines change", m.Type, m.Path),
 		}
 	}
@@ -208,8 +208,8 @@ func (s *surveyor) workspace(dir string) error {
 		return nil
 	}
 	if list := (&environment{mounts: s.mounts}).mountsBeneath(dir); len(list) > 0 {
-		return &snapshot.Error{
-			Op: "copying", Path: dir, Kind: snapshot.ErrNotSupported, Err: &mountedError{list},
+		return &errs.Error{
+			Op: "copying", Path: dir, Kind: errs.ErrNotSupported, Err: &mountedError{list},
 			Hints: []string{"sudo umount " + promote.Printable(list[0]), "sudo snapfs run …"},
 		}
 	}

@@ -3,7 +3,7 @@ package engine
 import (
 	"errors"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -20,7 +20,7 @@ func Hints(err error) []string {
 	if errors.As(err, &stage) {
 		return stage.Hints
 	}
-	var s *snapshot.Error
+	var s *errs.Error
 	if errors.As(err, &s) && len(s.Hints) > 0 {
 		return s.Hints
 	}
@@ -41,7 +41,7 @@ func Kind(err error) error {
 	if err == nil {
 		return nil
 	}
-	if kind := snapshot.KindOf(err); kind != nil {
+	if kind := errs.KindOf(err); kind != nil {
 		return kind
 	}
 	var r *refusal
@@ -52,13 +52,13 @@ func Kind(err error) error {
 		return ErrWall
 	}
 	for _, k := range []struct{ theirs, kind error }{
-		{isolate.ErrNotFound, snapshot.ErrNotFound},
-		{isolate.ErrNotSupported, snapshot.ErrNotSupported},
-		{isolate.ErrDenied, snapshot.ErrDenied},
-		{isolate.ErrBusy, snapshot.ErrBusy},
-		{isolate.ErrNoSpace, snapshot.ErrNoSpace},
-		{isolate.ErrInterrupted, snapshot.ErrInterrupted},
-		{isolate.ErrClosed, snapshot.ErrInterrupted},
+		{isolate.ErrNotFound, errs.ErrNotFound},
+		{isolate.ErrNotSupported, errs.ErrNotSupported},
+		{isolate.ErrDenied, errs.ErrDenied},
+		{isolate.ErrBusy, errs.ErrBusy},
+		{isolate.ErrNoSpace, errs.ErrNoSpace},
+		{isolate.ErrInterrupted, errs.ErrInterrupted},
+		{isolate.ErrClosed, errs.ErrInterrupted},
 	} {
 		if errors.Is(err, k.theirs) {
 			return k.kind

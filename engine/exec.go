@@ -11,7 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/isolate"
@@ -41,7 +41,7 @@ type Guest interface {
 }
 
 // Exec runs a command in a sandbox, starting a keeper for it where none runs.
-// Errors: snapshot.ErrNotFound; ErrBusy, also where its keeper does not answer;
+// Errors: errs.ErrNotFound; ErrBusy, also where its keeper does not answer;
 // isolate's; ErrWall where its policy wants its walls to be tried.
 func (e *Engine) Exec(ctx context.Context, name string, command isolate.Command) (Guest, error) {
 	return e.ExecWith(ctx, name, command, ExecOptions{})
@@ -125,7 +125,7 @@ func (e *Engine) enter(ctx context.Context, h *catalog.Held, command isolate.Com
 	if err != nil {
 		return nil, err
 	}
-	left := &snapshot.Error{Op: "entering", Path: h.Name, Kind: snapshot.ErrInterrupted, Err: errLeft}
+	left := &errs.Error{Op: "entering", Path: h.Name, Kind: errs.ErrInterrupted, Err: errLeft}
 	if conn == nil {
 		return nil, left
 	}
@@ -145,7 +145,7 @@ func (e *Engine) enter(ctx context.Context, h *catalog.Held, command isolate.Com
 	if errors.Is(err, errStopped) {
 		return nil, errors.Join(e.giveUp(ctx, h, err), conn.Close())
 	}
-	if errors.Is(err, errLeft) || errors.Is(err, snapshot.ErrInterrupted) && !errors.Is(err, errSilent) { // its box is closed by now
+	if errors.Is(err, errLeft) || errors.Is(err, errs.ErrInterrupted) && !errors.Is(err, errSilent) { // its box is closed by now
 		err = errors.Join(left, e.settle(ctx, h))
 	}
 	return nil, errors.Join(err, conn.Close())
@@ -190,7 +190,7 @@ func askExec(ctx context.Context, conn *kernel.Packet, name string, c isolate.Co
 	case err != nil:
 		return nil, nil, err
 	case t.Stopped:
-		return nil, nil, &snapshot.Error{Op: "entering", Path: name, Kind: snapshot.ErrInterrupted, Err: errStopped}
+		return nil, nil, &errs.Error{Op: "entering", Path: name, Kind: errs.ErrInterrupted, Err: errStopped}
 	case t.Gone:
 		return nil, nil, errLeft
 	case t.Errno != 0:
@@ -229,7 +229,7 @@ func (g *guest) Wait(ctx context.Context) (isolate.Status, error) {
 	case <-g.done:
 		return g.st, g.err
 	case <-ctx.Done():
-		return isolate.Status{}, &snapshot.Error{Op: "waiting", Kind: snapshot.ErrInterrupted, Err: ctx.Err()}
+		return isolate.Status{}, &errs.Error{Op: "waiting", Kind: errs.ErrInterrupted, Err: ctx.Err()}
 	}
 }
 

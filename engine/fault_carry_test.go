@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -212,7 +212,7 @@ func TestApplyRefusesWhatAFailedPromotionPutBack(t *testing.T) {
 			if got := b.read("f"); got != "real" {
 				t.Fatalf("a promotion that failed at step %d left %q", at, got)
 			}
-			if _, err := b.Apply(t.Context(), "c", engine.ApplyOptions{}); !errors.Is(err, snapshot.ErrDrifted) {
+			if _, err := b.Apply(t.Context(), "c", engine.ApplyOptions{}); !errors.Is(err, errs.ErrDrifted) {
 				t.Fatalf("apply after a promotion that failed at step %d: %v, and the file has %q", at, err, b.read("f"))
 			}
 			refused++
@@ -239,16 +239,16 @@ func TestTwoPromotionsAtOnceAreOneAfterTheOther(t *testing.T) {
 			b.changed(name, "", "")
 		}
 		tick()
-		errs := make([]error, 4)
-		times(len(errs), func(i int) {
+		failures := make([]error, 4)
+		times(len(failures), func(i int) {
 			for range 20 {
-				_, errs[i] = b.Promote(t.Context(), []string{"a", "b"}[i%2], engine.PromoteOptions{})
-				if !errors.Is(errs[i], snapshot.ErrBusy) && !errors.Is(errs[i], snapshot.ErrDrifted) {
+				_, failures[i] = b.Promote(t.Context(), []string{"a", "b"}[i%2], engine.PromoteOptions{})
+				if !errors.Is(failures[i], errs.ErrBusy) && !errors.Is(failures[i], errs.ErrDrifted) {
 					break
 				}
 			}
 		})
-		if err := errors.Join(errs...); err != nil {
+		if err := errors.Join(failures...); err != nil {
 			t.Error(err)
 		}
 		if got := b.read("both"); got != "a\nb\nc\nd\nb\nf\n" || b.read("text-a") != "1" || b.read("text-b") != "1" {

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -70,7 +70,7 @@ func fullDisk(t *testing.T, b *bench, disk string, ops ...string) {
 			err := op.do(t.Context(), b)
 			if err != nil {
 				refused++
-				if kind := engine.Kind(err); !errors.Is(kind, snapshot.ErrNoSpace) {
+				if kind := engine.Kind(err); !errors.Is(kind, errs.ErrNoSpace) {
 					t.Errorf("%s on a full disk: %v (%v), want ErrNoSpace", name, err, kind)
 				}
 			} else if op.done != nil && op.clear != nil && !op.done(b) {
@@ -94,9 +94,9 @@ func fullDisk(t *testing.T, b *bench, disk string, ops ...string) {
 	empty := fill(t, disk, 0)
 	err := b.Remove(t.Context(), "s")
 	empty()
-	if b.cramped && errors.Is(err, snapshot.ErrNoSpace) { // btrfs with no room for metadata cannot even rename
+	if b.cramped && errors.Is(err, errs.ErrNoSpace) { // btrfs with no room for metadata cannot even rename
 		err = b.Remove(t.Context(), "s")
-		if errors.Is(err, snapshot.ErrNotFound) {
+		if errors.Is(err, errs.ErrNotFound) {
 			err = nil // what it held was left in the trash
 		}
 	}

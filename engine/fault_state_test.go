@@ -12,7 +12,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // damage edits a sandbox's record.
@@ -43,11 +43,11 @@ func whatIsWrongHidesNoOther(t *testing.T, b *bench) {
 		listed bool  // among the others
 		goes   error // of rm
 	}{
-		{"corrupt", func(n string) { b.damage(n, `(?s)"created".*`, "") }, snapshot.ErrCorrupt, false, nil},
-		{"empty", func(n string) { b.damage(n, `(?s).*`, "") }, snapshot.ErrCorrupt, false, nil},
-		{"newer", func(n string) { b.damage(n, `"format": 1`, `"format": 99`) }, snapshot.ErrNotSupported, false, snapshot.ErrNotSupported},
-		{"dataless", func(n string) { b.loseData(n) }, snapshot.ErrNotFound, true, nil},
-		{"foreign", func(n string) { b.damage(n, `"driver": "[a-z]+"`, `"driver": "zfs"`) }, snapshot.ErrNotSupported, true, snapshot.ErrNotSupported},
+		{"corrupt", func(n string) { b.damage(n, `(?s)"created".*`, "") }, errs.ErrCorrupt, false, nil},
+		{"empty", func(n string) { b.damage(n, `(?s).*`, "") }, errs.ErrCorrupt, false, nil},
+		{"newer", func(n string) { b.damage(n, `"format": 1`, `"format": 99`) }, errs.ErrNotSupported, false, errs.ErrNotSupported},
+		{"dataless", func(n string) { b.loseData(n) }, errs.ErrNotFound, true, nil},
+		{"foreign", func(n string) { b.damage(n, `"driver": "[a-z]+"`, `"driver": "zfs"`) }, errs.ErrNotSupported, true, errs.ErrNotSupported},
 	} {
 		req := b.request()
 		req.Name = c.name
@@ -113,7 +113,7 @@ func TestAStateOfANewerFormatIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := engine.Open(t.Context(), engine.Config{State: b.state, Drivers: drivers()})
-		if !errors.Is(err, snapshot.ErrNotSupported) || !strings.Contains(err.Error(), "newer") {
+		if !errors.Is(err, errs.ErrNotSupported) || !strings.Contains(err.Error(), "newer") {
 			t.Errorf("got %v", err)
 		}
 	})

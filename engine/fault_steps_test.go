@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -30,7 +30,7 @@ func operations() map[string]operation {
 		return func(b *bench) bool { _, err := b.Show(context.Background(), name); return err == nil }
 	}
 	remove := func(b *bench) {
-		if err := b.Remove(context.Background(), "k"); err != nil && !errors.Is(err, snapshot.ErrNotFound) {
+		if err := b.Remove(context.Background(), "k"); err != nil && !errors.Is(err, errs.ErrNotFound) {
 			b.t.Error(err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/parcel"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/run"
 )
@@ -40,21 +41,21 @@ func (e *Engine) Collect(ctx context.Context) (Collected, error) {
 		return c, err
 	}
 	c.Mended = len(before)
-	errs := []error{e.mend(ctx, true), e.noteAgain()}
+	failures := []error{e.mend(ctx, true), e.noteAgain()}
 	_, err = parcel.DropOlder(e.begunDir(), time.Now().Add(-begunFor))
 	found, terrs := e.cat.Trash()
-	errs = append(append(errs, err), terrs...)
+	failures = append(append(failures, err), terrs...)
 	for _, d := range found {
-		errs = append(errs, e.reclaimOne(ctx, d))
+		failures = append(failures, e.reclaimOne(ctx, d))
 	}
 	backends, err := e.everyBackend(ctx)
-	errs = append(errs, err)
+	failures = append(failures, err)
 	for _, b := range backends {
 		n, err := e.collectLost(ctx, b)
 		c.Snapshots += n
-		errs = append(errs, err, sweep(ctx, b), e.stock(ctx, b))
+		failures = append(failures, err, sweep(ctx, b), e.stock(ctx, b))
 	}
-	return c, errors.Join(errs...)
+	return c, errors.Join(failures...)
 }
 
 func sweep(ctx context.Context, b snapshot.Backend) error {
@@ -81,7 +82,7 @@ func (e *Engine) stock(ctx context.Context, b snapshot.Backend) error {
 func (e *Engine) sweepLock() (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(e.cat.Dir(), "sweeping"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, &snapshot.Error{Op: "collecting", Path: e.cat.Dir(), Kind: snapshot.KindOf(err), Err: err}
+		return nil, &errs.Error{Op: "collecting", Path: e.cat.Dir(), Kind: errs.KindOf(err), Err: err}
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		f.Close()
@@ -97,7 +98,7 @@ func (e *Engine) sweepLock() (*os.File, error) {
 // where there is nothing to start.
 func (e *Engine) sweepLater(ctx context.Context) error {
 	if err := fault.Point(ctx, "start to clean up"); err != nil {
-		return &snapshot.Error{Op: "starting to clean up", Kind: snapshot.KindOf(err), Err: err, Hints: []string{"snapfs gc"}}
+		return &errs.Error{Op: "starting to clean up", Kind: errs.KindOf(err), Err: err, Hints: []string{"snapfs gc"}}
 	}
 	if len(e.sweeper) == 0 {
 		if _, err := e.Collect(context.WithoutCancel(ctx)); err != nil {
@@ -107,7 +108,7 @@ func (e *Engine) sweepLater(ctx context.Context) error {
 	}
 	args := append(append([]string{}, e.sweeper...), e.cat.Dir())
 	if _, err := run.Background(args, nil); err != nil {
-		return &snapshot.Error{Op: "starting to clean up", Kind: snapshot.KindOf(err), Err: err, Hints: []string{"snapfs gc"}}
+		return &errs.Error{Op: "starting to clean up", Kind: errs.KindOf(err), Err: err, Hints: []string{"snapfs gc"}}
 	}
 	return nil
 }
@@ -115,9 +116,9 @@ func (e *Engine) sweepLater(ctx context.Context) error {
 // everyBackend opens each backend that holds anything: once for those whose
 // data lies in the state directory, once a place for the others.
 func (e *Engine) everyBackend(ctx context.Context) ([]snapshot.Backend, error) {
-	records, errs := e.cat.List()
+	records, failures := e.cat.List()
 	places, err := e.cat.Places()
-	errs = append(errs, err)
+	failures = append(failures, err)
 	for _, r := range records {
 		for _, t := range r.Trees {
 			places = append(places, catalog.Place{Driver: t.Driver, Path: t.Path})
@@ -145,7 +146,7 @@ func (e *Engine) everyBackend(ctx context.Context) ([]snapshot.Backend, error) {
 			seen[key], found = true, append(found, b)
 		}
 	}
-	return found, errors.Join(errs...)
+	return found, errors.Join(failures...)
 }
 
 // collectLost removes the snapshots and forks whose sandbox is gone and which
@@ -210,7 +211,7 @@ type ownership struct {
 
 func (e *Engine) owned() (*ownership, error) {
 	o := &ownership{map[snapshot.ID]bool{}, map[snapshot.ID]bool{}, map[string]bool{}}
-	records, errs := e.cat.List()
+	records, failures := e.cat.List()
 	found, terrs := e.cat.Trash()
 	for _, d := range found {
 		d.Release()
@@ -225,7 +226,7 @@ func (e *Engine) owned() (*ownership, error) {
 			o.past[id] = true
 		}
 	}
-	return o, errors.Join(append(errs, terrs...)...)
+	return o, errors.Join(append(failures, terrs...)...)
 }
 
 func newestOfEachTree(ctx context.Context, b snapshot.Backend) (map[string]snapshot.ID, error) {
@@ -262,7 +263,7 @@ func (e *Engine) AwaitSweeper(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return &snapshot.Error{Op: "waiting for another command to clean up", Kind: snapshot.ErrInterrupted, Err: ctx.Err()}
+			return &errs.Error{Op: "waiting for another command to clean up", Kind: errs.ErrInterrupted, Err: ctx.Err()}
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
@@ -270,7 +271,7 @@ func (e *Engine) AwaitSweeper(ctx context.Context) error {
 
 // PlacesIn finds the trees of which backends keep all their data in a directory, and
 // answers with what forgets those, to be called when the directory is gone. Errors:
-// snapshot.ErrDenied.
+// errs.ErrDenied.
 func (e *Engine) PlacesIn(ctx context.Context, dir string) (forget func() error, err error) {
 	all, err := e.cat.Places()
 	in := slices.DeleteFunc(all, func(p catalog.Place) bool {
@@ -286,7 +287,7 @@ func (e *Engine) PlacesIn(ctx context.Context, dir string) (forget func() error,
 // that does not hold the tree has none.
 func (e *Engine) DropBases(ctx context.Context, driver, tree string) error {
 	b, err := e.backendOf(ctx, catalog.Tree{Driver: driver, Path: tree})
-	if errors.Is(err, snapshot.ErrNotSupported) || errors.Is(err, snapshot.ErrNotFound) {
+	if errors.Is(err, errs.ErrNotSupported) || errors.Is(err, errs.ErrNotFound) {
 		return nil // it holds nothing of the tree
 	}
 	if err != nil {

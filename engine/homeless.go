@@ -7,7 +7,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -17,8 +17,8 @@ func homeless(op string, rec *catalog.Record) error {
 	if _, err := os.Lstat(rec.Workspace); !errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	return &snapshot.Error{
-		Op: op, Path: rec.Name, Kind: snapshot.ErrNotFound,
+	return &errs.Error{
+		Op: op, Path: rec.Name, Kind: errs.ErrNotFound,
 		Err: errors.New("its workspace " + promote.Printable(rec.Workspace) + " is not there any more: it was removed or renamed, or its disk is not mounted"),
 		Hints: []string{
 			"mkdir -p " + promote.Printable(rec.Workspace) + "   # or bring it back, as it was",
@@ -29,7 +29,7 @@ func homeless(op string, rec *catalog.Record) error {
 
 // tellHomeless tells it where the work goes on all the same.
 func (e *Engine) tellHomeless(op string, rec *catalog.Record) {
-	var refused *snapshot.Error
+	var refused *errs.Error
 	if errors.As(homeless(op, rec), &refused) {
 		e.notice(refused.Error() + " (mkdir -p " + promote.Printable(rec.Workspace) + ", or bring it back)")
 	}
@@ -38,7 +38,7 @@ func (e *Engine) tellHomeless(op string, rec *catalog.Record) {
 // becauseHomeless gives the error of a command that was to start in a workspace which is not
 // there any more its reason.
 func (e *Engine) becauseHomeless(ctx context.Context, err error, name string, command isolate.Command) error {
-	if !errors.Is(Kind(err), snapshot.ErrNotFound) || ctx.Err() != nil {
+	if !errors.Is(Kind(err), errs.ErrNotFound) || ctx.Err() != nil {
 		return err
 	}
 	rec, rerr := e.cat.Get(name)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/isolate"
@@ -184,8 +184,8 @@ func outOfSpace(spec isolate.Spec, err error) error {
 			continue
 		}
 		if fs.Bavail < 16 || fs.Files > 0 && fs.Ffree == 0 { // ext4 keeps some free blocks even from root
-			return &snapshot.Error{
-				Op: "mounting", Path: m.Target, Kind: snapshot.ErrNoSpace,
+			return &errs.Error{
+				Op: "mounting", Path: m.Target, Kind: errs.ErrNoSpace,
 				Err: errors.New("the disk with the state directory is full"), Hints: []string{"snapfs gc", "snapfs rm SANDBOX"},
 			}
 		}
@@ -204,7 +204,7 @@ func (h *host) serve() error {
 	}
 	l, err := kernel.ListenPacket(h.socket)
 	if err != nil {
-		return &snapshot.Error{Op: "listening", Path: h.socket, Kind: snapshot.KindOf(err), Err: err}
+		return &errs.Error{Op: "listening", Path: h.socket, Kind: errs.KindOf(err), Err: err}
 	}
 	if h.place, err = os.Lstat(h.socket); err != nil {
 		return errors.Join(err, l.Close())
@@ -355,7 +355,7 @@ func (h *host) answer(guest *kernel.Packet) {
 }
 
 // start runs one more command in the box, when that does not stand still for a
-// moment. One that stands still for good gets none: snapshot.ErrDenied.
+// moment. One that stands still for good gets none: errs.ErrDenied.
 func (h *host) start(ctx context.Context, c isolate.Command) (*isolate.Process, error) {
 	defer h.warden.stir()()
 	h.allowed.still.RLock()

@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/run"
@@ -37,7 +38,7 @@ const lonely = 10 * time.Second
 // keeper's; nil: one that is given without waiting.
 func (e *Engine) startKeeper(ctx context.Context, h *catalog.Held, place *admission.Place) (err error) {
 	if len(e.keeper) == 0 {
-		return &snapshot.Error{Op: "entering", Path: h.Name, Kind: snapshot.ErrNotSupported, Err: errors.New("this program was opened without a keeper")}
+		return &errs.Error{Op: "entering", Path: h.Name, Kind: errs.ErrNotSupported, Err: errors.New("this program was opened without a keeper")}
 	}
 	if err := e.settle(ctx, h); err != nil { // after one that was killed
 		return err
@@ -64,12 +65,12 @@ func (e *Engine) startKeeper(ctx context.Context, h *catalog.Held, place *admiss
 	}
 	theirs.Close()
 	if err != nil {
-		return &snapshot.Error{Op: "starting a keeper", Path: h.Name, Kind: snapshot.KindOf(err), Err: err}
+		return &errs.Error{Op: "starting a keeper", Path: h.Name, Kind: errs.KindOf(err), Err: err}
 	}
 	defer context.AfterFunc(ctx, func() { ready.SetReadDeadline(time.Now()) })() //nolint:errcheck // a pipe has deadlines
 	said, err := io.ReadAll(ready)
 	if errors.Is(err, os.ErrDeadlineExceeded) { // the keeper ends when it finds nobody to report to
-		return &snapshot.Error{Op: "starting a keeper", Path: h.Name, Kind: snapshot.ErrInterrupted, Err: ctx.Err()}
+		return &errs.Error{Op: "starting a keeper", Path: h.Name, Kind: errs.ErrInterrupted, Err: ctx.Err()}
 	}
 	if err != nil {
 		return err
@@ -90,9 +91,9 @@ func (e *Engine) startKeeper(ctx context.Context, h *catalog.Held, place *admiss
 func keeperError(name string, said []byte) error {
 	var r refusal
 	if json.Unmarshal(said, &r) != nil { // it was killed
-		return &snapshot.Error{Op: "starting", Path: name, Kind: snapshot.ErrInterrupted, Err: errors.New("its keeper ended at once")}
+		return &errs.Error{Op: "starting", Path: name, Kind: errs.ErrInterrupted, Err: errors.New("its keeper ended at once")}
 	}
-	return &snapshot.Error{Op: "starting", Path: name, Kind: cmp.Or(r.kind(), snapshot.ErrNotSupported), Err: errors.New(r.Message), Hints: r.Hints}
+	return &errs.Error{Op: "starting", Path: name, Kind: cmp.Or(r.kind(), errs.ErrNotSupported), Err: errors.New(r.Message), Hints: r.Hints}
 }
 
 // Keep is the whole life of a keeper process: it starts the sandbox's
@@ -190,7 +191,7 @@ func (e *Engine) lastOut(ctx context.Context, name string, h *host) error {
 func (e *Engine) endIdle(ctx context.Context, name string, h *host) (done bool, err error) {
 	ctx = context.WithoutCancel(ctx)
 	held, err := e.cat.Hold(ctx, name)
-	if err != nil && !errors.Is(err, snapshot.ErrNotFound) {
+	if err != nil && !errors.Is(err, errs.ErrNotFound) {
 		return true, errors.Join(err, h.close(ctx))
 	}
 	if err == nil {
@@ -296,8 +297,8 @@ func (e *Engine) endKeeper(ctx context.Context, h *catalog.Held, op string) erro
 		return err
 	}
 	if !ended {
-		return &snapshot.Error{
-			Op: op, Path: h.Name, Kind: snapshot.ErrBusy,
+		return &errs.Error{
+			Op: op, Path: h.Name, Kind: errs.ErrBusy,
 			Err: errors.New("processes run in it"), Hints: []string{"snapfs stop " + h.Name},
 		}
 	}

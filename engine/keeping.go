@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -31,7 +32,7 @@ import (
 // there a statx of the real one, and a copy of its bytes where it is a small text.
 func (e *Engine) keepBase(ctx context.Context, rec *catalog.Record) map[string][]snapshot.Touch {
 	looked, err := e.tryToKeepBase(ctx, rec)
-	if err != nil && !errors.Is(err, snapshot.ErrInterrupted) {
+	if err != nil && !errors.Is(err, errs.ErrInterrupted) {
 		e.notice("what " + rec.Name + " began with is not kept: " + err.Error())
 	}
 	return looked
@@ -44,7 +45,7 @@ func (e *Engine) tryToKeepBase(ctx context.Context, rec *catalog.Record) (map[st
 	if rec.Ephemeral || rec.State != catalog.Ready {
 		return looked, nil
 	}
-	var errs []error
+	var failures []error
 	for i := range rec.Trees {
 		t := &rec.Trees[i]
 		if t.Frozen || vanished(*t, rec.Workspace) {
@@ -54,11 +55,11 @@ func (e *Engine) tryToKeepBase(ctx context.Context, rec *catalog.Record) (map[st
 		if err == nil {
 			looked[t.Path] = touches
 		}
-		if !errors.Is(err, snapshot.ErrNotFound) {
-			errs = append(errs, err)
+		if !errors.Is(err, errs.ErrNotFound) {
+			failures = append(failures, err)
 		}
 	}
-	return looked, errors.Join(errs...)
+	return looked, errors.Join(failures...)
 }
 
 func (e *Engine) keepTree(ctx context.Context, rec *catalog.Record, t *catalog.Tree) (touches []snapshot.Touch, err error) {
@@ -68,7 +69,7 @@ func (e *Engine) keepTree(ctx context.Context, rec *catalog.Record, t *catalog.T
 	}
 	toucher, ok := b.(snapshot.Toucher)
 	if !ok {
-		return nil, snapshot.ErrNotFound // it keeps nothing, and cannot tell
+		return nil, errs.ErrNotFound // it keeps nothing, and cannot tell
 	}
 	had, err := e.readKept(rec)
 	if err != nil {
@@ -180,7 +181,7 @@ func originalsOf(ctx context.Context, b snapshot.Backend, t *catalog.Tree) (map[
 	all := map[string]snapshot.Original{}
 	for o, err := range keeper.Originals(ctx, t.Base, t.Fork) {
 		switch {
-		case errors.Is(err, snapshot.ErrNotSupported):
+		case errors.Is(err, errs.ErrNotSupported):
 			return nil, nil
 		case err != nil:
 			return nil, err
@@ -229,7 +230,7 @@ func (k *keeper) original(abs string, o *snapshot.Original) error {
 	if o.Content != "" && n.Size <= keptText && k.k.bytes+n.Size <= keptBytes {
 		f, err := os.Open(o.Content)
 		if err != nil {
-			return &snapshot.Error{Op: "keeping", Path: o.Content, Kind: snapshot.KindOf(err), Err: err}
+			return &errs.Error{Op: "keeping", Path: o.Content, Kind: errs.KindOf(err), Err: err}
 		}
 		defer f.Close()
 		data, err := io.ReadAll(io.LimitReader(f, keptText+1))
@@ -318,7 +319,7 @@ func (k *kept) store(data []byte, same *os.File) (string, error) {
 	}
 	if err != nil {
 		_ = os.Remove(path + ".new")
-		return "", &snapshot.Error{Op: "keeping", Path: path, Kind: snapshot.KindOf(err), Err: err}
+		return "", &errs.Error{Op: "keeping", Path: path, Kind: errs.KindOf(err), Err: err}
 	}
 	k.bytes += int64(len(data))
 	return name, nil

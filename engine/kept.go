@@ -17,7 +17,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -92,7 +92,7 @@ func readKept(dir string) (*kept, error) {
 		err = read(data)
 	}
 	if err != nil {
-		return nil, &snapshot.Error{Op: "reading what is kept of a base", Path: dir, Kind: snapshot.ErrCorrupt, Err: err}
+		return nil, &errs.Error{Op: "reading what is kept of a base", Path: dir, Kind: errs.ErrCorrupt, Err: err}
 	}
 	return k, nil
 }
@@ -129,7 +129,7 @@ func (e *Engine) updateKept(ctx context.Context, rec *catalog.Record, change fun
 		return err
 	}
 	if err := fault.Point(ctx, "write what is kept of a base"); err != nil {
-		return &snapshot.Error{Op: "keeping a base", Path: dir, Kind: snapshot.KindOf(err), Err: err}
+		return &errs.Error{Op: "keeping a base", Path: dir, Kind: errs.KindOf(err), Err: err}
 	}
 	return e.saveKept(rec.Name, rec.Refreshed, k)
 }
@@ -153,7 +153,7 @@ func (e *Engine) lockKept(rec *catalog.Record) (*os.File, error) {
 	dir := e.baseDir(rec.Name, rec.Refreshed)
 	for _, d := range []string{filepath.Dir(dir), dir} { // not the sandbox's own, which may be gone
 		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, &snapshot.Error{Op: "keeping a base", Path: d, Kind: snapshot.KindOf(err), Err: err}
+			return nil, &errs.Error{Op: "keeping a base", Path: d, Kind: errs.KindOf(err), Err: err}
 		}
 	}
 	return lockDir(dir)
@@ -163,11 +163,11 @@ func (e *Engine) lockKept(rec *catalog.Record) (*os.File, error) {
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
-		return nil, &snapshot.Error{Op: "locking", Path: dir, Kind: snapshot.KindOf(err), Err: err}
+		return nil, &errs.Error{Op: "locking", Path: dir, Kind: errs.KindOf(err), Err: err}
 	}
 	if err := kernel.Flock(f, syscall.LOCK_EX); err != nil {
 		f.Close()
-		return nil, &snapshot.Error{Op: "locking", Path: dir, Kind: snapshot.KindOf(err), Err: err}
+		return nil, &errs.Error{Op: "locking", Path: dir, Kind: errs.KindOf(err), Err: err}
 	}
 	return f, nil
 }
@@ -200,11 +200,11 @@ func (k *kept) uncarry(path string) {
 // open opens the bytes of what is kept of a path: ErrNotFound where there are none.
 func (k *kept) open(path string, n keptNode) (*os.File, error) {
 	if n.Data == "" {
-		return nil, &snapshot.Error{Op: "opening", Path: path, Kind: snapshot.ErrNotFound, Err: errors.New("what the base held is not kept")}
+		return nil, &errs.Error{Op: "opening", Path: path, Kind: errs.ErrNotFound, Err: errors.New("what the base held is not kept")}
 	}
 	f, err := os.Open(filepath.Join(k.dir, n.Data))
 	if err != nil {
-		return nil, &snapshot.Error{Op: "opening what is kept of", Path: path, Kind: snapshot.KindOf(err), Err: err}
+		return nil, &errs.Error{Op: "opening what is kept of", Path: path, Kind: errs.KindOf(err), Err: err}
 	}
 	return f, nil
 }
@@ -240,7 +240,7 @@ func (e *Engine) inherit(from, to *catalog.Record) error {
 		}
 	}
 	if err != nil {
-		return &snapshot.Error{Op: "handing down what is kept of", Path: from.Name, Kind: snapshot.KindOf(err), Err: err}
+		return &errs.Error{Op: "handing down what is kept of", Path: from.Name, Kind: errs.KindOf(err), Err: err}
 	}
 	return nil
 }
@@ -262,7 +262,7 @@ func (e *Engine) dropBases(rec *catalog.Record) error {
 		}
 	}
 	if err != nil {
-		return &snapshot.Error{Op: "removing what is kept of", Path: rec.Name, Kind: snapshot.KindOf(err), Err: err}
+		return &errs.Error{Op: "removing what is kept of", Path: rec.Name, Kind: errs.KindOf(err), Err: err}
 	}
 	return nil
 }

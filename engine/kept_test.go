@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -28,7 +28,7 @@ func (b *bench) new(name string) {
 
 func (b *bench) removeLater(name string) {
 	b.t.Cleanup(func() {
-		if err := b.Remove(context.Background(), name); err != nil && !errors.Is(err, snapshot.ErrNotFound) {
+		if err := b.Remove(context.Background(), name); err != nil && !errors.Is(err, errs.ErrNotFound) {
 			b.t.Error(err)
 		}
 	})
@@ -134,7 +134,7 @@ func aLiveSandboxIsForkedAtOneMoment(t *testing.T, b *bench) {
 	}
 	defer p.Close()
 	time.Sleep(50 * time.Millisecond)
-	if err := b.Rollback(t.Context(), "live", ""); !errors.Is(err, snapshot.ErrBusy) {
+	if err := b.Rollback(t.Context(), "live", ""); !errors.Is(err, errs.ErrBusy) {
 		t.Errorf("rolling back under running processes: %v, want ErrBusy", err)
 	}
 	if _, err := b.Fork(t.Context(), "live", "", "copy"); err != nil {
@@ -181,7 +181,7 @@ func everythingInASandboxIsGoneAfterRemove(t *testing.T, b *bench) {
 	if err := b.Remove(t.Context(), "busy"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Show(t.Context(), "busy"); !errors.Is(err, snapshot.ErrNotFound) {
+	if _, err := b.Show(t.Context(), "busy"); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("got %v, want ErrNotFound", err)
 	}
 	// What is left of processes and mounts is counted at the end of the test.

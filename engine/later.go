@@ -12,7 +12,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -50,7 +50,7 @@ type latePlace struct {
 // change time of since or later, in the order of [diff.Less]. What this user may
 // not look at he has not changed, and it is left out. Cost: a statx of each name,
 // by lateThreads threads.
-// Errors: snapshot.ErrNotFound, ErrInterrupted.
+// Errors: errs.ErrNotFound, ErrInterrupted.
 func changedSince(ctx context.Context, dir string, since time.Time, skip func(string) bool) ([]latePlace, error) {
 	return lookForLate(ctx, dir, since, skip, lateThreads)
 }
@@ -62,7 +62,7 @@ const lateThreads = 4
 
 func lookForLate(ctx context.Context, dir string, since time.Time, skip func(string) bool, threads int) ([]latePlace, error) {
 	fail := func(err error) ([]latePlace, error) {
-		return nil, &snapshot.Error{Op: "looking for what has changed in", Path: dir, Kind: snapshot.KindOf(err), Err: err}
+		return nil, &errs.Error{Op: "looking for what has changed in", Path: dir, Kind: errs.KindOf(err), Err: err}
 	}
 	root, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {

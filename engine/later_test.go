@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -127,7 +127,7 @@ func TestTheWalkEndsWithItsContext(t *testing.T) {
 	if err == nil || len(found) > 0 || n > 300 {
 		t.Errorf("%d places looked at, %d found, %v", n, len(found), err)
 	}
-	if _, err := lookForLate(t.Context(), tree+"/none", time.Time{}, nothing, 2); !errors.Is(err, snapshot.ErrNotFound) {
+	if _, err := lookForLate(t.Context(), tree+"/none", time.Time{}, nothing, 2); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("a walk of nothing: %v", err)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/units"
 )
 
@@ -16,7 +16,7 @@ func overdue(l catalog.Limits, age time.Duration) bool { return l.TTL > 0 && age
 func refuseOverdue(rec *catalog.Record, now catalog.Instant) error {
 	l, age := rec.Policy.Limits, rec.AgeAt(now)
 	refuse := func(why string, hints ...string) error {
-		return &snapshot.Error{Op: "entering", Path: rec.Name, Kind: snapshot.ErrDenied, Err: errors.New(why), Hints: hints}
+		return &errs.Error{Op: "entering", Path: rec.Name, Kind: errs.ErrDenied, Err: errors.New(why), Hints: hints}
 	}
 	at := func(end time.Duration) string { return now.Wall.Add(end - age).Format(time.RFC3339) }
 	switch {
@@ -41,7 +41,7 @@ func refuseEnded(rec *catalog.Record) error {
 	if rec.Ended == nil {
 		return nil
 	}
-	return &snapshot.Error{
+	return &errs.Error{
 		Op: "limiting", Path: rec.Name, Err: errors.New(endedWhy(rec) + ", and nothing is started in it any more: a fork of it can have other limits"),
 		Hints: []string{"snapfs fork " + rec.Name + "@" + rec.At, "snapfs rm " + rec.Name},
 	}
@@ -50,7 +50,7 @@ func refuseEnded(rec *catalog.Record) error {
 // timesFit refuses limits of time that contradict one another.
 func timesFit(l catalog.Limits) error {
 	if l.KeepEnd && l.RemoveAfter == 0 {
-		return &snapshot.Error{
+		return &errs.Error{
 			Op: "limiting keep-end", Kind: catalog.ErrBadLimit, Err: errors.New("it says what is kept at the end, which remove-after sets"),
 			Hints: []string{"snapfs new --remove-after 24h --keep-end", "snapfs limits SANDBOX --set remove-after=24h --set keep-end=true"},
 		}

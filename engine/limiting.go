@@ -10,6 +10,7 @@ import (
 	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/isolate"
 	"github.com/snapfs/snapfs/limits"
 )
@@ -176,20 +177,20 @@ func limitError(err error) error {
 	if !errors.As(err, &e) {
 		return err
 	}
-	kind := snapshot.KindOf(e.Err)
+	kind := errs.KindOf(e.Err)
 	for _, k := range []struct{ theirs, ours error }{
-		{limits.ErrInvalid, snapshot.ErrNotSupported},
-		{limits.ErrNotSupported, snapshot.ErrNotSupported},
-		{limits.ErrDenied, snapshot.ErrDenied},
-		{limits.ErrBusy, snapshot.ErrBusy},
-		{limits.ErrClosed, snapshot.ErrInterrupted},
-		{limits.ErrInterrupted, snapshot.ErrInterrupted},
+		{limits.ErrInvalid, errs.ErrNotSupported},
+		{limits.ErrNotSupported, errs.ErrNotSupported},
+		{limits.ErrDenied, errs.ErrDenied},
+		{limits.ErrBusy, errs.ErrBusy},
+		{limits.ErrClosed, errs.ErrInterrupted},
+		{limits.ErrInterrupted, errs.ErrInterrupted},
 	} {
 		if errors.Is(e.Kind, k.theirs) {
 			kind = k.ours
 		}
 	}
-	return &snapshot.Error{Op: e.Op, Path: e.Path, Kind: kind, Err: e.Err, Hints: e.Hints}
+	return &errs.Error{Op: e.Op, Path: e.Path, Kind: kind, Err: e.Err, Hints: e.Hints}
 }
 
 // bind has a box be held by the allowance.
@@ -261,7 +262,7 @@ func (a *allowance) blame(ctx context.Context, err error) error {
 	if hit == nil {
 		return err
 	}
-	return &snapshot.Error{
+	return &errs.Error{
 		Op: "starting", Kind: ErrLimit,
 		Err: errors.New(hit.Text + " (" + hit.Limit + " " + hit.Value + "), before the command began"),
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // Info is what is known of a sandbox, for people and programs.
@@ -52,7 +53,7 @@ type Drift struct {
 // reported beside them. Cost: that of finding the drift of each, bounded in time;
 // sandboxes of one workspace with a live base share a walk.
 func (e *Engine) List(ctx context.Context) ([]Info, error) {
-	records, errs := e.cat.List()
+	records, failures := e.cat.List()
 	walks := walksOf(records)
 	infos := make([]Info, 0, len(records))
 	for _, r := range records {
@@ -61,14 +62,14 @@ func (e *Engine) List(ctx context.Context) ([]Info, error) {
 		}
 		info, err := e.describe(ctx, r, walks)
 		if err != nil {
-			if _, gone := e.cat.Get(r.Name); errors.Is(gone, snapshot.ErrNotFound) {
+			if _, gone := e.cat.Get(r.Name); errors.Is(gone, errs.ErrNotFound) {
 				continue // removed meanwhile
 			}
-			errs = append(errs, fmt.Errorf("%s: %w", r.Name, err))
+			failures = append(failures, fmt.Errorf("%s: %w", r.Name, err))
 		}
 		infos = append(infos, info)
 	}
-	return infos, errors.Join(errs...)
+	return infos, errors.Join(failures...)
 }
 
 // Show describes one sandbox.
@@ -115,7 +116,7 @@ func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWal
 			n, merr := m.Usage(ctx, t.Fork)
 			if merr == nil {
 				info.Size = max(info.Size, 0) + n
-			} else if !errors.Is(merr, snapshot.ErrNotSupported) {
+			} else if !errors.Is(merr, errs.ErrNotSupported) {
 				err = first(err, merr)
 			}
 		}
@@ -202,18 +203,18 @@ func first(err, next error) error {
 
 // Names lists the names of all sandboxes, sorted.
 func (e *Engine) Names() ([]string, error) {
-	records, errs := e.cat.List()
+	records, failures := e.cat.List()
 	names := make([]string, 0, len(records))
 	for _, r := range records {
 		if !e.going[r.ID] {
 			names = append(names, r.Name)
 		}
 	}
-	return names, errors.Join(errs...)
+	return names, errors.Join(failures...)
 }
 
 // MadeUnder is the profile that a sandbox was made under, nil without one. Errors:
-// snapshot.ErrNotFound.
+// errs.ErrNotFound.
 func (e *Engine) MadeUnder(name string) (*ProfileUse, error) {
 	r, err := e.cat.Get(name)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -129,7 +129,7 @@ func (l *looker) openFD(path string) (int, error) {
 		err = fs.ErrNotExist
 	}
 	if err != nil {
-		return -1, &snapshot.Error{Op: "opening", Path: path, Kind: snapshot.KindOf(err), Err: err}
+		return -1, &errs.Error{Op: "opening", Path: path, Kind: errs.KindOf(err), Err: err}
 	}
 	return fd, nil
 }
@@ -150,7 +150,7 @@ func absence(err error) error {
 func openRoot(dir string) (*os.File, error) {
 	f, err := os.OpenFile(dir, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
-		return nil, &snapshot.Error{Op: "opening", Path: dir, Kind: snapshot.KindOf(err), Err: err}
+		return nil, &errs.Error{Op: "opening", Path: dir, Kind: errs.KindOf(err), Err: err}
 	}
 	return f, nil
 }

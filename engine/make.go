@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // A Request says what sandbox is wanted. Its zero value but for Workspace is
@@ -37,7 +38,7 @@ type Request struct {
 
 // New makes a sandbox to keep. Atomic: after an error, or a crash, there is
 // none. Cost: constant in the size of the trees; see the backends.
-// Errors: snapshot.ErrExists (the name), ErrNotFound and ErrNotSupported (the
+// Errors: errs.ErrExists (the name), ErrNotFound and ErrNotSupported (the
 // workspace), ErrNoSpace, ErrDenied; ErrNoRoom.
 func (e *Engine) New(ctx context.Context, req Request) (*catalog.Record, error) {
 	place, err := e.admitNew(ctx, req)
@@ -197,7 +198,7 @@ func (e *Engine) makeTmp(rec *catalog.Record) error {
 		err = os.Chmod(dir, 0o777|os.ModeSticky) // as /tmp is, whatever the umask
 	}
 	if err != nil && !errors.Is(err, os.ErrExist) {
-		return &snapshot.Error{Op: "making", Path: dir, Kind: snapshot.KindOf(err), Err: err}
+		return &errs.Error{Op: "making", Path: dir, Kind: errs.KindOf(err), Err: err}
 	}
 	return nil
 }
@@ -207,27 +208,27 @@ func (e *Engine) makeTmp(rec *catalog.Record) error {
 // mounted in it that forbids an overlay, is left out, unless the workspace is
 // in it.
 func (e *Engine) growAll(ctx context.Context, rec *catalog.Record, choices []choice) error {
-	errs := make([]error, len(choices))
+	failures := make([]error, len(choices))
 	var wg sync.WaitGroup
 	for _, group := range together(choices) {
 		if first := group[0]; len(choices) == 1 || len(group) == 1 && !choices[first].backend.Facts().Flushes {
-			errs[first] = grow(ctx, choices[first].backend, rec, &rec.Trees[first])
+			failures[first] = grow(ctx, choices[first].backend, rec, &rec.Trees[first])
 			continue
 		}
-		wg.Go(func() { e.growTogether(ctx, rec, choices, group, errs) })
+		wg.Go(func() { e.growTogether(ctx, rec, choices, group, failures) })
 	}
 	wg.Wait()
 	var there []catalog.Tree
 	for i, t := range rec.Trees {
-		passing := errors.Is(errs[i], snapshot.ErrNotFound) || errors.Is(errs[i], snapshot.ErrNotSupported)
+		passing := errors.Is(failures[i], errs.ErrNotFound) || errors.Is(failures[i], errs.ErrNotSupported)
 		if passing && !within(rec.Workspace, t.Path) {
-			errs[i] = nil
+			failures[i] = nil
 			continue
 		}
 		there = append(there, t)
 	}
 	rec.Trees = there
-	return errors.Join(errs...)
+	return errors.Join(failures...)
 }
 
 // together are the choices, by index, in groups of those that can be had at one instant.
@@ -251,7 +252,7 @@ func together(choices []choice) (groups [][]int) {
 
 // growTogether forks the trees of a group as they are at one instant, or one by one where they
 // cannot be had so, which it says.
-func (e *Engine) growTogether(ctx context.Context, rec *catalog.Record, choices []choice, group []int, errs []error) {
+func (e *Engine) growTogether(ctx context.Context, rec *catalog.Record, choices []choice, group []int, failures []error) {
 	var trees []snapshot.Cloning
 	for _, i := range group {
 		t := &rec.Trees[i]
@@ -259,20 +260,20 @@ func (e *Engine) growTogether(ctx context.Context, rec *catalog.Record, choices 
 	}
 	b, ok := choices[group[0]].backend.(snapshot.Together)
 	var bases []snapshot.Snapshot
-	err := snapshot.ErrNotSupported
+	err := errs.ErrNotSupported
 	if ok && len(group) > 1 {
-		if bases, err = b.CloneTogether(ctx, trees); errors.Is(err, snapshot.ErrNotSupported) {
+		if bases, err = b.CloneTogether(ctx, trees); errors.Is(err, errs.ErrNotSupported) {
 			e.notice("not of one instant: " + paths(trees) + ": " + err.Error())
 		}
 	}
 	for n, i := range group {
 		switch {
 		case err == nil:
-			errs[i] = hold(ctx, choices[i].backend, rec, &rec.Trees[i], bases[n])
-		case errors.Is(err, snapshot.ErrNotSupported):
-			errs[i] = grow(ctx, choices[i].backend, rec, &rec.Trees[i])
+			failures[i] = hold(ctx, choices[i].backend, rec, &rec.Trees[i], bases[n])
+		case errors.Is(err, errs.ErrNotSupported):
+			failures[i] = grow(ctx, choices[i].backend, rec, &rec.Trees[i])
 		default:
-			errs[i] = err
+			failures[i] = err
 		}
 	}
 }
@@ -353,37 +354,37 @@ func (e *Engine) keepOpen(c choice) {
 // checkWorkspace refuses what cannot be one.
 func (e *Engine) checkWorkspace(dir string) error {
 	refuse := func(kind error, why string) error {
-		return &snapshot.Error{Op: "copying", Path: dir, Kind: kind, Err: errors.New(why)}
+		return &errs.Error{Op: "copying", Path: dir, Kind: kind, Err: errors.New(why)}
 	}
 	real, err := filepath.EvalSymlinks(dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return refuse(snapshot.ErrNotFound, "there is no such directory")
+		return refuse(errs.ErrNotFound, "there is no such directory")
 	case err != nil:
-		return &snapshot.Error{Op: "copying", Path: dir, Kind: snapshot.KindOf(err), Err: err}
+		return &errs.Error{Op: "copying", Path: dir, Kind: errs.KindOf(err), Err: err}
 	case real != dir:
-		return refuse(snapshot.ErrNotSupported, "it is a symbolic link to "+real)
+		return refuse(errs.ErrNotSupported, "it is a symbolic link to "+real)
 	}
 	info, err := os.Stat(dir)
 	switch {
 	case err != nil:
-		return &snapshot.Error{Op: "copying", Path: dir, Kind: snapshot.KindOf(err), Err: err}
+		return &errs.Error{Op: "copying", Path: dir, Kind: errs.KindOf(err), Err: err}
 	case !info.IsDir():
-		return &snapshot.Error{
-			Op: "copying", Path: dir, Kind: snapshot.ErrNotSupported, Err: ErrNotDirectory,
+		return &errs.Error{
+			Op: "copying", Path: dir, Kind: errs.ErrNotSupported, Err: ErrNotDirectory,
 			Hints: []string{"snapfs run -C " + filepath.Dir(dir) + " -- COMMAND"},
 		}
 	case within(dir, e.cat.Dir()):
-		return refuse(snapshot.ErrNotSupported, "it lies in snapfs's own state, inside another sandbox")
+		return refuse(errs.ErrNotSupported, "it lies in snapfs's own state, inside another sandbox")
 	}
 	for _, d := range []string{"/proc", "/sys", "/dev"} {
 		if within(dir, d) {
-			return refuse(snapshot.ErrNotSupported, "a sandbox has its own "+d)
+			return refuse(errs.ErrNotSupported, "a sandbox has its own "+d)
 		}
 	}
 	if dir == "/tmp" || dir == "/run" { // a directory in it is put into the sandbox's
-		return &snapshot.Error{
-			Op: "copying", Path: dir, Kind: snapshot.ErrNotSupported, Err: errors.New("a sandbox has its own " + dir + ", and what it writes there is lost"),
+		return &errs.Error{
+			Op: "copying", Path: dir, Kind: errs.ErrNotSupported, Err: errors.New("a sandbox has its own " + dir + ", and what it writes there is lost"),
 			Hints: []string{"snapfs run -C " + dir + "/DIRECTORY -- COMMAND"},
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -102,11 +102,11 @@ func (e *Engine) mergePart(ctx context.Context, r mergeRequest, p Part) (*mergin
 			return m, nil
 		}
 		m.close()
-		if err != nil && (tries == 5 || !errors.Is(err, snapshot.ErrBusy)) {
+		if err != nil && (tries == 5 || !errors.Is(err, errs.ErrBusy)) {
 			return nil, err
 		}
 		if tries == 5 {
-			return nil, &snapshot.Error{Op: "merging", Path: moved, Kind: snapshot.ErrBusy, Err: errors.New("it changes all the time")}
+			return nil, &errs.Error{Op: "merging", Path: moved, Kind: errs.ErrBusy, Err: errors.New("it changes all the time")}
 		}
 	}
 }
@@ -160,7 +160,7 @@ func (e *Engine) prepare(ctx context.Context, r mergeRequest, p Part) (m *mergin
 func markNames(sandbox string) (mine, real string) { return "sandbox " + sandbox, "real" }
 
 func scratchError(path string, err error) error {
-	return &snapshot.Error{Op: "making room to merge in", Path: path, Kind: snapshot.KindOf(err), Err: err}
+	return &errs.Error{Op: "making room to merge in", Path: path, Kind: errs.KindOf(err), Err: err}
 }
 
 // openCommon opens what both sides started from.
@@ -256,11 +256,11 @@ func (m *merging) lookAll() error {
 }
 
 func lookError(path string, err error) error {
-	var done *snapshot.Error
+	var done *errs.Error
 	if errors.As(err, &done) {
 		return err
 	}
-	return &snapshot.Error{Op: "looking at", Path: path, Kind: snapshot.KindOf(err), Err: err}
+	return &errs.Error{Op: "looking at", Path: path, Kind: errs.KindOf(err), Err: err}
 }
 
 // moved names a path at which the real tree is not any more what it was when

@@ -14,6 +14,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -189,7 +190,7 @@ func (m *model) excused(err error) bool { return errors.Is(err, errRehearsal) ||
 
 // elsewhere: a disk of somebody else's on this machine has just gone.
 func (m *model) elsewhere(err error) bool {
-	gone := errors.Is(err, snapshot.ErrNotFound) || errors.Is(err, fs.ErrNotExist)
+	gone := errors.Is(err, errs.ErrNotFound) || errors.Is(err, fs.ErrNotExist)
 	return gone && !strings.Contains(err.Error(), m.b.workspace) && !strings.Contains(err.Error(), m.b.state)
 }
 

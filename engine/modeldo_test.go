@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
@@ -47,7 +47,7 @@ func (m *model) do(words ...string) (r engine.Refreshed, err error) {
 	case errors.Is(err, errRehearsal):
 		m.say("%s", map[bool]string{true: "killed", false: "failed"}[m.step.killed > 0])
 		m.p.tally[map[bool]string{true: "killed half-way", false: "failed half-way"}[m.step.killed > 0]]++
-	case errors.Is(err, snapshot.ErrConflict):
+	case errors.Is(err, errs.ErrConflict):
 		m.say("conflict")
 		m.p.tally["conflicting"]++
 	default:
@@ -111,7 +111,7 @@ func (m *model) kill(op string) (r engine.Refreshed, err error) {
 
 // modelKinds are the errors that a child tells apart.
 func modelKinds() []error {
-	return []error{snapshot.ErrConflict, snapshot.ErrDrifted, snapshot.ErrNotFound, fs.ErrNotExist}
+	return []error{errs.ErrConflict, errs.ErrDrifted, errs.ErrNotFound, fs.ErrNotExist}
 }
 
 // modelOperation does what words say: the operation, the sandbox, and what more

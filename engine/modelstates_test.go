@@ -6,7 +6,7 @@ import (
 	"maps"
 	"path/filepath"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // makes makes a sandbox of the real tree as it is now.
@@ -94,7 +94,7 @@ func (m *model) removes(name string) {
 		m.Fatalf("removing %s: %v", name, err)
 	}
 	m.untouched(before, "a removal")
-	if _, gone := m.b.Show(context.Background(), name); errors.Is(gone, snapshot.ErrNotFound) {
+	if _, gone := m.b.Show(context.Background(), name); errors.Is(gone, errs.ErrNotFound) {
 		delete(m.boxes, name)
 	} else if err == nil || gone != nil {
 		m.Fatalf("%s is removed, and still there: %v", name, gone)

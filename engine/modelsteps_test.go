@@ -9,7 +9,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 func (m *model) promotes(name string) {
@@ -40,7 +40,7 @@ func (m *model) promotes(name string) {
 	}
 	_, err = m.do(opPromote, name, how)
 	after := m.real()
-	if err != nil && !errors.Is(err, snapshot.ErrConflict) && !errors.Is(err, snapshot.ErrDrifted) && !m.excused(err) {
+	if err != nil && !errors.Is(err, errs.ErrConflict) && !errors.Is(err, errs.ErrDrifted) && !m.excused(err) {
 		m.Fatalf("promote: %v", err)
 	}
 	m.carried(name, "promote", view, before, after, answered)
@@ -192,7 +192,7 @@ func (m *model) refreshes(name string) {
 			}
 		}
 	}
-	if errors.Is(err, snapshot.ErrConflict) || errors.Is(err, snapshot.ErrNotFound) || r.Resolved > 0 || m.step.answers != "" {
+	if errors.Is(err, errs.ErrConflict) || errors.Is(err, errs.ErrNotFound) || r.Resolved > 0 || m.step.answers != "" {
 		return // what an earlier one has left, and answers to it
 	}
 	if err != nil && !m.excused(err) {

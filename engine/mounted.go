@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -39,7 +40,7 @@ const mostAttempts = 20
 // first nobody knows what moved while it was made.
 func (a *attempts) again(err error) bool {
 	a.made++
-	passing := []error{snapshot.ErrNotSupported, snapshot.ErrNotFound, snapshot.ErrBusy, snapshot.ErrDenied}
+	passing := []error{errs.ErrNotSupported, errs.ErrNotFound, errs.ErrBusy, errs.ErrDenied}
 	if !slices.Contains(passing, Kind(err)) || a.made == mostAttempts {
 		return false
 	}
@@ -78,8 +79,8 @@ func several(paths []string) string {
 
 // mountedSince is the error of a directory with these mounts beneath it.
 func mountedSince(op, dir string, mounts []string) error {
-	return &snapshot.Error{
-		Op: op, Path: dir, Kind: snapshot.ErrBusy, Err: &mountedError{mounts},
+	return &errs.Error{
+		Op: op, Path: dir, Kind: errs.ErrBusy, Err: &mountedError{mounts},
 		Hints: []string{"sudo umount " + promote.Printable(mounts[0]), "findmnt -R " + promote.Printable(dir) + "   # all that is mounted there"},
 	}
 }
@@ -155,7 +156,7 @@ func narrow(ctx context.Context, b snapshot.Backend, v snapshot.View, tree, dir 
 	}
 	n, ok := b.(snapshot.Narrower)
 	if !ok {
-		return v, &snapshot.Error{Op: "narrowing", Path: tree, Kind: snapshot.ErrNotSupported, Err: errors.New("its backend shows it only whole")}
+		return v, &errs.Error{Op: "narrowing", Path: tree, Kind: errs.ErrNotSupported, Err: errors.New("its backend shows it only whole")}
 	}
 	return n.Narrow(ctx, v, prefix, write)
 }
@@ -202,16 +203,16 @@ func inside(roots []*os.File, at, dir string) ([]*os.File, error) {
 	if err == nil && prefix == "." {
 		return roots, nil
 	}
-	var errs []error
+	var failures []error
 	dirs := make([]*os.File, len(roots))
 	for i, root := range roots {
 		var derr error
 		if dirs[i], derr = openBeneath(root, prefix); derr != nil {
 			err = lookError(dir, derr)
 		}
-		errs = append(errs, root.Close())
+		failures = append(failures, root.Close())
 	}
-	if err = errors.Join(append(errs, err)...); err != nil {
+	if err = errors.Join(append(failures, err)...); err != nil {
 		for _, d := range dirs {
 			if d != nil {
 				d.Close()

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -263,7 +263,7 @@ func sameSorted(got, want []string) bool {
 // names checks that an error says which mount is in the way, and what mends it.
 func (b *bench) names(err error, mount string) {
 	b.t.Helper()
-	kind := errors.Is(err, snapshot.ErrBusy) || errors.Is(err, snapshot.ErrNotSupported)
+	kind := errors.Is(err, errs.ErrBusy) || errors.Is(err, errs.ErrNotSupported)
 	if !kind || !strings.Contains(err.Error(), mount) || !slices.Contains(engine.Hints(err), "sudo umount "+mount) {
 		b.t.Errorf("the error does not name %s: %v, hints %q", mount, err, engine.Hints(err))
 	}

@@ -12,7 +12,7 @@ import (
 	"syscall"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -25,7 +25,7 @@ type mountPlace struct {
 }
 
 func (p mountPlace) error(kind, err error) error {
-	return &snapshot.Error{Op: "keeping the place of what is mounted", Path: p.path, Kind: kind, Err: err}
+	return &errs.Error{Op: "keeping the place of what is mounted", Path: p.path, Kind: kind, Err: err}
 }
 
 // placesIn are the names in the workspace of a sandbox that something is mounted on or
@@ -87,7 +87,7 @@ func (e *Engine) places(rec *catalog.Record, dir *os.File) ([]mountPlace, error)
 			f.Close()
 		}
 		if err != nil {
-			return nil, p.error(snapshot.KindOfFile(err), err)
+			return nil, p.error(errs.KindOfFile(err), err)
 		}
 		there = append(there, p)
 	}
@@ -114,7 +114,7 @@ func putBack(ctx context.Context, dir *os.File, places []mountPlace) (made []str
 func (p mountPlace) putBack(dir *os.File) (was bool, err error) {
 	in, err := kernel.OpenBeneath(int(dir.Fd()), path.Dir(p.path), kernel.OPath|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
-		return false, p.error(snapshot.KindOfFile(err), err)
+		return false, p.error(errs.KindOfFile(err), err)
 	}
 	defer in.Close()
 	name := path.Base(p.path)
@@ -123,12 +123,12 @@ func (p mountPlace) putBack(dir *os.File) (was bool, err error) {
 	case err == nil && st.Mode&syscall.S_IFMT == p.st.Mode&syscall.S_IFMT:
 		return true, nil
 	case err == nil:
-		return false, p.error(snapshot.ErrNotSupported, errors.New("what came has something of another type there"))
+		return false, p.error(errs.ErrNotSupported, errors.New("what came has something of another type there"))
 	case !errors.Is(err, fs.ErrNotExist):
-		return false, p.error(snapshot.KindOfFile(err), err)
+		return false, p.error(errs.KindOfFile(err), err)
 	}
 	if err := p.make(in, name); err != nil {
-		return false, p.error(snapshot.KindOfFile(err), err)
+		return false, p.error(errs.KindOfFile(err), err)
 	}
 	return false, nil
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -102,8 +102,8 @@ func (p *pairing) refused(t *testing.T, req engine.SendRequest, place string) {
 	t.Helper()
 	way, _ := p.parcel(t, req)
 	_, err := p.receive(bytes.NewReader(way))
-	var told *snapshot.Error
-	if !errors.Is(err, snapshot.ErrNotSupported) || !strings.Contains(err.Error(), place) || !errors.As(err, &told) {
+	var told *errs.Error
+	if !errors.Is(err, errs.ErrNotSupported) || !strings.Contains(err.Error(), place) || !errors.As(err, &told) {
 		t.Errorf("%s: %v", place, err)
 	}
 	p.far.sound("after what was refused")

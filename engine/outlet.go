@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/isolate"
@@ -100,7 +100,7 @@ func (e *Engine) openOutlet(rec *catalog.Record, box *isolate.Box, log *netJourn
 		return nil, nil //nolint:nilnil // another network needs none
 	}
 	fail := func(err error) error {
-		return &snapshot.Error{Op: "opening the network", Path: rec.Name, Kind: snapshot.KindOf(err), Err: err}
+		return &errs.Error{Op: "opening the network", Path: rec.Name, Kind: errs.KindOf(err), Err: err}
 	}
 	if e.edge == nil {
 		return nil, errors.Join(fail(errors.New("this program was opened without an edge")), tun.Close())

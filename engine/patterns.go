@@ -7,7 +7,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // patterns pick paths; none picks the workspace.
@@ -21,10 +21,10 @@ func patternsOf(workspace string, list []string) (*patterns, error) {
 	p := &patterns{workspace: workspace, found: make([]bool, len(list))}
 	for _, one := range list {
 		if one == "" {
-			return nil, &snapshot.Error{Op: "looking for", Kind: snapshot.ErrNotFound, Err: errors.New("an empty path")}
+			return nil, &errs.Error{Op: "looking for", Kind: errs.ErrNotFound, Err: errors.New("an empty path")}
 		}
 		if _, err := filepath.Match(one, "x"); err != nil {
-			return nil, &snapshot.Error{Op: "looking for", Path: one, Kind: snapshot.ErrNotFound, Err: err}
+			return nil, &errs.Error{Op: "looking for", Path: one, Kind: errs.ErrNotFound, Err: err}
 		}
 		p.list = append(p.list, one)
 	}
@@ -117,7 +117,7 @@ func (p *patterns) pick(root string, changes []diff.Change) []diff.Change {
 func (p *patterns) unmatched() error {
 	for i, found := range p.found {
 		if !found {
-			return &snapshot.Error{Op: "carrying", Path: promote.Printable(p.list[i]), Kind: snapshot.ErrNotFound, Err: errors.New("the sandbox has not changed it")}
+			return &errs.Error{Op: "carrying", Path: promote.Printable(p.list[i]), Kind: errs.ErrNotFound, Err: errors.New("the sandbox has not changed it")}
 		}
 	}
 	return nil

@@ -6,7 +6,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // A Pipeline is a promotion through the stages of a profile: what was decided
@@ -205,5 +205,5 @@ func (p *Pipeline) options(i int) PromoteOptions {
 func (s *StageRun) carries() bool { return s.Deploy == nil }
 
 func pipelineError(p *Pipeline, kind, err error, hints ...string) error {
-	return &snapshot.Error{Op: "promoting " + p.Sandbox, Kind: kind, Err: err, Hints: hints}
+	return &errs.Error{Op: "promoting " + p.Sandbox, Kind: kind, Err: err, Hints: hints}
 }

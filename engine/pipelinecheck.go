@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -79,7 +79,7 @@ func (e *Engine) stageSandbox(ctx context.Context, p *Pipeline, i int) (*Session
 func (e *Engine) forkOf(ctx context.Context, dir string, policy catalog.Policy, c *carrying) (*Session, error) {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
-		return nil, &snapshot.Error{Op: "looking for", Path: dir, Kind: snapshot.KindOf(err), Err: err}
+		return nil, &errs.Error{Op: "looking for", Path: dir, Kind: errs.KindOf(err), Err: err}
 	}
 	rec, intent, err := e.create(ctx, Request{Workspace: dir, Policy: policy}, true)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -52,7 +52,7 @@ func (e *Engine) contentOf(ctx context.Context, rec *catalog.Record, known map[s
 	for path := range paths {
 		n, err := l.node(path)
 		if err != nil {
-			return nil, &snapshot.Error{Op: "looking at", Path: filepath.Join(rec.Workspace, path), Kind: snapshot.KindOf(err), Err: err}
+			return nil, &errs.Error{Op: "looking at", Path: filepath.Join(rec.Workspace, path), Kind: errs.KindOf(err), Err: err}
 		}
 		content[safely(path)] = digestOf(n)
 	}
@@ -77,7 +77,7 @@ func digestOf(n *diff.Node) string {
 func (e *Engine) openWorkspace(ctx context.Context, rec *catalog.Record) (*os.File, error) {
 	t, ok := holderOf(rec)
 	if !ok {
-		return nil, &snapshot.Error{Op: "opening", Path: rec.Workspace, Kind: snapshot.ErrNotFound, Err: errors.New("it lies in no tree of the sandbox")}
+		return nil, &errs.Error{Op: "opening", Path: rec.Workspace, Kind: errs.ErrNotFound, Err: errors.New("it lies in no tree of the sandbox")}
 	}
 	b, err := e.backendOf(ctx, t)
 	if err != nil {
@@ -103,7 +103,7 @@ func (e *Engine) sameContent(ctx context.Context, p *Pipeline) error {
 	}
 	defer h.Release()
 	if h.ID != p.SandboxID {
-		return pipelineError(p, snapshot.ErrNotFound, errors.New("it is gone, and another sandbox has its name"), "snapfs promote --cancel "+p.ID)
+		return pipelineError(p, errs.ErrNotFound, errors.New("it is gone, and another sandbox has its name"), "snapfs promote --cancel "+p.ID)
 	}
 	_, thaw, err := e.freeze(ctx, h)
 	if err != nil {
@@ -129,6 +129,6 @@ func (e *Engine) sameContent(ctx context.Context, p *Pipeline) error {
 	if more := len(changed) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	return pipelineError(p, snapshot.ErrDrifted, errors.New("the sandbox has changed since this promotion began, so no stage has checked it: "+text),
+	return pipelineError(p, errs.ErrDrifted, errors.New("the sandbox has changed since this promotion began, so no stage has checked it: "+text),
 		"snapfs promote --cancel "+p.ID, "snapfs promote "+p.Sandbox+" --to "+p.To)
 }

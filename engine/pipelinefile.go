@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -53,29 +54,29 @@ func (e *Engine) savePipeline(p *Pipeline) error {
 
 func (e *Engine) readPipeline(id string) (*Pipeline, error) {
 	refuse := func(kind, err error, hints ...string) error {
-		return &snapshot.Error{Op: "reading the promotion", ID: promote.Printable(id), Kind: kind, Err: err, Hints: hints}
+		return &errs.Error{Op: "reading the promotion", Subject: promote.Printable(id), Kind: kind, Err: err, Hints: hints}
 	}
 	if !snapshot.ValidID(id) {
-		return nil, refuse(snapshot.ErrNotFound, errors.New("there is none of this name"), "snapfs log")
+		return nil, refuse(errs.ErrNotFound, errors.New("there is none of this name"), "snapfs log")
 	}
 	data, err := os.ReadFile(filepath.Join(e.pipelineDir(id), pipelineFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, refuse(snapshot.ErrNotFound, errors.New("there is none of this name"), "snapfs log")
+		return nil, refuse(errs.ErrNotFound, errors.New("there is none of this name"), "snapfs log")
 	}
 	if err != nil {
-		return nil, refuse(snapshot.KindOf(err), err)
+		return nil, refuse(errs.KindOf(err), err)
 	}
 	p := new(Pipeline)
 	if err := json.Unmarshal(data, p); err != nil {
-		return nil, refuse(snapshot.ErrCorrupt, err)
+		return nil, refuse(errs.ErrCorrupt, err)
 	}
 	if p.Format > pipelineFormat {
-		return nil, refuse(snapshot.ErrNotSupported, fmt.Errorf("made by a newer snapfs (format %d, this one knows %d)", p.Format, pipelineFormat))
+		return nil, refuse(errs.ErrNotSupported, fmt.Errorf("made by a newer snapfs (format %d, this one knows %d)", p.Format, pipelineFormat))
 	}
 	if lock, err := tryLock(e.pipelineDir(id)); err == nil {
 		lock.Close()
 	} else {
-		p.Running = errors.Is(err, snapshot.ErrBusy)
+		p.Running = errors.Is(err, errs.ErrBusy)
 	}
 	return p, nil
 }
@@ -88,21 +89,21 @@ func (e *Engine) Pipelines() ([]Pipeline, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, &snapshot.Error{Op: "listing the promotions", Path: e.cat.Dir(), Kind: snapshot.KindOf(err), Err: err}
+		return nil, &errs.Error{Op: "listing the promotions", Path: e.cat.Dir(), Kind: errs.KindOf(err), Err: err}
 	}
 	var all []Pipeline
-	var errs []error
+	var failures []error
 	for _, entry := range list {
 		p, err := e.readPipeline(entry.Name())
 		switch {
 		case err == nil:
 			all = append(all, *p)
-		case !errors.Is(err, snapshot.ErrNotFound):
-			errs = append(errs, err)
+		case !errors.Is(err, errs.ErrNotFound):
+			failures = append(failures, err)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Pipeline) int { return b.Began.Compare(a.Began) })
-	return all, errors.Join(errs...)
+	return all, errors.Join(failures...)
 }
 
 // beginPipeline makes the directory of a pipeline, with its lock and its first
@@ -120,7 +121,7 @@ func (e *Engine) beginPipeline(p *Pipeline) (*os.File, error) {
 	e.prunePipelines(all)
 	dir := e.pipelineDir(p.ID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, &snapshot.Error{Op: "making", Path: dir, Kind: snapshot.KindOf(err), Err: err}
+		return nil, &errs.Error{Op: "making", Path: dir, Kind: errs.KindOf(err), Err: err}
 	}
 	lock, err := tryLock(dir)
 	if err != nil {
@@ -142,14 +143,14 @@ func (e *Engine) beginPipeline(p *Pipeline) (*os.File, error) {
 
 func (e *Engine) openAlready(p *Pipeline) error {
 	if p.Running {
-		return pipelineError(p, snapshot.ErrBusy, errors.New("it is being promoted by another command"), "snapfs log")
+		return pipelineError(p, errs.ErrBusy, errors.New("it is being promoted by another command"), "snapfs log")
 	}
 	i, _ := p.current()
 	what := "was interrupted at stage " + p.Stages[i].Name
 	if p.Stages[i].State == StageWaiting {
 		what = "waits for approval of stage " + p.Stages[i].Name
 	}
-	return pipelineError(p, snapshot.ErrBusy, errors.New("an earlier promotion "+what),
+	return pipelineError(p, errs.ErrBusy, errors.New("an earlier promotion "+what),
 		"snapfs promote --continue "+p.ID, "snapfs promote --cancel "+p.ID)
 }
 
@@ -188,7 +189,7 @@ func (e *Engine) prunePipelines(all []Pipeline) {
 // resumePipeline finds a pipeline that has not ended, by its id or the name of its
 // sandbox, "" for the only one, and locks it.
 func (e *Engine) resumePipeline(id string) (*Pipeline, *os.File, error) {
-	if _, err := e.readPipeline(id); errors.Is(err, snapshot.ErrNotFound) {
+	if _, err := e.readPipeline(id); errors.Is(err, errs.ErrNotFound) {
 		if id, err = e.onlyOpen(id); err != nil {
 			return nil, nil, err
 		}
@@ -202,12 +203,12 @@ func (e *Engine) resumePipeline(id string) (*Pipeline, *os.File, error) {
 		lock, err = tryLock(e.pipelineDir(id))
 	}
 	if err != nil {
-		return nil, nil, &snapshot.Error{Op: "going on with", ID: id, Kind: snapshot.ErrBusy, Err: errors.New("another command works on it")}
+		return nil, nil, &errs.Error{Op: "going on with", Subject: id, Kind: errs.ErrBusy, Err: errors.New("another command works on it")}
 	}
 	p, err := e.readPipeline(id) // what it is under the lock
 	if err == nil && p.State != PipelineOpen {
-		err = &snapshot.Error{
-			Op: "going on with", ID: id, Kind: snapshot.ErrNotFound, Err: fmt.Errorf("it has ended: %s", p.State),
+		err = &errs.Error{
+			Op: "going on with", Subject: id, Kind: errs.ErrNotFound, Err: fmt.Errorf("it has ended: %s", p.State),
 			Hints: []string{"snapfs promote " + p.Sandbox + " --to " + p.To},
 		}
 	}
@@ -241,13 +242,13 @@ func (e *Engine) onlyOpen(sandbox string) (string, error) {
 	case 1:
 		return open[0], nil
 	case 0:
-		return "", &snapshot.Error{Op: strings.TrimSpace("going on with a promotion " + promote.Printable(sandbox)), Kind: snapshot.ErrNotFound, Err: errors.New("there is none that has not ended"), Hints: []string{"snapfs log"}}
+		return "", &errs.Error{Op: strings.TrimSpace("going on with a promotion " + promote.Printable(sandbox)), Kind: errs.ErrNotFound, Err: errors.New("there is none that has not ended"), Hints: []string{"snapfs log"}}
 	}
 	var hints []string
 	for _, id := range open {
 		hints = append(hints, "snapfs promote --continue "+id)
 	}
-	return "", &snapshot.Error{Op: "going on with a promotion", Kind: snapshot.ErrBusy, Err: errors.New("there are several: " + strings.Join(open, ", ")), Hints: hints}
+	return "", &errs.Error{Op: "going on with a promotion", Kind: errs.ErrBusy, Err: errors.New("there are several: " + strings.Join(open, ", ")), Hints: hints}
 }
 
 // newPipeline is one that nothing is written of yet.
@@ -267,7 +268,7 @@ func (e *Engine) readContent(id string) (map[string]string, error) {
 		err = json.Unmarshal(data, &content)
 	}
 	if err != nil {
-		return nil, &snapshot.Error{Op: "reading", Path: path, Kind: snapshot.ErrCorrupt, Err: err}
+		return nil, &errs.Error{Op: "reading", Path: path, Kind: errs.ErrCorrupt, Err: err}
 	}
 	return content, nil
 }
@@ -281,9 +282,9 @@ func tryLock(dir string) (*os.File, error) {
 		}
 		f.Close()
 	}
-	kind := snapshot.KindOf(err)
+	kind := errs.KindOf(err)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		kind = snapshot.ErrBusy
+		kind = errs.ErrBusy
 	}
-	return nil, &snapshot.Error{Op: "locking", Path: dir, Kind: kind, Err: err}
+	return nil, &errs.Error{Op: "locking", Path: dir, Kind: kind, Err: err}
 }

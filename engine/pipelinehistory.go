@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/policy"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // A HistoryEntry is a promotion, or a stage of one.
@@ -129,8 +129,8 @@ func Profile(workspace, path string) (*policy.Profile, error) {
 		path = filepath.Join(workspace, policy.Name)
 	}
 	p, err := policy.Read(path, trust)
-	var missing *snapshot.Error
-	if errors.Is(err, snapshot.ErrNotFound) && errors.As(err, &missing) {
+	var missing *errs.Error
+	if errors.Is(err, errs.ErrNotFound) && errors.As(err, &missing) {
 		missing.Hints = []string{"snapfs help profile   # what belongs in it"}
 	}
 	return p, err

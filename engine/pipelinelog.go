@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/policy"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // A commandLog is what a command of a profile wrote: a file beside the pipeline's
@@ -27,7 +27,7 @@ func (r *pipelineRun) openLog(i int, when string, n int) (*commandLog, error) {
 	path := filepath.Join(r.e.pipelineDir(r.p.ID), fmt.Sprintf("%s.%s.%d.log", r.p.Stages[i].Name, when, n))
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, &snapshot.Error{Op: "opening the log", Path: path, Kind: snapshot.KindOf(err), Err: err}
+		return nil, &errs.Error{Op: "opening the log", Path: path, Kind: errs.KindOf(err), Err: err}
 	}
 	return &commandLog{file: f}, nil
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/run"
 )
@@ -100,7 +100,7 @@ func (r *pipelineRun) fail(ctx context.Context, s *StageRun, err error) error {
 
 // fleeting: what was in the way says nothing of the stage, and may be gone next time.
 func fleeting(err error) bool {
-	return errors.Is(err, snapshot.ErrNoSpace) || errors.Is(err, snapshot.ErrBusy)
+	return errors.Is(err, errs.ErrNoSpace) || errors.Is(err, errs.ErrBusy)
 }
 
 // admit makes the plan of a stage, and lets it begin where it is approved.
@@ -233,7 +233,7 @@ func (r *pipelineRun) takeBack(ctx context.Context, i int, why error) error {
 		}
 	case s.Promotion != "":
 		_, err = r.e.Undo(ctx, s.Promotion)
-		if r.resumed && errors.Is(err, snapshot.ErrNotFound) {
+		if r.resumed && errors.Is(err, errs.ErrNotFound) {
 			err = nil // that was done before the kill
 		}
 	}

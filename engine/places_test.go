@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // What lies beside the place of a conflict, in a directory that one side does not
@@ -86,7 +86,7 @@ func TestNoPlaceOfAnOpenConflictIsPromotedByName(t *testing.T) {
 		if err := b.Stop(t.Context(), "s"); err != nil {
 			t.Fatal(err)
 		}
-		if err := promoteError(b, engine.PromoteOptions{PlanOptions: engine.PlanOptions{Only: []string{"d/x"}}}); !errors.Is(err, snapshot.ErrConflict) {
+		if err := promoteError(b, engine.PromoteOptions{PlanOptions: engine.PlanOptions{Only: []string{"d/x"}}}); !errors.Is(err, errs.ErrConflict) {
 			t.Errorf("a file in a directory that waits for an answer: %v", err)
 		}
 		if _, err := os.Lstat(filepath.Join(b.workspace, "d")); err == nil {

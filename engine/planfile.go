@@ -15,7 +15,7 @@ import (
 	"syscall"
 
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // fingerprintOf is the SHA-256 over a plan's target and steps, as JSON with sorted
@@ -79,7 +79,7 @@ func (e *Engine) plansDir() string { return filepath.Join(e.cat.Dir(), "plans") 
 func (e *Engine) savePlan(p *CarryPlan) error {
 	dir := e.plansDir()
 	fail := func(err error) error {
-		return &snapshot.Error{Op: "keeping the plan", Path: dir, Kind: snapshot.KindOf(err), Err: err}
+		return &errs.Error{Op: "keeping the plan", Path: dir, Kind: errs.KindOf(err), Err: err}
 	}
 	saved := *p
 	saved.Steps = safeSteps(p.Steps)
@@ -123,7 +123,7 @@ func (e *Engine) prunePlans() error {
 	slices.SortFunc(all, func(a, b aged) int { return b.info.ModTime().Compare(a.info.ModTime()) })
 	for _, a := range all[min(plansKept, len(all)):] {
 		if err := os.Remove(filepath.Join(e.plansDir(), a.name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return &snapshot.Error{Op: "removing an old plan", Path: a.name, Kind: snapshot.KindOf(err), Err: err}
+			return &errs.Error{Op: "removing an old plan", Path: a.name, Kind: errs.KindOf(err), Err: err}
 		}
 	}
 	return nil
@@ -134,8 +134,8 @@ func checkFingerprint(name, reviewed string) error {
 	if reviewed == "" || len(reviewed) >= 12 && strings.Trim(reviewed, "0123456789abcdef") == "" {
 		return nil
 	}
-	return &snapshot.Error{
-		Op: "promoting", Path: name, Kind: snapshot.ErrNotFound,
+	return &errs.Error{
+		Op: "promoting", Path: name, Kind: errs.ErrNotFound,
 		Err: fmt.Errorf("%q is no fingerprint of a plan", reviewed), Hints: []string{"snapfs plan " + name},
 	}
 }
@@ -147,11 +147,11 @@ func (e *Engine) insist(p *CarryPlan, reviewed string) error {
 		return nil
 	}
 	refuse := func(kind error, why error) error {
-		return &snapshot.Error{Op: "promoting", Path: p.Sandbox, Kind: kind, Err: why, Hints: []string{"snapfs plan " + p.Sandbox}}
+		return &errs.Error{Op: "promoting", Path: p.Sandbox, Kind: kind, Err: why, Hints: []string{"snapfs plan " + p.Sandbox}}
 	}
 	found, err := filepath.Glob(filepath.Join(e.plansDir(), reviewed+"*.json"))
 	if err != nil || len(found) != 1 {
-		return refuse(snapshot.ErrDrifted, errors.New("it would do something else than the plan that was reviewed, which is not kept any more"))
+		return refuse(errs.ErrDrifted, errors.New("it would do something else than the plan that was reviewed, which is not kept any more"))
 	}
 	var old CarryPlan
 	data, err := os.ReadFile(found[0])
@@ -159,7 +159,7 @@ func (e *Engine) insist(p *CarryPlan, reviewed string) error {
 		err = json.Unmarshal(data, &old)
 	}
 	if err != nil {
-		return refuse(snapshot.ErrCorrupt, err)
+		return refuse(errs.ErrCorrupt, err)
 	}
 	why := []error{errors.New("it would do something else than the plan that was reviewed")}
 	lines := planDifference(&old, p)
@@ -169,7 +169,7 @@ func (e *Engine) insist(p *CarryPlan, reviewed string) error {
 	if more := len(lines) - 20; more > 0 {
 		why = append(why, fmt.Errorf("and %d more", more))
 	}
-	return refuse(snapshot.ErrDrifted, errors.Join(why...))
+	return refuse(errs.ErrDrifted, errors.Join(why...))
 }
 
 // planDifference says how the steps of a plan differ from those of an older one.

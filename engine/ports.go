@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/isolate"
 	"github.com/snapfs/snapfs/network/inlet"
@@ -33,7 +33,7 @@ type Port struct {
 
 // OpenPort makes a port inside reachable from the host's loopback, at host, or at a
 // free one where that is 0. One that is open at host already, or anywhere where host is 0, stays as it is.
-// Errors: snapshot.ErrNotFound (no such sandbox, or nothing runs in it), ErrNotSupported (it has the host's
+// Errors: errs.ErrNotFound (no such sandbox, or nothing runs in it), ErrNotSupported (it has the host's
 // network), ErrExists (it is open at another port of the host), ErrBusy (another program
 // has that, or the keeper does not answer), ErrDenied (it is root's).
 func (e *Engine) OpenPort(ctx context.Context, name string, port, host uint16) (Port, error) {
@@ -46,14 +46,14 @@ func (e *Engine) OpenPort(ctx context.Context, name string, port, host uint16) (
 	return Port{}, err
 }
 
-// ClosePort ends a port and resets its connections. Errors: snapshot.ErrNotFound.
+// ClosePort ends a port and resets its connections. Errors: errs.ErrNotFound.
 func (e *Engine) ClosePort(ctx context.Context, name string, port uint16) error {
 	_, err := e.askPorts(ctx, name, portAsk{Close: port})
 	return err
 }
 
 // Ports are those of a sandbox that are open, by their numbers inside; none where
-// nothing runs. Errors: snapshot.ErrNotFound.
+// nothing runs. Errors: errs.ErrNotFound.
 func (e *Engine) Ports(ctx context.Context, name string) ([]Port, error) {
 	rec, err := e.cat.Get(name)
 	if err != nil {
@@ -83,8 +83,8 @@ func (e *Engine) askPorts(ctx context.Context, name string, a portAsk) ([]Port, 
 		return nil, err
 	}
 	if conn == nil {
-		return nil, &snapshot.Error{
-			Op: "opening a port", Path: name, Kind: snapshot.ErrNotFound, Err: errors.New("nothing runs in it"),
+		return nil, &errs.Error{
+			Op: "opening a port", Path: name, Kind: errs.ErrNotFound, Err: errors.New("nothing runs in it"),
 			Hints: []string{"snapfs exec " + name + " -- COMMAND"},
 		}
 	}
@@ -98,7 +98,7 @@ func askedPorts(ctx context.Context, conn *kernel.Packet, name string, a portAsk
 		return nil, err
 	}
 	if err := conn.Send(msg); err != nil {
-		return nil, &snapshot.Error{Op: "asking the keeper", Path: name, Kind: snapshot.ErrInterrupted, Err: err}
+		return nil, &errs.Error{Op: "asking the keeper", Path: name, Kind: errs.ErrInterrupted, Err: err}
 	}
 	t, _, err := hearIn(ctx, conn, name)
 	if err != nil {
@@ -125,8 +125,8 @@ type inlets struct {
 func newInlets(rec *catalog.Record, h *host, log *netJournal) *inlets {
 	in := &inlets{h: h, name: rec.Name, box: h.box, log: log, open: map[uint16]*inlet.Inlet{}}
 	if rec.Policy.Network == string(isolate.NetworkHost) {
-		in.none = &snapshot.Error{
-			Op: "opening a port", Path: rec.Name, Kind: snapshot.ErrNotSupported, Err: errors.New("it has the host's network: its ports are the host's"),
+		in.none = &errs.Error{
+			Op: "opening a port", Path: rec.Name, Kind: errs.ErrNotSupported, Err: errors.New("it has the host's network: its ports are the host's"),
 		}
 	}
 	return in
@@ -153,23 +153,23 @@ func (in *inlets) add(port, host uint16) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	fail := func(kind, err error, hints ...string) error {
-		return &snapshot.Error{Op: "opening a port", Path: decimal(port), Kind: kind, Err: err, Hints: hints}
+		return &errs.Error{Op: "opening a port", Path: decimal(port), Kind: kind, Err: err, Hints: hints}
 	}
 	if in.none != nil {
 		return in.none
 	}
 	if old := in.open[port]; old != nil {
 		if at := old.Addrs()[0]; host != 0 && at.Port() != host {
-			return fail(snapshot.ErrExists, errors.New("it is open at "+at.String()), in.command("--close", decimal(port)), in.command(decimal(port)+":"+decimal(host)))
+			return fail(errs.ErrExists, errors.New("it is open at "+at.String()), in.command("--close", decimal(port)), in.command(decimal(port)+":"+decimal(host)))
 		}
 		return nil
 	}
 	one, err := inlet.Open(inlet.Options{Port: port, Host: host, Dial: in.dial, Event: in.log.put})
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fail(snapshot.ErrBusy, errors.New("port "+decimal(host)+" of the host is in use, perhaps by another sandbox"), in.command(decimal(port))+"   # at one that is free")
+		return fail(errs.ErrBusy, errors.New("port "+decimal(host)+" of the host is in use, perhaps by another sandbox"), in.command(decimal(port))+"   # at one that is free")
 	case err != nil:
-		return fail(snapshot.KindOf(err), err)
+		return fail(errs.KindOf(err), err)
 	}
 	in.open[port] = one
 	return nil
@@ -201,8 +201,8 @@ func (in *inlets) remove(port uint16) error {
 	delete(in.open, port)
 	in.mu.Unlock()
 	if one == nil {
-		return &snapshot.Error{
-			Op: "closing a port", Path: decimal(port), Kind: snapshot.ErrNotFound, Err: errors.New("it is not open"),
+		return &errs.Error{
+			Op: "closing a port", Path: decimal(port), Kind: errs.ErrNotFound, Err: errors.New("it is not open"),
 			Hints: []string{in.command() + "   # those that are"},
 		}
 	}
@@ -224,10 +224,10 @@ func (in *inlets) list() []Port {
 func (in *inlets) close() error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	var errs []error
+	var failures []error
 	for port, one := range in.open {
-		errs = append(errs, one.Close())
+		failures = append(failures, one.Close())
 		delete(in.open, port)
 	}
-	return errors.Join(errs...)
+	return errors.Join(failures...)
 }

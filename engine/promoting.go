@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // PromoteOptions say what is carried, and how conflicts are answered.
@@ -124,7 +124,7 @@ func conflictsError(op, name string, conflicts []CarryConflict) error {
 	if inside {
 		hints = []string{"snapfs refresh " + name + " --mine PATH --theirs PATH   # or edit it: snapfs shell " + name}
 	}
-	return &snapshot.Error{Op: op, Path: name, Kind: snapshot.ErrConflict, Err: errors.Join(why...), Hints: hints}
+	return &errs.Error{Op: op, Path: name, Kind: errs.ErrConflict, Err: errors.Join(why...), Hints: hints}
 }
 
 func (p *carryPart) target(e *Engine) promote.Target {
@@ -146,7 +146,7 @@ func (e *Engine) wouldPromote(ctx context.Context, c *carrying, _ PromoteOptions
 			return err
 		}
 		if len(moved) > 0 {
-			return &snapshot.Error{Op: "promoting to", Path: p.path, Kind: snapshot.ErrDrifted, Err: fmt.Errorf("%s: %s", promote.Printable(moved[0].Path), moved[0].Why)}
+			return &errs.Error{Op: "promoting to", Path: p.path, Kind: errs.ErrDrifted, Err: fmt.Errorf("%s: %s", promote.Printable(moved[0].Path), moved[0].Why)}
 		}
 		r.Changes += diff.Count(p.changes)
 	}

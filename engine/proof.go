@@ -11,7 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/prove"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -51,7 +51,7 @@ func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isol
 // the proof.
 func (e *Engine) tryWalls(ctx context.Context, rec *catalog.Record, h *host, program func() (*os.File, error)) (*catalog.Proof, error) {
 	fail := func(err error) (*catalog.Proof, error) {
-		return nil, &snapshot.Error{Op: "trying the walls", Path: rec.Name, Kind: ErrWall, Err: err}
+		return nil, &errs.Error{Op: "trying the walls", Path: rec.Name, Kind: ErrWall, Err: err}
 	}
 	began := time.Now()
 	probe, err := program()
@@ -100,7 +100,7 @@ func (e *Engine) tryWalls(ctx context.Context, rec *catalog.Record, h *host, pro
 	if len(proof.Crossed) > 0 {
 		w := proof.Crossed[0]
 		err := fmt.Errorf("%d of %d walls do not hold, and the command was not started: %s: %s: %s", len(proof.Crossed), len(trials), w.Name, w.Tried, w.Happened)
-		return proof, &snapshot.Error{Op: "trying the walls", Path: rec.Name, Kind: ErrWall, Err: err, Hints: []string{"snapfs doctor --prove"}}
+		return proof, &errs.Error{Op: "trying the walls", Path: rec.Name, Kind: ErrWall, Err: err, Hints: []string{"snapfs doctor --prove"}}
 	}
 	return proof, nil
 }

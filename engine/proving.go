@@ -14,7 +14,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/prove"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -61,7 +61,7 @@ func (e *Engine) Prove(ctx context.Context, req Request, program, only []string,
 	}
 	for _, trial := range trials {
 		if ctx.Err() != nil {
-			return &snapshot.Error{Op: "proving", Kind: snapshot.ErrInterrupted, Err: ctx.Err()}
+			return &errs.Error{Op: "proving", Kind: errs.ErrInterrupted, Err: ctx.Err()}
 		}
 		each(p.try(ctx, trial))
 	}
@@ -77,7 +77,7 @@ func wanted(only []string, names ...string) bool {
 func chosen(all []trial, only []string) ([]trial, error) {
 	for _, name := range only {
 		if !slices.ContainsFunc(all, func(t trial) bool { return t.probe == name }) {
-			return nil, &snapshot.Error{Op: "proving", Path: name, Kind: snapshot.ErrNotFound, Err: errors.New("such a wall is not tried here"), Hints: []string{"snapfs doctor --prove"}}
+			return nil, &errs.Error{Op: "proving", Path: name, Kind: errs.ErrNotFound, Err: errors.New("such a wall is not tried here"), Hints: []string{"snapfs doctor --prove"}}
 		}
 	}
 	return slices.DeleteFunc(all, func(t trial) bool { return len(only) > 0 && !slices.Contains(only, t.probe) }), nil

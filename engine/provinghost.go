@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // noSuchName is one that no rule is about, and nobody has.
@@ -34,7 +34,7 @@ func (h *probed) close() {
 func (h *probed) listen(kind, addr string) (net.Addr, error) {
 	l, err := net.Listen(kind, addr)
 	if err != nil {
-		return nil, &snapshot.Error{Op: "listening for probes", Path: addr, Kind: snapshot.KindOf(err), Err: err}
+		return nil, &errs.Error{Op: "listening for probes", Path: addr, Kind: errs.KindOf(err), Err: err}
 	}
 	h.open = append(h.open, l)
 	return l.Addr(), nil
@@ -137,7 +137,7 @@ func answerAll(l net.Listener) {
 func (h *probed) answerQuestions(host string) error {
 	c, err := net.ListenPacket("udp", net.JoinHostPort(host, "0"))
 	if err != nil {
-		return &snapshot.Error{Op: "listening for probes", Path: host, Kind: snapshot.KindOf(err), Err: err}
+		return &errs.Error{Op: "listening for probes", Path: host, Kind: errs.KindOf(err), Err: err}
 	}
 	h.open = append(h.open, c)
 	h.resolver = c.LocalAddr().String()

@@ -12,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // A RaceRequest says which commands race, and what decides.
@@ -183,11 +184,11 @@ const MostAttempts = 500
 // Cost: that of one sandbox, and of a fork for each further one.
 func (e *Engine) Race(ctx context.Context, req RaceRequest) (*Race, error) {
 	if len(req.Attempts) == 0 {
-		return nil, &snapshot.Error{Op: "racing", Path: req.Workspace, Kind: snapshot.ErrNotSupported, Err: errors.New("there is no command to try")}
+		return nil, &errs.Error{Op: "racing", Path: req.Workspace, Kind: errs.ErrNotSupported, Err: errors.New("there is no command to try")}
 	}
 	if n := len(req.Attempts); n > MostAttempts {
-		return nil, &snapshot.Error{
-			Op: "racing", Path: req.Workspace, Kind: snapshot.ErrNotSupported,
+		return nil, &errs.Error{
+			Op: "racing", Path: req.Workspace, Kind: errs.ErrNotSupported,
 			Err: fmt.Errorf("%d attempts are more than the %d that one race may have: each has a sandbox and files open", n, MostAttempts),
 		}
 	}
@@ -215,7 +216,7 @@ func (e *Engine) Race(ctx context.Context, req RaceRequest) (*Race, error) {
 		}
 	}
 	if ctx.Err() != nil {
-		err = &snapshot.Error{Op: "racing", Path: req.Workspace, Kind: snapshot.ErrInterrupted, Err: context.Cause(ctx)}
+		err = &errs.Error{Op: "racing", Path: req.Workspace, Kind: errs.ErrInterrupted, Err: context.Cause(ctx)}
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.Close(context.WithoutCancel(ctx)))
@@ -359,19 +360,19 @@ func (e *Engine) field(ctx context.Context, req Request, n int) ([]*Session, err
 	sessions := make([]*Session, n)
 	sessions[0] = &Session{Record: first, e: e, intent: intent}
 	first.Lent = true // so its base stays until a collection finds nobody who has it
-	errs := make([]error, n)
-	errs[0] = e.cat.Update(first)
+	failures := make([]error, n)
+	failures[0] = e.cat.Update(first)
 	var all sync.WaitGroup
-	for i := 1; i < n && errs[0] == nil; i++ {
+	for i := 1; i < n && failures[0] == nil; i++ {
 		all.Go(func() {
 			req := req
 			req.Name = prefix + "-" + strconv.Itoa(i+1)
-			sessions[i], errs[i] = e.another(ctx, first, req)
+			sessions[i], failures[i] = e.another(ctx, first, req)
 		})
 	}
 	all.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return nil, errors.Join(errors.Join(errs...), e.discardAll(context.WithoutCancel(ctx), sessions))
+	if err := errors.Join(failures...); err != nil {
+		return nil, errors.Join(errors.Join(failures...), e.discardAll(context.WithoutCancel(ctx), sessions))
 	}
 	return sessions, nil
 }
@@ -414,5 +415,5 @@ func (e *Engine) another(ctx context.Context, first *catalog.Record, req Request
 // passing: what is wrong with a tree is that its filesystem has just gone, and the
 // sandbox is not about it.
 func passing(err error, rec *catalog.Record, t catalog.Tree) bool {
-	return (errors.Is(err, snapshot.ErrNotFound) || errors.Is(err, snapshot.ErrNotSupported)) && !within(rec.Workspace, t.Path)
+	return (errors.Is(err, errs.ErrNotFound) || errors.Is(err, errs.ErrNotSupported)) && !within(rec.Workspace, t.Path)
 }

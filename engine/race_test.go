@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -331,7 +331,7 @@ func TestAnInterruptedRaceLeavesNothing(t *testing.T) {
 			}
 		}
 		_, err := b.Race(ctx, req)
-		if !errors.Is(engine.Kind(err), snapshot.ErrInterrupted) || aliveWith("44.75") {
+		if !errors.Is(engine.Kind(err), errs.ErrInterrupted) || aliveWith("44.75") {
 			t.Errorf("%v; some run still: %v", err, aliveWith("44.75"))
 		}
 		b.sound("after an interrupted race")
@@ -398,7 +398,7 @@ func TestATakenNameStopsARaceBeforeItStarts(t *testing.T) {
 		req := b.tries("touch ran", "touch ran", "touch ran", "touch ran")
 		req.Name = "fix"
 		req.Progress = func(a engine.Attempt) { t.Errorf("attempt %d is %s", a.Number, a.State) }
-		if _, err := b.Race(t.Context(), req); !errors.Is(err, snapshot.ErrExists) {
+		if _, err := b.Race(t.Context(), req); !errors.Is(err, errs.ErrExists) {
 			t.Error(err)
 		}
 		b.sound("after a race that could not start")
@@ -426,7 +426,7 @@ func TestASecondWinnerMeetsTheFirst(t *testing.T) {
 			t.Errorf("of other lines: %v", err)
 		}
 		_, err := r.Promote(t.Context(), 2)
-		if kind := engine.Kind(err); !errors.Is(kind, snapshot.ErrDrifted) && !errors.Is(kind, snapshot.ErrConflict) {
+		if kind := engine.Kind(err); !errors.Is(kind, errs.ErrDrifted) && !errors.Is(kind, errs.ErrConflict) {
 			t.Errorf("of the same file: %v", err)
 		}
 		if f, g := b.text(filepath.Join(b.workspace, "f")), b.text(filepath.Join(b.workspace, "g")); f != "1\n" || g != "3\n" {

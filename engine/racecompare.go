@@ -15,7 +15,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/diff/patch"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // A Comparison says how the results of the attempts that ended by themselves
@@ -72,7 +72,7 @@ func (l *lane) size(ctx context.Context) (*ResultSize, error) {
 		}
 		size.Paths = n
 		size.Added, size.Deleted, err = patch.Lines(ctx, p.Old, p.New, p.Changes)
-		if size.Unread = errors.Is(err, snapshot.ErrDenied); err != nil && !size.Unread {
+		if size.Unread = errors.Is(err, errs.ErrDenied); err != nil && !size.Unread {
 			return nil, err
 		}
 	}
@@ -235,7 +235,7 @@ func describeNode(ctx context.Context, p touchedPath, read bool) (string, error)
 	fmt.Fprintf(&b, " %d", n.Size)
 	if read {
 		sum, err := contentSum(ctx, p.root, p.path)
-		if errors.Is(err, snapshot.ErrDenied) {
+		if errors.Is(err, errs.ErrDenied) {
 			sum, err = fmt.Sprint("unread ", p.number), nil // it is not known to be like any other
 		}
 		if err != nil {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -31,7 +31,7 @@ func raced() operation {
 		},
 		done: func(b *bench) bool { _, err := b.Show(context.Background(), "k-2"); return err == nil },
 		clear: func(b *bench) {
-			if err := b.Remove(context.Background(), "k-2"); err != nil && !errors.Is(err, snapshot.ErrNotFound) {
+			if err := b.Remove(context.Background(), "k-2"); err != nil && !errors.Is(err, errs.ErrNotFound) {
 				b.t.Error(err)
 			}
 		},

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // outputs are the files that the commands of a race write to: N.out what the
@@ -51,7 +51,7 @@ func (e *Engine) outputsOf(req RaceRequest, sessions []*Session) (*outputs, erro
 	}
 	if err != nil {
 		o.close()
-		return nil, &snapshot.Error{Op: "making the outputs in", Path: o.dir, Kind: snapshot.KindOf(err), Err: err}
+		return nil, &errs.Error{Op: "making the outputs in", Path: o.dir, Kind: errs.KindOf(err), Err: err}
 	}
 	if req.Output == "" {
 		e.forgetOutputs()
@@ -135,11 +135,11 @@ func (e *Engine) forgetOutputs() {
 		}
 	}
 	slices.SortFunc(found, func(a, b os.DirEntry) int { return int(min(max(ages[a.Name()]-ages[b.Name()], -1), 1)) })
-	var errs []error
+	var failures []error
 	for _, d := range found[:len(found)-keptOutputs] {
-		errs = append(errs, os.RemoveAll(filepath.Join(e.races(), d.Name())))
+		failures = append(failures, os.RemoveAll(filepath.Join(e.races(), d.Name())))
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(failures...); err != nil {
 		e.notice("outputs of former races stay: " + err.Error())
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
@@ -64,12 +65,12 @@ func (e *Engine) freezeToCarry(ctx context.Context, h *catalog.Held, r raising) 
 		return nil, err
 	}
 	err = e.raise(ctx, h.Record, use, r)
-	if use == snapshot.InUse && errors.Is(err, snapshot.ErrBusy) {
+	if use == snapshot.InUse && errors.Is(err, errs.ErrBusy) {
 		thaw()
 		thaw = func() {} // from here on none can start
 		if ierr := e.mustBeIdle(ctx, h, "carrying from"); ierr == nil {
 			err = e.raise(ctx, h.Record, snapshot.Idle, r)
-		} else if !errors.Is(ierr, snapshot.ErrBusy) {
+		} else if !errors.Is(ierr, errs.ErrBusy) {
 			err = ierr
 		}
 	}
@@ -134,7 +135,7 @@ func (e *Engine) raise(ctx context.Context, rec *catalog.Record, use snapshot.Us
 // raiseIn brings up what is listed of a tree.
 func (e *Engine) raiseIn(ctx context.Context, t catalog.Tree, b snapshot.Backend, r snapshot.Raiser, list []snapshot.Borrowed) error {
 	if err := fault.Point(ctx, "bring up what was renamed"); err != nil {
-		return &snapshot.Error{Op: "carrying from", Path: t.Path, Kind: snapshot.KindOf(err), Err: err}
+		return &errs.Error{Op: "carrying from", Path: t.Path, Kind: errs.KindOf(err), Err: err}
 	}
 	err := r.Raise(ctx, t.Fork, list, func(do func(root int) error) error {
 		f, err := e.openFork(ctx, t, t.Path)
@@ -152,11 +153,11 @@ func (e *Engine) raiseIn(ctx context.Context, t catalog.Tree, b snapshot.Backend
 
 // noRoomToRaise says what lacks room, and, where that is a limit, what lifts it.
 func noRoomToRaise(rec *catalog.Record, err error) error {
-	if !errors.Is(err, snapshot.ErrNoSpace) {
+	if !errors.Is(err, errs.ErrNoSpace) {
 		return err
 	}
-	e := &snapshot.Error{
-		Op: "carrying from", Path: rec.Name, Kind: snapshot.ErrNoSpace,
+	e := &errs.Error{
+		Op: "carrying from", Path: rec.Name, Kind: errs.ErrNoSpace,
 		Err: fmt.Errorf("what it has renamed, and reads from the real tree, has to be copied into it first: %w", err),
 	}
 	for _, limit := range []struct {
@@ -180,8 +181,8 @@ func renamedBusy(rec *catalog.Record, t catalog.Tree, list []snapshot.Borrowed) 
 		paths[i] = filepath.Join(t.Path, one.Path)
 	}
 	slices.Sort(paths)
-	return &snapshot.Error{
-		Op: "carrying from", Path: rec.Name, Kind: snapshot.ErrBusy,
+	return &errs.Error{
+		Op: "carrying from", Path: rec.Name, Kind: errs.ErrBusy,
 		Err:   errors.New("it has renamed " + several(paths) + ", which it reads from the real tree, and something runs in it"),
 		Hints: []string{"snapfs stop " + rec.Name},
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/isolate"
@@ -162,8 +162,8 @@ func TestNothingIsRenamedUnderWhatRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = b.Apply(t.Context(), "c", engine.ApplyOptions{})
-		var e *snapshot.Error
-		if !errors.Is(err, snapshot.ErrBusy) || !errors.As(err, &e) || !slices.Equal(e.Hints, []string{"snapfs stop c"}) {
+		var e *errs.Error
+		if !errors.Is(err, errs.ErrBusy) || !errors.As(err, &e) || !slices.Equal(e.Hints, []string{"snapfs stop c"}) {
 			t.Errorf("applied while something runs: %v", err)
 		}
 		if inReal(t, b) != before {
@@ -200,8 +200,8 @@ func TestWhatThereIsNoRoomToBringUpIsNotCarried(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := b.Apply(t.Context(), "c", engine.ApplyOptions{})
-	var e *snapshot.Error
-	if !errors.Is(err, snapshot.ErrNoSpace) || !errors.As(err, &e) || !slices.Equal(e.Hints, []string{"snapfs limits c --set disk=none"}) {
+	var e *errs.Error
+	if !errors.Is(err, errs.ErrNoSpace) || !errors.As(err, &e) || !slices.Equal(e.Hints, []string{"snapfs limits c --set disk=none"}) {
 		t.Errorf("applied without room: %v", err)
 	}
 	if _, err := os.Lstat(b.workspace + "/d/large"); err != nil {

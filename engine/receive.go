@@ -12,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/parcel"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/sendstream"
 )
@@ -48,7 +49,7 @@ type Received struct {
 // that is kept in the state directory while there is room, until the rest has come
 // ([Engine.Have] tells [SendRequest] of it), [Engine.Forget] or a week.
 //
-// Errors: snapshot.ErrCorrupt (cut off, damaged, no parcel), ErrExists (the name, or
+// Errors: errs.ErrCorrupt (cut off, damaged, no parcel), ErrExists (the name, or
 // the state is here), ErrNotFound (the base, the workspace), ErrInterrupted, and
 // those of [Engine.New].
 func (e *Engine) Receive(ctx context.Context, r io.Reader, req ReceiveRequest) (Received, error) {
@@ -57,7 +58,7 @@ func (e *Engine) Receive(ctx context.Context, r io.Reader, req ReceiveRequest) (
 		return Received{}, err
 	}
 	if l.Form != snapshot.FormCommands {
-		return Received{}, receiveError(l, snapshot.ErrNotSupported, "it is in the form "+string(l.Form)+", which this program does not read")
+		return Received{}, receiveError(l, errs.ErrNotSupported, "it is in the form "+string(l.Form)+", which this program does not read")
 	}
 	if req.State == "" {
 		req.State = l.State
@@ -77,7 +78,7 @@ func (e *Engine) Receive(ctx context.Context, r io.Reader, req ReceiveRequest) (
 }
 
 func receiveError(l parcel.Label, kind error, why string, hints ...string) error {
-	return &snapshot.Error{Op: "receiving", Path: l.Sandbox + "@" + l.State, Kind: kind, Err: errors.New(why), Hints: hints}
+	return &errs.Error{Op: "receiving", Path: l.Sandbox + "@" + l.State, Kind: kind, Err: errors.New(why), Hints: hints}
 }
 
 // A receiving is a parcel being made a state.
@@ -108,7 +109,7 @@ func (x *receiving) asNew(ctx context.Context, req Request) (Received, error) {
 
 // nameWorkspace tells who receives to name a directory of this machine.
 func nameWorkspace(command string) error {
-	return &snapshot.Error{Op: "receiving", Kind: snapshot.ErrNotFound, Err: errors.New("name a directory of this machine"), Hints: []string{command}}
+	return &errs.Error{Op: "receiving", Kind: errs.ErrNotFound, Err: errors.New("name a directory of this machine"), Hints: []string{command}}
 }
 
 // fill makes the workspace of a new sandbox what was sent, and its first state of that.
@@ -130,7 +131,7 @@ func (x *receiving) fill(ctx context.Context, rec *catalog.Record) error {
 
 func (x *receiving) seal(ctx context.Context, t catalog.Tree, id snapshot.ID) error {
 	if err := fault.Point(ctx, "seal what was received"); err != nil {
-		return receiveError(x.label, snapshot.KindOf(err), err.Error())
+		return receiveError(x.label, errs.KindOf(err), err.Error())
 	}
 	b, err := x.e.backendOf(ctx, t)
 	if err == nil {
@@ -153,7 +154,7 @@ func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tr
 	}
 	if base == nil {
 		if err := clearOut(fork.dir, places); err != nil {
-			return nil, receiveError(x.label, snapshot.KindOfFile(err), err.Error())
+			return nil, receiveError(x.label, errs.KindOfFile(err), err.Error())
 		}
 	}
 	left := 0
@@ -235,7 +236,7 @@ func (x *receiving) onBase(ctx context.Context, name string) (Received, error) {
 // find finds the sandbox that has the base: the one that is named, else the one
 // that has the sender's name, else any.
 func (x *receiving) find(name string) (string, error) {
-	records, errs := x.e.cat.List()
+	records, failures := x.e.cat.List()
 	var found []string
 	for _, r := range records {
 		if slices.ContainsFunc(r.Marks, x.isBase) && (name == "" || r.Name == name) {
@@ -248,7 +249,7 @@ func (x *receiving) find(name string) (string, error) {
 	case len(found) > 0:
 		return found[0], nil
 	}
-	return "", errors.Join(append(errs, receiveError(x.label, snapshot.ErrNotFound, "no sandbox here has the state that it builds on",
+	return "", errors.Join(append(failures, receiveError(x.label, errs.ErrNotFound, "no sandbox here has the state that it builds on",
 		"snapfs send "+x.label.Sandbox+"@"+x.label.State+"   # there, without --base"))...)
 }
 
@@ -261,15 +262,15 @@ func (x *receiving) fits(rec *catalog.Record) (catalog.Mark, error) {
 	}
 	for _, m := range rec.Marks {
 		if m.Identity() == x.label.ID {
-			return m, receiveError(x.label, snapshot.ErrExists, rec.Name+" has it already, as "+m.Name, "snapfs rollback "+rec.Name+" "+m.Name)
+			return m, receiveError(x.label, errs.ErrExists, rec.Name+" has it already, as "+m.Name, "snapfs rollback "+rec.Name+" "+m.Name)
 		}
 	}
 	if _, taken := rec.Mark(x.state); taken {
-		return catalog.Mark{}, receiveError(x.label, snapshot.ErrExists, rec.Name+" has another state of this name", "snapfs receive "+rec.Name+"@NAME")
+		return catalog.Mark{}, receiveError(x.label, errs.ErrExists, rec.Name+" has another state of this name", "snapfs receive "+rec.Name+"@NAME")
 	}
 	i := slices.IndexFunc(rec.Marks, x.isBase)
 	if i < 0 { // it went since
-		return catalog.Mark{}, receiveError(x.label, snapshot.ErrNotFound, rec.Name+" has not the state that it builds on")
+		return catalog.Mark{}, receiveError(x.label, errs.ErrNotFound, rec.Name+" has not the state that it builds on")
 	}
 	return rec.Marks[i], nil
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -91,8 +91,8 @@ func TestWhatEndsReceivingIsWhatIsTold(t *testing.T) {
 	b.new("fix")
 	p := &pairing{near: b}
 	way, _ := p.parcel(t, engine.SendRequest{Sandbox: "fix"})
-	for _, kind := range []error{snapshot.ErrDenied, snapshot.ErrNotSupported, snapshot.ErrNotFound, snapshot.ErrBusy} {
-		cause := &snapshot.Error{Op: "reading", Kind: kind, Err: errBroken}
+	for _, kind := range []error{errs.ErrDenied, errs.ErrNotSupported, errs.ErrNotFound, errs.ErrBusy} {
+		cause := &errs.Error{Op: "reading", Kind: kind, Err: errBroken}
 		req := b.request()
 		req.Name = "came"
 		_, err := b.Receive(t.Context(), io.MultiReader(bytes.NewReader(way[:len(way)-40]), failing{cause}), engine.ReceiveRequest{Request: req})

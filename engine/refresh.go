@@ -12,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -180,11 +181,11 @@ func (x *rebasing) grow(ctx context.Context, ids []snapshot.ID, forks []snapshot
 }
 
 func rebaseError(path string, err error) error {
-	var done *snapshot.Error
+	var done *errs.Error
 	if errors.As(err, &done) {
 		return err
 	}
-	return &snapshot.Error{Op: "refreshing", Path: path, Kind: snapshot.KindOf(err), Err: err}
+	return &errs.Error{Op: "refreshing", Path: path, Kind: errs.KindOf(err), Err: err}
 }
 
 // room makes the directory for what is kept of the new base. One of that number
@@ -356,7 +357,7 @@ func openAt(tree *os.File, path string) (*os.File, error) {
 // version keeps one version of a text.
 func (x *rebasing) version(open func() (*os.File, error)) (string, error) {
 	f, err := open()
-	if errors.Is(err, snapshot.ErrNotFound) {
+	if errors.Is(err, errs.ErrNotFound) {
 		return "", nil
 	}
 	if err != nil {

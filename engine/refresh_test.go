@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 func TestRefreshBringsRealityIntoTheSandbox(t *testing.T) {
@@ -85,7 +85,7 @@ func TestConflictsStayInTheSandboxUntilTheyAreResolved(t *testing.T) {
 func conflictsStayInTheSandbox(t *testing.T, b *bench) {
 	b.collide()
 	_, err := b.Promote(t.Context(), "s", engine.PromoteOptions{})
-	if !errors.Is(err, snapshot.ErrConflict) {
+	if !errors.Is(err, errs.ErrConflict) {
 		t.Fatalf("promoting conflicts: %v", err)
 	}
 	for _, name := range []string{"text", "binary", "deleted"} {
@@ -114,7 +114,7 @@ func conflictsStayInTheSandbox(t *testing.T, b *bench) {
 		"apply":   func() error { _, err := b.Apply(t.Context(), "s", engine.ApplyOptions{}); return err }(),
 		"refresh": func() error { _, err := b.Refresh(t.Context(), "s", engine.RefreshOptions{}); return err }(),
 	} {
-		if !errors.Is(err, snapshot.ErrConflict) {
+		if !errors.Is(err, errs.ErrConflict) {
 			t.Errorf("%s with open conflicts: %v", what, err)
 		}
 	}

@@ -3,7 +3,7 @@ package engine
 import (
 	"errors"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // A refusal is an error on its way from a keeper to another process: what is
@@ -34,8 +34,8 @@ func (r *refusal) Unwrap() error { return r.kind() }
 // kind is nil where it stands for none, or for one of another version.
 func (r *refusal) kind() error {
 	for _, kind := range []error{
-		snapshot.ErrNotFound, snapshot.ErrExists, snapshot.ErrBusy, snapshot.ErrReadOnly, snapshot.ErrNoSpace, snapshot.ErrNotSupported,
-		snapshot.ErrConflict, snapshot.ErrDrifted, snapshot.ErrCorrupt, snapshot.ErrInterrupted, snapshot.ErrDenied, ErrLimit, ErrWall,
+		errs.ErrNotFound, errs.ErrExists, errs.ErrBusy, errs.ErrReadOnly, errs.ErrNoSpace, errs.ErrNotSupported,
+		errs.ErrConflict, errs.ErrDrifted, errs.ErrCorrupt, errs.ErrInterrupted, errs.ErrDenied, ErrLimit, ErrWall,
 	} {
 		if r.Kind == kind.Error() {
 			return kind

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -16,7 +16,7 @@ import (
 // same command, as if the caller had tried it himself.
 func TestARefusalKeepsItsKindAndHintsOnTheWay(t *testing.T) {
 	for _, err := range []error{
-		&snapshot.Error{Op: "a", Kind: snapshot.ErrNoSpace, Hints: []string{"snapfs gc"}},
+		&errs.Error{Op: "a", Kind: errs.ErrNoSpace, Hints: []string{"snapfs gc"}},
 		&isolate.Error{Op: "b", Kind: isolate.ErrDenied, Hints: []string{"sudo x"}},
 		fmt.Errorf("c: %w", syscall.EROFS),
 		errors.New("of no kind"),

@@ -7,6 +7,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // Remove ends a sandbox's processes and removes it: its name at once, its
@@ -18,7 +19,7 @@ func (e *Engine) Remove(ctx context.Context, name string) error {
 		return err
 	}
 	err := e.Stop(ctx, name)
-	if errors.Is(err, snapshot.ErrCorrupt) || errors.Is(err, snapshot.ErrNotFound) && e.cat.Claimed(name) {
+	if errors.Is(err, errs.ErrCorrupt) || errors.Is(err, errs.ErrNotFound) && e.cat.Claimed(name) {
 		return e.removeUnread(ctx, name)
 	}
 	if err != nil {
@@ -38,7 +39,7 @@ func (e *Engine) Remove(ctx context.Context, name string) error {
 // remove takes a sandbox away whose lock is held, once last has succeeded.
 func (e *Engine) remove(ctx context.Context, h *catalog.Held, last func() error) error {
 	intent, err := e.cat.Begin(catalog.Removing, h.Name, h.ID)
-	if errors.Is(err, snapshot.ErrNoSpace) {
+	if errors.Is(err, errs.ErrNoSpace) {
 		intent, err = new(catalog.Intent), nil // this is how one makes room
 	}
 	if err != nil {
@@ -80,7 +81,7 @@ func (e *Engine) hold(ctx context.Context, name, op string) (*catalog.Held, erro
 	h, err := e.holdAny(ctx, name)
 	if err == nil && (h.Ephemeral || h.State != catalog.Ready) {
 		h.Release()
-		return nil, &snapshot.Error{Op: op, Path: name, Kind: snapshot.ErrBusy, Err: errors.New("it belongs to a command that is at work")}
+		return nil, &errs.Error{Op: op, Path: name, Kind: errs.ErrBusy, Err: errors.New("it belongs to a command that is at work")}
 	}
 	return h, err
 }
@@ -104,9 +105,9 @@ func (e *Engine) discard(ctx context.Context, rec *catalog.Record) error {
 	h, err := e.cat.Hold(ctx, rec.Name)
 	if err == nil && h.ID != rec.ID {
 		h.Release()
-		err = snapshot.ErrNotFound
+		err = errs.ErrNotFound
 	}
-	if errors.Is(err, snapshot.ErrNotFound) {
+	if errors.Is(err, errs.ErrNotFound) {
 		return e.reclaim(ctx, rec.ID)
 	}
 	if err != nil {
@@ -178,51 +179,51 @@ func (e *Engine) tidy(ctx context.Context, rec *catalog.Record) error {
 		}
 	}
 	err := e.eachPlace(ctx, rec, func(b snapshot.Backend) error {
-		var errs []error
+		var failures []error
 		for id, fork := range rec.Numbers() {
 			if !forks[fork] {
-				errs = append(errs, b.RemoveFork(ctx, fork))
+				failures = append(failures, b.RemoveFork(ctx, fork))
 			}
 			if !ids[id] {
-				errs = append(errs, b.Remove(ctx, id))
+				failures = append(failures, b.Remove(ctx, id))
 			}
 		}
-		return errors.Join(errs...)
+		return errors.Join(failures...)
 	})
 	return errors.Join(err, e.dropBases(rec))
 }
 
 // eachPlace opens each place where a sandbox has trees, once.
 func (e *Engine) eachPlace(ctx context.Context, rec *catalog.Record, do func(snapshot.Backend) error) error {
-	var errs []error
+	var failures []error
 	done := map[string]bool{}
 	for _, t := range rec.Trees {
 		b, err := e.backendOf(ctx, t)
-		if errors.Is(err, snapshot.ErrNotFound) {
+		if errors.Is(err, errs.ErrNotFound) {
 			continue // the filesystem that held it is gone, and the tree with it
 		}
 		if err != nil {
-			errs = append(errs, err)
+			failures = append(failures, err)
 			continue
 		}
 		if place := t.Driver + " " + e.apart(t.Driver, b); !done[place] {
 			done[place] = true
-			errs = append(errs, do(b))
+			failures = append(failures, do(b))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(failures...)
 }
 
 func removeNumbers(ctx context.Context, b snapshot.Backend, rec *catalog.Record) error {
-	var errs []error
+	var failures []error
 	shared := rec.Lent || b.Facts().Flushes
 	for id, fork := range rec.Numbers() {
-		errs = append(errs, b.RemoveFork(ctx, fork))
+		failures = append(failures, b.RemoveFork(ctx, fork))
 		if !shared || !rec.HasBase(id) {
-			errs = append(errs, b.Remove(ctx, id))
+			failures = append(failures, b.Remove(ctx, id))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(failures...)
 }
 
 // clean gives the space of removed sandboxes back in the background, where

@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
@@ -51,7 +52,7 @@ func (e *Engine) resolve(ctx context.Context, h *catalog.Held, changes *Changes,
 			}
 		}
 		if r.Resolved == 0 {
-			return &snapshot.Error{Op: "resolving", Path: h.Name, Kind: snapshot.ErrNotFound, Err: errors.New("no open conflict is at any of these paths"), Hints: []string{"snapfs show " + h.Name}}
+			return &errs.Error{Op: "resolving", Path: h.Name, Kind: errs.ErrNotFound, Err: errors.New("no open conflict is at any of these paths"), Hints: []string{"snapfs show " + h.Name}}
 		}
 		*h.Record = *next
 		if err := h.Save(); err != nil {
@@ -136,7 +137,7 @@ func (w *resolving) put(ctx context.Context, c *refreshConflict, part *Part, fil
 	defer now.close()
 	n, err := now.node(rel)
 	if err != nil || n == nil {
-		return lookError(c.Path, errors.Join(err, snapshot.ErrNotFound))
+		return lookError(c.Path, errors.Join(err, errs.ErrNotFound))
 	}
 	info, err := os.Lstat(at)
 	if err != nil {
@@ -192,7 +193,7 @@ func (w *resolving) tool(ctx context.Context, c *refreshConflict, part *Part) er
 func readText(f *os.File) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(f, merge.TextMax+1))
 	if err == nil && len(data) > merge.TextMax {
-		err = &snapshot.Error{Op: "reading", Path: f.Name(), Kind: snapshot.ErrBusy, Err: errors.New("it grows")}
+		err = &errs.Error{Op: "reading", Path: f.Name(), Kind: errs.ErrBusy, Err: errors.New("it grows")}
 	}
 	return data, err
 }

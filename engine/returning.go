@@ -8,12 +8,13 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
 // RollbackLive is [Engine.Rollback] of a sandbox in which processes run: they stand still meanwhile,
 // and go on with the files of the state, those that they have open included (see
-// [snapshot.Returner]). What they have in memory stays. Errors, beside Rollback's: snapshot.ErrNotSupported
+// [snapshot.Returner]). What they have in memory stays. Errors, beside Rollback's: errs.ErrNotSupported
 // (a backend of its trees cannot, or the state is from before a refresh).
 func (e *Engine) RollbackLive(ctx context.Context, name, mark string) error {
 	h, err := e.hold(ctx, name, "rolling back")
@@ -103,7 +104,7 @@ func (e *Engine) restStill(ctx context.Context, rec *catalog.Record, mark string
 			return cannotReturn(rec, mark, why)
 		}
 		for _, err := range toucher.Touched(ctx, to[i], t.Fork) {
-			if err != nil && !errors.Is(err, snapshot.ErrNotSupported) {
+			if err != nil && !errors.Is(err, errs.ErrNotSupported) {
 				return err
 			}
 			return cannotReturn(rec, mark, why)
@@ -120,7 +121,7 @@ func mayReturnShifted(rec *catalog.Record, shifted []string) error {
 }
 
 func cannotReturn(rec *catalog.Record, mark string, why error) error {
-	return &snapshot.Error{Op: "rolling back", Path: rec.Name, Kind: snapshot.ErrNotSupported, Err: why, Hints: []string{rollbackOf(rec, mark) + " --stop"}}
+	return &errs.Error{Op: "rolling back", Path: rec.Name, Kind: errs.ErrNotSupported, Err: why, Hints: []string{rollbackOf(rec, mark) + " --stop"}}
 }
 
 // rollbackOf is the command that takes a sandbox back to a mark.
@@ -130,8 +131,8 @@ func rollbackOf(rec *catalog.Record, mark string) string {
 
 // orLive says of a sandbox in which something runs how it can be taken back all the same.
 func (e *Engine) orLive(ctx context.Context, rec *catalog.Record, mark string, err error) error {
-	var busy *snapshot.Error
-	if errors.As(err, &busy) && errors.Is(err, snapshot.ErrBusy) && e.mayReturn(ctx, rec, mark) == nil {
+	var busy *errs.Error
+	if errors.As(err, &busy) && errors.Is(err, errs.ErrBusy) && e.mayReturn(ctx, rec, mark) == nil {
 		busy.Hints = append(busy.Hints, rollbackOf(rec, mark)+" --live")
 	}
 	return err
@@ -165,7 +166,7 @@ func (e *Engine) goBack(ctx context.Context, h *catalog.Held, use snapshot.Use) 
 		if err == nil {
 			err = t.Return(ctx, t.fork, to[t.at], use)
 		}
-		if errors.Is(err, snapshot.ErrNotSupported) {
+		if errors.Is(err, errs.ErrNotSupported) {
 			err = cannotReturn(h.Record, h.Returning.Mark, err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -124,7 +124,7 @@ func TestASandboxIsTakenBackUnderWhatRunsInIt(t *testing.T) {
 			t.Fatalf("what runs sees %q", got)
 		}
 		err := b.Rollback(t.Context(), "s", "m1")
-		if hints := engine.Hints(err); !errors.Is(err, snapshot.ErrBusy) || !slices.Contains(hints, "snapfs rollback s m1 --live") {
+		if hints := engine.Hints(err); !errors.Is(err, errs.ErrBusy) || !slices.Contains(hints, "snapfs rollback s m1 --live") {
 			t.Errorf("%v, hints %q", err, hints)
 		}
 		b.in("s", "printf unnamed > f")
@@ -277,7 +277,7 @@ func TestATreeThatCannotBeTakenBackUnderWhatRunsMustHaveKeptStill(t *testing.T) 
 	b.takesBack(w, "m1", atFirst)
 	b.in("s", "echo > "+other)
 	err := b.RollbackLive(t.Context(), "s", "m2")
-	if !errors.Is(err, snapshot.ErrNotSupported) || !slices.Equal(engine.Hints(err), []string{"snapfs rollback s m2 --stop"}) {
+	if !errors.Is(err, errs.ErrNotSupported) || !slices.Equal(engine.Hints(err), []string{"snapfs rollback s m2 --stop"}) {
 		t.Errorf("%v, hints %q", err, engine.Hints(err))
 	}
 	if got := w.sees(); got != atFirst {
@@ -291,7 +291,7 @@ func TestATreeThatCannotBeTakenBackUnderWhatRunsMustHaveKeptStill(t *testing.T) 
 	if _, err := b.Refresh(t.Context(), "s", engine.RefreshOptions{Mine: []string{"*"}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.RollbackLive(t.Context(), "s", "m2"); !errors.Is(err, snapshot.ErrNotSupported) {
+	if err := b.RollbackLive(t.Context(), "s", "m2"); !errors.Is(err, errs.ErrNotSupported) {
 		t.Errorf("to a state from before a refresh: %v", err)
 	}
 	b.sound("refused")
@@ -323,7 +323,7 @@ func TestWhatIsInUseAndIsAnotherFileInAStateKeepsItFromBeingTakenBackTo(t *testi
 		b.t.Cleanup(func() { p.Close() })
 		b.in("s", "cat moved/f")
 		err = b.RollbackLive(t.Context(), "s", "m")
-		if !errors.Is(err, snapshot.ErrNotSupported) || !slices.Equal(engine.Hints(err), []string{"snapfs rollback s m --stop"}) {
+		if !errors.Is(err, errs.ErrNotSupported) || !slices.Equal(engine.Hints(err), []string{"snapfs rollback s m --stop"}) {
 			t.Errorf("%v, hints %q", err, engine.Hints(err))
 		}
 		if got := b.in("s", "cat moved/f"); got != "base" {

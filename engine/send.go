@@ -13,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/parcel"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -48,7 +49,7 @@ type Sent struct {
 // Cost: in proportion to the workspace, or to what lies between base and state
 // where the filesystem can tell. What is with the other side already is read and
 // compared, and not sent.
-// Errors: snapshot.ErrNotFound; ErrNotSupported (a live base); ErrInterrupted; those of w and, with
+// Errors: errs.ErrNotFound; ErrNotSupported (a live base); ErrInterrupted; those of w and, with
 // no State, of [Engine.Snapshot].
 func (e *Engine) Send(ctx context.Context, w io.Writer, req SendRequest) (Sent, error) {
 	if req.State == "" {
@@ -145,8 +146,8 @@ func (e *Engine) sending(ctx context.Context, rec *catalog.Record, req SendReque
 		}
 		m, _ := rec.Mark(req.Base)
 		if !s.keepsStill(m) {
-			return nil, &snapshot.Error{
-				Op: "sending " + rec.Name, Path: req.Base, Kind: snapshot.ErrNotSupported,
+			return nil, &errs.Error{
+				Op: "sending " + rec.Name, Path: req.Base, Kind: errs.ErrNotSupported,
 				Err:   errors.New("its base is live: real files that were edited since show in this state, and the other side has it without"),
 				Hints: []string{"snapfs send " + rec.Name + "@" + req.State, "snapfs new --frozen"},
 			}
@@ -186,7 +187,7 @@ func (s *sending) common(have []string) *catalog.Mark {
 func (s *sending) stream(ctx context.Context, w io.Writer) error {
 	if b, ok := s.b.(snapshot.Sender); ok && s.tree.Path == s.rec.Workspace && b.SendForm() == snapshot.FormCommands {
 		err := b.Send(ctx, w, snapshot.Sending{ID: s.id, Base: s.baseID})
-		if !errors.Is(err, snapshot.ErrNotSupported) {
+		if !errors.Is(err, errs.ErrNotSupported) {
 			return err
 		}
 	}
@@ -241,11 +242,11 @@ func (s *sending) whole(ctx context.Context, w io.Writer) error {
 	defer dir.Close()
 	nothing := filepath.Join(s.e.cat.Dir(), "empty")
 	if err := os.Mkdir(nothing, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return &snapshot.Error{Op: "sending", Path: nothing, Kind: snapshot.KindOf(err), Err: err}
+		return &errs.Error{Op: "sending", Path: nothing, Kind: errs.KindOf(err), Err: err}
 	}
 	empty, err := os.Open(nothing)
 	if err != nil {
-		return &snapshot.Error{Op: "sending", Path: nothing, Kind: snapshot.KindOf(err), Err: err}
+		return &errs.Error{Op: "sending", Path: nothing, Kind: errs.KindOf(err), Err: err}
 	}
 	defer empty.Close()
 	opt := diff.Options{OverlayViews: true, Skip: s.e.skip(s.b, s.rec.Workspace), Taken: time.Unix(0, 0)}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -220,11 +221,11 @@ func (p *pairing) broken(t *testing.T, req engine.SendRequest, n int) {
 		want := errBroken
 		switch i % 3 {
 		case 1:
-			r, want = bytes.NewReader(way[:at]), snapshot.ErrCorrupt
+			r, want = bytes.NewReader(way[:at]), errs.ErrCorrupt
 		case 2:
 			damaged := bytes.Clone(way)
 			damaged[at] ^= 1 << p.rand.IntN(8)
-			r, want = bytes.NewReader(damaged), snapshot.ErrCorrupt
+			r, want = bytes.NewReader(damaged), errs.ErrCorrupt
 		}
 		if _, err := p.receive(r); !errors.Is(err, want) {
 			t.Errorf("interrupted at %d of %d of %s, in way %d: %v", at, len(way), sent.State, i%3, err)
@@ -289,7 +290,7 @@ func (p *pairing) carry(t *testing.T, req engine.SendRequest) engine.Received {
 		t.Errorf("sent %+v, received %+v", sent, got)
 	}
 	if !got.New && sent.From == 0 {
-		if _, err := p.receive(bytes.NewReader(way)); !errors.Is(err, snapshot.ErrExists) {
+		if _, err := p.receive(bytes.NewReader(way)); !errors.Is(err, errs.ErrExists) {
 			t.Errorf("receiving it twice gives %v", err)
 		}
 	}

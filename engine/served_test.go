@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -122,11 +122,11 @@ func TestALargeFileWhoseBaseWasWrittenToHasDrifted(t *testing.T) {
 	if got, want := b.changed("s", "", ""), []string{"M large", "M small"}; !slices.Equal(got, want) {
 		t.Errorf("changed: %q, want %q", got, want)
 	}
-	if _, err := b.Apply(t.Context(), "s", engine.ApplyOptions{}); !errors.Is(err, snapshot.ErrDrifted) {
+	if _, err := b.Apply(t.Context(), "s", engine.ApplyOptions{}); !errors.Is(err, errs.ErrDrifted) {
 		t.Errorf("applied with no answer: %v, want that it has drifted", err)
 	}
 	_, err = b.Promote(t.Context(), "s", engine.PromoteOptions{Mine: []string{"large"}})
-	if !errors.Is(err, snapshot.ErrDrifted) || !strings.Contains(err.Error(), "which had the rest") {
+	if !errors.Is(err, errs.ErrDrifted) || !strings.Contains(err.Error(), "which had the rest") {
 		t.Errorf("promoted as the sandbox has it: %v, want what it stood on", err)
 	}
 	_, err = b.Promote(t.Context(), "s", engine.PromoteOptions{Theirs: []string{"large"}})

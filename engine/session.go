@@ -101,7 +101,7 @@ func (s *Session) Hit() *catalog.Hit { return s.hit }
 func (s *Session) Changes(ctx context.Context) (*Changes, error) { return s.e.changes(ctx, s.Record) }
 
 // Keep makes the sandbox one that stays, under name where it is not empty.
-// After an error (snapshot.ErrExists: the name) it is still the session's.
+// After an error (errs.ErrExists: the name) it is still the session's.
 func (s *Session) Keep(ctx context.Context, name string) error {
 	h, err := s.e.cat.Hold(ctx, s.Record.Name)
 	if err != nil {

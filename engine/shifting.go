@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -39,7 +39,7 @@ func (s *shifts) start(_ context.Context, dev, tree *os.File, base uint32) error
 	}
 	p, err := run.Background(append(program, strconv.FormatUint(uint64(base), 10)), nil, dev, tree)
 	if err != nil {
-		return &snapshot.Error{Op: "showing a tree", Path: program[0], Kind: snapshot.KindOf(err), Err: err}
+		return &errs.Error{Op: "showing a tree", Path: program[0], Kind: errs.KindOf(err), Err: err}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

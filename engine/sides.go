@@ -11,7 +11,7 @@ import (
 	"slices"
 
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -63,7 +63,7 @@ func (c *common) open(path string) (*os.File, error) {
 	case err != nil:
 		return nil, err
 	case why != "" || n == nil:
-		return nil, &snapshot.Error{Op: "opening", Path: path, Kind: snapshot.ErrNotFound, Err: errors.New("what the base held is not known")}
+		return nil, &errs.Error{Op: "opening", Path: path, Kind: errs.ErrNotFound, Err: errors.New("what the base held is not known")}
 	}
 	return c.live.real.open(path)
 }
@@ -80,7 +80,7 @@ func (c *common) unmoved(path string, n *diff.Node) (*os.File, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, &snapshot.Error{Op: "opening", Path: path, Kind: snapshot.KindOf(err), Err: errors.New("what the base held is not kept")}
+		return nil, &errs.Error{Op: "opening", Path: path, Kind: errs.KindOf(err), Err: errors.New("what the base held is not kept")}
 	}
 	return f, nil
 }
@@ -137,7 +137,7 @@ func (c *common) same(path string, base, now *diff.Node, tree *os.File) (bool, e
 		return false, nil
 	}
 	f, err := c.open(path)
-	if errors.Is(err, snapshot.ErrNotFound) {
+	if errors.Is(err, errs.ErrNotFound) {
 		return false, nil
 	}
 	if err != nil {
@@ -146,7 +146,7 @@ func (c *common) same(path string, base, now *diff.Node, tree *os.File) (bool, e
 	defer f.Close()
 	l := looker{root: tree}
 	g, err := l.open(path)
-	if errors.Is(err, snapshot.ErrNotFound) {
+	if errors.Is(err, errs.ErrNotFound) {
 		return false, nil
 	}
 	if err != nil {

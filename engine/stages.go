@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/policy"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // StageOptions say how a sandbox is promoted through stages.
@@ -78,7 +78,7 @@ func (e *Engine) ContinueStages(ctx context.Context, id string, o ContinueOption
 	i, more := p.current()
 	if o.Approve {
 		if !more || p.Stages[i].State != StageWaiting {
-			return p, pipelineError(p, snapshot.ErrNotFound, errors.New("no stage waits for approval"), "snapfs promote --continue "+p.ID)
+			return p, pipelineError(p, errs.ErrNotFound, errors.New("no stage waits for approval"), "snapfs promote --continue "+p.ID)
 		}
 		s := &p.Stages[i]
 		s.Approved = &StageApproval{By: whoAmI(), When: time.Now(), Asked: true, Plan: s.Plan}
@@ -110,7 +110,7 @@ func (e *Engine) CancelStages(ctx context.Context, id string, w StageWatcher) (*
 func (e *Engine) startPipeline(ctx context.Context, name string, o StageOptions) (*Pipeline, *os.File, error) {
 	last, ok := o.Profile.Stage(o.To)
 	if !ok {
-		err := &snapshot.Error{Op: "looking for the stage", Path: o.To, Kind: snapshot.ErrNotFound, Err: errors.New("the profile has none of this name")}
+		err := &errs.Error{Op: "looking for the stage", Path: o.To, Kind: errs.ErrNotFound, Err: errors.New("the profile has none of this name")}
 		if names := o.Profile.Names(); len(names) > 0 {
 			err.Err = errors.New("the profile has none of this name, but " + strings.Join(names, ", "))
 			err.Hints = []string{"snapfs promote " + name + " --to " + names[len(names)-1]}
@@ -127,7 +127,7 @@ func (e *Engine) startPipeline(ctx context.Context, name string, o StageOptions)
 	defer h.Release()
 	for _, only := range o.Only {
 		if strings.HasPrefix(only, "/") && !within(only, h.Workspace) {
-			return nil, nil, &snapshot.Error{Op: "promoting", Path: only, Kind: snapshot.ErrNotSupported, Err: errors.New("it lies outside the workspace, and stages carry the workspace alone")}
+			return nil, nil, &errs.Error{Op: "promoting", Path: only, Kind: errs.ErrNotSupported, Err: errors.New("it lies outside the workspace, and stages carry the workspace alone")}
 		}
 	}
 	_, thaw, err := e.freeze(ctx, h)
@@ -189,7 +189,7 @@ func (r *pipelineRun) stopped(ctx context.Context, i int, err error) error {
 	case s.State.ended():
 		stage.Hints = Hints(err)
 	case ctx.Err() != nil:
-		stage.Err = &snapshot.Error{Op: "interrupted while it was " + string(s.State), Kind: snapshot.ErrInterrupted, Err: ctx.Err()}
+		stage.Err = &errs.Error{Op: "interrupted while it was " + string(s.State), Kind: errs.ErrInterrupted, Err: ctx.Err()}
 		stage.Hints = []string{again, cancel}
 	default:
 		stage.Hints = Hints(err)

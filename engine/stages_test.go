@@ -13,7 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/policy"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -165,7 +165,7 @@ func TestAStageThatCannotBeTakenBackSaysSo(t *testing.T) {
 		}
 		b.stands("dev", true)
 		b.stands("staging", false)
-		if _, err := b.ContinueStages(t.Context(), p.ID, engine.ContinueOptions{}); !errors.Is(err, snapshot.ErrNotFound) {
+		if _, err := b.ContinueStages(t.Context(), p.ID, engine.ContinueOptions{}); !errors.Is(err, errs.ErrNotFound) {
 			t.Errorf("it has ended: %v", err)
 		}
 	})
@@ -193,7 +193,7 @@ func TestAnApprovalIsForOnePlan(t *testing.T) {
 		}
 		write(lines(12, map[int]string{1: "theirs\n", 10: "test\n"}))
 		_, err = b.ContinueStages(t.Context(), p.ID, engine.ContinueOptions{Approve: true})
-		if !errors.Is(err, snapshot.ErrConflict) {
+		if !errors.Is(err, errs.ErrConflict) {
 			t.Errorf("conflict: %v", err)
 		}
 		if got, _ := os.ReadFile(filepath.Join(b.place("test"), "conf")); string(got) != lines(12, map[int]string{1: "theirs\n", 10: "test\n"}) {
@@ -222,7 +222,7 @@ func TestInterruptedStagesGoOn(t *testing.T) {
 			}
 		}
 		_, err = b.PromoteStages(ctx, "s", o)
-		if !errors.Is(err, snapshot.ErrInterrupted) {
+		if !errors.Is(err, errs.ErrInterrupted) {
 			t.Fatal(err)
 		}
 		b.stands("test", false)
@@ -346,7 +346,7 @@ func (b *bench) unpromote() {
 	b.t.Helper()
 	for {
 		_, err := b.Undo(b.t.Context(), "")
-		if errors.Is(err, snapshot.ErrNotFound) {
+		if errors.Is(err, errs.ErrNotFound) {
 			break
 		}
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/units"
@@ -18,7 +19,7 @@ import (
 // Snapshot gives the present state of a sandbox a name ("" makes one). A
 // running sandbox's processes stand still meanwhile, so that what is kept is
 // one moment of all its trees. Atomic: after an error there is no such state.
-// Errors: snapshot.ErrNotFound, ErrExists (the state's name), ErrNoSpace.
+// Errors: errs.ErrNotFound, ErrExists (the state's name), ErrNoSpace.
 func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Mark, error) {
 	h, err := e.hold(ctx, name, "naming a state of")
 	if err != nil {
@@ -32,8 +33,8 @@ func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Mark,
 		return catalog.Mark{}, err
 	}
 	if _, taken := h.Mark(mark); taken {
-		return catalog.Mark{}, &snapshot.Error{
-			Op: "naming a state of " + name, Path: mark, Kind: snapshot.ErrExists,
+		return catalog.Mark{}, &errs.Error{
+			Op: "naming a state of " + name, Path: mark, Kind: errs.ErrExists,
 			Err: errors.New("the name is taken"), Hints: []string{"snapfs show " + name},
 		}
 	}
@@ -174,7 +175,7 @@ func askFreeze(ctx context.Context, conn *kernel.Packet, name string) (tell, err
 // "", at its base. Other states stay, so one can go back and forth; one from
 // before a refresh brings the base of then along. Atomic. The
 // sandbox's own unnamed changes are lost: take a snapshot first.
-// Errors: snapshot.ErrNotFound; ErrBusy while processes run in it.
+// Errors: errs.ErrNotFound; ErrBusy while processes run in it.
 func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 	h, err := e.hold(ctx, name, "rolling back")
 	if err != nil {
@@ -232,8 +233,8 @@ func idsAt(r *catalog.Record, mark string) ([]snapshot.ID, error) {
 	}
 	m, ok := r.Mark(mark)
 	if !ok {
-		return nil, &snapshot.Error{
-			Op: "looking for a state of " + r.Name, Path: mark, Kind: snapshot.ErrNotFound,
+		return nil, &errs.Error{
+			Op: "looking for a state of " + r.Name, Path: mark, Kind: errs.ErrNotFound,
 			Err: errors.New("there is none of this name"), Hints: []string{"snapfs show " + r.Name},
 		}
 	}
@@ -258,15 +259,15 @@ func (e *Engine) forkAll(ctx context.Context, rec *catalog.Record, trees []catal
 }
 
 func (e *Engine) removeForks(ctx context.Context, trees []catalog.Tree, ids []snapshot.ForkID) error {
-	var errs []error
+	var failures []error
 	for i, t := range trees {
 		b, err := e.backendOf(ctx, t)
 		if err == nil {
 			err = b.RemoveFork(ctx, ids[i])
 		}
-		errs = append(errs, err)
+		failures = append(failures, err)
 	}
-	return errors.Join(errs...)
+	return errors.Join(failures...)
 }
 
 // Fork makes a new sandbox whose files are those of another one as it is now,

@@ -8,20 +8,20 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // Stop ends every process of a sandbox, its keeper included. One that stands still is
 // woken for it, and one that has not ended after 30 seconds is killed; what it leaves, the next
 // command mends. A command that was asked for before and has not begun yet does not begin any
-// more. Errors: snapshot.ErrNotFound, ErrInterrupted.
+// more. Errors: errs.ErrNotFound, ErrInterrupted.
 func (e *Engine) Stop(ctx context.Context, name string) error {
 	if _, err := e.cat.Get(name); err != nil {
 		return err
 	}
 	err := e.noteStop(name) // before it looks for a keeper: see [host.outdated]
-	if err != nil && !errors.Is(err, snapshot.ErrNoSpace) {
+	if err != nil && !errors.Is(err, errs.ErrNoSpace) {
 		return err
 	}
 	rec, err := e.cat.Get(name)
@@ -36,7 +36,7 @@ func (e *Engine) Stop(ctx context.Context, name string) error {
 	_, err = e.sendHome(ctx, rec, ask{Stop: true})
 	for kernel.Alive(*rec.Keeper) { // until it has settled what the processes wrote
 		if ctx.Err() != nil {
-			return &snapshot.Error{Op: "stopping", Path: name, Kind: snapshot.ErrInterrupted, Err: ctx.Err()}
+			return &errs.Error{Op: "stopping", Path: name, Kind: errs.ErrInterrupted, Err: ctx.Err()}
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -83,7 +83,7 @@ func countStops(dir string) (int64, error) {
 }
 
 func stopsError(name string, err error) error {
-	return &snapshot.Error{Op: "stopping", Path: name, Kind: snapshot.KindOfFile(err), Err: err}
+	return &errs.Error{Op: "stopping", Path: name, Kind: errs.KindOfFile(err), Err: err}
 }
 
 // stoppedSince is the error of a command that was asked for when a sandbox had been
@@ -91,7 +91,7 @@ func stopsError(name string, err error) error {
 func (e *Engine) stoppedSince(name string, times int64) error {
 	now, err := countStops(e.cat.Path(name))
 	if err == nil && now > times {
-		err = &snapshot.Error{Op: "entering", Path: name, Kind: snapshot.ErrInterrupted, Err: errStopped}
+		err = &errs.Error{Op: "entering", Path: name, Kind: errs.ErrInterrupted, Err: errStopped}
 	}
 	return err
 }

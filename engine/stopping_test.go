@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
@@ -64,7 +64,7 @@ func startingWhileStopped(t *testing.T, b *bench, step string) {
 	if err == nil {
 		_ = p.Close()
 	}
-	if !errors.Is(err, snapshot.ErrInterrupted) || !strings.Contains(err.Error(), "stopped meanwhile") {
+	if !errors.Is(err, errs.ErrInterrupted) || !strings.Contains(err.Error(), "stopped meanwhile") {
 		t.Errorf("exec: %v", err)
 	}
 	if err := <-stopped; err != nil || !reached {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/policy"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/network"
 )
 
@@ -57,7 +57,7 @@ func Under(req *Request, path string, given func(flag string) bool) error {
 // readingFound says how to go on without a profile that nobody asked for.
 func readingFound(err error, named bool) error {
 	hints := []string{"snapfs run --profile none …   # without it; new and race take it, too"}
-	var e *snapshot.Error
+	var e *errs.Error
 	switch {
 	case named:
 		return err
@@ -65,7 +65,7 @@ func readingFound(err error, named bool) error {
 		e.Hints = hints
 		return err
 	}
-	return &snapshot.Error{Op: "reading the profile", Err: err, Hints: hints}
+	return &errs.Error{Op: "reading the profile", Err: err, Hints: hints}
 }
 
 // profiled is a policy that comes under a profile.

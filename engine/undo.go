@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // Undone is a promotion, or an apply, that was taken back.
@@ -122,7 +123,7 @@ func (e *Engine) groupOf(id string) ([]promote.Promotion, error) {
 	if len(group) > 0 {
 		return group, nil
 	}
-	refused := &snapshot.Error{Op: "undoing", ID: promote.Printable(id), Kind: snapshot.ErrNotFound, Err: errors.New("there is no apply or promotion that could be undone")}
+	refused := &errs.Error{Op: "undoing", Subject: promote.Printable(id), Kind: errs.ErrNotFound, Err: errors.New("there is no apply or promotion that could be undone")}
 	if id != "" {
 		refused.Err = errors.New("it is none of those that can be undone")
 		refused.Hints = []string{"snapfs undo --list"}
@@ -170,7 +171,7 @@ func (e *Engine) saveCarried(c *carried) error {
 		err = os.Rename(path+".new", path)
 	}
 	if err != nil {
-		return &snapshot.Error{Op: "noting what was promoted", Path: path, Kind: snapshot.KindOf(err), Err: err}
+		return &errs.Error{Op: "noting what was promoted", Path: path, Kind: errs.KindOf(err), Err: err}
 	}
 	return nil
 }
@@ -260,12 +261,12 @@ func (e *Engine) recordOf(note *carried) *catalog.Record {
 
 // takeBack undoes the parts that were applied before one that was refused.
 func (e *Engine) takeBack(ctx context.Context, name string, ids []string) error {
-	var errs []error
+	var failures []error
 	for i := len(ids) - 1; i >= 0; i-- {
 		r, err := promote.Undo(ctx, e.promotions(), ids[i])
-		errs = append(errs, err, e.putBack(name, r))
+		failures = append(failures, err, e.putBack(name, r))
 	}
-	return errors.Join(errs...)
+	return errors.Join(failures...)
 }
 
 // putBack remembers the stamps of what was put back where the sandbox knew what had been

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // edited makes a workspace, and a sandbox "s" that changed, deleted and made something.
@@ -62,7 +62,7 @@ func undoTakesAnApplyBack(t *testing.T, b *bench) {
 		}
 		b.asItWas("taken back")
 	}
-	if _, err := b.Undo(t.Context(), ""); !errors.Is(err, snapshot.ErrNotFound) {
+	if _, err := b.Undo(t.Context(), ""); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("undoing once more: %v", err)
 	}
 }
@@ -110,7 +110,7 @@ func applyingARenamedDirectoryTwiceDeletesNothing(t *testing.T, b *bench) {
 		t.Fatal(err)
 	}
 	again, err := b.Apply(t.Context(), "s", engine.ApplyOptions{})
-	if err != nil && !errors.Is(err, snapshot.ErrDrifted) || again.Changes > 0 {
+	if err != nil && !errors.Is(err, errs.ErrDrifted) || again.Changes > 0 {
 		t.Errorf("again: %+v, %v", again, err)
 	}
 	if got := b.read("e/file"); got != "real" {
@@ -164,7 +164,7 @@ func undoLeavesAnApplyThatSomebodyHasWorkedOn(t *testing.T, b *bench) {
 	}
 	tick()
 	b.write("d/new", "real")
-	if _, err := b.Undo(t.Context(), ""); !errors.Is(err, snapshot.ErrDrifted) || !strings.Contains(err.Error(), "d: ") {
+	if _, err := b.Undo(t.Context(), ""); !errors.Is(err, errs.ErrDrifted) || !strings.Contains(err.Error(), "d: ") {
 		t.Errorf("undo: %v", err)
 	}
 	if b.read("keep") != "1" || b.read("d/new") != "real" {
@@ -217,7 +217,7 @@ func whatTheUserChangedIsDriftAfterAnUndo(t *testing.T, b *bench) {
 	tick()
 	b.write("gone", "real")
 	_, err := b.Apply(t.Context(), "s", engine.ApplyOptions{})
-	if !errors.Is(err, snapshot.ErrDrifted) || !strings.Contains(err.Error(), "keep: ") || !strings.Contains(err.Error(), "gone: ") {
+	if !errors.Is(err, errs.ErrDrifted) || !strings.Contains(err.Error(), "keep: ") || !strings.Contains(err.Error(), "gone: ") {
 		t.Errorf("apply: %v", err)
 	}
 	if b.read("keep") != "real" || b.read("gone") != "real" {
@@ -260,7 +260,7 @@ func whatAnUndoPutBackIsDriftToALaterBase(t *testing.T, b *bench) {
 			t.Fatal(err)
 		}
 		b.in("s", "printf 3 > keep")
-		if _, err := b.Apply(t.Context(), "s", engine.ApplyOptions{}); !errors.Is(err, snapshot.ErrDrifted) {
+		if _, err := b.Apply(t.Context(), "s", engine.ApplyOptions{}); !errors.Is(err, errs.ErrDrifted) {
 			t.Errorf("%s: apply: %v", what, err)
 		}
 		if err := b.Remove(t.Context(), "s"); err != nil {

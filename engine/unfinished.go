@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // An Unfinished is a promotion that was killed, and that no command can complete or
@@ -58,7 +58,7 @@ func (e *Engine) unfinishedOf(name string) *Unfinished {
 func (e *Engine) refuseUnfinished(op, name, target string) error {
 	for _, u := range e.Unfinished() {
 		if u.Sandbox == name || target != "" && (within(target, u.Target) || within(u.Target, target)) {
-			return &snapshot.Error{Op: op, Path: name, Kind: snapshot.ErrBusy, Err: errors.New(u.String()), Hints: []string{"snapfs doctor"}}
+			return &errs.Error{Op: op, Path: name, Kind: errs.ErrBusy, Err: errors.New(u.String()), Hints: []string{"snapfs doctor"}}
 		}
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -166,7 +166,7 @@ func (b *bench) waits(when string, elsewhere *bench) {
 		"remove":  b.Remove(ctx, "c"),
 		"undo":    second(b.Undo(ctx, b.endedBefore())),
 	} {
-		if !errors.Is(err, snapshot.ErrBusy) || !strings.Contains(err.Error(), b.workspace) {
+		if !errors.Is(err, errs.ErrBusy) || !strings.Contains(err.Error(), b.workspace) {
 			b.t.Errorf("%s: %s: %v", when, op, err)
 		}
 	}

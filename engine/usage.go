@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/undo"
 	"github.com/snapfs/snapfs/limits"
@@ -55,7 +55,7 @@ type HeldLimit struct {
 }
 
 // UsageOf counts what runs in a sandbox: nil where nothing does. Errors:
-// snapshot.ErrNotFound; ErrBusy where its keeper does not answer.
+// errs.ErrNotFound; ErrBusy where its keeper does not answer.
 func (e *Engine) UsageOf(ctx context.Context, name string) (*Usage, error) {
 	rec, err := e.cat.Get(name)
 	if err != nil {
@@ -69,7 +69,7 @@ func (e *Engine) UsageOf(ctx context.Context, name string) (*Usage, error) {
 }
 
 // SetLimits changes the limits of a sandbox, with what runs in it, by a function of
-// those that it has. It answers with the new ones. Errors: snapshot.ErrNotFound,
+// those that it has. It answers with the new ones. Errors: errs.ErrNotFound,
 // ErrBusy, ErrNotSupported, catalog.ErrBadLimit; the limits are then as they were, those of the disk too.
 func (e *Engine) SetLimits(ctx context.Context, name string, change func(*catalog.Limits) error) (_ catalog.Limits, err error) {
 	h, err := e.hold(ctx, name, "limiting")
@@ -121,7 +121,7 @@ func (e *Engine) SetLimits(ctx context.Context, name string, change func(*catalo
 
 func limitsFit(l catalog.Limits) error {
 	if err := forProcesses(l).Check(); err != nil {
-		return &snapshot.Error{Kind: catalog.ErrBadLimit, Err: limitError(err)}
+		return &errs.Error{Kind: catalog.ErrBadLimit, Err: limitError(err)}
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -202,7 +202,7 @@ func (w *warden) told() bool {
 	}
 	held, err := w.e.cat.TryHold(w.rec.Name)
 	if err != nil {
-		return errors.Is(err, snapshot.ErrNotFound)
+		return errors.Is(err, errs.ErrNotFound)
 	}
 	defer held.Release()
 	w.h.mu.Lock()
@@ -232,7 +232,7 @@ func (w *warden) refuse() error {
 	if err != nil || why == nil {
 		return err
 	}
-	return &snapshot.Error{Op: "entering", Path: w.rec.Name, Kind: snapshot.ErrDenied, Err: errors.New("it is paused: " + why.Text)}
+	return &errs.Error{Op: "entering", Path: w.rec.Name, Kind: errs.ErrDenied, Err: errors.New("it is paused: " + why.Text)}
 }
 
 // stir: something happens in the box, which goes on where it stood still because

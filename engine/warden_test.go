@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -109,7 +109,7 @@ func pausedGoesOn(t *testing.T, b *bench) {
 	b.limit("s", func(l *engine.Limits) { l.TTL = time.Millisecond })
 	b.untilPaused("s", "ttl")
 	k.say()
-	if _, err := b.Exec(t.Context(), "s", b.command("true")); !errors.Is(err, snapshot.ErrDenied) || !strings.Contains(err.Error(), "(ttl 1ms)") {
+	if _, err := b.Exec(t.Context(), "s", b.command("true")); !errors.Is(err, errs.ErrDenied) || !strings.Contains(err.Error(), "(ttl 1ms)") {
 		t.Errorf("a command in it: %v", err)
 	}
 	if _, err := b.Snapshot(t.Context(), "s", "still"); err != nil { // which has nothing go on
@@ -138,7 +138,7 @@ func pausedGoesOn(t *testing.T, b *bench) {
 
 	// A keeper that is killed leaves nothing that stands still.
 	b.limit("s", func(l *engine.Limits) { l.TTL, l.Time = time.Millisecond, 0 })
-	if _, err := b.Exec(t.Context(), "s", b.command("true")); !errors.Is(err, snapshot.ErrDenied) {
+	if _, err := b.Exec(t.Context(), "s", b.command("true")); !errors.Is(err, errs.ErrDenied) {
 		t.Errorf("a command in it: %v", err)
 	}
 	b.limit("s", func(l *engine.Limits) { l.TTL = 0 })
@@ -214,7 +214,7 @@ func TestNothingIsStartedInWhatIsPaused(t *testing.T) {
 				for ctx.Err() == nil {
 					c := b.command("exit 3")
 					p, err := b.Exec(t.Context(), "s", c)
-					if errors.Is(err, snapshot.ErrDenied) {
+					if errors.Is(err, errs.ErrDenied) {
 						time.Sleep(5 * time.Millisecond) // who tries again and again keeps the record locked
 						continue
 					}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -66,7 +67,7 @@ func (e *Engine) watchDrift(ctx context.Context, get func() (*catalog.Record, er
 		pause(ctx, rest*time.Since(began))
 		e.awaitDrift(ctx, rec, moved, r.noticed)
 		if ctx.Err() != nil {
-			return &snapshot.Error{Op: "watching", Path: rec.Workspace, Kind: snapshot.ErrInterrupted, Err: ctx.Err()}
+			return &errs.Error{Op: "watching", Path: rec.Workspace, Kind: errs.ErrInterrupted, Err: ctx.Err()}
 		}
 		if rec, err = get(); err != nil {
 			return err
@@ -282,7 +283,7 @@ func (h *host) follow(guest *kernel.Packet) {
 // become another, until ctx ends (ErrInterrupted), each fails, or the sandbox is
 // removed, which is no error. A keeper that runs is asked; otherwise this process
 // watches. Of a report from a keeper some paths may be left out: see
-// DriftReport.More. Errors: snapshot.ErrNotFound.
+// DriftReport.More. Errors: errs.ErrNotFound.
 func (e *Engine) FollowDrift(ctx context.Context, name string, each func(DriftReport) error) error {
 	if _, err := e.cat.Get(name); err != nil {
 		return err
@@ -314,7 +315,7 @@ func (e *Engine) FollowDrift(ctx context.Context, name string, each func(DriftRe
 
 // unlessGone: that a sandbox was removed is no error to who followed it.
 func unlessGone(err error) error {
-	if errors.Is(err, snapshot.ErrNotFound) {
+	if errors.Is(err, errs.ErrNotFound) {
 		return nil
 	}
 	return err

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // onAll runs a test as root, as a user, and on btrfs.
@@ -139,7 +139,7 @@ func TestDriftIsFollowedByWayOfAKeeperAndWithoutOne(t *testing.T) {
 		b.write("still/file", "later")
 		b.hears(own, 3)
 		stopKept()
-		if err := <-keptEnd; !errors.Is(err, snapshot.ErrInterrupted) {
+		if err := <-keptEnd; !errors.Is(err, errs.ErrInterrupted) {
 			t.Errorf("interrupted, it ends with %v", err)
 		}
 		if err := b.Remove(t.Context(), "one"); err != nil {
@@ -168,7 +168,7 @@ func TestFollowingEndsWithWhoListens(t *testing.T) {
 	if err := b.FollowDrift(t.Context(), "one", func(engine.DriftReport) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("by way of a keeper: %v", err)
 	}
-	if err := b.FollowDrift(t.Context(), "none", nil); !errors.Is(err, snapshot.ErrNotFound) {
+	if err := b.FollowDrift(t.Context(), "none", nil); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("of no sandbox: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // What is copied is told where that takes longer than a moment.
@@ -24,7 +25,7 @@ func (e *Engine) weigh(ctx context.Context, choices []choice) error {
 			continue
 		}
 		w, err := b.Weigh(ctx, snapshot.Tree{Path: c.tree})
-		if errors.Is(err, snapshot.ErrInterrupted) {
+		if errors.Is(err, errs.ErrInterrupted) {
 			return err
 		}
 		if err != nil {
@@ -32,8 +33,8 @@ func (e *Engine) weigh(ctx context.Context, choices []choice) error {
 		}
 		what := fmt.Sprintf("%v in %d files", w.Bytes, w.Files)
 		if taken[c.driver] += 2 * w.Bytes; w.Room >= 0 && taken[c.driver] > w.Room {
-			return &snapshot.Error{
-				Op: "copying", Backend: c.driver, Path: c.tree, Kind: snapshot.ErrNoSpace,
+			return &errs.Error{
+				Op: "copying", Component: c.driver, Path: c.tree, Kind: errs.ErrNoSpace,
 				Err:   fmt.Errorf("it copies all of it, twice, and %s twice is more than the %v that are free for copies", what, w.Room),
 				Hints: []string{"snapfs doctor (backends that copy nothing)"},
 			}

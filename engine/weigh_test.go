@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -32,7 +32,7 @@ func TestWhatThereIsNoRoomToCopyIsNotBegun(t *testing.T) {
 	req := b.request()
 	req.Name, req.Backend = "p", "plain"
 	_, err := b.New(t.Context(), req)
-	if !errors.Is(err, snapshot.ErrNoSpace) || !strings.Contains(err.Error(), "free for copies") {
+	if !errors.Is(err, errs.ErrNoSpace) || !strings.Contains(err.Error(), "free for copies") {
 		t.Errorf("new: %v", err)
 	}
 	if _, err := os.Lstat(filepath.Join(b.state, "data/plain/snapshots")); !errors.Is(err, os.ErrNotExist) {

@@ -5,7 +5,7 @@ import (
 	"syscall"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -58,7 +58,7 @@ type tell struct {
 // why not is of another version.
 func (t *tell) refused() error {
 	if t.Refused == nil {
-		return &snapshot.Error{Op: "asking the keeper", Kind: snapshot.ErrNotSupported, Err: errors.New("it does not know what was asked for")}
+		return &errs.Error{Op: "asking the keeper", Kind: errs.ErrNotSupported, Err: errors.New("it does not know what was asked for")}
 	}
 	return t.Refused
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -123,13 +124,13 @@ func TestADatasetDestroyedByHandUnderASandboxOnZFS(t *testing.T) {
 	}
 	zfs(t, "destroy", "-r", fork)
 	b.Engine, _ = b.reopen()
-	if _, err := b.Exec(t.Context(), "s", b.command("true")); !errors.Is(err, snapshot.ErrNotFound) || !strings.Contains(err.Error(), "s") {
+	if _, err := b.Exec(t.Context(), "s", b.command("true")); !errors.Is(err, errs.ErrNotFound) || !strings.Contains(err.Error(), "s") {
 		t.Errorf("running in it gives %v", err)
 	}
-	if _, err := b.Fork(t.Context(), "s", "", "k"); !errors.Is(err, snapshot.ErrNotFound) {
+	if _, err := b.Fork(t.Context(), "s", "", "k"); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("forking it gives %v", err)
 	}
-	if infos, err := b.List(t.Context()); len(infos) != 2 || err != nil && !errors.Is(err, snapshot.ErrNotFound) {
+	if infos, err := b.List(t.Context()); len(infos) != 2 || err != nil && !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("listed are %v, %v", infos, err)
 	}
 	if got := b.in("other", "cat f"); got != "other" {

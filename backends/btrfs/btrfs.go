@@ -44,6 +44,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -143,7 +144,7 @@ func (b *Backend) findRoom(dir string) bool {
 func usable(src source) error {
 	if uid := os.Geteuid(); uid != 0 && (int(src.owner) != uid || src.home == "") {
 		return &problem{
-			kind: snapshot.ErrNotSupported, path: src.root,
+			kind: errs.ErrNotSupported, path: src.root,
 			why: fmt.Sprintf("the subvolume belongs to uid %d, and only its owner or root may snapshot it", src.owner),
 			hints: []string{
 				"btrfs subvolume create work && cp -a --reflink OLD/. work/ (a subvolume of your own)",
@@ -162,7 +163,7 @@ func usable(src source) error {
 	}
 	if mode == kernel.QuotaFull {
 		return &problem{
-			kind: snapshot.ErrNotSupported, path: src.mount,
+			kind: errs.ErrNotSupported, path: src.mount,
 			why:   "full quota groups are on, and with them the removal of a snapshot can block the filesystem for minutes",
 			hints: []string{"btrfs quota disable " + src.mount},
 		}
@@ -186,11 +187,11 @@ func (b *Backend) fail(op, id string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var done *snapshot.Error
+	var done *errs.Error
 	if errors.As(err, &done) {
 		return err
 	}
-	e := &snapshot.Error{Op: op, Backend: b.name, ID: id, Kind: kindOf(err), Err: err}
+	e := &errs.Error{Op: op, Component: b.name, Subject: id, Kind: kindOf(err), Err: err}
 	var p *problem
 	var at *os.PathError
 	switch {

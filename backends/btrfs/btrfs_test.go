@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -274,8 +275,8 @@ func TestOtherSandboxesDoNotShowInAView(t *testing.T) {
 func TestWhatIsNotOnBtrfsIsRefusedByName(t *testing.T) {
 	dir := treetest.Dir(t)
 	_, err := Open(t.Context(), snapshot.Place{Tree: snapshot.Tree{Path: dir}, Dir: "/state"})
-	var e *snapshot.Error
-	if !errors.As(err, &e) || !errors.Is(err, snapshot.ErrNotSupported) || len(e.Hints) == 0 {
+	var e *errs.Error
+	if !errors.As(err, &e) || !errors.Is(err, errs.ErrNotSupported) || len(e.Hints) == 0 {
 		t.Fatalf("err = %#v", err)
 	}
 }
@@ -287,7 +288,7 @@ func TestFullQuotaGroupsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Open(t.Context(), snapshot.Place{Tree: tree, Dir: "/state"})
-	if !errors.Is(err, snapshot.ErrNotSupported) {
+	if !errors.Is(err, errs.ErrNotSupported) {
 		t.Errorf("err = %v", err)
 	}
 }

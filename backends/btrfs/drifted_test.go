@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -111,7 +112,7 @@ func TestDriftAgainstAnotherSubvolumeIsNotSupported(t *testing.T) {
 	}
 	subvolume(t, tree.Path)
 	for _, err := range b.Drifted(t.Context(), "s1") {
-		if !errors.Is(err, snapshot.ErrNotSupported) {
+		if !errors.Is(err, errs.ErrNotSupported) {
 			t.Errorf("err = %v", err)
 		}
 	}
@@ -119,7 +120,7 @@ func TestDriftAgainstAnotherSubvolumeIsNotSupported(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, err := range b.Drifted(t.Context(), "s1") {
-		if !errors.Is(err, snapshot.ErrNotFound) {
+		if !errors.Is(err, errs.ErrNotFound) {
 			t.Errorf("of a tree that is gone: %v", err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -66,7 +67,7 @@ func renameNew(dir int, from, to string) error {
 	case nil:
 		return nil
 	case unix.EEXIST:
-		return &problem{kind: snapshot.ErrExists, why: "the id is taken"}
+		return &problem{kind: errs.ErrExists, why: "the id is taken"}
 	default:
 		return &os.PathError{Op: "rename", Path: to, Err: err}
 	}
@@ -76,7 +77,7 @@ func renameNew(dir int, from, to string) error {
 func valid[T ~string](ids ...T) error {
 	for _, id := range ids {
 		if !snapshot.ValidID(string(id)) {
-			return &problem{kind: snapshot.ErrNotSupported, why: fmt.Sprintf("%q is not an id", id)}
+			return &problem{kind: errs.ErrNotSupported, why: fmt.Sprintf("%q is not an id", id)}
 		}
 	}
 	return nil
@@ -143,7 +144,7 @@ func take(src, dir int, name string, readOnly bool) error {
 	err := kernel.BtrfsSnapshot(src, dir, name, readOnly)
 	if err == unix.EPERM {
 		return &problem{
-			kind: snapshot.ErrDenied, why: "the subvolume belongs to another user",
+			kind: errs.ErrDenied, why: "the subvolume belongs to another user",
 			hints: []string{"sudo snapfs …", "btrfs subvolume create work (one of your own)"},
 		}
 	}

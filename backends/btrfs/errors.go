@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // A problem is a failure in words of our own.
@@ -20,8 +20,8 @@ type problem struct {
 func (p *problem) Error() string { return p.why }
 func (p *problem) Unwrap() error { return p.kind }
 
-func notFound(why string) error { return &problem{kind: snapshot.ErrNotFound, why: why} }
-func corrupt(why string) error  { return &problem{kind: snapshot.ErrCorrupt, why: why} }
+func notFound(why string) error { return &problem{kind: errs.ErrNotFound, why: why} }
+func corrupt(why string) error  { return &problem{kind: errs.ErrCorrupt, why: why} }
 
 // kindOf finds the sentinel that an error amounts to.
 func kindOf(err error) error {
@@ -29,24 +29,24 @@ func kindOf(err error) error {
 	if errors.As(err, &p) {
 		return p.kind
 	}
-	if kind := snapshot.KindOf(err); kind != nil {
+	if kind := errs.KindOf(err); kind != nil {
 		return kind
 	}
 	for _, e := range []struct{ os, kind error }{
-		{unix.ENOTDIR, snapshot.ErrNotFound},
-		{unix.ESTALE, snapshot.ErrNotFound},
-		{unix.ENOTEMPTY, snapshot.ErrExists},
-		{unix.EMFILE, snapshot.ErrBusy},
-		{unix.ENFILE, snapshot.ErrBusy},
-		{unix.ENOMEM, snapshot.ErrBusy},
-		{unix.EIO, snapshot.ErrCorrupt},
-		{unix.EUCLEAN, snapshot.ErrCorrupt},
+		{unix.ENOTDIR, errs.ErrNotFound},
+		{unix.ESTALE, errs.ErrNotFound},
+		{unix.ENOTEMPTY, errs.ErrExists},
+		{unix.EMFILE, errs.ErrBusy},
+		{unix.ENFILE, errs.ErrBusy},
+		{unix.ENOMEM, errs.ErrBusy},
+		{unix.EIO, errs.ErrCorrupt},
+		{unix.EUCLEAN, errs.ErrCorrupt},
 	} {
 		if errors.Is(err, e.os) {
 			return e.kind
 		}
 	}
-	return snapshot.ErrNotSupported
+	return errs.ErrNotSupported
 }
 
 func hintsFor(kind error, path string) []string {
@@ -54,11 +54,11 @@ func hintsFor(kind error, path string) []string {
 		path = "."
 	}
 	switch {
-	case errors.Is(kind, snapshot.ErrNoSpace):
+	case errors.Is(kind, errs.ErrNoSpace):
 		return []string{"snapfs gc", "btrfs filesystem usage " + path}
-	case errors.Is(kind, snapshot.ErrReadOnly):
+	case errors.Is(kind, errs.ErrReadOnly):
 		return []string{"mount -o remount,rw \"$(findmnt -no TARGET -T " + path + ")\""}
-	case errors.Is(kind, snapshot.ErrCorrupt):
+	case errors.Is(kind, errs.ErrCorrupt):
 		return []string{"btrfs device stats " + path}
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -68,7 +68,7 @@ func (b *Backend) enter() (room, error) {
 	}
 	if int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0 || unix.Faccessat(hidden, markName, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return room{}, &problem{
-			kind: snapshot.ErrDenied, path: path,
+			kind: errs.ErrDenied, path: path,
 			why:   "it is not a directory that snapfs made for this user",
 			hints: []string{"mv " + path + " " + path + ".old"},
 		}

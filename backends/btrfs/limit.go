@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/qgroup"
@@ -39,7 +40,7 @@ func (b *Backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 
 func (b *Backend) canLimit(fd int, l snapshot.DiskLimit) error {
 	no := func(why string, hints ...string) error {
-		return &problem{kind: snapshot.ErrNotSupported, path: b.top, why: why, hints: hints}
+		return &problem{kind: errs.ErrNotSupported, path: b.top, why: why, hints: hints}
 	}
 	mode, err := kernel.BtrfsQuotaMode(fd)
 	if err != nil {
@@ -135,7 +136,7 @@ func (b *Backend) gauge(fork string) (int64, error) {
 	}
 	groups, err := qgroup.Of(r.fd, info.ID)
 	if err == nil && len(groups) == 0 {
-		err = &problem{kind: snapshot.ErrNotSupported, path: b.top, why: "it has no limit"}
+		err = &problem{kind: errs.ErrNotSupported, path: b.top, why: "it has no limit"}
 	}
 	if err != nil {
 		return 0, err

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/qgroup"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -110,8 +111,8 @@ func TestQuotasOfAnothersFilesystemAreLeftAlone(t *testing.T) {
 	refused := func(l snapshot.DiskLimit, hint string) {
 		t.Helper()
 		for _, err := range []error{b.CanLimit(t.Context(), l), b.LimitFork(t.Context(), "f1", l)} {
-			var e *snapshot.Error
-			if !errors.Is(err, snapshot.ErrNotSupported) || !errors.As(err, &e) || !strings.Contains(strings.Join(e.Hints, "\n"), hint) {
+			var e *errs.Error
+			if !errors.Is(err, errs.ErrNotSupported) || !errors.As(err, &e) || !strings.Contains(strings.Join(e.Hints, "\n"), hint) {
 				t.Errorf("%v, %+v, want the hint %q", err, e, hint)
 			}
 		}

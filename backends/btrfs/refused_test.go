@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -64,32 +65,32 @@ func TestASubvolumeOfAnotherUserIsRefusedWithAHint(t *testing.T) {
 		return
 	}
 	_, err := Open(t.Context(), snapshot.Place{Tree: snapshot.Tree{Path: top + "/roots"}, Dir: "/state"})
-	wantRefusal(t, err, snapshot.ErrNotSupported)
+	wantRefusal(t, err, errs.ErrNotSupported)
 	for _, err := range openedTouched(t, top) {
-		if !errors.Is(err, snapshot.ErrNotSupported) {
+		if !errors.Is(err, errs.ErrNotSupported) {
 			t.Errorf("changes without root: %v", err)
 		}
 	}
 }
 
 // openedTouched asks as a user what a fork of top changed.
-func openedTouched(t *testing.T, top string) (errs []error) {
+func openedTouched(t *testing.T, top string) (failures []error) {
 	t.Helper()
 	tree := snapshot.Tree{Path: subvolume(t, top+"/mine")}
 	b := opened(t, tree)
 	clone(t, b, tree, "1")
 	for _, err := range b.Touched(t.Context(), "s1", "f1") {
-		errs = append(errs, err)
+		failures = append(failures, err)
 	}
-	if len(errs) == 0 {
+	if len(failures) == 0 {
 		t.Error("nothing is said to a user who asks for changes")
 	}
-	return errs
+	return failures
 }
 
 func wantRefusal(t *testing.T, err, kind error) {
 	t.Helper()
-	var e *snapshot.Error
+	var e *errs.Error
 	if !errors.As(err, &e) || !errors.Is(err, kind) || len(e.Hints) == 0 || e.Path == "" {
 		t.Errorf("err = %#v", err)
 	}
@@ -102,15 +103,15 @@ func TestAReadOnlyFilesystemIsSaidToBeOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := b.Capture(t.Context(), tree, "s2")
-	if !errors.Is(err, snapshot.ErrReadOnly) {
+	if !errors.Is(err, errs.ErrReadOnly) {
 		// Nothing has changed, so that the last capture may be the answer.
 		if s, again := b.Lookup(t.Context(), "s1"); err != nil || again != nil || s.ID != "s1" {
 			t.Errorf("capturing: %v", err)
 		}
 	}
 	_, err = b.Fork(t.Context(), "s1", "f2")
-	var e *snapshot.Error
-	if !errors.As(err, &e) || !errors.Is(err, snapshot.ErrReadOnly) || len(e.Hints) == 0 {
+	var e *errs.Error
+	if !errors.As(err, &e) || !errors.Is(err, errs.ErrReadOnly) || len(e.Hints) == 0 {
 		t.Errorf("forking: %#v", err)
 	}
 }
@@ -127,7 +128,7 @@ func TestATreeThatIsGoneLeavesItsSandboxesInReach(t *testing.T) {
 	} else {
 		wantFile(t, f.View.Path+"/file", "old")
 	}
-	if _, err := again.Capture(t.Context(), tree, "s2"); !errors.Is(err, snapshot.ErrNotFound) {
+	if _, err := again.Capture(t.Context(), tree, "s2"); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("capturing what is gone: %v", err)
 	}
 }

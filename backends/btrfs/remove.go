@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/qgroup"
@@ -56,7 +57,7 @@ func (r room) ours(kind, id string) bool {
 		kind = snapshots // a shelf is the shelf of a snapshot of ours
 	}
 	m, err := r.readMark(kind + "/" + id)
-	return err == nil && m.kind == kind || errors.Is(err, snapshot.ErrCorrupt)
+	return err == nil && m.kind == kind || errors.Is(err, errs.ErrCorrupt)
 }
 
 // Remove keeps the contract of [snapshot.Backend]: a rename, of the stock

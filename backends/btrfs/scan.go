@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -56,7 +57,7 @@ func (s *scan) run() error {
 func searchError(err error) error {
 	if err == unix.EPERM {
 		return &problem{
-			kind: snapshot.ErrNotSupported, why: "only root may read the filesystem's record of changes",
+			kind: errs.ErrNotSupported, why: "only root may read the filesystem's record of changes",
 		}
 	}
 	return err

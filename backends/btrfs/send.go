@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/sendstream"
@@ -31,7 +32,7 @@ func (b *Backend) Send(ctx context.Context, w io.Writer, s snapshot.Sending) err
 
 func (b *Backend) send(ctx context.Context, w io.Writer, s snapshot.Sending) error {
 	if os.Geteuid() != 0 {
-		return &problem{kind: snapshot.ErrNotSupported, why: "only root may have the kernel send a subvolume"}
+		return &problem{kind: errs.ErrNotSupported, why: "only root may have the kernel send a subvolume"}
 	}
 	r, err := b.enter()
 	if err != nil {
@@ -62,7 +63,7 @@ func (r room) whole(id snapshot.ID) (int, kernel.Subvolume, error) {
 		return -1, info, err
 	}
 	if m.within != "." {
-		return -1, info, &problem{kind: snapshot.ErrNotSupported, path: m.tree, why: "it is a part of a subvolume, and the kernel sends the whole"}
+		return -1, info, &problem{kind: errs.ErrNotSupported, path: m.tree, why: "it is a part of a subvolume, and the kernel sends the whole"}
 	}
 	fd, err := r.open(snapshots + "/" + string(id) + "/" + treeName)
 	if err != nil {
@@ -70,7 +71,7 @@ func (r room) whole(id snapshot.ID) (int, kernel.Subvolume, error) {
 	}
 	nested, err := nestedIn(fd, ".")
 	if err == nil && len(nested) > 0 {
-		err = &problem{kind: snapshot.ErrNotSupported, path: m.tree, why: "there are subvolumes in it, which the kernel does not send"}
+		err = &problem{kind: errs.ErrNotSupported, path: m.tree, why: "there are subvolumes in it, which the kernel does not send"}
 	}
 	if err != nil {
 		unix.Close(fd)

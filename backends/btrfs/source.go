@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -38,14 +38,14 @@ func sep(dir string) string {
 func findSource(tree string) (source, error) {
 	var s source
 	if !filepath.IsAbs(tree) || filepath.Clean(tree) != tree {
-		return s, &problem{kind: snapshot.ErrNotSupported, path: tree, why: "not an absolute, clean path"}
+		return s, &problem{kind: errs.ErrNotSupported, path: tree, why: "not an absolute, clean path"}
 	}
 	first, err := kernel.Lstat(unix.AT_FDCWD, tree)
 	if err != nil {
 		return s, err
 	}
 	if !first.IsDir() {
-		return s, &problem{kind: snapshot.ErrNotSupported, path: tree, why: "not a directory"}
+		return s, &problem{kind: errs.ErrNotSupported, path: tree, why: "not a directory"}
 	}
 	if err := onBtrfs(tree); err != nil {
 		return s, err
@@ -70,7 +70,7 @@ func findSource(tree string) (source, error) {
 	}
 	if s.root == "" {
 		return s, &problem{
-			kind: snapshot.ErrNotSupported, path: tree,
+			kind: errs.ErrNotSupported, path: tree,
 			why:   "only a part of a subvolume is mounted here, and the whole of it cannot be reached",
 			hints: []string{"findmnt -o TARGET,SOURCE,FSROOT -T " + tree},
 		}
@@ -88,7 +88,7 @@ func onBtrfs(path string) error {
 		return err
 	}
 	return &problem{
-		kind: snapshot.ErrNotSupported, path: path,
+		kind: errs.ErrNotSupported, path: path,
 		why:   "the tree lies on " + fs.Type + ", not on btrfs",
 		hints: []string{"snapfs pool create && snapfs pool import " + path + " (a btrfs in a file)"},
 	}

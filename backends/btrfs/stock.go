@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
@@ -41,16 +42,16 @@ func (b *Backend) stock(ctx context.Context, from snapshot.ID, n int) error {
 	missing := n - len(r.ready(shelf))
 	fm := forkMark(from, m, info)
 	var wait sync.WaitGroup
-	errs := make([]error, min(stockers, max(missing, 0)))
-	for w := range errs {
+	failures := make([]error, min(stockers, max(missing, 0)))
+	for w := range failures {
 		wait.Go(func() {
-			for i := w; i < missing && errs[w] == nil; i += stockers {
-				errs[w] = r.grow(ctx, string(from), shelf, unique(), fm)
+			for i := w; i < missing && failures[w] == nil; i += stockers {
+				failures[w] = r.grow(ctx, string(from), shelf, unique(), fm)
 			}
 		})
 	}
 	wait.Wait()
-	return errors.Join(errs...)
+	return errors.Join(failures...)
 }
 
 // ready names the whole forks on a shelf.
@@ -99,7 +100,7 @@ func (r room) claim(ctx context.Context, from, id string) (bool, error) {
 			return true, nil
 		case unix.ENOENT:
 		case unix.EEXIST:
-			return false, &problem{kind: snapshot.ErrExists, why: "the id is taken"}
+			return false, &problem{kind: errs.ErrExists, why: "the id is taken"}
 		default:
 			return false, &os.PathError{Op: "rename", Path: name, Err: err}
 		}

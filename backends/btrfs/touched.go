@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -115,7 +116,7 @@ func (b *Backend) scanBoth(ctx context.Context, kindA, a, kindB, z string, emit 
 func (b *Backend) scanSides(ctx context.Context, x, y *side, emit func(snapshot.Touch) bool) error {
 	since, related := parted(x.line, y.line)
 	if !related {
-		return &problem{kind: snapshot.ErrNotSupported, why: "the two do not descend from one subvolume"}
+		return &problem{kind: errs.ErrNotSupported, why: "the two do not descend from one subvolume"}
 	}
 	if x.ino != y.ino {
 		if !emit(snapshot.Touch{Path: ".", Tree: true}) {

@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/backends/fusecow/servetest"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -167,8 +168,8 @@ func asStranger(t *testing.T, tree string) {
 		must(t, err)
 		return
 	}
-	var e *snapshot.Error
-	if !errors.As(err, &e) || !errors.Is(err, snapshot.ErrNotSupported) || len(e.Hints) != 1 {
+	var e *errs.Error
+	if !errors.As(err, &e) || !errors.Is(err, errs.ErrNotSupported) || len(e.Hints) != 1 {
 		t.Fatalf("without %s: %#v", missing, err)
 	}
 	if !strings.Contains(err.Error(), "has not granted "+strings.ReplaceAll(missing, ",", ", ")+" on ") ||

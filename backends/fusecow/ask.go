@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -50,8 +50,8 @@ type answer struct {
 
 // kinds are what can be wrong with a tree to be served.
 var kinds = []error{
-	snapshot.ErrNotFound, snapshot.ErrBusy, snapshot.ErrReadOnly, snapshot.ErrNoSpace, snapshot.ErrNotSupported, snapshot.ErrDenied,
-	snapshot.ErrInterrupted,
+	errs.ErrNotFound, errs.ErrBusy, errs.ErrReadOnly, errs.ErrNoSpace, errs.ErrNotSupported, errs.ErrDenied,
+	errs.ErrInterrupted,
 }
 
 // wrong makes an answer of an error.
@@ -59,7 +59,7 @@ func wrong(err error) (a answer) {
 	if err == nil {
 		return a
 	}
-	var e *snapshot.Error
+	var e *errs.Error
 	if errors.As(fail("", "", err), &e) {
 		a = answer{Wrong: e.Err.Error(), Path: e.Path, Kind: e.Kind.Error(), Hints: e.Hints}
 	}
@@ -71,10 +71,10 @@ func (a *answer) err() error {
 	switch {
 	case a.Wrong == "":
 		return nil
-	case a.Kind == snapshot.ErrBusy.Error():
+	case a.Kind == errs.ErrBusy.Error():
 		return &os.PathError{Op: "serve", Path: a.Path, Err: unix.EBUSY}
 	}
-	kind := snapshot.ErrCorrupt
+	kind := errs.ErrCorrupt
 	for _, k := range kinds {
 		if k.Error() == a.Kind {
 			kind = k
@@ -294,7 +294,7 @@ func (s *server) goBack(r *record) error {
 		})
 	}
 	if errors.Is(err, layer.ErrOther) {
-		err = because(snapshot.ErrNotSupported, s.b.forkPath(s.id), err.Error())
+		err = because(errs.ErrNotSupported, s.b.forkPath(s.id), err.Error())
 	}
 	if s.fs != next {
 		err = errors.Join(err, next.Close())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 var _ snapshot.Checker = (*backend)(nil)
@@ -24,7 +25,7 @@ func (b *backend) Check(ctx context.Context, fork snapshot.ForkID, repair bool) 
 
 func (b *backend) check(ctx context.Context, id snapshot.ForkID, repair bool) ([]snapshot.Problem, error) {
 	if !snapshot.ValidID(string(id)) {
-		return nil, because(snapshot.ErrNotFound, "", "no id looks like that")
+		return nil, because(errs.ErrNotFound, "", "no id looks like that")
 	}
 	r, err := read(b.forkPath(id), true)
 	if err != nil {
@@ -72,7 +73,7 @@ func (b *backend) unserved(ctx context.Context, name string) error {
 	case notThere(err):
 		return nil
 	case err != nil && ctx.Err() == nil && within.Err() != nil:
-		return because(snapshot.ErrBusy, b.layerPath(name), "a process has it mounted")
+		return because(errs.ErrBusy, b.layerPath(name), "a process has it mounted")
 	}
 	return err
 }

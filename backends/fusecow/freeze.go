@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -62,7 +62,7 @@ func (b *backend) capture(ctx context.Context, path string, r *record) error {
 	}
 	defer unlock()
 	if unix.Access(path, unix.F_OK) == nil {
-		return because(snapshot.ErrExists, path, "there is a snapshot of that name")
+		return because(errs.ErrExists, path, "there is a snapshot of that name")
 	}
 	if r.State, err = b.freezer.Name(r.Tree); err != nil {
 		return err
@@ -119,7 +119,7 @@ func (b *backend) look(r *record) error {
 	}
 	dir, err := kernel.OpenDir(unix.AT_FDCWD, path)
 	if notThere(err) { // where the kernel mounts it this process may not see, as in a container
-		return because(snapshot.ErrNotSupported, path, "what was frozen cannot be seen here: "+err.Error(), "snapfs … --backend fusecow-overlay")
+		return because(errs.ErrNotSupported, path, "what was frozen cannot be seen here: "+err.Error(), "snapfs … --backend fusecow-overlay")
 	}
 	if err != nil {
 		return err

@@ -46,6 +46,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/run"
 )
@@ -85,7 +86,7 @@ func OpenFrozen(ctx context.Context, place snapshot.Place, program func() ([]str
 // such tree), ErrNotSupported with the reason.
 func (b *backend) open(place snapshot.Place) error {
 	if !filepath.IsAbs(place.Dir) {
-		return fail("opening", "", because(snapshot.ErrNotSupported, place.Dir, "the place for layers is not an absolute path"))
+		return fail("opening", "", because(errs.ErrNotSupported, place.Dir, "the place for layers is not an absolute path"))
 	}
 	if place.Held {
 		return nil
@@ -107,7 +108,7 @@ func canServe() error {
 		if errors.Is(err, unix.EACCES) { // it is there
 			mend = "sudo chmod 0666 /dev/fuse"
 		}
-		return because(snapshot.ErrNotSupported, "/dev/fuse", "it cannot be opened: "+err.Error(), mend, "ls -l /dev/fuse")
+		return because(errs.ErrNotSupported, "/dev/fuse", "it cannot be opened: "+err.Error(), mend, "ls -l /dev/fuse")
 	}
 	return nil
 }
@@ -117,7 +118,7 @@ func (b *backend) server() ([]string, error) {
 	program, err := b.program()
 	var missing *run.MissingError
 	if errors.As(err, &missing) {
-		err = because(snapshot.ErrNotSupported, missing.Name, "this program is not installed", missing.Fix)
+		err = because(errs.ErrNotSupported, missing.Name, "this program is not installed", missing.Fix)
 	}
 	return program, err
 }
@@ -129,16 +130,16 @@ func holds(path string) error {
 		return &fs.PathError{Op: "stat", Path: path, Err: errors.Unwrap(err)}
 	}
 	if !st.IsDir() {
-		return because(snapshot.ErrNotSupported, path, "it is not a directory")
+		return because(errs.ErrNotSupported, path, "it is not a directory")
 	}
 	f, err := kernel.FilesystemOf(path)
 	switch {
 	case err != nil:
 		return err
 	case f.IsNetwork():
-		return because(snapshot.ErrNotSupported, path, "it is on a network filesystem ("+f.Type+"), where other machines write")
+		return because(errs.ErrNotSupported, path, "it is on a network filesystem ("+f.Type+"), where other machines write")
 	case f.IsVirtual(), f.Type == "hugetlbfs":
-		return because(snapshot.ErrNotSupported, path, "it is made up by the kernel ("+f.Type+"), there is nothing to copy")
+		return because(errs.ErrNotSupported, path, "it is made up by the kernel ("+f.Type+"), there is nothing to copy")
 	}
 	return nil
 }
@@ -168,11 +169,11 @@ func (b *backend) layerPath(layer string) string      { return b.dir + "/layers/
 
 // fail makes err the contract's error, unless it is. A *fs.PathError lends it its path.
 func fail(op, id string, err error) error {
-	var done *snapshot.Error
+	var done *errs.Error
 	if err == nil || errors.As(err, &done) {
 		return err
 	}
-	e := &snapshot.Error{Op: op, Backend: name, ID: id, Kind: kindOf(err), Err: err}
+	e := &errs.Error{Op: op, Component: name, Subject: id, Kind: kindOf(err), Err: err}
 	var at *fs.PathError
 	if errors.As(err, &at) {
 		e.Path, e.Err = at.Path, at.Err
@@ -182,7 +183,7 @@ func fail(op, id string, err error) error {
 		e.Hints = r.hints
 	}
 	switch {
-	case errors.Is(e.Kind, snapshot.ErrNoSpace):
+	case errors.Is(e.Kind, errs.ErrNoSpace):
 		e.Hints = []string{"snapfs gc"}
 	case errors.Is(err, layer.ErrDamaged):
 		e.Hints = []string{"snapfs doctor SANDBOX --repair"}
@@ -197,9 +198,9 @@ func kindOf(err error) error {
 	case errors.As(err, &r):
 		return r.kind
 	case errors.Is(err, unix.EPERM), errors.Is(err, os.ErrPermission):
-		return snapshot.ErrDenied
+		return errs.ErrDenied
 	}
-	return snapshot.KindOfFile(err)
+	return errs.KindOfFile(err)
 }
 
 // because is a failure of a kind, in words of our own.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -72,7 +73,7 @@ func (b *backend) canLimit() error {
 		return err
 	}
 	if f.Type == "zfs" {
-		return because(snapshot.ErrNotSupported, b.dir, "the filesystem of the layers, zfs, says only seconds later what a file takes up",
+		return because(errs.ErrNotSupported, b.dir, "the filesystem of the layers, zfs, says only seconds later what a file takes up",
 			"snapfs run --backend zfs …", "SNAPFS_HOME=/a/directory/elsewhere snapfs …")
 	}
 	return nil
@@ -283,7 +284,7 @@ func (b *backend) attach(f *layer.FS, r *record) error {
 func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (used snapshot.DiskLimit, err error) {
 	r, err := b.fork(fork)
 	if err == nil && r.Limit == nil {
-		err = because(snapshot.ErrNotSupported, b.forkPath(fork), "it has no limit")
+		err = because(errs.ErrNotSupported, b.forkPath(fork), "it has no limit")
 	}
 	if err == nil {
 		var q *layer.Quota

@@ -8,6 +8,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // A keeper is a backend with live bases, of which it keeps what a fork changes.
@@ -46,7 +47,7 @@ func (b *backend) originals(ctx context.Context, base snapshot.ID, fork snapshot
 	}
 	common := r.upTo(from.place(len(from.Layers) - 1))
 	if r.Tree != from.Tree || common < 0 || r.Base == "" {
-		return nil, because(snapshot.ErrNotSupported, b.forkPath(fork), "it was not forked from there")
+		return nil, because(errs.ErrNotSupported, b.forkPath(fork), "it was not forked from there")
 	}
 	return layer.Originals(b.layerPaths(&r)[common:])
 }

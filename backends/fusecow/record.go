@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -107,31 +108,31 @@ func read(path string, fork bool) (record, error) {
 	}
 	if err := json.Unmarshal(text, &r); err != nil {
 		if !strings.Contains(string(text), formatMark) {
-			return r, because(snapshot.ErrDenied, path, "it does not carry the mark of this backend")
+			return r, because(errs.ErrDenied, path, "it does not carry the mark of this backend")
 		}
-		return r, because(snapshot.ErrCorrupt, path, err.Error())
+		return r, because(errs.ErrCorrupt, path, err.Error())
 	}
 	switch {
 	case !strings.HasPrefix(r.Format, formatMark):
-		return r, because(snapshot.ErrDenied, path, "it does not carry the mark of this backend")
+		return r, because(errs.ErrDenied, path, "it does not carry the mark of this backend")
 	case r.Format != format && r.Format != formatPlaces:
-		return r, because(snapshot.ErrNotSupported, path, "a newer version of snapfs wrote it: "+r.Format)
+		return r, because(errs.ErrNotSupported, path, "a newer version of snapfs wrote it: "+r.Format)
 	case r.Tree == "" || r.Taken.IsZero() || fork && (r.Base == "" || r.Own < 0 || r.Own >= len(r.Layers)):
-		return r, because(snapshot.ErrCorrupt, path, "parts of it are missing")
+		return r, because(errs.ErrCorrupt, path, "parts of it are missing")
 	}
 	for i := range r.Places {
 		if len(r.Places) != len(r.Layers) || r.Places[i] <= r.place(i-1) {
-			return r, because(snapshot.ErrCorrupt, path, "its layers have places that cannot be")
+			return r, because(errs.ErrCorrupt, path, "its layers have places that cannot be")
 		}
 	}
 	if r.Limit != nil {
 		if q := r.Limit.Quota; q == "" || q[0] == '.' || strings.ContainsAny(q, "/\x00") {
-			return r, because(snapshot.ErrCorrupt, path, "it names a quota that cannot be one")
+			return r, because(errs.ErrCorrupt, path, "it names a quota that cannot be one")
 		}
 	}
 	for _, l := range r.Layers {
 		if l == "" || l[0] == '.' || strings.ContainsAny(l, "/\x00") {
-			return r, because(snapshot.ErrCorrupt, path, "it names a layer that cannot be one")
+			return r, because(errs.ErrCorrupt, path, "it names a layer that cannot be one")
 		}
 	}
 	return r, nil
@@ -163,7 +164,7 @@ func (r *record) write(path string, firm bool) error {
 // find reads the record of what an id stands for.
 func (b *backend) find(id, path string, fork bool) (record, error) {
 	if !snapshot.ValidID(id) {
-		return record{}, because(snapshot.ErrNotFound, "", "no id looks like that")
+		return record{}, because(errs.ErrNotFound, "", "no id looks like that")
 	}
 	r, err := read(path, fork)
 	if err != nil {
@@ -171,7 +172,7 @@ func (b *backend) find(id, path string, fork bool) (record, error) {
 	}
 	for _, l := range r.Layers {
 		if unix.Access(b.layerPath(l)+"/log", unix.F_OK) != nil {
-			return r, because(snapshot.ErrCorrupt, b.layerPath(l), "the layer is gone")
+			return r, because(errs.ErrCorrupt, b.layerPath(l), "the layer is gone")
 		}
 	}
 	return r, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
@@ -35,7 +36,7 @@ func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.
 		return s, err
 	}
 	if _, err := os.Lstat(b.snapshotPath(id)); err == nil {
-		return s, because(snapshot.ErrExists, b.snapshotPath(id), "there is a snapshot of that name")
+		return s, because(errs.ErrExists, b.snapshotPath(id), "there is a snapshot of that name")
 	}
 	lock, err := b.holdFork(ctx, fork)
 	if err != nil {
@@ -129,7 +130,7 @@ func (b *backend) takeBack(ctx context.Context, fork snapshot.ForkID, to snapsho
 		return err
 	}
 	if s.Tree != r.Tree || s.State != r.State {
-		return because(snapshot.ErrNotSupported, b.snapshotPath(to), "it is a state above another base", "snapfs stop …")
+		return because(errs.ErrNotSupported, b.snapshotPath(to), "it is a state above another base", "snapfs stop …")
 	}
 	own, err := b.newLayer(ctx, fork)
 	if err != nil {

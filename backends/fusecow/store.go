@@ -16,6 +16,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -146,9 +147,9 @@ func (b *backend) forget(ctx context.Context, id, path string, fork bool) error 
 	switch {
 	case notThere(err):
 		return nil
-	case errors.Is(kindOf(err), snapshot.ErrDenied), errors.Is(kindOf(err), snapshot.ErrNotSupported):
-		return because(snapshot.ErrDenied, path, "it is not this backend's: "+err.Error())
-	case err != nil && !errors.Is(kindOf(err), snapshot.ErrCorrupt): // it could not be read
+	case errors.Is(kindOf(err), errs.ErrDenied), errors.Is(kindOf(err), errs.ErrNotSupported):
+		return because(errs.ErrDenied, path, "it is not this backend's: "+err.Error())
+	case err != nil && !errors.Is(kindOf(err), errs.ErrCorrupt): // it could not be read
 		return err
 	}
 	if err := fault.Point(ctx, "remove the record"); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -86,10 +87,10 @@ func (b *backend) flushed(ctx context.Context, id snapshot.ForkID) (r record, er
 
 func (b *backend) touched(x, y *record, yield func(snapshot.Touch, error) bool) error {
 	if x.Tree != y.Tree {
-		return because(snapshot.ErrNotSupported, y.Tree, "it is not the tree "+strconv.Quote(x.Tree))
+		return because(errs.ErrNotSupported, y.Tree, "it is not the tree "+strconv.Quote(x.Tree))
 	}
 	if x.State != y.State {
-		return because(snapshot.ErrNotSupported, y.Tree, "it is another state of the tree")
+		return because(errs.ErrNotSupported, y.Tree, "it is another state of the tree")
 	}
 	from, err := b.options(x)
 	if err != nil {

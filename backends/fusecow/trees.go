@@ -13,6 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -106,7 +107,7 @@ func (s bare) ask(path string) (*os.File, error) {
 	root, a, err := askFor(path, request{Mount: true, Side: s.side})
 	if err == nil && a.Side != s.side { // two layers of one filesystem are none
 		root.Close()
-		err = because(snapshot.ErrNotSupported, s.path, "a process of an older snapfs serves it", "end what runs in the sandbox: snapfs stop")
+		err = because(errs.ErrNotSupported, s.path, "a process of an older snapfs serves it", "end what runs in the sandbox: snapfs stop")
 	}
 	return root, err
 }

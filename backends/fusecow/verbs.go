@@ -10,13 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // usable refuses what cannot be an id, and to begin when ctx has ended.
 func usable(ctx context.Context, id string) error {
 	if !snapshot.ValidID(id) {
-		return because(snapshot.ErrNotSupported, "", "an id is 1 to 64 characters of a-z, 0-9 and -, and does not begin with -")
+		return because(errs.ErrNotSupported, "", "an id is 1 to 64 characters of a-z, 0-9 and -, and does not begin with -")
 	}
 	return ctx.Err()
 }
@@ -61,7 +62,7 @@ func (b *backend) forked(ctx context.Context, from snapshot.ID, id snapshot.Fork
 	}
 	defer unlock()
 	if unix.Access(b.forkPath(id), unix.F_OK) == nil {
-		return r, because(snapshot.ErrExists, b.forkPath(id), "there is a fork of that name")
+		return r, because(errs.ErrExists, b.forkPath(id), "there is a fork of that name")
 	}
 	if r, err = b.snapshot(from); err != nil {
 		return r, err

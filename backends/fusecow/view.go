@@ -13,6 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/run"
 )
@@ -71,7 +72,7 @@ func (b *backend) patiently(ctx context.Context, path string, try func() (again 
 	defer cancel()
 	err := patiently(within, try)
 	if err != nil && ctx.Err() == nil && within.Err() != nil {
-		return because(snapshot.ErrBusy, path, "a process has it mounted")
+		return because(errs.ErrBusy, path, "a process has it mounted")
 	}
 	return err
 }
@@ -116,7 +117,7 @@ func (b *backend) serve(what *start) (*os.File, error) {
 	go func() { _, _ = proc.Wait() }() // how it ended it has said, or it is as after a crash
 	root, _, err := demand(p, what, nil)
 	if errors.Is(err, errHungUp) {
-		err = because(snapshot.ErrCorrupt, program[0], "it ended before it had begun to serve")
+		err = because(errs.ErrCorrupt, program[0], "it ended before it had begun to serve")
 	}
 	return root, err
 }
@@ -127,7 +128,7 @@ func (b *backend) beneath(r *record) (string, error) {
 		return r.Tree, nil
 	}
 	if b.freezer == nil {
-		return "", because(snapshot.ErrNotSupported, r.Tree, "it was frozen by another backend")
+		return "", because(errs.ErrNotSupported, r.Tree, "it was frozen by another backend")
 	}
 	return b.freezer.Path(r.State)
 }

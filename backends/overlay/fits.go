@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -24,14 +24,14 @@ func (b *backend) holds(path string) error {
 		return &fs.PathError{Op: "stat", Path: path, Err: errors.Unwrap(err)}
 	}
 	if !st.IsDir() {
-		return because(snapshot.ErrNotSupported, path, "it is not a directory")
+		return because(errs.ErrNotSupported, path, "it is not a directory")
 	}
 	f, err := kernel.FilesystemOf(path)
 	if err != nil {
 		return err
 	}
 	if why := whyNoLower(f); why != "" {
-		return because(snapshot.ErrNotSupported, path, why)
+		return because(errs.ErrNotSupported, path, why)
 	}
 	if f.Type != "overlay" && !b.locked {
 		return nil
@@ -69,12 +69,12 @@ func (b *backend) holdsMounts(path string, isOverlay bool) error {
 			home = m
 		}
 		if b.locked && m.Path != path && within(m.Path, path) {
-			return because(snapshot.ErrNotSupported, path,
+			return because(errs.ErrNotSupported, path,
 				"an ordinary user cannot overlay a directory with a filesystem mounted in it ("+quote(m.Path)+")")
 		}
 	}
 	if isOverlay && (stacked(home) || !b.locked && b.tooDeep(path)) {
-		return because(snapshot.ErrNotSupported, path, "it is an overlay of an overlay already, and the kernel stacks no more than two")
+		return because(errs.ErrNotSupported, path, "it is an overlay of an overlay already, and the kernel stacks no more than two")
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func canHoldLayers(dir string) error {
 		return err
 	}
 	if why := whyNoUpper(f); why != "" {
-		return because(snapshot.ErrNotSupported, dir, why, "SNAPFS_HOME=/a/directory/on/another/filesystem snapfs ...")
+		return because(errs.ErrNotSupported, dir, why, "SNAPFS_HOME=/a/directory/on/another/filesystem snapfs ...")
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/backends/overlay"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -40,14 +41,14 @@ func TestOpenSaysWhyItCannot(t *testing.T) {
 		tree, dir, why string
 		kind           error
 	}{
-		{"/proc", place.Dir, "made up by the kernel", snapshot.ErrNotSupported},
-		{file, place.Dir, "not a directory", snapshot.ErrNotSupported},
-		{file + "no", place.Dir, "no such file", snapshot.ErrNotFound},
-		{place.Tree.Path, view + "/state", "itself on an overlay", snapshot.ErrNotSupported},
-		{place.Tree.Path, "/sys/state", "cannot write layers", snapshot.ErrNotSupported},
-		{third, place.Dir, "no more than two", snapshot.ErrNotSupported},
-		{named, place.Dir, "no more than two", snapshot.ErrNotSupported},
-		{place.Tree.Path, "state", "absolute", snapshot.ErrNotSupported},
+		{"/proc", place.Dir, "made up by the kernel", errs.ErrNotSupported},
+		{file, place.Dir, "not a directory", errs.ErrNotSupported},
+		{file + "no", place.Dir, "no such file", errs.ErrNotFound},
+		{place.Tree.Path, view + "/state", "itself on an overlay", errs.ErrNotSupported},
+		{place.Tree.Path, "/sys/state", "cannot write layers", errs.ErrNotSupported},
+		{third, place.Dir, "no more than two", errs.ErrNotSupported},
+		{named, place.Dir, "no more than two", errs.ErrNotSupported},
+		{place.Tree.Path, "state", "absolute", errs.ErrNotSupported},
 		{view, place.Dir, "", nil},
 	} {
 		_, err := overlay.Open(t.Context(), snapshot.Place{Tree: snapshot.Tree{Path: c.tree}, Dir: c.dir})
@@ -71,7 +72,7 @@ func TestAnOrdinaryUserIsToldOfMountsInTheTree(t *testing.T) {
 		return
 	}
 	_, err := overlay.Open(t.Context(), snapshot.Place{Tree: snapshot.Tree{Path: "/"}, Dir: t.TempDir()})
-	if !errors.Is(err, snapshot.ErrNotSupported) || !strings.Contains(err.Error(), "mounted in it") {
+	if !errors.Is(err, errs.ErrNotSupported) || !strings.Contains(err.Error(), "mounted in it") {
 		t.Errorf("the root gives %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -55,7 +56,7 @@ func (b *backend) canLimit(l snapshot.DiskLimit) error {
 		return b.ground.CanLimit(l)
 	}
 	no := func(why string, hints ...string) error {
-		return because(snapshot.ErrNotSupported, b.dir, why, hints...)
+		return because(errs.ErrNotSupported, b.dir, why, hints...)
 	}
 	const pool = "snapfs pool create"
 	if b.userXattr {

@@ -12,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/backends/overlay"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -56,8 +57,8 @@ func refused(t *testing.T) {
 		t.Fatal("it says nothing about limits")
 	}
 	err = prober.CanLimit(t.Context(), snapshot.DiskLimit{Bytes: 1 << 20})
-	var e *snapshot.Error
-	if !errors.Is(err, snapshot.ErrNotSupported) || !errors.As(err, &e) || !strings.Contains(strings.Join(e.Hints, "\n"), "snapfs pool create") {
+	var e *errs.Error
+	if !errors.Is(err, errs.ErrNotSupported) || !errors.As(err, &e) || !strings.Contains(strings.Join(e.Hints, "\n"), "snapfs pool create") {
 		t.Errorf("%v, %+v", err, e)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -29,13 +30,13 @@ func (b *backend) Narrow(ctx context.Context, v snapshot.View, dir string, write
 func (b *backend) narrow(ctx context.Context, v snapshot.View, dir string, write bool) (snapshot.View, error) {
 	switch {
 	case !filepath.IsLocal(dir) || dir != filepath.Clean(dir) || dir == ".":
-		return snapshot.View{}, because(snapshot.ErrNotSupported, dir, "not a path beneath the tree")
+		return snapshot.View{}, because(errs.ErrNotSupported, dir, "not a path beneath the tree")
 	case v.Overlay == nil:
 		return snapshot.View{Path: filepath.Join(v.Path, dir)}, nil
 	case len(v.Overlay.Base) > 0:
-		return snapshot.View{}, because(snapshot.ErrNotSupported, dir, "what is served is shown only whole")
+		return snapshot.View{}, because(errs.ErrNotSupported, dir, "what is served is shown only whole")
 	case !b.userXattr:
-		return snapshot.View{}, because(snapshot.ErrNotSupported, dir, "a directory of these layers may lie elsewhere in each")
+		return snapshot.View{}, because(errs.ErrNotSupported, dir, "a directory of these layers may lie elsewhere in each")
 	}
 	n := newNarrowing(v.Overlay)
 	defer n.close()
@@ -47,7 +48,7 @@ func (b *backend) narrow(ctx context.Context, v snapshot.View, dir string, write
 		return snapshot.View{}, err
 	}
 	if !n.isDir(&s) {
-		return snapshot.View{}, because(snapshot.ErrNotFound, dir, "there is no such directory in this state")
+		return snapshot.View{}, because(errs.ErrNotFound, dir, "there is no such directory in this state")
 	}
 	write = write && v.Overlay.Upper != ""
 	if write && !s.has[0] {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -147,12 +148,12 @@ func TestWhatIsWrittenInAPartIsInTheWhole(t *testing.T) {
 		t.Errorf("the real file is %q, %v", data, err)
 	}
 	for _, dir := range []string{"a/b", "a/b/c", "a/none", "a/b/beside"} {
-		if n, err := s.Narrow(t.Context(), v, dir, true); !errors.Is(err, snapshot.ErrNotFound) {
+		if n, err := s.Narrow(t.Context(), v, dir, true); !errors.Is(err, errs.ErrNotFound) {
 			t.Errorf("%s, which is not there, is narrowed to %+v, %v", dir, n, err)
 		}
 	}
 	for _, dir := range []string{".", "..", "/a", "a/../a", ""} {
-		if _, err := s.Narrow(t.Context(), v, dir, false); !errors.Is(err, snapshot.ErrNotSupported) {
+		if _, err := s.Narrow(t.Context(), v, dir, false); !errors.Is(err, errs.ErrNotSupported) {
 			t.Errorf("%q is taken for a directory of the tree: %v", dir, err)
 		}
 	}
@@ -163,7 +164,7 @@ func TestLayersOfRootAreNotNarrowed(t *testing.T) {
 	s := newStage(t, snapshottest.OnDisk(t))
 	must(t, os.Mkdir(s.place.Tree.Path+"/dir", 0o755))
 	s.capture("base")
-	if _, err := s.Narrow(t.Context(), s.fork("base", "work"), "dir", true); !errors.Is(err, snapshot.ErrNotSupported) {
+	if _, err := s.Narrow(t.Context(), s.fork("base", "work"), "dir", true); !errors.Is(err, errs.ErrNotSupported) {
 		t.Errorf("directories of these may have been renamed: %v", err)
 	}
 }

@@ -51,6 +51,7 @@ import (
 	"strconv"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 const name = "overlay"
@@ -77,7 +78,7 @@ func open(place snapshot.Place, ground Ground, below Below) (*Backend, error) {
 	b := &backend{dir: filepath.Clean(place.Dir), ground: ground, below: below, chains: chainsNow()}
 	b.userXattr, b.locked = standing()
 	if !filepath.IsAbs(place.Dir) {
-		return nil, fail("opening", "", because(snapshot.ErrNotSupported, place.Dir, "the place for layers is not an absolute path"))
+		return nil, fail("opening", "", because(errs.ErrNotSupported, place.Dir, "the place for layers is not an absolute path"))
 	}
 	if place.Held {
 		return b, nil
@@ -138,11 +139,11 @@ func (b *backend) attr(short string) string {
 
 // fail makes err the contract's error. A *fs.PathError lends it its path.
 func fail(op, id string, err error) error {
-	var done *snapshot.Error
+	var done *errs.Error
 	if err == nil || errors.As(err, &done) { // a ground's
 		return err
 	}
-	e := &snapshot.Error{Op: op, Backend: name, ID: id, Kind: kindOf(err), Err: err}
+	e := &errs.Error{Op: op, Component: name, Subject: id, Kind: kindOf(err), Err: err}
 	var at *fs.PathError
 	if errors.As(err, &at) {
 		e.Path, e.Err = at.Path, at.Err
@@ -151,7 +152,7 @@ func fail(op, id string, err error) error {
 	if errors.As(err, &r) {
 		e.Hints = r.hints
 	}
-	if errors.Is(e.Kind, snapshot.ErrNoSpace) {
+	if errors.Is(e.Kind, errs.ErrNoSpace) {
 		e.Hints = []string{"snapfs gc"}
 	}
 	return e
@@ -163,7 +164,7 @@ func kindOf(err error) error {
 	if errors.As(err, &r) {
 		return r.kind
 	}
-	return snapshot.KindOfFile(err)
+	return errs.KindOfFile(err)
 }
 
 // because is a failure of a kind, in words of our own.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -131,7 +132,7 @@ func (r *raiser) fits() error {
 	if fs.Type == unix.BTRFS_SUPER_MAGIC || fs.Type == unix.XFS_SUPER_MAGIC || uint64(r.need) <= fs.Bavail*uint64(fs.Bsize) {
 		return nil
 	}
-	return because(snapshot.ErrNoSpace, r.tree, "there is no room for a copy of what was renamed", "snapfs gc")
+	return because(errs.ErrNoSpace, r.tree, "there is no room for a copy of what was renamed", "snapfs gc")
 }
 
 // copyUp copies one node up, whole. A file is opened to be written to, and is not; another node is

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -75,9 +75,9 @@ func parseRecord(text string) (record, error) {
 	case strings.HasPrefix(forkV1, text), strings.HasPrefix(snapshotV1, text):
 		return r, errHalf
 	case !r.fork && head+"\n" != snapshotV1 && strings.HasPrefix(text, recordMark):
-		return r, &reason{snapshot.ErrNotSupported, "a newer version of snapfs wrote it: " + quote(head), nil}
+		return r, &reason{errs.ErrNotSupported, "a newer version of snapfs wrote it: " + quote(head), nil}
 	case !r.fork && head+"\n" != snapshotV1:
-		return r, &reason{snapshot.ErrDenied, "it does not carry the mark of this backend", nil}
+		return r, &reason{errs.ErrDenied, "it does not carry the mark of this backend", nil}
 	}
 	for line := range strings.Lines(body) {
 		line, whole := strings.CutSuffix(line, "\n")
@@ -89,7 +89,7 @@ func parseRecord(text string) (record, error) {
 		}
 		key, value, _ := strings.Cut(line, " ")
 		if err := r.set(key, value); err != nil {
-			return r, &reason{snapshot.ErrCorrupt, fmt.Sprintf("its line %q: %v", line, err), nil}
+			return r, &reason{errs.ErrCorrupt, fmt.Sprintf("its line %q: %v", line, err), nil}
 		}
 	}
 	return r, errHalf
@@ -120,7 +120,7 @@ func (r *record) set(key, value string) (err error) {
 
 func (r *record) check() error {
 	if r.tree == "" || r.taken.IsZero() || r.fork && (r.base == "" || r.upper == "") {
-		return &reason{snapshot.ErrCorrupt, "lines of it are missing", nil}
+		return &reason{errs.ErrCorrupt, "lines of it are missing", nil}
 	}
 	return nil
 }

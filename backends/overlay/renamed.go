@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -45,7 +45,7 @@ func (r *renamed) check(name string) error {
 	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP) {
 		return err
 	}
-	return because(snapshot.ErrDrifted, path.Join(r.tree, name),
+	return because(errs.ErrDrifted, path.Join(r.tree, name),
 		"the sandbox has made it of "+quote(path.Join(r.tree, s.below()))+", which has what it held, and is not there any more",
 		"snapfs undo   # if it went with an apply or a promotion")
 }

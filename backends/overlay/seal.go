@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/undo"
@@ -56,7 +57,7 @@ func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 // maySeal checks what both ways of sealing ask for, and makes room in the chain.
 func (b *backend) maySeal(ctx context.Context, r *record, id snapshot.ID) (marked bool, boot string, err error) {
 	if _, err := os.Lstat(b.snapshotPath(id)); err == nil {
-		return false, "", because(snapshot.ErrExists, b.snapshotPath(id), "there is a snapshot of that name")
+		return false, "", because(errs.ErrExists, b.snapshotPath(id), "there is a snapshot of that name")
 	}
 	if boot, err = b.boot(); err != nil {
 		return false, "", err
@@ -158,7 +159,7 @@ func (b *backend) compact(ctx context.Context, chain []string) error {
 	return b.mergeInto(ctx, "merged", chain, func(layer string) error {
 		err := os.Symlink("../"+layer, b.layerPath(chain[0])+"/merged")
 		if errors.Is(err, fs.ErrExist) {
-			return because(snapshot.ErrBusy, b.layerPath(chain[0]), "somebody else has merged it")
+			return because(errs.ErrBusy, b.layerPath(chain[0]), "somebody else has merged it")
 		}
 		return err
 	})
@@ -194,7 +195,7 @@ func (b *backend) mergeInto(ctx context.Context, prefix string, chain []string, 
 	}
 	defer unlock()
 	if i := slices.IndexFunc(trees, gone); i >= 0 { // then it may be incomplete
-		return because(snapshot.ErrNotFound, trees[i], "the layer was removed while it was copied")
+		return because(errs.ErrNotFound, trees[i], "the layer was removed while it was copied")
 	}
 	if err := fault.Point(ctx, "put the layer in place"); err != nil {
 		return err

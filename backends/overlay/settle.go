@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -57,14 +58,14 @@ func (b *backend) isVolatile(layer string) (bool, error) {
 			}
 		}
 	}
-	return false, because(snapshot.ErrDenied, path, "it cannot be looked at")
+	return false, because(errs.ErrDenied, path, "it cannot be looked at")
 }
 
 // whole says why a chain of frozen layers cannot be relied on, or nil.
 func (b *backend) whole(layers []string, boot string) error {
 	for _, layer := range layers {
 		if unix.Access(b.treePath(layer), unix.F_OK) != nil {
-			return because(snapshot.ErrCorrupt, b.treePath(layer), "the layer is gone")
+			return because(errs.ErrCorrupt, b.treePath(layer), "the layer is gone")
 		}
 		note := b.layerPath(layer) + "/unsettled"
 		since, err := os.Readlink(note)
@@ -82,7 +83,7 @@ func (b *backend) whole(layers []string, boot string) error {
 }
 
 func lost(tree, note string) error {
-	return because(snapshot.ErrCorrupt, tree,
+	return because(errs.ErrCorrupt, tree,
 		"the machine went down before this was safe on the disk; files in it may be empty or torn",
 		"ls -lR "+tree, "rm -r "+note+" # to take it as it is")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -111,8 +112,8 @@ func TestLayersOfAnEarlierBootThatWereNotSettledAreCorrupt(t *testing.T) {
 	s := volatileStage(t)
 	corrupt := func(what string, err error) {
 		t.Helper()
-		var e *snapshot.Error
-		if !errors.Is(err, snapshot.ErrCorrupt) || !errors.As(err, &e) || len(e.Hints) == 0 {
+		var e *errs.Error
+		if !errors.Is(err, errs.ErrCorrupt) || !errors.As(err, &e) || len(e.Hints) == 0 {
 			t.Errorf("%s gives %v, want corrupt, with a hint", what, err)
 		}
 	}
@@ -132,7 +133,7 @@ func TestLayersOfAnEarlierBootThatWereNotSettledAreCorrupt(t *testing.T) {
 	corrupt("looking a snapshot up", err)
 	_, err = s.Fork(t.Context(), "s1", "f1")
 	corrupt("forking it", err)
-	var e *snapshot.Error
+	var e *errs.Error
 	if errors.As(err, &e) { // the hint mends it
 		note := strings.Fields(e.Hints[1])[2]
 		must(t, os.RemoveAll(note))

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -69,7 +70,7 @@ func (b *backend) replace(ctx context.Context, path string, r *record) error {
 // usable refuses what cannot be an id, and to begin when ctx has ended.
 func usable(ctx context.Context, id string) error {
 	if !snapshot.ValidID(id) {
-		return because(snapshot.ErrNotSupported, "", "an id is 1 to 64 characters of a-z, 0-9 and -, and does not begin with -")
+		return because(errs.ErrNotSupported, "", "an id is 1 to 64 characters of a-z, 0-9 and -, and does not begin with -")
 	}
 	return ctx.Err()
 }
@@ -77,11 +78,11 @@ func usable(ctx context.Context, id string) error {
 // find reads the record of what must be whole.
 func find(id, path string) (record, error) {
 	if !snapshot.ValidID(id) {
-		return record{}, because(snapshot.ErrNotFound, "", "no id looks like that")
+		return record{}, because(errs.ErrNotFound, "", "no id looks like that")
 	}
 	r, err := read(path)
 	if errors.Is(err, errHalf) {
-		return r, because(snapshot.ErrNotFound, path, errHalf.Error())
+		return r, because(errs.ErrNotFound, path, errHalf.Error())
 	}
 	return r, err
 }
@@ -96,9 +97,9 @@ func (b *backend) forget(ctx context.Context, id, path string) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	case errors.Is(err, errHalf), errors.Is(kindOf(err), snapshot.ErrCorrupt): // ours, if in a bad way
-	case errors.Is(kindOf(err), snapshot.ErrDenied), errors.Is(kindOf(err), snapshot.ErrNotSupported):
-		return because(snapshot.ErrDenied, path, "it is not this backend's: "+err.Error())
+	case errors.Is(err, errHalf), errors.Is(kindOf(err), errs.ErrCorrupt): // ours, if in a bad way
+	case errors.Is(kindOf(err), errs.ErrDenied), errors.Is(kindOf(err), errs.ErrNotSupported):
+		return because(errs.ErrDenied, path, "it is not this backend's: "+err.Error())
 	case err != nil: // it could not be read
 		return failed("read", path, err)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -224,7 +224,7 @@ func (b *backend) mergeLong(ctx context.Context, c *census) error {
 		}
 		err := b.compact(ctx, chain)
 		kind := kindOf(err)
-		passed := errors.Is(kind, snapshot.ErrNotFound) || errors.Is(kind, snapshot.ErrBusy) // removed, or merged by another
+		passed := errors.Is(kind, errs.ErrNotFound) || errors.Is(kind, errs.ErrBusy) // removed, or merged by another
 		if err != nil && !passed {
 			return err
 		}

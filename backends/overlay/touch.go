@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -61,7 +62,7 @@ var errEnough = errors.New("enough")
 // where a layer of either, above those, has something.
 func (b *backend) touched(x, y *record, yield func(snapshot.Touch, error) bool) error {
 	if x.tree != y.tree {
-		return because(snapshot.ErrNotSupported, y.tree, "it is not the tree "+quote(x.tree))
+		return because(errs.ErrNotSupported, y.tree, "it is not the tree "+quote(x.tree))
 	}
 	from, to := b.shorten(x.layers), b.shorten(y.layers)
 	if y.fork {

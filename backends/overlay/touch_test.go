@@ -13,6 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -95,7 +96,7 @@ func TestWhatARenamedDirectoryHasLostIsNotTakenForDeleted(t *testing.T) {
 		t.Helper()
 		var got string
 		for _, err := range touched {
-			if errors.Is(err, snapshot.ErrDrifted) {
+			if errors.Is(err, errs.ErrDrifted) {
 				got = err.Error()
 			} else {
 				must(t, err)

@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -32,7 +33,7 @@ func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (snapshot.DiskL
 	}
 	id := b.projectOf(r.upper)
 	if id == 0 {
-		return snapshot.DiskLimit{}, fail("measuring", string(fork), because(snapshot.ErrNotSupported, b.layerPath(r.upper), "it has no limit"))
+		return snapshot.DiskLimit{}, fail("measuring", string(fork), because(errs.ErrNotSupported, b.layerPath(r.upper), "it has no limit"))
 	}
 	dir, err := os.Open(b.layerPath(r.upper))
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -52,7 +53,7 @@ func (b *backend) fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 	}
 	defer unlock()
 	if unix.Access(b.forkPath(id), unix.F_OK) == nil {
-		return record{}, because(snapshot.ErrExists, b.forkPath(id), "there is a fork of that name")
+		return record{}, because(errs.ErrExists, b.forkPath(id), "there is a fork of that name")
 	}
 	base, err := find(string(from), b.snapshotPath(from))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -67,7 +67,7 @@ func (b *backend) copyTree(ctx context.Context, src int, from, home string) erro
 	}
 	c.state, c.mount = inodeOf(&own), root.Mount
 	if inodeOf(&root) == c.state {
-		return because(snapshot.ErrNotSupported, from, "the copies themselves are kept there")
+		return because(errs.ErrNotSupported, from, "the copies themselves are kept there")
 	}
 	if c.links, err = unix.Open(filepath.Join(home, "links"), kernel.OPath|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return &fs.PathError{Op: "open", Path: home, Err: err}
@@ -125,7 +125,7 @@ func (c *copier) patiently(here *level, name string) error {
 		}
 		time.Sleep(time.Millisecond << try)
 	}
-	return &reason{snapshot.ErrBusy, errAgain.Error()}
+	return &reason{errs.ErrBusy, errAgain.Error()}
 }
 
 // entry copies one name of a directory. ENOENT: it is gone. errAgain: it

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 var _ interface {
@@ -29,9 +30,9 @@ func (b *backend) refuse(fork string, l snapshot.DiskLimit) error {
 	if l == (snapshot.DiskLimit{}) {
 		return nil
 	}
-	return &snapshot.Error{
-		Op: "limiting", Backend: name, ID: fork, Path: b.dir, Kind: snapshot.ErrNotSupported,
-		Err: &reason{snapshot.ErrNotSupported, "nothing counts what is added to a copy of a tree"},
+	return &errs.Error{
+		Op: "limiting", Component: name, Subject: fork, Path: b.dir, Kind: errs.ErrNotSupported,
+		Err: &reason{errs.ErrNotSupported, "nothing counts what is added to a copy of a tree"},
 		Hints: []string{
 			"snapfs pool create && snapfs pool import TREE",
 			"snapfs run --backend overlay … (on an ext4 or xfs with project quotas)",

@@ -13,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/backends/plain"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -77,8 +78,8 @@ func TestFileThatNeverRestsIsBusy(t *testing.T) {
 	write(t, file, "")
 	ctx := during(t, "give it its mode", 1<<30, func() { write(t, file, "again") })
 	_, err := b.Capture(ctx, place.Tree, "s1")
-	var e *snapshot.Error
-	if !errors.Is(err, snapshot.ErrBusy) || !errors.As(err, &e) || e.Path != file {
+	var e *errs.Error
+	if !errors.Is(err, errs.ErrBusy) || !errors.As(err, &e) || e.Path != file {
 		t.Errorf("the capture gives %v", err)
 	}
 }
@@ -107,7 +108,7 @@ func TestForkOfASnapshotRemovedMeanwhileIsNotHalfACopy(t *testing.T) {
 		must(t, b.Remove(t.Context(), "s1"))
 		sweep(t, b)
 	})
-	if _, err := b.Fork(ctx, "s1", "f1"); !errors.Is(err, snapshot.ErrNotFound) {
+	if _, err := b.Fork(ctx, "s1", "f1"); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("the fork gives %v", err)
 	}
 }
@@ -175,10 +176,10 @@ func TestMarkThatCannotBeReadIsCorruptAndStays(t *testing.T) {
 	file := filepath.Join(filepath.Dir(s.View.Path), "mark")
 	for _, text := range []string{"", "snapfs plain 2\n", "snapfs plain 1\nsnapshot s1\n"} {
 		must(t, os.WriteFile(file, []byte(text), 0o600))
-		if _, err := b.Lookup(t.Context(), "s1"); !errors.Is(err, snapshot.ErrCorrupt) {
+		if _, err := b.Lookup(t.Context(), "s1"); !errors.Is(err, errs.ErrCorrupt) {
 			t.Errorf("with the mark %q Lookup gives %v", text, err)
 		}
-		if err := b.Remove(t.Context(), "s1"); !errors.Is(err, snapshot.ErrDenied) {
+		if err := b.Remove(t.Context(), "s1"); !errors.Is(err, errs.ErrDenied) {
 			t.Errorf("with the mark %q Remove gives %v", text, err)
 		}
 		if ids, _, err := b.List(t.Context()); err != nil || len(ids) != 1 {
@@ -196,13 +197,13 @@ func TestMarkOfAnotherIsNotOurs(t *testing.T) {
 	must(t, err)
 	home := filepath.Dir(s.View.Path)
 	must(t, os.Rename(home, filepath.Join(filepath.Dir(home), "s2")))
-	if _, err := b.Lookup(t.Context(), "s2"); !errors.Is(err, snapshot.ErrNotFound) {
+	if _, err := b.Lookup(t.Context(), "s2"); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("Lookup gives %v", err)
 	}
 	if ids, _, err := b.List(t.Context()); err != nil || len(ids) > 0 {
 		t.Errorf("List gives %v, %v", ids, err)
 	}
-	if err := b.Remove(t.Context(), "s2"); !errors.Is(err, snapshot.ErrDenied) {
+	if err := b.Remove(t.Context(), "s2"); !errors.Is(err, errs.ErrDenied) {
 		t.Errorf("Remove gives %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // A mark is the file that makes a directory ours. It is text for people:
@@ -35,19 +36,19 @@ func (m mark) text() string {
 func parseMark(k kind, id, text string) (mark, error) {
 	rest, ok := strings.CutPrefix(text, markFormat)
 	if !ok {
-		return mark{}, &reason{snapshot.ErrCorrupt, "the mark is not one this version can read"}
+		return mark{}, &reason{errs.ErrCorrupt, "the mark is not one this version can read"}
 	}
 	m := mark{kind: k}
 	var word, taken string
 	if _, err := fmt.Sscanf(rest, "%s %s\ntree %q\nbase %q\ntaken %s\n", &word, &m.id, &m.tree, &m.base, &taken); err != nil {
-		return mark{}, &reason{snapshot.ErrCorrupt, "the mark cannot be read: " + err.Error()}
+		return mark{}, &reason{errs.ErrCorrupt, "the mark cannot be read: " + err.Error()}
 	}
 	var err error
 	if m.taken, err = time.Parse(time.RFC3339Nano, taken); err != nil {
-		return mark{}, &reason{snapshot.ErrCorrupt, "the mark has no time"}
+		return mark{}, &reason{errs.ErrCorrupt, "the mark has no time"}
 	}
 	if word != k.word || m.id != id {
-		return mark{}, &reason{snapshot.ErrNotFound, "the mark there is of " + word + " " + m.id}
+		return mark{}, &reason{errs.ErrNotFound, "the mark there is of " + word + " " + m.id}
 	}
 	return m, nil
 }

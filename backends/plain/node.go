@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -31,7 +31,7 @@ func (c *copier) node(here *level, name string, st *kernel.Stat) error {
 		return kernel.MakeNode(here.dst, name, st.Mode&unix.S_IFMT|0o600, st.Rdev)
 	})
 	if errors.Is(err, unix.EPERM) {
-		err = &reason{snapshot.ErrDenied, "only root may make a device"}
+		err = &reason{errs.ErrDenied, "only root may make a device"}
 	}
 	if err != nil {
 		return written(err)

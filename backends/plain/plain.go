@@ -24,6 +24,7 @@ import (
 	"path/filepath"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 const name = "plain"
@@ -37,8 +38,8 @@ func Driver() snapshot.Driver {
 // Errors: ErrNotSupported where place.Dir is not absolute.
 func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	if !filepath.IsAbs(place.Dir) {
-		return nil, &snapshot.Error{
-			Op: "opening", Backend: name, Path: place.Dir, Kind: snapshot.ErrNotSupported,
+		return nil, &errs.Error{
+			Op: "opening", Component: name, Path: place.Dir, Kind: errs.ErrNotSupported,
 			Err: errors.New("the place for copies is not an absolute path"),
 		}
 	}
@@ -60,7 +61,7 @@ func fail(op, id string, err error) error {
 	if err == nil {
 		return nil
 	}
-	e := &snapshot.Error{Op: op, Backend: name, ID: id, Kind: snapshot.KindOfFile(err), Err: err}
+	e := &errs.Error{Op: op, Component: name, Subject: id, Kind: errs.KindOfFile(err), Err: err}
 	var at *fs.PathError
 	if errors.As(err, &at) {
 		e.Path, e.Err = at.Path, at.Err
@@ -69,7 +70,7 @@ func fail(op, id string, err error) error {
 	if errors.As(err, &r) {
 		e.Kind = r.kind
 	}
-	if errors.Is(e.Kind, snapshot.ErrNoSpace) {
+	if errors.Is(e.Kind, errs.ErrNoSpace) {
 		e.Hints = []string{"snapfs gc"}
 	}
 	return e

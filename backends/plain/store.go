@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -153,7 +154,7 @@ func readMark(dir int) (string, error) {
 	buf := make([]byte, 32<<10) // a path is 4 KiB, quoted at most four times that
 	n, err := f.Read(buf)
 	if n == 0 {
-		return "", &reason{snapshot.ErrCorrupt, "the mark is empty: " + err.Error()}
+		return "", &reason{errs.ErrCorrupt, "the mark is empty: " + err.Error()}
 	}
 	return string(buf[:n]), nil
 }
@@ -174,7 +175,7 @@ func ids[T ~string](b *backend, k kind) ([]T, error) {
 			continue
 		}
 		_, err := b.read(k, id, e.Name())
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, snapshot.ErrNotFound) {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errs.ErrNotFound) {
 			continue // not ours
 		}
 		found = append(found, T(id))

@@ -13,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/backends/plain"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -201,7 +202,7 @@ func TestSuiteFindsBrokenBackends(t *testing.T) {
 		})},
 		{"of many with one id exactly one is made", forking(func(b *broken, ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 			f, err := b.Backend.Fork(ctx, from, id)
-			if errors.Is(err, snapshot.ErrExists) {
+			if errors.Is(err, errs.ErrExists) {
 				err = nil
 			}
 			return f, err
@@ -222,8 +223,8 @@ func TestSuiteFindsBrokenBackends(t *testing.T) {
 		{"fork: each step fails once and nothing is lost", halfMade},
 		{"fork: a full disk is said to be one, and loses nothing", forking(func(b *broken, ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 			f, err := b.Backend.Fork(ctx, from, id)
-			if errors.Is(err, snapshot.ErrNoSpace) {
-				err = &snapshot.Error{Op: "forking", Kind: snapshot.ErrCorrupt}
+			if errors.Is(err, errs.ErrNoSpace) {
+				err = &errs.Error{Op: "forking", Kind: errs.ErrCorrupt}
 			}
 			return f, err
 		})},
@@ -259,7 +260,7 @@ func halfMade(b *broken) snapshot.Backend {
 			return f, err
 		}
 		if err := fault.Point(ctx, "the last file"); err != nil {
-			return f, &snapshot.Error{Op: "forking", Kind: snapshot.KindOf(err), Err: err}
+			return f, &errs.Error{Op: "forking", Kind: errs.KindOf(err), Err: err}
 		}
 		return f, os.WriteFile(edited, text, 0o644)
 	})(b)

@@ -3,7 +3,7 @@ package plain
 import (
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -68,7 +68,7 @@ func (l *level) reopen(child *level) error {
 	}
 	l.src = src
 	if st, err := kernel.Lstat(src, ""); err != nil || inodeOf(&st) != inodeOf(&l.stat) {
-		return &reason{snapshot.ErrBusy, "it was moved while it was copied"}
+		return &reason{errs.ErrBusy, "it was moved while it was copied"}
 	}
 	dst, err := openRead(child.dst, "..", unix.O_DIRECTORY)
 	if err != nil {
@@ -76,7 +76,7 @@ func (l *level) reopen(child *level) error {
 	}
 	l.dst = dst
 	if st, err := kernel.Lstat(dst, ""); err != nil || inodeOf(&st) != l.dstIs {
-		return &reason{snapshot.ErrNotFound, "the copy was removed while it was made"}
+		return &reason{errs.ErrNotFound, "the copy was removed while it was made"}
 	}
 	return nil
 }

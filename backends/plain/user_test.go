@@ -8,6 +8,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/plain"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"golang.org/x/sys/unix"
@@ -23,8 +24,8 @@ func TestFileThatCannotBeReadIsDeniedByName(t *testing.T) {
 		write(t, path, "")
 		must(t, os.Chmod(path, 0))
 		_, err := b.Capture(t.Context(), place.Tree, "s1")
-		var e *snapshot.Error
-		if !errors.Is(err, snapshot.ErrDenied) || !errors.As(err, &e) || e.Path != path {
+		var e *errs.Error
+		if !errors.Is(err, errs.ErrDenied) || !errors.As(err, &e) || e.Path != path {
 			t.Errorf("the capture gives %v", err)
 		}
 		must(t, os.Remove(path))

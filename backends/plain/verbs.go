@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -114,7 +115,7 @@ func (b *backend) fill(ctx context.Context, m mark, src int, from string) error 
 		return &fs.PathError{Op: "stat", Path: from, Err: err}
 	}
 	if opened.Dev != there.Dev || opened.Ino != there.Ino {
-		return because(snapshot.ErrNotFound, from, "it was replaced while it was copied")
+		return because(errs.ErrNotFound, from, "it was replaced while it was copied")
 	}
 	return nil
 }
@@ -168,7 +169,7 @@ func (b *backend) remove(ctx context.Context, k kind, id string) error {
 			if _, gone := os.Lstat(path); errors.Is(gone, fs.ErrNotExist) {
 				continue
 			}
-			return because(snapshot.ErrDenied, path, "it does not carry the mark of this backend")
+			return because(errs.ErrDenied, path, "it does not carry the mark of this backend")
 		}
 		if err := fault.Point(ctx, "rename into the trash"); err != nil {
 			return err
@@ -184,21 +185,21 @@ func (b *backend) remove(ctx context.Context, k kind, id string) error {
 // find is read for what must be whole.
 func (b *backend) find(k kind, id string) (mark, error) {
 	if !snapshot.ValidID(id) {
-		return mark{}, because(snapshot.ErrNotFound, "", "no id looks like that")
+		return mark{}, because(errs.ErrNotFound, "", "no id looks like that")
 	}
 	m, err := b.read(k, id, id)
 	if err != nil {
 		return mark{}, err
 	}
 	if info, err := os.Lstat(b.treePath(k, id)); err != nil || !info.IsDir() {
-		return mark{}, because(snapshot.ErrCorrupt, b.path(k, id), "its tree is gone")
+		return mark{}, because(errs.ErrCorrupt, b.path(k, id), "its tree is gone")
 	}
 	return m, nil
 }
 
 func usable(id string) error {
 	if !snapshot.ValidID(id) {
-		return because(snapshot.ErrNotSupported, "", "an id is 1 to 64 characters of a-z, 0-9 and -, and does not begin with -")
+		return because(errs.ErrNotSupported, "", "an id is 1 to 64 characters of a-z, 0-9 and -, and does not begin with -")
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -53,7 +53,7 @@ func (p *Pool) Adopt(ctx context.Context, tree string, progress func(Progress)) 
 
 func (p *Pool) adopt(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
 	if r, err := p.record(tree); err == nil && r.State != imported {
-		return Report{}, &problem{kind: snapshot.ErrExists, why: "it is on the pool already"}
+		return Report{}, &problem{kind: errs.ErrExists, why: "it is on the pool already"}
 	}
 	if err := checkTree(tree); err != nil {
 		return Report{}, err
@@ -63,7 +63,7 @@ func (p *Pool) adopt(ctx context.Context, tree string, progress func(Progress)) 
 	}
 	original := tree + originalSuffix
 	if _, err := os.Lstat(original); err == nil {
-		return Report{}, &problem{snapshot.ErrExists, original + " is in the way", []string{"mv " + original + " " + original + ".old"}}
+		return Report{}, &problem{errs.ErrExists, original + " is in the way", []string{"mv " + original + " " + original + ".old"}}
 	}
 	report, err := p.update(ctx, tree, progress)
 	if err != nil {
@@ -197,7 +197,7 @@ func (p *Pool) mend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
+	var failures []error
 	for _, r := range records {
 		unlock, err := tryLock(p.lockFile(r.Path))
 		if errors.Is(err, unix.EWOULDBLOCK) {
@@ -208,11 +208,11 @@ func (p *Pool) mend(ctx context.Context) error {
 			unlock()
 		}
 		if err != nil {
-			errs = append(errs, failed("mending", p.Name, r.Path, err))
+			failures = append(failures, failed("mending", p.Name, r.Path, err))
 		}
 	}
-	if len(errs) > 0 {
-		return errors.Join(errs...)
+	if len(failures) > 0 {
+		return errors.Join(failures...)
 	}
 	if err := p.done("mount"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/run"
 )
@@ -27,37 +27,37 @@ func (p *problem) Error() string { return p.why }
 func (p *problem) Unwrap() error { return p.kind }
 
 func unsupported(why string, hints ...string) error {
-	return &problem{snapshot.ErrNotSupported, why, hints}
+	return &problem{errs.ErrNotSupported, why, hints}
 }
 
-func busy(why string, hints ...string) error { return &problem{snapshot.ErrBusy, why, hints} }
+func busy(why string, hints ...string) error { return &problem{errs.ErrBusy, why, hints} }
 
 func needRoot() error {
 	if os.Geteuid() == 0 {
 		return nil
 	}
-	return &problem{snapshot.ErrDenied, "making and mounting a pool takes root", []string{
+	return &problem{errs.ErrDenied, "making and mounting a pool takes root", []string{
 		"sudo snapfs pool …", "btrfs subvolume create work (on a btrfs of your own, where you need no pool)",
 	}}
 }
 
 // failed makes err the contract's error.
 func failed(op, id, path string, err error) error {
-	var done *snapshot.Error
+	var done *errs.Error
 	if err == nil || errors.As(err, &done) {
 		return err
 	}
-	e := &snapshot.Error{Op: op, Backend: name, ID: id, Path: path, Kind: snapshot.KindOf(err), Err: err}
+	e := &errs.Error{Op: op, Component: name, Subject: id, Path: path, Kind: errs.KindOf(err), Err: err}
 	var p *problem
 	var missing *run.MissingError
 	switch {
 	case errors.As(err, &p):
 		e.Kind, e.Hints = p.kind, p.hints
 	case errors.As(err, &missing):
-		e.Kind, e.Hints = snapshot.ErrNotSupported, []string{missing.Fix}
+		e.Kind, e.Hints = errs.ErrNotSupported, []string{missing.Fix}
 	case e.Kind == nil:
-		e.Kind = snapshot.ErrNotSupported
-	case errors.Is(e.Kind, snapshot.ErrNoSpace):
+		e.Kind = errs.ErrNotSupported
+	case errors.Is(e.Kind, errs.ErrNoSpace):
 		e.Hints = []string{"snapfs gc", "snapfs pool grow"}
 	}
 	return e

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/backends/pool"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -28,7 +28,7 @@ func TestAPoolGrowsWhileItIsUsed(t *testing.T) {
 	if after.Size != 1<<30 || after.Free < before.Free+400<<20 || after.OnDisk > 100<<20 {
 		t.Errorf("before %+v, after %+v", before, after)
 	}
-	if err := p.Grow(t.Context(), 512<<20); !errors.Is(err, snapshot.ErrNotSupported) {
+	if err := p.Grow(t.Context(), 512<<20); !errors.Is(err, errs.ErrNotSupported) {
 		t.Errorf("shrinking: %v", err)
 	}
 	same(t, tree, copyOf(t, p), "after growing")
@@ -45,7 +45,7 @@ func TestWhatCannotBeAPoolIsRefused(t *testing.T) {
 		"relative": second(p.Import(t.Context(), "work", nil)),
 		"unknown":  second(p.Unadopt(t.Context(), tree, nil)),
 	} {
-		var e *snapshot.Error
+		var e *errs.Error
 		if !errors.As(err, &e) || e.Kind == nil || e.Op == "" {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -109,8 +109,8 @@ func TestAnOrdinaryUserIsToldThatAPoolTakesRoot(t *testing.T) {
 		return
 	}
 	_, err := pool.Create(t.Context(), t.TempDir(), "p", 512<<20)
-	var e *snapshot.Error
-	if !errors.As(err, &e) || !errors.Is(err, snapshot.ErrDenied) || len(e.Hints) == 0 {
+	var e *errs.Error
+	if !errors.As(err, &e) || !errors.Is(err, errs.ErrDenied) || len(e.Hints) == 0 {
 		t.Errorf("%#v", err)
 	}
 }

@@ -38,6 +38,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/run"
@@ -484,7 +485,7 @@ func readJSON(path string, v any) error {
 		return err
 	}
 	if err := json.Unmarshal(text, v); err != nil {
-		return &problem{kind: snapshot.ErrCorrupt, why: path + ": " + err.Error()}
+		return &problem{kind: errs.ErrCorrupt, why: path + ": " + err.Error()}
 	}
 	return nil
 }

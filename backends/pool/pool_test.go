@@ -19,6 +19,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/pool"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/run"
@@ -154,7 +155,7 @@ func TestAnImportKilledAnywhereIsMendedByTheNext(t *testing.T) {
 func TestATreeOnAPoolHasAFrozenBase(t *testing.T) {
 	dir, p, tree := made(t)
 	place := snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: dir}
-	if _, err := pool.Driver().Open(t.Context(), place); !errors.Is(err, snapshot.ErrNotSupported) {
+	if _, err := pool.Driver().Open(t.Context(), place); !errors.Is(err, errs.ErrNotSupported) {
 		t.Fatalf("before the import: %v", err)
 	}
 	_, err := p.Import(t.Context(), tree, nil)
@@ -174,7 +175,7 @@ func TestATreeOnAPoolHasAFrozenBase(t *testing.T) {
 	if s.Tree != place.Tree || s.Taken.After(time.Now()) || s.Taken.Before(before.Add(-time.Second)) {
 		t.Errorf("%+v", s)
 	}
-	if err := pool.Remove(t.Context(), dir, "p"); !errors.Is(err, snapshot.ErrBusy) {
+	if err := pool.Remove(t.Context(), dir, "p"); !errors.Is(err, errs.ErrBusy) {
 		t.Errorf("removing a pool with a fork: %v", err)
 	}
 	must(t, b.RemoveFork(t.Context(), "f1"))
@@ -323,7 +324,7 @@ func TestKilledAnywhereThePoolLosesNothing(t *testing.T) {
 				if diff := treetest.Lines(want, describe(t, tree)); len(diff) > 0 {
 					t.Fatalf("%s killed at step %d, the workspace is another: %q", verb, step, diff)
 				}
-				if _, err := p.Unadopt(t.Context(), tree, nil); err != nil && !errors.Is(err, snapshot.ErrNotFound) {
+				if _, err := p.Unadopt(t.Context(), tree, nil); err != nil && !errors.Is(err, errs.ErrNotFound) {
 					t.Fatal(err)
 				}
 				must(t, os.RemoveAll(tree+".snapfs-original"))

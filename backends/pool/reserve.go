@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/qgroup"
 )
@@ -43,7 +44,7 @@ func (p *Pool) hostHasRoom(need int64) error {
 		return err
 	}
 	return &problem{
-		snapshot.ErrNoSpace,
+		errs.ErrNoSpace,
 		fmt.Sprintf("the disk that the pool's image lies on has %v free, and the pool leaves %v of it", snapshot.Bytes(free), snapshot.Bytes(reserve)),
 		[]string{"snapfs gc", "snapfs rm SANDBOX", "df -h " + p.Dir},
 	}

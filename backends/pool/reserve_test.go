@@ -13,6 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/pool"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -71,8 +72,8 @@ func TestAPoolLeavesAReserveOfItsHost(t *testing.T) {
 	_, _, clone := b.Clone(t.Context(), place.Tree, "s2", "f2")
 	_, again := p.Import(t.Context(), work, nil)
 	for what, err := range map[string]error{"fork": fork, "clone": clone, "import": again} {
-		var e *snapshot.Error
-		if !errors.Is(err, snapshot.ErrNoSpace) || !errors.As(err, &e) || len(e.Hints) == 0 {
+		var e *errs.Error
+		if !errors.Is(err, errs.ErrNoSpace) || !errors.As(err, &e) || len(e.Hints) == 0 {
 			t.Errorf("%s below the reserve: %v", what, err)
 		}
 	}

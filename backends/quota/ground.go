@@ -13,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/backends/overlay"
 	"github.com/snapfs/snapfs/backends/pool"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/qgroup"
@@ -52,8 +53,8 @@ func (g *ground) Destroy(dir int, name string) (bool, error) {
 // CanLimit says what keeps root from limiting bytes, which is all that btrfs counts.
 func (g *ground) CanLimit(l snapshot.DiskLimit) error {
 	if l.Inodes > 0 {
-		return &snapshot.Error{
-			Op: "limiting", Backend: name, Path: g.dir, Kind: snapshot.ErrNotSupported, Err: errors.New("a pool does not count inodes"),
+		return &errs.Error{
+			Op: "limiting", Component: name, Path: g.dir, Kind: errs.ErrNotSupported, Err: errors.New("a pool does not count inodes"),
 			Hints: []string{"snapfs run --backend overlay … (with SNAPFS_HOME on an ext4 or xfs with project quotas)"},
 		}
 	}

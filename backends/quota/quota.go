@@ -30,6 +30,7 @@ import (
 	"github.com/snapfs/snapfs/backends/overlay"
 	"github.com/snapfs/snapfs/backends/pool"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/qgroup"
 )
@@ -114,7 +115,7 @@ func choose(ctx context.Context, own string) (*pool.Pool, error) {
 }
 
 func refuse(why string, hints ...string) error {
-	return &snapshot.Error{Op: "opening", Backend: name, Kind: snapshot.ErrNotSupported, Err: errors.New(why), Hints: hints}
+	return &errs.Error{Op: "opening", Component: name, Kind: errs.ErrNotSupported, Err: errors.New(why), Hints: hints}
 }
 
 // Capture keeps the contract of [snapshot.Backend].
@@ -174,15 +175,15 @@ func gauge(layer string) (int64, error) {
 
 // failed makes err the contract's error.
 func failed(op, path string, err error) error {
-	var done *snapshot.Error
+	var done *errs.Error
 	if err == nil || errors.As(err, &done) {
 		return err
 	}
-	e := &snapshot.Error{Op: op, Backend: name, Path: path, Kind: snapshot.KindOf(err), Err: err}
+	e := &errs.Error{Op: op, Component: name, Path: path, Kind: errs.KindOf(err), Err: err}
 	switch {
 	case e.Kind == nil:
-		e.Kind = snapshot.ErrCorrupt
-	case errors.Is(e.Kind, snapshot.ErrNoSpace):
+		e.Kind = errs.ErrCorrupt
+	case errors.Is(e.Kind, errs.ErrNoSpace):
 		e.Hints = []string{"snapfs gc", "snapfs pool grow SIZE"}
 	}
 	return e

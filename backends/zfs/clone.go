@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 var (
@@ -104,7 +105,7 @@ func clonedAs(trees []snapshot.Cloning) (all []cloned, err error) {
 			base.unique, base.taken = first.unique, first.taken
 			base.dataset = snapshotName(base.source, base.unique)
 			if poolOf(base.source) != poolOf(first.source) || seen[base.source] {
-				return nil, &problem{kind: snapshot.ErrNotSupported, path: t.Tree.Path, why: "one transaction is of different datasets of one pool"}
+				return nil, &problem{kind: errs.ErrNotSupported, path: t.Tree.Path, why: "one transaction is of different datasets of one pool"}
 			}
 		}
 		seen[base.source] = true

@@ -12,6 +12,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/zfs"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -86,7 +87,7 @@ func TestWhatLacksTheMarkIsNeitherUsedNorDestroyed(t *testing.T) {
 	sh(t, "create", "-o", "mountpoint=legacy", tree+"/.snapfs")
 	_, err := b.Capture(t.Context(), p.Tree, "s1")
 	must(t, err)
-	if _, err := b.Fork(t.Context(), "s1", "f1"); !errors.Is(err, snapshot.ErrDenied) {
+	if _, err := b.Fork(t.Context(), "s1", "f1"); !errors.Is(err, errs.ErrDenied) {
 		t.Errorf("a fork in somebody's .snapfs: %v", err)
 	}
 	sh(t, "destroy", tree+"/.snapfs")
@@ -129,7 +130,7 @@ func TestWhatAForkDestroyedByHandLeavesIsNotFoundAndGoes(t *testing.T) {
 	b := opened(t, p)
 	grown(t, b, p)
 	sh(t, "destroy", "-r", of(t, p)+"/.snapfs")
-	if _, err := b.LookupFork(t.Context(), "f1"); !errors.Is(err, snapshot.ErrNotFound) {
+	if _, err := b.LookupFork(t.Context(), "f1"); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("looking it up gives %v", err)
 	}
 	must(t, b.RemoveFork(t.Context(), "f1"))
@@ -160,8 +161,8 @@ func TestAnOrdinaryUserIsToldThatMountingTakesRoot(t *testing.T) {
 
 func asOrdinaryUser(t *testing.T, tree string) {
 	_, err := zfs.Open(t.Context(), snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: tree + "/state"})
-	var e *snapshot.Error
-	if !errors.As(err, &e) || !errors.Is(err, snapshot.ErrNotSupported) || e.Path != tree || !strings.Contains(err.Error(), "takes root") || len(e.Hints) != 2 {
+	var e *errs.Error
+	if !errors.As(err, &e) || !errors.Is(err, errs.ErrNotSupported) || e.Path != tree || !strings.Contains(err.Error(), "takes root") || len(e.Hints) != 2 {
 		t.Errorf("%#v", err)
 	}
 	dataset := sh(t, "list", "-H", "-o", "name", tree)

@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 )
 
@@ -41,7 +41,7 @@ func running(dataset string) error {
 		return nil
 	}
 	return &problem{
-		kind: snapshot.ErrCorrupt, path: dataset, why: "the pool " + pool + " is suspended, since a disk of it fails: whoever waits for it waits until it goes on",
+		kind: errs.ErrCorrupt, path: dataset, why: "the pool " + pool + " is suspended, since a disk of it fails: whoever waits for it waits until it goes on",
 		hints: []string{"zpool status " + pool, "sudo zpool clear " + pool + "   # when the disk is back"},
 	}
 }
@@ -57,7 +57,7 @@ func imported(dataset string) error {
 	_, err := os.Lstat(kstats + "/" + pool)
 	if known == nil && errors.Is(err, os.ErrNotExist) {
 		return &problem{
-			kind: snapshot.ErrNotFound, path: dataset, why: "the pool " + pool + " is not imported",
+			kind: errs.ErrNotFound, path: dataset, why: "the pool " + pool + " is not imported",
 			hints: []string{"sudo zpool import " + pool},
 		}
 	}
@@ -68,7 +68,7 @@ func imported(dataset string) error {
 // destroyed, or this is another pool of that name. Nothing is forgotten for that.
 func moved(m mark) error {
 	return &problem{
-		kind: snapshot.ErrNotFound, path: m.dataset,
+		kind: errs.ErrNotFound, path: m.dataset,
 		why: "the dataset " + m.source + ", which was captured, is not there: it was renamed, or " + poolOf(m.source) + " is another pool of that name",
 		hints: []string{
 			"zfs list -H -r -t all -o name " + poolOf(m.source) + " | grep " + m.unique + "   # where it is now",
@@ -105,11 +105,11 @@ func understood(err error) error {
 			return &problem{kind: kind, why: e.Error(), hints: hintsOfKind(kind)}
 		}
 	}
-	return &problem{kind: snapshot.ErrNotSupported, why: e.Error()}
+	return &problem{kind: errs.ErrNotSupported, why: e.Error()}
 }
 
 func hintsOfKind(kind error) []string {
-	if errors.Is(kind, snapshot.ErrCorrupt) {
+	if errors.Is(kind, errs.ErrCorrupt) {
 		return []string{"zpool status -x"}
 	}
 	return nil
@@ -132,34 +132,34 @@ func kindOfLine(line string) error {
 	switch why {
 	case "dataset does not exist", "no such pool or dataset", "could not find any snapshots to destroy; check snapshot names.",
 		"snapshot does not exist", "no such pool":
-		return snapshot.ErrNotFound
+		return errs.ErrNotFound
 	case "parent does not exist":
 		return errNoParent
 	case "dataset already exists", "tag already exists on this dataset":
-		return snapshot.ErrExists
+		return errs.ErrExists
 	case "dataset is busy", "pool or dataset is busy", "pool is busy", "filesystem has children", "filesystem has dependent clones",
 		"snapshot has dependent clones", "snapshot is cloned":
-		return snapshot.ErrBusy
+		return errs.ErrBusy
 	case "permission denied":
-		return snapshot.ErrDenied
+		return errs.ErrDenied
 	case "out of space", "dataset quota exceeded", "disk quota exceeded":
-		return snapshot.ErrNoSpace
+		return errs.ErrNoSpace
 	case "pool is read-only", "dataset is read-only", "pool is read only":
-		return snapshot.ErrReadOnly
+		return errs.ErrReadOnly
 	case "no such tag on this dataset":
 		return errNoTag
 	case "I/O error", "pool I/O is currently suspended", "pool is unavailable", "one or more devices is currently unavailable",
 		"pool cannot be accessed", "bad exchange descriptor", "invalid vdev configuration", "corrupted data":
-		return snapshot.ErrCorrupt
+		return errs.ErrCorrupt
 	case "Permission denied the ZFS utilities must be run as root.":
-		return snapshot.ErrDenied
+		return errs.ErrDenied
 	case "The ZFS modules are not loaded.":
-		return snapshot.ErrNotSupported
+		return errs.ErrNotSupported
 	}
 	return nil
 }
 
 var (
-	errNoParent = &problem{kind: snapshot.ErrNotFound, why: "the parent does not exist"}
-	errNoTag    = &problem{kind: snapshot.ErrNotFound, why: "it is not held"}
+	errNoParent = &problem{kind: errs.ErrNotFound, why: "the parent does not exist"}
+	errNoTag    = &problem{kind: errs.ErrNotFound, why: "it is not held"}
 )

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 )
 
@@ -22,8 +22,8 @@ type problem struct {
 func (p *problem) Error() string { return p.why }
 func (p *problem) Unwrap() error { return p.kind }
 
-func notFound(why string) error { return &problem{kind: snapshot.ErrNotFound, why: why} }
-func corrupt(why string) error  { return &problem{kind: snapshot.ErrCorrupt, why: why} }
+func notFound(why string) error { return &problem{kind: errs.ErrNotFound, why: why} }
+func corrupt(why string) error  { return &problem{kind: errs.ErrCorrupt, why: why} }
 
 // absent: what is not there is not found, without more words.
 func absent(err error) error {
@@ -34,7 +34,7 @@ func absent(err error) error {
 }
 
 func noProgram(err error) error {
-	p := &problem{kind: snapshot.ErrNotSupported, why: err.Error()}
+	p := &problem{kind: errs.ErrNotSupported, why: err.Error()}
 	var missing *run.MissingError
 	if errors.As(err, &missing) && missing.Fix != "" {
 		p.hints = []string{missing.Fix}
@@ -47,11 +47,11 @@ func fail(op, id string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var done *snapshot.Error
+	var done *errs.Error
 	if errors.As(err, &done) {
 		return err
 	}
-	e := &snapshot.Error{Op: op, Backend: name, ID: id, Kind: kindOf(err), Err: err}
+	e := &errs.Error{Op: op, Component: name, Subject: id, Kind: kindOf(err), Err: err}
 	var p *problem
 	var at *os.PathError
 	switch {
@@ -60,7 +60,7 @@ func fail(op, id string, err error) error {
 	case errors.As(err, &at):
 		e.Path, e.Err = at.Path, at.Err
 	}
-	if len(e.Hints) == 0 && errors.Is(e.Kind, snapshot.ErrNoSpace) {
+	if len(e.Hints) == 0 && errors.Is(e.Kind, errs.ErrNoSpace) {
 		e.Hints = []string{"snapfs gc", "zfs list -o space"}
 	}
 	return e
@@ -74,5 +74,5 @@ func kindOf(err error) error {
 		_ = errors.As(p.kind, &p) // it may be one of those that the door tells apart
 		return p.kind
 	}
-	return snapshot.KindOfFile(err)
+	return errs.KindOfFile(err)
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -142,8 +143,8 @@ func TestASuspendedPoolIsSaidToBeOneAtOnce(t *testing.T) {
 		go func() { said <- do() }()
 		select {
 		case err := <-said:
-			var e *snapshot.Error
-			if !errors.Is(err, snapshot.ErrCorrupt) || !errors.As(err, &e) || !strings.Contains(strings.Join(e.Hints, "\n"), "zpool clear "+pool) {
+			var e *errs.Error
+			if !errors.Is(err, errs.ErrCorrupt) || !errors.As(err, &e) || !strings.Contains(strings.Join(e.Hints, "\n"), "zpool clear "+pool) {
 				t.Errorf("%s gives %v", verb, err)
 			}
 		case <-time.After(30 * time.Second):
@@ -192,10 +193,10 @@ func TestAFullPoolIsSaidToBeFullAndGivesBackWhatIsRemoved(t *testing.T) {
 	for i := range 3 {
 		id := fmt.Sprintf("n%d", i)
 		_, _, err := b.Clone(t.Context(), p.Tree, snapshot.ID(id), snapshot.ForkID(id))
-		var e *snapshot.Error
+		var e *errs.Error
 		switch {
 		case err == nil:
-		case !errors.Is(err, snapshot.ErrNoSpace) || !errors.As(err, &e) || len(e.Hints) == 0:
+		case !errors.Is(err, errs.ErrNoSpace) || !errors.As(err, &e) || len(e.Hints) == 0:
 			t.Errorf("a clone on a full pool gives %v", err)
 		default:
 			refused++

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 )
 
@@ -30,7 +30,7 @@ func delegated(ctx context.Context, tree string) error {
 	if err != nil {
 		return err
 	}
-	refused := &problem{kind: snapshot.ErrNotSupported, path: tree}
+	refused := &problem{kind: errs.ErrNotSupported, path: tree}
 	switch err := unix.Access("/dev/zfs", unix.R_OK|unix.W_OK); {
 	case os.Geteuid() == 0:
 		refused.why, refused.hints = "it is for an ordinary user: root has clones", []string{"snapfs … --backend zfs"}

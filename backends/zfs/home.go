@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -50,7 +50,7 @@ func (r room) settleHome(ctx context.Context, home string) error {
 		return err
 	}
 	_, err = zfs(ctx, "create", "-o", "mountpoint=legacy", "-o", "canmount=off", "-o", marked(homeMark), home)
-	if errors.Is(err, snapshot.ErrExists) {
+	if errors.Is(err, errs.ErrExists) {
 		err = ownHome(ctx, home)
 	}
 	if err != nil {
@@ -80,7 +80,7 @@ func ownHome(ctx context.Context, home string) error {
 		}
 		if is != "" || time.Since(began) > 2*time.Second {
 			return &problem{
-				kind: snapshot.ErrDenied, path: home, why: "it is not a dataset that snapfs made",
+				kind: errs.ErrDenied, path: home, why: "it is not a dataset that snapfs made",
 				hints: []string{"zfs rename " + home + " " + strings.Replace(home, "/"+homeName, "/snapfs-old", 1)},
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -87,8 +88,8 @@ func TestAForkWhoseKeyIsNotLoadedSaysSo(t *testing.T) {
 	sh(t, "unmount", top)
 	sh(t, "unload-key", top)
 	_, err := b.LookupFork(t.Context(), "f1")
-	var e *snapshot.Error
-	if !errors.As(err, &e) || !errors.Is(err, snapshot.ErrDenied) || len(e.Hints) == 0 || !strings.HasPrefix(e.Hints[0], "sudo zfs load-key -r ") {
+	var e *errs.Error
+	if !errors.As(err, &e) || !errors.Is(err, errs.ErrDenied) || len(e.Hints) == 0 || !strings.HasPrefix(e.Hints[0], "sudo zfs load-key -r ") {
 		t.Errorf("without its key: %#v", err)
 	}
 	sh(t, "load-key", top)
@@ -123,7 +124,7 @@ func TestAnExportedPoolIsSaidToBeAwayAndForgetsNothing(t *testing.T) {
 		"sealing":    func() error { _, err := b.Seal(t.Context(), "f1", "s3", snapshot.Idle); return err },
 	} {
 		err := do()
-		var e *snapshot.Error
+		var e *errs.Error
 		if !errors.As(err, &e) || !strings.Contains(err.Error(), "the pool "+pool+" is not imported") || len(e.Hints) == 0 || e.Hints[0] != "sudo zpool import "+pool {
 			t.Errorf("%s in a pool that is away: %v", what, err)
 		}

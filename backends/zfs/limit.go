@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // CanLimit keeps the contract of [snapshot.LimitProber]: it cannot. What ZFS can
@@ -28,7 +29,7 @@ func refuse(dir string, l snapshot.DiskLimit) error {
 		return nil
 	}
 	return &problem{
-		kind: snapshot.ErrNotSupported, path: dir,
+		kind: errs.ErrNotSupported, path: dir,
 		why: "a quota of ZFS cannot be set below what is used, counts no space that is allocated ahead, and refuses to seal a fork that is full",
 		hints: []string{
 			"snapfs pool create && snapfs pool import TREE",

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -36,7 +36,7 @@ func (r room) beneath(m mark) error {
 		return err
 	}
 	return &problem{
-		kind: snapshot.ErrDrifted, path: m.tree,
+		kind: errs.ErrDrifted, path: m.tree,
 		why: "when it was captured, a symbolic link or something else had taken the place of the directory, or of one above it",
 	}
 }
@@ -64,7 +64,7 @@ func (r room) mount(m mark) error {
 			return lost(m)
 		case err == unix.EACCES:
 			return &problem{
-				kind: snapshot.ErrDenied, path: m.dataset, why: "its encryption key is not loaded",
+				kind: errs.ErrDenied, path: m.dataset, why: "its encryption key is not loaded",
 				hints: []string{"sudo zfs load-key -r " + m.source},
 			}
 		case err != unix.EBUSY || time.Since(began) > 2*time.Second: // busy: its last mount is going
@@ -106,7 +106,7 @@ func (r room) leave(entry string, busy bool) error {
 		}
 		switch {
 		case err == unix.EBUSY:
-			return &problem{kind: snapshot.ErrBusy, path: entry, why: "somebody uses it", hints: []string{"fuser -vm " + r.Name() + "/" + entry + "/" + treeName}}
+			return &problem{kind: errs.ErrBusy, path: entry, why: "somebody uses it", hints: []string{"fuser -vm " + r.Name() + "/" + entry + "/" + treeName}}
 		case err != nil && err != unix.EINVAL: // another has unmounted it
 			return &os.PathError{Op: "unmount", Path: entry, Err: err}
 		}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -44,7 +45,7 @@ func names[T ~string](r room, kind string) ([]T, error) {
 	}
 	var ids []T
 	for _, name := range all {
-		if _, err := r.load(kind, name); err == nil || errors.Is(err, snapshot.ErrCorrupt) {
+		if _, err := r.load(kind, name); err == nil || errors.Is(err, errs.ErrCorrupt) {
 			ids = append(ids, T(name))
 		}
 	}
@@ -74,20 +75,20 @@ func (b *Backend) remove(ctx context.Context, kind, id string) error {
 	defer r.Close()
 	m, err := r.load(kind, id)
 	switch {
-	case errors.Is(err, snapshot.ErrNotFound):
+	case errors.Is(err, errs.ErrNotFound):
 		return nil
 	case err == nil:
 		if err := running(m.dataset); err != nil {
 			return err
 		}
-	case !errors.Is(err, snapshot.ErrCorrupt):
+	case !errors.Is(err, errs.ErrCorrupt):
 		return err
 	}
 	entry := kind + "/" + id
 	if err := fault.Point(ctx, "unmount it"); err != nil {
 		return err
 	}
-	if err := r.leave(entry, kind == forks); err != nil && !errors.Is(err, snapshot.ErrNotFound) {
+	if err := r.leave(entry, kind == forks); err != nil && !errors.Is(err, errs.ErrNotFound) {
 		return err
 	}
 	if err := fault.Point(ctx, "move it to the trash"); err != nil {
@@ -265,13 +266,13 @@ func (r room) deadOf(name string) ([]dead, error) {
 		}
 	}
 	switch err := r.leave(entry, false); {
-	case errors.Is(err, snapshot.ErrNotFound): // another sweep was quicker
+	case errors.Is(err, errs.ErrNotFound): // another sweep was quicker
 		return nil, nil
 	case err != nil:
 		return nil, errors.Join(err, r.postpone(entry))
 	}
-	if errors.Is(err, snapshot.ErrCorrupt) && !strings.HasPrefix(name, newborn) {
-		return nil, errors.Join(&problem{kind: snapshot.ErrCorrupt, path: r.Name() + "/" + entry, why: err.Error()}, r.postpone(entry))
+	if errors.Is(err, errs.ErrCorrupt) && !strings.HasPrefix(name, newborn) {
+		return nil, errors.Join(&problem{kind: errs.ErrCorrupt, path: r.Name() + "/" + entry, why: err.Error()}, r.postpone(entry))
 	}
 	if err != nil { // never whole, or swept by another: it names nothing
 		return nil, r.erase(entry)
@@ -301,7 +302,7 @@ func own(ctx context.Context, list []dead) (names []string, err error) {
 	}
 	// It says what it knows of those that are there, and fails for the others.
 	out, err := zfs(ctx, args...)
-	if err != nil && !errors.Is(err, snapshot.ErrNotFound) {
+	if err != nil && !errors.Is(err, errs.ErrNotFound) {
 		return nil, err
 	}
 	for row := range strings.Lines(out) {
@@ -319,7 +320,7 @@ func release(ctx context.Context, names []string) error {
 		return nil
 	}
 	_, err := zfs(ctx, append([]string{"release", tag}, names...)...)
-	if errors.Is(err, snapshot.ErrNotFound) {
+	if errors.Is(err, errs.ErrNotFound) {
 		return nil
 	}
 	return err

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -23,14 +23,14 @@ type source struct {
 // findSource finds the dataset that is mounted at a tree, or above it.
 func findSource(tree string) (source, error) {
 	if !filepath.IsAbs(tree) || filepath.Clean(tree) != tree {
-		return source{}, &problem{kind: snapshot.ErrNotSupported, path: tree, why: "not an absolute, clean path"}
+		return source{}, &problem{kind: errs.ErrNotSupported, path: tree, why: "not an absolute, clean path"}
 	}
 	st, err := kernel.Lstat(unix.AT_FDCWD, tree)
 	if err != nil {
 		return source{}, err
 	}
 	if !st.IsDir() {
-		return source{}, &problem{kind: snapshot.ErrNotSupported, path: tree, why: "not a directory"}
+		return source{}, &problem{kind: errs.ErrNotSupported, path: tree, why: "not a directory"}
 	}
 	if err := onZFS(tree); err != nil {
 		return source{}, err
@@ -45,7 +45,7 @@ func findSource(tree string) (source, error) {
 		}
 	}
 	return source{}, &problem{
-		kind: snapshot.ErrNotSupported, path: tree, why: "the mount that it lies on is not one of this mount namespace",
+		kind: errs.ErrNotSupported, path: tree, why: "the mount that it lies on is not one of this mount namespace",
 		hints: []string{"findmnt -T " + tree},
 	}
 }
@@ -53,11 +53,11 @@ func findSource(tree string) (source, error) {
 // sourceAt reads the dataset and the way into it from a line of mountinfo.
 func sourceAt(tree string, m kernel.MountPoint) (source, error) {
 	if strings.Contains(m.Source, "@") {
-		return source{}, &problem{kind: snapshot.ErrReadOnly, path: tree, why: "it lies in the snapshot " + m.Source}
+		return source{}, &problem{kind: errs.ErrReadOnly, path: tree, why: "it lies in the snapshot " + m.Source}
 	}
 	rest, ok := strings.CutPrefix(tree, m.Path)
 	if !ok {
-		return source{}, &problem{kind: snapshot.ErrNotSupported, path: tree, why: "it is hidden by another mount at " + m.Path}
+		return source{}, &problem{kind: errs.ErrNotSupported, path: tree, why: "it is hidden by another mount at " + m.Path}
 	}
 	within := strings.TrimPrefix(filepath.Join(m.Root, rest), "/")
 	if within == "" {
@@ -71,7 +71,7 @@ func onZFS(path string) error {
 	if err != nil || fs.Type == "zfs" {
 		return err
 	}
-	return &problem{kind: snapshot.ErrNotSupported, path: path, why: "the tree lies on " + fs.Type + ", not on zfs"}
+	return &problem{kind: errs.ErrNotSupported, path: path, why: "the tree lies on " + fs.Type + ", not on zfs"}
 }
 
 // nameMax is the longest name of a dataset or a snapshot, with all of its
@@ -82,7 +82,7 @@ const nameMax = 255
 func fits(src source) error {
 	if long := len(forkName(src.dataset, strings.Repeat("x", uniqueMax))) + len("@"+tag+"-") + uniqueMax; long > nameMax {
 		return &problem{
-			kind: snapshot.ErrNotSupported, path: src.dataset,
+			kind: errs.ErrNotSupported, path: src.dataset,
 			why:   "the dataset's name is too long: with it, a snapshot of a fork of it would have a longer one than ZFS allows",
 			hints: []string{"zfs rename " + src.dataset + " NAME (one that is shorter)"},
 		}

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -103,7 +103,7 @@ func rootOf(dataset string) (string, error) {
 		}
 	}
 	return "", &problem{
-		kind: snapshot.ErrNotSupported, path: dataset, why: "it is not mounted here as a whole, and its snapshots are read beneath that",
+		kind: errs.ErrNotSupported, path: dataset, why: "it is not mounted here as a whole, and its snapshots are read beneath that",
 		hints: []string{"sudo zfs mount " + dataset},
 	}
 }
@@ -161,9 +161,9 @@ func thaw(ctx context.Context, states []string) (busy []string, err error) {
 func destroySnapshots(ctx context.Context, dataset string, names []string) (busy []string, err error) {
 	_, err = zfs(ctx, "destroy", "-d", dataset+"@"+strings.Join(names, ","))
 	switch {
-	case err == nil, errors.Is(err, snapshot.ErrNotFound):
+	case err == nil, errors.Is(err, errs.ErrNotFound):
 		return nil, nil
-	case !errors.Is(err, snapshot.ErrBusy):
+	case !errors.Is(err, errs.ErrBusy):
 		return nil, err
 	case len(names) == 1:
 		return names, nil

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -135,8 +135,8 @@ func TestWhatWasRenamedIsNotForgotten(t *testing.T) {
 	bury(t, b, "f1.x", m, time.Hour)
 	says(t, `echo '{"return":{"failed":{},"missing":{},"moved":{"`+m.dataset+`":true}}}'`)
 	err := b.Sweep(t.Context())
-	var e *snapshot.Error
-	if !errors.As(err, &e) || !errors.Is(err, snapshot.ErrNotFound) || !strings.Contains(err.Error(), "tank/home, which was captured, is not there") || len(e.Hints) != 2 {
+	var e *errs.Error
+	if !errors.As(err, &e) || !errors.Is(err, errs.ErrNotFound) || !strings.Contains(err.Error(), "tank/home, which was captured, is not there") || len(e.Hints) != 2 {
 		t.Errorf("sweeping says %v", err)
 	}
 	if got := trashed(t, b); !slices.Equal(got, []string{"later.f1.x"}) {
@@ -187,7 +187,7 @@ func TestALinkInTheTreesPlaceIsNotFollowed(t *testing.T) {
 		if err := errors.Join(os.RemoveAll(tree+path), os.Symlink(to, tree+path)); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.beneath(*m); !errors.Is(err, snapshot.ErrDrifted) {
+		if err := r.beneath(*m); !errors.Is(err, errs.ErrDrifted) {
 			t.Errorf("a link at %s: %v", path, err)
 		}
 		if err := errors.Join(os.RemoveAll(tree+path), os.MkdirAll(tree+"/ann/work", 0o755)); err != nil {

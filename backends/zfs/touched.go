@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -72,7 +73,7 @@ func (b *Backend) Drifted(ctx context.Context, id snapshot.ID) iter.Seq2[snapsho
 
 func isFork(dataset string) bool { return strings.Contains(dataset, "/"+homeName+"/") }
 
-func noDiff(why string) error { return &problem{kind: snapshot.ErrNotSupported, why: why} }
+func noDiff(why string) error { return &problem{kind: errs.ErrNotSupported, why: why} }
 
 func (b *Backend) compare(id string, with func(room, func(snapshot.Touch) bool) error) iter.Seq2[snapshot.Touch, error] {
 	return func(yield func(snapshot.Touch, error) bool) {

@@ -18,6 +18,7 @@ import (
 	"github.com/snapfs/snapfs/backends/zfs"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -260,14 +261,14 @@ func TestWhereTheKernelIsNotAskedBothTreesAreWalked(t *testing.T) {
 	_, err = b.Seal(t.Context(), "f2", "s3", snapshot.Idle)
 	must(t, err)
 	for _, err := range b.TouchedBetween(t.Context(), "s2", "s3") {
-		if !errors.Is(err, snapshot.ErrNotSupported) {
+		if !errors.Is(err, errs.ErrNotSupported) {
 			t.Errorf("two siblings: %v", err)
 		}
 	}
 	zfs.WithoutKernel(t)
 	n := 0
 	for _, err := range b.Touched(t.Context(), "s1", "f1") {
-		if n++; !errors.Is(err, snapshot.ErrNotSupported) {
+		if n++; !errors.Is(err, errs.ErrNotSupported) {
 			t.Errorf("with a module that is not known: %v", err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -90,7 +91,7 @@ func hold(ctx context.Context, names ...string) error {
 		return nil
 	}
 	_, err := zfs(ctx, append([]string{"hold", tag}, names...)...)
-	if done && errors.Is(err, snapshot.ErrExists) { // it says what was wrong with an attempt before the last
+	if done && errors.Is(err, errs.ErrExists) { // it says what was wrong with an attempt before the last
 		return nil
 	}
 	return err
@@ -222,7 +223,7 @@ func (r room) begin(ctx context.Context, m mark) error {
 			err = s.do()
 		}
 		if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTDIR) {
-			err = &problem{kind: snapshot.ErrExists, why: "the id is taken"}
+			err = &problem{kind: errs.ErrExists, why: "the id is taken"}
 		}
 		if err != nil {
 			return errors.Join(err, r.erase(born))
@@ -238,7 +239,7 @@ func (r room) begin(ctx context.Context, m mark) error {
 func valid(ids ...string) error {
 	for _, id := range ids {
 		if !snapshot.ValidID(id) {
-			return &problem{kind: snapshot.ErrNotSupported, why: fmt.Sprintf("%q is not an id", id)}
+			return &problem{kind: errs.ErrNotSupported, why: fmt.Sprintf("%q is not an id", id)}
 		}
 	}
 	return nil

@@ -41,6 +41,7 @@ import (
 	"os"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/run"
 )
@@ -74,7 +75,7 @@ func usable(tree string) error {
 	}
 	if os.Geteuid() != 0 {
 		return &problem{
-			kind: snapshot.ErrNotSupported, path: tree,
+			kind: errs.ErrNotSupported, path: tree,
 			why:   "mounting a clone takes root on Linux, and no grant of zfs allow changes that",
 			hints: []string{"sudo snapfs …", "snapfs … --backend zfs-fusecow"},
 		}
@@ -84,7 +85,7 @@ func usable(tree string) error {
 	}
 	if _, err := kernel.Lstat(-1, "/dev/zfs"); err != nil {
 		return &problem{
-			kind: snapshot.ErrNotSupported, path: tree, why: "there is no /dev/zfs, by which zfs(8) speaks with the kernel",
+			kind: errs.ErrNotSupported, path: tree, why: "there is no /dev/zfs, by which zfs(8) speaks with the kernel",
 			hints: []string{"modprobe zfs"},
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -19,19 +20,19 @@ import (
 // What zfs(8) of OpenZFS 2.1 says; conformance_test.go meets it for real.
 func TestWhatZFSSaysHasAKind(t *testing.T) {
 	for said, want := range map[string]error{
-		"cannot hold snapshot 'tank/home@a': tag already exists on this dataset":                                  snapshot.ErrExists,
-		"cannot destroy snapshot tank/home@a: dataset is busy":                                                    snapshot.ErrBusy,
-		"cannot destroy 'tank/f': filesystem has children\nuse '-r' to destroy the following datasets:\ntank/f@s": snapshot.ErrBusy,
+		"cannot hold snapshot 'tank/home@a': tag already exists on this dataset":                                  errs.ErrExists,
+		"cannot destroy snapshot tank/home@a: dataset is busy":                                                    errs.ErrBusy,
+		"cannot destroy 'tank/f': filesystem has children\nuse '-r' to destroy the following datasets:\ntank/f@s": errs.ErrBusy,
 		"cannot create 'tank/home/.snapfs/x': parent does not exist":                                              errNoParent,
-		"cannot create 'tank/home/.snapfs': dataset already exists":                                               snapshot.ErrExists,
-		"cannot open 'tank/home@nope': dataset does not exist\nusage:\n\tsnapshot [-r]":                           snapshot.ErrNotFound,
-		"cannot create 'tank/home/.snapfs/x': out of space":                                                       snapshot.ErrNoSpace,
+		"cannot create 'tank/home/.snapfs': dataset already exists":                                               errs.ErrExists,
+		"cannot open 'tank/home@nope': dataset does not exist\nusage:\n\tsnapshot [-r]":                           errs.ErrNotFound,
+		"cannot create 'tank/home/.snapfs/x': out of space":                                                       errs.ErrNoSpace,
 		"cannot release hold from snapshot 'tank/home@a': no such tag on this dataset":                            errNoTag,
-		"cannot create snapshot 'tank/home@a': permission denied":                                                 snapshot.ErrDenied,
-		"cannot open 'tank/a: out of space': dataset does not exist":                                              snapshot.ErrNotFound,
-		"cannot open 'tank/out of space":                                                                          snapshot.ErrNotSupported,
-		"dataset is busy, they say":                                                                               snapshot.ErrNotSupported,
-		"cannot create 'tank/x': something that nobody has heard of":                                              snapshot.ErrNotSupported,
+		"cannot create snapshot 'tank/home@a': permission denied":                                                 errs.ErrDenied,
+		"cannot open 'tank/a: out of space': dataset does not exist":                                              errs.ErrNotFound,
+		"cannot open 'tank/out of space":                                                                          errs.ErrNotSupported,
+		"dataset is busy, they say":                                                                               errs.ErrNotSupported,
+		"cannot create 'tank/x': something that nobody has heard of":                                              errs.ErrNotSupported,
 	} {
 		err := understood(&run.Error{Name: "zfs", Stderr: said, Code: 1, Err: errors.New("exit status 1")})
 		if !errors.Is(err, want) {
@@ -79,7 +80,7 @@ func TestAStateIsReadAsItWasNamed(t *testing.T) {
 		t.Errorf("%+v is read as %+v, %v", want, got, err)
 	}
 	for _, text := range []string{"", "tank", "tank@snapfs-1", "tank@other/.", "@snapfs-1/.", "tank@snapfs-/.", "tank@snapfs-1/"} {
-		if got, err := parseState(text); !errors.Is(err, snapshot.ErrCorrupt) {
+		if got, err := parseState(text); !errors.Is(err, errs.ErrCorrupt) {
 			t.Errorf("%q is read as %+v, %v", text, got, err)
 		}
 	}
@@ -87,8 +88,8 @@ func TestAStateIsReadAsItWasNamed(t *testing.T) {
 
 func TestAMissingProgramIsToldWithWhatInstallsIt(t *testing.T) {
 	err := fail("opening", "", understood(&run.MissingError{Name: "zfs", Fix: "apt-get install zfsutils-linux"}))
-	var e *snapshot.Error
-	if !errors.As(err, &e) || !errors.Is(err, snapshot.ErrNotSupported) || len(e.Hints) != 1 {
+	var e *errs.Error
+	if !errors.As(err, &e) || !errors.Is(err, errs.ErrNotSupported) || len(e.Hints) != 1 {
 		t.Errorf("%#v", err)
 	}
 }
@@ -117,7 +118,7 @@ func TestADamagedMarkNamesNothing(t *testing.T) {
 		"no number":       strings.Replace(whole, "unique "+u, "unique ", 1),
 		"no time":         strings.Replace(whole, "taken 19", "taken x", 1),
 	} {
-		if m, err := parseMark(text); !errors.Is(err, snapshot.ErrCorrupt) {
+		if m, err := parseMark(text); !errors.Is(err, errs.ErrCorrupt) {
 			t.Errorf("%s: %+v, %v", name, m, err)
 		}
 	}
@@ -135,7 +136,7 @@ func TestALongNameIsRefusedBeforeAnythingIsMade(t *testing.T) {
 		}
 		if err == nil {
 			longest = n
-		} else if !errors.Is(err, snapshot.ErrNotSupported) {
+		} else if !errors.Is(err, errs.ErrNotSupported) {
 			t.Fatal(err)
 		}
 	}
@@ -157,7 +158,7 @@ func TestTheWayIntoADatasetComesFromItsMount(t *testing.T) {
 			t.Errorf("%+v: %+v, %v", c, src, err)
 		}
 	}
-	if _, err := sourceAt("/s", kernel.MountPoint{Root: "/", Path: "/s", Source: "tank@s"}); !errors.Is(err, snapshot.ErrReadOnly) {
+	if _, err := sourceAt("/s", kernel.MountPoint{Root: "/", Path: "/s", Source: "tank@s"}); !errors.Is(err, errs.ErrReadOnly) {
 		t.Errorf("a tree in a snapshot gives %v", err)
 	}
 }
@@ -165,14 +166,14 @@ func TestTheWayIntoADatasetComesFromItsMount(t *testing.T) {
 func TestATreeThatIsNotOnZFSIsRefusedWithoutATrace(t *testing.T) {
 	dir := treetest.Dir(t)
 	place := snapshot.Place{Tree: snapshot.Tree{Path: dir}, Dir: filepath.Join(dir, "state")}
-	if _, err := Open(t.Context(), place); !errors.Is(err, snapshot.ErrNotSupported) {
+	if _, err := Open(t.Context(), place); !errors.Is(err, errs.ErrNotSupported) {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(place.Dir); !errors.Is(err, os.ErrNotExist) {
 		t.Error("it left its directory:", err)
 	}
 	place.Tree.Path += "/gone"
-	if _, err := Open(t.Context(), place); !errors.Is(err, snapshot.ErrNotFound) {
+	if _, err := Open(t.Context(), place); !errors.Is(err, errs.ErrNotFound) {
 		t.Error(err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/all"
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 )
 
@@ -58,11 +58,11 @@ func workdir() (string, error) {
 	if err == nil {
 		return dir, nil
 	}
-	kind := snapshot.KindOf(err)
-	if errors.Is(kind, snapshot.ErrNotFound) {
+	kind := errs.KindOf(err)
+	if errors.Is(kind, errs.ErrNotFound) {
 		err = errors.New("it was deleted")
 	}
-	return "", &snapshot.Error{Op: "looking for this directory", Kind: kind, Err: err, Hints: []string{"cd"}}
+	return "", &errs.Error{Op: "looking for this directory", Kind: kind, Err: err, Hints: []string{"cd"}}
 }
 
 // absolute is a path as seen from the directory that the person is in.
@@ -94,8 +94,8 @@ func beside(doing, name string) ([]string, error) {
 	program, err := run.Beside(name)
 	var missing *run.MissingError
 	if errors.As(err, &missing) {
-		err = &snapshot.Error{
-			Op: doing, Path: missing.Name, Kind: snapshot.ErrNotFound, Err: errors.New("this program is not installed"),
+		err = &errs.Error{
+			Op: doing, Path: missing.Name, Kind: errs.ErrNotFound, Err: errors.New("this program is not installed"),
 			Hints: []string{missing.Fix},
 		}
 	}

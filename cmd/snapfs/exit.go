@@ -6,7 +6,7 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/policy"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // The exit statuses of snapfs itself. `run`, `exec` and `shell` pass the status
@@ -81,7 +81,7 @@ func statusOf(err error, passes bool) int {
 		return c.ExitCode()
 	case errors.Is(err, engine.ErrLimit):
 		return exitLimit
-	case errors.Is(kind, snapshot.ErrInterrupted):
+	case errors.Is(kind, errs.ErrInterrupted):
 		return exitInterrupted
 	case errors.Is(kind, engine.ErrWall):
 		return exitWall
@@ -100,16 +100,16 @@ func statusOf(err error, passes bool) int {
 		kind error
 		code int
 	}{
-		{snapshot.ErrNotFound, exitNotFound},
-		{snapshot.ErrExists, exitTaken},
-		{snapshot.ErrBusy, exitTaken},
-		{snapshot.ErrDrifted, exitConflict},
-		{snapshot.ErrConflict, exitConflict},
-		{snapshot.ErrNoSpace, exitNoSpace},
-		{snapshot.ErrCorrupt, exitCorrupt},
-		{snapshot.ErrNotSupported, exitCannot},
-		{snapshot.ErrDenied, exitCannot},
-		{snapshot.ErrReadOnly, exitCannot},
+		{errs.ErrNotFound, exitNotFound},
+		{errs.ErrExists, exitTaken},
+		{errs.ErrBusy, exitTaken},
+		{errs.ErrDrifted, exitConflict},
+		{errs.ErrConflict, exitConflict},
+		{errs.ErrNoSpace, exitNoSpace},
+		{errs.ErrCorrupt, exitCorrupt},
+		{errs.ErrNotSupported, exitCannot},
+		{errs.ErrDenied, exitCannot},
+		{errs.ErrReadOnly, exitCannot},
 	} {
 		if errors.Is(kind, k.kind) {
 			return k.code

@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/diff/page"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // A pageDocument says where a page was written, as JSON.
@@ -64,7 +65,7 @@ func (a *app) writePage(ctx context.Context, file string, changes *engine.Change
 // holds may be. Nothing but an empty file or an earlier page is replaced.
 func replacePage(file string, write func(io.Writer) (page.Written, error)) (written page.Written, err error) {
 	fail := func(err error) error {
-		return &snapshot.Error{Op: "writing the page", Path: file, Kind: snapshot.KindOf(err), Err: err}
+		return &errs.Error{Op: "writing the page", Path: file, Kind: errs.KindOf(err), Err: err}
 	}
 	if err := replaceable(file); err != nil {
 		return written, fail(err)
@@ -80,7 +81,7 @@ func replacePage(file string, write func(io.Writer) (page.Written, error)) (writ
 		}
 	}()
 	if written, err = write(f); err != nil {
-		if snapshot.KindOf(err) == nil {
+		if errs.KindOf(err) == nil {
 			err = fail(err)
 		}
 		return written, err
@@ -100,7 +101,7 @@ func replaceable(file string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	other := &snapshot.Error{Kind: snapshot.ErrExists, Err: errors.New("something else is there, and is kept")}
+	other := &errs.Error{Kind: errs.ErrExists, Err: errors.New("something else is there, and is kept")}
 	if err != nil {
 		return errors.Unwrap(err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/pool"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // pools are the commands about one pool.
@@ -67,12 +68,12 @@ func (p *pools) open(ctx context.Context) (*pool.Pool, error) {
 		return nil, err
 	}
 	opened, err := pool.Open(ctx, dir, p.name)
-	return opened, because(err, snapshot.ErrNotFound, "there is none of this name", "snapfs pool create --pool "+p.name)
+	return opened, because(err, errs.ErrNotFound, "there is none of this name", "snapfs pool create --pool "+p.name)
 }
 
 // because says why in words, where an error of this kind has but the system's.
 func because(err, kind error, why string, hints ...string) error {
-	var e *snapshot.Error
+	var e *errs.Error
 	if errors.As(err, &e) && errors.Is(e.Kind, kind) && len(e.Hints) == 0 {
 		e.Err, e.Hints = errors.New(why), hints
 	}
@@ -93,7 +94,7 @@ func (p *pools) create() *cobra.Command {
 			}
 			made, err := pool.Create(cmd.Context(), dir, p.name, snapshot.Bytes(size))
 			if err != nil {
-				return because(err, snapshot.ErrExists, "the name is taken", "snapfs pool status --pool "+p.name)
+				return because(err, errs.ErrExists, "the name is taken", "snapfs pool status --pool "+p.name)
 			}
 			return p.print(made)
 		},
@@ -226,7 +227,7 @@ stays where it is, unless snapfs pool drop-original deleted it before.`,
 	}, func(p *pool.Pool) func(context.Context, string, func(pool.Progress)) (pool.Report, error) {
 		return func(ctx context.Context, tree string, progress func(pool.Progress)) (pool.Report, error) {
 			report, err := p.Unadopt(ctx, tree, progress)
-			return report, because(err, snapshot.ErrNotFound, "it is not adopted")
+			return report, because(err, errs.ErrNotFound, "it is not adopted")
 		}
 	})
 }
@@ -246,7 +247,7 @@ func (p *pools) drop() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return because(opened.DropOriginal(cmd.Context(), tree), snapshot.ErrNotFound, "no directory of it was put aside")
+			return because(opened.DropOriginal(cmd.Context(), tree), errs.ErrNotFound, "no directory of it was put aside")
 		},
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // A runner is one `snapfs run`.
@@ -111,21 +111,21 @@ func (r *runner) openReport() (*os.File, error) {
 	}
 	f, err := os.Create(r.report)
 	if err != nil {
-		return nil, &snapshot.Error{Op: "opening the report", Path: r.report, Kind: snapshot.KindOf(err), Err: errors.Unwrap(err)}
+		return nil, &errs.Error{Op: "opening the report", Path: r.report, Kind: errs.KindOf(err), Err: errors.Unwrap(err)}
 	}
 	return f, nil
 }
 
 // tell writes the JSON form of what happened where it is asked for.
 func (r *runner) tell(doc runDocument, report *os.File) error {
-	var errs []error
+	var failures []error
 	if report != nil {
-		errs = append(errs, json.NewEncoder(report).Encode(doc))
+		failures = append(failures, json.NewEncoder(report).Encode(doc))
 	}
 	if r.a.ui.json {
-		errs = append(errs, json.NewEncoder(r.a.ui.err).Encode(doc))
+		failures = append(failures, json.NewEncoder(r.a.ui.err).Encode(doc))
 	}
-	return errors.Join(errs...)
+	return errors.Join(failures...)
 }
 
 // settle shows what changed and decides the sandbox's fate.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 func newSend(a *app) *cobra.Command {
@@ -75,18 +76,18 @@ func (a *app) thereIs(file string) ([]string, error) {
 	default:
 		f, err := os.Open(file)
 		if err != nil {
-			return nil, &snapshot.Error{Op: "reading", Path: file, Kind: snapshot.KindOf(err), Err: err}
+			return nil, &errs.Error{Op: "reading", Path: file, Kind: errs.KindOf(err), Err: err}
 		}
 		defer f.Close()
 		in = f
 	}
 	text, err := io.ReadAll(io.LimitReader(in, mostHave+1))
 	if err != nil {
-		return nil, &snapshot.Error{Op: "reading", Path: file, Kind: snapshot.KindOf(err), Err: err}
+		return nil, &errs.Error{Op: "reading", Path: file, Kind: errs.KindOf(err), Err: err}
 	}
 	if len(text) > mostHave {
-		return nil, &snapshot.Error{
-			Op: "reading", Path: file, Kind: snapshot.ErrCorrupt,
+		return nil, &errs.Error{
+			Op: "reading", Path: file, Kind: errs.ErrCorrupt,
 			Err: errors.New("it is longer than anything that snapfs receive --have prints"),
 		}
 	}
@@ -189,5 +190,5 @@ func input(ctx context.Context, from io.Reader) io.Reader {
 
 // enough says why nothing more is read or written when ctx has ended.
 func enough(ctx context.Context) error {
-	return &snapshot.Error{Kind: snapshot.ErrInterrupted, Err: ctx.Err()}
+	return &errs.Error{Kind: errs.ErrInterrupted, Err: ctx.Err()}
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // self is how this program is started again.
@@ -33,7 +33,7 @@ func linuxOnly(name, short string) *cobra.Command {
 	return &cobra.Command{
 		Use: name, Short: short + " (on Linux)", DisableFlagParsing: true,
 		RunE: func(*cobra.Command, []string) error {
-			return &snapshot.Error{Op: "snapfs " + name, Kind: snapshot.ErrNotSupported, Err: errors.New("needs Linux")}
+			return &errs.Error{Op: "snapfs " + name, Kind: errs.ErrNotSupported, Err: errors.New("needs Linux")}
 		},
 	}
 }

@@ -25,7 +25,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/units"
 )
 
@@ -89,7 +89,7 @@ func Open(dir, state string, ceiling func(Host) (Host, error)) *Book {
 
 // Enter answers with a place for a sandbox that asks for this much, waiting for it where
 // that is wanted. The caller closes it when the sandbox does not run any more.
-// Errors: [ErrNoRoom]; snapshot.ErrNoSpace where the disk is full; ErrInterrupted where
+// Errors: [ErrNoRoom]; errs.ErrNoSpace where the disk is full; ErrInterrupted where
 // ctx ended while it waited. Cost: 20 µs without a wish.
 func (b *Book) Enter(ctx context.Context, a Ask, w When) (*Place, error) {
 	h, err := b.glance()
@@ -97,8 +97,8 @@ func (b *Book) Enter(ctx context.Context, a Ask, w When) (*Place, error) {
 		return nil, failed(err)
 	}
 	if h.DiskFree < leastDisk {
-		return nil, &snapshot.Error{
-			Op: starting, Kind: snapshot.ErrNoSpace, Err: errors.New("the disk with the state directory is full"),
+		return nil, &errs.Error{
+			Op: starting, Kind: errs.ErrNoSpace, Err: errors.New("the disk with the state directory is full"),
 			Hints: []string{"snapfs gc", "snapfs rm SANDBOX"},
 		}
 	}
@@ -114,12 +114,12 @@ func (b *Book) Enter(ctx context.Context, a Ask, w When) (*Place, error) {
 const starting = "starting a sandbox"
 
 func noRoom(why string) error {
-	return &snapshot.Error{
-		Op: starting, Kind: snapshot.ErrBusy, Err: fmt.Errorf("%w: %s", ErrNoRoom, why),
+	return &errs.Error{
+		Op: starting, Kind: errs.ErrBusy, Err: fmt.Errorf("%w: %s", ErrNoRoom, why),
 		Hints: []string{"snapfs stats"},
 	}
 }
 
 func failed(err error) error {
-	return &snapshot.Error{Op: starting, Kind: cmp.Or(snapshot.KindOf(err), snapshot.ErrNotSupported), Err: err}
+	return &errs.Error{Op: starting, Kind: cmp.Or(errs.KindOf(err), errs.ErrNotSupported), Err: err}
 }

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 const gib = 1 << 30
@@ -88,12 +88,12 @@ func TestWithoutAWishOnlyNextToNothingRefuses(t *testing.T) {
 	}
 	h.MemoryFree = 10 << 20
 	_, err := b.Enter(t.Context(), Ask{}, When{})
-	if !errors.Is(err, ErrNoRoom) || !errors.Is(err, snapshot.ErrBusy) || err.Error() != "starting a sandbox: no room: only 10 MiB of memory are left" {
+	if !errors.Is(err, ErrNoRoom) || !errors.Is(err, errs.ErrBusy) || err.Error() != "starting a sandbox: no room: only 10 MiB of memory are left" {
 		t.Errorf("no memory: %v", err)
 	}
 	h.DiskFree = 4096
 	for _, w := range []When{{}, {IfRoom: true}, {Queue: time.Hour}} {
-		if _, err = b.Enter(t.Context(), Ask{}, w); !errors.Is(err, snapshot.ErrNoSpace) || errors.Is(err, ErrNoRoom) {
+		if _, err = b.Enter(t.Context(), Ask{}, w); !errors.Is(err, errs.ErrNoSpace) || errors.Is(err, ErrNoRoom) {
 			t.Errorf("%+v on a full disk: %v", w, err)
 		}
 	}
@@ -140,7 +140,7 @@ func TestNeverMoreThanThePlacesAtOnce(t *testing.T) {
 				})
 			}})
 			if i%10 == 9 {
-				if !errors.Is(err, snapshot.ErrInterrupted) {
+				if !errors.Is(err, errs.ErrInterrupted) {
 					t.Errorf("%d: %v", i, err)
 				}
 				return

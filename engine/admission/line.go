@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/units"
 )
@@ -63,7 +63,7 @@ func (b *Book) inLine(ctx context.Context, a Ask, w When) (*Place, error) {
 		select {
 		case <-patience.Done():
 			if ctx.Err() != nil {
-				return nil, &snapshot.Error{Op: "waiting for room", Kind: snapshot.ErrInterrupted, Err: ctx.Err()}
+				return nil, &errs.Error{Op: "waiting for room", Kind: errs.ErrInterrupted, Err: ctx.Err()}
 			}
 			why := answer.Why
 			if before > 0 {
@@ -166,7 +166,7 @@ func (b *Book) gate(ctx context.Context) (*os.File, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, &snapshot.Error{Op: "waiting for room", Kind: snapshot.ErrInterrupted, Err: ctx.Err()}
+			return nil, &errs.Error{Op: "waiting for room", Kind: errs.ErrInterrupted, Err: ctx.Err()}
 		case <-time.After(time.Millisecond):
 		}
 	}

@@ -33,7 +33,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -75,7 +75,7 @@ func Open(dir string) (*Catalog, error) {
 	}
 	version, err := strconv.Atoi(strings.TrimSpace(string(data)))
 	if err != nil {
-		return nil, &snapshot.Error{Op: "opening", Path: filepath.Join(dir, format), Kind: snapshot.ErrCorrupt, Err: err}
+		return nil, &errs.Error{Op: "opening", Path: filepath.Join(dir, format), Kind: errs.ErrCorrupt, Err: err}
 	}
 	if version > Format {
 		return nil, newer(dir, version)
@@ -100,7 +100,7 @@ func checkOwner(dir string) error {
 		return fail("opening", dir, err)
 	}
 	denied := func(why string, hints ...string) error {
-		return &snapshot.Error{Op: "opening", Path: dir, Kind: snapshot.ErrDenied, Err: errors.New(why), Hints: hints}
+		return &errs.Error{Op: "opening", Path: dir, Kind: errs.ErrDenied, Err: errors.New(why), Hints: hints}
 	}
 	if int(st.Uid) != os.Geteuid() {
 		return denied("it belongs to another user (uid " + strconv.Itoa(int(st.Uid)) + ")")
@@ -209,8 +209,8 @@ func (c *Catalog) claim(dir string, r *Record) error {
 }
 
 func taken(name string) error {
-	return &snapshot.Error{
-		Op: "naming a sandbox", Path: name, Kind: snapshot.ErrExists,
+	return &errs.Error{
+		Op: "naming a sandbox", Path: name, Kind: errs.ErrExists,
 		Err: errors.New("the name is taken"), Hints: []string{"snapfs ls"},
 	}
 }
@@ -303,8 +303,8 @@ func (c *Catalog) Get(name string) (*Record, error) {
 func (c *Catalog) read(path, name string) (*Record, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return nil, &snapshot.Error{
-			Op: "looking for a sandbox", Path: name, Kind: snapshot.ErrNotFound,
+		return nil, &errs.Error{
+			Op: "looking for a sandbox", Path: name, Kind: errs.ErrNotFound,
 			Err: errors.New("there is none of this name"), Hints: []string{"snapfs ls"},
 		}
 	}
@@ -322,21 +322,21 @@ func (c *Catalog) List() ([]*Record, []error) {
 		return nil, []error{fail("listing", c.dir, err)}
 	}
 	var records []*Record
-	var errs []error
+	var failures []error
 	for _, e := range entries {
 		r, err := c.Get(e.Name())
 		switch {
 		case err == nil:
 			records = append(records, r)
-		case !errors.Is(err, snapshot.ErrNotFound): // removed meanwhile
-			errs = append(errs, err)
+		case !errors.Is(err, errs.ErrNotFound): // removed meanwhile
+			failures = append(failures, err)
 		}
 	}
-	return records, errs
+	return records, failures
 }
 
 func fail(op, path string, err error) error {
-	return &snapshot.Error{Op: op, Path: path, Kind: snapshot.KindOf(err), Err: cause(err)}
+	return &errs.Error{Op: op, Path: path, Kind: errs.KindOf(err), Err: cause(err)}
 }
 
 // cause drops the path that an fs.PathError repeats.

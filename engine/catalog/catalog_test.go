@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 func open(t *testing.T) *catalog.Catalog {
@@ -53,7 +53,7 @@ func TestANameIsClaimedOnce(t *testing.T) {
 			switch err := c.Create(newRecord("same")); {
 			case err == nil:
 				won <- i
-			case !errors.Is(err, snapshot.ErrExists):
+			case !errors.Is(err, errs.ErrExists):
 				t.Errorf("got %v, want ErrExists", err)
 			}
 		})
@@ -78,9 +78,9 @@ func TestHostileNamesAreRefusedAndTouchNothing(t *testing.T) {
 			t.Errorf("holding %q: got %v, want ErrBadName", name, err)
 		}
 	}
-	records, errs := c.List()
-	if len(records)+len(errs) != 0 {
-		t.Errorf("left behind: %v %v", records, errs)
+	records, failures := c.List()
+	if len(records)+len(failures) != 0 {
+		t.Errorf("left behind: %v %v", records, failures)
 	}
 }
 
@@ -123,15 +123,15 @@ func TestADiscardedSandboxIsGoneByNameAndFoundInTheTrash(t *testing.T) {
 	if err := h.Discard(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Get("gone"); !errors.Is(err, snapshot.ErrNotFound) {
+	if _, err := c.Get("gone"); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("got %v, want ErrNotFound", err)
 	}
 	if err := c.Create(newRecord("gone")); err != nil {
 		t.Errorf("the name is not free: %v", err)
 	}
-	found, errs := c.Trash()
-	if len(errs) != 0 || len(found) != 1 || found[0].ID != r.ID {
-		t.Fatalf("trash holds %v, %v", found, errs)
+	found, failures := c.Trash()
+	if len(failures) != 0 || len(found) != 1 || found[0].ID != r.ID {
+		t.Fatalf("trash holds %v, %v", found, failures)
 	}
 	closed := filepath.Join(found[0].Path, "closed")
 	if err := os.MkdirAll(filepath.Join(closed, "sub"), 0o700); err != nil {
@@ -162,11 +162,11 @@ func TestWhatCannotBeReadIsReportedAndHidesNothing(t *testing.T) {
 	}
 	write("a", `{"format": 99}`)
 	write("b", `{half`)
-	records, errs := c.List()
+	records, failures := c.List()
 	if len(records) != 1 || records[0].Name != "c" {
 		t.Errorf("got %v, want c", records)
 	}
-	if err := errors.Join(errs...); !errors.Is(err, snapshot.ErrNotSupported) || !errors.Is(err, snapshot.ErrCorrupt) {
+	if err := errors.Join(failures...); !errors.Is(err, errs.ErrNotSupported) || !errors.Is(err, errs.ErrCorrupt) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -176,7 +176,7 @@ func TestAStateDirectoryOfANewerFormatIsLeftAlone(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "format"), []byte(fmt.Sprint(catalog.Format+1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := catalog.Open(dir); !errors.Is(err, snapshot.ErrNotSupported) {
+	if _, err := catalog.Open(dir); !errors.Is(err, errs.ErrNotSupported) {
 		t.Errorf("got %v, want ErrNotSupported", err)
 	}
 	if entries, _ := os.ReadDir(dir); len(entries) != 1 {

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -34,12 +34,12 @@ func (c *Catalog) Hold(ctx context.Context, name string) (*Held, error) {
 	deadline := time.Now().Add(patience)
 	for {
 		h, err := c.TryHold(name)
-		if !errors.Is(err, snapshot.ErrBusy) || time.Now().After(deadline) {
+		if !errors.Is(err, errs.ErrBusy) || time.Now().After(deadline) {
 			return h, err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, &snapshot.Error{Op: "locking", Path: name, Kind: snapshot.ErrInterrupted, Err: ctx.Err()}
+			return nil, &errs.Error{Op: "locking", Path: name, Kind: errs.ErrInterrupted, Err: ctx.Err()}
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
@@ -52,8 +52,8 @@ func (c *Catalog) TryHold(name string) (*Held, error) {
 	}
 	h, err := c.tryHold(name)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, &snapshot.Error{
-			Op: "locking", Path: name, Kind: snapshot.ErrBusy,
+		return nil, &errs.Error{
+			Op: "locking", Path: name, Kind: errs.ErrBusy,
 			Err: errors.New("another snapfs command works on it"),
 		}
 	}
@@ -119,7 +119,7 @@ func (c *Catalog) Inherit(fd int, name string) (*Held, error) {
 		err = syscall.Stat(c.Path(name), &its)
 	}
 	if err != nil || ours.Dev != its.Dev || ours.Ino != its.Ino {
-		return nil, &snapshot.Error{Op: "locking", Path: name, Kind: snapshot.ErrBusy, Err: errors.New("its lock was not handed over")}
+		return nil, &errs.Error{Op: "locking", Path: name, Kind: errs.ErrBusy, Err: errors.New("its lock was not handed over")}
 	}
 	syscall.CloseOnExec(fd)
 	r, err := c.Get(name)
@@ -137,7 +137,7 @@ func (c *Catalog) Drop(name string) error {
 	}
 	lock := tryLock(c.Path(name))
 	if lock == nil {
-		return &snapshot.Error{Op: "removing", Path: name, Kind: snapshot.ErrBusy, Err: errors.New("another snapfs command works on it")}
+		return &errs.Error{Op: "removing", Path: name, Kind: errs.ErrBusy, Err: errors.New("another snapfs command works on it")}
 	}
 	defer lock.Close()
 	to := filepath.Join(c.dir, trash, name+"."+NewID())

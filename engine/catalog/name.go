@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // MaxName is the longest name of a sandbox or a state, in bytes.
@@ -39,7 +39,7 @@ func CheckName(s string) error {
 	if len(shown) > MaxName {
 		shown = shown[:MaxName] + "…"
 	}
-	return &snapshot.Error{Op: "naming", Path: fmt.Sprintf("%q", shown), Kind: ErrBadName, Err: fmt.Errorf("not a name: %s", why)}
+	return &errs.Error{Op: "naming", Path: fmt.Sprintf("%q", shown), Kind: ErrBadName, Err: fmt.Errorf("not a name: %s", why)}
 }
 
 func alphanumeric(c byte) bool {

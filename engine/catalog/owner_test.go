@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -19,7 +19,7 @@ func TestAStateDirectoryThatOthersCanChangeIsRefused(t *testing.T) {
 		if err := os.Chmod(dir, mode); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(dir); !errors.Is(err, snapshot.ErrDenied) {
+		if _, err := Open(dir); !errors.Is(err, errs.ErrDenied) {
 			t.Errorf("mode %v: %v", mode, err)
 		}
 	}
@@ -42,7 +42,7 @@ func TestAStateDirectoryOfAnotherUserIsRefused(t *testing.T) {
 		if err := os.Chown(dir, 12345, 12345); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(dir); !errors.Is(err, snapshot.ErrDenied) {
+		if _, err := Open(dir); !errors.Is(err, errs.ErrDenied) {
 			t.Errorf("opened: %v", err)
 		}
 		if err := os.Chown(dir, 0, 0); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -316,8 +317,8 @@ func encode(r *Record) ([]byte, error) {
 func decode(path string, data []byte) (*Record, error) {
 	r := new(Record)
 	if err := json.Unmarshal(data, r); err != nil {
-		return nil, &snapshot.Error{
-			Op: "reading", Path: path, Kind: snapshot.ErrCorrupt, Err: err,
+		return nil, &errs.Error{
+			Op: "reading", Path: path, Kind: errs.ErrCorrupt, Err: err,
 			Hints: []string{"snapfs rm " + filepath.Base(filepath.Dir(path)) + "   # with everything in it"},
 		}
 	}
@@ -328,8 +329,8 @@ func decode(path string, data []byte) (*Record, error) {
 }
 
 func newer(path string, format int) error {
-	return &snapshot.Error{
-		Op: "reading", Path: path, Kind: snapshot.ErrNotSupported,
+	return &errs.Error{
+		Op: "reading", Path: path, Kind: errs.ErrNotSupported,
 		Err: fmt.Errorf("made by a newer snapfs (format %d, this one knows %d)", format, Format),
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -44,7 +44,7 @@ func (c *Catalog) Trash() ([]Discarded, []error) {
 		return nil, []error{fail("listing", dir, err)}
 	}
 	var found []Discarded
-	var errs []error
+	var failures []error
 	for _, e := range entries {
 		d := Discarded{Path: filepath.Join(dir, e.Name()), c: c}
 		if d.lock = tryLock(d.Path); d.lock == nil {
@@ -55,13 +55,13 @@ func (c *Catalog) Trash() ([]Discarded, []error) {
 			found = append(found, d)
 			continue
 		}
-		if errors.Is(err, snapshot.ErrNotFound) { // its trees are gone: only the directory is left
+		if errors.Is(err, errs.ErrNotFound) { // its trees are gone: only the directory is left
 			err = removeAll(d.Path)
 		}
-		errs = append(errs, err)
+		failures = append(failures, err)
 		d.Release()
 	}
-	return found, compact(errs)
+	return found, compact(failures)
 }
 
 // tryLock locks a directory that bears this name; nil where another process
@@ -78,9 +78,9 @@ func tryLock(path string) *os.File {
 	return dir
 }
 
-func compact(errs []error) []error {
-	kept := errs[:0]
-	for _, err := range errs {
+func compact(failures []error) []error {
+	kept := failures[:0]
+	for _, err := range failures {
 		if err != nil {
 			kept = append(kept, err)
 		}

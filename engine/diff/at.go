@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -50,7 +51,7 @@ func gather(touches iter.Seq2[snapshot.Touch, error]) ([]snapshot.Touch, error) 
 			return nil, err
 		}
 		if !fs.ValidPath(strings.ToValidUTF8(t.Path, "?")) {
-			return nil, &snapshot.Error{Op: op, Path: t.Path, Kind: snapshot.ErrCorrupt, Err: errors.New("not a path beneath the tree")}
+			return nil, &errs.Error{Op: op, Path: t.Path, Kind: errs.ErrCorrupt, Err: errors.New("not a path beneath the tree")}
 		}
 		places = append(places, t)
 	}
@@ -168,8 +169,8 @@ func (w *worker) skippedIn(places []snapshot.Touch) map[string]bool {
 // touch compares a place below the root.
 func (w *worker) touch(open *parents, t snapshot.Touch) error {
 	dir, name := split(t.Path)
-	parent, errs := open.get(w, dir)
-	if first(errs) != nil {
+	parent, failures := open.get(w, dir)
+	if first(failures) != nil {
 		return w.locate(t.Path, t.Tree, 0)
 	}
 	if t.Named && !t.Tree && !w.unnamed[t.Path] {
@@ -217,14 +218,14 @@ func (s *parents) get(w *worker, dir string) (place, [2]error) {
 			return p, [2]error{}
 		}
 	}
-	p, errs := w.parent(dir)
-	if first(errs) != nil {
+	p, failures := w.parent(dir)
+	if first(failures) != nil {
 		p.close()
-		return place{}, errs
+		return place{}, failures
 	}
 	s[1].close()
 	s[0], s[1] = p, s[0]
-	return p, errs
+	return p, failures
 }
 
 func (s *parents) close() {
@@ -242,9 +243,9 @@ func (w *worker) roots(touch snapshot.Touch) error {
 		return nil
 	}
 	if touch.Named && !w.unnamed["."] {
-		p, errs := w.open(".", t.on, kernel.OPath)
+		p, failures := w.open(".", t.on, kernel.OPath)
 		defer p.close()
-		if first(errs) == nil {
+		if first(failures) == nil {
 			if done, err := w.alone(p, ""); done || err != nil {
 				return fail(".", err)
 			}

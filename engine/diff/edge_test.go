@@ -12,6 +12,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -164,8 +165,8 @@ func TestUnreadableFilesAreComparedByTheirMetadata(t *testing.T) {
 	w.want(w.trees(diff.Options{}), "M longer content", "M newer content,time")
 	w.do(os.Chmod(filepath.Join(w.new, "same"), 0o600))
 	_, err := diff.Trees(context.Background(), treetest.Open(t, w.old), treetest.Open(t, w.new), diff.Options{})
-	var typed *snapshot.Error
-	if !errors.As(err, &typed) || !errors.Is(err, snapshot.ErrDenied) || typed.Path != "same" {
+	var typed *errs.Error
+	if !errors.As(err, &typed) || !errors.Is(err, errs.ErrDenied) || typed.Path != "same" {
 		t.Errorf("a file that one side hides: %v", err)
 	}
 }
@@ -175,7 +176,7 @@ func TestCancellingEndsTheWalk(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_, err := diff.Trees(ctx, treetest.Open(t, w.old), treetest.Open(t, w.new), diff.Options{})
-	if !errors.Is(err, snapshot.ErrInterrupted) {
+	if !errors.Is(err, errs.ErrInterrupted) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -204,7 +205,7 @@ func TestATreeThatChangesMeanwhileIsNoError(t *testing.T) {
 	w.do(os.MkdirAll(filepath.Join(w.old, "b/x/y"), 0o755), write(w.old, "c", "file"))
 	for range 300 {
 		_, err := diff.Trees(context.Background(), treetest.Open(t, w.old), treetest.Open(t, w.new), diff.Options{})
-		if err != nil && !errors.Is(err, snapshot.ErrBusy) {
+		if err != nil && !errors.Is(err, errs.ErrBusy) {
 			t.Fatal(err)
 		}
 	}
@@ -214,7 +215,7 @@ func TestATouchMustLieInTheTree(t *testing.T) {
 	w := makeTwins(t)
 	for _, path := range []string{"", "..", "a/../b", "/etc", "a//b"} {
 		_, err := diff.At(context.Background(), treetest.Open(t, w.old), treetest.Open(t, w.new), sequence(snapshot.Touch{Path: path}), diff.Options{})
-		if !errors.Is(err, snapshot.ErrCorrupt) {
+		if !errors.Is(err, errs.ErrCorrupt) {
 			t.Errorf("%q: %v", path, err)
 		}
 	}

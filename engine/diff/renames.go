@@ -81,7 +81,7 @@ const (
 // Cost: reads deleted and added files whose sizes agree, without their holes, up to
 // the first byte that differs where there are but two; for the rest see the
 // bounds above. Memory: a few words a change, and half of SimilarRead where lines are
-// of the usual length. Errors: *snapshot.Error with the path; ErrInterrupted,
+// of the usual length. Errors: *errs.Error with the path; ErrInterrupted,
 // ErrCorrupt (an unreadable disk).
 func Renames(ctx context.Context, old, new *os.File, changes []Change, opt Options) ([]Rename, error) {
 	defer runtime.KeepAlive(old)

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -220,7 +220,7 @@ func TestTheSearchForRenamesIsBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	changes := w.trees(diff.Options{})
 	cancel()
-	if _, err := diff.Renames(ctx, treetest.Open(t, w.old), treetest.Open(t, w.new), changes, diff.Options{}); !errors.Is(err, snapshot.ErrInterrupted) {
+	if _, err := diff.Renames(ctx, treetest.Open(t, w.old), treetest.Open(t, w.new), changes, diff.Options{}); !errors.Is(err, errs.ErrInterrupted) {
 		t.Errorf("cancelled: %v", err)
 	}
 }

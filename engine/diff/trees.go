@@ -51,7 +51,7 @@ const Racy = 20 * time.Millisecond
 //
 // Cost: a statx of every node on both sides, with two threads. Content is read
 // where sizes are equal and Options.SameInodes does not settle it.
-// Errors: *snapshot.Error with the path; ErrDenied, ErrInterrupted, ErrCorrupt
+// Errors: *errs.Error with the path; ErrDenied, ErrInterrupted, ErrCorrupt
 // (an unreadable disk), ErrBusy (a place that never held still).
 func Trees(ctx context.Context, old, new *os.File, opt Options) ([]Change, error) {
 	defer runtime.KeepAlive(old)

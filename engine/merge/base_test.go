@@ -12,7 +12,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/merge"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // live prepares an input whose base is not readable because it changed along with the
@@ -20,7 +20,7 @@ import (
 func live(in *merge.Input, unknown map[string]string) {
 	in.BaseTree, in.Real, in.Unknown = nil, nil, unknown
 	in.OpenBase = func(path string) (*os.File, error) {
-		return nil, &snapshot.Error{Op: "reading", Path: path, Kind: snapshot.ErrNotFound}
+		return nil, &errs.Error{Op: "reading", Path: path, Kind: errs.ErrNotFound}
 	}
 }
 
@@ -70,7 +70,7 @@ func TestMissingOriginalIsAConflict(t *testing.T) {
 	in.BaseTree = nil
 	in.OpenBase = func(path string) (*os.File, error) {
 		if path != "a" {
-			return nil, &snapshot.Error{Op: "reading", Path: path, Kind: snapshot.ErrNotFound}
+			return nil, &errs.Error{Op: "reading", Path: path, Kind: errs.ErrNotFound}
 		}
 		return os.Open(filepath.Join(w.base, path))
 	}
@@ -86,7 +86,7 @@ func TestUnreadableBaseIsAnError(t *testing.T) {
 	w := trees(t, "f\n1\n", "f\nm\n", "f\nr\n")
 	in := w.input()
 	in.OpenBase = func(string) (*os.File, error) { return nil, os.ErrPermission }
-	if _, err := merge.Trees(t.Context(), in); !errors.Is(err, snapshot.ErrDenied) {
+	if _, err := merge.Trees(t.Context(), in); !errors.Is(err, errs.ErrDenied) {
 		t.Errorf("%v", err)
 	}
 }
@@ -100,7 +100,7 @@ func TestFileThatChangesDuringTheMergeIsReported(t *testing.T) {
 		w := trees(t, "f\n1\n", "f\nm\n", "f\nr\n")
 		in := w.input()
 		must(t, change(filepath.Join(w.mine, "f")))
-		if _, err := merge.Trees(t.Context(), in); !errors.Is(err, snapshot.ErrBusy) && !errors.Is(err, snapshot.ErrInterrupted) {
+		if _, err := merge.Trees(t.Context(), in); !errors.Is(err, errs.ErrBusy) && !errors.Is(err, errs.ErrInterrupted) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -110,7 +110,7 @@ func TestMergeCanBeInterrupted(t *testing.T) {
 	w := trees(t, "f\n1\n", "f\nm\n", "f\nr\n")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := merge.Trees(ctx, w.input()); !errors.Is(err, snapshot.ErrInterrupted) {
+	if _, err := merge.Trees(ctx, w.input()); !errors.Is(err, errs.ErrInterrupted) {
 		t.Errorf("%v", err)
 	}
 }

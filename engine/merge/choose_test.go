@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/merge"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // trees plays three lists of steps. A step is "PATH WORDS", then a line feed and the
@@ -145,11 +145,11 @@ func TestMissingBuiltAnswerIsAnError(t *testing.T) {
 	w := trees(t, "f\n1\n", "f\nm\n", "f\nr\n")
 	in := w.input()
 	in.Choose = choose(merge.Built)
-	if _, err := merge.Trees(t.Context(), in); !errors.Is(err, snapshot.ErrNotFound) || !strings.Contains(err.Error(), "f") {
+	if _, err := merge.Trees(t.Context(), in); !errors.Is(err, errs.ErrNotFound) || !strings.Contains(err.Error(), "f") {
 		t.Errorf("%v", err)
 	}
 	must(t, unix.Mkfifo(filepath.Join(in.Scratch.Name(), "f"), 0o600))
-	if _, err := merge.Trees(t.Context(), in); !errors.Is(err, snapshot.ErrNotSupported) {
+	if _, err := merge.Trees(t.Context(), in); !errors.Is(err, errs.ErrNotSupported) {
 		t.Errorf("a fifo: %v", err)
 	}
 }
@@ -185,7 +185,7 @@ func TestOnlyTextsGetMarkers(t *testing.T) {
 		if c.Marked != (c.Path == "x") {
 			t.Errorf("%s %s: marked %v", c.Kind, c.Path, c.Marked)
 		}
-		if err := merge.WriteMarkers(t.Context(), in, c, &bytes.Buffer{}); c.Marked == errors.Is(err, snapshot.ErrNotSupported) {
+		if err := merge.WriteMarkers(t.Context(), in, c, &bytes.Buffer{}); c.Marked == errors.Is(err, errs.ErrNotSupported) {
 			t.Errorf("%s %s: %v", c.Kind, c.Path, err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -22,7 +22,7 @@ func (m *merger) mergeContents(t *entry) (conflict bool, err error) {
 	}
 	texts, ok, err := m.texts(t)
 	switch {
-	case errors.Is(err, snapshot.ErrNotFound):
+	case errors.Is(err, errs.ErrNotFound):
 		return true, m.report(t, NoBase, "changed on both sides, and the original is no longer available")
 	case err != nil:
 		return false, err
@@ -80,7 +80,7 @@ func (m *merger) texts(t *entry) (texts [3][]byte, ok bool, err error) {
 func (in *Input) open(tree int, s state) (*os.File, error) {
 	if tree == base {
 		if in.OpenBase == nil {
-			return nil, &snapshot.Error{Op: op, Path: s.path, Kind: snapshot.ErrNotFound}
+			return nil, &errs.Error{Op: op, Path: s.path, Kind: errs.ErrNotFound}
 		}
 		f, err := in.OpenBase(s.path)
 		return f, fail(s.path, err)
@@ -113,7 +113,7 @@ func (in *Input) open(tree int, s state) (*os.File, error) {
 
 // changedMeanwhile returns the error for a file that changed during the merge.
 func changedMeanwhile(path string) error {
-	return &snapshot.Error{Op: op, Path: path, Kind: snapshot.ErrBusy, Err: errors.New("the file changed during the merge")}
+	return &errs.Error{Op: op, Path: path, Kind: errs.ErrBusy, Err: errors.New("the file changed during the merge")}
 }
 
 // sameContent compares the regular files that mine and real have for an entry.

@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // The conflict markers: seven characters at the start of a line, then a blank and a
@@ -97,10 +97,10 @@ func labelled(mark, name string) string { return strings.TrimSuffix(mark+" "+nam
 // conflicting region between conflict markers. Without a base it marks every difference
 // of the two sides. Memory: three texts of TextMax. Errors: ErrNotSupported for a
 // conflict that is not Marked; ErrBusy for a file that changed since the merge;
-// *snapshot.Error for one that cannot be read; those of w.
+// *errs.Error for one that cannot be read; those of w.
 func WriteMarkers(ctx context.Context, in Input, c Conflict, w io.Writer) error {
 	if !c.Marked {
-		return &snapshot.Error{Op: op, Path: c.Path, Kind: snapshot.ErrNotSupported, Err: errors.New("the conflict has no text lines to mark")}
+		return &errs.Error{Op: op, Path: c.Path, Kind: errs.ErrNotSupported, Err: errors.New("the conflict has no text lines to mark")}
 	}
 	m := merger{ctx: ctx, in: in}
 	t := entry{on: c.states()}

@@ -33,7 +33,7 @@ type Input struct {
 	// MineOptions and RealOptions are the options that produced Mine and Real.
 	MineOptions, RealOptions diff.Options
 	// OpenBase opens a regular file of the base for reading. It returns
-	// snapshot.ErrNotFound where the original is no longer available; a merge that needs
+	// errs.ErrNotFound where the original is no longer available; a merge that needs
 	// it reports a conflict.
 	OpenBase func(path string) (*os.File, error)
 	// Unknown maps paths of Mine that real changed too, from an unknown base, to the
@@ -91,7 +91,7 @@ type Result struct {
 // The trees must not change meanwhile. Cost: reads three versions of each file that both
 // sides changed, copies files that one side renamed and real changed, and what
 // [diff.Renames] reads. Memory: three texts of TextMax.
-// Errors: *snapshot.Error for a file that cannot be read, or for Scratch; ErrBusy for a
+// Errors: *errs.Error for a file that cannot be read, or for Scratch; ErrBusy for a
 // file that no longer matches the changes; ErrInterrupted. Scratch may then contain
 // leftovers; after success it contains only the paths in Built.
 func Trees(ctx context.Context, in Input) (*Result, error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // A merger holds the state of one merge.
@@ -235,13 +236,13 @@ func (m *merger) survivors(dir *entry, side int) (paths []string) {
 
 // fail adds path and kind to an error that has none.
 func fail(path string, err error) error {
-	var done *snapshot.Error
+	var done *errs.Error
 	if err == nil || errors.As(err, &done) {
 		return err
 	}
-	kind := snapshot.KindOf(err)
+	kind := errs.KindOf(err)
 	if kind == nil {
-		kind = snapshot.ErrCorrupt
+		kind = errs.ErrCorrupt
 	}
-	return &snapshot.Error{Op: op, Path: path, Kind: kind, Err: err}
+	return &errs.Error{Op: op, Path: path, Kind: kind, Err: err}
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -126,5 +126,5 @@ func (m *merger) chosenBuilt(name string, like *diff.Node) (outcome, error) {
 		n.Target, err = root.Readlink(name)
 		return outcome{name, &n, built}, fail(name, err)
 	}
-	return outcome{}, &snapshot.Error{Op: op, Path: name, Kind: snapshot.ErrNotSupported, Err: errors.New("the answer's result is neither a regular file nor a symbolic link")}
+	return outcome{}, &errs.Error{Op: op, Path: name, Kind: errs.ErrNotSupported, Err: errors.New("the answer's result is neither a regular file nor a symbolic link")}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -75,7 +76,7 @@ const room = 16 << 20
 // Keep begins to keep the parcel with a label in a directory, which it makes, or goes
 // on with what was kept of it, where the label says that its stream does. Where it begins anew, what
 // was kept stays until more than that has come, or a frame of something else. A process at
-// a time keeps a parcel. Errors: snapshot.ErrNotFound (what it goes on with is not here, or not that any more);
+// a time keeps a parcel. Errors: errs.ErrNotFound (what it goes on with is not here, or not that any more);
 // ErrBusy.
 func Keep(dir string, l Label) (*Kept, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
@@ -86,7 +87,7 @@ func Keep(dir string, l Label) (*Kept, error) {
 		flags |= os.O_CREATE
 	}
 	f, err := locked(filepath.Join(dir, l.ID), flags)
-	if errors.Is(err, snapshot.ErrNotFound) && l.From > 0 {
+	if errors.Is(err, errs.ErrNotFound) && l.From > 0 {
 		return nil, notThere(l)
 	}
 	if err != nil {
@@ -105,7 +106,7 @@ func Keep(dir string, l Label) (*Kept, error) {
 }
 
 func keeping(path string, err error) error {
-	return &snapshot.Error{Op: "keeping what comes", Path: path, Kind: snapshot.KindOfFile(err), Err: err}
+	return &errs.Error{Op: "keeping what comes", Path: path, Kind: errs.KindOfFile(err), Err: err}
 }
 
 // locked opens a file that no other process has. ErrBusy.
@@ -120,7 +121,7 @@ func locked(path string, flags int) (*os.File, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, &snapshot.Error{Op: "keeping what comes", Path: path, Kind: snapshot.ErrBusy, Err: errors.New("another command receives it")}
+		return nil, &errs.Error{Op: "keeping what comes", Path: path, Kind: errs.ErrBusy, Err: errors.New("another command receives it")}
 	}
 	return f, nil
 }
@@ -139,8 +140,8 @@ func named(f *os.File) error {
 }
 
 func notThere(l Label) error {
-	return &snapshot.Error{
-		Op: "going on with what came", Path: l.Sandbox + "@" + l.State, Kind: snapshot.ErrNotFound,
+	return &errs.Error{
+		Op: "going on with what came", Path: l.Sandbox + "@" + l.State, Kind: errs.ErrNotFound,
 		Err:   fmt.Errorf("the first %v are not here, or not the same", snapshot.Bytes(l.From)),
 		Hints: []string{"ssh HOST snapfs send " + l.Sandbox + "@" + l.State + " | snapfs receive   # without --have"},
 	}
@@ -324,19 +325,19 @@ func DropOlder(dir string, than time.Time) (n int, err error) {
 // kept here is passed over, see [Strange].
 func eachKept(dir string, do func(*os.File) error) error {
 	entries, err := keptIn(dir)
-	errs := []error{err}
+	failures := []error{err}
 	for _, e := range entries {
 		f, err := lockedOurs(dir, e)
 		switch {
-		case errors.Is(err, snapshot.ErrBusy), errors.Is(err, snapshot.ErrNotFound), errors.Is(err, errStrange):
+		case errors.Is(err, errs.ErrBusy), errors.Is(err, errs.ErrNotFound), errors.Is(err, errStrange):
 			continue
 		case err == nil:
 			err = do(f)
 			f.Close()
 		}
-		errs = append(errs, err)
+		failures = append(failures, err)
 	}
-	return errors.Join(errs...)
+	return errors.Join(failures...)
 }
 
 // Strange lists what lies in a directory for what is kept, or in its place, and was not
@@ -346,7 +347,7 @@ func Strange(dir string) ([]string, error) {
 		return []string{dir}, nil
 	}
 	entries, err := keptIn(dir)
-	errs := []error{err}
+	failures := []error{err}
 	var strange []string
 	for _, e := range entries {
 		f, err := lockedOurs(dir, e)
@@ -355,11 +356,11 @@ func Strange(dir string) ([]string, error) {
 			f.Close()
 		case errors.Is(err, errStrange):
 			strange = append(strange, filepath.Join(dir, e.Name()))
-		case !errors.Is(err, snapshot.ErrBusy) && !errors.Is(err, snapshot.ErrNotFound):
-			errs = append(errs, err)
+		case !errors.Is(err, errs.ErrBusy) && !errors.Is(err, errs.ErrNotFound):
+			failures = append(failures, err)
 		}
 	}
-	return strange, errors.Join(errs...)
+	return strange, errors.Join(failures...)
 }
 
 // keptIn lists what a directory holds: nothing, where it is none.
@@ -381,7 +382,7 @@ func lockedOurs(dir string, e os.DirEntry) (*os.File, error) {
 		return nil, keeping(path, errStrange)
 	}
 	f, err := locked(path, os.O_RDWR)
-	if errors.Is(err, snapshot.ErrDenied) { // somebody else's
+	if errors.Is(err, errs.ErrDenied) { // somebody else's
 		return nil, keeping(path, errStrange)
 	}
 	if err == nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/parcel"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -88,7 +89,7 @@ func TestWhatBrokeOffIsGoneOnWith(t *testing.T) {
 	if listed, err := parcel.ListBegun(dir); err != nil || len(listed) > 0 {
 		t.Errorf("listed while it is received: %+v, %v", listed, err)
 	}
-	if _, err := parcel.Keep(dir, label()); !errors.Is(err, snapshot.ErrBusy) {
+	if _, err := parcel.Keep(dir, label()); !errors.Is(err, errs.ErrBusy) {
 		t.Errorf("kept by two at once: %v", err)
 	}
 	if err := k.Drop(); err != nil {
@@ -224,7 +225,7 @@ func TestWhatIsNotTheSameIsNotGoneOnWith(t *testing.T) {
 		"another sum":    onFrom(label(), parcel.Begun{Bytes: had.Bytes, Sum: "00"}),
 		"another state":  onFrom(parcel.Label{ID: "abc-s7", Base: "abc-s0"}, had),
 	} {
-		if _, err := parcel.Keep(dir, l); !errors.Is(err, snapshot.ErrNotFound) {
+		if _, err := parcel.Keep(dir, l); !errors.Is(err, errs.ErrNotFound) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

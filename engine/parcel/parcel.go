@@ -26,6 +26,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 const (
@@ -76,7 +77,7 @@ func (l *Label) check() error {
 }
 
 func bad(format string, args ...any) error {
-	return &snapshot.Error{Op: "reading what was sent", Kind: snapshot.ErrCorrupt, Err: fmt.Errorf(format, args...)}
+	return &errs.Error{Op: "reading what was sent", Kind: errs.ErrCorrupt, Err: fmt.Errorf(format, args...)}
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -173,7 +174,7 @@ type Reader struct {
 	broken      bool
 }
 
-// Open reads the label of a parcel. Errors: snapshot.ErrCorrupt, and those of r.
+// Open reads the label of a parcel. Errors: errs.ErrCorrupt, and those of r.
 func Open(r io.Reader) (*Reader, Label, error) {
 	p := &Reader{r: r, sum: sha256.New()}
 	var l Label

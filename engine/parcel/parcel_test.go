@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/parcel"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 func label() parcel.Label {
@@ -54,13 +54,13 @@ func TestAParcelIsUnpackedAsItWasPacked(t *testing.T) {
 func TestADamagedOrCutParcelIsNone(t *testing.T) {
 	good := packed(t, label(), []byte("some content"))
 	for at := range good {
-		if _, _, err := unpacked(good[:at]); !errors.Is(err, snapshot.ErrCorrupt) {
+		if _, _, err := unpacked(good[:at]); !errors.Is(err, errs.ErrCorrupt) {
 			t.Errorf("cut off at %d: %v", at, err)
 		}
 		for bit := range 8 {
 			bad := bytes.Clone(good)
 			bad[at] ^= 1 << bit
-			if _, _, err := unpacked(bad); !errors.Is(err, snapshot.ErrCorrupt) {
+			if _, _, err := unpacked(bad); !errors.Is(err, errs.ErrCorrupt) {
 				t.Errorf("with bit %d of byte %d changed: %v", bit, at, err)
 			}
 		}
@@ -81,7 +81,7 @@ func TestALabelHoldsNamesAlone(t *testing.T) {
 	} {
 		l := label()
 		spoil(&l)
-		if _, _, err := unpacked(packed(t, l, nil)); !errors.Is(err, snapshot.ErrCorrupt) {
+		if _, _, err := unpacked(packed(t, l, nil)); !errors.Is(err, errs.ErrCorrupt) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

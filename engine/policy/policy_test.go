@@ -14,7 +14,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/policy"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -227,7 +227,7 @@ func TestAProfileOthersCanWriteToIsRefused(t *testing.T) {
 		if err := os.Chmod(path, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := policy.Read(path, trusted); !errors.Is(err, snapshot.ErrDenied) {
+		if _, err := policy.Read(path, trusted); !errors.Is(err, errs.ErrDenied) {
 			t.Errorf("writable by everybody: %v", err)
 		}
 	}
@@ -239,7 +239,7 @@ func TestAProfileOfAnotherUserIsOnlyReadByName(t *testing.T) {
 	if err := errors.Join(os.WriteFile(path, []byte(five), 0o644), os.Chown(path, 12345, 12345)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := policy.Read(path, policy.Found); !errors.Is(err, snapshot.ErrDenied) || !strings.Contains(err.Error(), strconv.Itoa(12345)) {
+	if _, err := policy.Read(path, policy.Found); !errors.Is(err, errs.ErrDenied) || !strings.Contains(err.Error(), strconv.Itoa(12345)) {
 		t.Errorf("found: %v", err)
 	}
 	if _, err := policy.Read(path, policy.Named); err != nil {
@@ -255,10 +255,10 @@ func TestWhatIsNoProfileIsToldAsSuch(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, kind := range map[string]error{
-		filepath.Join(dir, "none"): snapshot.ErrNotFound,
-		dir:                        snapshot.ErrNotSupported,
-		pipe:                       snapshot.ErrNotSupported,
-		large:                      snapshot.ErrNotSupported,
+		filepath.Join(dir, "none"): errs.ErrNotFound,
+		dir:                        errs.ErrNotSupported,
+		pipe:                       errs.ErrNotSupported,
+		large:                      errs.ErrNotSupported,
 	} {
 		if _, err := policy.Read(path, policy.Named); !errors.Is(err, kind) {
 			t.Errorf("%s: %v", path, err)

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // biggest is how large a profile may be, in bytes.
@@ -30,14 +30,14 @@ const (
 )
 
 // Read reads the profile at an absolute path.
-// Errors: [*Error]; snapshot.ErrNotFound, ErrDenied, ErrNotSupported (it is no
+// Errors: [*Error]; errs.ErrNotFound, ErrDenied, ErrNotSupported (it is no
 // file, or is too large).
 func Read(path string, trust Trust) (*Profile, error) {
 	data, err := load(path, trust)
 	if err != nil {
-		var done *snapshot.Error
+		var done *errs.Error
 		if !errors.As(err, &done) {
-			err = &snapshot.Error{Op: "reading the profile", Path: path, Kind: snapshot.KindOf(err), Err: cause(err)}
+			err = &errs.Error{Op: "reading the profile", Path: path, Kind: errs.KindOf(err), Err: cause(err)}
 		}
 		return nil, err
 	}
@@ -56,20 +56,20 @@ func load(path string, trust Trust) ([]byte, error) {
 		return nil, err
 	}
 	refuse := func(kind error, why string, hints ...string) error {
-		return &snapshot.Error{Op: "reading the profile", Path: path, Kind: kind, Err: errors.New(why), Hints: hints}
+		return &errs.Error{Op: "reading the profile", Path: path, Kind: kind, Err: errors.New(why), Hints: hints}
 	}
 	if !info.Mode().IsRegular() {
-		return nil, refuse(snapshot.ErrNotSupported, "it is no regular file")
+		return nil, refuse(errs.ErrNotSupported, "it is no regular file")
 	}
 	if info.Size() > biggest {
-		return nil, refuse(snapshot.ErrNotSupported, "it is larger than 1 MiB")
+		return nil, refuse(errs.ErrNotSupported, "it is larger than 1 MiB")
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && trust == Found && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		return nil, refuse(snapshot.ErrDenied, "it belongs to another user (uid "+strconv.Itoa(int(st.Uid))+"), and what it names would be run as you",
+		return nil, refuse(errs.ErrDenied, "it belongs to another user (uid "+strconv.Itoa(int(st.Uid))+"), and what it names would be run as you",
 			"snapfs promote --profile "+path+" …   # once you have read it")
 	}
 	if trust != Tightening && info.Mode().Perm()&0o002 != 0 {
-		return nil, refuse(snapshot.ErrDenied, "everybody can write to it, and what it names would be run as you", "chmod o-w "+path)
+		return nil, refuse(errs.ErrDenied, "everybody can write to it, and what it names would be run as you", "chmod o-w "+path)
 	}
 	return io.ReadAll(io.LimitReader(f, biggest))
 }

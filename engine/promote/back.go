@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -36,11 +36,11 @@ func (w *work) takeBack(ctx context.Context, cause error) error {
 		}
 		err = fmt.Errorf("%w (the old versions are in %s)", &left, w.stagePaths())
 	}
-	kind := snapshot.KindOf(cause)
+	kind := errs.KindOf(cause)
 	if kind == nil {
 		kind = kindOf(cause)
 	}
-	return &snapshot.Error{Op: doing, Path: w.t.Path, Kind: kind, Err: plain{fmt.Errorf("%w; %w", cause, err)}}
+	return &errs.Error{Op: doing, Path: w.t.Path, Kind: kind, Err: plain{fmt.Errorf("%w; %w", cause, err)}}
 }
 
 func (r *record) stagePaths() string {

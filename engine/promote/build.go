@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
@@ -37,13 +37,13 @@ const ahead = 2500
 // threads, then what depends on one another.
 func (w *work) build(ctx context.Context) error {
 	var next atomic.Int64
-	var errs [builders]error
+	var failures [builders]error
 	var synced error // or why what is written was not
 	var all sync.WaitGroup
 	var syncing atomic.Bool
 	for n := range builders {
 		all.Go(func() {
-			for errs[n] == nil {
+			for failures[n] == nil {
 				i := int(next.Add(1)) - 1
 				if i >= len(w.ops) {
 					return
@@ -56,13 +56,13 @@ func (w *work) build(ctx context.Context) error {
 				}
 				w.ops[i].name = strconv.Itoa(i)
 				if w.ops[i].alone() {
-					errs[n] = w.buildOne(ctx, w.ops[i])
+					failures[n] = w.buildOne(ctx, w.ops[i])
 				}
 			}
 		})
 	}
 	all.Wait()
-	for _, err := range append(errs[:], synced) {
+	for _, err := range append(failures[:], synced) {
 		if err != nil {
 			return err
 		}
@@ -216,7 +216,7 @@ func create(dir *os.File, name string, c *diff.Change) error {
 	case fs.ModeDevice | fs.ModeCharDevice:
 		return pathError("mknod", c.Path, kernel.MakeNode(fd, name, unix.S_IFCHR|0o600, n.Rdev))
 	}
-	return &snapshot.Error{Op: doing, Path: Printable(c.Path), Kind: snapshot.ErrNotSupported, Err: errors.New("a file of unknown type")}
+	return &errs.Error{Op: doing, Path: Printable(c.Path), Kind: errs.ErrNotSupported, Err: errors.New("a file of unknown type")}
 }
 
 // copyFile copies a file of the source, which must be what the change says,
@@ -255,8 +255,8 @@ func (w *work) copyFile(dir *os.File, name string, c *diff.Change) error {
 }
 
 func unsteady(path string) error {
-	return &snapshot.Error{
-		Op: doing, Path: Printable(path), Kind: snapshot.ErrConflict,
+	return &errs.Error{
+		Op: doing, Path: Printable(path), Kind: errs.ErrConflict,
 		Err: errors.New("the sandbox has changed it since it was compared; apply again"),
 	}
 }

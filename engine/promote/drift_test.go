@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -68,7 +68,7 @@ func TestAnyMoveOfARealFileIsDriftAndNothingIsTouched(t *testing.T) {
 					want = c.drift
 				}
 				_, err := promote.Apply(t.Context(), w.target(), w.source(), changes, options(base(w)))
-				if !errors.Is(err, snapshot.ErrDrifted) || !strings.Contains(err.Error(), want+":") {
+				if !errors.Is(err, errs.ErrDrifted) || !strings.Contains(err.Error(), want+":") {
 					t.Errorf("got %v, want drift of %s", err, want)
 				}
 				if l := treetest.Lines(now, manifest(t, w)); len(l) > 0 {
@@ -147,7 +147,7 @@ func TestAChangeAtTheWorstInstantIsNeitherLostNorOverwritten(t *testing.T) {
 					ctx := during(t.Context(), step, func() { must(t, edit(real)) })
 					old := manifest(t, w)
 					_, err := promote.Apply(ctx, w.target(), w.source(), w.changes(t, w.frozen()), options(w.frozen()))
-					if !errors.Is(err, snapshot.ErrDrifted) {
+					if !errors.Is(err, errs.ErrDrifted) {
 						t.Errorf("got %v", err)
 					}
 					if b, _ := os.ReadFile(real); string(b) != mine {
@@ -171,7 +171,7 @@ func TestAWriterThatHadTheFileOpenIsNoticed(t *testing.T) {
 	must(t, err)
 	defer f.Close()
 	ctx := during(t.Context(), "look again", func() { _, err = f.WriteString("mine"); must(t, err) })
-	if _, err := promote.Apply(ctx, w.target(), w.source(), w.changes(t, w.frozen()), options(w.frozen())); !errors.Is(err, snapshot.ErrDrifted) {
+	if _, err := promote.Apply(ctx, w.target(), w.source(), w.changes(t, w.frozen()), options(w.frozen())); !errors.Is(err, errs.ErrDrifted) {
 		t.Errorf("got %v", err)
 	}
 	if b, _ := os.ReadFile(w.real.Name() + "/a"); !strings.HasPrefix(string(b), "mine") {
@@ -184,7 +184,7 @@ func TestAnAttributeSetOnAFileThatWasDisplacedIsNoticed(t *testing.T) {
 		w := newWorld(t, treetest.Dir(t), treetest.Script{file("a", 1, 10)}, treetest.Script{do(treetest.Unlink, "a", ""), file("a", 2, 10)})
 		f := treetest.Open(t, w.real.Name()+"/a")
 		ctx := during(t.Context(), step, func() { must(t, unix.Fsetxattr(int(f.Fd()), "user.snapfs", []byte("mine"), 0)) })
-		if _, err := promote.Apply(ctx, w.target(), w.source(), w.changes(t, w.frozen()), options(w.frozen())); !errors.Is(err, snapshot.ErrDrifted) {
+		if _, err := promote.Apply(ctx, w.target(), w.source(), w.changes(t, w.frozen()), options(w.frozen())); !errors.Is(err, errs.ErrDrifted) {
 			t.Errorf("%s: got %v", step, err)
 		}
 		value := make([]byte, 8)

@@ -8,13 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // doing is what this package says it was doing.
 const doing = "applying"
 
 // Refused names all the paths for which something was refused. It is the cause
-// within a [snapshot.Error].
+// within a [errs.Error].
 type Refused struct {
 	// Why each of them was, by path; Paths in order.
 	Paths []string
@@ -52,7 +53,7 @@ func (r *Refused) err(target string, kind error, hints ...string) error {
 	if len(r.Paths) == 0 {
 		return nil
 	}
-	return &snapshot.Error{Op: doing, Path: target, Kind: kind, Err: r, Hints: hints}
+	return &errs.Error{Op: doing, Path: target, Kind: kind, Err: r, Hints: hints}
 }
 
 // Printable is a path as it may be shown: quoted where it holds anything that a
@@ -71,7 +72,7 @@ func drifted(target string, drifts []Drift) error {
 	for _, d := range drifts {
 		r.add(d.Path, d.Why)
 	}
-	return r.err(target, snapshot.ErrDrifted)
+	return r.err(target, errs.ErrDrifted)
 }
 
 // plain is an error that prints without what a terminal would act upon: paths
@@ -95,20 +96,20 @@ func (p plain) Error() string {
 
 // fail gives an error its place and kind, once.
 func fail(path string, err error) error {
-	var done *snapshot.Error
+	var done *errs.Error
 	if err == nil || errors.As(err, &done) {
 		return err
 	}
-	return &snapshot.Error{Op: doing, Path: path, Kind: kindOf(err), Err: plain{snapshot.Told(err)}}
+	return &errs.Error{Op: doing, Path: path, Kind: kindOf(err), Err: plain{snapshot.ExplainStale(err)}}
 }
 
 // at gives an error of one path its place.
 func at(path string, err error) error {
-	var done *snapshot.Error
+	var done *errs.Error
 	if err == nil || errors.As(err, &done) {
 		return err
 	}
-	return &snapshot.Error{Op: doing, Path: Printable(path), Kind: kindOf(err), Err: plain{snapshot.Told(err)}}
+	return &errs.Error{Op: doing, Path: Printable(path), Kind: kindOf(err), Err: plain{snapshot.ExplainStale(err)}}
 }
 
 // missing reports whether an error says that a path leads nowhere: it is not
@@ -118,16 +119,16 @@ func missing(err error) bool {
 }
 
 func kindOf(err error) error {
-	kind := snapshot.KindOf(err)
+	kind := errs.KindOf(err)
 	switch {
 	case kind != nil:
 		return kind
 	case missing(err):
-		return snapshot.ErrNotFound
+		return errs.ErrNotFound
 	case errors.Is(err, unix.EXDEV), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EINVAL):
-		return snapshot.ErrNotSupported
+		return errs.ErrNotSupported
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM):
-		return snapshot.ErrBusy
+		return errs.ErrBusy
 	}
-	return snapshot.ErrCorrupt // EIO and its like
+	return errs.ErrCorrupt // EIO and its like
 }

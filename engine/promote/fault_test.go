@@ -16,7 +16,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -255,7 +255,7 @@ func TestADamagedOrNewerJournalIsReportedAndNothingTouched(t *testing.T) {
 	now := manifest(t, w)
 	damaged := strings.Replace(string(whole), "target", "tarbet", 1)
 	must(t, os.WriteFile(journals[0], []byte(damaged), 0o600))
-	if _, err := promote.Recover(t.Context(), w.state()); !errors.Is(err, snapshot.ErrCorrupt) {
+	if _, err := promote.Recover(t.Context(), w.state()); !errors.Is(err, errs.ErrCorrupt) {
 		t.Errorf("damaged: %v", err)
 	}
 	if l := treetest.Lines(now, manifest(t, w)); len(l) > 0 {

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -190,7 +190,7 @@ func (a Allow) lifts(root, p string) bool {
 // check refuses a variable that was never set: path.Join would make it all.
 func (a Allow) check() error {
 	if slices.Contains(a.Paths, "") {
-		return &snapshot.Error{Op: "allowing", Kind: snapshot.ErrNotSupported, Err: errors.New("an empty path")}
+		return &errs.Error{Op: "allowing", Kind: errs.ErrNotSupported, Err: errors.New("an empty path")}
 	}
 	return nil
 }
@@ -218,5 +218,5 @@ func (p *planner) refuseHeld(allow Allow) error {
 		return nil
 	}
 	h.settle()
-	return &snapshot.Error{Op: doing, Path: p.t.Path, Kind: snapshot.ErrDenied, Err: &h}
+	return &errs.Error{Op: doing, Path: p.t.Path, Kind: errs.ErrDenied, Err: &h}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -163,7 +163,7 @@ func TestHeldPathsAreCarriedWhenAllowedByName(t *testing.T) {
 		_, err := promote.Apply(t.Context(), w.target(), w.source(), w.changes(t, w.frozen()), o)
 		var h *promote.HeldBack
 		var r *promote.Refused
-		if !errors.Is(err, snapshot.ErrDenied) || !errors.As(err, &h) || !errors.As(err, &r) ||
+		if !errors.Is(err, errs.ErrDenied) || !errors.As(err, &h) || !errors.As(err, &r) ||
 			strings.Join(h.Paths, " ") != c.want || strings.Join(h.Allow, " ") != c.hint {
 			t.Errorf("allowed %q: %v, %+v", c.allow, err, h)
 		}
@@ -173,7 +173,7 @@ func TestHeldPathsAreCarriedWhenAllowedByName(t *testing.T) {
 	}
 	o := options(w.frozen())
 	o.Allow.Paths = []string{""}
-	if _, err := promote.Apply(t.Context(), w.target(), w.source(), w.changes(t, w.frozen()), o); !errors.Is(err, snapshot.ErrNotSupported) {
+	if _, err := promote.Apply(t.Context(), w.target(), w.source(), w.changes(t, w.frozen()), o); !errors.Is(err, errs.ErrNotSupported) {
 		t.Errorf("an empty path: %v", err)
 	}
 	o.Allow.Paths = []string{".git", ".bashrc", "sub/.vscode/tasks.json", "sub/.vscode"}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -40,13 +40,13 @@ func Promotions(stateDir string) ([]Promotion, error) {
 		return nil, undoing("", err)
 	}
 	var all []Promotion
-	var errs []error
+	var failures []error
 	for _, name := range names {
 		r, err := readHeader(filepath.Join(stateDir, name))
 		switch {
 		case errors.Is(err, os.ErrNotExist): // undone this moment
 		case err != nil:
-			errs = append(errs, err)
+			failures = append(failures, err)
 		case r.keep != keepPassing:
 			all = append(all, Promotion{r.id, r.group, r.sandbox, r.path, r.made, r.count})
 		}
@@ -57,7 +57,7 @@ func Promotions(stateDir string) ([]Promotion, error) {
 		}
 		return strings.Compare(a.ID, b.ID)
 	})
-	return all, errors.Join(errs...)
+	return all, errors.Join(failures...)
 }
 
 // readHeader reads a journal up to its first op.
@@ -93,11 +93,11 @@ func readHeader(path string) (*record, error) {
 }
 
 func corrupt(path string, err error) error {
-	kind := snapshot.ErrCorrupt
+	kind := errs.ErrCorrupt
 	if errors.Is(err, errNewer) {
-		kind = snapshot.ErrNotSupported
+		kind = errs.ErrNotSupported
 	}
-	return &snapshot.Error{Op: "reading the journal", Path: path, Kind: kind, Err: err}
+	return &errs.Error{Op: "reading the journal", Path: path, Kind: kind, Err: err}
 }
 
 // trim forgets what is older than History. What cannot be forgotten now (a disk
@@ -138,7 +138,7 @@ func (r *record) restamp(real *dirs, stateDir string) error {
 		return nil
 	}
 	names, err := journals(stateDir, suffixUndo)
-	errs := []error{err}
+	failures := []error{err}
 	for _, name := range names {
 		path := filepath.Join(stateDir, name)
 		other, err := readJournal(path)
@@ -152,10 +152,10 @@ func (r *record) restamp(real *dirs, stateDir string) error {
 			}
 		}
 		if len(again) > 0 {
-			errs = append(errs, appendTo(path, stampLines(again)))
+			failures = append(failures, appendTo(path, stampLines(again)))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(failures...)
 }
 
 func appendTo(path string, l lines) error {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -75,7 +75,7 @@ func TestTheLastTenPromotionsAreUndoneOneAfterAnother(t *testing.T) {
 	now := manifest(t, w)
 	_, err = promote.Undo(t.Context(), w.state(), ids[7])
 	var r *promote.Refused
-	if !errors.Is(err, snapshot.ErrDrifted) || !errors.As(err, &r) || !slices.Contains(r.Paths, "a") {
+	if !errors.Is(err, errs.ErrDrifted) || !errors.As(err, &r) || !slices.Contains(r.Paths, "a") {
 		t.Errorf("undone beneath later ones: %v", err)
 	}
 	if l := treetest.Lines(now, manifest(t, w)); len(l) > 0 {
@@ -92,7 +92,7 @@ func TestTheLastTenPromotionsAreUndoneOneAfterAnother(t *testing.T) {
 	if list, err := promote.Promotions(w.state()); err != nil || len(list) > 0 {
 		t.Errorf("still listed: %+v, %v", list, err)
 	}
-	if _, err := promote.Undo(t.Context(), w.state(), ids[1]); !errors.Is(err, snapshot.ErrNotFound) {
+	if _, err := promote.Undo(t.Context(), w.state(), ids[1]); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("the eleventh: %v", err)
 	}
 	w.clean(t)
@@ -130,7 +130,7 @@ func TestUndoRefusesWhateverWasChangedSince(t *testing.T) {
 			now := manifest(t, w)
 			_, err := promote.Undo(t.Context(), w.state(), r.ID)
 			var refused *promote.Refused
-			if !errors.Is(err, snapshot.ErrDrifted) || !errors.As(err, &refused) || !slices.Equal(refused.Paths, []string{c.path}) {
+			if !errors.Is(err, errs.ErrDrifted) || !errors.As(err, &refused) || !slices.Equal(refused.Paths, []string{c.path}) {
 				t.Errorf("got %v, want %s", err, c.path)
 			}
 			if l := treetest.Lines(now, manifest(t, w)); len(l) > 0 {
@@ -153,7 +153,7 @@ func TestUndoWithoutWhatWasDisplacedTouchesNothing(t *testing.T) {
 	must(t, err)
 	must(t, os.RemoveAll(stages[0]))
 	now := manifest(t, w)
-	if _, err := promote.Undo(t.Context(), w.state(), r.ID); !errors.Is(err, snapshot.ErrCorrupt) {
+	if _, err := promote.Undo(t.Context(), w.state(), r.ID); !errors.Is(err, errs.ErrCorrupt) {
 		t.Errorf("got %v", err)
 	}
 	if l := treetest.Lines(now, manifest(t, w)); len(l) > 0 {

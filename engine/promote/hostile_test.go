@@ -14,7 +14,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -177,7 +177,7 @@ func TestAPipeNeverHangs(t *testing.T) {
 		chosen, err := promote.Select(changes, paths)
 		must(t, err)
 		soon(t, func() {
-			if _, err := promote.Apply(t.Context(), w.target(), w.source(), chosen, options(w.frozen())); !errors.Is(err, snapshot.ErrConflict) && !errors.Is(err, snapshot.ErrDrifted) {
+			if _, err := promote.Apply(t.Context(), w.target(), w.source(), chosen, options(w.frozen())); !errors.Is(err, errs.ErrConflict) && !errors.Is(err, errs.ErrDrifted) {
 				t.Errorf("%v: %v", paths, err)
 			}
 		})
@@ -243,7 +243,7 @@ func TestADirectoryThatIsSwappedForALinkMeanwhileLeadsNowhere(t *testing.T) {
 				}
 			}
 		}
-		if err != nil && !errors.Is(err, snapshot.ErrDrifted) && !errors.Is(err, snapshot.ErrNotFound) && !errors.Is(err, snapshot.ErrConflict) {
+		if err != nil && !errors.Is(err, errs.ErrDrifted) && !errors.Is(err, errs.ErrNotFound) && !errors.Is(err, errs.ErrConflict) {
 			t.Errorf("%v", err)
 		}
 		if _, err := promote.Recover(t.Context(), w.state()); err != nil {

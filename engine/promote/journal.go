@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -98,7 +98,7 @@ func lockState(dir string, create bool) (*os.File, error) {
 	if err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, &snapshot.Error{Op: doing, Path: dir, Kind: snapshot.ErrBusy, Err: errors.New("another promotion is running")}
+			return nil, &errs.Error{Op: doing, Path: dir, Kind: errs.ErrBusy, Err: errors.New("another promotion is running")}
 		}
 		return nil, err
 	}

@@ -2,7 +2,7 @@ package promote
 
 import (
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // Hard links. The names that are one file in the sandbox form a class, named by
@@ -78,5 +78,5 @@ func (p *planner) refuseLinks() error {
 			r.add(o.path, "it has another name (a hard link) outside of the changes, which would keep the old content")
 		}
 	}
-	return r.err(p.t.Path, snapshot.ErrConflict, "apply all names of the file together, or copy it by hand")
+	return r.err(p.t.Path, errs.ErrConflict, "apply all names of the file together, or copy it by hand")
 }

@@ -72,7 +72,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -232,7 +232,7 @@ func (p *planner) refuse(allow Allow) error {
 	}
 	for _, check := range []func() error{
 		func() error { return p.refuseHeld(allow) }, p.refuseLinks, p.refuseRights,
-		func() error { return p.barred.err(p.t.Path, snapshot.ErrDenied) },
+		func() error { return p.barred.err(p.t.Path, errs.ErrDenied) },
 	} {
 		if err := check(); err != nil {
 			return err

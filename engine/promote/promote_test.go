@@ -11,7 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -100,7 +100,7 @@ func TestApplyCarriesRandomTreesOnEveryFilesystem(t *testing.T) {
 				o := options(base)
 				o.KeepUndo = true
 				r, err = promote.Apply(t.Context(), w.target(), w.source(), w.changes(t, base), o)
-				if errors.Is(err, snapshot.ErrConflict) { // a link that the changes cannot show
+				if errors.Is(err, errs.ErrConflict) { // a link that the changes cannot show
 					if now := treetest.Lines(old, manifest(t, w)); len(now) > 0 {
 						t.Errorf("seed %d: refused, but changed %q", seed, now)
 					}
@@ -165,7 +165,7 @@ func TestSelectTakesWhatAPathNeeds(t *testing.T) {
 	must(t, err)
 	treetest.Compare(t, w.sandbox, w.real, treetest.Options{NoDirTimes: true, NoLinks: true})
 	for _, p := range []string{"nothing", "../gone", "/gone", "new/dee"} {
-		if _, err := promote.Select(all, []string{p}); !errors.Is(err, snapshot.ErrNotFound) {
+		if _, err := promote.Select(all, []string{p}); !errors.Is(err, errs.ErrNotFound) {
 			t.Errorf("%q: %v", p, err)
 		}
 	}
@@ -181,7 +181,7 @@ func TestApplyGoesOnAfterAnEarlierApply(t *testing.T) {
 			must(t, os.WriteFile(w.sandbox.Name()+"/a", []byte("third"), 0o644))
 			must(t, os.WriteFile(w.sandbox.Name()+"/b", []byte("second"), 0o644))
 			b := base(w)
-			if _, err := w.apply(t, b); !errors.Is(err, snapshot.ErrDrifted) {
+			if _, err := w.apply(t, b); !errors.Is(err, errs.ErrDrifted) {
 				t.Errorf("without the stamps: %v", err)
 			}
 			b.Known = r.Stamps
@@ -206,7 +206,7 @@ func TestUndoBringsTheOldTreeBackUnlessItsResultWasChanged(t *testing.T) {
 	extra := filepath.Join(w.real.Name(), "new/deep/mine")
 	must(t, os.WriteFile(extra, nil, 0o644))
 	now := manifest(t, w)
-	if _, err := promote.Undo(t.Context(), w.state(), r.ID); !errors.Is(err, snapshot.ErrDrifted) {
+	if _, err := promote.Undo(t.Context(), w.state(), r.ID); !errors.Is(err, errs.ErrDrifted) {
 		t.Errorf("undo over a change: %v", err)
 	}
 	if l := treetest.Lines(now, manifest(t, w)); len(l) > 0 {
@@ -221,7 +221,7 @@ func TestUndoBringsTheOldTreeBackUnlessItsResultWasChanged(t *testing.T) {
 		t.Errorf("after undo: %q", l)
 	}
 	w.clean(t)
-	if _, err := promote.Undo(t.Context(), w.state(), r.ID); !errors.Is(err, snapshot.ErrNotFound) {
+	if _, err := promote.Undo(t.Context(), w.state(), r.ID); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("undone twice: %v", err)
 	}
 }

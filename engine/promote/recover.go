@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -48,7 +48,7 @@ func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
 		return nil, recovering(stateDir, err)
 	}
 	lock, err := lockState(stateDir, false)
-	if errors.Is(err, snapshot.ErrBusy) {
+	if errors.Is(err, errs.ErrBusy) {
 		return nil, nil
 	}
 	if err != nil {
@@ -59,26 +59,26 @@ func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
 		return nil, recovering(stateDir, err)
 	}
 	var all []Recovery
-	var errs []error
+	var failures []error
 	for _, name := range names {
 		one, err := recoverOne(ctx, filepath.Join(stateDir, name))
 		if err != nil {
-			errs = append(errs, recovering(one.Path, err))
+			failures = append(failures, recovering(one.Path, err))
 			continue
 		}
 		if filepath.Ext(name) != suffixDropping { // nobody waits for word of that
 			all = append(all, one)
 		}
 	}
-	return all, errors.Join(errs...)
+	return all, errors.Join(failures...)
 }
 
 func recovering(path string, err error) error {
-	var done *snapshot.Error
+	var done *errs.Error
 	if err == nil || errors.As(err, &done) {
 		return err
 	}
-	return &snapshot.Error{Op: "recovering", Path: path, Kind: kindOf(err), Err: plain{err}}
+	return &errs.Error{Op: "recovering", Path: path, Kind: kindOf(err), Err: plain{err}}
 }
 
 // recoverOne ends one promotion.
@@ -124,8 +124,8 @@ func (r *record) openTarget() (*dirs, error) {
 	real := &dirs{root: root}
 	st, err := kernel.Lstat(int(root.Fd()), "")
 	if err == nil && st.Ino != r.ino {
-		err = &snapshot.Error{
-			Op: "recovering", Path: r.path, Kind: snapshot.ErrNotFound,
+		err = &errs.Error{
+			Op: "recovering", Path: r.path, Kind: errs.ErrNotFound,
 			Err: errors.New("another directory is there now; is a disk not mounted?"),
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // wanted are the nodes to be made or altered, those beneath a new directory
@@ -50,5 +50,5 @@ func (p *planner) refuseRights() error {
 			r.add(o.path, "it belongs to another user")
 		}
 	}
-	return r.err(p.t.Path, snapshot.ErrDenied)
+	return r.err(p.t.Path, errs.ErrDenied)
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -43,7 +43,7 @@ func TestPowersAreRefusedUnlessAllowed(t *testing.T) {
 		o.Allow = allow
 		_, err := promote.Apply(t.Context(), w.target(), w.source(), w.changes(t, w.frozen()), o)
 		var r *promote.Refused
-		if !errors.Is(err, snapshot.ErrDenied) || !errors.As(err, &r) || strings.Join(r.Paths, " ") != want {
+		if !errors.Is(err, errs.ErrDenied) || !errors.As(err, &r) || strings.Join(r.Paths, " ") != want {
 			t.Errorf("%+v: %v, want %s", allow, err, want)
 		}
 		if l := treetest.Lines(old, manifest(t, w)); len(l) > 0 {
@@ -61,7 +61,7 @@ func TestAHardLinkOutsideOfTheChangesIsRefused(t *testing.T) {
 	b := w.frozen()
 	old := manifest(t, w)
 	_, err := w.apply(t, b)
-	if !errors.Is(err, snapshot.ErrConflict) || !strings.Contains(err.Error(), "hard link") {
+	if !errors.Is(err, errs.ErrConflict) || !strings.Contains(err.Error(), "hard link") {
 		t.Errorf("got %v", err)
 	}
 	if l := treetest.Lines(old, manifest(t, w)); len(l) > 0 {
@@ -88,7 +88,7 @@ func TestAFullFilesystemLeavesTheOldTree(t *testing.T) {
 			must(t, treetest.Script{file("a", 1, 10)}.Play(w.real))
 			old, b := manifest(t, w), w.frozen()
 			_, err := w.apply(t, b)
-			if !errors.Is(err, snapshot.ErrNoSpace) {
+			if !errors.Is(err, errs.ErrNoSpace) {
 				t.Errorf("got %v", err)
 			}
 			if l := treetest.Lines(old, manifest(t, w)); len(l) > 0 {
@@ -114,7 +114,7 @@ func TestWhatCannotBeChangedIsFoundBeforeAnythingIs(t *testing.T) {
 		f := treetest.Open(t, w.real.Name()+"/b")
 		must(t, unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, 0x10 /* FS_IMMUTABLE_FL of linux/fs.h */))
 		defer unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, 0)
-		if _, err := w.apply(t, w.frozen()); !errors.Is(err, snapshot.ErrDenied) || !strings.Contains(err.Error(), "b: it is immutable") {
+		if _, err := w.apply(t, w.frozen()); !errors.Is(err, errs.ErrDenied) || !strings.Contains(err.Error(), "b: it is immutable") {
 			t.Errorf("got %v", err)
 		}
 		if _, err := os.Stat(w.real.Name() + "/a"); err != nil {
@@ -125,7 +125,7 @@ func TestWhatCannotBeChangedIsFoundBeforeAnythingIs(t *testing.T) {
 		w := newWorld(t, treetest.Dir(t), nil, treetest.Script{file("a", 1, 10)})
 		w.real = treetest.Open(t, treetest.Ext4(t, 16<<20, "ro"))
 		_, err := promote.Apply(t.Context(), w.target(), w.source(), w.changes(t, w.frozen()), options(w.frozen()))
-		if !errors.Is(err, snapshot.ErrReadOnly) {
+		if !errors.Is(err, errs.ErrReadOnly) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -151,7 +151,7 @@ func TestATargetThatSpansFilesystemsIsAppliedWhole(t *testing.T) {
 	}.Play(w.sandbox))
 	old := manifest(t, w)
 	cancelled, cancel := context.WithCancel(t.Context())
-	if _, err := promote.Apply(during(cancelled, "alter", cancel), w.target(), w.source(), w.changes(t, w.frozen()), options(w.frozen())); !errors.Is(err, snapshot.ErrInterrupted) {
+	if _, err := promote.Apply(during(cancelled, "alter", cancel), w.target(), w.source(), w.changes(t, w.frozen()), options(w.frozen())); !errors.Is(err, errs.ErrInterrupted) {
 		t.Errorf("interrupted: %v", err)
 	}
 	if l := treetest.Lines(old, manifest(t, w)); len(l) > 0 {

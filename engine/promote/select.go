@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // Select takes, of changes in their order, those at paths or beneath them, and
@@ -19,7 +19,7 @@ func Select(changes []diff.Change, paths []string) ([]diff.Change, error) {
 	for _, p := range paths {
 		p = path.Clean(p)
 		if strings.HasPrefix(p, "/") || p == ".." || strings.HasPrefix(p, "../") {
-			return nil, &snapshot.Error{Op: doing, Path: Printable(p), Kind: snapshot.ErrNotFound}
+			return nil, &errs.Error{Op: doing, Path: Printable(p), Kind: errs.ErrNotFound}
 		}
 		wanted[p] = false
 	}
@@ -36,7 +36,7 @@ func Select(changes []diff.Change, paths []string) ([]diff.Change, error) {
 	}
 	for p, found := range wanted {
 		if !found {
-			return nil, &snapshot.Error{Op: doing, Path: Printable(p), Kind: snapshot.ErrNotFound}
+			return nil, &errs.Error{Op: doing, Path: Printable(p), Kind: errs.ErrNotFound}
 		}
 	}
 	var chosen []diff.Change

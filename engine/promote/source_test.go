@@ -9,7 +9,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -77,7 +77,7 @@ func TestASourceThatChangesIsNoticedUnderAnotherNameToo(t *testing.T) {
 	from.From = map[string]string{"other-name": "its-name"}
 	time.Sleep(diff.Racy)
 	must(t, os.WriteFile(w.sandbox.Name()+"/its-name", []byte("ten bytes."), 0o644))
-	if _, err := promote.Apply(t.Context(), w.target(), from, changes, options(w.frozen())); !errors.Is(err, snapshot.ErrConflict) {
+	if _, err := promote.Apply(t.Context(), w.target(), from, changes, options(w.frozen())); !errors.Is(err, errs.ErrConflict) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Lstat(w.real.Name() + "/other-name"); err == nil {

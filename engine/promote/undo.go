@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -88,12 +89,12 @@ func kept(stateDir, id string, f func(r *record, real *dirs, journal string) err
 // keptBy is kept for those who have the lock.
 func keptBy(stateDir, id string, f func(r *record, real *dirs, journal string) error) error {
 	if !snapshot.ValidID(id) {
-		return &snapshot.Error{Op: "undoing", ID: Printable(id), Kind: snapshot.ErrNotFound}
+		return &errs.Error{Op: "undoing", Subject: Printable(id), Kind: errs.ErrNotFound}
 	}
 	journal := filepath.Join(stateDir, id+suffixUndo)
 	r, err := readJournal(journal)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &snapshot.Error{Op: "undoing", ID: id, Kind: snapshot.ErrNotFound, Err: errors.New("there is none of this name that could be undone")}
+		return &errs.Error{Op: "undoing", Subject: id, Kind: errs.ErrNotFound, Err: errors.New("there is none of this name that could be undone")}
 	}
 	if err != nil {
 		return undoing(id, err)
@@ -109,7 +110,7 @@ func keptBy(stateDir, id string, f func(r *record, real *dirs, journal string) e
 }
 
 func undoing(id string, err error) error {
-	var done *snapshot.Error
+	var done *errs.Error
 	switch {
 	case err == nil:
 		return nil
@@ -119,7 +120,7 @@ func undoing(id string, err error) error {
 		}
 		return err
 	}
-	return &snapshot.Error{Op: "undoing", ID: id, Kind: kindOf(err), Err: plain{err}}
+	return &errs.Error{Op: "undoing", Subject: id, Kind: kindOf(err), Err: plain{err}}
 }
 
 // mayUndo says which results others have changed since, or that what was
@@ -148,10 +149,10 @@ func (r *record) mayUndo(real *dirs) error {
 			lost.add(o.path, "what it held before is not in "+r.stagePaths()+" any more")
 		}
 	}
-	if err := changed.err(r.path, snapshot.ErrDrifted); err != nil {
+	if err := changed.err(r.path, errs.ErrDrifted); err != nil {
 		return err
 	}
-	return lost.err(r.path, snapshot.ErrCorrupt)
+	return lost.err(r.path, errs.ErrCorrupt)
 }
 
 // asLeft reports whether a path holds what an op left there.

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -97,7 +97,7 @@ func TestAnOrdinaryUserIsRefusedWhatIsNotTheirs(t *testing.T) {
 	w := laidOut(t)
 	old, b := manifest(t, w), promote.Base{Frozen: true, Root: w.base}
 	_, err := w.apply(t, b)
-	if !errors.Is(err, snapshot.ErrDenied) || !strings.Contains(err.Error(), "foreign: only root") {
+	if !errors.Is(err, errs.ErrDenied) || !strings.Contains(err.Error(), "foreign: only root") {
 		t.Errorf("got %v", err)
 	}
 	if l := treetest.Lines(old, manifest(t, w)); len(l) > 0 {

@@ -17,7 +17,7 @@ type Driver struct {
 	// ForLimits: and then only for a [DiskLimit].
 	ForLimits bool
 	// Open answers with the backend that can hold tree, or an error that
-	// matches ErrNotSupported and says why this driver cannot. It leaves
+	// matches errs.ErrNotSupported and says why this driver cannot. It leaves
 	// nothing behind but its own directory, and costs under a millisecond.
 	Open func(ctx context.Context, place Place) (Backend, error)
 }

@@ -32,7 +32,7 @@ type Sharer interface {
 type Gauge interface {
 	// Gauge is what counts now for the limit of the fork, with all that share it;
 	// what is not counted is 0. Cost: some files of the kernel read. Errors:
-	// ErrNotFound (no such fork), ErrNotSupported (it has no limit).
+	// errs.ErrNotFound (no such fork), errs.ErrNotSupported (it has no limit).
 	Gauge(ctx context.Context, fork ForkID) (DiskLimit, error)
 }
 
@@ -56,7 +56,7 @@ type Limiter interface {
 	// Atomic, and repeatable. Cost: under a millisecond, and some microseconds for
 	// each subvolume nested in the fork, or on backends that mark each file that the
 	// fork wrote, for each of those. After an error the limit is what it was.
-	// Errors: ErrNotFound, ErrCorrupt, those of [LimitProber], ErrDenied.
+	// Errors: errs.ErrNotFound, errs.ErrCorrupt, those of [LimitProber], errs.ErrDenied.
 	LimitFork(ctx context.Context, fork ForkID, l DiskLimit) error
 }
 
@@ -67,7 +67,7 @@ type LimitProber interface {
 	// backend to l, now, in this process: either part of it, or both where both are
 	// set. The numbers do not matter but for being zero, and the zero DiskLimit is
 	// always possible. It changes nothing, and costs some system calls.
-	// Errors: ErrNotSupported, whose text says what would have to be true and whose
+	// Errors: errs.ErrNotSupported, whose text says what would have to be true and whose
 	// Hints mend it.
 	CanLimit(ctx context.Context, l DiskLimit) error
 }

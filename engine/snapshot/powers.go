@@ -25,7 +25,7 @@ type Together interface {
 	// Instant names what a tree must have in common with others for that.
 	Instant(tree Tree) (string, error)
 	// CloneTogether is [Cloner] for each; trees and bases are in the same order. After an error
-	// there is none of them. ErrNotSupported, beside Clone's: these cannot be had at one instant.
+	// there is none of them. errs.ErrNotSupported, beside Clone's: these cannot be had at one instant.
 	CloneTogether(ctx context.Context, trees []Cloning) (bases []Snapshot, err error)
 }
 
@@ -39,15 +39,15 @@ type Cloning struct {
 // A Toucher knows, at a cost in proportion to what changed, where two states
 // may differ. What it yields is a superset of the truth, in no order: the
 // caller compares each place. It must miss nothing.
-// Errors, yielded once as the last pair: ErrNotFound, ErrNotSupported (this
-// process or kernel cannot; the caller then walks both trees), ErrCorrupt.
+// Errors, yielded once as the last pair: errs.ErrNotFound, errs.ErrNotSupported (this
+// process or kernel cannot; the caller then walks both trees), errs.ErrCorrupt.
 type Toucher interface {
 	// Touched compares the snapshot base with the fork.
 	Touched(ctx context.Context, base ID, fork ForkID) iter.Seq2[Touch, error]
 }
 
 // A PairToucher does for two snapshots what a [Toucher] does for a snapshot and
-// a fork, with the same errors. ErrNotSupported: the two have nothing in common.
+// a fork, with the same errors. errs.ErrNotSupported: the two have nothing in common.
 type PairToucher interface {
 	TouchedBetween(ctx context.Context, a, b ID) iter.Seq2[Touch, error]
 }
@@ -56,8 +56,8 @@ type PairToucher interface {
 // may have moved on since a snapshot of it was taken. The rest is as with a
 // [Toucher]: nothing is missed that was changed before the call, and what is
 // yielded is compared by the caller. Errors, yielded once as the last pair:
-// ErrNotFound, ErrNotSupported (this process cannot tell, or the tree is not the
-// one that was captured; the caller then walks both), ErrCorrupt.
+// errs.ErrNotFound, errs.ErrNotSupported (this process cannot tell, or the tree is not the
+// one that was captured; the caller then walks both), errs.ErrCorrupt.
 type Drifter interface {
 	// Drifted compares the snapshot id with the tree it is of as it is now.
 	Drifted(ctx context.Context, id ID) iter.Seq2[Touch, error]
@@ -82,7 +82,7 @@ type Keeper interface {
 	// Originals yields the files of the real tree whose content the fork has changed
 	// since base, in no order, each as it was at that moment. What is not yielded was not
 	// changed, or is not known. Cost: in proportion to what the fork has changed. Errors,
-	// yielded once as the last pair: ErrNotFound, ErrCorrupt, ErrNotSupported (the two have
+	// yielded once as the last pair: errs.ErrNotFound, errs.ErrCorrupt, errs.ErrNotSupported (the two have
 	// nothing in common).
 	Originals(ctx context.Context, base ID, fork ForkID) iter.Seq2[Original, error]
 }
@@ -92,15 +92,15 @@ type Keeper interface {
 type Raiser interface {
 	// Borrowed answers with where a fork does so. What lies in a directory that is named,
 	// and is borrowed with it, is not named itself. Cost: in proportion to what the fork has
-	// changed since its base. Errors: ErrNotFound, ErrCorrupt.
+	// changed since its base. Errors: errs.ErrNotFound, errs.ErrCorrupt.
 	Borrowed(ctx context.Context, fork ForkID) ([]Borrowed, error)
 	// Raise has the fork, in which nothing runs, hold by itself what it shows at these
 	// places: it is there from then on, whatever becomes of the tree. The fork shows
 	// afterwards what it showed before, and so it does after an error or a kill; repeating it
 	// goes on. mounted calls do with a descriptor of the fork's own tree, which may be written to until
 	// do returns. Cost: a copy of what
-	// is raised, where the filesystem cannot share its blocks. Errors: ErrNotFound,
-	// ErrNoSpace, ErrBusy, ErrDrifted (the tree has it no more), ErrInterrupted.
+	// is raised, where the filesystem cannot share its blocks. Errors: errs.ErrNotFound,
+	// errs.ErrNoSpace, errs.ErrBusy, errs.ErrDrifted (the tree has it no more), errs.ErrInterrupted.
 	Raise(ctx context.Context, fork ForkID, what []Borrowed, mounted func(do func(root int) error) error) error
 }
 
@@ -126,8 +126,8 @@ type Original struct {
 }
 
 // A Meter tells the bytes a fork holds that its base does not. Cost: in
-// proportion to what the fork has changed, at most. Errors: ErrNotFound,
-// ErrNotSupported (this process may not know), ErrInterrupted.
+// proportion to what the fork has changed, at most. Errors: errs.ErrNotFound,
+// errs.ErrNotSupported (this process may not know), errs.ErrInterrupted.
 type Meter interface {
 	Usage(ctx context.Context, fork ForkID) (Bytes, error)
 }
@@ -136,7 +136,7 @@ type Meter interface {
 // says beforehand how much that is.
 type Weigher interface {
 	// Weigh counts what one copy of a tree holds. Cost: a look at the metadata of each
-	// file. Errors: ErrNotFound, ErrInterrupted.
+	// file. Errors: errs.ErrNotFound, errs.ErrInterrupted.
 	Weigh(ctx context.Context, tree Tree) (Weight, error)
 }
 
@@ -153,7 +153,7 @@ type Weight struct {
 // A Sweeper gives back the space of what was removed, at a bounded rate, until
 // nothing is left or ctx ends. It is safe to run twice at once and to kill: what
 // it has not come to, or could not remove, the next one finds. Errors:
-// ErrInterrupted, ErrDenied, ErrCorrupt (a record that might name what is to go).
+// errs.ErrInterrupted, errs.ErrDenied, errs.ErrCorrupt (a record that might name what is to go).
 type Sweeper interface {
 	Sweep(ctx context.Context) error
 }
@@ -167,8 +167,8 @@ type Pender interface {
 // A Stocker puts ready-made forks of a snapshot by, so that a later Fork or
 // Clone of an unchanged tree is a rename. Afterwards there are n of them at
 // least, which go when the snapshot is removed. It is safe to run twice at once
-// and to kill. Cost: that of as many forks as are missing. Errors: ErrNotFound,
-// ErrNoSpace, ErrInterrupted; what was put by before one stays.
+// and to kill. Cost: that of as many forks as are missing. Errors: errs.ErrNotFound,
+// errs.ErrNoSpace, errs.ErrInterrupted; what was put by before one stays.
 type Stocker interface {
 	Stock(ctx context.Context, from ID, n int) error
 }
@@ -176,9 +176,9 @@ type Stocker interface {
 // A Settler makes a fork's content safe after its last process has ended: what
 // was written without waiting for the disk is on stable storage afterwards, and
 // the fork can be reached again. Repeating it is harmless. A fork that is
-// found unsettled after the machine went down is answered with ErrCorrupt. Cost:
-// writing out what the filesystem holds unsaved. Errors: ErrNotFound, ErrCorrupt,
-// ErrNoSpace; the fork is then as it was.
+// found unsettled after the machine went down is answered with errs.ErrCorrupt. Cost:
+// writing out what the filesystem holds unsaved. Errors: errs.ErrNotFound, errs.ErrCorrupt,
+// errs.ErrNoSpace; the fork is then as it was.
 type Settler interface {
 	Settle(ctx context.Context, fork ForkID) error
 }
@@ -193,7 +193,7 @@ type Narrower interface {
 	// as writing there would make them, and nothing may have it mounted. Without,
 	// the answer is for reading, and nothing is made. Repeating it is harmless, and
 	// after an error the view is as it was. Cost: some look-ups for each layer.
-	// Errors: ErrNotFound (no such directory), ErrNotSupported.
+	// Errors: errs.ErrNotFound (no such directory), errs.ErrNotSupported.
 	Narrow(ctx context.Context, v View, dir string, write bool) (View, error)
 }
 
@@ -203,12 +203,12 @@ type Returner interface {
 	// Return has the fork hold what a snapshot of its tree holds. What it held is lost. With InUse
 	// somebody has it mounted, who writes nothing meanwhile: he finds the snapshot's content at once, in files
 	// that he has open or mapped too, and what is not in the snapshot and he has open lives on without
-	// a name, or answers ESTALE where its content cannot be had any more. Atomic. Errors: ErrNotFound; ErrNotSupported
-	// (the snapshot stands on another base); ErrBusy, ErrNoSpace, ErrInterrupted.
+	// a name, or answers ESTALE where its content cannot be had any more. Atomic. Errors: errs.ErrNotFound; errs.ErrNotSupported
+	// (the snapshot stands on another base); errs.ErrBusy, errs.ErrNoSpace, errs.ErrInterrupted.
 	Return(ctx context.Context, fork ForkID, to ID, use Use) error
 	// Base is what the fork was last made of, sealed as or taken back to. A process that serves the fork may
-	// still be about to take it back when who called Return was killed: that is waited for. Errors: ErrNotFound,
-	// ErrInterrupted.
+	// still be about to take it back when who called Return was killed: that is waited for. Errors: errs.ErrNotFound,
+	// errs.ErrInterrupted.
 	Base(ctx context.Context, fork ForkID) (ID, error)
 }
 
@@ -225,7 +225,7 @@ type Scratcher interface {
 	// the same id up to the first hyphen: at first an empty one that anybody may
 	// write to, as /tmp. What is in it counts for the limit of the fork. It goes when
 	// the last of them is removed, at the next sweep. Cost: that of a fork, once.
-	// Errors: ErrNotFound, ErrNoSpace.
+	// Errors: errs.ErrNotFound, errs.ErrNoSpace.
 	Scratch(ctx context.Context, fork ForkID) (string, error)
 }
 
@@ -245,7 +245,7 @@ type Noticer interface {
 	// fork, by whomever, at a time when they had the change time of the fork's base or a later one: what the
 	// fork shows of them is not its base. Each is told from when it is first read so, and as long as the fork is
 	// mounted, up to 500. What was read before it changed, or the kernel has not asked for since, is not told. Cost:
-	// some system calls. Errors: ErrNotFound.
+	// some system calls. Errors: errs.ErrNotFound.
 	Noticed(ctx context.Context, fork ForkID) ([]string, error)
 }
 
@@ -264,8 +264,8 @@ type Checker interface {
 	// is written over or thrown away for it that might be wanted, what others have in common
 	// with the fork stays as it is, and a second check has nothing to say of what was
 	// mended. Repeating it is harmless, and after an error the fork can be checked again.
-	// Cost: in proportion to what was ever changed in it. Errors: ErrNotFound, ErrBusy (it
-	// is in use), ErrCorrupt (its record), ErrNoSpace.
+	// Cost: in proportion to what was ever changed in it. Errors: errs.ErrNotFound, errs.ErrBusy (it
+	// is in use), errs.ErrCorrupt (its record), errs.ErrNoSpace.
 	Check(ctx context.Context, fork ForkID, repair bool) ([]Problem, error)
 }
 

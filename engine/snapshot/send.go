@@ -30,9 +30,9 @@ type Sender interface {
 	// bytes. Cost: in proportion to the tree, or with a base to what lies between.
 	// A snapshot removed meanwhile, or ctx at its end, breaks the stream off.
 	//
-	// Errors: ErrNotFound; ErrNotSupported, before anything is written (this process
+	// Errors: errs.ErrNotFound; errs.ErrNotSupported, before anything is written (this process
 	// may not; the tree is more or less than what can be sent; base and snapshot have
-	// nothing in common: the caller then walks the tree); ErrInterrupted; and those of w
+	// nothing in common: the caller then walks the tree); errs.ErrInterrupted; and those of w
 	// as they are.
 	Send(ctx context.Context, w io.Writer, s Sending) error
 }
@@ -47,8 +47,8 @@ type Receiver interface {
 	// and nothing opened, but in the new snapshot's own tree.
 	//
 	// After an error, or a crash, there is no snapshot id; what came is taken away by
-	// Remove. Cost: in proportion to the stream. Errors: ErrNotFound (base), ErrExists,
-	// ErrCorrupt (no stream of this form, or not for this base), ErrNoSpace,
-	// ErrDenied, ErrNotSupported, ErrInterrupted, and those of r as they are.
+	// Remove. Cost: in proportion to the stream. Errors: errs.ErrNotFound (base), errs.ErrExists,
+	// errs.ErrCorrupt (no stream of this form, or not for this base), errs.ErrNoSpace,
+	// errs.ErrDenied, errs.ErrNotSupported, errs.ErrInterrupted, and those of r as they are.
 	Receive(ctx context.Context, r io.Reader, id, base ID, tree Tree) (Snapshot, error)
 }

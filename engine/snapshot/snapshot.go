@@ -44,9 +44,9 @@
 //
 // # Rules for every method
 //
-// All errors are of type [*Error] and match one of the sentinels of errors.go.
+// All errors are of type [*errs.Error] and match one of the sentinels of package errs.
 // A cancelled context ends a method at its next safe point with
-// [ErrInterrupted]. A method that fails, or whose process is killed, leaves
+// [errs.ErrInterrupted]. A method that fails, or whose process is killed, leaves
 // either nothing, or something that Remove or RemoveFork of the same id takes
 // away; it never leaves a half-made snapshot that Lookup answers for. All
 // methods may be called from many goroutines and many processes at once.
@@ -118,8 +118,8 @@ type Served interface {
 	// namespace of who calls, who must be allowed to mount there. A fork is to be
 	// written to by one process tree only; with readOnly it can be looked at whoever
 	// has it. Cost: in proportion to what was ever changed in the tree, at some
-	// microseconds a node. Errors: ErrNotFound, ErrCorrupt, ErrBusy, ErrDenied,
-	// ErrNotSupported (no /dev/fuse, or it may not be mounted).
+	// microseconds a node. Errors: errs.ErrNotFound, errs.ErrCorrupt, errs.ErrBusy, errs.ErrDenied,
+	// errs.ErrNotSupported (no /dev/fuse, or it may not be mounted).
 	Mount(ctx context.Context, readOnly bool) (fd int, err error)
 }
 
@@ -169,15 +169,15 @@ type Backend interface {
 	// snapshot stands for one instant where Facts.Frozen is true. Where an
 	// equal snapshot of the same tree already exists, a backend may answer
 	// with that one instead, so that the ID in the answer is the one to keep.
-	// Repeating it with the same id gives ErrExists.
+	// Repeating it with the same id gives errs.ErrExists.
 	// Cost: constant in the size of the tree, unless Facts.CopiesWhole.
-	// Errors: ErrNotFound, ErrExists, ErrNotSupported (the tree is not of a
-	// kind this backend can hold), ErrReadOnly, ErrNoSpace, ErrDenied.
+	// Errors: errs.ErrNotFound, errs.ErrExists, errs.ErrNotSupported (the tree is not of a
+	// kind this backend can hold), errs.ErrReadOnly, errs.ErrNoSpace, errs.ErrDenied.
 	Capture(ctx context.Context, tree Tree, id ID) (Snapshot, error)
 
 	// Fork makes a writable tree that begins as the snapshot from. Atomic.
-	// Repeating it with the same id gives ErrExists. Cost: constant.
-	// Errors: ErrNotFound, ErrExists, ErrNoSpace, ErrDenied.
+	// Repeating it with the same id gives errs.ErrExists. Cost: constant.
+	// Errors: errs.ErrNotFound, errs.ErrExists, errs.ErrNoSpace, errs.ErrDenied.
 	Fork(ctx context.Context, from ID, id ForkID) (Fork, error)
 
 	// Seal makes the present state of a fork an immutable snapshot, which
@@ -185,16 +185,16 @@ type Backend interface {
 	// With Idle the fork's View may be another afterwards: ask LookupFork.
 	// Atomic: after an error, or a crash, the fork has the content it had.
 	// Cost: constant when Idle; see [Use] otherwise.
-	// Errors: ErrNotFound, ErrExists, ErrNoSpace, ErrBusy (sealed as Idle but
+	// Errors: errs.ErrNotFound, errs.ErrExists, errs.ErrNoSpace, errs.ErrBusy (sealed as Idle but
 	// found to be in use, where a backend can tell).
 	Seal(ctx context.Context, fork ForkID, id ID, use Use) (Snapshot, error)
 
-	// Lookup describes a snapshot. Cost: constant. Errors: ErrNotFound,
-	// ErrCorrupt.
+	// Lookup describes a snapshot. Cost: constant. Errors: errs.ErrNotFound,
+	// errs.ErrCorrupt.
 	Lookup(ctx context.Context, id ID) (Snapshot, error)
 
-	// LookupFork describes a fork. Cost: constant. Errors: ErrNotFound,
-	// ErrCorrupt.
+	// LookupFork describes a fork. Cost: constant. Errors: errs.ErrNotFound,
+	// errs.ErrCorrupt.
 	LookupFork(ctx context.Context, id ForkID) (Fork, error)
 
 	// List names all snapshots and forks, the half-made ones that only
@@ -206,12 +206,12 @@ type Backend interface {
 	// back later (see [Sweeper]). Safe at any moment and repeatable: removing
 	// what is not there is no error. Forks grown from it keep working.
 	// Never touches anything that lacks the backend's own mark.
-	// Cost: constant. Errors: ErrDenied.
+	// Cost: constant. Errors: errs.ErrDenied.
 	Remove(ctx context.Context, id ID) error
 
 	// RemoveFork forgets a fork, by the same rules as Remove. The caller has
-	// ended every process that uses it. Errors: ErrBusy where a backend can
-	// tell that it is in use, ErrDenied.
+	// ended every process that uses it. Errors: errs.ErrBusy where a backend can
+	// tell that it is in use, errs.ErrDenied.
 	RemoveFork(ctx context.Context, id ForkID) error
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -146,7 +146,7 @@ func (a *applier) all(in *reader, onBase bool) error {
 // ended says that the context has.
 func ended(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
-		return &snapshot.Error{Op: "applying the stream", Kind: snapshot.ErrInterrupted, Err: err}
+		return &errs.Error{Op: "applying the stream", Kind: errs.ErrInterrupted, Err: err}
 	}
 	return nil
 }
@@ -154,15 +154,15 @@ func ended(ctx context.Context) error {
 // applying says what a command that could not be carried out amounts to: what
 // fits no tree that is there is no stream for it.
 func applying(c *command, err error) error {
-	var done *snapshot.Error
+	var done *errs.Error
 	if errors.As(err, &done) {
 		return err
 	}
-	kind := snapshot.KindOf(err)
-	if kind == nil || errors.Is(kind, snapshot.ErrNotFound) || errors.Is(kind, snapshot.ErrExists) {
-		kind = snapshot.ErrCorrupt
+	kind := errs.KindOf(err)
+	if kind == nil || errors.Is(kind, errs.ErrNotFound) || errors.Is(kind, errs.ErrExists) {
+		kind = errs.ErrCorrupt
 	}
-	return &snapshot.Error{Op: "applying " + c.op.String(), Path: string(c.parts[aPath]), Kind: kind, Err: err}
+	return &errs.Error{Op: "applying " + c.op.String(), Path: string(c.parts[aPath]), Kind: kind, Err: err}
 }
 
 // carriers carry out the commands of each kind.
@@ -280,8 +280,8 @@ func (a *applier) whole(dir int, name string) error {
 	if err != nil || st.IsDir() || st.Nlink < 2 {
 		return err
 	}
-	return &snapshot.Error{
-		Op: "applying the stream", Kind: snapshot.ErrNotSupported,
+	return &errs.Error{
+		Op: "applying the stream", Kind: errs.ErrNotSupported,
 		Err: errors.New("it changes a file with several names, which an overlay would part: send all of it, without a base"),
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -128,8 +128,8 @@ func (a *applier) lifted(c *command, at attr, from spot, do func() error) error 
 		ferr = f.Close()
 	}
 	if ferr != nil {
-		return &snapshot.Error{
-			Op: "applying " + c.op.String(), Path: string(c.parts[at]), Kind: snapshot.ErrNotSupported,
+		return &errs.Error{
+			Op: "applying " + c.op.String(), Path: string(c.parts[at]), Kind: errs.ErrNotSupported,
 			Err: errors.New("this filesystem cannot rename it; send all of it, without a base"),
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -71,7 +72,7 @@ func TestNoPartOfAFileIsSharedWithItselfOrBeyondItsEnd(t *testing.T) {
 			s.Write("a", 0, []byte("x"))
 			cloned(s, "a", at.to, "a", at.from, at.n)
 		}))
-		if !errors.Is(err, snapshot.ErrCorrupt) {
+		if !errors.Is(err, errs.ErrCorrupt) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -96,10 +97,10 @@ func TestCopyingAPartIsInterrupted(t *testing.T) {
 		cancel()
 		return nil
 	})
-	if !errors.Is(err, snapshot.ErrInterrupted) || blocks != 1 {
+	if !errors.Is(err, errs.ErrInterrupted) || blocks != 1 {
 		t.Errorf("after %d blocks: %v", blocks, err)
 	}
-	if err := share(ctx, dst, src, 1, 0, 2*block); !errors.Is(err, snapshot.ErrInterrupted) {
+	if err := share(ctx, dst, src, 1, 0, 2*block); !errors.Is(err, errs.ErrInterrupted) {
 		t.Errorf("sharing ends with %v", err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"hash/crc32"
 	"io"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 const (
@@ -99,7 +99,7 @@ const (
 
 // bad is the error of what is no stream: ErrCorrupt.
 func bad(format string, args ...any) error {
-	return &snapshot.Error{Op: "reading the stream", Kind: snapshot.ErrCorrupt, Err: fmt.Errorf(format, args...)}
+	return &errs.Error{Op: "reading the stream", Kind: errs.ErrCorrupt, Err: fmt.Errorf(format, args...)}
 }
 
 // A command is one of a stream; its parts are good until the next is read.

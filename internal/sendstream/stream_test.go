@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -160,16 +160,16 @@ func TestADamagedOrCutStreamIsNoStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	for at := range good {
-		if err := applyTo(t, t.TempDir(), good[:at]); !errors.Is(err, snapshot.ErrCorrupt) {
+		if err := applyTo(t, t.TempDir(), good[:at]); !errors.Is(err, errs.ErrCorrupt) {
 			t.Errorf("cut off at %d: %v", at, err)
 		}
 		bad := bytes.Clone(good)
 		bad[at] ^= 4
-		if err := applyTo(t, t.TempDir(), bad); !errors.Is(err, snapshot.ErrCorrupt) {
+		if err := applyTo(t, t.TempDir(), bad); !errors.Is(err, errs.ErrCorrupt) {
 			t.Errorf("with byte %d changed: %v", at, err)
 		}
 	}
-	if err := applyTo(t, t.TempDir(), append(bytes.Clone(good), 0)); !errors.Is(err, snapshot.ErrCorrupt) {
+	if err := applyTo(t, t.TempDir(), append(bytes.Clone(good), 0)); !errors.Is(err, errs.ErrCorrupt) {
 		t.Errorf("with a byte more: %v", err)
 	}
 }
@@ -277,7 +277,7 @@ func TestAPlaceMakesWay(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := Apply(t.Context(), root, bytes.NewReader(streamOf(func(s *Writer) { s.Make("real", typed(unix.S_IFREG), "") })), How{Places: places})
-		if !errors.Is(err, snapshot.ErrCorrupt) {
+		if !errors.Is(err, errs.ErrCorrupt) {
 			t.Errorf("%s: what is no place makes way: %v", name, err)
 		}
 	}

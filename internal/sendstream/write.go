@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -64,7 +64,7 @@ func (s *Writer) do(op Op, parts ...part) {
 	b := append(s.buf[:0], make([]byte, head)...)
 	for _, p := range parts {
 		if len(p.value) > math.MaxUint16 {
-			s.err = &snapshot.Error{Op: "writing a stream", Path: short(p.value), Kind: snapshot.ErrNotSupported, Err: errors.New("it is too long for a stream")}
+			s.err = &errs.Error{Op: "writing a stream", Path: short(p.value), Kind: errs.ErrNotSupported, Err: errors.New("it is too long for a stream")}
 			return
 		}
 		b = binary.LittleEndian.AppendUint16(b, uint16(p.attr))

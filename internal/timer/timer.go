@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/undo"
 )
@@ -42,7 +42,7 @@ func For(root bool) (Manager, error) {
 	}
 	dir, err := os.UserConfigDir()
 	if err != nil {
-		return m, &snapshot.Error{Op: "looking for the units of this user", Kind: snapshot.ErrNotFound, Err: err}
+		return m, &errs.Error{Op: "looking for the units of this user", Kind: errs.ErrNotFound, Err: err}
 	}
 	m.Dir, m.Control = filepath.Join(dir, "systemd/user"), []string{"systemctl", "--user"}
 	return m, nil
@@ -51,7 +51,7 @@ func For(root bool) (Manager, error) {
 // Install writes the units, replacing older ones of snapfs, and has systemd start the
 // timer now and at each boot. args is the command that it runs, its program by an
 // absolute path. Atomic: after an error no unit is there, or enabled, that was not before.
-// Errors: snapshot.ErrNotSupported (no systemd runs here), ErrExists (a unit of that name
+// Errors: errs.ErrNotSupported (no systemd runs here), ErrExists (a unit of that name
 // is somebody else's), ErrDenied; *run.Error.
 func (m Manager) Install(ctx context.Context, args []string, every time.Duration) (err error) {
 	if err := m.runs(); err != nil {
@@ -114,7 +114,7 @@ type Status struct {
 	Active  string `json:"active,omitempty"`
 }
 
-// Status tells what is there. Errors: snapshot.ErrExists (a unit of that name is somebody
+// Status tells what is there. Errors: errs.ErrExists (a unit of that name is somebody
 // else's), ErrNotSupported (units are there, and no systemd that could tell).
 func (m Manager) Status(ctx context.Context) (Status, error) {
 	s := Status{Dir: m.Dir}
@@ -135,7 +135,7 @@ func (m Manager) Status(ctx context.Context) (Status, error) {
 
 // Remove stops the timer and removes its units, and reports whether there were any.
 // Without a systemd that runs, the files alone are removed. Safe to repeat.
-// Errors: snapshot.ErrExists (a unit of that name is somebody else's), ErrDenied; *run.Error.
+// Errors: errs.ErrExists (a unit of that name is somebody else's), ErrDenied; *run.Error.
 func (m Manager) Remove(ctx context.Context) (bool, error) {
 	there := false
 	for _, name := range []string{Timer, Service} {
@@ -169,13 +169,13 @@ func (m Manager) Remove(ctx context.Context) (bool, error) {
 // runs says why there is no systemd here, or nil.
 func (m Manager) runs() error {
 	if _, err := os.Stat(m.Booted); err != nil {
-		return &snapshot.Error{
-			Op: "looking for systemd", Kind: snapshot.ErrNotSupported, Err: errors.New("it does not run on this machine, so nothing is installed"),
+		return &errs.Error{
+			Op: "looking for systemd", Kind: errs.ErrNotSupported, Err: errors.New("it does not run on this machine, so nothing is installed"),
 			Hints: []string{"crontab -e   # 17 * * * * snapfs gc"},
 		}
 	}
 	if _, err := run.Look(m.Control[0]); err != nil {
-		return &snapshot.Error{Op: "looking for systemd", Kind: snapshot.ErrNotSupported, Err: err}
+		return &errs.Error{Op: "looking for systemd", Kind: errs.ErrNotSupported, Err: err}
 	}
 	return nil
 }
@@ -190,8 +190,8 @@ func (m Manager) ours(name string) (bool, error) {
 	case err != nil:
 		return false, m.fail("reading", path, err)
 	case !strings.HasPrefix(string(text), Mark+"\n"):
-		return false, &snapshot.Error{
-			Op: "looking for the timer", Path: path, Kind: snapshot.ErrExists, Err: errors.New("it was not made by snapfs, and is left alone"),
+		return false, &errs.Error{
+			Op: "looking for the timer", Path: path, Kind: errs.ErrExists, Err: errors.New("it was not made by snapfs, and is left alone"),
 		}
 	}
 	return true, nil
@@ -207,7 +207,7 @@ func (m Manager) fail(op, path string, err error) error {
 	if errors.As(err, &pe) {
 		err = pe.Err
 	}
-	return &snapshot.Error{Op: op, Path: path, Kind: snapshot.KindOf(err), Err: err}
+	return &errs.Error{Op: op, Path: path, Kind: errs.KindOf(err), Err: err}
 }
 
 func service(args []string) string {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/timer"
 )
@@ -104,11 +104,11 @@ func TestATimerThatCannotBeInstalledIsNotThere(t *testing.T) {
 		kind    error
 		left    string
 	}{
-		"no systemd runs":      {func(w *world) { w.Booted += "/none" }, snapshot.ErrNotSupported, ""},
-		"no systemctl":         {func(w *world) { w.Control = []string{w.dir + "/none"} }, snapshot.ErrNotSupported, ""},
+		"no systemd runs":      {func(w *world) { w.Booted += "/none" }, errs.ErrNotSupported, ""},
+		"no systemctl":         {func(w *world) { w.Control = []string{w.dir + "/none"} }, errs.ErrNotSupported, ""},
 		"no bus":               {func(w *world) { w.put("refuse", "daemon-reload\n", 0o644) }, nil, ""},
 		"it cannot be enabled": {func(w *world) { w.put("refuse", "enable --now snapfs-gc.timer\n", 0o644) }, nil, ""},
-		"another's unit":       {func(w *world) { w.put("units/snapfs-gc.timer", "[Timer]\n", 0o644) }, snapshot.ErrExists, "snapfs-gc.timer"},
+		"another's unit":       {func(w *world) { w.put("units/snapfs-gc.timer", "[Timer]\n", 0o644) }, errs.ErrExists, "snapfs-gc.timer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -127,7 +127,7 @@ func TestATimerThatCannotBeInstalledIsNotThere(t *testing.T) {
 			if c.left == "" {
 				return
 			}
-			if there, err := w.Remove(t.Context()); there || !errors.Is(err, snapshot.ErrExists) || len(w.units()) != 1 {
+			if there, err := w.Remove(t.Context()); there || !errors.Is(err, errs.ErrExists) || len(w.units()) != 1 {
 				t.Errorf("removing it: %v, %v", there, err)
 			}
 		})

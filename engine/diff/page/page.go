@@ -28,7 +28,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/diff/report"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // The bounds of a page. What they leave out is said in it, with the command that
@@ -178,7 +178,7 @@ func (b *builder) rows(part Part) {
 func (b *builder) sections() error {
 	for i := range b.all {
 		if err := b.ctx.Err(); err != nil {
-			return &snapshot.Error{Op: "writing the page", Kind: snapshot.ErrInterrupted, Err: err}
+			return &errs.Error{Op: "writing the page", Kind: errs.ErrInterrupted, Err: err}
 		}
 		e := &b.all[i]
 		if b.used >= filesMax {

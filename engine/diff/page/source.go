@@ -11,7 +11,7 @@ import (
 	"syscall"
 
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -91,8 +91,8 @@ func why(err error) string {
 	switch {
 	case errors.As(err, &errno):
 		return errno.Error()
-	case snapshot.KindOf(err) != nil:
-		return snapshot.KindOf(err).Error()
+	case errs.KindOf(err) != nil:
+		return errs.KindOf(err).Error()
 	}
 	return err.Error()
 }

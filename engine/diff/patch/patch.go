@@ -40,7 +40,7 @@ type Options struct {
 //
 // old and new are the trees that were compared. Cost: reads each changed file of up
 // to FileMax once, a binary one twice. Memory: two files of TextMax.
-// Errors: *snapshot.Error for a file that cannot be read; those of w.
+// Errors: *errs.Error for a file that cannot be read; those of w.
 func Write(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.Change, o Options) error {
 	out := bufio.NewWriterSize(w, 64<<10)
 	writeNotes(out, changes)

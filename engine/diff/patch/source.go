@@ -16,6 +16,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -116,15 +117,15 @@ func (s *source) fail(path string, err error) error {
 	if err == nil {
 		err = errMoved
 	}
-	kind := snapshot.KindOf(err)
+	kind := errs.KindOf(err)
 	switch {
 	case kind != nil:
 	case errors.Is(err, errMoved):
-		kind = snapshot.ErrBusy
+		kind = errs.ErrBusy
 	default:
-		kind = snapshot.ErrCorrupt
+		kind = errs.ErrCorrupt
 	}
-	return &snapshot.Error{Op: "reading for the patch", Path: path, Kind: kind, Err: snapshot.Told(err)}
+	return &errs.Error{Op: "reading for the patch", Path: path, Kind: kind, Err: snapshot.ExplainStale(err)}
 }
 
 // patient is a reader that ends with its context.

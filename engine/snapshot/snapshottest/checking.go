@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // checks damages what a backend keeps of a fork.
@@ -22,7 +23,7 @@ func checks(x *workbench) {
 			x.must(syncFile(dir + "/" + name))
 		}
 		_, err := as[snapshot.Checker](x.b).Check(x.Context(), "f1", true)
-		x.fails(err, snapshot.ErrBusy, "checking a fork that is in use")
+		x.fails(err, errs.ErrBusy, "checking a fork that is in use")
 	})
 	if found := x.check("f1", true); len(found) > 0 {
 		x.Errorf("of a fork that nothing happened to is said %+v", found)
@@ -53,7 +54,7 @@ func checks(x *workbench) {
 	x.has(x.view("f1"), "file", "fork", "mended and written to")
 	x.has(x.snap("s1"), "file", "base", "the snapshot")
 	_, err := as[snapshot.Checker](x.b).Check(x.Context(), "no", false)
-	x.fails(err, snapshot.ErrNotFound, "checking what is not there")
+	x.fails(err, errs.ErrNotFound, "checking what is not there")
 	x.clean()
 }
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -231,7 +232,7 @@ func mounts(x *workbench) {
 	x.must(kernel.MoveMount(mount, unix.AT_FDCWD, point))
 	x.Cleanup(func() { _ = kernel.Unmount(point) })
 	_, err = x.b.Capture(x.Context(), x.place.Tree, "s1")
-	if errors.Is(err, snapshot.ErrNotSupported) {
+	if errors.Is(err, errs.ErrNotSupported) {
 		return // to refuse such a tree is safe too
 	}
 	x.must(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 func crowds() []promise {
@@ -23,17 +24,17 @@ func crowds() []promise {
 // atOnce calls do n times at the same time and collects what failed.
 func atOnce(n int, do func(i int) error) []error {
 	var wg sync.WaitGroup
-	errs := make([]error, n)
+	failures := make([]error, n)
 	start := make(chan struct{})
 	for i := range n {
 		wg.Go(func() {
 			<-start
-			errs[i] = do(i)
+			failures[i] = do(i)
 		})
 	}
 	close(start)
 	wg.Wait()
-	return errs
+	return failures
 }
 
 func manyForks(x *workbench) {
@@ -69,14 +70,14 @@ func manyForks(x *workbench) {
 func oneWins(x *workbench) {
 	x.write("file", "base")
 	x.capture("s1")
-	count := func(errs []error, doing string) {
+	count := func(failures []error, doing string) {
 		x.Helper()
 		won := 0
-		for _, err := range errs {
+		for _, err := range failures {
 			if err == nil {
 				won++
 			} else {
-				x.fails(err, snapshot.ErrExists, doing)
+				x.fails(err, errs.ErrExists, doing)
 			}
 		}
 		if won != 1 {
@@ -150,10 +151,10 @@ func mixedCrowd(x *workbench) {
 			}
 		})
 	}
-	errs := atOnce(16, func(i int) error { return x.cycle(fmt.Sprintf("c%d", i)) })
+	failures := atOnce(16, func(i int) error { return x.cycle(fmt.Sprintf("c%d", i)) })
 	close(done)
 	sweeping.Wait()
-	for _, err := range errs {
+	for _, err := range failures {
 		x.must(err)
 	}
 	x.lists(nil, nil)

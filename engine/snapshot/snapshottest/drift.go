@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -37,8 +38,8 @@ func drifts(x *workbench) {
 	for _, err := range as[snapshot.Drifter](x.b).Drifted(x.Context(), "no") {
 		if err == nil {
 			x.Error("what was never captured has drifted")
-		} else if !errors.Is(err, snapshot.ErrNotSupported) {
-			x.fails(err, snapshot.ErrNotFound, "asking for what is not there")
+		} else if !errors.Is(err, errs.ErrNotSupported) {
+			x.fails(err, errs.ErrNotFound, "asking for what is not there")
 		}
 	}
 }
@@ -60,7 +61,7 @@ func driftsLittle(x *workbench) {
 	x.in(f.View, func(dir string) { x.put(dir, "dir1/1", "the sandbox's own") })
 	n := 0
 	for t, err := range as[snapshot.Drifter](x.b).Drifted(x.Context(), "s1") {
-		if errors.Is(err, snapshot.ErrNotSupported) && os.Geteuid() != 0 {
+		if errors.Is(err, errs.ErrNotSupported) && os.Geteuid() != 0 {
 			break
 		}
 		x.must(err)

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
@@ -126,7 +127,7 @@ func failEach(x *workbench, name string) {
 			err := x.do(ctx, name, id)
 			seen.note(len(s.Names()) > n)
 			if errno == syscall.ENOSPC && err != nil {
-				x.fails(err, snapshot.ErrNoSpace, when)
+				x.fails(err, errs.ErrNoSpace, when)
 			}
 			x.after(name, id, when, err)
 		}
@@ -165,8 +166,8 @@ func (x *workbench) after(name, id, when string, err error) {
 	if err != nil && there {
 		x.Errorf("%s: it failed (%v) and yet it answers for %s", when, err, id)
 	}
-	var e *snapshot.Error
-	if err != nil && (!errors.As(err, &e) || snapshot.KindOf(err) == nil) {
+	var e *errs.Error
+	if err != nil && (!errors.As(err, &e) || errs.KindOf(err) == nil) {
 		x.Errorf("%s: the error %q has no kind", when, err)
 	}
 	x.takeAway(id, when)
@@ -242,7 +243,7 @@ func cancelEach(x *workbench, name string) {
 		cancel()
 		seen.note(len(s.Names()) > n)
 		if err != nil {
-			x.fails(err, snapshot.ErrInterrupted, when)
+			x.fails(err, errs.ErrInterrupted, when)
 		}
 		x.after(name, id, when, err)
 	}
@@ -255,7 +256,7 @@ func cancelledAtOnce(x *workbench) {
 	ctx, cancel := context.WithCancel(x.Context())
 	cancel()
 	for _, name := range []string{"capture", "fork", "seal"} {
-		x.fails(x.do(ctx, name, "n"), snapshot.ErrInterrupted, name+" with a cancelled context")
+		x.fails(x.do(ctx, name, "n"), errs.ErrInterrupted, name+" with a cancelled context")
 		x.stands("after " + name)
 		x.lists([]snapshot.ID{"base"}, []snapshot.ForkID{"work"})
 	}

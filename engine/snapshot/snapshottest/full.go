@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 func full() []promise {
@@ -51,7 +51,7 @@ func fullDisk(x *workbench, name string) {
 		}
 		err := x.do(x.Context(), name, id)
 		if err != nil {
-			x.fails(err, snapshot.ErrNoSpace, when)
+			x.fails(err, errs.ErrNoSpace, when)
 			refused++
 		}
 		succeeded = err == nil

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 func limits() []promise {
@@ -62,7 +63,7 @@ func limitsHonestly(x *workbench) {
 		said, did := p.CanLimit(x.Context(), l), lim.LimitFork(x.Context(), "f1", l)
 		what := fmt.Sprintf("a limit of %v and %d inodes", l.Bytes, l.Inodes)
 		for _, err := range []error{said, did} {
-			var e *snapshot.Error
+			var e *errs.Error
 			switch {
 			case (err == nil) != (said == nil):
 				x.Errorf("%s: it says %v, and then %v", what, said, did)
@@ -72,7 +73,7 @@ func limitsHonestly(x *workbench) {
 			case !errors.As(err, &e) || len(e.Hints) == 0:
 				x.Errorf("%s is refused without a hint: %v", what, err)
 			default:
-				x.fails(err, snapshot.ErrNotSupported, what)
+				x.fails(err, errs.ErrNotSupported, what)
 			}
 		}
 		x.in(x.view("f1"), func(dir string) { x.put(dir, "mine", noise(1<<20)) })
@@ -80,7 +81,7 @@ func limitsHonestly(x *workbench) {
 	}
 	x.in(x.view("f1"), func(dir string) { x.put(dir, "mine", noise(6<<20)) })
 	if limitsBytes(x.b) {
-		x.fails(lim.LimitFork(x.Context(), "no", snapshot.DiskLimit{Bytes: most}), snapshot.ErrNotFound, "limiting what is not there")
+		x.fails(lim.LimitFork(x.Context(), "no", snapshot.DiskLimit{Bytes: most}), errs.ErrNotFound, "limiting what is not there")
 	}
 	x.clean()
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 func naming() []promise {
@@ -30,7 +31,7 @@ func refusesBadIDs(x *workbench) {
 	x.fork("s1", "f1")
 	refused := func(err error, doing, id string) {
 		x.Helper()
-		if err == nil || snapshot.KindOf(err) == nil {
+		if err == nil || errs.KindOf(err) == nil {
 			x.Errorf("%s with the id %q gives %v", doing, id, err)
 		}
 	}
@@ -71,12 +72,12 @@ func givesAnIDOnce(x *workbench) {
 	x.fork("s1", "f1")
 	x.in(x.view("f1"), func(dir string) { x.put(dir, "file", "fork") })
 	_, err := x.b.Capture(x.Context(), x.place.Tree, "s1")
-	x.fails(err, snapshot.ErrExists, "capturing under the same id")
+	x.fails(err, errs.ErrExists, "capturing under the same id")
 	_, err = x.b.Fork(x.Context(), "s1", "f1")
-	x.fails(err, snapshot.ErrExists, "forking under the same id")
+	x.fails(err, errs.ErrExists, "forking under the same id")
 	for _, use := range []snapshot.Use{snapshot.Idle, snapshot.InUse} {
 		_, err = x.b.Seal(x.Context(), "f1", "s1", use)
-		x.fails(err, snapshot.ErrExists, "sealing under the same id")
+		x.fails(err, errs.ErrExists, "sealing under the same id")
 	}
 	x.has(x.snap("s1"), "file", "first", "afterwards")
 	x.has(x.view("f1"), "file", "fork", "afterwards")
@@ -90,13 +91,13 @@ func findsNothing(x *workbench) {
 	x.write("file", "")
 	for range 2 { // before anything was written, and after
 		_, err := x.b.Lookup(x.Context(), "no")
-		x.fails(err, snapshot.ErrNotFound, "looking up what is not there")
+		x.fails(err, errs.ErrNotFound, "looking up what is not there")
 		_, err = x.b.LookupFork(x.Context(), "no")
-		x.fails(err, snapshot.ErrNotFound, "looking up a fork that is not there")
+		x.fails(err, errs.ErrNotFound, "looking up a fork that is not there")
 		_, err = x.b.Fork(x.Context(), "no", "f1")
-		x.fails(err, snapshot.ErrNotFound, "forking what is not there")
+		x.fails(err, errs.ErrNotFound, "forking what is not there")
 		_, err = x.b.Seal(x.Context(), "no", "s2", snapshot.Idle)
-		x.fails(err, snapshot.ErrNotFound, "sealing what is not there")
+		x.fails(err, errs.ErrNotFound, "sealing what is not there")
 		x.must(x.b.Remove(x.Context(), "no"))
 		x.must(x.b.RemoveFork(x.Context(), "no"))
 		x.lists(nil, nil)
@@ -110,9 +111,9 @@ func oddTrees(x *workbench) {
 	x.write("file", "")
 	path := x.place.Tree.Path
 	_, err := x.b.Capture(x.Context(), snapshot.Tree{Path: path + "/nothing"}, "s1")
-	x.fails(err, snapshot.ErrNotFound, "capturing a tree that is not there")
+	x.fails(err, errs.ErrNotFound, "capturing a tree that is not there")
 	_, err = x.b.Capture(x.Context(), snapshot.Tree{Path: path + "/file"}, "s2")
-	x.fails(err, snapshot.ErrNotSupported, "capturing a file")
+	x.fails(err, errs.ErrNotSupported, "capturing a file")
 	x.lists(nil, nil)
 }
 

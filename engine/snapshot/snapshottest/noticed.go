@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -57,7 +58,7 @@ func notices(x *workbench) {
 		told("read", "changed", "new")
 	}
 	x.must(root.Close())
-	if _, err := as[snapshot.Noticer](x.b).Noticed(x.Context(), "no"); !errors.Is(err, snapshot.ErrNotFound) {
+	if _, err := as[snapshot.Noticer](x.b).Noticed(x.Context(), "no"); !errors.Is(err, errs.ErrNotFound) {
 		x.Errorf("of a fork that is not there: %v", err)
 	}
 	x.clean()

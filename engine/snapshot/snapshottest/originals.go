@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // keepsOriginals has both a fork and the real tree change files, the fork first.
@@ -49,7 +50,7 @@ func keepsOriginals(x *workbench) {
 		x.Errorf("kept are %q, want %q", got, want)
 	}
 	for _, err := range as[snapshot.Keeper](x.b).Originals(x.Context(), "s1", "no") {
-		x.fails(err, snapshot.ErrNotFound, "asking for what is not there")
+		x.fails(err, errs.ErrNotFound, "asking for what is not there")
 	}
 	x.clean()
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -61,7 +62,7 @@ func (x *workbench) covered(a, b map[string]string, touched iter.Seq2[snapshot.T
 	x.Helper()
 	at, whole := map[string]bool{}, map[string]bool{}
 	for t, err := range touched {
-		if errors.Is(err, snapshot.ErrNotSupported) && os.Geteuid() != 0 {
+		if errors.Is(err, errs.ErrNotSupported) && os.Geteuid() != 0 {
 			return // the caller walks both trees then
 		}
 		x.must(err)
@@ -147,8 +148,8 @@ func touches(x *workbench) {
 	for _, err := range as[snapshot.Toucher](x.b).Touched(x.Context(), "no", "no") {
 		if err == nil {
 			x.Error("a fork that is not there was touched")
-		} else if !errors.Is(err, snapshot.ErrNotSupported) {
-			x.fails(err, snapshot.ErrNotFound, "asking for what is not there")
+		} else if !errors.Is(err, errs.ErrNotSupported) {
+			x.fails(err, errs.ErrNotFound, "asking for what is not there")
 		}
 	}
 }
@@ -174,7 +175,7 @@ func touchesLittle(x *workbench) {
 	x.fork("s1", "f1")
 	n := 0
 	for t, err := range as[snapshot.Toucher](x.b).Touched(x.Context(), "s1", "f1") {
-		if errors.Is(err, snapshot.ErrNotSupported) && os.Geteuid() != 0 {
+		if errors.Is(err, errs.ErrNotSupported) && os.Geteuid() != 0 {
 			break
 		}
 		x.must(err)
@@ -195,7 +196,7 @@ func meters(x *workbench) {
 	x.fork("s1", "f1")
 	m := as[snapshot.Meter](x.b)
 	fresh, err := m.Usage(x.Context(), "f1")
-	if errors.Is(err, snapshot.ErrNotSupported) && os.Geteuid() != 0 {
+	if errors.Is(err, errs.ErrNotSupported) && os.Geteuid() != 0 {
 		x.clean()
 		return
 	}
@@ -207,7 +208,7 @@ func meters(x *workbench) {
 		x.Errorf("a fresh fork uses %v, and with a file of %v more %v", fresh, snapshot.Bytes(size), used)
 	}
 	_, err = m.Usage(x.Context(), "no")
-	x.fails(err, snapshot.ErrNotFound, "metering what is not there")
+	x.fails(err, errs.ErrNotFound, "metering what is not there")
 	x.clean()
 }
 
@@ -253,7 +254,7 @@ func stocks(x *workbench) {
 	for _, id := range []snapshot.ForkID{"f1", "f2", "f3"} {
 		x.has(x.view(id), "file", string(id), string(id))
 	}
-	x.fails(s.Stock(x.Context(), "no", 1), snapshot.ErrNotFound, "stocking what is not there")
+	x.fails(s.Stock(x.Context(), "no", 1), errs.ErrNotFound, "stocking what is not there")
 	x.must(s.Stock(x.Context(), "s1", 2))
 	x.clean()
 }
@@ -271,7 +272,7 @@ func clones(x *workbench) {
 	x.has(x.view("f1"), "file", "fork", "the fork")
 	x.stamp("again")
 	_, _, err = c.Clone(x.Context(), x.place.Tree, "s2", "f1")
-	x.fails(err, snapshot.ErrExists, "cloning to a fork's id that is taken")
+	x.fails(err, errs.ErrExists, "cloning to a fork's id that is taken")
 	x.has(x.view("f1"), "file", "fork", "the fork, afterwards")
 	x.clean()
 }

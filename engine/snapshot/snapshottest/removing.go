@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 func removing() []promise {
@@ -28,9 +29,9 @@ func removesOnce(x *workbench) {
 		x.must(x.b.RemoveFork(x.Context(), "f1"))
 		x.must(x.b.Remove(x.Context(), "s1"))
 		_, err := x.b.Lookup(x.Context(), "s1")
-		x.fails(err, snapshot.ErrNotFound, "looking up what was removed")
+		x.fails(err, errs.ErrNotFound, "looking up what was removed")
 		_, err = x.b.LookupFork(x.Context(), "f1")
-		x.fails(err, snapshot.ErrNotFound, "looking up the fork that was removed")
+		x.fails(err, errs.ErrNotFound, "looking up the fork that was removed")
 		x.lists(nil, nil)
 	}
 	x.write("file", "second")

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -75,7 +76,7 @@ func returns(x *workbench) {
 	back("s1", snapshot.Idle)
 	x.state(x.view("f1"), "at the base while nobody has it", first)
 	x.state(x.snap("s2"), "the second state", second)
-	x.fails(as[snapshot.Returner](x.b).Return(x.Context(), "f1", "no", snapshot.Idle), snapshot.ErrNotFound, "going back to what is not there")
-	x.fails(as[snapshot.Returner](x.b).Return(x.Context(), "no", "s1", snapshot.Idle), snapshot.ErrNotFound, "taking back what is not there")
+	x.fails(as[snapshot.Returner](x.b).Return(x.Context(), "f1", "no", snapshot.Idle), errs.ErrNotFound, "going back to what is not there")
+	x.fails(as[snapshot.Returner](x.b).Return(x.Context(), "no", "s1", snapshot.Idle), errs.ErrNotFound, "taking back what is not there")
 	x.clean()
 }

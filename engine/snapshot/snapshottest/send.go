@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -32,7 +33,7 @@ func sends(x *workbench) {
 	x.must(script.Script(150).Play(root))
 	x.capture("s1")
 	s := as[snapshot.Sender](x.b)
-	if err := s.Send(x.Context(), never{}, snapshot.Sending{ID: "s1"}); errors.Is(err, snapshot.ErrNotSupported) {
+	if err := s.Send(x.Context(), never{}, snapshot.Sending{ID: "s1"}); errors.Is(err, errs.ErrNotSupported) {
 		x.clean()
 		j.far.clean()
 		return // the caller walks the tree then
@@ -77,7 +78,7 @@ func (j *journey) carry(id, base snapshot.ID) {
 		j.Errorf("broken at byte %d of %d, receiving gives %v", at, len(stream), err)
 	}
 	_, err = j.far.b.Lookup(j.Context(), id)
-	j.fails(err, snapshot.ErrNotFound, "looking up what came in part")
+	j.fails(err, errs.ErrNotFound, "looking up what came in part")
 	j.must(j.far.b.Remove(j.Context(), id))
 	s, err := far.Receive(j.Context(), bytes.NewReader(stream), id, base, j.place.Tree)
 	j.must(err)
@@ -97,8 +98,8 @@ func (failing) Read([]byte) (int, error) { return 0, errBroken }
 func (j *journey) refuses() {
 	j.Helper()
 	s, far := as[snapshot.Sender](j.b), as[snapshot.Receiver](j.far.b)
-	j.fails(s.Send(j.Context(), io.Discard, snapshot.Sending{ID: "no"}), snapshot.ErrNotFound, "sending what is not there")
-	j.fails(s.Send(j.Context(), io.Discard, snapshot.Sending{ID: "s2", Base: "no"}), snapshot.ErrNotFound, "sending on a base that is not there")
+	j.fails(s.Send(j.Context(), io.Discard, snapshot.Sending{ID: "no"}), errs.ErrNotFound, "sending what is not there")
+	j.fails(s.Send(j.Context(), io.Discard, snapshot.Sending{ID: "s2", Base: "no"}), errs.ErrNotFound, "sending on a base that is not there")
 	if err := s.Send(j.Context(), never{}, snapshot.Sending{ID: "s1"}); !errors.Is(err, errFull) {
 		j.Errorf("sending to who takes nothing gives %v", err)
 	}
@@ -107,10 +108,10 @@ func (j *journey) refuses() {
 		_, err := far.Receive(j.Context(), bytes.NewReader(b), id, base, j.place.Tree)
 		return err
 	}
-	j.fails(receive(stream, "s1", "s1"), snapshot.ErrExists, "receiving to an id that is taken")
-	j.fails(receive(stream, "s3", "no"), snapshot.ErrNotFound, "receiving on a base that is not there")
-	j.fails(receive([]byte("no stream of any form"), "s3", ""), snapshot.ErrCorrupt, "receiving what is no stream")
-	j.fails(receive(stream[:len(stream)-1], "s3", "s1"), snapshot.ErrCorrupt, "receiving a stream without its end")
+	j.fails(receive(stream, "s1", "s1"), errs.ErrExists, "receiving to an id that is taken")
+	j.fails(receive(stream, "s3", "no"), errs.ErrNotFound, "receiving on a base that is not there")
+	j.fails(receive([]byte("no stream of any form"), "s3", ""), errs.ErrCorrupt, "receiving what is no stream")
+	j.fails(receive(stream[:len(stream)-1], "s3", "s1"), errs.ErrCorrupt, "receiving a stream without its end")
 	_, err := j.far.b.Lookup(j.Context(), "s3")
-	j.fails(err, snapshot.ErrNotFound, "looking up what was not received")
+	j.fails(err, errs.ErrNotFound, "looking up what was not received")
 }

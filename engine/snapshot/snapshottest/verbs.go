@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // A verb is one of the things a backend does, as the tests of failures see it.
@@ -183,7 +184,7 @@ func (x *workbench) look(name string, id, when string) bool {
 		view = f.View
 	}
 	if err != nil {
-		if !errors.Is(err, snapshot.ErrNotFound) && !errors.Is(err, snapshot.ErrCorrupt) {
+		if !errors.Is(err, errs.ErrNotFound) && !errors.Is(err, errs.ErrCorrupt) {
 			x.Errorf("%s: looking for %s gives %v", when, id, err)
 		}
 		return false

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -53,14 +54,14 @@ func (x *workbench) must(err error) {
 // fails checks that err is the contract's error of a kind.
 func (x *workbench) fails(err, kind error, doing string) {
 	x.Helper()
-	var e *snapshot.Error
+	var e *errs.Error
 	switch {
 	case err == nil:
 		x.Errorf("%s succeeds, it should be %q", doing, kind)
 	case !errors.Is(err, kind):
 		x.Errorf("%s gives %q, which is not %q", doing, err, kind)
 	case !errors.As(err, &e):
-		x.Errorf("%s gives a %T, not a *snapshot.Error", doing, err)
+		x.Errorf("%s gives a %T, not a *errs.Error", doing, err)
 	case e.Op == "" || e.Kind == nil:
 		x.Errorf("%s gives an error without operation or kind: %#v", doing, e)
 	}

@@ -1,0 +1,100 @@
+// Package errs is the one error of snapfs: what was attempted, by which part,
+// on what, and which kind of failure stopped it.
+//
+// Every package returns [*Error] where a caller or a person needs the place of
+// a failure. [New] makes one of a text, [Wrap] of an error of the operating
+// system. A caller tests the kind with errors.Is and the sentinels below, asks
+// [HintsOf] for commands that help and [ExitCode] for the exit status.
+//
+// The package imports the standard library only, so that every other package
+// can use it.
+package errs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// The kinds of failure. Test for them with errors.Is.
+var (
+	ErrNotFound     = errors.New("not found")
+	ErrExists       = errors.New("already exists")
+	ErrBusy         = errors.New("in use")
+	ErrInvalid      = errors.New("invalid")
+	ErrDenied       = errors.New("permission denied")
+	ErrReadOnly     = errors.New("read-only")
+	ErrNotSupported = errors.New("not supported")
+	ErrNoSpace      = errors.New("no space left")
+	ErrConflict     = errors.New("conflict")
+	ErrDrifted      = errors.New("drifted")
+	ErrCorrupt      = errors.New("corrupt")
+	ErrInterrupted  = errors.New("interrupted")
+	ErrClosed       = errors.New("closed")
+)
+
+// Error is a failure with its place. It prints as
+// "op subject: component: path: cause": an empty part is left out, and a path
+// with control characters is quoted. It unwraps to its Kind and its Err.
+type Error struct {
+	// Op is the attempted action as a gerund: "forking", "mounting /proc".
+	Op string
+	// Component is the backend or program at fault, or "".
+	Component string
+	// Subject is the name of the snapshot, fork or sandbox, or "".
+	Subject string
+	// Path is the tree or file, or "".
+	Path string
+	// Kind is a sentinel of this package, or nil where none fits.
+	Kind error
+	// Err is the cause, or nil where Kind says it all.
+	Err error
+	// Hints are commands that help, best first.
+	Hints []string
+}
+
+func (e *Error) Error() string {
+	path := e.Path
+	if strings.ContainsFunc(path, unicode.IsControl) { // a line break would start a line of its own in a log
+		path = strconv.Quote(path)
+	}
+	parts := []string{strings.TrimSpace(e.Op + " " + e.Subject), e.Component, path}
+	cause := cmp.Or(e.Err, e.Kind)
+	if cause == context.Canceled { //nolint:errorlint // an error that wraps it has a text of its own
+		cause = ErrInterrupted
+	}
+	if cause != nil {
+		parts = append(parts, cause.Error())
+	}
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), ": ")
+}
+
+// Unwrap returns the kind and the cause, for errors.Is and errors.As.
+func (e *Error) Unwrap() []error {
+	return slices.DeleteFunc([]error{e.Kind, e.Err}, func(err error) bool { return err == nil })
+}
+
+// New returns an [*Error] whose cause is text. An empty text leaves the cause
+// to the kind.
+func New(op, path string, kind error, text string, hints ...string) error {
+	e := &Error{Op: op, Path: path, Kind: kind, Hints: hints}
+	if text != "" {
+		e.Err = errors.New(text)
+	}
+	return e
+}
+
+// Wrap returns err as an [*Error] of the kind that [KindOf] finds. A nil err
+// stays nil, and an err that is or wraps an [*Error] is returned as it is,
+// because it names its place already.
+func Wrap(op, path string, err error) error {
+	var e *Error
+	if err == nil || errors.As(err, &e) {
+		return err
+	}
+	return &Error{Op: op, Path: path, Kind: KindOf(err), Err: err}
+}

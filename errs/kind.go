@@ -1,0 +1,76 @@
+package errs
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"syscall"
+)
+
+// KindOf returns the kind of err: that of the first [*Error] that has one, the
+// kind that err wraps by itself, or the one that its error of the operating
+// system stands for. It returns nil where none is known.
+func KindOf(err error) error {
+	var e *Error
+	if errors.As(err, &e) && e.Kind != nil {
+		return e.Kind
+	}
+	for _, kind := range [...]error{
+		ErrNotFound, ErrExists, ErrBusy, ErrInvalid, ErrDenied, ErrReadOnly, ErrNotSupported,
+		ErrNoSpace, ErrConflict, ErrDrifted, ErrCorrupt, ErrInterrupted, ErrClosed,
+	} {
+		if errors.Is(err, kind) {
+			return kind
+		}
+	}
+	return lookUp(err, []meaning{
+		{syscall.ENOSPC, ErrNoSpace},
+		{syscall.EDQUOT, ErrNoSpace},
+		{syscall.EROFS, ErrReadOnly},
+		{syscall.EBUSY, ErrBusy},
+		{syscall.ESTALE, ErrDrifted},
+		{syscall.EOPNOTSUPP, ErrNotSupported},
+		{context.Canceled, ErrInterrupted},
+		{context.DeadlineExceeded, ErrInterrupted},
+		{fs.ErrNotExist, ErrNotFound},
+		{fs.ErrExist, ErrExists},
+		{fs.ErrPermission, ErrDenied},
+	})
+}
+
+// KindOfFile is [KindOf] for a caller that copies trees. It knows the errors of
+// single files and of an overloaded system as well. An unknown error, such as
+// an input/output error, is [ErrCorrupt], because the copy is not to be trusted.
+func KindOfFile(err error) error {
+	if kind := KindOf(err); kind != nil {
+		return kind
+	}
+	if kind := lookUp(err, []meaning{
+		{syscall.ENOTEMPTY, ErrExists},
+		{syscall.EFBIG, ErrNoSpace},
+		{syscall.ENOTDIR, ErrNotSupported},
+		{syscall.ELOOP, ErrNotSupported},
+		{syscall.EMLINK, ErrNotSupported},
+		{syscall.EINVAL, ErrNotSupported},
+		{syscall.ENAMETOOLONG, ErrNotSupported},
+		{syscall.EMFILE, ErrBusy},
+		{syscall.ENFILE, ErrBusy},
+		{syscall.ENOMEM, ErrBusy},
+	}); kind != nil {
+		return kind
+	}
+	return ErrCorrupt
+}
+
+// A meaning is the kind that an error of the operating system stands for.
+type meaning struct{ os, kind error }
+
+// lookUp returns the kind of the first entry of a table that matches err, or nil.
+func lookUp(err error, table []meaning) error {
+	for _, m := range table {
+		if errors.Is(err, m.os) {
+			return m.kind
+		}
+	}
+	return nil
+}
