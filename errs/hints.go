@@ -15,7 +15,7 @@ func HintsOf(err error) []string {
 	if e, ok := err.(*Error); ok && len(e.Hints) > 0 { //nolint:errorlint // this walks the tree itself
 		return e.Hints
 	}
-	if h, ok := err.(Hinter); ok && len(h.Hints()) > 0 { //nolint:errorlint // this walks the tree itself
+	if h, ok := err.(Hinter); ok && len(h.Hints()) > 0 {
 		return h.Hints()
 	}
 	switch w := err.(type) { //nolint:errorlint // this walks the tree itself
