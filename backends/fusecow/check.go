@@ -39,7 +39,7 @@ func (b *backend) check(ctx context.Context, id snapshot.ForkID, repair bool) ([
 	if r, err = read(b.forkPath(id), true); err != nil {
 		return nil, err
 	}
-	if err := b.unserved(ctx, r.upper()); err != nil {
+	if err := b.waitUnserved(ctx, r.upper()); err != nil {
 		return nil, err
 	}
 	o, err := b.options(&r)
@@ -52,25 +52,25 @@ func (b *backend) check(ctx context.Context, id snapshot.ForkID, repair bool) ([
 		found = append(found, snapshot.Problem{Where: p.Layer, What: p.What, Mended: p.Mended})
 	}
 	if err == nil && repair && len(found) > 0 && r.Limit != nil {
-		err = b.countIn(&r, anyLayer)
+		err = b.chargeLayers(&r, anyLayer)
 	}
 	return found, err
 }
 
 // unserved waits for who served a layer to be done. ErrBusy: it is served.
-func (b *backend) unserved(ctx context.Context, name string) error {
+func (b *backend) waitUnserved(ctx context.Context, name string) error {
 	const patience = 2 * time.Second // who runs in it was asked before
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	err := patiently(within, func() (again bool, err error) {
-		_, release, err := layer.Hold(b.layerPath(name))
+	err := retry(within, func() (again bool, err error) {
+		_, release, err := layer.TryLock(b.layerPath(name))
 		if err == nil {
 			release()
 		}
 		return errors.Is(err, unix.EBUSY), err
 	})
 	switch {
-	case notThere(err):
+	case notExist(err):
 		return nil
 	case err != nil && ctx.Err() == nil && within.Err() != nil:
 		return because(errs.ErrBusy, b.layerPath(name), "a process has it mounted")

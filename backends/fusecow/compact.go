@@ -25,25 +25,25 @@ import (
 const (
 	// fewest is how many layers are merged at least. Merging links all content of them anew, so
 	// that one that holds much is merged again only when there is half as much above it.
-	fewest = 8
+	minMerge = 8
 	// instead is a file in a merged layer, until all records name that: whose place it takes, a name a line.
-	instead = "/instead"
+	replacesFile = "/instead"
 	// superseded is one in a layer that a merged one stands for. Who has just read an older record may be about
 	// to open that, so that it stays for the time of grace.
-	superseded = "/superseded"
-	grace      = time.Minute
+	supersededFile = "/superseded"
+	grace          = time.Minute
 	// apart is one in the first of some layers that cannot be merged: a name a line.
-	apart = "/apart"
+	unmergeableFile = "/apart"
 )
 
 // filed is a record and the path that it was read from.
-type filed struct {
+type recordFile struct {
 	path string
 	record
 }
 
 // records reads those of all snapshots and forks. Those that go meanwhile are left out.
-func (b *backend) records() (all []filed, err error) {
+func (b *backend) records() (all []recordFile, err error) {
 	for _, dir := range []string{"snapshots", "forks"} {
 		list, err := ids[string](filepath.Join(b.dir, dir))
 		if err != nil {
@@ -52,13 +52,13 @@ func (b *backend) records() (all []filed, err error) {
 		for _, id := range list {
 			path := filepath.Join(b.dir, dir, id)
 			r, err := read(path, dir == "forks")
-			if notThere(err) {
+			if notExist(err) {
 				continue
 			}
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, filed{path, r})
+			all = append(all, recordFile{path, r})
 		}
 	}
 	return all, nil
@@ -69,8 +69,8 @@ func (b *backend) records() (all []filed, err error) {
 func (b *backend) compact(ctx context.Context, chains []chain) error {
 	for _, c := range chains {
 		err := b.merge(ctx, &c)
-		if errors.Is(err, layer.ErrApart) || errors.Is(err, layer.ErrDamaged) || notThere(err) { // they stay as they are
-			err = os.WriteFile(b.apartNote(&c), []byte(c.text()), 0o600)
+		if errors.Is(err, layer.ErrNotMergeable) || errors.Is(err, layer.ErrDamaged) || notExist(err) { // they stay as they are
+			err = os.WriteFile(b.unmergeablePath(&c), []byte(c.text()), 0o600)
 		}
 		if err != nil {
 			return err
@@ -80,7 +80,9 @@ func (b *backend) compact(ctx context.Context, chains []chain) error {
 }
 
 // apartNote is the file that says of which layers it is known that they cannot be merged.
-func (b *backend) apartNote(c *chain) string { return b.layerPath(c.names()[0]) + apart }
+func (b *backend) unmergeablePath(c *chain) string {
+	return b.layerPath(c.names()[0]) + unmergeableFile
+}
 
 // A chain is layers of a record, from an index up to, but without, another.
 type chain struct {
@@ -93,7 +95,7 @@ func (c *chain) text() string    { return strings.Join(c.names(), "\n") }
 
 // chains are the longest that are worth merging, of layers which all records that have one
 // of them have all of, as their own or as their first base's.
-func (b *backend) chains(all []filed) (list []chain) {
+func (b *backend) chains(all []recordFile) (list []chain) {
 	next, ends := map[string]string{}, map[string]bool{}
 	for _, r := range all {
 		for i, l := range r.Layers {
@@ -115,7 +117,7 @@ func (b *backend) chains(all []filed) (list []chain) {
 			}
 			if first := r.Layers[from]; !seen[first] {
 				seen[first] = true
-				if c := (chain{r.record, from, to}); b.worth(&c) {
+				if c := (chain{r.record, from, to}); b.trimChain(&c) {
 					list = append(list, c)
 				}
 			}
@@ -127,20 +129,20 @@ func (b *backend) chains(all []filed) (list []chain) {
 
 // worth leaves out the oldest layers of a chain that hold much beside those above, and
 // reports whether enough are left.
-func (b *backend) worth(c *chain) bool {
+func (b *backend) trimChain(c *chain) bool {
 	sum, from := int64(0), c.to
 	for from > c.from {
 		st, err := os.Stat(b.layerPath(c.of.Layers[from-1]) + "/log")
-		if err != nil || c.to-from >= fewest && st.Size() > 2*sum {
+		if err != nil || c.to-from >= minMerge && st.Size() > 2*sum {
 			break
 		}
 		sum += st.Size()
 		from--
 	}
-	if c.from = from; c.to-c.from < fewest {
+	if c.from = from; c.to-c.from < minMerge {
 		return false
 	}
-	known, err := os.ReadFile(b.apartNote(c))
+	known, err := os.ReadFile(b.unmergeablePath(c))
 	return err != nil || string(known) != c.text()
 }
 
@@ -149,7 +151,7 @@ func (b *backend) merge(ctx context.Context, c *chain) error {
 	if err := fault.Point(ctx, "merge layers"); err != nil {
 		return err
 	}
-	name := fresh("merged-")
+	name := uniqueName("merged-")
 	next := b.dir + "/tmp/" + name
 	defer b.discard(next) // where it is still there
 	if err := b.mergeInto(ctx, c, next); err != nil {
@@ -186,7 +188,7 @@ func (b *backend) mergeInto(ctx context.Context, c *chain, path string) error {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+instead, []byte(c.text()), 0o600); err != nil {
+	if err := os.WriteFile(path+replacesFile, []byte(c.text()), 0o600); err != nil {
 		return err
 	}
 	return layer.Merge(b.optionsOn("", &c.of), c.from, c.to, path) // the tree below is not looked at
@@ -195,8 +197,8 @@ func (b *backend) mergeInto(ctx context.Context, c *chain, path string) error {
 // substitute has all records name a merged layer that name those whose place it takes, and notes
 // that these are needed no more. What is killed meanwhile the next sweep goes on with. The
 // caller holds the lock exclusively; the records are changed, too.
-func (b *backend) substitute(ctx context.Context, all []filed, name string) error {
-	note := b.layerPath(name) + instead
+func (b *backend) substitute(ctx context.Context, all []recordFile, name string) error {
+	note := b.layerPath(name) + replacesFile
 	text, err := os.ReadFile(note)
 	if err != nil {
 		return err
@@ -210,19 +212,19 @@ func (b *backend) substitute(ctx context.Context, all []filed, name string) erro
 				return err
 			}
 			next := r.merged(from, to, name)
-			if err := b.replace(r.path, &next); err != nil && !notThere(err) {
+			if err := b.replace(r.path, &next); err != nil && !notExist(err) {
 				return err
 			}
 			r.record = next
 		}
 		if at := slices.Index(r.Layers, name); at >= r.Own && r.Limit != nil {
-			if err := b.countMerged(&r.record, name, old); err != nil {
+			if err := b.chargeMerged(&r.record, name, old); err != nil {
 				return err
 			}
 		}
 	}
 	for _, l := range old {
-		if err := os.WriteFile(b.layerPath(l)+superseded, nil, 0o600); err != nil && !notThere(err) {
+		if err := os.WriteFile(b.layerPath(l)+supersededFile, nil, 0o600); err != nil && !notExist(err) {
 			return err
 		}
 	}
@@ -230,26 +232,26 @@ func (b *backend) substitute(ctx context.Context, all []filed, name string) erro
 }
 
 // countMerged has the quota of a record count a merged layer, and no more what that was made of.
-func (b *backend) countMerged(r *record, name string, old []string) error {
+func (b *backend) chargeMerged(r *record, name string, old []string) error {
 	q, err := b.quota(r)
 	if err != nil {
 		return err
 	}
 	defer q.Close()
 	for _, l := range old {
-		if err := q.Count(b.layerPath(l), layer.Use{}); err != nil {
+		if err := q.SetUsage(b.layerPath(l), layer.Usage{}); err != nil {
 			return err
 		}
 	}
-	return b.countIn(r, func(path string) bool { return path == b.layerPath(name) })
+	return b.chargeLayers(r, func(path string) bool { return path == b.layerPath(name) })
 }
 
 // finish does what is left of substituting merged layers that records name.
-func (b *backend) finish(ctx context.Context, all []filed) error {
+func (b *backend) finishMerges(ctx context.Context, all []recordFile) error {
 	entries, err := os.ReadDir(b.dir + "/layers")
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), "merged-") || unix.Access(b.layerPath(e.Name())+instead, unix.F_OK) != nil ||
-			!slices.ContainsFunc(all, func(r filed) bool { return slices.Contains(r.Layers, e.Name()) }) {
+		if !strings.HasPrefix(e.Name(), "merged-") || unix.Access(b.layerPath(e.Name())+replacesFile, unix.F_OK) != nil ||
+			!slices.ContainsFunc(all, func(r recordFile) bool { return slices.Contains(r.Layers, e.Name()) }) {
 			continue
 		}
 		if err := b.substitute(ctx, all, e.Name()); err != nil {
@@ -261,8 +263,8 @@ func (b *backend) finish(ctx context.Context, all []filed) error {
 
 // bury moves a layer that nothing names into the trash, unless somebody has it open, and says
 // whether it has to wait because somebody may be about to.
-func (b *backend) bury(path string) (waits bool) {
-	if st, err := os.Stat(path + superseded); err == nil && time.Since(st.ModTime()) < grace {
+func (b *backend) trashLayer(path string) (waits bool) {
+	if st, err := os.Stat(path + supersededFile); err == nil && time.Since(st.ModTime()) < grace {
 		return true
 	}
 	_ = layer.Unused(path, func() error { // or the next sweep does

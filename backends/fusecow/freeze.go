@@ -37,17 +37,17 @@ type Freezer interface {
 
 // A note is a file in states/ and the state that it tells of: "" where its maker was
 // killed before it was whole, and so before anything was made.
-type note struct {
+type stateNote struct {
 	path, state string
 	// open: its maker was killed, and what it had started may be about to make the state yet.
-	open bool
+	pending bool
 }
 
 // Until a state has been made, or not, the name of its note begins with making; what was
 // started for it has ended after patience enough.
 const (
-	making = "new-"
-	enough = time.Minute
+	pendingPrefix  = "new-"
+	pendingTimeout = time.Minute
 )
 
 // capture makes the record of a capture, of a state that is frozen for it where there is
@@ -67,33 +67,33 @@ func (b *backend) capture(ctx context.Context, path string, r *record) error {
 	if r.State, err = b.freezer.Name(r.Tree); err != nil {
 		return err
 	}
-	name := fresh("")
-	if err := b.note(ctx, making+name, r.State); err != nil {
+	name := uniqueName("")
+	if err := b.writeNote(ctx, pendingPrefix+name, r.State); err != nil {
 		return err
 	}
 	err = b.freezer.Freeze(ctx, r.Tree, r.State)
-	err = errors.Join(err, os.Rename(b.notePath(making+name), b.notePath(name)))
+	err = errors.Join(err, os.Rename(b.notePath(pendingPrefix+name), b.notePath(name)))
 	if err == nil {
-		err = b.look(r)
+		err = b.checkVisible(r)
 	}
 	if err == nil {
 		err = b.create(ctx, path, r)
 	}
 	if err != nil {
-		b.stir()
+		b.markPending()
 	}
 	return err
 }
 
 // note writes down what a state will be called, on stable storage, before there is anything.
-func (b *backend) note(ctx context.Context, name, state string) error {
+func (b *backend) writeNote(ctx context.Context, name, state string) error {
 	if err := fault.Point(ctx, "note the state"); err != nil {
 		return err
 	}
 	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL | unix.O_NOFOLLOW
 	path := b.notePath(name)
 	f, err := os.OpenFile(path, flags, 0o600)
-	if notThere(err) {
+	if notExist(err) {
 		if err = os.MkdirAll(b.dir+"/states", 0o700); err == nil {
 			f, err = os.OpenFile(path, flags, 0o600)
 		}
@@ -112,13 +112,13 @@ func (b *backend) notePath(name string) string { return b.dir + "/states/" + nam
 
 // look opens the directory of a state that was just made: where that cannot be, there is
 // no use in it.
-func (b *backend) look(r *record) error {
+func (b *backend) checkVisible(r *record) error {
 	path, err := b.freezer.Path(r.State)
 	if err != nil {
 		return err
 	}
 	dir, err := kernel.OpenDir(unix.AT_FDCWD, path)
-	if notThere(err) { // where the kernel mounts it this process may not see, as in a container
+	if notExist(err) { // where the kernel mounts it this process may not see, as in a container
 		return because(errs.ErrNotSupported, path, "what was frozen cannot be seen here: "+err.Error(), "snapfs … --backend fusecow-overlay")
 	}
 	if err != nil {
@@ -129,34 +129,34 @@ func (b *backend) look(r *record) error {
 
 // stir lets [backend.Pending] say that there is something to sweep. What cannot be written
 // waits for what is removed next.
-func (b *backend) stir() {
-	_ = os.WriteFile(b.dir+"/trash/"+fresh("state"), nil, 0o600)
+func (b *backend) markPending() {
+	_ = os.WriteFile(b.dir+"/trash/"+uniqueName("state"), nil, 0o600)
 }
 
 // unnamed lists the notes of states that are not among those named. The caller holds the
 // lock exclusively, so that nobody is about to name one.
-func (b *backend) unnamed(named map[string]bool) (dead []note, err error) {
+func (b *backend) unusedStates(named map[string]bool) (dead []stateNote, err error) {
 	if b.freezer == nil {
 		return nil, nil
 	}
 	entries, err := os.ReadDir(b.dir + "/states")
-	if notThere(err) {
+	if notExist(err) {
 		return nil, nil
 	}
 	for _, e := range entries {
-		n := note{path: b.notePath(e.Name())}
+		n := stateNote{path: b.notePath(e.Name())}
 		info, err := e.Info()
 		var text []byte
 		if err == nil {
 			text, err = os.ReadFile(n.path)
 		}
-		if notThere(err) { // another sweep was quicker
+		if notExist(err) { // another sweep was quicker
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		n.open = strings.HasPrefix(e.Name(), making) && time.Since(info.ModTime()) < enough
+		n.pending = strings.HasPrefix(e.Name(), pendingPrefix) && time.Since(info.ModTime()) < pendingTimeout
 		if l := len(text); l > 0 && text[l-1] == '\n' {
 			n.state = string(text[:l-1])
 		}
@@ -168,7 +168,7 @@ func (b *backend) unnamed(named map[string]bool) (dead []note, err error) {
 }
 
 // thaw has states thawed and forgets them, but for those that somebody uses still.
-func (b *backend) thaw(ctx context.Context, dead []note) error {
+func (b *backend) thaw(ctx context.Context, dead []stateNote) error {
 	if len(dead) == 0 {
 		return nil
 	}
@@ -190,10 +190,10 @@ func (b *backend) thaw(ctx context.Context, dead []note) error {
 		if err := fault.Point(ctx, "forget a state"); err != nil {
 			return err
 		}
-		if waits[n.state] || n.open {
+		if waits[n.state] || n.pending {
 			continue
 		}
-		if err := os.Remove(n.path); err != nil && !notThere(err) {
+		if err := os.Remove(n.path); err != nil && !notExist(err) {
 			return err
 		}
 	}

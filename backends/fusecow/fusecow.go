@@ -62,7 +62,7 @@ func Driver(program func() ([]string, error)) snapshot.Driver {
 		if err := b.open(place); err != nil {
 			return nil, err
 		}
-		return keeper{b}, nil
+		return liveBackend{b}, nil
 	}}
 }
 
@@ -91,18 +91,18 @@ func (b *backend) open(place snapshot.Place) error {
 	if place.Held {
 		return nil
 	}
-	err := canServe()
+	err := checkFUSE()
 	if err == nil {
-		err = holds(place.Tree.Path)
+		err = checkTree(place.Tree.Path)
 	}
 	if err == nil {
-		_, err = b.server()
+		_, err = b.serverProgram()
 	}
 	return fail("opening", "", err)
 }
 
 // canServe says why nothing can be served on this machine, or nil.
-func canServe() error {
+func checkFUSE() error {
 	if err := unix.Access("/dev/fuse", unix.R_OK|unix.W_OK); err != nil {
 		mend := "sudo modprobe fuse"
 		if errors.Is(err, unix.EACCES) { // it is there
@@ -114,7 +114,7 @@ func canServe() error {
 }
 
 // server finds the program that serves trees.
-func (b *backend) server() ([]string, error) {
+func (b *backend) serverProgram() ([]string, error) {
 	program, err := b.program()
 	var missing *run.MissingError
 	if errors.As(err, &missing) {
@@ -124,7 +124,7 @@ func (b *backend) server() ([]string, error) {
 }
 
 // holds says why the tree at path cannot be held, or nil.
-func holds(path string) error {
+func checkTree(path string) error {
 	st, err := kernel.Lstat(unix.AT_FDCWD, path)
 	if err != nil {
 		return &fs.PathError{Op: "stat", Path: path, Err: errors.Unwrap(err)}

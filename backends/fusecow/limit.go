@@ -37,7 +37,7 @@ type limit struct {
 	Quota  string `json:"quota"`
 }
 
-func (l *limit) use() layer.Use { return layer.Use{Bytes: l.Bytes, Nodes: l.Inodes} }
+func (l *limit) usage() layer.Usage { return layer.Usage{Bytes: l.Bytes, Inodes: l.Inodes} }
 
 func (b *backend) quotaPath(name string) string { return b.dir + "/quotas/" + name }
 
@@ -126,7 +126,7 @@ func (b *backend) limitFork(ctx context.Context, id snapshot.ForkID, l snapshot.
 	if err := fault.Point(ctx, "set the limit"); err != nil {
 		return errors.Join(err, b.relimit(context.WithoutCancel(ctx), id, next, r))
 	}
-	q.Limit(next.Limit.use())
+	q.SetLimit(next.Limit.usage())
 	return nil
 }
 
@@ -152,13 +152,13 @@ func (b *backend) dropQuota(id snapshot.ForkID, l *limit) {
 }
 
 // uncount takes the layer that a removed fork wrote to out of its quota.
-func (b *backend) uncount(id snapshot.ForkID, r *record) {
-	b.uncountLayer(r)
+func (b *backend) unchargeFork(id snapshot.ForkID, r *record) {
+	b.unchargeTop(r)
 	b.dropQuota(id, r.Limit)
 }
 
 // uncountLayers takes the layers of one record of a fork out of its quota that the other does not count.
-func (b *backend) uncountLayers(left, kept *record) {
+func (b *backend) unchargeLayers(left, kept *record) {
 	if left.Limit == nil {
 		return
 	}
@@ -169,18 +169,18 @@ func (b *backend) uncountLayers(left, kept *record) {
 	defer q.Close()
 	for _, l := range left.Layers[left.Own:] {
 		if !slices.Contains(kept.Layers[kept.Own:], l) {
-			_ = q.Count(b.layerPath(l), layer.Use{})
+			_ = q.SetUsage(b.layerPath(l), layer.Usage{})
 		}
 	}
 }
 
 // uncountLayer takes the topmost layer of a record out of its quota.
-func (b *backend) uncountLayer(r *record) {
+func (b *backend) unchargeTop(r *record) {
 	if r.Limit == nil {
 		return
 	}
 	if q, err := b.quota(r); err == nil { // or a sweep does it
-		_ = q.Count(b.layerPath(r.upper()), layer.Use{})
+		_ = q.SetUsage(b.layerPath(r.upper()), layer.Usage{})
 		q.Close()
 	}
 }
@@ -200,22 +200,22 @@ func (b *backend) relimit(ctx context.Context, id snapshot.ForkID, was, next rec
 	}
 	err := fault.Point(ctx, "count elsewhere")
 	if err == nil {
-		err = b.recount(ctx, &next)
+		err = b.recharge(ctx, &next)
 	}
 	if err != nil {
-		err = errors.Join(err, b.replace(b.forkPath(id), &was), b.recount(context.WithoutCancel(ctx), &was))
+		err = errors.Join(err, b.replace(b.forkPath(id), &was), b.recharge(context.WithoutCancel(ctx), &was))
 	}
 	return err
 }
 
 // recount has the layers of a fork count where its record says: who serves it does so, or
 // it is set to what their logs tell.
-func (b *backend) recount(ctx context.Context, r *record) error {
-	return b.patiently(ctx, b.layerPath(r.upper()), func() (again bool, err error) {
-		if _, err = b.ask(r.upper(), request{Limit: true}); !errors.Is(err, errNobody) {
+func (b *backend) recharge(ctx context.Context, r *record) error {
+	return b.retryBusy(ctx, b.layerPath(r.upper()), func() (again bool, err error) {
+		if _, err = b.requestLayer(r.upper(), request{Recount: true}); !errors.Is(err, errNotServed) {
 			return errors.Is(err, unix.EBUSY), err
 		}
-		clean, release, err := layer.Hold(b.layerPath(r.upper()))
+		clean, release, err := layer.TryLock(b.layerPath(r.upper()))
 		if err == nil {
 			defer release()
 		}
@@ -224,15 +224,15 @@ func (b *backend) recount(ctx context.Context, r *record) error {
 		}
 		if !clean {
 			release()
-			err = b.mend(r)
+			err = b.recover(r)
 			return err == nil || errors.Is(err, unix.EBUSY), err
 		}
-		return false, b.countIn(r, anyLayer)
+		return false, b.chargeLayers(r, anyLayer)
 	})
 }
 
 // countIn sets what those layers of a fork hold in its quota that nobody serves.
-func (b *backend) countIn(r *record, unserved func(path string) bool) error {
+func (b *backend) chargeLayers(r *record, unserved func(path string) bool) error {
 	q, err := b.quota(r)
 	if err != nil {
 		return err
@@ -242,9 +242,9 @@ func (b *backend) countIn(r *record, unserved func(path string) bool) error {
 		if !unserved(b.layerPath(l)) {
 			continue
 		}
-		u, err := layer.Tally(b.layerPath(l), r.place(r.Own+i))
+		u, err := layer.LogUsage(b.layerPath(l), r.index(r.Own+i))
 		if err == nil {
-			err = q.Count(b.layerPath(l), u)
+			err = q.SetUsage(b.layerPath(l), u)
 		}
 		if err != nil {
 			return err
@@ -258,26 +258,26 @@ func anyLayer(string) bool { return true }
 // quota is the quota that a record names.
 func (b *backend) quota(r *record) (*layer.Quota, error) {
 	q, err := layer.OpenQuota(b.quotaPath(r.Limit.Quota))
-	if err == nil && q.Most() == (layer.Use{}) { // it was lost, or its setter killed
-		q.Limit(r.Limit.use())
+	if err == nil && q.Limit() == (layer.Usage{}) { // it was lost, or its setter killed
+		q.SetLimit(r.Limit.usage())
 	}
 	return q, err
 }
 
 // attach has an open filesystem count where the record of its fork says.
-func (b *backend) attach(f *layer.FS, r *record) error {
+func (b *backend) setQuota(f *layer.FS, r *record) error {
 	if r.Limit == nil {
-		return f.Hold(nil, nil)
+		return f.SetQuota(nil, nil)
 	}
 	q, err := b.quota(r)
 	if err != nil {
 		return err
 	}
-	if err := f.Hold(q, b.layerPaths(r)); err != nil {
+	if err := f.SetQuota(q, b.layerPaths(r)); err != nil {
 		q.Close()
 		return err
 	}
-	return b.countIn(r, func(path string) bool { return !f.Has(path) }) // what was merged since
+	return b.chargeLayers(r, func(path string) bool { return !f.HasLayer(path) }) // what was merged since
 }
 
 // Gauge keeps the contract of [snapshot.Gauge].
@@ -290,7 +290,7 @@ func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (used snapshot.
 		var q *layer.Quota
 		if q, err = b.quota(&r); err == nil {
 			u := q.Used()
-			used = snapshot.DiskLimit{Bytes: snapshot.Bytes(u.Bytes), Inodes: u.Nodes}
+			used = snapshot.DiskLimit{Bytes: snapshot.Bytes(u.Bytes), Inodes: u.Inodes}
 			q.Close()
 		}
 	}
@@ -301,7 +301,7 @@ func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (used snapshot.
 // that have gone. The caller holds the lock exclusively.
 func (b *backend) sweepQuotas(named map[string]bool, layers []string) error {
 	entries, err := os.ReadDir(b.dir + "/quotas")
-	if notThere(err) {
+	if notExist(err) {
 		return nil
 	}
 	for _, e := range entries {
@@ -311,7 +311,7 @@ func (b *backend) sweepQuotas(named map[string]bool, layers []string) error {
 			continue
 		}
 		if q, damaged := layer.OpenQuota(path); damaged == nil { // or who opens it says so
-			q.Keep(layers)
+			q.Retain(layers)
 			q.Close()
 		}
 	}

@@ -17,13 +17,13 @@ var _ snapshot.Loser = (*backend)(nil)
 // before it ends, unless it was killed.
 func (b *backend) Lost(ctx context.Context, fork snapshot.ForkID) bool {
 	r, err := b.fork(fork)
-	if err != nil || !ended(ctx, b.askPath(r.upper())) {
+	if err != nil || !waitEnd(ctx, b.socketPath(r.upper())) {
 		return false
 	}
 	if r, err = b.fork(fork); err != nil { // it may have gone on with another layer
 		return false
 	}
-	return unix.Access(b.askPath(r.upper()), unix.F_OK) == nil
+	return unix.Access(b.socketPath(r.upper()), unix.F_OK) == nil
 }
 
 var _ snapshot.Noticer = (*backend)(nil)
@@ -32,13 +32,13 @@ var _ snapshot.Noticer = (*backend)(nil)
 func (b *backend) Noticed(_ context.Context, fork snapshot.ForkID) (all []string, err error) {
 	r, err := b.fork(fork)
 	if err == nil {
-		all, err = lateAt(b.askPath(r.upper()))
+		all, err = lateReadsAt(b.socketPath(r.upper()))
 	}
 	return all, fail("asking", string(fork), err)
 }
 
 // ended waits until who listens at path, if somebody does, has ended. False: ctx has before.
-func ended(ctx context.Context, path string) bool {
+func waitEnd(ctx context.Context, path string) bool {
 	p, err := kernel.DialPacket(path)
 	if err != nil {
 		return true

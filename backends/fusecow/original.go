@@ -12,13 +12,13 @@ import (
 )
 
 // A keeper is a backend with live bases, of which it keeps what a fork changes.
-type keeper struct{ *backend }
+type liveBackend struct{ *backend }
 
-var _ snapshot.Keeper = keeper{}
+var _ snapshot.Keeper = liveBackend{}
 
 // Originals keeps the contract of [snapshot.Keeper]. Content is kept of files up to 1 MiB,
 // of those that are written to, cut, or replaced by a rename; it counts for no limit.
-func (k keeper) Originals(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Original, error] {
+func (k liveBackend) Originals(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Original, error] {
 	return func(yield func(snapshot.Original, error) bool) {
 		all, err := k.originals(ctx, base, fork)
 		if err != nil {
@@ -45,7 +45,7 @@ func (b *backend) originals(ctx context.Context, base snapshot.ID, fork snapshot
 	if err != nil {
 		return nil, err
 	}
-	common := r.upTo(from.place(len(from.Layers) - 1))
+	common := r.layersUpTo(from.index(len(from.Layers) - 1))
 	if r.Tree != from.Tree || common < 0 || r.Base == "" {
 		return nil, because(errs.ErrNotSupported, b.forkPath(fork), "it was not forked from there")
 	}

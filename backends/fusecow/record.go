@@ -30,16 +30,16 @@ type record struct {
 	// Layers are above the tree, the oldest first. The last one of a fork is its own.
 	Layers []string `json:"layers"`
 	// Places are the last of the places that each of Layers has, where some were merged.
-	Places []int `json:"places,omitempty"`
+	Indexes []int `json:"places,omitempty"`
 	// Own is how many of the first layers of a fork are not its own, but its first base's.
 	Own   int    `json:"own,omitempty"`
 	Limit *limit `json:"limit,omitempty"`
 }
 
 const (
-	formatMark   = "snapfs fusecow "
-	format       = formatMark + "1"
-	formatPlaces = formatMark + "2"
+	formatMark    = "snapfs fusecow "
+	format        = formatMark + "1"
+	formatIndexes = formatMark + "2"
 )
 
 func (r *record) upper() string { return r.Layers[len(r.Layers)-1] }
@@ -48,25 +48,25 @@ func (r *record) upper() string { return r.Layers[len(r.Layers)-1] }
 func (r *record) above(layer string) record {
 	next := *r
 	next.Layers = append(slices.Clone(r.Layers), layer)
-	if r.Places != nil {
-		next.Places = append(slices.Clone(r.Places), r.place(len(r.Layers)-1)+1)
+	if r.Indexes != nil {
+		next.Indexes = append(slices.Clone(r.Indexes), r.index(len(r.Layers)-1)+1)
 	}
 	return next
 }
 
 // place is the last that one of the layers has.
-func (r *record) place(i int) int {
-	if r.Places == nil || i < 0 {
+func (r *record) index(i int) int {
+	if r.Indexes == nil || i < 0 {
 		return i
 	}
-	return r.Places[i]
+	return r.Indexes[i]
 }
 
 // upTo is how many of the layers end at a place, or -1 where one that has it goes on: other
 // records may know the same places by other names while layers are being merged.
-func (r *record) upTo(place int) int {
+func (r *record) layersUpTo(place int) int {
 	for n := 0; n <= len(r.Layers); n++ {
-		if r.place(n-1) == place {
+		if r.index(n-1) == place {
 			return n
 		}
 	}
@@ -77,7 +77,7 @@ func (r *record) upTo(place int) int {
 // without, another.
 func (r *record) merged(from, to int, layer string) record {
 	next := *r
-	next.Layers, next.Places = nil, nil
+	next.Layers, next.Indexes = nil, nil
 	for i, l := range r.Layers {
 		if i >= from && i < to-1 {
 			continue
@@ -85,7 +85,7 @@ func (r *record) merged(from, to int, layer string) record {
 		if i == to-1 {
 			l = layer
 		}
-		next.Layers, next.Places = append(next.Layers, l), append(next.Places, r.place(i))
+		next.Layers, next.Indexes = append(next.Layers, l), append(next.Indexes, r.index(i))
 	}
 	if r.Own >= to {
 		next.Own -= to - from - 1
@@ -115,13 +115,13 @@ func read(path string, fork bool) (record, error) {
 	switch {
 	case !strings.HasPrefix(r.Format, formatMark):
 		return r, because(errs.ErrDenied, path, "it does not carry the mark of this backend")
-	case r.Format != format && r.Format != formatPlaces:
+	case r.Format != format && r.Format != formatIndexes:
 		return r, because(errs.ErrNotSupported, path, "a newer version of snapfs wrote it: "+r.Format)
 	case r.Tree == "" || r.Taken.IsZero() || fork && (r.Base == "" || r.Own < 0 || r.Own >= len(r.Layers)):
 		return r, because(errs.ErrCorrupt, path, "parts of it are missing")
 	}
-	for i := range r.Places {
-		if len(r.Places) != len(r.Layers) || r.Places[i] <= r.place(i-1) {
+	for i := range r.Indexes {
+		if len(r.Indexes) != len(r.Layers) || r.Indexes[i] <= r.index(i-1) {
 			return r, because(errs.ErrCorrupt, path, "its layers have places that cannot be")
 		}
 	}
@@ -141,8 +141,8 @@ func read(path string, fork bool) (record, error) {
 // write makes a file with the record in it, with firm on the disk before any name that it gets
 // from here on; after an error there is none.
 func (r *record) write(path string, firm bool) error {
-	if r.Format = format; r.Places != nil {
-		r.Format = formatPlaces
+	if r.Format = format; r.Indexes != nil {
+		r.Format = formatIndexes
 	}
 	text, err := json.MarshalIndent(r, "", "\t")
 	if err != nil {
@@ -186,4 +186,4 @@ func (b *backend) fork(id snapshot.ForkID) (record, error) {
 	return b.find(string(id), b.forkPath(id), true)
 }
 
-func notThere(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+func notExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -29,7 +29,7 @@ func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 }
 
 func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.ID, use snapshot.Use) (s record, err error) {
-	if err := usable(ctx, string(id)); err != nil {
+	if err := checkStart(ctx, string(id)); err != nil {
 		return s, err
 	}
 	if _, err := b.fork(fork); err != nil {
@@ -38,7 +38,7 @@ func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.
 	if _, err := os.Lstat(b.snapshotPath(id)); err == nil {
 		return s, because(errs.ErrExists, b.snapshotPath(id), "there is a snapshot of that name")
 	}
-	lock, err := b.holdFork(ctx, fork)
+	lock, err := b.lockForkFile(ctx, fork)
 	if err != nil {
 		return s, err
 	}
@@ -52,7 +52,7 @@ func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.
 	if err != nil {
 		return s, err
 	}
-	s = record{Tree: r.Tree, State: r.State, Taken: now(), Layers: r.Layers, Places: r.Places}
+	s = record{Tree: r.Tree, State: r.State, Taken: now(), Layers: r.Layers, Indexes: r.Indexes}
 	next, err := b.newLayer(ctx, fork)
 	if err != nil {
 		return s, err
@@ -60,7 +60,7 @@ func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.
 	err = fault.Point(ctx, "go on with the layer")
 	if err == nil {
 		n := r.above(next)
-		err = b.goOn(ctx, fork, &r, &n, request{Freeze: next, lock: lock}, use)
+		err = b.switchFork(ctx, fork, &r, &n, request{Freeze: next, lock: lock}, use)
 	}
 	if err != nil {
 		b.discard(b.layerPath(next))
@@ -82,23 +82,23 @@ func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.
 }
 
 // goOn puts the record next in the place of the fork's, which is r, as q asks who serves it.
-func (b *backend) goOn(ctx context.Context, fork snapshot.ForkID, r, next *record, q request, use snapshot.Use) error {
-	return b.patiently(ctx, b.layerPath(r.upper()), func() (again bool, err error) {
-		clean, release, err := layer.Hold(b.layerPath(r.upper()))
+func (b *backend) switchFork(ctx context.Context, fork snapshot.ForkID, r, next *record, q request, use snapshot.Use) error {
+	return b.retryBusy(ctx, b.layerPath(r.upper()), func() (again bool, err error) {
+		clean, release, err := layer.TryLock(b.layerPath(r.upper()))
 		switch {
 		case err == nil && clean:
 			defer release()
 			return false, b.replace(b.forkPath(fork), next)
 		case err == nil:
 			release()
-			err = b.mend(r)
+			err = b.recover(r)
 			return err == nil || errors.Is(err, unix.EBUSY), err
 		case !errors.Is(err, unix.EBUSY):
 			return false, err
 		case use == snapshot.InUse:
-			_, err = b.ask(r.upper(), q)
+			_, err = b.requestLayer(r.upper(), q)
 		}
-		return errors.Is(err, unix.EBUSY) || errors.Is(err, errNobody), err
+		return errors.Is(err, unix.EBUSY) || errors.Is(err, errNotServed), err
 	})
 }
 
@@ -107,11 +107,11 @@ var _ snapshot.Returner = (*backend)(nil)
 // Return keeps the contract of [snapshot.Returner]. Cost: reading the logs of the snapshot's
 // layers, and of a fork in use a look at all that the kernel knows of it.
 func (b *backend) Return(ctx context.Context, fork snapshot.ForkID, to snapshot.ID, use snapshot.Use) error {
-	return fail("taking back", string(fork), b.takeBack(ctx, fork, to, use))
+	return fail("taking back", string(fork), b.returnFork(ctx, fork, to, use))
 }
 
-func (b *backend) takeBack(ctx context.Context, fork snapshot.ForkID, to snapshot.ID, use snapshot.Use) error {
-	lock, err := b.holdFork(ctx, fork)
+func (b *backend) returnFork(ctx context.Context, fork snapshot.ForkID, to snapshot.ID, use snapshot.Use) error {
+	lock, err := b.lockForkFile(ctx, fork)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (b *backend) takeBack(ctx context.Context, fork snapshot.ForkID, to snapsho
 	next.Base, next.Own, next.Limit = string(to), len(s.Layers), r.Limit
 	err = fault.Point(ctx, "go back")
 	if err == nil {
-		err = b.goOn(ctx, fork, &r, &next, request{Return: &next, lock: lock}, use)
+		err = b.switchFork(ctx, fork, &r, &next, request{RollBack: &next, lock: lock}, use)
 	}
 	now, rerr := b.fork(fork)
 	if rerr != nil {
@@ -151,7 +151,7 @@ func (b *backend) takeBack(ctx context.Context, fork snapshot.ForkID, to snapsho
 		left, kept = next, r
 	}
 	b.discard(b.layerPath(left.upper()))
-	b.uncountLayers(&left, &kept)
+	b.unchargeLayers(&left, &kept)
 	return err
 }
 

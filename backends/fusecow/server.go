@@ -18,12 +18,12 @@ import (
 
 // Starter is the descriptor by which a process that serves one tree hears from who
 // started it.
-const Starter = 3
+const StarterFD = 3
 
 // Mounted is a filesystem that this process answers for; package mount makes it.
-type Mounted interface {
+type MountedFS interface {
 	// More is one more mount, with MOUNT_ATTR_* flags.
-	More(attr uint64) (*os.File, error)
+	MountAgain(attr uint64) (*os.File, error)
 	// Flush tells the log of everything, what is in mapped pages included.
 	Flush() error
 	// Switch has another filesystem answer, and closes the one that did; then is called when
@@ -36,16 +36,16 @@ type Mounted interface {
 }
 
 // A Mounter mounts a filesystem, or a side of it, detached, with MOUNT_ATTR_* flags.
-type Mounter func(f *layer.FS, side layer.Side, attr uint64) (Mounted, *os.File, error)
+type Mounter func(f *layer.FS, side layer.View, attr uint64) (MountedFS, *os.File, error)
 
 // start says what a process is to serve: a fork to be written to, or, without its
 // id, what a record names to be looked at; of that it listens at Ask, unless it is empty.
 // Lower is where the tree is read.
-type start struct {
+type startRequest struct {
 	Dir    string          `json:"dir"`
 	Fork   snapshot.ForkID `json:"fork,omitempty"`
-	Ask    string          `json:"ask,omitempty"`
-	Side   layer.Side      `json:"side,omitempty"`
+	Socket string          `json:"ask,omitempty"`
+	View   layer.View      `json:"side,omitempty"`
 	Lower  string          `json:"lower"`
 	Record record          `json:"record"`
 }
@@ -54,18 +54,18 @@ type start struct {
 // out a mount of it, and answers for it until the last one has gone. Where ctx ends
 // before, the mounts are dead from then on, and the layers in order.
 func Serve(ctx context.Context, mount Mounter) error {
-	p := kernel.PacketOf(Starter)
+	p := kernel.PacketOf(StarterFD)
 	text, _, err := p.Receive()
-	var what start
+	var what startRequest
 	if err == nil {
 		err = json.Unmarshal(text, &what)
 	}
 	if err != nil {
 		return errors.Join(err, p.Close())
 	}
-	s := &server{b: &backend{dir: what.Dir}, id: what.Fork, at: what.Ask, mount: mount}
-	root, err := s.begin(what.Lower, &what.Record, what.Side)
-	reply(p, root, err)
+	s := &server{b: &backend{dir: what.Dir}, fork: what.Fork, socketPath: what.Socket, mount: mount}
+	root, err := s.start(what.Lower, &what.Record, what.View)
+	sendMount(p, root, err)
 	if err = errors.Join(err, p.Close()); err != nil {
 		return err
 	}
@@ -75,41 +75,41 @@ func Serve(ctx context.Context, mount Mounter) error {
 // A server has a tree open, to be written to where it is a fork.
 type server struct {
 	b     *backend
-	id    snapshot.ForkID
+	fork  snapshot.ForkID
 	mount Mounter
 	fs    *layer.FS
 	mu    sync.Mutex
 	// sides are those that were mounted, nil where they have no mount any more; Whole alone, of what is written to.
-	sides  map[layer.Side]Mounted
-	gone   chan struct{} // closed when there are none any more
-	layer  string        // the top one of a fork
-	at     string        // where it listens
-	socket *kernel.Packet
+	views      map[layer.View]MountedFS
+	gone       chan struct{} // closed when there are none any more
+	layer      string        // the top one of a fork
+	socketPath string        // where it listens
+	socket     *kernel.Packet
 }
 
 // begin mounts what a record makes of the tree at lower.
-func (s *server) begin(lower string, r *record, side layer.Side) (*os.File, error) {
+func (s *server) start(lower string, r *record, side layer.View) (*os.File, error) {
 	s.mu.Lock() // who asks waits
 	defer s.mu.Unlock()
 	o := s.b.optionsOn(lower, r)
-	o.ReadOnly = s.id == ""
-	s.sides, s.gone = map[layer.Side]Mounted{}, make(chan struct{})
+	o.ReadOnly = s.fork == ""
+	s.views, s.gone = map[layer.View]MountedFS{}, make(chan struct{})
 	var err error
 	if s.fs, err = layer.Open(o); err != nil {
 		return nil, err
 	}
 	switch {
-	case s.id != "":
-		err = s.own(r)
-	case s.at != "":
-		err = s.claim()
+	case s.fork != "":
+		err = s.claimFork(r)
+	case s.socketPath != "":
+		err = s.claimSocket()
 	}
 	var root *os.File
 	if err == nil {
-		root, err = s.mountSide(side, false)
+		root, err = s.mountView(side, false)
 	}
 	if err != nil {
-		s.hush()
+		s.stopListening()
 		return nil, errors.Join(err, s.fs.Close())
 	}
 	return root, nil
@@ -117,8 +117,8 @@ func (s *server) begin(lower string, r *record, side layer.Side) (*os.File, erro
 
 // own listens beside the layer of a fork, which was opened to be written to. Holds mu.
 // EBUSY: the fork has gone on with another one.
-func (s *server) own(r *record) error {
-	now, err := s.b.fork(s.id)
+func (s *server) claimFork(r *record) error {
+	now, err := s.b.fork(s.fork)
 	if err != nil {
 		return err
 	}
@@ -126,26 +126,26 @@ func (s *server) own(r *record) error {
 	if now.upper() != s.layer {
 		return &os.PathError{Op: "open", Path: s.b.layerPath(s.layer), Err: unix.EBUSY}
 	}
-	if s.socket, err = listen(s.b.askPath(s.layer)); err != nil {
+	if s.socket, err = listen(s.b.socketPath(s.layer)); err != nil {
 		return err
 	}
-	s.at = s.b.askPath(s.layer)
-	go s.answer(s.socket)
-	if now, err = s.b.fork(s.id); err == nil { // who limits it from here on asks
-		err = s.b.attach(s.fs, &now)
+	s.socketPath = s.b.socketPath(s.layer)
+	go s.acceptRequests(s.socket)
+	if now, err = s.b.fork(s.fork); err == nil { // who limits it from here on asks
+		err = s.b.setQuota(s.fs, &now)
 	}
 	return err
 }
 
 // mountSide mounts a side, once more if it is mounted. Holds mu. ENOTCONN, EBUSY: it has no mount any more, and the
 // other side is about to go too; what the kernel knew of it is not forgotten before.
-func (s *server) mountSide(side layer.Side, readOnly bool) (*os.File, error) {
+func (s *server) mountView(side layer.View, readOnly bool) (*os.File, error) {
 	attr := uint64(0)
-	if readOnly || s.id == "" {
+	if readOnly || s.fork == "" {
 		attr = unix.MOUNT_ATTR_RDONLY
 	}
-	if m, was := s.sides[side]; m != nil {
-		return m.More(attr)
+	if m, was := s.views[side]; m != nil {
+		return m.MountAgain(attr)
 	} else if was {
 		return nil, unix.EBUSY
 	}
@@ -153,26 +153,26 @@ func (s *server) mountSide(side layer.Side, readOnly bool) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.sides[side] = m
+	s.views[side] = m
 	go func() {
 		m.Wait()
-		s.ended(side)
+		s.viewEnded(side)
 	}()
 	return root, nil
 }
 
 // ended lets go of a side whose last mount has gone.
-func (s *server) ended(side layer.Side) {
+func (s *server) viewEnded(side layer.View) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sides[side].Close()
-	s.sides[side] = nil
-	for _, m := range s.sides {
+	s.views[side].Close()
+	s.views[side] = nil
+	for _, m := range s.views {
 		if m != nil {
 			return
 		}
 	}
-	s.hush() // and nobody asks any more
+	s.stopListening() // and nobody asks any more
 	close(s.gone)
 }
 
@@ -193,7 +193,7 @@ func (s *server) wait(ctx context.Context) error {
 
 // listen makes the socket at a path that is ours.
 func listen(path string) (*kernel.Packet, error) {
-	if err := os.Remove(path); err != nil && !notThere(err) { // of one that was killed
+	if err := os.Remove(path); err != nil && !notExist(err) { // of one that was killed
 		return nil, err
 	}
 	socket, err := kernel.ListenPacket(path)
@@ -204,9 +204,9 @@ func listen(path string) (*kernel.Packet, error) {
 }
 
 // hush ends what listens, which answer closes. Holds mu.
-func (s *server) hush() {
+func (s *server) stopListening() {
 	if s.socket != nil {
-		_ = os.Remove(s.at)
+		_ = os.Remove(s.socketPath)
 		_ = s.socket.Shutdown() // it was listening
 		s.socket = nil
 	}

@@ -43,7 +43,7 @@ func (b *backend) openLock() (*os.File, error) {
 // lock takes the lock on which layers are alive: shared while something names a
 // layer in a new record, exclusive while layers that nobody names are cleared.
 func (b *backend) lock(ctx context.Context, how int) (unlock func(), err error) {
-	f, err := b.take(ctx, func(f *os.File) error { return kernel.Flock(f, how|unix.LOCK_NB) })
+	f, err := b.waitLock(ctx, func(f *os.File) error { return kernel.Flock(f, how|unix.LOCK_NB) })
 	return func() { f.Close() }, err
 }
 
@@ -52,27 +52,27 @@ func (b *backend) lock(ctx context.Context, how int) (unlock func(), err error) 
 // the fork: it is a byte of the one file, by the fork's id. Two forks may have the
 // same, and then wait for each other.
 func (b *backend) lockFork(ctx context.Context, id snapshot.ForkID) (unlock func(), err error) {
-	f, err := b.holdFork(ctx, id)
+	f, err := b.lockForkFile(ctx, id)
 	return func() { f.Close() }, err
 }
 
 // holdFork is lockFork with a file that holds the lock while anybody has it open.
-func (b *backend) holdFork(ctx context.Context, id snapshot.ForkID) (*os.File, error) {
+func (b *backend) lockForkFile(ctx context.Context, id snapshot.ForkID) (*os.File, error) {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id)) // it never fails
 	at := unix.Flock_t{Type: unix.F_WRLCK, Start: int64(h.Sum64() >> 2), Len: 1}
-	return b.take(ctx, func(f *os.File) error {
+	return b.waitLock(ctx, func(f *os.File) error {
 		return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &at)
 	})
 }
 
 // take waits for a lock as long as ctx lets it.
-func (b *backend) take(ctx context.Context, try func(*os.File) error) (*os.File, error) {
+func (b *backend) waitLock(ctx context.Context, try func(*os.File) error) (*os.File, error) {
 	f, err := b.openLock()
 	if err != nil {
 		return nil, err
 	}
-	err = patiently(ctx, func() (bool, error) {
+	err = retry(ctx, func() (bool, error) {
 		err := try(f)
 		again := errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR)
 		return again, err
@@ -85,7 +85,7 @@ func (b *backend) take(ctx context.Context, try func(*os.File) error) (*os.File,
 }
 
 // patiently calls try until it need not be called again, or ctx has ended.
-func patiently(ctx context.Context, try func() (again bool, err error)) error {
+func retry(ctx context.Context, try func() (again bool, err error)) error {
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
 		again, err := try()
 		if !again {
@@ -104,9 +104,9 @@ func (b *backend) create(ctx context.Context, path string, r *record) error {
 	if err := fault.Point(ctx, "write the record"); err != nil {
 		return err
 	}
-	next := b.dir + "/tmp/" + fresh("record")
+	next := b.dir + "/tmp/" + uniqueName("record")
 	err := r.write(next, true)
-	if notThere(err) {
+	if notExist(err) {
 		if err = b.prepare(); err == nil {
 			err = r.write(next, true)
 		}
@@ -126,7 +126,7 @@ func (b *backend) create(ctx context.Context, path string, r *record) error {
 // as who removes it does, or is asked by somebody who does, or [backend.lock] exclusively.
 // A power cut leaves the one or the other, whole.
 func (b *backend) replace(path string, r *record) error {
-	next := b.dir + "/tmp/" + fresh("record")
+	next := b.dir + "/tmp/" + uniqueName("record")
 	if err := r.write(next, true); err != nil {
 		return err
 	}
@@ -139,13 +139,13 @@ func (b *backend) replace(path string, r *record) error {
 }
 
 // forget removes a record, in whatever state, if it is ours.
-func (b *backend) forget(ctx context.Context, id, path string, fork bool) error {
+func (b *backend) removeRecord(ctx context.Context, id, path string, fork bool) error {
 	if !snapshot.ValidID(id) {
 		return nil // nothing of ours can have that name
 	}
 	r, err := read(path, fork)
 	switch {
-	case notThere(err):
+	case notExist(err):
 		return nil
 	case errors.Is(kindOf(err), errs.ErrDenied), errors.Is(kindOf(err), errs.ErrNotSupported):
 		return because(errs.ErrDenied, path, "it is not this backend's: "+err.Error())
@@ -156,9 +156,9 @@ func (b *backend) forget(ctx context.Context, id, path string, fork bool) error 
 		return err
 	}
 	if r.State != "" {
-		b.stir()
+		b.markPending()
 	}
-	if err := os.Remove(path); err != nil && !notThere(err) {
+	if err := os.Remove(path); err != nil && !notExist(err) {
 		return err
 	}
 	return nil
@@ -167,7 +167,7 @@ func (b *backend) forget(ctx context.Context, id, path string, fork bool) error 
 // ids lists the records in a directory, sorted.
 func ids[T ~string](dir string) ([]T, error) {
 	entries, err := os.ReadDir(dir)
-	if notThere(err) {
+	if notExist(err) {
 		return nil, nil
 	}
 	var found []T
@@ -184,7 +184,7 @@ func (b *backend) newLayer(ctx context.Context, id snapshot.ForkID) (string, err
 	if err := fault.Point(ctx, "make the layer"); err != nil {
 		return "", err
 	}
-	name := fresh(string(id) + "-")
+	name := uniqueName(string(id) + "-")
 	next := b.dir + "/tmp/" + name
 	if err := layer.Make(next); err != nil {
 		b.discard(next)
@@ -200,8 +200,8 @@ func (b *backend) newLayer(ctx context.Context, id snapshot.ForkID) (string, err
 // discard moves what lies at path into the trash. What cannot be moved stays for
 // Sweep to find.
 func (b *backend) discard(path string) {
-	_ = kernel.RenameNew(path, b.dir+"/trash/"+fresh(""))
+	_ = kernel.RenameNew(path, b.dir+"/trash/"+uniqueName(""))
 }
 
 // fresh is a name that nothing has.
-func fresh(prefix string) string { return prefix + strconv.FormatUint(rand.Uint64(), 36) }
+func uniqueName(prefix string) string { return prefix + strconv.FormatUint(rand.Uint64(), 36) }

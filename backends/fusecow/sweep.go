@@ -23,7 +23,7 @@ import (
 // open, what was half made, and what is in the trash, resting as long as it works, and has states thawed that
 // nothing names. Where layers cannot be merged the rest is done all the same. Cost: it reads every record, the lock held exclusively meanwhile; the rest goes on without it.
 func (b *backend) Sweep(ctx context.Context) error {
-	if _, err := os.Lstat(b.dir); notThere(err) {
+	if _, err := os.Lstat(b.dir); notExist(err) {
 		return nil
 	}
 	left, err := b.clear(ctx)
@@ -37,15 +37,15 @@ func (b *backend) Sweep(ctx context.Context) error {
 		err = b.compact(ctx, left.chains)
 	}
 	if left.waits || err == nil && len(left.chains) > 0 {
-		b.stir()
+		b.markPending()
 	}
 	return fail("sweeping", "", cmp.Or(err, left.unfinished))
 }
 
 // A rest is what there is still to do when the lock is not held any more.
-type rest struct {
-	states []note  // that nothing names
-	chains []chain // of layers that are worth merging
+type pendingWork struct {
+	states []stateNote // that nothing names
+	chains []chain     // of layers that are worth merging
 	// waits: there are layers that have to go soon.
 	waits bool
 	// unfinished is why the substituting of a merged layer could not be gone on with.
@@ -55,7 +55,7 @@ type rest struct {
 // clear moves layers that nothing names into the trash, and what was half made, and
 // goes on with what a killed sweep has merged. Where a record cannot be read it moves none: that
 // one might have named them.
-func (b *backend) clear(ctx context.Context) (left rest, err error) {
+func (b *backend) clear(ctx context.Context) (left pendingWork, err error) {
 	unlock, err := b.lock(ctx, unix.LOCK_EX)
 	if err != nil {
 		return left, err
@@ -65,7 +65,7 @@ func (b *backend) clear(ctx context.Context) (left rest, err error) {
 	if err != nil {
 		return left, err
 	}
-	left.unfinished = b.finish(ctx, all)
+	left.unfinished = b.finishMerges(ctx, all)
 	left.chains = b.chains(all)
 	used, quotas, states := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, r := range all {
@@ -84,13 +84,13 @@ func (b *backend) clear(ctx context.Context) (left rest, err error) {
 	err = errors.Join(err, b.sweepQuotas(quotas, slices.Collect(maps.Keys(used))))
 	for _, e := range layers {
 		if path := b.layerPath(e.Name()); e.IsDir() && !used[e.Name()] && layer.IsLayer(path) {
-			left.waits = b.bury(path) || left.waits
+			left.waits = b.trashLayer(path) || left.waits
 		}
 	}
 	if err = errors.Join(err, b.clearTmp()); err != nil {
 		return left, err
 	}
-	left.states, err = b.unnamed(states)
+	left.states, err = b.unusedStates(states)
 	return left, err
 }
 
@@ -119,7 +119,7 @@ func (b *backend) empty(ctx context.Context) error {
 		} else if err == nil {
 			err = os.Remove(path)
 		}
-		if err != nil && !notThere(err) { // another sweep is at it
+		if err != nil && !notExist(err) { // another sweep is at it
 			return err
 		}
 		if n++; n%batch != 0 {

@@ -31,12 +31,12 @@ func NewTrees(dir string, program func() ([]string, error)) *Trees {
 
 // Holds says why the tree at path cannot be served here, or nil. Cost: some system calls.
 func (t *Trees) Holds(path string) error {
-	err := canServe()
+	err := checkFUSE()
 	if err == nil {
-		err = holds(path)
+		err = checkTree(path)
 	}
 	if err == nil {
-		_, err = t.b.server()
+		_, err = t.b.serverProgram()
 	}
 	return fail("opening", "", err)
 }
@@ -45,67 +45,67 @@ func (t *Trees) Holds(path string) error {
 // first. Of a fork it is noted what had changed there since it was taken when it was read.
 func (t *Trees) Serve(path string, taken time.Time, fork snapshot.ForkID) []snapshot.Served {
 	if fork == "" { // each is served by itself, to be looked at once
-		return []snapshot.Served{bare{t, path, taken, fork, layer.Whole}}
+		return []snapshot.Served{lowerView{t, path, taken, fork, layer.Whole}}
 	}
-	return []snapshot.Served{bare{t, path, taken, fork, layer.Common}, bare{t, path, taken, fork, layer.Apart}}
+	return []snapshot.Served{lowerView{t, path, taken, fork, layer.Cached}, lowerView{t, path, taken, fork, layer.Uncached}}
 }
 
 // Noticed does what [snapshot.Noticer] says of what is served beneath a fork.
 func (t *Trees) Noticed(fork snapshot.ForkID) ([]string, error) {
-	all, err := lateAt(t.askPath(fork))
+	all, err := lateReadsAt(t.socketPath(fork))
 	return all, fail("asking", string(fork), err)
 }
 
 // Lost does what [snapshot.Loser] says of what is served beneath a fork.
 func (t *Trees) Lost(ctx context.Context, fork snapshot.ForkID) bool {
-	path := t.askPath(fork)
-	return ended(ctx, path) && unix.Access(path, unix.F_OK) == nil
+	path := t.socketPath(fork)
+	return waitEnd(ctx, path) && unix.Access(path, unix.F_OK) == nil
 }
 
 // Forget takes away what a server that was killed beneath a fork has left.
 func (t *Trees) Forget(fork snapshot.ForkID) {
 	if snapshot.ValidID(string(fork)) {
-		_ = os.Remove(t.askPath(fork)) // mostly it is not there
+		_ = os.Remove(t.socketPath(fork)) // mostly it is not there
 	}
 }
 
-func (t *Trees) askPath(fork snapshot.ForkID) string { return filepath.Join(t.dir, string(fork)) }
+func (t *Trees) socketPath(fork snapshot.ForkID) string { return filepath.Join(t.dir, string(fork)) }
 
-type bare struct {
-	t     *Trees
+type lowerView struct {
+	trees *Trees
 	path  string
 	taken time.Time
 	fork  snapshot.ForkID
-	side  layer.Side
+	view  layer.View
 }
 
 // Mount keeps the contract of [snapshot.Served]; it is always read-only.
-func (s bare) Mount(ctx context.Context, _ bool) (fd int, err error) {
+func (s lowerView) Mount(ctx context.Context, _ bool) (fd int, err error) {
 	var root *os.File
-	what := start{Record: record{Tree: s.path, Taken: s.taken}, Side: s.side}
+	what := startRequest{Record: record{Tree: s.path, Taken: s.taken}, View: s.view}
 	if s.fork == "" {
-		root, err = s.t.b.serve(&what)
+		root, err = s.trees.b.startServer(&what)
 	} else {
-		what.Ask = s.t.askPath(s.fork)
-		if err = os.MkdirAll(s.t.dir, 0o700); err == nil {
-			err = s.t.b.patiently(ctx, what.Ask, func() (again bool, err error) {
-				if root, err = s.ask(what.Ask); errors.Is(err, errNobody) {
-					root, err = s.t.b.serve(&what)
+		what.Socket = s.trees.socketPath(s.fork)
+		if err = os.MkdirAll(s.trees.dir, 0o700); err == nil {
+			err = s.trees.b.retryBusy(ctx, what.Socket, func() (again bool, err error) {
+				if root, err = s.requestView(what.Socket); errors.Is(err, errNotServed) {
+					root, err = s.trees.b.startServer(&what)
 				}
 				return errors.Is(err, unix.EBUSY), err
 			})
 		}
 	}
 	if err == nil {
-		fd, err = owned(root)
+		fd, err = dupFD(root)
 	}
 	return fd, fail("mounting", string(s.fork), err)
 }
 
 // ask asks who listens at path for the side.
-func (s bare) ask(path string) (*os.File, error) {
-	root, a, err := askFor(path, request{Mount: true, Side: s.side})
-	if err == nil && a.Side != s.side { // two layers of one filesystem are none
+func (s lowerView) requestView(path string) (*os.File, error) {
+	root, a, err := requestReply(path, request{Mount: true, View: s.view})
+	if err == nil && a.View != s.view { // two layers of one filesystem are none
 		root.Close()
 		err = because(errs.ErrNotSupported, s.path, "a process of an older snapfs serves it", "end what runs in the sandbox: snapfs stop")
 	}
@@ -113,8 +113,8 @@ func (s bare) ask(path string) (*os.File, error) {
 }
 
 // claim listens where nobody does. EBUSY: somebody does.
-func (s *server) claim() error {
-	dir, err := os.Open(filepath.Dir(s.at))
+func (s *server) claimSocket() error {
+	dir, err := os.Open(filepath.Dir(s.socketPath))
 	if err != nil {
 		return err
 	}
@@ -122,16 +122,16 @@ func (s *server) claim() error {
 	if err := kernel.Flock(dir, unix.LOCK_EX); err != nil {
 		return err
 	}
-	p, err := kernel.DialPacket(s.at)
+	p, err := kernel.DialPacket(s.socketPath)
 	switch {
 	case err == nil:
 		_ = p.Close() // nothing is written
 		fallthrough
 	case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED):
-		return &os.PathError{Op: "listen", Path: s.at, Err: unix.EBUSY}
+		return &os.PathError{Op: "listen", Path: s.socketPath, Err: unix.EBUSY}
 	}
-	if s.socket, err = listen(s.at); err == nil {
-		go s.answer(s.socket)
+	if s.socket, err = listen(s.socketPath); err == nil {
+		go s.acceptRequests(s.socket)
 	}
 	return err
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // usable refuses what cannot be an id, and to begin when ctx has ended.
-func usable(ctx context.Context, id string) error {
+func checkStart(ctx context.Context, id string) error {
 	if !snapshot.ValidID(id) {
 		return because(errs.ErrNotSupported, "", "an id is 1 to 64 characters of a-z, 0-9 and -, and does not begin with -")
 	}
@@ -29,9 +29,9 @@ func now() time.Time { return kernel.Now().Add(-1) }
 // in the tree is looked at but its root.
 func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
 	r := record{Tree: tree.Path, Taken: now()}
-	err := usable(ctx, string(id))
+	err := checkStart(ctx, string(id))
 	if err == nil {
-		err = holds(tree.Path)
+		err = checkTree(tree.Path)
 	}
 	if err == nil {
 		err = b.capture(ctx, b.snapshotPath(id), &r)
@@ -53,7 +53,7 @@ func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 }
 
 func (b *backend) forked(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (r record, err error) {
-	if err := usable(ctx, string(id)); err != nil {
+	if err := checkStart(ctx, string(id)); err != nil {
 		return r, err
 	}
 	unlock, err := b.lock(ctx, unix.LOCK_SH)
@@ -107,7 +107,7 @@ func (b *backend) List(context.Context) ([]snapshot.ID, []snapshot.ForkID, error
 }
 
 func (b *backend) Remove(ctx context.Context, id snapshot.ID) error {
-	return fail("removing", string(id), b.forget(ctx, string(id), b.snapshotPath(id), false))
+	return fail("removing", string(id), b.removeRecord(ctx, string(id), b.snapshotPath(id), false))
 }
 
 // RemoveFork also takes the layer that the fork wrote to, at once: no snapshot names
@@ -128,10 +128,10 @@ func (b *backend) removeFork(ctx context.Context, id snapshot.ForkID) error {
 	defer unlockFork()
 	r, err := read(path, true)
 	if err != nil {
-		return b.forget(ctx, string(id), path, true)
+		return b.removeRecord(ctx, string(id), path, true)
 	}
-	_, release, err := b.hold(ctx, r.upper())
-	if err != nil && !notThere(err) {
+	_, release, err := b.lockLayer(ctx, r.upper())
+	if err != nil && !notExist(err) {
 		return err
 	}
 	if err == nil {
@@ -142,11 +142,11 @@ func (b *backend) removeFork(ctx context.Context, id snapshot.ForkID) error {
 		return err
 	}
 	defer unlock()
-	if err := b.forget(ctx, string(id), path, true); err != nil {
+	if err := b.removeRecord(ctx, string(id), path, true); err != nil {
 		return err
 	}
 	b.discard(b.layerPath(r.upper()))
-	b.uncount(id, &r)
+	b.unchargeFork(id, &r)
 	return nil
 }
 
@@ -164,13 +164,13 @@ func (b *backend) Pending() bool {
 func (b *backend) snapshotOf(id snapshot.ID, r *record) (s snapshot.Snapshot, err error) {
 	s = snapshot.Snapshot{ID: id, Tree: snapshot.Tree{Path: r.Tree}, Taken: r.Taken, Frozen: r.State != ""}
 	if len(r.Layers) == 0 {
-		s.View.Path, err = b.beneath(r)
+		s.View.Path, err = b.lowerPath(r)
 	} else {
-		s.View.Served = still{b, id}
+		s.View.Served = snapshotView{b, id}
 	}
 	return s, err
 }
 
 func (b *backend) forkOf(id snapshot.ForkID, r *record) snapshot.Fork {
-	return snapshot.Fork{ID: id, Base: snapshot.ID(r.Base), View: snapshot.View{Served: live{b, id}}}
+	return snapshot.Fork{ID: id, Base: snapshot.ID(r.Base), View: snapshot.View{Served: forkView{b, id}}}
 }

@@ -20,44 +20,44 @@ import (
 
 // still and live are what the views of a snapshot and of a fork serve.
 type (
-	still struct {
+	snapshotView struct {
 		b  *backend
 		id snapshot.ID
 	}
-	live struct {
+	forkView struct {
 		b  *backend
 		id snapshot.ForkID
 	}
 )
 
 // Mount keeps the contract of [snapshot.Served].
-func (s still) Mount(_ context.Context, _ bool) (fd int, err error) {
+func (s snapshotView) Mount(_ context.Context, _ bool) (fd int, err error) {
 	r, err := s.b.snapshot(s.id)
 	var root *os.File
 	if err == nil {
-		root, err = s.b.serve(&start{Record: r})
+		root, err = s.b.startServer(&startRequest{Record: r})
 	}
 	if err == nil {
-		fd, err = owned(root)
+		fd, err = dupFD(root)
 	}
 	return fd, fail("mounting", string(s.id), err)
 }
 
 // owned is a descriptor of a file that is closed.
-func owned(f *os.File) (int, error) {
+func dupFD(f *os.File) (int, error) {
 	defer f.Close()
 	return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 }
 
 // Mount keeps the contract of [snapshot.Served].
-func (l live) Mount(ctx context.Context, readOnly bool) (fd int, err error) {
+func (l forkView) Mount(ctx context.Context, readOnly bool) (fd int, err error) {
 	var root *os.File
-	err = l.b.patiently(ctx, l.b.forkPath(l.id), func() (again bool, err error) {
+	err = l.b.retryBusy(ctx, l.b.forkPath(l.id), func() (again bool, err error) {
 		root, err = l.b.mountFork(l.id, readOnly)
 		return errors.Is(err, unix.EBUSY), err
 	})
 	if err == nil {
-		fd, err = owned(root)
+		fd, err = dupFD(root)
 	}
 	return fd, fail("mounting", string(l.id), err)
 }
@@ -67,10 +67,10 @@ const patience = 5 * time.Second
 
 // patiently calls try as long as it wants to be called again, for patience at most.
 // ErrBusy: it still wants to.
-func (b *backend) patiently(ctx context.Context, path string, try func() (again bool, err error)) error {
+func (b *backend) retryBusy(ctx context.Context, path string, try func() (again bool, err error)) error {
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	err := patiently(within, try)
+	err := retry(within, try)
 	if err != nil && ctx.Err() == nil && within.Err() != nil {
 		return because(errs.ErrBusy, path, "a process has it mounted")
 	}
@@ -84,22 +84,22 @@ func (b *backend) mountFork(id snapshot.ForkID, readOnly bool) (*os.File, error)
 	if err != nil {
 		return nil, err
 	}
-	root, err := b.ask(r.upper(), request{Mount: true, ReadOnly: readOnly})
-	if !errors.Is(err, errNobody) {
+	root, err := b.requestLayer(r.upper(), request{Mount: true, ReadOnly: readOnly})
+	if !errors.Is(err, errNotServed) {
 		return root, err
 	}
 	if readOnly {
 		id = "" // nobody is kept from writing to it
 	}
-	return b.serve(&start{Fork: id, Record: r})
+	return b.startServer(&startRequest{Fork: id, Record: r})
 }
 
 // serve starts a process that serves a tree.
-func (b *backend) serve(what *start) (*os.File, error) {
+func (b *backend) startServer(what *startRequest) (*os.File, error) {
 	what.Dir = b.dir
-	program, err := b.server()
+	program, err := b.serverProgram()
 	if err == nil {
-		what.Lower, err = b.beneath(&what.Record)
+		what.Lower, err = b.lowerPath(&what.Record)
 	}
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (b *backend) serve(what *start) (*os.File, error) {
 		return nil, &os.PathError{Op: "start", Path: program[0], Err: err}
 	}
 	go func() { _, _ = proc.Wait() }() // how it ended it has said, or it is as after a crash
-	root, _, err := demand(p, what, nil)
+	root, _, err := exchange(p, what, nil)
 	if errors.Is(err, errHungUp) {
 		err = because(errs.ErrCorrupt, program[0], "it ended before it had begun to serve")
 	}
@@ -123,7 +123,7 @@ func (b *backend) serve(what *start) (*os.File, error) {
 }
 
 // beneath is where the tree of a record is read.
-func (b *backend) beneath(r *record) (string, error) {
+func (b *backend) lowerPath(r *record) (string, error) {
 	if r.State == "" {
 		return r.Tree, nil
 	}
@@ -135,13 +135,13 @@ func (b *backend) beneath(r *record) (string, error) {
 
 // options are what the layers of a record are opened with.
 func (b *backend) options(r *record) (layer.Options, error) {
-	lower, err := b.beneath(r)
+	lower, err := b.lowerPath(r)
 	return b.optionsOn(lower, r), err
 }
 
 func (b *backend) optionsOn(lower string, r *record) layer.Options {
 	o := layer.Options{
-		Lower: lower, Layers: b.layerPaths(r), Places: r.Places, Base: r.Own, Frozen: r.State != "",
+		Lower: lower, Layers: b.layerPaths(r), Indexes: r.Indexes, Base: r.Own, Frozen: r.State != "",
 	}
 	if !o.Frozen && !r.Taken.IsZero() {
 		o.Since = kernel.Timestamp{Sec: r.Taken.Unix(), Nsec: uint32(r.Taken.Nanosecond())}
@@ -157,22 +157,22 @@ func (b *backend) layerPaths(r *record) (all []string) {
 }
 
 // mend brings the last layer of a record into order after its server was killed.
-func (b *backend) mend(r *record) error {
+func (b *backend) recover(r *record) error {
 	o, err := b.options(r)
 	if err != nil {
 		return err
 	}
-	return layer.Mend(o)
+	return layer.Recover(o)
 }
 
 // hold keeps a layer from being opened to be written to, and says whether it was
 // closed in order. It gives who has it some time to let go.
-func (b *backend) hold(ctx context.Context, name string) (clean bool, release func(), err error) {
-	err = b.patiently(ctx, b.layerPath(name), func() (bool, error) {
-		clean, release, err = layer.Hold(b.layerPath(name))
+func (b *backend) lockLayer(ctx context.Context, name string) (clean bool, release func(), err error) {
+	err = b.retryBusy(ctx, b.layerPath(name), func() (bool, error) {
+		clean, release, err = layer.TryLock(b.layerPath(name))
 		return errors.Is(err, unix.EBUSY), err
 	})
 	return clean, release, err
 }
 
-func (b *backend) askPath(layer string) string { return filepath.Join(b.layerPath(layer), "ask") }
+func (b *backend) socketPath(layer string) string { return filepath.Join(b.layerPath(layer), "ask") }

@@ -26,7 +26,7 @@ func main() {
 	// What it knows of each node that the kernel knows stays for long, and there may be a
 	// million of them: no more than a third as much again is to be garbage.
 	debug.SetGCPercent(35)
-	serve, ok := told(os.Args[1:])
+	serve, ok := parseArgs(os.Args[1:])
 	if !ok {
 		fmt.Fprintln(os.Stderr, "snapfs-fuse: it is started by snapfs\nhint: snapfs run --backend fusecow -- COMMAND")
 		os.Exit(2)
@@ -39,8 +39,8 @@ func main() {
 
 // told is what is to be done, where that was said as snapfs says it: nothing, or
 // "shift" and the number that users are higher by.
-func told(args []string) (serve func() error, ok bool) {
-	if len(args) == 0 && started() {
+func parseArgs(args []string) (serve func() error, ok bool) {
+	if len(args) == 0 && hasStarter() {
 		return func() error {
 			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()
@@ -58,7 +58,7 @@ func told(args []string) (serve func() error, ok bool) {
 }
 
 // started reports whether there is somebody to say what is to be served.
-func started() bool {
+func hasStarter() bool {
 	var st syscall.Stat_t
-	return syscall.Fstat(fusecow.Starter, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFSOCK
+	return syscall.Fstat(fusecow.StarterFD, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFSOCK
 }

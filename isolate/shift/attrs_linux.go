@@ -11,13 +11,13 @@ import (
 
 // magic is the name by which the kernel takes a descriptor for what it stands for,
 // links not followed (proc(5), /proc/PID/fd).
-func magic(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // fill tells what stat(2) will say.
 func (s *server) fill(st *kernel.Stat, out *fuse.Attr) {
 	*out = fuse.Attr{
 		Ino: st.Ino, Size: uint64(st.Size), Blocks: uint64(st.Blocks), Mode: st.Mode, Nlink: st.Nlink, Blksize: 4096,
-		Owner: fuse.Owner{Uid: s.by.up(st.UID), Gid: s.by.up(st.GID)}, Rdev: uint32(st.Rdev),
+		Owner: fuse.Owner{Uid: s.ids.toShown(st.UID), Gid: s.ids.toShown(st.GID)}, Rdev: uint32(st.Rdev),
 		Atime: uint64(st.ATime.Sec), Atimensec: st.ATime.Nsec,
 		Mtime: uint64(st.MTime.Sec), Mtimensec: st.MTime.Nsec,
 		Ctime: uint64(st.CTime.Sec), Ctimensec: st.CTime.Nsec,
@@ -31,19 +31,19 @@ func (s *server) entry(fd int, out *fuse.EntryOut) error {
 		return err
 	}
 	out.NodeId, out.Generation = n.id, 1
-	out.SetEntryTimeout(long)
-	out.SetAttrTimeout(long)
+	out.SetEntryTimeout(cacheTime)
+	out.SetAttrTimeout(cacheTime)
 	s.fill(&st, &out.Attr)
 	return nil
 }
 
 // Lookup answers with the node of a name; that there is none is kept too.
 func (s *server) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
-	return status(s.t.with(h.NodeId, func(_ *node, dir int) error {
+	return status(s.t.with(h.NodeId, func(_ *inode, dir int) error {
 		fd, err := openPath(dir, name)
 		if err == unix.ENOENT {
 			out.NodeId = 0
-			out.SetEntryTimeout(long)
+			out.SetEntryTimeout(cacheTime)
 			return nil
 		}
 		if err != nil {
@@ -56,7 +56,7 @@ func (s *server) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *f
 func (s *server) Forget(id, times uint64) { s.t.forget(id, times) }
 
 func (s *server) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
-	return status(s.t.with(in.NodeId, func(_ *node, fd int) error { return s.attr(fd, out) }))
+	return status(s.t.with(in.NodeId, func(_ *inode, fd int) error { return s.attr(fd, out) }))
 }
 
 func (s *server) attr(fd int, out *fuse.AttrOut) error {
@@ -64,7 +64,7 @@ func (s *server) attr(fd int, out *fuse.AttrOut) error {
 	if err != nil {
 		return err
 	}
-	out.SetTimeout(long)
+	out.SetTimeout(cacheTime)
 	s.fill(&st, &out.Attr)
 	return nil
 }
@@ -72,7 +72,7 @@ func (s *server) attr(fd int, out *fuse.AttrOut) error {
 // SetAttr changes owners first: that takes set-id bits, which the kernel then
 // gives back by the mode, or not.
 func (s *server) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
-	return status(s.t.with(in.NodeId, func(n *node, fd int) error {
+	return status(s.t.with(in.NodeId, func(n *inode, fd int) error {
 		if size, ok := in.GetSize(); ok {
 			if err := truncate(fd, int64(size), in.Valid&fuse.FATTR_KILL_SUIDGID != 0); err != nil {
 				return err
@@ -82,7 +82,7 @@ func (s *server) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOu
 			return err
 		}
 		if mode, ok := in.GetMode(); ok && n.kind != unix.S_IFLNK {
-			if err := unix.Chmod(magic(fd), mode&0o7777); err != nil {
+			if err := unix.Chmod(procPath(fd), mode&0o7777); err != nil {
 				return err
 			}
 		}
@@ -102,11 +102,11 @@ func truncate(fd int, size int64, kill bool) error {
 	if err := unix.Ftruncate(f, size); err != nil {
 		return err
 	}
-	return disarm(f, kill)
+	return dropSetID(f, kill)
 }
 
 // disarm takes the bits that a write by somebody else than root takes.
-func disarm(fd int, kill bool) error {
+func dropSetID(fd int, kill bool) error {
 	if !kill {
 		return nil
 	}
@@ -127,12 +127,12 @@ func disarm(fd int, kill bool) error {
 func (s *server) chown(fd int, in *fuse.SetAttrIn) (err error) {
 	uid, gid := uint32(nobody), uint32(nobody) // as they are
 	if in.Valid&fuse.FATTR_UID != 0 {
-		if uid, err = s.by.down(in.Uid); err != nil {
+		if uid, err = s.ids.toDisk(in.Uid); err != nil {
 			return err
 		}
 	}
 	if in.Valid&fuse.FATTR_GID != 0 {
-		if gid, err = s.by.down(in.Gid); err != nil {
+		if gid, err = s.ids.toDisk(in.Gid); err != nil {
 			return err
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 // lists are directories that are being read. A list is made when it is read from
 // the beginning, and stays as it was until then, whatever is removed meanwhile.
-type lists struct {
+type listings struct {
 	mu   sync.Mutex
 	next uint64
 	all  map[uint64]*listing
@@ -76,7 +76,7 @@ func (s *server) readDir(in *fuse.ReadIn, add func(dir int, e fuse.DirEntry) boo
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return status(s.t.with(in.NodeId, func(_ *node, dir int) error {
+	return status(s.t.with(in.NodeId, func(_ *inode, dir int) error {
 		if in.Offset == 0 {
 			if err := l.read(dir); err != nil {
 				return err

@@ -9,21 +9,21 @@ import (
 
 // plainFlags are those that a file is opened with for a caller. Where to write, the
 // kernel says each time; how it keeps what it reads is its own.
-func plainFlags(flags uint32) int {
+func openFlags(flags uint32) int {
 	const kept = unix.O_ACCMODE | unix.O_TRUNC | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 	return int(flags) & kept
 }
 
 func (s *server) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	return status(s.t.with(in.NodeId, func(n *node, fd int) error {
+	return status(s.t.with(in.NodeId, func(n *inode, fd int) error {
 		if n.kind != unix.S_IFREG {
 			return unix.EIO // the kernel opens these itself
 		}
-		f, err := reopen(fd, plainFlags(in.Flags))
+		f, err := reopen(fd, openFlags(in.Flags))
 		if err != nil {
 			return err
 		}
-		if err := disarm(f, in.Mode&fuse.OPEN_KILL_SUIDGID != 0); err != nil {
+		if err := dropSetID(f, in.Mode&fuse.OPEN_KILL_SUIDGID != 0); err != nil {
 			unix.Close(f)
 			return err
 		}
@@ -51,7 +51,7 @@ func (s *server) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32
 	}
 	n, err := unix.Pwrite(int(in.Fh), data, int64(in.Offset))
 	if err == nil {
-		err = disarm(int(in.Fh), in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0)
+		err = dropSetID(int(in.Fh), in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0)
 	}
 	return uint32(max(n, 0)), status(err)
 }
@@ -83,7 +83,7 @@ func (s *server) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 }
 
 func (s *server) FsyncDir(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	return status(s.t.with(in.NodeId, func(_ *node, fd int) error {
+	return status(s.t.with(in.NodeId, func(_ *inode, fd int) error {
 		f, err := reopen(fd, unix.O_RDONLY|unix.O_DIRECTORY)
 		if err != nil {
 			return err

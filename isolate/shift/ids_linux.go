@@ -7,7 +7,7 @@ import (
 )
 
 // A shift is the amount by which ids are higher above than below.
-type shift uint32
+type idMap uint32
 
 // Size is how many users and groups there are on either side.
 const Size = 1 << 16
@@ -16,7 +16,7 @@ const Size = 1 << 16
 const nobody = 1<<32 - 1
 
 // up is the id above of one on disk.
-func (s shift) up(id uint32) uint32 {
+func (s idMap) toShown(id uint32) uint32 {
 	if id >= Size {
 		return nobody
 	}
@@ -24,7 +24,7 @@ func (s shift) up(id uint32) uint32 {
 }
 
 // down is the id on disk of one above. EOVERFLOW: it has none.
-func (s shift) down(id uint32) (uint32, error) {
+func (s idMap) toDisk(id uint32) (uint32, error) {
 	if id < uint32(s) || id-uint32(s) >= Size {
 		return 0, unix.EOVERFLOW
 	}
@@ -32,11 +32,11 @@ func (s shift) down(id uint32) (uint32, error) {
 }
 
 // upStrict is up for what no stranger may stand in.
-func (s shift) upStrict(id uint32) (uint32, error) {
+func (s idMap) toShownStrict(id uint32) (uint32, error) {
 	if id >= Size {
 		return 0, unix.EOVERFLOW
 	}
-	return s.up(id), nil
+	return s.toShown(id), nil
 }
 
 // The extended attributes that hold ids.
@@ -50,16 +50,16 @@ func isACL(name string) bool { return name == aclAccess || name == aclDefault }
 
 // mapped is the value of an extended attribute with the ids in it as by says. Others
 // are as they are. EOVERFLOW: an id has no other.
-func mapped(name string, value []byte, by func(uint32) (uint32, error)) ([]byte, error) {
+func mapXattr(name string, value []byte, by func(uint32) (uint32, error)) ([]byte, error) {
 	if isACL(name) {
-		return mappedACL(value, by)
+		return mapACL(value, by)
 	}
 	return value, nil
 }
 
 // mappedACL does so for an access control list: a version, then entries of a tag,
 // permissions and an id (linux/posix_acl_xattr.h).
-func mappedACL(list []byte, by func(uint32) (uint32, error)) ([]byte, error) {
+func mapACL(list []byte, by func(uint32) (uint32, error)) ([]byte, error) {
 	const head, size, user, group = 4, 8, 0x02, 0x08
 	if len(list) < head || (len(list)-head)%size != 0 {
 		return nil, unix.EINVAL
@@ -91,7 +91,7 @@ const (
 )
 
 // capsUp are capabilities on disk as they are shown.
-func (s shift) capsUp(v []byte) ([]byte, error) {
+func (s idMap) capsToShown(v []byte) ([]byte, error) {
 	root := uint32(0)
 	switch {
 	case isCaps(v, capRevision3, capSize3):
@@ -99,7 +99,7 @@ func (s shift) capsUp(v []byte) ([]byte, error) {
 	case !isCaps(v, capRevision2, capSize2):
 		return v, nil // the kernel knows what to say of it
 	}
-	root, err := s.upStrict(root)
+	root, err := s.toShownStrict(root)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (s shift) capsUp(v []byte) ([]byte, error) {
 
 // capsDown are capabilities from above as they are written: those of the root there
 // are the machine's.
-func (s shift) capsDown(v []byte) ([]byte, error) {
+func (s idMap) capsToDisk(v []byte) ([]byte, error) {
 	root := uint32(0) // the host's
 	switch {
 	case isCaps(v, capRevision3, capSize3):
@@ -118,7 +118,7 @@ func (s shift) capsDown(v []byte) ([]byte, error) {
 	case !isCaps(v, capRevision2, capSize2):
 		return nil, unix.EINVAL
 	}
-	root, err := s.down(root)
+	root, err := s.toDisk(root)
 	if err != nil {
 		return nil, err
 	}

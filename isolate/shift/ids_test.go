@@ -11,21 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const by = shift(1 << 28)
+const by = idMap(1 << 28)
 
 func TestAnIDHasOneAboveAndOneBelow(t *testing.T) {
 	for _, id := range []uint32{0, 1, 1000, Size - 1} {
-		if got, err := by.down(by.up(id)); got != id || err != nil {
+		if got, err := by.toDisk(by.toShown(id)); got != id || err != nil {
 			t.Errorf("%d comes back as %d, %v", id, got, err)
 		}
 	}
 	for _, id := range []uint32{Size, 1 << 28, nobody} {
-		if got := by.up(id); got != nobody {
+		if got := by.toShown(id); got != nobody {
 			t.Errorf("%d on disk is %d above", id, got)
 		}
 	}
 	for _, id := range []uint32{0, 1000, 1<<28 - 1, 1<<28 + Size, nobody} {
-		if got, err := by.down(id); err != unix.EOVERFLOW {
+		if got, err := by.toDisk(id); err != unix.EOVERFLOW {
 			t.Errorf("%d above is %d on disk, %v", id, got, err)
 		}
 	}
@@ -46,24 +46,24 @@ func list(user, group uint32) []byte {
 }
 
 func TestAnACLNamesTheSameUsersAboveAndBelow(t *testing.T) {
-	up, err := mapped(aclAccess, list(7, 8), by.upStrict)
+	up, err := mapXattr(aclAccess, list(7, 8), by.toShownStrict)
 	if err != nil || !bytes.Equal(up, list(1<<28+7, 1<<28+8)) {
 		t.Errorf("%x, %v", up, err)
 	}
-	down, err := mapped(aclDefault, up, by.down)
+	down, err := mapXattr(aclDefault, up, by.toDisk)
 	if err != nil || !bytes.Equal(down, list(7, 8)) {
 		t.Errorf("%x, %v", down, err)
 	}
-	if _, err := mapped(aclAccess, list(7, Size), by.upStrict); err != unix.EOVERFLOW {
+	if _, err := mapXattr(aclAccess, list(7, Size), by.toShownStrict); err != unix.EOVERFLOW {
 		t.Error("a stranger's entry is shown:", err)
 	}
-	if _, err := mapped(aclAccess, list(7, 8), by.down); err != unix.EOVERFLOW {
+	if _, err := mapXattr(aclAccess, list(7, 8), by.toDisk); err != unix.EOVERFLOW {
 		t.Error("an entry of the host's user is written:", err)
 	}
-	if _, err := mapped(aclAccess, list(7, 8)[:9], by.down); err != unix.EINVAL {
+	if _, err := mapXattr(aclAccess, list(7, 8)[:9], by.toDisk); err != unix.EINVAL {
 		t.Error("half an entry is taken:", err)
 	}
-	if got, err := mapped("user.x", []byte("any"), by.down); string(got) != "any" || err != nil {
+	if got, err := mapXattr("user.x", []byte("any"), by.toDisk); string(got) != "any" || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
 }
@@ -82,21 +82,21 @@ func TestCapabilitiesNeverBecomeTheHosts(t *testing.T) {
 		{caps(capRevision2), caps(capRevision3, 1<<28)},
 		{caps(capRevision3, 7), caps(capRevision3, 1<<28+7)},
 	} {
-		up, err := by.capsUp(c.disk)
+		up, err := by.capsToShown(c.disk)
 		if err != nil || !bytes.Equal(up, c.above) {
 			t.Errorf("%x is shown as %x, %v", c.disk, up, err)
 		}
-		down, err := by.capsDown(c.above)
+		down, err := by.capsToDisk(c.above)
 		if err != nil || !bytes.Equal(down, c.disk) {
 			t.Errorf("%x is written as %x, %v", c.above, down, err)
 		}
 	}
 	for _, v := range [][]byte{caps(capRevision2), caps(capRevision3, 0), caps(capRevision3, 1<<28+Size), nil} {
-		if got, err := by.capsDown(v); !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOVERFLOW) {
+		if got, err := by.capsToDisk(v); !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOVERFLOW) {
 			t.Errorf("%x is written as %x, %v", v, got, err)
 		}
 	}
-	if _, err := by.capsUp(caps(capRevision3, Size)); err != unix.EOVERFLOW {
+	if _, err := by.capsToShown(caps(capRevision3, Size)); err != unix.EOVERFLOW {
 		t.Error("a stranger's root is shown:", err)
 	}
 }

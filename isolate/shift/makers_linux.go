@@ -11,14 +11,14 @@ import (
 // from its first instant, and the filesystem sees to groups and ACLs that are
 // inherited. They keep their powers meanwhile, since the kernel has checked
 // permissions already.
-type makers chan func()
+type creators chan func()
 
-const makerThreads = 4
+const creatorThreads = 4
 
-func newMakers() (makers, error) {
-	m := make(makers)
+func newCreators() (creators, error) {
+	m := make(creators)
 	ready := make(chan error)
-	for range makerThreads {
+	for range creatorThreads {
 		go m.work(ready)
 		if err := <-ready; err != nil {
 			return nil, err
@@ -27,7 +27,7 @@ func newMakers() (makers, error) {
 	return m, nil
 }
 
-func (m makers) work(ready chan<- error) {
+func (m creators) work(ready chan<- error) {
 	runtime.LockOSThread() // for good: nothing else may run with what is set here
 	const noFixup = 1 << 2 // SECBIT_NO_SETUID_FIXUP, capabilities(7)
 	err := unix.Unshare(unix.CLONE_FS)
@@ -45,16 +45,16 @@ func (m makers) work(ready chan<- error) {
 
 // as calls do with the ids on disk of a caller above, and his umask.
 func (s *server) as(caller fuse.Owner, umask uint32, do func() error) (err error) {
-	uid, err := s.by.down(caller.Uid)
+	uid, err := s.ids.toDisk(caller.Uid)
 	if err != nil {
 		return err
 	}
-	gid, err := s.by.down(caller.Gid)
+	gid, err := s.ids.toDisk(caller.Gid)
 	if err != nil {
 		return err
 	}
 	done := make(chan error)
-	s.makers <- func() {
+	s.creators <- func() {
 		unix.Umask(int(umask & 0o777)) //nolint:forbidigo // this thread's own, since it has left CLONE_FS
 		err := unix.Setfsgid(int(gid))
 		if err == nil {

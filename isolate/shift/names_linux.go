@@ -8,7 +8,7 @@ import (
 // create makes a name in a directory by do, for a caller, and tells the kernel of
 // what it is now the name of.
 func (s *server) create(h *fuse.InHeader, name string, umask uint32, do func(dir int) error, out *fuse.EntryOut) fuse.Status {
-	return status(s.t.with(h.NodeId, func(_ *node, dir int) error {
+	return status(s.t.with(h.NodeId, func(_ *inode, dir int) error {
 		if err := s.as(h.Owner, umask, func() error { return do(dir) }); err != nil {
 			return err
 		}
@@ -36,10 +36,10 @@ func (s *server) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name strin
 
 // Create makes a file and opens it. The kernel has seen that there is none.
 func (s *server) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
-	return status(s.t.with(in.NodeId, func(_ *node, dir int) error {
+	return status(s.t.with(in.NodeId, func(_ *inode, dir int) error {
 		fd := -1
 		err := s.as(in.Owner, in.Umask, func() (err error) {
-			flags := plainFlags(in.Flags) | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
+			flags := openFlags(in.Flags) | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
 			fd, err = unix.Openat(dir, name, flags, in.Mode&0o7777)
 			return err
 		})
@@ -61,8 +61,8 @@ func (s *server) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *
 
 // Link gives a node one more name. Who may do so the kernel has seen to.
 func (s *server) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
-	return status(s.t.with(in.Oldnodeid, func(_ *node, fd int) error {
-		return s.t.with(in.NodeId, func(_ *node, dir int) error {
+	return status(s.t.with(in.Oldnodeid, func(_ *inode, fd int) error {
+		return s.t.with(in.NodeId, func(_ *inode, dir int) error {
 			if err := unix.Linkat(fd, "", dir, name, unix.AT_EMPTY_PATH); err != nil {
 				return err
 			}
@@ -84,7 +84,7 @@ func (s *server) Rmdir(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.St
 }
 
 func (s *server) remove(h *fuse.InHeader, name string, flags int) fuse.Status {
-	return status(s.t.with(h.NodeId, func(_ *node, dir int) error {
+	return status(s.t.with(h.NodeId, func(_ *inode, dir int) error {
 		s.t.pin(dir, name)
 		return unix.Unlinkat(dir, name, flags)
 	}))
@@ -96,8 +96,8 @@ func (s *server) Rename(_ <-chan struct{}, in *fuse.RenameIn, from, to string) f
 	if in.Flags&unix.RENAME_WHITEOUT != 0 {
 		return fuse.EINVAL
 	}
-	return status(s.t.with(in.NodeId, func(_ *node, dir int) error {
-		return s.t.with(in.Newdir, func(_ *node, toDir int) error {
+	return status(s.t.with(in.NodeId, func(_ *inode, dir int) error {
+		return s.t.with(in.Newdir, func(_ *inode, toDir int) error {
 			if in.Flags == 0 {
 				s.t.pin(toDir, to)
 			}
@@ -107,7 +107,7 @@ func (s *server) Rename(_ <-chan struct{}, in *fuse.RenameIn, from, to string) f
 }
 
 func (s *server) Readlink(_ <-chan struct{}, h *fuse.InHeader) (target []byte, code fuse.Status) {
-	err := s.t.with(h.NodeId, func(_ *node, fd int) error {
+	err := s.t.with(h.NodeId, func(_ *inode, fd int) error {
 		buf := make([]byte, unix.PathMax)
 		n, err := unix.Readlinkat(fd, "", buf)
 		target = buf[:max(n, 0)]

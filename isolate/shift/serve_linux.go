@@ -36,13 +36,13 @@ func Serve(dev int, tree *os.File, base uint32) error {
 	if err != nil {
 		return fmt.Errorf("looking at the tree: %w", err)
 	}
-	m, err := newMakers()
+	m, err := newCreators()
 	if err != nil {
 		return fmt.Errorf("preparing threads: %w", err)
 	}
 	defer close(m)
 	const extra = fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_DONT_MASK | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_SETXATTR_EXT
-	s := &server{RawFileSystem: fuse.NewDefaultRawFileSystem(), t: t, by: shift(base), makers: m}
+	s := &server{RawFileSystem: fuse.NewDefaultRawFileSystem(), t: t, ids: idMap(base), creators: m}
 	options := &fuse.MountOptions{
 		MaxWrite: MaxRead, EnableAcl: true, EnableSymlinkCaching: true, ExplicitDataCacheControl: true,
 		DisableSplice: true, ExtraCapabilities: extra, Logger: log.New(io.Discard, "", 0),
@@ -59,15 +59,15 @@ func Serve(dev int, tree *os.File, base uint32) error {
 // server answers the kernel.
 type server struct {
 	fuse.RawFileSystem
-	t      *table
-	by     shift
-	makers makers
-	lists  lists
+	t        *table
+	ids      idMap
+	creators creators
+	lists    listings
 }
 
 // long is how long the kernel may keep what it was told: nobody else writes to the
 // directory while it is served.
-const long = 24 * time.Hour
+const cacheTime = 24 * time.Hour
 
 // status is the number that the kernel is told for an error.
 func status(err error) fuse.Status {

@@ -17,15 +17,15 @@ type table struct {
 	// handles: the filesystem has file handles, by which it opens too.
 	handles bool
 
-	mu    sync.Mutex
-	next  uint64
-	nodes map[uint64]*node
-	known map[string]*node
+	mu     sync.Mutex
+	next   uint64
+	inodes map[uint64]*inode
+	byKey  map[string]*inode
 }
 
 // A node is a file of any kind. It is reached by its handle, and by a descriptor
 // (O_PATH) where the filesystem has no handles, or where its last name may go.
-type node struct {
+type inode struct {
 	id      uint64
 	key     string
 	handle  *unix.FileHandle
@@ -39,7 +39,7 @@ func newTable(tree *os.File) (*table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &table{root: os.NewFile(uintptr(fd), tree.Name()), next: fuse.FUSE_ROOT_ID, nodes: map[uint64]*node{}, known: map[string]*node{}}
+	t := &table{root: os.NewFile(uintptr(fd), tree.Name()), next: fuse.FUSE_ROOT_ID, inodes: map[uint64]*inode{}, byKey: map[string]*inode{}}
 	at, err := openPath(fd, ".")
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func binaryKey(n uint64) string {
 }
 
 // adopt takes over a descriptor of a node, which the kernel is about to be told of.
-func (t *table) adopt(fd int) (*node, kernel.Stat, error) {
+func (t *table) adopt(fd int) (*inode, kernel.Stat, error) {
 	st, err := kernel.Lstat(fd, "")
 	if err != nil {
 		unix.Close(fd)
@@ -99,11 +99,11 @@ func (t *table) adopt(fd int) (*node, kernel.Stat, error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n := t.known[key]
+	n := t.byKey[key]
 	if n == nil {
-		n = &node{id: t.next, key: key, handle: h, fd: -1, kind: st.Mode & unix.S_IFMT}
+		n = &inode{id: t.next, key: key, handle: h, fd: -1, kind: st.Mode & unix.S_IFMT}
 		t.next++
-		t.nodes[n.id], t.known[key] = n, n
+		t.inodes[n.id], t.byKey[key] = n, n
 		if h == nil {
 			n.fd, fd = fd, -1
 		}
@@ -125,7 +125,7 @@ func (t *table) pin(dir int, name string) {
 	key, _, err := t.identify(fd)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if n := t.known[key]; err == nil && n != nil && n.fd < 0 {
+	if n := t.byKey[key]; err == nil && n != nil && n.fd < 0 {
 		n.fd = fd
 		return
 	}
@@ -136,16 +136,16 @@ func (t *table) pin(dir int, name string) {
 func (t *table) forget(id, times uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n := t.nodes[id]
+	n := t.inodes[id]
 	if n == nil || id == fuse.FUSE_ROOT_ID {
 		return
 	}
 	if n.lookups -= min(times, n.lookups); n.lookups > 0 {
 		return
 	}
-	delete(t.nodes, id)
-	if t.known[n.key] == n {
-		delete(t.known, n.key)
+	delete(t.inodes, id)
+	if t.byKey[n.key] == n {
+		delete(t.byKey, n.key)
 	}
 	if n.fd >= 0 {
 		unix.Close(n.fd)
@@ -154,9 +154,9 @@ func (t *table) forget(id, times uint64) {
 
 // with calls do with a descriptor (O_PATH) of the node that the kernel means by a
 // number. ESTALE: it is not there any more.
-func (t *table) with(id uint64, do func(n *node, fd int) error) error {
+func (t *table) with(id uint64, do func(n *inode, fd int) error) error {
 	t.mu.Lock()
-	n := t.nodes[id]
+	n := t.inodes[id]
 	if n == nil {
 		t.mu.Unlock()
 		return unix.ESTALE
@@ -179,5 +179,5 @@ func (t *table) with(id uint64, do func(n *node, fd int) error) error {
 
 // reopen opens what a descriptor (O_PATH) stands for.
 func reopen(fd, flags int) (int, error) {
-	return unix.Open(magic(fd), flags|unix.O_CLOEXEC, 0)
+	return unix.Open(procPath(fd), flags|unix.O_CLOEXEC, 0)
 }

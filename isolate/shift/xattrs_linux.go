@@ -11,7 +11,7 @@ import (
 )
 
 func (s *server) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string, dest []byte) (size uint32, code fuse.Status) {
-	err := s.t.with(h.NodeId, func(_ *node, fd int) error {
+	err := s.t.with(h.NodeId, func(_ *inode, fd int) error {
 		value, err := kernel.GetXattr(fd, "", name)
 		if errors.Is(err, unix.EOPNOTSUPP) && isACL(name) {
 			err = unix.ENODATA // else the kernel would refuse to open anything
@@ -20,9 +20,9 @@ func (s *server) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string, dest
 			return err
 		}
 		if name == capability {
-			value, err = s.by.capsUp(value)
+			value, err = s.ids.capsToShown(value)
 		} else {
-			value, err = mapped(name, value, s.by.upStrict)
+			value, err = mapXattr(name, value, s.ids.toShownStrict)
 		}
 		if err == nil {
 			size, err = answer(value, dest)
@@ -33,7 +33,7 @@ func (s *server) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string, dest
 }
 
 func (s *server) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte) (size uint32, code fuse.Status) {
-	err := s.t.with(h.NodeId, func(_ *node, fd int) error {
+	err := s.t.with(h.NodeId, func(_ *inode, fd int) error {
 		names, err := kernel.ListXattrs(fd, "")
 		if err != nil {
 			return err
@@ -60,11 +60,11 @@ func answer(value, dest []byte) (uint32, error) {
 }
 
 func (s *server) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name string, value []byte) fuse.Status {
-	return status(s.t.with(in.NodeId, func(_ *node, fd int) (err error) {
+	return status(s.t.with(in.NodeId, func(_ *inode, fd int) (err error) {
 		if name == capability {
-			value, err = s.by.capsDown(value)
+			value, err = s.ids.capsToDisk(value)
 		} else {
-			value, err = mapped(name, value, s.by.down)
+			value, err = mapXattr(name, value, s.ids.toDisk)
 		}
 		if err == nil {
 			err = kernel.SetXattr(fd, "", name, value, int(in.Flags))
@@ -76,10 +76,10 @@ func (s *server) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name string, v
 		if err != nil {
 			return err
 		}
-		return unix.Chmod(magic(fd), st.Mode&0o7777&^unix.S_ISGID)
+		return unix.Chmod(procPath(fd), st.Mode&0o7777&^unix.S_ISGID)
 	}))
 }
 
 func (s *server) RemoveXAttr(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
-	return status(s.t.with(h.NodeId, func(_ *node, fd int) error { return kernel.RemoveXattr(fd, "", name) }))
+	return status(s.t.with(h.NodeId, func(_ *inode, fd int) error { return kernel.RemoveXattr(fd, "", name) }))
 }

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Access control lists, in the form of their attributes: a version, then entries
-// of a tag, permissions and an id (linux/posix_acl_xattr.h). The kernel checks
-// them, and leaves it to a filesystem to keep them and the mode in step.
+// Access control lists are stored as extended attributes: a version, then entries of a tag, permissions and an
+// id (linux/posix_acl_xattr.h). The kernel checks them, but the filesystem has to keep list and mode
+// consistent.
 const (
 	aclAccess  = "system.posix_acl_access"
 	aclDefault = "system.posix_acl_default"
@@ -19,8 +19,8 @@ const (
 	aclOther    = 0x20
 )
 
-// eachACL calls do with the tag of each entry and its permissions, which are
-// set to the answer, and reports whether all of the list made sense.
+// eachACL calls do with the tag and the permissions of each entry, sets the permissions to the result, and
+// reports whether the list was valid.
 func eachACL(list []byte, do func(tag, perm uint16) uint16) bool {
 	if len(list) < 4 || (len(list)-4)%8 != 0 || binary.LittleEndian.Uint32(list) != 2 {
 		return false
@@ -32,7 +32,7 @@ func eachACL(list []byte, do func(tag, perm uint16) uint16) bool {
 	return true
 }
 
-// aclMode is what a list says of a mode, and whether that says it all.
+// aclMode returns the permission bits that a list stands for, and whether they express the whole list.
 func aclMode(list string) (mode uint32, whole, ok bool) {
 	whole = true
 	var group, mask uint32
@@ -58,7 +58,7 @@ func aclMode(list string) (mode uint32, whole, ok bool) {
 	return mode | group<<3, whole, ok
 }
 
-// aclWith is a list with the permissions of a mode put in.
+// aclWith returns list with the permissions of mode.
 func aclWith(list string, mode uint32) string {
 	group := uint16(aclGroupObj)
 	b := []byte(list)
@@ -82,8 +82,8 @@ func aclWith(list string, mode uint32) string {
 	return string(b)
 }
 
-// inherit gives a new node what its directory has for it: a list, or the umask.
-func (f *FS) inherit(dir, n *node, umask uint32) {
+// inherit applies the default ACL of dir to a new inode, or else the umask.
+func (f *FS) inherit(dir, n *inode, umask uint32) {
 	list, ok := dir.xattrs[aclDefault]
 	if !ok || n.mode&unix.S_IFMT == unix.S_IFLNK {
 		if n.mode&unix.S_IFMT != unix.S_IFLNK {
@@ -105,8 +105,8 @@ func (f *FS) inherit(dir, n *node, umask uint32) {
 	}
 }
 
-// chmod sets the permissions of a changed node, its list included.
-func (n *node) chmod(mode uint32) {
+// chmod sets the permissions of a dirty inode, and of its ACL.
+func (n *inode) chmod(mode uint32) {
 	n.mode = n.mode&unix.S_IFMT | mode&0o7777
 	if list, ok := n.xattrs[aclAccess]; ok {
 		n.xattrs[aclAccess] = aclWith(list, mode)

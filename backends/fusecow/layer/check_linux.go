@@ -12,36 +12,34 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// A Problem is something in a stack of layers that does not fit, and that no killed
-// server leaves.
+// A Problem is an inconsistency in a stack of layers that a killed server does not leave behind.
 type Problem struct {
-	Layer  string // the path of the layer it is in
-	What   string // a sentence, with the path in the tree that it is about
+	Layer  string // path of the layer
+	What   string // a sentence that names the path in the tree
 	Mended bool
 }
 
 func (p Problem) String() string { return p.Layer + ": " + p.What }
 
-// Check says what does not fit in the stack of o: logs that cannot be read to their end
-// or name what is not there, content that is missing or longer or shorter than its log
-// says, content that nobody names, numbers of names that are wrong. What the next mount
-// mends by itself after a crash is none. It writes nothing, unless it is to repair: then
-// what can be is mended in the topmost layer, as it says, and those below stay as they
-// are. A log that has to be cut is kept as log.damaged beside it, content that nobody names
-// as found/INODE, and nothing is written over; a file whose content is missing is empty
-// from then on.
+// Check looks for inconsistencies in the stack of o: logs that are damaged or refer to missing inodes, content
+// that is missing or has another size than the log says, content that no inode refers to, and wrong link
+// counts. It does not report what the next mount recovers after a crash anyway.
 //
-// Nobody may have the topmost layer open. Cost: as that of [Open], and a stat(2) for each
-// content. Errors: unix.EBUSY, those of files. After one, or a crash, the layer can be
-// checked again.
+// Without repair Check writes nothing. With repair it repairs what it can in the top layer, marks those
+// problems as mended, and leaves the layers below alone. It never overwrites anything: it copies a log to
+// log.damaged before truncating it, and moves content without an inode to found/INODE. A file whose content is
+// missing becomes empty.
+//
+// No process may have the top layer open. Cost: that of [Open], and a stat(2) per content file. Errors:
+// unix.EBUSY, those of files. After an error or a crash Check can be repeated.
 func Check(o Options, repair bool) ([]Problem, error) {
 	found, err := check(o)
 	if err != nil || !repair || len(found) == 0 {
 		return found, err
 	}
-	err = mendAll(o)
+	err = repairTop(o)
 	if errors.Is(err, ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
-		return found, nil // as was found: it cannot be opened
+		return found, nil // unrepaired: the layers cannot be opened
 	}
 	if err != nil {
 		return found, err
@@ -58,12 +56,12 @@ func Check(o Options, repair bool) ([]Problem, error) {
 	return found, err
 }
 
-// A checker is a table that is being made of logs, and what was found meanwhile.
+// A checker replays logs into a table and collects problems.
 type checker struct {
 	f     *FS
 	found []Problem
-	// torn is where the log of the top layer has to be cut, or 0.
-	torn int64
+	// cut is the offset at which the log of the top layer has to be truncated, or 0.
+	cut int64
 }
 
 func check(o Options) ([]Problem, error) {
@@ -75,14 +73,14 @@ func check(o Options) ([]Problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.names(o.Layers[len(o.Layers)-1])
+	c.checkLinkCounts(o.Layers[len(o.Layers)-1])
 	return c.found, nil
 }
 
 func checkUpTo(o Options) (*checker, error) {
 	top := o.Layers[len(o.Layers)-1]
 	if IsLayer(top) {
-		_, release, err := Hold(top)
+		_, release, err := TryLock(top)
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +93,7 @@ func checkUpTo(o Options) (*checker, error) {
 	}
 	c := &checker{f: f}
 	for i, path := range o.Layers {
-		if err := c.layer(o.place(i), path, i == len(o.Layers)-1); err != nil {
+		if err := c.layer(o.index(i), path, i == len(o.Layers)-1); err != nil {
 			return c, fmt.Errorf("checking the layer %s: %w", path, err)
 		}
 	}
@@ -104,7 +102,7 @@ func checkUpTo(o Options) (*checker, error) {
 
 func (c *checker) cutAt(at int64, top bool) {
 	if top {
-		c.torn = at
+		c.cut = at
 	}
 }
 
@@ -112,9 +110,9 @@ func (c *checker) add(layer, what string, args ...any) {
 	c.found = append(c.found, Problem{Layer: layer, What: fmt.Sprintf(what, args...)})
 }
 
-// layer reads one and looks at its content.
-func (c *checker) layer(at place, path string, top bool) error {
-	d, err := openDir(path, false)
+// layer checks one layer.
+func (c *checker) layer(at Index, path string, top bool) error {
+	d, err := openLayer(path, false)
 	if errors.Is(err, fs.ErrNotExist) {
 		c.add(path, "it is not there")
 		return nil
@@ -127,27 +125,26 @@ func (c *checker) layer(at place, path string, top bool) error {
 	if err != nil {
 		return err
 	}
-	return c.contents(d, clean, top)
+	return c.checkContents(d, clean, top)
 }
 
-// log does again what a log tells, up to where it makes no sense, and says whether the
-// layer was closed in order.
-func (c *checker) log(d *dir, top bool) (clean bool, err error) {
-	all, err := d.readLog()
+// log replays the log of a layer up to the first invalid record, and reports whether the layer is clean.
+func (c *checker) log(d *Layer, top bool) (clean bool, err error) {
+	all, err := d.ReadLog()
 	if err != nil {
 		return false, err
 	}
-	if top && len(all) < len(magic) && strings.HasPrefix(magic, string(all)) {
-		return true, nil // it was made just now
+	if top && len(all) < len(Magic) && strings.HasPrefix(Magic, string(all)) {
+		return true, nil // it was just created
 	}
-	at := int64(len(magic))
-	origins := map[string]*origin{".": c.f.root.from}
+	at := int64(len(Magic))
+	origins := map[string]*lowerRef{".": c.f.root.lower}
 	nonsense := false
-	err = d.frames(func(records []byte) error {
-		clean = bytes.Equal(records, []byte{recordClean})
-		r := &reader{rest: records}
+	err = d.Frames(func(records []byte) error {
+		clean = bytes.Equal(records, []byte{KindClean})
+		r := &Reader{rest: records}
 		for len(r.rest) > 0 {
-			if !c.f.replayOne(r, origins) {
+			if !c.f.replayRecord(r, origins) {
 				nonsense = true
 				return ErrDamaged
 			}
@@ -158,101 +155,102 @@ func (c *checker) log(d *dir, top bool) (clean bool, err error) {
 	switch {
 	case err != nil && !errors.Is(err, ErrDamaged):
 		return false, err
-	case err != nil && !bytes.HasPrefix(all, []byte(magic)):
-		c.add(d.path, "its log does not begin as one")
+	case err != nil && !bytes.HasPrefix(all, []byte(Magic)):
+		c.add(d.Path, "its log does not begin as one")
 		return false, nil
 	case nonsense:
-		c.add(d.path, "its log makes no sense from byte %d of %d on", at, len(all))
+		c.add(d.Path, "its log makes no sense from byte %d of %d on", at, len(all))
 		c.cutAt(at, top)
 		return false, nil
 	}
 	rest := all[at:]
 	switch {
 	case len(rest) == 0:
-		return (clean || at == int64(len(magic))) && !d.moded, nil
+		return (clean || at == int64(len(Magic))) && !d.UncleanMode, nil
 	case err != nil, len(rest) >= 8 && int64(binary.LittleEndian.Uint32(rest)) <= int64(len(rest)-8):
-		c.add(d.path, "its log is damaged from byte %d of %d on", at, len(all))
+		c.add(d.Path, "its log is damaged from byte %d of %d on", at, len(all))
 		c.cutAt(at, top)
 	case !top:
-		c.add(d.path, "its log ends in the middle of a frame, at byte %d of %d", at, len(all))
+		c.add(d.Path, "its log ends in the middle of a frame, at byte %d of %d", at, len(all))
 	}
 	return false, nil
 }
 
-// contents compares what a layer has with what the log tells. What was being removed
-// stays where the layer was frozen; where it was not closed, the next mount sees to all.
-func (c *checker) contents(d *dir, clean, top bool) error {
+// checkContents compares the content files of a layer with its log. A frozen layer may still have content that
+// was about to be deleted. Of a layer that is not clean it reports only content that is missing or was copied, because the next mount
+// recovers the rest.
+func (c *checker) checkContents(d *Layer, clean, top bool) error {
 	there := map[uint64]bool{}
-	var atlas *atlas
-	name := func(n *node) string {
+	var atlas *pathIndex
+	name := func(n *inode) string {
 		if atlas == nil {
-			atlas = newAtlas(c.f)
+			atlas = newPathIndex(c.f)
 		}
 		if all := atlas.paths(n); len(all) > 0 {
-			return slices.Min(all) // the same whenever it is asked
+			return slices.Min(all) // the same one at each call
 		}
 		return fmt.Sprintf("node %d", n.id)
 	}
-	err := d.contents(func(id uint64, st *kernel.Stat) error {
-		n := c.f.nodes[id]
-		if n == nil || !n.regular() || !c.f.has(d, n.place) {
+	err := d.Contents(func(id uint64, st *kernel.Stat) error {
+		n := c.f.inodes[id]
+		if n == nil || !n.regular() || !c.f.isLayerAt(d, n.layer) {
 			if clean && top {
-				c.add(d.path, "it has content that nobody names: %s", sharded(id))
+				c.add(d.Path, "it has content that nobody names: %s", ContentPath(id))
 			}
 			return nil
 		}
-		if n.parts != nil && fileOf(st) != n.parts.own {
-			c.add(d.path, "the content of %s is in another file than it was written to: what that has no holes for any more cannot be told", name(n))
+		if n.sparse != nil && FileIdentity(st) != n.sparse.Own {
+			c.add(d.Path, "the content of %s is in another file than it was written to: what that has no holes for any more cannot be told", name(n))
 		}
 		if there[id] = true; clean && st.Size != n.size {
-			c.add(d.path, "%s has %d bytes, and its log says %d", name(n), st.Size, n.size)
+			c.add(d.Path, "%s has %d bytes, and its log says %d", name(n), st.Size, n.size)
 		}
 		return nil
 	})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	for id, n := range c.f.nodes {
-		if n.regular() && c.f.has(d, n.place) && !there[id] {
-			c.add(d.path, "the content of %s is missing", name(n))
+	for id, n := range c.f.inodes {
+		if n.regular() && c.f.isLayerAt(d, n.layer) && !there[id] {
+			c.add(d.Path, "the content of %s is missing", name(n))
 		}
 	}
 	return nil
 }
 
-// names compares how many names nodes have with how many they should.
-func (c *checker) names(top string) {
-	for n, have := range c.f.wrongNames() {
+// checkLinkCounts compares the number of names of each inode with its link count.
+func (c *checker) checkLinkCounts(top string) {
+	for n, have := range c.f.wrongLinkCounts() {
 		c.add(top, "node %d has %d names, and its log says %d", n.id, have, n.nlink)
 	}
 }
 
-// wrongNames are the nodes that have another number of names than they say, as far as
-// that is known: the tree below may have names that nobody asked for.
-func (f *FS) wrongNames() map[*node]int {
-	have := map[*node]int{}
-	for _, dir := range f.nodes {
+// wrongLinkCounts returns the inodes whose number of names differs from their link count, with that number. A
+// lower inode may have further names that nobody looked up.
+func (f *FS) wrongLinkCounts() map[*inode]int {
+	have := map[*inode]int{}
+	for _, dir := range f.inodes {
 		for _, n := range dir.entries {
 			if n != nil {
 				have[n]++
 			}
 		}
 	}
-	wrong := map[*node]int{}
-	for _, n := range f.nodes {
+	wrong := map[*inode]int{}
+	for _, n := range f.inodes {
 		want := int(n.nlink)
 		if n.isDir() {
 			want = 1
 		}
-		if n != f.root && (n.from == nil && have[n] != want || have[n] > want) {
+		if n != f.root && (n.lower == nil && have[n] != want || have[n] > want) {
 			wrong[n] = have[n]
 		}
 	}
 	return wrong
 }
 
-// mendAll mends the topmost layer.
-func mendAll(o Options) error {
+// repairTop repairs the top layer.
+func repairTop(o Options) error {
 	c, err := checkUpTo(o)
 	if c != nil {
 		c.f.release()
@@ -260,16 +258,16 @@ func mendAll(o Options) error {
 	if err != nil {
 		return err
 	}
-	o.repair, o.cut = true, c.torn
+	o.repair, o.cut = true, c.cut
 	f, err := Open(o)
 	if err != nil {
 		return err
 	}
 	f.mu.Lock()
-	for n, have := range f.wrongNames() {
-		if have > 0 && !n.isDir() { // what has none is not thrown away
+	for n, have := range f.wrongLinkCounts() {
+		if have > 0 && !n.isDir() { // an inode without any name is not thrown away
 			n.nlink = uint32(have)
-			f.mark(n)
+			f.markDirty(n)
 		}
 	}
 	f.mu.Unlock()

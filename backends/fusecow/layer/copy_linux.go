@@ -2,54 +2,53 @@ package layer
 
 import "golang.org/x/sys/unix"
 
-// mostCopied bounds what one [FS.Copy] does: who freezes waits until it has ended.
-const mostCopied = 64 << 20
+// maxCopy bounds one [FS.Copy], because Freeze has to wait for it.
+const maxCopy = 64 << 20
 
-// Copy is copy_file_range(2): it puts up to size bytes of a file into another one, or elsewhere into the
-// same, without reading them: blocks are shared where the filesystem below can share them, and copied by the
-// kernel where it cannot. It may do less than all; 0 is the end of the file. Errors: EOPNOTSUPP and EXDEV (no one
-// file has the content, or files of two filesystems have), after which the caller reads and writes; EDQUOT,
-// ESTALE, and those of files.
+// Copy is copy_file_range(2): it copies up to size bytes between files, or within one, without reading them. It
+// shares blocks where the underlying filesystem can, and lets the kernel copy otherwise. It may copy less than
+// size; 0 means the end of the source. Errors: EOPNOTSUPP and EXDEV (content is not a single file, or on two
+// filesystems), after which the caller should read and write instead; EDQUOT, ESTALE, and those of files.
 func (f *FS) Copy(from uint64, off int64, to uint64, at, size int64, lose Privileges) (int64, error) {
-	src, err := f.node(from)
+	src, err := f.inodeByID(from)
 	if err != nil {
 		return 0, err
 	}
-	dst, err := f.node(to)
+	dst, err := f.inodeByID(to)
 	if err != nil {
 		return 0, err
 	}
-	d, left, err := f.sole(src, off)
+	d, left, err := f.singleFile(src, off)
 	if err != nil || left <= 0 {
-		return 0, f.mayBeStale(src, err)
+		return 0, f.notifyStale(src, err)
 	}
 	defer f.fds.put(d)
-	done, err := f.copyFrom(d.n, off, dst, at, min(size, left, mostCopied), lose)
-	return done, f.mayBeStale(dst, err)
+	done, err := f.copyFrom(d.n, off, dst, at, min(size, left, maxCopy), lose)
+	return done, f.notifyStale(dst, err)
 }
 
-// sole answers with a descriptor of the one file that has the content of a node, and how much of
-// it follows off; EOPNOTSUPP: there is none. What is changed meanwhile is copied as it was or as it is.
-func (f *FS) sole(n *node, off int64) (*fd, int64, error) {
+// singleFile returns a descriptor of n's content, and how many bytes follow off. EOPNOTSUPP means that the
+// content is not a single file. Concurrent changes are copied or not.
+func (f *FS) singleFile(n *inode, off int64) (*fd, int64, error) {
 	n.lock().RLock()
 	defer n.lock().RUnlock()
 	f.mu.RLock()
-	size, at, parts := n.size, n.place, n.parts
+	size, at, parts := n.size, n.layer, n.sparse
 	f.mu.RUnlock()
 	if off >= size {
 		return nil, 0, nil
 	}
-	if at == nowhere || parts != nil {
+	if at == NoContent || parts != nil {
 		return nil, 0, unix.EOPNOTSUPP
 	}
-	d, err := f.source(n)
+	d, err := f.openContent(n)
 	return d, size - off, err
 }
 
-// copyFrom puts size bytes of a file of the filesystem below into a node.
-func (f *FS) copyFrom(src int, off int64, n *node, at, size int64, lose Privileges) (done int64, err error) {
-	err = f.own(n, everything, func(fd int) error {
-		if f.partsOf(n) != nil {
+// copyFrom copies size bytes of the file src to n.
+func (f *FS) copyFrom(src int, off int64, n *inode, at, size int64, lose Privileges) (done int64, err error) {
+	err = f.withUpper(n, wholeFile, func(fd int) error {
+		if f.sparseOf(n) != nil {
 			return unix.EOPNOTSUPP
 		}
 		fits, reserved := f.reserveWrite(n, fd, at, size)
@@ -58,7 +57,7 @@ func (f *FS) copyFrom(src int, off int64, n *node, at, size int64, lose Privileg
 		}
 		from, to := off, at
 		k, err := unix.CopyFileRange(src, &from, fd, &to, int(fits), 0)
-		if err == nil && k == 0 { // it was cut meanwhile, or its filesystem makes it up
+		if err == nil && k == 0 { // it was truncated meanwhile, or is a file that its filesystem generates
 			err = unix.EOPNOTSUPP
 		}
 		if err != nil {
@@ -66,7 +65,7 @@ func (f *FS) copyFrom(src int, off int64, n *node, at, size int64, lose Privileg
 			return err
 		}
 		done = int64(k)
-		return f.wrote(n, fd, at+done, reserved, lose)
+		return f.noteWrite(n, fd, at+done, reserved, lose)
 	})
 	return done, err
 }

@@ -93,7 +93,7 @@ func TestACopyEndsAtAQuota(t *testing.T) {
 	b.must(os.WriteFile(b.lower+"/below", make([]byte, copiedSize), 0o644))
 	b.up()
 	const most = 5<<20 + 123<<10
-	q := b.quota(layer.Use{Bytes: most})
+	q := b.quota(layer.Usage{Bytes: most})
 	src, err := os.Open(b.mount + "/below")
 	b.must(err)
 	defer src.Close()

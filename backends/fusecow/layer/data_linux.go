@@ -10,22 +10,22 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// source answers with a descriptor to read the content of a node by, which has
-// some. Holds its lock.
-func (f *FS) source(n *node) (*fd, error) {
-	var file identity
-	if p := f.partsOf(n); p != nil {
-		file = p.own
+// openContent returns a descriptor for reading the content of n, which must have some. The caller holds the
+// content lock.
+func (f *FS) openContent(n *inode) (*fd, error) {
+	var file Identity
+	if p := f.sparseOf(n); p != nil {
+		file = p.Own
 	}
-	return f.sourceAt(n, n.place, file)
+	return f.openContentIn(n, n.layer, file)
 }
 
-// sourceAt is source for content of the node at any place. Where it must be a certain
-// file, and is another, it is not opened (EIO).
-func (f *FS) sourceAt(n *node, at place, file identity) (*fd, error) {
-	return f.fds.get(fdKey{place: at, id: n.id}, func() (int, error) {
-		if at == below {
-			return f.openBelow(n.from, unix.O_RDONLY)
+// openContentIn opens the content of n in the layer at, or in the lower. If file is set and the content is
+// another file, it returns EIO.
+func (f *FS) openContentIn(n *inode, at Index, file Identity) (*fd, error) {
+	return f.fds.get(fdKey{layer: at, id: n.id}, func() (int, error) {
+		if at == InLower {
+			return f.openLower(n.lower, unix.O_RDONLY)
 		}
 		flags := unix.O_RDONLY
 		f.mu.RLock()
@@ -34,10 +34,10 @@ func (f *FS) sourceAt(n *node, at place, file identity) (*fd, error) {
 		if at == top && !f.readOnly {
 			flags = unix.O_RDWR
 		}
-		num, err := d.open(n.id, flags, false)
-		if err == nil && file.ino != 0 {
+		num, err := d.OpenContent(n.id, flags, false)
+		if err == nil && file.Ino != 0 {
 			st, err := kernel.Lstat(num, "")
-			if err == nil && fileOf(&st) != file {
+			if err == nil && FileIdentity(&st) != file {
 				err = unix.EIO
 			}
 			if err != nil {
@@ -49,31 +49,31 @@ func (f *FS) sourceAt(n *node, at place, file identity) (*fd, error) {
 	})
 }
 
-// errParts: no one file has the whole content and nothing else.
-var errParts = errors.New("its content is not that of a file")
+// errNotOneFile means that no single file is exactly the content of an inode.
+var errNotOneFile = errors.New("its content is not that of a file")
 
-// read fills buf from an offset, as far as the file goes.
-func (f *FS) read(n *node, buf []byte, off int64) (int, error) {
+// read fills buf from off, up to the end of the file.
+func (f *FS) read(n *inode, buf []byte, off int64) (int, error) {
 	n.lock().RLock()
 	defer n.lock().RUnlock()
 	f.mu.RLock()
-	size, at, parts := n.size, n.place, n.parts
+	size, at, parts := n.size, n.layer, n.sparse
 	f.mu.RUnlock()
 	if off >= size {
 		return 0, nil
 	}
 	buf = buf[:min(int64(len(buf)), size-off)]
 	switch {
-	case at == nowhere:
+	case at == NoContent:
 		clear(buf)
 		return len(buf), nil
 	case parts != nil:
-		if err := f.readPart(n, parts, 0, buf, off); err != nil {
+		if err := f.readLevel(n, parts, 0, buf, off); err != nil {
 			return 0, err
 		}
 		return len(buf), nil
 	}
-	d, err := f.source(n)
+	d, err := f.openContent(n)
 	if err != nil {
 		return 0, err
 	}
@@ -81,41 +81,40 @@ func (f *FS) read(n *node, buf []byte, off int64) (int, error) {
 	return readAll(d.n, buf, off)
 }
 
-// own calls do with a descriptor of the content of a node in the top layer,
-// where it is brought first, up to keep bytes of it. On a disk that is full it does so again when
-// what was deleted has gone: after ENOSPC or EDQUOT do must leave nothing reserved, and all that
-// it takes from outside as it was.
-func (f *FS) own(n *node, keep int64, do func(fd int) error) (err error) {
+// withUpper calls do with a descriptor of n's content in the top layer. It copies up the first keep bytes
+// beforehand. If do fails with ENOSPC or EDQUOT, withUpper calls it again after deleted content is gone; do
+// must then have nothing reserved and captured variables unchanged.
+func (f *FS) withUpper(n *inode, keep int64, do func(fd int) error) (err error) {
 	if f.readOnly {
 		return unix.EROFS
 	}
-	f.afterDeleted(func() bool {
-		err = f.ownNow(n, keep, do)
+	f.retryAfterDelete(func() bool {
+		err = f.withUpperOnce(n, keep, do)
 		return !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT)
 	})
 	return err
 }
 
-// ownNow is own, once.
-func (f *FS) ownNow(n *node, keep int64, do func(fd int) error) error {
+// withUpperOnce is withUpper without the repetition.
+func (f *FS) withUpperOnce(n *inode, keep int64, do func(fd int) error) error {
 	f.freezing.RLock()
 	defer f.freezing.RUnlock()
 	f.mu.RLock()
 	top := f.top()
 	f.mu.RUnlock()
 	n.lock().RLock()
-	if was := n.place; was != top {
+	if was := n.layer; was != top {
 		n.lock().RUnlock()
-		if err := f.bring(n, top, keep); err != nil {
+		if err := f.copyUp(n, top, keep); err != nil {
 			return err
 		}
-		if was != nowhere { // or a kill within a second would bring back what it was before
-			defer func() { _ = f.commit(false) }() // what cannot be written stays unheard of
+		if was != NoContent { // without a commit, a kill within a second would undo the whole write
+			defer func() { _ = f.commit(false) }() // after an error the record waits for the next commit
 		}
 		n.lock().RLock()
 	}
 	defer n.lock().RUnlock()
-	d, err := f.source(n)
+	d, err := f.openContent(n)
 	if err != nil {
 		return err
 	}
@@ -123,25 +122,25 @@ func (f *FS) ownNow(n *node, keep int64, do func(fd int) error) error {
 	return do(d.n)
 }
 
-// bring has the top layer take the content of a node, as [FS.takeOver] does it.
-func (f *FS) bring(n *node, top place, keep int64) (err error) {
+// copyUp moves the content of n to the top layer, as [FS.fillCopiedUp] describes, up to keep bytes.
+func (f *FS) copyUp(n *inode, top Index, keep int64) (err error) {
 	n.lock().Lock()
 	defer n.lock().Unlock()
-	if n.place == top {
+	if n.layer == top {
 		return nil
 	}
 	f.mu.RLock()
 	d, size := f.layers[top], n.size
 	f.mu.RUnlock()
-	num, err := f.makeContent(d, n.id)
+	num, err := f.createContent(d, n.id)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
 			unix.Close(num)
-			// What stays of it is put aside by the next try.
-			_ = d.remove(n.id)
+			// The next attempt sets a leftover aside.
+			_ = d.RemoveContent(n.id)
 		}
 	}()
 	reserved := int64(0)
@@ -151,52 +150,52 @@ func (f *FS) bring(n *node, top place, keep int64) (err error) {
 		}
 	}()
 	var was *Original
-	if n.place == below && !f.raising {
-		was = f.original(n, d)
+	if n.layer == InLower && !f.detaching {
+		was = f.saveOriginal(n, d)
 		defer func() {
 			if err != nil {
-				d.dropOriginal(was)
+				d.RemoveOriginal(was)
 			}
 		}()
 	}
-	var made *parts
-	if n.place != nowhere && keep > 0 {
-		if made, reserved, err = f.takeOver(num, n, keep); err != nil {
+	var made *sparseUpper
+	if n.layer != NoContent && keep > 0 {
+		if made, reserved, err = f.fillCopiedUp(num, n, keep); err != nil {
 			return err
 		}
 	}
-	if size = min(size, keep); size > 0 || n.place != nowhere { // a file below may have grown since it was looked at
+	if size = min(size, keep); size > 0 || n.layer != NoContent { // a lower file may have grown after its size was cached
 		if err := unix.Ftruncate(num, size); err != nil {
 			return err
 		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.change(n); err != nil {
+	if err := f.makeDirty(n); err != nil {
 		return err
 	}
-	f.noteOriginal(was)
-	f.fds.drop(fdKey{place: n.place, id: n.id})
-	n.place, n.size, n.held, n.ahead, n.frame, n.parts = top, size, 0, false, 0, made
-	f.recount(n, num, reserved)
-	f.fds.add(fdKey{place: top, id: n.id}, num)
+	f.addOriginal(was)
+	f.fds.drop(fdKey{layer: n.layer, id: n.id})
+	n.layer, n.size, n.charged, n.preallocated, n.frame, n.sparse = top, size, 0, false, 0, made
+	f.recharge(n, num, reserved)
+	f.fds.add(fdKey{layer: top, id: n.id}, num)
 	return nil
 }
 
-// makeContent makes the content of a node, empty. What is there under its name, though no
-// node has it, is put aside, unless the log had only not heard yet that it went.
-func (f *FS) makeContent(d *dir, id uint64) (int, error) {
-	num, err := d.open(id, unix.O_RDWR|unix.O_EXCL, true)
+// createContent creates the empty content of an inode. It sets aside a file of that name that belongs to no
+// inode, unless the next commit was to delete it.
+func (f *FS) createContent(d *Layer, id uint64) (int, error) {
+	num, err := d.OpenContent(id, unix.O_RDWR|unix.O_EXCL, true)
 	if err != unix.EEXIST {
 		return num, err
 	}
 	if err := f.commit(false); err != nil {
 		return -1, err
 	}
-	if err := d.aside(id); err != nil {
+	if err := d.SetAside(id); err != nil {
 		return -1, err
 	}
-	return d.open(id, unix.O_RDWR|unix.O_EXCL, true)
+	return d.OpenContent(id, unix.O_RDWR|unix.O_EXCL, true)
 }
 
 func dupFile(fd int) (*os.File, error) {
@@ -204,15 +203,15 @@ func dupFile(fd int) (*os.File, error) {
 	return os.NewFile(uintptr(dup), "content"), err
 }
 
-const everything = 1<<63 - 1
+const wholeFile = 1<<63 - 1
 
-// write puts data at an offset.
-func (f *FS) write(n *node, data []byte, off int64, lose Privileges) (done int, err error) {
-	err = f.own(n, everything, func(fd int) error {
-		if p := f.partsOf(n); p != nil {
-			p.writing.Lock()
-			defer p.writing.Unlock()
-			if err := f.fill(n, p, fd, off, off+int64(len(data))); err != nil {
+// write writes data at off.
+func (f *FS) write(n *inode, data []byte, off int64, lose Privileges) (done int, err error) {
+	err = f.withUpper(n, wholeFile, func(fd int) error {
+		if p := f.sparseOf(n); p != nil {
+			p.writeMu.Lock()
+			defer p.writeMu.Unlock()
+			if err := f.copyUpEdges(n, p, fd, off, off+int64(len(data))); err != nil {
 				return err
 			}
 		}
@@ -225,47 +224,46 @@ func (f *FS) write(n *node, data []byte, off int64, lose Privileges) (done int, 
 			k, err := unix.Pwrite(fd, data[done:], off+int64(done))
 			if err != nil && err != unix.EINTR {
 				if done > 0 {
-					break // the caller learns of the rest when it asks again
+					break // the caller learns of the error when it writes the rest
 				}
 				f.reserve(-reserved)
 				return err
 			}
 			done += max(k, 0)
 		}
-		return f.wrote(n, fd, off+int64(done), reserved, lose)
+		return f.noteWrite(n, fd, off+int64(done), reserved, lose)
 	})
 	return done, err
 }
 
-// wrote keeps what is known of a file in step with its content, which now goes
-// as far as end at least, and count what it takes in the place of what was reserved.
-func (f *FS) wrote(n *node, fd int, end, reserved int64, lose Privileges) error {
+// noteWrite updates size, times and charge of n after a write that ended at end, and replaces a reservation by
+// what the file really takes.
+func (f *FS) noteWrite(n *inode, fd int, end, reserved int64, lose Privileges) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n.size = max(n.size, end)
-	f.recount(n, fd, reserved)
-	if err := f.change(n); err != nil {
+	f.recharge(n, fd, reserved)
+	if err := f.makeDirty(n); err != nil {
 		return err
 	}
 	n.mtime = now()
 	n.ctime = n.mtime
-	n.lose(lose)
+	n.strip(lose)
 	return nil
 }
 
-// Privileges are what a file must not have any more when it was written to.
+// Privileges says what a file loses when it is written to.
 type Privileges int
 
-// What a write takes away: nothing, as that of a mapped page; file capabilities; or
-// these and the set-id bits.
+// A write takes nothing (it writes back a mapped page), file capabilities, or capabilities and the set-id bits.
 const (
 	LoseNothing Privileges = iota
 	LoseCapability
 	LoseSetID
 )
 
-// lose takes them from a changed file.
-func (n *node) lose(p Privileges) {
+// strip removes privileges from a dirty inode.
+func (n *inode) strip(p Privileges) {
 	if p == LoseNothing {
 		return
 	}
@@ -279,44 +277,44 @@ func (n *node) lose(p Privileges) {
 	}
 }
 
-// truncate cuts or lengthens a file. Nothing is copied that is cut off, and a
-// file with no content needs none.
-func (f *FS) truncate(n *node, size int64) error {
+// truncate sets the size of n. It copies up nothing beyond the new size, and creates no content for a file
+// without any.
+func (f *FS) truncate(n *inode, size int64) error {
 	n.lock().RLock()
 	f.mu.RLock()
-	bare := n.place == nowhere
+	bare := n.layer == NoContent
 	f.mu.RUnlock()
 	n.lock().RUnlock()
 	if bare {
 		return f.resize(n, size)
 	}
 	cut := false
-	err := f.own(n, size, func(fd int) error {
+	err := f.withUpper(n, size, func(fd int) error {
 		if err := unix.Ftruncate(fd, size); err != nil {
 			return err
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		n.size, n.ahead = size, n.ahead && size >= n.size // a longer one keeps what was allocated
-		f.recount(n, fd, 0)
-		p := n.parts.cut(size)
-		if cut = p != n.parts; cut {
-			n.parts, n.frame = p, 0 // or fdatasync(2) would not wait for the log to tell of it
+		n.size, n.preallocated = size, n.preallocated && size >= n.size // when extended, it keeps its preallocation
+		f.recharge(n, fd, 0)
+		p := n.sparse.cut(size)
+		if cut = p != n.sparse; cut {
+			n.sparse, n.frame = p, 0 // makes fdatasync(2) wait for a log with the new sources
 		}
-		return f.changeAnyway(n) // or who freezes just now would have the old length and the new content
+		return f.makeDirtyUnchecked(n) // before freezing is released: a snapshot must not have the old size with the new content
 	})
-	if err == nil && cut { // or a crash would show again what was cut off, were it longer by then
+	if err == nil && cut { // otherwise a crash would bring back the cut part, once the file is longer again
 		err = f.commit(false)
 	}
 	return err
 }
 
-// resize sets the size of a file that has no content, where it has none still.
-func (f *FS) resize(n *node, size int64) error {
+// resize sets the size of n if it still has no content, and truncates it otherwise.
+func (f *FS) resize(n *inode, size int64) error {
 	n.lock().Lock()
-	if n.place == nowhere {
+	if n.layer == NoContent {
 		f.mu.Lock()
-		err := f.change(n)
+		err := f.makeDirty(n)
 		if err == nil {
 			n.size, n.frame = size, 0
 		}
@@ -329,15 +327,15 @@ func (f *FS) resize(n *node, size int64) error {
 }
 
 // fallocate is fallocate(2).
-func (f *FS) fallocate(n *node, mode uint32, off, size int64, lose Privileges) error {
-	return f.own(n, everything, func(fd int) error {
-		off, size := off, size // it may be done again
-		if p := f.partsOf(n); p != nil {
-			p.writing.Lock()
-			defer p.writing.Unlock()
-			above := f.passParts
+func (f *FS) fallocate(n *inode, mode uint32, off, size int64, lose Privileges) error {
+	return f.withUpper(n, wholeFile, func(fd int) error {
+		off, size := off, size // withUpper may call this function twice
+		if p := f.sparseOf(n); p != nil {
+			p.writeMu.Lock()
+			defer p.writeMu.Unlock()
+			above := f.skipShown
 			if mode&(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_ZERO_RANGE) != 0 {
-				above = f.clearParts
+				above = f.zeroShown
 			}
 			end := off + size
 			var err error
@@ -345,50 +343,50 @@ func (f *FS) fallocate(n *node, mode uint32, off, size int64, lose Privileges) e
 				return err
 			}
 			if size = end - off; size == 0 {
-				return f.wrote(n, fd, 0, 0, lose)
+				return f.noteWrite(n, fd, 0, 0, lose)
 			}
 		}
 		reserved := int64(0)
 		if mode&(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_COLLAPSE_RANGE|unix.FALLOC_FL_INSERT_RANGE) == 0 {
-			if reserved = f.atMost(n, off, size); !f.reserveSoon(reserved) {
-				if reserved = f.holes(n, fd, f.down(off), f.up(off+size)); !f.reserve(reserved) {
+			if reserved = f.maxAlloc(n, off, size); !f.reserveWait(reserved) {
+				if reserved = f.holeBytes(n, fd, f.alignDown(off), f.alignUp(off+size)); !f.reserve(reserved) {
 					return unix.EDQUOT
 				}
 			}
 		}
 		err := unix.Fallocate(fd, mode, off, size)
 		f.mu.Lock()
-		n.ahead = n.ahead || mode&unix.FALLOC_FL_KEEP_SIZE != 0 && mode&unix.FALLOC_FL_PUNCH_HOLE == 0
+		n.preallocated = n.preallocated || mode&unix.FALLOC_FL_KEEP_SIZE != 0 && mode&unix.FALLOC_FL_PUNCH_HOLE == 0
 		f.mu.Unlock()
 		st, serr := kernel.Lstat(fd, "")
 		if err == nil {
 			err = serr
 		}
-		if err != nil { // a part may be there, of which what is beyond the end goes
+		if err != nil { // a part may be allocated; cut off what lies beyond the end
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			if serr == nil && st.Size > n.size {
 				_ = unix.Ftruncate(fd, n.size)
 			}
-			f.recount(n, fd, reserved)
+			f.recharge(n, fd, reserved)
 			return err
 		}
-		return f.wrote(n, fd, st.Size, reserved, lose)
+		return f.noteWrite(n, fd, st.Size, reserved, lose)
 	})
 }
 
 // seek is lseek(2) with SEEK_DATA or SEEK_HOLE.
-func (f *FS) seek(n *node, off int64, whence int) (int64, error) {
+func (f *FS) seek(n *inode, off int64, whence int) (int64, error) {
 	n.lock().RLock()
 	defer n.lock().RUnlock()
 	f.mu.RLock()
-	size, at, parts := n.size, n.place, n.parts
+	size, at, parts := n.size, n.layer, n.sparse
 	f.mu.RUnlock()
-	if off >= size || at == nowhere && whence == unix.SEEK_DATA {
+	if off >= size || at == NoContent && whence == unix.SEEK_DATA {
 		return 0, unix.ENXIO
 	}
 	switch {
-	case at == nowhere:
+	case at == NoContent:
 		return off, nil
 	case parts != nil && whence == unix.SEEK_HOLE:
 		return f.nextHole(n, parts, off, size)
@@ -399,7 +397,7 @@ func (f *FS) seek(n *node, off int64, whence int) (int64, error) {
 		}
 		return next, err
 	}
-	d, err := f.source(n)
+	d, err := f.openContent(n)
 	if err != nil {
 		return 0, err
 	}
@@ -407,18 +405,18 @@ func (f *FS) seek(n *node, off int64, whence int) (int64, error) {
 	return unix.Seek(d.n, off, whence)
 }
 
-// fsync puts the content of a node, and all names and attributes, on stable
-// storage; with data, no more than it takes to read that content again, as fdatasync(2).
-func (f *FS) fsync(n *node, data bool) error {
+// fsync puts the content of n and all metadata on stable storage. With data it works as fdatasync(2): it syncs
+// only what reading the content needs.
+func (f *FS) fsync(n *inode, data bool) error {
 	f.freezing.RLock()
 	defer f.freezing.RUnlock()
 	if !n.regular() {
 		return f.commit(true)
 	}
-	if data && f.isFirm(n) {
+	if data && f.isDurable(n) {
 		return f.syncContent(n, unix.Fdatasync)
 	}
-	// At once, because the filesystem below makes one transaction of both.
+	// Both run at once, because the underlying filesystem then needs only one transaction.
 	var log error
 	var logging sync.WaitGroup
 	logging.Go(func() { log = f.commit(true) })
@@ -427,13 +425,13 @@ func (f *FS) fsync(n *node, data bool) error {
 	return errors.Join(err, log)
 }
 
-func (f *FS) syncContent(n *node, sync func(fd int) error) error {
+func (f *FS) syncContent(n *inode, sync func(fd int) error) error {
 	n.lock().RLock()
 	defer n.lock().RUnlock()
-	if n.place < 0 {
+	if n.layer < 0 {
 		return nil
 	}
-	d, err := f.source(n)
+	d, err := f.openContent(n)
 	if err != nil {
 		return err
 	}

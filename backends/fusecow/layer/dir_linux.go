@@ -14,52 +14,52 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// A dir is a layer on disk: "log", and "data" with the content of files.
+// A Layer is an open layer directory: the file "log", and the content of files in "data".
 //
-// The log is a magic word, then frames. A frame is its length and its CRC-32C,
-// four bytes each, and records, which are taken all or not at all: so a crash
-// in the middle of one leaves the state before it.
-type dir struct {
-	path string
-	fd   int
+// The log is a magic word and then frames. A frame is its length and its CRC-32C, four bytes each, and then
+// records. Replay applies either all records of a frame or none, so a crash in the middle of a frame leaves the
+// state before it.
+type Layer struct {
+	Path string
+	FD   int
 	log  *os.File
-	size int64 // of the log, up to the last whole frame
-	// synced is how much of the log is on stable storage, as far as is known.
+	Size int64 // of the log, up to the end of the last whole frame
+	// synced is the length of the log that is known to be on stable storage.
 	synced int64
-	// moded: its mode says that it is not in order; see begun.
-	moded bool
-	// counted is what the log counts for, by its blocks.
-	counted int64
-	// torn: more follows the last whole frame, or there is content and nothing that
-	// tells of any.
-	torn bool
-	// spoilt: that is as long as it says to be, which nothing is that was torn by a kill.
-	spoilt bool
-	// cut is the byte from which on a log that is repaired is read no more, or 0.
-	cut int64
-	// look is how long the log is to be before it is looked at whether to rewrite it, and
-	// renamed says that stable storage may have another one still.
-	look    int64
-	renamed bool
+	// UncleanMode: the mode of the log says that the layer is not clean; see MarkOpen.
+	UncleanMode bool
+	// charged is the number of bytes that the log counts for, in whole blocks.
+	charged int64
+	// Torn: bytes follow the last whole frame, or content exists although the log records no inode.
+	Torn bool
+	// corrupt: what follows the last whole frame is as long as its header says, so a kill did not tear it.
+	corrupt bool
+	// Limit, unless 0, is the offset at which reading a log that is being repaired stops.
+	Limit int64
+	// nextCompaction is the length from which on the log may be compacted. renamed: the directory entry of the
+	// log may not be on stable storage.
+	nextCompaction int64
+	renamed        bool
 }
 
-// ErrDamaged is what a log is whose beginning is not one, whose whole frames make no
-// sense, or that has whole ones after one that is not.
+// ErrDamaged reports a log that does not begin with the magic word, whose whole frames make no sense, or that
+// has whole frames after a broken one.
 var ErrDamaged = errors.New("the log is damaged")
 
-const magic = "fusecow1"
+const Magic = "fusecow1"
 
-// sum is the CRC-32C of records. Its table is made at the first use.
-func sum(records []byte) uint32 {
+// checksum returns the CRC-32C of records. The first call builds the table.
+func checksum(records []byte) uint32 {
 	return crc32.Checksum(records, crc32.MakeTable(crc32.Castagnoli))
 }
 
-// openDir opens a layer, and makes it where there is none and it is the top.
-func openDir(path string, top bool) (_ *dir, err error) {
-	d := &dir{path: path, fd: -1}
+// openLayer opens the layer at path. With top it locks the layer for writing, and creates it if it does not
+// exist.
+func openLayer(path string, top bool) (_ *Layer, err error) {
+	d := &Layer{Path: path, FD: -1}
 	defer func() {
 		if err != nil {
-			d.close()
+			d.Close()
 		}
 	}()
 	if top {
@@ -67,10 +67,10 @@ func openDir(path string, top bool) (_ *dir, err error) {
 			return nil, err
 		}
 	}
-	if d.fd, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+	if d.FD, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	if err := kernel.FlockFD(d.fd, unix.LOCK_SH); err != nil { // somebody has it open: see Unused
+	if err := kernel.FlockFD(d.FD, unix.LOCK_SH); err != nil { // see Unused
 		return nil, &os.PathError{Op: "flock", Path: path, Err: err}
 	}
 	if top {
@@ -85,29 +85,29 @@ func openDir(path string, top bool) (_ *dir, err error) {
 	if err != nil {
 		return nil, err
 	}
-	d.moded = st.Mode()&notInOrder != 0
+	d.UncleanMode = st.Mode()&uncleanBit != 0
 	if top {
-		if err := d.begin(); err != nil {
+		if err := d.initLog(); err != nil {
 			return nil, err
 		}
 	}
 	return d, nil
 }
 
-// begin begins a log that was made just now, or by one that was killed then. One
-// that has begun it leaves, and takes for empty until it is read.
-func (d *dir) begin() error {
-	d.size = int64(len(magic))
+// initLog writes the magic word to a new log, or to one whose creator was killed. A longer log stays as it is,
+// and counts as empty until it is read.
+func (d *Layer) initLog() error {
+	d.Size = int64(len(Magic))
 	st, err := d.log.Stat()
-	if err != nil || st.Size() >= int64(len(magic)) {
+	if err != nil || st.Size() >= int64(len(Magic)) {
 		return err
 	}
-	_, err = d.log.WriteAt([]byte(magic), 0)
+	_, err = d.log.WriteAt([]byte(Magic), 0)
 	return err
 }
 
-// Unused calls do while nobody has the layer at path open, nor can open it. unix.EBUSY:
-// somebody has. Whoever opens it meanwhile waits, and then finds what do has left.
+// Unused calls do while no process has the layer at path open. unix.EBUSY means that one has. A process that
+// opens the layer meanwhile waits, and then finds the state that do left.
 func Unused(path string, do func() error) error {
 	dir, err := kernel.OpenDir(unix.AT_FDCWD, path)
 	if err != nil {
@@ -124,28 +124,28 @@ func Unused(path string, do func() error) error {
 	return do()
 }
 
-func (d *dir) close() {
+func (d *Layer) Close() {
 	if d.log != nil {
 		d.log.Close()
 	}
-	if d.fd >= 0 {
-		unix.Close(d.fd)
+	if d.FD >= 0 {
+		unix.Close(d.FD)
 	}
 }
 
-// frames calls do with the records of each whole frame. What a crash left of one more is
-// not read. Errors: ErrDamaged, those of files, and of do.
-func (d *dir) frames(do func(records []byte) error) error {
-	all, err := d.readLog()
+// Frames calls do with the records of each whole frame, and skips a torn one at the end. Errors: ErrDamaged,
+// those of files, and those of do.
+func (d *Layer) Frames(do func(records []byte) error) error {
+	all, err := d.ReadLog()
 	if err != nil {
 		return err
 	}
-	if len(all) < len(magic) || string(all[:len(magic)]) != magic {
+	if len(all) < len(Magic) || string(all[:len(Magic)]) != Magic {
 		return ErrDamaged
 	}
-	size, at := len(all), len(magic)
-	if d.cut > 0 {
-		all = all[:min(int(d.cut), size)]
+	size, at := len(all), len(Magic)
+	if d.Limit > 0 {
+		all = all[:min(int(d.Limit), size)]
 	}
 	for {
 		records, ok := frameAt(all, at)
@@ -157,21 +157,20 @@ func (d *dir) frames(do func(records []byte) error) error {
 		}
 		at += 8 + len(records)
 	}
-	d.size, d.torn = int64(at), at < size
-	d.spoilt = len(all)-at >= 8 && int64(binary.LittleEndian.Uint32(all[at:])) <= int64(len(all)-at-8)
-	if followed(all, at) {
-		return damaged(at, size)
+	d.Size, d.Torn = int64(at), at < size
+	d.corrupt = len(all)-at >= 8 && int64(binary.LittleEndian.Uint32(all[at:])) <= int64(len(all)-at-8)
+	if frameFollows(all, at) {
+		return damagedAt(at, size)
 	}
 	return nil
 }
 
-// records calls do with the kind of each record of a layer that is only read, and with
-// what follows it, which do takes.
-func (d *dir) records(do func(kind byte, r *reader)) error {
-	return d.frames(func(records []byte) error {
-		r := &reader{rest: records}
+// Records calls do with the kind of each record in the log. do must read exactly the rest of the record from r.
+func (d *Layer) Records(do func(kind byte, r *Reader)) error {
+	return d.Frames(func(records []byte) error {
+		r := &Reader{rest: records}
 		for len(r.rest) > 0 {
-			if do(r.kind(), r); r.bad {
+			if do(r.Kind(), r); r.Bad {
 				return ErrDamaged
 			}
 		}
@@ -179,94 +178,93 @@ func (d *dir) records(do func(kind byte, r *reader)) error {
 	})
 }
 
-// append writes one frame. After an error the log is as it was.
-func (d *dir) append(records []byte) error {
-	frame := frameOf(records)
-	if _, err := d.log.WriteAt(frame, d.size); err != nil {
-		return errors.Join(err, d.log.Truncate(d.size))
+// Append writes one frame. After an error the log is unchanged.
+func (d *Layer) Append(records []byte) error {
+	frame := encodeFrame(records)
+	if _, err := d.log.WriteAt(frame, d.Size); err != nil {
+		return errors.Join(err, d.log.Truncate(d.Size))
 	}
-	d.size += int64(len(frame))
+	d.Size += int64(len(frame))
 	return nil
 }
 
-// sync puts all of the log on stable storage.
-func (d *dir) sync() error {
-	if err := d.syncName(); err != nil {
+// Sync puts the whole log on stable storage.
+func (d *Layer) Sync() error {
+	if err := d.syncDir(); err != nil {
 		return err
 	}
-	if d.synced == d.size {
+	if d.synced == d.Size {
 		return nil
 	}
 	err := unix.Fdatasync(int(d.log.Fd()))
 	if err == nil {
-		d.synced = d.size
+		d.synced = d.Size
 	}
 	return err
 }
 
-// Whoever may write to a layer notes in its log that it is not in order from then on, and
-// at last that it is. A disk that is full has no room for the former, where files are not
-// written in place; it must not keep anybody from removing something there. Then the log's
-// mode says it.
-const notInOrder = 0o100
+// A writer of a layer marks it as open first, and as clean at last. Both marks are frames. On a full disk that
+// does not write files in place there is no space for the first frame, which must not keep anybody from
+// removing files there; this mode bit of the log is the mark then.
+const uncleanBit = 0o100
 
-func (d *dir) begun() error {
-	err := d.append(nil)
+func (d *Layer) MarkOpen() error {
+	err := d.Append(nil)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		d.moded = true
-		return d.log.Chmod(0o600 | notInOrder)
+		d.UncleanMode = true
+		return d.log.Chmod(0o600 | uncleanBit)
 	}
 	return err
 }
 
-// ended notes that a layer is in order, when all has been written. A log that has heard of
-// nothing since it was says so already.
-func (d *dir) ended() error {
-	err := d.append([]byte{recordClean})
-	if err != nil && d.moded {
-		if same, serr := endsWith(d.log, frameOf([]byte{recordClean})); serr == nil && same {
+// MarkClean marks the layer as clean after everything was written. A log to which nothing was appended since
+// the last such mark needs no second one.
+func (d *Layer) MarkClean() error {
+	err := d.Append([]byte{KindClean})
+	if err != nil && d.UncleanMode {
+		if same, serr := endsWith(d.log, encodeFrame([]byte{KindClean})); serr == nil && same {
 			err = nil
 		}
 	}
-	if err == nil && d.moded {
-		d.moded, err = false, d.log.Chmod(0o600)
+	if err == nil && d.UncleanMode {
+		d.UncleanMode, err = false, d.log.Chmod(0o600)
 	}
 	return err
 }
 
-func frameOf(records []byte) []byte {
+func encodeFrame(records []byte) []byte {
 	frame := make([]byte, 8, 8+len(records))
 	binary.LittleEndian.PutUint32(frame, uint32(len(records)))
-	binary.LittleEndian.PutUint32(frame[4:], sum(records))
+	binary.LittleEndian.PutUint32(frame[4:], checksum(records))
 	return append(frame, records...)
 }
 
-// sharded is the file of a node's content. Nodes made one after another lie in
-// one directory, where a filesystem keeps them together.
-func sharded(id uint64) string {
+// ContentPath returns the path, in the layer, of the content of inode id. Inodes created one after another
+// share a directory, in which filesystems place files close together.
+func ContentPath(id uint64) string {
 	return "data/" + strconv.FormatUint(id>>9&0xff, 16) + "/" + strconv.FormatUint(id, 16)
 }
 
-// open opens the content of a node; with make it is made, empty.
-func (d *dir) open(id uint64, flags int, make bool) (int, error) {
-	name := sharded(id)
+// OpenContent opens the content of inode id; with create it creates or empties it.
+func (d *Layer) OpenContent(id uint64, flags int, make bool) (int, error) {
+	name := ContentPath(id)
 	if make {
 		flags |= unix.O_CREAT | unix.O_TRUNC
 	}
-	n, err := unix.Openat(d.fd, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	n, err := unix.Openat(d.FD, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err == unix.ENOENT && make {
 		shard := "data/" + strconv.FormatUint(id>>9&0xff, 16)
-		if err := unix.Mkdirat(d.fd, shard, 0o700); err != nil && err != unix.EEXIST {
+		if err := unix.Mkdirat(d.FD, shard, 0o700); err != nil && err != unix.EEXIST {
 			return -1, err
 		}
-		n, err = unix.Openat(d.fd, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		n, err = unix.Openat(d.FD, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	}
 	return n, err
 }
 
-// contents calls do with the content of each node.
-func (d *dir) contents(do func(id uint64, st *kernel.Stat) error) error {
-	data, err := kernel.OpenDir(d.fd, "data")
+// Contents calls do with each content file.
+func (d *Layer) Contents(do func(id uint64, st *kernel.Stat) error) error {
+	data, err := kernel.OpenDir(d.FD, "data")
 	if err != nil {
 		return err
 	}
@@ -274,13 +272,13 @@ func (d *dir) contents(do func(id uint64, st *kernel.Stat) error) error {
 	shards, err := kernel.Entries(int(data.Fd()))
 	for _, s := range shards {
 		if err == nil {
-			err = d.shard(int(data.Fd()), s.Name, do)
+			err = d.readShard(int(data.Fd()), s.Name, do)
 		}
 	}
 	return err
 }
 
-func (d *dir) shard(data int, name string, do func(id uint64, st *kernel.Stat) error) error {
+func (d *Layer) readShard(data int, name string, do func(id uint64, st *kernel.Stat) error) error {
 	shard, err := kernel.OpenDir(data, name)
 	if err != nil {
 		return err
@@ -300,53 +298,53 @@ func (d *dir) shard(data int, name string, do func(id uint64, st *kernel.Stat) e
 	return err
 }
 
-// hasContent reports whether there is content of any node.
-func (d *dir) hasContent() (bool, error) {
+// HasContent reports whether the layer has any content files.
+func (d *Layer) HasContent() (bool, error) {
 	some := errors.New("some")
-	err := d.contents(func(uint64, *kernel.Stat) error { return some })
+	err := d.Contents(func(uint64, *kernel.Stat) error { return some })
 	if errors.Is(err, some) {
 		return true, nil
 	}
 	return false, err
 }
 
-// remove takes the content of a node away; that there is none is no error.
-func (d *dir) remove(id uint64) error {
-	if err := unix.Unlinkat(d.fd, sharded(id), 0); err != nil && err != unix.ENOENT {
+// RemoveContent deletes the content of inode id, if it exists.
+func (d *Layer) RemoveContent(id uint64) error {
+	if err := unix.Unlinkat(d.FD, ContentPath(id), 0); err != nil && err != unix.ENOENT {
 		return err
 	}
 	return nil
 }
 
-// Make makes an empty layer at path, whose directory must be there, to be the top
-// one. After an error a part of it may be there, and what has a log is a layer.
+// Make creates an empty layer at path, whose parent must exist. After an error a part of it may remain;
+// whatever has a log is a layer.
 func Make(path string) error {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return err
 	}
-	d, err := openDir(path, true)
+	d, err := openLayer(path, true)
 	if err != nil {
 		return err
 	}
-	d.close()
+	d.Close()
 	return nil
 }
 
-// IsLayer reports whether a directory is a layer, in whatever state.
+// IsLayer reports whether path is a layer, in whatever state.
 func IsLayer(path string) bool {
 	st, err := kernel.Lstat(unix.AT_FDCWD, path+"/log")
 	return err == nil && st.IsRegular()
 }
 
-// Hold keeps others from opening a layer as the top one until release is called,
-// and says whether it was closed in order. Cost: some system calls. Errors:
-// unix.EBUSY (it is open as the top one), and those of files.
-func Hold(path string) (clean bool, release func(), err error) {
+// TryLock keeps other processes from opening the layer at path as a top layer until release is called, and
+// reports whether the layer is clean. Cost: a few system calls. Errors: unix.EBUSY (it is open as a top layer),
+// and those of files.
+func TryLock(path string) (clean bool, release func(), err error) {
 	log, err := lockLog(path, os.O_RDONLY)
 	if err != nil {
 		return false, nil, err
 	}
-	clean, err = endsInOrder(log)
+	clean, err = isClean(log)
 	if err != nil {
 		kernel.Unlock(log)
 		return false, nil, err
@@ -354,16 +352,16 @@ func Hold(path string) (clean bool, release func(), err error) {
 	return clean, func() { kernel.Unlock(log) }, nil
 }
 
-// endsInOrder looks at the last frame of a log.
-func endsInOrder(log *os.File) (bool, error) {
+// isClean reports whether the last frame of a log marks the layer as clean.
+func isClean(log *os.File) (bool, error) {
 	st, err := log.Stat()
-	if err != nil || st.Mode()&notInOrder != 0 {
+	if err != nil || st.Mode()&uncleanBit != 0 {
 		return false, err
 	}
-	if st.Size() <= int64(len(magic)) {
-		return st.Size() == int64(len(magic)), nil
+	if st.Size() <= int64(len(Magic)) {
+		return st.Size() == int64(len(Magic)), nil
 	}
-	return endsWith(log, frameOf([]byte{recordClean}))
+	return endsWith(log, encodeFrame([]byte{KindClean}))
 }
 
 func endsWith(log *os.File, want []byte) (bool, error) {

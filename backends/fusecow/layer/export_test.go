@@ -2,20 +2,20 @@
 
 package layer
 
-// Rewrite rewrites the log of the topmost layer, however long it is.
+// Rewrite compacts the log of the top layer, whatever its length.
 func Rewrite(o Options) error {
 	f, err := Open(o)
 	if err != nil {
 		return err
 	}
-	f.logging.Lock()
+	f.logMu.Lock()
 	d := f.layers[f.top()]
-	records, err := f.digest(d)
+	records, err := f.digestLog(d)
 	if err == nil {
-		err = d.replaceLog(records)
+		err = d.Replace(records)
 	}
-	f.countLog(d, f.tally())
-	f.logging.Unlock()
+	f.chargeLog(d, f.topSlot())
+	f.logMu.Unlock()
 	if err != nil {
 		f.release()
 		return err
@@ -23,18 +23,18 @@ func Rewrite(o Options) error {
 	return f.Close()
 }
 
-// TellsHoles is tellsHoles.
-var TellsHoles = tellsHoles
+// ReportsHoles exports reportsHoles.
+var ReportsHoles = reportsHoles
 
-// Paths are those of all layers.
+// Paths returns the paths of all layers.
 func (f *FS) Paths() (all []string) {
-	_ = f.each(func(d *dir, _ place) error { all = append(all, d.path); return nil })
+	_ = f.eachLayer(func(d *Layer, _ Index) error { all = append(all, d.Path); return nil })
 	return all
 }
 
-// Cut is the first half of a SetAttr with a size.
+// Cut truncates a file without updating its times: the first half of a SetAttr with a size.
 func (f *FS) Cut(id uint64, size int64) error {
-	n, err := f.node(id)
+	n, err := f.inodeByID(id)
 	if err != nil {
 		return err
 	}

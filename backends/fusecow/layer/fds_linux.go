@@ -7,38 +7,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fds keeps descriptors of files that are asked for by inode, because the
-// kernel opens nothing here: it is told once that there is no need to.
-type fds struct {
-	mu   sync.Mutex
-	most int
-	all  map[fdKey]*list.Element // of *fd
-	used list.List               // the latest used first
+// An fdCache caches open descriptors by inode. The kernel sends no open requests for this filesystem, so each
+// operation has to find its file itself.
+type fdCache struct {
+	mu    sync.Mutex
+	limit int
+	all   map[fdKey]*list.Element // of *fd
+	used  list.List               // most recently used first
 }
 
 type fdKey struct {
-	place place
-	dir   *origin // of a directory of the tree below, which has this alone
+	layer Index
+	dir   *lowerRef // set for a lower directory only
 	id    uint64
 }
 
-// dirKey is that of a directory of the tree below: of one that has its name, whichever that is.
-func dirKey(o *origin) fdKey { return fdKey{place: below, dir: o} }
+// dirKey is the key of a lower directory, by name: any directory of that name will do.
+func dirKey(o *lowerRef) fdKey { return fdKey{layer: InLower, dir: o} }
 
-// An fd is a descriptor that stays open until its last user lets go of it and
-// it is not kept any more.
+// An fd is a descriptor that stays open until its last user has released it and the cache has dropped it.
 type fd struct {
-	key   fdKey
-	n     int
-	users int
-	kept  bool
+	key    fdKey
+	n      int
+	users  int
+	cached bool
 }
 
-func newFDs(most int) *fds { return &fds{most: most, all: map[fdKey]*list.Element{}} }
+func newFDs(most int) *fdCache { return &fdCache{limit: most, all: map[fdKey]*list.Element{}} }
 
-// get answers with the descriptor for key, opened by open where there is none.
-// The caller calls put with it afterwards.
-func (c *fds) get(key fdKey, open func() (int, error)) (*fd, error) {
+// get returns the descriptor for key, and calls open if none is cached. The caller must pass it to put.
+func (c *fdCache) get(key fdKey, open func() (int, error)) (*fd, error) {
 	if d := c.find(key); d != nil {
 		return d, nil
 	}
@@ -48,28 +46,28 @@ func (c *fds) get(key fdKey, open func() (int, error)) (*fd, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e := c.all[key]; e != nil { // somebody was faster
+	if e := c.all[key]; e != nil { // another goroutine was faster
 		unix.Close(n)
 		return c.use(e), nil
 	}
-	d := &fd{key: key, n: n, kept: true}
+	d := &fd{key: key, n: n, cached: true}
 	c.all[key] = c.used.PushFront(d)
 	c.use(c.all[key])
-	for c.used.Len() > c.most {
+	for c.used.Len() > c.limit {
 		c.forget(c.used.Back())
 	}
 	return d, nil
 }
 
-// add keeps a descriptor that is open already, of a file that has none here.
-func (c *fds) add(key fdKey, n int) {
+// add caches an open descriptor for a key that has none.
+func (c *fdCache) add(key fdKey, n int) {
 	d, err := c.get(key, func() (int, error) { return n, nil })
 	if err == nil {
 		c.put(d)
 	}
 }
 
-func (c *fds) find(key fdKey) *fd {
+func (c *fdCache) find(key fdKey) *fd {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e := c.all[key]; e != nil {
@@ -78,22 +76,22 @@ func (c *fds) find(key fdKey) *fd {
 	return nil
 }
 
-func (c *fds) use(e *list.Element) *fd {
+func (c *fdCache) use(e *list.Element) *fd {
 	c.used.MoveToFront(e)
 	d := e.Value.(*fd) //nolint:errcheck // nothing else is in the list
 	d.users++
 	return d
 }
 
-func (c *fds) put(d *fd) {
+func (c *fdCache) put(d *fd) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d.users--
 	d.closeUnused()
 }
 
-// drop forgets the descriptor of a file that goes.
-func (c *fds) drop(key fdKey) {
+// drop removes the descriptor of key from the cache.
+func (c *fdCache) drop(key fdKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e := c.all[key]; e != nil {
@@ -101,8 +99,8 @@ func (c *fds) drop(key fdKey) {
 	}
 }
 
-// dropAll forgets all of them.
-func (c *fds) dropAll() {
+// dropAll empties the cache.
+func (c *fdCache) dropAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.used.Len() > 0 {
@@ -110,16 +108,16 @@ func (c *fds) dropAll() {
 	}
 }
 
-func (c *fds) forget(e *list.Element) {
+func (c *fdCache) forget(e *list.Element) {
 	d := e.Value.(*fd) //nolint:errcheck // nothing else is in the list
 	c.used.Remove(e)
 	delete(c.all, d.key)
-	d.kept = false
+	d.cached = false
 	d.closeUnused()
 }
 
 func (d *fd) closeUnused() {
-	if d.users == 0 && !d.kept {
+	if d.users == 0 && !d.cached {
 		unix.Close(d.n)
 	}
 }

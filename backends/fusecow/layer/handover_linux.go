@@ -8,27 +8,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Name is one that a kernel was told of, or told that there is none.
+// A Name is a name in a directory that the kernel looked up, found or not.
 type Name struct {
 	Dir  uint64
 	Name string
 }
 
-// Unlike are the names that a kernel which asks f may know, and that may lead elsewhere in
-// next, which has other layers over the same tree. Cost: in proportion to what was changed in
-// the layers of both, with a look at the tree below for what was changed in one of them alone.
-func (f *FS) Unlike(next *FS) (all []Name) {
+// ChangedNames returns the names that the kernel may have looked up in f and that may lead elsewhere in next,
+// which has other layers over the same lower. Cost: in proportion to the changes in both, and a stat(2) in the
+// lower for each name that only one of them has changed.
+func (f *FS) ChangedNames(next *FS) (all []Name) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	next.mu.RLock()
 	defer next.mu.RUnlock()
-	for id, x := range f.nodes {
+	for id, x := range f.inodes {
 		if !x.isDir() || x.lookups == 0 {
 			continue
 		}
-		y := next.nodes[id]
+		y := next.inodes[id]
 		for name := range x.entries {
-			if !f.leadsTogether(x, y, name) {
+			if !f.sameTarget(x, y, name) {
 				all = append(all, Name{id, name})
 			}
 		}
@@ -36,7 +36,7 @@ func (f *FS) Unlike(next *FS) (all []Name) {
 			continue
 		}
 		for name := range y.entries {
-			if _, told := x.entries[name]; !told && !f.leadsTogether(x, y, name) {
+			if _, told := x.entries[name]; !told && !f.sameTarget(x, y, name) {
 				all = append(all, Name{id, name})
 			}
 		}
@@ -44,11 +44,11 @@ func (f *FS) Unlike(next *FS) (all []Name) {
 	return all
 }
 
-// leadsTogether reports whether a name leads to one node in two states of a directory, or to
-// none, y being nil where that is not changed, or has gone.
-func (f *FS) leadsTogether(x, y *node, name string) bool {
+// sameTarget reports whether name leads to the same inode, or to none, in two states of a directory. y is nil
+// if the directory is clean or gone in the second state.
+func (f *FS) sameTarget(x, y *inode, name string) bool {
 	a, told := x.entries[name]
-	var b *node
+	var b *inode
 	other := false
 	if y != nil {
 		b, other = y.entries[name]
@@ -56,114 +56,115 @@ func (f *FS) leadsTogether(x, y *node, name string) bool {
 	if told && other {
 		return a == b || a != nil && b != nil && a.id == b.id
 	}
-	return x.leadsBelow(y, name) && y.leadsBelow(x, name) && f.isBelow(x.from, name, cmp.Or(a, b))
+	return x.nameUnchanged(y, name) && y.nameUnchanged(x, name) && f.isLower(x.lower, name, cmp.Or(a, b))
 }
 
-// isBelow reports whether the tree below has a node, and nothing that took its place, under a name.
-func (f *FS) isBelow(dir *origin, name string, n *node) bool {
-	st, err := f.statBelow(dir, name)
+// isLower reports whether the lower entry called name is n.
+func (f *FS) isLower(dir *lowerRef, name string, n *inode) bool {
+	st, err := f.statLower(dir, name)
 	if err != nil {
 		return false
 	}
 	id := f.identityOf(&st)
-	return n.from.identity == id && n.id == f.number(&id)
+	return n.lower.Identity == id && n.id == f.inoOf(&id)
 }
 
-// ErrOther says that two filesystems mean different files by a number that the kernel knows.
-var ErrOther = errors.New("what is in use is another file there")
+// ErrOtherFile means that an inode number known to the kernel stands for different files in two filesystems.
+var ErrOtherFile = errors.New("what is in use is another file there")
 
-// HandOver has next answer for all that a kernel was told by f. Next has other layers over the
-// same tree, and nobody was told anything by it; nobody may ask either of them meanwhile, and f
-// is only to be closed afterwards. The answer is what the kernel has to forget the attributes
-// and the pages of.
+// HandOver makes next take over all inodes that the kernel has looked up in f. next has other layers over the
+// same lower and was never mounted. Nobody may use either filesystem meanwhile, and f can only be closed
+// afterwards. It returns the inodes whose cached attributes and pages the kernel has to drop.
 //
-// A file that both have is one file, and holds from then on what it does in next. What next
-// has not lives on without a name, as after unlink(2), while the kernel knows it, and its content is
-// copied, or its blocks shared: so that the kernel is to have forgotten before what nobody uses. What
-// cannot be had any more, for there is no room or it has changed below, answers ESTALE. A directory that the
-// kernel removed itself and next has is another inode from then on: who has the removed one open gets EIO. Cost: a look at
-// all that the kernel knows. Errors: [ErrOther], and those of
-// then, which is called when nothing else can go wrong; after one nothing has changed.
+//   - An inode that both have keeps its identity and takes its state from next.
+//   - An inode that next lacks lives on without a name, as after unlink(2), for as long as the kernel refers to
+//     it. Its content is copied or cloned, so the kernel should have forgotten unused inodes beforehand.
+//     Content that cannot be copied, for lack of space or because it changed in the lower, is lost: reads
+//     return ESTALE.
+//   - A directory that the kernel removed and that next has becomes a new inode. Processes that hold the
+//     removed one open get EIO.
+//
+// HandOver calls then at the point of no return. Cost: a look at each inode that the kernel knows. Errors:
+// [ErrOtherFile], and those of then. After an error nothing has changed.
 func (f *FS) HandOver(next *FS, then func() error) (stale []uint64, err error) {
-	for id, n := range f.nodes {
-		if m := next.nodes[id]; m != nil && n.lookups > 0 && !sameFile(n, m) {
-			return nil, ErrOther
+	for id, n := range f.inodes {
+		if m := next.inodes[id]; m != nil && n.lookups > 0 && !sameFile(n, m) {
+			return nil, ErrOtherFile
 		}
 	}
 	if err := then(); err != nil {
 		return nil, err
 	}
-	h := handover{from: f, to: next, shown: newAtlas(next), homes: map[*origin]home{}}
-	for id, n := range f.nodes {
+	h := handover{from: f, to: next, index: newPathIndex(next), shownDirs: map[*lowerRef]shownDir{}}
+	for id, n := range f.inodes {
 		if n.lookups == 0 {
 			continue
 		}
-		m := next.nodes[id]
+		m := next.inodes[id]
 		if m == nil {
-			m = h.take(n)
+			m = h.counterpart(n)
 			next.mu.Lock()
-			next.enter(m)
+			next.insert(m)
 			next.mu.Unlock()
 		}
 		m.lookups = n.lookups
-		if _, removed := f.removed[id]; removed && m.nlink > 0 {
-			delete(f.removed, id)
-			f.again[id]++
+		if _, removed := f.removedDirs[id]; removed && m.nlink > 0 {
+			delete(f.removedDirs, id)
+			f.generations[id]++
 		}
-		if !h.alike(n, m) {
+		if !h.sameState(n, m) {
 			stale = append(stale, id)
 		}
 	}
-	f.lists.mu.Lock()
-	defer f.lists.mu.Unlock()
-	next.lists.next, next.lists.all, next.lists.unread = f.lists.next, f.lists.all, f.lists.unread
-	next.late.paths, next.late.bytes = f.late.paths, f.late.bytes
-	next.stale, next.removed, next.again = f.stale, f.removed, f.again
-	f.removed = nil // f only closes, and drops what has no name
+	f.listings.mu.Lock()
+	defer f.listings.mu.Unlock()
+	next.listings.next, next.listings.all, next.listings.unread = f.listings.next, f.listings.all, f.listings.unread
+	next.lateReads.paths, next.lateReads.bytes = f.lateReads.paths, f.lateReads.bytes
+	next.onStale, next.removedDirs, next.generations = f.onStale, f.removedDirs, f.generations
+	f.removedDirs = nil // so that Close drops all unlinked inodes
 	return stale, nil
 }
 
-// Known is how many nodes there are in memory: those that were changed, and those that the
-// kernel knows.
-func (f *FS) Known() int {
+// InodeCount returns the number of inodes in memory: dirty ones, and those that the kernel has looked up.
+func (f *FS) InodeCount() int {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	return len(f.nodes)
+	return len(f.inodes)
 }
 
-// sameFile reports whether two filesystems over one tree mean the same by a number. Those of
-// what was made above are drawn, see [fresh].
-func sameFile(n, m *node) bool {
-	if n.kind() != m.kind() || (n.from == nil) != (m.from == nil) {
+// sameFile reports whether two inodes with one number, in filesystems over the same lower, are the same file.
+// Numbers of new inodes are random, see [randomIno].
+func sameFile(n, m *inode) bool {
+	if n.kind() != m.kind() || (n.lower == nil) != (m.lower == nil) {
 		return false
 	}
-	return n.from == nil || n.from.dir == nil || n.from.identity == m.from.identity
+	return n.lower == nil || n.lower.dir == nil || n.lower.Identity == m.lower.Identity
 }
 
-// A handover is one that is under way.
+// A handover is the state of a running HandOver.
 type handover struct {
-	from, to *FS
-	shown    *atlas // what to has, before it took over anything
-	homes    map[*origin]home
+	from, to  *FS
+	index     *pathIndex // of to, before the handover
+	shownDirs map[*lowerRef]shownDir
 }
 
-// A home is a directory of the tree below as it is shown: the node that it is, where it was
-// changed, and whether it is there at all.
-type home struct {
-	dir *node
+// A shownDir says how the new filesystem shows a lower directory: as which dirty inode, if any, and whether at
+// all.
+type shownDir struct {
+	dir *inode
 	ok  bool
 }
 
-// shows reports whether what was not changed is where the tree below has it.
-func (h *handover) shows(o *origin) bool {
-	at, known := h.homes[o.dir]
+// shows reports whether the new filesystem shows the clean lower inode o under its lower name.
+func (h *handover) shows(o *lowerRef) bool {
+	at, known := h.shownDirs[o.dir]
 	if !known {
-		if at.dir = h.shown.places[o.dir.path()]; at.dir != nil {
-			_, at.ok = h.shown.dir(at.dir)
+		if at.dir = h.index.byLower[o.dir.path()]; at.dir != nil {
+			_, at.ok = h.index.dirPath(at.dir)
 		} else {
-			_, at.ok = h.shown.below(o.dir)
+			_, at.ok = h.index.lowerPath(o.dir)
 		}
-		h.homes[o.dir] = at
+		h.shownDirs[o.dir] = at
 	}
 	if at.dir == nil || !at.ok {
 		return at.ok
@@ -172,80 +173,80 @@ func (h *handover) shows(o *origin) bool {
 	return !other
 }
 
-// take is the node that stands for one which no layer of to tells of.
-func (h *handover) take(n *node) *node {
-	if n.from == nil || !h.shows(n.from) {
-		return h.unnamed(n)
+// counterpart returns the inode that continues n, which no layer of the new filesystem records.
+func (h *handover) counterpart(n *inode) *inode {
+	if n.lower == nil || !h.shows(n.lower) {
+		return h.orphan(n)
 	}
-	m := &node{id: n.id, from: n.from, attr: n.attr, place: nowhere, deeds: none}
+	m := &inode{id: n.id, lower: n.lower, attr: n.attr, layer: NoContent, dirtyState: cleanState}
 	if n.changed || n.nlink == 0 {
-		st, err := h.to.statBelow(n.from.dir, n.from.name)
-		if err != nil || h.to.identityOf(&st) != n.from.identity {
-			return h.unnamed(n)
+		st, err := h.to.statLower(n.lower.dir, n.lower.name)
+		if err != nil || h.to.identityOf(&st) != n.lower.Identity {
+			return h.orphan(n)
 		}
 		m.attr = attrOf(&st)
 		m.ino = n.ino
 	}
 	if m.regular() {
-		m.place = below
+		m.layer = InLower
 	}
 	return m
 }
 
-// unnamed is a node that lives on without a name.
-func (h *handover) unnamed(n *node) *node {
-	m := &node{id: n.id, from: n.from, attr: n.attr, place: n.place, changed: n.changed, deeds: none}
+// orphan returns an inode without a name that continues n.
+func (h *handover) orphan(n *inode) *inode {
+	m := &inode{id: n.id, lower: n.lower, attr: n.attr, layer: n.layer, changed: n.changed, dirtyState: cleanState}
 	m.nlink = 0
 	if n.changed {
-		m.own().target, m.xattrs = n.target, maps.Clone(n.xattrs)
+		m.ownState().target, m.xattrs = n.target, maps.Clone(n.xattrs)
 	}
 	if m.isDir() {
 		m.changed = true
 	}
-	if n.place >= 0 {
-		if err := h.bring(n, m); err != nil { // it is where nothing is, and keeps its number from others
-			m.from, m.place = &origin{dir: h.to.root.from}, below
+	if n.layer >= 0 {
+		if err := h.copyContent(n, m); err != nil { // its content is lost: it refers to a lower file that cannot exist, and keeps its number in use
+			m.lower, m.layer = &lowerRef{dir: h.to.root.lower}, InLower
 		}
 	}
 	h.to.mu.Lock()
-	h.to.loose[m] = struct{}{}
+	h.to.unlinked[m] = struct{}{}
 	h.to.mu.Unlock()
 	return m
 }
 
-// bring copies the content of a node for the one that it becomes.
-func (h *handover) bring(n, m *node) error {
+// copyContent copies the content of n to the top layer for m.
+func (h *handover) copyContent(n, m *inode) error {
 	top := h.to.top()
-	dst, err := h.to.makeContent(h.to.layers[top], m.id)
+	dst, err := h.to.createContent(h.to.layers[top], m.id)
 	if err != nil {
 		return err
 	}
 	reserved, err := h.copy(dst, n)
 	if err != nil {
-		return errors.Join(err, unix.Close(dst), h.to.layers[top].remove(m.id))
+		return errors.Join(err, unix.Close(dst), h.to.layers[top].RemoveContent(m.id))
 	}
 	h.to.mu.Lock()
 	defer h.to.mu.Unlock()
-	m.own()
-	m.place = top
-	h.to.recount(m, dst, reserved)
-	h.to.fds.add(fdKey{place: top, id: m.id}, dst)
+	m.ownState()
+	m.layer = top
+	h.to.recharge(m, dst, reserved)
+	h.to.fds.add(fdKey{layer: top, id: m.id}, dst)
 	return nil
 }
 
-// copy copies the content of a node to an empty file, and reserves what that takes.
-func (h *handover) copy(dst int, n *node) (reserved int64, err error) {
-	if n.parts != nil {
-		if reserved = h.to.up(n.size); !h.to.reserveSoon(reserved) {
+// copy copies the content of n to the empty file dst, and returns the bytes it reserved.
+func (h *handover) copy(dst int, n *inode) (reserved int64, err error) {
+	if n.sparse != nil {
+		if reserved = h.to.alignUp(n.size); !h.to.reserveWait(reserved) {
 			return 0, unix.EDQUOT
 		}
-		err = errors.Join(h.from.copyParts(dst, n, n.parts, n.size), unix.Ftruncate(dst, n.size))
+		err = errors.Join(h.from.copySparse(dst, n, n.sparse, n.size), unix.Ftruncate(dst, n.size))
 		if err != nil {
 			h.to.reserve(-reserved)
 		}
 		return reserved, err
 	}
-	src, err := h.from.source(n)
+	src, err := h.from.openContent(n)
 	if err != nil {
 		return 0, err
 	}
@@ -254,17 +255,18 @@ func (h *handover) copy(dst int, n *node) (reserved int64, err error) {
 	if err := unix.Fstat(src.n, &st); err != nil {
 		return 0, err
 	}
-	reserved = min(h.to.up(st.Blocks*512), h.to.up(n.size))
+	reserved = min(h.to.alignUp(st.Blocks*512), h.to.alignUp(n.size))
 	return reserved, h.to.copyTo(dst, src.n, reserved, false)
 }
 
-// alike reports whether a node is the same in both, so that a kernel may keep what it has.
-func (h *handover) alike(n, m *node) bool {
-	if n.changed != m.changed || n.attr != m.attr || n.target != m.target || n.parts != nil || m.parts != nil {
+// sameState reports whether n and m have the same attributes and content, so that the kernel may keep what it
+// has cached.
+func (h *handover) sameState(n, m *inode) bool {
+	if n.changed != m.changed || n.attr != m.attr || n.target != m.target || n.sparse != nil || m.sparse != nil {
 		return false
 	}
-	if n.place >= 0 && m.place >= 0 && h.from.layers[n.place].path != h.to.layers[m.place].path {
+	if n.layer >= 0 && m.layer >= 0 && h.from.layers[n.layer].Path != h.to.layers[m.layer].Path {
 		return false
 	}
-	return (n.place == m.place || n.place >= 0 && m.place >= 0) && maps.Equal(n.xattrs, m.xattrs)
+	return (n.layer == m.layer || n.layer >= 0 && m.layer >= 0) && maps.Equal(n.xattrs, m.xattrs)
 }

@@ -17,120 +17,121 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// Options say what a filesystem is made of.
+// Options configure [Open].
 type Options struct {
-	// Lower is the tree that is only read, without what is mounted in it where this
-	// process may mount.
+	// Lower is the directory that the filesystem shows below its layers and never writes to. Where this process
+	// may mount, submounts of Lower are left out.
 	Lower string
-	// Layers are directories: frozen ones, the oldest first, and at last the one
-	// that takes the changes, which is made with its log where there is none.
+	// Layers are layer directories, the oldest first. All but the last are frozen. The last one takes the
+	// changes; Open creates it, with its log, where it does not exist.
 	Layers []string
-	// Places are, of each of Layers, the last of the places in the stack that it has, rising, where some
-	// were made of several by [Merge]. nil: one each.
-	Places []int
-	// Base is how many of the first layers are another's, so that what they hold counts
-	// for no quota of this one.
+	// Indexes holds, for each of Layers, the highest layer index that it occupies, in rising order: a layer
+	// that [Merge] made occupies the indexes of the layers it replaced. nil means one index each.
+	Indexes []int
+	// Base is the number of first layers that belong to somebody else. Their content counts for no quota of
+	// this filesystem.
 	Base int
-	// Whole is how much content of a file of the tree below is copied at most when that is
-	// first written to, in bytes, 0 being 64 MiB; of a file that has more, whose blocks cannot be
-	// shared, those blocks are brought up alone that are written to. Then it has to stay as it is: what
-	// was not brought up cannot be read (ESTALE) after somebody has written to it below. Of a file
-	// of a layer, or of a frozen tree, a 64th as much.
-	Whole int64
-	// Since, unless it is zero: files of the tree below that have this change time or a later one
-	// when their content is opened are noted, see [FS.Late].
+	// CopyUpLimit is the most bytes that the first write to a lower file copies; 0 means 64 MiB. Of a larger
+	// file whose blocks cannot be shared, only the blocks that are written to are copied up, and the rest is
+	// read from the lower file. The lower file then has to stay as it is: after somebody has written to it,
+	// reads of the part that was not copied fail with ESTALE. For a file of a frozen layer, or of a frozen
+	// lower, the limit is a 64th.
+	CopyUpLimit int64
+	// Since, unless zero, makes the filesystem record each lower file whose change time is Since or later when
+	// its content is opened. See [FS.LateReads].
 	Since kernel.Timestamp
-	// ReadOnly: no layer takes changes, and nobody is kept from writing to the last.
+	// ReadOnly means that no layer takes changes. Other processes may still write to the last one.
 	ReadOnly bool
-	// Frozen: nobody changes the tree below, so that nothing of it need be kept.
+	// Frozen promises that nobody changes the lower, so that no originals need be saved.
 	Frozen bool
 
-	// repair: the log of the last layer does not know all that is there, even where it was
-	// closed; cut is the byte from which on it is not to be read, or 0.
+	// repair: the log of the last layer may not describe everything there, even where it was closed cleanly.
+	// cut, unless 0, is the offset at which reading that log stops.
 	repair bool
 	cut    int64
 }
 
-// An FS is the filesystem behind one FUSE connection, however many mounts that has. It
-// holds its topmost layer for itself alone until Close.
+// An FS is the filesystem behind one FUSE connection, which may have many mounts. It holds the lock of its top
+// layer until Close.
 type FS struct {
-	fds   *fds
-	lower int // a descriptor of the tree below
-	// dev, the device of its root, readOnly, frozen, base, whole and block, the unit of space, never change.
-	dev      uint32
-	readOnly bool
-	frozen   bool
-	base     place // the first that counts
-	block    int64
-	whole    int64 // see Options
-	raising  bool  // see Raise: what it was below need not be kept
-	root     *node
-	stale    []func(dir uint64, name string) // see OnStale
-	late     late
+	fds   *fdCache
+	lower int // descriptor of the lower's root
+	// These never change: dev is the device of the lower's root, block the allocation unit. For the others see
+	// Options.
+	dev         uint32
+	readOnly    bool
+	frozen      bool
+	firstOwn    Index // index of the first layer that counts for a quota
+	block       int64
+	copyUpLimit int64 // see Options.CopyUpLimit
+	detaching   bool  // Detach is running: no originals need be saved
+	root        *inode
+	onStale     []func(dir uint64, name string) // see OnStale
+	lateReads   lateReads
 
-	// freezing is held for reading by who writes content, for writing by who
-	// freezes. It is taken before all others.
+	// freezing is held for reading by writers of content, for writing by Freeze. It is taken before all other
+	// locks.
 	freezing sync.RWMutex
 
-	mu    sync.RWMutex
-	nodes map[uint64]*node // those that the kernel knows, and the changed ones
-	// strays are, of those of the tree below, the latest with another number than theirs there.
-	strays map[identity]*node
-	// aliases are further names of those of the tree below, that were looked up.
-	aliases map[*node][]*origin
-	next    uint64  // the number of the next node
-	layers  []*dir  // by their places: one that was merged has several
-	counts  []*slot // of the layers, by the last of their places
-	quota   *Quota  // that those from base on are held to, or nil
-	// pending is what the log will grow by, about.
-	pending atomic.Int64
-	// frame counts the frames that were written, those that were there when the layers
-	// were opened being one; firm is the last that is on stable storage.
-	frame, firm atomic.Int64
-	// What the log has not heard of yet.
-	dirty map[*node]struct{}
-	names map[nameKey]struct{}
-	// loose are nodes that have no name any more, or none yet, and are still known.
-	loose map[*node]struct{}
-	// removed are directories that the kernel knows and has removed itself. It never looks into
-	// such an inode again, so that one that comes back is another to it: again counts how often.
-	removed map[uint64]struct{}
-	again   map[uint64]uint64
-	// garbage is content whose nodes have gone, which the log has not heard of.
-	garbage []remains
-	// going is what a commit is removing of it, which counts until it has.
-	going atomic.Int64
-	// originals are those of files that were changed.
+	mu     sync.RWMutex
+	inodes map[uint64]*inode // inodes that the kernel has looked up, and dirty ones
+	// renumbered holds lower inodes whose number here differs from their number in the lower, by lower
+	// identity. Of several with one identity it holds the latest.
+	renumbered map[Identity]*inode
+	// aliases are the further lower names by which an inode was looked up.
+	aliases map[*inode][]*lowerRef
+	nextIno uint64   // number of the next new inode
+	layers  []*Layer // by index; a merged layer occupies several
+	slots   []*Slot  // usage of each layer, at its highest index
+	quota   *Quota   // limits the layers from firstOwn on; may be nil
+	// pendingLog estimates the bytes by which the next commit grows the log.
+	pendingLog atomic.Int64
+	// frames counts the frames written since Open, plus one for all that were there before. durableFrame is the
+	// last one on stable storage.
+	frames, durableFrame atomic.Int64
+	// dirty and dirtyNames have changed since the last commit.
+	dirty      map[*inode]struct{}
+	dirtyNames map[nameKey]struct{}
+	// unlinked are inodes in use that have no name: removed ones, and ones made by O_TMPFILE.
+	unlinked map[*inode]struct{}
+	// removedDirs are directories that the kernel removed and still holds. The kernel never looks into such an
+	// inode again, so one that comes back needs another generation: generations counts them.
+	removedDirs map[uint64]struct{}
+	generations map[uint64]uint64
+	// garbage is the content of inodes that are gone, which the log does not yet record as gone.
+	garbage []deadContent
+	// removing is the number of bytes that the running commit is deleting. They stay charged until then.
+	removing atomic.Int64
+	// originals are saved originals that the log does not record yet.
 	originals []*Original
 
-	logging sync.Mutex // held while the log is written; taken before mu
-	lists   lists
-	stop    chan struct{}
-	stopped sync.WaitGroup
+	logMu    sync.Mutex // held while the log is written; taken before mu
+	listings listings
+	stop     chan struct{}
+	stopped  sync.WaitGroup
 }
 
-// remains are content, and what it counts for.
-type remains struct {
-	id   uint64
-	held int64
+// deadContent is a content file to delete, and the bytes it is charged for.
+type deadContent struct {
+	id      uint64
+	charged int64
 }
 
 type nameKey struct {
-	dir  *node
+	dir  *inode
 	name string
 }
 
 const (
-	mostFDs = 512
-	// commitAfter is how long a change may be known to memory only. Whatever
-	// fsync(2) was called for is on the disk before.
-	commitAfter = time.Second
+	maxFDs = 512
+	// commitInterval bounds how long a change is in memory only. fsync(2) does not wait for it.
+	commitInterval = time.Second
 )
 
-// Open reads the layers and answers with the tree they make. Cost: in
-// proportion to what was changed in all of them. Errors: unix.EBUSY (the top
-// layer is in use), [ErrDamaged], and those of files. After one nothing is
-// changed but that a missing top layer may have been made, or content put aside.
+// Open reads the layers and returns the filesystem that they make of o.Lower. Cost: in proportion to the
+// changes recorded in all layers. Errors: unix.EBUSY (the top layer is in use), [logfile.ErrDamaged], and those
+// of files. After an error nothing has changed, except that a missing top layer may have been created, or
+// orphaned content set aside.
 func Open(o Options) (_ *FS, err error) {
 	if len(o.Layers) == 0 && !o.ReadOnly {
 		return nil, errors.New("opening layers: there is none to take changes")
@@ -145,39 +146,40 @@ func Open(o Options) (_ *FS, err error) {
 		}
 	}()
 	for i, path := range o.Layers {
-		if err := f.stack(i, &o); err != nil {
+		if err := f.openLayer(i, &o); err != nil {
 			return nil, fmt.Errorf("opening the layer %s: %w", path, err)
 		}
 	}
 	if !f.readOnly {
-		f.next = fresh()
-		f.stopped.Go(f.commitNowAndThen)
+		f.nextIno = randomIno()
+		f.stopped.Go(f.commitPeriodically)
 	}
 	return f, nil
 }
 
-// fresh is the number of the first node that is made by who opens layers to write to them. It
-// is drawn of 2^60, so that no other has the same ones, whichever layers both begin with: then a
-// number means one node in all of them, as [FS.HandOver] needs it.
-func fresh() uint64 { return made + rand.Uint64N(1<<60) }
+// randomIno returns the number of the first inode that this Open creates. Drawing it at random from 2^60 keeps
+// two filesystems that start from the same layers from using the same numbers, so that a number means one inode
+// in both, as [FS.HandOver] requires.
+func randomIno() uint64 { return FirstOwnIno + rand.Uint64N(1<<60) }
 
-// Lower is a path by which this process finds the tree below while f is open, whatever is mounted by then where it was.
+// Lower returns a path to the lower's root that works in this process while f is open, whatever is mounted at
+// the original path by then.
 func (f *FS) Lower() string { return "/proc/self/fd/" + strconv.Itoa(f.lower) }
 
-// ReadOnly reports whether nothing of it can be changed.
+// ReadOnly reports whether no change is possible.
 func (f *FS) ReadOnly() bool { return f.readOnly }
 
-// openRoot begins with the tree below alone.
+// openRoot opens the lower without any layer.
 func openRoot(o Options) (_ *FS, err error) {
 	f := &FS{
-		fds: newFDs(mostFDs), lower: -1, readOnly: o.ReadOnly, frozen: o.Frozen, nodes: map[uint64]*node{}, strays: map[identity]*node{}, aliases: map[*node][]*origin{}, next: made,
-		dirty: map[*node]struct{}{}, names: map[nameKey]struct{}{}, loose: map[*node]struct{}{}, stop: make(chan struct{}),
-		removed: map[uint64]struct{}{}, again: map[uint64]uint64{},
-		late:  late{since: o.Since},
-		block: blockSize, base: o.above(o.Base), whole: cmp.Or(o.Whole, defaultWhole),
+		fds: newFDs(maxFDs), lower: -1, readOnly: o.ReadOnly, frozen: o.Frozen, inodes: map[uint64]*inode{}, renumbered: map[Identity]*inode{}, aliases: map[*inode][]*lowerRef{}, nextIno: FirstOwnIno,
+		dirty: map[*inode]struct{}{}, dirtyNames: map[nameKey]struct{}{}, unlinked: map[*inode]struct{}{}, stop: make(chan struct{}),
+		removedDirs: map[uint64]struct{}{}, generations: map[uint64]uint64{},
+		lateReads: lateReads{since: o.Since},
+		block:     blockSize, firstOwn: o.nextIndex(o.Base), copyUpLimit: cmp.Or(o.CopyUpLimit, defaultCopyUpLimit),
 	}
-	f.frame.Store(1)
-	if f.lower, err = openLower(o.Lower); err != nil {
+	f.frames.Store(1)
+	if f.lower, err = openLowerRoot(o.Lower); err != nil {
 		return nil, err
 	}
 	st, err := kernel.Lstat(f.lower, "")
@@ -186,15 +188,15 @@ func openRoot(o Options) (_ *FS, err error) {
 		return nil, err
 	}
 	f.dev = uint32(st.Dev)
-	f.root = &node{id: rootID, from: &origin{identity: f.identityOf(&st)}, attr: attrOf(&st), lookups: 1, deeds: none}
-	f.root.ino, f.root.place = st.Ino, nowhere
-	f.nodes[rootID] = f.root
+	f.root = &inode{id: rootID, lower: &lowerRef{Identity: f.identityOf(&st)}, attr: attrOf(&st), lookups: 1, dirtyState: cleanState}
+	f.root.ino, f.root.layer = st.Ino, NoContent
+	f.inodes[rootID] = f.root
 	return f, nil
 }
 
-// openLower opens the tree below alone, by a copy of its mount that nobody else
-// sees, or, for an ordinary user, with all that is mounted in it.
-func openLower(path string) (int, error) {
+// openLowerRoot opens the lower without its submounts, through a detached copy of its mount. For an ordinary
+// user it opens the path itself, submounts included.
+func openLowerRoot(path string) (int, error) {
 	if m, err := kernel.CloneTree(path, false); err == nil {
 		defer m.Close()
 		path = kernel.FDPath(m) + "/."
@@ -206,116 +208,117 @@ func openLower(path string) (int, error) {
 	return fd, nil
 }
 
-// place is the last that one of the layers has.
-func (o *Options) place(i int) place {
-	if o.Places == nil {
-		return place(i)
+// index returns the highest index that Layers[i] occupies.
+func (o *Options) index(i int) Index {
+	if o.Indexes == nil {
+		return Index(i)
 	}
-	return place(o.Places[i])
+	return Index(o.Indexes[i])
 }
 
-// above is the first place above n layers.
-func (o *Options) above(n int) place {
+// nextIndex returns the first index above the first n layers.
+func (o *Options) nextIndex(n int) Index {
 	if n == 0 {
 		return 0
 	}
-	return o.place(n-1) + 1
+	return o.index(n-1) + 1
 }
 
-// push gives a layer its places, on top of those that are open.
-func (f *FS) push(d *dir, upTo place) {
+// push adds d on top of the open layers, at all indexes up to upTo.
+func (f *FS) push(d *Layer, upTo Index) {
 	for f.top() < upTo {
-		f.layers, f.counts = append(f.layers, d), append(f.counts, &slot{})
+		f.layers, f.slots = append(f.layers, d), append(f.slots, &Slot{})
 	}
 }
 
-// each calls do with each open layer, and the last of its places.
-func (f *FS) each(do func(d *dir, at place) error) error {
+// eachLayer calls do with each open layer and its highest index.
+func (f *FS) eachLayer(do func(d *Layer, at Index) error) error {
 	for i, d := range f.layers {
 		if i+1 < len(f.layers) && f.layers[i+1] == d {
 			continue
 		}
-		if err := do(d, place(i)); err != nil {
+		if err := do(d, Index(i)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Has reports whether the layer at a path is open.
-func (f *FS) Has(path string) bool {
+// HasLayer reports whether the layer at path is open.
+func (f *FS) HasLayer(path string) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	return slices.ContainsFunc(f.layers, func(d *dir) bool { return d.path == path })
+	return slices.ContainsFunc(f.layers, func(d *Layer) bool { return d.Path == path })
 }
 
-// has reports whether a place is that of a layer.
-func (f *FS) has(d *dir, at place) bool {
+// isLayerAt reports whether d occupies the index at.
+func (f *FS) isLayerAt(d *Layer, at Index) bool {
 	return at >= 0 && int(at) < len(f.layers) && f.layers[at] == d
 }
 
-// stack puts the i-th layer on top of those that are open.
-func (f *FS) stack(i int, o *Options) error {
+// openLayer opens Layers[i] on top of the open layers and replays its log. It recovers the top layer where that
+// was not closed cleanly.
+func (f *FS) openLayer(i int, o *Options) error {
 	top := i == len(o.Layers)-1
 	own := top && !f.readOnly
-	d, err := openDir(o.Layers[i], own)
+	d, err := openLayer(o.Layers[i], own)
 	if err != nil {
 		return err
 	}
 	if top {
-		d.cut = o.cut
+		d.Limit = o.cut
 	}
-	f.push(d, o.place(i))
-	if f.block, err = blockOf(d.fd); err != nil {
+	f.push(d, o.index(i))
+	if f.block, err = blockOf(d.FD); err != nil {
 		return err
 	}
 	clean, err := f.replay(d)
-	f.pending.Store(0)
-	f.countLog(d, f.tally())
+	f.pendingLog.Store(0)
+	f.chargeLog(d, f.topSlot())
 	if err != nil || !top {
 		return err
 	}
-	if own && clean && d.size == int64(len(magic)) {
-		if d.torn, err = d.hasContent(); err != nil {
+	if own && clean && d.Size == int64(len(Magic)) {
+		if d.Torn, err = d.HasContent(); err != nil {
 			return err
 		}
 	}
-	if !clean || d.torn || o.repair {
-		if err := f.mend(o.repair); err != nil {
+	if !clean || d.Torn || o.repair {
+		if err := f.recover(o.repair); err != nil {
 			return err
 		}
 	}
 	if !own {
 		return nil
 	}
-	if err := errors.Join(d.dropNew(), d.end()); err != nil {
+	if err := errors.Join(d.RemoveTemp(), d.TruncateTorn()); err != nil {
 		return err
 	}
-	f.shrink(d)
-	defer f.countLog(d, f.tally())
-	return d.begun()
+	f.compactLog(d)
+	defer f.chargeLog(d, f.topSlot())
+	return d.MarkOpen()
 }
 
-func (f *FS) top() place { return place(len(f.layers) - 1) }
+func (f *FS) top() Index { return Index(len(f.layers) - 1) }
 
-// commitNowAndThen bounds what a killed process loses.
-func (f *FS) commitNowAndThen() {
-	tick := time.NewTicker(commitAfter)
+// commitPeriodically bounds what is lost when this process is killed.
+func (f *FS) commitPeriodically() {
+	tick := time.NewTicker(commitInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-f.stop:
 			return
 		case <-tick.C:
-			// What cannot be written stays dirty: fsync, Sync and Close report it.
+			// After an error the changes stay dirty: fsync, Sync and Close report it.
 			_ = f.commit(false)
 		}
 	}
 }
 
-// Sync writes all changes of names and attributes, and the content of all files,
-// to stable storage. What programs wrote to mapped pages is the kernel's until
-// they, or the caller, sync the mount. Errors are those of files.
+// Sync writes all metadata changes, and the content of all files, to stable storage. Pages that programs wrote
+// through mappings reach the filesystem only when those programs, or the caller, sync the mount. Errors are
+// those of files.
 func (f *FS) Sync() error {
 	if f.readOnly {
 		return nil
@@ -326,64 +329,63 @@ func (f *FS) Sync() error {
 	if err := f.commit(false); err != nil {
 		return err
 	}
-	return unix.Syncfs(d.fd)
+	return unix.Syncfs(d.FD)
 }
 
-// Freeze makes the top layer read-only and puts a new one, at path, on it, when then,
-// which is called while nobody can change anything, agrees. It is safe while programs
-// run: each change is in one of the two. Cost: one commit, whatever the tree and the
-// layer hold. After an error, of then too, all is as it was, and path may exist.
+// Freeze makes the top layer read-only and puts a new layer, at path, on top. It calls then at the point of no
+// return, with all changes locked out; an error of then cancels the freeze. Programs may write meanwhile: each
+// change ends up in one of the two layers. Cost: one commit, whatever the sizes. After an error nothing has
+// changed, but path may exist.
 func (f *FS) Freeze(path string, then func() error) (err error) {
 	f.freezing.Lock()
 	defer f.freezing.Unlock()
 	if err := f.commit(true); err != nil {
 		return err
 	}
-	d, err := openDir(path, true)
+	d, err := openLayer(path, true)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			d.close()
+			d.Close()
 		}
 	}()
-	f.logging.Lock()
-	defer f.logging.Unlock()
+	f.logMu.Lock()
+	defer f.logMu.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// Names and attributes may have changed since the commit: they belong to the
-	// new layer. Content has not, which waits.
+	// Metadata may have changed since the commit: those changes belong to the new layer. Content has not
+	// changed, because writers wait for freezing.
 	old := f.layers[f.top()]
-	if err := d.begun(); err != nil {
+	if err := d.MarkOpen(); err != nil {
 		return err
 	}
-	if err := old.ended(); err != nil {
+	if err := old.MarkClean(); err != nil {
 		return err
 	}
-	count, err := f.newCount(path)
+	count, err := f.newSlot(path)
 	if err == nil {
 		err = then()
 	}
 	if err != nil {
-		return errors.Join(err, old.begun())
+		return errors.Join(err, old.MarkOpen())
 	}
-	f.countLog(old, f.tally())
-	f.layers, f.counts = append(f.layers, d), append(f.counts, count)
-	f.countLog(d, count)
+	f.chargeLog(old, f.topSlot())
+	f.layers, f.slots = append(f.layers, d), append(f.slots, count)
+	f.chargeLog(d, count)
 	for n := range f.dirty {
 		if n.nlink > 0 {
-			f.countNode(n)
+			f.chargeInode(n)
 		}
 	}
-	f.garbage = nil // the old layer, which is not written any more, still tells of it
+	f.garbage = nil // the log of the old layer, which is final, still records these inodes
 	f.fds.dropAll()
 	return nil
 }
 
-// Close writes what the log has not heard of and lets go of the layers. Nobody may ask it
-// any more: the last mount has gone, or [FS.HandOver] gave all to another. After an error
-// the layers are as after a crash.
+// Close commits what is not in the log yet and releases the layers. The caller must have stopped using f: its
+// last mount is gone, or [FS.HandOver] passed everything on. After an error the layers are as after a crash.
 func (f *FS) Close() error {
 	if f.readOnly {
 		f.release()
@@ -392,7 +394,7 @@ func (f *FS) Close() error {
 	close(f.stop)
 	f.stopped.Wait()
 	f.mu.Lock()
-	for _, n := range f.nodes {
+	for _, n := range f.inodes {
 		if n.nlink == 0 {
 			f.destroy(n)
 		}
@@ -401,8 +403,8 @@ func (f *FS) Close() error {
 	err := f.commit(false)
 	if err == nil {
 		d := f.layers[f.top()]
-		err = d.ended()
-		f.countLog(d, f.tally())
+		err = d.MarkClean()
+		f.chargeLog(d, f.topSlot())
 	}
 	f.release()
 	return err
@@ -413,15 +415,14 @@ func (f *FS) release() {
 	if f.quota != nil {
 		f.quota.Close()
 	}
-	_ = f.each(func(d *dir, _ place) error { d.close(); return nil })
+	_ = f.eachLayer(func(d *Layer, _ Index) error { d.Close(); return nil })
 	if f.lower >= 0 {
 		unix.Close(f.lower)
 	}
 }
 
-// Mend brings the last layer of o into order after its server was killed. Errors: as
-// those of [Open].
-func Mend(o Options) error {
+// Recover repairs the last layer of o after its server was killed, as Open would. Errors are those of [Open].
+func Recover(o Options) error {
 	f, err := Open(o)
 	if err != nil {
 		return err

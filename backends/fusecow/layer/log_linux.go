@@ -9,46 +9,45 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// commit tells the log what it has not heard of: one frame, so that of two
-// changes a crash never keeps the later one alone. With sync it waits for the
-// disk, which has nothing to do where the log did not grow. Content whose nodes have gone is removed
-// when a power cut would not leave a log that tells of them. After an error all of it is
-// still unheard of, or content is still there.
+// commit appends all changes that the log does not record yet, in one frame, so that a crash never keeps the
+// later of two changes alone. With sync it waits until the log is on stable storage; that is free if the log
+// did not grow. Then it deletes the content of inodes that are gone, once a power cut can no longer leave a log
+// that refers to it. After an error the changes are still to be committed, or some content still exists.
 func (f *FS) commit(sync bool) error {
 	if f.readOnly {
 		return nil
 	}
-	f.logging.Lock()
-	defer f.logging.Unlock()
+	f.logMu.Lock()
+	defer f.logMu.Unlock()
 	f.mu.Lock()
-	d, s := f.layers[f.top()], f.tally()
-	u := f.takeUnheard()
+	d, s := f.layers[f.top()], f.topSlot()
+	u := f.takeUnlogged()
 	f.mu.Unlock()
-	defer f.going.Store(0)
+	defer f.removing.Store(0)
 	if len(u.records) > 0 {
-		err := f.appendOrMakeRoom(d, s, u)
-		f.pending.Add(-u.pending)
+		err := f.appendFreeing(d, s, u)
+		f.pendingLog.Add(-u.pendingLog)
 		if err != nil {
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			f.giveBack(u)
+			f.restoreUnlogged(u)
 			return err
 		}
-		f.frame.Add(1)
-		f.shrink(d)
-		f.countLog(d, s)
+		f.frames.Add(1)
+		f.compactLog(d)
+		f.chargeLog(d, s)
 	}
 	var err error
-	switch frame := f.frame.Load(); {
+	switch frame := f.frames.Load(); {
 	case sync:
-		if err = d.sync(); err == nil {
-			f.firm.Store(frame)
+		if err = d.Sync(); err == nil {
+			f.durableFrame.Store(frame)
 		}
 	case len(u.garbage) > 0:
 		err = kernel.Settle(d.log)
 	}
 	for err == nil && len(u.garbage) > 0 {
-		if err = f.removeRemains(d, s, u.garbage[0]); err == nil {
+		if err = f.removeDead(d, s, u.garbage[0]); err == nil {
 			u.garbage = u.garbage[1:]
 		}
 	}
@@ -60,49 +59,49 @@ func (f *FS) commit(sync bool) error {
 	return err
 }
 
-// unheard is what the log is about to be told.
-type unheard struct {
-	records   []byte
-	dirty     map[*node]struct{}
-	names     map[nameKey]struct{}
-	garbage   []remains
-	originals []*Original
-	pending   int64
-	// before is what the log had heard of the nodes.
-	before []heard
+// unlogged is one batch of changes for the log.
+type unlogged struct {
+	records    []byte
+	dirty      map[*inode]struct{}
+	names      map[nameKey]struct{}
+	garbage    []deadContent
+	originals  []*Original
+	pendingLog int64
+	// before is the state of the inodes before the batch.
+	before []loggedState
 }
 
-type heard struct {
-	n      *node
+type loggedState struct {
+	n      *inode
 	logged bool
 	frame  int64
 }
 
-// takeUnheard takes all that the log has not heard of. Holds mu.
-func (f *FS) takeUnheard() *unheard {
-	u := &unheard{dirty: f.dirty, names: f.names, originals: f.originals, pending: f.pending.Load()}
-	u.records, u.before = f.records()
+// takeUnlogged takes all changes that the log does not record. The caller holds mu.
+func (f *FS) takeUnlogged() *unlogged {
+	u := &unlogged{dirty: f.dirty, names: f.dirtyNames, originals: f.originals, pendingLog: f.pendingLog.Load()}
+	u.records, u.before = f.encodeUnlogged()
 	if len(u.records) == 0 && len(f.garbage) == 0 {
 		return u
 	}
 	u.garbage = f.garbage
-	f.dirty, f.names, f.garbage, f.originals = map[*node]struct{}{}, map[nameKey]struct{}{}, nil, nil
+	f.dirty, f.dirtyNames, f.garbage, f.originals = map[*inode]struct{}{}, map[nameKey]struct{}{}, nil, nil
 	for _, g := range u.garbage {
-		f.going.Add(g.held)
+		f.removing.Add(g.charged)
 	}
 	return u
 }
 
-// giveBack has all of it be unheard of again. Holds mu.
-func (f *FS) giveBack(u *unheard) {
-	f.pending.Add(u.pending)
+// restoreUnlogged puts a batch back after its commit failed. The caller holds mu.
+func (f *FS) restoreUnlogged(u *unlogged) {
+	f.pendingLog.Add(u.pendingLog)
 	for n := range u.dirty {
 		f.dirty[n] = struct{}{}
 	}
 	for k := range u.names {
-		f.names[k] = struct{}{}
+		f.dirtyNames[k] = struct{}{}
 	}
-	next := f.frame.Load() + 1
+	next := f.frames.Load() + 1
 	for _, h := range u.before {
 		h.n.logged = h.logged
 		if h.n.frame == next {
@@ -113,173 +112,172 @@ func (f *FS) giveBack(u *unheard) {
 	f.originals = append(f.originals, u.originals...)
 }
 
-// appendOrMakeRoom writes a frame. Where the disk is full, content whose nodes have gone makes room for it, as
-// little as will do: who is killed just then finds such a file again, empty. Otherwise a full disk could not be
-// emptied from inside.
-func (f *FS) appendOrMakeRoom(d *dir, s *slot, u *unheard) error {
+// appendFreeing appends a batch to the log. On a full disk it first deletes content of inodes that are gone, no
+// more than needed: without that, a full disk could not be emptied from inside. A process killed just then
+// finds such a file again, empty.
+func (f *FS) appendFreeing(d *Layer, s *Slot, u *unlogged) error {
 	for {
-		err := d.append(u.records)
+		err := d.Append(u.records)
 		if err == nil || len(u.garbage) == 0 || !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
 			return err
 		}
 		for freed := int64(0); freed < int64(len(u.records)) && len(u.garbage) > 0; u.garbage = u.garbage[1:] {
-			if rerr := f.removeRemains(d, s, u.garbage[0]); rerr != nil {
+			if rerr := f.removeDead(d, s, u.garbage[0]); rerr != nil {
 				return errors.Join(err, rerr)
 			}
-			freed += u.garbage[0].held
+			freed += u.garbage[0].charged
 		}
 	}
 }
 
-func (f *FS) removeRemains(d *dir, s *slot, g remains) error {
-	err := d.remove(g.id)
+func (f *FS) removeDead(d *Layer, s *Slot, g deadContent) error {
+	err := d.RemoveContent(g.id)
 	if err == nil {
-		s.bytes.Add(-g.held)
-		f.going.Add(-g.held)
+		s.Bytes.Add(-g.charged)
+		f.removing.Add(-g.charged)
 	}
 	return err
 }
 
-// isFirm reports whether stable storage has a record by which the content of a node is
-// found, so that nothing but that content need be put there for it to be read again.
-func (f *FS) isFirm(n *node) bool {
+// isDurable reports whether a record on stable storage locates the content of n, so that fdatasync(2) has to
+// write nothing but that content.
+func (f *FS) isDurable(n *inode) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	return n.logged && n.frame != 0 && n.frame <= f.firm.Load()
+	return n.logged && n.frame != 0 && n.frame <= f.durableFrame.Load()
 }
 
-// records are those of everything dirty, and what the log had heard of it before. What has gone comes first: another
-// node may have got its number. Holds mu.
-func (f *FS) records() ([]byte, []heard) {
-	var w, nodes writer
-	before := make([]heard, 0, len(f.dirty))
+// encodeUnlogged encodes records for all dirty inodes and names, and returns the previous state of the inodes.
+// Records of gone inodes come first, because their numbers may have been reused. The caller holds mu.
+func (f *FS) encodeUnlogged() ([]byte, []loggedState) {
+	var w, nodes Writer
+	before := make([]loggedState, 0, len(f.dirty))
 	for n := range f.dirty {
-		before = append(before, heard{n, n.logged, n.frame})
+		before = append(before, loggedState{n, n.logged, n.frame})
 		switch {
 		case n.nlink > 0:
-			nodes.node(n)
-			nodes.parts(n)
+			nodes.Inode(n)
+			nodes.Sparse(n)
 			n.logged = true
 			if n.frame == 0 {
-				n.frame = f.frame.Load() + 1
+				n.frame = f.frames.Load() + 1
 			}
 		case n.logged:
-			w = append(w, recordGone)
+			w = append(w, KindGone)
 			w.num(n.id)
 			n.logged = false
 		}
 	}
 	w = append(w, nodes...)
 	for _, o := range f.originals {
-		w.original(o)
+		w.Original(o)
 	}
-	for k := range f.names {
+	for k := range f.dirtyNames {
 		if k.dir.nlink > 0 && k.dir.changed {
-			w.name(k)
+			w.Name(k)
 		}
 	}
 	return w, before
 }
 
-// mark says that the log has to hear of a node. Holds mu.
-func (f *FS) mark(n *node) {
-	f.countNode(n)
+// markDirty queues n for the next commit. The caller holds mu.
+func (f *FS) markDirty(n *inode) {
+	f.chargeInode(n)
 	f.dirty[n] = struct{}{}
 }
 
-// replay does again what the log of a layer tells, and says whether it was
-// closed in order.
-func (f *FS) replay(d *dir) (clean bool, err error) {
-	origins := map[string]*origin{".": f.root.from}
-	err = d.frames(func(records []byte) error {
-		clean = len(records) == 1 && records[0] == recordClean
-		r := &reader{rest: records}
+// replay applies the log of a layer, and reports whether the layer is clean.
+func (f *FS) replay(d *Layer) (clean bool, err error) {
+	origins := map[string]*lowerRef{".": f.root.lower}
+	err = d.Frames(func(records []byte) error {
+		clean = len(records) == 1 && records[0] == KindClean
+		r := &Reader{rest: records}
 		for len(r.rest) > 0 {
-			if !f.replayOne(r, origins) {
+			if !f.replayRecord(r, origins) {
 				return ErrDamaged
 			}
 		}
 		return nil
 	})
-	return (clean || d.size == int64(len(magic))) && !d.moded && !d.torn, err
+	return (clean || d.Size == int64(len(Magic))) && !d.UncleanMode && !d.Torn, err
 }
 
-// replayOne does the next record, and says whether it made sense.
-func (f *FS) replayOne(r *reader, origins map[string]*origin) bool {
-	switch kind := r.kind(); kind {
-	case recordClean, recordOriginal:
-		r.skip(kind)
-	case recordNode:
-		var n node
-		path, id := r.node(&n)
-		if r.bad {
+// replayRecord applies the next record, and reports whether it was valid.
+func (f *FS) replayRecord(r *Reader, origins map[string]*lowerRef) bool {
+	switch kind := r.Kind(); kind {
+	case KindClean, KindOriginal:
+		r.Skip(kind)
+	case KindInode:
+		var n inode
+		path, id := r.Inode(&n)
+		if r.Bad {
 			return false
 		}
-		f.recall(&n, path, id, origins)
-	case recordParts:
-		id, p := r.parts()
-		return !r.bad && f.recallParts(id, p)
-	case recordGone:
-		if n := f.nodes[r.num()]; n != nil {
-			f.unhold(n)
-			f.uncountNode(n)
-			f.leave(n)
+		f.replayInode(&n, path, id, origins)
+	case KindSparse:
+		id, p := r.Sparse()
+		return !r.Bad && f.replaySparse(id, p)
+	case KindGone:
+		if n := f.inodes[r.Num()]; n != nil {
+			f.unchargeContent(n)
+			f.unchargeInode(n)
+			f.evict(n)
 		}
-	case recordName:
-		dir, name, to := f.nodes[r.num()], r.text(), r.num()
-		n := f.nodes[to]
-		if r.bad || dir == nil || n == nil && to != 0 {
+	case KindName:
+		dir, name, to := f.inodes[r.Num()], r.Text(), r.Num()
+		n := f.inodes[to]
+		if r.Bad || dir == nil || n == nil && to != 0 {
 			return false
 		}
 		dir.setName(name, n)
-	case recordUnname:
-		dir, name := f.nodes[r.num()], r.text()
-		if r.bad || dir == nil {
+	case KindUnname:
+		dir, name := f.inodes[r.Num()], r.Text()
+		if r.Bad || dir == nil {
 			return false
 		}
 		delete(dir.entries, name)
 	default:
 		return false
 	}
-	return !r.bad
+	return !r.Bad
 }
 
-// recall puts a node that the log tells of into the table.
-func (f *FS) recall(n *node, path string, id identity, origins map[string]*origin) {
-	old := f.nodes[n.id]
+// replayInode adds a recorded inode to the table.
+func (f *FS) replayInode(n *inode, path string, id Identity, origins map[string]*lowerRef) {
+	old := f.inodes[n.id]
 	if old == nil {
-		old = &node{id: n.id, deeds: none, place: nowhere}
+		old = &inode{id: n.id, dirtyState: cleanState, layer: NoContent}
 		if path != "" {
-			old.from = originAt(origins, path)
-			if !n.isDir() { // another may have had its place, and be known too
-				old.from = &origin{dir: old.from.dir, name: old.from.name}
+			old.lower = lowerRefAt(origins, path)
+			if !n.isDir() { // several files may have had this name in the lower, one after the other
+				old.lower = &lowerRef{dir: old.lower.dir, name: old.lower.name}
 			}
-			old.from.identity = f.home(id)
+			old.lower.Identity = f.omitRootDev(id)
 		}
-		f.enter(old)
+		f.insert(old)
 	} else if path == "" {
-		old.from = nil // it was raised
+		old.lower = nil // it was detached
 	}
-	f.unhold(old.own())
+	f.unchargeContent(old.ownState())
 	ino := old.ino
-	old.attr, old.place, old.target, old.xattrs = n.attr, n.place, n.target, n.xattrs
+	old.attr, old.layer, old.target, old.xattrs = n.attr, n.layer, n.target, n.xattrs
 	if old.ino = ino; ino == 0 {
 		old.ino = old.id
 	}
 	old.changed, old.logged = true, true
-	old.frame = f.frame.Load()
-	old.held, old.parts = n.held, nil
-	old.ahead = n.held > f.up(n.size)
-	f.hold(old)
-	f.countNode(old)
-	if n.id >= made {
-		f.next = max(f.next, n.id+1)
+	old.frame = f.frames.Load()
+	old.charged, old.sparse = n.charged, nil
+	old.preallocated = n.charged > f.alignUp(n.size)
+	f.chargeContent(old)
+	f.chargeInode(old)
+	if n.id >= FirstOwnIno {
+		f.nextIno = max(f.nextIno, n.id+1)
 	}
 }
 
-// originAt answers with the node of the tree below at path. Those above it are
-// asked for their names only, so that nobody has to look at them.
-func originAt(origins map[string]*origin, path string) *origin {
+// lowerRefAt returns the lowerRef of path. Its parents get names only and no identity, which avoids a stat(2)
+// of each.
+func lowerRefAt(origins map[string]*lowerRef, path string) *lowerRef {
 	if o := origins[path]; o != nil {
 		return o
 	}
@@ -287,70 +285,69 @@ func originAt(origins map[string]*origin, path string) *origin {
 	if i := strings.LastIndexByte(path, '/'); i >= 0 {
 		dir, name = path[:i], path[i+1:]
 	}
-	o := &origin{dir: originAt(origins, dir), name: name}
+	o := &lowerRef{dir: lowerRefAt(origins, dir), name: name}
 	origins[path] = o
 	return o
 }
 
-// mend takes over what the files of the top layer know better than a log that was not
-// closed: how long they are, and how much room they take. What else is there is put aside
-// or removed, as a [finder] says. A file whose content is not there is empty, or what it
-// showed from below: the power went before that was on the disk, or after it was removed and
-// before the log was.
-// Careful: nothing is removed that the log does not tell of.
-func (f *FS) mend(careful bool) error {
+// recover brings a layer that was not closed cleanly into order. It takes sizes and charges of content from the
+// files, which know better than the log, and disposes of other files as [Orphans] says. A file whose content is
+// missing becomes empty, or shows its sources again: the power failed before the content reached the disk, or
+// after the content was deleted and before the log recorded that. careful keeps recover from deleting what the
+// log does not mention.
+func (f *FS) recover(careful bool) error {
 	d, top := f.layers[f.top()], f.top()
-	others, err := d.finder(careful)
+	others, err := d.Orphans(careful)
 	if err != nil {
 		return err
 	}
 	found := map[uint64]bool{}
-	err = d.contents(func(id uint64, st *kernel.Stat) error {
-		n := f.nodes[id]
-		if n == nil || !n.regular() || n.place != top && n.place != nowhere {
+	err = d.Contents(func(id uint64, st *kernel.Stat) error {
+		n := f.inodes[id]
+		if n == nil || !n.regular() || n.layer != top && n.layer != NoContent {
 			if f.readOnly {
 				return nil
 			}
-			return others.clear(id)
+			return others.Dispose(id)
 		}
 		found[id] = true
-		f.unhold(n)
-		n.place, n.size, n.held = top, st.Size, st.Blocks*512
-		if n.parts != nil && n.size < n.parts.shown() { // its length was not on the disk
-			if err := f.lengthen(d, n); err != nil {
+		f.unchargeContent(n)
+		n.layer, n.size, n.charged = top, st.Size, st.Blocks*512
+		if n.sparse != nil && n.size < n.sparse.shown() { // its size did not reach the disk
+			if err := f.extendSparse(d, n); err != nil {
 				return err
 			}
 		}
-		n.ahead = n.held > f.up(n.size)
-		f.hold(n)
-		f.mark(n)
+		n.preallocated = n.charged > f.alignUp(n.size)
+		f.chargeContent(n)
+		f.markDirty(n)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for id, n := range f.nodes {
-		if n.regular() && n.place == top && !found[id] {
-			f.unhold(n)
-			if n.parts != nil {
-				n.fallBack()
-				f.mark(n)
+	for id, n := range f.inodes {
+		if n.regular() && n.layer == top && !found[id] {
+			f.unchargeContent(n)
+			if n.sparse != nil {
+				n.revertToSource()
+				f.markDirty(n)
 				continue
 			}
-			n.place, n.size, n.held, n.ahead = nowhere, 0, 0, false
-			f.mark(n)
+			n.layer, n.size, n.charged, n.preallocated = NoContent, 0, 0, false
+			f.markDirty(n)
 		}
 	}
 	return nil
 }
 
-// lengthen has the content of a node be as long as what is shown in its holes.
-func (f *FS) lengthen(d *dir, n *node) error {
-	n.size = n.parts.shown()
+// extendSparse extends the content of n to the end of its first source.
+func (f *FS) extendSparse(d *Layer, n *inode) error {
+	n.size = n.sparse.shown()
 	if f.readOnly {
 		return nil
 	}
-	num, err := d.open(n.id, unix.O_RDWR, false)
+	num, err := d.OpenContent(n.id, unix.O_RDWR, false)
 	if err != nil {
 		return err
 	}

@@ -83,8 +83,8 @@ func serve(what []string) error {
 	if err != nil {
 		return err
 	}
-	o := layer.Options{Lower: what[1], Layers: what[2:], Whole: whole, ReadOnly: len(what) == 2}
-	if err := json.Unmarshal([]byte(os.Getenv(placesEnv)), &o.Places); err != nil {
+	o := layer.Options{Lower: what[1], Layers: what[2:], CopyUpLimit: whole, ReadOnly: len(what) == 2}
+	if err := json.Unmarshal([]byte(os.Getenv(placesEnv)), &o.Indexes); err != nil {
 		return err
 	}
 	f, err := layer.Open(o)
@@ -109,7 +109,7 @@ func serve(what []string) error {
 		case "hold":
 			err = hold(f, path)
 		case "switch":
-			o.Layers, o.Places = strings.Split(path, " "), nil
+			o.Layers, o.Indexes = strings.Split(path, " "), nil
 			f, err = switchTo(server, o)
 		default:
 			err = f.Sync()

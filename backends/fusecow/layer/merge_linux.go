@@ -12,26 +12,26 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// ErrApart is that of layers that have to stay apart.
-var ErrApart = errors.New("the layers cannot be merged")
+// ErrNotMergeable reports layers that cannot be merged.
+var ErrNotMergeable = errors.New("the layers cannot be merged")
 
-// Merge makes a layer at path, which is not there yet, that tells and holds what the layers of o from the
-// index from up to, but without, the index to do together, above those below them: for stacks in which no state
-// lies in between. Their places are its own then, the last of theirs being where what they hold counts (see [Options.Places]), so
-// that layers above it stay as they are. They stay too, and the content of files is in both: one file, with
-// two names. All of it is on stable storage.
+// Merge creates a layer at path, which must not exist, with the combined effect of the layers o.Layers[from:to]
+// above the older ones. It is for stacks in which no snapshot needs a state in between. The new layer occupies
+// all indexes of the merged ones, and its content counts at the highest of them (see Options.Indexes), so that
+// layers above it stay valid. The merged layers stay as well: content files get a second link in the new layer.
+// Everything is on stable storage when Merge returns.
 //
-// Cost: reading the logs of these layers and of those below, and a link(2) for each content that is left. Errors:
-// ErrApart, where parts of one file are in several of them, something in one was put aside, or the filesystem gives their files
-// no further names; [ErrDamaged]; those of files.
-// After one a part of it may be at path, without a log, which makes it no layer.
+// Cost: reading the logs of these layers and of those below, and a link(2) for each content file that is still
+// needed. Errors: ErrNotMergeable (a sparse upper has its sources in several of the layers, something was set
+// aside in one, or the filesystem allows no further links), [ErrDamaged], and those of files. After an error a
+// part may remain at path, without a log and hence not a layer.
 func Merge(o Options, from, to int, path string) error {
-	m := &merger{o: &o, from: from, to: to, path: path, digest: newDigest(), keeps: map[string]string{}}
+	m := &merger{o: &o, from: from, to: to, path: path, Digest: NewDigest(), originalIn: map[string]string{}}
 	err := os.MkdirAll(path+"/data", 0o700)
 	if err == nil {
 		err = m.read()
 	}
-	var records writer
+	var records Writer
 	if err == nil {
 		records, err = m.records()
 	}
@@ -48,31 +48,31 @@ type merger struct {
 	o        *Options
 	from, to int
 	path     string
-	*digest
-	keeps map[string]string // the layer that has the content of an original, by its name
+	*Digest
+	originalIn map[string]string // layer with the copy of an original, by path in the layer
 }
 
-// read reads the logs.
+// read digests the logs of the merged layers.
 func (m *merger) read() error {
 	apart := false
 	for i := m.from; i < m.to; i++ {
-		if err := m.whole(m.o.Layers[i]); err != nil {
+		if err := m.checkSetAside(m.o.Layers[i]); err != nil {
 			return err
 		}
 		originals := len(m.originals)
-		err := records(m.o.Layers[i], func(kind byte, r *reader) {
+		err := readRecords(m.o.Layers[i], func(kind byte, r *Reader) {
 			before := r.rest
-			if m.add(kind, r); len(m.originals) == originals {
+			if m.Add(kind, r); len(m.originals) == originals {
 				return
 			}
 			originals = len(m.originals)
-			if o := (&reader{rest: before}).original(); o.kept > 0 {
-				apart = apart || m.keeps[o.name()] != "" // another has that number
-				m.keeps[o.name()] = m.o.Layers[i]
+			if o := (&Reader{rest: before}).Original(); o.Copy > 0 {
+				apart = apart || m.originalIn[o.contentPath()] != "" // another original has the same name
+				m.originalIn[o.contentPath()] = m.o.Layers[i]
 			}
 		})
 		if err == nil && apart {
-			err = ErrApart
+			err = ErrNotMergeable
 		}
 		if err != nil {
 			return err
@@ -81,81 +81,81 @@ func (m *merger) read() error {
 	return nil
 }
 
-// whole looks whether a layer has what its log does not tell of.
-func (m *merger) whole(path string) error {
+// checkSetAside returns ErrNotMergeable if a layer has set something aside.
+func (m *merger) checkSetAside(path string) error {
 	for _, pattern := range []string{"/found", "/log.damaged*"} {
-		if list, err := filepath.Glob(escaped(path) + pattern); err != nil || len(list) > 0 {
-			return errors.Join(ErrApart, err)
+		if list, err := filepath.Glob(escapeGlob(path) + pattern); err != nil || len(list) > 0 {
+			return errors.Join(ErrNotMergeable, err)
 		}
 	}
 	return nil
 }
 
-// records are those of the log, with the content of the layers linked to its place.
-func (m *merger) records() (writer, error) {
-	needed := newDigest()
+// records returns the records of the merged log, and links the content files.
+func (m *merger) records() (Writer, error) {
+	needed := NewDigest()
 	for _, below := range m.o.Layers[:m.from] {
-		if err := records(below, func(kind byte, r *reader) { m.need(needed, kind, r) }); err != nil {
+		if err := readRecords(below, func(kind byte, r *Reader) { m.Need(needed, kind, r) }); err != nil {
 			return nil, err
 		}
 	}
-	first, last := m.o.above(m.from), m.o.place(m.to-1)
-	for id, l := range m.nodes {
-		n := new(node)
-		at, identity := (&reader{rest: l.record}).node(n)
-		if l.parts != nil {
-			_, n.parts = (&reader{rest: l.parts}).parts()
-			for _, s := range n.parts.beneath {
-				if s.place >= first {
-					return nil, ErrApart
+	first, last := m.o.nextIndex(m.from), m.o.index(m.to-1)
+	for id, l := range m.inodes {
+		n := new(inode)
+		at, identity := (&Reader{rest: l.record}).Inode(n)
+		if l.sparse != nil {
+			_, n.sparse = (&Reader{rest: l.sparse}).Sparse()
+			for _, s := range n.sparse.Sources {
+				if s.Layer >= first {
+					return nil, ErrNotMergeable
 				}
 			}
 		}
-		if n.place < first {
+		if n.layer < first {
 			continue
 		}
-		if err := m.link(m.holder(n.place), sharded(id)); err != nil {
+		if err := m.link(m.layerAt(n.layer), ContentPath(id)); err != nil {
 			return nil, err
 		}
-		n.place = last
+		n.layer = last
 		if at != "" {
-			n.from = &origin{dir: &origin{}, name: at, identity: identity}
+			n.lower = &lowerRef{dir: &lowerRef{}, name: at, Identity: identity}
 			if at == "." {
-				n.from = &origin{identity: identity}
+				n.lower = &lowerRef{Identity: identity}
 			}
 		}
-		var w writer
-		w.node(n)
+		var w Writer
+		w.Inode(n)
 		l.record = w[1:]
-		m.nodes[id] = l
+		m.inodes[id] = l
 	}
-	for name, layer := range m.keeps {
+	for name, layer := range m.originalIn {
 		if err := m.link(layer, name); err != nil {
 			return nil, err
 		}
 	}
-	return m.digest.records(needed), m.untold()
+	return m.Digest.Records(needed), m.linkUnlogged()
 }
 
-// untold links content that no log tells of yet: of a file that had no name when the layer was frozen,
-// and may have got one above (O_TMPFILE).
-func (m *merger) untold() error {
+// linkUnlogged links content that no log records yet: that of a file which had no name when its layer was
+// frozen (O_TMPFILE), and may have got one since.
+func (m *merger) linkUnlogged() error {
 	for _, path := range m.o.Layers[m.from:m.to] {
-		d, err := openDir(path, false)
+		d, err := openLayer(path, false)
 		if err != nil {
 			return err
 		}
-		err = d.contents(func(id uint64, _ *kernel.Stat) error {
-			if _, told := m.nodes[id]; told || m.gone[id] {
+		err = d.Contents(func(id uint64, _ *kernel.Stat) error {
+			if _, told := m.inodes[id]; told || m.gone[id] {
 				return nil
 			}
-			err := m.link(path, sharded(id))
-			if errors.Is(err, fs.ErrExist) { // what is above it may be a part
-				err = ErrApart
+			err := m.link(path, ContentPath(id))
+			if errors.Is(err, fs.ErrExist) { // what lies above may be a sparse upper
+				err = ErrNotMergeable
 			}
 			return err
 		})
-		d.close()
+		d.Close()
 		if err != nil {
 			return err
 		}
@@ -163,17 +163,17 @@ func (m *merger) untold() error {
 	return nil
 }
 
-// holder is the layer that has a place.
-func (m *merger) holder(at place) string {
+// layerAt returns the layer that occupies an index.
+func (m *merger) layerAt(at Index) string {
 	i := m.from
-	for m.o.place(i) < at {
+	for m.o.index(i) < at {
 		i++
 	}
 	return m.o.Layers[i]
 }
 
-// link gives a file of a layer the same name in the one that is made. ErrApart: the filesystem
-// has no further names for files, or none for this one here.
+// link links a file of a merged layer into the new one. ErrNotMergeable means that the filesystem allows no
+// further link.
 func (m *merger) link(layer, name string) error {
 	to := m.path + "/" + name
 	err := os.Link(layer+"/"+name, to)
@@ -184,21 +184,21 @@ func (m *merger) link(layer, name string) error {
 	}
 	for _, never := range []error{unix.EPERM, unix.EOPNOTSUPP, unix.ENOSYS, unix.EXDEV, unix.EMLINK} {
 		if errors.Is(err, never) {
-			err = errors.Join(ErrApart, err)
+			err = errors.Join(ErrNotMergeable, err)
 		}
 	}
 	return err
 }
 
-// write writes the log of a layer that is closed in order, when all else is there.
-func (m *merger) write(records writer) error {
+// write writes the log, marked as clean, after everything else is in place.
+func (m *merger) write(records Writer) error {
 	dir, err := kernel.OpenDir(unix.AT_FDCWD, m.path)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	log := append([]byte(magic), frameOf(records)...)
-	log = append(log, frameOf([]byte{recordClean})...)
+	log := append([]byte(Magic), encodeFrame(records)...)
+	log = append(log, encodeFrame([]byte{KindClean})...)
 	if err := os.WriteFile(m.path+"/log.new", log, 0o600); err != nil {
 		return err
 	}
@@ -211,12 +211,12 @@ func (m *merger) write(records writer) error {
 	return dir.Sync()
 }
 
-// records calls do with each record of the log of a layer, as [dir.records] does.
-func records(path string, do func(kind byte, r *reader)) error {
-	d, err := openDir(path, false)
+// readRecords opens the layer at path and calls do as [Layer.Records] does.
+func readRecords(path string, do func(kind byte, r *Reader)) error {
+	d, err := openLayer(path, false)
 	if err != nil {
 		return err
 	}
-	defer d.close()
-	return d.records(do)
+	defer d.Close()
+	return d.Records(do)
 }

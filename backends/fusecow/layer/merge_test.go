@@ -49,7 +49,7 @@ func (b *bench) originals() map[string]string {
 func (b *bench) touched() []string {
 	b.Helper()
 	all := map[string]bool{}
-	b.must(layer.Touched(layer.Options{Lower: b.lower}, b.options(), func(path string, tree bool) error {
+	b.must(layer.Compare(layer.Options{Lower: b.lower}, b.options(), func(path string, tree bool) error {
 		all[fmt.Sprint(path, " ", tree)] = true
 		return nil
 	}))
@@ -101,10 +101,10 @@ func TestMergedLayersHoldWhatIsNeeded(t *testing.T) {
 	for _, p := range b.check(false) {
 		t.Error(p)
 	}
-	u, err := layer.Tally(b.layers[0], b.place(0))
+	u, err := layer.LogUsage(b.layers[0], b.place(0))
 	b.must(err)
-	if want := int64(4); u.Nodes != want { // the root, a, b, moved
-		t.Errorf("it tells of %d nodes, want %d", u.Nodes, want)
+	if want := int64(4); u.Inodes != want { // the root, a, b, moved
+		t.Errorf("it tells of %d nodes, want %d", u.Inodes, want)
 	}
 	if n := len(b.list(b.layers[0] + "/data")); n == 0 {
 		t.Error("it has no content")
@@ -125,7 +125,7 @@ func TestLayersThatMustStayApartDo(t *testing.T) {
 	apart := func(why string, from, to int) {
 		t.Helper()
 		into := l.nextLayer()
-		if err := layer.Merge(l.options(), from, to, into); !errors.Is(err, layer.ErrApart) {
+		if err := layer.Merge(l.options(), from, to, into); !errors.Is(err, layer.ErrNotMergeable) {
 			t.Errorf("%s: %v", why, err)
 		}
 		if layer.IsLayer(into) {

@@ -9,93 +9,92 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// Everything here holds mu, but where it says otherwise. Errors are bare
-// errnos or wrap one.
+// All methods in this file require mu, unless they say otherwise. They return bare errnos or errors that wrap
+// one.
 
-// longest is how many bytes a name may have, as on the filesystems of a disk: those of
-// the tree below are looked up there. The kernel leaves it to a FUSE filesystem.
-const longest = unix.NAME_MAX
+// maxName is the longest name in bytes, the limit of disk filesystems, because names are looked up in the
+// lower. The kernel does not enforce a limit on FUSE.
+const maxName = unix.NAME_MAX
 
-// find answers with the node that a directory has under a name, nil: none.
-func (f *FS) find(dir *node, name string) (*node, error) {
-	if len(name) > longest {
+// lookup returns the inode called name in dir, or nil.
+func (f *FS) lookup(dir *inode, name string) (*inode, error) {
+	if len(name) > maxName {
 		return nil, unix.ENAMETOOLONG
 	}
 	if n, ok := dir.entries[name]; ok {
 		return n, nil
 	}
-	if !dir.showsBelow() {
+	if !dir.showsLower() {
 		return nil, nil
 	}
-	st, err := f.statBelow(dir.from, name)
-	if errors.Is(err, fs.ErrNotExist) || f.lost(dir, err) {
+	st, err := f.statLower(dir.lower, name)
+	if errors.Is(err, fs.ErrNotExist) || f.lowerGone(dir, err) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return f.adopt(dir.from, name, &st), nil
+	return f.lowerInode(dir.lower, name, &st), nil
 }
 
-// showsBelow reports whether a directory shows what the tree below has in it: one without a name is empty.
-func (n *node) showsBelow() bool { return n.from != nil && n.nlink > 0 }
+// showsLower reports whether a directory shows its lower entries. A removed directory is empty.
+func (n *inode) showsLower() bool { return n.lower != nil && n.nlink > 0 }
 
-// setName makes a directory have n under a name, or nothing.
-func (n *node) setName(name string, to *node) {
-	if n.own().entries == nil {
-		n.entries = map[string]*node{}
+// setName sets the entry called name to the inode to; nil makes it a whiteout.
+func (n *inode) setName(name string, to *inode) {
+	if n.ownState().entries == nil {
+		n.entries = map[string]*inode{}
 	}
 	n.entries[name] = to
 }
 
-// put gives n a name in a changed directory.
-func (f *FS) put(dir *node, name string, n *node) {
-	f.keepLists(dir)
+// addName adds n as name to a dirty directory.
+func (f *FS) addName(dir *inode, name string, n *inode) {
+	f.snapshotListings(dir)
 	dir.setName(name, n)
-	f.names[nameKey{dir, name}] = struct{}{}
-	f.pending.Add(int64(nameRecord + len(name)))
+	f.dirtyNames[nameKey{dir, name}] = struct{}{}
+	f.pendingLog.Add(int64(nameRecordSize + len(name)))
 }
 
-// take takes a name away from a changed directory, hidden where the tree below
-// has it too.
-func (f *FS) take(dir *node, name string, hide bool) {
-	f.keepLists(dir)
+// removeName removes name from a dirty directory, leaving a whiteout if whiteout is set.
+func (f *FS) removeName(dir *inode, name string, hide bool) {
+	f.snapshotListings(dir)
 	if hide {
 		dir.setName(name, nil)
 	} else {
 		delete(dir.entries, name)
 	}
-	f.names[nameKey{dir, name}] = struct{}{}
-	f.pending.Add(int64(nameRecord + len(name)))
+	f.dirtyNames[nameKey{dir, name}] = struct{}{}
+	f.pendingLog.Add(int64(nameRecordSize + len(name)))
 }
 
-// hides says whether a name that goes must be hidden.
-func (f *FS) hides(dir *node, name string, n *node) (bool, error) {
-	if dir.from == nil {
+// needsWhiteout reports whether removing name from dir has to leave a whiteout.
+func (f *FS) needsWhiteout(dir *inode, name string, n *inode) (bool, error) {
+	if dir.lower == nil {
 		return false, nil
 	}
-	if n.isDir() && n.from != nil && n.from.isAt(dir.from, name) { // or it would be taken for there, where that is lost
+	if n.isDir() && n.lower != nil && n.lower.isEntry(dir.lower, name) { // without a whiteout, a later lookup could find a new lower directory of that name
 		return true, nil
 	}
-	has, err := f.hasBelow(dir.from, name)
-	if f.lost(dir, err) {
+	has, err := f.lowerHas(dir.lower, name)
+	if f.lowerGone(dir, err) {
 		return false, nil
 	}
 	return has, err
 }
 
-// empty reports whether a directory has no names.
-func (f *FS) empty(dir *node) (bool, error) {
+// isEmpty reports whether a directory has no entries.
+func (f *FS) isEmpty(dir *inode) (bool, error) {
 	for _, n := range dir.entries {
 		if n != nil {
 			return false, nil
 		}
 	}
-	if dir.from == nil {
+	if dir.lower == nil {
 		return true, nil
 	}
-	own, err := f.list(dir.from)
-	if f.lost(dir, err) {
+	own, err := f.readLowerDir(dir.lower)
+	if f.lowerGone(dir, err) {
 		return true, nil
 	}
 	if err != nil {
@@ -109,17 +108,17 @@ func (f *FS) empty(dir *node) (bool, error) {
 	return true, nil
 }
 
-// list reads a directory of the tree below, by a descriptor of its own: the
-// place in the list belongs to the descriptor.
-func (f *FS) list(o *origin) ([]kernel.Entry, error) {
-	d, err := f.directory(o)
+// readLowerDir lists a lower directory through a descriptor of its own, because the read position belongs to
+// the descriptor.
+func (f *FS) readLowerDir(o *lowerRef) ([]kernel.Entry, error) {
+	d, err := f.lowerDirFD(o)
 	if err != nil {
 		return nil, err
 	}
 	defer f.fds.put(d)
-	own, err := openList(d)
-	if errors.Is(err, fs.ErrNotExist) { // it was removed since
-		err = f.staleBelow(o)
+	own, err := openForListing(d)
+	if errors.Is(err, fs.ErrNotExist) { // it was removed meanwhile
+		err = f.lowerStale(o)
 	}
 	if err != nil {
 		return nil, err
@@ -128,10 +127,10 @@ func (f *FS) list(o *origin) ([]kernel.Entry, error) {
 	return kernel.Entries(int(own.Fd()))
 }
 
-// make adds a node of a mode to a directory, or, with an empty name, none yet.
-func (f *FS) make(dir *node, name string, mode, uid, gid, umask uint32) (*node, error) {
+// create adds an inode with a mode to dir. With an empty name the inode has no name yet.
+func (f *FS) create(dir *inode, name string, mode, uid, gid, umask uint32) (*inode, error) {
 	if name != "" {
-		old, err := f.find(dir, name)
+		old, err := f.lookup(dir, name)
 		if err != nil {
 			return nil, err
 		}
@@ -142,50 +141,51 @@ func (f *FS) make(dir *node, name string, mode, uid, gid, umask uint32) (*node, 
 	if dir.nlink == 0 {
 		return nil, unix.ENOENT
 	}
-	err := f.room(int64(nodeRecord+nameRecord+len(name)), 1)
+	err := f.checkLogSpace(int64(inodeRecordSize+nameRecordSize+len(name)), 1)
 	if err == nil {
-		err = f.change(dir)
+		err = f.makeDirty(dir)
 	}
 	if err != nil {
 		return nil, err
 	}
 	t := now()
-	n := &node{id: f.next, changed: true, place: nowhere, deeds: &deeds{told: nowhere}, attr: attr{
-		ino: f.next, mode: mode, uid: uid, gid: gid, nlink: 1, atime: t, mtime: t, ctime: t,
+	n := &inode{id: f.nextIno, changed: true, layer: NoContent, dirtyState: &dirtyState{recordedIn: NoContent}, attr: attr{
+		ino: f.nextIno, mode: mode, uid: uid, gid: gid, nlink: 1, atime: t, mtime: t, ctime: t,
 	}}
-	f.next++
+	f.nextIno++
 	if dir.mode&unix.S_ISGID != 0 {
 		if n.gid = dir.gid; n.isDir() {
 			n.mode |= unix.S_ISGID
 		}
 	}
 	f.inherit(dir, n, umask)
-	f.nodes[n.id] = n
-	f.mark(n)
+	f.inodes[n.id] = n
+	f.markDirty(n)
 	if name == "" {
 		n.nlink = 0
-		f.loose[n] = struct{}{}
+		f.unlinked[n] = struct{}{}
 		return n, nil
 	}
 	if n.isDir() {
 		n.nlink = 2
-		addSub(dir, 1)
+		addSubdirs(dir, 1)
 	}
-	f.put(dir, name, n)
+	f.addName(dir, name, n)
 	dir.mtime, dir.ctime = t, t
 	return n, nil
 }
 
-// addSub counts the directories in one, on a filesystem that counts them.
-func addSub(dir *node, by int) {
+// addSubdirs adjusts the link count of dir by a number of subdirectories, unless the lower filesystem does not
+// count them.
+func addSubdirs(dir *inode, by int) {
 	if dir.nlink > 1 {
 		dir.nlink = uint32(int(dir.nlink) + by)
 	}
 }
 
-// link gives a node one name more.
-func (f *FS) link(n, dir *node, name string) error {
-	old, err := f.find(dir, name)
+// link adds a name to n.
+func (f *FS) link(n, dir *inode, name string) error {
+	old, err := f.lookup(dir, name)
 	if err != nil {
 		return err
 	}
@@ -195,20 +195,20 @@ func (f *FS) link(n, dir *node, name string) error {
 	if dir.nlink == 0 {
 		return unix.ENOENT
 	}
-	if err := errors.Join(f.room(int64(nameRecord+len(name)), 0), f.change(n), f.change(dir)); err != nil {
+	if err := errors.Join(f.checkLogSpace(int64(nameRecordSize+len(name)), 0), f.makeDirty(n), f.makeDirty(dir)); err != nil {
 		return err
 	}
-	f.put(dir, name, n)
+	f.addName(dir, name, n)
 	n.nlink++
-	delete(f.loose, n)
+	delete(f.unlinked, n)
 	n.ctime = now()
 	dir.mtime, dir.ctime = n.ctime, n.ctime
 	return nil
 }
 
-// unlink takes a name away, that of a directory with rmdir.
-func (f *FS) unlink(dir *node, name string, rmdir bool) error {
-	n, err := f.find(dir, name)
+// unlink removes a name; with rmdir, that of an empty directory.
+func (f *FS) unlink(dir *inode, name string, rmdir bool) error {
+	n, err := f.lookup(dir, name)
 	if err != nil {
 		return err
 	}
@@ -220,69 +220,68 @@ func (f *FS) unlink(dir *node, name string, rmdir bool) error {
 	case !rmdir && n.isDir():
 		return unix.EISDIR
 	}
-	if err := f.mayGo(n); err != nil {
+	if err := f.checkRemove(n); err != nil {
 		return err
 	}
-	hide, err := f.hides(dir, name, n)
+	hide, err := f.needsWhiteout(dir, name, n)
 	if err != nil {
 		return err
 	}
-	if err := f.changeAnyway(dir); err != nil {
+	if err := f.makeDirtyUnchecked(dir); err != nil {
 		return err
 	}
-	f.take(dir, name, hide)
+	f.removeName(dir, name, hide)
 	if rmdir {
-		addSub(dir, -1)
+		addSubdirs(dir, -1)
 	}
 	dir.mtime = now()
 	dir.ctime = dir.mtime
-	f.lessOne(n)
+	f.dropLink(n)
 	return nil
 }
 
-// mayGo says whether one name of a node may be taken away, and makes ready for
-// it what can go wrong.
-func (f *FS) mayGo(n *node) error {
+// checkRemove reports why a name of n cannot be removed, and does beforehand what may fail later.
+func (f *FS) checkRemove(n *inode) error {
 	if n.isDir() {
-		empty, err := f.empty(n)
+		empty, err := f.isEmpty(n)
 		if err == nil && !empty {
 			err = unix.ENOTEMPTY
 		}
 		return err
 	}
 	if n.nlink > 1 {
-		return f.changeAnyway(n)
+		return f.makeDirtyUnchecked(n)
 	}
 	return nil
 }
 
-// lessOne takes one name of a node away.
-func (f *FS) lessOne(n *node) {
+// dropLink removes one name from the link count of n.
+func (f *FS) dropLink(n *inode) {
 	n.ctime = now()
 	if n.isDir() || n.nlink <= 1 {
-		n.own().entries = nil
+		n.ownState().entries = nil
 		n.nlink = 0
-		f.loose[n] = struct{}{}
+		f.unlinked[n] = struct{}{}
 		if n.isDir() {
-			f.removed[n.id] = struct{}{}
+			f.removedDirs[n.id] = struct{}{}
 		}
 		if n.logged {
-			f.mark(n)
+			f.markDirty(n)
 		}
-		f.settle(n)
+		f.dropUnused(n)
 		return
 	}
 	n.nlink--
-	f.mark(n)
+	f.markDirty(n)
 }
 
-// rename moves a name; it never moves what is beneath it.
-func (f *FS) rename(from *node, name string, to *node, toName string, flags uint32) error {
-	n, err := f.find(from, name)
+// rename renames an entry. The inode keeps its lower reference, so the entries of a directory do not move.
+func (f *FS) rename(from *inode, name string, to *inode, toName string, flags uint32) error {
+	n, err := f.lookup(from, name)
 	if err != nil {
 		return err
 	}
-	old, err := f.find(to, toName)
+	old, err := f.lookup(to, toName)
 	if err != nil {
 		return err
 	}
@@ -304,51 +303,51 @@ func (f *FS) rename(from *node, name string, to *node, toName string, flags uint
 		case !old.isDir() && n.isDir():
 			return unix.ENOTDIR
 		}
-		if err := f.mayGo(old); err != nil {
+		if err := f.checkRemove(old); err != nil {
 			return err
 		}
 	}
-	hide, err := f.hides(from, name, n)
+	hide, err := f.needsWhiteout(from, name, n)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(f.change(n), f.change(from), f.change(to)); err != nil {
+	if err := errors.Join(f.makeDirty(n), f.makeDirty(from), f.makeDirty(to)); err != nil {
 		return err
 	}
 	if exchange {
-		if err := f.change(old); err != nil {
+		if err := f.makeDirty(old); err != nil {
 			return err
 		}
-		f.put(from, name, old)
+		f.addName(from, name, old)
 		old.ctime = now()
 	} else {
-		f.take(from, name, hide)
+		f.removeName(from, name, hide)
 	}
-	f.put(to, toName, n)
-	count(from, to, n, old, exchange)
+	f.addName(to, toName, n)
+	updateSubdirs(from, to, n, old, exchange)
 	n.ctime = now()
-	for _, dir := range []*node{from, to} {
+	for _, dir := range []*inode{from, to} {
 		dir.mtime, dir.ctime = n.ctime, n.ctime
 	}
 	if old != nil && !exchange {
-		if old.place == below && old.nlink <= 1 { // as an editor does
-			f.noteOriginal(f.original(old, f.layers[f.top()]))
+		if old.layer == InLower && old.nlink <= 1 { // an editor replaces a file this way
+			f.addOriginal(f.saveOriginal(old, f.layers[f.top()]))
 		}
-		f.lessOne(old)
+		f.dropLink(old)
 	}
 	return nil
 }
 
-// count keeps the numbers of directories in directories after a rename.
-func count(from, to, n, old *node, exchange bool) {
+// updateSubdirs adjusts the link counts of both directories after a rename.
+func updateSubdirs(from, to, n, old *inode, exchange bool) {
 	if n.isDir() {
-		addSub(from, -1)
-		addSub(to, 1)
+		addSubdirs(from, -1)
+		addSubdirs(to, 1)
 	}
 	if old != nil && old.isDir() {
-		addSub(to, -1)
+		addSubdirs(to, -1)
 		if exchange {
-			addSub(from, 1)
+			addSubdirs(from, 1)
 		}
 	}
 }

@@ -9,14 +9,13 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// These are the questions of a kernel, which knows nodes by the numbers that it was
-// told and holds until it forgets them. Errors are those of files and always hold a
-// unix.Errno, see [Errno].
+// The methods in this file answer the requests of a kernel, which refers to inodes by the ids that it got from
+// Lookup and releases with Forget. Their errors always contain a unix.Errno, see [Errno].
 
-// RootID is the number of the root, which nobody has to be told.
+// RootID is the id of the root, which the kernel knows without a Lookup.
 const RootID = rootID
 
-// Errno is the number that a kernel is told for an error of this package, 0 for nil.
+// Errno returns the number to send to the kernel for err, 0 for nil.
 func Errno(err error) unix.Errno {
 	var no unix.Errno
 	switch {
@@ -30,7 +29,7 @@ func Errno(err error) unix.Errno {
 	return unix.EIO
 }
 
-// Attr is what stat(2) tells of a node. Blocks are of 512 bytes.
+// Attr holds the attributes of an inode as in stat(2). Blocks have 512 bytes.
 type Attr struct {
 	Ino, Size, Blocks   uint64
 	Mode, UID, GID      uint32
@@ -38,82 +37,82 @@ type Attr struct {
 	Atime, Mtime, Ctime Time
 }
 
-// An Entry is a node that the kernel is told of, and holds until [FS.Forget].
+// An Entry is an inode that the kernel may refer to until [FS.Forget].
 type Entry struct {
-	ID uint64 // 0: there is none
-	// Again is how often it has come back since the kernel removed it, a directory, while it was in
-	// use: another inode with the same number each time.
-	Again uint64
+	ID uint64 // 0 if there is no such entry
+	// Generation counts how often a directory came back under its number after the kernel had removed it and
+	// while it was in use. The kernel takes each as another inode.
+	Generation uint64
 	Attr
 }
 
-// node is what the kernel means by a number that it was told.
-func (f *FS) node(id uint64) (*node, error) {
+// inodeByID returns the inode that the kernel calls id, or ESTALE.
+func (f *FS) inodeByID(id uint64) (*inode, error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if n := f.nodes[id]; n != nil {
+	if n := f.inodes[id]; n != nil {
 		return n, nil
 	}
 	return nil, unix.ESTALE
 }
 
-// tell is what stat(2) will say. Holds mu, or n is nobody else's yet.
-func (f *FS) tell(n *node) Attr {
+// stat returns the attributes of n. The caller holds mu, unless it alone has n.
+func (f *FS) stat(n *inode) Attr {
 	a := Attr{
 		Ino: n.ino, Size: uint64(n.size), Blocks: uint64(n.blocks), Mode: n.mode, UID: n.uid, GID: n.gid,
 		Nlink: n.nlink, Rdev: n.rdev, Atime: n.atime, Mtime: n.mtime, Ctime: n.ctime,
 	}
 	switch {
-	case n.kind() == unix.S_IFLNK && n.from == nil:
+	case n.kind() == unix.S_IFLNK && n.lower == nil:
 		a.Size = uint64(len(n.target))
-	case !n.regular() || n.place == below:
-	case n.place == nowhere:
+	case !n.regular() || n.layer == InLower:
+	case n.layer == NoContent:
 		a.Blocks = 0
 	default:
-		if st, err := kernel.Lstat(f.layers[n.place].fd, sharded(n.id)); err == nil { // not n.held, which ZFS tells too early
+		if st, err := kernel.Lstat(f.layers[n.layer].FD, ContentPath(n.id)); err == nil { // n.charged would be wrong: ZFS reports blocks too early
 			a.Blocks = uint64(st.Blocks)
 		}
-		if n.parts != nil {
-			for _, s := range n.parts.beneath {
-				a.Blocks += uint64(s.blocks)
+		if n.sparse != nil {
+			for _, s := range n.sparse.Sources {
+				a.Blocks += uint64(s.Blocks)
 			}
-			a.Blocks = min(a.Blocks, uint64(f.up(n.size)/512))
+			a.Blocks = min(a.Blocks, uint64(f.alignUp(n.size)/512))
 		}
 	}
 	return a
 }
 
-// entry tells the kernel of a node, which it knows from here on. Holds mu.
-func (f *FS) entry(n *node) Entry {
+// entry returns n as an entry, which adds a kernel reference. The caller holds mu.
+func (f *FS) entry(n *inode) Entry {
 	n.lookups++
-	return Entry{n.id, f.again[n.id], f.tell(n)}
+	return Entry{n.id, f.generations[n.id], f.stat(n)}
 }
 
-// Lookup answers with the node of a name, or that there is none.
+// Lookup returns the inode called name in a directory, or an Entry with ID 0.
 func (f *FS) Lookup(id uint64, name string) (Entry, error) {
-	if len(name) > longest {
+	if len(name) > maxName {
 		return Entry{}, unix.ENAMETOOLONG
 	}
-	dir, err := f.node(id)
+	dir, err := f.inodeByID(id)
 	if err != nil {
 		return Entry{}, err
 	}
 	f.mu.Lock()
 	n, known := dir.entries[name]
-	if !known && dir.showsBelow() {
+	if !known && dir.showsLower() {
 		f.mu.Unlock()
 		var st kernel.Stat
-		st, err = f.statBelow(dir.from, name)
+		st, err = f.statLower(dir.lower, name)
 		f.mu.Lock()
-		// The kernel lets nobody change this name meanwhile.
+		// The kernel keeps this name locked meanwhile.
 		if err == nil {
-			n = f.adopt(dir.from, name, &st)
-		} else if errors.Is(err, fs.ErrNotExist) || f.lost(dir, err) {
+			n = f.lowerInode(dir.lower, name, &st)
+		} else if errors.Is(err, fs.ErrNotExist) || f.lowerGone(dir, err) {
 			err = nil
 		}
 	}
 	defer f.mu.Unlock()
-	if err == nil && n == nil && dir.nlink == 0 { // not to be kept: it may come back with the name
+	if err == nil && n == nil && dir.nlink == 0 { // an error, so that the kernel caches nothing: the directory may come back with the name
 		err = unix.ENOENT
 	}
 	if err != nil || n == nil {
@@ -122,9 +121,9 @@ func (f *FS) Lookup(id uint64, name string) (Entry, error) {
 	return f.entry(n), nil
 }
 
-// Again answers with a node that the kernel was told of, and tells of it once more.
-func (f *FS) Again(id uint64) (Entry, error) {
-	n, err := f.node(id)
+// Relookup returns a known inode as an entry again, which adds a kernel reference.
+func (f *FS) Relookup(id uint64) (Entry, error) {
+	n, err := f.inodeByID(id)
 	if err != nil {
 		return Entry{}, err
 	}
@@ -133,25 +132,25 @@ func (f *FS) Again(id uint64) (Entry, error) {
 	return f.entry(n), nil
 }
 
-// Forget lets go of a node that the kernel was told of so often.
+// Forget drops times kernel references of an inode.
 func (f *FS) Forget(id, times uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.forget(id, times)
 }
 
-// Attr is getattr.
+// Attr returns the attributes of an inode.
 func (f *FS) Attr(id uint64) (Attr, error) {
-	n, err := f.node(id)
+	n, err := f.inodeByID(id)
 	if err != nil {
 		return Attr{}, err
 	}
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	return f.tell(n), nil
+	return f.stat(n), nil
 }
 
-// A Change is one of attributes: of those that Set names.
+// A Change changes the attributes that Set names.
 type Change struct {
 	Set            Set
 	Size           int64
@@ -159,11 +158,10 @@ type Change struct {
 	Atime, Mtime   Time
 }
 
-// Set names the parts of a [Change].
+// A Set names attributes of a [Change].
 type Set int
 
-// What a change sets; the times, also to that of the change. KillSetID:
-// with its size, the file loses what made its owner powerful.
+// SetAtimeNow and SetMtimeNow use the current time. KillSetID, with SetSize, also clears the set-id bits.
 const (
 	SetMode Set = 1 << iota
 	SetUID
@@ -176,9 +174,9 @@ const (
 	KillSetID
 )
 
-// SetAttr is chmod(2), chown(2), utimensat(2) and truncate(2), any of them at once.
+// SetAttr does chmod(2), chown(2), utimensat(2) and truncate(2), in any combination.
 func (f *FS) SetAttr(id uint64, c *Change) (Attr, error) {
-	n, err := f.node(id)
+	n, err := f.inodeByID(id)
 	if err != nil {
 		return Attr{}, err
 	}
@@ -189,7 +187,7 @@ func (f *FS) SetAttr(id uint64, c *Change) (Attr, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.change(n); err != nil {
+	if err := f.makeDirty(n); err != nil {
 		return Attr{}, err
 	}
 	t := now()
@@ -200,18 +198,18 @@ func (f *FS) SetAttr(id uint64, c *Change) (Attr, error) {
 		if c.Set&KillSetID != 0 {
 			lose = LoseSetID
 		}
-		n.lose(lose)
+		n.strip(lose)
 	}
 	n.chown(c)
 	if c.Set&SetMode != 0 {
 		n.chmod(c.Mode)
 	}
 	n.utimes(c, t)
-	return f.tell(n), nil
+	return f.stat(n), nil
 }
 
-// chown gives a changed node away, which takes what made its owner powerful.
-func (n *node) chown(c *Change) {
+// chown changes the owner of a dirty inode, which also strips its privileges.
+func (n *inode) chown(c *Change) {
 	if c.Set&SetUID != 0 {
 		n.uid = c.UID
 	}
@@ -219,11 +217,11 @@ func (n *node) chown(c *Change) {
 		n.gid = c.GID
 	}
 	if c.Set&(SetUID|SetGID) != 0 {
-		n.lose(LoseSetID)
+		n.strip(LoseSetID)
 	}
 }
 
-func (n *node) utimes(c *Change, t Time) {
+func (n *inode) utimes(c *Change, t Time) {
 	switch {
 	case c.Set&SetAtimeNow != 0:
 		n.atime = t
@@ -238,9 +236,9 @@ func (n *node) utimes(c *Change, t Time) {
 	}
 }
 
-// Readlink is where a symbolic link leads.
+// Readlink returns the target of a symbolic link.
 func (f *FS) Readlink(id uint64) (target string, err error) {
-	n, err := f.node(id)
+	n, err := f.inodeByID(id)
 	if err != nil {
 		return "", err
 	}
@@ -250,42 +248,42 @@ func (f *FS) Readlink(id uint64) (target string, err error) {
 	if changed {
 		return target, nil
 	}
-	err = f.at(n.from, func(dirfd int, name string) (err error) {
+	err = f.withLower(n.lower, func(dirfd int, name string) (err error) {
 		target, err = readlink(dirfd, name)
 		return err
 	})
 	return target, err
 }
 
-// Read fills buf from an offset, as far as the file goes.
+// Read fills buf from off, up to the end of the file.
 func (f *FS) Read(id uint64, buf []byte, off int64) (int, error) {
-	n, err := f.node(id)
+	n, err := f.inodeByID(id)
 	if err != nil {
 		return 0, err
 	}
 	done, err := f.read(n, buf, off)
-	return done, f.mayBeStale(n, err)
+	return done, f.notifyStale(n, err)
 }
 
-// OnStale has the filesystem call tell too, in a goroutine, where the tree below has another
-// file by now than the one that the kernel knows by a name.
+// OnStale registers notify, which is called in its own goroutine for each name that the kernel knows and whose
+// lower file was replaced by another one.
 func (f *FS) OnStale(tell func(dir uint64, name string)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stale = append(f.stale, tell)
+	f.onStale = append(f.onStale, tell)
 }
 
-// mayBeStale tells of a node that has gone from the tree below, so that the name leads
-// to what is there now when it is opened again. It answers with err.
-func (f *FS) mayBeStale(n *node, err error) error {
-	if !errors.Is(err, unix.ESTALE) || n.from == nil || n.from.dir == nil {
+// notifyStale returns err. If err is ESTALE, it first notifies the kernel that the names of n are stale, so
+// that the next open looks them up again.
+func (f *FS) notifyStale(n *inode, err error) error {
+	if !errors.Is(err, unix.ESTALE) || n.lower == nil || n.lower.dir == nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, o := range append([]*origin{n.from}, f.aliases[n]...) {
-		if dir, wrong := f.nodeOf(o.dir); wrong == nil {
-			for _, tell := range f.stale {
+	for _, o := range append([]*lowerRef{n.lower}, f.aliases[n]...) {
+		if dir, wrong := f.dirInode(o.dir); wrong == nil {
+			for _, tell := range f.onStale {
 				go tell(dir.id, o.name)
 			}
 		}
@@ -293,19 +291,19 @@ func (f *FS) mayBeStale(n *node, err error) error {
 	return err
 }
 
-// Write puts data at an offset. It may write less than all, and say no more.
+// Write writes data at off. It may write less than all of it without an error.
 func (f *FS) Write(id uint64, data []byte, off int64, lose Privileges) (int, error) {
-	n, err := f.node(id)
+	n, err := f.inodeByID(id)
 	if err != nil {
 		return 0, err
 	}
 	done, err := f.write(n, data, off, lose)
-	return done, f.mayBeStale(n, err)
+	return done, f.notifyStale(n, err)
 }
 
 // Seek is lseek(2) with SEEK_DATA or SEEK_HOLE.
 func (f *FS) Seek(id uint64, off int64, whence int) (int64, error) {
-	n, err := f.node(id)
+	n, err := f.inodeByID(id)
 	if err != nil {
 		return 0, err
 	}
@@ -314,38 +312,36 @@ func (f *FS) Seek(id uint64, off int64, whence int) (int64, error) {
 
 // Fallocate is fallocate(2).
 func (f *FS) Fallocate(id uint64, mode uint32, off, size int64, lose Privileges) error {
-	n, err := f.node(id)
+	n, err := f.inodeByID(id)
 	if err != nil {
 		return err
 	}
 	return f.fallocate(n, mode, off, size, lose)
 }
 
-// Fsync puts the content of a node, and all names and attributes, on stable storage; with
-// data, as fdatasync(2), no more than it takes to read the content again.
+// Fsync puts the content of an inode and all metadata on stable storage. With data it works as fdatasync(2).
 func (f *FS) Fsync(id uint64, data bool) error {
-	n, err := f.node(id)
+	n, err := f.inodeByID(id)
 	if err != nil || f.readOnly {
 		return err
 	}
 	return f.fsync(n, data)
 }
 
-// Commit tells the log of all that was done to names and attributes; with sync it is
-// on stable storage then.
+// Commit writes all metadata changes to the log; with sync, to stable storage.
 func (f *FS) Commit(sync bool) error { return f.commit(sync) }
 
-// Statfs tells of the space that the top layer has, or is left of its quota.
+// Statfs returns the space of the top layer's filesystem, limited by the quota.
 func (f *FS) Statfs() (st unix.Statfs_t, err error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	dir := f.lower
 	if len(f.layers) > 0 {
-		dir = f.layers[f.top()].fd
+		dir = f.layers[f.top()].FD
 	}
 	if err := unix.Fstatfs(dir, &st); err != nil || f.quota == nil {
 		return st, err
 	}
-	f.quota.limit(&st)
+	f.quota.ClampStatfs(&st)
 	return st, nil
 }

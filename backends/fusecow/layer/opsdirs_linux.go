@@ -13,27 +13,26 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// lists are directories that are open to be read. The list of one stays as it was when
-// it was first read, whatever is removed meanwhile. Where the kernel has kept the first
-// part of a list from another time, it asks for the rest alone: so that both fit, one that
-// was not read yet is made just before its directory changes.
-type lists struct {
+// listings are the open directories. The listing of each stays as it was at its first read, whatever is removed
+// later. The kernel may have cached the beginning of a listing and then reads only the rest. Both parts must
+// fit together, so an unread listing is fixed just before its directory changes.
+type listings struct {
 	mu   sync.Mutex // taken after FS.mu
 	next uint64
 	all  map[uint64]*listing
-	// unread are those without a list, by their directory.
+	// unread are the open directories without a listing, by inode id.
 	unread map[uint64][]*listing
 }
 
 type listing struct {
-	mu    sync.Mutex // held by who reads; taken before FS.mu
+	mu    sync.Mutex // held by a reader; taken before FS.mu
 	dir   uint64
 	names atomic.Pointer[[]kernel.Entry]
 }
 
-// OpenDir begins to read a directory. The number is given back by [FS.CloseDir].
+// OpenDir opens a directory for ReadDir. The caller must pass the result to [FS.CloseDir].
 func (f *FS) OpenDir(id uint64) uint64 {
-	l := &f.lists
+	l := &f.listings
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.all == nil {
@@ -46,82 +45,82 @@ func (f *FS) OpenDir(id uint64) uint64 {
 	return l.next
 }
 
-// CloseDir forgets the list of OpenDir.
+// CloseDir closes a directory that OpenDir opened.
 func (f *FS) CloseDir(list uint64) {
-	l := &f.lists
+	l := &f.listings
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if opened := l.all[list]; opened != nil {
-		l.read(opened)
+		l.noteRead(opened)
 		delete(l.all, list)
 	}
 }
 
-// read takes one from those that are without a list. Holds mu.
-func (l *lists) read(opened *listing) {
+// noteRead removes opened from the unread ones. The caller holds mu.
+func (l *listings) noteRead(opened *listing) {
 	rest := slices.DeleteFunc(l.unread[opened.dir], func(o *listing) bool { return o == opened })
 	if l.unread[opened.dir] = rest; len(rest) == 0 {
 		delete(l.unread, opened.dir)
 	}
 }
 
-// keepLists makes the lists of who has a directory open that is about to change, and has
-// not read it. Where that goes wrong he will hear it when he reads. Holds FS.mu.
-func (f *FS) keepLists(dir *node) {
-	l := &f.lists
+// snapshotListings fixes the unread listings of dir, which is about to change. After an error the readers see
+// that error when they read. The caller holds FS.mu.
+func (f *FS) snapshotListings(dir *inode) {
+	l := &f.listings
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.unread[dir.id]) == 0 {
 		return
 	}
-	own, err := f.listBelow(dir)
+	own, err := f.listLower(dir)
 	if err != nil {
 		return
 	}
-	all := dir.list(own)
+	all := dir.mergeListing(own)
 	for _, opened := range l.unread[dir.id] {
 		opened.names.CompareAndSwap(nil, &all)
 	}
 	delete(l.unread, dir.id)
 }
 
-// A Dir is a directory that is being read.
+// A Dir is a directory that ReadDir is reading.
 type Dir struct {
 	f *FS
-	n *node
+	n *inode
 }
 
-// Lookup is [FS.Lookup] of one of its names.
+// Lookup is [FS.Lookup] of a name in d.
 func (d Dir) Lookup(name string) (Entry, error) {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
-	n, err := d.f.find(d.n, name)
+	n, err := d.f.lookup(d.n, name)
 	if err != nil || n == nil {
 		return Entry{}, err
 	}
 	return d.f.entry(n), nil
 }
 
-// ReadDir calls add with the names of a directory, from an offset on, "." and ".."
-// included, until it has no room. Where the filesystem is [FS.Bare] it takes no OpenDir.
+// ReadDir calls add with the entries of a directory from offset on, including "." and "..", until add returns
+// room false. If the filesystem is [FS.LowerOnly], list is ignored and no OpenDir is needed.
 func (f *FS) ReadDir(list, id, offset uint64, add func(d Dir, e kernel.Entry, next uint64) (room bool, err error)) error {
-	n, err := f.node(id)
+	n, err := f.inodeByID(id)
 	if err != nil {
 		return err
 	}
-	if f.Bare() {
-		return f.readBare(n, int64(offset), add)
+	if f.LowerOnly() {
+		return f.readDirLowerOnly(n, int64(offset), add)
 	}
-	f.lists.mu.Lock()
-	l := f.lists.all[list]
-	f.lists.mu.Unlock()
+	f.listings.mu.Lock()
+	l := f.listings.all[list]
+	f.listings.mu.Unlock()
 	if l == nil {
 		return unix.EBADF
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if offset == 0 || l.names.Load() == nil {
-		if err := f.makeList(n, l, offset == 0); err != nil {
+		if err := f.readListing(n, l, offset == 0); err != nil {
 			return err
 		}
 	}
@@ -138,42 +137,41 @@ func (f *FS) ReadDir(list, id, offset uint64, add func(d Dir, e kernel.Entry, ne
 	return nil
 }
 
-// makeList makes the list of an open directory, anew or where there is none.
-func (f *FS) makeList(n *node, l *listing, anew bool) error {
-	own, err := f.listBelow(n)
+// readListing makes the listing of an open directory, a new one if anew is set.
+func (f *FS) readListing(n *inode, l *listing, anew bool) error {
+	own, err := f.listLower(n)
 	if err != nil {
 		return err
 	}
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	all := n.list(own)
+	all := n.mergeListing(own)
 	if anew {
 		l.names.Store(&all)
 	} else {
 		l.names.CompareAndSwap(nil, &all)
 	}
-	f.lists.mu.Lock()
-	defer f.lists.mu.Unlock()
-	f.lists.read(l)
+	f.listings.mu.Lock()
+	defer f.listings.mu.Unlock()
+	f.listings.noteRead(l)
 	return nil
 }
 
-// listBelow lists what the tree below has of a directory: nothing, where it has lost one that was changed.
-func (f *FS) listBelow(n *node) ([]kernel.Entry, error) {
-	if !n.showsBelow() {
+// listLower lists the lower directory of n. The list is empty if n is dirty and the lower directory is gone.
+func (f *FS) listLower(n *inode) ([]kernel.Entry, error) {
+	if !n.showsLower() {
 		return nil, nil
 	}
-	own, err := f.list(n.from)
-	if f.lost(n, err) {
+	own, err := f.readLowerDir(n.lower)
+	if f.lowerGone(n, err) {
 		return nil, nil
 	}
 	return own, err
 }
 
-// list puts together what the tree below has of a directory, in its order, and then what is
-// in the layers alone. What has changed keeps its place: the kernel may have the list of
-// before. Holds mu.
-func (n *node) list(own []kernel.Entry) []kernel.Entry {
+// mergeListing merges lower entries, in their order, with those of the layers, which follow. A changed lower
+// entry keeps its position, because the kernel may have cached an earlier listing. The caller holds mu.
+func (n *inode) mergeListing(own []kernel.Entry) []kernel.Entry {
 	all := make([]kernel.Entry, 2, 2+len(own)+len(n.entries))
 	all[0] = kernel.Entry{Name: ".", Ino: n.ino, Type: unix.DT_DIR}
 	all[1] = kernel.Entry{Name: "..", Ino: n.ino, Type: unix.DT_DIR}
@@ -198,6 +196,6 @@ func (n *node) list(own []kernel.Entry) []kernel.Entry {
 	return all
 }
 
-func (n *node) entry(name string) kernel.Entry {
+func (n *inode) entry(name string) kernel.Entry {
 	return kernel.Entry{Name: name, Ino: n.ino, Type: uint8(n.mode >> 12)}
 }

@@ -11,94 +11,93 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// An Original is a file of the tree below as it was when it was first written to, cut
-// or replaced by a rename here: the tree below may change later, and then nobody could
-// tell what both began with.
+// An Original is the state of a lower file just before it was first written to, truncated, or replaced by a
+// rename here. The lower may change later, and the original is then the merge base.
 type Original struct {
-	// Path is relative to the tree below.
+	// Path is relative to the lower's root.
 	Path string
-	// Stat is what is told of it, but for the times of access and birth.
+	// Stat lacks the access and birth times.
 	Stat   kernel.Stat
 	Xattrs map[string]string
-	// File has its content; "": that is not kept.
+	// File is the path of a copy of the content, or "" if there is none.
 	File string
 
-	id uint64
-	// kept is which of the contents with that number it has, from 1 on; 0: its content is not kept.
-	kept uint64
+	ID uint64
+	// Copy numbers the copies of files with this inode number, from 1; 0 means no copy.
+	Copy uint64
 }
 
-// MostKept is how much content is kept of a file: of a larger one only what it was.
-const MostKept = 1 << 20
+// MaxOriginal is the largest file whose content is saved.
+const MaxOriginal = 1 << 20
 
-// original keeps a file of the tree below in the layer d. That it could not be kept is no
-// error: then nothing is known of it. Cost: a clone of its blocks, or else a copy.
-func (f *FS) original(n *node, d *dir) *Original {
+// saveOriginal saves the original of n in the layer d. It returns nil if it could not: the original is then
+// unknown. Cost: a clone of the file's blocks, or a copy.
+func (f *FS) saveOriginal(n *inode, d *Layer) *Original {
 	if f.frozen {
 		return nil
 	}
-	src, err := f.sourceAt(n, below, identity{}) // mu may be held
+	src, err := f.openContentIn(n, InLower, Identity{}) // mu may be held
 	if err != nil {
 		return nil
 	}
 	defer f.fds.put(src)
-	o := &Original{Path: n.from.path(), id: n.id}
+	o := &Original{Path: n.lower.path(), ID: n.id}
 	if o.Stat, err = kernel.Lstat(src.n, ""); err != nil {
 		return nil
 	}
-	err = f.at(n.from, func(dirfd int, name string) (err error) {
+	err = f.withLower(n.lower, func(dirfd int, name string) (err error) {
 		o.Xattrs, err = kernel.Xattrs(dirfd, name)
 		return err
 	})
 	if err != nil {
 		return nil
 	}
-	if o.Stat.Size <= MostKept {
-		o.kept = d.keep(n.id, src.n)
+	if o.Stat.Size <= MaxOriginal {
+		o.Copy = d.SaveOriginal(n.id, src.n)
 	}
 	if again, err := kernel.Lstat(src.n, ""); err != nil || again.CTime != o.Stat.CTime {
-		d.dropOriginal(o) // somebody is writing to it
+		d.RemoveOriginal(o) // somebody is writing to it
 		return nil
 	}
 	return o
 }
 
-// dropOriginal removes the content of one that no log will tell of.
-func (d *dir) dropOriginal(o *Original) {
-	if o != nil && o.kept > 0 {
-		_ = unix.Unlinkat(d.fd, o.name(), 0) // what stays is nobody's, and goes with the layer
+// RemoveOriginal deletes the copy of an original that no log will record.
+func (d *Layer) RemoveOriginal(o *Original) {
+	if o != nil && o.Copy > 0 {
+		_ = unix.Unlinkat(d.FD, o.contentPath(), 0) // a leftover is removed with the layer
 	}
 }
 
-// noteOriginal has the log tell of it. Holds mu.
-func (f *FS) noteOriginal(o *Original) {
+// addOriginal queues o for the next commit. The caller holds mu.
+func (f *FS) addOriginal(o *Original) {
 	if o != nil {
 		f.originals = append(f.originals, o)
 	}
 }
 
-// name is where its content is in the layer. A number of the tree below may be another file's later.
-func (o *Original) name() string {
-	name := "base/" + strconv.FormatUint(o.id>>9&0xff, 16) + "/" + strconv.FormatUint(o.id, 16)
-	if o.kept > 1 {
-		name += "." + strconv.FormatUint(o.kept, 10)
+// contentPath returns the path of the copy in the layer. Inode numbers of the lower may be reused, hence the
+// copy number.
+func (o *Original) contentPath() string {
+	name := "base/" + strconv.FormatUint(o.ID>>9&0xff, 16) + "/" + strconv.FormatUint(o.ID, 16)
+	if o.Copy > 1 {
+		name += "." + strconv.FormatUint(o.Copy, 10)
 	}
 	return name
 }
 
-// mostOfANumber bounds how many files with one number have their content kept.
-const mostOfANumber = 100
+// maxCopies bounds the copies of files with one inode number.
+const maxCopies = 100
 
-// keep copies the content of a file of the tree below, and answers with which of its number's that
-// is; 0: it cannot be kept.
-func (d *dir) keep(id uint64, from int) uint64 {
+// SaveOriginal copies the content of a lower file, and returns the number of the copy, or 0 if it failed.
+func (d *Layer) SaveOriginal(id uint64, from int) uint64 {
 	src, err := dupFile(from)
 	if err != nil {
 		return 0
 	}
 	defer src.Close()
-	for o := (&Original{id: id, kept: 1}); o.kept < mostOfANumber; o.kept++ {
-		path := filepath.Join(d.path, o.name())
+	for o := (&Original{ID: id, Copy: 1}); o.Copy < maxCopies; o.Copy++ {
+		path := filepath.Join(d.Path, o.contentPath())
 		const flags = os.O_RDWR | os.O_CREATE | os.O_EXCL | unix.O_NOFOLLOW
 		dst, err := os.OpenFile(path, flags, 0o600)
 		if errors.Is(err, os.ErrNotExist) {
@@ -112,22 +111,22 @@ func (d *dir) keep(id uint64, from int) uint64 {
 		if err == nil {
 			_, err = kernel.CopyFile(dst, src)
 			if err = errors.Join(err, dst.Close()); err != nil {
-				d.dropOriginal(o)
+				d.RemoveOriginal(o)
 			}
 		}
 		if err != nil {
 			return 0
 		}
-		return o.kept
+		return o.Copy
 	}
 	return 0
 }
 
-// original writes what the log tells of a file of the tree below as it was.
-func (w *writer) original(o *Original) {
-	*w = append(*w, recordOriginal)
+// Original encodes an original.
+func (w *Writer) Original(o *Original) {
+	*w = append(*w, KindOriginal)
 	w.text(o.Path)
-	w.num(o.id)
+	w.num(o.ID)
 	for _, v := range []uint32{o.Stat.Mode, o.Stat.UID, o.Stat.GID, o.Stat.Nlink} {
 		w.num(uint64(v))
 	}
@@ -138,45 +137,44 @@ func (w *writer) original(o *Original) {
 		w.times(At(t.Sec, t.Nsec))
 	}
 	w.xattrs(o.Xattrs)
-	w.num(o.kept)
+	w.num(o.Copy)
 }
 
-func (r *reader) original() (o Original) {
-	o.Path, o.id = r.text(), r.num()
+func (r *Reader) Original() (o Original) {
+	o.Path, o.ID = r.Text(), r.Num()
 	for _, p := range []*uint32{&o.Stat.Mode, &o.Stat.UID, &o.Stat.GID, &o.Stat.Nlink} {
-		*p = uint32(r.num())
+		*p = uint32(r.Num())
 	}
-	o.Stat.Ino, o.Stat.Dev, o.Stat.Size = r.num(), r.num(), r.int()
+	o.Stat.Ino, o.Stat.Dev, o.Stat.Size = r.Num(), r.Num(), r.int()
 	for _, p := range []*kernel.Timestamp{&o.Stat.MTime, &o.Stat.CTime} {
 		t := r.time()
 		*p = kernel.Timestamp{Sec: t.Sec(), Nsec: t.Nsec}
 	}
 	o.Xattrs = r.xattrs()
-	o.kept = r.num()
+	o.Copy = r.Num()
 	return o
 }
 
-// Originals are the files of the tree below that the logs of layers tell of as they
-// were, the earliest of each path. Cost: reading the logs. Errors are those of files, and
-// [ErrDamaged].
+// Originals returns the originals that the logs of some layers record: the earliest one of each path. Cost:
+// reading the logs. Errors are those of files, and [ErrDamaged].
 func Originals(layers []string) ([]Original, error) {
 	var all []Original
 	known := map[string]bool{}
 	for _, path := range layers {
-		d, err := openDir(path, false)
+		d, err := openLayer(path, false)
 		if err != nil {
 			return nil, err
 		}
-		err = d.records(func(kind byte, r *reader) {
-			if kind != recordOriginal {
-				r.skip(kind)
+		err = d.Records(func(kind byte, r *Reader) {
+			if kind != KindOriginal {
+				r.Skip(kind)
 				return
 			}
-			o := r.original()
-			if o.kept > 0 {
-				o.File = filepath.Join(path, o.name())
+			o := r.Original()
+			if o.Copy > 0 {
+				o.File = filepath.Join(path, o.contentPath())
 				for i := range all {
-					if all[i].File == o.File { // once, the later one took its place
+					if all[i].File == o.File { // a later original took the file's place
 						all[i].File = ""
 					}
 				}
@@ -186,7 +184,7 @@ func Originals(layers []string) ([]Original, error) {
 				all = append(all, o)
 			}
 		})
-		d.close()
+		d.Close()
 		if err != nil {
 			return nil, err
 		}

@@ -17,7 +17,7 @@ import (
 // when the tree below changes too.
 func TestOriginalsAreKeptAtTheFirstChange(t *testing.T) {
 	b := newBench(t)
-	large := strings.Repeat("x", layer.MostKept+1)
+	large := strings.Repeat("x", layer.MaxOriginal+1)
 	below := map[string]string{"written": "1", "cut": "2", "dir/replaced": "3", "twice": "4", "large": large, "chmod": "5", "read": "6"}
 	b.must(os.Mkdir(b.lower+"/dir", 0o755))
 	for name, text := range below {

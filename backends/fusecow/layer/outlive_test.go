@@ -22,7 +22,7 @@ func TestCountersOutliveAFullBtrfs(t *testing.T) {
 	s.must(err)
 	defer q.Close()
 	for i := range int64(20) {
-		q.Limit(layer.Use{Bytes: (i + 1) << 30})
+		q.SetLimit(layer.Usage{Bytes: (i + 1) << 30})
 		free(t, dir) // and all is written out
 		s.fill()
 	}
@@ -55,9 +55,9 @@ func TestWhatWasCutBelowIsNoHole(t *testing.T) {
 	}
 	l.must(f.Close())
 	l.down()
-	fs, err := layer.Open(layer.Options{Lower: l.lower, Layers: l.layers, Whole: 1})
+	fs, err := layer.Open(layer.Options{Lower: l.lower, Layers: l.layers, CopyUpLimit: 1})
 	l.must(err)
-	l.must(fs.Raise(t.Context(), map[string]bool{"large": true}))
+	l.must(fs.Detach(t.Context(), map[string]bool{"large": true}))
 	e, err := fs.Lookup(layer.RootID, "large")
 	l.must(err)
 	if n, err := fs.Read(e.ID, make([]byte, 100), 0); !errors.Is(err, unix.ESTALE) {

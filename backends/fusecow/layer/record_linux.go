@@ -7,62 +7,61 @@ import (
 	"sync"
 )
 
-// The kinds of records. Numbers are varints, texts have their length before
-// them.
+// The kinds of records. Numbers are varints; strings follow their length.
 const (
-	recordNode   = 'n' // all that is known of a node
-	recordGone   = 'g' // a node is no more
-	recordName   = 'e' // a directory has this name; no node: it has not
-	recordUnname = 'u' // a directory has this name as the tree below has it
-	recordClean  = 'c' // the layer was closed in order
-	// recordOriginal is a file of the tree below, as it was before it was changed.
-	recordOriginal = 'o'
-	recordParts    = 'p' // what the content of a node is made of, after its record
+	KindInode  = 'n' // the whole state of an inode
+	KindGone   = 'g' // an inode is gone
+	KindName   = 'e' // a directory has this name; inode 0 is a whiteout
+	KindUnname = 'u' // a directory shows the lower's entry under this name again
+	KindClean  = 'c' // the layer is clean
+	// KindOriginal is the original state of a lower file.
+	KindOriginal = 'o'
+	KindSparse   = 'p' // the sources of an inode's content; follows its record
 
 	kinds = "ngeucop"
 )
 
-// A writer puts records together.
-type writer []byte
+// A Writer appends encoded records to a byte slice.
+type Writer []byte
 
-func (w *writer) num(n uint64)  { *w = binary.AppendUvarint(*w, n) }
-func (w *writer) int(n int64)   { *w = binary.AppendVarint(*w, n) }
-func (w *writer) text(s string) { w.num(uint64(len(s))); *w = append(*w, s...) }
+func (w *Writer) num(n uint64)  { *w = binary.AppendUvarint(*w, n) }
+func (w *Writer) int(n int64)   { *w = binary.AppendVarint(*w, n) }
+func (w *Writer) text(s string) { w.num(uint64(len(s))); *w = append(*w, s...) }
 
-func (w *writer) times(all ...Time) {
+func (w *Writer) times(all ...Time) {
 	for _, s := range all {
 		w.int(s.Sec())
 		w.num(uint64(s.Nsec))
 	}
 }
 
-func (w *writer) node(n *node) {
-	*w = append(*w, recordNode)
+func (w *Writer) Inode(n *inode) {
+	*w = append(*w, KindInode)
 	for _, v := range []uint32{n.mode, n.uid, n.gid, n.nlink, n.rdev} {
 		w.num(uint64(v))
 	}
 	w.num(n.id)
 	w.int(n.size)
-	if n.place >= 0 {
-		w.int(n.held / 512)
+	if n.layer >= 0 {
+		w.int(n.charged / 512)
 	} else {
 		w.int(n.blocks)
 	}
-	w.int(int64(n.place))
+	w.int(int64(n.layer))
 	w.times(n.atime, n.mtime, n.ctime)
 	w.text(n.target)
 	w.xattrs(n.xattrs)
-	if n.from == nil {
+	if n.lower == nil {
 		w.text("")
 		return
 	}
-	w.text(n.from.path())
-	w.num(n.from.ino)
-	w.num(uint64(n.from.dev))
-	w.times(n.from.born)
+	w.text(n.lower.path())
+	w.num(n.lower.Ino)
+	w.num(uint64(n.lower.Dev))
+	w.times(n.lower.Born)
 }
 
-func (w *writer) xattrs(all map[string]string) {
+func (w *Writer) xattrs(all map[string]string) {
 	w.num(uint64(len(all)))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		w.text(name)
@@ -70,13 +69,13 @@ func (w *writer) xattrs(all map[string]string) {
 	}
 }
 
-// name writes what a directory says of a name now.
-func (w *writer) name(k nameKey) {
+// Name encodes the current entry of a directory.
+func (w *Writer) Name(k nameKey) {
 	to, ok := k.dir.entries[k.name]
 	if !ok {
-		*w = append(*w, recordUnname)
+		*w = append(*w, KindUnname)
 	} else {
-		*w = append(*w, recordName)
+		*w = append(*w, KindName)
 	}
 	w.num(k.dir.id)
 	w.text(k.name)
@@ -88,50 +87,49 @@ func (w *writer) name(k nameKey) {
 	}
 }
 
-// hide writes that a directory has no such name.
-func (w *writer) hide(dir uint64, name string) {
-	*w = append(*w, recordName)
+// whiteout encodes a whiteout in a directory.
+func (w *Writer) whiteout(dir uint64, name string) {
+	*w = append(*w, KindName)
 	w.num(dir)
 	w.text(name)
 	w.num(0)
 }
 
-// A reader takes records apart. Where they end too soon it is bad, and answers
-// with zeros.
-type reader struct {
+// A Reader decodes records. At a premature end it sets Bad and returns zeros from then on.
+type Reader struct {
 	rest []byte
-	bad  bool
+	Bad  bool
 }
 
-func (r *reader) kind() byte {
+func (r *Reader) Kind() byte {
 	k := r.rest[0]
 	r.rest = r.rest[1:]
 	return k
 }
 
-func (r *reader) num() uint64 {
+func (r *Reader) Num() uint64 {
 	v, n := binary.Uvarint(r.rest)
-	return number(r, v, n)
+	return readNumber(r, v, n)
 }
 
-func (r *reader) int() int64 {
+func (r *Reader) int() int64 {
 	v, n := binary.Varint(r.rest)
-	return number(r, v, n)
+	return readNumber(r, v, n)
 }
 
-func number[T uint64 | int64](r *reader, v T, n int) T {
+func readNumber[T uint64 | int64](r *Reader, v T, n int) T {
 	if n <= 0 {
-		r.bad, r.rest = true, nil
+		r.Bad, r.rest = true, nil
 		return 0
 	}
 	r.rest = r.rest[n:]
 	return v
 }
 
-func (r *reader) text() string {
-	n := r.num()
+func (r *Reader) Text() string {
+	n := r.Num()
 	if n > uint64(len(r.rest)) {
-		r.bad, r.rest = true, nil
+		r.Bad, r.rest = true, nil
 		return ""
 	}
 	s := string(r.rest[:n])
@@ -139,103 +137,104 @@ func (r *reader) text() string {
 	return s
 }
 
-func (r *reader) xattrs() (all map[string]string) {
-	for range r.num() {
-		if r.bad {
+func (r *Reader) xattrs() (all map[string]string) {
+	for range r.Num() {
+		if r.Bad {
 			break
 		}
 		if all == nil {
 			all = map[string]string{}
 		}
-		name := r.text()
-		all[name] = r.text()
+		name := r.Text()
+		all[name] = r.Text()
 	}
 	return all
 }
 
-// skip goes over a record of a kind that nobody wants.
-func (r *reader) skip(kind byte) {
+// Skip skips the rest of a record of that kind.
+func (r *Reader) Skip(kind byte) {
 	switch kind {
-	case recordClean:
-	case recordNode:
-		r.node(new(node))
-	case recordOriginal:
-		r.original()
-	case recordParts:
-		r.parts()
-	case recordGone:
-		r.num()
-	case recordName:
-		r.num()
-		r.text()
-		r.num()
-	case recordUnname:
-		r.num()
-		r.text()
+	case KindClean:
+	case KindInode:
+		r.Inode(new(inode))
+	case KindOriginal:
+		r.Original()
+	case KindSparse:
+		r.Sparse()
+	case KindGone:
+		r.Num()
+	case KindName:
+		r.Num()
+		r.Text()
+		r.Num()
+	case KindUnname:
+		r.Num()
+		r.Text()
 	default:
-		r.bad = true
+		r.Bad = true
 	}
 }
 
-func (r *reader) time() Time { return At(r.int(), uint32(r.num())) }
+func (r *Reader) time() Time { return At(r.int(), uint32(r.Num())) }
 
-// node reads one into n, whose deeds are its own then, and where the tree below has it: nothing, or a path.
-func (r *reader) node(n *node) (path string, id identity) {
-	n.deeds = &deeds{}
+// Inode decodes an inode into n, whose dirtyState becomes its own, and returns its lower path, "" if it has
+// none, and lower identity.
+func (r *Reader) Inode(n *inode) (path string, id Identity) {
+	n.dirtyState = &dirtyState{}
 	for _, p := range []*uint32{&n.mode, &n.uid, &n.gid, &n.nlink, &n.rdev} {
-		*p = uint32(r.num())
+		*p = uint32(r.Num())
 	}
-	n.id = r.num()
-	n.size, n.blocks, n.place = r.int(), r.int(), place(r.int())
-	n.takes(n.blocks)
+	n.id = r.Num()
+	n.size, n.blocks, n.layer = r.int(), r.int(), Index(r.int())
+	n.setBlocks(n.blocks)
 	n.atime, n.mtime, n.ctime = r.time(), r.time(), r.time()
-	n.target = r.text()
+	n.target = r.Text()
 	n.xattrs = r.xattrs()
-	if path = r.text(); path == "" {
+	if path = r.Text(); path == "" {
 		return "", id
 	}
-	id.ino, id.dev = r.num(), uint32(r.num())
-	id.born = r.time()
+	id.Ino, id.Dev = r.Num(), uint32(r.Num())
+	id.Born = r.time()
 	return path, id
 }
 
-// parts writes what the log tells of a node whose content is in parts, after its record.
-func (w *writer) parts(n *node) {
-	p := n.parts
+// Sparse encodes the sources of n's content, if it is sparse.
+func (w *Writer) Sparse(n *inode) {
+	p := n.sparse
 	if p == nil {
 		return
 	}
-	*w = append(*w, recordParts)
+	*w = append(*w, KindSparse)
 	w.num(n.id)
-	w.file(p.own)
-	w.num(uint64(len(p.beneath)))
-	for _, s := range p.beneath {
-		w.int(int64(s.place))
-		w.int(s.until)
-		w.file(s.file)
-		w.int(s.size)
-		w.times(s.mtime)
-		w.int(s.blocks)
+	w.file(p.Own)
+	w.num(uint64(len(p.Sources)))
+	for _, s := range p.Sources {
+		w.int(int64(s.Layer))
+		w.int(s.Until)
+		w.file(s.File)
+		w.int(s.Size)
+		w.times(s.Mtime)
+		w.int(s.Blocks)
 	}
 }
 
-func (w *writer) file(id identity) {
-	w.num(id.ino)
-	w.times(id.born)
+func (w *Writer) file(id Identity) {
+	w.num(id.Ino)
+	w.times(id.Born)
 }
 
-func (r *reader) parts() (id uint64, p *parts) {
-	id = r.num()
-	p = &parts{own: r.file(), writing: new(sync.Mutex)}
-	for range r.num() {
-		if r.bad {
+func (r *Reader) Sparse() (id uint64, p *sparseUpper) {
+	id = r.Num()
+	p = &sparseUpper{Own: r.file(), writeMu: new(sync.Mutex)}
+	for range r.Num() {
+		if r.Bad {
 			break
 		}
-		s := stratum{place: place(r.int()), until: r.int(), file: r.file(), size: r.int()}
-		s.mtime, s.blocks = r.time(), r.int()
-		p.beneath = append(p.beneath, s)
+		s := Source{Layer: Index(r.int()), Until: r.int(), File: r.file(), Size: r.int()}
+		s.Mtime, s.Blocks = r.time(), r.int()
+		p.Sources = append(p.Sources, s)
 	}
 	return id, p
 }
 
-func (r *reader) file() identity { return identity{ino: r.num(), born: r.time()} }
+func (r *Reader) file() Identity { return Identity{Ino: r.Num(), Born: r.time()} }

@@ -9,73 +9,71 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A log of which most tells of what has been changed again since is rewritten: from
-// leastLog bytes on, where it is more than mostLog times what all that it tells of would
-// take. So opening a layer takes as long as what it holds lets it, whatever was done to
-// that how often.
+// A log is compacted when it has at least minCompaction bytes and most of them record states that were changed
+// again since: when it is compactionRatio times larger than a fresh log would be. This keeps the time to open a
+// layer proportional to its state, not to its history.
 const (
-	leastLog = 1 << 20
-	mostLog  = 4
+	minCompaction   = 1 << 20
+	compactionRatio = 4
 )
 
-// shrink rewrites the log of the top layer if that is due. It holds as much as before if
-// not, for want of room above all: then it is tried again when it has grown. Cost: a look
-// at each node whenever the log is several times as long as at the last; that of reading
-// it, and those of the layers below, when it is rewritten. Holds logging.
-func (f *FS) shrink(d *dir) {
-	if d.size < max(d.look, leastLog) || d.moded {
+// compactLog rewrites the log of the top layer when due. If that fails, mostly for lack of space, the log stays
+// as it is and compactLog tries again after it has grown. Cost: a look at each inode whenever the log has grown
+// several times; for a rewrite, reading this log and those of the layers below. The caller holds logMu.
+func (f *FS) compactLog(d *Layer) {
+	if d.Size < max(d.nextCompaction, minCompaction) || d.UncleanMode {
 		return
 	}
 	f.mu.RLock()
-	fresh := f.freshSize()
+	fresh := f.compactedSize()
 	f.mu.RUnlock()
-	if d.look = mostLog * fresh; d.size < d.look {
+	if d.nextCompaction = compactionRatio * fresh; d.Size < d.nextCompaction {
 		return
 	}
-	d.look = 2 * d.size
-	records, err := f.digest(d)
-	if err != nil || int64(len(records)) > d.size/2 {
+	d.nextCompaction = 2 * d.Size
+	records, err := f.digestLog(d)
+	if err != nil || int64(len(records)) > d.Size/2 {
 		return
 	}
-	if d.replaceLog(records) == nil {
-		d.look = mostLog * d.size
+	if d.Replace(records) == nil {
+		d.nextCompaction = compactionRatio * d.Size
 	}
 }
 
-// freshSize is about how long the log of the top layer would be, or more. Holds mu.
-func (f *FS) freshSize() (size int64) {
-	for _, n := range f.nodes {
-		if n.told != f.top() {
+// compactedSize estimates, from above, the size of a fresh log of the top layer. The caller holds mu.
+func (f *FS) compactedSize() (size int64) {
+	for _, n := range f.inodes {
+		if n.recordedIn != f.top() {
 			continue
 		}
 		size += n.recordSize()
 		for name := range n.entries {
-			size += int64(nameRecord + len(name))
+			size += int64(nameRecordSize + len(name))
 		}
 	}
 	return size
 }
 
-// A digest is what the log of a layer tells in the end. A record is what follows its kind.
-type digest struct {
-	nodes map[uint64]lastNode
-	seen  int // nodes, each time
-	// gone are those that it told to have gone, at any time.
+// A Digest is the final state that a log describes. Its records lack the byte of their kind.
+type Digest struct {
+	inodes map[uint64]lastInode
+	seen   int // number of inode records so far
+	// gone are all inodes that the log ever recorded as gone.
 	gone      map[uint64]bool
 	names     map[uint64]map[string]lastName
 	originals [][]byte
-	// of says which originals are there: the first of each path counts.
-	of map[string]bool
+	// originalOf has the paths of originals: the first original of a path counts.
+	originalOf map[string]bool
 }
 
-func newDigest() *digest {
-	return &digest{nodes: map[uint64]lastNode{}, gone: map[uint64]bool{}, names: map[uint64]map[string]lastName{}, of: map[string]bool{}}
+func NewDigest() *Digest {
+	return &Digest{inodes: map[uint64]lastInode{}, gone: map[uint64]bool{}, names: map[uint64]map[string]lastName{}, originalOf: map[string]bool{}}
 }
 
-type lastNode struct {
-	at     int // of all
+type lastInode struct {
+	at     int // position among all inode records
 	record []byte
-	parts  []byte // as the record after it says
+	sparse []byte // the record of sources after it
 }
 
 type lastName struct {
@@ -84,116 +82,116 @@ type lastName struct {
 	to     uint64
 }
 
-// digest makes the records that tell the same as those of the top layer's log.
-func (f *FS) digest(d *dir) (writer, error) {
-	g := newDigest()
-	if err := d.records(g.add); err != nil {
+// digestLog returns records with the same effect as the top layer's log.
+func (f *FS) digestLog(d *Layer) (Writer, error) {
+	g := NewDigest()
+	if err := d.Records(g.Add); err != nil {
 		return nil, err
 	}
-	needed := newDigest()
-	err := f.each(func(below *dir, _ place) error {
+	needed := NewDigest()
+	err := f.eachLayer(func(below *Layer, _ Index) error {
 		if below == d {
 			return nil
 		}
-		return below.records(func(kind byte, r *reader) { g.need(needed, kind, r) })
+		return below.Records(func(kind byte, r *Reader) { g.Need(needed, kind, r) })
 	})
-	return g.records(needed), err
+	return g.Records(needed), err
 }
 
-// add takes the next record.
-func (g *digest) add(kind byte, r *reader) {
+// Add takes the next record of the log.
+func (g *Digest) Add(kind byte, r *Reader) {
 	before := r.rest
 	record := func() []byte { return before[:len(before)-len(r.rest)] }
 	switch kind {
-	case recordNode:
-		n := new(node)
-		r.node(n)
+	case KindInode:
+		n := new(inode)
+		r.Inode(n)
 		g.seen++
-		g.nodes[n.id] = lastNode{at: g.seen, record: record()}
-	case recordParts:
-		id, _ := r.parts()
-		if n, ok := g.nodes[id]; ok {
-			n.parts = record()
-			g.nodes[id] = n
+		g.inodes[n.id] = lastInode{at: g.seen, record: record()}
+	case KindSparse:
+		id, _ := r.Sparse()
+		if n, ok := g.inodes[id]; ok {
+			n.sparse = record()
+			g.inodes[id] = n
 		}
-	case recordGone:
-		id := r.num()
+	case KindGone:
+		id := r.Num()
 		g.gone[id] = true
-		delete(g.nodes, id)
+		delete(g.inodes, id)
 		delete(g.names, id)
-	case recordName, recordUnname:
-		dir, name, to := r.num(), r.text(), uint64(0)
-		if kind == recordName {
-			to = r.num()
+	case KindName, KindUnname:
+		dir, name, to := r.Num(), r.Text(), uint64(0)
+		if kind == KindName {
+			to = r.Num()
 		}
 		if g.names[dir] == nil {
 			g.names[dir] = map[string]lastName{}
 		}
 		g.names[dir][name] = lastName{kind, record(), to}
-	case recordOriginal:
-		if o := r.original(); !g.of[o.Path] {
-			g.of[o.Path] = true
+	case KindOriginal:
+		if o := r.Original(); !g.originalOf[o.Path] {
+			g.originalOf[o.Path] = true
 			g.originals = append(g.originals, record())
 		}
 	default:
-		r.skip(kind)
+		r.Skip(kind)
 	}
 }
 
-// need notes what a layer below tells of: that it has gone, or is as the tree below has it,
-// has to be told above.
-func (g *digest) need(needed *digest, kind byte, r *reader) {
+// Need takes a record of a layer below. It collects in needed the gone and unname records of g that cancel one
+// of those below, and so have to stay.
+func (g *Digest) Need(needed *Digest, kind byte, r *Reader) {
 	switch kind {
-	case recordNode:
-		n := new(node)
-		if r.node(n); g.gone[n.id] {
+	case KindInode:
+		n := new(inode)
+		if r.Inode(n); g.gone[n.id] {
 			needed.gone[n.id] = true
 		}
-	case recordName, recordUnname:
-		dir, name := r.num(), r.text()
-		if kind == recordName {
-			r.num()
+	case KindName, KindUnname:
+		dir, name := r.Num(), r.Text()
+		if kind == KindName {
+			r.Num()
 		}
-		if last, ok := g.names[dir][name]; ok && last.kind == recordUnname {
+		if last, ok := g.names[dir][name]; ok && last.kind == KindUnname {
 			if needed.names[dir] == nil {
 				needed.names[dir] = map[string]lastName{}
 			}
 			needed.names[dir][name] = last
 		}
 	default:
-		r.skip(kind)
+		r.Skip(kind)
 	}
 }
 
-// records puts together what is left. What has gone comes first, because its number may be
-// another's since; nodes are in the order of their last records, since the tree below may
-// have had two of them at one place; and names come after what they name.
-func (g *digest) records(needed *digest) (w writer) {
+// Records returns the minimal records. Gone inodes come first, because their numbers may have been reused.
+// Inodes stay in the order of their last records, because two of them may have had the same lower path. Names
+// come after the inodes that they refer to.
+func (g *Digest) Records(needed *Digest) (w Writer) {
 	for id := range needed.gone {
-		w = append(w, recordGone)
+		w = append(w, KindGone)
 		w.num(id)
 	}
-	nodes := make([]lastNode, 0, len(g.nodes))
-	for _, n := range g.nodes {
+	nodes := make([]lastInode, 0, len(g.inodes))
+	for _, n := range g.inodes {
 		nodes = append(nodes, n)
 	}
-	slices.SortFunc(nodes, func(a, b lastNode) int { return a.at - b.at })
+	slices.SortFunc(nodes, func(a, b lastInode) int { return a.at - b.at })
 	for _, n := range nodes {
-		w = append(append(w, recordNode), n.record...)
-		if n.parts != nil {
-			w = append(append(w, recordParts), n.parts...)
+		w = append(append(w, KindInode), n.record...)
+		if n.sparse != nil {
+			w = append(append(w, KindSparse), n.sparse...)
 		}
 	}
 	for _, o := range g.originals {
-		w = append(append(w, recordOriginal), o...)
+		w = append(append(w, KindOriginal), o...)
 	}
 	for dir, names := range g.names {
 		for name, last := range names {
 			_, tell := needed.names[dir][name]
-			switch _, there := g.nodes[last.to]; {
-			case g.gone[last.to] && !there: // no log tells so that was written in order
-				w.hide(dir, name)
-			case tell || last.kind == recordName:
+			switch _, there := g.inodes[last.to]; {
+			case g.gone[last.to] && !there: // no log that was written in order has this case
+				w.whiteout(dir, name)
+			case tell || last.kind == KindName:
 				w = append(append(w, last.kind), last.record...)
 			}
 		}
@@ -201,16 +199,15 @@ func (g *digest) records(needed *digest) (w writer) {
 	return w
 }
 
-// replaceLog puts a log of one frame in the place of the layer's, as locked as that. A kill
-// at any moment leaves one or the other, whole, and maybe a part of one as log.new. After an
-// error the log is as it was, or it is the new one, whose name is put on stable storage
-// before anything that is written to it counts as synced.
-func (d *dir) replaceLog(records []byte) (err error) {
-	log, err := os.OpenFile(d.path+"/log.new", os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+// Replace replaces the log with one of a single frame, and locks the new file. A kill at any moment leaves the
+// old or the new log, whole, and maybe a partial log.new. After an error the log is either the old or the new
+// one; the new name reaches stable storage before anything appended later counts as synced.
+func (d *Layer) Replace(records []byte) (err error) {
+	log, err := os.OpenFile(d.Path+"/log.new", os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
-	next := append([]byte(magic), frameOf(records)...)
+	next := append([]byte(Magic), encodeFrame(records)...)
 	if err = unix.Flock(int(log.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
 		_, err = log.Write(next)
 	}
@@ -218,38 +215,38 @@ func (d *dir) replaceLog(records []byte) (err error) {
 		err = log.Sync()
 	}
 	if err == nil {
-		err = os.Rename(d.path+"/log.new", d.path+"/log")
+		err = os.Rename(d.Path+"/log.new", d.Path+"/log")
 	}
 	if err != nil {
-		return errors.Join(err, log.Close(), d.dropNew())
+		return errors.Join(err, log.Close(), d.RemoveTemp())
 	}
 	old := d.log
-	d.log, d.size, d.synced, d.renamed = log, int64(len(next)), int64(len(next)), true
-	return errors.Join(old.Close(), d.syncName())
+	d.log, d.Size, d.synced, d.renamed = log, int64(len(next)), int64(len(next)), true
+	return errors.Join(old.Close(), d.syncDir())
 }
 
-// syncName puts on stable storage which file the log is.
-func (d *dir) syncName() error {
+// syncDir puts the directory entry of the log on stable storage.
+func (d *Layer) syncDir() error {
 	if !d.renamed {
 		return nil
 	}
-	err := unix.Fsync(d.fd)
+	err := unix.Fsync(d.FD)
 	if err == nil {
 		d.renamed = false
 	}
 	return err
 }
 
-// dropNew removes what a rewriting that was killed has left.
-func (d *dir) dropNew() error {
-	if err := os.Remove(d.path + "/log.new"); !errors.Is(err, fs.ErrNotExist) {
+// RemoveTemp removes the log.new of a killed Replace.
+func (d *Layer) RemoveTemp() error {
+	if err := os.Remove(d.Path + "/log.new"); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-// lockLog opens the log of a layer that nobody else has locked, and locks it. Who rewrites
-// a log gives its name to another file: one without the name is nobody's log any more.
+// lockLog opens and locks the log of a layer. Replace gives the name to another file, so a log that has lost
+// its name after it was locked is opened anew.
 func lockLog(path string, flags int) (*os.File, error) {
 	for {
 		log, err := os.OpenFile(path+"/log", flags|unix.O_NOFOLLOW, 0o600)

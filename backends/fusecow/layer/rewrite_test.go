@@ -21,7 +21,7 @@ import (
 )
 
 func (b *bench) options() layer.Options {
-	return layer.Options{Lower: b.lower, Layers: b.layers, Places: b.places}
+	return layer.Options{Lower: b.lower, Layers: b.layers, Indexes: b.places}
 }
 
 // tree describes all that the layers make, mounted for it.
@@ -84,13 +84,13 @@ func TestALogStaysShort(t *testing.T) {
 			longest = max(longest, st.Size())
 		}
 	}
-	top, _ := f.Use()
+	top, _ := f.Usage()
 	b.must(f.Close())
 	if longest < 200<<10 || longest > 1100<<10 {
 		t.Errorf("the log was %d bytes long", longest)
 	}
-	if again, err := layer.Tally(b.layers[1], 1); err != nil || again.Nodes != top.Nodes || again.Nodes != 4 {
-		t.Errorf("it tells of %d nodes, %v; counted are %d, there are 4: the root, a, first and second", again.Nodes, err, top.Nodes)
+	if again, err := layer.LogUsage(b.layers[1], 1); err != nil || again.Inodes != top.Inodes || again.Inodes != 4 {
+		t.Errorf("it tells of %d nodes, %v; counted are %d, there are 4: the root, a, first and second", again.Inodes, err, top.Inodes)
 	}
 	b.counted()
 	for _, p := range b.check(false) {
@@ -168,7 +168,7 @@ func TestARewritingThatIsKilledLeavesOneWholeLog(t *testing.T) {
 	b := rewritten(t)
 	before, want := b.log(), b.tree()
 	whole := len(before)
-	tally, err := layer.Tally(b.layers[1], 1)
+	tally, err := layer.LogUsage(b.layers[1], 1)
 	b.must(err)
 	b.setLog(before)
 	b.must(layer.Rewrite(b.options()))
@@ -200,7 +200,7 @@ func TestARewritingThatIsKilledLeavesOneWholeLog(t *testing.T) {
 			t.Errorf("%s: %v", c.name, p)
 		}
 		b.counted()
-		if u, err := layer.Tally(b.layers[1], 1); err != nil || u.Nodes != tally.Nodes {
+		if u, err := layer.LogUsage(b.layers[1], 1); err != nil || u.Inodes != tally.Inodes {
 			t.Errorf("%s: it holds %+v, %v; it held %+v", c.name, u, err, tally)
 		}
 	}
@@ -240,7 +240,7 @@ func TestALogThatIsRewrittenHasOneOwner(t *testing.T) {
 				if err := layer.Rewrite(o); err != nil && !errors.Is(err, unix.EBUSY) {
 					t.Error(err)
 				}
-				_, release, err := layer.Hold(o.Layers[0])
+				_, release, err := layer.TryLock(o.Layers[0])
 				if errors.Is(err, unix.EBUSY) || errors.Is(err, fs.ErrNotExist) {
 					continue
 				}

@@ -30,13 +30,13 @@ func full(t testing.TB, files int) *layer.FS {
 	t.Cleanup(func() { must(f.Close()) })
 	q, err := layer.OpenQuota(dir + "/quota")
 	must(err)
-	must(f.Hold(q, f.Paths()))
+	must(f.SetQuota(q, f.Paths()))
 	for i := range files {
 		_, err := f.Make(layer.RootID, layer.New{Name: fmt.Sprint(i), Mode: unix.S_IFREG | 0o644})
 		must(err)
 	}
 	must(f.Commit(false))
-	q.Limit(q.Used())
+	q.SetLimit(q.Used())
 	return f
 }
 

@@ -9,215 +9,214 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// The table of nodes: what enters it, what becomes changed, and what goes. Everything here
-// holds mu. Errors are bare errnos or wrap one.
+// The inode table. All methods in this file require mu. They return bare errnos or errors that wrap one.
 
-// adopt answers with the node for one of the tree below: the same whichever of
-// its names it was found by, so that its names stay together when it changes.
-func (f *FS) adopt(dir *origin, name string, st *kernel.Stat) *node {
+// lowerInode returns the inode that shows a lower inode with attributes st, found as name in dir. All names of
+// a lower inode yield the same inode, so that hard links stay together when it is changed.
+func (f *FS) lowerInode(dir *lowerRef, name string, st *kernel.Stat) *inode {
 	id := f.identityOf(st)
-	no := f.number(&id)
-	for _, n := range [...]*node{f.nodes[no], f.strays[id]} {
-		if n != nil && n.nlink > 0 && n.from != nil && n.from.identity == id && n.kind() == st.Mode&unix.S_IFMT && f.shares(n, dir, name, st) {
-			f.alias(n, dir, name)
+	no := f.inoOf(&id)
+	for _, n := range [...]*inode{f.inodes[no], f.renumbered[id]} {
+		if n != nil && n.nlink > 0 && n.lower != nil && n.lower.Identity == id && n.kind() == st.Mode&unix.S_IFMT && f.isSameInode(n, dir, name, st) {
+			f.addAlias(n, dir, name)
 			return n
 		}
 	}
-	if f.nodes[no] != nil {
-		no = f.next // the number was given to another one below, or it has got another name there since
-		f.next++
+	if f.inodes[no] != nil {
+		no = f.nextIno // the number was reused in the lower, or the lower inode was renamed there
+		f.nextIno++
 	}
-	n := &node{id: no, from: &origin{dir: dir, name: name, identity: id}, attr: attrOf(st), place: nowhere, deeds: none}
+	n := &inode{id: no, lower: &lowerRef{dir: dir, name: name, Identity: id}, attr: attrOf(st), layer: NoContent, dirtyState: cleanState}
 	if n.ino = no; n.regular() {
-		n.place = below
+		n.layer = InLower
 	}
-	f.enter(n)
+	f.insert(n)
 	return n
 }
 
-// shares reports whether a name of the tree below, which leads to what a node is there, is one of the
-// node's names: not where that was renamed there, for a node is found where it was found first.
-func (f *FS) shares(n *node, dir *origin, name string, st *kernel.Stat) bool {
-	if n.from.isAt(dir, name) {
+// isSameInode reports whether the lower entry name in dir, which now has the identity of n.lower, is a hard
+// link of n. It is not if the lower file was renamed to it, because n still belongs to the name by which it was
+// found first.
+func (f *FS) isSameInode(n *inode, dir *lowerRef, name string, st *kernel.Stat) bool {
+	if n.lower.isEntry(dir, name) {
 		return true
 	}
-	if n.isDir() && f.Bare() { // mounted twice: it may be on one side here, on the other there
+	if n.isDir() && f.LowerOnly() { // either view may have found it, by different names
 		return false
 	}
-	return n.changed && !n.isDir() && st.Nlink > 1 || f.leads(n.from)
+	return n.changed && !n.isDir() && st.Nlink > 1 || f.stillLeads(n.lower)
 }
 
-// mostAliases bounds what is known of a node's further names, each of which takes memory.
-const mostAliases = 8
+// maxAliases bounds the aliases of one inode, each of which takes memory.
+const maxAliases = 8
 
-// alias notes that a node was found by a further name of the tree below, which the kernel has to look up again
-// when the first one is gone there.
-func (f *FS) alias(n *node, dir *origin, name string) {
-	if n.isDir() || n.from.isAt(dir, name) || len(f.aliases[n]) == mostAliases {
+// addAlias records a further lower name of n, which the kernel has to look up again when the first name is gone
+// from the lower.
+func (f *FS) addAlias(n *inode, dir *lowerRef, name string) {
+	if n.isDir() || n.lower.isEntry(dir, name) || len(f.aliases[n]) == maxAliases {
 		return
 	}
 	for _, a := range f.aliases[n] {
-		if a.isAt(dir, name) {
+		if a.isEntry(dir, name) {
 			return
 		}
 	}
-	f.aliases[n] = append(f.aliases[n], &origin{dir: dir, name: name})
+	f.aliases[n] = append(f.aliases[n], &lowerRef{dir: dir, name: name})
 }
 
-// leads reports whether the path of a node of the tree below still leads to it. Cost: three system calls, for
-// who has a second name alone.
-func (f *FS) leads(o *origin) bool {
+// stillLeads reports whether the path of o still leads to the same lower inode. Cost: three system calls,
+// needed only for inodes with a second name.
+func (f *FS) stillLeads(o *lowerRef) bool {
 	fd, err := kernel.OpenBeneathFD(f.lower, o.path(), unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP)
 	}
 	defer unix.Close(fd)
 	st, err := kernel.Lstat(fd, "")
-	return err != nil || f.identityOf(&st) == o.identity
+	return err != nil || f.identityOf(&st) == o.Identity
 }
 
-// enter puts a node into the table, and leave takes it out.
-func (f *FS) enter(n *node) {
-	f.nodes[n.id] = n
-	if n.from != nil && n.from.ino != 0 && n != f.root && n.id != f.number(&n.from.identity) {
-		f.strays[n.from.identity] = n
+// insert adds n to the table.
+func (f *FS) insert(n *inode) {
+	f.inodes[n.id] = n
+	if n.lower != nil && n.lower.Ino != 0 && n != f.root && n.id != f.inoOf(&n.lower.Identity) {
+		f.renumbered[n.lower.Identity] = n
 	}
 }
 
-func (f *FS) leave(n *node) {
-	delete(f.nodes, n.id)
+func (f *FS) evict(n *inode) {
+	delete(f.inodes, n.id)
 	delete(f.aliases, n)
-	if n.from != nil && f.strays[n.from.identity] == n {
-		delete(f.strays, n.from.identity)
+	if n.lower != nil && f.renumbered[n.lower.Identity] == n {
+		delete(f.renumbered, n.lower.Identity)
 	}
 }
 
-// forget lets go of a node that the kernel has forgotten so often.
+// forget drops times kernel references of an inode.
 func (f *FS) forget(id, times uint64) {
-	n := f.nodes[id]
+	n := f.inodes[id]
 	if n == nil || n == f.root {
 		return
 	}
 	n.lookups -= min(times, n.lookups)
-	f.settle(n)
+	f.dropUnused(n)
 }
 
-// settle drops a node that neither the kernel nor a name needs.
-func (f *FS) settle(n *node) {
+// dropUnused evicts n if neither the kernel nor a name refers to it.
+func (f *FS) dropUnused(n *inode) {
 	switch {
 	case n.lookups > 0 || n == f.root:
 	case n.nlink == 0:
 		f.destroy(n)
 	case !n.changed:
-		f.leave(n)
-		f.fds.drop(fdKey{place: n.place, id: n.id})
-		f.fds.drop(dirKey(n.from))
+		f.evict(n)
+		f.fds.drop(fdKey{layer: n.layer, id: n.id})
+		f.fds.drop(dirKey(n.lower))
 	}
 }
 
-// destroy takes a node without a name away, and its content once the log has
-// heard of that: a log must never name content that is not there.
-func (f *FS) destroy(n *node) {
-	f.leave(n)
-	delete(f.loose, n)
-	delete(f.removed, n.id)
-	f.fds.drop(fdKey{place: n.place, id: n.id})
-	f.fds.drop(dirKey(n.from))
-	if n.parts != nil {
-		for _, s := range n.parts.beneath {
-			f.fds.drop(fdKey{place: s.place, id: n.id})
+// destroy evicts an inode without a name. It deletes the content only after the log has recorded the removal: a
+// log must never refer to missing content.
+func (f *FS) destroy(n *inode) {
+	f.evict(n)
+	delete(f.unlinked, n)
+	delete(f.removedDirs, n.id)
+	f.fds.drop(fdKey{layer: n.layer, id: n.id})
+	f.fds.drop(dirKey(n.lower))
+	if n.sparse != nil {
+		for _, s := range n.sparse.Sources {
+			f.fds.drop(fdKey{layer: s.Layer, id: n.id})
 		}
 	}
-	f.uncountNode(n)
+	f.unchargeInode(n)
 	if n.logged {
 		f.dirty[n] = struct{}{}
 	} else {
 		delete(f.dirty, n)
 	}
 	switch {
-	case n.place < 0 || n.place != f.top():
+	case n.layer < 0 || n.layer != f.top():
 	case n.logged:
-		f.garbage = append(f.garbage, remains{n.id, n.held})
+		f.garbage = append(f.garbage, deadContent{n.id, n.charged})
 	default:
-		// A file that stays for want of this is removed when the layer is mended.
-		_ = f.layers[n.place].remove(n.id)
-		f.unhold(n)
+		// If this fails, recovery of the layer removes the file.
+		_ = f.layers[n.layer].RemoveContent(n.id)
+		f.unchargeContent(n)
 	}
 }
 
-// change makes a node one that the table holds the truth about. EDQUOT: the log may tell
-// of no more.
-func (f *FS) change(n *node) error {
-	if n.told != f.top() && !f.readOnly {
-		if err := f.room(n.recordSize(), 1); err != nil {
+// makeDirty makes n dirty: from now on this table, not the lower, has its attributes, and the log will record
+// it. EDQUOT means that the quota allows no more log records.
+func (f *FS) makeDirty(n *inode) error {
+	if n.recordedIn != f.top() && !f.readOnly {
+		if err := f.checkLogSpace(n.recordSize(), 1); err != nil {
 			return err
 		}
 	}
 	if !n.changed && !f.readOnly {
-		if _, err := f.parent(n, f.change); err != nil {
+		if _, err := f.lowerParent(n, f.makeDirty); err != nil {
 			return err
 		}
 	}
-	return f.changeAnyway(n)
+	return f.makeDirtyUnchecked(n)
 }
 
-// changeAnyway is change for what gives room back.
-func (f *FS) changeAnyway(n *node) error {
+// makeDirtyUnchecked is makeDirty without the quota check, for operations that free space.
+func (f *FS) makeDirtyUnchecked(n *inode) error {
 	if f.readOnly {
 		return unix.EROFS
 	}
 	if !n.changed {
-		if err := f.load(n.own()); err != nil {
+		if err := f.loadLower(n.ownState()); err != nil {
 			return err
 		}
-		dir, err := f.parent(n, f.changeAnyway)
+		dir, err := f.lowerParent(n, f.makeDirtyUnchecked)
 		if err != nil {
 			return err
 		}
 		n.changed = true
 		if dir != nil {
-			f.put(dir, n.from.name, n)
+			f.addName(dir, n.lower.name, n)
 		}
 	}
-	f.mark(n)
+	f.markDirty(n)
 	return nil
 }
 
-// parent is the directory that a node of the tree below, which is about to change, is to
-// be named in from now on, with all directories above it, and is changed for it; nil
-// where there is none or it is named there already. For what is changed must be found
-// by its name even when the tree below has another file there: people save files by
-// renaming new ones into their place.
-func (f *FS) parent(n *node, change func(*node) error) (*node, error) {
-	if n.from == nil || n.from.dir == nil || n.nlink == 0 {
+// lowerParent makes the lower parent directory of n dirty, by calling change, and returns it, so that the
+// caller can add n's name to it. It returns nil if n has no lower parent or is named there already. A dirty
+// inode needs an explicit name because the lower may get another file under that name: editors save a file by
+// renaming a new one over it.
+func (f *FS) lowerParent(n *inode, change func(*inode) error) (*inode, error) {
+	if n.lower == nil || n.lower.dir == nil || n.nlink == 0 {
 		return nil, nil //nolint:nilnil // as it says
 	}
-	dir, err := f.nodeOf(n.from.dir)
+	dir, err := f.dirInode(n.lower.dir)
 	if err != nil {
 		return nil, err
 	}
-	if _, named := dir.entries[n.from.name]; named || dir.nlink == 0 {
+	if _, named := dir.entries[n.lower.name]; named || dir.nlink == 0 {
 		return nil, nil //nolint:nilnil // as it says
 	}
 	return dir, change(dir)
 }
 
-// nodeOf is the node of a directory of the tree below.
-func (f *FS) nodeOf(o *origin) (*node, error) {
+// dirInode returns the inode of the lower directory o.
+func (f *FS) dirInode(o *lowerRef) (*inode, error) {
 	if o.dir == nil {
 		return f.root, nil
 	}
-	for _, n := range [...]*node{f.nodes[f.number(&o.identity)], f.strays[o.identity]} {
-		if n != nil && n.from != nil && n.from.identity == o.identity && (n.from == o || n.from.isAt(o.dir, o.name)) {
+	for _, n := range [...]*inode{f.inodes[f.inoOf(&o.Identity)], f.renumbered[o.Identity]} {
+		if n != nil && n.lower != nil && n.lower.Identity == o.Identity && (n.lower == o || n.lower.isEntry(o.dir, o.name)) {
 			return n, nil
 		}
 	}
-	st, err := f.statBelow(o.dir, o.name)
+	st, err := f.statLower(o.dir, o.name)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = unix.ESTALE
 	}
 	if err != nil {
 		return nil, err
 	}
-	return f.adopt(o.dir, o.name, &st), nil
+	return f.lowerInode(o.dir, o.name, &st), nil
 }

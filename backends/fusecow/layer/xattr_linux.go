@@ -10,10 +10,10 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// xattr reads an extended attribute. unix.ENODATA: there is none. The tree below alone is no layer of an overlay,
-// and an overlay above it asks each file that it meets whether it is one (ovl_check_metacopy_xattr): it has
-// none of these attributes, whatever is kept there.
-func (f *FS) xattr(n *node, name string) (string, error) {
+// xattr returns the value of an extended attribute, or unix.ENODATA. A filesystem that is the lower alone hides
+// overlayfs's own attributes: it is no overlay upper, and an overlay above it checks each file for them
+// (ovl_check_metacopy_xattr).
+func (f *FS) xattr(n *inode, name string) (string, error) {
 	f.mu.RLock()
 	value, ok := n.xattrs[name]
 	changed := n.changed
@@ -21,22 +21,22 @@ func (f *FS) xattr(n *node, name string) (string, error) {
 	if ok {
 		return value, nil
 	}
-	if changed || f.Bare() && kernel.OverlayXattr(name) {
+	if changed || f.LowerOnly() && kernel.OverlayXattr(name) {
 		return "", unix.ENODATA
 	}
-	err := f.at(n.from, func(dirfd int, file string) error {
+	err := f.withLower(n.lower, func(dirfd int, file string) error {
 		b, err := kernel.GetXattr(dirfd, file, name)
 		value = string(b)
 		if errors.Is(err, unix.EOPNOTSUPP) && (name == aclAccess || name == aclDefault) {
-			err = unix.ENODATA // the kernel would let nobody but the owner pass
+			err = unix.ENODATA // with EOPNOTSUPP the kernel would grant access to the owner only
 		}
 		return err
 	})
 	return value, err
 }
 
-// xattrNames lists the extended attributes of a node.
-func (f *FS) xattrNames(n *node) (names []string, err error) {
+// xattrNames returns the names of all extended attributes of n.
+func (f *FS) xattrNames(n *inode) (names []string, err error) {
 	f.mu.RLock()
 	changed := n.changed
 	if changed {
@@ -46,21 +46,21 @@ func (f *FS) xattrNames(n *node) (names []string, err error) {
 	if changed {
 		return names, nil
 	}
-	err = f.at(n.from, func(dirfd int, file string) (err error) {
+	err = f.withLower(n.lower, func(dirfd int, file string) (err error) {
 		names, err = kernel.ListXattrs(dirfd, file)
 		return err
 	})
-	if f.Bare() {
+	if f.LowerOnly() {
 		names = slices.DeleteFunc(names, kernel.OverlayXattr)
 	}
 	return names, err
 }
 
-// setXattr writes an extended attribute; flags are those of setxattr(2).
-func (f *FS) setXattr(n *node, name, value string, flags uint32, dropSetGID bool) error {
+// setXattr sets an extended attribute; flags are those of setxattr(2).
+func (f *FS) setXattr(n *inode, name, value string, flags uint32, dropSetGID bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.change(n); err != nil {
+	if err := f.makeDirty(n); err != nil {
 		return err
 	}
 	_, there := n.xattrs[name]
@@ -70,7 +70,7 @@ func (f *FS) setXattr(n *node, name, value string, flags uint32, dropSetGID bool
 	case !there && flags&unix.XATTR_REPLACE != 0:
 		return unix.ENODATA
 	}
-	if err := f.room(int64(nameRecord+len(name)+len(value)), 0); err != nil {
+	if err := f.checkLogSpace(int64(nameRecordSize+len(name)+len(value)), 0); err != nil {
 		return err
 	}
 	n.ctime = now()
@@ -95,11 +95,11 @@ func (f *FS) setXattr(n *node, name, value string, flags uint32, dropSetGID bool
 	return nil
 }
 
-// removeXattr takes an extended attribute away. unix.ENODATA: there is none.
-func (f *FS) removeXattr(n *node, name string) error {
+// removeXattr removes an extended attribute, or returns unix.ENODATA.
+func (f *FS) removeXattr(n *inode, name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.change(n); err != nil {
+	if err := f.makeDirty(n); err != nil {
 		return err
 	}
 	if _, ok := n.xattrs[name]; !ok {
@@ -110,4 +110,4 @@ func (f *FS) removeXattr(n *node, name string) error {
 	return nil
 }
 
-func (n *node) delXattr(name string) { delete(n.xattrs, name) }
+func (n *inode) delXattr(name string) { delete(n.xattrs, name) }

@@ -25,7 +25,7 @@ type Server struct {
 	served
 	server *fuse.Server
 	fuse   *kernel.FUSE
-	pass   *passage
+	pass   *passthrough
 }
 
 const maxWrite = 1 << 20
@@ -33,7 +33,7 @@ const maxWrite = 1 << 20
 // New mounts a filesystem, or one side of it, detached, and begins to serve it. It needs /dev/fuse, and
 // a user namespace where this process may not mount. Attr are MOUNT_ATTR_* flags.
 // Others than this user may use the mount where this process is root.
-func New(f *layer.FS, side layer.Side, attr uint64) (*Server, *os.File, error) {
+func New(f *layer.FS, side layer.View, attr uint64) (*Server, *os.File, error) {
 	k, root, err := kernel.NewFUSE(kernel.FUSEOptions{
 		Subtype: "fusecow", Others: os.Geteuid() == 0, MaxRead: maxWrite, ReadOnly: f.ReadOnly(),
 	}, attr)
@@ -51,14 +51,14 @@ func New(f *layer.FS, side layer.Side, attr uint64) (*Server, *os.File, error) {
 	// file cached: an overlay above would tell two names of one file apart now and then.
 	const extra = fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_DONT_MASK | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_SETXATTR_EXT |
 		fuse.CAP_NO_EXPORT_SUPPORT
-	s.pass = newPassage(f)
+	s.pass = newPassthrough(f)
 	all := raw{fuse.NewDefaultRawFileSystem(), &s.served, s.pass, uint64(rand.Uint32()>>1 + 1)}
 	options := &fuse.MountOptions{
 		IDMappedMount: true, MaxWrite: maxWrite, EnableAcl: true, EnableSymlinkCaching: true, ExplicitDataCacheControl: true,
 		DisableSplice:     true, // what is read is in memory already
 		ExtraCapabilities: extra, Logger: log.New(io.Discard, "", 0),
 	}
-	spare.Loop(func() { s.server, err = fuse.NewServer(sideOf(all, side), "/dev/fd/"+strconv.Itoa(dev), options) })
+	spare.Loop(func() { s.server, err = fuse.NewServer(viewOf(all, side), "/dev/fd/"+strconv.Itoa(dev), options) })
 	if err != nil {
 		k.Close()
 		root.Close()
@@ -69,19 +69,19 @@ func New(f *layer.FS, side layer.Side, attr uint64) (*Server, *os.File, error) {
 	}
 	f.OnStale(func(dir uint64, name string) { s.server.EntryNotify(dir, name) }) // one that it forgot it will ask for
 	go s.server.Serve()
-	pollNot(root)
+	disablePoll(root)
 	return s, root, nil
 }
 
 // Mount is [New] for [fusecow.Serve].
-func Mount(f *layer.FS, side layer.Side, attr uint64) (fusecow.Mounted, *os.File, error) {
+func Mount(f *layer.FS, side layer.View, attr uint64) (fusecow.MountedFS, *os.File, error) {
 	return New(f, side, attr)
 }
 
 // pollNot has the kernel learn that files here are not polled: the runtime asks that
 // of each file that it opens, on a thread that it believes to be busy (epoll_ctl(2)
 // without leave). The library answers to this name by itself.
-func pollNot(root *os.File) {
+func disablePoll(root *os.File) {
 	fd, err := unix.Openat(int(root.Fd()), ".go-fuse-epoll-hack", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return
@@ -91,12 +91,12 @@ func pollNot(root *os.File) {
 }
 
 // More is one more mount of the same filesystem, with flags of its own.
-func (s *Server) More(attr uint64) (*os.File, error) { return s.fuse.Mount(attr) }
+func (s *Server) MountAgain(attr uint64) (*os.File, error) { return s.fuse.Mount(attr) }
 
 // Flush tells the log of all that was done to names and attributes, and of what was
 // written to mapped pages.
 func (s *Server) Flush() error {
-	root, err := s.More(unix.MOUNT_ATTR_RDONLY)
+	root, err := s.MountAgain(unix.MOUNT_ATTR_RDONLY)
 	if err != nil {
 		return err
 	}
@@ -120,6 +120,6 @@ func (s *Server) Wait() { s.server.Wait() }
 // Close lets go of /dev/fuse when Wait has returned. Nobody may use the server from
 // then on: its descriptors may be another's.
 func (s *Server) Close() {
-	s.pass.end()
+	s.pass.closeIdle()
 	s.fuse.Close()
 }

@@ -18,7 +18,7 @@ import (
 type raw struct {
 	fuse.RawFileSystem
 	*served
-	pass *passage
+	pass *passthrough
 	// generation is this server's, so that no file handle of another's finds anything.
 	generation uint64
 }
@@ -29,7 +29,7 @@ type served struct {
 	mu sync.RWMutex
 	f  *layer.FS
 	// byNumber begins the names of files that are called by their numbers, or is empty; see [Server.tellLengths].
-	byNumber string
+	numberPrefix string
 }
 
 // Open is asked once, where nothing passes by: where there is no such call, any file is
@@ -39,7 +39,7 @@ func (r raw) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.St
 		return fuse.ENOSYS
 	}
 	out.OpenFlags = fuse.FOPEN_KEEP_CACHE | fuse.FOPEN_NOFLUSH
-	if id := r.pass.through(in.NodeId); id != 0 {
+	if id := r.pass.open(in.NodeId); id != 0 {
 		out.OpenFlags, out.BackingID = fuse.FOPEN_PASSTHROUGH|fuse.FOPEN_NOFLUSH, id
 	}
 	return fuse.OK
@@ -76,7 +76,7 @@ func (r raw) entry(out *fuse.EntryOut, e layer.Entry, err error) fuse.Status {
 	if e.ID == 0 {
 		return fuse.OK
 	}
-	out.Generation = r.generation + e.Again
+	out.Generation = r.generation + e.Generation
 	out.SetAttrTimeout(forever)
 	fill(&out.Attr, &e.Attr)
 	return fuse.OK
@@ -91,7 +91,7 @@ func attr(out *fuse.AttrOut, a *layer.Attr, err error) fuse.Status {
 func (r raw) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if e, ok, err := r.called(h.NodeId, name); ok {
+	if e, ok, err := r.lookupByNumber(h.NodeId, name); ok {
 		return r.entry(out, e, err)
 	}
 	e, err := r.f.Lookup(h.NodeId, name)
@@ -193,12 +193,12 @@ func (r raw) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse
 func (r raw) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return status(r.f.Fallocate(in.NodeId, in.Mode, int64(in.Offset), int64(in.Length), losing(in.Uid)))
+	return status(r.f.Fallocate(in.NodeId, in.Mode, int64(in.Offset), int64(in.Length), privilegesLost(in.Uid)))
 }
 
 // losing is what a file loses to a caller by what the kernel does not say of whether set-id bits go, as it
 // does with a write. Where it says nothing of the caller either, it sees to that itself (Linux 6.0, file_modified).
-func losing(uid uint32) layer.Privileges {
+func privilegesLost(uid uint32) layer.Privileges {
 	const nobody = 1<<32 - 1
 	if uid != 0 && uid != nobody {
 		return layer.LoseSetID
@@ -210,7 +210,7 @@ func (r raw) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn) (uint32,
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	size := int64(min(in.Len, math.MaxInt32))
-	n, err := r.f.Copy(in.NodeId, int64(in.OffIn), in.NodeIdOut, int64(in.OffOut), size, losing(in.Uid))
+	n, err := r.f.Copy(in.NodeId, int64(in.OffIn), in.NodeIdOut, int64(in.OffOut), size, privilegesLost(in.Uid))
 	return uint32(n), status(err)
 }
 
@@ -248,7 +248,7 @@ func (r raw) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fu
 func (r raw) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if r.f.Bare() {
+	if r.f.LowerOnly() {
 		return fuse.ENOSYS
 	}
 	out.Fh = r.f.OpenDir(in.NodeId)

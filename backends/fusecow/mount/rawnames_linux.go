@@ -10,7 +10,7 @@ import (
 )
 
 // made makes a node for a caller and tells the kernel of it.
-func (r raw) made(h *fuse.InHeader, what layer.New, out *fuse.EntryOut) fuse.Status {
+func (r raw) make(h *fuse.InHeader, what layer.New, out *fuse.EntryOut) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	what.UID, what.GID = h.Uid, h.Gid
@@ -19,20 +19,20 @@ func (r raw) made(h *fuse.InHeader, what layer.New, out *fuse.EntryOut) fuse.Sta
 }
 
 func (r raw) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
-	return r.made(&in.InHeader, layer.New{Name: name, Mode: in.Mode, Umask: in.Umask, Rdev: in.Rdev}, out)
+	return r.make(&in.InHeader, layer.New{Name: name, Mode: in.Mode, Umask: in.Umask, Rdev: in.Rdev}, out)
 }
 
 func (r raw) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
-	return r.made(&in.InHeader, layer.New{Name: name, Mode: unix.S_IFDIR | in.Mode&0o7777, Umask: in.Umask}, out)
+	return r.make(&in.InHeader, layer.New{Name: name, Mode: unix.S_IFDIR | in.Mode&0o7777, Umask: in.Umask}, out)
 }
 
 func (r raw) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
-	return r.made(h, layer.New{Name: name, Mode: unix.S_IFLNK | 0o777, Target: target}, out)
+	return r.make(h, layer.New{Name: name, Mode: unix.S_IFLNK | 0o777, Target: target}, out)
 }
 
 // Tmpfile makes a file that has no name, and may be given one by Link.
 func (r raw) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
-	return r.made(&in.InHeader, layer.New{Mode: unix.S_IFREG | in.Mode&0o7777, Umask: in.Umask}, &out.EntryOut)
+	return r.make(&in.InHeader, layer.New{Mode: unix.S_IFREG | in.Mode&0o7777, Umask: in.Umask}, &out.EntryOut)
 }
 
 func (r raw) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {

@@ -311,8 +311,8 @@ func (x *exerciser) isOne(from, to int) bool {
 func (x *exerciser) mergeOne(from, to int) error {
 	old := slices.Clone(x.layers[from:to])
 	into := x.nextLayer()
-	err := layer.Merge(layer.Options{Lower: x.lower, Layers: x.layers, Places: x.places}, from, to, into)
-	if errors.Is(err, layer.ErrApart) {
+	err := layer.Merge(layer.Options{Lower: x.lower, Layers: x.layers, Indexes: x.places}, from, to, into)
+	if errors.Is(err, layer.ErrNotMergeable) {
 		x.counts["stayed apart"]++
 		return os.RemoveAll(into)
 	}

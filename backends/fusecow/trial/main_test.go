@@ -91,8 +91,8 @@ func serve(what []string) error {
 	if err != nil {
 		return err
 	}
-	o := layer.Options{Lower: what[1], Layers: what[2:], Whole: whole}
-	if err := json.Unmarshal([]byte(os.Getenv(placesEnv)), &o.Places); err != nil {
+	o := layer.Options{Lower: what[1], Layers: what[2:], CopyUpLimit: whole}
+	if err := json.Unmarshal([]byte(os.Getenv(placesEnv)), &o.Indexes); err != nil {
 		return err
 	}
 	f, err := layer.Open(o)
@@ -118,7 +118,7 @@ func serve(what []string) error {
 		if to.Freeze != "" {
 			err = f.Freeze(to.Freeze, func() error { return nil })
 		} else if err = server.Flush(); err == nil {
-			o.Layers, o.Places = to.Layers, to.Places
+			o.Layers, o.Indexes = to.Layers, to.Places
 			if f, err = layer.Open(o); err == nil {
 				err = server.Switch(f, func() error { return nil })
 			}
@@ -205,7 +205,7 @@ func (h *host) nextLayer() string {
 func (h *host) up() {
 	h.Helper()
 	if layer.IsLayer(h.layers[len(h.layers)-1]) {
-		found, err := layer.Check(layer.Options{Lower: h.lower, Layers: h.layers, Places: h.places}, false)
+		found, err := layer.Check(layer.Options{Lower: h.lower, Layers: h.layers, Indexes: h.places}, false)
 		h.must(err)
 		for _, p := range found {
 			h.Error(p)

@@ -20,7 +20,7 @@ func TestAChangeDeepDownTouchesNoWholeTree(t *testing.T) {
 	b.must(os.Chmod(b.mount+"/dir/sub", 0o700))
 	b.down()
 	told := map[string]bool{}
-	b.must(layer.Touched(layer.Options{Lower: b.lower}, layer.Options{Lower: b.lower, Layers: b.layers}, func(path string, tree bool) error {
+	b.must(layer.Compare(layer.Options{Lower: b.lower}, layer.Options{Lower: b.lower, Layers: b.layers}, func(path string, tree bool) error {
 		told[path] = true
 		if tree {
 			t.Errorf("all beneath %s is said to differ", path)

@@ -6,7 +6,7 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// readAll fills buf; what a file is shorter by is zeros.
+// readAll fills buf from off. Bytes beyond the end of the file are zeros.
 func readAll(fd int, buf []byte, off int64) (int, error) {
 	done := 0
 	for done < len(buf) {
@@ -24,7 +24,7 @@ func readAll(fd int, buf []byte, off int64) (int, error) {
 	return done, nil
 }
 
-// extent is the first range of a file between two bytes that has data; end, end: none.
+// extent returns the first range of data in [from, end), or end, end if there is none.
 func extent(fd int, from, end int64) (data, hole int64, err error) {
 	data, err = unix.Seek(fd, from, unix.SEEK_DATA)
 	if err == unix.ENXIO || err == nil && data >= end {
@@ -36,22 +36,21 @@ func extent(fd int, from, end int64) (data, hole int64, err error) {
 	return data, min(hole, end), err
 }
 
-// part answers with a descriptor of the content at a level, 0 being the node's own, and
-// how far it is shown.
-func (f *FS) part(n *node, p *parts, level int) (d *fd, until int64, err error) {
+// openLevel returns a descriptor of level 0, the upper file, or of the source level-1, and the offset up to
+// which it is visible.
+func (f *FS) openLevel(n *inode, p *sparseUpper, level int) (d *fd, until int64, err error) {
 	if level == 0 {
-		d, err = f.source(n)
-		return d, everything, err
+		d, err = f.openContent(n)
+		return d, wholeFile, err
 	}
-	s := &p.beneath[level-1]
-	d, err = f.sourceAt(n, s.place, s.file)
-	return d, s.until, err
+	s := &p.Sources[level-1]
+	d, err = f.openContentIn(n, s.Layer, s.File)
+	return d, s.Until, err
 }
 
-// readPart fills buf with what is shown of a level and those below it. Holds the lock
-// of the content.
-func (f *FS) readPart(n *node, p *parts, level int, buf []byte, off int64) error {
-	d, until, err := f.part(n, p, level)
+// readLevel fills buf with what a level and the sources below it show. The caller holds the content lock.
+func (f *FS) readLevel(n *inode, p *sparseUpper, level int, buf []byte, off int64) error {
+	d, until, err := f.openLevel(n, p, level)
 	if err != nil {
 		return err
 	}
@@ -60,16 +59,16 @@ func (f *FS) readPart(n *node, p *parts, level int, buf []byte, off int64) error
 		clear(buf[rest:])
 		buf = buf[:rest]
 	}
-	if level == len(p.beneath) {
+	if level == len(p.Sources) {
 		if _, err = readAll(d.n, buf, off); err == nil && level > 0 {
-			err = p.beneath[level-1].unchanged(d.n)
+			err = p.Sources[level-1].unchanged(d.n)
 		}
 		return err
 	}
 	for len(buf) > 0 {
 		data, hole, err := extent(d.n, off, off+int64(len(buf)))
 		if err == nil && data > off {
-			err = f.readPart(n, p, level+1, buf[:data-off], off)
+			err = f.readLevel(n, p, level+1, buf[:data-off], off)
 		}
 		if err == nil {
 			_, err = readAll(d.n, buf[data-off:hole-off], data)
@@ -82,51 +81,51 @@ func (f *FS) readPart(n *node, p *parts, level int, buf []byte, off int64) error
 	return nil
 }
 
-// unchanged is ESTALE for a file of the tree below that was written to since.
-func (s *stratum) unchanged(fd int) error {
-	if s.place != below {
+// unchanged returns ESTALE for a source in the lower that was written to since it became one.
+func (s *Source) unchanged(fd int) error {
+	if s.Layer != InLower {
 		return nil
 	}
 	st, err := kernel.Lstat(fd, "")
-	if err == nil && (st.Size != s.size || At(st.MTime.Sec, st.MTime.Nsec) != s.mtime) {
+	if err == nil && (st.Size != s.Size || At(st.MTime.Sec, st.MTime.Nsec) != s.Mtime) {
 		err = unix.ESTALE
 	}
 	return err
 }
 
-// nextData is the first byte from off on that some level has, or end.
-func (f *FS) nextData(n *node, p *parts, level int, off, end int64) (int64, error) {
-	d, until, err := f.part(n, p, level)
+// nextData returns the first offset from off on at which any level has data, or end.
+func (f *FS) nextData(n *inode, p *sparseUpper, level int, off, end int64) (int64, error) {
+	d, until, err := f.openLevel(n, p, level)
 	if err != nil {
 		return 0, err
 	}
 	defer f.fds.put(d)
 	next, _, err := extent(d.n, off, max(min(end, until), off))
 	if err == nil && level > 0 {
-		err = p.beneath[level-1].unchanged(d.n)
+		err = p.Sources[level-1].unchanged(d.n)
 	}
 	if next == max(min(end, until), off) {
 		next = end
 	}
-	if err != nil || level == len(p.beneath) || next == off {
+	if err != nil || level == len(p.Sources) || next == off {
 		return next, err
 	}
 	lower, err := f.nextData(n, p, level+1, off, next)
 	return lower, err
 }
 
-// nextHole is the first byte from off on that no level has.
-func (f *FS) nextHole(n *node, p *parts, off, end int64) (int64, error) {
+// nextHole returns the first offset from off on at which no level has data.
+func (f *FS) nextHole(n *inode, p *sparseUpper, off, end int64) (int64, error) {
 	for off < end {
 		before := off
-		for level := 0; level <= len(p.beneath); level++ {
-			d, until, err := f.part(n, p, level)
+		for level := 0; level <= len(p.Sources); level++ {
+			d, until, err := f.openLevel(n, p, level)
 			if err != nil {
 				return 0, err
 			}
 			data, hole, err := extent(d.n, off, max(min(end, until), off))
 			if err == nil && level > 0 {
-				err = p.beneath[level-1].unchanged(d.n)
+				err = p.Sources[level-1].unchanged(d.n)
 			}
 			f.fds.put(d)
 			if err != nil {
@@ -143,9 +142,9 @@ func (f *FS) nextHole(n *node, p *parts, off, end int64) (int64, error) {
 	return off, nil
 }
 
-// fill brings up those blocks that a write to a range would change a part of, but for
-// what it reaches the end of the file in. Holds the lock of the content, and writing.
-func (f *FS) fill(n *node, p *parts, fd int, off, end int64) error {
+// copyUpEdges copies up the blocks that a write to [off, end) would change only in part. A block that the write
+// covers up to the end of the file needs no copy. The caller holds the content lock and writeMu.
+func (f *FS) copyUpEdges(n *inode, p *sparseUpper, fd int, off, end int64) error {
 	f.mu.RLock()
 	size := n.size
 	f.mu.RUnlock()
@@ -165,15 +164,15 @@ func (f *FS) fill(n *node, p *parts, fd int, off, end int64) error {
 			continue
 		}
 		buf := make([]byte, to-from)
-		if err := f.readPart(n, p, 0, buf, from); err != nil {
+		if err := f.readLevel(n, p, 0, buf, from); err != nil {
 			return err
 		}
-		if !f.reserveSoon(unit) {
+		if !f.reserveWait(unit) {
 			return unix.EDQUOT
 		}
 		err := writeAll(fd, buf, from)
 		f.mu.Lock()
-		f.recount(n, fd, unit)
+		f.recharge(n, fd, unit)
 		f.mu.Unlock()
 		if err != nil {
 			return err
@@ -182,27 +181,25 @@ func (f *FS) fill(n *node, p *parts, fd int, off, end int64) error {
 	return nil
 }
 
-// passParts answers with what of a range lies above all that is shown from below, which alone
-// may be allocated: the kernel takes what is allocated, and was never written to, for data once it
-// has read it, be it ahead, and zeros would be shown in the place of what is below. Holds the lock of the
-// content, and writing.
-func (f *FS) passParts(n *node, p *parts, fd int, off, end int64) (int64, error) {
+// skipShown returns the start of the part of [off, end) that lies beyond all sources. Only that part may be
+// allocated: once the kernel has read allocated, unwritten space, be it by readahead, it reports it as data,
+// and zeros would then hide the sources. The caller holds the content lock and writeMu.
+func (f *FS) skipShown(n *inode, p *sparseUpper, fd int, off, end int64) (int64, error) {
 	shown := p.shown()
 	if end <= shown {
 		return end, nil
 	}
-	return max(off, shown), f.fill(n, p, fd, shown, end) // the block that it ends in
+	return max(off, shown), f.copyUpEdges(n, p, fd, shown, end) // the block in which the sources end
 }
 
-// clearParts has a range of a file be zeros, as fallocate(2) does that punches a hole, and
-// answers with what is left of it above all that is shown from below, which has to be
-// punched. Holds the lock of the content, and writing.
-func (f *FS) clearParts(n *node, p *parts, fd int, off, end int64) (int64, error) {
+// zeroShown writes zeros to the part of [off, end) in which sources show through, in place of punching a hole.
+// It returns the start of the rest, which can be punched. The caller holds the content lock and writeMu.
+func (f *FS) zeroShown(n *inode, p *sparseUpper, fd int, off, end int64) (int64, error) {
 	shown := min(end, p.shown())
 	if off >= shown {
 		return off, nil
 	}
-	if err := f.fill(n, p, fd, off, shown); err != nil {
+	if err := f.copyUpEdges(n, p, fd, off, shown); err != nil {
 		return off, err
 	}
 	zeros := make([]byte, 1<<20)
@@ -220,7 +217,7 @@ func (f *FS) clearParts(n *node, p *parts, fd int, off, end int64) (int64, error
 		}
 		err = writeAll(fd, zeros[:size], off)
 		f.mu.Lock()
-		f.recount(n, fd, reserved)
+		f.recharge(n, fd, reserved)
 		f.mu.Unlock()
 		if err != nil {
 			return off, err

@@ -29,7 +29,7 @@ func (b *bench) raise() (list []layer.Borrowed) {
 	}
 	f, err := layer.Open(b.options())
 	b.must(err)
-	b.must(f.Raise(b.Context(), places))
+	b.must(f.Detach(b.Context(), places))
 	b.must(f.Close())
 	again, err := layer.FindBorrowed(b.options())
 	if b.must(err); len(again) > 0 {

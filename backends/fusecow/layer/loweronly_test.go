@@ -166,34 +166,34 @@ func TestASideIsDecidedOnce(t *testing.T) {
 	f, err := layer.Open(layer.Options{Lower: b.lower, ReadOnly: true})
 	b.must(err)
 	t.Cleanup(func() { b.must(errors.Join(f.Sync(), f.Close())) })
-	look := func(name string, want layer.Side) (id uint64) {
+	look := func(name string, want layer.View) (id uint64) {
 		t.Helper()
 		e, err := f.Lookup(layer.RootID, name)
 		b.must(err)
 		if name == "told" {
-			f.ToldApart(e.ID)
+			f.PinUncached(e.ID)
 		}
-		if side := f.Side(e.ID); side != want {
+		if side := f.View(e.ID); side != want {
 			t.Errorf("%s is on side %d, want %d", name, side, want)
 		}
 		return e.ID
 	}
-	look("common", layer.Common)
-	look("apart", layer.Apart)
-	look("grows", layer.Common)
-	look("told", layer.Apart)
+	look("common", layer.Cached)
+	look("apart", layer.Uncached)
+	look("grows", layer.Cached)
+	look("told", layer.Uncached)
 	b.must(unix.Setxattr(b.lower+"/common", "user.test", nil, 0))
 	b.must(unix.Removexattr(b.lower+"/apart", "user.test"))
 	b.write(b.lower+"/grows", strings.Repeat("x", 1<<20+1))
-	for _, id := range []uint64{look("common", layer.Common), look("apart", layer.Apart), look("grows", layer.Common)} {
+	for _, id := range []uint64{look("common", layer.Cached), look("apart", layer.Uncached), look("grows", layer.Cached)} {
 		f.Forget(id, 2)
 	}
-	if f.Known() != 2 {
-		t.Errorf("%d nodes are known, want the root and the one that was not forgotten", f.Known())
+	if f.InodeCount() != 2 {
+		t.Errorf("%d nodes are known, want the root and the one that was not forgotten", f.InodeCount())
 	}
-	look("common", layer.Apart)
-	look("apart", layer.Common)
-	look("grows", layer.Apart)
+	look("common", layer.Uncached)
+	look("apart", layer.Cached)
+	look("grows", layer.Uncached)
 }
 
 // TestADirectoryMountedTwiceIsTwo of a tree alone: it may be on one side here, and on the other there. An ordinary

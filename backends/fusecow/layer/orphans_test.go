@@ -97,7 +97,7 @@ func TestALogThatIsDamagedInItsMiddleIsLeftAlone(t *testing.T) {
 				t.Fatalf("opening it gives %v, want %v", err, layer.ErrDamaged)
 			}
 		}
-		if _, err := layer.Tally(b.layers[0], 0); !errors.Is(err, layer.ErrDamaged) {
+		if _, err := layer.LogUsage(b.layers[0], 0); !errors.Is(err, layer.ErrDamaged) {
 			t.Errorf("counting what it holds gives %v, want %v", err, layer.ErrDamaged)
 		}
 		if !slices.Equal(b.log(), spoilt) || b.contents() != 2 || len(b.found()) != round {
@@ -117,7 +117,7 @@ func TestALogThatIsDamagedInItsMiddleIsLeftAlone(t *testing.T) {
 		b.has(b.mount+"/first", "of the first frame")
 		b.down()
 	}
-	if sum, err := layer.Aside(b.layers[0]); err != nil || sum < 4*512 {
+	if sum, err := layer.AsideBytes(b.layers[0]); err != nil || sum < 4*512 {
 		t.Errorf("put aside are said to be %d bytes: %v", sum, err)
 	}
 }

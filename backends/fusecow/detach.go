@@ -43,10 +43,10 @@ func (b *backend) Raise(ctx context.Context, fork snapshot.ForkID, what []snapsh
 	for _, one := range what {
 		places[one.From] = true
 	}
-	return fail("bringing up what was renamed in", string(fork), b.raise(ctx, fork, places))
+	return fail("bringing up what was renamed in", string(fork), b.detach(ctx, fork, places))
 }
 
-func (b *backend) raise(ctx context.Context, fork snapshot.ForkID, places map[string]bool) error {
+func (b *backend) detach(ctx context.Context, fork snapshot.ForkID, places map[string]bool) error {
 	unlockFork, err := b.lockFork(ctx, fork)
 	if err != nil {
 		return err
@@ -66,18 +66,18 @@ func (b *backend) raise(ctx context.Context, fork snapshot.ForkID, places map[st
 		return err
 	}
 	var f *layer.FS
-	err = b.patiently(ctx, b.layerPath(r.upper()), func() (again bool, err error) { // who served it may be about to go
+	err = b.retryBusy(ctx, b.layerPath(r.upper()), func() (again bool, err error) { // who served it may be about to go
 		f, err = layer.Open(o)
 		return errors.Is(err, unix.EBUSY), err
 	})
 	if err != nil {
 		return err
 	}
-	if err = b.attach(f, &r); err == nil {
+	if err = b.setQuota(f, &r); err == nil {
 		err = fault.Point(ctx, "copy it up")
 	}
 	if err == nil {
-		err = f.Raise(ctx, places)
+		err = f.Detach(ctx, places)
 	}
 	if err == nil {
 		err = fault.Point(ctx, "tell the log")

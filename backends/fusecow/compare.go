@@ -28,7 +28,7 @@ var (
 )
 
 // errEnough: the caller wants no more.
-var errEnough = errors.New("enough")
+var errStop = errors.New("enough")
 
 // Touched yields what the logs tell of the layers that one has and the other has not.
 // A fork that is served tells its log of everything first. Cost: in proportion to what
@@ -42,7 +42,7 @@ func (b *backend) Touched(ctx context.Context, base snapshot.ID, fork snapshot.F
 		}
 		to, err := b.flushed(ctx, fork)
 		if err == nil {
-			err = b.touched(&from, &to, yield)
+			err = b.compare(&from, &to, yield)
 		}
 		if err != nil {
 			yield(snapshot.Touch{}, fail("comparing", string(fork), err))
@@ -60,7 +60,7 @@ func (b *backend) TouchedBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[
 		}
 		to, err := b.snapshot(y)
 		if err == nil {
-			err = b.touched(&from, &to, yield)
+			err = b.compare(&from, &to, yield)
 		}
 		if err != nil {
 			yield(snapshot.Touch{}, fail("comparing", string(y), err))
@@ -70,13 +70,13 @@ func (b *backend) TouchedBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[
 
 // flushed is the record of a fork whose log has everything.
 func (b *backend) flushed(ctx context.Context, id snapshot.ForkID) (r record, err error) {
-	err = b.patiently(ctx, b.forkPath(id), func() (again bool, err error) {
+	err = b.retryBusy(ctx, b.forkPath(id), func() (again bool, err error) {
 		if r, err = b.fork(id); err == nil {
-			_, err = b.ask(r.upper(), request{Flush: true})
+			_, err = b.requestLayer(r.upper(), request{Flush: true})
 		}
-		if errors.Is(err, errNobody) {
+		if errors.Is(err, errNotServed) {
 			var release func()
-			if _, release, err = layer.Hold(b.layerPath(r.upper())); err == nil {
+			if _, release, err = layer.TryLock(b.layerPath(r.upper())); err == nil {
 				release()
 			}
 		}
@@ -85,7 +85,7 @@ func (b *backend) flushed(ctx context.Context, id snapshot.ForkID) (r record, er
 	return r, err
 }
 
-func (b *backend) touched(x, y *record, yield func(snapshot.Touch, error) bool) error {
+func (b *backend) compare(x, y *record, yield func(snapshot.Touch, error) bool) error {
 	if x.Tree != y.Tree {
 		return because(errs.ErrNotSupported, y.Tree, "it is not the tree "+strconv.Quote(x.Tree))
 	}
@@ -100,13 +100,13 @@ func (b *backend) touched(x, y *record, yield func(snapshot.Touch, error) bool) 
 	if err != nil {
 		return err
 	}
-	err = layer.Touched(from, to, func(path string, tree bool) error {
+	err = layer.Compare(from, to, func(path string, tree bool) error {
 		if !yield(snapshot.Touch{Path: path, Tree: tree, Named: !tree}, nil) {
-			return errEnough
+			return errStop
 		}
 		return nil
 	})
-	if errors.Is(err, errEnough) {
+	if errors.Is(err, errStop) {
 		return nil
 	}
 	return err
@@ -117,29 +117,29 @@ func (b *backend) touched(x, y *record, yield func(snapshot.Touch, error) bool) 
 // that put aside counts here, and for no limit.
 func (b *backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Bytes, error) {
 	r, err := b.flushed(ctx, fork)
-	var u layer.Use
+	var u layer.Usage
 	if err == nil {
-		u, err = b.tally(&r)
+		u, err = b.logUsage(&r)
 	}
 	var aside int64
 	if err == nil {
-		aside, err = layer.Aside(b.layerPath(r.upper()))
+		aside, err = layer.AsideBytes(b.layerPath(r.upper()))
 	}
 	return snapshot.Bytes(u.Bytes + aside), fail("measuring", string(fork), err)
 }
 
-func (b *backend) tally(r *record) (layer.Use, error) {
-	clean, release, err := layer.Hold(b.layerPath(r.upper()))
+func (b *backend) logUsage(r *record) (layer.Usage, error) {
+	clean, release, err := layer.TryLock(b.layerPath(r.upper()))
 	if err == nil {
 		release()
 		if !clean {
-			err = b.mend(r)
+			err = b.recover(r)
 		}
 	}
 	if err != nil && !errors.Is(err, unix.EBUSY) { // it is served
-		return layer.Use{}, err
+		return layer.Usage{}, err
 	}
-	return layer.Tally(b.layerPath(r.upper()), r.place(len(r.Layers)-1))
+	return layer.LogUsage(b.layerPath(r.upper()), r.index(len(r.Layers)-1))
 }
 
 // Settle waits for who served the fork to be done, brings in order what a killed one
@@ -147,21 +147,21 @@ func (b *backend) tally(r *record) (layer.Use, error) {
 // [snapshot.Settler], but for the last part: what a machine that went down left of
 // content that was never synced may be shorter than it was. ErrBusy: it is served.
 func (b *backend) Settle(ctx context.Context, fork snapshot.ForkID) error {
-	return fail("settling", string(fork), b.settle(ctx, fork))
+	return fail("settling", string(fork), b.syncFork(ctx, fork))
 }
 
-func (b *backend) settle(ctx context.Context, fork snapshot.ForkID) error {
+func (b *backend) syncFork(ctx context.Context, fork snapshot.ForkID) error {
 	r, err := b.fork(fork)
 	if err != nil {
 		return err
 	}
-	clean, release, err := b.hold(ctx, r.upper())
+	clean, release, err := b.lockLayer(ctx, r.upper())
 	if err != nil {
 		return err
 	}
 	release()
 	if !clean {
-		if err := b.mend(&r); err != nil {
+		if err := b.recover(&r); err != nil {
 			return err
 		}
 	}

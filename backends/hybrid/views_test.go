@@ -160,7 +160,7 @@ func TestASideHasWhatTheOtherHasNot(t *testing.T) {
 	f, err := layer.Open(layer.Options{Lower: tree, ReadOnly: true})
 	must(t, err)
 	t.Cleanup(func() { must(t, f.Close()) })
-	common, apart := mounted(t, f, layer.Common), mounted(t, f, layer.Apart)
+	common, apart := mounted(t, f, layer.Cached), mounted(t, f, layer.Uncached)
 	for _, name := range commonFiles {
 		same(t, common, tree, name)
 	}
@@ -168,9 +168,9 @@ func TestASideHasWhatTheOtherHasNot(t *testing.T) {
 	if err := unix.Lstat(common+"/absent", &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != 0 {
 		t.Errorf("a name that is not there is of mode %o and device %d, %v: no whiteout", st.Mode, st.Rdev, err)
 	}
-	known := f.Known()
-	if err := unix.Lstat(common+"/attr", &st); err != unix.ENOENT || f.Known() != known {
-		t.Errorf("what one side does not tell of (%v) is held: %d nodes for %d", err, f.Known(), known)
+	known := f.InodeCount()
+	if err := unix.Lstat(common+"/attr", &st); err != unix.ENOENT || f.InodeCount() != known {
+		t.Errorf("what one side does not tell of (%v) is held: %d nodes for %d", err, f.InodeCount(), known)
 	}
 	for _, name := range append([]string{"dir/marked"}, apartFiles...) {
 		if err := unix.Lstat(filepath.Join(common, name), &st); err != unix.ENOENT && !strings.HasPrefix(name, "dir/marked/") {
@@ -197,7 +197,7 @@ func TestASideHasWhatTheOtherHasNot(t *testing.T) {
 }
 
 // mounted mounts a side, which this process serves.
-func mounted(t *testing.T, f *layer.FS, side layer.Side) (top string) {
+func mounted(t *testing.T, f *layer.FS, side layer.View) (top string) {
 	t.Helper()
 	server, root, err := mount.New(f, side, unix.MOUNT_ATTR_RDONLY)
 	must(t, err)

@@ -20,17 +20,17 @@ type request struct {
 	// Mount: for one more mount of it.
 	Mount    bool       `json:"mount,omitempty"`
 	ReadOnly bool       `json:"readonly,omitempty"`
-	Side     layer.Side `json:"side,omitempty"`
+	View     layer.View `json:"side,omitempty"`
 	// Flush: to tell the log of everything.
 	Flush bool `json:"flush,omitempty"`
 	// Freeze: to go on with the layer of this name, which is empty.
 	Freeze string `json:"freeze,omitempty"`
 	// Return: to serve what this record makes of the same tree, and have it be the fork's.
-	Return *record `json:"return,omitempty"`
+	RollBack *record `json:"return,omitempty"`
 	// Late: which files of the tree below had changed when they were read.
-	Late bool `json:"late,omitempty"`
+	LateReads bool `json:"late,omitempty"`
 	// Limit: to count where the fork's record says.
-	Limit bool `json:"limit,omitempty"`
+	Recount bool `json:"limit,omitempty"`
 
 	// lock is the fork's, which goes along with what changes its record: who serves it may come to that when
 	// who asked was killed, and nobody is to have the lock before.
@@ -38,14 +38,14 @@ type request struct {
 }
 
 // An answer to it, or to a start; nothing is wrong where it is empty.
-type answer struct {
-	Wrong string   `json:"wrong,omitempty"`
-	Path  string   `json:"path,omitempty"`
-	Kind  string   `json:"kind,omitempty"` // the text of one of kinds
-	Hints []string `json:"hints,omitempty"`
-	Late  [][]byte `json:"late,omitempty"` // paths, of any bytes
+type reply struct {
+	Failure   string   `json:"wrong,omitempty"`
+	Path      string   `json:"path,omitempty"`
+	Kind      string   `json:"kind,omitempty"` // the text of one of kinds
+	Hints     []string `json:"hints,omitempty"`
+	LateReads [][]byte `json:"late,omitempty"` // paths, of any bytes
 	// Side is that of the mount.
-	Side layer.Side `json:"side,omitempty"`
+	View layer.View `json:"side,omitempty"`
 }
 
 // kinds are what can be wrong with a tree to be served.
@@ -55,21 +55,21 @@ var kinds = []error{
 }
 
 // wrong makes an answer of an error.
-func wrong(err error) (a answer) {
+func failureReply(err error) (a reply) {
 	if err == nil {
 		return a
 	}
 	var e *errs.Error
 	if errors.As(fail("", "", err), &e) {
-		a = answer{Wrong: e.Err.Error(), Path: e.Path, Kind: e.Kind.Error(), Hints: e.Hints}
+		a = reply{Failure: e.Err.Error(), Path: e.Path, Kind: e.Kind.Error(), Hints: e.Hints}
 	}
 	return a
 }
 
 // err is the error that an answer was made of. EBUSY: it may be tried again.
-func (a *answer) err() error {
+func (a *reply) err() error {
 	switch {
-	case a.Wrong == "":
+	case a.Failure == "":
 		return nil
 	case a.Kind == errs.ErrBusy.Error():
 		return &os.PathError{Op: "serve", Path: a.Path, Err: unix.EBUSY}
@@ -80,33 +80,35 @@ func (a *answer) err() error {
 			kind = k
 		}
 	}
-	return because(kind, a.Path, a.Wrong, a.Hints...)
+	return because(kind, a.Path, a.Failure, a.Hints...)
 }
 
 // errNobody: no process serves the fork.
-var errNobody = errors.New("nobody serves it")
+var errNotServed = errors.New("nobody serves it")
 
 // ask asks who serves a layer. EBUSY: he is about to go.
-func (b *backend) ask(layer string, q request) (*os.File, error) { return ask(b.askPath(layer), q) }
+func (b *backend) requestLayer(layer string, q request) (*os.File, error) {
+	return requestMount(b.socketPath(layer), q)
+}
 
 // ask asks who listens at path.
-func ask(path string, q request) (*os.File, error) {
-	root, _, err := askFor(path, q)
+func requestMount(path string, q request) (*os.File, error) {
+	root, _, err := requestReply(path, q)
 	return root, err
 }
 
-func askFor(path string, q request) (*os.File, *answer, error) {
+func requestReply(path string, q request) (*os.File, *reply, error) {
 	p, err := kernel.DialPacket(path)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ECONNREFUSED):
-		return nil, nil, errNobody
+		return nil, nil, errNotServed
 	case errors.Is(err, unix.EAGAIN):
 		return nil, nil, unix.EBUSY
 	case err != nil:
 		return nil, nil, &os.PathError{Op: "connect", Path: path, Err: err}
 	}
 	defer p.Close() //nolint:errcheck // nothing is written
-	root, a, err := demand(p, q, q.lock)
+	root, a, err := exchange(p, q, q.lock)
 	if errors.Is(err, errHungUp) {
 		err = &os.PathError{Op: "ask", Path: path, Err: unix.EBUSY}
 	}
@@ -115,15 +117,15 @@ func askFor(path string, q request) (*os.File, *answer, error) {
 
 // lateAt asks who listens at path which files had changed below when they were read: none, where
 // nobody listens.
-func lateAt(path string) (all []string, err error) {
-	_, a, err := askFor(path, request{Late: true})
-	if errors.Is(err, errNobody) || errors.Is(err, unix.EBUSY) { // he ends, and nothing is read any more
+func lateReadsAt(path string) (all []string, err error) {
+	_, a, err := requestReply(path, request{LateReads: true})
+	if errors.Is(err, errNotServed) || errors.Is(err, unix.EBUSY) { // he ends, and nothing is read any more
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	for _, path := range a.Late {
+	for _, path := range a.LateReads {
 		all = append(all, string(path))
 	}
 	return all, nil
@@ -134,7 +136,7 @@ var errHungUp = errors.New("the process that serves it has ended")
 
 // demand sends what is wanted to the one at the other end, with a lock unless that is nil, and answers with the mount
 // that comes back, if one does.
-func demand(p *kernel.Packet, what any, lock *os.File) (*os.File, *answer, error) {
+func exchange(p *kernel.Packet, what any, lock *os.File) (*os.File, *reply, error) {
 	text, err := json.Marshal(what)
 	if err != nil {
 		return nil, nil, err
@@ -151,7 +153,7 @@ func demand(p *kernel.Packet, what any, lock *os.File) (*os.File, *answer, error
 	if err != nil {
 		return nil, nil, errHungUp
 	}
-	var a answer
+	var a reply
 	if err := json.Unmarshal(text, &a); err != nil {
 		return nil, nil, err
 	}
@@ -162,9 +164,9 @@ func demand(p *kernel.Packet, what any, lock *os.File) (*os.File, *answer, error
 }
 
 // reply answers who asked. A mount that he does not get goes with its descriptor.
-func reply(p *kernel.Packet, root *os.File, err error) { replyWith(p, root, wrong(err)) }
+func sendMount(p *kernel.Packet, root *os.File, err error) { sendReply(p, root, failureReply(err)) }
 
-func replyWith(p *kernel.Packet, root *os.File, a answer) {
+func sendReply(p *kernel.Packet, root *os.File, a reply) {
 	text, err := json.Marshal(a)
 	switch {
 	case err != nil:
@@ -179,19 +181,19 @@ func replyWith(p *kernel.Packet, root *os.File, a answer) {
 }
 
 // answer answers until the socket is shut down.
-func (s *server) answer(socket *kernel.Packet) {
+func (s *server) acceptRequests(socket *kernel.Packet) {
 	for {
 		p, err := socket.Accept()
 		if err != nil {
 			_ = socket.Close() // nothing is written
 			return
 		}
-		go s.one(p)
+		go s.serveRequest(p)
 	}
 }
 
 // one answers one request of this user's, or of root's.
-func (s *server) one(p *kernel.Packet) {
+func (s *server) serveRequest(p *kernel.Packet) {
 	defer p.Close() //nolint:errcheck // it was answered, or not
 	if uid, err := p.PeerUID(); err != nil || uid != 0 && int(uid) != os.Geteuid() {
 		return
@@ -205,56 +207,56 @@ func (s *server) one(p *kernel.Packet) {
 	}
 	var q request
 	var root *os.File
-	if err = json.Unmarshal(text, &q); err == nil && q.Late {
-		replyWith(p, nil, s.late())
+	if err = json.Unmarshal(text, &q); err == nil && q.LateReads {
+		sendReply(p, nil, s.lateReads())
 		return
 	}
 	if err == nil {
-		if root, err = s.do(q); errors.Is(err, unix.ENOTCONN) { // the last mount has gone
+		if root, err = s.handle(q); errors.Is(err, unix.ENOTCONN) { // the last mount has gone
 			err = unix.EBUSY
 		}
 	}
-	a := wrong(err)
-	a.Side = q.Side
-	replyWith(p, root, a)
+	a := failureReply(err)
+	a.View = q.View
+	sendReply(p, root, a)
 }
 
-func (s *server) late() (a answer) {
+func (s *server) lateReads() (a reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, path := range s.fs.Late() {
-		a.Late = append(a.Late, []byte(path))
+	for _, path := range s.fs.LateReads() {
+		a.LateReads = append(a.LateReads, []byte(path))
 	}
 	return a
 }
 
-func (s *server) do(q request) (*os.File, error) {
+func (s *server) handle(q request) (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.socket == nil:
 		return nil, unix.EBUSY
 	case q.Mount:
-		return s.mountSide(q.Side, q.ReadOnly)
-	case s.id == "":
+		return s.mountView(q.View, q.ReadOnly)
+	case s.fork == "":
 		return nil, unix.EINVAL // nothing of it is written to
-	case q.Limit:
-		r, err := s.b.fork(s.id)
+	case q.Recount:
+		r, err := s.b.fork(s.fork)
 		if err == nil {
-			err = s.b.attach(s.fs, &r)
+			err = s.b.setQuota(s.fs, &r)
 		}
 		return nil, err
 	}
-	if err := s.sides[layer.Whole].Flush(); err != nil || q.Flush {
+	if err := s.views[layer.Whole].Flush(); err != nil || q.Flush {
 		return nil, err
 	}
-	return nil, s.goOn(&q)
+	return nil, s.advance(&q)
 }
 
 // goOn has the fork go on with another layer, in its record too. Holds mu. Who asks
 // holds the lock of the fork, and [backend.lock], shared; but he may be killed meanwhile, and
 // a sweep replace the record or take the layer: so that one is taken here too.
-func (s *server) goOn(q *request) error {
+func (s *server) advance(q *request) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	unlock, err := s.b.lock(ctx, unix.LOCK_SH)
@@ -262,29 +264,29 @@ func (s *server) goOn(q *request) error {
 		return err
 	}
 	defer unlock()
-	r, err := s.b.fork(s.id)
+	r, err := s.b.fork(s.fork)
 	if err != nil {
 		return err
 	}
 	if r.upper() != s.layer {
 		return unix.EBUSY
 	}
-	if q.Return != nil {
-		return s.goBack(q.Return)
+	if q.RollBack != nil {
+		return s.rollBack(q.RollBack)
 	}
 	r = r.above(q.Freeze)
-	return s.follow(&r, func(then func() error) error { return s.fs.Freeze(s.b.layerPath(r.upper()), then) })
+	return s.switchRecord(&r, func(then func() error) error { return s.fs.Freeze(s.b.layerPath(r.upper()), then) })
 }
 
 // goBack has another filesystem answer for the fork, of other layers over the same tree.
-func (s *server) goBack(r *record) error {
+func (s *server) rollBack(r *record) error {
 	next, err := layer.Open(s.b.optionsOn(s.fs.Lower(), r))
 	if err != nil {
 		return err
 	}
-	if err = s.b.attach(next, r); err == nil {
-		err = s.follow(r, func(then func() error) error {
-			return s.sides[layer.Whole].Switch(next, func() error {
+	if err = s.b.setQuota(next, r); err == nil {
+		err = s.switchRecord(r, func(then func() error) error {
+			return s.views[layer.Whole].Switch(next, func() error {
 				if err := then(); err != nil {
 					return err
 				}
@@ -293,8 +295,8 @@ func (s *server) goBack(r *record) error {
 			})
 		})
 	}
-	if errors.Is(err, layer.ErrOther) {
-		err = because(errs.ErrNotSupported, s.b.forkPath(s.id), err.Error())
+	if errors.Is(err, layer.ErrOtherFile) {
+		err = because(errs.ErrNotSupported, s.b.forkPath(s.fork), err.Error())
 	}
 	if s.fs != next {
 		err = errors.Join(err, next.Close())
@@ -304,15 +306,15 @@ func (s *server) goBack(r *record) error {
 
 // follow listens beside the topmost layer of a record, which change is to make the fork's by
 // calling then; from there on nobody listens beside the old one any more.
-func (s *server) follow(r *record, change func(then func() error) error) error {
-	at := s.b.askPath(r.upper())
+func (s *server) switchRecord(r *record, change func(then func() error) error) error {
+	at := s.b.socketPath(r.upper())
 	socket, err := listen(at)
 	if err != nil {
 		return err
 	}
 	done := false
 	err = change(func() error {
-		err := s.b.replace(s.b.forkPath(s.id), r)
+		err := s.b.replace(s.b.forkPath(s.fork), r)
 		done = err == nil
 		return err
 	})
@@ -321,8 +323,8 @@ func (s *server) follow(r *record, change func(then func() error) error) error {
 		_ = socket.Close()
 		return err
 	}
-	s.hush()
-	s.layer, s.at, s.socket = r.upper(), at, socket
-	go s.answer(socket)
+	s.stopListening()
+	s.layer, s.socketPath, s.socket = r.upper(), at, socket
+	go s.acceptRequests(socket)
 	return err
 }

@@ -22,7 +22,7 @@ import (
 func (b *bench) counted() {
 	b.Helper()
 	for i, path := range b.layers {
-		got, err := layer.Tally(path, b.place(i))
+		got, err := layer.LogUsage(path, b.place(i))
 		b.must(err)
 		var want, maps int64
 		b.must(filepath.WalkDir(path, func(path string, e fs.DirEntry, err error) error {
@@ -50,19 +50,19 @@ func (b *bench) counted() {
 func hold(f *layer.FS, path string) error {
 	q, err := layer.OpenQuota(path)
 	if err == nil {
-		err = f.Hold(q, f.Paths())
+		err = f.SetQuota(q, f.Paths())
 	}
 	return err
 }
 
 // quota has the mounted layers count in one of the test's.
-func (b *bench) quota(most layer.Use) *layer.Quota {
+func (b *bench) quota(most layer.Usage) *layer.Quota {
 	b.Helper()
 	path := filepath.Dir(b.mount) + "/quota"
 	q, err := layer.OpenQuota(path)
 	b.must(err)
 	b.Cleanup(q.Close)
-	q.Limit(most)
+	q.SetLimit(most)
 	b.tell("hold " + path)
 	return q
 }
@@ -95,7 +95,7 @@ func TestQuotaIsExact(t *testing.T) {
 	b.write(b.lower+"/base", string(make([]byte, 1<<20)))
 	b.up()
 	const most = 8 << 20
-	q := b.quota(layer.Use{Bytes: most})
+	q := b.quota(layer.Usage{Bytes: most})
 	for _, step := range []int{512, 100 << 10, 3 << 20} {
 		b.fill("file", step)
 		if used := q.Used().Bytes; used > most || used < most-4096 {
@@ -127,7 +127,7 @@ func TestQuotaIsExact(t *testing.T) {
 	}
 	b.sync() // else it may be there again
 	b.again(true)
-	top, err := layer.Tally(b.layers[0], 0)
+	top, err := layer.LogUsage(b.layers[0], 0)
 	b.must(err)
 	if top.Bytes > 64<<10 {
 		t.Errorf("when all was removed, %d bytes are held", top.Bytes)
@@ -140,7 +140,7 @@ func TestQuotaIsExact(t *testing.T) {
 func TestQuotaKeepsWhatWasAllocated(t *testing.T) {
 	b := newBench(t)
 	b.up()
-	b.quota(layer.Use{Bytes: 4 << 20})
+	b.quota(layer.Usage{Bytes: 4 << 20})
 	f, err := os.Create(b.mount + "/ahead")
 	b.must(err)
 	defer func() { b.must(f.Close()); b.down(); b.counted() }()
@@ -160,7 +160,7 @@ func TestQuotaKeepsWhatWasAllocated(t *testing.T) {
 func TestQuotaRefusesPagesThatFindNoRoom(t *testing.T) {
 	b := newBench(t)
 	b.up()
-	b.quota(layer.Use{Bytes: 1 << 20})
+	b.quota(layer.Usage{Bytes: 1 << 20})
 	f, err := os.Create(b.mount + "/mapped")
 	b.must(err)
 	defer f.Close()
@@ -186,7 +186,7 @@ func TestQuotaRefusesPagesThatFindNoRoom(t *testing.T) {
 func TestQuotaCountsWhatIsBeyondTheEnd(t *testing.T) {
 	b := newBench(t)
 	b.up()
-	q := b.quota(layer.Use{Bytes: 16 << 20})
+	q := b.quota(layer.Usage{Bytes: 16 << 20})
 	f, err := os.Create(b.mount + "/ahead")
 	b.must(err)
 	defer f.Close()
@@ -205,7 +205,7 @@ func TestQuotaCountsNodes(t *testing.T) {
 		b.write(fmt.Sprintf("%s/%d", b.lower, i), "below")
 	}
 	b.up()
-	q := b.quota(layer.Use{Nodes: 4})
+	q := b.quota(layer.Usage{Inodes: 4})
 	b.must(os.Chmod(b.mount+"/0", 0o600))
 	b.must(os.Mkdir(b.mount+"/dir", 0o755)) // and the root has changed
 	b.must(os.Symlink("there", b.mount+"/link"))
@@ -220,13 +220,13 @@ func TestQuotaCountsNodes(t *testing.T) {
 	}
 	b.must(os.Remove(b.mount + "/2"))
 	b.must(os.Remove(b.mount + "/link"))
-	if used := q.Used().Nodes; used > 4 {
+	if used := q.Used().Inodes; used > 4 {
 		t.Errorf("%d nodes are counted of 4", used)
 	}
 	b.again(false)
 	b.down()
-	if u, err := layer.Tally(b.layers[0], 0); err != nil || u.Nodes != 3 {
-		t.Errorf("the log tells of %d nodes, %v; want the root, a file and a directory", u.Nodes, err)
+	if u, err := layer.LogUsage(b.layers[0], 0); err != nil || u.Inodes != 3 {
+		t.Errorf("the log tells of %d nodes, %v; want the root, a file and a directory", u.Inodes, err)
 	}
 }
 
@@ -234,7 +234,7 @@ func TestQuotaCountsNodes(t *testing.T) {
 func TestQuotaOfNodesCountsNoBytes(t *testing.T) {
 	b := newBench(t)
 	b.up()
-	b.quota(layer.Use{Nodes: 3})
+	b.quota(layer.Usage{Inodes: 3})
 	for range 3 {
 		b.write(b.mount+"/large", string(make([]byte, 1<<20)))
 		b.must(treetest.Open(b, b.mount+"/large").Sync()) // the log has heard of it

@@ -351,7 +351,7 @@ func TestHugePagesTellNoHoles(t *testing.T) {
 		must(mount.Close())
 		f, err := os.Create(dir + "/file")
 		must(err)
-		if got := layer.TellsHoles(int(f.Fd())); got != want {
+		if got := layer.ReportsHoles(int(f.Fd())); got != want {
 			t.Errorf("huge=%s: %v", huge, got)
 		}
 		must(errors.Join(f.Close(), kernel.Unmount(dir)))

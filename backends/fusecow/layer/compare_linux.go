@@ -1,0 +1,212 @@
+package layer
+
+import "path"
+
+// Compare calls report with each path at which two stacks of layers over one lower may differ; tree means that
+// everything below the path may differ. It misses no difference. Of the layers that both stacks share it reads
+// only the logs. Cost: in proportion to the changes in all layers. Errors are those of [Open], and of report.
+func Compare(a, b Options, tell func(path string, tree bool) error) error {
+	common := 0
+	for common < min(len(a.Layers), len(b.Layers)) && a.Layers[common] == b.Layers[common] {
+		common++
+	}
+	t := comparison{nodes: map[uint64]struct{}{}, names: map[binding]struct{}{}, report: tell}
+	for _, stack := range [][]string{a.Layers[common:], b.Layers[common:]} {
+		for _, l := range stack {
+			if err := t.collect(l); err != nil {
+				return err
+			}
+		}
+	}
+	var sides [2]*pathIndex
+	for i, stack := range []Options{a, b} {
+		f, err := openTables(stack)
+		if err != nil {
+			return err
+		}
+		defer f.release()
+		sides[i] = newPathIndex(f)
+	}
+	return t.reportPaths(sides)
+}
+
+// openTables opens the layers read-only, for their inode table.
+func openTables(o Options) (*FS, error) {
+	o.ReadOnly = true
+	if len(o.Layers) > 0 {
+		return Open(o)
+	}
+	return openRoot(o)
+}
+
+// A comparison collects the inodes and names that some logs record.
+type comparison struct {
+	nodes  map[uint64]struct{}
+	names  map[binding]struct{}
+	report func(path string, tree bool) error
+}
+
+type binding struct {
+	dir  uint64
+	name string
+}
+
+func (t *comparison) collect(layer string) error {
+	d, err := openLayer(layer, false)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Records(func(kind byte, r *Reader) {
+		switch kind {
+		case KindInode:
+			var n inode
+			r.Inode(&n)
+			t.nodes[n.id] = struct{}{}
+		case KindName, KindUnname:
+			t.names[binding{r.Num(), r.Text()}] = struct{}{}
+			if kind == KindName {
+				r.Num()
+			}
+		default:
+			r.Skip(kind) // a gone inode has also lost its names, which are recorded
+		}
+	})
+}
+
+// reportPaths reports the collected inodes and names at all paths that they have in either stack.
+func (t *comparison) reportPaths(sides [2]*pathIndex) error {
+	for b := range t.names {
+		x, y := sides[0].f.inodes[b.dir], sides[1].f.inodes[b.dir]
+		same := sameEntry(x, y, b.name)
+		for i, dir := range []*inode{x, y} {
+			if dir == nil {
+				continue
+			}
+			if at, ok := sides[i].dirPath(dir); ok {
+				if err := t.report(path.Join(at, b.name), !same); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for id := range t.nodes {
+		for _, side := range sides {
+			n := side.f.inodes[id]
+			if n == nil {
+				continue
+			}
+			paths := side.paths(n)
+			if !n.isDir() && n.lower != nil && int(n.nlink) > len(paths) {
+				paths = append(paths, "") // it has further names in the lower, which are unknown
+			}
+			for _, p := range paths {
+				if err := t.report(path.Join(".", p), p == ""); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// sameEntry reports whether name leads to the same inode in two states of a directory, so that at most that
+// inode itself differs. It compares numbers only of lower inodes, because two stacks may have used the number
+// of a new inode for different ones.
+func sameEntry(x, y *inode, name string) bool {
+	if x != nil && y != nil && x.entries[name] != nil && y.entries[name] != nil && x.entries[name].id < FirstOwnIno {
+		return x.entries[name].id == y.entries[name].id
+	}
+	return x.nameUnchanged(y, name) && y.nameUnchanged(x, name)
+}
+
+// nameUnchanged reports whether name in this directory still resolves to the lower entry. A nil directory is
+// clean if other shows the lower.
+func (n *inode) nameUnchanged(other *inode, name string) bool {
+	if n == nil {
+		return other != nil && other.lower != nil
+	}
+	to, known := n.entries[name]
+	switch {
+	case n.lower == nil || known && to == nil:
+		return false
+	case !known:
+		return true
+	}
+	return to.lower != nil && to.lower.name == name && to.lower.dir != nil && to.lower.dir.path() == n.lower.path()
+}
+
+// A pathIndex finds the paths of the inodes in a table.
+type pathIndex struct {
+	f *FS
+	// names are the explicit names of each inode.
+	names map[*inode][]nameKey
+	// byLower holds the inodes by their lower paths.
+	byLower map[string]*inode
+	// visiting stops recursion: logs of older versions may contain cycles of names.
+	visiting map[*inode]bool
+}
+
+func newPathIndex(f *FS) *pathIndex {
+	a := &pathIndex{f: f, names: map[*inode][]nameKey{}, byLower: map[string]*inode{}, visiting: map[*inode]bool{}}
+	for _, dir := range f.inodes {
+		for name, n := range dir.entries {
+			if n != nil {
+				a.names[n] = append(a.names[n], nameKey{dir, name})
+			}
+		}
+		if dir.lower != nil {
+			a.byLower[dir.lower.path()] = dir
+		}
+	}
+	return a
+}
+
+// paths returns all known paths of n.
+func (a *pathIndex) paths(n *inode) (all []string) {
+	if n == a.f.root {
+		return []string{"."}
+	}
+	if a.visiting[n] {
+		return nil
+	}
+	a.visiting[n] = true
+	defer delete(a.visiting, n)
+	for _, k := range a.names[n] {
+		if at, ok := a.dirPath(k.dir); ok {
+			all = append(all, path.Join(at, k.name))
+		}
+	}
+	if n.lower != nil {
+		if at, ok := a.lowerPath(n.lower); ok {
+			all = append(all, at)
+		}
+	}
+	return all
+}
+
+// dirPath returns the path of a directory, if it has one.
+func (a *pathIndex) dirPath(n *inode) (string, bool) {
+	all := a.paths(n)
+	if len(all) == 0 {
+		return "", false
+	}
+	return all[0], true
+}
+
+// lowerPath returns the path of a clean lower inode, if it is visible.
+func (a *pathIndex) lowerPath(o *lowerRef) (string, bool) {
+	if o.dir == nil {
+		return ".", true
+	}
+	parent := a.byLower[o.dir.path()]
+	if parent == nil { // the parent is clean
+		at, ok := a.lowerPath(o.dir)
+		return path.Join(at, o.name), ok
+	}
+	if _, other := parent.entries[o.name]; other {
+		return "", false
+	}
+	at, ok := a.dirPath(parent)
+	return path.Join(at, o.name), ok
+}

@@ -1,0 +1,220 @@
+package layer
+
+import (
+	"context"
+	"errors"
+	"path"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Borrowed is a dirty inode whose content is still read from the lower, under another name.
+type Borrowed struct {
+	// Path is the present path, From the path in the lower. They are equal for a file that has lost one of
+	// several names if the others are unknown.
+	Path, From string
+	Dir        bool
+}
+
+// FindBorrowed returns the borrowed inodes of the layers of o, except those that are at their own place inside
+// a borrowed directory. A sparse upper with a source in the lower is borrowed even under its own name. Cost: in
+// proportion to the changes in the layers. Errors are those of [Open].
+func FindBorrowed(o Options) (list []Borrowed, err error) {
+	f, err := openTables(o)
+	if err != nil {
+		return nil, err
+	}
+	defer f.release()
+	a := newPathIndex(f)
+	for _, n := range f.inodes {
+		if n == f.root || n.lower == nil || !n.changed || n.nlink == 0 {
+			continue
+		}
+		from, names := n.lower.path(), a.paths(n)
+		switch {
+		case n.isDir():
+			if len(names) > 0 && !a.atLowerName(n) {
+				list = append(list, Borrowed{names[0], from, true})
+			}
+		case n.readsLower():
+			if n.sparse != nil || !slices.Contains(names, from) {
+				list = append(list, Borrowed{append(names, from)[0], from, false})
+			}
+		}
+	}
+	return list, nil
+}
+
+// atLowerName reports whether a directory still has its lower name in its lower parent.
+func (a *pathIndex) atLowerName(n *inode) bool {
+	for _, k := range a.names[n] {
+		if k.dir.lower == nil || path.Join(k.dir.lower.path(), k.name) != n.lower.path() {
+			return false
+		}
+	}
+	return true
+}
+
+// readsLower reports whether some content of a file is in the lower.
+func (n *inode) readsLower() bool {
+	return n.regular() && (n.layer == InLower || n.sparse != nil && n.sparse.Sources[len(n.sparse.Sources)-1].Layer == InLower)
+}
+
+// Detach copies up everything that the dirty inodes at the given lower paths still read from the lower: content
+// of files, and directories with all that is in them. It leaves out what the lower no longer has. The
+// filesystem must not be mounted. An error does not undo what was copied so far; that changes nothing visible.
+func (f *FS) Detach(ctx context.Context, places map[string]bool) error {
+	f.copyUpLimit = wholeFile
+	f.detaching = true
+	f.mu.RLock()
+	var all []*inode
+	for _, n := range f.inodes {
+		if n.changed && n.nlink > 0 && n.lower != nil && n != f.root && places[n.lower.path()] {
+			all = append(all, n)
+		}
+	}
+	f.mu.RUnlock()
+	r := detacher{FS: f, ctx: ctx}
+	for _, n := range all {
+		if _, err := r.detach(n); err != nil {
+			return err
+		}
+	}
+	r.splitLinks()
+	return nil
+}
+
+// A detacher copies up what is still in the lower.
+type detacher struct {
+	*FS
+	ctx context.Context
+	// linked are files with several links that were clean before.
+	linked []*inode
+}
+
+// detach copies up n with everything in it. It returns false if the lower no longer has all of that.
+func (f *detacher) detach(n *inode) (whole bool, err error) {
+	if err := f.ctx.Err(); err != nil {
+		return false, err
+	}
+	f.mu.Lock()
+	err = f.makeDirty(n)
+	f.mu.Unlock()
+	switch {
+	case err != nil:
+	case n.isDir():
+		return f.detachDir(n)
+	case n.readsLower():
+		err = f.copyContent(n)
+	}
+	if errors.Is(err, unix.ESTALE) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// copyContent moves the content of a file to the top layer as one whole file.
+func (f *detacher) copyContent(n *inode) error {
+	if top := f.top(); n.layer != top {
+		if err := f.copyUp(n, top, wholeFile); err != nil {
+			return err
+		}
+	}
+	p := n.sparse
+	if p == nil {
+		return nil
+	}
+	return f.withUpper(n, wholeFile, func(fd int) error {
+		reserved, err := f.copySparseReserving(fd, n, p, min(n.size, p.shown()))
+		if err != nil {
+			return err
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		n.sparse = nil
+		f.recharge(n, fd, reserved)
+		return f.makeDirty(n)
+	})
+}
+
+// detachDir adds a name for each lower entry of a directory, detaches the entries, and then drops the lower
+// reference.
+func (f *detacher) detachDir(n *inode) (whole bool, err error) {
+	if n.lower == nil {
+		return true, nil
+	}
+	list, err := f.listLower(n)
+	if errors.Is(err, unix.ESTALE) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	whole = true
+	for _, e := range list {
+		if e.Name == "." || e.Name == ".." {
+			continue
+		}
+		one, err := f.detachName(n, e.Name)
+		if err != nil {
+			return false, err
+		}
+		whole = whole && one
+	}
+	if !whole {
+		return false, nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fds.drop(dirKey(n.lower))
+	n.lower = nil
+	return true, f.makeDirty(n)
+}
+
+// detachName adds the name of a lower entry to dir, and detaches its inode.
+func (f *detacher) detachName(dir *inode, name string) (whole bool, err error) {
+	f.mu.Lock()
+	n, err := f.lookup(dir, name)
+	if err == nil && n != nil && n.lower != nil {
+		if !n.changed && n.regular() && n.nlink > 1 {
+			f.linked = append(f.linked, n)
+		}
+		err = f.makeDirty(n)
+	}
+	if _, named := dir.entries[name]; err == nil && n != nil && !named {
+		f.addName(dir, name, n)
+	}
+	f.mu.Unlock()
+	if errors.Is(err, unix.ESTALE) {
+		return false, nil
+	}
+	if err != nil || n == nil || n.lower == nil || n.isDir() && n.lower.dir != dir.lower && n.lower.dir.path() != dir.lower.path() {
+		return err == nil, err // a whiteout, an inode created here, or one that was renamed to this name
+	}
+	return f.detach(n)
+}
+
+// splitLinks cuts files off from links of theirs that are not in the table. Where the detached files are
+// promoted to, they are separate files.
+func (f *detacher) splitLinks() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	names := map[*inode]uint32{}
+	for _, n := range f.linked {
+		names[n] = 0
+	}
+	for _, dir := range f.inodes {
+		for _, n := range dir.entries {
+			if _, linked := names[n]; linked {
+				names[n]++
+			}
+		}
+	}
+	for n, have := range names {
+		if have < n.nlink && !n.readsLower() {
+			n.lower, n.nlink = nil, have
+			f.markDirty(n)
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package layer
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// An inode is one that the kernel has looked up, or that is dirty, or both. FS.mu guards its fields, except
+// those that never change. There may be a million inodes, most of them only looked up: such a clean one takes
+// 128 bytes, and a dirty one has its own [dirtyState].
+type inode struct {
+	// id is the inode's FUSE node id: its inode number, except for the root.
+	id uint64
+	// lower is the lower inode that this one shows; nil for one that was created here or detached from the
+	// lower. It never changes while the filesystem is mounted.
+	lower *lowerRef
+	attr
+	// lookups is the kernel's reference count: lookups answered, minus those forgotten.
+	lookups uint64
+	// contentLock is allocated at the first call of [inode.lock].
+	contentLock atomic.Pointer[sync.RWMutex]
+	*dirtyState // shared by all clean inodes; see [inode.ownState]
+	// layer is the index of the layer with the content. It changes under both FS.mu and the content lock, so
+	// holding either is enough to read it.
+	layer Index
+	// view is the view that shows the inode, see [FS.View].
+	view View
+	// changed: the inode is dirty in some layer, so that this table, not the lower, has its attributes.
+	changed bool
+}
+
+// dirtyState is the extra state of a dirty inode.
+type dirtyState struct {
+	// logged: a log records the inode. frame is the first frame that records the present layer and sources of
+	// the content, or 0 if none does yet.
+	logged bool
+	frame  int64
+	// target is the target of a symbolic link. xattrs are all extended attributes.
+	target string
+	xattrs map[string]string
+	// entries are the names of a directory that differ from its lower directory. A nil inode is a whiteout.
+	entries map[string]*inode
+	// recordedIn is the index of the topmost layer whose log has, or is about to have, a record of the inode.
+	recordedIn Index
+	// charged is the number of bytes that the content counts for in its layer. preallocated: space beyond the
+	// end of the file was requested, and counts too.
+	charged      int64
+	preallocated bool
+	// sparse is nil if the content is one whole file.
+	sparse *sparseUpper
+}
+
+// cleanState is the state of all clean inodes. Nobody may write to it.
+var cleanState = &dirtyState{recordedIn: NoContent}
+
+// ownState gives n a dirtyState of its own, which may be written to, and returns n.
+func (n *inode) ownState() *inode {
+	if n.dirtyState == cleanState {
+		n.dirtyState = &dirtyState{recordedIn: NoContent}
+	}
+	return n
+}
+
+// lock returns the content lock. It is held for writing while the content is copied up or cut, and for reading
+// while content is read or written. It is taken before FS.mu.
+func (n *inode) lock() *sync.RWMutex {
+	if l := n.contentLock.Load(); l != nil {
+		return l
+	}
+	n.contentLock.CompareAndSwap(nil, &sync.RWMutex{})
+	return n.contentLock.Load()
+}
+
+// attr holds the attributes that stat(2) returns.
+type attr struct {
+	ino                 uint64
+	size                int64
+	mode, uid, gid      uint32
+	nlink, rdev         uint32
+	atime, mtime, ctime Time
+	// blocks of 512 bytes of content in the lower.
+	blocks int64
+}
+
+// A Time is a time in seconds since 1970 and nanoseconds. The seconds are stored in two halves, so that a Time
+// takes 12 bytes.
+type Time struct {
+	high int32
+	low  uint32
+	Nsec uint32
+}
+
+// At returns the Time that is sec seconds and nsec nanoseconds after 1970 began.
+func At(sec int64, nsec uint32) Time { return Time{int32(sec >> 32), uint32(sec), nsec} }
+
+// Sec returns the whole seconds since 1970.
+func (t Time) Sec() int64 { return int64(t.high)<<32 | int64(t.low) }
+
+func now() Time {
+	t := time.Now()
+	return At(t.Unix(), uint32(t.Nanosecond()))
+}
+
+// An Index says where the content of a regular file is: the index of a layer, or one of these constants.
+type Index int32
+
+const (
+	InLower   Index = -1 // in the lower
+	NoContent Index = -2 // no content: all zeros
+)
+
+// A lowerRef refers to a lower inode by its name. It never changes.
+type lowerRef struct {
+	dir  *lowerRef // nil for the root
+	name string
+	Identity
+}
+
+// An Identity distinguishes a lower inode from a later one with the same name or number.
+type Identity struct {
+	Ino  uint64
+	Dev  uint32 // 32 bits, as in Linux; 0 means the device of the lower's root
+	Born Time
+}
+
+func (f *FS) identityOf(st *kernel.Stat) Identity {
+	return f.omitRootDev(Identity{st.Ino, uint32(st.Dev), At(st.BTime.Sec, st.BTime.Nsec)})
+}
+
+// omitRootDev sets Dev to 0 if it is the device of the lower's root. The kernel assigns device numbers of
+// btrfs, ZFS and tmpfs anew at each mount, and logs must stay valid.
+func (f *FS) omitRootDev(id Identity) Identity {
+	if id.Dev == f.dev {
+		id.Dev = 0
+	}
+	return id
+}
+
+// isEntry reports whether o is the entry called name in dir.
+func (o *lowerRef) isEntry(dir *lowerRef, name string) bool {
+	return o.dir != nil && o.name == name && (o.dir == dir || o.dir.path() == dir.path())
+}
+
+// path returns the path relative to the lower's root; "." is the root itself.
+func (o *lowerRef) path() string {
+	if o.dir == nil {
+		return "."
+	}
+	var names []string
+	for ; o.dir != nil; o = o.dir {
+		names = append(names, o.name)
+	}
+	var b strings.Builder
+	for i := len(names) - 1; i >= 0; i-- {
+		b.WriteString(names[i])
+		if i > 0 {
+			b.WriteByte('/')
+		}
+	}
+	return b.String()
+}
+
+// setBlocks sets the size of the content to that many blocks of 512 bytes. Blocks in a layer are charged. The
+// caller has called ownState.
+func (n *inode) setBlocks(blocks int64) {
+	n.charged, n.blocks = 0, blocks
+	if n.layer >= 0 {
+		n.charged, n.blocks = blocks*512, 0
+	}
+}
+
+func (n *inode) kind() uint32  { return n.mode & unix.S_IFMT }
+func (n *inode) isDir() bool   { return n.kind() == unix.S_IFDIR }
+func (n *inode) regular() bool { return n.kind() == unix.S_IFREG }
+
+// attrOf converts the attributes of a lower inode. The caller sets ino.
+func attrOf(st *kernel.Stat) attr {
+	return attr{
+		size: st.Size, mode: st.Mode, uid: st.UID, gid: st.GID, nlink: st.Nlink,
+		rdev:  uint32(st.Rdev),
+		atime: At(st.ATime.Sec, st.ATime.Nsec),
+		mtime: At(st.MTime.Sec, st.MTime.Nsec),
+		ctime: At(st.CTime.Sec, st.CTime.Nsec),
+
+		blocks: st.Blocks,
+	}
+}

@@ -1,0 +1,92 @@
+package layer
+
+import (
+	"errors"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// LowerOnly reports whether the filesystem is the lower without any layer, read-only.
+func (f *FS) LowerOnly() bool { return f.readOnly && len(f.layers) == 0 }
+
+// readDirLowerOnly is ReadDir for a filesystem that is the lower alone. Its offsets are those of the lower
+// filesystem, which stay valid when the directory is opened anew. No state between two reads is needed, and so
+// no requests to open or close a directory.
+func (f *FS) readDirLowerOnly(n *inode, offset int64, add func(d Dir, e kernel.Entry, next uint64) (room bool, err error)) error {
+	d, err := f.lowerDirFD(n.lower)
+	if err != nil {
+		return err
+	}
+	defer f.fds.put(d)
+	own, err := openForListing(d)
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	return kernel.EntriesFrom(int(own.Fd()), offset, func(e kernel.Entry, next int64) (bool, error) {
+		if e.Name == "." || e.Name == ".." {
+			e.Ino = n.ino
+		}
+		room, err := add(Dir{f, n}, e, uint64(next))
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return room, err
+	})
+}
+
+// A Content is an open content file, of a filesystem that nobody writes to. FD stays valid until Close.
+type Content struct {
+	FD    int
+	f     *FS
+	n     *inode
+	close func()
+}
+
+// Content opens the content of an inode. It fails if the content is sparse.
+func (f *FS) Content(id uint64) (*Content, error) {
+	n, err := f.inodeByID(id)
+	if err != nil {
+		return nil, err
+	}
+	n.lock().RLock()
+	defer n.lock().RUnlock()
+	c := &Content{f: f, n: n}
+	switch {
+	case n.layer == NoContent || f.sparseOf(n) != nil:
+		return nil, errNotOneFile
+	case n.layer == InLower: // a descriptor of its own, so that Close releases the file
+		if c.FD, err = f.openLower(n.lower, unix.O_RDONLY); err != nil {
+			return nil, err
+		}
+		c.close = func() { unix.Close(c.FD) }
+	default:
+		d, err := f.openContent(n)
+		if err != nil {
+			return nil, err
+		}
+		c.FD, c.close = d.n, func() { f.fds.put(d) }
+	}
+	if !c.Current(id) {
+		c.Close()
+		return nil, errNotOneFile
+	}
+	return c, nil
+}
+
+// Current reports whether c is still the content of inode id. It is not if the number was reused, if the lower
+// has another file under that name, or if the size differs from the one that the kernel has cached.
+func (c *Content) Current(id uint64) bool {
+	n, err := c.f.inodeByID(id)
+	if err != nil || n != c.n {
+		return false
+	}
+	st, err := kernel.Lstat(c.FD, "")
+	return err == nil && st.Size == n.size && st.Nlink > 0
+}
+
+// Close releases the descriptor.
+func (c *Content) Close() { c.close() }

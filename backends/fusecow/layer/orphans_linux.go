@@ -1,0 +1,198 @@
+package layer
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/kernel"
+)
+
+// Orphans are files of a layer that its log does not account for. They are set aside, not deleted: content
+// without an inode as found/INODE, and a damaged log, whole, as log.damaged. If the name is taken, a number is
+// appended. They stay until the layer is removed or somebody takes them away.
+
+// Orphans decides which content without an inode is set aside, and which can be deleted because nobody can want
+// it.
+//
+// If the log is whole up to its end, everything is known: the inode is gone, or it was created after the last
+// frame, by a process that was killed before any fsync(2) of it returned. If frames were lost, they may have
+// recorded the inode. Then only content whose inode the rest of the log records as gone can be deleted, and
+// only if its number is not a lower inode's, which may have been reused.
+type Orphans struct {
+	d    *Layer
+	gone map[uint64]bool // nil if everything is known
+}
+
+// Orphans prepares for the orphans of a layer whose log was read. Cost: one more read of the log if frames were
+// lost. With careful, content that is not known to be gone is set aside in any case.
+func (d *Layer) Orphans(careful bool) (*Orphans, error) {
+	i := &Orphans{d: d}
+	if !careful && !d.Torn {
+		return i, nil
+	}
+	i.gone = map[uint64]bool{}
+	err := d.Records(func(kind byte, r *Reader) {
+		switch kind {
+		case KindInode:
+			n := new(inode)
+			r.Inode(n)
+			delete(i.gone, n.id)
+		case KindGone:
+			i.gone[r.Num()] = true
+		default:
+			r.Skip(kind)
+		}
+	})
+	return i, err
+}
+
+// Dispose deletes orphaned content or sets it aside.
+func (i *Orphans) Dispose(id uint64) error {
+	if i.gone == nil || id >= FirstOwnIno && i.gone[id] {
+		return i.d.RemoveContent(id)
+	}
+	return i.d.SetAside(id)
+}
+
+// SetAside moves the content of inode id to found/, if it exists.
+func (d *Layer) SetAside(id uint64) error {
+	if err := unix.Mkdirat(d.FD, "found", 0o700); err != nil && err != unix.EEXIST {
+		return &os.PathError{Op: "mkdir", Path: d.Path + "/found", Err: err}
+	}
+	_, err := withFreeName(d.Path+"/found/"+strconv.FormatUint(id, 16), func(to string) error {
+		return kernel.RenameNew(filepath.Join(d.Path, ContentPath(id)), to)
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// withFreeName calls do with name, and then with numbered variants for as long as do reports that the name is
+// taken.
+func withFreeName(name string, do func(string) error) (string, error) {
+	for at, i := name, 2; ; i++ {
+		if err := do(at); !errors.Is(err, fs.ErrExist) {
+			return at, err
+		}
+		at = name + "." + strconv.Itoa(i)
+	}
+}
+
+// backupLog copies the log to log.damaged. After an error a partial copy may remain.
+func (d *Layer) backupLog() error {
+	var to *os.File
+	_, err := withFreeName(d.Path+"/log.damaged", func(name string) (err error) {
+		to, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_, err = kernel.CopyFile(to, d.log)
+	return errors.Join(err, to.Sync(), to.Close(), unix.Fsync(d.FD))
+}
+
+// AsideBytes returns the size of what the layer at path has set aside. No quota counts these bytes, because
+// nobody inside a sandbox could delete them. Cost: two directory reads if there is nothing. Errors are those of
+// files.
+func AsideBytes(path string) (sum int64, err error) {
+	logs, err := filepath.Glob(escapeGlob(path) + "/log.damaged*")
+	if err != nil {
+		return 0, err
+	}
+	found, err := filepath.Glob(escapeGlob(path) + "/found/*")
+	for _, name := range append(logs, found...) {
+		st, serr := kernel.Lstat(unix.AT_FDCWD, name)
+		if serr != nil && !errors.Is(serr, fs.ErrNotExist) {
+			err = errors.Join(err, serr)
+		}
+		sum += st.Blocks * 512
+	}
+	return sum, err
+}
+
+// escapeGlob returns a glob pattern that matches only path.
+func escapeGlob(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+// TruncateTorn cuts off what follows the last whole frame. It backs up the log first if a kill cannot have torn
+// the log there.
+func (d *Layer) TruncateTorn() error {
+	if !d.Torn {
+		return nil
+	}
+	if d.Limit > 0 || d.corrupt {
+		if err := d.backupLog(); err != nil {
+			return err
+		}
+	}
+	d.Torn, d.corrupt = false, false
+	return d.log.Truncate(d.Size)
+}
+
+// ReadLog returns the whole log, even after another file has replaced it.
+func (d *Layer) ReadLog() ([]byte, error) {
+	st, err := d.log.Stat()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]byte, st.Size())
+	n, err := io.ReadFull(io.NewSectionReader(d.log, 0, st.Size()), all)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // it was truncated meanwhile
+		err = nil
+	}
+	return all[:n], err
+}
+
+// damagedAt returns the error of a log that is damaged in its middle.
+func damagedAt(at, of int) error { return fmt.Errorf("%w at byte %d of %d", ErrDamaged, at, of) }
+
+// frameAt returns the records of the frame at offset at, if it is whole.
+func frameAt(all []byte, at int) (records []byte, ok bool) {
+	if len(all)-at < 8 {
+		return nil, false
+	}
+	n := int(binary.LittleEndian.Uint32(all[at:]))
+	if n > len(all)-at-8 {
+		return nil, false
+	}
+	records = all[at+8 : at+8+n]
+	return records, checksum(records) == binary.LittleEndian.Uint32(all[at+4:])
+}
+
+// frameFollows reports whether a frame with records follows a broken one. A crash is the last thing to happen
+// to a log, so in that case it did not break the frame. A frame of 64 KiB or more is found only where the
+// length of the broken one leads; a smaller one, like the last of a clean log, at any offset. Eight zero bytes
+// are an empty frame and count for nothing, because a crash may leave zeros. Cost: a look at each byte.
+func frameFollows(all []byte, at int) bool {
+	const most = 64 << 10
+	if len(all)-at < 8 {
+		return false
+	}
+	if next := at + 8 + int(binary.LittleEndian.Uint32(all[at:])); next < len(all) {
+		if records, ok := frameAt(all, next); ok && len(records) > 0 {
+			return true
+		}
+	}
+	for at++; at < len(all)-8; at++ {
+		n := binary.LittleEndian.Uint32(all[at:])
+		if n == 0 || n >= most || strings.IndexByte(kinds, all[at+8]) < 0 {
+			continue
+		}
+		if _, ok := frameAt(all, at); ok {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,325 @@
+package layer
+
+import (
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Usage is counted as it changes. Each layer has a slot, of its own or of a quota. Content is charged by the
+// blocks that the filesystem has allocated, up to the end of the file, because filesystems give back what they
+// allocated beyond it. Space for a write is reserved beforehand by an upper bound, so that concurrent writers
+// together never exceed the quota.
+//
+// The slots and the quota change under both freezing and mu, so holding either is enough to read them.
+
+// SetQuota charges the layers at paths to q from now on and limits them by it; nil means no quota. Layers that
+// are not in paths, because they were merged since, are charged elsewhere. f owns q afterwards, and closes it
+// when another quota is set and in Close. After an error nothing has changed, and the caller still owns q.
+func (f *FS) SetQuota(q *Quota, paths []string) error {
+	f.freezing.Lock()
+	defer f.freezing.Unlock()
+	f.logMu.Lock()
+	defer f.logMu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	counts := make([]*Slot, len(f.layers))
+	for i := range counts {
+		counts[i] = &Slot{}
+	}
+	err := f.eachLayer(func(d *Layer, at Index) (err error) {
+		if q != nil && at >= f.firstOwn && slices.Contains(paths, d.Path) {
+			counts[at], err = q.Slot(d.Path)
+		}
+		if err == nil {
+			counts[at].Set(f.slots[at].Usage())
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if f.quota != nil {
+		f.quota.Close()
+	}
+	f.slots, f.quota = counts, q
+	return nil
+}
+
+// Usage returns the usage of the top layer, and that of all layers that are not the base's.
+func (f *FS) Usage() (top, own Usage) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	for _, s := range f.slots[f.firstOwn:] {
+		own.Bytes += s.Bytes.Load()
+		own.Inodes += s.Inodes.Load()
+	}
+	return f.topSlot().Usage(), own
+}
+
+// topSlot returns the slot of the top layer.
+func (f *FS) topSlot() *Slot { return f.slots[f.top()] }
+
+// newSlot returns the slot for a new top layer.
+func (f *FS) newSlot(path string) (*Slot, error) {
+	if f.quota == nil {
+		return &Slot{}, nil
+	}
+	return f.quota.Slot(path)
+}
+
+// reserve charges bytes to the top layer if they fit. The caller holds freezing.
+func (f *FS) reserve(bytes int64) bool {
+	s := f.topSlot()
+	s.Bytes.Add(bytes)
+	if bytes <= 0 || f.quota == nil || f.quota.Free().Bytes >= f.pendingLog.Load() {
+		return true
+	}
+	s.Bytes.Add(-bytes)
+	return false
+}
+
+// reserveWait is reserve, retried as [FS.retryAfterDelete] describes.
+func (f *FS) reserveWait(bytes int64) bool {
+	return f.retryAfterDelete(func() bool { return f.reserve(bytes) })
+}
+
+// retryAfterDelete calls try, which allocates space, and calls it again each time that deleted content is gone.
+// It reports whether try succeeded. A deleted file that is still open may just have been closed, which the
+// kernel reports a moment later; retryAfterDelete waits 10 ms for that, and 1 s in all at most. The caller must
+// not hold mu or logMu.
+func (f *FS) retryAfterDelete(try func() bool) bool {
+	const closing, most = 10 * time.Millisecond, time.Second
+	for began := time.Now(); !try(); time.Sleep(closing / 10) {
+		f.mu.RLock()
+		some, open := len(f.garbage) > 0 || f.removing.Load() > 0, f.unlinkedUsage().Bytes
+		f.mu.RUnlock()
+		switch waited := time.Since(began); {
+		case some && waited <= most && f.commit(false) == nil:
+		case !some && open > 0 && waited <= closing:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// unlinkedUsage returns the usage of inodes without a name, which may be freed soon. Cost: a look at each of
+// them. The caller holds mu.
+func (f *FS) unlinkedUsage() (sum Usage) {
+	for n := range f.unlinked {
+		if n.recordedIn == f.top() {
+			sum.Inodes++
+		}
+		if n.layer == f.top() {
+			sum.Bytes += n.charged
+		}
+	}
+	return sum
+}
+
+// reserveWrite reserves space for a write of size bytes at off, or for as much of its beginning as fits. It
+// returns how many bytes may be written, and the reservation. The caller holds freezing and the content lock.
+func (f *FS) reserveWrite(n *inode, fd int, off, size int64) (fits, reserved int64) {
+	if need := f.maxAlloc(n, off, size); f.reserveWait(need) {
+		return size, need
+	}
+	for at := off; at < off+size; {
+		next := min(f.alignDown(at)+f.block, off+size)
+		if f.holeBytes(n, fd, f.alignDown(at), f.alignDown(at)+f.block) > 0 {
+			if !f.reserve(f.block) {
+				break
+			}
+			reserved += f.block
+		}
+		fits += next - at
+		at = next
+	}
+	return fits, reserved
+}
+
+// maxAlloc bounds the bytes that a write to [off, off+size) may newly allocate.
+func (f *FS) maxAlloc(n *inode, off, size int64) int64 {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	from, end := f.alignDown(off), f.alignUp(off+size)
+	if whole := f.alignUp(n.size); n.charged >= whole { // the file has no holes
+		from = max(from, whole)
+	}
+	return max(end-from, 0)
+}
+
+// holeBytes returns the bytes that have no data in a range of whole blocks. In a file with holes, unwritten
+// allocations count as holes.
+func (f *FS) holeBytes(n *inode, fd int, from, end int64) (sum int64) {
+	if f.maxAlloc(n, from, end-from) == 0 {
+		return 0
+	}
+	for from < end {
+		data, err := unix.Seek(fd, from, unix.SEEK_DATA)
+		if err != nil || data >= end { // no more data, or the kernel cannot tell
+			return sum + end - from
+		}
+		if sum += max(f.alignDown(data)-from, 0); data < from {
+			return sum
+		}
+		hole, err := unix.Seek(fd, data, unix.SEEK_HOLE)
+		if err != nil {
+			return sum
+		}
+		from = f.alignUp(hole)
+	}
+	return sum
+}
+
+// recharge updates the charge of n to what its file occupies, and releases a reservation. The caller holds
+// freezing and mu.
+func (f *FS) recharge(n *inode, fd int, reserved int64) {
+	held := n.charged
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) == nil {
+		held = f.chargeOf(n, st.Blocks)
+	}
+	f.topSlot().Bytes.Add(held - n.charged - reserved)
+	n.charged = held
+}
+
+// chargeOf returns the charge for a number of blocks of 512 bytes.
+func (f *FS) chargeOf(n *inode, blocks int64) int64 {
+	if n.preallocated {
+		return blocks * 512
+	}
+	return min(blocks*512, f.alignUp(n.size))
+}
+
+func (f *FS) alignDown(n int64) int64 { return n - n%f.block }
+func (f *FS) alignUp(n int64) int64   { return f.alignDown(n + f.block - 1) }
+
+// checkLogSpace returns EDQUOT unless the log may grow by some bytes and some new inodes. Space that deletions
+// are about to free counts as free. The caller holds mu.
+func (f *FS) checkLogSpace(bytes, nodes int64) error {
+	if f.quota == nil {
+		return nil
+	}
+	going := f.removing.Load() // read before Free: otherwise too little might count as free
+	left := f.quota.Free()
+	left.Bytes += going
+	for _, g := range f.garbage {
+		left.Bytes += g.charged
+	}
+	bytes += f.pendingLog.Load()
+	if left.Bytes >= bytes && left.Inodes >= nodes {
+		return nil
+	}
+	if soon := f.unlinkedUsage(); left.Bytes+soon.Bytes < bytes || left.Inodes+soon.Inodes < nodes {
+		return unix.EDQUOT
+	}
+	return nil
+}
+
+// Estimated sizes of the records of an inode and of a name, without strings.
+const (
+	inodeRecordSize = 128
+	nameRecordSize  = 24
+)
+
+// chargeInode charges an inode that the log of the top layer will record. The caller holds mu.
+func (f *FS) chargeInode(n *inode) {
+	if _, known := f.dirty[n]; !known {
+		f.pendingLog.Add(n.recordSize())
+	}
+	if n.recordedIn != f.top() {
+		n.ownState().recordedIn = f.top()
+		f.topSlot().Inodes.Add(1)
+	}
+}
+
+// chargeContent and unchargeContent add and remove the charge of n's content if that is in the top layer. The
+// caller holds mu.
+func (f *FS) chargeContent(n *inode) {
+	if n.layer == f.top() {
+		f.topSlot().Bytes.Add(n.charged)
+	}
+}
+
+func (f *FS) unchargeContent(n *inode) {
+	if n.layer == f.top() {
+		f.topSlot().Bytes.Add(-n.charged)
+	}
+}
+
+func (n *inode) recordSize() int64 {
+	size := inodeRecordSize + len(n.target)
+	for name, value := range n.xattrs {
+		size += nameRecordSize + len(name) + len(value)
+	}
+	if n.sparse != nil {
+		size += inodeRecordSize * len(n.sparse.Sources)
+	}
+	return int64(size)
+}
+
+// unchargeInode removes the charge of an inode that is gone. The caller holds mu.
+func (f *FS) unchargeInode(n *inode) {
+	if n.recordedIn == f.top() {
+		n.recordedIn = NoContent
+		f.topSlot().Inodes.Add(-1)
+	}
+}
+
+// chargeLog charges the blocks of a layer's log.
+func (f *FS) chargeLog(d *Layer, s *Slot) {
+	now := f.alignUp(d.Size)
+	s.Bytes.Add(now - d.charged)
+	d.charged = now
+}
+
+// LogUsage returns the usage of the layer at path, whose highest index is at, as its log records it. That is
+// exact for a clean layer. Cost: reading the log. Errors are those of files, and [ErrDamaged].
+func LogUsage(path string, at int) (u Usage, err error) {
+	d, err := openLayer(path, false)
+	if err != nil {
+		return u, err
+	}
+	defer d.Close()
+	f := &FS{}
+	if f.block, err = blockOf(d.FD); err != nil {
+		return u, err
+	}
+	held := map[uint64]int64{}
+	err = d.Records(func(kind byte, r *Reader) {
+		switch kind {
+		case KindInode:
+			n := new(inode)
+			r.Inode(n)
+			if held[n.id] = n.charged; n.layer != Index(at) {
+				held[n.id] = 0
+			}
+		case KindGone:
+			delete(held, r.Num())
+		default:
+			r.Skip(kind)
+		}
+	})
+	for _, bytes := range held {
+		u.Bytes += bytes
+	}
+	u.Bytes += f.alignUp(d.Size)
+	u.Inodes = int64(len(held))
+	return u, err
+}
+
+const blockSize = 4096
+
+// blockOf returns the allocation unit of a filesystem.
+func blockOf(fd int) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(fd, &st); err != nil {
+		return 0, err
+	}
+	if st.Bsize < 512 || st.Bsize > 1<<20 { // the preferred I/O size rather than the block size
+		return blockSize, nil
+	}
+	return st.Bsize, nil
+}
