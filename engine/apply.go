@@ -12,21 +12,23 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/snapfs/snapfs/engine/approval"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 )
 
 // ApplyOptions say what is carried back. The zero value is the workspace,
-// without what promote.Allow lists.
+// without what approval.Allow lists.
 type ApplyOptions struct {
 	// Paths limits it to these absolute paths and what lies beneath them; what
 	// lies outside the workspace is only carried back when it is named here.
 	Paths []string
 	// Allow names what is refused otherwise.
-	Allow promote.Allow
+	Allow approval.Allow
 	// DryRun only checks.
 	DryRun bool
 	// Stays is of a [Session] that may be kept afterwards: what it has renamed on a live base is copied into it.
@@ -222,7 +224,7 @@ func (e *Engine) wouldApply(ctx context.Context, rec *catalog.Record, parts []Pa
 }
 
 // wouldRefuse is the error of what stands in the way of a part, or nil.
-func wouldRefuse(ctx context.Context, t promote.Target, p Part, base promote.Base, allow promote.Allow) error {
+func wouldRefuse(ctx context.Context, t promote.Target, p Part, base promote.Base, allow approval.Allow) error {
 	steps, moved, err := promote.Plan(ctx, t, promote.Source{Tree: p.New}, p.Changes, base)
 	if err != nil {
 		return err
@@ -232,14 +234,14 @@ func wouldRefuse(ctx context.Context, t promote.Target, p Part, base promote.Bas
 		for i, s := range steps {
 			changes[i] = s.Change
 		}
-		if held := allow.Withheld(p.Root, changes); held != nil {
+		if held := allow.Check(p.Root, changes); held != nil {
 			return &errs.Error{Op: "applying to", Path: p.Root, Kind: errs.ErrDenied, Err: held}
 		}
 		return nil
 	}
 	var why []error
 	for _, d := range moved[:min(len(moved), 20)] {
-		why = append(why, fmt.Errorf("%s: %s", promote.Printable(d.Path), d.Why))
+		why = append(why, fmt.Errorf("%s: %s", pathlist.Printable(d.Path), d.Why))
 	}
 	if more := len(moved) - len(why); more > 0 {
 		why = append(why, fmt.Errorf("and %d more", more))
@@ -249,7 +251,7 @@ func wouldRefuse(ctx context.Context, t promote.Target, p Part, base promote.Bas
 
 // hintAllow gives the error of what was held back the command that lifts it.
 func hintAllow(err error, name, root string) error {
-	var held *promote.HeldBack
+	var held *approval.Needed
 	var e *errs.Error
 	if !errors.As(err, &held) || !errors.As(err, &e) || len(e.Hints) > 0 {
 		return err
@@ -300,7 +302,7 @@ func selectParts(c *Changes, paths []string) (parts []Part, elsewhere int, err e
 	}
 	for i, ok := range matched {
 		if !ok {
-			return nil, 0, &errs.Error{Op: "applying", Path: promote.Printable(paths[i]), Kind: errs.ErrNotFound, Err: errors.New("the sandbox has not changed it")}
+			return nil, 0, &errs.Error{Op: "applying", Path: pathlist.Printable(paths[i]), Kind: errs.ErrNotFound, Err: errors.New("the sandbox has not changed it")}
 		}
 	}
 	return parts, elsewhere, nil
@@ -345,7 +347,7 @@ func refusedOf(p *Part, rec *catalog.Record, k *kept, known stampsOf, why []erro
 		switch {
 		case n.Node != nil && (!p.Frozen || n.Carried):
 			if _, err := os.Lstat(abs); errors.Is(err, os.ErrNotExist) {
-				why = append(why, fmt.Errorf("%s: it has been deleted since", promote.Printable(c.Path)))
+				why = append(why, fmt.Errorf("%s: it has been deleted since", pathlist.Printable(c.Path)))
 			}
 		case p.Frozen || rec.Ephemeral || looked && n.Unknown == "" || k.absent(abs):
 		default:
@@ -354,7 +356,7 @@ func refusedOf(p *Part, rec *catalog.Record, k *kept, known stampsOf, why []erro
 				return why, err
 			}
 			if unknown = cmp.Or(n.Unknown, unknown); now == nil && unknown != "" {
-				why = append(why, fmt.Errorf("%s: %s", promote.Printable(c.Path), unknown))
+				why = append(why, fmt.Errorf("%s: %s", pathlist.Printable(c.Path), unknown))
 			}
 		}
 	}

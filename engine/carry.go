@@ -11,15 +11,15 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/approval"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/merge"
-	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
 )
 
 // PlanOptions say what of a sandbox is carried, and where to. The zero value is
-// the workspace, merged onto itself, without what promote.Allow lists.
+// the workspace, merged onto itself, without what approval.Allow lists.
 type PlanOptions struct {
 	// Only limits it to what these match: each is a path or a pattern of
 	// path.Match, absolute or relative to the workspace, and means what lies
@@ -31,7 +31,7 @@ type PlanOptions struct {
 	// for the workspace itself. It is merged by content, with the same base.
 	Target string
 	// Allow names what is held back otherwise.
-	Allow promote.Allow
+	Allow approval.Allow
 	// also are paths, relative to the workspace, that the sandbox has changed,
 	// though its workspace may have got that from it: see withCarried.
 	also []string
@@ -252,7 +252,7 @@ func (e *Engine) carry(ctx context.Context, c *carrying, changes *Changes, o Pla
 }
 
 // carryOne merges one part, and picks what of the result is carried.
-func (e *Engine) carryOne(ctx context.Context, c *carrying, r mergeRequest, p Part, only *patterns, allow promote.Allow) error {
+func (e *Engine) carryOne(ctx context.Context, c *carrying, r mergeRequest, p Part, only *patterns, allow approval.Allow) error {
 	m, err := e.mergePart(ctx, r, p)
 	if err != nil {
 		return err
@@ -266,7 +266,7 @@ func (e *Engine) carryOne(ctx context.Context, c *carrying, r mergeRequest, p Pa
 	}
 	part.changes = withoutEchoes(only.pick(p.Root, m.res.Changes))
 	part.changes = c.leaveSockets(m.path, part.changes)
-	if held := allow.Withheld(m.path, part.changes); held != nil {
+	if held := allow.Check(m.path, part.changes); held != nil {
 		part.changes = c.withhold(m.path, part.changes, held)
 	}
 	return nil
@@ -315,7 +315,7 @@ func (c *carrying) leaveSockets(root string, changes []diff.Change) (kept []diff
 
 // withhold takes out what is held back, and the deletion of directories that it
 // lies in.
-func (c *carrying) withhold(root string, changes []diff.Change, held *promote.HeldBack) []diff.Change {
+func (c *carrying) withhold(root string, changes []diff.Change, held *approval.Needed) []diff.Change {
 	for _, path := range held.Paths {
 		c.plan.Held = append(c.plan.Held, HeldPath{filepath.Join(root, path), held.Why[path]})
 	}

@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -19,9 +19,9 @@ func homeless(op string, rec *catalog.Record) error {
 	}
 	return &errs.Error{
 		Op: op, Path: rec.Name, Kind: errs.ErrNotFound,
-		Err: errors.New("its workspace " + promote.Printable(rec.Workspace) + " is not there any more: it was removed or renamed, or its disk is not mounted"),
+		Err: errors.New("its workspace " + pathlist.Printable(rec.Workspace) + " is not there any more: it was removed or renamed, or its disk is not mounted"),
 		Hints: []string{
-			"mkdir -p " + promote.Printable(rec.Workspace) + "   # or bring it back, as it was",
+			"mkdir -p " + pathlist.Printable(rec.Workspace) + "   # or bring it back, as it was",
 			"snapfs diff " + rec.Name + "   # what the sandbox holds of it",
 		},
 	}
@@ -31,7 +31,7 @@ func homeless(op string, rec *catalog.Record) error {
 func (e *Engine) tellHomeless(op string, rec *catalog.Record) {
 	var refused *errs.Error
 	if errors.As(homeless(op, rec), &refused) {
-		e.notice(refused.Error() + " (mkdir -p " + promote.Printable(rec.Workspace) + ", or bring it back)")
+		e.notice(refused.Error() + " (mkdir -p " + pathlist.Printable(rec.Workspace) + ", or bring it back)")
 	}
 }
 

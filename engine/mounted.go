@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
@@ -70,7 +70,7 @@ func (m *mountedError) Error() string {
 
 // several names one of many paths, and says how many more there are.
 func several(paths []string) string {
-	text := promote.Printable(paths[0])
+	text := pathlist.Printable(paths[0])
 	if n := len(paths) - 1; n > 0 {
 		text += " (and " + strconv.Itoa(n) + " more)"
 	}
@@ -81,7 +81,7 @@ func several(paths []string) string {
 func mountedSince(op, dir string, mounts []string) error {
 	return &errs.Error{
 		Op: op, Path: dir, Kind: errs.ErrBusy, Err: &mountedError{mounts},
-		Hints: []string{"sudo umount " + promote.Printable(mounts[0]), "findmnt -R " + promote.Printable(dir) + "   # all that is mounted there"},
+		Hints: []string{"sudo umount " + pathlist.Printable(mounts[0]), "findmnt -R " + pathlist.Printable(dir) + "   # all that is mounted there"},
 	}
 }
 

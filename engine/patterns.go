@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -117,7 +117,7 @@ func (p *patterns) pick(root string, changes []diff.Change) []diff.Change {
 func (p *patterns) unmatched() error {
 	for i, found := range p.found {
 		if !found {
-			return &errs.Error{Op: "carrying", Path: promote.Printable(p.list[i]), Kind: errs.ErrNotFound, Err: errors.New("the sandbox has not changed it")}
+			return &errs.Error{Op: "carrying", Path: pathlist.Printable(p.list[i]), Kind: errs.ErrNotFound, Err: errors.New("the sandbox has not changed it")}
 		}
 	}
 	return nil

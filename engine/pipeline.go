@@ -4,8 +4,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/approval"
 	"github.com/snapfs/snapfs/engine/policy"
-	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -51,10 +51,10 @@ const (
 
 // PipelineOptions are the options of a promotion that hold for every stage.
 type PipelineOptions struct {
-	Only   []string      `json:"only,omitempty"`
-	Allow  promote.Allow `json:"allow,omitzero"`
-	Mine   []string      `json:"mine,omitempty"`
-	Theirs []string      `json:"theirs,omitempty"`
+	Only   []string       `json:"only,omitempty"`
+	Allow  approval.Allow `json:"allow,omitzero"`
+	Mine   []string       `json:"mine,omitempty"`
+	Theirs []string       `json:"theirs,omitempty"`
 }
 
 // A StageRun is a stage of a pipeline.

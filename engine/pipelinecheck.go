@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
@@ -36,7 +37,7 @@ func (r *pipelineRun) checkBefore(ctx context.Context, i int) error {
 		return r.fail(ctx, s, err)
 	}
 	for n, c := range s.Before {
-		r.tell(s, "checking in a sandbox: "+promote.Printable(c.Name))
+		r.tell(s, "checking in a sandbox: "+pathlist.Printable(c.Name))
 		if err = r.inside(ctx, box, i, n+1, c); err != nil {
 			break
 		}
@@ -212,7 +213,7 @@ func (r *pipelineRun) checkAfter(ctx context.Context, i int) error {
 		return err
 	}
 	for n, c := range s.After {
-		r.tell(s, "checking in "+promote.Printable(r.p.target(i))+": "+promote.Printable(c.Name))
+		r.tell(s, "checking in "+pathlist.Printable(r.p.target(i))+": "+pathlist.Printable(c.Name))
 		err := r.command(ctx, i, "after", n+1, c)
 		if err == nil {
 			continue
@@ -243,7 +244,7 @@ func (r *pipelineRun) deploy(ctx context.Context, i int) error {
 			return err
 		}
 	}
-	r.tell(s, "deploying: "+promote.Printable(s.Deploy.Name))
+	r.tell(s, "deploying: "+pathlist.Printable(s.Deploy.Name))
 	err := r.command(ctx, i, "deploy", 1, *s.Deploy)
 	if err == nil {
 		return r.enter(context.WithoutCancel(ctx), s, StageVerifying)

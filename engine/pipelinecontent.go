@@ -13,7 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -117,7 +117,7 @@ func (e *Engine) sameContent(ctx context.Context, p *Pipeline) error {
 	var changed []string
 	for path, digest := range now {
 		if p.content[path] != digest {
-			changed = append(changed, promote.Printable(unsafely(path)))
+			changed = append(changed, pathlist.Printable(unsafely(path)))
 		}
 	}
 	if len(changed) == 0 {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
@@ -54,7 +54,7 @@ func (e *Engine) savePipeline(p *Pipeline) error {
 
 func (e *Engine) readPipeline(id string) (*Pipeline, error) {
 	refuse := func(kind, err error, hints ...string) error {
-		return &errs.Error{Op: "reading the promotion", Subject: promote.Printable(id), Kind: kind, Err: err, Hints: hints}
+		return &errs.Error{Op: "reading the promotion", Subject: pathlist.Printable(id), Kind: kind, Err: err, Hints: hints}
 	}
 	if !snapshot.ValidID(id) {
 		return nil, refuse(errs.ErrNotFound, errors.New("there is none of this name"), "snapfs log")
@@ -242,7 +242,7 @@ func (e *Engine) onlyOpen(sandbox string) (string, error) {
 	case 1:
 		return open[0], nil
 	case 0:
-		return "", &errs.Error{Op: strings.TrimSpace("going on with a promotion " + promote.Printable(sandbox)), Kind: errs.ErrNotFound, Err: errors.New("there is none that has not ended"), Hints: []string{"snapfs log"}}
+		return "", &errs.Error{Op: strings.TrimSpace("going on with a promotion " + pathlist.Printable(sandbox)), Kind: errs.ErrNotFound, Err: errors.New("there is none that has not ended"), Hints: []string{"snapfs log"}}
 	}
 	var hints []string
 	for _, id := range open {

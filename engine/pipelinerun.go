@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/policy"
-	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/run"
@@ -177,11 +177,11 @@ func (r *pipelineRun) carry(ctx context.Context, i int) error {
 	}
 	switch {
 	case s.Changes == 1:
-		r.tell(s, "carrying 1 change to "+promote.Printable(s.Target))
+		r.tell(s, "carrying 1 change to "+pathlist.Printable(s.Target))
 	case s.Changes > 0:
-		r.tell(s, fmt.Sprintf("carrying %d changes to %s", s.Changes, promote.Printable(s.Target)))
+		r.tell(s, fmt.Sprintf("carrying %d changes to %s", s.Changes, pathlist.Printable(s.Target)))
 	default:
-		r.tell(s, "nothing to carry to "+promote.Printable(s.Target))
+		r.tell(s, "nothing to carry to "+pathlist.Printable(s.Target))
 	}
 	o := r.p.options(i)
 	o.Plan = s.Plan

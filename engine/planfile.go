@@ -14,7 +14,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -175,7 +175,7 @@ func (e *Engine) insist(p *CarryPlan, reviewed string) error {
 // planDifference says how the steps of a plan differ from those of an older one.
 func planDifference(old, now *CarryPlan) (lines []string) {
 	if old.Target != now.Target {
-		lines = append(lines, "the target was "+promote.Printable(old.Target)+", and is "+promote.Printable(now.Target))
+		lines = append(lines, "the target was "+pathlist.Printable(old.Target)+", and is "+pathlist.Printable(now.Target))
 	}
 	was := map[string]string{}
 	for _, s := range old.Steps {
@@ -186,13 +186,13 @@ func planDifference(old, now *CarryPlan) (lines []string) {
 		delete(was, s.Path)
 		switch {
 		case !there:
-			lines = append(lines, promote.Printable(unsafely(s.Path))+": it was not changed")
+			lines = append(lines, pathlist.Printable(unsafely(s.Path))+": it was not changed")
 		case before != mustText(s):
-			lines = append(lines, promote.Printable(unsafely(s.Path))+": "+stepDifference(before, s))
+			lines = append(lines, pathlist.Printable(unsafely(s.Path))+": "+stepDifference(before, s))
 		}
 	}
 	for path := range was {
-		lines = append(lines, promote.Printable(unsafely(path))+": it is not changed any more")
+		lines = append(lines, pathlist.Printable(unsafely(path))+": it is not changed any more")
 	}
 	slices.Sort(lines)
 	return lines

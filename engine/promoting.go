@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/merge"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
 )
@@ -111,7 +112,7 @@ func conflictsError(op, name string, conflicts []CarryConflict) error {
 	var why []error
 	inside := false
 	for _, c := range conflicts[:min(len(conflicts), 20)] {
-		text := promote.Printable(c.Path) + ": " + c.Why
+		text := pathlist.Printable(c.Path) + ": " + c.Why
 		if c.InSandbox {
 			inside, text = true, text+" (in the sandbox, since its refresh: it is answered there)"
 		}
@@ -146,7 +147,7 @@ func (e *Engine) wouldPromote(ctx context.Context, c *carrying, _ PromoteOptions
 			return err
 		}
 		if len(moved) > 0 {
-			return &errs.Error{Op: "promoting to", Path: p.path, Kind: errs.ErrDrifted, Err: fmt.Errorf("%s: %s", promote.Printable(moved[0].Path), moved[0].Why)}
+			return &errs.Error{Op: "promoting to", Path: p.path, Kind: errs.ErrDrifted, Err: fmt.Errorf("%s: %s", pathlist.Printable(moved[0].Path), moved[0].Why)}
 		}
 		r.Changes += diff.Count(p.changes)
 	}

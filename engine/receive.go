@@ -10,7 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/parcel"
-	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
@@ -161,7 +161,7 @@ func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tr
 	var unknown []string
 	how := sendstream.How{OnBase: base != nil, Stays: func(path string) { unknown = append(unknown, path) }, LeftOut: func(path, attr string) {
 		if left++; left == 1 {
-			x.e.notice("left out, as only root can set it: " + promote.Printable(attr) + " of " + promote.Printable(path))
+			x.e.notice("left out, as only root can set it: " + pathlist.Printable(attr) + " of " + pathlist.Printable(path))
 		}
 	}}
 	for _, p := range places {

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/isolate"
@@ -73,7 +73,7 @@ func shownNote(l isolate.Level) []string {
 	}
 	list := make([]string, len(l.Shifted))
 	for i, t := range l.Shifted {
-		list[i] = promote.Printable(t)
+		list[i] = pathlist.Printable(t)
 	}
 	return []string{strings.Join(list, ", ") + ": its filesystem has no id-mapped mounts; a process shows it instead (FUSE), which is slower"}
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -84,7 +84,7 @@ func (e *Engine) spec(ctx context.Context, rec *catalog.Record, real func() sear
 // nothing mounted beneath it is mounted on top, as the sandbox has it.
 func (e *Engine) asReal(ctx context.Context, rec *catalog.Record, t catalog.Tree, v snapshot.View, b snapshot.Backend, env *environment) (part []isolate.Mount, note string, err error) {
 	list := env.mountsBeneath(t.Path)
-	note = several(list) + " was mounted since " + rec.Name + " was made: " + promote.Printable(t.Path)
+	note = several(list) + " was mounted since " + rec.Name + " was made: " + pathlist.Printable(t.Path)
 	if t.Path != holder(rec) {
 		return nil, note + " is shown as it really is, and is read-only", nil
 	}
@@ -98,7 +98,7 @@ func (e *Engine) asReal(ctx context.Context, rec *catalog.Record, t catalog.Tree
 	if v, err = narrow(ctx, b, v, t.Path, dir, true); err != nil {
 		return nil, "", err
 	}
-	return []isolate.Mount{mountOf(dir, v)}, note + ", but for " + promote.Printable(dir) + ", is shown as it really is, and is read-only", nil
+	return []isolate.Mount{mountOf(dir, v)}, note + ", but for " + pathlist.Printable(dir) + ", is shown as it really is, and is read-only", nil
 }
 
 // covers reports whether a path is one of trees or lies in one.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
@@ -123,7 +124,7 @@ func (e *Engine) groupOf(id string) ([]promote.Promotion, error) {
 	if len(group) > 0 {
 		return group, nil
 	}
-	refused := &errs.Error{Op: "undoing", Subject: promote.Printable(id), Kind: errs.ErrNotFound, Err: errors.New("there is no apply or promotion that could be undone")}
+	refused := &errs.Error{Op: "undoing", Subject: pathlist.Printable(id), Kind: errs.ErrNotFound, Err: errors.New("there is no apply or promotion that could be undone")}
 	if id != "" {
 		refused.Err = errors.New("it is none of those that can be undone")
 		refused.Hints = []string{"snapfs undo --list"}

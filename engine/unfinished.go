@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
 )
@@ -27,12 +28,12 @@ type Unfinished struct {
 
 // String says what is unfinished, why, and what mends it.
 func (u Unfinished) String() string {
-	return "an apply of " + u.Sandbox + " to " + promote.Printable(u.Target) + " was killed, and is neither completed nor taken back: " + u.Why + "; " + u.Mend()
+	return "an apply of " + u.Sandbox + " to " + pathlist.Printable(u.Target) + " was killed, and is neither completed nor taken back: " + u.Why + "; " + u.Mend()
 }
 
 // Mend says what has it ended.
 func (u Unfinished) Mend() string {
-	return "mount what " + promote.Printable(u.Target) + " lies on, and the next command ends it"
+	return "mount what " + pathlist.Printable(u.Target) + " lies on, and the next command ends it"
 }
 
 // Unfinished lists the promotions that wait for their targets, as this engine found them
@@ -83,9 +84,9 @@ func (e *Engine) recoverPromotions(ctx context.Context) error {
 		if r.Done {
 			what = "completed"
 		}
-		e.notice("an apply of " + r.Sandbox + " to " + promote.Printable(r.Path) + " was killed: it is " + what)
+		e.notice("an apply of " + r.Sandbox + " to " + pathlist.Printable(r.Path) + " was killed: it is " + what)
 		for _, p := range r.Kept {
-			e.notice("left as it is now, because it was changed since: " + promote.Printable(p) + "; the old one lies in " + promote.Printable(r.Saved))
+			e.notice("left as it is now, because it was changed since: " + pathlist.Printable(p) + "; the old one lies in " + pathlist.Printable(r.Saved))
 		}
 		err = errors.Join(err, e.putBackKilled(r))
 		if r.Left != nil && !r.Done {

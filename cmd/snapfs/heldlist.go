@@ -5,16 +5,15 @@ import (
 	"io"
 	"strings"
 
+	"github.com/snapfs/snapfs/engine/approval"
 	"github.com/spf13/cobra"
-
-	"github.com/snapfs/snapfs/engine/promote"
 )
 
 // newHeld is a topic of help: snapfs help held.
 func newHeld(*app) *cobra.Command {
 	var b strings.Builder
 	b.WriteString(heldIntro + "\n")
-	for _, p := range promote.Places() {
+	for _, p := range approval.Rules() {
 		b.WriteString("\n" + p.Why + ":\n")
 		line := " "
 		for _, pattern := range p.Patterns {
@@ -43,8 +42,8 @@ Held back wherever they lie: files with a set-user-id or set-group-id bit
 // writeHeld writes the list as a page of the documents.
 func writeHeld(w io.Writer) error {
 	var b strings.Builder
-	b.WriteString("# What is held back\n\nWritten by `make docs` from engine/promote/heldrules.go, like `snapfs help held`.\n\n" + heldIntro + "\n")
-	for _, p := range promote.Places() {
+	b.WriteString("# What is held back\n\nWritten by `make docs` from engine/approval/rules.go, like `snapfs help held`.\n\n" + heldIntro + "\n")
+	for _, p := range approval.Rules() {
 		fmt.Fprintf(&b, "\n**%s%s**\n\n`%s`\n", strings.ToUpper(p.Why[:1]), p.Why[1:], strings.Join(p.Patterns, "` `"))
 	}
 	_, err := io.WriteString(w, b.String())

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/pathlist"
 )
 
 // addLimits gives a command a flag for each limit.
@@ -37,7 +37,7 @@ func setLimits(l *catalog.Limits, texts []string) error {
 			for _, one := range l.Fields() {
 				names = append(names, one.Name)
 			}
-			return usageError{errors.New("there is no limit " + promote.Printable(name) + ": there are " + strings.Join(names, ", "))}
+			return usageError{errors.New("there is no limit " + pathlist.Printable(name) + ": there are " + strings.Join(names, ", "))}
 		}
 	}
 	return nil

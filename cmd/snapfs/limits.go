@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/internal/units"
 )
 
@@ -225,7 +225,7 @@ func (a *app) tellHit(hit *engine.Hit, st engine.Status, dashes string, profile 
 	}
 	given := dashes + hit.Limit + " " + hit.Value
 	if profile.Set(hit.Limit, hit.Value) {
-		given = hit.Limit + " " + hit.Value + ", of " + promote.Printable(profile.Path)
+		given = hit.Limit + " " + hit.Value + ", of " + pathlist.Printable(profile.Path)
 	}
 	a.ui.notice(hit.Text + " (" + given + ")")
 	switch hit.Limit {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/pathlist"
 )
 
 // requestFlags are the flags of the commands that make a sandbox.
@@ -101,7 +101,7 @@ func (r *requestFlags) request(a *app) (engine.Request, string, error) {
 	}
 	for _, p := range req.Policy.Hide {
 		if real, err := realDirectory(p); err == nil && (within(start, real) || within(workspace, real)) {
-			return engine.Request{}, "", usageError{fmt.Errorf("%s cannot be hidden: the sandbox is about what it holds", promote.Printable(p))}
+			return engine.Request{}, "", usageError{fmt.Errorf("%s cannot be hidden: the sandbox is about what it holds", pathlist.Printable(p))}
 		}
 	}
 	return req, start, nil
@@ -121,9 +121,9 @@ func (r *requestFlags) underProfile(a *app, req *engine.Request) error {
 		return err
 	}
 	if use := req.Policy.Profile; use != nil && use.Found {
-		a.ui.notice("found " + promote.Printable(use.Path) + ": " + usedOf(use))
+		a.ui.notice("found " + pathlist.Printable(use.Path) + ": " + usedOf(use))
 		if len(use.Left) > 0 {
-			a.ui.hint("snapfs run --profile " + promote.Printable(use.Path) + " …   # if you trust it")
+			a.ui.hint("snapfs run --profile " + pathlist.Printable(use.Path) + " …   # if you trust it")
 		}
 	}
 	return nil
@@ -152,7 +152,7 @@ func usedOf(use *engine.ProfileUse) string {
 func printable(list []string, between string) string {
 	shown := make([]string, len(list))
 	for i, one := range list {
-		shown[i] = promote.Printable(one)
+		shown[i] = pathlist.Printable(one)
 	}
 	return strings.Join(shown, between)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/pathlist"
 )
 
 func newShow(a *app) *cobra.Command {
@@ -70,7 +70,7 @@ func printSandbox(w io.Writer, i engine.Info) error {
 	}
 	line("ends", endsOf(i))
 	if use := i.Policy.Profile; use != nil {
-		line("profile", promote.Printable(use.Path)+": "+usedOf(use))
+		line("profile", pathlist.Printable(use.Path)+": "+usedOf(use))
 	}
 	if i.Hit != nil {
 		line("hit", i.Hit.Text+", "+age(time.Since(i.Hit.When))+" ago")

@@ -148,3 +148,8 @@ func Less(a, b string) bool {
 		a, b = restA, restB
 	}
 }
+
+// Inside reports whether path is below dir. Both are relative to one root, "." being it.
+func Inside(path, dir string) bool {
+	return dir == "." && path != "." || strings.HasPrefix(path, dir) && len(path) > len(dir) && path[len(dir)] == '/'
+}

@@ -72,3 +72,13 @@ func (w *worker) xattrs(dir int, name string) (xattrs, error) {
 	slices.Sort(x.denied)
 	return x, nil
 }
+
+// SystemXattr reports whether security modules or overlayfs maintain an extended attribute.
+// A change of one is no user's change; it is neither merged nor promoted.
+func SystemXattr(name string) bool {
+	switch name {
+	case "security.selinux", "security.ima", "security.evm", "security.SMACK64":
+		return true
+	}
+	return kernel.OverlayXattr(name)
+}

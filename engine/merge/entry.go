@@ -94,10 +94,6 @@ func isDir(n *diff.Node) bool { return n != nil && n.Mode.IsDir() }
 
 func isFile(n *diff.Node) bool { return n != nil && n.Mode.IsRegular() }
 
-func inside(path, dir string) bool {
-	return dir == "." && path != "." || strings.HasPrefix(path, dir) && len(path) > len(dir) && path[len(dir)] == '/'
-}
-
 func parent(path string) string {
 	if i := strings.LastIndexByte(path, '/'); i >= 0 {
 		return path[:i]
@@ -229,7 +225,7 @@ func (all *entries) index() {
 func (all *entries) under(tree int, path string, f func(t *entry)) {
 	list := all.order[tree]
 	i, _ := slices.BinarySearchFunc(list, path, func(t *entry, path string) int { return byPath(t.on[tree].path, path) })
-	for ; i < len(list) && (list[i].on[tree].path == path || inside(list[i].on[tree].path, path)); i++ {
+	for ; i < len(list) && (list[i].on[tree].path == path || diff.Inside(list[i].on[tree].path, path)); i++ {
 		f(list[i])
 	}
 }

@@ -227,7 +227,7 @@ func (m *merger) survivors(dir *entry, side int) (paths []string) {
 		case t == dir:
 		case b.node == nil,
 			!t.has(side) && t.changed(keeps),
-			m.entries.movedItself(keeps, t) && !inside(b.path, dir.on[base].path):
+			m.entries.movedItself(keeps, t) && !diff.Inside(b.path, dir.on[base].path):
 			paths = append(paths, t.on[keeps].path)
 		}
 	})

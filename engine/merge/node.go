@@ -5,7 +5,6 @@ import (
 	"maps"
 
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // differ returns the aspects in which two nodes of one type differ, except links. content
@@ -117,7 +116,7 @@ func attributes(b, m, r *diff.Node) (all map[string]string, ok bool) {
 	}
 	for name := range names {
 		v := of(r, name)
-		if !systemXattr(name) {
+		if !diff.SystemXattr(name) {
 			picked, fine := pick(of(b, name), of(m, name), v)
 			v, ok = picked, ok && fine
 		}
@@ -129,14 +128,4 @@ func attributes(b, m, r *diff.Node) (all map[string]string, ok bool) {
 		}
 	}
 	return all, ok
-}
-
-// systemXattr reports whether security modules or overlayfs maintain an attribute. It is
-// never merged, and promotion does not copy it.
-func systemXattr(name string) bool {
-	switch name {
-	case "security.selinux", "security.ima", "security.evm", "security.SMACK64":
-		return true
-	}
-	return kernel.OverlayXattr(name)
 }

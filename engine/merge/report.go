@@ -58,7 +58,7 @@ func (m *merger) resolve(t *entry, c Conflict, more ...string) (err error) {
 			x.chosen, x.outcome = mine, x.asOn(mine)
 		case choice == Theirs:
 			x.chosen, x.outcome = real, x.asOn(real)
-		case choice == Built && x != t && x.on[real].path != c.Path && !inside(x.on[real].path, c.Path):
+		case choice == Built && x != t && x.on[real].path != c.Path && !diff.Inside(x.on[real].path, c.Path):
 			x.chosen, x.outcome = real, x.asOn(real)
 		}
 	}

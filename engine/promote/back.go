@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
@@ -30,9 +31,9 @@ func (w *work) takeBack(ctx context.Context, cause error) error {
 	if err != nil {
 		err = fmt.Errorf("and not all could be taken back, which the next command tries again: %w", err)
 	} else {
-		var left Refused
+		var left pathlist.List
 		for _, path := range kept {
-			left.add(path, "others have changed it meanwhile, and it was left")
+			left.Add(path, "others have changed it meanwhile, and it was left")
 		}
 		err = fmt.Errorf("%w (the old versions are in %s)", &left, w.stagePaths())
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
@@ -216,7 +217,7 @@ func create(dir *os.File, name string, c *diff.Change) error {
 	case fs.ModeDevice | fs.ModeCharDevice:
 		return pathError("mknod", c.Path, kernel.MakeNode(fd, name, unix.S_IFCHR|0o600, n.Rdev))
 	}
-	return &errs.Error{Op: doing, Path: Printable(c.Path), Kind: errs.ErrNotSupported, Err: errors.New("a file of unknown type")}
+	return &errs.Error{Op: doing, Path: pathlist.Printable(c.Path), Kind: errs.ErrNotSupported, Err: errors.New("a file of unknown type")}
 }
 
 // copyFile copies a file of the source, which must be what the change says,
@@ -256,7 +257,7 @@ func (w *work) copyFile(dir *os.File, name string, c *diff.Change) error {
 
 func unsteady(path string) error {
 	return &errs.Error{
-		Op: doing, Path: Printable(path), Kind: errs.ErrConflict,
+		Op: doing, Path: pathlist.Printable(path), Kind: errs.ErrConflict,
 		Err: errors.New("the sandbox has changed it since it was compared; apply again"),
 	}
 }

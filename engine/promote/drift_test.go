@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
@@ -93,7 +94,7 @@ func TestDriftNamesTwentyPathsAndCountsTheRest(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(w.real.Name(), s.Path), []byte("x"), 0o644))
 	}
 	_, err := w.apply(t, w.frozen())
-	var r *promote.Refused
+	var r *pathlist.List
 	if !errors.As(err, &r) || len(r.Paths) != 31 {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 )
@@ -14,65 +15,20 @@ import (
 // doing is what this package says it was doing.
 const doing = "applying"
 
-// Refused names all the paths for which something was refused. It is the cause
-// within a [errs.Error].
-type Refused struct {
-	// Why each of them was, by path; Paths in order.
-	Paths []string
-	Why   map[string]string
-}
-
-// Error names the first twenty.
-func (r *Refused) Error() string {
-	const most = 20
-	var b strings.Builder
-	for i, path := range r.Paths[:min(len(r.Paths), most)] {
-		if i > 0 {
-			b.WriteString("; ")
-		}
-		b.WriteString(Printable(path) + ": " + r.Why[path])
-	}
-	if more := len(r.Paths) - most; more > 0 {
-		b.WriteString("; and " + strconv.Itoa(more) + " more")
-	}
-	return b.String()
-}
-
-func (r *Refused) add(path, why string) {
-	if r.Why == nil {
-		r.Why = map[string]string{}
-	}
-	if _, ok := r.Why[path]; !ok {
-		r.Paths = append(r.Paths, path)
-		r.Why[path] = why
-	}
-}
-
-// err is nil where nothing was refused.
-func (r *Refused) err(target string, kind error, hints ...string) error {
-	if len(r.Paths) == 0 {
+// refused returns an error for a list of refused paths of the target, nil if it is empty.
+func refused(l *pathlist.List, target string, kind error, hints ...string) error {
+	if len(l.Paths) == 0 {
 		return nil
 	}
-	return &errs.Error{Op: doing, Path: target, Kind: kind, Err: r, Hints: hints}
-}
-
-// Printable is a path as it may be shown: quoted where it holds anything that a
-// terminal would not print.
-func Printable(path string) string {
-	for _, c := range path {
-		if !strconv.IsPrint(c) || c == '\uFFFD' {
-			return strconv.Quote(path)
-		}
-	}
-	return path
+	return &errs.Error{Op: doing, Path: target, Kind: kind, Err: l, Hints: hints}
 }
 
 func drifted(target string, drifts []Drift) error {
-	var r Refused
+	var r pathlist.List
 	for _, d := range drifts {
-		r.add(d.Path, d.Why)
+		r.Add(d.Path, d.Why)
 	}
-	return r.err(target, errs.ErrDrifted)
+	return refused(&r, target, errs.ErrDrifted)
 }
 
 // plain is an error that prints without what a terminal would act upon: paths
@@ -109,7 +65,7 @@ func at(path string, err error) error {
 	if err == nil || errors.As(err, &done) {
 		return err
 	}
-	return &errs.Error{Op: doing, Path: Printable(path), Kind: kindOf(err), Err: plain{snapshot.ExplainStale(err)}}
+	return &errs.Error{Op: doing, Path: pathlist.Printable(path), Kind: kindOf(err), Err: plain{snapshot.ExplainStale(err)}}
 }
 
 // missing reports whether an error says that a path leads nowhere: it is not

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -74,7 +75,7 @@ func TestTheLastTenPromotionsAreUndoneOneAfterAnother(t *testing.T) {
 	}
 	now := manifest(t, w)
 	_, err = promote.Undo(t.Context(), w.state(), ids[7])
-	var r *promote.Refused
+	var r *pathlist.List
 	if !errors.Is(err, errs.ErrDrifted) || !errors.As(err, &r) || !slices.Contains(r.Paths, "a") {
 		t.Errorf("undone beneath later ones: %v", err)
 	}
@@ -129,7 +130,7 @@ func TestUndoRefusesWhateverWasChangedSince(t *testing.T) {
 			must(t, c.change(filepath.Join(w.real.Name(), c.path)))
 			now := manifest(t, w)
 			_, err := promote.Undo(t.Context(), w.state(), r.ID)
-			var refused *promote.Refused
+			var refused *pathlist.List
 			if !errors.Is(err, errs.ErrDrifted) || !errors.As(err, &refused) || !slices.Equal(refused.Paths, []string{c.path}) {
 				t.Errorf("got %v, want %s", err, c.path)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/engine/approval"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
@@ -141,7 +142,7 @@ func TestHostileNamesAreCarriedAndNeverPrinted(t *testing.T) {
 	}
 	printable(t, err)
 	for i := range changes { // held back by where it lies
-		h := promote.Allow{}.Withheld("/", []diff.Change{{Path: ".git/" + changes[i].Path, Kind: diff.Added, New: changes[i].New}})
+		h := approval.Allow{}.Check("/", []diff.Change{{Path: ".git/" + changes[i].Path, Kind: diff.Added, New: changes[i].New}})
 		printable(t, h)
 	}
 	_, err = promote.Apply(t.Context(), w.target(), w.source(), changes, options(w.frozen()))

@@ -2,6 +2,7 @@ package promote
 
 import (
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -69,14 +70,14 @@ func (p *planner) refuseLinks() error {
 			names[i.ino]++
 		}
 	}
-	var r Refused
+	var r pathlist.List
 	for _, o := range p.ops {
 		if !shared(o.seen) || names[o.seen.Ino] >= o.seen.NLink {
 			continue
 		}
 		if o.verb == swap || o.verb == alter && o.change.What&^diff.Links != 0 {
-			r.add(o.path, "it has another name (a hard link) outside of the changes, which would keep the old content")
+			r.Add(o.path, "it has another name (a hard link) outside of the changes, which would keep the old content")
 		}
 	}
-	return r.err(p.t.Path, errs.ErrConflict, "apply all names of the file together, or copy it by hand")
+	return refused(&r, p.t.Path, errs.ErrConflict, "apply all names of the file together, or copy it by hand")
 }

@@ -69,7 +69,7 @@ func (m meta) setXattrs(f *os.File) (changed bool, err error) {
 		return changed, err
 	}
 	for name := range now {
-		if _, keep := m.xattrs[name]; keep || ownAccord(name) {
+		if _, keep := m.xattrs[name]; keep || diff.SystemXattr(name) {
 			continue
 		}
 		changed = true

@@ -90,20 +90,11 @@ func alike(a, b *diff.Node, times bool) bool {
 func carried(all map[string]string) map[string]string {
 	kept := make(map[string]string, len(all))
 	for name, value := range all {
-		if !ownAccord(name) {
+		if !diff.SystemXattr(name) {
 			kept[name] = value
 		}
 	}
 	return kept
-}
-
-// ownAccord: attributes that security modules and overlayfs set themselves.
-func ownAccord(name string) bool {
-	switch name {
-	case "security.selinux", "security.ima", "security.evm", "security.SMACK64":
-		return true
-	}
-	return kernel.OverlayXattr(name)
 }
 
 // permissions are the lower twelve bits of a mode.
@@ -138,8 +129,4 @@ func join(dir, name string) string {
 		return name
 	}
 	return dir + "/" + name
-}
-
-func beneath(path, dir string) bool {
-	return dir == "." && path != "." || strings.HasPrefix(path, dir) && len(path) > len(dir) && path[len(dir)] == '/'
 }

@@ -62,23 +62,23 @@ func (p *planner) mayChange(o *op, dir *os.File, st *kernel.Stat, pl *place, kno
 		switch {
 		case err == nil, err == unix.EACCES && pl.widen:
 		case err == unix.EACCES || err == unix.EPERM:
-			p.barred.add(pl.path, "this user may not change names in it")
+			p.barred.Add(pl.path, "this user may not change names in it")
 		default:
 			return &os.PathError{Op: "access", Path: pl.path, Err: err}
 		}
 		if st.Fixed {
-			p.barred.add(pl.path, "it is immutable or append-only (chattr -i -a)")
+			p.barred.Add(pl.path, "it is immutable or append-only (chattr -i -a)")
 		}
 	}
 	if o.seen == nil {
 		return nil
 	}
 	if o.fixed {
-		p.barred.add(o.path, "it is immutable or append-only (chattr -i -a)")
+		p.barred.Add(o.path, "it is immutable or append-only (chattr -i -a)")
 	}
 	me := uint32(os.Geteuid())
 	if st.Mode&unix.S_ISVTX != 0 && me != 0 && st.UID != me && o.seen.UID != me {
-		p.barred.add(o.path, "it belongs to another user, in a directory with the sticky bit")
+		p.barred.Add(o.path, "it belongs to another user, in a directory with the sticky bit")
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
@@ -67,8 +68,8 @@ type planner struct {
 	skipped  []string
 	places   map[string]*place
 	stages   []*stage
-	barred   Refused   // what permissions forbid
-	youngest time.Time // the latest change time that is relied on
+	barred   pathlist.List // what permissions forbid
+	youngest time.Time     // the latest change time that is relied on
 	anchors  map[string]string
 	lifted   map[string]string // why what lies in a directory has drifted, or ""
 }
@@ -117,7 +118,7 @@ func (p *planner) one(c diff.Change) error {
 		}
 		c.Kind, c.New, c.What = diff.Deleted, nil, 0 // what it replaced is gone all the same
 	}
-	if p.cover != nil && beneath(c.Path, p.cover.path) {
+	if p.cover != nil && diff.Inside(c.Path, p.cover.path) {
 		p.covered(c)
 		return nil
 	}

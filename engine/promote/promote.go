@@ -7,7 +7,7 @@
 //
 //  1. looks at each path that is to change, and refuses where the real tree has
 //     moved on since the sandbox was forked ([Check]), and what runs by itself
-//     later ([Held]), until it is allowed;
+//     later ([approval.Reason]), until it is allowed;
 //  2. builds what is new in a private directory on the target's own filesystem,
 //     with all metadata;
 //  3. writes down, in a journal, what it will move and which inodes it expects,
@@ -71,6 +71,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/approval"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
@@ -115,7 +116,7 @@ type Stamp struct {
 // Options say how changes are carried out.
 type Options struct {
 	Base  Base
-	Allow Allow
+	Allow approval.Allow
 	// Sandbox is who the changes are of; a [Recovery] names it again.
 	Sandbox string
 	// KeepUndo keeps what was displaced, beside the target, so that [Undo] can
@@ -226,13 +227,13 @@ func counted(steps []Step) int {
 }
 
 // refuse says why the plan may not be carried out.
-func (p *planner) refuse(allow Allow) error {
+func (p *planner) refuse(allow approval.Allow) error {
 	if len(p.drifts) > 0 {
 		return drifted(p.t.Path, p.drifts)
 	}
 	for _, check := range []func() error{
-		func() error { return p.refuseHeld(allow) }, p.refuseLinks, p.refuseRights,
-		func() error { return p.barred.err(p.t.Path, errs.ErrDenied) },
+		func() error { return p.refuseUnapproved(allow) }, p.refuseLinks, p.refuseRights,
+		func() error { return refused(&p.barred, p.t.Path, errs.ErrDenied) },
 	} {
 		if err := check(); err != nil {
 			return err

@@ -2,10 +2,14 @@ package promote
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 
+	"github.com/snapfs/snapfs/engine/approval"
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // wanted are the nodes to be made or altered, those beneath a new directory
@@ -36,19 +40,43 @@ func (p *planner) refuseRights() error {
 		return at(p.t.Path, err)
 	}
 	groups = append(groups, os.Getegid())
-	var r Refused
+	var r pathlist.List
 	p.wanted(func(path string, n *diff.Node, what diff.Aspect) {
 		if what&(diff.Owner|diff.Type|diff.Content) != 0 && (n.UID != uid || !slices.Contains(groups, int(n.GID))) {
-			r.add(path, "only root can give it its owner")
+			r.Add(path, "only root can give it its owner")
 		}
 		if n.Mode&os.ModeDevice != 0 {
-			r.add(path, "only root can make a device")
+			r.Add(path, "only root can make a device")
 		}
 	})
 	for _, o := range p.ops {
 		if o.verb == alter && o.seen.UID != uid && o.change.What&^diff.Links != 0 {
-			r.add(o.path, "it belongs to another user")
+			r.Add(o.path, "it belongs to another user")
 		}
 	}
-	return r.err(p.t.Path, errs.ErrDenied)
+	return refused(&r, p.t.Path, errs.ErrDenied)
+}
+
+// refuseUnapproved refuses changes that need approval and have none. The rules apply to the
+// root's path as the caller gave it, and to its real path.
+func (p *planner) refuseUnapproved(allow approval.Allow) error {
+	if err := allow.Validate(); err != nil {
+		return err
+	}
+	names := []string{p.t.Path}
+	if real, err := kernel.PathOf(p.t.Root); err == nil && real != p.t.Path && filepath.IsAbs(real) {
+		names = append(names, real)
+	}
+	check := allow.Checker(names...)
+	for i := range p.steps {
+		check.Add(&p.steps[i].Change)
+	}
+	p.wanted(func(path string, n *diff.Node, what diff.Aspect) {
+		// A file built anew gains its attributes, even if the change is a smaller one.
+		check.AddKind(&diff.Change{Path: path, Kind: diff.Modified, What: what, New: n})
+	})
+	if needed := check.Needed(); needed != nil {
+		return &errs.Error{Op: doing, Path: p.t.Path, Kind: errs.ErrDenied, Err: needed}
+	}
+	return nil
 }

@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/engine/approval"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -33,7 +35,7 @@ func TestPowersAreRefusedUnlessAllowed(t *testing.T) {
 			do(treetest.Mkdir, "shared", ""), mode("shared", 0o2775), file("shared/deep-suid", 4, 10), mode("shared/deep-suid", 0o4755),
 		})
 	old := manifest(t, w)
-	for want, allow := range map[string]promote.Allow{
+	for want, allow := range map[string]approval.Allow{
 		"becomes-suid caps device new-sgid shared/deep-suid": {},
 		"device":                {SetID: true, Capabilities: true},
 		"caps":                  {SetID: true, Devices: true},
@@ -42,7 +44,7 @@ func TestPowersAreRefusedUnlessAllowed(t *testing.T) {
 		o := options(w.frozen())
 		o.Allow = allow
 		_, err := promote.Apply(t.Context(), w.target(), w.source(), w.changes(t, w.frozen()), o)
-		var r *promote.Refused
+		var r *pathlist.List
 		if !errors.Is(err, errs.ErrDenied) || !errors.As(err, &r) || strings.Join(r.Paths, " ") != want {
 			t.Errorf("%+v: %v, want %s", allow, err, want)
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -19,14 +20,14 @@ func Select(changes []diff.Change, paths []string) ([]diff.Change, error) {
 	for _, p := range paths {
 		p = path.Clean(p)
 		if strings.HasPrefix(p, "/") || p == ".." || strings.HasPrefix(p, "../") {
-			return nil, &errs.Error{Op: doing, Path: Printable(p), Kind: errs.ErrNotFound}
+			return nil, &errs.Error{Op: doing, Path: pathlist.Printable(p), Kind: errs.ErrNotFound}
 		}
 		wanted[p] = false
 	}
 	take, needed := make([]bool, len(changes)), map[string]bool{}
 	for i, c := range changes {
 		for p := range wanted {
-			if c.Path == p || beneath(c.Path, p) {
+			if c.Path == p || diff.Inside(c.Path, p) {
 				wanted[p], take[i] = true, true
 			}
 		}
@@ -36,7 +37,7 @@ func Select(changes []diff.Change, paths []string) ([]diff.Change, error) {
 	}
 	for p, found := range wanted {
 		if !found {
-			return nil, &errs.Error{Op: doing, Path: Printable(p), Kind: errs.ErrNotFound}
+			return nil, &errs.Error{Op: doing, Path: pathlist.Printable(p), Kind: errs.ErrNotFound}
 		}
 	}
 	var chosen []diff.Change

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/kernel"
@@ -89,7 +90,7 @@ func kept(stateDir, id string, f func(r *record, real *dirs, journal string) err
 // keptBy is kept for those who have the lock.
 func keptBy(stateDir, id string, f func(r *record, real *dirs, journal string) error) error {
 	if !snapshot.ValidID(id) {
-		return &errs.Error{Op: "undoing", Subject: Printable(id), Kind: errs.ErrNotFound}
+		return &errs.Error{Op: "undoing", Subject: pathlist.Printable(id), Kind: errs.ErrNotFound}
 	}
 	journal := filepath.Join(stateDir, id+suffixUndo)
 	r, err := readJournal(journal)
@@ -126,7 +127,7 @@ func undoing(id string, err error) error {
 // mayUndo says which results others have changed since, or that what was
 // displaced has gone. It touches nothing.
 func (r *record) mayUndo(real *dirs) error {
-	var changed, lost Refused
+	var changed, lost pathlist.List
 	altered := r.altered() // other names of these have got new metadata, too
 	for _, o := range r.ops {
 		same, err := r.asLeft(real, o, altered)
@@ -134,7 +135,7 @@ func (r *record) mayUndo(real *dirs) error {
 			return at(o.path, err)
 		}
 		if !same {
-			changed.add(o.path, "it has been changed since")
+			changed.Add(o.path, "it has been changed since")
 		}
 		if o.verb != swap && o.verb != drop {
 			continue
@@ -146,13 +147,13 @@ func (r *record) mayUndo(real *dirs) error {
 			}
 		}
 		if there == nil || !o.old.sameNode(there) {
-			lost.add(o.path, "what it held before is not in "+r.stagePaths()+" any more")
+			lost.Add(o.path, "what it held before is not in "+r.stagePaths()+" any more")
 		}
 	}
-	if err := changed.err(r.path, errs.ErrDrifted); err != nil {
+	if err := refused(&changed, r.path, errs.ErrDrifted); err != nil {
 		return err
 	}
-	return lost.err(r.path, errs.ErrCorrupt)
+	return refused(&lost, r.path, errs.ErrCorrupt)
 }
 
 // asLeft reports whether a path holds what an op left there.

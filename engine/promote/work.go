@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/kernel"
@@ -349,5 +350,5 @@ func (w *work) end(ctx context.Context, stamps map[string]Stamp) {
 }
 
 func movedAway(path string) error {
-	return &errs.Error{Op: doing, Path: Printable(path), Kind: errs.ErrDrifted, Err: errors.New("it has been changed this very moment")}
+	return &errs.Error{Op: doing, Path: pathlist.Printable(path), Kind: errs.ErrDrifted, Err: errors.New("it has been changed this very moment")}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/approval"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -61,7 +62,7 @@ func (w *world) changes(t testing.TB, b promote.Base) []diff.Change {
 
 // options allow everything: what is refused has tests of its own.
 func options(b promote.Base) promote.Options {
-	return promote.Options{Base: b, Allow: promote.Allow{SetID: true, Devices: true, Capabilities: true}}
+	return promote.Options{Base: b, Allow: approval.Allow{SetID: true, Devices: true, Capabilities: true}}
 }
 
 func (w *world) apply(t testing.TB, b promote.Base) (promote.Result, error) {

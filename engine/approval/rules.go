@@ -1,4 +1,4 @@
-package promote
+package approval
 
 import (
 	"path"
@@ -6,21 +6,21 @@ import (
 	"sync"
 )
 
-// A Place is where something runs by itself later, or says who may do what:
-// what changes there is held back until it is allowed by name.
-type Place struct {
-	// Why completes "PATH: ".
+// A Rule names files that run by themselves later or that grant rights. A change of one
+// needs approval by name.
+type Rule struct {
+	// Why is the reason, to be printed after "PATH: ".
 	Why string
-	// Patterns name files, and directories with all that lies in them. One that
-	// begins with a slash is a path of the machine, any other may lie at any
-	// depth. An element may hold the wildcards of [path.Match]. Case does not
-	// count, as filesystems can be told to ignore it; but it does in "HEAD".
+	// Patterns match files, and directories with everything in them. A pattern that
+	// begins with a slash is an absolute path, any other matches at any depth. Elements
+	// may use the wildcards of [path.Match]. Case does not matter, since a filesystem may
+	// ignore it; only "HEAD" must be upper case.
 	Patterns []string
 }
 
-// Places are all of them. docs/held.md prints this list.
-func Places() []Place {
-	return []Place{
+// Rules returns all rules. docs/held.md prints this list.
+func Rules() []Rule {
+	return []Rule{
 		{"it belongs to a repository, whose hooks and settings run programs", []string{
 			".git", "*.git", "HEAD", ".gitconfig", ".config/git", "/etc/gitconfig", ".hg", ".hgrc", ".config/hg", ".svn", ".subversion",
 			".bzr", ".jj", ".jjconfig.toml", ".config/jj", "_darcs", ".sl",
@@ -39,11 +39,11 @@ func Places() []Place {
 			"/etc/csh*", "/etc/ksh*", "/etc/mkshrc", "/etc/inputrc", "/etc/skel", "/etc/environment", "/etc/environment.d", ".config/environment.d",
 			".screenrc", ".tmux.conf", ".config/tmux", "/etc/tmux.conf", "/etc/screenrc",
 		}},
-		{"it runs at a time that it names", []string{
+		{"it runs on a schedule", []string{
 			"/etc/crontab", "/etc/cron*", "/etc/anacrontab", "/var/spool/cron", "/var/spool/anacron", "/var/spool/at", "/var/spool/atjobs",
 			"/var/spool/fcron", "/etc/fcron*", ".crontab",
 		}},
-		{"it is run by the system's or the user's services", []string{
+		{"system or user services run it", []string{
 			"/etc/systemd", "/usr/lib/systemd", "/usr/local/lib/systemd", "/lib/systemd", "/run/systemd", "/usr/share/systemd", "/usr/share/user-tmpfiles.d",
 			".config/systemd", ".local/share/systemd", ".config/user-tmpfiles.d", "/etc/tmpfiles.d", "/usr/lib/tmpfiles.d", "/lib/tmpfiles.d", "/run/tmpfiles.d",
 			"/etc/init.d", "/etc/rc*", "/etc/inittab", "/etc/init", "/etc/runit", "/etc/sv", "/etc/service", "/etc/s6*", "/etc/dinit.d", "/etc/local.d", "/etc/conf.d",
@@ -57,27 +57,27 @@ func Places() []Place {
 			"/boot", "/efi", "/etc/grub.d", "/etc/default/grub*", "/etc/kernel", "/usr/lib/kernel", "/etc/initramfs-tools", "/usr/share/initramfs-tools",
 			"/etc/dracut*", "/usr/lib/dracut", "/etc/mkinitcpio*", "/etc/update-motd.d", "/etc/fstab", "/etc/auto*",
 		}},
-		{"it runs when a package is installed or a log is turned over", []string{
+		{"it runs when a package is installed or a log is rotated", []string{
 			"/etc/apt/apt.conf*", "/etc/dpkg", "/etc/dnf", "/etc/yum*", "/etc/pacman*", "/usr/share/libalpm/hooks", "/etc/zypp", "/etc/apk",
 			"/etc/logrotate*", "/var/lib/dpkg/info", "/var/lib/dpkg/triggers",
 		}},
-		{"it says who may log in from where", []string{
+		{"it controls who may log in", []string{
 			".ssh", "/etc/ssh", "/usr/lib/ssh*", ".rhosts", ".shosts", "/etc/hosts.equiv", "/etc/dropbear", ".k5login", ".k5users",
 		}},
-		{"it says who is who, and who may act for whom", []string{
+		{"it controls accounts and privileges", []string{
 			"/etc/sudoers", "/etc/sudoers.d", "/etc/sudo*.conf", "/usr/local/etc/sudoers*", "/etc/doas*", "/etc/polkit-1", "/usr/share/polkit-1", "/etc/pam.d",
 			"/etc/pam.conf", "/usr/lib/pam.d", "/etc/security", "/usr/lib/security", "/lib/security", ".pam_environment",
 			"/etc/passwd*", "/etc/shadow*", "/etc/group*", "/etc/gshadow*", "/etc/subuid*", "/etc/subgid*", "/etc/nsswitch.conf", "/etc/login.defs", "/etc/securetty",
 		}},
 		{"it is loaded into other programs", []string{"/etc/ld.so.*", "/etc/ld-musl-*"}},
-		{"the desktop reads it when somebody logs in", []string{
+		{"the desktop runs it at login", []string{
 			".config/autostart", ".config/autostart-scripts", "/etc/xdg/autostart", "/usr/share/autostart", ".config/plasma-workspace", ".kde*/Autostart", ".xinitrc",
 			".xsession*", ".xprofile", ".xserverrc", "/etc/X11", ".config/openbox", ".config/i3", ".i3", ".config/sway", ".config/hypr", ".config/awesome",
 			".config/bspwm", ".config/qtile", ".config/river", ".config/niri", ".config/labwc", ".xmonad", ".config/xmonad", ".config/xfce4",
 			"/etc/xdg/openbox", "/etc/gdm*", "/etc/lightdm", "/etc/sddm*", "/usr/share/xsessions", "/usr/share/wayland-sessions",
 			".local/share/applications", ".config/mimeapps.list",
 		}},
-		{"an editor or a tool for developers runs what it says when it is opened there", []string{
+		{"an editor or developer tool runs commands from it when it opens the directory", []string{
 			".vscode", "*.code-workspace", ".idea", ".fleet", ".zed", ".vs", ".devcontainer", ".devcontainer.json", ".nova", "*.sublime-project", ".run",
 			".vimrc", "_vimrc", ".gvimrc", "_gvimrc", ".exrc", "_exrc", ".nexrc", ".nvimrc", ".nvim.lua", ".lvimrc", ".local.vimrc", ".vim", ".config/nvim", ".config/vim",
 			".local/share/nvim", "/etc/vim", "/etc/vimrc*", "/etc/xdg/nvim", ".emacs", ".emacs.el", ".emacs.d", ".config/emacs", ".config/doom", ".doom.d", ".spacemacs*",
@@ -88,67 +88,67 @@ func Places() []Place {
 			"usercustomize.py", ".ipython", ".julia/config", ".ghci", ".psqlrc", ".sqliterc", ".erlang", ".iex.exs", ".ocamlinit", ".octaverc", ".perldb",
 			".cursor", ".claude", ".claude.json", ".codex", ".gemini", ".windsurf", ".mcp.json", ".aider.conf.yml", ".continue",
 		}},
-		{"it says what a build server runs", []string{
+		{"a build server runs commands from it", []string{
 			".github/workflows", ".github/actions", ".gitlab-ci*", ".gitlab", ".circleci", "Jenkinsfile*", "*.jenkinsfile", ".jenkins", ".travis.y*ml", "azure-pipelines*",
 			".azure-pipelines", ".azuredevops", "bitbucket-pipelines.yml", ".drone.y*ml", ".drone.star", ".drone.jsonnet", ".woodpecker*", ".buildkite", ".cirrus.*", "appveyor.y*ml",
 			".appveyor*", ".teamcity", ".semaphore", "codefresh.y*ml", ".codefresh", "cloudbuild.y*ml", "cloudbuild.json", "buildspec.y*ml", ".forgejo", ".gitea", ".builds",
 			".build.yml", ".tekton", ".concourse", "wercker.yml", ".gocd.*", "*.gocd.*", ".screwdriver*", "screwdriver.yaml", ".harness", ".kokoro", ".prow*",
 			".zuul*", "zuul.d", "zuul.yaml", ".packit.y*ml", ".onedev-buildspec.yml", ".dagger",
 		}},
-		{"snapfs runs the commands that it names", []string{"snapfs.toml"}},
+		{"snapfs runs commands from it", []string{"snapfs.toml"}},
 	}
 }
 
-// A rule is one pattern of a Place, taken apart.
-type rule struct {
+// A pattern is one pattern of a Rule, split into elements.
+type pattern struct {
 	elements []string
 	why      string
-	// begin and end are what the first element has before its first wildcard and
-	// after its last: most names are told apart by them.
+	// begin and end are the literal parts of the first element before its first wildcard
+	// and after its last. They rule out most names without a match.
 	begin, end string
 }
 
-// rules are the patterns of Places by how they begin; made once, when the first
-// change is looked at.
-type rules struct {
-	anchored map[string][]rule // from the root of the machine, by their first element
-	named    map[string][]rule // at any depth, by their first element
-	// globs may lie at any depth and have a wildcard in the first element: by what
-	// that begins with, 0 for a wildcard.
-	globs [256][]rule
+// An index holds the patterns of all rules by their first element.
+type index struct {
+	anchored map[string][]pattern // absolute
+	named    map[string][]pattern // at any depth
+	// globs match at any depth and have a wildcard in the first element: by that
+	// element's first byte, 0 for a wildcard.
+	globs [256][]pattern
 }
 
-var heldRules = sync.OnceValue(func() *rules {
-	all := &rules{anchored: map[string][]rule{}, named: map[string][]rule{}}
-	for _, place := range Places() {
-		for _, pattern := range place.Patterns {
-			text, anchored := strings.CutPrefix(fold(pattern), "/")
-			r := rule{elements: strings.Split(text, "/"), why: place.Why}
-			first := r.elements[0]
+// patterns returns the index, built on first use.
+var patterns = sync.OnceValue(func() *index {
+	all := &index{anchored: map[string][]pattern{}, named: map[string][]pattern{}}
+	for _, rule := range Rules() {
+		for _, text := range rule.Patterns {
+			text, anchored := strings.CutPrefix(fold(text), "/")
+			p := pattern{elements: strings.Split(text, "/"), why: rule.Why}
+			first := p.elements[0]
 			wild := strings.ContainsAny(first, "*?[")
 			if wild {
-				r.begin = first[:strings.IndexAny(first, "*?[")]
-				r.end = first[strings.LastIndexAny(first, "*?]")+1:]
+				p.begin = first[:strings.IndexAny(first, "*?[")]
+				p.end = first[strings.LastIndexAny(first, "*?]")+1:]
 			}
 			switch {
 			case anchored:
-				all.anchored[first] = append(all.anchored[first], r)
+				all.anchored[first] = append(all.anchored[first], p)
 			case wild:
 				var begin byte
-				if r.begin != "" {
-					begin = r.begin[0]
+				if p.begin != "" {
+					begin = p.begin[0]
 				}
-				all.globs[begin] = append(all.globs[begin], r)
+				all.globs[begin] = append(all.globs[begin], p)
 			default:
-				all.named[first] = append(all.named[first], r)
+				all.named[first] = append(all.named[first], p)
 			}
 		}
 	}
 	return all
 })
 
-// fold makes a path one that case does not tell apart; but "head" is a program,
-// and "HEAD" makes its directory a repository.
+// fold lowers the case of a path, except for a last element "HEAD": that file makes its
+// directory a repository, while "head" is a program.
 func fold(path string) string {
 	if path == "HEAD" || strings.HasSuffix(path, "/HEAD") {
 		return strings.ToLower(path[:len(path)-4]) + "HEAD"
@@ -156,46 +156,46 @@ func fold(path string) string {
 	return strings.ToLower(path)
 }
 
-// find says why an absolute path is held back, and how many of its elements the
-// pattern covers. A link holds for its name alone what a pattern says of places
-// beneath it: it would lead them elsewhere.
-func (all *rules) find(abs string, link bool) (why string, depth int) {
+// find returns why a change of an absolute path needs approval, and how many elements of
+// the path the pattern covers. A symbolic link needs approval for patterns below it, too:
+// it would redirect these paths.
+func (all *index) find(abs string, link bool) (why string, depth int) {
 	elements := strings.Split(strings.Trim(fold(abs), "/"), "/")
-	for _, r := range all.anchored[elements[0]] {
-		if r.covers(elements, link) {
-			return r.why, min(len(r.elements), len(elements))
+	for _, p := range all.anchored[elements[0]] {
+		if p.covers(elements, link) {
+			return p.why, min(len(p.elements), len(elements))
 		}
 	}
 	for i := range elements {
-		if r := all.at(elements[i:], link); r != nil {
-			return r.why, min(i+len(r.elements), len(elements))
+		if p := all.at(elements[i:], link); p != nil {
+			return p.why, min(i+len(p.elements), len(elements))
 		}
 	}
 	return "", 0
 }
 
-// at is the rule that begins with the first of these elements and covers them.
-func (all *rules) at(elements []string, link bool) *rule {
+// at returns the pattern that begins at the first of these elements and covers them.
+func (all *index) at(elements []string, link bool) *pattern {
 	first := elements[0]
 	if first == "" {
 		return nil
 	}
-	for _, list := range [...][]rule{all.named[first], all.globs[first[0]], all.globs[0]} {
+	for _, list := range [...][]pattern{all.named[first], all.globs[first[0]], all.globs[0]} {
 		for i := range list {
-			if r := &list[i]; r.covers(elements, link) {
-				return r
+			if p := &list[i]; p.covers(elements, link) {
+				return p
 			}
 		}
 	}
 	return nil
 }
 
-// plain reports whether no rule begins in a directory's path that could end in it,
-// or beneath it: what lies there is then told by its own name.
-func (all *rules) plain(dir string) bool {
+// ordinary reports whether no pattern begins inside a directory's path. Files directly in
+// the directory then match by their own name alone.
+func (all *index) ordinary(dir string) bool {
 	elements := strings.Split(strings.Trim(strings.ToLower(dir), "/"), "/")
 	if elements[0] == "" {
-		return false // beneath the root rules begin that hold there alone
+		return false // absolute patterns begin here
 	}
 	for i := range all.anchored[elements[0]] {
 		if all.anchored[elements[0]][i].covers(elements, true) {
@@ -210,37 +210,37 @@ func (all *rules) plain(dir string) bool {
 	return true
 }
 
-// A finder finds the rules for one path after the other: most are neighbours of
-// the one before, in a plain directory.
+// A finder looks up paths one after another. It remembers whether the last directory is
+// ordinary, because most paths share the directory of the one before.
 type finder struct {
-	*rules
-	dir     string
-	isPlain bool
+	*index
+	dir        string
+	inOrdinary bool
 }
 
 func (f *finder) find(abs string, link bool) (why string, depth int) {
 	dir, name := path.Split(abs)
 	if dir != f.dir {
-		f.dir, f.isPlain = dir, f.plain(dir)
+		f.dir, f.inOrdinary = dir, f.ordinary(dir)
 	}
-	if !f.isPlain {
-		return f.rules.find(abs, link)
+	if !f.inOrdinary {
+		return f.index.find(abs, link)
 	}
-	if r := f.at([]string{fold(name)}, link); r != nil {
-		return r.why, strings.Count(dir, "/")
+	if p := f.at([]string{fold(name)}, link); p != nil {
+		return p.why, strings.Count(dir, "/")
 	}
 	return "", 0
 }
 
-func (r *rule) covers(elements []string, link bool) bool {
-	if len(elements) < len(r.elements) && !link {
+func (p *pattern) covers(elements []string, link bool) bool {
+	if len(elements) < len(p.elements) && !link {
 		return false
 	}
-	if !strings.HasPrefix(elements[0], r.begin) || !strings.HasSuffix(elements[0], r.end) {
+	if !strings.HasPrefix(elements[0], p.begin) || !strings.HasSuffix(elements[0], p.end) {
 		return false
 	}
-	for i := range min(len(r.elements), len(elements)) {
-		if ok, err := path.Match(r.elements[i], elements[i]); err != nil || !ok {
+	for i := range min(len(p.elements), len(elements)) {
+		if ok, err := path.Match(p.elements[i], elements[i]); err != nil || !ok {
 			return false
 		}
 	}

@@ -1,4 +1,4 @@
-package promote
+package approval
 
 import (
 	"math/rand/v2"
@@ -7,19 +7,19 @@ import (
 	"testing"
 )
 
-// What a finder says of one path after the other is what the rules say of each.
-func TestAFinderSaysWhatTheRulesSay(t *testing.T) {
+// A finder that looks up many paths returns the same as the index does for each.
+func TestFinderAgreesWithIndex(t *testing.T) {
 	elements := []string{"a", "x.git", "HEAD", "head", "src", ".CONFIG", "home"}
-	for _, place := range Places() {
-		for _, pattern := range place.Patterns {
+	for _, rule := range Rules() {
+		for _, pattern := range rule.Patterns {
 			for e := range strings.SplitSeq(strings.Trim(pattern, "/"), "/") {
 				elements = append(elements, strings.ReplaceAll(e, "*", "x"))
 			}
 		}
 	}
 	r := rand.New(rand.NewPCG(1, 2))
-	all, held, plain := heldRules(), 0, 0
-	f := finder{rules: all}
+	all, matched, ordinary := patterns(), 0, 0
+	f := finder{index: all}
 	for range 20_000 {
 		dir := "/"
 		for range r.IntN(5) {
@@ -29,17 +29,17 @@ func TestAFinderSaysWhatTheRulesSay(t *testing.T) {
 			abs, link := path.Join(dir, elements[r.IntN(len(elements))]), r.IntN(2) == 0
 			why, depth := all.find(abs, link)
 			if got, at := f.find(abs, link); got != why || at != depth {
-				t.Fatalf("%s (a link: %t): %q, %d, and the rules say %q, %d", abs, link, got, at, why, depth)
+				t.Fatalf("%s (a link: %t): %q, %d, and the index says %q, %d", abs, link, got, at, why, depth)
 			}
 			if why != "" {
-				held++
+				matched++
 			}
-			if f.isPlain {
-				plain++
+			if f.inOrdinary {
+				ordinary++
 			}
 		}
 	}
-	if held < 1000 || plain < 1000 {
-		t.Errorf("%d paths are held back and %d lie in plain directories: too few to say anything", held, plain)
+	if matched < 1000 || ordinary < 1000 {
+		t.Errorf("only %d paths match and only %d are in ordinary directories", matched, ordinary)
 	}
 }

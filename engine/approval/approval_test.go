@@ -1,20 +1,15 @@
-package promote_test
+package approval_test
 
 import (
-	"errors"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/snapfs/snapfs/engine/approval"
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-func TestWhatRunsByItselfLaterIsHeldBack(t *testing.T) {
+func TestFilesThatRunByThemselvesNeedApproval(t *testing.T) {
 	for abs, why := range map[string]string{
 		"/home/ann/project/.git/hooks/post-checkout":          "repository",
 		"/home/ann/project/.git":                              "repository",
@@ -34,10 +29,10 @@ func TestWhatRunsByItselfLaterIsHeldBack(t *testing.T) {
 		"/etc/profile.d/x.sh":                                 "shell",
 		"/etc/bash.bashrc":                                    "shell",
 		"/etc/environment":                                    "shell",
-		"/etc/crontab":                                        "time",
-		"/etc/cron.daily/x":                                   "time",
-		"/etc/cron.d":                                         "time",
-		"/var/spool/cron/crontabs/ann":                        "time",
+		"/etc/crontab":                                        "schedule",
+		"/etc/cron.daily/x":                                   "schedule",
+		"/etc/cron.d":                                         "schedule",
+		"/var/spool/cron/crontabs/ann":                        "schedule",
 		"/etc/systemd/system/x.timer":                         "services",
 		"/home/ann/.config/systemd/user/x.service":            "services",
 		"/home/ann/.local/share/systemd/user/x":               "services",
@@ -48,10 +43,10 @@ func TestWhatRunsByItselfLaterIsHeldBack(t *testing.T) {
 		"/etc/apt/apt.conf.d/99x":                             "package",
 		"/home/ann/.ssh/authorized_keys":                      "log in",
 		"/etc/ssh/sshd_config.d/x.conf":                       "log in",
-		"/etc/sudoers":                                        "who is who",
-		"/etc/sudoers.d/x":                                    "who is who",
-		"/etc/pam.d/su":                                       "who is who",
-		"/etc/passwd":                                         "who is who",
+		"/etc/sudoers":                                        "accounts",
+		"/etc/sudoers.d/x":                                    "accounts",
+		"/etc/pam.d/su":                                       "accounts",
+		"/etc/passwd":                                         "accounts",
 		"/etc/ld.so.preload":                                  "loaded",
 		"/etc/ld.so.conf.d/x.conf":                            "loaded",
 		"/home/ann/.config/autostart/x.desktop":               "desktop",
@@ -72,7 +67,7 @@ func TestWhatRunsByItselfLaterIsHeldBack(t *testing.T) {
 		"/home/ann/project/.github/CODEOWNERS":                "",
 		"/home/ann/project/head":                              "",
 		"/home/ann/project/digit":                             "",
-		"/home/ann/project/etc/cron.d/x":                      "", // no place of this machine
+		"/home/ann/project/etc/cron.d/x":                      "", // not at the root
 		"/home/ann/project/main.go":                           "",
 		"/home/ann/project/git/hooks/x":                       "",
 		"/home/ann/.config/app/settings":                      "",
@@ -91,110 +86,43 @@ func TestWhatRunsByItselfLaterIsHeldBack(t *testing.T) {
 			{Path: "x", Kind: diff.Modified, What: diff.Content, Old: regular, New: regular},
 			{Path: "x", Kind: diff.Deleted, Old: regular},
 		} {
-			if got := promote.Held(c, abs); (got == "") != (why == "") || !strings.Contains(got, why) {
+			if got := approval.Reason(c, abs); (got == "") != (why == "") || !strings.Contains(got, why) {
 				t.Errorf("%s %v: %q, want %q", abs, c.Kind, got, why)
 			}
 		}
-		if got := promote.Held(diff.Change{Path: "x", Kind: diff.Modified, What: diff.Time, Old: regular, New: regular}, abs); got != "" {
+		if got := approval.Reason(diff.Change{Path: "x", Kind: diff.Modified, What: diff.Time, Old: regular, New: regular}, abs); got != "" {
 			t.Errorf("%s, of which only the time changes: %q", abs, got)
 		}
 	}
 }
 
-func TestALinkThatLeadsAHeldPlaceElsewhereIsHeldBack(t *testing.T) {
+func TestLinkAboveAPatternNeedsApproval(t *testing.T) {
 	link := &diff.Node{Mode: fs.ModeSymlink | 0o777, Target: "mine"}
-	for abs, held := range map[string]bool{
+	for abs, needed := range map[string]bool{
 		"/home/ann/.config": true, "/home/ann/.local": true, "/home/ann/.local/share": true, "/home/ann/p/.github": true, "/etc": true,
 		"/home/ann/p/latest": false, "/home/ann/p/etc": false, "/home": false, "/var/spool": true,
 	} {
-		if got := promote.Held(diff.Change{Path: "x", Kind: diff.Added, New: link}, abs); (got != "") != held {
+		if got := approval.Reason(diff.Change{Path: "x", Kind: diff.Added, New: link}, abs); (got != "") != needed {
 			t.Errorf("%s: %q", abs, got)
 		}
-		if got := promote.Held(diff.Change{Path: "x", Kind: diff.Added, New: &diff.Node{Mode: fs.ModeDir | 0o755}}, abs); got != "" {
+		if got := approval.Reason(diff.Change{Path: "x", Kind: diff.Added, New: &diff.Node{Mode: fs.ModeDir | 0o755}}, abs); got != "" {
 			t.Errorf("%s, a directory: %q", abs, got)
 		}
 	}
 }
 
-func TestPowersAreHeldBackWhereverTheyLie(t *testing.T) {
+func TestSetIDDevicesAndCapabilitiesNeedApproval(t *testing.T) {
 	for name, c := range map[string]diff.Change{
 		"set-id":       {Kind: diff.Added, New: &diff.Node{Mode: fs.ModeSetuid | 0o755}},
 		"group's":      {Kind: diff.Modified, What: diff.Mode, New: &diff.Node{Mode: fs.ModeSetgid | 0o755}},
 		"device":       {Kind: diff.Added, New: &diff.Node{Mode: fs.ModeDevice | fs.ModeCharDevice | 0o600}},
 		"capabilities": {Kind: diff.Modified, What: diff.Content, New: &diff.Node{Mode: 0o755, Xattrs: map[string]string{"security.capability": "x"}}},
 	} {
-		if got := promote.Held(c, "/home/ann/p/x"); !strings.Contains(got, name) {
+		if got := approval.Reason(c, "/home/ann/p/x"); !strings.Contains(got, name) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
-	if got := promote.Held(diff.Change{Kind: diff.Added, New: &diff.Node{Mode: fs.ModeDir | fs.ModeSetgid | 0o755}}, "/p/x"); got != "" {
-		t.Errorf("a directory that gives its group on: %q", got)
-	}
-}
-
-// TestHeldPathsAreCarriedWhenAllowedByName refuses all of them in one error, and
-// takes what is named, whatever way.
-func TestHeldPathsAreCarriedWhenAllowedByName(t *testing.T) {
-	w := newWorld(t, treetest.Dir(t),
-		treetest.Script{do(treetest.Mkdir, ".git", ""), file(".git/index", 1, 10), file(".git/gone", 1, 10), file("plain", 1, 10)},
-		treetest.Script{
-			do(treetest.Unlink, ".git/index", ""), file(".git/index", 2, 10), do(treetest.Unlink, ".git/gone", ""),
-			do(treetest.Mkdir, ".git/hooks", ""), file(".git/hooks/post-checkout", 3, 10), file(".bashrc", 3, 10),
-			do(treetest.Mkdir, "sub", ""), do(treetest.Mkdir, "sub/.vscode", ""), file("sub/.vscode/tasks.json", 4, 10),
-			do(treetest.Unlink, "plain", ""), file("plain", 5, 10),
-		})
-	old := manifest(t, w)
-	for _, c := range []struct{ allow, want, hint string }{
-		{"", ".bashrc .git/gone .git/hooks .git/index sub/.vscode", ".bashrc .git sub/.vscode"},
-		{".git", ".bashrc sub/.vscode", ".bashrc sub/.vscode"},
-		{".git/hooks .bash* sub/*", ".git/gone .git/index", ".git"},
-		{w.real.Name() + "/.git " + w.real.Name() + "/sub", ".bashrc", ".bashrc"},
-		{".git/hooks/post-checkout [ /", "", ""},
-		{". nothing/there", "", ""},
-	} {
-		o := options(w.frozen())
-		o.Allow.Paths = strings.Fields(c.allow)
-		if c.want == "" {
-			if h := o.Allow.Withheld(w.real.Name(), w.changes(t, w.frozen())); h != nil {
-				t.Errorf("allowed %q: %v", c.allow, h)
-			}
-			continue
-		}
-		_, err := promote.Apply(t.Context(), w.target(), w.source(), w.changes(t, w.frozen()), o)
-		var h *promote.HeldBack
-		var r *promote.Refused
-		if !errors.Is(err, errs.ErrDenied) || !errors.As(err, &h) || !errors.As(err, &r) ||
-			strings.Join(h.Paths, " ") != c.want || strings.Join(h.Allow, " ") != c.hint {
-			t.Errorf("allowed %q: %v, %+v", c.allow, err, h)
-		}
-		if l := treetest.Lines(old, manifest(t, w)); len(l) > 0 {
-			t.Fatalf("allowed %q: touched %q", c.allow, l)
-		}
-	}
-	o := options(w.frozen())
-	o.Allow.Paths = []string{""}
-	if _, err := promote.Apply(t.Context(), w.target(), w.source(), w.changes(t, w.frozen()), o); !errors.Is(err, errs.ErrNotSupported) {
-		t.Errorf("an empty path: %v", err)
-	}
-	o.Allow.Paths = []string{".git", ".bashrc", "sub/.vscode/tasks.json", "sub/.vscode"}
-	_, err := promote.Apply(t.Context(), w.target(), w.source(), w.changes(t, w.frozen()), o)
-	must(t, err)
-	w.arrived(t)
-}
-
-// TestATargetIsKnownByItsRealPath: a link to it does not make its places others.
-func TestATargetIsKnownByItsRealPath(t *testing.T) {
-	w := newWorld(t, treetest.Dir(t), nil, treetest.Script{file("x.desktop", 1, 10)})
-	autostart := filepath.Join(w.top, ".config", "autostart")
-	must(t, os.MkdirAll(autostart, 0o755))
-	must(t, os.Symlink(autostart, filepath.Join(w.top, "link")))
-	for _, path := range []string{autostart, filepath.Join(w.top, "link")} {
-		target := w.target()
-		target.Root, target.Path = treetest.Open(t, path), path
-		_, err := promote.Apply(t.Context(), target, w.source(), w.changes(t, w.frozen()), options(w.frozen()))
-		var h *promote.HeldBack
-		if !errors.As(err, &h) || strings.Join(h.Allow, " ") == "" {
-			t.Errorf("%s: %v", path, err)
-		}
+	if got := approval.Reason(diff.Change{Kind: diff.Added, New: &diff.Node{Mode: fs.ModeDir | fs.ModeSetgid | 0o755}}, "/p/x"); got != "" {
+		t.Errorf("a directory with the set-group-id bit: %q", got)
 	}
 }

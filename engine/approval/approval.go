@@ -1,0 +1,210 @@
+// Package approval decides which changes need approval by name before they may be
+// promoted: changes of files that run by themselves later, and of files that grant rights.
+//
+// [Allow] is the set of approvals that a user gave, [Rules] the list of file patterns. The
+// package only compares names and metadata; it reads no filesystem.
+package approval
+
+import (
+	"errors"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// Allow is the set of approvals that a user gave.
+type Allow struct {
+	// SetID approves regular files with the set-user-id or set-group-id bit.
+	SetID bool
+	// Devices approves block and character devices.
+	Devices bool
+	// Capabilities approves files with security.capability.
+	Capabilities bool
+	// Paths approves every change at these paths and below. Each is a path or a
+	// pattern of [path.Match], absolute or relative to the target's root; "." approves
+	// the whole tree. A malformed pattern matches only itself.
+	Paths []string
+}
+
+// Needed is an error that lists the changes that need approval. It is the cause of an
+// ErrDenied.
+type Needed struct {
+	pathlist.List
+	// Allow is the shortest list for [Allow.Paths] that approves all of them, relative to
+	// the root.
+	Allow []string
+}
+
+// Unwrap lets errors.As find the pathlist.List.
+func (n *Needed) Unwrap() error { return &n.List }
+
+// Reason returns why a change needs approval by name, or "". abs is the absolute path of
+// the change.
+func Reason(c diff.Change, abs string) string {
+	if why, _ := byPath(&c, abs, &finder{index: patterns()}); why != "" {
+		return why
+	}
+	why, _ := byKind(&c)
+	return why
+}
+
+// byPath returns why a change needs approval at its path, and how many elements of the path
+// the pattern covers. A change of the time alone needs none.
+func byPath(c *diff.Change, abs string, by *finder) (string, int) {
+	if c.Kind == diff.Modified && c.What&^diff.Time == 0 {
+		return "", 0
+	}
+	return by.find(abs, c.New != nil && c.New.Mode&fs.ModeSymlink != 0)
+}
+
+const capability = "security.capability"
+
+// byKind returns why a change needs approval at any path, and a function that reports
+// whether an Allow approves it. A directory's set-group-id bit grants nothing.
+func byKind(c *diff.Change) (why string, approved func(Allow) bool) {
+	n, what := c.New, c.What
+	if n == nil {
+		return "", nil
+	}
+	if c.Kind == diff.Added {
+		what = ^diff.Aspect(0)
+	}
+	const gained = diff.Content | diff.Mode | diff.Owner | diff.Type
+	_, caps := n.Xattrs[capability]
+	switch {
+	case n.Mode.IsRegular() && n.Mode&(fs.ModeSetuid|fs.ModeSetgid) != 0 && what&gained != 0:
+		return "it runs with another user's or group's rights (set-id)", func(a Allow) bool { return a.SetID }
+	case n.Mode&fs.ModeDevice != 0 && what&(gained|diff.Device) != 0:
+		return "it is a device", func(a Allow) bool { return a.Devices }
+	case caps && what&(diff.Content|diff.Type|diff.Xattrs) != 0:
+		return "it runs with capabilities (security.capability)", func(a Allow) bool { return a.Capabilities }
+	}
+	return "", nil
+}
+
+// Check returns the changes of a tree that need approval, nil if none do. It leaves out
+// paths below one that it lists. root is the tree's absolute path.
+func (a Allow) Check(root string, changes []diff.Change) *Needed {
+	c := a.Checker(root)
+	for i := range changes {
+		c.Add(&changes[i])
+	}
+	return c.Needed()
+}
+
+// A Checker collects the changes of one tree that need approval.
+type Checker struct {
+	allow  Allow
+	roots  []root
+	needed Needed
+}
+
+// A root is one name of a tree's root, with the finder for paths below it.
+type root struct {
+	path string
+	finder
+}
+
+// Checker returns a checker for a tree whose root has these absolute paths. Patterns of the
+// Allow apply to the first.
+func (a Allow) Checker(roots ...string) *Checker {
+	c := &Checker{allow: a}
+	for _, path := range roots {
+		c.roots = append(c.roots, root{path, finder{index: patterns()}})
+	}
+	return c
+}
+
+// Add records a change if it needs approval under any name of the root.
+func (c *Checker) Add(change *diff.Change) {
+	for i := range c.roots {
+		root := &c.roots[i]
+		why, depth := byPath(change, path.Join(root.path, change.Path), &root.finder)
+		if why == "" {
+			continue
+		}
+		if c.allow.approves(c.roots[0].path, change.Path) {
+			return
+		}
+		c.needed.Add(change.Path, why)
+		c.needed.Allow = append(c.needed.Allow, upTo(change.Path, depth-strings.Count(strings.TrimRight(root.path, "/"), "/")))
+		return
+	}
+	c.AddKind(change)
+}
+
+// AddKind records a change if it needs approval at any path.
+func (c *Checker) AddKind(change *diff.Change) {
+	if why, approved := byKind(change); why != "" && !approved(c.allow) && !c.allow.approves(c.roots[0].path, change.Path) {
+		c.needed.Add(change.Path, why)
+		c.needed.Allow = append(c.needed.Allow, change.Path)
+	}
+}
+
+// Needed returns the recorded changes, sorted and without paths below others; nil for none.
+func (c *Checker) Needed() *Needed {
+	if len(c.needed.Paths) == 0 {
+		return nil
+	}
+	for _, list := range []*[]string{&c.needed.Paths, &c.needed.Allow} {
+		slices.SortFunc(*list, func(a, b string) int {
+			if a == b {
+				return 0
+			} else if diff.Less(a, b) {
+				return -1
+			}
+			return 1
+		})
+		var top []string
+		for _, p := range *list {
+			if n := len(top); n == 0 || p != top[n-1] && !diff.Inside(p, top[n-1]) {
+				top = append(top, p)
+			}
+		}
+		*list = top
+	}
+	return &c.needed
+}
+
+// upTo returns the first n elements of a path: the root if a pattern ends above it.
+func upTo(p string, n int) string {
+	if n < 1 {
+		return "."
+	}
+	elements := strings.Split(p, "/")
+	return strings.Join(elements[:min(n, len(elements))], "/")
+}
+
+// approves reports whether Paths approves a path.
+func (a Allow) approves(root, p string) bool {
+	abs := path.Join(root, p)
+	for _, pattern := range a.Paths {
+		subject := abs
+		if !strings.HasPrefix(pattern, "/") {
+			subject = path.Join("/", p)
+		}
+		for pattern := path.Join("/", pattern); ; subject = path.Dir(subject) {
+			if ok, err := path.Match(pattern, subject); subject == pattern || err == nil && ok {
+				return true
+			}
+			if subject == "/" {
+				break
+			}
+		}
+	}
+	return false
+}
+
+// Validate rejects an empty path, such as that of an unset variable: path.Join would make
+// it the whole tree. Errors: ErrNotSupported.
+func (a Allow) Validate() error {
+	if slices.Contains(a.Paths, "") {
+		return &errs.Error{Op: "allowing", Kind: errs.ErrNotSupported, Err: errors.New("empty path")}
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+// Package pathlist makes one error of many paths, each with its reason, and makes a path
+// safe to print on a terminal.
+package pathlist
+
+import (
+	"strconv"
+	"strings"
+)
+
+// List is an error that lists paths, each with its reason. The zero value is an empty list.
+type List struct {
+	// Paths are in the order in which they were added.
+	Paths []string
+	// Why holds the reason for each path, to be printed after "PATH: ".
+	Why map[string]string
+}
+
+// Error lists the first twenty paths with their reasons, and the number of the others.
+func (l *List) Error() string {
+	const most = 20
+	var b strings.Builder
+	for i, path := range l.Paths[:min(len(l.Paths), most)] {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(Printable(path) + ": " + l.Why[path])
+	}
+	if more := len(l.Paths) - most; more > 0 {
+		b.WriteString("; and " + strconv.Itoa(more) + " more")
+	}
+	return b.String()
+}
+
+// Add adds a path with its reason, unless it has the path already.
+func (l *List) Add(path, why string) {
+	if l.Why == nil {
+		l.Why = map[string]string{}
+	}
+	if _, ok := l.Why[path]; !ok {
+		l.Paths = append(l.Paths, path)
+		l.Why[path] = why
+	}
+}
+
+// Printable returns a path as it may be shown: quoted if it contains a character that a
+// terminal would interpret or that is not printable.
+func Printable(path string) string {
+	for _, c := range path {
+		if !strconv.IsPrint(c) || c == '\uFFFD' {
+			return strconv.Quote(path)
+		}
+	}
+	return path
+}
