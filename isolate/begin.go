@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Start builds the box that spec describes and, when command is not nil, runs
-// it there as the first process. Either everything asked for is in force (but
-// see [Spec.BestEffort]) or nothing is left behind and the error says what is
-// missing. ctx bounds the call, not the life of the box.
-// Cost: about three times a fork and exec.
-// Errors: [*Error]; [*CommandError] when the command cannot be run.
+// Start creates the container that spec describes and, unless command is nil, runs command as its first
+// process. Either every part of spec is in force (see [Spec.BestEffort] for the exception), or nothing is left
+// behind and the error names the missing part. ctx bounds the call, not the life of the container.
+//
+// Cost: about three times a fork and exec. Errors: [*Error]; [*CommandError] when the command cannot be
+// executed.
 func Start(ctx context.Context, spec Spec, command *Command) (*Box, *Process, error) {
 	if err := spec.Check(); err != nil {
 		return nil, nil, err
@@ -27,17 +27,18 @@ func Start(ctx context.Context, spec Spec, command *Command) (*Box, *Process, er
 	return b.Start(ctx, spec)
 }
 
-// A Beginning is a box whose pid 1 makes what every box has of its own, while
-// the keeper finds out which trees it is to have. Either Start or Close ends it.
+// Prepared is a container whose pid 1 already creates the parts that every container has, while the supervisor
+// finds out which trees it needs. Exactly one of Start and Close must be called.
 type Beginning struct {
 	box     *Box
 	command *Command
 	streams []int
 }
 
-// Begin starts pid 1 of a box. Of spec, IDs, Network, Edge, BestEffort and
-// Cgroups have their final values; the others are not looked at.
-// Cost and errors: as [Start], of which this is the first half.
+// Prepare starts pid 1 of a container. The fields IDs, Network, Edge, BestEffort and Cgroups of spec must have
+// their final values; Prepare ignores the others.
+//
+// Prepare is the first half of [Start], with its cost and errors.
 func Begin(ctx context.Context, spec Spec, command *Command) (*Beginning, error) {
 	if err := check(ctx, spec, command); err != nil {
 		return nil, err
@@ -80,8 +81,8 @@ func Begin(ctx context.Context, spec Spec, command *Command) (*Beginning, error)
 	return b, nil
 }
 
-// Start gives the box what spec describes and runs the command. The rest is as
-// for [Start].
+// Start completes the container with the rest of spec and runs the command. Results and errors are those of
+// [Start].
 func (b *Beginning) Start(ctx context.Context, spec Spec) (*Box, *Process, error) {
 	if err := spec.Check(); err != nil {
 		return nil, nil, errors.Join(err, b.Close())
@@ -121,7 +122,7 @@ func (b *Beginning) Start(ctx context.Context, spec Spec) (*Box, *Process, error
 	return box, p, nil
 }
 
-// Close takes a beginning back that is not to become a box; nil is none.
+// Close ends pid 1 of a container that is not started. It does nothing when b is nil.
 func (b *Beginning) Close() error {
 	if b == nil {
 		return nil
@@ -130,7 +131,7 @@ func (b *Beginning) Close() error {
 	return nil
 }
 
-// fail ends pid 1 and answers with why: with its own reason, where it has one.
+// fail ends pid 1 and returns the error that pid 1 recorded in the image, or err if it recorded none.
 func (b *Beginning) fail(err error) error {
 	b.box.kill()
 	b.box.end()

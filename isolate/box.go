@@ -11,31 +11,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Box is a set of namespaces with processes in it. All methods may be called
-// from many goroutines at once.
+// Container is a set of namespaces with processes in it. All methods are safe for concurrent use.
 type Box struct {
 	level   Level
 	cgroups []*os.File
-	shown   []*os.File // the roots of trees that a process shows
+	shown   []*os.File // the roots of FUSE mounts that map ids in user space
 
-	// ask is held by whoever makes pid 1 do something, a request or a freeze, and
-	// uses the image: it is given back after done is closed, under ask.
+	// reqMu serializes requests to pid 1, freezes, and every use of the image. The image is freed under reqMu
+	// after done is closed.
 	ask    sync.Mutex
 	b      *builder
-	rooms  [2]room // of the image, where requests are written in turn
-	turn   int     // the one that was written last
+	rooms  [2]room // the two parts of the image for requests, used in turn
+	turn   int     // index of the region written last
 	answer chan report
-	frozen thawer // how to undo a freeze, or nil
+	frozen thawer // undoes a freeze; nil while not frozen
 
 	mu      sync.Mutex
-	ctl     int // the keeper's end of the control socket
+	ctl     int // the supervisor's end of the control socket
 	pid     int // of pid 1, on the host
 	pidfd   int
 	root    int // descriptor of the root's mount, or -1
 	tun     int // see Tun, or -1
 	sent    int // number of the last request
 	pending *Process
-	procs   map[int]*Process // by their numbers inside
+	procs   map[int]*Process // by pid inside the container
 	ran     bool
 	isIdle  bool
 	idle    chan struct{}
@@ -49,8 +48,7 @@ func planError(err error) error {
 	return err
 }
 
-// duplicate makes descriptors of the command's streams that are none of 0, 1
-// and 2, which pid 1 uses itself.
+// duplicate duplicates the streams of the command to descriptors above 2, because pid 1 uses 0, 1 and 2 itself.
 func (c *Command) duplicate() ([]int, error) {
 	var fds []int
 	files, _ := c.files()
@@ -70,9 +68,9 @@ func closeAll(fds []int) {
 	}
 }
 
-// Exec runs one more command in the box, confined exactly as all others are.
-// Cost: that of a fork and exec. Errors: as [Start]; [ErrClosed]; [ErrBusy]
-// while the box is frozen.
+// Exec runs one more command in the container, confined like all others.
+//
+// Cost: a fork and exec. Errors: as [Start]; [ErrClosed]; [ErrBusy] while the container is frozen.
 func (b *Box) Exec(ctx context.Context, command Command) (*Process, error) {
 	if err := command.check(b.b.spec); err != nil {
 		return nil, err
@@ -99,14 +97,14 @@ func (b *Box) Exec(ctx context.Context, command Command) (*Process, error) {
 	return b.launched(l)
 }
 
-// nextRoom is where the next request is written. The caller holds ask.
+// nextRegion returns the region for the next request. The caller holds reqMu.
 func (b *Box) nextRoom() room {
 	b.turn = 1 - b.turn
 	return b.rooms[b.turn]
 }
 
-// submit makes pid 1 work through the steps from first on, and waits until it
-// has reported. The caller holds ask.
+// submit sends pid 1 a request that begins at step first. It does not wait for the report. The caller holds
+// reqMu.
 func (b *Box) submit(first step, command *Command) error {
 	b.b.p1.enter.next(first)
 	b.b.resetInbox()
@@ -115,7 +113,7 @@ func (b *Box) submit(first step, command *Command) error {
 	b.mu.Lock()
 	b.sent++
 	number := b.sent
-	if b.isIdle { // pid 1 says so again when it is
+	if b.isIdle { // pid 1 reports idle again after this request
 		b.isIdle, b.idle = false, make(chan struct{})
 	}
 	if command != nil {
@@ -140,8 +138,7 @@ func (b *Box) submit(first step, command *Command) error {
 	return nil
 }
 
-// launched waits for the report of the request that was made last, and answers
-// with its process.
+// launched waits for the report of the last request and returns the process that it started.
 func (b *Box) launched(l launch) (*Process, error) {
 	r, ok := b.hear()
 	if !ok {
@@ -162,8 +159,8 @@ func (b *Box) launched(l launch) (*Process, error) {
 	return p, nil
 }
 
-// hear waits for the report of a request, or the end of the box. One that pid 1 made
-// before its end counts: the command has run, and is not to be started again.
+// awaitReport waits for the report of a request or for the end of the container. A report that pid 1 sent
+// before it ended is returned too: the command has run and must not be started again.
 func (b *Box) hear() (r report, ok bool) {
 	select {
 	case r = <-b.answer:
@@ -178,15 +175,14 @@ func (b *Box) hear() (r report, ok bool) {
 	}
 }
 
-// PID is the number of pid 1 on the host.
+// PID returns the pid of pid 1 on the host.
 func (b *Box) PID() int { return b.pid }
 
-// Level says what is really in force.
+// Level returns the protections that are in force.
 func (b *Box) Level() Level { return b.level }
 
-// Root opens the box's "/" with everything mounted beneath it, as it is seen
-// from outside, as an O_PATH directory. The caller closes it, and does so before
-// the layers beneath are moved. Errors: [ErrClosed].
+// Root opens the container's "/" as an O_PATH directory on the host, with every mount below it. The caller
+// closes it, and must do so before the layers of its trees are moved. Errors: [ErrClosed].
 func (b *Box) Root() (*os.File, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -200,20 +196,20 @@ func (b *Box) Root() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "/"), nil
 }
 
-// Idle is closed when no process is left in the box and no Exec is under way,
-// once there has been a process. Daemons count as processes. After that, Exec
-// still works, and from then on Idle is another channel.
+// Idle returns a channel that is closed when the container has run at least one process, none is left, and no
+// Exec is in progress. Daemons count as processes. Exec works afterwards, and Idle then returns a new channel.
 func (b *Box) Idle() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.idle
 }
 
-// Done is closed when the box is gone, whatever ended it.
+// Done returns a channel that is closed when the container has ended, for any reason.
 func (b *Box) Done() <-chan struct{} { return b.done }
 
-// Close kills everything in the box and answers when every process and mount of
-// it is gone. Safe to repeat. When ctx ends first the killing goes on.
+// Close kills every process in the container and returns when all of them and all mounts are gone. It may be
+// called again. If ctx ends first, the kernel still completes the kill.
+//
 // Cost: 1 ms, and more with many processes. Errors: [ErrInterrupted].
 func (b *Box) Close(ctx context.Context) error {
 	b.kill()
@@ -226,7 +222,7 @@ func (b *Box) Close(ctx context.Context) error {
 	}
 }
 
-// kill ends pid 1, and by that everything in its pid namespace.
+// kill ends pid 1; the kernel then ends every process in its pid namespace.
 func (b *Box) kill() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

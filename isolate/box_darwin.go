@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// errLinux is why a box of macOS cannot do something.
+// errLinux is the cause of every [ErrNotSupported] of macOS.
 var errLinux = errors.New("needs Linux")
 
 func unsupported(op string) error { return &Error{Op: op, Kind: ErrNotSupported, Err: errLinux} }
@@ -24,10 +24,10 @@ func hostError(op string, err error) error {
 	return &Error{Op: op, Kind: kind, Err: err}
 }
 
-// Start makes a box that runs its commands under sandbox-exec(1), and runs command
-// there where it is not nil. It is the weaker level: without [Spec.BestEffort] it is
-// refused with what is lacking. A command runs in the copy itself, at another path
-// than the real tree's. Errors: [*Error]; [*CommandError].
+// Start creates a container that runs its commands under sandbox-exec(1), and runs command in it unless command
+// is nil. Protection is weaker than on Linux: without [Spec.BestEffort], Start returns an error that lists the
+// missing parts. A command runs in the copy itself, whose path differs from the real tree's. Errors: [*Error];
+// [*CommandError].
 func Start(ctx context.Context, spec Spec, command *Command) (*Box, *Process, error) {
 	b, err := Begin(ctx, spec, command)
 	if err != nil {
@@ -36,10 +36,10 @@ func Start(ctx context.Context, spec Spec, command *Command) (*Box, *Process, er
 	return b.Start(ctx, spec)
 }
 
-// A Beginning is a box that is not made yet.
+// Prepared is a container that is not created yet.
 type Beginning struct{ command *Command }
 
-// Begin looks at the command alone: there is nothing to prepare.
+// Prepare checks the command; macOS needs no other preparation.
 func Begin(ctx context.Context, spec Spec, command *Command) (*Beginning, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, &Error{Op: "starting", Kind: ErrInterrupted, Err: err}
@@ -52,7 +52,7 @@ func Begin(ctx context.Context, spec Spec, command *Command) (*Beginning, error)
 	return &Beginning{command}, nil
 }
 
-// Start makes the box and runs the command.
+// Start creates the container and runs the command.
 func (b *Beginning) Start(ctx context.Context, spec Spec) (*Box, *Process, error) {
 	if err := spec.Check(); err != nil {
 		return nil, nil, err
@@ -77,11 +77,11 @@ func (b *Beginning) Start(ctx context.Context, spec Spec) (*Box, *Process, error
 	return box, p, nil
 }
 
-// Close takes a beginning back; nil is none.
+// Close does nothing.
 func (*Beginning) Close() error { return nil }
 
-// A Box is what its commands have in common: a profile. Each command leads a session
-// of its own, by which it is stopped and ended; what leaves that is not found again.
+// Container is a sandbox-exec profile and the commands that run under it. Each command leads a session of its
+// own, which receives the signals that stop and end it; a process that leaves the session escapes them.
 type Box struct {
 	spec    Spec
 	level   Level
@@ -94,23 +94,23 @@ type Box struct {
 	closed bool
 }
 
-// PID is 0: there is no process that the others descend from.
+// PID returns 0: macOS containers have no common ancestor process.
 func (*Box) PID() int { return 0 }
 
-// Level says what is really in force.
+// Level returns the protections that are in force.
 func (b *Box) Level() Level { return b.level }
 
-// Idle is closed when no command is left.
+// Idle returns a channel that is closed when no command is left.
 func (b *Box) Idle() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.idle
 }
 
-// Done is closed when the box is gone.
+// Done returns a channel that is closed when the container has ended.
 func (b *Box) Done() <-chan struct{} { return b.done }
 
-// Close kills the session of every command. Safe to repeat.
+// Close kills the session of every command. It may be called again.
 func (b *Box) Close(context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,13 +122,13 @@ func (b *Box) Close(context.Context) error {
 	return b.signal(syscall.SIGKILL)
 }
 
-// Freeze stops the session of every command.
+// Freeze sends SIGSTOP to the session of every command.
 func (b *Box) Freeze(context.Context) error { return b.locked(syscall.SIGSTOP) }
 
-// Thaw lets them go on.
+// Thaw sends SIGCONT to the session of every command.
 func (b *Box) Thaw(context.Context) error { return b.locked(syscall.SIGCONT) }
 
-// Clear kills them.
+// Clear sends SIGKILL to the session of every command.
 func (b *Box) Clear(context.Context) error { return b.locked(syscall.SIGKILL) }
 
 func (b *Box) locked(sig syscall.Signal) error {
@@ -147,21 +147,21 @@ func (b *Box) signal(sig syscall.Signal) error {
 	return errors.Join(errs...)
 }
 
-// Root opens the box's own "/", on Linux.
+// Root needs Linux.
 func (*Box) Root() (*os.File, error) { return nil, unsupported("opening the root") }
 
-// Tun is the other end of [NetworkEdge], on Linux.
+// Tun returns nil: [NetworkEdge] needs Linux.
 func (*Box) Tun() *os.File { return nil }
 
-// Tell writes a file into the box's /run, on Linux.
+// Notify needs Linux.
 func (*Box) Tell(string, []byte) error { return unsupported("telling the sandbox") }
 
-// Dial connects to a port of the box's own loopback, on Linux.
+// Dial needs Linux.
 func (*Box) Dial(context.Context, uint16) (net.Conn, netip.Addr, error) {
 	return nil, netip.Addr{}, unsupported("connecting to the sandbox")
 }
 
-// SetRlimits replaces [Spec.Rlimits], on Linux.
+// SetRlimits needs Linux, unless list is empty.
 func (*Box) SetRlimits(_ context.Context, list []Rlimit) error {
 	if len(list) == 0 {
 		return nil
@@ -169,10 +169,10 @@ func (*Box) SetRlimits(_ context.Context, list []Rlimit) error {
 	return unsupported("setting limits")
 }
 
-// OpenViews opens each of mounts, which must be a directory as it is, for reading.
+// OpenViews opens each of mounts, which must be plain directories, for reading.
 func OpenViews(_ context.Context, mounts []Mount) ([]*os.File, error) { return openDirs(mounts) }
 
-// OpenForks does as [OpenViews].
+// OpenForks opens mounts as [OpenViews] does.
 func OpenForks(_ context.Context, mounts []Mount) ([]*os.File, error) { return openDirs(mounts) }
 
 func openDirs(mounts []Mount) (dirs []*os.File, err error) {

@@ -10,39 +10,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A builder writes the image of a box: all that its pid 1 does, from its first
-// instruction to its loop.
+// builder assembles the image of a container: every system call that its pid 1 makes, from the first
+// instruction to its request loop.
 type builder struct {
 	*image
 	spec    Spec
 	host    host
 	p1      pid1
 	trees   []cell   // the detached mounts of spec.Mounts
-	bases   [][]cell // of overlays among them, what is served beneath their layers
+	bases   [][]cell // for each mount, the Served bases of its overlay
 	private private
 	gifts   []gift
-	thread  int      // of the keeper, that pid 1 lives as long as
-	gifted  int      // offset in the image where they arrive
-	userns  *os.File // of pid 1, where the ids are not the caller's
+	thread  int      // the supervisor's thread; the kernel kills pid 1 when it ends
+	gifted  int      // image offset at which the descriptors of premounts arrive
+	userns  *os.File // the user namespace of pid 1, unless IDs is Same
 	files   []bound
 	soft    []soft
-	edge    cell         // the descriptor of the network device
-	rlimits []Rlimit     // of the commands from now on
-	nproc   *unix.Rlimit // of the keeper, once pid 1 has another
+	edge    cell         // descriptor of the TUN device
+	rlimits []Rlimit     // for commands started from now on
+	nproc   *unix.Rlimit // the supervisor's own limit, once pid 1 has another one
 
-	shifts []shifted // what a process shows
+	shifts []shifted // trees whose ids a FUSE process maps
 
 	rootCopy *os.File   // see rootMount
-	trash    []*os.File // mounts and directories to close when the trees are made
+	trash    []*os.File // mounts and directories to close once the trees are complete
 }
 
-// soft is a step that may go wrong under [Spec.BestEffort].
+// optionalStep is a step whose failure [Spec.BestEffort] tolerates.
 type soft struct {
 	result cell
 	what   string
 }
 
-// optional adds a step of a protection that a best effort can do without.
+// optional makes s the step of a protection that a best effort can do without.
 func (b *builder) optional(what string, s step) {
 	if !b.spec.BestEffort {
 		return
@@ -51,9 +51,8 @@ func (b *builder) optional(what string, s step) {
 	b.soft = append(b.soft, soft{c, what})
 }
 
-// maps adds the steps that give the new user namespace its only user and
-// group. A process may map its own ids without any privilege, once it has
-// given up setgroups(2) (user_namespaces(7)).
+// maps adds the steps that map the only user and group of the new user namespace. A process may map its own ids
+// without any privilege, once it has given up setgroups(2) (user_namespaces(7)).
 func (b *builder) maps() {
 	b.stage = "mapping the user"
 	uid, gid := strconv.Itoa(b.host.uid), strconv.Itoa(b.host.gid)
@@ -68,10 +67,9 @@ func (b *builder) writeFile(path, content string) {
 	b.do(unix.SYS_CLOSE, b.of(fd))
 }
 
-// enterCgroups adds the steps that move pid 1 into the cgroups that it was not
-// born in: those of version 1. It enters as the one thread that it is: to move a
-// whole process, by cgroup.procs, the kernel first holds up every fork and exit of
-// the machine (cgroup_threadgroup_rwsem in kernel/cgroup/cgroup.c), for 10 ms.
+// enterCgroups adds the steps that move pid 1 into the cgroups of version 1, which clone3 cannot place it in.
+// Pid 1 writes its only thread to tasks: to move a whole process through cgroup.procs, the kernel first blocks
+// every fork and exit of the machine (cgroup_threadgroup_rwsem in kernel/cgroup/cgroup.c), for 10 ms.
 func (b *builder) enterCgroups() {
 	b.stage = "entering the cgroup"
 	for _, dir := range b.host.cgroups {
@@ -81,8 +79,8 @@ func (b *builder) enterCgroups() {
 	}
 }
 
-// becomeRoot adds the steps by which the process, so far the host's root, which
-// the new user namespace does not know, becomes the root of it.
+// becomeRoot adds the steps by which the process, still the host's root, which the new user namespace does not
+// map, becomes root of that namespace.
 func (b *builder) becomeRoot() {
 	b.stage = "becoming root of the sandbox"
 	b.do(unix.SYS_SETGROUPS, num(0), num(0))
@@ -90,17 +88,16 @@ func (b *builder) becomeRoot() {
 	b.do(unix.SYS_SETRESUID, num(0), num(0), num(0))
 }
 
-// seal adds the steps that make the process unreadable to everything but the
-// host's root, because its memory is a copy of the keeper's, and that tie its
-// life to that of the keeper's thread. A change of user undoes both.
+// seal adds the steps that make the process unreadable to all but the host's root, because its memory is a copy
+// of the supervisor's, and that tie its life to the supervisor's thread. A change of user undoes both.
 func (b *builder) seal() {
 	b.stage = "protecting pid 1"
 	b.do(unix.SYS_PRCTL, num(unix.PR_SET_DUMPABLE), num(0))
 	b.do(unix.SYS_PRCTL, num(unix.PR_SET_PDEATHSIG), num(unix.SIGKILL))
 }
 
-// forget adds the steps that blank the copy of the keeper's command line, which
-// everything in the box could read in /proc/1/cmdline, and give pid 1 a name.
+// forget adds the steps that blank the copy of the supervisor's command line, which every process in the
+// container could read in /proc/1/cmdline, and give pid 1 a name.
 func (b *builder) forget() {
 	b.stage = "naming pid 1"
 	b.do(unix.SYS_PRCTL, num(unix.PR_SET_NAME), b.str("snapfs-init"))
@@ -125,8 +122,8 @@ func (b *builder) loopback() {
 	b.do(unix.SYS_CLOSE, b.of(s))
 }
 
-// closeAll adds the steps that close every descriptor but those numbered in
-// keep and make 0, 1 and 2 the box's /dev/null.
+// closeAll adds the steps that close every descriptor except those in keep, and open the container's /dev/null
+// as 0, 1 and 2.
 func (b *builder) closeAll(keep []int) {
 	b.stage = "closing descriptors"
 	slices.Sort(keep)

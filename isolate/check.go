@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Check refuses a Spec that makes no sense, before anything is touched. The
-// error is an [*Error] of kind [ErrInvalid].
+// Check returns an [*Error] of kind [ErrInvalid] if the Spec contradicts itself or is incomplete. It does not
+// access the host.
 func (s Spec) Check() error {
 	if len(s.Mounts) == 0 || s.Mounts[0].Target != "/" {
 		return invalid("the first mount must have the target /")

@@ -8,43 +8,41 @@ import (
 	"syscall"
 )
 
-// A Command is a program to run in a box.
+// Command is a program to run in a container.
 type Command struct {
-	// Args are the program's name and arguments; at least the name. A name
-	// without a slash is looked for in the PATH of Env, inside the box.
+	// Args are the program's name and arguments; the name is required. A name without a slash is searched in
+	// the PATH of Env, inside the container.
 	Args []string
-	// Env is the whole environment, "name=value" each.
+	// Env is the whole environment, as "name=value".
 	Env []string
-	// Dir is the working directory inside the box: absolute.
+	// Dir is the absolute working directory inside the container.
 	Dir string
-	// UID, GID and Groups are who runs it, by the ids inside. Under [Same] they
-	// are not used: it is the caller's own user and groups.
+	// UID, GID and Groups are the command's user and groups, as ids inside the container. Under [Same] they are
+	// ignored: the command runs as the caller.
 	UID, GID uint32
 	Groups   []uint32
-	// Stdin, Stdout and Stderr are handed over as they are, and stay the
-	// caller's to close. Nil is the terminal with TTY, and /dev/null without.
-	// None may be a directory: from one, all of the host could be reached.
+	// Stdin, Stdout and Stderr are passed to the command unchanged; the caller still closes them. Nil is the
+	// terminal if TTY is set, and /dev/null otherwise. None may be a directory: from a directory, the command
+	// could reach the whole host.
 	Stdin, Stdout, Stderr *os.File
-	// TTY gives the program a terminal of the box's own, of this size, as its
-	// controlling terminal. See [Process.PTY].
+	// TTY gives the program a controlling terminal of the container's own, of this size. See [Process.PTY].
 	TTY *Size
 }
 
-// Size is that of a terminal, in characters.
+// Size is the size of a terminal, in characters.
 type Size struct{ Rows, Cols uint16 }
 
 // Status is how a process ended.
 type Status struct {
 	// Code is the exit status, when Signal is 0.
 	Code int
-	// Signal is what killed it, or 0.
+	// Signal is the signal that killed the process, or 0.
 	Signal syscall.Signal
-	// CoreDump: the kernel wrote its memory to a file.
+	// CoreDump reports that the kernel wrote a core dump.
 	CoreDump bool
 }
 
-// ExitCode is the status as a shell reports it: 128 and the signal's number
-// for a process that was killed.
+// ExitCode returns the status as a shell reports it: 128 plus the signal's number for a killed process.
 func (s Status) ExitCode() int {
 	if s.Signal != 0 {
 		return 128 + int(s.Signal)
@@ -54,12 +52,12 @@ func (s Status) ExitCode() int {
 
 func (c *Command) check(spec Spec) error {
 	if len(c.Args) == 0 || c.Args[0] == "" {
-		return badCommand("no program is named")
+		return badCommand("no program given")
 	}
 	for _, list := range [][]string{c.Args, c.Env, {c.Dir}} {
 		for _, s := range list {
 			if strings.ContainsRune(s, 0) {
-				return badCommand("an argument holds a NUL")
+				return badCommand("an argument contains a NUL byte")
 			}
 		}
 	}
@@ -67,12 +65,12 @@ func (c *Command) check(spec Spec) error {
 		return badCommand("the working directory is not absolute")
 	}
 	if spec.IDs != Same && (c.UID >= spec.IDs.size || c.GID >= spec.IDs.size) {
-		return badCommand("the user is none of the sandbox's")
+		return badCommand("the user id is outside the sandbox's id range")
 	}
 	files, _ := c.files()
 	for _, f := range files {
 		if info, err := f.Stat(); err == nil && info.IsDir() {
-			return badCommand("its input or output is a directory: " + f.Name())
+			return badCommand("standard input or output is a directory: " + f.Name())
 		}
 	}
 	return nil
@@ -82,7 +80,7 @@ func badCommand(why string) error {
 	return &Error{Op: "checking the command", Kind: ErrInvalid, Err: errors.New(why)}
 }
 
-// files are the streams that are handed over, and their places.
+// files returns the streams to pass on, and their descriptor numbers in the command.
 func (c *Command) files() (files []*os.File, places []int) {
 	for i, f := range []*os.File{c.Stdin, c.Stdout, c.Stderr} {
 		if f != nil {

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dial connects to a TCP port at the box's own loopback: at 127.0.0.1, and where nobody
-// listens there at ::1. It answers with the address that was reached. The keeper needs no power
-// for it and enters no namespace: pid 1 opens the socket in the box's network and hands it over.
-// With [NetworkHost] it is the host's loopback. The connection keeps the network
-// namespace alive until it is closed.
-// Cost: under 0.1 ms. Errors: syscall.ECONNREFUSED (nobody listens); [ErrClosed],
-// [ErrInterrupted]; [ErrBusy] while the box is frozen.
+// Dial connects to a TCP port on the container's loopback: 127.0.0.1, then ::1 if 127.0.0.1 refuses. It returns
+// the connection and the address that accepted it. Pid 1 opens the socket in the container's network namespace
+// and passes it out, so the supervisor needs no privilege and enters no namespace. With [NetworkHost], Dial
+// connects to the host's loopback. The connection keeps the network namespace alive until it is closed.
+//
+// Cost: under 0.1 ms. Errors: syscall.ECONNREFUSED; [ErrClosed]; [ErrInterrupted]; [ErrBusy] while the
+// container is frozen.
 func (b *Box) Dial(ctx context.Context, port uint16) (net.Conn, netip.Addr, error) {
 	four, six := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()
 	conn, err := b.dial(ctx, netip.AddrPortFrom(four, port))
@@ -43,7 +43,7 @@ func (b *Box) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	}
 	defer f.Close() // the connection has a descriptor of its own
 	defer context.AfterFunc(ctx, func() {
-		_ = f.SetWriteDeadline(time.Unix(1, 0)) // wakes the one who waits
+		_ = f.SetWriteDeadline(time.Unix(1, 0)) // wakes the blocked Write
 	})()
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -51,7 +51,7 @@ func (b *Box) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	}
 	var failed error
 	asked := false
-	err = raw.Write(func(fd uintptr) bool { // again when the socket can be written to, which is when it is connected
+	err = raw.Write(func(fd uintptr) bool { // called again when the socket is writable, which means connected
 		if !asked {
 			asked = true
 			failed = unix.Connect(int(fd), sa)
@@ -61,7 +61,7 @@ func (b *Box) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 		if failed = err; err == nil && errno != 0 {
 			failed = unix.Errno(errno)
 		}
-		if failed == nil { // one that has not begun to connect can be written to as well, which may be told late
+		if failed == nil { // a socket that has not begun to connect polls as writable too
 			_, err = unix.Getpeername(int(fd))
 		}
 		return !errors.Is(err, unix.ENOTCONN)
@@ -75,7 +75,7 @@ func (b *Box) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// socket has pid 1 open a TCP socket, which does not block.
+// socket returns a non-blocking TCP socket that pid 1 opens.
 func (b *Box) socket(ctx context.Context, family int) (*os.File, error) {
 	const op = "opening a socket"
 	b.ask.Lock()
@@ -100,7 +100,7 @@ func (b *Box) socket(ctx context.Context, family int) (*os.File, error) {
 	select {
 	case r := <-b.answer:
 		if r.kind == reportSocket && r.status < 0 {
-			return nil, &Error{Op: op, Kind: ErrNoSpace, Err: unix.EMFILE} // the kernel had nowhere to put it
+			return nil, &Error{Op: op, Kind: ErrNoSpace, Err: unix.EMFILE} // the kernel had no descriptor free here
 		}
 		if r.kind == reportSocket {
 			return os.NewFile(uintptr(r.status), "socket"), nil
@@ -112,8 +112,7 @@ func (b *Box) socket(ctx context.Context, family int) (*os.File, error) {
 	}
 }
 
-// openSocket adds the steps by which pid 1 opens a socket and hands it over, and answers
-// with the first of them.
+// openSocket adds the steps by which pid 1 opens a socket and passes it out, and returns the first of them.
 func (b *builder) openSocket(family int) (first step) {
 	opened, _, _, seq, fds := b.message(reportSocket, 1)
 	report := b.report(opened, seq, nil, fds)

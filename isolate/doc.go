@@ -1,34 +1,31 @@
-// Package isolate runs programs where they can see and do only what a [Spec]
-// says.
+// Package isolate runs programs in containers, which may see and do only what a [Spec] allows.
 //
-// # Life of a box
+// # Life of a container
 //
-//	Start(spec, command) ─► box, its first process
-//	    Exec(command) ────► one more process in it, as often as wanted
-//	    Freeze / Thaw ────► every process stands still, and goes on
+//	Start(spec, command) ─► container, its first process
+//	    Exec(command) ────► one more process in it, any number of times
+//	    Freeze / Thaw ────► every process stops, and continues
 //	    Idle ─────────────► the last process has ended
 //	    Close ────────────► every process and mount of it is gone
 //
-// The box lives as long as the program that started it, its keeper: when the
-// keeper ends, however it ends, the kernel kills everything inside.
+// A container lives as long as the program that started it, its supervisor: however the supervisor ends, the
+// kernel then kills every process inside.
 //
-// # How it is held together
+// # How it works
 //
-// A box is a set of namespaces and a pid 1. That pid 1 is a copy of the
-// keeper which never runs a line of Go: it works through a prepared list of
-// system calls (image.go, run_linux_amd64.s), builds the mounts, gives up its powers,
-// and then forks what it is asked for and reports what ended. Every process in
-// a box descends from it, so none can have a power that pid 1 gave up, and no
-// process of the host ever enters a box, so none can be caught half-way in.
+// A container is a set of namespaces and a pid 1. Pid 1 is a copy of the supervisor that never runs a line of
+// Go: it executes a prepared list of system calls (package launch), creates the mounts, drops its privileges,
+// and then forks commands on request and reports the end of each. Every process in a container descends from
+// it, so none can have a privilege that pid 1 dropped. No process of the host ever enters a container, so none
+// can be attacked half-way in.
 //
 // # What it does not promise
 //
-// Processes share the kernel with the host: an error in the kernel's own
-// checks is a way out. With [NetworkHost] they share its network with all that
-// listens there. How much of the machine they use is bounded by [Spec.Rlimits],
-// a process at a time, and by the cgroups that they are given, not by itself.
+// Processes share the kernel with the host: a bug in the kernel's own checks is a way out. With [NetworkHost]
+// they share the host's network and all that listens there. [Spec.Rlimits] bound the resources of a single
+// process, and the cgroups that the caller passes bound the rest; isolate itself sets no other limit.
 //
-// A box can spoil itself: what runs in it as pid 1's user may take pid 1 its
-// descriptors (prlimit(2)), after which nothing more is started in it ("too many open
-// files") until it has ended and is started anew. No other box notices.
+// A container can break itself: a process that runs as pid 1's user may take away pid 1's descriptors
+// (prlimit(2)). Every later Exec then fails with "too many open files" until the container is started anew. No
+// other container is affected.
 package isolate

@@ -5,19 +5,18 @@ import (
 	"strconv"
 )
 
-// EdgeAddrs are the addresses in the network namespace of a box with
-// [NetworkEdge].
+// EdgeAddrs are the addresses in the network namespace of a container with [NetworkEdge].
 type EdgeAddrs struct {
-	// V4 and V6 are the box's own address, and how much of it is the link's. The
-	// zero value leaves the box without that family; one of them is there.
+	// V4 and V6 are the container's own addresses with the prefix of the link. The zero value omits that
+	// family; at least one must be set.
 	V4, V6 netip.Prefix
-	// Gateway4 and Gateway6 are where all else is sent: other addresses on the link.
+	// Gateway4 and Gateway6 are the default routes: other addresses on the link.
 	Gateway4, Gateway6 netip.Addr
-	// MTU is how large a packet may be, in bytes: 1280 to 65535.
+	// MTU is the largest packet, in bytes: 1280 to 65535.
 	MTU int
 }
 
-// String is "10.0.0.2/24 by 10.0.0.1, fd00::2/64 by fd00::1, MTU 1500".
+// String returns, for example, "10.0.0.2/24 by 10.0.0.1, fd00::2/64 by fd00::1, MTU 1500".
 func (e *EdgeAddrs) String() string {
 	text := ""
 	if e.V4.IsValid() {
@@ -30,7 +29,7 @@ func (e *EdgeAddrs) String() string {
 }
 
 const (
-	minMTU = 1280  // IPv6 wants it (RFC 8200, section 5)
+	minMTU = 1280  // the least that IPv6 allows (RFC 8200, section 5)
 	maxMTU = 65535 // of a TUN (drivers/net/tun.c)
 )
 
@@ -38,24 +37,24 @@ func (s Spec) checkNetwork() error {
 	switch s.Network {
 	case NetworkNone, NetworkHost:
 		if s.Edge != nil {
-			return invalid("network %s has no edge", s.Network)
+			return invalid("network %s has no proxy addresses", s.Network)
 		}
 		return nil
 	case NetworkEdge:
 		if s.Edge == nil {
-			return invalid("network %s without its addresses", s.Network)
+			return invalid("network %s needs proxy addresses", s.Network)
 		}
 		return s.Edge.check()
 	}
-	return invalid("network %q: none, host and edge are known", s.Network)
+	return invalid("unknown network %q: must be none, host or edge", s.Network)
 }
 
 func (e *EdgeAddrs) check() error {
 	if !e.V4.IsValid() && !e.V6.IsValid() {
-		return invalid("an edge without any address")
+		return invalid("proxy network has no address")
 	}
 	if e.MTU < minMTU || e.MTU > maxMTU {
-		return invalid("an edge with an MTU of %d: %d to %d are possible", e.MTU, minMTU, maxMTU)
+		return invalid("proxy network: MTU %d is not between %d and %d", e.MTU, minMTU, maxMTU)
 	}
 	for _, f := range []struct {
 		own     netip.Prefix
@@ -65,12 +64,12 @@ func (e *EdgeAddrs) check() error {
 		switch {
 		case !f.own.IsValid():
 			if f.gateway.IsValid() {
-				return invalid("an edge with the gateway %s and no address beside it", f.gateway)
+				return invalid("proxy network: gateway %s without an address of its family", f.gateway)
 			}
 		case !f.right || f.own.Addr().Zone() != "":
-			return invalid("an edge with the address %s in the wrong place", f.own)
+			return invalid("proxy network: address %s is of the other family or has a zone", f.own)
 		case !f.own.Contains(f.gateway) || f.gateway == f.own.Addr():
-			return invalid("an edge with %s, from where the gateway %s is not reached", f.own, f.gateway)
+			return invalid("proxy network: gateway %[2]s is not on the link of %[1]s", f.own, f.gateway)
 		}
 	}
 	return nil

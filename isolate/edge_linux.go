@@ -12,19 +12,20 @@ import (
 
 const (
 	edgeName  = "snapfs0"
-	edgeIndex = 100 // of the interface, set beforehand so that the messages can name it
+	edgeIndex = 100 // of the interface, fixed in advance so that the messages can name it
 	tunDevice = "/dev/net/tun"
 )
 
-// Tun is the keeper's end of the box's network under [NetworkEdge]: each read is
-// one packet that the box sends, each write one that it receives, IP without
-// anything before it (TUN, IFF_NO_PI). Nothing else leads out of the box. It is
-// handed out once, then the caller's to close, and does not block; when it is
-// closed the box's interface is gone, and until then the box's network namespace
-// stays, even after the box. Nil: the box has none, or it was handed out.
+// Tun returns the supervisor's end of the container's network under [NetworkEdge]. Each read returns one IP
+// packet that the container sends, each write delivers one to it, without a header (TUN, IFF_NO_PI). The
+// container has no other way out.
 //
-// What is read from it is the word of the box, which may forge any of it: under
-// [Own] its root can send raw packets.
+// Tun returns the non-blocking file once; the caller closes it. Closing it removes the container's interface;
+// until then the network namespace stays, even after the container. Later calls, and calls for other networks,
+// return nil.
+//
+// The container controls every byte read from it and may forge packets: under [Own] its root can send raw
+// packets.
 func (b *Box) Tun() *os.File {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -36,10 +37,10 @@ func (b *Box) Tun() *os.File {
 	return os.NewFile(uintptr(fd), tunDevice) // non-blocking since it was opened
 }
 
-// makeEdge adds the steps that make the interface and set it up, up to the
-// last route. They come while the process still is the user that it began as,
-// because the device may be root's alone, and in its network namespace, because
-// what is opened belongs to the opener's (tun_chr_open of drivers/net/tun.c).
+// makeEdge adds the steps that create the interface and set it up, up to the last route. They run while the
+// process is still the user that started it, because the device may be root's alone, and in its network
+// namespace, because the interface belongs to the namespace of the process that opens the device (tun_chr_open
+// of drivers/net/tun.c).
 func (b *builder) makeEdge() {
 	e := b.spec.Edge
 	b.stage = "opening the network device"
@@ -54,9 +55,8 @@ func (b *builder) makeEdge() {
 
 	b.stage = "setting up the network interface"
 	s := b.do(unix.SYS_SOCKET, num(unix.AF_NETLINK), num(unix.SOCK_RAW|unix.SOCK_CLOEXEC), num(unix.NETLINK_ROUTE)).result()
-	// Without a link-local address of its own the kernel sends nothing that
-	// nobody asked for: it would solicit routers from there. A kernel without
-	// IPv6 says so here, and once more if the box is to have an address.
+	// Without a link-local address the kernel sends nothing unsolicited; from one, it would solicit routers. A
+	// kernel without IPv6 reports that here, and again below if the container is to have an IPv6 address.
 	b.tell(s, linkMessage(0, nested(unix.IFLA_AF_SPEC, nested(unix.AF_INET6, attr(unix.IFLA_INET6_ADDR_GEN_MODE, 1))))).
 		quiet(unix.EAFNOSUPPORT, unix.EOPNOTSUPP)
 	b.tell(s, linkMessage(unix.IFF_UP, attr(unix.IFLA_MTU, binary.NativeEndian.AppendUint32(nil, uint32(e.MTU))...)))
@@ -78,11 +78,10 @@ func (b *builder) makeEdge() {
 	b.do(unix.SYS_CLOSE, b.of(s))
 }
 
-// tell adds the steps that send messages to the kernel by the rtnetlink socket
-// and take its answer. It carries out each in turn and goes on after an error,
-// but answers to the errors and to the last one only; so the first answer is the
-// first error, or that there is none (rtnetlink(7), netlink(7)).
-// The step that it answers with is the one that has the error.
+// netlink adds the steps that send messages to the kernel through the rtnetlink socket and receive its reply.
+// The kernel executes each message in turn and continues after an error, but acknowledges only errors and the
+// last message; so the first reply is the first error, or reports success (rtnetlink(7), netlink(7)). netlink
+// returns the step that fails with that error.
 func (b *builder) tell(socket cell, messages ...[]byte) step {
 	last := messages[len(messages)-1]
 	flags := binary.NativeEndian.Uint16(last[6:])
@@ -98,24 +97,23 @@ func linkMessage(flags uint32, attrs []byte) []byte {
 	var m [unix.SizeofIfInfomsg]byte
 	binary.NativeEndian.PutUint32(m[4:], edgeIndex)
 	binary.NativeEndian.PutUint32(m[8:], flags)
-	binary.NativeEndian.PutUint32(m[12:], flags) // those to change
+	binary.NativeEndian.PutUint32(m[12:], flags) // the flags to change
 	return rtMessage(unix.RTM_NEWLINK, 0, m[:], attrs)
 }
 
 func addressMessage(family byte, own netip.Prefix) []byte {
 	m := [unix.SizeofIfAddrmsg]byte{family, byte(own.Bits())}
 	if family == unix.AF_INET6 {
-		m[2] = unix.IFA_F_NODAD // in use at once: nobody else is there who could have it
+		m[2] = unix.IFA_F_NODAD // usable at once: no other host on the link can have it
 	}
 	binary.NativeEndian.PutUint32(m[4:], edgeIndex)
 	a := own.Addr().AsSlice()
 	return rtMessage(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, m[:], attr(unix.IFA_LOCAL, a...), attr(unix.IFA_ADDRESS, a...))
 }
 
-// ownRouteMessage makes what comes for the own address be taken in. The kernel
-// does that itself, but for IPv6 only when its work queue has come to it
-// (addrconf_dad_work of net/ipv6/addrconf.c), and until then drops what comes: of
-// 400 boxes on a busy machine, 18 dropped an echo request that came at once.
+// ownRouteMessage makes the kernel accept packets to the container's own address. The kernel adds that route
+// itself, but for IPv6 only when its work queue runs (addrconf_dad_work of net/ipv6/addrconf.c), and drops
+// packets until then: of 400 containers on a busy machine, 18 dropped an echo request that arrived at once.
 func ownRouteMessage(own netip.Prefix) []byte {
 	a := own.Addr()
 	m := [unix.SizeofRtMsg]byte{unix.AF_INET6, byte(a.BitLen()), 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_KERNEL, unix.RT_SCOPE_HOST, unix.RTN_LOCAL}
@@ -123,20 +121,20 @@ func ownRouteMessage(own netip.Prefix) []byte {
 		attr(unix.RTA_DST, a.AsSlice()...), attr(unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, edgeIndex)...))
 }
 
-// routeMessage makes the default route.
+// routeMessage returns the message that adds the default route.
 func routeMessage(family byte, gateway netip.Addr) []byte {
 	m := [unix.SizeofRtMsg]byte{family, 0, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, unix.RT_SCOPE_UNIVERSE, unix.RTN_UNICAST}
 	return rtMessage(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, m[:],
 		attr(unix.RTA_GATEWAY, gateway.AsSlice()...), attr(unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, edgeIndex)...))
 }
 
-// rtMessage is one of rtnetlink's; all its parts are a multiple of 4 long.
+// rtMessage returns an rtnetlink message. The length of each part is a multiple of 4.
 func rtMessage(kind, flags uint16, parts ...[]byte) []byte {
 	body := slices.Concat(parts...)
 	m := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+len(body)))
 	m = binary.NativeEndian.AppendUint16(m, kind)
 	m = binary.NativeEndian.AppendUint16(m, unix.NLM_F_REQUEST|flags)
-	m = append(m, make([]byte, 8)...) // number and sender: nobody else uses the socket
+	m = append(m, make([]byte, 8)...) // sequence and sender: the socket has no other user
 	return append(m, body...)
 }
 
@@ -148,7 +146,7 @@ func attr(kind uint16, value ...byte) []byte {
 
 func nested(kind uint16, attrs []byte) []byte { return attr(kind|unix.NLA_F_NESTED, attrs...) }
 
-// edgeHints are the commands that make the device usable.
+// edgeHints returns the commands that make the TUN device usable.
 func edgeHints(path string, errno syscall.Errno) []string {
 	switch {
 	case path != tunDevice:

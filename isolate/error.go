@@ -9,21 +9,21 @@ import (
 	"unicode"
 )
 
-// The kinds of failure. Test for them with errors.Is.
+// Kinds of failure, for errors.Is.
 var (
 	// ErrInvalid: the Spec or Command makes no sense.
 	ErrInvalid = errors.New("invalid")
 	// ErrNotFound: a path of the host, or the command, does not exist.
 	ErrNotFound = errors.New("not found")
-	// ErrNotSupported: this kernel or its configuration cannot.
+	// ErrNotSupported: this kernel or its configuration cannot do it.
 	ErrNotSupported = errors.New("not supported")
-	// ErrDenied: this user may not.
+	// ErrDenied: this user may not do it.
 	ErrDenied = errors.New("permission denied")
 	// ErrBusy: a path is in use.
 	ErrBusy = errors.New("in use")
 	// ErrNoSpace: no memory, descriptors, processes or namespaces are left.
 	ErrNoSpace = errors.New("no space left")
-	// ErrClosed: the box is gone.
+	// ErrClosed: the container has ended.
 	ErrClosed = errors.New("the sandbox has ended")
 	// ErrInterrupted: the context ended first.
 	ErrInterrupted = errors.New("interrupted")
@@ -56,11 +56,11 @@ func (e *Error) Error() string {
 // Unwrap gives both the kind and the cause to errors.Is and errors.As.
 func (e *Error) Unwrap() error { return errors.Join(e.Kind, e.Err) }
 
-// CommandError says that a command could not be run at all.
+// CommandError reports that a command could not be executed.
 type CommandError struct {
-	// Path is the command as it was given.
+	// Path is the command as the caller gave it.
 	Path string
-	// Errno is why: ENOENT and ENOTDIR for one that does not exist.
+	// Errno is the cause: ENOENT or ENOTDIR for a command that does not exist.
 	Errno syscall.Errno
 }
 
@@ -70,7 +70,7 @@ func (e *CommandError) Error() string {
 		name = strconv.Quote(name)
 	}
 	switch {
-	case e.ExitCode() == 127 && strings.Contains(name, "/"): // execve(2) answers alike
+	case e.ExitCode() == 127 && strings.Contains(name, "/"): // execve(2) returns the same error for both
 		return name + ": command not found, or its interpreter is not there"
 	case e.ExitCode() == 127:
 		return name + ": command not found"
@@ -78,7 +78,8 @@ func (e *CommandError) Error() string {
 	return name + ": " + e.Errno.Error()
 }
 
-// Is makes the error match [ErrNotFound], [ErrDenied], [ErrNoSpace] or [ErrInvalid].
+// Is reports whether kind is [ErrNotFound], [ErrDenied], [ErrNoSpace] or [ErrInvalid], whichever fits the
+// errno.
 func (e *CommandError) Is(kind error) bool {
 	switch e.Errno {
 	case syscall.ENOENT, syscall.ENOTDIR:
@@ -91,11 +92,11 @@ func (e *CommandError) Is(kind error) bool {
 	return kind == ErrInvalid
 }
 
-// Unwrap gives the errno to errors.Is.
+// Unwrap returns the errno.
 func (e *CommandError) Unwrap() error { return e.Errno }
 
-// ExitCode is what a shell would report: 127 for a command that does not
-// exist, 126 for one that cannot be run.
+// ExitCode returns the status of a shell: 127 for a command that does not exist, 126 for one that cannot be
+// executed.
 func (e *CommandError) ExitCode() int {
 	if e.Errno == syscall.ENOENT || e.Errno == syscall.ENOTDIR {
 		return 127
@@ -103,7 +104,7 @@ func (e *CommandError) ExitCode() int {
 	return 126
 }
 
-// kindOf sorts a kernel's answer.
+// kindOf returns the kind of a system call's error.
 func kindOf(errno syscall.Errno) error {
 	switch errno {
 	case syscall.ENOENT, syscall.ENOTDIR:

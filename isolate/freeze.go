@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A thawer undoes a freeze.
+// thawer undoes a freeze.
 type thawer func() error
 
-// Freeze stops every process in the box, and answers when all of them stand
-// still. By the freezer of one of [Spec.Cgroups] where there is one; otherwise by
-// SIGSTOP to each, in which case those that were already stopped stay so on
-// Thaw, and parents can see it. Freezing what is frozen does nothing. An error
-// leaves the box running.
+// Freeze stops every process in the container and returns once all of them have stopped. It uses the freezer of
+// one of [Spec.Cgroups], or else sends SIGSTOP to each process; then parents can see the stop, and processes
+// that were stopped before stay stopped after Thaw. Freezing a frozen container does nothing. After an error
+// the container runs.
+//
 // Cost: 1 to 5 ms. Errors: [ErrClosed], [ErrInterrupted], [ErrDenied].
 func (b *Box) Freeze(ctx context.Context) error {
 	b.ask.Lock()
@@ -47,8 +47,7 @@ func (b *Box) Freeze(ctx context.Context) error {
 	return hostError("freezing", err)
 }
 
-// settleShown has the trees that a process shows take what was written to mapped
-// pages. The caller has stopped all who write.
+// syncShown makes FUSE mounts that map ids write back dirty mapped pages. The caller has stopped all writers.
 func (b *Box) settleShown() error {
 	for _, root := range b.shown {
 		if err := unix.Syncfs(int(root.Fd())); err != nil {
@@ -58,8 +57,7 @@ func (b *Box) settleShown() error {
 	return nil
 }
 
-// Thaw lets the processes go on. Thawing what is not frozen does nothing.
-// Errors: [ErrDenied].
+// Thaw continues the processes. Thawing a container that is not frozen does nothing. Errors: [ErrDenied].
 func (b *Box) Thaw(context.Context) error {
 	b.ask.Lock()
 	defer b.ask.Unlock()
@@ -74,9 +72,11 @@ func (b *Box) Thaw(context.Context) error {
 	return nil
 }
 
-// Clear kills everything in the box but its pid 1, and answers when all of it is
-// gone. Exec works as before. Cost: 1 ms, and more with many processes.
-// Errors: [ErrClosed], [ErrInterrupted]; [ErrBusy] while the box is frozen.
+// Clear kills every process in the container except pid 1, and returns when all of them are gone. Exec works
+// afterwards.
+//
+// Cost: 1 ms, and more with many processes. Errors: [ErrClosed]; [ErrInterrupted]; [ErrBusy] while the
+// container is frozen.
 func (b *Box) Clear(ctx context.Context) error {
 	b.ask.Lock()
 	if b.frozen != nil {
@@ -105,7 +105,7 @@ func (b *Box) Clear(ctx context.Context) error {
 	}
 }
 
-// stop chooses the way. The thawer is never nil.
+// stop freezes by cgroup if possible and otherwise by signals. The thawer is never nil.
 func (b *Box) stop(ctx context.Context) (thawer, error) {
 	if f, ok := b.freezer(); ok {
 		return func() error { return f.write(f.off) }, f.freeze(ctx)
@@ -113,7 +113,7 @@ func (b *Box) stop(ctx context.Context) (thawer, error) {
 	return b.stopEach(ctx)
 }
 
-// freezer is that of the first of the box's cgroups that has one.
+// freezer returns the freezer of the first cgroup that has one.
 func (b *Box) freezer() (freezer, bool) {
 	for _, c := range b.cgroups {
 		for _, f := range []freezer{
@@ -128,13 +128,12 @@ func (b *Box) freezer() (freezer, bool) {
 	return freezer{}, false
 }
 
-// A freezer is the file of a cgroup that stops everything in it: cgroup.freeze
-// in version 2 (Documentation/admin-guide/cgroup-v2.rst), freezer.state in
-// version 1 (cgroup-v1/freezer-subsystem.rst).
+// freezer is the file of a cgroup that stops every process in it: cgroup.freeze in version 2
+// (Documentation/admin-guide/cgroup-v2.rst), freezer.state in version 1 (cgroup-v1/freezer-subsystem.rst).
 type freezer struct {
 	dir           *os.File
 	file, on, off string
-	tells, done   string // where it says that all are frozen, and how
+	tells, done   string // the file that reports the state, and its text once all are frozen
 }
 
 func (f freezer) there() bool {
@@ -172,8 +171,8 @@ func (f freezer) freeze(ctx context.Context) error {
 	})
 }
 
-// killAll sends SIGKILL to everything in a cgroup. What is frozen hears it when it is
-// thawed, and until then no number of it is another's.
+// killAll sends SIGKILL to every process in a cgroup. A frozen process receives it when it is thawed; the
+// kernel does not reuse its pid before.
 func killAll(dir *os.File) {
 	fd, err := unix.Openat(int(dir.Fd()), "cgroup.procs", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -183,12 +182,12 @@ func killAll(dir *os.File) {
 	defer list.Close()
 	for lines := bufio.NewScanner(list); lines.Scan(); {
 		if pid, err := strconv.Atoi(lines.Text()); err == nil && pid > 1 {
-			_ = unix.Kill(pid, unix.SIGKILL) // whoever it was may have ended
+			_ = unix.Kill(pid, unix.SIGKILL) // the process may have ended
 		}
 	}
 }
 
-// poll asks until the answer is yes, at first often.
+// poll calls done until it returns true or an error, first every 50 µs and later every 10 ms.
 func poll(ctx context.Context, ask func() (bool, error)) error {
 	for wait := 50 * time.Microsecond; ; wait = min(2*wait, 10*time.Millisecond) {
 		if done, err := ask(); done || err != nil {
@@ -202,10 +201,9 @@ func poll(ctx context.Context, ask func() (bool, error)) error {
 	}
 }
 
-// stopEach has pid 1 send SIGSTOP to all others in its namespace, which the
-// kernel does in one piece: a process that forks meanwhile gets the signal
-// before its child exists, or both get it (kill(2), -1; copy_process in
-// kernel/fork.c). Then it waits until each of them has stopped.
+// stopEach makes pid 1 send SIGSTOP to all other processes of its namespace, which the kernel does atomically:
+// a process that forks meanwhile gets the signal before its child exists, or both get it (kill(2), -1;
+// copy_process in kernel/fork.c). It then waits until each of them has stopped.
 func (b *Box) stopEach(ctx context.Context) (thawer, error) {
 	before := map[int]bool{}
 	for _, p := range descendants(b.pid) {
@@ -219,7 +217,7 @@ func (b *Box) stopEach(ctx context.Context) (thawer, error) {
 		}
 		var errs []error
 		all := descendants(b.pid)
-		for i := len(all) - 1; i >= 0; i-- { // children before those who wait for them
+		for i := len(all) - 1; i >= 0; i-- { // children before parents that wait for them
 			if p := all[i]; !before[p.pid] {
 				if err := unix.Kill(p.pid, unix.SIGCONT); err != nil && !errors.Is(err, unix.ESRCH) {
 					errs = append(errs, err)
@@ -241,8 +239,8 @@ func (b *Box) stopEach(ctx context.Context) (thawer, error) {
 			switch p.state {
 			case 'T', 't', 'Z', 'X':
 			case 'D':
-				// In the kernel: it stops before it is back in its program, unless
-				// it waits by vfork for a child, which has stopped.
+				// A process in the kernel stops before it returns to user space, unless it waits in vfork for a
+				// child, which has stopped.
 				asleep[p.pid]++
 				still = still && asleep[p.pid] > patience
 			default:
@@ -253,11 +251,10 @@ func (b *Box) stopEach(ctx context.Context) (thawer, error) {
 	})
 }
 
-// patience is how many looks a process in uninterruptible sleep gets: 0.1 s.
+// maxSleepPolls is how often poll may find a process in uninterruptible sleep: 0.1 s.
 const patience = 16
 
-// signalAll has pid 1 send a signal to everything else in the box. The caller
-// holds ask.
+// signalAll makes pid 1 send a signal to every other process in the container. The caller holds reqMu.
 func (b *Box) signalAll(sig unix.Signal) error {
 	b.b.rewind(b.nextRoom())
 	first := b.b.broadcast(int(sig))
@@ -272,7 +269,7 @@ func (b *Box) signalAll(sig unix.Signal) error {
 	}
 }
 
-// broadcast adds the steps of a request to signal all but pid 1.
+// broadcast adds the steps of a request to signal every process except pid 1.
 func (b *builder) broadcast(sig int) step {
 	msg, _, _, seq, _ := b.message(reportStarted, 0)
 	b.stage, b.last, b.onErr = "signalling", 0, b.p1.die.at
@@ -283,14 +280,14 @@ func (b *builder) broadcast(sig int) step {
 	return first
 }
 
-// inside is a thread of a process in the box, by its number on the host.
+// threadState is the state of one thread in the container; pid is its process on the host.
 type inside struct {
 	pid   int
 	state byte
 }
 
-// descendants lists the processes beneath pid 1, parents before children, a
-// line for each thread. It needs CONFIG_PROC_CHILDREN, as all distributions have.
+// descendants lists the threads of all processes below pid 1, parents before children. It needs
+// CONFIG_PROC_CHILDREN, which all distributions set.
 func descendants(pid int) []inside {
 	var all []inside
 	queue := []int{pid}
@@ -300,7 +297,7 @@ func descendants(pid int) []inside {
 		tasks := "/proc/" + strconv.Itoa(parent) + "/task/"
 		entries, err := os.ReadDir(tasks)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		for _, e := range entries {
 			if parent != pid {
@@ -334,15 +331,15 @@ func stateOf(file string) (byte, bool) {
 	return stat[end+2], true
 }
 
-// release thaws what is being killed: a frozen cgroup of version 1 delivers no
-// signal. Nothing of it runs for an instant before it dies. What was stopped by
-// signals dies as it is.
+// release kills and thaws a frozen container that Close ends: a frozen cgroup of version 1 delivers no signal
+// until it thaws. No process runs an instruction before it dies. Processes that SIGSTOP stopped die as they
+// are.
 func (b *Box) release() {
 	b.ask.Lock()
 	defer b.ask.Unlock()
 	if f, ok := b.freezer(); ok && b.frozen != nil {
 		killAll(f.dir)
-		f.write(f.off) //nolint:errcheck // it has gone with what was in it
+		f.write(f.off) //nolint:errcheck // an error means the cgroup is gone
 	}
 	b.frozen = nil
 }

@@ -15,21 +15,21 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// A gift is a mount that the keeper makes for a box: one that it serves; and, being
-// root, for a box of its own ids what a user namespace could not: id-mapped, and with
-// options of overlay that only the host's root may use.
+// premount is a mount that the supervisor makes for a container: a Served tree, or, under [Own], what the
+// container's user namespace could not mount itself, such as id-mapped mounts and overlays with options that
+// only the host's root may use.
 type gift struct {
 	mount Mount
 	attr  uint64
 	plain bool  // not id-mapped
-	to    *cell // where the builder wants it
+	to    *cell // the builder's cell for it
 }
 
-// maxGifts is how many descriptors a message may carry (SCM_MAX_FD).
+// maxPremounts is the kernel's limit of descriptors in one message (SCM_MAX_FD).
 const maxGifts = 253
 
-// receiveGifts adds the step that takes over what the keeper makes. It waits for
-// the keeper, who needs the user namespace of the process for it.
+// receivePremounts adds the step that receives the supervisor's mounts. The step waits for the supervisor,
+// which needs the user namespace of the process to make them.
 func (b *builder) receiveGifts() {
 	b.stage = "taking over the trees"
 	space := unix.CmsgSpace(4 * maxGifts)
@@ -38,7 +38,7 @@ func (b *builder) receiveGifts() {
 	b.receive(b.words(0, 0, iov.v, 1, b.addr(b.gifted), uint64(space), 0))
 }
 
-// wantGifts lists what the keeper is to make, and where it arrives.
+// planPremounts lists the mounts that the supervisor must make, and the cells that receive them.
 func (b *builder) wantGifts() {
 	b.trees, b.bases = make([]cell, len(b.spec.Mounts)), make([][]cell, len(b.spec.Mounts))
 	own := b.spec.IDs != Same
@@ -65,7 +65,7 @@ func (b *builder) wantGifts() {
 	}
 }
 
-// mapIDs maps the ids of the process pid and opens its user namespace.
+// mapIDs maps the ids of process pid and opens its user namespace.
 func (b *builder) mapIDs(pid int) error {
 	proc := "/proc/" + strconv.Itoa(pid)
 	ids := "0 " + strconv.Itoa(int(b.spec.IDs.base)) + " " + strconv.Itoa(int(b.spec.IDs.size))
@@ -83,8 +83,9 @@ func (b *builder) mapIDs(pid int) error {
 	return nil
 }
 
-// give is the keeper's side of receiveGifts: it makes the mounts and sends them
-// by the control socket ctl. What it opened is in trash afterwards.
+// sendPremounts makes the mounts that receivePremounts waits for and sends them through the control socket ctl.
+// It adds every descriptor it opens to closeLater.
+//
 // Cost: 0.2 ms for an overlay.
 func (b *builder) give(ctx context.Context, ctl int) error {
 	if len(b.gifts) > maxGifts {
@@ -118,7 +119,7 @@ func (b *builder) make(ctx context.Context, g gift, userns *os.File) (*os.File, 
 		if !errors.As(err, new(unmappable)) {
 			return m, err
 		}
-		if g.mount.ReadOnly { // its owners look like nobody
+		if g.mount.ReadOnly { // its owners appear as nobody
 			return mapped(g.mount.Source, attr, nil)
 		}
 		return b.shifted(ctx, g.mount.Target, g.mount.Source, attr, err)
@@ -133,8 +134,8 @@ func (b *builder) make(ctx context.Context, g gift, userns *os.File) (*os.File, 
 	}
 }
 
-// mapped clones the mount at path, with ids as userns maps them if not nil. What
-// cannot be mapped is an unmappable.
+// mapped clones the mount at path, id-mapped by userns unless userns is nil. It returns an unmappable error if
+// the filesystem does not support that.
 func mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
 	m, err := kernel.CloneTree(path, false)
 	if err != nil {
@@ -156,8 +157,8 @@ func mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
 	return m, nil
 }
 
-// mountServed mounts a tree that a process answers for. What an ordinary user has
-// mounted he cannot change, and devices and set-id bits have no effect in it.
+// mountServed mounts a Served tree. A mount that an ordinary user made cannot be changed afterwards; devices
+// and set-id bits have no effect in it.
 func mountServed(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
 	fd, err := m.Served.Mount(ctx, attr&unix.MOUNT_ATTR_RDONLY != 0)
 	if err != nil {
@@ -177,7 +178,7 @@ func mountServed(ctx context.Context, m Mount, attr uint64, userns *os.File) (*o
 	return tree, nil
 }
 
-// restricted gives a detached mount flags and, if userns is not nil, its ids.
+// restricted sets flags on a detached mount and, unless userns is nil, its id mapping.
 func restricted(tree *os.File, attr uint64, userns *os.File) error {
 	if userns != nil {
 		if err := kernel.IDMap(tree, userns, false); err != nil {
@@ -187,8 +188,8 @@ func restricted(tree *os.File, attr uint64, userns *os.File) error {
 	return kernel.SetMountAttr(tree, attr, 0, false)
 }
 
-// later closes mounts that were not attached anywhere, out of the way: the
-// kernel waits for all of its readers when such a mount goes (0.5 ms).
+// later closes detached mounts in the background, because the kernel waits for all RCU readers when such a
+// mount goes (0.5 ms).
 func later(mounts ...*os.File) {
 	go func() {
 		for _, m := range mounts {
@@ -197,11 +198,10 @@ func later(mounts ...*os.File) {
 	}()
 }
 
-// writable mounts an overlay with an upper layer. Overlayfs makes files in it
-// with the ids of whoever mounts, which must be ids that the layers map: so the
-// thread becomes the box's root, base on the host, for the while, as far as files
-// go, and takes the capabilities back that it loses by that (capabilities(7),
-// "Effect of user ID changes on capabilities").
+// writable mounts an overlay with an upper layer. Overlayfs creates files with the ids of the mounting process,
+// and the layers must map these ids. So the thread takes the fsuid and fsgid of the container's root, base on
+// the host, for the mount, and restores the capabilities that it loses by that (capabilities(7), "Effect of
+// user ID changes on capabilities").
 func writable(ov kernel.Overlay, base int) (*os.File, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -225,10 +225,9 @@ func writable(ov kernel.Overlay, base int) (*os.File, error) {
 	return overlay, errors.Join(err, unix.Setfsuid(0), unix.Setfsgid(0), unix.Capset(&header, &before[0]))
 }
 
-// An unmappable is a tree of a filesystem that cannot show its files with other
-// owners (mount_setattr(2), "Notes" on ID-mapped mounts): that of most containers, an
-// overlay; 9p; a FUSE filesystem that does not ask for it. The ways around it are
-// worse: root inside would be root of the host, or own nothing.
+// unmappable is the error for a tree whose filesystem does not support id-mapped mounts (mount_setattr(2),
+// "Notes" on ID-mapped mounts): an overlay, which is the root of most containers; 9p; a FUSE filesystem that
+// does not announce support. The alternatives are worse: root inside would be root of the host, or own nothing.
 type unmappable struct {
 	path string
 	err  error
@@ -243,13 +242,13 @@ func (u unmappable) explained() *Error {
 		kind = ", " + fs.Type + ","
 	}
 	return &Error{
-		Op: "giving the sandbox users of its own", Path: u.path, Kind: ErrNotSupported,
-		Err:   errors.New("the filesystem there" + kind + " cannot show files with other owners (id-mapped mounts), so that root inside would own nothing"),
+		Op: "mapping the sandbox's users", Path: u.path, Kind: ErrNotSupported,
+		Err:   errors.New("the filesystem there" + kind + " does not support id-mapped mounts, so root in the sandbox would own no files"),
 		Hints: []string{"su USER -c 'snapfs run -- COMMAND'"},
 	}
 }
 
-// hostError wraps what went wrong in the keeper.
+// hostError wraps an error of the supervisor.
 func hostError(op string, err error) error {
 	var known *Error
 	var u unmappable

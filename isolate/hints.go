@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cloneError explains why there could be no pid 1.
+// cloneError returns the error for a failed fork of pid 1, with hints.
 func cloneError(err error) error {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {
@@ -27,8 +27,7 @@ func cloneError(err error) error {
 	return e
 }
 
-// hintsFor are the commands that lift the usual restrictions of user
-// namespaces, where this host has them.
+// hintsFor returns the commands that lift the usual restrictions on user namespaces, if this host has them.
 func hintsFor(errno syscall.Errno) []string {
 	if errno != unix.EPERM && errno != unix.EACCES && errno != unix.ENOSPC {
 		return nil

@@ -12,30 +12,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// host is what a builder has to know about the machine and the caller. It is
-// read by the keeper, because pid 1 cannot look around: it only follows steps.
+// hostFacts is what a builder knows about the machine and the caller. The supervisor collects it, because pid 1
+// can only execute prepared steps.
 type host struct {
 	uid, gid int
 	landlock int // ABI, 0 without
 	anchor   string
 	run      []entry
-	resolv   string // what /etc/resolv.conf leads to in /run, or ""
+	resolv   string // the target of /etc/resolv.conf if it is in /run, or ""
 	cgroup2  bool   // /sys/fs/cgroup is the unified hierarchy
-	cgroups  []int  // descriptors of the cgroups to enter by writing to them
-	birth    int    // of the one to be born in, or -1
-	freeFD   int    // from here on descriptors are free in pid 1
+	cgroups  []int  // descriptors of the v1 cgroups to enter
+	birth    int    // descriptor of the v2 cgroup to create pid 1 in, or -1
+	freeFD   int    // pid 1 uses no descriptor from here on
 }
 
-// entry is a directory, or a link, or a file to make in a fresh tmpfs.
+// entry is a directory, symbolic link or file to create in a fresh tmpfs.
 type entry struct {
 	name     string
-	link     string // where it leads
+	link     string // the target of a symbolic link
 	file     bool
 	mode     uint32
 	uid, gid uint32
 }
 
-// lookAtCaller finds what the fork needs to know.
+// callerFacts collects what the fork needs.
 func lookAtCaller(spec *Spec) host {
 	h := host{uid: os.Geteuid(), gid: os.Getegid(), freeFD: 1000, birth: -1}
 	var st unix.Statfs_t
@@ -49,7 +49,7 @@ func lookAtCaller(spec *Spec) host {
 	return h
 }
 
-// lookAround finds the rest.
+// probeHost collects the remaining facts.
 func (b *builder) lookAround() (err error) {
 	h := &b.host
 	if h.anchor, err = anchor(); err != nil {
@@ -65,7 +65,7 @@ func (b *builder) lookAround() (err error) {
 	return nil
 }
 
-// anchor finds a directory for the new root to lie on for a moment.
+// anchor returns a directory to attach the new root to, before pivot_root.
 func anchor() (string, error) {
 	for _, dir := range []string{"/tmp", "/mnt", "/run", "/dev"} {
 		var st unix.Stat_t
@@ -76,8 +76,8 @@ func anchor() (string, error) {
 	return "", &Error{Op: "changing the root", Path: "/tmp", Kind: ErrNotFound}
 }
 
-// firstLevel lists the directories, symbolic links and files in dir. What cannot be
-// read is left out: the box is then emptier, not more open.
+// firstLevel lists the directories, symbolic links and files in dir. It omits unreadable entries: the container
+// is then emptier, not more open.
 func firstLevel(dir string) []entry {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -107,7 +107,7 @@ func firstLevel(dir string) []entry {
 	return list
 }
 
-// beneath lists what lies in a directory of /run, by its path from there.
+// listRun lists a directory of /run, with paths relative to /run.
 func beneath(dir string) []entry {
 	list := firstLevel("/run/" + dir)
 	for i := range list {
@@ -116,7 +116,7 @@ func beneath(dir string) []entry {
 	return list
 }
 
-// resolvConf is where name servers are listed, when that lies in /run.
+// resolvConf returns the target of /etc/resolv.conf if it is in /run, or "".
 func resolvConf() string {
 	p, err := filepath.EvalSymlinks("/etc/resolv.conf")
 	if err != nil || !strings.HasPrefix(p, "/run/") {
@@ -125,7 +125,7 @@ func resolvConf() string {
 	return p
 }
 
-// landlockABI asks the kernel (landlock(7)).
+// landlockABI returns the kernel's Landlock ABI (landlock(7)), or 0.
 func landlockABI() int {
 	const version = 1 // LANDLOCK_CREATE_RULESET_VERSION
 	abi, _, errno := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, version)
@@ -135,8 +135,8 @@ func landlockABI() int {
 	return int(abi)
 }
 
-// commandLine is where the kernel keeps this program's arguments, one after
-// another: the strings of os.Args still are those, unless somebody changed them.
+// commandLine returns the address and size of this program's arguments, which the kernel stores consecutively:
+// the strings of os.Args still point there, unless the program changed them.
 func commandLine() (start uintptr, size int) {
 	for i, a := range os.Args {
 		at := uintptr(unsafe.Pointer(unsafe.StringData(a)))

@@ -11,71 +11,69 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An image is a program of system calls, with all the data it points to, in
-// memory that the keeper shares with the process which works through it. That
-// process is a copy of a Go program, in which nothing of Go may run: other
-// threads held the scheduler's and the allocator's locks when it was copied and
-// are not there to release them. So it runs none: the loop of run_*.s reads
-// steps from the image and makes system calls, in registers alone. It uses no
-// stack, so no stack can grow; it calls no function, so no race detector,
-// pointer check or write barrier is in it; handlers of signals are gone from
-// its first instruction on (CLONE_CLEAR_SIGHAND). Because it uses no stack it
-// can even fork by vfork and go on in both processes.
+// image is a program of system calls, with all data that they point to, in memory that the supervisor shares
+// with the process that executes it.
 //
-// Sharing the memory makes the rest simple: the process leaves results and the
-// reason of a failure where the keeper reads them, and what it is to run next
-// is written where it will look for it.
+// That process is a copy of a Go program in which no Go code may run: other threads held locks of the scheduler
+// and the allocator when it was copied, and are not there to release them. Instead the loop in run_*.s reads
+// steps from the image and makes system calls, in registers alone. The loop uses no stack, so no stack can
+// grow; it calls no function, so it has no race detector, pointer check or write barrier; CLONE_CLEAR_SIGHAND
+// removes signal handlers before its first instruction. Because it uses no stack, it can even fork with vfork
+// and continue in both processes.
 //
-// An image only ever grows: data and steps lie one after another as they come.
+// The process stores results and the cause of a failure in the image, where the supervisor reads them; the
+// supervisor writes new steps where the process looks for them.
+//
+// An image only grows: data and steps are appended.
 type image struct {
 	mem   []byte
 	used  int
-	end   int // of what may be used
-	last  int // offset of the step that the next one follows, or 0
-	onErr int // offset of the step to go on with after an error
+	end   int // of the usable memory
+	last  int // offset of the step that precedes the next one, or 0
+	onErr int // offset of the step to continue with after an error
 	stage string
 	steps []stageOf
 	err   error
 }
 
-// stageOf says what a step was for.
+// stageOf names the purpose of a step, for errors.
 type stageOf struct {
 	at          int
 	stage, path string
 }
 
-// A step as run_*.s reads it: offsets into it, in bytes.
+// Offsets, in bytes, of the fields of a step, as run_*.s reads it.
 const (
 	stepCall   = 0  // the system call's number, or look
-	stepArgs   = 8  // its six arguments
-	stepNext   = 56 // the step after a result above zero
-	stepZero   = 64 // the step after zero
-	stepFail   = 72 // the step after an error that is not quiet
-	stepResult = 80 // where to put the result, or -errno: an int32; or 0
-	stepCells  = 88 // bit i: argument i is not a value but the address of an int32
-	stepQuiet  = 92 // two error numbers, after which stepNext follows as well
+	stepArgs   = 8  // the six arguments
+	stepNext   = 56 // the step after a positive result
+	stepZero   = 64 // the step after a zero result
+	stepFail   = 72 // the step after an error that stepQuiet does not list
+	stepResult = 80 // address of an int32 for the result or -errno; or 0
+	stepCells  = 88 // bit i: argument i is the address of an int32 to load
+	stepQuiet  = 92 // two error numbers that lead to stepNext
 	stepSize   = 96
 
-	quietAll = 0xffff // as the first of stepQuiet: any error
-	expected = 0xfffe // as the second: an error is not kept in the head
+	quietAll = 0xffff // as the first of stepQuiet: matches every error
+	expected = 0xfffe // as the second of stepQuiet: errors are not recorded in the head
 
-	// look is no call: its result is its first argument.
+	// look makes no system call: its result is its first argument.
 	look = ^uint64(0)
 
-	// The head of every image, filled by the process that runs it.
-	headFailed = 0 // address of the step that had an error
-	headErrno  = 8 // its int32
+	// Offsets in the head of an image, which the executing process fills.
+	headFailed = 0 // address of the step that failed
+	headErrno  = 8 // int32: its errno
 	headSize   = 64
 )
 
-// cell is the offset of an int32 in an image: a result to be used later.
+// cell is the offset of an int32 in an image, such as the result of a step.
 type cell int
 
-// imageSize is twice what bounds arguments and environment of a command; the
-// kernel's own bound is about as large as that. Memory that is not used is not there.
+// imageSize is twice the limit of a command's arguments and environment, which is about the kernel's own limit.
+// Unused pages take no memory.
 const imageSize = 8 << 20
 
-// newImage takes imageSize bytes from the kernel, until free. Cost: 10 µs.
+// newImage maps an empty image; free unmaps it. Cost: 10 µs.
 func newImage() (*image, error) {
 	mem, err := unix.Mmap(-1, 0, imageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -91,19 +89,18 @@ func (im *image) free() {
 	}
 }
 
-// A room is a part of an image, from an offset up to another.
+// region is a part of an image, between two offsets.
 type room struct{ from, to int }
 
-// rooms are two for requests, in what is left of an image. They are used in turn:
-// pid 1 answers before it has done the last steps of a request, and those are not
-// to be overwritten by the next one. It begins that one when they are done.
+// regions divides the rest of an image into two regions for requests, to be used in turn: pid 1 reports a
+// request before it has executed the last steps of it, and the next request must not overwrite these. Pid 1
+// begins the next request after them.
 func (im *image) rooms() [2]room {
 	middle := (im.used + (len(im.mem)-im.used)/2) &^ 7
 	return [2]room{{im.used, middle}, {middle, len(im.mem)}}
 }
 
-// rewind goes on in a room. It forgets what was written there, and what went
-// wrong.
+// rewind continues in a region. It discards the steps and errors there.
 func (im *image) rewind(r room) {
 	at := r.from
 	im.used, im.end, im.last, im.err = at, r.to, 0, nil
@@ -116,15 +113,15 @@ func (im *image) rewind(r room) {
 	}
 }
 
-// addr is the address of offset off, the same in every process that has the
-// image. The memory is the kernel's, not Go's: nothing moves or collects it.
+// addr returns the address of offset off, which is the same in every process that has the image. Go's collector
+// neither moves nor frees this memory.
 func (im *image) addr(off int) uint64 {
 	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(im.mem)))) + uint64(off)
 }
 
 var errImageFull = errors.New("arguments and environment are too long")
 
-// take reserves n bytes, aligned to 8 and zero.
+// take reserves n zero bytes, aligned to 8, and returns their offset.
 func (im *image) take(n int) int {
 	at := im.used
 	if n > im.end-at-8 {
@@ -136,20 +133,20 @@ func (im *image) take(n int) int {
 	return at
 }
 
-// put64 and put32 store into the image at an offset.
+// put64 and put32 store a value at an offset.
 func (im *image) put64(off int, v uint64) { binary.NativeEndian.PutUint64(im.mem[off:], v) }
 func (im *image) put32(off int, v uint32) { binary.NativeEndian.PutUint32(im.mem[off:], v) }
 
 // get reads a cell.
 func (im *image) get(c cell) int { return int(int32(binary.NativeEndian.Uint32(im.mem[c:]))) }
 
-// An arg is an argument of a system call: a number, or a cell to read it from.
+// arg is an argument of a system call: a number, or a cell to load.
 type arg struct {
 	v    uint64
 	cell bool
 }
 
-// num is a plain number; negative ones are for AT_FDCWD and the like.
+// num is a constant argument; negative numbers are for AT_FDCWD and the like.
 func num[T ~int | ~int32 | ~uint32 | ~uint64 | ~uintptr](v T) arg { return arg{v: uint64(v)} }
 
 // of is the content of a cell at the time of the call.
@@ -158,28 +155,28 @@ func (im *image) of(c cell) arg { return arg{v: im.addr(int(c)), cell: true} }
 // at is the address of a cell.
 func (im *image) at(c cell) arg { return arg{v: im.addr(int(c))} }
 
-// newCell reserves a cell that holds v.
+// newCell reserves a cell with the initial value v.
 func (im *image) newCell(v int32) cell {
 	c := im.take(4)
 	im.put32(c, uint32(v))
 	return cell(c)
 }
 
-// bytes puts data into the image and answers with its address.
+// bytes appends data to the image and returns its address.
 func (im *image) bytes(data ...byte) arg {
 	at := im.take(len(data))
 	copy(im.mem[at:], data)
 	return num(im.addr(at))
 }
 
-// str puts a string with its NUL into the image.
+// str appends a NUL-terminated string to the image.
 func (im *image) str(s string) arg {
 	at := im.take(len(s) + 1)
 	copy(im.mem[at:], s)
 	return num(im.addr(at))
 }
 
-// words puts numbers of 64 bits into the image, as most structures are made of.
+// words appends 64-bit numbers to the image, for structures.
 func (im *image) words(vs ...uint64) arg {
 	at := im.take(8 * len(vs))
 	if im.err == nil {
@@ -190,7 +187,7 @@ func (im *image) words(vs ...uint64) arg {
 	return num(im.addr(at))
 }
 
-// strs puts an array of strings that ends with a nil into the image.
+// strs appends a nil-terminated array of strings to the image.
 func (im *image) strs(list []string) arg {
 	vs := make([]uint64, len(list)+1)
 	for i, s := range list {
@@ -199,13 +196,13 @@ func (im *image) strs(list []string) arg {
 	return im.words(vs...)
 }
 
-// A step is one system call in an image, for filling in what is unusual.
+// step is one system call in an image.
 type step struct {
 	im *image
 	at int
 }
 
-// do adds a system call that follows the one added before.
+// do appends a system call, to be executed after the last one.
 func (im *image) do(call uint64, args ...arg) step {
 	at := im.take(stepSize)
 	if im.err != nil {
@@ -229,7 +226,7 @@ func (im *image) do(call uint64, args ...arg) step {
 	return step{im, at}
 }
 
-// follow makes the last step go on at offset at, where it has no other place.
+// follow makes the last step continue at offset at, unless its next step is set.
 func (im *image) follow(at int) {
 	if im.last == 0 {
 		return
@@ -241,31 +238,31 @@ func (im *image) follow(at int) {
 	}
 }
 
-// path names the file that the step is about, for the error.
+// path sets the file that errors of the step name.
 func (s step) path(p string) step {
 	s.im.steps[len(s.im.steps)-1].path = p
 	return s
 }
 
-// into puts the result into a new cell.
+// into stores the result in a new cell.
 func (s step) into() (step, cell) {
 	c := s.im.newCell(-1)
 	return s.to(c), c
 }
 
-// to puts the result into c.
+// to stores the result in c.
 func (s step) to(c cell) step {
 	s.im.put64(s.at+stepResult, s.im.addr(int(c)))
 	return s
 }
 
-// result is into for those who need nothing else of the step.
+// result stores the result in a new cell and returns only the cell.
 func (s step) result() cell {
 	_, c := s.into()
 	return c
 }
 
-// quiet names errors, at most two, that are as good as success.
+// quiet lists at most two errors that count as success.
 func (s step) quiet(errnos ...syscall.Errno) step {
 	for i, e := range errnos {
 		binary.NativeEndian.PutUint16(s.im.mem[s.at+stepQuiet+2*i:], uint16(e))
@@ -273,13 +270,13 @@ func (s step) quiet(errnos ...syscall.Errno) step {
 	return s
 }
 
-// next, zero, fail and expect say where to go on after each outcome; with fail
-// the error is one to report, with expect it only decides the way.
+// next, zero, fail and expect set the step that follows each outcome. After fail, the error is recorded in the
+// head; after expect, it is not.
 func (s step) next(to step) step { s.im.put64(s.at+stepNext, s.im.addr(to.at)); return s }
 func (s step) zero(to step) step { s.im.put64(s.at+stepZero, s.im.addr(to.at)); return s }
 func (s step) fail(to step) step { s.im.put64(s.at+stepFail, s.im.addr(to.at)); return s }
 
-// anyhow makes every error as good as success; the result still tells.
+// anyhow makes every error count as success; the result still holds it.
 func (s step) anyhow() step { return s.quiet(quietAll) }
 
 func (s step) expect(to step) step {
@@ -287,10 +284,10 @@ func (s step) expect(to step) step {
 	return s.fail(to)
 }
 
-// jump adds a step that does nothing, to go on at a place that is set later.
+// jump appends a step without effect, whose next step is set later.
 func (im *image) jump() step { return im.do(look, num(1)) }
 
-// failure answers with what went wrong in the process, once it has stopped.
+// failure returns the step that failed and its error, once the process has ended.
 func (im *image) failure() (where stageOf, errno syscall.Errno) {
 	at := binary.NativeEndian.Uint64(im.mem[headFailed:])
 	if at == 0 {

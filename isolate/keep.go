@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stand waits until pid 1 has put the box together and says so.
+// awaitReady waits until pid 1 reports that the container is complete.
 func (b *Box) stand() error {
 	for {
 		r, err := receive(b.ctl)
@@ -26,7 +26,7 @@ func (b *Box) stand() error {
 	}
 }
 
-// keep takes in what pid 1 reports, to its end.
+// serve handles the reports of pid 1 until pid 1 has ended.
 func (b *Box) keep() {
 	for {
 		r, err := receive(b.ctl)
@@ -37,13 +37,13 @@ func (b *Box) keep() {
 	}
 	b.end()
 	close(b.done)
-	b.ask.Lock() // somebody may still be reading why a request ended
+	b.ask.Lock() // another goroutine may still read the cause of a failed request
 	defer b.ask.Unlock()
 	b.b.free()
 }
 
-// end waits for pid 1, whose end the kernel makes the last of its namespace,
-// and lets go of everything.
+// end waits for pid 1, which the kernel reaps after every other process of its namespace, and closes all
+// descriptors.
 func (b *Box) end() {
 	if b.pid > 0 {
 		for {
@@ -57,7 +57,7 @@ func (b *Box) end() {
 	forkers.count(b.b.thread, -1)
 	forkers.mu.Unlock()
 	if tun := b.Tun(); tun != nil {
-		later(tun) // the kernel waits for the interface to go
+		later(tun) // in the background: the kernel waits until the interface is gone
 	}
 	closeFiles(b.shown)
 	b.mu.Lock()
@@ -77,7 +77,7 @@ func (b *Box) end() {
 	}
 }
 
-// startError is why pid 1 ended before it stood.
+// startError returns the reason why pid 1 ended before the container was complete.
 func (b *Box) startError() error {
 	where, errno := b.b.failure()
 	if errno == 0 {
@@ -90,7 +90,7 @@ func (b *Box) startError() error {
 	return &Error{Op: where.stage, Path: where.path, Kind: kindOf(errno), Err: errno, Hints: hints}
 }
 
-// handle takes a report in.
+// handle processes one report.
 func (b *Box) handle(r report) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -123,7 +123,7 @@ func (b *Box) handle(r report) {
 	closeAll(r.fds)
 }
 
-// take answers with a descriptor of the report, or -1.
+// take moves descriptor i out of the report; -1 if there is none.
 func (r *report) take(i int) int {
 	if i >= len(r.fds) {
 		return -1
@@ -135,7 +135,7 @@ func (r *report) take(i int) int {
 
 var errEnded = errors.New("pid 1 has ended")
 
-// receive waits for pid 1's next report.
+// receive waits for the next report of pid 1.
 func receive(ctl int) (report, error) {
 	var data [reportSize]byte
 	var control [64]byte
@@ -169,7 +169,7 @@ func rightsOf(control []byte) []int {
 	return fds
 }
 
-// sendRequest wakes pid 1 with a request that is in the image already.
+// sendRequest wakes pid 1 to execute a request that is in the image already.
 func sendRequest(ctl, number int, rights []byte) syscall.Errno {
 	var data [4]byte
 	binary.NativeEndian.PutUint32(data[:], uint32(number))
@@ -179,7 +179,7 @@ func sendRequest(ctl, number int, rights []byte) syscall.Errno {
 }
 
 func statusOf(ws syscall.WaitStatus) Status {
-	if ws.Signaled() { //nolint:misspell // its name
+	if ws.Signaled() { //nolint:misspell // the method's name
 		return Status{Signal: ws.Signal(), CoreDump: ws.CoreDump()}
 	}
 	return Status{Code: ws.ExitStatus()}

@@ -16,21 +16,19 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// layers are the id-mapped mounts that an overlay is built of. From Linux 6.15
-// on they need no place; before, they are attached in a mount namespace that
-// only one thread is in, and only for this.
+// layers collects the id-mapped mounts that are the layers of one overlay. Before Linux 6.15 each must be
+// attached, which happens in a temporary mount namespace of a single thread.
 type layers struct {
 	userns *os.File
-	// shift shows what cannot be id-mapped, or says why not.
+	// shift mounts a tree that cannot be id-mapped through FUSE, or returns why.
 	shift  func(path string, why error) (*os.File, error)
-	base   func(i int) (*os.File, error) // mounts what is served beneath all of them
-	placed bool                          // give each a place
-	root   *os.File                      // a copy of the mount of /, which most layers lie on, or nil
+	base   func(i int) (*os.File, error) // mounts Overlay.Base[i]
+	placed bool                          // whether each layer must be attached
+	root   *os.File                      // a copy of the mount of /, which contains most layers, or nil
 	mounts []*os.File
 }
 
-// overlayOf mounts an overlay whose layers are id-mapped, since an overlay
-// itself cannot be.
+// overlayOf mounts an overlay of id-mapped layers, because an overlay itself cannot be id-mapped.
 func (b *builder) overlayOf(ctx context.Context, target string, o Overlay, attr uint64, userns *os.File) (*os.File, error) {
 	base := int(b.spec.IDs.base)
 	l := &layers{userns: userns, root: b.rootMount(userns)}
@@ -48,7 +46,7 @@ func (b *builder) overlayOf(ctx context.Context, target string, o Overlay, attr 
 	return placed, nil
 }
 
-// overlayInScratch does it for kernels that want each layer to have a place.
+// overlayInScratch is overlay for kernels that want each layer attached.
 func overlayInScratch(o Overlay, attr uint64, like *layers, base int) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
 		l := &layers{userns: like.userns, shift: like.shift, base: like.base, placed: true}
@@ -57,8 +55,7 @@ func overlayInScratch(o Overlay, attr uint64, like *layers, base int) (*os.File,
 	})
 }
 
-// aboveInScratch mounts an overlay above mounts that are attached nowhere, for kernels
-// that want these to have a place.
+// aboveInScratch mounts an overlay above detached mounts, for kernels that want these attached.
 func aboveInScratch(ov kernel.Overlay, base []*os.File) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
 		l := &layers{placed: true}
@@ -75,8 +72,8 @@ func aboveInScratch(ov kernel.Overlay, base []*os.File) (*os.File, error) {
 	})
 }
 
-// nestedInScratch mounts an overlay whose last layer contains the others, for
-// kernels that want that one, wrapped, to have a place.
+// nestedInScratch mounts an overlay whose last layer contains the others, for kernels that want that layer,
+// wrapped, to be attached.
 func nestedInScratch(ov kernel.Overlay) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
 		l := &layers{placed: true}
@@ -91,8 +88,8 @@ func nestedInScratch(ov kernel.Overlay) (*os.File, error) {
 	})
 }
 
-// inScratch mounts in a mount namespace that one thread has for itself. It ends
-// with that thread; what was mounted is attached nowhere, and stays.
+// inScratch calls mount on a thread that is alone in a new mount namespace. The namespace ends with the thread;
+// the returned mount is detached and stays.
 func inScratch(mount func() (*os.File, error)) (*os.File, error) {
 	type answer struct {
 		m   *os.File
@@ -145,12 +142,12 @@ func (l *layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
 	return writable(ov, base)
 }
 
-// rootMount is an id-mapped copy of the mount of /, made once, or nil.
+// rootMount returns an id-mapped copy of the mount of /, created on the first call, or nil.
 func (b *builder) rootMount(userns *os.File) *os.File {
 	if b.rootCopy == nil {
 		m, err := mapped("/", 0, userns)
 		if err != nil {
-			return nil // each layer then answers for itself
+			return nil // find then maps each layer by itself
 		}
 		b.rootCopy = m
 		b.trash = append(b.trash, m)
@@ -158,9 +155,8 @@ func (b *builder) rootMount(userns *os.File) *os.File {
 	return b.rootCopy
 }
 
-// find answers with a path by which a directory is reached id-mapped: on the
-// copy of the mount of /, where it is there, because a mount of its own takes the
-// kernel milliseconds to get rid of.
+// find returns a path to the id-mapped directory path. The path leads through rootMount if possible, because
+// the kernel takes milliseconds to remove a mount of its own.
 func (l *layers) find(path string) (string, error) {
 	if l.root != nil && !l.placed {
 		if f := l.onRoot(path); f != nil {
@@ -171,7 +167,7 @@ func (l *layers) find(path string) (string, error) {
 	return l.add(mapped(path, 0, l.userns))
 }
 
-// findLower is find for a layer that is only read: it may be shown by a process.
+// findLower is find for a read-only layer, which FUSE can map if the kernel cannot.
 func (l *layers) findLower(path string) (string, error) {
 	name, err := l.find(path)
 	if !errors.As(err, new(unmappable)) {
@@ -180,8 +176,7 @@ func (l *layers) findLower(path string) (string, error) {
 	return l.add(l.shift(path, err))
 }
 
-// onRoot opens a directory on the copy of the mount of /, or answers nil when
-// the way to it leaves that mount.
+// onRoot opens a directory on the copy of the mount of /, or returns nil when path leaves that mount.
 func (l *layers) onRoot(path string) *os.File {
 	fd, err := unix.Openat2(int(l.root.Fd()), "."+path, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
@@ -199,7 +194,7 @@ func (l *layers) onRoot(path string) *os.File {
 	return f
 }
 
-// add takes a mount in and answers with a path of it.
+// add records a mount, attaches it if layers must be attached, and returns a path to it.
 func (l *layers) add(m *os.File, err error) (string, error) {
 	if err != nil {
 		return "", err
@@ -215,7 +210,7 @@ func (l *layers) add(m *os.File, err error) (string, error) {
 	return place, kernel.MoveMount(m, unix.AT_FDCWD, place)
 }
 
-// wrap is [kernel.WrapLower], with mounts that are closed later.
+// wrap is [kernel.WrapLower] with mounts that are closed later.
 func (l *layers) wrap(name string, userXattr bool) (string, error) {
 	c, err := kernel.Fsopen("tmpfs")
 	if err != nil {
@@ -229,11 +224,11 @@ func (l *layers) wrap(name string, userXattr bool) (string, error) {
 	return l.add(kernel.MountOverlay(kernel.Overlay{Lower: []string{name, empty}, UserXattr: userXattr}))
 }
 
-// scratchDir is covered by a tmpfs in the scratch namespace: no layer lies there,
-// and nothing of it is needed.
+// scratchDir is covered by a tmpfs in the scratch namespace. No layer lies there and overlayfs needs none of
+// it.
 const scratchDir = "/dev"
 
-// enterScratch gives this thread a mount namespace of its own.
+// enterScratch moves this thread into a new mount namespace.
 func enterScratch() error {
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 		return err

@@ -5,34 +5,34 @@ import (
 	"strings"
 )
 
-// Level is what is really in force in a box, as opposed to what was asked for.
+// Level is the protection in force in a container, which [Spec.BestEffort] lets be less than the Spec asks for.
 type Level struct {
 	// IDs is the mapping of users.
 	IDs IDs
-	// Network is what the box is connected to.
+	// Network is the container's network.
 	Network Network
-	// Namespaces by the names of /proc/PID/ns: user, mnt, pid, ...
+	// Namespaces are the new namespaces, by their names in /proc/PID/ns: user, mnt, pid, ...
 	Namespaces []string
-	// Capabilities that root inside keeps, over the box's own namespaces only.
+	// Capabilities are those of root in the container, over the container's own namespaces only.
 	Capabilities []string
-	// NoNewPrivs: set-id bits and file capabilities give nothing.
+	// NoNewPrivs: set-id bits and file capabilities have no effect.
 	NoNewPrivs bool
 	// Seccomp: the system call filter is loaded.
 	Seccomp bool
-	// Landlock is the kernel's ABI, 0 without. A box uses it from 6 on.
+	// Landlock is the kernel's ABI, 0 without. A container uses it from 6 on.
 	Landlock int
-	// Scopes are what Landlock keeps inside: "abstract unix sockets", "signals".
+	// Scopes are what Landlock confines: "abstract unix sockets", "signals".
 	Scopes []string
-	// Cgroups is how many cgroups the box has entered.
+	// Cgroups is the number of cgroups that the container entered.
 	Cgroups int
-	// Shifted are the targets of trees that a process shows, because their
-	// filesystem cannot be id-mapped: as apart from the host's users as others, and slower.
+	// Shifted are the targets of trees whose ids a FUSE process maps, because their filesystem does not support
+	// id-mapped mounts. They are as separate from the host's users as others, and slower.
 	Shifted []string
-	// Missing names what could not be had; empty unless [Spec.BestEffort].
+	// Missing names the parts that this host could not give; empty unless [Spec.BestEffort].
 	Missing []string
 }
 
-// String is one line that says it all.
+// String returns the whole level in one line.
 func (l Level) String() string {
 	parts := []string{
 		"ids " + l.IDs.String(),
@@ -64,8 +64,8 @@ func (l Level) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// exposed reports whether the host's abstract sockets, which belong to its network,
-// are within reach: what connects to one cannot be told apart by a filter of calls.
+// exposed reports whether the container can reach the host's abstract sockets, which belong to the host's
+// network. A system call filter cannot recognize connections to them.
 func (l Level) exposed() bool { return l.Network == NetworkHost && len(l.Scopes) == 0 }
 
 func list(names []string) string {

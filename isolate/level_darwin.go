@@ -10,11 +10,10 @@ import (
 	"github.com/snapfs/snapfs/isolate/internal/seatbelt"
 )
 
-// always are what every box of Linux has, and a profile of the sandbox of macOS does not give.
+// always are parts of every container of Linux that the sandbox of macOS does not give.
 var always = []string{"a view of its own of the machine's files", "processes out of sight", "filter of system calls"}
 
-// lacking names what spec asks for, by itself or because every box has it, and this
-// system does not give.
+// lacking returns the parts that spec or every container asks for and that macOS does not give.
 func (s Spec) lacking() []string {
 	list := append([]string{}, always...)
 	add := func(asked bool, what string) {
@@ -31,7 +30,7 @@ func (s Spec) lacking() []string {
 	return list
 }
 
-// settle decides what is in force: an error where something is lacking and may not be.
+// settle returns the level in force, or an error if something is lacking without [Spec.BestEffort].
 func (s Spec) settle() (Level, error) {
 	list := s.lacking()
 	if !s.BestEffort {
@@ -40,14 +39,14 @@ func (s Spec) settle() (Level, error) {
 			Hints: []string{"snapfs run --best-effort …"},
 		}
 	}
-	if s.Network == NetworkEdge { // less is not more: what was to be held to names gets none
+	if s.Network == NetworkEdge { // fail closed: a network restricted to names becomes none
 		s.Network = NetworkNone
 	}
 	return Level{IDs: Same, Network: s.Network, Missing: list}, nil
 }
 
-// profile is the text for sandbox-exec: what of the mounts may be written, may be, and
-// the directories for temporary files.
+// profile returns the text for sandbox-exec, which allows writes to the copies of the trees and to the
+// temporary directories.
 func (s Spec) profile() (string, error) {
 	p := seatbelt.Policy{Network: s.Network == NetworkHost}
 	tmp := os.TempDir()
@@ -76,7 +75,7 @@ func (s Spec) profile() (string, error) {
 	return text, nil
 }
 
-// place is where a path inside is outside: in the copy of the tree deepest down that holds it.
+// place returns the host path of a path inside: in the copy of the innermost tree that contains it.
 func (s Spec) place(inside string) string {
 	best := Mount{Target: "/", Source: "/"}
 	for _, m := range s.Mounts {
@@ -88,7 +87,7 @@ func (s Spec) place(inside string) string {
 	return real(filepath.Join(best.Source, strings.TrimPrefix(inside, best.Target)))
 }
 
-// real follows the links of a path, as far as it is there.
+// real resolves symbolic links in a path, as far as it exists.
 func real(path string) string {
 	if r, err := filepath.EvalSymlinks(path); err == nil {
 		return r

@@ -2,14 +2,14 @@ package isolate
 
 import "slices"
 
-// What a best effort may do without.
+// Parts that a best effort may do without.
 const (
 	partSeccomp = "seccomp"
 	partCgroup  = "cgroup"
 )
 
-// level is what is in force once pid 1 stands: everything asked for, for it
-// would not stand otherwise, but the parts that missing names.
+// level returns the level in force after pid 1 has succeeded: all that spec asks for, except the parts in
+// missing.
 func (s Spec) level(landlock int, missing []string) Level {
 	l := Level{
 		IDs: s.IDs, Network: s.Network, NoNewPrivs: true, Landlock: landlock, Cgroups: len(s.Cgroups), Missing: missing,
@@ -37,7 +37,7 @@ func (s Spec) level(landlock int, missing []string) Level {
 	return l
 }
 
-// missing names the optional steps that went wrong.
+// missing returns the names of the optional steps that failed.
 func (b *builder) missing() []string {
 	var parts []string
 	for _, s := range b.soft {

@@ -4,10 +4,10 @@ package isolate
 
 import "golang.org/x/sys/unix"
 
-// The steps that take things out of sight or make them read-only.
+// The steps that hide paths or make them read-only.
 
-// What of /proc and /sys speaks of the host, or to it: the default of the OCI
-// runtimes. All of it may be missing on one kernel or another.
+// kernelHidden and kernelReadOnly are files of /proc and /sys that reveal the host or change it: the default of
+// the OCI runtimes. A kernel may lack any of them.
 var (
 	kernelHidden = [...]string{
 		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys", "/proc/kmsg",
@@ -17,8 +17,8 @@ var (
 	kernelReadOnly = [...]string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// hide adds the steps that mask. What is masked is decided when they run, by
-// looking the path up in the finished tree, links and all.
+// hide adds the steps that mask paths. The steps resolve each path, with its symbolic links, in the finished
+// tree.
 func (b *builder) hide() {
 	b.stage = "hiding"
 	for _, p := range kernelHidden {
@@ -29,8 +29,8 @@ func (b *builder) hide() {
 	}
 }
 
-// mask covers a directory with an empty one, anything else with an empty file.
-// Pid 1 still has every power in its box: what it cannot reach, nothing can.
+// mask covers a directory with an empty directory and any other file with an empty file. Pid 1 still has every
+// privilege in its container, so a path that it cannot reach is unreachable for all.
 func (b *builder) mask(path string) {
 	dir := b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(path), num(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC))
 	over := dir.result()
@@ -39,7 +39,7 @@ func (b *builder) mask(path string) {
 	done := b.jump()
 	b.last = 0
 
-	file := b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(path), num(unix.O_PATH|unix.O_CLOEXEC)).quiet(unix.ENOENT).to(over) // a step has two places for what it expects
+	file := b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(path), num(unix.O_PATH|unix.O_CLOEXEC)).quiet(unix.ENOENT).to(over) // a step can tolerate only two errors
 	again := b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(path), num(unix.O_PATH|unix.O_CLOEXEC)).quiet(unix.ENOTDIR).to(over)
 	third := b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(path), num(unix.O_PATH|unix.O_CLOEXEC)).path(path).quiet(unix.EACCES, unix.ELOOP).to(over)
 	there := b.do(look, b.of(over))
@@ -53,10 +53,9 @@ func (b *builder) mask(path string) {
 	done.next(after)
 }
 
-// makeMasks takes the masks from the box's /dev: an empty directory and an empty
-// file, which two other mounts will cover for good, so that no filesystem has to
-// be made for them. /dev has its place by then: before Linux 6.15 nothing can be
-// cloned that is attached nowhere (may_copy_tree in fs/namespace.c).
+// makeMasks clones the masks from the container's /dev: an empty directory and an empty file, which two other
+// mounts then cover for good, so that no filesystem has to be created for them. /dev is attached by then:
+// before Linux 6.15 a detached mount cannot be cloned (may_copy_tree in fs/namespace.c).
 func (b *builder) makeMasks(p *private) {
 	p.maskDir = b.clone(b.of(p.dev), underDir, 0).result()
 	b.restrict(p.maskDir, quietMount|unix.MOUNT_ATTR_RDONLY, 0)
@@ -79,7 +78,7 @@ func (b *builder) cover(over, mask cell) {
 	b.do(unix.SYS_CLOSE, b.of(m))
 }
 
-// readOnly adds the steps that make paths read-only with all beneath them.
+// readOnly adds the steps that make paths, with everything below them, read-only.
 func (b *builder) readOnly() {
 	b.stage = "making read-only"
 	for _, p := range kernelReadOnly {

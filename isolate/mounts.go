@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The steps for mounts. All of them use the mount API of Linux 5.2: a mount is
-// a descriptor that belongs nowhere, until attach gives it a place.
+// The steps for mounts. All of them use the mount API of Linux 5.2: a mount is a descriptor, detached until attach attaches it.
 
 const (
 	fsSetFlag   = 0 // FSCONFIG_* of linux/mount.h
@@ -19,7 +18,7 @@ const (
 	fsCreate    = 6
 )
 
-// An option of a filesystem: "key=value" or "key".
+// filesystem adds the steps that mount a new filesystem, detached. An option is "key=value" or "key".
 func (b *builder) filesystem(kind string, attr int, options ...string) cell {
 	fs := b.do(unix.SYS_FSOPEN, b.str(kind), num(unix.FSOPEN_CLOEXEC)).result()
 	for _, o := range options {
@@ -35,20 +34,20 @@ func (b *builder) filesystem(kind string, attr int, options ...string) cell {
 	return m
 }
 
-// clone makes a detached copy of the mount at path, seen from dir.
+// clone adds the step that clones the mount at path, relative to dir, detached.
 func (b *builder) clone(dir arg, path string, flags int) step {
 	return b.do(unix.SYS_OPEN_TREE, dir, b.str(path),
 		num(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_NO_AUTOMOUNT|flags)).path(path)
 }
 
-// restrict sets MOUNT_ATTR_* flags on a detached mount.
+// restrict adds the step that sets MOUNT_ATTR_* flags on a detached mount.
 func (b *builder) restrict(mount cell, attr uint64, flags int) step {
 	return b.do(unix.SYS_MOUNT_SETATTR, b.of(mount), b.str(""), num(unix.AT_EMPTY_PATH|flags),
 		b.words(attr, 0, 0, 0), num(unix.MOUNT_ATTR_SIZE_VER0))
 }
 
-// attach puts a detached mount at an absolute path. With follow, a symbolic
-// link at its end is followed.
+// attach adds the step that attaches a detached mount at an absolute path. With follow, the step follows a
+// symbolic link at the end of the path.
 func (b *builder) attach(mount arg, to string, follow bool) step {
 	flags := unix.MOVE_MOUNT_F_EMPTY_PATH
 	if follow {
@@ -57,7 +56,7 @@ func (b *builder) attach(mount arg, to string, follow bool) step {
 	return b.do(unix.SYS_MOVE_MOUNT, mount, b.str(""), num(unix.AT_FDCWD), b.str(to), num(flags)).path(to)
 }
 
-// makeTrees makes the detached mounts of spec.Mounts: those that were not given.
+// makeTrees adds the steps that make the detached mounts of spec.Mounts, except premounts.
 func (b *builder) makeTrees() {
 	for i, m := range b.spec.Mounts {
 		if b.trees[i] == 0 {
@@ -67,7 +66,7 @@ func (b *builder) makeTrees() {
 	}
 }
 
-// makeTree makes one; base are the mounts of what is served beneath its layers.
+// makeTree adds the steps for one mount; base are the mounts of its overlay's Base.
 func (b *builder) makeTree(m Mount, base []cell) cell {
 	attr := uint64(unix.MOUNT_ATTR_NODEV)
 	if m.ReadOnly {
@@ -86,8 +85,8 @@ func (b *builder) makeTree(m Mount, base []cell) cell {
 	return b.filesystem("overlay", int(attr), b.overlayOptions(m.Overlay, base)...)
 }
 
-// makeIfThere makes a tree of what is opened first: from then on it stays. Where
-// it is not there, the cell holds no descriptor.
+// makeIfThere makes a tree of a directory that may vanish: the tree exists once the directory has been opened.
+// If it has vanished, the cell holds no descriptor.
 func (b *builder) makeIfThere(m Mount, attr uint64) (tree cell) {
 	path := m.Source
 	if m.Overlay != nil {
@@ -111,12 +110,12 @@ func (b *builder) makeIfThere(m Mount, attr uint64) (tree cell) {
 	return tree
 }
 
-// attachTree attaches the tree i of the spec, where there is one.
+// attachTree adds the step that attaches spec.Mounts[i], if its tree exists.
 func (b *builder) attachTree(i int) {
 	m := b.spec.Mounts[i]
 	s := b.attach(b.of(b.trees[i]), m.Target, false)
 	if m.MayVanish {
-		s.anyhow() // no descriptor, a frame in which it was not seen: the box is then emptier, not more open
+		s.anyhow() // no tree, or a target that is not in a MayVanish tree: the container is then emptier, not more open
 	}
 }
 
@@ -126,17 +125,16 @@ func (b *builder) bind(source string, attr uint64) cell {
 	return m
 }
 
-// overlayOptions are what a user namespace may ask for. Layers whose names a
-// mount option cannot carry are opened first and named by descriptor, and so are those of
-// base.
+// overlayOptions returns the options that a user namespace may set. Layers whose names a mount option cannot
+// hold are opened first and named by descriptor, and so are the mounts in base.
 func (b *builder) overlayOptions(o *Overlay, base []cell) []string {
 	names := make([]string, len(o.Lower))
 	for i, p := range o.Lower {
 		names[i] = b.layer(p)
 	}
 	for _, m := range base {
-		// It was mounted in another user namespace, and may be a layer only in this one's
-		// (clone_private_mount in fs/namespace.c, Linux 6.16).
+		// The mount was made in another user namespace, and can only be a layer in this namespace if it is
+		// attached here (clone_private_mount in fs/namespace.c, Linux 6.16).
 		b.attach(b.of(m), placeDir, false)
 		names = append(names, b.numbered(m))
 	}
@@ -145,8 +143,8 @@ func (b *builder) overlayOptions(o *Overlay, base []cell) []string {
 		opts = append(opts, "userxattr")
 	}
 	if o.Nested {
-		// As kernel.WrapLower: a layer that other layers lie in may be one when
-		// it is a filesystem of its own; overlayfs wants two where it has no upper.
+		// As kernel.WrapLower: a layer that contains other layers is allowed if it is a filesystem of its own,
+		// and overlayfs demands two layers where there is no upper.
 		last := len(names) - 1
 		empty := b.filesystem("tmpfs", plainMount, "mode=755")
 		b.place(empty)
@@ -161,10 +159,9 @@ func (b *builder) overlayOptions(o *Overlay, base []cell) []string {
 	return opts
 }
 
-// place attaches a mount that is to be a layer, where this kernel wants layers to
-// have a place: before Linux 6.15, which is also when what has none can be cloned
-// (clone_private_mount and may_copy_tree in fs/namespace.c). It goes with the
-// host's tree.
+// place attaches a mount that is to be a layer, on kernels that want layers attached: those before Linux 6.15,
+// which also cannot clone detached mounts (clone_private_mount and may_copy_tree in fs/namespace.c). The mount
+// goes with the host's tree.
 func (b *builder) place(m cell) {
 	there := b.clone(b.of(m), "", unix.AT_EMPTY_PATH)
 	b.do(unix.SYS_CLOSE, b.of(there.result()))
@@ -174,11 +171,11 @@ func (b *builder) place(m cell) {
 	done.next(b.jump())
 }
 
-// placeDir is on every host, and nothing is looked for in it.
+// placeDir exists on every host, and no path is looked up in it.
 const placeDir = "/proc/fs"
 
-// lowers are the options for lower layers: one that every kernel knows, where
-// they fit into it, by their descriptors if need be, or one each (Linux 6.5).
+// lowers returns the options for lower layers: lowerdir, which every kernel knows, if they fit into it, by
+// their descriptors if necessary; otherwise lowerdir+ for each (Linux 6.5).
 func (b *builder) lowers(names []string) []string {
 	const most, number = 250, "/proc/self/fd/"
 	all := strings.Join(names, ":")
@@ -200,8 +197,8 @@ func (b *builder) lowers(names []string) []string {
 	return opts
 }
 
-// layer names a directory so that it fits into a mount option: values end at
-// 255 bytes, and kernels differ in the characters they take to mean something.
+// layer returns a name of a directory that fits into a mount option: values end at 255 bytes, and kernels
+// differ in their special characters.
 func (b *builder) layer(path string) string {
 	if len(path) < 100 && !strings.ContainsAny(path, ":,\\") {
 		return path
@@ -209,13 +206,13 @@ func (b *builder) layer(path string) string {
 	return b.opened(path)
 }
 
-// opened names a directory by a descriptor.
+// opened adds the step that opens a directory and returns its descriptor's path.
 func (b *builder) opened(path string) string {
 	return b.numbered(b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(path),
 		num(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)).path(path).result())
 }
 
-// numbered gives a descriptor a number that is known now, and names it by that.
+// numbered duplicates a descriptor to a number that is known now, and returns the path of that.
 func (b *builder) numbered(fd cell) string {
 	number := b.host.freeFD
 	b.host.freeFD++
@@ -223,8 +220,8 @@ func (b *builder) numbered(fd cell) string {
 	return "/proc/self/fd/" + strconv.Itoa(number)
 }
 
-// pivot makes the root tree the root of the mount namespace, and lets go of
-// the host's. Between the two it lies on a directory that every host has.
+// pivot adds the steps that make the root tree the root of the mount namespace and detach the host's. In
+// between it is attached to a directory that every host has.
 func (b *builder) pivot() {
 	b.stage = "changing the root"
 	b.attach(b.of(b.trees[0]), b.host.anchor, false)

@@ -6,17 +6,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What pid 1 reports to its keeper, each in one message on the control socket.
+// Reports of pid 1 to its supervisor, each a message on the control socket.
 const (
-	reportRoot    = 1 // the box's tree stands; with the descriptor of its root, and that of its network
-	reportStarted = 2 // a request was carried out; with the process's descriptors
-	reportRefused = 3 // a request could not be carried out
+	reportRoot    = 1 // the container's tree is complete; with descriptors of its root and its TUN device
+	reportStarted = 2 // a request succeeded; with the process's descriptors
+	reportRefused = 3 // a request failed
 	reportExited  = 4 // a process ended
 	reportIdle    = 5 // no process is left
-	reportSocket  = 6 // a request was carried out; with a socket
+	reportSocket  = 6 // a request succeeded; with a socket
 )
 
-// report is a message of pid 1: four int32, and descriptors beside them.
+// report is a message of pid 1: four int32, and descriptors.
 type report struct {
 	kind, pid, status, request int
 	fds                        []int
@@ -24,24 +24,24 @@ type report struct {
 
 const reportSize = 16
 
-// pid1 is the part of an image that every box ends up in: the loop of its pid 1,
-// which reaps what ended, tells the keeper, and does what the keeper asks for.
+// pid1 is the part of an image that is the main loop of a container's pid 1: it reaps ended processes, reports
+// to the supervisor, and executes the supervisor's requests.
 type pid1 struct {
 	ctl     int  // pid 1's end of the control socket
-	pts     int  // the root of the box's devpts
-	umask   cell // of the keeper, for the processes
-	request cell // number of the last request, as pid 1 got it
+	pts     int  // descriptor of the root of the container's devpts
+	umask   cell // the supervisor's umask, for commands
+	request cell // number of the last request that pid 1 received
 	wakes   cell // a signalfd for SIGCHLD
-	loop    step // where a request returns to
-	enter   step // its next step is the first one of the request
+	loop    step // every request returns here
+	enter   step // its next step is the first step of the request
 	die     step
-	inbox   int // offset of the msghdr that requests are received with
+	inbox   int // offset of the msghdr that receives requests
 	fds     [maxRequestFDs]cell
 }
 
 const maxRequestFDs = 3
 
-// dying adds the steps for the end of pid 1, to which errors lead.
+// dying adds the steps that end pid 1 after an error.
 func (b *builder) dying() {
 	b.stage = "ending"
 	exit := b.do(unix.SYS_EXIT_GROUP, num(1))
@@ -51,8 +51,8 @@ func (b *builder) dying() {
 	b.onErr = exit.at
 }
 
-// newInbox reserves what requests are received into. The keeper resets it
-// before each request, because the kernel writes to it.
+// newInbox reserves the memory that receives requests. The supervisor resets it before each request, because
+// the kernel writes to it.
 func (b *builder) newInbox() {
 	data := b.newCell(0)
 	b.p1.request = data
@@ -75,8 +75,8 @@ func (b *builder) resetInbox() {
 	}
 }
 
-// message lays out a report with n descriptors, and answers with its msghdr,
-// and the cells of its pid and status and of the descriptors.
+// message lays out a report with n descriptors. It returns the msghdr and the cells of the fields and
+// descriptors.
 func (im *image) message(kind, n int) (msg arg, pid, status, request cell, fds []cell) {
 	data := im.take(reportSize)
 	im.put32(data, uint32(kind))
@@ -98,9 +98,8 @@ func (im *image) message(kind, n int) (msg arg, pid, status, request cell, fds [
 	return msg, cell(data + 4), cell(data + 8), cell(data + 12), fds
 }
 
-// serve adds the loop, to which the other steps jump when they are done. The
-// order of the reports is the order of events: a process is reported as started
-// before it is reported as ended, and the box as idle only after all of that.
+// serve adds the main loop, to which the other steps return. Reports are sent in the order of events: a process
+// is reported as started before it is reported as ended, and the container as idle after all of them.
 func (b *builder) serve() {
 	b.stage = "waiting"
 	b.last = 0
@@ -130,7 +129,7 @@ func (b *builder) serve() {
 	b.last = 0
 }
 
-// watch adds the steps that make pid 1 wake when a process ends.
+// watch adds the steps that wake pid 1 when a process ends.
 func (b *builder) watch() {
 	b.stage = "watching for ended processes"
 	ended := b.words(1 << (unix.SIGCHLD - 1))

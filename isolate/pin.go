@@ -10,11 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pin adds the steps that mount directories of a tree onto themselves: those that
-// something hidden lies beneath. A mount point cannot be renamed (rename(2),
-// EBUSY): otherwise a command could move the directory to another path, where
-// the next box of the same trees would hide nothing. What is mounted in the tree
-// comes after its pins.
+// pin adds the steps that mount directories of a tree onto themselves: the parents of hidden paths. A mount
+// point cannot be renamed (rename(2), EBUSY). Otherwise a command could move the directory to another path,
+// where the next container of the same trees would hide nothing. Mounts inside the tree are attached after its
+// pins.
 func (b *builder) pin(dirs []string) {
 	stage := b.stage
 	b.stage = "keeping what is hidden in its place"
@@ -24,13 +23,12 @@ func (b *builder) pin(dirs []string) {
 		m := b.clone(b.of(at), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE).path(dir).result()
 		b.do(unix.SYS_MOVE_MOUNT, b.of(m), b.str(""), b.of(at), b.str(""),
 			num(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)).path(dir)
-		found.expect(b.jump()) // nothing is there; the descriptors are closed with all others
+		found.expect(b.jump()) // the directory does not exist; closeAll closes the descriptors
 	}
 	b.stage = stage
 }
 
-// pins are the directories above what is hidden, for each tree those that lie in
-// it, the ones nearer to its root first.
+// pins returns the parents of hidden paths, for each tree those that lie in it, outermost first.
 func (s Spec) pins() [][]string {
 	pins := make([][]string, len(s.Mounts))
 	seen := map[string]bool{}
@@ -39,7 +37,7 @@ func (s Spec) pins() [][]string {
 			seen[d] = true
 			tree := s.holder(d)
 			m := s.Mounts[tree]
-			covered := beneathPrivate(d+"/") && !beneathPrivate(m.Target) // by the box's own
+			covered := beneathPrivate(d+"/") && !beneathPrivate(m.Target) // by /proc, /sys, /dev, /run or /tmp
 			if d != m.Target && !covered && m.renames() {
 				pins[tree] = append(pins[tree], d)
 			}
@@ -51,13 +49,13 @@ func (s Spec) pins() [][]string {
 	return pins
 }
 
-// renames reports whether a directory that was there before can be renamed in a
-// tree. An overlay without redirect_dir refuses (EXDEV).
+// renames reports whether directories of the tree's base can be renamed. An overlay without redirect_dir
+// refuses (EXDEV).
 func (m Mount) renames() bool {
 	return !m.ReadOnly && m.Skeleton == "" && (m.Overlay == nil || m.Overlay.Upper != "" && !m.Overlay.UserXattr)
 }
 
-// holder is the index of the mount that a path lies on, or is.
+// holder returns the index of the mount that contains path p.
 func (s Spec) holder(p string) int {
 	best := 0
 	for i, m := range s.Mounts {

@@ -10,13 +10,13 @@ import (
 	"github.com/snapfs/snapfs/isolate/internal/filter"
 )
 
-// capability is one that root keeps inside a box of its own ids, over the
-// box's own namespaces: the default list of the OCI runtimes.
+// capability is one that root has inside a container with [Own], over the container's own namespaces.
 type capability struct {
 	number int
 	name   string
 }
 
+// keptCapabilities is the default list of the OCI runtimes.
 var kept = [...]capability{
 	{unix.CAP_CHOWN, "chown"},
 	{unix.CAP_DAC_OVERRIDE, "dac_override"},
@@ -34,7 +34,7 @@ var kept = [...]capability{
 	{unix.CAP_SETFCAP, "setfcap"},
 }
 
-const lastCapability = 63 // the kernel says EINVAL above those it has
+const lastCapability = 63 // the kernel returns EINVAL above its own last
 
 func (s Spec) capabilities() uint64 {
 	var set uint64
@@ -46,9 +46,8 @@ func (s Spec) capabilities() uint64 {
 	return set
 }
 
-// giveUp adds the steps after which pid 1, and so everything in the box, has
-// only the powers of the Spec. The filter comes last: it forbids most of what
-// came before.
+// giveUp adds the steps that reduce pid 1, and so every process in the container, to the privileges of the
+// Spec. The filter is loaded last: it forbids most calls of the other steps.
 func (b *builder) giveUp() {
 	set := b.spec.capabilities()
 	b.stage = "dropping capabilities"
@@ -72,16 +71,16 @@ func (b *builder) giveUp() {
 	b.filterCalls()
 }
 
-// The scopes of Landlock, from ABI 6 (linux/landlock.h).
+// Scopes of Landlock, from ABI 6 (linux/landlock.h).
 const (
 	scopeABI            = 6
 	scopeAbstractSocket = 1
 	scopeSignal         = 2
 )
 
-// scope keeps the box from the host's abstract sockets, which belong to the
-// network, and once more from its processes. All of the box is one domain,
-// because all of it descends from pid 1.
+// scope denies the container the host's abstract sockets, which belong to the network, and, in addition to the
+// pid namespace, the host's processes. The whole container is one domain, because every process descends from
+// pid 1.
 func (b *builder) scope() {
 	if b.host.landlock < scopeABI {
 		return
@@ -92,8 +91,8 @@ func (b *builder) scope() {
 	b.do(unix.SYS_CLOSE, b.of(rules))
 }
 
-// filterCalls loads the system call filter. The table is part of the program's
-// data, which pid 1 has a copy of at the same place.
+// filterCalls adds the step that loads the system call filter. The table is part of the program's data, so pid
+// 1 has it at the same address.
 func (b *builder) filterCalls() {
 	b.stage = "loading the system call filter"
 	program := b.take(16)

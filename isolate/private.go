@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The steps for what every box has of its own: /proc, /sys, /dev, /run, /tmp.
+// The steps for the parts that every container has of its own: /proc, /sys, /dev, /run, /tmp.
 
 const (
 	quietMount = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
 	plainMount = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 )
 
-// private holds the detached mounts between their making, with the host still
-// in sight, and their attaching.
+// private holds the detached mounts from their creation, while the host's tree is still the root, until they
+// are attached.
 type private struct {
 	proc, sys, cgroup, dev, pts, mqueue, run, tmp, resolv cell
 	maskDir, maskFile                                     cell
@@ -49,9 +49,8 @@ func (b *builder) makePrivate() private {
 	return p
 }
 
-// makeShared makes what is the host's, where the keeper has not done so: the
-// directory behind /tmp, and /sys, because the host's network only lets the
-// host's /sys be bound.
+// makeShared adds the steps that mount the host's /tmp directory and /sys, unless they are premounts. With the
+// host's network the kernel only lets the host's /sys be bound.
 func (b *builder) makeShared() {
 	p := &b.private
 	if p.sys == 0 {
@@ -93,14 +92,14 @@ func (b *builder) makeDev(p *private) {
 	}
 	options := []string{"newinstance", "ptmxmode=0666", "mode=0620"}
 	if b.spec.IDs != Same {
-		options = append(options, "gid=5") // tty, on every distribution
+		options = append(options, "gid=5") // the group tty on every distribution
 	}
 	p.pts = b.filesystem("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, options...)
 	p.mqueue = b.filesystem("mqueue", quietMount)
 }
 
-// fill makes directories and links in a fresh tmpfs. Owners are those of the
-// host where the box knows them.
+// fill adds the steps that create directories and symbolic links in a fresh tmpfs, with the host's owners as
+// far as the container maps them.
 func (b *builder) fill(fs cell, entries []entry) {
 	for _, e := range entries {
 		if e.file {
@@ -121,8 +120,8 @@ func (b *builder) fill(fs cell, entries []entry) {
 	}
 }
 
-// skeleton is a tmpfs with the first level of a host directory, to be attached
-// at target. It is read-only, and so are the files bound into it.
+// skeleton adds the steps for a read-only tmpfs with the first level of a host directory, to be attached at
+// target. Files are bound into it, read-only.
 func (b *builder) skeleton(dir, target string) cell {
 	fs := b.filesystem("tmpfs", plainMount, "mode=755")
 	entries := firstLevel(dir)
@@ -133,25 +132,25 @@ func (b *builder) skeleton(dir, target string) cell {
 		}
 		b.do(unix.SYS_MKNODAT, b.of(fs), b.str(e.name), num(unix.S_IFREG|0o444), num(0)).path(e.name)
 		from := path.Join(dir, e.name)
-		// In a directory where others can write, it may be a link by now.
+		// In a directory that others can write, the name may be a symbolic link by now.
 		file := b.clone(num(unix.AT_FDCWD), from, unix.AT_SYMLINK_NOFOLLOW)
 		m := file.result()
 		b.restrict(m, plainMount|unix.MOUNT_ATTR_RDONLY, 0).path(from)
-		file.expect(b.jump()) // it may have gone by now
+		file.expect(b.jump()) // the file may be gone by now
 		b.files = append(b.files, bound{m, path.Join(target, e.name)})
 	}
 	b.restrict(fs, unix.MOUNT_ATTR_RDONLY, 0)
 	return fs
 }
 
-// bound is a file to attach once its directory has a place.
+// bound is a file to attach once its directory is attached.
 type bound struct {
 	mount cell
 	to    string
 }
 
-// makeResolv makes a place in run for the host's list of name servers, and a
-// read-only mount of it.
+// makeResolv adds the steps that create the target of /etc/resolv.conf in run and clone the host's file,
+// read-only.
 func (b *builder) makeResolv(run cell) cell {
 	b.stage = "handing over resolv.conf"
 	rest := strings.TrimPrefix(b.host.resolv, "/run/")
@@ -168,8 +167,8 @@ func (b *builder) makeResolv(run cell) cell {
 
 const resolvPath = "/etc/resolv.conf"
 
-// makeServers writes the one name server into a file of the box's /dev, as
-// makeMasks has its own there, and makes a read-only mount of it.
+// makeServers adds the steps that write the only name server into a file of the container's /dev, as makeMasks
+// does, and clone it read-only.
 func (b *builder) makeServers() cell {
 	b.stage = "handing over resolv.conf"
 	text := "nameserver " + b.spec.Resolver.String() + "\n"
@@ -181,8 +180,9 @@ func (b *builder) makeServers() cell {
 	return m
 }
 
-// attachServers covers the box's resolv.conf. A link is covered itself: what it
-// leads to may lie in /run, where the box has nothing, and belong to somebody.
+// attachServers adds the step that covers the container's resolv.conf. If that is a symbolic link, the link
+// itself is covered: its target may lie in /run, where the container has nothing, and belong to another
+// program.
 func (b *builder) attachServers() {
 	if b.private.servers == 0 {
 		return

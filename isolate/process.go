@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Process is a program that was started in a box by Start or Exec.
+// Process is a program that Start or Exec started in a container.
 type Process struct {
 	done chan struct{}
 
@@ -25,13 +25,13 @@ type Process struct {
 
 func newProcess() *Process { return &Process{done: make(chan struct{}), pidfd: -1} }
 
-// begin and end are called by the keeper's thread, once each, in this order.
+// begin and end are called by Container.serve, once each, in this order.
 func (p *Process) begin(pid, pidfd, pty int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pid, p.pidfd = pid, pidfd
 	if pty >= 0 {
-		unix.SetNonblock(pty, true) //nolint:errcheck // reads then block a thread
+		unix.SetNonblock(pty, true) //nolint:errcheck // otherwise reads block a thread
 		p.pty = os.NewFile(uintptr(pty), "terminal")
 	}
 }
@@ -51,12 +51,12 @@ func (p *Process) closePidfd() {
 	}
 }
 
-// PID is its number inside the box.
+// PID returns the pid inside the container.
 func (p *Process) PID() int { return p.pid }
 
-// Wait answers with how the process ended, as often as asked. When ctx ends
-// first the error matches [ErrInterrupted] and the process goes on. A process
-// that was killed with its box has the signal SIGKILL.
+// Wait waits for the process to end and returns its status; it may be called again. If ctx ends first, the
+// error matches [ErrInterrupted] and the process keeps running. A process that was killed with its container
+// has the signal SIGKILL.
 func (p *Process) Wait(ctx context.Context) (Status, error) {
 	select {
 	case <-p.done:
@@ -72,8 +72,7 @@ func (p *Process) Wait(ctx context.Context) (Status, error) {
 	return p.status, nil
 }
 
-// Signal sends sig to the process; to one that has ended it does nothing.
-// Errors: [ErrDenied], [ErrInvalid].
+// Signal sends sig to the process, or does nothing if the process has ended. Errors: [ErrDenied], [ErrInvalid].
 func (p *Process) Signal(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,12 +89,12 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return hostError("sending a signal", err)
 }
 
-// PTY is the outer end of the process's terminal, or nil. Reading it gives EIO
-// once nobody in the box has the terminal open. It is closed by [Process.Close].
+// PTY returns the outer end of the process's terminal, or nil. Reading it fails with EIO once no process in the
+// container has the terminal open. [Process.Close] closes it.
 func (p *Process) PTY() *os.File { return p.pty }
 
-// Resize tells the process's terminal its new size; the processes in front
-// receive SIGWINCH. Without a terminal it does nothing.
+// Resize sets the size of the process's terminal; the foreground processes receive SIGWINCH. Without a terminal
+// it does nothing.
 func (p *Process) Resize(size Size) error {
 	if p.pty == nil {
 		return nil
@@ -103,8 +102,8 @@ func (p *Process) Resize(size Size) error {
 	return SetSize(p.pty, size)
 }
 
-// Close gives back the descriptors held for the process. It neither ends the
-// process nor waits for it. Safe to repeat.
+// Close closes the descriptors of the process. It neither ends the process nor waits for it. It may be called
+// again.
 func (p *Process) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,15 +13,15 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// A Process is a program that was started in a box by Start or Exec.
+// Process is a program that Start or Exec started in a container.
 type Process struct {
 	pid    int
 	done   chan struct{}
 	status Status
 }
 
-// Exec runs a command under the box's profile, in the copy of its working directory.
-// Errors: as [Start]; [ErrClosed].
+// Exec runs a command under the container's profile, in the copy of its working directory. Errors: as [Start];
+// [ErrClosed].
 func (b *Box) Exec(ctx context.Context, c Command) (*Process, error) {
 	if err := c.check(b.spec); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (b *Box) Exec(ctx context.Context, c Command) (*Process, error) {
 	return p, nil
 }
 
-// await takes the end of a command.
+// await waits for a command to end.
 func (b *Box) await(p *Process, proc *os.Process) {
 	state, err := proc.Wait()
 	b.mu.Lock()
@@ -96,8 +96,7 @@ func isClosed(c chan struct{}) bool {
 	}
 }
 
-// find looks a program up as execvp(3) would: sandbox-exec tells nobody why it could
-// not run one.
+// find resolves a program as execvp(3) would, because sandbox-exec does not report why it could not run one.
 func find(name, dir string, env []string) (string, error) {
 	places := []string{name}
 	if !filepath.IsAbs(name) {
@@ -128,11 +127,11 @@ func find(name, dir string, env []string) (string, error) {
 	return "", why
 }
 
-// PID is its number.
+// PID returns the pid.
 func (p *Process) PID() int { return p.pid }
 
-// Wait answers with how the process ended, as often as asked. When ctx ends first
-// the error matches [ErrInterrupted] and the process goes on.
+// Wait waits for the process to end and returns its status; it may be called again. If ctx ends first, the
+// error matches [ErrInterrupted] and the process keeps running.
 func (p *Process) Wait(ctx context.Context) (Status, error) {
 	select {
 	case <-p.done:
@@ -142,7 +141,7 @@ func (p *Process) Wait(ctx context.Context) (Status, error) {
 	}
 }
 
-// Signal sends sig to the process; to one that has ended it does nothing.
+// Signal sends sig to the process, or does nothing if the process has ended.
 func (p *Process) Signal(sig syscall.Signal) error {
 	if isClosed(p.done) {
 		return nil
@@ -153,11 +152,11 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// PTY is the outer end of the process's terminal: there is none.
+// PTY returns nil: terminals need Linux.
 func (*Process) PTY() *os.File { return nil }
 
-// Resize tells the process's terminal its new size: there is none.
+// Resize does nothing: terminals need Linux.
 func (*Process) Resize(Size) error { return nil }
 
-// Close gives back what is held for the process: nothing.
+// Close does nothing.
 func (*Process) Close() error { return nil }

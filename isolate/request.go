@@ -9,18 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A launch is where a request to start a command left its results.
+// launch locates the results of a request to start a command.
 type launch struct {
 	name    string
-	reached cell   // 1 once only execve was left to do
-	tries   []cell // execve's errors for each candidate, 0 where it was not tried or worked
+	reached cell   // 1 once only execve is left
+	tries   []cell // execve's error for each candidate, 0 if not tried or successful
 }
 
-// command adds the steps by which pid 1 starts a command and reports it, and
-// answers with the first of them. The child shares pid 1's memory until it
-// executes the command (vfork), so what goes wrong in it is found in the image.
+// command adds the steps by which pid 1 starts a command and reports it, and returns the first of them. The
+// child shares pid 1's memory until it executes the command (vfork), so its errors are found in the image.
 func (b *builder) command(c Command) (first step, l launch) {
-	slave, nfds := b.newCell(-1), 1 // -1 leaves a stream as pid 1 has it: /dev/null
+	slave, nfds := b.newCell(-1), 1 // -1 leaves a stream as /dev/null, as in pid 1
 	if c.TTY != nil {
 		nfds = 2
 	}
@@ -43,8 +42,8 @@ func (b *builder) command(c Command) (first step, l launch) {
 	return first, l
 }
 
-// streams are the cells for the three streams: those handed over come in the
-// order of files; the others are slave, or none.
+// streams returns the cells of the three streams: cells of handed in the order of files for those that the
+// command sets, slave for the others.
 func (c *Command) streams(slave cell, handed []cell) []cell {
 	list := []cell{slave, slave, slave}
 	_, places := c.files()
@@ -54,8 +53,8 @@ func (c *Command) streams(slave cell, handed []cell) []cell {
 	return list
 }
 
-// report adds the steps that let go of what a request brought, and answer it. What
-// it brought lies where the next one arrives, which may be as soon as it is answered.
+// report adds the steps that close the descriptors of a request and reply to it. The descriptors are closed
+// first, because the next request, which may come as soon as the reply is sent, arrives in the same cells.
 func (b *builder) report(message arg, request cell, streams, fds []cell) (first step) {
 	b.stage, b.last, b.onErr = "reporting", 0, b.p1.die.at
 	first = b.do(look, b.of(b.p1.request)).to(request)
@@ -70,8 +69,8 @@ func (b *builder) report(message arg, request cell, streams, fds []cell) (first 
 	return first
 }
 
-// terminal adds the steps that open a terminal of the box's own devpts,
-// whatever the box did to its /dev.
+// terminal adds the steps that open a terminal of the container's own devpts, whatever the container has done
+// to its /dev.
 func (b *builder) terminal(c Command, master, slave cell) {
 	b.stage = "opening a terminal"
 	b.do(unix.SYS_OPENAT, num(b.p1.pts), b.str("ptmx"), num(unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)).to(master)
@@ -85,8 +84,8 @@ func (b *builder) terminal(c Command, master, slave cell) {
 	b.stage = "starting the command"
 }
 
-// child adds the steps of the new process. Its errors end it with 127; which
-// they were, the keeper reads from the image.
+// child adds the steps of the new process. An error ends it with status 127; the supervisor reads the error
+// from the image.
 func (b *builder) child(c Command, slave cell, streams []cell, fork step) launch {
 	b.last = 0
 	exit := b.do(unix.SYS_EXIT_GROUP, num(127))
@@ -131,7 +130,7 @@ func (b *builder) become(c Command) {
 	b.do(unix.SYS_SETRESUID, num(c.UID), num(c.UID), num(c.UID))
 }
 
-// execute tries each place where the command may be, inside the box.
+// execute adds a step for each path that the command may have inside the container.
 func (b *builder) execute(c Command) launch {
 	b.stage = "executing the command"
 	l := launch{name: c.Args[0], reached: b.newCell(0)}
@@ -145,7 +144,7 @@ func (b *builder) execute(c Command) launch {
 	return l
 }
 
-// outcome says whether the command is running.
+// outcome returns nil if the command runs, and otherwise why not.
 func (im *image) outcome(l launch) error {
 	if im.get(l.reached) == 0 {
 		where, errno := im.failure()
@@ -166,7 +165,7 @@ func (im *image) outcome(l launch) error {
 	return missing
 }
 
-// candidates are the paths that execvp(3) would try, in its order.
+// candidates returns the paths that execvp(3) would try, in its order.
 func candidates(name string, env []string) []string {
 	if strings.Contains(name, "/") {
 		return []string{name}

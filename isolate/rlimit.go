@@ -6,35 +6,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Rlimit is one limit that the kernel keeps for each process and its children
-// (getrlimit(2)). A process may lower both numbers, and raise Cur up to Max;
-// nothing in a box can raise Max.
+// Rlimit is a resource limit of each process and its children (getrlimit(2)). A process may lower both numbers
+// and increase Cur up to Max; no process in a container can increase Max.
 //
-// Most of them bound each process for itself. RLIMIT_NPROC bounds the processes
-// and threads of a user together. From Linux 5.14 on it counts those of each
-// user namespace for itself (user_namespaces(7); ucounts), so that in a box it
-// counts those of the box alone, to the one; before, all of the user's on the
-// host. Pid 1 is one of the processes of the box's root, or under [Same] of the
-// box's only user. Under [Own] each user inside has a count of its own, and an
-// Exec as another user than root may come one above it, because it joins that
-// user when it runs already. Exempt are the host's root under his own id, and who
-// has CAP_SYS_RESOURCE or CAP_SYS_ADMIN over the host: nothing in a box of [Own]
-// is either, and under [Same] root cannot ask for this limit.
+// Most resources are limited per process. RLIMIT_NPROC limits the processes and threads of a user together.
+// From Linux 5.14 on it counts those of each user namespace (user_namespaces(7); ucounts), and so, in a
+// container, exactly those of the container; before, all of the user's on the host. Pid 1 counts for the
+// container's root, or under [Same] for its only user. Under [Own] each user inside has a count of its own, and
+// an Exec as a user other than root may exceed the limit by one, because the running process joins that user.
+// The host's root under his own id is exempt, and so are processes with CAP_SYS_RESOURCE or CAP_SYS_ADMIN over
+// the host: in a container with [Own] there is neither, and under [Same] root cannot ask for this limit.
 type Rlimit struct {
-	// Resource is which: an RLIMIT_* of golang.org/x/sys/unix.
+	// Resource is an RLIMIT_* of golang.org/x/sys/unix.
 	Resource int
-	// Cur is in force; Max is how far a process may raise it. In the unit of the
-	// resource; unix.RLIM_INFINITY is no limit.
+	// Cur is in force; a process may increase it up to Max. Both are in the unit of the resource;
+	// unix.RLIM_INFINITY is no limit.
 	Cur, Max uint64
 }
 
-// rlimitNames is how getrlimit(2) calls them, by number.
+// rlimitNames are the names in getrlimit(2), by number.
 var rlimitNames = [...]string{
 	"CPU", "FSIZE", "DATA", "STACK", "CORE", "RSS", "NPROC", "NOFILE",
 	"MEMLOCK", "AS", "LOCKS", "SIGPENDING", "MSGQUEUE", "NICE", "RTPRIO", "RTTIME",
 }
 
-// String is "NOFILE 1024", or "NOFILE 1024 of 4096" where it may be raised.
+// String returns, for example, "NOFILE 1024", or "NOFILE 1024 of 4096" if Max is higher.
 func (r Rlimit) String() string {
 	name := strconv.Itoa(r.Resource)
 	if r.Resource >= 0 && r.Resource < len(rlimitNames) {
@@ -53,17 +49,17 @@ func amount(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// checkRlimits refuses what makes no sense on any host.
+// checkRlimits returns an error for limits that no host can have.
 func checkRlimits(list []Rlimit) error {
 	seen := map[int]bool{}
 	for _, r := range list {
 		switch {
 		case r.Resource < 0 || r.Resource >= len(rlimitNames):
-			return invalid("limit %d is none of the kernel's", r.Resource)
+			return invalid("unknown resource limit %d", r.Resource)
 		case seen[r.Resource]:
-			return invalid("limit %s is there twice", rlimitNames[r.Resource])
+			return invalid("limit %s is given twice", rlimitNames[r.Resource])
 		case r.Cur > r.Max:
-			return invalid("limit %s is above how far it may be raised", r)
+			return invalid("limit %s: the soft limit exceeds the hard limit", r)
 		}
 		seen[r.Resource] = true
 	}

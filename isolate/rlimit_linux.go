@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setRlimits takes over the limits for the commands that are started from now on.
-// What this process may not have itself, it cannot give (CAP_SYS_RESOURCE over
-// the host would let it, and pid 1 has that over nothing).
+// setRlimits sets the limits of commands started from now on. The supervisor cannot give a higher hard limit
+// than its own (that would need CAP_SYS_RESOURCE over the host, which pid 1 lacks).
 func (b *builder) setRlimits(list []Rlimit) error {
 	for _, r := range list {
 		var own unix.Rlimit
@@ -32,7 +31,7 @@ func (b *builder) setRlimits(list []Rlimit) error {
 		if b.spec.IDs == Same && os.Geteuid() == 0 {
 			return &Error{
 				Op: "setting the limit " + r.String(), Kind: ErrNotSupported,
-				Err: errors.New("the kernel does not hold root to it under his own id"),
+				Err: errors.New("the kernel does not apply this limit to root under its own id"),
 			}
 		}
 		b.nproc = &own
@@ -41,9 +40,10 @@ func (b *builder) setRlimits(list []Rlimit) error {
 	return nil
 }
 
-// SetRlimits replaces [Spec.Rlimits] for the commands that are started from now
-// on; what runs keeps what it has. They may be higher than before. An error
-// changes nothing. Cost: none. Errors: as [Start]; [ErrClosed].
+// SetRlimits replaces [Spec.Rlimits] for commands started from now on, with lower or higher limits. Running
+// processes keep theirs. An error changes nothing.
+//
+// Cost: none. Errors: as [Start]; [ErrClosed].
 func (b *Box) SetRlimits(ctx context.Context, list []Rlimit) error {
 	if err := checkRlimits(list); err != nil {
 		return err
@@ -59,9 +59,8 @@ func (b *Box) SetRlimits(ctx context.Context, list []Rlimit) error {
 	return b.b.setRlimits(list)
 }
 
-// limitForks adds the step that bounds how many processes pid 1 may make, before
-// it forks. It is the only limit that pid 1 has too, and it keeps the right to
-// have it raised again: from the others it might die (CPU), or not understand a
+// limitForks adds the step that limits how many processes pid 1 may fork. This is the only limit set on pid 1
+// itself, with a hard limit that allows a later increase. Other limits could kill it (CPU) or make it miss a
 // request (NOFILE).
 func (b *builder) limitForks() {
 	if b.nproc == nil {
@@ -79,9 +78,8 @@ func (b *builder) limitForks() {
 	b.stage = stage
 }
 
-// limitCommand adds the steps by which the process of a command limits itself,
-// just before it executes the command. Nothing after them needs memory or
-// descriptors of the process as it is now.
+// limitCommand adds the steps by which a command's process limits itself, just before it executes the command.
+// The steps after them need no memory or descriptors.
 func (b *builder) limitCommand() {
 	b.stage = "setting limits"
 	for _, r := range b.rlimits {

@@ -13,32 +13,32 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// A shifted is a tree that a process shows with the ids of the box, because its
-// filesystem cannot be id-mapped.
+// shifted is a tree whose ids a FUSE process maps for the container, because its filesystem does not support
+// id-mapped mounts.
 type shifted struct {
 	target string
-	root   *os.File // of what is shown
-	// layer is its mount, where that is to be a layer of an overlay, and key says which.
+	root   *os.File // root of the FUSE mount
+	// layer is the mount if it is a layer of an overlay, and key identifies the layer.
 	layer *os.File
 	key   layerKey
 }
 
-// A layerKey is the path of a directory, or which of those that are served beneath the overlay at a target.
+// layerKey identifies a layer: a directory by its path, or Base[served] of the overlay at target.
 type layerKey struct {
 	path, target string
 	served       int
 }
 
-// maxShiftRead bounds a request, see shift.MaxRead: this program does not link that package.
+// maxShiftRead limits a FUSE request. It equals shift.MaxRead, whose package this program does not link.
 const maxShiftRead = 1 << 20
 
-// shifted shows a directory by [Spec.Shift]. why is the reason that it cannot be id-mapped, and
-// the answer where there is no other way.
+// shifted mounts a directory through [Spec.Shift]. why is the reason that it cannot be id-mapped; shifted
+// returns why if there is no Shift.
 func (b *builder) shifted(ctx context.Context, target, path string, attr uint64, why error) (*os.File, error) {
 	if b.spec.Shift == nil {
 		return nil, why
 	}
-	tree, err := mapped(path, attr&unix.MOUNT_ATTR_RDONLY, nil) // with nothing mounted beneath it
+	tree, err := mapped(path, attr&unix.MOUNT_ATTR_RDONLY, nil) // without the mounts below it
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func (b *builder) shifted(ctx context.Context, target, path string, attr uint64,
 	return b.shownBy(ctx, target, tree, attr, why)
 }
 
-// shownBy shows a tree that is mounted somewhere.
+// shownBy mounts a mounted tree through FUSE.
 func (b *builder) shownBy(ctx context.Context, target string, tree *os.File, attr uint64, why error) (*os.File, error) {
 	fuse, mount, err := kernel.NewFUSE(kernel.FUSEOptions{Subtype: "snapfs-shift", Others: true, MaxRead: maxShiftRead}, attr)
 	if err != nil {
@@ -54,10 +54,10 @@ func (b *builder) shownBy(ctx context.Context, target string, tree *os.File, att
 	}
 	dev := os.NewFile(uintptr(fuse.Dev), "/dev/fuse")
 	err = b.spec.Shift(ctx, dev, tree, b.spec.IDs.base)
-	dev.Close() // the process has it
+	dev.Close() // the FUSE process has its own descriptor
 	var root *os.File
 	if err == nil {
-		root, err = kernel.OpenDir(int(mount.Fd()), ".") // it answers
+		root, err = kernel.OpenDir(int(mount.Fd()), ".") // waits until the FUSE process replies
 	}
 	if err != nil {
 		mount.Close()
@@ -67,8 +67,7 @@ func (b *builder) shownBy(ctx context.Context, target string, tree *os.File, att
 	return mount, nil
 }
 
-// layerShifted is shifted for a layer, which is made once and may be wanted again: its
-// mount is the builder's to close.
+// layerShifted is shifted for a layer, which may be used again. The builder closes its mount.
 func (b *builder) layerShifted(ctx context.Context, target, path string, why error) (*os.File, error) {
 	key := layerKey{path: path}
 	if m := b.layerShown(key); m != nil {
@@ -81,7 +80,7 @@ func (b *builder) layerShifted(ctx context.Context, target, path string, why err
 	return b.keepLayer(key, m)
 }
 
-// keepLayer notes that what was shown last is a layer.
+// keepLayer records the tree that shifted mounted last as a layer.
 func (b *builder) keepLayer(key layerKey, m *os.File) (*os.File, error) {
 	s := &b.shifts[len(b.shifts)-1]
 	s.key, s.layer = key, m
@@ -89,7 +88,7 @@ func (b *builder) keepLayer(key layerKey, m *os.File) (*os.File, error) {
 	return duplicate(m)
 }
 
-// layerShown is the mount of a layer that is shown already, or nil.
+// layerShown returns the mount of a layer that layerShifted or base made before, or nil.
 func (b *builder) layerShown(key layerKey) *os.File {
 	for _, s := range b.shifts {
 		if s.key == key && s.layer != nil {
@@ -99,8 +98,8 @@ func (b *builder) layerShown(key layerKey) *os.File {
 	return nil
 }
 
-// served mounts a tree that a process answers for, with the ids of userns; where FUSE has no
-// id-mapped mounts (before Linux 6.12), another process shows it with them.
+// served mounts a Served tree with the ids of userns. If FUSE does not support id-mapped mounts (before Linux
+// 6.12), a second FUSE process maps them.
 func (b *builder) served(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
 	tree, err := mountServed(ctx, m, attr, userns)
 	if !errors.As(err, new(unmappable)) || b.spec.Shift == nil {
@@ -114,7 +113,7 @@ func (b *builder) served(ctx context.Context, m Mount, attr uint64, userns *os.F
 	return b.shownBy(ctx, m.Target, plain, attr, err)
 }
 
-// base is served for one of those that lie beneath the layers of an overlay, as often as it is wanted.
+// base is served for the Base layer i of the overlay at target. Later calls reuse the mount.
 func (b *builder) base(ctx context.Context, target string, all []Served, i int, userns *os.File) (*os.File, error) {
 	key := layerKey{target: target, served: i}
 	if m := b.layerShown(key); m != nil {
@@ -136,15 +135,15 @@ func duplicate(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// shiftedTrees are the targets of the trees that a process shows.
+// shiftedTrees returns the targets of the trees that FUSE processes map.
 func (b *builder) shiftedTrees() (targets []string) {
 	for _, s := range b.shifts {
 		targets = append(targets, s.target)
 	}
-	return slices.Compact(targets) // layers of one overlay follow each other
+	return slices.Compact(targets) // layers of one overlay are consecutive
 }
 
-// shownRoots hands the roots of what is shown over.
+// shownRoots returns the roots of the FUSE mounts, once; the caller closes them.
 func (b *builder) shownRoots() (roots []*os.File) {
 	for i, s := range b.shifts {
 		if s.root != nil {

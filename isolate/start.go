@@ -11,9 +11,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/internal/nofile"
 )
 
-// fork starts pid 1 with what it does first, until it waits for equip. keeper is
-// the keeper's end of the control socket. The kernel kills pid 1 when this
-// thread ends: see [onOwnThread].
+// fork starts pid 1 with the steps that precede equip. supervisor is the supervisor's end of the control
+// socket. The kernel kills pid 1 when this thread ends: see [onOwnThread].
 func (b *builder) fork(keeper int) (pid, pidfd int, err error) {
 	b.dying()
 	b.stage = "starting pid 1"
@@ -39,7 +38,7 @@ func (b *builder) fork(keeper int) (pid, pidfd int, err error) {
 	return pid, pidfd, nil
 }
 
-// equip maps the ids of pid 1 and has it make what every box has of its own.
+// equip maps the ids of pid 1 and adds the steps that create the parts that every container has.
 func (b *builder) equip(pid, ctl int) error {
 	if err := b.lookAround(); err != nil {
 		return err
@@ -65,9 +64,8 @@ func (b *builder) equip(pid, ctl int) error {
 	return b.goOn(ctl, nil)
 }
 
-// complete writes the rest of the image: the trees of spec, what pid 1 gives up,
-// its loop, and the start of the command, which may be nil. streams are its
-// descriptors in pid 1.
+// complete adds the rest of the image: the trees of spec, the privileges that pid 1 drops, its main loop, and
+// the start of the command unless command is nil. streams are the command's descriptors in pid 1.
 func (b *builder) complete(spec Spec, command *Command, streams []int) (launch, error) {
 	b.spec = spec
 	if err := b.setRlimits(spec.Rlimits); err != nil {
@@ -95,7 +93,7 @@ func (b *builder) complete(spec Spec, command *Command, streams []int) (launch, 
 	b.giveUp()
 	ready := b.jump().next(b.p1.loop)
 	if command == nil {
-		// The loop finds no process, and reports that as its first words.
+		// The loop finds no process and first reports that the container is idle.
 		return launch{}, planError(b.err)
 	}
 	for i, fd := range streams {
@@ -106,8 +104,7 @@ func (b *builder) complete(spec Spec, command *Command, streams []int) (launch, 
 	return l, planError(b.err)
 }
 
-// await adds the step at which pid 1 waits for goOn. The steps after it may be
-// written meanwhile.
+// await adds the step at which pid 1 waits for resume. The steps after it may be written meanwhile.
 func (b *builder) await() {
 	data := b.words(b.addr(int(b.newCell(0))), 1)
 	b.receive(b.words(0, 0, data.v, 1, 0, 0, 0))
@@ -117,7 +114,7 @@ func (b *builder) receive(message arg) {
 	b.do(unix.SYS_RECVMSG, num(b.p1.ctl), message, num(unix.MSG_CMSG_CLOEXEC)).zero(b.p1.die)
 }
 
-// goOn lets pid 1 go on, and hands descriptors to it.
+// resume continues pid 1 at await and sends it descriptors.
 func (b *builder) goOn(ctl int, fds []int) error {
 	var rights []byte
 	if len(fds) > 0 {
@@ -129,7 +126,7 @@ func (b *builder) goOn(ctl int, fds []int) error {
 	return nil
 }
 
-// freeNumber finds a descriptor number that is none of used and not below 3.
+// freeNumber returns the lowest number above 2 that is not in used.
 func freeNumber(used []int) int {
 	n := 3
 	for slices.Contains(used, n) {
@@ -138,7 +135,7 @@ func freeNumber(used []int) int {
 	return n
 }
 
-// unshared are the namespaces that do not come with the fork.
+// unshared are the namespaces that pid 1 creates after the fork.
 var unshared = [...]struct {
 	flag int
 	name string
@@ -146,10 +143,9 @@ var unshared = [...]struct {
 	{unix.CLONE_NEWIPC, "ipc"}, {unix.CLONE_NEWUTS, "uts"}, {unix.CLONE_NEWCGROUP, "cgroup"}, {unix.CLONE_NEWNET, "net"},
 }
 
-// unshare adds the steps for these namespaces: by now the process is in its
-// cgroups, so that its cgroup namespace begins there. A best effort does
-// without those that the kernel was built without, but never without a network
-// namespace that was asked for.
+// unshare adds the steps for these namespaces. The process is in its cgroups by then, so that its cgroup
+// namespace begins there. A best effort does without namespaces that the kernel lacks, but never without the
+// network namespace.
 func (b *builder) unshare() {
 	b.stage = "making namespaces"
 	all := 0
@@ -165,8 +161,8 @@ func (b *builder) unshare() {
 	b.do(unix.SYS_UNSHARE, num(all))
 }
 
-// limit adds the step that gives back the limit of open files which the keeper
-// was started with. Not sooner: pid 1 itself may need more of them.
+// limit adds the step that restores the limit of open files that the supervisor was started with. Earlier steps
+// of pid 1 may need more.
 func (b *builder) limit() {
 	b.stage = "setting limits"
 	if limit, ok := nofile.Given(); ok {
@@ -174,7 +170,7 @@ func (b *builder) limit() {
 	}
 }
 
-// tree adds the steps that put the box's file tree together.
+// tree adds the steps that assemble the container's file tree.
 func (b *builder) tree() {
 	b.makeTrees()
 	b.makeShared()
@@ -205,8 +201,8 @@ func (b *builder) tree() {
 	b.hide()
 }
 
-// beneathPrivate reports whether the box has its own of a directory that holds
-// target: what is attached there comes after that, or is covered by it.
+// underPrivate reports whether target is below a directory that every container has of its own. Such a target
+// must be attached after that directory, which would cover it otherwise.
 func beneathPrivate(target string) bool {
 	for _, dir := range [...]string{"/proc/", "/sys/", "/dev/", "/run/", "/tmp/"} {
 		if strings.HasPrefix(target, dir) {
@@ -216,8 +212,7 @@ func beneathPrivate(target string) bool {
 	return false
 }
 
-// makeDirs adds the steps that make the directories down to target, in a directory
-// of the box's own.
+// makeDirs adds the steps that create target and its parents in a directory of the container's own.
 func (b *builder) makeDirs(target string) {
 	for i := 1; i < len(target); i++ {
 		if target[i] == '/' {
@@ -227,8 +222,7 @@ func (b *builder) makeDirs(target string) {
 	b.do(unix.SYS_MKDIRAT, num(unix.AT_FDCWD), b.str(target), num(0o755)).path(target).quiet(unix.EEXIST)
 }
 
-// sendRoot adds the step that hands the root of the box's tree to the keeper,
-// and the end of its network.
+// sendRoot adds the step that sends the root of the container's tree and its TUN device to the supervisor.
 func (b *builder) sendRoot() {
 	b.stage = "handing over the root"
 	own := []cell{b.trees[0]}

@@ -12,10 +12,12 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// Tell puts a file into the box, at /run/snapfs/name, for every process in it to
-// read: it belongs to the box's root, and is replaced as a whole. What processes
-// in the box have put in its place is never followed out of the box. Cost: ten
-// system calls. Errors: [ErrClosed]; whatever else the box has done to the place.
+// Notify replaces the file /run/snapfs/name in the container, atomically, for every process there to read; it
+// belongs to the container's root. Symbolic links that processes in the container put there are never followed
+// out of it.
+//
+// Cost: ten system calls. Errors: [ErrClosed]; errors for whatever else the container has done to the
+// directory.
 func (b *Box) Tell(name string, content []byte) error {
 	root, err := b.Root()
 	if err != nil {
@@ -25,7 +27,7 @@ func (b *Box) Tell(name string, content []byte) error {
 	run, err := kernel.OpenBeneath(int(root.Fd()), "run", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err == nil {
 		defer run.Close()
-		if own, err := ownMount(root, run); err != nil || !own { // its mounts go, and what lies beneath is the tree's
+		if own, err := ownMount(root, run); err != nil || !own { // when its mounts are gone, /run is a directory of the tree below
 			return errors.Join(&Error{Op: "telling the box", Kind: ErrClosed}, err)
 		}
 		err = asRoot(int(b.level.IDs.base), func() error { return put(int(run.Fd()), name, content) })
@@ -36,16 +38,15 @@ func (b *Box) Tell(name string, content []byte) error {
 	return nil
 }
 
-// ownMount reports whether a directory is on another filesystem than the root.
+// ownMount reports whether a directory is on a filesystem other than the root's.
 func ownMount(root, dir *os.File) (bool, error) {
 	var r, d unix.Stat_t
 	err := errors.Join(unix.Fstat(int(root.Fd()), &r), unix.Fstat(int(dir.Fd()), &d))
 	return r.Dev != d.Dev, err
 }
 
-// asRoot calls do with the ids of the box's root, base on the host, as far as
-// files go: in a filesystem that was made in the box no other can own any
-// (EOVERFLOW). Zero is this process's own.
+// asRoot calls do with the fsuid and fsgid of the container's root, base on the host: in a filesystem that was
+// mounted in the container, no other id can own a file (EOVERFLOW). With base 0 the ids stay.
 func asRoot(base int, do func() error) error {
 	if base == 0 {
 		return do()
@@ -56,7 +57,7 @@ func asRoot(base int, do func() error) error {
 		return err
 	}
 	err := do()
-	return errors.Join(err, unix.Setfsuid(0), unix.Setfsgid(0)) // root's capabilities come back with its id
+	return errors.Join(err, unix.Setfsuid(0), unix.Setfsgid(0)) // root regains its capabilities with its id
 }
 
 func put(run int, name string, content []byte) error {
@@ -78,7 +79,7 @@ func put(run int, name string, content []byte) error {
 	}
 	f := os.NewFile(uintptr(fd), tmp)
 	_, err = f.Write(content)
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil { // whatever the umask
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil { // independent of the umask
 		return err
 	}
 	return unix.Renameat(int(dir.Fd()), tmp, int(dir.Fd()), name)

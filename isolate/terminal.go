@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SetSize tells a terminal, by either end, its size.
+// SetSize sets the size of a terminal, through either end.
 func SetSize(terminal *os.File, size Size) error {
 	c, err := terminal.SyscallConn()
 	if err != nil {

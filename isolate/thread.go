@@ -9,18 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel kills a pid 1 when the thread that forked it ends
-// (PR_SET_PDEATHSIG(2const)). Threads of a Go program end only with a goroutine
-// that is locked to one, so those that are to end are none of forkers.
+// forkers are the threads that forked a pid 1, which must not end: the kernel kills a pid 1 when the thread
+// that forked it ends (PR_SET_PDEATHSIG(2const)). A thread of a Go program ends only with a goroutine that is
+// locked to it.
 var forkers threads
 
-// threads counts the boxes by the thread that forked their pid 1.
+// threads counts the containers by the thread that forked their pid 1.
 type threads struct {
 	mu    sync.Mutex
 	boxes map[int]int
 }
 
-// count adds n boxes to a thread. The caller holds mu.
+// count adds n containers to a thread. The caller holds mu.
 func (t *threads) count(thread, n int) {
 	if t.boxes == nil {
 		t.boxes = map[int]int{}
@@ -36,7 +36,7 @@ func (t *threads) has(thread int) bool {
 	return t.boxes[thread] > 0
 }
 
-// onOwnThread runs f, in a goroutine of its own, on a thread that ends with it.
+// onOwnThread runs f on a thread that ends with it. The caller runs it in a goroutine of its own.
 func onOwnThread(f func()) {
 	runtime.LockOSThread()
 	if !forkers.has(unix.Gettid()) {
@@ -48,6 +48,6 @@ func onOwnThread(f func()) {
 		defer close(done)
 		onOwnThread(f)
 	}()
-	<-done // keeping this thread from the goroutine
+	<-done // blocks this thread, so that the new goroutine gets another
 	runtime.UnlockOSThread()
 }

@@ -15,34 +15,31 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// OpenViews mounts each of mounts read-only where nothing else sees it, and
-// answers with an O_PATH directory descriptor for each, in order. The mount is
-// gone when the descriptor is closed. An overlay's upper layer is read as the
-// topmost of the lower ones, so that a tree in use can be looked at too, and its
-// work directory is left alone. Target is not used; a Skeleton is [ErrInvalid].
+// OpenViews mounts each of mounts read-only, visible to no other process, and returns an O_PATH directory
+// descriptor for each, in order. A mount goes when its descriptor is closed. An overlay's upper layer is read
+// as the topmost lower layer, so that a tree in use can be read too; its work directory is not used. Target is
+// ignored; a Skeleton is [ErrInvalid].
 //
-// An ordinary user's overlays are mounted by a forked process in a user
-// namespace that has ended before OpenViews returns; a plain directory is just
-// opened, so that what is mounted beneath it shows.
-// Either all are opened or none. Cost: 0.2 ms, as a user 1 ms.
-// Errors: [*Error].
+// An ordinary user's overlays are mounted by a forked process in a user namespace, which has ended before
+// OpenViews returns; a plain directory is only opened, so mounts below it are visible. Either all are opened or
+// none.
+//
+// Cost: 0.2 ms, for a user 1 ms. Errors: [*Error].
 func OpenViews(ctx context.Context, mounts []Mount) ([]*os.File, error) {
 	return openTrees(ctx, mounts, purpose{viewMount | unix.MOUNT_ATTR_RDONLY, asView})
 }
 
-// OpenForks does as [OpenViews], but what is opened may be written to, by this
-// process and nobody else: an overlay is mounted with its upper layer, which must
-// not be mounted anywhere else. As root what was written is on the disk when the
-// descriptor has been closed; otherwise the overlay is volatile, and its work
-// directory says so.
+// OpenForks is OpenViews with write access for this process alone: an overlay is mounted with its upper layer,
+// which must not be mounted anywhere else. For root, writes are on the disk when the descriptor has been
+// closed; otherwise the overlay is volatile, and its work directory records that.
 func OpenForks(ctx context.Context, mounts []Mount) ([]*os.File, error) {
 	return openTrees(ctx, mounts, purpose{viewMount, asFork})
 }
 
-// A purpose is what a view is opened for.
+// purpose is how trees are opened: as views or as forks.
 type purpose struct {
-	attr uint64 // of its mount
-	// of is what to mount: an overlay, or a directory as it is.
+	attr uint64 // mount attributes
+	// of returns the overlay or the plain directory to mount for m.
 	of func(m Mount) (overlay *Overlay, plain string)
 }
 
@@ -90,7 +87,7 @@ func openTrees(ctx context.Context, mounts []Mount, to purpose) ([]*os.File, err
 	return views, nil
 }
 
-// asView is what to mount to read m: an overlay, or a directory as it is.
+// asView returns the overlay or the plain directory to mount for reading m.
 func asView(m Mount) (overlay *Overlay, plain string) {
 	if m.Overlay == nil {
 		return nil, m.Source
@@ -125,7 +122,7 @@ func (to purpose) mount(ctx context.Context, o *Overlay) (*os.File, error) {
 	return m, err
 }
 
-// mountAbove mounts an overlay above what is served.
+// mountAbove mounts an overlay with its Base.
 func mountAbove(ctx context.Context, ov kernel.Overlay, o *Overlay) (*os.File, error) {
 	base, err := o.mountBase(ctx)
 	defer closeFiles(base)
@@ -155,8 +152,8 @@ func (to purpose) at(dir string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), dir), nil
 }
 
-// openAsUser has a child in a user namespace of its own mount the overlays,
-// and takes the descriptors over into views at places.
+// openAsUser forks a process in a user namespace that mounts the overlays, and stores the descriptors in views
+// at the indexes places.
 func (to purpose) openAsUser(ctx context.Context, overlays []*Overlay, places []int, views []*os.File) error {
 	im, err := newImage()
 	if err != nil {
@@ -176,7 +173,7 @@ func (to purpose) openAsUser(ctx context.Context, overlays []*Overlay, places []
 	b := &builder{image: im, host: host{uid: os.Geteuid(), gid: os.Getegid(), freeFD: 1000}}
 	first := b.planViews(overlays, bases, ends, to.attr)
 
-	runtime.LockOSThread() // which the child dies with
+	runtime.LockOSThread() // the child dies with its thread
 	defer runtime.UnlockOSThread()
 	pid, pidfd, _, err := b.start(first, unix.CLONE_NEWUSER|unix.CLONE_NEWNS, -1)
 	unix.Close(ends[1])
@@ -184,7 +181,7 @@ func (to purpose) openAsUser(ctx context.Context, overlays []*Overlay, places []
 		return cloneError(err)
 	}
 	unix.Close(pidfd)
-	defer unix.Wait4(pid, nil, 0, nil) //nolint:errcheck // a child of ours
+	defer unix.Wait4(pid, nil, 0, nil) //nolint:errcheck // a child of this process
 	var data [reportSize]byte
 	control := make([]byte, unix.CmsgSpace(4*len(overlays)))
 	n, nc, _, _, err := unix.Recvmsg(ends[0], data[:], control, unix.MSG_CMSG_CLOEXEC)
@@ -207,7 +204,7 @@ func (to purpose) openAsUser(ctx context.Context, overlays []*Overlay, places []
 	return nil
 }
 
-// mountBases mounts what is served beneath overlays. The caller closes them, after an error too.
+// mountBases mounts the Base of each overlay. The caller closes the mounts, also after an error.
 func mountBases(ctx context.Context, overlays []*Overlay) (bases [][]*os.File, err error) {
 	bases = make([][]*os.File, len(overlays))
 	for i, o := range overlays {
@@ -218,7 +215,7 @@ func mountBases(ctx context.Context, overlays []*Overlay) (bases [][]*os.File, e
 	return bases, nil
 }
 
-// mountBase mounts what is served beneath one. The caller closes it, after an error too.
+// mountBase mounts the Base of o. The caller closes the mounts, also after an error.
 func (o *Overlay) mountBase(ctx context.Context) (base []*os.File, err error) {
 	for _, s := range o.Base {
 		m, err := mountServed(ctx, Mount{Served: s}, unix.MOUNT_ATTR_RDONLY, nil)

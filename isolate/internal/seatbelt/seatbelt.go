@@ -1,9 +1,8 @@
-// Package seatbelt writes profiles for the sandbox of macOS, which sandbox-exec(1)
-// puts a program under.
+// Package seatbelt writes profiles for the sandbox of macOS, which sandbox-exec(1) applies to a program.
 //
-// It is text in, text out, so that it can be read and tested anywhere. What such a
-// profile can hold is less than a box of Linux: it forbids, and hides nothing. Where
-// two rules match, the last one counts (sandbox.h; Apple documents no more of it).
+// It only produces text, so it can be tested on any system. Such a profile gives less than a container of
+// Linux: it forbids access and hides nothing. Where two rules match, the last one decides (sandbox.h; Apple
+// documents no more of it).
 package seatbelt
 
 import (
@@ -13,24 +12,24 @@ import (
 	"unicode"
 )
 
-// A Policy is what a profile is to hold. Paths are absolute, clean and real: the
-// kernel compares them after it has followed all links, so that /tmp is /private/tmp.
+// Policy is the content of a profile. Paths are absolute, clean and without symbolic links: the kernel compares
+// them after it has followed all links, so /tmp must be given as /private/tmp.
 type Policy struct {
-	// Write are the trees that may be written, with all beneath; no other may.
+	// Write are the only trees that may be written.
 	Write []string
-	// ReadOnly are trees within Write that may not.
+	// ReadOnly are trees within Write that may not be written.
 	ReadOnly []string
-	// Hide are trees, or files, that can be neither read nor written. Their names
-	// still show in the directories that hold them.
+	// Hide are trees or files that can be neither read nor written. Their names remain visible in their
+	// directories.
 	Hide []string
-	// Network: any network, that of this machine. Without it none, not even the loopback.
+	// Network allows all network access. Without it there is none, not even to the loopback.
 	Network bool
 }
 
-// devices are written to by every other program, and keep nothing.
+// devices are files that most programs write to and that store nothing.
 var devices = []string{"/dev/null", "/dev/zero", "/dev/tty", "/dev/dtracehelper"}
 
-// Text is the profile. An error names a path that cannot stand in one.
+// Text returns the profile. An error names a path that a profile cannot contain.
 func (p Policy) Text() (string, error) {
 	for _, list := range [][]string{p.Write, p.ReadOnly, p.Hide} {
 		for _, name := range list {
@@ -50,14 +49,14 @@ func (p Policy) Text() (string, error) {
 	if !p.Network {
 		b.WriteString("(deny network*)\n")
 	}
-	// What another process does for the asker is done outside of the profile.
+	// Another process that acts for this one runs outside of the profile.
 	b.WriteString("(deny appleevent-send)\n(deny lsopen)\n")
 	b.WriteString("(deny signal)\n(allow signal (target same-sandbox))\n")
 	return b.String(), nil
 }
 
-// rule writes one rule for all paths; none where there are none, for a rule
-// without a filter is about everything.
+// rule writes one rule for all paths. It writes nothing when paths is empty, because a rule without a filter
+// applies to everything.
 func rule(b *strings.Builder, what, filter string, paths []string) {
 	if len(paths) == 0 {
 		return
@@ -69,7 +68,7 @@ func rule(b *strings.Builder, what, filter string, paths []string) {
 	b.WriteString(")\n")
 }
 
-// quote makes a string of the profile's language: only the two are special in it.
+// quote quotes a string in the profile's language, in which only backslash and quotation mark are special.
 func quote(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }

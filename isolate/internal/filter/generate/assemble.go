@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the profile may take for granted: the capabilities that a box keeps.
+// capabilities are those of a container's root, which the profile may assume.
 var capabilities = []string{
 	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID",
 	"CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SYS_CHROOT", "CAP_MKNOD", "CAP_AUDIT_WRITE", "CAP_SETFCAP",
 }
 
-// abi is a way into the kernel: its table of calls, and its name in the profile.
+// abi is a system call interface of the kernel: its call numbers, and its name in the profile.
 type abi struct {
 	info *arch.Info
 	name string
@@ -40,8 +40,8 @@ const (
 	offsetArch   = 4
 )
 
-// assemble makes the filter of an architecture: a part for each of its ABIs,
-// each chosen by the first instructions, then no call at all.
+// assemble returns the filter of an architecture: a part for each of its ABIs, selected by the first
+// instructions, and denial for every other ABI.
 func assemble(goarch string) ([]netbpf.RawInstruction, error) {
 	all := []netbpf.Instruction{netbpf.LoadAbsolute{Off: offsetArch, Size: 4}}
 	for _, a := range abis[goarch] {
@@ -58,9 +58,9 @@ func assemble(goarch string) ([]netbpf.RawInstruction, error) {
 	return netbpf.Assemble(all)
 }
 
-// rule is what happens to one system call: one action, or allowed where one of
-// the conditions holds and denied otherwise, and denied anyhow where the low
-// half of an argument is one of the values of never.
+// rule is the decision for one system call. Without conditions it is action. With conditions, a call is allowed
+// if one of them holds and denied otherwise. A call whose argument arg has one of the values never in its low
+// half is always denied.
 type rule struct {
 	action bpf.Action
 	when   []bpf.ArgumentConditions
@@ -68,9 +68,8 @@ type rule struct {
 	never  []uint32
 }
 
-// part is a search tree over the numbers of the calls. The kernel plays the
-// whole filter for every number when it is loaded, to remember what is always
-// allowed, so a long list would make loading slow.
+// part returns a search tree over the call numbers. When a filter is loaded, the kernel emulates it for every
+// number, to cache those that are always allowed, so a linear list would load slowly.
 func (a abi) part() ([]netbpf.Instruction, error) {
 	rules, err := a.rules()
 	if err != nil {
@@ -114,7 +113,7 @@ func (a abi) part() ([]netbpf.Instruction, error) {
 func (r rule) assemble(p *bpf.Program, number uint32) {
 	no, yes := p.NewLabel(), p.NewLabel()
 	if len(r.never) > 0 {
-		p.LdLo(r.arg) // the kernel ignores the high half, and so must this
+		p.LdLo(r.arg) // the kernel ignores the high half, so the filter must too
 		for _, v := range r.never {
 			p.JmpIfTrue(netbpf.JumpEqual, v, no)
 		}
@@ -134,8 +133,8 @@ func (r rule) assemble(p *bpf.Program, number uint32) {
 	p.Ret(deny)
 }
 
-// rules is the profile for this ABI, by number. What the profile does not
-// mention is denied; what lies above all known numbers is not listed.
+// rules returns the profile for this ABI, by call number. Calls that the profile does not mention are denied;
+// numbers above all known ones are not listed.
 func (a abi) rules() ([]rule, error) {
 	highest := 0
 	for number := range a.info.SyscallNumbers {
@@ -152,7 +151,7 @@ func (a abi) rules() ([]rule, error) {
 		for _, name := range entry.Names {
 			number, ok := a.info.SyscallNames[name]
 			if !ok {
-				continue // a call of other architectures
+				continue // a call of another architecture
 			}
 			if err := rules[number].add(entry.LinuxSyscall); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
@@ -163,15 +162,15 @@ func (a abi) rules() ([]rule, error) {
 	return rules, nil
 }
 
-// These make subvolumes of a btrfs with a list of the quota groups that they are
-// to be in, which anybody may leave empty: then nothing limits what is written there
-// (fs/btrfs/ioctl.c, Linux 6.18). Their older forms have no such list.
+// btrfsSnapCreateV2 and btrfsSubvolCreateV2 create subvolumes in quota groups that the caller lists. Anybody
+// may pass an empty list, and then no quota limits the subvolume (fs/btrfs/ioctl.c, Linux 6.18). The older
+// ioctls have no such list.
 const (
 	btrfsSnapCreateV2   = 0x50009417
 	btrfsSubvolCreateV2 = 0x50009418
 )
 
-// harden denies what the profile lets through.
+// harden denies calls that the profile allows.
 func (a abi) harden(rules []rule) {
 	ioctl := &rules[a.info.SyscallNames["ioctl"]]
 	ioctl.arg, ioctl.never = 1, []uint32{unix.TIOCSTI, unix.TIOCLINUX, btrfsSnapCreateV2, btrfsSubvolCreateV2}
@@ -215,8 +214,8 @@ func (r *rule) add(s specs.LinuxSyscall) error {
 	return nil
 }
 
-// applies decides whether an entry of the profile is in force here. Kernels
-// older than any the profile asks for cannot run a box.
+// applies reports whether an entry of the profile applies to this ABI. Every kernel that can run a container is
+// younger than the kernels that the profile's conditions name.
 func (a abi) applies(s *moby.Syscall) bool {
 	if f := s.Includes; f != nil {
 		if len(f.Arches) > 0 && !slices.Contains(f.Arches, a.name) {

@@ -23,7 +23,7 @@ func main() {
 	}
 }
 
-// Source is the Go file of one architecture's table.
+// Source returns the Go file with one architecture's table.
 func Source(goarch string) ([]byte, error) {
 	program, err := assemble(goarch)
 	if err != nil {
