@@ -25,7 +25,7 @@ import (
 // run` is the host of its own sandbox; other sandboxes get a process for it
 // while something runs in them.
 type host struct {
-	box    *isolate.Box
+	box    *isolate.Container
 	socket string
 	place  os.FileInfo // the socket's, while it is served
 	drift  *bulletin   // what it tells of the real workspace
@@ -57,7 +57,7 @@ type host struct {
 
 // beginBox starts the limits of a policy and a box that they hold. place is the box's
 // from here on, also after an error; nil: one that is given without waiting.
-func (e *Engine) beginBox(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command, place *admission.Place) (*isolate.Beginning, *allowance, error) {
+func (e *Engine) beginBox(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command, place *admission.Place) (*isolate.Prepared, *allowance, error) {
 	allowed, err := e.startAllowance(ctx, workspace, p, command == nil || p.Limits.Idle > 0, place)
 	if err != nil {
 		return nil, nil, err
@@ -67,7 +67,7 @@ func (e *Engine) beginBox(ctx context.Context, workspace string, p catalog.Polic
 	}
 	spec := confinement(p)
 	allowed.bind(&spec)
-	begun, err := isolate.Begin(ctx, spec, command)
+	begun, err := isolate.Prepare(ctx, spec, command)
 	if err != nil {
 		return nil, nil, errors.Join(allowed.blame(ctx, err), allowed.close(context.WithoutCancel(ctx)))
 	}
@@ -78,7 +78,7 @@ func (e *Engine) beginBox(ctx context.Context, workspace string, p catalog.Polic
 // for them with what it is allowed, or one is nil, or both; real is where the secrets of the
 // real trees are. Mounts of the real machine come and go while it is looked at, so
 // what fails is tried again where they have changed meanwhile.
-func (e *Engine) startBox(ctx context.Context, rec *catalog.Record, begun *isolate.Beginning, allowed *allowance, real func() search, command *isolate.Command) (h *host, p *isolate.Process, err error) {
+func (e *Engine) startBox(ctx context.Context, rec *catalog.Record, begun *isolate.Prepared, allowed *allowance, real func() search, command *isolate.Command) (h *host, p *isolate.Process, err error) {
 	var room bool // beyond the limit of the disk
 	defer func() {
 		if err != nil && allowed != nil {
@@ -104,7 +104,7 @@ func (e *Engine) startBox(ctx context.Context, rec *catalog.Record, begun *isola
 			allowed.bind(&spec)
 		}
 		if err == nil && begun == nil {
-			begun, err = isolate.Begin(ctx, spec, command)
+			begun, err = isolate.Prepare(ctx, spec, command)
 		}
 		if err != nil {
 			return nil, nil, errors.Join(err, begun.Close())

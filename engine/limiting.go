@@ -26,7 +26,7 @@ type allowance struct {
 	// or for good, and for reading while something is started in it. box is nil until
 	// it has started.
 	still sync.RWMutex
-	box   *isolate.Box
+	box   *isolate.Container
 	// paused is why the box stands still until further notice, nil where it does
 	// not. It changes under still, held for writing.
 	paused atomic.Pointer[catalog.Hit]
@@ -70,7 +70,7 @@ func (e *Engine) startAllowance(ctx context.Context, workspace string, p catalog
 }
 
 // attach tells what holds the limits which box it is, once that has started.
-func (a *allowance) attach(box *isolate.Box) error {
+func (a *allowance) attach(box *isolate.Container) error {
 	a.box = box
 	if err := a.group.Attach(box.PID()); err != nil {
 		return limitError(err)

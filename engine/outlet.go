@@ -94,7 +94,7 @@ const mostRefused = 100
 
 // openOutlet starts the edge of a box's network, nil where it has none. Answers
 // when the rules are in force, or the box's command has ended before.
-func (e *Engine) openOutlet(rec *catalog.Record, box *isolate.Box, log *netJournal) (*outlet, error) {
+func (e *Engine) openOutlet(rec *catalog.Record, box *isolate.Container, log *netJournal) (*outlet, error) {
 	tun := box.Tun()
 	if tun == nil {
 		return nil, nil //nolint:nilnil // another network needs none

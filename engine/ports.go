@@ -114,7 +114,7 @@ func askedPorts(ctx context.Context, conn *kernel.Packet, name string, a portAsk
 type inlets struct {
 	h    *host
 	name string // of the sandbox
-	box  *isolate.Box
+	box  *isolate.Container
 	log  *netJournal
 	none error // why there can be no ports, or nil
 

@@ -22,7 +22,7 @@ const proofTime = 30 * time.Second
 // startHost starts a sandbox's processes: a box, and command in it where it is
 // not nil, after its walls were tried where its policy wants that. The rest is as for
 // startBox. Errors: also ErrWall; then rec has the proof.
-func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isolate.Beginning, allowed *allowance, real func() search, command *isolate.Command) (*host, *isolate.Process, error) {
+func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isolate.Prepared, allowed *allowance, real func() search, command *isolate.Command) (*host, *isolate.Process, error) {
 	if !rec.Policy.Prove {
 		return e.startBox(ctx, rec, begun, allowed, real, command)
 	}

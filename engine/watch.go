@@ -195,7 +195,7 @@ func (e *Engine) announce(h *host, rec *catalog.Record, hidden []string) {
 	b.watch = func(ctx context.Context, each func(DriftReport) error) error {
 		return e.watchDrift(ctx, get, func(r DriftReport) error {
 			if text, err := json.Marshal(r.short(hidden)); err == nil {
-				_ = h.box.Tell(driftFile, append(text, '\n')) // the sandbox may have taken the place away
+				_ = h.box.Notify(driftFile, append(text, '\n')) // the sandbox may have taken the place away
 			}
 			return each(r)
 		})

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// BenchmarkFork is the yardstick: a bare fork and exec of true.
+// BenchmarkFork measures a bare fork and exec of true, the yardstick for the others.
 func BenchmarkFork(b *testing.B) {
 	for b.Loop() {
 		pid, err := syscall.ForkExec("/bin/true", []string{"true"}, &syscall.ProcAttr{})
@@ -20,12 +20,12 @@ func BenchmarkFork(b *testing.B) {
 	}
 }
 
-// BenchmarkExec runs true in a box that stands.
+// BenchmarkExec runs true in an existing container.
 func BenchmarkExec(b *testing.B) {
-	box := open(b, benchSpec(b))
+	container := open(b, benchSpec(b))
 	c := Command{Args: []string{"/bin/true"}, Dir: "/"}
 	for b.Loop() {
-		p, err := box.Exec(context.Background(), c)
+		p, err := container.Exec(context.Background(), c)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -35,20 +35,20 @@ func BenchmarkExec(b *testing.B) {
 	}
 }
 
-// BenchmarkStart builds a box, runs true in it and takes it down.
+// BenchmarkStart creates a container, runs true in it and ends it.
 func BenchmarkStart(b *testing.B) {
 	spec := benchSpec(b)
 	c := Command{Args: []string{"/bin/true"}, Dir: "/"}
 	for b.Loop() {
 		settle(b, spec)
-		box, p, err := Start(context.Background(), spec, &c)
+		container, p, err := Start(context.Background(), spec, &c)
 		if err != nil {
 			b.Fatal(err)
 		}
 		if _, err := p.Wait(context.Background()); err != nil {
 			b.Fatal(err)
 		}
-		if err := box.Close(context.Background()); err != nil {
+		if err := container.Close(context.Background()); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -61,7 +61,7 @@ func benchSpec(b *testing.B) Spec {
 	return userSpec(b)
 }
 
-// settle lets the volatile upper layers be mounted again.
+// settle removes the marks that keep volatile upper layers from being mounted again.
 func settle(b *testing.B, spec Spec) {
 	for _, m := range spec.Mounts {
 		if m.Overlay == nil {

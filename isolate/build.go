@@ -14,32 +14,32 @@ import (
 // instruction to its request loop.
 type builder struct {
 	*image
-	spec    Spec
-	host    host
-	p1      pid1
-	trees   []cell   // the detached mounts of spec.Mounts
-	bases   [][]cell // for each mount, the Served bases of its overlay
-	private private
-	gifts   []gift
-	thread  int      // the supervisor's thread; the kernel kills pid 1 when it ends
-	gifted  int      // image offset at which the descriptors of premounts arrive
-	userns  *os.File // the user namespace of pid 1, unless IDs is Same
-	files   []bound
-	soft    []soft
-	edge    cell         // descriptor of the TUN device
-	rlimits []Rlimit     // for commands started from now on
-	nproc   *unix.Rlimit // the supervisor's own limit, once pid 1 has another one
+	spec        Spec
+	host        hostFacts
+	p1          pid1
+	trees       []cell   // the detached mounts of spec.Mounts
+	bases       [][]cell // for each mount, the Served bases of its overlay
+	private     private
+	premounts   []premount
+	thread      int      // the supervisor's thread; the kernel kills pid 1 when it ends
+	premountFDs int      // image offset at which the descriptors of premounts arrive
+	userns      *os.File // the user namespace of pid 1, unless IDs is Same
+	files       []bound
+	optionals   []optionalStep
+	edge        cell         // descriptor of the TUN device
+	rlimits     []Rlimit     // for commands started from now on
+	nproc       *unix.Rlimit // the supervisor's own limit, once pid 1 has another one
 
 	shifts []shifted // trees whose ids a FUSE process maps
 
-	rootCopy *os.File   // see rootMount
-	trash    []*os.File // mounts and directories to close once the trees are complete
+	rootCopy   *os.File   // see rootMount
+	closeLater []*os.File // mounts and directories to close once the trees are complete
 }
 
 // optionalStep is a step whose failure [Spec.BestEffort] tolerates.
-type soft struct {
+type optionalStep struct {
 	result cell
-	what   string
+	part   string
 }
 
 // optional makes s the step of a protection that a best effort can do without.
@@ -48,7 +48,7 @@ func (b *builder) optional(what string, s step) {
 		return
 	}
 	_, c := s.anyhow().into()
-	b.soft = append(b.soft, soft{c, what})
+	b.optionals = append(b.optionals, optionalStep{c, what})
 }
 
 // maps adds the steps that map the only user and group of the new user namespace. A process may map its own ids

@@ -20,24 +20,24 @@ import (
 //
 // Cost: under 0.1 ms. Errors: syscall.ECONNREFUSED; [ErrClosed]; [ErrInterrupted]; [ErrBusy] while the
 // container is frozen.
-func (b *Box) Dial(ctx context.Context, port uint16) (net.Conn, netip.Addr, error) {
+func (c *Container) Dial(ctx context.Context, port uint16) (net.Conn, netip.Addr, error) {
 	four, six := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()
-	conn, err := b.dial(ctx, netip.AddrPortFrom(four, port))
+	conn, err := c.dial(ctx, netip.AddrPortFrom(four, port))
 	if !errors.Is(err, unix.ECONNREFUSED) {
 		return conn, four, err
 	}
-	if conn, second := b.dial(ctx, netip.AddrPortFrom(six, port)); second == nil {
+	if conn, second := c.dial(ctx, netip.AddrPortFrom(six, port)); second == nil {
 		return conn, six, nil
 	}
 	return nil, four, err
 }
 
-func (b *Box) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+func (c *Container) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	family, sa := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(to.Port()), Addr: [4]byte{127, 0, 0, 1}})
 	if to.Addr().Is6() {
 		family, sa = unix.AF_INET6, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
 	}
-	f, err := b.socket(ctx, family)
+	f, err := c.socket(ctx, family)
 	if err != nil {
 		return nil, err
 	}
@@ -76,38 +76,38 @@ func (b *Box) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 }
 
 // socket returns a non-blocking TCP socket that pid 1 opens.
-func (b *Box) socket(ctx context.Context, family int) (*os.File, error) {
+func (c *Container) socket(ctx context.Context, family int) (*os.File, error) {
 	const op = "opening a socket"
-	b.ask.Lock()
-	defer b.ask.Unlock()
+	c.reqMu.Lock()
+	defer c.reqMu.Unlock()
 	if err := ctx.Err(); err != nil {
 		return nil, &Error{Op: op, Kind: ErrInterrupted, Err: err}
 	}
-	if b.frozen != nil {
+	if c.frozen != nil {
 		return nil, &Error{Op: op, Kind: ErrBusy, Err: errors.New("the sandbox is frozen")}
 	}
-	if b.ended() {
+	if c.ended() {
 		return nil, &Error{Op: op, Kind: ErrClosed}
 	}
-	b.b.rewind(b.nextRoom())
-	first := b.b.openSocket(family)
-	if b.b.err != nil {
-		return nil, planError(b.b.err)
+	c.builder.rewind(c.nextRegion())
+	first := c.builder.openSocket(family)
+	if c.builder.err != nil {
+		return nil, planError(c.builder.err)
 	}
-	if err := b.submit(first, nil); err != nil {
+	if err := c.submit(first, nil); err != nil {
 		return nil, err
 	}
 	select {
-	case r := <-b.answer:
+	case r := <-c.reports:
 		if r.kind == reportSocket && r.status < 0 {
 			return nil, &Error{Op: op, Kind: ErrNoSpace, Err: unix.EMFILE} // the kernel had no descriptor free here
 		}
 		if r.kind == reportSocket {
 			return os.NewFile(uintptr(r.status), "socket"), nil
 		}
-		where, errno := b.b.failure()
+		where, errno := c.builder.failure()
 		return nil, &Error{Op: where.stage, Kind: kindOf(errno), Err: errno}
-	case <-b.done:
+	case <-c.done:
 		return nil, &Error{Op: op, Kind: ErrClosed}
 	}
 }

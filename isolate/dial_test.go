@@ -15,17 +15,16 @@ import (
 	"time"
 )
 
-// served runs a server in the box that says who to each that connects, and waits until it
-// listens.
-func served(t *testing.T, box *Box, at, who string) {
+// served runs a server in the container that sends who to each client, and waits until it listens.
+func served(t *testing.T, container *Container, at, who string) {
 	t.Helper()
-	install(t, box)
+	install(t, container)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	_, err = box.Exec(t.Context(), Command{
+	_, err = container.Exec(t.Context(), Command{
 		Args: []string{visitorProgram}, Dir: "/", Stdout: w, Stderr: w,
 		Env: []string{"SNAPFS_TEST_AS=visitor", "WHAT=serve", "TO=" + at, "WHO=" + who},
 	})
@@ -38,7 +37,7 @@ func served(t *testing.T, box *Box, at, who string) {
 	}
 }
 
-// serve is served's inner half.
+// serve is the server of served, inside the container.
 func serve(at string) (string, error) {
 	l, err := net.Listen("tcp", at)
 	if err != nil {
@@ -57,9 +56,9 @@ func serve(at string) (string, error) {
 	}
 }
 
-func dialled(t *testing.T, box *Box, port uint16) string {
+func dialled(t *testing.T, container *Container, port uint16) string {
 	t.Helper()
-	conn, at, err := box.Dial(t.Context(), port)
+	conn, at, err := container.Dial(t.Context(), port)
 	if err != nil {
 		t.Error(err)
 		return ""
@@ -72,9 +71,8 @@ func dialled(t *testing.T, box *Box, port uint16) string {
 	return at.String() + " " + string(said)
 }
 
-// The keeper reaches the servers of each box by its loopback, and no other's, while
-// commands start, too.
-func TestTheKeeperReachesServersInside(t *testing.T) {
+// Dial reaches the servers of its own container and of no other, also while commands start.
+func TestDialReachesServersInside(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
 		one, two := open(t, spec), open(t, renewed(t, spec))
 		served(t, one, "127.0.0.1:5432", "one")
@@ -114,17 +112,17 @@ func TestTheKeeperReachesServersInside(t *testing.T) {
 	})
 }
 
-// A server that takes no more connections does not keep who gives up.
-func TestADialThatIsGivenUpEnds(t *testing.T) {
+// A server that accepts no more connections does not block a Dial whose context ends.
+func TestDialEndsWithItsContext(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		box := open(t, spec)
-		install(t, box)
+		container := open(t, spec)
+		install(t, container)
 		r, w, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer r.Close()
-		_, err = box.Exec(t.Context(), Command{
+		_, err = container.Exec(t.Context(), Command{
 			Args: []string{visitorProgram}, Dir: "/", Stdout: w, Stderr: w,
 			Env: []string{"SNAPFS_TEST_AS=visitor", "WHAT=deaf"},
 		})
@@ -135,9 +133,9 @@ func TestADialThatIsGivenUpEnds(t *testing.T) {
 		if line, err := bufio.NewReader(r).ReadString('\n'); line != "up\n" {
 			t.Fatalf("%q, %v", line, err)
 		}
-		for range 5 { // the first few are taken by its queue
+		for range 5 { // the listen queue takes the first few
 			ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
-			conn, _, err := box.Dial(ctx, 5432)
+			conn, _, err := container.Dial(ctx, 5432)
 			stop()
 			if err == nil {
 				defer conn.Close()
@@ -147,7 +145,7 @@ func TestADialThatIsGivenUpEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		t.Error("everybody was taken")
+		t.Error("every connection was accepted")
 	})
 }
 
@@ -163,6 +161,6 @@ func deaf() (string, error) {
 		return "", err
 	}
 	fmt.Fprintln(os.Stdout, "up")
-	time.Sleep(time.Minute) // until the box ends
+	time.Sleep(time.Minute) // until the container ends
 	return "", nil
 }

@@ -14,20 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// visit runs the visitor below in the box, and answers with what it says.
-func visit(t *testing.T, box *Box, what, to string) string {
+// visit runs the visitor below in the container and returns its output.
+func visit(t *testing.T, container *Container, what, to string) string {
 	t.Helper()
-	install(t, box)
-	out, _ := output(t, box, Command{Args: []string{visitorProgram}, Env: []string{"SNAPFS_TEST_AS=visitor", "WHAT=" + what, "TO=" + to}, Dir: "/"})
+	install(t, container)
+	out, _ := output(t, container, Command{Args: []string{visitorProgram}, Env: []string{"SNAPFS_TEST_AS=visitor", "WHAT=" + what, "TO=" + to}, Dir: "/"})
 	return strings.TrimSpace(out)
 }
 
 const visitorProgram = "/tmp/visitor"
 
-// install puts the visitor into the box.
-func install(t *testing.T, box *Box) {
+// install copies the visitor into the container.
+func install(t *testing.T, container *Container) {
 	t.Helper()
-	if _, st := output(t, box, shell("test -x "+visitorProgram)); st.Code != 0 {
+	if _, st := output(t, container, shell("test -x "+visitorProgram)); st.Code != 0 {
 		self, err := os.Open("/proc/self/exe")
 		if err != nil {
 			t.Fatal(err)
@@ -35,13 +35,13 @@ func install(t *testing.T, box *Box) {
 		defer self.Close()
 		c := shell("cat >" + visitorProgram + " && chmod 755 " + visitorProgram)
 		c.Stdin = self
-		if out, st := output(t, box, c); st.Code != 0 {
+		if out, st := output(t, container, c); st.Code != 0 {
 			t.Fatal(out)
 		}
 	}
 }
 
-// visitor tries one thing with the network of its box.
+// visitor makes one attempt on the network of its container.
 func visitor() {
 	said, err := visits[os.Getenv("WHAT")](os.Getenv("TO"))
 	switch {
@@ -149,7 +149,7 @@ func greet(c net.Conn) (string, error) {
 	return string(buf[:n]), err
 }
 
-// echo is a host behind an edge that says every greeting again, louder.
+// echo is a host behind the proxy that replies to every greeting, in capitals.
 func echo(tun *os.File) {
 	var buf [2000]byte
 	for {
@@ -184,7 +184,7 @@ type packet struct {
 	body     []byte
 }
 
-// parse takes an IP packet without options apart.
+// parse decodes an IP packet without options.
 func parse(b []byte) packet {
 	if b[0]>>4 == 4 {
 		return packet{netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20])), b[9], b[20:]}
@@ -192,7 +192,7 @@ func parse(b []byte) packet {
 	return packet{netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40])), b[6], b[40:]}
 }
 
-// build puts one together. The checksum of the body is put at its offset sum.
+// build encodes one, with the checksum of the body at its offset sum.
 func build(from, to netip.Addr, protocol byte, body []byte, sum int) []byte {
 	pseudo := append(from.AsSlice(), to.AsSlice()...)
 	pseudo = append(pseudo, 0, protocol, 0, byte(len(body)))

@@ -19,8 +19,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// asBothWithTUN is asBoth where an ordinary user may open /dev/net/tun, with a
-// spec of an edge.
+// asBothWithTUN is asBoth with a proxy network and with /dev/net/tun accessible to the ordinary user.
 func asBothWithTUN(t *testing.T, test func(t *testing.T, spec Spec)) {
 	t.Helper()
 	leakless(t)
@@ -43,40 +42,39 @@ func withEdge(spec Spec) Spec {
 	return spec
 }
 
-// All that a box sends comes out of its Tun, for both families and wherever it is
-// meant to go, and what is written there arrives.
-func TestTheEdgeIsTheWayOutAndIn(t *testing.T) {
+// Every packet that the container sends, of both families and to any address, comes out of Tun, and every
+// packet written to Tun arrives.
+func TestTunCarriesAllTraffic(t *testing.T) {
 	asBothWithTUN(t, func(t *testing.T, spec Spec) {
-		box := open(t, spec)
-		tun := box.Tun()
-		if tun == nil || box.Tun() != nil {
-			t.Fatal("the end of the network is not handed out once")
+		container := open(t, spec)
+		tun := container.Tun()
+		if tun == nil || container.Tun() != nil {
+			t.Fatal("Tun must return the device exactly once")
 		}
 		defer tun.Close()
 		var loud [100]byte
 		expire(t, tun, 200*time.Millisecond)
 		if n, err := tun.Read(loud[:]); err == nil {
-			t.Errorf("the box sends of itself: %x", loud[:n])
+			t.Errorf("the container sends unsolicited packets: %x", loud[:n])
 		}
 		go echo(tun)
 		for _, to := range []string{"10.99.0.1", "192.0.2.7", "fd99::1", "2001:db8::7"} {
-			if got := visit(t, box, "udp", net.JoinHostPort(to, "7")); got != "HELLO" {
+			if got := visit(t, container, "udp", net.JoinHostPort(to, "7")); got != "HELLO" {
 				t.Errorf("%s answers %q", to, got)
 			}
 		}
-		got := sh(t, box, "ls /sys/class/net | tr '\\n' ' '; cat /sys/class/net/snapfs0/mtu; grep -c . /proc/net/if_inet6; wc -l </proc/net/route")
+		got := sh(t, container, "ls /sys/class/net | tr '\\n' ' '; cat /sys/class/net/snapfs0/mtu; grep -c . /proc/net/if_inet6; wc -l </proc/net/route")
 		if got != "lo snapfs0 1400\n2\n3" { // no address that nobody asked for; two routes and a heading
-			t.Errorf("the box has %q", got)
+			t.Errorf("the container has %q", got)
 		}
-		if got := visit(t, box, "loopback", "127.0.0.1:0"); got != "hello" {
+		if got := visit(t, container, "loopback", "127.0.0.1:0"); got != "hello" {
 			t.Errorf("its loopback interface: %q", got)
 		}
 	})
 }
 
-// An echo request from the keeper's side is answered by the box's kernel, from
-// the first moment on.
-func TestTheBoxAnswersThroughTheEdge(t *testing.T) {
+// The container's kernel replies to an echo request of the supervisor from the first moment on.
+func TestContainerRepliesToPingsAtOnce(t *testing.T) {
 	asBothWithTUN(t, func(t *testing.T, spec Spec) {
 		for range 10 {
 			spec := renewed(t, spec)
@@ -104,42 +102,42 @@ func TestTheBoxAnswersThroughTheEdge(t *testing.T) {
 	})
 }
 
-// What is in the box can neither change its network nor make one.
-func TestABoxCannotChangeItsNetwork(t *testing.T) {
+// No process in the container can change its network or create another.
+func TestContainerCannotChangeItsNetwork(t *testing.T) {
 	asBothWithTUN(t, func(t *testing.T, spec Spec) {
-		box := open(t, spec)
+		container := open(t, spec)
 		for _, what := range []string{"down", "address", "route", "tun", "node", "packet", "forward"} {
-			if got := visit(t, box, what, ""); !strings.HasPrefix(got, "refused") {
+			if got := visit(t, container, what, ""); !strings.HasPrefix(got, "refused") {
 				t.Errorf("%s: %s", what, got)
 			}
 		}
-		if level := box.Level(); level.Network != NetworkEdge || !strings.Contains(level.String(), "net;") {
+		if level := container.Level(); level.Network != NetworkEdge || !strings.Contains(level.String(), "net;") {
 			t.Error(level)
 		}
 	})
 }
 
-func TestNothingGetsOutThroughAnEdge(t *testing.T) {
+func TestEscapesFailWithAProxyNetwork(t *testing.T) {
 	asBothWithTUN(t, imprison)
 }
 
-// When the keeper closes its end the box has no way out at all.
-func TestWithoutItsOtherEndTheEdgeLeadsNowhere(t *testing.T) {
+// When the supervisor closes Tun, the container has no way out.
+func TestClosingTunCutsTheNetwork(t *testing.T) {
 	asBothWithTUN(t, func(t *testing.T, spec Spec) {
-		box := open(t, spec)
-		if err := box.Tun().Close(); err != nil {
+		container := open(t, spec)
+		if err := container.Tun().Close(); err != nil {
 			t.Fatal(err)
 		}
-		if got := sh(t, box, "ls /sys/class/net; wc -l </proc/net/route"); got != "lo\n1" {
+		if got := sh(t, container, "ls /sys/class/net; wc -l </proc/net/route"); got != "lo\n1" {
 			t.Errorf("%q", got)
 		}
-		if got := visit(t, box, "udp", "10.99.0.1:7"); !strings.Contains(got, "unreachable") {
+		if got := visit(t, container, "udp", "10.99.0.1:7"); !strings.Contains(got, "unreachable") {
 			t.Errorf("a packet went to %q", got)
 		}
 	})
 }
 
-func TestABoxMayHaveOneFamilyOnly(t *testing.T) {
+func TestProxyNetworkOfOneFamily(t *testing.T) {
 	asBothWithTUN(t, func(t *testing.T, spec Spec) {
 		for _, c := range []struct{ to, other string }{{"10.99.0.1:7", "[fd99::1]:7"}, {"[fd99::1]:7", "10.99.0.1:7"}} {
 			spec := withEdge(renewed(t, spec))
@@ -148,13 +146,13 @@ func TestABoxMayHaveOneFamilyOnly(t *testing.T) {
 			} else {
 				spec.Edge.V6, spec.Edge.Gateway6 = netip.Prefix{}, netip.Addr{}
 			}
-			box := open(t, spec)
-			tun := box.Tun()
+			container := open(t, spec)
+			tun := container.Tun()
 			go echo(tun)
-			if got := visit(t, box, "udp", c.to); got != "HELLO" {
+			if got := visit(t, container, "udp", c.to); got != "HELLO" {
 				t.Errorf("%s answers %q", c.to, got)
 			}
-			if got := visit(t, box, "udp", c.other); !strings.Contains(got, "unreachable") {
+			if got := visit(t, container, "udp", c.other); !strings.Contains(got, "unreachable") {
 				t.Errorf("%s answers %q", c.other, got)
 			}
 			tun.Close()
@@ -162,10 +160,9 @@ func TestABoxMayHaveOneFamilyOnly(t *testing.T) {
 	})
 }
 
-// A box that names its server asks that one, be its list a file, a link to a
-// file, or a link to where a box has nothing. Neither the link nor what it leads
-// to is changed.
-func TestTheResolverIsWhatTheBoxReads(t *testing.T) {
+// The container uses the Resolver whether its resolv.conf is a file, a link to a file, or a dangling link.
+// Neither the link nor its target is changed.
+func TestResolverCoversResolvConf(t *testing.T) {
 	asBothWithTUN(t, func(t *testing.T, spec Spec) {
 		spec.Mounts = slices.DeleteFunc(spec.Mounts, func(m Mount) bool { return m.Target == "/etc" })
 		spec.Resolver = netip.MustParseAddr("fd99::53")
@@ -184,15 +181,15 @@ func TestTheResolverIsWhatTheBoxReads(t *testing.T) {
 			if err := place(filepath.Join(etc, "resolv.conf")); err != nil {
 				t.Fatal(err)
 			}
-			box := open(t, with(etc))
-			got := sh(t, box, "cat /etc/resolv.conf; (echo x >/etc/resolv.conf || rm -f /etc/resolv.conf || mv /etc/hosts /etc/resolv.conf) 2>/dev/null || echo kept; cat /etc/hosts; head -c 2 /dev/full | wc -c; ls -A /run | grep -c resolv || true")
+			container := open(t, with(etc))
+			got := sh(t, container, "cat /etc/resolv.conf; (echo x >/etc/resolv.conf || rm -f /etc/resolv.conf || mv /etc/hosts /etc/resolv.conf) 2>/dev/null || echo kept; cat /etc/hosts; head -c 2 /dev/full | wc -c; ls -A /run | grep -c resolv || true")
 			if want := "nameserver fd99::53\nkept\n127.0.0.1 localhost\n2\n0"; got != want {
 				t.Errorf("%s: %q, want %q", name, got, want)
 			}
-			if _, err := box.Exec(t.Context(), shell("getent hosts example.com")); err != nil {
+			if _, err := container.Exec(t.Context(), shell("getent hosts example.com")); err != nil {
 				t.Fatal(err)
 			}
-			tun := box.Tun()
+			tun := container.Tun()
 			expire(t, tun, 5*time.Second)
 			var buf [2000]byte
 			n, err := tun.Read(buf[:])
@@ -211,15 +208,15 @@ func TestTheResolverIsWhatTheBoxReads(t *testing.T) {
 	})
 }
 
-// The device is root's on some machines, which an ordinary user is told, with the
-// way out; a best effort is no way to another network.
-func TestADeviceThatCannotBeOpenedIsAnErrorWithItsRemedy(t *testing.T) {
+// On some machines the device is root's alone; an ordinary user gets an error with a hint, and a best effort
+// does not choose another network.
+func TestInaccessibleTunDeviceIsAnErrorWithAHint(t *testing.T) {
 	if !treetest.AsUser(t) {
 		return
 	}
 	leakless(t)
 	if f, err := os.OpenFile(tunDevice, os.O_RDWR, 0); err == nil {
-		f.Close() // this machine lets everybody: then there is nothing to tell
+		f.Close() // this machine allows every user
 		return
 	}
 	for _, effort := range []bool{false, true} {
@@ -233,7 +230,7 @@ func TestADeviceThatCannotBeOpenedIsAnErrorWithItsRemedy(t *testing.T) {
 	}
 }
 
-func TestAnEdgeThatMakesNoSenseIsRefused(t *testing.T) {
+func TestCheckRefusesInvalidProxyAddresses(t *testing.T) {
 	for name, spoil := range map[string]func(s *Spec, e *EdgeAddrs){
 		"none":              func(s *Spec, _ *EdgeAddrs) { s.Edge = nil },
 		"elsewhere":         func(s *Spec, _ *EdgeAddrs) { s.Network = NetworkNone },
@@ -256,7 +253,7 @@ func TestAnEdgeThatMakesNoSenseIsRefused(t *testing.T) {
 		if err := s.Check(); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := Begin(t.Context(), s, nil); name != "a zone" && !errors.Is(err, ErrInvalid) {
+		if _, err := Prepare(t.Context(), s, nil); name != "a zone" && !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: begun: %v", name, err)
 		}
 	}
@@ -265,9 +262,9 @@ func TestAnEdgeThatMakesNoSenseIsRefused(t *testing.T) {
 	}
 }
 
-// BenchmarkEdge is what an edge costs at the start, beside no network: both in
-// turn, each after the kernel has had the time to take the last one down. The
-// tenth that others disturbed least tells more on a busy machine than the median.
+// BenchmarkEdge measures the cost of a proxy network at the start, compared to no network: both in turn, each
+// after the kernel has had the time to remove the last one. On a busy machine the tenth percentile says more
+// than the median.
 func BenchmarkEdge(b *testing.B) {
 	treetest.NeedRoot(b)
 	none := rootSpec(b)
@@ -279,7 +276,7 @@ func BenchmarkEdge(b *testing.B) {
 			settle(b, spec)
 			time.Sleep(20 * time.Millisecond)
 			began := time.Now()
-			box, p, err := Start(context.Background(), spec, &c)
+			container, p, err := Start(context.Background(), spec, &c)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -287,7 +284,7 @@ func BenchmarkEdge(b *testing.B) {
 				b.Fatal(err)
 			}
 			times[spec.Network] = append(times[spec.Network], time.Since(began))
-			if err := box.Close(context.Background()); err != nil {
+			if err := container.Close(context.Background()); err != nil {
 				b.Fatal(err)
 			}
 		}

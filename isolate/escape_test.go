@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNothingGetsOut lets a hostile program try what it can. It prints a line
-// for each attempt: "refused" or "DONE".
-func TestNothingGetsOut(t *testing.T) {
+// TestEscapesFail runs a hostile program in the container. The program prints a line for each attempt:
+// "refused" or "DONE".
+func TestEscapesFail(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) { imprison(t, spec) })
 }
 
-// With the host's network the host's abstract sockets are the new danger.
-func TestNothingGetsOutThroughTheHostsNetwork(t *testing.T) {
+// With the host's network, the host's abstract sockets are an additional danger.
+func TestEscapesFailWithTheHostsNetwork(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
 		spec.Network = NetworkHost
 		imprison(t, spec)
@@ -60,19 +60,19 @@ func imprison(t *testing.T, spec Spec) {
 	spec.Mounts = append(spec.Mounts, Mount{Target: "/mnt", Source: dir})
 	spec.Hide = []string{"/mnt/link", "/mnt/secrets", "/mnt/no/such", "/etc/hostname/x"}
 	spec.ReadOnly = []string{"/usr"}
-	box := open(t, spec)
+	container := open(t, spec)
 	c := Command{
 		Args: []string{"/mnt/prisoner"}, Dir: "/",
-		Env: []string{"PATH=/usr/bin:/bin", "SNAPFS_TEST_AS=prisoner", "ABSTRACT=" + name, "KEEPER=" + strconv.Itoa(os.Getpid())},
+		Env: []string{"PATH=/usr/bin:/bin", "SNAPFS_TEST_AS=prisoner", "ABSTRACT=" + name, "SUPERVISOR=" + strconv.Itoa(os.Getpid())},
 	}
-	out, st := output(t, box, c)
+	out, st := output(t, container, c)
 	if st != (Status{}) {
 		t.Errorf("%+v", st)
 	}
 	want := len(attempts)
-	if spec.Network == NetworkHost && landlockABI() < scopeABI { // what is open is said
+	if spec.Network == NetworkHost && landlockABI() < scopeABI { // the level reports the open attempt
 		want--
-		if said := box.Level().String(); !strings.Contains(out, "DONE     use the host's abstract socket\n") || !strings.Contains(said, "abstract unix sockets") {
+		if said := container.Level().String(); !strings.Contains(out, "DONE     use the host's abstract socket\n") || !strings.Contains(said, "abstract unix sockets") {
 			t.Errorf("%s\n%s", said, out)
 		}
 	}
@@ -84,8 +84,7 @@ func imprison(t *testing.T, spec Spec) {
 	}
 }
 
-// prisoner makes all attempts. Reporting is all it does for the test: whether
-// one was refused is for the kernel to say.
+// prisoner makes all attempts and prints the kernel's answers.
 func prisoner() {
 	for _, a := range attempts {
 		if err := a.try(); err != nil {
@@ -96,7 +95,7 @@ func prisoner() {
 	}
 }
 
-// attempts: a nil error is an escape.
+// attempts are calls whose success is an escape.
 var attempts = []struct {
 	name string
 	try  func() error
@@ -109,7 +108,7 @@ var attempts = []struct {
 	{"write into a hidden directory", func() error { return os.WriteFile("/mnt/secrets/x", nil, 0o600) }},
 	{"write a read-only path", func() error { return os.WriteFile("/usr/x", nil, 0o600) }},
 	{"see a process of the host", func() error { return seesHost() }},
-	{"signal the keeper", func() error { return syscall.Kill(keeperPID(), 0) }},
+	{"signal the supervisor", func() error { return syscall.Kill(supervisorPID(), 0) }},
 	{"signal pid 1", func() error { return survives(1) }},
 	{"trace pid 1", func() error { return syscall.PtraceAttach(1) }},
 	{"read pid 1's memory", func() error { return opens("/proc/1/mem") }},
@@ -181,7 +180,7 @@ var attempts = []struct {
 
 var errNothing = errors.New("nothing there")
 
-// reads succeeds when there is something to read.
+// reads succeeds if the file has content.
 func reads(path string) error {
 	b, err := os.ReadFile(path)
 	if err == nil && len(b) == 0 {
@@ -206,11 +205,11 @@ func call(nr uintptr, args ...uintptr) error {
 	case unix.EPERM, unix.ENOSYS, unix.EACCES:
 		return errno
 	}
-	return nil // it was let in, and only its arguments were wrong
+	return nil // the filter let the call through, only its arguments were wrong
 }
 
-func keeperPID() int {
-	n, _ := strconv.Atoi(os.Getenv("KEEPER"))
+func supervisorPID() int {
+	n, _ := strconv.Atoi(os.Getenv("SUPERVISOR"))
 	return n
 }
 
@@ -228,7 +227,7 @@ func survives(pid int) error {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		return err
 	}
-	return errors.New("the signal did nothing") // or nobody is left to say so
+	return errors.New("the signal did nothing") // if the signal had worked, no process would report it
 }
 
 func takesDescriptor() error {
@@ -268,7 +267,7 @@ func leavesChroot() error {
 	}
 	after, err := os.Stat("/")
 	if err == nil && os.SameFile(before, after) {
-		return errors.New("that is the box's own root")
+		return errors.New("that is the container's own root")
 	}
 	return nil
 }
@@ -288,7 +287,7 @@ func makesDevice(path string, kind uint32, major, minor uint32) error {
 	return opens(path)
 }
 
-// gains runs a set-id copy of a program and looks whether it helped.
+// gains runs a set-id program and reports whether it gained root.
 func gains() error {
 	out, err := exec.Command("/usr/bin/su", "-c", "id -u", "root").Output()
 	if os.Getuid() == 0 {
@@ -307,7 +306,7 @@ func gains() error {
 func inherits() error {
 	for fd := 3; fd < 2000; fd++ {
 		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
-		if err == nil && flags&unix.FD_CLOEXEC == 0 { // what this program opened itself has it
+		if err == nil && flags&unix.FD_CLOEXEC == 0 { // descriptors that this program opened have FD_CLOEXEC
 			return nil
 		}
 	}
@@ -320,7 +319,7 @@ func ioctl(number uintptr) error {
 	if errno == unix.EPERM {
 		return errno
 	}
-	return nil // the filter let it through, and only the descriptor is no terminal
+	return nil // the filter let the call through, only the descriptor is no terminal
 }
 
 func byHandle() error {
@@ -332,8 +331,7 @@ func byHandle() error {
 	return nil
 }
 
-// hostMount looks for a mount that can be written and is neither the box's own
-// nor given to it.
+// hostMount looks for a writable mount that is neither the container's own nor in its Spec.
 func hostMount() error {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A directory among the streams is a way to all of the host.
+// A directory as a stream would be a way to the whole host.
 func TestNoStreamIsADirectory(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
 		dir, err := os.Open("/")
@@ -21,16 +21,15 @@ func TestNoStreamIsADirectory(t *testing.T) {
 		if _, _, err := Start(t.Context(), spec, &c); !errors.Is(err, ErrInvalid) {
 			t.Errorf("started with /: %v", err)
 		}
-		box := open(t, renewed(t, spec))
-		if _, err := box.Exec(t.Context(), c); !errors.Is(err, ErrInvalid) {
+		container := open(t, renewed(t, spec))
+		if _, err := container.Exec(t.Context(), c); !errors.Is(err, ErrInvalid) {
 			t.Errorf("executed with /: %v", err)
 		}
 	})
 }
 
-// What is hidden stays so in the next box of the same trees: none of the
-// directories above it can be moved away from under its path.
-func TestTheHiddenCannotBeMovedToAnotherPath(t *testing.T) {
+// Hidden paths stay hidden in the next container of the same trees: none of their parents can be moved away.
+func TestHiddenPathsCannotBeMoved(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
 		dir := scratch(t)
 		mkdir(t, filepath.Join(dir, "a", "b"))
@@ -38,14 +37,14 @@ func TestTheHiddenCannotBeMovedToAnotherPath(t *testing.T) {
 		write(t, filepath.Join(dir, "a", "b", "key"), "the secret")
 		spec.Mounts = append(spec.Mounts, Mount{Target: "/mnt", Source: dir})
 		spec.Hide = []string{"/mnt/a/b/key"}
-		box := open(t, spec)
+		container := open(t, spec)
 		for _, d := range []string{"/mnt/a/b", "/mnt/a"} {
-			if out, st := output(t, box, shell("mv -T "+d+" /mnt/moved 2>&1")); st.Code == 0 {
+			if out, st := output(t, container, shell("mv -T "+d+" /mnt/moved 2>&1")); st.Code == 0 {
 				t.Errorf("%s was moved: %s", d, out)
 			}
 		}
-		sh(t, box, "mv /mnt/a/free /mnt/a/freed; echo x > /mnt/a/b/x; mv /mnt/a/b/x /mnt/a/b/y; mv /mnt/a/b/y /mnt/a/freed/; test ! -s /mnt/a/b/key")
-		if got := sh(t, box, "grep -rl 'the secret' /mnt || true"); strings.TrimSpace(got) != "" {
+		sh(t, container, "mv /mnt/a/free /mnt/a/freed; echo x > /mnt/a/b/x; mv /mnt/a/b/x /mnt/a/b/y; mv /mnt/a/b/y /mnt/a/freed/; test ! -s /mnt/a/b/key")
+		if got := sh(t, container, "grep -rl 'the secret' /mnt || true"); strings.TrimSpace(got) != "" {
 			t.Errorf("seen in %s", got)
 		}
 	})

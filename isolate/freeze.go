@@ -23,21 +23,21 @@ type thawer func() error
 // the container runs.
 //
 // Cost: 1 to 5 ms. Errors: [ErrClosed], [ErrInterrupted], [ErrDenied].
-func (b *Box) Freeze(ctx context.Context) error {
-	b.ask.Lock()
-	defer b.ask.Unlock()
-	if b.frozen != nil {
+func (c *Container) Freeze(ctx context.Context) error {
+	c.reqMu.Lock()
+	defer c.reqMu.Unlock()
+	if c.frozen != nil {
 		return nil
 	}
-	if b.ended() {
+	if c.ended() {
 		return &Error{Op: "freezing", Kind: ErrClosed}
 	}
-	thaw, err := b.stop(ctx)
+	thaw, err := c.stop(ctx)
 	if err == nil {
-		err = b.settleShown()
+		err = c.syncShown()
 	}
 	if err == nil {
-		b.frozen = thaw
+		c.frozen = thaw
 		return nil
 	}
 	err = errors.Join(err, thaw())
@@ -48,8 +48,8 @@ func (b *Box) Freeze(ctx context.Context) error {
 }
 
 // syncShown makes FUSE mounts that map ids write back dirty mapped pages. The caller has stopped all writers.
-func (b *Box) settleShown() error {
-	for _, root := range b.shown {
+func (c *Container) syncShown() error {
+	for _, root := range c.shown {
 		if err := unix.Syncfs(int(root.Fd())); err != nil {
 			return &os.PathError{Op: "syncfs", Path: root.Name(), Err: err}
 		}
@@ -58,14 +58,14 @@ func (b *Box) settleShown() error {
 }
 
 // Thaw continues the processes. Thawing a container that is not frozen does nothing. Errors: [ErrDenied].
-func (b *Box) Thaw(context.Context) error {
-	b.ask.Lock()
-	defer b.ask.Unlock()
-	if b.frozen == nil {
+func (c *Container) Thaw(context.Context) error {
+	c.reqMu.Lock()
+	defer c.reqMu.Unlock()
+	if c.frozen == nil {
 		return nil
 	}
-	thaw := b.frozen
-	b.frozen = nil
+	thaw := c.frozen
+	c.frozen = nil
 	if err := thaw(); err != nil {
 		return hostError("thawing", err)
 	}
@@ -77,48 +77,48 @@ func (b *Box) Thaw(context.Context) error {
 //
 // Cost: 1 ms, and more with many processes. Errors: [ErrClosed]; [ErrInterrupted]; [ErrBusy] while the
 // container is frozen.
-func (b *Box) Clear(ctx context.Context) error {
-	b.ask.Lock()
-	if b.frozen != nil {
-		b.ask.Unlock()
-		return &Error{Op: "ending its processes", Kind: ErrBusy, Err: errors.New("the sandbox is frozen")}
+func (c *Container) Clear(ctx context.Context) error {
+	c.reqMu.Lock()
+	if c.frozen != nil {
+		c.reqMu.Unlock()
+		return &Error{Op: "ending the sandbox's processes", Kind: ErrBusy, Err: errors.New("the sandbox is frozen")}
 	}
-	if b.ended() {
-		b.ask.Unlock()
-		return &Error{Op: "ending its processes", Kind: ErrClosed}
+	if c.ended() {
+		c.reqMu.Unlock()
+		return &Error{Op: "ending the sandbox's processes", Kind: ErrClosed}
 	}
-	err := b.signalAll(unix.SIGKILL)
-	b.mu.Lock()
-	idle, ran := b.idle, b.ran
-	b.mu.Unlock()
-	b.ask.Unlock()
+	err := c.signalAll(unix.SIGKILL)
+	c.mu.Lock()
+	idle, ran := c.idle, c.ran
+	c.mu.Unlock()
+	c.reqMu.Unlock()
 	if err != nil || !ran {
 		return err
 	}
 	select {
 	case <-idle:
 		return nil
-	case <-b.done:
-		return &Error{Op: "ending its processes", Kind: ErrClosed}
+	case <-c.done:
+		return &Error{Op: "ending the sandbox's processes", Kind: ErrClosed}
 	case <-ctx.Done():
-		return &Error{Op: "ending its processes", Kind: ErrInterrupted, Err: ctx.Err()}
+		return &Error{Op: "ending the sandbox's processes", Kind: ErrInterrupted, Err: ctx.Err()}
 	}
 }
 
 // stop freezes by cgroup if possible and otherwise by signals. The thawer is never nil.
-func (b *Box) stop(ctx context.Context) (thawer, error) {
-	if f, ok := b.freezer(); ok {
+func (c *Container) stop(ctx context.Context) (thawer, error) {
+	if f, ok := c.freezer(); ok {
 		return func() error { return f.write(f.off) }, f.freeze(ctx)
 	}
-	return b.stopEach(ctx)
+	return c.stopEach(ctx)
 }
 
 // freezer returns the freezer of the first cgroup that has one.
-func (b *Box) freezer() (freezer, bool) {
-	for _, c := range b.cgroups {
+func (c *Container) freezer() (freezer, bool) {
+	for _, dir := range c.cgroups {
 		for _, f := range []freezer{
-			{c, "cgroup.freeze", "1", "0", "cgroup.events", "frozen 1"},
-			{c, "freezer.state", "FROZEN", "THAWED", "freezer.state", "FROZEN"},
+			{dir, "cgroup.freeze", "1", "0", "cgroup.events", "frozen 1"},
+			{dir, "freezer.state", "FROZEN", "THAWED", "freezer.state", "FROZEN"},
 		} {
 			if f.there() {
 				return f, true
@@ -131,9 +131,9 @@ func (b *Box) freezer() (freezer, bool) {
 // freezer is the file of a cgroup that stops every process in it: cgroup.freeze in version 2
 // (Documentation/admin-guide/cgroup-v2.rst), freezer.state in version 1 (cgroup-v1/freezer-subsystem.rst).
 type freezer struct {
-	dir           *os.File
-	file, on, off string
-	tells, done   string // the file that reports the state, and its text once all are frozen
+	dir                   *os.File
+	file, on, off         string
+	stateFile, frozenText string // the file that reports the state, and its text once all are frozen
 }
 
 func (f freezer) there() bool {
@@ -158,16 +158,16 @@ func (f freezer) freeze(ctx context.Context) error {
 	}
 	return poll(ctx, func() (bool, error) {
 		var buf [256]byte
-		fd, err := unix.Openat(int(f.dir.Fd()), f.tells, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		fd, err := unix.Openat(int(f.dir.Fd()), f.stateFile, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return false, &os.PathError{Op: "open", Path: f.tells, Err: err}
+			return false, &os.PathError{Op: "open", Path: f.stateFile, Err: err}
 		}
 		defer unix.Close(fd)
 		n, err := unix.Read(fd, buf[:])
 		if err != nil {
 			return false, err
 		}
-		return bytes.Contains(buf[:n], []byte(f.done)), nil
+		return bytes.Contains(buf[:n], []byte(f.frozenText)), nil
 	})
 }
 
@@ -204,19 +204,19 @@ func poll(ctx context.Context, ask func() (bool, error)) error {
 // stopEach makes pid 1 send SIGSTOP to all other processes of its namespace, which the kernel does atomically:
 // a process that forks meanwhile gets the signal before its child exists, or both get it (kill(2), -1;
 // copy_process in kernel/fork.c). It then waits until each of them has stopped.
-func (b *Box) stopEach(ctx context.Context) (thawer, error) {
+func (c *Container) stopEach(ctx context.Context) (thawer, error) {
 	before := map[int]bool{}
-	for _, p := range descendants(b.pid) {
+	for _, p := range descendants(c.pid) {
 		if p.state == 'T' {
 			before[p.pid] = true
 		}
 	}
 	thaw := func() error {
-		if b.ended() {
+		if c.ended() {
 			return nil
 		}
 		var errs []error
-		all := descendants(b.pid)
+		all := descendants(c.pid)
 		for i := len(all) - 1; i >= 0; i-- { // children before parents that wait for them
 			if p := all[i]; !before[p.pid] {
 				if err := unix.Kill(p.pid, unix.SIGCONT); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -226,23 +226,23 @@ func (b *Box) stopEach(ctx context.Context) (thawer, error) {
 		}
 		return errors.Join(errs...)
 	}
-	if err := b.signalAll(unix.SIGSTOP); err != nil {
+	if err := c.signalAll(unix.SIGSTOP); err != nil {
 		return thaw, err
 	}
 	asleep := map[int]int{}
 	return thaw, poll(ctx, func() (bool, error) {
-		if b.ended() {
+		if c.ended() {
 			return false, &Error{Op: "freezing", Kind: ErrClosed}
 		}
 		still := true
-		for _, p := range descendants(b.pid) {
+		for _, p := range descendants(c.pid) {
 			switch p.state {
 			case 'T', 't', 'Z', 'X':
 			case 'D':
 				// A process in the kernel stops before it returns to user space, unless it waits in vfork for a
 				// child, which has stopped.
 				asleep[p.pid]++
-				still = still && asleep[p.pid] > patience
+				still = still && asleep[p.pid] > maxSleepPolls
 			default:
 				still = false
 			}
@@ -252,20 +252,20 @@ func (b *Box) stopEach(ctx context.Context) (thawer, error) {
 }
 
 // maxSleepPolls is how often poll may find a process in uninterruptible sleep: 0.1 s.
-const patience = 16
+const maxSleepPolls = 16
 
 // signalAll makes pid 1 send a signal to every other process in the container. The caller holds reqMu.
-func (b *Box) signalAll(sig unix.Signal) error {
-	b.b.rewind(b.nextRoom())
-	first := b.b.broadcast(int(sig))
-	if err := b.submit(first, nil); err != nil {
+func (c *Container) signalAll(sig unix.Signal) error {
+	c.builder.rewind(c.nextRegion())
+	first := c.builder.broadcast(int(sig))
+	if err := c.submit(first, nil); err != nil {
 		return err
 	}
 	select {
-	case <-b.answer:
+	case <-c.reports:
 		return nil
-	case <-b.done:
-		return &Error{Op: "signalling", Kind: ErrClosed}
+	case <-c.done:
+		return &Error{Op: "signalling the sandbox", Kind: ErrClosed}
 	}
 }
 
@@ -281,15 +281,15 @@ func (b *builder) broadcast(sig int) step {
 }
 
 // threadState is the state of one thread in the container; pid is its process on the host.
-type inside struct {
+type threadState struct {
 	pid   int
 	state byte
 }
 
 // descendants lists the threads of all processes below pid 1, parents before children. It needs
 // CONFIG_PROC_CHILDREN, which all distributions set.
-func descendants(pid int) []inside {
-	var all []inside
+func descendants(pid int) []threadState {
+	var all []threadState
 	queue := []int{pid}
 	for len(queue) > 0 {
 		parent := queue[0]
@@ -302,7 +302,7 @@ func descendants(pid int) []inside {
 		for _, e := range entries {
 			if parent != pid {
 				if state, ok := stateOf(tasks + e.Name() + "/stat"); ok {
-					all = append(all, inside{parent, state})
+					all = append(all, threadState{parent, state})
 				}
 			}
 			list, err := os.ReadFile(tasks + e.Name() + "/children")
@@ -334,12 +334,12 @@ func stateOf(file string) (byte, bool) {
 // release kills and thaws a frozen container that Close ends: a frozen cgroup of version 1 delivers no signal
 // until it thaws. No process runs an instruction before it dies. Processes that SIGSTOP stopped die as they
 // are.
-func (b *Box) release() {
-	b.ask.Lock()
-	defer b.ask.Unlock()
-	if f, ok := b.freezer(); ok && b.frozen != nil {
+func (c *Container) release() {
+	c.reqMu.Lock()
+	defer c.reqMu.Unlock()
+	if f, ok := c.freezer(); ok && c.frozen != nil {
 		killAll(f.dir)
 		f.write(f.off) //nolint:errcheck // an error means the cgroup is gone
 	}
-	b.frozen = nil
+	c.frozen = nil
 }

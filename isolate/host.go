@@ -14,7 +14,7 @@ import (
 
 // hostFacts is what a builder knows about the machine and the caller. The supervisor collects it, because pid 1
 // can only execute prepared steps.
-type host struct {
+type hostFacts struct {
 	uid, gid int
 	landlock int // ABI, 0 without
 	anchor   string
@@ -36,8 +36,8 @@ type entry struct {
 }
 
 // callerFacts collects what the fork needs.
-func lookAtCaller(spec *Spec) host {
-	h := host{uid: os.Geteuid(), gid: os.Getegid(), freeFD: 1000, birth: -1}
+func callerFacts(spec *Spec) hostFacts {
+	h := hostFacts{uid: os.Geteuid(), gid: os.Getegid(), freeFD: 1000, birth: -1}
 	var st unix.Statfs_t
 	for _, c := range spec.Cgroups {
 		if unix.Fstatfs(int(c.Fd()), &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC {
@@ -50,13 +50,13 @@ func lookAtCaller(spec *Spec) host {
 }
 
 // probeHost collects the remaining facts.
-func (b *builder) lookAround() (err error) {
+func (b *builder) probeHost() (err error) {
 	h := &b.host
 	if h.anchor, err = anchor(); err != nil {
 		return err
 	}
 	h.landlock = landlockABI()
-	h.run = append(firstLevel("/run"), beneath("user")...)
+	h.run = append(firstLevel("/run"), listRun("user")...)
 	if b.spec.Network == NetworkHost {
 		h.resolv = resolvConf()
 	}
@@ -108,7 +108,7 @@ func firstLevel(dir string) []entry {
 }
 
 // listRun lists a directory of /run, with paths relative to /run.
-func beneath(dir string) []entry {
+func listRun(dir string) []entry {
 	list := firstLevel("/run/" + dir)
 	for i := range list {
 		list[i].name = dir + "/" + list[i].name

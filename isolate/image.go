@@ -90,18 +90,18 @@ func (im *image) free() {
 }
 
 // region is a part of an image, between two offsets.
-type room struct{ from, to int }
+type region struct{ from, to int }
 
 // regions divides the rest of an image into two regions for requests, to be used in turn: pid 1 reports a
 // request before it has executed the last steps of it, and the next request must not overwrite these. Pid 1
 // begins the next request after them.
-func (im *image) rooms() [2]room {
+func (im *image) regions() [2]region {
 	middle := (im.used + (len(im.mem)-im.used)/2) &^ 7
-	return [2]room{{im.used, middle}, {middle, len(im.mem)}}
+	return [2]region{{im.used, middle}, {middle, len(im.mem)}}
 }
 
 // rewind continues in a region. It discards the steps and errors there.
-func (im *image) rewind(r room) {
+func (im *image) rewind(r region) {
 	at := r.from
 	im.used, im.end, im.last, im.err = at, r.to, 0, nil
 	im.put64(headFailed, 0)

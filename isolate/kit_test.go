@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// asBoth runs a test as root, in a box of its own ids, and as an ordinary user.
+// asBoth runs a test as root, in a container with its own ids, and as an ordinary user.
 func asBoth(t *testing.T, test func(t *testing.T, spec Spec)) {
 	t.Helper()
 	if os.Geteuid() == 0 {
@@ -31,16 +31,16 @@ func leakless(t *testing.T) {
 	treetest.Leaks(t)
 }
 
-// rootSpec is the whole machine, copied by overlay.
+// rootSpec is the whole machine as an overlay.
 func rootSpec(t testing.TB) Spec {
 	t.Helper()
 	return Spec{
 		Mounts:  []Mount{{Target: "/", Overlay: overlay(t, "/")}},
-		Network: NetworkNone, IDs: Own(1 << 28), Hostname: "box",
+		Network: NetworkNone, IDs: Own(1 << 28), Hostname: "sandbox",
 	}
 }
 
-// userSpec is what an ordinary user can have of it: /w is a copied directory.
+// userSpec is the most an ordinary user can have: /home is an overlay.
 func userSpec(t testing.TB) Spec {
 	t.Helper()
 	lower := filepath.Join(scratch(t), "lower")
@@ -56,7 +56,7 @@ func userSpec(t testing.TB) Spec {
 			{Target: "/usr", Source: "/usr", ReadOnly: true},
 			{Target: "/var", Source: "/var", ReadOnly: true},
 		},
-		Network: NetworkNone, IDs: Same, Hostname: "box",
+		Network: NetworkNone, IDs: Same, Hostname: "sandbox",
 	}
 }
 
@@ -66,7 +66,7 @@ func scratch(t testing.TB) string {
 		return treetest.Dir(t)
 	}
 	dir := t.TempDir()
-	t.Cleanup(func() { // the kernel makes directories in a work directory that none may enter
+	t.Cleanup(func() { // the kernel creates directories without permissions in a work directory
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if d != nil && d.IsDir() {
 				return os.Chmod(path, 0o700)
@@ -80,8 +80,7 @@ func scratch(t testing.TB) string {
 	return dir
 }
 
-// renewed is the spec with layers that were not mounted yet: a volatile upper
-// layer can be mounted once.
+// renewed returns the spec with new upper layers: a volatile upper layer can be mounted only once.
 func renewed(t testing.TB, spec Spec) Spec {
 	t.Helper()
 	spec.Mounts = slices.Clone(spec.Mounts)
@@ -122,23 +121,23 @@ func shell(script string) Command {
 	return Command{Args: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, Dir: "/"}
 }
 
-// open starts a box without a command, to be closed with the test.
-func open(t testing.TB, spec Spec) *Box {
+// open starts a container without a command and closes it with the test.
+func open(t testing.TB, spec Spec) *Container {
 	t.Helper()
-	box, _, err := Start(t.Context(), spec, nil)
+	container, _, err := Start(t.Context(), spec, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := box.Close(context.Background()); err != nil {
+		if err := container.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
-	return box
+	return container
 }
 
-// output runs a command in the box and answers with all it wrote.
-func output(t testing.TB, box *Box, c Command) (string, Status) {
+// output runs a command in the container and returns its output.
+func output(t testing.TB, container *Container, c Command) (string, Status) {
 	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -146,7 +145,7 @@ func output(t testing.TB, box *Box, c Command) (string, Status) {
 	}
 	defer r.Close()
 	c.Stdout, c.Stderr = w, w
-	p, err := box.Exec(t.Context(), c)
+	p, err := container.Exec(t.Context(), c)
 	w.Close()
 	if err != nil {
 		t.Fatal(err)
@@ -162,10 +161,10 @@ func output(t testing.TB, box *Box, c Command) (string, Status) {
 	return string(out), st
 }
 
-// sh is output of a script that must succeed.
-func sh(t testing.TB, box *Box, script string) string {
+// sh returns the output of a script that must succeed.
+func sh(t testing.TB, container *Container, script string) string {
 	t.Helper()
-	out, st := output(t, box, shell(script))
+	out, st := output(t, container, shell(script))
 	if st != (Status{}) {
 		t.Fatalf("%s: %+v\n%s", script, st, out)
 	}

@@ -21,11 +21,11 @@ import (
 type layers struct {
 	userns *os.File
 	// shift mounts a tree that cannot be id-mapped through FUSE, or returns why.
-	shift  func(path string, why error) (*os.File, error)
-	base   func(i int) (*os.File, error) // mounts Overlay.Base[i]
-	placed bool                          // whether each layer must be attached
-	root   *os.File                      // a copy of the mount of /, which contains most layers, or nil
-	mounts []*os.File
+	shift    func(path string, why error) (*os.File, error)
+	base     func(i int) (*os.File, error) // mounts Overlay.Base[i]
+	attached bool                          // whether each layer must be attached
+	root     *os.File                      // a copy of the mount of /, which contains most layers, or nil
+	mounts   []*os.File
 }
 
 // overlayOf mounts an overlay of id-mapped layers, because an overlay itself cannot be id-mapped.
@@ -35,7 +35,7 @@ func (b *builder) overlayOf(ctx context.Context, target string, o Overlay, attr 
 	l.shift = func(path string, why error) (*os.File, error) { return b.layerShifted(ctx, target, path, why) }
 	l.base = func(i int) (*os.File, error) { return b.base(ctx, target, o.Base, i, userns) }
 	m, err := l.overlay(o, attr, base)
-	b.trash = append(b.trash, l.mounts...)
+	b.closeLater = append(b.closeLater, l.mounts...)
 	if !errors.Is(err, unix.EINVAL) || errors.As(err, new(unmappable)) {
 		return m, err
 	}
@@ -49,7 +49,7 @@ func (b *builder) overlayOf(ctx context.Context, target string, o Overlay, attr 
 // overlayInScratch is overlay for kernels that want each layer attached.
 func overlayInScratch(o Overlay, attr uint64, like *layers, base int) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
-		l := &layers{userns: like.userns, shift: like.shift, base: like.base, placed: true}
+		l := &layers{userns: like.userns, shift: like.shift, base: like.base, attached: true}
 		defer func() { later(l.mounts...) }()
 		return l.overlay(o, attr, base)
 	})
@@ -58,7 +58,7 @@ func overlayInScratch(o Overlay, attr uint64, like *layers, base int) (*os.File,
 // aboveInScratch mounts an overlay above detached mounts, for kernels that want these attached.
 func aboveInScratch(ov kernel.Overlay, base []*os.File) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
-		l := &layers{placed: true}
+		l := &layers{attached: true}
 		defer func() { later(l.mounts...) }()
 		ov.Lower = slices.Clone(ov.Lower)
 		for _, m := range base {
@@ -76,7 +76,7 @@ func aboveInScratch(ov kernel.Overlay, base []*os.File) (*os.File, error) {
 // wrapped, to be attached.
 func nestedInScratch(ov kernel.Overlay) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
-		l := &layers{placed: true}
+		l := &layers{attached: true}
 		defer func() { later(l.mounts...) }()
 		last := len(ov.Lower) - 1
 		name, err := l.wrap(ov.Lower[last], ov.UserXattr)
@@ -150,7 +150,7 @@ func (b *builder) rootMount(userns *os.File) *os.File {
 			return nil // find then maps each layer by itself
 		}
 		b.rootCopy = m
-		b.trash = append(b.trash, m)
+		b.closeLater = append(b.closeLater, m)
 	}
 	return b.rootCopy
 }
@@ -158,7 +158,7 @@ func (b *builder) rootMount(userns *os.File) *os.File {
 // find returns a path to the id-mapped directory path. The path leads through rootMount if possible, because
 // the kernel takes milliseconds to remove a mount of its own.
 func (l *layers) find(path string) (string, error) {
-	if l.root != nil && !l.placed {
+	if l.root != nil && !l.attached {
 		if f := l.onRoot(path); f != nil {
 			l.mounts = append(l.mounts, f)
 			return kernel.FDPath(f), nil
@@ -200,7 +200,7 @@ func (l *layers) add(m *os.File, err error) (string, error) {
 		return "", err
 	}
 	l.mounts = append(l.mounts, m)
-	if !l.placed {
+	if !l.attached {
 		return kernel.FDPath(m), nil
 	}
 	place := scratchDir + "/" + strconv.Itoa(len(l.mounts))

@@ -22,7 +22,7 @@ func (s Spec) level(landlock int, missing []string) Level {
 		}
 	}
 	if s.IDs != Same {
-		for _, c := range kept {
+		for _, c := range keptCapabilities {
 			l.Capabilities = append(l.Capabilities, c.name)
 		}
 	}
@@ -40,9 +40,9 @@ func (s Spec) level(landlock int, missing []string) Level {
 // missing returns the names of the optional steps that failed.
 func (b *builder) missing() []string {
 	var parts []string
-	for _, s := range b.soft {
+	for _, s := range b.optionals {
 		if b.get(s.result) < 0 {
-			parts = append(parts, s.what)
+			parts = append(parts, s.part)
 		}
 	}
 	return parts

@@ -21,7 +21,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-func TestFrozenProcessesStandStill(t *testing.T) {
+func TestFrozenProcessesWriteNothing(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) { freezes(t, spec) })
 }
 
@@ -62,14 +62,14 @@ func TestFreezersOfCgroups(t *testing.T) {
 	}
 }
 
-// freezes has a family of processes write into a file as fast as it can.
+// freezes checks Freeze on processes that write into a file as fast as they can.
 func freezes(t *testing.T, spec Spec) {
-	box, _, err := Start(t.Context(), spec, nil)
+	container, _, err := Start(t.Context(), spec, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := box.Close(context.Background()); err != nil {
+		if err := container.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -81,21 +81,21 @@ func freezes(t *testing.T, spec Spec) {
 	defer r.Close()
 	c := shell(busy)
 	c.Stdout = w
-	if _, err := box.Exec(t.Context(), c); err != nil {
+	if _, err := container.Exec(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	w.Close()
 	if _, err := bufio.NewReader(r).ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
-	stopped, err := box.Exec(t.Context(), shell("kill -STOP $$; exit 9"))
+	stopped, err := container.Exec(t.Context(), shell("kill -STOP $$; exit 9"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for !slices.ContainsFunc(descendants(box.pid), func(p inside) bool { return p.state == 'T' }) {
+	for !slices.ContainsFunc(descendants(container.pid), func(p threadState) bool { return p.state == 'T' }) {
 		time.Sleep(time.Millisecond)
 	}
-	root, err := box.Root()
+	root, err := container.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func freezes(t *testing.T, spec Spec) {
 		return st.Size
 	}
 	for range 5 {
-		if err := box.Freeze(t.Context()); err != nil {
+		if err := container.Freeze(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		before := size()
@@ -124,10 +124,10 @@ func freezes(t *testing.T, spec Spec) {
 		if after := size(); after != before {
 			t.Errorf("a frozen process wrote %d bytes", after-before)
 		}
-		if _, err := box.Exec(t.Context(), shell("")); !errors.Is(err, ErrBusy) {
-			t.Errorf("exec into a frozen box: %v", err)
+		if _, err := container.Exec(t.Context(), shell("")); !errors.Is(err, ErrBusy) {
+			t.Errorf("exec into a frozen container: %v", err)
 		}
-		if err := box.Thaw(t.Context()); err != nil {
+		if err := container.Thaw(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		deadline := time.Now().Add(5 * time.Second)
@@ -135,41 +135,41 @@ func freezes(t *testing.T, spec Spec) {
 			time.Sleep(time.Millisecond)
 		}
 		if size() == before {
-			t.Fatal("nothing goes on after thawing")
+			t.Fatal("no process writes after Thaw")
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
 	if st, err := stopped.Wait(ctx); err == nil {
-		t.Errorf("what had stopped before goes on: %+v", st)
+		t.Errorf("a process that was stopped before continues: %+v", st)
 	}
-	if err := box.Freeze(t.Context()); err != nil {
+	if err := container.Freeze(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	before := size()
-	if err := box.Close(t.Context()); err != nil { // frozen as it is
+	if err := container.Close(t.Context()); err != nil { // while frozen
 		t.Fatal(err)
 	}
 	if after := size(); after != before {
-		t.Errorf("what was frozen wrote %d bytes when it was ended", after-before)
+		t.Errorf("frozen processes wrote %d bytes during Close", after-before)
 	}
 }
 
-// Killing the keeper ends everything, because the kernel sees to it.
-func TestAKilledKeeperLeavesNothing(t *testing.T) {
+// The kernel ends every process of a container whose supervisor is killed.
+func TestKilledSupervisorLeavesNoProcess(t *testing.T) {
 	treetest.NeedRoot(t)
 	leakless(t)
 	binary, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	keeper := exec.Command(binary)
-	keeper.Env = append(os.Environ(), "SNAPFS_TEST_AS=keeper")
-	out, err := keeper.StdoutPipe()
+	supervisor := exec.Command(binary)
+	supervisor.Env = append(os.Environ(), "SNAPFS_TEST_AS=supervisor")
+	out, err := supervisor.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := keeper.Start(); err != nil {
+	if err := supervisor.Start(); err != nil {
 		t.Fatal(err)
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
@@ -189,12 +189,12 @@ func TestAKilledKeeperLeavesNothing(t *testing.T) {
 		inside = descendants(pid)
 	}
 	if len(inside) < 3 {
-		t.Errorf("only %v in the box", inside)
+		t.Errorf("only %v in the container", inside)
 	}
-	if err := keeper.Process.Kill(); err != nil {
+	if err := supervisor.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	keeper.Wait() //nolint:errcheck // it was killed
+	supervisor.Wait() //nolint:errcheck // it was killed
 	for _, d := range inside {
 		deadline := time.Now().Add(5 * time.Second)
 		for unix.Kill(d.pid, 0) == nil && time.Now().Before(deadline) {
@@ -206,73 +206,73 @@ func TestAKilledKeeperLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestAForkBombGoesWithItsBox(t *testing.T) {
+func TestCloseEndsAForkBomb(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		box, _, err := Start(t.Context(), spec, nil)
+		container, _, err := Start(t.Context(), spec, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := box.Exec(t.Context(), shell("ulimit -u 500 2>/dev/null; i=0; while [ $i -lt 1000 ]; do (trap '' TERM; exec sleep 1000) & i=$((i+1)); done; wait")); err != nil {
+		if _, err := container.Exec(t.Context(), shell("ulimit -u 500 2>/dev/null; i=0; while [ $i -lt 1000 ]; do (trap '' TERM; exec sleep 1000) & i=$((i+1)); done; wait")); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(200 * time.Millisecond)
-		if err := box.Close(t.Context()); err != nil {
+		if err := container.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if left := descendants(box.pid); len(left) > 0 {
+		if left := descendants(container.pid); len(left) > 0 {
 			t.Errorf("%d processes live", len(left))
 		}
 	})
 }
 
-func TestAClearedBoxIsEmptyAndServesOn(t *testing.T) {
+func TestClearEndsCommandsButNotTheContainer(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		box := open(t, spec)
-		if err := box.Clear(t.Context()); err != nil {
+		container := open(t, spec)
+		if err := container.Clear(t.Context()); err != nil {
 			t.Errorf("before anything has run: %v", err)
 		}
-		p, err := box.Exec(t.Context(), shell("for i in 1 2 3 4; do (trap '' TERM; setsid sleep 1000) & done; kill -STOP $$"))
+		p, err := container.Exec(t.Context(), shell("for i in 1 2 3 4; do (trap '' TERM; setsid sleep 1000) & done; kill -STOP $$"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for len(descendants(box.pid)) < 5 {
+		for len(descendants(container.pid)) < 5 {
 			time.Sleep(time.Millisecond)
 		}
-		for range 2 { // the second time there is nothing to end
-			if err := box.Clear(t.Context()); err != nil {
+		for range 2 { // the second time finds no process
+			if err := container.Clear(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if left := descendants(box.pid); len(left) > 0 {
+			if left := descendants(container.pid); len(left) > 0 {
 				t.Errorf("%d processes live", len(left))
 			}
 		}
 		if st, err := p.Wait(t.Context()); err != nil || st.Signal != syscall.SIGKILL {
 			t.Errorf("the command ended with %+v, %v", st, err)
 		}
-		if got := sh(t, box, "echo on"); got != "on" && got != "on\n" {
+		if got := sh(t, container, "echo on"); got != "on" && got != "on\n" {
 			t.Errorf("it says %q", got)
 		}
-		if err := box.Freeze(t.Context()); err != nil {
+		if err := container.Freeze(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := box.Clear(t.Context()); !errors.Is(err, ErrBusy) {
+		if err := container.Clear(t.Context()); !errors.Is(err, ErrBusy) {
 			t.Errorf("while frozen: %v", err)
 		}
-		if err := box.Close(t.Context()); err != nil {
+		if err := container.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := box.Clear(t.Context()); !errors.Is(err, ErrClosed) {
+		if err := container.Clear(t.Context()); !errors.Is(err, ErrClosed) {
 			t.Errorf("when closed: %v", err)
 		}
 	})
 }
 
-func TestATerminalOfTheBoxsOwn(t *testing.T) {
+func TestTerminalIsTheContainersOwn(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		box := open(t, spec)
+		container := open(t, spec)
 		c := shell("tty; stty size; read line; echo got $line; trap 'stty size; exit 6' WINCH; echo ready; while :; do sleep 0.01; done")
 		c.TTY = &Size{Rows: 30, Cols: 100}
-		p, err := box.Exec(t.Context(), c)
+		p, err := container.Exec(t.Context(), c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -303,11 +303,11 @@ func TestATerminalOfTheBoxsOwn(t *testing.T) {
 	})
 }
 
-func TestCtrlCReachesTheProcessInFront(t *testing.T) {
+func TestCtrlCReachesTheForegroundProcess(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		box := open(t, spec)
+		container := open(t, spec)
 		c := Command{Args: []string{"bash", "--norc", "-i"}, Env: []string{"PATH=/usr/bin:/bin", "PS1=> "}, Dir: "/", TTY: &Size{Rows: 24, Cols: 80}}
-		p, err := box.Exec(t.Context(), c)
+		p, err := container.Exec(t.Context(), c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -336,7 +336,7 @@ func TestCtrlCReachesTheProcessInFront(t *testing.T) {
 	})
 }
 
-func TestViewsShowTreesWithoutRunningAnything(t *testing.T) {
+func TestOpenViewsShowsTrees(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
 		lower := filepath.Join(scratch(t), "lower")
 		mkdir(t, lower)
@@ -387,24 +387,24 @@ func TestViewsShowTreesWithoutRunningAnything(t *testing.T) {
 	})
 }
 
-func TestTheLevelSaysWhatIsInForce(t *testing.T) {
+func TestLevelMatchesTheKernel(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
 		for _, network := range []Network{NetworkNone, NetworkHost} {
 			spec := renewed(t, spec)
 			spec.Network = network
-			box := open(t, spec)
-			level := box.Level()
+			container := open(t, spec)
+			level := container.Level()
 			for _, ns := range []string{"user", "mnt", "pid", "ipc", "uts", "cgroup", "net"} {
 				outside, err := os.Readlink("/proc/self/ns/" + ns)
 				if err != nil {
 					t.Fatal(err)
 				}
-				own := sh(t, box, "readlink /proc/self/ns/"+ns) != outside
+				own := sh(t, container, "readlink /proc/self/ns/"+ns) != outside
 				if said := strings.Contains(","+strings.Join(level.Namespaces, ",")+",", ","+ns+","); said != own {
 					t.Errorf("namespace %s: said %v, is %v", ns, said, own)
 				}
 			}
-			status := sh(t, box, "cat /proc/self/status")
+			status := sh(t, container, "cat /proc/self/status")
 			if level.NoNewPrivs != strings.Contains(status, "NoNewPrivs:\t1") || level.Seccomp != strings.Contains(status, "Seccomp:\t2") {
 				t.Errorf("%s\n%s", level, status)
 			}
@@ -415,7 +415,7 @@ func TestTheLevelSaysWhatIsInForce(t *testing.T) {
 	})
 }
 
-func TestAForkIsWrittenToWithoutRunningAnything(t *testing.T) {
+func TestOpenForksWritesToTheUpperLayer(t *testing.T) {
 	asBoth(t, func(t *testing.T, _ Spec) {
 		lower := filepath.Join(scratch(t), "lower")
 		mkdir(t, lower+"/dir")
@@ -460,35 +460,35 @@ func TestAForkIsWrittenToWithoutRunningAnything(t *testing.T) {
 	})
 }
 
-// Pid 1 answers a request before it has done the last steps of it: the next one,
-// however soon, changes nothing of them.
-func TestRequestsInQuickSuccessionAreEachWhole(t *testing.T) {
+// Pid 1 reports a request before it has executed the last steps of it: the next request, however soon, must not
+// overwrite these.
+func TestRapidRequestsDoNotOverlap(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		box := open(t, spec)
+		container := open(t, spec)
 		for range 2000 {
-			if err := box.Clear(t.Context()); err != nil {
+			if err := container.Clear(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for i := range 100 {
-			if err := box.Clear(t.Context()); err != nil {
+			if err := container.Clear(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if got := sh(t, box, "echo on"); strings.TrimSpace(got) != "on" {
+			if got := sh(t, container, "echo on"); strings.TrimSpace(got) != "on" {
 				t.Fatalf("command %d says %q", i, got)
 			}
 		}
 	})
 }
 
-// Or the command, which has run, would be started once more by whoever hears that the box is gone.
-func TestACommandThatStartedBeforeItsBoxEndedIsNotGone(t *testing.T) {
+// Without the report, a caller that learns that the container has ended would start the command again.
+func TestReportBeforeTheEndIsNotLost(t *testing.T) {
 	for range 64 {
-		b := &Box{answer: make(chan report, 1), done: make(chan struct{})}
-		b.answer <- report{kind: reportStarted}
+		b := &Container{reports: make(chan report, 1), done: make(chan struct{})}
+		b.reports <- report{kind: reportStarted}
 		close(b.done)
-		if r, ok := b.hear(); !ok || r.kind != reportStarted {
-			t.Fatal("what pid 1 has reported is lost")
+		if r, ok := b.awaitReport(); !ok || r.kind != reportStarted {
+			t.Fatal("the report of pid 1 is lost")
 		}
 	}
 }

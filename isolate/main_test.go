@@ -11,14 +11,14 @@ import (
 	"github.com/snapfs/snapfs/isolate/shift"
 )
 
-// TestMain lets the test binary be other programs: the one that tries to get
-// out of a box, and a keeper to be killed.
+// TestMain makes the test binary act as other programs: a prisoner that tries to escape, a supervisor to be
+// killed, and others.
 func TestMain(m *testing.M) {
 	switch os.Getenv("SNAPFS_TEST_AS") {
 	case "prisoner":
 		prisoner()
-	case "keeper":
-		keeper()
+	case "supervisor":
+		supervisor()
 	case "visitor":
 		visitor()
 	case "limited":
@@ -41,17 +41,17 @@ func TestMain(m *testing.M) {
 func limited() {
 	c := shell("ulimit -Sn")
 	c.Stdout = os.Stdout
-	box, p, err := Start(context.Background(), whole(), &c)
+	container, p, err := Start(context.Background(), whole(), &c)
 	if err == nil {
 		_, err = p.Wait(context.Background())
-		err = errors.Join(err, box.Close(context.Background()))
+		err = errors.Join(err, container.Close(context.Background()))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stdout, err)
 	}
 }
 
-// whole is a spec of everything as it is.
+// whole is a spec of the host's tree without changes.
 func whole() Spec {
 	spec := Spec{Mounts: []Mount{{Target: "/", Source: "/"}}, Network: NetworkNone, IDs: Same}
 	if os.Geteuid() == 0 {
@@ -60,14 +60,14 @@ func whole() Spec {
 	return spec
 }
 
-// keeper starts a box that never ends by itself, says so, and waits.
-func keeper() {
+// supervisor starts a container that does not end by itself, prints its pid, and waits.
+func supervisor() {
 	c := shell("trap '' TERM; (setsid sleep 1000 &); sleep 1000")
-	box, _, err := Start(context.Background(), whole(), &c)
+	container, _, err := Start(context.Background(), whole(), &c)
 	if err != nil {
 		fmt.Fprintln(os.Stdout, err)
 		os.Exit(1)
 	}
-	fmt.Fprintln(os.Stdout, box.pid)
+	fmt.Fprintln(os.Stdout, container.pid)
 	select {}
 }

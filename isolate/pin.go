@@ -37,7 +37,7 @@ func (s Spec) pins() [][]string {
 			seen[d] = true
 			tree := s.holder(d)
 			m := s.Mounts[tree]
-			covered := beneathPrivate(d+"/") && !beneathPrivate(m.Target) // by /proc, /sys, /dev, /run or /tmp
+			covered := underPrivate(d+"/") && !underPrivate(m.Target) // by /proc, /sys, /dev, /run or /tmp
 			if d != m.Target && !covered && m.renames() {
 				pins[tree] = append(pins[tree], d)
 			}

@@ -22,7 +22,7 @@ type Process struct {
 
 // Exec runs a command under the container's profile, in the copy of its working directory. Errors: as [Start];
 // [ErrClosed].
-func (b *Box) Exec(ctx context.Context, c Command) (*Process, error) {
+func (b *Container) Exec(ctx context.Context, c Command) (*Process, error) {
 	if err := c.check(b.spec); err != nil {
 		return nil, err
 	}
@@ -69,10 +69,10 @@ func (b *Box) Exec(ctx context.Context, c Command) (*Process, error) {
 }
 
 // await waits for a command to end.
-func (b *Box) await(p *Process, proc *os.Process) {
+func (c *Container) await(p *Process, proc *os.Process) {
 	state, err := proc.Wait()
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err == nil {
 		if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			p.status = Status{Signal: ws.Signal(), CoreDump: ws.CoreDump()}
@@ -80,10 +80,10 @@ func (b *Box) await(p *Process, proc *os.Process) {
 			p.status = Status{Code: state.ExitCode()}
 		}
 	}
-	delete(b.procs, p)
+	delete(c.procs, p)
 	close(p.done)
-	if len(b.procs) == 0 {
-		close(b.idle)
+	if len(c.procs) == 0 {
+		close(c.idle)
 	}
 }
 

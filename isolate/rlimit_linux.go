@@ -44,19 +44,19 @@ func (b *builder) setRlimits(list []Rlimit) error {
 // processes keep theirs. An error changes nothing.
 //
 // Cost: none. Errors: as [Start]; [ErrClosed].
-func (b *Box) SetRlimits(ctx context.Context, list []Rlimit) error {
+func (c *Container) SetRlimits(ctx context.Context, list []Rlimit) error {
 	if err := checkRlimits(list); err != nil {
 		return err
 	}
-	b.ask.Lock()
-	defer b.ask.Unlock()
+	c.reqMu.Lock()
+	defer c.reqMu.Unlock()
 	if err := ctx.Err(); err != nil {
 		return &Error{Op: "setting limits", Kind: ErrInterrupted, Err: err}
 	}
-	if b.ended() {
+	if c.ended() {
 		return &Error{Op: "setting limits", Kind: ErrClosed}
 	}
-	return b.b.setRlimits(list)
+	return c.builder.setRlimits(list)
 }
 
 // limitForks adds the step that limits how many processes pid 1 may fork. This is the only limit set on pid 1

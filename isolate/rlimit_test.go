@@ -14,10 +14,9 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// Every limit that a box may be given reaches its commands, those that are
-// started later too, and none of them hurts pid 1, not even one that would leave
-// it no memory, no descriptors and no processor time.
-func TestLimitsReachEveryCommandAndSparePid1(t *testing.T) {
+// Every limit applies to all commands, also those started later, and none harms pid 1, not even one that would
+// leave it no memory, descriptors or processor time.
+func TestRlimitsApplyToCommandsAndNotToPid1(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
 		spec.Rlimits = []Rlimit{
 			{unix.RLIMIT_CPU, 1, 2},
@@ -34,12 +33,12 @@ func TestLimitsReachEveryCommandAndSparePid1(t *testing.T) {
 		}
 		defer r.Close()
 		all.Stdout = w
-		box, p, err := Start(t.Context(), spec, &all)
+		container, p, err := Start(t.Context(), spec, &all)
 		w.Close()
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer box.Close(t.Context())
+		defer container.Close(t.Context())
 		if _, err := p.Wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -49,73 +48,72 @@ func TestLimitsReachEveryCommandAndSparePid1(t *testing.T) {
 		if got := string(buf[:n]); got != want {
 			t.Errorf("the first command has %q\nwant %q", got, want)
 		}
-		if got := sh(t, box, "ulimit -n; ulimit -Hn; ulimit -n 16 && ulimit -n"); got != "12\n16\n16" {
+		if got := sh(t, container, "ulimit -n; ulimit -Hn; ulimit -n 16 && ulimit -n"); got != "12\n16\n16" {
 			t.Errorf("a later one %q", got)
 		}
-		if _, st := output(t, box, shell("ulimit -Hn 17")); st.Code == 0 {
+		if _, st := output(t, container, shell("ulimit -Hn 17")); st.Code == 0 {
 			t.Error("a command raised its hard limit")
 		}
-		if got := sh(t, box, "head -c 5000 /dev/zero >/tmp/large; stat -c %s /tmp/large"); !strings.HasSuffix(got, "4096") {
+		if got := sh(t, container, "head -c 5000 /dev/zero >/tmp/large; stat -c %s /tmp/large"); !strings.HasSuffix(got, "4096") {
 			t.Errorf("a large file: %s", got)
 		}
 		began := time.Now()
-		if _, st := output(t, box, shell("while :; do :; done")); st.Signal != syscall.SIGXCPU {
+		if _, st := output(t, container, shell("while :; do :; done")); st.Signal != syscall.SIGXCPU {
 			t.Errorf("a burner of processor time ended after %v with %+v", time.Since(began), st)
 		}
-		for range 100 { // pid 1 itself goes on
-			if got := sh(t, box, "echo still here"); got != "still here" {
+		for range 100 { // pid 1 still works
+			if got := sh(t, container, "echo still here"); got != "still here" {
 				t.Fatal(got)
 			}
 		}
 	})
 }
 
-// The number is exact, and counts neither what the same user runs outside nor
-// anything else: pid 1 and the shell are two of twelve.
-func TestAForkBombIsHeldAtExactlyTheNumber(t *testing.T) {
+// The limit is exact and ignores the user's processes outside: pid 1 and the shell are two of twelve.
+func TestNPROCStopsAForkBombExactly(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
 		spec.Rlimits = []Rlimit{{unix.RLIMIT_NPROC, 12, 12}}
-		box := open(t, spec)
-		out, st := output(t, box, shell("exec 3>&1 >/dev/null 2>&1; n=0; while :; do sleep 1000 3>&- & n=$((n+1)); echo $n >&3; done"))
+		container := open(t, spec)
+		out, st := output(t, container, shell("exec 3>&1 >/dev/null 2>&1; n=0; while :; do sleep 1000 3>&- & n=$((n+1)); echo $n >&3; done"))
 		lines := strings.Fields(out)
 		if st.Code == 0 || len(lines) == 0 || lines[len(lines)-1] != "10" {
 			t.Errorf("ended with %+v after %v", st, lines)
 		}
-		if n := len(descendants(box.pid)); n != 10 {
+		if n := len(descendants(container.pid)); n != 10 {
 			t.Errorf("%d processes are left", n)
 		}
-		if p, err := box.Exec(t.Context(), shell("read x")); err != nil { // the shell's place
+		if p, err := container.Exec(t.Context(), shell("read x")); err != nil { // the shell's place
 			t.Fatal(err)
 		} else if _, err := p.Wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		c := shell("exec sleep 1000")
-		if _, err := box.Exec(t.Context(), c); err != nil {
+		if _, err := container.Exec(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := box.Exec(t.Context(), c); !errors.Is(err, ErrNoSpace) {
+		if _, err := container.Exec(t.Context(), c); !errors.Is(err, ErrNoSpace) {
 			t.Errorf("one more than the number: %v", err)
 		}
-		if err := box.Clear(t.Context()); err != nil {
+		if err := container.Clear(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := sh(t, box, "echo free again"); got != "free again" {
+		if got := sh(t, container, "echo free again"); got != "free again" {
 			t.Error(got)
 		}
 	})
 }
 
-// Each user inside has a count of its own, under root's box.
-func TestTheNumberHoldsForEachUserInside(t *testing.T) {
+// Under [Own] each user inside has a count of its own.
+func TestNPROCCountsEachUserInside(t *testing.T) {
 	treetest.NeedRoot(t)
 	leakless(t)
 	spec := rootSpec(t)
 	spec.Rlimits = []Rlimit{{unix.RLIMIT_NPROC, 6, 6}}
-	box := open(t, spec)
+	container := open(t, spec)
 	bomb := shell("n=0; while :; do sleep 1000 >/dev/null 2>&1 & n=$((n+1)); echo $n; done 2>/dev/null")
 	for uid, want := range map[uint32]string{0: "4", 1234: "5"} { // pid 1 is root's
 		bomb.UID = uid
-		out, _ := output(t, box, bomb)
+		out, _ := output(t, container, bomb)
 		if lines := strings.Fields(out); len(lines) == 0 || lines[len(lines)-1] != want {
 			t.Errorf("user %d came to %v, want %s", uid, lines, want)
 		}
@@ -123,27 +121,27 @@ func TestTheNumberHoldsForEachUserInside(t *testing.T) {
 	bomb = shell("exec sleep 1000")
 	bomb.UID = 1234
 	for i, want := range []error{nil, nil, ErrNoSpace} { // its six, and one above it
-		if _, err := box.Exec(t.Context(), bomb); !errors.Is(err, want) {
+		if _, err := container.Exec(t.Context(), bomb); !errors.Is(err, want) {
 			t.Errorf("%d: %v, want %v", i, err, want)
 		}
 	}
 }
 
-func TestLimitsOfALiveBoxCanBeRaised(t *testing.T) {
+func TestSetRlimitsIncreasesLimits(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
 		spec.Rlimits = []Rlimit{{unix.RLIMIT_NPROC, 2, 2}, {unix.RLIMIT_NOFILE, 10, 10}}
-		box := open(t, spec)
+		container := open(t, spec)
 		count := "(ulimit -n); (:) && echo forked"
-		if out, st := output(t, box, shell(count)); st.Code == 0 {
+		if out, st := output(t, container, shell(count)); st.Code == 0 {
 			t.Errorf("two processes were three: %s", out)
 		}
-		if err := box.SetRlimits(t.Context(), []Rlimit{{unix.RLIMIT_NPROC, 9, 9}, {unix.RLIMIT_NOFILE, 30, 40}}); err != nil {
+		if err := container.SetRlimits(t.Context(), []Rlimit{{unix.RLIMIT_NPROC, 9, 9}, {unix.RLIMIT_NOFILE, 30, 40}}); err != nil {
 			t.Fatal(err)
 		}
-		if got := sh(t, box, count); got != "30\nforked" {
+		if got := sh(t, container, count); got != "30\nforked" {
 			t.Error(got)
 		}
-		if err := box.SetRlimits(t.Context(), nil); err != nil {
+		if err := container.SetRlimits(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		var own unix.Rlimit
@@ -151,22 +149,22 @@ func TestLimitsOfALiveBoxCanBeRaised(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := amount(own.Cur)
-		if got := sh(t, box, "tr -s ' ' </proc/self/limits | sed -n 's/^Max processes \\([^ ]*\\) .*/\\1/p'"); got != want {
+		if got := sh(t, container, "tr -s ' ' </proc/self/limits | sed -n 's/^Max processes \\([^ ]*\\) .*/\\1/p'"); got != want {
 			t.Errorf("without limits there are %s, want %s", got, want)
 		}
-		if err := box.SetRlimits(t.Context(), []Rlimit{{Resource: -1}}); !errors.Is(err, ErrInvalid) {
+		if err := container.SetRlimits(t.Context(), []Rlimit{{Resource: -1}}); !errors.Is(err, ErrInvalid) {
 			t.Errorf("nonsense: %v", err)
 		}
-		if err := box.Close(t.Context()); err != nil {
+		if err := container.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := box.SetRlimits(t.Context(), nil); !errors.Is(err, ErrClosed) {
-			t.Errorf("a box that is gone: %v", err)
+		if err := container.SetRlimits(t.Context(), nil); !errors.Is(err, ErrClosed) {
+			t.Errorf("a container that is gone: %v", err)
 		}
 	})
 }
 
-func TestMoreThanTheKeepersOwnHardLimitIsRefused(t *testing.T) {
+func TestRlimitAboveTheSupervisorsIsDenied(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
 		var own unix.Rlimit
 		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
@@ -190,9 +188,8 @@ func TestMoreThanTheKeepersOwnHardLimitIsRefused(t *testing.T) {
 	})
 }
 
-// Under his own id the kernel exempts root from it: a limit that holds nobody is
-// refused.
-func TestRootsOwnIDHasNoLimitOfProcesses(t *testing.T) {
+// The kernel exempts root under its own id from this limit, so the limit is refused.
+func TestNPROCIsRefusedForTheHostsRoot(t *testing.T) {
 	treetest.NeedRoot(t)
 	leakless(t)
 	spec := Spec{Mounts: []Mount{{Target: "/", Source: "/"}}, Network: NetworkNone, IDs: Same, Rlimits: []Rlimit{{unix.RLIMIT_NPROC, 5, 5}}}

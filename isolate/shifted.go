@@ -84,7 +84,7 @@ func (b *builder) layerShifted(ctx context.Context, target, path string, why err
 func (b *builder) keepLayer(key layerKey, m *os.File) (*os.File, error) {
 	s := &b.shifts[len(b.shifts)-1]
 	s.key, s.layer = key, m
-	b.trash = append(b.trash, m)
+	b.closeLater = append(b.closeLater, m)
 	return duplicate(m)
 }
 

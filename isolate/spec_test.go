@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestASpecPrintsItself(t *testing.T) {
+func TestSpecString(t *testing.T) {
 	s := Spec{
 		Mounts: []Mount{
 			{Target: "/", Overlay: &Overlay{Lower: []string{"/a", "/b"}, Upper: "/u", Work: "/w"}},
@@ -25,7 +25,7 @@ func TestASpecPrintsItself(t *testing.T) {
 	}
 }
 
-func TestNonsenseIsRefused(t *testing.T) {
+func TestCheckRefusesInvalidSpecs(t *testing.T) {
 	good := func() Spec {
 		return Spec{Network: NetworkNone, Mounts: []Mount{{Target: "/", Overlay: &Overlay{Lower: []string{"/"}, Upper: "/d/u", Work: "/d/w", UserXattr: true}}}}
 	}
@@ -64,8 +64,8 @@ func TestNonsenseIsRefused(t *testing.T) {
 	}
 }
 
-// What a best effort goes without is not said to be there.
-func TestALevelLeavesOutWhatIsMissing(t *testing.T) {
+// A level does not claim the parts that a best effort lacks.
+func TestLevelOmitsMissingParts(t *testing.T) {
 	s := Spec{IDs: Own(65536), Network: NetworkHost}
 	full, less := s.level(7, nil), s.level(3, []string{partSeccomp, "namespace uts"})
 	if got := full.String(); strings.Contains(got, "missing") || !strings.Contains(got, "landlock 7") {

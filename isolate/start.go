@@ -40,7 +40,7 @@ func (b *builder) fork(keeper int) (pid, pidfd int, err error) {
 
 // equip maps the ids of pid 1 and adds the steps that create the parts that every container has.
 func (b *builder) equip(pid, ctl int) error {
-	if err := b.lookAround(); err != nil {
+	if err := b.probeHost(); err != nil {
 		return err
 	}
 	if b.spec.IDs != Same {
@@ -57,11 +57,11 @@ func (b *builder) equip(pid, ctl int) error {
 		b.loopback()
 	}
 	b.private = b.makePrivate()
-	b.receiveGifts()
+	b.receivePremounts()
 	if b.err != nil {
 		return planError(b.err)
 	}
-	return b.goOn(ctl, nil)
+	return b.resume(ctl, nil)
 }
 
 // complete adds the rest of the image: the trees of spec, the privileges that pid 1 drops, its main loop, and
@@ -77,7 +77,7 @@ func (b *builder) complete(spec Spec, command *Command, streams []int) (launch, 
 	b.serve()
 	b.last = last
 
-	b.wantGifts()
+	b.planPremounts()
 	if spec.Hostname != "" {
 		b.stage = "setting the host name"
 		b.do(unix.SYS_SETHOSTNAME, b.str(spec.Hostname), num(len(spec.Hostname)))
@@ -115,13 +115,13 @@ func (b *builder) receive(message arg) {
 }
 
 // resume continues pid 1 at await and sends it descriptors.
-func (b *builder) goOn(ctl int, fds []int) error {
+func (b *builder) resume(ctl int, fds []int) error {
 	var rights []byte
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
 	}
 	if err := unix.Sendmsg(ctl, []byte{0}, rights, nil, unix.MSG_NOSIGNAL); err != nil {
-		return hostError("telling pid 1 to go on", err)
+		return hostError("resuming pid 1", err)
 	}
 	return nil
 }
@@ -179,7 +179,7 @@ func (b *builder) tree() {
 	pins := b.spec.pins()
 	b.pin(pins[0])
 	for i, m := range b.spec.Mounts[1:] {
-		if !beneathPrivate(m.Target) {
+		if !underPrivate(m.Target) {
 			b.attachTree(i + 1)
 			b.pin(pins[i+1])
 		}
@@ -190,7 +190,7 @@ func (b *builder) tree() {
 	b.attachPrivate(&b.private)
 	b.stage = "attaching the trees"
 	for i, m := range b.spec.Mounts[1:] {
-		if beneathPrivate(m.Target) {
+		if underPrivate(m.Target) {
 			b.makeDirs(m.Target)
 			b.attachTree(i + 1)
 			b.pin(pins[i+1])
@@ -203,7 +203,7 @@ func (b *builder) tree() {
 
 // underPrivate reports whether target is below a directory that every container has of its own. Such a target
 // must be attached after that directory, which would cover it otherwise.
-func beneathPrivate(target string) bool {
+func underPrivate(target string) bool {
 	for _, dir := range [...]string{"/proc/", "/sys/", "/dev/", "/run/", "/tmp/"} {
 		if strings.HasPrefix(target, dir) {
 			return true

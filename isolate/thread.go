@@ -16,24 +16,24 @@ var forkers threads
 
 // threads counts the containers by the thread that forked their pid 1.
 type threads struct {
-	mu    sync.Mutex
-	boxes map[int]int
+	mu         sync.Mutex
+	containers map[int]int
 }
 
 // count adds n containers to a thread. The caller holds mu.
 func (t *threads) count(thread, n int) {
-	if t.boxes == nil {
-		t.boxes = map[int]int{}
+	if t.containers == nil {
+		t.containers = map[int]int{}
 	}
-	if t.boxes[thread] += n; t.boxes[thread] == 0 {
-		delete(t.boxes, thread)
+	if t.containers[thread] += n; t.containers[thread] == 0 {
+		delete(t.containers, thread)
 	}
 }
 
 func (t *threads) has(thread int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.boxes[thread] > 0
+	return t.containers[thread] > 0
 }
 
 // onOwnThread runs f on a thread that ends with it. The caller runs it in a goroutine of its own.

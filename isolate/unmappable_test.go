@@ -37,9 +37,9 @@ func mountUnmappable(t *testing.T, fs string) (dir string) {
 	return dir
 }
 
-// A filesystem that cannot show its files with other owners is no tree of root's
-// sandbox, and that is said; it may be read there, with owners that look like nobody.
-func TestWhatCannotBeIDMappedIsRefusedWithAReason(t *testing.T) {
+// For root, a tree without id-mapped mounts is an error that says why. Read-only it is allowed, with owners
+// that appear as nobody.
+func TestUnmappableTreesAreRefusedWithAHint(t *testing.T) {
 	treetest.NeedRoot(t)
 	for _, fs := range unmappables {
 		dir := mountUnmappable(t, fs)
@@ -50,7 +50,7 @@ func TestWhatCannotBeIDMappedIsRefusedWithAReason(t *testing.T) {
 			spec.Mounts = append(spec.Mounts, m)
 			_, _, err := Start(t.Context(), spec, nil)
 			var e *Error
-			if !errors.As(err, &e) || !errors.Is(err, ErrNotSupported) || e.Path != dir || len(e.Hints) == 0 || !strings.Contains(e.Error(), fs+", cannot show files with other owners") {
+			if !errors.As(err, &e) || !errors.Is(err, ErrNotSupported) || e.Path != dir || len(e.Hints) == 0 || !strings.Contains(e.Error(), fs+", does not support id-mapped mounts") {
 				t.Errorf("%s: %v", m, err)
 			}
 		}
@@ -62,8 +62,7 @@ func TestWhatCannotBeIDMappedIsRefusedWithAReason(t *testing.T) {
 	}
 }
 
-// shifter starts this program to show trees, and answers also with what waits for all of
-// them.
+// shifter returns a Shifter that starts this program, and a function that waits for all of them.
 func shifter(t *testing.T) (start Shifter, wait func()) {
 	var procs []*exec.Cmd
 	start = func(_ context.Context, dev, tree *os.File, base uint32) error {
@@ -84,7 +83,7 @@ func shifter(t *testing.T) (start Shifter, wait func()) {
 	return start, wait
 }
 
-// A servedDir is a tree that is mounted where it is wanted, and cannot be id-mapped either.
+// servedDir is a Served directory that does not support id-mapped mounts either.
 type servedDir string
 
 func (d servedDir) Mount(_ context.Context, readOnly bool) (fd int, err error) {
@@ -100,9 +99,8 @@ func (d servedDir) Mount(_ context.Context, readOnly bool) (fd int, err error) {
 	return unix.FcntlInt(m.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 }
 
-// What a process shows is written to by the box's users, whose files they are on the
-// disk too, and by nobody else; the box is told apart from the host as any other is.
-func TestAProcessShowsWhatCannotBeIDMapped(t *testing.T) {
+// Files of a FUSE-mapped tree belong to the container's users, with the same ids on the disk, and to no other.
+func TestFUSEMapsUnmappableTrees(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
 	t.Run("a directory", func(t *testing.T) {
@@ -124,11 +122,11 @@ func shown(t *testing.T, dir string, m Mount) {
 	spec.Mounts = append(spec.Mounts, m)
 	var wait func()
 	spec.Shift, wait = shifter(t)
-	box := open(t, spec)
-	if l := box.Level(); !slices.Equal(l.Shifted, []string{"/mnt"}) || !strings.Contains(l.String(), "shown by a process /mnt") {
+	container := open(t, spec)
+	if l := container.Level(); !slices.Equal(l.Shifted, []string{"/mnt"}) || !strings.Contains(l.String(), "shown by a process /mnt") {
 		t.Errorf("%+v", l)
 	}
-	got := sh(t, box, "stat -c %u:%g /mnt /mnt/theirs; echo new > /mnt/own; chown 9:9 /mnt/theirs; ln -s /etc/passwd /mnt/link; wc -l < /mnt/link > /mnt/lines")
+	got := sh(t, container, "stat -c %u:%g /mnt /mnt/theirs; echo new > /mnt/own; chown 9:9 /mnt/theirs; ln -s /etc/passwd /mnt/link; wc -l < /mnt/link > /mnt/lines")
 	if got != "0:0\n7:8" {
 		t.Errorf("%q", got)
 	}
@@ -138,18 +136,17 @@ func shown(t *testing.T, dir string, m Mount) {
 			t.Errorf("%s belongs to %d on the disk, %v", name, st.Uid, err)
 		}
 	}
-	if err := box.Freeze(t.Context()); err != nil {
+	if err := container.Freeze(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := errors.Join(box.Thaw(t.Context()), box.Close(t.Context())); err != nil {
+	if err := errors.Join(container.Thaw(t.Context()), container.Close(t.Context())); err != nil {
 		t.Error(err)
 	}
 	wait()
 }
 
-// A layer that cannot be id-mapped is shown too: on any kernel, which may want each to
-// have a place.
-func TestAProcessShowsALayer(t *testing.T) {
+// A layer without id-mapped mounts is mapped by FUSE too, also where the kernel needs layers attached.
+func TestFUSEMapsUnmappableLayers(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
 	for _, fs := range unmappables {
@@ -173,20 +170,20 @@ func shownLayer(t *testing.T, fs string, o *Overlay) {
 	spec.Mounts = append(spec.Mounts, Mount{Target: "/mnt", Overlay: o})
 	var wait func()
 	spec.Shift, wait = shifter(t)
-	box := open(t, spec)
-	sh(t, box, "echo new > /mnt/own && chown 7:7 /mnt/own")
+	container := open(t, spec)
+	sh(t, container, "echo new > /mnt/own && chown 7:7 /mnt/own")
 	var st unix.Stat_t
 	if err := unix.Stat(o.Upper+"/own", &st); err != nil || st.Uid != 7 {
 		t.Errorf("%s: it belongs to %d on the disk, %v", fs, st.Uid, err)
 	}
-	if err := box.Close(t.Context()); err != nil {
+	if err := container.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 	wait()
 }
 
-// TestNothingGetsOutOfWhatAProcessShows: whoever answers is root.
-func TestNothingGetsOutOfWhatAProcessShows(t *testing.T) {
+// The FUSE process that maps ids is root, so a container with such a tree is attacked as well.
+func TestEscapesFailWithFUSEMappedTrees(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
 	spec := rootSpec(t)

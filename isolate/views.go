@@ -170,7 +170,7 @@ func (to purpose) openAsUser(ctx context.Context, overlays []*Overlay, places []
 		return err
 	}
 	defer unix.Close(ends[0])
-	b := &builder{image: im, host: host{uid: os.Geteuid(), gid: os.Getegid(), freeFD: 1000}}
+	b := &builder{image: im, host: hostFacts{uid: os.Geteuid(), gid: os.Getegid(), freeFD: 1000}}
 	first := b.planViews(overlays, bases, ends, to.attr)
 
 	runtime.LockOSThread() // the child dies with its thread

@@ -183,7 +183,7 @@ func scratch(t *testing.T) string {
 }
 
 // open starts a box with the prover in its /tmp.
-func open(t *testing.T, spec isolate.Spec) *isolate.Box {
+func open(t *testing.T, spec isolate.Spec) *isolate.Container {
 	t.Helper()
 	box, _, err := isolate.Start(t.Context(), spec, nil)
 	if err != nil {
@@ -212,7 +212,7 @@ func open(t *testing.T, spec isolate.Spec) *isolate.Box {
 }
 
 // inside runs a probe in a box, as one of its users.
-func inside(t *testing.T, box *isolate.Box, uid uint32, name string, args ...string) Report {
+func inside(t *testing.T, box *isolate.Container, uid uint32, name string, args ...string) Report {
 	t.Helper()
 	out, w, err := os.Pipe()
 	if err != nil {

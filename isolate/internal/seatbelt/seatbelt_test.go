@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestAProfileForbidsFirstAndAllowsWhatIsNamed(t *testing.T) {
+func TestProfileAllowsOnlyNamedPaths(t *testing.T) {
 	p := Policy{
 		Write:    []string{"/private/var/fork", `/Users/a "b"\c`},
 		ReadOnly: []string{"/private/var/fork/.git/hooks"},
@@ -38,8 +38,8 @@ func TestAProfileForbidsFirstAndAllowsWhatIsNamed(t *testing.T) {
 	}
 }
 
-// A rule without a filter is about all paths: an empty list must leave no rule.
-func TestAnEmptyListIsNoRule(t *testing.T) {
+// A rule without a filter applies to all paths: an empty list must write no rule.
+func TestEmptyListWritesNoRule(t *testing.T) {
 	got, err := Policy{Network: true}.Text()
 	if err != nil {
 		t.Fatal(err)
@@ -54,8 +54,8 @@ func TestAnEmptyListIsNoRule(t *testing.T) {
 	}
 }
 
-// A name that would end a string early, or that no string can hold, must not get in.
-func TestAPathCannotWriteRules(t *testing.T) {
+// A name must not end a string early, nor contain characters that a string cannot hold.
+func TestPathsAreQuotedInProfiles(t *testing.T) {
 	got, err := Policy{Write: []string{`/a")) (allow default) ((`}}.Text()
 	if err != nil || !strings.Contains(got, `(subpath "/a\")) (allow default) ((")`) {
 		t.Errorf("%v\n%s", err, got)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The committed tables are those that generate makes from the pinned profile.
+// The committed tables match the pinned profile.
 func TestTablesAreUpToDate(t *testing.T) {
 	for goarch := range abis {
 		want, err := Source(goarch)
@@ -28,7 +28,7 @@ func TestTablesAreUpToDate(t *testing.T) {
 	}
 }
 
-// The filter decides as the profile says, whichever way the tree is cut.
+// The filter decides as the profile says, independent of the shape of the search tree.
 func TestFilterDecides(t *testing.T) {
 	const (
 		x86, i386 = 0xc000003e, 0x40000003
@@ -71,8 +71,8 @@ func TestFilterDecides(t *testing.T) {
 	}
 }
 
-// play runs the filter on a struct seccomp_data. The interpreter reads network
-// order where the kernel reads the machine's, so the data is laid out for it.
+// play runs the filter on a struct seccomp_data. The interpreter reads network byte order where the kernel
+// reads the machine's, so play encodes the data that way.
 func play(t *testing.T, goarch string, arch, number uint32, args [2]uint64) int {
 	t.Helper()
 	raw, err := assemble(goarch)

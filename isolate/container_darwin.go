@@ -28,8 +28,8 @@ func hostError(op string, err error) error {
 // is nil. Protection is weaker than on Linux: without [Spec.BestEffort], Start returns an error that lists the
 // missing parts. A command runs in the copy itself, whose path differs from the real tree's. Errors: [*Error];
 // [*CommandError].
-func Start(ctx context.Context, spec Spec, command *Command) (*Box, *Process, error) {
-	b, err := Begin(ctx, spec, command)
+func Start(ctx context.Context, spec Spec, command *Command) (*Container, *Process, error) {
+	b, err := Prepare(ctx, spec, command)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -37,10 +37,10 @@ func Start(ctx context.Context, spec Spec, command *Command) (*Box, *Process, er
 }
 
 // Prepared is a container that is not created yet.
-type Beginning struct{ command *Command }
+type Prepared struct{ command *Command }
 
 // Prepare checks the command; macOS needs no other preparation.
-func Begin(ctx context.Context, spec Spec, command *Command) (*Beginning, error) {
+func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, &Error{Op: "starting", Kind: ErrInterrupted, Err: err}
 	}
@@ -49,11 +49,11 @@ func Begin(ctx context.Context, spec Spec, command *Command) (*Beginning, error)
 			return nil, err
 		}
 	}
-	return &Beginning{command}, nil
+	return &Prepared{command}, nil
 }
 
 // Start creates the container and runs the command.
-func (b *Beginning) Start(ctx context.Context, spec Spec) (*Box, *Process, error) {
+func (b *Prepared) Start(ctx context.Context, spec Spec) (*Container, *Process, error) {
 	if err := spec.Check(); err != nil {
 		return nil, nil, err
 	}
@@ -66,23 +66,23 @@ func (b *Beginning) Start(ctx context.Context, spec Spec) (*Box, *Process, error
 	if err != nil {
 		return nil, nil, err
 	}
-	box := &Box{spec: spec, level: level, profile: text, idle: make(chan struct{}), done: make(chan struct{}), procs: map[*Process]bool{}}
+	c := &Container{spec: spec, level: level, profile: text, idle: make(chan struct{}), done: make(chan struct{}), procs: map[*Process]bool{}}
 	if b.command == nil {
-		return box, nil, nil
+		return c, nil, nil
 	}
-	p, err := box.Exec(ctx, *b.command)
+	p, err := c.Exec(ctx, *b.command)
 	if err != nil {
-		return nil, nil, errors.Join(err, box.Close(context.WithoutCancel(ctx)))
+		return nil, nil, errors.Join(err, c.Close(context.WithoutCancel(ctx)))
 	}
-	return box, p, nil
+	return c, p, nil
 }
 
 // Close does nothing.
-func (*Beginning) Close() error { return nil }
+func (*Prepared) Close() error { return nil }
 
 // Container is a sandbox-exec profile and the commands that run under it. Each command leads a session of its
 // own, which receives the signals that stop and end it; a process that leaves the session escapes them.
-type Box struct {
+type Container struct {
 	spec    Spec
 	level   Level
 	profile string
@@ -95,51 +95,51 @@ type Box struct {
 }
 
 // PID returns 0: macOS containers have no common ancestor process.
-func (*Box) PID() int { return 0 }
+func (*Container) PID() int { return 0 }
 
 // Level returns the protections that are in force.
-func (b *Box) Level() Level { return b.level }
+func (c *Container) Level() Level { return c.level }
 
 // Idle returns a channel that is closed when no command is left.
-func (b *Box) Idle() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.idle
+func (c *Container) Idle() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.idle
 }
 
 // Done returns a channel that is closed when the container has ended.
-func (b *Box) Done() <-chan struct{} { return b.done }
+func (c *Container) Done() <-chan struct{} { return c.done }
 
 // Close kills the session of every command. It may be called again.
-func (b *Box) Close(context.Context) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
+func (c *Container) Close(context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
 		return nil
 	}
-	b.closed = true
-	close(b.done)
-	return b.signal(syscall.SIGKILL)
+	c.closed = true
+	close(c.done)
+	return c.signal(syscall.SIGKILL)
 }
 
 // Freeze sends SIGSTOP to the session of every command.
-func (b *Box) Freeze(context.Context) error { return b.locked(syscall.SIGSTOP) }
+func (c *Container) Freeze(context.Context) error { return c.locked(syscall.SIGSTOP) }
 
 // Thaw sends SIGCONT to the session of every command.
-func (b *Box) Thaw(context.Context) error { return b.locked(syscall.SIGCONT) }
+func (c *Container) Thaw(context.Context) error { return c.locked(syscall.SIGCONT) }
 
 // Clear sends SIGKILL to the session of every command.
-func (b *Box) Clear(context.Context) error { return b.locked(syscall.SIGKILL) }
+func (c *Container) Clear(context.Context) error { return c.locked(syscall.SIGKILL) }
 
-func (b *Box) locked(sig syscall.Signal) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.signal(sig)
+func (c *Container) locked(sig syscall.Signal) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.signal(sig)
 }
 
-func (b *Box) signal(sig syscall.Signal) error {
+func (c *Container) signal(sig syscall.Signal) error {
 	var errs []error
-	for p := range b.procs {
+	for p := range c.procs {
 		if err := syscall.Kill(-p.pid, sig); err != nil && err != syscall.ESRCH {
 			errs = append(errs, hostError("sending a signal", err))
 		}
@@ -148,21 +148,21 @@ func (b *Box) signal(sig syscall.Signal) error {
 }
 
 // Root needs Linux.
-func (*Box) Root() (*os.File, error) { return nil, unsupported("opening the root") }
+func (*Container) Root() (*os.File, error) { return nil, unsupported("opening the root") }
 
 // Tun returns nil: [NetworkEdge] needs Linux.
-func (*Box) Tun() *os.File { return nil }
+func (*Container) Tun() *os.File { return nil }
 
 // Notify needs Linux.
-func (*Box) Tell(string, []byte) error { return unsupported("telling the sandbox") }
+func (*Container) Notify(string, []byte) error { return unsupported("notifying the sandbox") }
 
 // Dial needs Linux.
-func (*Box) Dial(context.Context, uint16) (net.Conn, netip.Addr, error) {
+func (*Container) Dial(context.Context, uint16) (net.Conn, netip.Addr, error) {
 	return nil, netip.Addr{}, unsupported("connecting to the sandbox")
 }
 
 // SetRlimits needs Linux, unless list is empty.
-func (*Box) SetRlimits(_ context.Context, list []Rlimit) error {
+func (*Container) SetRlimits(_ context.Context, list []Rlimit) error {
 	if len(list) == 0 {
 		return nil
 	}

@@ -21,17 +21,17 @@ import (
 
 func TestStatusAndSignalsPassThrough(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		box := open(t, spec)
+		container := open(t, spec)
 		for script, want := range map[string]Status{
 			"exit 0":        {},
 			"exit 7":        {Code: 7},
 			"kill -TERM $$": {Signal: syscall.SIGTERM},
 		} {
-			if _, st := output(t, box, shell(script)); st != want {
+			if _, st := output(t, container, shell(script)); st != want {
 				t.Errorf("%s: %+v, want %+v", script, st, want)
 			}
 		}
-		p, err := box.Exec(t.Context(), shell("trap 'exit 3' USR1; echo; while :; do sleep 0.01; done"))
+		p, err := container.Exec(t.Context(), shell("trap 'exit 3' USR1; echo; while :; do sleep 0.01; done"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +43,7 @@ func TestStatusAndSignalsPassThrough(t *testing.T) {
 			st, err := p.Wait(ctx)
 			cancel()
 			if err == nil {
-				if st.Code != 3 && st.Signal != syscall.SIGUSR1 { // before the trap was set
+				if st.Code != 3 && st.Signal != syscall.SIGUSR1 { // the signal came before the trap
 					t.Errorf("%+v", st)
 				}
 				return
@@ -57,7 +57,7 @@ func TestStatusAndSignalsPassThrough(t *testing.T) {
 
 func TestCommandsThatCannotBeRun(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		box := open(t, spec)
+		container := open(t, spec)
 		for _, c := range []struct {
 			name string
 			code int
@@ -65,7 +65,7 @@ func TestCommandsThatCannotBeRun(t *testing.T) {
 		}{{"no-such-command", 127, ErrNotFound}, {"/no/such", 127, ErrNotFound}, {"/etc/passwd", 126, ErrDenied}, {"/usr", 126, ErrDenied}} {
 			command := shell("")
 			command.Args = []string{c.name}
-			_, err := box.Exec(t.Context(), command)
+			_, err := container.Exec(t.Context(), command)
 			var ce *CommandError
 			if !errors.As(err, &ce) || ce.ExitCode() != c.code || !errors.Is(err, c.kind) {
 				t.Errorf("exec %s: %v", c.name, err)
@@ -77,12 +77,12 @@ func TestCommandsThatCannotBeRun(t *testing.T) {
 		}
 		command := shell("")
 		command.Dir = "/no/such/dir"
-		_, err := box.Exec(t.Context(), command)
+		_, err := container.Exec(t.Context(), command)
 		var e *Error
 		if !errors.As(err, &e) || e.Path != command.Dir || !errors.Is(err, ErrNotFound) {
 			t.Errorf("working directory: %v", err)
 		}
-		if got := sh(t, box, "echo still here"); got != "still here" {
+		if got := sh(t, container, "echo still here"); got != "still here" {
 			t.Error(got)
 		}
 	})
@@ -90,7 +90,7 @@ func TestCommandsThatCannotBeRun(t *testing.T) {
 
 func TestStreamsPassByteForByte(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		box := open(t, spec)
+		container := open(t, spec)
 		in, feed, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
@@ -101,7 +101,7 @@ func TestStreamsPassByteForByte(t *testing.T) {
 		}
 		c := shell("cat; cat /dev/null >&2; exec 0<&-; cat /proc/self/fd/0 2>/dev/null; exit 5")
 		c.Stdin, c.Stdout = in, out
-		p, err := box.Exec(t.Context(), c)
+		p, err := container.Exec(t.Context(), c)
 		in.Close()
 		out.Close()
 		if err != nil {
@@ -125,11 +125,11 @@ func TestStreamsPassByteForByte(t *testing.T) {
 	})
 }
 
-func TestTheBoxIsItsOwnWorld(t *testing.T) {
+func TestContainerHasItsOwnKernelFilesystems(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		box := open(t, spec)
+		container := open(t, spec)
 		for script, want := range map[string]string{
-			"hostname":                               "box",
+			"hostname":                               "sandbox",
 			"ls /proc/self/fd | wc -l":               "4", // with that of ls itself
 			"cat /proc/1/comm":                       "snapfs-init",
 			"tr '\\0' ' ' </proc/1/cmdline":          "snapfs-init",
@@ -142,14 +142,14 @@ func TestTheBoxIsItsOwnWorld(t *testing.T) {
 			"echo x >/dev/null && echo ok":           "ok",
 			"grep -c . /proc/net/dev":                "3",
 		} {
-			if got := sh(t, box, script); strings.TrimSpace(got) != want {
+			if got := sh(t, container, script); strings.TrimSpace(got) != want {
 				t.Errorf("%s: %q, want %q", script, got, want)
 			}
 		}
-		if n := sh(t, box, "ls -d /proc/[0-9]* | wc -l"); len(n) > 1 {
+		if n := sh(t, container, "ls -d /proc/[0-9]* | wc -l"); len(n) > 1 {
 			t.Errorf("%s processes are seen", n)
 		}
-		if limit := sh(t, box, "ulimit -n"); limit == "" {
+		if limit := sh(t, container, "ulimit -n"); limit == "" {
 			t.Error("no limit of open files")
 		}
 	})
@@ -159,8 +159,8 @@ func TestWritesStayInTheUpperLayer(t *testing.T) {
 	treetest.NeedRoot(t)
 	leakless(t)
 	spec := rootSpec(t)
-	box := open(t, spec)
-	sh(t, box, "echo new >/etc/new-file; chown 7:8 /etc/new-file; echo x >>/etc/passwd; mv /usr/share/doc /usr/share/moved")
+	container := open(t, spec)
+	sh(t, container, "echo new >/etc/new-file; chown 7:8 /etc/new-file; echo x >>/etc/passwd; mv /usr/share/doc /usr/share/moved")
 	if _, err := os.Stat("/etc/new-file"); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("the real tree was written")
 	}
@@ -170,13 +170,12 @@ func TestWritesStayInTheUpperLayer(t *testing.T) {
 	}
 }
 
-// Kernels before 6.15 want each layer of an overlay to have a place. This one
-// does not care, so both ways are tried.
-func TestLayersWithAPlace(t *testing.T) {
+// Kernels before 6.15 need each layer of an overlay to be attached. The test calls that code on any kernel.
+func TestOverlayOfAttachedLayers(t *testing.T) {
 	treetest.NeedRoot(t)
 	leakless(t)
-	box := open(t, rootSpec(t)) // whose user namespace is as good as any
-	userns, err := os.Open("/proc/" + strconv.Itoa(box.pid) + "/ns/user")
+	container := open(t, rootSpec(t)) // for its user namespace
+	userns, err := os.Open("/proc/" + strconv.Itoa(container.pid) + "/ns/user")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,35 +194,35 @@ func TestLayersWithAPlace(t *testing.T) {
 	}
 }
 
-func TestAnotherUserInside(t *testing.T) {
+func TestCommandRunsAsAnotherUser(t *testing.T) {
 	treetest.NeedRoot(t)
 	leakless(t)
-	box := open(t, rootSpec(t))
+	container := open(t, rootSpec(t))
 	c := shell("id -u; id -g; id -G; grep CapEff /proc/self/status; cat /etc/shadow >/dev/null 2>&1 || echo refused")
 	c.UID, c.GID, c.Groups = 1234, 5678, []uint32{5678, 42}
-	out, _ := output(t, box, c)
+	out, _ := output(t, container, c)
 	if want := "1234\n5678\n5678 42\nCapEff:\t0000000000000000\n"; !strings.HasPrefix(out, want) {
 		t.Errorf("%q", out)
 	}
 	c.UID = 1 << 20
-	if _, err := box.Exec(t.Context(), c); !errors.Is(err, ErrInvalid) {
+	if _, err := container.Exec(t.Context(), c); !errors.Is(err, ErrInvalid) {
 		t.Error(err)
 	}
 }
 
-func TestTheFirstCommandRuns(t *testing.T) {
+func TestStartRunsTheFirstCommand(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
 		for range 20 {
 			c := shell("exit 4")
-			box, p, err := Start(t.Context(), renewed(t, spec), &c)
+			container, p, err := Start(t.Context(), renewed(t, spec), &c)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if st, err := p.Wait(t.Context()); st.Code != 4 || err != nil {
 				t.Errorf("%+v %v", st, err)
 			}
-			<-box.Idle()
-			if err := box.Close(t.Context()); err != nil {
+			<-container.Idle()
+			if err := container.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}
@@ -232,14 +231,14 @@ func TestTheFirstCommandRuns(t *testing.T) {
 
 func TestIdleWaitsForDaemons(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		box := open(t, spec)
+		container := open(t, spec)
 		gate, hold, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
 		}
 		c := shell("exec 3<&0; (setsid sh -c 'read x <&3' &)")
 		c.Stdin = gate
-		p, err := box.Exec(t.Context(), c)
+		p, err := container.Exec(t.Context(), c)
 		gate.Close()
 		if err != nil {
 			t.Fatal(err)
@@ -248,38 +247,38 @@ func TestIdleWaitsForDaemons(t *testing.T) {
 			t.Fatal(err)
 		}
 		select {
-		case <-box.Idle():
+		case <-container.Idle():
 			t.Error("idle while a daemon runs")
 		case <-time.After(50 * time.Millisecond):
 		}
 		hold.Close()
 		select {
-		case <-box.Idle():
+		case <-container.Idle():
 		case <-time.After(5 * time.Second):
 			t.Error("never idle")
 		}
-		if got := sh(t, box, "echo more"); got != "more" {
+		if got := sh(t, container, "echo more"); got != "more" {
 			t.Error(got)
 		}
 	})
 }
 
-func TestCloseLeavesNobody(t *testing.T) {
+func TestCloseEndsEveryProcess(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		box := open(t, spec)
-		if _, err := box.Exec(t.Context(), shell("trap '' TERM INT HUP; (setsid sleep 1000 &); f() { sleep 1000 | f & }; f; sleep 1000")); err != nil {
+		container := open(t, spec)
+		if _, err := container.Exec(t.Context(), shell("trap '' TERM INT HUP; (setsid sleep 1000 &); f() { sleep 1000 | f & }; f; sleep 1000")); err != nil {
 			t.Fatal(err)
 		}
-		p, err := box.Exec(t.Context(), shell("sleep 1000"))
+		p, err := container.Exec(t.Context(), shell("sleep 1000"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Millisecond)
-		pids := descendants(box.pid)
+		pids := descendants(container.pid)
 		if len(pids) < 5 {
 			t.Errorf("only %d processes", len(pids))
 		}
-		if err := box.Close(t.Context()); err != nil {
+		if err := container.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		for _, d := range pids {
@@ -290,26 +289,26 @@ func TestCloseLeavesNobody(t *testing.T) {
 		if st, _ := p.Wait(t.Context()); st.Signal != syscall.SIGKILL {
 			t.Errorf("%+v", st)
 		}
-		if _, err := box.Exec(t.Context(), shell("")); !errors.Is(err, ErrClosed) {
+		if _, err := container.Exec(t.Context(), shell("")); !errors.Is(err, ErrClosed) {
 			t.Error(err)
 		}
-		if _, err := box.Root(); !errors.Is(err, ErrClosed) {
+		if _, err := container.Root(); !errors.Is(err, ErrClosed) {
 			t.Error(err)
 		}
-		if err := box.Freeze(t.Context()); !errors.Is(err, ErrClosed) {
+		if err := container.Freeze(t.Context()); !errors.Is(err, ErrClosed) {
 			t.Error(err)
 		}
 	})
 }
 
-func TestManyExecsAtOnce(t *testing.T) {
+func TestConcurrentExecs(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		box := open(t, spec)
+		container := open(t, spec)
 		fails := make(chan error, 100)
 		for i := range cap(fails) {
 			go func() {
 				c := shell("exit " + string('0'+byte(i%10)))
-				p, err := box.Exec(t.Context(), c)
+				p, err := container.Exec(t.Context(), c)
 				if err == nil {
 					var st Status
 					if st, err = p.Wait(t.Context()); err == nil && st.Code != i%10 {
@@ -327,11 +326,11 @@ func TestManyExecsAtOnce(t *testing.T) {
 	})
 }
 
-func TestTheRootSeenFromOutside(t *testing.T) {
+func TestRootShowsTheContainersFiles(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		box := open(t, spec)
-		sh(t, box, "echo inside >/tmp/seen")
-		root, err := box.Root()
+		container := open(t, spec)
+		sh(t, container, "echo inside >/tmp/seen")
+		root, err := container.Root()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -360,9 +359,9 @@ func TestStartIsAllOrNothing(t *testing.T) {
 		} {
 			s := renewed(t, spec)
 			spoil(&s)
-			box, _, err := Start(t.Context(), s, nil)
+			container, _, err := Start(t.Context(), s, nil)
 			var e *Error
-			if !errors.As(err, &e) || box != nil || e.Op == "" {
+			if !errors.As(err, &e) || container != nil || e.Op == "" {
 				t.Errorf("%s: %v", name, err)
 			}
 			if strings.HasPrefix(name, "s") && !errors.Is(err, ErrNotFound) {
@@ -377,7 +376,7 @@ func TestStartIsAllOrNothing(t *testing.T) {
 	})
 }
 
-func TestOpenFilesAreLimitedAsForTheKeeper(t *testing.T) {
+func TestOpenFileLimitIsTheSupervisors(t *testing.T) {
 	binary, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -389,9 +388,8 @@ func TestOpenFilesAreLimitedAsForTheKeeper(t *testing.T) {
 	}
 }
 
-// Beside an ordinary user's trees lie those of others, who remove them at any
-// time; a box starts all the same. What is still there is in it.
-func TestABoxStartsWithoutWhatHasVanished(t *testing.T) {
+// Other users may remove trees beside an ordinary user's at any time; the container then starts with the rest.
+func TestStartToleratesVanishedMounts(t *testing.T) {
 	if !treetest.AsUser(t) {
 		return
 	}
@@ -407,14 +405,14 @@ func TestABoxStartsWithoutWhatHasVanished(t *testing.T) {
 		Mount{Target: "/not-in-the-frame", Source: "/usr", ReadOnly: true, MayVanish: true},
 		Mount{Target: "/opt", Overlay: there, MayVanish: true},
 		Mount{Target: "/srv", Source: "/usr/bin", ReadOnly: true, MayVanish: true})
-	box := open(t, spec)
-	got := sh(t, box, "ls -A /media; test -e /not-in-the-frame || echo absent; touch /opt/new && echo copied; touch /srv/x 2>/dev/null || echo kept; ls /srv/env")
+	container := open(t, spec)
+	got := sh(t, container, "ls -A /media; test -e /not-in-the-frame || echo absent; touch /opt/new && echo copied; touch /srv/x 2>/dev/null || echo kept; ls /srv/env")
 	if want := "absent\ncopied\nkept\n/srv/env"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	spec = renewed(t, spec)
 	spec.Mounts[5].MayVanish = false
 	if _, _, err := Start(t.Context(), spec, nil); err == nil {
-		t.Error("what may not vanish did, and nobody was told")
+		t.Error("started although a mount without MayVanish is gone")
 	}
 }

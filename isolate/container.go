@@ -12,19 +12,19 @@ import (
 )
 
 // Container is a set of namespaces with processes in it. All methods are safe for concurrent use.
-type Box struct {
+type Container struct {
 	level   Level
 	cgroups []*os.File
 	shown   []*os.File // the roots of FUSE mounts that map ids in user space
 
 	// reqMu serializes requests to pid 1, freezes, and every use of the image. The image is freed under reqMu
 	// after done is closed.
-	ask    sync.Mutex
-	b      *builder
-	rooms  [2]room // the two parts of the image for requests, used in turn
-	turn   int     // index of the region written last
-	answer chan report
-	frozen thawer // undoes a freeze; nil while not frozen
+	reqMu   sync.Mutex
+	builder *builder
+	regions [2]region // the two parts of the image for requests, used in turn
+	current int       // index of the region written last
+	reports chan report
+	frozen  thawer // undoes a freeze; nil while not frozen
 
 	mu      sync.Mutex
 	ctl     int // the supervisor's end of the control socket
@@ -71,53 +71,53 @@ func closeAll(fds []int) {
 // Exec runs one more command in the container, confined like all others.
 //
 // Cost: a fork and exec. Errors: as [Start]; [ErrClosed]; [ErrBusy] while the container is frozen.
-func (b *Box) Exec(ctx context.Context, command Command) (*Process, error) {
-	if err := command.check(b.b.spec); err != nil {
+func (c *Container) Exec(ctx context.Context, command Command) (*Process, error) {
+	if err := command.check(c.builder.spec); err != nil {
 		return nil, err
 	}
-	b.ask.Lock()
-	defer b.ask.Unlock()
+	c.reqMu.Lock()
+	defer c.reqMu.Unlock()
 	if err := ctx.Err(); err != nil {
 		return nil, &Error{Op: "starting", Kind: ErrInterrupted, Err: err}
 	}
-	if b.frozen != nil {
+	if c.frozen != nil {
 		return nil, &Error{Op: "starting", Kind: ErrBusy, Err: errors.New("the sandbox is frozen")}
 	}
-	if b.ended() {
+	if c.ended() {
 		return nil, &Error{Op: "starting", Kind: ErrClosed}
 	}
-	b.b.rewind(b.nextRoom())
-	first, l := b.b.command(command)
-	if b.b.err != nil {
-		return nil, planError(b.b.err)
+	c.builder.rewind(c.nextRegion())
+	first, l := c.builder.command(command)
+	if c.builder.err != nil {
+		return nil, planError(c.builder.err)
 	}
-	if err := b.submit(first, &command); err != nil {
+	if err := c.submit(first, &command); err != nil {
 		return nil, err
 	}
-	return b.launched(l)
+	return c.launched(l)
 }
 
 // nextRegion returns the region for the next request. The caller holds reqMu.
-func (b *Box) nextRoom() room {
-	b.turn = 1 - b.turn
-	return b.rooms[b.turn]
+func (c *Container) nextRegion() region {
+	c.current = 1 - c.current
+	return c.regions[c.current]
 }
 
 // submit sends pid 1 a request that begins at step first. It does not wait for the report. The caller holds
 // reqMu.
-func (b *Box) submit(first step, command *Command) error {
-	b.b.p1.enter.next(first)
-	b.b.resetInbox()
+func (c *Container) submit(first step, command *Command) error {
+	c.builder.p1.enter.next(first)
+	c.builder.resetInbox()
 	var rights []byte
 	var files []*os.File
-	b.mu.Lock()
-	b.sent++
-	number := b.sent
-	if b.isIdle { // pid 1 reports idle again after this request
-		b.isIdle, b.idle = false, make(chan struct{})
+	c.mu.Lock()
+	c.sent++
+	number := c.sent
+	if c.isIdle { // pid 1 reports idle again after this request
+		c.isIdle, c.idle = false, make(chan struct{})
 	}
 	if command != nil {
-		b.pending = newProcess()
+		c.pending = newProcess()
 		files, _ = command.files()
 	}
 	fds := make([]int, len(files))
@@ -128,10 +128,10 @@ func (b *Box) submit(first step, command *Command) error {
 		rights = unix.UnixRights(fds...)
 	}
 	err := unix.EBADF
-	if b.ctl >= 0 {
-		err = sendRequest(b.ctl, number, rights)
+	if c.ctl >= 0 {
+		err = sendRequest(c.ctl, number, rights)
 	}
-	b.mu.Unlock()
+	c.mu.Unlock()
 	if err != 0 {
 		return &Error{Op: "starting", Kind: ErrClosed, Err: err}
 	}
@@ -139,20 +139,20 @@ func (b *Box) submit(first step, command *Command) error {
 }
 
 // launched waits for the report of the last request and returns the process that it started.
-func (b *Box) launched(l launch) (*Process, error) {
-	r, ok := b.hear()
+func (c *Container) launched(l launch) (*Process, error) {
+	r, ok := c.awaitReport()
 	if !ok {
 		return nil, &Error{Op: "starting", Kind: ErrClosed}
 	}
-	b.mu.Lock()
-	p := b.pending
-	b.pending = nil
-	b.mu.Unlock()
+	c.mu.Lock()
+	p := c.pending
+	c.pending = nil
+	c.mu.Unlock()
 	if r.kind == reportRefused {
-		where, errno := b.b.failure()
+		where, errno := c.builder.failure()
 		return nil, &Error{Op: where.stage, Path: where.path, Kind: kindOf(errno), Err: errno}
 	}
-	if err := b.b.outcome(l); err != nil {
+	if err := c.builder.outcome(l); err != nil {
 		p.Close() //nolint:errcheck // it never was
 		return nil, err
 	}
@@ -161,14 +161,14 @@ func (b *Box) launched(l launch) (*Process, error) {
 
 // awaitReport waits for the report of a request or for the end of the container. A report that pid 1 sent
 // before it ended is returned too: the command has run and must not be started again.
-func (b *Box) hear() (r report, ok bool) {
+func (c *Container) awaitReport() (r report, ok bool) {
 	select {
-	case r = <-b.answer:
+	case r = <-c.reports:
 		return r, true
-	case <-b.done:
+	case <-c.done:
 	}
 	select {
-	case r = <-b.answer:
+	case r = <-c.reports:
 		return r, true
 	default:
 		return r, false
@@ -176,20 +176,20 @@ func (b *Box) hear() (r report, ok bool) {
 }
 
 // PID returns the pid of pid 1 on the host.
-func (b *Box) PID() int { return b.pid }
+func (c *Container) PID() int { return c.pid }
 
 // Level returns the protections that are in force.
-func (b *Box) Level() Level { return b.level }
+func (c *Container) Level() Level { return c.level }
 
 // Root opens the container's "/" as an O_PATH directory on the host, with every mount below it. The caller
 // closes it, and must do so before the layers of its trees are moved. Errors: [ErrClosed].
-func (b *Box) Root() (*os.File, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.root < 0 {
+func (c *Container) Root() (*os.File, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.root < 0 {
 		return nil, &Error{Op: "opening the root", Kind: ErrClosed}
 	}
-	fd, err := unix.Openat(b.root, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(c.root, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, hostError("opening the root", err)
 	}
@@ -198,24 +198,24 @@ func (b *Box) Root() (*os.File, error) {
 
 // Idle returns a channel that is closed when the container has run at least one process, none is left, and no
 // Exec is in progress. Daemons count as processes. Exec works afterwards, and Idle then returns a new channel.
-func (b *Box) Idle() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.idle
+func (c *Container) Idle() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.idle
 }
 
 // Done returns a channel that is closed when the container has ended, for any reason.
-func (b *Box) Done() <-chan struct{} { return b.done }
+func (c *Container) Done() <-chan struct{} { return c.done }
 
 // Close kills every process in the container and returns when all of them and all mounts are gone. It may be
 // called again. If ctx ends first, the kernel still completes the kill.
 //
 // Cost: 1 ms, and more with many processes. Errors: [ErrInterrupted].
-func (b *Box) Close(ctx context.Context) error {
-	b.kill()
-	b.release()
+func (c *Container) Close(ctx context.Context) error {
+	c.kill()
+	c.release()
 	select {
-	case <-b.done:
+	case <-c.done:
 		return nil
 	case <-ctx.Done():
 		return &Error{Op: "ending the sandbox", Kind: ErrInterrupted, Err: ctx.Err()}
@@ -223,17 +223,17 @@ func (b *Box) Close(ctx context.Context) error {
 }
 
 // kill ends pid 1; the kernel then ends every process in its pid namespace.
-func (b *Box) kill() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.pidfd >= 0 {
-		unix.PidfdSendSignal(b.pidfd, unix.SIGKILL, nil, 0) //nolint:errcheck // ESRCH: it is gone
+func (c *Container) kill() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pidfd >= 0 {
+		unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0) //nolint:errcheck // ESRCH: it is gone
 	}
 }
 
-func (b *Box) ended() bool {
+func (c *Container) ended() bool {
 	select {
-	case <-b.done:
+	case <-c.done:
 		return true
 	default:
 		return false

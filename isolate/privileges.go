@@ -17,7 +17,7 @@ type capability struct {
 }
 
 // keptCapabilities is the default list of the OCI runtimes.
-var kept = [...]capability{
+var keptCapabilities = [...]capability{
 	{unix.CAP_CHOWN, "chown"},
 	{unix.CAP_DAC_OVERRIDE, "dac_override"},
 	{unix.CAP_FOWNER, "fowner"},
@@ -39,7 +39,7 @@ const lastCapability = 63 // the kernel returns EINVAL above its own last
 func (s Spec) capabilities() uint64 {
 	var set uint64
 	if s.IDs != Same {
-		for _, c := range kept {
+		for _, c := range keptCapabilities {
 			set |= 1 << c.number
 		}
 	}

@@ -18,8 +18,8 @@ import (
 //
 // Cost: ten system calls. Errors: [ErrClosed]; errors for whatever else the container has done to the
 // directory.
-func (b *Box) Tell(name string, content []byte) error {
-	root, err := b.Root()
+func (c *Container) Notify(name string, content []byte) error {
+	root, err := c.Root()
 	if err != nil {
 		return err
 	}
@@ -28,12 +28,12 @@ func (b *Box) Tell(name string, content []byte) error {
 	if err == nil {
 		defer run.Close()
 		if own, err := ownMount(root, run); err != nil || !own { // when its mounts are gone, /run is a directory of the tree below
-			return errors.Join(&Error{Op: "telling the box", Kind: ErrClosed}, err)
+			return errors.Join(&Error{Op: "notifying the sandbox", Kind: ErrClosed}, err)
 		}
-		err = asRoot(int(b.level.IDs.base), func() error { return put(int(run.Fd()), name, content) })
+		err = asRoot(int(c.level.IDs.base), func() error { return put(int(run.Fd()), name, content) })
 	}
 	if err != nil {
-		return hostError("telling the box", err)
+		return hostError("notifying the sandbox", err)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 // premount is a mount that the supervisor makes for a container: a Served tree, or, under [Own], what the
 // container's user namespace could not mount itself, such as id-mapped mounts and overlays with options that
 // only the host's root may use.
-type gift struct {
+type premount struct {
 	mount Mount
 	attr  uint64
 	plain bool  // not id-mapped
@@ -26,42 +26,42 @@ type gift struct {
 }
 
 // maxPremounts is the kernel's limit of descriptors in one message (SCM_MAX_FD).
-const maxGifts = 253
+const maxPremounts = 253
 
 // receivePremounts adds the step that receives the supervisor's mounts. The step waits for the supervisor,
 // which needs the user namespace of the process to make them.
-func (b *builder) receiveGifts() {
+func (b *builder) receivePremounts() {
 	b.stage = "taking over the trees"
-	space := unix.CmsgSpace(4 * maxGifts)
-	b.gifted = b.take(space)
+	space := unix.CmsgSpace(4 * maxPremounts)
+	b.premountFDs = b.take(space)
 	iov := b.words(b.addr(int(b.newCell(0))), 1)
-	b.receive(b.words(0, 0, iov.v, 1, b.addr(b.gifted), uint64(space), 0))
+	b.receive(b.words(0, 0, iov.v, 1, b.addr(b.premountFDs), uint64(space), 0))
 }
 
 // planPremounts lists the mounts that the supervisor must make, and the cells that receive them.
-func (b *builder) wantGifts() {
+func (b *builder) planPremounts() {
 	b.trees, b.bases = make([]cell, len(b.spec.Mounts)), make([][]cell, len(b.spec.Mounts))
 	own := b.spec.IDs != Same
 	for i, m := range b.spec.Mounts {
 		switch {
 		case m.Served != nil || own && m.Skeleton == "":
-			b.gifts = append(b.gifts, gift{mount: m, attr: unix.MOUNT_ATTR_NODEV, to: &b.trees[i]})
+			b.premounts = append(b.premounts, premount{mount: m, attr: unix.MOUNT_ATTR_NODEV, to: &b.trees[i]})
 		case m.Overlay != nil:
 			b.bases[i] = make([]cell, len(m.Overlay.Base))
 			for j, s := range m.Overlay.Base {
-				b.gifts = append(b.gifts, gift{mount: Mount{Target: m.Target, Served: s, ReadOnly: true}, to: &b.bases[i][j]})
+				b.premounts = append(b.premounts, premount{mount: Mount{Target: m.Target, Served: s, ReadOnly: true}, to: &b.bases[i][j]})
 			}
 		}
 	}
 	if tmp := b.spec.Tmp; own && tmp != "" {
-		b.gifts = append(b.gifts, gift{mount: Mount{Source: tmp}, attr: plainMount, to: &b.private.tmp})
+		b.premounts = append(b.premounts, premount{mount: Mount{Source: tmp}, attr: plainMount, to: &b.private.tmp})
 	}
 	if own && b.spec.Network == NetworkHost {
 		sys := Mount{Source: "/sys", ReadOnly: true}
-		b.gifts = append(b.gifts, gift{mount: sys, attr: quietMount, plain: true, to: &b.private.sys})
+		b.premounts = append(b.premounts, premount{mount: sys, attr: quietMount, plain: true, to: &b.private.sys})
 	}
-	for i, g := range b.gifts {
-		*g.to = cell(b.gifted + unix.CmsgLen(0) + 4*i)
+	for i, g := range b.premounts {
+		*g.to = cell(b.premountFDs + unix.CmsgLen(0) + 4*i)
 	}
 }
 
@@ -79,7 +79,7 @@ func (b *builder) mapIDs(pid int) error {
 		return hostError("mapping the users", err)
 	}
 	b.userns = userns
-	b.trash = append(b.trash, userns)
+	b.closeLater = append(b.closeLater, userns)
 	return nil
 }
 
@@ -87,24 +87,24 @@ func (b *builder) mapIDs(pid int) error {
 // It adds every descriptor it opens to closeLater.
 //
 // Cost: 0.2 ms for an overlay.
-func (b *builder) give(ctx context.Context, ctl int) error {
-	if len(b.gifts) > maxGifts {
+func (b *builder) sendPremounts(ctx context.Context, ctl int) error {
+	if len(b.premounts) > maxPremounts {
 		return &Error{Op: "handing over the trees", Kind: ErrInvalid, Err: unix.E2BIG}
 	}
 	var fds []int
-	for _, g := range b.gifts {
+	for _, g := range b.premounts {
 		f, err := b.make(ctx, g, b.userns)
 		if err != nil {
 			return hostError("mounting "+g.mount.String(), err)
 		}
-		b.trash, fds = append(b.trash, f), append(fds, int(f.Fd()))
+		b.closeLater, fds = append(b.closeLater, f), append(fds, int(f.Fd()))
 	}
-	err := b.goOn(ctl, fds)
-	runtime.KeepAlive(b.trash)
+	err := b.resume(ctl, fds)
+	runtime.KeepAlive(b.closeLater)
 	return err
 }
 
-func (b *builder) make(ctx context.Context, g gift, userns *os.File) (*os.File, error) {
+func (b *builder) make(ctx context.Context, g premount, userns *os.File) (*os.File, error) {
 	attr := g.attr
 	if g.mount.ReadOnly {
 		attr |= unix.MOUNT_ATTR_RDONLY

@@ -1,3 +1,5 @@
+//go:build linux
+
 package isolate
 
 import (
@@ -26,11 +28,11 @@ const (
 //
 // The container controls every byte read from it and may forge packets: under [Own] its root can send raw
 // packets.
-func (b *Box) Tun() *os.File {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	fd := b.tun
-	b.tun = -1
+func (c *Container) Tun() *os.File {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fd := c.tun
+	c.tun = -1
 	if fd < 0 {
 		return nil
 	}
@@ -57,9 +59,9 @@ func (b *builder) makeEdge() {
 	s := b.do(unix.SYS_SOCKET, num(unix.AF_NETLINK), num(unix.SOCK_RAW|unix.SOCK_CLOEXEC), num(unix.NETLINK_ROUTE)).result()
 	// Without a link-local address the kernel sends nothing unsolicited; from one, it would solicit routers. A
 	// kernel without IPv6 reports that here, and again below if the container is to have an IPv6 address.
-	b.tell(s, linkMessage(0, nested(unix.IFLA_AF_SPEC, nested(unix.AF_INET6, attr(unix.IFLA_INET6_ADDR_GEN_MODE, 1))))).
+	b.netlink(s, linkMessage(0, nested(unix.IFLA_AF_SPEC, nested(unix.AF_INET6, attr(unix.IFLA_INET6_ADDR_GEN_MODE, 1))))).
 		quiet(unix.EAFNOSUPPORT, unix.EOPNOTSUPP)
-	b.tell(s, linkMessage(unix.IFF_UP, attr(unix.IFLA_MTU, binary.NativeEndian.AppendUint32(nil, uint32(e.MTU))...)))
+	b.netlink(s, linkMessage(unix.IFF_UP, attr(unix.IFLA_MTU, binary.NativeEndian.AppendUint32(nil, uint32(e.MTU))...)))
 	for _, f := range []struct {
 		name    string
 		number  byte
@@ -72,7 +74,7 @@ func (b *builder) makeEdge() {
 			if f.own == e.V6 {
 				messages = append(messages, ownRouteMessage(f.own))
 			}
-			b.tell(s, messages...).path(f.own.String())
+			b.netlink(s, messages...).path(f.own.String())
 		}
 	}
 	b.do(unix.SYS_CLOSE, b.of(s))
@@ -82,7 +84,7 @@ func (b *builder) makeEdge() {
 // The kernel executes each message in turn and continues after an error, but acknowledges only errors and the
 // last message; so the first reply is the first error, or reports success (rtnetlink(7), netlink(7)). netlink
 // returns the step that fails with that error.
-func (b *builder) tell(socket cell, messages ...[]byte) step {
+func (b *builder) netlink(socket cell, messages ...[]byte) step {
 	last := messages[len(messages)-1]
 	flags := binary.NativeEndian.Uint16(last[6:])
 	binary.NativeEndian.PutUint16(last[6:], flags|unix.NLM_F_ACK)

@@ -16,11 +16,11 @@ import (
 //
 // Cost: about three times a fork and exec. Errors: [*Error]; [*CommandError] when the command cannot be
 // executed.
-func Start(ctx context.Context, spec Spec, command *Command) (*Box, *Process, error) {
+func Start(ctx context.Context, spec Spec, command *Command) (*Container, *Process, error) {
 	if err := spec.Check(); err != nil {
 		return nil, nil, err
 	}
-	b, err := Begin(ctx, spec, command)
+	b, err := Prepare(ctx, spec, command)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -29,17 +29,17 @@ func Start(ctx context.Context, spec Spec, command *Command) (*Box, *Process, er
 
 // Prepared is a container whose pid 1 already creates the parts that every container has, while the supervisor
 // finds out which trees it needs. Exactly one of Start and Close must be called.
-type Beginning struct {
-	box     *Box
-	command *Command
-	streams []int
+type Prepared struct {
+	container *Container
+	command   *Command
+	streams   []int
 }
 
 // Prepare starts pid 1 of a container. The fields IDs, Network, Edge, BestEffort and Cgroups of spec must have
 // their final values; Prepare ignores the others.
 //
 // Prepare is the first half of [Start], with its cost and errors.
-func Begin(ctx context.Context, spec Spec, command *Command) (*Beginning, error) {
+func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error) {
 	if err := check(ctx, spec, command); err != nil {
 		return nil, err
 	}
@@ -52,11 +52,11 @@ func Begin(ctx context.Context, spec Spec, command *Command) (*Beginning, error)
 		im.free()
 		return nil, &Error{Op: "starting", Kind: ErrNoSpace, Err: err}
 	}
-	b := &Beginning{command: command}
+	b := &Prepared{command: command}
 	if command != nil {
 		b.streams, err = command.duplicate()
 	}
-	build := &builder{image: im, spec: spec, host: lookAtCaller(&spec)}
+	build := &builder{image: im, spec: spec, host: callerFacts(&spec)}
 	build.p1.ctl = ends[1]
 	var pid, pidfd int
 	if err == nil {
@@ -68,12 +68,12 @@ func Begin(ctx context.Context, spec Spec, command *Command) (*Beginning, error)
 		im.free()
 		return nil, err
 	}
-	b.box = &Box{
-		b: build, ctl: ends[0], pid: pid, pidfd: pidfd, root: -1, tun: -1, cgroups: spec.Cgroups,
-		answer: make(chan report, 1), procs: map[int]*Process{}, idle: make(chan struct{}), done: make(chan struct{}),
+	b.container = &Container{
+		builder: build, ctl: ends[0], pid: pid, pidfd: pidfd, root: -1, tun: -1, cgroups: spec.Cgroups,
+		reports: make(chan report, 1), procs: map[int]*Process{}, idle: make(chan struct{}), done: make(chan struct{}),
 	}
 	if command != nil {
-		b.box.pending = newProcess()
+		b.container.pending = newProcess()
 	}
 	if err := build.equip(pid, ends[0]); err != nil {
 		return nil, b.fail(err)
@@ -83,64 +83,64 @@ func Begin(ctx context.Context, spec Spec, command *Command) (*Beginning, error)
 
 // Start completes the container with the rest of spec and runs the command. Results and errors are those of
 // [Start].
-func (b *Beginning) Start(ctx context.Context, spec Spec) (*Box, *Process, error) {
+func (p *Prepared) Start(ctx context.Context, spec Spec) (*Container, *Process, error) {
 	if err := spec.Check(); err != nil {
-		return nil, nil, errors.Join(err, b.Close())
+		return nil, nil, errors.Join(err, p.Close())
 	}
-	box := b.box
+	c := p.container
 	stop := func() bool { return true }
 	if ctx.Done() != nil {
-		stop = context.AfterFunc(ctx, box.kill)
+		stop = context.AfterFunc(ctx, c.kill)
 	}
-	l, err := box.b.complete(spec, b.command, b.streams)
+	l, err := c.builder.complete(spec, p.command, p.streams)
 	if err == nil {
-		err = box.b.give(ctx, box.ctl)
+		err = c.builder.sendPremounts(ctx, c.ctl)
 	}
 	if err == nil {
-		err = box.stand()
+		err = c.awaitReady()
 	}
 	if !stop() {
 		err = &Error{Op: "starting", Kind: ErrInterrupted, Err: ctx.Err()}
 	}
 	if err != nil {
-		return nil, nil, b.fail(err)
+		return nil, nil, p.fail(err)
 	}
-	box.level = spec.level(box.b.host.landlock, box.b.missing())
-	box.level.Shifted = box.b.shiftedTrees()
-	box.shown = box.b.shownRoots()
-	box.rooms = box.b.rooms()
-	box.ask.Lock()
-	go box.keep()
-	var p *Process
-	if b.command != nil {
-		p, err = box.launched(l)
+	c.level = spec.level(c.builder.host.landlock, c.builder.missing())
+	c.level.Shifted = c.builder.shiftedTrees()
+	c.shown = c.builder.shownRoots()
+	c.regions = c.builder.regions()
+	c.reqMu.Lock()
+	go c.serve()
+	var proc *Process
+	if p.command != nil {
+		proc, err = c.launched(l)
 	}
-	box.ask.Unlock()
+	c.reqMu.Unlock()
 	if err != nil {
-		return nil, nil, errors.Join(err, box.Close(context.WithoutCancel(ctx)))
+		return nil, nil, errors.Join(err, c.Close(context.WithoutCancel(ctx)))
 	}
-	return box, p, nil
+	return c, proc, nil
 }
 
-// Close ends pid 1 of a container that is not started. It does nothing when b is nil.
-func (b *Beginning) Close() error {
-	if b == nil {
+// Close ends pid 1 of a container that is not started. It does nothing when p is nil.
+func (p *Prepared) Close() error {
+	if p == nil {
 		return nil
 	}
-	b.fail(nil) //nolint:errcheck // none is passed
+	p.fail(nil) //nolint:errcheck // none is passed
 	return nil
 }
 
 // fail ends pid 1 and returns the error that pid 1 recorded in the image, or err if it recorded none.
-func (b *Beginning) fail(err error) error {
-	b.box.kill()
-	b.box.end()
-	if _, errno := b.box.b.failure(); errno != 0 && !errors.Is(err, ErrInterrupted) {
-		err = b.box.startError()
+func (p *Prepared) fail(err error) error {
+	p.container.kill()
+	p.container.end()
+	if _, errno := p.container.builder.failure(); errno != 0 && !errors.Is(err, ErrInterrupted) {
+		err = p.container.startError()
 	}
-	later(b.box.b.trash...)
-	closeFiles(b.box.b.shownRoots())
-	b.box.b.free()
+	later(p.container.builder.closeLater...)
+	closeFiles(p.container.builder.shownRoots())
+	p.container.builder.free()
 	return err
 }
 
@@ -157,7 +157,7 @@ func check(ctx context.Context, spec Spec, command *Command) error {
 		return &Error{Op: "starting", Kind: ErrInterrupted, Err: err}
 	}
 	if spec.IDs != Same && os.Geteuid() != 0 {
-		return &Error{Op: "starting", Kind: ErrDenied, Err: errors.New("only root gives a sandbox users of its own")}
+		return &Error{Op: "starting", Kind: ErrDenied, Err: errors.New("only root can give a sandbox its own user ids")}
 	}
 	return nil
 }

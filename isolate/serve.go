@@ -11,75 +11,75 @@ import (
 )
 
 // awaitReady waits until pid 1 reports that the container is complete.
-func (b *Box) stand() error {
+func (c *Container) awaitReady() error {
 	for {
-		r, err := receive(b.ctl)
+		r, err := receive(c.ctl)
 		if err != nil {
-			return b.startError()
+			return c.startError()
 		}
-		b.handle(r)
+		c.handle(r)
 		if r.kind != reportRoot {
-			later(b.b.trash...)
-			b.b.trash = nil
+			later(c.builder.closeLater...)
+			c.builder.closeLater = nil
 			return nil
 		}
 	}
 }
 
 // serve handles the reports of pid 1 until pid 1 has ended.
-func (b *Box) keep() {
+func (c *Container) serve() {
 	for {
-		r, err := receive(b.ctl)
+		r, err := receive(c.ctl)
 		if err != nil {
 			break
 		}
-		b.handle(r)
+		c.handle(r)
 	}
-	b.end()
-	close(b.done)
-	b.ask.Lock() // another goroutine may still read the cause of a failed request
-	defer b.ask.Unlock()
-	b.b.free()
+	c.end()
+	close(c.done)
+	c.reqMu.Lock() // another goroutine may still read the cause of a failed request
+	defer c.reqMu.Unlock()
+	c.builder.free()
 }
 
 // end waits for pid 1, which the kernel reaps after every other process of its namespace, and closes all
 // descriptors.
-func (b *Box) end() {
-	if b.pid > 0 {
+func (c *Container) end() {
+	if c.pid > 0 {
 		for {
-			_, err := unix.Wait4(b.pid, nil, unix.WALL, nil)
+			_, err := unix.Wait4(c.pid, nil, unix.WALL, nil)
 			if !errors.Is(err, unix.EINTR) {
 				break
 			}
 		}
 	}
 	forkers.mu.Lock()
-	forkers.count(b.b.thread, -1)
+	forkers.count(c.builder.thread, -1)
 	forkers.mu.Unlock()
-	if tun := b.Tun(); tun != nil {
+	if tun := c.Tun(); tun != nil {
 		later(tun) // in the background: the kernel waits until the interface is gone
 	}
-	closeFiles(b.shown)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, fd := range []*int{&b.ctl, &b.pidfd, &b.root} {
+	closeFiles(c.shown)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, fd := range []*int{&c.ctl, &c.pidfd, &c.root} {
 		if *fd >= 0 {
 			unix.Close(*fd)
 			*fd = -1
 		}
 	}
-	for _, p := range b.procs {
+	for _, p := range c.procs {
 		p.end(Status{Signal: syscall.SIGKILL})
 	}
-	if !b.isIdle {
-		b.isIdle = true
-		close(b.idle)
+	if !c.isIdle {
+		c.isIdle = true
+		close(c.idle)
 	}
 }
 
 // startError returns the reason why pid 1 ended before the container was complete.
-func (b *Box) startError() error {
-	where, errno := b.b.failure()
+func (c *Container) startError() error {
+	where, errno := c.builder.failure()
 	if errno == 0 {
 		return &Error{Op: "starting", Kind: ErrInterrupted, Err: errors.New("pid 1 was killed")}
 	}
@@ -91,33 +91,33 @@ func (b *Box) startError() error {
 }
 
 // handle processes one report.
-func (b *Box) handle(r report) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (c *Container) handle(r report) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch r.kind {
 	case reportRoot:
-		b.root, b.tun = r.take(0), r.take(1)
+		c.root, c.tun = r.take(0), r.take(1)
 	case reportStarted:
-		if p := b.pending; p != nil {
+		if p := c.pending; p != nil {
 			p.begin(r.pid, r.take(0), r.take(1))
-			b.procs[r.pid] = p
-			b.ran = true
+			c.procs[r.pid] = p
+			c.ran = true
 		}
-		b.answer <- r
+		c.reports <- r
 	case reportSocket:
 		r.status = r.take(0)
-		b.answer <- r
+		c.reports <- r
 	case reportRefused:
-		b.answer <- r
+		c.reports <- r
 	case reportExited:
-		if p := b.procs[r.pid]; p != nil {
-			delete(b.procs, r.pid)
+		if p := c.procs[r.pid]; p != nil {
+			delete(c.procs, r.pid)
 			p.end(statusOf(syscall.WaitStatus(r.status)))
 		}
 	case reportIdle:
-		if b.ran && r.request == b.sent && !b.isIdle {
-			b.isIdle = true
-			close(b.idle)
+		if c.ran && r.request == c.sent && !c.isIdle {
+			c.isIdle = true
+			close(c.idle)
 		}
 	}
 	closeAll(r.fds)
