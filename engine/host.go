@@ -423,7 +423,7 @@ func (h *host) exec(guest *kernel.Packet, w wireCommand, files []*os.File) {
 		return
 	}
 	if st.ExitCode() != 0 {
-		h.allowed.group.Left()
+		h.allowed.group.ProcessFailed()
 	}
 	hit := h.allowed.struck()
 	if hit != nil {

@@ -214,7 +214,7 @@ func (a *allowance) note(h catalog.Hit) {
 // struck is the limit that something was ended for, or that was hit last, or that it
 // stands still for, or nil.
 func (a *allowance) struck() *catalog.Hit {
-	c, ok := a.group.Hit()
+	c, ok := a.group.LimitHit()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.hit == nil && ok {
@@ -235,7 +235,7 @@ func (a *allowance) struck() *catalog.Hit {
 
 // killed: a limit was hit for which all that is in the box is killed.
 func (a *allowance) killed() bool {
-	c, hit := a.group.Hit()
+	c, hit := a.group.LimitHit()
 	return hit && c.Killed
 }
 

@@ -72,7 +72,7 @@ func (s *Session) Wait(ctx context.Context) (isolate.Status, error) {
 		s.e.notice(s.host.losable.note)
 	}
 	if st.ExitCode() != 0 && s.host != nil {
-		s.host.allowed.group.Left()
+		s.host.allowed.group.ProcessFailed()
 	}
 	return st, s.end(ctx)
 }

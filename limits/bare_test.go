@@ -16,8 +16,8 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// apart are namespaces like those of a box: users and processes of its own.
-func apart() *unix.SysProcAttr {
+// ownNamespaces are namespaces like those of a container: users and processes of its own.
+func ownNamespaces() *unix.SysProcAttr {
 	return &unix.SysProcAttr{
 		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWPID,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 1000, HostID: os.Getuid(), Size: 1}},
@@ -25,25 +25,24 @@ func apart() *unix.SysProcAttr {
 	}
 }
 
-// TestBareProcessesAreExact: RLIMIT_NPROC counts what is in the box and nothing
-// else of the user.
-func TestBareProcessesAreExact(t *testing.T) {
+// TestRlimitCountsProcessesExactly: RLIMIT_NPROC counts only the processes in the container.
+func TestRlimitCountsProcessesExactly(t *testing.T) {
 	if !treetest.AsUser(t) {
 		return
 	}
 	treetest.Leaks(t)
-	g := started(t, Limits{PIDs: 60}, Options{bare: true})
+	g := started(t, Limits{PIDs: 60}, Options{noCgroups: true})
 	if by := held(g, PartPIDs); by != ByRlimit {
 		t.Error(by)
 	}
-	b := newBox(t, g, "fork 400", apart()).begin()
+	b := newChild(t, g, "fork 400", ownNamespaces()).begin()
 	if s := b.line(); !strings.HasPrefix(s, "refused ") {
 		t.Error("a fork bomb:", s)
 	}
-	if n := threadsOf(family(b.cmd.Process.Pid)); n != 60 {
+	if n := threadsOf(descendants(b.cmd.Process.Pid)); n != 60 {
 		t.Errorf("%d processes and threads, want 60", n)
 	}
-	if c, hit := g.Hit(); !hit || c.Text != "processes: all 60 in use" {
+	if c, hit := g.LimitHit(); !hit || c.Text != "processes: all 60 in use" {
 		t.Errorf("%+v", c)
 	}
 	u, err := g.Usage()
@@ -58,13 +57,13 @@ func TestBareProcessesAreExact(t *testing.T) {
 	b.ends()
 }
 
-func TestBareMemoryIsWatched(t *testing.T) {
+func TestWatcherLimitsMemory(t *testing.T) {
 	if !treetest.AsUser(t) {
 		return
 	}
 	treetest.Leaks(t)
-	g := started(t, Limits{Memory: 64 << 20}, Options{bare: true})
-	b := newBox(t, g, "twice 200000000", apart()).begin()
+	g := started(t, Limits{Memory: 64 << 20}, Options{noCgroups: true})
+	b := newChild(t, g, "twice 200000000", ownNamespaces()).begin()
 	c := hitBy(t, g, PartMemory)
 	if !c.Killed || c.Text != "memory: 64 MiB used up" {
 		t.Errorf("%+v", c)
@@ -76,42 +75,42 @@ func TestBareMemoryIsWatched(t *testing.T) {
 	closes(t, g)
 }
 
-// TestBareMemoryIsCountedOnce: pages that processes share do not count for each.
-func TestBareMemoryIsCountedOnce(t *testing.T) {
+// TestWatcherCountsSharedMemoryOnce: shared pages do not count for each process.
+func TestWatcherCountsSharedMemoryOnce(t *testing.T) {
 	if !treetest.AsUser(t) {
 		return
 	}
 	treetest.Leaks(t)
-	g := started(t, Limits{Memory: 48 << 20}, Options{bare: true})
-	b := newBox(t, g, "fork 50", apart()).begin() // 50 copies of one process
+	g := started(t, Limits{Memory: 48 << 20}, Options{noCgroups: true})
+	b := newChild(t, g, "fork 50", ownNamespaces()).begin() // 50 copies of one process
 	if s := b.line(); s != "started 50" {
 		t.Fatal(s)
 	}
-	pids := family(b.cmd.Process.Pid)
-	if rough := familyMemory(pids, 0); rough < 48<<20 {
-		t.Fatal("too small to tell:", rough)
+	pids := descendants(b.cmd.Process.Pid)
+	if rough := memoryOf(pids, 0); rough < 48<<20 {
+		t.Fatal("the processes are too small: ", rough)
 	}
-	time.Sleep(3 * watchEvery)
-	if c, ok := g.Hit(); ok {
+	time.Sleep(3 * pollInterval)
+	if c, ok := g.LimitHit(); ok {
 		t.Errorf("%+v", c)
 	}
 	closes(t, g)
 }
 
-func TestBareProcessorTimeEnds(t *testing.T) {
+func TestWatcherLimitsCPUTime(t *testing.T) {
 	if !treetest.AsUser(t) {
 		return
 	}
 	treetest.Leaks(t)
 	const limit = 300 * time.Millisecond
 	var ended atomic.Int64
-	g := started(t, Limits{CPUTime: limit}, Options{bare: true})
+	g := started(t, Limits{CPUTime: limit}, Options{noCgroups: true})
 	g.o.KillAll = func(context.Context) error {
 		ended.Add(1)
 		return unix.Kill(g.pid, unix.SIGKILL)
 	}
 	late := lateness(t)
-	b := newBox(t, g, "spin", apart()).begin()
+	b := newChild(t, g, "spin", ownNamespaces()).begin()
 	if c := hitBy(t, g, PartCPUTime); !c.Killed {
 		t.Errorf("%+v", c)
 	}
@@ -128,12 +127,12 @@ func TestBareProcessorTimeEnds(t *testing.T) {
 	must(t, g.Close(t.Context()))
 }
 
-func TestBareProcessorsAreMetered(t *testing.T) {
+func TestThrottlerLimitsProcessors(t *testing.T) {
 	if !treetest.AsUser(t) {
 		return
 	}
 	treetest.Leaks(t)
-	if _, err := Start(t.Context(), "box", Limits{CPUs: 0.2}, Options{bare: true}); !errors.Is(err, ErrNotSupported) {
+	if _, err := Start(t.Context(), "sandbox", Limits{CPUs: 0.2}, Options{noCgroups: true}); !errors.Is(err, ErrNotSupported) {
 		t.Error("held by nothing:", err)
 	}
 	pid := make(chan int, 1)
@@ -144,15 +143,15 @@ func TestBareProcessorsAreMetered(t *testing.T) {
 			return unix.Kill(p, s)
 		}
 	}
-	g := started(t, Limits{CPUs: 0.2}, Options{bare: true, Pause: signal(unix.SIGSTOP), Resume: signal(unix.SIGCONT)})
-	b := newBox(t, g, "spin", apart())
+	g := started(t, Limits{CPUs: 0.2}, Options{noCgroups: true, Pause: signal(unix.SIGSTOP), Resume: signal(unix.SIGCONT)})
+	b := newChild(t, g, "spin", ownNamespaces())
 	pid <- b.cmd.Process.Pid
 	b.begin()
 	const most = 0.27
 	if share := measureShare(t, g, 1500*time.Millisecond, most); share < 0.05 || share > most {
 		t.Errorf("%.2f processors, want 0.2", share)
 	}
-	must(t, g.Set(t.Context(), Limits{})) // and it goes on
+	must(t, g.Set(t.Context(), Limits{})) // and the processes continue
 	if share := measureShare(t, g, 500*time.Millisecond, 1); share < 0.3 && os.Getenv("SNAPFS_ALONE") == "1" {
 		t.Errorf("%.2f processors without a limit", share)
 	}
@@ -160,52 +159,50 @@ func TestBareProcessorsAreMetered(t *testing.T) {
 	b.ends()
 }
 
-// TestBareRatesAreRefused: nothing but a control group holds them.
-func TestBareRatesAreRefused(t *testing.T) {
+// TestRatesNeedACgroup: only a control group limits rates.
+func TestRatesNeedACgroup(t *testing.T) {
 	l := Limits{ReadRate: 1 << 20, Files: 100}
-	if _, err := Start(t.Context(), "box", l, Options{bare: true}); !errors.Is(err, ErrNotSupported) || !strings.Contains(err.Error(), "limiting io-read:") {
+	if _, err := Start(t.Context(), "sandbox", l, Options{noCgroups: true}); !errors.Is(err, ErrNotSupported) || !strings.Contains(err.Error(), "limiting io-read:") {
 		t.Error(err)
 	}
-	g := started(t, l, Options{bare: true, BestEffort: true})
+	g := started(t, l, Options{noCgroups: true, BestEffort: true})
 	if level := g.Level(); len(level) != 2 || level[0].By != ByNothing || level[0].Note == "" || level[1].By != ByRlimit {
 		t.Errorf("%+v", level)
 	}
 	closes(t, g)
 }
 
-// TestMeter: what was not used is saved up for a tenth of a second, no longer, and
-// what was too much is paid back.
-func TestMeter(t *testing.T) {
+// TestThrottlerCredit: unused time accumulates for at most a tenth of a second, and excess time is paid back.
+func TestThrottlerCredit(t *testing.T) {
 	at := time.Unix(1e9, 0)
-	var m meter
-	m.turn(at, 0, 0.5)
+	var m throttler
+	m.update(at, 0, 0.5)
 	at = at.Add(time.Hour)
-	if stop, _ := m.turn(at, 40*time.Millisecond, 0.5); stop {
-		t.Error("stopped for what an hour had saved up")
+	if stop, _ := m.update(at, 40*time.Millisecond, 0.5); stop {
+		t.Error("paused although an hour has given credit")
 	}
 	if m.credit != 50*time.Millisecond {
-		t.Error("saved up:", m.credit)
+		t.Error("credit:", m.credit)
 	}
 	at = at.Add(100 * time.Millisecond)
-	stop, wait := m.turn(at, 240*time.Millisecond, 0.5) // 200 ms, 50 were given now and 50 saved
+	stop, wait := m.update(at, 240*time.Millisecond, 0.5) // 200 ms, 50 were given now and 50 saved
 	if !stop || wait != 200*time.Millisecond {
 		t.Error(stop, wait)
 	}
-	if stop, _ := m.turn(at.Add(wait), 240*time.Millisecond, 0.5); stop {
+	if stop, _ := m.update(at.Add(wait), 240*time.Millisecond, 0.5); stop {
 		t.Error("still stopped when all was paid back")
 	}
 }
 
-// TestSpentTimeIsLookedAtUntilTheEnd: also when it was spent between the look
-// that found some left and the question when to look again, and after it was told,
-// for what begins then.
-func TestSpentTimeIsLookedAtUntilTheEnd(t *testing.T) {
+// TestSpentCPUTimeIsCheckedAgain: also if the time was spent between a check and the choice of the next, and
+// after the hit was reported, for processes that start then.
+func TestSpentCPUTimeIsCheckedAgain(t *testing.T) {
 	g := &Group{l: Limits{CPUTime: 1}, pid: os.Getpid()}
-	if wait := g.nextLook(); wait <= 0 {
+	if wait := g.nextPoll(); wait <= 0 {
 		t.Error("never again")
 	}
-	g.tally.told = []Part{PartCPUTime}
-	if wait := g.nextLook(); wait != watchEvery {
+	g.counts.reported = []Part{PartCPUTime}
+	if wait := g.nextPoll(); wait != pollInterval {
 		t.Error("again after", wait)
 	}
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// causeOf makes the sentence about a limit that was hit.
-func causeOf(part Part, l Limits) Cause {
-	c := Cause{Part: part}
-	for _, a := range l.asked() {
+// newLimitHit describes a limit that was hit.
+func newLimitHit(part Part, l Limits) LimitHit {
+	c := LimitHit{Part: part}
+	for _, a := range l.entries() {
 		if a.part == part {
 			c.Value = a.text
 		}
@@ -31,107 +31,106 @@ func causeOf(part Part, l Limits) Cause {
 	return c
 }
 
-// tally is what was seen of the limits that were hit. The group's lock guards it.
-type tally struct {
-	hits           []Cause
-	told           []Part
-	ooms, refusals int64         // what the kernel had counted at the last look
-	kill           bool          // the box is to be killed, and is not yet
-	peak           int64         // of memory, where this process counts it
+// counts is what is known of limits that were hit. Group.mu guards it.
+type counts struct {
+	hits           []LimitHit
+	reported       []Part
+	ooms, refusals int64         // the kernel's counters at the last check
+	kill           bool          // the container must be killed, and is not yet
+	peak           int64         // of memory, if this process measures it
 	throttled      time.Duration // of processors, likewise
 	computed       time.Duration // likewise
-	cost           time.Duration // of the last look at all processes
+	cost           time.Duration // duration of the last check of all processes
 }
 
-// forget makes room for the next hit: the limits are others now.
-func (t *tally) forget() { t.told = nil }
+// forget makes the next hit of each limit count again, after the limits have changed.
+func (t *counts) forget() { t.reported = nil }
 
-// hit notes a limit that was hit; once, until the limits are set anew. What begins in
-// the box after it was killed is killed too.
+// hit records that a limit was hit, once until the limits change. Processes that start after the container was
+// killed are killed too.
 func (g *Group) hit(part Part) {
-	c := causeOf(part, g.l)
-	g.tally.kill = g.tally.kill || c.Killed
-	if slices.Contains(g.tally.told, part) {
+	c := newLimitHit(part, g.l)
+	g.counts.kill = g.counts.kill || c.Killed
+	if slices.Contains(g.counts.reported, part) {
 		return
 	}
 	if part == PartPIDs && g.find("pids") == nil {
-		c.Text = "processes: all " + c.Value + " in use" // whether one more was asked for, nobody knows
+		c.Text = "processes: all " + c.Value + " in use" // RLIMIT_NPROC does not report refusals
 	}
-	g.tally.told = append(g.tally.told, part)
-	g.tally.hits = append(g.tally.hits, c)
-	g.watcher.tell(c)
+	g.counts.reported = append(g.counts.reported, part)
+	g.counts.hits = append(g.counts.hits, c)
+	g.watcher.send(c)
 }
 
-// Hit answers with the limit that the box was killed for, else with the last that
-// was hit. It looks anew: what the kernel has counted by now is told.
-func (g *Group) Hit() (Cause, bool) {
+// LimitHit returns the limit that the container was killed for, or else the last limit that was hit. It first
+// reads the kernel's counters.
+func (g *Group) LimitHit() (LimitHit, bool) {
 	g.life.RLock()
 	defer g.life.RUnlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.closed {
-		g.examine()
+		g.check()
 	}
-	if g.tally.kill {
+	if g.counts.kill {
 		g.watcher.poke()
 	}
-	hits := g.tally.hits
+	hits := g.counts.hits
 	if len(hits) == 0 {
-		return Cause{}, false
+		return LimitHit{}, false
 	}
-	if i := slices.IndexFunc(hits, func(c Cause) bool { return c.Killed }); i >= 0 {
+	if i := slices.IndexFunc(hits, func(c LimitHit) bool { return c.Killed }); i >= 0 {
 		return hits[i], true
 	}
 	return hits[len(hits)-1], true
 }
 
-// Events tells of each limit when it is hit, once until [Group.Set] changes
-// them. Nothing is lost when nobody reads: up to sixteen wait, and [Group.Hit]
-// knows all. It is closed by [Group.Close].
-func (g *Group) Events() <-chan Cause { return g.watcher.events }
+// Events returns a channel that receives each limit when it is hit, once until [Group.Set] changes the limits.
+// The channel buffers sixteen hits; [Group.LimitHit] knows all of them. [Group.Close] closes it.
+func (g *Group) Events() <-chan LimitHit { return g.watcher.events }
 
-// examine looks whether a limit was hit.
-func (g *Group) examine() {
+// check finds limits that were hit.
+func (g *Group) check() {
 	if m := g.find("memory"); m != nil && g.l.Memory != 0 && g.outOfMemory(m) {
 		g.hit(PartMemory)
 	}
 	if m := g.find("pids"); m != nil && g.l.PIDs != 0 {
 		n, _ := m.field("pids.events", "max")
-		// Before Linux 6.11 a refusal by a group above is counted here too.
+		// Before Linux 6.11 the kernel also counts refusals by a group above here.
 		peak, known := m.number("pids.peak")
-		if n > g.tally.refusals && (!known || peak >= g.l.PIDs) {
+		if n > g.counts.refusals && (!known || peak >= g.l.PIDs) {
 			g.hit(PartPIDs)
 		}
-		g.tally.refusals = n
+		g.counts.refusals = n
 	}
 	if g.l.CPUTime != 0 {
 		if used, ok := g.cpuTime(); ok && used >= g.l.CPUTime {
 			g.hit(PartCPUTime)
 		}
 	}
-	g.examineWatched()
+	g.checkWatched()
 }
 
-// outOfMemory reports whether a process of the group was killed because the
-// group, not one above it or the host, was out of memory.
+// outOfMemory reports whether a process of the group was killed because the group, rather than a group above it
+// or the host, was out of memory.
 func (g *Group) outOfMemory(m *member) bool {
 	var killed int64
 	var own bool
 	if m.version == 2 {
 		killed, _ = m.field("memory.events", "oom_kill")
-		ooms, _ := m.field("memory.events", "oom") // counted at the group whose limit it was, and above
+		ooms, _ := m.field("memory.events", "oom") // counted at the group with the limit, and above
 		own = ooms > 0
 	} else {
 		killed, _ = m.field("memory.oom_control", "oom_kill")
 		own = m.reached("memory.", g.l.Memory) || m.reached("memory.memsw.", g.l.Memory)
 	}
-	more := killed > g.tally.ooms
-	g.tally.ooms = killed
+	more := killed > g.counts.ooms
+	g.counts.ooms = killed
 	return own && more
 }
 
-// reached reports whether a counter of version 1 was ever at its limit. (How often
-// it refused more, failcnt, some kernels no longer count.)
+// reached reports whether a counter of version 1 was ever at its limit. The counter of refusals, failcnt, does
+// not work on some kernels.
 func (m *member) reached(counter string, limit int64) bool {
 	const slack = 1 << 20 // the kernel charges in batches
 	peak, ok := m.number(counter + "max_usage_in_bytes")

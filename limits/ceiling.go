@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// CeilingHere looks at all groups above this process that are in sight. Cost: some
-// 0.2 ms. Errors: those of reading /proc/self.
+// CeilingHere returns the limits of all visible control groups above this process. Cost: about 0.2 ms. Errors:
+// those of reading /proc/self.
 func CeilingHere() (c Ceiling, err error) {
 	list, err := hierarchies()
 	if err != nil {
@@ -19,32 +19,32 @@ func CeilingHere() (c Ceiling, err error) {
 	for _, h := range list {
 		for dir := h.own; dir != "" && strings.HasPrefix(dir, h.mount); dir = filepath.Dir(dir) {
 			if h.version == 2 {
-				c.lower(dir, "memory.max", "memory.current", "file")
-				quota, period, _ := strings.Cut(content(dir, "cpu.max"), " ")
-				c.divide(quota, period)
+				c.lowerMemory(dir, "memory.max", "memory.current", "file")
+				quota, period, _ := strings.Cut(readTrimmed(dir, "cpu.max"), " ")
+				c.lowerCPUs(quota, period)
 				continue
 			}
-			c.lower(dir, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache")
-			c.divide(content(dir, "cpu.cfs_quota_us"), content(dir, "cpu.cfs_period_us"))
+			c.lowerMemory(dir, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache")
+			c.lowerCPUs(readTrimmed(dir, "cpu.cfs_quota_us"), readTrimmed(dir, "cpu.cfs_period_us"))
 		}
 	}
 	return c, nil
 }
 
-// boundless is what version 1 tells where there is no limit, or more.
+// boundless is the value, or less, that version 1 shows without a limit.
 const boundless = 1 << 60
 
-// lower brings the ceiling of memory down to that of a group.
-func (c *Ceiling) lower(dir, limit, used, cache string) {
-	most, err := strconv.ParseInt(content(dir, limit), 10, 64)
+// lowerMemory applies the memory limit of a group to the ceiling.
+func (c *Ceiling) lowerMemory(dir, limit, used, cache string) {
+	most, err := strconv.ParseInt(readTrimmed(dir, limit), 10, 64)
 	if err != nil || most >= boundless {
 		return
 	}
-	in, err := strconv.ParseInt(content(dir, used), 10, 64)
+	in, err := strconv.ParseInt(readTrimmed(dir, used), 10, 64)
 	if err != nil {
 		return
 	}
-	for line := range strings.Lines(content(dir, "memory.stat")) {
+	for line := range strings.Lines(readTrimmed(dir, "memory.stat")) {
 		if value, ok := strings.CutPrefix(line, cache+" "); ok {
 			n, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
 			if err == nil {
@@ -52,20 +52,20 @@ func (c *Ceiling) lower(dir, limit, used, cache string) {
 			}
 		}
 	}
-	c.Memory, c.MemoryLeft = least(c.Memory, most), least(c.MemoryLeft, max(most-in, 0))
+	c.Memory, c.MemoryLeft = lowest(c.Memory, most), lowest(c.MemoryLeft, max(most-in, 0))
 }
 
-// divide brings the ceiling of processors down to a quota of a period.
-func (c *Ceiling) divide(quota, period string) {
+// lowerCPUs applies a processor quota to the ceiling.
+func (c *Ceiling) lowerCPUs(quota, period string) {
 	q, err := strconv.ParseFloat(quota, 64)
 	p, perr := strconv.ParseFloat(period, 64)
 	if err == nil && perr == nil && q > 0 && p > 0 {
-		c.CPUs = least(c.CPUs, q/p)
+		c.CPUs = lowest(c.CPUs, q/p)
 	}
 }
 
-// content is what a file of a group says, "" where it is not there.
-func content(dir, file string) string {
+// readTrimmed returns the content of a file of a group, or "".
+func readTrimmed(dir, file string) string {
 	text, err := os.ReadFile(filepath.Join(dir, file))
 	if err != nil {
 		return ""
@@ -73,7 +73,7 @@ func content(dir, file string) string {
 	return strings.TrimSpace(string(text))
 }
 
-func least[T int64 | float64](k Known[T], v T) Known[T] {
+func lowest[T int64 | float64](k Known[T], v T) Known[T] {
 	if k.OK {
 		v = min(v, k.Value)
 	}

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestACeilingIsTheLowestOfAllAbove: what is kept of files can be had, and a group
-// without a limit bounds nothing.
-func TestACeilingIsTheLowestOfAllAbove(t *testing.T) {
+// TestCeilingIsTheLowestLimitAbove: the page cache counts as available, and a group without a limit has no
+// effect.
+func TestCeilingIsTheLowestLimitAbove(t *testing.T) {
 	dir := t.TempDir()
 	write := func(group string, files ...string) string {
 		path := filepath.Join(dir, group)
@@ -24,17 +24,17 @@ func TestACeilingIsTheLowestOfAllAbove(t *testing.T) {
 		write("a", "memory.max", "1000", "memory.current", "700", "memory.stat", "anon 500\nfile 100\nfile_mapped 50", "cpu.max", "150000 100000"),
 		write("", "memory.max", "5000", "memory.current", "4900", "cpu.max", "300000 100000"),
 	} {
-		c.lower(group, "memory.max", "memory.current", "file")
-		c.divide("x", "y") // of a group without the controller
-		c.divide("-1", "100000")
-		quota := content(group, "cpu.max")
-		c.divide(quota[:len(quota)-len(" 100000")], "100000")
+		c.lowerMemory(group, "memory.max", "memory.current", "file")
+		c.lowerCPUs("x", "y") // a group without the controller
+		c.lowerCPUs("-1", "100000")
+		quota := readTrimmed(group, "cpu.max")
+		c.lowerCPUs(quota[:len(quota)-len(" 100000")], "100000")
 	}
 	if c.Memory != (Known[int64]{1000, true}) || c.MemoryLeft != (Known[int64]{100, true}) || c.CPUs != (Known[float64]{1.5, true}) {
 		t.Errorf("%+v", c)
 	}
 	c = Ceiling{}
-	c.lower(write("v1", "memory.limit_in_bytes", "9223372036854771712", "memory.usage_in_bytes", "1"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache")
+	c.lowerMemory(write("v1", "memory.limit_in_bytes", "9223372036854771712", "memory.usage_in_bytes", "1"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache")
 	if c != (Ceiling{}) {
 		t.Errorf("no limit: %+v", c)
 	}

@@ -15,8 +15,7 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// disks finds the whole disk behind each device: a part of one has no rate of its
-// own.
+// disks returns the whole disk of each device: a partition has no rate limits of its own.
 func disks(devices []uint64) ([]uint64, error) {
 	var list []uint64
 	for _, dev := range devices {
@@ -36,7 +35,7 @@ func diskOf(dev uint64) (uint64, error) {
 	if unix.Major(dev) == 0 {
 		return 0, &Error{
 			Op: "limiting a disk", Path: fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev)), Kind: ErrNotSupported,
-			Err: errors.New("this filesystem (like btrfs, ZFS, overlay, tmpfs or a network's) has a number that is no disk's"),
+			Err: errors.New("the device number of this filesystem (such as btrfs, ZFS, overlay, tmpfs or a network filesystem) is not a disk's"),
 		}
 	}
 	if _, err := os.Stat(dir + "/partition"); err != nil {
@@ -64,10 +63,9 @@ func readDev(file string) (uint64, error) {
 	return unix.Mkdev(major, minor), nil
 }
 
-// DisksOf finds the disks that hold a file or directory, for [Options.Devices]:
-// its filesystem's, all of them where a btrfs has several. It is an error, which
-// matches [ErrNotSupported], where the filesystem has none or does not tell.
-// Cost: 0.1 ms.
+// DisksOf returns the disks that hold a file or directory, for [Options.Devices]: those of its filesystem, all
+// of them for a btrfs with several. The error matches [ErrNotSupported] if the filesystem has no disk or does
+// not name it. Cost: 0.1 ms.
 func DisksOf(path string) ([]uint64, error) {
 	var st unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, &st); err != nil {
@@ -86,13 +84,13 @@ func DisksOf(path string) ([]uint64, error) {
 		if i >= 0 {
 			kind = mounts[i].Type
 		}
-		return nil, &Error{Op: "looking for the disk", Path: path, Kind: ErrNotSupported, Err: errors.New(kind + " lies on no disk of its own")}
+		return nil, &Error{Op: "looking for the disk", Path: path, Kind: ErrNotSupported, Err: errors.New(kind + " has no disk of its own")}
 	}
 	source, err := filepath.EvalSymlinks(mounts[i].Source)
 	if err != nil {
 		return nil, failed("looking for the disk", mounts[i].Source, err)
 	}
-	// A btrfs has them all listed, under whichever it was mounted by.
+	// For btrfs, sysfs lists all devices, whichever of them the mount names.
 	together, _ := filepath.Glob("/sys/fs/btrfs/*/devices/" + filepath.Base(source))
 	if len(together) == 0 {
 		together = []string{"/sys/class/block/" + filepath.Base(source)}

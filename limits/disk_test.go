@@ -13,8 +13,8 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// TestRatesHold: each of the four rates, with a process that reads or writes past
-// the cache as fast as it may.
+// TestRatesHold checks each of the four rates with a process that reads or writes past the page cache as fast
+// as possible.
 func TestRatesHold(t *testing.T) {
 	treetest.NeedRoot(t)
 	dir := treetest.Ext4(t, 64<<20)
@@ -30,7 +30,7 @@ func TestRatesHold(t *testing.T) {
 	}{
 		"read rate":        {"read", Limits{ReadRate: 4 << 20}, PartReadRate},
 		"write rate":       {"write", Limits{WriteRate: 4 << 20}, PartWriteRate},
-		"read operations":  {"read", Limits{ReadOps: 8}, PartReadOps}, // a MiB takes one or more
+		"read operations":  {"read", Limits{ReadOps: 8}, PartReadOps}, // a MiB takes at least one
 		"write operations": {"write", Limits{WriteOps: 8}, PartWriteOps},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -38,14 +38,14 @@ func TestRatesHold(t *testing.T) {
 			if by := held(g, c.part); by != ByCgroup1 && by != ByCgroup2 {
 				t.Error("held by", by)
 			}
-			b := newBox(t, g, c.role+" "+file, nil).begin()
+			b := newChild(t, g, c.role+" "+file, nil).begin()
 			start := time.Now()
 			for range 5 {
 				if s := b.line(); s != c.role+" <nil>" {
 					t.Fatal(s)
 				}
 			}
-			// 5 MiB at 4 MiB/s or in 8 requests a second, less what the kernel lets pass at first.
+			// 5 MiB at 4 MiB/s or at 8 requests a second, less the kernel's initial burst.
 			if took := time.Since(start); took < 400*time.Millisecond {
 				t.Errorf("5 MiB in %v", took)
 			}
@@ -58,7 +58,7 @@ func TestRatesHold(t *testing.T) {
 			if volume.Value < 4<<20 || ops.Value < 4 {
 				t.Errorf("%+v", u)
 			}
-			must(t, g.Set(t.Context(), Limits{PIDs: 100})) // what waits goes on
+			must(t, g.Set(t.Context(), Limits{PIDs: 100})) // blocked requests continue
 			closes(t, g)
 		})
 	}
@@ -73,27 +73,27 @@ func TestDisksOf(t *testing.T) {
 		}
 	}
 	var e *Error
-	if _, err := DisksOf("/proc"); !errors.As(err, &e) || !errors.Is(err, ErrNotSupported) || !strings.Contains(err.Error(), "proc lies on no disk") {
+	if _, err := DisksOf("/proc"); !errors.As(err, &e) || !errors.Is(err, ErrNotSupported) || !strings.Contains(err.Error(), "proc has no disk") {
 		t.Error(err)
 	}
 	var st unix.Stat_t
 	must(t, unix.Stat(treetest.Small(t, "btrfs", 64<<20), &st))
-	if _, err := Start(t.Context(), "box", Limits{ReadRate: 1 << 20}, Options{Devices: []uint64{st.Dev}}); !errors.Is(err, ErrNotSupported) ||
+	if _, err := Start(t.Context(), "sandbox", Limits{ReadRate: 1 << 20}, Options{Devices: []uint64{st.Dev}}); !errors.Is(err, ErrNotSupported) ||
 		!strings.Contains(err.Error(), "btrfs") {
 		t.Error("an anonymous device:", err)
 	}
-	g := started(t, Limits{}, Options{Devices: []uint64{st.Dev}, Count: true}) // to count needs no disk
+	g := started(t, Limits{}, Options{Devices: []uint64{st.Dev}, Count: true}) // counting needs no disk
 	if err := g.Set(t.Context(), Limits{ReadRate: 1 << 20}); !errors.Is(err, ErrNotSupported) {
 		t.Error("an anonymous device, set later:", err)
 	}
 	closes(t, g)
-	if _, err := Start(t.Context(), "box", Limits{ReadRate: 1 << 20}, Options{}); !errors.Is(err, ErrNotSupported) || !strings.Contains(err.Error(), "no disk") {
+	if _, err := Start(t.Context(), "sandbox", Limits{ReadRate: 1 << 20}, Options{}); !errors.Is(err, ErrNotSupported) || !strings.Contains(err.Error(), "no disk") {
 		t.Error("no device:", err)
 	}
 }
 
-// TestAPartIsLimitedAsItsDisk: every partition of this machine leads to a disk.
-func TestAPartIsLimitedAsItsDisk(t *testing.T) {
+// TestPartitionsHaveADisk: every partition of this machine has a disk.
+func TestPartitionsHaveADisk(t *testing.T) {
 	parts, _ := filepath.Glob("/sys/class/block/*/partition")
 	for _, part := range parts {
 		dev, err := readDev(filepath.Dir(part) + "/dev")

@@ -1,18 +1,14 @@
-// Package limits says how much the processes of a box may use, sees to it, counts
-// what they use, and names the cause when one limit was hit.
+// Package limits restricts the resources that the processes of a container may use, counts their use, and names
+// the limit that was hit.
 //
-// The kernel holds a limit where it can: by control groups of version 2 or 1,
-// which hold whatever runs inside. Where the caller may not make any, a limit of
-// each process (setrlimit(2)) or a watcher in this process stands in. That is
-// weaker, and [Group.Level] says it of every limit.
+// The kernel enforces a limit if possible: by control groups of version 2 or 1, which hold all processes
+// inside. If the caller may not create control groups, a per-process limit (setrlimit(2)) or a watcher in this
+// process replaces them. Both are weaker; [Group.Level] reports how each limit is enforced.
 //
-// The life of a [Group]: [Start] makes it, empty. Whoever starts the processes
-// puts pid 1 of the box into [Group.Cgroups], gives it [Group.Rlimits], and tells
-// [Group.Attach] which it is. [Group.Set] changes the limits, [Group.Usage]
-// counts, [Group.Events] and [Group.Hit] tell of the limits that were hit. In the
-// end [Group.Close] takes the control groups away. Those of a keeper that was
-// killed are taken by [Sweep].
+// The life of a [Group]: [Start] creates it, without processes. The caller puts pid 1 of the container into
+// [Group.Cgroups], gives it [Group.Rlimits], and passes its pid to [Group.Attach]. [Group.Set] changes the
+// limits, [Group.Usage] measures, [Group.Events] and [Group.LimitHit] report limits that were hit. Finally
+// [Group.Close] removes the control groups. [Sweep] removes those of a killed supervisor.
 //
-// The package starts no processes and depends on none: all of it is reading and
-// writing files of the kernel.
+// The package starts no processes: it only reads and writes files of the kernel.
 package limits

@@ -8,18 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kinds of failure. Test for them with errors.Is.
+// Kinds of failure, for errors.Is.
 var (
-	// ErrInvalid: the limits, or what they are to be for, make no sense.
+	// ErrInvalid: the limits or the options make no sense.
 	ErrInvalid = errors.New("invalid")
-	// ErrNotSupported: this host cannot hold the limit, for this user or at all.
+	// ErrNotSupported: this host cannot enforce the limit, for this user or at all.
 	ErrNotSupported = errors.New("not supported")
-	// ErrDenied: this user may not.
+	// ErrDenied: this user may not do it.
 	ErrDenied = errors.New("permission denied")
-	// ErrBusy: processes stand in the way: more is in use than the new limit, or
-	// some have not ended.
+	// ErrBusy: processes prevent it: they use more than the new limit, or some have not ended.
 	ErrBusy = errors.New("in use")
-	// ErrClosed: the group is gone.
+	// ErrClosed: the group is closed.
 	ErrClosed = errors.New("the group is closed")
 	// ErrInterrupted: the context ended first.
 	ErrInterrupted = errors.New("interrupted")
@@ -52,7 +51,7 @@ func (e *Error) Error() string {
 // Unwrap gives both the kind and the cause to errors.Is and errors.As.
 func (e *Error) Unwrap() error { return errors.Join(e.Kind, e.Err) }
 
-// failed makes an error of what the kernel answered about a file.
+// failed returns the error for a system call on a file.
 func failed(op, path string, err error) *Error {
 	var inner *fs.PathError
 	if errors.As(err, &inner) {

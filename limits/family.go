@@ -8,66 +8,64 @@ import (
 	"time"
 )
 
-// A meter holds processors by stopping and continuing the box, for where no
-// control group does: what it was given grows with the time, what it computes is
-// taken off, and while that is below nothing, it stands still. The watcher's
-// goroutine alone uses it.
-type meter struct {
-	last    time.Time     // of the last look
-	used    time.Duration // by then
+// throttler limits processors by pausing and resuming the container, where no control group can. Its credit
+// grows with time and shrinks with the CPU time that the processes use; while it is negative, the container is
+// paused. Only the watcher's goroutine uses it.
+type throttler struct {
+	last    time.Time     // of the last update
+	used    time.Duration // CPU time at the last update
 	credit  time.Duration
-	busy    bool // it has computed since the look before
+	busy    bool // CPU time was used since the update before
 	until   time.Time
 	stopped bool
 }
 
-// The times of a meter.
+// Intervals of a throttler.
 const (
-	window   = 100 * time.Millisecond // what may be saved up lasts so long
-	busyLook = 10 * time.Millisecond  // as exact as /proc/PID/stat is
+	burst    = 100 * time.Millisecond // the longest time that unused credit accumulates for
+	busyPoll = 10 * time.Millisecond  // the resolution of /proc/PID/stat
 )
 
-// turn brings the meter up to date and says whether the box is to stand still,
-// and when to look again.
-func (m *meter) turn(now time.Time, used time.Duration, cpus float64) (stop bool, wait time.Duration) {
+// update brings the throttler up to date. It returns whether the container must be paused, and when to update
+// again.
+func (m *throttler) update(now time.Time, used time.Duration, cpus float64) (stop bool, wait time.Duration) {
 	if m.last.IsZero() {
-		m.last, m.used, m.credit = now, used, time.Duration(cpus*float64(window))
-		return false, busyLook
+		m.last, m.used, m.credit = now, used, time.Duration(cpus*float64(burst))
+		return false, busyPoll
 	}
 	given := time.Duration(cpus * float64(now.Sub(m.last)))
 	spent := used - m.used
-	m.credit = min(m.credit+given-spent, time.Duration(cpus*float64(window)))
+	m.credit = min(m.credit+given-spent, time.Duration(cpus*float64(burst)))
 	m.last, m.used, m.busy = now, used, spent > 0
 	switch {
 	case m.credit < 0:
 		return true, max(time.Duration(float64(-m.credit)/cpus), time.Millisecond)
 	case m.busy:
-		return false, busyLook
+		return false, busyPoll
 	}
-	return false, watchEvery
+	return false, pollInterval
 }
 
-// metered reports whether processors are held by a meter. The caller holds mu.
-func (g *Group) metered() bool {
+// throttled reports whether a throttler limits processors. The caller holds mu.
+func (g *Group) throttled() bool {
 	return g.pid != 0 && g.l.CPUs != 0 && g.find("cpu") == nil && g.o.Pause != nil && g.o.Resume != nil
 }
 
-// hold stops or continues the box as its meter says, and answers when to look
-// again, or 0. A box that cannot be stopped computes on, and is tried again. The
-// caller holds life.
-func (g *Group) hold(ctx context.Context) time.Duration {
-	m := &g.watcher.meter
+// throttle pauses or resumes the container as its throttler says, and returns when to call it again, or 0. If
+// pausing fails, the next call tries again. The caller holds life.
+func (g *Group) throttle(ctx context.Context) time.Duration {
+	m := &g.watcher.throttler
 	g.mu.Lock()
-	metered, cpus := g.metered(), g.l.CPUs
+	metered, cpus := g.throttled(), g.l.CPUs
 	used, ok := time.Duration(0), false
 	if metered {
 		used, ok = g.cpuTime()
 	}
-	least := thrift * g.tally.cost
+	least := costFactor * g.counts.cost
 	g.mu.Unlock()
 	if !metered || !ok {
 		if m.stopped && g.o.Resume(ctx) == nil {
-			*m = meter{}
+			*m = throttler{}
 		}
 		return 0
 	}
@@ -75,7 +73,7 @@ func (g *Group) hold(ctx context.Context) time.Duration {
 	if m.stopped && now.Before(m.until) {
 		return m.until.Sub(now)
 	}
-	stop, wait := m.turn(now, used, cpus)
+	stop, wait := m.update(now, used, cpus)
 	switch {
 	case stop && !m.stopped:
 		m.stopped = g.o.Pause(ctx) == nil
@@ -85,47 +83,45 @@ func (g *Group) hold(ctx context.Context) time.Duration {
 	if m.stopped {
 		m.until = now.Add(wait)
 		g.mu.Lock()
-		g.tally.throttled += wait
+		g.counts.throttled += wait
 		g.mu.Unlock()
 	}
 	return max(wait, least)
 }
 
-// release lets the box go on, in the end.
-func (g *Group) release() {
-	if g.watcher.meter.stopped {
-		_ = g.o.Resume(context.Background()) // it is closed: its processes have ended, or their owner knows
-		g.watcher.meter.stopped = false
+// resume resumes the container before the group closes or kills it.
+func (g *Group) resume() {
+	if g.watcher.throttler.stopped {
+		_ = g.o.Resume(context.Background()) // after Close the processes have ended, or their owner handles them
+		g.watcher.throttler.stopped = false
 	}
 }
 
-// examineWatched looks at the memory, and the processes, that no control group counts.
-func (g *Group) examineWatched() {
+// checkWatched checks the limits of memory and processes that no control group counts.
+func (g *Group) checkWatched() {
 	memory, pids := g.watched()
 	if !memory && !pids {
 		return
 	}
 	start := time.Now()
 	if memory {
-		used := familyMemory(family(g.pid), g.l.Memory)
-		g.tally.peak = max(g.tally.peak, used)
+		used := memoryOf(descendants(g.pid), g.l.Memory)
+		g.counts.peak = max(g.counts.peak, used)
 		if used > g.l.Memory {
 			g.hit(PartMemory)
 		}
 	}
-	// The kernel refuses one more and tells nobody (RLIMIT_NPROC): what is seen is that
-	// all are there.
-	if pids && threadsOf(family(g.pid)) >= g.l.PIDs {
+	// RLIMIT_NPROC does not report refusals: the check only sees that the limit is reached.
+	if pids && threadsOf(descendants(g.pid)) >= g.l.PIDs {
 		g.hit(PartPIDs)
 	}
-	g.tally.cost = time.Since(start)
+	g.counts.cost = time.Since(start)
 }
 
-// Left is to be called when a process of the box has ended without success, before the
-// others are ended. Where no control group tells of the processes that were refused, it
-// looks whether all that may be there were, the one that has left among them: it may have
-// met its limit between two looks.
-func (g *Group) Left() {
+// ProcessFailed must be called when a process of the container has ended with an error, before the others are
+// ended. If no control group counts refused processes, it checks whether the limit of processes was reached
+// with that process, which may have hit it between two checks.
+func (g *Group) ProcessFailed() {
 	g.life.RLock()
 	defer g.life.RUnlock()
 	g.mu.Lock()
@@ -133,47 +129,46 @@ func (g *Group) Left() {
 	if g.closed {
 		return
 	}
-	if _, pids := g.watched(); pids && threadsOf(family(g.pid))+1 >= g.l.PIDs {
+	if _, pids := g.watched(); pids && threadsOf(descendants(g.pid))+1 >= g.l.PIDs {
 		g.hit(PartPIDs)
 	}
 }
 
-// watched says of which limits no control group tells that they were hit. The caller
-// holds mu.
+// watched reports which limits only this process can find to be hit. The caller holds mu.
 func (g *Group) watched() (memory, pids bool) {
 	if g.pid == 0 {
 		return false, false
 	}
 	return g.l.Memory != 0 && g.find("memory") == nil,
-		g.l.PIDs != 0 && g.find("pids") == nil && !slices.Contains(g.tally.told, PartPIDs)
+		g.l.PIDs != 0 && g.find("pids") == nil && !slices.Contains(g.counts.reported, PartPIDs)
 }
 
-// nextWatched is when to look again at what is watched, or 0: later, where there is
-// much to look at.
+// nextWatched returns when to check the watched limits again, or 0. The interval grows with the cost of a
+// check.
 func (g *Group) nextWatched() time.Duration {
 	if memory, pids := g.watched(); !memory && !pids {
 		return 0
 	}
-	return max(watchEvery, thrift*g.tally.cost)
+	return max(pollInterval, costFactor*g.counts.cost)
 }
 
-// usageWatched counts what no control group does.
+// usageWatched measures what no control group counts.
 func (g *Group) usageWatched(u *Usage) {
 	if g.pid == 0 || u.Memory.OK && u.PIDs.OK {
 		return
 	}
-	pids := family(g.pid)
+	pids := descendants(g.pid)
 	if !u.PIDs.OK {
 		u.PIDs = known(threadsOf(pids), true)
 	}
 	if !u.Memory.OK {
-		u.Memory = known(familyMemory(pids, 0), true)
-		if g.l.Memory != 0 { // it was looked at all the time
-			g.tally.peak = max(g.tally.peak, u.Memory.Value)
-			u.MemoryPeak = known(g.tally.peak, true)
+		u.Memory = known(memoryOf(pids, 0), true)
+		if g.l.Memory != 0 { // the watcher measured it all the time
+			g.counts.peak = max(g.counts.peak, u.Memory.Value)
+			u.MemoryPeak = known(g.counts.peak, true)
 		}
 	}
-	if g.metered() {
-		u.Throttled = known(g.tally.throttled, true)
+	if g.throttled() {
+		u.Throttled = known(g.counts.throttled, true)
 	}
 }

@@ -20,41 +20,40 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// A Group is the limits of one box, from before it starts until after its end.
-// Its methods are safe for several goroutines.
+// Group holds the limits of one container, from before its start until after its end. Its methods are safe for
+// concurrent use.
 type Group struct {
 	id  string
 	o   Options
-	why map[string]error // why a controller is not to be had
+	why map[string]error // why a controller is not available
 
-	life    sync.RWMutex // held for as long as what follows is used; taken before mu
+	life    sync.RWMutex // guards the fields below; taken before mu
 	members []*member
-	pidfd   int // pid 1 of the box, or -1
+	pidfd   int // pid 1 of the container, or -1
 	closed  bool
 
-	mu    sync.Mutex // guards what follows
-	l     Limits
-	held  []Held
-	disks []uint64
-	pid   int // pid 1 of the box, or 0
-	tally tally
+	mu       sync.Mutex // guards the fields below
+	l        Limits
+	enforced []Enforcement
+	disks    []uint64
+	pid      int // pid 1 of the container, or 0
+	counts   counts
 
 	watcher watcher
 }
 
-// Start makes what holds the limits: nothing where there are none. The group is
-// the caller's to close, also where its box never starts. id is the sandbox's,
-// of letters, digits and "._-"; one keeper has one group for it at a time.
+// Start creates the control groups for l, none without limits. The caller closes the group, even if the
+// container never starts. id is the sandbox's, of letters, digits and "._-"; a supervisor has one group for
+// each id at a time.
 //
-// Cost: 0.5 ms, with every limit. Errors: [ErrInvalid], [ErrNotSupported] for a
-// limit that cannot be held here, [ErrDenied], [ErrBusy]; they leave nothing
-// behind.
+// Cost: 0.5 ms, with every limit. Errors: [ErrInvalid]; [ErrNotSupported] for a limit that this host cannot
+// enforce; [ErrDenied]; [ErrBusy]. They leave nothing behind.
 func Start(ctx context.Context, id string, l Limits, o Options) (*Group, error) {
 	if err := l.Check(); err != nil {
 		return nil, err
 	}
 	if !validID(id) {
-		return nil, &Error{Op: "making a control group", Path: id, Kind: ErrInvalid, Err: errors.New("not the name of a sandbox")}
+		return nil, &Error{Op: "making a control group", Path: id, Kind: ErrInvalid, Err: errors.New("not a valid sandbox id")}
 	}
 	g := &Group{id: id, o: o, pidfd: -1, why: map[string]error{}}
 	g.watcher.init()
@@ -74,26 +73,25 @@ func (g *Group) start(ctx context.Context, l Limits) error {
 			return err
 		}
 	}
-	if !g.o.bare {
-		if err := g.make(ctx, l); err != nil {
+	if !g.o.noCgroups {
+		if err := g.makeCgroups(ctx, l); err != nil {
 			return err
 		}
 	}
-	held, err := g.judge(l)
+	held, err := g.plan(l)
 	if err != nil {
 		return err
 	}
-	if err := turn(ctx, g.knobs(Limits{}), g.knobs(l)); err != nil {
+	if err := apply(ctx, g.settings(Limits{}), g.settings(l)); err != nil {
 		return err
 	}
-	g.l, g.held = l, held
+	g.l, g.enforced = l, held
 	return g.watch()
 }
 
-// make makes a control group in every hierarchy, whether a limit needs it or not:
-// so that one can be set later, everything is counted, and all can be stopped and
-// killed at once.
-func (g *Group) make(ctx context.Context, l Limits) error {
+// makeCgroups creates a control group in every hierarchy, whether or not a limit needs it, so that limits can
+// be set later, everything is counted, and all processes can be stopped and killed at once.
+func (g *Group) makeCgroups(ctx context.Context, l Limits) error {
 	self, err := kernel.Identify(os.Getpid())
 	if err != nil {
 		return failed("making a control group", "/proc/self/stat", err)
@@ -102,9 +100,9 @@ func (g *Group) make(ctx context.Context, l Limits) error {
 	if err != nil {
 		return failed("looking for control groups", "/proc", err)
 	}
-	found, noScope := scoped(ctx, found, l)
-	name := mark{g.id, self}.String()
-	first := make([]string, 0, 8) // the controllers that version 1 has
+	found, noScope := withScope(ctx, found, l)
+	name := groupName{g.id, self}.String()
+	first := make([]string, 0, 8) // the controllers of version 1
 	for _, h := range found {
 		first = append(first, h.controllers...)
 	}
@@ -133,7 +131,7 @@ func (g *Group) make(ctx context.Context, l Limits) error {
 	return nil
 }
 
-// find is the control group that has one of these controllers, or nil.
+// find returns the control group that has one of the controllers, or nil.
 func (g *Group) find(controllers ...string) *member {
 	for _, m := range g.members {
 		if slices.ContainsFunc(controllers, m.has) {
@@ -143,7 +141,7 @@ func (g *Group) find(controllers ...string) *member {
 	return nil
 }
 
-// unified is the control group of version 2, or nil.
+// unified returns the control group of version 2, or nil.
 func (g *Group) unified() *member {
 	for _, m := range g.members {
 		if m.version == 2 {
@@ -153,9 +151,8 @@ func (g *Group) unified() *member {
 	return nil
 }
 
-// Cgroups are the open directories of the control groups that pid 1 of the box
-// must be in before anything runs in it: any number of version 1, at most one of
-// version 2. They stay the group's.
+// Cgroups returns the open directories of the control groups that pid 1 of the container must enter before any
+// other process starts: any number of version 1, at most one of version 2. The group closes them.
 func (g *Group) Cgroups() []*os.File {
 	g.life.RLock()
 	defer g.life.RUnlock()
@@ -169,9 +166,8 @@ func (g *Group) Cgroups() []*os.File {
 	return dirs
 }
 
-// Attach tells which process is pid 1 of the box, by its number here. From then
-// on what is watched is watched. It is an error if the process is not in the
-// group's [Group.Cgroups]: nothing would hold it.
+// Attach sets pid 1 of the container, by its number here, and starts the watcher. It fails if the process is
+// not in [Group.Cgroups], because no limit would apply.
 func (g *Group) Attach(pid int) error {
 	g.life.Lock()
 	defer g.life.Unlock()
@@ -181,17 +177,17 @@ func (g *Group) Attach(pid int) error {
 		return &Error{Op: "watching the sandbox", Kind: ErrClosed}
 	}
 	if g.pid != 0 {
-		return &Error{Op: "watching the sandbox", Kind: ErrBusy, Err: errors.New("another process is its pid 1 already")}
+		return &Error{Op: "watching the sandbox", Kind: ErrBusy, Err: errors.New("another pid 1 is attached already")}
 	}
 	if err := g.inside(pid); err != nil {
 		return err
 	}
-	if len(g.held) == 0 && !g.o.Count {
-		return nil // nothing is to be watched
+	if len(g.enforced) == 0 && !g.o.Count {
+		return nil // no limit needs the watcher
 	}
 	pidfd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
-		return nil // it has ended
+		return nil // the process has ended
 	}
 	if err != nil {
 		return failed("watching the sandbox", "", err)
@@ -201,7 +197,7 @@ func (g *Group) Attach(pid int) error {
 	return nil
 }
 
-// inside checks that a process is in every control group of this one.
+// inside checks that a process is in every control group of g.
 func (g *Group) inside(pid int) error {
 	if len(g.members) == 0 {
 		return nil
@@ -223,18 +219,17 @@ func (g *Group) inside(pid int) error {
 	if p, err := kernel.Identify(pid); err == nil && kernel.Alive(p) {
 		return &Error{
 			Op: "watching the sandbox", Path: file, Kind: ErrInvalid,
-			Err: fmt.Errorf("it is in %d of the %d control groups that are to hold it", in, len(g.members)),
+			Err: fmt.Errorf("pid 1 is in %d of %d control groups", in, len(g.members)),
 		}
 	}
-	return nil // it has ended: there is nothing to hold
+	return nil // the process has ended
 }
 
-// Set changes the limits of a live group: all of them, or none, with an error
-// that names the limit which could not be changed. Less memory than is in use is
-// such an error, where none of it can be taken back. What a limit of each
-// process holds (see [ByRlimit]) can be changed only before [Group.Attach].
+// Set changes the limits of a live group: all of them, or none with an error that names the limit that could
+// not be changed. It fails if the new memory limit is less than the memory in use and the kernel cannot reclaim
+// enough. Limits enforced by rlimit (see [ByRlimit]) can be changed only before [Group.Attach].
 //
-// Cost: 20 µs for each. Errors: those of [Start], [ErrClosed].
+// Cost: 20 µs for each limit. Errors: those of [Start]; [ErrClosed].
 func (g *Group) Set(ctx context.Context, l Limits) error {
 	if err := l.Check(); err != nil {
 		return err
@@ -250,7 +245,7 @@ func (g *Group) Set(ctx context.Context, l Limits) error {
 		return nil
 	}
 	if g.l == (Limits{}) && !g.o.Count {
-		return &Error{Op: "setting limits", Kind: ErrNotSupported, Err: errors.New("the sandbox was started without any")}
+		return &Error{Op: "setting limits", Kind: ErrNotSupported, Err: errors.New("the sandbox was started without limits")}
 	}
 	disksWere := g.disks
 	if l.anyRate() && len(g.disks) == 0 {
@@ -259,33 +254,33 @@ func (g *Group) Set(ctx context.Context, l Limits) error {
 			return err
 		}
 	}
-	held, err := g.judge(l)
+	held, err := g.plan(l)
 	if err == nil {
-		err = g.settled(l, held)
+		err = g.checkFixed(l, held)
 	}
 	if err == nil {
-		err = room(g.find("memory"), l.Memory)
+		err = reclaim(g.find("memory"), l.Memory)
 	}
 	if err == nil {
-		err = turn(ctx, g.knobs(g.l), g.knobs(l))
+		err = apply(ctx, g.settings(g.l), g.settings(l))
 	}
 	if err != nil {
 		g.disks = disksWere
 		return err
 	}
-	g.l, g.held = l, held
-	g.tally.forget()
+	g.l, g.enforced = l, held
+	g.counts.forget()
 	g.watcher.poke()
 	return nil
 }
 
-// settled refuses to change what each process was given when it started. What
-// is watched as well may become less: then only the watcher knows.
-func (g *Group) settled(l Limits, held []Held) error {
+// checkFixed returns an error for a changed limit that each process received when it started. A limit that the
+// watcher enforces too may become lower.
+func (g *Group) checkFixed(l Limits, held []Enforcement) error {
 	if g.pid == 0 {
 		return nil
 	}
-	was, is := rlimits(g.l, g.held), rlimits(l, held)
+	was, is := rlimits(g.l, g.enforced), rlimits(l, held)
 	for _, part := range [...]Part{PartFiles, PartPIDs, PartMemory, PartCPUTime} {
 		watched := part == PartMemory || part == PartCPUTime
 		if was[part] == is[part] || watched && (was[part].Max == 0 || is[part].Max != 0 && is[part].Max < was[part].Max) {
@@ -293,15 +288,14 @@ func (g *Group) settled(l Limits, held []Held) error {
 		}
 		return &Error{
 			Op: "limiting " + string(part), Kind: ErrNotSupported,
-			Err: errors.New("each process got its limit when it started: it can be changed for the next start only"),
+			Err: errors.New("each process received this limit when it started: it can change only at the next start"),
 		}
 	}
 	return nil
 }
 
-// Kill ends every process in the box and answers when none is left. At most it
-// takes five seconds. Errors: [ErrBusy] when some do not end, which are then in
-// the kernel's hands; [ErrInterrupted].
+// Kill kills every process in the container and returns when none is left, after five seconds at most. Errors:
+// [ErrBusy] if some do not end, because they are in the kernel; [ErrInterrupted].
 func (g *Group) Kill(ctx context.Context) error {
 	g.life.RLock()
 	defer g.life.RUnlock()
@@ -311,13 +305,12 @@ func (g *Group) Kill(ctx context.Context) error {
 	return g.kill(ctx)
 }
 
-// Close takes the control groups away. The processes should have ended, or been
-// killed: it waits for those that are dying, for five seconds at most. An error
-// names what stays, and Close may be called again. Closing what is closed does
-// nothing. Cost: 0.3 ms.
+// Close removes the control groups. The processes should have ended or been killed: Close waits at most five
+// seconds for dying ones. An error names the groups that remain, and Close may be called again. Closing a
+// closed group does nothing. Cost: 0.3 ms.
 func (g *Group) Close(ctx context.Context) error {
 	g.watcher.stop()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
 	g.life.Lock()
 	defer g.life.Unlock()
@@ -340,8 +333,8 @@ func (g *Group) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// patience is how long something is waited for that ought to take milliseconds.
-const patience = 5 * time.Second
+// maxWait limits the wait for operations that normally take milliseconds.
+const maxWait = 5 * time.Second
 
 func validID(id string) bool {
 	for _, r := range id {

@@ -11,75 +11,75 @@ import (
 
 var errLinux = errors.New("needs Linux")
 
-// A Group is the limits of one box. Nothing holds any here.
-type Group struct{ held []Held }
+// Group is the limits of one container. Only Linux enforces any.
+type Group struct{ enforced []Enforcement }
 
-// Start makes a group, without limits: each is an error that matches
-// [ErrNotSupported], or with [Options.BestEffort] held by nothing.
+// Start creates a group. Each limit is an error that matches [ErrNotSupported], or with [Options.BestEffort] is
+// not enforced.
 func Start(_ context.Context, _ string, l Limits, o Options) (*Group, error) {
 	g := &Group{}
 	if err := l.Check(); err != nil {
 		return nil, err
 	}
-	for _, a := range l.asked() {
+	for _, a := range l.entries() {
 		if !o.BestEffort {
 			return nil, &Error{Op: "limiting " + string(a.part), Kind: ErrNotSupported, Err: errLinux}
 		}
-		g.held = append(g.held, Held{Part: a.part, Value: a.text, By: ByNothing, Note: errLinux.Error()})
+		g.enforced = append(g.enforced, Enforcement{Part: a.part, Value: a.text, By: ByNothing, Note: errLinux.Error()})
 	}
 	return g, nil
 }
 
-// Level says by what each limit is held: by nothing.
-func (g *Group) Level() []Held { return slices.Clone(g.held) }
+// Level returns the limits, none of which is enforced.
+func (g *Group) Level() []Enforcement { return slices.Clone(g.enforced) }
 
-// Set replaces the limits, where there is none to hold.
+// Set fails for every limit.
 func (g *Group) Set(_ context.Context, l Limits) error {
 	if err := l.Check(); err != nil {
 		return err
 	}
-	for _, a := range l.asked() {
+	for _, a := range l.entries() {
 		return &Error{Op: "limiting " + string(a.part), Kind: ErrNotSupported, Err: errLinux}
 	}
 	return nil
 }
 
-// Cgroups are the control groups of the box: none.
+// Cgroups returns nil: control groups need Linux.
 func (*Group) Cgroups() []*os.File { return nil }
 
-// Rlimits are what every process of the box must be given: nothing.
+// Rlimits returns nil.
 func (*Group) Rlimits() []Rlimit { return nil }
 
-// Attach tells which process is pid 1 of the box.
+// Attach does nothing.
 func (*Group) Attach(int) error { return nil }
 
-// Left tells that the box has ended.
-func (*Group) Left() {}
+// ProcessFailed does nothing.
+func (*Group) ProcessFailed() {}
 
-// Usage counts nothing.
+// Usage measures nothing.
 func (*Group) Usage() (Usage, error) { return Usage{}, nil }
 
-// Hit is a limit that was hit: none.
-func (*Group) Hit() (Cause, bool) { return Cause{}, false }
+// LimitHit returns false: no limit is enforced.
+func (*Group) LimitHit() (LimitHit, bool) { return LimitHit{}, false }
 
-// Events tells of limits that were hit: never.
-func (*Group) Events() <-chan Cause { return nil }
+// Events returns nil: no limit is enforced.
+func (*Group) Events() <-chan LimitHit { return nil }
 
-// Kill ends the processes of the box, on Linux.
+// Kill needs Linux.
 func (*Group) Kill(context.Context) error {
 	return &Error{Op: "killing", Kind: ErrNotSupported, Err: errLinux}
 }
 
-// Close ends the group.
+// Close does nothing.
 func (*Group) Close(context.Context) error { return nil }
 
-// Sweep takes away what keepers that were killed left: nothing.
+// Sweep does nothing: control groups need Linux.
 func Sweep(context.Context) error { return nil }
 
-// DisksOf finds the disks that hold a file, on Linux.
+// DisksOf needs Linux.
 func DisksOf(path string) ([]uint64, error) {
 	return nil, &Error{Op: "looking for the disk", Path: path, Kind: ErrNotSupported, Err: errLinux}
 }
 
-// CeilingHere is what bounds this process: nothing that is known.
+// CeilingHere returns no limits: control groups need Linux.
 func CeilingHere() (Ceiling, error) { return Ceiling{}, nil }

@@ -20,51 +20,51 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-func TestNoLimitMakesNothing(t *testing.T) {
+func TestNoLimitsCreateNoCgroup(t *testing.T) {
 	treetest.Leaks(t)
-	g, err := Start(t.Context(), "box", Limits{}, Options{})
+	g, err := Start(t.Context(), "sandbox", Limits{}, Options{})
 	must(t, err)
 	if len(g.Cgroups()) > 0 || len(g.Rlimits()) > 0 || len(g.Level()) > 0 {
 		t.Error(g.Cgroups(), g.Rlimits(), g.Level())
 	}
 	must(t, g.Attach(os.Getpid()))
 	if err := g.Set(t.Context(), Limits{PIDs: 10}); !errors.Is(err, ErrNotSupported) {
-		t.Error("limits were set where nothing could hold them:", err)
+		t.Error("limits were set without a control group:", err)
 	}
 	must(t, g.Close(t.Context()))
 }
 
-func TestMemoryOutKillsTheWholeBox(t *testing.T) {
+func TestMemoryLimitKillsAllProcesses(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	g := started(t, Limits{Memory: 64 << 20}, Options{})
 	if by := held(g, PartMemory); by != ByCgroup1 && by != ByCgroup2 {
 		t.Error("held by", by)
 	}
-	b := newBox(t, g, "twice 200000000", nil).begin()
+	b := newChild(t, g, "twice 200000000", nil).begin()
 	c := hitBy(t, g, PartMemory)
 	if c.Text != "memory: 64 MiB used up" || c.Value != "64M" || !c.Killed || !strings.Contains(c.Change, "more memory than 64M") {
 		t.Errorf("%+v", c)
 	}
 	b.ends()
-	// The child that left its session is dead as well, without anybody's kill.
+	// The child in another session is dead as well, killed by the kernel.
 	for start := time.Now(); !empty(g.members); time.Sleep(time.Millisecond) {
 		if time.Since(start) > slow(2*time.Second) {
-			t.Fatal("some of the box lives on")
+			t.Fatal("some processes are alive")
 		}
 	}
 	closes(t, g)
 }
 
-func TestMemoryOfOthersIsNoHit(t *testing.T) {
+func TestMemoryBelowTheLimitIsNoHit(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	g := started(t, Limits{Memory: 64 << 20, PIDs: 50}, Options{})
-	b := newBox(t, g, "hog 20000000", nil).begin()
+	b := newChild(t, g, "hog 20000000", nil).begin()
 	if s := b.line(); s != "took 20" {
 		t.Error(s)
 	}
-	if c, ok := g.Hit(); ok {
+	if c, ok := g.LimitHit(); ok {
 		t.Errorf("hit: %+v", c)
 	}
 	u, err := g.Usage()
@@ -78,11 +78,11 @@ func TestMemoryOfOthersIsNoHit(t *testing.T) {
 	closes(t, g)
 }
 
-func TestOneProcessMoreIsRefused(t *testing.T) {
+func TestPIDsLimitStopsAForkBomb(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	g := started(t, Limits{PIDs: 60}, Options{})
-	b := newBox(t, g, "fork 400", nil).begin()
+	b := newChild(t, g, "fork 400", nil).begin()
 	if s := b.line(); !strings.HasPrefix(s, "refused ") {
 		t.Error("a fork bomb:", s)
 	}
@@ -98,11 +98,11 @@ func TestOneProcessMoreIsRefused(t *testing.T) {
 	closes(t, g)
 }
 
-func TestProcessorsAreShared(t *testing.T) {
+func TestCPULimit(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	g := started(t, Limits{CPUs: 0.2}, Options{})
-	newBox(t, g, "spin", nil).begin()
+	newChild(t, g, "spin", nil).begin()
 	const most = 0.26
 	share := measureShare(t, g, time.Second, most)
 	if share < 0.02 || share > most {
@@ -110,15 +110,14 @@ func TestProcessorsAreShared(t *testing.T) {
 	}
 	u, err := g.Usage()
 	must(t, err)
-	if !u.Throttled.OK || u.Throttled.Value <= 0 && share > 0.19 { // it may have got less than it may have
+	if !u.Throttled.OK || u.Throttled.Value <= 0 && share > 0.19 { // a busy machine may have given less than the limit
 		t.Errorf("throttled %+v", u.Throttled)
 	}
 	closes(t, g)
 }
 
-// measureShare is how many processors the box gets, after a moment. Where that is
-// more than most it measures on: on a loaded or emulated machine what was too much
-// is paid back late.
+// measureShare returns how many processors the container gets, after a moment. If that is more than most it
+// measures longer: a loaded or emulated machine pays excess back late.
 func measureShare(t *testing.T, g *Group, over time.Duration, most float64) float64 {
 	t.Helper()
 	time.Sleep(200 * time.Millisecond)
@@ -135,13 +134,13 @@ func measureShare(t *testing.T, g *Group, over time.Duration, most float64) floa
 	}
 }
 
-func TestProcessorTimeEnds(t *testing.T) {
+func TestCPUTimeLimit(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	const limit = 300 * time.Millisecond
 	g := started(t, Limits{CPUTime: limit}, Options{})
 	late := lateness(t)
-	b := newBox(t, g, "spin", nil).begin()
+	b := newChild(t, g, "spin", nil).begin()
 	c := hitBy(t, g, PartCPUTime)
 	if !c.Killed || c.Text != "processor time: 300ms used up" {
 		t.Errorf("%+v", c)
@@ -149,7 +148,7 @@ func TestProcessorTimeEnds(t *testing.T) {
 	b.ends()
 	u, err := g.Usage()
 	must(t, err)
-	// 10 ms, and what a loaded machine takes to let the watcher run and the processes die.
+	// 10 ms, and the time that a loaded machine takes to run the watcher and to end the processes.
 	most := limit + 20*time.Millisecond + 4*late()
 	if u.CPUTime.Value < limit || u.CPUTime.Value > most {
 		t.Errorf("used %v of %v, at most %v", u.CPUTime.Value, limit, most)
@@ -158,14 +157,14 @@ func TestProcessorTimeEnds(t *testing.T) {
 	closes(t, g)
 }
 
-// A box that could not be started is started again in the same group.
-func TestWhatBeginsWithoutTimeLeftEndsToo(t *testing.T) {
+// A container that failed to start may be started again in the same group.
+func TestProcessStartedAfterTheCPUTimeLimitIsKilled(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	g := started(t, Limits{CPUTime: 10 * time.Millisecond}, Options{})
-	newBox(t, g, "spin", nil).begin().ends()
+	newChild(t, g, "spin", nil).begin().ends()
 	none := started(t, Limits{}, Options{})
-	later := newBox(t, none, "spin", nil)
+	later := newChild(t, none, "spin", nil)
 	for _, dir := range g.Cgroups() {
 		must(t, writeFile(dir.Name()+"/cgroup.procs", strconv.Itoa(later.cmd.Process.Pid)))
 	}
@@ -174,8 +173,7 @@ func TestWhatBeginsWithoutTimeLeftEndsToo(t *testing.T) {
 	closes(t, g)
 }
 
-// lateness measures how late this process runs when it ought to, until it is asked
-// for the worst.
+// lateness measures how late this process is scheduled, until the returned function asks for the worst case.
 func lateness(t *testing.T) func() time.Duration {
 	worst, stop := make(chan time.Duration), make(chan struct{})
 	t.Cleanup(sync.OnceFunc(func() { close(stop) }))
@@ -197,11 +195,11 @@ func lateness(t *testing.T) func() time.Duration {
 	return func() time.Duration { return <-worst }
 }
 
-func TestSetOnALiveBox(t *testing.T) {
+func TestSetOnALiveGroup(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	g := started(t, Limits{PIDs: 60, Memory: 256 << 20}, Options{})
-	b := newBox(t, g, "hog 40000000", nil).begin()
+	b := newChild(t, g, "hog 40000000", nil).begin()
 	b.line()
 	must(t, g.Set(t.Context(), Limits{PIDs: 80, Memory: 128 << 20, CPUs: 0.5}))
 	must(t, g.Set(t.Context(), Limits{PIDs: 90, Memory: 512 << 20, CPUs: 0.7}))
@@ -209,7 +207,7 @@ func TestSetOnALiveBox(t *testing.T) {
 	if l := g.Level(); len(l) != 1 || l[0].Part != PartPIDs || l[0].Value != "90" {
 		t.Errorf("%+v", l)
 	}
-	// Less memory than is in use: refused, named, and nothing has changed.
+	// Less memory than is in use: an error that names the limit, and no change.
 	err := g.Set(t.Context(), Limits{PIDs: 70, Memory: 16 << 20})
 	if !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "memory") {
 		t.Error(err)
@@ -220,7 +218,7 @@ func TestSetOnALiveBox(t *testing.T) {
 	if err := g.Set(t.Context(), Limits{Files: 100}); !errors.Is(err, ErrNotSupported) || !strings.Contains(err.Error(), "files") {
 		t.Error(err)
 	}
-	if c, ok := g.Hit(); ok {
+	if c, ok := g.LimitHit(); ok {
 		t.Errorf("hit: %+v", c)
 	}
 	closes(t, g)
@@ -229,7 +227,7 @@ func TestSetOnALiveBox(t *testing.T) {
 	}
 }
 
-func TestAttachRefusesAProcessThatNothingHolds(t *testing.T) {
+func TestAttachRefusesAProcessOutsideItsCgroups(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	g := started(t, Limits{PIDs: 60}, Options{})
@@ -239,11 +237,11 @@ func TestAttachRefusesAProcessThatNothingHolds(t *testing.T) {
 	closes(t, g)
 }
 
-func TestOneGroupForASandbox(t *testing.T) {
+func TestOneGroupForEachID(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	g := started(t, Limits{PIDs: 60}, Options{})
-	if _, err := Start(t.Context(), "box", Limits{PIDs: 70}, Options{}); !errors.Is(err, ErrBusy) {
+	if _, err := Start(t.Context(), "sandbox", Limits{PIDs: 70}, Options{}); !errors.Is(err, ErrBusy) {
 		t.Error(err)
 	}
 	if text, err := g.find("pids").read("pids.max"); err != nil || string(text) != "60\n" {
@@ -257,7 +255,7 @@ func TestOneGroupForASandbox(t *testing.T) {
 	closes(t, g)
 }
 
-func TestWhatNoHostCanHaveIsRefused(t *testing.T) {
+func TestCheckRefusesInvalidLimits(t *testing.T) {
 	for want, l := range map[string]Limits{
 		"cpus": {CPUs: -1}, "cpus: NaN": {CPUs: math.NaN()}, "cpus: 0.001": {CPUs: 0.001}, "cpus: +Inf": {CPUs: math.Inf(1)},
 		"memory": {Memory: 1000}, "memory: -": {Memory: -1}, "pids": {PIDs: 1}, "pids: -1": {PIDs: -1}, "cpu-time": {CPUTime: -1},
@@ -267,18 +265,18 @@ func TestWhatNoHostCanHaveIsRefused(t *testing.T) {
 		if !errors.Is(err, ErrInvalid) || !strings.HasPrefix(err.Error(), "limiting "+want) {
 			t.Errorf("%s: %v", want, err)
 		}
-		if _, again := Start(t.Context(), "box", l, Options{BestEffort: true}); again == nil {
+		if _, again := Start(t.Context(), "sandbox", l, Options{BestEffort: true}); again == nil {
 			t.Error("started with", l)
 		}
 	}
 	must(t, Limits{CPUs: 0.01, Memory: 1 << 20, PIDs: 2, ReadRate: 1, WriteOps: 1, CPUTime: 1, Files: 8}.Check())
 }
 
-// Version 1 keeps 32 bits of what it is given.
-func TestOperationsBeyondTheKernelsNumbersAreNoLimit(t *testing.T) {
+// Version 1 stores 32 bits.
+func TestOperationsAbove32BitsAreNoLimit(t *testing.T) {
 	g := &Group{members: []*member{{version: 1, controllers: []string{"blkio"}}}, disks: []uint64{0x800}}
 	for _, n := range []int64{1 << 32, 5<<32 + 1, units.MaxCount} {
-		for _, k := range g.knobs(Limits{ReadOps: n, WriteOps: n}) {
+		for _, k := range g.settings(Limits{ReadOps: n, WriteOps: n}) {
 			if k.value != "8:0 0" {
 				t.Errorf("%d: %s = %s", n, k.file, k.value)
 			}
@@ -286,10 +284,10 @@ func TestOperationsBeyondTheKernelsNumbersAreNoLimit(t *testing.T) {
 	}
 }
 
-func TestOpenFilesAreLimited(t *testing.T) {
+func TestFilesLimit(t *testing.T) {
 	treetest.Leaks(t)
 	g := started(t, Limits{Files: 50}, Options{})
-	b := newBox(t, g, "open", nil).begin()
+	b := newChild(t, g, "open", nil).begin()
 	if s := b.line(); !strings.HasPrefix(s, "refused ") || !strings.Contains(s, "too many open files") {
 		t.Error(s)
 	}
@@ -299,10 +297,10 @@ func TestOpenFilesAreLimited(t *testing.T) {
 	closes(t, g)
 }
 
-func TestMoreThanTheHostHasIsSaid(t *testing.T) {
+func TestLimitsAboveTheHostsAreMoot(t *testing.T) {
 	g := started(t, Limits{Files: 1 << 35, Memory: 1 << 50, PIDs: units.MaxCount}, Options{})
 	for _, h := range g.Level() {
-		if !h.Moot || !strings.Contains(h.Note, "limits nothing here") {
+		if !h.Moot || !strings.Contains(h.Note, "no effect here") {
 			t.Errorf("%+v", h)
 		}
 	}
@@ -314,9 +312,8 @@ func TestMoreThanTheHostHasIsSaid(t *testing.T) {
 	closes(t, g)
 }
 
-// TestEachStepMayFail: Start and Set with any one step failing leave nothing, or
-// all as it was.
-func TestEachStepMayFail(t *testing.T) {
+// TestFailedStepLeavesNothing: Start and Set with any one step failing leave nothing, or the previous limits.
+func TestFailedStepLeavesNothing(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	broken := errors.New("broken on purpose")
@@ -329,7 +326,7 @@ func TestEachStepMayFail(t *testing.T) {
 			}
 			return nil
 		})
-		g, err := Start(ctx, "box", all, Options{})
+		g, err := Start(ctx, "sandbox", all, Options{})
 		if err == nil {
 			must(t, g.Close(t.Context()))
 			if fails < 5 {
@@ -354,7 +351,7 @@ func TestEachStepMayFail(t *testing.T) {
 	if err := g.Set(ctx, Limits{CPUs: 0.5, Memory: 128 << 20, PIDs: 70}); !errors.Is(err, broken) || !strings.Contains(err.Error(), "pids") {
 		t.Error(err)
 	}
-	for i, k := range g.knobs(all) {
+	for i, k := range g.settings(all) {
 		text, err := k.m.read(k.file)
 		if err == nil && !strings.HasPrefix(string(text), k.value) {
 			t.Errorf("%d: %s is %q, was %q", i, k.file, text, k.value)
@@ -370,8 +367,8 @@ func marked(t *testing.T) []string {
 	must(t, err)
 	var list []string
 	for _, h := range found {
-		groups(h.mount, func(path string, k mark) {
-			if k.keeper.PID == os.Getpid() {
+		groups(h.mount, func(path string, k groupName) {
+			if k.owner.PID == os.Getpid() {
 				list = append(list, path)
 			}
 		})
@@ -379,12 +376,12 @@ func marked(t *testing.T) []string {
 	return list
 }
 
-// TestCountWithoutALimit: limits can be set later, and what is not known is not 0.
+// TestCountWithoutALimit: limits can be set later, and an unknown value is not 0.
 func TestCountWithoutALimit(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	g := started(t, Limits{}, Options{Count: true})
-	b := newBox(t, g, "fork 400", nil)
+	b := newChild(t, g, "fork 400", nil)
 	must(t, g.Set(t.Context(), Limits{PIDs: 60}))
 	b.begin()
 	hitBy(t, g, PartPIDs)
@@ -403,11 +400,11 @@ func TestCountWithoutALimit(t *testing.T) {
 	closes(t, g)
 }
 
-func TestCloseNamesWhatStays(t *testing.T) {
+func TestCloseNamesLiveProcesses(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	g := started(t, Limits{PIDs: 60}, Options{})
-	b := newBox(t, g, "sleep", nil).begin()
+	b := newChild(t, g, "sleep", nil).begin()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	err := g.Close(ctx)
@@ -423,7 +420,7 @@ func BenchmarkStartAndClose(b *testing.B) {
 	treetest.NeedRoot(b)
 	all := Limits{CPUs: 1, Memory: 64 << 20, PIDs: 50, CPUTime: time.Hour, Files: 100}
 	for b.Loop() {
-		g, err := Start(b.Context(), "box", all, Options{})
+		g, err := Start(b.Context(), "sandbox", all, Options{})
 		must(b, err)
 		must(b, g.Close(b.Context()))
 	}

@@ -15,18 +15,17 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// A hierarchy is a mounted tree of control groups (cgroups(7)), as this process
-// sees it.
+// hierarchy is a mounted tree of control groups (cgroups(7)), as this process sees it.
 type hierarchy struct {
 	version     int
-	controllers []string // of version 1; those of version 2 are asked for
+	controllers []string // of version 1; for version 2 see enable
 	mount       string   // where its root is mounted
-	own         string   // the directory of this process's own group, or "" where that is out of sight
+	own         string   // the directory of this process's own group, or "" if it is not visible
 }
 
-// hierarchies finds those with controllers that matter here, version 1 first.
-// A hierarchy that is mounted more than once is taken where the caller's own
-// group is in sight. Cost: two reads, and a statfs for each.
+// hierarchies returns the hierarchies with controllers that matter here, version 1 first. If a hierarchy is
+// mounted more than once, a mount that shows the caller's own group is preferred. Cost: two reads, and a statfs
+// for each.
 func hierarchies() ([]hierarchy, error) {
 	mounts, err := kernel.Mounts()
 	if err != nil {
@@ -38,7 +37,7 @@ func hierarchies() ([]hierarchy, error) {
 	}
 	own := ownGroups(string(text))
 	var found []hierarchy
-	for _, m := range slices.Backward(mounts) { // the later hides the earlier
+	for _, m := range slices.Backward(mounts) { // a later mount hides an earlier one
 		h, ok := readHierarchy(m)
 		if !ok || !h.mounted() {
 			continue
@@ -48,7 +47,7 @@ func hierarchies() ([]hierarchy, error) {
 			key = h.controllers[0]
 		}
 		if path, ok := own[key]; ok {
-			h.own = beneath(m, path)
+			h.own = locate(m, path)
 		}
 		same := func(o hierarchy) bool { return o.version == h.version && slices.Equal(o.controllers, h.controllers) }
 		switch i := slices.IndexFunc(found, same); {
@@ -62,8 +61,8 @@ func hierarchies() ([]hierarchy, error) {
 	return found, nil
 }
 
-// ownGroups reads /proc/PID/cgroup: the path of the group for each controller of
-// version 1, and for "" that of version 2.
+// ownGroups parses /proc/PID/cgroup: the path of the group for each controller of version 1, and for version 2
+// under "".
 func ownGroups(text string) map[string]string {
 	own := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -78,8 +77,8 @@ func ownGroups(text string) map[string]string {
 	return own
 }
 
-// readHierarchy answers false for mounts of other kinds, and for hierarchies
-// without a controller that is used here.
+// readHierarchy returns false for mounts of other kinds and for hierarchies without a controller that is used
+// here.
 func readHierarchy(m kernel.MountPoint) (h hierarchy, ok bool) {
 	h.mount = m.Path
 	switch m.Type {
@@ -98,20 +97,20 @@ func readHierarchy(m kernel.MountPoint) (h hierarchy, ok bool) {
 	return h, len(h.controllers) > 0
 }
 
-// mounted reports whether the hierarchy is what one finds at its place.
+// mounted reports whether the hierarchy is visible at its mount point.
 func (h hierarchy) mounted() bool {
 	var st unix.Statfs_t
 	return unix.Statfs(h.mount, &st) == nil &&
 		(h.version == 2 && st.Type == unix.CGROUP2_SUPER_MAGIC || h.version == 1 && st.Type == unix.CGROUP_SUPER_MAGIC)
 }
 
-// beneath is where a group, by its path in /proc/self/cgroup, is found under a
-// mount: which may show a part of the hierarchy only, or more of it than this
-// process's cgroup namespace does (cgroup_namespaces(7)). "" if it is not.
-func beneath(m kernel.MountPoint, path string) string {
+// locate returns the directory of a group, given its path in /proc/self/cgroup, below a mount. The mount may
+// show only a part of the hierarchy, or more of it than this process's cgroup namespace does
+// (cgroup_namespaces(7)). It returns "" if the mount does not show the group.
+func locate(m kernel.MountPoint, path string) string {
 	switch {
 	case strings.HasPrefix(path, "/.."):
-		return "" // outside of the namespace: the names on the way are not told
+		return "" // outside of the namespace: the kernel hides the names on the way
 	case strings.HasPrefix(m.Root, "/.."):
 		return search(m, path)
 	case m.Root == "/":
@@ -122,8 +121,8 @@ func beneath(m kernel.MountPoint, path string) string {
 	return ""
 }
 
-// search looks for the namespace's root beneath a mount whose root lies above it,
-// as many levels as it says: it is where this process is.
+// search looks for the namespace's root below a mount whose root is above the namespace, by as many levels as
+// m.Root says: it is the group that contains this process.
 func search(m kernel.MountPoint, path string) string {
 	levels := strings.Count(m.Root, "/..")
 	candidates, err := filepath.Glob(m.Path + strings.Repeat("/*", levels) + strings.TrimSuffix(path, "/"))
@@ -140,15 +139,15 @@ func search(m kernel.MountPoint, path string) string {
 	return ""
 }
 
-// parent is the directory of version 2 in which root makes its groups: a process
-// cannot stay in a group that has controllers for others
-// (Documentation/admin-guide/cgroup-v2.rst, "No Internal Process Constraint").
+// parent is the directory of version 2 in which root creates its groups: a process cannot stay in a group that
+// gives controllers to other groups (Documentation/admin-guide/cgroup-v2.rst, "No Internal Process
+// Constraint").
 const parent = "snapfs"
 
-// places are the directories in which a group may be made, best first, each with
-// those above it in which controllers must be given on the way. controllers says
-// whether some are needed; without, a group may lie beneath one with processes.
-func (h hierarchy) places(controllers bool) [][]string {
+// candidates returns the directories in which a group may be created, best first, each with the directories
+// above it that must enable controllers. If no controllers are needed, a group may also be below one with
+// processes.
+func (h hierarchy) candidates(controllers bool) [][]string {
 	if h.version == 1 {
 		return nonEmpty(h.own)
 	}
@@ -171,9 +170,8 @@ func nonEmpty(dir string) [][]string {
 	return [][]string{{dir}}
 }
 
-// delegated reports whether a group of version 2 was handed to this user. What a
-// systemd divides itself is not, whoever owns it
-// (systemd, docs/CGROUP_DELEGATION.md).
+// delegated reports whether a group of version 2 was delegated to this user. A group that systemd manages is
+// not, whoever owns it (systemd, docs/CGROUP_DELEGATION.md).
 func delegated(dir string) bool {
 	if managed(dir) {
 		return false
@@ -186,14 +184,14 @@ func delegated(dir string) bool {
 	return true
 }
 
-// vacant reports whether no process is in the group itself.
+// vacant reports whether the group itself contains no process.
 func vacant(dir string) bool {
 	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	return err == nil && len(procs) == 0
 }
 
-// enable gives the groups in dir as many of the controllers as it has, and
-// answers with those that they have then, and why one lacks.
+// enable enables as many of the wanted controllers as possible for the groups in dir. It returns the
+// controllers that these then have, and why others are missing.
 func enable(dir string, wanted []string) (given []string, lacks, err error) {
 	if len(wanted) == 0 {
 		return nil, nil, nil
@@ -214,12 +212,12 @@ func enable(dir string, wanted []string) (given []string, lacks, err error) {
 		switch {
 		case slices.Contains(given, c):
 		case !slices.Contains(strings.Fields(string(available)), c):
-			errs = append(errs, errors.New("no controller "+c+" is given to "+dir))
+			errs = append(errs, errors.New("controller "+c+" is not available in "+dir))
 		default:
 			missing = append(missing, "+"+c)
 		}
 	}
-	// All at once where that works: before Linux 6.0 each write takes 10 ms.
+	// One write for all if possible: before Linux 6.0 each write takes 10 ms.
 	if len(missing) > 0 && writeFile(control, strings.Join(missing, " ")) != nil {
 		missing = slices.DeleteFunc(missing, func(c string) bool {
 			err := writeFile(control, c)
@@ -233,7 +231,7 @@ func enable(dir string, wanted []string) (given []string, lacks, err error) {
 	return given, errors.Join(errs...), nil
 }
 
-// writeFile writes to a file of the kernel, which must be there.
+// writeFile writes to an existing file of the kernel.
 func writeFile(path, value string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {

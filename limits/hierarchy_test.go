@@ -18,7 +18,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-func TestOwnGroupIsFoundUnderItsMount(t *testing.T) {
+func TestLocateOwnGroup(t *testing.T) {
 	for _, c := range []struct{ root, path, want string }{
 		{"/", "/", "/m"},
 		{"/", "/a/b", "/m/a/b"},
@@ -28,7 +28,7 @@ func TestOwnGroupIsFoundUnderItsMount(t *testing.T) {
 		{"/a/b", "/a", ""},
 		{"/", "/../a", ""}, // beyond the namespace
 	} {
-		if got := beneath(kernel.MountPoint{Root: c.root, Path: "/m"}, c.path); got != c.want {
+		if got := locate(kernel.MountPoint{Root: c.root, Path: "/m"}, c.path); got != c.want {
 			t.Errorf("root %s, own %s: %q, want %q", c.root, c.path, got, c.want)
 		}
 	}
@@ -38,13 +38,13 @@ func TestOwnGroupIsFoundUnderItsMount(t *testing.T) {
 	}
 }
 
-// TestOwnGroupIsFoundFromANamespace: the mounts of a cgroup namespace made without
-// new mounts say how far up they reach, not where one is.
-func TestOwnGroupIsFoundFromANamespace(t *testing.T) {
+// TestLocateOwnGroupFromANamespace: in a cgroup namespace made without new mounts, a mount's root gives only
+// the levels above the namespace, not the way down to it.
+func TestLocateOwnGroupFromANamespace(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	g := started(t, Limits{PIDs: 100}, Options{})
-	b := newBox(t, g, "look", nil).begin()
+	b := newChild(t, g, "look", nil).begin()
 	var said []string
 	for s := ""; !strings.HasPrefix(s, "ended"); {
 		s = b.line()
@@ -58,9 +58,9 @@ func TestOwnGroupIsFoundFromANamespace(t *testing.T) {
 	closes(t, g)
 }
 
-// TestDelegatedGroupsHoldAnOrdinaryUser: a user who was handed a group in each
-// hierarchy, as systemd does, has the kernel's own limits without root.
-func TestDelegatedGroupsHoldAnOrdinaryUser(t *testing.T) {
+// TestDelegatedCgroupsLimitAnOrdinaryUser: a user with a delegated group in each hierarchy, as by systemd, has
+// the kernel's own limits without root.
+func TestDelegatedCgroupsLimitAnOrdinaryUser(t *testing.T) {
 	if os.Getenv("SNAPFS_TEST_AS") == "delegated" {
 		treetest.Leaks(t)
 		delegatedUser(t)
@@ -89,8 +89,8 @@ func TestDelegatedGroupsHoldAnOrdinaryUser(t *testing.T) {
 	t.Log(&out)
 }
 
-// handOver makes a group for a user in each hierarchy, and answers with those for
-// its processes: in version 2 one within.
+// handOver creates a group for a user in each hierarchy and returns those for its processes: in version 2 a
+// group within.
 func handOver(t *testing.T, user treetest.Account) (leaves []string) {
 	t.Helper()
 	found, err := hierarchies()
@@ -134,7 +134,7 @@ func delegatedUser(t *testing.T) {
 			t.Errorf("%+v %v", h, g.why)
 		}
 	}
-	b := newBox(t, g, "twice 200000000", nil).begin()
+	b := newChild(t, g, "twice 200000000", nil).begin()
 	if c := hitBy(t, g, PartMemory); !c.Killed {
 		t.Errorf("%+v", c)
 	}
@@ -143,16 +143,16 @@ func delegatedUser(t *testing.T) {
 	must(t, Sweep(t.Context()))
 }
 
-func TestMarksAreReadStrictly(t *testing.T) {
-	k := mark{"a-b.c_1", kernel.Process{PID: 12, Start: 345}}
-	if got, ok := readMark(k.String()); !ok || got != k {
+func TestParseGroupNameIsStrict(t *testing.T) {
+	k := groupName{"a-b.c_1", kernel.Process{PID: 12, Start: 345}}
+	if got, ok := parseGroupName(k.String()); !ok || got != k {
 		t.Error(got, ok)
 	}
 	for _, name := range []string{
 		"", "snapfs", "snapfs-", "snapfs-a", "snapfs-a-1", "snapfs--1-2", "snapfs-a-0-2", "snapfs-a-01-2", "snapfs-a-1-2x",
 		"snapfs-a-+1-2", "snapfs-a-1--2", "other-a-1-2", "snapfs-a b-1-2", "snapfs-a-1-2 ", "snapfs-test-k3-9q-1",
 	} {
-		if k, ok := readMark(name); ok {
+		if k, ok := parseGroupName(name); ok {
 			t.Errorf("%q is taken for %+v", name, k)
 		}
 	}

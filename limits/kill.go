@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kill ends every process in the box. The caller holds life.
+// kill kills every process in the container. The caller holds life.
 func (g *Group) kill(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
 	if len(g.members) == 0 {
 		return g.killWithout(ctx)
@@ -24,7 +24,7 @@ func (g *Group) kill(ctx context.Context) error {
 	return killGroups(ctx, g.members)
 }
 
-// killWithout ends a box that has no control group.
+// killWithout kills a container that has no control group.
 func (g *Group) killWithout(ctx context.Context) error {
 	switch {
 	case g.o.KillAll != nil:
@@ -33,10 +33,10 @@ func (g *Group) killWithout(ctx context.Context) error {
 		}
 		return nil
 	case g.pidfd < 0:
-		return nil // nothing has started
+		return nil // no process has started
 	}
-	// The kernel kills the rest of the pid namespace, and waits for it, before
-	// pid 1 has ended (pid_namespaces(7)).
+	// Before pid 1 has ended, the kernel kills the rest of the pid namespace and waits for it
+	// (pid_namespaces(7)).
 	if err := unix.PidfdSendSignal(g.pidfd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return failed("killing the sandbox", "", err)
 	}
@@ -46,8 +46,7 @@ func (g *Group) killWithout(ctx context.Context) error {
 	})
 }
 
-// killGroups kills all that is in control groups of one mark, again and again
-// until nothing is left.
+// killGroups kills all processes in control groups of one name, repeatedly until none is left.
 func killGroups(ctx context.Context, members []*member) error {
 	return until(ctx, func() (bool, error) {
 		if empty(members) {
@@ -60,7 +59,7 @@ func killGroups(ctx context.Context, members []*member) error {
 	})
 }
 
-// killAtOnce has the kernel kill all: Linux 5.14, in version 2.
+// killAtOnce uses cgroup.kill: version 2, Linux 5.14.
 func killAtOnce(members []*member) bool {
 	for _, m := range members {
 		if m.version == 2 && m.write("cgroup.kill", "1") == nil {
@@ -70,14 +69,14 @@ func killAtOnce(members []*member) bool {
 	return false
 }
 
-// killOneByOne kills while all stand still: what is frozen does not fork.
+// killOneByOne freezes the groups, so that no process forks, kills each process, and thaws the groups.
 func killOneByOne(members []*member) error {
 	for _, m := range members {
 		switch {
 		case m.has("freezer"):
-			_ = m.write("freezer.state", "FROZEN") // killed all the same
+			_ = m.write("freezer.state", "FROZEN") // a failure only makes the kill less reliable
 		case m.version == 2:
-			_ = m.write("cgroup.freeze", "1") // killed all the same
+			_ = m.write("cgroup.freeze", "1") // likewise
 		}
 	}
 	for _, m := range members {
@@ -88,7 +87,7 @@ func killOneByOne(members []*member) error {
 	return thaw(members)
 }
 
-// thaw lets what is frozen go: in version 1 it takes no signal before.
+// thaw thaws the groups; in version 1 frozen processes receive no signal.
 func thaw(members []*member) error {
 	for _, m := range members {
 		file, value := "freezer.state", "THAWED"
@@ -116,7 +115,7 @@ func empty(members []*member) bool {
 	return true
 }
 
-// killEach signals the processes of the group one by one.
+// killEach kills the processes of the group one by one.
 func (m *member) killEach() error {
 	procs, err := m.procs()
 	if err != nil {
@@ -130,20 +129,19 @@ func (m *member) killEach() error {
 	return nil
 }
 
-// killMember kills a process if it still is in the group of that name: its number
-// may have been given out again.
+// killMember kills a process if it is still in the group of that name: its pid may have been reused.
 func killMember(pid int, name string) error {
 	if pid <= 0 {
-		return &Error{Op: "killing the sandbox", Kind: ErrDenied, Err: errors.New("a process of an outer pid namespace is in it")}
+		return &Error{Op: "killing the sandbox", Kind: ErrDenied, Err: errors.New("it contains a process of an outer pid namespace")}
 	}
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return nil // it has ended
+		return nil // the process has ended
 	}
 	defer unix.Close(fd)
 	groups, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	if err != nil || !strings.Contains(string(groups), "/"+name+"\n") {
-		return nil // it has ended
+		return nil // the process has ended
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return failed("killing process "+strconv.Itoa(pid), "", err)
@@ -151,7 +149,7 @@ func killMember(pid int, name string) error {
 	return nil
 }
 
-// until asks until the answer is yes, at first often.
+// until calls done until it returns true or an error, first every 100 µs and later every 20 ms.
 func until(ctx context.Context, ask func() (bool, error)) error {
 	for wait := 100 * time.Microsecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		if done, err := ask(); done || err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// TestKillEndsWhatIsFrozen: in version 1 what is frozen takes no signal.
-func TestKillEndsWhatIsFrozen(t *testing.T) {
+// TestKillEndsFrozenProcesses: in version 1 a frozen process takes no signal.
+func TestKillEndsFrozenProcesses(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	g := started(t, Limits{PIDs: 200}, Options{})
-	b := newBox(t, g, "fork 20", nil).begin()
+	b := newChild(t, g, "fork 20", nil).begin()
 	b.line()
 	for _, m := range g.members {
 		if m.has("freezer") {
@@ -28,61 +28,61 @@ func TestKillEndsWhatIsFrozen(t *testing.T) {
 	}
 	must(t, g.Kill(t.Context()))
 	b.ends()
-	must(t, g.Kill(t.Context())) // of nothing
+	must(t, g.Kill(t.Context())) // without processes
 	closes(t, g)
 }
 
-// TestKillOneByOne: the way of kernels without cgroup.kill.
+// TestKillOneByOne tests the way for kernels without cgroup.kill.
 func TestKillOneByOne(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	g := started(t, Limits{PIDs: 400}, Options{})
-	b := newBox(t, g, "fork 200", nil).begin()
+	b := newChild(t, g, "fork 200", nil).begin()
 	b.line()
 	must(t, until(t.Context(), func() (bool, error) { return empty(g.members), killOneByOne(g.members) }))
 	b.ends()
 	closes(t, g)
 }
 
-func TestSweepTakesOnlyWhatTheDeadLeft(t *testing.T) {
-	t.Run("here", func(t *testing.T) { sweeps(t, "keeper", nil) })
-	// Its number there is another's here, or nobody's.
+func TestSweepRemovesOnlyGroupsOfDeadSupervisors(t *testing.T) {
+	t.Run("here", func(t *testing.T) { sweeps(t, "supervisor", nil) })
+	// Its pid there is another process's here, or free.
 	t.Run("in another pid namespace", func(t *testing.T) {
-		sweeps(t, "apart", &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS})
+		sweeps(t, "namespaced", &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS})
 	})
 }
 
-// sweeps has a keeper make a group, and be killed.
+// sweeps lets a supervisor create a group, and kills it.
 func sweeps(t *testing.T, role string, attr *unix.SysProcAttr) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	mine := started(t, Limits{PIDs: 100}, Options{})
 	none, err := Start(t.Context(), "none", Limits{}, Options{})
 	must(t, err)
-	keeper := newBox(t, none, role, attr).begin()
-	said := strings.Fields(keeper.line())
+	supervisor := newChild(t, none, role, attr).begin()
+	said := strings.Fields(supervisor.line())
 	if len(said) < 2 {
 		t.Fatal(said)
 	}
 	must(t, Sweep(t.Context()))
 	for _, dir := range said[1:] {
 		if _, err := os.Stat(dir); err != nil {
-			t.Fatal("swept while its keeper lives:", err)
+			t.Fatal("swept while its supervisor lives:", err)
 		}
 	}
-	// A group of somebody else, with a name that is almost one of ours.
+	// A directory of another program, with a name that is almost one of ours.
 	other := filepath.Join(filepath.Dir(said[1]), fmt.Sprintf("snapfs-other-%d", os.Getpid()))
 	must(t, os.Mkdir(other, 0o755))
-	t.Cleanup(func() { _ = os.Remove(other) }) // where the test did not come to its end
-	for _, dir := range said[1:] {             // of a sandbox that stood still; not a namespace's, which ends with all in it
+	t.Cleanup(func() { _ = os.Remove(other) }) // if the test failed before
+	for _, dir := range said[1:] {             // as for a frozen sandbox; not for a namespace, which ends with its processes
 		for file, value := range map[string]string{"freezer.state": "FROZEN", "cgroup.freeze": "1"} {
 			if _, err := os.Stat(filepath.Join(dir, file)); err == nil && attr == nil {
 				must(t, os.WriteFile(filepath.Join(dir, file), []byte(value), 0o644))
 			}
 		}
 	}
-	must(t, keeper.cmd.Process.Kill())
-	keeper.ends()
+	must(t, supervisor.cmd.Process.Kill())
+	supervisor.ends()
 	must(t, Sweep(t.Context()))
 	for _, dir := range said[1:] {
 		if _, err := os.Stat(dir); err == nil {
@@ -98,7 +98,7 @@ func sweeps(t *testing.T, role string, attr *unix.SysProcAttr) {
 	must(t, os.Remove(other))
 	for _, m := range mine.members {
 		if _, err := os.Stat(m.path); err != nil {
-			t.Error("swept while its keeper lives:", err)
+			t.Error("swept while its supervisor lives:", err)
 		}
 	}
 	must(t, none.Close(t.Context()))

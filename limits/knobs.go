@@ -16,31 +16,31 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// A knob is a file of a control group and what is written to it for a limit.
-type knob struct {
+// setting is a file of a control group and the value to write for a limit.
+type setting struct {
 	part     Part
 	m        *member
 	file     string
 	value    string
-	optional bool // not every kernel has it
+	optional bool // not every kernel has the file
 }
 
-// period is what processors are divided over, in microseconds: the kernel's own.
+// period is the interval of processor quotas in microseconds: the kernel's default.
 const period = 100_000
 
-// knobs are the files for these limits, in the same order for any: also those
-// for a limit that is not there, with the value that means none.
-func (g *Group) knobs(l Limits) []knob {
-	var list []knob
+// settings returns the files for the limits, in the same order for any limits. For a limit that is not set, it
+// returns the value for no limit.
+func (g *Group) settings(l Limits) []setting {
+	var list []setting
 	if m := g.find("cpu"); m != nil {
-		list = append(list, cpuKnob(m, l.CPUs))
+		list = append(list, cpuSetting(m, l.CPUs))
 	}
 	if m := g.find("memory"); m != nil {
-		list = append(list, memoryKnobs(m, l.Memory)...)
+		list = append(list, memorySettings(m, l.Memory)...)
 	}
 	if m := g.find("pids"); m != nil {
 		l.PIDs = capped(l.PIDs, mostPIDs)
-		list = append(list, knob{part: PartPIDs, m: m, file: "pids.max", value: or(l.PIDs, "max")})
+		list = append(list, setting{part: PartPIDs, m: m, file: "pids.max", value: or(l.PIDs, "max")})
 	}
 	if m := g.find("blkio", "io"); m != nil {
 		for _, dev := range g.disks {
@@ -49,7 +49,7 @@ func (g *Group) knobs(l Limits) []knob {
 				if r.part == PartReadOps || r.part == PartWriteOps {
 					r.value = capped(r.value, math.MaxUint32)
 				}
-				k := knob{part: r.part, m: m, file: "io.max", value: device + r.v2 + "=" + or(r.value, "max")}
+				k := setting{part: r.part, m: m, file: "io.max", value: device + r.v2 + "=" + or(r.value, "max")}
 				if m.version == 1 {
 					k.file, k.value = r.v1, device+strconv.FormatInt(r.value, 10)
 				}
@@ -60,20 +60,19 @@ func (g *Group) knobs(l Limits) []knob {
 	return list
 }
 
-func cpuKnob(m *member, cpus float64) knob {
+func cpuSetting(m *member, cpus float64) setting {
 	quota := int64(cpus*period + 0.5)
 	if m.version == 1 {
-		return knob{part: PartCPUs, m: m, file: "cpu.cfs_quota_us", value: or(quota, "-1")}
+		return setting{part: PartCPUs, m: m, file: "cpu.cfs_quota_us", value: or(quota, "-1")}
 	}
-	return knob{part: PartCPUs, m: m, file: "cpu.max", value: or(quota, "max") + " " + strconv.Itoa(period)}
+	return setting{part: PartCPUs, m: m, file: "cpu.max", value: or(quota, "max") + " " + strconv.Itoa(period)}
 }
 
-// memoryKnobs: in version 1 the limit with swap is a second one, never below the
-// first; in version 2 nothing is swapped, and one process that does not fit takes
-// all with it.
-func memoryKnobs(m *member, bytes int64) []knob {
+// memorySettings: in version 1 the limit with swap is a second one, never below the first. In version 2 swap is
+// disabled, and the kernel kills all processes of the group together.
+func memorySettings(m *member, bytes int64) []setting {
 	if m.version == 1 {
-		return []knob{
+		return []setting{
 			{part: PartMemory, m: m, file: "memory.limit_in_bytes", value: or(bytes, "-1")},
 			{part: PartMemory, m: m, file: "memory.memsw.limit_in_bytes", value: or(bytes, "-1"), optional: true},
 		}
@@ -82,19 +81,18 @@ func memoryKnobs(m *member, bytes int64) []knob {
 	if bytes != 0 {
 		swap, group = "0", "1"
 	}
-	return []knob{
+	return []setting{
 		{part: PartMemory, m: m, file: "memory.oom.group", value: group, optional: true},
 		{part: PartMemory, m: m, file: "memory.swap.max", value: swap, optional: true},
 		{part: PartMemory, m: m, file: "memory.max", value: or(bytes, "max")},
 	}
 }
 
-// mostPIDs is the most that pids.max takes (PID_MAX_LIMIT, include/linux/threads.h).
+// mostPIDs is the largest value of pids.max (PID_MAX_LIMIT, include/linux/threads.h).
 const mostPIDs = 4 << 20
 
-// capped is the limit n, or none where it is more than the kernel takes: it would
-// refuse it, or, as version 1 does with operations, cut it to 32 bits, so that 2^32
-// would be none at all.
+// capped returns n, or 0 for no limit if n exceeds the kernel's maximum. The kernel would refuse it, or, as
+// version 1 does with operations, truncate it to 32 bits, so that 2^32 would be no limit.
 func capped(n, most int64) int64 {
 	if n > most {
 		return 0
@@ -109,10 +107,10 @@ func or(n int64, none string) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// turn writes what differs between two lists of knobs. An error names the limit,
-// and leaves all as it was.
-func turn(ctx context.Context, from, to []knob) error {
-	var done []knob
+// apply writes the settings that differ between two lists. An error names the limit, and the previous settings
+// remain.
+func apply(ctx context.Context, from, to []setting) error {
+	var done []setting
 	queue := make([]int, 0, len(to))
 	for i := range to {
 		if to[i].value != from[i].value {
@@ -133,7 +131,7 @@ func turn(ctx context.Context, from, to []knob) error {
 			done = append(done, from[i])
 		case k.optional && errors.Is(err, fs.ErrNotExist):
 		case errors.Is(err, unix.EINVAL) && !again[i]:
-			again[i] = true // the limit with swap has to be raised before the one without
+			again[i] = true // the limit with swap must be increased before the one without
 			queue = append(queue, i)
 		default:
 			return errors.Join(refused(k, err), undo(done))
@@ -142,7 +140,7 @@ func turn(ctx context.Context, from, to []knob) error {
 	return nil
 }
 
-func undo(done []knob) error {
+func undo(done []setting) error {
 	for _, k := range slices.Backward(done) {
 		if err := k.m.write(k.file, k.value); err != nil {
 			return failed("undoing the limit of "+string(k.part), k.m.path+"/"+k.file, err)
@@ -151,17 +149,17 @@ func undo(done []knob) error {
 	return nil
 }
 
-func refused(k knob, err error) error {
+func refused(k setting, err error) error {
 	e := asError("limiting "+string(k.part), k.m.path+"/"+k.file, err)
 	if k.part == PartMemory && errors.Is(e, ErrBusy) {
-		e.Err = errors.New("more than " + k.value + " bytes are in use, and cannot be taken back")
+		e.Err = errors.New("more than " + k.value + " bytes are in use and cannot be reclaimed")
 	}
 	return e
 }
 
-// room makes place for a lower limit of memory in version 2, where the kernel
-// would kill rather than refuse.
-func room(m *member, bytes int64) error {
+// reclaim frees memory for a lower limit in version 2, where the kernel would kill processes instead of
+// refusing the limit.
+func reclaim(m *member, bytes int64) error {
 	if m == nil || m.version == 1 || bytes == 0 {
 		return nil
 	}
@@ -169,12 +167,12 @@ func room(m *member, bytes int64) error {
 	if !ok || used <= bytes {
 		return nil
 	}
-	// It answers EAGAIN where less could be had, and is not there before Linux 5.19.
+	// memory.reclaim fails with EAGAIN if less could be reclaimed, and is missing before Linux 5.19.
 	tried := m.write("memory.reclaim", strconv.FormatInt(used-bytes, 10))
 	if used, ok = m.number("memory.current"); ok && used > bytes {
 		return errors.Join(&Error{
 			Op: "limiting " + string(PartMemory), Kind: ErrBusy,
-			Err: errors.New(units.SizeText(used) + " are in use, and cannot be taken back"),
+			Err: errors.New(units.SizeText(used) + " are in use and cannot be reclaimed"),
 		}, tried)
 	}
 	return nil

@@ -15,21 +15,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Level says by what each limit is held, in the order of [Limits].
-func (g *Group) Level() []Held {
+// Level returns how each limit is enforced, in the order of [Limits].
+func (g *Group) Level() []Enforcement {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.Clone(g.held)
+	return slices.Clone(g.enforced)
 }
 
-// Rlimits are what every process of the box must be given before it starts.
-// RLIMIT_NPROC counts the processes of a user in a user namespace, and pid 1 with
-// them: so it must be set in the box's own.
+// Rlimits returns the limits that every process of the container must have before it starts. RLIMIT_NPROC
+// counts the processes of a user in a user namespace, including pid 1, so it must be set in the container's own
+// namespace.
 func (g *Group) Rlimits() []Rlimit {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var list []Rlimit
-	all := rlimits(g.l, g.held)
+	all := rlimits(g.l, g.enforced)
 	for _, part := range [...]Part{PartMemory, PartPIDs, PartCPUTime, PartFiles} {
 		if r, ok := all[part]; ok {
 			list = append(list, r)
@@ -38,9 +38,9 @@ func (g *Group) Rlimits() []Rlimit {
 	return list
 }
 
-// rlimits are those for the limits that they hold, or that they back. What the
-// caller's own hard limit holds already is left out: nobody may raise it.
-func rlimits(l Limits, held []Held) map[Part]Rlimit {
+// rlimits returns the limits that rlimits enforce or support. It omits those that the caller's own hard limit
+// enforces already, because no process can increase it.
+func rlimits(l Limits, held []Enforcement) map[Part]Rlimit {
 	all := map[Part]Rlimit{}
 	add := func(part Part, resource int, n int64) {
 		var own unix.Rlimit
@@ -55,7 +55,7 @@ func rlimits(l Limits, held []Held) map[Part]Rlimit {
 		case h.Part == PartPIDs && h.By == ByRlimit:
 			add(h.Part, unix.RLIMIT_NPROC, l.PIDs)
 		case h.Part == PartMemory && h.By == ByWatcher:
-			// What one process may ask for; most ask for more than they use.
+			// A limit of what one process may reserve; most reserve more than they use.
 			add(h.Part, unix.RLIMIT_DATA, l.Memory+max(l.Memory, 1<<30))
 		case h.Part == PartCPUTime && h.Note != noteCounted:
 			add(h.Part, unix.RLIMIT_CPU, int64(math.Ceil(l.CPUTime.Seconds()))+1)
@@ -66,22 +66,22 @@ func rlimits(l Limits, held []Held) map[Part]Rlimit {
 
 // Notes of a level.
 const (
-	noteCounted   = "counted by the kernel, ended by snapfs"
-	noteSwap      = "what is swapped out is not counted by this kernel"
-	noteWriteback = "writes that the kernel gathers and writes by itself are not held; those that wait for the disk are"
-	noteHost      = "more than the host has: it limits nothing here"
-	noteFiles     = "more than the host gives one process: it limits nothing here"
+	noteCounted   = "counted by the kernel, enforced by snapfs"
+	noteSwap      = "this kernel does not count swapped memory"
+	noteWriteback = "limits only synchronous writes, not the kernel's writeback"
+	noteHost      = "more than the host has: no effect here"
+	noteFiles     = "more than the host allows one process: no effect here"
 )
 
-// judge decides by what each limit is held, or says which cannot be.
-func (g *Group) judge(l Limits) ([]Held, error) {
-	var list []Held
-	for _, a := range l.asked() {
-		h, err := g.judgeOne(a.part, l)
+// plan decides how each limit is enforced, or returns an error for the first that cannot be.
+func (g *Group) plan(l Limits) ([]Enforcement, error) {
+	var list []Enforcement
+	for _, a := range l.entries() {
+		h, err := g.planOne(a.part, l)
 		switch {
 		case err == nil:
 		case g.o.BestEffort:
-			h = Held{By: ByNothing, Note: err.Err.Error()}
+			h = Enforcement{By: ByNothing, Note: err.Err.Error()}
 		default:
 			return nil, err
 		}
@@ -91,37 +91,37 @@ func (g *Group) judge(l Limits) ([]Held, error) {
 	return list, nil
 }
 
-func (g *Group) judgeOne(part Part, l Limits) (Held, *Error) {
+func (g *Group) planOne(part Part, l Limits) (Enforcement, *Error) {
 	switch part {
 	case PartCPUs:
-		return g.judgeCPUs(l)
+		return g.planCPUs(l)
 	case PartMemory:
-		return g.judgeMemory(l)
+		return g.planMemory(l)
 	case PartPIDs:
-		return g.judgePIDs(l)
+		return g.planPIDs(l)
 	case PartCPUTime:
 		if g.find("cpuacct") != nil || g.unified() != nil {
-			return Held{By: ByWatcher, Note: noteCounted}, nil
+			return Enforcement{By: ByWatcher, Note: noteCounted}, nil
 		}
-		return Held{By: ByWatcher, Note: g.weaker("cpuacct")}, nil
+		return Enforcement{By: ByWatcher, Note: g.whyWeaker("cpuacct")}, nil
 	case PartFiles:
-		h := Held{By: ByRlimit}
+		h := Enforcement{By: ByRlimit}
 		var own unix.Rlimit
 		if unix.Getrlimit(unix.RLIMIT_NOFILE, &own) == nil && uint64(l.Files) > own.Max {
 			h.Note, h.Moot = noteFiles, true
 		}
 		return h, nil
 	default:
-		return g.judgeRate(part)
+		return g.planRate(part)
 	}
 }
 
-func (g *Group) judgeCPUs(l Limits) (Held, *Error) {
-	h := Held{By: ByWatcher, Note: g.weaker("cpu")}
+func (g *Group) planCPUs(l Limits) (Enforcement, *Error) {
+	h := Enforcement{By: ByWatcher, Note: g.whyWeaker("cpu")}
 	if m := g.find("cpu"); m != nil {
-		h = Held{By: m.by()}
+		h = Enforcement{By: m.by()}
 	} else if g.o.Pause == nil || g.o.Resume == nil {
-		return h, g.cannot(PartCPUs, "cpu")
+		return h, g.unsupported(PartCPUs, "cpu")
 	}
 	if l.CPUs > float64(processors()) {
 		h.Note, h.Moot = noteHost, true
@@ -129,10 +129,10 @@ func (g *Group) judgeCPUs(l Limits) (Held, *Error) {
 	return h, nil
 }
 
-func (g *Group) judgeMemory(l Limits) (Held, *Error) {
-	h := Held{By: ByWatcher, Note: g.weaker("memory")}
+func (g *Group) planMemory(l Limits) (Enforcement, *Error) {
+	h := Enforcement{By: ByWatcher, Note: g.whyWeaker("memory")}
 	if m := g.find("memory"); m != nil {
-		h = Held{By: m.by()}
+		h = Enforcement{By: m.by()}
 		if m.version == 1 && !m.there("memory.memsw.limit_in_bytes") && swap() {
 			h.Note = noteSwap
 		}
@@ -143,12 +143,12 @@ func (g *Group) judgeMemory(l Limits) (Held, *Error) {
 	return h, nil
 }
 
-func (g *Group) judgePIDs(l Limits) (Held, *Error) {
-	h := Held{By: ByRlimit, Note: g.weaker("pids") + "; each user of the sandbox for itself"}
+func (g *Group) planPIDs(l Limits) (Enforcement, *Error) {
+	h := Enforcement{By: ByRlimit, Note: g.whyWeaker("pids") + "; each user of the sandbox for itself"}
 	if m := g.find("pids"); m != nil {
-		h = Held{By: m.by()}
-	} else if os.Geteuid() == 0 { // root's own processes are not held by RLIMIT_NPROC (kernel/fork.c)
-		return Held{}, g.cannot(PartPIDs, "pids")
+		h = Enforcement{By: m.by()}
+	} else if os.Geteuid() == 0 { // RLIMIT_NPROC does not apply to root's own processes (kernel/fork.c)
+		return Enforcement{}, g.unsupported(PartPIDs, "pids")
 	}
 	if most := pidsOfHost(); most > 0 && l.PIDs > most {
 		h.Note, h.Moot = noteHost, true
@@ -156,39 +156,39 @@ func (g *Group) judgePIDs(l Limits) (Held, *Error) {
 	return h, nil
 }
 
-func (g *Group) judgeRate(part Part) (Held, *Error) {
+func (g *Group) planRate(part Part) (Enforcement, *Error) {
 	m := g.find("io", "blkio")
 	switch {
 	case m == nil:
-		return Held{}, g.cannot(part, "io", "blkio")
+		return Enforcement{}, g.unsupported(part, "io", "blkio")
 	case len(g.disks) == 0:
-		return Held{}, &Error{Op: "limiting " + string(part), Kind: ErrNotSupported, Err: errors.New("no disk is known for it")}
+		return Enforcement{}, &Error{Op: "limiting " + string(part), Kind: ErrNotSupported, Err: errors.New("no disk is known")}
 	case m.version == 1 && !m.there("blkio.throttle.read_bps_device"):
-		return Held{}, &Error{Op: "limiting " + string(part), Kind: ErrNotSupported, Err: errors.New("this kernel has no limit of rates (CONFIG_BLK_DEV_THROTTLING)")}
+		return Enforcement{}, &Error{Op: "limiting " + string(part), Kind: ErrNotSupported, Err: errors.New("this kernel cannot limit rates (CONFIG_BLK_DEV_THROTTLING)")}
 	case m.version == 1 && (part == PartWriteRate || part == PartWriteOps):
-		return Held{By: m.by(), Note: noteWriteback}, nil
+		return Enforcement{By: m.by(), Note: noteWriteback}, nil
 	}
-	return Held{By: m.by()}, nil
+	return Enforcement{By: m.by()}, nil
 }
 
-// weaker says why a limit is held by less than a control group.
-func (g *Group) weaker(controller string) string {
+// whyWeaker returns why no control group enforces a limit.
+func (g *Group) whyWeaker(controller string) string {
 	if why := g.why[controller]; why != nil {
-		return "no control group holds it: " + why.Error()
+		return "no control group:  " + why.Error()
 	}
-	return "no control group holds it: there is no controller " + controller
+	return "no control group: no controller " + controller
 }
 
-// cannot says why a limit is held by nothing, and what would have to be so.
-func (g *Group) cannot(part Part, controllers ...string) *Error {
-	e := &Error{Op: "limiting " + string(part), Kind: ErrNotSupported, Err: errors.New("no control group can be made that holds it")}
+// unsupported returns the error for a limit that cannot be enforced, with hints.
+func (g *Group) unsupported(part Part, controllers ...string) *Error {
+	e := &Error{Op: "limiting " + string(part), Kind: ErrNotSupported, Err: errors.New("no control group can be created for it")}
 	for _, c := range controllers {
 		if why := g.why[c]; why != nil {
 			e.Err = why
 		}
 	}
 	if os.Geteuid() != 0 {
-		e.Hints = append(e.Hints, "sudo, or a systemd of the user's own that is given the controller: sudo loginctl enable-linger $USER")
+		e.Hints = append(e.Hints, "sudo, or a user's systemd with the controller: sudo loginctl enable-linger $USER")
 	}
 	return e
 }
@@ -197,8 +197,8 @@ func (m *member) there(file string) bool {
 	return unix.Faccessat(m.fd, file, unix.F_OK, 0) == nil
 }
 
-// processors is how many are on: a process may give itself any of them, whatever
-// this one was given (sched_setaffinity(2)).
+// processors returns the number of processors that are online: a process may choose any of them, whatever this
+// process is restricted to (sched_setaffinity(2)).
 func processors() int {
 	text, err := os.ReadFile("/sys/devices/system/cpu/online") // like 0-3,6
 	if n := countList(strings.TrimSpace(string(text))); err == nil && n > 0 {
@@ -207,8 +207,7 @@ func processors() int {
 	return runtime.NumCPU()
 }
 
-// countList counts what a list of the kernel's names, like "0-3,6"; 0 for what is
-// none.
+// countList returns the number of elements of a kernel list like "0-3,6", or 0 for an invalid list.
 func countList(list string) int {
 	n := 0
 	for part := range strings.SplitSeq(list, ",") {
@@ -226,7 +225,7 @@ func countList(list string) int {
 	return n
 }
 
-// memoryOfHost is its memory and swap in bytes, 0 where that is not known.
+// memoryOfHost returns the host's memory and swap in bytes, or 0 if unknown.
 func memoryOfHost() int64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {
@@ -235,7 +234,7 @@ func memoryOfHost() int64 {
 	return int64(info.Totalram+info.Totalswap) * int64(info.Unit)
 }
 
-// pidsOfHost is how many processes and threads it can have, 0 where that is not known.
+// pidsOfHost returns the host's maximum of processes and threads, or 0 if unknown.
 func pidsOfHost() int64 {
 	var most int64
 	for _, name := range [...]string{"pid_max", "threads-max"} {
@@ -253,6 +252,5 @@ func swap() bool {
 	return unix.Sysinfo(&info) == nil && info.Totalswap > 0
 }
 
-// tick is the unit of times in /proc/PID/stat: 100 in a second on all
-// architectures that Linux has left (USER_HZ).
+// tick is the unit of times in /proc/PID/stat: 10 ms on all architectures of Linux (USER_HZ).
 const tick = 10 * time.Millisecond

@@ -7,29 +7,28 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// Limits is how much the processes of a box may use, all of them together unless
-// it says otherwise. Zero is no limit.
+// Limits are the resources that the processes of a container may use, all together unless a field says
+// otherwise. Zero is no limit.
 type Limits struct {
-	// CPUs is the share of the processors, over every tenth of a second: 1.5 is
-	// one and a half.
+	// CPUs is the number of processors, averaged over a tenth of a second: 1.5 is one and a half.
 	CPUs float64
-	// Memory in bytes, what was swapped out and the cache of files included. When
-	// it is out, all processes are killed.
+	// Memory is in bytes and includes swapped memory and the page cache. When it is exhausted, all processes
+	// are killed.
 	Memory int64
-	// PIDs is how many processes and threads there may be, pid 1 of the box
-	// included. One more is refused (EAGAIN).
+	// PIDs is the number of processes and threads, including pid 1 of the container. Creating one more fails
+	// (EAGAIN).
 	PIDs int64
-	// ReadRate and WriteRate are bytes per second, ReadOps and WriteOps requests
-	// per second, from and to each of [Options.Devices].
+	// ReadRate and WriteRate are bytes per second, ReadOps and WriteOps requests per second, for each of
+	// [Options.Devices].
 	ReadRate, WriteRate int64
 	ReadOps, WriteOps   int64
-	// CPUTime is what all processes may compute, in all. Then they are killed.
+	// CPUTime is the total CPU time of all processes. When it is used up, they are killed.
 	CPUTime time.Duration
-	// Files is how many files each process may have open.
+	// Files is the number of open files of each process.
 	Files int64
 }
 
-// A Part is the name of one limit.
+// Part is the name of one limit.
 type Part string
 
 // The limits by name, in the order of [Limits]. The names are those of snapfs's flags.
@@ -45,21 +44,21 @@ const (
 	PartFiles     Part = "files"
 )
 
-// The least that a box can live with.
+// The lowest limits with which a container can start.
 const (
 	minMemory = 1 << 20
 	minPIDs   = 2 // pid 1 and a command
-	minFiles  = 8 // what a dynamic loader has open at a time, and the standard three
+	minFiles  = 8 // a dynamic loader's open files, and the standard three
 )
 
-// Check tells whether each limit is one that a host can have. Errors match
-// [ErrInvalid] and name the limit.
+// Check returns an error if a limit is outside the range that a host can have. The error matches [ErrInvalid]
+// and names the limit.
 func (l Limits) Check() error {
 	bad := func(p Part, why string) error {
 		return &Error{Op: "limiting " + string(p), Kind: ErrInvalid, Err: errors.New(why)}
 	}
 	switch {
-	case l.CPUs != 0 && !(l.CPUs >= units.MinCPUs && l.CPUs <= units.MaxCPUs): // a NaN too
+	case l.CPUs != 0 && !(l.CPUs >= units.MinCPUs && l.CPUs <= units.MaxCPUs): // also matches NaN
 		return bad(PartCPUs, units.FormatCPUs(l.CPUs)+" is not between 0.01 and 8192 processors")
 	case l.Memory < 0 || l.Memory > 0 && l.Memory < minMemory || l.Memory > units.MaxSize:
 		return bad(PartMemory, units.FormatSize(l.Memory)+" is not between 1M, the least that a command starts in, and 1E")
@@ -78,9 +77,9 @@ func (l Limits) Check() error {
 	return nil
 }
 
-// A rate is one of the four limits of input and output, with its names in
-// version 1 (Documentation/admin-guide/cgroup-v1/blkio-controller.rst) and
-// version 2 (Documentation/admin-guide/cgroup-v2.rst, io.max).
+// rate is one of the four limits of input and output, with its names in version 1
+// (Documentation/admin-guide/cgroup-v1/blkio-controller.rst) and version 2
+// (Documentation/admin-guide/cgroup-v2.rst, io.max).
 type rate struct {
 	part   Part
 	value  int64
@@ -100,18 +99,18 @@ func (l Limits) anyRate() bool {
 	return l.ReadRate != 0 || l.WriteRate != 0 || l.ReadOps != 0 || l.WriteOps != 0
 }
 
-// A asked limit is one that is there, with its value as units writes it.
-type asked struct {
+// entry is a limit that is set, with its value as package units formats it.
+type entry struct {
 	part Part
 	text string
 }
 
-// asked lists the limits that are there.
-func (l Limits) asked() []asked {
-	var list []asked
+// entries lists the limits that are set.
+func (l Limits) entries() []entry {
+	var list []entry
 	add := func(there bool, p Part, text func() string) {
 		if there {
-			list = append(list, asked{p, text()})
+			list = append(list, entry{p, text()})
 		}
 	}
 	add(l.CPUs != 0, PartCPUs, func() string { return units.FormatCPUs(l.CPUs) })

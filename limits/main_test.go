@@ -19,13 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain lets the test binary be the programs that cross the limits.
+// TestMain makes the test binary act as programs that exceed limits.
 func TestMain(m *testing.M) {
 	role := os.Getenv("SNAPFS_TEST_AS")
 	if role == "" {
 		os.Exit(m.Run())
 	}
-	// It begins when it is told to: by then it is where it belongs.
+	// The program waits until it is in its group.
 	if line, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil || line != "go\n" {
 		os.Exit(3)
 	}
@@ -50,18 +50,18 @@ func TestMain(m *testing.M) {
 		looked()
 	case "open":
 		openMany()
-	case "keeper":
-		keep()
-	case "apart":
+	case "supervisor":
+		supervise()
+	case "namespaced":
 		must0(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 		must0(unix.Mount("proc", "/proc", "proc", 0, ""))
-		keep()
+		supervise()
 	case "delegated":
 		os.Exit(m.Run())
 	}
 }
 
-// hog takes so many bytes and keeps them.
+// hog takes that many bytes.
 func hog(bytes string) {
 	n, _ := strconv.Atoi(bytes)
 	var all [][]byte
@@ -76,7 +76,7 @@ func hog(bytes string) {
 	time.Sleep(time.Hour)
 }
 
-// forkMany starts processes until one is refused, at most so many.
+// forkMany starts processes until one is refused, at most that many.
 func forkMany(most string) {
 	n, _ := strconv.Atoi(most)
 	for i := range n {
@@ -87,7 +87,7 @@ func forkMany(most string) {
 		}
 		if pid == 0 {
 			for {
-				_, _, _ = unix.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0) // for ever
+				_, _, _ = unix.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0) // forever
 			}
 		}
 	}
@@ -95,8 +95,7 @@ func forkMany(most string) {
 	time.Sleep(time.Hour)
 }
 
-// twice leaves a child that outlives its parent in a session of its own, then
-// takes memory.
+// twice starts a child in a session of its own, then takes memory.
 func twice(bytes string) {
 	again("sleep", &unix.SysProcAttr{Setsid: true})
 	hog(bytes)
@@ -127,7 +126,7 @@ func must0(err error) {
 	}
 }
 
-// looked says where it finds its own groups.
+// looked prints the directories of its own groups.
 func looked() {
 	found, err := hierarchies()
 	fmt.Fprintln(os.Stdout, len(found), err)
@@ -144,7 +143,7 @@ func spin(d time.Duration) {
 	}
 }
 
-// disk writes or reads a file past the cache, 1 MiB at a time, for ever.
+// disk writes or reads a file past the page cache, 1 MiB at a time, forever.
 func disk(what, path string) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_DIRECT, 0o600)
 	if err != nil {
@@ -173,8 +172,8 @@ func openMany() {
 	fmt.Fprintln(os.Stdout, "never refused")
 }
 
-// A box is a process, as the test sees it, and what it said.
-type box struct {
+// child is a process under test and its output.
+type child struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	in   io.WriteCloser
@@ -182,11 +181,11 @@ type box struct {
 	done chan struct{}
 }
 
-// newBox starts a process in a role, which waits to be told to begin, in the
-// groups that g has, and attaches it. attr may ask for namespaces.
-func newBox(t *testing.T, g *Group, role string, attr *unix.SysProcAttr) *box {
+// newChild starts a process in a role, in the groups of g, and attaches it; the process waits for begin. attr
+// may add namespaces.
+func newChild(t *testing.T, g *Group, role string, attr *unix.SysProcAttr) *child {
 	t.Helper()
-	b := &box{t: t, cmd: exec.Command("/proc/self/exe"), said: make(chan string, 1000), done: make(chan struct{})}
+	b := &child{t: t, cmd: exec.Command("/proc/self/exe"), said: make(chan string, 1000), done: make(chan struct{})}
 	b.cmd.Env = append(os.Environ(), "SNAPFS_TEST_AS="+role, "GOMAXPROCS=2")
 	b.cmd.SysProcAttr = attr
 	in, err := b.cmd.StdinPipe()
@@ -227,8 +226,8 @@ func newBox(t *testing.T, g *Group, role string, attr *unix.SysProcAttr) *box {
 	return b
 }
 
-// begin lets it run. What is in a group that has no time left may have been killed.
-func (b *box) begin() *box {
+// begin lets the process run. A group without CPU time left may have killed it already.
+func (b *child) begin() *child {
 	b.t.Helper()
 	if _, err := io.WriteString(b.in, "go\n"); !errors.Is(err, unix.EPIPE) {
 		must(b.t, err)
@@ -236,20 +235,20 @@ func (b *box) begin() *box {
 	return b
 }
 
-// line is the next that it says.
-func (b *box) line() string {
+// line returns the next line of output.
+func (b *child) line() string {
 	b.t.Helper()
 	select {
 	case s := <-b.said:
 		return s
 	case <-time.After(slow(10 * time.Second)):
-		b.t.Fatal("the process says nothing")
+		b.t.Fatal("the process prints nothing")
 		return ""
 	}
 }
 
-// ends waits for its end.
-func (b *box) ends() {
+// ends waits until the process has ended.
+func (b *child) ends() {
 	b.t.Helper()
 	select {
 	case <-b.done:
@@ -258,12 +257,12 @@ func (b *box) ends() {
 	}
 }
 
-// started makes a group that is closed, and checked, when the test ends.
+// started creates a group and checks at the end of the test that it was closed.
 func started(t *testing.T, l Limits, o Options) *Group {
 	t.Helper()
-	g, err := Start(t.Context(), "box", l, o)
+	g, err := Start(t.Context(), "sandbox", l, o)
 	must(t, err)
-	t.Cleanup(func() { // where the test did not come to its end
+	t.Cleanup(func() { // if the test failed before
 		ctx := context.Background()
 		if err := g.Kill(ctx); !errors.Is(err, ErrClosed) {
 			t.Error("not closed", err, g.Close(ctx))
@@ -272,7 +271,7 @@ func started(t *testing.T, l Limits, o Options) *Group {
 	return g
 }
 
-// closes ends the box and takes the group away; nothing of it may be left.
+// closes kills the processes and closes the group; nothing of it may be left.
 func closes(t *testing.T, g *Group) {
 	t.Helper()
 	paths := make([]string, 0, len(g.members))
@@ -292,12 +291,12 @@ func closes(t *testing.T, g *Group) {
 			staysForOthers(t, dir)
 		}
 	}
-	for range g.Events() { // it is closed
+	for range g.Events() { // Close closes the channel
 	}
 }
 
-// staysForOthers checks that the directory of all keepers' groups is gone, unless
-// another keeper has one in it now.
+// staysForOthers checks that the directory of all supervisors' groups is gone, unless another supervisor has a
+// group in it now.
 func staysForOthers(t *testing.T, dir string) {
 	t.Helper()
 	for range 100 {
@@ -305,30 +304,30 @@ func staysForOthers(t *testing.T, dir string) {
 		if err != nil || slices.ContainsFunc(list, fs.DirEntry.IsDir) {
 			return
 		}
-		time.Sleep(10 * time.Millisecond) // another may be about to make one
+		time.Sleep(10 * time.Millisecond) // another supervisor may be about to create one
 	}
 	t.Error("left:", dir)
 }
 
-// hitBy waits for an event, which must be about this limit, and be what Hit says.
-func hitBy(t *testing.T, g *Group, part Part) Cause {
+// hitBy waits for an event, which must be about this limit and equal to LimitHit.
+func hitBy(t *testing.T, g *Group, part Part) LimitHit {
 	t.Helper()
 	select {
 	case c := <-g.Events():
 		if c.Part != part {
 			t.Errorf("hit: %+v, want %s", c, part)
 		}
-		if got, ok := g.Hit(); !ok || got != c {
-			t.Errorf("Hit says %+v %v, the event %+v", got, ok, c)
+		if got, ok := g.LimitHit(); !ok || got != c {
+			t.Errorf("LimitHit returns %+v %v, the event %+v", got, ok, c)
 		}
 		return c
 	case <-time.After(slow(10 * time.Second)):
 		t.Fatal("no event")
-		return Cause{}
+		return LimitHit{}
 	}
 }
 
-// held says by what a limit is held.
+// held returns how a limit is enforced.
 func held(g *Group, part Part) By {
 	for _, h := range g.Level() {
 		if h.Part == part {
@@ -345,12 +344,11 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// slow stretches a bound for machines that are emulated.
+// slow increases a time limit for emulated machines.
 func slow(d time.Duration) time.Duration { return 6 * d }
 
-// keep makes a group with a process in it, names its directories, and waits to be
-// killed.
-func keep() {
+// supervise creates a group with a process in it, prints its directories, and waits to be killed.
+func supervise() {
 	g, err := Start(context.Background(), "dead", Limits{PIDs: 100}, Options{})
 	if err != nil {
 		fmt.Fprintln(os.Stdout, err)

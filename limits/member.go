@@ -19,27 +19,28 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
-// A member is one control group of a Group, in one hierarchy.
+// member is one control group of a Group, in one hierarchy.
 type member struct {
 	version     int
 	controllers []string
 	path        string
 	dir         *os.File
-	fd          int    // of dir
-	parent      string // the directory of this package's own above it, or ""
+	fd          int    // descriptor of dir
+	parent      string // the directory of this package above it, or ""
 }
 
-// newMember makes a control group of that name in the best place of a hierarchy:
-// the first that has all the controllers, else the first at all, which still
-// kills and counts. why says what keeps a controller away.
-// An error leaves nothing behind but controllers that were given to the groups of
-// a directory. Its kind is ErrInterrupted where ctx's plan forbade it.
+// newMember creates a control group named name in the best directory of a hierarchy: the first that has all the
+// wanted controllers, else the first at all, which can still kill and count. why is the reason that a
+// controller is missing.
+//
+// An error leaves nothing behind except controllers that were enabled for the groups of a directory. Its kind
+// is ErrInterrupted if ctx's fault plan caused it.
 func newMember(ctx context.Context, h hierarchy, name string, wanted []string) (m *member, why error) {
-	places := h.places(len(wanted) > 0)
+	places := h.candidates(len(wanted) > 0)
 	if len(places) == 0 {
 		return nil, &Error{
 			Op: "making a control group", Path: h.mount, Kind: ErrNotSupported,
-			Err: errors.New("no group here is handed to this user, free of processes"),
+			Err: errors.New("no control group without processes is delegated to this user"),
 		}
 	}
 	for _, all := range []bool{true, false} {
@@ -56,10 +57,9 @@ func newMember(ctx context.Context, h hierarchy, name string, wanted []string) (
 	return nil, why
 }
 
-// makeIn makes a group in the last directory of a chain. Another keeper may take
-// that directory away as soon as it is empty: then all begins anew. The error is
-// there with the member, where it is about a controller that is away; unless all
-// must be there.
+// makeIn creates a group in the last directory of a chain. Another supervisor may remove that directory as soon
+// as it is empty; then makeIn starts over. With all, a missing controller is an error; otherwise lacks is the
+// reason that a controller is missing from m.
 func (h hierarchy) makeIn(ctx context.Context, chain []string, name string, wanted []string, all bool) (m *member, lacks error) {
 	last := len(chain) - 1
 	m = &member{version: h.version, controllers: h.controllers, path: filepath.Join(chain[last], name)}
@@ -81,7 +81,7 @@ func (h hierarchy) makeIn(ctx context.Context, chain []string, name string, want
 			break
 		}
 		if m.parent != "" {
-			_ = os.Remove(m.parent) // not where another keeper has a group in it
+			_ = os.Remove(m.parent) // fails if another supervisor has a group in it
 		}
 		if !errors.Is(err, fs.ErrNotExist) || try == 20 {
 			return nil, asError("making a control group", m.path, err)
@@ -93,7 +93,7 @@ func (h hierarchy) makeIn(ctx context.Context, chain []string, name string, want
 	return m, lacks
 }
 
-// open opens the directory of the group, past Go's poller, which has no use for it.
+// open opens the directory of the group without Go's poller, which cannot use it.
 func (m *member) open() error {
 	fd, err := unix.Open(m.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -103,8 +103,8 @@ func (m *member) open() error {
 	return nil
 }
 
-// prepare makes the directory and gives controllers, in version 2. What cannot be
-// given lacks.
+// prepare creates the directories and enables controllers, in version 2. lacks is the reason that a controller
+// is missing.
 func (h hierarchy) prepare(ctx context.Context, chain, wanted []string, m *member) (lacks, err error) {
 	if h.version == 1 {
 		return nil, nil
@@ -125,7 +125,7 @@ func (h hierarchy) prepare(ctx context.Context, chain, wanted []string, m *membe
 	return lacks, nil
 }
 
-// step is a point of rehearsal, as an error of this package.
+// step is a fault point; its error is one of this package.
 func step(ctx context.Context, what string) error {
 	if err := fault.Point(ctx, what); err != nil {
 		return &Error{Op: what, Kind: ErrInterrupted, Err: err}
@@ -143,7 +143,7 @@ func asError(op, path string, err error) *Error {
 
 func (m *member) has(controller string) bool { return slices.Contains(m.controllers, controller) }
 
-// by is what holds a limit that this group holds.
+// by returns how this group enforces a limit.
 func (m *member) by() By {
 	if m.version == 1 {
 		return ByCgroup1
@@ -164,7 +164,7 @@ func (m *member) write(file, value string) error {
 	return nil
 }
 
-// read reads a file of the group whole. Cost: 5 to 20 µs.
+// read returns the content of a file of the group. Cost: 5 to 20 µs.
 func (m *member) read(file string) ([]byte, error) {
 	fd, err := unix.Openat(m.fd, file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -189,7 +189,7 @@ func (m *member) read(file string) ([]byte, error) {
 	}
 }
 
-// number reads a file that is one number.
+// number reads a file that holds one number.
 func (m *member) number(file string) (int64, bool) {
 	text, err := m.read(file)
 	if err != nil {
@@ -199,7 +199,7 @@ func (m *member) number(file string) (int64, bool) {
 	return n, err == nil
 }
 
-// field reads one line "name value" of a file.
+// field reads the value of the line "name value" of a file.
 func (m *member) field(file, name string) (int64, bool) {
 	text, err := m.read(file)
 	if err != nil {
@@ -219,7 +219,7 @@ func field(text []byte, name string) (int64, bool) {
 	return 0, false
 }
 
-// procs lists the processes in the group; those of an outer pid namespace are 0.
+// procs lists the processes in the group; processes of an outer pid namespace are 0.
 func (m *member) procs() ([]int, error) {
 	text, err := m.read("cgroup.procs")
 	if err != nil {
@@ -234,8 +234,7 @@ func (m *member) procs() ([]int, error) {
 	return list, nil
 }
 
-// remove removes the group, which must be empty: of processes that are dying it
-// is soon.
+// remove removes the group, which must be empty. A group of dying processes is empty soon.
 func (m *member) remove() error {
 	if m.dir != nil {
 		m.dir.Close()
@@ -245,12 +244,12 @@ func (m *member) remove() error {
 		return err
 	}
 	if m.parent != "" {
-		_ = os.Remove(m.parent) // not while another keeper has a group in it
+		_ = os.Remove(m.parent) // fails while another supervisor has a group in it
 	}
 	return nil
 }
 
-// removeSoon removes the group as soon as the last process in it has gone.
+// removeSoon removes the group as soon as the last process in it has ended.
 func (m *member) removeSoon(ctx context.Context) error {
 	for wait := 100 * time.Microsecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		err := m.remove()
@@ -263,16 +262,16 @@ func (m *member) removeSoon(ctx context.Context) error {
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return &Error{Op: "removing a control group", Path: m.path, Kind: ErrBusy, Err: errors.New(m.tenants())}
+			return &Error{Op: "removing a control group", Path: m.path, Kind: ErrBusy, Err: errors.New(m.occupants())}
 		}
 	}
 }
 
-// tenants says who is still in a group that was closed.
-func (m *member) tenants() string {
+// occupants returns why a closed group cannot be removed.
+func (m *member) occupants() string {
 	procs, err := os.ReadFile(m.path + "/cgroup.procs")
 	if err != nil || len(procs) == 0 {
-		return "the kernel has not let go of its last process"
+		return "the kernel has not released its last process"
 	}
-	return "processes are in it: " + strings.Join(strings.Fields(string(procs)), ", ")
+	return "it still contains processes: " + strings.Join(strings.Fields(string(procs)), ", ")
 }

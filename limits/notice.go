@@ -11,17 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notices are the files by which the kernel tells that a limit was hit, behind one
-// epoll. (Inotify could tell as well, and takes 10 ms to be closed.)
+// notices are the files through which the kernel reports a hit limit, in one epoll instance. (Inotify also
+// works, and takes 10 ms to close.)
 type notices struct {
 	epoll *os.File
 	files []*os.File
 }
 
-// subscribe asks the kernel to tell: a counter's file has news for poll(2) when it
-// changes, and version 1 tells of memory by an eventfd
-// (Documentation/admin-guide/cgroup-v1/memory.rst, "OOM Control"). It answers nil
-// where there is nothing that could tell.
+// subscribe opens the files that report hit limits: a counter's file reports EPOLLPRI when it changes, and
+// version 1 reports memory through an eventfd (Documentation/admin-guide/cgroup-v1/memory.rst, "OOM Control").
+// It returns nil if no control group can report.
 func (g *Group) subscribe() (*notices, error) {
 	pids, memory := g.find("pids"), g.find("memory")
 	if pids == nil && memory == nil {
@@ -52,11 +51,11 @@ func (g *Group) subscribe() (*notices, error) {
 	return n, nil
 }
 
-// counter adds a file that tells when it changes after it was read.
+// counter adds a file that reports changes after it was read.
 func (n *notices) counter(epoll int, m *member, file string) error {
 	f, err := os.Open(m.path + "/" + file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // a kernel before 4.8: it is seen by [Group.Hit]
+		return nil // a kernel before 4.8; [Group.LimitHit] checks the limit
 	}
 	if err != nil {
 		return err
@@ -69,7 +68,7 @@ func (n *notices) counter(epoll int, m *member, file string) error {
 	return n.add(epoll, f, unix.EPOLLPRI)
 }
 
-// eventfd adds the notice of version 1 that memory is out.
+// eventfd adds the eventfd of version 1 that reports exhausted memory.
 func (n *notices) eventfd(epoll int, m *member) error {
 	control, err := os.Open(m.path + "/memory.oom_control")
 	if err != nil {
@@ -93,7 +92,7 @@ func (n *notices) add(epoll int, f *os.File, what uint32) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, int(f.Fd()), &event))
 }
 
-// listen pokes the watcher at each notice, until they are closed.
+// listen wakes the watcher at each notice, until the notices are closed.
 func (w *watcher) listen(n *notices) {
 	conn, err := n.epoll.SyscallConn()
 	for err == nil {

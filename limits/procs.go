@@ -10,19 +10,18 @@ import (
 	"time"
 )
 
-// thrift is how much of one processor a watcher may take at most: a tenth.
-const thrift = 10
+// costFactor limits the watcher's CPU time to a tenth of one processor.
+const costFactor = 10
 
-// family lists pid 1 of a box and the processes beneath it, all that live. It
-// needs CONFIG_PROC_CHILDREN, as all distributions have. What forks meanwhile may
-// be missed, until the next time.
-func family(pid int) []int {
+// descendants lists pid 1 of a container and the live processes below it. It needs CONFIG_PROC_CHILDREN, which
+// all distributions set. It may miss a process that is forked meanwhile, until the next call.
+func descendants(pid int) []int {
 	list := []int{pid}
 	for i := 0; i < len(list); i++ {
 		tasks := "/proc/" + strconv.Itoa(list[i]) + "/task/"
 		threads, err := os.ReadDir(tasks)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		for _, t := range threads {
 			children, err := os.ReadFile(tasks + t.Name() + "/children")
@@ -39,9 +38,9 @@ func family(pid int) []int {
 	return list
 }
 
-// familyTime is what the processes have computed, and those that they have waited
-// for: fields 14 to 17 of /proc/PID/stat, proc(5).
-func familyTime(pids []int) time.Duration {
+// cpuTimeOf returns the CPU time of the processes and of their reaped children: fields 14 to 17 of
+// /proc/PID/stat, proc(5).
+func cpuTimeOf(pids []int) time.Duration {
 	var sum int64
 	for _, pid := range pids {
 		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
@@ -57,10 +56,9 @@ func familyTime(pids []int) time.Duration {
 	return time.Duration(sum) * tick
 }
 
-// familyMemory is the memory of the processes and what of them is swapped out.
-// What they share counts once for each of them where that is still within limit:
-// the exact answer is expensive.
-func familyMemory(pids []int, limit int64) int64 {
+// memoryOf returns the resident and swapped memory of the processes. If counting shared pages for each process
+// exceeds limit, it computes the exact value, which is expensive.
+func memoryOf(pids []int, limit int64) int64 {
 	sum := sumOf(pids, "status", "VmRSS:", "VmSwap:")
 	if limit != 0 && sum > limit {
 		sum = sumOf(pids, "smaps_rollup", "Pss:", "SwapPss:")
@@ -74,7 +72,7 @@ func sumOf(pids []int, file string, names ...string) int64 {
 	for _, pid := range pids {
 		text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/" + file)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		for line := range bytes.Lines(text) {
 			for _, name := range names {

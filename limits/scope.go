@@ -20,16 +20,15 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// An ordinary user may make control groups only in one that was handed to it. A
-// login session is not; but the user's own systemd, where there is one, makes a
-// scope for whoever asks, which is (systemd, docs/CGROUP_DELEGATION.md). This
-// process then lives in it, in a group beside those of its boxes: none may hold
-// both processes and controllers.
+// An ordinary user may create control groups only in one that was delegated to it. A login session is not; but
+// the user's own systemd, if there is one, creates a delegated scope on request (systemd,
+// docs/CGROUP_DELEGATION.md). This process then lives in that scope, in a group beside those of its containers,
+// because a group cannot hold both processes and controllers.
 
-// ownGroup is where in its scope this process is.
+// ownGroup is the group of this process in its scope.
 const ownGroup = "keeper"
 
-// scopeTime is how long systemd has to make a scope: some milliseconds do.
+// scopeTime limits the wait for systemd, which takes some milliseconds to create a scope.
 const scopeTime = 5 * time.Second
 
 // wants lists the controllers that the limits need.
@@ -46,11 +45,10 @@ func (l Limits) wants() []string {
 	return list
 }
 
-// scoped answers with the hierarchies as they are once systemd was asked for a
-// scope, where that could help: for limits whose controllers only a hierarchy of
-// version 2 has, in which this process may make no group.
-// Cost where it asks: 10 to 20 ms, once in the life of this process.
-func scoped(ctx context.Context, found []hierarchy, l Limits) ([]hierarchy, error) {
+// withScope returns the hierarchies after it has asked systemd for a scope, if that can help: for limits whose
+// controllers only a hierarchy of version 2 has, in which this process may create no group. Cost if it asks: 10
+// to 20 ms, once in the life of this process.
+func withScope(ctx context.Context, found []hierarchy, l Limits) ([]hierarchy, error) {
 	if os.Geteuid() == 0 || len(found) == 0 {
 		return found, nil
 	}
@@ -59,7 +57,7 @@ func scoped(ctx context.Context, found []hierarchy, l Limits) ([]hierarchy, erro
 		return slices.ContainsFunc(found, func(h hierarchy) bool { return slices.Contains(h.controllers, c) })
 	}
 	wanted := slices.DeleteFunc(l.wants(), elsewhere)
-	if len(wanted) == 0 || unified.version != 2 || len(unified.places(true)) > 0 {
+	if len(wanted) == 0 || unified.version != 2 || len(unified.candidates(true)) > 0 {
 		return found, nil
 	}
 	switch err := enterScope(ctx, unified); {
@@ -79,8 +77,8 @@ func enterScope(ctx context.Context, h hierarchy) error {
 	if err != nil {
 		return err
 	}
-	name := fmt.Sprintf("%s%d-%d.scope", markPrefix, self.PID, self.Start)
-	if err := askForScope(ctx, name); err != nil {
+	name := fmt.Sprintf("%s%d-%d.scope", namePrefix, self.PID, self.Start)
+	if err := requestScope(ctx, name); err != nil {
 		return fmt.Errorf("asking the user's systemd for a scope: %w", err)
 	}
 	text, err := os.ReadFile("/proc/self/cgroup")
@@ -96,32 +94,32 @@ func enterScope(ctx context.Context, h hierarchy) error {
 	if i < 0 || filepath.Base(path) != name {
 		return fmt.Errorf("the user's systemd made a scope, and this process is in %s", path)
 	}
-	own := filepath.Join(beneath(mounts[i], path), ownGroup)
+	own := filepath.Join(locate(mounts[i], path), ownGroup)
 	if err := os.Mkdir(own, 0o755); err != nil {
 		return err
 	}
 	return writeFile(own+"/cgroup.procs", strconv.Itoa(self.PID))
 }
 
-// askForScope has the user's systemd make a scope with this process in it, and
-// waits until it has. The scope goes when its last process does.
-func askForScope(ctx context.Context, name string) error {
+// requestScope makes the user's systemd create a scope with this process in it, and waits for it. The scope
+// ends with its last process.
+func requestScope(ctx context.Context, name string) error {
 	conn, err := dbus.Dial("unix:path="+dbus.EscapeBusAddressValue(systemdSocket()), dbus.WithContext(ctx))
 	if err != nil {
 		return err
 	}
-	defer conn.Close() //nolint:errcheck // all that was asked has been answered
+	defer conn.Close() //nolint:errcheck // every reply has been received
 	if err := conn.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(os.Geteuid()))}); err != nil {
 		return err
 	}
-	ended := make(chan *dbus.Signal, 64) // systemd tells all who are connected here of each job
+	ended := make(chan *dbus.Signal, 64) // systemd reports every job to all connections
 	conn.Signal(ended)
 	type property struct {
 		Name  string
 		Value dbus.Variant
 	}
 	properties := []property{
-		{"Description", dbus.MakeVariant("snapfs: a sandbox and its keeper")},
+		{"Description", dbus.MakeVariant("snapfs: a sandbox and its supervisor")},
 		{"PIDs", dbus.MakeVariant([]uint32{uint32(os.Getpid())})},
 		{"Delegate", dbus.MakeVariant(true)},
 		{"CollectMode", dbus.MakeVariant("inactive-or-failed")},
@@ -140,7 +138,7 @@ func askForScope(ctx context.Context, name string) error {
 	return jobDone(ctx, ended, job)
 }
 
-// jobDone waits for systemd's word on a job: JobRemoved(id, job, unit, result).
+// jobDone waits until systemd reports the end of a job: JobRemoved(id, job, unit, result).
 func jobDone(ctx context.Context, ended <-chan *dbus.Signal, job dbus.ObjectPath) error {
 	for {
 		select {
@@ -160,8 +158,8 @@ func jobDone(ctx context.Context, ended <-chan *dbus.Signal, job dbus.ObjectPath
 	}
 }
 
-// systemdSocket is where the user's systemd listens, with no bus in between. A
-// command that was not started by a login has no XDG_RUNTIME_DIR.
+// systemdSocket is the private socket of the user's systemd, without a bus. A command that was not started by a
+// login has no XDG_RUNTIME_DIR.
 func systemdSocket() string {
 	dir := os.Getenv("XDG_RUNTIME_DIR")
 	if !strings.HasPrefix(dir, "/") {
@@ -170,7 +168,7 @@ func systemdSocket() string {
 	return dir + "/systemd/private"
 }
 
-// managed reports whether a systemd has this group, and divides it itself.
+// managed reports whether a systemd manages the groups in dir.
 func managed(dir string) bool {
 	return strings.HasSuffix(dir, ".slice") || unix.Faccessat(unix.AT_FDCWD, dir+"/init.scope", unix.F_OK, 0) == nil
 }

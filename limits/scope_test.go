@@ -1,7 +1,6 @@
 //go:build vm
 
-// Only a hierarchy of version 2 with controllers has scopes that hold anything: see
-// test/vm.
+// Only a version 2 hierarchy with controllers has scopes with limits: see test/vm.
 
 package limits
 
@@ -22,11 +21,11 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// TestASystemdOfTheUsersOwnHoldsItsLimits: in a session whose group is root's, as a
-// login's is, with a systemd of the user's beside it.
-func TestASystemdOfTheUsersOwnHoldsItsLimits(t *testing.T) {
+// TestUserSystemdDelegatesAScope runs in a session whose group is root's, as a login's is, with a systemd of
+// the user beside it.
+func TestUserSystemdDelegatesAScope(t *testing.T) {
 	if os.Getenv("SNAPFS_TEST_AS") == "delegated" {
-		delegatedUser(t) // nothing is left but the scope, which goes with this process
+		delegatedUser(t) // only the scope remains, which ends with this process
 		text, err := os.ReadFile("/proc/self/cgroup")
 		if err != nil || !strings.HasSuffix(string(text), fmt.Sprintf("snapfs-%d-%d.scope/keeper\n", os.Getpid(), startOf(t))) {
 			t.Errorf("not in a scope of its own: %s %v", text, err)
@@ -53,11 +52,11 @@ func startOf(t *testing.T) uint64 {
 	return self.Start
 }
 
-// login is the group of the session, root's but for the right to move processes
-// between those beneath it, which a login leaves to the system's own systemd.
+// login is the group of the session. It belongs to root, except for the right to move processes between its
+// children, which a login leaves to the system's systemd.
 func login() string { return fmt.Sprintf("/sys/fs/cgroup/snapfs-login-%d", os.Getpid()) }
 
-// session makes the groups of a login, and the directory that a login has in /run.
+// session creates the groups of a login, and its directory in /run.
 func session(t *testing.T, user treetest.Account) (run string) {
 	t.Helper()
 	controllers := []string{"cpu", "memory", "pids"}
@@ -80,7 +79,7 @@ func session(t *testing.T, user treetest.Account) (run string) {
 	return run
 }
 
-// userSystemd starts a systemd with nothing to do, and waits until it listens.
+// userSystemd starts a systemd without units, and waits until it listens.
 func userSystemd(t *testing.T, user treetest.Account, run string) {
 	t.Helper()
 	treetest.NeedProgram(t, "/lib/systemd/systemd")
@@ -132,26 +131,26 @@ func inGroup(t *testing.T, c *exec.Cmd, user treetest.Account, group string) (st
 	return out.String(), err
 }
 
-// removeGroups removes a group with those beneath it.
+// removeGroups removes a group and its children.
 func removeGroups(t *testing.T, dir string) {
 	t.Helper()
 	_ = writeFile(dir+"/cgroup.kill", "1")
 	for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		var beneath []string
+		var below []string
 		_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 			if err == nil && d.IsDir() {
-				beneath = append(beneath, path)
+				below = append(below, path)
 			}
 			return nil
 		})
-		for i := len(beneath) - 1; i >= 0; i-- {
-			_ = os.Remove(beneath[i])
+		for i := len(below) - 1; i >= 0; i-- {
+			_ = os.Remove(below[i])
 		}
 		if _, err := os.Stat(dir); err != nil {
 			return
 		}
 		if time.Since(start) > slow(5*time.Second) {
-			t.Error("left:", dir, strconv.Itoa(len(beneath)))
+			t.Error("left:", dir, strconv.Itoa(len(below)))
 			return
 		}
 	}

@@ -17,57 +17,55 @@ import (
 	"github.com/snapfs/snapfs/internal/kernel"
 )
 
-// A mark is the name of a control group: which sandbox's, and which process made
-// it and takes it away.
-type mark struct {
-	id     string
-	keeper kernel.Process
+// groupName is the name of a control group: the sandbox's id, and the process that created it and removes it.
+type groupName struct {
+	id    string
+	owner kernel.Process
 }
 
-const markPrefix = "snapfs-"
+const namePrefix = "snapfs-"
 
-func (k mark) String() string {
-	return markPrefix + k.id + "-" + strconv.Itoa(k.keeper.PID) + "-" + strconv.FormatUint(k.keeper.Start, 10)
+func (n groupName) String() string {
+	return namePrefix + n.id + "-" + strconv.Itoa(n.owner.PID) + "-" + strconv.FormatUint(n.owner.Start, 10)
 }
 
-// readMark reads a name back. It must be written exactly so.
-func readMark(name string) (mark, bool) {
-	rest, ok := strings.CutPrefix(name, markPrefix)
+// parseGroupName parses a name, which must be in the exact form of String.
+func parseGroupName(name string) (groupName, bool) {
+	rest, ok := strings.CutPrefix(name, namePrefix)
 	i := strings.LastIndexByte(rest, '-')
 	if !ok || i < 0 {
-		return mark{}, false
+		return groupName{}, false
 	}
 	j := strings.LastIndexByte(rest[:i], '-')
 	if j < 0 {
-		return mark{}, false
+		return groupName{}, false
 	}
 	pid, err1 := strconv.ParseUint(rest[j+1:i], 10, 31)
 	start, err2 := strconv.ParseUint(rest[i+1:], 10, 64)
-	k := mark{rest[:j], kernel.Process{PID: int(pid), Start: start}}
+	k := groupName{rest[:j], kernel.Process{PID: int(pid), Start: start}}
 	return k, err1 == nil && err2 == nil && pid > 0 && validID(k.id) && k.String() == name
 }
 
-// Sweep removes the control groups that keepers left which have been killed, and
-// kills what is still in them. What does not bear the mark of this package is not
-// touched, nor is a group of another user, or of a keeper that might live: here
-// or, as its processes tell, in another pid namespace.
+// Sweep kills the processes in control groups of killed supervisors and removes the groups. It ignores groups
+// without a [groupName], groups of other users, and groups of supervisors that may be alive, here or, judging
+// by the processes of this machine, in another pid namespace.
 //
-// Cost: 20 µs for each control group of the machine. Errors name what stays; the
-// others are swept all the same.
+// Cost: 20 µs for each control group of the machine. Errors name the groups that remain; Sweep continues with
+// the others.
 func Sweep(ctx context.Context) error {
 	found, err := hierarchies()
 	if err != nil {
 		return failed("looking for control groups", "/proc", err)
 	}
-	left := map[mark][]*member{} // in all hierarchies: what is frozen in one ends in none
+	left := map[groupName][]*member{} // of all hierarchies: a frozen process in one must be thawed there
 	for _, h := range found {
-		groups(h.mount, func(path string, k mark) {
-			if !ours(path) || kernel.Alive(k.keeper) {
+		groups(h.mount, func(path string, k groupName) {
+			if !ours(path) || kernel.Alive(k.owner) {
 				return
 			}
 			m := &member{version: h.version, controllers: h.controllers, path: path}
 			if m.open() != nil {
-				return // somebody else removed it
+				return // another process removed it
 			}
 			if above := filepath.Dir(path); h.version == 2 && filepath.Base(above) == parent {
 				m.parent = above
@@ -85,8 +83,8 @@ func Sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// groups calls f for each marked group beneath dir.
-func groups(dir string, f func(path string, k mark)) {
+// groups calls f for each group below dir that this package made.
+func groups(dir string, f func(path string, k groupName)) {
 	list, err := os.ReadDir(dir)
 	if err != nil {
 		return // gone, or another user's
@@ -96,7 +94,7 @@ func groups(dir string, f func(path string, k mark)) {
 			continue
 		}
 		path := filepath.Join(dir, d.Name())
-		if k, ok := readMark(d.Name()); ok {
+		if k, ok := parseGroupName(d.Name()); ok {
 			f(path, k)
 		} else {
 			groups(path, f)
@@ -109,14 +107,14 @@ func ours(path string) bool {
 	return unix.Lstat(path, &st) == nil && int(st.Uid) == os.Geteuid()
 }
 
-// sweepOne removes the groups of one keeper that is not to be seen.
-func sweepOne(ctx context.Context, k mark, members []*member) error {
+// sweepOne removes the groups of one supervisor that has no process here.
+func sweepOne(ctx context.Context, k groupName, members []*member) error {
 	defer func() {
 		for _, m := range members {
 			m.dir.Close()
 		}
 	}()
-	if ctx.Err() != nil || elsewhere(k.keeper) {
+	if ctx.Err() != nil || elsewhere(k.owner) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -131,12 +129,12 @@ func sweepOne(ctx context.Context, k mark, members []*member) error {
 	return errors.Join(errs...)
 }
 
-// elsewhere reports whether a process with this start and, in a pid namespace of
-// its own, this number runs on the machine.
+// elsewhere reports whether a process with this start time runs on the machine that has this pid in its own pid
+// namespace.
 func elsewhere(p kernel.Process) bool {
 	list, err := os.ReadDir("/proc")
 	if err != nil {
-		return true // nobody can tell
+		return true // unknown: assume that it runs
 	}
 	for _, d := range list {
 		pid, err := strconv.Atoi(d.Name())

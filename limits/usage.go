@@ -11,8 +11,8 @@ import (
 
 func known[T any](value T, ok bool) Known[T] { return Known[T]{value, ok} }
 
-// Usage counts. Cost: 0.1 ms with control groups; without, 50 µs for each
-// process. Errors: [ErrClosed].
+// Usage measures the resources in use. Cost: 0.1 ms with control groups; without, 50 µs for each process.
+// Errors: [ErrClosed].
 func (g *Group) Usage() (Usage, error) {
 	g.life.RLock()
 	defer g.life.RUnlock()
@@ -49,7 +49,7 @@ func (g *Group) Usage() (Usage, error) {
 	return u, nil
 }
 
-// cpuTime is what the box has computed by now.
+// cpuTime returns the CPU time of the container so far.
 func (g *Group) cpuTime() (time.Duration, bool) {
 	if m := g.find("cpuacct"); m != nil {
 		n, ok := m.number("cpuacct.usage")
@@ -63,9 +63,9 @@ func (g *Group) cpuTime() (time.Duration, bool) {
 		return 0, false
 	}
 	start := time.Now()
-	g.tally.computed = max(g.tally.computed, familyTime(family(g.pid)))
-	g.tally.cost = time.Since(start)
-	return g.tally.computed, true
+	g.counts.computed = max(g.counts.computed, cpuTimeOf(descendants(g.pid)))
+	g.counts.cost = time.Since(start)
+	return g.counts.computed, true
 }
 
 func (m *member) memory() (now, peak Known[int64]) {
@@ -82,8 +82,8 @@ func (m *member) memory() (now, peak Known[int64]) {
 	return known(n+swapped, ok), known(m.number("memory.peak"))
 }
 
-// disk reads what was read and written: in version 2 a line "8:0 rbytes=1 ..." for
-// each device, in version 1 one "8:0 Read 1" for each device and kind.
+// disk reads the amounts read and written: in version 2 a line "8:0 rbytes=1 ..." for each device, in version 1
+// a line "8:0 Read 1" for each device and kind.
 func (m *member) disk(u *Usage) {
 	if m.version == 2 {
 		text, err := m.read("io.stat")
@@ -115,7 +115,7 @@ func (m *member) disk(u *Usage) {
 	u.Read, u.Written, u.ReadOps, u.WriteOps = sum(volume, "Read"), sum(volume, "Write"), sum(ops, "Read"), sum(ops, "Write")
 }
 
-// pressure reads "some avg10=0.00 ..." and "full avg10=0.00 ...".
+// pressure parses "some avg10=0.00 ..." and "full avg10=0.00 ...".
 func (m *member) pressure(of string) Known[Pressure] {
 	text, err := m.read(of + ".pressure")
 	if err != nil {

@@ -6,86 +6,82 @@ import (
 	"time"
 )
 
-// Options are what a group has to know besides the limits.
+// Options are the settings of a group besides its limits.
 type Options struct {
-	// Devices are where the box reads and writes, as stat(2) numbers the devices
-	// of its files; the rates hold for the whole disk behind each. A filesystem
-	// whose number is not a disk's is an error; [DisksOf] finds its disks.
+	// Devices are the devices of the container's files, as stat(2) numbers them; rates apply to the whole disk
+	// of each. A device number that is not a disk's is an error; [DisksOf] finds the disks of such a
+	// filesystem.
 	Devices []uint64
-	// BestEffort: a limit that this host cannot hold is left out, and
-	// [Group.Level] says so. Otherwise it is an error.
+	// BestEffort omits a limit that this host cannot enforce, and [Group.Level] reports it. Otherwise it is an
+	// error.
 	BestEffort bool
-	// Count makes the group without any limit too: so that its use is counted, and
-	// limits can be set later.
+	// Count creates the control groups even without limits, so that use is counted and limits can be set later.
 	Count bool
-	// KillAll ends every process of the box, for where there is no control group
-	// to do so. Nil: pid 1 is killed, and with it all of its pid namespace.
+	// KillAll kills every process of the container if there is no control group. Nil: pid 1 is killed, and the
+	// kernel then kills its pid namespace.
 	KillAll func(context.Context) error
-	// Pause stops all processes of the box and Resume lets them go on. Where there
-	// is no control group, processors are limited by them, or not at all.
-	// They are called by turns, from one goroutine.
+	// Pause stops all processes of the container and Resume continues them. Without a control group, they are
+	// the only way to limit processors. One goroutine calls them in turn.
 	Pause, Resume func(context.Context) error
 
-	// bare does without control groups, as on a host that gives none: for tests.
-	bare bool
+	// noCgroups pretends that the host has no control groups, for tests.
+	noCgroups bool
 }
 
-// By is what holds a limit.
+// By is how a limit is enforced.
 type By string
 
-// What holds a limit, the strongest first.
+// How a limit is enforced, strongest first.
 const (
-	// ByCgroup2 and ByCgroup1: a control group of the kernel's, for all processes
-	// together.
+	// ByCgroup2 and ByCgroup1: a control group limits all processes together.
 	ByCgroup2 By = "cgroup v2"
 	ByCgroup1 By = "cgroup v1"
-	// ByRlimit: a limit of the kernel's that each process has.
+	// ByRlimit: the kernel limits each process.
 	ByRlimit By = "rlimit"
-	// ByWatcher: this process looks, and acts when it sees too much. It holds as
-	// long as this process lives.
+	// ByWatcher: this process checks and acts, as long as it lives.
 	ByWatcher By = "watched"
-	// ByNothing: the limit is not held ([Options.BestEffort]).
+	// ByNothing: the limit is not enforced ([Options.BestEffort]).
 	ByNothing By = "nothing"
 )
 
-// Held says by what one limit is held.
-type Held struct {
+// Enforcement is how one limit is enforced.
+type Enforcement struct {
 	Part Part
-	// Value is the limit, as it is written: "512M".
+	// Value is the limit as text: "512M".
 	Value string
 	By    By
-	// Note is what a person ought to know of it, or "".
+	// Note is an explanation for a person, or "".
 	Note string
-	// Moot is a limit that is larger than what the host has: it limits nothing.
+	// Moot reports that the limit exceeds the host's own and has no effect.
 	Moot bool
 }
 
-// An Rlimit is a limit of each process, for setrlimit(2).
+// Rlimit is a limit of each process, for setrlimit(2).
 type Rlimit struct {
 	Resource int
 	Cur, Max uint64
 }
 
-// A Cause is a limit that was hit.
-type Cause struct {
+// LimitHit is a limit that was hit.
+type LimitHit struct {
 	Part Part
-	// Value is the limit, as it is written: "2G".
+	// Value is the limit as text: "2G".
 	Value string
-	// Text says what happened: "memory: 2 GiB used up".
+	// Text is the event: "memory: 2 GiB used up".
 	Text string
-	// Change says what would let it pass.
+	// Change is advice on how to avoid it.
 	Change string
-	// Killed: all processes of the box were killed for it.
+	// Killed reports that all processes of the container were killed for it.
 	Killed bool
 }
 
-// A Known is a measured value, or none where this host does not measure it.
+// Known is a measured value, or none if this host does not measure it.
 type Known[T any] struct {
 	Value T
 	OK    bool
 }
 
-// MarshalJSON writes null for what is not known.
+// MarshalJSON writes null for an unknown value.
 func (k Known[T]) MarshalJSON() ([]byte, error) {
 	if !k.OK {
 		return []byte("null"), nil
@@ -93,35 +89,33 @@ func (k Known[T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal(k.Value)
 }
 
-// Usage is what the processes of a box use, all together. Sizes are in bytes.
+// Usage is the resources that the processes of a container use together. Sizes are in bytes.
 type Usage struct {
-	// Memory now and at most, what was swapped out and the cache of files
-	// included where a control group counts.
+	// Memory is the current and the maximum memory, including swap and page cache if a control group counts it.
 	Memory, MemoryPeak Known[int64]
-	// CPUTime is what they have computed; Throttled how long they were held back
-	// by the limit of processors, each processor's time added up.
+	// CPUTime is the CPU time used. Throttled is the time that the processor limit withheld, added up over
+	// processors.
 	CPUTime, Throttled Known[time.Duration]
-	// PIDs are processes and threads, now and at most.
+	// PIDs are processes and threads, current and maximum.
 	PIDs, PIDsPeak Known[int64]
-	// Read and Written, ReadOps and WriteOps are from and to all disks.
+	// Read and Written, ReadOps and WriteOps are for all disks.
 	Read, Written     Known[int64]
 	ReadOps, WriteOps Known[int64]
-	// How much of the last ten seconds they waited for a processor, for memory, for
-	// a disk.
+	// Pressure* is the share of the last ten seconds that processes waited for a processor, memory or a disk.
 	PressureCPU, PressureMemory, PressureIO Known[Pressure]
 }
 
-// Pressure is a share of the time, in percent (Documentation/accounting/psi.rst).
+// Pressure is a share of time, in percent (Documentation/accounting/psi.rst).
 type Pressure struct {
 	// Some: at least one process waited. Full: all did.
 	Some, Full float64
 }
 
-// A Ceiling is what the control groups that this process is in leave to it, and to
-// what it starts. What no group bounds is not known.
+// Ceiling is the limits of the control groups that this process and its children are in. A resource without a
+// limit is not Known.
 type Ceiling struct {
-	// Memory is the lowest limit, and MemoryLeft the least that is left of one, in
-	// bytes: what is kept of files can be had.
+	// Memory is the lowest limit, and MemoryLeft the least memory left below one, in bytes; the page cache
+	// counts as available.
 	Memory, MemoryLeft Known[int64]
 	CPUs               Known[float64]
 }

@@ -9,25 +9,25 @@ import (
 	"time"
 )
 
-// A watcher waits for the kernel's notices and for times to look, and acts.
+// watcher waits for the kernel's notices and for times to check, and acts.
 type watcher struct {
-	events  chan Cause
-	wake    chan struct{} // holds one
-	quit    context.Context
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-	notices *notices
-	meter   meter
-	once    sync.Once
+	events    chan LimitHit
+	wake      chan struct{} // holds one value
+	quit      context.Context
+	cancel    context.CancelFunc
+	running   sync.WaitGroup
+	notices   *notices
+	throttler throttler
+	once      sync.Once
 }
 
 func (w *watcher) init() {
-	w.events = make(chan Cause, 16)
+	w.events = make(chan LimitHit, 16)
 	w.wake = make(chan struct{}, 1)
 	w.quit, w.cancel = context.WithCancel(context.Background())
 }
 
-// poke has it look now.
+// poke makes the watcher check now.
 func (w *watcher) poke() {
 	select {
 	case w.wake <- struct{}{}:
@@ -35,15 +35,15 @@ func (w *watcher) poke() {
 	}
 }
 
-// tell sends an event unless nobody has read for long. The group is not closed.
-func (w *watcher) tell(c Cause) {
+// send sends an event, unless the channel is full. The group is not closed.
+func (w *watcher) send(c LimitHit) {
 	select {
 	case w.events <- c:
 	default:
 	}
 }
 
-// stop ends it, and answers when it has ended.
+// stop ends the watcher and waits for its goroutines.
 func (w *watcher) stop() {
 	w.once.Do(func() {
 		w.cancel()
@@ -54,7 +54,7 @@ func (w *watcher) stop() {
 	})
 }
 
-// watch begins to watch.
+// watch starts the watcher.
 func (g *Group) watch() error {
 	notices, err := g.subscribe()
 	if err != nil {
@@ -67,19 +67,19 @@ func (g *Group) watch() error {
 	return nil
 }
 
-// How often it looks: a notice may come before what it is about has been counted.
+// Intervals of checks. A notice may arrive before the kernel has counted its event.
 const (
-	looksAfterNotice = 8
-	firstLook        = 500 * time.Microsecond // then twice that, and so on
-	watchEvery       = 50 * time.Millisecond
+	pollsAfterNotice = 8
+	firstPoll        = 500 * time.Microsecond // doubled after each poll
+	pollInterval     = 50 * time.Millisecond
 )
 
-// loop looks when it is told to and when it is time to, until the group closes.
+// loop checks when it is woken and when it is time to, until the group closes.
 func (g *Group) loop() {
-	defer g.release()
-	hurry, soon := 0, firstLook
+	defer g.resume()
+	hurry, soon := 0, firstPoll
 	for {
-		wait := g.look()
+		wait := g.poll()
 		if hurry > 0 {
 			hurry--
 			wait, soon = shorter(wait, soon), 2*soon
@@ -92,13 +92,13 @@ func (g *Group) loop() {
 		case <-g.watcher.quit.Done():
 			return
 		case <-g.watcher.wake:
-			hurry, soon = looksAfterNotice, firstLook
+			hurry, soon = pollsAfterNotice, firstPoll
 		case <-timer:
 		}
 	}
 }
 
-// shorter of two waits, where zero is none.
+// shorter returns the shorter of two waits; zero is no wait.
 func shorter(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -106,43 +106,42 @@ func shorter(a, b time.Duration) time.Duration {
 	return a
 }
 
-// look looks once, acts on what it sees, and says when to look again; zero: when
-// there is a notice.
-func (g *Group) look() time.Duration {
+// poll checks once, acts on the result, and returns when to check again, or zero to wait for a notice.
+func (g *Group) poll() time.Duration {
 	g.life.RLock()
 	defer g.life.RUnlock()
 	if g.closed {
 		return 0
 	}
 	g.mu.Lock()
-	g.examine()
-	kill, wait := g.tally.kill, g.nextLook()
+	g.check()
+	kill, wait := g.counts.kill, g.nextPoll()
 	g.mu.Unlock()
 	if kill {
-		g.release() // in version 1 what stands still takes no signal, and KillAll may not know
+		g.resume() // in version 1 a frozen process takes no signal, and KillAll may not know of the pause
 		if err := g.kill(g.watcher.quit); err != nil {
-			return watchEvery
+			return pollInterval
 		}
 		g.mu.Lock()
-		g.tally.kill = false
+		g.counts.kill = false
 		g.mu.Unlock()
 	}
-	return shorter(wait, g.hold(g.watcher.quit))
+	return shorter(wait, g.throttle(g.watcher.quit))
 }
 
-// nextLook is when a limit that is watched could be hit at the earliest, or 0.
-func (g *Group) nextLook() time.Duration {
+// nextPoll returns the earliest time that a watched limit could be hit, or 0.
+func (g *Group) nextPoll() time.Duration {
 	wait := g.nextWatched()
 	if g.l.CPUTime == 0 {
 		return wait
 	}
 	used, ok := g.cpuTime()
-	if !ok || slices.Contains(g.tally.told, PartCPUTime) {
-		return shorter(wait, watchEvery) // it has not begun, or what begins now is killed
+	if !ok || slices.Contains(g.counts.reported, PartCPUTime) {
+		return shorter(wait, pollInterval) // no process has started, or the container is being killed
 	}
-	// With all processors busy the rest lasts so long. What runs on between two
-	// looks is a hundredth at most, or 10 ms.
+	// The earliest time is with all processors busy. CPU time between two checks is at most a hundredth of the
+	// limit, or 10 ms.
 	n := time.Duration(processors())
 	least := max(g.l.CPUTime/100, 10*time.Millisecond) / n
-	return shorter(wait, max((g.l.CPUTime-used)/n, least, time.Millisecond, thrift*g.tally.cost))
+	return shorter(wait, max((g.l.CPUTime-used)/n, least, time.Millisecond, costFactor*g.counts.cost))
 }
