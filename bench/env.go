@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 )
 
 // Environment is what numbers depend on. It names no host and no path.
@@ -72,11 +72,11 @@ func field(path, name string) string {
 
 // mountOf describes the filesystem that a path lies on.
 func mountOf(path string) string {
-	mounts, err := kernel.Mounts()
+	mounts, err := mount.List()
 	if err != nil {
 		return err.Error()
 	}
-	var best kernel.MountPoint
+	var best mount.Point
 	for _, m := range mounts {
 		beneath := m.Path == "/" || m.Path == path || strings.HasPrefix(path, m.Path+"/")
 		if beneath && len(m.Path) >= len(best.Path) {

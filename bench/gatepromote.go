@@ -13,8 +13,9 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // promoted is how many changed files are promoted, of promotedSize bytes each,
@@ -89,7 +90,7 @@ func (r *referee) disk(ctx context.Context, fs string) (dir string, down func() 
 	if err != nil {
 		return "", nil, errors.Join(err, os.Remove(dir))
 	}
-	return dir, func() error { return errors.Join(kernel.Unmount(dir), os.Remove(dir)) }, nil
+	return dir, func() error { return errors.Join(mount.Unmount(dir), os.Remove(dir)) }, nil
 }
 
 // A wayBack is a real tree and what a sandbox made of it.
@@ -164,7 +165,7 @@ func plantPlain(dir string, files int, fill byte) error {
 }
 
 // idle has the disk take what was written before.
-func (w *wayBack) idle(context.Context) error { return kernel.SyncFS(int(w.real.Fd())) }
+func (w *wayBack) idle(context.Context) error { return vfs.SyncFS(int(w.real.Fd())) }
 
 func (w *wayBack) state() string { return filepath.Join(w.top, "state") }
 
@@ -198,7 +199,7 @@ func (w *wayBack) copy() subject {
 			if _, err := run.Output(ctx, "cp", "-a", w.sandbox.Name(), to); err != nil {
 				return err
 			}
-			return kernel.SyncFS(int(w.real.Fd()))
+			return vfs.SyncFS(int(w.real.Fd()))
 		}),
 		after: func(context.Context) error { return os.RemoveAll(to) },
 	}

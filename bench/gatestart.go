@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
 )
 
 // startChecks are about the time from a command line to its end.
@@ -111,12 +111,12 @@ func bareSnapshot(dir string, change func(context.Context) error) subject {
 			err = with(func(src, parent int) error {
 				began := time.Now()
 				defer func() { took = time.Since(began) }()
-				return kernel.BtrfsSnapshot(src, parent, name, false)
+				return btrfs.Snapshot(src, parent, name, false)
 			})
 			return took, err
 		},
 		after: func(context.Context) error {
-			return with(func(_, parent int) error { return kernel.BtrfsDestroy(parent, name) })
+			return with(func(_, parent int) error { return btrfs.Destroy(parent, name) })
 		},
 	}
 }

@@ -10,9 +10,12 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/loopdev"
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/undo"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 const (
@@ -93,7 +96,7 @@ func openLab(ctx context.Context, o Options) (l *lab, err error) {
 
 // labDir makes a directory whose name says which process it belongs to.
 func labDir() (string, error) {
-	self, err := kernel.Self()
+	self, err := proc.Self()
 	if err != nil {
 		return "", err
 	}
@@ -109,9 +112,9 @@ func sweepLabs(ctx context.Context) error {
 	}
 	var errs []error
 	for _, dir := range left {
-		var p kernel.Process
+		var p proc.Process
 		_, serr := fmt.Sscanf(strings.TrimPrefix(filepath.Base(dir), labPrefix), "%d-%d", &p.PID, &p.Start)
-		if st, err := os.Stat(dir); serr == nil && err == nil && ownerOf(st) == os.Geteuid() && !kernel.Alive(p) {
+		if st, err := os.Stat(dir); serr == nil && err == nil && ownerOf(st) == os.Geteuid() && !proc.Alive(p) {
 			errs = append(errs, removeLab(ctx, dir))
 		}
 	}
@@ -128,7 +131,7 @@ func copyProgram(to, from string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := kernel.CopyFile(dst, src); err != nil {
+	if _, err := vfs.CopyFile(dst, src); err != nil {
 		dst.Close()
 		return err
 	}
@@ -144,10 +147,10 @@ func (l *lab) mountMemory(ctx context.Context) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	if err := mountFS("tmpfs", dir, func(c *kernel.FSContext) error { return c.Set("size", "75%") }); err != nil {
+	if err := mountFS("tmpfs", dir, func(c *mount.FSContext) error { return c.Set("size", "75%") }); err != nil {
 		return err
 	}
-	unmount := func() error { return kernel.Unmount(dir) }
+	unmount := func() error { return mount.Unmount(dir) }
 	l.back.Push("unmount the memory of "+dir, unmount)
 	image, err := os.Create(dir + "/image")
 	if err != nil {
@@ -194,7 +197,7 @@ func (l *lab) mountBtrfs(ctx context.Context) error {
 	if err := mountImage("btrfs", image, dir, "user_subvol_rm_allowed"); err != nil {
 		return err
 	}
-	l.back.Push("unmount "+dir, func() error { return kernel.Unmount(dir) })
+	l.back.Push("unmount "+dir, func() error { return mount.Unmount(dir) })
 	// Each user that has trees there keeps a directory of its own beside them.
 	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
 		return err
@@ -204,12 +207,12 @@ func (l *lab) mountBtrfs(ctx context.Context) error {
 }
 
 func mountImage(fs string, image *os.File, dir string, flags ...string) error {
-	loop, err := kernel.AttachLoop(image)
+	loop, err := loopdev.Attach(image)
 	if err != nil {
 		return err
 	}
 	defer loop.Close() // the mount holds it from then on
-	return mountFS(fs, dir, func(c *kernel.FSContext) error {
+	return mountFS(fs, dir, func(c *mount.FSContext) error {
 		err := c.Set("source", loop.Name())
 		for _, f := range flags {
 			err = errors.Join(err, c.SetFlag(f))
@@ -219,8 +222,8 @@ func mountImage(fs string, image *os.File, dir string, flags ...string) error {
 }
 
 // mountFS mounts a filesystem on dir; set gives it its options.
-func mountFS(fs, dir string, set func(*kernel.FSContext) error) error {
-	c, err := kernel.Fsopen(fs)
+func mountFS(fs, dir string, set func(*mount.FSContext) error) error {
+	c, err := mount.Fsopen(fs)
 	if err != nil {
 		return err
 	}
@@ -228,10 +231,10 @@ func mountFS(fs, dir string, set func(*kernel.FSContext) error) error {
 	if err := set(c); err != nil {
 		return err
 	}
-	mount, err := c.Mount(0)
+	mnt, err := c.Mount(0)
 	if err != nil {
 		return err
 	}
-	defer mount.Close()
-	return kernel.MoveMount(mount, atCWD, dir)
+	defer mnt.Close()
+	return mount.MoveMount(mnt, atCWD, dir)
 }

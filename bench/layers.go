@@ -11,13 +11,13 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/all"
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/undo"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A contest is the same work on a tree as it is and above it, with one layer or
@@ -146,7 +146,7 @@ func (c *contest) stop(s *contender) (err error) {
 		s.worker = nil
 	}
 	if s.top != "" {
-		err = errors.Join(err, kernel.Unmount(s.top+"/merged"))
+		err = errors.Join(err, mount.Unmount(s.top+"/merged"))
 		s.top = ""
 	}
 	return err
@@ -156,7 +156,7 @@ func (c *contest) kernelOverlay(_ context.Context, lower, top string) error {
 	if err := makeUpper(top); err != nil {
 		return err
 	}
-	m, err := kernel.MountOverlay(kernel.Overlay{Lower: []string{lower}, Upper: top + "/upper", Work: top + "/work"})
+	m, err := mount.NewOverlay(mount.Overlay{Lower: []string{lower}, Upper: top + "/upper", Work: top + "/work"})
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func makeUpper(top string) error {
 // attach puts a mount where the others have theirs.
 func attach(top string, m *os.File) error {
 	defer m.Close()
-	return kernel.MoveMount(m, atCWD, top+"/merged")
+	return mount.MoveMount(m, atCWD, top+"/merged")
 }
 
 // ours mounts a fork of a backend as a sandbox has it.
@@ -209,16 +209,16 @@ func (c *contest) ours(backend string) func(ctx context.Context, lower, top stri
 			}
 			return attach(top, m)
 		}
-		ov := kernel.Overlay{Upper: o.Upper, Work: o.Work}
+		ov := mount.Overlay{Upper: o.Upper, Work: o.Work}
 		for _, s := range o.Base {
 			m, err := mountServed(ctx, s, true)
 			if err != nil {
 				return err
 			}
 			defer m.Close()
-			ov.Lower = append(ov.Lower, kernel.FDPath(m))
+			ov.Lower = append(ov.Lower, vfs.FDPath(m))
 		}
-		m, err := kernel.MountOverlay(ov)
+		m, err := mount.NewOverlay(ov)
 		if err != nil {
 			return err
 		}

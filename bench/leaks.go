@@ -13,7 +13,8 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
+	"github.com/snapfs/snapfs/internal/mount"
 )
 
 // patience is how long cleaning in the background may take before what is
@@ -37,7 +38,7 @@ func (c census) String() string {
 
 // count takes a census of the lab.
 func (r *referee) count(s setting) (c census, err error) {
-	mounts, err := kernel.Mounts()
+	mounts, err := mount.List()
 	if err != nil {
 		return c, err
 	}
@@ -79,10 +80,10 @@ func subvolumes(dir string) (int, error) {
 		return 0, err
 	}
 	defer f.Close()
-	if on, err := kernel.IsBtrfs(int(f.Fd())); err != nil || !on {
+	if on, err := btrfs.Is(int(f.Fd())); err != nil || !on {
 		return 0, err
 	}
-	nested, err := kernel.BtrfsNested(int(f.Fd()))
+	nested, err := btrfs.Nested(int(f.Fd()))
 	return len(nested), err
 }
 

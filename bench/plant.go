@@ -9,7 +9,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // borrow is a tree that is given back with the function: one that is there
@@ -45,7 +47,7 @@ func makeTop(dir string) error {
 		return err
 	}
 	defer parent.Close()
-	if on, err := kernel.IsBtrfs(int(parent.Fd())); err != nil || !on || os.Geteuid() != 0 {
+	if on, err := btrfs.Is(int(parent.Fd())); err != nil || !on || os.Geteuid() != 0 {
 		return errors.Join(err, os.Mkdir(dir, 0o755))
 	}
 	return makeSubvolume(int(parent.Fd()), dir)
@@ -54,15 +56,15 @@ func makeTop(dir string) error {
 // makeSubvolume makes a subvolume that is a mount of its own, as /home mostly
 // is: the trees of a sandbox begin at mounts.
 func makeSubvolume(parent int, dir string) error {
-	if err := kernel.BtrfsCreate(parent, filepath.Base(dir)); err != nil {
+	if err := btrfs.Create(parent, filepath.Base(dir)); err != nil {
 		return err
 	}
-	mount, err := kernel.CloneTree(dir, false)
+	mnt, err := mount.CloneTree(dir, false)
 	if err != nil {
 		return err
 	}
-	defer mount.Close()
-	return kernel.MoveMount(mount, atCWD, dir)
+	defer mnt.Close()
+	return mount.MoveMount(mnt, atCWD, dir)
 }
 
 // uproot removes a tree, whole where it is a subvolume.
@@ -72,8 +74,8 @@ func uproot(dir string) error {
 		return err
 	}
 	defer parent.Close()
-	if on, err := kernel.IsBtrfs(int(parent.Fd())); err == nil && on && os.Geteuid() == 0 {
-		if err := kernel.Unmount(dir); err != nil {
+	if on, err := btrfs.Is(int(parent.Fd())); err == nil && on && os.Geteuid() == 0 {
+		if err := mount.Unmount(dir); err != nil {
 			return err
 		}
 		return destroy(int(parent.Fd()), filepath.Base(dir))
@@ -87,23 +89,23 @@ func syncTree(dir string) error {
 		return err
 	}
 	defer f.Close()
-	return kernel.SyncFS(int(f.Fd()))
+	return vfs.SyncFS(int(f.Fd()))
 }
 
 // destroy removes a subvolume with all that lie in it: what snapfs keeps there
 // of a workspace is its newest snapshot, and ready-made clones.
 func destroy(parent int, name string) error {
-	top, err := kernel.OpenDir(parent, name)
+	top, err := vfs.OpenDir(parent, name)
 	if err != nil {
 		return err
 	}
 	defer top.Close()
-	nested, err := kernel.BtrfsNested(int(top.Fd()))
+	nested, err := btrfs.Nested(int(top.Fd()))
 	if err != nil {
 		return err
 	}
 	for _, path := range nested {
-		dir, err := kernel.OpenDir(int(top.Fd()), filepath.Dir(path))
+		dir, err := vfs.OpenDir(int(top.Fd()), filepath.Dir(path))
 		if err != nil {
 			return err
 		}
@@ -113,5 +115,5 @@ func destroy(parent int, name string) error {
 			return err
 		}
 	}
-	return kernel.BtrfsDestroy(parent, name)
+	return btrfs.Destroy(parent, name)
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/all"
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/run"
 )
 
@@ -75,14 +75,14 @@ func (l *lab) makeDir(dir, place string) error {
 		return err
 	}
 	defer parent.Close()
-	l.back.Push("unmount "+dir, func() error { return kernel.Unmount(dir) })
+	l.back.Push("unmount "+dir, func() error { return mount.Unmount(dir) })
 	return makeSubvolume(int(parent.Fd()), dir)
 }
 
 func (l *lab) unable(name string, err error) setting { return setting{Name: name, Error: err.Error()} }
 
 func filesystemName(dir string) string {
-	fs, err := kernel.FilesystemOf(dir)
+	fs, err := mount.FilesystemOf(dir)
 	if err != nil {
 		return err.Error()
 	}

@@ -13,8 +13,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // A job is work that people do in a sandbox.
@@ -235,5 +235,5 @@ func settle(dir string) error {
 		return err
 	}
 	defer beneath.Close()
-	return errors.Join(d.Sync(), kernel.SyncFS(int(beneath.Fd())))
+	return errors.Join(d.Sync(), vfs.SyncFS(int(beneath.Fd())))
 }

@@ -10,7 +10,8 @@ import (
 	"path/filepath"
 
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/fdsock"
+	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/network"
 )
 
@@ -47,7 +48,7 @@ func (e *Engine) NetworkCounters(name string) (network.Counters, error) {
 	if err != nil {
 		return network.Counters{}, err
 	}
-	return e.journalOf(rec).counted(rec.Keeper != nil && kernel.Alive(*rec.Keeper)), nil
+	return e.journalOf(rec).counted(rec.Keeper != nil && proc.Alive(*rec.Keeper)), nil
 }
 
 // NetworkOf is the network of a sandbox: "none", "host", or "allow:" with rules.
@@ -97,7 +98,7 @@ func (e *Engine) AllowNetwork(ctx context.Context, name string, more network.Rul
 }
 
 // reconnect changes the rules of what runs, for a guest.
-func (h *host) reconnect(guest *kernel.Packet, text string) {
+func (h *host) reconnect(guest *fdsock.Conn, text string) {
 	err := errors.New("it runs without a network that is held to rules")
 	if h.outlet != nil {
 		err = h.outlet.allow(text)

@@ -11,7 +11,8 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/fdsock"
+	"github.com/snapfs/snapfs/internal/proc"
 )
 
 // errLeft: the keeper ended before it could do what it was asked for.
@@ -38,9 +39,9 @@ func silent(ctx context.Context, name string) error {
 
 // dial connects to a sandbox's keeper, nil where none runs. Errors: also errSilent, where
 // more wait for it already than can, as before one that was stopped.
-func (e *Engine) dial(ctx context.Context, rec *catalog.Record) (*kernel.Packet, error) {
+func (e *Engine) dial(ctx context.Context, rec *catalog.Record) (*fdsock.Conn, error) {
 	for began := time.Now(); ; pause(ctx, glance) {
-		conn, err := kernel.DialPacket(e.socket(rec.Name))
+		conn, err := fdsock.Dial(e.socket(rec.Name))
 		switch {
 		case err == nil:
 			return conn, nil
@@ -56,7 +57,7 @@ func (e *Engine) dial(ctx context.Context, rec *catalog.Record) (*kernel.Packet,
 
 // await waits until the keeper of a sandbox has answered, or ended: not longer than ctx
 // lasts, nor for one that stands still. Error: errSilent.
-func await(ctx context.Context, conn *kernel.Packet, name string) error {
+func await(ctx context.Context, conn *fdsock.Conn, name string) error {
 	var still time.Time
 	for {
 		if ready, err := conn.Await(glance); ready || err != nil {
@@ -67,7 +68,7 @@ func await(ctx context.Context, conn *kernel.Packet, name string) error {
 		}
 		keeper, err := conn.Peer()
 		switch now := time.Now(); {
-		case err != nil || !kernel.Stopped(keeper):
+		case err != nil || !proc.Stopped(keeper):
 			still = time.Time{}
 		case still.IsZero():
 			still = now
@@ -78,7 +79,7 @@ func await(ctx context.Context, conn *kernel.Packet, name string) error {
 }
 
 // hearIn is hear as await waits. Errors: errLeft, errSilent.
-func hearIn(ctx context.Context, conn *kernel.Packet, name string) (tell, []*os.File, error) {
+func hearIn(ctx context.Context, conn *fdsock.Conn, name string) (tell, []*os.File, error) {
 	if err := await(ctx, conn, name); err != nil {
 		return tell{}, nil, err
 	}
@@ -86,7 +87,7 @@ func hearIn(ctx context.Context, conn *kernel.Packet, name string) (tell, []*os.
 }
 
 // hear waits for what the keeper has to say, however long. Error: errLeft.
-func hear(conn *kernel.Packet) (tell, []*os.File, error) {
+func hear(conn *fdsock.Conn) (tell, []*os.File, error) {
 	var t tell
 	msg, files, err := conn.Receive()
 	if errors.Is(err, io.EOF) || hungUp(err) {
@@ -167,12 +168,12 @@ const stopping = 30 * time.Second
 
 // insist has a keeper that was stopped go on, so that it can end its sandbox, and kills
 // one that takes too long, until the answer is called.
-func insist(keeper kernel.Process) (enough func() bool) {
-	if kernel.Stopped(keeper) {
+func insist(keeper proc.Process) (enough func() bool) {
+	if proc.Stopped(keeper) {
 		syscall.Kill(keeper.PID, syscall.SIGCONT) //nolint:errcheck // it may have ended meanwhile
 	}
 	return time.AfterFunc(stopping, func() {
-		if kernel.Alive(keeper) {
+		if proc.Alive(keeper) {
 			syscall.Kill(keeper.PID, syscall.SIGKILL) //nolint:errcheck // it may have ended meanwhile
 		}
 	}).Stop

@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -375,7 +375,7 @@ func split(whole Part, workspace string) ([]Part, error) {
 }
 
 func openBeneath(dir *os.File, path string) (*os.File, error) {
-	return kernel.OpenBeneath(int(dir.Fd()), path, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
+	return vfs.OpenBeneath(int(dir.Fd()), path, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
 }
 
 // moved makes a change's paths relative to a directory beneath the tree.

@@ -16,7 +16,9 @@ import (
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/hostinfo"
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -95,7 +97,7 @@ func (e *Engine) DriftWithin(ctx context.Context, name string, most time.Duratio
 	if err != nil {
 		return DriftReport{}, err
 	}
-	if t, ok := holderOf(rec); ok && t.Frozen && kernel.Unwritten() > heavy {
+	if t, ok := holderOf(rec); ok && t.Frozen && hostinfo.Unwritten() > heavy {
 		return DriftReport{Sandbox: name, Since: t.Taken, Paths: []DriftPath{}}, nil
 	}
 	soon, cancel := context.WithTimeout(ctx, most)
@@ -174,7 +176,7 @@ func (r *DriftReport) notice(all map[string]catalog.Tree) {
 		delete(all, p.Path)
 	}
 	for _, path := range slices.Sorted(maps.Keys(all)) {
-		st, err := kernel.Lstat(-1, path)
+		st, err := vfs.Lstat(-1, path)
 		if err != nil || st.CTime.Time().Before(all[path].Taken) {
 			continue
 		}
@@ -268,7 +270,7 @@ func (r *DriftReport) compare(mine *Changes) {
 // elsewhere adds a path outside the workspace that the sandbox has changed, where
 // the real one has moved.
 func (r *DriftReport) elsewhere(p *Part, c diff.Change, path string) {
-	st, err := kernel.Lstat(-1, path)
+	st, err := vfs.Lstat(-1, path)
 	s, ours := r.promoted[path]
 	kind := "changed"
 	switch {
@@ -292,7 +294,7 @@ func showsThrough(p *Part, c diff.Change, path string) bool {
 	if p.Frozen || c.Kind != diff.Added {
 		return false
 	}
-	st, err := kernel.Lstat(-1, path)
+	st, err := vfs.Lstat(-1, path)
 	return err == nil && c.New.CTime.Equal(st.CTime.Time()) && c.New.MTime.Equal(st.MTime.Time())
 }
 
@@ -418,7 +420,7 @@ func openReal(ctx context.Context, b snapshot.Backend, t catalog.Tree) (base, re
 // skipReal leaves out of a real tree what snapfs keeps in it, and what is mounted
 // in it, which is a tree of its own or in no sandbox.
 func (e *Engine) skipReal(b snapshot.Backend, tree string) (func(string) bool, error) {
-	mounts, err := kernel.Mounts()
+	mounts, err := mount.List()
 	if err != nil {
 		return nil, fmt.Errorf("reading this machine's mounts: %w", err)
 	}

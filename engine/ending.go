@@ -8,7 +8,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/proc"
 )
 
 // lastState is the mark of what a sandbox held when it ended.
@@ -51,7 +51,7 @@ func (e *Engine) reapLater(ctx context.Context) error {
 		case err != nil, rec.ID != list[i].ID, rec.Ended != nil, !over(rec, now):
 			due = true
 			continue // the note is wrong, which the other sees to
-		case rec.Ephemeral, rec.State != catalog.Ready, rec.Keeper != nil && kernel.Alive(*rec.Keeper):
+		case rec.Ephemeral, rec.State != catalog.Ready, rec.Keeper != nil && proc.Alive(*rec.Keeper):
 			continue // whoever holds it ends it
 		}
 		if wait, err := e.promoting(rec); wait || err != nil {
@@ -86,7 +86,7 @@ func (e *Engine) reapOne(ctx context.Context, end *catalog.End, now catalog.Inst
 	switch {
 	case h.ID != end.ID || h.Ended != nil:
 		return end.Drop()
-	case h.Ephemeral || h.State != catalog.Ready, h.Keeper != nil && kernel.Alive(*h.Keeper):
+	case h.Ephemeral || h.State != catalog.Ready, h.Keeper != nil && proc.Alive(*h.Keeper):
 		return nil // whoever holds it ends it
 	case !over(h.Record, now): // it was given more time
 		return e.cat.NoteAgain(end, h.Record, now)

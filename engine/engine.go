@@ -23,7 +23,7 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/limits"
 )
 
@@ -197,7 +197,7 @@ func (e *Engine) mendHeld(ctx context.Context, i *catalog.Intent, h *catalog.Hel
 		e.notice(killed(i) + " while " + i.Name + " was at work: it is removed")
 		err = e.throwAway(ctx, h)
 	case i.What == catalog.Keeping:
-		if h.Keeper != nil && *h.Keeper != i.Owner && kernel.Alive(*h.Keeper) {
+		if h.Keeper != nil && *h.Keeper != i.Owner && proc.Alive(*h.Keeper) {
 			break // it has another one by now
 		}
 		e.notice(killed(i) + " while " + i.Name + " ran: its processes are gone, its files are kept")

@@ -14,7 +14,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 )
 
 // An environment is what of the real machine a sandbox sees, as paths. What is
@@ -36,7 +36,7 @@ type environment struct {
 	// (mount_namespaces(7)).
 	Frames []string
 
-	mounts []kernel.MountPoint
+	mounts []mount.Point
 }
 
 // replaced are the directories that a sandbox has its own of.
@@ -49,7 +49,7 @@ const ownViews = runtime.GOOS == "linux"
 
 // survey plans the environment of a sandbox from this process's mounts.
 func survey(workspace, state string, privileged bool) (*environment, error) {
-	mounts, err := kernel.Mounts()
+	mounts, err := mount.List()
 	if err != nil {
 		return nil, fmt.Errorf("reading this machine's mounts: %w", err)
 	}
@@ -86,7 +86,7 @@ func survey(workspace, state string, privileged bool) (*environment, error) {
 }
 
 type surveyor struct {
-	mounts []kernel.MountPoint
+	mounts []mount.Point
 	state  string
 	work   string
 	env    environment
@@ -110,10 +110,10 @@ func (s *surveyor) whole() error {
 }
 
 // holds reports whether a mount has the workspace in it.
-func (s *surveyor) holds(m kernel.MountPoint) bool { return within(s.work, m.Path) }
+func (s *surveyor) holds(m mount.Point) bool { return within(s.work, m.Path) }
 
 // sort puts a mount where it belongs.
-func (s *surveyor) sort(m kernel.MountPoint) {
+func (s *surveyor) sort(m mount.Point) {
 	switch {
 	case m.Path == "/":
 		s.env.Trees = append(s.env.Trees, m.Path)
@@ -230,10 +230,10 @@ func (e *environment) treeOf(path string) string {
 
 // mountedBeneath reports whether something is mounted in dir.
 func (e *environment) mountedBeneath(dir string) bool {
-	return slices.ContainsFunc(e.mounts, func(m kernel.MountPoint) bool { return m.Path != dir && within(m.Path, dir) })
+	return slices.ContainsFunc(e.mounts, func(m mount.Point) bool { return m.Path != dir && within(m.Path, dir) })
 }
 
-func (s *surveyor) at(dir string) *kernel.MountPoint {
+func (s *surveyor) at(dir string) *mount.Point {
 	for i, m := range s.mounts {
 		if m.Path == dir {
 			return &s.mounts[i]
@@ -243,8 +243,8 @@ func (s *surveyor) at(dir string) *kernel.MountPoint {
 }
 
 // holding finds the mount that a path lies on.
-func (s *surveyor) holding(path string) *kernel.MountPoint {
-	var best *kernel.MountPoint
+func (s *surveyor) holding(path string) *mount.Point {
+	var best *mount.Point
 	for i, m := range s.mounts {
 		if within(path, m.Path) && (best == nil || len(m.Path) > len(best.Path)) {
 			best = &s.mounts[i]
@@ -259,29 +259,29 @@ func (s *surveyor) mountsBeneath(dir string) bool {
 
 // automounted are the snapshots that ZFS mounts by itself beneath the .zfs of a dataset, when somebody looks at one,
 // and unmounts some minutes later (zfs_expire_snapshot in zfs(4)). No environment is laid out around them.
-func automounted(m kernel.MountPoint) bool {
+func automounted(m mount.Point) bool {
 	return m.Type == "zfs" && strings.Contains(m.Path, "/.zfs/snapshot/")
 }
 
 // visible leaves out the mounts that others hide: those that another is mounted
 // right on, and those beneath a directory that another is mounted on.
-func visible(mounts []kernel.MountPoint) []kernel.MountPoint {
-	shadowed := func(m kernel.MountPoint) bool {
+func visible(mounts []mount.Point) []mount.Point {
+	shadowed := func(m mount.Point) bool {
 		for {
-			if slices.ContainsFunc(mounts, func(n kernel.MountPoint) bool {
+			if slices.ContainsFunc(mounts, func(n mount.Point) bool {
 				return n.Parent == m.Parent && n.ID != m.ID && n.Path != m.Path && within(m.Path, n.Path)
 			}) {
 				return true
 			}
-			i := slices.IndexFunc(mounts, func(n kernel.MountPoint) bool { return n.ID == m.Parent && n.ID != m.ID })
+			i := slices.IndexFunc(mounts, func(n mount.Point) bool { return n.ID == m.Parent && n.ID != m.ID })
 			if i < 0 {
 				return false
 			}
 			m = mounts[i]
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(mounts), func(m kernel.MountPoint) bool {
-		return shadowed(m) || slices.ContainsFunc(mounts, func(n kernel.MountPoint) bool {
+	return slices.DeleteFunc(slices.Clone(mounts), func(m mount.Point) bool {
+		return shadowed(m) || slices.ContainsFunc(mounts, func(n mount.Point) bool {
 			return n.Parent == m.ID && n.ID != m.ID && n.Path == m.Path
 		})
 	})
@@ -321,7 +321,7 @@ func remote(fstype string) bool {
 	return false
 }
 
-func readOnly(m kernel.MountPoint) bool {
+func readOnly(m mount.Point) bool {
 	return strings.HasPrefix(m.Options, "ro,") || m.Options == "ro" || strings.HasPrefix(m.SuperOptions, "ro,") || m.SuperOptions == "ro"
 }
 

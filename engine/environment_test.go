@@ -9,11 +9,11 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 )
 
 func TestHiddenMountsAreNotSeen(t *testing.T) {
-	mounts := []kernel.MountPoint{
+	mounts := []mount.Point{
 		{ID: 2, Parent: 1, Path: "/proc", Type: "proc"}, // made before the root it is on
 		{ID: 1, Parent: 0, Path: "/", Type: "ext4"},
 		{ID: 3, Parent: 1, Path: "/data", Type: "ext4"},
@@ -34,7 +34,7 @@ func TestHiddenMountsAreNotSeen(t *testing.T) {
 }
 
 func TestEveryRealFilesystemIsATreeForRoot(t *testing.T) {
-	s := surveyor{state: "/var/lib/snapfs", mounts: []kernel.MountPoint{
+	s := surveyor{state: "/var/lib/snapfs", mounts: []mount.Point{
 		{ID: 1, Path: "/", Type: "ext4", Options: "rw,relatime"},
 		{ID: 2, Parent: 1, Path: "/proc", Type: "proc", Options: "rw"},
 		{ID: 3, Parent: 1, Path: "/home", Type: "btrfs", Options: "rw"},
@@ -75,7 +75,7 @@ func TestAnOrdinaryUsersTreesHaveNothingMountedBeneath(t *testing.T) {
 	if err := os.Symlink("plain", filepath.Join(root, "link")); err != nil {
 		t.Fatal(err)
 	}
-	s := surveyor{mounts: []kernel.MountPoint{
+	s := surveyor{mounts: []mount.Point{
 		{ID: 1, Path: "/", Type: "ext4", Options: "rw"},
 		{ID: 2, Parent: 1, Path: filepath.Join(root, "split/mounted"), Type: "ext4", Options: "rw"},
 	}}

@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -153,7 +153,7 @@ func (e *Engine) enter(ctx context.Context, h *catalog.Held, command isolate.Com
 
 // guest is a process that a keeper holds.
 type guest struct {
-	conn *kernel.Packet
+	conn *fdsock.Conn
 	pty  *os.File
 	done chan struct{}
 	once sync.Once
@@ -164,7 +164,7 @@ type guest struct {
 
 // askExec has the keeper run a command, of which w says how. note is told what happens to
 // it meanwhile. Error: also errStopped.
-func askExec(ctx context.Context, conn *kernel.Packet, name string, c isolate.Command, w wireCommand, note func(string)) (*guest, *catalog.Proof, error) {
+func askExec(ctx context.Context, conn *fdsock.Conn, name string, c isolate.Command, w wireCommand, note func(string)) (*guest, *catalog.Proof, error) {
 	w.Args, w.Env, w.Dir, w.TTY = c.Args, c.Env, c.Dir, c.TTY
 	var files []*os.File
 	for i, f := range []*os.File{c.Stdin, c.Stdout, c.Stderr} {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"os"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // OpenState opens the workspace of a sandbox at a named state.
@@ -22,5 +22,5 @@ func (e *Engine) OpenState(ctx context.Context, name, state string) (*os.File, e
 		return nil, err
 	}
 	defer dir.Close()
-	return os.Open(kernel.FDPath(dir) + "/.") // it was opened to pass through alone
+	return os.Open(vfs.FDPath(dir) + "/.") // it was opened to pass through alone
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/isolate"
@@ -173,7 +173,7 @@ func (b *bench) sound(when string) {
 // killed.
 func orphaned(t testing.TB) (paths []string) {
 	t.Helper()
-	self, err := kernel.Self()
+	self, err := proc.Self()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func orphaned(t testing.TB) (paths []string) {
 			}
 			pid, _ := strconv.Atoi(parts[2])
 			start, _ := strconv.ParseUint(parts[3], 10, 64)
-			if start >= self.Start && !kernel.Alive(kernel.Process{PID: pid, Start: start}) {
+			if start >= self.Start && !proc.Alive(proc.Process{PID: pid, Start: start}) {
 				paths = append(paths, path)
 			}
 		}
@@ -276,7 +276,7 @@ func (b *bench) command(script string) isolate.Command {
 }
 
 // keeperOf is the process that keeps a sandbox.
-func (b *bench) keeperOf(name string) kernel.Process {
+func (b *bench) keeperOf(name string) proc.Process {
 	b.t.Helper()
 	info, err := b.Show(b.t.Context(), name)
 	if err != nil || info.Keeper == nil {

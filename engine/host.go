@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -49,8 +49,8 @@ type host struct {
 	calls atomic.Int64
 
 	mu     sync.Mutex
-	listen *kernel.Packet
-	guests map[*kernel.Packet]bool
+	listen *fdsock.Conn
+	guests map[*fdsock.Conn]bool
 	served sync.WaitGroup
 	closed bool
 }
@@ -144,7 +144,7 @@ func (e *Engine) startBox(ctx context.Context, rec *catalog.Record, begun *isola
 
 // hosted makes a host of a box that has just started.
 func (e *Engine) hosted(ctx context.Context, rec *catalog.Record, h *host, p *isolate.Process, command *isolate.Command, hide []string) (*host, *isolate.Process, error) {
-	h.socket, h.guests, h.hidden = e.socket(rec.Name), map[*kernel.Packet]bool{}, hide
+	h.socket, h.guests, h.hidden = e.socket(rec.Name), map[*fdsock.Conn]bool{}, hide
 	h.prove = func(ctx context.Context) (*catalog.Proof, error) { return e.tryWalls(ctx, rec, h, e.copyProbe()) }
 	h.struck = func(hit catalog.Hit) { e.noteHit(rec, hit) }
 	if err := h.allowed.attach(h.box); err != nil && h.alive() { // it may have ended by now
@@ -202,7 +202,7 @@ func (h *host) serve() error {
 	if h.closed || h.listen != nil {
 		return nil
 	}
-	l, err := kernel.ListenPacket(h.socket)
+	l, err := fdsock.Listen(h.socket)
 	if err != nil {
 		return &errs.Error{Op: "listening", Path: h.socket, Kind: errs.KindOf(err), Err: err}
 	}
@@ -225,7 +225,7 @@ func (h *host) serve() error {
 }
 
 // admit serves a connection of this user, or of root.
-func (h *host) admit(guest *kernel.Packet) bool {
+func (h *host) admit(guest *fdsock.Conn) bool {
 	uid, err := guest.PeerUID()
 	if err != nil || uid != 0 && int(uid) != os.Geteuid() {
 		return false
@@ -319,7 +319,7 @@ func (h *host) close(ctx context.Context) error {
 }
 
 // answer serves one guest, which asks for one thing.
-func (h *host) answer(guest *kernel.Packet) {
+func (h *host) answer(guest *fdsock.Conn) {
 	msg, files, err := guest.Receive()
 	defer closeAll(files)
 	if err != nil || guest.HungUp() { // what nobody waits for any more is not wanted
@@ -368,7 +368,7 @@ func (h *host) start(ctx context.Context, c isolate.Command) (*isolate.Process, 
 
 // exec runs a command for a guest and tells it how it ended. When the guest
 // goes first, the command gets a hangup, as on a terminal that is closed.
-func (h *host) exec(guest *kernel.Packet, w wireCommand, files []*os.File) {
+func (h *host) exec(guest *fdsock.Conn, w wireCommand, files []*os.File) {
 	if h.outdated(w) {
 		say(guest, tell{Stopped: true})
 		return
@@ -437,7 +437,7 @@ func (h *host) exec(guest *kernel.Packet, w wireCommand, files []*os.File) {
 	guest.Shutdown() //nolint:errcheck // wakes relaySignals
 }
 
-func (h *host) relaySignals(guest *kernel.Packet, p *isolate.Process) {
+func (h *host) relaySignals(guest *fdsock.Conn, p *isolate.Process) {
 	for {
 		msg, files, err := guest.Receive()
 		closeAll(files)
@@ -454,7 +454,7 @@ func (h *host) relaySignals(guest *kernel.Packet, p *isolate.Process) {
 }
 
 // freeze stops the sandbox's processes until the guest goes.
-func (h *host) freeze(guest *kernel.Packet) {
+func (h *host) freeze(guest *fdsock.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	h.allowed.still.Lock()
@@ -474,7 +474,7 @@ func (h *host) freeze(guest *kernel.Packet) {
 }
 
 // say tells a guest something, and reports whether it arrived.
-func say(guest *kernel.Packet, t tell, files ...*os.File) bool {
+func say(guest *fdsock.Conn, t tell, files ...*os.File) bool {
 	msg, err := json.Marshal(t)
 	return err == nil && guest.Send(msg, files...) == nil
 }

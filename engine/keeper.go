@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/run"
 )
 
@@ -151,8 +151,8 @@ func (e *Engine) startServing(ctx context.Context, held *catalog.Held, place *ad
 		err = h.serve()
 	}
 	if err == nil {
-		var self kernel.Process
-		if self, err = kernel.Self(); err == nil {
+		var self proc.Process
+		if self, err = proc.Self(); err == nil {
 			held.Keeper = &self
 			held.Note(catalog.Now())
 			err = held.Save()

@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -261,11 +261,11 @@ func (k *keeper) beneath(path string) error {
 	if err != nil {
 		return absence(err)
 	}
-	list, err := kernel.Entries(int(dir.Fd()))
+	list, err := vfs.Entries(int(dir.Fd()))
 	if err != nil {
 		return err
 	}
-	kernel.SortEntries(list)
+	vfs.SortEntries(list)
 	for _, entry := range list {
 		if err := k.one(path + "/" + entry.Name); err != nil {
 			return err
@@ -290,7 +290,7 @@ func (k *keeper) text(path string, n *diff.Node) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if st, err := kernel.Lstat(int(f.Fd()), ""); err != nil || st.Ino != n.Ino || !st.CTime.Time().Equal(n.CTime) {
+	if st, err := vfs.Lstat(int(f.Fd()), ""); err != nil || st.Ino != n.Ino || !st.CTime.Time().Equal(n.CTime) {
 		return "", nil // it is not what the base had
 	}
 	return name, nil
@@ -307,7 +307,7 @@ func (k *kept) store(data []byte, same *os.File) (string, error) {
 	}
 	tmp, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600) // under the lock
 	if err == nil {
-		if same == nil || kernel.CloneFile(tmp, same) != nil || !holds(tmp, data) {
+		if same == nil || vfs.CloneFile(tmp, same) != nil || !holds(tmp, data) {
 			if err = tmp.Truncate(0); err == nil {
 				_, err = tmp.WriteAt(data, 0)
 			}

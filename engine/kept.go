@@ -19,7 +19,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // What a base held at places that its sandbox has changed is kept beside the
@@ -165,7 +165,7 @@ func lockDir(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, &errs.Error{Op: "locking", Path: dir, Kind: errs.KindOf(err), Err: err}
 	}
-	if err := kernel.Flock(f, syscall.LOCK_EX); err != nil {
+	if err := vfs.Flock(f, syscall.LOCK_EX); err != nil {
 		f.Close()
 		return nil, &errs.Error{Op: "locking", Path: dir, Kind: errs.KindOf(err), Err: err}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // laterThan lists what of a real tree, at and beneath a path relative to it, was
@@ -32,7 +32,7 @@ func laterThan(ctx context.Context, t catalog.Tree, beneath string, skip func(st
 	return changes, nil
 }
 
-func nodeOf(st *kernel.Stat) *diff.Node {
+func nodeOf(st *vfs.Stat) *diff.Node {
 	return &diff.Node{
 		Mode: st.FileMode(), UID: st.UID, GID: st.GID, Size: st.Size,
 		MTime: st.MTime.Time(), CTime: st.CTime.Time(), Rdev: st.Rdev,
@@ -43,7 +43,7 @@ func nodeOf(st *kernel.Stat) *diff.Node {
 // A latePlace is a place that was changed at or after an instant.
 type latePlace struct {
 	path string // relative to where the walk began, "." for that itself
-	st   kernel.Stat
+	st   vfs.Stat
 }
 
 // changedSince walks what lies in a directory on its mount, and lists what has a
@@ -69,13 +69,13 @@ func lookForLate(ctx context.Context, dir string, since time.Time, skip func(str
 		return fail(err)
 	}
 	defer root.Close()
-	top, err := kernel.Lstat(int(root.Fd()), "")
+	top, err := vfs.Lstat(int(root.Fd()), "")
 	if err != nil {
 		return fail(err)
 	}
 	w := lateWalk{
 		ctx: ctx, root: int(root.Fd()), top: top, skip: skip, dirs: []string{"."},
-		since: kernel.Timestamp{Sec: since.Unix(), Nsec: uint32(since.Nanosecond())}, busy: threads,
+		since: vfs.Timestamp{Sec: since.Unix(), Nsec: uint32(since.Nanosecond())}, busy: threads,
 	}
 	w.wake = sync.NewCond(&w.mu)
 	workers := make([]lateWorker, threads)
@@ -111,8 +111,8 @@ func lookForLate(ctx context.Context, dir string, since time.Time, skip func(str
 type lateWalk struct {
 	ctx   context.Context
 	root  int
-	top   kernel.Stat
-	since kernel.Timestamp
+	top   vfs.Stat
+	since vfs.Timestamp
 	skip  func(string) bool
 
 	mu   sync.Mutex
@@ -134,7 +134,7 @@ func (w *lateWorker) run() {
 		if !ok {
 			return
 		}
-		dir, err := kernel.OpenBeneath(w.root, path, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
+		dir, err := vfs.OpenBeneath(w.root, path, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
 		if err != nil {
 			continue // gone meanwhile, or not this user's to look at
 		}
@@ -179,8 +179,8 @@ const deepest = 100
 func (w *lateWorker) walk(dir *os.File, path string, depth int) {
 	var sub []string
 	// A directory that cannot be read to its end is one that goes away.
-	_ = kernel.EachEntry(int(dir.Fd()), func(name []byte, _ uint64, _ uint8) error {
-		st, err := kernel.Lstat(int(dir.Fd()), string(name))
+	_ = vfs.EachEntry(int(dir.Fd()), func(name []byte, _ uint64, _ uint8) error {
+		st, err := vfs.Lstat(int(dir.Fd()), string(name))
 		if err != nil {
 			return w.ctx.Err()
 		}
@@ -205,7 +205,7 @@ func (w *lateWorker) walk(dir *os.File, path string, depth int) {
 			w.share(at)
 			continue
 		}
-		child, err := kernel.OpenDir(int(dir.Fd()), filepath.Base(at))
+		child, err := vfs.OpenDir(int(dir.Fd()), filepath.Base(at))
 		if err != nil {
 			continue
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // A looker looks at places of one tree, following no symbolic link and never
@@ -38,7 +38,7 @@ func (l *looker) dir(path string) (*os.File, error) {
 		return l.last, nil
 	}
 	l.close()
-	f, err := kernel.OpenBeneath(int(l.root.Fd()), path, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	f, err := vfs.OpenBeneath(int(l.root.Fd()), path, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -47,12 +47,12 @@ func (l *looker) dir(path string) (*os.File, error) {
 }
 
 // stat describes a path.
-func (l *looker) stat(path string) (kernel.Stat, error) {
+func (l *looker) stat(path string) (vfs.Stat, error) {
 	dir, err := l.dir(filepath.Dir(path))
 	if err != nil {
-		return kernel.Stat{}, err
+		return vfs.Stat{}, err
 	}
-	return kernel.Lstat(int(dir.Fd()), filepath.Base(path))
+	return vfs.Lstat(int(dir.Fd()), filepath.Base(path))
 }
 
 // present describes a path but for what needs another look: a link's target and
@@ -81,14 +81,14 @@ func (l *looker) node(path string) (*diff.Node, error) {
 	}
 	name := filepath.Base(path)
 	if n.Mode.Type() == fs.ModeSymlink {
-		if n.Target, err = os.Readlink(kernel.FDPath(dir) + "/" + name); err != nil {
+		if n.Target, err = os.Readlink(vfs.FDPath(dir) + "/" + name); err != nil {
 			return nil, absence(err)
 		}
 		n.Size = int64(len(n.Target))
 	}
-	xattrs, err := kernel.Xattrs(int(dir.Fd()), name)
+	xattrs, err := vfs.Xattrs(int(dir.Fd()), name)
 	for attr, value := range xattrs {
-		if kernel.OverlayXattr(attr) {
+		if vfs.OverlayXattr(attr) {
 			continue
 		}
 		if n.Xattrs == nil {
@@ -112,13 +112,13 @@ func (l *looker) open(path string) (*os.File, error) {
 // openFD does as open, and answers with the bare descriptor.
 func (l *looker) openFD(path string) (int, error) {
 	const flags = syscall.O_RDONLY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
-	fd, err := kernel.OpenBeneathFD(int(l.root.Fd()), path, flags|kernel.ONoatime, 0)
+	fd, err := vfs.OpenBeneathFD(int(l.root.Fd()), path, flags|vfs.ONoatime, 0)
 	if errors.Is(err, syscall.EPERM) {
-		fd, err = kernel.OpenBeneathFD(int(l.root.Fd()), path, flags, 0)
+		fd, err = vfs.OpenBeneathFD(int(l.root.Fd()), path, flags, 0)
 	}
 	if err == nil {
-		var st kernel.Stat
-		if st, err = kernel.Lstat(fd, ""); err == nil && !st.IsRegular() {
+		var st vfs.Stat
+		if st, err = vfs.Lstat(fd, ""); err == nil && !st.IsRegular() {
 			err = fs.ErrNotExist
 		}
 		if err != nil {
@@ -166,7 +166,7 @@ type liveBase struct {
 	lifts map[string]string
 }
 
-func (b *liveBase) ours(path string, st *kernel.Stat) bool {
+func (b *liveBase) ours(path string, st *vfs.Stat) bool {
 	s, ok := b.known[path]
 	return ok && s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time())
 }
@@ -202,7 +202,7 @@ func (b *liveBase) wasNothing(path string) (why string, err error) {
 		dir := filepath.Dir(path)
 		up, err := b.real.stat(dir)
 		if dir == "." {
-			up, err = kernel.Lstat(int(b.real.root.Fd()), "")
+			up, err = vfs.Lstat(int(b.real.root.Fd()), "")
 		}
 		if nowhere(err) {
 			path = dir // it was not there because its directory was not
@@ -232,7 +232,7 @@ func (b *liveBase) cameLater(path string, since time.Time) (why string, err erro
 	if err != nil {
 		return unsure, absence(err)
 	}
-	if st.BTime != (kernel.Timestamp{}) && since.Before(st.BTime.Time()) {
+	if st.BTime != (vfs.Timestamp{}) && since.Before(st.BTime.Time()) {
 		return "", nil
 	}
 	return unsure, nil
@@ -251,12 +251,12 @@ func (b *liveBase) lifted(dir string) (why string, err error) {
 		return "", err
 	}
 	st, err := b.real.stat(dir)
-	switch late := func(t kernel.Timestamp) bool { return !t.Time().Before(b.taken) }; {
+	switch late := func(t vfs.Timestamp) bool { return !t.Time().Before(b.taken) }; {
 	case why != "" || nowhere(err):
 	case err != nil:
 		return "", err
 	case b.ours(dir, &st):
-	case late(st.BTime) && st.BTime != (kernel.Timestamp{}):
+	case late(st.BTime) && st.BTime != (vfs.Timestamp{}):
 		why = "its directory has been replaced since"
 	case late(st.CTime) && !late(st.MTime):
 		why = "its directory has been moved or changed since"

@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // A mergeRequest says onto what the changes of a sandbox are merged.
@@ -431,11 +431,11 @@ func (m *merging) newcomers(listed map[string]bool) error {
 		if err != nil {
 			return absence(err)
 		}
-		list, err := kernel.Entries(int(in.Fd()))
+		list, err := vfs.Entries(int(in.Fd()))
 		if err != nil {
 			return err
 		}
-		kernel.SortEntries(list)
+		vfs.SortEntries(list)
 		for _, entry := range list {
 			path := dir + "/" + entry.Name
 			if listed[path] {

@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -161,7 +161,7 @@ func (m *model) inTree(tree catalog.Tree, rel string, f func(root string)) {
 		mount := isolate.Mount{Target: "/", Overlay: &isolate.Overlay{Lower: o.Lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr, Nested: o.Nested}}
 		dirs, err := isolate.OpenForks(ctx, []isolate.Mount{mount})
 		m.must(err)
-		f(filepath.Join(kernel.FDPath(dirs[0]), rel))
+		f(filepath.Join(vfs.FDPath(dirs[0]), rel))
 		dirs[0].Close()
 	}
 	if s, ok := backend.(snapshot.Settler); ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -28,7 +28,7 @@ import (
 
 // attempts repeats what failed, as long as mounts come and go meanwhile.
 type attempts struct {
-	watch *kernel.MountWatch
+	watch *mount.Watch
 	made  int
 }
 
@@ -47,7 +47,7 @@ func (a *attempts) again(err error) bool {
 	if a.watch != nil {
 		return a.watch.Changed()
 	}
-	w, werr := kernel.WatchMounts()
+	w, werr := mount.NewWatch()
 	if werr != nil {
 		return false
 	}
@@ -102,7 +102,7 @@ func (e *environment) clear(tree, path string) string {
 	for dir := tree; ; {
 		if !e.mountedBeneath(dir) {
 			info, err := os.Lstat(dir)
-			if err != nil || !info.IsDir() || dir != tree && slices.ContainsFunc(e.mounts, func(m kernel.MountPoint) bool { return m.Path == dir }) {
+			if err != nil || !info.IsDir() || dir != tree && slices.ContainsFunc(e.mounts, func(m mount.Point) bool { return m.Path == dir }) {
 				return ""
 			}
 			return dir
@@ -117,7 +117,7 @@ func (e *environment) clear(tree, path string) string {
 
 // mountsNow reads the mounts that this process sees.
 func mountsNow() (*environment, error) {
-	mounts, err := kernel.Mounts()
+	mounts, err := mount.List()
 	if err != nil {
 		return nil, err
 	}

@@ -13,14 +13,14 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // A mountPlace is a name in a fork's workspace that has something mounted on it in the
 // sandbox, or on what lies in it: without it nothing could be, and no command started.
 type mountPlace struct {
 	path  string // relative to the workspace
-	st    kernel.Stat
+	st    vfs.Stat
 	attrs map[string]string
 }
 
@@ -76,13 +76,13 @@ func (e *Engine) places(rec *catalog.Record, dir *os.File) ([]mountPlace, error)
 	var there []mountPlace
 	for _, path := range paths {
 		p := mountPlace{path: path}
-		f, err := kernel.OpenBeneath(int(dir.Fd()), path, kernel.OPath|syscall.O_NOFOLLOW, 0)
+		f, err := vfs.OpenBeneath(int(dir.Fd()), path, vfs.OPath|syscall.O_NOFOLLOW, 0)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			continue
 		}
 		if err == nil {
-			if p.st, err = kernel.Lstat(int(f.Fd()), ""); err == nil {
-				p.attrs, err = kernel.Xattrs(int(f.Fd()), "")
+			if p.st, err = vfs.Lstat(int(f.Fd()), ""); err == nil {
+				p.attrs, err = vfs.Xattrs(int(f.Fd()), "")
 			}
 			f.Close()
 		}
@@ -112,13 +112,13 @@ func putBack(ctx context.Context, dir *os.File, places []mountPlace) (made []str
 
 // putBack makes a place, where it is not there.
 func (p mountPlace) putBack(dir *os.File) (was bool, err error) {
-	in, err := kernel.OpenBeneath(int(dir.Fd()), path.Dir(p.path), kernel.OPath|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	in, err := vfs.OpenBeneath(int(dir.Fd()), path.Dir(p.path), vfs.OPath|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return false, p.error(errs.KindOfFile(err), err)
 	}
 	defer in.Close()
 	name := path.Base(p.path)
-	st, err := kernel.Lstat(int(in.Fd()), name)
+	st, err := vfs.Lstat(int(in.Fd()), name)
 	switch {
 	case err == nil && st.Mode&syscall.S_IFMT == p.st.Mode&syscall.S_IFMT:
 		return true, nil
@@ -134,42 +134,42 @@ func (p mountPlace) putBack(dir *os.File) (was bool, err error) {
 }
 
 func (p mountPlace) make(in *os.File, name string) error {
-	was, err := kernel.Lstat(int(in.Fd()), "")
+	was, err := vfs.Lstat(int(in.Fd()), "")
 	if err != nil {
 		return err
 	}
 	if p.st.IsDir() {
-		err = os.Mkdir(filepath.Join(kernel.FDPath(in), name), 0o700)
+		err = os.Mkdir(filepath.Join(vfs.FDPath(in), name), 0o700)
 	} else {
-		err = kernel.MakeNode(int(in.Fd()), name, syscall.S_IFREG|0o600, 0)
+		err = vfs.MakeNode(int(in.Fd()), name, syscall.S_IFREG|0o600, 0)
 	}
 	if err != nil {
 		return err
 	}
-	f, err := kernel.OpenBeneath(int(in.Fd()), name, kernel.OPath|syscall.O_NOFOLLOW, 0)
+	f, err := vfs.OpenBeneath(int(in.Fd()), name, vfs.OPath|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	fd := int(f.Fd())
 	if privileged() {
-		err = kernel.SetOwner(fd, int(p.st.UID), int(p.st.GID))
+		err = vfs.SetOwner(fd, int(p.st.UID), int(p.st.GID))
 	}
 	for attr, value := range p.attrs {
-		if aerr := kernel.SetXattr(fd, "", attr, []byte(value), 0); aerr != nil && !strings.HasPrefix(attr, "security.") {
+		if aerr := vfs.SetXattr(fd, "", attr, []byte(value), 0); aerr != nil && !strings.HasPrefix(attr, "security.") {
 			err = errors.Join(err, aerr)
 		}
 	}
 	if err == nil {
-		err = syscall.Chmod(kernel.FDPath(f), p.st.Mode&0o7777)
+		err = syscall.Chmod(vfs.FDPath(f), p.st.Mode&0o7777)
 	}
-	return errors.Join(err, kernel.SetTimes(fd, &p.st.ATime, p.st.MTime), kernel.SetTimes(int(in.Fd()), &was.ATime, was.MTime))
+	return errors.Join(err, vfs.SetTimes(fd, &p.st.ATime, p.st.MTime), vfs.SetTimes(int(in.Fd()), &was.ATime, was.MTime))
 }
 
 // clearOut takes everything out of a directory, which nobody else uses, but for places. Where its
 // modes forbid that to their owner, they are changed.
 func clearOut(dir *os.File, places []mountPlace) error {
-	top := kernel.FDPath(dir) + "/."
+	top := vfs.FDPath(dir) + "/."
 	root, err := os.OpenRoot(top)
 	if errors.Is(err, fs.ErrPermission) {
 		if err = os.Chmod(top, 0o700); err == nil { // what comes has a mode of its own
@@ -187,9 +187,9 @@ func clearOut(dir *os.File, places []mountPlace) error {
 	if err := clearIn(root, ".", kept); err != nil {
 		return err
 	}
-	attrs, err := kernel.ListXattrs(int(dir.Fd()), "")
+	attrs, err := vfs.ListXattrs(int(dir.Fd()), "")
 	for _, attr := range attrs {
-		if rerr := kernel.RemoveXattr(int(dir.Fd()), "", attr); rerr != nil && !strings.HasPrefix(attr, "security.") { // a security module's stays
+		if rerr := vfs.RemoveXattr(int(dir.Fd()), "", attr); rerr != nil && !strings.HasPrefix(attr, "security.") { // a security module's stays
 			err = errors.Join(err, rerr)
 		}
 	}

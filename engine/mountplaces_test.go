@@ -9,12 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // What is mounted in the workspace here has its place in a sandbox that came from elsewhere.
@@ -173,8 +172,8 @@ func (p *pairing) likeThere(t *testing.T, step int, got engine.Received) {
 		}
 		defer dir.Close()
 		var all []string
-		err = filepath.WalkDir(kernel.FDPath(dir)+"/.", func(at string, d os.DirEntry, err error) error {
-			rel := strings.TrimPrefix(at, kernel.FDPath(dir)+"/")
+		err = filepath.WalkDir(vfs.FDPath(dir)+"/.", func(at string, d os.DirEntry, err error) error {
+			rel := strings.TrimPrefix(at, vfs.FDPath(dir)+"/")
 			if rel != "sub" && rel != "sub/data" && rel != "config" && !strings.HasPrefix(rel, ".snapfs") {
 				all = append(all, rel)
 			}

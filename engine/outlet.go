@@ -12,8 +12,10 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/internal/stdio"
+	"github.com/snapfs/snapfs/internal/tun"
 	"github.com/snapfs/snapfs/isolate"
 	"github.com/snapfs/snapfs/network"
 )
@@ -64,7 +66,7 @@ type outlet struct {
 
 	life sync.Mutex // held to start an edge, and guards what follows
 	tun  *os.File   // nil once it is closed
-	conn *kernel.Packet
+	conn *fdsock.Conn
 	proc *os.Process
 	up   bool   // its rules are in force
 	text string // of the rules
@@ -142,7 +144,7 @@ func (o *outlet) start() error {
 	if o.tun == nil {
 		return errors.New("the sandbox has ended")
 	}
-	conn, theirs, err := kernel.PacketPair()
+	conn, theirs, err := fdsock.Pair()
 	if err != nil {
 		return err
 	}
@@ -205,7 +207,7 @@ func (o *outlet) allowed() error {
 	return o.conn.Send(msg)
 }
 
-func hearEdge(conn *kernel.Packet) (*network.Message, error) {
+func hearEdge(conn *fdsock.Conn) (*network.Message, error) {
 	msg, files, err := conn.Receive()
 	closeAll(files)
 	if err != nil {
@@ -354,7 +356,7 @@ func (o *outlet) close() []RefusedAccess {
 	wanted := o.lastPackets()
 	close(o.over)
 	o.life.Lock()
-	_ = kernel.KeepInterface(o.tun) // the kernel takes its time otherwise, and that is all
+	_ = tun.Persist(o.tun) // the kernel takes its time otherwise, and that is all
 	o.tun.Close()
 	o.tun = nil
 	switch {
@@ -392,7 +394,7 @@ func (o *outlet) reads() bool {
 // there was anything.
 func (o *outlet) lastPackets() (any bool) {
 	const patience = time.Second
-	for end := time.Now().Add(patience); kernel.Readable(o.tun) && time.Now().Before(end); any = true {
+	for end := time.Now().Add(patience); stdio.Readable(o.tun) && time.Now().Before(end); any = true {
 		time.Sleep(time.Millisecond)
 	}
 	return any

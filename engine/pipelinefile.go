@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // Pipelines lie in the state directory:
@@ -277,7 +277,7 @@ func (e *Engine) readContent(id string) (map[string]string, error) {
 func tryLock(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err == nil {
-		if err = kernel.Flock(f, syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+		if err = vfs.Flock(f, syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
 			return f, nil
 		}
 		f.Close()

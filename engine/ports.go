@@ -16,7 +16,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/isolate"
 	"github.com/snapfs/snapfs/network/inlet"
 )
@@ -91,7 +91,7 @@ func (e *Engine) askPorts(ctx context.Context, name string, a portAsk) ([]Port, 
 	return askedPorts(ctx, conn, name, a)
 }
 
-func askedPorts(ctx context.Context, conn *kernel.Packet, name string, a portAsk) ([]Port, error) {
+func askedPorts(ctx context.Context, conn *fdsock.Conn, name string, a portAsk) ([]Port, error) {
 	defer conn.Close() //nolint:errcheck // all was said
 	msg, err := json.Marshal(ask{Port: &a})
 	if err != nil {
@@ -133,7 +133,7 @@ func newInlets(rec *catalog.Record, h *host, log *netJournal) *inlets {
 }
 
 // ports does what a guest asks for, and answers with what is open then.
-func (h *host) ports(guest *kernel.Packet, a portAsk) {
+func (h *host) ports(guest *fdsock.Conn, a portAsk) {
 	var err error
 	switch {
 	case a.Open != 0:

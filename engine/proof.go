@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/prove"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -118,7 +118,7 @@ func (e *Engine) copyProbe() func() (*os.File, error) {
 			copied <- answer{err: errors.New("this program was opened without probes")}
 			return
 		}
-		program, err := kernel.SealedCopy(e.probe[0])
+		program, err := proc.SealedCopy(e.probe[0])
 		copied <- answer{program, err}
 	}()
 	return func() (*os.File, error) {

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/stdio"
 )
 
 // quiet is for how long nothing has happened in a box: its processes have computed no
@@ -22,7 +22,7 @@ type quiet struct {
 
 // A stream is one of a command's, as it was last looked at.
 type stream struct {
-	*kernel.Stream
+	*stdio.Stream
 	outer   bool // of a terminal
 	used    time.Time
 	waiting int
@@ -114,7 +114,7 @@ func (q *quiet) attend(mu *sync.Mutex, pty *os.File, files []*os.File) (leave fu
 		if f == nil {
 			continue
 		}
-		if s, err := kernel.Observe(f); err == nil {
+		if s, err := stdio.Observe(f); err == nil {
 			mine = append(mine, &stream{Stream: s, outer: i == 0, used: s.Used()})
 		}
 	}

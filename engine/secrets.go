@@ -11,7 +11,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 )
 
 // A search is for the secrets of a machine: where they lie, those of people and
@@ -58,7 +58,7 @@ type hiding struct {
 	own, also, expose []string
 	// mounts are those of the machine, roots the sandbox's copies of its trees, ""
 	// for overlays: in a copy there can be what is not in the real tree any more.
-	mounts []kernel.MountPoint
+	mounts []mount.Point
 	roots  map[string]string
 }
 
@@ -149,7 +149,7 @@ func without(paths []string, exposed string, at func(string) string) []string {
 
 // elsewhere lists the other paths by which what lies at paths can be reached,
 // because the same filesystem, or a part of it, is mounted twice.
-func elsewhere(paths []string, mounts []kernel.MountPoint) []string {
+func elsewhere(paths []string, mounts []mount.Point) []string {
 	count := map[uint64]int{}
 	for _, m := range mounts {
 		count[m.Dev]++

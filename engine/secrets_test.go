@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 )
 
 func asItIs(p string) string { return p }
@@ -50,7 +50,7 @@ func TestASecretIsHiddenWhereItsLinkLeads(t *testing.T) {
 }
 
 func TestASecretIsHiddenWhereItsFilesystemIsMountedAgain(t *testing.T) {
-	mounts := []kernel.MountPoint{
+	mounts := []mount.Point{
 		{ID: 1, Path: "/", Root: "/@", Dev: 7},
 		{ID: 2, Parent: 1, Path: "/home", Root: "/@home", Dev: 7},
 		{ID: 3, Parent: 1, Path: "/mnt/top", Root: "/", Dev: 7},

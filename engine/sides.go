@@ -12,7 +12,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // A common is what both sides of a merge started from: the base of a part of a
@@ -74,7 +74,7 @@ func (c *common) unmoved(path string, n *diff.Node) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	st, err := kernel.Lstat(int(f.Fd()), "")
+	st, err := vfs.Lstat(int(f.Fd()), "")
 	if err == nil && (st.Ino != n.Ino || !st.CTime.Time().Equal(n.CTime)) {
 		err = fs.ErrNotExist
 	}

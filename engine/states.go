@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/internal/units"
 )
 
@@ -152,14 +152,14 @@ func (e *Engine) freezeTold(ctx context.Context, h *catalog.Held) (t tell, use s
 // letGo has the keeper thaw the sandbox, and waits until it has: whoever comes
 // next finds it running. A keeper that has gone needs no telling, and one that stands still
 // thaws it when it goes on.
-func letGo(ctx context.Context, conn *kernel.Packet, name string) {
+func letGo(ctx context.Context, conn *fdsock.Conn, name string) {
 	if conn.Send([]byte("{}")) == nil {
 		_ = await(ctx, conn, name)
 	}
 	conn.Close() //nolint:errcheck // all was said
 }
 
-func askFreeze(ctx context.Context, conn *kernel.Packet, name string) (tell, error) {
+func askFreeze(ctx context.Context, conn *fdsock.Conn, name string) (tell, error) {
 	msg, err := json.Marshal(ask{Freeze: true})
 	if err == nil {
 		err = conn.Send(msg)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/proc"
 )
 
 // Stop ends every process of a sandbox, its keeper included. One that stands still is
@@ -34,7 +34,7 @@ func (e *Engine) Stop(ctx context.Context, name string) error {
 	}
 	defer insist(*rec.Keeper)()
 	_, err = e.sendHome(ctx, rec, ask{Stop: true})
-	for kernel.Alive(*rec.Keeper) { // until it has settled what the processes wrote
+	for proc.Alive(*rec.Keeper) { // until it has settled what the processes wrote
 		if ctx.Err() != nil {
 			return &errs.Error{Op: "stopping", Path: name, Kind: errs.ErrInterrupted, Err: ctx.Err()}
 		}

@@ -10,13 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/loopdev"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
 )
 
 // A disk is an ext4 that comes and goes at one place.
@@ -41,7 +40,7 @@ func newDisk(t *testing.T) *disk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loop, err := kernel.AttachLoop(image)
+	loop, err := loopdev.Attach(image)
 	if err != nil {
 		t.Fatal(err)
 	}

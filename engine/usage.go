@@ -7,7 +7,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/internal/undo"
 	"github.com/snapfs/snapfs/limits"
 )
@@ -128,7 +128,7 @@ func limitsFit(l catalog.Limits) error {
 
 // limit changes the limits of what runs, for a guest. One that has gone by then has not
 // noted them.
-func (h *host) limit(guest *kernel.Packet, l catalog.Limits) {
+func (h *host) limit(guest *fdsock.Conn, l catalog.Limits) {
 	was, err := h.allowed.set(context.Background(), l)
 	if err != nil {
 		say(guest, tell{Refused: refusalOf(err)})
@@ -143,7 +143,7 @@ func (h *host) limit(guest *kernel.Packet, l catalog.Limits) {
 }
 
 // count tells a guest what the processes use.
-func (h *host) count(guest *kernel.Packet) {
+func (h *host) count(guest *fdsock.Conn) {
 	u, err := h.allowed.group.Usage()
 	if err != nil {
 		say(guest, tell{Refused: refusalOf(limitError(err))})

@@ -11,7 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/fdsock"
 )
 
 // A warden watches over the time of what runs in a box. When the sandbox's is over, or
@@ -34,7 +34,7 @@ type warden struct {
 	rec       catalog.Record // Policy and Life are this process's own
 	begun     bool           // the loop runs
 	quiet     quiet
-	listeners map[*kernel.Packet]bool
+	listeners map[*fdsock.Conn]bool
 }
 
 // How often it looks at the least: timers stand still while a machine is suspended,
@@ -258,11 +258,11 @@ func (w *warden) attend(pty *os.File, streams ...*os.File) (leave func()) {
 }
 
 // listener tells a guest what happens to its command, until the answer is called.
-func (w *warden) listener(guest *kernel.Packet) (deaf func()) {
+func (w *warden) listener(guest *fdsock.Conn) (deaf func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.listeners == nil {
-		w.listeners = map[*kernel.Packet]bool{}
+		w.listeners = map[*fdsock.Conn]bool{}
 	}
 	w.listeners[guest] = true
 	return func() {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -250,7 +250,7 @@ func TestASandboxThatIsHeldStillEnds(t *testing.T) { asBoth(t, heldStillEnds) }
 func heldStillEnds(t *testing.T, b *bench) {
 	b.new("s")
 	k := b.talk("s")
-	conn, err := kernel.DialPacket(filepath.Join(b.state, "sandboxes/s/keeper"))
+	conn, err := fdsock.Dial(filepath.Join(b.state, "sandboxes/s/keeper"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/fdsock"
+	"github.com/snapfs/snapfs/internal/watch"
 )
 
 // While something runs in a sandbox, its keeper watches the real workspace, and
@@ -122,7 +123,7 @@ func (e *Engine) watchReal(ctx context.Context, rec *catalog.Record) (moved <-ch
 			}
 		}
 	}
-	w, err := kernel.WatchTree(rec.Workspace, skip, watchMost)
+	w, err := watch.New(rec.Workspace, skip, watchMost)
 	if err != nil {
 		close(told)
 		return told, watching
@@ -247,7 +248,7 @@ func (b *bulletin) latest() (DriftReport, int, <-chan struct{}) {
 }
 
 // follow tells a guest each issue until it goes, or the box does.
-func (h *host) follow(guest *kernel.Packet) {
+func (h *host) follow(guest *fdsock.Conn) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
@@ -322,7 +323,7 @@ func unlessGone(err error) error {
 }
 
 // hearDrift asks a keeper, and reports whether it had anything to say.
-func hearDrift(ctx context.Context, conn *kernel.Packet, each func(DriftReport) error) (heard bool) {
+func hearDrift(ctx context.Context, conn *fdsock.Conn, each func(DriftReport) error) (heard bool) {
 	stop := context.AfterFunc(ctx, func() { conn.Shutdown() }) //nolint:errcheck // wakes the one who listens
 	defer conn.Close()                                         //nolint:errcheck // all was said
 	defer stop()

@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // layers collects the id-mapped mounts that are the layers of one overlay. Before Linux 6.15 each must be
@@ -56,7 +56,7 @@ func overlayInScratch(o Overlay, attr uint64, like *layers, base int) (*os.File,
 }
 
 // aboveInScratch mounts an overlay above detached mounts, for kernels that want these attached.
-func aboveInScratch(ov kernel.Overlay, base []*os.File) (*os.File, error) {
+func aboveInScratch(ov mount.Overlay, base []*os.File) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
 		l := &layers{attached: true}
 		defer func() { later(l.mounts...) }()
@@ -68,13 +68,13 @@ func aboveInScratch(ov kernel.Overlay, base []*os.File) (*os.File, error) {
 			}
 			ov.Lower = append(ov.Lower, name)
 		}
-		return kernel.MountOverlay(ov)
+		return mount.NewOverlay(ov)
 	})
 }
 
 // nestedInScratch mounts an overlay whose last layer contains the others, for kernels that want that layer,
 // wrapped, to be attached.
-func nestedInScratch(ov kernel.Overlay) (*os.File, error) {
+func nestedInScratch(ov mount.Overlay) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
 		l := &layers{attached: true}
 		defer func() { later(l.mounts...) }()
@@ -84,7 +84,7 @@ func nestedInScratch(ov kernel.Overlay) (*os.File, error) {
 			return nil, err
 		}
 		ov.Lower, ov.Nested = append(slices.Clone(ov.Lower[:last]), name), false
-		return kernel.MountOverlay(ov)
+		return mount.NewOverlay(ov)
 	})
 }
 
@@ -109,7 +109,7 @@ func inScratch(mount func() (*os.File, error)) (*os.File, error) {
 }
 
 func (l *layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
-	ov := kernel.Overlay{
+	ov := mount.Overlay{
 		UserXattr: o.UserXattr, RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr,
 		Volatile: true, NoIndex: true, Attr: attr,
 	}
@@ -131,7 +131,7 @@ func (l *layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
 		ov.Lower = append(ov.Lower, name)
 	}
 	if o.Upper == "" {
-		return kernel.MountOverlay(ov)
+		return mount.NewOverlay(ov)
 	}
 	parent := filepath.Dir(o.Work)
 	dir, err := l.find(parent) // one mount for both, as overlayfs demands
@@ -161,7 +161,7 @@ func (l *layers) find(path string) (string, error) {
 	if l.root != nil && !l.attached {
 		if f := l.onRoot(path); f != nil {
 			l.mounts = append(l.mounts, f)
-			return kernel.FDPath(f), nil
+			return vfs.FDPath(f), nil
 		}
 	}
 	return l.add(mapped(path, 0, l.userns))
@@ -201,18 +201,18 @@ func (l *layers) add(m *os.File, err error) (string, error) {
 	}
 	l.mounts = append(l.mounts, m)
 	if !l.attached {
-		return kernel.FDPath(m), nil
+		return vfs.FDPath(m), nil
 	}
 	place := scratchDir + "/" + strconv.Itoa(len(l.mounts))
 	if err := os.MkdirAll(place, 0o700); err != nil {
 		return "", err
 	}
-	return place, kernel.MoveMount(m, unix.AT_FDCWD, place)
+	return place, mount.MoveMount(m, unix.AT_FDCWD, place)
 }
 
 // wrap is [kernel.WrapLower] with mounts that are closed later.
 func (l *layers) wrap(name string, userXattr bool) (string, error) {
-	c, err := kernel.Fsopen("tmpfs")
+	c, err := mount.Fsopen("tmpfs")
 	if err != nil {
 		return "", err
 	}
@@ -221,7 +221,7 @@ func (l *layers) wrap(name string, userXattr bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return l.add(kernel.MountOverlay(kernel.Overlay{Lower: []string{name, empty}, UserXattr: userXattr}))
+	return l.add(mount.NewOverlay(mount.Overlay{Lower: []string{name, empty}, UserXattr: userXattr}))
 }
 
 // scratchDir is covered by a tmpfs in the scratch namespace. No layer lies there and overlayfs needs none of

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/probe"
 	"github.com/snapfs/snapfs/isolate/internal/seatbelt"
 )
 
@@ -70,7 +70,7 @@ func (s Spec) profile() (string, error) {
 	}
 	text, err := p.Text()
 	if err != nil {
-		return "", &Error{Op: "writing a profile for " + kernel.SandboxExec, Kind: ErrNotSupported, Err: err}
+		return "", &Error{Op: "writing a profile for " + probe.SandboxExec, Kind: ErrNotSupported, Err: err}
 	}
 	return text, nil
 }

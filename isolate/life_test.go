@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/hostinfo"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 func TestFrozenProcessesWriteNothing(t *testing.T) {
@@ -27,7 +27,7 @@ func TestFrozenProcessesWriteNothing(t *testing.T) {
 
 func TestFreezersOfCgroups(t *testing.T) {
 	treetest.NeedRoot(t)
-	roots, err := kernel.CgroupRoots()
+	roots, err := hostinfo.CgroupRoots()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -358,7 +358,7 @@ func TestOpenViewsShowsTrees(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, want := range []string{"lower", "upper", "upper", "lower"} {
-			root, err := os.OpenRoot(kernel.FDPath(views[i]))
+			root, err := os.OpenRoot(vfs.FDPath(views[i]))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -428,7 +428,7 @@ func TestOpenForksWritesToTheUpperLayer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		root, err := os.OpenRoot(kernel.FDPath(forks[0]))
+		root, err := os.OpenRoot(vfs.FDPath(forks[0]))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -441,7 +441,7 @@ func TestOpenForksWritesToTheUpperLayer(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer views[0].Close()
-		root, err = os.OpenRoot(kernel.FDPath(views[0]))
+		root, err = os.OpenRoot(vfs.FDPath(views[0]))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,9 +7,8 @@ import (
 	"os"
 	"runtime"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // Notify replaces the file /run/snapfs/name in the container, atomically, for every process there to read; it
@@ -24,7 +23,7 @@ func (c *Container) Notify(name string, content []byte) error {
 		return err
 	}
 	defer root.Close()
-	run, err := kernel.OpenBeneath(int(root.Fd()), "run", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	run, err := vfs.OpenBeneath(int(root.Fd()), "run", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err == nil {
 		defer run.Close()
 		if own, err := ownMount(root, run); err != nil || !own { // when its mounts are gone, /run is a directory of the tree below
@@ -64,7 +63,7 @@ func put(run int, name string, content []byte) error {
 	if err := unix.Mkdirat(run, "snapfs", 0o755); err != nil && err != unix.EEXIST {
 		return err
 	}
-	dir, err := kernel.OpenBeneath(run, "snapfs", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	dir, err := vfs.OpenBeneath(run, "snapfs", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}

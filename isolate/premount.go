@@ -10,9 +10,8 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/snapfs/snapfs/internal/mount"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // premount is a mount that the supervisor makes for a container: a Served tree, or, under [Own], what the
@@ -137,18 +136,18 @@ func (b *builder) make(ctx context.Context, g premount, userns *os.File) (*os.Fi
 // mapped clones the mount at path, id-mapped by userns unless userns is nil. It returns an unmappable error if
 // the filesystem does not support that.
 func mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
-	m, err := kernel.CloneTree(path, false)
+	m, err := mount.CloneTree(path, false)
 	if err != nil {
 		return nil, err
 	}
 	if userns != nil {
-		err = kernel.IDMap(m, userns, false)
+		err = mount.IDMap(m, userns, false)
 	}
 	if userns != nil && errors.Is(err, unix.EINVAL) {
 		err = unmappable{path, err}
 	}
 	if err == nil && attr != 0 {
-		err = kernel.SetMountAttr(m, attr, 0, false)
+		err = mount.SetMountAttr(m, attr, 0, false)
 	}
 	if err != nil {
 		m.Close()
@@ -181,11 +180,11 @@ func mountServed(ctx context.Context, m Mount, attr uint64, userns *os.File) (*o
 // restricted sets flags on a detached mount and, unless userns is nil, its id mapping.
 func restricted(tree *os.File, attr uint64, userns *os.File) error {
 	if userns != nil {
-		if err := kernel.IDMap(tree, userns, false); err != nil {
+		if err := mount.IDMap(tree, userns, false); err != nil {
 			return err
 		}
 	}
-	return kernel.SetMountAttr(tree, attr, 0, false)
+	return mount.SetMountAttr(tree, attr, 0, false)
 }
 
 // later closes detached mounts in the background, because the kernel waits for all RCU readers when such a
@@ -202,7 +201,7 @@ func later(mounts ...*os.File) {
 // and the layers must map these ids. So the thread takes the fsuid and fsgid of the container's root, base on
 // the host, for the mount, and restores the capabilities that it loses by that (capabilities(7), "Effect of
 // user ID changes on capabilities").
-func writable(ov kernel.Overlay, base int) (*os.File, error) {
+func writable(ov mount.Overlay, base int) (*os.File, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -220,7 +219,7 @@ func writable(ov kernel.Overlay, base int) (*os.File, error) {
 	err := unix.Capset(&header, &raised[0])
 	var overlay *os.File
 	if err == nil {
-		overlay, err = kernel.MountOverlay(ov)
+		overlay, err = mount.NewOverlay(ov)
 	}
 	return overlay, errors.Join(err, unix.Setfsuid(0), unix.Setfsgid(0), unix.Capset(&header, &before[0]))
 }
@@ -238,7 +237,7 @@ func (u unmappable) Unwrap() error { return u.err }
 
 func (u unmappable) explained() *Error {
 	kind := ""
-	if fs, err := kernel.FilesystemOf(u.path); err == nil {
+	if fs, err := mount.FilesystemOf(u.path); err == nil {
 		kind = ", " + fs.Type + ","
 	}
 	return &Error{

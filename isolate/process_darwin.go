@@ -8,9 +8,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/snapfs/snapfs/internal/probe"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // Process is a program that Start or Exec started in a container.
@@ -53,11 +52,11 @@ func (b *Container) Exec(ctx context.Context, c Command) (*Process, error) {
 		return nil, &Error{Op: "starting", Kind: ErrClosed}
 	}
 	args := append([]string{"sandbox-exec", "-p", b.profile, program}, c.Args[1:]...)
-	proc, err := os.StartProcess(kernel.SandboxExec, args, &os.ProcAttr{
+	proc, err := os.StartProcess(probe.SandboxExec, args, &os.ProcAttr{
 		Dir: b.spec.place(c.Dir), Env: c.Env, Files: streams, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
-		return nil, hostError("starting "+kernel.SandboxExec, err)
+		return nil, hostError("starting "+probe.SandboxExec, err)
 	}
 	p := &Process{pid: proc.Pid, done: make(chan struct{})}
 	if len(b.procs) == 0 && isClosed(b.idle) {

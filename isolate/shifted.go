@@ -8,9 +8,9 @@ import (
 	"os"
 	"slices"
 
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // shifted is a tree whose ids a FUSE process maps for the container, because its filesystem does not support
@@ -48,7 +48,7 @@ func (b *builder) shifted(ctx context.Context, target, path string, attr uint64,
 
 // shownBy mounts a mounted tree through FUSE.
 func (b *builder) shownBy(ctx context.Context, target string, tree *os.File, attr uint64, why error) (*os.File, error) {
-	fuse, mount, err := kernel.NewFUSE(kernel.FUSEOptions{Subtype: "snapfs-shift", Others: true, MaxRead: maxShiftRead}, attr)
+	fuse, mount, err := mount.NewFUSE(mount.FUSEOptions{Subtype: "snapfs-shift", Others: true, MaxRead: maxShiftRead}, attr)
 	if err != nil {
 		return nil, errors.Join(why, err)
 	}
@@ -57,7 +57,7 @@ func (b *builder) shownBy(ctx context.Context, target string, tree *os.File, att
 	dev.Close() // the FUSE process has its own descriptor
 	var root *os.File
 	if err == nil {
-		root, err = kernel.OpenDir(int(mount.Fd()), ".") // waits until the FUSE process replies
+		root, err = vfs.OpenDir(int(mount.Fd()), ".") // waits until the FUSE process replies
 	}
 	if err != nil {
 		mount.Close()

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // OpenViews mounts each of mounts read-only, visible to no other process, and returns an O_PATH directory
@@ -108,14 +108,14 @@ func asView(m Mount) (overlay *Overlay, plain string) {
 }
 
 func (to purpose) mount(ctx context.Context, o *Overlay) (*os.File, error) {
-	ov := kernel.Overlay{
+	ov := mount.Overlay{
 		Lower: o.Lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr, RedirectDir: !o.UserXattr,
 		Metacopy: !o.UserXattr, NoIndex: true, Nested: o.Nested, Attr: viewMount,
 	}
 	if len(o.Base) > 0 {
 		return mountAbove(ctx, ov, o)
 	}
-	m, err := kernel.MountOverlay(ov)
+	m, err := mount.NewOverlay(ov)
 	if o.Nested && errors.Is(err, unix.EINVAL) {
 		return nestedInScratch(ov)
 	}
@@ -123,7 +123,7 @@ func (to purpose) mount(ctx context.Context, o *Overlay) (*os.File, error) {
 }
 
 // mountAbove mounts an overlay with its Base.
-func mountAbove(ctx context.Context, ov kernel.Overlay, o *Overlay) (*os.File, error) {
+func mountAbove(ctx context.Context, ov mount.Overlay, o *Overlay) (*os.File, error) {
 	base, err := o.mountBase(ctx)
 	defer closeFiles(base)
 	if err != nil {
@@ -132,9 +132,9 @@ func mountAbove(ctx context.Context, ov kernel.Overlay, o *Overlay) (*os.File, e
 	with := ov
 	with.Lower = slices.Clone(ov.Lower)
 	for _, m := range base {
-		with.Lower = append(with.Lower, kernel.FDPath(m))
+		with.Lower = append(with.Lower, vfs.FDPath(m))
 	}
-	m, err := kernel.MountOverlay(with)
+	m, err := mount.NewOverlay(with)
 	if errors.Is(err, unix.EINVAL) {
 		return aboveInScratch(ov, base)
 	}

@@ -10,9 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/snapfs/snapfs/internal/mount"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // disks returns the whole disk of each device: a partition has no rate limits of its own.
@@ -74,11 +73,11 @@ func DisksOf(path string) ([]uint64, error) {
 	if st.Dev_major != 0 {
 		return disks([]uint64{unix.Mkdev(st.Dev_major, st.Dev_minor)})
 	}
-	mounts, err := kernel.Mounts()
+	mounts, err := mount.List()
 	if err != nil {
 		return nil, failed("looking for the disk", path, err)
 	}
-	i := slices.IndexFunc(mounts, func(m kernel.MountPoint) bool { return uint64(m.ID) == st.Mnt_id })
+	i := slices.IndexFunc(mounts, func(m mount.Point) bool { return uint64(m.ID) == st.Mnt_id })
 	if i < 0 || !strings.HasPrefix(mounts[i].Source, "/dev/") {
 		kind := "its filesystem"
 		if i >= 0 {

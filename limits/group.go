@@ -15,9 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/snapfs/snapfs/internal/proc"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // Group holds the limits of one container, from before its start until after its end. Its methods are safe for
@@ -92,7 +91,7 @@ func (g *Group) start(ctx context.Context, l Limits) error {
 // makeCgroups creates a control group in every hierarchy, whether or not a limit needs it, so that limits can
 // be set later, everything is counted, and all processes can be stopped and killed at once.
 func (g *Group) makeCgroups(ctx context.Context, l Limits) error {
-	self, err := kernel.Identify(os.Getpid())
+	self, err := proc.Identify(os.Getpid())
 	if err != nil {
 		return failed("making a control group", "/proc/self/stat", err)
 	}
@@ -216,7 +215,7 @@ func (g *Group) inside(pid int) error {
 	if in == len(g.members) {
 		return nil
 	}
-	if p, err := kernel.Identify(pid); err == nil && kernel.Alive(p) {
+	if p, err := proc.Identify(pid); err == nil && proc.Alive(p) {
 		return &Error{
 			Op: "watching the sandbox", Path: file, Kind: ErrInvalid,
 			Err: fmt.Errorf("pid 1 is in %d of %d control groups", in, len(g.members)),

@@ -10,9 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/snapfs/snapfs/internal/mount"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // hierarchy is a mounted tree of control groups (cgroups(7)), as this process sees it.
@@ -27,7 +26,7 @@ type hierarchy struct {
 // mounted more than once, a mount that shows the caller's own group is preferred. Cost: two reads, and a statfs
 // for each.
 func hierarchies() ([]hierarchy, error) {
-	mounts, err := kernel.Mounts()
+	mounts, err := mount.List()
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +78,7 @@ func ownGroups(text string) map[string]string {
 
 // readHierarchy returns false for mounts of other kinds and for hierarchies without a controller that is used
 // here.
-func readHierarchy(m kernel.MountPoint) (h hierarchy, ok bool) {
+func readHierarchy(m mount.Point) (h hierarchy, ok bool) {
 	h.mount = m.Path
 	switch m.Type {
 	case "cgroup2":
@@ -107,7 +106,7 @@ func (h hierarchy) mounted() bool {
 // locate returns the directory of a group, given its path in /proc/self/cgroup, below a mount. The mount may
 // show only a part of the hierarchy, or more of it than this process's cgroup namespace does
 // (cgroup_namespaces(7)). It returns "" if the mount does not show the group.
-func locate(m kernel.MountPoint, path string) string {
+func locate(m mount.Point, path string) string {
 	switch {
 	case strings.HasPrefix(path, "/.."):
 		return "" // outside of the namespace: the kernel hides the names on the way
@@ -123,7 +122,7 @@ func locate(m kernel.MountPoint, path string) string {
 
 // search looks for the namespace's root below a mount whose root is above the namespace, by as many levels as
 // m.Root says: it is the group that contains this process.
-func search(m kernel.MountPoint, path string) string {
+func search(m mount.Point, path string) string {
 	levels := strings.Count(m.Root, "/..")
 	candidates, err := filepath.Glob(m.Path + strings.Repeat("/*", levels) + strings.TrimSuffix(path, "/"))
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
 )
 
 func TestLocateOwnGroup(t *testing.T) {
@@ -28,7 +28,7 @@ func TestLocateOwnGroup(t *testing.T) {
 		{"/a/b", "/a", ""},
 		{"/", "/../a", ""}, // beyond the namespace
 	} {
-		if got := locate(kernel.MountPoint{Root: c.root, Path: "/m"}, c.path); got != c.want {
+		if got := locate(mount.Point{Root: c.root, Path: "/m"}, c.path); got != c.want {
 			t.Errorf("root %s, own %s: %q, want %q", c.root, c.path, got, c.want)
 		}
 	}
@@ -144,7 +144,7 @@ func delegatedUser(t *testing.T) {
 }
 
 func TestParseGroupNameIsStrict(t *testing.T) {
-	k := groupName{"a-b.c_1", kernel.Process{PID: 12, Start: 345}}
+	k := groupName{"a-b.c_1", proc.Process{PID: 12, Start: 345}}
 	if got, ok := parseGroupName(k.String()); !ok || got != k {
 		t.Error(got, ok)
 	}

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/godbus/dbus/v5"
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/proc"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // An ordinary user may create control groups only in one that was delegated to it. A login session is not; but
@@ -73,7 +73,7 @@ func withScope(ctx context.Context, found []hierarchy, l Limits) ([]hierarchy, e
 func enterScope(ctx context.Context, h hierarchy) error {
 	ctx, cancel := context.WithTimeout(ctx, scopeTime)
 	defer cancel()
-	self, err := kernel.Identify(os.Getpid())
+	self, err := proc.Identify(os.Getpid())
 	if err != nil {
 		return err
 	}
@@ -85,12 +85,12 @@ func enterScope(ctx context.Context, h hierarchy) error {
 	if err != nil {
 		return err
 	}
-	mounts, err := kernel.Mounts()
+	mounts, err := mount.List()
 	if err != nil {
 		return err
 	}
 	path := ownGroups(string(text))[""]
-	i := slices.IndexFunc(mounts, func(m kernel.MountPoint) bool { return m.Path == h.mount && m.Type == "cgroup2" })
+	i := slices.IndexFunc(mounts, func(m mount.Point) bool { return m.Path == h.mount && m.Type == "cgroup2" })
 	if i < 0 || filepath.Base(path) != name {
 		return fmt.Errorf("the user's systemd made a scope, and this process is in %s", path)
 	}

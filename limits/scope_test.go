@@ -15,10 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
 )
 
 // TestUserSystemdDelegatesAScope runs in a session whose group is root's, as a login's is, with a systemd of
@@ -47,7 +46,7 @@ func TestUserSystemdDelegatesAScope(t *testing.T) {
 
 func startOf(t *testing.T) uint64 {
 	t.Helper()
-	self, err := kernel.Identify(os.Getpid())
+	self, err := proc.Identify(os.Getpid())
 	must(t, err)
 	return self.Start
 }

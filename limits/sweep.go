@@ -12,15 +12,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/snapfs/snapfs/internal/proc"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // groupName is the name of a control group: the sandbox's id, and the process that created it and removes it.
 type groupName struct {
 	id    string
-	owner kernel.Process
+	owner proc.Process
 }
 
 const namePrefix = "snapfs-"
@@ -42,7 +41,7 @@ func parseGroupName(name string) (groupName, bool) {
 	}
 	pid, err1 := strconv.ParseUint(rest[j+1:i], 10, 31)
 	start, err2 := strconv.ParseUint(rest[i+1:], 10, 64)
-	k := groupName{rest[:j], kernel.Process{PID: int(pid), Start: start}}
+	k := groupName{rest[:j], proc.Process{PID: int(pid), Start: start}}
 	return k, err1 == nil && err2 == nil && pid > 0 && validID(k.id) && k.String() == name
 }
 
@@ -60,7 +59,7 @@ func Sweep(ctx context.Context) error {
 	left := map[groupName][]*member{} // of all hierarchies: a frozen process in one must be thawed there
 	for _, h := range found {
 		groups(h.mount, func(path string, k groupName) {
-			if !ours(path) || kernel.Alive(k.owner) {
+			if !ours(path) || proc.Alive(k.owner) {
 				return
 			}
 			m := &member{version: h.version, controllers: h.controllers, path: path}
@@ -131,7 +130,7 @@ func sweepOne(ctx context.Context, k groupName, members []*member) error {
 
 // elsewhere reports whether a process with this start time runs on the machine that has this pid in its own pid
 // namespace.
-func elsewhere(p kernel.Process) bool {
+func elsewhere(p proc.Process) bool {
 	list, err := os.ReadDir("/proc")
 	if err != nil {
 		return true // unknown: assume that it runs
@@ -141,7 +140,7 @@ func elsewhere(p kernel.Process) bool {
 		if err != nil {
 			continue
 		}
-		if other, err := kernel.Identify(pid); err != nil || other.Start != p.Start || !kernel.Alive(other) {
+		if other, err := proc.Identify(pid); err != nil || other.Start != p.Start || !proc.Alive(other) {
 			continue
 		}
 		status, err := os.ReadFile("/proc/" + d.Name() + "/status")

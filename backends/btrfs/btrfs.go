@@ -41,11 +41,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
+	"golang.org/x/sys/unix"
 )
 
 // Driver opens this backend.
@@ -157,11 +156,11 @@ func usable(src source) error {
 		return &os.PathError{Op: "open", Path: src.root, Err: err}
 	}
 	defer unix.Close(fd)
-	mode, err := kernel.BtrfsQuotaMode(fd)
+	mode, err := btrfs.QuotaModeOf(fd)
 	if err != nil {
 		return &os.PathError{Op: "ask for the filesystem", Path: src.root, Err: err}
 	}
-	if mode == kernel.QuotaFull {
+	if mode == btrfs.QuotaFull {
 		return &problem{
 			kind: errs.ErrNotSupported, path: src.mount,
 			why:   "full quota groups are on, and with them the removal of a snapshot can block the filesystem for minutes",

@@ -10,12 +10,12 @@ import (
 	"sync"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // fixture is a backend on a fresh filesystem, with a subvolume as its tree.
@@ -43,7 +43,7 @@ func subvolume(t testing.TB, path string) string {
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	if err := kernel.BtrfsCreate(int(dir.Fd()), filepath.Base(path)); err != nil {
+	if err := btrfs.Create(int(dir.Fd()), filepath.Base(path)); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -198,12 +198,12 @@ func TestNestedSubvolumesComeAlong(t *testing.T) {
 	s, f := clone(t, b, tree, "1")
 	wantFile(t, s.View.Path+"/sub/dir/deep/file", "deep")
 	for _, dir := range []string{"", "/sub", "/sub/dir", "/sub/dir/deep"} {
-		want, err := kernel.Lstat(unix.AT_FDCWD, tree.Path+dir)
+		want, err := vfs.Lstat(unix.AT_FDCWD, tree.Path+dir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, copied := range []string{s.View.Path, f.View.Path} {
-			if got, err := kernel.Lstat(unix.AT_FDCWD, copied+dir); err != nil || got.MTime != want.MTime {
+			if got, err := vfs.Lstat(unix.AT_FDCWD, copied+dir); err != nil || got.MTime != want.MTime {
 				t.Errorf("%s is of %v, want %v (%v)", copied+dir, got.MTime, want.MTime, err)
 			}
 		}
@@ -284,7 +284,7 @@ func TestWhatIsNotOnBtrfsIsRefusedByName(t *testing.T) {
 func TestFullQuotaGroupsAreRefused(t *testing.T) {
 	b, tree := fixture(t)
 	dir := treetest.Open(t, b.top)
-	if err := kernel.BtrfsSetQuota(int(dir.Fd()), kernel.QuotaFull); err != nil {
+	if err := btrfs.SetQuota(int(dir.Fd()), btrfs.QuotaFull); err != nil {
 		t.Fatal(err)
 	}
 	_, err := Open(t.Context(), snapshot.Place{Tree: tree, Dir: "/state"})

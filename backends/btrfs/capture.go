@@ -8,11 +8,11 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A capture is a tree about to be captured.
@@ -22,7 +22,7 @@ type capture struct {
 	tree   snapshot.Tree
 	within string
 	src    int // the root of the subvolume
-	info   kernel.Subvolume
+	info   btrfs.Subvolume
 }
 
 func (c *capture) done() {
@@ -50,7 +50,7 @@ func (b *Backend) prepare(ctx context.Context, tree snapshot.Tree) (*capture, er
 	c := &capture{Backend: b, room: r, tree: tree, within: src.within}
 	c.src, err = unix.Open(src.root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err == nil {
-		c.info, err = kernel.BtrfsInfo(c.src)
+		c.info, err = btrfs.Info(c.src)
 	}
 	if err != nil {
 		c.done()
@@ -67,7 +67,7 @@ func (c *capture) mark(taken time.Time) mark {
 // subvolume, in one transaction commit. Where nothing has changed in the
 // subvolume since the last capture of this tree, that one is the answer.
 func (b *Backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
-	return b.CaptureAsOf(ctx, tree, id, kernel.Now())
+	return b.CaptureAsOf(ctx, tree, id, vfs.Now())
 }
 
 // CaptureAsOf is Capture of what stands for an earlier instant.

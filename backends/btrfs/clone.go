@@ -9,11 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Clone keeps the contract of [snapshot.Cloner]. The snapshot and the fork are
@@ -21,7 +21,7 @@ import (
 // them, and where it is the same one they are the same. Where not, and something
 // changed in between, the fork is taken again, from the snapshot.
 func (b *Backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID) (snapshot.Snapshot, snapshot.Fork, error) {
-	return b.CloneAsOf(ctx, tree, id, fork, kernel.Now())
+	return b.CloneAsOf(ctx, tree, id, fork, vfs.Now())
 }
 
 // CloneAsOf is Clone of what stands for an earlier instant.
@@ -133,7 +133,7 @@ func (c *capture) equal(x, y *entry) bool {
 		a, b = b, a
 	}
 	changed := false
-	err := kernel.BtrfsSearch(c.src, kernel.BtrfsRange{Tree: b.ID, NewerThan: a.Born}, func(it kernel.BtrfsItem) bool {
+	err := btrfs.Search(c.src, btrfs.Range{Tree: b.ID, NewerThan: a.Born}, func(it btrfs.Item) bool {
 		node, ok := it.Inode()
 		changed = ok && node.Changed > a.Born
 		return !changed
@@ -141,13 +141,13 @@ func (c *capture) equal(x, y *entry) bool {
 	return err == nil && !changed
 }
 
-func (e *entry) born() (kernel.Subvolume, error) {
+func (e *entry) born() (btrfs.Subvolume, error) {
 	fd, err := e.room.open(e.path + "/" + treeName)
 	if err != nil {
-		return kernel.Subvolume{}, err
+		return btrfs.Subvolume{}, err
 	}
 	defer unix.Close(fd)
-	return kernel.BtrfsInfo(fd)
+	return btrfs.Info(fd)
 }
 
 // again makes the entry fe a fork of the snapshot se instead of what it is.

@@ -8,13 +8,13 @@ import (
 	"strconv"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/btrfs"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
-	"github.com/snapfs/snapfs/internal/kernel"
+	sysbtrfs "github.com/snapfs/snapfs/internal/btrfs"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
 )
 
 // within is a place in dir, with a subvolume of its own as the tree.
@@ -25,7 +25,7 @@ func within(t testing.TB, dir string) snapshot.Place {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := kernel.BtrfsCreate(int(f.Fd()), "tree"); err != nil {
+	if err := sysbtrfs.Create(int(f.Fd()), "tree"); err != nil {
 		t.Fatal(err)
 	}
 	tree := filepath.Join(dir, "tree")
@@ -61,7 +61,7 @@ const small, room = 300 << 20, 12 << 20
 
 func crowded(t testing.TB, top string) string {
 	t.Helper()
-	fs, err := kernel.FilesystemOf(top)
+	fs, err := mount.FilesystemOf(top)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,11 +80,11 @@ func crowded(t testing.TB, top string) string {
 // without them offers no limits.
 func counting(t testing.TB, top string) string {
 	t.Helper()
-	if !kernel.BtrfsSimpleQuota() {
+	if !sysbtrfs.SimpleQuota() {
 		return top
 	}
 	f := treetest.Open(t, top)
-	if err := kernel.BtrfsSetQuota(int(f.Fd()), kernel.QuotaSimple); err != nil {
+	if err := sysbtrfs.SetQuota(int(f.Fd()), sysbtrfs.QuotaSimple); err != nil {
 		t.Fatal(err)
 	}
 	return top

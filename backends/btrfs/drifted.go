@@ -9,10 +9,9 @@ import (
 	"math"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
+	"golang.org/x/sys/unix"
 )
 
 // Drifted keeps the contract of [snapshot.Drifter], as Touched does that of its
@@ -75,7 +74,7 @@ func (b *Backend) realSide(tree string) (*side, error) {
 	var st unix.Stat_t
 	if err = unix.Fstat(s.top, &st); err == nil {
 		s.ino = st.Ino
-		s.info, err = kernel.BtrfsInfo(s.fd)
+		s.info, err = btrfs.Info(s.fd)
 	}
 	if err != nil {
 		s.close()

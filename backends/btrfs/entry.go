@@ -9,12 +9,12 @@ import (
 	"os"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // An entry is the directory of one snapshot or fork while it is being made.
@@ -127,7 +127,7 @@ func (e *entry) copyFrom(ctx context.Context, src int, within string, readOnly b
 		return err
 	}
 	if readOnly {
-		if err := kernel.BtrfsSetReadOnly(root, true); err != nil {
+		if err := btrfs.SetReadOnly(root, true); err != nil {
 			return &os.PathError{Op: "make read-only", Path: e.path, Err: err}
 		}
 	}
@@ -141,7 +141,7 @@ func (e *entry) copyFrom(ctx context.Context, src int, within string, readOnly b
 }
 
 func take(src, dir int, name string, readOnly bool) error {
-	err := kernel.BtrfsSnapshot(src, dir, name, readOnly)
+	err := btrfs.Snapshot(src, dir, name, readOnly)
 	if err == unix.EPERM {
 		return &problem{
 			kind: errs.ErrDenied, why: "the subvolume belongs to another user",
@@ -211,13 +211,13 @@ func graftOne(ctx context.Context, src, dst int, path string, readOnly bool) err
 	if err := graft(ctx, from, to, ".", deeper, readOnly); err != nil || !readOnly {
 		return err
 	}
-	return kernel.BtrfsSetReadOnly(to, true)
+	return btrfs.SetReadOnly(to, true)
 }
 
 // swap replaces a stub by a snapshot of the subvolume from. The directory keeps
 // its time: nobody has changed it.
 func swap(from, parent int, name string) error {
-	st, err := kernel.Lstat(parent, "")
+	st, err := vfs.Lstat(parent, "")
 	if err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func nestedIn(src int, within string) ([]string, error) {
 		defer unix.Close(fd)
 		dir = fd
 	}
-	all, err := kernel.BtrfsNested(dir)
+	all, err := btrfs.Nested(dir)
 	if err != nil {
 		return nil, &os.PathError{Op: "list the subvolumes in", Path: within, Err: err}
 	}

@@ -8,11 +8,11 @@ import (
 	"os"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 func baseName(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
@@ -27,9 +27,9 @@ func (m mark) descent(born uint64) []ancestor {
 }
 
 // load reads a whole entry. ErrNotFound, ErrCorrupt.
-func (r room) load(kind, id string) (mark, kernel.Subvolume, error) {
+func (r room) load(kind, id string) (mark, btrfs.Subvolume, error) {
 	if !snapshot.ValidID(id) {
-		return mark{}, kernel.Subvolume{}, notFound("not an id")
+		return mark{}, btrfs.Subvolume{}, notFound("not an id")
 	}
 	m, info, err := r.loadAt(kind + "/" + id)
 	if err == nil && m.kind != kind {
@@ -38,10 +38,10 @@ func (r room) load(kind, id string) (mark, kernel.Subvolume, error) {
 	return m, info, err
 }
 
-func (r room) loadAt(path string) (mark, kernel.Subvolume, error) {
+func (r room) loadAt(path string) (mark, btrfs.Subvolume, error) {
 	fd, err := r.open(path + "/" + treeName)
 	if err != nil {
-		return mark{}, kernel.Subvolume{}, absent(err)
+		return mark{}, btrfs.Subvolume{}, absent(err)
 	}
 	defer unix.Close(fd)
 	m, err := r.readMark(path)
@@ -49,9 +49,9 @@ func (r room) loadAt(path string) (mark, kernel.Subvolume, error) {
 		err = notFound("it has no mark")
 	}
 	if err != nil {
-		return m, kernel.Subvolume{}, err
+		return m, btrfs.Subvolume{}, err
 	}
-	info, err := kernel.BtrfsInfo(fd)
+	info, err := btrfs.Info(fd)
 	if err != nil {
 		return m, info, &os.PathError{Op: "ask for the subvolume", Path: path, Err: err}
 	}
@@ -99,7 +99,7 @@ func (b *Backend) fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 }
 
 // forkMark is the mark of a fork of the snapshot from.
-func forkMark(from snapshot.ID, m mark, info kernel.Subvolume) mark {
+func forkMark(from snapshot.ID, m mark, info btrfs.Subvolume) mark {
 	m.kind, m.base, m.line, m.from = forks, string(from), m.descent(info.Born), ""
 	return m
 }
@@ -149,7 +149,7 @@ func (b *Backend) seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 	}
 	defer unix.Close(src)
 	sm := fm
-	sm.kind, sm.base, sm.taken, sm.from, sm.line = snapshots, "", kernel.Now(), info.UUID.String(), fm.descent(info.Born)
+	sm.kind, sm.base, sm.taken, sm.from, sm.line = snapshots, "", vfs.Now(), info.UUID.String(), fm.descent(info.Born)
 	e, err := r.begin(ctx, snapshots, string(id), sm)
 	if err != nil {
 		return snapshot.Snapshot{}, err

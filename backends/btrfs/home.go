@@ -13,10 +13,11 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
+	"github.com/snapfs/snapfs/internal/proc"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -35,7 +36,7 @@ const (
 // hiddenName is .snapfs, or where that belongs to another user, a name with
 // this user's id in it.
 func hiddenName(top string) string {
-	st, err := kernel.Lstat(unix.AT_FDCWD, top+sep(top)+hiddenDir)
+	st, err := vfs.Lstat(unix.AT_FDCWD, top+sep(top)+hiddenDir)
 	if err != nil || int(st.UID) == os.Geteuid() {
 		return hiddenDir
 	}
@@ -101,7 +102,7 @@ func (b *Backend) build() error {
 	}
 	defer unix.Close(top)
 	path := b.Hidden()[0]
-	if _, err := kernel.Lstat(unix.AT_FDCWD, path); errors.Is(err, os.ErrNotExist) {
+	if _, err := vfs.Lstat(unix.AT_FDCWD, path); errors.Is(err, os.ErrNotExist) {
 		err := b.buildHidden(top)
 		if err != nil && !errors.Is(err, os.ErrExist) {
 			return &os.PathError{Op: "make", Path: path, Err: err}
@@ -112,7 +113,7 @@ func (b *Backend) build() error {
 	tmp := part + "." + unique()
 	err = b.buildPart(tmp)
 	if err == nil {
-		err = kernel.RenameNew(tmp, part)
+		err = vfs.RenameNew(tmp, part)
 	}
 	if err == nil {
 		return nil
@@ -136,7 +137,7 @@ func (b *Backend) buildPart(path string) error {
 func (b *Backend) buildHidden(top int) error {
 	reapHalfBuilt(b.Hidden()[0], true)
 	tmp := b.hidden + "." + unique()
-	if err := kernel.BtrfsCreate(top, tmp); err != nil {
+	if err := btrfs.Create(top, tmp); err != nil {
 		return err
 	}
 	path := b.top + sep(b.top) + tmp
@@ -158,8 +159,8 @@ func (b *Backend) buildHidden(top int) error {
 func reapHalfBuilt(path string, subvolume bool) {
 	left, _ := filepath.Glob(path + ".*-*-*")
 	for _, half := range left {
-		st, err := kernel.Lstat(unix.AT_FDCWD, half)
-		ours := err == nil && int(st.UID) == os.Geteuid() && (!subvolume || st.Ino == kernel.BtrfsRootInode)
+		st, err := vfs.Lstat(unix.AT_FDCWD, half)
+		ours := err == nil && int(st.UID) == os.Geteuid() && (!subvolume || st.Ino == btrfs.RootInode)
 		if ours && !inUse(strings.TrimPrefix(half, path+".")) {
 			_ = os.RemoveAll(half) // the next to build tries again
 		}
@@ -180,7 +181,7 @@ var (
 // started is when this process started, 0 where /proc does not say.
 func started() uint64 {
 	startOnce.Do(func() {
-		if p, err := kernel.Identify(os.Getpid()); err == nil {
+		if p, err := proc.Identify(os.Getpid()); err == nil {
 			startedAt = p.Start
 		}
 	})
@@ -189,7 +190,7 @@ func started() uint64 {
 
 // inUse reports whether the process that gave a unique name still runs.
 func inUse(name string) bool {
-	var p kernel.Process
+	var p proc.Process
 	parts := strings.SplitN(name, "-", 3)
 	if len(parts) < 3 {
 		return false
@@ -197,7 +198,7 @@ func inUse(name string) bool {
 	pid, err1 := strconv.Atoi(parts[0])
 	start, err2 := strconv.ParseUint(parts[1], 10, 64)
 	p.PID, p.Start = pid, start
-	return err1 == nil && err2 == nil && (start == 0 || kernel.Alive(p))
+	return err1 == nil && err2 == nil && (start == 0 || proc.Alive(p))
 }
 
 // open opens a directory of the room; no link leads anywhere else.

@@ -7,13 +7,12 @@ import (
 	"errors"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/qgroup"
+	"golang.org/x/sys/unix"
 )
 
 // LimitPlace keeps the contract of [snapshot.Sharer]: the filesystem counts.
@@ -42,7 +41,7 @@ func (b *Backend) canLimit(fd int, l snapshot.DiskLimit) error {
 	no := func(why string, hints ...string) error {
 		return &problem{kind: errs.ErrNotSupported, path: b.top, why: why, hints: hints}
 	}
-	mode, err := kernel.BtrfsQuotaMode(fd)
+	mode, err := btrfs.QuotaModeOf(fd)
 	if err != nil {
 		return err
 	}
@@ -50,14 +49,14 @@ func (b *Backend) canLimit(fd int, l snapshot.DiskLimit) error {
 	switch {
 	case l.Inodes > 0:
 		return no("btrfs does not count the inodes of a subvolume", other)
-	case kernel.BtrfsMayLimit(fd) != nil:
+	case btrfs.MayLimit(fd) != nil:
 		return no("only root may set a limit on btrfs", "sudo snapfs …")
-	case mode == kernel.QuotaFull:
+	case mode == btrfs.QuotaFull:
 		return no("full quota groups are on, and with them the removal of a snapshot can block the filesystem for minutes",
 			"btrfs quota disable "+b.top+" && btrfs quota enable --simple "+b.top)
-	case mode == kernel.QuotaSimple:
+	case mode == btrfs.QuotaSimple:
 		return nil
-	case !kernel.BtrfsSimpleQuota():
+	case !btrfs.SimpleQuota():
 		return no("this kernel has no simple quotas, which came with Linux 6.7", other)
 	case !b.own:
 		return no("the filesystem counts nothing: simple quotas are off",
@@ -146,7 +145,7 @@ func (b *Backend) gauge(fork string) (int64, error) {
 
 // unlimit takes away what holds the subvolume whose root is open to a limit of its own.
 func (r room) unlimit(root int) error {
-	info, err := kernel.BtrfsInfo(root)
+	info, err := btrfs.Info(root)
 	if err != nil {
 		return &os.PathError{Op: "ask for the subvolume", Err: err}
 	}

@@ -8,13 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/qgroup"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
 )
 
 const aLimit = 4 << 20
@@ -25,7 +24,7 @@ func limited(t *testing.T) (b *Backend, top *os.File, fork string) {
 	t.Helper()
 	b, tree := fixture(t)
 	top = treetest.Open(t, b.top)
-	quota(t, top, kernel.QuotaSimple)
+	quota(t, top, btrfs.QuotaSimple)
 	subvolume(t, tree.Path+"/nested")
 	write(t, tree.Path+"/nested/file", "old")
 	_, f, err := b.Clone(t.Context(), tree, "s1", "f1")
@@ -38,16 +37,16 @@ func limited(t *testing.T) (b *Backend, top *os.File, fork string) {
 	return b, top, f.View.Path
 }
 
-func quota(t *testing.T, top *os.File, mode kernel.BtrfsQuota) {
+func quota(t *testing.T, top *os.File, mode btrfs.QuotaMode) {
 	t.Helper()
-	if err := kernel.BtrfsSetQuota(int(top.Fd()), mode); err != nil {
+	if err := btrfs.SetQuota(int(top.Fd()), mode); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func wantGroups(t *testing.T, top *os.File, want int, when string) {
 	t.Helper()
-	groups, err := kernel.BtrfsGroups(int(top.Fd()), qgroup.Level)
+	groups, err := btrfs.Groups(int(top.Fd()), qgroup.Level)
 	if err != nil || len(groups) != want {
 		t.Errorf("%s there are the groups %x, %v, want %d", when, groups, err, want)
 	}
@@ -118,13 +117,13 @@ func TestQuotasOfAnothersFilesystemAreLeftAlone(t *testing.T) {
 		}
 	}
 	refused(snapshot.DiskLimit{Bytes: aLimit}, "btrfs quota enable --simple "+b.top)
-	if mode, err := kernel.BtrfsQuotaMode(int(top.Fd())); err != nil || mode != kernel.QuotaOff {
+	if mode, err := btrfs.QuotaModeOf(int(top.Fd())); err != nil || mode != btrfs.QuotaOff {
 		t.Errorf("quotas are %s, %v", mode, err)
 	}
-	quota(t, top, kernel.QuotaFull)
+	quota(t, top, btrfs.QuotaFull)
 	refused(snapshot.DiskLimit{Bytes: aLimit}, "btrfs quota disable "+b.top)
-	quota(t, top, kernel.QuotaOff)
-	quota(t, top, kernel.QuotaSimple)
+	quota(t, top, btrfs.QuotaOff)
+	quota(t, top, btrfs.QuotaSimple)
 	refused(snapshot.DiskLimit{Bytes: aLimit, Inodes: 1}, "--backend overlay")
 	if err := b.CanLimit(t.Context(), snapshot.DiskLimit{Bytes: aLimit}); err != nil {
 		t.Error(err)
@@ -143,7 +142,7 @@ func TestQuotasOfItsOwnFilesystemAreTurnedOn(t *testing.T) {
 	if err := b.CanLimit(t.Context(), l); err != nil {
 		t.Fatal(err)
 	}
-	if mode, err := kernel.BtrfsQuotaMode(int(top.Fd())); err != nil || mode != kernel.QuotaOff {
+	if mode, err := btrfs.QuotaModeOf(int(top.Fd())); err != nil || mode != btrfs.QuotaOff {
 		t.Errorf("asking turned quotas %s, %v", mode, err)
 	}
 	if err := b.LimitFork(t.Context(), "f1", l); err != nil {
@@ -157,15 +156,15 @@ func TestQuotasOfItsOwnFilesystemAreTurnedOn(t *testing.T) {
 func TestALimitSetAgainFindsWhatEscapedIt(t *testing.T) {
 	b, top, fork := limited(t)
 	out := subvolume(t, fork+"/out")
-	info, err := kernel.BtrfsInfo(int(treetest.Open(t, out).Fd()))
+	info, err := btrfs.Info(int(treetest.Open(t, out).Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	groups, err := kernel.BtrfsGroups(int(top.Fd()), qgroup.Level)
+	groups, err := btrfs.Groups(int(top.Fd()), qgroup.Level)
 	if err != nil || len(groups) != 1 {
 		t.Fatal(groups, err)
 	}
-	if err := kernel.BtrfsLeaveGroup(int(top.Fd()), info.ID, groups[0]); err != nil {
+	if err := btrfs.LeaveGroup(int(top.Fd()), info.ID, groups[0]); err != nil {
 		t.Fatal(err)
 	}
 	write(t, out+"/escaped", strings.Repeat("x", 3<<20))

@@ -10,10 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A mark is what is known of an entry beyond its subvolume. It is written before
@@ -124,7 +123,7 @@ func (r room) writeMark(path string, m mark) error {
 }
 
 func (r room) readMark(entry string) (mark, error) {
-	f, err := kernel.OpenBeneath(r.fd, entry+"/"+markName, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := vfs.OpenBeneath(r.fd, entry+"/"+markName, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return mark{}, err
 	}

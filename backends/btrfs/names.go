@@ -2,21 +2,19 @@
 
 package btrfs
 
-import (
-	"github.com/snapfs/snapfs/internal/kernel"
-)
+import "github.com/snapfs/snapfs/internal/btrfs"
 
 // A namer finds the paths of inodes, relative to the tree.
 type namer struct {
 	fd   int
 	dirs map[uint64]string // "" : not in the tree
 	// known are all names of inodes that need not be asked for.
-	known map[uint64][]kernel.BtrfsName
+	known map[uint64][]btrfs.Name
 }
 
 // newNamer names inodes of the subvolume open as fd, from the directory top.
 func newNamer(fd int, top uint64) *namer {
-	return &namer{fd: fd, dirs: map[uint64]string{top: "."}, known: map[uint64][]kernel.BtrfsName{}}
+	return &namer{fd: fd, dirs: map[uint64]string{top: "."}, known: map[uint64][]btrfs.Name{}}
 }
 
 // paths are all names of an inode that lie in the tree.
@@ -50,7 +48,7 @@ func (n *namer) dir(ino uint64, depth int) (string, error) {
 		return path, nil
 	}
 	path := ""
-	if ino != kernel.BtrfsRootInode && depth < 100_000 {
+	if ino != btrfs.RootInode && depth < 100_000 {
 		names, err := n.names(ino)
 		if err != nil {
 			return "", err
@@ -76,14 +74,14 @@ func (n *namer) trust(ino, links uint64) {
 	}
 }
 
-func (n *namer) names(ino uint64) ([]kernel.BtrfsName, error) {
+func (n *namer) names(ino uint64) ([]btrfs.Name, error) {
 	if names, ok := n.known[ino]; ok {
 		return names, nil
 	}
-	var names []kernel.BtrfsName
-	r := kernel.BtrfsRange{MinObject: ino, MaxObject: ino, MinType: kernel.BtrfsInodeRef, MaxType: kernel.BtrfsInodeXref}
-	err := kernel.BtrfsSearch(n.fd, r, func(it kernel.BtrfsItem) bool {
-		if it.Type == kernel.BtrfsInodeRef || it.Type == kernel.BtrfsInodeXref {
+	var names []btrfs.Name
+	r := btrfs.Range{MinObject: ino, MaxObject: ino, MinType: btrfs.InodeRef, MaxType: btrfs.InodeXref}
+	err := btrfs.Search(n.fd, r, func(it btrfs.Item) bool {
+		if it.Type == btrfs.InodeRef || it.Type == btrfs.InodeXref {
 			names = append(names, it.Names()...)
 		}
 		return true

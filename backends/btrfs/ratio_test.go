@@ -14,7 +14,8 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // The benchmarks of this file report ratios, measured side by side in one run:
@@ -36,7 +37,7 @@ func flushed(b *testing.B, path string) {
 	b.Helper()
 	f, err := os.Open(path)
 	if err == nil {
-		err = kernel.SyncFS(int(f.Fd()))
+		err = vfs.SyncFS(int(f.Fd()))
 		f.Close()
 	}
 	if err != nil {
@@ -73,7 +74,7 @@ func BenchmarkCloneBesideIoctl(b *testing.B) {
 			b.Fatal(err)
 		}
 		bare = append(bare, timed(b, func() error {
-			return kernel.BtrfsSnapshot(int(src.Fd()), int(dir.Fd()), "tree", true)
+			return btrfs.Snapshot(int(src.Fd()), int(dir.Fd()), "tree", true)
 		}))
 		dir.Close()
 		write(b, tree.Path+"/file", id+"+")

@@ -10,14 +10,13 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/qgroup"
 	"github.com/snapfs/snapfs/internal/subvol"
+	"golang.org/x/sys/unix"
 )
 
 // List keeps the contract of [snapshot.Backend].
@@ -160,13 +159,13 @@ func (r room) rest(ctx context.Context) error {
 			return ctx.Err()
 		case <-pause.C:
 		}
-		n, err := kernel.BtrfsQueue(r.fd)
+		n, err := btrfs.Queue(r.fd)
 		if err != nil || n <= sweepQueue { // an old kernel does not say
 			return nil
 		}
 		if !poked {
 			poked = true
-			if err := kernel.BtrfsCommit(r.fd); err != nil {
+			if err := btrfs.Commit(r.fd); err != nil {
 				return err
 			}
 		}
@@ -214,7 +213,7 @@ func (r room) destroyIn(dir int, path, name string) error {
 	switch {
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
 		return unix.Unlinkat(dir, name, 0)
-	case st.Ino == kernel.BtrfsRootInode:
+	case st.Ino == btrfs.RootInode:
 		return subvol.Remove(dir, name, r.unlimit)
 	}
 	return r.destroy(path + "/" + name)

@@ -6,11 +6,10 @@ import (
 	"context"
 	"math"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
+	"golang.org/x/sys/unix"
 )
 
 // A scan finds where a and b differ, given that they were one at the
@@ -71,10 +70,10 @@ func (s *scan) changed(side *side, names *namer) (old, dirs []uint64, err error)
 	if side.info.ReadOnly && side.info.Born <= s.since {
 		return nil, nil, nil
 	}
-	all := kernel.BtrfsRange{MinObject: kernel.BtrfsRootInode, MaxObject: math.MaxUint64 - 255, NewerThan: s.since}
+	all := btrfs.Range{MinObject: btrfs.RootInode, MaxObject: math.MaxUint64 - 255, NewerThan: s.since}
 	var last, links uint64 // the inode whose names come next, and how many there are
-	err = kernel.BtrfsSearch(side.fd, all, func(it kernel.BtrfsItem) bool {
-		if it.Type == kernel.BtrfsInodeRef || it.Type == kernel.BtrfsInodeXref {
+	err = btrfs.Search(side.fd, all, func(it btrfs.Item) bool {
+		if it.Type == btrfs.InodeRef || it.Type == btrfs.InodeXref {
 			if it.Object == last {
 				names.known[last] = append(names.known[last], it.Names()...)
 			}
@@ -150,8 +149,8 @@ type child struct {
 // entries reads a directory of a subvolume; none when it is not there.
 func entries(fd int, ino uint64) (map[string]child, error) {
 	all := map[string]child{}
-	r := kernel.BtrfsRange{MinObject: ino, MaxObject: ino, MinType: kernel.BtrfsDirIndex, MaxType: kernel.BtrfsDirIndex}
-	err := kernel.BtrfsSearch(fd, r, func(it kernel.BtrfsItem) bool {
+	r := btrfs.Range{MinObject: ino, MaxObject: ino, MinType: btrfs.DirIndex, MaxType: btrfs.DirIndex}
+	err := btrfs.Search(fd, r, func(it btrfs.Item) bool {
 		if e, ok := it.Entry(); ok {
 			c := child{e.Inode, e.Subvolume}
 			if e.Subvolume {
@@ -237,7 +236,7 @@ func below(dir, path string) string {
 
 // nestedSide opens a subvolume nested beneath dir.
 func nestedSide(dir int, path string) (*side, error) {
-	s := &side{within: ".", ino: kernel.BtrfsRootInode}
+	s := &side{within: ".", ino: btrfs.RootInode}
 	var err error
 	if s.fd, err = beneath(dir, path); err != nil {
 		return nil, err
@@ -246,7 +245,7 @@ func nestedSide(dir int, path string) (*side, error) {
 		unix.Close(s.fd)
 		return nil, err
 	}
-	if s.info, err = kernel.BtrfsInfo(s.fd); err != nil {
+	if s.info, err = btrfs.Info(s.fd); err != nil {
 		s.close()
 		return nil, err
 	}

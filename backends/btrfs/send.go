@@ -8,13 +8,13 @@ import (
 	"io"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/sendstream"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // SendForm and ReceiveForm keep the contract of [snapshot.Sender] and
@@ -53,11 +53,11 @@ func (b *Backend) send(ctx context.Context, w io.Writer, s snapshot.Sending) err
 		defer unix.Close(base) // its id is its own as long as it is open
 		parent = info.ID
 	}
-	return pump(ctx, w, func(out int) error { return kernel.BtrfsSend(tree, out, parent) })
+	return pump(ctx, w, func(out int) error { return btrfs.Send(tree, out, parent) })
 }
 
 // whole opens a snapshot that is one whole subvolume. ErrNotSupported.
-func (r room) whole(id snapshot.ID) (int, kernel.Subvolume, error) {
+func (r room) whole(id snapshot.ID) (int, btrfs.Subvolume, error) {
 	m, info, err := r.load(snapshots, string(id))
 	if err != nil {
 		return -1, info, err
@@ -127,7 +127,7 @@ func (b *Backend) receive(ctx context.Context, in io.Reader, id, base snapshot.I
 	}
 	defer r.close()
 	src := -1
-	m := mark{kind: snapshots, tree: tree.Path, within: ".", taken: kernel.Now()}
+	m := mark{kind: snapshots, tree: tree.Path, within: ".", taken: vfs.Now()}
 	if base != "" {
 		bm, info, err := r.load(snapshots, string(base))
 		if err != nil {
@@ -161,7 +161,7 @@ func (e *entry) fill(ctx context.Context, in io.Reader, src int) error {
 	if src >= 0 {
 		err = take(src, e.fd, half, false)
 	} else {
-		err = kernel.BtrfsCreate(e.fd, half)
+		err = btrfs.Create(e.fd, half)
 	}
 	if err != nil {
 		return &os.PathError{Op: "make a subvolume", Path: e.path, Err: err}
@@ -178,13 +178,13 @@ func (e *entry) fill(ctx context.Context, in io.Reader, src int) error {
 	if err := fault.Point(ctx, "seal it"); err != nil {
 		return err
 	}
-	if err := kernel.BtrfsSetReadOnly(fd, true); err != nil {
+	if err := btrfs.SetReadOnly(fd, true); err != nil {
 		return &os.PathError{Op: "make read-only", Path: e.path, Err: err}
 	}
 	if err := fault.Point(ctx, "give the tree its name"); err != nil {
 		return err
 	}
-	if err := kernel.SyncFS(fd); err != nil { // the name is there when all of it is
+	if err := vfs.SyncFS(fd); err != nil { // the name is there when all of it is
 		return &os.PathError{Op: "sync", Path: e.path, Err: err}
 	}
 	if err := unix.Renameat(e.fd, half, e.fd, treeName); err != nil {

@@ -7,10 +7,11 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A source is where a tree lies.
@@ -40,7 +41,7 @@ func findSource(tree string) (source, error) {
 	if !filepath.IsAbs(tree) || filepath.Clean(tree) != tree {
 		return s, &problem{kind: errs.ErrNotSupported, path: tree, why: "not an absolute, clean path"}
 	}
-	first, err := kernel.Lstat(unix.AT_FDCWD, tree)
+	first, err := vfs.Lstat(unix.AT_FDCWD, tree)
 	if err != nil {
 		return s, err
 	}
@@ -52,7 +53,7 @@ func findSource(tree string) (source, error) {
 	}
 	uid := uint32(os.Geteuid())
 	for at, here := tree, first; ; {
-		if s.root == "" && here.Ino == kernel.BtrfsRootInode {
+		if s.root == "" && here.Ino == btrfs.RootInode {
 			s.root, s.owner = at, here.UID
 		}
 		if here.UID == uid || uid == 0 {
@@ -63,7 +64,7 @@ func findSource(tree string) (source, error) {
 		if up == at {
 			break
 		}
-		if here, err = kernel.Lstat(unix.AT_FDCWD, up); err != nil || here.Mount != first.Mount {
+		if here, err = vfs.Lstat(unix.AT_FDCWD, up); err != nil || here.Mount != first.Mount {
 			break
 		}
 		at = up
@@ -83,7 +84,7 @@ func findSource(tree string) (source, error) {
 }
 
 func onBtrfs(path string) error {
-	fs, err := kernel.FilesystemOf(path)
+	fs, err := mount.FilesystemOf(path)
 	if err != nil || fs.Type == "btrfs" {
 		return err
 	}

@@ -9,11 +9,11 @@ import (
 	"math"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Touched keeps the contract of [snapshot.Toucher], from btrfs's own record of
@@ -45,7 +45,7 @@ var errEnough = errors.New("enough")
 type side struct {
 	fd     int // the root of the subvolume
 	top    int // the directory in it that is the tree
-	info   kernel.Subvolume
+	info   btrfs.Subvolume
 	within string
 	line   []ancestor
 	ino    uint64 // of top
@@ -139,7 +139,7 @@ func (b *Backend) scanSides(ctx context.Context, x, y *side, emit func(snapshot.
 // with ctx: the kernel then goes on by itself.
 func writeOut(ctx context.Context, fd int) error {
 	if ctx.Done() == nil {
-		return kernel.SyncFS(fd)
+		return vfs.SyncFS(fd)
 	}
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -147,7 +147,7 @@ func writeOut(ctx context.Context, fd int) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		err := kernel.SyncFS(own)
+		err := vfs.SyncFS(own)
 		unix.Close(own) // before anybody goes on, to unmount perhaps
 		done <- err
 	}()

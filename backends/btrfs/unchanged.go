@@ -5,10 +5,10 @@ package btrfs
 import (
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // patience is how long to wait for the filesystem to write what is buffered,
@@ -55,7 +55,7 @@ func (c *capture) flush() bool {
 	}
 	done := make(chan error, 1)
 	go func() {
-		err := kernel.SyncFS(fd)
+		err := vfs.SyncFS(fd)
 		unix.Close(fd) // before anybody goes on, to unmount perhaps
 		done <- err
 	}()
@@ -78,7 +78,7 @@ const manyChanges = 256
 // for others anything in the subvolume counts, snapshots of it included.
 func (c *capture) changedSince(born uint64) bool {
 	var changed []uint64
-	err := kernel.BtrfsSearch(c.src, kernel.BtrfsRange{NewerThan: born}, func(it kernel.BtrfsItem) bool {
+	err := btrfs.Search(c.src, btrfs.Range{NewerThan: born}, func(it btrfs.Item) bool {
 		if node, ok := it.Inode(); ok && node.Changed > born {
 			changed = append(changed, it.Object)
 		}
@@ -86,7 +86,7 @@ func (c *capture) changedSince(born uint64) bool {
 	})
 	switch {
 	case err == unix.EPERM:
-		info, err := kernel.BtrfsInfo(c.src)
+		info, err := btrfs.Info(c.src)
 		return err != nil || info.Generation > born
 	case err != nil, len(changed) == manyChanges:
 		return true

@@ -6,8 +6,9 @@ import (
 	"context"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/qgroup"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // Usage keeps the contract of [snapshot.Meter]: what the filesystem's simple
@@ -29,14 +30,14 @@ func (b *Backend) usage(ctx context.Context, fork string) (int64, error) {
 		return 0, err
 	}
 	defer s.close()
-	if err := kernel.SyncFS(r.fd); err != nil {
+	if err := vfs.SyncFS(r.fd); err != nil {
 		return 0, err
 	}
-	if mode, _ := kernel.BtrfsQuotaMode(r.fd); mode == kernel.QuotaSimple {
-		if n, err := kernel.BtrfsUsage(r.fd, qgroup.Own(s.info.ID)); err == nil {
+	if mode, _ := btrfs.QuotaModeOf(r.fd); mode == btrfs.QuotaSimple {
+		if n, err := btrfs.Usage(r.fd, qgroup.Own(s.info.ID)); err == nil {
 			return n, nil // with the subvolumes nested in it
 		}
-		if n, err := kernel.BtrfsUsage(r.fd, s.info.ID); err == nil {
+		if n, err := btrfs.Usage(r.fd, s.info.ID); err == nil {
 			return n, nil
 		}
 	}
@@ -46,7 +47,7 @@ func (b *Backend) usage(ctx context.Context, fork string) (int64, error) {
 // written adds up what the subvolume wrote since it was made.
 func (s *side) written(ctx context.Context) (int64, error) {
 	var sum int64
-	err := kernel.BtrfsSearch(s.fd, kernel.BtrfsRange{NewerThan: s.info.Born}, func(it kernel.BtrfsItem) bool {
+	err := btrfs.Search(s.fd, btrfs.Range{NewerThan: s.info.Born}, func(it btrfs.Item) bool {
 		sum += it.NewExtent(s.info.Born)
 		return ctx.Err() == nil
 	})

@@ -8,13 +8,12 @@ import (
 	"iter"
 	"strconv"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 var (
@@ -168,7 +167,7 @@ func (b *backend) syncFork(ctx context.Context, fork snapshot.ForkID) error {
 	if err := fault.Point(ctx, "write out"); err != nil {
 		return err
 	}
-	dir, err := kernel.OpenDir(unix.AT_FDCWD, b.layerPath(r.upper()))
+	dir, err := vfs.OpenDir(unix.AT_FDCWD, b.layerPath(r.upper()))
 	if err != nil {
 		return err
 	}

@@ -9,11 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A Freezer keeps states of trees, each in a directory from which it is read and where
@@ -117,7 +116,7 @@ func (b *backend) checkVisible(r *record) error {
 	if err != nil {
 		return err
 	}
-	dir, err := kernel.OpenDir(unix.AT_FDCWD, path)
+	dir, err := vfs.OpenDir(unix.AT_FDCWD, path)
 	if notExist(err) { // where the kernel mounts it this process may not see, as in a container
 		return because(errs.ErrNotSupported, path, "what was frozen cannot be seen here: "+err.Error(), "snapfs … --backend fusecow-overlay")
 	}

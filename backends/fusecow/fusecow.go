@@ -42,13 +42,13 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 const name = "fusecow"
@@ -125,14 +125,14 @@ func (b *backend) serverProgram() ([]string, error) {
 
 // holds says why the tree at path cannot be held, or nil.
 func checkTree(path string) error {
-	st, err := kernel.Lstat(unix.AT_FDCWD, path)
+	st, err := vfs.Lstat(unix.AT_FDCWD, path)
 	if err != nil {
 		return &fs.PathError{Op: "stat", Path: path, Err: errors.Unwrap(err)}
 	}
 	if !st.IsDir() {
 		return because(errs.ErrNotSupported, path, "it is not a directory")
 	}
-	f, err := kernel.FilesystemOf(path)
+	f, err := mount.FilesystemOf(path)
 	switch {
 	case err != nil:
 		return err

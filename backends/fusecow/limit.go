@@ -12,13 +12,12 @@ import (
 	"path/filepath"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
+	"golang.org/x/sys/unix"
 )
 
 var _ interface {
@@ -68,7 +67,7 @@ func (b *backend) canLimit() error {
 	for unix.Access(at, unix.F_OK) != nil && at != "/" {
 		at = filepath.Dir(at)
 	}
-	f, err := kernel.FilesystemOf(at)
+	f, err := mount.FilesystemOf(at)
 	if err != nil {
 		return err
 	}

@@ -5,10 +5,9 @@ package fusecow
 import (
 	"context"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/fdsock"
+	"golang.org/x/sys/unix"
 )
 
 var _ snapshot.Loser = (*backend)(nil)
@@ -39,7 +38,7 @@ func (b *backend) Noticed(_ context.Context, fork snapshot.ForkID) (all []string
 
 // ended waits until who listens at path, if somebody does, has ended. False: ctx has before.
 func waitEnd(ctx context.Context, path string) bool {
-	p, err := kernel.DialPacket(path)
+	p, err := fdsock.Dial(path)
 	if err != nil {
 		return true
 	}

@@ -12,11 +12,10 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A record is the text file that is a snapshot or a fork.
@@ -153,7 +152,7 @@ func (r *record) write(path string, firm bool) error {
 		return err
 	}
 	if _, err = f.Write(append(text, '\n')); err == nil && firm {
-		err = kernel.Settle(f)
+		err = vfs.SyncData(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return errors.Join(err, os.Remove(path))

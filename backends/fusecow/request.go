@@ -8,11 +8,10 @@ import (
 	"errors"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/fdsock"
+	"golang.org/x/sys/unix"
 )
 
 // A request is what one process asks of the one that serves a fork.
@@ -98,7 +97,7 @@ func requestMount(path string, q request) (*os.File, error) {
 }
 
 func requestReply(path string, q request) (*os.File, *reply, error) {
-	p, err := kernel.DialPacket(path)
+	p, err := fdsock.Dial(path)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ECONNREFUSED):
 		return nil, nil, errNotServed
@@ -136,7 +135,7 @@ var errHungUp = errors.New("the process that serves it has ended")
 
 // demand sends what is wanted to the one at the other end, with a lock unless that is nil, and answers with the mount
 // that comes back, if one does.
-func exchange(p *kernel.Packet, what any, lock *os.File) (*os.File, *reply, error) {
+func exchange(p *fdsock.Conn, what any, lock *os.File) (*os.File, *reply, error) {
 	text, err := json.Marshal(what)
 	if err != nil {
 		return nil, nil, err
@@ -164,9 +163,9 @@ func exchange(p *kernel.Packet, what any, lock *os.File) (*os.File, *reply, erro
 }
 
 // reply answers who asked. A mount that he does not get goes with its descriptor.
-func sendMount(p *kernel.Packet, root *os.File, err error) { sendReply(p, root, failureReply(err)) }
+func sendMount(p *fdsock.Conn, root *os.File, err error) { sendReply(p, root, failureReply(err)) }
 
-func sendReply(p *kernel.Packet, root *os.File, a reply) {
+func sendReply(p *fdsock.Conn, root *os.File, a reply) {
 	text, err := json.Marshal(a)
 	switch {
 	case err != nil:
@@ -181,7 +180,7 @@ func sendReply(p *kernel.Packet, root *os.File, a reply) {
 }
 
 // answer answers until the socket is shut down.
-func (s *server) acceptRequests(socket *kernel.Packet) {
+func (s *server) acceptRequests(socket *fdsock.Conn) {
 	for {
 		p, err := socket.Accept()
 		if err != nil {
@@ -193,7 +192,7 @@ func (s *server) acceptRequests(socket *kernel.Packet) {
 }
 
 // one answers one request of this user's, or of root's.
-func (s *server) serveRequest(p *kernel.Packet) {
+func (s *server) serveRequest(p *fdsock.Conn) {
 	defer p.Close() //nolint:errcheck // it was answered, or not
 	if uid, err := p.PeerUID(); err != nil || uid != 0 && int(uid) != os.Geteuid() {
 		return

@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -65,7 +65,7 @@ func TestAForkIsNotToldToHaveStayedWhileItIsTakenBack(t *testing.T) {
 	must(err)
 	root := os.NewFile(uintptr(fd), "root")
 	defer root.Close()
-	file := kernel.FDPath(root) + "/file"
+	file := vfs.FDPath(root) + "/file"
 	must(os.WriteFile(file, []byte("changed"), 0o600))
 	_, err = b.Seal(t.Context(), "f", "s", snapshot.InUse)
 	must(err)
@@ -74,7 +74,7 @@ func TestAForkIsNotToldToHaveStayedWhileItIsTakenBack(t *testing.T) {
 	if err != nil || len(sockets) != 1 {
 		t.Fatalf("it listens at %q, %v", sockets, err)
 	}
-	p, err := kernel.DialPacket(sockets[0])
+	p, err := fdsock.Dial(sockets[0])
 	must(err)
 	server, err := p.Peer()
 	must(err)
@@ -123,11 +123,11 @@ func TestWhatIsTakenBackCountsNoMore(t *testing.T) {
 	must(err)
 	root := os.NewFile(uintptr(fd), "root")
 	defer root.Close()
-	must(os.WriteFile(kernel.FDPath(root)+"/some", make([]byte, 15<<20), 0o644))
+	must(os.WriteFile(vfs.FDPath(root)+"/some", make([]byte, 15<<20), 0o644))
 	_, err = b.Seal(t.Context(), "fork", "state", snapshot.InUse)
 	must(err)
 	must(b.Return(t.Context(), "fork", "base", snapshot.InUse))
-	if err := os.WriteFile(kernel.FDPath(root)+"/other", make([]byte, 15<<20), 0o644); err != nil {
+	if err := os.WriteFile(vfs.FDPath(root)+"/other", make([]byte, 15<<20), 0o644); err != nil {
 		t.Errorf("what was taken back counts still: %v", err)
 	}
 }

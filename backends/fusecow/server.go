@@ -9,11 +9,10 @@ import (
 	"os"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/fdsock"
+	"golang.org/x/sys/unix"
 )
 
 // Starter is the descriptor by which a process that serves one tree hears from who
@@ -54,7 +53,7 @@ type startRequest struct {
 // out a mount of it, and answers for it until the last one has gone. Where ctx ends
 // before, the mounts are dead from then on, and the layers in order.
 func Serve(ctx context.Context, mount Mounter) error {
-	p := kernel.PacketOf(StarterFD)
+	p := fdsock.FromFD(StarterFD)
 	text, _, err := p.Receive()
 	var what startRequest
 	if err == nil {
@@ -84,7 +83,7 @@ type server struct {
 	gone       chan struct{} // closed when there are none any more
 	layer      string        // the top one of a fork
 	socketPath string        // where it listens
-	socket     *kernel.Packet
+	socket     *fdsock.Conn
 }
 
 // begin mounts what a record makes of the tree at lower.
@@ -192,11 +191,11 @@ func (s *server) wait(ctx context.Context) error {
 }
 
 // listen makes the socket at a path that is ours.
-func listen(path string) (*kernel.Packet, error) {
+func listen(path string) (*fdsock.Conn, error) {
 	if err := os.Remove(path); err != nil && !notExist(err) { // of one that was killed
 		return nil, err
 	}
-	socket, err := kernel.ListenPacket(path)
+	socket, err := fdsock.Listen(path)
 	if err != nil {
 		return nil, &os.PathError{Op: "listen", Path: path, Err: err}
 	}

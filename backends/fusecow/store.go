@@ -12,13 +12,12 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // prepare makes the directories of the layout.
@@ -43,7 +42,7 @@ func (b *backend) openLock() (*os.File, error) {
 // lock takes the lock on which layers are alive: shared while something names a
 // layer in a new record, exclusive while layers that nobody names are cleared.
 func (b *backend) lock(ctx context.Context, how int) (unlock func(), err error) {
-	f, err := b.waitLock(ctx, func(f *os.File) error { return kernel.Flock(f, how|unix.LOCK_NB) })
+	f, err := b.waitLock(ctx, func(f *os.File) error { return vfs.Flock(f, how|unix.LOCK_NB) })
 	return func() { f.Close() }, err
 }
 
@@ -114,7 +113,7 @@ func (b *backend) create(ctx context.Context, path string, r *record) error {
 	if err != nil {
 		return err
 	}
-	if err := kernel.RenameNew(next, path); err != nil {
+	if err := vfs.RenameNew(next, path); err != nil {
 		_ = os.Remove(next)
 		return &fs.PathError{Op: "create", Path: path, Err: err}
 	}
@@ -130,7 +129,7 @@ func (b *backend) replace(path string, r *record) error {
 	if err := r.write(next, true); err != nil {
 		return err
 	}
-	err := kernel.Replace(next, path)
+	err := vfs.Replace(next, path)
 	_ = os.Remove(next) // the old record now; what stays is swept
 	if err != nil {
 		return &fs.PathError{Op: "exchange", Path: path, Err: err}
@@ -200,7 +199,7 @@ func (b *backend) newLayer(ctx context.Context, id snapshot.ForkID) (string, err
 // discard moves what lies at path into the trash. What cannot be moved stays for
 // Sweep to find.
 func (b *backend) discard(path string) {
-	_ = kernel.RenameNew(path, b.dir+"/trash/"+uniqueName(""))
+	_ = vfs.RenameNew(path, b.dir+"/trash/"+uniqueName(""))
 }
 
 // fresh is a name that nothing has.

@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/fdsock"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Trees serves real trees as they are, only to be read, beneath layers of somebody else's:
@@ -119,10 +119,10 @@ func (s *server) claimSocket() error {
 		return err
 	}
 	defer dir.Close() // which unlocks it
-	if err := kernel.Flock(dir, unix.LOCK_EX); err != nil {
+	if err := vfs.Flock(dir, unix.LOCK_EX); err != nil {
 		return err
 	}
-	p, err := kernel.DialPacket(s.socketPath)
+	p, err := fdsock.Dial(s.socketPath)
 	switch {
 	case err == nil:
 		_ = p.Close() // nothing is written

@@ -7,11 +7,10 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // usable refuses what cannot be an id, and to begin when ctx has ended.
@@ -23,7 +22,7 @@ func checkStart(ctx context.Context, id string) error {
 }
 
 // now is a time that no file changed from here on has a ctime before or at.
-func now() time.Time { return kernel.Now().Add(-1) }
+func now() time.Time { return vfs.Now().Add(-1) }
 
 // Capture writes one small file, above what a [Freezer] makes where there is one. Nothing
 // in the tree is looked at but its root.

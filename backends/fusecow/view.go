@@ -9,13 +9,13 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // still and live are what the views of a snapshot and of a fork serve.
@@ -104,7 +104,7 @@ func (b *backend) startServer(what *startRequest) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, theirs, err := kernel.PacketPair()
+	p, theirs, err := fdsock.Pair()
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func (b *backend) optionsOn(lower string, r *record) layer.Options {
 		Lower: lower, Layers: b.layerPaths(r), Indexes: r.Indexes, Base: r.Own, Frozen: r.State != "",
 	}
 	if !o.Frozen && !r.Taken.IsZero() {
-		o.Since = kernel.Timestamp{Sec: r.Taken.Unix(), Nsec: uint32(r.Taken.Nanosecond())}
+		o.Since = vfs.Timestamp{Sec: r.Taken.Unix(), Nsec: uint32(r.Taken.Nanosecond())}
 	}
 	return o
 }

@@ -8,14 +8,14 @@ import (
 	"slices"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/servetest"
 	"github.com/snapfs/snapfs/backends/hybrid"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // TestMain makes the test binary the program that serves trees.
@@ -76,28 +76,28 @@ func reach(t testing.TB, v snapshot.View) *os.File {
 		must(t, err)
 		m := os.NewFile(uintptr(fd), "base")
 		defer m.Close()
-		base, lower = append(base, m), append(lower, kernel.FDPath(m))
+		base, lower = append(base, m), append(lower, vfs.FDPath(m))
 	}
-	options := kernel.Overlay{
+	options := mount.Overlay{
 		Lower: lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr,
 		RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr, NoIndex: true,
 	}
-	m, err := kernel.MountOverlay(options)
+	m, err := mount.NewOverlay(options)
 	if errors.Is(err, unix.EINVAL) { // before Linux 6.15 a layer has to have a place
 		for _, m := range base {
 			place := treetest.Dir(t)
-			must(t, kernel.MoveMount(m, unix.AT_FDCWD, place))
+			must(t, mount.MoveMount(m, unix.AT_FDCWD, place))
 			defer func() { must(t, unix.Unmount(place, unix.MNT_DETACH)) }()
 		}
-		m, err = kernel.MountOverlay(options)
+		m, err = mount.NewOverlay(options)
 	}
-	if errors.Is(err, kernel.ErrEndedReadOnly) { // no room for the work directory
+	if errors.Is(err, mount.ErrEndedReadOnly) { // no room for the work directory
 		options.Lower, options.Upper, options.Work = append([]string{o.Upper}, options.Lower...), "", ""
-		m, err = kernel.MountOverlay(options)
+		m, err = mount.NewOverlay(options)
 	}
 	must(t, err)
 	defer m.Close()
-	f, err := os.Open(kernel.FDPath(m))
+	f, err := os.Open(vfs.FDPath(m))
 	must(t, err)
 	return f
 }

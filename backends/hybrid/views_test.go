@@ -10,14 +10,13 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/backends/fusecow/mount"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // These are what fill makes on either side.
@@ -56,7 +55,7 @@ func above(t *testing.T, place snapshot.Place) (top string, v snapshot.View) {
 	must(t, err)
 	root := reach(t, f.View)
 	t.Cleanup(func() { must(t, root.Close()) })
-	return kernel.FDPath(root), f.View
+	return vfs.FDPath(root), f.View
 }
 
 // TestTwoSidesAreOneTree to who looks through the overlay.
@@ -206,7 +205,7 @@ func mounted(t *testing.T, f *layer.FS, side layer.View) (top string) {
 		server.Wait()
 		server.Close()
 	})
-	return kernel.FDPath(root)
+	return vfs.FDPath(root)
 }
 
 // same reads a file here and there.

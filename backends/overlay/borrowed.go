@@ -6,11 +6,10 @@ import (
 	"context"
 	"path"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Borrowed tells directories and files with a redirect. A file has one where only its metadata
@@ -84,7 +83,7 @@ func (l *lender) names(layer int, dir string, names map[string]bool) error {
 		return err
 	}
 	defer f.Close()
-	return kernel.EachEntry(int(f.Fd()), func(entry []byte, _ uint64, _ uint8) error {
+	return vfs.EachEntry(int(f.Fd()), func(entry []byte, _ uint64, _ uint8) error {
 		names[string(entry)] = true
 		return nil
 	})
@@ -119,7 +118,7 @@ func (b *backend) Raise(ctx context.Context, fork snapshot.ForkID, what []snapsh
 }
 
 func (b *backend) raise(ctx context.Context, r *record, what []snapshot.Borrowed, mounted func(do func(root int) error) error) error {
-	upper, err := kernel.OpenDir(unix.AT_FDCWD, b.treePath(r.upper))
+	upper, err := vfs.OpenDir(unix.AT_FDCWD, b.treePath(r.upper))
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,9 @@ import (
 	"github.com/snapfs/snapfs/backends/overlay"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 func TestConformance(t *testing.T) {
@@ -53,23 +54,23 @@ func reach(t testing.TB, v snapshot.View) *os.File {
 	t.Helper()
 	path := v.Path
 	if o := v.Overlay; o != nil {
-		mount, err := kernel.MountOverlay(options(o))
-		if errors.Is(err, kernel.ErrEndedReadOnly) { // no room for the work directory
+		mnt, err := mount.NewOverlay(options(o))
+		if errors.Is(err, mount.ErrEndedReadOnly) { // no room for the work directory
 			full := options(o)
 			full.Lower, full.Upper, full.Work = append([]string{o.Upper}, o.Lower...), "", ""
-			mount, err = kernel.MountOverlay(full)
+			mnt, err = mount.NewOverlay(full)
 		}
 		must(t, err)
-		defer mount.Close()
-		path = kernel.FDPath(mount)
+		defer mnt.Close()
+		path = vfs.FDPath(mnt)
 	}
 	f, err := os.Open(path)
 	must(t, err)
 	return f
 }
 
-func options(o *snapshot.Overlay) kernel.Overlay {
-	return kernel.Overlay{
+func options(o *snapshot.Overlay) mount.Overlay {
+	return mount.Overlay{
 		Lower: o.Lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr, Nested: o.Nested,
 		RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr, NoIndex: true,
 	}

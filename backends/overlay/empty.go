@@ -10,9 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // empty deletes what is in the trash.
@@ -28,7 +27,7 @@ func (b *backend) empty(ctx context.Context) error {
 	defer trash.Close()
 	d := deleter{ctx: ctx, ground: b.ground, trash: int(trash.Fd()), since: time.Now()}
 	for {
-		entries, err := kernel.Entries(d.trash)
+		entries, err := vfs.Entries(d.trash)
 		if err != nil || len(entries) == 0 {
 			return err
 		}
@@ -110,10 +109,10 @@ func (d *deleter) clear(parent int, name string, depth int) error {
 		return err
 	}
 	defer dir.Close()
-	if st, err := kernel.Lstat(int(dir.Fd()), ""); err != nil || st.MountRoot {
+	if st, err := vfs.Lstat(int(dir.Fd()), ""); err != nil || st.MountRoot {
 		return errors.Join(err, &fs.PathError{Op: "rmdir", Path: name, Err: unix.EBUSY})
 	}
-	entries, err := kernel.Entries(int(dir.Fd()))
+	entries, err := vfs.Entries(int(dir.Fd()))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // deleted while it was open
 	}
@@ -137,16 +136,16 @@ func openOwn(parent int, name string) (*os.File, error) {
 	}
 	f := os.NewFile(uintptr(node), name)
 	defer f.Close()
-	st, err := kernel.Lstat(node, "")
+	st, err := vfs.Lstat(node, "")
 	if err != nil {
 		return nil, err
 	}
 	if st.Mode&0o700 != 0o700 {
-		if err := unix.Chmod(kernel.FDPath(f), 0o700); err != nil {
+		if err := unix.Chmod(vfs.FDPath(f), 0o700); err != nil {
 			return nil, &fs.PathError{Op: "chmod", Path: name, Err: err}
 		}
 	}
-	return kernel.OpenDir(node, "")
+	return vfs.OpenDir(node, "")
 }
 
 // pace rests after each batch as long as it took.

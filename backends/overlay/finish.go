@@ -10,9 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 func failed(op, path string, err error) error {
@@ -44,7 +43,7 @@ func (m *merger) mark(name string, parent, s *stack) error {
 	}
 	defer node.Close()
 	for short, value := range marks {
-		if err := kernel.SetXattr(int(node.Fd()), "", m.prefix+short, []byte(value), 0); err != nil {
+		if err := vfs.SetXattr(int(node.Fd()), "", m.prefix+short, []byte(value), 0); err != nil {
 			return err
 		}
 	}
@@ -87,7 +86,7 @@ func (m *merger) finish(name string, s *stack) error {
 	if err := m.finishOwner(fd, name, s.stat); err != nil {
 		return err
 	}
-	attrs, err := kernel.Xattrs(int(src.Fd()), "")
+	attrs, err := vfs.Xattrs(int(src.Fd()), "")
 	if err != nil {
 		return err
 	}
@@ -95,12 +94,12 @@ func (m *merger) finish(name string, s *stack) error {
 		if !m.kept(attr, s) {
 			continue
 		}
-		if err := kernel.SetXattr(fd, "", attr, []byte(value), 0); err != nil && !m.same(fd, attr, value) {
+		if err := vfs.SetXattr(fd, "", attr, []byte(value), 0); err != nil && !m.same(fd, attr, value) {
 			return err
 		}
 	}
 	if !s.stat.IsSymlink() { // which has no mode
-		if err := unix.Chmod(kernel.FDPath(dst), s.stat.Mode&0o7777); err != nil {
+		if err := unix.Chmod(vfs.FDPath(dst), s.stat.Mode&0o7777); err != nil {
 			return failed("chmod", name, err)
 		}
 	}
@@ -109,8 +108,8 @@ func (m *merger) finish(name string, s *stack) error {
 
 // finishOwner comes before the rest: a change of owner clears set-id bits and
 // file capabilities.
-func (m *merger) finishOwner(fd int, name string, want kernel.Stat) error {
-	have, err := kernel.Lstat(fd, "")
+func (m *merger) finishOwner(fd int, name string, want vfs.Stat) error {
+	have, err := vfs.Lstat(fd, "")
 	if err != nil || have.UID == want.UID && have.GID == want.GID {
 		return err
 	}
@@ -119,7 +118,7 @@ func (m *merger) finishOwner(fd int, name string, want kernel.Stat) error {
 
 // same: a security module had written the attribute already, as it is.
 func (m *merger) same(fd int, attr, value string) bool {
-	has, err := kernel.GetXattr(fd, "", attr)
+	has, err := vfs.GetXattr(fd, "", attr)
 	return err == nil && string(has) == value
 }
 
@@ -156,7 +155,7 @@ func (m *merger) lend(s *stack) (unlend func(), err error) {
 	return unlend, nil
 }
 
-func (l *layers) lendNode(node *os.File, st kernel.Stat) (unlend func(), err error) {
+func (l *layers) lendNode(node *os.File, st vfs.Stat) (unlend func(), err error) {
 	need := uint32(0o400)
 	if st.IsDir() {
 		need = 0o500
@@ -165,8 +164,8 @@ func (l *layers) lendNode(node *os.File, st kernel.Stat) (unlend func(), err err
 		return func() {}, nil
 	}
 	mode := st.Mode & 0o7777
-	if err := unix.Chmod(kernel.FDPath(node), mode|need); err != nil && !errors.Is(err, unix.EPERM) {
+	if err := unix.Chmod(vfs.FDPath(node), mode|need); err != nil && !errors.Is(err, unix.EPERM) {
 		return nil, err
 	}
-	return func() { _ = unix.Chmod(kernel.FDPath(node), mode) }, nil
+	return func() { _ = unix.Chmod(vfs.FDPath(node), mode) }, nil
 }

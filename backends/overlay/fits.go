@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // holds says why the tree at path cannot be a lower layer, or nil.
@@ -19,14 +19,14 @@ func (b *backend) holds(path string) error {
 	if b.below != nil {
 		return b.below.Holds(path)
 	}
-	st, err := kernel.Lstat(unix.AT_FDCWD, path)
+	st, err := vfs.Lstat(unix.AT_FDCWD, path)
 	if err != nil {
 		return &fs.PathError{Op: "stat", Path: path, Err: errors.Unwrap(err)}
 	}
 	if !st.IsDir() {
 		return because(errs.ErrNotSupported, path, "it is not a directory")
 	}
-	f, err := kernel.FilesystemOf(path)
+	f, err := mount.FilesystemOf(path)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (b *backend) holds(path string) error {
 
 // whyNoLower: overlayfs takes almost anything to read from, and the contract
 // asks for a clock of this machine.
-func whyNoLower(f kernel.Filesystem) string {
+func whyNoLower(f mount.Filesystem) string {
 	switch {
 	case f.IsNetwork():
 		return "it is on a network filesystem (" + f.Type + "), where other machines write"
@@ -59,11 +59,11 @@ func foldsNames(fs string) bool { return fs == "vfat" || fs == "exfat" || fs == 
 // the kernel refuses a tree with locked mounts beneath it (they hide what the
 // user may not see), and nobody may stack a third overlay on two.
 func (b *backend) holdsMounts(path string, isOverlay bool) error {
-	mounts, err := kernel.Mounts()
+	mounts, err := mount.List()
 	if err != nil {
 		return err
 	}
-	var home kernel.MountPoint
+	var home mount.Point
 	for _, m := range mounts {
 		if within(path, m.Path) && len(m.Path) >= len(home.Path) {
 			home = m
@@ -86,14 +86,14 @@ func within(path, dir string) bool {
 
 // stacked reports whether an overlay has another as a layer. A layer whose path
 // means nothing here is taken for none.
-func stacked(m kernel.MountPoint) bool {
+func stacked(m mount.Point) bool {
 	for option := range strings.SplitSeq(m.SuperOptions, ",") {
 		key, layers, _ := strings.Cut(option, "=")
 		if !strings.HasPrefix(key, "lowerdir") {
 			continue
 		}
 		for layer := range strings.SplitSeq(layers, ":") {
-			if f, err := kernel.FilesystemOf(layer); err == nil && f.Type == "overlay" {
+			if f, err := mount.FilesystemOf(layer); err == nil && f.Type == "overlay" {
 				return true
 			}
 		}
@@ -108,7 +108,7 @@ func (b *backend) tooDeep(path string) bool {
 	for unix.Access(other, unix.F_OK) != nil {
 		other = filepath.Dir(other)
 	}
-	m, err := kernel.MountOverlay(kernel.Overlay{Lower: []string{path, other}, UserXattr: b.userXattr})
+	m, err := mount.NewOverlay(mount.Overlay{Lower: []string{path, other}, UserXattr: b.userXattr})
 	if err == nil {
 		m.Close()
 	}
@@ -118,10 +118,10 @@ func (b *backend) tooDeep(path string) bool {
 // canHoldLayers says why an upper layer cannot lie in dir, or nil. Where dir is
 // yet to be made, its nearest parent answers.
 func canHoldLayers(dir string) error {
-	f, err := kernel.FilesystemOf(dir)
+	f, err := mount.FilesystemOf(dir)
 	for at := dir; errors.Is(err, fs.ErrNotExist) && at != "/"; {
 		at = filepath.Dir(at)
-		f, err = kernel.FilesystemOf(at)
+		f, err = mount.FilesystemOf(at)
 	}
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func canHoldLayers(dir string) error {
 
 // whyNoUpper: an upper layer needs whiteouts, renames that exchange, and
 // extended attributes.
-func whyNoUpper(f kernel.Filesystem) string {
+func whyNoUpper(f mount.Filesystem) string {
 	switch {
 	case f.ReadOnly:
 		return "the place for layers is on a read-only filesystem"

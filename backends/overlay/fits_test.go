@@ -9,14 +9,14 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/overlay"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Places that the kernel would refuse to mount are refused by name.
@@ -27,15 +27,15 @@ func TestOpenSaysWhyItCannot(t *testing.T) {
 	must(t, os.WriteFile(file, nil, 0o644))
 	view := filepath.Join(treetest.Dir(t), "overlay")
 	must(t, os.Mkdir(view, 0o755))
-	overlayAt(t, kernel.Overlay{Lower: []string{place.Tree.Path}, Upper: treetest.Dir(t), Work: treetest.Dir(t)}, view)
+	overlayAt(t, mount.Overlay{Lower: []string{place.Tree.Path}, Upper: treetest.Dir(t), Work: treetest.Dir(t)}, view)
 	third := filepath.Join(treetest.Dir(t), "overlay2")
 	must(t, os.Mkdir(third, 0o755))
-	overlayAt(t, kernel.Overlay{Lower: []string{view, tmpfs}}, third)
+	overlayAt(t, mount.Overlay{Lower: []string{view, tmpfs}}, third)
 	named := filepath.Join(treetest.Dir(t), "overlay2")
 	must(t, os.Mkdir(named, 0o755))
 	layer, err := os.Open(view) // by a name that means nothing later
 	must(t, err)
-	overlayAt(t, kernel.Overlay{Lower: []string{kernel.FDPath(layer), tmpfs}}, named)
+	overlayAt(t, mount.Overlay{Lower: []string{vfs.FDPath(layer), tmpfs}}, named)
 	must(t, layer.Close())
 	for _, c := range []struct {
 		tree, dir, why string
@@ -58,12 +58,12 @@ func TestOpenSaysWhyItCannot(t *testing.T) {
 	}
 }
 
-func overlayAt(t *testing.T, o kernel.Overlay, dir string) {
+func overlayAt(t *testing.T, o mount.Overlay, dir string) {
 	t.Helper()
-	mount, err := kernel.MountOverlay(o)
+	mnt, err := mount.NewOverlay(o)
 	must(t, err)
-	defer mount.Close()
-	must(t, kernel.MoveMount(mount, unix.AT_FDCWD, dir))
+	defer mnt.Close()
+	must(t, mount.MoveMount(mnt, unix.AT_FDCWD, dir))
 	t.Cleanup(func() { must(t, unix.Unmount(dir, 0)) })
 }
 

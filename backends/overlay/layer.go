@@ -9,10 +9,9 @@ import (
 	"os"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // newLayer makes an empty layer for the fork id to write to. The root of an
@@ -65,11 +64,11 @@ func (b *backend) dress(dir, like string) error {
 		return &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
 	defer unix.Close(fd)
-	want, err := kernel.Lstat(unix.AT_FDCWD, like)
+	want, err := vfs.Lstat(unix.AT_FDCWD, like)
 	if err != nil {
 		return err
 	}
-	have, err := kernel.Lstat(fd, "")
+	have, err := vfs.Lstat(fd, "")
 	if err != nil {
 		return err
 	}
@@ -85,7 +84,7 @@ func (b *backend) dress(dir, like string) error {
 	return setTimes(fd, dir, want)
 }
 
-func (b *backend) dressOwner(fd int, have, want kernel.Stat) error {
+func (b *backend) dressOwner(fd int, have, want vfs.Stat) error {
 	if have.UID == want.UID && have.GID == want.GID {
 		return nil
 	}
@@ -102,11 +101,11 @@ func (b *backend) dressOwner(fd int, have, want kernel.Stat) error {
 // dressXattrs copies what is not overlayfs's own, and drops what the directory
 // inherited, or has from its first use.
 func (b *backend) dressXattrs(fd int, dir, like string) error {
-	old, err := kernel.ListXattrs(fd, "")
+	old, err := vfs.ListXattrs(fd, "")
 	if err != nil {
 		return err
 	}
-	all, err := kernel.Xattrs(unix.AT_FDCWD, like)
+	all, err := vfs.Xattrs(unix.AT_FDCWD, like)
 	if err != nil {
 		return err
 	}
@@ -114,7 +113,7 @@ func (b *backend) dressXattrs(fd int, dir, like string) error {
 		if _, keep := all[attr]; keep || strings.HasPrefix(attr, "security.") {
 			continue // a security module's own label
 		}
-		if err := kernel.RemoveXattr(fd, "", attr); err != nil {
+		if err := vfs.RemoveXattr(fd, "", attr); err != nil {
 			return err
 		}
 	}
@@ -122,7 +121,7 @@ func (b *backend) dressXattrs(fd int, dir, like string) error {
 		if strings.HasPrefix(attr, b.attr("")) {
 			continue
 		}
-		err := kernel.SetXattr(fd, "", attr, []byte(value), 0)
+		err := vfs.SetXattr(fd, "", attr, []byte(value), 0)
 		if err != nil && !(b.userXattr && errors.Is(err, unix.EPERM)) {
 			return &fs.PathError{Op: "setxattr " + attr, Path: dir, Err: errors.Unwrap(err)}
 		}
@@ -131,7 +130,7 @@ func (b *backend) dressXattrs(fd int, dir, like string) error {
 }
 
 // setTimes sets the access and modification time of what fd has open.
-func setTimes(fd int, path string, st kernel.Stat) error {
+func setTimes(fd int, path string, st vfs.Stat) error {
 	ts := []unix.Timespec{
 		{Sec: st.ATime.Sec, Nsec: int64(st.ATime.Nsec)},
 		{Sec: st.MTime.Sec, Nsec: int64(st.MTime.Nsec)},

@@ -10,12 +10,13 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/projquota"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A fork with a limit has a project of its own, where the filesystem of the layers
@@ -67,18 +68,18 @@ func (b *backend) canLimit(l snapshot.DiskLimit) error {
 		return err
 	}
 	defer dir.Close()
-	limited, err := kernel.ProjectsLimited(int(dir.Fd()))
+	limited, err := projquota.Enabled(int(dir.Fd()))
 	if err != nil {
 		return failed("ask for quotas", dir.Name(), err)
 	}
 	if limited {
-		if id, err := kernel.Project(int(dir.Fd())); err != nil || id != 0 {
+		if id, err := projquota.Of(int(dir.Fd())); err != nil || id != 0 {
 			return no("the directory belongs to a project of another's, whose limit holds for all of it",
 				"SNAPFS_HOME=/a/directory/of/no/project snapfs …")
 		}
 		return nil
 	}
-	at, err := kernel.FilesystemOf(dir.Name())
+	at, err := mount.FilesystemOf(dir.Name())
 	if err != nil {
 		return err
 	}
@@ -139,7 +140,7 @@ func (b *backend) limit(ctx context.Context, r *record, l snapshot.DiskLimit) er
 	}
 	defer dir.Close()
 	fd := int(dir.Fd())
-	id, err := kernel.Project(fd)
+	id, err := projquota.Of(fd)
 	if err != nil {
 		return failed("ask for the project of", dir.Name(), err)
 	}
@@ -183,7 +184,7 @@ func allow(l snapshot.DiskLimit, bytes, inodes int) snapshot.DiskLimit {
 }
 
 func limitProject(fd int, id uint32, l snapshot.DiskLimit) error {
-	return kernel.LimitProject(fd, id, int64(l.Bytes), l.Inodes)
+	return projquota.Limit(fd, id, int64(l.Bytes), l.Inodes)
 }
 
 // frozen counts the sealed layers of a fork that bear its project.
@@ -210,7 +211,7 @@ func (b *backend) succeed(old, next string) error {
 		return err
 	}
 	defer dir.Close()
-	use, err := kernel.ProjectUsage(int(dir.Fd()), id)
+	use, err := projquota.Usage(int(dir.Fd()), id)
 	if err == nil && use.BytesLimit+use.NodesLimit > 0 {
 		l := snapshot.DiskLimit{Bytes: snapshot.Bytes(use.BytesLimit), Inodes: use.NodesLimit}
 		err = limitProject(int(dir.Fd()), id, allow(l, frozenBytes, frozenInodes))
@@ -236,8 +237,8 @@ func noQuotas(err error) bool {
 func freeProject(fd int) (uint32, error) {
 	for {
 		id := firstProject + rand.Uint32N(projects)
-		use, err := kernel.ProjectUsage(fd, id)
-		if err != nil || use == (kernel.ProjectUse{ID: id}) {
+		use, err := projquota.Usage(fd, id)
+		if err != nil || use == (projquota.Use{ID: id}) {
 			return id, err
 		}
 	}
@@ -273,12 +274,12 @@ func (b *backend) remark(ctx context.Context, layer string, id uint32) error {
 
 // bear gives a directory a project.
 func bear(dir string, id uint32, inherit bool) error {
-	f, err := kernel.OpenDir(unix.AT_FDCWD, dir)
+	f, err := vfs.OpenDir(unix.AT_FDCWD, dir)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return failed("give a project to", dir, kernel.SetProject(int(f.Fd()), id, inherit))
+	return failed("give a project to", dir, projquota.Set(int(f.Fd()), id, inherit))
 }
 
 type marker struct {
@@ -299,10 +300,10 @@ func (m marker) visit(name string, dir *os.File, err error) (dirs []string, _ er
 		return nil, err
 	}
 	fd := int(dir.Fd())
-	if err := kernel.SetProject(fd, m.id, true); err != nil {
+	if err := projquota.Set(fd, m.id, true); err != nil {
 		return nil, failed("give a project to", dir.Name(), err)
 	}
-	err = kernel.EachEntry(fd, func(entry []byte, _ uint64, typ uint8) error {
+	err = vfs.EachEntry(fd, func(entry []byte, _ uint64, typ uint8) error {
 		if isDir(fd, entry, typ) {
 			dirs = append(dirs, join(name, entry))
 			return nil
@@ -314,7 +315,7 @@ func (m marker) visit(name string, dir *os.File, err error) (dirs []string, _ er
 
 // file marks what can be opened without anything happening: a regular file.
 func (m marker) file(dir int, entry []byte) error {
-	st, err := kernel.Lstat(dir, string(entry))
+	st, err := vfs.Lstat(dir, string(entry))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !st.IsRegular() {
 		return nil
 	}
@@ -329,7 +330,7 @@ func (m marker) file(dir int, entry []byte) error {
 		return failed("open", string(entry), err)
 	}
 	defer unix.Close(fd)
-	return failed("give a project to", string(entry), kernel.SetProject(fd, m.id, false))
+	return failed("give a project to", string(entry), projquota.Set(fd, m.id, false))
 }
 
 // projectOf is the project of ours that a layer bears, or 0.
@@ -342,7 +343,7 @@ func (b *backend) projectOf(layer string) uint32 {
 		return 0
 	}
 	defer unix.Close(fd)
-	id, err := kernel.Project(fd)
+	id, err := projquota.Of(fd)
 	if err != nil || !isProject(id) {
 		return 0
 	}
@@ -374,9 +375,9 @@ func (b *backend) unlimitProject(layer string, id uint32) error {
 		return err
 	}
 	defer dir.Close()
-	use, err := kernel.ProjectUsage(int(dir.Fd()), id)
+	use, err := projquota.Usage(int(dir.Fd()), id)
 	if err == nil && use.BytesLimit+use.NodesLimit > 0 {
-		err = kernel.LimitProject(int(dir.Fd()), id, 0, 0)
+		err = projquota.Limit(int(dir.Fd()), id, 0, 0)
 	}
 	if err != nil && noQuotas(err) {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/projquota"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -68,7 +68,7 @@ func ours(t *testing.T, top string) (n int) {
 	t.Helper()
 	fd := int(treetest.Open(t, top).Fd())
 	for id := uint32(0x5a << 24); ; {
-		use, err := kernel.NextProject(fd, id)
+		use, err := projquota.NextProject(fd, id)
 		if err != nil || use.ID >= 0x5b<<24 {
 			return n
 		}
@@ -122,7 +122,7 @@ func TestALimitLeavesNoProjectBehind(t *testing.T) {
 	}
 	f, err := b.Fork(t.Context(), "s1", "f3") // perhaps in a layer used before
 	must(t, err)
-	if id, err := kernel.Project(int(treetest.Open(t, f.View.Overlay.Upper).Fd())); err != nil || id != 0 {
+	if id, err := projquota.Of(int(treetest.Open(t, f.View.Overlay.Upper).Fd())); err != nil || id != 0 {
 		t.Errorf("a new fork is charged to the project %x, %v", id, err)
 	}
 }

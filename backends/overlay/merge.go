@@ -7,10 +7,9 @@ import (
 	"os"
 	"path"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A merger writes one layer that means the same as several, above whatever
@@ -36,14 +35,14 @@ func (b *backend) merge(ctx context.Context, trees []string, dst string) error {
 	if err := m.open(b, trees); err != nil {
 		return err
 	}
-	out, err := kernel.OpenDir(unix.AT_FDCWD, dst)
+	out, err := vfs.OpenDir(unix.AT_FDCWD, dst)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
 	m.out = out
 	root := m.root()
-	if root.stat, err = kernel.Lstat(int(m.roots[0].Fd()), ""); err != nil {
+	if root.stat, err = vfs.Lstat(int(m.roots[0].Fd()), ""); err != nil {
 		return err
 	}
 	if err := fault.Point(ctx, "copy the layer"); err != nil {
@@ -86,7 +85,7 @@ func (m *merger) names(s *stack) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = kernel.EachEntry(int(dir.Fd()), func(name []byte, _ uint64, _ uint8) error {
+		err = vfs.EachEntry(int(dir.Fd()), func(name []byte, _ uint64, _ uint8) error {
 			if !seen[string(name)] {
 				seen[string(name)] = true
 				names = append(names, string(name))
@@ -153,7 +152,7 @@ func (m *merger) again(first string, dir int, base string) error {
 		return err
 	}
 	defer node.Close()
-	return failed("link", base, unix.Linkat(unix.AT_FDCWD, kernel.FDPath(node), dir, base, unix.AT_SYMLINK_FOLLOW))
+	return failed("link", base, unix.Linkat(unix.AT_FDCWD, vfs.FDPath(node), dir, base, unix.AT_SYMLINK_FOLLOW))
 }
 
 // node makes what is not a directory, with its content.
@@ -203,6 +202,6 @@ func (m *merger) regular(dir int, base string, s *stack) error {
 		return err
 	}
 	defer src.Close()
-	_, err = kernel.CopyFile(dst, src)
+	_, err = vfs.CopyFile(dst, src)
 	return err
 }

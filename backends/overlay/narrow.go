@@ -11,11 +11,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Narrow answers with an overlay of the directory dir of each layer that takes
@@ -88,7 +87,7 @@ func (n *narrowing) isDir(s *stack) bool {
 
 // inBase reports whether the base has a directory there.
 func (n *narrowing) inBase(dir string) bool {
-	st, err := kernel.Lstat(unix.AT_FDCWD, path.Join(n.base, dir))
+	st, err := vfs.Lstat(unix.AT_FDCWD, path.Join(n.base, dir))
 	return err == nil && st.IsDir()
 }
 
@@ -143,11 +142,11 @@ func (b *backend) extend(ctx context.Context, n *narrowing, dir string) error {
 		return err
 	}
 	parent := path.Join(upper, path.Join(parts[:there]...))
-	before, err := kernel.Lstat(unix.AT_FDCWD, parent)
+	before, err := vfs.Lstat(unix.AT_FDCWD, parent)
 	if err != nil {
 		return err
 	}
-	if err := kernel.RenameNew(made, path.Join(upper, path.Join(parts[:there+1]...))); err != nil {
+	if err := vfs.RenameNew(made, path.Join(upper, path.Join(parts[:there+1]...))); err != nil {
 		return err
 	}
 	fd, err := unix.Open(parent, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

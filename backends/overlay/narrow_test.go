@@ -9,13 +9,12 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // dirsOf lists every directory of a view but its root.
@@ -23,7 +22,7 @@ func (s *stage) dirsOf(v snapshot.View) (dirs []string) {
 	s.Helper()
 	root := reach(s, v)
 	defer root.Close()
-	top := kernel.FDPath(root) + "/."
+	top := vfs.FDPath(root) + "/."
 	must(s, filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && path != top {
 			rel, err := filepath.Rel(top, path)
@@ -41,7 +40,7 @@ func (s *stage) part(v snapshot.View, dir string) string {
 	s.Helper()
 	root := reach(s, v)
 	defer root.Close()
-	return treetest.Manifest(s, kernel.FDPath(root)+"/./"+dir, treetest.Options{})
+	return treetest.Manifest(s, vfs.FDPath(root)+"/./"+dir, treetest.Options{})
 }
 
 func (s *stage) narrow(v snapshot.View, dir string, write bool) snapshot.View {
@@ -89,7 +88,7 @@ func TestAPartAloneIsThePartOfTheWhole(t *testing.T) {
 		last := s.tower(w, 5)
 		work := s.fork(last, "narrow")
 		s.in("narrow", func(root *os.File) { w.Freeze(); must(t, w.Script(20).Play(root)) })
-		s.in("narrow", func(root *os.File) { replaceDirs(t, kernel.FDPath(root)+"/.") })
+		s.in("narrow", func(root *os.File) { replaceDirs(t, vfs.FDPath(root)+"/.") })
 		for name, v := range map[string]snapshot.View{"snapshot": s.snap(last), "fork": work} {
 			before := s.manifest(v)
 			dirs := s.dirsOf(v)
@@ -132,17 +131,17 @@ func TestWhatIsWrittenInAPartIsInTheWhole(t *testing.T) {
 		t.Fatalf("narrowed to %+v, and again to %+v", part, again)
 	}
 	root := reach(t, part)
-	must(t, os.WriteFile(kernel.FDPath(root)+"/file", []byte("changed"), 0o644))
-	must(t, os.WriteFile(kernel.FDPath(root)+"/new", []byte("new"), 0o644))
+	must(t, os.WriteFile(vfs.FDPath(root)+"/file", []byte("changed"), 0o644))
+	must(t, os.WriteFile(vfs.FDPath(root)+"/new", []byte("new"), 0o644))
 	must(t, root.Close())
 	s.in("work", func(root *os.File) {
 		for name, want := range map[string]string{"a/b/c/file": "changed", "a/b/c/new": "new", "a/b/beside": "base"} {
-			got, err := os.ReadFile(kernel.FDPath(root) + "/./" + name)
+			got, err := os.ReadFile(vfs.FDPath(root) + "/./" + name)
 			if must(t, err); string(got) != want {
 				t.Errorf("%s is %q in the whole, want %q", name, got, want)
 			}
 		}
-		must(t, os.RemoveAll(kernel.FDPath(root)+"/./a/b"))
+		must(t, os.RemoveAll(vfs.FDPath(root)+"/./a/b"))
 	})
 	if data, err := os.ReadFile(tree + "/a/b/c/file"); err != nil || string(data) != "base" {
 		t.Errorf("the real file is %q, %v", data, err)

@@ -3,28 +3,27 @@
 package overlay
 
 import (
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // inTree reports whether dir lies in the tree: whether going up from it, one
 // comes by the tree's root. The kernel refuses an overlay that has both as
 // layers. A place that cannot be looked at counts as outside.
 func inTree(dir, tree string) bool {
-	root, err := kernel.Lstat(unix.AT_FDCWD, tree)
+	root, err := vfs.Lstat(unix.AT_FDCWD, tree)
 	if err != nil {
 		return false
 	}
 	for at := dir; len(at) < unix.PathMax; at += "/.." {
-		st, err := kernel.Lstat(unix.AT_FDCWD, at+"/.")
+		st, err := vfs.Lstat(unix.AT_FDCWD, at+"/.")
 		if err != nil {
 			return false
 		}
 		if st.Ino == root.Ino && st.Dev == root.Dev {
 			return true
 		}
-		up, err := kernel.Lstat(unix.AT_FDCWD, at+"/..")
+		up, err := vfs.Lstat(unix.AT_FDCWD, at+"/..")
 		if err != nil || up.Ino == st.Ino && up.Dev == st.Dev && up.Mount == st.Mount {
 			return false
 		}

@@ -9,12 +9,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // The state directory lies in the tree: /var/lib/snapfs in /, or
@@ -48,9 +47,9 @@ func nests(t *testing.T) {
 	put := func(name string) {
 		t.Helper()
 		s.in("work", func(root *os.File) {
-			must(t, os.WriteFile(kernel.FDPath(root)+"/./dir/sub/"+name, []byte(name), 0o644))
-			must(t, os.Remove(kernel.FDPath(root)+"/./dir/sub/file"))
-			must(t, os.WriteFile(kernel.FDPath(root)+"/./dir/sub/file", []byte(name), 0o644))
+			must(t, os.WriteFile(vfs.FDPath(root)+"/./dir/sub/"+name, []byte(name), 0o644))
+			must(t, os.Remove(vfs.FDPath(root)+"/./dir/sub/file"))
+			must(t, os.WriteFile(vfs.FDPath(root)+"/./dir/sub/file", []byte(name), 0o644))
 		})
 	}
 	for _, name := range []string{"one", "two", "three"} {
@@ -62,11 +61,11 @@ func nests(t *testing.T) {
 		t.Error("the layers lie in the tree, and the view does not say so")
 	}
 	s.in("back", func(root *os.File) {
-		text, err := os.ReadFile(kernel.FDPath(root) + "/./dir/sub/file")
+		text, err := os.ReadFile(vfs.FDPath(root) + "/./dir/sub/file")
 		if must(t, err); string(text) != "two" {
 			t.Errorf("the second state has %q", text)
 		}
-		_, err = kernel.Lstat(int(root.Fd()), "dir/sub/three")
+		_, err = vfs.Lstat(int(root.Fd()), "dir/sub/three")
 		if !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("the second state has what came later: %v", err)
 		}
@@ -84,14 +83,14 @@ func TestTheRootOfThisMachineIsATree(t *testing.T) {
 	const mark = "/./etc/snapfs-test-marks-its-fork"
 	for _, id := range []snapshot.ID{"s1", "s2"} {
 		s.in("work", func(root *os.File) {
-			must(t, os.WriteFile(kernel.FDPath(root)+mark, []byte(id), 0o644))
-			must(t, os.Chmod(kernel.FDPath(root)+"/./etc/passwd", 0o600))
+			must(t, os.WriteFile(vfs.FDPath(root)+mark, []byte(id), 0o644))
+			must(t, os.Chmod(vfs.FDPath(root)+"/./etc/passwd", 0o600))
 		})
 		s.seal("work", id, snapshot.Idle)
 	}
 	s.fork("s1", "back")
 	s.in("back", func(root *os.File) {
-		text, err := os.ReadFile(kernel.FDPath(root) + mark)
+		text, err := os.ReadFile(vfs.FDPath(root) + mark)
 		if must(t, err); string(text) != "s1" {
 			t.Errorf("the first state has %q", text)
 		}

@@ -9,12 +9,11 @@ import (
 	"os"
 	"path"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A raiser brings what lies below into the uppermost layer.
@@ -38,7 +37,7 @@ type linkOf struct{ name, first string }
 // copyAll has the kernel copy up, in a mount of the fork. Before it begins it looks whether there is
 // room.
 func (r *raiser) copyAll(root int, what []snapshot.Borrowed) error {
-	for _, do := range []func(dir int, last, name string, st *kernel.Stat) error{r.weigh, r.copyUp} {
+	for _, do := range []func(dir int, last, name string, st *vfs.Stat) error{r.weigh, r.copyUp} {
 		clear(r.first)
 		r.links = nil
 		for _, one := range what {
@@ -55,8 +54,8 @@ func (r *raiser) copyAll(root int, what []snapshot.Borrowed) error {
 }
 
 // place does something with each node at a path of the mount, a directory before what lies in it.
-func (r *raiser) place(root int, name string, do func(dir int, last, name string, st *kernel.Stat) error) error {
-	dir, err := kernel.OpenBeneath(root, path.Dir(name), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+func (r *raiser) place(root int, name string, do func(dir int, last, name string, st *vfs.Stat) error) error {
+	dir, err := vfs.OpenBeneath(root, path.Dir(name), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
@@ -64,23 +63,23 @@ func (r *raiser) place(root int, name string, do func(dir int, last, name string
 	return r.each(int(dir.Fd()), path.Base(name), name, do)
 }
 
-func (r *raiser) each(dir int, last, name string, do func(dir int, last, name string, st *kernel.Stat) error) error {
+func (r *raiser) each(dir int, last, name string, do func(dir int, last, name string, st *vfs.Stat) error) error {
 	if err := r.ctx.Err(); err != nil {
 		return err
 	}
-	st, err := kernel.Lstat(dir, last)
+	st, err := vfs.Lstat(dir, last)
 	if err != nil {
 		return err
 	}
 	if err := do(dir, last, name, &st); err != nil || !st.IsDir() {
 		return err
 	}
-	sub, err := kernel.OpenDir(dir, last)
+	sub, err := vfs.OpenDir(dir, last)
 	if err != nil {
 		return err
 	}
 	defer sub.Close()
-	list, err := kernel.Entries(int(sub.Fd()))
+	list, err := vfs.Entries(int(sub.Fd()))
 	if err != nil {
 		return err
 	}
@@ -93,7 +92,7 @@ func (r *raiser) each(dir int, last, name string, do func(dir int, last, name st
 }
 
 // again reports whether a file has been come across by another name.
-func (r *raiser) again(name string, st *kernel.Stat) bool {
+func (r *raiser) again(name string, st *vfs.Stat) bool {
 	if !st.IsRegular() || st.Nlink < 2 {
 		return false
 	}
@@ -108,14 +107,14 @@ func (r *raiser) again(name string, st *kernel.Stat) bool {
 }
 
 // weigh counts what is not in the layer yet.
-func (r *raiser) weigh(_ int, _, name string, st *kernel.Stat) error {
+func (r *raiser) weigh(_ int, _, name string, st *vfs.Stat) error {
 	if !st.IsRegular() || r.again(name, st) {
 		return nil
 	}
 	node, err := beneath(r.upper, name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err == nil {
 		defer node.Close()
-		if _, err = kernel.GetXattr(int(node.Fd()), "", r.prefix+"metacopy"); err != nil {
+		if _, err = vfs.GetXattr(int(node.Fd()), "", r.prefix+"metacopy"); err != nil {
 			return nil // it has its content
 		}
 	}
@@ -137,7 +136,7 @@ func (r *raiser) fits() error {
 
 // copyUp copies one node up, whole. A file is opened to be written to, and is not; another node is
 // given the times that it has.
-func (r *raiser) copyUp(dir int, last, name string, st *kernel.Stat) error {
+func (r *raiser) copyUp(dir int, last, name string, st *vfs.Stat) error {
 	if r.again(name, st) {
 		return nil
 	}
@@ -192,7 +191,7 @@ func (r *raiser) link(l linkOf) error {
 		return err
 	}
 	defer first.Close()
-	before, err := kernel.Lstat(int(dir.Fd()), "")
+	before, err := vfs.Lstat(int(dir.Fd()), "")
 	if err != nil {
 		return err
 	}
@@ -213,10 +212,10 @@ func (r *raiser) opaque(name string) error {
 		return err
 	}
 	defer dir.Close()
-	if err := kernel.SetXattr(int(dir.Fd()), "", r.prefix+"opaque", []byte("y"), 0); err != nil {
+	if err := vfs.SetXattr(int(dir.Fd()), "", r.prefix+"opaque", []byte("y"), 0); err != nil {
 		return err
 	}
-	err = kernel.RemoveXattr(int(dir.Fd()), "", r.prefix+"redirect")
+	err = vfs.RemoveXattr(int(dir.Fd()), "", r.prefix+"redirect")
 	if errors.Is(err, unix.ENODATA) {
 		return nil
 	}

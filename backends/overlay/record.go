@@ -11,10 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A record is the text file that is a snapshot or a fork:
@@ -156,20 +155,20 @@ func readFile(path string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		now, err := kernel.Lstat(unix.AT_FDCWD, path)
+		now, err := vfs.Lstat(unix.AT_FDCWD, path)
 		if err != nil || now.Ino == st.Ino && now.Dev == st.Dev {
 			return text, err
 		}
 	}
 }
 
-func readOnce(path string) (text string, st kernel.Stat, err error) {
+func readOnce(path string) (text string, st vfs.Stat, err error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return "", st, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer unix.Close(fd)
-	if st, err = kernel.Lstat(fd, ""); err != nil {
+	if st, err = vfs.Lstat(fd, ""); err != nil {
 		return "", st, err
 	}
 	buf := make([]byte, 0, 2048)

@@ -8,10 +8,9 @@ import (
 	"os"
 	"path"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A renamed looks after directories that got another name above a tree. A layer has
@@ -61,7 +60,7 @@ func (r *renamed) open() (err error) {
 	if err := r.layers.open(r.b, trees); err != nil {
 		return err
 	}
-	r.real, err = kernel.OpenDir(unix.AT_FDCWD, r.tree)
+	r.real, err = vfs.OpenDir(unix.AT_FDCWD, r.tree)
 	return err
 }
 

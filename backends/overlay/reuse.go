@@ -8,9 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // The files of removed records are used again, for the reason that layers are
@@ -22,7 +21,7 @@ func (b *backend) writeRecord(path string, text []byte) error {
 	if own := b.takeOld(); own != "" {
 		err := writeOver(own, text)
 		if err == nil {
-			err = kernel.RenameNew(own, path)
+			err = vfs.RenameNew(own, path)
 		}
 		if err == nil {
 			return nil
@@ -45,7 +44,7 @@ func (b *backend) takeOld() string {
 	_ = dir.Close()
 	for _, name := range names {
 		own := filepath.Join(b.dir, "tmp", fresh("record"))
-		if kernel.RenameNew(filepath.Join(b.dir, "old", name), own) == nil {
+		if vfs.RenameNew(filepath.Join(b.dir, "old", name), own) == nil {
 			return own // another process was not quicker
 		}
 	}
@@ -60,7 +59,7 @@ func writeOver(path string, text []byte) error {
 		return err
 	}
 	defer unix.Close(fd)
-	st, err := kernel.Lstat(fd, "")
+	st, err := vfs.Lstat(fd, "")
 	if err != nil {
 		return err
 	}
@@ -79,7 +78,7 @@ func writeOver(path string, text []byte) error {
 
 // retire takes a record's name away, at once and for good.
 func (b *backend) retire(path string) error {
-	err := kernel.RenameNew(path, filepath.Join(b.dir, "old", fresh("")))
+	err := vfs.RenameNew(path, filepath.Join(b.dir, "old", fresh("")))
 	if errors.Is(err, fs.ErrNotExist) { // the record, or the directory for it
 		err = unix.Unlink(path)
 	}

@@ -9,13 +9,12 @@ import (
 	"os"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/hostinfo"
 	"github.com/snapfs/snapfs/internal/undo"
+	"golang.org/x/sys/unix"
 )
 
 // chains are how many layers one may have. Each costs half a microsecond at every
@@ -28,7 +27,7 @@ type chains struct {
 // chainsNow are those of this kernel, which takes 500 layers; before Linux 6.5 it wants all of
 // them in one option of 255 bytes, which has room for thirteen descriptors.
 func chainsNow() chains {
-	if kernel.Before(6, 5) {
+	if hostinfo.Before(6, 5) {
 		return chains{long: 5, full: 10}
 	}
 	return chains{long: 16, full: 64}

@@ -10,12 +10,11 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A volatile overlay leaves work/incompat/volatile in its work directory
@@ -42,7 +41,7 @@ func (b *backend) boot() (string, error) {
 func (b *backend) isVolatile(layer string) (bool, error) {
 	path := b.workPath(layer) + kernelMark
 	for range 2 {
-		_, err := kernel.Lstat(unix.AT_FDCWD, path)
+		_, err := vfs.Lstat(unix.AT_FDCWD, path)
 		switch {
 		case err == nil:
 			return true, nil

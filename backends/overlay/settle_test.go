@@ -13,8 +13,10 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // volatile mounts a fork as the product does, writes a file and unmounts.
@@ -24,7 +26,7 @@ func (s *stage) volatile(id snapshot.ForkID, name string) error {
 	must(s, err)
 	o := options(f.View.Overlay)
 	o.Volatile = true
-	mount, err := kernel.MountOverlay(o)
+	mount, err := mount.NewOverlay(o)
 	if err != nil {
 		return err
 	}
@@ -40,7 +42,7 @@ func (s *stage) settle(id snapshot.ForkID) {
 // reboot makes the records say what they would after a restart of the machine.
 func (s *stage) reboot() {
 	s.Helper()
-	now, err := kernel.BootID()
+	now, err := proc.BootID()
 	must(s, err)
 	before := strings.Repeat("0", len(now))
 	forks, err := filepath.Glob(s.place.Dir + "/forks/*")
@@ -91,7 +93,7 @@ func settles(t *testing.T) {
 	s.settle("work")
 	s.in("work", func(root *os.File) {
 		for _, name := range []string{"file", "first", "second", "third"} {
-			_, err := kernel.Lstat(int(root.Fd()), name)
+			_, err := vfs.Lstat(int(root.Fd()), name)
 			must(t, err)
 		}
 	})

@@ -8,9 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // Layers that nothing was written to are put by, and used again by a rename.
@@ -30,7 +29,7 @@ func (b *backend) reuse(layer string) bool {
 	names, _ := dir.Readdirnames(maxSpare)
 	_ = dir.Close()
 	for _, name := range names {
-		if kernel.RenameNew(b.dir+"/spare/"+name, b.layerPath(layer)) == nil {
+		if vfs.RenameNew(b.dir+"/spare/"+name, b.layerPath(layer)) == nil {
 			return true // another process was not quicker
 		}
 	}
@@ -69,7 +68,7 @@ func (b *backend) putBy(layer string) bool {
 	if n, err := names(b.layerPath(layer)); err != nil || len(n) != 2 {
 		return false
 	}
-	return kernel.RenameNew(b.layerPath(layer), filepath.Join(spare, layer)) == nil
+	return vfs.RenameNew(b.layerPath(layer), filepath.Join(spare, layer)) == nil
 }
 
 func names(path string) ([]string, error) {

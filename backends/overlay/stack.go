@@ -9,9 +9,8 @@ import (
 	"path"
 	"strings"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // A stack is what a name is made of, as overlayfs looks it up: for each layer,
@@ -23,7 +22,7 @@ type stack struct {
 	end int      // layers from here on are hidden by what is above them
 	// top is the layer that the name itself comes from, or -1: from none.
 	top  int
-	stat kernel.Stat // of the node in the top layer
+	stat vfs.Stat // of the node in the top layer
 	// data is the layer that the content of a regular file comes from:
 	// another than top where only metadata was copied up, -1 from below.
 	data     int
@@ -51,7 +50,7 @@ type layers struct {
 func (l *layers) open(b *backend, trees []string) error {
 	l.prefix, l.poor = b.attr(""), b.userXattr
 	for _, tree := range trees {
-		f, err := kernel.OpenDir(unix.AT_FDCWD, tree)
+		f, err := vfs.OpenDir(unix.AT_FDCWD, tree)
 		if err != nil {
 			return err
 		}
@@ -107,7 +106,7 @@ func (l *layers) child(parent *stack, name string, from int) (stack, error) {
 
 // add lets the node found in the layer j take part. It shortens s.end where
 // nothing below j counts.
-func (l *layers) add(s *stack, j int, st kernel.Stat, node *os.File) error {
+func (l *layers) add(s *stack, j int, st vfs.Stat, node *os.File) error {
 	isDir, first := st.IsDir(), s.top < 0
 	switch {
 	case st.IsWhiteout():
@@ -178,7 +177,7 @@ func (l *layers) locate(name string, from int) (stack, error) {
 	return s, nil
 }
 
-func (l *layers) isOpaque(dir *os.File, st kernel.Stat) (bool, error) {
+func (l *layers) isOpaque(dir *os.File, st vfs.Stat) (bool, error) {
 	unlend, err := l.lendNode(dir, st)
 	if err != nil {
 		return false, err
@@ -189,11 +188,11 @@ func (l *layers) isOpaque(dir *os.File, st kernel.Stat) (bool, error) {
 }
 
 // isComplete: the layer has the file's content too, not only its metadata.
-func (l *layers) isComplete(node *os.File, st kernel.Stat) (bool, error) {
+func (l *layers) isComplete(node *os.File, st vfs.Stat) (bool, error) {
 	if l.poor || !st.IsRegular() {
 		return true, nil
 	}
-	_, err := kernel.GetXattr(int(node.Fd()), "", l.prefix+"metacopy") // its value may be empty
+	_, err := vfs.GetXattr(int(node.Fd()), "", l.prefix+"metacopy") // its value may be empty
 	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EOPNOTSUPP) {
 		return true, nil
 	}
@@ -201,7 +200,7 @@ func (l *layers) isComplete(node *os.File, st kernel.Stat) (bool, error) {
 }
 
 func (l *layers) get(node *os.File, short string) (string, error) {
-	value, err := kernel.GetXattr(int(node.Fd()), "", l.prefix+short)
+	value, err := vfs.GetXattr(int(node.Fd()), "", l.prefix+short)
 	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EOPNOTSUPP) {
 		return "", nil
 	}
@@ -209,12 +208,12 @@ func (l *layers) get(node *os.File, short string) (string, error) {
 }
 
 // stat finds the node at a path of the layer j, without following links.
-func (l *layers) stat(j int, name string) (kernel.Stat, *os.File, error) {
+func (l *layers) stat(j int, name string) (vfs.Stat, *os.File, error) {
 	node, err := beneath(l.roots[j], name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
-		return kernel.Stat{}, nil, err
+		return vfs.Stat{}, nil, err
 	}
-	st, err := kernel.Lstat(int(node.Fd()), "")
+	st, err := vfs.Lstat(int(node.Fd()), "")
 	if err != nil {
 		node.Close()
 	}
@@ -226,5 +225,5 @@ func beneath(root *os.File, name string, flags int) (*os.File, error) {
 	if name == "" {
 		name = "."
 	}
-	return kernel.OpenBeneath(int(root.Fd()), name, flags, 0)
+	return vfs.OpenBeneath(int(root.Fd()), name, flags, 0)
 }

@@ -12,12 +12,11 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // prepare makes the directories of the layout. Callers act first, and prepare
@@ -31,7 +30,7 @@ func (b *backend) prepare() error {
 	}
 	// Only a hint: ext4 then gives each layer a part of the disk of its own, where
 	// few inodes were deleted lately (see spare.go).
-	_ = kernel.SpreadDirs(b.dir + "/layers")
+	_ = vfs.SpreadDirs(b.dir + "/layers")
 	return nil
 }
 
@@ -59,7 +58,7 @@ func (b *backend) replace(ctx context.Context, path string, r *record) error {
 	if err := b.writeRecord(next, r.text()); err != nil {
 		return err
 	}
-	err := kernel.Replace(next, path)
+	err := vfs.Replace(next, path)
 	_ = b.retire(next) // the old record now; what stays is swept
 	if err != nil {
 		return &fs.PathError{Op: "exchange", Path: path, Err: err}
@@ -180,7 +179,7 @@ func flock(ctx context.Context, fd, how int) error {
 // discard moves what lies at path into the trash. What cannot be moved stays
 // for Sweep to find.
 func (b *backend) discard(path string) {
-	_ = kernel.RenameNew(path, filepath.Join(b.dir, "trash", fresh("")))
+	_ = vfs.RenameNew(path, filepath.Join(b.dir, "trash", fresh("")))
 }
 
 // fresh is a name that nothing has.

@@ -13,11 +13,10 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Sweep deletes the layers that nothing names, what was half made, and what is
@@ -51,7 +50,7 @@ type known map[string]reading
 
 type reading struct {
 	ino   uint64
-	ctime kernel.Timestamp
+	ctime vfs.Timestamp
 	record
 }
 
@@ -121,7 +120,7 @@ const settled = 50 * time.Millisecond
 
 // read is for a record that may be known: what changed it changed its ctime.
 func (k known) read(path string) (record, error) {
-	st, err := kernel.Lstat(unix.AT_FDCWD, path)
+	st, err := vfs.Lstat(unix.AT_FDCWD, path)
 	if err != nil {
 		return record{}, err
 	}

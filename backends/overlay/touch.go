@@ -11,11 +11,10 @@ import (
 	"os"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Touched yields what the fork's own layer and the layers that it has above
@@ -106,18 +105,18 @@ func (b *backend) rootCounts(tree string) bool {
 	if !b.userXattr {
 		return true
 	}
-	st, err := kernel.Lstat(unix.AT_FDCWD, tree)
+	st, err := vfs.Lstat(unix.AT_FDCWD, tree)
 	return err != nil || int(st.UID) == os.Geteuid()
 }
 
 // sameRoot reports whether two directories differ in nothing that a layer keeps
 // of its root: mostly they do not, and nobody need mount them to find that out.
 func (b *backend) sameRoot(x, y string) bool {
-	a, err := kernel.Lstat(unix.AT_FDCWD, x)
+	a, err := vfs.Lstat(unix.AT_FDCWD, x)
 	if err != nil {
 		return false
 	}
-	c, err := kernel.Lstat(unix.AT_FDCWD, y)
+	c, err := vfs.Lstat(unix.AT_FDCWD, y)
 	if err != nil || a.Mode != c.Mode || a.UID != c.UID || a.GID != c.GID || a.MTime != c.MTime {
 		return false
 	}
@@ -131,7 +130,7 @@ func (b *backend) sameRoot(x, y string) bool {
 
 // xattrs are the attributes of a directory but overlayfs's own.
 func (b *backend) xattrs(dir string) (map[string]string, error) {
-	all, err := kernel.Xattrs(unix.AT_FDCWD, dir)
+	all, err := vfs.Xattrs(unix.AT_FDCWD, dir)
 	maps.DeleteFunc(all, func(attr, _ string) bool { return strings.HasPrefix(attr, b.attr("")) })
 	return all, err
 }
@@ -175,7 +174,7 @@ func (t *toucher) visit(name string, dir *os.File, err error) (dirs []string, _ 
 			return nil, err
 		}
 	}
-	err = kernel.EachEntry(int(dir.Fd()), func(entry []byte, _ uint64, typ uint8) error {
+	err = vfs.EachEntry(int(dir.Fd()), func(entry []byte, _ uint64, typ uint8) error {
 		if isDir(int(dir.Fd()), entry, typ) {
 			dirs = append(dirs, join(name, entry))
 			return nil
@@ -205,7 +204,7 @@ func (t *toucher) directory(name string, dir *os.File) error {
 }
 
 func (t *toucher) isWhole(dir *os.File) (whole, renamed bool, _ error) {
-	attrs, err := kernel.ListXattrs(int(dir.Fd()), "")
+	attrs, err := vfs.ListXattrs(int(dir.Fd()), "")
 	for _, attr := range attrs {
 		if short, own := strings.CutPrefix(attr, t.prefix); own {
 			whole = whole || short == "opaque" || short == "redirect"

@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // places lists touches, whole trees with a star.
@@ -44,7 +44,7 @@ func TestTouchedNamesWhatChangedAndNoMore(t *testing.T) {
 	s.capture("base")
 	s.fork("base", "work")
 	s.in("work", func(root *os.File) {
-		dir := kernel.FDPath(root) + "/./"
+		dir := vfs.FDPath(root) + "/./"
 		must(t, errors.Join(
 			os.Rename(dir+"moved", dir+"here"),
 			os.RemoveAll(dir+"again"), os.Mkdir(dir+"again", 0o755),
@@ -59,11 +59,11 @@ func TestTouchedNamesWhatChangedAndNoMore(t *testing.T) {
 	if got := places(t, s.Touched(t.Context(), "s1", "work")); got != "" {
 		t.Errorf("just sealed, there are touches: %s", got)
 	}
-	s.in("work", func(root *os.File) { must(t, os.Remove(kernel.FDPath(root)+"/./new/file")) })
+	s.in("work", func(root *os.File) { must(t, os.Remove(vfs.FDPath(root)+"/./new/file")) })
 	if got, want := places(t, s.Touched(t.Context(), "s1", "work")), "new new/file*"; got != want {
 		t.Errorf("since the seal: %s, want %s", got, want)
 	}
-	s.in("work", func(root *os.File) { must(t, os.Chmod(kernel.FDPath(root)+"/.", 0o700)) })
+	s.in("work", func(root *os.File) { must(t, os.Chmod(vfs.FDPath(root)+"/.", 0o700)) })
 	if got, want := places(t, s.Touched(t.Context(), "s1", "work")), ". new new/file*"; got != want {
 		t.Errorf("with the root closed: %s, want %s", got, want)
 	}
@@ -71,7 +71,7 @@ func TestTouchedNamesWhatChangedAndNoMore(t *testing.T) {
 		t.Errorf("between the snapshots: %s, want %s", got, first)
 	}
 	s.fork("base", "sibling")
-	s.in("sibling", func(root *os.File) { must(t, os.Remove(kernel.FDPath(root)+"/./again/file")) })
+	s.in("sibling", func(root *os.File) { must(t, os.Remove(vfs.FDPath(root)+"/./again/file")) })
 	if got := places(t, s.Touched(t.Context(), "s1", "sibling")); !strings.Contains(got, "here*") || !strings.Contains(got, "again/file*") {
 		t.Errorf("against a snapshot it did not come from, a fork differs by both: %s", got)
 	}
@@ -88,7 +88,7 @@ func TestWhatARenamedDirectoryHasLostIsNotTakenForDeleted(t *testing.T) {
 	s.capture("base")
 	s.fork("base", "work")
 	s.in("work", func(root *os.File) {
-		dir := kernel.FDPath(root) + "/./"
+		dir := vfs.FDPath(root) + "/./"
 		must(t, errors.Join(os.Rename(dir+"one", dir+"first"), os.Mkdir(dir+"new", 0o755), os.Rename(dir+"two", dir+"new/second"),
 			os.Mkdir(dir+"made", 0o755), os.Rename(dir+"made", dir+"remade")))
 	})
@@ -115,7 +115,7 @@ func TestWhatARenamedDirectoryHasLostIsNotTakenForDeleted(t *testing.T) {
 	refused("brought back", s.Touched(t.Context(), "base", "work"), "")
 	s.seal("work", "s1", snapshot.Idle)
 	s.in("work", func(root *os.File) {
-		dir := kernel.FDPath(root) + "/./"
+		dir := vfs.FDPath(root) + "/./"
 		must(t, errors.Join(os.RemoveAll(dir+"first"), os.Rename(dir+"new/second", dir+"again"), os.Rename(dir+"remade", dir+"once")))
 	})
 	must(t, os.Rename(real+"/one", real+"/away"))

@@ -10,7 +10,8 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/projquota"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // Usage adds up the blocks allocated in the fork's own layer, not what it
@@ -40,7 +41,7 @@ func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (snapshot.DiskL
 		return snapshot.DiskLimit{}, fail("measuring", string(fork), err)
 	}
 	defer dir.Close()
-	use, err := kernel.ProjectUsage(int(dir.Fd()), id)
+	use, err := projquota.Usage(int(dir.Fd()), id)
 	return snapshot.DiskLimit{Bytes: snapshot.Bytes(use.Bytes), Inodes: use.Inodes}, fail("measuring", string(fork), err)
 }
 
@@ -62,8 +63,8 @@ func (m *meter) visit(name string, dir *os.File, err error) (dirs []string, _ er
 		return nil, err
 	}
 	fd := int(dir.Fd())
-	err = kernel.EachEntry(fd, func(entry []byte, _ uint64, _ uint8) error {
-		st, err := kernel.Lstat(fd, string(entry))
+	err = vfs.EachEntry(fd, func(entry []byte, _ uint64, _ uint8) error {
+		st, err := vfs.Lstat(fd, string(entry))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil // the fork is in use

@@ -7,11 +7,10 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Capture writes one small file. Nothing in the tree is looked at but its root.
@@ -32,7 +31,7 @@ func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.I
 
 // now is a time that no file changed from here on has a ctime before or at: one
 // changed in the same tick just before looks changed since, never the reverse.
-func now() time.Time { return kernel.Now().Add(-1) }
+func now() time.Time { return vfs.Now().Add(-1) }
 
 // Fork makes three directories and a small file.
 func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {

@@ -6,9 +6,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // descend calls visit for every directory of a layer, "" the first, and then
@@ -16,7 +15,7 @@ import (
 // depth is too deep; no symbolic link is followed. What cannot be opened is
 // visited with the error.
 func descend(tree string, visit func(name string, dir *os.File, err error) (dirs []string, _ error)) error {
-	root, err := kernel.OpenDir(unix.AT_FDCWD, tree)
+	root, err := vfs.OpenDir(unix.AT_FDCWD, tree)
 	if err != nil {
 		return err
 	}
@@ -43,7 +42,7 @@ func isDir(dir int, entry []byte, typ uint8) bool {
 	if typ != unix.DT_UNKNOWN {
 		return typ == unix.DT_DIR
 	}
-	st, err := kernel.Lstat(dir, string(entry))
+	st, err := vfs.Lstat(dir, string(entry))
 	return err == nil && st.IsDir()
 }
 

@@ -8,11 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // patience is how often a file that changes while it is copied is tried
@@ -36,10 +35,10 @@ type copier struct {
 // one that was given the same number.
 type inode struct {
 	dev, ino uint64
-	born     kernel.Timestamp
+	born     vfs.Timestamp
 }
 
-func inodeOf(st *kernel.Stat) inode { return inode{st.Dev, st.Ino, st.BTime} }
+func inodeOf(st *vfs.Stat) inode { return inode{st.Dev, st.Ino, st.BTime} }
 
 // errAgain: what was looked at is another thing by now.
 var errAgain = errors.New("it keeps changing while it is copied")
@@ -57,11 +56,11 @@ func openTree(path string) (int, error) {
 func (b *backend) copyTree(ctx context.Context, src int, from, home string) error {
 	c := &copier{ctx: ctx, from: from, links: -1, linked: map[inode]string{}}
 	defer c.close()
-	own, err := kernel.Lstat(unix.AT_FDCWD, b.dir)
+	own, err := vfs.Lstat(unix.AT_FDCWD, b.dir)
 	if err != nil {
 		return err
 	}
-	root, err := kernel.Lstat(src, "")
+	root, err := vfs.Lstat(src, "")
 	if err != nil {
 		return &fs.PathError{Op: "stat", Path: from, Err: err}
 	}
@@ -69,7 +68,7 @@ func (b *backend) copyTree(ctx context.Context, src int, from, home string) erro
 	if inodeOf(&root) == c.state {
 		return because(errs.ErrNotSupported, from, "the copies themselves are kept there")
 	}
-	if c.links, err = unix.Open(filepath.Join(home, "links"), kernel.OPath|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+	if c.links, err = unix.Open(filepath.Join(home, "links"), vfs.OPath|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return &fs.PathError{Op: "open", Path: home, Err: err}
 	}
 	dst, err := unix.Open(filepath.Join(home, "tree"), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -85,7 +84,7 @@ func (b *backend) copyTree(ctx context.Context, src int, from, home string) erro
 }
 
 // run copies until the trail ends. Descriptors are c.close's to close.
-func (c *copier) run(src, dst int, root *kernel.Stat) error {
+func (c *copier) run(src, dst int, root *vfs.Stat) error {
 	if err := c.descend("", src, dst, root); err != nil {
 		return c.at("", err)
 	}
@@ -131,7 +130,7 @@ func (c *copier) patiently(here *level, name string) error {
 // entry copies one name of a directory. ENOENT: it is gone. errAgain: it
 // became something else, or changed; nothing is there then.
 func (c *copier) entry(here *level, name string) error {
-	st, err := kernel.Lstat(here.src, name)
+	st, err := vfs.Lstat(here.src, name)
 	if err != nil {
 		return err
 	}
@@ -161,7 +160,7 @@ func (c *copier) entry(here *level, name string) error {
 
 // dir begins the copy of a directory. A mount point stays empty: what is
 // mounted there belongs to another tree. Our own directory is left out.
-func (c *copier) dir(here *level, name string, st *kernel.Stat) error {
+func (c *copier) dir(here *level, name string, st *vfs.Stat) error {
 	if inodeOf(st) == c.state {
 		return nil
 	}
@@ -169,7 +168,7 @@ func (c *copier) dir(here *level, name string, st *kernel.Stat) error {
 	if err != nil {
 		return changed(err)
 	}
-	opened, err := kernel.Lstat(src, "")
+	opened, err := vfs.Lstat(src, "")
 	if err != nil || inodeOf(&opened) != inodeOf(st) {
 		unix.Close(src)
 		return errAgain

@@ -3,20 +3,19 @@ package plain
 import (
 	"errors"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // file copies a regular file, holes as holes, blocks shared where the
 // filesystem can. errAgain, with nothing left: it changed meanwhile.
-func (c *copier) file(here *level, name string, st *kernel.Stat) error {
+func (c *copier) file(here *level, name string, st *vfs.Stat) error {
 	src, err := openRead(here.src, name, 0)
 	if err != nil {
 		return changed(err)
 	}
 	defer unix.Close(src)
-	before, err := kernel.Lstat(src, "")
+	before, err := vfs.Lstat(src, "")
 	if err != nil || inodeOf(&before) != inodeOf(st) || !before.IsRegular() {
 		return errAgain
 	}
@@ -27,7 +26,7 @@ func (c *copier) file(here *level, name string, st *kernel.Stat) error {
 	if err := c.write(here.dst, name, src, &before); err != nil {
 		return written(err)
 	}
-	after, err := kernel.Lstat(src, "")
+	after, err := vfs.Lstat(src, "")
 	if err != nil {
 		return written(err)
 	}
@@ -41,11 +40,11 @@ func (c *copier) file(here *level, name string, st *kernel.Stat) error {
 }
 
 // write makes the copy of src.
-func (c *copier) write(dir int, name string, src int, st *kernel.Stat) error {
+func (c *copier) write(dir int, name string, src int, st *vfs.Stat) error {
 	var dst int
 	var whole bool // its content is there already
 	err := c.step("make a file", func() (err error) {
-		if whole = kernel.CloneTo(dir, name, src) == nil; whole {
+		if whole = vfs.CloneTo(dir, name, src) == nil; whole {
 			if dst, err = openRead(dir, name, 0); err == nil {
 				return nil
 			}
@@ -72,7 +71,7 @@ func (c *copier) write(dir int, name string, src int, st *kernel.Stat) error {
 // content shares the blocks of src with dst, or copies its data.
 func (c *copier) content(dst, src int, size int64) error {
 	if !c.noClone {
-		err := kernel.CloneFD(dst, src)
+		err := vfs.CloneFD(dst, src)
 		if err == nil {
 			return nil
 		}
@@ -111,7 +110,7 @@ func (c *copier) extent(dst, src int, from, to int64) error {
 		if err := c.ctx.Err(); err != nil {
 			return err
 		}
-		n, err := kernel.CopyRange(dst, src, from, int(min(to-from, stretch)))
+		n, err := vfs.CopyRange(dst, src, from, int(min(to-from, stretch)))
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue

@@ -8,15 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/plain"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 func must(t testing.TB, err error) {
@@ -138,7 +137,7 @@ func TestTreeDeeperThanDescriptorsAllow(t *testing.T) {
 	must(t, err)
 	for range levels {
 		must(t, unix.Mkdirat(int(dir.Fd()), "d", 0o755))
-		next, err := kernel.OpenDir(int(dir.Fd()), "d")
+		next, err := vfs.OpenDir(int(dir.Fd()), "d")
 		must(t, err)
 		dir.Close()
 		dir = next
@@ -152,7 +151,7 @@ func TestTreeDeeperThanDescriptorsAllow(t *testing.T) {
 		t.Errorf("%d descriptors were open, and now %d", before, after)
 	}
 	root := treetest.Open(t, s.View.Path)
-	at, err := kernel.OpenBeneath(int(root.Fd()), strings.Repeat("d/", levels)+"last", unix.O_RDONLY, 0)
+	at, err := vfs.OpenBeneath(int(root.Fd()), strings.Repeat("d/", levels)+"last", unix.O_RDONLY, 0)
 	must(t, err)
 	at.Close()
 	must(t, b.Remove(t.Context(), "s1"))

@@ -4,15 +4,14 @@ import (
 	"errors"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // node copies what is neither a file nor a directory: a symbolic link, fifo,
 // socket or device. It is never opened, only made again.
-func (c *copier) node(here *level, name string, st *kernel.Stat) error {
+func (c *copier) node(here *level, name string, st *vfs.Stat) error {
 	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
 		target, err := readlink(here.src, name)
 		if errors.Is(err, unix.EINVAL) {
@@ -28,7 +27,7 @@ func (c *copier) node(here *level, name string, st *kernel.Stat) error {
 		return written(c.finishNode(here, name, st))
 	}
 	err := c.step("make a special file", func() error {
-		return kernel.MakeNode(here.dst, name, st.Mode&unix.S_IFMT|0o600, st.Rdev)
+		return vfs.MakeNode(here.dst, name, st.Mode&unix.S_IFMT|0o600, st.Rdev)
 	})
 	if errors.Is(err, unix.EPERM) {
 		err = &reason{errs.ErrDenied, "only root may make a device"}
@@ -53,7 +52,7 @@ func readlink(dir int, name string) (string, error) {
 // of src, which st describes. In this order: a change of
 // owner takes set-id bits and capabilities away, an access control list is part of
 // the mode, and everything changes the times.
-func (c *copier) finish(src, dst int, st *kernel.Stat) error {
+func (c *copier) finish(src, dst int, st *vfs.Stat) error {
 	mode := st.Mode & 0o7777
 	err := c.step("give it its owner", func() error {
 		err := unix.Fchown(dst, int(st.UID), int(st.GID))
@@ -78,13 +77,13 @@ func (c *copier) finish(src, dst int, st *kernel.Stat) error {
 		return err
 	}
 	return c.step("give it its times", func() error {
-		return kernel.SetTimes(dst, &st.ATime, st.MTime)
+		return vfs.SetTimes(dst, &st.ATime, st.MTime)
 	})
 }
 
 // finishNode does what finish does for what cannot be opened. A symbolic link
 // has no mode.
-func (c *copier) finishNode(here *level, name string, st *kernel.Stat) error {
+func (c *copier) finishNode(here *level, name string, st *vfs.Stat) error {
 	mode := st.Mode & 0o7777
 	err := c.step("give it its owner", func() error {
 		err := unix.Fchownat(here.dst, name, int(st.UID), int(st.GID), unix.AT_SYMLINK_NOFOLLOW)
@@ -132,7 +131,7 @@ func foreign(mode, typ uint32) uint32 {
 	return mode | 0o400
 }
 
-func times(st *kernel.Stat) []unix.Timespec {
+func times(st *vfs.Stat) []unix.Timespec {
 	return []unix.Timespec{
 		{Sec: st.ATime.Sec, Nsec: int64(st.ATime.Nsec)},
 		{Sec: st.MTime.Sec, Nsec: int64(st.MTime.Nsec)},
@@ -142,13 +141,13 @@ func times(st *kernel.Stat) []unix.Timespec {
 // openRead opens a name to read it, leaving its time of access alone where
 // that is allowed.
 func openRead(dir int, name string, flags int) (int, error) {
-	flags |= unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC | kernel.ONoatime
+	flags |= unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC | vfs.ONoatime
 	for {
 		fd, err := unix.Openat(dir, name, flags, 0)
 		switch {
 		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EPERM) && flags&kernel.ONoatime != 0:
-			flags &^= kernel.ONoatime
+		case errors.Is(err, unix.EPERM) && flags&vfs.ONoatime != 0:
+			flags &^= vfs.ONoatime
 		default:
 			return fd, err
 		}
@@ -160,12 +159,12 @@ func openRead(dir int, name string, flags int) (int, error) {
 // trusted.*) that this process may not set, or that the copy's filesystem has
 // no use for, are left out.
 func copyXattrs(src int, from string, dst int, to string) error {
-	all, err := kernel.Xattrs(src, from)
+	all, err := vfs.Xattrs(src, from)
 	if err != nil {
 		return err
 	}
 	for attr, value := range all {
-		err := kernel.SetXattr(dst, to, attr, []byte(value), 0)
+		err := vfs.SetXattr(dst, to, attr, []byte(value), 0)
 		ours := strings.HasPrefix(attr, "user.") || strings.HasPrefix(attr, "system.posix_acl_")
 		if err != nil && (ours || !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EOPNOTSUPP)) {
 			return err
@@ -176,7 +175,7 @@ func copyXattrs(src int, from string, dst int, to string) error {
 
 // forgetDefaultACL keeps what is made in a directory from inheriting a list.
 func forgetDefaultACL(dir string) error {
-	err := kernel.RemoveXattr(unix.AT_FDCWD, dir, "system.posix_acl_default")
+	err := vfs.RemoveXattr(unix.AT_FDCWD, dir, "system.posix_acl_default")
 	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EOPNOTSUPP) {
 		return nil
 	}

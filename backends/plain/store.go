@@ -11,12 +11,11 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A kind is one of the two sorts of tree that are kept.
@@ -87,7 +86,7 @@ func bear(ctx context.Context, born string, m mark) error {
 // name is never empty, so that an ordinary rename will not replace it; the
 // flag also refuses to replace a file, where the filesystem knows the flag.
 func renameNew(from, to string) error {
-	err := kernel.RenameAt(unix.AT_FDCWD, from, unix.AT_FDCWD, to, kernel.RenameNoReplace)
+	err := vfs.RenameAt(unix.AT_FDCWD, from, unix.AT_FDCWD, to, vfs.RenameNoReplace)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP) {
 		err = unix.Rename(from, to)
 	}
@@ -125,7 +124,7 @@ func (b *backend) discard(k kind, name string) {
 // where something has that name but is not ours.
 func (b *backend) read(k kind, id, name string) (mark, error) {
 	dir := b.path(k, name)
-	fd, err := unix.Open(dir, kernel.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(dir, vfs.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOTDIR) {
 		err = unix.ENOENT
 	}

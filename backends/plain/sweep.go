@@ -9,10 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -47,7 +46,7 @@ func (b *backend) Sweep(ctx context.Context) error {
 // one of them is not descended into but moved up beside it, so that a tree of
 // any depth needs three descriptors, and a sweep that is killed loses nothing.
 func (b *backend) clear(ctx context.Context, names []string) error {
-	trash, err := unix.Open(b.trash(), kernel.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	trash, err := unix.Open(b.trash(), vfs.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: b.trash(), Err: err}
 	}
@@ -90,7 +89,7 @@ func (s *sweeper) empty(name string) (more []string, err error) {
 		return nil, err
 	}
 	defer unix.Close(dir)
-	entries, err := kernel.Entries(dir)
+	entries, err := vfs.Entries(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +138,7 @@ func (s *sweeper) lift(dir int, child, up string) error {
 	unix.Close(fd)
 	err = unix.Renameat(dir, child, s.trash, up)
 	if errors.Is(err, unix.EXDEV) {
-		if err := os.RemoveAll(kernel.PathTo(dir) + "/" + child); err != nil {
+		if err := os.RemoveAll(vfs.PathTo(dir) + "/" + child); err != nil {
 			return err
 		}
 		return unix.ENOENT

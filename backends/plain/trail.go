@@ -1,10 +1,9 @@
 package plain
 
 import (
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // keepOpen is how many nested directories are held open at once, on either
@@ -17,22 +16,22 @@ const keepOpen = 64
 type level struct {
 	name     string
 	src, dst int // descriptors; closed ones are -1
-	stat     kernel.Stat
+	stat     vfs.Stat
 	dstIs    inode
-	todo     []kernel.Entry
+	todo     []vfs.Entry
 }
 
 // descend makes a directory the one being copied. It owns the descriptors.
-func (c *copier) descend(name string, src, dst int, st *kernel.Stat) error {
+func (c *copier) descend(name string, src, dst int, st *vfs.Stat) error {
 	l := &level{name: name, src: src, dst: dst, stat: *st}
 	c.trail = append(c.trail, l)
-	is, err := kernel.Lstat(dst, "")
+	is, err := vfs.Lstat(dst, "")
 	if err != nil {
 		return written(err)
 	}
 	l.dstIs = inodeOf(&is)
 	if st.Mount == c.mount {
-		if l.todo, err = kernel.Entries(src); err != nil {
+		if l.todo, err = vfs.Entries(src); err != nil {
 			return written(err)
 		}
 	}
@@ -67,7 +66,7 @@ func (l *level) reopen(child *level) error {
 		return written(err)
 	}
 	l.src = src
-	if st, err := kernel.Lstat(src, ""); err != nil || inodeOf(&st) != inodeOf(&l.stat) {
+	if st, err := vfs.Lstat(src, ""); err != nil || inodeOf(&st) != inodeOf(&l.stat) {
 		return &reason{errs.ErrBusy, "it was moved while it was copied"}
 	}
 	dst, err := openRead(child.dst, "..", unix.O_DIRECTORY)
@@ -75,7 +74,7 @@ func (l *level) reopen(child *level) error {
 		return written(err)
 	}
 	l.dst = dst
-	if st, err := kernel.Lstat(dst, ""); err != nil || inodeOf(&st) != l.dstIs {
+	if st, err := vfs.Lstat(dst, ""); err != nil || inodeOf(&st) != l.dstIs {
 		return &reason{errs.ErrNotFound, "the copy was removed while it was made"}
 	}
 	return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/backends/plain"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -55,7 +55,7 @@ func TestCopyOfAnothersFileHasNoSetIDBits(t *testing.T) {
 	must(t, err)
 	f, err := b.Fork(t.Context(), "s1", "f1")
 	must(t, err)
-	st, err := kernel.Lstat(unix.AT_FDCWD, f.View.Path+"/program")
+	st, err := vfs.Lstat(unix.AT_FDCWD, f.View.Path+"/program")
 	must(t, err)
 	if int(st.UID) != os.Getuid() || st.FileMode() != 0o455 {
 		t.Errorf("the copy is %v of %d", st.FileMode(), st.UID)
@@ -72,7 +72,7 @@ func TestCopyInheritsNoACL(t *testing.T) {
 		1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 7, 0, 1, 0, 0, 0, 4, 0, 5, 0, 255, 255, 255, 255,
 		16, 0, 7, 0, 255, 255, 255, 255, 32, 0, 5, 0, 255, 255, 255, 255,
 	}
-	must(t, kernel.SetXattr(unix.AT_FDCWD, place.Dir, "system.posix_acl_default", list, 0))
+	must(t, vfs.SetXattr(unix.AT_FDCWD, place.Dir, "system.posix_acl_default", list, 0))
 	s, err := b.Capture(t.Context(), place.Tree, "s1")
 	must(t, err)
 	treetest.Compare(t, treetest.Open(t, place.Tree.Path), treetest.Open(t, s.View.Path), treetest.Options{})

@@ -7,16 +7,15 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
-	m := mark{kind: snapshots, id: string(id), tree: tree.Path, taken: kernel.Now()}
+	m := mark{kind: snapshots, id: string(id), tree: tree.Path, taken: vfs.Now()}
 	if err := b.create(ctx, m, tree.Path); err != nil {
 		return snapshot.Snapshot{}, fail("capturing", string(id), err)
 	}
@@ -40,7 +39,7 @@ func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 	if err != nil {
 		return snapshot.Snapshot{}, fail("sealing", string(fork), err)
 	}
-	m := mark{kind: snapshots, id: string(id), tree: f.tree, taken: kernel.Now()}
+	m := mark{kind: snapshots, id: string(id), tree: f.tree, taken: vfs.Now()}
 	if err := b.seal(ctx, f, m); err != nil {
 		return snapshot.Snapshot{}, fail("sealing", string(fork), err)
 	}

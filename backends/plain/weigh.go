@@ -5,10 +5,10 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 var _ snapshot.Weigher = (*backend)(nil)
@@ -16,12 +16,12 @@ var _ snapshot.Weigher = (*backend)(nil)
 // Weigh keeps the contract of [snapshot.Weigher]. What cannot be looked at is left out: the
 // copy itself says why.
 func (b *backend) Weigh(ctx context.Context, tree snapshot.Tree) (snapshot.Weight, error) {
-	root, err := kernel.Lstat(unix.AT_FDCWD, tree.Path)
+	root, err := vfs.Lstat(unix.AT_FDCWD, tree.Path)
 	if err != nil {
 		return snapshot.Weight{}, fail("weighing", "", &fs.PathError{Op: "stat", Path: tree.Path, Err: err})
 	}
 	var own inode
-	if st, err := kernel.Lstat(unix.AT_FDCWD, b.dir); err == nil {
+	if st, err := vfs.Lstat(unix.AT_FDCWD, b.dir); err == nil {
 		own = inodeOf(&st)
 	}
 	w := snapshot.Weight{Room: b.room()}
@@ -30,7 +30,7 @@ func (b *backend) Weigh(ctx context.Context, tree snapshot.Tree) (snapshot.Weigh
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		st, err := kernel.Lstat(unix.AT_FDCWD, path)
+		st, err := vfs.Lstat(unix.AT_FDCWD, path)
 		switch {
 		case err != nil:
 			return nil //nolint:nilerr // it has gone
@@ -59,7 +59,7 @@ func (b *backend) Weigh(ctx context.Context, tree snapshot.Tree) (snapshot.Weigh
 // with what it is of, or is compressed: how much room it needs is known when it is made.
 func (b *backend) room() snapshot.Bytes {
 	for dir := b.dir; ; dir = filepath.Dir(dir) { // it may not be made yet
-		f, err := kernel.FilesystemOf(dir)
+		f, err := mount.FilesystemOf(dir)
 		switch {
 		case err == nil && (f.Type == "ext4" || f.Type == "tmpfs"):
 			return snapshot.Bytes(f.Free)

@@ -10,11 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Adoption never deletes anything. The directory that was the workspace is
@@ -95,7 +95,7 @@ func (p *Pool) adopt(ctx context.Context, tree string, progress func(Progress)) 
 
 // unmounted refuses a tree that is a mount, or has one in it.
 func unmounted(tree string) error {
-	mounts, err := kernel.Mounts()
+	mounts, err := mount.List()
 	for _, m := range mounts {
 		if m.Path == tree || strings.HasPrefix(m.Path, tree+"/") {
 			return busy(m.Path+" is mounted there", "umount "+m.Path)
@@ -109,7 +109,7 @@ func (p *Pool) move(ctx context.Context, r record) error {
 	if err := fault.Point(ctx, "put the directory aside"); err != nil {
 		return err
 	}
-	if err := kernel.RenameNew(r.Path, r.Original); err != nil {
+	if err := vfs.RenameNew(r.Path, r.Original); err != nil {
 		return err
 	}
 	if err := placeholder(r.Path); err != nil {
@@ -136,7 +136,7 @@ func placeholder(path string) error {
 
 // clearPlace removes a placeholder. What anybody has put there stays: ENOTEMPTY.
 func clearPlace(path string) error {
-	st, err := kernel.Lstat(unix.AT_FDCWD, path)
+	st, err := vfs.Lstat(unix.AT_FDCWD, path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -161,7 +161,7 @@ func (p *Pool) moveBack(r record) error {
 		if err := clearPlace(r.Path); err != nil {
 			return err
 		}
-		if err := kernel.RenameNew(r.Original, r.Path); err != nil {
+		if err := vfs.RenameNew(r.Original, r.Path); err != nil {
 			return err
 		}
 	} else if !errors.Is(err, os.ErrNotExist) {
@@ -176,17 +176,17 @@ func (p *Pool) bind(tree string) error {
 	if p.bound(tree) {
 		return nil
 	}
-	m, err := kernel.CloneTree(p.tree(tree), false)
+	m, err := mount.CloneTree(p.tree(tree), false)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	return kernel.MoveMount(m, unix.AT_FDCWD, tree)
+	return mount.MoveMount(m, unix.AT_FDCWD, tree)
 }
 
 func (p *Pool) bound(tree string) bool {
-	there, err1 := kernel.Lstat(unix.AT_FDCWD, tree)
-	here, err2 := kernel.Lstat(unix.AT_FDCWD, p.tree(tree))
+	there, err1 := vfs.Lstat(unix.AT_FDCWD, tree)
+	here, err2 := vfs.Lstat(unix.AT_FDCWD, p.tree(tree))
 	return err1 == nil && err2 == nil && there.MountRoot && there.Ino == here.Ino && there.Dev == here.Dev
 }
 

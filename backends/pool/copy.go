@@ -7,10 +7,9 @@ import (
 	"errors"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // patience is how often a file that changes while it is copied is tried.
@@ -18,7 +17,7 @@ const patience = 3
 
 // file brings the copy of what is no directory up to date, and answers with
 // what the manifest is to say of it.
-func (s *syncer) file(ctx context.Context, l *level, name string, st *kernel.Stat, same bool) (node, error) {
+func (s *syncer) file(ctx context.Context, l *level, name string, st *vfs.Stat, same bool) (node, error) {
 	s.note(func(r *Report) { r.Seen++ })
 	if st.Nlink > 1 {
 		s.mu.Lock()
@@ -43,7 +42,7 @@ func (s *syncer) file(ctx context.Context, l *level, name string, st *kernel.Sta
 
 // copyPatiently copies until what was copied is what is there. A node of zeros
 // makes the next import copy it again.
-func (s *syncer) copyPatiently(ctx context.Context, src, dst int, dir, name string, st *kernel.Stat) (node, error) {
+func (s *syncer) copyPatiently(ctx context.Context, src, dst int, dir, name string, st *vfs.Stat) (node, error) {
 	for try := 1; ; try++ {
 		n, err := s.copyOnce(ctx, src, dst, dir, name, st)
 		if err != nil {
@@ -52,7 +51,7 @@ func (s *syncer) copyPatiently(ctx context.Context, src, dst int, dir, name stri
 			}
 			return node{}, err
 		}
-		after, err := kernel.Lstat(src, name)
+		after, err := vfs.Lstat(src, name)
 		if errors.Is(err, os.ErrNotExist) {
 			return node{}, nil // pruned next time
 		}
@@ -72,12 +71,12 @@ func (s *syncer) copyPatiently(ctx context.Context, src, dst int, dir, name stri
 }
 
 func gone(dir int, name string) bool {
-	_, err := kernel.Lstat(dir, name)
+	_, err := vfs.Lstat(dir, name)
 	return errors.Is(err, os.ErrNotExist)
 }
 
 // copyOnce makes a copy under another name and puts it in the old one's place.
-func (s *syncer) copyOnce(ctx context.Context, src, dst int, dir, name string, st *kernel.Stat) (int64, error) {
+func (s *syncer) copyOnce(ctx context.Context, src, dst int, dir, name string, st *vfs.Stat) (int64, error) {
 	if err := s.fits(st.Size); err != nil {
 		return 0, err
 	}
@@ -113,7 +112,7 @@ func located(op, path string, err error) error {
 }
 
 // copyNode makes dst/to what src/name is, without its attributes.
-func copyNode(src int, name string, dst int, to string, st *kernel.Stat) (int64, error) {
+func copyNode(src int, name string, dst int, to string, st *vfs.Stat) (int64, error) {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		return copyContent(src, name, dst, to)
@@ -131,17 +130,17 @@ func copyNode(src int, name string, dst int, to string, st *kernel.Stat) (int64,
 }
 
 func copyContent(src int, name string, dst int, to string) (int64, error) {
-	in, err := kernel.OpenBeneath(src, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	in, err := vfs.OpenBeneath(src, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return 0, err
 	}
 	defer in.Close()
-	out, err := kernel.OpenBeneath(dst, to, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
+	out, err := vfs.OpenBeneath(dst, to, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
 	if err != nil {
 		return 0, err
 	}
 	defer out.Close()
-	if _, err := kernel.CopyFile(out, in); err != nil {
+	if _, err := vfs.CopyFile(out, in); err != nil {
 		return 0, err
 	}
 	return out.Seek(0, 2)
@@ -149,7 +148,7 @@ func copyContent(src int, name string, dst int, to string) (int64, error) {
 
 // attributes gives dst/to the owner, mode, extended attributes and times of
 // src/name, in the order in which the one does not undo the other.
-func attributes(src int, name string, dst int, to string, st *kernel.Stat) error {
+func attributes(src int, name string, dst int, to string, st *vfs.Stat) error {
 	flags := unix.AT_SYMLINK_NOFOLLOW
 	if to == "" {
 		flags |= unix.AT_EMPTY_PATH
@@ -180,17 +179,17 @@ func chmod(dir int, name string, mode uint32) error {
 }
 
 func xattrs(src int, name string, dst int, to string) error {
-	want, err := kernel.Xattrs(src, name)
+	want, err := vfs.Xattrs(src, name)
 	if err != nil {
 		return err
 	}
-	have, err := kernel.Xattrs(dst, to)
+	have, err := vfs.Xattrs(dst, to)
 	if err != nil {
 		return err
 	}
 	for attr := range have {
 		if _, keep := want[attr]; !keep {
-			if err := kernel.RemoveXattr(dst, to, attr); err != nil {
+			if err := vfs.RemoveXattr(dst, to, attr); err != nil {
 				return err
 			}
 		}
@@ -199,7 +198,7 @@ func xattrs(src int, name string, dst int, to string) error {
 		if was, ok := have[attr]; ok && was == value {
 			continue
 		}
-		if err := kernel.SetXattr(dst, to, attr, []byte(value), 0); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+		if err := vfs.SetXattr(dst, to, attr, []byte(value), 0); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
 			return err
 		}
 	}
@@ -218,7 +217,7 @@ func (s *syncer) links(ctx context.Context) error {
 }
 
 func (s *syncer) link(ctx context.Context, l laterLink) error {
-	dst, err := kernel.OpenBeneath(int(s.dst.Fd()), l.dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	dst, err := vfs.OpenBeneath(int(s.dst.Fd()), l.dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
 	}
@@ -228,7 +227,7 @@ func (s *syncer) link(ctx context.Context, l laterLink) error {
 	if ok {
 		return s.linkTo(ctx, first, int(dst.Fd()), l)
 	}
-	src, err := kernel.OpenBeneath(int(s.src.Fd()), l.dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	src, err := vfs.OpenBeneath(int(s.src.Fd()), l.dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // the next import finds it gone
 	}
@@ -247,7 +246,7 @@ func (s *syncer) linkTo(ctx context.Context, first string, dst int, l laterLink)
 	if err := s.change(ctx, "link a file"); err != nil {
 		return err
 	}
-	f, err := kernel.OpenBeneath(int(s.dst.Fd()), first, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	f, err := vfs.OpenBeneath(int(s.dst.Fd()), first, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}

@@ -13,10 +13,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 var _ snapshot.Drifter = (*backend)(nil)
@@ -67,18 +66,18 @@ func (p *Pool) moved(ctx context.Context, tree string) ([]snapshot.Touch, error)
 	}
 	late := r.Synced.Add(-racy)
 	m := mover{
-		ctx: ctx, old: old, late: kernel.Timestamp{Sec: late.Unix(), Nsec: uint32(late.Nanosecond())},
+		ctx: ctx, old: old, late: vfs.Timestamp{Sec: late.Unix(), Nsec: uint32(late.Nanosecond())},
 		places: make(chan struct{}, walkers-1),
 	}
 	if m.skip, err = p.itself(); err != nil {
 		return nil, err
 	}
-	root, err := kernel.OpenDir(unix.AT_FDCWD, tree)
+	root, err := vfs.OpenDir(unix.AT_FDCWD, tree)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	top, err := kernel.Lstat(int(root.Fd()), "")
+	top, err := vfs.Lstat(int(root.Fd()), "")
 	if err != nil {
 		return nil, err
 	}
@@ -107,8 +106,8 @@ const (
 type mover struct {
 	ctx    context.Context
 	old    manifest
-	late   kernel.Timestamp
-	skip   func(*kernel.Stat) bool
+	late   vfs.Timestamp
+	skip   func(*vfs.Stat) bool
 	mount  uint64
 	places chan struct{} // one for each goroutine beside the first
 	wait   sync.WaitGroup
@@ -126,14 +125,14 @@ func (m *mover) tell(path string, tree bool) {
 // dir compares what is in a directory that is the one the manifest knows.
 func (m *mover) dir(dir *os.File, path string) {
 	old, known := m.old.dir(path)
-	entries, err := kernel.Entries(int(dir.Fd()))
+	entries, err := vfs.Entries(int(dir.Fd()))
 	if !known || err != nil || m.ctx.Err() != nil {
 		m.tell(path, true)
 		return
 	}
-	kernel.SortEntries(entries)
+	vfs.SortEntries(entries)
 	for _, e := range entries {
-		st, err := kernel.Lstat(int(dir.Fd()), e.Name)
+		st, err := vfs.Lstat(int(dir.Fd()), e.Name)
 		if errors.Is(err, os.ErrNotExist) || err == nil && m.skip(&st) {
 			continue
 		}
@@ -151,7 +150,7 @@ func (m *mover) dir(dir *os.File, path string) {
 		}
 	}
 	for _, was := range old {
-		_, there := slices.BinarySearchFunc(entries, was.name, func(e kernel.Entry, name string) int { return cmp.Compare(e.Name, name) })
+		_, there := slices.BinarySearchFunc(entries, was.name, func(e vfs.Entry, name string) int { return cmp.Compare(e.Name, name) })
 		if !there {
 			m.tell(join(path, was.name), true)
 		}
@@ -160,7 +159,7 @@ func (m *mover) dir(dir *os.File, path string) {
 
 // enter goes into a directory, in another goroutine where there is a place.
 func (m *mover) enter(parent *os.File, name, path string) {
-	dir, err := kernel.OpenDir(int(parent.Fd()), name)
+	dir, err := vfs.OpenDir(int(parent.Fd()), name)
 	if err != nil {
 		m.tell(path, true)
 		return

@@ -11,7 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/btrfs"
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 const name = "pool"
@@ -106,7 +106,7 @@ func (b *backend) Tend(ctx context.Context) error { return b.pool.Tend(ctx) }
 
 // current brings the copy up to date and calls do while nobody else changes it.
 func (b *backend) current(ctx context.Context, tree snapshot.Tree, do func(began time.Time) error) error {
-	began := kernel.Now()
+	began := vfs.Now()
 	unlock, err := b.pool.lockTree(tree.Path)
 	if err != nil {
 		return failed("capturing", "", tree.Path, err)

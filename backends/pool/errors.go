@@ -9,11 +9,12 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A problem is a failure in words of our own.
@@ -68,7 +69,7 @@ func failed(op, id, path string, err error) error {
 const newborn = ".new."
 
 func processName() string {
-	p, err := kernel.Identify(os.Getpid())
+	p, err := proc.Identify(os.Getpid())
 	if err != nil {
 		p.PID = os.Getpid()
 	}
@@ -82,11 +83,11 @@ func reapHalfMade(dir string) {
 		pid, start, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), newborn), "-")
 		n, err1 := strconv.Atoi(pid)
 		s, err2 := strconv.ParseUint(start, 10, 64)
-		if err1 == nil && err2 == nil && kernel.Alive(kernel.Process{PID: n, Start: s}) {
+		if err1 == nil && err2 == nil && proc.Alive(proc.Process{PID: n, Start: s}) {
 			continue
 		}
-		_ = kernel.Unmount(filepath.Join(path, "mnt")) // EINVAL where nothing is mounted
-		_ = os.RemoveAll(path)                         // or the next command does
+		_ = mount.Unmount(filepath.Join(path, "mnt")) // EINVAL where nothing is mounted
+		_ = os.RemoveAll(path)                        // or the next command does
 	}
 }
 
@@ -103,11 +104,11 @@ func flock(path string, how int) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := kernel.Flock(f, how); err != nil {
+	if err := vfs.Flock(f, how); err != nil {
 		f.Close()
 		return nil, err
 	}
-	return func() { kernel.Unlock(f) }, nil
+	return func() { vfs.Unlock(f) }, nil
 }
 
 // replace gives the file path another content, for good and in one step.

@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Import makes the pool's copy of a workspace equal to it: the first time by
@@ -63,7 +63,7 @@ func checkTree(tree string) error {
 	if !filepath.IsAbs(tree) || filepath.Clean(tree) != tree {
 		return unsupported("not an absolute, clean path")
 	}
-	st, err := kernel.Lstat(unix.AT_FDCWD, tree)
+	st, err := vfs.Lstat(unix.AT_FDCWD, tree)
 	if err == nil && !st.IsDir() {
 		err = unsupported("not a directory")
 	}
@@ -87,7 +87,7 @@ func (p *Pool) prepareTree(ctx context.Context, tree string) error {
 	if err := fault.Point(ctx, "make a subvolume for the workspace"); err != nil {
 		return err
 	}
-	return kernel.BtrfsCreate(int(dir.Fd()), filepath.Base(p.tree(tree)))
+	return btrfs.Create(int(dir.Fd()), filepath.Base(p.tree(tree)))
 }
 
 // sync brings the copy of the workspace tree up to date with the directory
@@ -127,19 +127,19 @@ func (p *Pool) sync(ctx context.Context, tree, from string, progress func(Progre
 }
 
 // itself recognises the pool's own directory, which is not copied into it.
-func (p *Pool) itself() (func(*kernel.Stat) bool, error) {
-	st, err := kernel.Lstat(unix.AT_FDCWD, p.Dir)
-	return func(x *kernel.Stat) bool { return x.Ino == st.Ino && x.Dev == st.Dev }, err
+func (p *Pool) itself() (func(*vfs.Stat) bool, error) {
+	st, err := vfs.Lstat(unix.AT_FDCWD, p.Dir)
+	return func(x *vfs.Stat) bool { return x.Ino == st.Ino && x.Dev == st.Dev }, err
 }
 
 // between runs the syncer on two directories.
 func (s *syncer) between(ctx context.Context, from, to string) error {
 	var err error
-	if s.src, err = kernel.OpenDir(unix.AT_FDCWD, from); err != nil {
+	if s.src, err = vfs.OpenDir(unix.AT_FDCWD, from); err != nil {
 		return err
 	}
 	defer s.src.Close()
-	if s.dst, err = kernel.OpenDir(unix.AT_FDCWD, to); err != nil {
+	if s.dst, err = vfs.OpenDir(unix.AT_FDCWD, to); err != nil {
 		return err
 	}
 	defer s.dst.Close()
@@ -152,5 +152,5 @@ func flush(path string) error {
 		return err
 	}
 	defer f.Close()
-	return kernel.SyncFS(int(f.Fd()))
+	return vfs.SyncFS(int(f.Fd()))
 }

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/qgroup"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // What all forks add is held; the filesystem's own subvolume, in which the user's trees
@@ -38,12 +38,12 @@ func TestTheUsersTreesAreNotHeldWithTheForks(t *testing.T) {
 			err := p.Tend(t.Context())
 			if c.name != "a directory" {
 				must(t, err)
-				if st, err := kernel.Lstat(unix.AT_FDCWD, p.Layers()); err != nil || st.Ino != kernel.BtrfsRootInode {
+				if st, err := vfs.Lstat(unix.AT_FDCWD, p.Layers()); err != nil || st.Ino != btrfs.RootInode {
 					t.Errorf("the place for layers is inode %d, %v", st.Ino, err)
 				}
 			}
 			top := treetest.Open(t, p.Mount())
-			in, err := kernel.BtrfsMembers(int(top.Fd()), 5) // the top
+			in, err := btrfs.Members(int(top.Fd()), 5) // the top
 			if err != nil || slices.Contains(in, qgroup.All) {
 				t.Errorf("the top is in %x, %v", in, err)
 			}

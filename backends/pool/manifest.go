@@ -8,7 +8,7 @@ import (
 	"os"
 	"sort"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // A manifest says, for each directory of a workspace, what was in it when it
@@ -29,7 +29,7 @@ type node struct {
 	ino          uint64
 	mode         uint32
 	size         int64
-	mtime, ctime kernel.Timestamp
+	mtime, ctime vfs.Timestamp
 }
 
 type named struct {
@@ -37,7 +37,7 @@ type named struct {
 	node
 }
 
-func nodeOf(st *kernel.Stat) node {
+func nodeOf(st *vfs.Stat) node {
 	n := node{ino: st.Ino, mode: st.Mode, size: st.Size, mtime: st.MTime, ctime: st.CTime}
 	if st.IsDir() {
 		n.size = 0
@@ -52,7 +52,7 @@ func appendNode(b []byte, n node) []byte {
 	b = le.AppendUint64(b, n.ino)
 	b = le.AppendUint32(b, n.mode)
 	b = le.AppendUint64(b, uint64(n.size))
-	for _, t := range []kernel.Timestamp{n.mtime, n.ctime} {
+	for _, t := range []vfs.Timestamp{n.mtime, n.ctime} {
 		b = le.AppendUint64(b, uint64(t.Sec))
 		b = le.AppendUint32(b, t.Nsec)
 	}
@@ -61,8 +61,8 @@ func appendNode(b []byte, n node) []byte {
 
 func readNode(b []byte) node {
 	le := binary.LittleEndian
-	at := func(b []byte) kernel.Timestamp {
-		return kernel.Timestamp{Sec: int64(le.Uint64(b)), Nsec: le.Uint32(b[8:])}
+	at := func(b []byte) vfs.Timestamp {
+		return vfs.Timestamp{Sec: int64(le.Uint64(b)), Nsec: le.Uint32(b[8:])}
 	}
 	return node{
 		ino: le.Uint64(b), mode: le.Uint32(b[8:]), size: int64(le.Uint64(b[12:])),

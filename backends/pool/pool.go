@@ -35,14 +35,16 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/loopdev"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/undo"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Least is the smallest pool.
@@ -84,15 +86,15 @@ func (p *Pool) CanLimit() error {
 		return failed("limiting", p.Name, p.mnt(), err)
 	}
 	defer top.Close()
-	mode, err := kernel.BtrfsQuotaMode(int(top.Fd()))
+	mode, err := btrfs.QuotaModeOf(int(top.Fd()))
 	switch {
 	case err != nil:
-	case kernel.BtrfsMayLimit(int(top.Fd())) != nil:
+	case btrfs.MayLimit(int(top.Fd())) != nil:
 		err = unsupported("only root may set a limit on btrfs", "sudo snapfs …")
-	case mode == kernel.QuotaFull:
+	case mode == btrfs.QuotaFull:
 		err = unsupported("full quota groups are on, and with them the removal of a snapshot can block the filesystem for minutes",
 			"btrfs quota disable "+p.mnt())
-	case mode == kernel.QuotaOff && !kernel.BtrfsSimpleQuota():
+	case mode == btrfs.QuotaOff && !btrfs.SimpleQuota():
 		err = unsupported("this kernel has no simple quotas, which came with Linux 6.7", "snapfs doctor")
 	}
 	return failed("limiting", p.Name, p.mnt(), err)
@@ -129,7 +131,7 @@ func Create(ctx context.Context, dir, name string, size snapshot.Bytes) (p *Pool
 	if err := fault.Point(ctx, "give the pool its name"); err != nil {
 		return fail(err)
 	}
-	if err := kernel.RenameNew(half, p.Dir); err != nil {
+	if err := vfs.RenameNew(half, p.Dir); err != nil {
 		return fail(err)
 	}
 	back.Release()
@@ -155,7 +157,7 @@ func build(ctx context.Context, half string, size snapshot.Bytes) error {
 		return err
 	}
 	defer image.Close()
-	kernel.SetNoCopy(image)
+	loopdev.SetNoCopy(image)
 	if err := image.Truncate(int64(size)); err != nil {
 		return err
 	}
@@ -166,7 +168,7 @@ func build(ctx context.Context, half string, size snapshot.Bytes) error {
 		return err
 	}
 	uuid, err := p.prepare()
-	if e := kernel.Unmount(p.mnt()); err == nil {
+	if e := mount.Unmount(p.mnt()); err == nil {
 		err = e
 	}
 	if err != nil {
@@ -215,11 +217,11 @@ func (p *Pool) prepare() (string, error) {
 	if err := p.makeLayers(int(top.Fd())); err != nil {
 		return "", err
 	}
-	err = kernel.BtrfsSetQuota(int(top.Fd()), kernel.QuotaSimple)
+	err = btrfs.SetQuota(int(top.Fd()), btrfs.QuotaSimple)
 	if err != nil && err != unix.EINVAL && err != unix.EOPNOTSUPP { // before Linux 6.7
 		return "", err
 	}
-	id, err := kernel.BtrfsUUID(int(top.Fd()))
+	id, err := btrfs.FilesystemUUID(int(top.Fd()))
 	return id.String(), err
 }
 
@@ -285,11 +287,11 @@ func (p *Pool) settled() bool {
 
 // mounted reports whether the pool's filesystem is mounted: by kind and place.
 func (p *Pool) mounted() bool {
-	st, err := kernel.Lstat(unix.AT_FDCWD, p.mnt())
-	if err != nil || st.Ino != kernel.BtrfsRootInode || !st.MountRoot {
+	st, err := vfs.Lstat(unix.AT_FDCWD, p.mnt())
+	if err != nil || st.Ino != btrfs.RootInode || !st.MountRoot {
 		return false
 	}
-	fs, err := kernel.FilesystemOf(p.mnt())
+	fs, err := mount.FilesystemOf(p.mnt())
 	return err == nil && fs.Type == "btrfs"
 }
 
@@ -302,12 +304,12 @@ func (p *Pool) mount(ctx context.Context) error {
 	if err := fault.Point(ctx, "attach a loop device"); err != nil {
 		return err
 	}
-	loop, err := kernel.AttachLoop(image)
+	loop, err := loopdev.Attach(image)
 	if err != nil {
 		return err
 	}
 	defer loop.Close() // the mount holds it from then on
-	c, err := kernel.Fsopen("btrfs")
+	c, err := mount.Fsopen("btrfs")
 	if err != nil {
 		return err
 	}
@@ -323,7 +325,7 @@ func (p *Pool) mount(ctx context.Context) error {
 	if err := fault.Point(ctx, "mount the pool"); err != nil {
 		return err
 	}
-	return kernel.MoveMount(m, unix.AT_FDCWD, p.mnt())
+	return mount.MoveMount(m, unix.AT_FDCWD, p.mnt())
 }
 
 // List names the pools in dir, sorted.
@@ -373,7 +375,7 @@ func (p *Pool) grow(ctx context.Context, size snapshot.Bytes) error {
 	if err != nil {
 		return err
 	}
-	if err := kernel.RefreshLoop(source); err != nil {
+	if err := loopdev.Refresh(source); err != nil {
 		return err
 	}
 	top, err := os.Open(p.mnt())
@@ -384,7 +386,7 @@ func (p *Pool) grow(ctx context.Context, size snapshot.Bytes) error {
 	if err := fault.Point(ctx, "extend the filesystem"); err != nil {
 		return err
 	}
-	if err := kernel.BtrfsGrow(int(top.Fd())); err != nil {
+	if err := btrfs.Grow(int(top.Fd())); err != nil {
 		return err
 	}
 	f.Size = size
@@ -392,7 +394,7 @@ func (p *Pool) grow(ctx context.Context, size snapshot.Bytes) error {
 }
 
 func mountSource(path string) (string, error) {
-	mounts, err := kernel.Mounts()
+	mounts, err := mount.List()
 	for _, m := range mounts {
 		if m.Path == path {
 			return m.Source, nil

@@ -15,15 +15,14 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/pool"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
 )
 
 // made is a fresh pool and a workspace with some files.
@@ -242,7 +241,7 @@ func TestAdoptionGoesThereAndBackAndLosesNothing(t *testing.T) {
 	_, err = p.Unadopt(t.Context(), tree, nil)
 	must(t, err)
 	same(t, copyOf(t, p), tree, "returned")
-	if fs, err := kernel.FilesystemOf(tree); err != nil || fs.Type == "btrfs" {
+	if fs, err := mount.FilesystemOf(tree); err != nil || fs.Type == "btrfs" {
 		t.Errorf("it lies on %s, %v", fs.Type, err)
 	}
 	_, err = p.Import(t.Context(), tree, nil)

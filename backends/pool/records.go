@@ -12,10 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
+	"golang.org/x/sys/unix"
 )
 
 // The states of a workspace on a pool.
@@ -125,7 +124,7 @@ type TreeStatus struct {
 func (p *Pool) Status() (Status, error) {
 	s := Status{Name: p.Name, Image: p.image(), Mount: p.mnt()}
 	var st unix.Stat_t
-	fs, err := kernel.FilesystemOf(p.mnt())
+	fs, err := mount.FilesystemOf(p.mnt())
 	if err == nil {
 		err = unix.Stat(p.image(), &st)
 	}

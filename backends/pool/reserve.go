@@ -9,12 +9,13 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/qgroup"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // The image is sparse: the host's disk can be full while the pool has room, and btrfs
@@ -33,7 +34,7 @@ func reserveOf(size int64) int64 { return min(max(size/20, 1<<30), 10<<30) }
 // host says what is free on the filesystem that the image lies on, and what of it is
 // the reserve.
 func (p *Pool) host() (free, reserve int64, err error) {
-	fs, err := kernel.FilesystemOf(p.image())
+	fs, err := mount.FilesystemOf(p.image())
 	return fs.Avail, reserveOf(fs.Size), err
 }
 
@@ -77,19 +78,19 @@ func (p *Pool) tend(ctx context.Context) error {
 	if err := p.makeLayers(fd); err != nil {
 		return err
 	}
-	if mode, err := kernel.BtrfsQuotaMode(fd); err != nil || mode != kernel.QuotaSimple {
+	if mode, err := btrfs.QuotaModeOf(fd); err != nil || mode != btrfs.QuotaSimple {
 		return err
 	}
 	for _, name := range []string{".snapfs", filepath.Base(p.Layers())} {
-		root, err := kernel.OpenBeneath(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		root, err := vfs.OpenBeneath(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 		if errors.Is(err, os.ErrNotExist) {
 			continue // nothing was forked yet
 		}
 		if err != nil {
 			return err
 		}
-		st, err := kernel.Lstat(int(root.Fd()), "")
-		if err == nil && st.Ino == kernel.BtrfsRootInode { // else it is a part of what holds the user's trees
+		st, err := vfs.Lstat(int(root.Fd()), "")
+		if err == nil && st.Ino == btrfs.RootInode { // else it is a part of what holds the user's trees
 			err = qgroup.Gather(ctx, fd, int(root.Fd()), qgroup.All)
 		}
 		root.Close()
@@ -105,13 +106,13 @@ func (p *Pool) tend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return kernel.BtrfsLimit(fd, qgroup.All, used+max(0, free-reserve))
+	return btrfs.Limit(fd, qgroup.All, used+max(0, free-reserve))
 }
 
 // makeLayers makes the subvolume for layers, before anything is made in it: a directory
 // in its place would be counted with the subvolume that the user's trees are made in.
 func (p *Pool) makeLayers(top int) error {
-	if err := kernel.BtrfsCreate(top, filepath.Base(p.Layers())); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := btrfs.Create(top, filepath.Base(p.Layers())); err != nil && !errors.Is(err, os.ErrExist) {
 		return &os.PathError{Op: "make the subvolume", Path: p.Layers(), Err: err}
 	}
 	return nil

@@ -9,13 +9,12 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/pool"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
 )
 
 // The host is a tmpfs, which can be given any size at any moment.
@@ -30,7 +29,7 @@ func TestAPoolLeavesAReserveOfItsHost(t *testing.T) {
 	t.Cleanup(func() { treetest.UnmountSoon(t, host) })
 	beyond := func(n int64) { // that much more than the reserve is free
 		t.Helper()
-		fs, err := kernel.FilesystemOf(host)
+		fs, err := mount.FilesystemOf(host)
 		must(t, err)
 		must(t, unix.Mount("", host, "", unix.MS_REMOUNT, fmt.Sprintf("size=%d", fs.Size-fs.Avail+1<<30+n)))
 	}

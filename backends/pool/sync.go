@@ -13,11 +13,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Progress is how far an import has come.
@@ -50,7 +49,7 @@ type syncer struct {
 	progress func(Progress)
 	// before is called once, before the first change of dst.
 	before func() error
-	skip   func(*kernel.Stat) bool
+	skip   func(*vfs.Stat) bool
 	mount  uint64
 	// room says whether some more bytes may be copied, unless it is nil; it is asked
 	// when many have been since.
@@ -73,11 +72,11 @@ type syncer struct {
 // A laterLink is a file with several names, one of which may be copied already.
 type laterLink struct {
 	dir, name string
-	st        kernel.Stat
+	st        vfs.Stat
 }
 
 func (s *syncer) run(ctx context.Context) error {
-	top, err := kernel.Lstat(int(s.src.Fd()), "")
+	top, err := vfs.Lstat(int(s.src.Fd()), "")
 	if err != nil {
 		return err
 	}
@@ -156,7 +155,7 @@ type level struct {
 
 func (l *level) dst() (int, error) {
 	l.once.Do(func() {
-		l.fd, l.err = kernel.OpenBeneath(int(l.s.dst.Fd()), l.path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		l.fd, l.err = vfs.OpenBeneath(int(l.s.dst.Fd()), l.path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	})
 	if l.err != nil {
 		return -1, l.err
@@ -181,11 +180,11 @@ func join(dir, name string) string {
 // trusted: its entries in the manifest are about this directory.
 func (s *syncer) dir(ctx context.Context, l *level, trusted bool) error {
 	defer l.close()
-	entries, err := kernel.Entries(int(l.src.Fd()))
+	entries, err := vfs.Entries(int(l.src.Fd()))
 	if err != nil {
 		return err
 	}
-	kernel.SortEntries(entries)
+	vfs.SortEntries(entries)
 	var old []named
 	if trusted {
 		old, trusted = s.old.dir(l.path)
@@ -206,7 +205,7 @@ func (s *syncer) dir(ctx context.Context, l *level, trusted bool) error {
 // entries brings the copy of what is in a directory up to date, and answers with
 // what the manifest is to say of it. old is what it said; nil where that is not
 // to be trusted.
-func (s *syncer) entries(ctx context.Context, l *level, entries []kernel.Entry, old []named) (now []named, err error) {
+func (s *syncer) entries(ctx context.Context, l *level, entries []vfs.Entry, old []named) (now []named, err error) {
 	var beneath crew
 	for _, e := range entries {
 		var n *named
@@ -225,7 +224,7 @@ func (s *syncer) entries(ctx context.Context, l *level, entries []kernel.Entry, 
 
 // entry brings one name up to date; nil where it has gone, or is left out.
 func (s *syncer) entry(ctx context.Context, l *level, name string, old []named, beneath *crew) (*named, error) {
-	st, err := kernel.Lstat(int(l.src.Fd()), name)
+	st, err := vfs.Lstat(int(l.src.Fd()), name)
 	if errors.Is(err, os.ErrNotExist) || err == nil && s.skip != nil && s.skip(&st) {
 		return nil, nil
 	}
@@ -267,7 +266,7 @@ func (c *crew) wait() error {
 
 // enter goes into a directory, in another goroutine where there is a place.
 // same: the copy has one of that name for it; equal: with its attributes.
-func (s *syncer) enter(ctx context.Context, l *level, name string, st *kernel.Stat, same, equal bool, beneath *crew) error {
+func (s *syncer) enter(ctx context.Context, l *level, name string, st *vfs.Stat, same, equal bool, beneath *crew) error {
 	s.note(func(r *Report) { r.Seen++ })
 	path := join(l.path, name)
 	if !same {
@@ -281,7 +280,7 @@ func (s *syncer) enter(ctx context.Context, l *level, name string, st *kernel.St
 	if st.Mount != s.mount {
 		return nil // a filesystem of its own
 	}
-	src, err := kernel.OpenDir(int(l.src.Fd()), name)
+	src, err := vfs.OpenDir(int(l.src.Fd()), name)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // the next import finds it gone
 	}
@@ -316,7 +315,7 @@ func (s *syncer) makeDir(ctx context.Context, l *level, name string) error {
 	}
 	err = unix.Mkdirat(dst, name, 0o700)
 	if err == unix.EEXIST {
-		st, e := kernel.Lstat(dst, name)
+		st, e := vfs.Lstat(dst, name)
 		if e != nil || st.IsDir() {
 			return e
 		}
@@ -344,7 +343,7 @@ func (s *syncer) prune(ctx context.Context, l *level, now, old []named, trusted 
 		if err != nil {
 			return err
 		}
-		entries, err := kernel.Entries(dst)
+		entries, err := vfs.Entries(dst)
 		if err != nil {
 			return err
 		}
@@ -376,12 +375,12 @@ func removeAll(dir int, name string) error {
 	if err := unix.Unlinkat(dir, name, 0); err == nil || err == unix.ENOENT {
 		return nil
 	}
-	d, err := kernel.OpenDir(dir, ".")
+	d, err := vfs.OpenDir(dir, ".")
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	return os.RemoveAll(filepath.Join(kernel.FDPath(d), name))
+	return os.RemoveAll(filepath.Join(vfs.FDPath(d), name))
 }
 
 // finishDirs gives the directories that changed their attributes, the deepest
@@ -395,20 +394,20 @@ func (s *syncer) finishDirs(ctx context.Context) error {
 		paths = append(slices.Delete(paths, i, i+1), ".")
 	}
 	for _, path := range paths {
-		src, err := kernel.OpenBeneath(int(s.src.Fd()), path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		src, err := vfs.OpenBeneath(int(s.src.Fd()), path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 			continue // the next import finds it gone
 		}
 		if err != nil {
 			return err
 		}
-		dst, err := kernel.OpenBeneath(int(s.dst.Fd()), path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		dst, err := vfs.OpenBeneath(int(s.dst.Fd()), path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 		if err == nil {
 			err = s.change(ctx, "set a directory's attributes")
 		}
-		var st kernel.Stat
+		var st vfs.Stat
 		if err == nil {
-			st, err = kernel.Lstat(int(src.Fd()), "")
+			st, err = vfs.Lstat(int(src.Fd()), "")
 		}
 		if err == nil {
 			err = attributes(int(src.Fd()), "", int(dst.Fd()), "", &st)

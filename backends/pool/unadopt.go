@@ -8,10 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Unadopt moves an adopted workspace back to the filesystem it came from. The
@@ -114,7 +113,7 @@ func (p *Pool) arrive(ctx context.Context, r record) error {
 		if err := clearPlace(r.Path); err != nil {
 			return err
 		}
-		if err := kernel.RenameNew(incoming, r.Path); err != nil {
+		if err := vfs.RenameNew(incoming, r.Path); err != nil {
 			return err
 		}
 	} else if !errors.Is(err, os.ErrNotExist) {

@@ -8,14 +8,14 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/pool"
 	"github.com/snapfs/snapfs/backends/quota"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // pools are in memory, where a commit waits for nothing. The first is made when it is
@@ -97,17 +97,17 @@ func reach(t testing.TB, v snapshot.View) *os.File {
 	if o == nil {
 		return treetest.Open(t, v.Path)
 	}
-	options := kernel.Overlay{
+	options := mount.Overlay{
 		Lower: o.Lower, Upper: o.Upper, Work: o.Work, Nested: o.Nested, RedirectDir: true, Metacopy: true, NoIndex: true,
 	}
-	mount, err := kernel.MountOverlay(options)
-	if errors.Is(err, kernel.ErrEndedReadOnly) { // no room for the work directory
+	mnt, err := mount.NewOverlay(options)
+	if errors.Is(err, mount.ErrEndedReadOnly) { // no room for the work directory
 		options.Lower, options.Upper, options.Work = append([]string{o.Upper}, o.Lower...), "", ""
-		mount, err = kernel.MountOverlay(options)
+		mnt, err = mount.NewOverlay(options)
 	}
 	must(t, err)
-	defer mount.Close()
-	f, err := os.Open(kernel.FDPath(mount))
+	defer mnt.Close()
+	f, err := os.Open(vfs.FDPath(mnt))
 	must(t, err)
 	return f
 }

@@ -8,15 +8,15 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/overlay"
 	"github.com/snapfs/snapfs/backends/pool"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/qgroup"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A ground is the directory for layers of a pool.
@@ -34,7 +34,7 @@ func (g *ground) Make(path string) error {
 		return err
 	}
 	defer dir.Close()
-	if err := kernel.BtrfsCreate(int(dir.Fd()), filepath.Base(path)); err != nil {
+	if err := btrfs.Create(int(dir.Fd()), filepath.Base(path)); err != nil {
 		return &os.PathError{Op: "make the subvolume", Path: path, Err: err}
 	}
 	return os.Chmod(path, 0o700)
@@ -42,11 +42,11 @@ func (g *ground) Make(path string) error {
 
 // Destroy destroys a subvolume.
 func (g *ground) Destroy(dir int, name string) (bool, error) {
-	st, err := kernel.Lstat(dir, name)
-	if err != nil || st.Ino != kernel.BtrfsRootInode {
+	st, err := vfs.Lstat(dir, name)
+	if err != nil || st.Ino != btrfs.RootInode {
 		return false, nil //nolint:nilerr // whoever removes it file by file says what is wrong
 	}
-	err = kernel.BtrfsDestroy(dir, name)
+	err = btrfs.Destroy(dir, name)
 	return err != unix.ENOTEMPTY, err
 }
 
@@ -99,7 +99,7 @@ func (g *ground) limit(ctx context.Context, layer string, l snapshot.DiskLimit) 
 	if err := qgroup.Count(ctx, fd); err != nil {
 		return err
 	}
-	info, err := kernel.BtrfsInfo(int(root.Fd()))
+	info, err := btrfs.Info(int(root.Fd()))
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ import (
 	"github.com/snapfs/snapfs/backends/pool"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/qgroup"
 )
 
@@ -159,7 +159,7 @@ func gauge(layer string) (int64, error) {
 		return 0, err
 	}
 	defer dir.Close()
-	info, err := kernel.BtrfsInfo(int(dir.Fd()))
+	info, err := btrfs.Info(int(dir.Fd()))
 	if err != nil {
 		return 0, err
 	}

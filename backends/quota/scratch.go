@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/qgroup"
 	"github.com/snapfs/snapfs/internal/subvol"
 )
@@ -114,7 +114,7 @@ func (g *ground) succeed(ctx context.Context, old, next string) error {
 		return err
 	}
 	defer top.Close()
-	info, err := kernel.BtrfsInfo(int(from.Fd()))
+	info, err := btrfs.Info(int(from.Fd()))
 	if err != nil {
 		return err
 	}

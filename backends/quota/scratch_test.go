@@ -10,7 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/quota"
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -33,16 +33,16 @@ func TestSubvolumesMadeInTheScratchGoWithIt(t *testing.T) {
 	must(t, err)
 	scratch, err := b.Scratch(t.Context(), "f1")
 	must(t, err)
-	must(t, kernel.BtrfsCreate(int(treetest.Open(t, scratch).Fd()), "x"))
+	must(t, btrfs.Create(int(treetest.Open(t, scratch).Fd()), "x"))
 	at := scratch
 	for _, name := range []string{"a", "b"} {
 		must(t, os.MkdirAll(at+"/dir", 0o755))
-		must(t, kernel.BtrfsCreate(int(treetest.Open(t, at+"/dir").Fd()), name))
+		must(t, btrfs.Create(int(treetest.Open(t, at+"/dir").Fd()), name))
 		at = filepath.Join(at, "dir", name)
 		must(t, os.WriteFile(at+"/file", []byte("x"), 0o600))
 	}
 	for _, path := range []string{at, filepath.Dir(filepath.Dir(at))} {
-		must(t, kernel.BtrfsSetReadOnly(int(treetest.Open(t, path).Fd()), true))
+		must(t, btrfs.SetReadOnly(int(treetest.Open(t, path).Fd()), true))
 	}
 	must(t, b.Sweep(t.Context()))
 	if _, err := os.Lstat(at + "/file"); err != nil {

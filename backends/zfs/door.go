@@ -16,7 +16,7 @@ import (
 // takes some 5 ms, and where it changes something a transaction group. When ctx
 // ends, or this process is killed, so is the program, and what it was about may have happened or not.
 // Errors: *problem.
-func zfs(ctx context.Context, args ...string) (string, error) { return zfsWith(ctx, "", args...) }
+func zfsCmd(ctx context.Context, args ...string) (string, error) { return zfsWith(ctx, "", args...) }
 
 // zfsWith is zfs with a text for its standard input.
 func zfsWith(ctx context.Context, input string, args ...string) (string, error) {

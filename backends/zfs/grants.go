@@ -10,10 +10,9 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
+	"golang.org/x/sys/unix"
 )
 
 // needed are the grants that the life of a snapshot takes: to be taken with our mark, held,
@@ -46,7 +45,7 @@ func delegated(ctx context.Context, tree string) error {
 	if _, err := rootOf(src.dataset); err != nil {
 		return err
 	}
-	said, err := zfs(ctx, "allow", src.dataset)
+	said, err := zfsCmd(ctx, "allow", src.dataset)
 	if err != nil {
 		return err
 	}

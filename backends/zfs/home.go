@@ -11,11 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // homeRecord is the file that says that a home was made by us, or found to be
@@ -34,22 +33,22 @@ func (r room) settleHome(ctx context.Context, home string) error {
 		return nil
 	}
 	// Of a hundred that begin at once one asks, and not each.
-	lock, err := kernel.OpenBeneath(r.fd(), homes, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	lock, err := vfs.OpenBeneath(r.fd(), homes, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
 	}
-	if err := kernel.Flock(lock, unix.LOCK_EX); err != nil {
+	if err := vfs.Flock(lock, unix.LOCK_EX); err != nil {
 		lock.Close()
 		return err
 	}
-	defer kernel.Unlock(lock)
+	defer vfs.Unlock(lock)
 	if r.has(record) {
 		return nil
 	}
 	if err := fault.Point(ctx, "make a dataset for forks"); err != nil {
 		return err
 	}
-	_, err = zfs(ctx, "create", "-o", "mountpoint=legacy", "-o", "canmount=off", "-o", marked(homeMark), home)
+	_, err = zfsCmd(ctx, "create", "-o", "mountpoint=legacy", "-o", "canmount=off", "-o", marked(homeMark), home)
 	if errors.Is(err, errs.ErrExists) {
 		err = ownHome(ctx, home)
 	}
@@ -71,7 +70,7 @@ func (r room) has(path string) bool {
 // ZFS gives a new filesystem its properties an instant after it is there.
 func ownHome(ctx context.Context, home string) error {
 	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
-		is, err := zfs(ctx, "get", "-H", "-p", "-s", "local", "-o", "value", property, home)
+		is, err := zfsCmd(ctx, "get", "-H", "-p", "-s", "local", "-o", "value", property, home)
 		if err != nil {
 			return err
 		}

@@ -7,10 +7,9 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // reach mounts what an entry holds, unless it is. A snapshot is read-only by
@@ -28,7 +27,7 @@ func (r room) reach(m mark) error {
 // directory above it put there while it was captured: those who follow the view would follow that.
 func (r room) beneath(m mark) error {
 	// What is mounted is another filesystem, which RESOLVE_BENEATH does not mind.
-	dir, err := kernel.OpenBeneath(r.fd(), m.kind+"/"+m.id+"/"+treeName+"/"+m.within, unix.O_PATH|unix.O_DIRECTORY, 0)
+	dir, err := vfs.OpenBeneath(r.fd(), m.kind+"/"+m.id+"/"+treeName+"/"+m.within, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err == nil {
 		return dir.Close()
 	}
@@ -46,7 +45,7 @@ func (r room) mount(m mark) error {
 	if r.mounted(entry) {
 		return nil
 	}
-	dir, err := kernel.OpenBeneath(r.fd(), entry+"/"+treeName, unix.O_PATH|unix.O_DIRECTORY, 0)
+	dir, err := vfs.OpenBeneath(r.fd(), entry+"/"+treeName, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return absent(err)
 	}
@@ -56,7 +55,7 @@ func (r room) mount(m mark) error {
 		flags |= unix.MS_RDONLY
 	}
 	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		err = unix.Mount(m.dataset, kernel.FDPath(dir), "zfs", flags, "")
+		err = unix.Mount(m.dataset, vfs.FDPath(dir), "zfs", flags, "")
 		switch {
 		case err == nil || r.mounted(entry): // by another process
 			return nil
@@ -75,19 +74,19 @@ func (r room) mount(m mark) error {
 
 // mounted reports whether something is mounted as the tree of an entry.
 func (r room) mounted(entry string) bool {
-	dir, err := kernel.OpenBeneath(r.fd(), entry, unix.O_PATH|unix.O_DIRECTORY, 0)
+	dir, err := vfs.OpenBeneath(r.fd(), entry, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return false
 	}
 	defer dir.Close()
-	st, err := kernel.Lstat(int(dir.Fd()), treeName)
+	st, err := vfs.Lstat(int(dir.Fd()), treeName)
 	return err == nil && st.MountRoot
 }
 
 // leave unmounts the tree of an entry. With busy it fails with ErrBusy while
 // somebody uses it; otherwise it goes when nobody does.
 func (r room) leave(entry string, busy bool) error {
-	dir, err := kernel.OpenBeneath(r.fd(), entry, unix.O_PATH|unix.O_DIRECTORY, 0)
+	dir, err := vfs.OpenBeneath(r.fd(), entry, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return absent(err)
 	}
@@ -97,12 +96,12 @@ func (r room) leave(entry string, busy bool) error {
 		flags |= unix.MNT_DETACH
 	}
 	for {
-		st, err := kernel.Lstat(int(dir.Fd()), treeName)
+		st, err := vfs.Lstat(int(dir.Fd()), treeName)
 		if errors.Is(err, os.ErrNotExist) || err == nil && !st.MountRoot {
 			return nil
 		}
 		if err == nil {
-			err = unix.Unmount(kernel.FDPath(dir)+"/"+treeName, flags)
+			err = unix.Unmount(vfs.FDPath(dir)+"/"+treeName, flags)
 		}
 		switch {
 		case err == unix.EBUSY:

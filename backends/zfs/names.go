@@ -7,10 +7,10 @@ import (
 	"errors"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"github.com/snapfs/snapfs/internal/zfs"
+	"golang.org/x/sys/unix"
 )
 
 // errEnough: the caller wants no more.
@@ -23,7 +23,7 @@ var errEnough = errors.New("enough")
 type finder struct {
 	ctx      context.Context
 	old, new int // the roots of the trees
-	changed  kernel.ZFSObjects
+	changed  zfs.Objects
 	emit     func(snapshot.Touch) bool
 	left     []found // directories to go on with
 }
@@ -35,7 +35,7 @@ type found struct {
 }
 
 // findNames tells the places in two trees whose objects have changed. errEnough: emit wanted no more.
-func findNames(ctx context.Context, older, younger string, changed kernel.ZFSObjects, emit func(snapshot.Touch) bool) error {
+func findNames(ctx context.Context, older, younger string, changed zfs.Objects, emit func(snapshot.Touch) bool) error {
 	x, inoX, err := openTree(older)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func openTree(path string) (dir *os.File, ino uint64, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	err = kernel.EntriesFrom(int(dir.Fd()), 0, func(e kernel.Entry, _ int64) (more bool, err error) {
+	err = vfs.EntriesFrom(int(dir.Fd()), 0, func(e vfs.Entry, _ int64) (more bool, err error) {
 		if e.Name == "." {
 			ino = e.Ino
 		}
@@ -99,14 +99,14 @@ func (f *finder) touch(path string, whole bool) error {
 
 // dir reads a directory. What is mounted on it is no part of the tree.
 func (f *finder) dir(dir found) error {
-	var old map[string]kernel.Entry
+	var old map[string]vfs.Entry
 	differs := f.changed.Has(dir.ino)
 	if differs {
 		list, err := entries(f.old, dir.path)
 		if err != nil {
 			return f.unread(dir.path, err)
 		}
-		old = make(map[string]kernel.Entry, len(list))
+		old = make(map[string]vfs.Entry, len(list))
 		for _, e := range list {
 			old[e.Name] = e
 		}
@@ -137,7 +137,7 @@ func (f *finder) dir(dir found) error {
 }
 
 // kept is a name of the same object in both states. What is not known to be no directory may be one.
-func (f *finder) kept(path string, e kernel.Entry) error {
+func (f *finder) kept(path string, e vfs.Entry) error {
 	isDir := e.Type == unix.DT_DIR
 	if f.changed.Has(e.Ino) && !f.emit(snapshot.Touch{Path: path, Named: isDir}) {
 		return errEnough
@@ -163,15 +163,15 @@ func (f *finder) unread(path string, err error) error {
 const control = 0x0000FFFFFFFFFFFF
 
 // entries lists a directory beneath a root, without .zfs.
-func entries(root int, path string) (list []kernel.Entry, err error) {
-	fd, err := kernel.OpenDirOnMount(root, path)
+func entries(root int, path string) (list []vfs.Entry, err error) {
+	fd, err := vfs.OpenDirOnMount(root, path)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	err = kernel.EachEntry(fd, func(name []byte, ino uint64, typ uint8) error {
+	err = vfs.EachEntry(fd, func(name []byte, ino uint64, typ uint8) error {
 		if ino != control {
-			list = append(list, kernel.Entry{Name: string(name), Ino: ino, Type: typ})
+			list = append(list, vfs.Entry{Name: string(name), Ino: ino, Type: typ})
 		}
 		return nil
 	})

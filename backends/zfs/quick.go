@@ -8,9 +8,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/snapfs/snapfs/internal/zfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // moduleVersion says which version of OpenZFS the kernel has.
@@ -19,11 +18,11 @@ var moduleVersion = "/sys/module/zfs/version"
 // quick has the kernel do what zfs(8) would ask of it, without starting that, which takes longer than all
 // else, and answers with what it has to say and whether it did. Where it did not, nothing has happened, and zfs(8) does it,
 // or says why not: what goes wrong has one source of words. ZFS 2 alone is asked: its numbers and lists cannot change.
-func quick(ctx context.Context, call kernel.ZFSCall, name string, pairs ...kernel.ZFSPair) (said []byte, done bool) {
+func quick(ctx context.Context, call zfs.Call, name string, pairs ...zfs.Pair) (said []byte, done bool) {
 	if ctx.Err() != nil || !known() {
 		return nil, false
 	}
-	said, err := kernel.ZFS(call, name, kernel.ZFSPairs(pairs...))
+	said, err := zfs.ZFS(call, name, zfs.Pairs(pairs...))
 	return said, err == nil
 }
 
@@ -38,15 +37,15 @@ func exists(dataset string) (there, told bool) {
 	if !known() {
 		return false, false
 	}
-	_, err := kernel.ZFS(kernel.ZFSStats, dataset, kernel.ZFSPairs())
+	_, err := zfs.ZFS(zfs.Stats, dataset, zfs.Pairs())
 	return err == nil, err == nil || errors.Is(err, unix.ENOENT)
 }
 
 // each is a pair for each of the names, with the same value.
-func each(names []string, value any) []kernel.ZFSPair {
-	var pairs []kernel.ZFSPair
+func each(names []string, value any) []zfs.Pair {
+	var pairs []zfs.Pair
 	for _, name := range names {
-		pairs = append(pairs, kernel.ZFSPair{Name: name, Value: value})
+		pairs = append(pairs, zfs.Pair{Name: name, Value: value})
 	}
 	return pairs
 }

@@ -12,12 +12,11 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // List keeps the contract of [snapshot.Backend].
@@ -283,7 +282,7 @@ func (r room) deadOf(name string) ([]dead, error) {
 // young reports whether the maker of an entry may have been killed so lately that what it
 // asked for may yet come about: zfs(8) ends with who runs it, but not before the kernel has answered.
 func (r room) young(entry string) bool {
-	st, err := kernel.Lstat(r.fd(), entry+"/"+markName)
+	st, err := vfs.Lstat(r.fd(), entry+"/"+markName)
 	return err != nil || time.Since(st.MTime.Time()) < enough
 }
 
@@ -301,7 +300,7 @@ func own(ctx context.Context, list []dead) (names []string, err error) {
 		return nil, nil
 	}
 	// It says what it knows of those that are there, and fails for the others.
-	out, err := zfs(ctx, args...)
+	out, err := zfsCmd(ctx, args...)
 	if err != nil && !errors.Is(err, errs.ErrNotFound) {
 		return nil, err
 	}
@@ -319,7 +318,7 @@ func release(ctx context.Context, names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
-	_, err := zfs(ctx, append([]string{"release", tag}, names...)...)
+	_, err := zfsCmd(ctx, append([]string{"release", tag}, names...)...)
 	if errors.Is(err, errs.ErrNotFound) {
 		return nil
 	}

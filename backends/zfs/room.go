@@ -12,10 +12,10 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/proc"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -59,7 +59,7 @@ func (r room) fd() int { return int(r.Fd()) }
 
 // writeFile makes a file, which is on stable storage afterwards. Its name need not be: see [room.sync].
 func (r room) writeFile(path, text string) error {
-	f, err := kernel.OpenBeneath(r.fd(), path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
+	f, err := vfs.OpenBeneath(r.fd(), path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (r room) writeFile(path, text string) error {
 
 // sync brings the names that a directory has to stable storage.
 func (r room) sync(path string) error {
-	dir, err := kernel.OpenBeneath(r.fd(), path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	dir, err := vfs.OpenBeneath(r.fd(), path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (r room) sync(path string) error {
 }
 
 func (r room) readFile(path string) (string, error) {
-	f, err := kernel.OpenBeneath(r.fd(), path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := vfs.OpenBeneath(r.fd(), path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return "", err
 	}
@@ -107,7 +107,7 @@ func (r room) rename(from, to string) error {
 }
 
 func (r room) list(path string) ([]string, error) {
-	dir, err := kernel.OpenBeneath(r.fd(), path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	dir, err := vfs.OpenBeneath(r.fd(), path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func (r room) discardAs(path, prefix string) error {
 // newbornName says which process makes it.
 func newbornName() string {
 	start := uint64(0)
-	if p, err := kernel.Self(); err == nil {
+	if p, err := proc.Self(); err == nil {
 		start = p.Start
 	}
 	return newborn + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(start, 10) + "-" + unique()
@@ -171,5 +171,5 @@ func beingBorn(name string) bool {
 	}
 	pid, err1 := strconv.Atoi(parts[0])
 	start, err2 := strconv.ParseUint(parts[1], 10, 64)
-	return err1 == nil && err2 == nil && (start == 0 || kernel.Alive(kernel.Process{PID: pid, Start: start}))
+	return err1 == nil && err2 == nil && (start == 0 || proc.Alive(proc.Process{PID: pid, Start: start}))
 }

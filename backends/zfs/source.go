@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A source is where a tree lies.
@@ -25,7 +25,7 @@ func findSource(tree string) (source, error) {
 	if !filepath.IsAbs(tree) || filepath.Clean(tree) != tree {
 		return source{}, &problem{kind: errs.ErrNotSupported, path: tree, why: "not an absolute, clean path"}
 	}
-	st, err := kernel.Lstat(unix.AT_FDCWD, tree)
+	st, err := vfs.Lstat(unix.AT_FDCWD, tree)
 	if err != nil {
 		return source{}, err
 	}
@@ -35,7 +35,7 @@ func findSource(tree string) (source, error) {
 	if err := onZFS(tree); err != nil {
 		return source{}, err
 	}
-	mounts, err := kernel.Mounts()
+	mounts, err := mount.List()
 	if err != nil {
 		return source{}, err
 	}
@@ -51,7 +51,7 @@ func findSource(tree string) (source, error) {
 }
 
 // sourceAt reads the dataset and the way into it from a line of mountinfo.
-func sourceAt(tree string, m kernel.MountPoint) (source, error) {
+func sourceAt(tree string, m mount.Point) (source, error) {
 	if strings.Contains(m.Source, "@") {
 		return source{}, &problem{kind: errs.ErrReadOnly, path: tree, why: "it lies in the snapshot " + m.Source}
 	}
@@ -67,7 +67,7 @@ func sourceAt(tree string, m kernel.MountPoint) (source, error) {
 }
 
 func onZFS(path string) error {
-	fs, err := kernel.FilesystemOf(path)
+	fs, err := mount.FilesystemOf(path)
 	if err != nil || fs.Type == "zfs" {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 )
 
 // States are snapshots of datasets that an ordinary user takes, by what root has granted
@@ -93,7 +93,7 @@ func parseState(text string) (state, error) {
 
 // rootOf is where a dataset is mounted whole.
 func rootOf(dataset string) (string, error) {
-	mounts, err := kernel.Mounts()
+	mounts, err := mount.List()
 	if err != nil {
 		return "", err
 	}
@@ -159,7 +159,7 @@ func thaw(ctx context.Context, states []string) (busy []string, err error) {
 // destroySnapshots destroys snapshots of a dataset, in one transaction where nobody uses any of them,
 // otherwise one after the other, and answers with those that are in use.
 func destroySnapshots(ctx context.Context, dataset string, names []string) (busy []string, err error) {
-	_, err = zfs(ctx, "destroy", "-d", dataset+"@"+strings.Join(names, ","))
+	_, err = zfsCmd(ctx, "destroy", "-d", dataset+"@"+strings.Join(names, ","))
 	switch {
 	case err == nil, errors.Is(err, errs.ErrNotFound):
 		return nil, nil

@@ -11,7 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/zfs"
 )
 
 // Touched keeps the contract of [snapshot.Toucher]: the kernel tells which objects have been written,
@@ -131,17 +131,17 @@ func between(ctx context.Context, x, y side, emit func(snapshot.Touch) bool) err
 // changedObjects asks the kernel for the numbers of what differs in a snapshot and in a younger one, or a dataset. It is
 // never asked for a name: ZFS keeps one directory for a file, that of the name it was given last, whether that is there still or not, and
 // what makes a path of it (zfs_obj_to_path_impl of OpenZFS 2.1) writes beyond its buffer where that is longer than 8 KiB.
-func changedObjects(older, younger string) (kernel.ZFSObjects, error) {
+func changedObjects(older, younger string) (zfs.Objects, error) {
 	if !known() {
 		return nil, errors.New("its version of ZFS is not 2")
 	}
 	if !isSnapshot(younger) {
-		name, gone, err := kernel.ZFSTemporary(younger, "diff-"+unique())
+		name, gone, err := zfs.Temporary(younger, "diff-"+unique())
 		if err != nil {
 			return nil, err
 		}
 		defer gone.Close()
 		younger = name
 	}
-	return kernel.ZFSChanged(older, younger)
+	return zfs.Changed(older, younger)
 }

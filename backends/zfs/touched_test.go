@@ -13,13 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/zfs"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // wait outlasts the tick that files are stamped with.
@@ -198,7 +197,7 @@ func TestAPathLongerThanTheKernelsBufferIsTold(t *testing.T) {
 		must(t, err)
 		for range 60 {
 			must(t, unix.Mkdirat(int(dir.Fd()), name, 0o755))
-			next, err := kernel.OpenDir(int(dir.Fd()), name)
+			next, err := vfs.OpenDir(int(dir.Fd()), name)
 			must(t, errors.Join(err, dir.Close()))
 			dir = next
 		}
@@ -208,7 +207,7 @@ func TestAPathLongerThanTheKernelsBufferIsTold(t *testing.T) {
 	}, func(t *testing.T, tree string) {
 		root, err := os.Open(tree)
 		must(t, err)
-		f, err := kernel.OpenBeneath(int(root.Fd()), deep, os.O_WRONLY, 0)
+		f, err := vfs.OpenBeneath(int(root.Fd()), deep, os.O_WRONLY, 0)
 		must(t, err)
 		_, err = f.WriteString("x")
 		must(t, errors.Join(err, f.Close(), root.Close()))

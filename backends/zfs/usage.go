@@ -29,7 +29,7 @@ func (b *Backend) usage(ctx context.Context, fork string) (snapshot.Bytes, error
 	if _, err := run.Output(ctx, "zpool", "sync", pool); err != nil {
 		return 0, understood(err)
 	}
-	text, err := zfs(ctx, "get", "-H", "-p", "-o", "value", "written", m.dataset)
+	text, err := zfsCmd(ctx, "get", "-H", "-p", "-o", "value", "written", m.dataset)
 	if err != nil {
 		return 0, err
 	}

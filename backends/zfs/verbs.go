@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"github.com/snapfs/snapfs/internal/zfs"
+	"golang.org/x/sys/unix"
 )
 
 // Capture keeps the contract of [snapshot.Backend]: a snapshot of the dataset that
@@ -51,7 +51,7 @@ func captureOf(tree snapshot.Tree, id string) (mark, error) {
 	u := unique()
 	return mark{
 		kind: snapshots, id: id, dataset: snapshotName(src.dataset, u), unique: u,
-		source: src.dataset, tree: tree.Path, within: src.within, taken: kernel.Now(),
+		source: src.dataset, tree: tree.Path, within: src.within, taken: vfs.Now(),
 	}, err
 }
 
@@ -74,11 +74,11 @@ func snap(ctx context.Context, from, names []string, unique string) error {
 		return err
 	}
 	// What it says is of no matter: of several attempts in one transaction group the last has counted.
-	if _, done := quick(ctx, kernel.ZFSSnapshot, poolOf(names[0]), kernel.ZFSPair{Name: "snaps", Value: each(names, nil)},
-		kernel.ZFSPair{Name: "props", Value: each([]string{property}, unique)}); done {
+	if _, done := quick(ctx, zfs.Snapshot, poolOf(names[0]), zfs.Pair{Name: "snaps", Value: each(names, nil)},
+		zfs.Pair{Name: "props", Value: each([]string{property}, unique)}); done {
 		return nil
 	}
-	_, err := zfs(ctx, append([]string{"snapshot", "-o", marked(unique)}, names...)...)
+	_, err := zfsCmd(ctx, append([]string{"snapshot", "-o", marked(unique)}, names...)...)
 	return err
 }
 
@@ -86,11 +86,11 @@ func hold(ctx context.Context, names ...string) error {
 	if err := fault.Point(ctx, "hold the snapshot"); err != nil {
 		return err
 	}
-	said, done := quick(ctx, kernel.ZFSHold, poolOf(names[0]), kernel.ZFSPair{Name: "holds", Value: each(names, tag)})
-	if done && kernel.NoZFSPairs(said) {
+	said, done := quick(ctx, zfs.Hold, poolOf(names[0]), zfs.Pair{Name: "holds", Value: each(names, tag)})
+	if done && zfs.NoZFSPairs(said) {
 		return nil
 	}
-	_, err := zfs(ctx, append([]string{"hold", tag}, names...)...)
+	_, err := zfsCmd(ctx, append([]string{"hold", tag}, names...)...)
 	if done && errors.Is(err, errs.ErrExists) { // it says what was wrong with an attempt before the last
 		return nil
 	}
@@ -165,11 +165,11 @@ func (r room) clone(ctx context.Context, base string, m mark) error {
 	if err := fault.Point(ctx, "clone the snapshot"); err != nil {
 		return err
 	}
-	props := []kernel.ZFSPair{{Name: property, Value: m.unique}, {Name: "readonly", Value: uint64(0)}}
-	if _, done := quick(ctx, kernel.ZFSClone, m.dataset, kernel.ZFSPair{Name: "origin", Value: base}, kernel.ZFSPair{Name: "props", Value: props}); done {
+	props := []zfs.Pair{{Name: property, Value: m.unique}, {Name: "readonly", Value: uint64(0)}}
+	if _, done := quick(ctx, zfs.Clone, m.dataset, zfs.Pair{Name: "origin", Value: base}, zfs.Pair{Name: "props", Value: props}); done {
 		return nil
 	}
-	_, err := zfs(ctx, "clone", "-o", marked(m.unique), "-o", "readonly=off", base, m.dataset)
+	_, err := zfsCmd(ctx, "clone", "-o", marked(m.unique), "-o", "readonly=off", base, m.dataset)
 	return err
 }
 
@@ -272,7 +272,7 @@ func (b *Backend) seal(ctx context.Context, fork, id string) (s snapshot.Snapsho
 		return s, err
 	}
 	m := fm
-	m.kind, m.id, m.base, m.unique, m.taken = snapshots, id, "", unique(), kernel.Now()
+	m.kind, m.id, m.base, m.unique, m.taken = snapshots, id, "", unique(), vfs.Now()
 	m.dataset = snapshotName(fm.dataset, m.unique)
 	if err := r.takeOne(ctx, m, b.view(forks, fork, ".").Path); err != nil {
 		return s, err

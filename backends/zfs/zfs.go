@@ -42,8 +42,8 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 const name = "zfs"
@@ -83,7 +83,7 @@ func usable(tree string) error {
 	if _, err := run.Look("zfs"); err != nil {
 		return noProgram(err)
 	}
-	if _, err := kernel.Lstat(-1, "/dev/zfs"); err != nil {
+	if _, err := vfs.Lstat(-1, "/dev/zfs"); err != nil {
 		return &problem{
 			kind: errs.ErrNotSupported, path: tree, why: "there is no /dev/zfs, by which zfs(8) speaks with the kernel",
 			hints: []string{"modprobe zfs"},

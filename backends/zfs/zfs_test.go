@@ -12,7 +12,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -153,12 +153,12 @@ func TestTheWayIntoADatasetComesFromItsMount(t *testing.T) {
 		{"/mnt/b", "/a", "/mnt", "a/b"}, // a bind mount of a part
 		{"/mnt", "/a", "/mnt", "a"},
 	} {
-		src, err := sourceAt(c.tree, kernel.MountPoint{Root: c.root, Path: c.at, Source: "tank"})
+		src, err := sourceAt(c.tree, mount.Point{Root: c.root, Path: c.at, Source: "tank"})
 		if err != nil || src.within != c.within || src.dataset != "tank" {
 			t.Errorf("%+v: %+v, %v", c, src, err)
 		}
 	}
-	if _, err := sourceAt("/s", kernel.MountPoint{Root: "/", Path: "/s", Source: "tank@s"}); !errors.Is(err, errs.ErrReadOnly) {
+	if _, err := sourceAt("/s", mount.Point{Root: "/", Path: "/s", Source: "tank@s"}); !errors.Is(err, errs.ErrReadOnly) {
 		t.Errorf("a tree in a snapshot gives %v", err)
 	}
 }

@@ -8,10 +8,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/probe"
+	"github.com/spf13/cobra"
 )
 
 func newDoctor(a *app) *cobra.Command {
@@ -127,7 +126,7 @@ func (a *app) examine(ctx context.Context, req engine.Request, dir string) (*exa
 	if d.Strange, err = e.Strange(); err != nil {
 		return nil, err
 	}
-	for _, p := range kernel.Probes(e.StateDir()) {
+	for _, p := range probe.All(e.StateDir()) {
 		r := p.Run(ctx)
 		d.Powers = append(d.Powers, power{p.Name, r.Answer.String(), p.What, p.Since, r.Why, r.Fix})
 	}
@@ -171,7 +170,7 @@ func printExamination(w io.Writer, d *examination) error {
 		return err
 	}
 	for _, p := range d.Powers {
-		if p.Answer == kernel.Yes.String() {
+		if p.Answer == probe.Yes.String() {
 			continue
 		}
 		fmt.Fprintf(w, "\n%s: %s: %s\n", p.Name, p.Answer, tame(p.Why))

@@ -4,7 +4,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/stdio"
 )
 
 // A feed is what stands between a command in a sandbox and a real file that it
@@ -23,7 +23,7 @@ type feed struct {
 // nobody whom a file belongs to.
 func newFeed(in *os.File) (*feed, error) {
 	info, err := in.Stat()
-	if err != nil || os.Geteuid() == 0 || !kernel.ReadOnly(in) {
+	if err != nil || os.Geteuid() == 0 || !stdio.ReadOnly(in) {
 		return nil, nil //nolint:nilerr // a closed input is the command's to find
 	}
 	disk := info.Mode()&(os.ModeDevice|os.ModeCharDevice) == os.ModeDevice
@@ -62,7 +62,7 @@ func (f *feed) pump() {
 func (f *feed) end() {
 	f.w.Close() // wakes the pump
 	<-f.done
-	left, err := kernel.Unread(f.r)
+	left, err := stdio.Unread(f.r)
 	f.r.Close()
 	if err == nil {
 		f.from.Seek(f.start+max(f.sent-int64(left), 0), io.SeekStart) //nolint:errcheck // it could be sought before

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -97,7 +97,7 @@ func (b *desk) servers() (pids []int) {
 	sockets, _ := filepath.Glob(b.state + "/data/*/served/*")
 	layers, _ := filepath.Glob(b.state + "/data/*/layers/*/ask")
 	for _, path := range append(sockets, layers...) {
-		p, err := kernel.DialPacket(path)
+		p, err := fdsock.Dial(path)
 		if err != nil {
 			continue
 		}

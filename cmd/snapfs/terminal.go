@@ -8,10 +8,9 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/stdio"
+	"golang.org/x/term"
 )
 
 // A terminal connects a command in a sandbox with the person's terminal, or
@@ -145,7 +144,7 @@ func (t *terminal) carryOver(ctx context.Context, p engine.Process, wait func(co
 func carryKeys(pty, in, stop *os.File) {
 	buf := make([]byte, 4096)
 	for {
-		ready, err := kernel.WaitReadable(-1, stop, in)
+		ready, err := stdio.WaitReadable(-1, stop, in)
 		if err != nil || ready == 0 {
 			return
 		}
@@ -174,10 +173,10 @@ func carryOutput(screen, pty, stop *os.File) {
 		var ready int
 		var err error
 		if ended {
-			if ready, err = kernel.WaitReadable(lastWords, pty); ready < 0 {
+			if ready, err = stdio.WaitReadable(lastWords, pty); ready < 0 {
 				return
 			}
-		} else if ready, err = kernel.WaitReadable(-1, pty, stop); ready == 1 {
+		} else if ready, err = stdio.WaitReadable(-1, pty, stop); ready == 1 {
 			ended = true
 			continue
 		}

@@ -5,7 +5,8 @@ import (
 	"os"
 	"runtime"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/hostinfo"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/units"
 )
 
@@ -130,8 +131,8 @@ const enough = 1 << 30
 // glance tells what memory and disk are free. Cost: two system calls, and a read where
 // little memory is unused.
 func glance(state string) (h Host, err error) {
-	if h.MemoryFree, err = kernel.UnusedMemory(); err == nil && h.MemoryFree < enough {
-		h.Memory, h.MemoryFree, err = kernel.Memory()
+	if h.MemoryFree, err = hostinfo.UnusedMemory(); err == nil && h.MemoryFree < enough {
+		h.Memory, h.MemoryFree, err = hostinfo.Memory()
 	}
 	if err != nil {
 		return h, err
@@ -141,7 +142,7 @@ func glance(state string) (h Host, err error) {
 
 // disk looks at the filesystem with the state directory.
 func (h *Host) disk(state string) error {
-	fs, err := kernel.FilesystemOf(state)
+	fs, err := mount.FilesystemOf(state)
 	if err != nil {
 		return err
 	}
@@ -154,12 +155,12 @@ func (h *Host) disk(state string) error {
 
 // look tells all of this host.
 func look(state string) (h Host, err error) {
-	if h.Memory, h.MemoryFree, err = kernel.Memory(); err != nil {
+	if h.Memory, h.MemoryFree, err = hostinfo.Memory(); err != nil {
 		return h, err
 	}
 	h.Processors = float64(runtime.NumCPU())
-	h.PressureCPU, _, _ = kernel.Pressure("cpu")
-	h.PressureMemory, _, _ = kernel.Pressure("memory")
-	_, h.PressureDisk, _ = kernel.Pressure("io")
+	h.PressureCPU, _, _ = hostinfo.Pressure("cpu")
+	h.PressureMemory, _, _ = hostinfo.Pressure("memory")
+	_, h.PressureDisk, _ = hostinfo.Pressure("io")
 	return h, h.disk(state)
 }

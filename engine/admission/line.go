@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/units"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // A ticket is the right to be served after those with a lower number.
@@ -91,7 +91,7 @@ func (b *Book) arrive(ctx context.Context, a Ask, w When) (*Place, *ticket, *Ans
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	defer kernel.Unlock(gate)
+	defer vfs.Unlock(gate)
 	waiting, err := b.waiting()
 	if err != nil {
 		return nil, nil, nil, failed(err)
@@ -129,7 +129,7 @@ func (b *Book) step(ctx context.Context, a Ask, t *ticket) (*Place, *Answer, err
 	if err != nil {
 		return nil, nil, err
 	}
-	defer kernel.Unlock(gate)
+	defer vfs.Unlock(gate)
 	answer, err := b.decide(a)
 	if answer != nil || err != nil {
 		return nil, answer, err
@@ -215,7 +215,7 @@ func (b *Book) gone(number uint64) bool {
 		return errors.Is(err, os.ErrNotExist)
 	}
 	defer f.Close()
-	if kernel.Flock(f, syscall.LOCK_SH|syscall.LOCK_NB) != nil {
+	if vfs.Flock(f, syscall.LOCK_SH|syscall.LOCK_NB) != nil {
 		return false
 	}
 	err = os.Remove(path)
@@ -226,7 +226,7 @@ func (b *Book) gone(number uint64) bool {
 func (t *ticket) leave() {
 	if t.f != nil {
 		_ = os.Remove(t.f.Name()) // whoever comes next sees that nobody has it
-		kernel.Unlock(t.f)
+		vfs.Unlock(t.f)
 		t.f = nil
 	}
 }

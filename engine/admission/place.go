@@ -13,7 +13,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // A Place is one for a sandbox that runs. It is given back by Close, or by the end of
@@ -83,7 +83,7 @@ func (b *Book) lock(path string, how int) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := kernel.Flock(f, how|syscall.LOCK_NB); err != nil {
+		if err := vfs.Flock(f, how|syscall.LOCK_NB); err != nil {
 			f.Close()
 			if errors.Is(err, syscall.EWOULDBLOCK) {
 				return nil, nil //nolint:nilnil // another has it
@@ -140,7 +140,7 @@ func (p *Place) HandOver() {
 func Inherit(fd int) (*Place, error) {
 	syscall.CloseOnExec(fd)
 	f := os.NewFile(uintptr(fd), "place")
-	path, err := kernel.PathOf(f)
+	path, err := vfs.PathOf(f)
 	var r record
 	if err == nil {
 		r, err = read(f)
@@ -181,7 +181,7 @@ func (p *Place) Close() error {
 			err = nil // with the state directory
 		}
 	}
-	kernel.Unlock(p.f)
+	vfs.Unlock(p.f)
 	p.f = nil
 	return err
 }
@@ -202,7 +202,7 @@ func (b *Book) given() ([]Ask, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = kernel.Flock(f, syscall.LOCK_SH|syscall.LOCK_NB)
+		err = vfs.Flock(f, syscall.LOCK_SH|syscall.LOCK_NB)
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			r, _ := read(f)
 			list, err = append(list, r.Ask), nil

@@ -35,7 +35,7 @@ import (
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // ErrBadName is the kind of the errors of [CheckName].
@@ -171,7 +171,7 @@ func (c *Catalog) unclaimed(id string) (string, error) {
 	}
 	dir := filepath.Join(c.dir, spare, id)
 	for i := range spares {
-		if kernel.RenameNew(c.spare(i), dir) == nil {
+		if vfs.RenameNew(c.spare(i), dir) == nil {
 			return dir, nil
 		}
 	}
@@ -192,7 +192,7 @@ func (c *Catalog) claim(dir string, r *Record) error {
 	}
 	path := c.Path(r.Name)
 	if err = c.plan.Point("claim the name"); err == nil {
-		err = kernel.RenameNew(dir, path)
+		err = vfs.RenameNew(dir, path)
 	}
 	switch {
 	case errors.Is(err, fs.ErrExist):

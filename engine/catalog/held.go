@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // Held is a sandbox's record under its lock: no other process changes the
@@ -167,7 +167,7 @@ func (h *Held) Rename(name string) error {
 	}
 	defer release()
 	if err = h.c.plan.Point("rename the sandbox"); err == nil {
-		err = kernel.RenameNew(h.c.Path(h.Name), h.c.Path(name))
+		err = vfs.RenameNew(h.c.Path(h.Name), h.c.Path(name))
 	}
 	switch {
 	case errors.Is(err, fs.ErrExist):

@@ -12,7 +12,7 @@ import (
 	"syscall"
 
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/proc"
 )
 
 // An Intent says that a process is in the middle of something that must be
@@ -25,7 +25,7 @@ type Intent struct {
 	// sandbox's: by the time of mending the name may be another's.
 	What, Name, ID string
 	// Owner is the process that does it.
-	Owner kernel.Process
+	Owner proc.Process
 	path  string
 	plan  fault.Plan
 }
@@ -45,7 +45,7 @@ func (c *Catalog) Begin(what, name, id string) (*Intent, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
-	self, err := kernel.Self()
+	self, err := proc.Self()
 	if err != nil {
 		return nil, fmt.Errorf("identifying this process: %w", err)
 	}
@@ -101,7 +101,7 @@ func (c *Catalog) Stale(thorough bool) ([]Intent, error) {
 		if !ok {
 			continue // not ours
 		}
-		if errors.Is(syscall.Kill(i.Owner.PID, 0), syscall.ESRCH) || thorough && !kernel.Alive(i.Owner) {
+		if errors.Is(syscall.Kill(i.Owner.PID, 0), syscall.ESRCH) || thorough && !proc.Alive(i.Owner) {
 			i.path = filepath.Join(dir.Name(), name)
 			stale = append(stale, i)
 		}

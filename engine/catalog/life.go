@@ -3,7 +3,8 @@ package catalog
 import (
 	"time"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/hostinfo"
+	"github.com/snapfs/snapfs/internal/proc"
 )
 
 // An Instant is a moment by both clocks of a machine: that of its wall, which can be
@@ -19,7 +20,7 @@ type Instant struct {
 
 // Now is this moment. Cost: three system calls, and one small read a process.
 func Now() Instant {
-	return Instant{Wall: time.Now().Round(0), Boot: kernel.ThisBoot(), Up: kernel.Uptime(), Unsure: !kernel.Synchronised()}
+	return Instant{Wall: time.Now().Round(0), Boot: proc.ThisBoot(), Up: hostinfo.Uptime(), Unsure: !hostinfo.Synchronised()}
 }
 
 // Since is how long i is after an earlier instant: by the clock of the boot where

@@ -12,7 +12,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/proc"
 )
 
 // Format is the version of the state directory this program reads and writes.
@@ -62,7 +62,7 @@ type Record struct {
 	// Ended is the limit that ended it for good, while its states stay; nil for none.
 	Ended *Hit `json:"ended,omitempty"`
 	// Keeper is the process that holds its namespaces, when one does.
-	Keeper *kernel.Process `json:"keeper,omitempty"`
+	Keeper *proc.Process `json:"keeper,omitempty"`
 	// Refreshed counts how often it got another base. What is kept of a base lies
 	// in the directory bases/REFRESHED beside the record.
 	Refreshed int `json:"refreshed,omitempty"`

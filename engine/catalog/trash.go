@@ -7,7 +7,7 @@ import (
 	"syscall"
 
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // Discard takes the sandbox's name away and moves its directory to the trash,
@@ -111,7 +111,7 @@ func (d Discarded) putBy() bool {
 		return false
 	}
 	for i := range spares {
-		if kernel.RenameNew(d.Path, d.c.spare(i)) == nil {
+		if vfs.RenameNew(d.Path, d.c.spare(i)) == nil {
 			return true
 		}
 	}

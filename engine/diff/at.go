@@ -13,7 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // At answers as [Trees] does, looking only at the places that touches names.
@@ -185,9 +185,9 @@ func (w *worker) touch(open *parents, t snapshot.Touch) error {
 // that can be done. Its time counts only where the same names are in it, which
 // the changes of those tell in the end.
 func (w *worker) alone(p place, name string) (done bool, err error) {
-	var st [2]kernel.Stat
+	var st [2]vfs.Stat
 	for i := range st {
-		if st[i], err = kernel.Lstat(p.fd(i), name); err != nil || !st[i].IsDir() || st[i].MountRoot && name != "" {
+		if st[i], err = vfs.Lstat(p.fd(i), name); err != nil || !st[i].IsDir() || st[i].MountRoot && name != "" {
 			return false, nil //nolint:nilerr // node looks again, and tells
 		}
 	}
@@ -243,7 +243,7 @@ func (w *worker) roots(touch snapshot.Touch) error {
 		return nil
 	}
 	if touch.Named && !w.unnamed["."] {
-		p, failures := w.open(".", t.on, kernel.OPath)
+		p, failures := w.open(".", t.on, vfs.OPath)
 		defer p.close()
 		if first(failures) == nil {
 			if done, err := w.alone(p, ""); done || err != nil {

@@ -4,9 +4,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 func (w *worker) skipped(path string) bool { return w.opt.Skip != nil && w.opt.Skip(path) }
@@ -30,14 +29,14 @@ func (w *worker) node(p place, name string, deep bool, try int) error {
 
 // look compares a name once; an error that is gone says it moved meanwhile.
 func (w *worker) look(p place, name string, deep bool, try int) error {
-	var st [2]kernel.Stat
+	var st [2]vfs.Stat
 	var has [2]bool
 	var errs [2]error
 	for i, there := range p.has {
 		if !there {
 			continue
 		}
-		st[i], errs[i] = kernel.Lstat(p.dir[i], name)
+		st[i], errs[i] = vfs.Lstat(p.dir[i], name)
 		has[i] = errs[i] == nil
 		if gone(errs[i]) {
 			errs[i] = nil
@@ -84,7 +83,7 @@ func (w *worker) cover(path string) {
 }
 
 // lone records a name that one side has, and sends for what is beneath it.
-func (w *worker) lone(p place, name string, side int, st *kernel.Stat, try int) error {
+func (w *worker) lone(p place, name string, side int, st *vfs.Stat, try int) error {
 	n, err := w.describe(p.fd(side), name, st)
 	if err != nil {
 		return err
@@ -100,7 +99,7 @@ func (w *worker) lone(p place, name string, side int, st *kernel.Stat, try int) 
 }
 
 // beneath sends for what lies beneath a directory that one side has.
-func (w *worker) beneath(path string, side int, st *kernel.Stat, try int) {
+func (w *worker) beneath(path string, side int, st *vfs.Stat, try int) {
 	if st.IsDir() {
 		t := task{path: path, deep: true, try: try}
 		t.on[side] = true
@@ -110,7 +109,7 @@ func (w *worker) beneath(path string, side int, st *kernel.Stat, try int) {
 
 // both compares a name that both sides have and that is not a directory on
 // both.
-func (w *worker) both(p place, name string, st *[2]kernel.Stat, try int) error {
+func (w *worker) both(p place, name string, st *[2]vfs.Stat, try int) error {
 	what, err := Type, error(nil)
 	if st[older].Mode&unix.S_IFMT == st[newer].Mode&unix.S_IFMT {
 		if w.opt.OneFilesystem && (st[older].MountRoot || st[newer].MountRoot) {
@@ -129,7 +128,7 @@ func (w *worker) both(p place, name string, st *[2]kernel.Stat, try int) error {
 }
 
 // modified records a name that both sides have.
-func (w *worker) modified(p place, name string, st *[2]kernel.Stat, what Aspect, try int) error {
+func (w *worker) modified(p place, name string, st *[2]vfs.Stat, what Aspect, try int) error {
 	c := Change{Path: p.join(name), Kind: Modified, What: what}
 	var err error
 	if c.Old, err = w.describe(p.fd(older), name, &st[older]); err != nil {
@@ -144,7 +143,7 @@ func (w *worker) modified(p place, name string, st *[2]kernel.Stat, what Aspect,
 
 // settled reports whether inode numbers and times alone show both sides to be
 // equal.
-func (w *worker) settled(st *[2]kernel.Stat) bool {
+func (w *worker) settled(st *[2]vfs.Stat) bool {
 	a, b := &st[older], &st[newer]
 	if !w.opt.SameInodes || a.Ino != b.Ino || a.CTime != b.CTime || a.Size != b.Size || a.Mode != b.Mode {
 		return false
@@ -153,7 +152,7 @@ func (w *worker) settled(st *[2]kernel.Stat) bool {
 }
 
 // differ compares two nodes of one type. The node is name in p, or p itself.
-func (w *worker) differ(p place, name string, st *[2]kernel.Stat) (Aspect, error) {
+func (w *worker) differ(p place, name string, st *[2]vfs.Stat) (Aspect, error) {
 	a, b := &st[older], &st[newer]
 	if a.Ino == b.Ino && a.Dev == b.Dev || w.settled(st) {
 		return 0, nil
@@ -187,7 +186,7 @@ func (w *worker) differ(p place, name string, st *[2]kernel.Stat) (Aspect, error
 	return what, err
 }
 
-func targets(p place, name string, st *[2]kernel.Stat) (bool, error) {
+func targets(p place, name string, st *[2]vfs.Stat) (bool, error) {
 	var target [2]string
 	for i := range target {
 		var err error

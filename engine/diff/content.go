@@ -3,14 +3,13 @@ package diff
 import (
 	"bytes"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // contents reports whether two regular files differ in content. Nothing is
 // read when their sizes differ.
-func (w *worker) contents(p place, name string, st *[2]kernel.Stat) (bool, error) {
+func (w *worker) contents(p place, name string, st *[2]vfs.Stat) (bool, error) {
 	if st[older].Size != st[newer].Size {
 		return true, nil
 	}
@@ -42,7 +41,7 @@ const window = 256 << 10
 // bytesDiffer reads both files side by side, leaping over what is a hole in
 // both. A newer one that is open, and cannot be read any more for that the base it stands on
 // was written to (a large file on fusecow), is another.
-func (w *worker) bytesDiffer(fd [2]int, st *[2]kernel.Stat) (bool, error) {
+func (w *worker) bytesDiffer(fd [2]int, st *[2]vfs.Stat) (bool, error) {
 	const size = window
 	for i := range w.data {
 		if w.data[i] == nil {

@@ -4,9 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // patience is how often a place that moves under the walk is looked at again.
@@ -47,7 +46,7 @@ func (w *worker) dir(t task) error {
 
 // closed compares a directory that neither side lets this process list.
 func (w *worker) closed(t task) error {
-	p, errs := w.open(t.path, t.on, kernel.OPath)
+	p, errs := w.open(t.path, t.on, vfs.OPath)
 	defer p.close()
 	if denied(errs[older]) && denied(errs[newer]) {
 		return nil
@@ -73,7 +72,7 @@ func (w *worker) list(p place, settled bool) error {
 		case settled && i == newer:
 			w.names[i] = w.names[older]
 		default:
-			if w.names[i], err = kernel.Entries(p.dir[i]); err != nil {
+			if w.names[i], err = vfs.Entries(p.dir[i]); err != nil {
 				return err
 			}
 		}
@@ -85,18 +84,18 @@ func (w *worker) list(p place, settled bool) error {
 // names. Sorting is left out where the order is the same already, as it is in
 // two snapshots of one filesystem.
 func (w *worker) align() bool {
-	same := func(a, b kernel.Entry) bool { return a.Name == b.Name }
+	same := func(a, b vfs.Entry) bool { return a.Name == b.Name }
 	a, b := w.names[older], w.names[newer]
 	if slices.EqualFunc(a, b, same) {
 		return true
 	}
-	kernel.SortEntries(a)
-	kernel.SortEntries(b)
+	vfs.SortEntries(a)
+	vfs.SortEntries(b)
 	return slices.EqualFunc(a, b, same)
 }
 
 // itself compares a directory that both sides have, without what is in it.
-func (w *worker) itself(p place, st *[2]kernel.Stat, try int, sameNames bool) error {
+func (w *worker) itself(p place, st *[2]vfs.Stat, try int, sameNames bool) error {
 	what, err := w.differ(p, "", st)
 	if !sameNames {
 		what &^= Time
@@ -133,7 +132,7 @@ func (w *worker) children(p place, t task) error {
 	return nil
 }
 
-func compareHeads(a, b []kernel.Entry) int {
+func compareHeads(a, b []vfs.Entry) int {
 	switch {
 	case len(a) == 0:
 		return 1
@@ -145,7 +144,7 @@ func compareHeads(a, b []kernel.Entry) int {
 
 // pair handles a name that both sides of a directory have. When only the
 // names need a look, it is compared where they can be seen to be two things.
-func (w *worker) pair(p place, a, b kernel.Entry, t task) error {
+func (w *worker) pair(p place, a, b vfs.Entry, t task) error {
 	switch {
 	case !t.deep && a.Type == b.Type && (a.Ino == b.Ino || !w.opt.SameInodes):
 		return nil

@@ -8,9 +8,8 @@ import (
 	"os"
 	"runtime"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // An Extent is a stretch of a file, in bytes.
@@ -33,7 +32,7 @@ func Extents(ctx context.Context, old, new *os.File, yield func(Extent) error) e
 		if f == nil {
 			continue
 		}
-		st, err := kernel.Lstat(int(f.Fd()), "")
+		st, err := vfs.Lstat(int(f.Fd()), "")
 		if err != nil {
 			return err
 		}

@@ -3,12 +3,12 @@ package diff
 import (
 	"slices"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // relinked reports whether a node's links may differ, so that it has to be
 // looked at beside the others that may.
-func (w *worker) relinked(st *[2]kernel.Stat) bool {
+func (w *worker) relinked(st *[2]vfs.Stat) bool {
 	a, b := &st[older], &st[newer]
 	if a.Nlink == 1 && b.Nlink == 1 {
 		return false

@@ -3,13 +3,12 @@ package diff
 import (
 	"slices"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // describe makes a Node of what stat told of name in dir, or of dir itself.
-func (w *worker) describe(dir int, name string, st *kernel.Stat) (*Node, error) {
+func (w *worker) describe(dir int, name string, st *vfs.Stat) (*Node, error) {
 	n := &Node{
 		Mode:  st.FileMode(),
 		UID:   st.UID,
@@ -47,15 +46,15 @@ type xattrs struct {
 // xattrs reads the attributes of name in dir, or of dir itself.
 func (w *worker) xattrs(dir int, name string) (xattrs, error) {
 	var x xattrs
-	names, err := kernel.ListXattrs(dir, name)
+	names, err := vfs.ListXattrs(dir, name)
 	if err != nil {
 		return x, err
 	}
 	for _, n := range names {
-		if w.opt.OverlayViews && kernel.OverlayXattr(n) {
+		if w.opt.OverlayViews && vfs.OverlayXattr(n) {
 			continue
 		}
-		value, err := kernel.GetXattr(dir, name, n)
+		value, err := vfs.GetXattr(dir, name, n)
 		switch {
 		case errno(err) == unix.ENODATA:
 		case denied(err):
@@ -80,5 +79,5 @@ func SystemXattr(name string) bool {
 	case "security.selinux", "security.ima", "security.evm", "security.SMACK64":
 		return true
 	}
-	return kernel.OverlayXattr(name)
+	return vfs.OverlayXattr(name)
 }

@@ -3,9 +3,8 @@ package diff
 import (
 	"strings"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // A place is a directory, open on the sides that have it.
@@ -62,7 +61,7 @@ func (w *worker) open(path string, on [2]bool, flags int) (p place, errs [2]erro
 	p.path = path
 	for i := range p.dir {
 		if on[i] {
-			p.dir[i], errs[i] = kernel.OpenBeneathFD(w.root[i], path, flags|unix.O_DIRECTORY, 0)
+			p.dir[i], errs[i] = vfs.OpenBeneathFD(w.root[i], path, flags|unix.O_DIRECTORY, 0)
 			p.has[i] = errs[i] == nil
 		}
 	}
@@ -71,12 +70,12 @@ func (w *worker) open(path string, on [2]bool, flags int) (p place, errs [2]erro
 
 // inspect asks for the open directories themselves, and tells whether one of
 // them belongs to a filesystem that is to be left out.
-func (w *worker) inspect(p place) (st [2]kernel.Stat, foreign bool, err error) {
+func (w *worker) inspect(p place) (st [2]vfs.Stat, foreign bool, err error) {
 	for i, has := range p.has {
 		if !has {
 			continue
 		}
-		if st[i], err = kernel.Lstat(p.dir[i], ""); err != nil {
+		if st[i], err = vfs.Lstat(p.dir[i], ""); err != nil {
 			return st, false, err
 		}
 		top := &w.top[i]
@@ -88,7 +87,7 @@ func (w *worker) inspect(p place) (st [2]kernel.Stat, foreign bool, err error) {
 // parent opens the directory that holds a touched place. Its error is EXDEV
 // where that belongs to a filesystem that is to be left out.
 func (w *worker) parent(dir string) (place, [2]error) {
-	p, errs := w.open(dir, [2]bool{true, true}, kernel.OPath)
+	p, errs := w.open(dir, [2]bool{true, true}, vfs.OPath)
 	if first(errs) == nil && w.opt.OneFilesystem {
 		_, foreign, err := w.inspect(p)
 		if foreign {

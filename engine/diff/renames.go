@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // A Rename pairs a deleted and an added change: one node that has moved.
@@ -94,7 +94,7 @@ func Renames(ctx context.Context, old, new *os.File, changes []Change, opt Optio
 		if root == nil {
 			continue
 		}
-		st, err := kernel.Lstat(int(root.Fd()), "")
+		st, err := vfs.Lstat(int(root.Fd()), "")
 		if err != nil {
 			return nil, fail(".", err)
 		}

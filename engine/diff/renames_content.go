@@ -3,9 +3,8 @@ package diff
 import (
 	"os"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // byContent pairs files of the same content and links of the same target.
@@ -62,19 +61,19 @@ func (f *finder) matchExact(b *bunch) {
 
 // openNode opens the file of a change for reading, nil where it may not be
 // read or is not the one that the change describes.
-func (f *finder) openNode(i int) (file *os.File, st kernel.Stat, err error) {
+func (f *finder) openNode(i int) (file *os.File, st vfs.Stat, err error) {
 	c := &f.changes[i]
 	side := older
 	if c.Kind == Added {
 		side = newer
 	}
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	file, err = kernel.OpenBeneath(f.root[side], c.Path, flags|kernel.ONoatime, 0)
+	file, err = vfs.OpenBeneath(f.root[side], c.Path, flags|vfs.ONoatime, 0)
 	if errno(err) == unix.EPERM {
-		file, err = kernel.OpenBeneath(f.root[side], c.Path, flags, 0)
+		file, err = vfs.OpenBeneath(f.root[side], c.Path, flags, 0)
 	}
 	if err == nil {
-		st, err = kernel.Lstat(int(file.Fd()), "")
+		st, err = vfs.Lstat(int(file.Fd()), "")
 		if n := c.node(); err == nil && (!st.IsRegular() || st.Ino != n.Ino || st.Size != n.Size || !st.MTime.Time().Equal(n.MTime)) {
 			err = unix.ESTALE
 		}
@@ -94,7 +93,7 @@ func (f *finder) openNode(i int) (file *os.File, st kernel.Stat, err error) {
 // same reports whether two files have the same content.
 func (f *finder) same(from, to int) (bool, error) {
 	var fd [2]int
-	var st [2]kernel.Stat
+	var st [2]vfs.Stat
 	for side, i := range [2]int{from, to} {
 		file, stat, err := f.openNode(i)
 		if err != nil || file == nil {

@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // snapshots are two states of one btrfs filesystem.
@@ -25,12 +25,12 @@ func snapshots(t *testing.T, fill func(root string)) twins {
 	top, err := os.Open(dir)
 	w.do(err)
 	defer top.Close()
-	w.do(kernel.BtrfsCreate(int(top.Fd()), "old"))
+	w.do(btrfs.Create(int(top.Fd()), "old"))
 	fill(w.old)
 	old, err := os.Open(w.old)
 	w.do(err)
 	defer old.Close()
-	w.do(kernel.BtrfsSnapshot(int(old.Fd()), int(top.Fd()), "new", false))
+	w.do(btrfs.Snapshot(int(old.Fd()), int(top.Fd()), "new", false))
 	return w
 }
 
@@ -60,9 +60,9 @@ func TestSnapshotsOfOneFilesystemAgreeWithAnOracleOnRandomTrees(t *testing.T) {
 func TestAChangeTimeTooCloseToTheSnapshotProvesNothing(t *testing.T) {
 	w := makeTwins(t)
 	w.do(write(w.new, "f", "1"))
-	st, err := kernel.Lstat(unix.AT_FDCWD, filepath.Join(w.new, "f"))
+	st, err := vfs.Lstat(unix.AT_FDCWD, filepath.Join(w.new, "f"))
 	w.do(err)
-	pair := [2]kernel.Stat{st, st}
+	pair := [2]vfs.Stat{st, st}
 	for _, c := range []struct {
 		taken time.Time
 		want  bool
@@ -88,7 +88,7 @@ func benchTree(b *testing.B, files int) (old, new *os.File, touches []snapshot.T
 			b.Fatal(err)
 		}
 	}
-	check(kernel.BtrfsCreate(int(top.Fd()), "old"))
+	check(btrfs.Create(int(top.Fd()), "old"))
 	for i := range files {
 		sub := filepath.Join(dir, "old", fmt.Sprint("d", i/100))
 		if i%100 == 0 {
@@ -97,7 +97,7 @@ func benchTree(b *testing.B, files int) (old, new *os.File, touches []snapshot.T
 		check(os.WriteFile(filepath.Join(sub, fmt.Sprint(i)), nil, 0o644))
 	}
 	old = treetest.Open(b, filepath.Join(dir, "old"))
-	check(kernel.BtrfsSnapshot(int(old.Fd()), int(top.Fd()), "new", false))
+	check(btrfs.Snapshot(int(old.Fd()), int(top.Fd()), "new", false))
 	for i := 0; i < files; i += files / 100 {
 		path := fmt.Sprintf("d%d/%d", i/100, i)
 		check(os.WriteFile(filepath.Join(dir, "new", path), []byte("x"), 0o644))
@@ -141,12 +141,12 @@ func statWalk(b *testing.B, root string) int {
 		b.Fatal(err)
 	}
 	defer dir.Close()
-	entries, err := kernel.Entries(int(dir.Fd()))
+	entries, err := vfs.Entries(int(dir.Fd()))
 	if err != nil {
 		b.Fatal(err)
 	}
 	for _, e := range entries {
-		if _, err := kernel.Lstat(int(dir.Fd()), e.Name); err != nil {
+		if _, err := vfs.Lstat(int(dir.Fd()), e.Name); err != nil {
 			b.Fatal(err)
 		}
 		if e.Type == unix.DT_DIR {

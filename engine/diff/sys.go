@@ -3,16 +3,15 @@ package diff
 import (
 	"errors"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // openFile opens a regular file for reading without touching its access time
 // where the kernel lets this process ask for that.
 func openFile(dir int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	fd, err := unix.Openat(dir, name, flags|kernel.ONoatime, 0)
+	fd, err := unix.Openat(dir, name, flags|vfs.ONoatime, 0)
 	if err == unix.EPERM {
 		fd, err = unix.Openat(dir, name, flags, 0)
 	}
@@ -20,12 +19,12 @@ func openFile(dir int, name string) (int, error) {
 }
 
 // openSame opens the very file that st describes.
-func openSame(dir int, name string, st *kernel.Stat) (int, error) {
+func openSame(dir int, name string, st *vfs.Stat) (int, error) {
 	fd, err := openFile(dir, name)
 	if err != nil {
 		return -1, err
 	}
-	now, err := kernel.Lstat(fd, "")
+	now, err := vfs.Lstat(fd, "")
 	if err == nil && (!now.IsRegular() || now.Ino != st.Ino || now.Dev != st.Dev) {
 		err = unix.ESTALE
 	}

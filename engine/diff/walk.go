@@ -5,7 +5,7 @@ import (
 	"os"
 	"sync"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // The two sides, as indexes of every [2]array in this package.
@@ -23,7 +23,7 @@ type walk struct {
 	ctx  context.Context
 	opt  Options
 	root [2]int
-	top  [2]kernel.Stat // the roots
+	top  [2]vfs.Stat // the roots
 
 	workers []*worker
 	// named are the directories that differ in their time and were not listed.
@@ -61,7 +61,7 @@ type found struct {
 type worker struct {
 	*walk
 	found []found
-	names [2][]kernel.Entry
+	names [2][]vfs.Entry
 	data  [2][]byte
 	// covered are the paths whose subtree has been, or is to be, walked
 	// whole; nil when nobody asks.
@@ -76,7 +76,7 @@ func newWalk(ctx context.Context, old, new *os.File, opt Options) (*walk, error)
 	d.wake = sync.NewCond(&d.mu)
 	for i, fd := range d.root {
 		var err error
-		if d.top[i], err = kernel.Lstat(fd, ""); err != nil {
+		if d.top[i], err = vfs.Lstat(fd, ""); err != nil {
 			return nil, fail(".", err)
 		}
 	}

@@ -6,11 +6,10 @@ import (
 	"io"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // mergeContents merges the content of a regular file that both sides changed.
@@ -90,9 +89,9 @@ func (in *Input) open(tree int, s state) (*os.File, error) {
 		root = in.RealTree
 	}
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	f, err := kernel.OpenBeneath(int(root.Fd()), s.path, flags|kernel.ONoatime, 0)
+	f, err := vfs.OpenBeneath(int(root.Fd()), s.path, flags|vfs.ONoatime, 0)
 	if errors.Is(err, unix.EPERM) {
-		f, err = kernel.OpenBeneath(int(root.Fd()), s.path, flags, 0)
+		f, err = vfs.OpenBeneath(int(root.Fd()), s.path, flags, 0)
 	}
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
@@ -100,7 +99,7 @@ func (in *Input) open(tree int, s state) (*os.File, error) {
 	case err != nil:
 		return nil, fail(s.path, err)
 	}
-	st, err := kernel.Lstat(int(f.Fd()), "")
+	st, err := vfs.Lstat(int(f.Fd()), "")
 	if err == nil && (!st.IsRegular() || st.Size != s.node.Size || !st.MTime.Time().Equal(s.node.MTime)) {
 		err = changedMeanwhile(s.path)
 	}

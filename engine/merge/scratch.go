@@ -10,7 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // A scratch is the directory for new content.
@@ -26,7 +26,7 @@ func (s *scratch) open() (*os.Root, error) {
 	if s.dir == nil {
 		return nil, errors.New("no scratch directory for merged files")
 	}
-	root, err := os.OpenRoot(kernel.FDPath(s.dir))
+	root, err := os.OpenRoot(vfs.FDPath(s.dir))
 	s.root = root
 	return root, err
 }
@@ -54,7 +54,7 @@ func (s *scratch) write(name string, from io.Reader, when time.Time) (fs.FileInf
 		return nil, err
 	}
 	if src, ok := from.(*os.File); ok {
-		_, err = kernel.CopyFile(f, src)
+		_, err = vfs.CopyFile(f, src)
 	} else {
 		_, err = io.Copy(f, from)
 	}

@@ -11,14 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/approval"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/engine/promote"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A world has the three trees, and a copy of the real one as the target of the result.
@@ -239,9 +238,9 @@ func (s step) metadata(at string, stamp bool, later int) error {
 		case key == "->":
 			stamp = true
 		case key[0] == '+':
-			err = kernel.SetXattr(unix.AT_FDCWD, at, key[1:], []byte(value), 0)
+			err = vfs.SetXattr(unix.AT_FDCWD, at, key[1:], []byte(value), 0)
 		case key[0] == '-':
-			err = kernel.RemoveXattr(unix.AT_FDCWD, at, key[1:])
+			err = vfs.RemoveXattr(unix.AT_FDCWD, at, key[1:])
 		}
 		if err != nil {
 			return err
@@ -299,7 +298,7 @@ func list(t testing.TB, root string) string {
 	})
 	for _, rel := range paths {
 		path := filepath.Join(root, rel)
-		st, err := kernel.Lstat(unix.AT_FDCWD, path)
+		st, err := vfs.Lstat(unix.AT_FDCWD, path)
 		must(t, err)
 		b.WriteString(rel)
 		usual := uint32(0o644)
@@ -316,7 +315,7 @@ func list(t testing.TB, root string) string {
 		if os.Geteuid() == 0 && st.UID+st.GID != 0 {
 			fmt.Fprintf(&b, " owner=%d:%d", st.UID, st.GID)
 		}
-		attrs, err := kernel.Xattrs(unix.AT_FDCWD, path)
+		attrs, err := vfs.Xattrs(unix.AT_FDCWD, path)
 		must(t, err)
 		var named []string
 		for name, value := range attrs {

@@ -13,11 +13,10 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/sendstream"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Encode writes what makes the tree new of the tree old as a stream of
@@ -89,7 +88,7 @@ func (e *encoder) findUnchanged(changes []diff.Change) error {
 	if len(wanted) == 0 {
 		return nil
 	}
-	top := kernel.FDPath(e.new) + "/"
+	top := vfs.FDPath(e.new) + "/"
 	return filepath.WalkDir(top+".", func(at string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -147,7 +146,7 @@ func (e *encoder) one(c *diff.Change) error {
 
 // meta sends what a node is beyond its content, all of it: to write is to clear
 // capabilities, and to change a mode is to change an access list.
-func (e *encoder) meta(c *diff.Change, st *kernel.Stat, made bool) {
+func (e *encoder) meta(c *diff.Change, st *vfs.Stat, made bool) {
 	e.s.Own(c.Path, st)
 	if !made {
 		for name := range c.Old.Xattrs {
@@ -181,7 +180,7 @@ func (e *encoder) content(c *diff.Change, made bool) error {
 		}
 		defer was.Close()
 	}
-	st, err := kernel.Lstat(int(now.Fd()), "")
+	st, err := vfs.Lstat(int(now.Fd()), "")
 	if err != nil {
 		return err
 	}
@@ -220,11 +219,11 @@ func (e *encoder) dirs(changes []diff.Change) error {
 		}
 	}
 	if !e.onBase { // what the root is there, nobody knows: old is just a directory of the sender's
-		attrs, err := kernel.Xattrs(int(e.new.Fd()), "")
+		attrs, err := vfs.Xattrs(int(e.new.Fd()), "")
 		if err != nil {
 			return err
 		}
-		maps.DeleteFunc(attrs, func(name, _ string) bool { return kernel.OverlayXattr(name) })
+		maps.DeleteFunc(attrs, func(name, _ string) bool { return vfs.OverlayXattr(name) })
 		told["."], e.stirred["."] = &diff.Change{Path: ".", Kind: diff.Added, New: &diff.Node{Xattrs: attrs}}, true
 	}
 	all := make([]string, 0, len(e.stirred))
@@ -259,23 +258,23 @@ func (e *encoder) dirs(changes []diff.Change) error {
 }
 
 // stat looks at a path of the new tree.
-func (e *encoder) stat(name string) (kernel.Stat, error) {
+func (e *encoder) stat(name string) (vfs.Stat, error) {
 	if name == "." {
-		return kernel.Lstat(int(e.new.Fd()), "")
+		return vfs.Lstat(int(e.new.Fd()), "")
 	}
-	f, err := kernel.OpenBeneath(int(e.new.Fd()), name, kernel.OPath|unix.O_NOFOLLOW, 0)
+	f, err := vfs.OpenBeneath(int(e.new.Fd()), name, vfs.OPath|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return kernel.Stat{}, err
+		return vfs.Stat{}, err
 	}
 	defer f.Close()
-	return kernel.Lstat(int(f.Fd()), "")
+	return vfs.Lstat(int(f.Fd()), "")
 }
 
 func open(root *os.File, name string) (*os.File, error) {
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	f, err := kernel.OpenBeneath(int(root.Fd()), name, flags|kernel.ONoatime, 0)
+	f, err := vfs.OpenBeneath(int(root.Fd()), name, flags|vfs.ONoatime, 0)
 	if errors.Is(err, unix.EPERM) { // it is another user's
-		f, err = kernel.OpenBeneath(int(root.Fd()), name, flags, 0)
+		f, err = vfs.OpenBeneath(int(root.Fd()), name, flags, 0)
 	}
 	return f, err
 }

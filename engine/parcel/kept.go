@@ -17,7 +17,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 )
 
 // A Begun is what came of a parcel whose way broke: so many bytes of its stream, and
@@ -206,7 +206,7 @@ func (k *Kept) leavesRoom(bytes int64) error {
 	if err != nil {
 		return err
 	}
-	fs, err := kernel.FilesystemOf(k.f.Name())
+	fs, err := mount.FilesystemOf(k.f.Name())
 	if err != nil {
 		return err
 	}

@@ -10,13 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/parcel"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
 )
 
 // content is 700,000 bytes that are not the same anywhere.
@@ -312,7 +311,7 @@ func roomIsMade(t *testing.T, dir string, k *parcel.Kept) {
 			t.Fatal(err)
 		}
 	}
-	if fs, err := kernel.FilesystemOf(dir); err != nil || fs.Avail < 23<<20 {
+	if fs, err := mount.FilesystemOf(dir); err != nil || fs.Avail < 23<<20 {
 		t.Errorf("%v are left for what is received, %v", snapshot.Bytes(fs.Avail), err)
 	}
 	if n, err := k.Close(); n != 0 || !errors.Is(err, unix.ENOSPC) {

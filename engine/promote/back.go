@@ -9,13 +9,12 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // takeBack undoes a promotion after cause, which it returns, with what went
@@ -167,17 +166,17 @@ func (r *record) syncAll(ctx context.Context, real *dirs) error {
 	}
 	synced := map[uint64]bool{}
 	sync := func(dir *os.File) error {
-		st, err := kernel.Lstat(int(dir.Fd()), "")
+		st, err := vfs.Lstat(int(dir.Fd()), "")
 		if err != nil || synced[st.Dev] {
 			return err
 		}
 		synced[st.Dev] = true
-		f, err := kernel.OpenDir(int(dir.Fd()), ".")
+		f, err := vfs.OpenDir(int(dir.Fd()), ".")
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		if err := kernel.SyncFS(int(f.Fd())); err != nil {
+		if err := vfs.SyncFS(int(f.Fd())); err != nil {
 			return &os.PathError{Op: "syncfs", Path: r.path, Err: err}
 		}
 		return nil
@@ -242,7 +241,7 @@ func (r *record) backOne(real *dirs, o *op) (bool, error) {
 	if ok, err := unravel(o, s.dir, dir, name); err != nil || !ok {
 		return false, err
 	}
-	var here, there *kernel.Stat // at the path, and in the stage
+	var here, there *vfs.Stat // at the path, and in the stage
 	if dir != nil {
 		if here, err = statOrNil(dir, name); err != nil {
 			return false, err
@@ -268,7 +267,7 @@ func (r *record) backOne(real *dirs, o *op) (bool, error) {
 }
 
 // undo moves what an op moved back.
-func (r *record) undo(o *op, stage, dir *os.File, name string, here *kernel.Stat) (bool, error) {
+func (r *record) undo(o *op, stage, dir *os.File, name string, here *vfs.Stat) (bool, error) {
 	var err error
 	switch {
 	case o.verb == drop:
@@ -313,8 +312,8 @@ func changedBeneath(in *os.File, name string, o *op, altered map[uint64]bool) bo
 	return o.new.mode&unix.S_IFMT == unix.S_IFDIR && unchanged(in, name, o.path, o.news, altered) != nil
 }
 
-func statOrNil(dir *os.File, name string) (*kernel.Stat, error) {
-	st, err := kernel.Lstat(int(dir.Fd()), name)
+func statOrNil(dir *os.File, name string) (*vfs.Stat, error) {
+	st, err := vfs.Lstat(int(dir.Fd()), name)
 	if missing(err) {
 		return nil, nil
 	}
@@ -339,7 +338,7 @@ func backAlter(real *dirs, o *op) error {
 		return err
 	}
 	defer node.Close()
-	st, err := kernel.Lstat(int(node.Fd()), "")
+	st, err := vfs.Lstat(int(node.Fd()), "")
 	if err != nil || !o.old.sameNode(&st) {
 		return err
 	}

@@ -9,13 +9,12 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // This file builds new versions in the stages.
@@ -134,14 +133,14 @@ func (w *work) buildOp(ctx context.Context, o *op) error {
 func relative(path, dir string) string { return path[len(dir)+1:] }
 
 // finish gives a directory its metadata, and answers with what it is then.
-func finish(in *dirs, path string, n *diff.Node) (kernel.Stat, error) {
+func finish(in *dirs, path string, n *diff.Node) (vfs.Stat, error) {
 	if n.Mode.IsDir() {
 		dir, err := in.dir(path)
 		if err != nil {
-			return kernel.Stat{}, err
+			return vfs.Stat{}, err
 		}
 		if err := metaOf(n, everything).set(dir); err != nil {
-			return kernel.Stat{}, err
+			return vfs.Stat{}, err
 		}
 		in.close() // it may have become closed to its owner
 	}
@@ -211,11 +210,11 @@ func create(dir *os.File, name string, c *diff.Change) error {
 	case fs.ModeSymlink:
 		return pathError("symlink", c.Path, unix.Symlinkat(n.Target, fd, name))
 	case fs.ModeNamedPipe:
-		return pathError("mkfifo", c.Path, kernel.MakeNode(fd, name, unix.S_IFIFO|0o600, 0))
+		return pathError("mkfifo", c.Path, vfs.MakeNode(fd, name, unix.S_IFIFO|0o600, 0))
 	case fs.ModeDevice:
-		return pathError("mknod", c.Path, kernel.MakeNode(fd, name, unix.S_IFBLK|0o600, n.Rdev))
+		return pathError("mknod", c.Path, vfs.MakeNode(fd, name, unix.S_IFBLK|0o600, n.Rdev))
 	case fs.ModeDevice | fs.ModeCharDevice:
-		return pathError("mknod", c.Path, kernel.MakeNode(fd, name, unix.S_IFCHR|0o600, n.Rdev))
+		return pathError("mknod", c.Path, vfs.MakeNode(fd, name, unix.S_IFCHR|0o600, n.Rdev))
 	}
 	return &errs.Error{Op: doing, Path: pathlist.Printable(c.Path), Kind: errs.ErrNotSupported, Err: errors.New("a file of unknown type")}
 }
@@ -242,7 +241,7 @@ func (w *work) copyFile(dir *os.File, name string, c *diff.Change) error {
 	if !w.from.steady(src, c) { // what would be copied in vain may be much
 		return unsteady(c.Path)
 	}
-	if _, err := kernel.CopyFile(dst, src); err != nil {
+	if _, err := vfs.CopyFile(dst, src); err != nil {
 		return err
 	}
 	if !w.from.steady(src, c) {

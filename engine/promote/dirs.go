@@ -4,9 +4,8 @@ import (
 	"errors"
 	"os"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // dirs opens the directories of a tree, one at a time: paths come in order, so
@@ -28,7 +27,7 @@ func (d *dirs) dir(path string) (*os.File, error) {
 		return d.last, nil
 	}
 	d.close()
-	f, err := openBeneath(d.root, path, kernel.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	f, err := openBeneath(d.root, path, vfs.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +38,7 @@ func (d *dirs) dir(path string) (*os.File, error) {
 // openBeneath opens a path beneath a root. One that a link would lead out of it
 // (EXDEV, see openat2(2)) leads nowhere.
 func openBeneath(root *os.File, path string, flags int) (*os.File, error) {
-	f, err := kernel.OpenBeneath(int(root.Fd()), path, flags, 0)
+	f, err := vfs.OpenBeneath(int(root.Fd()), path, flags, 0)
 	if errors.Is(err, unix.EXDEV) {
 		err = &os.PathError{Op: "open", Path: path, Err: unix.ELOOP}
 	}
@@ -54,12 +53,12 @@ func (d *dirs) at(path string) (*os.File, string, error) {
 }
 
 // stat describes a path; missing(err) where there is none.
-func (d *dirs) stat(path string) (kernel.Stat, error) {
+func (d *dirs) stat(path string) (vfs.Stat, error) {
 	dir, name, err := d.at(path)
 	if err != nil {
-		return kernel.Stat{}, err
+		return vfs.Stat{}, err
 	}
-	return kernel.Lstat(int(dir.Fd()), name)
+	return vfs.Lstat(int(dir.Fd()), name)
 }
 
 func (d *dirs) close() {
@@ -72,7 +71,7 @@ func (d *dirs) close() {
 // openNode opens a node itself, of whatever type, without any effect on it.
 func openNode(dir *os.File, name string) (*os.File, error) {
 	for {
-		fd, err := unix.Openat(int(dir.Fd()), name, kernel.OPath|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		fd, err := unix.Openat(int(dir.Fd()), name, vfs.OPath|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err == nil {
 			return os.NewFile(uintptr(fd), name), nil
 		}

@@ -4,9 +4,8 @@ import (
 	"errors"
 	"os"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // Moving between a stage and the tree. Where renameat2(2) knows RENAME_NOREPLACE and
@@ -33,11 +32,11 @@ func flagless(err error) bool { return errors.Is(err, unix.EINVAL) }
 
 // intoPlace moves a node of the stage where nothing is. EEXIST: something is.
 func intoPlace(stage *os.File, staged string, dir *os.File, name string) error {
-	err := rename(stage, staged, dir, name, kernel.RenameNoReplace)
+	err := rename(stage, staged, dir, name, vfs.RenameNoReplace)
 	if !flagless(err) {
 		return err
 	}
-	st, err := kernel.Lstat(int(stage.Fd()), staged)
+	st, err := vfs.Lstat(int(stage.Fd()), staged)
 	if err != nil {
 		return err
 	}
@@ -71,7 +70,7 @@ func unlinkable(err error) bool {
 
 // intoStage moves a node of the tree into the stage, under a name that is free.
 func intoStage(dir *os.File, name string, stage *os.File, staged string) error {
-	err := rename(dir, name, stage, staged, kernel.RenameNoReplace)
+	err := rename(dir, name, stage, staged, vfs.RenameNoReplace)
 	if !flagless(err) {
 		return err
 	}
@@ -87,15 +86,15 @@ func intoStage(dir *os.File, name string, stage *os.File, staged string) error {
 
 // exchange exchanges a node of the stage with one of the tree.
 func exchange(stage *os.File, staged string, dir *os.File, name string) error {
-	err := rename(stage, staged, dir, name, kernel.RenameExchange)
+	err := rename(stage, staged, dir, name, vfs.RenameExchange)
 	if !flagless(err) {
 		return err
 	}
-	here, err := kernel.Lstat(int(dir.Fd()), name)
+	here, err := vfs.Lstat(int(dir.Fd()), name)
 	if err != nil {
 		return err
 	}
-	there, err := kernel.Lstat(int(stage.Fd()), staged)
+	there, err := vfs.Lstat(int(stage.Fd()), staged)
 	if err != nil {
 		return err
 	}
@@ -129,7 +128,7 @@ func unravel(o *op, stage, dir *os.File, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	var here *kernel.Stat
+	var here *vfs.Stat
 	if dir != nil {
 		if here, err = statOrNil(dir, name); err != nil {
 			return false, err
@@ -163,6 +162,6 @@ func unravel(o *op, stage, dir *os.File, name string) (bool, error) {
 	return true, err
 }
 
-func sameInode(a, b *kernel.Stat) bool {
+func sameInode(a, b *vfs.Stat) bool {
 	return a != nil && b != nil && a.Ino == b.Ino && a.Dev == b.Dev
 }

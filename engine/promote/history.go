@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // History is how many promotions of a state directory can be undone: the
@@ -125,7 +125,7 @@ func (r *record) settle(journal string) error {
 // has given it another change time.
 func (r *record) restamp(real *dirs, stateDir string) error {
 	type moved struct {
-		was kernel.Timestamp
+		was vfs.Timestamp
 		now Stamp
 	}
 	back := map[uint64]moved{}

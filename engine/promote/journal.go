@@ -9,10 +9,9 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // The journal of a promotion is a text file in the state directory: a line a
@@ -94,7 +93,7 @@ func lockState(dir string, create bool) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = kernel.Flock(f, unix.LOCK_EX|unix.LOCK_NB)
+	err = vfs.Flock(f, unix.LOCK_EX|unix.LOCK_NB)
 	if err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
@@ -215,13 +214,13 @@ func stampLines(all map[string]Stamp) lines {
 	return l
 }
 
-func timestamp(t time.Time) kernel.Timestamp {
-	return kernel.Timestamp{Sec: t.Unix(), Nsec: uint32(t.Nanosecond())}
+func timestamp(t time.Time) vfs.Timestamp {
+	return vfs.Timestamp{Sec: t.Unix(), Nsec: uint32(t.Nanosecond())}
 }
 
 func number(n uint64) string { return strconv.FormatUint(n, 10) }
 
-func stamp(t kernel.Timestamp) string {
+func stamp(t vfs.Timestamp) string {
 	return strconv.FormatInt(t.Sec, 10) + "." + strconv.FormatUint(uint64(t.Nsec), 10)
 }
 

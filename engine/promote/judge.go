@@ -7,10 +7,9 @@ import (
 	"os"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // judge says whether something is to be done for a change, given what the real
@@ -125,10 +124,10 @@ func (p *planner) lift(dir string) string {
 	up, _ := split(dir)
 	why := p.lift(up)
 	st, err := p.real.stat(dir)
-	switch late := func(t kernel.Timestamp) bool { return !t.Time().Before(p.base.Taken) }; {
+	switch late := func(t vfs.Timestamp) bool { return !t.Time().Before(p.base.Taken) }; {
 	case why != "" || err != nil:
 	case p.known(dir, &diff.Node{Ino: st.Ino, CTime: st.CTime.Time()}):
-	case late(st.BTime) && st.BTime != (kernel.Timestamp{}):
+	case late(st.BTime) && st.BTime != (vfs.Timestamp{}):
 		why = "its directory has been replaced since"
 	case late(st.CTime) && !late(st.MTime):
 		why = "its directory has been moved or changed since"
@@ -186,14 +185,14 @@ func gone(err error) error {
 // else has no effect on it.
 func openRegular(root *os.File, path string) (*os.File, error) {
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	f, err := openBeneath(root, path, flags|kernel.ONoatime)
+	f, err := openBeneath(root, path, flags|vfs.ONoatime)
 	if errors.Is(err, unix.EPERM) {
 		f, err = openBeneath(root, path, flags)
 	}
 	if err != nil {
 		return nil, err
 	}
-	st, err := kernel.Lstat(int(f.Fd()), "")
+	st, err := vfs.Lstat(int(f.Fd()), "")
 	if err == nil && !st.IsRegular() {
 		err = errNotRegular
 	}

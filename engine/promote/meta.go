@@ -4,14 +4,14 @@ import (
 	"os"
 
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // meta is what of a node is not its content.
 type meta struct {
 	what           diff.Aspect // which of them to set
 	mode, uid, gid uint32
-	mtime          kernel.Timestamp
+	mtime          vfs.Timestamp
 	xattrs         map[string]string
 }
 
@@ -24,7 +24,7 @@ func metaOf(n *diff.Node, what diff.Aspect) meta {
 	}
 	return meta{
 		what, permissions(n.Mode), n.UID, n.GID,
-		kernel.Timestamp{Sec: n.MTime.Unix(), Nsec: uint32(n.MTime.Nanosecond())},
+		vfs.Timestamp{Sec: n.MTime.Unix(), Nsec: uint32(n.MTime.Nanosecond())},
 		carried(n.Xattrs),
 	}
 }
@@ -33,14 +33,14 @@ func metaOf(n *diff.Node, what diff.Aspect) meta {
 // order matters: a new owner clears set-id bits and capabilities, and an access
 // control list sets permission bits.
 func (m meta) set(f *os.File) error {
-	st, err := kernel.Lstat(int(f.Fd()), "")
+	st, err := vfs.Lstat(int(f.Fd()), "")
 	if err != nil {
 		return err
 	}
 	settled := st.Mode&0o7777 == m.mode
 	if m.what&diff.Owner != 0 && (st.UID != m.uid || st.GID != m.gid) {
 		settled = false
-		if err := kernel.SetOwner(int(f.Fd()), int(m.uid), int(m.gid)); err != nil {
+		if err := vfs.SetOwner(int(f.Fd()), int(m.uid), int(m.gid)); err != nil {
 			return &os.PathError{Op: "chown", Path: f.Name(), Err: err}
 		}
 	}
@@ -64,7 +64,7 @@ func (m meta) set(f *os.File) error {
 
 func (m meta) setXattrs(f *os.File) (changed bool, err error) {
 	fd := int(f.Fd())
-	now, err := kernel.Xattrs(fd, "")
+	now, err := vfs.Xattrs(fd, "")
 	if err != nil {
 		return changed, err
 	}
@@ -73,7 +73,7 @@ func (m meta) setXattrs(f *os.File) (changed bool, err error) {
 			continue
 		}
 		changed = true
-		if err := kernel.RemoveXattr(fd, "", name); err != nil {
+		if err := vfs.RemoveXattr(fd, "", name); err != nil {
 			return changed, err
 		}
 	}
@@ -82,7 +82,7 @@ func (m meta) setXattrs(f *os.File) (changed bool, err error) {
 			continue
 		}
 		changed = true
-		if err := kernel.SetXattr(fd, "", name, []byte(value), 0); err != nil {
+		if err := vfs.SetXattr(fd, "", name, []byte(value), 0); err != nil {
 			return changed, err
 		}
 	}

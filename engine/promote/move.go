@@ -6,10 +6,9 @@ import (
 	"maps"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // move brings everything into place, op by op. The first mismatch ends it.
@@ -73,7 +72,7 @@ func (w *work) moveOne(o *op) error {
 // displacedNode looks at once whether what came into the stage is the node that
 // was expected, as it was. What cannot be told without reading it lookAgain sees.
 func (w *work) displacedNode(o *op, stage *os.File) error {
-	st, err := kernel.Lstat(int(stage.Fd()), o.name)
+	st, err := vfs.Lstat(int(stage.Fd()), o.name)
 	if err == nil && !o.old.is(&st) {
 		err = movedAway(o.path)
 	}
@@ -94,7 +93,7 @@ func (w *work) parent(path string) (*os.File, string, error) {
 // expected looks at what is about to be displaced. This alone would leave a
 // gap; it catches what only the change time tells, which renaming changes.
 func (w *work) expected(o *op, dir *os.File, name string) error {
-	st, err := kernel.Lstat(int(dir.Fd()), name)
+	st, err := vfs.Lstat(int(dir.Fd()), name)
 	if missing(err) || err == nil && !o.old.is(&st) {
 		return movedAway(o.path)
 	}
@@ -135,7 +134,7 @@ func unchanged(in *os.File, name, path string, known map[string]ident, altered m
 	defer dir.Close()
 	found := 0
 	err = walk(dir, "", func(rel string, in *os.File, name string) error {
-		st, err := kernel.Lstat(int(in.Fd()), name)
+		st, err := vfs.Lstat(int(in.Fd()), name)
 		if err != nil {
 			return err
 		}
@@ -155,11 +154,11 @@ func unchanged(in *os.File, name, path string, known map[string]ident, altered m
 // renameat2(2). Moving a directory writes its "..": an owner who has no right to
 // write it takes the right, and fixMode gives it back.
 func rename(from *os.File, old string, to *os.File, new string, flags uint) error {
-	err := kernel.RenameAt(int(from.Fd()), old, int(to.Fd()), new, flags)
+	err := vfs.RenameAt(int(from.Fd()), old, int(to.Fd()), new, flags)
 	if err == unix.EACCES {
 		widened, other := widenDir(from, old), widenDir(to, new) // both: an exchange moves two
 		if widened || other {
-			err = kernel.RenameAt(int(from.Fd()), old, int(to.Fd()), new, flags)
+			err = vfs.RenameAt(int(from.Fd()), old, int(to.Fd()), new, flags)
 		}
 	}
 	if err != nil {
@@ -171,7 +170,7 @@ func rename(from *os.File, old string, to *os.File, new string, flags uint) erro
 // widenDir gives the owner of a directory the right to write it, and reports
 // whether that was missing and is there now.
 func widenDir(in *os.File, name string) bool {
-	st, err := kernel.Lstat(int(in.Fd()), name)
+	st, err := vfs.Lstat(int(in.Fd()), name)
 	if err != nil || !st.IsDir() || st.Mode&unix.S_IWUSR != 0 || int(st.UID) != os.Geteuid() {
 		return false
 	}
@@ -193,7 +192,7 @@ func fixMode(in *os.File, name string, want ident) error {
 		return err
 	}
 	defer node.Close()
-	st, err := kernel.Lstat(int(node.Fd()), "")
+	st, err := vfs.Lstat(int(node.Fd()), "")
 	if err != nil || !want.sameNode(&st) {
 		return err
 	}

@@ -6,22 +6,21 @@ import (
 	"os"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // ident tells a node from any other, and a state of it from any later one. The
 // change time is not in it, because renaming a node changes it.
 type ident struct {
 	ino            uint64
-	btime, mtime   kernel.Timestamp
+	btime, mtime   vfs.Timestamp
 	mode, uid, gid uint32
 	size           int64
 }
 
-func identOf(st *kernel.Stat) ident {
+func identOf(st *vfs.Stat) ident {
 	i := ident{st.Ino, st.BTime, st.MTime, st.Mode, st.UID, st.GID, st.Size}
 	if st.IsDir() {
 		i.size = 0
@@ -31,7 +30,7 @@ func identOf(st *kernel.Stat) ident {
 
 // is reports whether st is this node, in this state. Of a directory the owner's
 // permissions do not count: they are widened while something is moved in it.
-func (i ident) is(st *kernel.Stat) bool {
+func (i ident) is(st *vfs.Stat) bool {
 	now := identOf(st)
 	if st.IsDir() {
 		i.mode |= unix.S_IRWXU
@@ -41,12 +40,12 @@ func (i ident) is(st *kernel.Stat) bool {
 }
 
 // sameNode reports whether st is this node, in whatever state.
-func (i ident) sameNode(st *kernel.Stat) bool { return i.ino == st.Ino && i.btime == st.BTime }
+func (i ident) sameNode(st *vfs.Stat) bool { return i.ino == st.Ino && i.btime == st.BTime }
 
 // lookAt describes name in an open directory, and its stat.
-func lookAt(dir *os.File, name string) (*diff.Node, kernel.Stat, error) {
+func lookAt(dir *os.File, name string) (*diff.Node, vfs.Stat, error) {
 	fd := int(dir.Fd())
-	st, err := kernel.Lstat(fd, name)
+	st, err := vfs.Lstat(fd, name)
 	if err != nil {
 		return nil, st, err
 	}
@@ -59,7 +58,7 @@ func lookAt(dir *os.File, name string) (*diff.Node, kernel.Stat, error) {
 		n.Size = st.Size
 	case unix.S_IFLNK:
 		buf := make([]byte, unix.PathMax+1)
-		l, err := kernel.Readlink(fd, name, buf)
+		l, err := vfs.Readlink(fd, name, buf)
 		if err != nil {
 			return nil, st, &os.PathError{Op: "readlink", Path: name, Err: err}
 		}
@@ -67,7 +66,7 @@ func lookAt(dir *os.File, name string) (*diff.Node, kernel.Stat, error) {
 	case unix.S_IFCHR, unix.S_IFBLK:
 		n.Rdev = st.Rdev
 	}
-	n.Xattrs, err = kernel.Xattrs(fd, name)
+	n.Xattrs, err = vfs.Xattrs(fd, name)
 	return n, st, err
 }
 

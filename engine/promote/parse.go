@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 var errTorn = errors.New("a line of the journal is damaged")
@@ -175,11 +175,11 @@ func (f *fields) parse(s string, base int) uint64 {
 	return n
 }
 
-func (f *fields) time(s string) kernel.Timestamp {
+func (f *fields) time(s string) vfs.Timestamp {
 	a, b, _ := strings.Cut(s, ".")
 	sec, err := strconv.ParseInt(a, 10, 64)
 	f.bad = f.bad || err != nil
-	return kernel.Timestamp{Sec: sec, Nsec: uint32(f.parse(b, 10))}
+	return vfs.Timestamp{Sec: sec, Nsec: uint32(f.parse(b, 10))}
 }
 
 func (f *fields) ident() ident {

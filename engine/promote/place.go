@@ -4,9 +4,8 @@ import (
 	"errors"
 	"os"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // A place is a directory of the target in which something is moved, as it was
@@ -15,7 +14,7 @@ type place struct {
 	path  string
 	ino   uint64
 	mode  uint32 // permissions
-	mtime kernel.Timestamp
+	mtime vfs.Timestamp
 	names bool // names in it change
 	widen bool // this user has to give himself the right to change it first
 }
@@ -29,7 +28,7 @@ func (p *planner) placeOf(o *op) error {
 		return err
 	}
 	if dir != p.in { // it stays open while ops in it follow one another
-		if p.inStat, err = kernel.Lstat(int(dir.Fd()), ""); err != nil {
+		if p.inStat, err = vfs.Lstat(int(dir.Fd()), ""); err != nil {
 			return err
 		}
 		p.in = dir
@@ -45,7 +44,7 @@ func (p *planner) placeOf(o *op) error {
 	return err
 }
 
-func (p *planner) placeAt(path string, st *kernel.Stat) *place {
+func (p *planner) placeAt(path string, st *vfs.Stat) *place {
 	if p.places[path] == nil {
 		p.places[path] = &place{
 			path: path, ino: st.Ino, mode: st.Mode & 0o7777, mtime: st.MTime,
@@ -56,7 +55,7 @@ func (p *planner) placeAt(path string, st *kernel.Stat) *place {
 }
 
 // mayChange notes what would be refused later, as far as it can be told.
-func (p *planner) mayChange(o *op, dir *os.File, st *kernel.Stat, pl *place, known bool) error {
+func (p *planner) mayChange(o *op, dir *os.File, st *vfs.Stat, pl *place, known bool) error {
 	if !known {
 		err := unix.Faccessat(int(dir.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS)
 		switch {
@@ -95,7 +94,7 @@ func (pl *place) open(real *dirs) (*os.File, error) {
 	if dir == real.same {
 		return dir, nil // it stays open, and is what it was
 	}
-	st, err := kernel.Lstat(int(dir.Fd()), "")
+	st, err := vfs.Lstat(int(dir.Fd()), "")
 	if err != nil || st.Ino != pl.ino {
 		return nil, err
 	}
@@ -115,7 +114,7 @@ func (pl *place) setMode(real *dirs, mode uint32) error {
 }
 
 func chmod(f *os.File, mode uint32) error {
-	if err := unix.Chmod(kernel.FDPath(f), mode); err != nil {
+	if err := unix.Chmod(vfs.FDPath(f), mode); err != nil {
 		return &os.PathError{Op: "chmod", Path: f.Name(), Err: err}
 	}
 	return nil
@@ -136,18 +135,18 @@ func (pl *place) restore(real *dirs) error {
 
 // setOldTime gives a directory the time that it had. Another user's, in which this one may change names, keeps
 // the time of that: only its owner and root may set it (utimensat(2)).
-func setOldTime(f *os.File, t kernel.Timestamp) error {
+func setOldTime(f *os.File, t vfs.Timestamp) error {
 	err := setTime(f, t)
 	if errors.Is(err, unix.EPERM) {
-		if st, serr := kernel.Lstat(int(f.Fd()), ""); serr == nil && int(st.UID) != os.Geteuid() {
+		if st, serr := vfs.Lstat(int(f.Fd()), ""); serr == nil && int(st.UID) != os.Geteuid() {
 			return nil
 		}
 	}
 	return err
 }
 
-func setTime(f *os.File, t kernel.Timestamp) error {
-	if err := kernel.SetTimes(int(f.Fd()), nil, t); err != nil {
+func setTime(f *os.File, t vfs.Timestamp) error {
+	if err := vfs.SetTimes(int(f.Fd()), nil, t); err != nil {
 		return &os.PathError{Op: "utimensat", Path: f.Name(), Err: err}
 	}
 	return nil

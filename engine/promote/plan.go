@@ -7,11 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A verb is what is done at a path.
@@ -36,7 +35,7 @@ type op struct {
 	// old is what the path holds before, new what it holds afterwards.
 	old, new ident
 	// was is the change time of old, as planned.
-	was   kernel.Timestamp
+	was   vfs.Timestamp
 	fixed bool // old may not be renamed, not even by root
 	// olds and news are what lies beneath old and new where they are
 	// directories, by path relative to the op's.
@@ -59,7 +58,7 @@ type planner struct {
 	base     Base
 	real     dirs
 	in       *os.File // the directory of the last op, and its stat
-	inStat   kernel.Stat
+	inStat   vfs.Stat
 	ops      []*op
 	cover    *op // the op that a path may lie beneath
 	steps    []Step
@@ -125,7 +124,7 @@ func (p *planner) one(c diff.Change) error {
 	p.cover = nil
 	dir, name, err := p.real.at(c.Path)
 	var real *diff.Node
-	var st kernel.Stat
+	var st vfs.Stat
 	if err == nil {
 		real, st, err = lookAt(dir, name)
 	}
@@ -148,7 +147,7 @@ func (p *planner) one(c diff.Change) error {
 }
 
 // todo records what is to be done for a change whose path has not drifted.
-func (p *planner) todo(c diff.Change, real *diff.Node, st *kernel.Stat) error {
+func (p *planner) todo(c diff.Change, real *diff.Node, st *vfs.Stat) error {
 	o := &op{verb: verbOf(c, real), path: c.Path, seen: real}
 	if o.verb == alter && c.Kind == diff.Added {
 		c.What = diff.Mode | diff.Owner | diff.Xattrs
@@ -248,16 +247,16 @@ func (p *planner) drift(path, why string) { p.drifts = append(p.drifts, Drift{pa
 // walk calls f for everything beneath an open directory, a directory before
 // what lies in it. rel is relative to that directory, name in the open one.
 func walk(dir *os.File, rel string, f func(rel string, in *os.File, name string) error) error {
-	in, err := kernel.OpenDir(int(dir.Fd()), ".")
+	in, err := vfs.OpenDir(int(dir.Fd()), ".")
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	list, err := kernel.Entries(int(in.Fd()))
+	list, err := vfs.Entries(int(in.Fd()))
 	if err != nil {
 		return err
 	}
-	kernel.SortEntries(list)
+	vfs.SortEntries(list)
 	for _, e := range list {
 		path := join(rel, e.Name)
 		if err := f(path, in, e.Name); err != nil {
@@ -266,7 +265,7 @@ func walk(dir *os.File, rel string, f func(rel string, in *os.File, name string)
 		if e.Type != unix.DT_DIR && e.Type != unix.DT_UNKNOWN {
 			continue
 		}
-		sub, err := kernel.OpenBeneath(int(in.Fd()), e.Name, kernel.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		sub, err := vfs.OpenBeneath(int(in.Fd()), e.Name, vfs.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 		if missing(err) {
 			continue // no directory
 		}

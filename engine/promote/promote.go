@@ -74,7 +74,7 @@ import (
 	"github.com/snapfs/snapfs/engine/approval"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // A Target is the real tree that changes are carried out on.
@@ -192,7 +192,7 @@ func Apply(ctx context.Context, t Target, from Source, changes []diff.Change, o 
 	if err != nil {
 		return Result{}, fail(t.Path, err)
 	}
-	defer kernel.Unlock(lock)
+	defer vfs.Unlock(lock)
 	p, err := plan(ctx, t, from, changes, o.Base)
 	defer p.close()
 	if err != nil {

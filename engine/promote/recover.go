@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // A Recovery says what became of a promotion that was not ended.
@@ -54,7 +54,7 @@ func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
 	if err != nil {
 		return nil, recovering(stateDir, err)
 	}
-	defer kernel.Unlock(lock)
+	defer vfs.Unlock(lock)
 	if names, err = journals(stateDir, suffixJournal, suffixUndoing, suffixDropping); err != nil {
 		return nil, recovering(stateDir, err)
 	}
@@ -122,7 +122,7 @@ func (r *record) openTarget() (*dirs, error) {
 		return nil, err
 	}
 	real := &dirs{root: root}
-	st, err := kernel.Lstat(int(root.Fd()), "")
+	st, err := vfs.Lstat(int(root.Fd()), "")
 	if err == nil && st.Ino != r.ino {
 		err = &errs.Error{
 			Op: "recovering", Path: r.path, Kind: errs.ErrNotFound,

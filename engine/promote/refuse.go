@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // wanted are the nodes to be made or altered, those beneath a new directory
@@ -64,7 +64,7 @@ func (p *planner) refuseUnapproved(allow approval.Allow) error {
 		return err
 	}
 	names := []string{p.t.Path}
-	if real, err := kernel.PathOf(p.t.Root); err == nil && real != p.t.Path && filepath.IsAbs(real) {
+	if real, err := vfs.PathOf(p.t.Root); err == nil && real != p.t.Path && filepath.IsAbs(real) {
 		names = append(names, real)
 	}
 	check := allow.Checker(names...)

@@ -6,11 +6,10 @@ import (
 	"io/fs"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Replay writes changes, in the order of package diff, on a tree that nobody else
@@ -93,7 +92,7 @@ func (r *replay) one(c *diff.Change) error {
 }
 
 // stays: nothing but metadata differs.
-func (r *replay) stays(c *diff.Change, st *kernel.Stat) bool {
+func (r *replay) stays(c *diff.Change, st *vfs.Stat) bool {
 	const replaced = diff.Type | diff.Content | diff.Target | diff.Device
 	if c.Kind != diff.Modified || c.What&replaced != 0 || st.FileMode().Type() != c.New.Mode.Type() {
 		return false
@@ -172,7 +171,7 @@ func (r *replay) make(dir *os.File, name string, c *diff.Change) error {
 	}
 	var err error
 	if c.New.Mode&fs.ModeSocket != 0 {
-		err = pathError("mknod", c.Path, kernel.MakeNode(int(dir.Fd()), name, unix.S_IFSOCK|0o600, 0))
+		err = pathError("mknod", c.Path, vfs.MakeNode(int(dir.Fd()), name, unix.S_IFSOCK|0o600, 0))
 	} else {
 		err = create(dir, name, c)
 	}
@@ -201,7 +200,7 @@ func (r *replay) describe(path string, n *diff.Node, what diff.Aspect) error {
 }
 
 // discard removes what is there, with all beneath it.
-func discard(dir *os.File, name string, st *kernel.Stat) error {
+func discard(dir *os.File, name string, st *vfs.Stat) error {
 	switch {
 	case st == nil:
 		return nil

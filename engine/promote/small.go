@@ -3,10 +3,10 @@ package promote
 import (
 	"context"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Most changed files are small and have nothing but content, a mode and a time.
@@ -28,13 +28,13 @@ func (w *work) settleSource(context.Context) error {
 		return nil
 	}
 	tree := int(w.from.Tree.Fd())
-	if ok, err := kernel.IsBtrfs(tree); !ok {
+	if ok, err := btrfs.Is(tree); !ok {
 		return err
 	}
 	shared := false
 	for _, s := range w.stages {
 		var err error
-		if s.shares, err = kernel.IsBtrfs(int(s.dir.Fd())); err != nil {
+		if s.shares, err = btrfs.Is(int(s.dir.Fd())); err != nil {
 			return err
 		}
 		shared = shared || s.shares
@@ -42,12 +42,12 @@ func (w *work) settleSource(context.Context) error {
 	if !shared {
 		return nil
 	}
-	f, err := kernel.OpenDir(tree, ".") // it may be open as a path only
+	f, err := vfs.OpenDir(tree, ".") // it may be open as a path only
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return pathError("syncfs", w.from.Tree.Name(), kernel.SyncFS(int(f.Fd())))
+	return pathError("syncfs", w.from.Tree.Name(), vfs.SyncFS(int(f.Fd())))
 }
 
 // buildSmall builds such a file as name in an open stage. false, with nothing
@@ -58,12 +58,12 @@ func (w *work) buildSmall(in *stage, name string, c *diff.Change) (built bool, i
 		return false, i
 	}
 	root, path := w.from.at(c.Path)
-	src, err := kernel.OpenBeneathFD(int(root.Fd()), path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|kernel.ONoatime, 0)
+	src, err := vfs.OpenBeneathFD(int(root.Fd()), path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|vfs.ONoatime, 0)
 	if err != nil {
 		return false, i
 	}
 	defer unix.Close(src)
-	if st, err := kernel.Lstat(src, ""); err != nil || !st.IsRegular() {
+	if st, err := vfs.Lstat(src, ""); err != nil || !st.IsRegular() {
 		return false, i
 	}
 	dst, err := unix.Openat(int(in.dir.Fd()), name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, m.mode&0o777|0o600)
@@ -71,10 +71,10 @@ func (w *work) buildSmall(in *stage, name string, c *diff.Change) (built bool, i
 		return false, i
 	}
 	defer unix.Close(dst)
-	if in.shares && kernel.CloneFD(dst, src) == nil || copyWhole(dst, src, int(c.New.Size)) {
-		now, err := kernel.Lstat(src, "")
-		if err == nil && w.from.steadyAs(&now, c) && kernel.SetTimes(dst, nil, m.mtime) == nil {
-			st, err := kernel.Lstat(dst, "")
+	if in.shares && vfs.CloneFD(dst, src) == nil || copyWhole(dst, src, int(c.New.Size)) {
+		now, err := vfs.Lstat(src, "")
+		if err == nil && w.from.steadyAs(&now, c) && vfs.SetTimes(dst, nil, m.mtime) == nil {
+			st, err := vfs.Lstat(dst, "")
 			if err == nil && st.Size == c.New.Size && st.Mode&0o7777 == m.mode && st.UID == m.uid && st.GID == m.gid {
 				return true, identOf(&st)
 			}

@@ -4,7 +4,7 @@ import (
 	"os"
 
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // A Source is where the content of new versions is read. Everything else of them
@@ -40,12 +40,12 @@ func (s Source) at(path string) (*os.File, string) {
 // it. A merged change may have been given another time than the file it comes
 // from: then the change time alone must tell.
 func (s Source) steady(f *os.File, c *diff.Change) bool {
-	st, err := kernel.Lstat(int(f.Fd()), "")
+	st, err := vfs.Lstat(int(f.Fd()), "")
 	return err == nil && s.steadyAs(&st, c)
 }
 
 // steadyAs is steady for a file whose stat is known.
-func (s Source) steadyAs(st *kernel.Stat, c *diff.Change) bool {
+func (s Source) steadyAs(st *vfs.Stat, c *diff.Change) bool {
 	switch n := c.New; {
 	case st.Size != n.Size:
 		return false

@@ -4,10 +4,9 @@ import (
 	"errors"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A stage is a private directory on a filesystem of the target, where new
@@ -26,7 +25,7 @@ type stage struct {
 const stagePrefix = ".snapfs-apply-"
 
 // stageFor finds or plans the stage for what is in the directory path.
-func (p *planner) stageFor(path string, st *kernel.Stat) (int, error) {
+func (p *planner) stageFor(path string, st *vfs.Stat) (int, error) {
 	for i, s := range p.stages {
 		if s.mount == st.Mount && s.dev == st.Dev {
 			return i, nil
@@ -39,7 +38,7 @@ func (p *planner) stageFor(path string, st *kernel.Stat) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		above, err := kernel.Lstat(int(dir.Fd()), "")
+		above, err := vfs.Lstat(int(dir.Fd()), "")
 		if err != nil {
 			return 0, err
 		}
@@ -56,7 +55,7 @@ func (p *planner) stageFor(path string, st *kernel.Stat) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		at, err := kernel.Lstat(int(dir.Fd()), "")
+		at, err := vfs.Lstat(int(dir.Fd()), "")
 		if err != nil {
 			return 0, err
 		}
@@ -77,13 +76,13 @@ func besideRoot(root *os.File, s *stage) bool {
 		return false
 	}
 	defer up.Close()
-	st, err := kernel.Lstat(int(up.Fd()), "")
-	self, err2 := kernel.Lstat(int(root.Fd()), "")
+	st, err := vfs.Lstat(int(up.Fd()), "")
+	self, err2 := vfs.Lstat(int(root.Fd()), "")
 	return err == nil && err2 == nil && st.Ino != self.Ino && st.Mount == s.mount && st.Dev == s.dev && writable(up)
 }
 
 func openAbove(root *os.File) (*os.File, error) {
-	fd, err := unix.Openat(int(root.Fd()), "..", kernel.OPath|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(int(root.Fd()), "..", vfs.OPath|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: "..", Err: err}
 	}
@@ -113,7 +112,7 @@ func (s *stage) make(real *dirs) error {
 		if err := unix.Mkdirat(int(dir.Fd()), s.name, 0o700); err != nil {
 			return &os.PathError{Op: "mkdir", Path: s.name, Err: err}
 		}
-		f, err := kernel.OpenDir(int(dir.Fd()), s.name)
+		f, err := vfs.OpenDir(int(dir.Fd()), s.name)
 		if err != nil {
 			return err
 		}
@@ -126,14 +125,14 @@ func (s *stage) make(real *dirs) error {
 // is none.
 func (s *stage) open(real *dirs) error {
 	return s.in(real, func(dir *os.File) error {
-		f, err := kernel.OpenDir(int(dir.Fd()), s.name)
+		f, err := vfs.OpenDir(int(dir.Fd()), s.name)
 		if missing(err) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		st, err := kernel.Lstat(int(f.Fd()), "")
+		st, err := vfs.Lstat(int(f.Fd()), "")
 		if err == nil && (int(st.UID) != os.Geteuid() || st.Mode&0o077 != 0) {
 			err = &os.PathError{Op: "open", Path: s.name, Err: errors.New("it is not the private directory that was made")}
 		}
@@ -174,7 +173,7 @@ func (s *stage) close() {
 // empty removes all that is in an open directory, on its own filesystem only:
 // what has something mounted on it is busy.
 func empty(dir *os.File) error {
-	list, err := kernel.Entries(int(dir.Fd()))
+	list, err := vfs.Entries(int(dir.Fd()))
 	if err != nil {
 		return err
 	}
@@ -200,7 +199,7 @@ func removeDir(in *os.File, name string) error {
 	if err != nil {
 		return err
 	}
-	dir, err := kernel.OpenDir(int(in.Fd()), name)
+	dir, err := vfs.OpenDir(int(in.Fd()), name)
 	if err != nil {
 		return err
 	}

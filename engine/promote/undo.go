@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // Undo takes a promotion back that was made with Options.KeepUndo, as long as
@@ -83,7 +83,7 @@ func kept(stateDir, id string, f func(r *record, real *dirs, journal string) err
 	if err != nil {
 		return undoing(id, err)
 	}
-	defer kernel.Unlock(lock)
+	defer vfs.Unlock(lock)
 	return keptBy(stateDir, id, f)
 }
 
@@ -140,7 +140,7 @@ func (r *record) mayUndo(real *dirs) error {
 		if o.verb != swap && o.verb != drop {
 			continue
 		}
-		var there *kernel.Stat
+		var there *vfs.Stat
 		if s := r.stages[o.stage]; s.dir != nil {
 			if there, err = statOrNil(s.dir, o.name); err != nil {
 				return at(o.path, err)
@@ -207,7 +207,7 @@ func (r *record) beneathAsLeft(in *os.File, name string, o *op, known map[string
 	}
 	defer dir.Close()
 	return walk(dir, "", func(rel string, in *os.File, name string) error {
-		st, err := kernel.Lstat(int(in.Fd()), name)
+		st, err := vfs.Lstat(int(in.Fd()), name)
 		if err != nil {
 			return err
 		}
@@ -223,13 +223,13 @@ func (r *record) beneathAsLeft(in *os.File, name string, o *op, known map[string
 
 // stamped reports whether a node has the change time that was noted of it. One
 // of which nothing was noted has to be told by its identity alone.
-func (r *record) stamped(path string, st *kernel.Stat) bool {
+func (r *record) stamped(path string, st *vfs.Stat) bool {
 	s, noted := r.stamps[path]
 	return !noted || s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time())
 }
 
 // asAltered reports whether the metadata that was set is still what was set.
-func (o *op) asAltered(dir *os.File, name string, here *kernel.Stat) (bool, error) {
+func (o *op) asAltered(dir *os.File, name string, here *vfs.Stat) (bool, error) {
 	want, now := o.after, here.Mode&0o7777
 	switch {
 	case !o.old.sameNode(here), !here.IsDir() && here.Size != o.old.size:

@@ -11,13 +11,13 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/proc"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // work is a promotion being carried out.
@@ -53,7 +53,7 @@ func newWork(t Target, from Source, p *planner) *work {
 
 // newID names a promotion by its process, and by chance.
 func newID() string {
-	self, err := kernel.Self()
+	self, err := proc.Self()
 	if err != nil {
 		self.PID = os.Getpid()
 	}
@@ -103,7 +103,7 @@ func (w *work) run(ctx context.Context) error {
 }
 
 func (w *work) begin(context.Context) error {
-	st, err := kernel.Lstat(int(w.t.Root.Fd()), "")
+	st, err := vfs.Lstat(int(w.t.Root.Fd()), "")
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (w *work) secure(ctx context.Context) error {
 
 func (w *work) syncStages() error {
 	for _, s := range w.stages {
-		if err := kernel.SyncFS(int(s.dir.Fd())); err != nil {
+		if err := vfs.SyncFS(int(s.dir.Fd())); err != nil {
 			return &os.PathError{Op: "syncfs", Path: s.name, Err: err}
 		}
 	}
@@ -158,14 +158,14 @@ func (w *work) syncWritten() error {
 }
 
 func (w *work) syncTarget(context.Context) error {
-	if err := kernel.SyncFS(int(w.t.Root.Fd())); err != nil {
+	if err := vfs.SyncFS(int(w.t.Root.Fd())); err != nil {
 		return &os.PathError{Op: "syncfs", Path: w.t.Path, Err: err}
 	}
 	for _, s := range w.stages {
 		if s.dev == w.dev {
 			continue // of the same filesystem
 		}
-		if err := kernel.SyncFS(int(s.dir.Fd())); err != nil {
+		if err := vfs.SyncFS(int(s.dir.Fd())); err != nil {
 			return &os.PathError{Op: "syncfs", Path: s.name, Err: err}
 		}
 	}
@@ -244,7 +244,7 @@ func (w *work) alterOne(o *op) error {
 		return err
 	}
 	defer node.Close()
-	st, err := kernel.Lstat(int(node.Fd()), "")
+	st, err := vfs.Lstat(int(node.Fd()), "")
 	if err != nil {
 		return err
 	}
@@ -323,7 +323,7 @@ func note(all map[string]Stamp, real *dirs, path string) {
 	}
 }
 
-func stampOf(st *kernel.Stat) Stamp { return Stamp{st.Ino, st.CTime.Time()} }
+func stampOf(st *vfs.Stat) Stamp { return Stamp{st.Ino, st.CTime.Time()} }
 
 // describe notes in the journal whose promotion it is.
 func (w *work) describe(o Options, changes int) {

@@ -29,10 +29,10 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Level is that of the groups with limits.
@@ -47,13 +47,13 @@ const All = (Level+1)<<48 | 1
 const shared = 1 << 47
 
 // Own is the group of the subvolume with this id alone.
-func Own(id uint64) uint64 { return kernel.BtrfsGroup(Level, id) }
+func Own(id uint64) uint64 { return btrfs.Group(Level, id) }
 
 // Shared is the group of all who share the limit of this name.
 func Shared(name string) uint64 {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, name) // it never fails
-	return kernel.BtrfsGroup(Level, shared|h.Sum64()>>17)
+	return btrfs.Group(Level, shared|h.Sum64()>>17)
 }
 
 // For is the group of the subvolume with this id: that of all who share the limit of
@@ -72,7 +72,7 @@ func Place(path string) string {
 		return ""
 	}
 	defer dir.Close()
-	id, err := kernel.BtrfsUUID(int(dir.Fd()))
+	id, err := btrfs.FilesystemUUID(int(dir.Fd()))
 	if err != nil {
 		return ""
 	}
@@ -81,14 +81,14 @@ func Place(path string) string {
 
 // Count turns simple quotas on, where nothing is counted yet.
 func Count(ctx context.Context, fd int) error {
-	mode, err := kernel.BtrfsQuotaMode(fd)
-	if err != nil || mode != kernel.QuotaOff {
+	mode, err := btrfs.QuotaModeOf(fd)
+	if err != nil || mode != btrfs.QuotaOff {
 		return err
 	}
 	if err := fault.Point(ctx, "turn simple quotas on"); err != nil {
 		return err
 	}
-	return named("turn simple quotas on", kernel.BtrfsSetQuota(fd, kernel.QuotaSimple))
+	return named("turn simple quotas on", btrfs.SetQuota(fd, btrfs.QuotaSimple))
 }
 
 // Hold puts the subvolume whose root is open, with those nested in it, into a group
@@ -102,7 +102,7 @@ func Hold(ctx context.Context, fd, root int, group uint64, n int64) error {
 	if err := fault.Point(ctx, "limit the group"); err != nil {
 		return err
 	}
-	return named("limit", kernel.BtrfsLimit(fd, group, n))
+	return named("limit", btrfs.Limit(fd, group, n))
 }
 
 // Join is Hold without a limit.
@@ -111,7 +111,7 @@ func Join(ctx context.Context, fd, root int, group uint64) error {
 		if err := fault.Point(ctx, "make a quota group"); err != nil {
 			return err
 		}
-		if err := kernel.BtrfsAddGroup(fd, group); err != nil {
+		if err := btrfs.AddGroup(fd, group); err != nil {
 			return named("make a group", err)
 		}
 		err := enroll(ctx, fd, root, group)
@@ -140,7 +140,7 @@ func enroll(ctx context.Context, fd, root int, group uint64) error {
 				}
 			}
 		}
-		return named("join a group", kernel.BtrfsJoinGroup(fd, id, group))
+		return named("join a group", btrfs.JoinGroup(fd, id, group))
 	})
 }
 
@@ -148,39 +148,39 @@ func enroll(ctx context.Context, fd, root int, group uint64) error {
 // that they are in beside those with limits of their own. The group is made where
 // there is none. Cost, when it has been done: a search.
 func Gather(ctx context.Context, fd, root int, group uint64) error {
-	info, err := kernel.BtrfsInfo(root)
+	info, err := btrfs.Info(root)
 	if err != nil {
 		return named("ask for the subvolume", err)
 	}
-	in, err := kernel.BtrfsMembers(fd, info.ID)
+	in, err := btrfs.Members(fd, info.ID)
 	if err != nil || slices.Contains(in, group) {
 		return named("ask for the groups", err)
 	}
-	if err := kernel.BtrfsAddGroup(fd, group); err != nil {
+	if err := btrfs.AddGroup(fd, group); err != nil {
 		return named("make a group", err)
 	}
 	nested := func(id uint64) error {
 		if id == info.ID {
 			return nil
 		}
-		return named("join a group", kernel.BtrfsJoinGroup(fd, id, group))
+		return named("join a group", btrfs.JoinGroup(fd, id, group))
 	}
 	if err := each(ctx, root, nested); err != nil {
 		return err
 	}
-	return named("join a group", kernel.BtrfsJoinGroup(fd, info.ID, group)) // last: it says that all is done
+	return named("join a group", btrfs.JoinGroup(fd, info.ID, group)) // last: it says that all is done
 }
 
 // each calls do with the subvolume whose root is open, and with those nested in it.
 func each(ctx context.Context, root int, do func(id uint64) error) error {
-	info, err := kernel.BtrfsInfo(root)
+	info, err := btrfs.Info(root)
 	if err != nil {
 		return named("ask for the subvolume", err)
 	}
 	if err := do(info.ID); err != nil {
 		return err
 	}
-	nested, err := kernel.BtrfsNested(root)
+	nested, err := btrfs.Nested(root)
 	if err != nil {
 		return named("list the subvolumes", err)
 	}
@@ -188,7 +188,7 @@ func each(ctx context.Context, root int, do func(id uint64) error) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		dir, err := kernel.OpenBeneath(root, path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		dir, err := vfs.OpenBeneath(root, path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 		if errors.Is(err, os.ErrNotExist) {
 			continue // it has just gone
 		}
@@ -206,7 +206,7 @@ func each(ctx context.Context, root int, do func(id uint64) error) error {
 
 // Of lists the groups of this level that a subvolume is in.
 func Of(fd int, id uint64) ([]uint64, error) {
-	all, err := kernel.BtrfsMembers(fd, id) // a relation is written down on both sides
+	all, err := btrfs.Members(fd, id) // a relation is written down on both sides
 	if err != nil {
 		return nil, named("ask for the groups", err)
 	}
@@ -234,9 +234,9 @@ func Release(ctx context.Context, fd, root int) error {
 }
 
 func leave(fd int, id, group uint64) error {
-	err := kernel.BtrfsLeaveGroup(fd, id, group)
+	err := btrfs.LeaveGroup(fd, id, group)
 	if err == nil {
-		err = kernel.BtrfsDropGroup(fd, group)
+		err = btrfs.DropGroup(fd, group)
 	}
 	if err == unix.EBUSY || err == unix.ENOENT {
 		return nil // it has other members, or has just gone
@@ -247,24 +247,24 @@ func leave(fd int, id, group uint64) error {
 // Dissolve takes a group away, if it is there, whoever is in it. A member may be about
 // to be destroyed, with some that are charged for what snapshots share.
 func Dissolve(fd int, group uint64) error {
-	err := kernel.BtrfsDropGroup(fd, group)
+	err := btrfs.DropGroup(fd, group)
 	for range 3 { // a subvolume may just have joined
 		if err != unix.EBUSY {
 			break
 		}
 		var members []uint64
-		if members, err = kernel.BtrfsMembers(fd, group); err != nil {
+		if members, err = btrfs.Members(fd, group); err != nil {
 			break
 		}
 		for _, m := range members {
 			if m>>48 >= Level {
 				continue // not a member: a group that this one is in
 			}
-			if err := kernel.BtrfsLeaveGroup(fd, m, group); err != nil {
+			if err := btrfs.LeaveGroup(fd, m, group); err != nil {
 				return named("leave a group", err)
 			}
 		}
-		err = kernel.BtrfsDropGroup(fd, group)
+		err = btrfs.DropGroup(fd, group)
 	}
 	return quiet(named("drop a group", err))
 }
@@ -272,18 +272,18 @@ func Dissolve(fd int, group uint64) error {
 // Sweep takes away the groups in which no subvolume is left. Cost: some
 // microseconds a group.
 func Sweep(fd int) error {
-	groups, err := kernel.BtrfsGroups(fd, Level)
+	groups, err := btrfs.Groups(fd, Level)
 	if err != nil {
 		return quiet(named("list the groups", err))
 	}
 	for _, group := range groups {
-		members, err := kernel.BtrfsMembers(fd, group)
+		members, err := btrfs.Members(fd, group)
 		if err != nil {
 			return quiet(named("list a group", err))
 		}
 		alive := false
 		for _, m := range members {
-			alive = alive || kernel.BtrfsIsThere(fd, m)
+			alive = alive || btrfs.IsThere(fd, m)
 		}
 		if !alive {
 			if err := forget(fd, group, members); err != nil {
@@ -302,11 +302,11 @@ func forget(fd int, group uint64, members []uint64) error {
 		if m>>48 >= Level {
 			continue // not a member: a group that this one is in
 		}
-		if err := quiet(kernel.BtrfsLeaveGroup(fd, m, group)); err != nil {
+		if err := quiet(btrfs.LeaveGroup(fd, m, group)); err != nil {
 			return named("leave a group", err)
 		}
 	}
-	err := kernel.BtrfsDropGroup(fd, group)
+	err := btrfs.DropGroup(fd, group)
 	if err == unix.EBUSY {
 		return nil
 	}
@@ -316,7 +316,7 @@ func forget(fd int, group uint64, members []uint64) error {
 // Used is what the members of a group hold together, with what is promised to them and
 // not yet on the disk: all that counts for the limit. Errors: fs.ErrNotExist.
 func Used(fd int, group uint64) (int64, error) {
-	id, err := kernel.BtrfsUUID(fd)
+	id, err := btrfs.FilesystemUUID(fd)
 	if err != nil {
 		return 0, err
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/qgroup"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -14,7 +14,7 @@ import (
 // The sweep has found the group without anybody in it; then a new fork joins.
 func TestASweepLeavesInItsGroupWhoJoinsMeanwhile(t *testing.T) {
 	treetest.NeedRoot(t)
-	if !kernel.BtrfsSimpleQuota() {
+	if !btrfs.SimpleQuota() {
 		treetest.Skip(t, "simple quotas", "this kernel's btrfs has none")
 	}
 	top := treetest.Btrfs(t)
@@ -23,24 +23,24 @@ func TestASweepLeavesInItsGroupWhoJoinsMeanwhile(t *testing.T) {
 	ids := map[string]uint64{}
 	group := qgroup.Shared("sandbox")
 	for _, name := range []string{"old", "new"} {
-		must(t, kernel.BtrfsCreate(fd, name))
+		must(t, btrfs.Create(fd, name))
 		root := treetest.Open(t, top+"/"+name)
-		info, err := kernel.BtrfsInfo(int(root.Fd()))
+		info, err := btrfs.Info(int(root.Fd()))
 		must(t, err)
 		ids[name] = info.ID
 		must(t, qgroup.Hold(t.Context(), fd, int(root.Fd()), group, 64<<20))
 		root.Close()
 	}
-	must(t, kernel.BtrfsDestroy(fd, "old"))
+	must(t, btrfs.Destroy(fd, "old"))
 	for _, seen := range [][]uint64{nil, {ids["old"]}} {
 		must(t, qgroup.Forget(fd, group, seen))
 		if in, err := qgroup.Of(fd, ids["new"]); err != nil || !slices.Equal(in, []uint64{group}) {
 			t.Errorf("who has joined is in %x, %v", in, err)
 		}
 	}
-	must(t, kernel.BtrfsDestroy(fd, "new"))
+	must(t, btrfs.Destroy(fd, "new"))
 	must(t, qgroup.Sweep(fd))
-	if left, err := kernel.BtrfsGroups(fd, qgroup.Level); err != nil || len(left) > 0 {
+	if left, err := btrfs.Groups(fd, qgroup.Level); err != nil || len(left) > 0 {
 		t.Errorf("when all are gone: groups %x, %v", left, err)
 	}
 }

@@ -9,10 +9,10 @@ import (
 	"os"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A How says what a stream is carried out on.
@@ -52,12 +52,12 @@ func Apply(ctx context.Context, root *os.File, r io.Reader, how How) error {
 	}
 	a := &applier{ctx: ctx, root: int(root.Fd()), chowns: os.Geteuid() == 0, places: placesOf(how), leftOut: how.LeftOut}
 	if how.OnBase {
-		fs, err := kernel.FilesystemOf(kernel.FDPath(root))
+		fs, err := mount.FilesystemOf(vfs.FDPath(root))
 		if err != nil {
 			return err
 		}
 		a.parts = fs.Type == "overlay"
-		st, err := kernel.Lstat(a.root, "")
+		st, err := vfs.Lstat(a.root, "")
 		if err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ type applier struct {
 	rootTimes *times
 }
 
-type times struct{ access, modified kernel.Timestamp }
+type times struct{ access, modified vfs.Timestamp }
 
 func (a *applier) all(in *reader, onBase bool) error {
 	var c command
@@ -131,7 +131,7 @@ func (a *applier) all(in *reader, onBase bool) error {
 			if a.rootTimes == nil {
 				return nil
 			}
-			if err := kernel.SetTimes(a.root, &a.rootTimes.access, a.rootTimes.modified); err != nil {
+			if err := vfs.SetTimes(a.root, &a.rootTimes.access, a.rootTimes.modified); err != nil {
 				return applying(&c, err)
 			}
 			return nil
@@ -245,7 +245,7 @@ func (a *applier) spot(c *command, at attr) (spot, error) {
 	if i < 0 {
 		return spot{dir: a.root, name: path}, nil
 	}
-	fd, err := kernel.OpenBeneathFD(a.root, path[:i], kernel.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	fd, err := vfs.OpenBeneathFD(a.root, path[:i], vfs.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	return spot{dir: fd, name: path[i+1:], own: err == nil}, err
 }
 
@@ -257,12 +257,12 @@ func (a *applier) node(c *command) (int, error) {
 		return -1, err
 	}
 	if path == "" {
-		return unix.Openat(a.root, ".", kernel.OPath|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		return unix.Openat(a.root, ".", vfs.OPath|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	}
 	if path, err = checked(path); err != nil {
 		return -1, err
 	}
-	fd, err := kernel.OpenBeneathFD(a.root, path, kernel.OPath|unix.O_NOFOLLOW, 0)
+	fd, err := vfs.OpenBeneathFD(a.root, path, vfs.OPath|unix.O_NOFOLLOW, 0)
 	if err == nil && a.parts {
 		if err = a.whole(fd, ""); err != nil {
 			unix.Close(fd)
@@ -276,7 +276,7 @@ func (a *applier) whole(dir int, name string) error {
 	if !a.parts {
 		return nil
 	}
-	st, err := kernel.Lstat(dir, name)
+	st, err := vfs.Lstat(dir, name)
 	if err != nil || st.IsDir() || st.Nlink < 2 {
 		return err
 	}
@@ -292,12 +292,12 @@ func (a *applier) regular(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := kernel.OpenBeneath(a.root, path, kernel.OPath|unix.O_NOFOLLOW, 0)
+	f, err := vfs.OpenBeneath(a.root, path, vfs.OPath|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	st, err := kernel.Lstat(int(f.Fd()), "")
+	st, err := vfs.Lstat(int(f.Fd()), "")
 	if err != nil {
 		return nil, err
 	}
@@ -307,7 +307,7 @@ func (a *applier) regular(path string) (*os.File, error) {
 	if err := a.whole(int(f.Fd()), ""); err != nil {
 		return nil, err
 	}
-	return os.OpenFile(kernel.FDPath(f), os.O_RDWR, 0)
+	return os.OpenFile(vfs.FDPath(f), os.O_RDWR, 0)
 }
 
 // file is the file to be written to; it stays open for the next command.

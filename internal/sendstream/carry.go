@@ -6,10 +6,9 @@ import (
 	"math"
 	"strconv"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // New nodes are nobody else's until the commands that follow say whose they are.
@@ -36,7 +35,7 @@ func (a *applier) make(c *command, kind uint32, dev int) error {
 		return err
 	}
 	defer s.close()
-	if err := kernel.MakeNode(s.dir, s.name, kind|0o600, uint64(dev)); err != nil {
+	if err := vfs.MakeNode(s.dir, s.name, kind|0o600, uint64(dev)); err != nil {
 		return err
 	}
 	return disown(s, aclAccess)
@@ -64,7 +63,7 @@ const (
 // disown takes such lists from a node that was just made.
 func disown(s spot, lists ...string) error {
 	for _, list := range lists {
-		err := kernel.RemoveXattr(s.dir, s.name, list)
+		err := vfs.RemoveXattr(s.dir, s.name, list)
 		if err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.EOPNOTSUPP) {
 			return err
 		}
@@ -167,7 +166,7 @@ func (a *applier) setXattr(c *command) error {
 	if err != nil {
 		return err
 	}
-	err = a.on(c, func(fd int) error { return kernel.SetXattr(fd, "", name, value, 0) })
+	err = a.on(c, func(fd int) error { return vfs.SetXattr(fd, "", name, value, 0) })
 	if a.withheld(c, name, err) {
 		return nil
 	}
@@ -179,7 +178,7 @@ func (a *applier) removeXattr(c *command) error {
 	if err != nil {
 		return err
 	}
-	err = a.on(c, func(fd int) error { return kernel.RemoveXattr(fd, "", name) })
+	err = a.on(c, func(fd int) error { return vfs.RemoveXattr(fd, "", name) })
 	if a.withheld(c, name, err) {
 		return nil
 	}
@@ -197,7 +196,7 @@ func (a *applier) chown(c *command) error {
 	if !a.chowns {
 		return nil
 	}
-	return a.on(c, func(fd int) error { return kernel.SetOwner(fd, int(n[0]), int(n[1])) })
+	return a.on(c, func(fd int) error { return vfs.SetOwner(fd, int(n[0]), int(n[1])) })
 }
 
 func (a *applier) chmod(c *command) error {
@@ -206,7 +205,7 @@ func (a *applier) chmod(c *command) error {
 		return err
 	}
 	return a.on(c, func(fd int) error {
-		st, err := kernel.Lstat(fd, "")
+		st, err := vfs.Lstat(fd, "")
 		if err != nil || st.IsSymlink() { // its mode means nothing, and cannot be set
 			return err
 		}
@@ -223,11 +222,11 @@ func (a *applier) utimes(c *command) error {
 	if err != nil {
 		return err
 	}
-	t := &times{kernel.Timestamp{Sec: atime.Sec, Nsec: uint32(atime.Nsec)}, kernel.Timestamp{Sec: mtime.Sec, Nsec: uint32(mtime.Nsec)}}
+	t := &times{vfs.Timestamp{Sec: atime.Sec, Nsec: uint32(atime.Nsec)}, vfs.Timestamp{Sec: mtime.Sec, Nsec: uint32(mtime.Nsec)}}
 	if len(c.parts[aPath]) == 0 {
 		a.rootTimes = t
 	}
-	return a.on(c, func(fd int) error { return kernel.SetTimes(fd, &t.access, t.modified) })
+	return a.on(c, func(fd int) error { return vfs.SetTimes(fd, &t.access, t.modified) })
 }
 
 // offset is a place in a file, and n bytes from there are in it too.

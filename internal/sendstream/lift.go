@@ -5,9 +5,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // As an ordinary user, what a stream does to a node is subject to the modes that it has
@@ -24,7 +23,7 @@ func (a *applier) lifting(c *command, do func(*applier, *command) error) (err er
 	var lifts []lift
 	defer func() {
 		for i := len(lifts) - 1; i >= 0; i-- { // the innermost first
-			err = errors.Join(err, unix.Chmod(kernel.PathTo(lifts[i].fd), lifts[i].mode))
+			err = errors.Join(err, unix.Chmod(vfs.PathTo(lifts[i].fd), lifts[i].mode))
 			unix.Close(lifts[i].fd)
 		}
 	}()
@@ -75,7 +74,7 @@ func (a *applier) lift(lifts []lift, path string, it bool) ([]lift, error) {
 		if end == 0 {
 			fd, err = unix.FcntlInt(uintptr(a.root), unix.F_DUPFD_CLOEXEC, 0)
 		} else {
-			fd, err = kernel.OpenBeneathFD(a.root, path[:end], kernel.OPath|unix.O_NOFOLLOW, 0)
+			fd, err = vfs.OpenBeneathFD(a.root, path[:end], vfs.OPath|unix.O_NOFOLLOW, 0)
 		}
 		if err != nil {
 			return lifts, err
@@ -96,7 +95,7 @@ func (a *applier) lift(lifts []lift, path string, it bool) ([]lift, error) {
 // more lets the owner of a node read and write it, and answers with the mode that it had, or
 // with nil where there is nothing to change, or it is not this user's to change.
 func more(fd int) (was *uint32, err error) {
-	st, err := kernel.Lstat(fd, "")
+	st, err := vfs.Lstat(fd, "")
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +110,7 @@ func more(fd int) (was *uint32, err error) {
 	if mode&need == need {
 		return nil, nil
 	}
-	switch err := unix.Chmod(kernel.PathTo(fd), mode|need); {
+	switch err := unix.Chmod(vfs.PathTo(fd), mode|need); {
 	case errors.Is(err, os.ErrPermission):
 		return nil, nil
 	case err != nil:

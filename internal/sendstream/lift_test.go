@@ -8,10 +8,9 @@ import (
 	"slices"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // What root has made where no mode forbids him anything can be made by an ordinary user.
@@ -56,7 +55,7 @@ func TestAModeForbidsNothingToWhoReceives(t *testing.T) {
 	look("to/e", 0)
 	look("to/e/f", 0o444)
 	file := filepath.Join(dir, "to/e/f")
-	attrs, err := kernel.Xattrs(unix.AT_FDCWD, file)
+	attrs, err := vfs.Xattrs(unix.AT_FDCWD, file)
 	if text, rerr := os.ReadFile(file); err != nil || rerr != nil || string(text) != "text" || len(attrs) != 1 || attrs["user.x"] != "y" {
 		t.Errorf("it has %q and %q, %v, %v", text, attrs, err, rerr)
 	}

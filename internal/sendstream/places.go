@@ -5,9 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // A place is a name that something is mounted on where the stream is carried out: see [How].
@@ -96,12 +95,12 @@ func (a *applier) fetch() error {
 		if err != nil {
 			return err
 		}
-		was, err := kernel.Lstat(in.dir, "")
+		was, err := vfs.Lstat(in.dir, "")
 		if err == nil {
 			err = a.removePlace(p.path)
 		}
 		if err == nil {
-			err = kernel.SetTimes(in.dir, &was.ATime, was.MTime)
+			err = vfs.SetTimes(in.dir, &was.ATime, was.MTime)
 		}
 		in.close()
 		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTEMPTY) { // what it holds is the stream's

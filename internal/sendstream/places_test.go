@@ -10,27 +10,26 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Of a directory that was renamed, a place goes along where it is the stream's too, and not where the
 // stream knows nothing of it.
 func TestAPlaceOfNobodysIsNotMovedForGood(t *testing.T) {
-	given := kernel.Timestamp{Sec: 1000, Nsec: 1}
+	given := vfs.Timestamp{Sec: 1000, Nsec: 1}
 	for name, c := range map[string]struct {
 		do   words
 		want []string
 	}{
-		"moved": {func(s *Writer) { s.Rename("d", "o"); s.Times("o", &kernel.Stat{MTime: given}) }, []string{".", "o", "o/known", "o/x"}},
+		"moved": {func(s *Writer) { s.Rename("d", "o"); s.Times("o", &vfs.Stat{MTime: given}) }, []string{".", "o", "o/known", "o/x"}},
 		"moved twice": {func(s *Writer) {
 			s.Rename("d", "o")
 			s.Make("p", typed(unix.S_IFDIR), "")
 			s.Own("p", typed(0o700))
 			s.Rename("o", "p/o")
-			s.Times("p/o", &kernel.Stat{MTime: given})
+			s.Times("p/o", &vfs.Stat{MTime: given})
 		}, []string{".", "p", "p/o", "p/o/known", "p/o/x"}},
 		"removed": {func(s *Writer) {
 			s.Rename("d", "o")
@@ -41,7 +40,7 @@ func TestAPlaceOfNobodysIsNotMovedForGood(t *testing.T) {
 		"with what is written into it": {func(s *Writer) {
 			s.Rename("d", "o")
 			s.Make("o/mine/x", typed(unix.S_IFREG), "")
-			s.Times("o", &kernel.Stat{MTime: given})
+			s.Times("o", &vfs.Stat{MTime: given})
 		}, []string{".", "o", "o/known", "o/mine", "o/mine/x", "o/x"}},
 		"left": {func(s *Writer) { s.Make("new", typed(unix.S_IFREG), "") }, []string{".", "d", "d/known", "d/mine", "d/x", "new"}},
 	} {

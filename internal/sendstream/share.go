@@ -8,9 +8,8 @@ import (
 	"os"
 	"slices"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // block is how much is copied between two looks at the context.
@@ -26,15 +25,15 @@ func share(ctx context.Context, dst, src *os.File, to, from, n int64) error {
 	if n == 0 { // which the kernel takes for all of it
 		return nil
 	}
-	err := kernel.CloneRange(dst, src, to, from, n)
+	err := vfs.CloneRange(dst, src, to, from, n)
 	if !slices.ContainsFunc(cannotShare, func(cannot error) bool { return errors.Is(err, cannot) }) {
 		return err
 	}
-	st, err := kernel.Lstat(int(src.Fd()), "")
+	st, err := vfs.Lstat(int(src.Fd()), "")
 	if err != nil {
 		return err
 	}
-	size, err := kernel.Lstat(int(dst.Fd()), "")
+	size, err := vfs.Lstat(int(dst.Fd()), "")
 	if err != nil {
 		return err
 	}
@@ -64,7 +63,7 @@ func share(ctx context.Context, dst, src *os.File, to, from, n int64) error {
 
 // empty makes n bytes of a file, at an offset, zeros that take no room where that can be.
 func empty(ctx context.Context, f *os.File, at, n int64) error {
-	err := kernel.PunchHole(f, at, n)
+	err := vfs.PunchHole(f, at, n)
 	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOSYS) {
 		return err
 	}

@@ -8,12 +8,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // cloned is a command that makes a part of the file to one of the file from.
@@ -41,7 +40,7 @@ func TestWhatIsSharedTakesNoMoreRoomThanItsData(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := kernel.Lstat(unix.AT_FDCWD, filepath.Join(dir, "b"))
+	st, err := vfs.Lstat(unix.AT_FDCWD, filepath.Join(dir, "b"))
 	if err != nil || st.Size != far+1 || st.Blocks*512 > 1<<20 {
 		t.Errorf("it is %v long and takes %v, %v", snapshot.Bytes(st.Size), snapshot.Bytes(st.Blocks*512), err)
 	}

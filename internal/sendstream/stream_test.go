@@ -9,11 +9,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // a stream in the words of its commands
@@ -36,7 +35,7 @@ func applyTo(t testing.TB, dir string, b []byte) error {
 	return Apply(context.Background(), root, bytes.NewReader(b), How{})
 }
 
-func typed(mode uint32) *kernel.Stat { return &kernel.Stat{Mode: mode} }
+func typed(mode uint32) *vfs.Stat { return &vfs.Stat{Mode: mode} }
 
 // Each of these is what a stream of an enemy would do: outside is what it is after.
 func TestNoStreamReachesOutOfItsDirectory(t *testing.T) {
@@ -81,7 +80,7 @@ func TestNoStreamReachesOutOfItsDirectory(t *testing.T) {
 		},
 		"the root's name": func(s *Writer) { s.Remove("", true) },
 		"a name with NUL": func(s *Writer) { s.Make("a\x00b", typed(unix.S_IFREG), "") },
-		"no moment":       func(s *Writer) { s.Times("", &kernel.Stat{MTime: kernel.Timestamp{Nsec: 1e9}}) },
+		"no moment":       func(s *Writer) { s.Times("", &vfs.Stat{MTime: vfs.Timestamp{Nsec: 1e9}}) },
 		"a second tree":   func(s *Writer) { s.do(Subvol, part{aUUID, ""}) },
 		"beyond any file": func(s *Writer) { s.Make("f", typed(unix.S_IFREG), ""); s.Write("f", -1, []byte("x")) },
 		"unknown":         func(s *Writer) { s.do(77) },
@@ -117,19 +116,19 @@ func TestTheRootHasTheTimesThatItWasGivenLast(t *testing.T) {
 	moved := func(s *Writer) {
 		s.Make("o257-7-0", typed(unix.S_IFREG), "")
 		s.Rename("o257-7-0", "d/f")
-		s.Times("d", &kernel.Stat{})
+		s.Times("d", &vfs.Stat{})
 	}
 	dir := t.TempDir()
-	given := kernel.Timestamp{Sec: 1000, Nsec: 1}
+	given := vfs.Timestamp{Sec: 1000, Nsec: 1}
 	is := func(when string) {
 		t.Helper()
-		if st, err := kernel.Lstat(unix.AT_FDCWD, dir); err != nil || st.MTime != given {
+		if st, err := vfs.Lstat(unix.AT_FDCWD, dir); err != nil || st.MTime != given {
 			t.Errorf("%s the root is of %+v, %v; want %+v", when, st.MTime, err, given)
 		}
 	}
 	err := applyTo(t, dir, streamOf(func(s *Writer) {
 		s.Make("d", typed(unix.S_IFDIR), "")
-		s.Times("", &kernel.Stat{MTime: given})
+		s.Times("", &vfs.Stat{MTime: given})
 		moved(s)
 	}))
 	if err != nil {
@@ -154,7 +153,7 @@ func TestADamagedOrCutStreamIsNoStream(t *testing.T) {
 	good := streamOf(func(s *Writer) {
 		s.Make("f", typed(unix.S_IFREG), "")
 		s.Write("f", 0, []byte("text"))
-		s.Times("f", &kernel.Stat{})
+		s.Times("f", &vfs.Stat{})
 	})
 	if err := applyTo(t, t.TempDir(), good); err != nil {
 		t.Fatal(err)
@@ -250,7 +249,7 @@ func TestANewNodeInheritsNoAccessList(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]int{"": 1, "file": 0, "dir": 0, "pipe": 0, "link": 0, "with": 1} {
-		if has, err := kernel.Xattrs(unix.AT_FDCWD, filepath.Join(dir, name)); err != nil || len(has) != want {
+		if has, err := vfs.Xattrs(unix.AT_FDCWD, filepath.Join(dir, name)); err != nil || len(has) != want {
 			t.Errorf("%q has %q, %v", name, has, err)
 		}
 	}

@@ -6,10 +6,9 @@ import (
 	"io"
 	"math"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Chunk is the most of a file's content that one command carries.
@@ -53,7 +52,7 @@ func number(a attr, n uint64) part {
 	return part{a, string(binary.LittleEndian.AppendUint64(nil, n))}
 }
 
-func moment(a attr, t kernel.Timestamp) part {
+func moment(a attr, t vfs.Timestamp) part {
 	return part{a, string(binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint64(nil, uint64(t.Sec)), t.Nsec))}
 }
 
@@ -82,7 +81,7 @@ func short(s string) string { return s[:80] + "…" }
 
 // Make makes a node of st's type: a symbolic link to target, a device with st's number, or what
 // is empty. What is in it comes after, and [Writer.SetXattr], [Writer.Own] and [Writer.Times].
-func (s *Writer) Make(path string, st *kernel.Stat, target string) {
+func (s *Writer) Make(path string, st *vfs.Stat, target string) {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		s.do(MkFile, part{aPath, path})
@@ -141,7 +140,7 @@ func (s *Writer) RemoveXattr(path, name string) {
 }
 
 // Own sets whose a node is, which clears capabilities and set-id bits; then its mode.
-func (s *Writer) Own(path string, st *kernel.Stat) {
+func (s *Writer) Own(path string, st *vfs.Stat) {
 	s.do(Chown, part{aPath, path}, number(aUID, uint64(st.UID)), number(aGID, uint64(st.GID)))
 	if !st.IsSymlink() {
 		s.do(Chmod, part{aPath, path}, number(aMode, uint64(st.Mode&0o7777)))
@@ -149,6 +148,6 @@ func (s *Writer) Own(path string, st *kernel.Stat) {
 }
 
 // Times sets when a node was changed and read last.
-func (s *Writer) Times(path string, st *kernel.Stat) {
+func (s *Writer) Times(path string, st *vfs.Stat) {
 	s.do(Utimes, part{aPath, path}, moment(aAtime, st.ATime), moment(aMtime, st.MTime), part{aCtime, moment(0, st.CTime).value})
 }

@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/snapfs/snapfs/internal/btrfs"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // Remove removes the subvolume dir/name after those nested in it, read-only ones too,
@@ -23,12 +23,12 @@ func Remove(dir int, name string, first func(root int) error) error {
 	if err != nil {
 		return err
 	}
-	nested, err := kernel.BtrfsNested(root)
+	nested, err := btrfs.Nested(root)
 	if err == nil {
 		err = first(root)
 	}
 	if err == nil && (len(nested) > 0 || os.Geteuid() != 0) {
-		err = kernel.BtrfsSetReadOnly(root, false)
+		err = btrfs.SetReadOnly(root, false)
 	}
 	for _, path := range nested {
 		if err == nil {
@@ -37,7 +37,7 @@ func Remove(dir int, name string, first func(root int) error) error {
 	}
 	unix.Close(root)
 	if err == nil {
-		err = kernel.BtrfsDestroy(dir, name)
+		err = btrfs.Destroy(dir, name)
 	}
 	switch {
 	case err == unix.EPERM, err == unix.EACCES, errors.Is(err, unix.ENOTEMPTY):
@@ -63,7 +63,7 @@ func removeBeneath(root int, path string, first func(root int) error) error {
 
 // open opens a directory below dir without leaving it, following no link.
 func open(dir int, path string) (int, error) {
-	return kernel.OpenBeneathFD(dir, path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	return vfs.OpenBeneathFD(dir, path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
 
 // removeFileByFile removes the subvolume dir/name file by file, as an ordinary user must
@@ -78,7 +78,7 @@ func removeFileByFile(dir int, name string) error {
 			return nil
 		}
 		if fd, err := unix.Open(p, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
-			_ = kernel.BtrfsSetReadOnly(fd, false) // EINVAL where it is no subvolume
+			_ = btrfs.SetReadOnly(fd, false) // EINVAL where it is no subvolume
 			unix.Close(fd)
 		}
 		return os.Chmod(p, 0o700)

@@ -14,10 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // AsUser runs the calling test as an ordinary user:
@@ -145,7 +144,7 @@ func copyBinary(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kernel.CopyFile(dst, src); err != nil {
+	if _, err := vfs.CopyFile(dst, src); err != nil {
 		t.Fatal(err)
 	}
 	if err := dst.Close(); err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // Compare fails the test where the trees want and got differ in anything that o
@@ -84,7 +84,7 @@ func Holes(t testing.TB, want, got *os.File, paths ...string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			st, err := kernel.Lstat(a.fd(), a.name)
+			st, err := vfs.Lstat(a.fd(), a.name)
 			a.dir.Close()
 			if err != nil {
 				t.Fatal(err)

@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/loopdev"
 	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A Disk is a filesystem in memory: waiting for it costs nothing, and what it
@@ -64,7 +64,7 @@ func memoryFile(t testing.TB) *os.File {
 // again.
 func (d *Disk) over(t testing.TB, image *os.File) (down func()) {
 	t.Helper()
-	loop, err := kernel.AttachLoop(image)
+	loop, err := loopdev.Attach(image)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func (d *Disk) CutPower(t testing.TB) (restore func()) {
 	t.Helper()
 	cut := memoryFile(t)
 	defer cut.Close() // the mount holds it
-	if _, err := kernel.CopyFile(cut, d.image); err != nil {
+	if _, err := vfs.CopyFile(cut, d.image); err != nil {
 		t.Fatal(err)
 	}
 	return d.over(t, cut)

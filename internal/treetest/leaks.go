@@ -13,9 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/snapfs/snapfs/internal/mount"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // Leaks counts now, and again when the test ends, what a test could leave
@@ -159,7 +158,7 @@ func children() []string {
 
 func (c counter) mounts() []string {
 	var list []string
-	mounts, _ := kernel.Mounts()
+	mounts, _ := mount.List()
 	for _, m := range mounts {
 		if c.ours(m.Path, m.Root, m.Source, m.SuperOptions) {
 			list = append(list, "mount "+strconv.Itoa(m.ID)+" of "+m.Type+" at "+m.Path)
@@ -187,7 +186,7 @@ func (c counter) subvolumes() []string {
 		eachDir(place, func(path string) {
 			var st unix.Stat_t
 			if unix.Lstat(path, &st) == nil && st.Ino == 256 {
-				if f, err := kernel.FilesystemOf(path); err == nil && f.Type == "btrfs" {
+				if f, err := mount.FilesystemOf(path); err == nil && f.Type == "btrfs" {
 					list = append(list, "subvolume "+path)
 				}
 			}

@@ -11,10 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/hostinfo"
+	"github.com/snapfs/snapfs/internal/loopdev"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/run"
+	"golang.org/x/sys/unix"
 )
 
 func TestEveryLeakIsNamed(t *testing.T) {
@@ -37,17 +38,17 @@ func TestEveryLeakIsNamed(t *testing.T) {
 			return func() { must(t, unix.Kill(pid, unix.SIGKILL)) }
 		},
 		"mount": func() func() {
-			m, err := kernel.CloneTree(dir, false)
+			m, err := mount.CloneTree(dir, false)
 			must(t, err)
-			must(t, kernel.MoveMount(m, unix.AT_FDCWD, dir))
+			must(t, mount.MoveMount(m, unix.AT_FDCWD, dir))
 			m.Close()
-			return func() { must(t, kernel.Unmount(dir)) }
+			return func() { must(t, mount.Unmount(dir)) }
 		},
 		"loop device": func() func() {
 			f, err := os.Create(filepath.Join(dir, "image"))
 			must(t, err)
 			must(t, f.Truncate(1<<20))
-			loop, err := kernel.AttachLoop(f)
+			loop, err := loopdev.Attach(f)
 			must(t, err)
 			f.Close()
 			return func() { loop.Close() }
@@ -59,7 +60,7 @@ func TestEveryLeakIsNamed(t *testing.T) {
 			return func() { must(t, os.Remove(path)) }
 		},
 		"control group": func() func() {
-			groups, err := kernel.CgroupRoots()
+			groups, err := hostinfo.CgroupRoots()
 			must(t, err)
 			path := filepath.Join(groups[0].Path, "snapfs-leak-"+strconv.Itoa(os.Getpid()))
 			must(t, os.Mkdir(path, 0o755))
@@ -85,7 +86,7 @@ func TestFilesystemsLeaveNothing(t *testing.T) {
 	t.Run("", func(t *testing.T) {
 		for _, fs := range []string{"btrfs", "ext4", "tmpfs"} {
 			dir := Small(t, fs, 64<<20)
-			if got, err := kernel.FilesystemOf(dir); err != nil || got.Type != fs || got.Size > 64<<20 {
+			if got, err := mount.FilesystemOf(dir); err != nil || got.Type != fs || got.Size > 64<<20 {
 				t.Errorf("%+v, %v", got, err)
 			}
 		}

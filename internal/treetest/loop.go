@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/loopdev"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/run"
+	"golang.org/x/sys/unix"
 )
 
 // Btrfs mounts a fresh btrfs of 2 GiB (sparse, so next to nothing is taken) and
@@ -59,7 +59,7 @@ func Small(t testing.TB, fs string, size int64, options ...string) string {
 // this one and some more; otherwise on the disk.
 func images(t testing.TB, size int64) string {
 	t.Helper()
-	shm, err := kernel.FilesystemOf(memory)
+	shm, err := mount.FilesystemOf(memory)
 	if err == nil && shm.Type == "tmpfs" && shm.Avail > 2*size {
 		return memory
 	}
@@ -99,7 +99,7 @@ func format(t testing.TB, fs string, size int64) *os.File {
 func attach(t testing.TB, image *os.File) *os.File {
 	t.Helper()
 	defer image.Close()
-	loop, err := kernel.AttachLoop(image)
+	loop, err := loopdev.Attach(image)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.EPERM) {
 			Skip(t, "loop devices", err.Error())
@@ -121,7 +121,7 @@ func mountAt(t testing.TB, fs, dir string, options []string) {
 }
 
 func mountOn(fs, dir string, options []string) error {
-	c, err := kernel.Fsopen(fs)
+	c, err := mount.Fsopen(fs)
 	if err != nil {
 		return err
 	}
@@ -137,12 +137,12 @@ func mountOn(fs, dir string, options []string) error {
 			return err
 		}
 	}
-	mount, err := c.Mount(unix.MOUNT_ATTR_NOATIME)
+	mnt, err := c.Mount(unix.MOUNT_ATTR_NOATIME)
 	if err != nil {
 		return err
 	}
-	defer mount.Close()
-	return kernel.MoveMount(mount, unix.AT_FDCWD, dir)
+	defer mnt.Close()
+	return mount.MoveMount(mnt, unix.AT_FDCWD, dir)
 }
 
 // unmount takes the mount at dir away and complains when something still uses
@@ -160,7 +160,7 @@ func unmount(t testing.TB, dir string) {
 		return
 	}
 	t.Errorf("unmount %s: %v (something still uses it; detached)", dir, err)
-	if err := kernel.Unmount(dir); err != nil {
+	if err := mount.Unmount(dir); err != nil {
 		t.Error(err)
 	}
 }
@@ -184,7 +184,7 @@ func UnmountSoon(t testing.TB, path string) {
 // Crowd leaves some ten MiB of the filesystem that is mounted at top.
 func Crowd(t testing.TB, top string) {
 	t.Helper()
-	fs, err := kernel.FilesystemOf(top)
+	fs, err := mount.FilesystemOf(top)
 	if err != nil {
 		t.Fatal(err)
 	}

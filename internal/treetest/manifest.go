@@ -16,9 +16,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // Options say what of a tree does not matter. The zero value leaves out
@@ -76,11 +75,11 @@ type manifest struct {
 
 // dir writes what lies beneath an open directory.
 func (m *manifest) dir(dir *os.File, path string) error {
-	list, err := kernel.Entries(int(dir.Fd()))
+	list, err := vfs.Entries(int(dir.Fd()))
 	if err != nil {
 		return fmt.Errorf("%q: %w", path, err)
 	}
-	kernel.SortEntries(list)
+	vfs.SortEntries(list)
 	for _, e := range list {
 		p := join(path, e.Name)
 		if m.Skip != nil && m.Skip(p) {
@@ -95,7 +94,7 @@ func (m *manifest) dir(dir *os.File, path string) error {
 
 // node writes the line of one node, and what lies beneath it.
 func (m *manifest) node(dirfd int, name, path string) error {
-	st, err := kernel.Lstat(dirfd, name)
+	st, err := vfs.Lstat(dirfd, name)
 	if errors.Is(err, unix.ENOENT) && name != "" {
 		return nil // somebody else's file, gone since it was listed
 	}
@@ -120,7 +119,7 @@ func (m *manifest) node(dirfd int, name, path string) error {
 	if !st.IsDir() || name == "" || m.OneFilesystem && st.MountRoot {
 		return nil
 	}
-	dir, err := kernel.OpenDir(dirfd, name)
+	dir, err := vfs.OpenDir(dirfd, name)
 	if err != nil {
 		return err
 	}
@@ -128,7 +127,7 @@ func (m *manifest) node(dirfd int, name, path string) error {
 	return m.dir(dir, path)
 }
 
-func (m *manifest) content(dirfd int, name string, st *kernel.Stat) error {
+func (m *manifest) content(dirfd int, name string, st *vfs.Stat) error {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		fmt.Fprintf(m.w, " %d", st.Size)
@@ -176,7 +175,7 @@ func (m *manifest) xattrs(dirfd int, name string) error {
 	if m.NoXattrs {
 		return nil
 	}
-	all, err := kernel.Xattrs(dirfd, name)
+	all, err := vfs.Xattrs(dirfd, name)
 	if errors.Is(err, unix.EACCES) {
 		return nil
 	}
@@ -192,7 +191,7 @@ func (m *manifest) xattrs(dirfd int, name string) error {
 	return err
 }
 
-func (m *manifest) links(st *kernel.Stat, path string) {
+func (m *manifest) links(st *vfs.Stat, path string) {
 	if m.NoLinks || st.IsDir() || st.Nlink < 2 {
 		return
 	}

@@ -10,7 +10,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/proc"
 )
 
 const (
@@ -22,7 +23,7 @@ const (
 // mark begins the name of everything this package makes outside of the test's
 // own memory: the prefix and the identity of the process that owns it.
 func mark() string {
-	self, err := kernel.Self()
+	self, err := proc.Self()
 	if err != nil {
 		panic(err)
 	}
@@ -30,14 +31,14 @@ func mark() string {
 }
 
 // owner reads a mark back.
-func owner(name string) (kernel.Process, bool) {
+func owner(name string) (proc.Process, bool) {
 	parts := strings.SplitN(strings.TrimPrefix(name, prefix), "-", 3)
 	if !strings.HasPrefix(name, prefix) || len(parts) < 3 {
-		return kernel.Process{}, false
+		return proc.Process{}, false
 	}
 	pid, err1 := strconv.ParseInt(parts[0], 36, 32)
 	start, err2 := strconv.ParseUint(parts[1], 36, 64)
-	return kernel.Process{PID: int(pid), Start: start}, err1 == nil && err2 == nil
+	return proc.Process{PID: int(pid), Start: start}, err1 == nil && err2 == nil
 }
 
 var reaped sync.Once
@@ -56,12 +57,12 @@ func reapOnce() {
 				rest, ok = strings.CutPrefix(path, memory+"/")
 			}
 			p, ok2 := owner(strings.SplitN(rest, "/", 2)[0])
-			return ok && ok2 && !kernel.Alive(p)
+			return ok && ok2 && !proc.Alive(p)
 		}
-		mounts, _ := kernel.Mounts()
+		mounts, _ := mount.List()
 		for i := len(mounts) - 1; i >= 0; i-- {
 			if dead(mounts[i].Path) {
-				_ = kernel.Unmount(mounts[i].Path)
+				_ = mount.Unmount(mounts[i].Path)
 			}
 		}
 		left, _ := filepath.Glob(scratch + "/" + prefix + "*")
@@ -72,7 +73,7 @@ func reapOnce() {
 			}
 		}
 		for _, name := range userNames() {
-			if p, ok := owner(name); ok && !kernel.Alive(p) {
+			if p, ok := owner(name); ok && !proc.Alive(p) {
 				_ = removeUser(context.Background(), name)
 			}
 		}

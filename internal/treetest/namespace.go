@@ -10,9 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/snapfs/snapfs/internal/mount"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 const namespaceEnv = "SNAPFS_TEST_IN_NAMESPACE"
@@ -85,14 +84,14 @@ func Tmpfs(t testing.TB, size string) string {
 		}
 	}
 	must(os.Mkdir(dir, 0o755))
-	c, err := kernel.Fsopen("tmpfs")
+	c, err := mount.Fsopen("tmpfs")
 	must(err)
 	defer c.Close()
 	must(c.Set("size", size))
-	mount, err := c.Mount(0)
+	mnt, err := c.Mount(0)
 	must(err)
-	defer mount.Close()
-	must(kernel.MoveMount(mount, unix.AT_FDCWD, dir))
-	t.Cleanup(func() { must(kernel.Unmount(dir)) })
+	defer mnt.Close()
+	must(mount.MoveMount(mnt, unix.AT_FDCWD, dir))
+	t.Cleanup(func() { must(mount.Unmount(dir)) })
 	return dir
 }

@@ -9,9 +9,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // This file carries steps out, with calls relative to the directory that holds
@@ -31,7 +30,7 @@ func locate(root *os.File, path string) (at, error) {
 	if i := strings.LastIndexByte(path, '/'); i >= 0 {
 		parent, name = path[:i], path[i+1:]
 	}
-	dir, err := kernel.OpenBeneath(int(root.Fd()), parent, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	dir, err := vfs.OpenBeneath(int(root.Fd()), parent, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	return at{dir, name}, err
 }
 
@@ -102,12 +101,12 @@ func (s Step) playRemove(a at) error {
 }
 
 func removeAll(a at) error {
-	dir, err := kernel.OpenDir(a.fd(), a.name)
+	dir, err := vfs.OpenDir(a.fd(), a.name)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	list, err := kernel.Entries(int(dir.Fd()))
+	list, err := vfs.Entries(int(dir.Fd()))
 	if err != nil {
 		return err
 	}
@@ -188,9 +187,9 @@ func (s Step) playMeta(a at) error {
 	case Chown:
 		return unix.Fchownat(a.fd(), a.name, s.UID, s.GID, unix.AT_SYMLINK_NOFOLLOW)
 	case Setxattr:
-		return kernel.SetXattr(a.fd(), a.name, s.Attr, s.Value, 0)
+		return vfs.SetXattr(a.fd(), a.name, s.Attr, s.Value, 0)
 	case Delxattr:
-		return kernel.RemoveXattr(a.fd(), a.name, s.Attr)
+		return vfs.RemoveXattr(a.fd(), a.name, s.Attr)
 	}
 	return nil // Utimes: the stamp does it
 }

@@ -8,10 +8,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/projquota"
 	"github.com/snapfs/snapfs/internal/run"
+	"golang.org/x/sys/unix"
 )
 
 // Projects mounts a fresh filesystem of the type fs ("ext4", "xfs") and size bytes
@@ -46,7 +45,7 @@ func Projects(t testing.TB, fs string, size int64) (dir string, counts bool) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if on, err := kernel.ProjectsLimited(int(f.Fd())); err != nil || !on {
+	if on, err := projquota.Enabled(int(f.Fd())); err != nil || !on {
 		t.Fatalf("projects on %s: %v, %v", fs, on, err)
 	}
 	return dir, true

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 func play(t *testing.T, s Script, roots ...*os.File) {
@@ -49,7 +49,7 @@ func TestAScriptFitsAnOverlay(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			plain, disk := Open(t, Dir(t)), Ext4(t, 256<<20)
-			o := kernel.Overlay{
+			o := mount.Overlay{
 				Lower: []string{disk + "/lower"}, Upper: disk + "/upper", Work: disk + "/work",
 				RedirectDir: true, Metacopy: true, Volatile: true, NoIndex: true,
 			}
@@ -63,12 +63,12 @@ func TestAScriptFitsAnOverlay(t *testing.T) {
 			play(t, w.Deep(), plain, lower)
 			play(t, w.Script(200), plain, lower)
 			w.Freeze()
-			m, err := kernel.MountOverlay(o)
+			m, err := mount.NewOverlay(o)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer m.Close()
-			view := Open(t, kernel.FDPath(m))
+			view := Open(t, vfs.FDPath(m))
 			play(t, w.Script(300), plain, view)
 			Compare(t, plain, view, Options{NoDirTimes: true, NoLinks: true})
 		})
@@ -167,7 +167,7 @@ func TestALostHoleIsFound(t *testing.T) {
 	if probe.Failed() {
 		t.Error("a file with more holes counts as worse")
 	}
-	if st, _ := kernel.Lstat(int(b.Fd()), "f"); st.Blocks == 0 {
+	if st, _ := vfs.Lstat(int(b.Fd()), "f"); st.Blocks == 0 {
 		t.Fatal("the file has no blocks")
 	}
 	Holes(probe, a, b, "f")

@@ -4,9 +4,8 @@ import (
 	"strconv"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // magic is the name by which the kernel takes a descriptor for what it stands for,
@@ -14,7 +13,7 @@ import (
 func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // fill tells what stat(2) will say.
-func (s *server) fill(st *kernel.Stat, out *fuse.Attr) {
+func (s *server) fill(st *vfs.Stat, out *fuse.Attr) {
 	*out = fuse.Attr{
 		Ino: st.Ino, Size: uint64(st.Size), Blocks: uint64(st.Blocks), Mode: st.Mode, Nlink: st.Nlink, Blksize: 4096,
 		Owner: fuse.Owner{Uid: s.ids.toShown(st.UID), Gid: s.ids.toShown(st.GID)}, Rdev: uint32(st.Rdev),
@@ -60,7 +59,7 @@ func (s *server) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOu
 }
 
 func (s *server) attr(fd int, out *fuse.AttrOut) error {
-	st, err := kernel.Lstat(fd, "")
+	st, err := vfs.Lstat(fd, "")
 	if err != nil {
 		return err
 	}

@@ -4,9 +4,8 @@ import (
 	"sync"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // lists are directories that are being read. A list is made when it is read from
@@ -19,7 +18,7 @@ type listings struct {
 
 type listing struct {
 	mu    sync.Mutex
-	names []kernel.Entry
+	names []vfs.Entry
 }
 
 // OpenDir has each reader ask for the whole list: of one that the kernel has kept it may
@@ -93,7 +92,7 @@ func (s *server) readDir(in *fuse.ReadIn, add func(dir int, e fuse.DirEntry) boo
 }
 
 func (l *listing) read(dir int) error {
-	st, err := kernel.Lstat(dir, "")
+	st, err := vfs.Lstat(dir, "")
 	if err != nil {
 		return err
 	}
@@ -102,7 +101,7 @@ func (l *listing) read(dir int) error {
 		return err
 	}
 	defer unix.Close(fd)
-	names, err := kernel.Entries(fd)
-	l.names = append([]kernel.Entry{{Name: ".", Ino: st.Ino, Type: unix.DT_DIR}, {Name: "..", Ino: st.Ino, Type: unix.DT_DIR}}, names...)
+	names, err := vfs.Entries(fd)
+	l.names = append([]vfs.Entry{{Name: ".", Ino: st.Ino, Type: unix.DT_DIR}, {Name: "..", Ino: st.Ino, Type: unix.DT_DIR}}, names...)
 	return err
 }

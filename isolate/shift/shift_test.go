@@ -13,11 +13,11 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"github.com/snapfs/snapfs/isolate/shift"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -82,12 +82,12 @@ func must(t testing.TB, err error) {
 
 // shown shows the directory below at another place, with ids higher by base, until
 // down or the end of the test.
-func shown(t testing.TB, below string, base uint32) (mount string, down func()) {
+func shown(t testing.TB, below string, base uint32) (mnt string, down func()) {
 	t.Helper()
-	mount = treetest.Dir(t)
-	tree, err := kernel.CloneTree(below, false)
+	mnt = treetest.Dir(t)
+	tree, err := mount.CloneTree(below, false)
 	must(t, err)
-	fuse, m, err := kernel.NewFUSE(kernel.FUSEOptions{Subtype: "snapfs-shift", Others: true, MaxRead: shift.MaxRead}, 0)
+	fuse, m, err := mount.NewFUSE(mount.FUSEOptions{Subtype: "snapfs-shift", Others: true, MaxRead: shift.MaxRead}, 0)
 	must(t, err)
 	dev := os.NewFile(uintptr(fuse.Dev), "/dev/fuse")
 	server := self(serveEnv + "=" + strconv.FormatUint(uint64(base), 10))
@@ -95,18 +95,18 @@ func shown(t testing.TB, below string, base uint32) (mount string, down func()) 
 	must(t, server.Start())
 	dev.Close()
 	tree.Close()
-	must(t, kernel.MoveMount(m, unix.AT_FDCWD, mount))
+	must(t, mount.MoveMount(m, unix.AT_FDCWD, mnt))
 	m.Close()
 	up := true
 	down = func() {
 		if up {
 			up = false
-			must(t, unix.Unmount(mount, 0))
+			must(t, unix.Unmount(mnt, 0))
 			must(t, server.Wait())
 		}
 	}
 	t.Cleanup(down)
-	return mount, down
+	return mnt, down
 }
 
 // each calls test with a directory of a filesystem that has file handles, and of one
@@ -177,7 +177,7 @@ func TestOwnersAreOthersAboveAndTheirOwnBelow(t *testing.T) {
 		mount, _ := shown(t, below, base)
 		owner := func(path string, uid, gid uint32) {
 			t.Helper()
-			st, err := kernel.Lstat(unix.AT_FDCWD, path)
+			st, err := vfs.Lstat(unix.AT_FDCWD, path)
 			if err != nil || st.UID != uid || st.GID != gid {
 				t.Errorf("%s belongs to %d:%d, %v; want %d:%d", path, st.UID, st.GID, err, uid, gid)
 			}

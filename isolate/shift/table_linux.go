@@ -6,9 +6,8 @@ import (
 	"sync"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // A table holds the nodes that the kernel knows.
@@ -73,7 +72,7 @@ func (t *table) identify(fd int) (key string, h *unix.FileHandle, err error) {
 		handle, _, err := unix.NameToHandleAt(fd, "", unix.AT_EMPTY_PATH)
 		return binaryKey(uint64(handle.Type())) + string(handle.Bytes()), &handle, err
 	}
-	st, err := kernel.Lstat(fd, "")
+	st, err := vfs.Lstat(fd, "")
 	return "i" + binaryKey(st.Dev) + binaryKey(st.Ino), nil, err
 }
 
@@ -86,8 +85,8 @@ func binaryKey(n uint64) string {
 }
 
 // adopt takes over a descriptor of a node, which the kernel is about to be told of.
-func (t *table) adopt(fd int) (*inode, kernel.Stat, error) {
-	st, err := kernel.Lstat(fd, "")
+func (t *table) adopt(fd int) (*inode, vfs.Stat, error) {
+	st, err := vfs.Lstat(fd, "")
 	if err != nil {
 		unix.Close(fd)
 		return nil, st, err

@@ -5,14 +5,13 @@ import (
 	"strings"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 func (s *server) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string, dest []byte) (size uint32, code fuse.Status) {
 	err := s.t.with(h.NodeId, func(_ *inode, fd int) error {
-		value, err := kernel.GetXattr(fd, "", name)
+		value, err := vfs.GetXattr(fd, "", name)
 		if errors.Is(err, unix.EOPNOTSUPP) && isACL(name) {
 			err = unix.ENODATA // else the kernel would refuse to open anything
 		}
@@ -34,7 +33,7 @@ func (s *server) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string, dest
 
 func (s *server) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte) (size uint32, code fuse.Status) {
 	err := s.t.with(h.NodeId, func(_ *inode, fd int) error {
-		names, err := kernel.ListXattrs(fd, "")
+		names, err := vfs.ListXattrs(fd, "")
 		if err != nil {
 			return err
 		}
@@ -67,12 +66,12 @@ func (s *server) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name string, v
 			value, err = mapXattr(name, value, s.ids.toDisk)
 		}
 		if err == nil {
-			err = kernel.SetXattr(fd, "", name, value, int(in.Flags))
+			err = vfs.SetXattr(fd, "", name, value, int(in.Flags))
 		}
 		if err != nil || in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID == 0 {
 			return err
 		}
-		st, err := kernel.Lstat(fd, "")
+		st, err := vfs.Lstat(fd, "")
 		if err != nil {
 			return err
 		}
@@ -81,5 +80,5 @@ func (s *server) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name string, v
 }
 
 func (s *server) RemoveXAttr(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
-	return status(s.t.with(h.NodeId, func(_ *inode, fd int) error { return kernel.RemoveXattr(fd, "", name) }))
+	return status(s.t.with(h.NodeId, func(_ *inode, fd int) error { return vfs.RemoveXattr(fd, "", name) }))
 }

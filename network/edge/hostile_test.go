@@ -12,14 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/snapfs/snapfs/internal/stdio"
+	"github.com/snapfs/snapfs/network"
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
-
-	"github.com/snapfs/snapfs/internal/kernel"
-	"github.com/snapfs/snapfs/network"
 )
 
 // datagramFrom is one as a process inside sends it.
@@ -65,7 +64,7 @@ func TestAnEdgeEndsWhilePacketsCome(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for kernel.Readable(tun) {
+		for stdio.Readable(tun) {
 			runtime.Gosched()
 		}
 		ended := make(chan error)

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/network"
 )
 
@@ -30,7 +30,7 @@ const countEvery = time.Second
 // has heard how everything ended. It bounds the memory of the process.
 func Serve(ctx context.Context) error {
 	tun := os.NewFile(TUN, "tun")
-	s := server{kernel.PacketOf(Starter)}
+	s := server{fdsock.FromFD(Starter)}
 	o, err := s.options()
 	err = errors.Join(err, limitMemory())
 	if err != nil {
@@ -62,7 +62,7 @@ func Serve(ctx context.Context) error {
 	return err
 }
 
-type server struct{ starter *kernel.Packet }
+type server struct{ starter *fdsock.Conn }
 
 func (s server) say(m network.Message) error {
 	text, err := json.Marshal(m)

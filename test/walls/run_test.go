@@ -14,10 +14,9 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
 )
 
 // newNetwork makes a network namespace with public addresses of its own, in which
@@ -173,7 +172,7 @@ func (d *doctor) shown() []string {
 // onlyRoot leaves of the filesystems of this thread / alone, and one other: project
 // quotas do not count the trees of several together.
 func onlyRoot(other string) error {
-	mounts, err := kernel.Mounts()
+	mounts, err := mount.List()
 	if err != nil {
 		return err
 	}

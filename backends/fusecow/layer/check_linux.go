@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // A Problem is an inconsistency in a stack of layers that a killed server does not leave behind.
@@ -191,7 +191,7 @@ func (c *checker) checkContents(d *Layer, clean, top bool) error {
 		}
 		return fmt.Sprintf("node %d", n.id)
 	}
-	err := d.Contents(func(id uint64, st *kernel.Stat) error {
+	err := d.Contents(func(id uint64, st *vfs.Stat) error {
 		n := c.f.inodes[id]
 		if n == nil || !n.regular() || !c.f.isLayerAt(d, n.layer) {
 			if clean && top {

@@ -9,11 +9,10 @@ import (
 	"os"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 const copiedSize = 8 << 20
@@ -75,7 +74,7 @@ func TestACopySharesBlocks(t *testing.T) {
 // free is how much room a filesystem has, when all was written out.
 func free(t *testing.T, dir string) int64 {
 	t.Helper()
-	d, err := kernel.OpenDir(unix.AT_FDCWD, dir)
+	d, err := vfs.OpenDir(unix.AT_FDCWD, dir)
 	if err != nil {
 		t.Fatal(err)
 	}

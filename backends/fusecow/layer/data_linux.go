@@ -5,9 +5,8 @@ import (
 	"os"
 	"sync"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // openContent returns a descriptor for reading the content of n, which must have some. The caller holds the
@@ -36,7 +35,7 @@ func (f *FS) openContentIn(n *inode, at Index, file Identity) (*fd, error) {
 		}
 		num, err := d.OpenContent(n.id, flags, false)
 		if err == nil && file.Ino != 0 {
-			st, err := kernel.Lstat(num, "")
+			st, err := vfs.Lstat(num, "")
 			if err == nil && FileIdentity(&st) != file {
 				err = unix.EIO
 			}
@@ -358,7 +357,7 @@ func (f *FS) fallocate(n *inode, mode uint32, off, size int64, lose Privileges) 
 		f.mu.Lock()
 		n.preallocated = n.preallocated || mode&unix.FALLOC_FL_KEEP_SIZE != 0 && mode&unix.FALLOC_FL_PUNCH_HOLE == 0
 		f.mu.Unlock()
-		st, serr := kernel.Lstat(fd, "")
+		st, serr := vfs.Lstat(fd, "")
 		if err == nil {
 			err = serr
 		}

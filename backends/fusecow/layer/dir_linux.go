@@ -9,9 +9,8 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // A Layer is an open layer directory: the file "log", and the content of files in "data".
@@ -70,7 +69,7 @@ func openLayer(path string, top bool) (_ *Layer, err error) {
 	if d.FD, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	if err := kernel.FlockFD(d.FD, unix.LOCK_SH); err != nil { // see Unused
+	if err := vfs.FlockFD(d.FD, unix.LOCK_SH); err != nil { // see Unused
 		return nil, &os.PathError{Op: "flock", Path: path, Err: err}
 	}
 	if top {
@@ -109,12 +108,12 @@ func (d *Layer) initLog() error {
 // Unused calls do while no process has the layer at path open. unix.EBUSY means that one has. A process that
 // opens the layer meanwhile waits, and then finds the state that do left.
 func Unused(path string, do func() error) error {
-	dir, err := kernel.OpenDir(unix.AT_FDCWD, path)
+	dir, err := vfs.OpenDir(unix.AT_FDCWD, path)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	err = kernel.Flock(dir, unix.LOCK_EX|unix.LOCK_NB)
+	err = vfs.Flock(dir, unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		err = unix.EBUSY
 	}
@@ -263,13 +262,13 @@ func (d *Layer) OpenContent(id uint64, flags int, make bool) (int, error) {
 }
 
 // Contents calls do with each content file.
-func (d *Layer) Contents(do func(id uint64, st *kernel.Stat) error) error {
-	data, err := kernel.OpenDir(d.FD, "data")
+func (d *Layer) Contents(do func(id uint64, st *vfs.Stat) error) error {
+	data, err := vfs.OpenDir(d.FD, "data")
 	if err != nil {
 		return err
 	}
 	defer data.Close()
-	shards, err := kernel.Entries(int(data.Fd()))
+	shards, err := vfs.Entries(int(data.Fd()))
 	for _, s := range shards {
 		if err == nil {
 			err = d.readShard(int(data.Fd()), s.Name, do)
@@ -278,20 +277,20 @@ func (d *Layer) Contents(do func(id uint64, st *kernel.Stat) error) error {
 	return err
 }
 
-func (d *Layer) readShard(data int, name string, do func(id uint64, st *kernel.Stat) error) error {
-	shard, err := kernel.OpenDir(data, name)
+func (d *Layer) readShard(data int, name string, do func(id uint64, st *vfs.Stat) error) error {
+	shard, err := vfs.OpenDir(data, name)
 	if err != nil {
 		return err
 	}
 	defer shard.Close()
-	files, err := kernel.Entries(int(shard.Fd()))
+	files, err := vfs.Entries(int(shard.Fd()))
 	for _, e := range files {
 		id, not := strconv.ParseUint(e.Name, 16, 64)
 		if not != nil || err != nil {
 			continue
 		}
-		var st kernel.Stat
-		if st, err = kernel.Lstat(int(shard.Fd()), e.Name); err == nil {
+		var st vfs.Stat
+		if st, err = vfs.Lstat(int(shard.Fd()), e.Name); err == nil {
 			err = do(id, &st)
 		}
 	}
@@ -301,7 +300,7 @@ func (d *Layer) readShard(data int, name string, do func(id uint64, st *kernel.S
 // HasContent reports whether the layer has any content files.
 func (d *Layer) HasContent() (bool, error) {
 	some := errors.New("some")
-	err := d.Contents(func(uint64, *kernel.Stat) error { return some })
+	err := d.Contents(func(uint64, *vfs.Stat) error { return some })
 	if errors.Is(err, some) {
 		return true, nil
 	}
@@ -332,7 +331,7 @@ func Make(path string) error {
 
 // IsLayer reports whether path is a layer, in whatever state.
 func IsLayer(path string) bool {
-	st, err := kernel.Lstat(unix.AT_FDCWD, path+"/log")
+	st, err := vfs.Lstat(unix.AT_FDCWD, path+"/log")
 	return err == nil && st.IsRegular()
 }
 
@@ -346,10 +345,10 @@ func TryLock(path string) (clean bool, release func(), err error) {
 	}
 	clean, err = isClean(log)
 	if err != nil {
-		kernel.Unlock(log)
+		vfs.Unlock(log)
 		return false, nil, err
 	}
-	return clean, func() { kernel.Unlock(log) }, nil
+	return clean, func() { vfs.Unlock(log) }, nil
 }
 
 // isClean reports whether the last frame of a log marks the layer as clean.

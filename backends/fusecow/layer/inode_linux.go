@@ -6,9 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // An inode is one that the kernel has looked up, or that is dirty, or both. FS.mu guards its fields, except
@@ -129,7 +128,7 @@ type Identity struct {
 	Born Time
 }
 
-func (f *FS) identityOf(st *kernel.Stat) Identity {
+func (f *FS) identityOf(st *vfs.Stat) Identity {
 	return f.omitRootDev(Identity{st.Ino, uint32(st.Dev), At(st.BTime.Sec, st.BTime.Nsec)})
 }
 
@@ -180,7 +179,7 @@ func (n *inode) isDir() bool   { return n.kind() == unix.S_IFDIR }
 func (n *inode) regular() bool { return n.kind() == unix.S_IFREG }
 
 // attrOf converts the attributes of a lower inode. The caller sets ino.
-func attrOf(st *kernel.Stat) attr {
+func attrOf(st *vfs.Stat) attr {
 	return attr{
 		size: st.Size, mode: st.Mode, uid: st.UID, gid: st.GID, nlink: st.Nlink,
 		rdev:  uint32(st.Rdev),

@@ -5,13 +5,13 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // lateReads records the lower files that had changed after an instant and were opened later. It costs one
 // comparison, because each open reads the change time anyway.
 type lateReads struct {
-	since kernel.Timestamp // never changes
+	since vfs.Timestamp // never changes
 	mu    sync.Mutex
 	paths map[string]struct{}
 	bytes int // total length of paths
@@ -20,8 +20,8 @@ type lateReads struct {
 // These bounds make the list fit into one message.
 const maxLate, maxLateBytes = 500, 64 << 10
 
-func (l *lateReads) add(o *lowerRef, changed kernel.Timestamp) {
-	if l.since == (kernel.Timestamp{}) || l.since.After(changed) {
+func (l *lateReads) add(o *lowerRef, changed vfs.Timestamp) {
+	if l.since == (vfs.Timestamp{}) || l.since.After(changed) {
 		return
 	}
 	path := o.path()

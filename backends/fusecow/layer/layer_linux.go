@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // Options configure [Open].
@@ -39,7 +39,7 @@ type Options struct {
 	CopyUpLimit int64
 	// Since, unless zero, makes the filesystem record each lower file whose change time is Since or later when
 	// its content is opened. See [FS.LateReads].
-	Since kernel.Timestamp
+	Since vfs.Timestamp
 	// ReadOnly means that no layer takes changes. Other processes may still write to the last one.
 	ReadOnly bool
 	// Frozen promises that nobody changes the lower, so that no originals need be saved.
@@ -182,7 +182,7 @@ func openRoot(o Options) (_ *FS, err error) {
 	if f.lower, err = openLowerRoot(o.Lower); err != nil {
 		return nil, err
 	}
-	st, err := kernel.Lstat(f.lower, "")
+	st, err := vfs.Lstat(f.lower, "")
 	if err != nil {
 		f.release()
 		return nil, err
@@ -197,9 +197,9 @@ func openRoot(o Options) (_ *FS, err error) {
 // openLowerRoot opens the lower without its submounts, through a detached copy of its mount. For an ordinary
 // user it opens the path itself, submounts included.
 func openLowerRoot(path string) (int, error) {
-	if m, err := kernel.CloneTree(path, false); err == nil {
+	if m, err := mount.CloneTree(path, false); err == nil {
 		defer m.Close()
-		path = kernel.FDPath(m) + "/."
+		path = vfs.FDPath(m) + "/."
 	}
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

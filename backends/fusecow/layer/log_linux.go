@@ -4,9 +4,8 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // commit appends all changes that the log does not record yet, in one frame, so that a crash never keeps the
@@ -44,7 +43,7 @@ func (f *FS) commit(sync bool) error {
 			f.durableFrame.Store(frame)
 		}
 	case len(u.garbage) > 0:
-		err = kernel.Settle(d.log)
+		err = vfs.SyncData(d.log)
 	}
 	for err == nil && len(u.garbage) > 0 {
 		if err = f.removeDead(d, s, u.garbage[0]); err == nil {
@@ -302,7 +301,7 @@ func (f *FS) recover(careful bool) error {
 		return err
 	}
 	found := map[uint64]bool{}
-	err = d.Contents(func(id uint64, st *kernel.Stat) error {
+	err = d.Contents(func(id uint64, st *vfs.Stat) error {
 		n := f.inodes[id]
 		if n == nil || !n.regular() || n.layer != top && n.layer != NoContent {
 			if f.readOnly {

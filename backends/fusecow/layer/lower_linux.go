@@ -6,9 +6,8 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // lowerDirFD returns a descriptor of the lower directory o.
@@ -20,7 +19,7 @@ func (f *FS) lowerDirFD(o *lowerRef) (*fd, error) {
 
 // openForListing opens a lower directory for reading. It works also where the caller lacks search permission.
 func openForListing(d *fd) (*os.File, error) {
-	own, err := kernel.OpenDir(d.n, ".") // a fresh descriptor has its own read position
+	own, err := vfs.OpenDir(d.n, ".") // a fresh descriptor has its own read position
 	if errors.Is(err, unix.EACCES) {
 		own, err = os.OpenFile("/proc/self/fd/"+strconv.Itoa(d.n), os.O_RDONLY|unix.O_DIRECTORY, 0)
 	}
@@ -48,7 +47,7 @@ func (f *FS) openLower(o *lowerRef, flags int) (int, error) {
 	if flags&unix.O_PATH == 0 {
 		flags |= unix.O_NONBLOCK
 	}
-	n, err := kernel.OpenBeneathFD(f.lower, o.path(), flags|unix.O_NOFOLLOW, 0)
+	n, err := vfs.OpenBeneathFD(f.lower, o.path(), flags|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		for _, other := range []error{fs.ErrNotExist, unix.ENOTDIR, unix.ELOOP} {
 			if errors.Is(err, other) {
@@ -60,7 +59,7 @@ func (f *FS) openLower(o *lowerRef, flags int) (int, error) {
 	if flags&unix.O_DIRECTORY != 0 {
 		return n, nil
 	}
-	st, err := kernel.Lstat(n, "")
+	st, err := vfs.Lstat(n, "")
 	if err == nil && f.identityOf(&st) != o.Identity {
 		err = f.lowerStale(o)
 	}
@@ -75,13 +74,13 @@ func (f *FS) openLower(o *lowerRef, flags int) (int, error) {
 }
 
 // statLower looks up name in a lower directory.
-func (f *FS) statLower(dir *lowerRef, name string) (kernel.Stat, error) {
+func (f *FS) statLower(dir *lowerRef, name string) (vfs.Stat, error) {
 	d, err := f.lowerDirFD(dir)
 	if err != nil {
-		return kernel.Stat{}, err
+		return vfs.Stat{}, err
 	}
 	defer f.fds.put(d)
-	return kernel.Lstat(d.n, name)
+	return vfs.Lstat(d.n, name)
 }
 
 // lowerHas reports whether a lower directory has an entry called name.
@@ -133,14 +132,14 @@ func (f *FS) loadLower(n *inode) error {
 		return nil
 	}
 	return f.withLower(n.lower, func(dirfd int, name string) (err error) {
-		st, err := kernel.Lstat(dirfd, name)
+		st, err := vfs.Lstat(dirfd, name)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && f.identityOf(&st) != n.lower.Identity {
 			return f.lowerStale(n.lower)
 		}
 		if err != nil {
 			return err
 		}
-		if n.xattrs, err = kernel.Xattrs(dirfd, name); err != nil {
+		if n.xattrs, err = vfs.Xattrs(dirfd, name); err != nil {
 			return err
 		}
 		if st.IsSymlink() {

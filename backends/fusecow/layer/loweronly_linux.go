@@ -4,9 +4,8 @@ import (
 	"errors"
 	"io/fs"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // LowerOnly reports whether the filesystem is the lower without any layer, read-only.
@@ -15,7 +14,7 @@ func (f *FS) LowerOnly() bool { return f.readOnly && len(f.layers) == 0 }
 // readDirLowerOnly is ReadDir for a filesystem that is the lower alone. Its offsets are those of the lower
 // filesystem, which stay valid when the directory is opened anew. No state between two reads is needed, and so
 // no requests to open or close a directory.
-func (f *FS) readDirLowerOnly(n *inode, offset int64, add func(d Dir, e kernel.Entry, next uint64) (room bool, err error)) error {
+func (f *FS) readDirLowerOnly(n *inode, offset int64, add func(d Dir, e vfs.Entry, next uint64) (room bool, err error)) error {
 	d, err := f.lowerDirFD(n.lower)
 	if err != nil {
 		return err
@@ -26,7 +25,7 @@ func (f *FS) readDirLowerOnly(n *inode, offset int64, add func(d Dir, e kernel.E
 		return err
 	}
 	defer own.Close()
-	return kernel.EntriesFrom(int(own.Fd()), offset, func(e kernel.Entry, next int64) (bool, error) {
+	return vfs.EntriesFrom(int(own.Fd()), offset, func(e vfs.Entry, next int64) (bool, error) {
 		if e.Name == "." || e.Name == ".." {
 			e.Ino = n.ino
 		}
@@ -84,7 +83,7 @@ func (c *Content) Current(id uint64) bool {
 	if err != nil || n != c.n {
 		return false
 	}
-	st, err := kernel.Lstat(c.FD, "")
+	st, err := vfs.Lstat(c.FD, "")
 	return err == nil && st.Size == n.size && st.Nlink > 0
 }
 

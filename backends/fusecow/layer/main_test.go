@@ -17,12 +17,12 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/backends/fusecow/mount"
-	"github.com/snapfs/snapfs/internal/kernel"
+	sysmount "github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -95,7 +95,7 @@ func serve(what []string) error {
 	if err != nil {
 		return err
 	}
-	err = kernel.MoveMount(root, unix.AT_FDCWD, what[0])
+	err = sysmount.MoveMount(root, unix.AT_FDCWD, what[0])
 	root.Close()
 	if err != nil {
 		return err
@@ -286,7 +286,7 @@ func (b *bench) has(path, want string) {
 
 func (b *bench) ino(path string) uint64 {
 	b.Helper()
-	st, err := kernel.Lstat(unix.AT_FDCWD, path)
+	st, err := vfs.Lstat(unix.AT_FDCWD, path)
 	b.must(err)
 	return st.Ino
 }

@@ -7,9 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // ErrNotMergeable reports layers that cannot be merged.
@@ -145,7 +144,7 @@ func (m *merger) linkUnlogged() error {
 		if err != nil {
 			return err
 		}
-		err = d.Contents(func(id uint64, _ *kernel.Stat) error {
+		err = d.Contents(func(id uint64, _ *vfs.Stat) error {
 			if _, told := m.inodes[id]; told || m.gone[id] {
 				return nil
 			}
@@ -192,7 +191,7 @@ func (m *merger) link(layer, name string) error {
 
 // write writes the log, marked as clean, after everything else is in place.
 func (m *merger) write(records Writer) error {
-	dir, err := kernel.OpenDir(unix.AT_FDCWD, m.path)
+	dir, err := vfs.OpenDir(unix.AT_FDCWD, m.path)
 	if err != nil {
 		return err
 	}

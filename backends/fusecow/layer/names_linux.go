@@ -4,9 +4,8 @@ import (
 	"errors"
 	"io/fs"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // All methods in this file require mu, unless they say otherwise. They return bare errnos or errors that wrap
@@ -110,7 +109,7 @@ func (f *FS) isEmpty(dir *inode) (bool, error) {
 
 // readLowerDir lists a lower directory through a descriptor of its own, because the read position belongs to
 // the descriptor.
-func (f *FS) readLowerDir(o *lowerRef) ([]kernel.Entry, error) {
+func (f *FS) readLowerDir(o *lowerRef) ([]vfs.Entry, error) {
 	d, err := f.lowerDirFD(o)
 	if err != nil {
 		return nil, err
@@ -124,7 +123,7 @@ func (f *FS) readLowerDir(o *lowerRef) ([]kernel.Entry, error) {
 		return nil, err
 	}
 	defer own.Close()
-	return kernel.Entries(int(own.Fd()))
+	return vfs.Entries(int(own.Fd()))
 }
 
 // create adds an inode with a mode to dir. With an empty name the inode has no name yet.

@@ -4,9 +4,8 @@ import (
 	"errors"
 	"io/fs"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // The methods in this file answer the requests of a kernel, which refers to inodes by the ids that it got from
@@ -69,7 +68,7 @@ func (f *FS) stat(n *inode) Attr {
 	case n.layer == NoContent:
 		a.Blocks = 0
 	default:
-		if st, err := kernel.Lstat(f.layers[n.layer].FD, ContentPath(n.id)); err == nil { // n.charged would be wrong: ZFS reports blocks too early
+		if st, err := vfs.Lstat(f.layers[n.layer].FD, ContentPath(n.id)); err == nil { // n.charged would be wrong: ZFS reports blocks too early
 			a.Blocks = uint64(st.Blocks)
 		}
 		if n.sparse != nil {
@@ -101,7 +100,7 @@ func (f *FS) Lookup(id uint64, name string) (Entry, error) {
 	n, known := dir.entries[name]
 	if !known && dir.showsLower() {
 		f.mu.Unlock()
-		var st kernel.Stat
+		var st vfs.Stat
 		st, err = f.statLower(dir.lower, name)
 		f.mu.Lock()
 		// The kernel keeps this name locked meanwhile.

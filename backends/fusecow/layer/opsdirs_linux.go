@@ -8,9 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // listings are the open directories. The listing of each stays as it was at its first read, whatever is removed
@@ -27,7 +26,7 @@ type listings struct {
 type listing struct {
 	mu    sync.Mutex // held by a reader; taken before FS.mu
 	dir   uint64
-	names atomic.Pointer[[]kernel.Entry]
+	names atomic.Pointer[[]vfs.Entry]
 }
 
 // OpenDir opens a directory for ReadDir. The caller must pass the result to [FS.CloseDir].
@@ -103,7 +102,7 @@ func (d Dir) Lookup(name string) (Entry, error) {
 
 // ReadDir calls add with the entries of a directory from offset on, including "." and "..", until add returns
 // room false. If the filesystem is [FS.LowerOnly], list is ignored and no OpenDir is needed.
-func (f *FS) ReadDir(list, id, offset uint64, add func(d Dir, e kernel.Entry, next uint64) (room bool, err error)) error {
+func (f *FS) ReadDir(list, id, offset uint64, add func(d Dir, e vfs.Entry, next uint64) (room bool, err error)) error {
 	n, err := f.inodeByID(id)
 	if err != nil {
 		return err
@@ -158,7 +157,7 @@ func (f *FS) readListing(n *inode, l *listing, anew bool) error {
 }
 
 // listLower lists the lower directory of n. The list is empty if n is dirty and the lower directory is gone.
-func (f *FS) listLower(n *inode) ([]kernel.Entry, error) {
+func (f *FS) listLower(n *inode) ([]vfs.Entry, error) {
 	if !n.showsLower() {
 		return nil, nil
 	}
@@ -171,10 +170,10 @@ func (f *FS) listLower(n *inode) ([]kernel.Entry, error) {
 
 // mergeListing merges lower entries, in their order, with those of the layers, which follow. A changed lower
 // entry keeps its position, because the kernel may have cached an earlier listing. The caller holds mu.
-func (n *inode) mergeListing(own []kernel.Entry) []kernel.Entry {
-	all := make([]kernel.Entry, 2, 2+len(own)+len(n.entries))
-	all[0] = kernel.Entry{Name: ".", Ino: n.ino, Type: unix.DT_DIR}
-	all[1] = kernel.Entry{Name: "..", Ino: n.ino, Type: unix.DT_DIR}
+func (n *inode) mergeListing(own []vfs.Entry) []vfs.Entry {
+	all := make([]vfs.Entry, 2, 2+len(own)+len(n.entries))
+	all[0] = vfs.Entry{Name: ".", Ino: n.ino, Type: unix.DT_DIR}
+	all[1] = vfs.Entry{Name: "..", Ino: n.ino, Type: unix.DT_DIR}
 	placed := map[string]bool{}
 	for _, e := range own {
 		to, changed := n.entries[e.Name]
@@ -192,10 +191,10 @@ func (n *inode) mergeListing(own []kernel.Entry) []kernel.Entry {
 			all = append(all, to.entry(name))
 		}
 	}
-	slices.SortFunc(all[above:], func(a, b kernel.Entry) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(all[above:], func(a, b vfs.Entry) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
 
-func (n *inode) entry(name string) kernel.Entry {
-	return kernel.Entry{Name: name, Ino: n.ino, Type: uint8(n.mode >> 12)}
+func (n *inode) entry(name string) vfs.Entry {
+	return vfs.Entry{Name: name, Ino: n.ino, Type: uint8(n.mode >> 12)}
 }

@@ -6,9 +6,8 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // An Original is the state of a lower file just before it was first written to, truncated, or replaced by a
@@ -17,7 +16,7 @@ type Original struct {
 	// Path is relative to the lower's root.
 	Path string
 	// Stat lacks the access and birth times.
-	Stat   kernel.Stat
+	Stat   vfs.Stat
 	Xattrs map[string]string
 	// File is the path of a copy of the content, or "" if there is none.
 	File string
@@ -42,11 +41,11 @@ func (f *FS) saveOriginal(n *inode, d *Layer) *Original {
 	}
 	defer f.fds.put(src)
 	o := &Original{Path: n.lower.path(), ID: n.id}
-	if o.Stat, err = kernel.Lstat(src.n, ""); err != nil {
+	if o.Stat, err = vfs.Lstat(src.n, ""); err != nil {
 		return nil
 	}
 	err = f.withLower(n.lower, func(dirfd int, name string) (err error) {
-		o.Xattrs, err = kernel.Xattrs(dirfd, name)
+		o.Xattrs, err = vfs.Xattrs(dirfd, name)
 		return err
 	})
 	if err != nil {
@@ -55,7 +54,7 @@ func (f *FS) saveOriginal(n *inode, d *Layer) *Original {
 	if o.Stat.Size <= MaxOriginal {
 		o.Copy = d.SaveOriginal(n.id, src.n)
 	}
-	if again, err := kernel.Lstat(src.n, ""); err != nil || again.CTime != o.Stat.CTime {
+	if again, err := vfs.Lstat(src.n, ""); err != nil || again.CTime != o.Stat.CTime {
 		d.RemoveOriginal(o) // somebody is writing to it
 		return nil
 	}
@@ -109,7 +108,7 @@ func (d *Layer) SaveOriginal(id uint64, from int) uint64 {
 			continue
 		}
 		if err == nil {
-			_, err = kernel.CopyFile(dst, src)
+			_, err = vfs.CopyFile(dst, src)
 			if err = errors.Join(err, dst.Close()); err != nil {
 				d.RemoveOriginal(o)
 			}
@@ -133,7 +132,7 @@ func (w *Writer) Original(o *Original) {
 	w.num(o.Stat.Ino)
 	w.num(o.Stat.Dev)
 	w.int(o.Stat.Size)
-	for _, t := range []kernel.Timestamp{o.Stat.MTime, o.Stat.CTime} {
+	for _, t := range []vfs.Timestamp{o.Stat.MTime, o.Stat.CTime} {
 		w.times(At(t.Sec, t.Nsec))
 	}
 	w.xattrs(o.Xattrs)
@@ -146,9 +145,9 @@ func (r *Reader) Original() (o Original) {
 		*p = uint32(r.Num())
 	}
 	o.Stat.Ino, o.Stat.Dev, o.Stat.Size = r.Num(), r.Num(), r.int()
-	for _, p := range []*kernel.Timestamp{&o.Stat.MTime, &o.Stat.CTime} {
+	for _, p := range []*vfs.Timestamp{&o.Stat.MTime, &o.Stat.CTime} {
 		t := r.time()
-		*p = kernel.Timestamp{Sec: t.Sec(), Nsec: t.Nsec}
+		*p = vfs.Timestamp{Sec: t.Sec(), Nsec: t.Nsec}
 	}
 	o.Xattrs = r.xattrs()
 	o.Copy = r.Num()

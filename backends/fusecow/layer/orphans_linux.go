@@ -11,9 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // Orphans are files of a layer that its log does not account for. They are set aside, not deleted: content
@@ -69,7 +68,7 @@ func (d *Layer) SetAside(id uint64) error {
 		return &os.PathError{Op: "mkdir", Path: d.Path + "/found", Err: err}
 	}
 	_, err := withFreeName(d.Path+"/found/"+strconv.FormatUint(id, 16), func(to string) error {
-		return kernel.RenameNew(filepath.Join(d.Path, ContentPath(id)), to)
+		return vfs.RenameNew(filepath.Join(d.Path, ContentPath(id)), to)
 	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -98,7 +97,7 @@ func (d *Layer) backupLog() error {
 	if err != nil {
 		return err
 	}
-	_, err = kernel.CopyFile(to, d.log)
+	_, err = vfs.CopyFile(to, d.log)
 	return errors.Join(err, to.Sync(), to.Close(), unix.Fsync(d.FD))
 }
 
@@ -112,7 +111,7 @@ func AsideBytes(path string) (sum int64, err error) {
 	}
 	found, err := filepath.Glob(escapeGlob(path) + "/found/*")
 	for _, name := range append(logs, found...) {
-		st, serr := kernel.Lstat(unix.AT_FDCWD, name)
+		st, serr := vfs.Lstat(unix.AT_FDCWD, name)
 		if serr != nil && !errors.Is(serr, fs.ErrNotExist) {
 			err = errors.Join(err, serr)
 		}

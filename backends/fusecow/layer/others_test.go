@@ -6,11 +6,10 @@ import (
 	"os"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 const othersEnv = "SNAPFS_TEST_OTHERS"
@@ -64,7 +63,7 @@ func passesAndLists(t *testing.T, lower string) {
 			t.Fatal(err)
 		}
 		names := 0
-		err = f.ReadDir(f.OpenDir(list.ID), list.ID, 0, func(_ layer.Dir, e kernel.Entry, _ uint64) (bool, error) {
+		err = f.ReadDir(f.OpenDir(list.ID), list.ID, 0, func(_ layer.Dir, e vfs.Entry, _ uint64) (bool, error) {
 			if e.Name == "file" {
 				names++
 			}

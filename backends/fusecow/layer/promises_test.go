@@ -11,10 +11,9 @@ import (
 	"testing"
 
 	"github.com/hanwen/go-fuse/v2/posixtest"
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 func TestNamesOfAFileStayTogetherAndKeepTheirNumber(t *testing.T) {
@@ -28,7 +27,7 @@ func TestNamesOfAFileStayTogetherAndKeepTheirNumber(t *testing.T) {
 	check := func(when string) {
 		t.Helper()
 		b.has(b.mount+"/a", "new")
-		st, err := kernel.Lstat(unix.AT_FDCWD, b.mount+"/c")
+		st, err := vfs.Lstat(unix.AT_FDCWD, b.mount+"/c")
 		b.must(err)
 		if st.Ino != number || st.Nlink != 2 || b.ino(b.mount+"/a") != number {
 			t.Errorf("%s: number %d of %d names, was %d of 2", when, st.Ino, st.Nlink, number)
@@ -105,7 +104,7 @@ func TestUnlinkedOpenFilesLiveOnAndLeaveNothing(t *testing.T) {
 		b.must(os.Remove(b.mount + name))
 		_, err = f.WriteAt([]byte("FROM"), 0)
 		b.must(err)
-		b.has(kernel.FDPath(f), "FROM "+name[1:])
+		b.has(vfs.FDPath(f), "FROM "+name[1:])
 		f.Close()
 	}
 	tmp, err := unix.Open(b.mount, unix.O_TMPFILE|unix.O_RDWR, 0o600)
@@ -113,7 +112,7 @@ func TestUnlinkedOpenFilesLiveOnAndLeaveNothing(t *testing.T) {
 	file := os.NewFile(uintptr(tmp), "tmp")
 	_, err = file.WriteString("kept")
 	b.must(err)
-	b.must(unix.Linkat(unix.AT_FDCWD, kernel.FDPath(file), unix.AT_FDCWD, b.mount+"/tmp", unix.AT_SYMLINK_FOLLOW))
+	b.must(unix.Linkat(unix.AT_FDCWD, vfs.FDPath(file), unix.AT_FDCWD, b.mount+"/tmp", unix.AT_SYMLINK_FOLLOW))
 	file.Close()
 	b.has(b.mount+"/tmp", "kept")
 	b.again(false)

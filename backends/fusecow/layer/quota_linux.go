@@ -10,9 +10,8 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/snapfs/snapfs/internal/loopdev"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // Usage is what layers hold: the bytes of content and logs in whole blocks, and the inodes that logs record.
@@ -51,7 +50,7 @@ func OpenQuota(path string) (_ *Quota, err error) {
 	}
 	defer f.Close()
 	if st, err := f.Stat(); err == nil && st.Size() == 0 {
-		kernel.SetNoCopy(f) // on btrfs each change would need a new block, which a full disk does not have
+		loopdev.SetNoCopy(f) // on btrfs each change would need a new block, which a full disk does not have
 	}
 	if err := unix.Fallocate(int(f.Fd()), 0, 0, quotaSize); err != nil {
 		if !errors.Is(err, unix.EOPNOTSUPP) {

@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // comes waits for a file to hold a text: a name that leads elsewhere below is looked up anew when its file
@@ -112,7 +111,7 @@ func TestADirectoryWithAGivenNumberIsOne(t *testing.T) {
 	_, err = f.WriteString("y")
 	b.must(errors.Join(err, f.Sync(), f.Close()))
 	b.write(b.mount+"/b/new", "new")
-	d, err := kernel.OpenDir(unix.AT_FDCWD, b.mount+"/b")
+	d, err := vfs.OpenDir(unix.AT_FDCWD, b.mount+"/b")
 	b.must(err)
 	b.must(errors.Join(d.Sync(), d.Close()))
 	for _, crash := range []bool{false, true} {

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // TestWhatWasChangedStaysWhateverComesBelow: people save files by renaming new ones into
@@ -70,7 +70,7 @@ func TestWhatWasChangedStaysOnAnotherDevice(t *testing.T) {
 	b := newBench(t)
 	top := treetest.Btrfs(t)
 	dir := treetest.Open(t, top)
-	b.must(kernel.BtrfsCreate(int(dir.Fd()), "lower"))
+	b.must(btrfs.Create(int(dir.Fd()), "lower"))
 	b.lower = top + "/lower"
 	b.must(os.Mkdir(b.lower+"/dir", 0o755))
 	for _, name := range []string{"/mode", "/dir/linked", "/dir/read"} {
@@ -82,7 +82,7 @@ func TestWhatWasChangedStaysOnAnotherDevice(t *testing.T) {
 	b.must(os.Rename(b.mount+"/dir", b.mount+"/moved"))
 	b.down()
 	lower := treetest.Open(t, b.lower)
-	b.must(kernel.BtrfsSnapshot(int(lower.Fd()), int(dir.Fd()), "again", false))
+	b.must(btrfs.Snapshot(int(lower.Fd()), int(dir.Fd()), "again", false))
 	b.lower = top + "/again"
 	b.up()
 	for _, name := range []string{"/mode", "/link", "/moved/linked", "/moved/read"} {
@@ -138,7 +138,7 @@ func TestANumberThatIsAnothersBeforeTheLogHearsOfIt(t *testing.T) {
 	b.tell("sync")
 	b.again(true)
 	for i := range files {
-		st, err := kernel.Lstat(unix.AT_FDCWD, name(b.mount, "new", i))
+		st, err := vfs.Lstat(unix.AT_FDCWD, name(b.mount, "new", i))
 		if b.must(err); st.Mode&0o777 != 0o640 {
 			t.Errorf("%d: mode %o", i, st.Mode)
 		}

@@ -5,9 +5,10 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/projquota"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // The first write to a large file does not copy it, unless its blocks can be shared. Instead the top layer gets
@@ -81,7 +82,7 @@ func (p *sparseUpper) inFile(fd int) (*sparseUpper, error) {
 	if p == nil {
 		return nil, nil
 	}
-	st, err := kernel.Lstat(fd, "")
+	st, err := vfs.Lstat(fd, "")
 	return &sparseUpper{Own: FileIdentity(&st), Sources: p.Sources, writeMu: new(sync.Mutex)}, err
 }
 
@@ -89,7 +90,7 @@ func (p *sparseUpper) inFile(fd int) (*sparseUpper, error) {
 func (p *sparseUpper) shown() int64 { return p.Sources[0].Until }
 
 // FileIdentity identifies a content file, independent of the device number.
-func FileIdentity(st *kernel.Stat) Identity {
+func FileIdentity(st *vfs.Stat) Identity {
 	return Identity{Ino: st.Ino, Born: At(st.BTime.Sec, st.BTime.Nsec)}
 }
 
@@ -102,7 +103,7 @@ func (f *FS) fillCopiedUp(dst int, n *inode, keep int64) (p *sparseUpper, reserv
 		return nil, 0, err
 	}
 	defer f.fds.put(d)
-	st, err := kernel.Lstat(d.n, "")
+	st, err := vfs.Lstat(d.n, "")
 	if err != nil {
 		return nil, 0, err
 	}
@@ -131,7 +132,7 @@ func (f *FS) fillCopiedUp(dst int, n *inode, keep int64) (p *sparseUpper, reserv
 	if err := unix.Ftruncate(dst, s.Until); err != nil {
 		return nil, 0, err
 	}
-	st, err = kernel.Lstat(dst, "")
+	st, err = vfs.Lstat(dst, "")
 	next.Own = FileIdentity(&st)
 	next.Sources = append(next.Sources, s)
 	if p != nil {
@@ -150,7 +151,7 @@ func reportsHoles(fd int) bool {
 	}
 	switch st.Type {
 	case unix.XFS_SUPER_MAGIC:
-		ahead, err := kernel.AllocatesAhead(fd)
+		ahead, err := projquota.AllocatesAhead(fd)
 		return err == nil && !ahead
 	case unix.EXT4_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC:
 		return true
@@ -163,11 +164,11 @@ func reportsHoles(fd int) bool {
 // hasHugePages reports whether a tmpfs may use huge pages (huge= in tmpfs(5)), which are data as a whole once
 // one byte is. It also returns true if it cannot find out.
 func hasHugePages(fd int) bool {
-	st, err := kernel.Lstat(fd, "")
+	st, err := vfs.Lstat(fd, "")
 	if err != nil {
 		return true
 	}
-	mounts, _ := kernel.Mounts() // none if unknown
+	mounts, _ := mount.List() // none if unknown
 	for _, m := range mounts {
 		if m.Dev == st.Dev && m.Type == "tmpfs" {
 			return strings.Contains(m.SuperOptions, "huge=")
@@ -183,9 +184,9 @@ func (f *FS) copyTo(dst, src int, need int64, clone bool) error {
 		return unix.EDQUOT
 	}
 	// Other goroutines use both descriptors, so each File gets a duplicate.
-	copying := func(to, from *os.File) error { _, err := kernel.CopyFile(to, from); return err }
+	copying := func(to, from *os.File) error { _, err := vfs.CopyFile(to, from); return err }
 	if clone {
-		copying = kernel.CloneFile
+		copying = vfs.CloneFile
 	}
 	to, err := dupFile(dst)
 	if err == nil {

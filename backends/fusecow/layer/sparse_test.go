@@ -11,11 +11,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A large is a file of the tree below that is not copied, what it must hold, and
@@ -37,7 +37,7 @@ func newLarge(t *testing.T) *large {
 		l.must(err)
 		from, err := os.Open(l.lower + "/large")
 		l.must(err)
-		if kernel.CloneFile(to, from) == nil {
+		if vfs.CloneFile(to, from) == nil {
 			t.Fatal("the blocks of this filesystem can be shared: it is the wrong one for this test")
 		}
 		l.must(errors.Join(to.Close(), from.Close()))
@@ -85,7 +85,7 @@ func (l *large) holds() (sum int64) {
 	l.Helper()
 	for _, path := range l.layers {
 		l.must(filepath.WalkDir(path+"/data", func(path string, _ os.DirEntry, err error) error {
-			st, serr := kernel.Lstat(unix.AT_FDCWD, path)
+			st, serr := vfs.Lstat(unix.AT_FDCWD, path)
 			if !st.IsDir() {
 				sum += st.Blocks * 512
 			}
@@ -197,7 +197,7 @@ func TestPartsTellWhereTheyHaveData(t *testing.T) {
 	seek(end, unix.SEEK_DATA, 2<<20)
 	seek(2<<20+4096, unix.SEEK_DATA, -1)
 	seek(2<<20, unix.SEEK_HOLE, 2<<20+4096)
-	if st, err := kernel.Lstat(unix.AT_FDCWD, l.path); err != nil || st.Blocks*512 < largeSize {
+	if st, err := vfs.Lstat(unix.AT_FDCWD, l.path); err != nil || st.Blocks*512 < largeSize {
 		t.Errorf("it is told to take %d bytes, %v", st.Blocks*512, err)
 	}
 	l.copies()
@@ -341,19 +341,19 @@ func TestHugePagesTellNoHoles(t *testing.T) {
 				t.Fatal(huge, err)
 			}
 		}
-		c, err := kernel.Fsopen("tmpfs")
+		c, err := mount.Fsopen("tmpfs")
 		must(err)
 		must(errors.Join(c.Set("size", "16m"), c.Set("huge", huge)))
-		mount, err := c.Mount(0)
+		mnt, err := c.Mount(0)
 		c.Close()
 		must(err)
-		must(kernel.MoveMount(mount, unix.AT_FDCWD, dir))
-		must(mount.Close())
+		must(mount.MoveMount(mnt, unix.AT_FDCWD, dir))
+		must(mnt.Close())
 		f, err := os.Create(dir + "/file")
 		must(err)
 		if got := layer.ReportsHoles(int(f.Fd())); got != want {
 			t.Errorf("huge=%s: %v", huge, got)
 		}
-		must(errors.Join(f.Close(), kernel.Unmount(dir)))
+		must(errors.Join(f.Close(), mount.Unmount(dir)))
 	}
 }

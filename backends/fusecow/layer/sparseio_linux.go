@@ -1,9 +1,8 @@
 package layer
 
 import (
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // readAll fills buf from off. Bytes beyond the end of the file are zeros.
@@ -86,7 +85,7 @@ func (s *Source) unchanged(fd int) error {
 	if s.Layer != InLower {
 		return nil
 	}
-	st, err := kernel.Lstat(fd, "")
+	st, err := vfs.Lstat(fd, "")
 	if err == nil && (st.Size != s.Size || At(st.MTime.Sec, st.MTime.Nsec) != s.Mtime) {
 		err = unix.ESTALE
 	}

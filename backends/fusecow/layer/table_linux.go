@@ -4,16 +4,15 @@ import (
 	"errors"
 	"io/fs"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // The inode table. All methods in this file require mu. They return bare errnos or errors that wrap one.
 
 // lowerInode returns the inode that shows a lower inode with attributes st, found as name in dir. All names of
 // a lower inode yield the same inode, so that hard links stay together when it is changed.
-func (f *FS) lowerInode(dir *lowerRef, name string, st *kernel.Stat) *inode {
+func (f *FS) lowerInode(dir *lowerRef, name string, st *vfs.Stat) *inode {
 	id := f.identityOf(st)
 	no := f.inoOf(&id)
 	for _, n := range [...]*inode{f.inodes[no], f.renumbered[id]} {
@@ -37,7 +36,7 @@ func (f *FS) lowerInode(dir *lowerRef, name string, st *kernel.Stat) *inode {
 // isSameInode reports whether the lower entry name in dir, which now has the identity of n.lower, is a hard
 // link of n. It is not if the lower file was renamed to it, because n still belongs to the name by which it was
 // found first.
-func (f *FS) isSameInode(n *inode, dir *lowerRef, name string, st *kernel.Stat) bool {
+func (f *FS) isSameInode(n *inode, dir *lowerRef, name string, st *vfs.Stat) bool {
 	if n.lower.isEntry(dir, name) {
 		return true
 	}
@@ -67,12 +66,12 @@ func (f *FS) addAlias(n *inode, dir *lowerRef, name string) {
 // stillLeads reports whether the path of o still leads to the same lower inode. Cost: three system calls,
 // needed only for inodes with a second name.
 func (f *FS) stillLeads(o *lowerRef) bool {
-	fd, err := kernel.OpenBeneathFD(f.lower, o.path(), unix.O_PATH|unix.O_NOFOLLOW, 0)
+	fd, err := vfs.OpenBeneathFD(f.lower, o.path(), unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP)
 	}
 	defer unix.Close(fd)
-	st, err := kernel.Lstat(fd, "")
+	st, err := vfs.Lstat(fd, "")
 	return err != nil || f.identityOf(&st) == o.Identity
 }
 

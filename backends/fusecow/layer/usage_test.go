@@ -10,11 +10,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // counted checks that each layer holds, by its log, what its directory does. ext4 takes a block
@@ -30,8 +29,8 @@ func (b *bench) counted() {
 				return filepath.SkipDir // it is no part of the tree
 			}
 			if err == nil && e.Type().IsRegular() {
-				var st kernel.Stat
-				st, err = kernel.Lstat(unix.AT_FDCWD, path)
+				var st vfs.Stat
+				st, err = vfs.Lstat(unix.AT_FDCWD, path)
 				if whole := (st.Size + 4095) / 4096 * 4096; st.Blocks*512 < whole {
 					want, maps = want+st.Blocks*512, maps+4096
 				} else {

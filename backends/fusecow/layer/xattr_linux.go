@@ -5,9 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/internal/kernel"
 )
 
 // xattr returns the value of an extended attribute, or unix.ENODATA. A filesystem that is the lower alone hides
@@ -21,11 +20,11 @@ func (f *FS) xattr(n *inode, name string) (string, error) {
 	if ok {
 		return value, nil
 	}
-	if changed || f.LowerOnly() && kernel.OverlayXattr(name) {
+	if changed || f.LowerOnly() && vfs.OverlayXattr(name) {
 		return "", unix.ENODATA
 	}
 	err := f.withLower(n.lower, func(dirfd int, file string) error {
-		b, err := kernel.GetXattr(dirfd, file, name)
+		b, err := vfs.GetXattr(dirfd, file, name)
 		value = string(b)
 		if errors.Is(err, unix.EOPNOTSUPP) && (name == aclAccess || name == aclDefault) {
 			err = unix.ENODATA // with EOPNOTSUPP the kernel would grant access to the owner only
@@ -47,11 +46,11 @@ func (f *FS) xattrNames(n *inode) (names []string, err error) {
 		return names, nil
 	}
 	err = f.withLower(n.lower, func(dirfd int, file string) (err error) {
-		names, err = kernel.ListXattrs(dirfd, file)
+		names, err = vfs.ListXattrs(dirfd, file)
 		return err
 	})
 	if f.LowerOnly() {
-		names = slices.DeleteFunc(names, kernel.OverlayXattr)
+		names = slices.DeleteFunc(names, vfs.OverlayXattr)
 	}
 	return names, err
 }

@@ -3,18 +3,17 @@ package mount
 import (
 	"fmt"
 	"io"
-	"log" //nolint:depguard // the library takes one of its loggers, to be silent
+	"log"
 	"math/rand/v2"
 	"os"
 	"strconv"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow"
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/spare"
+	"golang.org/x/sys/unix"
 )
 
 // A Server answers the kernel for a filesystem, from goroutines of this process, for
@@ -24,7 +23,7 @@ import (
 type Server struct {
 	served
 	server *fuse.Server
-	fuse   *kernel.FUSE
+	fuse   *mount.FUSE
 	pass   *passthrough
 }
 
@@ -34,7 +33,7 @@ const maxWrite = 1 << 20
 // a user namespace where this process may not mount. Attr are MOUNT_ATTR_* flags.
 // Others than this user may use the mount where this process is root.
 func New(f *layer.FS, side layer.View, attr uint64) (*Server, *os.File, error) {
-	k, root, err := kernel.NewFUSE(kernel.FUSEOptions{
+	k, root, err := mount.NewFUSE(mount.FUSEOptions{
 		Subtype: "fusecow", Others: os.Geteuid() == 0, MaxRead: maxWrite, ReadOnly: f.ReadOnly(),
 	}, attr)
 	if err != nil {

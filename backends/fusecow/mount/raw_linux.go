@@ -6,10 +6,9 @@ import (
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // raw answers the kernel. What it does not answer (open, create, flush, access,
@@ -262,14 +261,14 @@ func (r raw) ReleaseDir(in *fuse.ReleaseIn) {
 	r.f.CloseDir(in.Fh)
 }
 
-func dirEntry(e *kernel.Entry, next uint64) fuse.DirEntry {
+func dirEntry(e *vfs.Entry, next uint64) fuse.DirEntry {
 	return fuse.DirEntry{Name: e.Name, Ino: e.Ino, Mode: uint32(e.Type) << 12, Off: next}
 }
 
 func (r raw) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return status(r.f.ReadDir(in.Fh, in.NodeId, in.Offset, func(_ layer.Dir, e kernel.Entry, next uint64) (bool, error) {
+	return status(r.f.ReadDir(in.Fh, in.NodeId, in.Offset, func(_ layer.Dir, e vfs.Entry, next uint64) (bool, error) {
 		return out.AddDirEntry(dirEntry(&e, next)), nil
 	}))
 }
@@ -283,7 +282,7 @@ func (r raw) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryL
 func (r raw) listPlus(in *fuse.ReadIn, out *fuse.DirEntryList, shown func(*layer.Entry) bool) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return status(r.f.ReadDir(in.Fh, in.NodeId, in.Offset, func(d layer.Dir, e kernel.Entry, next uint64) (bool, error) {
+	return status(r.f.ReadDir(in.Fh, in.NodeId, in.Offset, func(d layer.Dir, e vfs.Entry, next uint64) (bool, error) {
 		to := out.AddDirLookupEntry(dirEntry(&e, next))
 		if to == nil || e.Name == "." || e.Name == ".." {
 			return to != nil, nil

@@ -18,12 +18,11 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/backends/fusecow/mount"
-	"github.com/snapfs/snapfs/internal/kernel"
+	sysmount "github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -103,7 +102,7 @@ func serve(what []string) error {
 	if err != nil {
 		return err
 	}
-	err = kernel.MoveMount(root, unix.AT_FDCWD, what[0])
+	err = sysmount.MoveMount(root, unix.AT_FDCWD, what[0])
 	root.Close()
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // A content is that of a regular file on one side, or of none.
@@ -33,7 +33,7 @@ func (b *builder) read(root *os.File, path string, n *diff.Node) (c content, err
 		return c, nil
 	}
 	const flags = syscall.O_RDONLY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
-	f, err := kernel.OpenBeneath(int(root.Fd()), path, flags, 0)
+	f, err := vfs.OpenBeneath(int(root.Fd()), path, flags, 0)
 	if err != nil {
 		return c, err
 	}

@@ -12,12 +12,11 @@ import (
 	"os"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A source reads the files of both trees.
@@ -96,7 +95,7 @@ func (s *source) open(b blob, path string) (io.ReadCloser, int64, error) {
 // openFile opens a regular file of a side.
 func (s *source) openFile(side int, path string) (*os.File, error) {
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	f, err := kernel.OpenBeneath(int(s.root[side].Fd()), path, flags, 0)
+	f, err := vfs.OpenBeneath(int(s.root[side].Fd()), path, flags, 0)
 	if err != nil {
 		return nil, s.fail(path, err)
 	}

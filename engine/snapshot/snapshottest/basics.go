@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 func basics() []promise {
@@ -66,7 +66,7 @@ func takenDivides(x *workbench) {
 	time.Sleep(tick)
 	x.write("later", "")
 	changed := func(name string) time.Time {
-		st, err := kernel.Lstat(-1, filepath.Join(x.place.Tree.Path, name))
+		st, err := vfs.Lstat(-1, filepath.Join(x.place.Tree.Path, name))
 		x.must(err)
 		return st.CTime.Time()
 	}
@@ -110,7 +110,7 @@ func seals(x *workbench, use snapshot.Use) {
 	x.write("gone", "base")
 	x.capture("s1")
 	open := x.reach(x.fork("s1", "f1").View)
-	dir := kernel.FDPath(open) + "/."
+	dir := vfs.FDPath(open) + "/."
 	x.put(dir, "file", "first")
 	x.must(os.Remove(dir + "/gone"))
 	if use == snapshot.Idle {
@@ -124,7 +124,7 @@ func seals(x *workbench, use snapshot.Use) {
 	}
 	if use == snapshot.Idle {
 		open = x.reach(f.View)
-		dir = kernel.FDPath(open) + "/."
+		dir = vfs.FDPath(open) + "/."
 	}
 	x.put(dir, "file", "second")
 	x.must(open.Close())

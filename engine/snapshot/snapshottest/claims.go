@@ -8,10 +8,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/btrfs"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 func claims() []promise {
@@ -101,7 +101,7 @@ func (x *workbench) sharesBlocks() bool {
 	dst, err := os.Create(filepath.Dir(x.place.Tree.Path) + "/clone")
 	x.must(err)
 	defer dst.Close()
-	return kernel.CloneFile(dst, src) == nil
+	return vfs.CloneFile(dst, src) == nil
 }
 
 // room is how much of the filesystem is free, with nothing outstanding. A btrfs
@@ -111,7 +111,7 @@ func (x *workbench) room() int64 {
 	dir, err := os.Open(filepath.Dir(x.place.Tree.Path))
 	x.must(err)
 	defer dir.Close()
-	err = kernel.BtrfsCommit(int(dir.Fd()))
+	err = btrfs.Commit(int(dir.Fd()))
 	if errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EOPNOTSUPP) {
 		err = unix.Syncfs(int(dir.Fd()))
 	}

@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 func contents() []promise {
@@ -43,7 +43,7 @@ func (x *workbench) exchanges() bool {
 	x.Helper()
 	a, b := filepath.Join(x.place.Tree.Path, "a"), filepath.Join(x.place.Tree.Path, "b")
 	x.must(errors.Join(os.Mkdir(a, 0o700), os.Mkdir(b, 0o700)))
-	err := kernel.RenameAt(unix.AT_FDCWD, a, unix.AT_FDCWD, b, kernel.RenameExchange)
+	err := vfs.RenameAt(unix.AT_FDCWD, a, unix.AT_FDCWD, b, vfs.RenameExchange)
 	x.must(errors.Join(os.Remove(a), os.Remove(b)))
 	if err != nil && err != unix.EINVAL {
 		x.Fatal("exchanging two names:", err)
@@ -62,7 +62,7 @@ func (x *workbench) dropsCapabilities() bool {
 	x.must(err)
 	defer f.Close()
 	const attr = "security.capability"
-	x.must(kernel.SetXattr(unix.AT_FDCWD, f.Name(), attr, treetest.Capability(1), 0))
+	x.must(vfs.SetXattr(unix.AT_FDCWD, f.Name(), attr, treetest.Capability(1), 0))
 	_, err = f.WriteString("text")
 	x.must(err)
 	_, err = unix.Fgetxattr(int(f.Fd()), attr, nil)
@@ -221,16 +221,16 @@ func mounts(x *workbench) {
 	other := treetest.Dir(x)
 	x.put(other, "foreign", "not ours")
 	point := filepath.Join(x.place.Tree.Path, "dir")
-	mount, err := kernel.CloneTree(other, false)
+	mnt, err := mount.CloneTree(other, false)
 	if err != nil { // an ordinary user: there is nothing he can have mounted
 		x.capture("s1")
 		x.has(x.fork("s1", "f1").View, "dir/beneath", "ours", "without a mount")
 		x.clean()
 		return
 	}
-	defer mount.Close()
-	x.must(kernel.MoveMount(mount, unix.AT_FDCWD, point))
-	x.Cleanup(func() { _ = kernel.Unmount(point) })
+	defer mnt.Close()
+	x.must(mount.MoveMount(mnt, unix.AT_FDCWD, point))
+	x.Cleanup(func() { _ = mount.Unmount(point) })
 	_, err = x.b.Capture(x.Context(), x.place.Tree, "s1")
 	if errors.Is(err, errs.ErrNotSupported) {
 		return // to refuse such a tree is safe too

@@ -10,8 +10,8 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // drifts plays a script on the real tree after each of two captures, and asks
@@ -86,9 +86,9 @@ func realInodes(x *workbench) {
 	x.write("dir/file", "base")
 	x.capture("s1")
 	root := x.reach(x.snap("s1"))
-	a, err := kernel.Lstat(int(root.Fd()), "dir/file")
+	a, err := vfs.Lstat(int(root.Fd()), "dir/file")
 	x.must(errors.Join(err, root.Close()))
-	b, err := kernel.Lstat(-1, x.place.Tree.Path+"/dir/file")
+	b, err := vfs.Lstat(-1, x.place.Tree.Path+"/dir/file")
 	x.must(err)
 	same := a.Ino == b.Ino && a.CTime == b.CTime && a.Size == b.Size
 	if claimed := x.b.Facts().RealInodes; claimed != same {

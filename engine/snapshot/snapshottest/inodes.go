@@ -5,17 +5,16 @@ package snapshottest
 import (
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // An inode is what a comparison goes by where a backend claims to keep it.
 type inode struct {
 	number uint64
 	size   int64
-	ctime  kernel.Timestamp
+	ctime  vfs.Timestamp
 }
 
 func keepsInodes(b snapshot.Backend) bool { return b.Facts().KeepsInodes }
@@ -49,7 +48,7 @@ func inodesStay(x *workbench) {
 func (x *workbench) inode(v snapshot.View, path string) (found inode) {
 	x.Helper()
 	x.in(v, func(dir string) {
-		st, err := kernel.Lstat(unix.AT_FDCWD, filepath.Join(dir, path))
+		st, err := vfs.Lstat(unix.AT_FDCWD, filepath.Join(dir, path))
 		x.must(err)
 		found = inode{st.Ino, st.Size, st.CTime}
 	})

@@ -9,11 +9,10 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/internal/kernel"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // loses kills the process that serves a fork. That it was killed is told, and what was
@@ -34,7 +33,7 @@ func loses(x *workbench) {
 	if l.Lost(ended, "f1") {
 		x.Error("a process that serves a fork is said to be lost")
 	}
-	f, err := os.Create(kernel.FDPath(root) + "/synced")
+	f, err := os.Create(vfs.FDPath(root) + "/synced")
 	x.must(err)
 	_, err = f.WriteString("mine")
 	x.must(errors.Join(err, f.Sync(), f.Close()))
@@ -42,7 +41,7 @@ func loses(x *workbench) {
 	if !lost {
 		x.Error("a process that was killed is not said to be lost")
 	}
-	if _, err := os.Create(kernel.FDPath(root) + "/later"); !errors.Is(err, unix.ENOTCONN) && !errors.Is(err, unix.ECONNABORTED) { // the one if it was asked while the process ended
+	if _, err := os.Create(vfs.FDPath(root) + "/later"); !errors.Is(err, unix.ENOTCONN) && !errors.Is(err, unix.ECONNABORTED) { // the one if it was asked while the process ended
 		x.Errorf("making a file in a fork whose process is lost gives %v", err)
 	}
 	x.must(root.Close())

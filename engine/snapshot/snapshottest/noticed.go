@@ -10,7 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // notices reads files through a fork, some of which the real tree has changed since it was taken: these
@@ -36,14 +36,14 @@ func notices(x *workbench) {
 	read := func(names ...string) {
 		x.Helper()
 		for _, name := range names {
-			_, err := os.ReadFile(kernel.FDPath(root) + "/" + name)
+			_, err := os.ReadFile(vfs.FDPath(root) + "/" + name)
 			x.must(err)
 		}
 	}
 	read("still", "before")
-	_, err := os.ReadDir(kernel.FDPath(root)) // the kernel knows of all of them before they change
+	_, err := os.ReadDir(vfs.FDPath(root)) // the kernel knows of all of them before they change
 	x.must(err)
-	_, err = os.Stat(kernel.FDPath(root) + "/changed")
+	_, err = os.Stat(vfs.FDPath(root) + "/changed")
 	x.must(err)
 	time.Sleep(2 * racy)
 	for _, name := range []string{"changed", "unread", "before", "new"} {

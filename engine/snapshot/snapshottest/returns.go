@@ -9,7 +9,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // returns takes a fork back to states of its own and to its base, while it is mounted and while it
@@ -30,7 +30,7 @@ func returns(x *workbench) {
 	x.capture("s1")
 	x.fork("s1", "f1")
 	root := x.reach(x.view("f1"))
-	dir := kernel.FDPath(root)
+	dir := vfs.FDPath(root)
 	look := func(when string, want map[string]string) {
 		x.Helper()
 		x.state(x.view("f1"), when+", of another mount", want)

@@ -11,7 +11,8 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/kernel"
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // A workbench is a backend with a tree, opened for one test. Its methods end the
@@ -130,7 +131,7 @@ func (x *workbench) in(v snapshot.View, do func(dir string)) {
 	x.Helper()
 	root := x.reach(v)
 	defer root.Close()
-	do(kernel.FDPath(root) + "/.")
+	do(vfs.FDPath(root) + "/.")
 }
 
 func (x *workbench) reach(v snapshot.View) *os.File {
@@ -140,21 +141,21 @@ func (x *workbench) reach(v snapshot.View) *os.File {
 	}
 	path, o := v.Path, v.Overlay
 	if v.Served != nil || o != nil {
-		var mount *os.File
+		var mnt *os.File
 		var err error
 		if o == nil {
 			var fd int
 			fd, err = v.Served.Mount(x.Context(), false)
-			mount = os.NewFile(uintptr(fd), "served")
+			mnt = os.NewFile(uintptr(fd), "served")
 		} else {
-			mount, err = kernel.MountOverlay(kernel.Overlay{
+			mnt, err = mount.NewOverlay(mount.Overlay{
 				Lower: o.Lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr, Nested: o.Nested,
 				RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr, NoIndex: true,
 			})
 		}
 		x.must(err)
-		defer mount.Close()
-		path = kernel.FDPath(mount)
+		defer mnt.Close()
+		path = vfs.FDPath(mnt)
 	}
 	root, err := os.Open(path)
 	x.must(err)

@@ -1,0 +1,216 @@
+package btrfs
+
+import (
+	"os"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Quotas of btrfs. What a subvolume is charged for is counted in the group with
+// its id. Groups of a higher level count what their members do together; with
+// simple quotas a subvolume that is made in another is put into the groups which
+// that one is in (measured on Linux 6.18; fs/btrfs/qgroup.c, qgroup_auto_inherit).
+
+const (
+	btrfsQuotaCtl     = 40
+	btrfsQgroupAssign = 41
+	btrfsQgroupCreate = 42
+	btrfsQgroupLimit  = 43
+
+	quotaTree, groupInfo, groupRelation = 8, 242, 246
+
+	rootTree, rootBackref = 1, 144
+)
+
+// BtrfsQuota is the way a filesystem counts what its subvolumes hold.
+type QuotaMode string
+
+// The ways of counting. Full groups make removing snapshots block the whole
+// filesystem, for 80 seconds each where there are a hundred of them.
+const (
+	QuotaOff    QuotaMode = "off"
+	QuotaSimple QuotaMode = "simple"
+	QuotaFull   QuotaMode = "full"
+)
+
+// BtrfsQuotaMode reads the mode from sysfs; any user may. It is off where sysfs
+// does not say, as before Linux 5.9, where only root could ask.
+func QuotaModeOf(fd int) (QuotaMode, error) {
+	id, err := FilesystemUUID(fd)
+	if err != nil {
+		return "", err
+	}
+	dir := "/sys/fs/btrfs/" + id.String() + "/qgroups/"
+	switch {
+	case !sysfsSays(dir+"enabled", "1"):
+		return QuotaOff, nil
+	case sysfsSays(dir+"mode", "squota"):
+		return QuotaSimple, nil
+	}
+	return QuotaFull, nil
+}
+
+func sysfsSays(path, want string) bool {
+	text, err := os.ReadFile(path)
+	return err == nil && strings.TrimSpace(string(text)) == want
+}
+
+// BtrfsSetQuota chooses how the filesystem counts; each way but off begins with
+// what is written from then on. Simple quotas need Linux 6.7 (EINVAL before) and
+// set a flag because of which older kernels refuse to mount the filesystem.
+// Repeatable. Root only.
+func SetQuota(fd int, mode QuotaMode) error {
+	args := struct{ cmd, status uint64 }{cmd: map[QuotaMode]uint64{QuotaFull: 1, QuotaOff: 2, QuotaSimple: 4}[mode]}
+	err := btrfsIoctl(fd, IocRead|IocWrite, btrfsQuotaCtl, unsafe.Sizeof(args), unsafe.Pointer(&args))
+	if err == unix.EEXIST {
+		return nil
+	}
+	return err
+}
+
+// BtrfsSimpleQuota reports whether this kernel has simple quotas.
+func SimpleQuota() bool {
+	return sysfsSays("/sys/fs/btrfs/features/simple_quota", "0") || sysfsSays("/sys/fs/btrfs/features/simple_quota", "1")
+}
+
+// BtrfsMayLimit says whether this process may change quotas: EPERM when not. It
+// asks for what is not valid, and changes nothing.
+func MayLimit(fd int) error {
+	err := btrfsGroup(fd, 0, false)
+	if err == unix.EPERM || err == unix.EROFS {
+		return err
+	}
+	return nil
+}
+
+// BtrfsGroup is the id of the group of a level above 0 which belongs to the
+// subvolume with this id.
+func Group(level uint16, id uint64) uint64 { return uint64(level)<<48 | id }
+
+// BtrfsAddGroup makes a group, which it is no error to repeat. Root only, with
+// quotas on (ENOTCONN).
+func AddGroup(fd int, group uint64) error {
+	err := btrfsGroup(fd, group, true)
+	if err == unix.EEXIST {
+		return nil
+	}
+	return err
+}
+
+// BtrfsDropGroup removes a group. EBUSY: it has members; ENOENT: there is none;
+// ENOTCONN: quotas are off. Root only.
+func DropGroup(fd int, group uint64) error { return btrfsGroup(fd, group, false) }
+
+func btrfsGroup(fd int, group uint64, add bool) error {
+	args := struct{ add, group uint64 }{group: group}
+	if add {
+		args.add = 1
+	}
+	return btrfsIoctl(fd, IocWrite, btrfsQgroupCreate, unsafe.Sizeof(args), unsafe.Pointer(&args))
+}
+
+// BtrfsJoinGroup makes a subvolume, or a group, a member of a group of a higher
+// level, together with what it is charged for already. Repeatable. Root only.
+func JoinGroup(fd int, member, group uint64) error {
+	err := btrfsMember(fd, member, group, true)
+	if err == unix.EEXIST {
+		return nil
+	}
+	return err
+}
+
+// BtrfsLeaveGroup is the reverse of BtrfsJoinGroup, and as repeatable.
+func LeaveGroup(fd int, member, group uint64) error {
+	err := btrfsMember(fd, member, group, false)
+	if err == unix.ENOENT {
+		return nil
+	}
+	return err
+}
+
+func btrfsMember(fd int, member, group uint64, join bool) error {
+	args := struct{ join, member, group uint64 }{member: member, group: group}
+	if join {
+		args.join = 1
+	}
+	return btrfsIoctl(fd, IocWrite, btrfsQgroupAssign, unsafe.Sizeof(args), unsafe.Pointer(&args))
+}
+
+// BtrfsMembers lists the members of a group, as of the last commit at least.
+// Root only.
+func Members(fd int, group uint64) ([]uint64, error) {
+	var members []uint64
+	key := Range{Tree: quotaTree, MinObject: group, MaxObject: group, MinType: groupRelation, MaxType: groupRelation}
+	err := Search(fd, key, func(it Item) bool {
+		if it.Type == groupRelation && it.Object == group {
+			members = append(members, it.Offset)
+		}
+		return true
+	})
+	if err == unix.ENOENT {
+		err = nil // quotas are off
+	}
+	return members, err
+}
+
+// BtrfsGroups lists the groups of a level. Root only.
+func Groups(fd int, level uint16) ([]uint64, error) {
+	var groups []uint64
+	low := Group(level, 0)
+	key := Range{Tree: quotaTree, MinType: groupInfo, MaxType: groupInfo, MinOffset: low, MaxOffset: low | 1<<48 - 1}
+	err := Search(fd, key, func(it Item) bool {
+		if it.Type == groupInfo && it.Offset>>48 == uint64(level) {
+			groups = append(groups, it.Offset)
+		}
+		return true
+	})
+	if err == unix.ENOENT {
+		err = nil
+	}
+	return groups, err
+}
+
+// BtrfsLimit limits what a subvolume, or the members of a group together, are
+// charged for to n bytes, or lifts the limit when n is negative. Writes beyond it
+// fail with EDQUOT, root's too. Root only, with quotas on.
+func Limit(fd int, group uint64, n int64) error {
+	const maxReferenced = 1
+	args := struct {
+		group, flags                                  uint64
+		maxReferenced, maxOwn, reservedRef, reservedX uint64
+	}{group: group, flags: maxReferenced, maxReferenced: uint64(n)}
+	return btrfsIoctl(fd, IocRead, btrfsQgroupLimit, unsafe.Sizeof(args), unsafe.Pointer(&args))
+}
+
+// BtrfsUsage is what a subvolume or a group is charged for: with simple quotas,
+// the bytes that it wrote itself. Root only; ENODATA where quotas are off, or
+// there is no such group.
+func Usage(fd int, id uint64) (int64, error) {
+	key := Range{Tree: quotaTree, MinType: groupInfo, MaxType: groupInfo, MinOffset: id, MaxOffset: id}
+	used := int64(-1)
+	err := Search(fd, key, func(it Item) bool {
+		if it.Type == groupInfo && it.Offset == id && len(it.Data) >= 16 {
+			used = int64(le64(it.Data[8:])) // generation, referenced, …
+		}
+		return true
+	})
+	switch {
+	case err == unix.ENOENT, err == nil && used < 0:
+		return 0, unix.ENODATA
+	}
+	return used, err
+}
+
+// BtrfsIsThere reports whether the subvolume with this id has a name. One that is
+// being destroyed has none. Root only.
+func IsThere(fd int, id uint64) bool {
+	found := false
+	key := Range{Tree: rootTree, MinObject: id, MaxObject: id, MinType: rootBackref, MaxType: rootBackref}
+	err := Search(fd, key, func(it Item) bool {
+		found = found || it.Object == id && it.Type == rootBackref
+		return !found
+	})
+	return found || err != nil
+}

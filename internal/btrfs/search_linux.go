@@ -1,0 +1,227 @@
+package btrfs
+
+import (
+	"encoding/binary"
+	"math"
+	"sync"
+	"unsafe"
+)
+
+// Reading btrfs's trees: fs/btrfs/ioctl.c, btrfs_ioctl_tree_search_v2, and the
+// on-disk items of include/uapi/linux/btrfs_tree.h. Root only (CAP_SYS_ADMIN).
+
+const btrfsTreeSearch = 17
+
+// The types of items that are of use here.
+const (
+	InodeItem  = 1
+	InodeRef   = 12
+	InodeXref  = 13
+	DirIndex   = 96
+	ExtentData = 108
+)
+
+// A BtrfsRange says which items to read: the keys between the two ends, where a
+// key is compared as (object, type, offset). A zero Max means the largest.
+type Range struct {
+	// Tree is the id of the subvolume; 0 is the one that holds the descriptor.
+	Tree                 uint64
+	MinObject, MaxObject uint64
+	MinType, MaxType     uint32
+	MinOffset, MaxOffset uint64
+	// NewerThan leaves out the blocks of the tree (not the items) that no later
+	// transaction wrote: more comes than was changed, but nothing is missed.
+	NewerThan uint64
+}
+
+// A BtrfsItem is one item; Data is valid until the visitor returns.
+type Item struct {
+	Object, Offset uint64
+	Type           uint32
+	Data           []byte
+}
+
+type btrfsSearchArgs struct {
+	tree                                 uint64
+	minObject, maxObject                 uint64
+	minOffset, maxOffset, minTid, maxTid uint64
+	minType, maxType, items              uint32
+	_                                    uint32
+	_                                    [4]uint64
+	bufSize                              uint64
+}
+
+// btrfsBuffers are what searches read into. An item is smaller than a block of the
+// tree, of 64 KiB at most: where so much of a buffer is left, nothing more was found.
+var btrfsBuffers sync.Pool
+
+const btrfsLargest = 1 << 16
+
+func le64(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
+func le32(b []byte) uint32 { return binary.LittleEndian.Uint32(b) }
+func le16(b []byte) uint16 { return binary.LittleEndian.Uint16(b) }
+
+func orMax[T uint32 | uint64](v, most T) T {
+	if v == 0 {
+		return most
+	}
+	return v
+}
+
+// BtrfsSearch calls visit for each item of the range, in the order of keys,
+// until it answers false. What is only in memory (buffered data, delayed inode
+// updates) is not seen: [unix.Syncfs] first. EPERM: not root; ENOENT: no such tree.
+func Search(fd int, r Range, visit func(Item) bool) error {
+	key := btrfsSearchArgs{
+		tree:      r.Tree,
+		minObject: r.MinObject, maxObject: orMax(r.MaxObject, math.MaxUint64),
+		minOffset: r.MinOffset, maxOffset: orMax(r.MaxOffset, math.MaxUint64),
+		minType: r.MinType, maxType: orMax(r.MaxType, math.MaxUint8),
+		maxTid: math.MaxUint64,
+	}
+	if r.NewerThan > 0 {
+		key.minTid = r.NewerThan + 1
+	}
+	const head = unsafe.Sizeof(key)
+	buf, had := btrfsBuffers.Get().(*[1 << 14]uint64)
+	if !had {
+		buf = new([1 << 14]uint64)
+	}
+	defer btrfsBuffers.Put(buf)
+	for {
+		// The size in the number is that of the header; the items come after it.
+		a := (*btrfsSearchArgs)(unsafe.Pointer(&buf[0]))
+		*a = key
+		a.items, a.bufSize = math.MaxUint32, uint64(len(buf)*8)-uint64(head)
+		if err := btrfsIoctl(fd, IocRead|IocWrite, btrfsTreeSearch, head, unsafe.Pointer(a)); err != nil {
+			return err
+		}
+		if a.items == 0 {
+			return nil
+		}
+		items := unsafe.Slice((*byte)(unsafe.Pointer(&buf[0])), len(buf)*8)[head:]
+		last, left, more := visitItems(items, int(a.items), visit)
+		if !more || left >= btrfsLargest || !key.startAfter(last) {
+			return nil
+		}
+	}
+}
+
+// visitItems visits the items of a buffer, and says how much of it is left.
+func visitItems(buf []byte, n int, visit func(Item) bool) (last Item, left int, more bool) {
+	const header = 32
+	for range n {
+		if len(buf) < header {
+			return last, 0, false
+		}
+		size := int(le32(buf[28:]))
+		last = Item{Object: le64(buf[8:]), Offset: le64(buf[16:]), Type: le32(buf[24:])}
+		if len(buf) < header+size {
+			return last, 0, false
+		}
+		last.Data = buf[header : header+size : header+size]
+		buf = buf[header+size:]
+		if !visit(last) {
+			return last, 0, false
+		}
+	}
+	return last, len(buf), true
+}
+
+// startAfter moves the lower end just past an item; false: there is nothing after.
+func (a *btrfsSearchArgs) startAfter(it Item) bool {
+	a.minObject, a.minType, a.minOffset = it.Object, it.Type, it.Offset+1
+	if a.minOffset == 0 {
+		a.minType++
+		if a.minType > math.MaxUint8 {
+			a.minType = 0
+			a.minObject++
+			return a.minObject != 0
+		}
+	}
+	return true
+}
+
+// BtrfsInode is the part of an inode item that says what happened to it.
+type Inode struct {
+	// Made is the transaction that made the inode, Changed the last that
+	// changed anything about it.
+	Made, Changed uint64
+	Mode          uint32
+	Links         uint32
+}
+
+// Inode reads an item of type BtrfsInodeItem.
+func (it Item) Inode() (Inode, bool) {
+	if it.Type != InodeItem || len(it.Data) < 56 {
+		return Inode{}, false
+	}
+	return Inode{
+		Made: le64(it.Data), Changed: le64(it.Data[8:]),
+		Links: le32(it.Data[40:]), Mode: le32(it.Data[52:]),
+	}, true
+}
+
+// A BtrfsName is one name of an inode, and the directory that holds it; or one
+// entry of a directory, and the inode (or subvolume) it names.
+type Name struct {
+	Inode uint64
+	// Subvolume: the entry names a nested subvolume, and Inode is its id.
+	Subvolume bool
+	Name      string
+}
+
+// Names reads an item of type BtrfsInodeRef or BtrfsInodeXref: the names of the
+// inode it.Object, each with the directory in Inode.
+func (it Item) Names() []Name {
+	var names []Name
+	for b := it.Data; ; {
+		dir, head := it.Offset, 10
+		if it.Type == InodeXref {
+			head = 18
+		}
+		if len(b) < head {
+			return names
+		}
+		if it.Type == InodeXref {
+			dir = le64(b)
+		}
+		n := head + int(le16(b[head-2:]))
+		if len(b) < n {
+			return names
+		}
+		names = append(names, Name{Inode: dir, Name: string(b[head:n])})
+		b = b[n:]
+	}
+}
+
+// Entry reads an item of type BtrfsDirIndex, an entry of the directory it.Object.
+func (it Item) Entry() (Name, bool) {
+	const head, inodeItem = 30, 1
+	if it.Type != DirIndex || len(it.Data) < head {
+		return Name{}, false
+	}
+	n := head + int(le16(it.Data[27:]))
+	if len(it.Data) < n {
+		return Name{}, false
+	}
+	return Name{
+		Inode: le64(it.Data), Subvolume: it.Data[8] != inodeItem, Name: string(it.Data[head:n]),
+	}, true
+}
+
+// NewExtent is the length on disk of the data that a transaction later than
+// after wrote for an item of type BtrfsExtentData; 0 for anything else.
+func (it Item) NewExtent(after uint64) int64 {
+	const inline, head = 0, 21
+	if it.Type != ExtentData || len(it.Data) < head || le64(it.Data) <= after {
+		return 0
+	}
+	if it.Data[20] == inline {
+		return int64(len(it.Data) - head)
+	}
+	if len(it.Data) < 53 || le64(it.Data[21:]) == 0 {
+		return 0
+	}
+	return int64(le64(it.Data[29:]))
+}

@@ -1,0 +1,235 @@
+package fdsock
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/snapfs/snapfs/internal/proc"
+	"golang.org/x/sys/unix"
+)
+
+// A Packet socket is a connection between two processes of this machine that
+// keeps messages apart and carries descriptors (unix(7), SOCK_SEQPACKET). Its
+// methods block their thread; Shutdown wakes them.
+type Conn struct{ fd int }
+
+// MaxPacket is the longest message, in bytes; the arguments and environment of
+// a command must fit. The kernel's default send buffer holds it.
+const MaxMessage = 160 << 10
+
+// maxFDs is how many descriptors a message can carry.
+const maxFDs = 8
+
+// ListenPacket makes a listening socket at path, which must not exist. A path of
+// any length will do: it is reached by way of its directory's descriptor, for
+// a socket's address holds 108 bytes only.
+func Listen(path string) (*Conn, error) {
+	return socket(path, func(fd int, sa unix.Sockaddr) error {
+		if err := unix.Bind(fd, sa); err != nil {
+			return err
+		}
+		return unix.Listen(fd, 64)
+	})
+}
+
+// DialPacket connects to a listening socket, without waiting. ECONNREFUSED: nobody
+// listens any more; ENOENT: nobody ever did; EAGAIN: as many as may wait to be let in do.
+func Dial(path string) (*Conn, error) {
+	return socket(path, func(fd int, sa unix.Sockaddr) error {
+		if err := unix.SetNonblock(fd, true); err != nil {
+			return err
+		}
+		return errors.Join(unix.Connect(fd, sa), unix.SetNonblock(fd, false))
+	})
+}
+
+func socket(path string, do func(fd int, sa unix.Sockaddr) error) (*Conn, error) {
+	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dir)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	sa := &unix.SockaddrUnix{Name: "/proc/self/fd/" + strconv.Itoa(dir) + "/" + filepath.Base(path)}
+	if err := do(fd, sa); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return &Conn{fd}, nil
+}
+
+// PacketPair makes two ends that are connected. The second is to be handed to a
+// process that is started, which has it by [PacketOf].
+func Pair() (*Conn, *os.File, error) {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	return FromFD(ends[0]), os.NewFile(uintptr(ends[1]), "socket"), nil
+}
+
+// PacketOf is a socket that this process has as a descriptor already.
+func FromFD(fd int) *Conn { return &Conn{fd: fd} }
+
+// Accept waits for the next connection. After Shutdown: EINVAL.
+func (p *Conn) Accept() (*Conn, error) {
+	for {
+		fd, _, err := unix.Accept4(p.fd, unix.SOCK_CLOEXEC)
+		if err == nil {
+			return &Conn{fd}, nil
+		}
+		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ECONNABORTED) {
+			return nil, err
+		}
+	}
+}
+
+// PeerUID is the user of the process at the other end when it connected.
+func (p *Conn) PeerUID() (uint32, error) {
+	cred, err := unix.GetsockoptUcred(p.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return 0, err
+	}
+	return cred.Uid, nil
+}
+
+// Peer is the process that listened at the other end when this one connected.
+func (p *Conn) Peer() (proc.Process, error) {
+	cred, err := unix.GetsockoptUcred(p.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return proc.Process{}, err
+	}
+	return proc.Identify(int(cred.Pid))
+}
+
+// PeerEnding reports whether the process that listened at the other end is being ended: it
+// has no memory any more, and its descriptors are closed one by one (do_exit in kernel/exit.c).
+func (p *Conn) PeerEnding() bool {
+	cred, err := unix.GetsockoptUcred(p.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil || cred.Pid == 0 { // in another pid namespace
+		return false
+	}
+	args, err := os.ReadFile("/proc/" + strconv.Itoa(int(cred.Pid)) + "/cmdline")
+	return err != nil || len(args) == 0
+}
+
+// Await waits for a message, or for the other end to close, at most for so long, and
+// reports whether Receive would not block now. A signal may end it early.
+func (p *Conn) Await(most time.Duration) (bool, error) {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, int(most.Milliseconds()))
+	if errors.Is(err, unix.EINTR) {
+		err = nil
+	}
+	return n > 0, err
+}
+
+// HungUp reports whether the other end has closed, though messages of it may wait.
+func (p *Conn) HungUp() bool {
+	fds := []unix.PollFd{{Fd: int32(p.fd)}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n > 0 && fds[0].Revents&unix.POLLHUP != 0
+}
+
+// Send sends one message with descriptors, which stay the caller's.
+func (p *Conn) Send(msg []byte, files ...*os.File) error {
+	if len(msg) > MaxMessage {
+		return unix.EMSGSIZE
+	}
+	var rights []byte
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, f := range files {
+			fds[i] = int(f.Fd())
+		}
+		rights = unix.UnixRights(fds...)
+	}
+	return p.send(msg, rights, 0)
+}
+
+// TrySend sends a message if that can be done without waiting. Errors: those of Send,
+// and EAGAIN.
+func (p *Conn) TrySend(msg []byte) error { return p.send(msg, nil, unix.MSG_DONTWAIT) }
+
+func (p *Conn) send(msg, rights []byte, flags int) error {
+	for {
+		err := unix.Sendmsg(p.fd, msg, rights, nil, unix.MSG_NOSIGNAL|flags)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// Receive waits for a message and takes over the descriptors that came with
+// it. io.EOF: the other end has closed.
+func (p *Conn) Receive() ([]byte, []*os.File, error) {
+	buf, oob := make([]byte, MaxMessage), make([]byte, unix.CmsgSpace(maxFDs*4))
+	var n, oobn, flags int
+	var err error
+	for {
+		n, oobn, flags, _, err = unix.Recvmsg(p.fd, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	files, err := receivedFiles(oob[:oobn])
+	switch {
+	case err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
+		err = unix.EMSGSIZE
+	case err == nil && n == 0:
+		err = io.EOF
+	}
+	if err != nil {
+		for _, f := range files {
+			f.Close()
+		}
+		return nil, nil, err
+	}
+	return buf[:n], files, nil
+}
+
+func receivedFiles(oob []byte) ([]*os.File, error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, err
+	}
+	var files []*os.File
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			continue // not descriptors
+		}
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "received"))
+		}
+	}
+	return files, nil
+}
+
+// Shutdown wakes everybody who waits on the socket, at both ends.
+func (p *Conn) Shutdown() error { return unix.Shutdown(p.fd, unix.SHUT_RDWR) }
+
+// ShutdownRead wakes whoever waits for a message of the other end, which can
+// send none from then on. What is sent to it still arrives.
+func (p *Conn) ShutdownRead() error {
+	return os.NewSyscallError("shutdown", unix.Shutdown(p.fd, unix.SHUT_RD))
+}
+
+// ShutdownWrite tells the other end that nothing more comes. What it has still to
+// say arrives.
+func (p *Conn) ShutdownWrite() error { return unix.Shutdown(p.fd, unix.SHUT_WR) }
+
+// Close closes the socket. Nobody may be waiting on it.
+func (p *Conn) Close() error { return unix.Close(p.fd) }

@@ -1,0 +1,30 @@
+package hostinfo
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Unwritten is how many bytes wait, on all filesystems, to be written to their
+// disks: what a wait for that may take long for. Zero where the kernel does not
+// say. Cost: 50 µs.
+func Unwritten() int64 {
+	text, err := os.ReadFile("/proc/meminfo") // proc_meminfo(5)
+	if err != nil {
+		return 0
+	}
+	var sum int64
+	for line := range bytes.Lines(text) {
+		name, value, _ := strings.Cut(string(line), ":")
+		if name != "Dirty" && name != "Writeback" {
+			continue
+		}
+		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+		if err == nil {
+			sum += kib << 10
+		}
+	}
+	return sum
+}

@@ -1,0 +1,71 @@
+package hostinfo
+
+import (
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Memory is how many bytes this machine has, and how many of them could be had now
+// without swapping (MemAvailable, proc_meminfo(5)). Cost: 50 µs.
+func Memory() (total, available int64, err error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(line, ":")
+		to := &total
+		switch name {
+		case "MemTotal":
+		case "MemAvailable":
+			to = &available
+		default:
+			continue
+		}
+		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+		if err != nil {
+			return 0, 0, &os.PathError{Op: "reading", Path: "/proc/meminfo", Err: err}
+		}
+		*to = kib << 10
+	}
+	return total, available, nil
+}
+
+// UnusedMemory is how many bytes nothing is in, not even what is kept of files: much
+// less than could be had. Cost: one system call.
+func UnusedMemory() (int64, error) {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 0, os.NewSyscallError("sysinfo", err)
+	}
+	return int64(info.Freeram) * int64(info.Unit), nil
+}
+
+// Pressure is how much of the last ten seconds some tasks, and all that had something
+// to do, waited for "cpu", "memory" or "io": in percent
+// (Documentation/accounting/psi.rst). false where the kernel does not tell: before
+// Linux 4.20, or with psi=0. Cost: 20 µs.
+func Pressure(of string) (some, full float64, ok bool) {
+	text, err := os.ReadFile("/proc/pressure/" + of)
+	if err != nil {
+		return 0, 0, false
+	}
+	for line := range strings.Lines(string(text)) {
+		kind, rest, _ := strings.Cut(line, " avg10=")
+		share, _, _ := strings.Cut(rest, " ")
+		value, err := strconv.ParseFloat(share, 64)
+		if err != nil {
+			return 0, 0, false
+		}
+		switch kind {
+		case "some":
+			some, ok = value, true
+		case "full":
+			full = value
+		}
+	}
+	return some, full, ok
+}

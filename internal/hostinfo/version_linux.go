@@ -1,0 +1,25 @@
+package hostinfo
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Before reports whether this kernel is older than Linux major.minor. It is for what cannot be
+// tried without harm or at little cost; distributions carry features back.
+func Before(major, minor int) bool {
+	var uts unix.Utsname
+	if unix.Uname(&uts) != nil {
+		return false
+	}
+	return before(unix.ByteSliceToString(uts.Release[:]), major, minor)
+}
+
+func before(release string, major, minor int) bool {
+	var a, b int
+	if n, _ := fmt.Sscanf(release, "%d.%d", &a, &b); n < 2 {
+		return false
+	}
+	return a < major || a == major && b < minor
+}

@@ -1,0 +1,2 @@
+// Package loopdev attaches image files to loop devices (loop(4)).
+package loopdev

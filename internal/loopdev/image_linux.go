@@ -1,0 +1,32 @@
+package loopdev
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// RefreshLoop makes the loop device path see the present size of its image.
+func Refresh(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.IoctlSetInt(int(f.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
+		return &os.PathError{Op: "resize", Path: path, Err: err}
+	}
+	return nil
+}
+
+// SetNoCopy asks the filesystem to overwrite f, an empty file, in place, as an
+// image of a filesystem wants. It reports whether it will: btrfs can, others do
+// so anyway.
+func SetNoCopy(f *os.File) bool {
+	const noCopy = 0x00800000 // FS_NOCOW_FL of linux/fs.h
+	flags, err := unix.IoctlGetInt(int(f.Fd()), unix.FS_IOC_GETFLAGS)
+	if err != nil {
+		return false
+	}
+	return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags|noCopy) == nil
+}

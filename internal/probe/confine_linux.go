@@ -1,0 +1,63 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"unsafe"
+
+	"github.com/snapfs/snapfs/internal/forkcall"
+	"golang.org/x/sys/unix"
+)
+
+func probeNoNewPrivs(context.Context) Result {
+	p := &forkcall.Program{}
+	p.Call("prctl", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	if failed, err := p.Run(0); err != nil {
+		return no(failed + ": " + err.Error())
+	}
+	return yes("")
+}
+
+// probeSeccomp installs, in a child, a filter that allows everything.
+func probeSeccomp(context.Context) Result {
+	const setModeFilter = 1 // SECCOMP_SET_MODE_FILTER of linux/seccomp.h
+	allow := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0x7fff0000}
+	filter := &unix.SockFprog{Len: 1, Filter: &allow}
+	p := &forkcall.Program{}
+	p.Call("prctl", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	p.Call("seccomp", unix.SYS_SECCOMP, setModeFilter, 0, unsafe.Pointer(filter))
+	failed, err := p.Run(0)
+	switch {
+	case err == nil:
+		return yes("")
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EINVAL):
+		return no("this kernel is built without it")
+	}
+	return no(failed + ": " + err.Error())
+}
+
+func probeLandlock(context.Context) Result {
+	abi, err := LandlockABI()
+	switch {
+	case errors.Is(err, unix.ENOSYS):
+		return no("this kernel is built without it")
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return no("switched off at boot: add landlock to lsm= on the kernel's command line")
+	case err != nil:
+		return unknown(err.Error())
+	case abi < 6:
+		return yes("version " + strconv.Itoa(abi) + ", without scopes for signals and sockets (6)")
+	}
+	return yes("version " + strconv.Itoa(abi))
+}
+
+// LandlockABI is the version of Landlock (landlock(7)); unix.ENOSYS: not built
+// in, unix.EOPNOTSUPP: switched off at boot. Cost: one system call.
+func LandlockABI() (int, error) {
+	v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(v), nil
+}

@@ -1,0 +1,65 @@
+package proc
+
+import (
+	"io/fs"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// States of a process in struct extern_proc (sys/proc.h).
+const (
+	procStopped = 4 // SSTOP
+	procZombie  = 5 // SZOMB
+)
+
+// Identify says which process has this pid now, without its boot. Errors match
+// fs.ErrNotExist when there is none. A zombie still has its pid.
+func Identify(pid int) (Process, error) {
+	k, err := lookUp(pid)
+	if err != nil {
+		return Process{}, err
+	}
+	return Process{PID: pid, Start: startOf(k)}, nil
+}
+
+// Alive reports whether exactly this process still runs. A zombie does not.
+// When the kernel does not tell, the answer is true: nobody may take back what
+// somebody might still use.
+func Alive(p Process) bool {
+	if p.Boot != "" {
+		if boot, err := BootID(); err == nil && boot != p.Boot {
+			return false
+		}
+	}
+	k, err := lookUp(p.PID)
+	if err != nil {
+		return err != fs.ErrNotExist
+	}
+	return startOf(k) == p.Start && k.Proc.P_stat != procZombie
+}
+
+// Stopped reports whether exactly this process stands still by SIGSTOP or its like. When
+// the kernel does not tell, it does not.
+func Stopped(p Process) bool {
+	k, err := lookUp(p.PID)
+	return err == nil && startOf(k) == p.Start && k.Proc.P_stat == procStopped
+}
+
+// BootID names the present boot of this machine.
+func BootID() (string, error) {
+	id, err := unix.Sysctl("kern.bootsessionuuid")
+	return strings.ToLower(id), err
+}
+
+func startOf(k *unix.KinfoProc) uint64 { return uint64(k.Proc.P_starttime.Nano() / 1000) }
+
+// lookUp asks for a process. For one that is not there the kernel answers with
+// nothing, which the library calls EIO.
+func lookUp(pid int) (*unix.KinfoProc, error) {
+	k, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
+	if err == unix.EIO || err == unix.ESRCH || err == nil && int(k.Proc.P_pid) != pid {
+		return nil, fs.ErrNotExist
+	}
+	return k, err
+}

@@ -1,0 +1,31 @@
+package stdio
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Readable reports whether a read would find something now. What cannot be asked does not.
+func Readable(f *os.File) bool {
+	readable := false
+	_ = Control(f, func(fd int) error {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		readable = err == nil && n > 0
+		return err
+	}) // a file that is closed has nothing
+	return readable
+}
+
+// control calls f with the descriptor of a file, which stays open and as it is meanwhile.
+func Control(file *os.File, f func(fd int) error) error {
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := conn.Control(func(fd uintptr) { failed = f(int(fd)) }); err != nil {
+		return err
+	}
+	return failed
+}

@@ -1,0 +1,102 @@
+package stdio
+
+import (
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
+)
+
+// A Stream is what a descriptor leads to, looked at from beside: looking keeps no
+// pipe open, so that its other end sees as before who is there.
+type Stream struct {
+	place  *os.File // O_PATH
+	socket *os.File // a socket itself, which has no place; nil for all others
+	// Coarse: the kernel tells its times in steps of 8 seconds, as those of
+	// terminals (tty_update_time in drivers/tty/tty_io.c).
+	Coarse bool
+	// again: it can be opened once more to see what waits in it.
+	again bool
+}
+
+// Observe looks at what f leads to. The caller closes the stream, one of a socket
+// before its peer is to see the end.
+func Observe(f *os.File) (*Stream, error) {
+	place, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(int(f.Fd())), unix.O_PATH, 0)
+	if err != nil {
+		return nil, err
+	}
+	st, err := vfs.Lstat(int(place.Fd()), "")
+	if err != nil {
+		place.Close()
+		return nil, err
+	}
+	kind := st.Mode & unix.S_IFMT
+	s := &Stream{place: place, Coarse: kind == unix.S_IFCHR}
+	// A terminal is 4:N or, on a pty, 136:N to 143:N (Documentation/admin-guide/devices.txt).
+	major := unix.Major(st.Rdev)
+	s.again = kind == unix.S_IFIFO || kind == unix.S_IFCHR && (major == 4 || major >= 136 && major <= 143)
+	if kind == unix.S_IFSOCK {
+		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			place.Close()
+			return nil, os.NewSyscallError("fcntl", err)
+		}
+		s.socket = os.NewFile(uintptr(fd), f.Name())
+	}
+	return s, nil
+}
+
+// Used is when somebody last wrote to it or read from it, as far as the kernel keeps
+// that: not of sockets, and not of anonymous pipes since Linux 6.15.
+func (s *Stream) Used() time.Time {
+	st, err := vfs.Lstat(int(s.place.Fd()), "")
+	if err != nil {
+		return time.Time{}
+	}
+	if st.ATime.After(st.MTime) {
+		return st.ATime.Time()
+	}
+	return st.MTime.Time()
+}
+
+// Typed is when somebody last wrote to it: to the outer end of a terminal, typed.
+func (s *Stream) Typed() time.Time {
+	st, err := vfs.Lstat(int(s.place.Fd()), "")
+	if err != nil {
+		return time.Time{}
+	}
+	return st.MTime.Time()
+}
+
+// Waiting is how many bytes wait in it to be read, where it is a pipe, a socket or a
+// terminal.
+func (s *Stream) Waiting() int {
+	from := s.socket
+	if s.again {
+		end, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(int(s.place.Fd())), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+		if err != nil {
+			return 0 // another user's
+		}
+		defer end.Close()
+		from = end
+	}
+	if from == nil {
+		return 0
+	}
+	n, err := Unread(from)
+	if err != nil {
+		return 0 // not a socket of streams
+	}
+	return n
+}
+
+// Close stops looking.
+func (s *Stream) Close() {
+	s.place.Close()
+	if s.socket != nil {
+		s.socket.Close()
+	}
+}

@@ -1,0 +1,2 @@
+// Package tun sets up TUN interfaces (Documentation/networking/tuntap.rst).
+package tun

@@ -1,0 +1,67 @@
+package vfs
+
+import (
+	"cmp"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// An Entry is a name in a directory.
+type Entry struct {
+	// Name is any bytes but '/' and NUL.
+	Name string
+	// Ino is the inode number, on overlayfs not always the one stat gives.
+	Ino uint64
+	// Type is a unix.DT_* constant; DT_UNKNOWN where the filesystem keeps none.
+	Type uint8
+}
+
+// Entries lists the directory dirfd in the order of the filesystem.
+func Entries(dirfd int) ([]Entry, error) {
+	var list []Entry
+	err := EachEntry(dirfd, func(name []byte, ino uint64, typ uint8) error {
+		list = append(list, Entry{string(name), ino, typ})
+		return nil
+	})
+	return list, err
+}
+
+// SortEntries puts a list in the order of the names' bytes.
+func SortEntries(list []Entry) {
+	slices.SortFunc(list, func(a, b Entry) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// OpenDir opens the directory name under dirfd for reading, "" or "." for
+// itself. A symbolic link as the last element is ELOOP or ENOTDIR.
+func OpenDir(dirfd int, name string) (*os.File, error) {
+	if name == "" {
+		name = "."
+	}
+	return OpenAt(dirfd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+}
+
+func OpenAt(dirfd int, name string, flags int, mode uint32) (*os.File, error) {
+	for {
+		fd, err := unix.Openat(dirfd, name, flags|unix.O_CLOEXEC, mode)
+		if err == nil {
+			return os.NewFile(uintptr(fd), name), nil
+		}
+		if err != unix.EINTR {
+			return nil, &os.PathError{Op: "open", Path: name, Err: err}
+		}
+	}
+}
+
+// OpenBeneath opens path, relative to the directory dirfd, without following
+// any symbolic link and without ever leaving the directory (openat2, Linux
+// 5.6; elsewhere a call for each element). The path may be longer than the kernel takes in one call. Mounts are
+// crossed. Errors are *os.PathError; a link on the way is ELOOP, leaving EXDEV.
+func OpenBeneath(dirfd int, path string, flags int, mode uint32) (*os.File, error) {
+	fd, err := OpenBeneathFD(dirfd, path, flags, mode)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}

@@ -1,0 +1,11 @@
+//go:build !linux
+
+package vfs
+
+import (
+	"errors"
+	"fmt"
+)
+
+// errLinux is what asks for a power of Linux gets elsewhere. It matches [errors.ErrUnsupported].
+var ErrNeedsLinux = fmt.Errorf("needs Linux: %w", errors.ErrUnsupported)

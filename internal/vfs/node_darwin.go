@@ -1,0 +1,71 @@
+package vfs
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// What is done to a node that is named by its directory, or that is open.
+
+// MakeNode makes a fifo or device of that mode in the directory dirfd. There is no
+// mknodat(2) here: it is made by the path that the directory has now.
+func MakeNode(dirfd int, name string, mode uint32, dev uint64) error {
+	path := pathOf(dirfd)
+	switch {
+	case path == "":
+		return unix.ENOENT
+	case mode&unix.S_IFMT == unix.S_IFIFO:
+		return unix.Mkfifo(path+"/"+name, mode&^unix.S_IFMT)
+	}
+	return unix.Mknod(path+"/"+name, mode, int(dev))
+}
+
+// SetOwner gives an open node its owner and group.
+func SetOwner(fd, uid, gid int) error { return unix.Fchown(fd, uid, gid) }
+
+// SetTimes gives an open node its times of access, which nil leaves as it is, and of
+// modification, by the path that it has now: those by descriptor count in microseconds.
+func SetTimes(fd int, access *Timestamp, modified Timestamp) error {
+	if access == nil {
+		st, err := Lstat(fd, "")
+		if err != nil {
+			return err
+		}
+		access = &st.ATime
+	}
+	times := []unix.Timespec{{Sec: access.Sec, Nsec: int64(access.Nsec)}, {Sec: modified.Sec, Nsec: int64(modified.Nsec)}}
+	return unix.UtimesNanoAt(unix.AT_FDCWD, pathOf(fd), times, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// Readlink reads what the symbolic link name in dirfd, or with an empty name dirfd
+// itself, points to.
+func Readlink(dirfd int, name string, buf []byte) (int, error) {
+	if name == "" {
+		return unix.Readlink(pathOf(dirfd), buf)
+	}
+	return unix.Readlinkat(dirfd, name, buf)
+}
+
+// PathOf is the path by which this process could reach what f has open.
+func PathOf(f *os.File) (string, error) {
+	if path := pathOf(int(f.Fd())); path != "" {
+		return path, nil
+	}
+	return "", &os.PathError{Op: "F_GETPATH", Path: f.Name(), Err: unix.ENOENT}
+}
+
+// PathTo is [FDPath] for a bare descriptor.
+func PathTo(fd int) string { return pathOf(fd) }
+
+// CopyRange copies in the kernel, on Linux. ENOSYS.
+func CopyRange(int, int, int64, int) (int, error) { return 0, unix.ENOSYS }
+
+// CloneFD is [CloneFile] for bare descriptors: ENOTSUP.
+func CloneFD(int, int) error { return unix.ENOTSUP }
+
+// CloneRange shares blocks of two files, on Linux: EOPNOTSUPP.
+func CloneRange(_, _ *os.File, _, _, _ int64) error { return unix.EOPNOTSUPP }
+
+// PunchHole makes a hole in a file, on Linux: EOPNOTSUPP.
+func PunchHole(*os.File, int64, int64) error { return unix.EOPNOTSUPP }

@@ -1,0 +1,79 @@
+package vfs
+
+import (
+	"os"
+	"runtime"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// What is done to a node that is named by its directory, or that is open; OPath will do.
+
+// MakeNode makes a fifo, socket or device of that mode in the directory dirfd (mknodat(2)).
+func MakeNode(dirfd int, name string, mode uint32, dev uint64) error {
+	return unix.Mknodat(dirfd, name, mode, int(dev))
+}
+
+// SetOwner gives an open node its owner and group.
+func SetOwner(fd, uid, gid int) error { return unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH) }
+
+// SetTimes gives an open node its times of access, which nil leaves as it is, and of
+// modification (futimens(3)).
+func SetTimes(fd int, access *Timestamp, modified Timestamp) error {
+	times := [2]unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Sec: modified.Sec, Nsec: int64(modified.Nsec)}}
+	if access != nil {
+		times[0] = unix.Timespec{Sec: access.Sec, Nsec: int64(access.Nsec)}
+	}
+	_, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times)), 0, 0, 0)
+	switch errno {
+	case 0:
+		return nil
+	case unix.EBADF: // it is open as a place only
+		return unix.UtimesNanoAt(unix.AT_FDCWD, fdPath(fd), times[:], 0)
+	}
+	return errno
+}
+
+// Readlink reads what the symbolic link name in dirfd, or with an empty name dirfd
+// itself, points to.
+func Readlink(dirfd int, name string, buf []byte) (int, error) {
+	return unix.Readlinkat(dirfd, name, buf)
+}
+
+// PathOf is the path by which this process could reach what f has open.
+func PathOf(f *os.File) (string, error) {
+	return os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
+}
+
+// PathTo is [FDPath] for a bare descriptor.
+func PathTo(fd int) string { return fdPath(fd) }
+
+// CopyRange copies at most n bytes at the offset at of src to the same offset of dst, in
+// the kernel (copy_file_range(2)). EXDEV, EINVAL, EOPNOTSUPP, ENOSYS: it cannot, for these.
+func CopyRange(dst, src int, at int64, n int) (int, error) {
+	from, to := at, at
+	return unix.CopyFileRange(src, &from, dst, &to, n, 0)
+}
+
+// CloneFD is [CloneFile] for bare descriptors, with bare errors.
+func CloneFD(dst, src int) error { return unix.IoctlFileClone(dst, src) }
+
+// CloneRange makes n bytes of dst, at the offset to, share their blocks with those of src
+// at from. EXDEV, EOPNOTSUPP, EINVAL, ENOTTY: these two cannot.
+func CloneRange(dst, src *os.File, to, from, n int64) error {
+	err := unix.IoctlFileCloneRange(int(dst.Fd()), &unix.FileCloneRange{
+		Src_fd: int64(src.Fd()), Src_offset: uint64(from), Src_length: uint64(n), Dest_offset: uint64(to),
+	})
+	runtime.KeepAlive(src)
+	return err
+}
+
+// PunchHole makes n bytes of a file, at an offset, a hole, and leaves its size as it is
+// (fallocate(2)). EOPNOTSUPP, ENOSYS: this filesystem cannot.
+func PunchHole(f *os.File, at, n int64) error {
+	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, n)
+	runtime.KeepAlive(f)
+	return err
+}

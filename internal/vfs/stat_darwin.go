@@ -1,0 +1,41 @@
+package vfs
+
+import (
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Now is the time that a file changed now is stamped with. APFS stamps by the
+// clock that time.Now reads.
+func Now() time.Time { return time.Now() }
+
+// Lstat describes name under dirfd (which may be unix.AT_FDCWD), itself where
+// it is a symbolic link; an empty name means dirfd. Errors are *os.PathError.
+// Cost: one system call.
+func Lstat(dirfd int, name string) (Stat, error) {
+	var x unix.Stat_t
+	var err error
+	if name == "" {
+		err = unix.Fstat(dirfd, &x)
+	} else {
+		err = unix.Fstatat(dirfd, name, &x, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if err != nil {
+		return Stat{}, &os.PathError{Op: "fstatat", Path: name, Err: err}
+	}
+	return fromStat(&x), nil
+}
+
+func fromStat(x *unix.Stat_t) Stat {
+	const fixed = unix.UF_IMMUTABLE | unix.UF_APPEND | unix.SF_IMMUTABLE | unix.SF_APPEND
+	at := func(t unix.Timespec) Timestamp { return Timestamp{t.Sec, uint32(t.Nsec)} }
+	return Stat{
+		Mode: uint32(x.Mode), UID: x.Uid, GID: x.Gid, Nlink: uint32(x.Nlink),
+		Size: x.Size, Blocks: x.Blocks, Ino: x.Ino,
+		Dev: uint64(uint32(x.Dev)), Rdev: uint64(uint32(x.Rdev)), // as unix.Mkdev makes them here
+		ATime: at(x.Atim), MTime: at(x.Mtim), CTime: at(x.Ctim), BTime: at(x.Btim),
+		Mount: uint64(uint32(x.Dev)), Fixed: x.Flags&fixed != 0,
+	}
+}

@@ -1,0 +1,37 @@
+package vfs
+
+import (
+	"bytes"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// text is what stands before the NUL.
+func Text(field []byte) string {
+	head, _, _ := bytes.Cut(field, []byte{0})
+	return string(head)
+}
+
+// SyncFS has all filesystems begin to write what waits (sync(2)); it is not waited
+// for, as Linux does.
+func SyncFS(int) error { return unix.Sync() }
+
+// FDPath is the path that f has now (F_GETPATH), for calls that take no descriptor:
+// after a rename it leads elsewhere. "" where it has none any more.
+func FDPath(f *os.File) string {
+	defer runtime.KeepAlive(f)
+	return pathOf(int(f.Fd()))
+}
+
+func pathOf(fd int) string {
+	buf := make([]byte, unix.PathMax)
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_GETPATH, int(uintptr(unsafe.Pointer(&buf[0]))))
+	runtime.KeepAlive(buf)
+	if err != nil {
+		return ""
+	}
+	return Text(buf)
+}

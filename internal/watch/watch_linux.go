@@ -1,0 +1,286 @@
+package watch
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
+)
+
+// A TreeWatch tells that something in a directory tree was changed, by whomever:
+// names that came or went, files that were written to, attributes. What is
+// changed through a mapping of a file in memory is not told, nor what lies on
+// another mount beneath the tree.
+//
+// Root has one mark on the whole filesystem (fanotify(7), Linux 5.9), where its
+// kind can have one: not an overlay, FUSE, or what lies in a subvolume of btrfs.
+// Everybody else, and everywhere else, has a watch on each directory
+// (inotify(7)).
+type Tree struct {
+	file  *os.File // of the events
+	dir   string
+	skip  func(path string) bool
+	kind  string
+	most  int
+	mount uint64
+
+	// fd is what calls go to beside reading: with fanotify the directory itself,
+	// with inotify where the events come from; -1 once it is closed.
+	mu sync.Mutex
+	fd int
+
+	handles map[string]bool  // fanotify: whether a directory is in the tree, by its handle
+	paths   map[int32]string // inotify: the directory of a watch
+}
+
+// ErrManyDirectories says that a tree has more directories than may be watched.
+var ErrManyDirectories = errors.New("too many directories to watch")
+
+// WatchTree watches the directory dir, absolute, with all that lies beneath it
+// on its mount but what skip names. most bounds the directories that are watched
+// each for itself, and what is remembered. Cost: two system calls with a mark on
+// the filesystem, otherwise a walk.
+// Errors: *os.PathError; [ErrManyDirectories], by most or by the limits of this
+// user (/proc/sys/fs/inotify).
+func New(dir string, skip func(path string) bool, most int) (*Tree, error) {
+	st, err := vfs.Lstat(unix.AT_FDCWD, dir)
+	if err != nil {
+		return nil, err
+	}
+	w := &Tree{dir: dir, skip: skip, most: most, mount: st.Mount}
+	if w.mark() {
+		return w, nil
+	}
+	w.kind, w.paths = "inotify", map[int32]string{}
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err == unix.EMFILE {
+		return nil, ErrManyDirectories
+	}
+	if err != nil {
+		return nil, &os.PathError{Op: "inotify_init", Path: dir, Err: err}
+	}
+	w.file, w.fd = os.NewFile(uintptr(fd), "inotify"), fd
+	if err := w.add(dir); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// Kind is how it watches: "fanotify" or "inotify".
+func (w *Tree) Kind() string { return w.kind }
+
+// Close ends the watch, and the Next that waits.
+func (w *Tree) Close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.kind == "fanotify" && w.fd >= 0 {
+		unix.Close(w.fd)
+	}
+	w.fd = -1
+	w.file.Close()
+}
+
+// Next waits until something in the tree was changed. It may answer for what
+// was not, and answers once for much. fs.ErrClosed after Close;
+// [ErrManyDirectories] where the tree has become too large.
+func (w *Tree) Next() error {
+	buf := make([]byte, 16<<10)
+	for {
+		n, err := w.file.Read(buf)
+		if err != nil {
+			return err
+		}
+		var changed bool
+		if w.kind == "inotify" {
+			changed, err = w.inotified(buf[:n])
+		} else {
+			changed = w.fanotified(buf[:n])
+		}
+		if changed || err != nil {
+			return err
+		}
+	}
+}
+
+const fanEvents = unix.FAN_CREATE | unix.FAN_DELETE | unix.FAN_MOVED_FROM | unix.FAN_MOVED_TO | unix.FAN_MODIFY | unix.FAN_ATTRIB
+
+// mark puts a mark on the filesystem, if that can be had.
+func (w *Tree) mark() bool {
+	if os.Geteuid() != 0 {
+		return false
+	}
+	const flags = unix.FAN_CLASS_NOTIF | unix.FAN_CLOEXEC | unix.FAN_NONBLOCK | unix.FAN_REPORT_DFID_NAME
+	fd, err := unix.FanotifyInit(flags, unix.O_RDONLY|unix.O_CLOEXEC)
+	if err != nil {
+		return false
+	}
+	err = unix.FanotifyMark(fd, unix.FAN_MARK_ADD|unix.FAN_MARK_FILESYSTEM, fanEvents|unix.FAN_ONDIR, unix.AT_FDCWD, w.dir)
+	if err == nil {
+		w.fd, err = unix.Open(w.dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return false
+	}
+	w.kind, w.handles = "fanotify", map[string]bool{}
+	w.file = os.NewFile(uintptr(fd), "fanotify")
+	return true
+}
+
+// fanotified reads struct fanotify_event_metadata, each with the handle of a
+// directory after it (struct fanotify_event_info_fid), and tells whether one of
+// these directories lies in the tree.
+func (w *Tree) fanotified(buf []byte) (changed bool) {
+	const head, info, named, unnamed = 24, 4 + 8, 2, 3 // FAN_EVENT_INFO_TYPE_DFID_NAME, _DFID
+	for len(buf) >= head {
+		size := int(binary.NativeEndian.Uint32(buf))
+		if size < head || size > len(buf) {
+			return true
+		}
+		mask := binary.NativeEndian.Uint64(buf[8:])
+		event := buf[head:size]
+		buf = buf[size:]
+		switch {
+		case mask&unix.FAN_Q_OVERFLOW != 0:
+			changed = true
+		case len(event) >= info+8 && (event[0] == named || event[0] == unnamed):
+			changed = w.holds(event[info:]) || changed
+		}
+		if mask&unix.FAN_ONDIR != 0 && mask&(unix.FAN_MOVED_FROM|unix.FAN_MOVED_TO|unix.FAN_DELETE) != 0 {
+			clear(w.handles) // it may have been moved into the tree, or out of it
+		}
+	}
+	return changed
+}
+
+// holds reports whether the directory of a handle (struct file_handle) lies in
+// the tree. One that is gone does not: what held it has an event of its own.
+func (w *Tree) holds(handle []byte) bool {
+	size := int(binary.NativeEndian.Uint32(handle))
+	kind := int32(binary.NativeEndian.Uint32(handle[4:]))
+	if size < 0 || len(handle) < 8+size {
+		return true
+	}
+	key := string(handle[4 : 8+size])
+	in, known := w.handles[key]
+	if known {
+		return in
+	}
+	w.mu.Lock()
+	fd, err := unix.OpenByHandleAt(w.fd, unix.NewFileHandle(kind, handle[8:8+size]), unix.O_PATH|unix.O_CLOEXEC)
+	w.mu.Unlock()
+	if err != nil {
+		return false
+	}
+	path, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	unix.Close(fd)
+	if err != nil {
+		return false
+	}
+	in = (path == w.dir || strings.HasPrefix(path, strings.TrimSuffix(w.dir, "/")+"/")) && !w.skips(path)
+	if len(w.handles) >= w.most {
+		clear(w.handles)
+	}
+	w.handles[key] = in
+	return in
+}
+
+// skips asks for a directory and all above it in the tree.
+func (w *Tree) skips(path string) bool {
+	for ; len(path) > len(w.dir); path = filepath.Dir(path) {
+		if w.skip(path) {
+			return true
+		}
+	}
+	return false
+}
+
+const inEvents = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_MODIFY | unix.IN_ATTRIB |
+	unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW | unix.IN_EXCL_UNLINK
+
+// add watches a directory, and those in it. What is gone, or is not this user's
+// to look at, is left out. Of a directory that was moved the watches stay, and
+// learn its new path.
+func (w *Tree) add(path string) error {
+	if path != w.dir && w.skip(path) {
+		return nil
+	}
+	st, err := vfs.Lstat(unix.AT_FDCWD, path)
+	if err != nil || !st.IsDir() || st.Mount != w.mount {
+		return nil //nolint:nilerr // it is gone
+	}
+	if len(w.paths) >= w.most {
+		return ErrManyDirectories
+	}
+	w.mu.Lock()
+	wd, err := unix.InotifyAddWatch(w.fd, path, inEvents)
+	w.mu.Unlock()
+	switch {
+	case err == unix.ENOSPC || err == unix.ENOMEM:
+		return ErrManyDirectories
+	case err != nil:
+		return nil //nolint:nilerr // as above
+	}
+	w.paths[int32(wd)] = path
+	dir, err := vfs.OpenDir(unix.AT_FDCWD, path)
+	if err != nil {
+		return nil //nolint:nilerr // as above
+	}
+	var sub []string
+	err = vfs.EachEntry(int(dir.Fd()), func(name []byte, _ uint64, typ uint8) error {
+		if typ == unix.DT_DIR || typ == unix.DT_UNKNOWN {
+			sub = append(sub, filepath.Join(path, string(name)))
+		}
+		return nil
+	})
+	dir.Close()
+	if err != nil {
+		return nil //nolint:nilerr // as above
+	}
+	for _, s := range sub {
+		if err := w.add(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inotified reads struct inotify_event.
+func (w *Tree) inotified(buf []byte) (changed bool, err error) {
+	const head = 16
+	for len(buf) >= head {
+		wd := int32(binary.NativeEndian.Uint32(buf))
+		mask := binary.NativeEndian.Uint32(buf[4:])
+		size := head + int(binary.NativeEndian.Uint32(buf[12:]))
+		if size > len(buf) {
+			return true, nil
+		}
+		name := strings.TrimRight(string(buf[head:size]), "\x00")
+		buf = buf[size:]
+		path, ours := w.paths[wd]
+		switch {
+		case mask&unix.IN_IGNORED != 0:
+			delete(w.paths, wd)
+			continue
+		case mask&unix.IN_Q_OVERFLOW != 0:
+			if err := w.add(w.dir); err != nil { // directories may have been missed
+				return true, err
+			}
+		case !ours || name != "" && w.skip(filepath.Join(path, name)):
+			continue
+		case mask&unix.IN_ISDIR != 0 && mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
+			if err := w.add(filepath.Join(path, name)); err != nil {
+				return true, err
+			}
+		}
+		changed = true
+	}
+	return changed, nil
+}

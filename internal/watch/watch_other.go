@@ -1,0 +1,27 @@
+//go:build !linux
+
+package watch
+
+import (
+	"errors"
+
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// A TreeWatch tells that something in a directory tree was changed: on Linux.
+type Tree struct{}
+
+// ErrManyDirectories says that a tree has more directories than may be watched.
+var ErrManyDirectories = errors.New("too many directories to watch")
+
+// WatchTree watches a directory tree on Linux; here it only refuses.
+func New(string, func(path string) bool, int) (*Tree, error) { return nil, vfs.ErrNeedsLinux }
+
+// Kind is how it watches.
+func (*Tree) Kind() string { return "" }
+
+// Close ends the watch.
+func (*Tree) Close() {}
+
+// Next waits until something was changed.
+func (*Tree) Next() error { return vfs.ErrNeedsLinux }
