@@ -104,15 +104,15 @@ programs:
 test: programs ## every package, as root and as an ordinary user; as root no test is skipped, and nothing is left behind
 	@$(if $(filter ./...,$(PKGS)),rm -rf $(RESULTS);) mkdir -p -m 777 $(RESULTS)
 	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_CONFORMANCE_OUT=$(RESULTS) SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
-		LATER=$(if $(filter ./...,$(PKGS)),$(LATER)) .ci/gotest -p $(JOBS) -count=1 -timeout 15m -vet=off $(FLAGS) $(call tested,$(PKGS))
+		LATER=$(if $(filter ./...,$(PKGS)),$(LATER)) .ci/gotest -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off $(FLAGS) $(call tested,$(PKGS))
 	@$(if $(ROOT),SNAPFS_SECOND_PASS=1 SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
-		.ci/skips .ci/as-user -p $(JOBS) -count=1 -timeout 15m -vet=off $(FLAGS) $(call tested,$(PKGS)))
+		.ci/skips .ci/as-user -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off $(FLAGS) $(call tested,$(PKGS)))
 
 .PHONY: test-long
 test-long: programs ## what the last make test had no time for: every step, more seeds, more rounds
 	@[[ -e $(LATER) ]] || { echo 'test-long: no list of tests'; echo 'hint: make test'; exit 1; } >&2
 	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_LONG=1 SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
-		.ci/gotest -p $(JOBS) -count=1 -timeout 30m -vet=off -run "^($$(cut -d' ' -f2 $(LATER) | sort -u | paste -sd'|'))$$" \
+		.ci/gotest -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 30m -vet=off -run "^($$(cut -d' ' -f2 $(LATER) | sort -u | paste -sd'|'))$$" \
 		$$(cut -d' ' -f1 $(LATER) | sort -u)
 
 .PHONY: race
@@ -121,7 +121,7 @@ race: ## what runs at once, with the race detector and the budget of -short (nee
 		echo 'hint: apt-get install gcc libc6-dev'; exit 1; } >&2
 	@# A program with the detector sleeps for a second when it ends, unless it is told not to; keepers end often.
 	@.ci/skips .ci/traceless env CGO_ENABLED=1 SNAPFS_NO_SKIP=$(NOSKIP) GORACE=atexit_sleep_ms=0 \
-		.ci/gotest -p $(JOBS) -count=1 -timeout 15m -vet=off -race -short $(FLAGS) $(if $(filter ./...,$(PKGS)),$(RACES),$(PKGS))
+		.ci/gotest -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off -race -short $(FLAGS) $(if $(filter ./...,$(PKGS)),$(RACES),$(PKGS))
 
 # Of make fsx: the seeds, and how many operations each.
 SEEDS  ?= 1 2 3
@@ -152,7 +152,7 @@ grounds: ## the whole conformance suite of fusecow on ext4, btrfs and tmpfs, as 
 
 .PHONY: test-user
 test-user: programs ## all tests as an ordinary user who is made for them (run as root)
-	@SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs .ci/skips .ci/as-user -p $(JOBS) -count=1 -timeout 15m -vet=off $(FLAGS) $(call tested,$(PKGS))
+	@SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs .ci/skips .ci/as-user -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off $(FLAGS) $(call tested,$(PKGS))
 
 .PHONY: check-vm
 check-vm: ## what depends on the kernel, on an older one in a virtual machine (WHAT=limits: one suite of it)

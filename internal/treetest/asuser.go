@@ -5,6 +5,7 @@ package treetest
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -88,7 +89,10 @@ func RunAs(t *testing.T, a Account, test string, options ...Option) {
 	if err := os.Chown(tmp, a.UID, a.GID); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"-test.run=" + pattern(test), "-test.v", "-test.count=1", "-test.timeout=" + timeout(t).String()}
+	args := []string{
+		"-test.run=" + pattern(test), "-test.v", "-test.count=1", "-test.timeout=" + timeout(t).String(),
+		"-test.parallel=" + flag.Lookup("test.parallel").Value.String(),
+	}
 	if testing.Short() {
 		args = append(args, "-test.short")
 	}

@@ -8,30 +8,35 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// TestRealWorkLeavesTheMachineOfRootAlone does each work, then compares the
-// whole machine.
-func TestRealWorkLeavesTheMachineOfRootAlone(t *testing.T) {
-	treetest.NeedRoot(t)
+// TestRealWorkLeavesTheMachineAlone does each work as root and as an ordinary user, all of
+// them beside each other, then compares the whole machine. Where root started the user,
+// root compares it for both, and sees more.
+func TestRealWorkLeavesTheMachineAlone(t *testing.T) {
 	treetest.Leaks(t)
-	before := manifest(t)
-	all(t, onlyRoot, everybody)
-	before.equal(t, manifest(t))
-}
-
-// TestRealWorkLeavesTheMachineOfAUserAlone does the same as an ordinary user.
-// Where root started it, root compares the machine.
-func TestRealWorkLeavesTheMachineOfAUserAlone(t *testing.T) {
-	if os.Getenv(asUser) == "" && os.Geteuid() == 0 {
-		a := treetest.User(t)
-		before := manifest(t)
-		treetest.RunAs(t, a, t.Name(), treetest.WithEnv(asUser+"=1"))
-		before.equal(t, manifest(t))
-		return
+	compared := func() machine {
+		if os.Getenv(asUser) != "" {
+			return nil
+		}
+		return manifest(t)
 	}
-	treetest.Leaks(t)
-	before := manifest(t)
-	all(t, onlyUser, everybody)
-	before.equal(t, manifest(t))
+	before := compared()
+	t.Run("as", func(t *testing.T) {
+		if os.Geteuid() == 0 {
+			t.Run("root", func(t *testing.T) {
+				t.Parallel()
+				all(t, onlyRoot, everybody)
+			})
+		}
+		t.Run("user", func(t *testing.T) {
+			if os.Geteuid() == 0 {
+				t.Parallel()
+				treetest.RunAs(t, treetest.User(t), t.Name(), treetest.WithEnv(asUser+"=1"))
+				return
+			}
+			all(t, onlyUser, everybody)
+		})
+	})
+	before.equal(t, compared())
 }
 
 const asUser = "SNAPFS_REALWORK_USER"
@@ -40,7 +45,10 @@ func all(t *testing.T, lists ...[]work) {
 	for _, list := range lists {
 		for _, w := range list {
 			if !testing.Short() || !w.online {
-				t.Run(w.name, func(t *testing.T) { do(t, w) })
+				t.Run(w.name, func(t *testing.T) {
+					t.Parallel()
+					do(t, w)
+				})
 			}
 		}
 	}
