@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // polite: what a command may answer when others work on the same sandbox. One that has not
@@ -168,12 +169,12 @@ func TestAForkDuringWritesIsOneMoment(t *testing.T) {
 // first is judged where nothing else runs, by the gate of bench.
 func TestNothingAccumulates(t *testing.T) {
 	asBoth(t, func(t *testing.T, b *bench) {
-		rounds := 200
+		rounds := treetest.Budget(t, 60, 200)
 		switch {
 		case long():
 			rounds = 1000
 		case os.Geteuid() != 0: // each has a dozen trees
-			rounds = 100
+			rounds /= 2
 		}
 		var first []string
 		for i := range rounds {

@@ -109,7 +109,7 @@ func (b *bench) rehearseCarry(mode string, stride int, ops ...string) {
 	b.t.Helper()
 	for _, op := range ops {
 		b.divergeFor(op)
-		stride := sampled(stride)
+		stride := sampled(b.t, stride)
 		first := 1 + os.Getpid()%stride
 		n, ended := first, false
 		for ; !ended; n += stride {

@@ -38,7 +38,7 @@ func aKeeperThatFailsIsMended(t *testing.T, b *bench) {
 	b.setStage()
 	for _, mode := range []string{"kill", "fail"} {
 		hit := filepath.Join(filepath.Dir(b.state), "hit-"+mode)
-		for n := 1; ; n += sampled(1) {
+		for n := 1; ; n += sampled(t, 1) {
 			when := fmt.Sprintf("a keeper, %s at step %d", mode, n)
 			if err := b.Stop(t.Context(), "s"); err != nil {
 				t.Fatal(err)

@@ -168,19 +168,24 @@ const longEnv = "SNAPFS_TEST_LONG"
 
 func long() bool { return os.Getenv(longEnv) != "" }
 
-// sampled is the stride of a rehearsal, which in a short run is a longer one:
-// that looks for races, and steps that fail one after the other have none.
-func sampled(stride int) int {
-	if testing.Short() {
+// sampled returns the stride of a rehearsal: the given one in make check-all, a longer one
+// in make test. It is longest with the race detector, because steps that fail one after
+// the other have no race.
+func sampled(t testing.TB, stride int) int {
+	t.Helper()
+	switch {
+	case testing.Short():
 		return 12 * stride
+	case treetest.Long(t):
+		return stride
 	}
-	return stride
+	return 6 * stride
 }
 
 // rehearseAll does every operation with a failure at each stride-th step, from
 // one that differs between runs.
 func (b *bench) rehearseAll(mode string, stride int, ops ...string) {
-	stride = sampled(stride)
+	stride = sampled(b.t, stride)
 	first := 1 + os.Getpid()%stride
 	if long() {
 		first, stride = 1, 1

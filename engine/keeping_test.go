@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // TestWhatIsAppliedIsNobodyElsesWhoeverLooks: the keeper that looks once more when a command has ended, or another
@@ -13,7 +14,7 @@ import (
 func TestWhatIsAppliedIsNobodyElsesWhoeverLooks(t *testing.T) {
 	b := newBench(t)
 	other, _ := b.reopen()
-	for i := range 40 {
+	for i := range treetest.Budget(t, 8, 40) {
 		name := fmt.Sprint("n", i)
 		tick()
 		b.new(name)

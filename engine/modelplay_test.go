@@ -14,13 +14,15 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/internal/treetest"
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 )
 
 // modelTime is how long each backend is played on; SNAPFS_TEST_LONG may say how
 // long instead ("1h").
-func modelTime() time.Duration {
+func modelTime(t *testing.T) time.Duration {
+	t.Helper()
 	switch d, err := time.ParseDuration(os.Getenv(longEnv)); {
 	case err == nil:
 		return d
@@ -28,8 +30,10 @@ func modelTime() time.Duration {
 		return 5 * time.Minute
 	case testing.Short():
 		return time.Second
+	case treetest.Long(t):
+		return 10 * time.Second
 	}
-	return 10 * time.Second
+	return 2 * time.Second
 }
 
 // A modelPlay plays scripts on one backend until its time is over.
@@ -68,7 +72,7 @@ func (p *modelPlay) Logf(string, ...any) {}
 // other processes have a say in these failures, and rapid ends when one does not
 // show twice in the same words.
 func (p *modelPlay) play() {
-	began, most := time.Now(), modelTime()
+	began, most := time.Now(), modelTime(p.T)
 	enough := func() bool {
 		took := time.Since(began)
 		return !p.asked && p.failed == nil && (took > most && len(p.missing()) == 0 || took > max(6*most, time.Minute))

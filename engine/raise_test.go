@@ -223,7 +223,7 @@ func TestBringingUpIsSafeToKill(t *testing.T) {
 		tick() // d/x has one name less
 		b.renamed("c", backend)
 		before := bare(b.in("c", has))
-		stride := sampled(1)
+		stride := sampled(t, 1)
 		for n := 1; ; n += stride {
 			o := b.child("apply", n, "kill")
 			b.Engine, _ = b.reopen()

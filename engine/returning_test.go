@@ -178,7 +178,7 @@ func (b *bench) takeBackAtEachStep(t *testing.T, mode, other string) {
 	t.Helper()
 	w := b.setLiveStage(other)
 	whole := map[string]string{"m1": atFirst + " m1", "m2": atSecond + " m2"}
-	stride := sampled(1)
+	stride := sampled(t, 1)
 	for n := 1; ; n += stride {
 		when := fmt.Sprintf("%s at step %d", mode, n)
 		o := b.child("rollback live", n, mode)

@@ -278,10 +278,7 @@ func TestStagesGoOnWhereverTheyWereKilled(t *testing.T) {
 	everyone := func(t *testing.T, b *bench) {
 		b.line()
 		steps := b.stepsOfStages()
-		spread := len(steps) / 12
-		if testing.Short() {
-			spread = len(steps) / 3
-		}
+		spread := len(steps) / treetest.Budget(t, 3, 12)
 		tried, killed := 0, 0
 		for i, step := range steps {
 			if i%spread == 0 || step == "enter "+string(engine.StageVerifying) || step == "write what is kept of a base" {

@@ -107,7 +107,7 @@ func TestAKilledPromotionWaitsForItsDiskAndHoldsUpNobodyElse(t *testing.T) {
 						b.waits(fmt.Sprintf("%s, killed at step %d", op, n), elsewhere)
 						d.mount(true)
 						waited[op]++
-						next = sampled(stride)
+						next = sampled(t, stride)
 					}
 					b.goesOn(fmt.Sprintf("%s, killed at step %d", op, n))
 					if err := b.Remove(t.Context(), "c"); err != nil {
