@@ -1,37 +1,36 @@
 //go:build linux
 
-// Package btrfs keeps snapshots and forks as btrfs subvolumes: one transaction
-// commit each, whatever the size of the tree, and shared down to the block.
+// Package btrfs stores snapshots and forks as btrfs subvolumes. Each costs one transaction commit,
+// whatever the size of the tree, and shares all unchanged blocks.
 //
-// # What can be captured
+// # Trees
 //
-// A tree is a subvolume, or a directory inside one: then the whole subvolume is
-// snapshotted, and the view points at the directory in it. Subvolumes nested
-// beneath the tree come along, each snapshotted for itself an instant later.
-// Root may capture any; an ordinary user only subvolumes that he owns.
+// A tree is a subvolume, or a directory inside one. For a directory the backend snapshots the whole
+// subvolume, and the view is the directory in the snapshot. Subvolumes nested in the tree are
+// included; each is snapshotted separately, an instant later. Root can capture any subvolume, an
+// ordinary user only subvolumes that the user owns.
 //
-// # Where the data lies
+// # Where the data is
 //
-// In a subvolume called .snapfs, mode 0700, on the tree's own filesystem: for
-// root in the top directory of the mount, for a user in the topmost directory
-// that he owns. Being a subvolume, it shows as an empty directory in every
-// snapshot of what holds it, so that no sandbox sees another's data, and what
-// happens in it does not count as a change of the tree. Use [snapshot.Hider].
+// The data is in a subvolume .snapfs, mode 0700, on the tree's own filesystem: for root in the top
+// directory of the mount, for another user in the topmost directory that the user owns. A snapshot
+// shows a nested subvolume as an empty directory, so no sandbox sees the data of another, and
+// writes in .snapfs are no changes of the tree. See [snapshot.Hider].
 //
-//	.snapfs/mark                     says that it is ours
+//	.snapfs/mark                     the ownership mark
 //	.snapfs/<key>/                   the part of one state directory
 //	  snapshots/<id>/{mark,tree}     tree is a read-only subvolume
-//	  forks/<id>/{mark,tree}         tree is a writable one
+//	  forks/<id>/{mark,tree}         tree is a writable subvolume
 //	  stock/<id>/<n>/{mark,tree}     ready-made forks of the snapshot id
-//	  latest/<hash of a path>        a link: the last snapshot of that tree
-//	  trash/                         what is removed; Sweep empties it
+//	  latest/<hash of a path>        a link to the last snapshot of that tree
+//	  trash/                         removed entries, until Sweep deletes them
 //
-// Each subvolume has a directory of its own, because creations in one directory
-// queue behind each other and those in different ones share their commit. An
-// entry without tree is half made: it only answers to Remove and RemoveFork.
+// Each subvolume has a parent directory of its own, because subvolume creations in one directory
+// are serialized, and those in different directories share a commit. An entry without tree is
+// incomplete: only Remove and RemoveFork accept it.
 //
-// Mount the filesystem noatime, or at least the views: an access time written is
-// a change to btrfs, and [snapshot.Toucher] then names every file that was read.
+// Mount the filesystem noatime, or at least the views: btrfs counts a new access time as a change,
+// and [snapshot.Toucher] then lists every file that was read.
 package btrfs
 
 import (
@@ -47,38 +46,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Driver opens this backend.
+// Driver returns the driver of this backend.
 func Driver() snapshot.Driver {
 	return snapshot.Driver{Name: "btrfs", Automatic: true, Open: Open}
 }
 
-// Open answers with the backend for place.Tree. It writes nothing.
-// Errors: ErrNotFound; ErrNotSupported: the tree does not lie on btrfs, belongs
-// to another user, or the filesystem has full quota groups; ErrDenied.
+// Open returns the backend for place.Tree. It writes nothing. Errors: ErrNotFound; ErrNotSupported
+// (the tree is not on btrfs or belongs to another user, or the filesystem has full quota groups);
+// ErrDenied.
 func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	return open("btrfs", place, place.Tree.Path)
 }
 
-// OpenFrom is Open for a tree whose content is kept, as an equal copy, in the
-// directory from: what is captured is from, and what is answered names
-// place.Tree. The backend's errors carry name. See package pool.
+// OpenFrom is Open for a tree with an equal copy in the directory from. The backend captures from,
+// and its results name place.Tree. Its errors have the backend name name. See package pool.
 func OpenFrom(_ context.Context, name string, place snapshot.Place, from string) (*Backend, error) {
 	return open(name, place, from)
 }
 
-// A Backend holds snapshots and forks on one btrfs filesystem. Any number of
-// them, in any number of processes, may work in the same place at once.
+// A Backend stores snapshots and forks on one btrfs filesystem. Any number of backends, in any
+// number of processes, may use the same place at once.
 type Backend struct {
 	name string
-	// top is the directory that holds .snapfs, hidden its name there, and key
-	// our part of it.
+	// top is the directory that contains .snapfs, hidden is the name of .snapfs there, and key is
+	// the name of this state directory's part of it.
 	top, hidden, key string
-	// tree is replaced by from in Capture and Clone; both are the same but
-	// for OpenFrom.
+	// Capture and Clone replace tree by from. Both are equal, except after OpenFrom.
 	tree, from string
-	// state is the directory of the state that owns our part.
+	// state is the state directory that owns this part.
 	state string
-	// own: see Own.
+	// own is set by Own.
 	own bool
 }
 
@@ -103,8 +100,8 @@ var _ interface {
 func open(name string, place snapshot.Place, from string) (*Backend, error) {
 	b := &Backend{name: name, tree: place.Tree.Path, from: from, state: place.Dir, key: hash(place.Dir)}
 	src, err := findSource(from)
-	if errors.Is(err, os.ErrNotExist) && b.findRoom(filepath.Dir(from)) {
-		return b, nil // the tree is gone, what was made of it is not
+	if errors.Is(err, os.ErrNotExist) && b.findData(filepath.Dir(from)) {
+		return b, nil // the tree is gone, and its snapshots are not
 	}
 	if err != nil {
 		return nil, b.fail("opening", "", err)
@@ -120,9 +117,8 @@ func open(name string, place snapshot.Place, from string) (*Backend, error) {
 	return b, nil
 }
 
-// findRoom looks for our data from the nearest directory above a tree that no
-// longer exists.
-func (b *Backend) findRoom(dir string) bool {
+// findData finds .snapfs from the nearest existing parent directory of a missing tree.
+func (b *Backend) findData(dir string) bool {
 	for ; ; dir = filepath.Dir(dir) {
 		src, err := findSource(dir)
 		if err == nil {
@@ -139,15 +135,15 @@ func (b *Backend) findRoom(dir string) bool {
 	}
 }
 
-// usable says why the subvolume of src cannot be snapshotted by this process.
+// usable returns the reason why this process cannot snapshot the subvolume of src, or nil.
 func usable(src source) error {
 	if uid := os.Geteuid(); uid != 0 && (int(src.owner) != uid || src.home == "") {
 		return &problem{
 			kind: errs.ErrNotSupported, path: src.root,
-			why: fmt.Sprintf("the subvolume belongs to uid %d, and only its owner or root may snapshot it", src.owner),
+			why: fmt.Sprintf("the subvolume belongs to uid %d, and only its owner or root can snapshot it", src.owner),
 			hints: []string{
 				"btrfs subvolume create work && cp -a --reflink OLD/. work/ (a subvolume of your own)",
-				"mount -o remount,user_subvol_rm_allowed " + src.mount + " (as root: makes removing one as cheap as making it)",
+				"mount -o remount,user_subvol_rm_allowed " + src.mount + " (as root: makes removal as cheap as creation)",
 			},
 		}
 	}
@@ -158,19 +154,19 @@ func usable(src source) error {
 	defer unix.Close(fd)
 	mode, err := btrfs.QuotaModeOf(fd)
 	if err != nil {
-		return &os.PathError{Op: "ask for the filesystem", Path: src.root, Err: err}
+		return &os.PathError{Op: "read the quota mode of", Path: src.root, Err: err}
 	}
 	if mode == btrfs.QuotaFull {
 		return &problem{
 			kind: errs.ErrNotSupported, path: src.mount,
-			why:   "full quota groups are on, and with them the removal of a snapshot can block the filesystem for minutes",
+			why:   "full quota groups are on; with them the removal of a snapshot can block the filesystem for minutes",
 			hints: []string{"btrfs quota disable " + src.mount},
 		}
 	}
 	return nil
 }
 
-// Facts says what holds for all trees of this backend.
+// Facts returns the properties of all trees of this backend.
 func (b *Backend) Facts() snapshot.Facts {
 	return snapshot.Facts{
 		Frozen: true, Flushes: true, Unit: snapshot.ByBlock, Durable: true, KeepsInodes: true,
@@ -178,10 +174,10 @@ func (b *Backend) Facts() snapshot.Facts {
 	}
 }
 
-// Hidden names the directory that holds the data of all forks.
+// Hidden returns the directory of all data.
 func (b *Backend) Hidden() []string { return []string{b.top + sep(b.top) + b.hidden} }
 
-// fail makes err the contract's error.
+// fail returns err as an error of the contract.
 func (b *Backend) fail(op, id string, err error) error {
 	if err == nil {
 		return nil

@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A capture is a tree about to be captured.
+// A capture is the state of a Capture or Clone of one tree.
 type capture struct {
 	*Backend
-	room
+	dataDir
 	tree   snapshot.Tree
 	within string
 	src    int // the root of the subvolume
@@ -27,10 +27,10 @@ type capture struct {
 
 func (c *capture) done() {
 	unix.Close(c.src)
-	c.room.close()
+	c.dataDir.close()
 }
 
-// prepare finds the tree and opens what is needed to capture it.
+// prepare finds the tree and opens the directories that a capture needs.
 func (b *Backend) prepare(ctx context.Context, tree snapshot.Tree) (*capture, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -43,11 +43,11 @@ func (b *Backend) prepare(ctx context.Context, tree snapshot.Tree) (*capture, er
 	if err != nil {
 		return nil, err
 	}
-	r, err := b.settle()
+	r, err := b.openOrCreate()
 	if err != nil {
 		return nil, err
 	}
-	c := &capture{Backend: b, room: r, tree: tree, within: src.within}
+	c := &capture{Backend: b, dataDir: r, tree: tree, within: src.within}
 	c.src, err = unix.Open(src.root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err == nil {
 		c.info, err = btrfs.Info(c.src)
@@ -63,14 +63,14 @@ func (c *capture) mark(taken time.Time) mark {
 	return mark{kind: snapshots, tree: c.tree.Path, within: c.within, taken: taken, from: c.info.UUID.String()}
 }
 
-// Capture keeps the contract of [snapshot.Backend]: a read-only snapshot of the
-// subvolume, in one transaction commit. Where nothing has changed in the
-// subvolume since the last capture of this tree, that one is the answer.
+// Capture implements [snapshot.Backend]: it makes a read-only snapshot of the subvolume, in one
+// transaction commit. If the subvolume is unchanged since the last capture of this tree, it returns
+// that snapshot.
 func (b *Backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
 	return b.CaptureAsOf(ctx, tree, id, vfs.Now())
 }
 
-// CaptureAsOf is Capture of what stands for an earlier instant.
+// CaptureAsOf is Capture with another time of the snapshot.
 func (b *Backend) CaptureAsOf(ctx context.Context, tree snapshot.Tree, id snapshot.ID, taken time.Time) (snapshot.Snapshot, error) {
 	if err := valid(id); err != nil {
 		return snapshot.Snapshot{}, b.fail("capturing", string(id), err)
@@ -89,16 +89,16 @@ func (b *Backend) CaptureAsOf(ctx context.Context, tree snapshot.Tree, id snapsh
 		return snapshot.Snapshot{}, b.fail("capturing", string(id), err)
 	}
 	defer e.close()
-	if err := c.take(ctx, e, id); err != nil {
+	if err := c.takeSnapshot(ctx, e, id); err != nil {
 		return snapshot.Snapshot{}, b.fail("capturing", string(id), errors.Join(err, e.giveUp()))
 	}
 	return b.snapshotOf(id, m), nil
 }
 
-// take makes the snapshot in its entry, and remembers it as the latest of its
-// tree; before the commit, so that the commit keeps that too.
-func (c *capture) take(ctx context.Context, e *entry, id snapshot.ID) error {
-	if err := fault.Point(ctx, "note it as the latest"); err != nil {
+// takeSnapshot makes the snapshot in its entry. It first records the snapshot as the latest of its tree, so
+// that one commit covers both.
+func (c *capture) takeSnapshot(ctx context.Context, e *entry, id snapshot.ID) error {
+	if err := fault.Point(ctx, "record it as the latest"); err != nil {
 		return err
 	}
 	if err := c.note(string(id)); err != nil {

@@ -9,22 +9,23 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
-// Clone keeps the contract of [snapshot.Cloner]. The snapshot and the fork are
-// taken by two threads at once; both carry the number of the commit that made
-// them, and where it is the same one they are the same. Where not, and something
-// changed in between, the fork is taken again, from the snapshot.
+// Clone implements [snapshot.Cloner]. Two threads make the snapshot and the fork at once. Both
+// subvolumes carry the transaction number of their commit; if the numbers are equal, so are the
+// subvolumes. If they differ, and the source changed in between, Clone makes the fork again from
+// the snapshot.
 func (b *Backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID) (snapshot.Snapshot, snapshot.Fork, error) {
 	return b.CloneAsOf(ctx, tree, id, fork, vfs.Now())
 }
 
-// CloneAsOf is Clone of what stands for an earlier instant.
+// CloneAsOf is Clone with another time of the snapshot.
 func (b *Backend) CloneAsOf(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID, taken time.Time) (snapshot.Snapshot, snapshot.Fork, error) {
 	s, f, err := b.clone(ctx, tree, id, fork, taken)
 	if err != nil {
@@ -42,8 +43,8 @@ func (b *Backend) clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 		return s, f, err
 	}
 	defer c.done()
-	// Finding the tree unchanged may cost a commit itself, so that it pays
-	// only where the fork then costs none.
+	// Finding the tree unchanged may cost a commit itself, so it is worth it only if a ready-made
+	// fork then saves one.
 	if last, _ := c.last(); last.ID != "" && c.stocked(string(last.ID)) {
 		if s, ok := c.unchanged(id); ok {
 			f, err = b.Fork(ctx, s.ID, fork)
@@ -69,12 +70,12 @@ func (b *Backend) clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 	return b.snapshotOf(id, sm), b.forkOf(fork, fm), nil
 }
 
-// waiting is how long one thread of a pair waits for the other to be ready.
+// waiting is the longest time one thread waits for the other.
 const waiting = 200 * time.Microsecond
 
-// prelude is what comes before the two calls.
+// prelude does the steps before the two snapshot calls.
 func (c *capture) prelude(ctx context.Context, id snapshot.ID) error {
-	if err := fault.Point(ctx, "note it as the latest"); err != nil {
+	if err := fault.Point(ctx, "record it as the latest"); err != nil {
 		return err
 	}
 	if err := c.note(string(id)); err != nil {
@@ -83,21 +84,21 @@ func (c *capture) prelude(ctx context.Context, id snapshot.ID) error {
 	return fault.Point(ctx, "snapshot the subvolume twice")
 }
 
-// pair takes the snapshot and the fork, equal to each other.
+// pair makes the snapshot and an equal fork.
 func (c *capture) pair(ctx context.Context, se, fe *entry, id snapshot.ID) error {
 	if nested, err := nestedIn(c.src, c.within); err != nil {
 		return err
 	} else if len(nested) > 0 {
-		if err := c.take(ctx, se, id); err != nil {
+		if err := c.takeSnapshot(ctx, se, id); err != nil {
 			return err
 		}
-		return c.again(ctx, se, fe)
+		return c.remake(ctx, se, fe)
 	}
 	if err := c.prelude(ctx, id); err != nil {
 		return err
 	}
-	// Both calls have to be in the kernel before either begins to commit, so
-	// the two threads wait for each other, awake: waking one takes too long.
+	// Both calls must be in the kernel before either begins to commit. Each thread spins until the
+	// other is ready, because waking a thread takes too long.
 	var ready atomic.Int32
 	both := func(e *entry, readOnly bool) error {
 		ready.Add(1)
@@ -115,11 +116,11 @@ func (c *capture) pair(ctx context.Context, se, fe *entry, id snapshot.ID) error
 	if c.equal(se, fe) {
 		return nil
 	}
-	return c.again(ctx, se, fe)
+	return c.remake(ctx, se, fe)
 }
 
-// equal reports whether two copies of the source were made by one commit, or
-// nothing changed in between, which only root can see.
+// equal reports whether one commit made both copies of the source, or no change happened between
+// their commits. Only root can detect the latter.
 func (c *capture) equal(x, y *entry) bool {
 	a, errA := x.born()
 	b, errB := y.born()
@@ -142,7 +143,7 @@ func (c *capture) equal(x, y *entry) bool {
 }
 
 func (e *entry) born() (btrfs.Subvolume, error) {
-	fd, err := e.room.open(e.path + "/" + treeName)
+	fd, err := e.data.open(e.path + "/" + treeName)
 	if err != nil {
 		return btrfs.Subvolume{}, err
 	}
@@ -150,8 +151,8 @@ func (e *entry) born() (btrfs.Subvolume, error) {
 	return btrfs.Info(fd)
 }
 
-// again makes the entry fe a fork of the snapshot se instead of what it is.
-func (c *capture) again(ctx context.Context, se, fe *entry) error {
+// remake replaces the entry fe by a fork of the snapshot se.
+func (c *capture) remake(ctx context.Context, se, fe *entry) error {
 	sm, info, err := c.loadAt(se.path)
 	if err != nil {
 		return err

@@ -14,11 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Drifted keeps the contract of [snapshot.Drifter], as Touched does that of its
-// own: root only, after writing out what is buffered for the filesystem. The
-// subvolumes nested in the tree are asked each for itself, since the instant at
-// which it was snapshotted; one that has been replaced since is named whole.
-// Where another subvolume lies at the tree's place now: ErrNotSupported.
+// Drifted implements [snapshot.Drifter] for root, like Touched: it first syncs the filesystem. A
+// subvolume nested in the tree is compared separately, since the instant of its own snapshot; a
+// nested subvolume that was replaced since is yielded with Tree set. If another subvolume is at the
+// tree's path now: ErrNotSupported.
 func (b *Backend) Drifted(ctx context.Context, id snapshot.ID) iter.Seq2[snapshot.Touch, error] {
 	return func(yield func(snapshot.Touch, error) bool) {
 		err := b.scanReal(ctx, string(id), func(t snapshot.Touch) bool { return yield(t, nil) })
@@ -40,7 +39,7 @@ func (b *Backend) scanReal(ctx context.Context, id string, emit func(snapshot.To
 	}
 	defer base.close()
 	if os.Geteuid() != 0 {
-		return searchError(unix.EPERM) // before waiting for the disk
+		return searchError(unix.EPERM) // before the wait for the disk
 	}
 	m, err := r.readMark(snapshots + "/" + id)
 	if err != nil {
@@ -54,7 +53,7 @@ func (b *Backend) scanReal(ctx context.Context, id string, emit func(snapshot.To
 	return b.scanSides(ctx, real, base, emit)
 }
 
-// realSide opens a tree where it really lies.
+// realSide opens the real tree.
 func (b *Backend) realSide(tree string) (*side, error) {
 	if tree == b.tree {
 		tree = b.from
@@ -67,7 +66,7 @@ func (b *Backend) realSide(tree string) (*side, error) {
 	if s.fd, err = unix.Open(src.root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
 		return nil, &os.PathError{Op: "open", Path: src.root, Err: err}
 	}
-	if s.top, err = beneath(s.fd, src.within); err != nil {
+	if s.top, err = openIn(s.fd, src.within); err != nil {
 		unix.Close(s.fd)
 		return nil, err
 	}
@@ -78,7 +77,7 @@ func (b *Backend) realSide(tree string) (*side, error) {
 	}
 	if err != nil {
 		s.close()
-		return nil, &os.PathError{Op: "look at", Path: tree, Err: err}
+		return nil, &os.PathError{Op: "stat", Path: tree, Err: err}
 	}
 	s.line = []ancestor{{s.info.UUID.String(), math.MaxUint64}}
 	return s, nil

@@ -9,40 +9,41 @@ import (
 	"os"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
-// An entry is the directory of one snapshot or fork while it is being made.
+// An entry is the directory of a snapshot or fork that is being made.
 type entry struct {
-	room room
-	path string // in the room
+	data dataDir
+	path string // relative to the data directory
 	fd   int
 }
 
-// newborn begins the names of what is in the trash only until it is whole.
+// newborn is the name prefix of incomplete entries in the trash.
 const newborn = "new."
 
-// begin makes the directory and the mark of an entry; it is born in the trash,
-// so that it has its mark when it gets its name. It answers to that only when
-// it has a tree. ErrExists.
-func (r room) begin(ctx context.Context, kind, id string, m mark) (*entry, error) {
+// begin makes the directory and the mark of an entry. It makes them in the trash, so that the mark
+// exists before the entry has its name. Lookup finds the entry only once it has a tree. Errors:
+// ErrExists.
+func (r dataDir) begin(ctx context.Context, kind, id string, m mark) (*entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	born := trash + "/" + newborn + unique()
-	if err := fault.Point(ctx, "make a directory for it"); err != nil {
+	if err := fault.Point(ctx, "make the entry"); err != nil {
 		return nil, err
 	}
 	if err := unix.Mkdirat(r.fd, born, 0o700); err != nil {
 		return nil, &os.PathError{Op: "make", Path: born, Err: err}
 	}
-	e := &entry{room: r, path: born, fd: -1}
-	err := fault.Point(ctx, "write its mark")
+	e := &entry{data: r, path: born, fd: -1}
+	err := fault.Point(ctx, "write the mark")
 	if err == nil {
 		err = r.writeMark(born+"/"+markName, m)
 	}
@@ -50,7 +51,7 @@ func (r room) begin(ctx context.Context, kind, id string, m mark) (*entry, error
 		e.fd, err = r.open(born)
 	}
 	if err == nil {
-		err = fault.Point(ctx, "give it its name")
+		err = fault.Point(ctx, "name the entry")
 	}
 	if err == nil {
 		err = renameNew(r.fd, born, kind+"/"+id)
@@ -67,17 +68,17 @@ func renameNew(dir int, from, to string) error {
 	case nil:
 		return nil
 	case unix.EEXIST:
-		return &problem{kind: errs.ErrExists, why: "the id is taken"}
+		return &problem{kind: errs.ErrExists, why: "the id exists"}
 	default:
 		return &os.PathError{Op: "rename", Path: to, Err: err}
 	}
 }
 
-// valid refuses what cannot be an id before anything is made.
+// valid checks ids before anything is created.
 func valid[T ~string](ids ...T) error {
 	for _, id := range ids {
 		if !snapshot.ValidID(string(id)) {
-			return &problem{kind: errs.ErrNotSupported, why: fmt.Sprintf("%q is not an id", id)}
+			return &problem{kind: errs.ErrNotSupported, why: fmt.Sprintf("%q is not a valid id", id)}
 		}
 	}
 	return nil
@@ -90,19 +91,19 @@ func (e *entry) close() {
 	}
 }
 
-// giveUp takes back what begin, and perhaps copyFrom, made.
+// giveUp removes the results of begin and copyFrom.
 func (e *entry) giveUp() error {
 	e.close()
-	if unix.Unlinkat(e.room.fd, e.path+"/"+markName, 0) == nil &&
-		unix.Unlinkat(e.room.fd, e.path, unix.AT_REMOVEDIR) == nil {
+	if unix.Unlinkat(e.data.fd, e.path+"/"+markName, 0) == nil &&
+		unix.Unlinkat(e.data.fd, e.path, unix.AT_REMOVEDIR) == nil {
 		return nil
 	}
-	return e.room.discard(e.path, "half")
+	return e.data.discard(e.path, "half")
 }
 
-// copyFrom makes the entry's tree a snapshot of the subvolume whose root is
-// open as src, with what is nested beneath within. Atomic as a whole: the tree
-// has its name when all of it is there.
+// copyFrom makes the entry's tree a snapshot of the subvolume whose root is open as src, including
+// the subvolumes nested in its directory within. Atomic: the tree gets its name when it is
+// complete.
 func (e *entry) copyFrom(ctx context.Context, src int, within string, readOnly bool) error {
 	nested, err := nestedIn(src, within)
 	if err != nil {
@@ -118,12 +119,12 @@ func (e *entry) copyFrom(ctx context.Context, src int, within string, readOnly b
 	if err := take(src, e.fd, half, false); err != nil {
 		return err
 	}
-	root, err := e.room.open(e.path + "/" + half)
+	root, err := e.data.open(e.path + "/" + half)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(root)
-	if err := graft(ctx, src, root, within, nested, readOnly); err != nil {
+	if err := copyNested(ctx, src, root, within, nested, readOnly); err != nil {
 		return err
 	}
 	if readOnly {
@@ -131,7 +132,7 @@ func (e *entry) copyFrom(ctx context.Context, src int, within string, readOnly b
 			return &os.PathError{Op: "make read-only", Path: e.path, Err: err}
 		}
 	}
-	if err := fault.Point(ctx, "give the tree its name"); err != nil {
+	if err := fault.Point(ctx, "name the tree"); err != nil {
 		return err
 	}
 	if err := unix.Renameat(e.fd, half, e.fd, treeName); err != nil {
@@ -154,9 +155,9 @@ func take(src, dir int, name string, readOnly bool) error {
 	return nil
 }
 
-// graft replaces the stubs that a snapshot shows for nested subvolumes by
-// snapshots of these, recursively. The paths are relative to within.
-func graft(ctx context.Context, src, dst int, within string, nested []string, readOnly bool) error {
+// copyNested replaces the empty directories that a snapshot has in place of nested subvolumes by
+// snapshots of those, recursively. The paths in nested are relative to within.
+func copyNested(ctx context.Context, src, dst int, within string, nested []string, readOnly bool) error {
 	for _, path := range nested {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -164,17 +165,17 @@ func graft(ctx context.Context, src, dst int, within string, nested []string, re
 		if within != "." {
 			path = within + "/" + path
 		}
-		if err := graftOne(ctx, src, dst, path, readOnly); err != nil {
+		if err := copyNestedOne(ctx, src, dst, path, readOnly); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func graftOne(ctx context.Context, src, dst int, path string, readOnly bool) error {
-	from, err := beneath(src, path)
+func copyNestedOne(ctx context.Context, src, dst int, path string, readOnly bool) error {
+	from, err := openIn(src, path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // it was removed since it was listed: the stub stays
+		return nil // removed since it was listed
 	}
 	if err != nil {
 		return err
@@ -184,7 +185,7 @@ func graftOne(ctx context.Context, src, dst int, path string, readOnly bool) err
 	if i := strings.LastIndexByte(path, '/'); i >= 0 {
 		dir, name = path[:i], path[i+1:]
 	}
-	parent, err := beneath(dst, dir)
+	parent, err := openIn(dst, dir)
 	if err != nil {
 		return err
 	}
@@ -192,14 +193,14 @@ func graftOne(ctx context.Context, src, dst int, path string, readOnly bool) err
 	if err := fault.Point(ctx, "snapshot a nested subvolume"); err != nil {
 		return err
 	}
-	if err := swap(from, parent, name); err != nil {
+	if err := replaceStub(from, parent, name); err != nil {
 		var p *problem
 		if errors.As(err, &p) {
 			p.path, p.why = path, "a subvolume nested in the tree belongs to another user"
 		}
 		return err
 	}
-	to, err := beneath(parent, name)
+	to, err := openIn(parent, name)
 	if err != nil {
 		return err
 	}
@@ -208,15 +209,15 @@ func graftOne(ctx context.Context, src, dst int, path string, readOnly bool) err
 	if err != nil {
 		return err
 	}
-	if err := graft(ctx, from, to, ".", deeper, readOnly); err != nil || !readOnly {
+	if err := copyNested(ctx, from, to, ".", deeper, readOnly); err != nil || !readOnly {
 		return err
 	}
 	return btrfs.SetReadOnly(to, true)
 }
 
-// swap replaces a stub by a snapshot of the subvolume from. The directory keeps
-// its time: nobody has changed it.
-func swap(from, parent int, name string) error {
+// replaceStub replaces an empty directory by a snapshot of the subvolume from. The mtime of the parent
+// stays, because the user has not changed it.
+func replaceStub(from, parent int, name string) error {
 	st, err := vfs.Lstat(parent, "")
 	if err != nil {
 		return err
@@ -232,17 +233,17 @@ func swap(from, parent int, name string) error {
 		{Sec: st.MTime.Sec, Nsec: int64(st.MTime.Nsec)},
 	}
 	if err := unix.UtimesNanoAt(parent, "", times, unix.AT_EMPTY_PATH); err != nil {
-		return &os.PathError{Op: "set the time of", Path: name, Err: err}
+		return &os.PathError{Op: "set the mtime of", Path: name, Err: err}
 	}
 	return nil
 }
 
-// nestedIn names the subvolumes nested in the one that is open as src, beneath
-// within, relative to that. Directories with data of snapfs stay behind.
+// nestedIn lists the subvolumes nested in the directory within of the subvolume src, relative to
+// within. It omits snapfs's own.
 func nestedIn(src int, within string) ([]string, error) {
 	dir := src
 	if within != "." {
-		fd, err := beneath(src, within)
+		fd, err := openIn(src, within)
 		if err != nil {
 			return nil, err
 		}
@@ -253,13 +254,13 @@ func nestedIn(src int, within string) ([]string, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "list the subvolumes in", Path: within, Err: err}
 	}
-	kept := all[:0]
+	found := all[:0]
 	for _, path := range all {
 		if !isHome(dir, path) {
-			kept = append(kept, path)
+			found = append(found, path)
 		}
 	}
-	return kept, nil
+	return found, nil
 }
 
 func isHome(dir int, path string) bool {
@@ -267,7 +268,7 @@ func isHome(dir int, path string) bool {
 	if !strings.HasPrefix(name, hiddenDir) {
 		return false
 	}
-	// A directory of another user cannot be looked into, nor copied.
+	// Another user's .snapfs can be neither read nor copied.
 	err := unix.Faccessat(dir, path+"/"+markName, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW)
 	return err == nil || err == unix.EACCES
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A problem is a failure in words of our own.
+// A problem is an error with a text of this package.
 type problem struct {
 	kind      error
 	path, why string
@@ -23,7 +23,7 @@ func (p *problem) Unwrap() error { return p.kind }
 func notFound(why string) error { return &problem{kind: errs.ErrNotFound, why: why} }
 func corrupt(why string) error  { return &problem{kind: errs.ErrCorrupt, why: why} }
 
-// kindOf finds the sentinel that an error amounts to.
+// kindOf returns the sentinel that an error stands for.
 func kindOf(err error) error {
 	var p *problem
 	if errors.As(err, &p) {
@@ -49,6 +49,7 @@ func kindOf(err error) error {
 	return errs.ErrNotSupported
 }
 
+// hintsFor returns the default hints for errors of a kind.
 func hintsFor(kind error, path string) []string {
 	if path == "" {
 		path = "."

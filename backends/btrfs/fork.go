@@ -8,16 +8,17 @@ import (
 	"os"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
 func baseName(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
-// descent is the line of what was copied at the transaction born.
+// descent returns the ancestors of a subvolume that was made at the transaction born.
 func (m mark) descent(born uint64) []ancestor {
 	line := m.line[:len(m.line):len(m.line)]
 	if m.from != "" {
@@ -26,19 +27,19 @@ func (m mark) descent(born uint64) []ancestor {
 	return line
 }
 
-// load reads a whole entry. ErrNotFound, ErrCorrupt.
-func (r room) load(kind, id string) (mark, btrfs.Subvolume, error) {
+// load reads a complete entry. Errors: ErrNotFound, ErrCorrupt.
+func (r dataDir) load(kind, id string) (mark, btrfs.Subvolume, error) {
 	if !snapshot.ValidID(id) {
-		return mark{}, btrfs.Subvolume{}, notFound("not an id")
+		return mark{}, btrfs.Subvolume{}, notFound("not a valid id")
 	}
 	m, info, err := r.loadAt(kind + "/" + id)
 	if err == nil && m.kind != kind {
-		err = notFound("its mark is of something else")
+		err = notFound("the mark is of another kind of entry")
 	}
 	return m, info, err
 }
 
-func (r room) loadAt(path string) (mark, btrfs.Subvolume, error) {
+func (r dataDir) loadAt(path string) (mark, btrfs.Subvolume, error) {
 	fd, err := r.open(path + "/" + treeName)
 	if err != nil {
 		return mark{}, btrfs.Subvolume{}, absent(err)
@@ -46,19 +47,19 @@ func (r room) loadAt(path string) (mark, btrfs.Subvolume, error) {
 	defer unix.Close(fd)
 	m, err := r.readMark(path)
 	if errors.Is(err, os.ErrNotExist) {
-		err = notFound("it has no mark")
+		err = notFound("the entry has no mark")
 	}
 	if err != nil {
 		return m, btrfs.Subvolume{}, err
 	}
 	info, err := btrfs.Info(fd)
 	if err != nil {
-		return m, info, &os.PathError{Op: "ask for the subvolume", Path: path, Err: err}
+		return m, info, &os.PathError{Op: "read the subvolume's information", Path: path, Err: err}
 	}
 	return m, info, nil
 }
 
-// absent: what is not there is not found, without more words.
+// absent returns notFound for a path that does not exist, and err otherwise.
 func absent(err error) error {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return notFound("not found")
@@ -66,12 +67,12 @@ func absent(err error) error {
 	return err
 }
 
-func (r room) has(kind, id string) bool {
+func (r dataDir) has(kind, id string) bool {
 	return unix.Faccessat(r.fd, kind+"/"+id, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
-// Fork keeps the contract of [snapshot.Backend]: one transaction commit, or a
-// rename of 20 µs where [Backend.Stock] has put one by.
+// Fork implements [snapshot.Backend]. Cost: one transaction commit, or a rename of 20 µs if
+// [Backend.Stock] has made a fork in advance.
 func (b *Backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 	f, err := b.fork(ctx, from, id)
 	return f, b.fail("forking", string(id), err)
@@ -98,14 +99,14 @@ func (b *Backend) fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 	return b.forkOf(id, fm), err
 }
 
-// forkMark is the mark of a fork of the snapshot from.
+// forkMark returns the mark of a fork of the snapshot from.
 func forkMark(from snapshot.ID, m mark, info btrfs.Subvolume) mark {
 	m.kind, m.base, m.line, m.from = forks, string(from), m.descent(info.Born), ""
 	return m
 }
 
-// grow makes the entry id of a kind a writable copy of the snapshot from.
-func (r room) grow(ctx context.Context, from, kind, id string, m mark) error {
+// grow makes the entry id of this kind, a writable copy of the snapshot from.
+func (r dataDir) grow(ctx context.Context, from, kind, id string, m mark) error {
 	src, err := r.open(snapshots + "/" + from + "/" + treeName)
 	if err != nil {
 		return absent(err)
@@ -122,8 +123,8 @@ func (r room) grow(ctx context.Context, from, kind, id string, m mark) error {
 	return nil
 }
 
-// Seal keeps the contract of [snapshot.Backend]. It is the same for both uses:
-// the fork stays where it is, and its snapshot is one instant of it.
+// Seal implements [snapshot.Backend]. Both uses are the same: the fork stays in place, and the
+// snapshot is atomic.
 func (b *Backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID, _ snapshot.Use) (snapshot.Snapshot, error) {
 	s, err := b.seal(ctx, fork, id)
 	return s, b.fail("sealing", string(fork), err)
@@ -165,8 +166,8 @@ func (b *Backend) seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 	return b.snapshotOf(id, sm), nil
 }
 
-// replaceMark gives an entry another mark, wholly or not at all.
-func (r room) replaceMark(ctx context.Context, path string, m mark) error {
+// replaceMark replaces the mark of an entry. Atomic.
+func (r dataDir) replaceMark(ctx context.Context, path string, m mark) error {
 	if err := fault.Point(ctx, "write the new base"); err != nil {
 		return err
 	}
@@ -176,19 +177,19 @@ func (r room) replaceMark(ctx context.Context, path string, m mark) error {
 		err = unix.Renameat(r.fd, tmp, r.fd, path+"/"+markName)
 	}
 	if err != nil {
-		_ = unix.Unlinkat(r.fd, tmp, 0) // it goes with the entry
+		_ = unix.Unlinkat(r.fd, tmp, 0) // otherwise it is removed with the entry
 		return &os.PathError{Op: "write", Path: path, Err: err}
 	}
 	return nil
 }
 
-// Lookup keeps the contract of [snapshot.Backend].
+// Lookup implements [snapshot.Backend].
 func (b *Backend) Lookup(_ context.Context, id snapshot.ID) (snapshot.Snapshot, error) {
 	m, err := b.find(snapshots, string(id))
 	return b.snapshotOf(id, m), b.fail("looking up", string(id), err)
 }
 
-// LookupFork keeps the contract of [snapshot.Backend].
+// LookupFork implements [snapshot.Backend].
 func (b *Backend) LookupFork(_ context.Context, id snapshot.ForkID) (snapshot.Fork, error) {
 	m, err := b.find(forks, string(id))
 	return b.forkOf(id, m), b.fail("looking up", string(id), err)

@@ -51,16 +51,16 @@ func TestTheSuiteFindsOutWhoseLimitsAreNone(t *testing.T) {
 		"too high":    {ends, lax{limit: times(12, 10)}},
 		"too low":     {ends, lax{limit: times(8, 10)}},
 		"says it can, and does not": {
-			"a limit is held, or refused with the reason and what mends it",
+			"a limit is enforced, or refused with a reason and a hint",
 			lax{limit: func(b *btrfs.Backend, ctx context.Context, fork snapshot.ForkID, _ snapshot.DiskLimit) error {
 				return b.LimitFork(ctx, fork, snapshot.DiskLimit{Inodes: 1})
 			}},
 		},
 		"gone with a seal": {
-			"a limit outlives sealing and opening again, and is not renewed by them", lax{limit: honest, forgets: true},
+			"a limit outlives sealing and reopening, which do not reset its count", lax{limit: honest, forgets: true},
 		},
 		"not lifted": {
-			"a limit is raised, lowered and taken away on a live fork",
+			"a limit is increased, lowered and removed on a live fork",
 			lax{limit: func(b *btrfs.Backend, ctx context.Context, fork snapshot.ForkID, l snapshot.DiskLimit) error {
 				if l == (snapshot.DiskLimit{}) {
 					return nil

@@ -7,24 +7,24 @@ import (
 	"errors"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/qgroup"
-	"golang.org/x/sys/unix"
 )
 
-// LimitPlace keeps the contract of [snapshot.Sharer]: the filesystem counts.
+// LimitPlace implements [snapshot.Sharer]: each filesystem has its own counters.
 func (b *Backend) LimitPlace() string { return qgroup.Place(b.top) }
 
-// Own says that the filesystem is snapfs's own: [Backend.LimitFork] turns simple
-// quotas on where they are off, which on another's filesystem is for its owner to
-// decide, because kernels before Linux 6.7 refuse to mount it from then on.
+// Own declares that the filesystem belongs to snapfs: [Backend.LimitFork] may turn simple quotas
+// on. On another filesystem that is the owner's decision, because kernels before Linux 6.7 refuse
+// to mount it afterwards.
 func (b *Backend) Own() { b.own = true }
 
-// CanLimit keeps the contract of [snapshot.LimitProber]: root can limit bytes, with
-// simple quotas.
+// CanLimit implements [snapshot.LimitProber]: root can limit bytes by simple quotas.
 func (b *Backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 	if l == (snapshot.DiskLimit{}) {
 		return nil
@@ -50,27 +50,26 @@ func (b *Backend) canLimit(fd int, l snapshot.DiskLimit) error {
 	case l.Inodes > 0:
 		return no("btrfs does not count the inodes of a subvolume", other)
 	case btrfs.MayLimit(fd) != nil:
-		return no("only root may set a limit on btrfs", "sudo snapfs …")
+		return no("only root can set a limit on btrfs", "sudo snapfs …")
 	case mode == btrfs.QuotaFull:
-		return no("full quota groups are on, and with them the removal of a snapshot can block the filesystem for minutes",
+		return no("full quota groups are on; with them the removal of a snapshot can block the filesystem for minutes",
 			"btrfs quota disable "+b.top+" && btrfs quota enable --simple "+b.top)
 	case mode == btrfs.QuotaSimple:
 		return nil
 	case !btrfs.SimpleQuota():
-		return no("this kernel has no simple quotas, which came with Linux 6.7", other)
+		return no("this kernel has no simple quotas, which need Linux 6.7", other)
 	case !b.own:
-		return no("the filesystem counts nothing: simple quotas are off",
+		return no("simple quotas are off on this filesystem",
 			"btrfs quota enable --simple "+b.top+" (kernels before Linux 6.7 will not mount it afterwards)",
 			"snapfs pool create && snapfs pool import "+b.tree)
 	}
 	return nil
 }
 
-// LimitFork keeps the contract of [snapshot.Limiter]. Writes beyond the limit fail
-// with EDQUOT, not ENOSPC. What is deleted, or overwritten, counts until the next
-// commit, which a write that lacks the space brings about; an extent of which a part
-// was overwritten counts as a whole. In a full fork a file can be removed, but not
-// cut short: the filesystem wants space for that.
+// LimitFork implements [snapshot.Limiter]. Writes past the limit fail with EDQUOT, not ENOSPC.
+// Deleted and overwritten data counts until the next commit; a write that lacks space starts one. A
+// partly overwritten extent counts as a whole. In a full fork a file can be removed, but not
+// truncated, because that needs space.
 func (b *Backend) LimitFork(ctx context.Context, fork snapshot.ForkID, l snapshot.DiskLimit) error {
 	return b.fail("limiting", string(fork), b.limitFork(ctx, string(fork), l))
 }
@@ -99,7 +98,7 @@ func (b *Backend) limitFork(ctx context.Context, fork string, l snapshot.DiskLim
 	}
 	defer unix.Close(root)
 	if l.Bytes <= 0 {
-		if err := fault.Point(ctx, "take the limit away"); err != nil {
+		if err := fault.Point(ctx, "remove the limit"); err != nil {
 			return err
 		}
 		return qgroup.Release(ctx, r.fd, root)
@@ -117,7 +116,7 @@ func (b *Backend) limitFork(ctx context.Context, fork string, l snapshot.DiskLim
 	return err
 }
 
-// Gauge keeps the contract of [snapshot.Gauge].
+// Gauge implements [snapshot.Gauge].
 func (b *Backend) Gauge(_ context.Context, fork snapshot.ForkID) (snapshot.DiskLimit, error) {
 	n, err := b.gauge(string(fork))
 	return snapshot.DiskLimit{Bytes: snapshot.Bytes(n)}, b.fail("measuring", string(fork), err)
@@ -135,7 +134,7 @@ func (b *Backend) gauge(fork string) (int64, error) {
 	}
 	groups, err := qgroup.Of(r.fd, info.ID)
 	if err == nil && len(groups) == 0 {
-		err = &problem{kind: errs.ErrNotSupported, path: b.top, why: "it has no limit"}
+		err = &problem{kind: errs.ErrNotSupported, path: b.top, why: "the fork has no limit"}
 	}
 	if err != nil {
 		return 0, err
@@ -143,11 +142,11 @@ func (b *Backend) gauge(fork string) (int64, error) {
 	return qgroup.Used(r.fd, groups[0])
 }
 
-// unlimit takes away what holds the subvolume whose root is open to a limit of its own.
-func (r room) unlimit(root int) error {
+// unlimit removes the quota group of the subvolume whose root is open.
+func (r dataDir) unlimit(root int) error {
 	info, err := btrfs.Info(root)
 	if err != nil {
-		return &os.PathError{Op: "ask for the subvolume", Err: err}
+		return &os.PathError{Op: "read the subvolume's information", Err: err}
 	}
 	return qgroup.Dissolve(r.fd, qgroup.Own(info.ID))
 }

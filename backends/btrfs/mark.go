@@ -10,13 +10,14 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
-// A mark is what is known of an entry beyond its subvolume. It is written before
-// the subvolume is made, whose commit makes it durable. It is text for people:
+// A mark is the text file that describes an entry. It is written before its subvolume is made,
+// whose commit makes it durable:
 //
 //	snapfs btrfs 1
 //	one of forks
@@ -27,19 +28,19 @@ import (
 //	from 0b4b7a1c-…
 //	line 7f2c…:1234 91aa…:1240
 type mark struct {
-	kind   string // the directory it belongs in: snapshots or forks
-	tree   string // what was captured, at the beginning of the line
-	within string // where it lies in the subvolume
+	kind   string // the parent directory: snapshots or forks
+	tree   string // the captured tree that all of line descends from
+	within string // the path of the tree in the subvolume
 	base   string // of a fork: the snapshot it was forked from or last sealed into
 	taken  time.Time
-	// from is the subvolume that was copied at the transaction that made this
-	// one; empty where line says it all.
+	// from is the UUID of the subvolume that was copied at the transaction that made this one; ""
+	// if line includes it.
 	from string
-	// line is the descent before that.
+	// line lists the older ancestors.
 	line []ancestor
 }
 
-// An ancestor is a subvolume whose state at a transaction lives on.
+// An ancestor is a subvolume, with the transaction whose state of it was copied.
 type ancestor struct {
 	uuid string
 	at   uint64
@@ -69,7 +70,7 @@ func (m mark) text() string {
 func parseMark(text string) (m mark, err error) {
 	body, ok := strings.CutPrefix(text, markFormat)
 	if !ok || !strings.HasSuffix(body, "\n") {
-		return m, corrupt("the mark is not one that this version can read")
+		return m, corrupt("the mark has a format that this version cannot read")
 	}
 	for row := range strings.Lines(body) {
 		key, value, _ := strings.Cut(strings.TrimSuffix(row, "\n"), " ")
@@ -90,7 +91,7 @@ func parseMark(text string) (m mark, err error) {
 			m.line, err = parseLine(value)
 		}
 		if err != nil {
-			return m, corrupt("the mark cannot be read at " + key)
+			return m, corrupt("the mark has an invalid value of " + key)
 		}
 	}
 	if m.kind == "" || m.tree == "" || m.within == "" || m.taken.IsZero() {
@@ -112,7 +113,7 @@ func parseLine(s string) ([]ancestor, error) {
 	return line, nil
 }
 
-func (r room) writeMark(path string, m mark) error {
+func (r dataDir) writeMark(path string, m mark) error {
 	fd, err := unix.Openat(r.fd, path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return &os.PathError{Op: "write", Path: path, Err: err}
@@ -122,7 +123,7 @@ func (r room) writeMark(path string, m mark) error {
 	return errors.Join(err, f.Close())
 }
 
-func (r room) readMark(entry string) (mark, error) {
+func (r dataDir) readMark(entry string) (mark, error) {
 	f, err := vfs.OpenBeneath(r.fd, entry+"/"+markName, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return mark{}, err

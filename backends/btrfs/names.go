@@ -2,22 +2,24 @@
 
 package btrfs
 
-import "github.com/snapfs/snapfs/internal/btrfs"
+import (
+	"github.com/snapfs/snapfs/internal/btrfs"
+)
 
 // A namer finds the paths of inodes, relative to the tree.
 type namer struct {
 	fd   int
-	dirs map[uint64]string // "" : not in the tree
-	// known are all names of inodes that need not be asked for.
+	dirs map[uint64]string // "" for a directory outside the tree
+	// known has the complete names of some inodes.
 	known map[uint64][]btrfs.Name
 }
 
-// newNamer names inodes of the subvolume open as fd, from the directory top.
+// newNamer returns a namer for inodes of the subvolume fd, relative to the directory top.
 func newNamer(fd int, top uint64) *namer {
 	return &namer{fd: fd, dirs: map[uint64]string{top: "."}, known: map[uint64][]btrfs.Name{}}
 }
 
-// paths are all names of an inode that lie in the tree.
+// paths returns all paths of an inode inside the tree.
 func (n *namer) paths(ino uint64) ([]string, error) {
 	if dir, ok := n.dirs[ino]; ok {
 		if dir == "" {
@@ -42,7 +44,7 @@ func (n *namer) paths(ino uint64) ([]string, error) {
 	return paths, nil
 }
 
-// dir is the path of a directory, or "" when it is not in the tree.
+// dir returns the path of a directory, or "" if it is outside the tree.
 func (n *namer) dir(ino uint64, depth int) (string, error) {
 	if path, ok := n.dirs[ino]; ok {
 		return path, nil
@@ -67,7 +69,7 @@ func (n *namer) dir(ino uint64, depth int) (string, error) {
 	return path, nil
 }
 
-// trust keeps the names of an inode that were met only where they are all.
+// trust drops the collected names of an inode unless there are as many as it has links.
 func (n *namer) trust(ino, links uint64) {
 	if uint64(len(n.known[ino])) != links {
 		delete(n.known, ino)

@@ -10,16 +10,17 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/qgroup"
 	"github.com/snapfs/snapfs/internal/subvol"
-	"golang.org/x/sys/unix"
 )
 
-// List keeps the contract of [snapshot.Backend].
+// List implements [snapshot.Backend].
 func (b *Backend) List(context.Context) ([]snapshot.ID, []snapshot.ForkID, error) {
 	r, err := b.enter()
 	if errors.Is(err, os.ErrNotExist) {
@@ -37,7 +38,7 @@ func (b *Backend) List(context.Context) ([]snapshot.ID, []snapshot.ForkID, error
 	return ids, grown, b.fail("listing", "", err)
 }
 
-func names[T ~string](r room, kind string) ([]T, error) {
+func names[T ~string](r dataDir, kind string) ([]T, error) {
 	all, err := r.list(kind)
 	var ids []T
 	for _, name := range all {
@@ -49,24 +50,24 @@ func names[T ~string](r room, kind string) ([]T, error) {
 	return ids, err
 }
 
-// ours reports whether an entry has the mark of its kind. What has not is left
-// alone, whatever its name.
-func (r room) ours(kind, id string) bool {
+// ours reports whether an entry has the mark of its kind. Other files and directories are never
+// touched, whatever their names.
+func (r dataDir) ours(kind, id string) bool {
 	if kind == stock {
-		kind = snapshots // a shelf is the shelf of a snapshot of ours
+		kind = snapshots // stock/<id> belongs to the snapshot id
 	}
 	m, err := r.readMark(kind + "/" + id)
 	return err == nil && m.kind == kind || errors.Is(err, errs.ErrCorrupt)
 }
 
-// Remove keeps the contract of [snapshot.Backend]: a rename, of the stock
-// grown from the snapshot and of the snapshot. [Backend.Sweep] gives the space back.
+// Remove implements [snapshot.Backend]. It renames the snapshot and its ready-made forks into the
+// trash; [Backend.Sweep] frees the space.
 func (b *Backend) Remove(ctx context.Context, id snapshot.ID) error {
 	return b.fail("removing", string(id), b.remove(ctx, string(id), stock, snapshots))
 }
 
-// RemoveFork keeps the contract of [snapshot.Backend]: a rename. It cannot tell
-// whether the fork is in use.
+// RemoveFork implements [snapshot.Backend] by a rename. It cannot detect whether the fork is in
+// use.
 func (b *Backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	return b.fail("removing", string(id), b.remove(ctx, string(id), forks))
 }
@@ -87,7 +88,7 @@ func (b *Backend) remove(ctx context.Context, id string, kinds ...string) error 
 		if !r.ours(kind, id) {
 			continue
 		}
-		if err := fault.Point(ctx, "move it to the trash"); err != nil {
+		if err := fault.Point(ctx, "move the entry to the trash"); err != nil {
 			return err
 		}
 		if err := r.discard(kind+"/"+id, id); err != nil {
@@ -97,17 +98,17 @@ func (b *Backend) remove(ctx context.Context, id string, kinds ...string) error 
 	return nil
 }
 
-// The rate of Sweep: a mass of removals makes the next creation wait for
-// seconds, because its commit has to carry them out.
+// The rate of Sweep is limited, because the commit of the next creation has to execute all pending
+// removals and would take seconds.
 const (
 	sweepBatch = 8
 	sweepPause = 20 * time.Millisecond
-	// sweepQueue is how many removed subvolumes the cleaner may have before it.
+	// sweepQueue is the largest number of removed subvolumes that may wait for the cleaner.
 	sweepQueue = 64
 )
 
-// Sweep keeps the contract of [snapshot.Sweeper]. The space of what it removed
-// last comes back within the filesystem's commit interval, 30 seconds.
+// Sweep implements [snapshot.Sweeper]. The space of the last removals is free after the
+// filesystem's commit interval of 30 seconds.
 func (b *Backend) Sweep(ctx context.Context) error {
 	r, err := b.enter()
 	if errors.Is(err, os.ErrNotExist) {
@@ -120,7 +121,7 @@ func (b *Backend) Sweep(ctx context.Context) error {
 	return b.fail("sweeping", "", r.sweep(ctx))
 }
 
-func (r room) sweep(ctx context.Context) error {
+func (r dataDir) sweep(ctx context.Context) error {
 	names, err := r.list(trash)
 	if err != nil {
 		return err
@@ -141,7 +142,7 @@ func (r room) sweep(ctx context.Context) error {
 		if err := fault.Point(ctx, "destroy a subvolume"); err != nil {
 			return err
 		}
-		// What is gone, another process has taken away meanwhile.
+		// ErrNotExist: another process has deleted it.
 		if err := r.destroy(trash + "/" + name); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
@@ -149,8 +150,8 @@ func (r room) sweep(ctx context.Context) error {
 	return qgroup.Sweep(r.fd)
 }
 
-// rest waits until the cleaner has caught up.
-func (r room) rest(ctx context.Context) error {
+// rest waits until the cleaner's queue is short.
+func (r dataDir) rest(ctx context.Context) error {
 	pause := time.NewTimer(sweepPause)
 	defer pause.Stop()
 	for poked := false; ; {
@@ -160,7 +161,7 @@ func (r room) rest(ctx context.Context) error {
 		case <-pause.C:
 		}
 		n, err := btrfs.Queue(r.fd)
-		if err != nil || n <= sweepQueue { // an old kernel does not say
+		if err != nil || n <= sweepQueue { // an old kernel does not report the queue
 			return nil
 		}
 		if !poked {
@@ -173,9 +174,8 @@ func (r room) rest(ctx context.Context) error {
 	}
 }
 
-// destroy removes one thing in the trash for good. It is no error when another
-// process does so at the same time.
-func (r room) destroy(path string) error {
+// destroy deletes one entry of the trash. It may run concurrently in several processes.
+func (r dataDir) destroy(path string) error {
 	dir, err := r.open(path)
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 		err = unix.Unlinkat(r.fd, path, 0)
@@ -204,8 +204,8 @@ func (r room) destroy(path string) error {
 	return nil
 }
 
-// destroyIn removes a file, a subvolume, or the entry of some stock.
-func (r room) destroyIn(dir int, path, name string) error {
+// destroyIn deletes a file, a subvolume, or a directory of ready-made forks.
+func (r dataDir) destroyIn(dir int, path, name string) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err

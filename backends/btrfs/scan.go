@@ -6,14 +6,14 @@ import (
 	"context"
 	"math"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/btrfs"
-	"golang.org/x/sys/unix"
 )
 
-// A scan finds where a and b differ, given that they were one at the
-// transaction since.
+// A scan finds the differences between a and b, which were equal at the transaction since.
 type scan struct {
 	ctx   context.Context
 	since uint64
@@ -56,22 +56,21 @@ func (s *scan) run() error {
 func searchError(err error) error {
 	if err == unix.EPERM {
 		return &problem{
-			kind: errs.ErrNotSupported, why: "only root may read the filesystem's record of changes",
+			kind: errs.ErrNotSupported, why: "only root can read the filesystem's record of changes",
 		}
 	}
 	return err
 }
 
-// changed lists the inodes of one side that were there at since and have
-// changed afterwards, and which of them are directories. What is newer than
-// since is found by its name, in a directory that changed. The names of those that
-// the search comes across anyway are left with names.
+// changed lists the inodes of one side that existed at since and have changed after it, and which
+// of them are directories. Newer inodes are found by their names in changed directories. The search
+// stores the names that it passes in names.
 func (s *scan) changed(side *side, names *namer) (old, dirs []uint64, err error) {
 	if side.info.ReadOnly && side.info.Born <= s.since {
 		return nil, nil, nil
 	}
 	all := btrfs.Range{MinObject: btrfs.RootInode, MaxObject: math.MaxUint64 - 255, NewerThan: s.since}
-	var last, links uint64 // the inode whose names come next, and how many there are
+	var last, links uint64 // the inode whose name items follow, and its number of links
 	err = btrfs.Search(side.fd, all, func(it btrfs.Item) bool {
 		if it.Type == btrfs.InodeRef || it.Type == btrfs.InodeXref {
 			if it.Object == last {
@@ -100,7 +99,8 @@ func (s *scan) changed(side *side, names *namer) (old, dirs []uint64, err error)
 	return old, dirs, err
 }
 
-// emitNames names an inode. Of a directory, compareDir names what in it may differ.
+// emitNames yields the paths of an inode. For a directory, compareDir yields the differing names in
+// it.
 func (s *scan) emitNames(names *namer, ino uint64, isDir bool) error {
 	paths, err := names.paths(ino)
 	for _, path := range paths {
@@ -111,8 +111,8 @@ func (s *scan) emitNames(names *namer, ino uint64, isDir bool) error {
 	return err
 }
 
-// compareDir names the entries of a directory that are on one side only, or
-// are another inode there: beneath them anything may differ.
+// compareDir yields the names of a directory that only one side has, or that are different inodes:
+// whole subtrees may differ there.
 func (s *scan) compareDir(names *namer, ino uint64) error {
 	at, err := names.paths(ino)
 	if err != nil || len(at) == 0 {
@@ -146,7 +146,7 @@ type child struct {
 	subvolume bool
 }
 
-// entries reads a directory of a subvolume; none when it is not there.
+// entries reads a directory of a subvolume; the map is empty if it does not exist.
 func entries(fd int, ino uint64) (map[string]child, error) {
 	all := map[string]child{}
 	r := btrfs.Range{MinObject: ino, MaxObject: ino, MinType: btrfs.DirIndex, MaxType: btrfs.DirIndex}
@@ -154,7 +154,7 @@ func entries(fd int, ino uint64) (map[string]child, error) {
 		if e, ok := it.Entry(); ok {
 			c := child{e.Inode, e.Subvolume}
 			if e.Subvolume {
-				c.inode = 0 // nested ones are compared on their own
+				c.inode = 0 // nested subvolumes are compared separately
 			}
 			all[e.Name] = c
 		}
@@ -170,8 +170,8 @@ func join(dir, name string) string {
 	return dir + "/" + name
 }
 
-// nested compares the subvolumes nested in the two trees. Those of which one is a
-// snapshot of the other are asked for their changes; of any other all is named.
+// nested compares the subvolumes nested in the two trees. If one is a snapshot of the other, it
+// yields their differences, otherwise the whole subvolume.
 func (s *scan) nested() error {
 	all := map[string]bool{}
 	for _, side := range []*side{s.a, s.b} {
@@ -200,7 +200,7 @@ func (s *scan) nestedAt(path string) error {
 	}
 	x, err := nestedSide(s.a.top, path)
 	if err != nil {
-		return whole() // on one side only, or out of reach
+		return whole() // only one side has it, or it cannot be opened
 	}
 	defer x.close()
 	y, err := nestedSide(s.b.top, path)
@@ -234,14 +234,14 @@ func below(dir, path string) string {
 	return join(dir, path)
 }
 
-// nestedSide opens a subvolume nested beneath dir.
+// nestedSide opens a subvolume nested in dir.
 func nestedSide(dir int, path string) (*side, error) {
 	s := &side{within: ".", ino: btrfs.RootInode}
 	var err error
-	if s.fd, err = beneath(dir, path); err != nil {
+	if s.fd, err = openIn(dir, path); err != nil {
 		return nil, err
 	}
-	if s.top, err = beneath(s.fd, "."); err != nil {
+	if s.top, err = openIn(s.fd, "."); err != nil {
 		unix.Close(s.fd)
 		return nil, err
 	}

@@ -8,31 +8,31 @@ import (
 	"io"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/sendstream"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
-// SendForm and ReceiveForm keep the contract of [snapshot.Sender] and
-// [snapshot.Receiver]: the kernel writes the form that everybody reads.
+// SendForm implements [snapshot.Sender]. The kernel writes the form that every snapfs reads.
 func (b *Backend) SendForm() snapshot.Form { return snapshot.FormCommands }
 
-// ReceiveForm is the same.
+// ReceiveForm implements [snapshot.Receiver].
 func (b *Backend) ReceiveForm() snapshot.Form { return snapshot.FormCommands }
 
-// Send keeps the contract of [snapshot.Sender], by the kernel: it takes root, and a
-// tree that is one whole subvolume.
+// Send implements [snapshot.Sender] by the kernel's send. It needs root, and a tree that is a whole
+// subvolume.
 func (b *Backend) Send(ctx context.Context, w io.Writer, s snapshot.Sending) error {
 	return b.fail("sending", string(s.ID), b.send(ctx, w, s))
 }
 
 func (b *Backend) send(ctx context.Context, w io.Writer, s snapshot.Sending) error {
 	if os.Geteuid() != 0 {
-		return &problem{kind: errs.ErrNotSupported, why: "only root may have the kernel send a subvolume"}
+		return &problem{kind: errs.ErrNotSupported, why: "only root can use the kernel's send"}
 	}
 	r, err := b.enter()
 	if err != nil {
@@ -50,20 +50,20 @@ func (b *Backend) send(ctx context.Context, w io.Writer, s snapshot.Sending) err
 		if err != nil {
 			return err
 		}
-		defer unix.Close(base) // its id is its own as long as it is open
+		defer unix.Close(base) // the id is not reused as long as the subvolume is open
 		parent = info.ID
 	}
 	return pump(ctx, w, func(out int) error { return btrfs.Send(tree, out, parent) })
 }
 
-// whole opens a snapshot that is one whole subvolume. ErrNotSupported.
-func (r room) whole(id snapshot.ID) (int, btrfs.Subvolume, error) {
+// whole opens a snapshot that is a whole subvolume. Errors: ErrNotSupported.
+func (r dataDir) whole(id snapshot.ID) (int, btrfs.Subvolume, error) {
 	m, info, err := r.load(snapshots, string(id))
 	if err != nil {
 		return -1, info, err
 	}
 	if m.within != "." {
-		return -1, info, &problem{kind: errs.ErrNotSupported, path: m.tree, why: "it is a part of a subvolume, and the kernel sends the whole"}
+		return -1, info, &problem{kind: errs.ErrNotSupported, path: m.tree, why: "the tree is a directory of a subvolume, and the kernel sends whole subvolumes"}
 	}
 	fd, err := r.open(snapshots + "/" + string(id) + "/" + treeName)
 	if err != nil {
@@ -71,7 +71,7 @@ func (r room) whole(id snapshot.ID) (int, btrfs.Subvolume, error) {
 	}
 	nested, err := nestedIn(fd, ".")
 	if err == nil && len(nested) > 0 {
-		err = &problem{kind: errs.ErrNotSupported, path: m.tree, why: "there are subvolumes in it, which the kernel does not send"}
+		err = &problem{kind: errs.ErrNotSupported, path: m.tree, why: "the tree contains subvolumes, which the kernel does not send"}
 	}
 	if err != nil {
 		unix.Close(fd)
@@ -80,8 +80,8 @@ func (r room) whole(id snapshot.ID) (int, btrfs.Subvolume, error) {
 	return fd, info, nil
 }
 
-// pump copies what send writes into a pipe to w. When w has had enough, or ctx
-// ends, the pipe is closed, and send with it.
+// pump copies the output of send through a pipe to w. If w fails or ctx ends, it closes the pipe,
+// which ends send.
 func pump(ctx context.Context, w io.Writer, send func(out int) error) error {
 	in, out, err := os.Pipe()
 	if err != nil {
@@ -110,8 +110,8 @@ func pump(ctx context.Context, w io.Writer, send func(out int) error) error {
 	return nil
 }
 
-// Receive keeps the contract of [snapshot.Receiver]: the stream is carried out in a
-// subvolume that gets its name when all of it was there.
+// Receive implements [snapshot.Receiver]. It executes the stream in a new subvolume, which gets its
+// name when the stream is complete.
 func (b *Backend) Receive(ctx context.Context, in io.Reader, id, base snapshot.ID, tree snapshot.Tree) (snapshot.Snapshot, error) {
 	s, err := b.receive(ctx, in, id, base, tree)
 	return s, b.fail("receiving", string(id), err)
@@ -121,7 +121,7 @@ func (b *Backend) receive(ctx context.Context, in io.Reader, id, base snapshot.I
 	if err := valid(id); err != nil {
 		return s, err
 	}
-	r, err := b.settle()
+	r, err := b.openOrCreate()
 	if err != nil {
 		return s, err
 	}
@@ -150,11 +150,11 @@ func (b *Backend) receive(ctx context.Context, in io.Reader, id, base snapshot.I
 	return b.snapshotOf(id, m), nil
 }
 
-// fill makes the entry's tree: a copy of the subvolume open as src, or where that
-// is negative an empty one, with the stream carried out.
+// fill makes the entry's tree from a copy of the subvolume src, or from an empty one if src is
+// negative, and executes the stream in it.
 func (e *entry) fill(ctx context.Context, in io.Reader, src int) error {
 	const half = "half"
-	if err := fault.Point(ctx, "make a subvolume for it"); err != nil {
+	if err := fault.Point(ctx, "make the subvolume"); err != nil {
 		return err
 	}
 	var err error
@@ -166,7 +166,7 @@ func (e *entry) fill(ctx context.Context, in io.Reader, src int) error {
 	if err != nil {
 		return &os.PathError{Op: "make a subvolume", Path: e.path, Err: err}
 	}
-	fd, err := e.room.open(e.path + "/" + half)
+	fd, err := e.data.open(e.path + "/" + half)
 	if err != nil {
 		return err
 	}
@@ -175,16 +175,16 @@ func (e *entry) fill(ctx context.Context, in io.Reader, src int) error {
 	if err := sendstream.Apply(ctx, root, in, sendstream.How{OnBase: src >= 0}); err != nil {
 		return err
 	}
-	if err := fault.Point(ctx, "seal it"); err != nil {
+	if err := fault.Point(ctx, "seal the subvolume"); err != nil {
 		return err
 	}
 	if err := btrfs.SetReadOnly(fd, true); err != nil {
 		return &os.PathError{Op: "make read-only", Path: e.path, Err: err}
 	}
-	if err := fault.Point(ctx, "give the tree its name"); err != nil {
+	if err := fault.Point(ctx, "name the tree"); err != nil {
 		return err
 	}
-	if err := vfs.SyncFS(fd); err != nil { // the name is there when all of it is
+	if err := vfs.SyncFS(fd); err != nil { // the name must not reach the disk before the content
 		return &os.PathError{Op: "sync", Path: e.path, Err: err}
 	}
 	if err := unix.Renameat(e.fd, half, e.fd, treeName); err != nil {

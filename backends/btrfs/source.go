@@ -14,17 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A source is where a tree lies.
+// A source is the place of a tree on its filesystem.
 type source struct {
-	// root is the root of the subvolume that holds the tree, within the way
-	// from there to the tree ("." when it is the tree).
+	// root is the root of the subvolume that contains the tree. within is the path of the tree
+	// relative to root, or ".".
 	root, within string
 	// mount is the top directory of the mount.
 	mount string
-	// home is the directory on that mount in which this user's .snapfs belongs,
-	// or "".
+	// home is the directory of that mount for this user's .snapfs, or "".
 	home string
-	// owner is the uid that owns root.
+	// owner is the uid of root's owner.
 	owner uint32
 }
 
@@ -35,7 +34,7 @@ func sep(dir string) string {
 	return "/"
 }
 
-// findSource looks at the directories from tree up to the top of its mount.
+// findSource examines the directories from tree up to the top of its mount.
 func findSource(tree string) (source, error) {
 	var s source
 	if !filepath.IsAbs(tree) || filepath.Clean(tree) != tree {
@@ -72,7 +71,7 @@ func findSource(tree string) (source, error) {
 	if s.root == "" {
 		return s, &problem{
 			kind: errs.ErrNotSupported, path: tree,
-			why:   "only a part of a subvolume is mounted here, and the whole of it cannot be reached",
+			why:   "only a part of the tree's subvolume is mounted here",
 			hints: []string{"findmnt -o TARGET,SOURCE,FSROOT -T " + tree},
 		}
 	}
@@ -90,13 +89,13 @@ func onBtrfs(path string) error {
 	}
 	return &problem{
 		kind: errs.ErrNotSupported, path: path,
-		why:   "the tree lies on " + fs.Type + ", not on btrfs",
+		why:   "the tree is on " + fs.Type + ", not on btrfs",
 		hints: []string{"snapfs pool create && snapfs pool import " + path + " (a btrfs in a file)"},
 	}
 }
 
-// beneath opens a directory below dir without leaving it, following no link.
-func beneath(dir int, path string) (int, error) {
+// openIn opens a directory inside dir, without following symbolic links.
+func openIn(dir int, path string) (int, error) {
 	fd, err := unix.Openat2(dir, path, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,

@@ -16,11 +16,11 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
-// stockers is how many forks are made at once: they share their commits.
-const stockers = 8
+// stockWorkers is the number of concurrent fork creations, which share commits.
+const stockWorkers = 8
 
-// Stock keeps the contract of [snapshot.Stocker]: afterwards n forks of from are
-// put by, at least. What is put by goes when from is removed.
+// Stock implements [snapshot.Stocker]: afterwards at least n ready-made forks of from exist. They
+// are removed with from.
 func (b *Backend) Stock(ctx context.Context, from snapshot.ID, n int) error {
 	return b.fail("stocking", string(from), b.stock(ctx, from, n))
 }
@@ -42,20 +42,20 @@ func (b *Backend) stock(ctx context.Context, from snapshot.ID, n int) error {
 	missing := n - len(r.ready(shelf))
 	fm := forkMark(from, m, info)
 	var wait sync.WaitGroup
-	failures := make([]error, min(stockers, max(missing, 0)))
-	for w := range failures {
+	errs := make([]error, min(stockWorkers, max(missing, 0)))
+	for w := range errs {
 		wait.Go(func() {
-			for i := w; i < missing && failures[w] == nil; i += stockers {
-				failures[w] = r.grow(ctx, string(from), shelf, unique(), fm)
+			for i := w; i < missing && errs[w] == nil; i += stockWorkers {
+				errs[w] = r.grow(ctx, string(from), shelf, unique(), fm)
 			}
 		})
 	}
 	wait.Wait()
-	return errors.Join(failures...)
+	return errors.Join(errs...)
 }
 
-// ready names the whole forks on a shelf.
-func (r room) ready(shelf string) []string {
+// ready lists the complete forks in a directory of ready-made forks.
+func (r dataDir) ready(shelf string) []string {
 	var whole []string
 	for name := range r.eachReady(shelf, 0) {
 		whole = append(whole, name)
@@ -63,13 +63,13 @@ func (r room) ready(shelf string) []string {
 	return whole
 }
 
-// eachReady goes through the whole forks on a shelf, from some place on, and
-// looks at each only when it comes to it.
-func (r room) eachReady(shelf string, from int) iter.Seq[string] {
+// eachReady yields the complete forks in a directory of ready-made forks, starting at an index. It
+// checks each fork only when it yields it.
+func (r dataDir) eachReady(shelf string, from int) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		all, err := r.list(shelf)
 		if err != nil {
-			return // no shelf, no stock
+			return // no fork was made in advance
 		}
 		for i := range all {
 			name := all[(from+i)%len(all)]
@@ -80,19 +80,19 @@ func (r room) eachReady(shelf string, from int) iter.Seq[string] {
 	}
 }
 
-func (r room) stocked(from string) bool {
+func (r dataDir) stocked(from string) bool {
 	for range r.eachReady(stock+"/"+from, 0) {
 		return true
 	}
 	return false
 }
 
-// claim makes a fork that was put by the fork id. Another process may take it
-// first: then the next is tried. ErrExists.
-func (r room) claim(ctx context.Context, from, id string) (bool, error) {
-	start := int(next.Add(1)) // so that not all reach for the same one
+// claim renames a ready-made fork to the fork id. If another process takes it first, claim tries
+// the next. Errors: ErrExists.
+func (r dataDir) claim(ctx context.Context, from, id string) (bool, error) {
+	start := int(next.Add(1)) // so that concurrent calls try different ones first
 	for name := range r.eachReady(stock+"/"+from, start) {
-		if err := fault.Point(ctx, "take one from the stock"); err != nil {
+		if err := fault.Point(ctx, "take a ready-made fork"); err != nil {
 			return false, err
 		}
 		switch err := unix.Renameat2(r.fd, stock+"/"+from+"/"+name, r.fd, forks+"/"+id, unix.RENAME_NOREPLACE); err {
@@ -100,7 +100,7 @@ func (r room) claim(ctx context.Context, from, id string) (bool, error) {
 			return true, nil
 		case unix.ENOENT:
 		case unix.EEXIST:
-			return false, &problem{kind: errs.ErrExists, why: "the id is taken"}
+			return false, &problem{kind: errs.ErrExists, why: "the id exists"}
 		default:
 			return false, &os.PathError{Op: "rename", Path: name, Err: err}
 		}

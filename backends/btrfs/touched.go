@@ -9,22 +9,22 @@ import (
 	"math"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
-// Touched keeps the contract of [snapshot.Toucher], from btrfs's own record of
-// which transaction wrote what. Root only. It writes out what is buffered for
-// the filesystem first. Cost: that, and 0.2 ms for each changed file.
+// Touched implements [snapshot.Toucher] by btrfs's record of the transaction that wrote each item.
+// Root only. It first syncs the filesystem. Cost: the sync, and 0.2 ms for each changed file.
 func (b *Backend) Touched(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Touch, error] {
 	return b.compare(ctx, snapshots, string(base), forks, string(fork))
 }
 
-// TouchedBetween keeps the contract of [snapshot.PairToucher]. Snapshots
-// that do not descend from one subvolume give ErrNotSupported.
+// TouchedBetween implements [snapshot.PairToucher]. It returns ErrNotSupported for snapshots that
+// do not descend from one subvolume.
 func (b *Backend) TouchedBetween(ctx context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Touch, error] {
 	return b.compare(ctx, snapshots, string(x), snapshots, string(y))
 }
@@ -38,13 +38,13 @@ func (b *Backend) compare(ctx context.Context, kindA, a, kindB, z string) iter.S
 	}
 }
 
-// errEnough: the caller wants no more.
+// errEnough: the caller has stopped the iteration.
 var errEnough = errors.New("enough")
 
-// A side is one of the two trees that are compared.
+// A side is one of the two compared trees.
 type side struct {
 	fd     int // the root of the subvolume
-	top    int // the directory in it that is the tree
+	top    int // the tree, a directory of the subvolume
 	info   btrfs.Subvolume
 	within string
 	line   []ancestor
@@ -56,7 +56,7 @@ func (s *side) close() {
 	unix.Close(s.top)
 }
 
-func (r room) side(kind, id string) (*side, error) {
+func (r dataDir) side(kind, id string) (*side, error) {
 	m, info, err := r.load(kind, id)
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (r room) side(kind, id string) (*side, error) {
 	if s.fd, err = r.open(kind + "/" + id + "/" + treeName); err != nil {
 		return nil, absent(err)
 	}
-	if s.top, err = beneath(s.fd, m.within); err != nil {
+	if s.top, err = openIn(s.fd, m.within); err != nil {
 		unix.Close(s.fd)
 		return nil, err
 	}
@@ -78,9 +78,9 @@ func (r room) side(kind, id string) (*side, error) {
 	return s, err
 }
 
-// parted is the transaction up to which two lines of descent are one; false:
-// they never were.
-func parted(a, b []ancestor) (uint64, bool) {
+// commonTransaction returns the transaction up to which two lines of descent are equal, and false if they have
+// no common ancestor.
+func commonTransaction(a, b []ancestor) (uint64, bool) {
 	at, related := uint64(0), false
 	for i := range min(len(a), len(b)) {
 		if a[i].uuid != b[i].uuid {
@@ -114,9 +114,9 @@ func (b *Backend) scanBoth(ctx context.Context, kindA, a, kindB, z string, emit 
 }
 
 func (b *Backend) scanSides(ctx context.Context, x, y *side, emit func(snapshot.Touch) bool) error {
-	since, related := parted(x.line, y.line)
+	since, related := commonTransaction(x.line, y.line)
 	if !related {
-		return &problem{kind: errs.ErrNotSupported, why: "the two do not descend from one subvolume"}
+		return &problem{kind: errs.ErrNotSupported, why: "the two states do not descend from one subvolume"}
 	}
 	if x.ino != y.ino {
 		if !emit(snapshot.Touch{Path: ".", Tree: true}) {
@@ -125,7 +125,7 @@ func (b *Backend) scanSides(ctx context.Context, x, y *side, emit func(snapshot.
 		return nil
 	}
 	if err := writeOut(ctx, y.fd); err != nil {
-		return &os.PathError{Op: "write out", Path: b.top, Err: err}
+		return &os.PathError{Op: "sync", Path: b.top, Err: err}
 	}
 	s := &scan{ctx: ctx, since: since, a: x, b: y, emit: emit}
 	err := s.run()
@@ -135,8 +135,8 @@ func (b *Backend) scanSides(ctx context.Context, x, y *side, emit func(snapshot.
 	return err
 }
 
-// writeOut writes what is buffered for the filesystem that holds fd, or ends
-// with ctx: the kernel then goes on by itself.
+// writeOut syncs the filesystem of fd. It returns early if ctx ends, and the kernel continues the
+// sync.
 func writeOut(ctx context.Context, fd int) error {
 	if ctx.Done() == nil {
 		return vfs.SyncFS(fd)
@@ -148,7 +148,7 @@ func writeOut(ctx context.Context, fd int) error {
 	done := make(chan error, 1)
 	go func() {
 		err := vfs.SyncFS(own)
-		unix.Close(own) // before anybody goes on, to unmount perhaps
+		unix.Close(own) // before the caller continues, which may unmount
 		done <- err
 	}()
 	select {

@@ -5,18 +5,19 @@ package btrfs
 import (
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
-// patience is how long to wait for the filesystem to write what is buffered,
-// only to learn that nothing has changed: about what a new snapshot costs.
+// patience is the longest wait for a sync whose only purpose is to find that the tree is unchanged.
+// It is about the cost of a new snapshot.
 const patience = 3 * time.Millisecond
 
-// unchanged answers with the last snapshot of the tree if the subvolume is
-// certainly as it was then. It gives up rather than cost more than a snapshot.
+// unchanged returns the last snapshot of the tree if the subvolume has certainly not changed since.
+// It gives up rather than cost more than a snapshot.
 func (c *capture) unchanged(id snapshot.ID) (snapshot.Snapshot, bool) {
 	var none snapshot.Snapshot
 	last, born := c.last()
@@ -32,7 +33,7 @@ func (c *capture) unchanged(id snapshot.ID) (snapshot.Snapshot, bool) {
 	return last, true
 }
 
-// last finds the latest snapshot of the tree and the transaction it was born in.
+// last returns the latest snapshot of the tree and its transaction.
 func (c *capture) last() (snapshot.Snapshot, uint64) {
 	buf := make([]byte, 65)
 	n, err := unix.Readlinkat(c.fd, c.latest(), buf)
@@ -47,7 +48,7 @@ func (c *capture) last() (snapshot.Snapshot, uint64) {
 	return c.snapshotOf(snapshot.ID(id), m), info.Born
 }
 
-// flush writes what is buffered, unless that takes longer than patience.
+// flush syncs the filesystem, and reports whether that took less than patience.
 func (c *capture) flush() bool {
 	fd, err := unix.FcntlInt(uintptr(c.src), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -56,7 +57,7 @@ func (c *capture) flush() bool {
 	done := make(chan error, 1)
 	go func() {
 		err := vfs.SyncFS(fd)
-		unix.Close(fd) // before anybody goes on, to unmount perhaps
+		unix.Close(fd) // before the caller continues, which may unmount
 		done <- err
 	}()
 	timer := time.NewTimer(patience)
@@ -69,13 +70,13 @@ func (c *capture) flush() bool {
 	}
 }
 
-// manyChanges is how many changed files are looked up before the tree is taken
-// to be among them.
+// manyChanges is the number of changed files from which on the tree counts as changed, without a
+// look at each.
 const manyChanges = 256
 
-// changedSince reports whether the tree may have changed after a transaction,
-// as far as changes have been written out. Only root can look at single files;
-// for others anything in the subvolume counts, snapshots of it included.
+// changedSince reports whether the tree may have changed after a transaction, as far as changes are
+// on the disk. Only root can find single files; for another user any change of the subvolume
+// counts, including snapshots of it.
 func (c *capture) changedSince(born uint64) bool {
 	var changed []uint64
 	err := btrfs.Search(c.src, btrfs.Range{NewerThan: born}, func(it btrfs.Item) bool {
@@ -94,7 +95,7 @@ func (c *capture) changedSince(born uint64) bool {
 	return len(changed) > 0 && c.holdsAny(changed)
 }
 
-// holdsAny reports whether one of these inodes lies in the tree.
+// holdsAny reports whether one of these inodes is in the tree.
 func (c *capture) holdsAny(inodes []uint64) bool {
 	var st unix.Stat_t
 	if err := unix.Fstatat(c.src, c.within, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {

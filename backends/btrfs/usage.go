@@ -11,9 +11,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Usage keeps the contract of [snapshot.Meter]: what the filesystem's simple
-// quota charges the fork for, or else the space that data written since the
-// base takes up. Root only.
+// Usage implements [snapshot.Meter]. It returns the charge of the fork's simple quota, or else the
+// space of data written since the base. Root only.
 func (b *Backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Bytes, error) {
 	n, err := b.usage(ctx, string(fork))
 	return snapshot.Bytes(n), b.fail("measuring", string(fork), err)
@@ -35,7 +34,7 @@ func (b *Backend) usage(ctx context.Context, fork string) (int64, error) {
 	}
 	if mode, _ := btrfs.QuotaModeOf(r.fd); mode == btrfs.QuotaSimple {
 		if n, err := btrfs.Usage(r.fd, qgroup.Own(s.info.ID)); err == nil {
-			return n, nil // with the subvolumes nested in it
+			return n, nil // includes nested subvolumes
 		}
 		if n, err := btrfs.Usage(r.fd, s.info.ID); err == nil {
 			return n, nil
@@ -44,7 +43,7 @@ func (b *Backend) usage(ctx context.Context, fork string) (int64, error) {
 	return s.written(ctx)
 }
 
-// written adds up what the subvolume wrote since it was made.
+// written adds up the data that the subvolume has written since it was made.
 func (s *side) written(ctx context.Context) (int64, error) {
 	var sum int64
 	err := btrfs.Search(s.fd, btrfs.Range{NewerThan: s.info.Born}, func(it btrfs.Item) bool {

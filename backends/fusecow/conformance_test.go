@@ -56,7 +56,7 @@ func damage(t testing.TB, place snapshot.Place, fork snapshot.ForkID) {
 
 func part(name string) snapshottest.Subject {
 	s := subject(name)
-	s.Ground = os.Getenv(wholeEnv) == ""
+	s.StorageOnly = os.Getenv(wholeEnv) == ""
 	return s
 }
 

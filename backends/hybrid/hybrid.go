@@ -31,7 +31,7 @@ const name = "fusecow-overlay"
 func Driver(program func() ([]string, error)) snapshot.Driver {
 	return snapshot.Driver{Name: name, Automatic: true, Open: func(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 		trees := fusecow.NewTrees(filepath.Join(place.Dir, "served"), program)
-		b, err := overlay.OpenAbove(place, trees)
+		b, err := overlay.OpenServed(place, trees)
 		if err != nil {
 			return nil, err
 		}

@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Borrowed tells directories and files with a redirect. A file has one where only its metadata
-// was copied up when it was renamed.
+// Borrowed lists directories and files with a redirect. A file has one if it was renamed with
+// metacopy, that is if only its metadata was copied up.
 func (b *backend) Borrowed(ctx context.Context, fork snapshot.ForkID) ([]snapshot.Borrowed, error) {
 	r, err := find(string(fork), b.forkPath(fork))
 	var list []snapshot.Borrowed
-	if err == nil && !b.userXattr { // whose layers have none
+	if err == nil && !b.userXattr { // an ordinary user's layers have no redirects
 		list, err = b.borrowed(ctx, &r)
 	}
 	return list, fail("looking through", string(fork), err)
 }
 
 func (b *backend) borrowed(ctx context.Context, r *record) ([]snapshot.Borrowed, error) {
-	l := lender{ctx: ctx}
+	l := redirectFinder{ctx: ctx}
 	defer l.close()
 	if err := l.open(b, b.chainOf(r)); err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func (b *backend) borrowed(ctx context.Context, r *record) ([]snapshot.Borrowed,
 	return l.list, err
 }
 
-// chainOf are the trees of a fork's layers, the topmost first.
+// chainOf returns the trees of a fork's layers, topmost first.
 func (b *backend) chainOf(r *record) []string {
 	trees := []string{b.treePath(r.upper)}
 	for _, layer := range b.shorten(r.layers) {
@@ -43,15 +43,15 @@ func (b *backend) chainOf(r *record) []string {
 	return trees
 }
 
-// A lender looks for what is read from the tree by another name.
-type lender struct {
+// A redirectFinder finds entries that overlayfs reads from the lower tree under another name.
+type redirectFinder struct {
 	layers
 	ctx  context.Context
 	list []snapshot.Borrowed
 }
 
-// dir looks at what the layers have of a directory.
-func (l *lender) dir(s *stack, name string) error {
+// dir examines the entries that the layers have in a directory.
+func (l *redirectFinder) dir(s *stack, name string) error {
 	if err := l.ctx.Err(); err != nil {
 		return err
 	}
@@ -76,9 +76,9 @@ func (l *lender) dir(s *stack, name string) error {
 	return nil
 }
 
-// names adds those that a layer has in a directory.
-func (l *lender) names(layer int, dir string, names map[string]bool) error {
-	f, err := beneath(l.roots[layer], dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+// names adds the names that a layer has in a directory.
+func (l *redirectFinder) names(layer int, dir string, names map[string]bool) error {
+	f, err := openIn(l.roots[layer], dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}
@@ -89,11 +89,11 @@ func (l *lender) names(layer int, dir string, names map[string]bool) error {
 	})
 }
 
-func (l *lender) node(parent, s *stack, name, last string) error {
+func (l *redirectFinder) node(parent, s *stack, name, last string) error {
 	isDir := s.top >= 0 && !s.whiteout && s.stat.IsDir()
-	if reads := isDir || s.top >= 0 && s.stat.IsRegular() && s.data < 0; reads && s.reaches() {
-		if natural := parent.reaches() && path.Join(parent.below(), last) == s.below(); !natural {
-			l.list = append(l.list, snapshot.Borrowed{Path: name, From: s.below(), Tree: isDir})
+	if reads := isDir || s.top >= 0 && s.stat.IsRegular() && s.data < 0; reads && s.reachesLower() {
+		if natural := parent.reachesLower() && path.Join(parent.lowerPath(), last) == s.lowerPath(); !natural {
+			l.list = append(l.list, snapshot.Borrowed{Path: name, From: s.lowerPath(), Tree: isDir})
 		}
 	}
 	if !isDir {
@@ -106,15 +106,15 @@ var _ interface {
 	snapshot.Raiser
 } = (*backend)(nil)
 
-// Raise has the kernel copy up what there is, through a mount of the fork; what keeps a directory
-// together with the one in the tree is changed by hand, when that has gone. In this order a
-// kill at any point leaves the fork with what it showed.
+// Raise lets the kernel copy the entries up, through a mount of the fork. After the unmount it
+// removes the redirects of directories itself. In this order, a kill at any point leaves the fork
+// with the content it showed.
 func (b *backend) Raise(ctx context.Context, fork snapshot.ForkID, what []snapshot.Borrowed, mounted func(do func(root int) error) error) error {
 	r, err := find(string(fork), b.forkPath(fork))
 	if err == nil {
 		err = b.raise(ctx, &r, what, mounted)
 	}
-	return fail("bringing up what was renamed in", string(fork), err)
+	return fail("copying up renamed entries in", string(fork), err)
 }
 
 func (b *backend) raise(ctx context.Context, r *record, what []snapshot.Borrowed, mounted func(do func(root int) error) error) error {
@@ -123,7 +123,7 @@ func (b *backend) raise(ctx context.Context, r *record, what []snapshot.Borrowed
 		return err
 	}
 	defer upper.Close()
-	up := raiser{ctx: ctx, upper: upper, prefix: b.attr(""), tree: r.tree, first: map[fileID]string{}}
+	up := detacher{ctx: ctx, upper: upper, prefix: b.attr(""), tree: r.tree, first: map[fileID]string{}}
 	err = mounted(func(root int) error {
 		if err := fault.Point(ctx, "copy it up"); err != nil {
 			return err
@@ -136,5 +136,5 @@ func (b *backend) raise(ctx context.Context, r *record, what []snapshot.Borrowed
 	if err != nil {
 		return err
 	}
-	return up.cutOff(what)
+	return up.removeRedirects(what)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// powers are all that the backend can do.
+// powers are the optional powers under test.
 type powers interface {
 	snapshot.Backend
 	snapshot.Toucher
@@ -27,50 +27,50 @@ type powers interface {
 	snapshot.Raiser
 }
 
-// A stage is a backend on an empty tree.
-type stage struct {
+// A fixture is a backend on an empty tree.
+type fixture struct {
 	testing.TB
 	powers
 	place snapshot.Place
 }
 
-func newStage(t testing.TB, place snapshot.Place) *stage {
+func newFixture(t testing.TB, place snapshot.Place) *fixture {
 	t.Helper()
 	b, err := overlay.Open(t.Context(), place)
 	must(t, err)
 	all, ok := b.(powers)
 	if !ok {
-		t.Fatal("it lacks a power")
+		t.Fatal("the backend lacks an optional power")
 	}
-	return &stage{t, all, place}
+	return &fixture{t, all, place}
 }
 
-func (s *stage) capture(id snapshot.ID) {
+func (s *fixture) capture(id snapshot.ID) {
 	s.Helper()
 	_, err := s.Capture(s.Context(), s.place.Tree, id)
 	must(s, err)
 }
 
-func (s *stage) fork(from snapshot.ID, id snapshot.ForkID) snapshot.View {
+func (s *fixture) fork(from snapshot.ID, id snapshot.ForkID) snapshot.View {
 	s.Helper()
 	f, err := s.Fork(s.Context(), from, id)
 	must(s, err)
 	return f.View
 }
 
-func (s *stage) seal(fork snapshot.ForkID, id snapshot.ID, use snapshot.Use) {
+func (s *fixture) seal(fork snapshot.ForkID, id snapshot.ID, use snapshot.Use) {
 	s.Helper()
 	_, err := s.Seal(s.Context(), fork, id, use)
 	must(s, err)
 }
 
-func (s *stage) sweep() {
+func (s *fixture) sweep() {
 	s.Helper()
 	must(s, s.Sweep(s.Context()))
 }
 
-// in calls do with the root of a fork.
-func (s *stage) in(id snapshot.ForkID, do func(root *os.File)) {
+// in calls do with the mounted root of a fork.
+func (s *fixture) in(id snapshot.ForkID, do func(root *os.File)) {
 	s.Helper()
 	f, err := s.LookupFork(s.Context(), id)
 	must(s, err)
@@ -79,21 +79,21 @@ func (s *stage) in(id snapshot.ForkID, do func(root *os.File)) {
 	do(root)
 }
 
-func (s *stage) manifest(v snapshot.View) string {
+func (s *fixture) manifest(v snapshot.View) string {
 	s.Helper()
 	root := reach(s, v)
 	defer root.Close()
 	return treetest.Manifest(s, "/proc/self/fd/"+strconv.Itoa(int(root.Fd()))+"/.", treetest.Options{})
 }
 
-func (s *stage) snap(id snapshot.ID) snapshot.View {
+func (s *fixture) snap(id snapshot.ID) snapshot.View {
 	s.Helper()
 	snap, err := s.Lookup(s.Context(), id)
 	must(s, err)
 	return snap.View
 }
 
-func (s *stage) same(want, got, what string) {
+func (s *fixture) same(want, got, what string) {
 	s.Helper()
 	for i, line := range treetest.Lines(want, got) {
 		if i == 5 {
@@ -103,9 +103,9 @@ func (s *stage) same(want, got, what string) {
 	}
 }
 
-// tower plays a random script between each two seals. Each third time it seals
-// the fork in use, by copying, and goes on from the copy.
-func (s *stage) tower(w *treetest.Writer, floors int) (last snapshot.ID) {
+// sealOften executes a random script before each of floors seals. Each third seal is of a fork in
+// use, which copies the layer; the next fork is then made from that copy.
+func (s *fixture) sealOften(w *treetest.Writer, floors int) (last snapshot.ID) {
 	s.Helper()
 	play := func(script treetest.Script, root *os.File) { s.Helper(); must(s, script.Play(root)) }
 	tree, err := os.Open(s.place.Tree.Path)
@@ -130,45 +130,45 @@ func (s *stage) tower(w *treetest.Writer, floors int) (last snapshot.ID) {
 	return last
 }
 
-func TestMergedLayersSayWhatTheChainSaid(t *testing.T) {
+func TestMergedLayersEqualTheirChain(t *testing.T) {
 	treetest.NeedRoot(t)
 	merges(t, treetest.Powers{Root: true, ShortRenames: true, KeepOldLinks: true})
 }
 
-func TestMergedLayersOfAnOrdinaryUserToo(t *testing.T) {
+func TestMergedLayersOfAnOrdinaryUserEqualTheirChain(t *testing.T) {
 	if treetest.AsUser(t) && treetest.InNamespace(t) {
 		merges(t, treetest.Powers{NoDirRename: true, ShortRenames: true, KeepOldLinks: true})
 	}
 }
 
 func merges(t *testing.T, scripts treetest.Powers) {
-	const floors = 20 // more than a chain may have before it is merged
+	const floors = 20 // more layers than a chain may have before it is merged
 	for seed := range uint64(6) {
-		s := newStage(t, snapshottest.OnDisk(t))
+		s := newFixture(t, snapshottest.OnDisk(t))
 		w := treetest.NewWriter(seed, scripts)
-		last := s.tower(w, floors)
+		last := s.sealOften(w, floors)
 		want := s.manifest(s.snap(last))
 		if n := len(s.snap(last).Overlay.Lower); n != floors+1 {
-			t.Fatalf("the chain has %d layers, %d seals were made", n-1, floors)
+			t.Fatalf("the chain has %d layers after %d seals", n-1, floors)
 		}
-		s.removeAllBut(last) // else a shorter chain is merged, and the rest stays on top of it
+		s.removeAllBut(last) // otherwise the sweep merges a shorter chain, below the other layers
 		s.sweep()
 		v := s.fork(last, "merged")
 		if n := len(v.Overlay.Lower); n != 2 {
-			t.Errorf("seed %d: after sweeping there are %d layers, should be 1 and the tree", seed, n-1)
+			t.Errorf("seed %d: after a sweep there are %d layers, want 1 and the tree", seed, n-1)
 		}
 		s.same(want, s.manifest(v), fmt.Sprintf("seed %d, the merged chain", seed))
 		s.same(want, s.manifest(s.snap(last)), fmt.Sprintf("seed %d, the chain itself", seed))
-		s.goesOn(w, want)
+		s.canGrow(w, want)
 		if t.Failed() {
 			return
 		}
 	}
 }
 
-// goesOn checks that the merged layers carry further ones, and outlive all that
-// they were made from.
-func (s *stage) goesOn(w *treetest.Writer, want string) {
+// canGrow checks that merged layers can have further layers on top, and outlive the layers that
+// they replace.
+func (s *fixture) canGrow(w *treetest.Writer, want string) {
 	s.Helper()
 	w.Freeze()
 	s.in("merged", func(root *os.File) { must(s, w.Script(40).Play(root)) })
@@ -185,11 +185,11 @@ func (s *stage) goesOn(w *treetest.Writer, want string) {
 	layers, err := os.ReadDir(filepath.Join(s.place.Dir, "layers"))
 	must(s, err)
 	if len(layers) != 2 {
-		s.Errorf("%d layers are left, should be the merged one and the last", len(layers))
+		s.Errorf("%d layers are left, want the merged one and the last", len(layers))
 	}
 }
 
-func (s *stage) removeAllBut(last snapshot.ID) {
+func (s *fixture) removeAllBut(last snapshot.ID) {
 	s.Helper()
 	ids, forks, err := s.List(s.Context())
 	must(s, err)
@@ -203,11 +203,10 @@ func (s *stage) removeAllBut(last snapshot.ID) {
 	}
 }
 
-// Whoever never sweeps gets a merged chain all the same, long before the
-// kernel's limit of 500.
-func TestAThousandSealsWithoutASweep(t *testing.T) {
+// Without a sweep, Seal itself merges chains, long before the kernel's limit of 500.
+func TestAThousandSealsWithoutASweepKeepChainsShort(t *testing.T) {
 	treetest.NeedRoot(t)
-	s := newStage(t, snapshottest.OnDisk(t))
+	s := newFixture(t, snapshottest.OnDisk(t))
 	must(t, os.WriteFile(s.place.Tree.Path+"/file", []byte("base"), 0o644))
 	s.capture("base")
 	s.fork("base", "work")

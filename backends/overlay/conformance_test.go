@@ -48,14 +48,14 @@ func BenchmarkConformance(b *testing.B) {
 	snapshottest.Bench(b, byRoot())
 }
 
-// reach opens the root of a view, mounted as the product mounts it but for
-// volatile, which needs the engine's help to be mounted again.
+// reach opens the root of a view, mounted as the product mounts it, except for the option volatile,
+// after which only the engine can mount the fork again.
 func reach(t testing.TB, v snapshot.View) *os.File {
 	t.Helper()
 	path := v.Path
 	if o := v.Overlay; o != nil {
 		mnt, err := mount.NewOverlay(options(o))
-		if errors.Is(err, mount.ErrEndedReadOnly) { // no room for the work directory
+		if errors.Is(err, mount.ErrEndedReadOnly) { // no space for the work directory
 			full := options(o)
 			full.Lower, full.Upper, full.Work = append([]string{o.Upper}, o.Lower...), "", ""
 			mnt, err = mount.NewOverlay(full)

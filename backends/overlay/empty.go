@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// empty deletes what is in the trash.
+// empty deletes the content of the trash.
 func (b *backend) empty(ctx context.Context) error {
 	path := filepath.Join(b.dir, "trash")
 	trash, err := os.Open(path)
@@ -25,7 +25,7 @@ func (b *backend) empty(ctx context.Context) error {
 		return err
 	}
 	defer trash.Close()
-	d := deleter{ctx: ctx, ground: b.ground, trash: int(trash.Fd()), since: time.Now()}
+	d := deleter{ctx: ctx, storage: b.storage, trash: int(trash.Fd()), since: time.Now()}
 	for {
 		entries, err := vfs.Entries(d.trash)
 		if err != nil || len(entries) == 0 {
@@ -38,27 +38,27 @@ func (b *backend) empty(ctx context.Context) error {
 			}
 		}
 		if d.done == before {
-			return nil // another sweep is at it
+			return nil // another sweep is deleting them
 		}
 	}
 }
 
 const (
-	batch      = 128 // entries deleted before a rest as long as they took
-	deepEnough = 200 // levels; what lies deeper is moved to the top first
+	batch      = 128 // entries deleted before a rest of the same duration
+	deepEnough = 200 // levels; deeper directories are moved to the top first
 )
 
 type deleter struct {
-	ctx    context.Context
-	ground Ground
-	trash  int
-	tries  int
-	done   int
-	since  time.Time
+	ctx     context.Context
+	storage QuotaStorage
+	trash   int
+	tries   int
+	done    int
+	since   time.Time
 }
 
-// remove deletes name under dir, with all beneath. It follows no link and
-// enters no mount. What is gone already was deleted by another sweep.
+// remove deletes name in dir, with all its content. It follows no symbolic link and enters no
+// mount. An entry that does not exist was deleted by another sweep.
 func (d *deleter) remove(dir int, name string, depth int) error {
 	if err := d.pace(); err != nil {
 		return err
@@ -67,8 +67,8 @@ func (d *deleter) remove(dir int, name string, depth int) error {
 	if err != unix.EISDIR && err != unix.EPERM && err != unix.EACCES {
 		return d.gone("unlink", name, err)
 	}
-	if depth == 1 && d.ground != nil {
-		if was, err := d.ground.Destroy(dir, name); was {
+	if depth == 1 && d.storage != nil {
+		if was, err := d.storage.Destroy(dir, name); was {
 			return d.gone("destroy", name, err)
 		}
 	}
@@ -77,14 +77,14 @@ func (d *deleter) remove(dir int, name string, depth int) error {
 		return d.gone("rmdir", name, err)
 	}
 	if depth >= deepEnough {
-		return d.gone("rename", name, unix.Renameat(dir, name, d.trash, fresh("")))
+		return d.gone("rename", name, unix.Renameat(dir, name, d.trash, uniqueName("")))
 	}
 	if err := d.clear(dir, name, depth); err != nil {
 		return err
 	}
 	err = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
 	if err == unix.ENOTEMPTY {
-		return nil // another sweep has just moved something here
+		return nil // another sweep has just moved an entry here
 	}
 	return d.gone("rmdir", name, err)
 }
@@ -99,7 +99,7 @@ func (d *deleter) gone(op, name string, err error) error {
 	return &fs.PathError{Op: op, Path: name, Err: err}
 }
 
-// clear deletes what is in a directory.
+// clear deletes the content of a directory.
 func (d *deleter) clear(parent int, name string, depth int) error {
 	dir, err := openOwn(parent, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -127,8 +127,8 @@ func (d *deleter) clear(parent int, name string, depth int) error {
 	return nil
 }
 
-// openOwn opens a directory to empty it; its owner first gets the permission.
-// overlayfs itself makes one of mode 000.
+// openOwn opens a directory to delete its content. It first gives the owner all permissions,
+// because overlayfs itself makes a directory of mode 000.
 func openOwn(parent int, name string) (*os.File, error) {
 	node, err := unix.Openat(parent, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -148,7 +148,7 @@ func openOwn(parent int, name string) (*os.File, error) {
 	return vfs.OpenDir(node, "")
 }
 
-// pace rests after each batch as long as it took.
+// pace rests after each batch for as long as the batch took.
 func (d *deleter) pace() error {
 	if err := d.ctx.Err(); err != nil {
 		return err

@@ -10,8 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 func failed(op, path string, err error) error {
@@ -21,23 +22,23 @@ func failed(op, path string, err error) error {
 	return &fs.PathError{Op: op, Path: path, Err: err}
 }
 
-// mark writes on a node of the new layer how it stands to what lies below:
-// hidden by it, or to be found there under another name.
+// mark sets the attributes of an entry in the new layer that relate it to the layers below: opaque
+// if it hides them, redirect if they have it under another name.
 func (m *merger) mark(name string, parent, s *stack) error {
 	marks := map[string]string{}
 	switch {
-	case s.reaches() && (s.stat.IsDir() || s.data < 0 && s.stat.IsRegular()):
-		natural := parent.reaches() && path.Join(parent.below(), path.Base(name)) == s.below()
-		if several := !s.stat.IsDir() && s.stat.Nlink > 1; !natural || several { // it is right for all names of a file
-			marks["redirect"] = "/" + s.below()
+	case s.reachesLower() && (s.stat.IsDir() || s.data < 0 && s.stat.IsRegular()):
+		natural := parent.reachesLower() && path.Join(parent.lowerPath(), path.Base(name)) == s.lowerPath()
+		if several := !s.stat.IsDir() && s.stat.Nlink > 1; !natural || several { // a redirect with the full path is right for every link of a file
+			marks["redirect"] = "/" + s.lowerPath()
 		}
-	case s.stat.IsDir() && parent.reaches():
+	case s.stat.IsDir() && parent.reachesLower():
 		marks["opaque"] = "y"
 	}
 	if len(marks) == 0 {
 		return nil
 	}
-	node, err := beneath(m.out, name, unix.O_PATH|unix.O_NOFOLLOW)
+	node, err := openIn(m.out, name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}
@@ -50,12 +51,12 @@ func (m *merger) mark(name string, parent, s *stack) error {
 	return nil
 }
 
-// kept reports whether an attribute of the source goes to the new layer. Those
-// that place a node in its chain are written by mark; those that number links
-// and layers mean nothing here. What is left of overlayfs's own: origin and
-// impure, by which a file keeps its inode number; protattr, its flags; and
-// overlay.overlay.*, which are those of an overlay in the sandbox.
-func (m *merger) kept(attr string, s *stack) bool {
+// keepsAttr reports whether an attribute of the source is copied to the new layer. Not copied are
+// redirect and opaque, which mark sets, and the attributes that number links and layers, which are
+// invalid in another layer. Of overlayfs's attributes that leaves origin and impure, by which a
+// file preserves its inode number; protattr, its flags; and overlay.overlay.*, those of an overlay
+// inside the sandbox.
+func (m *merger) keepsAttr(attr string, s *stack) bool {
 	short, own := strings.CutPrefix(attr, m.prefix)
 	if !own {
 		return true
@@ -64,20 +65,20 @@ func (m *merger) kept(attr string, s *stack) bool {
 	case "redirect", "opaque", "nlink", "uuid", "index", "upper":
 		return false
 	case "metacopy":
-		return s.data < 0 // the content is still below
+		return s.data < 0 // the content is in the lower tree
 	}
 	return true
 }
 
-// finish gives a node of the new layer the owner, attributes, mode and times
-// of the topmost one it is made of.
+// finish gives an entry of the new layer the owner, attributes, mode and times of its topmost
+// source.
 func (m *merger) finish(name string, s *stack) error {
-	src, err := beneath(m.roots[s.top], s.at[s.top], unix.O_PATH|unix.O_NOFOLLOW)
+	src, err := openIn(m.roots[s.top], s.at[s.top], unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	dst, err := beneath(m.out, name, unix.O_PATH|unix.O_NOFOLLOW)
+	dst, err := openIn(m.out, name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}
@@ -91,14 +92,14 @@ func (m *merger) finish(name string, s *stack) error {
 		return err
 	}
 	for attr, value := range attrs {
-		if !m.kept(attr, s) {
+		if !m.keepsAttr(attr, s) {
 			continue
 		}
 		if err := vfs.SetXattr(fd, "", attr, []byte(value), 0); err != nil && !m.same(fd, attr, value) {
 			return err
 		}
 	}
-	if !s.stat.IsSymlink() { // which has no mode
+	if !s.stat.IsSymlink() { // symbolic links have no mode
 		if err := unix.Chmod(vfs.FDPath(dst), s.stat.Mode&0o7777); err != nil {
 			return failed("chmod", name, err)
 		}
@@ -106,8 +107,8 @@ func (m *merger) finish(name string, s *stack) error {
 	return setTimes(fd, name, s.stat)
 }
 
-// finishOwner comes before the rest: a change of owner clears set-id bits and
-// file capabilities.
+// finishOwner sets the owner. It comes first, because chown clears set-id bits and file
+// capabilities.
 func (m *merger) finishOwner(fd int, name string, want vfs.Stat) error {
 	have, err := vfs.Lstat(fd, "")
 	if err != nil || have.UID == want.UID && have.GID == want.GID {
@@ -116,24 +117,23 @@ func (m *merger) finishOwner(fd int, name string, want vfs.Stat) error {
 	return failed("chown", name, unix.Fchownat(fd, "", int(want.UID), int(want.GID), unix.AT_EMPTY_PATH))
 }
 
-// same: a security module had written the attribute already, as it is.
+// same reports whether the attribute already has this value, set by a security module.
 func (m *merger) same(fd int, attr, value string) bool {
 	has, err := vfs.GetXattr(fd, "", attr)
 	return err == nil && string(has) == value
 }
 
-// lend gives an ordinary user, for as long as a node is copied, the permission
-// to read what is theirs but closed to them. A process killed meanwhile leaves
-// the mode so; root has the permission anyhow.
-func (m *merger) lend(s *stack) (unlend func(), err error) {
+// grantRead gives an ordinary user the permission to read the user's own files of mode 000 while an
+// entry is copied. A process killed meanwhile leaves the changed mode; root needs no permission.
+func (m *merger) grantRead(s *stack) (revoke func(), err error) {
 	var undo []func()
-	unlend = func() {
+	revoke = func() {
 		for _, f := range slices.Backward(undo) {
 			f()
 		}
 	}
-	if !m.poor {
-		return unlend, nil
+	if !m.unprivileged {
+		return revoke, nil
 	}
 	for j := range m.roots {
 		if j != s.top && j != s.data && (!s.has[j] || j >= s.end) {
@@ -141,26 +141,26 @@ func (m *merger) lend(s *stack) (unlend func(), err error) {
 		}
 		st, node, err := m.stat(j, s.at[j])
 		if err != nil {
-			unlend()
+			revoke()
 			return nil, err
 		}
 		undo = append(undo, func() { node.Close() })
-		f, err := m.lendNode(node, st)
+		f, err := m.grantReadInode(node, st)
 		if err != nil {
-			unlend()
+			revoke()
 			return nil, err
 		}
 		undo = append(undo, f)
 	}
-	return unlend, nil
+	return revoke, nil
 }
 
-func (l *layers) lendNode(node *os.File, st vfs.Stat) (unlend func(), err error) {
+func (l *layers) grantReadInode(node *os.File, st vfs.Stat) (revoke func(), err error) {
 	need := uint32(0o400)
 	if st.IsDir() {
 		need = 0o500
 	}
-	if !l.poor || st.IsSymlink() || st.Mode&need == need {
+	if !l.unprivileged || st.IsSymlink() || st.Mode&need == need {
 		return func() {}, nil
 	}
 	mode := st.Mode & 0o7777

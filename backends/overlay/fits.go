@@ -8,23 +8,24 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
-// holds says why the tree at path cannot be a lower layer, or nil.
-func (b *backend) holds(path string) error {
-	if b.below != nil {
-		return b.below.Holds(path)
+// checkLower returns the reason why the tree at path cannot be a lower layer, or nil.
+func (b *backend) checkLower(path string) error {
+	if b.served != nil {
+		return b.served.Holds(path)
 	}
 	st, err := vfs.Lstat(unix.AT_FDCWD, path)
 	if err != nil {
 		return &fs.PathError{Op: "stat", Path: path, Err: errors.Unwrap(err)}
 	}
 	if !st.IsDir() {
-		return because(errs.ErrNotSupported, path, "it is not a directory")
+		return because(errs.ErrNotSupported, path, "not a directory")
 	}
 	f, err := mount.FilesystemOf(path)
 	if err != nil {
@@ -36,29 +37,29 @@ func (b *backend) holds(path string) error {
 	if f.Type != "overlay" && !b.locked {
 		return nil
 	}
-	return b.holdsMounts(path, f.Type == "overlay")
+	return b.checkMounts(path, f.Type == "overlay")
 }
 
-// whyNoLower: overlayfs takes almost anything to read from, and the contract
-// asks for a clock of this machine.
+// whyNoLower returns the reason why a filesystem cannot hold a lower layer, or "". Overlayfs reads
+// from almost any; the contract also needs the clock of this machine.
 func whyNoLower(f mount.Filesystem) string {
 	switch {
 	case f.IsNetwork():
-		return "it is on a network filesystem (" + f.Type + "), where other machines write"
+		return "the tree is on a network filesystem (" + f.Type + "), where other machines write"
 	case f.IsVirtual(), f.Type == "hugetlbfs":
-		return "it is made up by the kernel (" + f.Type + "), there is nothing to copy"
+		return "the tree is on a virtual filesystem of the kernel (" + f.Type + "), which cannot be copied"
 	case foldsNames(f.Type):
-		return f.Type + " does not tell upper from lower case, which overlayfs refuses"
+		return f.Type + " ignores case in names, which overlayfs does not support"
 	}
 	return ""
 }
 
 func foldsNames(fs string) bool { return fs == "vfat" || fs == "exfat" || fs == "ntfs3" }
 
-// holdsMounts looks the tree up in the table of mounts: for an ordinary user
-// the kernel refuses a tree with locked mounts beneath it (they hide what the
-// user may not see), and nobody may stack a third overlay on two.
-func (b *backend) holdsMounts(path string, isOverlay bool) error {
+// checkMounts checks the tree by the mount table. The kernel refuses an ordinary user a tree with
+// locked mounts inside (they may hide files that the user must not see), and it refuses everybody
+// an overlay of an overlay of an overlay.
+func (b *backend) checkMounts(path string, isOverlay bool) error {
 	mounts, err := mount.List()
 	if err != nil {
 		return err
@@ -74,18 +75,18 @@ func (b *backend) holdsMounts(path string, isOverlay bool) error {
 		}
 	}
 	if isOverlay && (stacked(home) || !b.locked && b.tooDeep(path)) {
-		return because(errs.ErrNotSupported, path, "it is an overlay of an overlay already, and the kernel stacks no more than two")
+		return because(errs.ErrNotSupported, path, "the tree is an overlay of an overlay, and the kernel stacks no more than two")
 	}
 	return nil
 }
 
-// within reports whether path is dir or lies in it, by name.
+// within reports whether path is dir or inside it, by name.
 func within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir) && path[len(dir)] == '/'
 }
 
-// stacked reports whether an overlay has another as a layer. A layer whose path
-// means nothing here is taken for none.
+// stacked reports whether an overlay has another overlay as a layer. A layer whose path does not
+// exist in this mount namespace counts as none.
 func stacked(m mount.Point) bool {
 	for option := range strings.SplitSeq(m.SuperOptions, ",") {
 		key, layers, _ := strings.Cut(option, "=")
@@ -101,10 +102,10 @@ func stacked(m mount.Point) bool {
 	return false
 }
 
-// tooDeep reports whether the kernel refuses the tree as a layer, which it does of one that
-// is stacked already, whatever its own layers are called.
+// tooDeep reports whether the kernel refuses the tree as a layer because it is a stacked overlay
+// itself. Unlike stacked, it does not depend on the paths of the layers.
 func (b *backend) tooDeep(path string) bool {
-	other := b.dir // overlayfs wants two layers where it has no upper
+	other := b.dir // an overlay without an upper needs two lowers
 	for unix.Access(other, unix.F_OK) != nil {
 		other = filepath.Dir(other)
 	}
@@ -115,9 +116,9 @@ func (b *backend) tooDeep(path string) bool {
 	return errors.Is(err, unix.EINVAL)
 }
 
-// canHoldLayers says why an upper layer cannot lie in dir, or nil. Where dir is
-// yet to be made, its nearest parent answers.
-func canHoldLayers(dir string) error {
+// checkUpper returns the reason why an upper layer cannot be in dir, or nil. If dir does not
+// exist yet, it checks the nearest parent that does.
+func checkUpper(dir string) error {
 	f, err := mount.FilesystemOf(dir)
 	for at := dir; errors.Is(err, fs.ErrNotExist) && at != "/"; {
 		at = filepath.Dir(at)
@@ -132,17 +133,17 @@ func canHoldLayers(dir string) error {
 	return nil
 }
 
-// whyNoUpper: an upper layer needs whiteouts, renames that exchange, and
-// extended attributes.
+// whyNoUpper returns the reason why a filesystem cannot hold an upper layer, or "". An upper needs
+// whiteouts, RENAME_EXCHANGE and extended attributes.
 func whyNoUpper(f mount.Filesystem) string {
 	switch {
 	case f.ReadOnly:
-		return "the place for layers is on a read-only filesystem"
+		return "the directory for layers is on a read-only filesystem"
 	case f.Type == "overlay":
-		return "the place for layers is itself on an overlay, which the kernel refuses"
+		return "the directory for layers is itself on an overlay, which the kernel refuses"
 	case f.Type == "fuse", f.Type == "ramfs", f.Type == "squashfs", f.Type == "erofs", f.Type == "iso9660",
 		foldsNames(f.Type), f.IsNetwork(), f.IsVirtual(), f.Type == "hugetlbfs":
-		return "the place for layers is on " + f.Type + ", which overlayfs cannot write layers to"
+		return "the directory for layers is on " + f.Type + ", which overlayfs cannot use as an upper"
 	}
 	return ""
 }

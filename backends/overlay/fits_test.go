@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Places that the kernel would refuse to mount are refused by name.
-func TestOpenSaysWhyItCannot(t *testing.T) {
+// Directories that the kernel would not mount are refused with a reason.
+func TestOpenGivesTheReasonOfARefusal(t *testing.T) {
 	treetest.NeedRoot(t)
 	place, tmpfs := snapshottest.OnDisk(t), treetest.Small(t, "tmpfs", 1<<20)
 	file := place.Tree.Path + "/file"
@@ -33,7 +33,7 @@ func TestOpenSaysWhyItCannot(t *testing.T) {
 	overlayAt(t, mount.Overlay{Lower: []string{view, tmpfs}}, third)
 	named := filepath.Join(treetest.Dir(t), "overlay2")
 	must(t, os.Mkdir(named, 0o755))
-	layer, err := os.Open(view) // by a name that means nothing later
+	layer, err := os.Open(view) // by a path that does not exist later
 	must(t, err)
 	overlayAt(t, mount.Overlay{Lower: []string{vfs.FDPath(layer), tmpfs}}, named)
 	must(t, layer.Close())
@@ -41,11 +41,11 @@ func TestOpenSaysWhyItCannot(t *testing.T) {
 		tree, dir, why string
 		kind           error
 	}{
-		{"/proc", place.Dir, "made up by the kernel", errs.ErrNotSupported},
+		{"/proc", place.Dir, "virtual filesystem", errs.ErrNotSupported},
 		{file, place.Dir, "not a directory", errs.ErrNotSupported},
 		{file + "no", place.Dir, "no such file", errs.ErrNotFound},
 		{place.Tree.Path, view + "/state", "itself on an overlay", errs.ErrNotSupported},
-		{place.Tree.Path, "/sys/state", "cannot write layers", errs.ErrNotSupported},
+		{place.Tree.Path, "/sys/state", "as an upper", errs.ErrNotSupported},
 		{third, place.Dir, "no more than two", errs.ErrNotSupported},
 		{named, place.Dir, "no more than two", errs.ErrNotSupported},
 		{place.Tree.Path, "state", "absolute", errs.ErrNotSupported},
@@ -53,7 +53,7 @@ func TestOpenSaysWhyItCannot(t *testing.T) {
 	} {
 		_, err := overlay.Open(t.Context(), snapshot.Place{Tree: snapshot.Tree{Path: c.tree}, Dir: c.dir})
 		if !errors.Is(err, c.kind) || c.kind != nil && !strings.Contains(err.Error(), c.why) {
-			t.Errorf("%s with layers in %s gives %v, want %v, %q", c.tree, c.dir, err, c.kind, c.why)
+			t.Errorf("%s with layers in %s returns %v, want %v, %q", c.tree, c.dir, err, c.kind, c.why)
 		}
 	}
 }
@@ -67,12 +67,12 @@ func overlayAt(t *testing.T, o mount.Overlay, dir string) {
 	t.Cleanup(func() { must(t, unix.Unmount(dir, 0)) })
 }
 
-func TestAnOrdinaryUserIsToldOfMountsInTheTree(t *testing.T) {
+func TestOpenNamesTheMountThatRefusesAnOrdinaryUser(t *testing.T) {
 	if !treetest.AsUser(t) {
 		return
 	}
 	_, err := overlay.Open(t.Context(), snapshot.Place{Tree: snapshot.Tree{Path: "/"}, Dir: t.TempDir()})
 	if !errors.Is(err, errs.ErrNotSupported) || !strings.Contains(err.Error(), "mounted in it") {
-		t.Errorf("the root gives %v", err)
+		t.Errorf("opening the root returns %v", err)
 	}
 }

@@ -9,28 +9,29 @@ import (
 	"os"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
-// newLayer makes an empty layer for the fork id to write to. The root of an
-// overlay is the root of its uppermost layer, so the new one is made to look
-// like below, the directory that it will cover. The caller holds the lock.
+// newLayer makes an empty layer for writes of the fork id. An overlay shows the root directory of
+// its uppermost layer, so the new layer gets the attributes of below, the directory that it will
+// cover. The caller holds the lock.
 func (b *backend) newLayer(ctx context.Context, id, below string) (layer string, err error) {
-	layer = fresh(id + "-")
+	layer = uniqueName(id + "-")
 	if err := fault.Point(ctx, "make the layer"); err != nil {
 		return "", err
 	}
-	if b.ground != nil || !b.reuse(layer) {
+	if b.storage != nil || !b.reuse(layer) {
 		err = b.makeLayer(layer)
 	}
 	if err != nil {
-		b.discard(b.layerPath(layer))
+		b.toTrash(b.layerPath(layer))
 		return "", err
 	}
-	if err := b.dress(b.treePath(layer), below); err != nil {
-		b.discard(b.layerPath(layer))
+	if err := b.copyAttrs(b.treePath(layer), below); err != nil {
+		b.toTrash(b.layerPath(layer))
 		return "", err
 	}
 	return layer, nil
@@ -56,9 +57,9 @@ func (b *backend) makeLayer(layer string) error {
 	return err
 }
 
-// dress gives the directory dir the owner, mode, attributes and times of like.
-// An ordinary user gives away what can be given, and keeps the rest.
-func (b *backend) dress(dir, like string) error {
+// copyAttrs copies owner, mode, extended attributes and times of the directory like to dir. For an
+// ordinary user it copies the part of the ownership that the user may set.
+func (b *backend) copyAttrs(dir, like string) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: dir, Err: err}
@@ -72,10 +73,10 @@ func (b *backend) dress(dir, like string) error {
 	if err != nil {
 		return err
 	}
-	if err := b.dressOwner(fd, have, want); err != nil {
+	if err := b.copyOwner(fd, have, want); err != nil {
 		return &fs.PathError{Op: "chown", Path: dir, Err: err}
 	}
-	if err := b.dressXattrs(fd, dir, like); err != nil {
+	if err := b.copyXattrs(fd, dir, like); err != nil {
 		return err
 	}
 	if err := unix.Fchmod(fd, want.Mode&0o7777); err != nil {
@@ -84,7 +85,7 @@ func (b *backend) dress(dir, like string) error {
 	return setTimes(fd, dir, want)
 }
 
-func (b *backend) dressOwner(fd int, have, want vfs.Stat) error {
+func (b *backend) copyOwner(fd int, have, want vfs.Stat) error {
 	if have.UID == want.UID && have.GID == want.GID {
 		return nil
 	}
@@ -93,14 +94,14 @@ func (b *backend) dressOwner(fd int, have, want vfs.Stat) error {
 		return err
 	}
 	if have.GID != want.GID {
-		_ = unix.Fchown(fd, -1, int(want.GID)) // where the user is in the group
+		_ = unix.Fchown(fd, -1, int(want.GID)) // allowed if the user is a member of the group
 	}
 	return nil
 }
 
-// dressXattrs copies what is not overlayfs's own, and drops what the directory
-// inherited, or has from its first use.
-func (b *backend) dressXattrs(fd int, dir, like string) error {
+// copyXattrs copies extended attributes, except overlayfs's own. It removes attributes that dir
+// has inherited, or has from an earlier use as a layer.
+func (b *backend) copyXattrs(fd int, dir, like string) error {
 	old, err := vfs.ListXattrs(fd, "")
 	if err != nil {
 		return err
@@ -111,7 +112,7 @@ func (b *backend) dressXattrs(fd int, dir, like string) error {
 	}
 	for _, attr := range old {
 		if _, keep := all[attr]; keep || strings.HasPrefix(attr, "security.") {
-			continue // a security module's own label
+			continue // the label of a security module
 		}
 		if err := vfs.RemoveXattr(fd, "", attr); err != nil {
 			return err
@@ -129,7 +130,7 @@ func (b *backend) dressXattrs(fd int, dir, like string) error {
 	return nil
 }
 
-// setTimes sets the access and modification time of what fd has open.
+// setTimes sets the access and modification times of an open file.
 func setTimes(fd int, path string, st vfs.Stat) error {
 	ts := []unix.Timespec{
 		{Sec: st.ATime.Sec, Nsec: int64(st.ATime.Nsec)},
@@ -141,10 +142,10 @@ func setTimes(fd int, path string, st vfs.Stat) error {
 	return nil
 }
 
-// shorten puts merged layers in the place of those that they stand for, where
-// a chain is long enough for it to matter.
+// shorten replaces layers by the merged layer that stands for them, if the chain is long enough to
+// matter.
 func (b *backend) shorten(layers []string) []string {
-	if len(layers) <= b.chains.long {
+	if len(layers) <= b.chains.mergeAt {
 		return layers
 	}
 	for i, layer := range layers {
@@ -155,8 +156,8 @@ func (b *backend) shorten(layers []string) []string {
 	return layers
 }
 
-// roof is the uppermost directory of a chain of layers over a tree.
-func (b *backend) roof(layers []string, tree string) string {
+// topDir returns the uppermost directory of a chain of layers above a tree.
+func (b *backend) topDir(layers []string, tree string) string {
 	if len(layers) > 0 {
 		return b.treePath(layers[0])
 	}

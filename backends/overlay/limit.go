@@ -10,20 +10,23 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/projquota"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
-// A fork with a limit has a project of its own, where the filesystem of the layers
-// has project quotas (ext4, xfs). The layer that it writes to bears the number, and
-// so does each that it gets by being sealed: what a sealed layer holds still
-// counts. The number lies in a range of ours, and the number on its layer is all
-// that is written down of it.
+// A fork with a limit has a project id of its own, if the filesystem of the layers has project
+// quotas (ext4, xfs). The fork's upper layer has the project id, and so has each new upper that a
+// seal gives to the fork: the content of sealed layers still counts. The ids are in a range of
+// snapfs, and are stored nowhere but on the layers.
+//
+// A process in the initial user namespace can give a file that it owns another project; in another
+// user namespace it cannot (fileattr_set_prepare in fs/ioctl.c).
 //
 // A process in the first user namespace can give a file that it owns another
 // project; in a namespace of its own it cannot (fileattr_set_prepare in
@@ -35,16 +38,16 @@ const (
 
 func isProject(id uint32) bool { return id-firstProject < projects }
 
-// remarking is a file in a layer whose files may not all bear its number.
-const remarking = "/remarking"
+// labeling is a file in a layer, whose presence means that not all files of the layer have the
+// project id yet.
+const labeling = "/remarking"
 
 var _ interface {
 	snapshot.Limiter
 	snapshot.LimitProber
 } = (*backend)(nil)
 
-// CanLimit keeps the contract of [snapshot.LimitProber]: root can limit bytes and
-// inodes, with project quotas.
+// CanLimit implements [snapshot.LimitProber]: root can limit bytes and inodes by project quotas.
 func (b *backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 	if l == (snapshot.DiskLimit{}) {
 		return nil
@@ -53,17 +56,17 @@ func (b *backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 }
 
 func (b *backend) canLimit(l snapshot.DiskLimit) error {
-	if b.ground != nil {
-		return b.ground.CanLimit(l)
+	if b.storage != nil {
+		return b.storage.CanLimit(l)
 	}
 	no := func(why string, hints ...string) error {
 		return because(errs.ErrNotSupported, b.dir, why, hints...)
 	}
 	const pool = "snapfs pool create"
 	if b.userXattr {
-		return no("only root may limit what a fork adds", "sudo snapfs …")
+		return no("only root can limit a fork", "sudo snapfs …")
 	}
-	dir, err := b.nearest()
+	dir, err := b.openNearest()
 	if err != nil {
 		return err
 	}
@@ -74,7 +77,7 @@ func (b *backend) canLimit(l snapshot.DiskLimit) error {
 	}
 	if limited {
 		if id, err := projquota.Of(int(dir.Fd())); err != nil || id != 0 {
-			return no("the directory belongs to a project of another's, whose limit holds for all of it",
+			return no("the directory belongs to a project of another program, whose limit covers all of it",
 				"SNAPFS_HOME=/a/directory/of/no/project snapfs …")
 		}
 		return nil
@@ -95,8 +98,8 @@ func (b *backend) canLimit(l snapshot.DiskLimit) error {
 	return no(why, pool, "umount DEVICE && mount -o prjquota DEVICE")
 }
 
-// nearest opens the state directory, or what is to hold it.
-func (b *backend) nearest() (*os.File, error) {
+// openNearest opens the state directory, or its nearest parent that exists.
+func (b *backend) openNearest() (*os.File, error) {
 	for at := b.dir; ; at = filepath.Dir(at) {
 		f, err := os.Open(at)
 		if err == nil || !errors.Is(err, fs.ErrNotExist) || at == "/" {
@@ -105,28 +108,29 @@ func (b *backend) nearest() (*os.File, error) {
 	}
 }
 
-// LimitFork keeps the contract of [snapshot.Limiter]. The first limit of a fork
-// marks each file of its layer, the others are one call. Writes beyond it fail with
-// EDQUOT on ext4, with ENOSPC on xfs. Symbolic links and other special files that
-// were there before the first limit do not count. On xfs a file of the base whose
-// blocks were shared and then overwritten counts twice until it is on the disk, and a
-// fork that is full to the last block cannot be mounted for writing again until its
-// limit is raised: a directory wants more room for a moment than it takes.
+// LimitFork implements [snapshot.Limiter]. The first limit of a fork labels each file of its layer
+// with the project id; a later one is a single call. Writes past the limit fail with EDQUOT on ext4
+// and ENOSPC on xfs. Symbolic links and other special files that existed before the first limit do
+// not count.
+//
+// On xfs, a file of the base whose blocks were shared and then overwritten counts twice until it is
+// on the disk. A fork that is full to the last block cannot be mounted writable on xfs until its
+// limit is increased, because creating a directory reserves more space than it uses.
 func (b *backend) LimitFork(ctx context.Context, fork snapshot.ForkID, l snapshot.DiskLimit) error {
 	err := ctx.Err()
 	if err == nil {
-		err = b.underLayer(ctx, fork, func(r *record) error { return b.limit(ctx, r, l) })
+		err = b.withForkLocked(ctx, fork, func(r *record) error { return b.limit(ctx, r, l) })
 	}
 	return fail("limiting", string(fork), err)
 }
 
-// limit is called with the layer locked, so that no seal gives the fork another.
+// limit is called with the layer locked, so that no seal gives the fork another one.
 func (b *backend) limit(ctx context.Context, r *record, l snapshot.DiskLimit) error {
-	if b.ground != nil {
-		return b.ground.Limit(ctx, b.layerPath(r.upper)+b.inner(), l)
+	if b.storage != nil {
+		return b.storage.Limit(ctx, b.layerPath(r.upper)+b.inner(), l)
 	}
 	if l == (snapshot.DiskLimit{}) {
-		if err := fault.Point(ctx, "take the limit away"); err != nil {
+		if err := fault.Point(ctx, "remove the limit"); err != nil {
 			return err
 		}
 		return b.unlimit(r.upper)
@@ -142,7 +146,7 @@ func (b *backend) limit(ctx context.Context, r *record, l snapshot.DiskLimit) er
 	fd := int(dir.Fd())
 	id, err := projquota.Of(fd)
 	if err != nil {
-		return failed("ask for the project of", dir.Name(), err)
+		return failed("read the project of", dir.Name(), err)
 	}
 	marked := isProject(id)
 	if !marked {
@@ -150,8 +154,8 @@ func (b *backend) limit(ctx context.Context, r *record, l snapshot.DiskLimit) er
 			return failed("find a project for", dir.Name(), err)
 		}
 	}
-	if !marked || !gone(dir.Name()+remarking) {
-		if err := b.remark(ctx, r.upper, id); err != nil {
+	if !marked || !gone(dir.Name()+labeling) {
+		if err := b.label(ctx, r.upper, id); err != nil {
 			return err
 		}
 	}
@@ -159,21 +163,20 @@ func (b *backend) limit(ctx context.Context, r *record, l snapshot.DiskLimit) er
 		return err
 	}
 	n := b.frozen(r, id)
-	l = allow(l, ownBytes+n*frozenBytes, ownInodes+n*frozenInodes)
+	l = addOverhead(l, ownBytes+n*frozenBytes, ownInodes+n*frozenInodes)
 	return failed("limit the project of", dir.Name(), limitProject(fd, id, l))
 }
 
-// Beside what a fork wrote, its project is charged for the directories that its
-// layers are made of: the layer and its tree, and of the last one also the work
-// directory with what the kernel makes in it, which it does when the fork is mounted,
-// however full that is.
+// A project is also charged for the directories that layers consist of: each layer and its tree,
+// and for the upper layer the work directory with the entries that the kernel makes in it. The
+// kernel makes them at each mount, however full the fork is.
 const (
 	ownBytes, ownInodes       = 8 * 4096, 8
 	frozenBytes, frozenInodes = 2 * 4096, 2
 )
 
-// allow raises a limit by what a fork does not write itself.
-func allow(l snapshot.DiskLimit, bytes, inodes int) snapshot.DiskLimit {
+// addOverhead adds the overhead of layers to a limit.
+func addOverhead(l snapshot.DiskLimit, bytes, inodes int) snapshot.DiskLimit {
 	if l.Bytes > 0 {
 		l.Bytes += snapshot.Bytes(bytes)
 	}
@@ -187,7 +190,7 @@ func limitProject(fd int, id uint32, l snapshot.DiskLimit) error {
 	return projquota.Limit(fd, id, int64(l.Bytes), l.Inodes)
 }
 
-// frozen counts the sealed layers of a fork that bear its project.
+// frozen counts the sealed layers of a fork that have its project id.
 func (b *backend) frozen(r *record, id uint32) (n int) {
 	for _, layer := range r.layers {
 		if b.projectOf(layer) == id {
@@ -197,10 +200,10 @@ func (b *backend) frozen(r *record, id uint32) (n int) {
 	return n
 }
 
-// succeed makes the layer next, which is empty, go on with the limit of old.
-func (b *backend) succeed(old, next string) error {
-	if b.ground != nil {
-		return b.ground.Succeed(b.layerPath(old)+b.inner(), b.layerPath(next)+b.inner())
+// inheritLimit gives the empty layer next the project id of old.
+func (b *backend) inheritLimit(old, next string) error {
+	if b.storage != nil {
+		return b.storage.InheritLimit(b.layerPath(old)+b.inner(), b.layerPath(next)+b.inner())
 	}
 	id := b.projectOf(old)
 	if id == 0 {
@@ -214,26 +217,26 @@ func (b *backend) succeed(old, next string) error {
 	use, err := projquota.Usage(int(dir.Fd()), id)
 	if err == nil && use.BytesLimit+use.NodesLimit > 0 {
 		l := snapshot.DiskLimit{Bytes: snapshot.Bytes(use.BytesLimit), Inodes: use.NodesLimit}
-		err = limitProject(int(dir.Fd()), id, allow(l, frozenBytes, frozenInodes))
+		err = limitProject(int(dir.Fd()), id, addOverhead(l, frozenBytes, frozenInodes))
 	}
 	if err != nil && !noQuotas(err) {
 		return failed("limit the project of", dir.Name(), err)
 	}
 	for _, path := range []string{b.workPath(next), b.treePath(next)} {
-		if err := bear(path, id, true); err != nil {
+		if err := setProject(path, id, true); err != nil {
 			return err
 		}
 	}
-	return bear(dir.Name(), id, false)
+	return setProject(dir.Name(), id, false)
 }
 
-// noQuotas: they are no longer on.
+// noQuotas reports whether quotas have been turned off.
 func noQuotas(err error) bool {
 	return errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL)
 }
 
-// freeProject finds a number of ours that nothing bears. Two processes that look
-// at once find two, but for one time in millions.
+// freeProject returns an unused project id. Two concurrent calls return different ids, except once
+// in millions of calls.
 func freeProject(fd int) (uint32, error) {
 	for {
 		id := firstProject + rand.Uint32N(projects)
@@ -244,36 +247,37 @@ func freeProject(fd int) (uint32, error) {
 	}
 }
 
-// remark gives a layer, with all in it, a project which has no limit yet. A process
-// killed meanwhile leaves the note that tells the next call to do it again. Until
-// it is done, a rename from a directory that is not marked to one that is fails with
-// EXDEV; the work directory comes first, because there files are made that are then
-// renamed to the layer. The layer itself does not hand its project on: what is noted
-// in it, beside the tree, is not the fork's.
-func (b *backend) remark(ctx context.Context, layer string, id uint32) error {
+// label gives a layer, with all its content, a project id that has no limit yet. A process killed
+// meanwhile leaves the file remarking, and the next call starts again.
+//
+// Until remark has finished, a rename from an unlabeled directory into a labeled one fails with
+// EXDEV. The work directory comes first, because the kernel creates files there and renames them
+// into the layer. The layer's own directory does not pass its project on: notes in it, beside the
+// tree, do not belong to the fork.
+func (b *backend) label(ctx context.Context, layer string, id uint32) error {
 	if err := fault.Point(ctx, "mark the layer"); err != nil {
 		return err
 	}
-	note := b.layerPath(layer) + remarking
+	note := b.layerPath(layer) + labeling
 	if err := os.WriteFile(note, nil, 0o600); err != nil {
 		return err
 	}
-	if err := bear(b.layerPath(layer), id, false); err != nil {
+	if err := setProject(b.layerPath(layer), id, false); err != nil {
 		return err
 	}
 	if err := fault.Point(ctx, "mark what is in the layer"); err != nil {
 		return err
 	}
 	for _, dir := range []string{b.workPath(layer), b.treePath(layer)} {
-		if err := descend(dir, marker{ctx, id}.visit); err != nil {
+		if err := walk(dir, labeler{ctx, id}.visit); err != nil {
 			return err
 		}
 	}
 	return os.Remove(note)
 }
 
-// bear gives a directory a project.
-func bear(dir string, id uint32, inherit bool) error {
+// setProject gives a directory a project id.
+func setProject(dir string, id uint32, inherit bool) error {
 	f, err := vfs.OpenDir(unix.AT_FDCWD, dir)
 	if err != nil {
 		return err
@@ -282,14 +286,13 @@ func bear(dir string, id uint32, inherit bool) error {
 	return failed("give a project to", dir, projquota.Set(int(f.Fd()), id, inherit))
 }
 
-type marker struct {
+type labeler struct {
 	ctx context.Context
 	id  uint32
 }
 
-// visit marks a directory, and then the files in it: what is made meanwhile
-// is marked when it is made.
-func (m marker) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
+// visit labels a directory and then its files. New files inherit the project id of the directory.
+func (m labeler) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -313,8 +316,8 @@ func (m marker) visit(name string, dir *os.File, err error) (dirs []string, _ er
 	return dirs, err
 }
 
-// file marks what can be opened without anything happening: a regular file.
-func (m marker) file(dir int, entry []byte) error {
+// file labels regular files, the only ones that can be opened without side effects.
+func (m labeler) file(dir int, entry []byte) error {
 	st, err := vfs.Lstat(dir, string(entry))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !st.IsRegular() {
 		return nil
@@ -324,7 +327,7 @@ func (m marker) file(dir int, entry []byte) error {
 	}
 	fd, err := unix.Openat(dir, string(entry), unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOATIME|unix.O_CLOEXEC, 0)
 	if err == unix.ENOENT || err == unix.ELOOP {
-		return nil // it has just gone, or become something else
+		return nil // deleted or replaced meanwhile
 	}
 	if err != nil {
 		return failed("open", string(entry), err)
@@ -333,9 +336,9 @@ func (m marker) file(dir int, entry []byte) error {
 	return failed("give a project to", string(entry), projquota.Set(fd, m.id, false))
 }
 
-// projectOf is the project of ours that a layer bears, or 0.
+// projectOf returns the project id of a layer, if it is one of snapfs's range, or 0.
 func (b *backend) projectOf(layer string) uint32 {
-	if b.userXattr || b.ground != nil {
+	if b.userXattr || b.storage != nil {
 		return 0
 	}
 	fd, err := unix.Open(b.layerPath(layer), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -350,18 +353,16 @@ func (b *backend) projectOf(layer string) uint32 {
 	return id
 }
 
-// dropWork removes the work directory of a layer that is frozen: at once, where it
-// is charged to a fork that may want the room.
+// dropWork removes the work directory of a frozen layer: at once, if a fork is charged for it.
 func (b *backend) dropWork(layer string) {
 	if b.projectOf(layer) != 0 {
-		_ = os.RemoveAll(b.workPath(layer)) // or Sweep does
+		_ = os.RemoveAll(b.workPath(layer)) // otherwise Sweep does it
 	}
-	b.discard(b.workPath(layer)) // a layer without one is frozen
+	b.toTrash(b.workPath(layer)) // a layer without a work directory is frozen
 }
 
-// unlimit takes away the limits of the project that a layer bears, if it bears one. A
-// number without limits means nothing, and is free again when the last file that
-// bears it goes.
+// unlimit removes the limits of a layer's project, if it has one. A project id without limits has
+// no effect, and is free again when the last file with it has gone.
 func (b *backend) unlimit(layer string) error {
 	if id := b.projectOf(layer); id != 0 {
 		return b.unlimitProject(layer, id)
@@ -385,17 +386,17 @@ func (b *backend) unlimitProject(layer string, id uint32) error {
 	return failed("lift the limit of", dir.Name(), err)
 }
 
-// bearsNone reports whether a layer that nothing names bears no project, and so may
-// be used again. The limit of one is taken away, where its fork was removed by a
-// process that was killed before it did.
-func (b *backend) bearsNone(c *census, layer string) (bool, error) {
+// freeOfProject reports whether a layer that no record names has no project id, and so may be reused.
+// If the layer has one and no fork does, freeOfProject also removes the limit, which a process killed
+// in RemoveFork has left.
+func (b *backend) freeOfProject(c *liveLayers, layer string) (bool, error) {
 	id := b.projectOf(layer)
 	if id == 0 {
 		return true, nil
 	}
 	for upper := range c.upper {
 		if b.projectOf(upper) == id {
-			return false, nil // its fork lives, and has sealed it
+			return false, nil // the fork exists, and has sealed this layer
 		}
 	}
 	return false, b.unlimitProject(layer, id)

@@ -17,8 +17,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// onProjects is a subject on a filesystem with project quotas, where the kernel
-// has them.
+// onProjects returns a subject on a filesystem with project quotas, if the kernel has them.
 func onProjects(t *testing.T, fs string, size int64) (s snapshottest.Subject, counts bool) {
 	s = byRoot()
 	s.Name = "overlay (root, " + fs + " with project quotas)"
@@ -48,13 +47,13 @@ func conformsOnProjects(t *testing.T, fs string) {
 	refused(t)
 }
 
-// refused: without quotas a limit is an error that names what would hold one.
+// refused checks that a limit without quotas is an error with a hint.
 func refused(t *testing.T) {
 	b, err := overlay.Open(t.Context(), snapshottest.OnDisk(t))
 	must(t, err)
 	prober, ok := b.(snapshot.LimitProber)
 	if !ok {
-		t.Fatal("it says nothing about limits")
+		t.Fatal("the backend is no LimitProber")
 	}
 	err = prober.CanLimit(t.Context(), snapshot.DiskLimit{Bytes: 1 << 20})
 	var e *errs.Error
@@ -63,7 +62,7 @@ func refused(t *testing.T) {
 	}
 }
 
-// ours counts the projects of snapfs's that a filesystem knows with a limit.
+// ours counts the projects of snapfs that have a limit on a filesystem.
 func ours(t *testing.T, top string) (n int) {
 	t.Helper()
 	fd := int(treetest.Open(t, top).Fd())
@@ -79,7 +78,7 @@ func ours(t *testing.T, top string) (n int) {
 	}
 }
 
-func TestALimitLeavesNoProjectBehind(t *testing.T) {
+func TestRemovedForksLeaveNoLimitedProject(t *testing.T) {
 	top, counts := treetest.Projects(t, "ext4", 256<<20)
 	if !counts {
 		refused(t)
@@ -95,7 +94,7 @@ func TestALimitLeavesNoProjectBehind(t *testing.T) {
 		snapshot.Sweeper
 	})
 	if !ok {
-		t.Fatal("it lacks a power")
+		t.Fatal("the backend lacks an optional power")
 	}
 	_, err = b.Capture(t.Context(), place.Tree, "s1")
 	must(t, err)
@@ -113,14 +112,14 @@ func TestALimitLeavesNoProjectBehind(t *testing.T) {
 	must(t, err)
 	must(t, b.RemoveFork(t.Context(), "f1"))
 	if n := ours(t, top); n != 1 {
-		t.Errorf("when one is removed there are %d", n)
+		t.Errorf("after the removal of one fork %d projects have a limit", n)
 	}
-	must(t, os.Remove(filepath.Join(place.Dir, "forks/f2"))) // as a process does that is killed then
+	must(t, os.Remove(filepath.Join(place.Dir, "forks/f2"))) // as a process leaves it that is killed in RemoveFork
 	must(t, b.Sweep(t.Context()))
 	if n := ours(t, top); n != 0 {
-		t.Errorf("after the sweep there are %d", n)
+		t.Errorf("after the sweep %d projects have a limit", n)
 	}
-	f, err := b.Fork(t.Context(), "s1", "f3") // perhaps in a layer used before
+	f, err := b.Fork(t.Context(), "s1", "f3") // possibly in a reused layer
 	must(t, err)
 	if id, err := projquota.Of(int(treetest.Open(t, f.View.Overlay.Upper).Fd())); err != nil || id != 0 {
 		t.Errorf("a new fork is charged to the project %x, %v", id, err)

@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A merger writes one layer that means the same as several, above whatever
-// lies below them. Of one layer it makes a copy.
+// A merger writes one layer that is equivalent to several, whatever is below them. Merging one
+// layer copies it.
 type merger struct {
 	layers
 	ctx  context.Context
 	out  *os.File
-	link map[inode]string // where a file with several names was first put
+	link map[inode]string // the first name of each inode with several links
 }
 
 type inode struct {
@@ -26,9 +26,8 @@ type inode struct {
 	ino   uint64
 }
 
-// merge fills the empty directory dst with what the layers trees say, the
-// topmost first. Cost: in proportion to what is in them. After an error dst
-// holds a part.
+// merge fills the empty directory dst with the combined content of the layers trees, topmost first.
+// Cost: in proportion to their content. After an error dst holds a part.
 func (b *backend) merge(ctx context.Context, trees []string, dst string) error {
 	m := merger{ctx: ctx, link: map[inode]string{}}
 	defer m.close()
@@ -51,8 +50,7 @@ func (b *backend) merge(ctx context.Context, trees []string, dst string) error {
 	return m.dir("", &root)
 }
 
-// dir fills the directory name of the new layer, which exists, and gives it
-// its attributes when nothing changes in it any more.
+// dir fills the existing directory name of the new layer, and then gives it its attributes.
 func (m *merger) dir(name string, s *stack) error {
 	if err := m.ctx.Err(); err != nil {
 		return err
@@ -73,7 +71,7 @@ func (m *merger) dir(name string, s *stack) error {
 	return m.finish(name, s)
 }
 
-// names lists what any layer has in a directory.
+// names lists the names that the layers have in a directory.
 func (m *merger) names(s *stack) ([]string, error) {
 	seen := map[string]bool{}
 	var names []string
@@ -81,7 +79,7 @@ func (m *merger) names(s *stack) ([]string, error) {
 		if !has || j >= s.end {
 			continue
 		}
-		dir, err := beneath(m.roots[j], s.at[j], unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+		dir, err := openIn(m.roots[j], s.at[j], unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 		if err != nil {
 			return nil, err
 		}
@@ -100,9 +98,9 @@ func (m *merger) names(s *stack) ([]string, error) {
 	return names, nil
 }
 
-// put makes the node name in the new layer.
+// put makes the entry name in the new layer.
 func (m *merger) put(name string, parent, s *stack) error {
-	dir, err := beneath(m.out, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY)
+	dir, err := openIn(m.out, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
@@ -110,17 +108,17 @@ func (m *merger) put(name string, parent, s *stack) error {
 	at, base := int(dir.Fd()), path.Base(name)
 	switch {
 	case s.top < 0:
-		return nil // it is gone since it was listed, or what hides it says so
-	case s.whiteout && parent.reaches():
+		return nil // deleted since it was listed, or hidden by a directory above
+	case s.whiteout && parent.reachesLower():
 		return failed("mknod", name, unix.Mknodat(at, base, unix.S_IFCHR, 0))
 	case s.whiteout:
-		return nil // there is nothing below that it could hide
+		return nil // the lower tree has nothing to hide
 	}
-	unlend, err := m.lend(s)
+	revoke, err := m.grantRead(s)
 	if err != nil {
 		return err
 	}
-	defer unlend()
+	defer revoke()
 	switch {
 	case s.stat.IsDir():
 		if err := unix.Mkdirat(at, base, 0o700); err != nil {
@@ -145,9 +143,9 @@ func (m *merger) put(name string, parent, s *stack) error {
 	return m.finish(name, s)
 }
 
-// again makes another name of what the new layer has as first.
+// again makes another hard link to the file that the new layer has as first.
 func (m *merger) again(first string, dir int, base string) error {
-	node, err := beneath(m.out, first, unix.O_PATH|unix.O_NOFOLLOW)
+	node, err := openIn(m.out, first, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}
@@ -155,7 +153,7 @@ func (m *merger) again(first string, dir int, base string) error {
 	return failed("link", base, unix.Linkat(unix.AT_FDCWD, vfs.FDPath(node), dir, base, unix.AT_SYMLINK_FOLLOW))
 }
 
-// node makes what is not a directory, with its content.
+// node makes an entry that is no directory, with its content.
 func (m *merger) node(dir int, base string, s *stack) error {
 	switch s.stat.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -172,7 +170,7 @@ func (m *merger) node(dir int, base string, s *stack) error {
 }
 
 func (m *merger) target(s *stack) (string, error) {
-	node, err := beneath(m.roots[s.top], s.at[s.top], unix.O_PATH|unix.O_NOFOLLOW)
+	node, err := openIn(m.roots[s.top], s.at[s.top], unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return "", err
 	}
@@ -182,8 +180,8 @@ func (m *merger) target(s *stack) (string, error) {
 	return string(buf[:max(n, 0)]), failed("readlink", s.at[s.top], err)
 }
 
-// regular makes a file with its content, or, where that lies below all layers,
-// a hole of its size.
+// regular makes a file with its content. If the content is in the lower tree, the file is a hole of
+// the same size.
 func (m *merger) regular(dir int, base string, s *stack) error {
 	fd, err := unix.Openat(dir, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -197,7 +195,7 @@ func (m *merger) regular(dir int, base string, s *stack) error {
 	if s.stat.Size == 0 {
 		return nil
 	}
-	src, err := beneath(m.roots[s.data], s.at[s.data], unix.O_RDONLY|unix.O_NOFOLLOW)
+	src, err := openIn(m.roots[s.data], s.at[s.data], unix.O_RDONLY|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}

@@ -17,10 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Narrow answers with an overlay of the directory dir of each layer that takes
-// part there. That is the same as dir of the overlay of all, because an ordinary
-// user's layers have no redirects: each keeps a directory where it is. Root's have,
-// and root needs no Narrow.
+// Narrow returns an overlay of the directory dir of each layer that has a part in it. That equals
+// dir in the overlay of all layers, because an ordinary user's layers have no redirects: a
+// directory is at the same path in each. Root's layers have redirects, and root needs no Narrow.
 func (b *backend) Narrow(ctx context.Context, v snapshot.View, dir string, write bool) (snapshot.View, error) {
 	narrow, err := b.narrow(ctx, v, dir, write)
 	return narrow, fail("narrowing", "", err)
@@ -29,13 +28,13 @@ func (b *backend) Narrow(ctx context.Context, v snapshot.View, dir string, write
 func (b *backend) narrow(ctx context.Context, v snapshot.View, dir string, write bool) (snapshot.View, error) {
 	switch {
 	case !filepath.IsLocal(dir) || dir != filepath.Clean(dir) || dir == ".":
-		return snapshot.View{}, because(errs.ErrNotSupported, dir, "not a path beneath the tree")
+		return snapshot.View{}, because(errs.ErrNotSupported, dir, "not a path inside the tree")
 	case v.Overlay == nil:
 		return snapshot.View{Path: filepath.Join(v.Path, dir)}, nil
 	case len(v.Overlay.Base) > 0:
-		return snapshot.View{}, because(errs.ErrNotSupported, dir, "what is served is shown only whole")
+		return snapshot.View{}, because(errs.ErrNotSupported, dir, "a served tree cannot be shown in part")
 	case !b.userXattr:
-		return snapshot.View{}, because(errs.ErrNotSupported, dir, "a directory of these layers may lie elsewhere in each")
+		return snapshot.View{}, because(errs.ErrNotSupported, dir, "with redirects, a directory may have another path in each layer")
 	}
 	n := newNarrowing(v.Overlay)
 	defer n.close()
@@ -47,11 +46,11 @@ func (b *backend) narrow(ctx context.Context, v snapshot.View, dir string, write
 		return snapshot.View{}, err
 	}
 	if !n.isDir(&s) {
-		return snapshot.View{}, because(errs.ErrNotFound, dir, "there is no such directory in this state")
+		return snapshot.View{}, because(errs.ErrNotFound, dir, "no such directory in this state")
 	}
 	write = write && v.Overlay.Upper != ""
 	if write && !s.has[0] {
-		if err := b.extend(ctx, n, dir); err != nil {
+		if err := b.copyUpDirs(ctx, n, dir); err != nil {
 			return snapshot.View{}, err
 		}
 		s.has[0] = true
@@ -59,12 +58,12 @@ func (b *backend) narrow(ctx context.Context, v snapshot.View, dir string, write
 	return b.narrowed(n, &s, dir, write)
 }
 
-// A narrowing looks at the layers of an overlay.
+// A narrowing reads the layers of an overlay.
 type narrowing struct {
 	layers
 	o     *snapshot.Overlay
-	trees []string // of the layers, the topmost first
-	base  string   // what lies below
+	trees []string // the layers, topmost first
+	base  string   // the lowest layer
 }
 
 func newNarrowing(o *snapshot.Overlay) *narrowing {
@@ -77,21 +76,21 @@ func newNarrowing(o *snapshot.Overlay) *narrowing {
 	return n
 }
 
-// isDir reports whether a name is a directory in the overlay.
+// isDir reports whether the overlay has a directory at the name of s.
 func (n *narrowing) isDir(s *stack) bool {
 	if s.top >= 0 {
 		return !s.whiteout && s.stat.IsDir()
 	}
-	return s.reaches() && n.inBase(s.below())
+	return s.reachesLower() && n.inBase(s.lowerPath())
 }
 
-// inBase reports whether the base has a directory there.
+// inBase reports whether the base has the directory dir.
 func (n *narrowing) inBase(dir string) bool {
 	st, err := vfs.Lstat(unix.AT_FDCWD, path.Join(n.base, dir))
 	return err == nil && st.IsDir()
 }
 
-// narrowed is the view of what a stack names.
+// narrowed returns the view of the directory that s names.
 func (b *backend) narrowed(n *narrowing, s *stack, dir string, write bool) (snapshot.View, error) {
 	o := snapshot.Overlay{UserXattr: n.o.UserXattr}
 	for i, tree := range n.trees {
@@ -103,7 +102,7 @@ func (b *backend) narrowed(n *narrowing, s *stack, dir string, write bool) (snap
 			o.Lower = append(o.Lower, path.Join(tree, dir))
 		}
 	}
-	if s.reaches() && n.inBase(dir) {
+	if s.reachesLower() && n.inBase(dir) {
 		base := path.Join(n.base, dir)
 		o.Nested = len(o.Lower) > 0 && inTree(b.dir, base)
 		o.Lower = append(o.Lower, base)
@@ -111,7 +110,7 @@ func (b *backend) narrowed(n *narrowing, s *stack, dir string, write bool) (snap
 	if base := path.Join(n.base, dir); len(o.Lower) == 1 && !write && o.Lower[0] == base {
 		return snapshot.View{Path: base}, nil
 	}
-	if len(o.Lower) == 0 || len(o.Lower) == 1 && !write { // too few for an overlay, which alone hides the records of one
+	if len(o.Lower) == 0 || len(o.Lower) == 1 && !write { // an overlay needs two layers, and only an overlay hides overlayfs's own attributes
 		none := b.dir + "/none"
 		if err := os.Mkdir(none, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return snapshot.View{}, err
@@ -121,10 +120,10 @@ func (b *backend) narrowed(n *narrowing, s *stack, dir string, write bool) (snap
 	return snapshot.View{Overlay: &o}, nil
 }
 
-// extend makes dir in the uppermost layer, with what is missing above it, as the
-// kernel does before it writes there: each directory looks like the one that it
-// covers, and the one that gets a new name keeps its times. Atomic.
-func (b *backend) extend(ctx context.Context, n *narrowing, dir string) error {
+// copyUpDirs makes dir in the upper layer, with its missing parents, as a copy up by the kernel would:
+// each directory has the attributes of the one that it covers, and the times of the existing parent
+// do not change. Atomic.
+func (b *backend) copyUpDirs(ctx context.Context, n *narrowing, dir string) error {
 	unlock, err := b.lock(ctx, unix.LOCK_SH)
 	if err != nil {
 		return err
@@ -132,13 +131,13 @@ func (b *backend) extend(ctx context.Context, n *narrowing, dir string) error {
 	defer unlock()
 	upper := n.trees[0]
 	parts := strings.Split(dir, "/")
-	there := 0 // of them
+	there := 0 // how many of parts exist in the upper
 	for there < len(parts) && unix.Access(path.Join(upper, path.Join(parts[:there+1]...)), unix.F_OK) == nil {
 		there++
 	}
-	made := b.dir + "/tmp/" + fresh("")
-	defer b.discard(made) // nothing, when it has its place
-	if err := b.imitate(n, made, parts, there); err != nil {
+	made := b.dir + "/tmp/" + uniqueName("")
+	defer b.toTrash(made) // after success the path no longer exists
+	if err := b.makeDirs(n, made, parts, there); err != nil {
 		return err
 	}
 	parent := path.Join(upper, path.Join(parts[:there]...))
@@ -157,9 +156,8 @@ func (b *backend) extend(ctx context.Context, n *narrowing, dir string) error {
 	return setTimes(fd, parent, before)
 }
 
-// imitate makes the directory parts[there] with those that lie in it, one in the
-// other, at the path made.
-func (b *backend) imitate(n *narrowing, made string, parts []string, there int) error {
+// makeDirs makes the directory parts[there], with parts[there+1:] nested in it, at the path made.
+func (b *backend) makeDirs(n *narrowing, made string, parts []string, there int) error {
 	at := made
 	var dirs []string
 	for i := there; i < len(parts); i++ {
@@ -177,7 +175,7 @@ func (b *backend) imitate(n *narrowing, made string, parts []string, there int) 
 		}
 		dirs = append(dirs, at)
 	}
-	for i := len(parts) - 1; i >= there; i-- { // making a name changes the times
+	for i := len(parts) - 1; i >= there; i-- { // innermost first: creating a name changes the times of its parent
 		name := path.Join(parts[:i+1]...)
 		s, err := n.locate(name, 0)
 		if err != nil {
@@ -187,7 +185,7 @@ func (b *backend) imitate(n *narrowing, made string, parts []string, there int) 
 		if s.top >= 0 {
 			like = path.Join(n.trees[s.top], name)
 		}
-		if err := b.dress(dirs[i-there], like); err != nil {
+		if err := b.copyAttrs(dirs[i-there], like); err != nil {
 			return err
 		}
 	}

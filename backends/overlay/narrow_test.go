@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dirsOf lists every directory of a view but its root.
-func (s *stage) dirsOf(v snapshot.View) (dirs []string) {
+// dirsOf lists all directories of a view except its root.
+func (s *fixture) dirsOf(v snapshot.View) (dirs []string) {
 	s.Helper()
 	root := reach(s, v)
 	defer root.Close()
@@ -34,25 +34,24 @@ func (s *stage) dirsOf(v snapshot.View) (dirs []string) {
 	return dirs
 }
 
-// part is the manifest of a directory of a view, seen from the whole. Numbers of
-// inodes and links count within what is listed.
-func (s *stage) part(v snapshot.View, dir string) string {
+// part returns the manifest of a directory of a mounted view. Inode numbers and link counts are
+// relative to the listed files.
+func (s *fixture) part(v snapshot.View, dir string) string {
 	s.Helper()
 	root := reach(s, v)
 	defer root.Close()
 	return treetest.Manifest(s, vfs.FDPath(root)+"/./"+dir, treetest.Options{})
 }
 
-func (s *stage) narrow(v snapshot.View, dir string, write bool) snapshot.View {
+func (s *fixture) narrow(v snapshot.View, dir string, write bool) snapshot.View {
 	s.Helper()
 	n, err := s.Narrow(s.Context(), v, dir, write)
 	must(s, err)
 	return n
 }
 
-// replaceDirs puts an empty directory, or a file, in the place of each second
-// directory of the first level, and an empty one into the others in the place of
-// theirs.
+// replaceDirs replaces each second directory of the first level by an empty directory or a file,
+// and does the same inside the other directories.
 func replaceDirs(t *testing.T, root string) {
 	list, err := os.ReadDir(root)
 	must(t, err)
@@ -78,14 +77,14 @@ func replaceDirs(t *testing.T, root string) {
 	}
 }
 
-func TestAPartAloneIsThePartOfTheWhole(t *testing.T) {
+func TestANarrowedViewEqualsTheDirectoryOfTheWhole(t *testing.T) {
 	if !treetest.AsUser(t) || !treetest.InNamespace(t) {
 		return
 	}
 	for seed := range uint64(4) {
-		s := newStage(t, snapshottest.OnDisk(t))
+		s := newFixture(t, snapshottest.OnDisk(t))
 		w := treetest.NewWriter(seed, treetest.Powers{NoDirRename: true, ShortRenames: true, KeepOldLinks: true})
-		last := s.tower(w, 5)
+		last := s.sealOften(w, 5)
 		work := s.fork(last, "narrow")
 		s.in("narrow", func(root *os.File) { w.Freeze(); must(t, w.Script(20).Play(root)) })
 		s.in("narrow", func(root *os.File) { replaceDirs(t, vfs.FDPath(root)+"/.") })
@@ -93,7 +92,7 @@ func TestAPartAloneIsThePartOfTheWhole(t *testing.T) {
 			before := s.manifest(v)
 			dirs := s.dirsOf(v)
 			if len(dirs) < 3 {
-				t.Fatalf("the script made %d directories", len(dirs))
+				t.Fatalf("the script made only %d directories", len(dirs))
 			}
 			for _, dir := range dirs {
 				s.same(s.part(v, dir), s.manifest(s.narrow(v, dir, false)), name+", "+dir)
@@ -106,11 +105,11 @@ func TestAPartAloneIsThePartOfTheWhole(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrittenInAPartIsInTheWhole(t *testing.T) {
+func TestWritesInANarrowedViewShowInTheFork(t *testing.T) {
 	if !treetest.AsUser(t) || !treetest.InNamespace(t) {
 		return
 	}
-	s := newStage(t, snapshottest.OnDisk(t))
+	s := newFixture(t, snapshottest.OnDisk(t))
 	tree := s.place.Tree.Path
 	must(t, os.MkdirAll(tree+"/a/b/c", 0o755))
 	must(t, os.Chmod(tree+"/a/b", 0o2750))
@@ -148,22 +147,22 @@ func TestWhatIsWrittenInAPartIsInTheWhole(t *testing.T) {
 	}
 	for _, dir := range []string{"a/b", "a/b/c", "a/none", "a/b/beside"} {
 		if n, err := s.Narrow(t.Context(), v, dir, true); !errors.Is(err, errs.ErrNotFound) {
-			t.Errorf("%s, which is not there, is narrowed to %+v, %v", dir, n, err)
+			t.Errorf("narrowing to %s, which does not exist, returns %+v, %v", dir, n, err)
 		}
 	}
 	for _, dir := range []string{".", "..", "/a", "a/../a", ""} {
 		if _, err := s.Narrow(t.Context(), v, dir, false); !errors.Is(err, errs.ErrNotSupported) {
-			t.Errorf("%q is taken for a directory of the tree: %v", dir, err)
+			t.Errorf("narrowing to %q returns %v", dir, err)
 		}
 	}
 }
 
 func TestLayersOfRootAreNotNarrowed(t *testing.T) {
 	treetest.NeedRoot(t)
-	s := newStage(t, snapshottest.OnDisk(t))
+	s := newFixture(t, snapshottest.OnDisk(t))
 	must(t, os.Mkdir(s.place.Tree.Path+"/dir", 0o755))
 	s.capture("base")
 	if _, err := s.Narrow(t.Context(), s.fork("base", "work"), "dir", true); !errors.Is(err, errs.ErrNotSupported) {
-		t.Errorf("directories of these may have been renamed: %v", err)
+		t.Errorf("narrowing layers with redirects returns %v", err)
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inTree reports whether dir lies in the tree: whether going up from it, one
-// comes by the tree's root. The kernel refuses an overlay that has both as
-// layers. A place that cannot be looked at counts as outside.
+// inTree reports whether the directory dir is inside the tree, by following ".." from dir. The
+// kernel refuses an overlay that has both as layers. A directory that cannot be read counts as
+// outside.
 func inTree(dir, tree string) bool {
 	root, err := vfs.Lstat(unix.AT_FDCWD, tree)
 	if err != nil {

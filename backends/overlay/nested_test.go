@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The state directory lies in the tree: /var/lib/snapfs in /, or
+// inside returns a place whose state directory is in the tree, like /var/lib/snapfs in /, or
 // ~/.local/state/snapfs in /home.
 func inside(t testing.TB) snapshot.Place {
 	t.Helper()
@@ -25,24 +25,24 @@ func inside(t testing.TB) snapshot.Place {
 	return snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: tree + "/var/lib/snapfs/overlay"}
 }
 
-func TestLayersInTheTreeItself(t *testing.T) {
+func TestNestedLayersAreMounted(t *testing.T) {
 	treetest.NeedRoot(t)
 	nests(t)
 }
 
-func TestLayersInTheTreeOfAnOrdinaryUser(t *testing.T) {
+func TestNestedLayersOfAnOrdinaryUserAreMounted(t *testing.T) {
 	if treetest.AsUser(t) && treetest.InNamespace(t) {
 		nests(t)
 	}
 }
 
 func nests(t *testing.T) {
-	s := newStage(t, inside(t))
+	s := newFixture(t, inside(t))
 	must(t, os.MkdirAll(s.place.Tree.Path+"/dir/sub", 0o755))
 	must(t, os.WriteFile(s.place.Tree.Path+"/dir/sub/file", []byte("base"), 0o644))
 	s.capture("base")
 	if v := s.fork("base", "work"); v.Overlay.Nested {
-		t.Error("one layer over the tree needs no nesting")
+		t.Error("an overlay of one layer and the tree is marked as nested")
 	}
 	put := func(name string) {
 		t.Helper()
@@ -58,16 +58,16 @@ func nests(t *testing.T) {
 	}
 	v := s.fork("two", "back")
 	if !v.Overlay.Nested {
-		t.Error("the layers lie in the tree, and the view does not say so")
+		t.Error("the layers are in the tree, and the view is not marked as nested")
 	}
 	s.in("back", func(root *os.File) {
 		text, err := os.ReadFile(vfs.FDPath(root) + "/./dir/sub/file")
 		if must(t, err); string(text) != "two" {
-			t.Errorf("the second state has %q", text)
+			t.Errorf("the file of the second state holds %q", text)
 		}
 		_, err = vfs.Lstat(int(root.Fd()), "dir/sub/three")
 		if !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("the second state has what came later: %v", err)
+			t.Errorf("the second state has a later file: %v", err)
 		}
 	})
 	if n := s.snap("two"); !n.Overlay.Nested || len(n.Overlay.Lower) != 3 {
@@ -75,9 +75,9 @@ func nests(t *testing.T) {
 	}
 }
 
-func TestTheRootOfThisMachineIsATree(t *testing.T) {
+func TestTheRootOfThisMachineCanBeForked(t *testing.T) {
 	treetest.NeedRoot(t)
-	s := newStage(t, snapshot.Place{Tree: snapshot.Tree{Path: "/"}, Dir: treetest.Dir(t) + "/state"})
+	s := newFixture(t, snapshot.Place{Tree: snapshot.Tree{Path: "/"}, Dir: treetest.Dir(t) + "/state"})
 	s.capture("base")
 	s.fork("base", "work")
 	const mark = "/./etc/snapfs-test-marks-its-fork"
@@ -92,11 +92,11 @@ func TestTheRootOfThisMachineIsATree(t *testing.T) {
 	s.in("back", func(root *os.File) {
 		text, err := os.ReadFile(vfs.FDPath(root) + mark)
 		if must(t, err); string(text) != "s1" {
-			t.Errorf("the first state has %q", text)
+			t.Errorf("the file of the first state holds %q", text)
 		}
 	})
 	if _, err := os.Lstat(mark); err == nil {
-		t.Error("it is in the real tree")
+		t.Error("the real tree has the file of a fork")
 	}
 	if info, err := os.Stat("/etc/passwd"); err != nil || info.Mode().Perm() == 0o600 {
 		t.Errorf("the real file is %v, %v", info.Mode(), err)
@@ -105,14 +105,14 @@ func TestTheRootOfThisMachineIsATree(t *testing.T) {
 
 func TestLayersBesideTheTreeAreNotNested(t *testing.T) {
 	treetest.NeedRoot(t)
-	s := newStage(t, snapshottest.OnDisk(t))
+	s := newFixture(t, snapshottest.OnDisk(t))
 	s.capture("base")
 	s.fork("base", "work")
 	s.seal("work", "s1", snapshot.Idle)
 	if s.snap("s1").Overlay.Nested {
-		t.Error("nested without need")
+		t.Error("layers outside the tree are marked as nested")
 	}
-	far := newStage(t, inside(t))
+	far := newFixture(t, inside(t))
 	other := treetest.Small(t, "tmpfs", 1<<20)
 	must(t, os.MkdirAll(far.place.Dir, 0o755))
 	must(t, unix.Mount(other, far.place.Dir, "", unix.MS_BIND, ""))

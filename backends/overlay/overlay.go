@@ -1,45 +1,44 @@
 //go:build linux
 
-// Package overlay keeps snapshots and forks with the kernel's overlayfs: the
-// real tree is the lowest layer, and what a fork changes lies in a layer above.
-// It needs nothing but a Linux kernel and works as root and, in a user
-// namespace, as an ordinary user. What is captured is live: a file that no
-// layer has changed is read from the real tree as it is now.
+// Package overlay stores snapshots and forks by the kernel's overlayfs: the real tree is the lowest
+// layer, and each fork writes to an upper layer of its own. It needs only a Linux kernel, and works
+// for root and, in a user namespace, for ordinary users.
+//
+// A snapshot is live: a file that no layer has changed shows the present content of the real tree.
 //
 // # Layout
 //
-//	lock                     shared by who uses layers, exclusive to who clears them
-//	snapshots/<id>           a text file: of which tree, when, and its layers
-//	forks/<id>               a text file: the same, and the layer it writes to
-//	layers/<layer>/snapfs-1/ what overlayfs calls an upper directory
-//	layers/<layer>/work/     its work directory, as long as a fork writes to it
-//	layers/<layer>/unsettled the boot during which its data may not have reached the disk
-//	layers/<layer>/merged    another layer, which stands for this and all below
-//	layers/<layer>/remarking its files are being given the project of its fork (see limit.go)
-//	tmp/                     layers being copied
-//	spare/                   layers as good as new
-//	old/                     files of removed records, to be used again
-//	trash/                   what is to be deleted
-//	none/                    an empty directory, where an overlay lacks a layer
+//	lock                     shared by users of layers, exclusive for their removal
+//	snapshots/<id>           a text file: its tree, its time and its layers
+//	forks/<id>               a text file: the same, and the fork's upper layer
+//	layers/<layer>/snapfs-1/ overlayfs's upperdir
+//	layers/<layer>/work/     overlayfs's workdir, as long as a fork writes to the layer
+//	layers/<layer>/unsettled the boot id of the boot in which the layer was sealed and not synced
+//	layers/<layer>/merged    a symbolic link to a layer that replaces this one and all below it
+//	layers/<layer>/remarking the files of the layer are being given a project id (see limit.go)
+//	tmp/                     layers that are being copied
+//	spare/                   empty layers for new forks
+//	old/                     files of removed records, for new records
+//	trash/                   files and directories to delete
+//	none/                    an empty directory, for overlays that need another lower
 //
-// A layer is born where it stays and never moves, so sealing an idle fork is a
-// matter of three small files: the fork gets a new empty layer, then the
-// snapshot its file, then the fork its new base. Each step leaves a state that
-// is right by itself, so there is nothing to recover after a crash but layers
-// that no file names, and Sweep takes those.
+// A layer is created at its final place and never moves. Sealing an idle fork therefore takes three
+// small files: the fork gets a new empty upper, then the snapshot its record, then the fork its new
+// base. The state after each step is valid. A crash leaves only layers that no record names, and
+// Sweep deletes those.
 //
-// Removing removes the text file. Layers are shared: Sweep, alone under the
-// lock, moves those that no snapshot and no fork names into the trash.
+// Removing a snapshot or fork removes its record. Snapshots and forks share layers: Sweep takes the
+// lock exclusively and moves layers that no record names into the trash.
 //
-// # Limits of overlayfs that show
+// # Visible limits of overlayfs
 //
-// A file of the real tree with several hard links is copied when it is first
-// written through one of them; the other names keep the old content, and only
-// the name that was written is reported as touched. (The kernel can keep such
-// links with index=on, but then keeps part of the state in the work directory,
-// and a layer would not be whole by itself.) An ordinary user cannot rename a
-// directory of the real tree in one call, and cannot give the root of a tree
-// that belongs to somebody else to its owner.
+// A file of the real tree with several hard links is copied up when somebody first writes to it
+// through one of them. The other names keep the old content, and only the written name is listed as
+// changed. (With index=on the kernel preserves such links, but stores a part of the state in the
+// work directory, and a layer would not be complete by itself.)
+//
+// An ordinary user cannot rename a directory of the real tree in one call, and cannot give the root
+// of another user's tree to its owner.
 package overlay
 
 import (
@@ -56,46 +55,46 @@ import (
 
 const name = "overlay"
 
-// treeDir is the directory of a layer that holds its tree. Its name is the mark
-// by which a layer is known to be ours, and the version of what is in it.
+// treeDir is the directory of a layer that holds its tree. The name is the ownership mark of a
+// layer, and the version of its content.
 const treeDir = "snapfs-1"
 
-// Driver opens this backend. It holds any directory of a local filesystem, and
-// keeps its data on any local filesystem that overlayfs can write to.
+// Driver returns the driver of this backend. It accepts any directory of a local filesystem, and
+// stores its data on any local filesystem that overlayfs can use as an upper.
 func Driver() snapshot.Driver {
 	return snapshot.Driver{Name: name, Automatic: true, Open: Open}
 }
 
-// Open answers with the backend whose data is in place.Dir, for place.Tree or
-// any other tree. It writes nothing. Cost: some ten microseconds; for an
-// ordinary user also the reading of the mount table.
-// Errors: ErrNotFound (no such tree), ErrNotSupported with the reason.
+// Open returns the backend whose data is in place.Dir, for place.Tree or any other tree. It writes
+// nothing. Cost: some ten microseconds; for an ordinary user also reading the mount table. Errors:
+// ErrNotFound (no such tree), ErrNotSupported with the reason.
 func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	return open(place, nil, nil)
 }
 
-func open(place snapshot.Place, ground Ground, below Below) (*Backend, error) {
-	b := &backend{dir: filepath.Clean(place.Dir), ground: ground, below: below, chains: chainsNow()}
-	b.userXattr, b.locked = standing()
+func open(place snapshot.Place, ground QuotaStorage, below LowerServer) (*Backend, error) {
+	b := &backend{dir: filepath.Clean(place.Dir), storage: ground, served: below, chains: chainLimitsNow()}
+	b.userXattr, b.locked = privilege()
 	if !filepath.IsAbs(place.Dir) {
-		return nil, fail("opening", "", because(errs.ErrNotSupported, place.Dir, "the place for layers is not an absolute path"))
+		return nil, fail("opening", "", because(errs.ErrNotSupported, place.Dir, "the directory for layers is not an absolute path"))
 	}
 	if place.Held {
 		return b, nil
 	}
-	if err := b.holds(place.Tree.Path); err != nil {
+	if err := b.checkLower(place.Tree.Path); err != nil {
 		return nil, fail("opening", "", err)
 	}
-	if err := canHoldLayers(b.dir); err != nil {
+	if err := checkUpper(b.dir); err != nil {
 		return nil, fail("opening", "", err)
 	}
 	return b, nil
 }
 
-// standing tells root of the first user namespace, who writes overlayfs's records
-// to trusted.* attributes, from everybody else, and whether a namespace is yet
-// to be made, in which every mount of today will be locked.
-func standing() (userXattr, locked bool) {
+// privilege reports how this process may use overlayfs. userXattr is false only for root of the
+// initial user namespace, which may write trusted.* attributes. locked reports that the mounts of
+// overlays will be made in a user namespace that does not exist yet, in which all present mounts
+// are locked.
+func privilege() (userXattr, locked bool) {
 	const first = "user:[4026531837]" // PROC_USER_INIT_INO of linux/proc_ns.h
 	ns, err := os.Readlink("/proc/self/ns/user")
 	outside := err != nil || ns == first
@@ -103,22 +102,22 @@ func standing() (userXattr, locked bool) {
 	return !root || !outside, !root && outside
 }
 
-// A backend has no state but its directory, so that any number of them, in
-// any number of processes, may work on the same one.
+// A backend has no state except its directory, so that any number of processes may use the same
+// one.
 type backend struct {
 	dir       string
 	userXattr bool
-	locked    bool // see standing
-	ground    Ground
-	below     Below
-	chains    chains
+	locked    bool // see privilege
+	storage   QuotaStorage
+	served    LowerServer
+	chains    chainLimits
 }
 
 func (b *backend) Facts() snapshot.Facts {
-	return snapshot.Facts{Unit: snapshot.ByFile, Durable: true, DirRename: !b.userXattr, PartsLinks: true, Served: b.below != nil}
+	return snapshot.Facts{Unit: snapshot.ByFile, Durable: true, DirRename: !b.userXattr, PartsLinks: true, Served: b.served != nil}
 }
 
-// Hidden is where the layers are: no sandbox may see them.
+// Hidden returns the directory of the layers, which no sandbox may see.
 func (b *backend) Hidden() []string { return []string{b.dir} }
 
 func (b *backend) snapshotPath(id snapshot.ID) string { return b.dir + "/snapshots/" + string(id) }
@@ -129,7 +128,7 @@ func (b *backend) treePath(layer string) string {
 }
 func (b *backend) workPath(layer string) string { return b.layerPath(layer) + b.inner() + "/work" }
 
-// attr is the full name of one of overlayfs's own attributes.
+// attr returns the full name of one of overlayfs's own attributes.
 func (b *backend) attr(short string) string {
 	if b.userXattr {
 		return "user.overlay." + short
@@ -137,10 +136,10 @@ func (b *backend) attr(short string) string {
 	return "trusted.overlay." + short
 }
 
-// fail makes err the contract's error. A *fs.PathError lends it its path.
+// fail returns err as an error of the contract, with the path of a *fs.PathError.
 func fail(op, id string, err error) error {
 	var done *errs.Error
-	if err == nil || errors.As(err, &done) { // a ground's
+	if err == nil || errors.As(err, &done) { // an error of the quota storage
 		return err
 	}
 	e := &errs.Error{Op: op, Component: name, Subject: id, Kind: kindOf(err), Err: err}
@@ -158,7 +157,7 @@ func fail(op, id string, err error) error {
 	return e
 }
 
-// kindOf is the kind of a reason of our own, or of what the system said.
+// kindOf returns the kind of a reason, or the kind that an error of the system stands for.
 func kindOf(err error) error {
 	var r *reason
 	if errors.As(err, &r) {
@@ -167,7 +166,7 @@ func kindOf(err error) error {
 	return errs.KindOfFile(err)
 }
 
-// because is a failure of a kind, in words of our own.
+// because returns an error of this kind with a text of this package.
 func because(kind error, path, why string, hints ...string) error {
 	return &fs.PathError{Op: "overlay", Path: path, Err: &reason{kind, why, hints}}
 }

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A record is the text file that is a snapshot or a fork:
+// A record is the text file that stands for a snapshot or a fork:
 //
 //	snapfs overlay 1 fork
 //	tree "/home/ann/work"
@@ -27,15 +27,15 @@ import (
 //	layer f0-8vq2z9
 //	end
 //
-// Without its last line it is half made, and means nothing.
+// A record without its last line is incomplete, and invalid.
 type record struct {
 	fork   bool
 	tree   string
 	taken  time.Time
 	base   string   // of a fork
-	boot   string   // of a fork: the last during which its upper layer may have been mounted
+	boot   string   // of a fork: the last boot during which its upper layer may have been mounted
 	upper  string   // of a fork
-	layers []string // the topmost first; the tree is beneath the last
+	layers []string // topmost first, above the tree
 }
 
 const (
@@ -44,8 +44,8 @@ const (
 	forkV1     = recordMark + "1 fork\n"
 )
 
-// errHalf: a record without its end, whose maker was killed or is at work.
-var errHalf = errors.New("it is half made")
+// errIncomplete: a record lacks its last line, because its writer was killed or is still writing.
+var errIncomplete = errors.New("the record is incomplete")
 
 func (r *record) text() []byte {
 	t := make([]byte, 0, 256+len(r.tree)+32*len(r.layers))
@@ -72,26 +72,26 @@ func parseRecord(text string) (record, error) {
 	r := record{fork: head+"\n" == forkV1}
 	switch {
 	case strings.HasPrefix(forkV1, text), strings.HasPrefix(snapshotV1, text):
-		return r, errHalf
+		return r, errIncomplete
 	case !r.fork && head+"\n" != snapshotV1 && strings.HasPrefix(text, recordMark):
-		return r, &reason{errs.ErrNotSupported, "a newer version of snapfs wrote it: " + quote(head), nil}
+		return r, &reason{errs.ErrNotSupported, "the record was written by a newer version of snapfs: " + quote(head), nil}
 	case !r.fork && head+"\n" != snapshotV1:
-		return r, &reason{errs.ErrDenied, "it does not carry the mark of this backend", nil}
+		return r, &reason{errs.ErrDenied, "the file does not carry the mark of this backend", nil}
 	}
 	for line := range strings.Lines(body) {
 		line, whole := strings.CutSuffix(line, "\n")
 		if !whole {
-			return r, errHalf
+			return r, errIncomplete
 		}
 		if line == "end" {
 			return r, r.check()
 		}
 		key, value, _ := strings.Cut(line, " ")
 		if err := r.set(key, value); err != nil {
-			return r, &reason{errs.ErrCorrupt, fmt.Sprintf("its line %q: %v", line, err), nil}
+			return r, &reason{errs.ErrCorrupt, fmt.Sprintf("line %q of the record: %v", line, err), nil}
 		}
 	}
-	return r, errHalf
+	return r, errIncomplete
 }
 
 func (r *record) set(key, value string) (err error) {
@@ -109,31 +109,30 @@ func (r *record) set(key, value string) (err error) {
 	case "layer":
 		r.layers, err = append(r.layers, value), layerName(value)
 	default:
-		err = errors.New("unknown word")
+		err = errors.New("unknown key")
 	}
 	if len(value) == 0 && key != "boot" {
-		err = errors.New("empty")
+		err = errors.New("no value")
 	}
 	return err
 }
 
 func (r *record) check() error {
 	if r.tree == "" || r.taken.IsZero() || r.fork && (r.base == "" || r.upper == "") {
-		return &reason{errs.ErrCorrupt, "lines of it are missing", nil}
+		return &reason{errs.ErrCorrupt, "the record lacks a line", nil}
 	}
 	return nil
 }
 
-// layerName refuses what could leave the directory of layers.
+// layerName refuses names that could lead out of the directory of layers.
 func layerName(name string) error {
 	if len(name) == 0 || name[0] == '.' || strings.ContainsAny(name, "/\x00") {
-		return errors.New("not the name of a layer")
+		return errors.New("no valid layer name")
 	}
 	return nil
 }
 
-// read reads the record at path. Errors: not exist, errHalf, *reason, all
-// within a *fs.PathError.
+// read reads the record at path. Errors: not exist, errIncomplete and *reason, each in a *fs.PathError.
 func read(path string) (record, error) {
 	text, err := readFile(path)
 	if err != nil {
@@ -146,9 +145,9 @@ func read(path string) (record, error) {
 	return r, nil
 }
 
-// readFile reads a small file in a few calls; a link or a pipe somebody put in
-// its place is an error. A file that has lost its name meanwhile is not there: what was
-// read may be another's, whose record it has become (see reuse.go).
+// readFile reads a small file with few system calls. It follows no symbolic link and does not block
+// on a pipe. A file that has lost its name while it was read is read again, because it may have
+// become the file of another record (see reuse.go).
 func readFile(path string) (string, error) {
 	for {
 		text, st, err := readOnce(path)
@@ -190,8 +189,8 @@ func readOnce(path string) (text string, st vfs.Stat, err error) {
 	}
 }
 
-// writeNew makes a file with all of text in it; after an error there is none.
-// A process killed in between leaves a part of the text.
+// writeNew creates a file with this text. After an error the file does not exist; a process killed
+// meanwhile leaves a part of the text.
 func writeNew(path string, text []byte) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -205,7 +204,7 @@ func writeNew(path string, text []byte) error {
 		err = e
 	}
 	if err != nil {
-		_ = os.Remove(path) // else it is half made, and goes with Remove
+		_ = os.Remove(path) // otherwise an incomplete record stays, which Remove deletes
 		return &fs.PathError{Op: "write", Path: path, Err: err}
 	}
 	return nil

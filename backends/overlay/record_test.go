@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestARecordIsReadAsItWasWritten(t *testing.T) {
+func TestARecordSurvivesWritingAndReading(t *testing.T) {
 	for _, r := range []record{
 		{tree: "/", taken: time.Unix(1, 2).UTC()},
 		{tree: "/a b\n\xff\"", taken: time.Unix(1e9, 0).UTC(), layers: []string{"f1-a", "f0-b"}},
@@ -18,7 +18,7 @@ func TestARecordIsReadAsItWasWritten(t *testing.T) {
 	} {
 		got, err := parseRecord(string(r.text()))
 		if err != nil {
-			t.Errorf("%s: %v", r.text(), err)
+			t.Errorf("parsing %s: %v", r.text(), err)
 		}
 		if d := cmp.Diff(r, got, cmp.AllowUnexported(record{})); d != "" {
 			t.Error(d)
@@ -26,23 +26,22 @@ func TestARecordIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// A process killed while it writes leaves the beginning of a record, and that
-// is never taken for the whole.
-func TestThePartOfARecordIsHalfMade(t *testing.T) {
+// A process killed while it writes a record leaves a prefix of it, which must count as incomplete.
+func TestAPrefixOfARecordIsIncomplete(t *testing.T) {
 	r := record{fork: true, tree: "/t", taken: time.Unix(0, 1).UTC(), base: "s1", boot: "b", upper: "f1-c", layers: []string{"f1-a"}}
 	text := string(r.text())
 	for n := range text {
-		if _, err := parseRecord(text[:n]); !errors.Is(err, errHalf) {
-			t.Errorf("%q gives %v", text[:n], err)
+		if _, err := parseRecord(text[:n]); !errors.Is(err, errIncomplete) {
+			t.Errorf("parsing %q returns %v", text[:n], err)
 		}
 	}
 }
 
-func TestARecordCannotNameWhatIsNoLayer(t *testing.T) {
+func TestARecordRefusesInvalidLayerNames(t *testing.T) {
 	for _, name := range []string{"..", "../x", "a/b", "/etc", "", ".hidden"} {
 		r := record{tree: "/t", taken: time.Unix(0, 1), layers: []string{name}}
-		if _, err := parseRecord(string(r.text())); err == nil || errors.Is(err, errHalf) {
-			t.Errorf("the layer %q gives %v", name, err)
+		if _, err := parseRecord(string(r.text())); err == nil || errors.Is(err, errIncomplete) {
+			t.Errorf("the layer name %q returns %v", name, err)
 		}
 	}
 }
@@ -55,7 +54,7 @@ func FuzzParseRecord(f *testing.F) {
 			return
 		}
 		if again, err := parseRecord(string(r.text())); err != nil || again.tree != r.tree || len(again.layers) != len(r.layers) {
-			t.Errorf("%q is read, and not what is written of it: %v", text, err)
+			t.Errorf("%q is accepted, and the text written of it is not: %v", text, err)
 		}
 	})
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// onEmptyTree opens the backend for a tree with nothing in it.
+// onEmptyTree opens the backend for an empty tree.
 func onEmptyTree(t *testing.T) (*backend, snapshot.Tree) {
 	t.Helper()
 	dir := treetest.Dir(t)
@@ -30,9 +30,9 @@ func onEmptyTree(t *testing.T) (*backend, snapshot.Tree) {
 	return b, tree
 }
 
-// Who looks a fork up while it is removed, and the file of its record becomes that of
-// another, is never told of the other.
-func TestARecordIsNeverAnothers(t *testing.T) {
+// A look-up of a fork during its removal, while its file becomes the record of another fork, must
+// never return the other fork.
+func TestALookUpNeverReturnsAnotherRecord(t *testing.T) {
 	b, tree := onEmptyTree(t)
 	if _, err := b.Capture(t.Context(), tree, "base"); err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func TestARecordIsNeverAnothers(t *testing.T) {
 					}
 					found.Add(1)
 					if !strings.HasPrefix(r.upper, string(*id)+"-") {
-						t.Errorf("the record of %s is %+v", *id, r)
+						t.Errorf("looking up %s returns the record %+v", *id, r)
 						return
 					}
 				}
@@ -76,6 +76,6 @@ func TestARecordIsNeverAnothers(t *testing.T) {
 	}
 	all.Wait()
 	if found.Load() == 0 {
-		t.Error("no record was ever found")
+		t.Error("no look-up ever succeeded")
 	}
 }

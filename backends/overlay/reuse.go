@@ -8,15 +8,16 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// The files of removed records are used again, for the reason that layers are
-// (see spare.go): they lie in old/, and Sweep leaves maxSpare of them there.
+// The files of removed records are reused, for the same reason as layers (see spare.go): they lie
+// in old/, and Sweep leaves maxSpare of them there.
 
-// writeRecord makes a record at path, which must not be there yet: the whole of
-// it, where an old file is to be had, and otherwise as writeNew does.
+// writeRecord creates a record at path. It fills an old file and renames it, if there is one, so
+// that the record is never incomplete; otherwise it calls writeNew.
 func (b *backend) writeRecord(path string, text []byte) error {
 	if own := b.takeOld(); own != "" {
 		err := writeOver(own, text)
@@ -26,7 +27,7 @@ func (b *backend) writeRecord(path string, text []byte) error {
 		if err == nil {
 			return nil
 		}
-		_ = os.Remove(own) // or Sweep does
+		_ = os.Remove(own) // otherwise Sweep removes it
 		if errors.Is(err, fs.ErrExist) {
 			return &fs.PathError{Op: "create", Path: path, Err: err}
 		}
@@ -34,7 +35,7 @@ func (b *backend) writeRecord(path string, text []byte) error {
 	return writeNew(path, text)
 }
 
-// takeOld gives an old file a name that nobody else uses, or answers "".
+// takeOld moves an old file to a unique name in tmp/ and returns the path, or "" if there is none.
 func (b *backend) takeOld() string {
 	dir, err := os.Open(b.dir + "/old")
 	if err != nil {
@@ -43,16 +44,16 @@ func (b *backend) takeOld() string {
 	names, _ := dir.Readdirnames(maxSpare)
 	_ = dir.Close()
 	for _, name := range names {
-		own := filepath.Join(b.dir, "tmp", fresh("record"))
+		own := filepath.Join(b.dir, "tmp", uniqueName("record"))
 		if vfs.RenameNew(filepath.Join(b.dir, "old", name), own) == nil {
-			return own // another process was not quicker
+			return own // no other process took this one first
 		}
 	}
 	return ""
 }
 
-// writeOver replaces the content of a file that nobody else has a name for.
-// It is never empty in between: ext4 would write it to the disk at once.
+// writeOver replaces the content of a file that only this process can name. It does not truncate
+// the file first: ext4 writes a truncated and rewritten file to the disk at once.
 func writeOver(path string, text []byte) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -76,10 +77,11 @@ func writeOver(path string, text []byte) error {
 	return unix.Ftruncate(fd, int64(n))
 }
 
-// retire takes a record's name away, at once and for good.
+// retire moves the file of a record to old/, or deletes it. A record that does not exist is no
+// error.
 func (b *backend) retire(path string) error {
-	err := vfs.RenameNew(path, filepath.Join(b.dir, "old", fresh("")))
-	if errors.Is(err, fs.ErrNotExist) { // the record, or the directory for it
+	err := vfs.RenameNew(path, filepath.Join(b.dir, "old", uniqueName("")))
+	if errors.Is(err, fs.ErrNotExist) { // either the record or the directory old
 		err = unix.Unlink(path)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -88,7 +90,7 @@ func (b *backend) retire(path string) error {
 	return err
 }
 
-// clearOld leaves as many old files as are worth keeping.
+// clearOld discards all but maxSpare old files.
 func (b *backend) clearOld() error {
 	dir := filepath.Join(b.dir, "old")
 	old, err := names(dir)
@@ -96,7 +98,7 @@ func (b *backend) clearOld() error {
 		return nil
 	}
 	for len(old) > maxSpare {
-		b.discard(filepath.Join(dir, old[0]))
+		b.toTrash(filepath.Join(dir, old[0]))
 		old = old[1:]
 	}
 	return err

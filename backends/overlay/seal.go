@@ -9,37 +9,38 @@ import (
 	"os"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/hostinfo"
 	"github.com/snapfs/snapfs/internal/undo"
-	"golang.org/x/sys/unix"
 )
 
-// chains are how many layers one may have. Each costs half a microsecond at every
-// look-up of a name not yet cached.
-type chains struct {
-	long int // Sweep merges it, and later forks use the merged layer
-	full int // Seal merges it first
+// chainLimits are limits for the number of layers in a chain. Each layer costs half a microsecond at
+// every look-up of a name that is not cached.
+type chainLimits struct {
+	mergeAt int // Sweep merges such a chain, and later forks use the merged layer
+	max     int // Seal merges such a chain first
 }
 
-// chainsNow are those of this kernel, which takes 500 layers; before Linux 6.5 it wants all of
-// them in one option of 255 bytes, which has room for thirteen descriptors.
-func chainsNow() chains {
+// chainLimitsNow returns the limits for this kernel. Linux accepts 500 layers; before Linux 6.5 it wants
+// all of them in one mount option of 255 bytes, enough for thirteen descriptors.
+func chainLimitsNow() chainLimits {
 	if hostinfo.Before(6, 5) {
-		return chains{long: 5, full: 10}
+		return chainLimits{mergeAt: 5, max: 10}
 	}
-	return chains{long: 16, full: 64}
+	return chainLimits{mergeAt: 16, max: 64}
 }
 
-// Seal freezes the fork's layer and gives the fork a new one (Idle), or copies
-// the layer (InUse). Every so often, where Sweep never ran, it first merges.
+// Seal freezes the fork's upper layer and gives the fork a new one (Idle), or copies the layer
+// (InUse). If no Sweep has merged a long chain, Seal merges it first.
 func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID, use snapshot.Use) (snapshot.Snapshot, error) {
 	s := record{taken: now()}
-	err := usable(ctx, string(id))
+	err := checkID(ctx, string(id))
 	if err == nil {
-		err = b.underLayer(ctx, fork, func(r *record) error {
+		err = b.withForkLocked(ctx, fork, func(r *record) error {
 			s.tree = r.tree
 			if use == snapshot.InUse {
 				return b.sealInUse(ctx, fork, r, id, &s)
@@ -53,29 +54,28 @@ func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 	return b.snapshotOf(id, &s), nil
 }
 
-// maySeal checks what both ways of sealing ask for, and makes room in the chain.
+// maySeal does the checks of both ways to seal, and merges the chain if it is full.
 func (b *backend) maySeal(ctx context.Context, r *record, id snapshot.ID) (marked bool, boot string, err error) {
 	if _, err := os.Lstat(b.snapshotPath(id)); err == nil {
-		return false, "", because(errs.ErrExists, b.snapshotPath(id), "there is a snapshot of that name")
+		return false, "", because(errs.ErrExists, b.snapshotPath(id), "a snapshot of this name exists")
 	}
 	if boot, err = b.boot(); err != nil {
 		return false, "", err
 	}
-	if marked, err = b.unsettled(r, boot); err != nil {
+	if marked, err = b.isUnsynced(r, boot); err != nil {
 		return marked, boot, err
 	}
-	if err = b.whole(r.layers, boot); err != nil {
+	if err = b.checkLayers(r.layers, boot); err != nil {
 		return marked, boot, err
 	}
-	if len(b.shorten(r.layers)) >= b.chains.full {
+	if len(b.shorten(r.layers)) >= b.chains.max {
 		err = b.compact(ctx, b.shorten(r.layers))
 	}
 	return marked, boot, err
 }
 
-// sealIdle makes three steps, each of which leaves a state that is right: the
-// fork goes on with a new layer above its old one; the snapshot exists; the
-// fork's base is the snapshot.
+// sealIdle seals in three steps, each of which leaves a valid state: the fork gets a new upper
+// above its old one; the snapshot exists; the snapshot is the fork's base.
 func (b *backend) sealIdle(ctx context.Context, fork snapshot.ForkID, r *record, id snapshot.ID, s *record) (err error) {
 	marked, boot, err := b.maySeal(ctx, r, id)
 	if err != nil {
@@ -99,21 +99,21 @@ func (b *backend) sealIdle(ctx context.Context, fork snapshot.ForkID, r *record,
 	if next.upper, err = b.newLayer(ctx, string(fork), b.treePath(r.upper)); err != nil {
 		return err
 	}
-	if err = b.succeed(r.upper, next.upper); err == nil {
+	if err = b.inheritLimit(r.upper, next.upper); err == nil {
 		err = b.replace(ctx, b.forkPath(fork), &next)
 	}
 	if err != nil {
-		b.discard(b.layerPath(next.upper))
+		b.toTrash(b.layerPath(next.upper))
 		return err
 	}
 	var back undo.Stack
 	defer back.UndoInto(&err)
-	back.Push("take the old layer back", func() error {
+	back.Push("restore the old layer", func() error {
 		err := b.replace(context.WithoutCancel(ctx), b.forkPath(fork), r)
 		if err == nil {
-			b.discard(b.layerPath(next.upper))
+			b.toTrash(b.layerPath(next.upper))
 		}
-		return err // the fork goes on with the new layer: its content is the same
+		return err // the fork keeps the new layer: its content is the same
 	})
 	if err := b.announce(ctx, fork, &next, id, s, &back); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (b *backend) sealIdle(ctx context.Context, fork snapshot.ForkID, r *record,
 	return nil
 }
 
-// announce makes the snapshot and then makes it the base of the fork.
+// announce writes the snapshot's record and then makes the snapshot the base of the fork.
 func (b *backend) announce(ctx context.Context, fork snapshot.ForkID, next *record, id snapshot.ID, s *record, back *undo.Stack) error {
 	if err := b.create(ctx, b.snapshotPath(id), s); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (b *backend) announce(ctx context.Context, fork snapshot.ForkID, next *reco
 	return b.replace(ctx, b.forkPath(fork), next)
 }
 
-// sealInUse leaves the fork's layers as they are.
+// sealInUse copies the upper layer, and leaves the fork's layers as they are.
 func (b *backend) sealInUse(ctx context.Context, fork snapshot.ForkID, r *record, id snapshot.ID, s *record) error {
 	if _, _, err := b.maySeal(ctx, r, id); err != nil {
 		return err
@@ -151,26 +151,26 @@ func (b *backend) sealInUse(ctx context.Context, fork snapshot.ForkID, r *record
 	})
 }
 
-// compact makes one layer that stands for a whole chain. Records that name the
-// chain stay as they are, for their views may be mounted; new ones use the
-// merged layer. Cost: in proportion to what is in the chain.
+// compact makes a layer that replaces a whole chain. Existing records keep the chain, because their
+// views may be mounted; new records use the merged layer. Cost: in proportion to the content of the
+// chain.
 func (b *backend) compact(ctx context.Context, chain []string) error {
 	return b.mergeInto(ctx, "merged", chain, func(layer string) error {
 		err := os.Symlink("../"+layer, b.layerPath(chain[0])+"/merged")
 		if errors.Is(err, fs.ErrExist) {
-			return because(errs.ErrBusy, b.layerPath(chain[0]), "somebody else has merged it")
+			return because(errs.ErrBusy, b.layerPath(chain[0]), "another process has merged the layer")
 		}
 		return err
 	})
 }
 
-// mergeInto copies a chain of layers into a new layer, and calls then when that
-// is in its place, under the lock. While it is copied it is kept from Sweep by
-// a lock on its directory. After an error, of then too, the layer is gone.
+// mergeInto copies a chain of layers into a new layer and calls then, under the lock, once the new
+// layer is in place. A lock on the new layer's directory protects it from Sweep meanwhile. After an
+// error, also of then, the layer is gone.
 func (b *backend) mergeInto(ctx context.Context, prefix string, chain []string, then func(layer string) error) error {
-	layer := fresh(prefix + "-")
+	layer := uniqueName(prefix + "-")
 	home := b.dir + "/tmp/" + layer
-	release, err := b.hold(ctx, home)
+	release, err := b.makeLocked(ctx, home)
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (b *backend) mergeInto(ctx context.Context, prefix string, chain []string, 
 	at := home
 	defer func() {
 		if at != "" {
-			b.discard(at)
+			b.toTrash(at)
 		}
 	}()
 	var trees []string
@@ -193,8 +193,8 @@ func (b *backend) mergeInto(ctx context.Context, prefix string, chain []string, 
 		return err
 	}
 	defer unlock()
-	if i := slices.IndexFunc(trees, gone); i >= 0 { // then it may be incomplete
-		return because(errs.ErrNotFound, trees[i], "the layer was removed while it was copied")
+	if i := slices.IndexFunc(trees, gone); i >= 0 { // the copy may be incomplete
+		return because(errs.ErrNotFound, trees[i], "the layer was removed during the copy")
 	}
 	if err := fault.Point(ctx, "put the layer in place"); err != nil {
 		return err
@@ -212,14 +212,14 @@ func (b *backend) mergeInto(ctx context.Context, prefix string, chain []string, 
 
 func gone(path string) bool { return unix.Access(path, unix.F_OK) != nil }
 
-// hold makes the directory home with a tree in it, and locks it.
-func (b *backend) hold(ctx context.Context, home string) (release func(), err error) {
+// makeLocked makes the directory home, with a tree in it, and locks it.
+func (b *backend) makeLocked(ctx context.Context, home string) (release func(), err error) {
 	unlock, err := b.lock(ctx, unix.LOCK_SH)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if err := fault.Point(ctx, "make room for the copy"); err != nil {
+	if err := fault.Point(ctx, "make the copy's directory"); err != nil {
 		return nil, err
 	}
 	if err := os.Mkdir(home, 0o700); err != nil {
@@ -233,7 +233,7 @@ func (b *backend) hold(ctx context.Context, home string) (release func(), err er
 		err = os.MkdirAll(home+b.inner()+"/"+treeDir, 0o700)
 	}
 	if err != nil {
-		b.discard(home)
+		b.toTrash(home)
 		return nil, err
 	}
 	return func() { dir.Close() }, nil

@@ -18,26 +18,25 @@ import (
 )
 
 // A volatile overlay leaves work/incompat/volatile in its work directory
-// (Documentation/filesystems/overlayfs, "Volatile mount"): its syncs did
-// nothing, and the kernel does not mount the layer again until somebody who
-// has thought about it removes that. This is where that is thought about:
+// (Documentation/filesystems/overlayfs, "Volatile mount"). Its syncs had no effect, and the kernel
+// refuses to mount the layer again until that directory is removed. This package removes it as
+// follows:
 //
-//   - The mark is there and of this boot: what was written is in the page
-//     cache or on the disk. Nothing is lost. Settle writes it out and removes
-//     the mark; sealing moves it to the frozen layer, as "unsettled".
-//   - It is of an earlier boot: the machine may have gone down with pages
-//     unwritten. No verb answers for such a layer; the error says where it is.
+//   - The directory exists and is of this boot: all writes are in the page cache or on the disk,
+//     and nothing is lost. Settle syncs the filesystem and removes the directory. Seal instead
+//     notes it on the frozen layer, as "unsettled".
+//   - The directory is of an earlier boot: the machine may have crashed with unwritten pages. Every
+//     verb refuses such a layer, with an error that names its path.
 const kernelMark = "/work/incompat/volatile"
 
-// boot identifies the time since the machine was started, as kernel.BootID
-// does, at a third of the cost: every fork asks for it.
+// boot returns the boot id, like proc.BootID, at a third of the cost: every fork needs it.
 func (b *backend) boot() (string, error) {
 	id, err := readFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSuffix(id, "\n"), err
 }
 
-// isVolatile reports whether the work directory of a layer has the kernel's
-// mark. The directory it lies in has mode 000 and belongs to who mounted.
+// isVolatile reports whether the work directory of a layer has the kernel's mark. The mark is
+// inside a directory of mode 000, which belongs to the user who mounted the overlay.
 func (b *backend) isVolatile(layer string) (bool, error) {
 	path := b.workPath(layer) + kernelMark
 	for range 2 {
@@ -50,21 +49,21 @@ func (b *backend) isVolatile(layer string) (bool, error) {
 		case !errors.Is(err, fs.ErrPermission):
 			return false, err
 		}
-		// The kernel itself does not look at the modes, all of which are 000.
+		// The kernel itself ignores these modes, all of which are 000.
 		for _, dir := range []string{"/work", "/work/incompat", kernelMark} {
 			if err := os.Chmod(b.workPath(layer)+dir, 0o700); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return false, err
 			}
 		}
 	}
-	return false, because(errs.ErrDenied, path, "it cannot be looked at")
+	return false, because(errs.ErrDenied, path, "no permission to look for the mark of a volatile overlay")
 }
 
-// whole says why a chain of frozen layers cannot be relied on, or nil.
-func (b *backend) whole(layers []string, boot string) error {
+// checkLayers returns the reason why a chain of frozen layers cannot be trusted, or nil.
+func (b *backend) checkLayers(layers []string, boot string) error {
 	for _, layer := range layers {
 		if unix.Access(b.treePath(layer), unix.F_OK) != nil {
-			return because(errs.ErrCorrupt, b.treePath(layer), "the layer is gone")
+			return because(errs.ErrCorrupt, b.treePath(layer), "the layer is missing")
 		}
 		note := b.layerPath(layer) + "/unsettled"
 		since, err := os.Readlink(note)
@@ -75,31 +74,32 @@ func (b *backend) whole(layers []string, boot string) error {
 			return err
 		}
 		if since != boot {
-			return lost(b.treePath(layer), note)
+			return unsyncedError(b.treePath(layer), note)
 		}
 	}
 	return nil
 }
 
-func lost(tree, note string) error {
+func unsyncedError(tree, note string) error {
 	return because(errs.ErrCorrupt, tree,
-		"the machine went down before this was safe on the disk; files in it may be empty or torn",
-		"ls -lR "+tree, "rm -r "+note+" # to take it as it is")
+		"the machine crashed before this layer was safe on the disk; files in it may be empty or torn",
+		"ls -lR "+tree, "rm -r "+note+" # to accept it as it is")
 }
 
-// fit makes sure that a fork can be mounted, and remembers since which boot.
-func (b *backend) fit(ctx context.Context, id snapshot.ForkID, r *record) error {
+// prepareMount checks that a fork can be mounted, and records this boot as the last one that may have
+// mounted it.
+func (b *backend) prepareMount(ctx context.Context, id snapshot.ForkID, r *record) error {
 	boot, err := b.boot()
 	if err != nil {
 		return err
 	}
-	if err := b.whole(append([]string{r.upper}, r.layers...), boot); err != nil || r.boot == boot {
+	if err := b.checkLayers(append([]string{r.upper}, r.layers...), boot); err != nil || r.boot == boot {
 		return err
 	}
-	if _, err := b.unsettled(r, boot); err != nil {
+	if _, err := b.isUnsynced(r, boot); err != nil {
 		return err
 	}
-	return b.underLayer(ctx, id, func(now *record) error {
+	return b.withForkLocked(ctx, id, func(now *record) error {
 		unlock, err := b.lock(ctx, unix.LOCK_SH)
 		if err != nil {
 			return err
@@ -111,9 +111,9 @@ func (b *backend) fit(ctx context.Context, id snapshot.ForkID, r *record) error 
 	})
 }
 
-// underLayer calls do with the record of a fork while nobody else seals or
-// settles that fork. It tries again when the fork got another layer meanwhile.
-func (b *backend) underLayer(ctx context.Context, id snapshot.ForkID, do func(*record) error) error {
+// withForkLocked calls do with the record of a fork, under a lock that excludes other seals and syncs
+// of the fork. It tries again if the fork got another upper layer meanwhile.
+func (b *backend) withForkLocked(ctx context.Context, id snapshot.ForkID, do func(*record) error) error {
 	for {
 		r, err := find(string(id), b.forkPath(id))
 		if err != nil {
@@ -136,44 +136,44 @@ func (b *backend) underLayer(ctx context.Context, id snapshot.ForkID, do func(*r
 	}
 }
 
-// unsettled reports whether the upper layer of a fork has the kernel's mark, and
-// answers with an error when that is of another boot.
-func (b *backend) unsettled(r *record, boot string) (bool, error) {
+// isUnsynced reports whether the upper layer of a fork has the kernel's mark. A mark of another boot
+// is an error.
+func (b *backend) isUnsynced(r *record, boot string) (bool, error) {
 	marked, err := b.isVolatile(r.upper)
 	if marked && r.boot != boot {
-		err = lost(b.treePath(r.upper), b.workPath(r.upper)+"/work/incompat")
+		err = unsyncedError(b.treePath(r.upper), b.workPath(r.upper)+"/work/incompat")
 	}
 	return marked, err
 }
 
-// Settle writes the whole filesystem of the layers out and then removes the
-// marks that forbid to mount the fork again. It is for after the fork's last
-// process, and costs what is unwritten; nothing where there is no mark.
-// Errors: ErrNotFound, ErrCorrupt (the mark is of an earlier boot), ErrNoSpace.
+// Settle syncs the filesystem of the layers and then removes the marks that prevent another mount
+// of the fork. It is called after the fork's last process has ended. Cost: writing all unsaved
+// data; nothing without a mark. Errors: ErrNotFound, ErrCorrupt (the mark is of an earlier boot),
+// ErrNoSpace.
 func (b *backend) Settle(ctx context.Context, fork snapshot.ForkID) error {
-	return fail("settling", string(fork), b.underLayer(ctx, fork, func(r *record) error {
+	return fail("settling", string(fork), b.withForkLocked(ctx, fork, func(r *record) error {
 		boot, err := b.boot()
 		if err != nil {
 			return err
 		}
-		marked, err := b.unsettled(r, boot)
+		marked, err := b.isUnsynced(r, boot)
 		if err != nil {
 			return err
 		}
 		all := append([]string{r.upper}, r.layers...)
-		if err := b.whole(all, boot); err != nil {
+		if err := b.checkLayers(all, boot); err != nil {
 			return err
 		}
-		notes := b.notes(all)
+		notes := b.unsyncedNotes(all)
 		if marked {
 			notes = append(notes, b.workPath(r.upper)+kernelMark)
 		}
-		return b.writeOut(ctx, notes)
+		return b.syncAndUnmark(ctx, notes)
 	}))
 }
 
-// notes lists those of our own marks that some of the layers have.
-func (b *backend) notes(layers []string) (notes []string) {
+// unsyncedNotes lists the "unsettled" notes of these layers.
+func (b *backend) unsyncedNotes(layers []string) (notes []string) {
 	for _, layer := range layers {
 		note := b.layerPath(layer) + "/unsettled"
 		if _, err := os.Readlink(note); err == nil {
@@ -183,9 +183,8 @@ func (b *backend) notes(layers []string) (notes []string) {
 	return notes
 }
 
-// writeOut empties the page cache of the layers' filesystem onto the disk, and
-// removes the notes that say it was not.
-func (b *backend) writeOut(ctx context.Context, notes []string) error {
+// syncAndUnmark syncs the layers' filesystem, and then removes these notes and marks.
+func (b *backend) syncAndUnmark(ctx context.Context, notes []string) error {
 	if len(notes) == 0 {
 		return nil
 	}
@@ -205,7 +204,7 @@ func (b *backend) writeOut(ctx context.Context, notes []string) error {
 		return err
 	}
 	for _, note := range notes {
-		if err := os.RemoveAll(note); err != nil { // the kernel keeps a file in its own
+		if err := os.RemoveAll(note); err != nil { // the kernel's mark contains a file
 			return err
 		}
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// volatile mounts a fork as the product does, writes a file and unmounts.
-func (s *stage) volatile(id snapshot.ForkID, name string) error {
+// volatile mounts a fork with the option volatile, as the product does, writes a file and unmounts.
+func (s *fixture) volatile(id snapshot.ForkID, name string) error {
 	s.Helper()
 	f, err := s.LookupFork(s.Context(), id)
 	must(s, err)
@@ -34,13 +34,13 @@ func (s *stage) volatile(id snapshot.ForkID, name string) error {
 	return os.WriteFile("/proc/self/fd/"+strconv.Itoa(int(mount.Fd()))+"/"+name, []byte(name), 0o644)
 }
 
-func (s *stage) settle(id snapshot.ForkID) {
+func (s *fixture) settle(id snapshot.ForkID) {
 	s.Helper()
 	must(s, s.Settle(s.Context(), id))
 }
 
-// reboot makes the records say what they would after a restart of the machine.
-func (s *stage) reboot() {
+// reboot changes the boot ids in the records to those of an earlier boot.
+func (s *fixture) reboot() {
 	s.Helper()
 	now, err := proc.BootID()
 	must(s, err)
@@ -59,8 +59,8 @@ func (s *stage) reboot() {
 	}
 }
 
-func volatileStage(t *testing.T) *stage {
-	s := newStage(t, snapshottest.OnDisk(t))
+func volatileFixture(t *testing.T) *fixture {
+	s := newFixture(t, snapshottest.OnDisk(t))
 	must(t, os.WriteFile(s.place.Tree.Path+"/file", []byte("base"), 0o644))
 	s.capture("base")
 	s.fork("base", "work")
@@ -68,28 +68,28 @@ func volatileStage(t *testing.T) *stage {
 	return s
 }
 
-func TestASettledForkIsMountedAgain(t *testing.T) {
+func TestASyncedForkCanBeMountedAgain(t *testing.T) {
 	treetest.NeedRoot(t)
 	settles(t)
 }
 
-func TestASettledForkIsMountedAgainByAnOrdinaryUser(t *testing.T) {
+func TestASyncedForkCanBeMountedAgainByAnOrdinaryUser(t *testing.T) {
 	if treetest.AsUser(t) && treetest.InNamespace(t) {
 		settles(t)
 	}
 }
 
 func settles(t *testing.T) {
-	s := volatileStage(t)
+	s := volatileFixture(t)
 	if err := s.volatile("work", "second"); err == nil {
-		t.Fatal("this kernel mounts a volatile layer twice; then Settle is not needed")
+		t.Fatal("this kernel mounts a volatile layer twice, so no sync is needed")
 	}
 	s.settle("work")
 	s.settle("work")
 	must(t, s.volatile("work", "second"))
 	s.settle("work")
 	s.reboot()
-	must(t, s.volatile("work", "third")) // settled is settled, and then it is of this boot
+	must(t, s.volatile("work", "third")) // ctimeResolution is settled, and then it is of this boot
 	s.settle("work")
 	s.in("work", func(root *os.File) {
 		for _, name := range []string{"file", "first", "second", "third"} {
@@ -99,24 +99,24 @@ func settles(t *testing.T) {
 	})
 }
 
-func TestSealingAnIdleForkNeedsNoSettling(t *testing.T) {
+func TestSealingAnIdleForkNeedsNoSync(t *testing.T) {
 	treetest.NeedRoot(t)
-	s := volatileStage(t)
+	s := volatileFixture(t)
 	s.seal("work", "s1", snapshot.Idle)
 	must(t, s.volatile("work", "second"))
 	s.fork("s1", "other")
 	must(t, s.volatile("other", "other"))
 }
 
-// What the power cut may have torn is never taken for whole.
-func TestLayersOfAnEarlierBootThatWereNotSettledAreCorrupt(t *testing.T) {
+// Layers that a power cut may have torn are never accepted as sound.
+func TestUnsyncedLayersOfAnEarlierBootAreCorrupt(t *testing.T) {
 	treetest.NeedRoot(t)
-	s := volatileStage(t)
+	s := volatileFixture(t)
 	corrupt := func(what string, err error) {
 		t.Helper()
 		var e *errs.Error
 		if !errors.Is(err, errs.ErrCorrupt) || !errors.As(err, &e) || len(e.Hints) == 0 {
-			t.Errorf("%s gives %v, want corrupt, with a hint", what, err)
+			t.Errorf("%s returns %v, want ErrCorrupt with a hint", what, err)
 		}
 	}
 	s.reboot()
@@ -136,16 +136,16 @@ func TestLayersOfAnEarlierBootThatWereNotSettledAreCorrupt(t *testing.T) {
 	_, err = s.Fork(t.Context(), "s1", "f1")
 	corrupt("forking it", err)
 	var e *errs.Error
-	if errors.As(err, &e) { // the hint mends it
+	if errors.As(err, &e) { // execute the hint
 		note := strings.Fields(e.Hints[1])[2]
 		must(t, os.RemoveAll(note))
 	}
 	s.fork("s1", "f1")
 }
 
-func TestSweepingSettlesWhatIsFrozen(t *testing.T) {
+func TestASweepSyncsFrozenLayers(t *testing.T) {
 	treetest.NeedRoot(t)
-	s := volatileStage(t)
+	s := volatileFixture(t)
 	s.seal("work", "s1", snapshot.Idle)
 	s.sweep()
 	s.reboot()

@@ -11,11 +11,11 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// Where the kernel takes few layers a fork has no more, however often it is sealed.
-func TestChainsAreAsLongAsTheKernelTakes(t *testing.T) {
+// On a kernel that accepts few layers, no chain is longer, however often the fork is sealed.
+func TestChainsStayWithinTheKernelsLimit(t *testing.T) {
 	treetest.NeedRoot(t)
 	b, tree := onEmptyTree(t)
-	b.chains = chains{long: 5, full: 10}
+	b.chains = chainLimits{mergeAt: 5, max: 10}
 	_, err := b.Capture(t.Context(), tree, "base")
 	if err == nil {
 		_, err = b.Fork(t.Context(), "base", "f")
@@ -55,6 +55,6 @@ func TestChainsAreAsLongAsTheKernelTakes(t *testing.T) {
 		}
 	}
 	if len(seen) != 40 {
-		t.Errorf("%d of 40 files are in its layers", len(seen))
+		t.Errorf("%d of 40 files are in the layers of the fork", len(seen))
 	}
 }

@@ -13,19 +13,19 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-func TestAnEmptyLayerIsUsedAgainAndKeepsNothingOfItsFirstUse(t *testing.T) {
+func TestAReusedLayerKeepsNoAttributes(t *testing.T) {
 	treetest.NeedRoot(t)
 	reuses(t)
 }
 
-func TestAnOrdinaryUserUsesLayersAgain(t *testing.T) {
+func TestAnOrdinaryUserReusesLayers(t *testing.T) {
 	if treetest.AsUser(t) && treetest.InNamespace(t) {
 		reuses(t)
 	}
 }
 
 func reuses(t *testing.T) {
-	s := newStage(t, snapshottest.OnDisk(t))
+	s := newFixture(t, snapshottest.OnDisk(t))
 	s.capture("base")
 	upper := s.fork("base", "first").Overlay.Upper
 	var old, again unix.Stat_t
@@ -40,10 +40,10 @@ func reuses(t *testing.T) {
 	v := s.fork("base", "second")
 	must(t, unix.Stat(v.Overlay.Upper, &again))
 	if again.Ino != old.Ino {
-		t.Error("the layer was not used again")
+		t.Error("the layer was not reused")
 	}
 	if n, _ := unix.Listxattr(v.Overlay.Upper, nil); n != 0 || again.Mode != old.Mode || again.Mtim != old.Mtim {
-		t.Errorf("the layer has %d bytes of attributes, mode %o, time %v", n, again.Mode, again.Mtim)
+		t.Errorf("the reused layer has %d bytes of attributes, mode %o, time %v", n, again.Mode, again.Mtim)
 	}
 	must(t, s.volatile("second", "file"))
 	must(t, s.RemoveFork(t.Context(), "second"))
@@ -51,6 +51,6 @@ func reuses(t *testing.T) {
 	if v := s.fork("base", "third"); v.Overlay.Upper == "" {
 		t.Error("no layer")
 	} else if _, err := os.Lstat(v.Overlay.Upper + "/file"); err == nil {
-		t.Error("a layer that was written to was used again")
+		t.Error("a layer with content was reused")
 	}
 }

@@ -9,46 +9,46 @@ import (
 	"path"
 	"strings"
 
-	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A stack is what a name is made of, as overlayfs looks it up: for each layer,
-// the topmost first, and at last for what lies below all of them, where the
-// name is looked for there. The paths differ from layer to layer where a
-// directory was renamed (Documentation/filesystems/overlayfs, "redirect_dir").
+// A stack is the result of a look-up of one name, as overlayfs does it: the path of the name in
+// each layer, topmost first, and last in the lower tree below all layers. The paths differ from
+// layer to layer where a directory was renamed (Documentation/filesystems/overlayfs,
+// "redirect_dir").
 type stack struct {
-	at  []string // one more than there are layers
-	end int      // layers from here on are hidden by what is above them
-	// top is the layer that the name itself comes from, or -1: from none.
+	at  []string // one path for each layer, and one for the lower tree
+	end int      // the index of the first layer that is hidden by those above it
+	// top is the index of the layer that provides the entry, or -1.
 	top  int
-	stat vfs.Stat // of the node in the top layer
-	// data is the layer that the content of a regular file comes from:
-	// another than top where only metadata was copied up, -1 from below.
+	stat vfs.Stat // of the entry in the top layer
+	// data is the index of the layer that provides a regular file's content. It differs from top if
+	// only the metadata was copied up, and is -1 if the lower tree provides the content.
 	data     int
-	has      []bool // the layers that hold it as a directory, and are not hidden
-	whiteout bool   // the top layer says that there is nothing
+	has      []bool // whether a layer provides a directory, and is not hidden
+	whiteout bool   // the entry in the top layer is a whiteout
 }
 
-// reaches reports whether what lies below the layers takes part.
-func (s *stack) reaches() bool { return s.end == len(s.at) }
+// reachesLower reports whether the lower tree takes part in the entry.
+func (s *stack) reachesLower() bool { return s.end == len(s.at) }
 
-// below is where that is looked for.
-func (s *stack) below() string { return s.at[len(s.at)-1] }
+// lowerPath returns the path of the entry in the lower tree.
+func (s *stack) lowerPath() string { return s.at[len(s.at)-1] }
 
-// layers are the trees being merged, as open directories.
+// layers are the layers of an overlay, as open directories.
 type layers struct {
 	roots  []*os.File
 	prefix string // of overlayfs's attributes
-	// poor: the layers were written by an ordinary user's overlay, which has
-	// neither redirects nor metacopies, and are read by that user, who may
-	// lack the permission.
-	poor bool
+	// unprivileged: the layers were written by an ordinary user's overlay, and so have no redirects and no
+	// metacopies. The reader is that user, who may lack the permission to read some of them.
+	unprivileged bool
 }
 
-// open opens them. The caller closes them, after an error too.
+// open opens the layers. The caller closes them, also after an error.
 func (l *layers) open(b *backend, trees []string) error {
-	l.prefix, l.poor = b.attr(""), b.userXattr
+	l.prefix, l.unprivileged = b.attr(""), b.userXattr
 	for _, tree := range trees {
 		f, err := vfs.OpenDir(unix.AT_FDCWD, tree)
 		if err != nil {
@@ -67,7 +67,7 @@ func (l *layers) close() {
 	}
 }
 
-// root is the stack of the root of the overlay.
+// root returns the stack of the root directory.
 func (l *layers) root() stack {
 	n := len(l.roots)
 	s := stack{at: make([]string, n+1), end: n + 1, has: make([]bool, n), data: -1}
@@ -77,7 +77,7 @@ func (l *layers) root() stack {
 	return s
 }
 
-// child looks name up in the directory that parent is, from the layer from on.
+// child looks name up in the directory parent, in the layers with index from and above.
 func (l *layers) child(parent *stack, name string, from int) (stack, error) {
 	n := len(l.roots)
 	s := stack{at: make([]string, n+1), end: parent.end, has: make([]bool, n), top: -1, data: -1}
@@ -86,7 +86,7 @@ func (l *layers) child(parent *stack, name string, from int) (stack, error) {
 	}
 	for j := from; j < min(s.end, n); j++ {
 		if !parent.has[j] && s.at[j] == path.Join(parent.at[j], name) {
-			continue // nothing redirected the name to elsewhere in this layer
+			continue // the layer has no such directory, and no redirect has changed the path
 		}
 		st, node, err := l.stat(j, s.at[j])
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
@@ -104,8 +104,8 @@ func (l *layers) child(parent *stack, name string, from int) (stack, error) {
 	return s, nil
 }
 
-// add lets the node found in the layer j take part. It shortens s.end where
-// nothing below j counts.
+// add adds the entry found in layer j to the stack. It sets s.end if the entry hides the layers
+// lowerPath j.
 func (l *layers) add(s *stack, j int, st vfs.Stat, node *os.File) error {
 	isDir, first := st.IsDir(), s.top < 0
 	switch {
@@ -116,7 +116,7 @@ func (l *layers) add(s *stack, j int, st vfs.Stat, node *os.File) error {
 		}
 		return nil
 	case !first && isDir != s.stat.IsDir():
-		s.end = j // a directory hides a file, and the other way round
+		s.end = j // a directory hides a file, and a file hides a directory
 		return nil
 	}
 	if first {
@@ -140,16 +140,16 @@ func (l *layers) add(s *stack, j int, st vfs.Stat, node *os.File) error {
 	return l.redirect(s, j, node)
 }
 
-// redirect turns s to where the layers below j know the node of that layer.
+// redirect sets the paths for the layers below j according to the entry's redirect attribute.
 func (l *layers) redirect(s *stack, j int, node *os.File) error {
-	if l.poor {
+	if l.unprivileged {
 		return nil
 	}
 	to, err := l.get(node, "redirect")
 	if err != nil || to == "" {
 		return err
 	}
-	if to[0] != '/' { // within the same directory
+	if to[0] != '/' { // a redirect within the same directory
 		for k := j + 1; k < len(s.at); k++ {
 			s.at[k] = path.Join(path.Dir(s.at[k]), to)
 		}
@@ -164,7 +164,7 @@ func (l *layers) redirect(s *stack, j int, node *os.File) error {
 	return nil
 }
 
-// locate looks a path from the root up, in the layers from on.
+// locate looks up a path from the root, in the layers with index from and above.
 func (l *layers) locate(name string, from int) (stack, error) {
 	s := l.root()
 	for part := range strings.SplitSeq(name, "/") {
@@ -178,21 +178,21 @@ func (l *layers) locate(name string, from int) (stack, error) {
 }
 
 func (l *layers) isOpaque(dir *os.File, st vfs.Stat) (bool, error) {
-	unlend, err := l.lendNode(dir, st)
+	revoke, err := l.grantReadInode(dir, st)
 	if err != nil {
 		return false, err
 	}
-	defer unlend()
+	defer revoke()
 	value, err := l.get(dir, "opaque")
 	return value == "y", err
 }
 
-// isComplete: the layer has the file's content too, not only its metadata.
+// isComplete reports whether the layer has the file's content, and not only its metadata.
 func (l *layers) isComplete(node *os.File, st vfs.Stat) (bool, error) {
-	if l.poor || !st.IsRegular() {
+	if l.unprivileged || !st.IsRegular() {
 		return true, nil
 	}
-	_, err := vfs.GetXattr(int(node.Fd()), "", l.prefix+"metacopy") // its value may be empty
+	_, err := vfs.GetXattr(int(node.Fd()), "", l.prefix+"metacopy") // the value may be empty
 	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EOPNOTSUPP) {
 		return true, nil
 	}
@@ -207,9 +207,9 @@ func (l *layers) get(node *os.File, short string) (string, error) {
 	return string(value), err
 }
 
-// stat finds the node at a path of the layer j, without following links.
+// stat returns the inode at a path of layer j. It follows no symbolic link.
 func (l *layers) stat(j int, name string) (vfs.Stat, *os.File, error) {
-	node, err := beneath(l.roots[j], name, unix.O_PATH|unix.O_NOFOLLOW)
+	node, err := openIn(l.roots[j], name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return vfs.Stat{}, nil, err
 	}
@@ -220,8 +220,8 @@ func (l *layers) stat(j int, name string) (vfs.Stat, *os.File, error) {
 	return st, node, err
 }
 
-// beneath opens a path of a layer, "" for its root.
-func beneath(root *os.File, name string, flags int) (*os.File, error) {
+// openIn opens a path inside a layer, "" for its root.
+func openIn(root *os.File, name string, flags int) (*os.File, error) {
 	if name == "" {
 		name = "."
 	}

@@ -12,29 +12,30 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
-// prepare makes the directories of the layout. Callers act first, and prepare
-// when that fails: it is the first use of the state directory only. The one that
-// every life begins in is made last, so that who finds it finds the others.
+// prepare makes the directories of the layout. Callers try first and call prepare only after
+// ENOENT, that is at the first use of the state directory. The directory that the first verb needs
+// is made last: a process that finds it finds all others.
 func (b *backend) prepare() error {
 	for _, dir := range []string{"forks", "layers", "tmp", "trash", "old", "snapshots"} {
 		if err := os.MkdirAll(filepath.Join(b.dir, dir), 0o700); err != nil {
 			return err
 		}
 	}
-	// Only a hint: ext4 then gives each layer a part of the disk of its own, where
-	// few inodes were deleted lately (see spare.go).
+	// A hint only: ext4 then gives each layer a block group of its own, where few inodes were
+	// deleted recently (see spare.go).
 	_ = vfs.SpreadDirs(b.dir + "/layers")
 	return nil
 }
 
-// create makes the record of a snapshot or fork that is not there yet.
+// create writes the record of a new snapshot or fork.
 func (b *backend) create(ctx context.Context, path string, r *record) error {
 	if err := fault.Point(ctx, "write the record"); err != nil {
 		return err
@@ -48,58 +49,58 @@ func (b *backend) create(ctx context.Context, path string, r *record) error {
 	return err
 }
 
-// replace puts another record in the place of a fork's. It never brings back a
-// fork that was removed meanwhile: that is ErrNotExist. Atomic.
+// replace replaces the record of a fork. It fails with ErrNotExist if the fork was removed
+// meanwhile, and never creates it again. Atomic.
 func (b *backend) replace(ctx context.Context, path string, r *record) error {
 	if err := fault.Point(ctx, "replace the record"); err != nil {
 		return err
 	}
-	next := filepath.Join(b.dir, "tmp", fresh("record"))
+	next := filepath.Join(b.dir, "tmp", uniqueName("record"))
 	if err := b.writeRecord(next, r.text()); err != nil {
 		return err
 	}
 	err := vfs.Replace(next, path)
-	_ = b.retire(next) // the old record now; what stays is swept
+	_ = b.retire(next) // after the exchange this is the old record; Sweep removes it if retire fails
 	if err != nil {
 		return &fs.PathError{Op: "exchange", Path: path, Err: err}
 	}
 	return nil
 }
 
-// usable refuses what cannot be an id, and to begin when ctx has ended.
-func usable(ctx context.Context, id string) error {
+// checkID checks that id is valid and that ctx has not ended.
+func checkID(ctx context.Context, id string) error {
 	if !snapshot.ValidID(id) {
-		return because(errs.ErrNotSupported, "", "an id is 1 to 64 characters of a-z, 0-9 and -, and does not begin with -")
+		return because(errs.ErrNotSupported, "", "an id has 1 to 64 characters of a-z, 0-9 and -, and does not begin with -")
 	}
 	return ctx.Err()
 }
 
-// find reads the record of what must be whole.
+// find reads the record of a complete snapshot or fork.
 func find(id, path string) (record, error) {
 	if !snapshot.ValidID(id) {
-		return record{}, because(errs.ErrNotFound, "", "no id looks like that")
+		return record{}, because(errs.ErrNotFound, "", "not a valid id")
 	}
 	r, err := read(path)
-	if errors.Is(err, errHalf) {
-		return r, because(errs.ErrNotFound, path, errHalf.Error())
+	if errors.Is(err, errIncomplete) {
+		return r, because(errs.ErrNotFound, path, errIncomplete.Error())
 	}
 	return r, err
 }
 
-// forget removes a record, whole or half made, if it is ours. That is all that
-// removing takes: Sweep finds the layers.
+// forget removes a record, complete or not, if it carries this backend's mark. Sweep removes its
+// layers later.
 func (b *backend) forget(ctx context.Context, id, path string) error {
 	if !snapshot.ValidID(id) {
-		return nil // nothing of ours can have that name
+		return nil // no record of this backend has such a name
 	}
 	_, err := read(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	case errors.Is(err, errHalf), errors.Is(kindOf(err), errs.ErrCorrupt): // ours, if in a bad way
+	case errors.Is(err, errIncomplete), errors.Is(kindOf(err), errs.ErrCorrupt): // an incomplete or damaged record of this backend
 	case errors.Is(kindOf(err), errs.ErrDenied), errors.Is(kindOf(err), errs.ErrNotSupported):
-		return because(errs.ErrDenied, path, "it is not this backend's: "+err.Error())
-	case err != nil: // it could not be read
+		return because(errs.ErrDenied, path, "the record does not belong to this backend: "+err.Error())
+	case err != nil: // the record is not readable
 		return failed("read", path, err)
 	}
 	if err := fault.Point(ctx, "remove the record"); err != nil {
@@ -108,7 +109,7 @@ func (b *backend) forget(ctx context.Context, id, path string) error {
 	return failed("remove", path, b.retire(path))
 }
 
-// ids lists the records in a directory, whole or half made, sorted.
+// ids lists the records in a directory, complete or not, sorted.
 func ids[T ~string](b *backend, dir string) ([]T, error) {
 	entries, err := readDir(filepath.Join(b.dir, dir)) // sorted
 	var found []T
@@ -120,9 +121,9 @@ func ids[T ~string](b *backend, dir string) ([]T, error) {
 	return found, err
 }
 
-// lock takes the lock on which layers are alive: shared while something names
-// a layer in a new record, exclusive while layers nobody names are cleared.
-// Closing the answer gives it back, as the end of the process does.
+// lock takes the lock on the set of live layers: shared to write a record that names a layer,
+// exclusive to remove layers that no record names. unlock releases it, as does the end of the
+// process.
 func (b *backend) lock(ctx context.Context, how int) (unlock func(), err error) {
 	path := b.dir + "/lock"
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
@@ -142,8 +143,8 @@ func (b *backend) lock(ctx context.Context, how int) (unlock func(), err error) 
 	return func() { unix.Close(fd) }, nil
 }
 
-// lockLayer keeps others from sealing or settling the same fork. It is taken
-// before the lock of the layers where both are.
+// lockLayer excludes other seals and syncs of the same fork. A caller of both locks takes lockLayer
+// first.
 func (b *backend) lockLayer(ctx context.Context, layer string) (unlock func(), err error) {
 	path := b.layerPath(layer)
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -157,7 +158,7 @@ func (b *backend) lockLayer(ctx context.Context, layer string) (unlock func(), e
 	return func() { unix.Close(fd) }, nil
 }
 
-// flock waits for a lock as long as ctx lets it.
+// flock waits for a lock until ctx ends.
 func flock(ctx context.Context, fd, how int) error {
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
 		err := unix.Flock(fd, how|unix.LOCK_NB)
@@ -176,11 +177,10 @@ func flock(ctx context.Context, fd, how int) error {
 	}
 }
 
-// discard moves what lies at path into the trash. What cannot be moved stays
-// for Sweep to find.
-func (b *backend) discard(path string) {
-	_ = vfs.RenameNew(path, filepath.Join(b.dir, "trash", fresh("")))
+// toTrash moves path into the trash. If that fails, Sweep will find path.
+func (b *backend) toTrash(path string) {
+	_ = vfs.RenameNew(path, filepath.Join(b.dir, "trash", uniqueName("")))
 }
 
-// fresh is a name that nothing has.
-func fresh(prefix string) string { return prefix + strconv.FormatUint(rand.Uint64(), 36) }
+// uniqueName returns a unique name.
+func uniqueName(prefix string) string { return prefix + strconv.FormatUint(rand.Uint64(), 36) }

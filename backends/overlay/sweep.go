@@ -13,52 +13,52 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
-// Sweep deletes the layers that nothing names, what was half made, and what is
-// in the trash, resting as long as it works. It also merges chains that have
-// grown long, and makes frozen layers safe on the disk. Cost: it reads every
-// record, the lock held exclusively meanwhile; the rest goes on without it.
+// Sweep deletes layers that no record names, remains of killed processes, and the trash, and rests
+// for as long as it works. It also merges chains that have become long, and syncs frozen layers.
+// Cost: it reads every record while it holds the lock exclusively; the rest runs without the lock.
 func (b *backend) Sweep(ctx context.Context) error {
 	if gone(b.dir) {
 		return nil
 	}
 	alive, err := b.mark(ctx)
 	if err == nil {
-		err = errors.Join(b.settleFrozen(ctx, alive), b.mergeLong(ctx, alive))
+		err = errors.Join(b.syncFrozen(ctx, alive), b.mergeLong(ctx, alive))
 	}
 	err = errors.Join(err, b.empty(ctx))
-	if err == nil && b.ground != nil {
-		err = b.ground.Swept()
+	if err == nil && b.storage != nil {
+		err = b.storage.Swept()
 	}
 	return fail("sweeping", "", err)
 }
 
-// census is what the records name.
-type census struct {
-	used   map[string]bool // layers
-	upper  map[string]bool // those that a fork writes to
-	chains [][]string      // of the snapshots
+// liveLayers lists the layers that records name.
+type liveLayers struct {
+	used   map[string]bool // all layers
+	upper  map[string]bool // the upper layers of forks
+	chains [][]string      // the layers of each snapshot
 }
 
-// known are records that were read, by their paths.
-type known map[string]reading
+// recordCache caches records by path.
+type recordCache map[string]cachedRecord
 
-type reading struct {
+type cachedRecord struct {
 	ino   uint64
 	ctime vfs.Timestamp
 	record
 }
 
-// mark moves layers that nothing names into the trash. Where a record cannot be
-// read it moves none: that one might have named them.
-func (b *backend) mark(ctx context.Context) (*census, error) {
-	k := known{}
-	if _, err := b.count(k); err != nil { // so that the lock is held for what changes meanwhile only
+// mark moves layers that no record names into the trash. If a record cannot be read it moves none,
+// because that record may name any of them.
+func (b *backend) mark(ctx context.Context) (*liveLayers, error) {
+	k := recordCache{}
+	if _, err := b.count(k); err != nil { // without the lock, so that under it only new records are read
 		return nil, err
 	}
 	unlock, err := b.lock(ctx, unix.LOCK_EX)
@@ -70,7 +70,7 @@ func (b *backend) mark(ctx context.Context) (*census, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, layer := range slices.Collect(maps.Keys(c.used)) { // what stands for it is as alive
+	for _, layer := range slices.Collect(maps.Keys(c.used)) { // a merged layer lives as long as the layers that it replaces
 		for merged := b.mergedInto(layer); merged != "" && !c.used[merged]; merged = b.mergedInto(merged) {
 			c.used[merged] = true
 		}
@@ -81,9 +81,9 @@ func (b *backend) mark(ctx context.Context) (*census, error) {
 	return c, errors.Join(b.clearLayers(c), b.clearTmp(), b.clearOld())
 }
 
-// count takes every record in, reading those that are not known yet.
-func (b *backend) count(k known) (*census, error) {
-	c := &census{used: map[string]bool{}, upper: map[string]bool{}}
+// count reads all records that the cache does not have, and returns the layers they name.
+func (b *backend) count(k recordCache) (*liveLayers, error) {
+	c := &liveLayers{used: map[string]bool{}, upper: map[string]bool{}}
 	for _, dir := range []string{"snapshots", "forks"} {
 		ids, err := ids[string](b, dir)
 		if err != nil {
@@ -91,8 +91,8 @@ func (b *backend) count(k known) (*census, error) {
 		}
 		for _, id := range ids {
 			r, err := k.read(filepath.Join(b.dir, dir, id))
-			if errors.Is(err, errHalf) || errors.Is(err, fs.ErrNotExist) {
-				continue // its maker holds the lock when it names layers, so it is dead
+			if errors.Is(err, errIncomplete) || errors.Is(err, fs.ErrNotExist) {
+				continue // a maker that has named layers holds the lock, so this one is dead
 			}
 			if err != nil {
 				return nil, err
@@ -103,7 +103,7 @@ func (b *backend) count(k known) (*census, error) {
 	return c, nil
 }
 
-func (c *census) add(r *record) {
+func (c *liveLayers) add(r *record) {
 	for _, layer := range r.layers {
 		c.used[layer] = true
 	}
@@ -114,12 +114,12 @@ func (c *census) add(r *record) {
 	}
 }
 
-// settled is how old a change must be for any later one to have another ctime:
-// clocks of filesystems move every hundredth of a second or more often.
-const settled = 50 * time.Millisecond
+// ctimeResolution is the age from which on a file's ctime differs from that of every later change: the
+// clocks of filesystems advance at least every hundredth of a second.
+const ctimeResolution = 50 * time.Millisecond
 
-// read is for a record that may be known: what changed it changed its ctime.
-func (k known) read(path string) (record, error) {
+// read returns the record at path from the cache, unless its ctime or inode has changed.
+func (k recordCache) read(path string) (record, error) {
 	st, err := vfs.Lstat(unix.AT_FDCWD, path)
 	if err != nil {
 		return record{}, err
@@ -128,13 +128,13 @@ func (k known) read(path string) (record, error) {
 		return r.record, nil
 	}
 	r, err := read(path)
-	if err == nil && time.Since(st.CTime.Time()) > settled {
-		k[path] = reading{st.Ino, st.CTime, r}
+	if err == nil && time.Since(st.CTime.Time()) > ctimeResolution {
+		k[path] = cachedRecord{st.Ino, st.CTime, r}
 	}
 	return r, err
 }
 
-// mergedInto is the layer that stands for this one and all below it, or "".
+// mergedInto returns the layer that replaces this one and all below it, or "".
 func (b *backend) mergedInto(layer string) string {
 	to, err := os.Readlink(b.layerPath(layer) + "/merged")
 	to = strings.TrimPrefix(to, "../")
@@ -144,30 +144,30 @@ func (b *backend) mergedInto(layer string) string {
 	return to
 }
 
-func (b *backend) clearLayers(c *census) error {
+func (b *backend) clearLayers(c *liveLayers) error {
 	entries, err := readDir(filepath.Join(b.dir, "layers"))
 	for _, e := range entries {
 		layer, again := e.Name(), false
 		if !c.used[layer] {
 			var e error
-			again, e = b.bearsNone(c, layer)
+			again, e = b.freeOfProject(c, layer)
 			err = errors.Join(err, e)
 		}
 		switch {
-		case again && b.putBy(layer):
+		case again && b.keepSpare(layer):
 		case !c.used[layer] && !gone(b.treePath(layer)):
-			b.discard(b.layerPath(layer))
+			b.toTrash(b.layerPath(layer))
 		case !c.used[layer]:
 			_ = os.Remove(b.layerPath(layer) + b.inner())
-			_ = os.Remove(b.layerPath(layer)) // half made; and if it is not empty, not ours
+			_ = os.Remove(b.layerPath(layer)) // incomplete; if it is not empty, it is not ours
 		case !c.upper[layer] && !gone(b.workPath(layer)):
-			b.discard(b.workPath(layer)) // sealed, and then killed
+			b.toTrash(b.workPath(layer)) // the process was killed after the seal
 		}
 	}
 	return err
 }
 
-// readDir: another process may be just about to make the layout.
+// readDir lists a directory, which may not exist before another process has made the layout.
 func readDir(dir string) ([]os.DirEntry, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -176,7 +176,7 @@ func readDir(dir string) ([]os.DirEntry, error) {
 	return entries, err
 }
 
-// clearTmp takes what nobody is writing any more.
+// clearTmp discards entries that no living process writes.
 func (b *backend) clearTmp() error {
 	dir := filepath.Join(b.dir, "tmp")
 	entries, err := readDir(dir)
@@ -188,18 +188,18 @@ func (b *backend) clearTmp() error {
 		}
 		switch dead := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil; {
 		case dead && !gone(path+b.inner()+"/"+treeDir):
-			b.discard(path)
+			b.toTrash(path)
 		case dead:
 			_ = os.Remove(path + b.inner())
-			_ = os.Remove(path) // a record, or a directory without a tree yet
+			_ = os.Remove(path) // a record, or a directory without a tree
 		}
 		unix.Close(fd)
 	}
 	return err
 }
 
-// settleFrozen writes out the frozen layers of this boot that are not yet safe.
-func (b *backend) settleFrozen(ctx context.Context, c *census) error {
+// syncFrozen syncs the frozen layers of this boot.
+func (b *backend) syncFrozen(ctx context.Context, c *liveLayers) error {
 	boot, err := b.boot()
 	if err != nil {
 		return err
@@ -211,19 +211,19 @@ func (b *backend) settleFrozen(ctx context.Context, c *census) error {
 			notes = append(notes, note)
 		}
 	}
-	return b.writeOut(ctx, notes)
+	return b.syncAndUnmark(ctx, notes)
 }
 
-// mergeLong merges the chains of snapshots that have grown long.
-func (b *backend) mergeLong(ctx context.Context, c *census) error {
+// mergeLong merges the long chains of snapshots.
+func (b *backend) mergeLong(ctx context.Context, c *liveLayers) error {
 	for _, chain := range c.chains {
 		chain = b.shorten(chain)
-		if len(chain) <= b.chains.long {
+		if len(chain) <= b.chains.mergeAt {
 			continue
 		}
 		err := b.compact(ctx, chain)
 		kind := kindOf(err)
-		passed := errors.Is(kind, errs.ErrNotFound) || errors.Is(kind, errs.ErrBusy) // removed, or merged by another
+		passed := errors.Is(kind, errs.ErrNotFound) || errors.Is(kind, errs.ErrBusy) // the chain was removed, or merged by another process
 		if err != nil && !passed {
 			return err
 		}

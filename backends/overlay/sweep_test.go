@@ -18,23 +18,23 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-func (s *stage) empty(dir string) {
+func (s *fixture) empty(dir string) {
 	s.Helper()
 	entries, err := os.ReadDir(filepath.Join(s.place.Dir, dir))
 	must(s, err)
 	for _, e := range entries {
-		s.Errorf("%s still holds %s", dir, e.Name())
+		s.Errorf("%s still contains %s", dir, e.Name())
 	}
 }
 
-// hostile fills a layer with what is hard to delete.
+// hostile fills a layer with files and directories that are hard to delete.
 func hostile(t testing.TB, dir, outside string) {
 	t.Helper()
 	must(t, errors.Join(os.WriteFile(outside+"/precious", nil, 0o644), os.Symlink(outside, dir+"/link"),
 		os.MkdirAll(dir+"/closed/in/it", 0o755), os.Chmod(dir+"/closed/in", 0), os.Chmod(dir+"/closed", 0)))
 	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_RDONLY, 0)
 	must(t, err)
-	for range 3000 { // no path leads there, and no recursion should
+	for range 3000 { // longer than any path, and too deep for recursion
 		must(t, unix.Mkdirat(fd, "d", 0o700))
 		next, err := unix.Openat(fd, "d", unix.O_DIRECTORY|unix.O_RDONLY, 0)
 		must(t, errors.Join(err, unix.Close(fd)))
@@ -43,19 +43,19 @@ func hostile(t testing.TB, dir, outside string) {
 	must(t, unix.Close(fd))
 }
 
-func TestSweepDeletesWhateverASandboxLeft(t *testing.T) {
+func TestSweepDeletesHostileLayers(t *testing.T) {
 	treetest.NeedRoot(t)
 	deletes(t)
 }
 
-func TestSweepOfAnOrdinaryUserDeletesItToo(t *testing.T) {
+func TestSweepOfAnOrdinaryUserDeletesHostileLayers(t *testing.T) {
 	if treetest.AsUser(t) {
 		deletes(t)
 	}
 }
 
 func deletes(t *testing.T) {
-	s := newStage(t, snapshottest.OnDisk(t))
+	s := newFixture(t, snapshottest.OnDisk(t))
 	s.capture("base")
 	v := s.fork("base", "work")
 	outside := treetest.Dir(t)
@@ -73,7 +73,7 @@ func deletes(t *testing.T) {
 	s.sweep()
 	for _, precious := range []string{outside + "/precious", s.place.Dir + "/layers/foreign/file"} {
 		if err := os.Remove(precious); err != nil {
-			t.Errorf("what is not ours is gone: %v", err)
+			t.Errorf("a file outside the layer is gone: %v", err)
 		}
 	}
 	must(t, os.Remove(s.place.Dir+"/layers/foreign"))
@@ -82,10 +82,10 @@ func deletes(t *testing.T) {
 	s.empty("tmp")
 }
 
-// A sweep takes no layer that is being sealed, forked or copied.
+// A sweep removes no layer that is being sealed, forked or copied.
 func TestSweepingNeverTakesALayerInUse(t *testing.T) {
 	treetest.NeedRoot(t)
-	s := newStage(t, snapshottest.OnDisk(t))
+	s := newFixture(t, snapshottest.OnDisk(t))
 	s.capture("base")
 	stop := time.Now().Add(time.Second)
 	var all sync.WaitGroup
@@ -127,10 +127,10 @@ func TestSweepingNeverTakesALayerInUse(t *testing.T) {
 	}
 }
 
-// One record that cannot be read might name any layer.
-func TestNothingIsSweptWhileARecordCannotBeRead(t *testing.T) {
+// A record that cannot be read may name any layer.
+func TestAnUnreadableRecordPreventsASweep(t *testing.T) {
 	treetest.NeedRoot(t)
-	s := newStage(t, snapshottest.OnDisk(t))
+	s := newFixture(t, snapshottest.OnDisk(t))
 	s.capture("base")
 	v := s.fork("base", "work")
 	record := s.place.Dir + "/forks/work"
@@ -141,25 +141,25 @@ func TestNothingIsSweptWhileARecordCannotBeRead(t *testing.T) {
 	} {
 		must(t, os.WriteFile(record, []byte(bad), 0o600))
 		if err := s.Sweep(t.Context()); err == nil {
-			t.Errorf("with a %s record, a sweep says nothing", what)
+			t.Errorf("with a %s record, a sweep returns no error", what)
 		}
 		if _, err := os.Stat(v.Overlay.Upper); err != nil {
-			t.Fatalf("with a %s record, a sweep took the layer: %v", what, err)
+			t.Fatalf("with a %s record, a sweep removed the layer: %v", what, err)
 		}
 		if _, err := s.LookupFork(t.Context(), "work"); err == nil {
-			t.Errorf("a %s record is taken for good", what)
+			t.Errorf("a %s record is accepted", what)
 		}
 	}
 	must(t, os.WriteFile(record, text, 0o600))
 	s.in("work", func(*os.File) {})
 }
 
-// Without a capability, what the user's own files forbid to read is copied.
-func TestAnOrdinaryUserCopiesWhatIsClosedToThem(t *testing.T) {
+// An ordinary user's own files are copied although their mode forbids reading them.
+func TestAnOrdinaryUserCopiesUnreadableFiles(t *testing.T) {
 	if !treetest.AsUser(t) {
 		return
 	}
-	s := newStage(t, snapshottest.OnDisk(t))
+	s := newFixture(t, snapshottest.OnDisk(t))
 	s.capture("base")
 	upper := s.fork("base", "work").Overlay.Upper
 	must(t, errors.Join(os.MkdirAll(upper+"/dir/sub", 0o755), os.WriteFile(upper+"/dir/sub/file", []byte("text"), 0o644),

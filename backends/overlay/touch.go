@@ -11,14 +11,15 @@ import (
 	"os"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
-// Touched yields what the fork's own layer and the layers that it has above
-// those of base hold. Cost: in proportion to their entries.
+// Touched yields the content of the fork's upper layer, and of its layers above those of base.
+// Cost: in proportion to their entries.
 func (b *backend) Touched(_ context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Touch, error] {
 	return func(yield func(snapshot.Touch, error) bool) {
 		from, err := find(string(base), b.snapshotPath(base))
@@ -54,21 +55,21 @@ func (b *backend) TouchedBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[
 	}
 }
 
-// errEnough: the caller wants no more.
+// errEnough: the caller has stopped the iteration.
 var errEnough = errors.New("enough")
 
-// touched: two states that have their lowest layers in common differ only
-// where a layer of either, above those, has something.
+// touched compares two states. If their lowest layers are the same, they can differ only at entries
+// of the layers above those.
 func (b *backend) touched(x, y *record, yield func(snapshot.Touch, error) bool) error {
 	if x.tree != y.tree {
-		return because(errs.ErrNotSupported, y.tree, "it is not the tree "+quote(x.tree))
+		return because(errs.ErrNotSupported, y.tree, "not the tree "+quote(x.tree)+" of the other state")
 	}
 	from, to := b.shorten(x.layers), b.shorten(y.layers)
 	if y.fork {
 		to = append([]string{y.upper}, to...)
 	}
 	chains := [2][]string{from, to}
-	roots := [2]string{b.roof(from, x.tree), b.roof(to, y.tree)}
+	roots := [2]string{b.topDir(from, x.tree), b.topDir(to, y.tree)}
 	for len(from) > 0 && len(to) > 0 && from[len(from)-1] == to[len(to)-1] {
 		from, to = from[:len(from)-1], to[:len(to)-1]
 	}
@@ -87,10 +88,10 @@ func (b *backend) touched(x, y *record, yield func(snapshot.Touch, error) bool) 
 	return err
 }
 
-// touchedIn tells what layers of a chain on a tree hold.
+// touchedIn yields the entries of some layers of a chain above a tree.
 func (b *backend) touchedIn(layers, chain []string, tree string, yield func(snapshot.Touch, error) bool) error {
-	t := toucher{prefix: b.attr(""), yield: yield, renamed: renamed{b: b, chain: chain, tree: tree}}
-	defer t.renamed.close()
+	t := toucher{prefix: b.attr(""), yield: yield, redirects: redirectChecker{b: b, chain: chain, tree: tree}}
+	defer t.redirects.close()
 	for _, layer := range layers {
 		if err := t.layer(b.treePath(layer)); err != nil {
 			return err
@@ -99,8 +100,8 @@ func (b *backend) touchedIn(layers, chain []string, tree string, yield func(snap
 	return nil
 }
 
-// rootCounts: an ordinary user's layers cannot give their root to the owner of
-// the tree's root, and nobody has changed that.
+// rootCounts reports whether a difference in the owner of the roots is a change. It is none for an
+// ordinary user whose layers cannot have the owner of the tree's root.
 func (b *backend) rootCounts(tree string) bool {
 	if !b.userXattr {
 		return true
@@ -109,8 +110,8 @@ func (b *backend) rootCounts(tree string) bool {
 	return err != nil || int(st.UID) == os.Geteuid()
 }
 
-// sameRoot reports whether two directories differ in nothing that a layer keeps
-// of its root: mostly they do not, and nobody need mount them to find that out.
+// sameRoot reports whether two root directories are equal in all that a layer stores of its root.
+// Usually they are, and the caller need not mount them.
 func (b *backend) sameRoot(x, y string) bool {
 	a, err := vfs.Lstat(unix.AT_FDCWD, x)
 	if err != nil {
@@ -128,7 +129,7 @@ func (b *backend) sameRoot(x, y string) bool {
 	return err == nil && maps.Equal(attrs, others)
 }
 
-// xattrs are the attributes of a directory but overlayfs's own.
+// xattrs returns the attributes of a directory, without overlayfs's own.
 func (b *backend) xattrs(dir string) (map[string]string, error) {
 	all, err := vfs.Xattrs(unix.AT_FDCWD, dir)
 	maps.DeleteFunc(all, func(attr, _ string) bool { return strings.HasPrefix(attr, b.attr("")) })
@@ -138,18 +139,18 @@ func (b *backend) xattrs(dir string) (map[string]string, error) {
 type toucher struct {
 	prefix string
 	yield  func(snapshot.Touch, error) bool
-	// whole is the directory that was told whole last: what lies beneath follows, and is only
-	// looked at for what was renamed.
-	whole   string
-	renamed renamed
+	// checkLayers is the last directory that was yielded with Tree set. Entries inside it are covered;
+	// they are only searched for redirects.
+	whole     string
+	redirects redirectChecker
 }
 
 func (t *toucher) layer(tree string) error {
 	t.whole = ""
-	return descend(tree, t.visit)
+	return walk(tree, t.visit)
 }
 
-func (t *toucher) tell(name string, tree bool) error {
+func (t *toucher) emit(name string, tree bool) error {
 	if t.whole != "" && strings.HasPrefix(name, t.whole+"/") {
 		return nil
 	}
@@ -159,18 +160,18 @@ func (t *toucher) tell(name string, tree bool) error {
 	return nil
 }
 
-// visit tells a directory and what it holds but directories. It tells it whole
-// where it hides what lies below, or shows what had another name, or where
-// this user may not look into it.
+// visit yields a directory, and its entries that are no directories. The directory is yielded with
+// Tree set if it hides the layers below (opaque), if it has a redirect, or if this user may not
+// read it.
 func (t *toucher) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
-		return nil, t.tell(name, true) // a fork in use changes under our eyes
+		return nil, t.emit(name, true) // a fork in use changes during the walk
 	case err != nil:
 		return nil, err
 	}
 	if name != "" {
-		if err := t.directory(name, dir); err != nil || t.whole != "" && t.renamed.b.userXattr { // who renames no directories
+		if err := t.directory(name, dir); err != nil || t.whole != "" && t.redirects.b.userXattr { // an ordinary user's layers have no redirects
 			return nil, err
 		}
 	}
@@ -179,20 +180,20 @@ func (t *toucher) visit(name string, dir *os.File, err error) (dirs []string, _ 
 			dirs = append(dirs, join(name, entry))
 			return nil
 		}
-		// A whiteout, or a file that may have taken the place of a directory.
-		return t.tell(join(name, entry), true)
+		// A whiteout, or a file that may have replaced a directory.
+		return t.emit(join(name, entry), true)
 	})
 	return dirs, err
 }
 
-// directory tells one that is not the root.
+// directory yields a directory other than the root.
 func (t *toucher) directory(name string, dir *os.File) error {
-	whole, renamed, err := t.isWhole(dir)
-	if err == nil && renamed {
-		err = t.renamed.check(name)
+	whole, redirectChecker, err := t.isWhole(dir)
+	if err == nil && redirectChecker {
+		err = t.redirects.check(name)
 	}
 	if err == nil {
-		err = t.tell(name, whole)
+		err = t.emit(name, whole)
 	}
 	if !strings.HasPrefix(name, t.whole+"/") {
 		t.whole = ""
@@ -203,13 +204,13 @@ func (t *toucher) directory(name string, dir *os.File) error {
 	return err
 }
 
-func (t *toucher) isWhole(dir *os.File) (whole, renamed bool, _ error) {
+func (t *toucher) isWhole(dir *os.File) (whole, redirectChecker bool, _ error) {
 	attrs, err := vfs.ListXattrs(int(dir.Fd()), "")
 	for _, attr := range attrs {
 		if short, own := strings.CutPrefix(attr, t.prefix); own {
 			whole = whole || short == "opaque" || short == "redirect"
-			renamed = renamed || short == "redirect"
+			redirectChecker = redirectChecker || short == "redirect"
 		}
 	}
-	return whole, renamed, err
+	return whole, redirectChecker, err
 }

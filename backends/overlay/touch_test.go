@@ -18,7 +18,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// places lists touches, whole trees with a star.
+// places returns touches as text, with a star after whole subtrees.
 func places(t *testing.T, touched iter.Seq2[snapshot.Touch, error]) string {
 	t.Helper()
 	var list []string
@@ -33,9 +33,9 @@ func places(t *testing.T, touched iter.Seq2[snapshot.Touch, error]) string {
 	return strings.Join(list, " ")
 }
 
-func TestTouchedNamesWhatChangedAndNoMore(t *testing.T) {
+func TestTouchedListsExactlyTheChanges(t *testing.T) {
 	treetest.NeedRoot(t)
-	s := newStage(t, snapshottest.OnDisk(t))
+	s := newFixture(t, snapshottest.OnDisk(t))
 	for _, dir := range []string{"moved", "again", "same/deep"} {
 		must(t, os.MkdirAll(s.place.Tree.Path+"/"+dir, 0o755))
 		must(t, os.WriteFile(s.place.Tree.Path+"/"+dir+"/file", nil, 0o644))
@@ -57,7 +57,7 @@ func TestTouchedNamesWhatChangedAndNoMore(t *testing.T) {
 	}
 	s.seal("work", "s1", snapshot.Idle)
 	if got := places(t, s.Touched(t.Context(), "s1", "work")); got != "" {
-		t.Errorf("just sealed, there are touches: %s", got)
+		t.Errorf("right after a seal there are touches: %s", got)
 	}
 	s.in("work", func(root *os.File) { must(t, os.Remove(vfs.FDPath(root)+"/./new/file")) })
 	if got, want := places(t, s.Touched(t.Context(), "s1", "work")), "new new/file*"; got != want {
@@ -65,7 +65,7 @@ func TestTouchedNamesWhatChangedAndNoMore(t *testing.T) {
 	}
 	s.in("work", func(root *os.File) { must(t, os.Chmod(vfs.FDPath(root)+"/.", 0o700)) })
 	if got, want := places(t, s.Touched(t.Context(), "s1", "work")), ". new new/file*"; got != want {
-		t.Errorf("with the root closed: %s, want %s", got, want)
+		t.Errorf("with an unreadable root: %s, want %s", got, want)
 	}
 	if got := places(t, s.TouchedBetween(t.Context(), "base", "s1")); got != first {
 		t.Errorf("between the snapshots: %s, want %s", got, first)
@@ -73,14 +73,15 @@ func TestTouchedNamesWhatChangedAndNoMore(t *testing.T) {
 	s.fork("base", "sibling")
 	s.in("sibling", func(root *os.File) { must(t, os.Remove(vfs.FDPath(root)+"/./again/file")) })
 	if got := places(t, s.Touched(t.Context(), "s1", "sibling")); !strings.Contains(got, "here*") || !strings.Contains(got, "again/file*") {
-		t.Errorf("against a snapshot it did not come from, a fork differs by both: %s", got)
+		t.Errorf("the touches of a fork against a snapshot of another origin are %s", got)
 	}
 }
 
-// What lies in a renamed directory is read from the real one. Overlayfs shows it empty when that has gone.
-func TestWhatARenamedDirectoryHasLostIsNotTakenForDeleted(t *testing.T) {
+// Overlayfs reads the content of a renamed directory from the old path in the tree, and shows the
+// directory empty when that has gone.
+func TestALostRedirectTargetIsDriftNotDeletion(t *testing.T) {
 	treetest.NeedRoot(t)
-	s := newStage(t, snapshottest.OnDisk(t))
+	s := newFixture(t, snapshottest.OnDisk(t))
 	real := s.place.Tree.Path
 	for _, dir := range []string{"one", "two", "three"} {
 		must(t, errors.Join(os.Mkdir(real+"/"+dir, 0o755), os.WriteFile(real+"/"+dir+"/file", nil, 0o644)))
@@ -103,7 +104,7 @@ func TestWhatARenamedDirectoryHasLostIsNotTakenForDeleted(t *testing.T) {
 			}
 		}
 		if (got != "") != (want != "") || !strings.Contains(got, want) {
-			t.Errorf("%s: refused with %q, want %q", what, got, want)
+			t.Errorf("%s: the error is %q, want %q", what, got, want)
 		}
 	}
 	refused("untouched", s.Touched(t.Context(), "base", "work"), "")
@@ -125,13 +126,13 @@ func TestWhatARenamedDirectoryHasLostIsNotTakenForDeleted(t *testing.T) {
 	refused("renamed twice", s.Touched(t.Context(), "base", "work"), "two")
 }
 
-// An ordinary user's fork of somebody else's directory does not report the
-// owner that it could not give away.
-func TestTheRootOfSomebodyElsesTreeIsNotTouched(t *testing.T) {
+// An ordinary user cannot give the root of a layer to another owner. That difference is not listed
+// as a change.
+func TestTheOwnerOfAnothersRootIsNoChange(t *testing.T) {
 	if !treetest.AsUser(t) {
 		return
 	}
-	s := newStage(t, snapshot.Place{Tree: snapshot.Tree{Path: "/usr/bin"}, Dir: t.TempDir() + "/state"})
+	s := newFixture(t, snapshot.Place{Tree: snapshot.Tree{Path: "/usr/bin"}, Dir: t.TempDir() + "/state"})
 	s.capture("base")
 	s.fork("base", "work")
 	if got := places(t, s.Touched(t.Context(), "base", "work")); got != "" {
@@ -141,7 +142,7 @@ func TestTheRootOfSomebodyElsesTreeIsNotTouched(t *testing.T) {
 
 func BenchmarkVerbs(b *testing.B) {
 	treetest.NeedRoot(b)
-	s := newStage(b, snapshottest.OnDisk(b))
+	s := newFixture(b, snapshottest.OnDisk(b))
 	must(b, os.WriteFile(s.place.Tree.Path+"/file", nil, 0o644))
 	n := 0
 	b.Run("capture and fork", func(b *testing.B) {
@@ -177,7 +178,7 @@ func BenchmarkVerbs(b *testing.B) {
 				count++
 			}
 			if count != 111 {
-				b.Fatalf("%d places", count)
+				b.Fatalf("%d touches", count)
 			}
 		}
 	})

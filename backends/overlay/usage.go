@@ -14,19 +14,19 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Usage adds up the blocks allocated in the fork's own layer, not what it
-// sealed before. Cost: in proportion to its entries.
+// Usage adds up the allocated blocks of the fork's upper layer, without its sealed layers. Cost: in
+// proportion to the layer's entries.
 func (b *backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Bytes, error) {
 	r, err := find(string(fork), b.forkPath(fork))
 	if err != nil {
 		return 0, fail("measuring", string(fork), err)
 	}
 	m := meter{ctx: ctx, seen: map[uint64]bool{}}
-	err = descend(b.treePath(r.upper), m.visit)
+	err = walk(b.treePath(r.upper), m.visit)
 	return m.sum, fail("measuring", string(fork), err)
 }
 
-// Gauge keeps the contract of [snapshot.Gauge], where a project is what holds the fork.
+// Gauge implements [snapshot.Gauge] for forks that have a project id.
 func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (snapshot.DiskLimit, error) {
 	r, err := find(string(fork), b.forkPath(fork))
 	if err != nil {
@@ -34,7 +34,7 @@ func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (snapshot.DiskL
 	}
 	id := b.projectOf(r.upper)
 	if id == 0 {
-		return snapshot.DiskLimit{}, fail("measuring", string(fork), because(errs.ErrNotSupported, b.layerPath(r.upper), "it has no limit"))
+		return snapshot.DiskLimit{}, fail("measuring", string(fork), because(errs.ErrNotSupported, b.layerPath(r.upper), "the fork has no limit"))
 	}
 	dir, err := os.Open(b.layerPath(r.upper))
 	if err != nil {
@@ -48,10 +48,10 @@ func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (snapshot.DiskL
 type meter struct {
 	ctx  context.Context
 	sum  snapshot.Bytes
-	seen map[uint64]bool // files with several names
+	seen map[uint64]bool // inodes with several links
 }
 
-// visit leaves out what an ordinary user may not look into.
+// visit skips directories that an ordinary user may not read.
 func (m *meter) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil, nil

@@ -7,18 +7,19 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
-// Capture writes one small file. Nothing in the tree is looked at but its root.
+// Capture writes one small file. It reads only the root directory of the tree.
 func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
 	r := record{tree: tree.Path, taken: now()}
-	err := usable(ctx, string(id))
+	err := checkID(ctx, string(id))
 	if err == nil {
-		err = b.holds(tree.Path)
+		err = b.checkLower(tree.Path)
 	}
 	if err == nil {
 		err = b.create(ctx, b.snapshotPath(id), &r)
@@ -29,8 +30,8 @@ func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.I
 	return b.snapshotOf(id, &r), nil
 }
 
-// now is a time that no file changed from here on has a ctime before or at: one
-// changed in the same tick just before looks changed since, never the reverse.
+// now returns a time before the ctime of every later change. A change in the same clock tick
+// shortly before also counts as later; the opposite error is impossible.
 func now() time.Time { return vfs.Now().Add(-1) }
 
 // Fork makes three directories and a small file.
@@ -43,7 +44,7 @@ func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 }
 
 func (b *backend) fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (record, error) {
-	if err := usable(ctx, string(id)); err != nil {
+	if err := checkID(ctx, string(id)); err != nil {
 		return record{}, err
 	}
 	unlock, err := b.lock(ctx, unix.LOCK_SH)
@@ -52,7 +53,7 @@ func (b *backend) fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 	}
 	defer unlock()
 	if unix.Access(b.forkPath(id), unix.F_OK) == nil {
-		return record{}, because(errs.ErrExists, b.forkPath(id), "there is a fork of that name")
+		return record{}, because(errs.ErrExists, b.forkPath(id), "a fork of this name exists")
 	}
 	base, err := find(string(from), b.snapshotPath(from))
 	if err != nil {
@@ -62,15 +63,15 @@ func (b *backend) fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 	if err != nil {
 		return record{}, err
 	}
-	if err := b.whole(base.layers, boot); err != nil {
+	if err := b.checkLayers(base.layers, boot); err != nil {
 		return record{}, err
 	}
 	r := record{fork: true, tree: base.tree, taken: base.taken, base: string(from), boot: boot, layers: b.shorten(base.layers)}
-	if r.upper, err = b.newLayer(ctx, string(id), b.roof(r.layers, r.tree)); err != nil {
+	if r.upper, err = b.newLayer(ctx, string(id), b.topDir(r.layers, r.tree)); err != nil {
 		return record{}, err
 	}
 	if err := b.create(ctx, b.forkPath(id), &r); err != nil {
-		b.discard(b.layerPath(r.upper))
+		b.toTrash(b.layerPath(r.upper))
 		return record{}, err
 	}
 	return r, nil
@@ -81,7 +82,7 @@ func (b *backend) Lookup(_ context.Context, id snapshot.ID) (snapshot.Snapshot, 
 	if err == nil && len(r.layers) > 0 {
 		var boot string
 		if boot, err = b.boot(); err == nil {
-			err = b.whole(r.layers, boot)
+			err = b.checkLayers(r.layers, boot)
 		}
 	}
 	if err != nil {
@@ -90,12 +91,11 @@ func (b *backend) Lookup(_ context.Context, id snapshot.ID) (snapshot.Snapshot, 
 	return b.snapshotOf(id, &r), nil
 }
 
-// LookupFork also notes that the fork may be mounted from now on, during this
-// boot.
+// LookupFork also records that the fork may be mounted during this boot.
 func (b *backend) LookupFork(ctx context.Context, id snapshot.ForkID) (snapshot.Fork, error) {
 	r, err := find(string(id), b.forkPath(id))
 	if err == nil {
-		err = b.fit(ctx, id, &r)
+		err = b.prepareMount(ctx, id, &r)
 	}
 	if err != nil {
 		return snapshot.Fork{}, fail("looking up", string(id), err)
@@ -116,8 +116,8 @@ func (b *backend) Remove(ctx context.Context, id snapshot.ID) error {
 	return fail("removing", string(id), b.forget(ctx, string(id), b.snapshotPath(id)))
 }
 
-// RemoveFork also takes the layer that the fork wrote to, at once: no snapshot
-// names it, for Seal gives the fork another before there is one that does.
+// RemoveFork also discards the fork's upper layer at once: no snapshot names it, because Seal gives
+// the fork a new upper before it writes the snapshot's record.
 func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	path := b.forkPath(id)
 	r, err := find(string(id), path)
@@ -136,13 +136,13 @@ func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	if project != 0 {
 		err = b.unlimitProject(r.upper, project)
 	}
-	if project != 0 || !b.putBy(r.upper) {
-		b.discard(b.layerPath(r.upper))
+	if project != 0 || !b.keepSpare(r.upper) {
+		b.toTrash(b.layerPath(r.upper))
 	}
 	return fail("removing", string(id), err)
 }
 
-// Pending reports whether a sweep would give space back at once.
+// Pending reports whether the trash has entries.
 func (b *backend) Pending() bool {
 	dir, err := os.Open(b.dir + "/trash")
 	if err != nil {
@@ -169,14 +169,14 @@ func (b *backend) forkOf(id snapshot.ForkID, r *record) snapshot.Fork {
 	return snapshot.Fork{ID: id, Base: snapshot.ID(r.base), View: snapshot.View{Overlay: o}}
 }
 
-// overlay is what a record's layers are mounted as, which may be beneath that of a fork.
+// overlay returns the mount of a record's layers. If fork is not "", it belongs to that fork.
 func (b *backend) overlay(r *record, fork snapshot.ForkID) *snapshot.Overlay {
 	lower := make([]string, 0, len(r.layers)+1)
 	for _, layer := range r.layers {
 		lower = append(lower, b.treePath(layer))
 	}
-	if b.below != nil {
-		return &snapshot.Overlay{Lower: lower, Base: b.below.Serve(r.tree, r.taken, fork), UserXattr: b.userXattr}
+	if b.served != nil {
+		return &snapshot.Overlay{Lower: lower, Base: b.served.Serve(r.tree, r.taken, fork), UserXattr: b.userXattr}
 	}
 	return &snapshot.Overlay{
 		Lower: append(lower, r.tree), UserXattr: b.userXattr,

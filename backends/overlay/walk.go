@@ -6,15 +6,15 @@ import (
 	"os"
 	"strings"
 
-	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// descend calls visit for every directory of a layer, "" the first, and then
-// for those that it answers with. One directory is open at a time, so that no
-// depth is too deep; no symbolic link is followed. What cannot be opened is
-// visited with the error.
-func descend(tree string, visit func(name string, dir *os.File, err error) (dirs []string, _ error)) error {
+// walk calls visit for each directory of a layer, first for "", the root, and then for the
+// directories that visit returns. Only one directory is open at a time, so depth is unlimited;
+// symbolic links are not followed. visit gets the error for a directory that cannot be opened.
+func walk(tree string, visit func(name string, dir *os.File, err error) (dirs []string, _ error)) error {
 	root, err := vfs.OpenDir(unix.AT_FDCWD, tree)
 	if err != nil {
 		return err
@@ -24,7 +24,7 @@ func descend(tree string, visit func(name string, dir *os.File, err error) (dirs
 	for len(todo) > 0 {
 		name := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		dir, err := beneath(root, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+		dir, err := openIn(root, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 		more, err := visit(name, dir, err)
 		if dir != nil {
 			dir.Close()
@@ -37,7 +37,8 @@ func descend(tree string, visit func(name string, dir *os.File, err error) (dirs
 	return nil
 }
 
-// isDir looks at the node where the filesystem does not tell types in a list.
+// isDir reports whether an entry is a directory. It calls lstat if the filesystem does not list
+// types.
 func isDir(dir int, entry []byte, typ uint8) bool {
 	if typ != unix.DT_UNKNOWN {
 		return typ == unix.DT_DIR

@@ -156,10 +156,10 @@ func TestSuiteFindsBrokenBackends(t *testing.T) {
 			return f, err
 		})},
 		{"a directory of the base is renamed in one step exactly as claimed", claiming(func(f *snapshot.Facts) { f.DirRename = false })},
-		{"names of one file stay together or part exactly as claimed", claiming(func(f *snapshot.Facts) { f.PartsLinks = true })},
+		{"hard links stay linked or part exactly as claimed", claiming(func(f *snapshot.Facts) { f.PartsLinks = true })},
 		{"a snapshot and its fork show the tree", claiming(func(f *snapshot.Facts) { f.Served = true })},
 		{"a byte changed costs a block or a file as claimed", claiming(func(f *snapshot.Facts) { f.Unit = snapshot.ByBlock })},
-		{"a fork costs the same for any tree exactly as claimed", claiming(func(f *snapshot.Facts) { f.CopiesWhole = false })},
+		{"the cost of a fork is constant exactly as claimed", claiming(func(f *snapshot.Facts) { f.CopiesWhole = false })},
 		{"the time of a capture divides earlier changes from later ones", func(b *broken) snapshot.Backend {
 			b.capture = func(b *broken, ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
 				s, err := b.Backend.Capture(ctx, tree, id)
@@ -168,7 +168,7 @@ func TestSuiteFindsBrokenBackends(t *testing.T) {
 			}
 			return b
 		}},
-		{"forks know nothing of each other, their base and the real tree", forking(func(b *broken, ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
+		{"forks are independent of each other, their base and the real tree", forking(func(b *broken, ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 			f, err := b.Backend.Fork(ctx, from, id)
 			f.View.Path = filepath.Join(b.place.Dir, "snapshots", string(from), "tree")
 			return f, err
@@ -179,13 +179,13 @@ func TestSuiteFindsBrokenBackends(t *testing.T) {
 			}
 			return b
 		}},
-		{"a script played on a fork gives the tree it gives anywhere", afterFork(func(tree string) error {
+		{"a script has the same result on a fork as on a plain directory", afterFork(func(tree string) error {
 			return firstFile(tree, func(path string) error { return os.Chtimes(path, time.Time{}, time.Unix(1, 0)) })
 		})},
-		{"a script played on a fork gives the tree it gives anywhere", afterFork(func(tree string) error {
+		{"a script has the same result on a fork as on a plain directory", afterFork(func(tree string) error {
 			return firstFile(tree, func(path string) error { return os.Chown(path, 7, 7) })
 		})},
-		{"what has the name but not the mark is never removed", removing(func(b *broken, _ context.Context, id snapshot.ID) error {
+		{"a directory without the ownership mark is never removed", removing(func(b *broken, _ context.Context, id snapshot.ID) error {
 			return os.RemoveAll(filepath.Join(b.place.Dir, "snapshots", string(id)))
 		})},
 		{"removing follows no symbolic link out of the data", removing(func(b *broken, ctx context.Context, id snapshot.ID) error {
@@ -200,14 +200,14 @@ func TestSuiteFindsBrokenBackends(t *testing.T) {
 			}
 			return b.Backend.Remove(ctx, id)
 		})},
-		{"of many with one id exactly one is made", forking(func(b *broken, ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
+		{"of many calls with one id exactly one succeeds", forking(func(b *broken, ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 			f, err := b.Backend.Fork(ctx, from, id)
 			if errors.Is(err, errs.ErrExists) {
 				err = nil
 			}
 			return f, err
 		})},
-		{"what does not exist is not found", forking(func(*broken, context.Context, snapshot.ID, snapshot.ForkID) (snapshot.Fork, error) {
+		{"an unknown id is not found", forking(func(*broken, context.Context, snapshot.ID, snapshot.ForkID) (snapshot.Fork, error) {
 			return snapshot.Fork{}, errors.New("something went wrong")
 		})},
 		{"the list is sorted and complete", func(b *broken) snapshot.Backend {
@@ -221,19 +221,19 @@ func TestSuiteFindsBrokenBackends(t *testing.T) {
 			return b.Backend.Fork(context.Background(), from, id) // no step can fail
 		})},
 		{"fork: each step fails once and nothing is lost", halfMade},
-		{"fork: a full disk is said to be one, and loses nothing", forking(func(b *broken, ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
+		{"fork: a full disk is reported as one, and nothing is lost", forking(func(b *broken, ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 			f, err := b.Backend.Fork(ctx, from, id)
 			if errors.Is(err, errs.ErrNoSpace) {
 				err = &errs.Error{Op: "forking", Kind: errs.ErrCorrupt}
 			}
 			return f, err
 		})},
-		{"what a fork touched misses nothing", func(b *broken) snapshot.Backend { return toucher{b, nil} }},
-		{"an unchanged fork is known to be one", func(b *broken) snapshot.Backend {
+		{"the changes of a fork are listed completely", func(b *broken) snapshot.Backend { return toucher{b, nil} }},
+		{"an unchanged fork lists almost no changes", func(b *broken) snapshot.Backend {
 			return toucher{b, []snapshot.Touch{{Path: ".", Tree: true}}}
 		}},
-		{"where the real tree has moved on misses nothing", func(b *broken) snapshot.Backend { return toucher{b, nil} }},
-		{"a real tree that nobody touched is known to be as it was", func(b *broken) snapshot.Backend {
+		{"the drift of the real tree is listed completely", func(b *broken) snapshot.Backend { return toucher{b, nil} }},
+		{"an unchanged real tree lists almost no drift", func(b *broken) snapshot.Backend {
 			return toucher{b, []snapshot.Touch{{Path: "dir1", Tree: true}}}
 		}},
 		{"a frozen snapshot has the real tree's inodes exactly as claimed", func(b *broken) snapshot.Backend {
@@ -267,7 +267,7 @@ func halfMade(b *broken) snapshot.Backend {
 }
 
 func TestSuiteFindsWhatAKilledForkLeaves(t *testing.T) {
-	const promise = "fork: killed at each step, the next process finds it sound"
+	const promise = "fork: killed at each step, it leaves sound data"
 	if !snapshottest.Fails(t, breaking(halfMade), promise) {
 		t.Error("the suite does not notice a fork that is there before it is whole")
 	}

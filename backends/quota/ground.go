@@ -25,7 +25,7 @@ type ground struct {
 	pool *pool.Pool
 }
 
-var _ overlay.Ground = (*ground)(nil)
+var _ overlay.QuotaStorage = (*ground)(nil)
 
 // Make makes a subvolume.
 func (g *ground) Make(path string) error {
@@ -117,8 +117,8 @@ func (g *ground) limit(ctx context.Context, layer string, l snapshot.DiskLimit) 
 	return err
 }
 
-// Succeed puts the next layer into the group of the old one.
-func (g *ground) Succeed(old, next string) error {
+// InheritLimit puts the next layer into the group of the old one.
+func (g *ground) InheritLimit(old, next string) error {
 	return failed("limiting", next, g.succeed(context.Background(), old, next))
 }
 

@@ -6,33 +6,32 @@ import (
 	"strconv"
 )
 
-// A Driver opens a backend. The list of all drivers, best first, is
-// backends/all; nothing registers itself.
+// A Driver opens a backend. Package backends/all lists all drivers, best first; no driver registers
+// itself.
 type Driver struct {
-	// Name is for people and for the catalogue, which keeps it to open the
-	// same backend again. Nothing branches on it.
+	// Name identifies the backend to people and in the catalogue, which opens the same backend
+	// again by it. No code branches on it.
 	Name string
-	// Automatic: may be chosen without being asked for by name.
+	// Automatic: the driver may be chosen although the user did not name it.
 	Automatic bool
-	// ForLimits: and then only for a [DiskLimit].
+	// ForLimits: an automatic choice considers the driver only if a [DiskLimit] is wanted.
 	ForLimits bool
-	// Open answers with the backend that can hold tree, or an error that
-	// matches errs.ErrNotSupported and says why this driver cannot. It leaves
-	// nothing behind but its own directory, and costs under a millisecond.
+	// Open returns the backend for the tree of place, or an error that matches errs.ErrNotSupported and
+	// gives the reason. It creates nothing but the driver's own directory, and takes under a
+	// millisecond.
 	Open func(ctx context.Context, place Place) (Backend, error)
 }
 
-// A Place is where a backend may keep its data.
+// A Place is where a backend may store its data.
 type Place struct {
-	// Tree is what is to be captured.
+	// Tree is the tree to capture.
 	Tree Tree
-	// Dir is the state directory's part for this driver: absolute, private to
-	// the driver, made with its parents at the first write. A backend whose
-	// data must lie elsewhere (on the tree's own filesystem) marks what it
-	// makes there.
+	// Dir is this driver's part of the state directory: an absolute path, private to the driver,
+	// created with its parents at the first write. A backend whose data must lie elsewhere (on the
+	// tree's own filesystem) puts its ownership mark on what it creates there.
 	Dir string
-	// Held: only what is in the place already is asked for, so that a tree
-	// that could not be captured now, or has gone, is no error.
+	// Held: the caller wants only snapshots and forks that exist already. Then it is no error that
+	// the tree has gone, or could not be captured now.
 	Held bool
 }
 

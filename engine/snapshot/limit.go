@@ -2,72 +2,67 @@ package snapshot
 
 import "context"
 
-// A DiskLimit is the most that a fork may hold beyond its base.
+// A DiskLimit is the most space and inodes that a fork may take beyond its base.
 type DiskLimit struct {
-	// Bytes, in whole blocks of the filesystem, of what was written in the fork
-	// since it was forked and still takes up space: new files, overwritten parts of
-	// files of the base (the whole file where [Facts.Unit] says so), space that was
-	// allocated ahead, and where the filesystem counts it, its own records of them.
-	// Holes are free. 0: no limit.
+	// Bytes limits the space, in whole filesystem blocks, of data written in the fork since it was
+	// forked: new files, overwritten parts of base files (or the whole file, see [Facts.Unit]),
+	// preallocated space, and the filesystem's own metadata for them where the filesystem counts
+	// it. Deleted data and holes do not count. 0: no limit.
 	Bytes Bytes
-	// Inodes are new files, directories and other nodes, and those of the base
-	// that had to be copied to be changed. 0: no limit.
+	// Inodes limits the number of new files, directories and other inodes, and of base inodes that
+	// were copied to be changed. 0: no limit.
 	Inodes int64
-	// Share names forks that hold the limit all together, of one backend or of
-	// several that are the same [Sharer]; "": the fork alone.
+	// Share names a group of forks that the limit holds for as a whole: forks of one backend, or of
+	// several with the same [Sharer.LimitPlace]. "": the limit is for this fork alone.
 	Share string
 }
 
-// A Sharer can hold several forks to one limit. A backend that has it is a [Limiter].
+// A Sharer can hold several forks to one common limit. Every Sharer is a [Limiter].
 type Sharer interface {
-	// LimitPlace names where what is added is counted. Forks of backends with the
-	// same answer share a limit when they are limited with the same
-	// [DiskLimit.Share]: each counts from then on, and what it has added stays
-	// counted after its removal, as long as a snapshot shares it and another fork
-	// has the limit. The one that is set last holds for all. It costs nothing.
+	// LimitPlace names the counter of added data. Forks of backends with equal LimitPlace share a
+	// limit if they were limited with equal [DiskLimit.Share]; the limit set last holds for all of
+	// them.
+	//
+	// Each fork counts from its LimitFork on. After its removal its data still counts as long as a
+	// snapshot shares the data and another fork has the limit. LimitPlace costs nothing.
 	LimitPlace() string
 }
 
-// A Gauge tells how much of its limit is used up.
+// A Gauge measures how much of its limit a fork has used.
 type Gauge interface {
-	// Gauge is what counts now for the limit of the fork, with all that share it;
-	// what is not counted is 0. Cost: some files of the kernel read. Errors:
-	// errs.ErrNotFound (no such fork), errs.ErrNotSupported (it has no limit).
+	// Gauge returns the bytes and inodes that count now towards the limit of the fork, including
+	// those of all forks that share it. A part that is not counted is 0. Cost: reading some kernel
+	// files. Errors: errs.ErrNotFound (no such fork), errs.ErrNotSupported (the fork has no limit).
 	Gauge(ctx context.Context, fork ForkID) (DiskLimit, error)
 }
 
-// A Limiter holds a fork to a [DiskLimit], whatever runs in it, as root or not.
-// A backend that has it is a [LimitProber] too.
+// A Limiter can hold a fork to a [DiskLimit], whatever runs in it, as root or not. Every Limiter is
+// a [LimitProber] too.
 type Limiter interface {
-	// LimitFork gives the fork this limit in the place of the one it has; the zero
-	// DiskLimit takes every limit away. It is in force for each write that begins
-	// after it returns, on a live fork too, through whatever view: one that would
-	// lead past it is cut short or fails, with ENOSPC or EDQUOT, and what is
-	// written then is less than the limit by 1 % and 1 MiB at most, and never more
-	// than it. What was deleted can be written again, at the latest after the
-	// filesystem's next commit. A limit below what the fork holds already is no
-	// error: nothing of it goes, and nothing is added until it is below.
+	// LimitFork replaces the limit of the fork by l; the zero DiskLimit removes every limit.
 	//
-	// The limit stays with the fork until that is removed, over reboots too. Sealing
-	// does not renew it: what the fork wrote before, and a snapshot keeps, counts
-	// until both have gone, where they share it. A fork of a snapshot has no limit,
-	// and what its base holds costs it nothing.
+	// The limit holds for each write that begins after LimitFork has returned, in a live fork too,
+	// and through every view. A write past the limit is short or fails with ENOSPC or EDQUOT. A fork
+	// never takes more than its limit, and can fill all of it but 1 % and 1 MiB. Deleted space can
+	// be written again after the filesystem's next commit at the latest. A limit below the present
+	// use is no error: nothing is deleted, and writes fail until the use is below it.
 	//
-	// Atomic, and repeatable. Cost: under a millisecond, and some microseconds for
-	// each subvolume nested in the fork, or on backends that mark each file that the
-	// fork wrote, for each of those. After an error the limit is what it was.
-	// Errors: errs.ErrNotFound, errs.ErrCorrupt, those of [LimitProber], errs.ErrDenied.
+	// The limit lasts until the fork is removed, across reboots too. Seal does not reset the count:
+	// data that the fork and a snapshot share counts until both have gone. A fork of a snapshot
+	// starts without a limit, and the content of its base costs it nothing.
+	//
+	// Atomic and repeatable; after an error the old limit holds. Cost: under a millisecond, and some
+	// microseconds for each subvolume nested in the fork, or for each file written in the fork on
+	// backends that label files. Errors: errs.ErrNotFound, errs.ErrCorrupt, those of [LimitProber], errs.ErrDenied.
 	LimitFork(ctx context.Context, fork ForkID, l DiskLimit) error
 }
 
-// A LimitProber says beforehand whether its forks can be limited, so that a
-// backend can be chosen by that.
+// A LimitProber reports beforehand whether its forks can be limited, so that a backend can be
+// chosen by it.
 type LimitProber interface {
-	// CanLimit answers nil where [Limiter.LimitFork] can hold any fork of this
-	// backend to l, now, in this process: either part of it, or both where both are
-	// set. The numbers do not matter but for being zero, and the zero DiskLimit is
-	// always possible. It changes nothing, and costs some system calls.
-	// Errors: errs.ErrNotSupported, whose text says what would have to be true and whose
-	// Hints mend it.
+	// CanLimit returns nil if [Limiter.LimitFork], called by this process now, can hold any fork of
+	// this backend to l. Only whether Bytes and Inodes are zero matters, not their values; the zero
+	// DiskLimit is always possible. It changes nothing. Cost: some system calls. Errors:
+	// errs.ErrNotSupported, whose text names the missing condition and whose Hints are the remedy.
 	CanLimit(ctx context.Context, l DiskLimit) error
 }

@@ -7,273 +7,294 @@ import (
 	"time"
 )
 
-// What a backend can do beyond the verbs is an interface of one method. The
-// engine finds it with a type assertion, and works without it.
+// An optional power of a backend is a small interface. The engine finds it with a type assertion,
+// and works without it.
 
-// A Cloner captures a tree and forks the capture in one step, where that is
-// cheaper than the two verbs (btrfs: one transaction commit instead of two).
-// It promises all that [Backend.Capture] followed by [Backend.Fork] do: the
-// same errors, and after one no more than they leave. The view of the snapshot it need not
-// give: then that is empty, and [Backend.Lookup] has it.
+// A Cloner captures a tree and forks the snapshot in one step, which is cheaper than the two verbs
+// (btrfs: one transaction commit instead of two).
 type Cloner interface {
+	// Clone promises all that [Backend.Capture] followed by [Backend.Fork] do: the same errors, and
+	// no more remains after an error. The View of the returned Snapshot may be empty;
+	// [Backend.Lookup] returns it.
 	Clone(ctx context.Context, tree Tree, id ID, fork ForkID) (Snapshot, Fork, error)
 }
 
-// A Together clones several trees as they are at one instant: of two changes to them, one after the
-// other, no base has the later one alone. (ZFS takes the snapshots of one pool in one transaction.)
+// A Together clones several trees atomically, as they are at one instant: of two consecutive writes
+// to the trees, no set of bases has the second without the first. (ZFS takes the snapshots of one
+// pool in one transaction.)
 type Together interface {
-	// Instant names what a tree must have in common with others for that.
+	// Instant returns a key. Trees with equal keys can be cloned at one instant.
 	Instant(tree Tree) (string, error)
-	// CloneTogether is [Cloner] for each; trees and bases are in the same order. After an error
-	// there is none of them. errs.ErrNotSupported, beside Clone's: these cannot be had at one instant.
+	// CloneTogether does Clone of [Cloner] for each tree; bases are in the order of trees. After an
+	// error no base and no fork exists. Errors: those of Clone, and errs.ErrNotSupported (these trees
+	// cannot be cloned at one instant).
 	CloneTogether(ctx context.Context, trees []Cloning) (bases []Snapshot, err error)
 }
 
-// A Cloning says what the snapshot and the fork of a tree are to be called.
+// A Cloning names the snapshot and the fork to make of a tree.
 type Cloning struct {
 	Tree Tree
 	ID   ID
 	Fork ForkID
 }
 
-// A Toucher knows, at a cost in proportion to what changed, where two states
-// may differ. What it yields is a superset of the truth, in no order: the
-// caller compares each place. It must miss nothing.
-// Errors, yielded once as the last pair: errs.ErrNotFound, errs.ErrNotSupported (this
-// process or kernel cannot; the caller then walks both trees), errs.ErrCorrupt.
+// A Toucher lists the paths at which a fork may differ from a snapshot, in time proportional to the
+// changes.
 type Toucher interface {
-	// Touched compares the snapshot base with the fork.
+	// Touched compares the snapshot base with the fork. It yields a superset of the differences, in
+	// no order, and misses none; the caller compares each path.
+	//
+	// Errors, yielded once as the last pair: errs.ErrNotFound, errs.ErrNotSupported (this process or kernel
+	// cannot list changes; the caller then walks both trees), errs.ErrCorrupt.
 	Touched(ctx context.Context, base ID, fork ForkID) iter.Seq2[Touch, error]
 }
 
-// A PairToucher does for two snapshots what a [Toucher] does for a snapshot and
-// a fork, with the same errors. errs.ErrNotSupported: the two have nothing in common.
+// A PairToucher does for two snapshots what a [Toucher] does for a snapshot and a fork. Errors are
+// the same; errs.ErrNotSupported also if the two snapshots have no common origin.
 type PairToucher interface {
 	TouchedBetween(ctx context.Context, a, b ID) iter.Seq2[Touch, error]
 }
 
-// A Drifter knows, at a cost in proportion to what changed, where the real tree
-// may have moved on since a snapshot of it was taken. The rest is as with a
-// [Toucher]: nothing is missed that was changed before the call, and what is
-// yielded is compared by the caller. Errors, yielded once as the last pair:
-// errs.ErrNotFound, errs.ErrNotSupported (this process cannot tell, or the tree is not the
-// one that was captured; the caller then walks both), errs.ErrCorrupt.
+// A Drifter lists the paths at which the real tree may have changed since a snapshot of it, in time
+// proportional to the changes.
 type Drifter interface {
-	// Drifted compares the snapshot id with the tree it is of as it is now.
+	// Drifted compares the snapshot id with the present state of its tree. Like Touched of
+	// [Toucher], it yields a superset, and misses no change made before the call.
+	//
+	// Errors, yielded once as the last pair: errs.ErrNotFound, errs.ErrNotSupported (this process cannot list
+	// changes, or another tree is at the path of the captured one; the caller then walks both),
+	// errs.ErrCorrupt.
 	Drifted(ctx context.Context, id ID) iter.Seq2[Touch, error]
 }
 
-// A Touch is a place where two trees may differ.
+// A Touch is a path at which two trees may differ.
 type Touch struct {
-	// Path is relative to the root of the tree, "." for the root itself, its
-	// elements separated by slashes; any bytes but NUL.
+	// Path is relative to the root of the tree, with slashes; the root itself is ".". Any byte but
+	// NUL may occur.
 	Path string
-	// Tree: everything beneath Path may differ too. When false only the node
-	// itself, and where it is a directory the names in it, need a look.
+	// Tree: the whole subtree at Path may differ. False: only the inode at Path may, and for a
+	// directory the set of its names.
 	Tree bool
-	// Named: of the names in the directory, those that may differ are touched
-	// places of their own. Nobody need list it to find them.
+	// Named: each name in the directory Path that may differ is yielded as a Touch of its own, so
+	// that the caller need not list the directory.
 	Named bool
 }
 
-// A Keeper keeps what a live base held where a fork changes it, so that it is known even
-// when the real tree is changed there, too.
+// A Keeper preserves the original content of each file of a live base that a fork changes, so that
+// the original is known even after the real file has changed too.
 type Keeper interface {
-	// Originals yields the files of the real tree whose content the fork has changed
-	// since base, in no order, each as it was at that moment. What is not yielded was not
-	// changed, or is not known. Cost: in proportion to what the fork has changed. Errors,
-	// yielded once as the last pair: errs.ErrNotFound, errs.ErrCorrupt, errs.ErrNotSupported (the two have
-	// nothing in common).
+	// Originals yields the files of the real tree whose content the fork has changed since base,
+	// each as it was just before that change, in no order. A file that is missing was not changed,
+	// or its original is unknown. Cost: in proportion to the changes in the fork.
+	//
+	// Errors, yielded once as the last pair: errs.ErrNotFound, errs.ErrCorrupt, errs.ErrNotSupported (base and
+	// fork have no common origin).
 	Originals(ctx context.Context, base ID, fork ForkID) iter.Seq2[Original, error]
 }
 
-// A Raiser has forks on a live base that read some of what they show from another name than their own: what
-// they have renamed, and not written to, is where the tree has it.
+// A Raiser has forks on a live base whose renamed entries still read the real tree under the old
+// name: overlayfs redirects, and renames without a copy up. Raise copies such entries up, so that
+// the old name may change.
 type Raiser interface {
-	// Borrowed answers with where a fork does so. What lies in a directory that is named,
-	// and is borrowed with it, is not named itself. Cost: in proportion to what the fork has
-	// changed since its base. Errors: errs.ErrNotFound, errs.ErrCorrupt.
+	// Borrowed lists the entries that a fork shows from another path of the real tree. An entry
+	// inside a listed directory is listed only if the directory does not account for it. Cost: in
+	// proportion to the changes in the fork since its base. Errors: errs.ErrNotFound, errs.ErrCorrupt.
 	Borrowed(ctx context.Context, fork ForkID) ([]Borrowed, error)
-	// Raise has the fork, in which nothing runs, hold by itself what it shows at these
-	// places: it is there from then on, whatever becomes of the tree. The fork shows
-	// afterwards what it showed before, and so it does after an error or a kill; repeating it
-	// goes on. mounted calls do with a descriptor of the fork's own tree, which may be written to until
-	// do returns. Cost: a copy of what
-	// is raised, where the filesystem cannot share its blocks. Errors: errs.ErrNotFound,
-	// errs.ErrNoSpace, errs.ErrBusy, errs.ErrDrifted (the tree has it no more), errs.ErrInterrupted.
+	// Raise copies these entries up into the fork, which is idle, so that they no longer depend on
+	// the real tree. The fork shows the same content before and after, and also after an error or a
+	// kill; a repeated call completes the work.
+	//
+	// Raise may call mounted, which mounts the fork and calls do with a descriptor of its root; the
+	// fork may be written to until do returns. Cost: a copy of each file, unless the filesystem can
+	// share blocks. Errors: errs.ErrNotFound, errs.ErrNoSpace, errs.ErrBusy, errs.ErrDrifted (the real tree no longer
+	// has the entry), errs.ErrInterrupted.
 	Raise(ctx context.Context, fork ForkID, what []Borrowed, mounted func(do func(root int) error) error) error
 }
 
-// A Borrowed is a place that a fork shows from another one of the tree. Paths are as those of a [Touch].
+// A Borrowed is an entry that a fork shows from another path of the real tree. Paths have the form
+// of [Touch.Path].
 type Borrowed struct {
-	// Path is what the fork calls it, From what the tree does.
+	// Path is the path in the fork, From the path in the real tree.
 	Path, From string
-	// Tree: all that From has is shown there, but for what the fork has changed.
+	// Tree: the whole directory From shows at Path, except for the fork's own changes.
 	Tree bool
 }
 
 // An Original is a regular file as it was when a fork first changed its content.
 type Original struct {
-	Path     string // as that of a [Touch]
+	Path     string // in the form of [Touch.Path]
 	Mode     fs.FileMode
 	UID, GID uint32
 	Size     int64
-	// CTime tells whether the real tree had been changed before that.
+	// MTime and CTime are the file's times at that moment. CTime shows whether the real file had
+	// changed between the base and the fork's first change.
 	MTime, CTime time.Time
 	Xattrs       map[string]string
-	// Content is a file that has it, and stays as long as the fork does; "": it was not kept.
+	// Content is a file with the original bytes, which exists as long as the fork does. "": the
+	// bytes were not preserved.
 	Content string
 }
 
-// A Meter tells the bytes a fork holds that its base does not. Cost: in
-// proportion to what the fork has changed, at most. Errors: errs.ErrNotFound,
-// errs.ErrNotSupported (this process may not know), errs.ErrInterrupted.
+// A Meter measures the space of a fork.
 type Meter interface {
+	// Usage returns the bytes that a fork holds and its base does not. Cost: at most in proportion
+	// to the changes in the fork. Errors: errs.ErrNotFound, errs.ErrNotSupported (this process may not read
+	// the figure), errs.ErrInterrupted.
 	Usage(ctx context.Context, fork ForkID) (Bytes, error)
 }
 
-// A Weigher copies all of a tree that it captures, and all of it again for each fork, and
-// says beforehand how much that is.
+// A Weigher copies a whole tree for each capture, and again for each fork. It estimates the size of
+// a copy beforehand.
 type Weigher interface {
-	// Weigh counts what one copy of a tree holds. Cost: a look at the metadata of each
-	// file. Errors: errs.ErrNotFound, errs.ErrInterrupted.
+	// Weigh counts the files and bytes of one copy of a tree. Cost: one lstat for each file. Errors:
+	// errs.ErrNotFound, errs.ErrInterrupted.
 	Weigh(ctx context.Context, tree Tree) (Weight, error)
 }
 
-// A Weight is that of a copy.
+// A Weight is the size of one copy of a tree.
 type Weight struct {
-	// Files counts directories and all else that has a name.
+	// Files is the number of names, directories included.
 	Files int
-	// Bytes are those that it takes on the disk.
+	// Bytes is the disk space of the copy.
 	Bytes Bytes
-	// Room is what the disk for copies has free; -1 where one may take less than Bytes.
+	// Room is the free space on the disk for copies, or -1 if copies share blocks, so that a copy may
+	// take less than Bytes.
 	Room Bytes
 }
 
-// A Sweeper gives back the space of what was removed, at a bounded rate, until
-// nothing is left or ctx ends. It is safe to run twice at once and to kill: what
-// it has not come to, or could not remove, the next one finds. Errors:
-// errs.ErrInterrupted, errs.ErrDenied, errs.ErrCorrupt (a record that might name what is to go).
+// A Sweeper frees the space of removed snapshots and forks in the background.
 type Sweeper interface {
+	// Sweep deletes at a bounded rate, until nothing is left or ctx ends. Two sweeps may run at
+	// once, and a sweep may be killed: the next one continues with the rest. Errors:
+	// errs.ErrInterrupted, errs.ErrDenied, errs.ErrCorrupt (a record that might name data to delete cannot be
+	// read).
 	Sweep(ctx context.Context) error
 }
 
-// A Pender tells whether a sweep would give space back at once, at the cost of
-// a look into a directory. A backend without it is always swept.
+// A Pender reports whether a sweep has work. The engine always sweeps a backend that is no Pender.
 type Pender interface {
+	// Pending reports whether a sweep would free space now. Cost: listing one directory.
 	Pending() bool
 }
 
-// A Stocker puts ready-made forks of a snapshot by, so that a later Fork or
-// Clone of an unchanged tree is a rename. Afterwards there are n of them at
-// least, which go when the snapshot is removed. It is safe to run twice at once
-// and to kill. Cost: that of as many forks as are missing. Errors: errs.ErrNotFound,
-// errs.ErrNoSpace, errs.ErrInterrupted; what was put by before one stays.
+// A Stocker makes forks of a snapshot in advance, so that a later Fork or Clone of an unchanged
+// tree is only a rename.
 type Stocker interface {
+	// Stock makes forks of from until n unused ones exist. They go with their snapshot. Two calls
+	// may run at once, and a call may be killed. Cost: that of each missing fork. Errors:
+	// errs.ErrNotFound, errs.ErrNoSpace, errs.ErrInterrupted; the forks made before an error stay.
 	Stock(ctx context.Context, from ID, n int) error
 }
 
-// A Settler makes a fork's content safe after its last process has ended: what
-// was written without waiting for the disk is on stable storage afterwards, and
-// the fork can be reached again. Repeating it is harmless. A fork that is
-// found unsettled after the machine went down is answered with errs.ErrCorrupt. Cost:
-// writing out what the filesystem holds unsaved. Errors: errs.ErrNotFound, errs.ErrCorrupt,
-// errs.ErrNoSpace; the fork is then as it was.
+// A Settler has forks whose writes do not reach the disk while they run (overlayfs mounted
+// volatile), so that a fork must be synced after its last process has ended.
 type Settler interface {
+	// Settle writes the content of a fork to stable storage and makes the fork reachable again.
+	// Repeatable. After a crash of the machine, an unsynced fork is reported as errs.ErrCorrupt. Cost:
+	// writing all unsaved data of the filesystem. Errors: errs.ErrNotFound, errs.ErrCorrupt, errs.ErrNoSpace; the
+	// fork is then unchanged.
 	Settle(ctx context.Context, fork ForkID) error
 }
 
-// A Narrower shows a directory of a tree alone. The kernel refuses an ordinary
-// user an overlay of a directory in which somebody has mounted a filesystem
-// since, but not of those beside it.
+// A Narrower shows a single directory of a tree. The kernel refuses an ordinary user an overlay of
+// a directory in which a filesystem was mounted later, but not overlays of its other
+// subdirectories.
 type Narrower interface {
-	// Narrow answers how to reach dir, a clean path beneath the tree's root, of a
-	// view that this backend has given. With write what is changed there is
-	// changed in the view: the fork's own layer gets the directories down to dir,
-	// as writing there would make them, and nothing may have it mounted. Without,
-	// the answer is for reading, and nothing is made. Repeating it is harmless, and
-	// after an error the view is as it was. Cost: some look-ups for each layer.
-	// Errors: errs.ErrNotFound (no such directory), errs.ErrNotSupported.
+	// Narrow returns a view of dir, a clean path inside the tree's root, from a view of this
+	// backend.
+	//
+	// With write, a change in the returned view is a change in the fork: the fork's upper gets the
+	// directories down to dir, as a copy up would make them, and nobody may have the fork mounted.
+	// Without write, the returned view is read-only, and nothing is created. Repeatable; after an
+	// error v is as it was. Cost: some look-ups for each layer. Errors: errs.ErrNotFound (no such
+	// directory), errs.ErrNotSupported.
 	Narrow(ctx context.Context, v View, dir string, write bool) (View, error)
 }
 
-// A Returner takes a fork back to a state, which may be in use. What is frozen and live, limited and
-// held is as of a new fork of that state; the fork keeps its name, its limit, and its mounts.
+// A Returner rolls a fork back to a snapshot, even while it is mounted. The fork keeps its id, its
+// limit and its mounts; otherwise it is equal to a new fork of the snapshot.
 type Returner interface {
-	// Return has the fork hold what a snapshot of its tree holds. What it held is lost. With InUse
-	// somebody has it mounted, who writes nothing meanwhile: he finds the snapshot's content at once, in files
-	// that he has open or mapped too, and what is not in the snapshot and he has open lives on without
-	// a name, or answers ESTALE where its content cannot be had any more. Atomic. Errors: errs.ErrNotFound; errs.ErrNotSupported
-	// (the snapshot stands on another base); errs.ErrBusy, errs.ErrNoSpace, errs.ErrInterrupted.
-	Return(ctx context.Context, fork ForkID, to ID, use Use) error
-	// Base is what the fork was last made of, sealed as or taken back to. A process that serves the fork may
-	// still be about to take it back when who called Return was killed: that is waited for. Errors: errs.ErrNotFound,
+	// Return replaces the content of the fork by that of a snapshot of its tree. The former content
+	// is lost. Atomic.
+	//
+	// With InUse the fork is mounted and its processes do not write meanwhile. They see the
+	// snapshot's content at once, in open and mapped files too. An open file that the snapshot does
+	// not have lives on without a name, or answers ESTALE if its content is no longer available.
+	//
+	// Errors: errs.ErrNotFound; errs.ErrNotSupported (the snapshot has another base); errs.ErrBusy, errs.ErrNoSpace,
 	// errs.ErrInterrupted.
+	Return(ctx context.Context, fork ForkID, to ID, use Use) error
+	// Base returns the snapshot that the fork was last forked from, sealed into or returned to. It
+	// waits for a server process that still executes a Return whose caller was killed. Errors:
+	// errs.ErrNotFound, errs.ErrInterrupted.
 	Base(ctx context.Context, fork ForkID) (ID, error)
 }
 
-// A Hider keeps data on the tree's own filesystem, at absolute paths which no
-// sandbox may see and no comparison looks at. It costs nothing.
+// A Hider stores data on the tree's own filesystem.
 type Hider interface {
+	// Hidden lists the absolute paths of that data. Sandboxes must not see them, and comparisons
+	// skip them. It costs nothing.
 	Hidden() []string
 }
 
-// A Scratcher has room for what is no part of a tree, and counts for its limit all the
-// same.
+// A Scratcher has storage that is no part of a tree, but counts for a fork's limit.
 type Scratcher interface {
-	// Scratch answers with a directory for the fork and its kin, which are those with
-	// the same id up to the first hyphen: at first an empty one that anybody may
-	// write to, as /tmp. What is in it counts for the limit of the fork. It goes when
-	// the last of them is removed, at the next sweep. Cost: that of a fork, once.
-	// Errors: errs.ErrNotFound, errs.ErrNoSpace.
+	// Scratch returns a directory, which is at first empty and writable by all users, like /tmp. The
+	// fork shares it with all forks whose ids are equal up to the first hyphen. Its content counts
+	// for the limit of the fork. The next sweep after the removal of the last of these forks deletes
+	// it. Cost: that of a fork, once. Errors: errs.ErrNotFound, errs.ErrNoSpace.
 	Scratch(ctx context.Context, fork ForkID) (string, error)
 }
 
-// A Loser has forks that are served, by a process that can be lost.
+// A Loser has forks that depend on a server process, which may die.
 type Loser interface {
-	// Lost waits until the process that serves a fork has ended, and reports whether it
-	// was killed: then each mount of the fork answers ENOTCONN for good, and what was
-	// synced is there when it is mounted again. False: the process ended because nobody
-	// has the fork mounted any more, or ctx has ended before. One that nobody serves has
-	// lost its process before, if it is mounted. Cost: some system calls.
+	// Lost waits until the server process of a fork has ended, and reports whether it was killed.
+	// All mounts of the fork then answer ENOTCONN for good, and a new mount shows all synced data.
+	// Lost returns false if the server ended because the last mount had gone, or if ctx ended first.
+	// For a mounted fork without a server it returns true at once. Cost: some system calls.
 	Lost(ctx context.Context, fork ForkID) bool
 }
 
-// A Noticer serves forks of a live base, and has seen which files had changed below when they were read.
+// A Noticer serves forks of a live base, and notices reads of files that changed after the base.
 type Noticer interface {
-	// Noticed are the files of the live tree, by paths relative to it, whose content was read through a
-	// fork, by whomever, at a time when they had the change time of the fork's base or a later one: what the
-	// fork shows of them is not its base. Each is told from when it is first read so, and as long as the fork is
-	// mounted, up to 500. What was read before it changed, or the kernel has not asked for since, is not told. Cost:
-	// some system calls. Errors: errs.ErrNotFound.
+	// Noticed lists files of the live tree, by relative path, whose content somebody read through
+	// the fork when their ctime was not before the fork's base: for these files the fork does not
+	// show its base.
+	//
+	// A file is listed from its first such read until the last mount of the fork has gone. At most
+	// 500 files are listed. A file is missing if it was read only before it changed, or if the
+	// kernel has not asked for its content since. Cost: some system calls. Errors: errs.ErrNotFound.
 	Noticed(ctx context.Context, fork ForkID) ([]string, error)
 }
 
-// A Tender has something to look after while anything runs in one of its forks.
+// A Tender needs regular maintenance while processes run in one of its forks.
 type Tender interface {
-	// Tend is called every ten seconds or so, and costs some system calls.
+	// Tend is called about every ten seconds, and costs some system calls.
 	Tend(ctx context.Context) error
 }
 
-// A Checker looks whether all that it keeps of a fork fits together.
+// A Checker verifies its stored data of a fork, and can repair it.
 type Checker interface {
-	// Check says what is wrong with what the fork is made of, that which it has in common
-	// with others included; nothing: all is well. What a killed process leaves, and the
-	// next that uses the fork puts in order, is nothing wrong. Without repair nothing is
-	// changed. With it, what can be is mended, and each problem says whether it was: nothing
-	// is written over or thrown away for it that might be wanted, what others have in common
-	// with the fork stays as it is, and a second check has nothing to say of what was
-	// mended. Repeating it is harmless, and after an error the fork can be checked again.
-	// Cost: in proportion to what was ever changed in it. Errors: errs.ErrNotFound, errs.ErrBusy (it
-	// is in use), errs.ErrCorrupt (its record), errs.ErrNoSpace.
+	// Check lists the problems in the data of a fork, including data that it shares with others; an
+	// empty list means that the data is sound. Remains of a killed process that the next user of the
+	// fork would clean up are no problem. Without repair nothing is changed.
+	//
+	// With repair, each Problem reports whether it was mended. A repair neither overwrites nor
+	// deletes data that might be wanted, nor changes data that is shared with others, and a second
+	// Check does not list a mended problem again. Repeatable; after an error the fork can be checked
+	// again. Cost: in proportion to all changes ever made in the fork.
+	//
+	// Errors: errs.ErrNotFound, errs.ErrBusy (the fork is in use), errs.ErrCorrupt (its record), errs.ErrNoSpace.
 	Check(ctx context.Context, fork ForkID, repair bool) ([]Problem, error)
 }
 
-// A Problem is something that a [Checker] has found.
+// A Problem is one finding of a [Checker].
 type Problem struct {
-	// Where is the file or directory of the backend's data that it is in.
+	// Where is the damaged file or directory in the backend's data.
 	Where string
-	// What is a sentence, with the path in the tree that it is about, if there is one.
-	What   string
+	// What is a sentence that describes the damage, with the affected path of the tree if there is
+	// one.
+	What string
+	// Mended reports whether Check has repaired it.
 	Mended bool
 }

@@ -5,50 +5,53 @@ import (
 	"io"
 )
 
-// A Form says how a stream is written: who reads one form reads it whichever
-// backend wrote it.
+// A Form is the format of a stream. A reader of a form reads the streams of every backend that
+// writes it.
 type Form string
 
-// FormCommands is the form that every snapfs reads, into any backend: the commands
-// of package internal/sendstream. A stream of another form is read only by a
-// [Receiver] of that form.
+// FormCommands is the form that every snapfs can read into any backend: the commands of package
+// internal/sendstream. Only a [Receiver] of the same form reads a stream of another form.
 const FormCommands Form = "commands-1"
 
-// A Sending is what is to be sent.
+// A Sending selects what to send.
 type Sending struct {
 	ID ID
-	// Base is the snapshot that the other side has too, or "": then all is sent.
+	// Base is a snapshot that the other side has too; the stream then holds the differences only.
+	// "": the stream holds the whole tree.
 	Base ID
 }
 
-// A Sender writes its snapshots as streams faster than who walks them could.
+// A Sender writes its snapshots as streams faster than a walk of the tree could.
 type Sender interface {
-	// SendForm is the form of its streams. It costs nothing.
+	// SendForm returns the form of the streams. It costs nothing.
 	SendForm() Form
-	// Send writes a snapshot's tree, all of it and nothing else, to w. It changes
-	// nothing, may be repeated, and two of the same are the same tree, if not the same
-	// bytes. Cost: in proportion to the tree, or with a base to what lies between.
-	// A snapshot removed meanwhile, or ctx at its end, breaks the stream off.
+	// Send writes the tree of a snapshot, all of it and nothing else, to w. It changes nothing and
+	// may be repeated; two streams of one snapshot make the same tree, though not always of the same
+	// bytes.
 	//
-	// Errors: errs.ErrNotFound; errs.ErrNotSupported, before anything is written (this process
-	// may not; the tree is more or less than what can be sent; base and snapshot have
-	// nothing in common: the caller then walks the tree); errs.ErrInterrupted; and those of w
-	// as they are.
+	// Removing the snapshot meanwhile, or ending ctx, breaks the stream off. Cost: in proportion to
+	// the tree, or to its differences from the base.
+	//
+	// Errors: errs.ErrNotFound; errs.ErrNotSupported, before anything is written (this process may not send,
+	// the tree cannot be sent exactly, or base and snapshot have no common origin; the caller then
+	// walks the tree); errs.ErrInterrupted; and the errors of w unchanged.
 	Send(ctx context.Context, w io.Writer, s Sending) error
 }
 
-// A Receiver makes snapshots of streams of a form.
+// A Receiver makes snapshots from streams of one form.
 type Receiver interface {
-	// ReceiveForm is the form it reads. It costs nothing.
+	// ReceiveForm returns the form that Receive reads. It costs nothing.
 	ReceiveForm() Form
-	// Receive makes the snapshot id, said to be of tree, of a stream: on top of the
-	// snapshot base where it is an incremental one. Who checks the stream does so in r: only when r ended with io.EOF
-	// is anything a snapshot. Atomic. The stream may be anybody's: nothing is written,
-	// and nothing opened, but in the new snapshot's own tree.
+	// Receive makes the snapshot id from a stream, and records tree as its origin. An incremental
+	// stream is applied on top of the snapshot base. Atomic: the snapshot exists only once r has
+	// returned io.EOF, so that a caller can verify the stream inside r.
 	//
-	// After an error, or a crash, there is no snapshot id; what came is taken away by
-	// Remove. Cost: in proportion to the stream. Errors: errs.ErrNotFound (base), errs.ErrExists,
-	// errs.ErrCorrupt (no stream of this form, or not for this base), errs.ErrNoSpace,
-	// errs.ErrDenied, errs.ErrNotSupported, errs.ErrInterrupted, and those of r as they are.
+	// The stream may come from anybody: Receive opens and writes only files of the new snapshot's
+	// own tree.
+	//
+	// After an error or a crash there is no snapshot id, and Remove deletes the received part.
+	// Cost: in proportion to the stream. Errors: errs.ErrNotFound (base), errs.ErrExists, errs.ErrCorrupt (no
+	// stream of this form, or not for this base), errs.ErrNoSpace, errs.ErrDenied, errs.ErrNotSupported,
+	// errs.ErrInterrupted, and the errors of r unchanged.
 	Receive(ctx context.Context, r io.Reader, id, base ID, tree Tree) (Snapshot, error)
 }

@@ -1,6 +1,6 @@
-// Package snapshot is the contract between snapfs and the ways of copying a
-// directory tree in constant time. It is the first file to read: everything
-// else either keeps this contract or relies on it.
+// Package snapshot is the contract between snapfs and its backends: the ways to copy a directory
+// tree in constant time. Read this file first; everything else either implements this contract or
+// relies on it.
 //
 // # Life cycle
 //
@@ -9,47 +9,56 @@
 //	(the real one)           ▲                  │  ▲ │ by a sandbox
 //	                         └────── Seal ──────┘  └─┘
 //
-// A [Tree] is a directory tree of the real machine. A snapshot ([ID]) is an
-// immutable state of a tree. A fork ([ForkID]) is a writable tree that began
-// as a snapshot. A snapshot never becomes a fork nor a fork a snapshot, and the
-// two have different types, so the compiler knows which of them may be written.
+// # Vocabulary
 //
-// # What a backend is not
+//   - tree ([Tree]): a directory tree of the real machine.
+//   - snapshot ([ID], [Snapshot]): an immutable state of a tree.
+//   - fork ([ForkID], [Fork]): a writable tree that began as a snapshot, its base.
+//   - frozen base, live base: whether later writes to the real tree show in a snapshot; see
+//     [Facts.Frozen].
+//   - view ([View]): how to reach a snapshot or a fork.
+//   - seal: record the present state of a fork as a new snapshot.
+//   - optional power: an interface of powers.go, send.go or limit.go that a backend may implement
+//     beyond [Backend].
 //
-// A backend holds data. Names, parents, owners and states live once, in
-// engine/catalog, which also chooses the ids; a backend only has to keep the
-// trees apart by them. A backend makes no lasting mount: it answers with a
-// [View], which says how to reach a tree, and whoever needs the tree follows it
-// (isolation, diff, tests), in a mount namespace that dies with its user.
+// A snapshot never becomes a fork, nor a fork a snapshot. ID and ForkID are different types, so the
+// compiler knows which of the two may be written.
+//
+// # Responsibilities
+//
+// A backend stores data. Names, parents, owners and states live once, in engine/catalog, which also
+// chooses the ids; a backend tells snapshots and forks from each other by id alone.
+//
+// A backend makes no lasting mount. It returns a [View], and the user of the tree (isolation, diff,
+// a test) mounts that view in a mount namespace of its own, which ends with its processes.
 //
 // # Scenarios
 //
-// Run something and throw it away:
+// Run a command and discard its changes:
 //
 //	base, _ := b.Capture(ctx, tree, "s1")
 //	fork, _ := b.Fork(ctx, base.ID, "f1")   // fork.View says where to run
 //	b.RemoveFork(ctx, "f1")
 //	b.Remove(ctx, "s1")
 //
-// Name a state and come back to it; rolling back is forking again:
+// Name a state and return to it. A rollback is another fork:
 //
-//	b.Seal(ctx, "f1", "s2", Idle)            // f1 goes on from s2
+//	b.Seal(ctx, "f1", "s2", Idle)            // f1 now has the base s2
 //	fork, _ = b.Fork(ctx, "s2", "f2")        // the state of s2, writable
 //	b.RemoveFork(ctx, "f1")
 //
-// Fork a sandbox whose processes run (the caller has frozen them):
+// Fork a sandbox that has processes, which the caller has frozen:
 //
-//	b.Seal(ctx, "f1", "s3", InUse)           // f1's view stays as it is
+//	b.Seal(ctx, "f1", "s3", InUse)           // the view of f1 stays as it is
 //	b.Fork(ctx, "s3", "f3")
 //
 // # Rules for every method
 //
-// All errors are of type [*errs.Error] and match one of the sentinels of package errs.
-// A cancelled context ends a method at its next safe point with
-// [errs.ErrInterrupted]. A method that fails, or whose process is killed, leaves
-// either nothing, or something that Remove or RemoveFork of the same id takes
-// away; it never leaves a half-made snapshot that Lookup answers for. All
-// methods may be called from many goroutines and many processes at once.
+//   - Errors are of type [*errs.Error] and match one of the sentinels of package errs.
+//   - A cancelled context ends a method at its next safe point, with [errs.ErrInterrupted].
+//   - After an error, or after the process was killed, a method has left either nothing, or remains
+//     that Remove or RemoveFork of the same id deletes. Lookup never returns a half-made snapshot.
+//   - Many goroutines and many processes may call any methods at once.
 package snapshot
 
 import (
@@ -59,12 +68,12 @@ import (
 
 // A Tree is a directory tree of the real machine that can be captured.
 type Tree struct {
-	// Path is its root: absolute, clean, and with no symbolic link in it.
+	// Path is its root: absolute, clean, and without symbolic links.
 	Path string
 }
 
-// ID names a snapshot within one backend: 1 to 64 characters of [a-z0-9-],
-// beginning with a letter or digit. See [ValidID].
+// ID names a snapshot within one backend: 1 to 64 characters of [a-z0-9-], beginning with a letter
+// or digit. See [ValidID].
 type ID string
 
 // ForkID names a fork within one backend, by the same rules as [ID].
@@ -73,180 +82,175 @@ type ForkID string
 // Snapshot describes an immutable state of a tree.
 type Snapshot struct {
 	ID ID
-	// Tree is what was captured; for a sealed fork, the tree its base came from.
+	// Tree is the captured tree. For a sealed fork it is the tree of the fork's base.
 	Tree Tree
-	// Taken is the instant the snapshot stands for, by the clock of the
-	// filesystem that holds the tree (so that it may be compared with ctimes).
+	// Taken is the instant the snapshot stands for, by the clock of the filesystem that holds the
+	// tree, so that it can be compared with ctimes.
 	Taken time.Time
-	// Frozen reports whether later writes to the real tree leave this
-	// snapshot alone. A snapshot of a live lower layer is not frozen: what no
-	// fork has changed is read from the real tree as it is now.
+	// Frozen reports whether the snapshot is independent of later writes to the real tree. A
+	// snapshot of a live lower layer is not: files that no fork has changed show the present
+	// content of the real tree.
 	Frozen bool
-	// View is how to read it. It has no writable part.
+	// View is how to read the snapshot. It has no writable part.
 	View View
 }
 
 // Fork describes a writable tree grown from a snapshot.
 type Fork struct {
 	ID ForkID
-	// Base is the snapshot it was forked from or last sealed into.
+	// Base is the snapshot that the fork was made from, or last sealed into.
 	Base ID
-	// View is how to reach it. It stays valid until the fork is removed or
-	// sealed as [Idle].
+	// View is how to reach the fork. It is valid until the fork is removed, or sealed as [Idle].
 	View View
 }
 
-// A View says how to reach a tree: it is Path, the Overlay to mount, or what is
-// Served.
+// A View is how to reach a tree: through Served if that is set, else through Overlay if that is
+// set, else at Path.
 type View struct {
-	// Path is the directory that holds the tree, when the others are nil.
+	// Path is the directory that holds the tree, if Overlay and Served are nil.
 	Path string
-	// Overlay is what to mount to see the tree, or nil.
+	// Overlay is the overlay mount that shows the tree, or nil.
 	Overlay *Overlay
-	// Served is what mounts the tree, or nil.
+	// Served mounts the tree, or is nil.
 	Served Served
 }
 
-// Served is a tree that no filesystem of the kernel shows, so that a process has to
-// answer for it.
+// Served is a tree that no kernel filesystem can show, so that a process serves it.
 type Served interface {
-	// Mount mounts the tree, detached, where nobody sees it: the answer is a
-	// descriptor of its root, opened with O_PATH, and closing it takes a mount away
-	// that has not been attached anywhere. The tree is served by this process for as long as any
-	// mount of it is there, and what was written is in the fork when the last has
-	// gone; or it is served by the process that does so already. It is in the
-	// namespace of who calls, who must be allowed to mount there. A fork is to be
-	// written to by one process tree only; with readOnly it can be looked at whoever
-	// has it. Cost: in proportion to what was ever changed in the tree, at some
-	// microseconds a node. Errors: errs.ErrNotFound, errs.ErrCorrupt, errs.ErrBusy, errs.ErrDenied,
-	// errs.ErrNotSupported (no /dev/fuse, or it may not be mounted).
+	// Mount mounts the tree in the caller's mount namespace, attached nowhere, and returns an
+	// O_PATH descriptor of its root. Closing the descriptor unmounts the tree, unless the caller has
+	// attached it somewhere.
+	//
+	// This process serves the tree until its last mount has gone, or another process that serves
+	// it already does; when the last mount has gone, the fork contains all that was written. Only
+	// one process tree may write to a fork. Any number of readers may mount it with readOnly.
+	//
+	// The caller must have the right to mount in its namespace. Cost: some microseconds for each
+	// inode that was ever changed in the tree. Errors: errs.ErrNotFound, errs.ErrCorrupt, errs.ErrBusy, errs.ErrDenied,
+	// errs.ErrNotSupported (no /dev/fuse, or no right to mount it).
 	Mount(ctx context.Context, readOnly bool) (fd int, err error)
 }
 
 // Overlay describes one mount of the kernel's overlayfs.
 type Overlay struct {
-	// Lower are the read-only layers, the topmost first; at least one, unless there is a Base.
+	// Lower lists the read-only layers, topmost first: at least one, unless Base is set.
 	Lower []string
-	// Base is beneath all of them, the topmost first: a tree that is only read, served by a process, in
-	// one part or several, of which none is the tree without the others.
+	// Base lists further lower layers, topmost first, below all of Lower. Each is a read-only tree
+	// that a process serves; only all of them together show the base tree.
 	Base []Served
-	// Upper and Work are the writable layer and its work directory; both are
-	// empty in the view of a snapshot.
+	// Upper and Work are the writable layer and its work directory. Both are empty in the view of a
+	// snapshot.
 	Upper, Work string
-	// UserXattr keeps overlayfs's own records in user.* rather than trusted.*
-	// attributes. Kernels require it in a user namespace and exclude
-	// redirect_dir and metacopy with it (Documentation/filesystems/overlayfs).
+	// UserXattr makes overlayfs store its own records in user.* instead of trusted.* attributes.
+	// Kernels require it in a user namespace, and exclude redirect_dir and metacopy with it
+	// (Documentation/filesystems/overlayfs).
 	UserXattr bool
-	// Nested: the last of Lower, the tree itself, contains the other layers,
-	// because the state directory lies in it. The kernel refuses that (ELOOP).
-	// Whoever mounts makes a read-only overlay of the last one alone first, and
-	// uses that in its place; internal/kernel does it.
+	// Nested: the last of Lower, which is the tree itself, contains the other layers, because the
+	// state directory lies in the tree. The kernel refuses such a mount (ELOOP). The caller first
+	// mounts a read-only overlay of the last layer alone and uses that in its place;
+	// internal/mount does it.
 	Nested bool
 }
 
-// Use says whether processes hold files of a fork open.
+// Use says whether processes have files of a fork open.
 type Use int
 
 // Whether a fork is in use while it is sealed.
 const (
-	// Idle: no process has the fork's view mounted or open. Sealing may move
-	// its data, and takes constant time.
+	// Idle: no process has the fork's view mounted or open. Seal may move the fork's data, and takes
+	// constant time.
 	Idle Use = iota
-	// InUse: processes run on the view and are frozen meanwhile by the caller.
-	// Sealing leaves the view in place, and may take time in proportion to
-	// what the fork has changed since its base.
+	// InUse: processes run on the view, and the caller has frozen them. Seal leaves the view in
+	// place, and may take time in proportion to the changes in the fork since its base.
 	InUse
 )
 
-// A Backend keeps snapshots and forks of trees. See the package comment for
-// the rules that hold for every method.
+// A Backend stores snapshots and forks of trees. The rules of the package comment hold for every
+// method.
 type Backend interface {
-	// Facts says what holds for every snapshot and fork of this backend.
-	// It costs nothing and never changes while the process lives.
+	// Facts returns the properties that all snapshots and forks of this backend share. It costs
+	// nothing, and the result does not change while the process lives.
 	Facts() Facts
 
-	// Capture makes an immutable snapshot of tree as it is now. Atomic: the
-	// snapshot stands for one instant where Facts.Frozen is true. Where an
-	// equal snapshot of the same tree already exists, a backend may answer
-	// with that one instead, so that the ID in the answer is the one to keep.
-	// Repeating it with the same id gives errs.ErrExists.
-	// Cost: constant in the size of the tree, unless Facts.CopiesWhole.
-	// Errors: errs.ErrNotFound, errs.ErrExists, errs.ErrNotSupported (the tree is not of a
-	// kind this backend can hold), errs.ErrReadOnly, errs.ErrNoSpace, errs.ErrDenied.
+	// Capture makes an immutable snapshot of tree as it is now. Atomic: where Facts.Frozen is true,
+	// the snapshot shows the tree at one instant.
+	//
+	// Where an equal snapshot of the same tree exists, a backend may return that one instead; the
+	// caller must use the ID of the result. A second call with the same id returns errs.ErrExists. Cost:
+	// constant in the size of the tree, unless Facts.CopiesWhole.
+	//
+	// Errors: errs.ErrNotFound, errs.ErrExists, errs.ErrNotSupported (the backend cannot hold this kind of tree),
+	// errs.ErrReadOnly, errs.ErrNoSpace, errs.ErrDenied.
 	Capture(ctx context.Context, tree Tree, id ID) (Snapshot, error)
 
-	// Fork makes a writable tree that begins as the snapshot from. Atomic.
-	// Repeating it with the same id gives errs.ErrExists. Cost: constant.
-	// Errors: errs.ErrNotFound, errs.ErrExists, errs.ErrNoSpace, errs.ErrDenied.
+	// Fork makes a writable tree that begins as the snapshot from. Atomic. A second call with the
+	// same id returns errs.ErrExists. Cost: constant, unless Facts.CopiesWhole. Errors: errs.ErrNotFound,
+	// errs.ErrExists, errs.ErrNoSpace, errs.ErrDenied.
 	Fork(ctx context.Context, from ID, id ForkID) (Fork, error)
 
-	// Seal makes the present state of a fork an immutable snapshot, which
-	// becomes the fork's Base; the fork lives on, with the same content.
-	// With Idle the fork's View may be another afterwards: ask LookupFork.
-	// Atomic: after an error, or a crash, the fork has the content it had.
-	// Cost: constant when Idle; see [Use] otherwise.
-	// Errors: errs.ErrNotFound, errs.ErrExists, errs.ErrNoSpace, errs.ErrBusy (sealed as Idle but
-	// found to be in use, where a backend can tell).
+	// Seal makes an immutable snapshot of the present state of a fork. The snapshot becomes the
+	// fork's Base; the fork keeps its content and can be written on. With Idle the fork's View may
+	// change: the caller must call LookupFork again.
+	//
+	// Atomic: after an error or a crash the fork has the content it had. Cost: constant if Idle; see
+	// [Use] for InUse. Errors: errs.ErrNotFound, errs.ErrExists, errs.ErrNoSpace, errs.ErrBusy (the fork was sealed as
+	// Idle and is in use, where a backend can detect that).
 	Seal(ctx context.Context, fork ForkID, id ID, use Use) (Snapshot, error)
 
-	// Lookup describes a snapshot. Cost: constant. Errors: errs.ErrNotFound,
-	// errs.ErrCorrupt.
+	// Lookup describes a snapshot. Cost: constant. Errors: errs.ErrNotFound, errs.ErrCorrupt.
 	Lookup(ctx context.Context, id ID) (Snapshot, error)
 
-	// LookupFork describes a fork. Cost: constant. Errors: errs.ErrNotFound,
-	// errs.ErrCorrupt.
+	// LookupFork describes a fork. Cost: constant. Errors: errs.ErrNotFound, errs.ErrCorrupt.
 	LookupFork(ctx context.Context, id ForkID) (Fork, error)
 
-	// List names all snapshots and forks, the half-made ones that only
-	// Remove and RemoveFork accept included, each list sorted. Cost: in
-	// proportion to their number.
+	// List returns the ids of all snapshots and all forks, each list sorted. Half-made ones, which
+	// only Remove and RemoveFork accept, are included. Cost: in proportion to their number.
 	List(ctx context.Context) ([]ID, []ForkID, error)
 
-	// Remove forgets a snapshot, at once and for good; its space may come
-	// back later (see [Sweeper]). Safe at any moment and repeatable: removing
-	// what is not there is no error. Forks grown from it keep working.
-	// Never touches anything that lacks the backend's own mark.
-	// Cost: constant. Errors: errs.ErrDenied.
+	// Remove deletes a snapshot at once and for good; its space may become free later (see
+	// [Sweeper]). Forks grown from it stay intact.
+	//
+	// Remove may be called at any moment, and again: removing an id that does not exist is no
+	// error. It never touches a directory or file without the backend's ownership mark. Cost:
+	// constant. Errors: errs.ErrDenied.
 	Remove(ctx context.Context, id ID) error
 
-	// RemoveFork forgets a fork, by the same rules as Remove. The caller has
-	// ended every process that uses it. Errors: errs.ErrBusy where a backend can
-	// tell that it is in use, errs.ErrDenied.
+	// RemoveFork deletes a fork, by the same rules as Remove. The caller has ended every process
+	// that uses the fork. Errors: errs.ErrBusy (the fork is in use, where a backend can detect that),
+	// errs.ErrDenied.
 	RemoveFork(ctx context.Context, id ForkID) error
 }
 
-// Facts are what holds for all trees of one backend. The conformance suite
-// checks each of them in both directions, but for three: Flushes and Durable,
-// which would take another's writes and a reboot, are taken at their word, and a
-// backend may keep inodes that does not claim to.
+// Facts are the properties that all trees of one backend share. The conformance suite checks each
+// in both directions, with three exceptions: Flushes would take a second writer and Durable a
+// reboot, so both are believed; and a backend may preserve inodes without the claim KeepsInodes.
 type Facts struct {
-	// Frozen: a capture is unaffected by later writes to the real tree.
+	// Frozen: later writes to the real tree do not show in a snapshot.
 	Frozen bool
-	// CopiesWhole: a capture or fork costs time in proportion to the tree.
+	// CopiesWhole: a capture or a fork takes time in proportion to the size of the tree.
 	CopiesWhole bool
-	// Flushes: a capture first writes out what the tree's filesystem holds
-	// unsaved, and waits for the disk.
+	// Flushes: a capture first writes all unsaved data of the tree's filesystem to disk, and waits
+	// for that.
 	Flushes bool
-	// Unit is how much is copied when a byte of a shared file is changed.
+	// Unit is the amount of data that the first write to a shared file copies.
 	Unit Unit
-	// Durable: snapshots and forks are there after an orderly reboot.
+	// Durable: snapshots and forks survive an orderly reboot.
 	Durable bool
-	// KeepsInodes: a file that a fork has not changed has the inode number,
-	// size and change time it has in the snapshot, whichever view shows it.
+	// KeepsInodes: a file that a fork has not changed has the same inode number, size and ctime in
+	// every view of the fork and of its base.
 	KeepsInodes bool
-	// RealInodes: a file that has not been changed since the capture has in a
-	// frozen snapshot the inode number, size and change time that the real
-	// one has (false: a snapshot is made of copies).
+	// RealInodes: a file in a frozen snapshot that has not changed since the capture has the inode
+	// number, size and ctime of the real file. False: the files of a snapshot are copies.
 	RealInodes bool
-	// DirRename: a directory of the base can be renamed in a fork with one
-	// system call (false: EXDEV, and programs fall back to copying).
+	// DirRename: one rename(2) moves a directory of the base in a fork. False: rename returns EXDEV,
+	// and programs copy the directory instead.
 	DirRename bool
-	// PartsLinks: a file of the base that has several names becomes two files
-	// in a fork when one of them is written to (overlayfs without an index).
+	// PartsLinks: a write to one of several hard links of a base file makes that name a file of its
+	// own (overlayfs without an index).
 	PartsLinks bool
-	// Served: the view of a fork is [View.Served] or an overlay with a [Overlay.Base], so that
-	// what a sandbox reads is read by a process outside of it, which no limit on the
-	// sandbox's input and output holds.
+	// Served: a fork's view is a [View.Served], or an overlay with an [Overlay.Base]. A process
+	// outside the sandbox then does the sandbox's reads, and no I/O limit of the sandbox holds
+	// for them.
 	Served bool
 }
 
@@ -255,8 +259,9 @@ type Unit string
 
 // The units of copy-on-write.
 const (
-	ByBlock Unit = "block" // only the changed blocks
-	// ByFile: the whole file at the first write, by a clone where its filesystem can. Of one
-	// of more than 1 MiB blocks may do.
+	// ByBlock: only the blocks that a write touches.
+	ByBlock Unit = "block"
+	// ByFile: the whole file at its first write, as a clone where its filesystem can clone. For a
+	// file of more than 1 MiB a backend may copy only blocks.
 	ByFile Unit = "file"
 )

@@ -1,21 +1,18 @@
 //go:build linux
 
-// Package qgroup holds btrfs subvolumes to a number of bytes, alone or several
-// together, with simple quotas.
+// Package qgroup limits the bytes of btrfs subvolumes, one or several together, by simple quotas.
 //
-// A fork with a limit is in a quota group of a level that nobody else uses: one of
-// its own, with the id of its subvolume, which is never given twice; or one that is
-// named for all who share the limit. In it are the subvolumes of the fork, and those
-// that are made in them later join by themselves. The filesystem keeps groups and
-// limits, so that nothing need be written down elsewhere. What a member wrote stays
-// charged to its group where a snapshot shares it.
+// A fork with a limit is in a quota group of a level that no other program uses: either a group of
+// its own, with the id of its subvolume, which btrfs never reuses; or a group that all forks with
+// the same limit share. The subvolumes of the fork are members; a subvolume made in them later
+// becomes a member by itself. The filesystem stores groups and limits, so no other record is
+// needed. Data that a member wrote stays charged to its group as long as a snapshot shares it.
 //
-// A process that makes a subvolume may ask, with BTRFS_SUBVOL_QGROUP_INHERIT, that
-// it joins no group; only refusing it those calls keeps it from that.
+// A process that makes a subvolume can ask, with BTRFS_SUBVOL_QGROUP_INHERIT, that it joins no
+// group. Only a refusal of that ioctl prevents this.
 //
-// Everything here takes root, and a descriptor of any directory on the filesystem. It
-// is asked of a place that is not limited itself: a full subvolume is refused even
-// the space to write down its new limit.
+// All functions need root, and a descriptor of any directory on the filesystem, which should have
+// no limit itself: a full subvolume has no space even for the record of its new limit.
 package qgroup
 
 import (
@@ -29,35 +26,34 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
-// Level is that of the groups with limits.
+// Level is the level of groups with limits.
 const Level = 0x5fa
 
-// All is the group for all that snapfs holds on a filesystem of its own, of the level
-// above.
+// All is the group of all subvolumes of snapfs on a filesystem of its own, one level above.
 const All = (Level+1)<<48 | 1
 
-// shared tells the groups that are named from those of one subvolume, whose ids are
-// counted up from 256.
+// shared distinguishes named groups from those of one subvolume, whose ids count up from 256.
 const shared = 1 << 47
 
-// Own is the group of the subvolume with this id alone.
+// Own returns the group of the subvolume with this id alone.
 func Own(id uint64) uint64 { return btrfs.Group(Level, id) }
 
-// Shared is the group of all who share the limit of this name.
+// Shared returns the group of all subvolumes that share the limit of this name.
 func Shared(name string) uint64 {
-	h := fnv.New64a()
+	h := fnv.New64a()              // it never fails
 	_, _ = io.WriteString(h, name) // it never fails
 	return btrfs.Group(Level, shared|h.Sum64()>>17)
 }
 
-// For is the group of the subvolume with this id: that of all who share the limit of
-// the name, or its own where the name is "".
+// For returns the group of the subvolume with this id: the shared group of this name, or its own if
+// share is "".
 func For(id uint64, share string) uint64 {
 	if share != "" {
 		return Shared(share)
@@ -65,7 +61,7 @@ func For(id uint64, share string) uint64 {
 	return Own(id)
 }
 
-// Place names the filesystem that holds path, which counts; "" where it cannot be told.
+// Place names the filesystem of path, which counts the bytes; "" if it cannot be read.
 func Place(path string) string {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -79,7 +75,7 @@ func Place(path string) string {
 	return "btrfs " + id.String()
 }
 
-// Count turns simple quotas on, where nothing is counted yet.
+// Count turns simple quotas on, unless quotas are on.
 func Count(ctx context.Context, fd int) error {
 	mode, err := btrfs.QuotaModeOf(fd)
 	if err != nil || mode != btrfs.QuotaOff {
@@ -91,10 +87,10 @@ func Count(ctx context.Context, fd int) error {
 	return named("turn simple quotas on", btrfs.SetQuota(fd, btrfs.QuotaSimple))
 }
 
-// Hold puts the subvolume whose root is open, with those nested in it, into a group
-// and no other of this level, and limits that to n bytes. The group is made where
-// there is none. Repeating it brings in what has escaped. After an error the limit is
-// what it was; a group that is new may stay, without one, until [Sweep].
+// Hold puts the subvolume with the open root, and those nested in it, into a group, and limits the
+// group to n bytes. It removes them from other groups of this level, and makes the group if it does
+// not exist. A repeated call adds nested subvolumes that have escaped. After an error the old limit
+// holds; a new, empty group may remain until [Sweep].
 func Hold(ctx context.Context, fd, root int, group uint64, n int64) error {
 	if err := Join(ctx, fd, root, group); err != nil {
 		return err
@@ -115,15 +111,15 @@ func Join(ctx context.Context, fd, root int, group uint64) error {
 			return named("make a group", err)
 		}
 		err := enroll(ctx, fd, root, group)
-		if (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL)) && tries < 3 {
-			continue // a sweep found it empty
+		if (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL)) && tries < 3 { // a concurrent sweep removed the empty group
+			continue
 		}
 		return err
 	}
 }
 
-// enroll takes a subvolume and those nested in it: those that are made meanwhile in
-// what is in the group already are in it from the start.
+// enroll adds a subvolume and those nested in it. Subvolumes made meanwhile inside a member are
+// members from the start.
 func enroll(ctx context.Context, fd, root int, group uint64) error {
 	if err := fault.Point(ctx, "put the subvolume into the group"); err != nil {
 		return err
@@ -144,17 +140,17 @@ func enroll(ctx context.Context, fd, root int, group uint64) error {
 	})
 }
 
-// Gather puts the subvolume whose root is open, with those nested in it, into a group
-// that they are in beside those with limits of their own. The group is made where
-// there is none. Cost, when it has been done: a search.
+// Gather adds the subvolume with the open root, and those nested in it, to a group beside their
+// groups with limits. It makes the group if it does not exist. Cost if they are members already:
+// one search.
 func Gather(ctx context.Context, fd, root int, group uint64) error {
 	info, err := btrfs.Info(root)
 	if err != nil {
-		return named("ask for the subvolume", err)
+		return named("read the subvolume's information", err)
 	}
 	in, err := btrfs.Members(fd, info.ID)
 	if err != nil || slices.Contains(in, group) {
-		return named("ask for the groups", err)
+		return named("list the groups", err)
 	}
 	if err := btrfs.AddGroup(fd, group); err != nil {
 		return named("make a group", err)
@@ -168,14 +164,14 @@ func Gather(ctx context.Context, fd, root int, group uint64) error {
 	if err := each(ctx, root, nested); err != nil {
 		return err
 	}
-	return named("join a group", btrfs.JoinGroup(fd, info.ID, group)) // last: it says that all is done
+	return named("join a group", btrfs.JoinGroup(fd, info.ID, group)) // last, because its membership marks the work as done
 }
 
-// each calls do with the subvolume whose root is open, and with those nested in it.
+// each calls do for the subvolume with the open root, and for those nested in it.
 func each(ctx context.Context, root int, do func(id uint64) error) error {
 	info, err := btrfs.Info(root)
 	if err != nil {
-		return named("ask for the subvolume", err)
+		return named("read the subvolume's information", err)
 	}
 	if err := do(info.ID); err != nil {
 		return err
@@ -190,7 +186,7 @@ func each(ctx context.Context, root int, do func(id uint64) error) error {
 		}
 		dir, err := vfs.OpenBeneath(root, path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // it has just gone
+			continue // removed meanwhile
 		}
 		if err != nil {
 			return err
@@ -204,11 +200,11 @@ func each(ctx context.Context, root int, do func(id uint64) error) error {
 	return nil
 }
 
-// Of lists the groups of this level that a subvolume is in.
+// Of lists the groups of this level that a subvolume is a member of.
 func Of(fd int, id uint64) ([]uint64, error) {
-	all, err := btrfs.Members(fd, id) // a relation is written down on both sides
+	all, err := btrfs.Members(fd, id) // btrfs stores a relation on both sides
 	if err != nil {
-		return nil, named("ask for the groups", err)
+		return nil, named("list the groups", err)
 	}
 	var found []uint64
 	for _, group := range all {
@@ -219,8 +215,8 @@ func Of(fd int, id uint64) ([]uint64, error) {
 	return found, nil
 }
 
-// Release takes the subvolume whose root is open, with those nested in it, out of
-// its groups, which go when nothing is left in them.
+// Release removes the subvolume with the open root, and those nested in it, from their groups, and
+// deletes groups that are then empty.
 func Release(ctx context.Context, fd, root int) error {
 	return quiet(each(ctx, root, func(id uint64) error {
 		groups, err := Of(fd, id)
@@ -239,16 +235,16 @@ func leave(fd int, id, group uint64) error {
 		err = btrfs.DropGroup(fd, group)
 	}
 	if err == unix.EBUSY || err == unix.ENOENT {
-		return nil // it has other members, or has just gone
+		return nil // it has other members, or was deleted meanwhile
 	}
 	return named("leave a group", err)
 }
 
-// Dissolve takes a group away, if it is there, whoever is in it. A member may be about
-// to be destroyed, with some that are charged for what snapshots share.
+// Dissolve deletes a group, if it exists, with its memberships. Its members may be subvolumes that
+// are about to be destroyed, or destroyed ones that are charged for data of snapshots.
 func Dissolve(fd int, group uint64) error {
 	err := btrfs.DropGroup(fd, group)
-	for range 3 { // a subvolume may just have joined
+	for range 3 { // a subvolume may join meanwhile
 		if err != unix.EBUSY {
 			break
 		}
@@ -258,7 +254,7 @@ func Dissolve(fd int, group uint64) error {
 		}
 		for _, m := range members {
 			if m>>48 >= Level {
-				continue // not a member: a group that this one is in
+				continue // not a member, but a group that this one is in
 			}
 			if err := btrfs.LeaveGroup(fd, m, group); err != nil {
 				return named("leave a group", err)
@@ -269,8 +265,7 @@ func Dissolve(fd int, group uint64) error {
 	return quiet(named("drop a group", err))
 }
 
-// Sweep takes away the groups in which no subvolume is left. Cost: some
-// microseconds a group.
+// Sweep deletes the groups without an existing subvolume. Cost: some microseconds for each group.
 func Sweep(fd int) error {
 	groups, err := btrfs.Groups(fd, Level)
 	if err != nil {
@@ -294,13 +289,12 @@ func Sweep(fd int) error {
 	return nil
 }
 
-// forget takes away a group whose members, none of which is there any more, were these.
-// Who has joined since stays in it, and so it stays: nothing is locked between a sweep
-// and a new limit.
+// forget deletes a group with these former members, none of which exists. If a subvolume has joined
+// since, the group stays: no lock separates a sweep from a new limit.
 func forget(fd int, group uint64, members []uint64) error {
 	for _, m := range members {
 		if m>>48 >= Level {
-			continue // not a member: a group that this one is in
+			continue // not a member, but a group that this one is in
 		}
 		if err := quiet(btrfs.LeaveGroup(fd, m, group)); err != nil {
 			return named("leave a group", err)
@@ -313,8 +307,8 @@ func forget(fd int, group uint64, members []uint64) error {
 	return quiet(named("drop a group", err))
 }
 
-// Used is what the members of a group hold together, with what is promised to them and
-// not yet on the disk: all that counts for the limit. Errors: fs.ErrNotExist.
+// Used returns the bytes of all members of a group, including reservations that are not on the disk
+// yet: all that counts for the limit. Errors: fs.ErrNotExist.
 func Used(fd int, group uint64) (int64, error) {
 	id, err := btrfs.FilesystemUUID(fd)
 	if err != nil {
@@ -336,7 +330,8 @@ func Used(fd int, group uint64) (int64, error) {
 	return sum, nil
 }
 
-// quiet: without quotas, or the right to have set one, nothing is held.
+// quiet drops errors that mean that there are no quotas, or that this process could not have set a
+// limit.
 func quiet(err error) error {
 	for _, none := range []error{unix.ENOENT, unix.ENOTCONN, unix.EINVAL, unix.EPERM, unix.ENOTTY} {
 		if errors.Is(err, none) {

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package subvol removes btrfs subvolumes in which a sandbox may have made others.
+// Package subvol removes btrfs subvolumes that may contain nested subvolumes.
 package subvol
 
 import (
@@ -10,14 +10,15 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
-// Remove removes the subvolume dir/name after those nested in it, read-only ones too,
-// and calls first with the root of each before that. It may be repeated after an error.
-// Errors: fs.ErrNotExist.
+// Remove deletes the subvolume dir/name after those nested in it, read-only ones too. Before each,
+// it calls first with the root of that subvolume. Repeatable after an error. Errors:
+// fs.ErrNotExist.
 func Remove(dir int, name string, first func(root int) error) error {
 	root, err := open(dir, name)
 	if err != nil {
@@ -61,24 +62,24 @@ func removeBeneath(root int, path string, first func(root int) error) error {
 	return err
 }
 
-// open opens a directory below dir without leaving it, following no link.
+// open opens a directory inside dir, without following symbolic links.
 func open(dir int, path string) (int, error) {
 	return vfs.OpenBeneathFD(dir, path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
 
-// removeFileByFile removes the subvolume dir/name file by file, as an ordinary user must
-// where the mount lacks user_subvol_rm_allowed. Time in proportion to its size.
+// removeFileByFile deletes the subvolume dir/name file by file, as an ordinary user must if the
+// mount lacks user_subvol_rm_allowed. Cost: in proportion to its size.
 func removeFileByFile(dir int, name string) error {
 	path := "/proc/self/fd/" + strconv.Itoa(dir) + "/" + name
 	err := filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return fs.SkipDir // RemoveAll says what is wrong
+			return fs.SkipDir // RemoveAll returns the error
 		}
 		if !d.IsDir() {
 			return nil
 		}
 		if fd, err := unix.Open(p, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
-			_ = btrfs.SetReadOnly(fd, false) // EINVAL where it is no subvolume
+			_ = btrfs.SetReadOnly(fd, false) // EINVAL for a directory that is no subvolume
 			unix.Close(fd)
 		}
 		return os.Chmod(p, 0o700)

@@ -17,14 +17,14 @@ import (
 func basics() []promise {
 	return []promise{
 		{name: "a snapshot and its fork show the tree", test: showsTheTree},
-		{name: "a frozen base ignores later writes, a live one shows them", test: frozenOrLive, ground: true},
-		{name: "the time of a capture divides earlier changes from later ones", test: takenDivides, ground: true},
-		{name: "forks know nothing of each other, their base and the real tree", test: forksAreApart},
-		{name: "sealing an idle fork keeps its content and the fork", test: func(x *workbench) { seals(x, snapshot.Idle) }, ground: true},
-		{name: "sealing a fork in use keeps its content and its view", test: func(x *workbench) { seals(x, snapshot.InUse) }, ground: true},
+		{name: "a frozen base ignores later writes, a live one shows them", test: frozenOrLive, storage: true},
+		{name: "the time of a capture divides earlier changes from later ones", test: takenDivides, storage: true},
+		{name: "forks are independent of each other, their base and the real tree", test: forksAreIndependent},
+		{name: "sealing an idle fork keeps its content and the fork", test: func(x *workbench) { seals(x, snapshot.Idle) }, storage: true},
+		{name: "sealing a fork in use keeps its content and its view", test: func(x *workbench) { seals(x, snapshot.InUse) }, storage: true},
 		{name: "any snapshot can be forked again in any order", test: backAndForth},
-		{name: "what is opened again is as it was", test: reopens},
-		{name: "what no fork has changed keeps its inode", test: inodesStay, offered: keepsInodes},
+		{name: "a reopened backend has the same snapshots and forks", test: reopens},
+		{name: "an unchanged file has the same inode in every view", test: inodesStay, offered: keepsInodes},
 		{name: "a hundred and twenty seals of one fork", test: func(x *workbench) { chain(x, false) }},
 		{name: "a hundred and twenty forks of forks", test: func(x *workbench) { chain(x, true) }},
 	}
@@ -59,7 +59,7 @@ func frozenOrLive(x *workbench) {
 }
 
 func takenDivides(x *workbench) {
-	const tick = 20 * time.Millisecond // more than the clock that stamps files may be late
+	const tick = 20 * time.Millisecond // more than the resolution of timestamps
 	x.write("earlier", "")
 	time.Sleep(tick)
 	s := x.capture("s1")
@@ -79,7 +79,7 @@ func takenDivides(x *workbench) {
 	x.clean()
 }
 
-func forksAreApart(x *workbench) {
+func forksAreIndependent(x *workbench) {
 	x.write("file", "base")
 	x.write("dir/gone", "base")
 	s := x.capture("s1")
@@ -103,8 +103,8 @@ func forksAreApart(x *workbench) {
 	x.clean()
 }
 
-// seals: the snapshot has the fork's content at that instant, and the fork
-// goes on, in use by its old view, idle by the one it says.
+// seals checks that the sealed snapshot has the fork's content at that instant, and that the fork
+// can be written on: through its old view if it is in use, through its new view if idle.
 func seals(x *workbench, use snapshot.Use) {
 	x.write("file", "base")
 	x.write("gone", "base")
@@ -178,7 +178,7 @@ func reopens(x *workbench) {
 	x.in(x.view("f1"), func(dir string) { x.put(dir, "file", "mine") })
 	f, err := x.b.LookupFork(x.Context(), "f1")
 	x.must(err)
-	x.again()
+	x.reopen()
 	again, err := x.b.Lookup(x.Context(), "s1")
 	x.must(err)
 	if !again.Taken.Equal(s.Taken) || again.Tree != s.Tree || again.Frozen != s.Frozen {
@@ -194,9 +194,9 @@ func reopens(x *workbench) {
 	x.clean()
 }
 
-// chain seals again and again, the one fork or always a new one, with a change
-// each time. Late ones may not cost many times what early ones do: whatever
-// grows with the length of a chain has to be compacted.
+// chain seals 120 times, with a change each time: one fork again and again, or, with anew, a new
+// fork of each snapshot. Late seals must not cost many times what early ones do: a backend has to
+// compact any data that grows with the length of the chain.
 func chain(x *workbench, anew bool) {
 	length := 120
 	if testing.Short() {
@@ -225,7 +225,7 @@ func chain(x *workbench, anew bool) {
 		x.has(v, "file", fmt.Sprint(i), "along the chain")
 		x.has(v, fmt.Sprintf("file-%d", i%8), fmt.Sprint(i), "along the chain")
 	}
-	early, late := slices.Min(took[1:21]), slices.Min(took[length-20:]) // not what else ran meanwhile
+	early, late := slices.Min(took[1:21]), slices.Min(took[length-20:]) // the minimum, because other tests load the machine
 	if late > 8*early+20*time.Millisecond {
 		x.Errorf("the last seals take %v, the first ones %v", late, early)
 	}

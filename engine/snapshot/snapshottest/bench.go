@@ -10,9 +10,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// Bench measures each verb on trees of two sizes: the median and the 99th of
-// a hundred, in milliseconds. What prepares a verb and cleans up after it is
-// not measured.
+// Bench measures each verb on trees of two sizes, and reports the median and the 99th percentile in
+// milliseconds. Preparation and clean-up are not measured.
 func Bench(b *testing.B, s Subject) {
 	for _, files := range []int{1_000, 10_000} {
 		for _, v := range timed() {
@@ -21,7 +20,7 @@ func Bench(b *testing.B, s Subject) {
 	}
 }
 
-// A timing is a verb with what must happen before and after it, each time.
+// A timing is a verb with its preparation and its clean-up.
 type timing struct {
 	name          string
 	offered       func(snapshot.Backend) bool

@@ -9,10 +9,10 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// checks damages what a backend keeps of a fork.
+// checks damages the data of a fork, and expects Check to find the damage and to repair it.
 func checks(x *workbench) {
 	if x.subject.Damage == nil {
-		x.Fatal("the subject of a backend that checks what it keeps says nothing of how to damage it")
+		x.Fatal("the backend is a Checker, and the subject has no Damage function")
 	}
 	x.write("file", "base")
 	x.capture("s1")
@@ -26,35 +26,35 @@ func checks(x *workbench) {
 		x.fails(err, errs.ErrBusy, "checking a fork that is in use")
 	})
 	if found := x.check("f1", true); len(found) > 0 {
-		x.Errorf("of a fork that nothing happened to is said %+v", found)
+		x.Errorf("Check of a sound fork returns %+v", found)
 	}
 	x.subject.Damage(x, x.place, "f1")
-	x.again()
+	x.reopen()
 	for range 2 {
 		found := x.check("f1", false)
 		if len(found) == 0 {
-			x.Error("of a fork that was damaged nothing is said")
+			x.Error("Check of a damaged fork returns nothing")
 		}
 		for _, p := range found {
 			if p.Mended || p.Where == "" || p.What == "" {
-				x.Errorf("of a fork that was damaged is said %+v", p)
+				x.Errorf("Check of a damaged fork returns %+v", p)
 			}
 		}
 	}
 	for _, p := range x.check("f1", true) {
 		if !p.Mended {
-			x.Errorf("after mending it is said %+v", p)
+			x.Errorf("Check with repair returns %+v", p)
 		}
 	}
 	if found := x.check("f1", false); len(found) > 0 {
-		x.Errorf("of a fork that was mended is said %+v", found)
+		x.Errorf("Check of a repaired fork returns %+v", found)
 	}
-	x.has(x.view("f1"), "file", "base", "mended")
+	x.has(x.view("f1"), "file", "base", "repaired")
 	x.in(x.view("f1"), func(dir string) { x.put(dir, "file", "fork") })
-	x.has(x.view("f1"), "file", "fork", "mended and written to")
+	x.has(x.view("f1"), "file", "fork", "repaired and written to")
 	x.has(x.snap("s1"), "file", "base", "the snapshot")
 	_, err := as[snapshot.Checker](x.b).Check(x.Context(), "no", false)
-	x.fails(err, errs.ErrNotFound, "checking what is not there")
+	x.fails(err, errs.ErrNotFound, "checking an unknown fork")
 	x.clean()
 }
 

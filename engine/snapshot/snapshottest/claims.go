@@ -17,11 +17,11 @@ import (
 func claims() []promise {
 	return []promise{
 		{name: "a directory of the base is renamed in one step exactly as claimed", test: dirRename},
-		{name: "names of one file stay together or part exactly as claimed", test: partsLinks},
-		{name: "a byte changed costs a block or a file as claimed", ground: true, test: func(x *workbench) {
-			unit(newWorkbench(x.TB, x.subject, x.subject.Small))
+		{name: "hard links stay linked or part exactly as claimed", test: partsLinks},
+		{name: "a byte changed costs a block or a file as claimed", storage: true, test: func(x *workbench) {
+			unitCost(newWorkbench(x.TB, x.subject, x.subject.Small))
 		}},
-		{name: "a fork costs the same for any tree exactly as claimed", test: copiesWhole},
+		{name: "the cost of a fork is constant exactly as claimed", test: copiesWhole},
 		{name: "a frozen snapshot has the real tree's inodes exactly as claimed", test: realInodes},
 		{name: "the facts do not change", test: factsStay},
 	}
@@ -37,7 +37,7 @@ func dirRename(x *workbench) {
 		case claimed && err != nil:
 			x.Errorf("renaming a directory of the base: %v", err)
 		case !claimed && !errors.Is(err, unix.EXDEV):
-			x.Errorf("renaming a directory of the base gives %v, the facts say it cannot be", err)
+			x.Errorf("renaming a directory of the base returns %v, the facts say EXDEV", err)
 		}
 	})
 	if x.b.Facts().DirRename {
@@ -61,17 +61,17 @@ func partsLinks(x *workbench) {
 	x.clean()
 }
 
-// unit changes a byte of a file, on a filesystem where nobody else does anything, and
-// looks how much room that took. What copies whole trees has taken it at the fork; what
-// copies whole files need not do so with a large one.
-func unit(x *workbench) {
+// unitCost changes a byte of a file, on a filesystem that nothing else uses, and measures the space
+// that takes. A backend that copies whole trees has taken the space at the fork; a backend that
+// copies whole files may copy only blocks of a large one.
+func unitCost(x *workbench) {
 	size := 4 << 20
 	if x.b.Facts().Unit == snapshot.ByFile {
 		size = 1 << 20
 	}
 	x.write("large", noise(size))
 	x.capture("s1")
-	before := x.room()
+	before := x.freeSpace()
 	v := x.fork("s1", "f1").View
 	x.in(v, func(dir string) {
 		f, err := os.OpenFile(dir+"/large", os.O_WRONLY, 0)
@@ -79,20 +79,20 @@ func unit(x *workbench) {
 		_, err = f.WriteAt([]byte{1}, int64(size/2))
 		x.must(errors.Join(err, f.Sync(), f.Close()))
 	})
-	took := before - x.room()
+	took := before - x.freeSpace()
 	switch got := x.b.Facts().Unit; {
 	case got == snapshot.ByFile && took < int64(size*3/4) && !x.sharesBlocks():
-		x.Errorf("a byte changed took %v, the facts say the whole file of %v", snapshot.Bytes(took), snapshot.Bytes(size))
+		x.Errorf("changing a byte took %v, the facts say the whole file of %v", snapshot.Bytes(took), snapshot.Bytes(size))
 	case got == snapshot.ByBlock && took > int64(size/2):
-		x.Errorf("a byte changed took %v, the facts say some blocks", snapshot.Bytes(took))
+		x.Errorf("changing a byte took %v, the facts say some blocks", snapshot.Bytes(took))
 	case got != snapshot.ByFile && got != snapshot.ByBlock:
 		x.Errorf("the unit is %q", got)
 	}
 	x.clean()
 }
 
-// sharesBlocks reports whether the filesystem can clone the file large, so that to copy
-// the whole of it takes no room.
+// sharesBlocks reports whether the filesystem can clone the file large, so that a copy of it takes
+// no space.
 func (x *workbench) sharesBlocks() bool {
 	x.Helper()
 	src, err := os.Open(x.place.Tree.Path + "/large")
@@ -104,9 +104,9 @@ func (x *workbench) sharesBlocks() bool {
 	return vfs.CloneFile(dst, src) == nil
 }
 
-// room is how much of the filesystem is free, with nothing outstanding. A btrfs
-// is told to clean, or it would wait for half a minute.
-func (x *workbench) room() int64 {
+// freeSpace returns the free bytes of the filesystem after a sync. It commits a btrfs, which would
+// otherwise free deleted extents only after half a minute.
+func (x *workbench) freeSpace() int64 {
 	x.Helper()
 	dir, err := os.Open(filepath.Dir(x.place.Tree.Path))
 	x.must(err)
@@ -121,8 +121,7 @@ func (x *workbench) room() int64 {
 	return int64(st.Bfree) * st.Bsize
 }
 
-// copiesWhole counts steps, which are the same in every run, instead of
-// measuring time.
+// copiesWhole counts steps, which are equal in every run, instead of measuring time.
 func copiesWhole(x *workbench) {
 	x.write("file", "")
 	count := func(id string) int {
@@ -156,7 +155,7 @@ func factsStay(x *workbench) {
 	if x.b.Facts() != facts {
 		x.Errorf("the facts were %+v and are %+v", facts, x.b.Facts())
 	}
-	x.again()
+	x.reopen()
 	if x.b.Facts() != facts {
 		x.Errorf("opened again, the facts were %+v and are %+v", facts, x.b.Facts())
 	}

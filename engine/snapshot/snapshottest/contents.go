@@ -9,36 +9,37 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
 func contents() []promise {
 	return []promise{
-		{name: "a script played on a fork gives the tree it gives anywhere", test: scripts, ground: true},
-		{name: "a path longer than any system call takes", test: deep, ground: true},
-		{name: "holes stay holes", test: holes, ground: true},
-		{name: "what is mounted in the tree is not part of it", test: mounts},
+		{name: "a script has the same result on a fork as on a plain directory", test: scripts, storage: true},
+		{name: "a path longer than any system call accepts", test: deep, storage: true},
+		{name: "holes stay holes", test: holes, storage: true},
+		{name: "a mount in the tree is no part of a snapshot", test: mounts},
 	}
 }
 
-// powers are what scripts may do, here and on this backend.
+// powers returns the operations that scripts may use, on this machine and this backend.
 func (x *workbench) powers() treetest.Powers {
 	x.Helper()
 	facts := x.b.Facts()
 	return treetest.Powers{
 		NoExchange: !x.exchanges(), NoCapabilities: !x.dropsCapabilities(),
 		Root: os.Geteuid() == 0, NoDirRename: !facts.DirRename, KeepOldLinks: facts.PartsLinks,
-		ShortRenames: facts.DirRename && facts.PartsLinks, // an overlay's notes of renames hold 256 bytes
+		ShortRenames: facts.DirRename && facts.PartsLinks, // overlayfs stores a redirect in 256 bytes
 	}
 }
 
-// exchanges reports whether two names of the real tree can change places: what its
-// own filesystem cannot do, nobody does in a fork of it.
+// exchanges reports whether two names of the real tree can be exchanged. If the filesystem of the
+// tree cannot do it, no fork can.
 func (x *workbench) exchanges() bool {
 	x.Helper()
 	a, b := filepath.Join(x.place.Tree.Path, "a"), filepath.Join(x.place.Tree.Path, "b")
@@ -51,12 +52,12 @@ func (x *workbench) exchanges() bool {
 	return err == nil
 }
 
-// dropsCapabilities reports whether a file of the real tree loses its capabilities
-// when it is written to, as on the filesystem that scripts are compared with.
+// dropsCapabilities reports whether a write to a file of the real tree removes its capabilities, as
+// it does on the filesystem of the plain directory that scripts are compared with.
 func (x *workbench) dropsCapabilities() bool {
 	x.Helper()
 	if os.Geteuid() != 0 {
-		return true // there are none
+		return true // an ordinary user sets no capabilities
 	}
 	f, err := os.Create(filepath.Join(x.place.Tree.Path, "a"))
 	x.must(err)
@@ -70,7 +71,7 @@ func (x *workbench) dropsCapabilities() bool {
 	return err == unix.ENODATA
 }
 
-// play carries a script out on the tree beneath dir.
+// play executes a script in the directory dir.
 func (x *workbench) play(s treetest.Script, dir string) {
 	x.Helper()
 	root, err := os.Open(dir)
@@ -79,11 +80,11 @@ func (x *workbench) play(s treetest.Script, dir string) {
 	x.must(s.Play(root))
 }
 
-// both plays n steps on a fork and then, when oracle is not "", on a plain
-// directory, and answers with the writer to go on with. A filesystem may refuse
-// to move a directory by a long path, though it can move others (overlayfs keeps
-// 256 bytes of where it was): that step is taken back, as if never written.
-func (x *workbench) both(w *treetest.Writer, n int, fork *os.File, oracle string) *treetest.Writer {
+// playBoth executes n steps on a fork and then, unless oracle is "", on a plain directory, and
+// returns the writer for the next steps. A step that moves a directory and fails with EXDEV is
+// undone in the writer: overlayfs stores a redirect in 256 bytes, and so cannot move directories
+// with long paths.
+func (x *workbench) playBoth(w *treetest.Writer, n int, fork *os.File, oracle string) *treetest.Writer {
 	x.Helper()
 	for refused := 0; n > 0; n-- {
 		before := w.Clone(uint64(n))
@@ -103,7 +104,7 @@ func (x *workbench) both(w *treetest.Writer, n int, fork *os.File, oracle string
 	return w
 }
 
-// equals compares a view with a plain directory, in everything.
+// equals compares a view with a plain directory: all content and all metadata.
 func (x *workbench) equals(v snapshot.View, plain, what string) {
 	x.Helper()
 	want, err := os.Open(plain)
@@ -122,16 +123,16 @@ func (x *workbench) equals(v snapshot.View, plain, what string) {
 	}
 }
 
-// seeds is how many random scripts are played.
+// seeds is the number of random scripts.
 func (x *workbench) seeds() int {
-	if testing.Short() || x.subject.Ground {
+	if testing.Short() || x.subject.StorageOnly {
 		return 2
 	}
 	return 10
 }
 
-// scripts plays each seed's script on a plain directory beside the fork. What
-// a seed finds is found again by that seed.
+// scripts executes the script of each seed on a fork and on a plain directory. A failure is
+// repeatable by its seed.
 func scripts(x *workbench) {
 	for seed := range x.seeds() {
 		if x.Failed() {
@@ -159,7 +160,7 @@ func (x *workbench) scripted(seed uint64) {
 	x.equals(x.snap("s1"), oracle, what("the capture"))
 	for i, use := range []snapshot.Use{snapshot.InUse, snapshot.Idle, snapshot.Idle} {
 		root := x.reach(x.view("f1"))
-		w = x.both(w, 60, root, oracle)
+		w = x.playBoth(w, 60, root, oracle)
 		id := snapshot.ID(fmt.Sprintf("t%d", i))
 		if use == snapshot.Idle {
 			x.must(root.Close())
@@ -186,7 +187,7 @@ func deep(x *workbench) {
 	x.must(os.Chmod(oracle, 0o755))
 	x.capture("s1")
 	root := x.reach(x.fork("s1", "f1").View)
-	x.both(w, 20, root, oracle)
+	x.playBoth(w, 20, root, oracle)
 	x.must(root.Close())
 	x.seal("f1", "s2", snapshot.Idle)
 	x.equals(x.snap("s2"), oracle, "a tree of long paths")
@@ -222,7 +223,7 @@ func mounts(x *workbench) {
 	x.put(other, "foreign", "not ours")
 	point := filepath.Join(x.place.Tree.Path, "dir")
 	mnt, err := mount.CloneTree(other, false)
-	if err != nil { // an ordinary user: there is nothing he can have mounted
+	if err != nil { // an ordinary user cannot mount
 		x.capture("s1")
 		x.has(x.fork("s1", "f1").View, "dir/beneath", "ours", "without a mount")
 		x.clean()
@@ -233,7 +234,7 @@ func mounts(x *workbench) {
 	x.Cleanup(func() { _ = mount.Unmount(point) })
 	_, err = x.b.Capture(x.Context(), x.place.Tree, "s1")
 	if errors.Is(err, errs.ErrNotSupported) {
-		return // to refuse such a tree is safe too
+		return // refusing such a tree is correct too
 	}
 	x.must(err)
 	v := x.fork("s1", "f1").View

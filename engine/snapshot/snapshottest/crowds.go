@@ -15,13 +15,13 @@ import (
 func crowds() []promise {
 	return []promise{
 		{name: "a hundred forks at once", test: manyForks},
-		{name: "of many with one id exactly one is made", test: oneWins},
+		{name: "of many calls with one id exactly one succeeds", test: oneWins},
 		{name: "forks from several processes at once", test: manyProcesses},
 		{name: "captures, forks and removals at once", test: mixedCrowd},
 	}
 }
 
-// atOnce calls do n times at the same time and collects what failed.
+// atOnce calls do n times concurrently and returns the errors.
 func atOnce(n int, do func(i int) error) []error {
 	var wg sync.WaitGroup
 	failures := make([]error, n)
@@ -88,7 +88,7 @@ func oneWins(x *workbench) {
 		_, err := x.b.Fork(x.Context(), "s1", "f1")
 		return err
 	}), "forking with one id at once")
-	x.write("more", "since s1") // an unchanged tree may be answered with s1
+	x.write("more", "since s1") // a backend may return s1 for an unchanged tree
 	x.stamp("s2")
 	count(atOnce(16, func(int) error {
 		_, err := x.b.Capture(x.Context(), x.place.Tree, "s2")
@@ -100,7 +100,7 @@ func oneWins(x *workbench) {
 }
 
 func manyProcesses(x *workbench) {
-	setStage(x)
+	prepareTree(x)
 	const processes, each = 6, 8
 	var all []snapshot.ForkID
 	lists := make([][]string, processes)
@@ -128,11 +128,11 @@ func manyProcesses(x *workbench) {
 		x.must(err)
 	}
 	x.lists([]snapshot.ID{"base"}, []snapshot.ForkID{"work"})
-	x.stands("after the crowd")
+	x.intact("after the crowd")
 	x.clean()
 }
 
-// mixedCrowd lets whole life cycles overlap, with a sweeper beside them.
+// mixedCrowd runs whole life cycles and a sweeper concurrently.
 func mixedCrowd(x *workbench) {
 	x.write("file", "base")
 	done := make(chan struct{})
@@ -161,8 +161,8 @@ func mixedCrowd(x *workbench) {
 	x.clean()
 }
 
-// cycle is a life from capture to removal, with ids of its own. It ends at once
-// where the backend answers with the equal snapshot of another, who removes it.
+// cycle is a life cycle from capture to removal, with ids of its own. It ends at once if the
+// backend returns the equal snapshot of another goroutine, which will remove it.
 func (x *workbench) cycle(id string) error {
 	s, err := x.b.Capture(x.Context(), x.place.Tree, snapshot.ID(id))
 	if err != nil || s.ID != snapshot.ID(id) {

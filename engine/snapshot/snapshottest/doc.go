@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package snapshottest says whether a backend keeps the contract of package
-// snapshot. Who passes it works with the engine.
+// Package snapshottest checks whether a backend fulfils the contract of package snapshot. A backend
+// that passes works with the engine.
 //
 // # Adding a backend
 //
@@ -24,29 +24,27 @@
 //		}
 //	}
 //
-// Call Run first thing in the test function: the suite starts the test binary
-// again, with that function alone, to see what other processes and killed ones
-// do. Such a child never returns from Run.
+// Call Run first in the test function: the suite starts the test binary again, with that function
+// alone, to test several processes and killed ones. Run never returns in such a child process.
 //
-// A backend's steps fail on demand where it calls [fault.Point] with the
-// context of the verb, before each change it makes on disk. The suite counts
-// the points a verb passes, then fails each of them once, and kills a child at
-// each of them once; after that the backend is opened again and examined. A
-// verb that passes no point fails the suite.
+// A backend makes its steps fail on demand: it calls [fault.Point] with the context of the verb
+// before each change on disk. The suite counts the points that a verb passes, then fails each of
+// them once, and kills a child process at each of them once. After each failure it reopens the
+// backend and examines it. A verb without a fault point fails the suite.
 //
 // # What is tested
 //
-// Nothing depends on the backend's name. What a backend claims (its Facts, the
-// optional interfaces it has) is checked in both directions: that a frozen base
-// does not change, and that one said to be live does. What it does not offer is
-// written down as such, never skipped.
+// No test depends on the backend's name. The suite checks the claims of a backend (its Facts and
+// its optional powers) in both directions: that a frozen base does not change, and that a live one
+// does. The table lists a power that the backend does not have as "not offered", and never as
+// skipped.
 //
 // # The table
 //
-// With SNAPFS_CONFORMANCE_OUT=DIR in the environment each Run writes its
-// results to DIR as JSON, and
+// With SNAPFS_CONFORMANCE_OUT=DIR in the environment each Run writes its results to DIR as JSON,
+// and
 //
 //	go run ./internal/conformance DIR > docs/conformance.md
 //
-// makes the table of the documents from all of them.
+// makes the table in the documents from all of them.
 package snapshottest

@@ -14,8 +14,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// drifts plays a script on the real tree after each of two captures, and asks
-// both of them.
+// drifts changes the real tree after each of two captures, and lists the drift of both.
 func drifts(x *workbench) {
 	for seed := range x.seeds() {
 		if x.Failed() {
@@ -37,14 +36,14 @@ func drifts(x *workbench) {
 	}
 	for _, err := range as[snapshot.Drifter](x.b).Drifted(x.Context(), "no") {
 		if err == nil {
-			x.Error("what was never captured has drifted")
+			x.Error("an unknown snapshot has drift")
 		} else if !errors.Is(err, errs.ErrNotSupported) {
-			x.fails(err, errs.ErrNotFound, "asking for what is not there")
+			x.fails(err, errs.ErrNotFound, "listing the drift of an unknown snapshot")
 		}
 	}
 }
 
-// drifted checks that each difference of a snapshot and the real tree is told.
+// drifted checks that the backend lists each difference between a snapshot and the real tree.
 func (x *workbench) drifted(id snapshot.ID, what string) {
 	x.Helper()
 	base, real := x.nodes(x.snap(id)), x.nodes(snapshot.View{Path: x.place.Tree.Path})
@@ -55,7 +54,7 @@ func driftsLittle(x *workbench) {
 	for i := range 200 {
 		x.write("dir"+strconv.Itoa(i%10)+"/"+strconv.Itoa(i), "base")
 	}
-	time.Sleep(2 * racy) // what was written at the instant of the capture may be told
+	time.Sleep(2 * racy) // a write at the instant of the capture may be listed
 	x.capture("s1")
 	f := x.fork("s1", "f1")
 	x.in(f.View, func(dir string) { x.put(dir, "dir1/1", "the sandbox's own") })
@@ -66,22 +65,22 @@ func driftsLittle(x *workbench) {
 		}
 		x.must(err)
 		if n++; t.Tree {
-			x.Errorf("all beneath %q is said to have moved", t.Path)
+			x.Errorf("the whole directory %q is listed as drift", t.Path)
 		}
 	}
 	if n > 5 {
-		x.Errorf("%d places of an untouched tree are said to have moved", n)
+		x.Errorf("%d paths of an unchanged tree are listed as drift", n)
 	}
 	x.clean()
 }
 
-// racy is two ticks of the slowest clock that files are stamped with.
+// racy is two ticks of the slowest clock that filesystems use for timestamps.
 const racy = 20 * time.Millisecond
 
 // realInodes compares a file of a frozen snapshot with the real one.
 func realInodes(x *workbench) {
 	if !x.b.Facts().Frozen {
-		return // it is the real one
+		return // a live snapshot shows the real file
 	}
 	x.write("dir/file", "base")
 	x.capture("s1")

@@ -22,17 +22,17 @@ func faults() []promise {
 	var all []promise
 	names := slices.Sorted(maps.Keys(verbs()))
 	for _, kind := range []struct {
-		how    string
-		test   func(*workbench, string)
-		ground bool
+		how     string
+		test    func(*workbench, string)
+		storage bool
 	}{
 		{"%s: each step fails once and nothing is lost", failEach, false},
-		{"%s: killed at each step, the next process finds it sound", killEach, true},
-		{"%s: cancelled at each step, it is whole or not there", cancelEach, false},
+		{"%s: killed at each step, it leaves sound data", killEach, true},
+		{"%s: cancelled at each step, it is complete or absent", cancelEach, false},
 	} {
 		for _, name := range names {
 			all = append(all, promise{
-				name: fmt.Sprintf(kind.how, name), offered: verbs()[name].offered, ground: kind.ground,
+				name: fmt.Sprintf(kind.how, name), offered: verbs()[name].offered, storage: kind.storage,
 				test: func(x *workbench) { kind.test(x, name) },
 			})
 		}
@@ -40,9 +40,8 @@ func faults() []promise {
 	return append(all, promise{name: "a context cancelled before it begins", test: cancelledAtOnce})
 }
 
-// WithFault makes the n-th fault point that an operation with this context
-// passes, counted from one, fail with err. When n is zero none does; the count
-// afterwards says how many there are, and steps what they were called.
+// WithFault makes the n-th fault point that an operation with this context passes fail with err;
+// the first is 1, and 0 is none. Steps.Names returns the points passed so far.
 func WithFault(ctx context.Context, n int, err error) (context.Context, *Steps) {
 	s := &Steps{failAt: n, err: err}
 	return fault.With(ctx, s.point), s
@@ -54,7 +53,7 @@ type Steps struct {
 	names  []string
 	failAt int
 	err    error
-	then   func() // called instead of failing
+	then   func() // called before err is returned
 }
 
 func (s *Steps) point(step string) error {
@@ -70,20 +69,20 @@ func (s *Steps) point(step string) error {
 	return s.err
 }
 
-// Names are the points passed so far, in order.
+// Names returns the names of the points passed so far, in order.
 func (s *Steps) Names() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.names)
 }
 
-// steps lists the fault points that a verb passes when all goes well.
+// steps lists the fault points of a successful call of a verb.
 func (x *workbench) steps(name string) []string {
 	x.Helper()
 	x.ready(name, "count")
 	ctx, s := WithFault(x.Context(), 0, nil)
 	x.must(x.do(ctx, name, "count"))
-	x.takeAway("count", "after counting")
+	x.removeBoth("count", "after counting")
 	if len(s.Names()) == 0 {
 		x.Fatalf("%s passes no fault point (see internal/fault)", name)
 	}
@@ -97,7 +96,7 @@ func (x *workbench) ready(name, id string) {
 	}
 }
 
-// do carries a verb out, on a fork in use where that is its case.
+// do calls a verb, with its fork mounted if the verb wants that.
 func (x *workbench) do(ctx context.Context, name, id string) error {
 	x.Helper()
 	v := verbs()[name]
@@ -109,15 +108,15 @@ func (x *workbench) do(ctx context.Context, name, id string) error {
 	return v.do(ctx, x.b, x.place.Tree, id)
 }
 
-// A full disk is what a step most likely fails of; the second error is one
-// that nobody foresees.
+// failEach fails each fault point with ENOSPC, which is the likely error, and the first and the
+// last with EIO, which no backend foresees.
 func failEach(x *workbench, name string) {
-	setStage(x)
+	prepareTree(x)
 	steps := x.steps(name)
 	var seen reached
 	for i, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EIO} {
 		for n, step := range steps {
-			if (i > 0 || testing.Short()) && !slices.Contains(ends(steps), n) {
+			if (i > 0 || testing.Short()) && !slices.Contains(firstAndLast(steps), n) {
 				continue
 			}
 			id := fmt.Sprintf("n%d-%d", i, n)
@@ -129,15 +128,15 @@ func failEach(x *workbench, name string) {
 			if errno == syscall.ENOSPC && err != nil {
 				x.fails(err, errs.ErrNoSpace, when)
 			}
-			x.after(name, id, when, err)
+			x.checkAfter(name, id, when, err)
 		}
 	}
 	seen.check(x)
 	x.clean()
 }
 
-// reached counts how often a step was there to fail. The first time a verb may
-// take more steps than later, when directories exist; but most must be there.
+// reached counts how often the chosen fault point existed. A verb may pass fewer points later than
+// the first time, because directories exist by then; but most points must exist.
 type reached struct{ yes, no int }
 
 func (r *reached) note(was bool) {
@@ -155,22 +154,21 @@ func (r *reached) check(x *workbench) {
 	}
 }
 
-// after opens the backend again and checks all that must hold once a verb
-// ended in any way: err is what it said, nil when it succeeded or was killed
-// and nobody knows.
-func (x *workbench) after(name, id, when string, err error) {
+// checkAfter reopens the backend and checks the state after a call of a verb. err is the result of
+// the call; nil means that it succeeded, or that the process was killed and the outcome is unknown.
+func (x *workbench) checkAfter(name, id, when string, err error) {
 	x.Helper()
-	x.again()
-	x.stands(when)
+	x.reopen()
+	x.intact(when)
 	there := x.look(name, id, when)
 	if err != nil && there {
-		x.Errorf("%s: it failed (%v) and yet it answers for %s", when, err, id)
+		x.Errorf("%s: the verb failed (%v), yet Lookup returns %s", when, err, id)
 	}
 	var e *errs.Error
 	if err != nil && (!errors.As(err, &e) || errs.KindOf(err) == nil) {
 		x.Errorf("%s: the error %q has no kind", when, err)
 	}
-	x.takeAway(id, when)
+	x.removeBoth(id, when)
 	if s, ok := x.b.(snapshot.Sweeper); ok {
 		x.must(s.Sweep(x.Context()))
 	}
@@ -178,14 +176,14 @@ func (x *workbench) after(name, id, when string, err error) {
 	x.ready(name, id)
 	x.must(x.do(x.Context(), name, id))
 	if verbs()[name].makes != nothing && !x.look(name, id, again) {
-		x.Errorf("%s: there is nothing", again)
+		x.Errorf("%s: Lookup does not find it", again)
 	}
-	x.takeAway(id, again)
+	x.removeBoth(id, again)
 }
 
-// ends picks the first and the last step of each name: a tree of many files
-// repeats a few.
-func ends(steps []string) []int {
+// firstAndLast returns the first and the last step of each name: large trees repeat some steps many
+// times.
+func firstAndLast(steps []string) []int {
 	first, last := map[string]int{}, map[string]int{}
 	for n, step := range steps {
 		if _, seen := first[step]; !seen {
@@ -196,17 +194,17 @@ func ends(steps []string) []int {
 	all := slices.AppendSeq(slices.Collect(maps.Values(first)), maps.Values(last))
 	slices.Sort(all)
 	all = slices.Compact(all)
-	if testing.Short() && len(all) > 3 { // it looks for races: what fails one after the other has none
+	if testing.Short() && len(all) > 3 { // short mode looks for races; serial steps have none
 		all = []int{all[0], all[len(all)/2], all[len(all)-1]}
 	}
 	return all
 }
 
 func killEach(x *workbench, name string) {
-	setStage(x)
+	prepareTree(x)
 	steps := x.steps(name)
 	var seen reached
-	for _, n := range ends(steps) {
+	for _, n := range firstAndLast(steps) {
 		id := fmt.Sprintf("n%d", n)
 		when := fmt.Sprintf("%s killed at step %d, %q", name, n+1, steps[n])
 		x.ready(name, id)
@@ -222,17 +220,17 @@ func killEach(x *workbench, name string) {
 		} else {
 			kill()
 		}
-		x.after(name, id, when, nil)
+		x.checkAfter(name, id, when, nil)
 	}
 	seen.check(x)
 	x.clean()
 }
 
 func cancelEach(x *workbench, name string) {
-	setStage(x)
+	prepareTree(x)
 	steps := x.steps(name)
 	var seen reached
-	for _, n := range ends(steps) {
+	for _, n := range firstAndLast(steps) {
 		id := fmt.Sprintf("n%d", n)
 		when := fmt.Sprintf("%s cancelled at step %d, %q", name, n+1, steps[n])
 		x.ready(name, id)
@@ -245,19 +243,19 @@ func cancelEach(x *workbench, name string) {
 		if err != nil {
 			x.fails(err, errs.ErrInterrupted, when)
 		}
-		x.after(name, id, when, err)
+		x.checkAfter(name, id, when, err)
 	}
 	seen.check(x)
 	x.clean()
 }
 
 func cancelledAtOnce(x *workbench) {
-	setStage(x)
+	prepareTree(x)
 	ctx, cancel := context.WithCancel(x.Context())
 	cancel()
 	for _, name := range []string{"capture", "fork", "seal"} {
 		x.fails(x.do(ctx, name, "n"), errs.ErrInterrupted, name+" with a cancelled context")
-		x.stands("after " + name)
+		x.intact("after " + name)
 		x.lists([]snapshot.ID{"base"}, []snapshot.ForkID{"work"})
 	}
 	x.clean()

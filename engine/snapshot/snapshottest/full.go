@@ -21,30 +21,30 @@ func full() []promise {
 	var all []promise
 	for _, name := range slices.Sorted(maps.Keys(verbs())) {
 		all = append(all, promise{
-			name: name + ": a full disk is said to be one, and loses nothing", offered: verbs()[name].offered, ground: true,
+			name: name + ": a full disk is reported as one, and nothing is lost", offered: verbs()[name].offered, storage: true,
 			test: func(x *workbench) { fullDisk(newWorkbench(x.TB, x.subject, x.subject.Small), name) },
 		})
 	}
 	return all
 }
 
-// fullDisk fills the disk up, then carries the verb out with a little more
-// room each time, until it succeeds.
+// fullDisk fills the disk and then calls the verb with a little more free space each time, until it
+// succeeds.
 func fullDisk(x *workbench, name string) {
-	setStage(x)
+	prepareTree(x)
 	x.write("bulk", noise(512<<10))
 	x.in(x.view("work"), func(dir string) { x.put(dir, "bulk", noise(256<<10)) })
 	ballast, room := x.ballast(), int64(0)
 	ballast.Fill(x)
 	succeeded, refused := false, 0
-	most, growth := 14, 1
-	if testing.Short() { // it looks for races, and a disk is filled by one
-		most, growth = 5, 3
+	tries, growth := 14, 1
+	if testing.Short() { // short mode looks for races, and only one process fills the disk
+		tries, growth = 5, 3
 	}
-	for n := 0; n < most && !succeeded; n++ {
+	for n := 0; n < tries && !succeeded; n++ {
 		id, when := fmt.Sprintf("n%d", n), fmt.Sprintf("%s on a full disk, try %d", name, n)
 		if verbs()[name].ready != nil {
-			ballast.Leave(x, 4<<20) // what the verb takes away has to be there
+			ballast.Leave(x, 4<<20) // ready needs space for the object that the verb removes
 			x.ready(name, id)
 			ballast.Fill(x)
 			ballast.Leave(x, room)
@@ -55,12 +55,12 @@ func fullDisk(x *workbench, name string) {
 			refused++
 		}
 		succeeded = err == nil
-		ballast.Leave(x, 1<<20) // to look at it may take a block too
-		x.stands(when)
+		ballast.Leave(x, 1<<20) // reading may need a block too
+		x.intact(when)
 		if there := x.look(name, id, when); there && err != nil {
-			x.Errorf("%s: it failed (%v) and yet it answers for %s", when, err, id)
+			x.Errorf("%s: the verb failed (%v), yet Lookup returns %s", when, err, id)
 		}
-		x.takeAway(id, when)
+		x.removeBoth(id, when)
 		room = 4096 << (n * growth)
 		ballast.Fill(x)
 		ballast.Leave(x, room)
@@ -69,7 +69,7 @@ func fullDisk(x *workbench, name string) {
 		x.Errorf("%s copies whole trees to a full disk", name)
 	}
 	ballast.Leave(x, 1<<40)
-	x.again()
+	x.reopen()
 	x.ready(name, "last")
 	x.must(x.do(x.Context(), name, "last"))
 	x.clean()
@@ -82,12 +82,12 @@ func noise(n int) string {
 	return string(b)
 }
 
-// A Ballast takes up the room of a small disk. Its methods end the test where they
-// do not do as told.
+// A Ballast occupies the free space of a small disk. Its methods end the test if they fail.
 type Ballast interface {
-	// Fill takes all the room there is, that which came back since the last time too.
+	// Fill takes all free space, including space that has become free since the last call.
 	Fill(t testing.TB)
-	// Leave gives some bytes back, all where it has no more, and waits until they are there.
+	// Leave frees some bytes, or all of the ballast if it is smaller, and waits until they are
+	// free.
 	Leave(t testing.TB, room int64)
 }
 
@@ -112,14 +112,14 @@ func (b *fileBallast) Fill(t testing.TB) {
 	defer f.Close()
 	for chunk := 1 << 20; chunk >= 512; {
 		if _, err = f.WriteString(noise(chunk)); err == nil {
-			must(t, f.Sync()) // an extent of its own: btrfs gives back whole ones only
+			must(t, f.Sync()) // an extent of its own: btrfs frees only whole extents
 			continue
 		}
 		if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
 			t.Fatal("filling the disk:", err)
 		}
 		chunk /= 2
-		_ = f.Sync() // a filesystem may find room when it settles; or not
+		_ = f.Sync() // a sync may free some space
 	}
 	info, err := f.Stat()
 	must(t, err)
@@ -129,7 +129,7 @@ func (b *fileBallast) Fill(t testing.TB) {
 	}
 }
 
-// Leave waits for a sync: btrfs keeps what was freed for the transaction under way.
+// Leave syncs: btrfs does not reuse freed space before the running transaction has committed.
 func (b *fileBallast) Leave(t testing.TB, room int64) {
 	t.Helper()
 	b.size = max(0, b.size-room)

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An inode is what a comparison goes by where a backend claims to keep it.
+// An inode is the part of a file's metadata that a comparison relies on if a backend claims
+// KeepsInodes.
 type inode struct {
 	number uint64
 	size   int64
@@ -19,9 +20,8 @@ type inode struct {
 
 func keepsInodes(b snapshot.Backend) bool { return b.Facts().KeepsInodes }
 
-// inodesStay looks at a file that no fork has changed, by every view that shows
-// it. A comparison reads nothing of what has the same inode on both sides: where
-// the claim is wrong, changes are missed.
+// inodesStay compares the inode of an unchanged file in every view. A comparison does not read
+// files that have equal inodes on both sides: a wrong claim means missed changes.
 func inodesStay(x *workbench) {
 	x.write("dir/file", "base")
 	x.write("other", "base")
@@ -32,19 +32,19 @@ func inodesStay(x *workbench) {
 	x.fork("s2", "f2")
 	want := x.inode(x.snap("s1"), "dir/file")
 	for what, v := range map[string]snapshot.View{
-		"the fork": x.view("f1"), "what it was sealed as": x.snap("s2"), "a fork of that": x.view("f2"),
+		"the fork": x.view("f1"), "the sealed snapshot": x.snap("s2"), "a fork of it": x.view("f2"),
 	} {
 		if got := x.inode(v, "dir/file"); got != want {
 			x.Errorf("%s has the inode %+v, the base %+v", what, got, want)
 		}
 		if x.inode(v, "other") == x.inode(x.snap("s1"), "other") {
-			x.Errorf("%s has the inode of the base for a file that was changed", what)
+			x.Errorf("%s has the inode of the base for a changed file", what)
 		}
 	}
 	x.clean()
 }
 
-// inode describes the file at a path of a view.
+// inode returns the inode of the file at path in a view.
 func (x *workbench) inode(v snapshot.View, path string) (found inode) {
 	x.Helper()
 	x.in(v, func(dir string) {

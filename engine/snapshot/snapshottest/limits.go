@@ -19,21 +19,21 @@ import (
 
 func limits() []promise {
 	return []promise{
-		{name: "a limit is held, or refused with the reason and what mends it", test: limitsHonestly, offered: is[snapshot.LimitProber]},
-		{name: "a fork's writes end at its limit, whatever is written", test: writesEnd, offered: limitsBytes, ground: true},
-		{name: "what is deleted in a full fork can be written again", test: deletingMakesRoom, offered: limitsBytes, ground: true},
-		{name: "a limit is raised, lowered and taken away on a live fork", test: limitsLive, offered: limitsBytes, ground: true},
-		{name: "a limit outlives sealing and opening again, and is not renewed by them", test: limitsLast, offered: limitsBytes, ground: true},
-		{name: "a limit is its fork's alone, and goes with it", test: limitsApart, offered: limitsBytes, ground: true},
-		{name: "forks that share a limit hold it all together", test: limitsShared, offered: sharesLimits, ground: true},
-		{name: "the inodes a fork adds end at its limit", test: inodesEnd, offered: limitsInodes, ground: true},
+		{name: "a limit is enforced, or refused with a reason and a hint", test: limitsHonestly, offered: is[snapshot.LimitProber]},
+		{name: "a fork's writes end at its limit, whatever is written", test: writesEnd, offered: limitsBytes, storage: true},
+		{name: "space deleted in a full fork can be written again", test: deletingMakesRoom, offered: limitsBytes, storage: true},
+		{name: "a limit is increased, lowered and removed on a live fork", test: limitsLive, offered: limitsBytes, storage: true},
+		{name: "a limit outlives sealing and reopening, which do not reset its count", test: limitsLast, offered: limitsBytes, storage: true},
+		{name: "a limit holds for its fork alone, and goes with it", test: limitsAreSeparate, offered: limitsBytes, storage: true},
+		{name: "forks that share a limit are counted together", test: limitsShared, offered: sharesLimits, storage: true},
+		{name: "the new inodes of a fork end at its limit", test: inodesEnd, offered: limitsInodes, storage: true},
 	}
 }
 
-// most is the limit of most tests, slack what of it may be left unused.
+// limitBytes is the limit of most tests; a fork may leave slack of it unused.
 const (
-	most  = 16 << 20
-	slack = most/100 + 1<<20
+	limitBytes = 16 << 20
+	slack      = limitBytes/100 + 1<<20
 )
 
 func limitsBytes(b snapshot.Backend) bool { return canLimit(b, snapshot.DiskLimit{Bytes: 1}) }
@@ -52,7 +52,7 @@ func (x *workbench) limit(id snapshot.ForkID, n snapshot.Bytes) {
 	x.must(as[snapshot.Limiter](x.b).LimitFork(x.Context(), id, snapshot.DiskLimit{Bytes: n}))
 }
 
-// limitsHonestly: what a backend says beforehand is what it then does.
+// limitsHonestly checks that LimitFork does what CanLimit has promised.
 func limitsHonestly(x *workbench) {
 	x.write("file", "base")
 	x.capture("s1")
@@ -66,10 +66,10 @@ func limitsHonestly(x *workbench) {
 			var e *errs.Error
 			switch {
 			case (err == nil) != (said == nil):
-				x.Errorf("%s: it says %v, and then %v", what, said, did)
+				x.Errorf("%s: CanLimit returns %v, LimitFork %v", what, said, did)
 			case err == nil:
 			case l == none:
-				x.Errorf("taking all limits away: %v", err)
+				x.Errorf("removing all limits: %v", err)
 			case !errors.As(err, &e) || len(e.Hints) == 0:
 				x.Errorf("%s is refused without a hint: %v", what, err)
 			default:
@@ -81,14 +81,14 @@ func limitsHonestly(x *workbench) {
 	}
 	x.in(x.view("f1"), func(dir string) { x.put(dir, "mine", noise(6<<20)) })
 	if limitsBytes(x.b) {
-		x.fails(lim.LimitFork(x.Context(), "no", snapshot.DiskLimit{Bytes: most}), errs.ErrNotFound, "limiting what is not there")
+		x.fails(lim.LimitFork(x.Context(), "no", snapshot.DiskLimit{Bytes: limitBytes}), errs.ErrNotFound, "limiting an unknown fork")
 	}
 	x.clean()
 }
 
-// until adds to a fork, some bytes at a time, until that is refused for want of
-// space, and answers with how much there is.
-func (x *workbench) until(what string, enough int64, add func(i int) (int64, error)) (sum int64) {
+// fillUntil calls add until it fails with ENOSPC or EDQUOT, and returns the number of bytes added.
+// More than enough bytes fail the test.
+func (x *workbench) fillUntil(what string, enough int64, add func(i int) (int64, error)) (sum int64) {
 	x.Helper()
 	for i := 0; ; i++ {
 		n, err := add(i)
@@ -99,21 +99,21 @@ func (x *workbench) until(what string, enough int64, add func(i int) (int64, err
 		case err != nil:
 			x.Fatalf("%s: %v after %v", what, err, snapshot.Bytes(sum))
 		case sum > enough:
-			x.Fatalf("%s: nothing stops it at %v", what, snapshot.Bytes(sum))
+			x.Fatalf("%s: no limit stops it at %v", what, snapshot.Bytes(sum))
 		}
 	}
 }
 
-// exactly checks that what was written is the limit; of what is too much, only
-// some directories of the backend's own are let pass.
-func (x *workbench) exactly(what string, got, want int64) {
+// nearLimit checks that got is the limit want, less the allowed slack, or more by some directories
+// of the backend's own.
+func (x *workbench) nearLimit(what string, got, want int64) {
 	x.Helper()
 	if got > want+64<<10 || got < want-want/100-1<<20 {
 		x.Errorf("%s ends at %d bytes, of a limit of %d", what, got, want)
 	}
 }
 
-// fillFile writes to the end of a file until that is refused.
+// fillFile appends to a file until the limit stops it.
 func (x *workbench) fillFile(dir, name string) int64 {
 	x.Helper()
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
@@ -124,17 +124,16 @@ func (x *workbench) fillFile(dir, name string) int64 {
 
 func (x *workbench) append(f *os.File) int64 {
 	x.Helper()
-	return x.until("appending to a file", 2*most, func(int) (int64, error) {
+	return x.fillUntil("appending to a file", 2*limitBytes, func(int) (int64, error) {
 		n, err := f.WriteString(chunk)
 		return int64(n), err
 	})
 }
 
-// chunk has no pattern that a filesystem could store as less.
+// chunk is incompressible.
 var chunk = noise(64 << 10)
 
-// ways are ways of adding to a fork. The base has enough files of their size
-// beneath "base".
+// ways are functions that add data to a fork. The base has enough files of 256 KiB in "base".
 func ways(x *workbench, dir string) map[string]func(i int) (int64, error) {
 	write := func(name string, flags int, text string) (int64, error) {
 		f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|flags, 0o644)
@@ -162,7 +161,7 @@ func ways(x *workbench, dir string) map[string]func(i int) (int64, error) {
 		"files of the base": func(i int) (int64, error) {
 			name := fmt.Sprintf("base/%d", i)
 			n, err := write(name, 0, strings.Repeat(chunk, 4))
-			if n == 0 && err != nil { // xfs counts both contents until the new one is on the disk
+			if n == 0 && err != nil { // xfs counts the old and the new content until the new one is on the disk
 				d, openErr := os.Open(dir)
 				x.must(openErr)
 				x.must(errors.Join(unix.Syncfs(int(d.Fd())), d.Close()))
@@ -174,24 +173,24 @@ func ways(x *workbench, dir string) map[string]func(i int) (int64, error) {
 			f, err := os.OpenFile(filepath.Join(dir, "holes"), os.O_WRONLY|os.O_CREATE, 0o644)
 			x.must(err)
 			defer f.Close()
-			n, err := f.WriteAt([]byte(chunk), int64(i)*most)
+			n, err := f.WriteAt([]byte(chunk), int64(i)*limitBytes)
 			return int64(n), err
 		},
 	}
 }
 
 func writesEnd(x *workbench) {
-	const files = 2 * most / (256 << 10)
+	const files = 2 * limitBytes / (256 << 10)
 	for i := range files {
 		x.write(fmt.Sprintf("base/%d", i), noise(256<<10))
 	}
 	x.capture("s1")
 	for what := range ways(x, "") {
 		x.fork("s1", "f1")
-		x.limit("f1", most)
+		x.limit("f1", limitBytes)
 		x.in(x.view("f1"), func(dir string) {
-			enough := int64(most * 3 / 2)
-			x.exactly(what, x.until(what, enough, ways(x, dir)[what]), most)
+			enough := int64(limitBytes * 3 / 2)
+			x.nearLimit(what, x.fillUntil(what, enough, ways(x, dir)[what]), limitBytes)
 		})
 		x.must(x.b.RemoveFork(x.Context(), "f1"))
 	}
@@ -202,17 +201,17 @@ func deletingMakesRoom(x *workbench) {
 	x.write("file", "base")
 	x.capture("s1")
 	x.fork("s1", "f1")
-	x.limit("f1", most)
+	x.limit("f1", limitBytes)
 	x.in(x.view("f1"), func(dir string) {
-		x.exactly("a file", x.fillFile(dir, "first"), most)
+		x.nearLimit("a file", x.fillFile(dir, "first"), limitBytes)
 		x.must(os.Remove(dir + "/first"))
-		deadline := time.Now().Add(35 * time.Second) // a commit comes each 30 seconds
+		deadline := time.Now().Add(35 * time.Second) // a filesystem commits every 30 seconds
 		again := x.fillFile(dir, "second")
-		for again < most-slack && time.Now().Before(deadline) {
+		for again < limitBytes-slack && time.Now().Before(deadline) {
 			time.Sleep(100 * time.Millisecond)
 			again += x.fillFile(dir, "second")
 		}
-		x.exactly("a file after another was deleted", again, most)
+		x.nearLimit("a file after another was deleted", again, limitBytes)
 	})
 	x.clean()
 }
@@ -227,24 +226,24 @@ func limitsLive(x *workbench) {
 		f, err := os.OpenFile(dir+"/mine", os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 		x.must(err)
 		defer f.Close()
-		x.limit("f1", most/2)
+		x.limit("f1", limitBytes/2)
 		sum := x.append(f)
-		x.exactly("a file beside one from before the limit", old+sum, most/2)
-		x.limit("f1", most)
-		x.limit("f1", most)
+		x.nearLimit("a file beside one from before the limit", old+sum, limitBytes/2)
+		x.limit("f1", limitBytes)
+		x.limit("f1", limitBytes)
 		sum += x.append(f)
-		x.exactly("a file whose limit was raised", old+sum, most)
-		x.limit("f1", most/4)
+		x.nearLimit("a file whose limit was increased", old+sum, limitBytes)
+		x.limit("f1", limitBytes/4)
 		if n := x.append(f); n > 0 {
-			x.Errorf("over its limit it is %v larger", snapshot.Bytes(n))
+			x.Errorf("a file above the lowered limit grew by %v", snapshot.Bytes(n))
 		}
 		if st, err := f.Stat(); err != nil || st.Size() != sum {
-			x.Errorf("of %d bytes there are %d, %v", sum, st.Size(), err)
+			x.Errorf("the file has %d bytes, want %d, %v", st.Size(), sum, err)
 		}
 		x.must(errors.Join(os.Remove(dir+"/mine"), f.Close()))
-		x.exactly("a file when the limit was lowered", old+x.fillFile(dir, "mine"), most/4)
+		x.nearLimit("a file when the limit was lowered", old+x.fillFile(dir, "mine"), limitBytes/4)
 		x.limit("f1", 0)
-		x.put(dir, "more", noise(most))
+		x.put(dir, "more", noise(limitBytes))
 	})
 	x.clean()
 }
@@ -255,48 +254,48 @@ func limitsLast(x *workbench) {
 		f1, s1, s2 := snapshot.ForkID(id), snapshot.ID(id+"1"), snapshot.ID(id+"2")
 		x.capture(s1)
 		x.fork(s1, f1)
-		x.limit(f1, most)
-		x.in(x.view(f1), func(dir string) { x.put(dir, "before", noise(most/2)) })
+		x.limit(f1, limitBytes)
+		x.in(x.view(f1), func(dir string) { x.put(dir, "before", noise(limitBytes/2)) })
 		x.seal(f1, s2, use)
-		x.again()
+		x.reopen()
 		x.in(x.view(f1), func(dir string) {
-			x.exactly("before and after sealing as "+id, most/2+x.fillFile(dir, "after"), most)
+			x.nearLimit("before and after sealing as "+id, limitBytes/2+x.fillFile(dir, "after"), limitBytes)
 		})
-		x.has(x.snap(s2), "before", noise(most/2), "the snapshot")
-		x.seal(f1, snapshot.ID(id+"3"), use) // full as it is
+		x.has(x.snap(s2), "before", noise(limitBytes/2), "the snapshot")
+		x.seal(f1, snapshot.ID(id+"3"), use) // the fork is full
 		other := snapshot.ForkID(id + "-other")
-		x.in(x.fork(s2, other).View, func(dir string) { x.put(dir, "mine", noise(most+most/2)) })
+		x.in(x.fork(s2, other).View, func(dir string) { x.put(dir, "mine", noise(limitBytes+limitBytes/2)) })
 		if m, ok := x.b.(snapshot.Meter); ok {
 			used, err := m.Usage(x.Context(), other)
 			x.must(err)
-			if used < most || used > 2*most {
-				x.Errorf("a fork of a sealed snapshot with a file of %v uses %v", snapshot.Bytes(most+most/2), used)
+			if used < limitBytes || used > 2*limitBytes {
+				x.Errorf("a fork of a sealed snapshot with a file of %v uses %v", snapshot.Bytes(limitBytes+limitBytes/2), used)
 			}
 		}
 	}
 	x.clean()
 }
 
-func limitsApart(x *workbench) {
+func limitsAreSeparate(x *workbench) {
 	x.write("file", "base")
 	x.capture("s1")
 	for _, id := range []snapshot.ForkID{"f1", "f2", "f3"} {
 		x.fork("s1", id)
 	}
-	x.limit("f1", most/2)
-	x.limit("f2", most/2)
-	x.in(x.view("f1"), func(dir string) { x.exactly("a file", x.fillFile(dir, "mine"), most/2) })
-	x.in(x.view("f3"), func(dir string) { x.put(dir, "mine", noise(most)) })
-	x.write("real", noise(most))
+	x.limit("f1", limitBytes/2)
+	x.limit("f2", limitBytes/2)
+	x.in(x.view("f1"), func(dir string) { x.nearLimit("a file", x.fillFile(dir, "mine"), limitBytes/2) })
+	x.in(x.view("f3"), func(dir string) { x.put(dir, "mine", noise(limitBytes)) })
+	x.write("real", noise(limitBytes))
 	x.in(x.view("f2"), func(dir string) {
-		x.exactly("a file of another fork", x.fillFile(dir, "mine"), most/2)
+		x.nearLimit("a file of another fork", x.fillFile(dir, "mine"), limitBytes/2)
 		x.must(x.b.RemoveFork(x.Context(), "f1"))
 		if n := x.fillFile(dir, "mine"); n > 1<<20 {
 			x.Errorf("when another fork is removed, a full one takes %v more", snapshot.Bytes(n))
 		}
 	})
 	x.fork("s1", "f1")
-	x.in(x.view("f1"), func(dir string) { x.put(dir, "mine", noise(most)) })
+	x.in(x.view("f1"), func(dir string) { x.put(dir, "mine", noise(limitBytes)) })
 	x.clean()
 }
 
@@ -306,28 +305,28 @@ func limitsShared(x *workbench) {
 	share := func(id snapshot.ForkID, n snapshot.Bytes) {
 		x.must(as[snapshot.Limiter](x.b).LimitFork(x.Context(), id, snapshot.DiskLimit{Bytes: n, Share: "all"}))
 	}
-	for _, id := range []snapshot.ForkID{"f1", "f2", "apart"} {
+	for _, id := range []snapshot.ForkID{"f1", "f2", "own"} {
 		x.fork("s1", id)
 	}
-	share("f1", most)
-	share("f2", most)
-	x.limit("apart", most)
-	half := noise(most / 2)
+	share("f1", limitBytes)
+	share("f2", limitBytes)
+	x.limit("own", limitBytes)
+	half := noise(limitBytes / 2)
 	x.in(x.view("f1"), func(dir string) { x.put(dir, "mine", half) })
-	x.in(x.view("f2"), func(dir string) { x.exactly("two forks", most/2+x.fillFile(dir, "mine"), most) })
-	x.in(x.view("apart"), func(dir string) { x.put(dir, "mine", half) })
+	x.in(x.view("f2"), func(dir string) { x.nearLimit("two forks", limitBytes/2+x.fillFile(dir, "mine"), limitBytes) })
+	x.in(x.view("own"), func(dir string) { x.put(dir, "mine", half) })
 	if g, ok := x.b.(snapshot.Gauge); ok {
 		used, err := g.Gauge(x.Context(), "f1")
 		x.must(err)
-		x.exactly("the gauge of two full forks", int64(used.Bytes), most)
+		x.nearLimit("the gauge of two full forks", int64(used.Bytes), limitBytes)
 	}
 	x.fork("s1", "f3") // as a rollback does
-	share("f3", 2*most)
+	share("f3", 2*limitBytes)
 	x.must(x.b.RemoveFork(x.Context(), "f1"))
 	if s, ok := x.b.(snapshot.Sweeper); ok {
 		x.must(s.Sweep(x.Context()))
 	}
-	x.in(x.view("f3"), func(dir string) { x.put(dir, "mine", half+half[:most/4]) })
+	x.in(x.view("f3"), func(dir string) { x.put(dir, "mine", half+half[:limitBytes/4]) })
 	x.in(x.view("f2"), func(dir string) { x.put(dir, "more", half[:1<<20]) })
 	x.clean()
 }
@@ -340,7 +339,7 @@ func inodesEnd(x *workbench) {
 	lim := as[snapshot.Limiter](x.b)
 	x.must(lim.LimitFork(x.Context(), "f1", snapshot.DiskLimit{Inodes: nodes}))
 	x.in(x.view("f1"), func(dir string) {
-		n := x.until("making files", 2*nodes, func(i int) (int64, error) {
+		n := x.fillUntil("making files", 2*nodes, func(i int) (int64, error) {
 			f, err := os.OpenFile(fmt.Sprintf("%s/%d", dir, i), os.O_CREATE|os.O_WRONLY, 0o644)
 			if err != nil {
 				return 0, err

@@ -14,8 +14,8 @@ func naming() []promise {
 	return []promise{
 		{name: "an id that could be a path is refused and makes nothing", test: refusesBadIDs},
 		{name: "an id is given once", test: givesAnIDOnce},
-		{name: "what does not exist is not found", test: findsNothing},
-		{name: "a tree that is not there, or is a file, is an error of its kind", test: oddTrees},
+		{name: "an unknown id is not found", test: findsNothing},
+		{name: "capturing a missing tree, or a file, fails with its own error", test: oddTrees},
 		{name: "the list is sorted and complete", test: lists},
 		{name: "a snapshot and a fork may have the same id", test: sameID},
 	}
@@ -48,7 +48,7 @@ func refusesBadIDs(x *workbench) {
 		refused(err, "looking up", id)
 		_, err = x.b.LookupFork(x.Context(), snapshot.ForkID(id))
 		refused(err, "looking up a fork", id)
-		_ = x.b.Remove(x.Context(), snapshot.ID(id)) // an error or not: see below
+		_ = x.b.Remove(x.Context(), snapshot.ID(id)) // the result does not matter, the list below does
 		_ = x.b.RemoveFork(x.Context(), snapshot.ForkID(id))
 	}
 	x.lists([]snapshot.ID{"s1"}, []snapshot.ForkID{"f1"})
@@ -89,15 +89,15 @@ func givesAnIDOnce(x *workbench) {
 
 func findsNothing(x *workbench) {
 	x.write("file", "")
-	for range 2 { // before anything was written, and after
+	for range 2 { // before the first write, and after it
 		_, err := x.b.Lookup(x.Context(), "no")
-		x.fails(err, errs.ErrNotFound, "looking up what is not there")
+		x.fails(err, errs.ErrNotFound, "looking up an unknown snapshot")
 		_, err = x.b.LookupFork(x.Context(), "no")
-		x.fails(err, errs.ErrNotFound, "looking up a fork that is not there")
+		x.fails(err, errs.ErrNotFound, "looking up an unknown fork")
 		_, err = x.b.Fork(x.Context(), "no", "f1")
-		x.fails(err, errs.ErrNotFound, "forking what is not there")
+		x.fails(err, errs.ErrNotFound, "forking an unknown snapshot")
 		_, err = x.b.Seal(x.Context(), "no", "s2", snapshot.Idle)
-		x.fails(err, errs.ErrNotFound, "sealing what is not there")
+		x.fails(err, errs.ErrNotFound, "sealing an unknown fork")
 		x.must(x.b.Remove(x.Context(), "no"))
 		x.must(x.b.RemoveFork(x.Context(), "no"))
 		x.lists(nil, nil)
@@ -111,7 +111,7 @@ func oddTrees(x *workbench) {
 	x.write("file", "")
 	path := x.place.Tree.Path
 	_, err := x.b.Capture(x.Context(), snapshot.Tree{Path: path + "/nothing"}, "s1")
-	x.fails(err, errs.ErrNotFound, "capturing a tree that is not there")
+	x.fails(err, errs.ErrNotFound, "capturing a missing tree")
 	_, err = x.b.Capture(x.Context(), snapshot.Tree{Path: path + "/file"}, "s2")
 	x.fails(err, errs.ErrNotSupported, "capturing a file")
 	x.lists(nil, nil)
@@ -128,7 +128,7 @@ func lists(x *workbench) {
 	}
 	x.must(x.b.Remove(x.Context(), "k"))
 	x.lists([]snapshot.ID{"0", "a", "m", "z-1"}, []snapshot.ForkID{"9", "b", "y"})
-	x.again()
+	x.reopen()
 	x.lists([]snapshot.ID{"0", "a", "m", "z-1"}, []snapshot.ForkID{"9", "b", "y"})
 	x.clean()
 }

@@ -13,25 +13,25 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// notices reads files through a fork, some of which the real tree has changed since it was taken: these
-// are told while it is mounted, and neither those that were not read nor those that have not changed. Of a
-// frozen base none is told: it shows none.
-func notices(x *workbench) {
+// noticesReads changes files of the real tree and reads some of them through the fork. The backend
+// must report the changed files that were read, while the fork is mounted, and no others. A frozen
+// base shows no such file, so nothing may be reported.
+func noticesReads(x *workbench) {
 	for _, name := range []string{"changed", "unread", "still", "before"} {
 		x.write(name, "base")
 	}
 	time.Sleep(2 * racy)
 	x.capture("s1")
 	v := x.fork("s1", "f1").View
-	told := func(when string, want ...string) {
+	noticed := func(when string, want ...string) {
 		x.Helper()
 		got, err := as[snapshot.Noticer](x.b).Noticed(x.Context(), "f1")
 		x.must(err)
 		if !slices.Equal(got, want) {
-			x.Errorf("%s: told is %q, want %q", when, got, want)
+			x.Errorf("%s: reported are %q, want %q", when, got, want)
 		}
 	}
-	told("not mounted")
+	noticed("not mounted")
 	root := x.reach(v)
 	read := func(names ...string) {
 		x.Helper()
@@ -41,7 +41,7 @@ func notices(x *workbench) {
 		}
 	}
 	read("still", "before")
-	_, err := os.ReadDir(vfs.FDPath(root)) // the kernel knows of all of them before they change
+	_, err := os.ReadDir(vfs.FDPath(root)) // the kernel looks all of them up before they change
 	x.must(err)
 	_, err = os.Stat(vfs.FDPath(root) + "/changed")
 	x.must(err)
@@ -49,17 +49,17 @@ func notices(x *workbench) {
 	for _, name := range []string{"changed", "unread", "before", "new"} {
 		x.write(name, "real")
 	}
-	told("before any is read")
+	noticed("changed, and not yet read")
 	if x.b.Facts().Frozen {
 		read("changed", "still", "changed")
-		told("read of a frozen base")
+		noticed("read through a frozen base")
 	} else {
 		read("changed", "new", "still", "changed")
-		told("read", "changed", "new")
+		noticed("changed and read", "changed", "new")
 	}
 	x.must(root.Close())
 	if _, err := as[snapshot.Noticer](x.b).Noticed(x.Context(), "no"); !errors.Is(err, errs.ErrNotFound) {
-		x.Errorf("of a fork that is not there: %v", err)
+		x.Errorf("an unknown fork: %v", err)
 	}
 	x.clean()
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// keepsOriginals has both a fork and the real tree change files, the fork first.
-func keepsOriginals(x *workbench) {
+// originalsStay changes files in a fork first and then in the real tree, and compares the yielded
+// originals with the base.
+func originalsStay(x *workbench) {
 	names := []string{"written", "cut", "dir/replaced", "read"}
 	for _, name := range names {
 		x.write(name, "base "+name)
@@ -27,14 +28,14 @@ func keepsOriginals(x *workbench) {
 		x.put(dir, "cut", "mine")
 		x.put(dir, "next", "mine")
 		x.must(os.Rename(dir+"/next", dir+"/dir/replaced"))
-		x.write("written", "theirs") // while it is mounted
+		x.write("written", "theirs") // while the fork is mounted
 	})
 	x.seal("f1", "s2", snapshot.Idle)
 	for _, name := range names {
 		x.write(name, "theirs")
 	}
 	x.in(x.view("f1"), func(dir string) { x.put(dir, "written", "mine again") })
-	x.again()
+	x.reopen()
 	want := map[string]string{"written": "base written", "cut": "base cut", "dir/replaced": "base dir/replaced"}
 	got := map[string]string{}
 	for o, err := range as[snapshot.Keeper](x.b).Originals(x.Context(), "s1", "f1") {
@@ -43,14 +44,14 @@ func keepsOriginals(x *workbench) {
 		x.must(err)
 		got[o.Path] = string(text)
 		if o.Size != int64(len(text)) || !o.Mode.IsRegular() || o.CTime.IsZero() {
-			x.Errorf("%s is said to have been %+v", o.Path, o)
+			x.Errorf("the original of %s is described as %+v", o.Path, o)
 		}
 	}
 	if !maps.Equal(got, want) {
-		x.Errorf("kept are %q, want %q", got, want)
+		x.Errorf("the originals are %q, want %q", got, want)
 	}
 	for _, err := range as[snapshot.Keeper](x.b).Originals(x.Context(), "s1", "no") {
-		x.fails(err, errs.ErrNotFound, "asking for what is not there")
+		x.fails(err, errs.ErrNotFound, "listing the originals of an unknown fork")
 	}
 	x.clean()
 }

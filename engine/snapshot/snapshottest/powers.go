@@ -18,27 +18,27 @@ import (
 
 func powers() []promise {
 	return []promise{
-		{name: "what a fork touched misses nothing", test: touches, offered: is[snapshot.Toucher]},
-		{name: "what lies between two snapshots misses nothing", test: touchesBetween, offered: is[snapshot.PairToucher]},
-		{name: "an unchanged fork is known to be one", test: touchesLittle, offered: is[snapshot.Toucher]},
-		{name: "where the real tree has moved on misses nothing", test: drifts, offered: is[snapshot.Drifter]},
-		{name: "a real tree that nobody touched is known to be as it was", test: driftsLittle, offered: is[snapshot.Drifter]},
-		{name: "what a fork changed of a live base is kept as it was", test: keepsOriginals, offered: is[snapshot.Keeper], ground: true},
-		{name: "a fork's usage is what it holds that its base does not", test: meters, offered: is[snapshot.Meter], ground: true},
-		{name: "sweeping gives the space back", ground: true, offered: is[snapshot.Sweeper], test: func(x *workbench) {
+		{name: "the changes of a fork are listed completely", test: touches, offered: is[snapshot.Toucher]},
+		{name: "the changes between two snapshots are listed completely", test: touchesBetween, offered: is[snapshot.PairToucher]},
+		{name: "an unchanged fork lists almost no changes", test: touchesLittle, offered: is[snapshot.Toucher]},
+		{name: "the drift of the real tree is listed completely", test: drifts, offered: is[snapshot.Drifter]},
+		{name: "an unchanged real tree lists almost no drift", test: driftsLittle, offered: is[snapshot.Drifter]},
+		{name: "the originals of files that a fork changes are preserved", test: originalsStay, offered: is[snapshot.Keeper], storage: true},
+		{name: "a fork's usage counts only data that its base lacks", test: meters, offered: is[snapshot.Meter], storage: true},
+		{name: "a sweep frees the space of removed forks", storage: true, offered: is[snapshot.Sweeper], test: func(x *workbench) {
 			sweeps(newWorkbench(x.TB, x.subject, x.subject.Small))
 		}},
-		{name: "that what serves a fork was killed is told, and what was synced is there", test: loses, offered: is[snapshot.Loser], ground: true},
-		{name: "what had changed below when a fork read it is told", test: notices, offered: is[snapshot.Noticer]},
-		{name: "what is damaged is found, and mended when that is asked for", test: checks, offered: is[snapshot.Checker]},
-		{name: "a fork in use goes back to a state", test: returns, offered: is[snapshot.Returner]},
-		{name: "ready-made forks are forks like others", test: stocks, offered: is[snapshot.Stocker]},
+		{name: "the death of a fork's server is reported, and synced data survives", test: reportsServerDeath, offered: is[snapshot.Loser], storage: true},
+		{name: "reads of files that changed since a live base are reported", test: noticesReads, offered: is[snapshot.Noticer]},
+		{name: "damage is found, and repaired on request", test: checks, offered: is[snapshot.Checker]},
+		{name: "a fork in use is rolled back", test: returns, offered: is[snapshot.Returner]},
+		{name: "ready-made forks behave like others", test: stocks, offered: is[snapshot.Stocker]},
 		{name: "a clone is a capture and a fork of it", test: clones, offered: is[snapshot.Cloner]},
-		{name: "what is sent is received equal, wherever the way breaks", test: sends, offered: travels},
+		{name: "a sent snapshot is received equal, wherever the connection breaks", test: sends, offered: travels},
 	}
 }
 
-// nodes describes a view, a text for each path.
+// nodes returns the lines of a view's manifest by path.
 func (x *workbench) nodes(v snapshot.View) map[string]string {
 	x.Helper()
 	root := x.reach(v)
@@ -55,15 +55,15 @@ func (x *workbench) nodes(v snapshot.View) map[string]string {
 	return nodes
 }
 
-// covered checks that each difference of two trees is where a touch is, as a
-// reader of touches sees it: of a directory he reads the names, and what is
-// beneath a name that only one side has is new or gone with it.
+// covered checks that each difference of two trees is listed as a touch, as a reader of touches
+// sees it: the reader compares the names of a directory, and treats a name that only one side has
+// as a whole new or deleted subtree.
 func (x *workbench) covered(a, b map[string]string, touched iter.Seq2[snapshot.Touch, error], what string) {
 	x.Helper()
 	at, whole := map[string]bool{}, map[string]bool{}
 	for t, err := range touched {
 		if errors.Is(err, errs.ErrNotSupported) && os.Geteuid() != 0 {
-			return // the caller walks both trees then
+			return // the caller then walks both trees
 		}
 		x.must(err)
 		at[t.Path] = true
@@ -87,7 +87,7 @@ func (x *workbench) covered(a, b map[string]string, touched iter.Seq2[snapshot.T
 		oneSided := other[p] == "" && at[path.Dir(p)]
 		if !at[p] && !oneSided && !within(p) && !missed[p] {
 			missed[p] = true
-			x.Errorf("%s: %q differs, and nothing is touched there", what, p)
+			x.Errorf("%s: %q differs, and no touch covers it", what, p)
 		}
 	}
 	differences := 0
@@ -108,8 +108,8 @@ func (x *workbench) covered(a, b map[string]string, touched iter.Seq2[snapshot.T
 	}
 }
 
-// touchStory plays a script, seals, and plays another.
-func touchStory(x *workbench, seed uint64, check func(y *workbench, base, sealed, now map[string]string)) {
+// changeAndSeal executes a script in a fork, seals it, executes another script, and calls check.
+func changeAndSeal(x *workbench, seed uint64, check func(y *workbench, base, sealed, now map[string]string)) {
 	x.Helper()
 	y := newWorkbench(x.TB, x.subject, x.subject.Place)
 	w := treetest.NewWriter(seed, y.powers())
@@ -119,7 +119,7 @@ func touchStory(x *workbench, seed uint64, check func(y *workbench, base, sealed
 	y.fork("s1", "f1")
 	for _, id := range []snapshot.ID{"s2", ""} {
 		root := y.reach(y.view("f1"))
-		w = y.both(w, 40, root, "")
+		w = y.playBoth(w, 40, root, "")
 		y.must(root.Close())
 		if id != "" {
 			base, now := y.nodes(y.snap("s1")), y.nodes(y.view("f1"))
@@ -139,7 +139,7 @@ func touches(x *workbench) {
 		if x.Failed() {
 			return
 		}
-		touchStory(x, uint64(seed), func(y *workbench, base, sealed, now map[string]string) {
+		changeAndSeal(x, uint64(seed), func(y *workbench, base, sealed, now map[string]string) {
 			t := as[snapshot.Toucher](y.b)
 			y.covered(sealed, now, t.Touched(y.Context(), "s2", "f1"), "since the seal")
 			y.covered(base, now, t.Touched(y.Context(), "s1", "f1"), "since the capture")
@@ -147,9 +147,9 @@ func touches(x *workbench) {
 	}
 	for _, err := range as[snapshot.Toucher](x.b).Touched(x.Context(), "no", "no") {
 		if err == nil {
-			x.Error("a fork that is not there was touched")
+			x.Error("an unknown fork has changes")
 		} else if !errors.Is(err, errs.ErrNotSupported) {
-			x.fails(err, errs.ErrNotFound, "asking for what is not there")
+			x.fails(err, errs.ErrNotFound, "listing the changes of an unknown fork")
 		}
 	}
 }
@@ -159,7 +159,7 @@ func touchesBetween(x *workbench) {
 		if x.Failed() {
 			return
 		}
-		touchStory(x, uint64(seed), func(y *workbench, base, sealed, _ map[string]string) {
+		changeAndSeal(x, uint64(seed), func(y *workbench, base, sealed, _ map[string]string) {
 			t := as[snapshot.PairToucher](y.b)
 			y.covered(base, sealed, t.TouchedBetween(y.Context(), "s1", "s2"), "from capture to seal")
 			y.covered(sealed, base, t.TouchedBetween(y.Context(), "s2", "s1"), "from seal to capture")
@@ -180,11 +180,11 @@ func touchesLittle(x *workbench) {
 		}
 		x.must(err)
 		if n++; t.Tree {
-			x.Errorf("all beneath %q is said to be touched", t.Path)
+			x.Errorf("the whole directory %q is listed as changed", t.Path)
 		}
 	}
 	if n > 5 {
-		x.Errorf("%d places of an unchanged fork are said to be touched", n)
+		x.Errorf("%d paths of an unchanged fork are listed as changed", n)
 	}
 	x.clean()
 }
@@ -208,7 +208,7 @@ func meters(x *workbench) {
 		x.Errorf("a fresh fork uses %v, and with a file of %v more %v", fresh, snapshot.Bytes(size), used)
 	}
 	_, err = m.Usage(x.Context(), "no")
-	x.fails(err, errs.ErrNotFound, "metering what is not there")
+	x.fails(err, errs.ErrNotFound, "measuring an unknown fork")
 	x.clean()
 }
 
@@ -216,11 +216,11 @@ func sweeps(x *workbench) {
 	const size = 1 << 20
 	x.write("file", "base")
 	x.capture("s1")
-	before := x.room()
+	before := x.freeSpace()
 	for _, id := range []snapshot.ForkID{"f1", "f2", "f3", "f4"} {
 		x.in(x.fork("s1", id).View, func(dir string) { x.put(dir, "mine", noise(size)) })
 	}
-	if used := before - x.room(); used < 3*size {
+	if used := before - x.freeSpace(); used < 3*size {
 		x.Fatalf("four files of a MiB take %v", snapshot.Bytes(used))
 	}
 	for _, id := range []snapshot.ForkID{"f1", "f2", "f3", "f4"} {
@@ -229,12 +229,12 @@ func sweeps(x *workbench) {
 	for _, err := range atOnce(2, func(int) error { return as[snapshot.Sweeper](x.b).Sweep(x.Context()) }) {
 		x.must(err)
 	}
-	deadline := time.Now().Add(40 * time.Second) // cleaning goes on in the background
-	for before-x.room() > size && time.Now().Before(deadline) {
+	deadline := time.Now().Add(40 * time.Second) // the filesystem frees space in the background
+	for before-x.freeSpace() > size && time.Now().Before(deadline) {
 		time.Sleep(50 * time.Millisecond)
 	}
-	if kept := before - x.room(); kept > size {
-		x.Errorf("%v have not come back", snapshot.Bytes(kept))
+	if rest := before - x.freeSpace(); rest > size {
+		x.Errorf("%v are not free again", snapshot.Bytes(rest))
 	}
 	x.clean()
 }
@@ -247,14 +247,14 @@ func stocks(x *workbench) {
 		x.must(err)
 	}
 	x.lists([]snapshot.ID{"s1"}, nil)
-	for _, id := range []snapshot.ForkID{"f1", "f2", "f3"} { // more than may be in stock
+	for _, id := range []snapshot.ForkID{"f1", "f2", "f3"} { // more than were made in advance
 		x.has(x.fork("s1", id).View, "file", "base", string(id))
 		x.in(x.view(id), func(dir string) { x.put(dir, "file", string(id)) })
 	}
 	for _, id := range []snapshot.ForkID{"f1", "f2", "f3"} {
 		x.has(x.view(id), "file", string(id), string(id))
 	}
-	x.fails(s.Stock(x.Context(), "no", 1), errs.ErrNotFound, "stocking what is not there")
+	x.fails(s.Stock(x.Context(), "no", 1), errs.ErrNotFound, "making forks of an unknown snapshot in advance")
 	x.must(s.Stock(x.Context(), "s1", 2))
 	x.clean()
 }
@@ -272,7 +272,7 @@ func clones(x *workbench) {
 	x.has(x.view("f1"), "file", "fork", "the fork")
 	x.stamp("again")
 	_, _, err = c.Clone(x.Context(), x.place.Tree, "s2", "f1")
-	x.fails(err, errs.ErrExists, "cloning to a fork's id that is taken")
+	x.fails(err, errs.ErrExists, "cloning to an existing fork's id")
 	x.has(x.view("f1"), "file", "fork", "the fork, afterwards")
 	x.clean()
 }

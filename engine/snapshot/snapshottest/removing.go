@@ -16,7 +16,7 @@ func removing() []promise {
 	return []promise{
 		{name: "removing is final and may be repeated", test: removesOnce},
 		{name: "forks outlive the snapshots they came from", test: forksOutlive},
-		{name: "what has the name but not the mark is never removed", test: sparesLookAlikes},
+		{name: "a directory without the ownership mark is never removed", test: sparesLookAlikes},
 		{name: "removing follows no symbolic link out of the data", test: staysInside},
 	}
 }
@@ -29,9 +29,9 @@ func removesOnce(x *workbench) {
 		x.must(x.b.RemoveFork(x.Context(), "f1"))
 		x.must(x.b.Remove(x.Context(), "s1"))
 		_, err := x.b.Lookup(x.Context(), "s1")
-		x.fails(err, errs.ErrNotFound, "looking up what was removed")
+		x.fails(err, errs.ErrNotFound, "looking up a removed snapshot")
 		_, err = x.b.LookupFork(x.Context(), "f1")
-		x.fails(err, errs.ErrNotFound, "looking up the fork that was removed")
+		x.fails(err, errs.ErrNotFound, "looking up a removed fork")
 		x.lists(nil, nil)
 	}
 	x.write("file", "second")
@@ -53,7 +53,7 @@ func forksOutlive(x *workbench) {
 	if s, ok := x.b.(snapshot.Sweeper); ok {
 		x.must(s.Sweep(x.Context()))
 	}
-	x.again()
+	x.reopen()
 	for _, id := range []snapshot.ForkID{"f1", "f2"} {
 		x.has(x.view(id), "file", "fork", string(id))
 		x.has(x.view(id), "kept", "base", string(id))
@@ -63,7 +63,7 @@ func forksOutlive(x *workbench) {
 	x.clean()
 }
 
-// data lists the directories that hold the backend's data.
+// data lists the directories of the backend's data.
 func (x *workbench) data() []string {
 	if x.subject.Data != nil {
 		return x.subject.Data(x.place)
@@ -71,8 +71,8 @@ func (x *workbench) data() []string {
 	return []string{x.place.Dir}
 }
 
-// named finds what the backend calls by a name, some levels deep, and does
-// not look into that.
+// named returns the files and directories of the backend whose names contain id, at most four
+// levels deep. It does not descend into them.
 func (x *workbench) named(id string) []string {
 	var found []string
 	for _, root := range x.data() {
@@ -133,23 +133,23 @@ func staysInside(x *workbench) {
 		links = append(links, link)
 	}
 	x.removesNot("symlink")
-	x.has(x.snap("genuine"), "file", "base", "the snapshot that a link led to")
-	x.has(x.view("genuine"), "file", "base", "the fork that a link led to")
+	x.has(x.snap("genuine"), "file", "base", "the snapshot that a symbolic link points to")
+	x.has(x.view("genuine"), "file", "base", "the fork that a symbolic link points to")
 	for _, link := range links {
 		x.must(os.RemoveAll(link))
 	}
 	x.clean()
 }
 
-// removesNot: whatever Remove says to an id that is not the backend's own, it
-// neither answers for it nor lists it.
+// removesNot checks that the backend neither returns nor lists an id of an object that is not its
+// own. The results of Remove and RemoveFork do not matter.
 func (x *workbench) removesNot(id string) {
 	x.Helper()
 	if _, err := x.b.Lookup(x.Context(), snapshot.ID(id)); err == nil {
-		x.Errorf("Lookup answers for %s", id)
+		x.Errorf("Lookup returns %s", id)
 	}
 	if _, err := x.b.LookupFork(x.Context(), snapshot.ForkID(id)); err == nil {
-		x.Errorf("LookupFork answers for %s", id)
+		x.Errorf("LookupFork returns %s", id)
 	}
 	x.lists([]snapshot.ID{"genuine"}, []snapshot.ForkID{"genuine"})
 	_ = x.b.Remove(x.Context(), snapshot.ID(id))

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What became of a promise.
+// Outcomes of a promise.
 const (
 	passed  = "pass"
 	failed  = "fail"
@@ -39,7 +39,7 @@ func outcomeOf(ok, skip bool) string {
 	return passed
 }
 
-// write leaves the results in the directory that SNAPFS_CONFORMANCE_OUT names.
+// write stores the results in the directory that SNAPFS_CONFORMANCE_OUT names.
 func (r *report) write(t *testing.T) {
 	dir := os.Getenv("SNAPFS_CONFORMANCE_OUT")
 	if dir == "" {
@@ -52,7 +52,7 @@ func (r *report) write(t *testing.T) {
 	if err == nil {
 		file := strings.NewReplacer(" ", "-", "(", "", ")", "").Replace(r.Subject) + ".json"
 		path := filepath.Join(dir, file)
-		_ = os.Remove(path) // another user's, of an earlier run
+		_ = os.Remove(path) // an earlier run may have been another user's
 		err = os.WriteFile(path, append(text, '\n'), 0o666)
 	}
 	if err != nil {

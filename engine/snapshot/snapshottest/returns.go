@@ -12,8 +12,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// returns takes a fork back to states of its own and to its base, while it is mounted and while it
-// is not.
+// returns rolls a fork back to its sealed snapshots and to its base, both mounted and idle.
 func returns(x *workbench) {
 	back := func(to snapshot.ID, use snapshot.Use) {
 		x.Helper()
@@ -22,7 +21,7 @@ func returns(x *workbench) {
 		x.must(err)
 		base, err := as[snapshot.Returner](x.b).Base(x.Context(), "f1")
 		if x.must(err); f.Base != to || base != to {
-			x.Errorf("the fork is one of %s and %s, and was taken back to %s", f.Base, base, to)
+			x.Errorf("the fork was rolled back to %s and has the base %s, or %s", to, f.Base, base)
 		}
 	}
 	x.write("file", "base")
@@ -57,26 +56,26 @@ func returns(x *workbench) {
 	x.must(err)
 
 	back("s2", snapshot.InUse)
-	look("back at the second state", second)
+	look("back at the second snapshot", second)
 	if text, err := io.ReadAll(open); err != nil || string(text) != "third" {
-		x.Errorf("what is open, and is no more, holds %q, %v", text, err)
+		x.Errorf("an open file that the snapshot does not have holds %q, %v", text, err)
 	}
 	x.must(open.Close())
 	x.put(dir, "new", "lost")
 	back("s1", snapshot.InUse)
 	look("back at the base", first)
 	back("s2", snapshot.InUse)
-	look("on at the second state", second)
+	look("again at the second snapshot", second)
 	x.must(os.Remove(dir + "/file"))
 	x.must(root.Close())
-	x.again()
-	x.state(x.view("f1"), "opened again", map[string]string{"file": "", "new": "second"})
+	x.reopen()
+	x.state(x.view("f1"), "reopened", map[string]string{"file": "", "new": "second"})
 	back("s2", snapshot.Idle)
-	x.state(x.view("f1"), "back while nobody has it", second)
+	x.state(x.view("f1"), "back at the second snapshot, idle", second)
 	back("s1", snapshot.Idle)
-	x.state(x.view("f1"), "at the base while nobody has it", first)
-	x.state(x.snap("s2"), "the second state", second)
-	x.fails(as[snapshot.Returner](x.b).Return(x.Context(), "f1", "no", snapshot.Idle), errs.ErrNotFound, "going back to what is not there")
-	x.fails(as[snapshot.Returner](x.b).Return(x.Context(), "no", "s1", snapshot.Idle), errs.ErrNotFound, "taking back what is not there")
+	x.state(x.view("f1"), "back at the base, idle", first)
+	x.state(x.snap("s2"), "the second snapshot", second)
+	x.fails(as[snapshot.Returner](x.b).Return(x.Context(), "f1", "no", snapshot.Idle), errs.ErrNotFound, "returning to an unknown snapshot")
+	x.fails(as[snapshot.Returner](x.b).Return(x.Context(), "no", "s1", snapshot.Idle), errs.ErrNotFound, "returning an unknown fork")
 	x.clean()
 }

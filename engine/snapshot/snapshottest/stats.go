@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// quantile is the time that percent of all stay within.
+// quantile returns the duration that percent of all do not exceed.
 func quantile(took []time.Duration, percent int) time.Duration {
 	if len(took) == 0 {
 		return 0

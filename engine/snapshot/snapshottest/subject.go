@@ -11,42 +11,40 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// A Subject is a backend under test, and the circumstances it is tested in.
+// A Subject is a backend under test, with the functions that set up a test.
 type Subject struct {
-	// Name heads its column in the table: the backend, and as whom it ran.
+	// Name is the heading of its column in the table: the backend and the user.
 	Name string
-	// Driver opens the backend, as often as the suite likes, in any process.
+	// Driver opens the backend. The suite calls it often, and in several processes.
 	Driver snapshot.Driver
-	// Place makes an empty tree, on a filesystem of the kind that the driver
-	// holds, and a place for the data. Each call makes another one; it goes
-	// when the test ends.
+	// Place makes an empty tree, on a filesystem that the driver accepts, and a place for the data.
+	// Each call makes a new one, which is removed when the test ends.
 	Place func(t testing.TB) snapshot.Place
-	// Small is Place on a filesystem of its own with some ten MiB of room,
-	// which the suite fills up. It may be called once a test.
+	// Small is Place on a filesystem of its own with some ten MiB of space, which the suite fills.
+	// It may be called once in a test.
 	Small func(t testing.TB) snapshot.Place
-	// Ballast takes up the room of a Small place. When nil, a file beside the tree does,
-	// which a filesystem has to let be cut short while it is full.
+	// Ballast occupies the free space of a Small place. nil: the suite uses a file beside the tree,
+	// and the filesystem must be able to truncate a file while it is full.
 	Ballast func(t testing.TB, place snapshot.Place) Ballast
-	// Data lists the directories that the backend's data lies in. When nil,
-	// that is place.Dir alone.
+	// Data lists the directories of the backend's data. nil: place.Dir alone.
 	Data func(place snapshot.Place) []string
-	// Damage does to what a [snapshot.Checker] keeps of a fork what a disk may do, so that
-	// what was written to the fork last is lost.
+	// Damage corrupts the data of a fork, as a disk might, so that the last write to the fork is
+	// lost. Every [snapshot.Checker] needs it.
 	Damage func(t testing.TB, place snapshot.Place, fork snapshot.ForkID)
-	// Ground: only what depends on the filesystem that the data lies on is played, and
-	// leaves no results for the table: the whole suite is played on another one.
-	Ground bool
-	// Reach opens the root of a view, to be written where the view can be.
-	// When nil, a path is opened, an overlay is mounted on nothing, with the
-	// features that the product mounts it with, and what is served is served by
-	// this process. Closing the file takes the mount away.
+	// StorageOnly: Run checks only the promises that depend on the filesystem of the backend's
+	// data, and writes no results, because another subject of the same backend runs the whole
+	// suite.
+	StorageOnly bool
+	// Reach opens the root of a view, writable if the view is. Closing the file unmounts the view.
+	// nil: the suite opens a path, mounts an overlay with the product's options, attached nowhere,
+	// and serves a served view in this process.
 	Reach func(t testing.TB, v snapshot.View) *os.File
 }
 
-// OnDisk is a [Subject.Place] on the disk that holds /var/tmp.
+// OnDisk is a [Subject.Place] on the disk of /var/tmp.
 func OnDisk(t testing.TB) snapshot.Place { return Within(t, treetest.Dir(t)) }
 
-// Within is a place whose tree and data both lie in the directory dir.
+// Within returns a place whose tree and data are both in the directory dir.
 func Within(t testing.TB, dir string) snapshot.Place {
 	t.Helper()
 	tree := filepath.Join(dir, "tree")
@@ -58,8 +56,8 @@ func Within(t testing.TB, dir string) snapshot.Place {
 
 const smallEnv = "SNAPFS_SNAPSHOTTEST_SMALL"
 
-// SmallDisk is a [Subject.Small] on an ext4 of 32 MiB. An ordinary user, who
-// cannot mount one, has it from RunAsUser.
+// SmallDisk is a [Subject.Small] on an ext4 of 32 MiB. An ordinary user cannot mount one, and uses
+// the one that RunAsUser has mounted.
 func SmallDisk(t testing.TB) snapshot.Place {
 	t.Helper()
 	if dir := os.Getenv(smallEnv); dir != "" {
@@ -79,7 +77,7 @@ func SmallDisk(t testing.TB) snapshot.Place {
 
 const smallSize = 32 << 20
 
-// RunAsUser is Run by an ordinary user, whom it makes when root calls it.
+// RunAsUser is Run as an ordinary user, whom it creates if the caller is root.
 func RunAsUser(t *testing.T, s Subject) {
 	t.Helper()
 	beChild(s)
@@ -96,27 +94,28 @@ func RunAsUser(t *testing.T, s Subject) {
 	treetest.RunAs(t, user, t.Name(), treetest.WithEnv(smallEnv+"="+small))
 }
 
-// A promise is one thing that every backend keeps.
+// A promise is one rule that every backend must follow.
 type promise struct {
 	name string
 	test func(*workbench)
-	// offered says whether the backend claims it at all; nil: it must.
+	// offered reports whether the backend claims the promise; nil: every backend must follow it.
 	offered func(snapshot.Backend) bool
-	// ground: it depends on the filesystem that the data lies on; see [Subject.Ground].
-	ground bool
+	// storage: the promise depends on the filesystem of the backend's data; see
+	// [Subject.StorageOnly].
+	storage bool
 }
 
-// Run checks each promise in a test of its own. In a child process that the
-// suite itself has started, it does the child's work and exits.
+// Run checks each promise in a subtest. In a child process that the suite has started, it executes
+// the child's task and exits instead.
 func Run(t *testing.T, s Subject) {
 	beChild(s)
 	results := report{Subject: s.Name}
-	if !s.Ground {
+	if !s.StorageOnly {
 		defer results.write(t)
 	}
 	b := s.open(t, s.Place(t))
 	for _, p := range promises() {
-		if s.Ground && !p.ground {
+		if s.StorageOnly && !p.storage {
 			continue
 		}
 		outcome := none
@@ -129,10 +128,10 @@ func Run(t *testing.T, s Subject) {
 				treetest.Leaks(t, x.data()...)
 				p.test(x)
 			})
-			if !ran { // nobody asked for it, with -run
+			if !ran { // not selected by -run
 				continue
 			}
-			outcome = outcomeOf(ok, skip) // what is found at the end counts too
+			outcome = outcomeOf(ok, skip) // the clean-up of the test may fail it too
 		}
 		results.add(p.name, outcome)
 	}

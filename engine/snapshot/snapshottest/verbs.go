@@ -11,17 +11,17 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A verb is one of the things a backend does, as the tests of failures see it.
-// They happen on a stage (see setStage): a base and a fork called work.
+// A verb is a method of a backend, as the tests of failures call it. It runs on the tree of
+// prepareTree, which has a snapshot named base and a fork named work.
 type verb struct {
-	// ready prepares for the verb on an id; nil: nothing is needed.
+	// ready prepares the verb for an id; nil: no preparation.
 	ready func(x *workbench, id string)
 	do    func(ctx context.Context, b snapshot.Backend, tree snapshot.Tree, id string) error
-	// makes says what has the id when it is done.
+	// makes is the kind of object that the verb makes under the id.
 	makes made
-	// offered: nil when every backend has it.
+	// offered reports whether the backend has the verb; nil: every backend has it.
 	offered func(snapshot.Backend) bool
-	// inUse: the fork's view is open meanwhile.
+	// inUse: the view of the fork work is open during the call.
 	inUse bool
 }
 
@@ -85,7 +85,7 @@ func verbs() map[string]verb {
 			},
 			offered: limitsBytes,
 		},
-		"stock": { // of a snapshot that has none yet
+		"stock": { // the snapshot has no ready-made forks yet
 			ready: func(x *workbench, id string) {
 				x.stamp(id)
 				x.capture(snapshot.ID(id))
@@ -107,18 +107,17 @@ func sealWork(use snapshot.Use) func(context.Context, snapshot.Backend, snapshot
 
 func is[T any](b snapshot.Backend) bool { _, ok := b.(T); return ok }
 
-// as is for promises that are only tested where is holds.
+// as returns the optional power T of a backend. It must only be called where is[T] holds.
 func as[T any](b snapshot.Backend) T {
 	t, ok := b.(T)
 	if !ok {
-		panic("a power that the backend does not offer is tested")
+		panic("the backend does not have the optional power under test")
 	}
 	return t
 }
 
-// setStage makes a tree, its capture base, and a fork of it called work in
-// which things differ.
-func setStage(x *workbench) {
+// prepareTree makes a tree, a capture of it named base, and a fork named work with changes.
+func prepareTree(x *workbench) {
 	x.Helper()
 	x.write("kept", "real")
 	x.write("dir/edited", "real")
@@ -134,7 +133,7 @@ func setStage(x *workbench) {
 	})
 }
 
-// isReal and isWork check a view for the one state or the other.
+// isReal and isWork check the content of a view of the snapshot base, or of the fork work.
 func (x *workbench) isReal(v snapshot.View, when string) {
 	x.Helper()
 	x.state(v, when, map[string]string{"kept": "real", "dir/edited": "real", "gone": "real", "dir/linked": "real", "link": "real", "dir/new": ""})
@@ -157,15 +156,15 @@ func (x *workbench) state(v snapshot.View, when string, want map[string]string) 
 	})
 }
 
-// stands checks that the base and the work are as they were.
-func (x *workbench) stands(when string) {
+// intact checks that the snapshot base and the fork work have not changed.
+func (x *workbench) intact(when string) {
 	x.Helper()
 	x.isReal(x.snap("base"), when+", the base")
 	x.isWork(x.view("work"), when+", the fork")
 }
 
-// look says whether the backend answers for what the verb makes, and checks
-// that it is whole when it does.
+// look reports whether Lookup returns the object that the verb makes. It also checks the content of
+// the object.
 func (x *workbench) look(name string, id, when string) bool {
 	x.Helper()
 	v := verbs()[name]
@@ -185,21 +184,20 @@ func (x *workbench) look(name string, id, when string) bool {
 	}
 	if err != nil {
 		if !errors.Is(err, errs.ErrNotFound) && !errors.Is(err, errs.ErrCorrupt) {
-			x.Errorf("%s: looking for %s gives %v", when, id, err)
+			x.Errorf("%s: looking up %s returns %v", when, id, err)
 		}
 		return false
 	}
 	if name == "seal" || name == "seal in use" {
-		x.isWork(view, when+", what was made")
+		x.isWork(view, when+", the made object")
 	} else {
-		x.isReal(view, when+", what was made")
+		x.isReal(view, when+", the made object")
 	}
 	return true
 }
 
-// takeAway removes an id both as a snapshot and as a fork, and checks that
-// nothing is left under it.
-func (x *workbench) takeAway(id, when string) {
+// removeBoth removes the snapshot and the fork of an id, and checks that neither is listed.
+func (x *workbench) removeBoth(id, when string) {
 	x.Helper()
 	x.must(x.b.RemoveFork(x.Context(), snapshot.ForkID(id)))
 	x.must(x.b.Remove(x.Context(), snapshot.ID(id)))

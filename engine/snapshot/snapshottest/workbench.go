@@ -15,8 +15,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A workbench is a backend with a tree, opened for one test. Its methods end the
-// test where the backend does not do as told.
+// A workbench is a backend with a tree, opened for one test. Its methods end the test if the
+// backend returns an error.
 type workbench struct {
 	testing.TB
 	subject Subject
@@ -39,8 +39,8 @@ func (s Subject) open(t testing.TB, place snapshot.Place) snapshot.Backend {
 	return b
 }
 
-// again opens the backend anew, as the next process would.
-func (x *workbench) again() {
+// reopen opens the backend again, as the next process would.
+func (x *workbench) reopen() {
 	x.Helper()
 	x.b = x.subject.open(x, x.place)
 }
@@ -52,24 +52,24 @@ func (x *workbench) must(err error) {
 	}
 }
 
-// fails checks that err is the contract's error of a kind.
+// fails checks that err is an error of the contract and of this kind.
 func (x *workbench) fails(err, kind error, doing string) {
 	x.Helper()
 	var e *errs.Error
 	switch {
 	case err == nil:
-		x.Errorf("%s succeeds, it should be %q", doing, kind)
+		x.Errorf("%s succeeds, want %q", doing, kind)
 	case !errors.Is(err, kind):
-		x.Errorf("%s gives %q, which is not %q", doing, err, kind)
+		x.Errorf("%s returns %q, want %q", doing, err, kind)
 	case !errors.As(err, &e):
-		x.Errorf("%s gives a %T, not a *errs.Error", doing, err)
+		x.Errorf("%s returns a %T, not a *errs.Error", doing, err)
 	case e.Op == "" || e.Kind == nil:
-		x.Errorf("%s gives an error without operation or kind: %#v", doing, e)
+		x.Errorf("%s returns an error without operation or kind: %#v", doing, e)
 	}
 }
 
-// capture makes a snapshot that has this id for certain: of an unchanged tree a
-// backend may answer with one that it has already.
+// capture makes a snapshot with exactly this id. If the backend returns an older snapshot of the
+// unchanged tree, capture changes the tree and tries again.
 func (x *workbench) capture(id snapshot.ID) snapshot.Snapshot {
 	x.Helper()
 	s, err := x.b.Capture(x.Context(), x.place.Tree, id)
@@ -80,12 +80,12 @@ func (x *workbench) capture(id snapshot.ID) snapshot.Snapshot {
 		x.must(err)
 	}
 	if s.ID != id {
-		x.Fatalf("the capture %s of a changed tree is %s", id, s.ID)
+		x.Fatalf("the capture %s of a changed tree has the id %s", id, s.ID)
 	}
 	return s
 }
 
-// stamp changes the real tree so that the next capture is a new one.
+// stamp changes the real tree, so that the next capture is a new one.
 func (x *workbench) stamp(id string) {
 	x.Helper()
 	x.write("captured-for", id)
@@ -96,10 +96,10 @@ func (x *workbench) fork(from snapshot.ID, id snapshot.ForkID) snapshot.Fork {
 	f, err := x.b.Fork(x.Context(), from, id)
 	x.must(err)
 	if f.ID != id || f.Base != from {
-		x.Errorf("the fork %s of %s calls itself %s of %s", id, from, f.ID, f.Base)
+		x.Errorf("the fork %s of %s describes itself as %s of %s", id, from, f.ID, f.Base)
 	}
 	if is := f.View.Served != nil || f.View.Overlay != nil && len(f.View.Overlay.Base) > 0; is != x.b.Facts().Served {
-		x.Errorf("that the fork %s is served is %t, the facts say otherwise", id, is)
+		x.Errorf("the view of the fork %s is served: %t; the facts say otherwise", id, is)
 	}
 	return f
 }
@@ -111,7 +111,7 @@ func (x *workbench) seal(fork snapshot.ForkID, id snapshot.ID, use snapshot.Use)
 	return s
 }
 
-// view is how the fork is reached now: sealing may have changed it.
+// view returns the present view of a fork, which a seal may have changed.
 func (x *workbench) view(id snapshot.ForkID) snapshot.View {
 	x.Helper()
 	f, err := x.b.LookupFork(x.Context(), id)
@@ -126,7 +126,7 @@ func (x *workbench) snap(id snapshot.ID) snapshot.View {
 	return s.View
 }
 
-// in calls do with a directory by which the view is reached, while it is.
+// in mounts the view and calls do with its directory.
 func (x *workbench) in(v snapshot.View, do func(dir string)) {
 	x.Helper()
 	root := x.reach(v)
@@ -162,7 +162,7 @@ func (x *workbench) reach(v snapshot.View) *os.File {
 	return root
 }
 
-// write makes or replaces a file of the real tree.
+// write creates or replaces a file of the real tree.
 func (x *workbench) write(name, text string) {
 	x.Helper()
 	x.put(x.place.Tree.Path, name, text)
@@ -175,7 +175,7 @@ func (x *workbench) put(dir, name, text string) {
 	x.must(os.WriteFile(path, []byte(text), 0o644))
 }
 
-// read is the text of a file, "" when there is none.
+// read returns the text of a file, "" if it does not exist.
 func (x *workbench) read(v snapshot.View, name string) (text string) {
 	x.Helper()
 	x.in(v, func(dir string) {
@@ -203,7 +203,7 @@ func short(s string) string {
 	return s
 }
 
-// clean removes all snapshots and forks and checks that none is left.
+// clean removes all snapshots and forks and checks that the list is empty.
 func (x *workbench) clean() {
 	x.Helper()
 	ctx := context.WithoutCancel(x.Context())
@@ -219,6 +219,6 @@ func (x *workbench) clean() {
 		x.must(s.Sweep(ctx))
 	}
 	if snaps, forks, err := x.b.List(ctx); err != nil || len(snaps)+len(forks) > 0 {
-		x.Errorf("after removing all, List gives %v, %v, %v", snaps, forks, err)
+		x.Errorf("after removing all, List returns %v, %v, %v", snaps, forks, err)
 	}
 }

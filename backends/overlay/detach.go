@@ -9,35 +9,36 @@ import (
 	"os"
 	"path"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
-// A raiser brings what lies below into the uppermost layer.
-type raiser struct {
+// A detacher copies entries of the lower tree up into a fork's upper layer.
+type detacher struct {
 	ctx    context.Context
-	upper  *os.File // the layer
+	upper  *os.File // the upper layer
 	prefix string   // of overlayfs's attributes
 	tree   string
 	need   int64 // bytes
-	// first are the names of files with several, and links the further ones of each: overlayfs
-	// would make a file of its own of every name.
+	// first maps an inode with several links to the first name found, and links are its other
+	// names. Overlayfs would copy up each name as a separate file.
 	first map[fileID]string
 	links []linkOf
 }
 
 type fileID struct{ dev, ino uint64 }
 
-// A linkOf is a further name of a file.
+// A linkOf is another name of the file first.
 type linkOf struct{ name, first string }
 
-// copyAll has the kernel copy up, in a mount of the fork. Before it begins it looks whether there is
-// room.
-func (r *raiser) copyAll(root int, what []snapshot.Borrowed) error {
-	for _, do := range []func(dir int, last, name string, st *vfs.Stat) error{r.weigh, r.copyUp} {
+// copyAll lets the kernel copy the entries up, in a mount of the fork. It first checks the free
+// space.
+func (r *detacher) copyAll(root int, what []snapshot.Borrowed) error {
+	for _, do := range []func(dir int, last, name string, st *vfs.Stat) error{r.countBytes, r.copyUp} {
 		clear(r.first)
 		r.links = nil
 		for _, one := range what {
@@ -45,7 +46,7 @@ func (r *raiser) copyAll(root int, what []snapshot.Borrowed) error {
 				return err
 			}
 		}
-		if err := r.fits(); err != nil {
+		if err := r.checkSpace(); err != nil {
 			return err
 		}
 		r.need = 0
@@ -53,8 +54,8 @@ func (r *raiser) copyAll(root int, what []snapshot.Borrowed) error {
 	return nil
 }
 
-// place does something with each node at a path of the mount, a directory before what lies in it.
-func (r *raiser) place(root int, name string, do func(dir int, last, name string, st *vfs.Stat) error) error {
+// place calls do for each entry of the subtree name in the mount, a directory before its entries.
+func (r *detacher) place(root int, name string, do func(dir int, last, name string, st *vfs.Stat) error) error {
 	dir, err := vfs.OpenBeneath(root, path.Dir(name), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
@@ -63,7 +64,7 @@ func (r *raiser) place(root int, name string, do func(dir int, last, name string
 	return r.each(int(dir.Fd()), path.Base(name), name, do)
 }
 
-func (r *raiser) each(dir int, last, name string, do func(dir int, last, name string, st *vfs.Stat) error) error {
+func (r *detacher) each(dir int, last, name string, do func(dir int, last, name string, st *vfs.Stat) error) error {
 	if err := r.ctx.Err(); err != nil {
 		return err
 	}
@@ -91,30 +92,30 @@ func (r *raiser) each(dir int, last, name string, do func(dir int, last, name st
 	return nil
 }
 
-// again reports whether a file has been come across by another name.
-func (r *raiser) again(name string, st *vfs.Stat) bool {
+// again reports whether the file was found before under another name.
+func (r *detacher) again(name string, st *vfs.Stat) bool {
 	if !st.IsRegular() || st.Nlink < 2 {
 		return false
 	}
 	key := fileID{st.Dev, st.Ino}
-	first, known := r.first[key]
-	if !known {
+	first, recordCache := r.first[key]
+	if !recordCache {
 		r.first[key] = name
 	} else if first != name {
 		r.links = append(r.links, linkOf{name, first})
 	}
-	return known
+	return recordCache
 }
 
-// weigh counts what is not in the layer yet.
-func (r *raiser) weigh(_ int, _, name string, st *vfs.Stat) error {
+// countBytes adds the size of files that are not in the upper layer yet.
+func (r *detacher) countBytes(_ int, _, name string, st *vfs.Stat) error {
 	if !st.IsRegular() || r.again(name, st) {
 		return nil
 	}
-	node, err := beneath(r.upper, name, unix.O_PATH|unix.O_NOFOLLOW)
+	node, err := openIn(r.upper, name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err == nil {
 		defer node.Close()
-		if _, err = vfs.GetXattr(int(node.Fd()), "", r.prefix+"metacopy"); err != nil {
+		if _, err = vfs.GetXattr(int(node.Fd()), "", r.prefix+"metacopy"); err != nil { // the upper has the content
 			return nil // it has its content
 		}
 	}
@@ -122,8 +123,8 @@ func (r *raiser) weigh(_ int, _, name string, st *vfs.Stat) error {
 	return nil
 }
 
-// fits refuses what there is no room for. Where blocks can be shared nobody knows before.
-func (r *raiser) fits() error {
+// checkSpace returns ErrNoSpace if a copy does not fit. A filesystem that shares blocks is not checked.
+func (r *detacher) checkSpace() error {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(r.upper.Fd()), &fs); err != nil {
 		return failed("statfs", r.tree, err)
@@ -131,12 +132,12 @@ func (r *raiser) fits() error {
 	if fs.Type == unix.BTRFS_SUPER_MAGIC || fs.Type == unix.XFS_SUPER_MAGIC || uint64(r.need) <= fs.Bavail*uint64(fs.Bsize) {
 		return nil
 	}
-	return because(errs.ErrNoSpace, r.tree, "there is no room for a copy of what was renamed", "snapfs gc")
+	return because(errs.ErrNoSpace, r.tree, "no space for a copy of the renamed files", "snapfs gc")
 }
 
-// copyUp copies one node up, whole. A file is opened to be written to, and is not; another node is
-// given the times that it has.
-func (r *raiser) copyUp(dir int, last, name string, st *vfs.Stat) error {
+// copyUp makes the kernel copy one entry up, with its content. It opens a file for writing, and
+// writes nothing; any other entry is given the times that it has.
+func (r *detacher) copyUp(dir int, last, name string, st *vfs.Stat) error {
 	if r.again(name, st) {
 		return nil
 	}
@@ -154,8 +155,8 @@ func (r *raiser) copyUp(dir int, last, name string, st *vfs.Stat) error {
 	return unix.Close(fd)
 }
 
-// cutOff takes what was brought up apart from what lies below, in the layer, which is not mounted.
-func (r *raiser) cutOff(what []snapshot.Borrowed) error {
+// removeRedirects removes the redirects from the upper layer, which is not mounted.
+func (r *detacher) removeRedirects(what []snapshot.Borrowed) error {
 	for _, l := range r.links {
 		if err := r.link(l); err != nil {
 			return err
@@ -168,7 +169,7 @@ func (r *raiser) cutOff(what []snapshot.Borrowed) error {
 		if !one.Tree {
 			continue
 		}
-		err := fault.Point(r.ctx, "part a directory")
+		err := fault.Point(r.ctx, "detach a directory")
 		if err == nil {
 			err = r.opaque(one.Path)
 		}
@@ -179,14 +180,14 @@ func (r *raiser) cutOff(what []snapshot.Borrowed) error {
 	return failed("syncfs", r.tree, unix.Syncfs(int(r.upper.Fd())))
 }
 
-// link gives a file in the layer a further name, unless it has it.
-func (r *raiser) link(l linkOf) error {
-	dir, err := beneath(r.upper, path.Dir(l.name), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+// link makes another hard link to a file in the upper layer, unless the name exists.
+func (r *detacher) link(l linkOf) error {
+	dir, err := openIn(r.upper, path.Dir(l.name), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	first, err := beneath(r.upper, l.first, unix.O_PATH|unix.O_NOFOLLOW)
+	first, err := openIn(r.upper, l.first, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}
@@ -197,7 +198,7 @@ func (r *raiser) link(l linkOf) error {
 	}
 	err = unix.Linkat(int(first.Fd()), "", int(dir.Fd()), path.Base(l.name), unix.AT_EMPTY_PATH)
 	if errors.Is(err, fs.ErrExist) {
-		return nil // it has one, whole or of its own
+		return nil // the name exists, as a link or as a file of its own
 	}
 	if err != nil {
 		return failed("link", l.name, err)
@@ -205,9 +206,9 @@ func (r *raiser) link(l linkOf) error {
 	return setTimes(int(dir.Fd()), l.name, before)
 }
 
-// opaque has a directory of the layer hide what lies below.
-func (r *raiser) opaque(name string) error {
-	dir, err := beneath(r.upper, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+// opaque makes a directory of the upper layer opaque.
+func (r *detacher) opaque(name string) error {
+	dir, err := openIn(r.upper, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}

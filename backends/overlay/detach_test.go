@@ -16,15 +16,15 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// What a fork of many layers has renamed at random is there after it was raised, and needs the tree no more.
-func TestWhatIsRaisedNeedsTheTreeNoMore(t *testing.T) {
+// A fork of many layers with random renames is copied up, and then shows the same without the tree.
+func TestDetachedEntriesDoNotNeedTheTree(t *testing.T) {
 	treetest.NeedRoot(t)
 	seen := 0
 	for seed := range uint64(10) {
-		s := newStage(t, snapshottest.OnDisk(t))
-		last := s.tower(treetest.NewWriter(seed, treetest.Powers{Root: true, ShortRenames: true, KeepOldLinks: true}), 6)
+		s := newFixture(t, snapshottest.OnDisk(t))
+		last := s.sealOften(treetest.NewWriter(seed, treetest.Powers{Root: true, ShortRenames: true, KeepOldLinks: true}), 6)
 		v := s.fork(last, "fork")
-		options := treetest.Options{NoLinks: true} // an overlay parts them whenever it copies one up
+		options := treetest.Options{NoLinks: true} // a copy up makes each hard link a file of its own
 		manifest := func() string {
 			root := reach(t, v)
 			defer root.Close()
@@ -38,7 +38,7 @@ func TestWhatIsRaisedNeedsTheTreeNoMore(t *testing.T) {
 		s.same(want, manifest(), fmt.Sprintf("seed %d, raised", seed))
 		again, err := s.Borrowed(t.Context(), "fork")
 		if must(t, err); len(again) > 0 {
-			t.Errorf("seed %d: raised, and borrowed still: %v", seed, again)
+			t.Errorf("seed %d: entries are still borrowed after Raise: %v", seed, again)
 		}
 		s.leave(list)
 		s.same(want, manifest(), fmt.Sprintf("seed %d, without what was borrowed", seed))
@@ -47,18 +47,18 @@ func TestWhatIsRaisedNeedsTheTreeNoMore(t *testing.T) {
 		}
 	}
 	if seen < 10 {
-		t.Errorf("%d places were borrowed: nothing to be tested by", seen)
+		t.Errorf("only %d entries were borrowed", seen)
 	}
 }
 
-// mounted calls do with the root of the fork.
-func (s *stage) mounted(do func(root int) error) (err error) {
+// mounted calls do with the mounted root of the fork.
+func (s *fixture) mounted(do func(root int) error) (err error) {
 	s.in("fork", func(root *os.File) { err = do(int(root.Fd())) })
 	return err
 }
 
-// leave takes what was borrowed out of the tree, where the fork has not the same by its own name.
-func (s *stage) leave(list []snapshot.Borrowed) {
+// leave deletes the borrowed entries from the tree, unless the fork has an entry of the same path.
+func (s *fixture) leave(list []snapshot.Borrowed) {
 	s.Helper()
 	s.in("fork", func(root *os.File) {
 		for _, one := range list {
@@ -69,10 +69,10 @@ func (s *stage) leave(list []snapshot.Borrowed) {
 	})
 }
 
-// Names of a file that are raised together stay those of one file.
-func TestRaisedNamesOfAFileStayTogether(t *testing.T) {
+// Hard links that are copied up together stay hard links of one file.
+func TestDetachedHardLinksStayLinked(t *testing.T) {
 	treetest.NeedRoot(t)
-	s := newStage(t, snapshottest.OnDisk(t))
+	s := newFixture(t, snapshottest.OnDisk(t))
 	dir := s.place.Tree.Path + "/dir"
 	must(t, os.MkdirAll(dir+"/sub", 0o755))
 	must(t, os.WriteFile(dir+"/one", []byte("text"), 0o644))

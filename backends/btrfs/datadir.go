@@ -33,8 +33,7 @@ const (
 	markName  = "mark"
 )
 
-// hiddenName is .snapfs, or where that belongs to another user, a name with
-// this user's id in it.
+// hiddenName returns ".snapfs", or a name with this user's id if .snapfs belongs to another user.
 func hiddenName(top string) string {
 	st, err := vfs.Lstat(unix.AT_FDCWD, top+sep(top)+hiddenDir)
 	if err != nil || int(st.UID) == os.Geteuid() {
@@ -49,52 +48,52 @@ func hash(s string) string {
 	return strconv.FormatUint(h.Sum64(), 16)
 }
 
-// A room is our part of .snapfs, open: all paths are relative to it.
-type room struct{ fd int }
+// A dataDir is the open directory of this state directory's part of .snapfs. Paths are relative to it.
+type dataDir struct{ fd int }
 
-func (r room) close() { unix.Close(r.fd) }
+func (r dataDir) close() { unix.Close(r.fd) }
 
-// enter opens the room. What is not ours, by its owner, its mode or its mark,
-// is not entered. fs.ErrNotExist: nothing has been written yet.
-func (b *Backend) enter() (room, error) {
+// enter opens the data directory, after it has checked owner, mode and mark of .snapfs. It returns
+// fs.ErrNotExist before the first write.
+func (b *Backend) enter() (dataDir, error) {
 	path := b.Hidden()[0]
 	hidden, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return room{}, &os.PathError{Op: "open", Path: path, Err: err}
+		return dataDir{}, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer unix.Close(hidden)
 	var st unix.Stat_t
 	if err := unix.Fstat(hidden, &st); err != nil {
-		return room{}, &os.PathError{Op: "look at", Path: path, Err: err}
+		return dataDir{}, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
 	if int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0 || unix.Faccessat(hidden, markName, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) != nil {
-		return room{}, &problem{
+		return dataDir{}, &problem{
 			kind: errs.ErrDenied, path: path,
-			why:   "it is not a directory that snapfs made for this user",
+			why:   "not a directory that snapfs made for this user",
 			hints: []string{"mv " + path + " " + path + ".old"},
 		}
 	}
 	fd, err := unix.Openat(hidden, b.key, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return room{}, &os.PathError{Op: "open", Path: path + "/" + b.key, Err: err}
+		return dataDir{}, &os.PathError{Op: "open", Path: path + "/" + b.key, Err: err}
 	}
-	return room{fd}, nil
+	return dataDir{fd}, nil
 }
 
-// settle opens the room, and makes it first where it is missing.
-func (b *Backend) settle() (room, error) {
+// openOrCreate opens the data directory, and creates it if it does not exist.
+func (b *Backend) openOrCreate() (dataDir, error) {
 	r, err := b.enter()
 	if !errors.Is(err, os.ErrNotExist) {
 		return r, err
 	}
 	if err := b.build(); err != nil {
-		return room{}, err
+		return dataDir{}, err
 	}
 	return b.enter()
 }
 
-// build makes .snapfs and our part of it. Both are made under another name and
-// renamed, so that they are never seen half made; repeating it is harmless.
+// build creates .snapfs and this state directory's part of it. It creates both under another name
+// and renames them, so that they are complete when they appear. Repeatable.
 func (b *Backend) build() error {
 	top, err := unix.Open(b.top, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -118,9 +117,9 @@ func (b *Backend) build() error {
 	if err == nil {
 		return nil
 	}
-	_ = os.RemoveAll(tmp) // the cause matters more
+	_ = os.RemoveAll(tmp) // the first error is reported
 	if errors.Is(err, os.ErrExist) {
-		return nil // another process was quicker
+		return nil // another process created it first
 	}
 	return &os.PathError{Op: "make", Path: part, Err: err}
 }
@@ -149,25 +148,25 @@ func (b *Backend) buildHidden(top int) error {
 		err = unix.Renameat2(top, tmp, top, b.hidden, unix.RENAME_NOREPLACE)
 	}
 	if err != nil {
-		_ = os.RemoveAll(path) // the cause matters more
+		_ = os.RemoveAll(path) // the first error is reported
 	}
 	return err
 }
 
-// reapHalfBuilt removes what killed processes left beside path of building it.
-// Beside .snapfs, where others have names too, only a subvolume is ours.
+// reapHalfBuilt removes remains of killed processes beside path. Beside .snapfs, in a directory
+// with other users' files, it removes only subvolumes of this user.
 func reapHalfBuilt(path string, subvolume bool) {
 	left, _ := filepath.Glob(path + ".*-*-*")
 	for _, half := range left {
 		st, err := vfs.Lstat(unix.AT_FDCWD, half)
 		ours := err == nil && int(st.UID) == os.Geteuid() && (!subvolume || st.Ino == btrfs.RootInode)
 		if ours && !inUse(strings.TrimPrefix(half, path+".")) {
-			_ = os.RemoveAll(half) // the next to build tries again
+			_ = os.RemoveAll(half) // the next build tries again
 		}
 	}
 }
 
-// unique is a name that nothing else has, and that says which process gave it.
+// unique returns a new unique name that identifies this process.
 func unique() string {
 	return strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(started(), 10) + "-" + strconv.FormatUint(next.Add(1), 36)
 }
@@ -178,7 +177,7 @@ var (
 	startedAt uint64
 )
 
-// started is when this process started, 0 where /proc does not say.
+// started returns the start time of this process, or 0 if /proc does not show it.
 func started() uint64 {
 	startOnce.Do(func() {
 		if p, err := proc.Identify(os.Getpid()); err == nil {
@@ -188,7 +187,7 @@ func started() uint64 {
 	return startedAt
 }
 
-// inUse reports whether the process that gave a unique name still runs.
+// inUse reports whether the process that made a unique name is still running.
 func inUse(name string) bool {
 	var p proc.Process
 	parts := strings.SplitN(name, "-", 3)
@@ -201,11 +200,11 @@ func inUse(name string) bool {
 	return err1 == nil && err2 == nil && (start == 0 || proc.Alive(p))
 }
 
-// open opens a directory of the room; no link leads anywhere else.
-func (r room) open(path string) (int, error) { return beneath(r.fd, path) }
+// open opens a directory inside the data directory, without following symbolic links.
+func (r dataDir) open(path string) (int, error) { return openIn(r.fd, path) }
 
-// list names what is in a directory of the room.
-func (r room) list(path string) ([]string, error) {
+// list returns the names in a directory.
+func (r dataDir) list(path string) ([]string, error) {
 	fd, err := r.open(path)
 	if err != nil {
 		return nil, err
@@ -215,8 +214,8 @@ func (r room) list(path string) ([]string, error) {
 	return dir.Readdirnames(-1)
 }
 
-// discard moves an entry to the trash. It is no error when it is not there.
-func (r room) discard(path, as string) error {
+// discard moves an entry to the trash. An entry that does not exist is no error.
+func (r dataDir) discard(path, as string) error {
 	err := unix.Renameat2(r.fd, path, r.fd, trash+"/"+as+"."+unique(), unix.RENAME_NOREPLACE)
 	if err == unix.ENOENT || err == nil {
 		return nil

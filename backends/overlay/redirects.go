@@ -1,0 +1,71 @@
+//go:build linux
+
+package overlay
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// A redirects checks directories of layers that have a redirect. Such a layer holds the new name and
+// the changes inside; overlayfs reads the rest from the lower tree under the old name. If the tree
+// no longer has that name, above all because the rename itself was promoted, overlayfs shows the
+// directory empty, without an error, as if all of it had been deleted.
+type redirectChecker struct {
+	b     *backend
+	chain []string // layers, topmost first
+	tree  string
+
+	layers layers
+	real   *os.File
+}
+
+// check returns ErrDrifted if the directory name has a redirect whose target in the tree has gone.
+func (r *redirectChecker) check(name string) error {
+	if err := r.open(); err != nil {
+		return err
+	}
+	s, err := r.layers.locate(name, 0)
+	if err != nil || s.top < 0 || !s.stat.IsDir() || !s.reachesLower() {
+		return err // the lower tree has no part in this directory
+	}
+	dir, err := openIn(r.real, s.lowerPath(), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	if err == nil {
+		return dir.Close()
+	}
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP) {
+		return err
+	}
+	return because(errs.ErrDrifted, path.Join(r.tree, name),
+		"the sandbox shows it from "+quote(path.Join(r.tree, s.lowerPath()))+", which no longer exists",
+		"snapfs undo   # if an apply or a promotion renamed it")
+}
+
+func (r *redirectChecker) open() (err error) {
+	if r.real != nil {
+		return nil
+	}
+	var trees []string
+	for _, layer := range r.chain {
+		trees = append(trees, r.b.treePath(layer))
+	}
+	if err := r.layers.open(r.b, trees); err != nil {
+		return err
+	}
+	r.real, err = vfs.OpenDir(unix.AT_FDCWD, r.tree)
+	return err
+}
+
+func (r *redirectChecker) close() {
+	r.layers.close()
+	if r.real != nil {
+		r.real.Close()
+	}
+}
