@@ -44,7 +44,8 @@ func writeHeld(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# What is held back\n\nWritten by `make docs` from engine/approval/rules.go, like `snapfs help held`.\n\n" + heldIntro + "\n")
 	for _, p := range approval.Rules() {
-		fmt.Fprintf(&b, "\n**%s%s**\n\n`%s`\n", strings.ToUpper(p.Why[:1]), p.Why[1:], strings.Join(p.Patterns, "` `"))
+		names := "`" + strings.Join(p.Patterns, "` `") + "`"
+		fmt.Fprintf(&b, "\n**%s%s**\n\n%s", strings.ToUpper(p.Why[:1]), p.Why[1:], wrapped("", names, 100))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -109,7 +109,7 @@ func writeProfile(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# Profiles\n\nWritten by `make docs` from engine/policy/grammar.go, like `snapfs help profile`.\n\n" + profileIntro + "\n")
 	for _, s := range policy.Grammar() {
-		b.WriteString("\n## `" + s.Header + "`\n\n" + s.Text + "\n\n| key | value | means |\n| --- | --- | --- |\n")
+		b.WriteString("\n## `" + s.Header + "`\n\n" + wrapped("", s.Text, 100) + "\n| key | value | means |\n| --- | --- | --- |\n")
 		for _, k := range s.Keys {
 			fmt.Fprintf(&b, "| `%s` | %s%s | %s |\n", k.Name, k.Value, byDefault(k, "`"), k.Text)
 		}
