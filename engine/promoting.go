@@ -195,7 +195,7 @@ func (e *Engine) promotePart(ctx context.Context, c *carrying, p *carryPart, o P
 		return "", nil, err
 	}
 	done, err := promote.Apply(ctx, p.target(e), p.source(), p.changes, promote.Options{
-		Base: promote.Base{Known: known}, Allow: o.Allow, Sandbox: c.rec.Name, KeepUndo: true, Passing: o.Passing, Group: group,
+		Base: promote.Base{Known: known}, Allow: o.Allow, Sandbox: c.rec.Name, KeepUndo: true, Temporary: o.Passing, Group: group,
 	})
 	if err != nil {
 		return "", done.Stamps, hintAllow(err, c.rec.Name, p.path)

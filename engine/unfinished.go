@@ -85,7 +85,7 @@ func (e *Engine) recoverPromotions(ctx context.Context) error {
 			what = "completed"
 		}
 		e.notice("an apply of " + r.Sandbox + " to " + pathlist.Printable(r.Path) + " was killed: it is " + what)
-		for _, p := range r.Kept {
+		for _, p := range r.Changed {
 			e.notice("left as it is now, because it was changed since: " + pathlist.Printable(p) + "; the old one lies in " + pathlist.Printable(r.Saved))
 		}
 		err = errors.Join(err, e.putBackKilled(r))

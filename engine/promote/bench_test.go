@@ -16,11 +16,10 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// BenchmarkApply carries 10,000 changed files of 3 KB in 100 directories, and
-// after each round copies the same files with cp -a and one sync at the end,
-// which notices no newer work and can be neither undone nor completed. The median
-// of the rounds may be 1.5 times the copy's, which btrfs does not keep (package
-// bench says what it is held to):
+// BenchmarkApply promotes 10,000 changed files of 3 KB in 100 directories. After each round
+// it copies the same files with cp -a and one sync, which detects no newer changes and can
+// be neither undone nor completed. The median of the rounds should be at most 1.5 times that
+// of the copy, which btrfs does not reach (package bench has its limits):
 //
 //	go test ./engine/promote -run - -bench Apply -benchtime 5x
 func BenchmarkApply(b *testing.B) {
@@ -65,7 +64,7 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// changed makes a world of 10,000 files in 100 directories, all of them changed.
+// changed creates a world of 10,000 files in 100 directories, all changed.
 func changed(b *testing.B, top string) (*world, []diff.Change) {
 	b.Helper()
 	var before, after treetest.Script
@@ -84,7 +83,7 @@ func changed(b *testing.B, top string) (*world, []diff.Change) {
 	return w, w.changes(b, w.frozen())
 }
 
-// settle has the disk idle.
+// settle waits until the disk is idle.
 func settle(b *testing.B, w *world) {
 	b.Helper()
 	must(b, unix.Syncfs(int(w.base.Fd())))

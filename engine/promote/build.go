@@ -19,26 +19,25 @@ import (
 
 // This file builds new versions in the stages.
 
-// spot is where the first name of a class was built.
-type spot struct {
+// location is the location of the first name that was built for a class of hard links.
+type location struct {
 	stage int
 	path  string // in the stage
 }
 
-// builders is how many files are built at once: they wait for the filesystem's
-// own locks more than for the disk.
+// builders is the number of files built at once. Building waits for locks of the filesystem
+// more than for the disk.
 const builders = 2
 
-// ahead is how many files are built before the disk is asked to begin with them,
-// while more are built.
-const ahead = 2500
+// syncEvery is the number of files after which the disk starts to write, while more are built.
+const syncEvery = 2500
 
-// build makes the new versions of all ops: single files first, by several
-// threads, then what depends on one another.
+// build builds the new versions of all ops: single files first, on several threads, then
+// those with hard links or subtrees.
 func (w *work) build(ctx context.Context) error {
 	var next atomic.Int64
 	var failures [builders]error
-	var synced error // or why what is written was not
+	var synced error // or the error of a sync
 	var all sync.WaitGroup
 	var syncing atomic.Bool
 	for n := range builders {
@@ -48,14 +47,14 @@ func (w *work) build(ctx context.Context) error {
 				if i >= len(w.ops) {
 					return
 				}
-				if i%ahead == ahead-1 && syncing.CompareAndSwap(false, true) {
+				if i%syncEvery == syncEvery-1 && syncing.CompareAndSwap(false, true) {
 					all.Go(func() {
 						defer syncing.Store(false)
 						synced = errors.Join(synced, w.syncWritten())
 					})
 				}
 				w.ops[i].name = strconv.Itoa(i)
-				if w.ops[i].alone() {
+				if w.ops[i].standalone() {
 					failures[n] = w.buildOne(ctx, w.ops[i])
 				}
 			}
@@ -68,7 +67,7 @@ func (w *work) build(ctx context.Context) error {
 		}
 	}
 	for _, o := range w.ops {
-		if o.alone() || o.verb == alter || o.verb == drop {
+		if o.standalone() || o.verb == alter || o.verb == drop {
 			continue
 		}
 		if err := w.buildOne(ctx, o); err != nil {
@@ -78,8 +77,8 @@ func (w *work) build(ctx context.Context) error {
 	return nil
 }
 
-// alone: the op needs one new node that has one name.
-func (o *op) alone() bool {
+// standalone reports whether the op needs one new node with one name.
+func (o *op) standalone() bool {
 	return (o.verb == put || o.verb == swap) && !isDir(o.change.New) && !shared(o.change.New)
 }
 
@@ -93,9 +92,9 @@ func (w *work) buildOne(ctx context.Context, o *op) error {
 	return at(o.path, w.buildOp(ctx, o))
 }
 
-// buildOp builds one node, with all that lies beneath it.
+// buildOp builds one node and everything below it.
 func (w *work) buildOp(ctx context.Context, o *op) error {
-	if o.alone() {
+	if o.standalone() {
 		if built, i := w.buildSmall(w.stages[o.stage], o.name, &o.change); built {
 			o.new = i
 			return nil
@@ -106,8 +105,8 @@ func (w *work) buildOp(ctx context.Context, o *op) error {
 	if err := w.buildNode(&in, o.stage, o.name, &o.change, o.source); err != nil {
 		return err
 	}
-	for i := range o.below {
-		c := &o.below[i]
+	for i := range o.additions {
+		c := &o.additions[i]
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -116,14 +115,14 @@ func (w *work) buildOp(ctx context.Context, o *op) error {
 			return at(c.Path, err)
 		}
 	}
-	// What is built in a directory changes its time: from the bottom up.
-	for i := len(o.below) - 1; i >= 0; i-- {
-		c := &o.below[i]
+	// Building in a directory changes its time: set metadata from the bottom up.
+	for i := len(o.additions) - 1; i >= 0; i-- {
+		c := &o.additions[i]
 		st, err := finish(&in, o.name+c.Path[len(o.path):], c.New)
 		if err != nil {
 			return at(c.Path, err)
 		}
-		o.news[relative(c.Path, o.path)] = identOf(&st)
+		o.newTree[relative(c.Path, o.path)] = identOf(&st)
 	}
 	st, err := finish(&in, o.name, o.change.New)
 	o.new = identOf(&st)
@@ -132,7 +131,7 @@ func (w *work) buildOp(ctx context.Context, o *op) error {
 
 func relative(path, dir string) string { return path[len(dir)+1:] }
 
-// finish gives a directory its metadata, and answers with what it is then.
+// finish sets the metadata of a directory. It returns the stat of the node.
 func finish(in *dirs, path string, n *diff.Node) (vfs.Stat, error) {
 	if n.Mode.IsDir() {
 		dir, err := in.dir(path)
@@ -142,13 +141,13 @@ func finish(in *dirs, path string, n *diff.Node) (vfs.Stat, error) {
 		if err := metaOf(n, everything).set(dir); err != nil {
 			return vfs.Stat{}, err
 		}
-		in.close() // it may have become closed to its owner
+		in.close() // its new mode may deny access to its owner
 	}
 	return in.stat(path)
 }
 
-// buildNode makes one node at a path of a stage. Directories get their metadata
-// when they are complete.
+// buildNode builds one node at a path of a stage. A directory gets its metadata later, once
+// it is complete.
 func (w *work) buildNode(in *dirs, stage int, path string, c *diff.Change, anchor string) error {
 	dir, name, err := in.at(path)
 	if err != nil {
@@ -162,7 +161,7 @@ func (w *work) buildNode(in *dirs, stage int, path string, c *diff.Change, ancho
 		if linked, err := w.buildLink(dir, name, stage, k, anchor); linked || err != nil {
 			return err
 		}
-		w.built[k] = spot{stage, path}
+		w.built[k] = location{stage, path}
 	}
 	if c.New.Mode.IsRegular() {
 		return w.copyFile(dir, name, c)
@@ -178,8 +177,8 @@ func (w *work) buildNode(in *dirs, stage int, path string, c *diff.Change, ancho
 	return metaOf(c.New, everything).set(node)
 }
 
-// buildLink makes a name a hard link of its anchor on the target, or of what
-// was built for its class, where there is one on this filesystem.
+// buildLink makes name a hard link of its anchor on the target, or of the first node built
+// for its class on the same filesystem. It returns false if there is neither.
 func (w *work) buildLink(dir *os.File, name string, stage int, k, anchor string) (bool, error) {
 	if anchor != "" {
 		from, base, err := w.real.at(anchor)
@@ -219,13 +218,13 @@ func create(dir *os.File, name string, c *diff.Change) error {
 	return &errs.Error{Op: doing, Path: pathlist.Printable(c.Path), Kind: errs.ErrNotSupported, Err: errors.New("a file of unknown type")}
 }
 
-// copyFile copies a file of the source, which must be what the change says,
-// before and after. The stage is private: it may have its permissions at once.
+// copyFile copies a file of the source. The file must match its change before and after.
+// The stage is private, so the copy has its final permissions at once.
 func (w *work) copyFile(dir *os.File, name string, c *diff.Change) error {
 	from, path := w.from.at(c.Path)
 	src, err := openRegular(from, path)
 	if missing(err) || errors.Is(err, errNotRegular) {
-		return unsteady(c.Path)
+		return sourceChanged(c.Path)
 	}
 	if err != nil {
 		return err
@@ -238,26 +237,26 @@ func (w *work) copyFile(dir *os.File, name string, c *diff.Change) error {
 	}
 	dst := os.NewFile(uintptr(fd), c.Path)
 	defer dst.Close()
-	if !w.from.steady(src, c) { // what would be copied in vain may be much
-		return unsteady(c.Path)
+	if !w.from.matches(src, c) { // a large copy would be wasted
+		return sourceChanged(c.Path)
 	}
 	if _, err := vfs.CopyFile(dst, src); err != nil {
 		return err
 	}
-	if !w.from.steady(src, c) {
-		return unsteady(c.Path)
+	if !w.from.matches(src, c) {
+		return sourceChanged(c.Path)
 	}
 	m := metaOf(c.New, everything)
 	if len(m.xattrs) == 0 {
-		m.what &^= diff.Xattrs // nor has the file any: the stage passes none on
+		m.what &^= diff.Xattrs // the copy has none either: the stage has no default ACL
 	}
 	return m.set(dst)
 }
 
-func unsteady(path string) error {
+func sourceChanged(path string) error {
 	return &errs.Error{
 		Op: doing, Path: pathlist.Printable(path), Kind: errs.ErrConflict,
-		Err: errors.New("the sandbox has changed it since it was compared; apply again"),
+		Err: errors.New("changed in the sandbox since it was compared; apply again"),
 	}
 }
 
@@ -268,7 +267,7 @@ func pathError(op, path string, err error) error {
 	return &os.PathError{Op: op, Path: path, Err: err}
 }
 
-// pathErrorBut leaves out what is no error here.
+// pathErrorBut is pathError, but returns nil for some errors.
 func pathErrorBut(op, path string, err error, but ...unix.Errno) error {
 	for _, b := range but {
 		if errors.Is(err, b) {

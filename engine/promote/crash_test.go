@@ -12,13 +12,13 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// Promotion, recovery and undo are stopped at every system call they make: the
-// promotion on ext4 at each and all, the rest at each that can change anything,
-// which leaves the same states in a tenth of the time. What comes after must
-// find the old tree or the new one, and nothing beside it.
+// These tests kill promotion, recovery and undo at every system call: the promotion on ext4
+// at each call, the others at each call that can change anything, which leaves the same
+// states in a tenth of the time. The next command must find the whole old tree or the whole
+// new one, and no leftovers.
 
-// mixed is scene, with read-only directories in which names come, go and change,
-// attributes on what is new, and a deeper tree.
+// mixed is scene with read-only directories in which names are added, removed and changed,
+// attributes on new files, and a deeper tree.
 func mixed() (before, after treetest.Script) {
 	before, after = scene()
 	closed := do(treetest.Chmod, "closed", "")
@@ -38,19 +38,19 @@ func mixed() (before, after treetest.Script) {
 	return before, after
 }
 
-// A crash plays one command, killed at each of its calls in turn.
+// A crash runs one command and kills it at each of its system calls in turn.
 type crash struct {
 	t        *testing.T
 	top      string
 	w        *world
-	old, new string // manifests; of new without the times of directories
+	old, new string // manifests; new without the times of directories
 	worlds   int
-	but      string // calls that are not counted
+	but      string // system calls that do not count
 	state    string // another disk for the state directory, or ""
 	calls    tally
 }
 
-// fresh makes a world that nothing has happened to.
+// fresh creates a world before any command.
 func (c *crash) fresh() {
 	before, after := mixed()
 	sub := filepath.Join(c.top, fmt.Sprint("world", c.worlds))
@@ -63,14 +63,14 @@ func (c *crash) fresh() {
 	c.old = c.look(c.w.real.Name(), treetest.Options{})
 	c.new = c.look(c.w.sandbox.Name(), treetest.Options{NoDirTimes: true})
 	c.stateOn()
-	// Once there and back: what was moved and put back has a later change time, and
-	// is looked at more closely from then on, by more calls.
+	// Do and undo once: files that moved back have a later change time, and further commands
+	// make more calls to compare them.
 	r := c.w.promoted(c.t, "s", c.w.frozen())
 	_, err := promote.Undo(c.t.Context(), c.w.state(), r.ID)
 	must(c.t, err)
 }
 
-// kill runs a command and kills it at its nth call; false when it ran through.
+// kill runs a command and kills it at its nth call. It returns false if the command ended.
 func (c *crash) kill(command string, n int) bool {
 	c.t.Helper()
 	cmd, err := c.w.child(command, killTraced+"="+c.but)
@@ -85,7 +85,7 @@ func (c *crash) kill(command string, n int) bool {
 	return call != ""
 }
 
-// count is how many calls a command makes.
+// count returns the number of calls that a command makes.
 func (c *crash) count(command string) int {
 	c.t.Helper()
 	c.fresh()
@@ -96,7 +96,7 @@ func (c *crash) count(command string) int {
 	return calls
 }
 
-// look is a manifest of what is at a path now; it leaves nothing open there.
+// look returns the manifest of a path, and leaves nothing open.
 func (c *crash) look(path string, o treetest.Options) string {
 	c.t.Helper()
 	dir, err := os.Open(path)
@@ -107,12 +107,12 @@ func (c *crash) look(path string, o treetest.Options) string {
 	return b.String()
 }
 
-// recovered runs Recover and reports whether the tree is the new one. Anything
-// between old and new fails the test, and so does anything that is left.
+// recovered runs Recover and reports whether the tree is the new one. It fails the test for
+// any state between old and new, and for leftovers.
 func (c *crash) recovered(what string) (isNew bool) {
 	c.t.Helper()
 	list, err := promote.Recover(c.t.Context(), c.w.state())
-	if err != nil || len(list) > 1 || len(list) == 1 && len(list[0].Kept) > 0 {
+	if err != nil || len(list) > 1 || len(list) == 1 && len(list[0].Changed) > 0 {
 		c.t.Fatalf("%s: recovered %+v, %v", what, list, err)
 	}
 	return c.whole(what, len(list) == 1 && list[0].Done)
@@ -142,9 +142,9 @@ func (c *crash) whole(what string, done bool) (isNew bool) {
 	return isNew
 }
 
-// atEveryCall shares the calls of a command among workers, each with worlds of
-// its own, and prints how many there were. each is called for a call and
-// answers false when the command ran through.
+// atEveryCall divides the calls of a command among workers with worlds of their own, and
+// prints the number of calls. each runs for one call and returns false once the command ends
+// before it.
 func atEveryCall(t *testing.T, top, command, but string, each func(c *crash, n int) bool) {
 	const workers = 3
 	step := 1
@@ -232,9 +232,9 @@ func TestUndoKilledAtEverySystemCallLeavesTheOldTreeOrTheNew(t *testing.T) {
 	})
 }
 
-// TestRecoveryKilledAtEverySystemCallGoesOn kills a promotion at some of its
-// calls, and its recovery at each.
-func TestRecoveryKilledAtEverySystemCallGoesOn(t *testing.T) {
+// TestRecoveryKilledAtEverySystemCallCompletes kills a promotion at some of its calls, and
+// its recovery at each.
+func TestRecoveryKilledAtEverySystemCallCompletes(t *testing.T) {
 	onDisks(t, func(t *testing.T, top string) {
 		total := (&crash{t: t, top: filepath.Join(top, "count"), but: runtimes + " " + reads}).count("apply")
 		for _, share := range []float64{0.55, 0.7, 0.85, 0.97} {

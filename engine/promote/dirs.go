@@ -8,17 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dirs opens the directories of a tree, one at a time: paths come in order, so
-// the last one opened is mostly the next one wanted.
+// dirs opens the directories of a tree and keeps the last one open: paths come in order, so
+// the next one is mostly in the same directory.
 type dirs struct {
 	root *os.File
 	path string
 	last *os.File
-	same *os.File // last, if it is known to be the directory of a place
+	same *os.File // last, once it is verified as a changedDir
 }
 
-// dir opens a directory beneath the root with O_PATH, following no symbolic
-// link. It stays open until the next call.
+// dir opens a directory below the root with O_PATH, following no symbolic link. It stays
+// open until the next call.
 func (d *dirs) dir(path string) (*os.File, error) {
 	if path == "." {
 		return d.root, nil
@@ -35,8 +35,8 @@ func (d *dirs) dir(path string) (*os.File, error) {
 	return f, nil
 }
 
-// openBeneath opens a path beneath a root. One that a link would lead out of it
-// (EXDEV, see openat2(2)) leads nowhere.
+// openBeneath opens a path below a root. A path that a link leads out of the root (EXDEV,
+// see openat2(2)) gives ELOOP.
 func openBeneath(root *os.File, path string, flags int) (*os.File, error) {
 	f, err := vfs.OpenBeneath(int(root.Fd()), path, flags, 0)
 	if errors.Is(err, unix.EXDEV) {
@@ -45,14 +45,14 @@ func openBeneath(root *os.File, path string, flags int) (*os.File, error) {
 	return f, err
 }
 
-// at opens the directory that holds path. The root is its own "." there.
+// at opens the parent directory of path. The root itself has the name ".".
 func (d *dirs) at(path string) (*os.File, string, error) {
 	dir, name := split(path)
 	f, err := d.dir(dir)
 	return f, name, err
 }
 
-// stat describes a path; missing(err) where there is none.
+// stat returns the stat of a path. missing(err) reports whether it does not exist.
 func (d *dirs) stat(path string) (vfs.Stat, error) {
 	dir, name, err := d.at(path)
 	if err != nil {
@@ -68,7 +68,7 @@ func (d *dirs) close() {
 	}
 }
 
-// openNode opens a node itself, of whatever type, without any effect on it.
+// openNode opens a node of any type with O_PATH, which has no effect on it.
 func openNode(dir *os.File, name string) (*os.File, error) {
 	for {
 		fd, err := unix.Openat(int(dir.Fd()), name, vfs.OPath|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

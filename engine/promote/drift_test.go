@@ -19,11 +19,11 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-func TestAnyMoveOfARealFileIsDriftAndNothingIsTouched(t *testing.T) {
+func TestAnyChangeOfARealFileIsDriftAndNothingIsTouched(t *testing.T) {
 	write := func(data string) func(string) error {
 		return func(p string) error { return os.WriteFile(p, []byte(data), 0o644) }
 	}
-	// sneaky writes the same number of bytes and puts the time back.
+	// sneaky writes the same number of bytes and restores the time.
 	sneaky := func(p string) error {
 		st, err := os.Stat(p)
 		if err != nil {
@@ -117,7 +117,7 @@ func TestTheSameChangeOnTheRealTreeIsNoDrift(t *testing.T) {
 	}
 }
 
-// during calls f in the middle of an Apply, right before the step named.
+// during calls f in the middle of an Apply, right before the named step.
 func during(ctx context.Context, step string, f func()) context.Context {
 	done := false
 	return fault.With(ctx, func(s string) error {
@@ -208,7 +208,7 @@ func TestSwappingAParentForALinkNeverLeadsOutside(t *testing.T) {
 	outside := filepath.Join(w.top, "outside")
 	must(t, os.Mkdir(outside, 0o755))
 	out := treetest.Open(t, outside)
-	for _, s := range before[1:] { // the same names, to be deleted by mistake
+	for _, s := range before[1:] { // the same names, which a mistake would delete
 		s.Path = strings.TrimPrefix(s.Path, "d/")
 		must(t, treetest.Script{s}.Play(out))
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// doing is what this package says it was doing.
+// doing is the operation that errors of this package name.
 const doing = "applying"
 
 // refused returns an error for a list of refused paths of the target, nil if it is empty.
@@ -31,8 +31,8 @@ func drifted(target string, drifts []Drift) error {
 	return refused(&r, target, errs.ErrDrifted)
 }
 
-// plain is an error that prints without what a terminal would act upon: paths
-// within it may hold anything.
+// plain is an error whose text has no characters that a terminal interprets: paths in it
+// may contain any.
 type plain struct{ error }
 
 func (p plain) Unwrap() error { return p.error }
@@ -50,7 +50,7 @@ func (p plain) Error() string {
 	return b.String()
 }
 
-// fail gives an error its place and kind, once.
+// fail adds path and kind to an error that has none.
 func fail(path string, err error) error {
 	var done *errs.Error
 	if err == nil || errors.As(err, &done) {
@@ -59,7 +59,7 @@ func fail(path string, err error) error {
 	return &errs.Error{Op: doing, Path: path, Kind: kindOf(err), Err: plain{snapshot.ExplainStale(err)}}
 }
 
-// at gives an error of one path its place.
+// at adds a path relative to the target to an error that has none.
 func at(path string, err error) error {
 	var done *errs.Error
 	if err == nil || errors.As(err, &done) {
@@ -68,8 +68,8 @@ func at(path string, err error) error {
 	return &errs.Error{Op: doing, Path: pathlist.Printable(path), Kind: kindOf(err), Err: plain{snapshot.ExplainStale(err)}}
 }
 
-// missing reports whether an error says that a path leads nowhere: it is not
-// there, or something on the way is no directory any more.
+// missing reports whether an error says that a path does not exist, or that one of its
+// parents is no directory.
 func missing(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }

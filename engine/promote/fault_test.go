@@ -41,7 +41,7 @@ func TestEveryStepThatFailsLeavesTheOldTree(t *testing.T) {
 		_, err := promote.Apply(ctx, w.target(), w.source(), changes, options(w.frozen()))
 		if err == nil {
 			if at == "" || at == "remove a stage" || at == "remove the journal" {
-				break // it was not reached, or all was done
+				break // the step was not reached, or all are done
 			}
 			t.Fatalf("%s: the failure is not reported", at)
 		}
@@ -68,7 +68,7 @@ func TestEveryStepThatFailsLeavesTheOldTree(t *testing.T) {
 	w.arrived(t)
 }
 
-// killer are the variables of a child that kills itself at a step.
+// killer names the environment variables of a child that kills itself at a step.
 const killTop, killStep, killCommand, killTraced = "SNAPFS_TEST_KILL_TOP", "SNAPFS_TEST_KILL_STEP", "SNAPFS_TEST_KILL_COMMAND", "SNAPFS_TEST_KILL_TRACED"
 
 func TestMain(m *testing.M) {
@@ -84,8 +84,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// dieInTheMiddle applies or recovers, and is killed at a step; 0 when it came to
-// the end alive.
+// dieInTheMiddle applies or recovers, and kills itself at a step. It returns 0 if it reached
+// the end.
 func dieInTheMiddle(top string) int {
 	n, _ := strconv.ParseInt(os.Getenv(killStep), 10, 64)
 	taken, _ := time.Parse(time.RFC3339Nano, os.Getenv("SNAPFS_TEST_TAKEN"))
@@ -137,7 +137,7 @@ func dieInTheMiddle(top string) int {
 	return 0
 }
 
-// child is this program, to run a command on the world.
+// child returns a command that runs this program on the world.
 func (w *world) child(command string, env ...string) (*exec.Cmd, error) {
 	exe, err := os.Executable()
 	cmd := exec.Command(exe)
@@ -174,14 +174,14 @@ func killEverywhere(t *testing.T, top string) {
 	old, kills, done := manifest(t, w), 0, false
 	for step := 1; killed(t, w, "apply", step); step++ {
 		kills++
-		if step%3 == 0 { // recovery itself is killed, too
+		if step%3 == 0 { // recovery is killed, too
 			for again := 1; killed(t, w, "recover", again); again++ {
 				kills++
 			}
 		} else {
 			list, err := promote.Recover(t.Context(), w.state())
 			must(t, err)
-			if len(list) > 1 || len(list) == 1 && len(list[0].Kept) > 0 {
+			if len(list) > 1 || len(list) == 1 && len(list[0].Changed) > 0 {
 				t.Fatalf("step %d: %+v", step, list)
 			}
 			done = len(list) == 1 && list[0].Done
@@ -203,7 +203,7 @@ func killEverywhere(t *testing.T, top string) {
 	}
 }
 
-func TestRecoverLeavesWhatOthersChangedAndSavesTheOldVersion(t *testing.T) {
+func TestRecoverLeavesForeignChangesAndSavesTheOldVersion(t *testing.T) {
 	w := newWorld(t, treetest.Dir(t), treetest.Script{file("a", 1, 10), file("b", 2, 10)},
 		treetest.Script{do(treetest.Unlink, "a", ""), file("a", 4, 10), do(treetest.Unlink, "b", ""), file("b", 5, 10), do(treetest.Mkdir, "new", ""), file("new/x", 3, 10)})
 	for step := 1; ; step++ {
@@ -220,7 +220,7 @@ func TestRecoverLeavesWhatOthersChangedAndSavesTheOldVersion(t *testing.T) {
 	must(t, os.WriteFile(w.real.Name()+"/new/y", []byte("the user's"), 0o644))
 	list, err := promote.Recover(t.Context(), w.state())
 	must(t, err)
-	if len(list) != 1 || strings.Join(list[0].Kept, " ") != "a new" || list[0].Saved == "" {
+	if len(list) != 1 || strings.Join(list[0].Changed, " ") != "a new" || list[0].Saved == "" {
 		t.Fatalf("%+v", list)
 	}
 	for path, want := range map[string]string{"a": "the user's", "new/y": "the user's"} {

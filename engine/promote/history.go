@@ -14,26 +14,25 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// History is how many promotions of a state directory can be undone: the
-// newest. Those of one group count as one.
+// History is the number of promotions in a state directory that can be undone: the newest.
+// Those of one group count as one.
 const History = 10
 
 // A Promotion is one that can be undone.
 type Promotion struct {
-	// ID is what [Undo] and [Forget] take. Group is as in [Options]: the ID where
-	// none was given.
+	// ID is the argument for [Undo] and [Forget]. Group is that of [Options], or the ID.
 	ID, Group string
-	// Sandbox and Path of the target, as they were given.
+	// Sandbox, and Path of the target, as in the request.
 	Sandbox, Path string
-	// When it began.
+	// When is the time at which it began.
 	When time.Time
 	// Applied is the number of changes.
 	Applied int
 }
 
-// Promotions lists what can be undone, newest first. Cost: reading the beginning
-// of ten files; no lock is taken. Errors: ErrCorrupt, ErrNotSupported (written by
-// a newer version), together with the others.
+// Promotions lists the promotions that can be undone, newest first. Cost: reads the headers
+// of ten files; takes no lock. Errors: ErrCorrupt, ErrNotSupported (written by a newer
+// version), both together with the readable ones.
 func Promotions(stateDir string) ([]Promotion, error) {
 	names, err := journals(stateDir, suffixUndo)
 	if err != nil {
@@ -44,10 +43,10 @@ func Promotions(stateDir string) ([]Promotion, error) {
 	for _, name := range names {
 		r, err := readHeader(filepath.Join(stateDir, name))
 		switch {
-		case errors.Is(err, os.ErrNotExist): // undone this moment
+		case errors.Is(err, os.ErrNotExist): // undone meanwhile
 		case err != nil:
 			failures = append(failures, err)
-		case r.keep != keepPassing:
+		case r.retain != retainTemporary:
 			all = append(all, Promotion{r.id, r.group, r.sandbox, r.path, r.made, r.count})
 		}
 	}
@@ -100,30 +99,29 @@ func corrupt(path string, err error) error {
 	return &errs.Error{Op: "reading the journal", Path: path, Kind: kind, Err: err}
 }
 
-// trim forgets what is older than History. What cannot be forgotten now (a disk
-// that is not mounted) is when the next promotion ends. The caller has the lock.
+// trim forgets promotions older than History. Those that it cannot forget now (a disk is not
+// mounted) are left for the next promotion. The caller holds the lock.
 func trim(ctx context.Context, stateDir string) {
-	all, _ := Promotions(stateDir) // damaged ones are left to whoever looks at them
+	all, _ := Promotions(stateDir) // damaged journals stay for inspection
 	var groups []string
 	for _, p := range all {
 		if !slices.Contains(groups, p.Group) {
 			groups = append(groups, p.Group)
 		}
 		if len(groups) > History {
-			_ = keptBy(stateDir, p.ID, forget(ctx))
+			_ = withRetainedLocked(stateDir, p.ID, forget(ctx))
 		}
 	}
 }
 
-// settle ends a journal whose promotion is complete and is to be kept.
-func (r *record) settle(journal string) error {
+// makeUndoable marks the journal of a completed promotion as undoable.
+func (r *record) makeUndoable(journal string) error {
 	return os.Rename(journal, strings.TrimSuffix(journal, suffixJournal)+suffixUndo)
 }
 
-// restamp tells the kept promotions that what they had put in place is there
-// again, after a later promotion of it was taken back: moving it there and back
-// has given it another change time.
-func (r *record) restamp(real *dirs, stateDir string) error {
+// updateStamps updates the stamps of earlier promotions after a revert moved their results back:
+// the moves gave these files new change times.
+func (r *record) updateStamps(real *dirs, stateDir string) error {
 	type moved struct {
 		was vfs.Timestamp
 		now Stamp
@@ -131,7 +129,7 @@ func (r *record) restamp(real *dirs, stateDir string) error {
 	back := map[uint64]moved{}
 	for _, o := range r.ops {
 		if st, err := real.stat(o.path); err == nil && o.verb != put && !st.IsDir() && o.old.is(&st) {
-			back[st.Ino] = moved{o.was, stampOf(&st)}
+			back[st.Ino] = moved{o.oldCTime, stampOf(&st)}
 		}
 	}
 	if len(back) == 0 {
@@ -143,7 +141,7 @@ func (r *record) restamp(real *dirs, stateDir string) error {
 		path := filepath.Join(stateDir, name)
 		other, err := readJournal(path)
 		if err != nil || other.path != r.path || other.ino != r.ino || other.torn {
-			continue // its own undo will say what is wrong with it
+			continue // its own undo reports the cause
 		}
 		again := map[string]Stamp{}
 		for p, s := range other.stamps {

@@ -19,8 +19,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// promoted carries the sandbox's changes to the real tree, to be undone; name is
-// the sandbox's.
+// promoted promotes the sandbox's changes so that they can be undone; name is the sandbox's.
 func (w *world) promoted(t *testing.T, name string, base promote.Base) promote.Result {
 	t.Helper()
 	o := options(base)
@@ -33,7 +32,7 @@ func (w *world) promoted(t *testing.T, name string, base promote.Base) promote.R
 	return r
 }
 
-// stages counts what is kept beside the real tree.
+// stages counts the stages beside the real tree.
 func (w *world) stages(t *testing.T) int {
 	t.Helper()
 	list, err := filepath.Glob(w.top + "/.snapfs-apply-*")
@@ -99,7 +98,7 @@ func TestTheLastTenPromotionsAreUndoneOneAfterAnother(t *testing.T) {
 	w.clean(t)
 }
 
-func TestUndoRefusesWhateverWasChangedSince(t *testing.T) {
+func TestUndoRefusesPathsChangedSince(t *testing.T) {
 	before, after := scene()
 	for name, c := range map[string]struct {
 		path   string
@@ -146,7 +145,7 @@ func TestUndoRefusesWhateverWasChangedSince(t *testing.T) {
 	}
 }
 
-func TestUndoWithoutWhatWasDisplacedTouchesNothing(t *testing.T) {
+func TestUndoWithoutOldVersionsTouchesNothing(t *testing.T) {
 	before, after := scene()
 	w := newWorld(t, treetest.Dir(t), before, after)
 	r := w.promoted(t, "s", w.frozen())
@@ -162,7 +161,7 @@ func TestUndoWithoutWhatWasDisplacedTouchesNothing(t *testing.T) {
 	}
 }
 
-func TestPassingAndGroupedPromotionsDoNotPushOthersOut(t *testing.T) {
+func TestTemporaryAndGroupedPromotionsDoNotDisplaceOthers(t *testing.T) {
 	w := newWorld(t, treetest.Dir(t), nil, nil)
 	var passing string
 	for n := range 2*promote.History + 3 {
@@ -171,7 +170,7 @@ func TestPassingAndGroupedPromotionsDoNotPushOthersOut(t *testing.T) {
 		chosen, err := promote.Select(w.changes(t, w.frozen()), []string{name})
 		must(t, err)
 		o := options(w.frozen())
-		o.KeepUndo, o.Passing, o.Group = true, n == 0, fmt.Sprint("request", n/2)
+		o.KeepUndo, o.Temporary, o.Group = true, n == 0, fmt.Sprint("request", n/2)
 		r, err := promote.Apply(t.Context(), w.target(), w.source(), chosen, o)
 		must(t, err)
 		if n == 0 {
@@ -180,7 +179,7 @@ func TestPassingAndGroupedPromotionsDoNotPushOthersOut(t *testing.T) {
 	}
 	list, err := promote.Promotions(w.state())
 	must(t, err)
-	// Of twelve groups, the last is of one promotion.
+	// Of twelve groups, the last has one promotion.
 	if len(list) != 2*promote.History-1 || list[0].Group != "request11" || list[len(list)-1].Group != "request2" {
 		t.Errorf("%d are listed: %+v", len(list), list)
 	}
@@ -189,8 +188,8 @@ func TestPassingAndGroupedPromotionsDoNotPushOthersOut(t *testing.T) {
 	}
 }
 
-// TestJournalsOfTheFirstFormatAreUndone turns a journal into what was written
-// before there was a history.
+// TestJournalsOfTheFirstFormatAreUndone converts a journal to the format before there was a
+// history.
 func TestJournalsOfTheFirstFormatAreUndone(t *testing.T) {
 	before, after := scene()
 	w := newWorld(t, treetest.Dir(t), before, after)

@@ -19,7 +19,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// soon fails the test where f takes longer than anything hostile may cost.
+// soon fails the test if f takes longer than hostile input may cost.
 func soon(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -31,8 +31,8 @@ func soon(t *testing.T, f func()) {
 	}
 }
 
-// outside makes a directory beside the real tree that nothing may reach, and
-// answers with the check that nothing has.
+// outside creates a directory beside the real tree that no promotion may reach, and returns
+// a check that none has.
 func (w *world) outside(t *testing.T) (dir string, untouched func()) {
 	t.Helper()
 	dir = filepath.Join(w.top, "outside")
@@ -47,7 +47,7 @@ func (w *world) outside(t *testing.T) (dir string, untouched func()) {
 	}
 }
 
-// printable fails the test where an error holds what a terminal would act upon.
+// printable fails the test if an error contains characters that a terminal interprets.
 func printable(t *testing.T, err error) {
 	t.Helper()
 	if err != nil && strings.ContainsFunc(err.Error(), func(c rune) bool { return c < ' ' || c >= 0x7f && c < 0xa0 || c == '\uFFFD' }) {
@@ -61,7 +61,7 @@ func TestASymbolicLinkWhereADirectoryWasLeadsNowhere(t *testing.T) {
 	must(t, os.RemoveAll(w.sandbox.Name()+"/d"))
 	must(t, os.Symlink(out, w.sandbox.Name()+"/d"))
 	changes := w.changes(t, w.frozen())
-	// The link alone replaces the directory, and is not followed.
+	// Only the link replaces the directory, and Apply does not follow it.
 	soon(t, func() {
 		_, err := promote.Apply(t.Context(), w.target(), w.source(), changes, options(w.frozen()))
 		must(t, err)
@@ -70,7 +70,7 @@ func TestASymbolicLinkWhereADirectoryWasLeadsNowhere(t *testing.T) {
 	if target, err := os.Readlink(w.real.Name() + "/d"); err != nil || target != out {
 		t.Errorf("%q, %v", target, err)
 	}
-	// Changes that lie beneath a link, as no comparison gives them, reach nothing.
+	// Changes below a link, which no comparison produces, reach nothing.
 	n := &diff.Node{Mode: 0o644, MTime: time.Now()}
 	for _, c := range []diff.Change{
 		{Path: "d/evil", Kind: diff.Added, New: n},
@@ -113,7 +113,7 @@ func TestASparseFileStaysSparse(t *testing.T) {
 	w.clean(t)
 }
 
-func TestHostileNamesAreCarriedAndNeverPrinted(t *testing.T) {
+func TestHostileNamesArePromotedAndNeverPrinted(t *testing.T) {
 	names := []string{"\x1b[2J\x1b]0;mine\a", "two\nlines", "\xff\xfe", "cr\rlf", "\u202egnp.exe", "-rf", "a b", "\u009b31m"}
 	var after treetest.Script
 	for i, n := range names {
@@ -121,7 +121,7 @@ func TestHostileNamesAreCarriedAndNeverPrinted(t *testing.T) {
 	}
 	w := newWorld(t, treetest.Dir(t), nil, after)
 	changes := w.changes(t, w.frozen())
-	for i, c := range changes { // each is in the way once
+	for i, c := range changes { // each drifts once
 		path := filepath.Join(w.real.Name(), c.Path)
 		must(t, os.MkdirAll(path, 0o700))
 		_, err := promote.Apply(t.Context(), w.target(), w.source(), changes[i:], options(w.frozen()))
@@ -133,7 +133,7 @@ func TestHostileNamesAreCarriedAndNeverPrinted(t *testing.T) {
 		stamp := time.Unix(second, 0)
 		must(t, os.Chtimes(w.real.Name(), stamp, stamp))
 	}
-	// A content that is gone, so that opening it is what goes wrong.
+	// The content is gone, so that opening it fails.
 	from := w.source()
 	from.From = map[string]string{changes[1].Path: "gone\x1b[2J"}
 	_, err := promote.Apply(t.Context(), w.target(), from, changes, options(w.frozen()))
@@ -141,7 +141,7 @@ func TestHostileNamesAreCarriedAndNeverPrinted(t *testing.T) {
 		t.Error("content that is not there was carried")
 	}
 	printable(t, err)
-	for i := range changes { // held back by where it lies
+	for i := range changes { // needs approval by its path
 		h := approval.Allow{}.Check("/", []diff.Change{{Path: ".git/" + changes[i].Path, Kind: diff.Added, New: changes[i].New}})
 		printable(t, h)
 	}
@@ -152,11 +152,11 @@ func TestHostileNamesAreCarriedAndNeverPrinted(t *testing.T) {
 	printable(t, err)
 }
 
-func TestAHardLinkToAFileOutsideIsCarriedAsAFileOfItsOwn(t *testing.T) {
+func TestAHardLinkToAFileOutsideIsPromotedAsAFileOfItsOwn(t *testing.T) {
 	w := newWorld(t, treetest.Dir(t), nil, nil)
 	out, _ := w.outside(t)
 	must(t, os.Link(out+"/x", w.sandbox.Name()+"/link"))
-	_, untouched := w.outside(t) // its link count is another now
+	_, untouched := w.outside(t) // its link count has changed now
 	_, err := w.apply(t, w.frozen())
 	must(t, err)
 	must(t, os.WriteFile(w.real.Name()+"/link", []byte("written through"), 0o644))
@@ -172,7 +172,7 @@ func TestAPipeNeverHangs(t *testing.T) {
 	pipe := func(dir, name string) {
 		must(t, errors.Join(os.RemoveAll(filepath.Join(dir, name)), unix.Mkfifo(filepath.Join(dir, name), 0o644)))
 	}
-	pipe(w.sandbox.Name(), "later") // after it was compared
+	pipe(w.sandbox.Name(), "later") // after the comparison
 	pipe(w.real.Name(), "there")
 	for _, paths := range [][]string{{"later"}, {"there"}} {
 		chosen, err := promote.Select(changes, paths)
@@ -197,9 +197,9 @@ func TestAPipeNeverHangs(t *testing.T) {
 	w.clean(t)
 }
 
-// TestADirectoryThatIsSwappedForALinkMeanwhileLeadsNowhere promotes and undoes
-// for seconds while somebody exchanges a directory of the target with a link that
-// leads out of it, as fast as the kernel can.
+// TestADirectoryThatIsSwappedForALinkMeanwhileLeadsNowhere promotes and undoes for seconds
+// while another goroutine exchanges a directory of the target with a link that leads out of
+// it, as fast as the kernel can.
 func TestADirectoryThatIsSwappedForALinkMeanwhileLeadsNowhere(t *testing.T) {
 	before := treetest.Script{do(treetest.Mkdir, "d", ""), do(treetest.Mkdir, "d/sub", ""), file("d/x", 1, 10), file("d/sub/x", 1, 10), file("d/gone", 1, 10)}
 	after := treetest.Script{

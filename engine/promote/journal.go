@@ -14,10 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The journal of a promotion is a text file in the state directory: a line a
-// fact, each led by its CRC-32C, so that a line that a power loss tore is told
-// from one that was written. It has three parts, and the disk has each before
-// what it speaks of is done:
+// The journal of a promotion is a text file in the state directory. Each line starts with
+// its CRC-32C, which reveals a line torn by a power loss. It has three parts, and each is on
+// disk before the steps that it describes begin:
 //
 //	snapfs-promotion 2 ID
 //	made TIME CHANGES KEEP "GROUP"       KEEP is no, history or passing
@@ -28,61 +27,61 @@ import (
 //
 //	swap "src/a.go" 0 "1" OLD NEW CTIME  stage, name in it, identities, old change time
 //	put "src/new" 0 "2" - NEW 0.0
-//	in "b.go" NEW                        what lies beneath the new directory
+//	in "b.go" NEW                        a node below the new directory
 //	drop "gone" 0 "3" OLD - CTIME
 //	alter "src" OLD ASPECTS MODE UID GID MTIME ASPECTS MTIME MODE UID GID CTIME   before, after
-//	attr "user.a" "value"                attributes to restore
-//	to "user.a" "value"                  attributes to be found by an undo
-//	ready                                staged, complete: moving begins
+//	attr "user.a" "value"                old attributes
+//	to "user.a" "value"                  new attributes, which an undo expects
+//	ready                                all staged: moves may begin
 //
-//	commit                               moved, complete: dropping begins
+//	commit                               all moved: old versions may be removed
 //
-//	stamp "src/a.go" INODE CTIME         what an undo must find; the last one counts
+//	stamp "src/a.go" INODE CTIME         expected by an undo; the last one counts
 //
-// The first version had neither made, to, stamp nor the times and owners at the
-// ends of lines: an undo of one of these looks less closely.
+// The first version had no made, to and stamp lines, and no times and owners at the ends of
+// lines: undoing one of those checks less.
 //
 // An identity is inode/birth/mtime/mode/uid/gid/size, the mode in octal.
 type record struct {
 	id      string
 	version string
 	sandbox string
-	group   string // what it is a part of: another promotion's id, or its own
-	keep    keeping
+	group   string // the promotion's group, by default its own id
+	retain  retention
 	made    time.Time
 	count   int    // of changes
 	path    string // of the target
 	ino     uint64 // of the target
 	stages  []*stage
-	places  []*place
+	dirs    []*changedDir
 	ops     []*op
 	ready   bool
 	commit  bool
-	torn    bool             // its end was lost
+	torn    bool             // the end of the file was damaged
 	stamps  map[string]Stamp // of results, for undo
 }
 
-// keeping says what becomes of what was displaced.
-type keeping string
+// retention says how long the old versions are retained.
+type retention string
 
 const (
-	keepNot     keeping = "no"
-	keepHistory keeping = "history" // until ten others are newer
-	keepPassing keeping = "passing" // until it is forgotten
+	retainNone      retention = "no"
+	retainHistory   retention = "history" // until ten newer ones exist
+	retainTemporary retention = "passing" // until Forget
 )
 
 const (
 	journalVersion = "2"
 	firstVersion   = "1"
 	suffixJournal  = ".journal"
-	suffixUndo     = ".undo"    // committed; what was displaced is kept
-	suffixUndoing  = ".undoing" // being taken back
-	suffixDropping = ".drop"    // committed; being forgotten
-	suffixLeft     = ".left"    // taken back as far as others' changes allow
+	suffixUndo     = ".undo"    // committed; old versions are retained
+	suffixUndoing  = ".undoing" // being reverted
+	suffixDropping = ".drop"    // committed; old versions are being removed
+	suffixPartial  = ".left"    // reverted, except for paths that other programs changed
 )
 
-// lockState makes the state directory and takes the lock of promotions on it:
-// ErrBusy when somebody has it.
+// lockState locks a state directory for a promotion, and can create it. ErrBusy: another
+// promotion holds the lock.
 func lockState(dir string, create bool) (*os.File, error) {
 	if create {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -104,7 +103,7 @@ func lockState(dir string, create bool) (*os.File, error) {
 	return f, nil
 }
 
-// createJournal begins a journal and brings it to the disk, its name included.
+// createJournal creates a journal and syncs it and its directory.
 func createJournal(stateDir string, r *record) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(stateDir, r.id+suffixJournal), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -120,7 +119,7 @@ func createJournal(stateDir string, r *record) (*os.File, error) {
 	return f, nil
 }
 
-// appendJournal writes lines and waits for the disk.
+// appendJournal writes lines and syncs the file.
 func appendJournal(f *os.File, l lines) error {
 	if _, err := f.Write(l); err != nil {
 		return err
@@ -137,7 +136,7 @@ func syncDir(path string) error {
 	return d.Sync()
 }
 
-// lines are journal lines in the making.
+// lines is a buffer of journal lines.
 type lines []byte
 
 func (l *lines) line(word string, fields ...string) {
@@ -154,7 +153,7 @@ func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.
 func (r *record) header() lines {
 	var l lines
 	l.line("snapfs-promotion", journalVersion, r.id)
-	l.line("made", stamp(timestamp(r.made)), strconv.Itoa(r.count), string(r.keep), strconv.Quote(r.group))
+	l.line("made", stamp(timestamp(r.made)), strconv.Itoa(r.count), string(r.retain), strconv.Quote(r.group))
 	l.line("sandbox", strconv.Quote(r.sandbox))
 	l.line("target", strconv.Quote(r.path), number(r.ino))
 	for _, s := range r.stages {
@@ -164,13 +163,13 @@ func (r *record) header() lines {
 		}
 		l.line("stage", how, strconv.Quote(s.where), strconv.Quote(s.name))
 	}
-	for _, p := range r.places {
+	for _, p := range r.dirs {
 		l.line("place", strconv.Quote(p.path), number(p.ino), strconv.FormatUint(uint64(p.mode), 8), stamp(p.mtime), strconv.FormatBool(p.names), strconv.FormatBool(p.widen))
 	}
 	return l
 }
 
-// body is the second part.
+// body returns the second part of the journal.
 func (r *record) body() lines {
 	var l lines
 	for _, o := range r.ops {
@@ -178,7 +177,7 @@ func (r *record) body() lines {
 			m := o.before
 			l.line("alter", strconv.Quote(o.path), o.old.String(), number(uint64(m.what)), strconv.FormatUint(uint64(m.mode), 8),
 				number(uint64(m.uid)), number(uint64(m.gid)), stamp(m.mtime), number(uint64(o.after.what)), stamp(o.after.mtime),
-				strconv.FormatUint(uint64(o.after.mode), 8), number(uint64(o.after.uid)), number(uint64(o.after.gid)), stamp(o.was))
+				strconv.FormatUint(uint64(o.after.mode), 8), number(uint64(o.after.uid)), number(uint64(o.after.gid)), stamp(o.oldCTime))
 			for name, value := range m.xattrs {
 				l.line("attr", strconv.Quote(name), strconv.Quote(value))
 			}
@@ -187,8 +186,8 @@ func (r *record) body() lines {
 			}
 			continue
 		}
-		l.line(string(o.verb), strconv.Quote(o.path), strconv.Itoa(o.stage), strconv.Quote(o.name), o.old.String(), o.new.String(), stamp(o.was))
-		for rel, i := range o.news {
+		l.line(string(o.verb), strconv.Quote(o.path), strconv.Itoa(o.stage), strconv.Quote(o.name), o.old.String(), o.new.String(), stamp(o.oldCTime))
+		for rel, i := range o.newTree {
 			l.line("in", strconv.Quote(rel), i.String())
 		}
 	}
@@ -202,7 +201,7 @@ func commitLine() lines {
 	return l
 }
 
-// stampLines say what an undo must find.
+// stampLines returns the lines with the change times that an undo expects.
 func stampLines(all map[string]Stamp) lines {
 	var l lines
 	for path, s := range all {
@@ -232,8 +231,8 @@ func (i ident) String() string {
 		number(uint64(i.uid)) + "/" + number(uint64(i.gid)) + "/" + strconv.FormatInt(i.size, 10)
 }
 
-// journals lists the promotions of a state directory whose journals end in one
-// of the suffixes. Cost: reading one directory.
+// journals lists the journals in a state directory that end in one of the suffixes. Cost:
+// one readdir.
 func journals(dir string, suffixes ...string) ([]string, error) {
 	f, err := os.Open(dir)
 	if errors.Is(err, os.ErrNotExist) {

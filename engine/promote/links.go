@@ -6,12 +6,12 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Hard links. The names that are one file in the sandbox form a class, named by
-// the first of them in the changes. Where one of them stays in place on the real
-// tree, because its content is as it was, it is the anchor, and the others
-// become links of it; otherwise the first is copied and the others link to that.
+// Hard links. The names of one file in the sandbox form a class, identified by the first of
+// them in the changes. If one of them stays in place on the target because its content is
+// unchanged, it is the anchor, and the others become links of it. Otherwise the first is
+// copied and the others link to the copy.
 
-// class names the class of a change's new side, or "".
+// class returns the class of a change's new node, or "".
 func class(c *diff.Change) string {
 	switch {
 	case !shared(c.New):
@@ -22,14 +22,14 @@ func class(c *diff.Change) string {
 	return c.Path
 }
 
-// link decides which names stay what they are, which become links of an anchor,
-// and which have to part from a file that they share now.
-func (p *planner) link() error {
+// planLinks decides which names stay, which become links of an anchor, and which get a file of
+// their own.
+func (p *planner) planLinks() error {
 	p.anchors = map[string]string{}
-	anchor := map[string]uint64{} // the inode that a class keeps
-	owner := map[uint64]string{}  // and the class that an inode belongs to
+	anchor := map[string]uint64{} // inode of a class's anchor
+	owner := map[uint64]string{}  // class of an anchor's inode
 	for _, o := range p.ops {
-		if o.verb != alter || isDir(o.seen) || o.seen.NLink == 1 && !shared(o.change.New) {
+		if o.verb != alter || isDir(o.found) || o.found.NLink == 1 && !shared(o.change.New) {
 			continue
 		}
 		k := class(&o.change)
@@ -37,15 +37,15 @@ func (p *planner) link() error {
 			k = o.path
 		}
 		ino, anchored := anchor[k]
-		of, taken := owner[o.seen.Ino]
+		of, taken := owner[o.found.Ino]
 		switch {
 		case !anchored && !taken:
-			anchor[k], owner[o.seen.Ino] = o.seen.Ino, k
+			anchor[k], owner[o.found.Ino] = o.found.Ino, k
 			p.anchors[k] = o.path
-		case taken && of == k && ino == o.seen.Ino:
+		case taken && of == k && ino == o.found.Ino:
 		default:
-			o.verb = swap // it gets a file of its own
-			if err := p.placeOf(o); err != nil {
+			o.verb = swap // it needs its own file
+			if err := p.prepareDir(o); err != nil {
 				return err
 			}
 		}
@@ -58,25 +58,25 @@ func (p *planner) link() error {
 	return nil
 }
 
-// refuseLinks refuses what would part a name from another that the changes do
-// not mention.
+// refuseLinks refuses changes that would separate a name from a hard link that the changes
+// do not mention.
 func (p *planner) refuseLinks() error {
 	names := map[uint64]uint32{}
 	for _, o := range p.ops {
-		if shared(o.seen) {
-			names[o.seen.Ino]++
+		if shared(o.found) {
+			names[o.found.Ino]++
 		}
-		for _, i := range o.olds {
+		for _, i := range o.oldTree {
 			names[i.ino]++
 		}
 	}
 	var r pathlist.List
 	for _, o := range p.ops {
-		if !shared(o.seen) || names[o.seen.Ino] >= o.seen.NLink {
+		if !shared(o.found) || names[o.found.Ino] >= o.found.NLink {
 			continue
 		}
 		if o.verb == swap || o.verb == alter && o.change.What&^diff.Links != 0 {
-			r.Add(o.path, "it has another name (a hard link) outside of the changes, which would keep the old content")
+			r.Add(o.path, "another hard link of it is not among the changes and would keep the old content")
 		}
 	}
 	return refused(&r, p.t.Path, errs.ErrConflict, "apply all names of the file together, or copy it by hand")

@@ -7,9 +7,9 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// meta is what of a node is not its content.
+// meta is the metadata of a node.
 type meta struct {
-	what           diff.Aspect // which of them to set
+	what           diff.Aspect // the aspects to set
 	mode, uid, gid uint32
 	mtime          vfs.Timestamp
 	xattrs         map[string]string
@@ -20,18 +20,18 @@ const everything = diff.Mode | diff.Owner | diff.Time | diff.Xattrs
 func metaOf(n *diff.Node, what diff.Aspect) meta {
 	what &= everything
 	if what&diff.Owner != 0 {
-		what |= diff.Mode | diff.Xattrs // the kernel takes set-id bits and capabilities away with it
+		what |= diff.Mode | diff.Xattrs // chown clears set-id bits and capabilities
 	}
 	return meta{
 		what, permissions(n.Mode), n.UID, n.GID,
 		vfs.Timestamp{Sec: n.MTime.Unix(), Nsec: uint32(n.MTime.Nanosecond())},
-		carried(n.Xattrs),
+		promotedXattrs(n.Xattrs),
 	}
 }
 
-// set gives them to an open node; O_PATH will do. Repeating it is harmless. The
-// order matters: a new owner clears set-id bits and capabilities, and an access
-// control list sets permission bits.
+// set applies the metadata to an open node; O_PATH suffices. It may be repeated. The order
+// matters: chown clears set-id bits and capabilities, and an access control list sets
+// permission bits.
 func (m meta) set(f *os.File) error {
 	st, err := vfs.Lstat(int(f.Fd()), "")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// move brings everything into place, op by op. The first mismatch ends it.
+// move moves all ops into the tree, one after another. It stops at the first mismatch.
 func (w *work) move(ctx context.Context) error {
 	for _, o := range w.ops {
 		if o.verb == alter {
@@ -37,95 +37,95 @@ func (w *work) moveOne(o *op) error {
 	}
 	stage := w.stages[o.stage].dir
 	if o.verb != put {
-		if err := w.expected(o, dir, name); err != nil {
+		if err := w.checkTarget(o, dir, name); err != nil {
 			return err
 		}
 	}
 	switch o.verb {
 	case put:
-		err = intoPlace(stage, o.name, dir, name)
+		err = moveIn(stage, o.name, dir, name)
 	case swap:
 		err = exchange(stage, o.name, dir, name)
 	case drop:
-		err = intoStage(dir, name, stage, o.name)
+		err = moveOut(dir, name, stage, o.name)
 	}
 	if missing(err) || errors.Is(err, unix.EEXIST) {
-		return movedAway(o.path)
+		return changedMeanwhile(o.path)
 	}
 	if err != nil {
 		return err
 	}
 	if o.verb != drop {
-		if err := fixMode(dir, name, o.new); err != nil {
+		if err := restoreMode(dir, name, o.new); err != nil {
 			return err
 		}
 	}
 	if o.verb == put {
 		return nil
 	}
-	if isDir(o.seen) || shared(o.seen) { // its other names may get other attributes
-		return w.displaced(o, nil)
+	if isDir(o.found) || shared(o.found) { // alter may change the attributes of its other names
+		return w.checkDisplaced(o, nil)
 	}
-	return w.displacedNode(o, stage)
+	return w.checkDisplacedNode(o, stage)
 }
 
-// displacedNode looks at once whether what came into the stage is the node that
-// was expected, as it was. What cannot be told without reading it lookAgain sees.
-func (w *work) displacedNode(o *op, stage *os.File) error {
+// checkDisplacedNode checks that the node that came into the stage is the expected one. recheck
+// checks the content.
+func (w *work) checkDisplacedNode(o *op, stage *os.File) error {
 	st, err := vfs.Lstat(int(stage.Fd()), o.name)
 	if err == nil && !o.old.is(&st) {
-		err = movedAway(o.path)
+		err = changedMeanwhile(o.path)
 	}
 	return err
 }
 
-// parent opens the directory that holds a path, which must be the one that the
-// plan saw.
+// parent opens the parent directory of a path, which must be the directory that the plan
+// saw.
 func (w *work) parent(path string) (*os.File, string, error) {
 	parent, name := split(path)
-	dir, err := w.p.places[parent].open(&w.real)
+	dir, err := w.p.changed[parent].open(&w.real)
 	if err == nil && dir == nil {
-		err = movedAway(path)
+		err = changedMeanwhile(path)
 	}
 	return dir, name, err
 }
 
-// expected looks at what is about to be displaced. This alone would leave a
-// gap; it catches what only the change time tells, which renaming changes.
-func (w *work) expected(o *op, dir *os.File, name string) error {
+// checkTarget checks the node that is about to be displaced. The check alone would leave a gap,
+// but it compares the change time, which a rename changes.
+func (w *work) checkTarget(o *op, dir *os.File, name string) error {
 	st, err := vfs.Lstat(int(dir.Fd()), name)
 	if missing(err) || err == nil && !o.old.is(&st) {
-		return movedAway(o.path)
+		return changedMeanwhile(o.path)
 	}
-	if err == nil && !st.IsDir() && o.seen.NLink == 1 && !st.CTime.Time().Equal(o.seen.CTime) {
-		return movedAway(o.path)
+	if err == nil && !st.IsDir() && o.found.NLink == 1 && !st.CTime.Time().Equal(o.found.CTime) {
+		return changedMeanwhile(o.path)
 	}
 	return err
 }
 
-// displaced compares what lies in the stage with what was expected. Nobody else
-// can reach it there, so the answer stands, except for what has it open. Of the
-// inodes in altered, other names stay in place and have got new metadata.
-func (w *work) displaced(o *op, altered map[uint64]bool) error {
+// checkDisplaced compares a node in the stage with the expected one. Other programs cannot reach
+// it there, except through open files, so the answer is final. Inodes in altered got new
+// metadata through another name.
+func (w *work) checkDisplaced(o *op, altered map[uint64]bool) error {
 	stage := w.stages[o.stage].dir
-	node, st, err := lookAt(stage, o.name)
+	node, st, err := readNode(stage, o.name)
 	if err != nil {
 		return at(o.path, err)
 	}
 	if altered[st.Ino] && o.old.sameNode(&st) {
 		return nil
 	}
-	if !o.old.is(&st) || !maps.Equal(carried(node.Xattrs), carried(o.seen.Xattrs)) {
-		return movedAway(o.path)
+	if !o.old.is(&st) || !maps.Equal(promotedXattrs(node.Xattrs), promotedXattrs(o.found.Xattrs)) {
+		return changedMeanwhile(o.path)
 	}
 	if !st.IsDir() {
 		return nil
 	}
-	return unchanged(stage, o.name, o.path, o.olds, altered)
+	return unchanged(stage, o.name, o.path, o.oldTree, altered)
 }
 
-// unchanged compares all that lies beneath a directory with what is known of
-// it; path is what to call it.
+// unchanged compares everything below a directory with known identities. path names the
+// directory in errors.
 func unchanged(in *os.File, name, path string, known map[string]ident, altered map[uint64]bool) error {
 	dir, err := openNode(in, name)
 	if err != nil {
@@ -139,20 +139,20 @@ func unchanged(in *os.File, name, path string, known map[string]ident, altered m
 			return err
 		}
 		if i, ok := known[rel]; !ok || !i.is(&st) && !(altered[st.Ino] && i.sameNode(&st)) {
-			return movedAway(join(path, rel))
+			return changedMeanwhile(join(path, rel))
 		}
 		found++
 		return nil
 	})
 	if err == nil && found < len(known) {
-		err = movedAway(path)
+		err = changedMeanwhile(path)
 	}
 	return err
 }
 
-// rename moves a node between two open directories, with the flags of
-// renameat2(2). Moving a directory writes its "..": an owner who has no right to
-// write it takes the right, and fixMode gives it back.
+// rename moves a node between two open directories, with the flags of renameat2(2). Moving a
+// directory writes its ".." entry: an owner without write permission gets it here, and
+// restoreMode takes it away again.
 func rename(from *os.File, old string, to *os.File, new string, flags uint) error {
 	err := vfs.RenameAt(int(from.Fd()), old, int(to.Fd()), new, flags)
 	if err == unix.EACCES {
@@ -167,8 +167,8 @@ func rename(from *os.File, old string, to *os.File, new string, flags uint) erro
 	return nil
 }
 
-// widenDir gives the owner of a directory the right to write it, and reports
-// whether that was missing and is there now.
+// widenDir gives the owner of a directory write permission, and reports whether it was
+// missing and could be given.
 func widenDir(in *os.File, name string) bool {
 	st, err := vfs.Lstat(int(in.Fd()), name)
 	if err != nil || !st.IsDir() || st.Mode&unix.S_IWUSR != 0 || int(st.UID) != os.Geteuid() {
@@ -182,8 +182,8 @@ func widenDir(in *os.File, name string) bool {
 	return chmod(node, st.Mode&0o7777|unix.S_IWUSR) == nil
 }
 
-// fixMode gives a directory that was moved the permissions it should have.
-func fixMode(in *os.File, name string, want ident) error {
+// restoreMode restores the permissions of a moved directory.
+func restoreMode(in *os.File, name string, want ident) error {
 	if want.mode&unix.S_IFMT != unix.S_IFDIR || want.mode&unix.S_IWUSR != 0 {
 		return nil
 	}

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ident tells a node from any other, and a state of it from any later one. The
-// change time is not in it, because renaming a node changes it.
+// ident identifies a node and its state. It has no change time, because a rename changes
+// that.
 type ident struct {
 	ino            uint64
 	btime, mtime   vfs.Timestamp
@@ -28,8 +28,8 @@ func identOf(st *vfs.Stat) ident {
 	return i
 }
 
-// is reports whether st is this node, in this state. Of a directory the owner's
-// permissions do not count: they are widened while something is moved in it.
+// is reports whether st is this node in this state. The owner's permissions of a directory
+// do not count: they are widened during a promotion.
 func (i ident) is(st *vfs.Stat) bool {
 	now := identOf(st)
 	if st.IsDir() {
@@ -39,11 +39,11 @@ func (i ident) is(st *vfs.Stat) bool {
 	return i == now
 }
 
-// sameNode reports whether st is this node, in whatever state.
+// sameNode reports whether st is this node, in any state.
 func (i ident) sameNode(st *vfs.Stat) bool { return i.ino == st.Ino && i.btime == st.BTime }
 
-// lookAt describes name in an open directory, and its stat.
-func lookAt(dir *os.File, name string) (*diff.Node, vfs.Stat, error) {
+// readNode returns the node and the stat of name in an open directory.
+func readNode(dir *os.File, name string) (*diff.Node, vfs.Stat, error) {
 	fd := int(dir.Fd())
 	st, err := vfs.Lstat(fd, name)
 	if err != nil {
@@ -70,10 +70,9 @@ func lookAt(dir *os.File, name string) (*diff.Node, vfs.Stat, error) {
 	return n, st, err
 }
 
-// alike reports whether two nodes show the same, as far as that can be told
-// without reading content. The times of directories do not count, nor what a
-// security module or overlayfs keep of their own accord.
-func alike(a, b *diff.Node, times bool) bool {
+// sameMetadata reports whether two nodes have equal metadata and size. The times of directories and
+// attributes that the system maintains do not count.
+func sameMetadata(a, b *diff.Node, times bool) bool {
 	switch {
 	case a.Mode != b.Mode, a.UID != b.UID, a.GID != b.GID, a.Target != b.Target, a.Rdev != b.Rdev:
 		return false
@@ -82,21 +81,21 @@ func alike(a, b *diff.Node, times bool) bool {
 	case times && !a.Mode.IsDir() && !a.MTime.Equal(b.MTime):
 		return false
 	}
-	return maps.Equal(carried(a.Xattrs), carried(b.Xattrs))
+	return maps.Equal(promotedXattrs(a.Xattrs), promotedXattrs(b.Xattrs))
 }
 
-// carried leaves the attributes that changes carry.
-func carried(all map[string]string) map[string]string {
-	kept := make(map[string]string, len(all))
+// promotedXattrs returns the attributes that a promotion copies.
+func promotedXattrs(all map[string]string) map[string]string {
+	promoted := make(map[string]string, len(all))
 	for name, value := range all {
 		if !diff.SystemXattr(name) {
-			kept[name] = value
+			promoted[name] = value
 		}
 	}
-	return kept
+	return promoted
 }
 
-// permissions are the lower twelve bits of a mode.
+// permissions returns the lower twelve bits of a mode.
 func permissions(m fs.FileMode) uint32 {
 	bits := uint32(m.Perm())
 	for _, b := range []struct {
@@ -110,10 +109,10 @@ func permissions(m fs.FileMode) uint32 {
 	return bits
 }
 
-// isDir reports whether there is a node and it is a directory.
+// isDir reports whether n is a directory; n may be nil.
 func isDir(n *diff.Node) bool { return n != nil && n.Mode.IsDir() }
 
-// shared reports whether a node may have other names.
+// shared reports whether a node may have more than one name; n may be nil.
 func shared(n *diff.Node) bool { return n != nil && n.NLink > 1 && !n.Mode.IsDir() }
 
 func split(path string) (dir, name string) {

@@ -11,11 +11,11 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-var errTorn = errors.New("a line of the journal is damaged")
+var errTorn = errors.New("damaged line in the journal")
 
-// readJournal reads a journal back. What follows a line that a crash tore was
-// never acted upon, and is left out; a damaged line with whole ones after it is
-// ErrCorrupt. Errors: ErrNotSupported for a newer format.
+// readJournal reads a journal. It ignores a torn last line: the steps that it describes never
+// began. Errors: ErrCorrupt for a damaged line before whole ones; ErrNotSupported for a newer
+// format.
 func readJournal(path string) (*record, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -40,7 +40,7 @@ func readJournal(path string) (*record, error) {
 	return r, nil
 }
 
-var errNewer = errors.New("a newer version of snapfs wrote it")
+var errNewer = errors.New("written by a newer version of snapfs")
 
 func checked(line []byte) (string, bool) {
 	if len(line) < 9 || line[8] != ' ' {
@@ -50,7 +50,7 @@ func checked(line []byte) (string, bool) {
 	return string(line[9:]), err == nil && uint32(sum) == checksum(line[9:])
 }
 
-// parse takes one line in.
+// parse adds one line to the record.
 func (r *record) parse(text string) error {
 	f := fields{rest: text}
 	switch word := f.word(); word {
@@ -60,9 +60,9 @@ func (r *record) parse(text string) error {
 			return errNewer
 		}
 		r.id = f.word()
-		r.group, r.keep = r.id, keepNot
+		r.group, r.retain = r.id, retainNone
 	case "made":
-		r.made, r.count, r.keep, r.group = f.time(f.word()).Time(), int(f.number(10)), keeping(f.word()), f.quoted()
+		r.made, r.count, r.retain, r.group = f.time(f.word()).Time(), int(f.number(10)), retention(f.word()), f.quoted()
 	case "sandbox":
 		r.sandbox = f.quoted()
 	case "target":
@@ -70,7 +70,7 @@ func (r *record) parse(text string) error {
 	case "stage":
 		r.stages = append(r.stages, &stage{beside: f.word() == "beside", where: f.quoted(), name: f.quoted()})
 	case "place":
-		r.places = append(r.places, &place{
+		r.dirs = append(r.dirs, &changedDir{
 			path: f.quoted(), ino: f.number(10), mode: uint32(f.number(8)), mtime: f.time(f.word()),
 			names: f.word() == "true", widen: f.word() == "true",
 		})
@@ -94,7 +94,7 @@ func (r *record) parse(text string) error {
 	return nil
 }
 
-// parseOp takes a line in that is about an op, and reports whether it is one.
+// parseOp adds a line about an op, and reports whether it is one.
 func (r *record) parseOp(word string, f *fields) bool {
 	since := func(read func()) {
 		if r.version != firstVersion {
@@ -103,8 +103,8 @@ func (r *record) parseOp(word string, f *fields) bool {
 	}
 	switch word {
 	case string(put), string(swap), string(drop):
-		o := &op{verb: verb(word), path: f.quoted(), stage: int(f.number(10)), name: f.quoted(), old: f.ident(), new: f.ident(), news: map[string]ident{}}
-		since(func() { o.was = f.time(f.word()) })
+		o := &op{verb: verb(word), path: f.quoted(), stage: int(f.number(10)), name: f.quoted(), old: f.ident(), new: f.ident(), newTree: map[string]ident{}}
+		since(func() { o.oldCTime = f.time(f.word()) })
 		r.ops = append(r.ops, o)
 		return o.stage < len(r.stages)
 	case "alter":
@@ -116,7 +116,7 @@ func (r *record) parseOp(word string, f *fields) bool {
 		o.after = meta{what: diff.Aspect(f.number(10)), mtime: f.time(f.word())}
 		since(func() {
 			o.after.mode, o.after.uid, o.after.gid = uint32(f.number(8)), uint32(f.number(10)), uint32(f.number(10))
-			o.after.xattrs, o.was = map[string]string{}, f.time(f.word())
+			o.after.xattrs, o.oldCTime = map[string]string{}, f.time(f.word())
 		})
 		r.ops = append(r.ops, o)
 		return true
@@ -126,8 +126,8 @@ func (r *record) parseOp(word string, f *fields) bool {
 		}
 		last := r.ops[len(r.ops)-1]
 		switch {
-		case word == "in" && last.news != nil:
-			last.news[f.quoted()] = f.ident()
+		case word == "in" && last.newTree != nil:
+			last.newTree[f.quoted()] = f.ident()
 		case word == "attr" && last.before.xattrs != nil:
 			name := f.quoted()
 			last.before.xattrs[name] = f.quoted()
@@ -142,7 +142,7 @@ func (r *record) parseOp(word string, f *fields) bool {
 	return false
 }
 
-// fields takes a line apart; bad stays set after the first that does not fit.
+// fields splits a line. bad stays set after the first field of a wrong form.
 type fields struct {
 	rest string
 	bad  bool

@@ -12,10 +12,9 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// TestPowerLostAtAnyCallLeavesTheOldTreeOrTheNew kills a promotion at each call
-// that changes anything, and recovers on a copy of the disks to which nothing
-// was written that the promotion did not wait for. Target and state directory
-// lie on one disk, or on two that know nothing of each other.
+// TestPowerLostAtAnyCallLeavesTheOldTreeOrTheNew kills a promotion at each call that changes
+// anything, and recovers on a copy of the disks that has only what the promotion synced.
+// Target and state directory are on one disk, or on two independent ones.
 func TestPowerLostAtAnyCallLeavesTheOldTreeOrTheNew(t *testing.T) {
 	for _, disks := range [][]string{{"ext4"}, {"btrfs"}, {"ext4", "btrfs"}, {"btrfs", "ext4"}} {
 		for _, command := range []string{"apply", "undo"} {
@@ -34,7 +33,7 @@ func cutEverywhere(t *testing.T, command string, disks []string) {
 		c.state = all[1].Dir
 	}
 	c.fresh()
-	step, news, olds := 5, 0, 0 // odd: every disk is the one that has come further
+	step, news, olds := 5, 0, 0 // odd: each disk in turn is ahead
 	if testing.Short() {
 		step = 23
 	}
@@ -50,7 +49,7 @@ func cutEverywhere(t *testing.T, command string, disks []string) {
 		}
 		killed := c.kill(command, n)
 		if len(all) > 1 {
-			syncDisk(t, all[n%2]) // one of them has come further
+			syncDisk(t, all[n%2]) // one of the disks is ahead
 		}
 		var restore []func()
 		for _, d := range all {
@@ -77,7 +76,7 @@ func cutEverywhere(t *testing.T, command string, disks []string) {
 	}
 }
 
-// sync brings all that was written to the disk.
+// sync writes everything to the disk.
 func syncDisk(t *testing.T, d *treetest.Disk) {
 	t.Helper()
 	f, err := os.Open(d.Dir)
@@ -86,7 +85,7 @@ func syncDisk(t *testing.T, d *treetest.Disk) {
 	must(t, unix.Syncfs(int(f.Fd())))
 }
 
-// stateOn makes the state directory of a world one of another disk.
+// stateOn puts the state directory of a world on another disk.
 func (c *crash) stateOn() {
 	if c.state == "" {
 		return

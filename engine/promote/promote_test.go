@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-func TestApplyMakesTheRealTreeWhatTheSandboxIs(t *testing.T) {
+func TestApplyMakesTheRealTreeEqualToTheSandbox(t *testing.T) {
 	for name, base := range map[string]func(*world) promote.Base{"frozen": (*world).frozen, "live": (*world).live} {
 		t.Run(name, func(t *testing.T) {
 			before, after := scene()
@@ -27,7 +27,7 @@ func TestApplyMakesTheRealTreeWhatTheSandboxIs(t *testing.T) {
 				t.Errorf("only %d changes were applied", r.Applied)
 			}
 			w.arrived(t)
-			// A second time there is nothing left to do, and nothing has drifted.
+			// The second time there is nothing to do, and nothing has drifted.
 			b := base(w)
 			b.Known = r.Stamps
 			if r, err = w.apply(t, b); err != nil || b.Frozen && r.Applied != 0 {
@@ -37,7 +37,7 @@ func TestApplyMakesTheRealTreeWhatTheSandboxIs(t *testing.T) {
 	}
 }
 
-// So many files that the disk takes the first while others are built.
+// With this many files, the disk starts to write while others are built.
 func TestThousandsOfFilesArriveAndGoBack(t *testing.T) {
 	w := newWorld(t, treetest.Dir(t), nil, nil)
 	const files = 2700
@@ -67,7 +67,7 @@ func TestThousandsOfFilesArriveAndGoBack(t *testing.T) {
 	}
 }
 
-func TestApplyCarriesRandomTreesOnEveryFilesystem(t *testing.T) {
+func TestApplyPromotesRandomTreesOnEveryFilesystem(t *testing.T) {
 	treetest.NeedRoot(t)
 	for fs, top := range map[string]func() string{
 		"ext4":  func() string { return treetest.Dir(t) },
@@ -110,8 +110,8 @@ func TestApplyCarriesRandomTreesOnEveryFilesystem(t *testing.T) {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
 				applied++
-				// Links that were exchanged without any count differing are
-				// invisible to the comparison: see package diff.
+				// The comparison does not see links that were exchanged without a change of
+				// any link count; see package diff.
 				treetest.Compare(t, w.sandbox, w.real, treetest.Options{
 					NoDirTimes: true, NoLinks: true,
 					Skip: func(path string) bool { return slices.Contains(r.Skipped, path) },
@@ -138,7 +138,7 @@ func TestApplyCarriesRandomTreesOnEveryFilesystem(t *testing.T) {
 	}
 }
 
-func TestSelectTakesWhatAPathNeeds(t *testing.T) {
+func TestSelectIncludesParents(t *testing.T) {
 	before, after := scene()
 	w := newWorld(t, treetest.Dir(t), before, after)
 	all := w.changes(t, w.frozen())
@@ -158,7 +158,7 @@ func TestSelectTakesWhatAPathNeeds(t *testing.T) {
 		t.Error("new/zz came too")
 	}
 	w.clean(t)
-	// The rest goes on from there.
+	// A second call applies the rest.
 	b := w.frozen()
 	b.Known = first.Stamps
 	_, err = w.apply(t, b)
@@ -171,7 +171,7 @@ func TestSelectTakesWhatAPathNeeds(t *testing.T) {
 	}
 }
 
-func TestApplyGoesOnAfterAnEarlierApply(t *testing.T) {
+func TestApplyContinuesAfterAnEarlierApply(t *testing.T) {
 	for name, base := range map[string]func(*world) promote.Base{"frozen": (*world).frozen, "live": (*world).live} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, treetest.Dir(t), treetest.Script{file("a", 1, 10)}, treetest.Script{do(treetest.Unlink, "a", ""), file("a", 2, 10), file("b", 3, 10)})

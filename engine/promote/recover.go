@@ -11,37 +11,36 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Recovery says what became of a promotion that was not ended.
+// A Recovery reports how an interrupted promotion ended.
 type Recovery struct {
 	// ID of the promotion, Sandbox as in its Options, and Path of its target.
 	ID, Sandbox, Path string
 	// Group is as in [Promotion].
 	Group string
-	// Stamps are those of what was put back, for [Base.Known].
+	// Stamps has the stamps of restored paths, for [Base.Known].
 	Stamps map[string]Stamp
-	// Left are those that it had left, of one that was complete before it was taken
-	// back; nil for all others.
+	// Left has the stamps that a completed promotion had left before it was undone; nil
+	// for all others.
 	Left map[string]Stamp
-	// Done: the promotion was complete, and only its leftovers were removed.
-	// Otherwise it was taken back.
+	// Done: the promotion was committed, and only its leftovers were removed. Otherwise
+	// it was reverted.
 	Done bool
-	// Kept are paths that others have changed since, which were left as they
-	// are; Saved says where the old versions lie.
-	Kept  []string
-	Saved string
-	// Waits is why nothing could be done about it now: its target cannot be opened (a
-	// disk that is not mounted). It stays as it is, with all that it displaced.
+	// Changed lists paths that other programs changed since: they stay as they are. Saved is
+	// the location of their old versions.
+	Changed []string
+	Saved   string
+	// Waits is why the promotion cannot be recovered now: its target cannot be opened (a
+	// disk is not mounted). The promotion and its old versions stay.
 	Waits error
-	// Journal is the file that says how to end it, as long as it waits.
+	// Journal is the journal of a promotion that waits.
 	Journal string
 }
 
-// Recover ends what killed promotions left: those that were complete are
-// cleaned up after, all others taken back. It is safe to repeat and to kill, and
-// leaves a promotion alone that is still running. One whose target cannot be opened
-// stays for later, and says so; whatever is wrong with one, the others are seen to.
-// Cost: one readdir of the state directory when there is nothing to do. Errors:
-// ErrCorrupt, ErrNotSupported (a newer journal).
+// Recover ends promotions that were killed: it removes the leftovers of committed ones and
+// reverts all others. It may be killed and repeated, and does not touch a running promotion.
+// If a target cannot be opened, its promotion waits, see Recovery.Waits. An error with one
+// promotion does not affect the others. Cost: one readdir of the state directory if there is
+// nothing to do. Errors: ErrCorrupt, ErrNotSupported (a newer journal).
 func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
 	names, err := journals(stateDir, suffixJournal, suffixUndoing, suffixDropping)
 	if err != nil || len(names) == 0 {
@@ -66,7 +65,7 @@ func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
 			failures = append(failures, recovering(one.Path, err))
 			continue
 		}
-		if filepath.Ext(name) != suffixDropping { // nobody waits for word of that
+		if filepath.Ext(name) != suffixDropping { // a forgotten promotion is not reported
 			all = append(all, one)
 		}
 	}
@@ -88,7 +87,7 @@ func recoverOne(ctx context.Context, journal string) (Recovery, error) {
 		return Recovery{Path: journal}, err
 	}
 	one := Recovery{ID: r.id, Group: r.group, Sandbox: r.sandbox, Path: r.path, Done: r.commit && filepath.Ext(journal) != suffixUndoing}
-	if r.path == "" { // nothing was made before its first lines were whole
+	if r.path == "" { // killed before its first lines were complete: nothing was made
 		one.ID = strings.TrimSuffix(filepath.Base(journal), suffixJournal)
 		return one, os.Remove(journal)
 	}
@@ -100,18 +99,18 @@ func recoverOne(ctx context.Context, journal string) (Recovery, error) {
 	defer real.root.Close()
 	defer real.close()
 	defer r.closeStages()
-	if one.Done && filepath.Ext(journal) == suffixJournal && r.keep != keepNot {
-		return one, r.settle(journal)
+	if one.Done && filepath.Ext(journal) == suffixJournal && r.retain != retainNone {
+		return one, r.makeUndoable(journal)
 	}
 	if one.Done {
 		return one, r.finishCommitted(ctx, real, journal)
 	}
 	one.Saved = r.stagePaths()
-	one.Kept, err = r.back(ctx, real, journal)
-	if len(one.Kept) == 0 {
+	one.Changed, err = r.revert(ctx, real, journal)
+	if len(one.Changed) == 0 {
 		one.Saved = ""
 	}
-	one.Stamps, one.Left = r.oldStamps(real), r.left()
+	one.Stamps, one.Left = r.oldStamps(real), r.leftStamps()
 	return one, err
 }
 
@@ -126,7 +125,7 @@ func (r *record) openTarget() (*dirs, error) {
 	if err == nil && st.Ino != r.ino {
 		err = &errs.Error{
 			Op: "recovering", Path: r.path, Kind: errs.ErrNotFound,
-			Err: errors.New("another directory is there now; is a disk not mounted?"),
+			Err: errors.New("the path leads to another directory now (is a disk not mounted?)"),
 		}
 	}
 	for _, s := range r.stages {

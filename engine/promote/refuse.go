@@ -12,9 +12,9 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// wanted are the nodes to be made or altered, those beneath a new directory
-// included, with what of each is carried.
-func (p *planner) wanted(f func(path string, n *diff.Node, what diff.Aspect)) {
+// eachNew calls f for each new or altered node, including those below new directories, with
+// the aspects that are set.
+func (p *planner) eachNew(f func(path string, n *diff.Node, what diff.Aspect)) {
 	const all = ^diff.Aspect(0)
 	for _, o := range p.ops {
 		switch {
@@ -23,13 +23,13 @@ func (p *planner) wanted(f func(path string, n *diff.Node, what diff.Aspect)) {
 		case o.verb != drop:
 			f(o.path, o.change.New, all)
 		}
-		for i := range o.below {
-			f(o.below[i].Path, o.below[i].New, all)
+		for i := range o.additions {
+			f(o.additions[i].Path, o.additions[i].New, all)
 		}
 	}
 }
 
-// refuseRights refuses owners that this process cannot give.
+// refuseRights refuses owners and devices that this process cannot set.
 func (p *planner) refuseRights() error {
 	uid := uint32(os.Geteuid())
 	if uid == 0 {
@@ -41,16 +41,16 @@ func (p *planner) refuseRights() error {
 	}
 	groups = append(groups, os.Getegid())
 	var r pathlist.List
-	p.wanted(func(path string, n *diff.Node, what diff.Aspect) {
+	p.eachNew(func(path string, n *diff.Node, what diff.Aspect) {
 		if what&(diff.Owner|diff.Type|diff.Content) != 0 && (n.UID != uid || !slices.Contains(groups, int(n.GID))) {
-			r.Add(path, "only root can give it its owner")
+			r.Add(path, "only root can set its owner")
 		}
 		if n.Mode&os.ModeDevice != 0 {
 			r.Add(path, "only root can make a device")
 		}
 	})
 	for _, o := range p.ops {
-		if o.verb == alter && o.seen.UID != uid && o.change.What&^diff.Links != 0 {
+		if o.verb == alter && o.found.UID != uid && o.change.What&^diff.Links != 0 {
 			r.Add(o.path, "it belongs to another user")
 		}
 	}
@@ -71,7 +71,7 @@ func (p *planner) refuseUnapproved(allow approval.Allow) error {
 	for i := range p.steps {
 		check.Add(&p.steps[i].Change)
 	}
-	p.wanted(func(path string, n *diff.Node, what diff.Aspect) {
+	p.eachNew(func(path string, n *diff.Node, what diff.Aspect) {
 		// A file built anew gains its attributes, even if the change is a smaller one.
 		check.AddKind(&diff.Change{Path: path, Kind: diff.Modified, What: what, New: n})
 	})

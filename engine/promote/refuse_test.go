@@ -17,7 +17,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-func TestPowersAreRefusedUnlessAllowed(t *testing.T) {
+func TestSetIDAndDevicesAreRefusedUnlessApproved(t *testing.T) {
 	treetest.NeedRoot(t)
 	mode := func(path string, bits uint32) treetest.Step {
 		s := do(treetest.Chmod, path, "")
@@ -71,7 +71,7 @@ func TestAHardLinkOutsideOfTheChangesIsRefused(t *testing.T) {
 	}
 }
 
-func TestSocketsAreLeftOutAndSaid(t *testing.T) {
+func TestSocketsAreSkippedAndReported(t *testing.T) {
 	w := newWorld(t, treetest.Dir(t), nil, treetest.Script{file("a", 1, 1), do(treetest.Socket, "s", "")})
 	r, err := w.apply(t, w.frozen())
 	if err != nil || strings.Join(r.Skipped, " ") != "s" || r.Applied != 1 {
@@ -108,7 +108,7 @@ func TestAFullFilesystemLeavesTheOldTree(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeChangedIsFoundBeforeAnythingIs(t *testing.T) {
+func TestImmutableFilesAreRefusedBeforeAnyChange(t *testing.T) {
 	treetest.NeedRoot(t)
 	t.Run("immutable", func(t *testing.T) {
 		w := newWorld(t, treetest.Dir(t), treetest.Script{file("a", 1, 10), file("b", 1, 10)},
@@ -136,7 +136,7 @@ func TestWhatCannotBeChangedIsFoundBeforeAnythingIs(t *testing.T) {
 func TestATargetThatSpansFilesystemsIsAppliedWhole(t *testing.T) {
 	root := treetest.Btrfs(t)
 	w := newWorld(t, root, treetest.Script{do(treetest.Mkdir, "plain", ""), file("plain/a", 1, 10)}, nil)
-	// A filesystem of its own beneath the target; a directory in the others.
+	// A separate filesystem below the target; a directory in the others.
 	sub := filepath.Join(w.real.Name(), "mnt")
 	for _, f := range []*os.File{w.base, w.sandbox} {
 		must(t, os.MkdirAll(f.Name()+"/mnt/d", 0o755))

@@ -12,14 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Replay writes changes, in the order of package diff, on a tree that nobody else
-// uses and that is thrown away after an error: a fork that no sandbox has yet. It
-// is neither atomic nor durable, looks at nothing that Change.Old says, and holds
-// nothing back. A directory above a change that is not there is made like that of
-// the source. No symbolic link is followed, and the tree is not left.
+// Replay applies changes, in the order of package diff, to a private tree that is discarded
+// after an error: a fork that no sandbox uses yet. It is neither atomic nor durable, ignores
+// Change.Old, and checks no approvals. It creates a missing parent directory like that of the
+// source. It follows no symbolic link and does not leave the tree.
 //
-// Cost: a copy of each file whose content changes, by shared blocks where the
-// filesystem can. Errors: those of [Apply] without ErrDrifted.
+// Cost: a copy of each file whose content changes, a reflink where the filesystem supports
+// it. Errors: those of [Apply] without ErrDrifted.
 func Replay(ctx context.Context, tree *os.File, from Source, changes []diff.Change) error {
 	r := replay{w: work{from: from}, to: dirs{root: tree}, done: map[string]bool{}}
 	defer r.to.close()
@@ -36,7 +35,7 @@ func Replay(ctx context.Context, tree *os.File, from Source, changes []diff.Chan
 		}
 		r.done[c.Path] = true
 	}
-	for i := len(changes) - 1; i >= 0; i-- { // what is made in a directory changes its time
+	for i := len(changes) - 1; i >= 0; i-- { // changes in a directory change its time: set it last
 		c := &changes[i]
 		if !isDir(c.New) || c.Path == "." && c.What == 0 {
 			continue
@@ -45,23 +44,23 @@ func Replay(ctx context.Context, tree *os.File, from Source, changes []diff.Chan
 		if c.Kind != diff.Modified || !isDir(c.Old) {
 			what = everything
 		}
-		if err := r.describe(c.Path, c.New, what); err != nil {
+		if err := r.setMetadata(c.Path, c.New, what); err != nil {
 			return at(c.Path, err)
 		}
 	}
 	return nil
 }
 
-// A replay is one Replay.
+// A replay is the state of one Replay.
 type replay struct {
-	w    work // which knows how to copy
+	w    work // used to copy files
 	to   dirs
 	done map[string]bool
 }
 
 func (r *replay) one(c *diff.Change) error {
 	if c.Path == "." {
-		return nil // its metadata come last
+		return nil // set at the end
 	}
 	dir, name, err := r.parent(c)
 	if err != nil || dir == nil {
@@ -82,8 +81,8 @@ func (r *replay) one(c *diff.Change) error {
 			return err
 		}
 		return pathError("mkdir", c.Path, unix.Mkdirat(int(dir.Fd()), name, 0o700))
-	case st != nil && r.stays(c, st):
-		return r.describe(c.Path, c.New, c.What)
+	case st != nil && r.metadataOnly(c, st):
+		return r.setMetadata(c.Path, c.New, c.What)
 	}
 	if err := discard(dir, name, st); err != nil {
 		return err
@@ -91,8 +90,8 @@ func (r *replay) one(c *diff.Change) error {
 	return r.make(dir, name, c)
 }
 
-// stays: nothing but metadata differs.
-func (r *replay) stays(c *diff.Change, st *vfs.Stat) bool {
+// metadataOnly reports whether only the metadata of a node changes.
+func (r *replay) metadataOnly(c *diff.Change, st *vfs.Stat) bool {
 	const replaced = diff.Type | diff.Content | diff.Target | diff.Device
 	if c.Kind != diff.Modified || c.What&replaced != 0 || st.FileMode().Type() != c.New.Mode.Type() {
 		return false
@@ -100,8 +99,8 @@ func (r *replay) stays(c *diff.Change, st *vfs.Stat) bool {
 	return c.What&diff.Links == 0 || c.New.LinkOf == "" && (st.Nlink == 1 || shared(c.New))
 }
 
-// parent opens the directory that holds a path. What is deleted in one that is
-// not there is gone.
+// parent opens the parent directory of a path. It returns nil for a deleted path whose
+// parent does not exist.
 func (r *replay) parent(c *diff.Change) (*os.File, string, error) {
 	dir, name, err := r.to.at(c.Path)
 	if !missing(err) {
@@ -111,19 +110,19 @@ func (r *replay) parent(c *diff.Change) (*os.File, string, error) {
 		return nil, "", nil
 	}
 	up, _ := split(c.Path)
-	if err := r.above(up); err != nil {
+	if err := r.makeParents(up); err != nil {
 		return nil, "", err
 	}
 	return r.to.at(c.Path)
 }
 
-// above makes a directory that is missing, and those above it.
-func (r *replay) above(path string) error {
+// makeParents creates a missing directory and its missing parents.
+func (r *replay) makeParents(path string) error {
 	if path == "." {
 		return nil
 	}
 	up, _ := split(path)
-	if err := r.above(up); err != nil {
+	if err := r.makeParents(up); err != nil {
 		return err
 	}
 	dir, name, err := r.to.at(path)
@@ -144,16 +143,16 @@ func (r *replay) above(path string) error {
 	defer like.close()
 	in, base, err := like.at(path)
 	if err != nil {
-		return nil // the source has it under another name
+		return nil // the source has it under another path
 	}
-	n, _, err := lookAt(in, base)
+	n, _, err := readNode(in, base)
 	if err != nil || !isDir(n) {
-		return nil // the same
+		return nil // the source has it under another path
 	}
-	return r.describe(path, n, everything)
+	return r.setMetadata(path, n, everything)
 }
 
-// make makes a node where nothing is.
+// make creates a node at a free path.
 func (r *replay) make(dir *os.File, name string, c *diff.Change) error {
 	if first := class(c); first != "" && first != c.Path && r.done[first] {
 		in := dirs{root: r.to.root}
@@ -178,11 +177,11 @@ func (r *replay) make(dir *os.File, name string, c *diff.Change) error {
 	if err != nil {
 		return err
 	}
-	return r.describe(c.Path, c.New, everything)
+	return r.setMetadata(c.Path, c.New, everything)
 }
 
-// describe gives a node its metadata.
-func (r *replay) describe(path string, n *diff.Node, what diff.Aspect) error {
+// setMetadata sets the metadata of a node.
+func (r *replay) setMetadata(path string, n *diff.Node, what diff.Aspect) error {
 	if path == "." {
 		return metaOf(n, what).set(r.to.root)
 	}
@@ -195,11 +194,11 @@ func (r *replay) describe(path string, n *diff.Node, what diff.Aspect) error {
 		return err
 	}
 	defer node.Close()
-	r.to.close() // it may become closed to its owner
+	r.to.close() // its new mode may deny access to its owner
 	return metaOf(n, what).set(node)
 }
 
-// discard removes what is there, with all beneath it.
+// discard removes a node and everything below it.
 func discard(dir *os.File, name string, st *vfs.Stat) error {
 	switch {
 	case st == nil:

@@ -7,7 +7,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-func TestReplayMakesATreeWhatTheChangesSay(t *testing.T) {
+func TestReplayAppliesChanges(t *testing.T) {
 	treetest.NeedRoot(t)
 	for seed := range uint64(25) {
 		writer := treetest.NewWriter(seed, treetest.Powers{Root: true})

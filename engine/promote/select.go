@@ -9,14 +9,14 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Select takes, of changes in their order, those at paths or beneath them, and
-// the new directories that these need to lie in. Paths are relative to the
-// root; none means all. A path at which nothing changed is ErrNotFound.
+// Select returns the changes at paths or below, and the new directories that contain them.
+// Paths are relative to the root; none means all. Errors: ErrNotFound for a path without a
+// change.
 func Select(changes []diff.Change, paths []string) ([]diff.Change, error) {
 	if len(paths) == 0 {
 		return changes, nil
 	}
-	wanted := map[string]bool{} // and whether it was found
+	wanted := map[string]bool{} // value: whether it was found
 	for _, p := range paths {
 		p = path.Clean(p)
 		if strings.HasPrefix(p, "/") || p == ".." || strings.HasPrefix(p, "../") {

@@ -9,20 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Most changed files are small and have nothing but content, a mode and a time.
-// They are built with ten system calls each, on bare descriptors: the runtime
-// would ask of each opened file whether it can be waited for.
+// Most changed files are small and have nothing but content, a mode and a time. Ten system
+// calls on bare descriptors build each: os.File would also register each with the runtime's
+// poller.
 
-// small is the size up to which a file is read and written at once: asking
-// whether it has holes or can share its blocks costs more. On btrfs sharing is
-// the cheaper way: what is written there is set aside for at the highest price
-// until it is on the disk, and creating a file waits for that (80 µs a file
-// instead of 27, the disk not included). It waits for the disk to have the old
-// blocks, so that settleSource comes first.
+// small is the size in bytes up to which a file is read and written whole: looking for holes
+// or shareable blocks costs more. On btrfs a reflink is cheaper: a write reserves metadata
+// space at the highest estimate until it is on disk, and creating a file waits for that
+// (80 µs a file instead of 27, without the disk). A reflink needs the source's blocks on
+// disk, so settleSource comes first.
 const small = 64 << 10
 
-// settleSource has the disk take what the sandbox wrote, all at once, where the
-// new versions are to share it.
+// settleSource syncs the sandbox's writes at once, if the new versions will be reflinks of
+// them.
 func (w *work) settleSource(context.Context) error {
 	if w.from.Tree == nil {
 		return nil
@@ -42,7 +41,7 @@ func (w *work) settleSource(context.Context) error {
 	if !shared {
 		return nil
 	}
-	f, err := vfs.OpenDir(tree, ".") // it may be open as a path only
+	f, err := vfs.OpenDir(tree, ".") // the root may be open with O_PATH
 	if err != nil {
 		return err
 	}
@@ -50,8 +49,8 @@ func (w *work) settleSource(context.Context) error {
 	return pathError("syncfs", w.from.Tree.Name(), vfs.SyncFS(int(f.Fd())))
 }
 
-// buildSmall builds such a file as name in an open stage. false, with nothing
-// built, where it is not one, or anything is unusual: the long way says what.
+// buildSmall builds a small file as name in an open stage. It returns false, with nothing
+// built, for other nodes and for any error: the general path then reports the cause.
 func (w *work) buildSmall(in *stage, name string, c *diff.Change) (built bool, i ident) {
 	m := metaOf(c.New, everything)
 	if !c.New.Mode.IsRegular() || c.New.Size > small || len(m.xattrs) > 0 {
@@ -73,14 +72,14 @@ func (w *work) buildSmall(in *stage, name string, c *diff.Change) (built bool, i
 	defer unix.Close(dst)
 	if in.shares && vfs.CloneFD(dst, src) == nil || copyWhole(dst, src, int(c.New.Size)) {
 		now, err := vfs.Lstat(src, "")
-		if err == nil && w.from.steadyAs(&now, c) && vfs.SetTimes(dst, nil, m.mtime) == nil {
+		if err == nil && w.from.matchesStat(&now, c) && vfs.SetTimes(dst, nil, m.mtime) == nil {
 			st, err := vfs.Lstat(dst, "")
 			if err == nil && st.Size == c.New.Size && st.Mode&0o7777 == m.mode && st.UID == m.uid && st.GID == m.gid {
 				return true, identOf(&st)
 			}
 		}
 	}
-	_ = unix.Unlinkat(int(in.dir.Fd()), name, 0) // the long way fails where it is still there, and says so
+	_ = unix.Unlinkat(int(in.dir.Fd()), name, 0) // if this fails, the general path fails and reports it
 	return false, i
 }
 

@@ -7,25 +7,23 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Source is where the content of new versions is read. Everything else of them
-// stands in the changes.
+// A Source holds the content of new versions. The changes have everything else.
 type Source struct {
-	// Tree is the sandbox's tree, open. Most content lies there, under the path of
-	// its change. It may change meanwhile: a file that is not as its change
-	// describes it any more is ErrConflict.
+	// Tree is the sandbox's tree, open. It has most content, at the path of its change.
+	// It may change meanwhile: a file that no longer matches its change is an
+	// ErrConflict.
 	Tree *os.File
-	// Built is a private directory, open, where the content of the paths in In
-	// lies: what neither side had before they were merged. Nobody writes there
-	// during a promotion. Both may be nil.
+	// Built is a private directory, open, with the content of the paths in In: merged
+	// files that neither side had. It does not change during a promotion. Both may be
+	// nil.
 	Built *os.File
 	In    map[string]bool
-	// From names content that lies in Tree under another path than that of its
-	// change: by the path of the change. A directory's name says nothing of what
-	// lies beneath it. May be nil.
+	// From maps the path of a change to another path of Tree that has its content. An
+	// entry for a directory does not apply to paths below it. May be nil.
 	From map[string]string
 }
 
-// at says where the content of a path lies.
+// at returns the tree and path of a change's content.
 func (s Source) at(path string) (*os.File, string) {
 	if s.In[path] {
 		return s.Built, path
@@ -36,16 +34,16 @@ func (s Source) at(path string) (*os.File, string) {
 	return s.Tree, path
 }
 
-// steady reports whether an open file of the source is as its change describes
-// it. A merged change may have been given another time than the file it comes
-// from: then the change time alone must tell.
-func (s Source) steady(f *os.File, c *diff.Change) bool {
+// matches reports whether an open file of the source matches its change. A merged change may
+// have another modification time than the file that its content comes from: then only the
+// change time counts.
+func (s Source) matches(f *os.File, c *diff.Change) bool {
 	st, err := vfs.Lstat(int(f.Fd()), "")
-	return err == nil && s.steadyAs(&st, c)
+	return err == nil && s.matchesStat(&st, c)
 }
 
-// steadyAs is steady for a file whose stat is known.
-func (s Source) steadyAs(st *vfs.Stat, c *diff.Change) bool {
+// matchesStat is steady for a file with a known stat.
+func (s Source) matchesStat(st *vfs.Stat, c *diff.Change) bool {
 	switch n := c.New; {
 	case st.Size != n.Size:
 		return false

@@ -13,9 +13,9 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// TestContentComesFromWhereTheSourceSays carries a merged file, one that the
-// sandbox has under another name, and one as it is there.
-func TestContentComesFromWhereTheSourceSays(t *testing.T) {
+// TestContentIsReadFromTheSource promotes a merged file, one that the sandbox has under
+// another name, and an ordinary one.
+func TestContentIsReadFromTheSource(t *testing.T) {
 	w := newWorld(t, treetest.Dir(t), treetest.Script{do(treetest.Mkdir, "d", ""), file("d/merged", 1, 10), file("same", 2, 10)},
 		treetest.Script{do(treetest.Unlink, "d/merged", ""), file("d/merged", 3, 10), file("its-name", 4, 9000), do(treetest.Unlink, "same", ""), file("same", 5, 10)})
 	scratch := filepath.Join(w.top, "scratch")
@@ -60,7 +60,7 @@ func TestContentComesFromWhereTheSourceSays(t *testing.T) {
 	if !st.ModTime().Equal(later) || st.Mode() != 0o640 {
 		t.Errorf("the merged file is %v of %v", st.Mode(), st.ModTime())
 	}
-	// The same once more is there already, compared with where it comes from.
+	// The second time the content is compared with the source, and already there.
 	b := w.frozen()
 	b.Known = r.Stamps
 	if r, err = promote.Apply(t.Context(), w.target(), from, changes, options(b)); err != nil || r.Applied != 0 || len(r.Already) != 3 {

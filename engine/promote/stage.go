@@ -9,22 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A stage is a private directory on a filesystem of the target, where new
-// versions wait and displaced ones go. Its name carries the promotion's id,
-// and with it the process that made it.
+// A stage is a private directory on a filesystem of the target. It holds new versions before
+// they move, and old versions afterwards. Its name contains the promotion's id, and thereby
+// the process that created it.
 type stage struct {
-	beside bool   // it lies in the directory that holds the target's root
-	where  string // otherwise, in this directory of the target
+	beside bool   // in the parent directory of the target's root
+	where  string // otherwise in this directory of the target
 	name   string
 
-	mount, dev uint64   // what can be renamed into it
-	dir        *os.File // when open
-	shares     bool     // small files share the blocks of the sandbox's
+	mount, dev uint64   // of nodes that can be renamed into it
+	dir        *os.File // if open
+	shares     bool     // small files are reflinks of the sandbox's
 }
 
 const stagePrefix = ".snapfs-apply-"
 
-// stageFor finds or plans the stage for what is in the directory path.
+// stageFor finds or plans the stage for nodes in the directory path.
 func (p *planner) stageFor(path string, st *vfs.Stat) (int, error) {
 	for i, s := range p.stages {
 		if s.mount == st.Mount && s.dev == st.Dev {
@@ -59,7 +59,7 @@ func (p *planner) stageFor(path string, st *vfs.Stat) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		p.placeAt(s.where, &at)
+		p.changedAt(s.where, &at)
 	}
 	p.stages = append(p.stages, s)
 	return len(p.stages) - 1, nil
@@ -69,7 +69,7 @@ func writable(dir *os.File) bool {
 	return unix.Faccessat(int(dir.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS) == nil
 }
 
-// besideRoot reports whether the directory above the root can hold a stage.
+// besideRoot reports whether the parent directory of the root can hold a stage.
 func besideRoot(root *os.File, s *stage) bool {
 	up, err := openAbove(root)
 	if err != nil {
@@ -89,7 +89,7 @@ func openAbove(root *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), ".."), nil
 }
 
-// in calls f with the directory that holds the stage.
+// in calls f with the parent directory of the stage.
 func (s *stage) in(real *dirs, f func(dir *os.File) error) error {
 	if !s.beside {
 		dir, err := real.dir(s.where)
@@ -106,7 +106,7 @@ func (s *stage) in(real *dirs, f func(dir *os.File) error) error {
 	return f(up)
 }
 
-// make makes the directory, empty, for nobody else, and with nothing inherited.
+// make creates the stage: empty, private, and without inherited attributes.
 func (s *stage) make(real *dirs) error {
 	return s.in(real, func(dir *os.File) error {
 		if err := unix.Mkdirat(int(dir.Fd()), s.name, 0o700); err != nil {
@@ -121,8 +121,7 @@ func (s *stage) make(real *dirs) error {
 	})
 }
 
-// open opens a stage that an earlier process made; s.dir stays nil where there
-// is none.
+// open opens a stage that an earlier process created. s.dir stays nil if it does not exist.
 func (s *stage) open(real *dirs) error {
 	return s.in(real, func(dir *os.File) error {
 		f, err := vfs.OpenDir(int(dir.Fd()), s.name)
@@ -134,7 +133,7 @@ func (s *stage) open(real *dirs) error {
 		}
 		st, err := vfs.Lstat(int(f.Fd()), "")
 		if err == nil && (int(st.UID) != os.Geteuid() || st.Mode&0o077 != 0) {
-			err = &os.PathError{Op: "open", Path: s.name, Err: errors.New("it is not the private directory that was made")}
+			err = &os.PathError{Op: "open", Path: s.name, Err: errors.New("not the private directory that snapfs created")}
 		}
 		if err != nil {
 			f.Close()
@@ -145,7 +144,7 @@ func (s *stage) open(real *dirs) error {
 	})
 }
 
-// remove removes the stage with all that is in it.
+// remove removes the stage and everything in it.
 func (s *stage) remove(real *dirs) error {
 	if s.dir == nil {
 		return nil
@@ -170,8 +169,8 @@ func (s *stage) close() {
 	}
 }
 
-// empty removes all that is in an open directory, on its own filesystem only:
-// what has something mounted on it is busy.
+// empty removes everything in an open directory, on its own filesystem only: a mount point
+// is busy.
 func empty(dir *os.File) error {
 	list, err := vfs.Entries(int(dir.Fd()))
 	if err != nil {
@@ -194,7 +193,7 @@ func removeDir(in *os.File, name string) error {
 	if err != nil {
 		return err
 	}
-	err = chmod(node, 0o700) // its owner may have kept himself out
+	err = chmod(node, 0o700) // its mode may deny access to its owner
 	node.Close()
 	if err != nil {
 		return err

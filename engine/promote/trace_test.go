@@ -16,24 +16,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file kills a program at the Nth system call it makes, whatever the call.
-// The program lays a seccomp filter on itself that tells its tracer of each,
-// before the kernel does it, with the call's number in the message; so its
-// start-up is not counted, and runs at full speed.
+// This file kills a program at its Nth system call, whichever it is. The program installs a
+// seccomp filter on itself that notifies its tracer before each call, with the call's number
+// in the message; so its start-up is not counted and runs at full speed.
 
-// runtimes are the calls of Go's own runtime: memory, threads, clocks and
-// signals. Nothing on a disk comes of them, and how many there are is chance.
+// runtimes are the calls of Go's runtime: memory, threads, clocks and signals. They change
+// nothing on disk, and their number varies.
 const runtimes = `futex nanosleep clock_nanosleep madvise mmap munmap mprotect sched_yield sched_getaffinity rt_sigreturn rt_sigprocmask
 	rt_sigaction sigaltstack tgkill getpid gettid epoll_pwait epoll_ctl epoll_create1 eventfd2 clone clone3 set_robust_list rseq prctl exit
 	exit_group getrandom clock_gettime restart_syscall prlimit64 mincore geteuid getuid getegid getgid getgroups`
 
-// reads change nothing either: a kill before one leaves what a kill before the
-// next call that is none leaves. (openat makes files here, openat2 never.)
+// reads change nothing either: a kill before one leaves the same state as a kill before the
+// next call that does. (openat creates files here, openat2 never does.)
 const reads = `statx fstat newfstatat listxattr listxattrat llistxattr flistxattr getxattr getxattrat lgetxattr fgetxattr fcntl close lseek
 	getdents64 read pread64 faccessat faccessat2 readlinkat openat2`
 
-// traceCalls has the tracer told of every call of all threads from here on but
-// those that are named.
+// traceCalls makes the kernel notify the tracer of every call of all threads from now on,
+// except the named ones.
 func traceCalls(but string) error {
 	info, err := arch.GetInfo("")
 	if err != nil {
@@ -63,9 +62,8 @@ func traceCalls(but string) error {
 	return nil
 }
 
-// killAtCall runs a program and kills it as it is about to make its nth call
-// after traceCalls: the name of the call, or "" when it ran to its end; and how
-// many it made.
+// killAtCall runs a program and kills it right before its nth call after traceCalls. It
+// returns the name of the call, or "" if the program ended, and the number of its calls.
 func killAtCall(cmd *exec.Cmd, n int) (call string, calls int, err error) {
 	runtime.LockOSThread() // a tracer is a thread
 	defer runtime.UnlockOSThread()
@@ -81,7 +79,7 @@ func killAtCall(cmd *exec.Cmd, n int) (call string, calls int, err error) {
 	pid, started := cmd.Process.Pid, false
 	for {
 		var status unix.WaitStatus
-		// Of this thread's children only: other tests wait for theirs.
+		// Wait for this thread's children only: other tests wait for theirs.
 		tid, err := unix.Wait4(-1, &status, unix.WALL|unix.WNOTHREAD, nil)
 		switch {
 		case errors.Is(err, unix.EINTR):
@@ -89,7 +87,7 @@ func killAtCall(cmd *exec.Cmd, n int) (call string, calls int, err error) {
 		case err != nil:
 			return call, calls, fmt.Errorf("waiting: %w", err)
 		case tid == pid && !status.Stopped():
-			_ = cmd.Wait() // there is no child any more; its output is complete
+			_ = cmd.Wait() // the child is gone and its output is complete
 			if call == "" && !(status.Exited() && status.ExitStatus() == 0) {
 				err = fmt.Errorf("it ended with %#x: %s", uint32(status), out.String())
 			}

@@ -16,15 +16,14 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Undo takes a promotion back that was made with Options.KeepUndo, as long as
-// nobody has changed its result: otherwise it touches nothing, and ErrDrifted
-// names the paths. A later promotion of the same paths is such a change until it
-// is undone itself. Killed, it is completed by Recover.
-// Errors: ErrNotFound, ErrBusy, ErrCorrupt (what it displaced is not there).
+// Undo reverts a promotion that was made with Options.KeepUndo. If another program has changed
+// its result, it changes nothing, and ErrDrifted names the paths; a later promotion of the
+// same paths counts as such until it is undone. If Undo is killed, Recover completes it.
+// Errors: ErrNotFound, ErrBusy, ErrCorrupt (the old versions are gone).
 func Undo(ctx context.Context, stateDir, id string) (Recovery, error) {
 	one := Recovery{ID: id}
-	err := kept(stateDir, id, func(r *record, real *dirs, journal string) error {
-		if err := r.mayUndo(real); err != nil {
+	err := withRetained(stateDir, id, func(r *record, real *dirs, journal string) error {
+		if err := r.checkUndo(real); err != nil {
 			return err
 		}
 		undoing := strings.TrimSuffix(journal, suffixUndo) + suffixUndoing
@@ -33,21 +32,21 @@ func Undo(ctx context.Context, stateDir, id string) (Recovery, error) {
 		}
 		one.Group, one.Sandbox, one.Path, one.Saved = r.group, r.sandbox, r.path, r.stagePaths()
 		var err error
-		one.Kept, err = r.back(ctx, real, undoing)
-		if err == nil && len(one.Kept) > 0 {
-			err = movedAway(one.Kept[0])
+		one.Changed, err = r.revert(ctx, real, undoing)
+		if err == nil && len(one.Changed) > 0 {
+			err = changedMeanwhile(one.Changed[0])
 		} else {
 			one.Saved = ""
 		}
-		one.Stamps, one.Left = r.oldStamps(real), r.left()
+		one.Stamps, one.Left = r.oldStamps(real), r.leftStamps()
 		return err
 	})
 	return one, err
 }
 
-// left are the stamps of what a complete promotion left; nil of others, and of those
-// that were taken back before any were noted.
-func (r *record) left() map[string]Stamp {
+// leftStamps returns the stamps that a committed promotion left, nil for others and for those
+// reverted before they recorded stamps.
+func (r *record) leftStamps() map[string]Stamp {
 	if !r.commit {
 		return nil
 	}
@@ -61,14 +60,14 @@ func (r *record) left() map[string]Stamp {
 	return all
 }
 
-// Forget drops what [Undo] would need.
+// Forget removes the old versions that [Undo] needs.
 func Forget(ctx context.Context, stateDir, id string) error {
-	return kept(stateDir, id, forget(ctx))
+	return withRetained(stateDir, id, forget(ctx))
 }
 
 func forget(ctx context.Context) func(r *record, real *dirs, journal string) error {
 	return func(r *record, real *dirs, journal string) error {
-		// From here on Recover can do it, too.
+		// Recover completes it from here on.
 		dropping := strings.TrimSuffix(journal, suffixUndo) + suffixDropping
 		if err := os.Rename(journal, dropping); err != nil {
 			return err
@@ -77,25 +76,25 @@ func forget(ctx context.Context) func(r *record, real *dirs, journal string) err
 	}
 }
 
-// kept opens what was kept of a promotion, under the lock.
-func kept(stateDir, id string, f func(r *record, real *dirs, journal string) error) error {
+// withRetained calls f with a retained promotion, under the lock.
+func withRetained(stateDir, id string, f func(r *record, real *dirs, journal string) error) error {
 	lock, err := lockState(stateDir, false)
 	if err != nil {
 		return undoing(id, err)
 	}
 	defer vfs.Unlock(lock)
-	return keptBy(stateDir, id, f)
+	return withRetainedLocked(stateDir, id, f)
 }
 
-// keptBy is kept for those who have the lock.
-func keptBy(stateDir, id string, f func(r *record, real *dirs, journal string) error) error {
+// withRetainedLocked is withRetained for a caller that holds the lock.
+func withRetainedLocked(stateDir, id string, f func(r *record, real *dirs, journal string) error) error {
 	if !snapshot.ValidID(id) {
 		return &errs.Error{Op: "undoing", Subject: pathlist.Printable(id), Kind: errs.ErrNotFound}
 	}
 	journal := filepath.Join(stateDir, id+suffixUndo)
 	r, err := readJournal(journal)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &errs.Error{Op: "undoing", Subject: id, Kind: errs.ErrNotFound, Err: errors.New("there is none of this name that could be undone")}
+		return &errs.Error{Op: "undoing", Subject: id, Kind: errs.ErrNotFound, Err: errors.New("no promotion with this ID can be undone")}
 	}
 	if err != nil {
 		return undoing(id, err)
@@ -116,7 +115,7 @@ func undoing(id string, err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &done):
-		if done.Op == doing { // what undoing shares with applying
+		if done.Op == doing { // shared with Apply
 			done.Op = "undoing"
 		}
 		return err
@@ -124,18 +123,18 @@ func undoing(id string, err error) error {
 	return &errs.Error{Op: "undoing", Subject: id, Kind: kindOf(err), Err: plain{err}}
 }
 
-// mayUndo says which results others have changed since, or that what was
-// displaced has gone. It touches nothing.
-func (r *record) mayUndo(real *dirs) error {
+// checkUndo returns an error that names the results that other programs changed, or the old
+// versions that are gone. It changes nothing.
+func (r *record) checkUndo(real *dirs) error {
 	var changed, lost pathlist.List
-	altered := r.altered() // other names of these have got new metadata, too
+	altered := r.altered() // promoted metadata is visible through other names, too
 	for _, o := range r.ops {
-		same, err := r.asLeft(real, o, altered)
+		same, err := r.unchangedResult(real, o, altered)
 		if err != nil {
 			return at(o.path, err)
 		}
 		if !same {
-			changed.Add(o.path, "it has been changed since")
+			changed.Add(o.path, "changed since")
 		}
 		if o.verb != swap && o.verb != drop {
 			continue
@@ -147,7 +146,7 @@ func (r *record) mayUndo(real *dirs) error {
 			}
 		}
 		if there == nil || !o.old.sameNode(there) {
-			lost.Add(o.path, "what it held before is not in "+r.stagePaths()+" any more")
+			lost.Add(o.path, "the old version is missing from "+r.stagePaths())
 		}
 	}
 	if err := refused(&changed, r.path, errs.ErrDrifted); err != nil {
@@ -156,8 +155,8 @@ func (r *record) mayUndo(real *dirs) error {
 	return refused(&lost, r.path, errs.ErrCorrupt)
 }
 
-// asLeft reports whether a path holds what an op left there.
-func (r *record) asLeft(real *dirs, o *op, altered map[uint64]bool) (bool, error) {
+// unchangedResult reports whether a path still has the result of an op.
+func (r *record) unchangedResult(real *dirs, o *op, altered map[uint64]bool) (bool, error) {
 	dir, name, err := real.at(o.path)
 	if missing(err) {
 		return false, nil
@@ -174,7 +173,7 @@ func (r *record) asLeft(real *dirs, o *op, altered map[uint64]bool) (bool, error
 	case !here.IsDir() && !r.stamped(o.path, here):
 		return false, nil
 	case o.verb == alter:
-		return o.asAltered(dir, name, here)
+		return o.unchangedMetadata(dir, name, here)
 	case altered[here.Ino] && o.new.sameNode(here):
 		return true, nil
 	}
@@ -184,8 +183,8 @@ func (r *record) asLeft(real *dirs, o *op, altered map[uint64]bool) (bool, error
 	if !here.IsDir() {
 		return true, nil
 	}
-	known := maps.Clone(o.news)
-	err = r.beneathAsLeft(dir, name, o, known, altered)
+	known := maps.Clone(o.newTree)
+	err = r.unchangedTree(dir, name, o, known, altered)
 	return err == nil && len(known) == 0, errUnlessChanged(err)
 }
 
@@ -198,9 +197,9 @@ func errUnlessChanged(err error) error {
 	return err
 }
 
-// beneathAsLeft looks at all that lies beneath a directory that an op made, and
-// takes from known what is as it was left: errChanged for the first that is not.
-func (r *record) beneathAsLeft(in *os.File, name string, o *op, known map[string]ident, altered map[uint64]bool) error {
+// unchangedTree checks everything below a directory that an op created, and removes unchanged
+// nodes from known. It returns errChanged for the first changed node.
+func (r *record) unchangedTree(in *os.File, name string, o *op, known map[string]ident, altered map[uint64]bool) error {
 	dir, err := openNode(in, name)
 	if err != nil {
 		return err
@@ -221,20 +220,20 @@ func (r *record) beneathAsLeft(in *os.File, name string, o *op, known map[string
 	})
 }
 
-// stamped reports whether a node has the change time that was noted of it. One
-// of which nothing was noted has to be told by its identity alone.
+// stamped reports whether a node has the recorded change time. Without a record only its
+// identity counts.
 func (r *record) stamped(path string, st *vfs.Stat) bool {
 	s, noted := r.stamps[path]
 	return !noted || s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time())
 }
 
-// asAltered reports whether the metadata that was set is still what was set.
-func (o *op) asAltered(dir *os.File, name string, here *vfs.Stat) (bool, error) {
+// unchangedMetadata reports whether a node still has the metadata that alter set.
+func (o *op) unchangedMetadata(dir *os.File, name string, here *vfs.Stat) (bool, error) {
 	want, now := o.after, here.Mode&0o7777
 	switch {
 	case !o.old.sameNode(here), !here.IsDir() && here.Size != o.old.size:
 		return false, nil
-	case want.xattrs == nil: // of the first version: not noted
+	case want.xattrs == nil: // journal of the first version: not recorded
 		return true, nil
 	case want.what&diff.Mode != 0 && now != want.mode && !here.IsSymlink(), want.what&diff.Mode == 0 && !here.IsDir() && now != o.old.mode&0o7777:
 		return false, nil
@@ -245,9 +244,9 @@ func (o *op) asAltered(dir *os.File, name string, here *vfs.Stat) (bool, error) 
 	case want.what&diff.Xattrs == 0:
 		return true, nil
 	}
-	node, _, err := lookAt(dir, name)
+	node, _, err := readNode(dir, name)
 	if missing(err) {
 		return false, nil
 	}
-	return err == nil && maps.Equal(carried(node.Xattrs), want.xattrs), err
+	return err == nil && maps.Equal(promotedXattrs(node.Xattrs), want.xattrs), err
 }

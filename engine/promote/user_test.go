@@ -17,7 +17,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// closed is a scene in which the user has taken his own rights away.
+// closed is a scene in which the user has removed their own permissions.
 func closed() (before, after treetest.Script) {
 	mode := func(path string, bits uint32) treetest.Step {
 		s := do(treetest.Chmod, path, "")
@@ -35,7 +35,7 @@ func closed() (before, after treetest.Script) {
 	return before, after
 }
 
-func TestAnOrdinaryUserAppliesWhatIsTheirs(t *testing.T) {
+func TestOrdinaryUserAppliesToTheirOwnFiles(t *testing.T) {
 	if !treetest.AsUser(t) {
 		return
 	}
@@ -45,7 +45,7 @@ func TestAnOrdinaryUserAppliesWhatIsTheirs(t *testing.T) {
 			top := t.TempDir()
 			w := newWorld(t, top, before, after)
 			t.Cleanup(func() {
-				filepath.WalkDir(top, func(p string, _ os.DirEntry, _ error) error { os.Chmod(p, 0o700); return nil }) //nolint:errcheck // to be removed
+				filepath.WalkDir(top, func(p string, _ os.DirEntry, _ error) error { os.Chmod(p, 0o700); return nil }) //nolint:errcheck //nolint:errcheck // to be removed
 			})
 			old, changes := manifest(t, w), w.changes(t, w.frozen())
 			ctx := fault.With(t.Context(), func(step string) error {
@@ -68,12 +68,12 @@ func TestAnOrdinaryUserAppliesWhatIsTheirs(t *testing.T) {
 	}
 }
 
-// laidOut is what root has made in this user's home.
+// laidOut is the tree that root creates in this user's home.
 func laidOut(t *testing.T) *world {
 	t.Helper()
 	w := &world{top: os.Getenv("HOME")}
 	if _, err := os.Stat(filepath.Join(w.top, "base")); err != nil {
-		treetest.NeedRoot(t) // which lays out what is not this user's
+		treetest.NeedRoot(t) // creates files of other users
 	}
 	for name, f := range map[string]**os.File{"real": &w.real, "base": &w.base, "sandbox": &w.sandbox} {
 		*f = treetest.Open(t, filepath.Join(w.top, name))
@@ -81,7 +81,7 @@ func laidOut(t *testing.T) *world {
 	return w
 }
 
-func TestAnOrdinaryUserIsRefusedWhatIsNotTheirs(t *testing.T) {
+func TestOrdinaryUserIsRefusedFilesOfOthers(t *testing.T) {
 	if os.Geteuid() == 0 {
 		a := treetest.User(t)
 		w := newWorld(t, a.Home, treetest.Script{file("a", 1, 10), file("theirs", 2, 10)},
@@ -105,9 +105,9 @@ func TestAnOrdinaryUserIsRefusedWhatIsNotTheirs(t *testing.T) {
 	}
 }
 
-// What a user may change in a directory of another's, as /tmp is one, is applied and taken back: but for the
-// time of that directory, which is not theirs to set.
-func TestAnOrdinaryUserAppliesInADirectoryOfAnothers(t *testing.T) {
+// In a directory of another user, such as /tmp, a user's changes are applied and reverted,
+// except for the time of that directory, which the user may not set.
+func TestOrdinaryUserAppliesInADirectoryOfAnother(t *testing.T) {
 	if os.Geteuid() == 0 {
 		a := treetest.User(t)
 		w := newWorld(t, a.Home, treetest.Script{do(treetest.Mkdir, "sub", ""), file("sub/a", 1, 10)},
@@ -123,7 +123,7 @@ func TestAnOrdinaryUserAppliesInADirectoryOfAnothers(t *testing.T) {
 			}
 		}
 		must(t, errors.Join(os.Mkdir(w.state(), 0o700), os.Chown(w.state(), a.UID, a.GID)))
-		must(t, errors.Join(os.Chown(a.Home, 0, 0), os.Chmod(a.Home, 0o755))) // so that the stage is made in the target
+		must(t, errors.Join(os.Chown(a.Home, 0, 0), os.Chmod(a.Home, 0o755))) // so that the stage is in the target
 		treetest.RunAs(t, a, t.Name())
 		return
 	}

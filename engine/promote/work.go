@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// work is a promotion being carried out.
+// work is a running promotion.
 type work struct {
 	record
 	t       Target
@@ -28,18 +28,18 @@ type work struct {
 	p       *planner
 	real    dirs
 	journal *os.File
-	built   map[string]spot
+	built   map[string]location
 	dev     uint64 // of the target
 }
 
 func newWork(t Target, from Source, p *planner) *work {
-	w := &work{t: t, from: from, p: p, real: dirs{root: t.Root}, built: map[string]spot{}}
+	w := &work{t: t, from: from, p: p, real: dirs{root: t.Root}, built: map[string]location{}}
 	w.path, w.ops, w.stages, w.id = t.Path, p.ops, p.stages, newID()
-	for _, pl := range p.places {
-		w.places = append(w.places, pl)
+	for _, pl := range p.changed {
+		w.dirs = append(w.dirs, pl)
 	}
-	// From the bottom up, so that a directory is closed after what lies in it.
-	slices.SortFunc(w.places, func(a, b *place) int {
+	// From the bottom up: each directory is restored after its subdirectories.
+	slices.SortFunc(w.dirs, func(a, b *changedDir) int {
 		if diff.Less(a.path, b.path) {
 			return 1
 		}
@@ -51,7 +51,7 @@ func newWork(t Target, from Source, p *planner) *work {
 	return w
 }
 
-// newID names a promotion by its process, and by chance.
+// newID returns an id made of the process's identity and a random number.
 func newID() string {
 	self, err := proc.Self()
 	if err != nil {
@@ -70,7 +70,7 @@ func (w *work) close() {
 	}
 }
 
-// run does everything up to the commit.
+// run executes all steps up to the commit.
 func (w *work) run(ctx context.Context) error {
 	for _, step := range []struct {
 		name string
@@ -80,14 +80,14 @@ func (w *work) run(ctx context.Context) error {
 		{"make the stages", w.makeStages},
 		{"settle the source", w.settleSource},
 		{"build the new versions", w.build},
-		{"sync the stages", w.secure},
+		{"sync the stages", w.syncStagesAndJournal},
 		{"widen directories", w.widen},
 		{"move", w.move},
 		{"alter", w.alter},
-		{"close directories", w.narrow},
+		{"close directories", w.restoreModes},
 		{"sync the target", w.syncTarget},
-		{"look again", w.lookAgain},
-		{"commit", w.commitAll},
+		{"look again", w.recheck},
+		{"commit", w.writeCommit},
 	} {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -124,10 +124,9 @@ func (w *work) makeStages(ctx context.Context) error {
 	return nil
 }
 
-// secure has the disk take the stages, and the journal meanwhile: neither order
-// of the two could mislead anybody. A stage of which the disk has only a part is
-// one from which nothing has been moved yet.
-func (w *work) secure(ctx context.Context) error {
+// syncStagesAndJournal syncs the stages and the journal at once, since their order does not matter: before
+// the journal is complete, nothing has moved from the stages.
+func (w *work) syncStagesAndJournal(ctx context.Context) error {
 	if err := fault.Point(ctx, "write the journal"); err != nil {
 		return err
 	}
@@ -148,8 +147,8 @@ func (w *work) syncStages() error {
 	return nil
 }
 
-// syncWritten has the disk take what was built so far, where that was written. Where
-// blocks are shared there is little to write, and a commit would be waited for.
+// syncWritten starts writing the files built so far to disk. With reflinks there is little to
+// write, and a commit would cost more.
 func (w *work) syncWritten() error {
 	if slices.ContainsFunc(w.stages, func(s *stage) bool { return s.shares }) {
 		return nil
@@ -163,7 +162,7 @@ func (w *work) syncTarget(context.Context) error {
 	}
 	for _, s := range w.stages {
 		if s.dev == w.dev {
-			continue // of the same filesystem
+			continue // on the same filesystem
 		}
 		if err := vfs.SyncFS(int(s.dir.Fd())); err != nil {
 			return &os.PathError{Op: "syncfs", Path: s.name, Err: err}
@@ -178,7 +177,7 @@ func (w *work) write() error {
 }
 
 func (w *work) widen(ctx context.Context) error {
-	for _, pl := range slices.Backward(w.places) {
+	for _, pl := range slices.Backward(w.dirs) {
 		if !pl.widen {
 			continue
 		}
@@ -192,9 +191,9 @@ func (w *work) widen(ctx context.Context) error {
 	return nil
 }
 
-// narrow gives directories that no change is about their permissions back.
-func (w *work) narrow(ctx context.Context) error {
-	for _, pl := range w.places {
+// restoreModes restores the permissions of directories whose mode does not change.
+func (w *work) restoreModes(ctx context.Context) error {
+	for _, pl := range w.dirs {
 		if !pl.widen || slices.ContainsFunc(w.ops, func(o *op) bool { return o.path == pl.path && o.after.what&diff.Mode != 0 }) {
 			continue
 		}
@@ -208,8 +207,8 @@ func (w *work) narrow(ctx context.Context) error {
 	return nil
 }
 
-// alter sets the metadata of what stays in place, from the bottom up, so that a
-// directory has its time and permissions after all that happens in it.
+// alter sets the metadata of nodes that stay, from the bottom up, so that a directory gets
+// its time and permissions after all changes in it.
 func (w *work) alter(ctx context.Context) error {
 	for _, o := range slices.Backward(w.ops) {
 		if o.verb != alter || o.after.what == 0 {
@@ -231,14 +230,14 @@ func (w *work) alter(ctx context.Context) error {
 func (w *work) alterOne(o *op) error {
 	dir, name, err := w.real.at(o.path)
 	if missing(err) {
-		return movedAway(o.path)
+		return changedMeanwhile(o.path)
 	}
 	if err != nil {
 		return err
 	}
 	node, err := openNode(dir, name)
 	if missing(err) {
-		return movedAway(o.path)
+		return changedMeanwhile(o.path)
 	}
 	if err != nil {
 		return err
@@ -249,32 +248,32 @@ func (w *work) alterOne(o *op) error {
 		return err
 	}
 	if !o.old.sameNode(&st) || !st.IsDir() && !o.old.is(&st) && !w.alteredBefore(o) {
-		return movedAway(o.path)
+		return changedMeanwhile(o.path)
 	}
 	return o.after.set(node)
 }
 
-// alteredBefore: another name of the same file has been altered alike.
+// alteredBefore reports whether another op altered the same file through another name.
 func (w *work) alteredBefore(o *op) bool {
 	return slices.ContainsFunc(w.ops, func(x *op) bool { return x != o && x.verb == alter && x.old.ino == o.old.ino })
 }
 
-// lookAgain compares all that was displaced once more, now that everything is
-// in place: a program may have had it open.
-func (w *work) lookAgain(context.Context) error {
+// recheck compares all old versions once more after the moves: a program may have had one
+// open.
+func (w *work) recheck(context.Context) error {
 	altered := w.altered()
 	for _, o := range w.ops {
 		if o.verb != swap && o.verb != drop {
 			continue
 		}
-		if err := w.displaced(o, altered); err != nil {
+		if err := w.checkDisplaced(o, altered); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *work) commitAll(context.Context) error {
+func (w *work) writeCommit(context.Context) error {
 	if err := appendJournal(w.journal, commitLine()); err != nil {
 		return err
 	}
@@ -282,15 +281,15 @@ func (w *work) commitAll(context.Context) error {
 	return nil
 }
 
-// stamps are those of all that was promoted.
+// stamps returns the stamps of all promoted paths.
 func (w *work) stamps() map[string]Stamp {
 	all := map[string]Stamp{}
-	for _, pl := range w.places {
-		note(all, &w.real, pl.path)
+	for _, pl := range w.dirs {
+		addStamp(all, &w.real, pl.path)
 	}
 	for _, s := range w.p.steps {
 		if s.Change.New != nil {
-			note(all, &w.real, s.Change.Path)
+			addStamp(all, &w.real, s.Change.Path)
 		} else {
 			all[s.Change.Path] = Stamp{}
 		}
@@ -298,26 +297,26 @@ func (w *work) stamps() map[string]Stamp {
 	return all
 }
 
-// oldStamps are those of what a promotion that was taken back has touched: it is
-// as before, but for its change time.
+// oldStamps returns the stamps of the paths of a reverted promotion: unchanged, except for
+// change times.
 func (r *record) oldStamps(real *dirs) map[string]Stamp {
 	all := map[string]Stamp{}
-	for _, pl := range r.places {
-		note(all, real, pl.path)
+	for _, pl := range r.dirs {
+		addStamp(all, real, pl.path)
 	}
 	for _, o := range r.ops {
 		st, err := real.stat(o.path)
 		if err == nil && o.old.is(&st) {
 			all[o.path] = stampOf(&st)
 		}
-		for rel := range o.olds { // another name of one of them may have been moved
-			note(all, real, join(o.path, rel))
+		for rel := range o.oldTree { // another name of one of them may have moved
+			addStamp(all, real, join(o.path, rel))
 		}
 	}
 	return all
 }
 
-func note(all map[string]Stamp, real *dirs, path string) {
+func addStamp(all map[string]Stamp, real *dirs, path string) {
 	if st, err := real.stat(path); err == nil {
 		all[path] = stampOf(&st)
 	}
@@ -325,30 +324,30 @@ func note(all map[string]Stamp, real *dirs, path string) {
 
 func stampOf(st *vfs.Stat) Stamp { return Stamp{st.Ino, st.CTime.Time()} }
 
-// describe notes in the journal whose promotion it is.
-func (w *work) describe(o Options, changes int) {
-	w.sandbox, w.group, w.made, w.count, w.keep = o.Sandbox, cmp.Or(o.Group, w.id), time.Now(), changes, keepNot
+// fillHeader fills in the journal's header.
+func (w *work) fillHeader(o Options, changes int) {
+	w.sandbox, w.group, w.made, w.count, w.retain = o.Sandbox, cmp.Or(o.Group, w.id), time.Now(), changes, retainNone
 	if o.KeepUndo {
-		w.keep = keepHistory
-		if o.Passing {
-			w.keep = keepPassing
+		w.retain = retainHistory
+		if o.Temporary {
+			w.retain = retainTemporary
 		}
 	}
 }
 
-// end drops what was displaced, or keeps it. What goes wrong here is mended by
-// the next Recover: the promotion itself is done.
-func (w *work) end(ctx context.Context, stamps map[string]Stamp) {
+// complete removes or retains the old versions. The next Recover makes up for errors here: the
+// promotion itself is complete.
+func (w *work) complete(ctx context.Context, stamps map[string]Stamp) {
 	name := w.journal.Name()
-	if w.keep == keepNot {
-		_ = w.finishCommitted(ctx, &w.real, name) // its journal is still there, and says what is left
+	if w.retain == retainNone {
+		_ = w.finishCommitted(ctx, &w.real, name) // the journal remains and lists the leftovers
 		return
 	}
-	if appendJournal(w.journal, stampLines(stamps)) == nil && w.settle(name) == nil && w.keep == keepHistory {
+	if appendJournal(w.journal, stampLines(stamps)) == nil && w.makeUndoable(name) == nil && w.retain == retainHistory {
 		trim(ctx, w.t.StateDir)
 	}
 }
 
-func movedAway(path string) error {
-	return &errs.Error{Op: doing, Path: pathlist.Printable(path), Kind: errs.ErrDrifted, Err: errors.New("it has been changed this very moment")}
+func changedMeanwhile(path string) error {
+	return &errs.Error{Op: doing, Path: pathlist.Printable(path), Kind: errs.ErrDrifted, Err: errors.New("changed during the promotion")}
 }

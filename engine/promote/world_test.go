@@ -13,14 +13,14 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// A world has a real tree, the base that was frozen of it, and the sandbox.
+// A world has a real tree, a frozen base of it, and the sandbox.
 type world struct {
 	top                 string
 	real, base, sandbox *os.File
 	taken               time.Time
 }
 
-// newWorld plays the script before on all three, and then after on the sandbox.
+// newWorld plays the script before on all three trees, and then after on the sandbox.
 func newWorld(t testing.TB, top string, before, after treetest.Script) *world {
 	t.Helper()
 	w := &world{top: top}
@@ -60,7 +60,7 @@ func (w *world) changes(t testing.TB, b promote.Base) []diff.Change {
 	return changes
 }
 
-// options allow everything: what is refused has tests of its own.
+// options approve everything: refusals have tests of their own.
 func options(b promote.Base) promote.Options {
 	return promote.Options{Base: b, Allow: approval.Allow{SetID: true, Devices: true, Capabilities: true}}
 }
@@ -70,15 +70,15 @@ func (w *world) apply(t testing.TB, b promote.Base) (promote.Result, error) {
 	return promote.Apply(t.Context(), w.target(), w.source(), w.changes(t, b), options(b))
 }
 
-// arrived fails the test where the real tree is not what the sandbox is. The
-// times of directories in which names changed are not part of the changes.
+// arrived fails the test if the real tree differs from the sandbox. Times of directories in
+// which names changed are not part of the changes.
 func (w *world) arrived(t testing.TB) {
 	t.Helper()
 	treetest.Compare(t, w.sandbox, w.real, treetest.Options{NoDirTimes: true})
 	w.clean(t)
 }
 
-// clean fails the test where a promotion left anything beside the trees.
+// clean fails the test if a promotion left anything beside the trees.
 func (w *world) clean(t testing.TB) {
 	t.Helper()
 	for _, dir := range []string{w.top, w.real.Name(), w.state()} {
@@ -114,7 +114,7 @@ func do(op treetest.Op, path, to string) treetest.Step {
 	return treetest.Step{Op: op, Path: path, To: to, Mode: 0o755, Time: second + 1}
 }
 
-// scene is a small tree, and a change of every kind.
+// scene returns a small tree, and a change of every kind.
 func scene() (before, after treetest.Script) {
 	before = treetest.Script{
 		file("keep", 1, 10), file("mod", 2, 9000), file("mode", 3, 10), file("attr", 4, 10), file("gone", 5, 10),

@@ -8,34 +8,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A place is a directory of the target in which something is moved, as it was
-// before. Taking back restores it.
-type place struct {
+// A changedDir is a directory of the target in which names change, with its old state. A revert
+// restores it.
+type changedDir struct {
 	path  string
 	ino   uint64
 	mode  uint32 // permissions
 	mtime vfs.Timestamp
 	names bool // names in it change
-	widen bool // this user has to give himself the right to change it first
+	widen bool // its owner lacks permissions that the promotion needs
 }
 
-// placeOf prepares the directory that an op moves something in, and where its
-// new version is to be staged.
-func (p *planner) placeOf(o *op) error {
+// prepareDir records the directory in which an op moves a node, and picks the stage for the new
+// version.
+func (p *planner) prepareDir(o *op) error {
 	path, _ := split(o.path)
 	dir, err := p.real.dir(path)
 	if err != nil {
 		return err
 	}
-	if dir != p.in { // it stays open while ops in it follow one another
+	if dir != p.in { // reuse it while ops in it follow one another
 		if p.inStat, err = vfs.Lstat(int(dir.Fd()), ""); err != nil {
 			return err
 		}
 		p.in = dir
 	}
 	st := p.inStat
-	known := p.places[path] != nil && p.places[path].names
-	pl := p.placeAt(path, &st)
+	known := p.changed[path] != nil && p.changed[path].names
+	pl := p.changedAt(path, &st)
 	pl.names = true
 	if err := p.mayChange(o, dir, &st, pl, known); err != nil {
 		return err
@@ -44,46 +44,46 @@ func (p *planner) placeOf(o *op) error {
 	return err
 }
 
-func (p *planner) placeAt(path string, st *vfs.Stat) *place {
-	if p.places[path] == nil {
-		p.places[path] = &place{
+func (p *planner) changedAt(path string, st *vfs.Stat) *changedDir {
+	if p.changed[path] == nil {
+		p.changed[path] = &changedDir{
 			path: path, ino: st.Ino, mode: st.Mode & 0o7777, mtime: st.MTime,
 			widen: os.Geteuid() != 0 && int(st.UID) == os.Geteuid() && st.Mode&unix.S_IRWXU != unix.S_IRWXU,
 		}
 	}
-	return p.places[path]
+	return p.changed[path]
 }
 
-// mayChange notes what would be refused later, as far as it can be told.
-func (p *planner) mayChange(o *op, dir *os.File, st *vfs.Stat, pl *place, known bool) error {
+// mayChange records permissions that the kernel would deny later, as far as it can tell.
+func (p *planner) mayChange(o *op, dir *os.File, st *vfs.Stat, pl *changedDir, known bool) error {
 	if !known {
 		err := unix.Faccessat(int(dir.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS)
 		switch {
 		case err == nil, err == unix.EACCES && pl.widen:
 		case err == unix.EACCES || err == unix.EPERM:
-			p.barred.Add(pl.path, "this user may not change names in it")
+			p.denied.Add(pl.path, "no write permission")
 		default:
 			return &os.PathError{Op: "access", Path: pl.path, Err: err}
 		}
 		if st.Fixed {
-			p.barred.Add(pl.path, "it is immutable or append-only (chattr -i -a)")
+			p.denied.Add(pl.path, "it is immutable or append-only (chattr -i -a)")
 		}
 	}
-	if o.seen == nil {
+	if o.found == nil {
 		return nil
 	}
 	if o.fixed {
-		p.barred.Add(o.path, "it is immutable or append-only (chattr -i -a)")
+		p.denied.Add(o.path, "it is immutable or append-only (chattr -i -a)")
 	}
 	me := uint32(os.Geteuid())
-	if st.Mode&unix.S_ISVTX != 0 && me != 0 && st.UID != me && o.seen.UID != me {
-		p.barred.Add(o.path, "it belongs to another user, in a directory with the sticky bit")
+	if st.Mode&unix.S_ISVTX != 0 && me != 0 && st.UID != me && o.found.UID != me {
+		p.denied.Add(o.path, "it belongs to another user, in a directory with the sticky bit")
 	}
 	return nil
 }
 
-// open opens the directory of a place, if it is still that one; nil if not.
-func (pl *place) open(real *dirs) (*os.File, error) {
+// open opens the directory, or returns nil if it is another one by now.
+func (pl *changedDir) open(real *dirs) (*os.File, error) {
 	dir, err := real.dir(pl.path)
 	if missing(err) {
 		return nil, nil
@@ -92,7 +92,7 @@ func (pl *place) open(real *dirs) (*os.File, error) {
 		return nil, err
 	}
 	if dir == real.same {
-		return dir, nil // it stays open, and is what it was
+		return dir, nil // verified before and still open
 	}
 	st, err := vfs.Lstat(int(dir.Fd()), "")
 	if err != nil || st.Ino != pl.ino {
@@ -104,8 +104,8 @@ func (pl *place) open(real *dirs) (*os.File, error) {
 	return dir, nil
 }
 
-// setMode sets the permissions of a place, if it is still there.
-func (pl *place) setMode(real *dirs, mode uint32) error {
+// setMode sets the permissions of the directory, if it still exists.
+func (pl *changedDir) setMode(real *dirs, mode uint32) error {
 	dir, err := pl.open(real)
 	if err != nil || dir == nil {
 		return err
@@ -120,8 +120,8 @@ func chmod(f *os.File, mode uint32) error {
 	return nil
 }
 
-// restore makes a place what it was.
-func (pl *place) restore(real *dirs) error {
+// restore restores the old state of the directory.
+func (pl *changedDir) restore(real *dirs) error {
 	dir, err := pl.open(real)
 	if err != nil || dir == nil {
 		return err
@@ -133,8 +133,8 @@ func (pl *place) restore(real *dirs) error {
 	return errors.Join(append(errs, setOldTime(dir, pl.mtime))...)
 }
 
-// setOldTime gives a directory the time that it had. Another user's, in which this one may change names, keeps
-// the time of that: only its owner and root may set it (utimensat(2)).
+// setOldTime restores the old time of a directory. Only its owner and root may set it
+// (utimensat(2)): in another user's directory the time of the changes stays.
 func setOldTime(f *os.File, t vfs.Timestamp) error {
 	err := setTime(f, t)
 	if errors.Is(err, unix.EPERM) {

@@ -12,20 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// judge says whether something is to be done for a change, given what the real
-// tree holds at its path (nil for nothing). A path that has drifted is noted,
-// and one that is as it should be already.
-func (p *planner) judge(c diff.Change, real *diff.Node) (todo bool, err error) {
+// needed reports whether a change must be made, where real is the target's node at its path,
+// nil for none. It records a path that has drifted, and one that is already as wanted.
+func (p *planner) needed(c diff.Change, real *diff.Node) (todo bool, err error) {
 	switch {
 	case c.Kind == diff.Added && real == nil:
 		return true, nil
 	case c.Kind == diff.Deleted && real == nil:
 		p.already = append(p.already, c.Path)
 		return false, nil
-	case real == nil && p.goneKnown(c.Path):
+	case real == nil && p.knownDeleted(c.Path):
 		return true, nil
 	case real == nil:
-		p.drift(c.Path, "it has been deleted since")
+		p.drift(c.Path, "deleted since")
 		return false, nil
 	case p.known(c.Path, real):
 		if c.New == nil {
@@ -37,9 +36,9 @@ func (p *planner) judge(c diff.Change, real *diff.Node) (todo bool, err error) {
 		}
 		return !same, err
 	}
-	why := "something has been made there since"
+	why := "created since"
 	if c.Kind != diff.Added {
-		if why, err = p.moved(c, real); err != nil || why == "" {
+		if why, err = p.driftOf(c, real); err != nil || why == "" {
 			return err == nil, err
 		}
 	}
@@ -55,11 +54,11 @@ func (p *planner) judge(c diff.Change, real *diff.Node) (todo bool, err error) {
 	return false, err
 }
 
-// same reports whether the real tree holds what the change wants, its time
-// included or not.
+// same reports whether the real tree already has the new version, with or without its
+// time.
 func (p *planner) same(c diff.Change, real *diff.Node, times bool) (bool, error) {
 	switch {
-	case !alike(c.New, real, times):
+	case !sameMetadata(c.New, real, times):
 		return false, nil
 	case times && isDir(real) && c.What&diff.Time != 0:
 		return c.New.MTime.Equal(real.MTime), nil
@@ -75,34 +74,34 @@ func (p *planner) known(path string, real *diff.Node) bool {
 	return ok && s.Ino == real.Ino && s.CTime.Equal(real.CTime)
 }
 
-// goneKnown reports whether an earlier promotion has deleted a path.
-func (p *planner) goneKnown(path string) bool {
+// knownDeleted reports whether an earlier promotion deleted a path.
+func (p *planner) knownDeleted(path string) bool {
 	s, ok := p.base.Known[path]
 	return ok && s.Ino == 0 && s.CTime.IsZero()
 }
 
-// moved says why a real node is not the one that the base holds, or "".
-func (p *planner) moved(c diff.Change, real *diff.Node) (string, error) {
+// driftOf returns why a real node differs from the base's node, or "".
+func (p *planner) driftOf(c diff.Change, real *diff.Node) (string, error) {
 	switch {
 	case c.Old.Mode.Type() != real.Mode.Type():
-		return "it has become something else since", nil
-	case !alike(c.Old, real, true):
-		return "it has been changed since", nil
+		return "its type has changed since", nil
+	case !sameMetadata(c.Old, real, true):
+		return "changed since", nil
 	case real.CTime.Before(p.base.Taken):
 		dir, _ := split(c.Path)
-		return p.lift(dir), nil
+		return p.dirDrift(dir), nil
 	case isDir(real):
-		// A later change time is also that of a name that came or went.
+		// Adding or removing a name changes a directory's change time, too.
 		if !p.base.Frozen && c.What&(diff.Mode|diff.Owner|diff.Xattrs) != 0 {
-			return "it has been changed since", nil
+			return "changed since", nil
 		}
 		return "", nil
 	case !p.base.Frozen:
-		return "it has been changed since", nil
+		return "changed since", nil
 	case !real.Mode.IsRegular():
 		return "", nil
 	case p.base.Root == nil:
-		return "it has been changed since", nil
+		return "changed since", nil
 	}
 	same, err := sameContent(p.base.Root, c.Path, p.t.Root, c.Path)
 	if err != nil || same {
@@ -111,18 +110,18 @@ func (p *planner) moved(c diff.Change, real *diff.Node) (string, error) {
 	return "its content has been changed since", nil
 }
 
-// lift says why the files in a directory may be others than those that a live
-// base showed, or "": it was made, or moved there, since. A directory's change
-// time tells that only where no name in it has changed since.
-func (p *planner) lift(dir string) string {
+// dirDrift returns why files in a directory may not be those that a live base showed, or "": the
+// directory was created or moved there since. Its change time proves a move only if no name
+// in it has changed since.
+func (p *planner) dirDrift(dir string) string {
 	if p.base.Frozen || dir == "." {
 		return ""
 	}
-	if why, ok := p.lifted[dir]; ok {
+	if why, ok := p.dirDrifts[dir]; ok {
 		return why
 	}
 	up, _ := split(dir)
-	why := p.lift(up)
+	why := p.dirDrift(up)
 	st, err := p.real.stat(dir)
 	switch late := func(t vfs.Timestamp) bool { return !t.Time().Before(p.base.Taken) }; {
 	case why != "" || err != nil:
@@ -132,12 +131,12 @@ func (p *planner) lift(dir string) string {
 	case late(st.CTime) && !late(st.MTime):
 		why = "its directory has been moved or changed since"
 	}
-	p.lifted[dir] = why
+	p.dirDrifts[dir] = why
 	return why
 }
 
-// sameContent compares a regular file of each of two trees. One that is not there, or
-// of another type by now, is not the same.
+// sameContent compares one regular file in each of two trees. A file that is missing or has
+// another type by now is different.
 func sameContent(a *os.File, inA string, b *os.File, inB string) (bool, error) {
 	f, err := openRegular(a, inA)
 	if err != nil {
@@ -167,7 +166,7 @@ func sameContent(a *os.File, inA string, b *os.File, inB string) (bool, error) {
 	}
 }
 
-// buffers are those of comparisons: thousands of small files share one.
+// buffers are shared by the comparisons of many small files.
 var buffers = sync.Pool{New: func() any { return new([2][128 << 10]byte) }}
 
 func ended(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
@@ -181,8 +180,8 @@ func gone(err error) error {
 	return err
 }
 
-// openRegular opens a regular file beneath a root for reading; opening anything
-// else has no effect on it.
+// openRegular opens a regular file below a root for reading. Opening a node of another type
+// has no effect on it.
 func openRegular(root *os.File, path string) (*os.File, error) {
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	f, err := openBeneath(root, path, flags|vfs.ONoatime)

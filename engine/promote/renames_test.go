@@ -15,12 +15,12 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// flaglessEnv has this program's kernel refuse the flags of renameat2(2), as one does
-// for ZFS before 2.2.
+// flaglessEnv makes this program's kernel refuse the flags of renameat2(2), as it does for
+// ZFS before 2.2.
 const flaglessEnv = "SNAPFS_TEST_FLAGLESS"
 
-// refuseFlags has the kernel answer EINVAL to a rename with flags, in every thread of
-// this process and all that it starts.
+// refuseFlags makes the kernel return EINVAL for a rename with flags, in every thread of
+// this process and its children.
 func refuseFlags() error {
 	const (
 		number, flags = 0, 16 + 8*4 // struct seccomp_data
@@ -52,8 +52,8 @@ func refuseFlags() error {
 	return nil
 }
 
-// TestWithoutFlagsOfRename plays, where no rename has flags, the tests of what is
-// promoted, undone, and killed at each system call in the middle of either.
+// TestWithoutFlagsOfRename runs the tests of promotion, undo and kills at each system call
+// without rename flags.
 func TestWithoutFlagsOfRename(t *testing.T) {
 	treetest.NeedRoot(t)
 	if os.Getenv(flaglessEnv) != "" {
@@ -69,8 +69,8 @@ func TestWithoutFlagsOfRename(t *testing.T) {
 
 const flaglessTests = "^(TestPromotion|TestUndo|TestRecovery|TestFlagless|TestAfterKill|TestEveryStep|TestRecoverLeaves|TestAChangeAt|TestAWriter|TestApplyMakes|TestATargetThatSpans|TestAHardLink)"
 
-// TestFlaglessLosesNothing: a name that somebody takes, or a file that he exchanges, in
-// between two looks, stays his.
+// TestFlaglessLosesNothing: another program's file stays if it takes a name or exchanges a
+// file between two checks.
 func TestFlaglessLosesNothing(t *testing.T) {
 	treetest.NeedRoot(t)
 	dir := treetest.Dir(t)

@@ -17,22 +17,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// takeBack undoes a promotion after cause, which it returns, with what went
-// wrong in taking back.
-func (w *work) takeBack(ctx context.Context, cause error) error {
+// revert reverts a promotion that failed with cause. It returns cause, joined with the
+// error of an incomplete revert.
+func (w *work) revert(ctx context.Context, cause error) error {
 	if w.journal == nil {
 		return cause
 	}
-	kept, err := w.record.back(context.WithoutCancel(ctx), &w.real, w.journal.Name())
-	if err == nil && len(kept) == 0 {
+	foreign, err := w.record.revert(context.WithoutCancel(ctx), &w.real, w.journal.Name())
+	if err == nil && len(foreign) == 0 {
 		return cause
 	}
 	if err != nil {
-		err = fmt.Errorf("and not all could be taken back, which the next command tries again: %w", err)
+		err = fmt.Errorf("and the revert is incomplete; the next command continues it: %w", err)
 	} else {
 		var left pathlist.List
-		for _, path := range kept {
-			left.Add(path, "others have changed it meanwhile, and it was left")
+		for _, path := range foreign {
+			left.Add(path, "changed by another program meanwhile; left as it is")
 		}
 		err = fmt.Errorf("%w (the old versions are in %s)", &left, w.stagePaths())
 	}
@@ -43,6 +43,7 @@ func (w *work) takeBack(ctx context.Context, cause error) error {
 	return &errs.Error{Op: doing, Path: w.t.Path, Kind: kind, Err: plain{fmt.Errorf("%w; %w", cause, err)}}
 }
 
+// stagePaths lists the paths of the stages.
 func (r *record) stagePaths() string {
 	var list []string
 	for _, s := range r.stages {
@@ -55,61 +56,60 @@ func (r *record) stagePaths() string {
 	return strings.Join(list, ", ")
 }
 
-// back takes a promotion back, from wherever it stands, and removes its stages
-// and its journal. Every step is decided by where the inodes are, so it may be
-// repeated, and killed. kept are paths that others have changed since: they are
-// left as they are, and what they displaced stays in the stage.
-func (r *record) back(ctx context.Context, real *dirs, journal string) (kept []string, err error) {
+// revert reverts a promotion from whatever state it is in, and removes its stages and its
+// journal. The locations of the inodes decide each step, so it may be killed and repeated.
+// foreign lists paths that other programs changed since: they stay as they are, and their old
+// versions stay in the stage.
+func (r *record) revert(ctx context.Context, real *dirs, journal string) (foreign []string, err error) {
 	if r.ready {
-		if kept, err = r.backAll(ctx, real); err != nil {
-			return kept, err
+		if foreign, err = r.revertAll(ctx, real); err != nil {
+			return foreign, err
 		}
 	}
-	if len(kept) == 0 {
+	if len(foreign) == 0 {
 		err = r.removeStages(ctx, real)
 	}
-	for _, pl := range r.places {
+	for _, pl := range r.dirs {
 		if err == nil {
 			err = fault.Point(ctx, "restore a directory")
 		}
 		err = errors.Join(err, pl.restore(real))
 	}
 	if err == nil {
-		err = r.restamp(real, filepath.Dir(journal))
+		err = r.updateStamps(real, filepath.Dir(journal))
 	}
 	if err == nil {
 		err = r.syncAll(ctx, real)
 	}
 	if err != nil {
-		return kept, err
+		return foreign, err
 	}
-	slices.Sort(kept)
-	return kept, endJournal(ctx, journal, len(kept) > 0)
+	slices.Sort(foreign)
+	return foreign, endJournal(ctx, journal, len(foreign) > 0)
 }
 
-// backAll undoes all ops in reverse: first the metadata, from the top down, then
-// what was moved.
-func (r *record) backAll(ctx context.Context, real *dirs) (kept []string, err error) {
+// revertAll reverts all ops in reverse: first the metadata, from the top down, then the moves.
+func (r *record) revertAll(ctx context.Context, real *dirs) (foreign []string, err error) {
 	undo := func(o *op) error {
 		if err := fault.Point(ctx, "take back"); err != nil {
 			return at(o.path, err)
 		}
-		ok, e := r.backOne(real, o)
+		ok, e := r.revertOp(real, o)
 		if e != nil {
 			err = errors.Join(err, at(o.path, e))
 		} else if !ok {
-			kept = append(kept, o.path)
+			foreign = append(foreign, o.path)
 		}
 		return nil
 	}
 	for _, o := range r.ops {
 		if o.verb == alter {
 			if err := undo(o); err != nil {
-				return kept, err
+				return foreign, err
 			}
 		}
 	}
-	for _, pl := range slices.Backward(r.places) {
+	for _, pl := range slices.Backward(r.dirs) {
 		if pl.widen {
 			err = errors.Join(err, pl.setMode(real, pl.mode|unix.S_IRWXU))
 		}
@@ -117,14 +117,14 @@ func (r *record) backAll(ctx context.Context, real *dirs) (kept []string, err er
 	for _, o := range slices.Backward(r.ops) {
 		if o.verb != alter {
 			if err := undo(o); err != nil {
-				return kept, err
+				return foreign, err
 			}
 		}
 	}
-	return kept, err
+	return foreign, err
 }
 
-// altered are the inodes whose metadata is set in place.
+// altered returns the inodes whose metadata the promotion sets in place.
 func (r *record) altered() map[uint64]bool {
 	inos := map[uint64]bool{}
 	for _, o := range r.ops {
@@ -135,13 +135,13 @@ func (r *record) altered() map[uint64]bool {
 	return inos
 }
 
-// endJournal removes a journal, or puts it out of the way of Recover.
+// endJournal removes a journal. With left it renames it instead, so that Recover ignores it.
 func endJournal(ctx context.Context, path string, left bool) error {
 	if err := fault.Point(ctx, "remove the journal"); err != nil {
 		return err
 	}
 	if left {
-		return os.Rename(path, strings.TrimSuffix(path, filepath.Ext(path))+suffixLeft)
+		return os.Rename(path, strings.TrimSuffix(path, filepath.Ext(path))+suffixPartial)
 	}
 	return os.Remove(path)
 }
@@ -158,8 +158,8 @@ func (r *record) removeStages(ctx context.Context, real *dirs) error {
 	return nil
 }
 
-// syncAll waits until the filesystems of the target have what was done: after
-// the journal nothing tells what was not.
+// syncAll syncs the filesystems of the target. Once the journal is gone, nothing records
+// incomplete work.
 func (r *record) syncAll(ctx context.Context, real *dirs) error {
 	if err := fault.Point(ctx, "sync before the journal goes"); err != nil {
 		return err
@@ -190,12 +190,12 @@ func (r *record) syncAll(ctx context.Context, real *dirs) error {
 	return err
 }
 
-// finishCommitted drops what a committed promotion displaced.
+// finishCommitted removes the old versions that a committed promotion displaced.
 func (r *record) finishCommitted(ctx context.Context, real *dirs, journal string) error {
 	if err := r.removeStages(ctx, real); err != nil {
 		return err
 	}
-	for _, pl := range r.places {
+	for _, pl := range r.dirs {
 		if err := r.finalTime(real, pl); err != nil {
 			return err
 		}
@@ -206,9 +206,9 @@ func (r *record) finishCommitted(ctx context.Context, real *dirs, journal string
 	return endJournal(ctx, journal, false)
 }
 
-// finalTime gives a directory the time it should have, which removing a stage
-// has changed: the one of the changes, or the old one where no name changed.
-func (r *record) finalTime(real *dirs, pl *place) error {
+// finalTime sets a directory's time again after a stage in it was removed: to the promoted
+// time, or to the old time if no name in it changed.
+func (r *record) finalTime(real *dirs, pl *changedDir) error {
 	t, set := pl.mtime, !pl.names
 	for _, o := range r.ops {
 		if o.verb == alter && o.path == pl.path && o.after.what&diff.Time != 0 {
@@ -225,23 +225,23 @@ func (r *record) finalTime(real *dirs, pl *place) error {
 	return setOldTime(dir, t)
 }
 
-// backOne undoes one op. false: others have changed what it left.
-func (r *record) backOne(real *dirs, o *op) (bool, error) {
+// revertOp reverts one op. It returns false if another program changed the op's result.
+func (r *record) revertOp(real *dirs, o *op) (bool, error) {
 	if o.verb == alter {
-		return true, backAlter(real, o)
+		return true, revertMetadata(real, o)
 	}
 	s := r.stages[o.stage]
 	if s.dir == nil {
-		return true, nil // never made, or removed: nothing is in it
+		return true, nil // the stage was never made or is removed: nothing was moved
 	}
 	dir, name, err := real.at(o.path)
 	if err != nil && !missing(err) {
 		return false, err
 	}
-	if ok, err := unravel(o, s.dir, dir, name); err != nil || !ok {
+	if ok, err := repairMove(o, s.dir, dir, name); err != nil || !ok {
 		return false, err
 	}
-	var here, there *vfs.Stat // at the path, and in the stage
+	var here, there *vfs.Stat // at the path; in the stage
 	if dir != nil {
 		if here, err = statOrNil(dir, name); err != nil {
 			return false, err
@@ -250,66 +250,72 @@ func (r *record) backOne(real *dirs, o *op) (bool, error) {
 	if there, err = statOrNil(s.dir, o.name); err != nil {
 		return false, err
 	}
-	if o.verb == swap && there == nil && here != nil && o.old.sameNode(here) {
-		return true, fixMode(dir, name, o.old) // it is back already, and its stage was being removed
-	}
-	staged := there != nil && o.verb != drop && o.new.sameNode(there)
-	if staged || there == nil && o.verb == drop || there == nil && here == nil && o.verb == put {
-		if here != nil && o.old.sameNode(here) {
-			return true, fixMode(dir, name, o.old)
+	restored := here != nil && o.old.sameNode(here)
+	if o.verb == swap && there == nil && restored || o.notMoved(here, there) {
+		if restored {
+			return true, restoreMode(dir, name, o.old)
 		}
-		return true, nil // it was not done
+		return true, nil
 	}
 	if dir == nil {
 		return false, nil
 	}
-	return r.undo(o, s.dir, dir, name, here)
+	return r.moveBack(o, s.dir, dir, name, here)
 }
 
-// undo moves what an op moved back.
-func (r *record) undo(o *op, stage, dir *os.File, name string, here *vfs.Stat) (bool, error) {
+// notMoved reports whether an op has not happened, or is reverted already, where here is the
+// node at its path and there the node in its stage, nil for none.
+func (o *op) notMoved(here, there *vfs.Stat) bool {
+	if there == nil {
+		return o.verb == drop || here == nil && o.verb == put
+	}
+	return o.verb != drop && o.new.sameNode(there)
+}
+
+// moveBack moves the nodes of an op back.
+func (r *record) moveBack(o *op, stage, dir *os.File, name string, here *vfs.Stat) (bool, error) {
 	var err error
 	switch {
 	case o.verb == drop:
 		if here != nil {
 			return false, nil
 		}
-		err = intoPlace(stage, o.name, dir, name)
-	case here == nil || !o.new.is(here) || changedBeneath(dir, name, o, nil):
+		err = moveIn(stage, o.name, dir, name)
+	case here == nil || !o.new.is(here) || treeChanged(dir, name, o, nil):
 		return false, nil
 	case o.verb == put:
-		err = intoStage(dir, name, stage, o.name)
+		err = moveOut(dir, name, stage, o.name)
 	default:
 		err = exchange(stage, o.name, dir, name)
 	}
 	if missing(err) || errors.Is(err, unix.EEXIST) {
-		return false, nil // somebody was faster
+		return false, nil // another program was faster
 	}
 	if err != nil {
 		return false, err
 	}
 	if o.verb == drop {
-		return true, fixMode(dir, name, o.old)
+		return true, restoreMode(dir, name, o.old)
 	}
-	// What came back must be ours, or somebody changed it in this instant.
+	// The node that came back must be the op's result, or another program changed the path now.
 	st, err := statOrNil(stage, o.name)
 	if err != nil {
 		return false, err
 	}
-	if st == nil || !o.new.is(st) || changedBeneath(stage, o.name, o, nil) {
+	if st == nil || !o.new.is(st) || treeChanged(stage, o.name, o, nil) {
 		if o.verb == put {
-			return false, intoPlace(stage, o.name, dir, name)
+			return false, moveIn(stage, o.name, dir, name)
 		}
 		return false, exchange(stage, o.name, dir, name)
 	}
 	if o.verb == swap {
-		return true, fixMode(dir, name, o.old)
+		return true, restoreMode(dir, name, o.old)
 	}
 	return true, nil
 }
 
-func changedBeneath(in *os.File, name string, o *op, altered map[uint64]bool) bool {
-	return o.new.mode&unix.S_IFMT == unix.S_IFDIR && unchanged(in, name, o.path, o.news, altered) != nil
+func treeChanged(in *os.File, name string, o *op, altered map[uint64]bool) bool {
+	return o.new.mode&unix.S_IFMT == unix.S_IFDIR && unchanged(in, name, o.path, o.newTree, altered) != nil
 }
 
 func statOrNil(dir *os.File, name string) (*vfs.Stat, error) {
@@ -320,9 +326,9 @@ func statOrNil(dir *os.File, name string) (*vfs.Stat, error) {
 	return &st, err
 }
 
-// backAlter restores metadata, of the very node, and its time only where the
-// content is what it was.
-func backAlter(real *dirs, o *op) error {
+// revertMetadata restores the metadata of the same inode, and its time only if the size is the
+// old one.
+func revertMetadata(real *dirs, o *op) error {
 	dir, name, err := real.at(o.path)
 	if missing(err) {
 		return nil

@@ -8,32 +8,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Moving between a stage and the tree. Where renameat2(2) knows RENAME_NOREPLACE and
-// RENAME_EXCHANGE, each is one step. Where it does not (EINVAL: ZFS before 2.2, NFS, some
-// FUSE filesystems), several stand for it:
+// Moving between a stage and the tree. Where renameat2(2) supports RENAME_NOREPLACE and
+// RENAME_EXCHANGE, each move is one step. Where it does not (EINVAL: ZFS before 2.2, NFS,
+// some FUSE filesystems), several steps replace it:
 //
-//   - into place, of a file: link(2), which replaces nothing, and unlink(2). Of a directory:
-//     a look, and rename(2), which replaces at most an empty directory.
-//   - into the stage: rename(2), since nobody else makes names there.
-//   - exchange, of two files: the one in the tree gets a second name in the stage, its
-//     spare; rename(2) puts the other in its place, so that a reader finds the old one or
-//     the new one at every instant; the spare takes the other's name in the stage.
-//   - exchange with a directory, or of what may not be linked: the one in the tree is
-//     moved to the spare name, the other into place: for an instant there is none.
+//   - into the tree, a file: link(2), which replaces nothing, and unlink(2). A directory:
+//     lstat and rename(2), which replaces at most an empty directory.
+//   - into the stage: rename(2), since no other program makes names there.
+//   - exchange of two files: the file in the tree gets a second name in the stage, the
+//     spare; rename(2) replaces it in the tree, so that a reader finds the old or the new
+//     file at every instant; the spare gets the other file's name in the stage.
+//   - exchange with a directory, or of a file that cannot be linked: the node in the tree
+//     moves to the spare name, then the other moves into the tree. For an instant the path
+//     does not exist.
 //
-// A program that puts a file of its own there by rename(2), between the link and
-// the rename of an exchange of files, some microseconds, loses that file. Nothing that was
-// there before is ever lost: it has a name in the stage first. What a
-// kill or a power cut leaves between the steps, unravel sees by where the inodes are.
+// If another program renames its own file to the path between the link and the rename of
+// an exchange, some microseconds, that file is lost. The old file never is: it has a name
+// in the stage first. repairMove resolves the states between the steps after a kill or power
+// cut; the locations of the inodes tell them.
 const spareSuffix = "-"
 
-// flagless reports whether a rename failed because its flags are not known.
-func flagless(err error) bool { return errors.Is(err, unix.EINVAL) }
+// flagsUnsupported reports whether a rename failed because the filesystem supports no flags.
+func flagsUnsupported(err error) bool { return errors.Is(err, unix.EINVAL) }
 
-// intoPlace moves a node of the stage where nothing is. EEXIST: something is.
-func intoPlace(stage *os.File, staged string, dir *os.File, name string) error {
+// moveIn moves a node of the stage to a free path. EEXIST: the path is not free.
+func moveIn(stage *os.File, staged string, dir *os.File, name string) error {
 	err := rename(stage, staged, dir, name, vfs.RenameNoReplace)
-	if !flagless(err) {
+	if !flagsUnsupported(err) {
 		return err
 	}
 	st, err := vfs.Lstat(int(stage.Fd()), staged)
@@ -45,7 +46,7 @@ func intoPlace(stage *os.File, staged string, dir *os.File, name string) error {
 		if err == nil {
 			return pathError("unlink", staged, unix.Unlinkat(int(stage.Fd()), staged, 0))
 		}
-		if !unlinkable(err) {
+		if !cannotLink(err) {
 			return pathError("link", name, err)
 		}
 	}
@@ -56,22 +57,22 @@ func intoPlace(stage *os.File, staged string, dir *os.File, name string) error {
 	if err == nil {
 		err = rename(stage, staged, dir, name, 0)
 	}
-	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EISDIR) { // somebody was faster
+	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EISDIR) { // another program was faster
 		err = pathError("rename", name, unix.EEXIST)
 	}
 	return err
 }
 
-// unlinkable: this user may not link that (protected_hardlinks, proc(5)), or it can
-// have no more names, or nothing can there.
-func unlinkable(err error) bool {
+// cannotLink reports whether link(2) failed for good: this user may not link the file
+// (protected_hardlinks, proc(5)), it has too many links, or the filesystem has none.
+func cannotLink(err error) bool {
 	return err == unix.EPERM || err == unix.EMLINK || err == unix.EOPNOTSUPP || err == unix.ENOSYS
 }
 
-// intoStage moves a node of the tree into the stage, under a name that is free.
-func intoStage(dir *os.File, name string, stage *os.File, staged string) error {
+// moveOut moves a node of the tree into the stage, to a free name.
+func moveOut(dir *os.File, name string, stage *os.File, staged string) error {
 	err := rename(dir, name, stage, staged, vfs.RenameNoReplace)
-	if !flagless(err) {
+	if !flagsUnsupported(err) {
 		return err
 	}
 	there, err := statOrNil(stage, staged)
@@ -87,7 +88,7 @@ func intoStage(dir *os.File, name string, stage *os.File, staged string) error {
 // exchange exchanges a node of the stage with one of the tree.
 func exchange(stage *os.File, staged string, dir *os.File, name string) error {
 	err := rename(stage, staged, dir, name, vfs.RenameExchange)
-	if !flagless(err) {
+	if !flagsUnsupported(err) {
 		return err
 	}
 	here, err := vfs.Lstat(int(dir.Fd()), name)
@@ -101,24 +102,24 @@ func exchange(stage *os.File, staged string, dir *os.File, name string) error {
 	spare, linked := staged+spareSuffix, false
 	if !here.IsDir() && !there.IsDir() {
 		err := unix.Linkat(int(dir.Fd()), name, int(stage.Fd()), spare, 0)
-		if linked = err == nil; !linked && !unlinkable(err) {
+		if linked = err == nil; !linked && !cannotLink(err) {
 			return pathError("link", name, err)
 		}
 	}
 	if linked {
 		err = rename(stage, staged, dir, name, 0)
 	} else if err = rename(dir, name, stage, spare, 0); err == nil {
-		err = intoPlace(stage, staged, dir, name)
+		err = moveIn(stage, staged, dir, name)
 	}
 	if err != nil {
-		return err // what there is of it, unravel takes back
+		return err // repairMove reverts the steps done
 	}
 	return rename(stage, spare, stage, staged, 0)
 }
 
-// unravel brings what a kill left between the steps of one of these to the state
-// before or after it. false: others have put something where it would have to go.
-func unravel(o *op, stage, dir *os.File, name string) (bool, error) {
+// repairMove completes or reverts a move that was interrupted between its steps. It returns
+// false if another program has put a node where one would have to go.
+func repairMove(o *op, stage, dir *os.File, name string) (bool, error) {
 	spare := o.name + spareSuffix
 	aside, err := statOrNil(stage, spare)
 	if err != nil {
@@ -135,7 +136,7 @@ func unravel(o *op, stage, dir *os.File, name string) (bool, error) {
 		}
 	}
 	switch {
-	case aside == nil && sameInode(here, there): // moved into place, and still in the stage
+	case aside == nil && sameInode(here, there): // linked into the tree, and still in the stage
 		if o.verb == put {
 			return true, pathError("unlink", name, unix.Unlinkat(int(dir.Fd()), name, 0))
 		}
@@ -155,7 +156,7 @@ func unravel(o *op, stage, dir *os.File, name string) (bool, error) {
 	case dir == nil || here != nil:
 		return false, nil
 	}
-	err = intoPlace(stage, spare, dir, name)
+	err = moveIn(stage, spare, dir, name)
 	if errors.Is(err, unix.EEXIST) {
 		return false, nil
 	}
