@@ -8,12 +8,12 @@ MAKEFLAGS  += --no-print-directory
 
 GO     ?= go
 # How many packages are tested at once. Each has loop devices, users, control groups and
-# directories of its own; most wait for disks and processes, so twice the processors.
+# directories of its own. Most wait for disks and processes, so twice the processors.
 JOBS   ?= $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
 PKGS   ?= ./...
-# The packages that take the longest begin first.
+# The slowest packages start first.
 FIRST  := ./engine ./test/realwork ./engine/promote ./engine/merge ./test/walls ./cmd/snapfs ./backends/fusecow
-# What go test gets beyond the rest: make test PKGS=./isolate FLAGS='-run Exec -v'
+# More arguments of go test: make test PKGS=./isolate FLAGS='-run Exec -v'
 FLAGS  ?=
 LINT   := $(GO) tool -modfile=tools/go.mod golangci-lint
 # As root, every test must run. An ordinary user's tests that need root say so
@@ -25,11 +25,11 @@ NOSKIP := $(if $(ROOT),1,)
 PLATFORMS = $(shell cat .ci/platforms)
 WINDOWS  := ./cmd/snapfs-windows
 
-# What each backend's conformance suite leaves of its results, for the table.
+# The results of each backend's conformance suite, for the table.
 RESULTS := $(CURDIR)/out/conformance
 # The programs under test, built once for all packages and for both users.
 PROGRAMS := $(CURDIR)/out/programs
-# The tests that have more to do than make test gives them time for.
+# The list of tests that make test-long runs with a larger budget.
 LATER   := $(CURDIR)/out/later
 
 # $(call tested,PACKAGES): with those of FIRST in front where all packages are tested.
@@ -37,51 +37,51 @@ tested = $(if $(filter ./...,$(1)),$(FIRST) ./...,$(1))
 
 # The program is one static file; only the race detector links against C.
 export CGO_ENABLED := 0
-# A package that was compiled in one directory serves in another, as test-user's.
+# A package compiled in one directory is reused in another, as by test-user.
 export GOFLAGS := $(GOFLAGS) -trimpath
 
-# Where the detector can find a race: in packages that start goroutines, or play
-# the conformance suite, which does. The tests of cmd and test start the program
-# as users have it, which is built without the detector: nothing of it would be
-# watched. make race PKGS=./engine/merge runs any other.
+# The packages in which the detector can find a race: those that start goroutines,
+# and those that run the conformance suite, which does. The tests of cmd and test
+# start the program as users have it, built without the detector, which would see
+# nothing there. make race PKGS=./engine/merge runs any other package.
 GOING := ^[[:space:]]*go |\.Go\(|AfterFunc\(|t\.Parallel\(|snapshottest\.Run
 RACES  = $(shell grep -rlE --include='*.go' '$(GOING)' backends bench engine internal isolate | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 .PHONY: help
-help: ## say what each target does
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: check
-check: ## tidy, lint, build, test and race: what a change needs before it is merged
+check: ## tidy, lint, build, test and race: required before a merge
 	@.ci/step tidy lint build test race
 
 .PHONY: check-all
-check-all: ## after make test: all the rest, other platforms, long tests, POSIX, speed and an older kernel among it
+check-all: ## after make test: the rest: other platforms, long tests, POSIX, speed, an older kernel
 	@.ci/rest
 
 .PHONY: tidy
-tidy: ## go.mod and go.sum name what is used, and no more
+tidy: ## check that go.mod and go.sum list exactly the modules in use
 	$(GO) mod tidy -diff
 	$(GO) -C tools mod tidy -diff
 
 .PHONY: lint
-lint: ## go vet and golangci-lint with the import rules, for this platform
+lint: ## run go vet and golangci-lint with the import rules, for this platform
 	$(GO) vet ./...
 	$(LINT) config verify
 	$(LINT) run ./...
 
 .PHONY: lint-all
-lint-all: ## go vet for every other platform and every build tag
+lint-all: ## run go vet for every other platform and every build tag
 	GOARCH=amd64 $(GO) vet ./...
 	GOARCH=arm64 $(GO) vet ./...
-	@# Most tests need Linux: elsewhere the code is vetted without them, and those tests that build there.
+	@# Most tests need Linux: for other platforms vet the code without them, and the tests that build there.
 	lint=$$($(GO) tool -n -modfile=tools/go.mod golangci-lint); for p in $(PLATFORMS); do export GOOS=$${p%/*} GOARCH=$${p#*/}; \
 		$$lint run --tests=false --enable-only govet ./... 2>/dev/null; $(GO) vet $$(.ci/portable); done
 	for a in amd64 arm64; do GOOS=windows GOARCH=$$a $(GO) vet $(WINDOWS) ./internal/wsl; done
 	$(GO) vet -tags vm,posix ./backends/zfs ./backends/delegate ./backends/fusecow/trial ./engine ./limits
 
 .PHONY: fmt
-fmt: ## format all Go files as lint wants them
+fmt: ## format all Go files as lint requires
 	$(LINT) fmt ./...
 
 .PHONY: build
@@ -101,7 +101,7 @@ programs:
 	@$(GO) build -o $(PROGRAMS)/ $(filter-out $(WINDOWS),$(wildcard ./cmd/*))
 
 .PHONY: test
-test: programs ## every package, as root and as an ordinary user; as root no test is skipped, and nothing is left behind
+test: programs ## test every package, as root and as an ordinary user; root skips none; leftovers fail
 	@$(if $(filter ./...,$(PKGS)),rm -rf $(RESULTS);) mkdir -p -m 777 $(RESULTS)
 	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_CONFORMANCE_OUT=$(RESULTS) SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
 		LATER=$(if $(filter ./...,$(PKGS)),$(LATER)) .ci/gotest -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off $(FLAGS) $(call tested,$(PKGS))
@@ -109,35 +109,35 @@ test: programs ## every package, as root and as an ordinary user; as root no tes
 		.ci/skips .ci/as-user -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off $(FLAGS) $(call tested,$(PKGS)))
 
 .PHONY: test-long
-test-long: programs ## what the last make test had no time for: every step, more seeds, more rounds
+test-long: programs ## run the tests that the last make test cut short: every step, more seeds, more rounds
 	@[[ -e $(LATER) ]] || { echo 'test-long: no list of tests'; echo 'hint: make test'; exit 1; } >&2
 	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_LONG=1 SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
 		.ci/gotest -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 30m -vet=off -run "^($$(cut -d' ' -f2 $(LATER) | sort -u | paste -sd'|'))$$" \
 		$$(cut -d' ' -f1 $(LATER) | sort -u)
 
 .PHONY: race
-race: ## what runs at once, with the race detector and the budget of -short (needs a C compiler)
+race: ## test concurrent packages with the race detector and -short (needs a C compiler)
 	@command -v cc >/dev/null || { echo 'race: no C compiler, and the race detector needs one'; \
 		echo 'hint: apt-get install gcc libc6-dev'; exit 1; } >&2
-	@# A program with the detector sleeps for a second when it ends, unless it is told not to; keepers end often.
+	@# A program with the detector sleeps for a second at its end by default; supervisors end often.
 	@.ci/skips .ci/traceless env CGO_ENABLED=1 SNAPFS_NO_SKIP=$(NOSKIP) GORACE=atexit_sleep_ms=0 \
 		.ci/gotest -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off -race -short $(FLAGS) $(if $(filter ./...,$(PKGS)),$(RACES),$(PKGS))
 
-# Of make fsx: the seeds, and how many operations each.
+# For make fsx: the seeds, and the operations for each.
 SEEDS  ?= 1 2 3
 OPS    ?= 1000000
 
 .PHONY: fsx
-fsx: ## random operations on fusecow and a plain disk, OPS of them for each of SEEDS, with the race detector (as root)
+fsx: ## compare random operations on fusecow and a plain disk, OPS for each of SEEDS, with the race detector (as root)
 	@for seed in $(SEEDS); do SNAPFS_FSX_SEED=$$seed SNAPFS_FSX_OPS=$(OPS) $(MAKE) race \
 		PKGS=./backends/fusecow/trial FLAGS='-run FilesAreWhatAModelSays -v -timeout 3h'; done
 
 .PHONY: fsx-some
-fsx-some: ## the same for one seed and a few operations
+fsx-some: ## make fsx with one seed and fewer operations
 	@$(MAKE) fsx SEEDS=1 OPS=30000
 
 .PHONY: posix
-posix: out/posix/bin/pjdfstest ## all of pjdfstest on a mount of fusecow (as root; needs cargo, which builds the suite)
+posix: out/posix/bin/pjdfstest ## run all of pjdfstest on a mount of fusecow (as root; cargo builds the suite)
 	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_PJDFSTEST=$(CURDIR)/out/posix/bin/pjdfstest \
 		$(GO) test -tags posix -count=1 -timeout 5m -run '^TestPOSIX$$' -v ./backends/fusecow/trial
 
@@ -146,24 +146,24 @@ out/posix/bin/pjdfstest:
 	cargo install --quiet --locked --root out/posix pjdfstest@0.2.2
 
 .PHONY: grounds
-grounds: ## the whole conformance suite of fusecow on ext4, btrfs and tmpfs, as root and as an ordinary user (as root)
+grounds: ## run all of fusecow's conformance suite on ext4, btrfs and tmpfs, as root and as an ordinary user (as root)
 	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_WHOLE_GROUNDS=1 \
 		$(GO) test -count=1 -timeout 30m -run '^TestConformance' $(FLAGS) ./backends/fusecow
 
 .PHONY: test-user
-test-user: programs ## all tests as an ordinary user who is made for them (run as root)
+test-user: programs ## run all tests as an ordinary user made for them (as root)
 	@SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs .ci/skips .ci/as-user -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off $(FLAGS) $(call tested,$(PKGS))
 
 .PHONY: check-vm
-check-vm: ## what depends on the kernel, on an older one in a virtual machine (WHAT=limits: one suite of it)
+check-vm: ## run kernel-dependent suites on Linux 6.1 in a virtual machine (WHAT=limits: one suite)
 	@nice test/vm/run $(WHAT)
 
 .PHONY: keep-vm
-keep-vm: ## keep what check-vm has left, for the table of an older kernel
+keep-vm: ## save the results of check-vm for the table of Linux 6.1
 	$(GO) run ./internal/conformance -keep docs/conformance-6.1.json out/vm
 
 .PHONY: docs
-docs: ## write what is generated: manuals, exit codes, the conformance table (after test, as root)
+docs: ## regenerate manuals, exit codes and the conformance table (after test, as root)
 	$(GO) generate ./...
 	@ls $(RESULTS)/*.json >/dev/null 2>&1 || { echo 'docs: no results of the conformance suite'; \
 		echo 'hint: make test'; exit 1; } >&2
@@ -173,11 +173,11 @@ docs: ## write what is generated: manuals, exit codes, the conformance table (af
 	mv out/kernels.md docs/kernels.md
 
 .PHONY: generated
-generated: ## what is generated is what its sources and the last test say
+generated: ## check that generated files match their sources and the last test
 	@.ci/unchanged $(MAKE) docs
 
 .PHONY: bench-gate
-bench-gate: build ## the stated ratios of speed hold on this machine
+bench-gate: build ## check that the stated ratios of speed hold on this machine
 	./snapfs bench --gate
 
 .PHONY: benchmarks
@@ -186,5 +186,5 @@ benchmarks: build ## measure everything and write BENCHMARKS.md (as root, on a q
 	./snapfs bench --gate --markdown >> BENCHMARKS.md
 
 .PHONY: clean
-clean: ## remove what build made
+clean: ## remove the output of build
 	rm -rf snapfs snapfs-edge snapfs-fuse out
