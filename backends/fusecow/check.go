@@ -16,8 +16,8 @@ import (
 
 var _ snapshot.Checker = (*backend)(nil)
 
-// Check keeps the contract of [snapshot.Checker] with [layer.Check]: what can be is mended
-// in the fork's own layer, and what lies below is a snapshot's.
+// Check implements [snapshot.Checker] with [layer.Check]. It repairs the fork's own layer only: those below
+// belong to snapshots.
 func (b *backend) Check(ctx context.Context, fork snapshot.ForkID, repair bool) ([]snapshot.Problem, error) {
 	found, err := b.check(ctx, fork, repair)
 	return found, fail("checking", string(fork), err)
@@ -57,9 +57,9 @@ func (b *backend) check(ctx context.Context, id snapshot.ForkID, repair bool) ([
 	return found, err
 }
 
-// unserved waits for who served a layer to be done. ErrBusy: it is served.
+// waitUnserved waits until no process serves the layer. ErrBusy means that one still does.
 func (b *backend) waitUnserved(ctx context.Context, name string) error {
-	const patience = 2 * time.Second // who runs in it was asked before
+	const patience = 2 * time.Second // the processes in the sandbox were stopped before
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err := retry(within, func() (again bool, err error) {

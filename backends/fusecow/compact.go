@@ -17,32 +17,33 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
-// Each seal puts a layer on a fork. Where the snapshots between layers have been removed nobody needs the states that
-// were in between, and Sweep makes one layer of them: [layer.Merge]. It has their places in every
-// stack, so that layers above it, and who serves them, go on as they are. Who had opened what was merged has it, and keeps
-// it, until he has done.
+// Each seal adds a layer to a fork. Once the snapshots between some layers are removed, nobody needs the states
+// in between, and Sweep merges these layers with [layer.Merge]. The merged layer occupies the same indexes, so
+// layers above it and their servers are not affected. A process that has the old layers open may use them until
+// it closes them.
 
 const (
-	// fewest is how many layers are merged at least. Merging links all content of them anew, so
-	// that one that holds much is merged again only when there is half as much above it.
+	// minMerge is the smallest number of layers that are merged. Merging links all their content anew, so a
+	// large layer is merged again only if the layers above it hold half as much.
 	minMerge = 8
-	// instead is a file in a merged layer, until all records name that: whose place it takes, a name a line.
+	// replacesFile exists in a merged layer until all records name that layer. It lists the replaced layers,
+	// one per line.
 	replacesFile = "/instead"
-	// superseded is one in a layer that a merged one stands for. Who has just read an older record may be about
-	// to open that, so that it stays for the time of grace.
+	// supersededFile marks a layer that a merged one has replaced. A process that has just read an older record
+	// may be about to open the layer, so it stays for the time of grace.
 	supersededFile = "/superseded"
 	grace          = time.Minute
-	// apart is one in the first of some layers that cannot be merged: a name a line.
+	// unmergeableFile, in the first of some layers, lists layers that cannot be merged, one per line.
 	unmergeableFile = "/apart"
 )
 
-// filed is a record and the path that it was read from.
+// A recordFile is a record and its path.
 type recordFile struct {
 	path string
 	record
 }
 
-// records reads those of all snapshots and forks. Those that go meanwhile are left out.
+// records reads the records of all snapshots and forks, and skips those that are removed meanwhile.
 func (b *backend) records() (all []recordFile, err error) {
 	for _, dir := range []string{"snapshots", "forks"} {
 		list, err := ids[string](filepath.Join(b.dir, dir))
@@ -64,12 +65,12 @@ func (b *backend) records() (all []recordFile, err error) {
 	return all, nil
 }
 
-// compact merges each of some chains. Cost: reading the logs of what is merged, and of what is below
-// that, and, with the lock held exclusively, all records.
+// compact merges some chains. Cost: reading the logs of the merged layers and of those below them, and, while
+// it holds the lock exclusively, all records.
 func (b *backend) compact(ctx context.Context, chains []chain) error {
 	for _, c := range chains {
 		err := b.merge(ctx, &c)
-		if errors.Is(err, layer.ErrNotMergeable) || errors.Is(err, layer.ErrDamaged) || notExist(err) { // they stay as they are
+		if errors.Is(err, layer.ErrNotMergeable) || errors.Is(err, layer.ErrDamaged) || notExist(err) { // leave them as they are
 			err = os.WriteFile(b.unmergeablePath(&c), []byte(c.text()), 0o600)
 		}
 		if err != nil {
@@ -79,12 +80,12 @@ func (b *backend) compact(ctx context.Context, chains []chain) error {
 	return nil
 }
 
-// apartNote is the file that says of which layers it is known that they cannot be merged.
+// unmergeablePath returns the path of the file that lists the layers of c as unmergeable.
 func (b *backend) unmergeablePath(c *chain) string {
 	return b.layerPath(c.names()[0]) + unmergeableFile
 }
 
-// A chain is layers of a record, from an index up to, but without, another.
+// A chain is the range [from, to) of a record's layers.
 type chain struct {
 	of       record
 	from, to int
@@ -93,8 +94,8 @@ type chain struct {
 func (c *chain) names() []string { return c.of.Layers[c.from:c.to] }
 func (c *chain) text() string    { return strings.Join(c.names(), "\n") }
 
-// chains are the longest that are worth merging, of layers which all records that have one
-// of them have all of, as their own or as their first base's.
+// chains returns the longest chains that are worth merging. All records that have one layer of a chain have all
+// of them, either all as own layers or all as layers of the first base.
 func (b *backend) chains(all []recordFile) (list []chain) {
 	next, ends := map[string]string{}, map[string]bool{}
 	for _, r := range all {
@@ -127,8 +128,8 @@ func (b *backend) chains(all []recordFile) (list []chain) {
 	return list
 }
 
-// worth leaves out the oldest layers of a chain that hold much beside those above, and
-// reports whether enough are left.
+// trimChain drops the oldest layers of a chain that hold much more than those above, and reports whether enough
+// layers are left.
 func (b *backend) trimChain(c *chain) bool {
 	sum, from := int64(0), c.to
 	for from > c.from {
@@ -146,14 +147,14 @@ func (b *backend) trimChain(c *chain) bool {
 	return err != nil || string(known) != c.text()
 }
 
-// merge makes one layer of a chain, and has all records name it.
+// merge merges a chain into one layer, and makes all records name that layer.
 func (b *backend) merge(ctx context.Context, c *chain) error {
 	if err := fault.Point(ctx, "merge layers"); err != nil {
 		return err
 	}
 	name := uniqueName("merged-")
 	next := b.dir + "/tmp/" + name
-	defer b.discard(next) // where it is still there
+	defer b.discard(next) // if it still exists
 	if err := b.mergeInto(ctx, c, next); err != nil {
 		return err
 	}
@@ -167,7 +168,7 @@ func (b *backend) merge(ctx context.Context, c *chain) error {
 		return err
 	}
 	if !slices.ContainsFunc(b.chains(all), func(now chain) bool { return slices.Equal(now.names(), c.names()) }) {
-		return nil // something has changed
+		return nil // a chain has changed meanwhile
 	}
 	if err := fault.Point(ctx, "put the merged layer in its place"); err != nil {
 		return err
@@ -178,7 +179,7 @@ func (b *backend) merge(ctx context.Context, c *chain) error {
 	return b.substitute(ctx, all, name)
 }
 
-// mergeInto does so at a path in tmp/, which nobody clears while the lock is held.
+// mergeInto merges a chain into path, in tmp/. Its lock keeps a sweep from clearing tmp/.
 func (b *backend) mergeInto(ctx context.Context, c *chain, path string) error {
 	unlock, err := b.lock(ctx, unix.LOCK_SH)
 	if err != nil {
@@ -191,12 +192,12 @@ func (b *backend) mergeInto(ctx context.Context, c *chain, path string) error {
 	if err := os.WriteFile(path+replacesFile, []byte(c.text()), 0o600); err != nil {
 		return err
 	}
-	return layer.Merge(b.optionsOn("", &c.of), c.from, c.to, path) // the tree below is not looked at
+	return layer.Merge(b.optionsOn("", &c.of), c.from, c.to, path) // Merge does not read the lower
 }
 
-// substitute has all records name a merged layer that name those whose place it takes, and notes
-// that these are needed no more. What is killed meanwhile the next sweep goes on with. The
-// caller holds the lock exclusively; the records are changed, too.
+// substitute makes all records name a merged layer in place of the layers that it replaces, and marks these as
+// superseded. The next sweep completes what was interrupted. The caller holds the lock exclusively; substitute
+// also updates the records in all.
 func (b *backend) substitute(ctx context.Context, all []recordFile, name string) error {
 	note := b.layerPath(name) + replacesFile
 	text, err := os.ReadFile(note)
@@ -231,7 +232,7 @@ func (b *backend) substitute(ctx context.Context, all []recordFile, name string)
 	return os.Remove(note)
 }
 
-// countMerged has the quota of a record count a merged layer, and no more what that was made of.
+// chargeMerged charges a merged layer to the quota of a record, in place of the layers that it replaces.
 func (b *backend) chargeMerged(r *record, name string, old []string) error {
 	q, err := b.quota(r)
 	if err != nil {
@@ -246,7 +247,7 @@ func (b *backend) chargeMerged(r *record, name string, old []string) error {
 	return b.chargeLayers(r, func(path string) bool { return path == b.layerPath(name) })
 }
 
-// finish does what is left of substituting merged layers that records name.
+// finishMerges completes interrupted substitutions, of merged layers that some record names.
 func (b *backend) finishMerges(ctx context.Context, all []recordFile) error {
 	entries, err := os.ReadDir(b.dir + "/layers")
 	for _, e := range entries {
@@ -261,13 +262,13 @@ func (b *backend) finishMerges(ctx context.Context, all []recordFile) error {
 	return err
 }
 
-// bury moves a layer that nothing names into the trash, unless somebody has it open, and says
-// whether it has to wait because somebody may be about to.
+// trashLayer moves an unused layer into the trash, unless a process has it open. It reports whether the layer
+// has to wait because a process may be about to open it.
 func (b *backend) trashLayer(path string) (waits bool) {
 	if st, err := os.Stat(path + supersededFile); err == nil && time.Since(st.ModTime()) < grace {
 		return true
 	}
-	_ = layer.Unused(path, func() error { // or the next sweep does
+	_ = layer.Unused(path, func() error { // after an error the next sweep does it
 		b.discard(path)
 		return nil
 	})

@@ -26,12 +26,11 @@ var (
 	_ snapshot.Hider       = (*backend)(nil)
 )
 
-// errEnough: the caller wants no more.
+// errStop means that the caller wants no more results.
 var errStop = errors.New("enough")
 
-// Touched yields what the logs tell of the layers that one has and the other has not.
-// A fork that is served tells its log of everything first. Cost: in proportion to what
-// was changed since the capture.
+// Touched yields the paths recorded in the logs of layers that only one of the two has. If the fork is served,
+// its server commits its log first. Cost: in proportion to the changes since the capture.
 func (b *backend) Touched(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Touch, error] {
 	return func(yield func(snapshot.Touch, error) bool) {
 		from, err := b.snapshot(base)
@@ -49,7 +48,7 @@ func (b *backend) Touched(ctx context.Context, base snapshot.ID, fork snapshot.F
 	}
 }
 
-// TouchedBetween does the same for two snapshots.
+// TouchedBetween is Touched for two snapshots.
 func (b *backend) TouchedBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Touch, error] {
 	return func(yield func(snapshot.Touch, error) bool) {
 		from, err := b.snapshot(x)
@@ -67,7 +66,7 @@ func (b *backend) TouchedBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[
 	}
 }
 
-// flushed is the record of a fork whose log has everything.
+// flushed returns the record of a fork after its server, if any, has committed everything.
 func (b *backend) flushed(ctx context.Context, id snapshot.ForkID) (r record, err error) {
 	err = b.retryBusy(ctx, b.forkPath(id), func() (again bool, err error) {
 		if r, err = b.fork(id); err == nil {
@@ -111,9 +110,8 @@ func (b *backend) compare(x, y *record, yield func(snapshot.Touch, error) bool) 
 	return err
 }
 
-// Usage is what the fork's own layer holds, not what it sealed before. Cost: its log is
-// read, which who serves it tells of everything first. What was killed is mended. What
-// that put aside counts here, and for no limit.
+// Usage returns the size of the fork's own layer, without layers that it has sealed. It includes what recovery
+// has set aside, which counts for no limit. Cost: reading the log, after a flush or a recovery.
 func (b *backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Bytes, error) {
 	r, err := b.flushed(ctx, fork)
 	var u layer.Usage
@@ -141,10 +139,9 @@ func (b *backend) logUsage(r *record) (layer.Usage, error) {
 	return layer.LogUsage(b.layerPath(r.upper()), r.index(len(r.Layers)-1))
 }
 
-// Settle waits for who served the fork to be done, brings in order what a killed one
-// left, and writes out the filesystem of the layers. It keeps the contract of
-// [snapshot.Settler], but for the last part: what a machine that went down left of
-// content that was never synced may be shorter than it was. ErrBusy: it is served.
+// Settle waits until the fork is no longer served, recovers a layer whose server was killed, and syncs the
+// filesystem of the layers. It implements [snapshot.Settler] with one exception: after a power cut, content
+// that was never synced may be shorter than it was. ErrBusy means that the fork is still served.
 func (b *backend) Settle(ctx context.Context, fork snapshot.ForkID) error {
 	return fail("settling", string(fork), b.syncFork(ctx, fork))
 }

@@ -15,8 +15,8 @@ import (
 
 var _ snapshot.Raiser = (*backend)(nil)
 
-// Borrowed keeps the contract of [snapshot.Raiser]. A file that was changed in part is told even where it has
-// its name, and so is one of several names of which one was removed. Of a frozen base nothing is told.
+// Borrowed implements [snapshot.Raiser]. It also reports files that were changed in part, even under their own
+// names, and files that have lost one of several names. It reports nothing if the base is frozen.
 func (b *backend) Borrowed(ctx context.Context, fork snapshot.ForkID) (all []snapshot.Borrowed, err error) {
 	list, err := b.borrowed(ctx, fork)
 	for _, one := range list {
@@ -37,7 +37,7 @@ func (b *backend) borrowed(ctx context.Context, fork snapshot.ForkID) ([]layer.B
 	return layer.FindBorrowed(o)
 }
 
-// Raise opens the layers itself, and needs no mount.
+// Raise copies up what [layer.FS.Detach] finds, by opening the layers itself. It needs no mount.
 func (b *backend) Raise(ctx context.Context, fork snapshot.ForkID, what []snapshot.Borrowed, _ func(do func(root int) error) error) error {
 	places := map[string]bool{}
 	for _, one := range what {
@@ -66,7 +66,7 @@ func (b *backend) detach(ctx context.Context, fork snapshot.ForkID, places map[s
 		return err
 	}
 	var f *layer.FS
-	err = b.retryBusy(ctx, b.layerPath(r.upper()), func() (again bool, err error) { // who served it may be about to go
+	err = b.retryBusy(ctx, b.layerPath(r.upper()), func() (again bool, err error) { // its server may be about to exit
 		f, err = layer.Open(o)
 		return errors.Is(err, unix.EBUSY), err
 	})

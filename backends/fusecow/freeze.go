@@ -15,42 +15,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Freezer keeps states of trees, each in a directory from which it is read and where
-// nobody can change it. Errors are the contract's, those of [snapshot.Backend.Capture].
+// A Freezer makes frozen states of trees, each readable in a directory of its own that nobody can change.
+// Errors are those of [snapshot.Backend.Capture].
 type Freezer interface {
-	// Holds says why the tree at a path cannot be frozen, or nil. It makes nothing.
+	// Holds returns nil if the tree at a path can be frozen, or the reason why not. It creates nothing.
 	Holds(ctx context.Context, tree string) error
-	// Name is what the next state of a tree is to be called: nothing else ever is. It
-	// makes nothing.
+	// Name returns a name for the next state of a tree, which is never used again. It creates nothing.
 	Name(tree string) (state string, err error)
-	// Freeze makes a state that has been named, of the tree as it is now. What it leaves
-	// after an error, or when its process is killed, Thaw takes away.
+	// Freeze creates a state under a name from Name, of the tree as it is now. Thaw removes what an error or a
+	// kill leaves behind.
 	Freeze(ctx context.Context, tree, state string) error
-	// Path is the directory that a state is read from, now and here.
+	// Path returns the directory in which this process can read a state.
 	Path(state string) (string, error)
-	// Thaw takes states away for good, wholly or in part made, and answers with those that
-	// somebody uses still, which have to wait. Those that are not there, or are not ours, are
-	// passed over. Repeating it is harmless.
+	// Thaw deletes states for good, complete or not. It returns those that are still in use, which have to
+	// wait. It ignores states that do not exist or are not ours. Thaw can be repeated.
 	Thaw(ctx context.Context, states []string) (busy []string, err error)
 }
 
-// A note is a file in states/ and the state that it tells of: "" where its maker was
-// killed before it was whole, and so before anything was made.
+// A stateNote is a file in states/ with the name of a state. The name is "" if the process that wrote the note
+// was killed before it created the state.
 type stateNote struct {
 	path, state string
-	// open: its maker was killed, and what it had started may be about to make the state yet.
+	// pending: the process that wrote the note was killed, but a command that it started may still create the
+	// state.
 	pending bool
 }
 
-// Until a state has been made, or not, the name of its note begins with making; what was
-// started for it has ended after patience enough.
+// While a state is being created, the name of its note begins with pendingPrefix. Commands started for it have
+// ended after pendingTimeout.
 const (
 	pendingPrefix  = "new-"
 	pendingTimeout = time.Minute
 )
 
-// capture makes the record of a capture, of a state that is frozen for it where there is
-// somebody to do so. The lock tells a sweep that the state is about to be named.
+// capture creates the record of a capture, and with a Freezer first a frozen state for it. It holds the lock so
+// that a sweep does not remove the state before the record names it.
 func (b *backend) capture(ctx context.Context, path string, r *record) error {
 	if b.freezer == nil {
 		return b.create(ctx, path, r)
@@ -84,7 +83,7 @@ func (b *backend) capture(ctx context.Context, path string, r *record) error {
 	return err
 }
 
-// note writes down what a state will be called, on stable storage, before there is anything.
+// writeNote writes the name of a state to stable storage before the state is created.
 func (b *backend) writeNote(ctx context.Context, name, state string) error {
 	if err := fault.Point(ctx, "note the state"); err != nil {
 		return err
@@ -109,15 +108,15 @@ func (b *backend) writeNote(ctx context.Context, name, state string) error {
 
 func (b *backend) notePath(name string) string { return b.dir + "/states/" + name }
 
-// look opens the directory of a state that was just made: where that cannot be, there is
-// no use in it.
+// checkVisible checks that this process can open the directory of a new state. A state that cannot be opened is
+// useless.
 func (b *backend) checkVisible(r *record) error {
 	path, err := b.freezer.Path(r.State)
 	if err != nil {
 		return err
 	}
 	dir, err := vfs.OpenDir(unix.AT_FDCWD, path)
-	if notExist(err) { // where the kernel mounts it this process may not see, as in a container
+	if notExist(err) { // the kernel mounts it where this process cannot see it, for example outside a container
 		return because(errs.ErrNotSupported, path, "what was frozen cannot be seen here: "+err.Error(), "snapfs … --backend fusecow-overlay")
 	}
 	if err != nil {
@@ -126,14 +125,13 @@ func (b *backend) checkVisible(r *record) error {
 	return dir.Close()
 }
 
-// stir lets [backend.Pending] say that there is something to sweep. What cannot be written
-// waits for what is removed next.
+// markPending makes [backend.Pending] report work for a sweep. If it fails, the next removal does the same.
 func (b *backend) markPending() {
 	_ = os.WriteFile(b.dir+"/trash/"+uniqueName("state"), nil, 0o600)
 }
 
-// unnamed lists the notes of states that are not among those named. The caller holds the
-// lock exclusively, so that nobody is about to name one.
+// unusedStates returns the notes of states that are not in named. The caller holds the lock exclusively, so no
+// process is about to name one.
 func (b *backend) unusedStates(named map[string]bool) (dead []stateNote, err error) {
 	if b.freezer == nil {
 		return nil, nil
@@ -149,7 +147,7 @@ func (b *backend) unusedStates(named map[string]bool) (dead []stateNote, err err
 		if err == nil {
 			text, err = os.ReadFile(n.path)
 		}
-		if notExist(err) { // another sweep was quicker
+		if notExist(err) { // another sweep was faster
 			continue
 		}
 		if err != nil {
@@ -166,7 +164,7 @@ func (b *backend) unusedStates(named map[string]bool) (dead []stateNote, err err
 	return dead, err
 }
 
-// thaw has states thawed and forgets them, but for those that somebody uses still.
+// thaw thaws states and removes their notes, except those of states in use.
 func (b *backend) thaw(ctx context.Context, dead []stateNote) error {
 	if len(dead) == 0 {
 		return nil

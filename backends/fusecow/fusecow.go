@@ -1,38 +1,38 @@
 //go:build linux
 
-// Package fusecow keeps snapshots and forks with a filesystem of its own, package
-// layer: the real tree is only read, and what a fork changes lies in a layer above
-// it. It needs /dev/fuse and the right to mount, and nothing of the filesystem
-// that its data lies on. What is captured is live: a file that no layer has changed
-// is read from the real tree as it is now. Where somebody freezes trees, a [Freezer], it
-// is read from what he keeps.
+// Package fusecow keeps snapshots and forks with a filesystem of its own, package layer. It only reads the real
+// tree, and stores the changes of a fork in a layer above it. It needs /dev/fuse and the permission to mount,
+// and has no requirements on the filesystem with its data. Captures are live: files that no layer has changed
+// are read from the real tree as it is now. With a [Freezer] they are read from a frozen state.
+//
+// Read record, backend and [Serve] first. The package knows the layout of its directory, not the format of a
+// layer.
 //
 // # Layout
 //
-//	lock                shared by who names layers, exclusive to who clears them
-//	snapshots/<id>      a text file: of which tree, when, and its layers
-//	forks/<id>          a text file: the same, and the last layer is its own
-//	layers/<layer>/     a layer; its log is the mark that it is ours
-//	layers/<layer>/ask  the socket of the process that has it open to be written to
-//	layers/<layer>/instead     in one that was merged, until all records name it: of what
-//	layers/<layer>/superseded  a merged one has its place, and it goes soon
-//	quotas/<name>       what layers hold, and may at most: a [layer.Quota]
-//	states/<number>     a text file: what a [Freezer] keeps, or is about to
-//	tmp/                records and layers being made
-//	trash/              what is to be deleted
+//	lock                shared while naming layers, exclusive while clearing them
+//	snapshots/<id>      a text file: the tree, the time, and the layers
+//	forks/<id>          a text file: the same; the last layer is the fork's own
+//	layers/<layer>/     a layer; its log marks the directory as ours
+//	layers/<layer>/ask  the socket of the process that has it open for writing
+//	layers/<layer>/instead     in a merged layer until all records name it: the replaced layers
+//	layers/<layer>/superseded  marks a replaced layer, which will be removed soon
+//	quotas/<name>       usage and limit of some layers: a [quota.Quota]
+//	states/<number>     a text file: the name of a state of a [Freezer]
+//	tmp/                records and layers being created
+//	trash/              deleted entries
 //
-// A record is renamed into its place when it is whole. A layer that a snapshot names
-// is never written again, so sealing is a matter of small files: the fork goes on
-// with a new layer, then the snapshot is there, then it is the fork's base. Each step
-// leaves a state that is right by itself.
+// A record is renamed into place when it is complete. A layer that a snapshot names is never written again, so
+// sealing takes a few small files: the fork gets a new layer, then the snapshot is created, then it becomes the
+// fork's base. The state after each step is valid.
 //
-// # Who serves
+// # Servers
 //
-// A process of a program of its own, which whoever wants a mount starts and which ends
-// with the last mount: see [Serve]. The one that serves a fork to be written to has its
-// layer open, held by flock(2), and listens beside it: another process that wants the
-// fork gets a mount of the same filesystem from there, and sealing a fork in use has it go
-// on with the next layer. What nobody has open is served to be looked at by one more.
+// Each served tree has a server process, see [Serve], which the first process that wants to mount the tree
+// starts and which ends with the last mount. The server of a writable fork holds its layer open, locked with
+// flock(2), and listens on a socket in it. Other processes get further mounts of the same filesystem from
+// there. Sealing a fork in use makes its server continue on the next layer. A fork that no process has open is
+// read through a server of its own.
 package fusecow
 
 import (
@@ -53,9 +53,8 @@ import (
 
 const name = "fusecow"
 
-// Driver opens this backend. It holds any directory of a local filesystem. Program
-// finds the program, with its arguments, that calls [Serve]; it is called when a
-// tree is opened or is to be served.
+// Driver opens this backend, which holds any directory of a local filesystem. program returns the program, with
+// arguments, that calls [Serve]. Driver calls it when it opens a tree or needs a server.
 func Driver(program func() ([]string, error)) snapshot.Driver {
 	return snapshot.Driver{Name: name, Automatic: true, Open: func(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 		b := &backend{dir: filepath.Clean(place.Dir), program: program}
@@ -66,8 +65,8 @@ func Driver(program func() ([]string, error)) snapshot.Driver {
 	}}
 }
 
-// OpenFrozen opens this backend with bases that f keeps frozen. Program is as that of
-// [Driver]. Errors: those of f too.
+// OpenFrozen opens this backend with bases that f freezes. program is as in [Driver]. Errors include those of
+// f.
 func OpenFrozen(ctx context.Context, place snapshot.Place, program func() ([]string, error), f Freezer) (snapshot.Backend, error) {
 	if !place.Held {
 		if err := f.Holds(ctx, place.Tree.Path); err != nil {
@@ -81,9 +80,8 @@ func OpenFrozen(ctx context.Context, place snapshot.Place, program func() ([]str
 	return b, nil
 }
 
-// open says whether the backend can have its data in place.Dir, for place.Tree or any
-// other tree. It writes nothing. Cost: some ten microseconds. Errors: ErrNotFound (no
-// such tree), ErrNotSupported with the reason.
+// open checks whether the backend can have its data in place.Dir, for place.Tree or any other tree. It writes
+// nothing. Cost: some ten microseconds. Errors: ErrNotFound (no such tree), ErrNotSupported with the reason.
 func (b *backend) open(place snapshot.Place) error {
 	if !filepath.IsAbs(place.Dir) {
 		return fail("opening", "", because(errs.ErrNotSupported, place.Dir, "the place for layers is not an absolute path"))
@@ -101,11 +99,11 @@ func (b *backend) open(place snapshot.Place) error {
 	return fail("opening", "", err)
 }
 
-// canServe says why nothing can be served on this machine, or nil.
+// checkFUSE returns nil if this machine can serve trees, or the reason why not.
 func checkFUSE() error {
 	if err := unix.Access("/dev/fuse", unix.R_OK|unix.W_OK); err != nil {
 		mend := "sudo modprobe fuse"
-		if errors.Is(err, unix.EACCES) { // it is there
+		if errors.Is(err, unix.EACCES) { // it exists
 			mend = "sudo chmod 0666 /dev/fuse"
 		}
 		return because(errs.ErrNotSupported, "/dev/fuse", "it cannot be opened: "+err.Error(), mend, "ls -l /dev/fuse")
@@ -113,7 +111,7 @@ func checkFUSE() error {
 	return nil
 }
 
-// server finds the program that serves trees.
+// serverProgram returns the program that serves trees.
 func (b *backend) serverProgram() ([]string, error) {
 	program, err := b.program()
 	var missing *run.MissingError
@@ -123,7 +121,7 @@ func (b *backend) serverProgram() ([]string, error) {
 	return program, err
 }
 
-// holds says why the tree at path cannot be held, or nil.
+// checkTree returns nil if the backend can hold the tree at path, or the reason why not.
 func checkTree(path string) error {
 	st, err := vfs.Lstat(unix.AT_FDCWD, path)
 	if err != nil {
@@ -144,12 +142,12 @@ func checkTree(path string) error {
 	return nil
 }
 
-// A backend has no state but its directory, so that any number of them, in any
-// number of processes, may work on the same one.
+// A backend has no state except its directory. Any number of them, in any number of processes, may work on the
+// same directory.
 type backend struct {
 	dir     string
 	program func() ([]string, error)
-	freezer Freezer // nil: bases are live
+	freezer Freezer // nil means live bases
 }
 
 func (b *backend) Facts() snapshot.Facts {
@@ -160,14 +158,14 @@ func (b *backend) Facts() snapshot.Facts {
 	}
 }
 
-// Hidden is where the layers are: no sandbox may see them.
+// Hidden returns the directory of the layers, which no sandbox may see.
 func (b *backend) Hidden() []string { return []string{b.dir} }
 
 func (b *backend) snapshotPath(id snapshot.ID) string { return b.dir + "/snapshots/" + string(id) }
 func (b *backend) forkPath(id snapshot.ForkID) string { return b.dir + "/forks/" + string(id) }
 func (b *backend) layerPath(layer string) string      { return b.dir + "/layers/" + layer }
 
-// fail makes err the contract's error, unless it is. A *fs.PathError lends it its path.
+// fail wraps err in the contract's error, unless it is one. The path of an *fs.PathError becomes its path.
 func fail(op, id string, err error) error {
 	var done *errs.Error
 	if err == nil || errors.As(err, &done) {
@@ -191,7 +189,7 @@ func fail(op, id string, err error) error {
 	return e
 }
 
-// kindOf is the kind of a reason of our own, or of what the system said.
+// kindOf returns the kind of err, a reason of our own or a system error.
 func kindOf(err error) error {
 	var r *reason
 	switch {
@@ -203,7 +201,7 @@ func kindOf(err error) error {
 	return errs.KindOfFile(err)
 }
 
-// because is a failure of a kind, in words of our own.
+// because returns an error of a kind with a text of our own.
 func because(kind error, path, why string, hints ...string) error {
 	return &fs.PathError{Op: name, Path: path, Err: &reason{kind, why, hints}}
 }

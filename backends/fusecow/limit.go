@@ -27,9 +27,8 @@ var _ interface {
 	snapshot.Gauge
 } = (*backend)(nil)
 
-// A limit is what a fork's record says of one: what it was set to, and the file in
-// quotas/ that its layers count in, and whose limit holds. A file that several share has
-// the limit that was set last.
+// A limit is the limit in a fork's record: the values, and the file in quotas/ that counts its layers and
+// enforces a limit. If forks share the file, the limit set last applies to all of them.
 type limit struct {
 	Bytes  int64  `json:"bytes,omitempty"`
 	Inodes int64  `json:"inodes,omitempty"`
@@ -40,21 +39,21 @@ func (l *limit) usage() layer.Usage { return layer.Usage{Bytes: l.Bytes, Inodes:
 
 func (b *backend) quotaPath(name string) string { return b.dir + "/quotas/" + name }
 
-// quotaName is where a fork with this limit counts.
+// quotaName returns the name of the quota of a fork with this limit.
 func quotaName(id snapshot.ForkID, l snapshot.DiskLimit) string {
 	if l.Share == "" {
 		return "fork-" + string(id)
 	}
 	h := fnv.New64a()
-	_, _ = io.WriteString(h, l.Share) // it never fails
+	_, _ = io.WriteString(h, l.Share) // never fails
 	return fmt.Sprintf("share-%x", h.Sum64())
 }
 
-// LimitPlace keeps the contract of [snapshot.Sharer].
+// LimitPlace implements [snapshot.Sharer].
 func (b *backend) LimitPlace() string { return name + " " + b.dir }
 
-// CanLimit keeps the contract of [snapshot.LimitProber]: whoever runs it can, by bytes
-// and inodes, where the filesystem says at once what a file takes up.
+// CanLimit implements [snapshot.LimitProber]. Any user can limit bytes and inodes, if the filesystem reports
+// immediately how much space a file occupies.
 func (b *backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 	if l == (snapshot.DiskLimit{}) {
 		return nil
@@ -78,10 +77,9 @@ func (b *backend) canLimit() error {
 	return nil
 }
 
-// LimitFork keeps the contract of [snapshot.Limiter]. Writes beyond the limit fail with
-// EDQUOT, a page that was written through a mapping when it is written back. The log
-// counts, as far as it tells of more; removing needs no room. What is added to a file
-// beyond its end by allocating ahead counts.
+// LimitFork implements [snapshot.Limiter]. Writes beyond the limit fail with EDQUOT, writes to a mapped page
+// when it is written back. The log counts where it grows; removing files needs no space. Space preallocated
+// beyond the end of a file counts.
 func (b *backend) LimitFork(ctx context.Context, fork snapshot.ForkID, l snapshot.DiskLimit) error {
 	return fail("limiting", string(fork), b.limitFork(ctx, fork, l))
 }
@@ -100,7 +98,7 @@ func (b *backend) limitFork(ctx context.Context, id snapshot.ForkID, l snapshot.
 		return err
 	}
 	defer unlockFork()
-	unlock, err := b.lock(ctx, unix.LOCK_SH) // the quota stays until the record names it
+	unlock, err := b.lock(ctx, unix.LOCK_SH) // keeps a sweep from removing the quota before the record names it
 	if err != nil {
 		return err
 	}
@@ -129,7 +127,7 @@ func (b *backend) limitFork(ctx context.Context, id snapshot.ForkID, l snapshot.
 	return nil
 }
 
-// unlimit takes the limit of a fork away. Those that shared it keep it.
+// unlimit removes the limit of a fork. Forks that shared it keep it.
 func (b *backend) unlimit(ctx context.Context, id snapshot.ForkID, r record) error {
 	if r.Limit == nil {
 		return nil
@@ -143,26 +141,26 @@ func (b *backend) unlimit(ctx context.Context, id snapshot.ForkID, r record) err
 	return nil
 }
 
-// dropQuota removes a quota that nobody shares. One that stays is swept.
+// dropQuota removes a quota that no other fork shares. A sweep removes a leftover.
 func (b *backend) dropQuota(id snapshot.ForkID, l *limit) {
 	if l != nil && l.Quota == quotaName(id, snapshot.DiskLimit{}) {
 		_ = os.Remove(b.quotaPath(l.Quota))
 	}
 }
 
-// uncount takes the layer that a removed fork wrote to out of its quota.
+// unchargeFork removes the writable layer of a removed fork from its quota.
 func (b *backend) unchargeFork(id snapshot.ForkID, r *record) {
 	b.unchargeTop(r)
 	b.dropQuota(id, r.Limit)
 }
 
-// uncountLayers takes the layers of one record of a fork out of its quota that the other does not count.
+// unchargeLayers removes from the quota of left the layers that kept does not have.
 func (b *backend) unchargeLayers(left, kept *record) {
 	if left.Limit == nil {
 		return
 	}
 	q, err := b.quota(left)
-	if err != nil { // a sweep does it
+	if err != nil { // a sweep does it later
 		return
 	}
 	defer q.Close()
@@ -173,20 +171,19 @@ func (b *backend) unchargeLayers(left, kept *record) {
 	}
 }
 
-// uncountLayer takes the topmost layer of a record out of its quota.
+// unchargeTop removes the topmost layer of a record from its quota.
 func (b *backend) unchargeTop(r *record) {
 	if r.Limit == nil {
 		return
 	}
-	if q, err := b.quota(r); err == nil { // or a sweep does it
+	if q, err := b.quota(r); err == nil { // or a sweep does it later
 		_ = q.SetUsage(b.layerPath(r.upper()), layer.Usage{})
 		q.Close()
 	}
 }
 
-// relimit puts the record next in the place of the fork's, which is was, and has its
-// layers count where that says. After an error it is as it was. The caller holds the
-// fork's lock.
+// relimit replaces the fork's record was by next, and charges its layers accordingly. After an error the fork
+// has its old record. The caller holds the fork's lock.
 func (b *backend) relimit(ctx context.Context, id snapshot.ForkID, was, next record) error {
 	if err := fault.Point(ctx, "write down the limit"); err != nil {
 		return err
@@ -207,8 +204,8 @@ func (b *backend) relimit(ctx context.Context, id snapshot.ForkID, was, next rec
 	return err
 }
 
-// recount has the layers of a fork count where its record says: who serves it does so, or
-// it is set to what their logs tell.
+// recharge charges the layers of a fork to the quota that its record names: its server does it, or else
+// recharge reads the logs.
 func (b *backend) recharge(ctx context.Context, r *record) error {
 	return b.retryBusy(ctx, b.layerPath(r.upper()), func() (again bool, err error) {
 		if _, err = b.requestLayer(r.upper(), request{Recount: true}); !errors.Is(err, errNotServed) {
@@ -230,7 +227,7 @@ func (b *backend) recharge(ctx context.Context, r *record) error {
 	})
 }
 
-// countIn sets what those layers of a fork hold in its quota that nobody serves.
+// chargeLayers sets the usage of those own layers of a fork for which unserved returns true, from their logs.
 func (b *backend) chargeLayers(r *record, unserved func(path string) bool) error {
 	q, err := b.quota(r)
 	if err != nil {
@@ -254,16 +251,16 @@ func (b *backend) chargeLayers(r *record, unserved func(path string) bool) error
 
 func anyLayer(string) bool { return true }
 
-// quota is the quota that a record names.
+// quota opens the quota that a record names.
 func (b *backend) quota(r *record) (*layer.Quota, error) {
 	q, err := layer.OpenQuota(b.quotaPath(r.Limit.Quota))
-	if err == nil && q.Limit() == (layer.Usage{}) { // it was lost, or its setter killed
+	if err == nil && q.Limit() == (layer.Usage{}) { // the file was lost, or the process that set it was killed
 		q.SetLimit(r.Limit.usage())
 	}
 	return q, err
 }
 
-// attach has an open filesystem count where the record of its fork says.
+// setQuota makes an open filesystem charge the quota that the record of its fork names.
 func (b *backend) setQuota(f *layer.FS, r *record) error {
 	if r.Limit == nil {
 		return f.SetQuota(nil, nil)
@@ -276,10 +273,10 @@ func (b *backend) setQuota(f *layer.FS, r *record) error {
 		q.Close()
 		return err
 	}
-	return b.chargeLayers(r, func(path string) bool { return !f.HasLayer(path) }) // what was merged since
+	return b.chargeLayers(r, func(path string) bool { return !f.HasLayer(path) }) // layers that were merged since f was opened
 }
 
-// Gauge keeps the contract of [snapshot.Gauge].
+// Gauge implements [snapshot.Gauge].
 func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (used snapshot.DiskLimit, err error) {
 	r, err := b.fork(fork)
 	if err == nil && r.Limit == nil {
@@ -296,8 +293,8 @@ func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (used snapshot.
 	return used, fail("measuring", string(fork), err)
 }
 
-// sweepQuotas removes the quotas that no fork names, and has the others forget the layers
-// that have gone. The caller holds the lock exclusively.
+// sweepQuotas removes quotas that no fork names, and the slots of removed layers in the others. The caller
+// holds the lock exclusively.
 func (b *backend) sweepQuotas(named map[string]bool, layers []string) error {
 	entries, err := os.ReadDir(b.dir + "/quotas")
 	if notExist(err) {
@@ -309,7 +306,7 @@ func (b *backend) sweepQuotas(named map[string]bool, layers []string) error {
 			err = errors.Join(err, os.Remove(path))
 			continue
 		}
-		if q, damaged := layer.OpenQuota(path); damaged == nil { // or who opens it says so
+		if q, damaged := layer.OpenQuota(path); damaged == nil { // opening a damaged one reports it
 			q.Retain(layers)
 			q.Close()
 		}

@@ -12,14 +12,13 @@ import (
 
 var _ snapshot.Loser = (*backend)(nil)
 
-// Lost keeps the contract of [snapshot.Loser]. Who serves a fork takes its socket away
-// before it ends, unless it was killed.
+// Lost implements [snapshot.Loser]. A server removes its socket before it exits, unless it is killed.
 func (b *backend) Lost(ctx context.Context, fork snapshot.ForkID) bool {
 	r, err := b.fork(fork)
 	if err != nil || !waitEnd(ctx, b.socketPath(r.upper())) {
 		return false
 	}
-	if r, err = b.fork(fork); err != nil { // it may have gone on with another layer
+	if r, err = b.fork(fork); err != nil { // it may have switched to another layer
 		return false
 	}
 	return unix.Access(b.socketPath(r.upper()), unix.F_OK) == nil
@@ -27,7 +26,7 @@ func (b *backend) Lost(ctx context.Context, fork snapshot.ForkID) bool {
 
 var _ snapshot.Noticer = (*backend)(nil)
 
-// Noticed keeps the contract of [snapshot.Noticer].
+// Noticed implements [snapshot.Noticer].
 func (b *backend) Noticed(_ context.Context, fork snapshot.ForkID) (all []string, err error) {
 	r, err := b.fork(fork)
 	if err == nil {
@@ -36,7 +35,7 @@ func (b *backend) Noticed(_ context.Context, fork snapshot.ForkID) (all []string
 	return all, fail("asking", string(fork), err)
 }
 
-// ended waits until who listens at path, if somebody does, has ended. False: ctx has before.
+// waitEnd waits until the server that listens at path, if any, has ended. It returns false if ctx ended before.
 func waitEnd(ctx context.Context, path string) bool {
 	p, err := fdsock.Dial(path)
 	if err != nil {
@@ -44,9 +43,9 @@ func waitEnd(ctx context.Context, path string) bool {
 	}
 	defer p.Close() //nolint:errcheck // nothing is written
 	if ctx.Err() != nil {
-		return p.PeerEnding() // what it showed is gone then, and it may listen still
+		return p.PeerEnding() // its mounts are dead then, even if it still listens
 	}
-	stop := context.AfterFunc(ctx, func() { _ = p.Shutdown() }) // it wakes the one below
-	_, _, _ = p.Receive()                                       // nothing is said: it ends
+	stop := context.AfterFunc(ctx, func() { _ = p.Shutdown() }) // ends the Receive below
+	_, _, _ = p.Receive()                                       // the server sends nothing: Receive returns when the server ends
 	return stop() && ctx.Err() == nil
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A keeper is a backend with live bases, of which it keeps what a fork changes.
+// A liveBackend is a backend with live bases. It saves originals of the files that a fork changes.
 type liveBackend struct{ *backend }
 
 var _ snapshot.Keeper = liveBackend{}
 
-// Originals keeps the contract of [snapshot.Keeper]. Content is kept of files up to 1 MiB,
-// of those that are written to, cut, or replaced by a rename; it counts for no limit.
+// Originals implements [snapshot.Keeper]. Layers save the content of files up to 1 MiB that are written to,
+// truncated or replaced by a rename. Saved content counts for no limit.
 func (k liveBackend) Originals(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Original, error] {
 	return func(yield func(snapshot.Original, error) bool) {
 		all, err := k.originals(ctx, base, fork)

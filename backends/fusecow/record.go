@@ -18,19 +18,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A record is the text file that is a snapshot or a fork.
+// A record is the text file of a snapshot or a fork.
 type record struct {
-	// Format is the mark that a record is ours, and its version.
+	// Format marks a record as ours and has its version.
 	Format string    `json:"format"`
 	Tree   string    `json:"tree"`
-	State  string    `json:"state,omitempty"` // of the tree, as a [Freezer] calls it
+	State  string    `json:"state,omitempty"` // name of a frozen state, by a [Freezer]
 	Taken  time.Time `json:"taken"`
-	Base   string    `json:"base,omitempty"` // of a fork
-	// Layers are above the tree, the oldest first. The last one of a fork is its own.
+	Base   string    `json:"base,omitempty"` // base snapshot of a fork
+	// Layers are the layers above the tree, the oldest first. The last layer of a fork is its own.
 	Layers []string `json:"layers"`
-	// Places are the last of the places that each of Layers has, where some were merged.
+	// Indexes has the highest index of each layer, if some were merged; see [layer.Options].
 	Indexes []int `json:"places,omitempty"`
-	// Own is how many of the first layers of a fork are not its own, but its first base's.
+	// Own is how many of the first layers of a fork belong to its first base.
 	Own   int    `json:"own,omitempty"`
 	Limit *limit `json:"limit,omitempty"`
 }
@@ -43,7 +43,7 @@ const (
 
 func (r *record) upper() string { return r.Layers[len(r.Layers)-1] }
 
-// above is the record with one more layer on top, which shares nothing with it.
+// above returns a copy of the record with one more layer on top.
 func (r *record) above(layer string) record {
 	next := *r
 	next.Layers = append(slices.Clone(r.Layers), layer)
@@ -53,7 +53,7 @@ func (r *record) above(layer string) record {
 	return next
 }
 
-// place is the last that one of the layers has.
+// index returns the highest index of Layers[i].
 func (r *record) index(i int) int {
 	if r.Indexes == nil || i < 0 {
 		return i
@@ -61,8 +61,8 @@ func (r *record) index(i int) int {
 	return r.Indexes[i]
 }
 
-// upTo is how many of the layers end at a place, or -1 where one that has it goes on: other
-// records may know the same places by other names while layers are being merged.
+// layersUpTo returns how many of the layers end at an index, or -1 if a layer spans it. While layers are being
+// merged, records may name different layers for the same indexes.
 func (r *record) layersUpTo(place int) int {
 	for n := 0; n <= len(r.Layers); n++ {
 		if r.index(n-1) == place {
@@ -72,8 +72,7 @@ func (r *record) layersUpTo(place int) int {
 	return -1
 }
 
-// merged is the record with one layer in the place of those from an index up to, but
-// without, another.
+// merged returns the record with one layer in place of Layers[from:to].
 func (r *record) merged(from, to int, layer string) record {
 	next := *r
 	next.Layers, next.Indexes = nil, nil
@@ -92,8 +91,8 @@ func (r *record) merged(from, to int, layer string) record {
 	return next
 }
 
-// read reads the record at path: of a fork, or of a snapshot. Errors: not exist,
-// *reason, all within a *fs.PathError.
+// read reads the record of a fork or of a snapshot at path. Errors: those of files, and *reason in an
+// *fs.PathError.
 func read(path string, fork bool) (record, error) {
 	var r record
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
@@ -137,8 +136,8 @@ func read(path string, fork bool) (record, error) {
 	return r, nil
 }
 
-// write makes a file with the record in it, with firm on the disk before any name that it gets
-// from here on; after an error there is none.
+// write creates a file with the record. With firm, the content reaches stable storage before any name that the
+// file gets later. After an error there is no file.
 func (r *record) write(path string, firm bool) error {
 	if r.Format = format; r.Indexes != nil {
 		r.Format = formatIndexes
@@ -160,7 +159,7 @@ func (r *record) write(path string, firm bool) error {
 	return nil
 }
 
-// find reads the record of what an id stands for.
+// find reads the record of an id, and checks that its layers exist.
 func (b *backend) find(id, path string, fork bool) (record, error) {
 	if !snapshot.ValidID(id) {
 		return record{}, because(errs.ErrNotFound, "", "no id looks like that")

@@ -14,46 +14,46 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A request is what one process asks of the one that serves a fork.
+// A request is sent to the server of a fork. One of its first fields is set.
 type request struct {
-	// Mount: for one more mount of it.
+	// Mount asks for another mount.
 	Mount    bool       `json:"mount,omitempty"`
 	ReadOnly bool       `json:"readonly,omitempty"`
 	View     layer.View `json:"side,omitempty"`
-	// Flush: to tell the log of everything.
+	// Flush asks the server to commit everything to its log.
 	Flush bool `json:"flush,omitempty"`
-	// Freeze: to go on with the layer of this name, which is empty.
+	// Freeze asks the server to continue on the layer of this name, which is empty.
 	Freeze string `json:"freeze,omitempty"`
-	// Return: to serve what this record makes of the same tree, and have it be the fork's.
+	// RollBack asks the server to serve this record of the same tree, and to make it the fork's.
 	RollBack *record `json:"return,omitempty"`
-	// Late: which files of the tree below had changed when they were read.
+	// LateReads asks for the lower files that had already changed when they were read.
 	LateReads bool `json:"late,omitempty"`
-	// Limit: to count where the fork's record says.
+	// Recount asks the server to charge the quota that the fork's record now names.
 	Recount bool `json:"limit,omitempty"`
 
-	// lock is the fork's, which goes along with what changes its record: who serves it may come to that when
-	// who asked was killed, and nobody is to have the lock before.
+	// lock is the file with the fork's lock, sent along with requests that change the record. The server may
+	// handle the request after the sender was killed, and no other process may get the lock before that.
 	lock *os.File
 }
 
-// An answer to it, or to a start; nothing is wrong where it is empty.
+// A reply answers a request or a startRequest. Failure is empty after success.
 type reply struct {
 	Failure   string   `json:"wrong,omitempty"`
 	Path      string   `json:"path,omitempty"`
-	Kind      string   `json:"kind,omitempty"` // the text of one of kinds
+	Kind      string   `json:"kind,omitempty"` // text of one of kinds
 	Hints     []string `json:"hints,omitempty"`
-	LateReads [][]byte `json:"late,omitempty"` // paths, of any bytes
-	// Side is that of the mount.
+	LateReads [][]byte `json:"late,omitempty"` // paths, which may be any bytes
+	// View is the view of the mount.
 	View layer.View `json:"side,omitempty"`
 }
 
-// kinds are what can be wrong with a tree to be served.
+// kinds are the error kinds that a reply can carry.
 var kinds = []error{
 	errs.ErrNotFound, errs.ErrBusy, errs.ErrReadOnly, errs.ErrNoSpace, errs.ErrNotSupported, errs.ErrDenied,
 	errs.ErrInterrupted,
 }
 
-// wrong makes an answer of an error.
+// failureReply converts an error to a reply.
 func failureReply(err error) (a reply) {
 	if err == nil {
 		return a
@@ -65,7 +65,7 @@ func failureReply(err error) (a reply) {
 	return a
 }
 
-// err is the error that an answer was made of. EBUSY: it may be tried again.
+// err converts a reply back to its error. EBUSY means that the request may be repeated.
 func (a *reply) err() error {
 	switch {
 	case a.Failure == "":
@@ -82,15 +82,15 @@ func (a *reply) err() error {
 	return because(kind, a.Path, a.Failure, a.Hints...)
 }
 
-// errNobody: no process serves the fork.
+// errNotServed means that no process serves the fork.
 var errNotServed = errors.New("nobody serves it")
 
-// ask asks who serves a layer. EBUSY: he is about to go.
+// requestLayer sends a request to the server of a layer. EBUSY means that the server is about to exit.
 func (b *backend) requestLayer(layer string, q request) (*os.File, error) {
 	return requestMount(b.socketPath(layer), q)
 }
 
-// ask asks who listens at path.
+// requestMount sends a request to the server that listens at path.
 func requestMount(path string, q request) (*os.File, error) {
 	root, _, err := requestReply(path, q)
 	return root, err
@@ -114,11 +114,10 @@ func requestReply(path string, q request) (*os.File, *reply, error) {
 	return root, a, err
 }
 
-// lateAt asks who listens at path which files had changed below when they were read: none, where
-// nobody listens.
+// lateReadsAt asks the server at path for its late reads. There are none if no server listens.
 func lateReadsAt(path string) (all []string, err error) {
 	_, a, err := requestReply(path, request{LateReads: true})
-	if errors.Is(err, errNotServed) || errors.Is(err, unix.EBUSY) { // he ends, and nothing is read any more
+	if errors.Is(err, errNotServed) || errors.Is(err, unix.EBUSY) { // the server is exiting, and nobody reads any more
 		return nil, nil
 	}
 	if err != nil {
@@ -130,11 +129,11 @@ func lateReadsAt(path string) (all []string, err error) {
 	return all, nil
 }
 
-// errHungUp: who was asked has ended.
+// errHungUp means that the server exited before it replied.
 var errHungUp = errors.New("the process that serves it has ended")
 
-// demand sends what is wanted to the one at the other end, with a lock unless that is nil, and answers with the mount
-// that comes back, if one does.
+// exchange sends what to a server, with lock unless that is nil, and returns the reply and the mount in it, if
+// any.
 func exchange(p *fdsock.Conn, what any, lock *os.File) (*os.File, *reply, error) {
 	text, err := json.Marshal(what)
 	if err != nil {
@@ -162,7 +161,7 @@ func exchange(p *fdsock.Conn, what any, lock *os.File) (*os.File, *reply, error)
 	return files[0], &a, nil
 }
 
-// reply answers who asked. A mount that he does not get goes with its descriptor.
+// sendMount replies with a mount, whose descriptor it closes, or with an error.
 func sendMount(p *fdsock.Conn, root *os.File, err error) { sendReply(p, root, failureReply(err)) }
 
 func sendReply(p *fdsock.Conn, root *os.File, a reply) {
@@ -170,7 +169,7 @@ func sendReply(p *fdsock.Conn, root *os.File, a reply) {
 	switch {
 	case err != nil:
 	case root != nil:
-		_ = p.Send(text, root) // who asked has gone, if not
+		_ = p.Send(text, root) // after an error the client has gone, and the mount with it
 	default:
 		_ = p.Send(text)
 	}
@@ -179,7 +178,7 @@ func sendReply(p *fdsock.Conn, root *os.File, a reply) {
 	}
 }
 
-// answer answers until the socket is shut down.
+// acceptRequests serves clients until the socket is shut down.
 func (s *server) acceptRequests(socket *fdsock.Conn) {
 	for {
 		p, err := socket.Accept()
@@ -191,7 +190,7 @@ func (s *server) acceptRequests(socket *fdsock.Conn) {
 	}
 }
 
-// one answers one request of this user's, or of root's.
+// serveRequest handles one request of this user or of root.
 func (s *server) serveRequest(p *fdsock.Conn) {
 	defer p.Close() //nolint:errcheck // it was answered, or not
 	if uid, err := p.PeerUID(); err != nil || uid != 0 && int(uid) != os.Geteuid() {
@@ -238,7 +237,7 @@ func (s *server) handle(q request) (*os.File, error) {
 	case q.Mount:
 		return s.mountView(q.View, q.ReadOnly)
 	case s.fork == "":
-		return nil, unix.EINVAL // nothing of it is written to
+		return nil, unix.EINVAL // this tree is read-only
 	case q.Recount:
 		r, err := s.b.fork(s.fork)
 		if err == nil {
@@ -252,9 +251,9 @@ func (s *server) handle(q request) (*os.File, error) {
 	return nil, s.advance(&q)
 }
 
-// goOn has the fork go on with another layer, in its record too. Holds mu. Who asks
-// holds the lock of the fork, and [backend.lock], shared; but he may be killed meanwhile, and
-// a sweep replace the record or take the layer: so that one is taken here too.
+// advance moves the fork to another layer, in its record too. The caller holds mu. The client holds the fork's
+// lock and [backend.lock], shared. But the client may be killed, and a sweep could then replace the record or
+// remove the layer; so the server takes [backend.lock] as well.
 func (s *server) advance(q *request) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -277,7 +276,7 @@ func (s *server) advance(q *request) error {
 	return s.switchRecord(&r, func(then func() error) error { return s.fs.Freeze(s.b.layerPath(r.upper()), then) })
 }
 
-// goBack has another filesystem answer for the fork, of other layers over the same tree.
+// rollBack switches the mounts of the fork to other layers over the same tree.
 func (s *server) rollBack(r *record) error {
 	next, err := layer.Open(s.b.optionsOn(s.fs.Lower(), r))
 	if err != nil {
@@ -303,8 +302,8 @@ func (s *server) rollBack(r *record) error {
 	return err
 }
 
-// follow listens beside the topmost layer of a record, which change is to make the fork's by
-// calling then; from there on nobody listens beside the old one any more.
+// switchRecord listens in the topmost layer of r and calls change, which makes r the fork's record by calling
+// then. After that no process listens in the old layer.
 func (s *server) switchRecord(r *record, change func(then func() error) error) error {
 	at := s.b.socketPath(r.upper())
 	socket, err := listen(at)
@@ -318,7 +317,7 @@ func (s *server) switchRecord(r *record, change func(then func() error) error) e
 		return err
 	})
 	if !done {
-		_ = os.Remove(at) // it goes with the layer, else
+		_ = os.Remove(at) // otherwise it is removed with the layer
 		_ = socket.Close()
 		return err
 	}

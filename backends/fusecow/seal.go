@@ -15,10 +15,9 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
-// Seal gives the fork a new layer above its old one, which is the snapshot's from then
-// on. Of a fork in use, the process that serves it does the first. Where a later step
-// fails the fork keeps the new layer: its content is the same. Cost: constant, but for
-// a fork whose server was killed, which is mended first.
+// Seal puts a new layer on the fork; the old one then belongs to the snapshot. If the fork is in use, its
+// server switches layers. If a later step fails, the fork has one more layer with the same content. Cost:
+// constant, plus recovery if the fork's server was killed.
 func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID, use snapshot.Use) (snapshot.Snapshot, error) {
 	s, err := b.sealed(ctx, fork, id, use)
 	if err != nil {
@@ -81,7 +80,7 @@ func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.
 	return s, nil
 }
 
-// goOn puts the record next in the place of the fork's, which is r, as q asks who serves it.
+// switchFork replaces the record r of a fork by next. The fork's server does it if there is one, as q requests.
 func (b *backend) switchFork(ctx context.Context, fork snapshot.ForkID, r, next *record, q request, use snapshot.Use) error {
 	return b.retryBusy(ctx, b.layerPath(r.upper()), func() (again bool, err error) {
 		clean, release, err := layer.TryLock(b.layerPath(r.upper()))
@@ -104,8 +103,8 @@ func (b *backend) switchFork(ctx context.Context, fork snapshot.ForkID, r, next 
 
 var _ snapshot.Returner = (*backend)(nil)
 
-// Return keeps the contract of [snapshot.Returner]. Cost: reading the logs of the snapshot's
-// layers, and of a fork in use a look at all that the kernel knows of it.
+// Return implements [snapshot.Returner]. Cost: reading the logs of the snapshot's layers, and for a fork in use
+// a look at each inode that the kernel knows.
 func (b *backend) Return(ctx context.Context, fork snapshot.ForkID, to snapshot.ID, use snapshot.Use) error {
 	return fail("taking back", string(fork), b.returnFork(ctx, fork, to, use))
 }
@@ -155,7 +154,7 @@ func (b *backend) returnFork(ctx context.Context, fork snapshot.ForkID, to snaps
 	return err
 }
 
-// Base keeps the contract of [snapshot.Returner].
+// Base implements [snapshot.Returner].
 func (b *backend) Base(ctx context.Context, fork snapshot.ForkID) (snapshot.ID, error) {
 	unlock, err := b.lockFork(ctx, fork)
 	if err != nil {

@@ -15,31 +15,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Starter is the descriptor by which a process that serves one tree hears from who
-// started it.
+// StarterFD is the descriptor, in a server, of the socket to the process that started it.
 const StarterFD = 3
 
-// Mounted is a filesystem that this process answers for; package mount makes it.
+// A MountedFS is a filesystem that this process serves. Package mount implements it.
 type MountedFS interface {
-	// More is one more mount, with MOUNT_ATTR_* flags.
+	// MountAgain returns another mount, with MOUNT_ATTR_* flags.
 	MountAgain(attr uint64) (*os.File, error)
-	// Flush tells the log of everything, what is in mapped pages included.
+	// Flush commits everything to the log, including mapped pages.
 	Flush() error
-	// Switch has another filesystem answer, and closes the one that did; then is called when
-	// nothing can keep it from happening. After an error before that all is as it was.
+	// Switch replaces the filesystem by next, and closes the old one. It calls then at the point of no return.
+	// After an error before that point nothing has changed.
 	Switch(next *layer.FS, then func() error) error
-	// Wait returns when the last mount has gone.
+	// Wait returns after the last mount is gone.
 	Wait()
-	// Close lets go of the kernel's side, after Wait.
+	// Close closes the FUSE connection. Call it after Wait.
 	Close()
 }
 
-// A Mounter mounts a filesystem, or a side of it, detached, with MOUNT_ATTR_* flags.
+// A Mounter mounts a view of a filesystem, detached, with MOUNT_ATTR_* flags.
 type Mounter func(f *layer.FS, side layer.View, attr uint64) (MountedFS, *os.File, error)
 
-// start says what a process is to serve: a fork to be written to, or, without its
-// id, what a record names to be looked at; of that it listens at Ask, unless it is empty.
-// Lower is where the tree is read.
+// A startRequest says what a new server is to serve: a fork for writing, or, without Fork, the tree of Record
+// read-only. A read-only server listens at Socket unless that is empty. Lower is the path of the tree.
 type startRequest struct {
 	Dir    string          `json:"dir"`
 	Fork   snapshot.ForkID `json:"fork,omitempty"`
@@ -49,9 +47,9 @@ type startRequest struct {
 	Record record          `json:"record"`
 }
 
-// Serve is the whole life of a process that serves one tree: it hears which, hands
-// out a mount of it, and answers for it until the last one has gone. Where ctx ends
-// before, the mounts are dead from then on, and the layers in order.
+// Serve is the whole life of a server process: it receives a startRequest, replies with a mount, and serves the
+// tree until the last mount is gone. If ctx ends before that, the mounts are dead, but the layers are
+// committed.
 func Serve(ctx context.Context, mount Mounter) error {
 	p := fdsock.FromFD(StarterFD)
 	text, _, err := p.Receive()
@@ -71,24 +69,24 @@ func Serve(ctx context.Context, mount Mounter) error {
 	return s.wait(ctx)
 }
 
-// A server has a tree open, to be written to where it is a fork.
+// A server serves an open tree. The tree is writable if it is a fork.
 type server struct {
 	b     *backend
 	fork  snapshot.ForkID
 	mount Mounter
 	fs    *layer.FS
 	mu    sync.Mutex
-	// sides are those that were mounted, nil where they have no mount any more; Whole alone, of what is written to.
+	// views are the views that were mounted; nil for one without mounts. A writable tree has only Whole.
 	views      map[layer.View]MountedFS
-	gone       chan struct{} // closed when there are none any more
-	layer      string        // the top one of a fork
-	socketPath string        // where it listens
+	gone       chan struct{} // closed when no mount is left
+	layer      string        // top layer of a fork
+	socketPath string        // of the listening socket
 	socket     *fdsock.Conn
 }
 
-// begin mounts what a record makes of the tree at lower.
+// start mounts the tree at lower with the layers of r.
 func (s *server) start(lower string, r *record, side layer.View) (*os.File, error) {
-	s.mu.Lock() // who asks waits
+	s.mu.Lock() // requests wait
 	defer s.mu.Unlock()
 	o := s.b.optionsOn(lower, r)
 	o.ReadOnly = s.fork == ""
@@ -114,8 +112,8 @@ func (s *server) start(lower string, r *record, side layer.View) (*os.File, erro
 	return root, nil
 }
 
-// own listens beside the layer of a fork, which was opened to be written to. Holds mu.
-// EBUSY: the fork has gone on with another one.
+// claimFork listens in the layer of a fork that was opened for writing. The caller holds mu. EBUSY means that
+// the fork has moved on to another layer.
 func (s *server) claimFork(r *record) error {
 	now, err := s.b.fork(s.fork)
 	if err != nil {
@@ -130,14 +128,15 @@ func (s *server) claimFork(r *record) error {
 	}
 	s.socketPath = s.b.socketPath(s.layer)
 	go s.acceptRequests(s.socket)
-	if now, err = s.b.fork(s.fork); err == nil { // who limits it from here on asks
+	if now, err = s.b.fork(s.fork); err == nil { // later changes of the limit arrive as requests
 		err = s.b.setQuota(s.fs, &now)
 	}
 	return err
 }
 
-// mountSide mounts a side, once more if it is mounted. Holds mu. ENOTCONN, EBUSY: it has no mount any more, and the
-// other side is about to go too; what the kernel knew of it is not forgotten before.
+// mountView mounts a view, for the first time or again. The caller holds mu. EBUSY or ENOTCONN means that the
+// view has lost its last mount and the other view is about to: it cannot be mounted again before, because the
+// kernel's knowledge of it is not forgotten.
 func (s *server) mountView(side layer.View, readOnly bool) (*os.File, error) {
 	attr := uint64(0)
 	if readOnly || s.fork == "" {
@@ -160,7 +159,7 @@ func (s *server) mountView(side layer.View, readOnly bool) (*os.File, error) {
 	return root, nil
 }
 
-// ended lets go of a side whose last mount has gone.
+// viewEnded closes a view whose last mount is gone.
 func (s *server) viewEnded(side layer.View) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,11 +170,11 @@ func (s *server) viewEnded(side layer.View) {
 			return
 		}
 	}
-	s.stopListening() // and nobody asks any more
+	s.stopListening() // no more requests
 	close(s.gone)
 }
 
-// wait waits for the last mount to go, and lets go of the layers.
+// wait waits for the last mount to go, and closes the filesystem.
 func (s *server) wait(ctx context.Context) error {
 	select {
 	case <-s.gone:
@@ -186,13 +185,13 @@ func (s *server) wait(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// What cannot be written now is as after a crash, which the next one mends.
+	// What cannot be written now is recovered as after a crash.
 	return s.fs.Close()
 }
 
-// listen makes the socket at a path that is ours.
+// listen creates a listening socket at path, which must be ours.
 func listen(path string) (*fdsock.Conn, error) {
-	if err := os.Remove(path); err != nil && !notExist(err) { // of one that was killed
+	if err := os.Remove(path); err != nil && !notExist(err) { // of a killed server
 		return nil, err
 	}
 	socket, err := fdsock.Listen(path)
@@ -202,11 +201,11 @@ func listen(path string) (*fdsock.Conn, error) {
 	return socket, nil
 }
 
-// hush ends what listens, which answer closes. Holds mu.
+// stopListening shuts the socket down; acceptRequests closes it. The caller holds mu.
 func (s *server) stopListening() {
 	if s.socket != nil {
 		_ = os.Remove(s.socketPath)
-		_ = s.socket.Shutdown() // it was listening
+		_ = s.socket.Shutdown() // cannot fail: it is listening
 		s.socket = nil
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prepare makes the directories of the layout.
+// prepare creates the directories of the layout.
 func (b *backend) prepare() error {
 	for _, dir := range []string{"/forks", "/layers", "/quotas", "/snapshots", "/tmp", "/trash"} {
 		if err := os.MkdirAll(b.dir+dir, 0o700); err != nil {
@@ -30,7 +30,7 @@ func (b *backend) prepare() error {
 	return nil
 }
 
-// openLock opens the file that all locks are on.
+// openLock opens the file for all locks.
 func (b *backend) openLock() (*os.File, error) {
 	const flags = os.O_RDWR | os.O_CREATE | unix.O_NOFOLLOW
 	if err := b.prepare(); err != nil {
@@ -39,33 +39,32 @@ func (b *backend) openLock() (*os.File, error) {
 	return os.OpenFile(b.dir+"/lock", flags, 0o600)
 }
 
-// lock takes the lock on which layers are alive: shared while something names a
-// layer in a new record, exclusive while layers that nobody names are cleared.
+// lock takes the lock on the set of used layers: shared to name a layer in a new record, exclusive to clear
+// unused layers.
 func (b *backend) lock(ctx context.Context, how int) (unlock func(), err error) {
 	f, err := b.waitLock(ctx, func(f *os.File) error { return vfs.Flock(f, how|unix.LOCK_NB) })
 	return func() { f.Close() }, err
 }
 
-// lockFork keeps others from changing the record of the same fork. It is taken
-// before [backend.lock] where both are, and needs no file that would have to go with
-// the fork: it is a byte of the one file, by the fork's id. Two forks may have the
-// same, and then wait for each other.
+// lockFork keeps other processes from changing the record of a fork. It is taken before [backend.lock]. It
+// locks one byte of the lock file, chosen by the fork's id, so no file has to be removed with the fork. Two
+// forks with the same byte wait for each other.
 func (b *backend) lockFork(ctx context.Context, id snapshot.ForkID) (unlock func(), err error) {
 	f, err := b.lockForkFile(ctx, id)
 	return func() { f.Close() }, err
 }
 
-// holdFork is lockFork with a file that holds the lock while anybody has it open.
+// lockForkFile is lockFork, but returns the file that holds the lock until all its descriptors are closed.
 func (b *backend) lockForkFile(ctx context.Context, id snapshot.ForkID) (*os.File, error) {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(id)) // it never fails
+	_, _ = h.Write([]byte(id)) // never fails
 	at := unix.Flock_t{Type: unix.F_WRLCK, Start: int64(h.Sum64() >> 2), Len: 1}
 	return b.waitLock(ctx, func(f *os.File) error {
 		return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &at)
 	})
 }
 
-// take waits for a lock as long as ctx lets it.
+// waitLock calls try until it gets the lock or ctx ends.
 func (b *backend) waitLock(ctx context.Context, try func(*os.File) error) (*os.File, error) {
 	f, err := b.openLock()
 	if err != nil {
@@ -83,7 +82,7 @@ func (b *backend) waitLock(ctx context.Context, try func(*os.File) error) (*os.F
 	return f, nil
 }
 
-// patiently calls try until it need not be called again, or ctx has ended.
+// retry calls try until that returns again false or ctx ends.
 func retry(ctx context.Context, try func() (again bool, err error)) error {
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
 		again, err := try()
@@ -98,7 +97,7 @@ func retry(ctx context.Context, try func() (again bool, err error)) error {
 	}
 }
 
-// create makes a record that is not there yet: the whole of it or nothing, after a power cut too.
+// create creates a record, entirely or not at all, also across a power cut. The record must not exist.
 func (b *backend) create(ctx context.Context, path string, r *record) error {
 	if err := fault.Point(ctx, "write the record"); err != nil {
 		return err
@@ -120,27 +119,26 @@ func (b *backend) create(ctx context.Context, path string, r *record) error {
 	return nil
 }
 
-// replace puts another record in the place of a fork's. It never brings back a fork
-// that was removed meanwhile: that is ErrNotExist. Atomic. The caller holds the fork's lock,
-// as who removes it does, or is asked by somebody who does, or [backend.lock] exclusively.
-// A power cut leaves the one or the other, whole.
+// replace replaces the record of a fork atomically, also across a power cut. If the fork was removed meanwhile,
+// it returns ErrNotExist and does not bring it back. The caller, or the client that it works for, holds the
+// fork's lock, as a removal does, or holds [backend.lock] exclusively.
 func (b *backend) replace(path string, r *record) error {
 	next := b.dir + "/tmp/" + uniqueName("record")
 	if err := r.write(next, true); err != nil {
 		return err
 	}
 	err := vfs.Replace(next, path)
-	_ = os.Remove(next) // the old record now; what stays is swept
+	_ = os.Remove(next) // the old record; a sweep removes a leftover
 	if err != nil {
 		return &fs.PathError{Op: "exchange", Path: path, Err: err}
 	}
 	return nil
 }
 
-// forget removes a record, in whatever state, if it is ours.
+// removeRecord removes a record in any state, if it is ours.
 func (b *backend) removeRecord(ctx context.Context, id, path string, fork bool) error {
 	if !snapshot.ValidID(id) {
-		return nil // nothing of ours can have that name
+		return nil // no entry of ours can have that name
 	}
 	r, err := read(path, fork)
 	switch {
@@ -163,7 +161,7 @@ func (b *backend) removeRecord(ctx context.Context, id, path string, fork bool) 
 	return nil
 }
 
-// ids lists the records in a directory, sorted.
+// ids returns the sorted names of the records in a directory.
 func ids[T ~string](dir string) ([]T, error) {
 	entries, err := os.ReadDir(dir)
 	if notExist(err) {
@@ -178,7 +176,7 @@ func ids[T ~string](dir string) ([]T, error) {
 	return found, err
 }
 
-// newLayer makes an empty layer for the fork id. The caller holds the lock.
+// newLayer creates an empty layer for the fork id. The caller holds the lock.
 func (b *backend) newLayer(ctx context.Context, id snapshot.ForkID) (string, error) {
 	if err := fault.Point(ctx, "make the layer"); err != nil {
 		return "", err
@@ -196,11 +194,10 @@ func (b *backend) newLayer(ctx context.Context, id snapshot.ForkID) (string, err
 	return name, nil
 }
 
-// discard moves what lies at path into the trash. What cannot be moved stays for
-// Sweep to find.
+// discard moves path into the trash. Sweep finds what could not be moved.
 func (b *backend) discard(path string) {
 	_ = vfs.RenameNew(path, b.dir+"/trash/"+uniqueName(""))
 }
 
-// fresh is a name that nothing has.
+// uniqueName returns a name that no entry has.
 func uniqueName(prefix string) string { return prefix + strconv.FormatUint(rand.Uint64(), 36) }

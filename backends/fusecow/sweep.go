@@ -19,9 +19,14 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
-// Sweep merges layers that are needed together only, deletes those that nothing names and nobody has
-// open, what was half made, and what is in the trash, resting as long as it works, and has states thawed that
-// nothing names. Where layers cannot be merged the rest is done all the same. Cost: it reads every record, the lock held exclusively meanwhile; the rest goes on without it.
+// Sweep does the background work:
+//
+//   - It deletes layers that no record names and no process has open, interrupted creations, and the trash,
+//     resting as long as it works.
+//   - It thaws states that no record names.
+//   - It merges layers that are only needed together. If that fails, the rest is done all the same.
+//
+// Cost: reading every record, with the lock held exclusively. The rest runs without the lock.
 func (b *backend) Sweep(ctx context.Context) error {
 	if _, err := os.Lstat(b.dir); notExist(err) {
 		return nil
@@ -33,7 +38,7 @@ func (b *backend) Sweep(ctx context.Context) error {
 	if err == nil {
 		err = b.thaw(ctx, left.states)
 	}
-	if err == nil { // at last: merging needs room, which the rest makes
+	if err == nil { // last, because merging needs space, which the rest frees
 		err = b.compact(ctx, left.chains)
 	}
 	if left.waits || err == nil && len(left.chains) > 0 {
@@ -42,19 +47,18 @@ func (b *backend) Sweep(ctx context.Context) error {
 	return fail("sweeping", "", cmp.Or(err, left.unfinished))
 }
 
-// A rest is what there is still to do when the lock is not held any more.
+// pendingWork is the part of a sweep that needs no lock.
 type pendingWork struct {
-	states []stateNote // that nothing names
-	chains []chain     // of layers that are worth merging
-	// waits: there are layers that have to go soon.
+	states []stateNote // that no record names
+	chains []chain     // of layers worth merging
+	// waits: some layers have to be removed soon.
 	waits bool
-	// unfinished is why the substituting of a merged layer could not be gone on with.
+	// unfinished is the error of an interrupted merge that could not be completed.
 	unfinished error
 }
 
-// clear moves layers that nothing names into the trash, and what was half made, and
-// goes on with what a killed sweep has merged. Where a record cannot be read it moves none: that
-// one might have named them.
+// clear moves unused layers and interrupted creations into the trash, and completes merges that an earlier
+// sweep began. If it cannot read a record it moves no layers, because that record may name them.
 func (b *backend) clear(ctx context.Context) (left pendingWork, err error) {
 	unlock, err := b.lock(ctx, unix.LOCK_EX)
 	if err != nil {
@@ -94,8 +98,7 @@ func (b *backend) clear(ctx context.Context) (left pendingWork, err error) {
 	return left, err
 }
 
-// clearTmp takes what was half made: records are made without the lock, so those
-// that are young stay.
+// clearTmp discards old entries of tmp/. Young records stay, because they are created without the lock.
 func (b *backend) clearTmp() error {
 	entries, err := os.ReadDir(b.dir + "/tmp")
 	for _, e := range entries {
@@ -109,7 +112,7 @@ func (b *backend) clearTmp() error {
 
 const batch = 128 // entries deleted before a rest as long as they took
 
-// empty deletes what is in the trash: layers, which are two directories deep.
+// empty deletes the trash, layer by layer. A layer is two directories deep.
 func (b *backend) empty(ctx context.Context) error {
 	n, since := 0, time.Now()
 	var dirs []string
@@ -119,7 +122,7 @@ func (b *backend) empty(ctx context.Context) error {
 		} else if err == nil {
 			err = os.Remove(path)
 		}
-		if err != nil && !notExist(err) { // another sweep is at it
+		if err != nil && !notExist(err) { // another sweep was faster
 			return err
 		}
 		if n++; n%batch != 0 {
@@ -133,7 +136,7 @@ func (b *backend) empty(ctx context.Context) error {
 		return ctx.Err()
 	})
 	for len(dirs) > 1 && err == nil {
-		_ = os.Remove(dirs[len(dirs)-1]) // what is not empty got something meanwhile
+		_ = os.Remove(dirs[len(dirs)-1]) // fails if an entry was added meanwhile
 		dirs = dirs[:len(dirs)-1]
 	}
 	return err

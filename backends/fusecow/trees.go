@@ -17,19 +17,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Trees serves real trees as they are, only to be read, beneath layers of somebody else's:
-// package hybrid's. All who want one beneath the same fork get mounts of one filesystem.
+// Trees serves real trees read-only as lowers for package overlayfuse. All mounts for one fork are mounts of
+// one filesystem.
 type Trees struct {
 	b   *backend
-	dir string // a socket for each fork
+	dir string // has a socket for each fork
 }
 
-// NewTrees keeps sockets in dir, which it makes when it is needed. Program is as that of [Driver].
+// NewTrees returns Trees with its sockets in dir, which it creates when needed. program is as in [Driver].
 func NewTrees(dir string, program func() ([]string, error)) *Trees {
 	return &Trees{b: &backend{program: program}, dir: dir}
 }
 
-// Holds says why the tree at path cannot be served here, or nil. Cost: some system calls.
+// Holds returns nil if the tree at path can be served, or the reason why not. Cost: some system calls.
 func (t *Trees) Holds(path string) error {
 	err := checkFUSE()
 	if err == nil {
@@ -41,31 +41,32 @@ func (t *Trees) Holds(path string) error {
 	return fail("opening", "", err)
 }
 
-// Serve is what mounts the tree at path, beneath a fork or, "", on its own: layers of an overlay, the topmost
-// first. Of a fork it is noted what had changed there since it was taken when it was read.
+// Serve returns the views of the tree at path as layers of an overlay, topmost first, for a fork, or for a
+// single look if fork is "". For a fork the server records the files that had changed since taken when they
+// were read.
 func (t *Trees) Serve(path string, taken time.Time, fork snapshot.ForkID) []snapshot.Served {
-	if fork == "" { // each is served by itself, to be looked at once
+	if fork == "" { // each mount has a server of its own
 		return []snapshot.Served{lowerView{t, path, taken, fork, layer.Whole}}
 	}
 	return []snapshot.Served{lowerView{t, path, taken, fork, layer.Cached}, lowerView{t, path, taken, fork, layer.Uncached}}
 }
 
-// Noticed does what [snapshot.Noticer] says of what is served beneath a fork.
+// Noticed implements [snapshot.Noticer] for the lower of a fork.
 func (t *Trees) Noticed(fork snapshot.ForkID) ([]string, error) {
 	all, err := lateReadsAt(t.socketPath(fork))
 	return all, fail("asking", string(fork), err)
 }
 
-// Lost does what [snapshot.Loser] says of what is served beneath a fork.
+// Lost implements [snapshot.Loser] for the lower of a fork.
 func (t *Trees) Lost(ctx context.Context, fork snapshot.ForkID) bool {
 	path := t.socketPath(fork)
 	return waitEnd(ctx, path) && unix.Access(path, unix.F_OK) == nil
 }
 
-// Forget takes away what a server that was killed beneath a fork has left.
+// Forget removes the socket of a killed server of a fork.
 func (t *Trees) Forget(fork snapshot.ForkID) {
 	if snapshot.ValidID(string(fork)) {
-		_ = os.Remove(t.socketPath(fork)) // mostly it is not there
+		_ = os.Remove(t.socketPath(fork)) // usually there is none
 	}
 }
 
@@ -79,7 +80,7 @@ type lowerView struct {
 	view  layer.View
 }
 
-// Mount keeps the contract of [snapshot.Served]; it is always read-only.
+// Mount implements [snapshot.Served]. The mount is always read-only.
 func (s lowerView) Mount(ctx context.Context, _ bool) (fd int, err error) {
 	var root *os.File
 	what := startRequest{Record: record{Tree: s.path, Taken: s.taken}, View: s.view}
@@ -102,23 +103,23 @@ func (s lowerView) Mount(ctx context.Context, _ bool) (fd int, err error) {
 	return fd, fail("mounting", string(s.fork), err)
 }
 
-// ask asks who listens at path for the side.
+// requestView asks the server at path for a mount of the view.
 func (s lowerView) requestView(path string) (*os.File, error) {
 	root, a, err := requestReply(path, request{Mount: true, View: s.view})
-	if err == nil && a.View != s.view { // two layers of one filesystem are none
+	if err == nil && a.View != s.view { // two mounts of one filesystem cannot be two layers
 		root.Close()
 		err = because(errs.ErrNotSupported, s.path, "a process of an older snapfs serves it", "end what runs in the sandbox: snapfs stop")
 	}
 	return root, err
 }
 
-// claim listens where nobody does. EBUSY: somebody does.
+// claimSocket listens at the server's socket path. EBUSY means that another server does.
 func (s *server) claimSocket() error {
 	dir, err := os.Open(filepath.Dir(s.socketPath))
 	if err != nil {
 		return err
 	}
-	defer dir.Close() // which unlocks it
+	defer dir.Close() // also unlocks it
 	if err := vfs.Flock(dir, unix.LOCK_EX); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// usable refuses what cannot be an id, and to begin when ctx has ended.
+// checkStart returns an error for an invalid id, or if ctx has ended.
 func checkStart(ctx context.Context, id string) error {
 	if !snapshot.ValidID(id) {
 		return because(errs.ErrNotSupported, "", "an id is 1 to 64 characters of a-z, 0-9 and -, and does not begin with -")
@@ -21,11 +21,11 @@ func checkStart(ctx context.Context, id string) error {
 	return ctx.Err()
 }
 
-// now is a time that no file changed from here on has a ctime before or at.
+// now returns a time that lies before the ctime of every later change.
 func now() time.Time { return vfs.Now().Add(-1) }
 
-// Capture writes one small file, above what a [Freezer] makes where there is one. Nothing
-// in the tree is looked at but its root.
+// Capture creates one small file, and a frozen state if there is a [Freezer]. It looks at nothing in the tree
+// but its root.
 func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
 	r := record{Tree: tree.Path, Taken: now()}
 	err := checkStart(ctx, string(id))
@@ -42,7 +42,7 @@ func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.I
 	return s, fail("capturing", string(id), err)
 }
 
-// Fork makes a layer and a small file.
+// Fork creates a layer and a small file.
 func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 	r, err := b.forked(ctx, from, id)
 	if err != nil {
@@ -109,8 +109,8 @@ func (b *backend) Remove(ctx context.Context, id snapshot.ID) error {
 	return fail("removing", string(id), b.removeRecord(ctx, string(id), b.snapshotPath(id), false))
 }
 
-// RemoveFork also takes the layer that the fork wrote to, at once: no snapshot names
-// it. A fork that is served is in use.
+// RemoveFork also removes the writable layer of the fork at once, because no snapshot names it. A fork that is
+// served is in use.
 func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	return fail("removing", string(id), b.removeFork(ctx, id))
 }
@@ -149,7 +149,7 @@ func (b *backend) removeFork(ctx context.Context, id snapshot.ForkID) error {
 	return nil
 }
 
-// Pending reports whether a sweep would give space back at once.
+// Pending reports whether a sweep would free space immediately.
 func (b *backend) Pending() bool {
 	dir, err := os.Open(b.dir + "/trash")
 	if err != nil {

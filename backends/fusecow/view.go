@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// still and live are what the views of a snapshot and of a fork serve.
+// snapshotView and forkView serve the views of a snapshot and of a fork.
 type (
 	snapshotView struct {
 		b  *backend
@@ -30,7 +30,7 @@ type (
 	}
 )
 
-// Mount keeps the contract of [snapshot.Served].
+// Mount implements [snapshot.Served].
 func (s snapshotView) Mount(_ context.Context, _ bool) (fd int, err error) {
 	r, err := s.b.snapshot(s.id)
 	var root *os.File
@@ -43,13 +43,13 @@ func (s snapshotView) Mount(_ context.Context, _ bool) (fd int, err error) {
 	return fd, fail("mounting", string(s.id), err)
 }
 
-// owned is a descriptor of a file that is closed.
+// dupFD duplicates the descriptor of f and closes f.
 func dupFD(f *os.File) (int, error) {
 	defer f.Close()
 	return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 }
 
-// Mount keeps the contract of [snapshot.Served].
+// Mount implements [snapshot.Served].
 func (l forkView) Mount(ctx context.Context, readOnly bool) (fd int, err error) {
 	var root *os.File
 	err = l.b.retryBusy(ctx, l.b.forkPath(l.id), func() (again bool, err error) {
@@ -62,11 +62,10 @@ func (l forkView) Mount(ctx context.Context, readOnly bool) (fd int, err error) 
 	return fd, fail("mounting", string(l.id), err)
 }
 
-// patience is how long a process may take to let go of a layer, or to answer.
+// patience bounds the wait for a process to release a layer or to reply.
 const patience = 5 * time.Second
 
-// patiently calls try as long as it wants to be called again, for patience at most.
-// ErrBusy: it still wants to.
+// retryBusy calls try until that returns again false, for patience at most, and then returns ErrBusy.
 func (b *backend) retryBusy(ctx context.Context, path string, try func() (again bool, err error)) error {
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -77,8 +76,8 @@ func (b *backend) retryBusy(ctx context.Context, path string, try func() (again 
 	return err
 }
 
-// mountFork mounts a fork that another process serves, or serves it. EBUSY: there is
-// a server, which is just about to come or to go.
+// mountFork gets a mount from the fork's server, or starts a server. EBUSY means that a server is just starting
+// or exiting.
 func (b *backend) mountFork(id snapshot.ForkID, readOnly bool) (*os.File, error) {
 	r, err := b.fork(id)
 	if err != nil {
@@ -89,12 +88,12 @@ func (b *backend) mountFork(id snapshot.ForkID, readOnly bool) (*os.File, error)
 		return root, err
 	}
 	if readOnly {
-		id = "" // nobody is kept from writing to it
+		id = "" // a read-only server does not lock the layer
 	}
 	return b.startServer(&startRequest{Fork: id, Record: r})
 }
 
-// serve starts a process that serves a tree.
+// startServer starts a process that serves a tree.
 func (b *backend) startServer(what *startRequest) (*os.File, error) {
 	what.Dir = b.dir
 	program, err := b.serverProgram()
@@ -114,7 +113,7 @@ func (b *backend) startServer(what *startRequest) (*os.File, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "start", Path: program[0], Err: err}
 	}
-	go func() { _, _ = proc.Wait() }() // how it ended it has said, or it is as after a crash
+	go func() { _, _ = proc.Wait() }() // it replied how it ended, or the layer is recovered as after a crash
 	root, _, err := exchange(p, what, nil)
 	if errors.Is(err, errHungUp) {
 		err = because(errs.ErrCorrupt, program[0], "it ended before it had begun to serve")
@@ -122,7 +121,7 @@ func (b *backend) startServer(what *startRequest) (*os.File, error) {
 	return root, err
 }
 
-// beneath is where the tree of a record is read.
+// lowerPath returns the directory of the tree of a record.
 func (b *backend) lowerPath(r *record) (string, error) {
 	if r.State == "" {
 		return r.Tree, nil
@@ -133,7 +132,7 @@ func (b *backend) lowerPath(r *record) (string, error) {
 	return b.freezer.Path(r.State)
 }
 
-// options are what the layers of a record are opened with.
+// options returns the options that open the layers of a record.
 func (b *backend) options(r *record) (layer.Options, error) {
 	lower, err := b.lowerPath(r)
 	return b.optionsOn(lower, r), err
@@ -156,7 +155,7 @@ func (b *backend) layerPaths(r *record) (all []string) {
 	return all
 }
 
-// mend brings the last layer of a record into order after its server was killed.
+// recover recovers the last layer of a record after its server was killed.
 func (b *backend) recover(r *record) error {
 	o, err := b.options(r)
 	if err != nil {
@@ -165,8 +164,8 @@ func (b *backend) recover(r *record) error {
 	return layer.Recover(o)
 }
 
-// hold keeps a layer from being opened to be written to, and says whether it was
-// closed in order. It gives who has it some time to let go.
+// lockLayer keeps other processes from opening a layer for writing, and reports whether the layer is clean. It
+// waits a while for a process that has the layer open.
 func (b *backend) lockLayer(ctx context.Context, name string) (clean bool, release func(), err error) {
 	err = b.retryBusy(ctx, b.layerPath(name), func() (bool, error) {
 		clean, release, err = layer.TryLock(b.layerPath(name))
