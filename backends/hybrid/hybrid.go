@@ -1,18 +1,17 @@
 //go:build linux
 
-// Package hybrid keeps forks with the kernel's overlay above a tree that a process serves,
-// as package fusecow does: what a sandbox makes and changes the kernel keeps, at its own
-// speed, and only what it looks at below for the first time is asked of the process.
+// Package overlayfuse keeps forks with the kernel's overlayfs above a lower that a process serves over FUSE,
+// with package fusecow. The kernel stores the changes of a sandbox itself, at its own speed; the server gets a
+// request only for what the sandbox looks at for the first time.
 //
-// So an overlay is to be had of trees that overlayfs refuses to stand on: an overlay of an
-// overlay, a directory that an ordinary user has something mounted in, one that does not
-// tell upper from lower case. It neither keeps what the base was nor counts, and fusecow does both:
-// so it is a driver of its own.
+// This makes trees usable that overlayfs refuses as a lower: an overlay on an overlay, a directory in which an
+// ordinary user has mounted something, a case-insensitive directory. Unlike fusecow it neither saves originals
+// nor counts usage. This is why it is a driver of its own.
 //
 // # Layout
 //
-// That of package overlay, and in served/ the sockets of the processes, one a fork, by
-// which one more mount of the same filesystem is had.
+// That of package overlay; and served/ with the sockets of the servers, one per fork, which give out further
+// mounts of the same filesystem.
 package hybrid
 
 import (
@@ -26,8 +25,8 @@ import (
 
 const name = "fusecow-overlay"
 
-// Driver opens this backend. It holds any directory of a local filesystem. Program finds
-// the program that serves trees, as for [fusecow.Driver].
+// Driver opens this backend, which holds any directory of a local filesystem. program is as in
+// [fusecow.Driver].
 func Driver(program func() ([]string, error)) snapshot.Driver {
 	return snapshot.Driver{Name: name, Automatic: true, Open: func(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 		trees := fusecow.NewTrees(filepath.Join(place.Dir, "served"), program)
@@ -39,7 +38,7 @@ func Driver(program func() ([]string, error)) snapshot.Driver {
 	}}
 }
 
-// A Backend is overlay's, above what is served.
+// A Backend is an overlay backend above served trees.
 type Backend struct {
 	*overlay.Backend
 	trees *fusecow.Trees
@@ -51,7 +50,7 @@ var _ interface {
 	snapshot.Noticer
 } = (*Backend)(nil)
 
-// RemoveFork keeps the contract of [snapshot.Backend].
+// RemoveFork implements [snapshot.Backend].
 func (b *Backend) RemoveFork(ctx context.Context, fork snapshot.ForkID) error {
 	err := b.Backend.RemoveFork(ctx, fork)
 	if err == nil {
@@ -60,12 +59,12 @@ func (b *Backend) RemoveFork(ctx context.Context, fork snapshot.ForkID) error {
 	return err
 }
 
-// Lost keeps the contract of [snapshot.Loser].
+// Lost implements [snapshot.Loser].
 func (b *Backend) Lost(ctx context.Context, fork snapshot.ForkID) bool {
 	return b.trees.Lost(ctx, fork)
 }
 
-// Noticed keeps the contract of [snapshot.Noticer].
+// Noticed implements [snapshot.Noticer].
 func (b *Backend) Noticed(ctx context.Context, fork snapshot.ForkID) ([]string, error) {
 	if _, err := b.LookupFork(ctx, fork); err != nil {
 		return nil, err

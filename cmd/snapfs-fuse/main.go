@@ -1,11 +1,9 @@
 //go:build linux
 
-// Snapfs-fuse is a process that shows one tree of a sandbox over FUSE, where no filesystem
-// of the kernel's can: what it is told at its start says whether that is a fork kept by
-// package backends/fusecow, or a tree shown with other users by package isolate/shift.
-// Snapfs starts it, with descriptors that nobody else has, and it ends with the last
-// mount of the tree. It is a program of its own because the library that it stands on
-// would cost every start of snapfs 0.3 ms.
+// Snapfs-fuse serves one tree of a sandbox over FUSE, where no filesystem of the kernel can do it: either a
+// fork of package backends/fusecow, or a tree with id mapping by package isolate/idmap. Its arguments say
+// which. Snapfs starts it with private descriptors, and it ends with the last mount of the tree. It is a
+// separate program because initialising go-fuse would add 0.3 ms to every start of snapfs.
 package main
 
 import (
@@ -23,8 +21,8 @@ import (
 )
 
 func main() {
-	// What it knows of each node that the kernel knows stays for long, and there may be a
-	// million of them: no more than a third as much again is to be garbage.
+	// The heap holds an entry for each inode that the kernel knows, perhaps a million, for a long time. Limit
+	// garbage to a third of that.
 	debug.SetGCPercent(35)
 	serve, ok := parseArgs(os.Args[1:])
 	if !ok {
@@ -37,8 +35,8 @@ func main() {
 	}
 }
 
-// told is what is to be done, where that was said as snapfs says it: nothing, or
-// "shift" and the number that users are higher by.
+// parseArgs returns what to serve: a fork if there are no arguments, or a mapped tree for "shift" and the
+// offset of ids. Only snapfs passes these.
 func parseArgs(args []string) (serve func() error, ok bool) {
 	if len(args) == 0 && hasStarter() {
 		return func() error {
@@ -57,7 +55,7 @@ func parseArgs(args []string) (serve func() error, ok bool) {
 	return func() error { return shift.Serve(shift.Device, os.NewFile(shift.Tree, "tree"), uint32(base)) }, true
 }
 
-// started reports whether there is somebody to say what is to be served.
+// hasStarter reports whether snapfs started this process, with a socket for requests.
 func hasStarter() bool {
 	var st syscall.Stat_t
 	return syscall.Fstat(fusecow.StarterFD, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFSOCK

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// magic is the name by which the kernel takes a descriptor for what it stands for,
-// links not followed (proc(5), /proc/PID/fd).
+// procPath returns a path to the file behind a descriptor; the kernel does not follow a symbolic link there
+// (proc(5), /proc/PID/fd).
 func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// fill tells what stat(2) will say.
+// fill fills out with the attributes to show.
 func (s *server) fill(st *vfs.Stat, out *fuse.Attr) {
 	*out = fuse.Attr{
 		Ino: st.Ino, Size: uint64(st.Size), Blocks: uint64(st.Blocks), Mode: st.Mode, Nlink: st.Nlink, Blksize: 4096,
@@ -23,7 +23,7 @@ func (s *server) fill(st *vfs.Stat, out *fuse.Attr) {
 	}
 }
 
-// entry tells the kernel of the node that a descriptor is of, which it takes over.
+// entry returns the inode behind fd as an entry, and takes over fd.
 func (s *server) entry(fd int, out *fuse.EntryOut) error {
 	n, st, err := s.t.adopt(fd)
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *server) entry(fd int, out *fuse.EntryOut) error {
 	return nil
 }
 
-// Lookup answers with the node of a name; that there is none is kept too.
+// Lookup looks up a name; the kernel also caches that there is none.
 func (s *server) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	return status(s.t.with(h.NodeId, func(_ *inode, dir int) error {
 		fd, err := openPath(dir, name)
@@ -68,8 +68,7 @@ func (s *server) attr(fd int, out *fuse.AttrOut) error {
 	return nil
 }
 
-// SetAttr changes owners first: that takes set-id bits, which the kernel then
-// gives back by the mode, or not.
+// SetAttr changes owners first. That clears set-id bits, which a mode in the same request sets again.
 func (s *server) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
 	return status(s.t.with(in.NodeId, func(n *inode, fd int) error {
 		if size, ok := in.GetSize(); ok {
@@ -104,7 +103,7 @@ func truncate(fd int, size int64, kill bool) error {
 	return dropSetID(f, kill)
 }
 
-// disarm takes the bits that a write by somebody else than root takes.
+// dropSetID clears the bits that a write by a user other than root clears.
 func dropSetID(fd int, kill bool) error {
 	if !kill {
 		return nil
@@ -124,7 +123,7 @@ func dropSetID(fd int, kill bool) error {
 }
 
 func (s *server) chown(fd int, in *fuse.SetAttrIn) (err error) {
-	uid, gid := uint32(nobody), uint32(nobody) // as they are
+	uid, gid := uint32(nobody), uint32(nobody) // unchanged
 	if in.Valid&fuse.FATTR_UID != 0 {
 		if uid, err = s.ids.toDisk(in.Uid); err != nil {
 			return err

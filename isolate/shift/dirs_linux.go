@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lists are directories that are being read. A list is made when it is read from
-// the beginning, and stays as it was until then, whatever is removed meanwhile.
+// listings are the directories being read. A listing is made when it is read from the beginning, and stays the
+// same until the next such read, whatever is removed meanwhile.
 type listings struct {
 	mu   sync.Mutex
 	next uint64
@@ -21,8 +21,8 @@ type listing struct {
 	names []vfs.Entry
 }
 
-// OpenDir has each reader ask for the whole list: of one that the kernel has kept it may
-// have lost a part, and what it asks for then need not fit what it has.
+// OpenDir disables the kernel's cache of listings. The kernel may drop a part of a cached listing, and what it
+// then reads need not fit the rest.
 func (s *server) OpenDir(_ <-chan struct{}, _ *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	l := &s.lists
 	l.mu.Lock()
@@ -46,8 +46,8 @@ func (s *server) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryL
 	return s.readDir(in, func(_ int, e fuse.DirEntry) bool { return out.AddDirEntry(e) })
 }
 
-// ReadDirPlus is ReadDir and a Lookup of each name. What has gone meanwhile the
-// kernel asks for again where it matters.
+// ReadDirPlus is ReadDir with a Lookup of each name. The kernel looks up again a name that fails here, if it
+// needs it.
 func (s *server) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	return s.readDir(in, func(dir int, e fuse.DirEntry) bool {
 		entry := out.AddDirLookupEntry(e)
@@ -65,7 +65,7 @@ func (s *server) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEn
 	})
 }
 
-// readDir calls add with the names from an offset on until it has no room.
+// readDir calls add with the entries from an offset on until add returns false.
 func (s *server) readDir(in *fuse.ReadIn, add func(dir int, e fuse.DirEntry) bool) fuse.Status {
 	s.lists.mu.Lock()
 	l := s.lists.all[in.Fh]

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// plainFlags are those that a file is opened with for a caller. Where to write, the
-// kernel says each time; how it keeps what it reads is its own.
+// openFlags returns the flags with which the server opens a file for a caller. Writes carry their offset, and
+// caching is up to the kernel, so other flags are dropped.
 func openFlags(flags uint32) int {
 	const kept = unix.O_ACCMODE | unix.O_TRUNC | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 	return int(flags) & kept
@@ -34,7 +34,7 @@ func (s *server) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fus
 
 func (s *server) Release(_ <-chan struct{}, in *fuse.ReleaseIn) { unix.Close(int(in.Fh)) }
 
-// Flush is asked once: a close writes nothing that was not written.
+// Flush is sent only once: closing a file has nothing to write.
 func (s *server) Flush(_ <-chan struct{}, _ *fuse.FlushIn) fuse.Status { return fuse.ENOSYS }
 
 func (s *server) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
@@ -56,8 +56,8 @@ func (s *server) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32
 	return uint32(max(n, 0)), status(err)
 }
 
-// writeMapped writes pages that were mapped, which takes nothing from anybody: what a
-// write to the file itself takes is given back.
+// writeMapped writes back mapped pages, which must not strip privileges: it restores the capabilities that a
+// write removes.
 func writeMapped(fd int, data []byte, at int64) (uint32, fuse.Status) {
 	var caps [capSize3]byte
 	size, none := unix.Fgetxattr(fd, capability, caps[:])

@@ -6,16 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A shift is the amount by which ids are higher above than below.
+// An idMap is the difference between an id as shown and the id on disk.
 type idMap uint32
 
-// Size is how many users and groups there are on either side.
+// Size is the number of users and of groups that are mapped.
 const Size = 1 << 16
 
-// nobody is no user at all, whom the kernel lets own things and do nothing.
+// nobody is the invalid id. The kernel shows it as the owner, and grants it nothing.
 const nobody = 1<<32 - 1
 
-// up is the id above of one on disk.
+// toShown returns the id to show for one on disk.
 func (s idMap) toShown(id uint32) uint32 {
 	if id >= Size {
 		return nobody
@@ -23,7 +23,7 @@ func (s idMap) toShown(id uint32) uint32 {
 	return uint32(s) + id
 }
 
-// down is the id on disk of one above. EOVERFLOW: it has none.
+// toDisk returns the id on disk for one that is shown. EOVERFLOW means that there is none.
 func (s idMap) toDisk(id uint32) (uint32, error) {
 	if id < uint32(s) || id-uint32(s) >= Size {
 		return 0, unix.EOVERFLOW
@@ -31,7 +31,7 @@ func (s idMap) toDisk(id uint32) (uint32, error) {
 	return id - uint32(s), nil
 }
 
-// upStrict is up for what no stranger may stand in.
+// toShownStrict is toShown for places where no unmapped id may appear.
 func (s idMap) toShownStrict(id uint32) (uint32, error) {
 	if id >= Size {
 		return 0, unix.EOVERFLOW
@@ -39,7 +39,7 @@ func (s idMap) toShownStrict(id uint32) (uint32, error) {
 	return s.toShown(id), nil
 }
 
-// The extended attributes that hold ids.
+// These extended attributes contain ids.
 const (
 	aclAccess  = "system.posix_acl_access"
 	aclDefault = "system.posix_acl_default"
@@ -48,8 +48,8 @@ const (
 
 func isACL(name string) bool { return name == aclAccess || name == aclDefault }
 
-// mapped is the value of an extended attribute with the ids in it as by says. Others
-// are as they are. EOVERFLOW: an id has no other.
+// mapXattr maps the ids in the value of an extended attribute by by, if it contains any. EOVERFLOW means that
+// an id cannot be mapped.
 func mapXattr(name string, value []byte, by func(uint32) (uint32, error)) ([]byte, error) {
 	if isACL(name) {
 		return mapACL(value, by)
@@ -57,8 +57,8 @@ func mapXattr(name string, value []byte, by func(uint32) (uint32, error)) ([]byt
 	return value, nil
 }
 
-// mappedACL does so for an access control list: a version, then entries of a tag,
-// permissions and an id (linux/posix_acl_xattr.h).
+// mapACL maps an access control list: a version, then entries of a tag, permissions and an id
+// (linux/posix_acl_xattr.h).
 func mapACL(list []byte, by func(uint32) (uint32, error)) ([]byte, error) {
 	const head, size, user, group = 4, 8, 0x02, 0x08
 	if len(list) < head || (len(list)-head)%size != 0 {
@@ -78,9 +78,9 @@ func mapACL(list []byte, by func(uint32) (uint32, error)) ([]byte, error) {
 	return list, nil
 }
 
-// A file's capabilities hold in the namespace whose root they name, that of this
-// machine where they name none: revisions 3 and 2 of struct vfs_ns_cap_data of
-// linux/capability.h. Above they name the root there.
+// File capabilities are valid in the user namespace whose root they name, or in that of the host if they name
+// none: revisions 3 and 2 of struct vfs_ns_cap_data of linux/capability.h. Shown capabilities name the mapped
+// root.
 const (
 	capRevision   = 0xff000000
 	capRevision2  = 0x02000000
@@ -90,14 +90,14 @@ const (
 	capRootOffset = 20
 )
 
-// capsUp are capabilities on disk as they are shown.
+// capsToShown converts capabilities on disk to those to show.
 func (s idMap) capsToShown(v []byte) ([]byte, error) {
 	root := uint32(0)
 	switch {
 	case isCaps(v, capRevision3, capSize3):
 		root = binary.LittleEndian.Uint32(v[capRootOffset:])
 	case !isCaps(v, capRevision2, capSize2):
-		return v, nil // the kernel knows what to say of it
+		return v, nil // the kernel judges an unknown format
 	}
 	root, err := s.toShownStrict(root)
 	if err != nil {
@@ -108,8 +108,7 @@ func (s idMap) capsToShown(v []byte) ([]byte, error) {
 	return out, nil
 }
 
-// capsDown are capabilities from above as they are written: those of the root there
-// are the machine's.
+// capsToDisk converts shown capabilities to those on disk: those of the mapped root become the host's.
 func (s idMap) capsToDisk(v []byte) ([]byte, error) {
 	root := uint32(0) // the host's
 	switch {

@@ -7,10 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makers are threads that create as whoever asks: a file has the owner it is to have
-// from its first instant, and the filesystem sees to groups and ACLs that are
-// inherited. They keep their powers meanwhile, since the kernel has checked
-// permissions already.
+// creators are threads that create files with the ids of the caller. A file has its owner from the first
+// instant, and the filesystem handles inherited groups and ACLs. The threads keep root's capabilities, because
+// the kernel has already checked permissions.
 type creators chan func()
 
 const creatorThreads = 4
@@ -28,7 +27,7 @@ func newCreators() (creators, error) {
 }
 
 func (m creators) work(ready chan<- error) {
-	runtime.LockOSThread() // for good: nothing else may run with what is set here
+	runtime.LockOSThread() // never unlocked: nothing else may run with these ids
 	const noFixup = 1 << 2 // SECBIT_NO_SETUID_FIXUP, capabilities(7)
 	err := unix.Unshare(unix.CLONE_FS)
 	if err == nil {
@@ -43,7 +42,7 @@ func (m creators) work(ready chan<- error) {
 	}
 }
 
-// as calls do with the ids on disk of a caller above, and his umask.
+// as calls do with the ids on disk and the umask of a caller.
 func (s *server) as(caller fuse.Owner, umask uint32, do func() error) (err error) {
 	uid, err := s.ids.toDisk(caller.Uid)
 	if err != nil {
@@ -63,7 +62,7 @@ func (s *server) as(caller fuse.Owner, umask uint32, do func() error) (err error
 		if err == nil {
 			err = do()
 		}
-		_, _ = unix.Setfsuid(0), unix.Setfsgid(0) // they cannot fail for who may be anybody
+		_, _ = unix.Setfsuid(0), unix.Setfsgid(0) // cannot fail for root
 		done <- err
 	}
 	return <-done

@@ -5,8 +5,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// create makes a name in a directory by do, for a caller, and tells the kernel of
-// what it is now the name of.
+// create creates a name in a directory by do, as the caller, and returns its inode.
 func (s *server) create(h *fuse.InHeader, name string, umask uint32, do func(dir int) error, out *fuse.EntryOut) fuse.Status {
 	return status(s.t.with(h.NodeId, func(_ *inode, dir int) error {
 		if err := s.as(h.Owner, umask, func() error { return do(dir) }); err != nil {
@@ -34,7 +33,7 @@ func (s *server) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name strin
 	return s.create(h, name, 0, func(dir int) error { return unix.Symlinkat(target, dir, name) }, out)
 }
 
-// Create makes a file and opens it. The kernel has seen that there is none.
+// Create creates a file and opens it. The kernel has checked that it does not exist.
 func (s *server) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	return status(s.t.with(in.NodeId, func(_ *inode, dir int) error {
 		fd := -1
@@ -59,7 +58,7 @@ func (s *server) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *
 	}))
 }
 
-// Link gives a node one more name. Who may do so the kernel has seen to.
+// Link adds a name to an inode. The kernel has checked the permission.
 func (s *server) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
 	return status(s.t.with(in.Oldnodeid, func(_ *inode, fd int) error {
 		return s.t.with(in.NodeId, func(_ *inode, dir int) error {
@@ -90,8 +89,8 @@ func (s *server) remove(h *fuse.InHeader, name string, flags int) fuse.Status {
 	}))
 }
 
-// Rename does what the filesystem below can do: ZFS before 2.2 knows no flags. The
-// whiteout that RENAME_WHITEOUT leaves would be root's, not the caller's.
+// Rename supports the flags that the filesystem on disk supports; ZFS before 2.2 supports none. It rejects
+// RENAME_WHITEOUT, because the whiteout would belong to root, not to the caller.
 func (s *server) Rename(_ <-chan struct{}, in *fuse.RenameIn, from, to string) fuse.Status {
 	if in.Flags&unix.RENAME_WHITEOUT != 0 {
 		return fuse.EINVAL

@@ -16,21 +16,19 @@ import (
 	"github.com/snapfs/snapfs/internal/spare"
 )
 
-// MaxRead is the most that one request reads or writes; the filesystem has to be
-// mounted with it.
+// MaxRead is the largest read or write in one request. The filesystem must be mounted with it.
 const MaxRead = 1 << 20
 
-// The descriptors that the program which serves is started with.
+// The server is started with these descriptors.
 const (
 	Device = 3 // /dev/fuse
 	Tree   = 4 // the directory
 )
 
-// Serve shows the directory tree by the FUSE filesystem whose device dev is, with
-// ids that are higher by base, until its last mount has gone and all that was
-// written is in the directory. It takes root. Cost: that of a request for each
-// operation, some 20 to 60 µs, and some hundred bytes for each file that the kernel
-// knows; where the filesystem has no file handles, a descriptor too.
+// Serve shows the directory tree, with ids higher by base, through the FUSE device dev. It returns after the
+// last mount is gone and everything is written to the directory. It requires root. Cost: one request of 20 to
+// 60 µs per operation, and some hundred bytes per file that the kernel knows, plus a descriptor where the
+// filesystem has no file handles.
 func Serve(dev int, tree *os.File, base uint32) error {
 	t, err := newTable(tree)
 	if err != nil {
@@ -56,7 +54,7 @@ func Serve(dev int, tree *os.File, base uint32) error {
 	return nil
 }
 
-// server answers the kernel.
+// A server answers the kernel's requests.
 type server struct {
 	fuse.RawFileSystem
 	t        *table
@@ -65,11 +63,10 @@ type server struct {
 	lists    listings
 }
 
-// long is how long the kernel may keep what it was told: nobody else writes to the
-// directory while it is served.
+// cacheTime is the cache time of names and attributes: nobody else writes to the directory while it is served.
 const cacheTime = 24 * time.Hour
 
-// status is the number that the kernel is told for an error.
+// status returns the error number to send to the kernel.
 func status(err error) fuse.Status {
 	var no unix.Errno
 	switch {

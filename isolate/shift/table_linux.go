@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A table holds the nodes that the kernel knows.
+// A table holds the inodes that the kernel knows.
 type table struct {
-	root *os.File // for handles, open for reading
-	// handles: the filesystem has file handles, by which it opens too.
+	root *os.File // for handles; open for reading
+	// handles: the filesystem can open inodes by file handle.
 	handles bool
 
 	mu     sync.Mutex
@@ -22,13 +22,13 @@ type table struct {
 	byKey  map[string]*inode
 }
 
-// A node is a file of any kind. It is reached by its handle, and by a descriptor
-// (O_PATH) where the filesystem has no handles, or where its last name may go.
+// An inode is a file of any kind. It is reached by its handle, or by a descriptor (O_PATH) if the filesystem
+// has no handles or the last name may be gone.
 type inode struct {
 	id      uint64
 	key     string
 	handle  *unix.FileHandle
-	fd      int // -1: by handle
+	fd      int // -1 if reached by handle
 	kind    uint32
 	lookups uint64
 }
@@ -48,7 +48,7 @@ func newTable(tree *os.File) (*table, error) {
 	return t, err
 }
 
-// opensByHandle reports whether a node is found by its handle again.
+// opensByHandle reports whether the filesystem opens an inode by its handle.
 func opensByHandle(root, at int) bool {
 	h, _, err := unix.NameToHandleAt(at, "", unix.AT_EMPTY_PATH)
 	if err != nil {
@@ -61,12 +61,12 @@ func opensByHandle(root, at int) bool {
 	return err == nil
 }
 
-// openPath opens one name of a directory, whatever it is, for nothing but to know it.
+// openPath opens a name in a directory with O_PATH, whatever its type.
 func openPath(dir int, name string) (int, error) {
 	return unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
-// identify says which node a descriptor is of.
+// identify returns the key of the inode behind a descriptor, and its handle if there are handles.
 func (t *table) identify(fd int) (key string, h *unix.FileHandle, err error) {
 	if t.handles {
 		handle, _, err := unix.NameToHandleAt(fd, "", unix.AT_EMPTY_PATH)
@@ -84,7 +84,7 @@ func binaryKey(n uint64) string {
 	return string(b)
 }
 
-// adopt takes over a descriptor of a node, which the kernel is about to be told of.
+// adopt takes over a descriptor, and returns its inode with one more kernel reference.
 func (t *table) adopt(fd int) (*inode, vfs.Stat, error) {
 	st, err := vfs.Lstat(fd, "")
 	if err != nil {
@@ -114,12 +114,12 @@ func (t *table) adopt(fd int) (*inode, vfs.Stat, error) {
 	return n, st, nil
 }
 
-// pin keeps a node open whose name in a directory is about to go, so that who has it
-// open still reaches it.
+// pin keeps open the inode whose name is about to be removed, so that processes that have it open still reach
+// it.
 func (t *table) pin(dir int, name string) {
 	fd, err := openPath(dir, name)
 	if err != nil {
-		return // then nothing goes
+		return // then nothing is removed
 	}
 	key, _, err := t.identify(fd)
 	t.mu.Lock()
@@ -131,7 +131,7 @@ func (t *table) pin(dir int, name string) {
 	unix.Close(fd)
 }
 
-// forget is the kernel's word that it knows a node less often.
+// forget drops times kernel references of an inode.
 func (t *table) forget(id, times uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -151,8 +151,7 @@ func (t *table) forget(id, times uint64) {
 	}
 }
 
-// with calls do with a descriptor (O_PATH) of the node that the kernel means by a
-// number. ESTALE: it is not there any more.
+// with calls do with a descriptor (O_PATH) of an inode. ESTALE means that the inode is gone.
 func (t *table) with(id uint64, do func(n *inode, fd int) error) error {
 	t.mu.Lock()
 	n := t.inodes[id]
@@ -162,7 +161,7 @@ func (t *table) with(id uint64, do func(n *inode, fd int) error) error {
 	}
 	fd := n.fd
 	t.mu.Unlock()
-	if fd >= 0 { // it is closed when the kernel does not know the node any more
+	if fd >= 0 { // stays open for as long as the kernel knows the inode
 		return do(n, fd)
 	}
 	fd, err := unix.OpenByHandleAt(int(t.root.Fd()), *n.handle, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC)
@@ -176,7 +175,7 @@ func (t *table) with(id uint64, do func(n *inode, fd int) error) error {
 	return do(n, fd)
 }
 
-// reopen opens what a descriptor (O_PATH) stands for.
+// reopen opens the file behind a descriptor (O_PATH).
 func reopen(fd, flags int) (int, error) {
 	return unix.Open(procPath(fd), flags|unix.O_CLOEXEC, 0)
 }

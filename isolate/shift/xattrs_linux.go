@@ -13,7 +13,7 @@ func (s *server) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string, dest
 	err := s.t.with(h.NodeId, func(_ *inode, fd int) error {
 		value, err := vfs.GetXattr(fd, "", name)
 		if errors.Is(err, unix.EOPNOTSUPP) && isACL(name) {
-			err = unix.ENODATA // else the kernel would refuse to open anything
+			err = unix.ENODATA // with EOPNOTSUPP the kernel would refuse every open
 		}
 		if err != nil {
 			return err
@@ -39,7 +39,7 @@ func (s *server) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte) (si
 		}
 		var all []byte
 		for _, name := range names {
-			if !strings.HasPrefix(name, "trusted.") { // who sees these is asked of this process, which is root
+			if !strings.HasPrefix(name, "trusted.") { // the kernel would check the privilege for these against this process, which is root
 				all = append(append(all, name...), 0)
 			}
 		}
@@ -49,7 +49,7 @@ func (s *server) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte) (si
 	return size, status(err)
 }
 
-// answer copies a value to where there is room for it, or says how much it needs.
+// answer copies a value to dest. If dest is empty it only returns the size of the value.
 func answer(value, dest []byte) (uint32, error) {
 	if len(dest) > 0 && len(dest) < len(value) {
 		return uint32(len(value)), unix.ERANGE

@@ -1,6 +1,8 @@
 //go:build linux
 
-// Package mount has the kernel reach the filesystem of package layer, over FUSE. It is
-// a package of its own because the library that it stands on does work whenever a
-// program starts: 0.3 ms that `snapfs` does not pay, only the program that serves.
+// Package mount connects the filesystem of package layer to the kernel, over FUSE. Read [Server] and raw first.
+// It knows nothing of logs and layers on disk.
+//
+// It is a package of its own because initialising go-fuse takes 0.3 ms at the start of a program, which only
+// the program that serves should pay, not snapfs.
 package mount

@@ -16,10 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Server answers the kernel for a filesystem, from goroutines of this process, for
-// as long as one of its mounts is there. Where the process dies the mounts stay,
-// dead. This process may use them too, but for a page of a file in its own memory:
-// a thread that waits for one keeps the others from collecting garbage.
+// A Server serves a filesystem from goroutines of this process until its last mount is gone. If the process
+// dies, its mounts stay, but are dead. The process may use its own mounts, except by touching a mapped page of
+// a file in them: a thread that waits for such a page blocks garbage collection, and with it the server.
 type Server struct {
 	served
 	server *fuse.Server
@@ -29,9 +28,9 @@ type Server struct {
 
 const maxWrite = 1 << 20
 
-// New mounts a filesystem, or one side of it, detached, and begins to serve it. It needs /dev/fuse, and
-// a user namespace where this process may not mount. Attr are MOUNT_ATTR_* flags.
-// Others than this user may use the mount where this process is root.
+// New mounts a view of a filesystem, detached, with MOUNT_ATTR_* flags, and starts serving it. It needs
+// /dev/fuse, and a user namespace if this process may not mount. Other users may use the mount if this process
+// is root.
 func New(f *layer.FS, side layer.View, attr uint64) (*Server, *os.File, error) {
 	k, root, err := mount.NewFUSE(mount.FUSEOptions{
 		Subtype: "fusecow", Others: os.Geteuid() == 0, MaxRead: maxWrite, ReadOnly: f.ReadOnly(),
@@ -40,21 +39,21 @@ func New(f *layer.FS, side layer.View, attr uint64) (*Server, *os.File, error) {
 		return nil, nil, err
 	}
 	s := &Server{served: served{f: f}, fuse: k}
-	dev, err := unix.FcntlInt(uintptr(k.Dev), unix.F_DUPFD_CLOEXEC, 0) // which the library closes
+	dev, err := unix.FcntlInt(uintptr(k.Dev), unix.F_DUPFD_CLOEXEC, 0) // the library closes this one
 	if err != nil {
 		k.Close()
 		root.Close()
 		return nil, nil, err
 	}
-	// Without file handles (Linux 6.9), which would lead somewhere only while the kernel has the
-	// file cached: an overlay above would tell two names of one file apart now and then.
+	// CAP_NO_EXPORT_SUPPORT (Linux 6.9) disables file handles. They are valid only while the kernel caches the
+	// inode, so that an overlay above would now and then take two names of a file for two files.
 	const extra = fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_DONT_MASK | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_SETXATTR_EXT |
 		fuse.CAP_NO_EXPORT_SUPPORT
 	s.pass = newPassthrough(f)
 	all := raw{fuse.NewDefaultRawFileSystem(), &s.served, s.pass, uint64(rand.Uint32()>>1 + 1)}
 	options := &fuse.MountOptions{
 		IDMappedMount: true, MaxWrite: maxWrite, EnableAcl: true, EnableSymlinkCaching: true, ExplicitDataCacheControl: true,
-		DisableSplice:     true, // what is read is in memory already
+		DisableSplice:     true, // the data is in memory already
 		ExtraCapabilities: extra, Logger: log.New(io.Discard, "", 0),
 	}
 	spare.Loop(func() { s.server, err = fuse.NewServer(viewOf(all, side), "/dev/fd/"+strconv.Itoa(dev), options) })
@@ -66,7 +65,7 @@ func New(f *layer.FS, side layer.View, attr uint64) (*Server, *os.File, error) {
 	if f.ReadOnly() && os.Geteuid() == 0 && s.server.KernelSettings().Flags64()&fuse.CAP_PASSTHROUGH != 0 {
 		s.pass.server = s.server
 	}
-	f.OnStale(func(dir uint64, name string) { s.server.EntryNotify(dir, name) }) // one that it forgot it will ask for
+	f.OnStale(func(dir uint64, name string) { s.server.EntryNotify(dir, name) }) // after an error the kernel has no such entry
 	go s.server.Serve()
 	disablePoll(root)
 	return s, root, nil
@@ -77,9 +76,9 @@ func Mount(f *layer.FS, side layer.View, attr uint64) (fusecow.MountedFS, *os.Fi
 	return New(f, side, attr)
 }
 
-// pollNot has the kernel learn that files here are not polled: the runtime asks that
-// of each file that it opens, on a thread that it believes to be busy (epoll_ctl(2)
-// without leave). The library answers to this name by itself.
+// disablePoll makes the kernel remember that files of this filesystem cannot be polled. Otherwise the Go
+// runtime asks for each file that it opens, with epoll_ctl(2), on a thread that it believes to be busy, and may
+// deadlock with this server. go-fuse answers for the name used here.
 func disablePoll(root *os.File) {
 	fd, err := unix.Openat(int(root.Fd()), ".go-fuse-epoll-hack", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -89,11 +88,10 @@ func disablePoll(root *os.File) {
 	unix.Close(fd)
 }
 
-// More is one more mount of the same filesystem, with flags of its own.
+// MountAgain returns another mount of the filesystem with flags of its own.
 func (s *Server) MountAgain(attr uint64) (*os.File, error) { return s.fuse.Mount(attr) }
 
-// Flush tells the log of all that was done to names and attributes, and of what was
-// written to mapped pages.
+// Flush commits all metadata changes, and writes to mapped pages, to the log.
 func (s *Server) Flush() error {
 	root, err := s.MountAgain(unix.MOUNT_ATTR_RDONLY)
 	if err != nil {
@@ -113,11 +111,11 @@ func (s *Server) Flush() error {
 	return s.f.Commit(false)
 }
 
-// Wait returns when the last mount has gone.
+// Wait returns after the last mount is gone.
 func (s *Server) Wait() { s.server.Wait() }
 
-// Close lets go of /dev/fuse when Wait has returned. Nobody may use the server from
-// then on: its descriptors may be another's.
+// Close closes /dev/fuse. Call it after Wait. The server cannot be used afterwards, because its descriptors may
+// be reused.
 func (s *Server) Close() {
 	s.pass.closeIdle()
 	s.fuse.Close()

@@ -12,52 +12,51 @@ import (
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 )
 
-// A passage has the kernel read the files of a tree that nobody writes to from where their
-// content lies: no request, and no second copy in memory (FOPEN_PASSTHROUGH, Linux 6.9; it
-// takes root of the first user namespace). In exchange each open is a request. What was closed stays
-// registered for a while, since programs open the same files again and again: that is half
-// of what an open costs.
+// A passthrough lets the kernel read files of a read-only tree directly from their content files: without
+// requests, and without a second copy in the page cache (FOPEN_PASSTHROUGH, Linux 6.9, for root of the first
+// user namespace). In exchange each open is a request. A closed file stays registered for a while, because
+// programs open the same files again and again, and registering is half the cost of an open.
 type passthrough struct {
 	f        *layer.FS
 	server   *fuse.Server
 	mu       sync.Mutex
 	backings map[uint64]*backing
-	idle     list.List // of *passing that nobody has open, the latest used first
-	maxIdle  int       // of these
-	round    int       // counts rests, while timer is set
+	idle     list.List // of *backing without users, most recently used first
+	maxIdle  int       // bounds idle
+	round    int       // counts the idle times while timer is set
 	timer    *time.Timer
 }
 
-// A passing is a file that is open. All opens of it are by one backing id, or, where there
-// is none, by pages of its own: the kernel takes no mixture.
+// A backing is an open file. All opens of a file use one backing id, or all use the page cache: the kernel
+// allows no mixture.
 type backing struct {
 	inode   uint64
-	content *layer.Content // nil: there is no id
+	content *layer.Content // nil if there is no id
 	id      int32
 	users   int
-	// at and round are, of an idle one, where it is in the list, and since when.
+	// element and round, of an idle file, are its position in the list and the round in which it became idle.
 	element *list.Element
 	round   int
 }
 
 const (
-	// rest is how long a file stays registered at least that nobody has open, and twice that the most: a file
-	// that is removed below takes up its space so long.
+	// idleTime is the shortest time that an unused file stays registered; the longest is twice that. A file
+	// removed from the lower occupies its space so long.
 	idleTime = 2 * time.Second
-	// mostIdle is how many do.
+	// maxIdle bounds the number of unused files.
 	maxIdle = 4096
 )
 
 func newPassthrough(f *layer.FS) *passthrough {
 	p := &passthrough{f: f, backings: map[uint64]*backing{}, maxIdle: maxIdle}
-	var most unix.Rlimit // of descriptors, of which each takes one
+	var most unix.Rlimit // limit of descriptors; each backing takes one
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &most) == nil {
 		p.maxIdle = int(min(maxIdle, most.Cur/4, math.MaxInt32))
 	}
 	return p
 }
 
-// through opens a node. 0: it has to be read by requests.
+// open opens an inode, and returns its backing id, or 0 if the kernel has to read by requests.
 func (p *passthrough) open(node uint64) (id int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,15 +119,15 @@ func (p *passthrough) oldest() *backing {
 	return p.idle.Back().Value.(*backing) //nolint:errcheck,forcetypeassert // nothing else is in the list
 }
 
-// drop forgets an idle one. Holds mu.
+// drop unregisters an idle file. The caller holds mu.
 func (p *passthrough) drop(o *backing) {
 	p.idle.Remove(o.element)
 	delete(p.backings, o.inode)
-	_ = p.server.UnregisterBackingFd(o.id) // it is there
+	_ = p.server.UnregisterBackingFd(o.id) // cannot fail: it is registered
 	o.content.Close()
 }
 
-// tidy forgets what has been idle for one rest, and comes again while anything is.
+// expireIdle drops files that were idle for a whole idleTime, and runs again while any are left.
 func (p *passthrough) expireIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,7 +140,7 @@ func (p *passthrough) expireIdle() {
 	}
 }
 
-// end forgets all that is idle, when nobody has anything open any more.
+// closeIdle drops all idle files, when none is open any more.
 func (p *passthrough) closeIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

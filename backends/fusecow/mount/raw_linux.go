@@ -11,28 +11,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// raw answers the kernel. What it does not answer (open, create, flush, access,
-// locks) the kernel asks once, hears that there is no such call, and then does
-// without: a file is reached by its inode, and is made by MKNOD.
+// raw answers the kernel's requests. The kernel sends the ones that are not implemented (open, create, flush,
+// access, locks) once, gets ENOSYS, and does without them from then on: it reads and writes by inode, and
+// creates files with MKNOD.
 type raw struct {
 	fuse.RawFileSystem
 	*served
 	pass *passthrough
-	// generation is this server's, so that no file handle of another's finds anything.
+	// generation is random, so that file handles of other servers are invalid here.
 	generation uint64
 }
 
-// served is the filesystem that answers, which another may take the place of: for that mu is
-// held for writing, for reading by each request.
+// served is the filesystem that answers requests. Requests hold mu for reading; replacing f takes it for
+// writing.
 type served struct {
 	mu sync.RWMutex
 	f  *layer.FS
-	// byNumber begins the names of files that are called by their numbers, or is empty; see [Server.tellLengths].
+	// numberPrefix, unless empty, begins names that stand for inodes by number; see [Server.refreshLengths].
 	numberPrefix string
 }
 
-// Open is asked once, where nothing passes by: where there is no such call, any file is
-// open, and its pages are kept.
+// Open is sent only once, unless passthrough is in use: after ENOSYS the kernel opens files without a request,
+// and keeps their pages.
 func (r raw) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	if r.pass.server == nil {
 		return fuse.ENOSYS
@@ -46,11 +46,10 @@ func (r raw) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.St
 
 func (r raw) Release(_ <-chan struct{}, in *fuse.ReleaseIn) { r.pass.close(in.NodeId) }
 
-// Flush is asked once: a close writes nothing that was not written.
+// Flush is sent only once: closing a file has nothing to write.
 func (r raw) Flush(_ <-chan struct{}, _ *fuse.FlushIn) fuse.Status { return fuse.ENOSYS }
 
-// forever is how long the kernel may keep what it was told: nobody else changes
-// it.
+// forever is the cache time for names and attributes, which nobody else changes.
 const forever = 365 * 24 * time.Hour
 
 func status(err error) fuse.Status { return fuse.Status(layer.Errno(err)) }
@@ -65,7 +64,7 @@ func fill(out *fuse.Attr, a *layer.Attr) {
 	}
 }
 
-// entry tells of a node, or that there is none, which is kept too.
+// entry fills out for an inode, or for a name that does not exist, which the kernel caches too.
 func (r raw) entry(out *fuse.EntryOut, e layer.Entry, err error) fuse.Status {
 	if err != nil {
 		return status(err)
@@ -110,7 +109,7 @@ func (r raw) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) f
 	return attr(out, &a, err)
 }
 
-// sets are the kernel's names for what a change sets.
+// sets maps the kernel's flags for SETATTR to those of package layer.
 var sets = [...]struct {
 	theirs uint32
 	ours   layer.Set
@@ -166,14 +165,14 @@ func (r raw) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fu
 	defer r.mu.RUnlock()
 	lose := layer.LoseNothing
 	switch {
-	case in.WriteFlags&fuse.WRITE_CACHE != 0: // a mapped page, which takes nothing from anybody
+	case in.WriteFlags&fuse.WRITE_CACHE != 0: // writes back a mapped page, so privileges stay
 	case in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0:
 		lose = layer.LoseSetID
 	default:
 		lose = layer.LoseCapability
 	}
 	n, err := r.f.Write(in.NodeId, data, int64(in.Offset), lose)
-	for lose == layer.LoseNothing && err == nil && n < len(data) { // the kernel does not ask for the rest of pages again
+	for lose == layer.LoseNothing && err == nil && n < len(data) { // the kernel does not repeat a short write of pages
 		var more int
 		more, err = r.f.Write(in.NodeId, data[n:], int64(in.Offset)+int64(n), lose)
 		n += more
@@ -195,8 +194,9 @@ func (r raw) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	return status(r.f.Fallocate(in.NodeId, in.Mode, int64(in.Offset), int64(in.Length), privilegesLost(in.Uid)))
 }
 
-// losing is what a file loses to a caller by what the kernel does not say of whether set-id bits go, as it
-// does with a write. Where it says nothing of the caller either, it sees to that itself (Linux 6.0, file_modified).
+// privilegesLost returns what a file loses to a write-like request of a user. These requests, unlike WRITE, do
+// not say whether to clear set-id bits. Where the kernel does not send the user either, it clears them itself
+// (file_modified, Linux 6.0).
 func privilegesLost(uid uint32) layer.Privileges {
 	const nobody = 1<<32 - 1
 	if uid != 0 && uid != nobody {
@@ -242,8 +242,8 @@ func (r raw) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fu
 	return fuse.OK
 }
 
-// OpenDir lets the kernel keep the list: it knows of every change. It is asked once, where
-// a list is read without.
+// OpenDir lets the kernel cache the listing, since it knows of every change. It is sent only once if listings
+// need no state.
 func (r raw) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -273,12 +273,12 @@ func (r raw) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList)
 	}))
 }
 
-// ReadDirPlus is ReadDir and a Lookup of each name.
+// ReadDirPlus is ReadDir with a Lookup of each name.
 func (r raw) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	return r.listPlus(in, out, func(*layer.Entry) bool { return true })
 }
 
-// listPlus tells of those nodes that shown says it may.
+// listPlus lists a directory, with a Lookup of each name; it returns the inodes for which shown returns true.
 func (r raw) listPlus(in *fuse.ReadIn, out *fuse.DirEntryList, shown func(*layer.Entry) bool) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -287,7 +287,7 @@ func (r raw) listPlus(in *fuse.ReadIn, out *fuse.DirEntryList, shown func(*layer
 		if to == nil || e.Name == "." || e.Name == ".." {
 			return to != nil, nil
 		}
-		// One that has gone, or cannot be looked at, the kernel asks for again where it matters.
+		// The kernel looks up again a name that fails here, if it needs it.
 		if node, err := d.Lookup(e.Name); err == nil && node.ID != 0 && shown(&node) {
 			r.entry(to, node, nil)
 		}

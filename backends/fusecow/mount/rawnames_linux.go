@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 )
 
-// made makes a node for a caller and tells the kernel of it.
+// make creates an inode for a caller.
 func (r raw) make(h *fuse.InHeader, what layer.New, out *fuse.EntryOut) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -30,7 +30,7 @@ func (r raw) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name string, o
 	return r.make(h, layer.New{Name: name, Mode: unix.S_IFLNK | 0o777, Target: target}, out)
 }
 
-// Tmpfile makes a file that has no name, and may be given one by Link.
+// Tmpfile creates a file without a name, which Link may give it later.
 func (r raw) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
 	return r.make(&in.InHeader, layer.New{Mode: unix.S_IFREG | in.Mode&0o7777, Umask: in.Umask}, &out.EntryOut)
 }
@@ -85,7 +85,7 @@ func (r raw) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte) (uint32
 	return answer(all.String(), dest)
 }
 
-// answer copies a value to where there is room for it, or says how much it needs.
+// answer copies a value to dest. If dest is empty it only returns the size of the value.
 func answer(value string, dest []byte) (uint32, fuse.Status) {
 	if len(dest) > 0 && len(dest) < len(value) {
 		return uint32(len(value)), fuse.ERANGE

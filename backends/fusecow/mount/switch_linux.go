@@ -14,19 +14,19 @@ import (
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 )
 
-// Switch has next, which has other layers over the same tree, answer from here on in the place of
-// the filesystem that is served, and that is closed. Who uses a mount finds what next has, in files that he
-// has open or mapped as well, see [layer.FS.HandOver]. Nobody may write to a mount meanwhile, and
-// what was written is to be flushed before. Then is called when nothing can keep it from happening. Errors:
-// those of HandOver and of then, after which f goes on, and only names may have been forgotten, with what was mounted
-// on them; after then, those of one more mount, and of closing.
+// Switch replaces the served filesystem by next, which has other layers over the same lower, and closes the old
+// one. Users of the mounts then see next, even in files that they have open or mapped; see [layer.FS.HandOver].
+// Nobody may write to a mount meanwhile, and everything must be flushed beforehand. Switch calls then at the
+// point of no return. Errors before that point are those of HandOver and of then: the old filesystem stays, and
+// only cached names, and mounts on them, may be gone. Errors after it are those of mounting again and of
+// closing the old one.
 func (s *Server) Switch(next *layer.FS, then func() error) error {
 	s.forgetNames(s.f.ChangedNames(next))
-	s.waitForget() // so that only what is in use is handed over
+	s.waitForget() // so that only inodes in use are handed over
 	was := s.f
 	names, stale, err := s.handOver(next, then)
 	for began := time.Now(); errors.Is(err, layer.ErrOtherFile) && time.Since(began) < forgetWait; {
-		time.Sleep(time.Millisecond) // the kernel may be about to tell that it has let go of that one
+		time.Sleep(time.Millisecond) // the kernel may be about to forget that inode
 		names, stale, err = s.handOver(next, then)
 	}
 	if err != nil {
@@ -37,29 +37,30 @@ func (s *Server) Switch(next *layer.FS, then func() error) error {
 	return errors.Join(s.refreshLengths(was, stale), was.Close())
 }
 
-// handOver has next answer, and says which names and pages the kernel has to forget.
+// handOver replaces the filesystem, and returns the names and inodes that the kernel has to drop from its
+// caches.
 func (s *Server) handOver(next *layer.FS, then func() error) (names []layer.Name, stale []uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names = s.f.ChangedNames(next) // who only looks may have asked again, and in other directories
+	names = s.f.ChangedNames(next) // readers may have looked up more meanwhile
 	if stale, err = s.f.HandOver(next, then); err == nil {
 		s.f = next
 	}
 	return names, stale, err
 }
 
-// forgetting is how long the kernel may take to tell what it has let go of.
+// forgetWait bounds the wait for the kernel to forget unused inodes.
 const forgetWait = 100 * time.Millisecond
 
-// forgetNames has the kernel look names up again. One that it does not know it need not forget.
+// forgetNames drops names from the kernel's cache. Dropping an unknown name does nothing.
 func (s *Server) forgetNames(names []layer.Name) {
 	for _, n := range names {
 		s.server.EntryNotify(n.Dir, n.Name)
 	}
 }
 
-// letForget waits until the kernel has let go of nodes that it was told to forget the names of,
-// and that nobody uses. It tells of each, and not when it has done.
+// waitForget waits until the kernel has forgotten the unused inodes whose names were dropped. It sends FORGET
+// for each, but no message at the end, so waitForget returns when the number of inodes stops falling.
 func (s *Server) waitForget() {
 	const step = time.Millisecond
 	for waited, before := time.Duration(0), -1; waited < forgetWait && before != s.f.InodeCount(); waited += step {
@@ -68,17 +69,17 @@ func (s *Server) waitForget() {
 	}
 }
 
-// forgetPages has the kernel forget the attributes, pages and lists of nodes. It says nothing of a page
-// that it cannot take: one that was written to since all was flushed.
+// forgetPages drops cached attributes, pages and listings of inodes. The kernel silently keeps a page that was
+// written to since the last flush.
 func (s *Server) forgetPages(nodes []uint64) {
 	for _, id := range nodes {
 		s.server.InodeNotify(id, 0, 0)
 	}
 }
 
-// tellLengths has the kernel hear how long files are whose length was another one in the filesystem that
-// was. It asks for attributes that it has forgotten, but goes by the length that it knows where somebody appends
-// to a file, or has it mapped. Each file gets a name for a moment, which nobody can guess, to be looked up by.
+// refreshLengths makes the kernel learn the new sizes of files whose size the switch has changed. The kernel
+// requests dropped attributes again, but uses the old size for appending and for mapped files. So each file
+// gets an unguessable name for a moment, and refreshLengths looks it up.
 func (s *Server) refreshLengths(was *layer.FS, stale []uint64) error {
 	changed := slices.DeleteFunc(slices.Clone(stale), func(id uint64) bool {
 		a, err := was.Attr(id)
@@ -101,21 +102,21 @@ func (s *Server) refreshLengths(was *layer.FS, stale []uint64) error {
 		var st unix.Stat_t
 		serr := unix.Fstatat(int(root.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
 		s.server.EntryNotify(layer.RootID, name)
-		if !errors.Is(serr, unix.ESTALE) { // nobody knows it any more
+		if !errors.Is(serr, unix.ESTALE) { // ESTALE: the inode is no longer in use
 			err = errors.Join(err, serr)
 		}
 	}
 	return err
 }
 
-// callBy has files be looked up by a name that begins so, and goes on with their number; empty: no more.
+// setNumberPrefix enables names that consist of a prefix and an inode number; "" disables them.
 func (s *Server) setNumberPrefix(byNumber string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.numberPrefix = byNumber
 }
 
-// called answers with the file that a name in the root stands for, where it is one of tellLengths.
+// lookupByNumber returns the inode that such a name in the root stands for.
 func (s *served) lookupByNumber(dir uint64, name string) (e layer.Entry, ok bool, err error) {
 	if s.numberPrefix == "" || dir != layer.RootID {
 		return e, false, nil

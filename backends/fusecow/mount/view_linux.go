@@ -7,13 +7,14 @@ import (
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 )
 
-// What an overlay asks of the tree beneath it is mostly for nothing: each regular file for an attribute that makes
-// it one without content (ovl_check_metacopy_xattr in fs/overlayfs/util.c), and, where the kernel may read files
-// by itself, each one that is opened for that. A filesystem can be without either call, but only for all of its
-// files. So there are two: common has what is small and has no attributes, which is nearly everything, and answers to
-// neither call; apart, beneath it, has the rest, and the directories of common, as empty ones.
+// Most requests of an overlay to its lower are for nothing: a GETXATTR of each regular file, for an attribute
+// that marks a file without content (ovl_check_metacopy_xattr in fs/overlayfs/util.c), and an OPEN of each file
+// where passthrough is in use. A filesystem can disable either request, but only for all of its files. So a
+// lower is shown by two filesystems. The cached view has small files without attributes, which are nearly all
+// files, and disables both requests. The uncached view, below it, has the other files, and shows the
+// directories of the cached view as empty ones.
 
-// sideOf is what answers for a side of a filesystem.
+// viewOf returns the server of a view.
 func viewOf(all raw, side layer.View) fuse.RawFileSystem {
 	switch side {
 	case layer.Cached:
@@ -25,16 +26,16 @@ func viewOf(all raw, side layer.View) fuse.RawFileSystem {
 	}
 }
 
-// A commonSide shows what is [layer.Common].
+// A cachedView shows [layer.Cached].
 type cachedView struct{ raw }
 
-// whiteout is the number of a device that stands for every name that there is not: an overlay does not look for
-// such a name on the other side.
+// whiteout is the id of a whiteout device, which stands for every name that does not exist: an overlay then
+// does not look for the name in the other view.
 const whiteout = 1 << 63
 
 var whiteoutAttr = layer.Attr{Ino: whiteout, Mode: unix.S_IFCHR, Nlink: 1}
 
-// Lookup has no name for what is apart.
+// Lookup finds no entry for a file of the uncached view.
 func (c cachedView) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -49,7 +50,7 @@ func (c cachedView) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out
 	return c.entry(out, e, err)
 }
 
-// shows reports whether what was found is to be told of. What is not is not held either.
+// shows reports whether e is in this view, and drops the kernel reference if it is not.
 func (c cachedView) shows(e *layer.Entry) bool {
 	if c.f.View(e.ID) == layer.Cached {
 		return true
@@ -58,7 +59,7 @@ func (c cachedView) shows(e *layer.Entry) bool {
 	return false
 }
 
-// GetAttr knows the whiteout too.
+// GetAttr also knows the whiteout.
 func (c cachedView) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	if in.NodeId == whiteout {
 		return attr(out, &whiteoutAttr, nil)
@@ -66,32 +67,32 @@ func (c cachedView) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fus
 	return c.raw.GetAttr(cancel, in, out)
 }
 
-// ReadDirPlus has all names, and no more than that of what is apart.
+// ReadDirPlus lists all names, but returns inodes of this view only.
 func (c cachedView) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	return c.listPlus(in, out, c.shows)
 }
 
-// Open is asked once, and then every file is open.
+// Open is sent only once; after ENOSYS the kernel opens files without a request.
 func (cachedView) Open(_ <-chan struct{}, _ *fuse.OpenIn, _ *fuse.OpenOut) fuse.Status {
 	return fuse.ENOSYS
 }
 
-// GetXAttr is asked once, and then no file has any. Who looks through the overlay hears EOPNOTSUPP, as on a
-// filesystem without attributes; one that had some would say ENODATA.
+// GetXAttr is sent only once; after ENOSYS no file has attributes. Programs above the overlay get EOPNOTSUPP,
+// as on a filesystem without attributes, where a file without the attribute would give ENODATA.
 func (cachedView) GetXAttr(_ <-chan struct{}, _ *fuse.InHeader, _ string, _ []byte) (uint32, fuse.Status) {
 	return 0, fuse.ENOSYS
 }
 
-// ListXAttr has none to tell of.
+// ListXAttr returns an empty list.
 func (cachedView) ListXAttr(_ <-chan struct{}, _ *fuse.InHeader, _ []byte) (uint32, fuse.Status) {
 	return 0, fuse.OK
 }
 
-// An apartSide shows whatever it is asked for, which is what commonSide does not show. It has no list of a directory
-// that is there too, where all names are.
+// An uncachedView shows every file that is looked up in it: those that the cached view does not show. A
+// directory of the cached view has an empty listing here, because the cached view lists all names.
 type uncachedView struct{ raw }
 
-// Lookup has what it tells of stay here: an overlay that has been told so has it from nowhere else.
+// Lookup pins the inode to this view, because overlayfs keeps the layer in which it found a name.
 func (a uncachedView) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	code := a.raw.Lookup(cancel, h, name, out)
 	if code == fuse.OK && out.NodeId != 0 {
@@ -100,7 +101,7 @@ func (a uncachedView) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name stri
 	return code
 }
 
-// ReadDir lists a directory that is nowhere else.
+// ReadDir lists a directory that only this view has.
 func (a uncachedView) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	if a.f.View(in.NodeId) == layer.Cached {
 		return fuse.OK
@@ -108,7 +109,7 @@ func (a uncachedView) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse
 	return a.raw.ReadDir(cancel, in, out)
 }
 
-// ReadDirPlus is ReadDir and a Lookup of each name.
+// ReadDirPlus is ReadDir with a Lookup of each name.
 func (a uncachedView) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	if a.f.View(in.NodeId) == layer.Cached {
 		return fuse.OK

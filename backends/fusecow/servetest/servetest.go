@@ -1,7 +1,6 @@
 //go:build linux
 
-// Package servetest lets a test binary be the program that serves fusecow's trees,
-// so that tests need no other one built beside it.
+// Package servetest makes a test binary its own server of fusecow trees, so that tests need no second program.
 package servetest
 
 import (
@@ -16,12 +15,12 @@ import (
 
 const word = "serve"
 
-// Program is how this binary is started to serve a tree, for [fusecow.Driver]
-// and what is built on it.
+// Program returns the command that makes this binary serve a tree, for [fusecow.Driver] and backends built on
+// it.
 func Program() ([]string, error) { return []string{"/proc/self/exe", word}, nil }
 
-// Main serves a tree if this process was started as [Program] says, and runs the
-// tests otherwise. It is for TestMain, and does not return.
+// Main serves a tree if this process was started by [Program], and runs the tests otherwise. TestMain calls it.
+// It does not return.
 func Main(m *testing.M) {
 	if len(os.Args) != 2 || os.Args[1] != word {
 		os.Exit(m.Run())

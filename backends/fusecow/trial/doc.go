@@ -1,6 +1,5 @@
 //go:build linux
 
-// Package trial holds the filesystem of this backend to what others ask of one: a
-// model of files in memory beside a plain directory, under random operations; a
-// POSIX suite; and processes that are killed at any moment. It has only tests.
+// Package trial tests the filesystem of fusecow from outside: random operations on it, on a model in memory and
+// on a plain directory; a POSIX suite; and servers that are killed at any moment. It has only tests.
 package trial
