@@ -53,7 +53,7 @@ type Config struct {
 	// none to be had.
 	Edge func() ([]string, error)
 	// Shift answers how to start the process that shows a tree whose filesystem has no
-	// id-mapped mounts: the program, which calls shift.Serve. As Edge.
+	// id-mapped mounts: the program, which calls idmap.Serve. As Edge.
 	Shift func() ([]string, error)
 }
 

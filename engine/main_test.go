@@ -11,17 +11,17 @@ import (
 	"github.com/snapfs/snapfs/backends/delegate"
 	"github.com/snapfs/snapfs/backends/fusecow"
 	"github.com/snapfs/snapfs/backends/fusecow/servetest"
-	"github.com/snapfs/snapfs/backends/hybrid"
+	"github.com/snapfs/snapfs/backends/overlayfuse"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/isolate/shift"
+	"github.com/snapfs/snapfs/isolate/idmap"
 )
 
 // drivers are those of the program, with this one as the server of what is served.
 func drivers() []snapshot.Driver {
 	self := servetest.Program
 	list := all.Drivers()
-	for _, mine := range []snapshot.Driver{delegate.Driver(self), hybrid.Driver(self), fusecow.Driver(self)} {
+	for _, mine := range []snapshot.Driver{delegate.Driver(self), overlayfuse.Driver(self), fusecow.Driver(self)} {
 		list[slices.IndexFunc(list, func(d snapshot.Driver) bool { return d.Name == mine.Name })] = mine
 	}
 	if only := os.Getenv(onlyEnv); only != "" {
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == "shifter" {
 		base, err := strconv.ParseUint(os.Args[2], 10, 32)
 		if err == nil {
-			err = shift.Serve(shift.Device, os.NewFile(shift.Tree, "tree"), uint32(base))
+			err = idmap.Serve(idmap.Device, os.NewFile(idmap.Tree, "tree"), uint32(base))
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/snapfs/snapfs/isolate/shift"
+	"github.com/snapfs/snapfs/isolate/idmap"
 )
 
 // TestMain makes the test binary act as other programs: a prisoner that tries to escape, a supervisor to be
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	case "shifter":
 		base, err := strconv.ParseUint(os.Getenv("BASE"), 10, 32)
 		if err == nil {
-			err = shift.Serve(shift.Device, os.NewFile(shift.Tree, "tree"), uint32(base))
+			err = idmap.Serve(idmap.Device, os.NewFile(idmap.Tree, "tree"), uint32(base))
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -29,7 +29,7 @@ type layerKey struct {
 	served       int
 }
 
-// maxShiftRead limits a FUSE request. It equals shift.MaxRead, whose package this program does not link.
+// maxShiftRead limits a FUSE request. It equals idmap.MaxRead, whose package this program does not link.
 const maxShiftRead = 1 << 20
 
 // shifted mounts a directory through [Spec.Shift]. why is the reason that it cannot be id-mapped; shifted

@@ -51,7 +51,7 @@ type Spec struct {
 }
 
 // Shifter starts a process that serves the directory tree through the FUSE device dev, with user and group ids
-// increased by base, as package isolate/shift does. The caller closes both descriptors. The process ends when
+// increased by base, as package isolate/idmap does. The caller closes both descriptors. The process ends when
 // the last mount of its filesystem is gone.
 type Shifter func(ctx context.Context, dev, tree *os.File, base uint32) error
 

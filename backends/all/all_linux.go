@@ -4,8 +4,8 @@ import (
 	"github.com/snapfs/snapfs/backends/btrfs"
 	"github.com/snapfs/snapfs/backends/delegate"
 	"github.com/snapfs/snapfs/backends/fusecow"
-	"github.com/snapfs/snapfs/backends/hybrid"
 	"github.com/snapfs/snapfs/backends/overlay"
+	"github.com/snapfs/snapfs/backends/overlayfuse"
 	"github.com/snapfs/snapfs/backends/plain"
 	"github.com/snapfs/snapfs/backends/pool"
 	"github.com/snapfs/snapfs/backends/quota"
@@ -19,7 +19,7 @@ import (
 func Drivers() []snapshot.Driver {
 	return []snapshot.Driver{
 		pool.Driver(), btrfs.Driver(), zfs.Driver(), delegate.Driver(server), overlay.Driver(), quota.Driver(),
-		hybrid.Driver(server), fusecow.Driver(server), plain.Driver(),
+		overlayfuse.Driver(server), fusecow.Driver(server), plain.Driver(),
 	}
 }
 

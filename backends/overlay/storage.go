@@ -43,7 +43,7 @@ type Backend = backend
 // OpenOn is [Open] with the layers on a storage that limits them. See package quota.
 func OpenOn(place snapshot.Place, g QuotaStorage) (*Backend, error) { return open(place, g, nil) }
 
-// OpenServed is [Open] with the layers above a served tree. See package hybrid.
+// OpenServed is [Open] with the layers above a served tree. See package overlayfuse.
 func OpenServed(place snapshot.Place, tree LowerServer) (*Backend, error) {
 	return open(place, nil, tree)
 }

@@ -17,7 +17,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/fusecow"
 	"github.com/snapfs/snapfs/backends/fusecow/mount"
-	"github.com/snapfs/snapfs/isolate/shift"
+	"github.com/snapfs/snapfs/isolate/idmap"
 )
 
 func main() {
@@ -52,7 +52,7 @@ func parseArgs(args []string) (serve func() error, ok bool) {
 	if err != nil || base == 0 {
 		return nil, false
 	}
-	return func() error { return shift.Serve(shift.Device, os.NewFile(shift.Tree, "tree"), uint32(base)) }, true
+	return func() error { return idmap.Serve(idmap.Device, os.NewFile(idmap.Tree, "tree"), uint32(base)) }, true
 }
 
 // hasStarter reports whether snapfs started this process, with a socket for requests.

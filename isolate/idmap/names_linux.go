@@ -1,4 +1,4 @@
-package shift
+package idmap
 
 import (
 	"github.com/hanwen/go-fuse/v2/fuse"

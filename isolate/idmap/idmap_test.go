@@ -1,6 +1,6 @@
 //go:build linux
 
-package shift_test
+package idmap_test
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"github.com/snapfs/snapfs/isolate/shift"
+	"github.com/snapfs/snapfs/isolate/idmap"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	if base := os.Getenv(serveEnv); base != "" {
 		n, err := strconv.ParseUint(base, 10, 32)
 		if err == nil {
-			err = shift.Serve(shift.Device, os.NewFile(shift.Tree, "tree"), uint32(n))
+			err = idmap.Serve(idmap.Device, os.NewFile(idmap.Tree, "tree"), uint32(n))
 		}
 		os.Exit(status(err))
 	}
@@ -87,7 +87,7 @@ func shown(t testing.TB, below string, base uint32) (mnt string, down func()) {
 	mnt = treetest.Dir(t)
 	tree, err := mount.CloneTree(below, false)
 	must(t, err)
-	fuse, m, err := mount.NewFUSE(mount.FUSEOptions{Subtype: "snapfs-shift", Others: true, MaxRead: shift.MaxRead}, 0)
+	fuse, m, err := mount.NewFUSE(mount.FUSEOptions{Subtype: "snapfs-shift", Others: true, MaxRead: idmap.MaxRead}, 0)
 	must(t, err)
 	dev := os.NewFile(uintptr(fuse.Dev), "/dev/fuse")
 	server := self(serveEnv + "=" + strconv.FormatUint(uint64(base), 10))
@@ -187,7 +187,7 @@ func TestOwnersAreOthersAboveAndTheirOwnBelow(t *testing.T) {
 		owner(mount+"/strange", 65534, 65534)
 		must(t, os.Chown(mount+"/theirs", base+9, -1))
 		owner(below+"/theirs", 9, 8)
-		for _, id := range []int{0, 1000, base + shift.Size} {
+		for _, id := range []int{0, 1000, base + idmap.Size} {
 			if err := os.Chown(mount+"/theirs", id, -1); !errors.Is(err, unix.EOVERFLOW) {
 				t.Errorf("to give a file to %d: %v", id, err)
 			}

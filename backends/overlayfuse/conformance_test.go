@@ -1,6 +1,6 @@
 //go:build linux
 
-package hybrid_test
+package overlayfuse_test
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/backends/fusecow/servetest"
-	"github.com/snapfs/snapfs/backends/hybrid"
+	"github.com/snapfs/snapfs/backends/overlayfuse"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
 	"github.com/snapfs/snapfs/internal/mount"
@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) { servetest.Main(m) }
 
 func driver() snapshot.Driver {
-	return hybrid.Driver(servetest.Program)
+	return overlayfuse.Driver(servetest.Program)
 }
 
 func TestConformance(t *testing.T) {

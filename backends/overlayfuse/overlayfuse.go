@@ -12,7 +12,7 @@
 //
 // That of package overlay; and served/ with the sockets of the servers, one per fork, which give out further
 // mounts of the same filesystem.
-package hybrid
+package overlayfuse
 
 import (
 	"context"

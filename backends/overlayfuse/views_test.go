@@ -1,6 +1,6 @@
 //go:build linux
 
-package hybrid_test
+package overlayfuse_test
 
 import (
 	"errors"

@@ -1,6 +1,6 @@
 //go:build linux
 
-package shift
+package idmap
 
 import (
 	"bytes"

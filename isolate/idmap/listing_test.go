@@ -1,6 +1,6 @@
 //go:build linux
 
-package shift_test
+package idmap_test
 
 import (
 	"fmt"

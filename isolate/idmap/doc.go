@@ -16,4 +16,4 @@
 // following a link. The kernel checks permissions, against the mapped owners, before it sends a request. A user
 // whose id cannot be mapped owns nothing and can be given nothing (EOVERFLOW), as with id-mapped mounts. Files
 // are created with the caller's own ids on disk, so inheritance and default ACLs are those of the filesystem.
-package shift
+package idmap
