@@ -104,7 +104,7 @@ programs:
 test: programs ## test every package, as root and as an ordinary user; root skips none; leftovers fail
 	@$(if $(filter ./...,$(PKGS)),rm -rf $(RESULTS);) mkdir -p -m 777 $(RESULTS)
 	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_CONFORMANCE_OUT=$(RESULTS) SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
-		LATER=$(if $(filter ./...,$(PKGS)),$(LATER)) .ci/gotest -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off $(FLAGS) $(call tested,$(PKGS))
+		LATER=$(if $(filter ./...,$(PKGS)),$(LATER)) .ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off $(FLAGS) $(call tested,$(PKGS))
 	@$(if $(ROOT),SNAPFS_SECOND_PASS=1 SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
 		.ci/skips .ci/as-user -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off $(FLAGS) $(call tested,$(PKGS)))
 
@@ -112,7 +112,7 @@ test: programs ## test every package, as root and as an ordinary user; root skip
 test-long: programs ## run the tests that the last make test cut short: every step, more seeds, more rounds
 	@[[ -e $(LATER) ]] || { echo 'test-long: no list of tests'; echo 'hint: make test'; exit 1; } >&2
 	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_LONG=1 SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
-		.ci/gotest -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 30m -vet=off -run "^($$(cut -d' ' -f2 $(LATER) | sort -u | paste -sd'|'))$$" \
+		.ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 30m -vet=off -run "^($$(cut -d' ' -f2 $(LATER) | sort -u | paste -sd'|'))$$" \
 		$$(cut -d' ' -f1 $(LATER) | sort -u)
 
 .PHONY: race
@@ -121,7 +121,7 @@ race: ## test concurrent packages with the race detector and -short (needs a C c
 		echo 'hint: apt-get install gcc libc6-dev'; exit 1; } >&2
 	@# A program with the detector sleeps for a second at its end by default; supervisors end often.
 	@.ci/skips .ci/traceless env CGO_ENABLED=1 SNAPFS_NO_SKIP=$(NOSKIP) GORACE=atexit_sleep_ms=0 \
-		.ci/gotest -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off -race -short $(FLAGS) $(if $(filter ./...,$(PKGS)),$(RACES),$(PKGS))
+		.ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off -race -short $(FLAGS) $(if $(filter ./...,$(PKGS)),$(RACES),$(PKGS))
 
 # For make fsx: the seeds, and the operations for each.
 SEEDS  ?= 1 2 3

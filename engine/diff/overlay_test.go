@@ -52,7 +52,7 @@ func TestTheUpperLayerOfAnOverlayNamesAllThatDiffers(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedFS(t, "overlay")
 	changed := 0
-	for seed := range uint64(30) {
+	for seed := range uint64(treetest.Budget(t, 10, 30)) {
 		w := makeTwins(t)
 		r := rand.New(rand.NewPCG(seed, 4))
 		for range 80 {

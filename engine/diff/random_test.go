@@ -101,7 +101,7 @@ func sequence(touches ...snapshot.Touch) iter.Seq2[snapshot.Touch, error] {
 func TestBothWaysOfComparingAgreeWithAnOracleOnRandomTrees(t *testing.T) {
 	treetest.NeedRoot(t)
 	changed := 0
-	for seed := range uint64(150) {
+	for seed := range uint64(treetest.Budget(t, 40, 150)) {
 		w := makeTwins(t)
 		w.each(func(root string) error {
 			r := rand.New(rand.NewPCG(seed, 0))

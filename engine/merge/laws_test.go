@@ -144,11 +144,15 @@ func (w *world) with(mine, real string) *world {
 	return &v
 }
 
-const lawful = 40
+// lawful returns how many random worlds a law is tried on.
+func lawful(t *testing.T) int {
+	t.Helper()
+	return treetest.Budget(t, 10, 40)
+}
 
 // merge(base, mine, base) equals mine.
 func TestChangesOfOneSideAreTheResult(t *testing.T) {
-	for seed := range uint64(lawful) {
+	for seed := range uint64(lawful(t)) {
 		w := random(t, seed, 50)
 		must(t, os.RemoveAll(w.target))
 		w.target = w.base
@@ -169,7 +173,7 @@ func TestChangesOfOneSideAreTheResult(t *testing.T) {
 
 // merge(base, base, real) and merge(base, mine, mine) change nothing.
 func TestChangesThatRealHasAreNoChange(t *testing.T) {
-	for seed := range uint64(lawful) {
+	for seed := range uint64(lawful(t)) {
 		w := random(t, seed, 50)
 		twin := copyTree(t, w.mine)
 		for what, v := range map[string]*world{
@@ -186,7 +190,7 @@ func TestChangesThatRealHasAreNoChange(t *testing.T) {
 // Swapping the sides gives the same conflicts and the same clean changes.
 func TestBothSidesSeeTheSameConflicts(t *testing.T) {
 	conflicts := 0
-	for seed := range uint64(3 * lawful) {
+	for seed := range uint64(3 * lawful(t)) {
 		w := random(t, seed, 50)
 		one, two := w.with(w.mine, w.real), w.with(w.real, w.mine)
 		a, b := one.trees(one.input()), two.trees(two.input())
@@ -243,7 +247,7 @@ func places(conflicts []merge.Conflict, swapped bool) string {
 
 // Changes to different directories never conflict: the result has both.
 func TestChangesToDifferentDirectoriesAreBothTaken(t *testing.T) {
-	for seed := range uint64(lawful) {
+	for seed := range uint64(lawful(t)) {
 		w := newWorld(t)
 		want := filepath.Join(w.top, "want")
 		must(t, os.Mkdir(want, 0o755))
@@ -280,7 +284,7 @@ func TestChangesToDifferentDirectoriesAreBothTaken(t *testing.T) {
 // that of one side or a merge of texts.
 func TestEveryConflictCanBeAnswered(t *testing.T) {
 	answered := 0
-	for seed := range uint64(3 * lawful) {
+	for seed := range uint64(3 * lawful(t)) {
 		w := random(t, seed, 50)
 		r := rand.New(rand.NewPCG(seed, 9))
 		in := w.input()
@@ -305,7 +309,7 @@ func TestEveryConflictCanBeAnswered(t *testing.T) {
 // paths of conflicts.
 func TestNoLineOfEitherSideIsLost(t *testing.T) {
 	also := 0
-	for seed := range uint64(6 * lawful) {
+	for seed := range uint64(6 * lawful(t)) {
 		w := shuffled(t, seed)
 		ofMine, ofReal := sign(t, w.mine, "mine", 1+int(seed%4)), sign(t, w.real, "real", 4-int(seed%4))
 		must(t, os.RemoveAll(w.target))

@@ -126,7 +126,7 @@ func text(r *rand.Rand, lines []string) []byte {
 func TestTextAgreesWithGitOnRandomEdits(t *testing.T) {
 	g := needGit(t)
 	clean := 0
-	const cases = 2000
+	cases := treetest.Budget(t, 400, 2000)
 	for seed := range uint64(cases) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		alphabet := []int{2, 3, 5, 10, 26, 60}[r.IntN(6)]

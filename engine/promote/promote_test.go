@@ -75,7 +75,7 @@ func TestApplyPromotesRandomTreesOnEveryFilesystem(t *testing.T) {
 	} {
 		t.Run(fs, func(t *testing.T) {
 			dir, applied := top(), 0
-			for seed := range uint64(8) {
+			for seed := range uint64(treetest.Budget(t, 3, 8)) {
 				writer := treetest.NewWriter(seed, treetest.Powers{Root: true})
 				before := append(writer.Script(150), writer.Deep()...)
 				sub := filepath.Join(dir, fmt.Sprint(seed))

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"testing"
 
 	"golang.org/x/sys/unix"
 
@@ -125,10 +124,10 @@ func (x *workbench) equals(v snapshot.View, plain, what string) {
 
 // seeds is the number of random scripts.
 func (x *workbench) seeds() int {
-	if testing.Short() || x.subject.StorageOnly {
+	if x.subject.StorageOnly {
 		return 2
 	}
-	return 10
+	return treetest.Budget(x, 3, 10)
 }
 
 // scripts executes the script of each seed on a fork and on a plain directory. A failure is
