@@ -139,6 +139,7 @@ func TestAChangeAtTheWorstInstantIsNeitherLostNorOverwritten(t *testing.T) {
 		for how, edit := range map[string]func(string) error{"saved": save, "written": write} {
 			for _, path := range []string{"zzz-mod", "zzz-gone", "zzz-old/x", "zzz-new"} {
 				t.Run(step+"/"+how+"/"+strings.ReplaceAll(path, "/", "-"), func(t *testing.T) {
+					t.Parallel()
 					before, after := scene()
 					before = append(before, file("zzz-mod", 1, 10), file("zzz-gone", 2, 10), do(treetest.Mkdir, "zzz-old", ""), file("zzz-old/x", 3, 10))
 					after = append(after, do(treetest.Unlink, "zzz-mod", ""), file("zzz-mod", 4, 10), do(treetest.Unlink, "zzz-gone", ""),

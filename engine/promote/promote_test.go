@@ -75,7 +75,8 @@ func TestApplyPromotesRandomTreesOnEveryFilesystem(t *testing.T) {
 	} {
 		t.Run(fs, func(t *testing.T) {
 			dir, applied := top(), 0
-			for seed := range uint64(treetest.Budget(t, 3, 8)) {
+			seeds := treetest.Budget(t, 3, 8)
+			for seed := range uint64(seeds) {
 				writer := treetest.NewWriter(seed, treetest.Powers{Root: true})
 				before := append(writer.Script(150), writer.Deep()...)
 				sub := filepath.Join(dir, fmt.Sprint(seed))
@@ -131,7 +132,7 @@ func TestApplyPromotesRandomTreesOnEveryFilesystem(t *testing.T) {
 					t.Fatalf("seed %d", seed)
 				}
 			}
-			if applied < 4 {
+			if applied < seeds/2 {
 				t.Errorf("only %d of the trees could be applied", applied)
 			}
 		})
