@@ -15,8 +15,7 @@ import (
 // These tests kill promotion, recovery and undo at every system call: the promotion on ext4
 // at each call, the others at each call that can change anything, which leaves the same
 // states in a tenth of the time. The next command must find the whole old tree or the whole
-// new one, and no leftovers. make test kills
-// them at one call in eleven.
+// new one, and no leftovers. make test kills them at one call in eleven.
 
 // mixed is scene with read-only directories in which names are added, removed and changed,
 // attributes on new files, and a deeper tree.

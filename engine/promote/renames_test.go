@@ -60,7 +60,7 @@ func TestWithoutFlagsOfRename(t *testing.T) {
 	if os.Getenv(flaglessEnv) != "" {
 		t.Fatal("it would go on for ever")
 	}
-	cmd := exec.Command("/proc/self/exe", "-test.short", "-test.v", "-test.parallel=" + flag.Lookup("test.parallel").Value.String(), "-test.run", flaglessTests)
+	cmd := exec.Command("/proc/self/exe", "-test.short", "-test.v", "-test.parallel="+flag.Lookup("test.parallel").Value.String(), "-test.run", flaglessTests)
 	cmd.Env = append(os.Environ(), flaglessEnv+"=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
