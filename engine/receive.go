@@ -159,7 +159,7 @@ func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tr
 	}
 	left := 0
 	var unknown []string
-	how := sendstream.How{OnBase: base != nil, Stays: func(path string) { unknown = append(unknown, path) }, LeftOut: func(path, attr string) {
+	how := sendstream.Options{OnBase: base != nil, Stays: func(path string) { unknown = append(unknown, path) }, LeftOut: func(path, attr string) {
 		if left++; left == 1 {
 			x.e.notice("left out, as only root can set it: " + pathlist.Printable(attr) + " of " + pathlist.Printable(path))
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// Drivers lists all backends, best first. The first that can hold a tree holds it;
-// plain, which copies every file, only where it is asked for.
+// Drivers lists all backends, best first. The first that accepts a tree is chosen, except for
+// plain, which copies every file and must be named.
 func Drivers() []snapshot.Driver {
 	return []snapshot.Driver{
 		pool.Driver(), btrfs.Driver(), zfs.Driver(), delegate.Driver(server), overlay.Driver(), quota.Driver(),
@@ -23,5 +23,5 @@ func Drivers() []snapshot.Driver {
 	}
 }
 
-// server finds the program that serves trees.
+// server returns the program that serves trees.
 func server() ([]string, error) { return run.Beside("snapfs-fuse") }

@@ -7,6 +7,6 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// Drivers lists all backends: the others are made of what Linux has. Plain copies
-// every file, and only where it is asked for.
+// Drivers lists all backends of this system. Only plain, which copies every file, needs no feature
+// of Linux; it is never chosen automatically.
 func Drivers() []snapshot.Driver { return []snapshot.Driver{plain.Driver()} }

@@ -1,3 +1,2 @@
-// Package all is the explicit list of backends for each system. Nothing registers
-// itself: a backend is in snapfs when it stands here.
+// Package all is the explicit list of backends for each system. No backend registers itself.
 package all

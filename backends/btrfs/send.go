@@ -172,7 +172,7 @@ func (e *entry) fill(ctx context.Context, in io.Reader, src int) error {
 	}
 	root := os.NewFile(uintptr(fd), half)
 	defer root.Close()
-	if err := sendstream.Apply(ctx, root, in, sendstream.How{OnBase: src >= 0}); err != nil {
+	if err := sendstream.Apply(ctx, root, in, sendstream.Options{OnBase: src >= 0}); err != nil {
 		return err
 	}
 	if err := fault.Point(ctx, "seal the subvolume"); err != nil {

@@ -1,13 +1,14 @@
 //go:build linux
 
-// Package delegate keeps forks of trees on ZFS for an ordinary user to whom root has
-// delegated snapshots (zfs-allow(8)). Only root mounts a clone on Linux, whatever is granted: so a capture is a
-// snapshot of ZFS, and a fork of it a layer of package fusecow's above what the kernel shows of that
-// beneath .zfs. The base is frozen, as root's is.
+// Package delegate stores forks of trees on ZFS for an ordinary user to whom root has delegated
+// snapshots (zfs-allow(8)). On Linux only root can mount a clone, whatever is delegated. So a
+// capture is a ZFS snapshot, and a fork is a layer of package fusecow above the view of that
+// snapshot in .zfs. The base is frozen, as for root.
 //
 // # Layout
 //
-// That of package fusecow. What its records call the state of a tree is a snapshot of package zfs's.
+// The layout is that of package fusecow. Its records name a snapshot of package zfs as the state of
+// a tree.
 package delegate
 
 import (
@@ -20,9 +21,9 @@ import (
 
 const name = "zfs-fusecow"
 
-// Driver opens this backend. It holds any directory of a mounted dataset, for who has the grants
-// that snapshots take: each time they are asked for costs a run of zfs(8). Program finds the
-// program that serves trees, as for [fusecow.Driver].
+// Driver returns the driver of this backend. It accepts any directory of a mounted dataset, for a
+// user with the grants that snapshots need. Each check of the grants runs zfs(8). program returns
+// the program that serves trees, as for [fusecow.Driver].
 func Driver(program func() ([]string, error)) snapshot.Driver {
 	return snapshot.Driver{Name: name, Automatic: true, Open: func(ctx context.Context, place snapshot.Place) (snapshot.Backend, error) {
 		return fusecow.OpenFrozen(ctx, place, program, zfs.States{})

@@ -14,25 +14,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how often a file that changes while it is copied is tried
-// again, with pauses that grow from one millisecond to half a second in all.
+// patience is how often the copy of a changing file is tried, with pauses from one millisecond to
+// half a second in all.
 const patience = 9
 
 // A copier copies one tree, directory by directory.
 type copier struct {
 	ctx     context.Context
-	from    string           // of the source's root, for messages
-	trail   []*level         // the directories from the root to where we are
-	links   int              // holds one more name for each file with several
-	linked  map[inode]string // the name in links
-	state   inode            // our own directory, never copied
-	mount   uint64           // the mount the tree is on
+	from    string           // path of the source's root, for errors
+	trail   []*level         // the directories from the root to the present one
+	links   int              // a directory with a further hard link to each file that has several
+	linked  map[inode]string // the name of each such file in links
+	state   inode            // the backend's own directory, which is never copied
+	mount   uint64           // the mount of the tree
 	noClone bool             // the filesystems share no blocks
 	buf     []byte
 }
 
-// An inode is a file's identity. The time of birth tells a file from a later
-// one that was given the same number.
+// An inode identifies a file. The birth time distinguishes it from a later file with the same
+// number.
 type inode struct {
 	dev, ino uint64
 	born     vfs.Timestamp
@@ -40,10 +40,10 @@ type inode struct {
 
 func inodeOf(st *vfs.Stat) inode { return inode{st.Dev, st.Ino, st.BTime} }
 
-// errAgain: what was looked at is another thing by now.
-var errAgain = errors.New("it keeps changing while it is copied")
+// errAgain: a file changed, or was replaced, during the copy.
+var errAgain = errors.New("the file keeps changing during the copy")
 
-// openTree opens the root of a tree, which is never a symbolic link.
+// openTree opens the root of a tree, which must not be a symbolic link.
 func openTree(path string) (int, error) {
 	fd, err := openRead(unix.AT_FDCWD, path, unix.O_DIRECTORY)
 	if err != nil {
@@ -52,7 +52,7 @@ func openTree(path string) (int, error) {
 	return fd, nil
 }
 
-// copyTree copies the tree that src has open into home/tree, which is empty.
+// copyTree copies the open tree src into home/tree, which is empty.
 func (b *backend) copyTree(ctx context.Context, src int, from, home string) error {
 	c := &copier{ctx: ctx, from: from, links: -1, linked: map[inode]string{}}
 	defer c.close()
@@ -66,7 +66,7 @@ func (b *backend) copyTree(ctx context.Context, src int, from, home string) erro
 	}
 	c.state, c.mount = inodeOf(&own), root.Mount
 	if inodeOf(&root) == c.state {
-		return because(errs.ErrNotSupported, from, "the copies themselves are kept there")
+		return because(errs.ErrNotSupported, from, "the copies themselves are stored in this directory")
 	}
 	if c.links, err = unix.Open(filepath.Join(home, "links"), vfs.OPath|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return &fs.PathError{Op: "open", Path: home, Err: err}
@@ -83,7 +83,7 @@ func (b *backend) copyTree(ctx context.Context, src int, from, home string) erro
 	return c.run(in, dst, &root)
 }
 
-// run copies until the trail ends. Descriptors are c.close's to close.
+// run copies until the trail is empty. c.close closes the descriptors.
 func (c *copier) run(src, dst int, root *vfs.Stat) error {
 	if err := c.descend("", src, dst, root); err != nil {
 		return c.at("", err)
@@ -101,16 +101,15 @@ func (c *copier) run(src, dst int, root *vfs.Stat) error {
 		if err := c.ctx.Err(); err != nil {
 			return err
 		}
-		if err := c.patiently(here, name); err != nil {
+		if err := c.copyStable(here, name); err != nil {
 			return c.at(name, err)
 		}
 	}
 	return nil
 }
 
-// patiently copies one name, again and again while it changes. A name that is
-// gone was removed from a living tree: nothing is lost.
-func (c *copier) patiently(here *level, name string) error {
+// copyStable copies one entry, and tries again while it changes. A deleted entry is skipped.
+func (c *copier) copyStable(here *level, name string) error {
 	for try := range patience {
 		err := c.entry(here, name)
 		switch {
@@ -127,8 +126,8 @@ func (c *copier) patiently(here *level, name string) error {
 	return &reason{errs.ErrBusy, errAgain.Error()}
 }
 
-// entry copies one name of a directory. ENOENT: it is gone. errAgain: it
-// became something else, or changed; nothing is there then.
+// entry copies one entry of a directory. It returns ENOENT if the entry was deleted, and errAgain,
+// leaving no copy, if it was changed or replaced.
 func (c *copier) entry(here *level, name string) error {
 	st, err := vfs.Lstat(here.src, name)
 	if err != nil {
@@ -151,15 +150,15 @@ func (c *copier) entry(here *level, name string) error {
 		return err
 	}
 	first := fresh("")
-	if err := c.step("keep a link", func() error { return unix.Linkat(here.dst, name, c.links, first, 0) }); err != nil {
+	if err := c.step("link for later names", func() error { return unix.Linkat(here.dst, name, c.links, first, 0) }); err != nil {
 		return written(err)
 	}
 	c.linked[inodeOf(&st)] = first
 	return nil
 }
 
-// dir begins the copy of a directory. A mount point stays empty: what is
-// mounted there belongs to another tree. Our own directory is left out.
+// dir starts the copy of a directory. A mount point stays empty, because the mounted filesystem is
+// no part of the tree. The backend's own directory is left out.
 func (c *copier) dir(here *level, name string, st *vfs.Stat) error {
 	if inodeOf(st) == c.state {
 		return nil
@@ -186,7 +185,7 @@ func (c *copier) dir(here *level, name string, st *vfs.Stat) error {
 	return c.descend(name, src, dst, &opened)
 }
 
-// step is a change on disk that a test can make fail.
+// step is one change on disk, which a test can make fail.
 func (c *copier) step(what string, do func() error) error {
 	if err := fault.Point(c.ctx, what); err != nil {
 		return err
@@ -194,7 +193,7 @@ func (c *copier) step(what string, do func() error) error {
 	return do()
 }
 
-// at says where in the source tree err was met.
+// at adds the path in the source tree to err.
 func (c *copier) at(name string, err error) error {
 	var b strings.Builder
 	b.WriteString(strings.TrimSuffix(c.from, "/"))
@@ -212,13 +211,13 @@ func (c *copier) at(name string, err error) error {
 	}
 	var call *fs.PathError
 	if errors.As(err, &call) {
-		err = call.Err // the whole path says where
+		err = call.Err // the full path is added instead
 	}
 	return &fs.PathError{Op: "copy", Path: b.String(), Err: err}
 }
 
-// A writeError came from the copy's side: that something is missing there
-// does not mean that the source has lost it.
+// A writeError is an error of the copy's side. ENOENT there does not mean that the source was
+// deleted.
 type writeError struct{ err error }
 
 func (w *writeError) Error() string { return w.err.Error() }
@@ -230,8 +229,7 @@ func written(err error) error {
 	return &writeError{err}
 }
 
-// changed: a name that was a file or directory a moment ago cannot be opened
-// as one any more.
+// changed returns errAgain for errors that mean that an entry has changed its type.
 func changed(err error) error {
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENXIO) {
 		return errAgain

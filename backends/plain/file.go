@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// file copies a regular file, holes as holes, blocks shared where the
-// filesystem can. errAgain, with nothing left: it changed meanwhile.
+// file copies a regular file, with its holes, and with shared blocks if the filesystem can. It
+// returns errAgain, and leaves no copy, if the file changed meanwhile.
 func (c *copier) file(here *level, name string, st *vfs.Stat) error {
 	src, err := openRead(here.src, name, 0)
 	if err != nil {
@@ -21,7 +21,7 @@ func (c *copier) file(here *level, name string, st *vfs.Stat) error {
 	}
 	ours := before.Mount == c.mount
 	if !ours {
-		before.Size = 0 // a file mounted over another: an empty one stands for it
+		before.Size = 0 // a file mounted over another: the copy is empty
 	}
 	if err := c.write(here.dst, name, src, &before); err != nil {
 		return written(err)
@@ -42,13 +42,13 @@ func (c *copier) file(here *level, name string, st *vfs.Stat) error {
 // write makes the copy of src.
 func (c *copier) write(dir int, name string, src int, st *vfs.Stat) error {
 	var dst int
-	var whole bool // its content is there already
+	var whole bool // the content is cloned
 	err := c.step("make a file", func() (err error) {
 		if whole = vfs.CloneTo(dir, name, src) == nil; whole {
 			if dst, err = openRead(dir, name, 0); err == nil {
 				return nil
 			}
-			whole = false // a mode that keeps its owner out
+			whole = false // the mode gives the owner no permission
 			if err := unix.Unlinkat(dir, name, 0); err != nil {
 				return err
 			}
@@ -68,26 +68,26 @@ func (c *copier) write(dir int, name string, src int, st *vfs.Stat) error {
 	return c.finish(src, dst, st)
 }
 
-// content shares the blocks of src with dst, or copies its data.
+// content clones the blocks of src to dst, or copies its data.
 func (c *copier) content(dst, src int, size int64) error {
 	if !c.noClone {
 		err := vfs.CloneFD(dst, src)
 		if err == nil {
 			return nil
 		}
-		// EINVAL speaks of this file alone (a swap file, other flags on btrfs).
+		// EINVAL concerns this file only (a swap file, or other flags on btrfs).
 		c.noClone = !errors.Is(err, unix.EINVAL)
 	}
 	for at := int64(0); at < size; {
 		data, err := unix.Seek(src, at, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
 			break // a hole up to the end
-		}
+		} // a hole up to the end
 		hole := size
 		if err == nil {
 			hole, err = unix.Seek(src, data, unix.SEEK_HOLE)
 		}
-		if err != nil { // a filesystem that knows no holes
+		if err != nil { // a filesystem without SEEK_DATA
 			data, hole = at, size
 		}
 		if hole = min(hole, size); data >= hole {
@@ -101,10 +101,10 @@ func (c *copier) content(dst, src int, size int64) error {
 	return unix.Ftruncate(dst, size)
 }
 
-const stretch = 8 << 20 // bytes between two looks at the context
+const stretch = 8 << 20 // bytes between two checks of the context
 
-// extent copies the bytes from one offset to another. Where the file ends
-// before that it was cut short, which its new size tells the caller.
+// extent copies the bytes between two offsets. If the file was truncated it ends early; the caller
+// then finds another size.
 func (c *copier) extent(dst, src int, from, to int64) error {
 	for from < to {
 		if err := c.ctx.Err(); err != nil {
@@ -125,8 +125,7 @@ func (c *copier) extent(dst, src int, from, to int64) error {
 	return nil
 }
 
-// byHand copies through this process, between filesystems that cannot
-// otherwise.
+// byHand copies through a buffer of this process, for filesystems without copy_file_range.
 func (c *copier) byHand(dst, src int, from, to int64) (int, error) {
 	if c.buf == nil {
 		c.buf = make([]byte, 256<<10)

@@ -12,13 +12,13 @@ var _ interface {
 	snapshot.LimitProber
 } = (*backend)(nil)
 
-// CanLimit keeps the contract of [snapshot.LimitProber]: it cannot. Who runs in a
-// copy writes to it as himself, and quotas do not hold root.
+// CanLimit implements [snapshot.LimitProber]. It returns ErrNotSupported: processes write to a copy
+// under their own user, and quotas do not limit root.
 func (b *backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 	return b.refuse("", l)
 }
 
-// LimitFork keeps the contract of [snapshot.Limiter].
+// LimitFork implements [snapshot.Limiter].
 func (b *backend) LimitFork(_ context.Context, fork snapshot.ForkID, l snapshot.DiskLimit) error {
 	if _, err := b.find(forks, string(fork)); err != nil {
 		return fail("limiting", string(fork), err)
@@ -32,7 +32,7 @@ func (b *backend) refuse(fork string, l snapshot.DiskLimit) error {
 	}
 	return &errs.Error{
 		Op: "limiting", Component: name, Subject: fork, Path: b.dir, Kind: errs.ErrNotSupported,
-		Err: &reason{errs.ErrNotSupported, "nothing counts what is added to a copy of a tree"},
+		Err: &reason{errs.ErrNotSupported, "a copy of a tree has no counter for added data"},
 		Hints: []string{
 			"snapfs pool create && snapfs pool import TREE",
 			"snapfs run --backend overlay … (on an ext4 or xfs with project quotas)",

@@ -63,7 +63,7 @@ func TestFileThatChangesWhileItIsCopiedIsCopiedAgain(t *testing.T) {
 	b, place := open(t)
 	file := filepath.Join(place.Tree.Path, "file")
 	write(t, file, "old")
-	ctx := during(t, "give it its mode", 1, func() { write(t, file, "new and longer") })
+	ctx := during(t, "set the mode", 1, func() { write(t, file, "new and longer") })
 	s, err := b.Capture(ctx, place.Tree, "s1")
 	must(t, err)
 	if got, err := os.ReadFile(s.View.Path + "/file"); err != nil || string(got) != "new and longer" {
@@ -75,7 +75,7 @@ func TestFileThatNeverRestsIsBusy(t *testing.T) {
 	b, place := open(t)
 	file := filepath.Join(place.Tree.Path, "restless")
 	write(t, file, "")
-	ctx := during(t, "give it its mode", 1<<30, func() { write(t, file, "again") })
+	ctx := during(t, "set the mode", 1<<30, func() { write(t, file, "again") })
 	_, err := b.Capture(ctx, place.Tree, "s1")
 	var e *errs.Error
 	if !errors.Is(err, errs.ErrBusy) || !errors.As(err, &e) || e.Path != file {

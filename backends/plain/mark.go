@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A mark is the file that makes a directory ours. It is text for people:
+// A mark is the file that makes a directory one of this backend:
 //
 //	snapfs plain 1
 //	fork f1
@@ -19,9 +19,9 @@ import (
 type mark struct {
 	kind  kind
 	id    string
-	tree  string    // what was captured, at the beginning of the line
-	base  string    // the snapshot that a fork began as; empty in a snapshot
-	taken time.Time // of the snapshot, or of the one that the fork began as
+	tree  string    // the captured tree
+	base  string    // of a fork: the snapshot it began as
+	taken time.Time // of the snapshot, or of the snapshot that the fork began as
 }
 
 const markFormat = "snapfs plain 1\n"
@@ -31,24 +31,24 @@ func (m mark) text() string {
 		m.kind.word, m.id, m.tree, m.base, m.taken.UTC().Format(time.RFC3339Nano))
 }
 
-// parseMark reads the mark of the id of a kind. ErrNotFound: it is a mark, but
-// of something else. ErrCorrupt: it cannot be read.
+// parseMark reads the mark of an id and kind. Errors: ErrNotFound (a mark of another id or kind),
+// ErrCorrupt.
 func parseMark(k kind, id, text string) (mark, error) {
 	rest, ok := strings.CutPrefix(text, markFormat)
 	if !ok {
-		return mark{}, &reason{errs.ErrCorrupt, "the mark is not one this version can read"}
+		return mark{}, &reason{errs.ErrCorrupt, "the mark has a format that this version cannot read"}
 	}
 	m := mark{kind: k}
 	var word, taken string
 	if _, err := fmt.Sscanf(rest, "%s %s\ntree %q\nbase %q\ntaken %s\n", &word, &m.id, &m.tree, &m.base, &taken); err != nil {
-		return mark{}, &reason{errs.ErrCorrupt, "the mark cannot be read: " + err.Error()}
+		return mark{}, &reason{errs.ErrCorrupt, "the mark is not readable: " + err.Error()}
 	}
 	var err error
 	if m.taken, err = time.Parse(time.RFC3339Nano, taken); err != nil {
 		return mark{}, &reason{errs.ErrCorrupt, "the mark has no time"}
 	}
 	if word != k.word || m.id != id {
-		return mark{}, &reason{errs.ErrNotFound, "the mark there is of " + word + " " + m.id}
+		return mark{}, &reason{errs.ErrNotFound, "the mark is of " + word + " " + m.id}
 	}
 	return m, nil
 }

@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// node copies what is neither a file nor a directory: a symbolic link, fifo,
-// socket or device. It is never opened, only made again.
+// node copies a symbolic link, fifo, socket or device. It never opens them.
 func (c *copier) node(here *level, name string, st *vfs.Stat) error {
 	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
 		target, err := readlink(here.src, name)
@@ -30,7 +29,7 @@ func (c *copier) node(here *level, name string, st *vfs.Stat) error {
 		return vfs.MakeNode(here.dst, name, st.Mode&unix.S_IFMT|0o600, st.Rdev)
 	})
 	if errors.Is(err, unix.EPERM) {
-		err = &reason{errs.ErrDenied, "only root may make a device"}
+		err = &reason{errs.ErrDenied, "only root can make a device"}
 	}
 	if err != nil {
 		return written(err)
@@ -48,18 +47,17 @@ func readlink(dir int, name string) (string, error) {
 	}
 }
 
-// finish gives the file or directory dst the owner, attributes, mode and times
-// of src, which st describes. In this order: a change of
-// owner takes set-id bits and capabilities away, an access control list is part of
-// the mode, and everything changes the times.
+// finish gives the file or directory dst the owner, attributes, mode and times of src, described by
+// st. The order matters: chown clears set-id bits and capabilities, an ACL is a part of the mode,
+// and every change affects the times.
 func (c *copier) finish(src, dst int, st *vfs.Stat) error {
 	mode := st.Mode & 0o7777
-	err := c.step("give it its owner", func() error {
+	err := c.step("set the owner", func() error {
 		err := unix.Fchown(dst, int(st.UID), int(st.GID))
 		if !refused(err) {
 			return err
 		}
-		// An ordinary user cannot give a file away. The group may be one of his.
+		// An ordinary user cannot give a file away, but can set one of the user's groups.
 		mode = foreign(mode, st.Mode)
 		if err := unix.Fchown(dst, -1, int(st.GID)); !refused(err) {
 			return err
@@ -69,23 +67,22 @@ func (c *copier) finish(src, dst int, st *vfs.Stat) error {
 	if err != nil {
 		return err
 	}
-	err = c.step("give it its attributes", func() error { return copyXattrs(src, "", dst, "") })
+	err = c.step("set the attributes", func() error { return copyXattrs(src, "", dst, "") })
 	if err != nil {
 		return err
 	}
-	if err := c.step("give it its mode", func() error { return unix.Fchmod(dst, mode) }); err != nil {
+	if err := c.step("set the mode", func() error { return unix.Fchmod(dst, mode) }); err != nil {
 		return err
 	}
-	return c.step("give it its times", func() error {
+	return c.step("set the times", func() error {
 		return vfs.SetTimes(dst, &st.ATime, st.MTime)
 	})
 }
 
-// finishNode does what finish does for what cannot be opened. A symbolic link
-// has no mode.
+// finishNode is finish for inodes that cannot be opened. A symbolic link has no mode.
 func (c *copier) finishNode(here *level, name string, st *vfs.Stat) error {
 	mode := st.Mode & 0o7777
-	err := c.step("give it its owner", func() error {
+	err := c.step("set the owner", func() error {
 		err := unix.Fchownat(here.dst, name, int(st.UID), int(st.GID), unix.AT_SYMLINK_NOFOLLOW)
 		if !refused(err) {
 			return err
@@ -99,30 +96,31 @@ func (c *copier) finishNode(here *level, name string, st *vfs.Stat) error {
 	if err != nil {
 		return err
 	}
-	err = c.step("give it its attributes", func() error {
+	err = c.step("set the attributes", func() error {
 		return copyXattrs(here.src, name, here.dst, name)
 	})
 	if err != nil {
 		return err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
-		err := c.step("give it its mode", func() error { return unix.Fchmodat(here.dst, name, mode, 0) })
+		err := c.step("set the mode", func() error { return unix.Fchmodat(here.dst, name, mode, 0) })
 		if err != nil {
 			return err
 		}
 	}
-	return c.step("give it its times", func() error {
+	return c.step("set the times", func() error {
 		return unix.UtimesNanoAt(here.dst, name, times(st), unix.AT_SYMLINK_NOFOLLOW)
 	})
 }
 
-// refused: this process may not, or the user namespace has no such owner.
+// refused reports whether this process may not set an owner, or the user namespace does not have
+// that owner.
 func refused(err error) bool {
 	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL)
 }
 
-// foreign is the mode of a copy that belongs to us though its original does
-// not: it has no set-id bits, which would make it act for us, and we can read it.
+// foreign returns the mode of a copy whose owner is this user instead of the original's. It has no
+// set-id bits, which would run programs as this user, and the user can read it.
 func foreign(mode, typ uint32) uint32 {
 	mode &^= unix.S_ISUID | unix.S_ISGID
 	if typ&unix.S_IFMT == unix.S_IFDIR {
@@ -138,8 +136,7 @@ func times(st *vfs.Stat) []unix.Timespec {
 	}
 }
 
-// openRead opens a name to read it, leaving its time of access alone where
-// that is allowed.
+// openRead opens a file for reading, without changing its access time if that is permitted.
 func openRead(dir int, name string, flags int) (int, error) {
 	flags |= unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC | vfs.ONoatime
 	for {
@@ -154,10 +151,9 @@ func openRead(dir int, name string, flags int) (int, error) {
 	}
 }
 
-// copyXattrs gives the copy, to in the directory dst, all attributes of from in
-// src; an empty name is the descriptor itself. Those of the system (security.*,
-// trusted.*) that this process may not set, or that the copy's filesystem has
-// no use for, are left out.
+// copyXattrs copies the attributes of from in directory src to to in directory dst; an empty name
+// is the descriptor itself. Attributes of the system (security.*, trusted.*) that this process may
+// not set, or the filesystem does not support, are left out.
 func copyXattrs(src int, from string, dst int, to string) error {
 	all, err := vfs.Xattrs(src, from)
 	if err != nil {
@@ -173,7 +169,7 @@ func copyXattrs(src int, from string, dst int, to string) error {
 	return nil
 }
 
-// forgetDefaultACL keeps what is made in a directory from inheriting a list.
+// forgetDefaultACL removes the default ACL of a directory, so that new entries do not inherit it.
 func forgetDefaultACL(dir string) error {
 	err := vfs.RemoveXattr(unix.AT_FDCWD, dir, "system.posix_acl_default")
 	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EOPNOTSUPP) {

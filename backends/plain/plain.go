@@ -1,20 +1,18 @@
-// Package plain keeps snapshots and forks as ordinary copies of files: slow,
-// unprivileged, obviously right. It is the oracle that the other backends are
-// measured against, and what is left where nothing better works; it is never
-// chosen without being asked for.
+// Package plain stores snapshots and forks as ordinary copies of files: slow, unprivileged, and
+// obviously correct. It is the reference for tests of the other backends, and the last resort where
+// none of them works. It is never chosen automatically.
 //
 // # Layout
 //
-//	snapshots/<id>/{mark,tree}        a snapshot; its mark says of what and when
-//	forks/<id>/{mark,tree}            a fork; its mark says from which snapshot
-//	snapshots|forks/<id>.part/        the same, half made
-//	trash/                            what is removed, or not yet begun
+//	snapshots/<id>/{mark,tree}        a snapshot; the mark has its tree and time
+//	forks/<id>/{mark,tree}            a fork; the mark has its base
+//	snapshots|forks/<id>.part/        an incomplete snapshot or fork
+//	trash/                            removed entries, and new ones without a name
 //
-// Whatever has a mark was born in the trash and renamed out of it with its mark
-// already inside, is renamed from <id>.part to <id> when it is whole, and
-// renamed back into the trash when it is removed. So there is no instant at
-// which a killed process leaves something that has no mark, or that answers to
-// its name without being whole, or that nobody would ever clear away.
+// Every entry is made in the trash with its mark inside, and then renamed to <id>.part, from there
+// to <id> when it is complete, and back into the trash when it is removed. So a killed process
+// never leaves an entry without a mark, an incomplete entry under its final name, or remains that
+// nobody deletes.
 package plain
 
 import (
@@ -29,25 +27,25 @@ import (
 
 const name = "plain"
 
-// Driver opens this backend. It holds any tree that the process can read.
+// Driver returns the driver of this backend. It accepts any tree that the process can read.
 func Driver() snapshot.Driver {
 	return snapshot.Driver{Name: name, Open: Open}
 }
 
-// Open answers with the backend whose data is in place.Dir. It writes nothing.
-// Errors: ErrNotSupported where place.Dir is not absolute.
+// Open returns the backend whose data is in place.Dir. It writes nothing. Errors: ErrNotSupported
+// if place.Dir is not absolute.
 func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	if !filepath.IsAbs(place.Dir) {
 		return nil, &errs.Error{
 			Op: "opening", Component: name, Path: place.Dir, Kind: errs.ErrNotSupported,
-			Err: errors.New("the place for copies is not an absolute path"),
+			Err: errors.New("the directory for copies is not an absolute path"),
 		}
 	}
 	return &backend{dir: filepath.Clean(place.Dir)}, nil
 }
 
-// A backend has no state but its directory, so that any number of them, in
-// any number of processes, may work on the same one.
+// A backend has no state except its directory, so that any number of processes may use the same
+// one.
 type backend struct{ dir string }
 
 func (b *backend) Facts() snapshot.Facts {
@@ -56,7 +54,7 @@ func (b *backend) Facts() snapshot.Facts {
 	}
 }
 
-// fail makes err the contract's error. A *fs.PathError lends it its path.
+// fail returns err as an error of the contract, with the path of a *fs.PathError.
 func fail(op, id string, err error) error {
 	if err == nil {
 		return nil
@@ -76,7 +74,7 @@ func fail(op, id string, err error) error {
 	return e
 }
 
-// because is a failure of a kind, in words of our own.
+// because returns an error of this kind with a text of this package.
 func because(kind error, path, why string) error {
 	return &fs.PathError{Op: "copy", Path: path, Err: &reason{kind, why}}
 }

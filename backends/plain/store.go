@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A kind is one of the two sorts of tree that are kept.
+// A kind is a snapshot or a fork.
 type kind struct{ word, dir string }
 
 var (
@@ -26,7 +26,7 @@ var (
 	forks     = kind{"fork", "forks"}
 )
 
-const part = ".part" // no id has a dot in it
+const part = ".part" // no id contains a dot
 
 func (b *backend) trash() string { return filepath.Join(b.dir, "trash") }
 
@@ -34,10 +34,10 @@ func (b *backend) path(k kind, name string) string { return filepath.Join(b.dir,
 
 func (b *backend) treePath(k kind, id string) string { return filepath.Join(b.dir, k.dir, id, "tree") }
 
-// fresh is a name that nothing in the trash has.
+// fresh returns a unique name for the trash.
 func fresh(prefix string) string { return prefix + strconv.FormatUint(rand.Uint64(), 36) }
 
-// begin makes the half-made <id>.part with its mark in it.
+// begin makes the incomplete entry <id>.part with its mark.
 func (b *backend) begin(ctx context.Context, m mark) error {
 	for _, dir := range []string{b.trash(), b.path(m.kind, "")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -48,24 +48,24 @@ func (b *backend) begin(ctx context.Context, m mark) error {
 		return &fs.PathError{Op: "mkdir", Path: b.path(m.kind, m.id), Err: unix.EEXIST}
 	}
 	born := filepath.Join(b.trash(), fresh(newborn))
-	if err := bear(ctx, born, m); err != nil {
-		_ = os.RemoveAll(born) // else the sweeper will
+	if err := makeMarked(ctx, born, m); err != nil {
+		_ = os.RemoveAll(born) // otherwise Sweep deletes it
 		return err
 	}
 	return nil
 }
 
-// bear makes a marked directory in the trash and renames it out of it.
-func bear(ctx context.Context, born string, m mark) error {
+// makeMarked makes a directory with a mark in the trash and renames it to <id>.part.
+func makeMarked(ctx context.Context, born string, m mark) error {
 	steps := []struct {
 		what string
 		do   func() error
 	}{
 		{"make the directory", func() error { return os.Mkdir(born, 0o700) }},
-		{"drop the ACL it inherited", func() error { return forgetDefaultACL(born) }},
+		{"drop the inherited ACL", func() error { return forgetDefaultACL(born) }},
 		{"write the mark", func() error { return os.WriteFile(filepath.Join(born, "mark"), []byte(m.text()), 0o600) }},
 		{"make the tree's root", func() error { return os.Mkdir(filepath.Join(born, "tree"), 0o700) }},
-		{"make room for hard links", func() error { return os.Mkdir(filepath.Join(born, "links"), 0o700) }},
+		{"make the directory for hard links", func() error { return os.Mkdir(filepath.Join(born, "links"), 0o700) }},
 		{"take the name", func() error {
 			home := filepath.Join(filepath.Dir(filepath.Dir(born)), m.kind.dir)
 			return renameNew(born, filepath.Join(home, m.id+part))
@@ -82,9 +82,9 @@ func bear(ctx context.Context, born string, m mark) error {
 	return nil
 }
 
-// renameNew renames a directory to a name that is free. What already has the
-// name is never empty, so that an ordinary rename will not replace it; the
-// flag also refuses to replace a file, where the filesystem knows the flag.
+// renameNew renames a directory to a free name. An existing entry is never an empty directory,
+// which rename(2) would replace; RENAME_NOREPLACE also protects a file, if the filesystem supports
+// the flag.
 func renameNew(from, to string) error {
 	err := vfs.RenameAt(unix.AT_FDCWD, from, unix.AT_FDCWD, to, vfs.RenameNoReplace)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP) {
@@ -96,10 +96,10 @@ func renameNew(from, to string) error {
 	return nil
 }
 
-// publish gives what begin made its name. Atomic.
+// publish renames a complete entry to its final name. Atomic.
 func (b *backend) publish(ctx context.Context, m mark) error {
 	half := b.path(m.kind, m.id+part)
-	if err := fault.Point(ctx, "remove the room for hard links"); err != nil {
+	if err := fault.Point(ctx, "remove the directory for hard links"); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(filepath.Join(half, "links")); err != nil {
@@ -111,17 +111,17 @@ func (b *backend) publish(ctx context.Context, m mark) error {
 	return renameNew(half, b.path(m.kind, m.id))
 }
 
-// discard takes a directory of ours away, and its space back now.
+// discard deletes a directory of this backend at once.
 func (b *backend) discard(k kind, name string) {
 	dead := fresh("failed-")
 	if renameNew(b.path(k, name), filepath.Join(b.trash(), dead)) == nil {
-		// What cannot be cleared now, a later sweep will try again.
+		// A later sweep deletes the rest.
 		_ = b.clear(context.Background(), []string{dead})
 	}
 }
 
-// read finds the mark of what is called name and has the id. ErrNotFound also
-// where something has that name but is not ours.
+// read reads the mark of the entry name, which must have this id. It returns ErrNotFound also for
+// an entry of another program.
 func (b *backend) read(k kind, id, name string) (mark, error) {
 	dir := b.path(k, name)
 	fd, err := unix.Open(dir, vfs.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -150,7 +150,7 @@ func readMark(dir int) (string, error) {
 	}
 	f := os.NewFile(uintptr(fd), "mark")
 	defer f.Close()
-	buf := make([]byte, 32<<10) // a path is 4 KiB, quoted at most four times that
+	buf := make([]byte, 32<<10) // a path has 4 KiB, and at most four times that when quoted
 	n, err := f.Read(buf)
 	if n == 0 {
 		return "", &reason{errs.ErrCorrupt, "the mark is empty: " + err.Error()}
@@ -158,7 +158,7 @@ func readMark(dir int) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// ids lists what is ours of a kind, whole or half made, sorted.
+// ids lists this backend's entries of a kind, complete or not, sorted.
 func ids[T ~string](b *backend, k kind) ([]T, error) {
 	entries, err := os.ReadDir(b.path(k, ""))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -175,7 +175,7 @@ func ids[T ~string](b *backend, k kind) ([]T, error) {
 		}
 		_, err := b.read(k, id, e.Name())
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errs.ErrNotFound) {
-			continue // not ours
+			continue // not an entry of this backend
 		}
 		found = append(found, T(id))
 	}

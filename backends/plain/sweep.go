@@ -15,14 +15,13 @@ import (
 )
 
 const (
-	newborn = "new-"      // what bear is making, in the trash
-	infancy = time.Minute // how long it is left alone
-	batch   = 512         // names removed between two rests
+	newborn = "new-"      // a new entry in the trash
+	infancy = time.Minute // a new entry of this age is not swept
+	batch   = 512         // entries removed between two rests
 )
 
-// Sweep clears the trash. It rests as long as it works, so that it takes at
-// most half of what the disk can do from others. What cannot be removed does
-// not keep the rest from going; it is the error at the end.
+// Sweep deletes the trash. It rests for as long as it works, so that it uses at most half of the
+// disk's time. An entry that cannot be deleted does not stop it; its error is returned at the end.
 func (b *backend) Sweep(ctx context.Context) error {
 	entries, err := os.ReadDir(b.trash())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -42,9 +41,9 @@ func (b *backend) Sweep(ctx context.Context) error {
 	return fail("sweeping", "", b.clear(ctx, names))
 }
 
-// clear removes names of the trash with all that is in them. A directory in
-// one of them is not descended into but moved up beside it, so that a tree of
-// any depth needs three descriptors, and a sweep that is killed loses nothing.
+// clear deletes entries of the trash with their content. It does not descend into nested
+// directories, but moves them up into the trash. So a tree of any depth needs three descriptors,
+// and nothing is lost if the process is killed.
 func (b *backend) clear(ctx context.Context, names []string) error {
 	trash, err := unix.Open(b.trash(), vfs.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -75,8 +74,8 @@ type sweeper struct {
 	err   error
 }
 
-// empty removes one directory of the trash, and answers with the directories
-// that were in it, which are in the trash now.
+// empty deletes one directory of the trash. It moves the directories in it into the trash, and
+// returns their names.
 func (s *sweeper) empty(name string) (more []string, err error) {
 	if err := fault.Point(s.ctx, "sweep a directory"); err != nil {
 		return nil, err
@@ -112,7 +111,7 @@ func (s *sweeper) empty(name string) (more []string, err error) {
 	return more, unix.Unlinkat(s.trash, name, unix.AT_REMOVEDIR)
 }
 
-// open opens a directory that must become readable and writable for that.
+// open opens a directory, after it has given the owner all permissions.
 func (s *sweeper) open(at int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	var st unix.Stat_t
@@ -127,9 +126,9 @@ func (s *sweeper) open(at int, name string) (int, error) {
 	return unix.Openat(at, name, flags, 0)
 }
 
-// lift moves a directory up into the trash. Its ".." changes, for which an
-// ordinary user needs the right to write in it. A btrfs subvolume that a
-// sandbox made keeps what is in it from being moved out: that is removed there.
+// lift moves a directory up into the trash. That changes its "..", for which an ordinary user needs
+// write permission in it. The content of a btrfs subvolume cannot be moved out of it, and is
+// deleted in place.
 func (s *sweeper) lift(dir int, child, up string) error {
 	fd, err := s.open(dir, child)
 	if err != nil {

@@ -6,22 +6,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepOpen is how many nested directories are held open at once, on either
-// side. Deeper ones are closed on the way down and found again, through "..",
-// on the way up, so that neither PATH_MAX nor the limit on descriptors bounds
-// how deep a tree may be.
+// keepOpen is the number of nested directories that are open at once, on either side. A deeper copy
+// closes the outer ones and reopens them through ".." on the way up, so that neither PATH_MAX nor
+// the limit on descriptors bounds the depth of a tree.
 const keepOpen = 64
 
-// A level is a directory being copied.
+// A level is a directory that is being copied.
 type level struct {
 	name     string
-	src, dst int // descriptors; closed ones are -1
+	src, dst int // descriptors, or -1 if closed
 	stat     vfs.Stat
 	dstIs    inode
 	todo     []vfs.Entry
 }
 
-// descend makes a directory the one being copied. It owns the descriptors.
+// descend starts the copy of a directory. It owns the descriptors.
 func (c *copier) descend(name string, src, dst int, st *vfs.Stat) error {
 	l := &level{name: name, src: src, dst: dst, stat: *st}
 	c.trail = append(c.trail, l)
@@ -41,8 +40,8 @@ func (c *copier) descend(name string, src, dst int, st *vfs.Stat) error {
 	return nil
 }
 
-// ascend ends the copy of a directory: its own attributes come last, because
-// filling it changed its times and might have needed a right it takes away.
+// ascend ends the copy of a directory. It sets the attributes last, because the copy changes its
+// times and may need a permission that the final mode does not give.
 func (c *copier) ascend() error {
 	last := len(c.trail) - 1
 	l := c.trail[last]
@@ -59,7 +58,7 @@ func (c *copier) ascend() error {
 	return nil
 }
 
-// reopen finds a directory again from one in it.
+// reopen opens a directory as the parent of one in it.
 func (l *level) reopen(child *level) error {
 	src, err := openRead(child.src, "..", unix.O_DIRECTORY)
 	if err != nil {
@@ -67,7 +66,7 @@ func (l *level) reopen(child *level) error {
 	}
 	l.src = src
 	if st, err := vfs.Lstat(src, ""); err != nil || inodeOf(&st) != inodeOf(&l.stat) {
-		return &reason{errs.ErrBusy, "it was moved while it was copied"}
+		return &reason{errs.ErrBusy, "the directory was moved during the copy"}
 	}
 	dst, err := openRead(child.dst, "..", unix.O_DIRECTORY)
 	if err != nil {

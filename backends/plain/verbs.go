@@ -46,8 +46,8 @@ func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 	return b.snapshotOf(m), nil
 }
 
-// seal copies the fork f into the snapshot m. The fork's next mark is written
-// before the snapshot has its name, so that a full disk is met in time.
+// seal copies the fork f into the snapshot m. It writes the fork's next mark before the snapshot
+// gets its name, so that a full disk fails early.
 func (b *backend) seal(ctx context.Context, f, m mark) error {
 	if err := usable(m.id); err != nil {
 		return err
@@ -63,10 +63,10 @@ func (b *backend) seal(ctx context.Context, f, m mark) error {
 		err = b.create(ctx, m, b.treePath(forks, f.id))
 	}
 	if err != nil {
-		_ = os.Remove(next) // it goes with the fork otherwise
+		_ = os.Remove(next) // otherwise it is removed with the fork
 		return err
 	}
-	if err = fault.Point(ctx, "put the fork's next mark in place"); err == nil {
+	if err = fault.Point(ctx, "rename the fork's next mark"); err == nil {
 		err = os.Rename(next, filepath.Join(home, "mark"))
 	}
 	if err != nil {
@@ -76,8 +76,8 @@ func (b *backend) seal(ctx context.Context, f, m mark) error {
 	return err
 }
 
-// create makes what m says, as a copy of the tree at from. After an error
-// there is nothing, or the half-made copy when even taking it away failed.
+// create makes the entry m as a copy of the tree at from. After an error there is no entry, except
+// for an incomplete one that could not be deleted.
 func (b *backend) create(ctx context.Context, m mark, from string) error {
 	if err := usable(m.id); err != nil {
 		return err
@@ -100,8 +100,8 @@ func (b *backend) create(ctx context.Context, m mark, from string) error {
 	return err
 }
 
-// fill copies the tree that src has open into the half-made m. A tree that was
-// renamed away meanwhile may have been swept while it was read.
+// fill copies the open tree src into the incomplete entry m. It fails if the tree was renamed
+// meanwhile, because a sweep may have deleted a part of it.
 func (b *backend) fill(ctx context.Context, m mark, src int, from string) error {
 	if err := b.copyTree(ctx, src, from, b.path(m.kind, m.id+part)); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (b *backend) fill(ctx context.Context, m mark, src int, from string) error 
 		return &fs.PathError{Op: "stat", Path: from, Err: err}
 	}
 	if opened.Dev != there.Dev || opened.Ino != there.Ino {
-		return because(errs.ErrNotFound, from, "it was replaced while it was copied")
+		return because(errs.ErrNotFound, from, "the tree was replaced during the copy")
 	}
 	return nil
 }
@@ -152,12 +152,11 @@ func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	return fail("removing", string(id), b.remove(ctx, forks, string(id)))
 }
 
-// remove renames what has the id, whole and half made, into the trash. The
-// space comes back when it is swept. What lies there without our mark, or with
-// a mark that cannot be read, is denied: somebody has to look at it.
+// remove renames an entry, complete or not, into the trash. Sweep frees the space. An entry without
+// a mark, or with an unreadable mark, is ErrDenied: a person must examine it.
 func (b *backend) remove(ctx context.Context, k kind, id string) error {
 	if !snapshot.ValidID(id) {
-		return nil // nothing of ours can have that name
+		return nil // no entry of this backend has such a name
 	}
 	for _, name := range []string{id, id + part} {
 		path := b.path(k, name)
@@ -168,7 +167,7 @@ func (b *backend) remove(ctx context.Context, k kind, id string) error {
 			if _, gone := os.Lstat(path); errors.Is(gone, fs.ErrNotExist) {
 				continue
 			}
-			return because(errs.ErrDenied, path, "it does not carry the mark of this backend")
+			return because(errs.ErrDenied, path, "the directory does not carry the mark of this backend")
 		}
 		if err := fault.Point(ctx, "rename into the trash"); err != nil {
 			return err
@@ -181,24 +180,24 @@ func (b *backend) remove(ctx context.Context, k kind, id string) error {
 	return nil
 }
 
-// find is read for what must be whole.
+// find reads the mark of a complete entry.
 func (b *backend) find(k kind, id string) (mark, error) {
 	if !snapshot.ValidID(id) {
-		return mark{}, because(errs.ErrNotFound, "", "no id looks like that")
+		return mark{}, because(errs.ErrNotFound, "", "not a valid id")
 	}
 	m, err := b.read(k, id, id)
 	if err != nil {
 		return mark{}, err
 	}
 	if info, err := os.Lstat(b.treePath(k, id)); err != nil || !info.IsDir() {
-		return mark{}, because(errs.ErrCorrupt, b.path(k, id), "its tree is gone")
+		return mark{}, because(errs.ErrCorrupt, b.path(k, id), "the tree of this entry is missing")
 	}
 	return m, nil
 }
 
 func usable(id string) error {
 	if !snapshot.ValidID(id) {
-		return because(errs.ErrNotSupported, "", "an id is 1 to 64 characters of a-z, 0-9 and -, and does not begin with -")
+		return because(errs.ErrNotSupported, "", "an id has 1 to 64 characters of a-z, 0-9 and -, and does not begin with -")
 	}
 	return nil
 }

@@ -13,8 +13,8 @@ import (
 
 var _ snapshot.Weigher = (*backend)(nil)
 
-// Weigh keeps the contract of [snapshot.Weigher]. What cannot be looked at is left out: the
-// copy itself says why.
+// Weigh implements [snapshot.Weigher]. It skips entries that it cannot read; the copy itself
+// reports their error.
 func (b *backend) Weigh(ctx context.Context, tree snapshot.Tree) (snapshot.Weight, error) {
 	root, err := vfs.Lstat(unix.AT_FDCWD, tree.Path)
 	if err != nil {
@@ -33,7 +33,7 @@ func (b *backend) Weigh(ctx context.Context, tree snapshot.Tree) (snapshot.Weigh
 		st, err := vfs.Lstat(unix.AT_FDCWD, path)
 		switch {
 		case err != nil:
-			return nil //nolint:nilerr // it has gone
+			return nil //nolint:nilerr // deleted meanwhile
 		case st.IsDir() && inodeOf(&st) == own:
 			return fs.SkipDir
 		case st.Nlink > 1 && !st.IsDir() && linked[inodeOf(&st)]:
@@ -42,7 +42,7 @@ func (b *backend) Weigh(ctx context.Context, tree snapshot.Tree) (snapshot.Weigh
 		w.Files++
 		if st.Mount != root.Mount || st.Dev != root.Dev {
 			if st.IsDir() {
-				return fs.SkipDir // it stays empty
+				return fs.SkipDir // a mount point stays empty in the copy
 			}
 			return nil
 		}
@@ -55,10 +55,10 @@ func (b *backend) Weigh(ctx context.Context, tree snapshot.Tree) (snapshot.Weigh
 	return w, fail("weighing", "", err)
 }
 
-// room is what the disk with the copies has free. On some filesystems a copy shares blocks
-// with what it is of, or is compressed: how much room it needs is known when it is made.
+// room returns the free space of the disk for copies. It is unknown (-1) on filesystems that share
+// blocks with the source or compress, where the size of a copy is not known before.
 func (b *backend) room() snapshot.Bytes {
-	for dir := b.dir; ; dir = filepath.Dir(dir) { // it may not be made yet
+	for dir := b.dir; ; dir = filepath.Dir(dir) { // it may not exist yet
 		f, err := mount.FilesystemOf(dir)
 		switch {
 		case err == nil && (f.Type == "ext4" || f.Type == "tmpfs"):

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A ground is the directory for layers of a pool.
+// A ground stores the layers of an overlay in a pool.
 type ground struct {
 	dir  string
 	pool *pool.Pool
@@ -40,17 +40,17 @@ func (g *ground) Make(path string) error {
 	return os.Chmod(path, 0o700)
 }
 
-// Destroy destroys a subvolume.
+// Destroy deletes a subvolume.
 func (g *ground) Destroy(dir int, name string) (bool, error) {
 	st, err := vfs.Lstat(dir, name)
 	if err != nil || st.Ino != btrfs.RootInode {
-		return false, nil //nolint:nilerr // whoever removes it file by file says what is wrong
+		return false, nil //nolint:nilerr // the caller deletes other entries file by file, and reports the error
 	}
 	err = btrfs.Destroy(dir, name)
 	return err != unix.ENOTEMPTY, err
 }
 
-// CanLimit says what keeps root from limiting bytes, which is all that btrfs counts.
+// CanLimit returns the reason why bytes cannot be limited, or nil. btrfs counts no inodes.
 func (g *ground) CanLimit(l snapshot.DiskLimit) error {
 	if l.Inodes > 0 {
 		return &errs.Error{
@@ -61,8 +61,7 @@ func (g *ground) CanLimit(l snapshot.DiskLimit) error {
 	return g.pool.CanLimit()
 }
 
-// Limit puts the layer into the group of the fork or of those it shares the limit
-// with.
+// Limit puts the layer into the quota group of the fork, or of the forks that share the limit.
 func (g *ground) Limit(ctx context.Context, layer string, l snapshot.DiskLimit) error {
 	return failed("limiting", layer, g.limit(ctx, layer, l))
 }
@@ -85,7 +84,7 @@ func (g *ground) limit(ctx context.Context, layer string, l snapshot.DiskLimit) 
 	}
 	defer scratch.Close()
 	if l == (snapshot.DiskLimit{}) {
-		if err := fault.Point(ctx, "take the limit away"); err != nil {
+		if err := fault.Point(ctx, "remove the limit"); err != nil {
 			return err
 		}
 		if scratch != nil {
@@ -119,10 +118,10 @@ func (g *ground) limit(ctx context.Context, layer string, l snapshot.DiskLimit) 
 
 // InheritLimit puts the next layer into the group of the old one.
 func (g *ground) InheritLimit(old, next string) error {
-	return failed("limiting", next, g.succeed(context.Background(), old, next))
+	return failed("limiting", next, g.inheritGroup(context.Background(), old, next))
 }
 
-// Swept takes away the scratch and the groups in which nobody is left.
+// Swept deletes unused scratch directories and quota groups.
 func (g *ground) Swept() error {
 	top, err := os.Open(g.dir)
 	if err != nil {

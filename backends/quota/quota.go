@@ -1,20 +1,18 @@
 //go:build linux
 
-// Package quota holds to a limit what sandboxes add to trees that lie on a
-// filesystem without quotas of its own: the kernel's overlay, as package overlay
-// keeps it, with its layers on a pool. The tree stays where it is and is read from
-// there; nothing is imported. It takes root and a pool, which is never made unasked.
+// Package quota limits sandboxes on filesystems without quotas of their own. It is the backend of
+// package overlay with the layers on a pool. The tree stays where it is and is read from there;
+// nothing is imported. It needs root and a pool, which it never creates by itself.
 //
-// Each layer that a fork writes to lies in a subvolume of the pool, in a quota group
-// (see package qgroup); the layers of all trees of a sandbox are in the same one. The
-// rest, the records and what is copied when a fork is sealed in use, lies in the pool's
-// directory for layers and counts for nobody.
+// Each upper layer of a fork is a subvolume of the pool, in a quota group (see package qgroup); the
+// layers of all trees of a sandbox are in the same group. Records, and copies of layers that are
+// sealed in use, are in the pool's directory for layers and count for no group.
 //
-// The kernel's overlay writes without CAP_SYS_RESOURCE, and hands no ioctl on by which
-// a subvolume is made. The scratch, which is mounted as it is, does: a subvolume that is
-// made there by BTRFS_IOC_SUBVOL_CREATE is in the group of the scratch and goes with it.
-// The newer call, which can ask for no group, is refused by the filter of system calls.
-// So what runs in a sandbox has no way out of its group.
+// The kernel's overlayfs writes without CAP_SYS_RESOURCE, and passes on no ioctl that makes a
+// subvolume. The scratch directory is mounted directly: a subvolume made there by
+// BTRFS_IOC_SUBVOL_CREATE is in the group of the scratch directory and is deleted with it. The
+// newer ioctl, which can refuse to join a group, is blocked by the system call filter. So no
+// process in a sandbox can leave its group.
 package quota
 
 import (
@@ -37,13 +35,13 @@ import (
 
 const name = "overlay-quota"
 
-// Driver opens this backend, for who asks for it or for a limit that no other can
-// hold. The pools lie beside the directory that is given it as its own.
+// Driver returns the driver of this backend. It is chosen by name, or for a limit that no other
+// backend can enforce. The pools are beside the driver's own directory.
 func Driver() snapshot.Driver {
 	return snapshot.Driver{Name: name, Automatic: true, ForLimits: true, Open: open}
 }
 
-// A Backend is overlay's, with its layers on a pool.
+// A Backend is the backend of package overlay, with its layers on a pool.
 type Backend struct {
 	*overlay.Backend
 	ground *ground
@@ -73,15 +71,15 @@ func open(ctx context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	return &Backend{b, g}, nil
 }
 
-// store is the part that one state directory has of a pool's layers.
+// store returns the directory of a state directory's layers in a pool.
 func store(p *pool.Pool, dir string) string {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, dir) // it never fails
 	return filepath.Join(p.Layers(), strconv.FormatUint(h.Sum64(), 16))
 }
 
-// choose answers with the pool that has layers of the state directory, else with the one
-// that is used when none is named, else with the first.
+// choose returns the pool that has layers of the state directory, or else the pool used by default,
+// or else the first.
 func choose(ctx context.Context, own string) (*pool.Pool, error) {
 	dir := filepath.Join(filepath.Dir(own), pool.Driver().Name)
 	names, err := pool.List(dir)
@@ -109,7 +107,7 @@ func choose(ctx context.Context, own string) (*pool.Pool, error) {
 		if os.Geteuid() != 0 {
 			hints = []string{"sudo snapfs pool create && sudo snapfs …"}
 		}
-		return nil, refuse("there is no pool to keep what is added, by which it could be held", hints...)
+		return nil, refuse("no pool exists to store layers under a limit", hints...)
 	}
 	return first, nil
 }
@@ -118,15 +116,15 @@ func refuse(why string, hints ...string) error {
 	return &errs.Error{Op: "opening", Component: name, Kind: errs.ErrNotSupported, Err: errors.New(why), Hints: hints}
 }
 
-// Capture keeps the contract of [snapshot.Backend].
+// Capture implements [snapshot.Backend].
 func (b *Backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
-	if err := b.Tend(ctx); err != nil { // the first that is made in the pool
+	if err := b.Tend(ctx); err != nil { // before the first write to the pool
 		return snapshot.Snapshot{}, err
 	}
 	return b.Backend.Capture(ctx, tree, id)
 }
 
-// Fork keeps the contract of [snapshot.Backend].
+// Fork implements [snapshot.Backend].
 func (b *Backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 	if err := b.ground.pool.Growing(ctx, id); err != nil {
 		return snapshot.Fork{}, err
@@ -134,13 +132,13 @@ func (b *Backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 	return b.Backend.Fork(ctx, from, id)
 }
 
-// Tend keeps the contract of [snapshot.Tender].
+// Tend implements [snapshot.Tender].
 func (b *Backend) Tend(ctx context.Context) error { return b.ground.pool.Tend(ctx) }
 
-// LimitPlace keeps the contract of [snapshot.Sharer].
+// LimitPlace implements [snapshot.Sharer].
 func (b *Backend) LimitPlace() string { return qgroup.Place(b.ground.pool.Mount()) }
 
-// Gauge keeps the contract of [snapshot.Gauge].
+// Gauge implements [snapshot.Gauge].
 func (b *Backend) Gauge(_ context.Context, fork snapshot.ForkID) (snapshot.DiskLimit, error) {
 	layer, err := b.LayerOf(fork)
 	if err != nil {
@@ -173,7 +171,7 @@ func gauge(layer string) (int64, error) {
 	return qgroup.Used(int(dir.Fd()), groups[0])
 }
 
-// failed makes err the contract's error.
+// failed returns err as an error of the contract.
 func failed(op, path string, err error) error {
 	var done *errs.Error
 	if err == nil || errors.As(err, &done) {

@@ -15,8 +15,8 @@ import (
 	"github.com/snapfs/snapfs/internal/subvol"
 )
 
-// kin is what the ids of the forks of one sandbox have in common, and begins the names
-// of their layers.
+// kin returns the part of an id that all forks of one sandbox have in common. The names of their
+// layers begin with it.
 func kin(id string) string {
 	id, _, _ = strings.Cut(id, "-")
 	return id
@@ -24,16 +24,16 @@ func kin(id string) string {
 
 func (g *ground) scratch(kin string) string { return filepath.Join(g.dir, "scratch", kin) }
 
-// openScratch opens that of the fork which writes to a layer; nil where there is none.
+// openScratch opens the scratch directory of the fork that writes to a layer; nil if it has none.
 func (g *ground) openScratch(layer string) (*os.File, error) {
 	dir, err := os.Open(g.scratch(kin(filepath.Base(filepath.Dir(layer)))))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil //nolint:nilnil // most have none
+		return nil, nil //nolint:nilnil // most forks have none
 	}
 	return dir, err
 }
 
-// Scratch keeps the contract of [snapshot.Scratcher]: a subvolume in the group of the
+// Scratch implements [snapshot.Scratcher]. The directory is a subvolume in the quota group of the
 // fork.
 func (b *Backend) Scratch(ctx context.Context, fork snapshot.ForkID) (string, error) {
 	layer, err := b.LayerOf(fork)
@@ -41,7 +41,7 @@ func (b *Backend) Scratch(ctx context.Context, fork snapshot.ForkID) (string, er
 		return "", err
 	}
 	path, err := b.ground.makeScratch(ctx, layer, kin(string(fork)))
-	return path, failed("making room beside", layer, err)
+	return path, failed("making scratch space for", layer, err)
 }
 
 func (g *ground) makeScratch(ctx context.Context, layer, kin string) (string, error) {
@@ -57,11 +57,11 @@ func (g *ground) makeScratch(ctx context.Context, layer, kin string) (string, er
 	if err := os.Chmod(path, 0o777|os.ModeSticky); err != nil {
 		return "", err
 	}
-	return path, g.succeed(ctx, layer, path)
+	return path, g.inheritGroup(ctx, layer, path)
 }
 
-// sweepScratch destroys what no fork is kin to any more. A fork is there before its
-// scratch.
+// sweepScratch deletes the scratch directories of removed forks. A fork's record is written before
+// its scratch directory is made.
 func (g *ground) sweepScratch() error {
 	dir, err := os.Open(filepath.Join(g.dir, "scratch"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -88,7 +88,7 @@ func (g *ground) sweepScratch() error {
 		if alive[name] {
 			continue
 		}
-		// What ran with it as its /tmp may have made subvolumes in it.
+		// A sandbox with this /tmp may have made subvolumes in it.
 		err := subvol.Remove(int(dir.Fd()), name, func(int) error { return nil })
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)
@@ -97,8 +97,8 @@ func (g *ground) sweepScratch() error {
 	return errors.Join(errs...)
 }
 
-// succeed puts one subvolume into the group that another is in.
-func (g *ground) succeed(ctx context.Context, old, next string) error {
+// inheritGroup puts the subvolume next into the quota groups of old.
+func (g *ground) inheritGroup(ctx context.Context, old, next string) error {
 	from, err := os.Open(old)
 	if err != nil {
 		return err

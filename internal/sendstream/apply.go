@@ -15,37 +15,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A How says what a stream is carried out on.
-type How struct {
-	// OnBase: on what it is the difference to. Otherwise on an empty directory.
+// Options describe the directory that a stream is applied to.
+type Options struct {
+	// OnBase: the directory equals the base of the stream. False: it is empty.
 	OnBase bool
-	// Places are paths of directories and files that may be there though the stream knows
-	// nothing of them, those above before what lies in them: they make way for what it
-	// makes or moves there, and may be gone afterwards.
+	// Places are the paths of directories and files, parents first, that may exist although the
+	// stream does not have them (mount points). They are removed if the stream makes or moves
+	// another entry there.
 	Places []string
-	// Unknown are those of Places that what the stream is the difference to knows nothing of:
-	// where one went along with a directory, it is removed in the end. Stays is told of the others, which
-	// are there still; may be nil.
+	// Unknown lists those of Places that the base of the stream does not have either: a place that
+	// moved together with a directory is removed at the end. Stays is called for those of Unknown
+	// that still exist at their paths; may be nil.
 	Unknown []string
 	Stays   func(path string)
-	// LeftOut is told of attributes that only root can set; may be nil.
+	// LeftOut is called for attributes that only root can set; may be nil.
 	LeftOut func(path, attr string)
 }
 
-// Apply carries out a stream beneath the open directory root, which is as how says. It reads to the end of
-// r, so that an error of who checks the whole comes out here.
+// Apply applies a stream to the open directory root. It reads r to its end, so that a reader that
+// verifies the whole stream can return its error there.
 //
-// The stream may be anybody's, and this process root: no command leaves the
-// directory or follows a symbolic link, in whatever order it makes and renames
-// them, and nothing but regular files is opened. Nobody else may write in the
-// directory meanwhile. An ordinary user becomes the owner of everything, the modes that a
-// node has forbid nothing, and attributes that only root can set are left out.
+// The stream may come from anybody, and this process may be root: no command leaves the directory
+// or follows a symbolic link, in whatever order commands make and rename entries, and only regular
+// files are opened. No other process may write in the directory meanwhile. An ordinary user becomes
+// the owner of all files; modes set by the stream do not restrict later commands, and attributes
+// that only root can set are left out.
 //
-// Cost: in proportion to the stream. After an error the directory holds any part
-// of it: it is to be thrown away. Errors: ErrCorrupt (no stream, damaged or cut
-// off, or none for this base), ErrNoSpace, ErrDenied, ErrNotSupported (something
-// this filesystem cannot hold), ErrInterrupted, and those of r.
-func Apply(ctx context.Context, root *os.File, r io.Reader, how How) error {
+// Cost: in proportion to the stream. After an error the directory contains an arbitrary part of the
+// stream, and must be discarded. Errors: ErrCorrupt (no stream, damaged, truncated, or not for this
+// base), ErrNoSpace, ErrDenied, ErrNotSupported (the filesystem cannot hold an entry),
+// ErrInterrupted, and those of r.
+func Apply(ctx context.Context, root *os.File, r io.Reader, how Options) error {
 	in, err := newReader(r)
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func Apply(ctx context.Context, root *os.File, r io.Reader, how How) error {
 		}
 		a.rootTimes = &times{st.ATime, st.MTime}
 	}
-	defer a.letGo()
+	defer a.closeOpen()
 	if err := a.all(in, how.OnBase); err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func Apply(ctx context.Context, root *os.File, r io.Reader, how How) error {
 	}
 	n, err := io.Copy(io.Discard, r)
 	if err == nil && n > 0 {
-		err = bad("%d bytes follow its end", n)
+		err = bad("%d bytes follow the end of the stream", n)
 	}
 	return err
 }
@@ -82,19 +82,20 @@ func Apply(ctx context.Context, root *os.File, r io.Reader, how How) error {
 type applier struct {
 	ctx    context.Context
 	root   int
-	uuid   []byte // what the stream calls the tree
+	uuid   []byte // the stream's UUID of the tree
 	chowns bool
-	// places make way: see How.
+	// places are removed on demand: see Options.
 	places  []place
 	leftOut func(path, attr string)
-	// parts: to change a file of the base that has several names is to part them.
+	// parts: the tree is an overlay, where a write to one of several hard links makes it a file of
+	// its own.
 	parts bool
-	// open is the file that was written to last, at path.
+	// open is the last written file, at path.
 	open *os.File
 	path string
-	// rootTimes are what the stream or the base has said last, or nil. The kernel before 6.2
-	// makes each node in the root first, by a name of its own, and moves it from there,
-	// without a word on the root's times.
+	// rootTimes are the last times of the root that the stream or the base has set, or nil. Kernels
+	// before 6.2 make each inode in the root first, under a temporary name, and rename it from
+	// there, without a command for the root's times.
 	rootTimes *times
 }
 
@@ -115,9 +116,9 @@ func (a *applier) all(in *reader, onBase bool) error {
 		}
 		switch begins := c.op == Subvol || c.op == Snapshot; {
 		case n == 0 && c.op != first:
-			return bad("it begins with %v, not with %v", c.op, first)
+			return bad("the stream begins with %v, want %v", c.op, first)
 		case n > 0 && begins:
-			return bad("a second tree in it")
+			return bad("the stream has a second tree")
 		case begins:
 			uuid, err := c.bytes(aUUID)
 			if err != nil {
@@ -125,7 +126,7 @@ func (a *applier) all(in *reader, onBase bool) error {
 			}
 			a.uuid = bytes.Clone(uuid)
 		case c.op == End:
-			if err := a.fetch(); err != nil {
+			if err := a.removeMoved(); err != nil {
 				return applying(&c, err)
 			}
 			if a.rootTimes == nil {
@@ -143,7 +144,7 @@ func (a *applier) all(in *reader, onBase bool) error {
 	}
 }
 
-// ended says that the context has.
+// ended returns ErrInterrupted if the context has ended.
 func ended(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return &errs.Error{Op: "applying the stream", Kind: errs.ErrInterrupted, Err: err}
@@ -151,8 +152,8 @@ func ended(ctx context.Context) error {
 	return nil
 }
 
-// applying says what a command that could not be carried out amounts to: what
-// fits no tree that is there is no stream for it.
+// applying returns the error of a command. A command that does not fit the tree makes the stream
+// ErrCorrupt.
 func applying(c *command, err error) error {
 	var done *errs.Error
 	if errors.As(err, &done) {
@@ -165,8 +166,8 @@ func applying(c *command, err error) error {
 	return &errs.Error{Op: "applying " + c.op.String(), Path: string(c.parts[aPath]), Kind: kind, Err: err}
 }
 
-// carriers carry out the commands of each kind.
-var carriers = map[Op]func(*applier, *command) error{
+// handlers are the functions that execute the commands.
+var handlers = map[Op]func(*applier, *command) error{
 	MkFile: (*applier).mkfile, MkDir: (*applier).mkdir, MkNod: (*applier).mknod, MkFifo: (*applier).mkfifo, MkSock: (*applier).mksock,
 	Symlink: (*applier).symlink, Rename: (*applier).rename, Link: (*applier).link, Unlink: (*applier).unlink, RmDir: (*applier).rmdir,
 	SetXattr: (*applier).setXattr, RemoveXattr: (*applier).removeXattr, Write: (*applier).write, Clone: (*applier).clone,
@@ -174,25 +175,25 @@ var carriers = map[Op]func(*applier, *command) error{
 }
 
 func (a *applier) apply(c *command) error {
-	do := carriers[c.op]
+	do := handlers[c.op]
 	if do == nil {
-		return bad("it has %v, which this program does not know", c.op)
+		return bad("unknown command %v", c.op)
 	}
 	if c.op != Write && c.op != Clone {
-		a.letGo()
+		a.closeOpen()
 	}
 	if !a.chowns {
 		plain := do
 		do = func(a *applier, c *command) error {
 			err := plain(a, c)
 			if errors.Is(err, unix.EACCES) {
-				err = a.lifting(c, plain)
+				err = a.withPermissions(c, plain)
 			}
 			return err
 		}
 	}
 	err := do(a, c)
-	if at, makes := made[c.op]; makes && len(a.places) > 0 && inTheWay(err) {
+	if at, makes := obstructable[c.op]; makes && len(a.places) > 0 && obstructed(err) {
 		if moved, verr := a.vacate(string(c.parts[at]), c.op == RmDir); verr != nil || moved {
 			if verr != nil {
 				return verr
@@ -219,20 +220,20 @@ func (s spot) close() {
 	}
 }
 
-// checked is a path that names something beneath the root by plain names.
+// checked checks that a path has only plain names, so that it stays inside the root.
 func checked(path string) (string, error) {
 	if strings.IndexByte(path, 0) >= 0 {
-		return "", bad("the path %q", path)
+		return "", bad("invalid path %q", path)
 	}
 	for name := range strings.SplitSeq(path, "/") {
 		if name == "" || name == "." || name == ".." || len(name) > 255 {
-			return "", bad("the path %q", path)
+			return "", bad("invalid path %q", path)
 		}
 	}
 	return path, nil
 }
 
-// spot opens the directory of a path.
+// spot opens the parent directory of a path.
 func (a *applier) spot(c *command, at attr) (spot, error) {
 	path, err := c.text(at)
 	if err == nil {
@@ -249,8 +250,7 @@ func (a *applier) spot(c *command, at attr) (spot, error) {
 	return spot{dir: fd, name: path[i+1:], own: err == nil}, err
 }
 
-// node opens what a path names, without following it or waking it up; the root
-// for the empty one.
+// node opens an inode as O_PATH, without following a symbolic link; the empty path is the root.
 func (a *applier) node(c *command) (int, error) {
 	path, err := c.text(aPath)
 	if err != nil {
@@ -264,15 +264,16 @@ func (a *applier) node(c *command) (int, error) {
 	}
 	fd, err := vfs.OpenBeneathFD(a.root, path, vfs.OPath|unix.O_NOFOLLOW, 0)
 	if err == nil && a.parts {
-		if err = a.whole(fd, ""); err != nil {
+		if err = a.checkLinks(fd, ""); err != nil {
 			unix.Close(fd)
 		}
 	}
 	return fd, err
 }
 
-// whole refuses what would part the names of a file, and leave an old content at one.
-func (a *applier) whole(dir int, name string) error {
+// checkLinks refuses a change of a file with several hard links in an overlay, where the other links
+// would keep the old content.
+func (a *applier) checkLinks(dir int, name string) error {
 	if !a.parts {
 		return nil
 	}
@@ -282,11 +283,12 @@ func (a *applier) whole(dir int, name string) error {
 	}
 	return &errs.Error{
 		Op: "applying the stream", Kind: errs.ErrNotSupported,
-		Err: errors.New("it changes a file with several names, which an overlay would part: send all of it, without a base"),
+		Err: errors.New("the stream changes a file with several hard links, which an overlay would separate: send the whole tree, without a base"),
 	}
 }
 
-// regular opens a regular file: to open a device or a pipe is to use it.
+// regular opens a regular file. Other types are refused, because opening a device or a pipe has
+// effects.
 func (a *applier) regular(path string) (*os.File, error) {
 	path, err := checked(path)
 	if err != nil {
@@ -302,15 +304,15 @@ func (a *applier) regular(path string) (*os.File, error) {
 		return nil, err
 	}
 	if !st.IsRegular() {
-		return nil, bad("%q is no regular file", path)
+		return nil, bad("%q is not a regular file", path)
 	}
-	if err := a.whole(int(f.Fd()), ""); err != nil {
+	if err := a.checkLinks(int(f.Fd()), ""); err != nil {
 		return nil, err
 	}
 	return os.OpenFile(vfs.FDPath(f), os.O_RDWR, 0)
 }
 
-// file is the file to be written to; it stays open for the next command.
+// file opens the file that the command writes to; it stays open for the next command.
 func (a *applier) file(c *command) (*os.File, error) {
 	path, err := c.text(aPath)
 	if err != nil {
@@ -319,24 +321,24 @@ func (a *applier) file(c *command) (*os.File, error) {
 	if a.open != nil && a.path == path {
 		return a.open, nil
 	}
-	a.letGo()
+	a.closeOpen()
 	a.open, err = a.regular(path)
 	a.path = path
 	return a.open, err
 }
 
-func (a *applier) letGo() {
+func (a *applier) closeOpen() {
 	if a.open != nil {
 		a.open.Close()
 		a.open = nil
 	}
 }
 
-// time reads a moment: seconds and nanoseconds.
+// time reads an attribute of seconds and nanoseconds.
 func (c *command) time(at attr) (unix.Timespec, error) {
 	b, err := c.bytes(at)
 	if err == nil && len(b) != 12 {
-		err = bad("the attribute %d of %v is no time", at, c.op)
+		err = bad("attribute %d of %v is no time", at, c.op)
 	}
 	if err != nil {
 		return unix.Timespec{}, err

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A place is a name that something is mounted on where the stream is carried out: see [How].
+// A place is a mount point in the tree that a stream is applied to: see [Options].
 type place struct {
-	// path is where it is now, or "" where it is not there any more, or is what the stream made; was is
-	// where it was.
+	// path is its present path, or "" if it was removed or replaced by the stream; was is its first
+	// path.
 	path, was string
 	unknown   bool
 }
 
-func placesOf(how How) []place {
+func placesOf(how Options) []place {
 	var all []place
 	for _, p := range how.Places {
 		all = append(all, place{path: p, was: p, unknown: slices.Contains(how.Unknown, p)})
@@ -25,21 +25,21 @@ func placesOf(how How) []place {
 	return all
 }
 
-// made are the commands that a place may be in the way of, and which of their paths it is.
-var made = map[Op]attr{
+// obstructable lists the commands that a place may obstruct, with the attribute of the obstructed path.
+var obstructable = map[Op]attr{
 	MkFile: aPath, MkDir: aPath, MkNod: aPath, MkFifo: aPath, MkSock: aPath, Symlink: aPath, Link: aPath, RmDir: aPath, Rename: aPathTo,
 }
 
-func inTheWay(err error) bool {
+func obstructed(err error) bool {
 	return slices.ContainsFunc([]error{unix.EEXIST, unix.ENOTEMPTY, unix.EISDIR, unix.ENOTDIR}, func(e error) bool { return errors.Is(err, e) })
 }
 
-// vacate removes the places at and beneath a path, or with beneath alone those, where
-// they hold nothing else.
-func (a *applier) vacate(path string, beneath bool) (moved bool, err error) {
+// vacate removes the places at and inside a path, or with inside only those inside, if they are
+// empty.
+func (a *applier) vacate(path string, inside bool) (moved bool, err error) {
 	for i := range slices.Backward(a.places) {
 		p := &a.places[i]
-		if p.path != path && !strings.HasPrefix(p.path, path+"/") || p.path == path && beneath {
+		if p.path != path && !strings.HasPrefix(p.path, path+"/") || p.path == path && inside {
 			continue
 		}
 		switch err := a.removePlace(p.path); {
@@ -64,13 +64,13 @@ func (a *applier) removePlace(path string) error {
 	}
 	err := remove(a, &at)
 	if errors.Is(err, unix.EACCES) && !a.chowns {
-		err = a.lifting(&at, remove)
+		err = a.withPermissions(&at, remove)
 	}
 	return err
 }
 
-// follow notes where the places are after a node was renamed. The kernel's streams give a
-// directory another name before they empty and remove it.
+// follow updates the paths of places after a rename. The kernel's streams rename a directory before
+// they empty and remove it.
 func (a *applier) follow(from, to string) {
 	for i := range a.places {
 		p := &a.places[i]
@@ -82,9 +82,9 @@ func (a *applier) follow(from, to string) {
 	}
 }
 
-// fetch removes what went along with a directory that the stream moved, which where it was made
-// has no such name in it, and keeps that directory's times.
-func (a *applier) fetch() error {
+// removeMoved removes places that moved together with a directory, if the base of the stream does not
+// have them: the stream's tree has no such entry there. The times of the parent stay.
+func (a *applier) removeMoved() error {
 	for _, p := range slices.Backward(a.places) {
 		if !p.unknown || p.path == "" || p.path == p.was {
 			continue
@@ -103,7 +103,7 @@ func (a *applier) fetch() error {
 			err = vfs.SetTimes(in.dir, &was.ATime, was.MTime)
 		}
 		in.close()
-		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTEMPTY) { // what it holds is the stream's
+		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTEMPTY) { // a place with content belongs to the stream
 			return err
 		}
 	}

@@ -54,7 +54,7 @@ func TestAPlaceOfNobodysIsNotMovedForGood(t *testing.T) {
 		s := NewWriter(&b, true)
 		c.do(s)
 		var stays []string
-		how := How{
+		how := Options{
 			OnBase: true, Places: []string{"d", "d/known", "d/mine"}, Unknown: []string{"d/mine"},
 			Stays: func(path string) { stays = append(stays, path) },
 		}

@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// block is how much is copied between two looks at the context.
+// block is the number of bytes copied between two checks of the context.
 const block = 128 << 10
 
-// cannotShare are the errors of a filesystem, or of a range, that shares nothing.
+// cannotShare lists the errors of filesystems, and of ranges, that cannot share blocks.
 var cannotShare = []error{unix.EXDEV, unix.EOPNOTSUPP, unix.EINVAL, unix.ENOTTY, unix.ENOSYS}
 
-// share makes n bytes of dst, at the offset to, those of src at from. Where they cannot be the
-// same blocks the data is copied, and what is a hole or zeros becomes a hole: a short
-// stream may speak of very many of them.
+// share makes n bytes of dst, at offset to, equal to those of src at offset from. If the blocks
+// cannot be shared it copies the data, and makes holes and zeros holes, because a short stream may
+// describe very many of them.
 func share(ctx context.Context, dst, src *os.File, to, from, n int64) error {
-	if n == 0 { // which the kernel takes for all of it
+	if n == 0 { // the kernel would take 0 as the rest of the file
 		return nil
 	}
 	err := vfs.CloneRange(dst, src, to, from, n)
@@ -39,9 +39,9 @@ func share(ctx context.Context, dst, src *os.File, to, from, n int64) error {
 	}
 	switch {
 	case from+n > st.Size:
-		return bad("%d bytes at %d of a file that has fewer", n, from)
-	case st.Dev == size.Dev && st.Ino == size.Ino && from < to+n && to < from+n: // the kernel shares none either
-		return bad("%d bytes at %d and at %d of a file, which overlap", n, from, to)
+		return bad("a clone of %d bytes at %d is past the end of the file", n, from)
+	case st.Dev == size.Dev && st.Ino == size.Ino && from < to+n && to < from+n: // the kernel refuses this too
+		return bad("a clone of %d bytes from %d to %d of one file overlaps", n, from, to)
 	}
 	if to+n > size.Size {
 		if err := dst.Truncate(to + n); err != nil {
@@ -61,7 +61,7 @@ func share(ctx context.Context, dst, src *os.File, to, from, n int64) error {
 	})
 }
 
-// empty makes n bytes of a file, at an offset, zeros that take no room where that can be.
+// empty makes n bytes of a file, at an offset, zeros, as a hole if the filesystem can.
 func empty(ctx context.Context, f *os.File, at, n int64) error {
 	err := vfs.PunchHole(f, at, n)
 	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOSYS) {
@@ -77,19 +77,19 @@ func empty(ctx context.Context, f *os.File, at, n int64) error {
 	})
 }
 
-// eachData reads what of a file is no hole, from an offset to another, and calls do with a
-// block at a time.
+// eachData reads the data between two offsets of a file, without its holes, and calls do for each
+// block.
 func eachData(ctx context.Context, f *os.File, at, end int64, buf []byte, do func(b []byte, at int64) error) error {
 	for at < end {
 		data, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
 		hole := end
 		switch {
 		case errors.Is(err, unix.ENXIO):
-			return nil // a hole up to the file's end
+			return nil // a hole up to the end of the file
 		case err == nil:
 			hole, err = unix.Seek(int(f.Fd()), data, unix.SEEK_HOLE)
 		}
-		if err != nil { // a filesystem that knows no holes
+		if err != nil { // a filesystem without SEEK_DATA
 			data, hole = at, end
 		}
 		for at = data; at < min(hole, end); {

@@ -1,14 +1,12 @@
-// Package sendstream reads, applies and writes the stream of commands that
-// `btrfs send` made known, in its first version: the only form in which a tree,
-// or the difference of two, can be carried that a kernel writes and any
-// filesystem can be made equal to.
+// Package sendstream reads, applies and writes btrfs send streams. A stream holds a tree, or the
+// difference of two trees; the kernel writes it, and it can be applied on any filesystem.
 //
 //	magic "btrfs-stream\0", version (32 bits)
 //	commands: length of the attributes (32), number (16), CRC-32C (32), attributes
 //	an attribute: number (16), length (16), bytes
 //
-// All numbers are little-endian (fs/btrfs/send.h). A stream comes from another
-// machine and is not trusted: see [Apply].
+// All numbers are little-endian (fs/btrfs/send.h). A stream comes from another machine and is not
+// trusted: see [Apply].
 package sendstream
 
 import (
@@ -24,12 +22,12 @@ import (
 const (
 	magic   = "btrfs-stream\x00"
 	version = 1
-	// most is the longest command that is read: the kernel's buffer is half of it.
+	// most is the longest accepted command; the kernel's buffer has half of it.
 	most = 128 << 10
 	head = 10
 )
 
-// An Op is what a command does.
+// An Op is the number of a command.
 type Op uint16
 
 // The commands of version 1.
@@ -69,7 +67,7 @@ func (o Op) String() string {
 	return fmt.Sprintf("command %d", uint16(o))
 }
 
-// An attr is a part of a command.
+// An attr is the number of a command's attribute.
 type attr uint16
 
 const (
@@ -97,12 +95,12 @@ const (
 	aLast      attr = 25
 )
 
-// bad is the error of what is no stream: ErrCorrupt.
+// bad returns ErrCorrupt for an invalid stream.
 func bad(format string, args ...any) error {
 	return &errs.Error{Op: "reading the stream", Kind: errs.ErrCorrupt, Err: fmt.Errorf(format, args...)}
 }
 
-// A command is one of a stream; its parts are good until the next is read.
+// A command is a decoded command. Its parts are valid until the next one is read.
 type command struct {
 	op    Op
 	parts [aLast][]byte
@@ -124,7 +122,7 @@ func (c *command) text(a attr) (string, error) {
 func (c *command) number(a attr) (uint64, error) {
 	b, err := c.bytes(a)
 	if err == nil && len(b) != 8 {
-		err = bad("the attribute %d of %v is no number", a, c.op)
+		err = bad("attribute %d of %v is no 64-bit number", a, c.op)
 	}
 	if err != nil {
 		return 0, err
@@ -132,7 +130,7 @@ func (c *command) number(a attr) (uint64, error) {
 	return binary.LittleEndian.Uint64(b), nil
 }
 
-// numbers reads several of them.
+// numbers reads several attributes.
 func (c *command) numbers(as ...attr) (all []uint64, err error) {
 	for _, a := range as {
 		n, err := c.number(a)
@@ -146,7 +144,7 @@ func (c *command) numbers(as ...attr) (all []uint64, err error) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// sum is the kernel's CRC: it begins with 0, and nothing is inverted.
+// sum is the kernel's CRC-32C, which starts with 0 and inverts nothing.
 func sum(crc uint32, p []byte) uint32 { return ^crc32.Update(^crc, castagnoli, p) }
 
 // A reader reads commands.
@@ -162,18 +160,18 @@ func newReader(r io.Reader) (*reader, error) {
 		return nil, cut(err)
 	}
 	if string(start[:len(magic)]) != magic {
-		return nil, bad("it does not begin as one")
+		return nil, bad("no stream: wrong magic")
 	}
 	if v := binary.LittleEndian.Uint32(start[len(magic):]); v != version {
-		return nil, bad("its version is %d, and this program knows %d", v, version)
+		return nil, bad("stream version %d, want %d", v, version)
 	}
 	return &reader{r: r}, nil
 }
 
-// cut tells the end of a stream in its middle from a failure to read.
+// cut returns a premature end of the stream as ErrCorrupt, and other errors unchanged.
 func cut(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return bad("it ends before its end")
+		return bad("the stream ends too early")
 	}
 	return err
 }
@@ -184,7 +182,7 @@ func (r *reader) next(c *command) error {
 	}
 	n, want := binary.LittleEndian.Uint32(r.head[:]), binary.LittleEndian.Uint32(r.head[6:])
 	if n > most {
-		return bad("a command of %d bytes", n)
+		return bad("a command of %d bytes is too long", n)
 	}
 	if cap(r.buf) < int(n) {
 		r.buf = make([]byte, n, most)
@@ -196,7 +194,7 @@ func (r *reader) next(c *command) error {
 	*c = command{op: Op(binary.LittleEndian.Uint16(r.head[4:]))}
 	clear(r.head[6:])
 	if sum(sum(0, r.head[:]), r.buf) != want {
-		return bad("the checksum of %v is wrong", c.op)
+		return bad("wrong checksum of %v", c.op)
 	}
 	return c.parse(r.buf)
 }
@@ -204,11 +202,11 @@ func (r *reader) next(c *command) error {
 func (c *command) parse(b []byte) error {
 	for len(b) > 0 {
 		if len(b) < 4 {
-			return bad("%v ends in an attribute", c.op)
+			return bad("%v ends inside an attribute", c.op)
 		}
 		a, n := attr(binary.LittleEndian.Uint16(b)), int(binary.LittleEndian.Uint16(b[2:]))
 		if b = b[4:]; n > len(b) {
-			return bad("%v ends in an attribute", c.op)
+			return bad("%v ends inside an attribute", c.op)
 		}
 		if a < aLast {
 			c.parts[a], c.has[a] = b[:n], true

@@ -32,7 +32,7 @@ func applyTo(t testing.TB, dir string, b []byte) error {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	return Apply(context.Background(), root, bytes.NewReader(b), How{})
+	return Apply(context.Background(), root, bytes.NewReader(b), Options{})
 }
 
 func typed(mode uint32) *vfs.Stat { return &vfs.Stat{Mode: mode} }
@@ -143,7 +143,7 @@ func TestTheRootHasTheTimesThatItWasGivenLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	root := treetest.Open(t, dir)
-	if err := Apply(t.Context(), root, &b, How{OnBase: true}); err != nil {
+	if err := Apply(t.Context(), root, &b, Options{OnBase: true}); err != nil {
 		t.Fatal(err)
 	}
 	is("changed")
@@ -177,7 +177,7 @@ func TestWhatTheReaderFindsIsToldAtTheEnd(t *testing.T) {
 	good := streamOf(func(*Writer) {})
 	root := treetest.Open(t, t.TempDir())
 	found := errors.New("the whole is not what was sent")
-	err := Apply(t.Context(), root, io.MultiReader(bytes.NewReader(good), failing{found}), How{})
+	err := Apply(t.Context(), root, io.MultiReader(bytes.NewReader(good), failing{found}), Options{})
 	if !errors.Is(err, found) {
 		t.Errorf("got %v", err)
 	}
@@ -269,13 +269,13 @@ func TestAPlaceMakesWay(t *testing.T) {
 		}
 		root := treetest.Open(t, dir)
 		places := []string{"d", "d/e", "d/f"}
-		if err := Apply(t.Context(), root, bytes.NewReader(streamOf(w)), How{Places: places}); err != nil {
+		if err := Apply(t.Context(), root, bytes.NewReader(streamOf(w)), Options{Places: places}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err := os.WriteFile(filepath.Join(dir, "real"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		err := Apply(t.Context(), root, bytes.NewReader(streamOf(func(s *Writer) { s.Make("real", typed(unix.S_IFREG), "") })), How{Places: places})
+		err := Apply(t.Context(), root, bytes.NewReader(streamOf(func(s *Writer) { s.Make("real", typed(unix.S_IFREG), "") })), Options{Places: places})
 		if !errors.Is(err, errs.ErrCorrupt) {
 			t.Errorf("%s: what is no place makes way: %v", name, err)
 		}

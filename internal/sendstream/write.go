@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Chunk is the most of a file's content that one command carries.
+// Chunk is the most file content that one command carries.
 const Chunk = 48 << 10
 
-// A Writer writes a stream. It keeps its first error, which [Writer.End] answers with too.
+// A Writer writes a stream. It remembers its first error, and [Writer.End] returns it.
 type Writer struct {
 	w   io.Writer
 	buf []byte
 	err error
 }
 
-// NewWriter begins a stream: one that is the difference to a base, or a whole one.
+// NewWriter begins a stream: the difference to a base, or with onBase false a whole tree.
 func NewWriter(w io.Writer, onBase bool) *Writer {
 	s := &Writer{w: w, buf: make([]byte, 0, Chunk+8<<10)}
 	_, s.err = w.Write(binary.LittleEndian.AppendUint32([]byte(magic), version))
@@ -34,7 +34,7 @@ func NewWriter(w io.Writer, onBase bool) *Writer {
 	return s
 }
 
-// Err is the first error.
+// Err returns the first error.
 func (s *Writer) Err() error { return s.err }
 
 // End ends the stream.
@@ -63,7 +63,7 @@ func (s *Writer) do(op Op, parts ...part) {
 	b := append(s.buf[:0], make([]byte, head)...)
 	for _, p := range parts {
 		if len(p.value) > math.MaxUint16 {
-			s.err = &errs.Error{Op: "writing a stream", Path: short(p.value), Kind: errs.ErrNotSupported, Err: errors.New("it is too long for a stream")}
+			s.err = &errs.Error{Op: "writing a stream", Path: short(p.value), Kind: errs.ErrNotSupported, Err: errors.New("too long for a stream")}
 			return
 		}
 		b = binary.LittleEndian.AppendUint16(b, uint16(p.attr))
@@ -79,8 +79,8 @@ func (s *Writer) do(op Op, parts ...part) {
 
 func short(s string) string { return s[:80] + "…" }
 
-// Make makes a node of st's type: a symbolic link to target, a device with st's number, or what
-// is empty. What is in it comes after, and [Writer.SetXattr], [Writer.Own] and [Writer.Times].
+// Make makes an inode of st's type: a symbolic link to target, a device with st's number, or an
+// empty file or directory. Content, [Writer.SetXattr], [Writer.Own] and [Writer.Times] follow.
 func (s *Writer) Make(path string, st *vfs.Stat, target string) {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -98,19 +98,19 @@ func (s *Writer) Make(path string, st *vfs.Stat, target string) {
 	}
 }
 
-// device is a device's number as the kernel's calls take it.
+// device encodes a device number as the kernel's system calls expect it.
 func device(dev uint64) uint64 {
 	major, minor := uint64(unix.Major(dev)), uint64(unix.Minor(dev))
 	return minor&0xff | major<<8 | minor&^0xff<<12
 }
 
-// Link gives a node that is there another name.
+// Link makes path another hard link to the inode there.
 func (s *Writer) Link(path, there string) { s.do(Link, part{aPath, path}, part{aPathLink, there}) }
 
-// Rename gives a node another name, in the place of what has it.
+// Rename renames path, and replaces the entry at to.
 func (s *Writer) Rename(path, to string) { s.do(Rename, part{aPath, path}, part{aPathTo, to}) }
 
-// Remove removes a node; a directory is empty by then.
+// Remove removes an entry; a directory must be empty.
 func (s *Writer) Remove(path string, dir bool) {
 	op := Unlink
 	if dir {
@@ -119,27 +119,27 @@ func (s *Writer) Remove(path string, dir bool) {
 	s.do(op, part{aPath, path})
 }
 
-// Write writes a part of a file, of [Chunk] at most.
+// Write writes a part of a file, at most [Chunk] bytes.
 func (s *Writer) Write(path string, at int64, data []byte) {
 	s.do(Write, part{aPath, path}, number(aOffset, uint64(at)), part{aData, string(data)})
 }
 
-// Truncate makes a file so long.
+// Truncate sets the length of a file.
 func (s *Writer) Truncate(path string, size int64) {
 	s.do(Truncate, part{aPath, path}, number(aSize, uint64(size)))
 }
 
-// SetXattr sets an attribute.
+// SetXattr sets an extended attribute.
 func (s *Writer) SetXattr(path, name, value string) {
 	s.do(SetXattr, part{aPath, path}, part{aXattrName, name}, part{aXattrData, value})
 }
 
-// RemoveXattr takes an attribute away.
+// RemoveXattr removes an extended attribute.
 func (s *Writer) RemoveXattr(path, name string) {
 	s.do(RemoveXattr, part{aPath, path}, part{aXattrName, name})
 }
 
-// Own sets whose a node is, which clears capabilities and set-id bits; then its mode.
+// Own sets the owner of an inode, which clears capabilities and set-id bits, and then its mode.
 func (s *Writer) Own(path string, st *vfs.Stat) {
 	s.do(Chown, part{aPath, path}, number(aUID, uint64(st.UID)), number(aGID, uint64(st.GID)))
 	if !st.IsSymlink() {
@@ -147,7 +147,7 @@ func (s *Writer) Own(path string, st *vfs.Stat) {
 	}
 }
 
-// Times sets when a node was changed and read last.
+// Times sets the times of an inode.
 func (s *Writer) Times(path string, st *vfs.Stat) {
 	s.do(Utimes, part{aPath, path}, moment(aAtime, st.ATime), moment(aMtime, st.MTime), part{aCtime, moment(0, st.CTime).value})
 }

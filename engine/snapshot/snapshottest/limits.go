@@ -52,7 +52,7 @@ func (x *workbench) limit(id snapshot.ForkID, n snapshot.Bytes) {
 	x.must(as[snapshot.Limiter](x.b).LimitFork(x.Context(), id, snapshot.DiskLimit{Bytes: n}))
 }
 
-// limitsHonestly checks that LimitFork does what CanLimit has promised.
+// limitsHonestly checks that LimitFork agrees with CanLimit.
 func limitsHonestly(x *workbench) {
 	x.write("file", "base")
 	x.capture("s1")

@@ -9,22 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// As an ordinary user, what a stream does to a node is subject to the modes that it has
-// been given, which for root, who wrote it, forbid nothing.
+// For an ordinary user, the modes that a stream sets restrict the later commands of the stream. Its
+// writer was root, whom modes do not restrict.
 
-// A lift is a node whose owner may do with it what he likes, for a while.
-type lift struct {
+// A grant is an open inode with temporary permissions for its owner, and its former mode.
+type grant struct {
 	fd   int
 	mode uint32
 }
 
-// lifting carries out a command that modes forbid, with those changed meanwhile.
-func (a *applier) lifting(c *command, do func(*applier, *command) error) (err error) {
-	var lifts []lift
+// withPermissions executes a command that modes forbid, with temporary permissions.
+func (a *applier) withPermissions(c *command, do func(*applier, *command) error) (err error) {
+	var grants []grant
 	defer func() {
-		for i := len(lifts) - 1; i >= 0; i-- { // the innermost first
-			err = errors.Join(err, unix.Chmod(vfs.PathTo(lifts[i].fd), lifts[i].mode))
-			unix.Close(lifts[i].fd)
+		for i := len(grants) - 1; i >= 0; i-- { // innermost first
+			err = errors.Join(err, unix.Chmod(vfs.PathTo(grants[i].fd), grants[i].mode))
+			unix.Close(grants[i].fd)
 		}
 	}()
 	for _, at := range []attr{aPath, aPathTo, aPathLink, aClonePath} {
@@ -37,28 +37,29 @@ func (a *applier) lifting(c *command, do func(*applier, *command) error) (err er
 				return err
 			}
 		}
-		if lifts, err = a.lift(lifts, path, itself(c, at)); err != nil {
+		if grants, err = a.grant(grants, path, itself(c, at)); err != nil {
 			return err
 		}
 	}
 	return do(a, c)
 }
 
-// itself: the command needs to write to what the path names, or to read it.
+// itself reports whether the command reads or writes the inode at the path, not only its parent.
 func itself(c *command, at attr) bool {
 	switch c.op {
 	case Write, Truncate, Clone:
 		return true
-	case Rename: // of a directory, whose parent is noted in it
+	case Rename: // renaming a directory changes its ".."
 		return at == aPath
-	case SetXattr, RemoveXattr: // to set an access list takes no more than to own the node, and changes the mode
+	case SetXattr, RemoveXattr: // setting an ACL needs only ownership, and changes the mode
 		return strings.HasPrefix(string(c.parts[aXattrName]), "user.")
 	}
 	return false
 }
 
-// lift lifts the directories that lead to a path, and with it that, and adds what it changed.
-func (a *applier) lift(lifts []lift, path string, it bool) ([]lift, error) {
+// grant adds permissions on the directories of a path, and with it on the inode itself, and appends
+// the changes.
+func (a *applier) grant(grants []grant, path string, it bool) ([]grant, error) {
 	ends := []int{0}
 	for i := range path {
 		if path[i] == '/' {
@@ -77,23 +78,23 @@ func (a *applier) lift(lifts []lift, path string, it bool) ([]lift, error) {
 			fd, err = vfs.OpenBeneathFD(a.root, path[:end], vfs.OPath|unix.O_NOFOLLOW, 0)
 		}
 		if err != nil {
-			return lifts, err
+			return grants, err
 		}
 		mode, err := more(fd)
 		if err != nil || mode == nil {
 			unix.Close(fd)
 			if err != nil {
-				return lifts, err
+				return grants, err
 			}
 			continue
 		}
-		lifts = append(lifts, lift{fd, *mode})
+		grants = append(grants, grant{fd, *mode})
 	}
-	return lifts, nil
+	return grants, nil
 }
 
-// more lets the owner of a node read and write it, and answers with the mode that it had, or
-// with nil where there is nothing to change, or it is not this user's to change.
+// more lets the owner of an inode read and write it, and returns the former mode, or nil if nothing
+// was changed or this user may not change it.
 func more(fd int) (was *uint32, err error) {
 	st, err := vfs.Lstat(fd, "")
 	if err != nil {
@@ -119,8 +120,8 @@ func more(fd int) (was *uint32, err error) {
 	return &mode, nil
 }
 
-// withheld: the error is that an attribute is not an ordinary user's to change; it is left out then.
-func (a *applier) withheld(c *command, name string, err error) bool {
+// leavesOut reports whether an attribute was left out because an ordinary user may not set it.
+func (a *applier) leavesOut(c *command, name string, err error) bool {
 	if a.chowns || !errors.Is(err, unix.EPERM) || !strings.HasPrefix(name, "trusted.") && !strings.HasPrefix(name, "security.") {
 		return false
 	}

@@ -79,7 +79,7 @@ func TestWhatOnlyRootCanSetIsLeftOutAndTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	var left []string
-	how := How{OnBase: true, LeftOut: func(path, attr string) { left = append(left, path+" "+attr) }}
+	how := Options{OnBase: true, LeftOut: func(path, attr string) { left = append(left, path+" "+attr) }}
 	if err := Apply(t.Context(), treetest.Open(t, dir), &b, how); err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// New nodes are nobody else's until the commands that follow say whose they are.
+// New inodes belong to this process until later commands set their owner.
 
 func (a *applier) mkfile(c *command) error { return a.make(c, unix.S_IFREG, 0) }
 func (a *applier) mkfifo(c *command) error { return a.make(c, unix.S_IFIFO, 0) }
@@ -38,7 +38,7 @@ func (a *applier) make(c *command, kind uint32, dev int) error {
 	if err := vfs.MakeNode(s.dir, s.name, kind|0o600, uint64(dev)); err != nil {
 		return err
 	}
-	return disown(s, aclAccess)
+	return dropACLs(s, aclAccess)
 }
 
 func (a *applier) mkdir(c *command) error {
@@ -50,18 +50,18 @@ func (a *applier) mkdir(c *command) error {
 	if err := unix.Mkdirat(s.dir, s.name, 0o700); err != nil {
 		return err
 	}
-	return disown(s, aclAccess, aclDefault)
+	return dropACLs(s, aclAccess, aclDefault)
 }
 
-// Access control lists, which the kernel gives a new node where the directory that it is
-// made in has a default one (acl(5)). A stream sets all that a node is to have.
+// The kernel gives a new inode access control lists if its directory has a default one (acl(5)).
+// The stream sets all lists that an inode should have.
 const (
 	aclAccess  = "system.posix_acl_access"
 	aclDefault = "system.posix_acl_default"
 )
 
-// disown takes such lists from a node that was just made.
-func disown(s spot, lists ...string) error {
+// dropACLs removes inherited lists from a new inode.
+func dropACLs(s spot, lists ...string) error {
 	for _, list := range lists {
 		err := vfs.RemoveXattr(s.dir, s.name, list)
 		if err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.EOPNOTSUPP) {
@@ -84,7 +84,7 @@ func (a *applier) symlink(c *command) error {
 	return unix.Symlinkat(target, s.dir, s.name)
 }
 
-// two does something with two places.
+// two calls do for two paths.
 func (a *applier) two(c *command, from, to attr, do func(from, to spot) error) error {
 	f, err := a.spot(c, from)
 	if err != nil {
@@ -101,21 +101,21 @@ func (a *applier) two(c *command, from, to attr, do func(from, to spot) error) e
 
 func (a *applier) rename(c *command) error {
 	return a.two(c, aPath, aPathTo, func(f, t spot) error {
-		return a.lifted(c, aPath, f, func() error { return unix.Renameat(f.dir, f.name, t.dir, t.name) })
+		return a.renameOrLink(c, aPath, f, func() error { return unix.Renameat(f.dir, f.name, t.dir, t.name) })
 	})
 }
 
 func (a *applier) link(c *command) error {
 	return a.two(c, aPathLink, aPath, func(f, t spot) error {
-		return a.lifted(c, aPathLink, f, func() error { return unix.Linkat(f.dir, f.name, t.dir, t.name, 0) })
+		return a.renameOrLink(c, aPathLink, f, func() error { return unix.Linkat(f.dir, f.name, t.dir, t.name, 0) })
 	})
 }
 
-// lifted gives a file another name. An overlay refuses that where the file's
-// content is in a lower layer, and where it lies is too long to be noted (EXDEV): to
-// open it for writing brings the content up.
-func (a *applier) lifted(c *command, at attr, from spot, do func() error) error {
-	if err := a.whole(from.dir, from.name); err != nil {
+// renameOrLink renames or links a file. An overlay refuses that (EXDEV) if the file's content is in a
+// lower layer and its path there is too long for a redirect. Opening the file for writing copies it
+// up.
+func (a *applier) renameOrLink(c *command, at attr, from spot, do func() error) error {
+	if err := a.checkLinks(from.dir, from.name); err != nil {
 		return err
 	}
 	err := do()
@@ -129,7 +129,7 @@ func (a *applier) lifted(c *command, at attr, from spot, do func() error) error 
 	if ferr != nil {
 		return &errs.Error{
 			Op: "applying " + c.op.String(), Path: string(c.parts[at]), Kind: errs.ErrNotSupported,
-			Err: errors.New("this filesystem cannot rename it; send all of it, without a base"),
+			Err: errors.New("the filesystem cannot rename this file; send the whole tree, without a base"),
 		}
 	}
 	return do()
@@ -147,7 +147,7 @@ func (a *applier) remove(c *command, flags int) error {
 	return unix.Unlinkat(s.dir, s.name, flags)
 }
 
-// on opens a node and does something to it.
+// on opens the inode of the command's path and calls do.
 func (a *applier) on(c *command, do func(fd int) error) error {
 	fd, err := a.node(c)
 	if err != nil {
@@ -167,7 +167,7 @@ func (a *applier) setXattr(c *command) error {
 		return err
 	}
 	err = a.on(c, func(fd int) error { return vfs.SetXattr(fd, "", name, value, 0) })
-	if a.withheld(c, name, err) {
+	if a.leavesOut(c, name, err) {
 		return nil
 	}
 	return err
@@ -179,7 +179,7 @@ func (a *applier) removeXattr(c *command) error {
 		return err
 	}
 	err = a.on(c, func(fd int) error { return vfs.RemoveXattr(fd, "", name) })
-	if a.withheld(c, name, err) {
+	if a.leavesOut(c, name, err) {
 		return nil
 	}
 	return err
@@ -191,7 +191,7 @@ func (a *applier) chown(c *command) error {
 		return err
 	}
 	if n[0] >= math.MaxUint32 || n[1] >= math.MaxUint32 {
-		return bad("an owner %d:%d", n[0], n[1])
+		return bad("invalid owner %d:%d", n[0], n[1])
 	}
 	if !a.chowns {
 		return nil
@@ -206,7 +206,7 @@ func (a *applier) chmod(c *command) error {
 	}
 	return a.on(c, func(fd int) error {
 		st, err := vfs.Lstat(fd, "")
-		if err != nil || st.IsSymlink() { // its mode means nothing, and cannot be set
+		if err != nil || st.IsSymlink() { // the mode of a symbolic link has no effect and cannot be set
 			return err
 		}
 		return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), uint32(mode)&0o7777)
@@ -229,10 +229,10 @@ func (a *applier) utimes(c *command) error {
 	return a.on(c, func(fd int) error { return vfs.SetTimes(fd, &t.access, t.modified) })
 }
 
-// offset is a place in a file, and n bytes from there are in it too.
+// offset checks that n bytes at an offset are within the range of a file.
 func offset(at uint64, n uint64) (int64, error) {
 	if at > math.MaxInt64 || n > math.MaxInt64-at {
-		return 0, bad("%d bytes at %d", n, at)
+		return 0, bad("%d bytes at offset %d", n, at)
 	}
 	return int64(at), nil
 }
@@ -274,7 +274,7 @@ func (a *applier) truncate(c *command) error {
 	return f.Truncate(n)
 }
 
-// clone shares a part of one file of the tree with another, or copies it.
+// clone shares or copies a part of one file of the tree to another.
 func (a *applier) clone(c *command) error {
 	n, err := c.numbers(aOffset, aCloneFrom, aCloneLen)
 	if err != nil {
@@ -291,7 +291,7 @@ func (a *applier) clone(c *command) error {
 	if uuid, err := c.bytes(aCloneUUID); err != nil {
 		return err
 	} else if !bytes.Equal(uuid, a.uuid) {
-		return bad("a part of a file of another tree")
+		return bad("a clone from a file of another tree")
 	}
 	path, err := c.text(aClonePath)
 	if err != nil {
