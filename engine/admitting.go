@@ -15,9 +15,6 @@ import (
 // place: whatever else is started in it needs none.
 type Admission = admission.When
 
-// ErrNoRoom says that the host has no room for a sandbox, as Admission asks for it.
-var ErrNoRoom = admission.ErrNoRoom
-
 // admit waits for room for a sandbox with these limits, as is asked for. The caller
 // closes the place when nothing runs in the sandbox any more.
 func (e *Engine) admit(ctx context.Context, l catalog.Limits, when Admission) (*admission.Place, error) {
@@ -40,7 +37,7 @@ func askOf(l catalog.Limits) admission.Ask {
 func beneathCeiling(h admission.Host) (admission.Host, error) {
 	c, err := limits.CeilingHere()
 	if err != nil {
-		return h, limitError(err)
+		return h, err
 	}
 	if c.Memory.OK {
 		h.Memory, h.MemoryFree = min(h.Memory, c.Memory.Value), min(h.MemoryFree, c.MemoryLeft.Value)

@@ -44,8 +44,8 @@ func aStoppedKeeper(t *testing.T, b *bench) {
 		}
 		cancel()
 	}
-	if err := asks["stats"](t.Context()); !errors.Is(err, errs.ErrBusy) || !slices.Equal(engine.Hints(err), []string{"snapfs stop s"}) {
-		t.Errorf("stats: %v, hints %q", err, engine.Hints(err))
+	if err := asks["stats"](t.Context()); !errors.Is(err, errs.ErrBusy) || !slices.Equal(errs.HintsOf(err), []string{"snapfs stop s"}) {
+		t.Errorf("stats: %v, hints %q", err, errs.HintsOf(err))
 	}
 	began := time.Now()
 	if err := b.Stop(t.Context(), "s"); err != nil || time.Since(began) > 10*time.Second {

@@ -247,7 +247,7 @@ func picked(tree string, d snapshot.Driver, req Request, passed []error, b snaps
 		c.reason = "asked for"
 	case len(passed) > 0:
 		last := passed[len(passed)-1]
-		c.reason, c.hints = "not "+last.Error(), Hints(last)
+		c.reason, c.hints = "not "+last.Error(), errs.HintsOf(last)
 	}
 	return c
 }
@@ -259,7 +259,7 @@ func (e *Engine) noChoice(tree string, req Request, why []error) error {
 		err.Err = fmt.Errorf("there is no backend %q; there are %s", req.Backend, strings.Join(e.driverNames(), ", "))
 	case req.limitsDisk():
 		for _, last := range slices.Backward(why) { // it is there for limits
-			if hints := Hints(last); len(hints) > 0 {
+			if hints := errs.HintsOf(last); len(hints) > 0 {
 				err.Hints = append(slices.Clone(hints), "snapfs doctor")
 				break
 			}
@@ -267,7 +267,7 @@ func (e *Engine) noChoice(tree string, req Request, why []error) error {
 	case req.Frozen:
 		err.Hints = []string{"snapfs pool create", "snapfs pool import " + req.Workspace, "snapfs doctor"}
 	case req.Backend != "" && len(why) > 0:
-		err.Hints = append(slices.Clone(Hints(why[len(why)-1])), "snapfs doctor")
+		err.Hints = append(slices.Clone(errs.HintsOf(why[len(why)-1])), "snapfs doctor")
 	default:
 		err.Hints = []string{"snapfs doctor"}
 	}

@@ -44,8 +44,8 @@ func TestWhatKeepsABackendFromATreeIsToldWithWhatMendsIt(t *testing.T) {
 		t.Errorf("nothing mends the reasons of %+v", trees)
 	}
 	req.Backend = "refuser"
-	if _, err = e.Backends(t.Context(), req); !slices.Equal(engine.Hints(err), []string{"ask it", "snapfs doctor"}) {
-		t.Errorf("%v has the hints %q", err, engine.Hints(err))
+	if _, err = e.Backends(t.Context(), req); !slices.Equal(errs.HintsOf(err), []string{"ask it", "snapfs doctor"}) {
+		t.Errorf("%v has the hints %q", err, errs.HintsOf(err))
 	}
 }
 

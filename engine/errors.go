@@ -4,65 +4,46 @@ import (
 	"errors"
 
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/isolate"
 )
 
-// ErrWall says that a wall of a sandbox did not hold when it was tried, so that
-// nothing was started in it.
-var ErrWall = errors.New("a wall does not hold")
+// ErrWall is the kind of the error where a self-test from inside the sandbox
+// could do what its policy forbids. Nothing was started in the sandbox.
+var ErrWall = errs.NewStatus(122, "a wall does not hold")
 
-// ErrNotDirectory says that what was named as a workspace is a file.
-var ErrNotDirectory = errors.New("it is a file, not a directory")
+// ErrLimit is the kind of the error where a limit ended the sandbox before the
+// command began.
+var ErrLimit = errs.NewStatus(124, "a limit was hit")
 
-// Hints are the commands that mend an error, best first.
-func Hints(err error) []string {
-	var stage *StageError
-	if errors.As(err, &stage) {
-		return stage.Hints
-	}
-	var s *errs.Error
-	if errors.As(err, &s) && len(s.Hints) > 0 {
-		return s.Hints
-	}
-	var r *refusal
-	if errors.As(err, &r) && len(r.Hints) > 0 {
-		return r.Hints
-	}
-	var i *isolate.Error
-	if errors.As(err, &i) {
-		return i.Hints
-	}
-	return nil
+// A refusal is an error on its way from a supervisor to another process.
+type refusal struct {
+	// Message is the text of the error.
+	Message string `json:"message"`
+	// Kind is the text of its kind, or "".
+	Kind  string   `json:"kind,omitempty"`
+	Hints []string `json:"hints,omitempty"`
 }
 
-// Kind is the sentinel of package snapshot that an error of the engine stands
-// for, or nil: whichever package it came from.
-func Kind(err error) error {
-	if err == nil {
-		return nil
-	}
+func refusalOf(err error) *refusal {
+	r := &refusal{Message: err.Error(), Hints: errs.HintsOf(err)}
 	if kind := errs.KindOf(err); kind != nil {
-		return kind
+		r.Kind = kind.Error()
 	}
-	var r *refusal
-	if errors.As(err, &r) && r.kind() != nil {
-		return r.kind()
-	}
-	if errors.Is(err, ErrWall) {
-		return ErrWall
-	}
-	for _, k := range []struct{ theirs, kind error }{
-		{isolate.ErrNotFound, errs.ErrNotFound},
-		{isolate.ErrNotSupported, errs.ErrNotSupported},
-		{isolate.ErrDenied, errs.ErrDenied},
-		{isolate.ErrBusy, errs.ErrBusy},
-		{isolate.ErrNoSpace, errs.ErrNoSpace},
-		{isolate.ErrInterrupted, errs.ErrInterrupted},
-		{isolate.ErrClosed, errs.ErrInterrupted},
-	} {
-		if errors.Is(err, k.theirs) {
-			return k.kind
+	for _, kind := range []error{ErrWall, ErrLimit} {
+		if errors.Is(err, kind) {
+			r.Kind = kind.Error()
 		}
 	}
-	return nil
+	return r
+}
+
+// err returns the error that the supervisor sent. Its kind is nil where the
+// supervisor named none, or one that only another version knows.
+func (r *refusal) err() *errs.Error {
+	kind := errs.KindNamed(r.Kind)
+	for _, own := range []error{ErrWall, ErrLimit} {
+		if r.Kind == own.Error() {
+			kind = own
+		}
+	}
+	return &errs.Error{Kind: kind, Err: errors.New(r.Message), Hints: r.Hints}
 }

@@ -56,7 +56,7 @@ type ExecOptions struct {
 	Prove bool
 }
 
-// ExecWith is Exec under circumstances. Errors: also ErrNoRoom and ErrWall.
+// ExecWith is Exec under circumstances. Errors: also admission.ErrNoRoom and ErrWall.
 func (e *Engine) ExecWith(ctx context.Context, name string, command isolate.Command, o ExecOptions) (Guest, error) {
 	before, err := countStops(e.cat.Path(name))
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -70,7 +69,7 @@ func fullDisk(t *testing.T, b *bench, disk string, ops ...string) {
 			err := op.do(t.Context(), b)
 			if err != nil {
 				refused++
-				if kind := engine.Kind(err); !errors.Is(kind, errs.ErrNoSpace) {
+				if kind := errs.KindOf(err); !errors.Is(kind, errs.ErrNoSpace) {
 					t.Errorf("%s on a full disk: %v (%v), want ErrNoSpace", name, err, kind)
 				}
 			} else if op.done != nil && op.clear != nil && !op.done(b) {

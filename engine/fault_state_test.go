@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -134,8 +133,8 @@ func hostileNamesLeaveNothing(t *testing.T, b *bench) {
 			"new": newErr, "fork": forkErr, "snapshot": snapErr, "keep": s.Keep(t.Context(), name),
 			"rm": b.Remove(t.Context(), name), "rollback": b.Rollback(t.Context(), name, ""),
 		} {
-			if !errors.Is(err, catalog.ErrBadName) {
-				t.Errorf("%s %q: %v, want ErrBadName", verb, name, err)
+			if !errors.Is(err, errs.ErrInvalid) {
+				t.Errorf("%s %q: %v, want errs.ErrInvalid", verb, name, err)
 			}
 			if err != nil && strings.ContainsAny(err.Error(), "\x1b\n\x00") {
 				t.Errorf("%s %q: its error carries control characters: %q", verb, name, err)

@@ -38,7 +38,7 @@ func (e *Engine) tellHomeless(op string, rec *catalog.Record) {
 // becauseHomeless gives the error of a command that was to start in a workspace which is not
 // there any more its reason.
 func (e *Engine) becauseHomeless(ctx context.Context, err error, name string, command isolate.Command) error {
-	if !errors.Is(Kind(err), errs.ErrNotFound) || ctx.Err() != nil {
+	if !errors.Is(errs.KindOf(err), errs.ErrNotFound) || ctx.Err() != nil {
 		return err
 	}
 	rec, rerr := e.cat.Get(name)

@@ -126,7 +126,7 @@ func (e *Engine) startBox(ctx context.Context, rec *catalog.Record, begun *isola
 			notes = slices.Concat(notes, allowed.moot(), shownNote(box.Level()))
 			return e.hosted(ctx, rec, &host{box: box, shifts: shown, allowed: allowed, notes: notes, mounts: spec.Mounts}, proc, command, spec.Hide)
 		}
-		var refused *isolate.Error
+		var refused *errs.Error
 		switch mounting := errors.As(err, &refused); {
 		case mounting && !room && limitsDisk(rec.Policy.Limits):
 			room = true
@@ -395,7 +395,7 @@ func (h *host) exec(guest *fdsock.Conn, w wireCommand, files []*os.File) {
 	}
 	closeAll(files)
 	if err != nil {
-		t := tell{Proof: proof, Refused: refusalOf(err), Gone: errors.Is(err, isolate.ErrClosed)}
+		t := tell{Proof: proof, Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)}
 		var ce *isolate.CommandError
 		if errors.As(err, &ce) {
 			t.Errno = ce.Errno
@@ -461,7 +461,7 @@ func (h *host) freeze(guest *fdsock.Conn) {
 	defer h.allowed.still.Unlock()
 	paused := h.allowed.paused.Load() != nil
 	if err := h.box.Freeze(ctx); err != nil {
-		say(guest, tell{Refused: refusalOf(err), Gone: errors.Is(err, isolate.ErrClosed)})
+		say(guest, tell{Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)})
 		return
 	}
 	say(guest, tell{Frozen: true, Shifted: h.box.Level().Shifted})

@@ -93,7 +93,9 @@ func keeperError(name string, said []byte) error {
 	if json.Unmarshal(said, &r) != nil { // it was killed
 		return &errs.Error{Op: "starting", Path: name, Kind: errs.ErrInterrupted, Err: errors.New("its keeper ended at once")}
 	}
-	return &errs.Error{Op: "starting", Path: name, Kind: cmp.Or(r.kind(), errs.ErrNotSupported), Err: errors.New(r.Message), Hints: r.Hints}
+	err := r.err()
+	err.Op, err.Path, err.Kind = "starting", name, cmp.Or(err.Kind, errs.ErrNotSupported)
+	return err
 }
 
 // Keep is the whole life of a keeper process: it starts the sandbox's

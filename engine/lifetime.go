@@ -51,7 +51,7 @@ func refuseEnded(rec *catalog.Record) error {
 func timesFit(l catalog.Limits) error {
 	if l.KeepEnd && l.RemoveAfter == 0 {
 		return &errs.Error{
-			Op: "limiting keep-end", Kind: catalog.ErrBadLimit, Err: errors.New("it says what is kept at the end, which remove-after sets"),
+			Op: "limiting keep-end", Kind: errs.ErrInvalid, Err: errors.New("it says what is kept at the end, which remove-after sets"),
 			Hints: []string{"snapfs new --remove-after 24h --keep-end", "snapfs limits SANDBOX --set remove-after=24h --set keep-end=true"},
 		}
 	}

@@ -63,7 +63,7 @@ func (e *Engine) startAllowance(ctx context.Context, workspace string, p catalog
 		group, err = limits.Start(ctx, catalog.NewID(), l, limits.Options{})
 	}
 	if err != nil {
-		return nil, errors.Join(limitError(err), place.Close())
+		return nil, errors.Join(err, place.Close())
 	}
 	a.group = group
 	return a, nil
@@ -73,7 +73,7 @@ func (e *Engine) startAllowance(ctx context.Context, workspace string, p catalog
 func (a *allowance) attach(box *isolate.Container) error {
 	a.box = box
 	if err := a.group.Attach(box.PID()); err != nil {
-		return limitError(err)
+		return err
 	}
 	return nil
 }
@@ -171,28 +171,6 @@ func forProcesses(l catalog.Limits) limits.Limits {
 	}
 }
 
-// limitError is an error of limits as one of the contract's.
-func limitError(err error) error {
-	var e *limits.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	kind := errs.KindOf(e.Err)
-	for _, k := range []struct{ theirs, ours error }{
-		{limits.ErrInvalid, errs.ErrNotSupported},
-		{limits.ErrNotSupported, errs.ErrNotSupported},
-		{limits.ErrDenied, errs.ErrDenied},
-		{limits.ErrBusy, errs.ErrBusy},
-		{limits.ErrClosed, errs.ErrInterrupted},
-		{limits.ErrInterrupted, errs.ErrInterrupted},
-	} {
-		if errors.Is(e.Kind, k.theirs) {
-			kind = k.ours
-		}
-	}
-	return &errs.Error{Op: e.Op, Path: e.Path, Kind: kind, Err: e.Err, Hints: e.Hints}
-}
-
 // bind has a box be held by the allowance.
 func (a *allowance) bind(s *isolate.Spec) {
 	s.Cgroups = a.group.Cgroups()
@@ -249,9 +227,6 @@ func (a *allowance) moot() (notes []string) {
 	return notes
 }
 
-// ErrLimit says that a limit was hit before the command had begun.
-var ErrLimit = errors.New("a limit was hit")
-
 // blame is what went wrong while a box was started, or the limit that it was ended
 // for.
 func (a *allowance) blame(ctx context.Context, err error) error {
@@ -275,7 +250,7 @@ func (a *allowance) set(ctx context.Context, l catalog.Limits) (was catalog.Limi
 	was = a.p
 	a.mu.Unlock()
 	if err := a.group.Set(ctx, forProcesses(l)); err != nil {
-		return was, limitError(err)
+		return was, err
 	}
 	if err := a.place.Set(askOf(l)); err != nil {
 		return was, errors.Join(err, a.group.Set(ctx, forProcesses(was)))
@@ -288,9 +263,5 @@ func (a *allowance) set(ctx context.Context, l catalog.Limits) (was catalog.Limi
 
 // close gives the groups and the place back, after the box has ended.
 func (a *allowance) close(ctx context.Context) error {
-	err := a.group.Close(ctx)
-	if err != nil {
-		err = limitError(err)
-	}
-	return errors.Join(err, a.place.Close())
+	return errors.Join(a.group.Close(ctx), a.place.Close())
 }

@@ -39,7 +39,7 @@ type Request struct {
 // New makes a sandbox to keep. Atomic: after an error, or a crash, there is
 // none. Cost: constant in the size of the trees; see the backends.
 // Errors: errs.ErrExists (the name), ErrNotFound and ErrNotSupported (the
-// workspace), ErrNoSpace, ErrDenied; ErrNoRoom.
+// workspace), ErrNoSpace, ErrDenied; admission.ErrNoRoom.
 func (e *Engine) New(ctx context.Context, req Request) (*catalog.Record, error) {
 	place, err := e.admitNew(ctx, req)
 	if err != nil {
@@ -371,7 +371,7 @@ func (e *Engine) checkWorkspace(dir string) error {
 		return &errs.Error{Op: "copying", Path: dir, Kind: errs.KindOf(err), Err: err}
 	case !info.IsDir():
 		return &errs.Error{
-			Op: "copying", Path: dir, Kind: errs.ErrNotSupported, Err: ErrNotDirectory,
+			Op: "copying", Path: dir, Kind: errs.ErrInvalid, Err: errors.New("it is a file, not a directory"),
 			Hints: []string{"snapfs run -C " + filepath.Dir(dir) + " -- COMMAND"},
 		}
 	case within(dir, e.cat.Dir()):

@@ -41,7 +41,7 @@ const mostAttempts = 20
 func (a *attempts) again(err error) bool {
 	a.made++
 	passing := []error{errs.ErrNotSupported, errs.ErrNotFound, errs.ErrBusy, errs.ErrDenied}
-	if !slices.Contains(passing, Kind(err)) || a.made == mostAttempts {
+	if !slices.Contains(passing, errs.KindOf(err)) || a.made == mostAttempts {
 		return false
 	}
 	if a.watch != nil {
@@ -134,7 +134,7 @@ func openViews(ctx context.Context, open opener, dir string, mounts ...isolate.M
 	defer tries.close()
 	for {
 		dirs, err := open(ctx, mounts)
-		if err == nil || privileged() || !errors.Is(err, isolate.ErrNotSupported) {
+		if err == nil || privileged() || !errors.Is(err, errs.ErrNotSupported) {
 			return dirs, err
 		}
 		if env, merr := mountsNow(); merr == nil {

@@ -264,7 +264,7 @@ func sameSorted(got, want []string) bool {
 func (b *bench) names(err error, mount string) {
 	b.t.Helper()
 	kind := errors.Is(err, errs.ErrBusy) || errors.Is(err, errs.ErrNotSupported)
-	if !kind || !strings.Contains(err.Error(), mount) || !slices.Contains(engine.Hints(err), "sudo umount "+mount) {
-		b.t.Errorf("the error does not name %s: %v, hints %q", mount, err, engine.Hints(err))
+	if !kind || !strings.Contains(err.Error(), mount) || !slices.Contains(errs.HintsOf(err), "sudo umount "+mount) {
+		b.t.Errorf("the error does not name %s: %v, hints %q", mount, err, errs.HintsOf(err))
 	}
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/approval"
@@ -123,8 +122,8 @@ type StageApproval struct {
 // ErrCheck says that a command of a profile did not succeed, and ErrWaiting
 // that a stage waits for a person. Both are within a [*StageError].
 var (
-	ErrCheck   = errors.New("a check did not succeed")
-	ErrWaiting = errors.New("it waits for approval")
+	ErrCheck   = errs.NewStatus(9, "a check did not succeed")
+	ErrWaiting = errs.NewStatus(10, "it waits for approval")
 )
 
 // A StageError says at which stage a pipeline stopped. Those before it are done.
@@ -136,8 +135,8 @@ type StageError struct {
 	// State is what the stage has come to.
 	State StageState
 	Err   error
-	// Hints are commands that may come next.
-	Hints []string
+	// Next are commands that may come next.
+	Next []string
 }
 
 // Error tells the cause, and what became of the target.
@@ -157,6 +156,9 @@ func (e *StageError) Error() string {
 }
 
 func (e *StageError) Unwrap() error { return e.Err }
+
+// Hints returns the commands that may come next.
+func (e *StageError) Hints() []string { return e.Next }
 
 // current is the stage that is worked on next: the first that is not done.
 func (p *Pipeline) current() (int, bool) {

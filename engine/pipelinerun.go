@@ -250,7 +250,7 @@ type stuck struct{ error }
 func (s stuck) Error() string { return "it could not be taken back: " + describe(s.error) }
 
 // Unwrap says nothing of a command: the one that failed first is told.
-func (s stuck) Unwrap() error { return Kind(s.error) }
+func (s stuck) Unwrap() error { return errs.KindOf(s.error) }
 
 // cancel takes back what a stage has done that is not done.
 func (r *pipelineRun) cancel(ctx context.Context, i int) error {

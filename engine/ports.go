@@ -188,7 +188,7 @@ func (in *inlets) dial(ctx context.Context, port uint16) (net.Conn, netip.Addr, 
 	defer in.h.warden.stir()()
 	for {
 		conn, at, err := in.box.Dial(ctx, port)
-		if !errors.Is(err, isolate.ErrBusy) {
+		if !errors.Is(err, errs.ErrBusy) {
 			return conn, at, err
 		}
 		pause(ctx, again)

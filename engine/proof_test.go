@@ -10,6 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/prove"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // probing is this program as the one that tries walls; as "crossed" it says of a wall
@@ -50,7 +51,7 @@ func TestWhereAWallDoesNotHoldNothingIsStarted(t *testing.T) {
 				t.Fatal(rerr)
 			}
 			if as == "crossed" {
-				if !errors.Is(err, engine.ErrWall) || !errors.Is(engine.Kind(err), engine.ErrWall) || !strings.Contains(err.Error(), "mount: it was done") || len(said) > 0 {
+				if !errors.Is(err, engine.ErrWall) || !errors.Is(errs.KindOf(err), engine.ErrWall) || !strings.Contains(err.Error(), "mount: it was done") || len(said) > 0 {
 					t.Errorf("%v, and it said %q", err, said)
 				}
 				continue

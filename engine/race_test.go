@@ -331,7 +331,7 @@ func TestAnInterruptedRaceLeavesNothing(t *testing.T) {
 			}
 		}
 		_, err := b.Race(ctx, req)
-		if !errors.Is(engine.Kind(err), errs.ErrInterrupted) || aliveWith("44.75") {
+		if !errors.Is(errs.KindOf(err), errs.ErrInterrupted) || aliveWith("44.75") {
 			t.Errorf("%v; some run still: %v", err, aliveWith("44.75"))
 		}
 		b.sound("after an interrupted race")
@@ -426,7 +426,7 @@ func TestASecondWinnerMeetsTheFirst(t *testing.T) {
 			t.Errorf("of other lines: %v", err)
 		}
 		_, err := r.Promote(t.Context(), 2)
-		if kind := engine.Kind(err); !errors.Is(kind, errs.ErrDrifted) && !errors.Is(kind, errs.ErrConflict) {
+		if kind := errs.KindOf(err); !errors.Is(kind, errs.ErrDrifted) && !errors.Is(kind, errs.ErrConflict) {
 			t.Errorf("of the same file: %v", err)
 		}
 		if f, g := b.text(filepath.Join(b.workspace, "f")), b.text(filepath.Join(b.workspace, "g")); f != "1\n" || g != "3\n" {

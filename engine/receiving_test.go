@@ -96,8 +96,8 @@ func TestWhatEndsReceivingIsWhatIsTold(t *testing.T) {
 		req := b.request()
 		req.Name = "came"
 		_, err := b.Receive(t.Context(), io.MultiReader(bytes.NewReader(way[:len(way)-40]), failing{cause}), engine.ReceiveRequest{Request: req})
-		if !errors.Is(err, errBroken) || !errors.Is(engine.Kind(err), kind) || strings.Contains(err.Error(), "mounted") {
-			t.Errorf("the cause %v is told as %v, of the kind %v", cause, err, engine.Kind(err))
+		if !errors.Is(err, errBroken) || !errors.Is(errs.KindOf(err), kind) || strings.Contains(err.Error(), "mounted") {
+			t.Errorf("the cause %v is told as %v, of the kind %v", cause, err, errs.KindOf(err))
 		}
 		b.sound("after what could not be read")
 	}

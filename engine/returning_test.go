@@ -124,7 +124,7 @@ func TestASandboxIsTakenBackUnderWhatRunsInIt(t *testing.T) {
 			t.Fatalf("what runs sees %q", got)
 		}
 		err := b.Rollback(t.Context(), "s", "m1")
-		if hints := engine.Hints(err); !errors.Is(err, errs.ErrBusy) || !slices.Contains(hints, "snapfs rollback s m1 --live") {
+		if hints := errs.HintsOf(err); !errors.Is(err, errs.ErrBusy) || !slices.Contains(hints, "snapfs rollback s m1 --live") {
 			t.Errorf("%v, hints %q", err, hints)
 		}
 		b.in("s", "printf unnamed > f")
@@ -277,8 +277,8 @@ func TestATreeThatCannotBeTakenBackUnderWhatRunsMustHaveKeptStill(t *testing.T) 
 	b.takesBack(w, "m1", atFirst)
 	b.in("s", "echo > "+other)
 	err := b.RollbackLive(t.Context(), "s", "m2")
-	if !errors.Is(err, errs.ErrNotSupported) || !slices.Equal(engine.Hints(err), []string{"snapfs rollback s m2 --stop"}) {
-		t.Errorf("%v, hints %q", err, engine.Hints(err))
+	if !errors.Is(err, errs.ErrNotSupported) || !slices.Equal(errs.HintsOf(err), []string{"snapfs rollback s m2 --stop"}) {
+		t.Errorf("%v, hints %q", err, errs.HintsOf(err))
 	}
 	if got := w.sees(); got != atFirst {
 		t.Errorf("after a refusal, what runs sees %q", got)
@@ -323,8 +323,8 @@ func TestWhatIsInUseAndIsAnotherFileInAStateKeepsItFromBeingTakenBackTo(t *testi
 		b.t.Cleanup(func() { p.Close() })
 		b.in("s", "cat moved/f")
 		err = b.RollbackLive(t.Context(), "s", "m")
-		if !errors.Is(err, errs.ErrNotSupported) || !slices.Equal(engine.Hints(err), []string{"snapfs rollback s m --stop"}) {
-			t.Errorf("%v, hints %q", err, engine.Hints(err))
+		if !errors.Is(err, errs.ErrNotSupported) || !slices.Equal(errs.HintsOf(err), []string{"snapfs rollback s m --stop"}) {
+			t.Errorf("%v, hints %q", err, errs.HintsOf(err))
 		}
 		if got := b.in("s", "cat moved/f"); got != "base" {
 			t.Errorf("what was renamed holds %q", got)

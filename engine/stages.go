@@ -181,21 +181,21 @@ func (r *pipelineRun) stopped(ctx context.Context, i int, err error) error {
 	var failed *commandFailure
 	switch {
 	case errors.Is(err, ErrWaiting):
-		stage.Hints = []string{again + " --approve", cancel}
+		stage.Next = []string{again + " --approve", cancel}
 	case s.State == StageStuck:
 		if s.Promotion != "" {
-			stage.Hints = []string{"snapfs undo " + s.Promotion}
+			stage.Next = []string{"snapfs undo " + s.Promotion}
 		}
 	case s.State.ended():
-		stage.Hints = Hints(err)
+		stage.Next = errs.HintsOf(err)
 	case ctx.Err() != nil:
 		stage.Err = &errs.Error{Op: "interrupted while it was " + string(s.State), Kind: errs.ErrInterrupted, Err: ctx.Err()}
-		stage.Hints = []string{again, cancel}
+		stage.Next = []string{again, cancel}
 	default:
-		stage.Hints = Hints(err)
+		stage.Next = errs.HintsOf(err)
 		for _, hint := range []string{again, cancel} {
-			if !slices.Contains(stage.Hints, hint) {
-				stage.Hints = append(stage.Hints, hint)
+			if !slices.Contains(stage.Next, hint) {
+				stage.Next = append(stage.Next, hint)
 			}
 		}
 	}

@@ -157,7 +157,7 @@ func TestAStageThatCannotBeTakenBackSaysSo(t *testing.T) {
 		b.line()
 		p, err := b.through("staging", map[string]string{"test": `after = ["echo mine > d/added; exit 1"]`})
 		var stage *engine.StageError
-		if !errors.As(err, &stage) || stage.State != engine.StageStuck || !strings.Contains(err.Error(), "d/added") || len(stage.Hints) != 1 {
+		if !errors.As(err, &stage) || stage.State != engine.StageStuck || !strings.Contains(err.Error(), "d/added") || len(stage.Next) != 1 {
 			t.Fatalf("%v, %+v", err, stage)
 		}
 		if added, err := os.ReadFile(filepath.Join(b.place("test"), "d/added")); string(added) != "mine\n" {

@@ -281,7 +281,7 @@ func (e *Engine) Fork(ctx context.Context, from, mark, name string) (*catalog.Re
 	return e.ForkAdmitted(ctx, from, mark, name, Admission{})
 }
 
-// ForkAdmitted is Fork that waits for room as when says. Errors: ErrNoRoom too.
+// ForkAdmitted is Fork that waits for room as when says. Errors: admission.ErrNoRoom too.
 func (e *Engine) ForkAdmitted(ctx context.Context, from, mark, name string, when Admission) (*catalog.Record, error) {
 	rec, err := e.cat.Get(from)
 	if err != nil {

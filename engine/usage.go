@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/internal/undo"
 	"github.com/snapfs/snapfs/limits"
@@ -70,7 +69,7 @@ func (e *Engine) UsageOf(ctx context.Context, name string) (*Usage, error) {
 
 // SetLimits changes the limits of a sandbox, with what runs in it, by a function of
 // those that it has. It answers with the new ones. Errors: errs.ErrNotFound,
-// ErrBusy, ErrNotSupported, catalog.ErrBadLimit; the limits are then as they were, those of the disk too.
+// ErrBusy, ErrNotSupported, errs.ErrInvalid; the limits are then as they were, those of the disk too.
 func (e *Engine) SetLimits(ctx context.Context, name string, change func(*catalog.Limits) error) (_ catalog.Limits, err error) {
 	h, err := e.hold(ctx, name, "limiting")
 	if err != nil {
@@ -120,10 +119,7 @@ func (e *Engine) SetLimits(ctx context.Context, name string, change func(*catalo
 }
 
 func limitsFit(l catalog.Limits) error {
-	if err := forProcesses(l).Check(); err != nil {
-		return &errs.Error{Kind: catalog.ErrBadLimit, Err: limitError(err)}
-	}
-	return nil
+	return forProcesses(l).Check()
 }
 
 // limit changes the limits of what runs, for a guest. One that has gone by then has not
@@ -146,7 +142,7 @@ func (h *host) limit(guest *fdsock.Conn, l catalog.Limits) {
 func (h *host) count(guest *fdsock.Conn) {
 	u, err := h.allowed.group.Usage()
 	if err != nil {
-		say(guest, tell{Refused: refusalOf(limitError(err))})
+		say(guest, tell{Refused: refusalOf(err)})
 		return
 	}
 	told := usageFrom(&u)

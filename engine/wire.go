@@ -60,7 +60,7 @@ func (t *tell) refused() error {
 	if t.Refused == nil {
 		return &errs.Error{Op: "asking the keeper", Kind: errs.ErrNotSupported, Err: errors.New("it does not know what was asked for")}
 	}
-	return t.Refused
+	return t.Refused.err()
 }
 
 // A wireCommand is an isolate.Command without its streams, which travel as

@@ -10,6 +10,21 @@ type Hinter interface{ Hints() []string }
 // its kind.
 type ExitCoder interface{ ExitCode() int }
 
+// A Status is a kind of failure that has an exit status of its own. A package
+// declares one where no kind of this package says the same.
+type Status struct {
+	text string
+	code int
+}
+
+// NewStatus returns a kind that prints as text.
+func NewStatus(code int, text string) error { return &Status{text: text, code: code} }
+
+func (s *Status) Error() string { return s.text }
+
+// ExitCode returns the exit status of a program that ends with this failure.
+func (s *Status) ExitCode() int { return s.code }
+
 // HintsOf returns the hints of the outermost error in err's tree that has any.
 func HintsOf(err error) []string {
 	if e, ok := err.(*Error); ok && len(e.Hints) > 0 { //nolint:errorlint // this walks the tree itself

@@ -7,6 +7,24 @@ import (
 	"syscall"
 )
 
+func kinds() []error {
+	return []error{
+		ErrNotFound, ErrExists, ErrBusy, ErrInvalid, ErrDenied, ErrReadOnly, ErrNotSupported,
+		ErrNoSpace, ErrConflict, ErrDrifted, ErrCorrupt, ErrInterrupted, ErrClosed,
+	}
+}
+
+// KindNamed returns the kind that prints as text, or nil. A supervisor sends
+// the kind of its error as this text.
+func KindNamed(text string) error {
+	for _, kind := range kinds() {
+		if kind.Error() == text {
+			return kind
+		}
+	}
+	return nil
+}
+
 // KindOf returns the kind of err: that of the first [*Error] that has one, the
 // kind that err wraps by itself, or the one that its error of the operating
 // system stands for. It returns nil where none is known.
@@ -15,10 +33,7 @@ func KindOf(err error) error {
 	if errors.As(err, &e) && e.Kind != nil {
 		return e.Kind
 	}
-	for _, kind := range [...]error{
-		ErrNotFound, ErrExists, ErrBusy, ErrInvalid, ErrDenied, ErrReadOnly, ErrNotSupported,
-		ErrNoSpace, ErrConflict, ErrDrifted, ErrCorrupt, ErrInterrupted, ErrClosed,
-	} {
+	for _, kind := range kinds() {
 		if errors.Is(err, kind) {
 			return kind
 		}

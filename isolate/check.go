@@ -5,9 +5,11 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
-// Check returns an [*Error] of kind [ErrInvalid] if the Spec contradicts itself or is incomplete. It does not
+// Check returns an [*errs.Error] of kind [errs.ErrInvalid] if the Spec contradicts itself or is incomplete. It does not
 // access the host.
 func (s Spec) Check() error {
 	if len(s.Mounts) == 0 || s.Mounts[0].Target != "/" {
@@ -123,5 +125,5 @@ func checkPath(p string) error {
 }
 
 func invalid(format string, args ...any) error {
-	return &Error{Op: "checking the policy", Kind: ErrInvalid, Err: fmt.Errorf(format, args...)}
+	return &errs.Error{Op: "checking the policy", Kind: errs.ErrInvalid, Err: fmt.Errorf(format, args...)}
 }

@@ -6,6 +6,8 @@ import (
 	"path"
 	"strings"
 	"syscall"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 // Command is a program to run in a container.
@@ -77,7 +79,7 @@ func (c *Command) check(spec Spec) error {
 }
 
 func badCommand(why string) error {
-	return &Error{Op: "checking the command", Kind: ErrInvalid, Err: errors.New(why)}
+	return &errs.Error{Op: "checking the command", Kind: errs.ErrInvalid, Err: errors.New(why)}
 }
 
 // files returns the streams to pass on, and their descriptor numbers in the command.

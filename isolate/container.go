@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 // Container is a set of namespaces with processes in it. All methods are safe for concurrent use.
@@ -43,7 +45,7 @@ type Container struct {
 
 func planError(err error) error {
 	if errors.Is(err, errImageFull) {
-		return &Error{Op: "starting", Kind: ErrInvalid, Err: unix.E2BIG}
+		return &errs.Error{Op: "starting", Kind: errs.ErrInvalid, Err: unix.E2BIG}
 	}
 	return err
 }
@@ -55,7 +57,7 @@ func (c *Command) duplicate() ([]int, error) {
 	for _, f := range files {
 		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 		if err != nil {
-			return fds, &Error{Op: "handing over " + f.Name(), Kind: ErrInvalid, Err: err}
+			return fds, &errs.Error{Op: "handing over " + f.Name(), Kind: errs.ErrInvalid, Err: err}
 		}
 		fds = append(fds, fd)
 	}
@@ -70,7 +72,7 @@ func closeAll(fds []int) {
 
 // Exec runs one more command in the container, confined like all others.
 //
-// Cost: a fork and exec. Errors: as [Start]; [ErrClosed]; [ErrBusy] while the container is frozen.
+// Cost: a fork and exec. Errors: as [Start]; [errs.ErrClosed]; [errs.ErrBusy] while the container is frozen.
 func (c *Container) Exec(ctx context.Context, command Command) (*Process, error) {
 	if err := command.check(c.builder.spec); err != nil {
 		return nil, err
@@ -78,13 +80,13 @@ func (c *Container) Exec(ctx context.Context, command Command) (*Process, error)
 	c.reqMu.Lock()
 	defer c.reqMu.Unlock()
 	if err := ctx.Err(); err != nil {
-		return nil, &Error{Op: "starting", Kind: ErrInterrupted, Err: err}
+		return nil, &errs.Error{Op: "starting", Kind: errs.ErrInterrupted, Err: err}
 	}
 	if c.frozen != nil {
-		return nil, &Error{Op: "starting", Kind: ErrBusy, Err: errors.New("the sandbox is frozen")}
+		return nil, &errs.Error{Op: "starting", Kind: errs.ErrBusy, Err: errors.New("the sandbox is frozen")}
 	}
 	if c.ended() {
-		return nil, &Error{Op: "starting", Kind: ErrClosed}
+		return nil, closed("starting")
 	}
 	c.builder.rewind(c.nextRegion())
 	first, l := c.builder.command(command)
@@ -133,7 +135,7 @@ func (c *Container) submit(first step, command *Command) error {
 	}
 	c.mu.Unlock()
 	if err != 0 {
-		return &Error{Op: "starting", Kind: ErrClosed, Err: err}
+		return &errs.Error{Op: "starting", Kind: errs.ErrClosed, Err: err}
 	}
 	return nil
 }
@@ -142,7 +144,7 @@ func (c *Container) submit(first step, command *Command) error {
 func (c *Container) launched(l launch) (*Process, error) {
 	r, ok := c.awaitReport()
 	if !ok {
-		return nil, &Error{Op: "starting", Kind: ErrClosed}
+		return nil, closed("starting")
 	}
 	c.mu.Lock()
 	p := c.pending
@@ -150,7 +152,7 @@ func (c *Container) launched(l launch) (*Process, error) {
 	c.mu.Unlock()
 	if r.kind == reportRefused {
 		where, errno := c.builder.failure()
-		return nil, &Error{Op: where.stage, Path: where.path, Kind: kindOf(errno), Err: errno}
+		return nil, &errs.Error{Op: where.stage, Path: where.path, Kind: kindOf(errno), Err: errno}
 	}
 	if err := c.builder.outcome(l); err != nil {
 		p.Close() //nolint:errcheck // it never was
@@ -182,12 +184,12 @@ func (c *Container) PID() int { return c.pid }
 func (c *Container) Level() Level { return c.level }
 
 // Root opens the container's "/" as an O_PATH directory on the host, with every mount below it. The caller
-// closes it, and must do so before the layers of its trees are moved. Errors: [ErrClosed].
+// closes it, and must do so before the layers of its trees are moved. Errors: [errs.ErrClosed].
 func (c *Container) Root() (*os.File, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.root < 0 {
-		return nil, &Error{Op: "opening the root", Kind: ErrClosed}
+		return nil, closed("opening the root")
 	}
 	fd, err := unix.Openat(c.root, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -210,7 +212,7 @@ func (c *Container) Done() <-chan struct{} { return c.done }
 // Close kills every process in the container and returns when all of them and all mounts are gone. It may be
 // called again. If ctx ends first, the kernel still completes the kill.
 //
-// Cost: 1 ms, and more with many processes. Errors: [ErrInterrupted].
+// Cost: 1 ms, and more with many processes. Errors: [errs.ErrInterrupted].
 func (c *Container) Close(ctx context.Context) error {
 	c.kill()
 	c.release()
@@ -218,7 +220,7 @@ func (c *Container) Close(ctx context.Context) error {
 	case <-c.done:
 		return nil
 	case <-ctx.Done():
-		return &Error{Op: "ending the sandbox", Kind: ErrInterrupted, Err: ctx.Err()}
+		return &errs.Error{Op: "ending the sandbox", Kind: errs.ErrInterrupted, Err: ctx.Err()}
 	}
 }
 

@@ -8,25 +8,29 @@ import (
 	"os"
 	"sync"
 	"syscall"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
-// errLinux is the cause of every [ErrNotSupported] of macOS.
+// errLinux is the cause of every [errs.ErrNotSupported] of macOS.
 var errLinux = errors.New("needs Linux")
 
-func unsupported(op string) error { return &Error{Op: op, Kind: ErrNotSupported, Err: errLinux} }
+func unsupported(op string) error {
+	return &errs.Error{Op: op, Kind: errs.ErrNotSupported, Err: errLinux}
+}
 
 func hostError(op string, err error) error {
-	kind := ErrNotSupported
+	kind := errs.ErrNotSupported
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		kind = kindOf(errno)
 	}
-	return &Error{Op: op, Kind: kind, Err: err}
+	return &errs.Error{Op: op, Kind: kind, Err: err}
 }
 
 // Start creates a container that runs its commands under sandbox-exec(1), and runs command in it unless command
 // is nil. Protection is weaker than on Linux: without [Spec.BestEffort], Start returns an error that lists the
-// missing parts. A command runs in the copy itself, whose path differs from the real tree's. Errors: [*Error];
+// missing parts. A command runs in the copy itself, whose path differs from the real tree's. Errors: [*errs.Error];
 // [*CommandError].
 func Start(ctx context.Context, spec Spec, command *Command) (*Container, *Process, error) {
 	b, err := Prepare(ctx, spec, command)
@@ -42,7 +46,7 @@ type Prepared struct{ command *Command }
 // Prepare checks the command; macOS needs no other preparation.
 func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, &Error{Op: "starting", Kind: ErrInterrupted, Err: err}
+		return nil, &errs.Error{Op: "starting", Kind: errs.ErrInterrupted, Err: err}
 	}
 	if command != nil {
 		if err := command.check(spec); err != nil {
@@ -138,13 +142,13 @@ func (c *Container) locked(sig syscall.Signal) error {
 }
 
 func (c *Container) signal(sig syscall.Signal) error {
-	var errs []error
+	var failures []error
 	for p := range c.procs {
 		if err := syscall.Kill(-p.pid, sig); err != nil && err != syscall.ESRCH {
-			errs = append(errs, hostError("sending a signal", err))
+			failures = append(failures, hostError("sending a signal", err))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(failures...)
 }
 
 // Root needs Linux.

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -48,7 +49,7 @@ func TestStatusAndSignalsPassThrough(t *testing.T) {
 				}
 				return
 			}
-			if !errors.Is(err, ErrInterrupted) {
+			if !errors.Is(err, errs.ErrInterrupted) {
 				t.Fatal(err)
 			}
 		}
@@ -62,7 +63,7 @@ func TestCommandsThatCannotBeRun(t *testing.T) {
 			name string
 			code int
 			kind error
-		}{{"no-such-command", 127, ErrNotFound}, {"/no/such", 127, ErrNotFound}, {"/etc/passwd", 126, ErrDenied}, {"/usr", 126, ErrDenied}} {
+		}{{"no-such-command", 127, errs.ErrNotFound}, {"/no/such", 127, errs.ErrNotFound}, {"/etc/passwd", 126, errs.ErrDenied}, {"/usr", 126, errs.ErrDenied}} {
 			command := shell("")
 			command.Args = []string{c.name}
 			_, err := container.Exec(t.Context(), command)
@@ -78,8 +79,8 @@ func TestCommandsThatCannotBeRun(t *testing.T) {
 		command := shell("")
 		command.Dir = "/no/such/dir"
 		_, err := container.Exec(t.Context(), command)
-		var e *Error
-		if !errors.As(err, &e) || e.Path != command.Dir || !errors.Is(err, ErrNotFound) {
+		var e *errs.Error
+		if !errors.As(err, &e) || e.Path != command.Dir || !errors.Is(err, errs.ErrNotFound) {
 			t.Errorf("working directory: %v", err)
 		}
 		if got := sh(t, container, "echo still here"); got != "still here" {
@@ -205,7 +206,7 @@ func TestCommandRunsAsAnotherUser(t *testing.T) {
 		t.Errorf("%q", out)
 	}
 	c.UID = 1 << 20
-	if _, err := container.Exec(t.Context(), c); !errors.Is(err, ErrInvalid) {
+	if _, err := container.Exec(t.Context(), c); !errors.Is(err, errs.ErrInvalid) {
 		t.Error(err)
 	}
 }
@@ -289,13 +290,13 @@ func TestCloseEndsEveryProcess(t *testing.T) {
 		if st, _ := p.Wait(t.Context()); st.Signal != syscall.SIGKILL {
 			t.Errorf("%+v", st)
 		}
-		if _, err := container.Exec(t.Context(), shell("")); !errors.Is(err, ErrClosed) {
+		if _, err := container.Exec(t.Context(), shell("")); !errors.Is(err, errs.ErrClosed) {
 			t.Error(err)
 		}
-		if _, err := container.Root(); !errors.Is(err, ErrClosed) {
+		if _, err := container.Root(); !errors.Is(err, errs.ErrClosed) {
 			t.Error(err)
 		}
-		if err := container.Freeze(t.Context()); !errors.Is(err, ErrClosed) {
+		if err := container.Freeze(t.Context()); !errors.Is(err, errs.ErrClosed) {
 			t.Error(err)
 		}
 	})
@@ -360,17 +361,17 @@ func TestStartIsAllOrNothing(t *testing.T) {
 			s := renewed(t, spec)
 			spoil(&s)
 			container, _, err := Start(t.Context(), s, nil)
-			var e *Error
+			var e *errs.Error
 			if !errors.As(err, &e) || container != nil || e.Op == "" {
 				t.Errorf("%s: %v", name, err)
 			}
-			if strings.HasPrefix(name, "s") && !errors.Is(err, ErrNotFound) {
+			if strings.HasPrefix(name, "s") && !errors.Is(err, errs.ErrNotFound) {
 				t.Errorf("%s: kind of %v", name, err)
 			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, _, err := Start(ctx, spec, nil); !errors.Is(err, ErrInterrupted) {
+		if _, _, err := Start(ctx, spec, nil); !errors.Is(err, errs.ErrInterrupted) {
 			t.Error(err)
 		}
 	})

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 // Dial connects to a TCP port on the container's loopback: 127.0.0.1, then ::1 if 127.0.0.1 refuses. It returns
@@ -18,7 +20,7 @@ import (
 // and passes it out, so the supervisor needs no privilege and enters no namespace. With [NetworkHost], Dial
 // connects to the host's loopback. The connection keeps the network namespace alive until it is closed.
 //
-// Cost: under 0.1 ms. Errors: syscall.ECONNREFUSED; [ErrClosed]; [ErrInterrupted]; [ErrBusy] while the
+// Cost: under 0.1 ms. Errors: syscall.ECONNREFUSED; [errs.ErrClosed]; [errs.ErrInterrupted]; [errs.ErrBusy] while the
 // container is frozen.
 func (c *Container) Dial(ctx context.Context, port uint16) (net.Conn, netip.Addr, error) {
 	four, six := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()
@@ -67,7 +69,7 @@ func (c *Container) dial(ctx context.Context, to netip.AddrPort) (net.Conn, erro
 		return !errors.Is(err, unix.ENOTCONN)
 	})
 	if ctx.Err() != nil {
-		return nil, &Error{Op: "connecting", Path: to.String(), Kind: ErrInterrupted, Err: ctx.Err()}
+		return nil, &errs.Error{Op: "connecting", Path: to.String(), Kind: errs.ErrInterrupted, Err: ctx.Err()}
 	}
 	if err = errors.Join(failed, err); err != nil {
 		return nil, hostError("connecting to "+to.String(), err)
@@ -81,13 +83,13 @@ func (c *Container) socket(ctx context.Context, family int) (*os.File, error) {
 	c.reqMu.Lock()
 	defer c.reqMu.Unlock()
 	if err := ctx.Err(); err != nil {
-		return nil, &Error{Op: op, Kind: ErrInterrupted, Err: err}
+		return nil, &errs.Error{Op: op, Kind: errs.ErrInterrupted, Err: err}
 	}
 	if c.frozen != nil {
-		return nil, &Error{Op: op, Kind: ErrBusy, Err: errors.New("the sandbox is frozen")}
+		return nil, &errs.Error{Op: op, Kind: errs.ErrBusy, Err: errors.New("the sandbox is frozen")}
 	}
 	if c.ended() {
-		return nil, &Error{Op: op, Kind: ErrClosed}
+		return nil, closed(op)
 	}
 	c.builder.rewind(c.nextRegion())
 	first := c.builder.openSocket(family)
@@ -100,15 +102,15 @@ func (c *Container) socket(ctx context.Context, family int) (*os.File, error) {
 	select {
 	case r := <-c.reports:
 		if r.kind == reportSocket && r.status < 0 {
-			return nil, &Error{Op: op, Kind: ErrNoSpace, Err: unix.EMFILE} // the kernel had no descriptor free here
+			return nil, &errs.Error{Op: op, Kind: errs.ErrNoSpace, Err: unix.EMFILE} // the kernel had no descriptor free here
 		}
 		if r.kind == reportSocket {
 			return os.NewFile(uintptr(r.status), "socket"), nil
 		}
 		where, errno := c.builder.failure()
-		return nil, &Error{Op: where.stage, Kind: kindOf(errno), Err: errno}
+		return nil, &errs.Error{Op: where.stage, Kind: kindOf(errno), Err: errno}
 	case <-c.done:
-		return nil, &Error{Op: op, Kind: ErrClosed}
+		return nil, closed(op)
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 // served runs a server in the container that sends who to each client, and waits until it listens.
@@ -100,13 +102,13 @@ func TestDialReachesServersInside(t *testing.T) {
 		if err := one.Freeze(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := one.Dial(t.Context(), 5432); !errors.Is(err, ErrBusy) {
+		if _, _, err := one.Dial(t.Context(), 5432); !errors.Is(err, errs.ErrBusy) {
 			t.Error(err)
 		}
 		if err := one.Close(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := one.Dial(t.Context(), 5432); !errors.Is(err, ErrClosed) {
+		if _, _, err := one.Dial(t.Context(), 5432); !errors.Is(err, errs.ErrClosed) {
 			t.Error(err)
 		}
 	})
@@ -139,7 +141,7 @@ func TestDialEndsWithItsContext(t *testing.T) {
 			stop()
 			if err == nil {
 				defer conn.Close()
-			} else if errors.Is(err, ErrInterrupted) {
+			} else if errors.Is(err, errs.ErrInterrupted) {
 				return
 			} else {
 				t.Fatal(err)

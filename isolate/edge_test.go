@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -201,8 +202,8 @@ func TestResolverCoversResolvConf(t *testing.T) {
 			}
 			tun.Close()
 		}
-		var e *Error
-		if _, _, err := Start(t.Context(), with(scratch(t)), nil); !errors.Is(err, ErrNotFound) || !errors.As(err, &e) || e.Path != resolvPath {
+		var e *errs.Error
+		if _, _, err := Start(t.Context(), with(scratch(t)), nil); !errors.Is(err, errs.ErrNotFound) || !errors.As(err, &e) || e.Path != resolvPath {
 			t.Errorf("without the file: %v", err)
 		}
 	})
@@ -223,8 +224,8 @@ func TestInaccessibleTunDeviceIsAnErrorWithAHint(t *testing.T) {
 		spec := withEdge(userSpec(t))
 		spec.BestEffort = effort
 		_, _, err := Start(t.Context(), spec, nil)
-		var e *Error
-		if !errors.Is(err, ErrDenied) || !errors.As(err, &e) || e.Path != tunDevice || fmt.Sprint(e.Hints) != "[sudo chmod 0666 /dev/net/tun]" {
+		var e *errs.Error
+		if !errors.Is(err, errs.ErrDenied) || !errors.As(err, &e) || e.Path != tunDevice || fmt.Sprint(e.Hints) != "[sudo chmod 0666 /dev/net/tun]" {
 			t.Errorf("%v %+v", err, e)
 		}
 	}
@@ -250,10 +251,10 @@ func TestCheckRefusesInvalidProxyAddresses(t *testing.T) {
 			t.Fatal(err)
 		}
 		spoil(&s, s.Edge)
-		if err := s.Check(); !errors.Is(err, ErrInvalid) {
+		if err := s.Check(); !errors.Is(err, errs.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := Prepare(t.Context(), s, nil); name != "a zone" && !errors.Is(err, ErrInvalid) {
+		if _, err := Prepare(t.Context(), s, nil); name != "a zone" && !errors.Is(err, errs.ErrInvalid) {
 			t.Errorf("%s: begun: %v", name, err)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 // A directory as a stream would be a way to the whole host.
@@ -18,11 +20,11 @@ func TestNoStreamIsADirectory(t *testing.T) {
 		defer dir.Close()
 		c := shell("ls /proc/self/fd/0/")
 		c.Stdin = dir
-		if _, _, err := Start(t.Context(), spec, &c); !errors.Is(err, ErrInvalid) {
+		if _, _, err := Start(t.Context(), spec, &c); !errors.Is(err, errs.ErrInvalid) {
 			t.Errorf("started with /: %v", err)
 		}
 		container := open(t, renewed(t, spec))
-		if _, err := container.Exec(t.Context(), c); !errors.Is(err, ErrInvalid) {
+		if _, err := container.Exec(t.Context(), c); !errors.Is(err, errs.ErrInvalid) {
 			t.Errorf("executed with /: %v", err)
 		}
 	})

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 // thawer undoes a freeze.
@@ -22,7 +24,7 @@ type thawer func() error
 // that were stopped before stay stopped after Thaw. Freezing a frozen container does nothing. After an error
 // the container runs.
 //
-// Cost: 1 to 5 ms. Errors: [ErrClosed], [ErrInterrupted], [ErrDenied].
+// Cost: 1 to 5 ms. Errors: [errs.ErrClosed], [errs.ErrInterrupted], [errs.ErrDenied].
 func (c *Container) Freeze(ctx context.Context) error {
 	c.reqMu.Lock()
 	defer c.reqMu.Unlock()
@@ -30,7 +32,7 @@ func (c *Container) Freeze(ctx context.Context) error {
 		return nil
 	}
 	if c.ended() {
-		return &Error{Op: "freezing", Kind: ErrClosed}
+		return closed("freezing")
 	}
 	thaw, err := c.stop(ctx)
 	if err == nil {
@@ -42,7 +44,7 @@ func (c *Container) Freeze(ctx context.Context) error {
 	}
 	err = errors.Join(err, thaw())
 	if ctx.Err() != nil {
-		return &Error{Op: "freezing", Kind: ErrInterrupted, Err: ctx.Err()}
+		return &errs.Error{Op: "freezing", Kind: errs.ErrInterrupted, Err: ctx.Err()}
 	}
 	return hostError("freezing", err)
 }
@@ -57,7 +59,7 @@ func (c *Container) syncShown() error {
 	return nil
 }
 
-// Thaw continues the processes. Thawing a container that is not frozen does nothing. Errors: [ErrDenied].
+// Thaw continues the processes. Thawing a container that is not frozen does nothing. Errors: [errs.ErrDenied].
 func (c *Container) Thaw(context.Context) error {
 	c.reqMu.Lock()
 	defer c.reqMu.Unlock()
@@ -75,17 +77,17 @@ func (c *Container) Thaw(context.Context) error {
 // Clear kills every process in the container except pid 1, and returns when all of them are gone. Exec works
 // afterwards.
 //
-// Cost: 1 ms, and more with many processes. Errors: [ErrClosed]; [ErrInterrupted]; [ErrBusy] while the
+// Cost: 1 ms, and more with many processes. Errors: [errs.ErrClosed]; [errs.ErrInterrupted]; [errs.ErrBusy] while the
 // container is frozen.
 func (c *Container) Clear(ctx context.Context) error {
 	c.reqMu.Lock()
 	if c.frozen != nil {
 		c.reqMu.Unlock()
-		return &Error{Op: "ending the sandbox's processes", Kind: ErrBusy, Err: errors.New("the sandbox is frozen")}
+		return &errs.Error{Op: "ending the sandbox's processes", Kind: errs.ErrBusy, Err: errors.New("the sandbox is frozen")}
 	}
 	if c.ended() {
 		c.reqMu.Unlock()
-		return &Error{Op: "ending the sandbox's processes", Kind: ErrClosed}
+		return closed("ending the sandbox's processes")
 	}
 	err := c.signalAll(unix.SIGKILL)
 	c.mu.Lock()
@@ -99,9 +101,9 @@ func (c *Container) Clear(ctx context.Context) error {
 	case <-idle:
 		return nil
 	case <-c.done:
-		return &Error{Op: "ending the sandbox's processes", Kind: ErrClosed}
+		return closed("ending the sandbox's processes")
 	case <-ctx.Done():
-		return &Error{Op: "ending the sandbox's processes", Kind: ErrInterrupted, Err: ctx.Err()}
+		return &errs.Error{Op: "ending the sandbox's processes", Kind: errs.ErrInterrupted, Err: ctx.Err()}
 	}
 }
 
@@ -215,16 +217,16 @@ func (c *Container) stopEach(ctx context.Context) (thawer, error) {
 		if c.ended() {
 			return nil
 		}
-		var errs []error
+		var failures []error
 		all := descendants(c.pid)
 		for i := len(all) - 1; i >= 0; i-- { // children before parents that wait for them
 			if p := all[i]; !before[p.pid] {
 				if err := unix.Kill(p.pid, unix.SIGCONT); err != nil && !errors.Is(err, unix.ESRCH) {
-					errs = append(errs, err)
+					failures = append(failures, err)
 				}
 			}
 		}
-		return errors.Join(errs...)
+		return errors.Join(failures...)
 	}
 	if err := c.signalAll(unix.SIGSTOP); err != nil {
 		return thaw, err
@@ -232,7 +234,7 @@ func (c *Container) stopEach(ctx context.Context) (thawer, error) {
 	asleep := map[int]int{}
 	return thaw, poll(ctx, func() (bool, error) {
 		if c.ended() {
-			return false, &Error{Op: "freezing", Kind: ErrClosed}
+			return false, closed("freezing")
 		}
 		still := true
 		for _, p := range descendants(c.pid) {
@@ -265,7 +267,7 @@ func (c *Container) signalAll(sig unix.Signal) error {
 	case <-c.reports:
 		return nil
 	case <-c.done:
-		return &Error{Op: "signalling the sandbox", Kind: ErrClosed}
+		return closed("signalling the sandbox")
 	}
 }
 

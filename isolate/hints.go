@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 // cloneError returns the error for a failed fork of pid 1, with hints.
@@ -17,12 +19,12 @@ func cloneError(err error) error {
 	if !errors.As(err, &errno) {
 		return planError(err)
 	}
-	e := &Error{Op: "making a user namespace", Kind: ErrDenied, Err: errno, Hints: hintsFor(errno)}
+	e := &errs.Error{Op: "making a user namespace", Kind: errs.ErrDenied, Err: errno, Hints: hintsFor(errno)}
 	switch errno {
 	case unix.ENOSYS, unix.EINVAL:
-		e.Kind = ErrNotSupported
+		e.Kind = errs.ErrNotSupported
 	case unix.EAGAIN, unix.ENOMEM, unix.EUSERS:
-		e.Kind = ErrNoSpace
+		e.Kind = errs.ErrNoSpace
 	}
 	return e
 }

@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 // hostFacts is what a builder knows about the machine and the caller. The supervisor collects it, because pid 1
@@ -73,7 +75,7 @@ func anchor() (string, error) {
 			return dir, nil
 		}
 	}
-	return "", &Error{Op: "changing the root", Path: "/tmp", Kind: ErrNotFound}
+	return "", &errs.Error{Op: "changing the root", Path: "/tmp", Kind: errs.ErrNotFound}
 }
 
 // firstLevel lists the directories, symbolic links and files in dir. It omits unreadable entries: the container

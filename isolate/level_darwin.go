@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/probe"
 	"github.com/snapfs/snapfs/isolate/internal/seatbelt"
 )
@@ -34,8 +35,8 @@ func (s Spec) lacking() []string {
 func (s Spec) settle() (Level, error) {
 	list := s.lacking()
 	if !s.BestEffort {
-		return Level{}, &Error{
-			Op: "starting", Kind: ErrNotSupported, Err: errors.New("the sandbox of macOS cannot give " + strings.Join(list, ", ")),
+		return Level{}, &errs.Error{
+			Op: "starting", Kind: errs.ErrNotSupported, Err: errors.New("the sandbox of macOS cannot give " + strings.Join(list, ", ")),
 			Hints: []string{"snapfs run --best-effort …"},
 		}
 	}
@@ -57,7 +58,7 @@ func (s Spec) profile() (string, error) {
 	for _, m := range s.Mounts {
 		switch {
 		case m.Overlay != nil || m.Served != nil:
-			return "", &Error{Op: "mounting", Path: m.Target, Kind: ErrNotSupported, Err: errors.New("needs Linux: macOS gives a process no mounts of its own")}
+			return "", &errs.Error{Op: "mounting", Path: m.Target, Kind: errs.ErrNotSupported, Err: errors.New("needs Linux: macOS gives a process no mounts of its own")}
 		case m.Source != "" && m.Source != m.Target && !m.ReadOnly:
 			p.Write = append(p.Write, real(m.Source))
 		}
@@ -70,7 +71,7 @@ func (s Spec) profile() (string, error) {
 	}
 	text, err := p.Text()
 	if err != nil {
-		return "", &Error{Op: "writing a profile for " + probe.SandboxExec, Kind: ErrNotSupported, Err: err}
+		return "", &errs.Error{Op: "writing a profile for " + probe.SandboxExec, Kind: errs.ErrNotSupported, Err: err}
 	}
 	return text, nil
 }

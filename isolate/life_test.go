@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/hostinfo"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -124,7 +125,7 @@ func freezes(t *testing.T, spec Spec) {
 		if after := size(); after != before {
 			t.Errorf("a frozen process wrote %d bytes", after-before)
 		}
-		if _, err := container.Exec(t.Context(), shell("")); !errors.Is(err, ErrBusy) {
+		if _, err := container.Exec(t.Context(), shell("")); !errors.Is(err, errs.ErrBusy) {
 			t.Errorf("exec into a frozen container: %v", err)
 		}
 		if err := container.Thaw(t.Context()); err != nil {
@@ -255,13 +256,13 @@ func TestClearEndsCommandsButNotTheContainer(t *testing.T) {
 		if err := container.Freeze(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := container.Clear(t.Context()); !errors.Is(err, ErrBusy) {
+		if err := container.Clear(t.Context()); !errors.Is(err, errs.ErrBusy) {
 			t.Errorf("while frozen: %v", err)
 		}
 		if err := container.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := container.Clear(t.Context()); !errors.Is(err, ErrClosed) {
+		if err := container.Clear(t.Context()); !errors.Is(err, errs.ErrClosed) {
 			t.Errorf("when closed: %v", err)
 		}
 	})
@@ -376,7 +377,7 @@ func TestOpenViewsShowsTrees(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if _, err := OpenViews(t.Context(), []Mount{{Target: "/", Source: lower}, {Target: "/", Source: "/no/such"}}); !errors.Is(err, ErrNotFound) {
+		if _, err := OpenViews(t.Context(), []Mount{{Target: "/", Source: lower}, {Target: "/", Source: "/no/such"}}); !errors.Is(err, errs.ErrNotFound) {
 			t.Error(err)
 		}
 		bad := *o

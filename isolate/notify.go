@@ -15,7 +15,7 @@ import (
 // belongs to the container's root. Symbolic links that processes in the container put there are never followed
 // out of it.
 //
-// Cost: ten system calls. Errors: [ErrClosed]; errors for whatever else the container has done to the
+// Cost: ten system calls. Errors: [errs.ErrClosed]; errors for whatever else the container has done to the
 // directory.
 func (c *Container) Notify(name string, content []byte) error {
 	root, err := c.Root()
@@ -27,7 +27,7 @@ func (c *Container) Notify(name string, content []byte) error {
 	if err == nil {
 		defer run.Close()
 		if own, err := ownMount(root, run); err != nil || !own { // when its mounts are gone, /run is a directory of the tree below
-			return errors.Join(&Error{Op: "notifying the sandbox", Kind: ErrClosed}, err)
+			return errors.Join(closed("notifying the sandbox"), err)
 		}
 		err = asRoot(int(c.level.IDs.base), func() error { return put(int(run.Fd()), name, content) })
 	}

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 func TestNotifyWritesAFileThatEveryProcessCanRead(t *testing.T) {
@@ -21,7 +23,7 @@ func TestNotifyWritesAFileThatEveryProcessCanRead(t *testing.T) {
 		if err := container.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := container.Notify("news", nil); !errors.Is(err, ErrClosed) {
+		if err := container.Notify("news", nil); !errors.Is(err, errs.ErrClosed) {
 			t.Errorf("a container that is gone: %v", err)
 		}
 	})

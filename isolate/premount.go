@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/mount"
 	"golang.org/x/sys/unix"
 )
@@ -88,7 +89,7 @@ func (b *builder) mapIDs(pid int) error {
 // Cost: 0.2 ms for an overlay.
 func (b *builder) sendPremounts(ctx context.Context, ctl int) error {
 	if len(b.premounts) > maxPremounts {
-		return &Error{Op: "handing over the trees", Kind: ErrInvalid, Err: unix.E2BIG}
+		return &errs.Error{Op: "handing over the trees", Kind: errs.ErrInvalid, Err: unix.E2BIG}
 	}
 	var fds []int
 	for _, g := range b.premounts {
@@ -235,13 +236,13 @@ type unmappable struct {
 func (u unmappable) Error() string { return u.path + ": " + u.err.Error() }
 func (u unmappable) Unwrap() error { return u.err }
 
-func (u unmappable) explained() *Error {
+func (u unmappable) explained() *errs.Error {
 	kind := ""
 	if fs, err := mount.FilesystemOf(u.path); err == nil {
 		kind = ", " + fs.Type + ","
 	}
-	return &Error{
-		Op: "mapping the sandbox's users", Path: u.path, Kind: ErrNotSupported,
+	return &errs.Error{
+		Op: "mapping the sandbox's users", Path: u.path, Kind: errs.ErrNotSupported,
 		Err:   errors.New("the filesystem there" + kind + " does not support id-mapped mounts, so root in the sandbox would own no files"),
 		Hints: []string{"su USER -c 'snapfs run -- COMMAND'"},
 	}
@@ -249,7 +250,7 @@ func (u unmappable) explained() *Error {
 
 // hostError wraps an error of the supervisor.
 func hostError(op string, err error) error {
-	var known *Error
+	var known *errs.Error
 	var u unmappable
 	switch {
 	case errors.As(err, &known):
@@ -257,10 +258,10 @@ func hostError(op string, err error) error {
 	case errors.As(err, &u):
 		return u.explained()
 	}
-	kind := ErrNotSupported
+	kind := errs.ErrNotSupported
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		kind = kindOf(errno)
 	}
-	return &Error{Op: op, Kind: kind, Err: err}
+	return &errs.Error{Op: op, Kind: kind, Err: err}
 }

@@ -8,13 +8,15 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 // Start creates the container that spec describes and, unless command is nil, runs command as its first
 // process. Either every part of spec is in force (see [Spec.BestEffort] for the exception), or nothing is left
 // behind and the error names the missing part. ctx bounds the call, not the life of the container.
 //
-// Cost: about three times a fork and exec. Errors: [*Error]; [*CommandError] when the command cannot be
+// Cost: about three times a fork and exec. Errors: [*errs.Error]; [*CommandError] when the command cannot be
 // executed.
 func Start(ctx context.Context, spec Spec, command *Command) (*Container, *Process, error) {
 	if err := spec.Check(); err != nil {
@@ -45,12 +47,12 @@ func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error
 	}
 	im, err := newImage()
 	if err != nil {
-		return nil, &Error{Op: "starting", Kind: ErrNoSpace, Err: err}
+		return nil, &errs.Error{Op: "starting", Kind: errs.ErrNoSpace, Err: err}
 	}
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		im.free()
-		return nil, &Error{Op: "starting", Kind: ErrNoSpace, Err: err}
+		return nil, &errs.Error{Op: "starting", Kind: errs.ErrNoSpace, Err: err}
 	}
 	b := &Prepared{command: command}
 	if command != nil {
@@ -100,7 +102,7 @@ func (p *Prepared) Start(ctx context.Context, spec Spec) (*Container, *Process, 
 		err = c.awaitReady()
 	}
 	if !stop() {
-		err = &Error{Op: "starting", Kind: ErrInterrupted, Err: ctx.Err()}
+		err = &errs.Error{Op: "starting", Kind: errs.ErrInterrupted, Err: ctx.Err()}
 	}
 	if err != nil {
 		return nil, nil, p.fail(err)
@@ -135,7 +137,7 @@ func (p *Prepared) Close() error {
 func (p *Prepared) fail(err error) error {
 	p.container.kill()
 	p.container.end()
-	if _, errno := p.container.builder.failure(); errno != 0 && !errors.Is(err, ErrInterrupted) {
+	if _, errno := p.container.builder.failure(); errno != 0 && !errors.Is(err, errs.ErrInterrupted) {
 		err = p.container.startError()
 	}
 	later(p.container.builder.closeLater...)
@@ -154,10 +156,10 @@ func check(ctx context.Context, spec Spec, command *Command) error {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
-		return &Error{Op: "starting", Kind: ErrInterrupted, Err: err}
+		return &errs.Error{Op: "starting", Kind: errs.ErrInterrupted, Err: err}
 	}
 	if spec.IDs != Same && os.Geteuid() != 0 {
-		return &Error{Op: "starting", Kind: ErrDenied, Err: errors.New("only root can give a sandbox its own user ids")}
+		return &errs.Error{Op: "starting", Kind: errs.ErrDenied, Err: errors.New("only root can give a sandbox its own user ids")}
 	}
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 // Process is a program that Start or Exec started in a container.
@@ -55,7 +57,7 @@ func (p *Process) closePidfd() {
 func (p *Process) PID() int { return p.pid }
 
 // Wait waits for the process to end and returns its status; it may be called again. If ctx ends first, the
-// error matches [ErrInterrupted] and the process keeps running. A process that was killed with its container
+// error matches [errs.ErrInterrupted] and the process keeps running. A process that was killed with its container
 // has the signal SIGKILL.
 func (p *Process) Wait(ctx context.Context) (Status, error) {
 	select {
@@ -64,7 +66,7 @@ func (p *Process) Wait(ctx context.Context) (Status, error) {
 		select {
 		case <-p.done:
 		case <-ctx.Done():
-			return Status{}, &Error{Op: "waiting", Kind: ErrInterrupted, Err: ctx.Err()}
+			return Status{}, &errs.Error{Op: "waiting", Kind: errs.ErrInterrupted, Err: ctx.Err()}
 		}
 	}
 	p.mu.Lock()
@@ -72,7 +74,7 @@ func (p *Process) Wait(ctx context.Context) (Status, error) {
 	return p.status, nil
 }
 
-// Signal sends sig to the process, or does nothing if the process has ended. Errors: [ErrDenied], [ErrInvalid].
+// Signal sends sig to the process, or does nothing if the process has ended. Errors: [errs.ErrDenied], [errs.ErrInvalid].
 func (p *Process) Signal(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +86,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	case err == nil, errors.Is(err, unix.ESRCH):
 		return nil
 	case errors.Is(err, unix.EINVAL):
-		return &Error{Op: "sending a signal", Kind: ErrInvalid, Err: err}
+		return &errs.Error{Op: "sending a signal", Kind: errs.ErrInvalid, Err: err}
 	}
 	return hostError("sending a signal", err)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/probe"
 	"golang.org/x/sys/unix"
 )
@@ -20,16 +21,16 @@ type Process struct {
 }
 
 // Exec runs a command under the container's profile, in the copy of its working directory. Errors: as [Start];
-// [ErrClosed].
+// [errs.ErrClosed].
 func (b *Container) Exec(ctx context.Context, c Command) (*Process, error) {
 	if err := c.check(b.spec); err != nil {
 		return nil, err
 	}
 	if c.TTY != nil {
-		return nil, &Error{Op: "opening a terminal", Kind: ErrNotSupported, Err: errLinux}
+		return nil, &errs.Error{Op: "opening a terminal", Kind: errs.ErrNotSupported, Err: errLinux}
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, &Error{Op: "starting", Kind: ErrInterrupted, Err: err}
+		return nil, &errs.Error{Op: "starting", Kind: errs.ErrInterrupted, Err: err}
 	}
 	program, err := find(c.Args[0], b.spec.place(c.Dir), c.Env)
 	if err != nil {
@@ -49,7 +50,7 @@ func (b *Container) Exec(ctx context.Context, c Command) (*Process, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return nil, &Error{Op: "starting", Kind: ErrClosed}
+		return nil, closed("starting")
 	}
 	args := append([]string{"sandbox-exec", "-p", b.profile, program}, c.Args[1:]...)
 	proc, err := os.StartProcess(probe.SandboxExec, args, &os.ProcAttr{
@@ -130,13 +131,13 @@ func find(name, dir string, env []string) (string, error) {
 func (p *Process) PID() int { return p.pid }
 
 // Wait waits for the process to end and returns its status; it may be called again. If ctx ends first, the
-// error matches [ErrInterrupted] and the process keeps running.
+// error matches [errs.ErrInterrupted] and the process keeps running.
 func (p *Process) Wait(ctx context.Context) (Status, error) {
 	select {
 	case <-p.done:
 		return p.status, nil
 	case <-ctx.Done():
-		return Status{}, &Error{Op: "waiting", Kind: ErrInterrupted, Err: ctx.Err()}
+		return Status{}, &errs.Error{Op: "waiting", Kind: errs.ErrInterrupted, Err: ctx.Err()}
 	}
 }
 

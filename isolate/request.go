@@ -7,6 +7,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 // launch locates the results of a request to start a command.
@@ -148,7 +150,7 @@ func (b *builder) execute(c Command) launch {
 func (im *image) outcome(l launch) error {
 	if im.get(l.reached) == 0 {
 		where, errno := im.failure()
-		return &Error{Op: where.stage, Path: where.path, Kind: kindOf(errno), Err: errno}
+		return &errs.Error{Op: where.stage, Path: where.path, Kind: kindOf(errno), Err: errno}
 	}
 	missing := &CommandError{Path: l.name, Errno: unix.ENOENT}
 	for _, c := range l.tries {

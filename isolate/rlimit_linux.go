@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 // setRlimits sets the limits of commands started from now on. The supervisor cannot give a higher hard limit
@@ -16,11 +18,11 @@ func (b *builder) setRlimits(list []Rlimit) error {
 	for _, r := range list {
 		var own unix.Rlimit
 		if err := unix.Getrlimit(r.Resource, &own); err != nil {
-			return &Error{Op: "setting the limit " + r.String(), Kind: ErrNotSupported, Err: err}
+			return &errs.Error{Op: "setting the limit " + r.String(), Kind: errs.ErrNotSupported, Err: err}
 		}
 		if r.Max > own.Max {
-			return &Error{
-				Op: "setting the limit " + r.String(), Kind: ErrDenied,
+			return &errs.Error{
+				Op: "setting the limit " + r.String(), Kind: errs.ErrDenied,
 				Err:   fmt.Errorf("the hard limit of this process is %s", amount(own.Max)),
 				Hints: []string{"sudo prlimit --pid $$ --" + strings.ToLower(rlimitNames[r.Resource]) + "=" + amount(r.Max)},
 			}
@@ -29,8 +31,8 @@ func (b *builder) setRlimits(list []Rlimit) error {
 			continue
 		}
 		if b.spec.IDs == Same && os.Geteuid() == 0 {
-			return &Error{
-				Op: "setting the limit " + r.String(), Kind: ErrNotSupported,
+			return &errs.Error{
+				Op: "setting the limit " + r.String(), Kind: errs.ErrNotSupported,
 				Err: errors.New("the kernel does not apply this limit to root under its own id"),
 			}
 		}
@@ -43,7 +45,7 @@ func (b *builder) setRlimits(list []Rlimit) error {
 // SetRlimits replaces [Spec.Rlimits] for commands started from now on, with lower or higher limits. Running
 // processes keep theirs. An error changes nothing.
 //
-// Cost: none. Errors: as [Start]; [ErrClosed].
+// Cost: none. Errors: as [Start]; [errs.ErrClosed].
 func (c *Container) SetRlimits(ctx context.Context, list []Rlimit) error {
 	if err := checkRlimits(list); err != nil {
 		return err
@@ -51,10 +53,10 @@ func (c *Container) SetRlimits(ctx context.Context, list []Rlimit) error {
 	c.reqMu.Lock()
 	defer c.reqMu.Unlock()
 	if err := ctx.Err(); err != nil {
-		return &Error{Op: "setting limits", Kind: ErrInterrupted, Err: err}
+		return &errs.Error{Op: "setting limits", Kind: errs.ErrInterrupted, Err: err}
 	}
 	if c.ended() {
-		return &Error{Op: "setting limits", Kind: ErrClosed}
+		return closed("setting limits")
 	}
 	return c.builder.setRlimits(list)
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -91,7 +92,7 @@ func TestNPROCStopsAForkBombExactly(t *testing.T) {
 		if _, err := container.Exec(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := container.Exec(t.Context(), c); !errors.Is(err, ErrNoSpace) {
+		if _, err := container.Exec(t.Context(), c); !errors.Is(err, errs.ErrNoSpace) {
 			t.Errorf("one more than the number: %v", err)
 		}
 		if err := container.Clear(t.Context()); err != nil {
@@ -120,7 +121,7 @@ func TestNPROCCountsEachUserInside(t *testing.T) {
 	}
 	bomb = shell("exec sleep 1000")
 	bomb.UID = 1234
-	for i, want := range []error{nil, nil, ErrNoSpace} { // its six, and one above it
+	for i, want := range []error{nil, nil, errs.ErrNoSpace} { // its six, and one above it
 		if _, err := container.Exec(t.Context(), bomb); !errors.Is(err, want) {
 			t.Errorf("%d: %v, want %v", i, err, want)
 		}
@@ -152,13 +153,13 @@ func TestSetRlimitsIncreasesLimits(t *testing.T) {
 		if got := sh(t, container, "tr -s ' ' </proc/self/limits | sed -n 's/^Max processes \\([^ ]*\\) .*/\\1/p'"); got != want {
 			t.Errorf("without limits there are %s, want %s", got, want)
 		}
-		if err := container.SetRlimits(t.Context(), []Rlimit{{Resource: -1}}); !errors.Is(err, ErrInvalid) {
+		if err := container.SetRlimits(t.Context(), []Rlimit{{Resource: -1}}); !errors.Is(err, errs.ErrInvalid) {
 			t.Errorf("nonsense: %v", err)
 		}
 		if err := container.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := container.SetRlimits(t.Context(), nil); !errors.Is(err, ErrClosed) {
+		if err := container.SetRlimits(t.Context(), nil); !errors.Is(err, errs.ErrClosed) {
 			t.Errorf("a container that is gone: %v", err)
 		}
 	})
@@ -175,8 +176,8 @@ func TestRlimitAboveTheSupervisorsIsDenied(t *testing.T) {
 		_, _, err := Start(t.Context(), spec, nil)
 		refused := func(err error) {
 			t.Helper()
-			var e *Error
-			if !errors.Is(err, ErrDenied) || !errors.As(err, &e) || len(e.Hints) != 1 ||
+			var e *errs.Error
+			if !errors.Is(err, errs.ErrDenied) || !errors.As(err, &e) || len(e.Hints) != 1 ||
 				!strings.HasSuffix(e.Error(), "the hard limit of this process is "+strconv.FormatUint(own.Max, 10)) {
 				t.Errorf("%v, %+v", err, e)
 			}
@@ -193,7 +194,7 @@ func TestNPROCIsRefusedForTheHostsRoot(t *testing.T) {
 	treetest.NeedRoot(t)
 	leakless(t)
 	spec := Spec{Mounts: []Mount{{Target: "/", Source: "/"}}, Network: NetworkNone, IDs: Same, Rlimits: []Rlimit{{unix.RLIMIT_NPROC, 5, 5}}}
-	if _, _, err := Start(t.Context(), spec, nil); !errors.Is(err, ErrNotSupported) {
+	if _, _, err := Start(t.Context(), spec, nil); !errors.Is(err, errs.ErrNotSupported) {
 		t.Error(err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 // awaitReady waits until pid 1 reports that the container is complete.
@@ -81,13 +83,13 @@ func (c *Container) end() {
 func (c *Container) startError() error {
 	where, errno := c.builder.failure()
 	if errno == 0 {
-		return &Error{Op: "starting", Kind: ErrInterrupted, Err: errors.New("pid 1 was killed")}
+		return &errs.Error{Op: "starting", Kind: errs.ErrInterrupted, Err: errors.New("pid 1 was killed")}
 	}
 	hints := edgeHints(where.path, errno)
 	if hints == nil {
 		hints = hintsFor(errno)
 	}
-	return &Error{Op: where.stage, Path: where.path, Kind: kindOf(errno), Err: errno, Hints: hints}
+	return &errs.Error{Op: where.stage, Path: where.path, Kind: kindOf(errno), Err: errno, Hints: hints}
 }
 
 // handle processes one report.

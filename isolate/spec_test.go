@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 func TestSpecString(t *testing.T) {
@@ -58,7 +60,7 @@ func TestCheckRefusesInvalidSpecs(t *testing.T) {
 	} {
 		s := good()
 		spoil(&s)
-		if err := s.Check(); !errors.Is(err, ErrInvalid) {
+		if err := s.Check(); !errors.Is(err, errs.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

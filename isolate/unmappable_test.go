@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -49,8 +50,8 @@ func TestUnmappableTreesAreRefusedWithAHint(t *testing.T) {
 			spec := rootSpec(t)
 			spec.Mounts = append(spec.Mounts, m)
 			_, _, err := Start(t.Context(), spec, nil)
-			var e *Error
-			if !errors.As(err, &e) || !errors.Is(err, ErrNotSupported) || e.Path != dir || len(e.Hints) == 0 || !strings.Contains(e.Error(), fs+", does not support id-mapped mounts") {
+			var e *errs.Error
+			if !errors.As(err, &e) || !errors.Is(err, errs.ErrNotSupported) || e.Path != dir || len(e.Hints) == 0 || !strings.Contains(e.Error(), fs+", does not support id-mapped mounts") {
 				t.Errorf("%s: %v", m, err)
 			}
 		}

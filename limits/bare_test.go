@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -50,7 +51,7 @@ func TestRlimitCountsProcessesExactly(t *testing.T) {
 	if u.PIDs.Value != 60 || u.PIDsPeak.OK || u.Read.OK {
 		t.Errorf("%+v", u)
 	}
-	if err := g.Set(t.Context(), Limits{PIDs: 70}); !errors.Is(err, ErrNotSupported) || !strings.Contains(err.Error(), "pids") {
+	if err := g.Set(t.Context(), Limits{PIDs: 70}); !errors.Is(err, errs.ErrNotSupported) || !strings.Contains(err.Error(), "pids") {
 		t.Error(err)
 	}
 	closes(t, g)
@@ -132,7 +133,7 @@ func TestThrottlerLimitsProcessors(t *testing.T) {
 		return
 	}
 	treetest.Leaks(t)
-	if _, err := Start(t.Context(), "sandbox", Limits{CPUs: 0.2}, Options{noCgroups: true}); !errors.Is(err, ErrNotSupported) {
+	if _, err := Start(t.Context(), "sandbox", Limits{CPUs: 0.2}, Options{noCgroups: true}); !errors.Is(err, errs.ErrNotSupported) {
 		t.Error("held by nothing:", err)
 	}
 	pid := make(chan int, 1)
@@ -162,7 +163,7 @@ func TestThrottlerLimitsProcessors(t *testing.T) {
 // TestRatesNeedACgroup: only a control group limits rates.
 func TestRatesNeedACgroup(t *testing.T) {
 	l := Limits{ReadRate: 1 << 20, Files: 100}
-	if _, err := Start(t.Context(), "sandbox", l, Options{noCgroups: true}); !errors.Is(err, ErrNotSupported) || !strings.Contains(err.Error(), "limiting io-read:") {
+	if _, err := Start(t.Context(), "sandbox", l, Options{noCgroups: true}); !errors.Is(err, errs.ErrNotSupported) || !strings.Contains(err.Error(), "limiting io-read:") {
 		t.Error(err)
 	}
 	g := started(t, l, Options{noCgroups: true, BestEffort: true})

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/mount"
 	"golang.org/x/sys/unix"
 )
@@ -32,8 +33,8 @@ func disks(devices []uint64) ([]uint64, error) {
 func diskOf(dev uint64) (uint64, error) {
 	dir := fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(dev), unix.Minor(dev))
 	if unix.Major(dev) == 0 {
-		return 0, &Error{
-			Op: "limiting a disk", Path: fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev)), Kind: ErrNotSupported,
+		return 0, &errs.Error{
+			Op: "limiting a disk", Path: fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev)), Kind: errs.ErrNotSupported,
 			Err: errors.New("the device number of this filesystem (such as btrfs, ZFS, overlay, tmpfs or a network filesystem) is not a disk's"),
 		}
 	}
@@ -63,7 +64,7 @@ func readDev(file string) (uint64, error) {
 }
 
 // DisksOf returns the disks that hold a file or directory, for [Options.Devices]: those of its filesystem, all
-// of them for a btrfs with several. The error matches [ErrNotSupported] if the filesystem has no disk or does
+// of them for a btrfs with several. The error matches [errs.ErrNotSupported] if the filesystem has no disk or does
 // not name it. Cost: 0.1 ms.
 func DisksOf(path string) ([]uint64, error) {
 	var st unix.Statx_t
@@ -83,7 +84,7 @@ func DisksOf(path string) ([]uint64, error) {
 		if i >= 0 {
 			kind = mounts[i].Type
 		}
-		return nil, &Error{Op: "looking for the disk", Path: path, Kind: ErrNotSupported, Err: errors.New(kind + " has no disk of its own")}
+		return nil, &errs.Error{Op: "looking for the disk", Path: path, Kind: errs.ErrNotSupported, Err: errors.New(kind + " has no disk of its own")}
 	}
 	source, err := filepath.EvalSymlinks(mounts[i].Source)
 	if err != nil {

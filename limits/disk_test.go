@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -72,22 +73,22 @@ func TestDisksOf(t *testing.T) {
 			t.Errorf("%s: %v %v", dir, list, err)
 		}
 	}
-	var e *Error
-	if _, err := DisksOf("/proc"); !errors.As(err, &e) || !errors.Is(err, ErrNotSupported) || !strings.Contains(err.Error(), "proc has no disk") {
+	var e *errs.Error
+	if _, err := DisksOf("/proc"); !errors.As(err, &e) || !errors.Is(err, errs.ErrNotSupported) || !strings.Contains(err.Error(), "proc has no disk") {
 		t.Error(err)
 	}
 	var st unix.Stat_t
 	must(t, unix.Stat(treetest.Small(t, "btrfs", 64<<20), &st))
-	if _, err := Start(t.Context(), "sandbox", Limits{ReadRate: 1 << 20}, Options{Devices: []uint64{st.Dev}}); !errors.Is(err, ErrNotSupported) ||
+	if _, err := Start(t.Context(), "sandbox", Limits{ReadRate: 1 << 20}, Options{Devices: []uint64{st.Dev}}); !errors.Is(err, errs.ErrNotSupported) ||
 		!strings.Contains(err.Error(), "btrfs") {
 		t.Error("an anonymous device:", err)
 	}
 	g := started(t, Limits{}, Options{Devices: []uint64{st.Dev}, Count: true}) // counting needs no disk
-	if err := g.Set(t.Context(), Limits{ReadRate: 1 << 20}); !errors.Is(err, ErrNotSupported) {
+	if err := g.Set(t.Context(), Limits{ReadRate: 1 << 20}); !errors.Is(err, errs.ErrNotSupported) {
 		t.Error("an anonymous device, set later:", err)
 	}
 	closes(t, g)
-	if _, err := Start(t.Context(), "sandbox", Limits{ReadRate: 1 << 20}, Options{}); !errors.Is(err, ErrNotSupported) || !strings.Contains(err.Error(), "no disk") {
+	if _, err := Start(t.Context(), "sandbox", Limits{ReadRate: 1 << 20}, Options{}); !errors.Is(err, errs.ErrNotSupported) || !strings.Contains(err.Error(), "no disk") {
 		t.Error("no device:", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/proc"
 	"golang.org/x/sys/unix"
 )
@@ -45,14 +46,14 @@ type Group struct {
 // container never starts. id is the sandbox's, of letters, digits and "._-"; a supervisor has one group for
 // each id at a time.
 //
-// Cost: 0.5 ms, with every limit. Errors: [ErrInvalid]; [ErrNotSupported] for a limit that this host cannot
-// enforce; [ErrDenied]; [ErrBusy]. They leave nothing behind.
+// Cost: 0.5 ms, with every limit. Errors: [errs.ErrInvalid]; [errs.ErrNotSupported] for a limit that this host cannot
+// enforce; [errs.ErrDenied]; [errs.ErrBusy]. They leave nothing behind.
 func Start(ctx context.Context, id string, l Limits, o Options) (*Group, error) {
 	if err := l.Check(); err != nil {
 		return nil, err
 	}
 	if !validID(id) {
-		return nil, &Error{Op: "making a control group", Path: id, Kind: ErrInvalid, Err: errors.New("not a valid sandbox id")}
+		return nil, &errs.Error{Op: "making a control group", Path: id, Kind: errs.ErrInvalid, Err: errors.New("not a valid sandbox id")}
 	}
 	g := &Group{id: id, o: o, pidfd: -1, why: map[string]error{}}
 	g.watcher.init()
@@ -113,7 +114,7 @@ func (g *Group) makeCgroups(ctx context.Context, l Limits) error {
 			}
 		}
 		m, err := newMember(ctx, h, name, wanted)
-		if errors.Is(err, ErrInterrupted) || errors.Is(err, os.ErrExist) {
+		if errors.Is(err, errs.ErrInterrupted) || errors.Is(err, os.ErrExist) {
 			return err
 		}
 		if m != nil {
@@ -173,10 +174,10 @@ func (g *Group) Attach(pid int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		return &Error{Op: "watching the sandbox", Kind: ErrClosed}
+		return closed("watching the sandbox")
 	}
 	if g.pid != 0 {
-		return &Error{Op: "watching the sandbox", Kind: ErrBusy, Err: errors.New("another pid 1 is attached already")}
+		return &errs.Error{Op: "watching the sandbox", Kind: errs.ErrBusy, Err: errors.New("another pid 1 is attached already")}
 	}
 	if err := g.inside(pid); err != nil {
 		return err
@@ -216,8 +217,8 @@ func (g *Group) inside(pid int) error {
 		return nil
 	}
 	if p, err := proc.Identify(pid); err == nil && proc.Alive(p) {
-		return &Error{
-			Op: "watching the sandbox", Path: file, Kind: ErrInvalid,
+		return &errs.Error{
+			Op: "watching the sandbox", Path: file, Kind: errs.ErrInvalid,
 			Err: fmt.Errorf("pid 1 is in %d of %d control groups", in, len(g.members)),
 		}
 	}
@@ -228,7 +229,7 @@ func (g *Group) inside(pid int) error {
 // not be changed. It fails if the new memory limit is less than the memory in use and the kernel cannot reclaim
 // enough. Limits enforced by rlimit (see [ByRlimit]) can be changed only before [Group.Attach].
 //
-// Cost: 20 µs for each limit. Errors: those of [Start]; [ErrClosed].
+// Cost: 20 µs for each limit. Errors: those of [Start]; [errs.ErrClosed].
 func (g *Group) Set(ctx context.Context, l Limits) error {
 	if err := l.Check(); err != nil {
 		return err
@@ -238,13 +239,13 @@ func (g *Group) Set(ctx context.Context, l Limits) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		return &Error{Op: "setting limits", Kind: ErrClosed}
+		return closed("setting limits")
 	}
 	if l == g.l {
 		return nil
 	}
 	if g.l == (Limits{}) && !g.o.Count {
-		return &Error{Op: "setting limits", Kind: ErrNotSupported, Err: errors.New("the sandbox was started without limits")}
+		return &errs.Error{Op: "setting limits", Kind: errs.ErrNotSupported, Err: errors.New("the sandbox was started without limits")}
 	}
 	disksWere := g.disks
 	if l.anyRate() && len(g.disks) == 0 {
@@ -285,8 +286,8 @@ func (g *Group) checkFixed(l Limits, held []Enforcement) error {
 		if was[part] == is[part] || watched && (was[part].Max == 0 || is[part].Max != 0 && is[part].Max < was[part].Max) {
 			continue
 		}
-		return &Error{
-			Op: "limiting " + string(part), Kind: ErrNotSupported,
+		return &errs.Error{
+			Op: "limiting " + string(part), Kind: errs.ErrNotSupported,
 			Err: errors.New("each process received this limit when it started: it can change only at the next start"),
 		}
 	}
@@ -294,12 +295,12 @@ func (g *Group) checkFixed(l Limits, held []Enforcement) error {
 }
 
 // Kill kills every process in the container and returns when none is left, after five seconds at most. Errors:
-// [ErrBusy] if some do not end, because they are in the kernel; [ErrInterrupted].
+// [errs.ErrBusy] if some do not end, because they are in the kernel; [errs.ErrInterrupted].
 func (g *Group) Kill(ctx context.Context) error {
 	g.life.RLock()
 	defer g.life.RUnlock()
 	if g.closed {
-		return &Error{Op: "killing the sandbox", Kind: ErrClosed}
+		return closed("killing the sandbox")
 	}
 	return g.kill(ctx)
 }
@@ -321,15 +322,15 @@ func (g *Group) Close(ctx context.Context) error {
 		unix.Close(g.pidfd)
 		g.pidfd = -1
 	}
-	var errs []error
+	var failures []error
 	g.members = slices.DeleteFunc(g.members, func(m *member) bool {
 		err := m.removeSoon(ctx)
 		if err != nil {
-			errs = append(errs, err)
+			failures = append(failures, err)
 		}
 		return err == nil
 	})
-	return errors.Join(errs...)
+	return errors.Join(failures...)
 }
 
 // maxWait limits the wait for operations that normally take milliseconds.

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"os"
 	"slices"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 var errLinux = errors.New("needs Linux")
@@ -14,7 +16,7 @@ var errLinux = errors.New("needs Linux")
 // Group is the limits of one container. Only Linux enforces any.
 type Group struct{ enforced []Enforcement }
 
-// Start creates a group. Each limit is an error that matches [ErrNotSupported], or with [Options.BestEffort] is
+// Start creates a group. Each limit is an error that matches [errs.ErrNotSupported], or with [Options.BestEffort] is
 // not enforced.
 func Start(_ context.Context, _ string, l Limits, o Options) (*Group, error) {
 	g := &Group{}
@@ -23,7 +25,7 @@ func Start(_ context.Context, _ string, l Limits, o Options) (*Group, error) {
 	}
 	for _, a := range l.entries() {
 		if !o.BestEffort {
-			return nil, &Error{Op: "limiting " + string(a.part), Kind: ErrNotSupported, Err: errLinux}
+			return nil, &errs.Error{Op: "limiting " + string(a.part), Kind: errs.ErrNotSupported, Err: errLinux}
 		}
 		g.enforced = append(g.enforced, Enforcement{Part: a.part, Value: a.text, By: ByNothing, Note: errLinux.Error()})
 	}
@@ -39,7 +41,7 @@ func (g *Group) Set(_ context.Context, l Limits) error {
 		return err
 	}
 	for _, a := range l.entries() {
-		return &Error{Op: "limiting " + string(a.part), Kind: ErrNotSupported, Err: errLinux}
+		return &errs.Error{Op: "limiting " + string(a.part), Kind: errs.ErrNotSupported, Err: errLinux}
 	}
 	return nil
 }
@@ -67,7 +69,7 @@ func (*Group) Events() <-chan LimitHit { return nil }
 
 // Kill needs Linux.
 func (*Group) Kill(context.Context) error {
-	return &Error{Op: "killing", Kind: ErrNotSupported, Err: errLinux}
+	return &errs.Error{Op: "killing", Kind: errs.ErrNotSupported, Err: errLinux}
 }
 
 // Close does nothing.
@@ -78,7 +80,7 @@ func Sweep(context.Context) error { return nil }
 
 // DisksOf needs Linux.
 func DisksOf(path string) ([]uint64, error) {
-	return nil, &Error{Op: "looking for the disk", Path: path, Kind: ErrNotSupported, Err: errLinux}
+	return nil, &errs.Error{Op: "looking for the disk", Path: path, Kind: errs.ErrNotSupported, Err: errLinux}
 }
 
 // CeilingHere returns no limits: control groups need Linux.

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/internal/units"
@@ -28,7 +29,7 @@ func TestNoLimitsCreateNoCgroup(t *testing.T) {
 		t.Error(g.Cgroups(), g.Rlimits(), g.Level())
 	}
 	must(t, g.Attach(os.Getpid()))
-	if err := g.Set(t.Context(), Limits{PIDs: 10}); !errors.Is(err, ErrNotSupported) {
+	if err := g.Set(t.Context(), Limits{PIDs: 10}); !errors.Is(err, errs.ErrNotSupported) {
 		t.Error("limits were set without a control group:", err)
 	}
 	must(t, g.Close(t.Context()))
@@ -209,20 +210,20 @@ func TestSetOnALiveGroup(t *testing.T) {
 	}
 	// Less memory than is in use: an error that names the limit, and no change.
 	err := g.Set(t.Context(), Limits{PIDs: 70, Memory: 16 << 20})
-	if !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "memory") {
+	if !errors.Is(err, errs.ErrBusy) || !strings.Contains(err.Error(), "memory") {
 		t.Error(err)
 	}
 	if text, err := g.find("pids").read("pids.max"); err != nil || string(text) != "90\n" {
 		t.Errorf("pids.max is %q %v", text, err)
 	}
-	if err := g.Set(t.Context(), Limits{Files: 100}); !errors.Is(err, ErrNotSupported) || !strings.Contains(err.Error(), "files") {
+	if err := g.Set(t.Context(), Limits{Files: 100}); !errors.Is(err, errs.ErrNotSupported) || !strings.Contains(err.Error(), "files") {
 		t.Error(err)
 	}
 	if c, ok := g.LimitHit(); ok {
 		t.Errorf("hit: %+v", c)
 	}
 	closes(t, g)
-	if err := g.Set(t.Context(), Limits{PIDs: 1000}); !errors.Is(err, ErrClosed) {
+	if err := g.Set(t.Context(), Limits{PIDs: 1000}); !errors.Is(err, errs.ErrClosed) {
 		t.Error(err)
 	}
 }
@@ -231,7 +232,7 @@ func TestAttachRefusesAProcessOutsideItsCgroups(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	g := started(t, Limits{PIDs: 60}, Options{})
-	if err := g.Attach(os.Getpid()); !errors.Is(err, ErrInvalid) {
+	if err := g.Attach(os.Getpid()); !errors.Is(err, errs.ErrInvalid) {
 		t.Error(err)
 	}
 	closes(t, g)
@@ -241,14 +242,14 @@ func TestOneGroupForEachID(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	g := started(t, Limits{PIDs: 60}, Options{})
-	if _, err := Start(t.Context(), "sandbox", Limits{PIDs: 70}, Options{}); !errors.Is(err, ErrBusy) {
+	if _, err := Start(t.Context(), "sandbox", Limits{PIDs: 70}, Options{}); !errors.Is(err, errs.ErrBusy) {
 		t.Error(err)
 	}
 	if text, err := g.find("pids").read("pids.max"); err != nil || string(text) != "60\n" {
 		t.Errorf("pids.max is %q %v", text, err)
 	}
 	for _, id := range []string{"", "a/b", "..a/", "a b", strings.Repeat("a", 200)} {
-		if _, err := Start(t.Context(), id, Limits{PIDs: 70}, Options{}); !errors.Is(err, ErrInvalid) {
+		if _, err := Start(t.Context(), id, Limits{PIDs: 70}, Options{}); !errors.Is(err, errs.ErrInvalid) {
 			t.Errorf("%q: %v", id, err)
 		}
 	}
@@ -262,7 +263,7 @@ func TestCheckRefusesInvalidLimits(t *testing.T) {
 		"files": {Files: 1}, "io-read": {ReadRate: -1}, "io-write": {WriteRate: -1}, "io-read-ops": {ReadOps: -1}, "io-write-ops": {WriteOps: -1},
 	} {
 		err := l.Check()
-		if !errors.Is(err, ErrInvalid) || !strings.HasPrefix(err.Error(), "limiting "+want) {
+		if !errors.Is(err, errs.ErrInvalid) || !strings.HasPrefix(err.Error(), "limiting "+want) {
 			t.Errorf("%s: %v", want, err)
 		}
 		if _, again := Start(t.Context(), "sandbox", l, Options{BestEffort: true}); again == nil {
@@ -408,7 +409,7 @@ func TestCloseNamesLiveProcesses(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	err := g.Close(ctx)
-	if !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), fmt.Sprint(b.cmd.Process.Pid)) {
+	if !errors.Is(err, errs.ErrBusy) || !strings.Contains(err.Error(), fmt.Sprint(b.cmd.Process.Pid)) {
 		t.Error(err)
 	}
 	must(t, b.cmd.Process.Kill())

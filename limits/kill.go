@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 // kill kills every process in the container. The caller holds life.
@@ -29,7 +31,7 @@ func (g *Group) killWithout(ctx context.Context) error {
 	switch {
 	case g.o.KillAll != nil:
 		if err := g.o.KillAll(ctx); err != nil {
-			return &Error{Op: "killing the sandbox", Kind: ErrBusy, Err: err}
+			return &errs.Error{Op: "killing the sandbox", Kind: errs.ErrBusy, Err: err}
 		}
 		return nil
 	case g.pidfd < 0:
@@ -132,7 +134,7 @@ func (m *member) killEach() error {
 // killMember kills a process if it is still in the group of that name: its pid may have been reused.
 func killMember(pid int, name string) error {
 	if pid <= 0 {
-		return &Error{Op: "killing the sandbox", Kind: ErrDenied, Err: errors.New("it contains a process of an outer pid namespace")}
+		return &errs.Error{Op: "killing the sandbox", Kind: errs.ErrDenied, Err: errors.New("it contains a process of an outer pid namespace")}
 	}
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -159,9 +161,9 @@ func until(ctx context.Context, ask func() (bool, error)) error {
 		case <-time.After(wait):
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return &Error{Op: "killing the sandbox", Kind: ErrBusy, Err: errors.New("processes do not end")}
+				return &errs.Error{Op: "killing the sandbox", Kind: errs.ErrBusy, Err: errors.New("processes do not end")}
 			}
-			return &Error{Op: "killing the sandbox", Kind: ErrInterrupted, Err: ctx.Err()}
+			return &errs.Error{Op: "killing the sandbox", Kind: errs.ErrInterrupted, Err: ctx.Err()}
 		}
 	}
 }

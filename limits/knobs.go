@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/units"
 )
 
@@ -151,7 +152,7 @@ func undo(done []setting) error {
 
 func refused(k setting, err error) error {
 	e := asError("limiting "+string(k.part), k.m.path+"/"+k.file, err)
-	if k.part == PartMemory && errors.Is(e, ErrBusy) {
+	if k.part == PartMemory && errors.Is(e, errs.ErrBusy) {
 		e.Err = errors.New("more than " + k.value + " bytes are in use and cannot be reclaimed")
 	}
 	return e
@@ -170,8 +171,8 @@ func reclaim(m *member, bytes int64) error {
 	// memory.reclaim fails with EAGAIN if less could be reclaimed, and is missing before Linux 5.19.
 	tried := m.write("memory.reclaim", strconv.FormatInt(used-bytes, 10))
 	if used, ok = m.number("memory.current"); ok && used > bytes {
-		return errors.Join(&Error{
-			Op: "limiting " + string(PartMemory), Kind: ErrBusy,
+		return errors.Join(&errs.Error{
+			Op: "limiting " + string(PartMemory), Kind: errs.ErrBusy,
 			Err: errors.New(units.SizeText(used) + " are in use and cannot be reclaimed"),
 		}, tried)
 	}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 // Level returns how each limit is enforced, in the order of [Limits].
@@ -91,7 +93,7 @@ func (g *Group) plan(l Limits) ([]Enforcement, error) {
 	return list, nil
 }
 
-func (g *Group) planOne(part Part, l Limits) (Enforcement, *Error) {
+func (g *Group) planOne(part Part, l Limits) (Enforcement, *errs.Error) {
 	switch part {
 	case PartCPUs:
 		return g.planCPUs(l)
@@ -116,7 +118,7 @@ func (g *Group) planOne(part Part, l Limits) (Enforcement, *Error) {
 	}
 }
 
-func (g *Group) planCPUs(l Limits) (Enforcement, *Error) {
+func (g *Group) planCPUs(l Limits) (Enforcement, *errs.Error) {
 	h := Enforcement{By: ByWatcher, Note: g.whyWeaker("cpu")}
 	if m := g.find("cpu"); m != nil {
 		h = Enforcement{By: m.by()}
@@ -129,7 +131,7 @@ func (g *Group) planCPUs(l Limits) (Enforcement, *Error) {
 	return h, nil
 }
 
-func (g *Group) planMemory(l Limits) (Enforcement, *Error) {
+func (g *Group) planMemory(l Limits) (Enforcement, *errs.Error) {
 	h := Enforcement{By: ByWatcher, Note: g.whyWeaker("memory")}
 	if m := g.find("memory"); m != nil {
 		h = Enforcement{By: m.by()}
@@ -143,7 +145,7 @@ func (g *Group) planMemory(l Limits) (Enforcement, *Error) {
 	return h, nil
 }
 
-func (g *Group) planPIDs(l Limits) (Enforcement, *Error) {
+func (g *Group) planPIDs(l Limits) (Enforcement, *errs.Error) {
 	h := Enforcement{By: ByRlimit, Note: g.whyWeaker("pids") + "; each user of the sandbox for itself"}
 	if m := g.find("pids"); m != nil {
 		h = Enforcement{By: m.by()}
@@ -156,15 +158,15 @@ func (g *Group) planPIDs(l Limits) (Enforcement, *Error) {
 	return h, nil
 }
 
-func (g *Group) planRate(part Part) (Enforcement, *Error) {
+func (g *Group) planRate(part Part) (Enforcement, *errs.Error) {
 	m := g.find("io", "blkio")
 	switch {
 	case m == nil:
 		return Enforcement{}, g.unsupported(part, "io", "blkio")
 	case len(g.disks) == 0:
-		return Enforcement{}, &Error{Op: "limiting " + string(part), Kind: ErrNotSupported, Err: errors.New("no disk is known")}
+		return Enforcement{}, &errs.Error{Op: "limiting " + string(part), Kind: errs.ErrNotSupported, Err: errors.New("no disk is known")}
 	case m.version == 1 && !m.there("blkio.throttle.read_bps_device"):
-		return Enforcement{}, &Error{Op: "limiting " + string(part), Kind: ErrNotSupported, Err: errors.New("this kernel cannot limit rates (CONFIG_BLK_DEV_THROTTLING)")}
+		return Enforcement{}, &errs.Error{Op: "limiting " + string(part), Kind: errs.ErrNotSupported, Err: errors.New("this kernel cannot limit rates (CONFIG_BLK_DEV_THROTTLING)")}
 	case m.version == 1 && (part == PartWriteRate || part == PartWriteOps):
 		return Enforcement{By: m.by(), Note: noteWriteback}, nil
 	}
@@ -180,8 +182,8 @@ func (g *Group) whyWeaker(controller string) string {
 }
 
 // unsupported returns the error for a limit that cannot be enforced, with hints.
-func (g *Group) unsupported(part Part, controllers ...string) *Error {
-	e := &Error{Op: "limiting " + string(part), Kind: ErrNotSupported, Err: errors.New("no control group can be created for it")}
+func (g *Group) unsupported(part Part, controllers ...string) *errs.Error {
+	e := &errs.Error{Op: "limiting " + string(part), Kind: errs.ErrNotSupported, Err: errors.New("no control group can be created for it")}
 	for _, c := range controllers {
 		if why := g.why[c]; why != nil {
 			e.Err = why

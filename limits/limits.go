@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/units"
 )
 
@@ -51,11 +52,11 @@ const (
 	minFiles  = 8 // a dynamic loader's open files, and the standard three
 )
 
-// Check returns an error if a limit is outside the range that a host can have. The error matches [ErrInvalid]
+// Check returns an error if a limit is outside the range that a host can have. The error matches [errs.ErrInvalid]
 // and names the limit.
 func (l Limits) Check() error {
 	bad := func(p Part, why string) error {
-		return &Error{Op: "limiting " + string(p), Kind: ErrInvalid, Err: errors.New(why)}
+		return &errs.Error{Op: "limiting " + string(p), Kind: errs.ErrInvalid, Err: errors.New(why)}
 	}
 	switch {
 	case l.CPUs != 0 && !(l.CPUs >= units.MinCPUs && l.CPUs <= units.MaxCPUs): // also matches NaN

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 // TestMain makes the test binary act as programs that exceed limits.
@@ -264,7 +266,7 @@ func started(t *testing.T, l Limits, o Options) *Group {
 	must(t, err)
 	t.Cleanup(func() { // if the test failed before
 		ctx := context.Background()
-		if err := g.Kill(ctx); !errors.Is(err, ErrClosed) {
+		if err := g.Kill(ctx); !errors.Is(err, errs.ErrClosed) {
 			t.Error("not closed", err, g.Close(ctx))
 		}
 	})

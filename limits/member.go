@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
@@ -34,12 +35,12 @@ type member struct {
 // controller is missing.
 //
 // An error leaves nothing behind except controllers that were enabled for the groups of a directory. Its kind
-// is ErrInterrupted if ctx's fault plan caused it.
+// is errs.ErrInterrupted if ctx's fault plan caused it.
 func newMember(ctx context.Context, h hierarchy, name string, wanted []string) (m *member, why error) {
 	places := h.candidates(len(wanted) > 0)
 	if len(places) == 0 {
-		return nil, &Error{
-			Op: "making a control group", Path: h.mount, Kind: ErrNotSupported,
+		return nil, &errs.Error{
+			Op: "making a control group", Path: h.mount, Kind: errs.ErrNotSupported,
 			Err: errors.New("no control group without processes is delegated to this user"),
 		}
 	}
@@ -49,7 +50,7 @@ func newMember(ctx context.Context, h hierarchy, name string, wanted []string) (
 			if why == nil {
 				why = err
 			}
-			if m != nil || errors.Is(err, ErrInterrupted) || errors.Is(err, fs.ErrExist) {
+			if m != nil || errors.Is(err, errs.ErrInterrupted) || errors.Is(err, fs.ErrExist) {
 				return m, why
 			}
 		}
@@ -128,13 +129,13 @@ func (h hierarchy) prepare(ctx context.Context, chain, wanted []string, m *membe
 // step is a fault point; its error is one of this package.
 func step(ctx context.Context, what string) error {
 	if err := fault.Point(ctx, what); err != nil {
-		return &Error{Op: what, Kind: ErrInterrupted, Err: err}
+		return &errs.Error{Op: what, Kind: errs.ErrInterrupted, Err: err}
 	}
 	return nil
 }
 
-func asError(op, path string, err error) *Error {
-	var e *Error
+func asError(op, path string, err error) *errs.Error {
+	var e *errs.Error
 	if errors.As(err, &e) {
 		return e
 	}
@@ -262,7 +263,7 @@ func (m *member) removeSoon(ctx context.Context) error {
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return &Error{Op: "removing a control group", Path: m.path, Kind: ErrBusy, Err: errors.New(m.occupants())}
+			return &errs.Error{Op: "removing a control group", Path: m.path, Kind: errs.ErrBusy, Err: errors.New(m.occupants())}
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/proc"
 	"golang.org/x/sys/unix"
 )
@@ -72,14 +73,14 @@ func Sweep(ctx context.Context) error {
 			left[k] = append(left[k], m)
 		})
 	}
-	var errs []error
+	var failures []error
 	for k, members := range left {
-		errs = append(errs, sweepOne(ctx, k, members))
+		failures = append(failures, sweepOne(ctx, k, members))
 	}
 	if ctx.Err() != nil {
-		errs = append(errs, &Error{Op: "removing control groups", Kind: ErrInterrupted, Err: ctx.Err()})
+		failures = append(failures, &errs.Error{Op: "removing control groups", Kind: errs.ErrInterrupted, Err: ctx.Err()})
 	}
-	return errors.Join(errs...)
+	return errors.Join(failures...)
 }
 
 // groups calls f for each group below dir that this package made.
@@ -121,11 +122,11 @@ func sweepOne(ctx context.Context, k groupName, members []*member) error {
 	if err := killGroups(ctx, members); err != nil {
 		return err
 	}
-	var errs []error
+	var failures []error
 	for _, m := range members {
-		errs = append(errs, m.removeSoon(ctx))
+		failures = append(failures, m.removeSoon(ctx))
 	}
-	return errors.Join(errs...)
+	return errors.Join(failures...)
 }
 
 // elsewhere reports whether a process with this start time runs on the machine that has this pid in its own pid

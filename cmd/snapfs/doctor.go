@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/probe"
 	"github.com/spf13/cobra"
 )
@@ -138,7 +139,7 @@ func (a *app) examine(ctx context.Context, req engine.Request, dir string) (*exa
 		err = d.try(ctx, e, req, dir)
 	}
 	if err != nil {
-		d.Why, d.Hints = err.Error(), engine.Hints(err)
+		d.Why, d.Hints = err.Error(), errs.HintsOf(err)
 	}
 	return d, ctx.Err()
 }

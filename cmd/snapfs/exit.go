@@ -3,9 +3,6 @@ package main
 import (
 	"errors"
 
-	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -63,43 +60,34 @@ func exitCodes() []exitCode {
 	}
 }
 
-// usageError is a command line that makes no sense.
+// usageError is a command line that makes no sense, whatever the kind of its
+// cause.
 type usageError struct{ error }
 
-func (u usageError) Unwrap() error { return u.error }
+func (u usageError) Unwrap() error { return &errs.Error{Kind: errs.ErrInvalid, Err: u.error} }
 
-// statusOf picks the exit status for an error; passes says that the command
-// passes the status of another one through.
+// statusOf returns the exit status for an error: the one that the error asks
+// for, or the one of its kind. passes is true for a command that passes the
+// status of another one through.
 func statusOf(err error, passes bool) int {
-	var u usageError
-	var c *engine.CommandError
-	kind := engine.Kind(err)
-	switch {
-	case err == nil:
+	if err == nil {
 		return exitOK
-	case errors.As(err, &c):
-		return c.ExitCode()
-	case errors.Is(err, engine.ErrLimit):
-		return exitLimit
-	case errors.Is(kind, errs.ErrInterrupted):
+	}
+	if code, ok := errs.ExitCode(err); ok {
+		return code
+	}
+	kind := errs.KindOf(err)
+	switch {
+	case errors.Is(kind, errs.ErrInterrupted), errors.Is(kind, errs.ErrClosed):
 		return exitInterrupted
-	case errors.Is(kind, engine.ErrWall):
-		return exitWall
-	case errors.Is(err, engine.ErrNoRoom):
-		return exitNoRoom
 	case passes:
 		return exitOurs
-	case errors.As(err, &u), errors.Is(err, catalog.ErrBadName), errors.Is(err, catalog.ErrBadLimit), errors.Is(err, policy.ErrBadProfile), errors.Is(err, engine.ErrNotDirectory):
-		return exitUsage
-	case errors.Is(err, engine.ErrCheck):
-		return exitCheck
-	case errors.Is(err, engine.ErrWaiting):
-		return exitWaiting
 	}
 	for _, k := range []struct {
 		kind error
 		code int
 	}{
+		{errs.ErrInvalid, exitUsage},
 		{errs.ErrNotFound, exitNotFound},
 		{errs.ErrExists, exitTaken},
 		{errs.ErrBusy, exitTaken},

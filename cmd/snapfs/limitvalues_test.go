@@ -12,6 +12,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/policy"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/limits"
 	"github.com/snapfs/snapfs/network"
 )
@@ -194,7 +195,7 @@ func TestTheLeastOfALimitIsWhatABoxCanLiveWith(t *testing.T) {
 		}
 	}
 	err := limits.Limits{Memory: 1<<20 - 1}.Check()
-	if !errors.Is(err, limits.ErrInvalid) {
+	if !errors.Is(err, errs.ErrInvalid) {
 		t.Error(err)
 	}
 }

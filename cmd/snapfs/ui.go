@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/errs"
 )
 
 // How snapfs speaks: results go to standard output, everything else to
@@ -199,7 +199,7 @@ func (a *app) finish(cmd *cobra.Command, err error) int {
 	if errors.As(err, &kept) {
 		hints = append(hints, kept.hints()...)
 	}
-	a.ui.complain(err, status, append(engine.Hints(err), hints...))
+	a.ui.complain(err, status, append(errs.HintsOf(err), hints...))
 	return status
 }
 

@@ -31,7 +31,7 @@ import (
 
 // ErrNoRoom says that a sandbox was not started because the host has no room for it.
 // Such an error is an ErrBusy of the contract.
-var ErrNoRoom = errors.New("no room")
+var ErrNoRoom = errs.NewStatus(123, "no room")
 
 // An Ask is what a sandbox may come to use: its limits, zero where it has none.
 type Ask struct {

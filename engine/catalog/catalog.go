@@ -38,9 +38,6 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// ErrBadName is the kind of the errors of [CheckName].
-var ErrBadName = errors.New("bad name")
-
 // A Catalog is a state directory.
 type Catalog struct {
 	dir  string

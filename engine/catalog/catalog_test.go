@@ -68,14 +68,14 @@ func TestHostileNamesAreRefusedAndTouchNothing(t *testing.T) {
 	c := open(t)
 	for _, name := range []string{"", ".", "..", "../x", "a/b", "-rf", ".hidden", "a\nb", "a\x00b", "ä", "\x1b[31m", strings.Repeat("a", 300)} {
 		err := c.Create(newRecord(name))
-		if !errors.Is(err, catalog.ErrBadName) {
-			t.Errorf("%q: got %v, want ErrBadName", name, err)
+		if !errors.Is(err, errs.ErrInvalid) {
+			t.Errorf("%q: got %v, want errs.ErrInvalid", name, err)
 		}
 		if err != nil && strings.ContainsAny(err.Error(), "\x1b\n\x00") {
 			t.Errorf("%q: its error carries control characters: %q", name, err)
 		}
-		if _, err := c.Hold(context.Background(), name); !errors.Is(err, catalog.ErrBadName) {
-			t.Errorf("holding %q: got %v, want ErrBadName", name, err)
+		if _, err := c.Hold(context.Background(), name); !errors.Is(err, errs.ErrInvalid) {
+			t.Errorf("holding %q: got %v, want errs.ErrInvalid", name, err)
 		}
 	}
 	records, failures := c.List()

@@ -40,7 +40,7 @@ const (
 
 var serial atomic.Uint64
 
-// Begin records an intent of this process. Cost: one system call. ErrBadName.
+// Begin records an intent of this process. Cost: one system call. errs.ErrInvalid.
 func (c *Catalog) Begin(what, name, id string) (*Intent, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err

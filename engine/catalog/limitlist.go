@@ -9,9 +9,6 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// ErrBadLimit says that what a limit is to be makes no sense, here or anywhere.
-var ErrBadLimit = errors.New("no limit")
-
 // A Limit is one of a [Limits]: a flag of the commands that make a sandbox, a line
 // of a profile, a NAME=VALUE of `snapfs limits --set`, a line of `snapfs show`.
 type Limit struct {

@@ -39,7 +39,7 @@ func CheckName(s string) error {
 	if len(shown) > MaxName {
 		shown = shown[:MaxName] + "…"
 	}
-	return &errs.Error{Op: "naming", Path: fmt.Sprintf("%q", shown), Kind: ErrBadName, Err: fmt.Errorf("not a name: %s", why)}
+	return &errs.Error{Op: "naming", Path: fmt.Sprintf("%q", shown), Kind: errs.ErrInvalid, Err: fmt.Errorf("not a name: %s", why)}
 }
 
 func alphanumeric(c byte) bool {

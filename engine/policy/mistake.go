@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 // A Mistake is something in a profile that the grammar does not allow.
@@ -15,7 +17,7 @@ type Mistake struct {
 	What, Mend string
 }
 
-// An Error names the mistakes of a profile. It matches [ErrBadProfile].
+// An Error names the mistakes of a profile. It matches [errs.ErrInvalid].
 type Error struct {
 	File     string
 	Mistakes []Mistake
@@ -44,5 +46,5 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Is makes every Error an [ErrBadProfile].
-func (e *Error) Is(target error) bool { return target == ErrBadProfile }
+// Is reports that every Error is of the kind [errs.ErrInvalid].
+func (e *Error) Is(target error) bool { return target == errs.ErrInvalid }

@@ -6,7 +6,6 @@
 package policy
 
 import (
-	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -14,9 +13,6 @@ import (
 
 // Name is what a profile is called.
 const Name = "snapfs.toml"
-
-// ErrBadProfile is the kind of an [Error].
-var ErrBadProfile = errors.New("bad profile")
 
 // A Profile is what the file says.
 type Profile struct {

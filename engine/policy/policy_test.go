@@ -167,7 +167,7 @@ func TestEachMistakeIsToldWithItsPlaceAndItsMend(t *testing.T) {
 		{"\xff", "1:1: it is not UTF-8"},
 	} {
 		_, err := policy.Parse("snapfs.toml", []byte(c.text))
-		if !errors.Is(err, policy.ErrBadProfile) || !strings.HasPrefix(err.Error(), "snapfs.toml:"+c.want) {
+		if !errors.Is(err, errs.ErrInvalid) || !strings.HasPrefix(err.Error(), "snapfs.toml:"+c.want) {
 			t.Errorf("%s\n is %v\nwant %s", c.text, err, c.want)
 		}
 		if err != nil && !strings.Contains(err.Error(), "; ") && !strings.Contains(err.Error(), "TOML") {

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/isolate"
 )
 
 // What a keeper could not do exits with the same status, and is mended by the
@@ -17,7 +16,7 @@ import (
 func TestARefusalKeepsItsKindAndHintsOnTheWay(t *testing.T) {
 	for _, err := range []error{
 		&errs.Error{Op: "a", Kind: errs.ErrNoSpace, Hints: []string{"snapfs gc"}},
-		&isolate.Error{Op: "b", Kind: isolate.ErrDenied, Hints: []string{"sudo x"}},
+		&errs.Error{Op: "b", Kind: errs.ErrDenied, Hints: []string{"sudo x"}},
 		fmt.Errorf("c: %w", syscall.EROFS),
 		errors.New("of no kind"),
 	} {
@@ -27,11 +26,11 @@ func TestARefusalKeepsItsKindAndHintsOnTheWay(t *testing.T) {
 			t.Fatal(jerr)
 		}
 		got := heard.refused()
-		if got.Error() != err.Error() || !errors.Is(Kind(got), Kind(err)) || !slices.Equal(Hints(got), Hints(err)) {
-			t.Errorf("%v arrives as %v of kind %v with %q", err, got, Kind(got), Hints(got))
+		if got.Error() != err.Error() || !errors.Is(errs.KindOf(got), errs.KindOf(err)) || !slices.Equal(errs.HintsOf(got), errs.HintsOf(err)) {
+			t.Errorf("%v arrives as %v of kind %v with %q", err, got, errs.KindOf(got), errs.HintsOf(got))
 		}
 	}
-	if err := new(tell).refused(); Kind(err) == nil {
+	if err := new(tell).refused(); errs.KindOf(err) == nil {
 		t.Errorf("an answer that says nothing is %v", err)
 	}
 }
