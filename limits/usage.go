@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
 )
 
 func known[T any](value T, ok bool) Known[T] { return Known[T]{value, ok} }

@@ -190,7 +190,8 @@ func failure(ctx context.Context, name string, args []string, stderr *head, err 
 	e := &Error{Name: name, Args: args, Stderr: stderr.lines(5), Code: -1, Err: err}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
-		e.Code = exit.ExitCode()
+		// exec.ExitError has a method ExitCode, which errs.ExitCode would take for the status of snapfs.
+		e.Code, e.Err = exit.ExitCode(), errors.New(exit.Error())
 	}
 	if ctx.Err() != nil {
 		e.Err = ctx.Err()

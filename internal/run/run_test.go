@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/snapfs/snapfs/errs"
 	"time"
 )
 
@@ -18,6 +20,13 @@ func TestAFailureSaysWhatTheProgramSaid(t *testing.T) {
 	}
 	if string(out) != "partial\n" {
 		t.Errorf("output = %q", out)
+	}
+}
+
+// The status of another program is not one for snapfs to end with.
+func TestAFailureAsksForNoExitStatus(t *testing.T) {
+	if code, ok := errs.ExitCode(Run(t.Context(), Program{Name: "sh", Args: []string{"-c", "exit 7"}})); ok {
+		t.Errorf("snapfs would end with status %d", code)
 	}
 }
 
