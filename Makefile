@@ -178,13 +178,13 @@ generated: ## check that generated files match their sources and the last test
 
 .PHONY: bench-gate
 bench-gate: build ## check that the stated ratios of speed hold on this machine
-	./snapfs bench --gate
+	./snapfs-bench --gate
 
 .PHONY: benchmarks
 benchmarks: build ## measure everything and write BENCHMARKS.md (as root, on a quiet machine)
-	./snapfs bench --markdown -o BENCHMARKS.md
-	./snapfs bench --gate --markdown >> BENCHMARKS.md
+	./snapfs-bench --markdown -o BENCHMARKS.md
+	./snapfs-bench --gate --markdown >> BENCHMARKS.md
 
 .PHONY: clean
 clean: ## remove the output of build
-	rm -rf snapfs snapfs-edge snapfs-fuse out
+	rm -rf snapfs snapfs-bench snapfs-edge snapfs-fuse out

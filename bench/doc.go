@@ -27,8 +27,8 @@ import (
 
 // Options say what to measure.
 type Options struct {
-	// Program is the path of snapfs.
-	Program string
+	// Program is the path of snapfs, and Self that of snapfs-bench.
+	Program, Self string
 	// Sizes are the numbers of files of the trees.
 	Sizes []int
 	// Rounds is how often each thing is measured, at most.

@@ -58,7 +58,7 @@ func streams() (w *worker, theirs [2]*os.File, err error) {
 }
 
 func (l *lab) roleArgs(role string) []string {
-	args := []string{"bench", "--role", role}
+	args := []string{"--role", role}
 	if l.Quick {
 		args = append(args, "--quick")
 	}
@@ -73,7 +73,7 @@ func (l *lab) outside(ctx context.Context, dir string, more ...string) (*worker,
 	}
 	done := make(chan error, 1)
 	go func() {
-		err := run.Run(ctx, run.Program{Name: l.Program, Args: append(l.roleArgs(RoleWork), more...), Env: workEnv(dir), Dir: dir, Stdin: theirs[0], Stdout: theirs[1]})
+		err := run.Run(ctx, run.Program{Name: l.Self, Args: append(l.roleArgs(RoleWork), more...), Env: workEnv(dir), Dir: dir, Stdin: theirs[0], Stdout: theirs[1]})
 		done <- errors.Join(err, theirs[0].Close(), theirs[1].Close())
 	}()
 	hangUp := w.close
@@ -88,7 +88,7 @@ func (l *lab) within(ctx context.Context, e *engine.Engine, name, dir string) (*
 		return nil, err
 	}
 	p, err := e.Exec(ctx, name, engine.Command{
-		Args: append([]string{l.Program}, l.roleArgs(RoleWork)...), Env: workEnv(dir), Dir: dir,
+		Args: append([]string{l.Self}, l.roleArgs(RoleWork)...), Env: workEnv(dir), Dir: dir,
 		Stdin: theirs[0], Stdout: theirs[1],
 	})
 	theirs[0].Close()
@@ -126,7 +126,7 @@ func (l *lab) openBout(ctx context.Context, s setting) (_ *bout, err error) {
 		return nil, err
 	}
 	b.back.Push("remove the work", func() error { return uproot(dir) })
-	if err := run.Run(ctx, run.Program{Name: l.Program, Args: l.roleArgs(RolePrepare), Env: workEnv(dir), Dir: dir}); err != nil {
+	if err := run.Run(ctx, run.Program{Name: l.Self, Args: l.roleArgs(RolePrepare), Env: workEnv(dir), Dir: dir}); err != nil {
 		return nil, err
 	}
 	e, err := l.open(ctx, s.State)

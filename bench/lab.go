@@ -21,8 +21,9 @@ import (
 const (
 	scratch   = "/var/tmp"
 	labPrefix = "snapfs-bench-"
-	// programName is the copy of the program, in a lab.
+	// programName and selfName are the copies of snapfs and snapfs-bench in a lab.
 	programName = "snapfs"
+	selfName    = "snapfs-bench"
 	// userID is one that no account has: Debian gives none beyond 59999.
 	userID = 64101
 	// imageSize is that of the sparse images; a million files take 3 GiB.
@@ -59,7 +60,7 @@ type setting struct {
 	Error string
 }
 
-// openLab makes the directory, its filesystems and a copy of the program
+// openLab makes the directory, its filesystems and copies of both programs
 // that every user can run. What l.back undoes is all of it.
 func openLab(ctx context.Context, o Options) (l *lab, err error) {
 	if err := sweepLabs(ctx); err != nil {
@@ -85,11 +86,10 @@ func openLab(ctx context.Context, o Options) (l *lab, err error) {
 	if err := os.Chmod(l.dir, 0o755); err != nil {
 		return nil, err
 	}
-	program := filepath.Join(l.dir, programName)
-	if err := copyProgram(program, o.Program); err != nil {
+	l.Program, l.Self = filepath.Join(l.dir, programName), filepath.Join(l.dir, selfName)
+	if err := errors.Join(copyProgram(l.Program, o.Program), copyProgram(l.Self, o.Self)); err != nil {
 		return nil, err
 	}
-	l.Program = program
 	l.noBtrfs = l.mountBtrfs(ctx)
 	return l, ctx.Err()
 }

@@ -99,7 +99,7 @@ func (c *contest) open(ctx context.Context) error {
 	}
 	for _, dir := range []string{c.lower(), c.bare()} {
 		args := append(c.roleArgs(RolePrepare), "--only", kindLayers)
-		if err := run.Run(ctx, run.Program{Name: c.Program, Args: args, Env: workEnv(dir), Dir: dir}); err != nil {
+		if err := run.Run(ctx, run.Program{Name: c.Self, Args: args, Env: workEnv(dir), Dir: dir}); err != nil {
 			return err
 		}
 	}

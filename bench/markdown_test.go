@@ -22,7 +22,7 @@ func TestRowsShowBadNumbersAndErrorsToo(t *testing.T) {
 		},
 	}
 	var b strings.Builder
-	if err := r.Markdown(&b, "snapfs bench"); err != nil {
+	if err := r.Markdown(&b, "snapfs-bench"); err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range []string{

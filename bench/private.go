@@ -14,7 +14,7 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// Roles are what the program is started as by a benchmark, with `snapfs bench
+// Roles are what the program is started as by a benchmark, with `snapfs-bench
 // --role`: a process that measures as another user, one that removes that user's
 // sandboxes, one that fills its directory with work, and one that does the work,
 // inside a sandbox or beside it.
@@ -94,7 +94,7 @@ func (l *lab) measureSetting(ctx context.Context, s setting) ([]Result, error) {
 	done := make(chan error, 1)
 	go func() {
 		err := run.Run(ctx, run.Program{
-			Name: l.Program, Args: []string{"bench", "--role", RoleMeasure, "--order", string(ask)},
+			Name: l.Self, Args: []string{"--role", RoleMeasure, "--order", string(ask)},
 			Env: s.env(), Dir: s.Dir, Stdout: w, As: &run.IDs{UID: s.User, GID: s.User},
 		})
 		w.Close() //nolint:errcheck // of a pipe in memory

@@ -109,13 +109,13 @@ func removeLab(ctx context.Context, dir string) error {
 	var errs []error
 	states, _ := filepath.Glob(dir + "/state-*") // the pattern is a good one
 	for _, state := range states {
-		errs = append(errs, clearAs(ctx, filepath.Join(dir, programName), state))
+		errs = append(errs, clearAs(ctx, filepath.Join(dir, selfName), state))
 	}
 	return errors.Join(append(errs, removeTree(dir))...)
 }
 
 // clearAs is [Clear] by whom the state directory belongs to: snapfs serves no other.
-func clearAs(ctx context.Context, program, state string) error {
+func clearAs(ctx context.Context, self, state string) error {
 	st, err := os.Stat(state)
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func clearAs(ctx context.Context, program, state string) error {
 		return Clear(ctx, state)
 	}
 	return run.Run(ctx, run.Program{
-		Name: program, Args: []string{"bench", "--role", RoleClear, "--lab", state},
+		Name: self, Args: []string{"--role", RoleClear, "--lab", state},
 		Env: []string{searchPath()}, Dir: "/", As: &run.IDs{UID: uid, GID: uid},
 	})
 }

@@ -72,7 +72,6 @@ func commands() []command {
 		{"doctor", caring, newDoctor},
 		{"gc", caring, newGc},
 		{"timer", caring, newTimer},
-		{"bench", caring, newBench},
 		{"version", caring, newVersion},
 		{"man", caring, newMan},
 		{"exit-codes", caring, newExitCodes},

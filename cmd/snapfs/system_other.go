@@ -24,10 +24,6 @@ func newPool(*app) *cobra.Command {
 	return linuxOnly("pool", "keep copies of workspaces where snapshots are cheap")
 }
 
-func newBench(*app) *cobra.Command {
-	return linuxOnly("bench", "measure this machine, and judge what was promised")
-}
-
 // linuxOnly is a command that says why it does nothing here.
 func linuxOnly(name, short string) *cobra.Command {
 	return &cobra.Command{

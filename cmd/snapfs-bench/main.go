@@ -1,5 +1,8 @@
 //go:build linux
 
+// Snapfs-bench measures every number that snapfs publishes, and judges the ones that
+// snapfs promises. It is a program of its own, so that a start of snapfs does not link
+// the benchmarks.
 package main
 
 import (
@@ -10,44 +13,66 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/snapfs/snapfs/bench"
+	"github.com/snapfs/snapfs/internal/run"
 )
 
-// A benchmarker is one `snapfs bench`.
-type benchmarker struct {
-	a                 *app
-	o                 bench.Options
-	gate, markdown    bool
-	file, role, order string
+// errBroken ends the program with status 1 after a broken promise has been printed.
+var errBroken = errors.New("a promise is broken")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	err := newCommand().ExecuteContext(ctx)
+	if err != nil && !errors.Is(err, errBroken) {
+		fmt.Fprintln(os.Stderr, "snapfs-bench:", err)
+	}
+	if err != nil {
+		os.Exit(1)
+	}
 }
 
-func newBench(a *app) *cobra.Command {
-	b := benchmarker{a: a}
+// A benchmarker is one run of the program.
+type benchmarker struct {
+	o                    bench.Options
+	gate, markdown, json bool
+	file, role, order    string
+}
+
+func newCommand() *cobra.Command {
+	var b benchmarker
 	cmd := &cobra.Command{
-		Use:   "bench",
-		Short: "measure this machine, and judge what was promised",
+		Use:   "snapfs-bench",
+		Short: "measure this machine, and judge what snapfs promises",
 		Long: `Measures how long everything takes here, what work inside a sandbox costs, and
 the same done with other programs where they are installed. With --gate it
-measures what promises were made about, and fails where one is broken. It works
+measures what snapfs promises, and fails where a promise is broken. It works
 in a directory of its own beneath /var/tmp and leaves nothing behind. As root it
 measures the backends of root and of an ordinary user.`,
-		Example: `  sudo snapfs bench --markdown -o numbers.md
-  sudo snapfs bench --gate
-  snapfs bench --only inside`,
-		Args: exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return b.run(cmd.Context()) },
+		Example: `  sudo ./snapfs-bench --markdown -o numbers.md
+  sudo ./snapfs-bench --gate
+  go run ./cmd/snapfs-bench --snapfs ./snapfs --only inside`,
+		Args:          cobra.NoArgs,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return b.run(cmd.Context()) },
 	}
 	f := cmd.Flags()
-	f.BoolVar(&b.gate, "gate", false, "judge what was promised, and fail where it is broken")
+	f.StringVar(&b.o.Program, "snapfs", "", "measure this `program` (default: the snapfs beside this one, or in the path)")
+	f.BoolVar(&b.gate, "gate", false, "judge what snapfs promises, and fail where a promise is broken")
 	f.BoolVar(&b.o.Full, "full", false, "measure a tree of a million files too")
 	f.BoolVar(&b.o.Quick, "quick", false, "measure too little to be believed: a test of the benchmark")
 	f.BoolVar(&b.o.InMemory, "in-memory", false, "measure on an ext4 in memory, so that no disk has a part in it (as root)")
 	f.StringSliceVar(&b.o.Only, "only", nil, "measure only these `kinds`: "+strings.Join(bench.Kinds(), ", "))
+	f.BoolVar(&b.json, "json", false, "print results as JSON")
 	f.BoolVar(&b.markdown, "markdown", false, "print promises as rows of BENCHMARKS.md too, as other results are")
 	f.StringVarP(&b.file, "output", "o", "", "write the result to this `file`")
 	f.StringVar(&b.o.Lab, "lab", "", "the directory that was made for it")
@@ -62,7 +87,7 @@ measures the backends of root and of an ordinary user.`,
 func (b *benchmarker) run(ctx context.Context) error {
 	for _, kind := range b.o.Only {
 		if !slices.Contains(bench.Kinds(), kind) {
-			return usageError{fmt.Errorf("--only %s: there are %s", kind, strings.Join(bench.Kinds(), ", "))}
+			return fmt.Errorf("--only %s: there are %s", kind, strings.Join(bench.Kinds(), ", "))
 		}
 	}
 	switch b.role {
@@ -75,25 +100,44 @@ func (b *benchmarker) run(ctx context.Context) error {
 	case bench.RoleMeasure:
 		return bench.Measure(ctx, b.order, os.Stdout)
 	}
-	program, err := os.Executable()
+	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	if os.Geteuid() == 0 && b.o.Lab == "" {
-		return b.private(ctx, program)
+		return private(ctx, self)
 	}
 	if b.o.Lab != "" {
 		ctx = bench.Leashed(ctx)
 	}
-	b.o.Program = program
-	b.o.Say = func(s string) { fmt.Fprintln(b.a.ui.err, s) }
+	if err := b.findPrograms(self); err != nil {
+		return err
+	}
+	b.o.Say = func(s string) { fmt.Fprintln(os.Stderr, s) }
 	report, err := b.measure(ctx)
-	if report != nil {
-		err = errors.Join(err, b.print(report))
+	if report == nil {
+		return err
 	}
-	if err == nil && len(report.Broken()) > 0 {
-		return errSilent
+	err = errors.Join(err, b.print(report))
+	for _, p := range report.Broken() {
+		fmt.Fprintln(os.Stderr, p)
+		err = errors.Join(err, errBroken)
 	}
+	return err
+}
+
+// findPrograms sets the paths of this program, self, and of snapfs.
+func (b *benchmarker) findPrograms(self string) error {
+	b.o.Self = self
+	if b.o.Program == "" {
+		found, err := run.Beside("snapfs")
+		if err != nil {
+			return err
+		}
+		b.o.Program = found[0]
+	}
+	var err error
+	b.o.Program, err = filepath.Abs(b.o.Program)
 	return err
 }
 
@@ -105,20 +149,20 @@ func (b *benchmarker) measure(ctx context.Context) (*bench.Report, error) {
 }
 
 // private measures in a mount namespace of its own.
-func (b *benchmarker) private(ctx context.Context, program string) error {
-	status, err := bench.Private(ctx, program, os.Args[1:])
+func private(ctx context.Context, self string) error {
+	status, err := bench.Private(ctx, self, os.Args[1:])
 	if err == nil && status != 0 {
-		return errSilent // it has spoken
+		return errBroken // and it has said why
 	}
 	return err
 }
 
-// print writes the report where it is asked for, and says what is broken.
+// print writes the report to the output file, or to standard output.
 func (b *benchmarker) print(report *bench.Report) error {
 	var out bytes.Buffer
 	var err error
 	switch {
-	case b.a.ui.json:
+	case b.json:
 		enc := json.NewEncoder(&out)
 		enc.SetEscapeHTML(false)
 		enc.SetIndent("", "  ")
@@ -133,7 +177,7 @@ func (b *benchmarker) print(report *bench.Report) error {
 	if err != nil {
 		return err
 	}
-	var to io.Writer = b.a.ui.out
+	var to io.Writer = os.Stdout
 	if b.file != "" {
 		f, err := os.Create(b.file)
 		if err != nil {
@@ -142,18 +186,13 @@ func (b *benchmarker) print(report *bench.Report) error {
 		defer f.Close()
 		to = f
 	}
-	if _, err := out.WriteTo(to); err != nil {
-		return err
-	}
-	for _, p := range report.Broken() {
-		fmt.Fprintln(b.a.ui.err, p)
-	}
-	return nil
+	_, err = out.WriteTo(to)
+	return err
 }
 
 // command is the command line that makes the same numbers again.
 func (b *benchmarker) command() string {
-	s := "snapfs bench"
+	s := "snapfs-bench"
 	if b.gate {
 		s += " --gate"
 	}
