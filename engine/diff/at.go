@@ -16,17 +16,16 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// At answers as [Trees] does, looking only at the places that touches names.
-// They may be in any order, repeated, and more than what differs; where they
-// miss a place that differs, so does the answer.
+// At compares two trees as [Trees] does, but only at the paths in touches. They may be in
+// any order, repeated, and include equal paths. A difference at a path that touches omits is
+// missed.
 //
-// Cost: some system calls a place, and a walk of what lies beneath a touched
-// tree and beneath directories that one side alone has. Errors: those of Trees
-// and those that touches yields, as they are.
+// Cost: some system calls for each path, and a walk below each touched tree and below
+// directories that only one side has. Errors: those of Trees, and those of touches unchanged.
 func At(ctx context.Context, old, new *os.File, touches iter.Seq2[snapshot.Touch, error], opt Options) ([]Change, error) {
 	defer runtime.KeepAlive(old)
 	defer runtime.KeepAlive(new)
-	places, err := gather(touches)
+	places, err := sortTouches(touches)
 	if err != nil {
 		return nil, err
 	}
@@ -43,15 +42,15 @@ func At(ctx context.Context, old, new *os.File, touches iter.Seq2[snapshot.Touch
 	return d.changes(), nil
 }
 
-// gather sorts the touches and names each place once.
-func gather(touches iter.Seq2[snapshot.Touch, error]) ([]snapshot.Touch, error) {
+// sortTouches sorts the touches and merges those of one path.
+func sortTouches(touches iter.Seq2[snapshot.Touch, error]) ([]snapshot.Touch, error) {
 	var places []snapshot.Touch
 	for t, err := range touches {
 		if err != nil {
 			return nil, err
 		}
 		if !fs.ValidPath(strings.ToValidUTF8(t.Path, "?")) {
-			return nil, &errs.Error{Op: op, Path: t.Path, Kind: errs.ErrCorrupt, Err: errors.New("not a path beneath the tree")}
+			return nil, &errs.Error{Op: op, Path: t.Path, Kind: errs.ErrCorrupt, Err: errors.New("path is not inside the tree")}
 		}
 		places = append(places, t)
 	}
@@ -61,7 +60,7 @@ func gather(touches iter.Seq2[snapshot.Touch, error]) ([]snapshot.Touch, error) 
 			return -1
 		case Less(b.Path, a.Path):
 			return 1
-		case a.Tree && !b.Tree: // the one that says more is the one kept
+		case a.Tree && !b.Tree: // the entry that covers more comes first and stays
 			return -1
 		case b.Tree && !a.Tree:
 			return 1
@@ -75,19 +74,19 @@ func gather(touches iter.Seq2[snapshot.Touch, error]) ([]snapshot.Touch, error) 
 	return slices.CompactFunc(places, func(a, b snapshot.Touch) bool { return a.Path == b.Path }), nil
 }
 
-// few places are not worth a second thread.
-const few = 32
+// minParallel is the number of paths below which a second thread does not pay.
+const minParallel = 32
 
-// visit compares each place. A place beneath one that the other thread leaves to
-// drain is compared twice, and counts once.
+// visit compares each path. A path inside a subtree that the other thread leaves to drain is
+// compared twice and counts once.
 func (d *walk) visit(places []snapshot.Touch) error {
 	w := d.workers[0]
-	d.unnamed = w.skippedIn(places)
+	d.mustList = w.skippedIn(places)
 	half := 0
 	var other *worker
 	var err, otherErr error
 	var both sync.WaitGroup
-	if len(places) >= few {
+	if len(places) >= minParallel {
 		half = len(places) / 2
 		other = d.worker()
 		both.Go(func() { otherErr = other.visit(places[half:]) })
@@ -102,23 +101,22 @@ func (d *walk) visit(places []snapshot.Touch) error {
 	if err != nil {
 		return err
 	}
-	return d.list()
+	return d.listDenied()
 }
 
-// list lists the directories that were taken to be named and have names that
-// this process may not look at.
-func (d *walk) list() error {
+// listDenied lists those directories in named that have names which this process may not stat.
+func (d *walk) listDenied() error {
 	for _, w := range d.workers {
-		d.named = append(d.named, w.named...)
+		d.unlisted = append(d.unlisted, w.unlisted...)
 	}
 	for _, w := range d.workers {
 		for _, dir := range w.denied {
-			i := slices.Index(d.named, dir)
+			i := slices.Index(d.unlisted, dir)
 			if i < 0 {
 				continue
 			}
-			d.named = slices.Delete(d.named, i, i+1)
-			if err := w.dir(task{path: dir, on: [2]bool{true, true}, try: 1}); err != nil {
+			d.unlisted = slices.Delete(d.unlisted, i, i+1)
+			if err := w.runTask(task{path: dir, on: [2]bool{true, true}, try: 1}); err != nil {
 				return err
 			}
 		}
@@ -126,8 +124,8 @@ func (d *walk) list() error {
 	return nil
 }
 
-// visit compares each place. It runs before drain, so that the subtrees it leaves
-// to drain are known when it comes to places beneath them.
+// visit compares each path. It runs before drain, so that the subtrees left to drain are
+// known when paths inside them follow.
 func (w *worker) visit(places []snapshot.Touch) error {
 	w.covered = map[string]bool{}
 	defer func() { w.covered = nil }()
@@ -142,9 +140,9 @@ func (w *worker) visit(places []snapshot.Touch) error {
 		}
 		var err error
 		if t.Path == "." {
-			err = w.roots(t)
+			err = w.compareRoots(t)
 		} else {
-			err = w.touch(&open, t)
+			err = w.compareTouched(&open, t)
 		}
 		if err != nil {
 			return err
@@ -153,8 +151,8 @@ func (w *worker) visit(places []snapshot.Touch) error {
 	return nil
 }
 
-// skippedIn are the directories in which a touched name is left out: whether they
-// have the same names is not told by the changes of those.
+// skippedIn returns the directories that contain a skipped touched name: the changes do not
+// show whether their names are the same.
 func (w *worker) skippedIn(places []snapshot.Touch) map[string]bool {
 	dirs := map[string]bool{}
 	for _, t := range places {
@@ -166,32 +164,32 @@ func (w *worker) skippedIn(places []snapshot.Touch) map[string]bool {
 	return dirs
 }
 
-// touch compares a place below the root.
-func (w *worker) touch(open *parents, t snapshot.Touch) error {
+// compareTouched compares a path below the root.
+func (w *worker) compareTouched(open *parents, t snapshot.Touch) error {
 	dir, name := split(t.Path)
 	parent, failures := open.get(w, dir)
 	if first(failures) != nil {
-		return w.locate(t.Path, t.Tree, 0)
+		return w.compareAbove(t.Path, t.Tree, 0)
 	}
-	if t.Named && !t.Tree && !w.unnamed[t.Path] {
-		if done, err := w.alone(parent, name); done || err != nil {
+	if t.Named && !t.Tree && !w.mustList[t.Path] {
+		if done, err := w.compareUnlisted(parent, name); done || err != nil {
 			return fail(t.Path, err)
 		}
 	}
-	return w.node(parent, name, t.Tree, 0)
+	return w.compare(parent, name, t.Tree, 0)
 }
 
-// alone compares a directory of both sides without listing it, and says whether
-// that can be done. Its time counts only where the same names are in it, which
-// the changes of those tell in the end.
-func (w *worker) alone(p place, name string) (done bool, err error) {
+// compareUnlisted compares a directory of both sides without listing it, and reports whether that is
+// possible. Its time counts only if its names are the same, which the final list of changes
+// shows.
+func (w *worker) compareUnlisted(p dirPair, name string) (done bool, err error) {
 	var st [2]vfs.Stat
 	for i := range st {
 		if st[i], err = vfs.Lstat(p.fd(i), name); err != nil || !st[i].IsDir() || st[i].MountRoot && name != "" {
-			return false, nil //nolint:nilerr // node looks again, and tells
+			return false, nil //nolint:nilerr //nolint:nilerr // node compares again and returns the error
 		}
 	}
-	what, err := w.differ(p, name, &st)
+	what, err := w.differences(p, name, &st)
 	switch {
 	case gone(err):
 		return false, nil
@@ -199,17 +197,17 @@ func (w *worker) alone(p place, name string) (done bool, err error) {
 		return true, err
 	}
 	if what&Time != 0 {
-		w.named = append(w.named, p.join(name))
+		w.unlisted = append(w.unlisted, p.join(name))
 	}
-	return true, w.modified(p, name, &st, what, 0)
+	return true, w.addModified(p, name, &st, what, 0)
 }
 
-// parents are the two directories that touched places lay in last. Going down a
-// tree and on to its next branch, the next place mostly lies in one of them.
-type parents [2]place
+// parents holds the parent directories opened last. In a sorted list, the next path is mostly
+// in one of them.
+type parents [2]dirPair
 
-// get opens a directory, or finds it open. It stays the list's.
-func (s *parents) get(w *worker, dir string) (place, [2]error) {
+// get returns an open directory. It belongs to parents.
+func (s *parents) get(w *worker, dir string) (dirPair, [2]error) {
 	for i, p := range s {
 		if p.path == dir && p.has[older] {
 			if i > 0 {
@@ -221,7 +219,7 @@ func (s *parents) get(w *worker, dir string) (place, [2]error) {
 	p, failures := w.parent(dir)
 	if first(failures) != nil {
 		p.close()
-		return place{}, failures
+		return dirPair{}, failures
 	}
 	s[1].close()
 	s[0], s[1] = p, s[0]
@@ -234,27 +232,27 @@ func (s *parents) close() {
 	}
 }
 
-// roots compares the roots.
-func (w *worker) roots(touch snapshot.Touch) error {
+// compareRoots compares the roots of the trees.
+func (w *worker) compareRoots(touch snapshot.Touch) error {
 	t := task{path: ".", on: [2]bool{true, true}, deep: touch.Tree}
 	if touch.Tree {
-		w.cover(".")
+		w.markCovered(".")
 		w.push(t)
 		return nil
 	}
-	if touch.Named && !w.unnamed["."] {
+	if touch.Named && !w.mustList["."] {
 		p, failures := w.open(".", t.on, vfs.OPath)
 		defer p.close()
 		if first(failures) == nil {
-			if done, err := w.alone(p, ""); done || err != nil {
+			if done, err := w.compareUnlisted(p, ""); done || err != nil {
 				return fail(".", err)
 			}
 		}
 	}
-	return w.dir(t)
+	return w.runTask(t)
 }
 
-// isCovered reports whether a path or one above it is walked whole.
+// isCovered reports whether a path is in a subtree that is walked whole.
 func (w *worker) isCovered(path string) bool {
 	if w.covered["."] {
 		return true
@@ -267,7 +265,7 @@ func (w *worker) isCovered(path string) bool {
 	return w.covered[path]
 }
 
-// hidden reports whether a path lies in a subtree that is left out.
+// hidden reports whether a path is below a skipped one.
 func (w *worker) hidden(path string) bool {
 	for i := range len(path) {
 		if path[i] == '/' && w.skipped(path[:i]) {

@@ -1,34 +1,29 @@
-// Package diff finds the exact difference of two trees and writes it for
-// people, for git and for programs.
+// Package diff finds the exact differences of two trees and writes them for people, for git
+// and for programs.
 //
-// There is one model ([Change]) and one order, whatever told us where to look:
-// the upper layer of an overlay, a filesystem's own tree of changes, or a walk
-// of both sides. The sources only name places ([snapshot.Touch]); the
-// comparison is always made here, on the two trees themselves.
+// There is one model ([Change]) and one order, whichever source lists the paths to compare:
+// the upper of an overlay, a filesystem's own list of changes, or a walk of both sides. The
+// sources only list paths ([snapshot.Touch]); this package compares the two trees there.
 //
-// What is compared: type, permission bits, owner, size and content,
-// modification time, symbolic link target, device number, extended attributes
-// (access control lists and file capabilities among them) and which names are
-// hard links of one another. What is not: access and change times, inode and
-// device numbers, link counts of directories, the size of a directory, and the
-// layout of holes in a sparse file. The modification time of a directory
-// counts only when the same names are in it: otherwise it only repeats what
-// the changes of those names say. Where the type changed, nothing else is
-// compared.
+// It compares: type, permission bits, owner, size and content, modification time, symbolic
+// link target, device number, extended attributes (including access control lists and file
+// capabilities), and which names are hard links of one file. It does not compare: access and
+// change times, inode and device numbers, link counts and sizes of directories, and holes in
+// sparse files. The modification time of a directory counts only if both sides have the same
+// names in it: otherwise the changes of those names imply it. If the type changed, nothing
+// else is compared.
 //
 // # Hard links
 //
-// Which names are links of one another is told among the changed paths alone,
-// because a comparison that looks only at touched places cannot see the
-// others. For this a path whose link count differs counts as changed, too (and
-// with Options.SameInodes one with several links whose inode number differs).
-// Each of them belongs to the group of those that share its inode on that side;
-// where the old and the new group of a path are not the same names, [Links]
-// differs, and [Node.LinkOf] is the first of the group. So the link that
-// joins a new name to an old one shows at both, and a link count that differs
-// only for names outside the tree, or because an overlay copied one of
-// several links up, shows nowhere. What stays invisible are links that
-// were exchanged without any count, time or content differing.
+// Links are compared among the changed paths only, because a comparison of listed paths does
+// not see the others. For this purpose a path with a different link count counts as changed
+// (and with Options.SameInodes a path with several links and a different inode number). The
+// changed paths that share an inode on one side form a group. If the old and the new group of
+// a path have different names, [Links] differs, and [Node.LinkOf] is the first name of the
+// group. So a link that joins a new name to an old one shows at both names. A link count that
+// differs only because of names outside the tree, or because an overlay copied up one of
+// several links, shows nowhere. Links that were exchanged without any difference in count,
+// time or content are not detected.
 package diff
 
 import (
@@ -37,7 +32,7 @@ import (
 	"time"
 )
 
-// Kind is what happened to a path.
+// Kind is the kind of a change.
 type Kind int
 
 // The kinds of change.
@@ -51,10 +46,10 @@ var kindNames = [...]string{Added: "added", Modified: "modified", Deleted: "dele
 
 func (k Kind) String() string { return kindNames[k] }
 
-// Letter is the one-letter form of a kind: A, M or D.
+// Letter returns the one-letter form of a kind: A, M or D.
 func (k Kind) Letter() string { return strings.ToUpper(kindNames[k][:1]) }
 
-// Aspect is a set of what differs in a modified path.
+// Aspect is a set of differing properties of a modified path.
 type Aspect uint
 
 // The aspects of a node.
@@ -74,7 +69,7 @@ var aspectNames = []string{"type", "content", "mode", "owner", "time", "target",
 
 func (a Aspect) String() string { return strings.Join(a.Names(), ",") }
 
-// Names lists the aspects in the set, in a fixed order.
+// Names returns the aspects in the set, in a fixed order.
 func (a Aspect) Names() []string {
 	names := []string{}
 	for i, n := range aspectNames {
@@ -85,53 +80,51 @@ func (a Aspect) Names() []string {
 	return names
 }
 
-// A Node is one side of a change: what a path is in one of the trees.
+// A Node is one side of a change: the inode at the path in one of the trees.
 type Node struct {
-	// Mode holds the type and the permission bits, with the set-id and sticky
-	// bits, as fs.FileMode has them.
+	// Mode holds the type, the permission bits, and the set-id and sticky bits.
 	Mode     fs.FileMode
 	UID, GID uint32
-	// Size in bytes of a regular file; the length of a symbolic link's target.
+	// Size in bytes of a regular file, or the length of a symbolic link's target.
 	Size  int64
 	MTime time.Time
-	// CTime is not compared; it tells drift.
+	// CTime is not compared; it serves to detect drift.
 	CTime time.Time
 	// Target of a symbolic link.
 	Target string
-	// Rdev of a device node, as stat(2) gives it.
+	// Rdev of a device node, as in stat(2).
 	Rdev uint64
-	// Xattrs by full name, user.* and all others that this process may read.
+	// Xattrs by full name: all that this process may read.
 	Xattrs map[string]string
-	// LinkOf is the first changed path, in the order of changes, that is a
-	// hard link of this one on this side, when that is another path; else "".
+	// LinkOf is the first changed path, in the order of changes, that is a hard link of
+	// this one on this side; "" if that is this path.
 	LinkOf string
 	// Ino and Dev identify the inode on its side while the tree is mounted.
 	Ino, Dev uint64
-	// NLink is the link count, names outside the tree included. It is not
-	// compared.
+	// NLink is the link count, including names outside the tree. It is not compared.
 	NLink uint32
 }
 
 // A Change is the difference of two trees at one path.
 type Change struct {
-	// Path is relative to the root of both trees, elements separated by
-	// slashes, "." for the root; any bytes but NUL.
+	// Path is relative to the root of both trees, with slashes, "." for the root. It may
+	// contain any byte except NUL.
 	Path string
 	Kind Kind
-	// What differs; zero unless Kind is Modified. A path whose type changed
-	// is one modified path with Type in the set, and what lay beneath an
-	// old directory, or lies beneath a new one, is deleted or added.
+	// What is the set of differing aspects, zero unless Kind is Modified. A path whose
+	// type changed is one modified path with Type in the set; paths below an old or new
+	// directory are deleted or added.
 	What Aspect
 	// Old is nil for an added path, New for a deleted one.
 	Old, New *Node
 }
 
-// Echo reports whether it is a directory of which nothing but the time differs: mostly it
-// repeats that some name in it came or went. Nobody is told of one, nor is it counted.
+// Echo reports whether only the time of a directory differs, which mostly means that a name
+// in it was added or removed. Such a change is neither shown nor counted.
 func (c Change) Echo() bool { return c.What == Time && c.New.Mode.IsDir() }
 
-// Less is the order of changes: byte by byte per path element, so that a
-// directory comes right before what lies beneath it.
+// Less is the order of changes: byte by byte for each path element, so that a directory comes
+// right before the paths below it.
 func Less(a, b string) bool {
 	if a == "." || b == "." {
 		return a == "." && b != "."
@@ -149,7 +142,7 @@ func Less(a, b string) bool {
 	}
 }
 
-// Inside reports whether path is below dir. Both are relative to one root, "." being it.
+// Inside reports whether path is below dir. Both are relative to one root, which is ".".
 func Inside(path, dir string) bool {
 	return dir == "." && path != "." || strings.HasPrefix(path, dir) && len(path) > len(dir) && path[len(dir)] == '/'
 }

@@ -10,25 +10,25 @@ import (
 
 func (w *worker) skipped(path string) bool { return w.opt.Skip != nil && w.opt.Skip(path) }
 
-// node compares one name of a place. deep: a directory that both sides have
-// is walked whole; otherwise its names are compared, and nothing beneath them.
-func (w *worker) node(p place, name string, deep bool, try int) error {
+// compare compares one name in a directory. With deep it walks a directory that both sides have;
+// otherwise it compares the names in it.
+func (w *worker) compare(p dirPair, name string, deep bool, try int) error {
 	if w.opt.Skip != nil && w.skipped(p.join(name)) {
 		return nil
 	}
 	for {
-		err := w.look(p, name, deep, try)
+		err := w.compareOnce(p, name, deep, try)
 		if !gone(err) {
 			return fail(p.join(name), err)
 		}
-		if try++; try > patience {
-			return unsteady(p.join(name))
+		if try++; try > maxTries {
+			return keepsChanging(p.join(name))
 		}
 	}
 }
 
-// look compares a name once; an error that is gone says it moved meanwhile.
-func (w *worker) look(p place, name string, deep bool, try int) error {
+// compareOnce compares a name once. gone(err) reports that the node was replaced meanwhile.
+func (w *worker) compareOnce(p dirPair, name string, deep bool, try int) error {
 	var st [2]vfs.Stat
 	var has [2]bool
 	var errs [2]error
@@ -51,40 +51,40 @@ func (w *worker) look(p place, name string, deep bool, try int) error {
 	case errs[older] != nil || errs[newer] != nil:
 		return first(errs)
 	case !has[older] && !has[newer]:
-		w.nothing(p.join(name), try)
+		w.recordNothing(p.join(name), try)
 		return nil
 	case !has[newer]:
-		return w.lone(p, name, older, &st[older], try)
+		return w.addOneSided(p, name, older, &st[older], try)
 	case !has[older]:
-		return w.lone(p, name, newer, &st[newer], try)
+		return w.addOneSided(p, name, newer, &st[newer], try)
 	case !st[older].IsDir() || !st[newer].IsDir():
-		return w.both(p, name, &st, try)
+		return w.compareBoth(p, name, &st, try)
 	}
 	t := task{path: p.join(name), on: [2]bool{true, true}, deep: deep, try: try}
 	if !deep {
-		return w.dir(t)
+		return w.runTask(t)
 	}
-	w.cover(t.path)
+	w.markCovered(t.path)
 	w.push(t)
 	return nil
 }
 
-// nothing records that a place was found to hold nothing after all.
-func (w *worker) nothing(path string, try int) {
+// recordNothing records that a path has no node on either side, after an earlier try found one.
+func (w *worker) recordNothing(path string, try int) {
 	if try > 0 {
 		w.found = append(w.found, found{Change: Change{Path: path}, try: try})
 	}
 }
 
-func (w *worker) cover(path string) {
+func (w *worker) markCovered(path string) {
 	if w.covered != nil {
 		w.covered[path] = true
 	}
 }
 
-// lone records a name that one side has, and sends for what is beneath it.
-func (w *worker) lone(p place, name string, side int, st *vfs.Stat, try int) error {
-	n, err := w.describe(p.fd(side), name, st)
+// addOneSided records a name that one side has, and queues the subtree below it.
+func (w *worker) addOneSided(p dirPair, name string, side int, st *vfs.Stat, try int) error {
+	n, err := w.newNode(p.fd(side), name, st)
 	if err != nil {
 		return err
 	}
@@ -93,13 +93,13 @@ func (w *worker) lone(p place, name string, side int, st *vfs.Stat, try int) err
 		c = Change{Path: c.Path, Kind: Deleted, Old: n}
 	}
 	w.found = append(w.found, found{c, try})
-	w.cover(c.Path)
-	w.beneath(c.Path, side, st, try)
+	w.markCovered(c.Path)
+	w.pushSubtree(c.Path, side, st, try)
 	return nil
 }
 
-// beneath sends for what lies beneath a directory that one side has.
-func (w *worker) beneath(path string, side int, st *vfs.Stat, try int) {
+// pushSubtree queues the subtree below a directory that one side has.
+func (w *worker) pushSubtree(path string, side int, st *vfs.Stat, try int) {
 	if st.IsDir() {
 		t := task{path: path, deep: true, try: try}
 		t.on[side] = true
@@ -107,43 +107,41 @@ func (w *worker) beneath(path string, side int, st *vfs.Stat, try int) {
 	}
 }
 
-// both compares a name that both sides have and that is not a directory on
-// both.
-func (w *worker) both(p place, name string, st *[2]vfs.Stat, try int) error {
+// compareBoth compares a name that both sides have, unless it is a directory on both.
+func (w *worker) compareBoth(p dirPair, name string, st *[2]vfs.Stat, try int) error {
 	what, err := Type, error(nil)
 	if st[older].Mode&unix.S_IFMT == st[newer].Mode&unix.S_IFMT {
 		if w.opt.OneFilesystem && (st[older].MountRoot || st[newer].MountRoot) {
 			return nil
 		}
-		what, err = w.differ(p, name, st)
+		what, err = w.differences(p, name, st)
 	} else {
-		w.cover(p.join(name))
-		w.beneath(p.join(name), older, &st[older], try)
-		w.beneath(p.join(name), newer, &st[newer], try)
+		w.markCovered(p.join(name))
+		w.pushSubtree(p.join(name), older, &st[older], try)
+		w.pushSubtree(p.join(name), newer, &st[newer], try)
 	}
-	if err != nil || what == 0 && try == 0 && !w.relinked(st) {
+	if err != nil || what == 0 && try == 0 && !w.linksMayDiffer(st) {
 		return err
 	}
-	return w.modified(p, name, st, what, try)
+	return w.addModified(p, name, st, what, try)
 }
 
-// modified records a name that both sides have.
-func (w *worker) modified(p place, name string, st *[2]vfs.Stat, what Aspect, try int) error {
+// addModified records a name that both sides have.
+func (w *worker) addModified(p dirPair, name string, st *[2]vfs.Stat, what Aspect, try int) error {
 	c := Change{Path: p.join(name), Kind: Modified, What: what}
 	var err error
-	if c.Old, err = w.describe(p.fd(older), name, &st[older]); err != nil {
+	if c.Old, err = w.newNode(p.fd(older), name, &st[older]); err != nil {
 		return err
 	}
-	if c.New, err = w.describe(p.fd(newer), name, &st[newer]); err != nil {
+	if c.New, err = w.newNode(p.fd(newer), name, &st[newer]); err != nil {
 		return err
 	}
 	w.found = append(w.found, found{c, try})
 	return nil
 }
 
-// settled reports whether inode numbers and times alone show both sides to be
-// equal.
-func (w *worker) settled(st *[2]vfs.Stat) bool {
+// provenEqual reports whether inode numbers and times alone prove both sides equal.
+func (w *worker) provenEqual(st *[2]vfs.Stat) bool {
 	a, b := &st[older], &st[newer]
 	if !w.opt.SameInodes || a.Ino != b.Ino || a.CTime != b.CTime || a.Size != b.Size || a.Mode != b.Mode {
 		return false
@@ -151,10 +149,10 @@ func (w *worker) settled(st *[2]vfs.Stat) bool {
 	return w.opt.Taken.IsZero() || a.CTime.Time().Before(w.opt.Taken.Add(-Racy))
 }
 
-// differ compares two nodes of one type. The node is name in p, or p itself.
-func (w *worker) differ(p place, name string, st *[2]vfs.Stat) (Aspect, error) {
+// differences compares two nodes of one type: name in p, or p itself.
+func (w *worker) differences(p dirPair, name string, st *[2]vfs.Stat) (Aspect, error) {
 	a, b := &st[older], &st[newer]
-	if a.Ino == b.Ino && a.Dev == b.Dev || w.settled(st) {
+	if a.Ino == b.Ino && a.Dev == b.Dev || w.provenEqual(st) {
 		return 0, nil
 	}
 	var what Aspect
@@ -170,10 +168,10 @@ func (w *worker) differ(p place, name string, st *[2]vfs.Stat) (Aspect, error) {
 	var err error
 	switch a.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
-		differs, err = w.contents(p, name, st)
+		differs, err = w.contentDiffers(p, name, st)
 		set(Content, differs)
 	case unix.S_IFLNK:
-		differs, err = targets(p, name, st)
+		differs, err = targetsDiffer(p, name, st)
 		set(Target, differs)
 	case unix.S_IFCHR, unix.S_IFBLK:
 		set(Device, a.Rdev != b.Rdev)
@@ -181,12 +179,12 @@ func (w *worker) differ(p place, name string, st *[2]vfs.Stat) (Aspect, error) {
 	if err != nil {
 		return 0, err
 	}
-	differs, err = w.attributes(p, name)
+	differs, err = w.xattrsDiffer(p, name)
 	set(Xattrs, differs)
 	return what, err
 }
 
-func targets(p place, name string, st *[2]vfs.Stat) (bool, error) {
+func targetsDiffer(p dirPair, name string, st *[2]vfs.Stat) (bool, error) {
 	var target [2]string
 	for i := range target {
 		var err error
@@ -197,8 +195,8 @@ func targets(p place, name string, st *[2]vfs.Stat) (bool, error) {
 	return target[older] != target[newer], nil
 }
 
-// attributes reports whether the extended attributes differ.
-func (w *worker) attributes(p place, name string) (bool, error) {
+// xattrsDiffer reports whether the extended attributes differ.
+func (w *worker) xattrsDiffer(p dirPair, name string) (bool, error) {
 	var x [2]xattrs
 	for i := range x {
 		var err error

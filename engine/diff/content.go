@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contents reports whether two regular files differ in content. Nothing is
-// read when their sizes differ.
-func (w *worker) contents(p place, name string, st *[2]vfs.Stat) (bool, error) {
+// contentDiffers reports whether the content of two regular files differs. It reads nothing if their
+// sizes differ.
+func (w *worker) contentDiffers(p dirPair, name string, st *[2]vfs.Stat) (bool, error) {
 	if st[older].Size != st[newer].Size {
 		return true, nil
 	}
@@ -25,8 +25,8 @@ func (w *worker) contents(p place, name string, st *[2]vfs.Stat) (bool, error) {
 		}
 	}
 	if denied(errs[older]) && denied(errs[newer]) {
-		// Nobody without the right to read them has written them; where the
-		// time says that somebody has, they cannot be shown to be equal.
+		// A process without read permission did not write them either. If the times differ,
+		// equality cannot be proved.
 		return st[older].MTime != st[newer].MTime, nil
 	}
 	if err := first(errs); err != nil {
@@ -35,12 +35,11 @@ func (w *worker) contents(p place, name string, st *[2]vfs.Stat) (bool, error) {
 	return w.bytesDiffer(fd, st)
 }
 
-// window is how much of a file is read at once.
+// window is the number of bytes read at once.
 const window = 256 << 10
 
-// bytesDiffer reads both files side by side, leaping over what is a hole in
-// both. A newer one that is open, and cannot be read any more for that the base it stands on
-// was written to (a large file on fusecow), is another.
+// bytesDiffer reads both files side by side and skips common holes. If the newer one can no
+// longer be read because its lower file was modified (a large file on fusecow), they differ.
 func (w *worker) bytesDiffer(fd [2]int, st *[2]vfs.Stat) (bool, error) {
 	const size = window
 	for i := range w.data {

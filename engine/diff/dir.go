@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how often a place that moves under the walk is looked at again.
-const patience = 8
+// maxTries is the number of retries for a path that changes during the comparison.
+const maxTries = 8
 
-// dir carries out a task: it compares a directory itself, and what is in it.
-func (w *worker) dir(t task) error {
+// runTask runs a task: it compares a directory and its content.
+func (w *worker) runTask(t task) error {
 	if err := w.ctx.Err(); err != nil {
 		return fail(t.path, err)
 	}
@@ -20,9 +20,9 @@ func (w *worker) dir(t task) error {
 	defer p.close()
 	switch {
 	case gone(errs[older]) || gone(errs[newer]):
-		return w.locate(t.path, true, t.try+1)
+		return w.compareAbove(t.path, true, t.try+1)
 	case denied(errs[older]) && denied(errs[newer]):
-		return w.closed(t)
+		return w.compareUnreadable(t)
 	case errs[older] != nil || errs[newer] != nil:
 		return fail(t.path, first(errs))
 	}
@@ -30,22 +30,22 @@ func (w *worker) dir(t task) error {
 	if err != nil || foreign {
 		return fail(t.path, err)
 	}
-	settled := t.on[older] && t.on[newer] && w.settled(&st)
-	if err := w.list(p, settled); gone(err) {
-		return w.locate(t.path, true, t.try+1)
+	settled := t.on[older] && t.on[newer] && w.provenEqual(&st)
+	if err := w.listNames(p, settled); gone(err) {
+		return w.compareAbove(t.path, true, t.try+1)
 	} else if err != nil {
 		return fail(t.path, err)
 	}
 	if t.on[older] && t.on[newer] {
-		if err := w.itself(p, &st, t.try, w.align()); err != nil {
+		if err := w.compareDir(p, &st, t.try, w.align()); err != nil {
 			return fail(t.path, err)
 		}
 	}
-	return w.children(p, t)
+	return w.compareContent(p, t)
 }
 
-// closed compares a directory that neither side lets this process list.
-func (w *worker) closed(t task) error {
+// compareUnreadable compares a directory that this process may list on neither side.
+func (w *worker) compareUnreadable(t task) error {
 	p, errs := w.open(t.path, t.on, vfs.OPath)
 	defer p.close()
 	if denied(errs[older]) && denied(errs[newer]) {
@@ -58,12 +58,12 @@ func (w *worker) closed(t task) error {
 	if err != nil || foreign {
 		return fail(t.path, err)
 	}
-	return fail(t.path, w.itself(p, &st, t.try, true))
+	return fail(t.path, w.compareDir(p, &st, t.try, true))
 }
 
-// list reads the names on each side. A settled directory has the same names
-// on both, so one side is read.
-func (w *worker) list(p place, settled bool) error {
+// listNames reads the names on each side. A settled directory has the same names on both, so one
+// side is read.
+func (w *worker) listNames(p dirPair, settled bool) error {
 	for i, has := range p.has {
 		var err error
 		switch {
@@ -80,9 +80,8 @@ func (w *worker) list(p place, settled bool) error {
 	return nil
 }
 
-// align puts both lists in one order and reports whether they hold the same
-// names. Sorting is left out where the order is the same already, as it is in
-// two snapshots of one filesystem.
+// align sorts both lists alike and reports whether they have the same names. It does not sort
+// if the order already is the same, as in two snapshots of one filesystem.
 func (w *worker) align() bool {
 	same := func(a, b vfs.Entry) bool { return a.Name == b.Name }
 	a, b := w.names[older], w.names[newer]
@@ -94,20 +93,20 @@ func (w *worker) align() bool {
 	return slices.EqualFunc(a, b, same)
 }
 
-// itself compares a directory that both sides have, without what is in it.
-func (w *worker) itself(p place, st *[2]vfs.Stat, try int, sameNames bool) error {
-	what, err := w.differ(p, "", st)
+// compareDir compares a directory that both sides have, without its content.
+func (w *worker) compareDir(p dirPair, st *[2]vfs.Stat, try int, sameNames bool) error {
+	what, err := w.differences(p, "", st)
 	if !sameNames {
 		what &^= Time
 	}
 	if err != nil || what == 0 && try == 0 {
 		return err
 	}
-	return w.modified(p, "", st, what, try)
+	return w.addModified(p, "", st, what, try)
 }
 
-// children compares what is in a directory, name by name.
-func (w *worker) children(p place, t task) error {
+// compareContent compares the content of a directory name by name.
+func (w *worker) compareContent(p dirPair, t task) error {
 	a, b := w.names[older], w.names[newer]
 	for n := 0; len(a) > 0 || len(b) > 0; n++ {
 		if n%256 == 255 && w.ctx.Err() != nil {
@@ -116,13 +115,13 @@ func (w *worker) children(p place, t task) error {
 		var err error
 		switch order := compareHeads(a, b); {
 		case order < 0:
-			err = w.node(p.only(older), a[0].Name, true, t.try)
+			err = w.compare(p.only(older), a[0].Name, true, t.try)
 			a = a[1:]
 		case order > 0:
-			err = w.node(p.only(newer), b[0].Name, true, t.try)
+			err = w.compare(p.only(newer), b[0].Name, true, t.try)
 			b = b[1:]
 		default:
-			err = w.pair(p, a[0], b[0], t)
+			err = w.comparePair(p, a[0], b[0], t)
 			a, b = a[1:], b[1:]
 		}
 		if err != nil {
@@ -142,9 +141,9 @@ func compareHeads(a, b []vfs.Entry) int {
 	return strings.Compare(a[0].Name, b[0].Name)
 }
 
-// pair handles a name that both sides of a directory have. When only the
-// names need a look, it is compared where they can be seen to be two things.
-func (w *worker) pair(p place, a, b vfs.Entry, t task) error {
+// comparePair compares a name that both sides of a directory have. If only names are compared, it
+// compares the nodes only if types or inodes differ.
+func (w *worker) comparePair(p dirPair, a, b vfs.Entry, t task) error {
 	switch {
 	case !t.deep && a.Type == b.Type && (a.Ino == b.Ino || !w.opt.SameInodes):
 		return nil
@@ -155,5 +154,5 @@ func (w *worker) pair(p place, a, b vfs.Entry, t task) error {
 		}
 		return nil
 	}
-	return w.node(p, a.Name, true, t.try)
+	return w.compare(p, a.Name, true, t.try)
 }

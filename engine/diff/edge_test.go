@@ -52,7 +52,7 @@ func TestMetadataOfEveryTypeIsCompared(t *testing.T) {
 	}
 }
 
-func TestHolesAreNoContent(t *testing.T) {
+func TestHolesEqualZeros(t *testing.T) {
 	w := makeTwins(t)
 	const size = 1 << 40 // reading it would take minutes
 	w.each(func(root string) error {
@@ -101,7 +101,7 @@ func TestPathsMayBeLongerThanTheKernelTakes(t *testing.T) {
 	}
 }
 
-func TestAPlaceWhoseParentIsNoDirectoryOnOneSide(t *testing.T) {
+func TestPathWhoseParentIsNoDirectoryOnOneSide(t *testing.T) {
 	w := makeTwins(t)
 	w.do(os.MkdirAll(filepath.Join(w.old, "a/b"), 0o755), write(w.old, "a/b/c", "1"), os.Symlink("/etc", filepath.Join(w.new, "a")))
 	w.still()
@@ -112,7 +112,7 @@ func TestAPlaceWhoseParentIsNoDirectoryOnOneSide(t *testing.T) {
 	w.want(w.at(diff.Options{}, snapshot.Touch{Path: "a/passwd"}, snapshot.Touch{Path: "a", Tree: true}), want...)
 }
 
-func TestWhatIsLeftOutIsNeverOpened(t *testing.T) {
+func TestSkippedPathsAreNeverOpened(t *testing.T) {
 	w := makeTwins(t)
 	w.do(os.MkdirAll(filepath.Join(w.new, ".snapfs/x"), 0o755), write(w.new, "f", "1"), write(w.new, ".snapfs/x/y", "1"))
 	opt := diff.Options{Skip: func(path string) bool { return path == ".snapfs" }}
@@ -122,7 +122,7 @@ func TestWhatIsLeftOutIsNeverOpened(t *testing.T) {
 	w.want(w.at(opt, snapshot.Touch{Path: ".snapfs/x/y"}))
 }
 
-func TestMountsAreLeftOutOnRequest(t *testing.T) {
+func TestOneFilesystemSkipsMounts(t *testing.T) {
 	treetest.NeedRoot(t)
 	w := makeTwins(t)
 	w.each(func(root string) error { return os.Mkdir(filepath.Join(root, "mnt"), 0o755) })
@@ -211,7 +211,7 @@ func TestATreeThatChangesMeanwhileIsNoError(t *testing.T) {
 	}
 }
 
-func TestATouchMustLieInTheTree(t *testing.T) {
+func TestTouchOutsideTheTreeIsAnError(t *testing.T) {
 	w := makeTwins(t)
 	for _, path := range []string{"", "..", "a/../b", "/etc", "a//b"} {
 		_, err := diff.At(context.Background(), treetest.Open(t, w.old), treetest.Open(t, w.new), sequence(snapshot.Touch{Path: path}), diff.Options{})

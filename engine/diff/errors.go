@@ -8,10 +8,10 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// op is what this package says it was doing.
+// op is the operation that errors of this package name.
 const op = "comparing"
 
-// fail gives an error its path and kind, once.
+// fail adds path and kind to an error that has none.
 func fail(path string, err error) error {
 	var done *errs.Error
 	if err == nil || errors.As(err, &done) {
@@ -33,7 +33,7 @@ func kindOf(err error) error {
 	return errs.ErrCorrupt // EIO and its like
 }
 
-// unsteady says that a place was another at every look.
-func unsteady(path string) error {
-	return &errs.Error{Op: op, Path: path, Kind: errs.ErrBusy, Err: errors.New("it keeps changing")}
+// keepsChanging returns the error for a path that changed at every try.
+func keepsChanging(path string) error {
+	return &errs.Error{Op: op, Path: path, Kind: errs.ErrBusy, Err: errors.New("the path keeps changing")}
 }

@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Extent is a stretch of a file, in bytes.
+// An Extent is a range of a file, in bytes.
 type Extent struct{ Offset, Length int64 }
 
-// grain is what changed extents are rounded to.
+// grain is the size that changed extents are rounded to.
 const grain = 64 << 10
 
-// Extents yields where two regular files, open for reading, differ, in order: up to
-// the end of new, in whole pieces of 64 KiB but for the last. Where new is longer
-// it has what old has not, but for holes. What is a hole on both sides is not read, nor is
-// what new has beyond old where it is a hole. Either may be nil, for an empty file. An error ends
-// it: yield's, those of reading, and the context's.
+// Extents yields the ranges in which two regular files, open for reading, differ, in order,
+// up to the end of new. Ranges are rounded to 64 KiB, except for the last. Beyond the end of
+// old, every range of new differs, except for holes. Holes of both files, and holes of new
+// beyond old, are not read. Either file may be nil, for an empty one. Extents stops at an
+// error of yield, of reading or of the context.
 //
-// A hole and written zeros are the same.
+// A hole equals written zeros.
 func Extents(ctx context.Context, old, new *os.File, yield func(Extent) error) error {
 	x := extents{ctx: ctx, yield: yield}
 	for side, f := range [2]*os.File{old, new} {
@@ -81,7 +81,7 @@ func (x *extents) walk() error {
 	return x.flush()
 }
 
-// next is where a side has data, at or after an offset.
+// next returns the offset of a side's next data.
 func (x *extents) next(side int, at int64) int64 {
 	if x.fd[side] < 0 || at >= x.size[side] {
 		return max(at, x.size[newer])
@@ -89,7 +89,7 @@ func (x *extents) next(side int, at int64) int64 {
 	return nextData(x.fd[side], at, max(x.size[side], x.size[newer]))
 }
 
-// compare takes a window apart. What old lacks counts as zeros.
+// compare compares one window. Beyond the end of old, zeros count as equal.
 func (x *extents) compare(at int64, a, b []byte) error {
 	for from := 0; from < len(b); from += grain {
 		to := min(from+grain, len(b))
@@ -110,7 +110,7 @@ func (x *extents) compare(at int64, a, b []byte) error {
 	return nil
 }
 
-// maxExtent bounds what is yielded at once.
+// maxExtent bounds a yielded extent.
 const maxExtent = 16 << 20
 
 func (x *extents) flush() error {
@@ -124,8 +124,8 @@ func (x *extents) flush() error {
 
 func zero(data []byte) bool { return len(bytes.TrimLeft(data, "\x00")) == 0 }
 
-// A digest is a SHA-256 of a file's size, and of each window of it that is not all
-// zeros, with its offset: a hole is the same as written zeros, and is not read.
+// A digest is the SHA-256 of a file's size and of each window that is not all zeros, with its
+// offset. A hole equals written zeros and is not read.
 type digest = [sha256.Size]byte
 
 func sum(ctx context.Context, fd int, size int64, buf []byte) (d digest, err error) {
@@ -156,8 +156,8 @@ func sum(ctx context.Context, fd int, size int64, buf []byte) (d digest, err err
 	return d, nil
 }
 
-// nextData tells where data begins at or after an offset: lseek(2), SEEK_DATA.
-// A filesystem that does not know holes has data everywhere.
+// nextData returns the offset of the next data: lseek(2), SEEK_DATA. On a filesystem without
+// holes that is the given offset.
 func nextData(fd int, at, size int64) int64 {
 	next, err := unix.Seek(fd, at, unix.SEEK_DATA)
 	switch err {

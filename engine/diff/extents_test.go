@@ -52,8 +52,8 @@ func TestExtentsOfHugeSparseFilesReadNoHole(t *testing.T) {
 	}
 }
 
-// Old content, cut to the new length, with the extents over it is the new content.
-func TestExtentsOverTheOldContentAreTheNewOne(t *testing.T) {
+// The old content, cut to the new length and overwritten with the extents, is the new one.
+func TestExtentsTurnTheOldContentIntoTheNew(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	some := func() (int64, map[int64][]byte) {
 		size := r.Int64N(3 << 20)

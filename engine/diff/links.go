@@ -6,9 +6,9 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// relinked reports whether a node's links may differ, so that it has to be
-// looked at beside the others that may.
-func (w *worker) relinked(st *[2]vfs.Stat) bool {
+// linksMayDiffer reports whether the hard links of a node may differ, so that the groups must be
+// compared.
+func (w *worker) linksMayDiffer(st *[2]vfs.Stat) bool {
 	a, b := &st[older], &st[newer]
 	if a.Nlink == 1 && b.Nlink == 1 {
 		return false
@@ -21,10 +21,9 @@ type group []string
 
 type inode struct{ dev, ino uint64 }
 
-// linked names the hard links among changes, marks the nodes whose links
-// differ, and drops those in which nothing does. See the package comment for
-// what counts.
-func linked(changes []Change) []Change {
+// nameLinks sets LinkOf of the changed paths, marks paths whose links differ, and drops paths in
+// which nothing differs. See the package comment.
+func nameLinks(changes []Change) []Change {
 	var groups [2]map[inode]*group
 	for _, c := range changes {
 		for side, n := range c.nodes() {
@@ -53,17 +52,16 @@ func linked(changes []Change) []Change {
 				}
 			}
 		}
-		if c.Kind == Modified && c.What&Type == 0 && !alike(of, equal) {
+		if c.Kind == Modified && c.What&Type == 0 && !sameGroup(of, equal) {
 			c.What |= Links
 		}
 	}
 	return slices.DeleteFunc(changes, func(c Change) bool { return c.Kind == Modified && c.What == 0 })
 }
 
-// alike reports whether a path that is in both groups has the same companions
-// in each. What was found is kept in known, so that large groups are compared
-// once.
-func alike(of [2]*group, known map[[2]*group]bool) bool {
+// sameGroup reports whether a path has the same group on both sides. known caches the result, so
+// that large groups are compared once.
+func sameGroup(of [2]*group, known map[[2]*group]bool) bool {
 	switch a, b := of[older], of[newer]; {
 	case a == nil && b == nil:
 		return true
@@ -82,5 +80,5 @@ func alike(of [2]*group, known map[[2]*group]bool) bool {
 
 func (c *Change) nodes() [2]*Node { return [2]*Node{c.Old, c.New} }
 
-// shared reports whether a node may have other names.
+// shared reports whether a node may have more than one name; n may be nil.
 func (n *Node) shared() bool { return n != nil && n.NLink > 1 && !n.Mode.IsDir() }

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// describe makes a Node of what stat told of name in dir, or of dir itself.
-func (w *worker) describe(dir int, name string, st *vfs.Stat) (*Node, error) {
+// newNode returns the Node of name in dir, or of dir itself, whose stat is st.
+func (w *worker) newNode(dir int, name string, st *vfs.Stat) (*Node, error) {
 	n := &Node{
 		Mode:  st.FileMode(),
 		UID:   st.UID,
@@ -37,7 +37,7 @@ func (w *worker) describe(dir int, name string, st *vfs.Stat) (*Node, error) {
 	return n, err
 }
 
-// xattrs are the extended attributes of a node.
+// xattrs holds the extended attributes of a node.
 type xattrs struct {
 	values map[string]string
 	denied []string // names whose value this process may not read, sorted

@@ -15,8 +15,8 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// The oracle answers as package diff promises to, by other means: paths, whole
-// files in memory, no order of its own, and no threads.
+// The oracle fulfils the promises of package diff by other means: paths, whole files in memory,
+// no order of its own, and no threads.
 
 type fact struct {
 	info   fs.FileInfo
@@ -129,7 +129,7 @@ func oracle(t *testing.T, oldRoot, newRoot string, sameInodes bool) string {
 	return brief(changes)
 }
 
-// companions are the changed paths that share an inode with path.
+// companions returns the changed paths that share an inode with path.
 func companions(facts map[string]fact, paths []string, path string) []string {
 	all := []string{}
 	f, ok := facts[path]

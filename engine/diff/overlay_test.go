@@ -17,8 +17,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// overlaid makes the new tree of w an overlay over the old one, and answers
-// with its upper layer.
+// overlaid turns the new tree of w into an overlay over the old one, and returns its upper.
 func (w twins) overlaid() (upper string) {
 	w.t.Helper()
 	upper, work := w.new+"-upper", w.new+"-work"
@@ -29,8 +28,8 @@ func (w twins) overlaid() (upper string) {
 	return upper
 }
 
-// inUpper touches what an upper layer holds; a directory that hides or moves
-// what lay below is touched whole.
+// inUpper touches the paths in an upper. It touches a directory whole if it hides or moves the
+// lower one.
 func inUpper(upper string) (touches []snapshot.Touch) {
 	_ = filepath.WalkDir(upper, func(path string, d fs.DirEntry, _ error) error {
 		rel, _ := filepath.Rel(upper, path)
@@ -45,10 +44,9 @@ func inUpper(upper string) (touches []snapshot.Touch) {
 	return touches
 }
 
-// An overlay breaks a hard link when it copies one name up, and shows the other
-// with the link count it had; what the upper layer holds is then all there is
-// to see, and has to do.
-func TestTheUpperLayerOfAnOverlayNamesAllThatDiffers(t *testing.T) {
+// An overlay breaks a hard link when it copies one name up, and still shows the old link count
+// at the other name. The upper is then the only source of touches, and must suffice.
+func TestUpperOfAnOverlayListsAllDifferences(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedFS(t, "overlay")
 	changed := 0
@@ -80,7 +78,7 @@ func TestTheUpperLayerOfAnOverlayNamesAllThatDiffers(t *testing.T) {
 	}
 }
 
-func TestATouchedDirectoryComparesItsNamesAndNothingBeneath(t *testing.T) {
+func TestTouchedDirectoryComparesItsNamesOnly(t *testing.T) {
 	w := makeTwins(t)
 	w.each(func(root string) error { return os.MkdirAll(filepath.Join(root, "d/sub"), 0o755) })
 	w.do(write(w.old, "d/gone", "1"), os.MkdirAll(filepath.Join(w.new, "d/came/in"), 0o755), write(w.new, "d/sub/deep", "1"))
@@ -122,7 +120,7 @@ func TestTheTimeOfANamedDirectoryCountsWhereItsNamesAreTheSame(t *testing.T) {
 	w.do(write(w.new, "d/new", "1"), unix.Chmod(filepath.Join(w.new, "d"), 0o700))
 	w.want(at(w, diff.Options{}, "d/file", "d/new"), "M . time", "M d mode", "A d/new", "M other time")
 
-	// A name that is left out tells nothing: then the directory is listed.
+	// A skipped name proves nothing: then the directory is listed.
 	skip := diff.Options{Skip: func(path string) bool { return path == "d/new" }}
 	w.want(at(w, skip, "d/file", "d/new"), "M . time", "M d mode", "M other time")
 	if got, want := brief(at(w, skip, "d/file", "d/new")), brief(w.trees(skip)); got != want {

@@ -19,8 +19,7 @@ import (
 
 var someNames = []string{"a", "b", "a.b", "a b", "Z", "\xff\xfe", "new\nline", "dir", "é"}
 
-// mutate does one random thing in a tree. What cannot be done there (a file in
-// the way, a name that is missing) is left undone.
+// mutate makes one random change to a tree, or none if that change is impossible.
 func mutate(r *rand.Rand, root string) {
 	pick := func() string {
 		path := root
@@ -60,7 +59,7 @@ func mutate(r *rand.Rand, root string) {
 	}
 }
 
-// settle gives each node, unless the dice say otherwise, one time.
+// settle gives most nodes one time.
 func settle(r *rand.Rand, root string, always bool) {
 	_ = filepath.WalkDir(root, func(path string, _ fs.DirEntry, _ error) error {
 		if always || r.IntN(3) > 0 {
@@ -71,8 +70,8 @@ func settle(r *rand.Rand, root string, always bool) {
 	})
 }
 
-// someTouches names what changed and more, in no order. All that differs is among
-// them, so that any directory may be called Named.
+// someTouches touches all differing paths and more, in random order, so that any directory may
+// be Named.
 func someTouches(r *rand.Rand, root string, changes []diff.Change) iter.Seq2[snapshot.Touch, error] {
 	touches := []snapshot.Touch{{Path: "a/no/such/place"}, {Path: "b/a", Tree: true}}
 	for _, c := range changes {
@@ -125,8 +124,7 @@ func TestBothWaysOfComparingAgreeWithAnOracleOnRandomTrees(t *testing.T) {
 	}
 }
 
-// agree checks that walking, touching and the oracle tell the same, and counts
-// the changes.
+// agree checks that walk, touches and oracle give the same result, and counts the changes.
 func (w twins) agree(r *rand.Rand, name string, opt diff.Options) int {
 	w.t.Helper()
 	walked := w.trees(opt)

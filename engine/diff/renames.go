@@ -11,25 +11,24 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Rename pairs a deleted and an added change: one node that has moved.
+// A Rename pairs a deleted and an added change: one node that moved.
 type Rename struct {
 	// From is the path of the deleted change, To that of the added one.
 	From, To string
-	// Exact: the content, or the target of a symbolic link, is the same byte
-	// for byte. Mode, owner, times and attributes may differ.
+	// Exact: the content, or the target of a symbolic link, is equal byte for byte. Mode,
+	// owner, times and attributes may differ.
 	Exact bool
-	// Similarity is how much of the content is the same, in percent: 100 where
-	// Exact, at least [SimilarMin] where content alone tells of the rename, and
-	// 0 where something else does and the files could not be measured.
+	// Similarity is the equal part of the content in percent: 100 if Exact, at least
+	// [SimilarMin] if only the content shows the rename, and 0 if something else does and
+	// the files could not be compared.
 	Similarity int
-	// Dir: a directory that moved as a whole. The filesystem says so by its
-	// inode, or every file that lay beneath From lies at the same place beneath
-	// To. What is beneath it is paired, too, each by a Rename of its own.
+	// Dir: a directory that moved as a whole, by its inode, or because every file below
+	// From is at the same path below To. The nodes below it have Renames of their own.
 	Dir bool
 }
 
-// Differs is what became of a node on its way, beside its path: content, target,
-// mode, owner and attributes. Times are not compared.
+// Differs returns the aspects, except for the times, that the rename changed: content,
+// target, mode, owner and attributes.
 func (r *Rename) Differs(old, new *Node) Aspect {
 	var what Aspect
 	for _, a := range []struct {
@@ -50,44 +49,42 @@ func (r *Rename) Differs(old, new *Node) Aspect {
 	return what
 }
 
-// The bounds of what [Renames] looks for.
+// The bounds of [Renames].
 const (
-	// SimilarMin is the least similarity, in percent, that makes a rename.
+	// SimilarMin is the least similarity, in percent, of a rename.
 	SimilarMin = 50
-	// SimilarMax is the size up to which text is measured.
+	// SimilarMax is the maximum size of a text to compare.
 	SimilarMax = 1 << 20
-	// SimilarRead bounds the bytes read to measure text, in one call.
+	// SimilarRead bounds the bytes read to compare texts, in one call.
 	SimilarRead = 64 << 20
-	// SimilarPairs bounds the pairs of files that are measured in one call.
-	// Where there would be more, only files of the same name are measured.
+	// SimilarPairs bounds the pairs of files compared in one call. Beyond it, only files
+	// of the same name are compared.
 	SimilarPairs = 1 << 18
 )
 
-// Renames pairs the deleted and the added ones of changes, which [Trees] or [At]
-// found with the same opt and which it leaves as they are. A path that both
-// sides have is no end of a rename. No path is in two pairs. The same trees
-// give the same answer, in the order of [Less] by To.
+// Renames pairs deleted and added changes, which [Trees] or [At] found with the same opt, and
+// does not modify them. A path that both sides have is not part of a rename, and no path is
+// in two pairs. The result is deterministic, in the order of [Less] by To.
 //
-// With opt.SameInodes what kept its inode is a rename, whatever became of it.
-// Among the rest, files of the same content are, and symbolic links of the same
-// target, those first whose paths end alike. Then text of which SimilarMin
-// percent are the same: lines, of long lines pieces. Empty files and other nodes
-// move only with a directory, because nothing tells one from another.
+// With opt.SameInodes, a node with the same inode is a rename, whatever else changed. Among
+// the others, files of equal content are, and symbolic links of equal target; pairs whose
+// paths have the longest common end come first. Then texts of which at least SimilarMin percent
+// are equal, by lines, or by pieces of long lines. Empty files and other nodes only move with
+// a directory, because they are not distinguishable.
 //
-// old may be nil where what lay there cannot be read: then a rename is what kept
-// inode, type, size and modification time, and is taken to be exact. A file that
-// cannot be read, or that is not what changes say any more, is no rename.
+// old may be nil if it is not readable: then a node with the same inode, type, size and
+// modification time is a rename, assumed to be exact. A file that cannot be read, or that no
+// longer matches its change, is none.
 //
-// Cost: reads deleted and added files whose sizes agree, without their holes, up to
-// the first byte that differs where there are but two; for the rest see the
-// bounds above. Memory: a few words a change, and half of SimilarRead where lines are
-// of the usual length. Errors: *errs.Error with the path; ErrInterrupted,
-// ErrCorrupt (an unreadable disk).
+// Cost: reads deleted and added files of equal size, without holes, and of only two files up
+// to the first difference; for texts see the bounds above. Memory: a few words for each change,
+// and half of SimilarRead for lines of usual length. Errors: *errs.Error with the path;
+// ErrInterrupted, ErrCorrupt (an unreadable disk).
 func Renames(ctx context.Context, old, new *os.File, changes []Change, opt Options) ([]Rename, error) {
 	defer runtime.KeepAlive(old)
 	defer runtime.KeepAlive(new)
 	f := newFinder(ctx, changes, opt)
-	if !f.any() {
+	if !f.prepare() {
 		return nil, nil
 	}
 	for side, root := range [2]*os.File{old, new} {
@@ -104,7 +101,7 @@ func Renames(ctx context.Context, old, new *os.File, changes []Change, opt Optio
 		f.byInode()
 	}
 	if old != nil && new != nil {
-		f.along()
+		f.byParent()
 		if err := f.byContent(); err != nil {
 			return nil, err
 		}
@@ -112,23 +109,22 @@ func Renames(ctx context.Context, old, new *os.File, changes []Change, opt Optio
 		if err := f.bySimilarity(); err != nil {
 			return nil, err
 		}
-		f.directories() // those in which a file was edited, too
+		f.directories() // those with an edited file, too
 	}
 	return f.renames()
 }
 
-// A finder is one search for renames. Changes are named by their index.
+// A finder is one search for renames. It refers to changes by index.
 type finder struct {
 	ctx     context.Context
 	changes []Change
-	root    [2]int // -1 where there is none
+	root    [2]int // -1 for none
 	dev     [2]uint64
-	// partner of a deleted change is the added one, and the other way round; -1
-	// where there is none yet.
+	// partner maps a deleted change to the added one and vice versa; -1 for none yet.
 	partner []int
-	// exact: a deleted change whose partner is known to have the same content.
+	// exact: a deleted change whose partner has equal content.
 	exact []bool
-	// whole: a directory that moved as one.
+	// whole: directories that moved as a whole.
 	whole map[int]bool
 	added map[string]int
 	read  *worker // compares contents
@@ -142,8 +138,8 @@ func newFinder(ctx context.Context, changes []Change, opt Options) *finder {
 	}
 }
 
-// any makes the finder ready, and reports whether there is anything to pair.
-func (f *finder) any() bool {
+// prepare prepares the finder, and reports whether there is anything to pair.
+func (f *finder) prepare() bool {
 	deleted := false
 	for i, c := range f.changes {
 		switch {
@@ -168,7 +164,7 @@ func (f *finder) any() bool {
 	return true
 }
 
-// node is the one side that a deleted or added change has.
+// node returns the only node of a deleted or added change.
 func (c *Change) node() *Node {
 	if c.Kind == Deleted {
 		return c.Old
@@ -176,21 +172,21 @@ func (c *Change) node() *Node {
 	return c.New
 }
 
-// open reports whether a change may still be paired.
-func (f *finder) open(i int) bool { return f.partner[i] < 0 && f.changes[i].Kind != Modified }
+// unpaired reports whether a change may still be paired.
+func (f *finder) unpaired(i int) bool { return f.partner[i] < 0 && f.changes[i].Kind != Modified }
 
-func (f *finder) join(from, to int) { f.partner[from], f.partner[to] = to, from }
+func (f *finder) pair(from, to int) { f.partner[from], f.partner[to] = to, from }
 
-// A bunch is changes that are equal in some way.
-type bunch struct{ from, to []int }
+// A matchSet is a set of changes that agree in some key.
+type matchSet struct{ from, to []int }
 
-// bunches sorts the open changes by a key; those without one are left out. They
-// are in the order of their first change, so that the answer repeats.
-func bunches[K comparable](f *finder, key func(i int, n *Node) (K, bool)) []*bunch {
-	byKey := map[K]*bunch{}
-	var all []*bunch
+// matchSets groups the open changes by a key; those without a key are left out. They are in the
+// order of their first change, so that the result is deterministic.
+func matchSets[K comparable](f *finder, key func(i int, n *Node) (K, bool)) []*matchSet {
+	byKey := map[K]*matchSet{}
+	var all []*matchSet
 	for i := range f.changes {
-		if !f.open(i) {
+		if !f.unpaired(i) {
 			continue
 		}
 		k, ok := key(i, f.changes[i].node())
@@ -199,7 +195,7 @@ func bunches[K comparable](f *finder, key func(i int, n *Node) (K, bool)) []*bun
 		}
 		b := byKey[k]
 		if b == nil {
-			b = new(bunch)
+			b = new(matchSet)
 			byKey[k] = b
 			all = append(all, b)
 		}
@@ -209,17 +205,17 @@ func bunches[K comparable](f *finder, key func(i int, n *Node) (K, bool)) []*bun
 			b.to = append(b.to, i)
 		}
 	}
-	return slices.DeleteFunc(all, func(b *bunch) bool { return len(b.from) == 0 || len(b.to) == 0 })
+	return slices.DeleteFunc(all, func(b *matchSet) bool { return len(b.from) == 0 || len(b.to) == 0 })
 }
 
-// byInode pairs what kept its inode. Nodes of other filesystems within the trees
-// have numbers of their own, and are left out.
+// byInode pairs nodes with the same inode number. It leaves out nodes on other filesystems in
+// the trees, which have numbers of their own.
 func (f *finder) byInode() {
 	type identity struct {
 		ino, mode   uint64
 		size, mtime int64
 	}
-	for _, b := range bunches(f, func(i int, n *Node) (identity, bool) {
+	for _, b := range matchSets(f, func(i int, n *Node) (identity, bool) {
 		k := identity{ino: n.Ino, mode: uint64(n.Mode.Type())}
 		side := older
 		if f.changes[i].Kind == Added {
@@ -240,12 +236,12 @@ func (f *finder) byInode() {
 	}
 }
 
-// deepest is up to how many last elements of two paths are compared.
+// deepest is the number of trailing path elements compared.
 const deepest = 16
 
-// match pairs the changes of a bunch: those first whose paths end alike for the
-// longest, then in order.
-func (f *finder) match(b *bunch) {
+// match pairs the changes of a bunch: first those whose paths have the longest common end,
+// then the others in order.
+func (f *finder) match(b *matchSet) {
 	if len(b.from) > 1 || len(b.to) > 1 {
 		for n := deepest; n > 0; n-- {
 			f.matchEnds(b, n)
@@ -253,37 +249,37 @@ func (f *finder) match(b *bunch) {
 	}
 	to := b.to
 	for _, i := range b.from {
-		if !f.open(i) {
+		if !f.unpaired(i) {
 			continue
 		}
-		for len(to) > 0 && !f.open(to[0]) {
+		for len(to) > 0 && !f.unpaired(to[0]) {
 			to = to[1:]
 		}
 		if len(to) == 0 {
 			return
 		}
-		f.join(i, to[0])
+		f.pair(i, to[0])
 	}
 }
 
-// matchEnds pairs paths whose last n elements are the same.
-func (f *finder) matchEnds(b *bunch, n int) {
+// matchEnds pairs paths whose last n elements are equal.
+func (f *finder) matchEnds(b *matchSet, n int) {
 	free := map[string][]int{}
 	for _, i := range b.to {
-		if end, ok := ending(f.changes[i].Path, n); ok && f.open(i) {
+		if end, ok := ending(f.changes[i].Path, n); ok && f.unpaired(i) {
 			free[end] = append(free[end], i)
 		}
 	}
 	for _, i := range b.from {
 		end, ok := ending(f.changes[i].Path, n)
-		if same := free[end]; ok && f.open(i) && len(same) > 0 {
-			f.join(i, same[0])
+		if same := free[end]; ok && f.unpaired(i) && len(same) > 0 {
+			f.pair(i, same[0])
 			free[end] = same[1:]
 		}
 	}
 }
 
-// ending is the last n elements of a path that has as many.
+// ending returns the last n elements of a path that has as many.
 func ending(path string, n int) (string, bool) {
 	at := len(path)
 	for range n {
@@ -295,7 +291,7 @@ func ending(path string, n int) (string, bool) {
 	return path[at+1:], true
 }
 
-// renames puts the pairs in order and says how alike they are.
+// renames returns the pairs in order, with their similarity.
 func (f *finder) renames() ([]Rename, error) {
 	var all []Rename
 	for to, from := range f.partner {
@@ -304,7 +300,7 @@ func (f *finder) renames() ([]Rename, error) {
 		}
 		r := Rename{From: f.changes[from].Path, To: f.changes[to].Path, Dir: f.whole[from]}
 		var err error
-		if r.Exact, r.Similarity, err = f.alike(from, to); err != nil {
+		if r.Exact, r.Similarity, err = f.similarityOf(from, to); err != nil {
 			return nil, err
 		}
 		all = append(all, r)

@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// byContent pairs files of the same content and links of the same target.
+// byContent pairs files of equal content and links of equal target.
 func (f *finder) byContent() error {
-	for _, b := range bunches(f, func(_ int, n *Node) (string, bool) { return n.Target, n.Target != "" }) {
+	for _, b := range matchSets(f, func(_ int, n *Node) (string, bool) { return n.Target, n.Target != "" }) {
 		f.matchExact(b)
 	}
-	sized := bunches(f, func(_ int, n *Node) (int64, bool) { return n.Size, n.Mode.IsRegular() && n.Size > 0 })
+	sized := matchSets(f, func(_ int, n *Node) (int64, bool) { return n.Size, n.Mode.IsRegular() && n.Size > 0 })
 	for _, b := range sized {
 		if len(b.from) == 1 && len(b.to) == 1 {
 			same, err := f.same(b.from[0], b.to[0])
@@ -31,8 +31,8 @@ func (f *finder) byContent() error {
 	return nil
 }
 
-// byDigest pairs the equal ones of several files of one size.
-func (f *finder) byDigest(sized *bunch) error {
+// byDigest pairs equal files among several of one size.
+func (f *finder) byDigest(sized *matchSet) error {
 	sums := make(map[int]digest, len(sized.from)+len(sized.to))
 	for _, list := range [][]int{sized.from, sized.to} {
 		for _, i := range list {
@@ -45,22 +45,22 @@ func (f *finder) byDigest(sized *bunch) error {
 			}
 		}
 	}
-	for _, b := range bunches(f, func(i int, _ *Node) (digest, bool) { sum, ok := sums[i]; return sum, ok }) {
+	for _, b := range matchSets(f, func(i int, _ *Node) (digest, bool) { sum, ok := sums[i]; return sum, ok }) {
 		f.matchExact(b)
 	}
 	return nil
 }
 
-// matchExact pairs the changes of a bunch that are known to be the same.
-func (f *finder) matchExact(b *bunch) {
+// matchExact pairs the changes of a bunch that are known to be equal.
+func (f *finder) matchExact(b *matchSet) {
 	f.match(b)
 	for _, i := range b.from {
-		f.exact[i] = !f.open(i)
+		f.exact[i] = !f.unpaired(i)
 	}
 }
 
-// openNode opens the file of a change for reading, nil where it may not be
-// read or is not the one that the change describes.
+// openNode opens the file of a change for reading. It returns nil if the file is not readable
+// or does not match the change.
 func (f *finder) openNode(i int) (file *os.File, st vfs.Stat, err error) {
 	c := &f.changes[i]
 	side := older
@@ -90,7 +90,7 @@ func (f *finder) openNode(i int) (file *os.File, st vfs.Stat, err error) {
 	return file, st, nil
 }
 
-// same reports whether two files have the same content.
+// same reports whether two files have equal content.
 func (f *finder) same(from, to int) (bool, error) {
 	var fd [2]int
 	var st [2]vfs.Stat
@@ -109,7 +109,7 @@ func (f *finder) same(from, to int) (bool, error) {
 	return !differ && err == nil, fail(f.changes[to].Path, err)
 }
 
-// digest sums up a file's content, if it can be read.
+// digest returns the digest of a file, if it is readable.
 func (f *finder) digest(i int) (d digest, ok bool, err error) {
 	file, st, err := f.openNode(i)
 	if err != nil || file == nil {
@@ -123,8 +123,8 @@ func (f *finder) digest(i int) (d digest, ok bool, err error) {
 	return d, err == nil, fail(f.changes[i].Path, err)
 }
 
-// alike tells how much of two paired nodes is the same.
-func (f *finder) alike(from, to int) (exact bool, percent int, err error) {
+// similarityOf returns the similarity of two paired nodes.
+func (f *finder) similarityOf(from, to int) (exact bool, percent int, err error) {
 	a, b := f.changes[from].Old, f.changes[to].New
 	switch {
 	case f.exact[from]:

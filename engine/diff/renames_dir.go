@@ -2,9 +2,9 @@ package diff
 
 import "strings"
 
-// beneath gives the indexes, from and up to, of what lies beneath a deleted or
-// added directory: changes are in an order that puts it right behind.
-func (f *finder) beneath(dir int) (from, to int) {
+// subtree returns the range [from, to) of changes below a deleted or added directory: they
+// follow it directly.
+func (f *finder) subtree(dir int) (from, to int) {
 	prefix := f.changes[dir].Path + "/"
 	for to = dir + 1; to < len(f.changes) && strings.HasPrefix(f.changes[to].Path, prefix); {
 		to++
@@ -12,17 +12,17 @@ func (f *finder) beneath(dir int) (from, to int) {
 	return dir + 1, to
 }
 
-// along pairs what kept its place in a directory that kept its inode: an editor
-// that writes a file anew gives it another inode.
-func (f *finder) along() {
+// byParent pairs nodes with the same path below a directory with the same inode: an editor that
+// replaces a file gives it another inode.
+func (f *finder) byParent() {
 	for i := range f.changes {
 		if !f.whole[i] {
 			continue
 		}
 		target := f.changes[f.partner[i]].Path
-		for j, end := f.beneath(i); j < end; j++ {
+		for j, end := f.subtree(i); j < end; j++ {
 			if to, ok := f.counterpart(i, j, target); ok {
-				f.join(j, to)
+				f.pair(j, to)
 				if f.changes[j].Old.Mode.IsDir() {
 					f.whole[j] = true
 				}
@@ -31,11 +31,11 @@ func (f *finder) along() {
 	}
 }
 
-// counterpart finds what lies at the place beneath target that j has beneath
-// the directory i, if it is of one type with it and both are open.
+// counterpart returns the change at the path below target that j has below directory i, if
+// both are open and of one type.
 func (f *finder) counterpart(i, j int, target string) (int, bool) {
 	to, ok := f.added[target+f.changes[j].Path[len(f.changes[i].Path):]]
-	if !ok || !f.open(j) || !f.open(to) {
+	if !ok || !f.unpaired(j) || !f.unpaired(to) {
 		return 0, false
 	}
 	return to, f.changes[j].Old.Mode.Type() == f.changes[to].New.Mode.Type()
@@ -44,7 +44,7 @@ func (f *finder) counterpart(i, j int, target string) (int, bool) {
 // directories pairs the directories all of whose files have moved along.
 func (f *finder) directories() {
 	for i := 0; i < len(f.changes); i++ {
-		if f.changes[i].Kind != Deleted || !f.changes[i].Old.Mode.IsDir() || !f.open(i) {
+		if f.changes[i].Kind != Deleted || !f.changes[i].Old.Mode.IsDir() || !f.unpaired(i) {
 			continue
 		}
 		to, ok := f.destination(i)
@@ -52,12 +52,12 @@ func (f *finder) directories() {
 			continue
 		}
 		target := f.changes[to].Path
-		f.join(i, to)
+		f.pair(i, to)
 		f.whole[i] = true
-		from, end := f.beneath(i)
+		from, end := f.subtree(i)
 		for j := from; j < end; j++ {
 			if k, ok := f.counterpart(i, j, target); ok {
-				f.join(j, k)
+				f.pair(j, k)
 				f.whole[j] = f.changes[j].Old.Mode.IsDir()
 			}
 		}
@@ -65,11 +65,11 @@ func (f *finder) directories() {
 	}
 }
 
-// destination is the added directory that everything beneath a deleted one has
-// moved to. The first file says which; no other may disagree.
+// destination returns the added directory to which everything below a deleted one has moved.
+// The first file determines it; no other may disagree.
 func (f *finder) destination(dir int) (int, bool) {
 	base := len(f.changes[dir].Path)
-	from, end := f.beneath(dir)
+	from, end := f.subtree(dir)
 	to := -1
 	for j := from; j < end && to < 0; j++ {
 		if k := f.partner[j]; k >= 0 && !f.changes[j].Old.Mode.IsDir() {
@@ -79,7 +79,7 @@ func (f *finder) destination(dir int) (int, bool) {
 			}
 		}
 	}
-	if to < 0 || !f.open(to) {
+	if to < 0 || !f.unpaired(to) {
 		return 0, false
 	}
 	target := f.changes[to].Path
@@ -87,7 +87,7 @@ func (f *finder) destination(dir int) (int, bool) {
 		k, ok := f.added[target+f.changes[j].Path[base:]]
 		switch {
 		case f.changes[j].Old.Mode.IsDir():
-		case !ok, f.partner[j] != k && !(f.bland(j, k) && f.open(j) && f.open(k)):
+		case !ok, f.partner[j] != k && !(f.featureless(j, k) && f.unpaired(j) && f.unpaired(k)):
 			return 0, false
 		}
 	}
@@ -99,8 +99,8 @@ func (f *finder) isAddedDir(path string) bool {
 	return ok && f.changes[i].New.Mode.IsDir()
 }
 
-// bland: two nodes of which there is nothing to compare but what they are.
-func (f *finder) bland(i, j int) bool {
+// featureless reports whether two nodes agree in type and have nothing else to compare.
+func (f *finder) featureless(i, j int) bool {
 	a, b := f.changes[i].Old, f.changes[j].New
 	return a.Mode.Type() == b.Mode.Type() && a.Rdev == b.Rdev && a.Size == 0 && b.Size == 0
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// renames pairs all changes of w; blind without the old tree.
+// renames pairs all changes of w; blind leaves out the old tree.
 func (w twins) renames(opt diff.Options, blind bool) []diff.Rename {
 	w.t.Helper()
 	old, new := treetest.Open(w.t, w.old), treetest.Open(w.t, w.new)
@@ -84,7 +84,7 @@ func fill(root string, files map[string]string) error {
 	return nil
 }
 
-func TestContentTellsARenameWhereNoInodeIsKept(t *testing.T) {
+func TestEqualContentIsARename(t *testing.T) {
 	for name, c := range map[string]struct {
 		old, new map[string]string
 		want     []string
@@ -141,7 +141,7 @@ func TestContentTellsARenameWhereNoInodeIsKept(t *testing.T) {
 	}
 }
 
-func TestTheInodeTellsARenameWhateverBecameOfIt(t *testing.T) {
+func TestSameInodeIsARename(t *testing.T) {
 	w := snapshots(t, func(root string) {
 		err := fill(root, map[string]string{
 			"src/a": "1", "src/b": "2", "src/sub/c": "3", "plain": "x", "binary": "\x00old", "empty": "", "rewritten": lines(0, 10), "l1": "link", "other": "y",
@@ -183,8 +183,7 @@ func TestARenameInAnOverlayIsFound(t *testing.T) {
 	w.wantRenames(w.renames(diff.Options{OverlayViews: true}, false), "d -> e exact dir", "d/a -> e/a 90%", "d/b -> e/b exact", "f -> g exact")
 }
 
-// A rename of a huge file reads no hole, and one of many files of one size reads
-// each once.
+// The search reads no hole of a huge renamed file, and each of many files of one size once.
 func TestRenamesOfHugeSparseFilesAreFound(t *testing.T) {
 	w := makeTwins(t)
 	const size = 1 << 40
@@ -198,7 +197,7 @@ func TestRenamesOfHugeSparseFilesAreFound(t *testing.T) {
 	}
 	f, err := os.OpenFile(filepath.Join(w.new, "new-y"), os.O_WRONLY, 0)
 	w.do(err)
-	_, err = f.WriteAt(make([]byte, 1<<20), size/4) // zeros that are written equal a hole
+	_, err = f.WriteAt(make([]byte, 1<<20), size/4) // written zeros equal a hole
 	w.do(err, f.Close())
 	w.wantRenames(w.renames(diff.Options{}, false), "x -> new-x exact", "y -> new-y exact", "z -> new-z exact")
 }

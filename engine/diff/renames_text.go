@@ -7,21 +7,21 @@ import (
 	"slices"
 )
 
-// texts measures how alike files are.
+// texts measures the similarity of files.
 type texts struct {
 	seed  maphash.Seed
 	known map[int]outline
 	left  int64 // bytes that may still be read
-	pairs int   // that may still be measured
+	pairs int   // pairs that may still be compared
 }
 
-// An outline is the pieces of a text, sorted: lines, and of longer ones stretches
-// of pieceMax bytes. Nil where there is nothing to measure.
+// An outline is the sorted pieces of a text: lines, and pieces of pieceMax bytes of longer
+// lines. Nil for a file that is not compared.
 type outline []piece
 
 type piece struct {
 	hash uint64
-	size int64 // of all pieces of this hash
+	size int64 // of all pieces with this hash
 }
 
 const pieceMax = 64
@@ -30,7 +30,7 @@ func newTexts() texts {
 	return texts{seed: maphash.MakeSeed(), known: map[int]outline{}, left: SimilarRead, pairs: SimilarPairs}
 }
 
-// outlineOf reads a file once and keeps its outline.
+// outlineOf returns the outline of a file, which it reads once.
 func (f *finder) outlineOf(i int) (outline, error) {
 	t := &f.texts
 	if p, ok := t.known[i]; ok {
@@ -52,15 +52,15 @@ func (f *finder) outlineOf(i int) (outline, error) {
 		if err != nil {
 			return nil, fail(f.changes[i].Path, err)
 		}
-		p = t.take(data)
+		p = t.outlineOf(data)
 	}
 	t.known[i] = p
 	return p, nil
 }
 
-func (t *texts) take(data []byte) outline {
+func (t *texts) outlineOf(data []byte) outline {
 	if bytes.IndexByte(data[:min(len(data), 8000)], 0) >= 0 {
-		return nil // as git tells text from what is none
+		return nil // git's rule for binary files
 	}
 	var p outline
 	for len(data) > 0 {
@@ -83,7 +83,7 @@ func (t *texts) take(data []byte) outline {
 	return slices.Clip(merged)
 }
 
-// common is how many bytes of two texts are in pieces that both have.
+// common returns the number of bytes in pieces that both texts have.
 func (p outline) common(q outline) (n int64) {
 	for len(p) > 0 && len(q) > 0 {
 		switch {
@@ -99,8 +99,8 @@ func (p outline) common(q outline) (n int64) {
 	return n
 }
 
-// similarity is how much of the larger text is in the smaller one, in percent;
-// 0 where they are not measured.
+// similarity returns the part of the larger text that is in the smaller one, in percent; 0 if
+// they are not compared.
 func (f *finder) similarity(from, to int) (int, error) {
 	a, b := f.changes[from].Old.Size, f.changes[to].New.Size
 	p, err := f.outlineOf(from)
@@ -112,31 +112,31 @@ func (f *finder) similarity(from, to int) (int, error) {
 		return 0, err
 	}
 	percent := int(100 * p.common(q) / max(a, b))
-	return min(percent, 99), nil // all the same pieces, in another order
+	return min(percent, 99), nil // below 100: the pieces may be in another order
 }
 
-// bySimilarity pairs text that is much the same: among files of one name first,
-// then among all, if they are not too many.
+// bySimilarity pairs similar texts: first among files of the same name, then among all, unless
+// they are too many.
 func (f *finder) bySimilarity() error {
 	measurable := func(n *Node) bool { return n.Mode.IsRegular() && n.Size > 0 && n.Size <= SimilarMax }
-	for _, b := range bunches(f, func(i int, n *Node) (string, bool) {
+	for _, b := range matchSets(f, func(i int, n *Node) (string, bool) {
 		_, name := split(f.changes[i].Path)
 		return name, measurable(n)
 	}) {
-		if err := f.measure(b); err != nil {
+		if err := f.pairSimilar(b); err != nil {
 			return err
 		}
 	}
-	for _, b := range bunches(f, func(_ int, n *Node) (bool, bool) { return true, measurable(n) }) {
-		if err := f.measure(b); err != nil {
+	for _, b := range matchSets(f, func(_ int, n *Node) (bool, bool) { return true, measurable(n) }) {
+		if err := f.pairSimilar(b); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// measure pairs the most alike files of a bunch first.
-func (f *finder) measure(b *bunch) error {
+// pairSimilar pairs the most similar files of a bunch first.
+func (f *finder) pairSimilar(b *matchSet) error {
 	if len(b.from)*len(b.to) > f.texts.pairs {
 		return nil
 	}
@@ -163,8 +163,8 @@ func (f *finder) measure(b *bunch) error {
 	}
 	slices.SortStableFunc(pairs, func(a, b pair) int { return cmp.Compare(b.percent, a.percent) })
 	for _, p := range pairs {
-		if f.open(p.from) && f.open(p.to) {
-			f.join(p.from, p.to)
+		if f.unpaired(p.from) && f.unpaired(p.to) {
+			f.pair(p.from, p.to)
 		}
 	}
 	return nil

@@ -55,8 +55,8 @@ func TestSnapshotsOfOneFilesystemAgreeWithAnOracleOnRandomTrees(t *testing.T) {
 	}
 }
 
-// A file may be written twice within one tick of the clock, with the snapshot
-// between: then inode number, size and change time are equal, and content is not.
+// A file may be written twice within one clock tick, with the snapshot in between: then inode
+// number, size and change time are equal, and the content is not.
 func TestAChangeTimeTooCloseToTheSnapshotProvesNothing(t *testing.T) {
 	w := makeTwins(t)
 	w.do(write(w.new, "f", "1"))
@@ -78,8 +78,7 @@ func TestAChangeTimeTooCloseToTheSnapshotProvesNothing(t *testing.T) {
 	}
 }
 
-// benchTree makes files in directories of a hundred and a snapshot of it, of
-// which a hundred files are then rewritten.
+// benchTree creates files in directories of a hundred, snapshots them, and rewrites a hundred.
 func benchTree(b *testing.B, files int) (old, new *os.File, touches []snapshot.Touch) {
 	dir := treetest.Btrfs(b)
 	top := treetest.Open(b, dir)
@@ -133,7 +132,7 @@ func BenchmarkHundredChangesAmongHundredThousand(b *testing.B) {
 	})
 }
 
-// statWalk is the bare cost of a walk: getdents and statx, one thread.
+// statWalk is the minimal cost of a walk: getdents and statx, on one thread.
 func statWalk(b *testing.B, root string) int {
 	n := 1
 	dir, err := os.Open(root)

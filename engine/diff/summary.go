@@ -5,8 +5,8 @@ import "github.com/snapfs/snapfs/engine/snapshot"
 // A Summary counts changes.
 type Summary struct {
 	Added, Modified, Deleted int
-	// Grown and Shrunk are the bytes of regular files that the new tree has
-	// more, and that it has less; each file counts on one side.
+	// Grown and Shrunk are the bytes by which regular files became longer and shorter;
+	// each file counts in one of them.
 	Grown, Shrunk snapshot.Bytes
 }
 
@@ -31,7 +31,7 @@ func Summarise(changes []Change) Summary {
 	return s
 }
 
-// Count is how many changes a person is told of.
+// Count returns the number of changes that are shown to a user.
 func Count(changes []Change) int {
 	n := 0
 	for i := range changes {
@@ -42,14 +42,14 @@ func Count(changes []Change) int {
 	return n
 }
 
-// Add counts those of t, too.
+// Add adds the counts of t.
 func (s *Summary) Add(t Summary) {
 	s.Added, s.Modified, s.Deleted = s.Added+t.Added, s.Modified+t.Modified, s.Deleted+t.Deleted
 	s.Grown, s.Shrunk = s.Grown+t.Grown, s.Shrunk+t.Shrunk
 }
 
-// SizeDelta is how many bytes longer the path is as a regular file; what is no
-// regular file has none, and of several changed hard links only the first has.
+// SizeDelta returns by how many bytes the regular file grew. Other nodes have 0, and of several
+// changed hard links only the first counts.
 func (c Change) SizeDelta() snapshot.Bytes {
 	size := func(n *Node) int64 {
 		if n == nil || !n.Mode.IsRegular() || n.LinkOf != "" {

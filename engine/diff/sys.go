@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFile opens a regular file for reading without touching its access time
-// where the kernel lets this process ask for that.
+// openFile opens a regular file for reading, without an update of its access time if the kernel
+// permits that.
 func openFile(dir int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	fd, err := unix.Openat(dir, name, flags|vfs.ONoatime, 0)
@@ -18,7 +18,7 @@ func openFile(dir int, name string) (int, error) {
 	return fd, err
 }
 
-// openSame opens the very file that st describes.
+// openSame opens the file that st describes.
 func openSame(dir int, name string, st *vfs.Stat) (int, error) {
 	fd, err := openFile(dir, name)
 	if err != nil {
@@ -49,15 +49,15 @@ func readlink(dir int, name string, size int64) (string, error) {
 	}
 }
 
-// errno is the bare error of a system call; 0 for any other.
+// errno returns the errno in an error, or 0.
 func errno(err error) unix.Errno {
 	var e unix.Errno
 	errors.As(err, &e)
 	return e
 }
 
-// gone reports whether an error says that a name is not there (any more), or
-// is not of the type it was a moment ago.
+// gone reports whether an error says that a node does not exist, or is replaced by one of
+// another type.
 func gone(err error) bool {
 	switch errno(err) {
 	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ESTALE:

@@ -9,50 +9,45 @@ import (
 	"time"
 )
 
-// Options say how two trees are compared. The zero value compares everything.
+// Options configure a comparison. The zero value compares everything.
 type Options struct {
-	// Skip, where not nil, says which paths are left out, with all beneath
-	// them. It is never asked about the root, and must be safe to call from
-	// several goroutines.
+	// Skip reports whether to leave out a path and everything below it; nil skips none.
+	// It is not called for the root, and must be safe for concurrent use.
 	Skip func(path string) bool
-	// OneFilesystem leaves out what is mounted in the trees, and nested
-	// subvolumes: a directory that is on either side the root of another
-	// filesystem is compared by name and type only.
+	// OneFilesystem leaves out filesystems mounted in the trees, and nested subvolumes:
+	// of a directory that is on either side the root of another filesystem, only name and
+	// type are compared.
 	OneFilesystem bool
-	// SameInodes: both sides are states of one filesystem that keep inode
-	// numbers (two btrfs snapshots, an overlay and its lower layer), so that an equal
-	// inode number, change time and size mean equal in all. Nothing of such
-	// a node is read.
+	// SameInodes: both sides are states of one filesystem that preserve inode numbers (two
+	// btrfs snapshots, an overlay and its lower). Then nodes with equal inode number,
+	// change time and size are equal and not read.
 	SameInodes bool
-	// Taken is the instant the old side stands for. With SameInodes a change
-	// time up to [Racy] before it, or later, proves nothing, because the file
-	// may have been written again within one tick of the clock. Zero trusts
-	// every change time.
+	// Taken is the time of the old side. With SameInodes, a change time later than [Racy]
+	// before Taken proves nothing: the file may have been written again within one clock
+	// tick. Zero trusts every change time.
 	Taken time.Time
-	// OverlayViews leaves out the attributes in which overlayfs keeps its own
-	// records (trusted.overlay.*, user.overlay.*).
+	// OverlayViews leaves out the attributes of overlayfs itself (trusted.overlay.*,
+	// user.overlay.*).
 	OverlayViews bool
 }
 
-// Racy is how long a change time must have been over when a snapshot is taken
-// to tell later writes apart: two ticks of the slowest kernel clock, 100 Hz,
-// that filesystems stamp files with.
+// Racy is the least age of a change time at a snapshot that distinguishes it from later writes:
+// two ticks of the slowest kernel clock (100 Hz) that filesystems use.
 const Racy = 20 * time.Millisecond
 
-// Trees compares two trees by walking both, and returns what differs in the
-// order of [Less]. old and new are directories, open for reading or O_PATH,
-// and stay open. No symbolic link is followed and no path is too long.
+// Trees compares two trees by walking both, and returns the differences in the order of
+// [Less]. old and new are directories, open for reading or with O_PATH, and stay open. It
+// follows no symbolic link, and paths have no length limit.
 //
-// Either tree may change meanwhile: what appears or vanishes during the walk is
-// reported as it was met. A file that this process may not read is compared by
-// its metadata where neither side may be read: an ordinary user's sandbox
-// cannot have written it. Where one side can be read and the other not, the
-// comparison fails with ErrDenied.
+// Either tree may change meanwhile: a node that appears or disappears during the walk is
+// reported as it was found. A file that this process may read on neither side is compared by
+// its metadata: an ordinary user's sandbox cannot have written it. If only one side is
+// readable, the comparison fails with ErrDenied.
 //
-// Cost: a statx of every node on both sides, with two threads. Content is read
-// where sizes are equal and Options.SameInodes does not settle it.
-// Errors: *errs.Error with the path; ErrDenied, ErrInterrupted, ErrCorrupt
-// (an unreadable disk), ErrBusy (a place that never held still).
+// Cost: a statx of every node on both sides, on two threads. It reads content if sizes are
+// equal and Options.SameInodes does not prove equality.
+// Errors: *errs.Error with the path; ErrDenied, ErrInterrupted, ErrCorrupt (an unreadable
+// disk), ErrBusy (a path that keeps changing).
 func Trees(ctx context.Context, old, new *os.File, opt Options) ([]Change, error) {
 	defer runtime.KeepAlive(old)
 	defer runtime.KeepAlive(new)
@@ -67,8 +62,8 @@ func Trees(ctx context.Context, old, new *os.File, opt Options) ([]Change, error
 	return d.changes(), nil
 }
 
-// changes puts what the workers found in order: one entry a path, hard links
-// named, and what turned out to be no change dropped.
+// changes returns the results of all workers in order: one for each path, with hard links
+// named, without equal paths.
 func (d *walk) changes() []Change {
 	all := d.workers[0].found
 	for _, w := range d.workers[1:] {
@@ -81,23 +76,22 @@ func (d *walk) changes() []Change {
 		case Less(b.Path, a.Path):
 			return 1
 		}
-		return cmp.Compare(b.try, a.try) // the latest look first
+		return cmp.Compare(b.try, a.try) // the latest try first
 	})
 	all = slices.CompactFunc(all, func(a, b found) bool { return a.Path == b.Path })
-	d.times(all)
+	d.dropTimes(all)
 	changes := make([]Change, 0, len(all))
 	for _, f := range all {
 		if f.Old != nil || f.New != nil {
 			changes = append(changes, f.Change)
 		}
 	}
-	return linked(changes)
+	return nameLinks(changes)
 }
 
-// times takes the time of directories that were not listed back, where names came
-// or went.
-func (d *walk) times(all []found) {
-	if len(d.named) == 0 {
+// dropTimes drops the time of unlisted directories in which names were added or removed.
+func (d *walk) dropTimes(all []found) {
+	if len(d.unlisted) == 0 {
 		return
 	}
 	moved := map[string]bool{}
@@ -108,7 +102,7 @@ func (d *walk) times(all []found) {
 		}
 	}
 	named := map[string]bool{}
-	for _, dir := range d.named {
+	for _, dir := range d.unlisted {
 		named[dir] = moved[dir]
 	}
 	for i := range all {

@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// twins are two directories that a test makes differ.
+// twins are two directories that a test makes different.
 type twins struct {
 	t        *testing.T
 	old, new string
@@ -63,7 +63,7 @@ func (w twins) trees(opt diff.Options) []diff.Change {
 	return changes
 }
 
-// brief is what the tests compare: letter, path, and what differs.
+// brief returns letter, path and differing aspects.
 func brief(changes []diff.Change) string {
 	var lines []string
 	for _, c := range changes {
@@ -107,7 +107,7 @@ func TestEveryKindOfChangeIsReportedInOrder(t *testing.T) {
 		"M a content", "M dir type", "D dir/sub", "D dir/sub/f", "M link target", "M mode mode", "A n", "A n/e", "A n/e/w")
 }
 
-func TestHardLinksAreToldAmongTheChangedPaths(t *testing.T) {
+func TestHardLinksAreNamedAmongTheChangedPaths(t *testing.T) {
 	w := makeTwins(t)
 	w.each(func(root string) error {
 		w.do(write(root, "a", "1"), write(root, "b", "1"), write(root, "x", "1"), write(root, "out", "1"))

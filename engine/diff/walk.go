@@ -14,8 +14,8 @@ const (
 	newer
 )
 
-// workerCount is how many threads walk: a second one halves the time of a warm
-// walk, a third gains nothing there.
+// workerCount is the number of threads. The second one halves the time of a warm walk; a third
+// gains nothing.
 const workerCount = 2
 
 // A walk is one comparison of two trees.
@@ -26,32 +26,31 @@ type walk struct {
 	top  [2]vfs.Stat // the roots
 
 	workers []*worker
-	// named are the directories that differ in their time and were not listed.
-	named []string
-	// unnamed are those that have to be, whoever says that it is not needed.
-	unnamed map[string]bool
+	// unlisted lists directories that differ in time and were not listed.
+	unlisted []string
+	// mustList has the directories that must be listed although a touch says otherwise.
+	mustList map[string]bool
 
 	mu    sync.Mutex
 	wake  *sync.Cond
 	tasks []task
 	busy  int   // workers that may still push
-	err   error // the first
+	err   error // the first error
 }
 
-// A task is a directory to list, on one side or on both. Tasks name their
-// directory by path, so that a walk holds two descriptors a worker however
-// deep or wide the tree is.
+// A task is a directory to list, on one side or on both. Tasks refer to it by path, so that a
+// walk holds two descriptors for each worker, however deep or wide the tree is.
 type task struct {
 	path string
 	on   [2]bool
-	// deep: names that both sides have are compared too, and walked.
+	// deep: nodes that both sides have are compared, and directories walked.
 	deep bool
-	// try counts how often the place was looked at again because it moved.
+	// try counts the retries after the path changed.
 	try int
 }
 
-// found is a change, or with neither node a place that a later look found
-// equal, or with no aspect a node whose link count alone differs.
+// found is a change. Without any node, it is a path that a later try found equal; with no
+// aspect, a node of which only the link count differs.
 type found struct {
 	Change
 	try int
@@ -63,12 +62,11 @@ type worker struct {
 	found []found
 	names [2][]vfs.Entry
 	data  [2][]byte
-	// covered are the paths whose subtree has been, or is to be, walked
-	// whole; nil when nobody asks.
+	// covered has the paths whose subtree is walked whole; nil unless visit runs.
 	covered map[string]bool
-	// named are those of the walk that this worker met, and denied are directories
-	// with a touched name that neither side lets it look at.
-	named, denied []string
+	// unlisted has this worker's part of walk.named. denied lists directories with a touched
+	// name that this process may stat on neither side.
+	unlisted, denied []string
 }
 
 func newWalk(ctx context.Context, old, new *os.File, opt Options) (*walk, error) {
@@ -97,7 +95,7 @@ func (d *walk) push(t task) {
 	d.wake.Signal()
 }
 
-// drain carries out all tasks and those that they push.
+// drain runs all tasks, including those that they push.
 func (d *walk) drain() error {
 	if len(d.tasks) == 0 {
 		return d.err
@@ -121,7 +119,7 @@ func (w *worker) work() {
 		if !ok {
 			return
 		}
-		if err := w.dir(t); err != nil {
+		if err := w.runTask(t); err != nil {
 			w.mu.Lock()
 			if w.err == nil {
 				w.err = err
@@ -131,8 +129,7 @@ func (w *worker) work() {
 	}
 }
 
-// next waits for a task. There is none any more when every worker waits, or
-// one has met an error.
+// next waits for a task. It returns false when every worker waits, or after an error.
 func (w *worker) next() (task, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"io/fs"
 )
 
-// TypeName is a node's type in a word.
+// TypeName returns a node's type in words.
 func TypeName(m fs.FileMode) string {
 	switch {
 	case m.IsRegular():
@@ -24,7 +24,7 @@ func TypeName(m fs.FileMode) string {
 	return "block device"
 }
 
-// Octal is the permission bits as chmod(1) takes them, four digits.
+// Octal returns the permission bits as four octal digits, as for chmod(1).
 func Octal(m fs.FileMode) string {
 	bits := uint32(m.Perm())
 	if m&fs.ModeSetuid != 0 {

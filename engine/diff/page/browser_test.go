@@ -8,7 +8,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// saved is the page of a pair, as a file.
+// saved writes the page of a pair to a file.
 func saved(t testing.TB, p pair) string {
 	t.Helper()
 	text, _ := p.write(t, "demo", "snapfs", "diff", "demo")
@@ -23,7 +23,7 @@ func TestInABrowserNothingOfATreeRuns(t *testing.T) {
 	b.is("document.title", "demo")
 	b.is("document.querySelectorAll('img,iframe,svg,object,embed,link,base,math,textarea,audio,video').length", 0)
 	b.is("document.scripts.length", 1)
-	b.press("s") // the script moves all text about
+	b.press("s") // the script then moves all text
 	b.is("document.querySelectorAll('table.split').length > 50", true)
 	b.press("x")
 	eval[any](b, "document.getElementById('filter').value = 'img'; document.getElementById('filter').dispatchEvent(new Event('input'))")
@@ -31,7 +31,7 @@ func TestInABrowserNothingOfATreeRuns(t *testing.T) {
 	b.is("typeof pwned", "undefined")
 	b.quiet(file)
 
-	// The policy would have stopped it, too.
+	// The content security policy would have stopped it, too.
 	b.is(`(() => { const s = document.createElement('script'); try { s.textContent = 'pwned=1' } catch (e) { return e.name } })()`, "TypeError")
 	b.is(`(() => { try { document.body.innerHTML = '<b>' } catch (e) { return e.name } })()`, "TypeError")
 	b.is(`fetch('file:///etc/hostname').then(() => 'came', e => e.name)`, "TypeError")
@@ -142,8 +142,8 @@ func TestInABrowserAPageIsReviewed(t *testing.T) {
 	b.quiet(file)
 }
 
-// contrast gives each pair of colours of text and what is behind it that WCAG 2.1
-// calls too much alike (1.4.3: 4.5 to 1), or how few texts were looked at.
+// contrast returns each pair of text and background colours with too little contrast for WCAG
+// 2.1 (1.4.3: 4.5 to 1), or the number of texts if it found too few.
 //
 //nolint:misspell // names that CSS has
 const contrast = `(() => {
@@ -172,7 +172,7 @@ func TestInABrowserAPageIsReadable(t *testing.T) {
 		b.press("x")
 		b.is(contrast, "")
 	}
-	// Every control has a name, and the page its landmarks and headings.
+	// Every control has a name, and the page has landmarks and headings.
 	b.is("[...document.querySelectorAll('input,button')].filter(e => !(e.ariaLabel || e.textContent || e.labels?.[0]?.textContent)).length", 0)
 	b.is("['header', 'nav[aria-label]', 'main', 'h1', 'h2', 'h3', '[role=search]', 'a.skip'].filter(s => !document.querySelector(s)).join()", "")
 	for _, width := range []int{1400, 390} {
@@ -182,7 +182,7 @@ func TestInABrowserAPageIsReadable(t *testing.T) {
 	b.quiet(file)
 }
 
-func TestInABrowserAPageIsReadWithoutItsScript(t *testing.T) {
+func TestInABrowserAPageIsReadableWithoutItsScript(t *testing.T) {
 	file, b := saved(t, everything(t)), start(t)
 	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": true}, nil)
 	b.open(file)

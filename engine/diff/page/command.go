@@ -2,8 +2,8 @@ package page
 
 import "strings"
 
-// command writes the command that shows what is left out, with more arguments
-// than the page's own.
+// command writes the command that shows omitted content: the page's command with further
+// arguments.
 func (b *builder) command(s *sheet, args ...string) {
 	s.mark("<code class=cmd>")
 	line := ""
@@ -13,17 +13,16 @@ func (b *builder) command(s *sheet, args ...string) {
 		}
 		line += shellWord(a)
 	}
-	if len(line) > 4*nameMax { // no terminal would take it
+	if len(line) > 4*nameMax { // no terminal would accept it
 		line = line[:4*nameMax] + "…"
 	}
 	s.text(line)
 	s.mark("</code>")
 }
 
-// shellWord writes an argument so that a shell reads it as it is: what is pasted
-// from a page must not do what a name in it says. Bytes that are not printed, or
-// not ASCII, are escaped as $'…', which bash, zsh, ksh and busybox know, and POSIX
-// since 2024.
+// shellWord quotes an argument for a shell: a name in a pasted command must not act. Bytes
+// that are not printable ASCII are escaped as $'…', which bash, zsh, ksh and busybox support,
+// and POSIX since 2024.
 func shellWord(a string) string {
 	bare, printed := a != "", true
 	for i := range len(a) {
@@ -45,7 +44,7 @@ func shellWord(a string) string {
 			w.WriteByte('\\')
 			w.WriteByte(c)
 		case c < ' ' || c >= 0x7f:
-			// Octal ends after three digits; hexadecimal would take in what follows.
+			// An octal escape ends after three digits; hexadecimal would include the next characters.
 			w.Write([]byte{'\\', '0' + c>>6, '0' + c>>3&7, '0' + c&7})
 		default:
 			w.WriteByte(c)

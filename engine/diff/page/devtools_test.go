@@ -17,8 +17,8 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// A browser is Chromium without a window. It is spoken to through two pipes, in the
-// DevTools protocol: JSON, each message ended by a NUL.
+// A browser is Chromium without a window. The test controls it through two pipes, with the
+// DevTools protocol: JSON, each message terminated by a NUL.
 type browser struct {
 	t       testing.TB
 	to      io.Writer
@@ -43,10 +43,10 @@ type answer struct {
 	} `json:"error"`
 }
 
-// patience is for how long a browser may be silent.
+// patience bounds the time that a browser may be silent.
 const patience = 60 * time.Second
 
-// start starts a browser, which ends with the test and leaves nothing running.
+// start starts a browser, which ends with the test and leaves no process behind.
 func start(t testing.TB) *browser {
 	t.Helper()
 	treetest.NeedProgram(t, "chromium")
@@ -55,8 +55,8 @@ func start(t testing.TB) *browser {
 	must(t, err)
 	from, out, err := os.Pipe()
 	must(t, err)
-	// A sandbox of its own needs user namespaces or a set-id helper, and root has
-	// neither; nothing is opened but what the test has written.
+	// Its own sandbox needs user namespaces or a set-id helper, which root has not; the
+	// browser opens only the test's files.
 	cmd := exec.Command("chromium", "--headless", "--no-sandbox", "--remote-debugging-pipe", "--user-data-dir="+filepath.Join(dir, "profile"),
 		"--disable-gpu", "--force-prefers-reduced-motion", "--disable-dev-shm-usage", "--no-first-run", "--disable-breakpad", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--window-size=1400,900", "about:blank")
@@ -96,7 +96,7 @@ func start(t testing.TB) *browser {
 	return b
 }
 
-// call calls a method of the protocol. Events that come first are kept.
+// call calls a method of the protocol, and saves events that come first.
 func (b *browser) call(method string, params map[string]any, result any) {
 	b.t.Helper()
 	b.id++
@@ -143,7 +143,7 @@ func (b *browser) next() (a answer) {
 	return a
 }
 
-// open opens a file and waits until it is there.
+// open opens a file and waits until it is loaded.
 func (b *browser) open(file string) {
 	b.t.Helper()
 	b.events = nil
@@ -153,7 +153,7 @@ func (b *browser) open(file string) {
 	}
 }
 
-// eval gives the value of an expression.
+// eval returns the value of an expression.
 func eval[T any](b *browser, expression string) T {
 	b.t.Helper()
 	var got struct {
@@ -167,8 +167,7 @@ func eval[T any](b *browser, expression string) T {
 	return got.Result.Value
 }
 
-// is checks an expression, which may take its time to come true: what a click does is
-// done when the browser gets to it.
+// is waits until an expression is true: the browser handles a click asynchronously.
 func (b *browser) is(expression string, want any) {
 	b.t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -194,7 +193,7 @@ func (b *browser) press(key string) {
 	b.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key}, nil)
 }
 
-// click clicks the middle of an element, wherever that is.
+// click clicks the middle of an element.
 func (b *browser) click(selector string) {
 	b.t.Helper()
 	at := eval[[]float64](b, `(e => { e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2] })(document.querySelector(`+fmt.Sprintf("%q", selector)+`))`)
@@ -203,10 +202,10 @@ func (b *browser) click(selector string) {
 	}
 }
 
-// quiet checks that there was no message, no error, and no request but for the file.
+// quiet checks that there was no message, no error, and no request except for the file.
 func (b *browser) quiet(file string) {
 	b.t.Helper()
-	b.is("1", 1) // what was under way has come
+	b.is("1", 1) // pending events have arrived
 	for _, e := range b.events {
 		switch e.Method {
 		case "Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded":

@@ -14,17 +14,16 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// A fact is something that is not content, on both sides; "" where a side has
-// none.
+// A fact is an attribute other than content, on both sides; "" if a side has none.
 type fact struct {
 	name     string
 	old, new string
-	// warn: a reviewer should know. It gives power to whoever runs or opens it.
+	// warn: a reviewer should notice, because it grants rights to whoever runs the file.
 	warn bool
 }
 
-// facts lists what is to be said of an entry beside its content: what differs, or
-// what is unusual about what came or went.
+// facts lists the attributes of an entry that differ, or that are unusual in an added or
+// deleted one.
 func (b *builder) facts(e *entry) (all []fact) {
 	old, new := e.old, e.New
 	add := func(when bool, name string, of func(*diff.Node) string, warn bool) {
@@ -39,25 +38,30 @@ func (b *builder) facts(e *entry) (all []fact) {
 			all = append(all, f)
 		}
 	}
-	both := old != nil && new != nil
-	add(both && old.Mode.Type() != new.Mode.Type(), "type", func(n *diff.Node) string { return diff.TypeName(n.Mode) }, false)
-	unusual := !both && !ordinary(old, new)
-	add(both && old.Mode != new.Mode || unusual, "mode", mode, new != nil && new.Mode&(fs.ModeSetuid|fs.ModeSetgid) != 0)
-	add(both && (old.UID != new.UID || old.GID != new.GID), "owner", owner, false)
+	if old != nil && new != nil {
+		add(old.Mode.Type() != new.Mode.Type(), "type", func(n *diff.Node) string { return diff.TypeName(n.Mode) }, false)
+		add(old.Mode != new.Mode, "mode", mode, setID(new))
+		add(old.UID != new.UID || old.GID != new.GID, "owner", owner, false)
+	} else {
+		add(!ordinary(old, new), "mode", mode, setID(new))
+	}
 	add(true, "target", func(n *diff.Node) string { return n.Target }, false)
 	add(true, "device", device, new != nil && new.Rdev != 0)
-	add(!both || e.What&diff.Links != 0, "hard link of", func(n *diff.Node) string { return n.LinkOf }, false)
-	// Whatever changes content or target sets the time, too.
+	add(old == nil || new == nil || e.What&diff.Links != 0, "hard link of", func(n *diff.Node) string { return n.LinkOf }, false)
+	// A change of content or target implies one of the time.
 	add(e.Kind == diff.Modified && e.What&diff.Time != 0 && e.What&(diff.Content|diff.Target) == 0, "modified",
 		func(n *diff.Node) string { return n.MTime.UTC().Format(time.DateTime + ".999999999 UTC") }, false)
 	if e.rename != nil && !e.rename.Exact && e.rename.Similarity > 0 {
-		alike := strconv.Itoa(e.rename.Similarity) + " %"
-		all = append(all, fact{name: "similarity", old: alike, new: alike})
+		percent := strconv.Itoa(e.rename.Similarity) + " %"
+		all = append(all, fact{name: "similarity", old: percent, new: percent})
 	}
 	return append(all, xattrs(old, new)...)
 }
 
-// ordinary reports whether the mode of what came or went is as nearly all have it.
+// setID reports whether a node has a set-id bit; n may be nil.
+func setID(n *diff.Node) bool { return n != nil && n.Mode&(fs.ModeSetuid|fs.ModeSetgid) != 0 }
+
+// ordinary reports whether an added or deleted node has the usual mode.
 func ordinary(old, new *diff.Node) bool {
 	n := new
 	if n == nil {
@@ -83,7 +87,7 @@ func device(n *diff.Node) string {
 	return fmt.Sprintf("%d, %d", unix.Major(n.Rdev), unix.Minor(n.Rdev))
 }
 
-// xattrs lists the attributes that differ.
+// xattrs returns the extended attributes that differ.
 func xattrs(old, new *diff.Node) (all []fact) {
 	var sides [2]map[string]string
 	for i, n := range []*diff.Node{old, new} {
@@ -106,7 +110,7 @@ func xattrs(old, new *diff.Node) (all []fact) {
 		if has {
 			f.new = strconv.Quote(clipped(is))
 		}
-		if f.old == f.new { // they differ beyond what is shown
+		if f.old == f.new { // they differ beyond the shown part
 			f.new += fmt.Sprintf(" … %d bytes", len(is))
 		}
 		all = append(all, f)
@@ -121,8 +125,7 @@ func clipped(value string) string {
 	return value
 }
 
-// sizes says of files that are not shown line by line how large they are, and
-// their hashes.
+// sizes returns the sizes and hashes of files that are not shown line by line.
 func sizes(read [2]content) []fact {
 	if !read[0].there && !read[1].there {
 		return nil
@@ -141,7 +144,7 @@ func sizes(read [2]content) []fact {
 	return []fact{size, sum}
 }
 
-// sizeOf is a size for people, and where that is rounded in bytes, too.
+// sizeOf returns a size for people, with the exact bytes if that is rounded.
 func sizeOf(n int64) string {
 	bytes := many(int(n), "byte")
 	if n < 1024 {
@@ -150,7 +153,7 @@ func sizeOf(n int64) string {
 	return snapshot.Bytes(n).String() + ", " + bytes
 }
 
-// writeFacts writes a row a fact.
+// writeFacts writes a row for each fact.
 func writeFacts(s *sheet, all []fact) {
 	if len(all) == 0 {
 		return
@@ -195,5 +198,5 @@ func writeFacts(s *sheet, all []fact) {
 	s.mark("</dl>")
 }
 
-// factsMax bounds the facts of one path; attributes have no bound of their own.
+// factsMax bounds the facts of one path: the number of attributes is unbounded.
 const factsMax = 40

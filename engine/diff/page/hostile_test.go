@@ -22,8 +22,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// attempts to get out of text, hide in it, or turn it around. None has a slash or
-// is longer than a name may be; each can be a name.
+// attempts try to leave text context, hide in it, or reverse it. Each is a valid file name.
 var attempts = []string{
 	`<script>pwned=1<` + "\u2215" + `script>`, `<script>pwned=1`, `"><script>pwned=1`, `'><script>pwned=1`, `--><script>pwned=1`, `]]><script>pwned=1`,
 	`<img src=x onerror=pwned=1>`, `<svg onload=pwned=1>`, `<svg><script>pwned=1`, `<body onload=pwned=1>`, `<iframe srcdoc="&lt;script>pwned=1">`,
@@ -38,7 +37,7 @@ var attempts = []string{
 	"\xff\xfe", "\xc0\xbcscript\xc0\xbe", "\xed\xa0\x80", "\xf4\x90\x80\x80", "half\xe2\x80", "\ufffe\uffff", "\ufdd0", " lead and trail ", "\u00a0", "$(reboot)", "`reboot`", "; reboot #", "'; reboot; '", "-rf", "#f0", "~", "!x",
 }
 
-// hostile is a pair in which every attempt is everything that it can be.
+// hostile returns a pair in which every attempt appears in every possible role.
 func hostile(t testing.TB) pair {
 	old, new := tree{}, tree{}
 	for i, a := range attempts {
@@ -59,7 +58,7 @@ func hostile(t testing.TB) pair {
 	return p
 }
 
-// values are what attributes of a page may be, and no others.
+// values lists the only allowed values of attributes in a page.
 var values = map[string]*regexp.Regexp{
 	"class": regexp.MustCompile(`^(a|d|h|A|D|M|R|P|n|sr|sum|seen|skip|cmd|path|from|what|made|dir|more|note|warn)$`),
 	"id":    regexp.MustCompile(`^(f\d+|about|both|close|files|filter|fold|help|help-title|keys|left|letters|none|seen|split|tools)$`),
@@ -110,7 +109,7 @@ func TestNothingOfATreeBecomesMarkup(t *testing.T) {
 	}
 }
 
-func TestNothingOfATreeIsUnseen(t *testing.T) {
+func TestInvisibleCharactersAreShown(t *testing.T) {
 	text, _ := hostile(t).write(t, "demo", "snapfs", "diff", "demo")
 	if !utf8.ValidString(text) {
 		t.Error("not UTF-8")
@@ -130,8 +129,8 @@ func TestNothingOfATreeIsUnseen(t *testing.T) {
 	}
 }
 
-// What is shown is what is there: with the signs for what is not seen read back, each
-// line of text is the line of the file.
+// The page shows the file: with the signs for invisible characters decoded, each line of text
+// is the line of the file.
 func TestLinesAreShownWhole(t *testing.T) {
 	text, _ := hostile(t).write(t, "demo", "snapfs", "diff", "demo")
 	doc, err := html.Parse(strings.NewReader(text))
@@ -179,8 +178,7 @@ func TestThePolicyNamesTheScriptAndTheStyle(t *testing.T) {
 	}
 }
 
-// A command that the page shows does what it says when it is pasted, whatever the
-// names in it are.
+// A command on the page does the same when pasted into a shell, whatever names it contains.
 func TestACommandCanBePasted(t *testing.T) {
 	treetest.NeedProgram(t, "bash")
 	new := tree{}

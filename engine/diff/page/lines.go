@@ -14,7 +14,7 @@ type (
 	edit = textdiff.Edit[string]
 )
 
-// hunks compares texts by lines, and counts those that differ.
+// hunks compares texts by lines, and counts the lines that differ.
 func hunks(old, new content) ([]hunk, lineCount) {
 	all := textdiff.Hunks(string(old.text), string(new.text))
 	n := lineCount{known: true}
@@ -31,14 +31,14 @@ func hunks(old, new content) ([]hunk, lineCount) {
 	return all, n
 }
 
-// A table is the lines of one file.
+// A table shows the lines of one file.
 type table struct {
 	*sheet
 	start int64
 	shown int
 }
 
-// lines writes hunks as a table, and answers how many lines it left out.
+// lines writes hunks as a table, and returns the number of lines left out.
 func lines(s *sheet, all []hunk) (left int) {
 	t := table{sheet: s, start: s.n}
 	t.mark(`<table><thead><tr><th scope=col>Old line<th scope=col>New line<th scope=col>Text</thead>`)
@@ -59,7 +59,7 @@ func lines(s *sheet, all []hunk) (left int) {
 
 func (t *table) full() bool { return t.shown >= LinesMax || t.n-t.start > fileMax }
 
-// span writes first and last line, counted from one.
+// span writes the first and the last line, counted from one.
 func (t *table) span(start, end int) {
 	switch end - start {
 	case 0:
@@ -75,8 +75,8 @@ func (t *table) span(start, end int) {
 	}
 }
 
-// hunk writes edits run by run: what stayed, or what went and then what came in its
-// place, so that the words of both can be compared.
+// hunk writes edits run by run: context, or removed and then added lines, so that their words
+// can be compared.
 func (t *table) hunk(edits []edit) (left int) {
 	for len(edits) > 0 {
 		n := 0
@@ -98,7 +98,7 @@ func (t *table) hunk(edits []edit) (left int) {
 	return left
 }
 
-// replaced writes the lines that went, then those that came.
+// replaced writes the removed lines, then the added ones.
 func (t *table) replaced(edits []edit) (left int) {
 	var gone, came []edit
 	for _, e := range edits {
@@ -129,7 +129,7 @@ func (t *table) replaced(edits []edit) (left int) {
 
 func bare(line string) string { return strings.TrimSuffix(line, "\n") }
 
-// row writes a line with its numbers, counted from zero; -1 is none.
+// row writes a line with its numbers, counted from zero; -1 for none.
 func (t *table) row(begin markup, x, y int, line string, spans []words.Span, open, end markup) {
 	t.shown++
 	t.mark(begin)

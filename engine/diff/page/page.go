@@ -1,21 +1,20 @@
-// Package page writes changes as a page that a person reviews in a browser: one
-// HTML file that refers to nothing outside itself.
+// Package page writes changes as a page for review in a browser: one HTML file that refers to
+// nothing outside.
 //
-// What a sandbox holds is hostile, and so are the names in it. Three things keep
-// it from doing anything in the page, each without the others. Whatever comes from a
-// tree is written as text between tags, escaped, with control characters and
-// those that hide or turn around made visible; it never becomes part of a tag, an
-// address, a style or a script, which the types see to ([markup]). The page's own
-// policy lets a browser run and apply only the script and the style whose hashes
-// it names, and fetch nothing. And the script never makes markup of text.
+// The content of a sandbox is hostile, and so are its file names. Three independent measures
+// prevent it from acting in the page. All text from a tree is written between tags, escaped,
+// with control characters and invisible or reordering characters made visible; it never
+// becomes part of a tag, an address, a style or a script, which the type [markup] ensures.
+// The page's content security policy lets a browser run only the script and apply only the
+// style whose hashes it names, and fetch nothing. And the script never creates markup from
+// text.
 //
-// The page is read without a script, too. The script folds, filters, jumps, and shows
-// both sides beside one another; what is marked as reviewed is known to the
-// open page alone.
+// The page is readable without the script. The script folds, filters, jumps, and shows both
+// sides beside one another; only the open page stores the marks for reviewed files.
 //
-// html/template is not used: with one context to escape for it has nothing to
-// choose, it keeps the linker from leaving out unused methods of the whole program, and
-// it knows nothing of invisible characters.
+// The package does not use html/template: there is only one context to escape for, it prevents
+// the linker from removing unused methods of the whole program, and it ignores invisible
+// characters.
 package page
 
 import (
@@ -31,19 +30,18 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// The bounds of a page. What they leave out is said in it, with the command that
-// shows it.
+// The bounds of a page. It says what they leave out, with the command that shows it.
 const (
-	// Max is the size of a page, in bytes, beyond which none grows.
+	// Max is the maximum size of a page in bytes.
 	Max = 8 << 20
-	// TextMax is the size of a file, and TextLinesMax the number of its lines, beyond
-	// which it is not compared line by line.
+	// TextMax is the maximum size in bytes, and TextLinesMax the maximum number of lines,
+	// of a file that is compared line by line.
 	TextMax      = 8 << 20
 	TextLinesMax = 200_000
-	// HashMax is the size of a file beyond which it is not read at all.
+	// HashMax is the maximum size in bytes of a file that is read.
 	HashMax = 64 << 20
-	// LinesMax is the number of lines of a file that are shown, and LineMax the bytes
-	// of a line.
+	// LinesMax is the number of lines shown of a file, and LineMax the bytes shown of a
+	// line.
 	LinesMax = 3000
 	LineMax  = 2000
 
@@ -54,47 +52,47 @@ const (
 	valueMax = 256       // of an attribute
 )
 
-// A Page is what is to be reviewed.
+// A Page describes the changes to review.
 type Page struct {
-	// Title says what is compared.
+	// Title names the comparison.
 	Title string
-	// Command is the program and arguments that compare the same. Where something
-	// is left out, the page shows it with --patch and a path added.
+	// Command is the program and arguments that make the same comparison. Where the page
+	// leaves something out, it shows this command with --patch and a path.
 	Command []string
-	// Made is the time that the page gives for itself.
+	// Made is the time that the page shows.
 	Made  time.Time
 	Parts []Part
 }
 
-// A Part is the changes beneath one directory.
+// A Part is the changes below one directory.
 type Part struct {
 	// Root is the directory that the paths of Changes are relative to.
 	Root string
-	// Old and New are Root in both states.
+	// Old and New are the two states of Root.
 	Old, New *os.File
 	Changes  []diff.Change
 	Renames  []diff.Rename
 }
 
-// Written says what became of a page.
+// Written describes a finished page.
 type Written struct {
-	// Size is that of the page, in bytes.
+	// Size of the page in bytes.
 	Size int64
-	// Paths is how many changed, LeftOut how many of them the page shows nothing of
-	// but their number or name.
+	// Paths is the number of changed paths. LeftOut is how many of them have no section
+	// in the page.
 	Paths, LeftOut int
-	// Unread is how many are shown without their content, because it could not be
+	// Unread is the number of paths shown without their content, because it could not be
 	// read.
 	Unread int
 }
 
-// Write writes the page. Directories in which only the time differs are left out,
-// as in a table: some name in them came or went.
+// Write writes the page. It leaves out directories of which only the time differs, as tables
+// do: some name in them was added or removed.
 //
-// Cost: reads and compares the files that are shown. Memory: Max, two files of
-// TextMax, a hundred bytes for each of their lines, and some words a change. A file that cannot
-// be read, or is gone, is no error: the page says so. Errors: ErrInterrupted;
-// those of w, after which what was written is no page.
+// Cost: reads and compares the files that are shown. Memory: Max, two files of TextMax, a
+// hundred bytes for each of their lines, and some words for each change. A file that cannot be
+// read, or is gone, is no error: the page says so. Errors: ErrInterrupted; those of w, after
+// which the output is incomplete.
 func Write(ctx context.Context, w io.Writer, p Page) (Written, error) {
 	b := builder{ctx: ctx, page: p}
 	for _, part := range p.Parts {
@@ -104,20 +102,20 @@ func Write(ctx context.Context, w io.Writer, p Page) (Written, error) {
 		return Written{}, err
 	}
 	out := newSheet(w)
-	b.whole(out)
+	b.document(out)
 	if err := out.w.Flush(); err != nil {
 		return Written{}, err
 	}
 	return Written{Size: out.n, Paths: len(b.all), LeftOut: b.leftOut, Unread: b.unread}, nil
 }
 
-// A builder makes a page. The files come first, into memory, because the tree of
-// paths above them tells how many lines each gained and lost.
+// A builder creates a page. It first writes the files to memory, because the tree of paths
+// above them shows the number of lines added and removed.
 type builder struct {
 	ctx  context.Context
 	page Page
 	all  []entry
-	// files are the sections of the parts, in order.
+	// files has the section of each part, in order.
 	files           []*bytes.Buffer
 	used            int // bytes in files
 	leftOut, unread int
@@ -130,22 +128,22 @@ type builder struct {
 type entry struct {
 	report.Row
 	part int
-	// old is what the path was, under the name it had; nil where it was not.
+	// old is the old node, at its old path; nil for none.
 	old *diff.Node
-	// rename is nil where the path has not moved.
+	// rename is nil unless the path was renamed.
 	rename *diff.Rename
-	// shown: it has a section.
+	// shown: the entry has a section.
 	shown bool
 	lines lineCount
 }
 
-// A lineCount is how many lines a file gained and lost; known where it is text.
+// A lineCount is the number of lines added and removed; known for texts.
 type lineCount struct {
 	added, removed int
 	known          bool
 }
 
-// rows makes entries of the changes of a part.
+// rows creates the entries of a part.
 func (b *builder) rows(part Part) {
 	told := make([]diff.Change, 0, len(part.Changes))
 	gone := map[string]*diff.Node{}
@@ -174,7 +172,7 @@ func (b *builder) rows(part Part) {
 	b.files = append(b.files, new(bytes.Buffer))
 }
 
-// sections writes the section of each entry, as far as there is room.
+// sections writes the section of each entry until filesMax is reached.
 func (b *builder) sections() error {
 	for i := range b.all {
 		if err := b.ctx.Err(); err != nil {
@@ -192,5 +190,5 @@ func (b *builder) sections() error {
 	return nil
 }
 
-// path is where an entry lies.
+// path returns the absolute path of an entry.
 func (b *builder) path(e *entry) string { return filepath.Join(b.page.Parts[e.part].Root, e.Path) }

@@ -115,7 +115,7 @@ func TestAPageShowsEveryKindOfChange(t *testing.T) {
 	}
 }
 
-// outline writes elements, a line each, with what text they hold; tables as rows.
+// outline writes elements with their text, a line each; tables as rows.
 func outline(b *strings.Builder, n *html.Node, deep int) {
 	indent := strings.Repeat("  ", deep)
 	switch {
@@ -138,7 +138,7 @@ func outline(b *strings.Builder, n *html.Node, deep int) {
 	}
 }
 
-// find gives the first element of a name.
+// find returns the first element of a name.
 func find(n *html.Node, name string) *html.Node {
 	for d := range n.Descendants() {
 		if d.Type == html.ElementNode && d.Data == name {
@@ -148,7 +148,7 @@ func find(n *html.Node, name string) *html.Node {
 	return nil
 }
 
-// textOf is all text in a node.
+// textOf returns all text in a node.
 func textOf(n *html.Node) string {
 	var b strings.Builder
 	for d := range n.Descendants() {
@@ -159,7 +159,7 @@ func textOf(n *html.Node) string {
 	return b.String()
 }
 
-func TestWhatCannotBeReadIsSaid(t *testing.T) {
+func TestUnreadableFilesAreReported(t *testing.T) {
 	p := build(t, tree{"a": "one\n", "b": "one\n"}, tree{"a": "two\n", "b": "two!\n"})
 	ctx := context.Background()
 	old, new := treetest.Open(t, p.old), treetest.Open(t, p.new)
@@ -171,7 +171,7 @@ func TestWhatCannotBeReadIsSaid(t *testing.T) {
 	var out bytes.Buffer
 	got, err := page.Write(ctx, &out, page.Page{Parts: []page.Part{{Root: "/w", Old: old, New: new, Changes: changes}}})
 	must(t, err)
-	if got.Unread != 2 || !strings.Contains(out.String(), "could not be read: no such file") || !strings.Contains(out.String(), "no file any more") {
+	if got.Unread != 2 || !strings.Contains(out.String(), "could not be read: no such file") || !strings.Contains(out.String(), "no longer a regular file") {
 		t.Errorf("%+v:\n%s", got, out.String())
 	}
 }
@@ -195,16 +195,15 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, fs.ErrInvalid }
 
-func TestNothingToReviewIsSaid(t *testing.T) {
+func TestEmptyPageSaysSo(t *testing.T) {
 	text, got := build(t, tree{"a": "1\n"}, tree{"a": "1\n"}).write(t, "demo", "snapfs", "diff", "demo")
 	if got.Paths != 0 || !strings.Contains(text, "Nothing changed") {
 		t.Errorf("%+v:\n%s", got, text)
 	}
 }
 
-// No page grows beyond its bound, however large and odd what changed is, and it
-// says what is not in it.
-func TestAPageIsBoundedAndSaysWhatIsLeftOut(t *testing.T) {
+// No page exceeds its bound, however many and odd the changes, and it says what it leaves out.
+func TestPageIsBoundedAndListsOmissions(t *testing.T) {
 	lots, names, lines := tree{}, tree{}, tree{}
 	for i := range 120 {
 		lots[fmt.Sprintf("f%03d", i)] = strings.Repeat("<<<<<<<<<<<<<<<<<<<<<\xff\x01>\n", 4000)

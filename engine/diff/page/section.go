@@ -6,7 +6,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// section writes all that is shown of an entry.
+// section writes the section of an entry.
 func (b *builder) section(i int) {
 	e := &b.all[i]
 	part := b.page.Parts[e.part]
@@ -51,16 +51,16 @@ func (b *builder) section(i int) {
 		b.text(s, e, all, read)
 	}
 	s.mark("</details></article>")
-	_ = s.w.Flush() // a buffer takes everything
+	_ = s.w.Flush() // a buffer accepts every write
 	b.used += buf.Len() - before
 }
 
-// compares reports whether the content of an entry is part of its change.
+// compares reports whether an entry's content may differ.
 func (b *builder) compares(e *entry) bool {
 	return e.Kind != diff.Modified || e.What&(diff.Content|diff.Type) != 0
 }
 
-// heading names an entry: what happened, to which path, and how much.
+// heading writes the kind, the path and the number of lines of an entry.
 func (b *builder) heading(s *sheet, e *entry) {
 	s.mark("<h3>")
 	badge(s, e)
@@ -95,13 +95,13 @@ func (b *builder) text(s *sheet, e *entry, all []hunk, read [2]content) {
 			b.command(s, "--patch", b.path(e))
 		}
 	case read[0].there && read[1].there && e.rename == nil && e.What&diff.Content != 0:
-		s.mark("<p class=note>Both sides are the same now: it changed while this page was made.")
+		s.mark("<p class=note>Both sides are equal now: the file changed while this page was made.")
 	case !read[0].there || !read[1].there:
 		s.mark("<p class=note>The file is empty.")
 	}
 }
 
-// binary says why no lines are shown, and what shows the content.
+// binary writes why no lines are shown, and the command that shows the content.
 func (b *builder) binary(s *sheet, e *entry, read [2]content) {
 	s.mark("<p class=note>")
 	switch size := max(read[0].size, read[1].size); {
@@ -116,7 +116,7 @@ func (b *builder) binary(s *sheet, e *entry, read [2]content) {
 	b.command(s, "--patch", b.path(e))
 }
 
-// badge is the kind of a change: a letter to see, a word to hear.
+// badge writes the kind of a change: a letter, and a word for screen readers.
 func badge(s *sheet, e *entry) {
 	switch {
 	case e.From != "":
@@ -133,8 +133,7 @@ func badge(s *sheet, e *entry) {
 	s.mark(" ")
 }
 
-// what says what an entry is, or what differs in it. It is made of this program's own
-// words.
+// what returns the type of an entry or its differing aspects. The text is this program's own.
 func what(e *entry) string {
 	switch {
 	case e.rename != nil && e.old != nil:
@@ -154,7 +153,7 @@ func what(e *entry) string {
 	return "time"
 }
 
-// count writes how many lines came and went.
+// count writes the number of lines added and removed.
 func count(s *sheet, n lineCount) {
 	if !n.known || n.added+n.removed == 0 {
 		return

@@ -12,11 +12,11 @@ import (
 	"github.com/snapfs/snapfs/engine/diff/words"
 )
 
-// A markup is HTML that stands in this package's own source. Nothing is ever
-// converted to one: only a constant is one without a conversion.
+// A markup is HTML from this package's source. Nothing is ever converted to it: only a constant
+// has this type without a conversion.
 type markup string
 
-// A sheet is written on. It keeps the first error, which Flush tells.
+// A sheet is an output for HTML. It remembers the first error, which Flush returns.
 type sheet struct {
 	w *bufio.Writer
 	n int64
@@ -32,17 +32,17 @@ func (s *sheet) mark(parts ...markup) {
 	}
 }
 
-// num writes a number, which may stand anywhere.
+// num writes a number, which is safe anywhere.
 func (s *sheet) num(n int) { s.raw(strconv.Itoa(n)) }
 
-// raw writes what needs no escape.
+// raw writes text that needs no escape.
 func (s *sheet) raw(t string) {
 	n, _ := s.w.WriteString(t)
 	s.n += int64(n)
 }
 
-// text writes foreign text between tags: escaped, and with everything that a
-// reader would not see, or see elsewhere, made visible in an element of its own.
+// text writes foreign text between tags: escaped, and with every invisible or reordering
+// character made visible in an element of its own.
 func (s *sheet) text(t string) {
 	for t != "" {
 		n := plain(t)
@@ -75,8 +75,7 @@ func (s *sheet) text(t string) {
 	}
 }
 
-// title writes a text where no element can be: what is not seen is written with the
-// escapes of Go.
+// title writes a text where elements are not allowed: invisible characters as Go escapes.
 func (s *sheet) title(t string) {
 	t = report.Printable(t)
 	for t != "" {
@@ -107,7 +106,7 @@ func hexByte(b byte) string {
 
 func pad(digits string) string { return strings.Repeat("0", max(0, 4-len(digits))) + digits }
 
-// plain is how many bytes from the first on are shown as they are.
+// plain returns the length of the prefix that needs no escape.
 func plain(t string) int {
 	for i := 0; i < len(t); {
 		c := t[i]
@@ -119,7 +118,7 @@ func plain(t string) int {
 			continue
 		}
 		r, size := utf8.DecodeRuneInString(t[i:])
-		if r == utf8.RuneError && size == 1 || unseen(r) {
+		if r == utf8.RuneError && size == 1 || invisible(r) {
 			return i
 		}
 		i += size
@@ -127,11 +126,10 @@ func plain(t string) int {
 	return len(t)
 }
 
-// unseen reports whether a character beyond ASCII is not seen, or moves others: the
-// controls, the formats but the joiners of scripts and emoji, separators of lines,
-// fillers, what selects variants but those that emoji have, and what Unicode does
-// not call a character.
-func unseen(r rune) bool {
+// invisible reports whether a character beyond ASCII is invisible or reorders others: controls,
+// format characters except the joiners of scripts and emoji, line separators, fillers,
+// variation selectors except those of emoji, and noncharacters.
+func invisible(r rune) bool {
 	switch {
 	case r == 0x200c || r == 0x200d:
 		return false
@@ -143,7 +141,7 @@ func unseen(r rune) bool {
 	return unicode.Is(unicode.Cf, r)
 }
 
-// spans writes a line in which spans are marked up, and cuts it off at LineMax.
+// spans writes a line with marked spans, cut off at LineMax.
 func (s *sheet) spans(line string, spans []words.Span, open, end markup) {
 	cut := min(len(line), LineMax)
 	for cut < len(line) && cut > LineMax-utf8.UTFMax && !utf8.RuneStart(line[cut]) {
@@ -168,7 +166,7 @@ func (s *sheet) spans(line string, spans []words.Span, open, end markup) {
 	}
 }
 
-// name writes a name, cut off at nameMax. Blanks at its ends are made visible.
+// name writes a name, cut off at nameMax, with visible blanks at its ends.
 func (s *sheet) name(t string) {
 	if t == "" {
 		s.mark("<i>empty</i>")
@@ -181,7 +179,7 @@ func (s *sheet) name(t string) {
 	lead := len(t) - len(inner)
 	inner = strings.TrimRight(inner, " ")
 	s.blanks(lead)
-	// A name may hold a tab or a line feed, which text shows as such in a line.
+	// Tabs and line feeds in a name are shown, too.
 	for part := range strings.SplitAfterSeq(inner, "\t") {
 		before, tab := strings.CutSuffix(part, "\t")
 		s.text(before)
@@ -203,7 +201,7 @@ func (s *sheet) blanks(n int) {
 	}
 }
 
-// thousands writes a number with its digits in groups of three.
+// thousands returns a number with its digits in groups of three.
 func thousands(n int) string {
 	t := strconv.Itoa(n)
 	for i := len(t) - 3; i > 0 && t[i-1] != '-'; i -= 3 {
@@ -212,7 +210,7 @@ func thousands(n int) string {
 	return t
 }
 
-// many is a number and what it counts.
+// many returns a number and a noun in the plural.
 func many(n int, one string) string {
 	if n != 1 {
 		one += "s"

@@ -15,19 +15,19 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A content is that of a regular file on one side, or of none.
+// A content is the content of a regular file on one side, or of none.
 type content struct {
 	there bool
 	size  int64
-	// sum is its SHA-256; "" where it was too large to be read.
+	// sum is the SHA-256; "" if the file was too large to be read.
 	sum string
-	// binary: it is no text, or too much of it; long: of too many lines.
+	// binary: not text, or too large; long: too many lines.
 	binary, long bool
 	text         []byte
 }
 
-// read reads what a node was or is. No link is followed, and nothing is waited
-// for: it may have become something else meanwhile.
+// read reads the file of a node. It follows no link and does not block: the node may have been
+// replaced meanwhile.
 func (b *builder) read(root *os.File, path string, n *diff.Node) (c content, err error) {
 	if n == nil || !n.Mode.IsRegular() {
 		return c, nil
@@ -43,14 +43,14 @@ func (b *builder) read(root *os.File, path string, n *diff.Node) (c content, err
 		return c, err
 	}
 	if !info.Mode().IsRegular() {
-		return c, errors.New("it is no file any more")
+		return c, errors.New("no longer a regular file")
 	}
 	c = content{there: true, size: info.Size(), binary: info.Size() > TextMax}
 	if c.size > HashMax {
 		return c, nil
 	}
 	hash := sha256.New()
-	from := io.LimitReader(&patient{b.ctx, f}, c.size)
+	from := io.LimitReader(&ctxReader{b.ctx, f}, c.size)
 	if !c.binary {
 		var text bytes.Buffer
 		text.Grow(int(c.size) + bytes.MinRead)
@@ -69,23 +69,23 @@ func (b *builder) read(root *os.File, path string, n *diff.Node) (c content, err
 	return c, nil
 }
 
-// isBinary is git's rule, as in a patch: a NUL among the first 8000 bytes.
+// isBinary applies git's rule, as in a patch: a NUL among the first 8000 bytes.
 func isBinary(text []byte) bool { return bytes.IndexByte(text[:min(len(text), 8000)], 0) >= 0 }
 
-// patient is a reader that ends with its context.
-type patient struct {
+// ctxReader is a reader that ends with its context.
+type ctxReader struct {
 	ctx context.Context
 	r   io.Reader
 }
 
-func (p *patient) Read(buf []byte) (int, error) {
+func (p *ctxReader) Read(buf []byte) (int, error) {
 	if err := p.ctx.Err(); err != nil {
 		return 0, err
 	}
 	return p.r.Read(buf)
 }
 
-// why is the cause of an error in words, without the operation that it came from.
+// why returns the cause of an error in words, without its operation.
 func why(err error) string {
 	var errno syscall.Errno
 	switch {

@@ -2,23 +2,22 @@ package page
 
 import "strings"
 
-// deepest is how many directories are shown within one another; what lies deeper is
-// named by the rest of its path.
+// deepest is the maximum depth of shown directories; deeper ones are part of the name.
 const deepest = 12
 
-// A branch is a directory of the tree of paths.
+// A branch is a directory or a changed path in the tree of paths.
 type branch struct {
 	name string
-	// within is what lies in it, in the order of changes.
-	within []*branch
-	// leaf is its own change; nil where only what is in it changed. index is its
+	// children has the branches below, in the order of changes.
+	children []*branch
+	// leaf is the branch's own change, nil for an unchanged directory. index is its
 	// number.
 	leaf  *entry
 	index int
 }
 
-// grow makes the tree of a part's entries.
-func (b *builder) grow(part int) *branch {
+// buildTree builds the tree of a part's entries.
+func (b *builder) buildTree(part int) *branch {
 	root := &branch{}
 	for i := range b.all {
 		e := &b.all[i]
@@ -33,27 +32,27 @@ func (b *builder) grow(part int) *branch {
 			}
 			at, rest = at.dir(name), more
 		}
-		at.within = append(at.within, &branch{name: rest, leaf: e, index: i})
+		at.children = append(at.children, &branch{name: rest, leaf: e, index: i})
 	}
 	return root
 }
 
-// dir is the directory of that name; in the order of changes it is the last one,
-// if there is one, or was a change itself just before.
+// dir returns the subdirectory of that name. In the order of changes it is the last one or
+// new.
 func (br *branch) dir(name string) *branch {
-	if n := len(br.within); n > 0 && br.within[n-1].name == name {
-		return br.within[n-1]
+	if n := len(br.children); n > 0 && br.children[n-1].name == name {
+		return br.children[n-1]
 	}
 	d := &branch{name: name}
-	br.within = append(br.within, d)
+	br.children = append(br.children, d)
 	return d
 }
 
-// tree writes the tree of a part, until the sheet holds room bytes, and answers how
-// many paths it left out.
+// tree writes the tree of a part until the sheet holds room bytes, and returns the number of
+// paths left out.
 func (b *builder) tree(s *sheet, part int, room int64) (left int) {
 	s.mark("<ul>")
-	for _, br := range b.grow(part).within {
+	for _, br := range b.buildTree(part).children {
 		left += br.write(s, room)
 	}
 	s.mark("</ul>")
@@ -64,15 +63,15 @@ func (br *branch) write(s *sheet, room int64) (left int) {
 	if s.n > room {
 		return br.paths()
 	}
-	if len(br.within) == 0 {
+	if len(br.children) == 0 {
 		s.mark("<li>")
 		br.link(s, "")
 		return 0
 	}
-	// A directory that holds one directory alone shares its line with it.
+	// A directory with one subdirectory and nothing else shares its line.
 	name := br.name + "/"
-	for br.leaf == nil && len(br.within) == 1 && len(br.within[0].within) > 0 {
-		br = br.within[0]
+	for br.leaf == nil && len(br.children) == 1 && len(br.children[0].children) > 0 {
+		br = br.children[0]
 		name += br.name + "/"
 	}
 	s.mark("<li class=dir><details open><summary>")
@@ -84,14 +83,14 @@ func (br *branch) write(s *sheet, room int64) (left int) {
 		s.mark("</bdi>")
 	}
 	s.mark("</summary><ul>")
-	for _, w := range br.within {
+	for _, w := range br.children {
 		left += w.write(s, room)
 	}
 	s.mark("</ul></details>")
 	return left
 }
 
-// link writes a line of the tree; as is its name, or "" for the branch's own.
+// link writes a line of the tree with the name as, or "" for the branch's own.
 func (br *branch) link(s *sheet, as string) {
 	if as == "" {
 		as = br.name
@@ -111,12 +110,12 @@ func (br *branch) link(s *sheet, as string) {
 	s.mark("</bdi> <em>left out</em>")
 }
 
-// paths is how many changed paths a branch holds.
+// paths returns the number of changed paths in a branch.
 func (br *branch) paths() (n int) {
 	if br.leaf != nil {
 		n = 1
 	}
-	for _, w := range br.within {
+	for _, w := range br.children {
 		n += w.paths()
 	}
 	return n

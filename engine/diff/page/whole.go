@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Beginning marks a file as a page that this package has written.
+// Beginning is the start of every page; it marks a file as written by this package.
 const Beginning = "<!doctype html><!-- made by snapfs diff -->\n"
 
 //go:embed page.css
@@ -16,14 +16,14 @@ var style markup
 //go:embed page.js
 var script markup
 
-// hash is how a policy names a style or a script.
+// hash returns the hash of a style or script for the content security policy.
 func hash(m markup) string {
 	sum := sha256.Sum256([]byte(m))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// whole writes the page around the files.
-func (b *builder) whole(s *sheet) {
+// document writes the page around the files.
+func (b *builder) document(s *sheet) {
 	s.mark(Beginning, "<html lang=en><head><meta charset=utf-8>\n",
 		`<meta http-equiv=Content-Security-Policy content="default-src 'none'; base-uri 'none'; form-action 'none'; `,
 		`require-trusted-types-for 'script'; trusted-types 'none'; style-src `)
@@ -50,7 +50,7 @@ func clippedName(t string) string {
 	return t
 }
 
-// keys tells what they do; the script shows it, and without one there are none.
+// keys is the help for the keys; the script shows it.
 const keys markup = `<dialog id=help aria-labelledby=help-title><h2 id=help-title>Keys</h2>
 <dl><dt><kbd>j</kbd> <kbd>k</kbd><dd>next and previous file
 <dt><kbd>n</kbd> <kbd>p</kbd><dd>next and previous change
@@ -63,7 +63,7 @@ const keys markup = `<dialog id=help aria-labelledby=help-title><h2 id=help-titl
 <p><button id=close>Close</button></dialog>
 `
 
-// header sums up the whole.
+// header writes the title, the totals and the tools.
 func (b *builder) header(s *sheet) {
 	s.mark("<header>\n<div id=about><h1>")
 	s.name(b.page.Title)
@@ -84,7 +84,7 @@ func (b *builder) header(s *sheet) {
 		`<output id=seen></output></form>`+"\n</header>\n")
 }
 
-// summary says how much of what changed.
+// summary writes the number of changes of each kind.
 func (b *builder) summary(s *sheet) {
 	if len(b.all) == 0 {
 		s.mark("Nothing changed")

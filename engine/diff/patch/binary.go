@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// binary writes both contents whole: the first applies the patch, the second
-// takes it back.
+// binary writes both contents whole: the first for applying the patch, the second for
+// reverting it.
 func (p *printer) binary(e ends, a, b blob) error {
 	p.out.WriteString("GIT binary patch\n")
 	if err := p.literal(e.to, b); err != nil {
@@ -17,7 +17,7 @@ func (p *printer) binary(e ends, a, b blob) error {
 	return p.literal(e.from, a)
 }
 
-// literal streams a file, compressed, as git's base 85.
+// literal streams a file, compressed and in git's base 85.
 func (p *printer) literal(path string, b blob) error {
 	fmt.Fprintf(p.out, "literal %d\n", b.size)
 	lines := &base85{out: p.out}
@@ -28,7 +28,7 @@ func (p *printer) literal(path string, b blob) error {
 			return err
 		}
 		copied, err := io.Copy(pack, r)
-		_ = r.Close() // nothing was written to it
+		_ = r.Close() // opened for reading only
 		if err != nil || size != b.size || copied != size {
 			return p.fail(path, err)
 		}
@@ -41,9 +41,9 @@ func (p *printer) literal(path string, b blob) error {
 	return nil
 }
 
-// base85 writes what it is given as lines of up to 52 bytes: a letter for the
-// length (A to Z for 1 to 26, a to z for 27 to 52), then five digits for every
-// four bytes, the most significant first (git, base85.c and diff.c).
+// base85 writes its input as lines of up to 52 bytes: a letter for the length (A to Z for 1
+// to 26, a to z for 27 to 52), then five digits for every four bytes, the most significant
+// first (git, base85.c and diff.c).
 type base85 struct {
 	out  *bufio.Writer
 	line [52]byte

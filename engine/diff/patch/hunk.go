@@ -9,7 +9,7 @@ import (
 	"znkr.io/diff/textdiff"
 )
 
-// writeHunks writes the lines that differ, with three lines around them.
+// writeHunks writes the lines that differ, with three lines of context.
 func writeHunks(out *bufio.Writer, a, b []byte) {
 	for _, h := range textdiff.Hunks(a, b) {
 		fmt.Fprintf(out, "@@ -%s +%s @@\n", span(h.LineNoX, h.EndLineNoX), span(h.LineNoY, h.EndLineNoY))
@@ -30,7 +30,7 @@ func writeHunks(out *bufio.Writer, a, b []byte) {
 	}
 }
 
-// span is first line and count; an empty one names the line before it.
+// span returns first line and count; an empty span has the line before it.
 func span(start, end int) string {
 	switch end - start {
 	case 0:
@@ -41,7 +41,7 @@ func span(start, end int) string {
 	return fmt.Sprintf("%d,%d", start+1, end-start)
 }
 
-// countLines counts the lines that a patch would add and remove.
+// countLines returns the number of lines that a patch would add and remove.
 func countLines(a, b []byte) (added, removed int) {
 	for _, h := range textdiff.Hunks(a, b, zdiff.Context(0)) {
 		for _, e := range h.Edits {

@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// writeNotes begins the patch with what git cannot hold.
+// writeNotes starts the patch with the differences that git's format cannot express.
 func writeNotes(out *bufio.Writer, changes []diff.Change) {
 	first := true
 	for i, c := range changes {
@@ -19,7 +19,7 @@ func writeNotes(out *bufio.Writer, changes []diff.Change) {
 			continue
 		}
 		if first {
-			out.WriteString("# Beyond this patch, because git has no place for it:\n")
+			out.WriteString("# Not in this patch, because git cannot represent it:\n")
 			first = false
 		}
 		fmt.Fprintf(out, "#   %s: %s\n", quote(c.Path), note)
@@ -29,8 +29,8 @@ func writeNotes(out *bufio.Writer, changes []diff.Change) {
 	}
 }
 
-// noteOf says what of a change the patch lacks; bare: nothing beneath the path
-// changed.
+// noteOf returns the differences of a change that the patch lacks. bare: nothing below the
+// path changed.
 func noteOf(c diff.Change, bare bool) string {
 	if !pathFits(c.Path) {
 		return joined(c.Kind.String(), strings.Join(c.What.Names(), ", "))
@@ -55,7 +55,7 @@ func noteOfModified(c diff.Change) string {
 	}
 	held := fits(c.Old) && fits(c.New)
 	add(c.What&diff.Content != 0 && !held, "too large: %d to %d bytes", c.Old.Size, c.New.Size)
-	add(c.What&diff.Mode != 0 && !(held && holds(c.Old) && holds(c.New)), "mode %s to %s", diff.Octal(c.Old.Mode), diff.Octal(c.New.Mode))
+	add(c.What&diff.Mode != 0 && !(held && modeFits(c.Old) && modeFits(c.New)), "mode %s to %s", diff.Octal(c.Old.Mode), diff.Octal(c.New.Mode))
 	add(c.What&diff.Owner != 0, "owner %d:%d to %d:%d", c.Old.UID, c.Old.GID, c.New.UID, c.New.GID)
 	add(c.What&diff.Device != 0, "device %#x to %#x", c.Old.Rdev, c.New.Rdev)
 	add(c.What&diff.Xattrs != 0, "extended attributes")
@@ -64,7 +64,7 @@ func noteOfModified(c diff.Change) string {
 	return joined(parts...)
 }
 
-// noteOfLone says what a patch that adds or deletes a file leaves out.
+// noteOfLone returns what a patch that adds or deletes a file lacks.
 func noteOfLone(did string, n *diff.Node, bare bool) string {
 	if n.Mode.IsDir() {
 		if bare && did == "added" {
@@ -85,7 +85,7 @@ func noteOfLone(did string, n *diff.Node, bare bool) string {
 		return ""
 	}
 	var parts []string
-	if !holds(n) {
+	if !modeFits(n) {
 		parts = append(parts, "mode "+diff.Octal(n.Mode))
 	}
 	if n.LinkOf != "" {
@@ -97,8 +97,8 @@ func noteOfLone(did string, n *diff.Node, bare bool) string {
 	return joined(parts...)
 }
 
-// holds reports whether git's two modes say all about a file's.
-func holds(n *diff.Node) bool {
+// modeFits reports whether one of git's two modes is the file's whole mode.
+func modeFits(n *diff.Node) bool {
 	return n.Mode.Type() == fs.ModeSymlink || n.Mode == 0o644 || n.Mode == 0o755
 }
 

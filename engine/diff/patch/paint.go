@@ -20,29 +20,28 @@ const (
 	upright  = "\x1b[27m"
 )
 
-// A Painter shows a patch, which is written to it, on a terminal: lines that went in
-// red, lines that came in green, and of those that stand for one another the
-// words that differ reversed. What is not its own passes through tame, which leaves
-// nothing that a terminal would act on. Close writes what is left; an error of the
-// terminal is that of the next call.
+// A Painter shows a patch, which is written to it, on a terminal: removed lines in red, added
+// lines in green, and the differing words of corresponding lines reversed. It passes all other
+// text through tame, which must remove terminal control sequences. Close writes the rest. After
+// an error of the terminal, the next call returns it.
 //
-// Memory: lines that follow one another and all went or came, up to a bound.
+// Memory: consecutive removed and added lines, up to a bound.
 type Painter struct {
-	w    io.Writer
-	tame func(string) string
-	err  error
-	part []byte // of a line whose end has not come
-	// before and after are how many lines of each side the hunk still has.
-	before, after int
-	went, came    []string
-	size          int // of both
+	w      io.Writer
+	escape func(string) string
+	err    error
+	part   []byte // of a line whose end has not come
+	// before and after count the remaining lines of each side of the hunk.
+	before, after  int
+	removed, added []string
+	size           int // of both
 }
 
-// paintMax bounds the lines in which words are looked for, in bytes.
+// paintMax bounds the lines in which words are compared, in bytes.
 const paintMax = 64 << 10
 
-// NewPainter paints to w.
-func NewPainter(w io.Writer, tame func(string) string) *Painter { return &Painter{w: w, tame: tame} }
+// NewPainter returns a painter that writes to w.
+func NewPainter(w io.Writer, tame func(string) string) *Painter { return &Painter{w: w, escape: tame} }
 
 // Write takes a part of the patch.
 func (p *Painter) Write(b []byte) (int, error) {
@@ -62,7 +61,7 @@ func (p *Painter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close writes what is left.
+// Close writes the rest.
 func (p *Painter) Close() error {
 	if len(p.part) > 0 {
 		p.line(string(p.part))
@@ -77,7 +76,7 @@ func (p *Painter) line(line string) {
 		p.inHunk(line)
 		return
 	}
-	if strings.HasPrefix(line, `\ `) && len(p.went)+len(p.came) > 0 {
+	if strings.HasPrefix(line, `\ `) && len(p.removed)+len(p.added) > 0 {
 		p.inHunk(line)
 		return
 	}
@@ -88,17 +87,16 @@ func (p *Painter) line(line string) {
 		if len(fields) > 3 {
 			p.before, p.after = lengthOf(fields[1]), lengthOf(fields[2])
 		}
-		p.put(cyan, p.tame(line))
-	case headed(line):
-		p.put(bold, p.tame(line))
+		p.put(cyan, p.escape(line))
+	case isHeader(line):
+		p.put(bold, p.escape(line))
 	default:
-		p.put("", p.tame(line))
+		p.put("", p.escape(line))
 	}
 }
 
-// lengthOf returns how many lines a side of a hunk has, by its range in the hunk's
-// header: "-first,count", or "-first" for one line. It returns 0 for a count that is
-// no number.
+// lengthOf returns the number of lines of one side from the hunk header: "-first,count", or
+// "-first" for one line. It returns 0 for a malformed count.
 func lengthOf(span string) int {
 	_, count, counted := strings.Cut(span, ",")
 	if !counted {
@@ -111,8 +109,8 @@ func lengthOf(span string) int {
 	return max(n, 0)
 }
 
-// headed tells the lines above the hunks of a file.
-func headed(line string) bool {
+// isHeader reports whether a line is one of the header lines of a file.
+func isHeader(line string) bool {
 	for _, head := range []string{
 		"diff --git ", "--- ", "+++ ", "index ", "new file mode ", "deleted file mode ", "old mode ", "new mode ",
 		"similarity index ", "rename from ", "rename to ", "GIT binary patch",
@@ -124,8 +122,8 @@ func headed(line string) bool {
 	return false
 }
 
-// inHunk takes a line of a hunk. Lines that went and lines that came after them are
-// kept until all are there.
+// inHunk takes a line of a hunk. It collects removed and added lines until the run is
+// complete.
 func (p *Painter) inHunk(line string) {
 	op := byte(' ')
 	if line != "" {
@@ -133,26 +131,26 @@ func (p *Painter) inHunk(line string) {
 	}
 	switch op {
 	case '-':
-		if len(p.came) > 0 {
+		if len(p.added) > 0 {
 			p.flush()
 		}
 		p.before--
-		p.went = append(p.went, line)
+		p.removed = append(p.removed, line)
 	case '+':
 		p.after--
-		p.came = append(p.came, line)
+		p.added = append(p.added, line)
 	case '\\': // no newline: belongs to the line above it
 		if kept := p.last(); kept != nil {
 			*kept += "\n" + line
 			return
 		}
-		p.put("", p.tame(line))
+		p.put("", p.escape(line))
 		return
 	default:
 		p.flush()
 		p.before--
 		p.after--
-		p.put("", p.tame(line))
+		p.put("", p.escape(line))
 		return
 	}
 	if p.size += len(line); p.size > paintMax {
@@ -160,32 +158,32 @@ func (p *Painter) inHunk(line string) {
 	}
 }
 
-// last is the line that was kept last.
+// last returns the last collected line.
 func (p *Painter) last() *string {
 	switch {
-	case len(p.came) > 0:
-		return &p.came[len(p.came)-1]
-	case len(p.went) > 0:
-		return &p.went[len(p.went)-1]
+	case len(p.added) > 0:
+		return &p.added[len(p.added)-1]
+	case len(p.removed) > 0:
+		return &p.removed[len(p.removed)-1]
 	}
 	return nil
 }
 
-// flush writes the lines that were kept. The first that went is taken to have
-// become the first that came, and so on.
+// flush writes the collected lines. The first removed line corresponds to the first added one,
+// and so on.
 func (p *Painter) flush() {
-	gone, came := make([][]words.Span, len(p.went)), make([][]words.Span, len(p.came))
+	gone, came := make([][]words.Span, len(p.removed)), make([][]words.Span, len(p.added))
 	for i := range min(len(gone), len(came)) {
 		if p.size <= paintMax {
-			gone[i], came[i] = words.Changed(textOf(p.went[i]), textOf(p.came[i]))
+			gone[i], came[i] = words.Changed(textOf(p.removed[i]), textOf(p.added[i]))
 		}
 	}
-	p.lines(red, p.went, gone)
-	p.lines(green, p.came, came)
-	p.went, p.came, p.size = nil, nil, 0
+	p.lines(red, p.removed, gone)
+	p.lines(green, p.added, came)
+	p.removed, p.added, p.size = nil, nil, 0
 }
 
-// textOf is a kept line without its sign, and without a remark below it.
+// textOf returns a collected line without its sign, and without a remark below it.
 func textOf(line string) string {
 	line, _, _ = strings.Cut(line, "\n")
 	return line[1:]
@@ -195,20 +193,20 @@ func (p *Painter) lines(colour string, lines []string, marks [][]words.Span) {
 	for i, line := range lines {
 		p.put(colour, line[:1]+p.mark(textOf(line), marks[i]))
 		if _, remark, has := strings.Cut(line, "\n"); has {
-			p.put("", p.tame(remark))
+			p.put("", p.escape(remark))
 		}
 	}
 }
 
-// mark reverses what differs in a line.
+// mark reverses the differing spans of a line.
 func (p *Painter) mark(line string, spans []words.Span) string {
 	var b strings.Builder
 	at := 0
 	for _, s := range spans {
-		b.WriteString(p.tame(line[at:s.Start]) + reversed + p.tame(line[s.Start:s.End]) + upright)
+		b.WriteString(p.escape(line[at:s.Start]) + reversed + p.escape(line[s.Start:s.End]) + upright)
 		at = s.End
 	}
-	b.WriteString(p.tame(line[at:]))
+	b.WriteString(p.escape(line[at:]))
 	return b.String()
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// visible is what a tame terminal would get: nothing but print and blanks.
+// visible returns the printable characters and blanks that a terminal would get.
 func visible(s string) string {
 	var b strings.Builder
 	for _, c := range []byte(s) {
@@ -44,13 +44,13 @@ func painted(t *testing.T, text string, step int) string {
 	return out.String()
 }
 
-// named writes what the painter does in words.
+// named replaces the painter's escape sequences by words.
 func named(s string) string {
 	return strings.NewReplacer("\x1b[m", "<end>", "\x1b[1m", "<bold>", "\x1b[31m", "<red>", "\x1b[32m", "<green>", "\x1b[36m", "<cyan>",
 		"\x1b[7m", "[", "\x1b[27m", "]").Replace(s)
 }
 
-func TestTheWordsThatChangedAreMarked(t *testing.T) {
+func TestChangedWordsAreMarked(t *testing.T) {
 	for name, c := range map[string]struct{ hunk, want string }{
 		"one word": {
 			"@@ -1,3 +1,3 @@\n same\n-the quick brown fox\n+the slow brown fox\n same",
@@ -83,7 +83,7 @@ func TestTheWordsThatChangedAreMarked(t *testing.T) {
 			for _, step := range []int{1, 7, 1 << 20} {
 				got := named(painted(t, c.hunk+"\n", step))
 				if name == "what a terminal would act on" || name == "a line like a header" {
-					// which words are marked is not the point here
+					// the marked words do not matter here
 					strip := strings.NewReplacer("[", "", "]", "")
 					got, c.want = strip.Replace(got), strip.Replace(c.want)
 				}
@@ -95,7 +95,7 @@ func TestTheWordsThatChangedAreMarked(t *testing.T) {
 	}
 }
 
-// Without its colours a painted patch is the patch, line by line, tamed.
+// Without its colours, a painted patch is the escaped patch, line by line.
 func TestPaintingChangesNothingButColours(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 11))

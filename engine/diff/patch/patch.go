@@ -15,32 +15,31 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// The bounds of what a patch shows.
+// The bounds of a patch.
 const (
-	// TextMax: a larger file is shown as binary, compressed, not line by line.
+	// TextMax: a larger file is written as binary, not line by line.
 	TextMax = 8 << 20
-	// FileMax: a larger file is only named, in the header: git refuses patches
-	// that hold it.
+	// FileMax: a larger file is only listed in the header, because git rejects a patch
+	// with it.
 	FileMax = 512 << 20
 )
 
-// Options say how a patch is written. The zero value will do.
+// Options configure a patch. The zero value is valid.
 type Options struct {
-	// Renames, from [diff.Renames], are written as such where git has renames:
-	// files and symbolic links. All else is deleted and added.
+	// Renames, from [diff.Renames], are written as renames if git supports them: files and
+	// symbolic links. Others are written as deleted and added.
 	Renames []diff.Rename
 }
 
-// Write writes changes, which must be in order, as a patch of the kind that
-// `git diff --binary --full-index` prints: `git apply` on a copy of the old
-// tree gives the new one, as far as git can hold it (regular files, the
-// owner's right to execute, symbolic links). So does patch(1), of text. The
-// header, which they skip, names what they cannot hold and what differs there.
-// Times are named only where nothing else differs.
+// Write writes changes, which must be in order, as a patch like `git diff --binary
+// --full-index`: `git apply` on a copy of the old tree gives the new one, as far as git can
+// represent it (regular files, the owner's execute permission, symbolic links). patch(1) does
+// the same for texts. The header, which both skip, lists the differences that they cannot
+// apply, and times only where nothing else differs.
 //
-// old and new are the trees that were compared. Cost: reads each changed file of up
-// to FileMax once, a binary one twice. Memory: two files of TextMax.
-// Errors: *errs.Error for a file that cannot be read; those of w.
+// old and new are the compared trees. Cost: reads each changed file of up to FileMax once, a
+// binary one twice. Memory: two files of TextMax. Errors: *errs.Error for a file that cannot be
+// read; those of w.
 func Write(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.Change, o Options) error {
 	out := bufio.NewWriterSize(w, 64<<10)
 	writeNotes(out, changes)
@@ -62,9 +61,9 @@ type printer struct {
 	moves
 }
 
-// moves are the renames that git has a word for.
+// moves holds the renames that git can represent.
 type moves struct {
-	to   map[string]move // by the path that a file has now
+	to   map[string]move // by the file's new path
 	from map[string]bool
 }
 
@@ -93,8 +92,8 @@ func movesOf(changes []diff.Change, renames []diff.Rename) moves {
 	return m
 }
 
-// change writes none, one or two file patches: git has no word for a change of
-// type, so that is a deletion and an addition.
+// change writes the patches of a change: git represents a change of type as a deletion and an
+// addition.
 func (p *printer) change(c diff.Change) error {
 	old, new := fits(c.Old), fits(c.New)
 	if m, ok := p.to[c.Path]; ok {
@@ -119,14 +118,13 @@ func (p *printer) change(c diff.Change) error {
 	return nil
 }
 
-// ends are the two sides of a file's patch; a nil node is a file that is not
-// there.
+// ends holds the two sides of a file's patch; a nil node is a missing file.
 type ends struct {
 	from, to string
 	old, new *diff.Node
 }
 
-// file writes the patch of one file; r is nil where it has not moved.
+// file writes the patch of one file; r is nil unless the file was renamed.
 func (p *printer) file(e ends, r *diff.Rename) error {
 	a, err := p.load(0, e.from, e.old)
 	if err != nil {
@@ -165,8 +163,7 @@ func (p *printer) file(e ends, r *diff.Rename) error {
 	return nil
 }
 
-// percent is what git would say of a rename: 100 where nothing differs, and only
-// there.
+// percent returns the similarity of a rename for git: 100 only if the files are equal.
 func percent(a, b blob, r *diff.Rename) int {
 	if a.id == b.id {
 		return 100
@@ -174,8 +171,8 @@ func percent(a, b blob, r *diff.Rename) int {
 	return min(r.Similarity, 99)
 }
 
-// label names a side of a text patch. The tab keeps a name with a blank in it
-// from being cut there, as git itself has it.
+// label returns the name of one side of a text patch. As in git, a tab after a name with a
+// blank prevents readers from cutting it there.
 func label(prefix, path string, n *diff.Node) string {
 	if n == nil {
 		return "/dev/null"
@@ -189,7 +186,7 @@ func label(prefix, path string, n *diff.Node) string {
 	return name
 }
 
-// fits reports whether git can hold a node.
+// fits reports whether git can represent a node.
 func fits(n *diff.Node) bool {
 	return n != nil && (n.Mode.IsRegular() && n.Size <= FileMax || n.Mode.Type() == fs.ModeSymlink)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// patches checks that patch(1) makes the new tree of the old one, and back.
+// patches checks that patch(1) turns the old tree into the new one, and back.
 func (s sides) patches(t *testing.T, text []byte, old, new tree) {
 	t.Helper()
 	treetest.NeedProgram(t, "patch")
@@ -36,7 +36,7 @@ func (s sides) patches(t *testing.T, text []byte, old, new tree) {
 	}
 }
 
-func TestPatchMakesOneTreeOfTheOther(t *testing.T) {
+func TestPatchTurnsOneTreeIntoTheOther(t *testing.T) {
 	text := strings.Repeat("one\ntwo\nthree\n", 20)
 	old := tree{
 		"edit": "a\nb\nc\nd\ne\nf\ng\nh\n", "noeol": "x", "eol": "x\n", "gone": "bye\n", "filled": "", "exec": "!run\n", "plain": "run\n",
@@ -50,7 +50,7 @@ func TestPatchMakesOneTreeOfTheOther(t *testing.T) {
 	s.patches(t, s.write(t), old, new)
 }
 
-func TestPatchMakesOneTreeOfTheOtherOnRandomText(t *testing.T) {
+func TestPatchTurnsOneTreeIntoTheOtherOnRandomText(t *testing.T) {
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		old, new := tree{}, tree{}

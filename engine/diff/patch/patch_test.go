@@ -18,8 +18,8 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// A tree maps paths to contents; "->x" is a symbolic link to x, and a "!"
-// before the content makes the file executable.
+// A tree maps paths to contents; "->x" is a symbolic link to x, and "!" before the content
+// makes the file executable.
 type tree map[string]string
 
 func (tr tree) build(t *testing.T, root string) {
@@ -46,7 +46,7 @@ func (tr tree) build(t *testing.T, root string) {
 	}
 }
 
-// read gives back what build was told.
+// read is the inverse of build.
 func read(t *testing.T, root string) tree {
 	t.Helper()
 	tr := tree{}
@@ -110,8 +110,7 @@ func (s sides) write(t *testing.T) []byte {
 	return out.Bytes()
 }
 
-// applies checks that git makes the new tree of the old one, and the old one of
-// the new.
+// applies checks that git turns the old tree into the new one, and back.
 func (s sides) applies(t *testing.T, text []byte, old, new tree) {
 	t.Helper()
 	file := filepath.Join(s.dir, "patch")
@@ -149,12 +148,12 @@ var newTree = tree{
 	"new-bin": "!\x00\xff", "new/deep/er": "\n", "new-link": "->no/such\n", "new name\t\"": "no newline",
 }
 
-func TestGitMakesOneTreeOfTheOther(t *testing.T) {
+func TestGitTurnsOneTreeIntoTheOther(t *testing.T) {
 	s := buildBoth(t, oldTree, newTree)
 	s.applies(t, s.write(t), oldTree, newTree)
 }
 
-func TestGitMakesOneTreeOfTheOtherOnRandomText(t *testing.T) {
+func TestGitTurnsOneTreeIntoTheOtherOnRandomText(t *testing.T) {
 	for seed := range uint64(treetest.Budget(t, 5, 15)) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		old, new := tree{}, tree{}
@@ -167,8 +166,8 @@ func TestGitMakesOneTreeOfTheOtherOnRandomText(t *testing.T) {
 	}
 }
 
-// randomText is up to thirty lines of few kinds, so that two have much in
-// common; one in eight is binary.
+// randomText returns up to thirty lines of few kinds, so that two texts have much in common;
+// one in eight is binary.
 func randomText(r *rand.Rand) string {
 	var b strings.Builder
 	for range r.IntN(30) {
@@ -184,7 +183,7 @@ func randomText(r *rand.Rand) string {
 	return b.String()
 }
 
-func TestGitCarriesRenames(t *testing.T) {
+func TestGitAppliesRenames(t *testing.T) {
 	text := strings.Repeat("one\ntwo\nthree\n", 20)
 	shout := strings.ToUpper(text)
 	old := tree{"a": text, "same": "1\n", "exec": "run\n", "link": "->x", "dir/x": "xx\n", "dir/y": "y\n" + shout, "\xff old": "odd\n", "file": "f\n", "was/f": "g\n"}
@@ -205,7 +204,7 @@ func TestGitCarriesRenames(t *testing.T) {
 	s.applies(t, []byte(got), old, new)
 }
 
-func TestLargeTextIsCarriedAsBinary(t *testing.T) {
+func TestLargeTextIsWrittenAsBinary(t *testing.T) {
 	old := tree{"large": strings.Repeat("line\n", patch.TextMax/5+1)}
 	new := tree{"large": old["large"] + "more\n"}
 	s := buildBoth(t, old, new)
@@ -216,7 +215,7 @@ func TestLargeTextIsCarriedAsBinary(t *testing.T) {
 	s.applies(t, text, old, new)
 }
 
-func TestWhatGitCannotHoldIsNamed(t *testing.T) {
+func TestDifferencesThatGitCannotRepresentAreListed(t *testing.T) {
 	treetest.NeedRoot(t)
 	old, new := tree{"f": "1\n", "repo/.git/config": "a\n"}, tree{"f": "1\n", "repo/.git/config": "b\n"}
 	s := buildBoth(t, old, new)

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// quote writes a name as git does: in double quotes, with the escapes of C,
-// where it holds a control character, a byte beyond ASCII, a quotation mark or
-// a backslash.
+// quote quotes a name as git does: in double quotes with C escapes if it contains a control
+// character, a byte outside ASCII, a quotation mark or a backslash.
 func quote(name string) string {
 	plain := true
 	for i := range len(name) {
@@ -34,9 +33,8 @@ func quote(name string) string {
 	return b.String()
 }
 
-// pathFits reports whether git accepts a path in a patch: it refuses whatever
-// some filesystem could take for a repository's own directory (path.c,
-// is_ntfs_dotgit), and cannot open what is longer than PATH_MAX.
+// pathFits reports whether git accepts a path in a patch: it rejects names that some filesystem
+// treats as .git (path.c, is_ntfs_dotgit), and paths longer than PATH_MAX.
 func pathFits(path string) bool {
 	if path == "." || len(path) >= 4096 {
 		return false

@@ -25,19 +25,19 @@ type source struct {
 	root [2]*os.File
 }
 
-// A blob is the content of a file as git sees it.
+// A blob is the content of a file as git stores it.
 type blob struct {
 	id     string // git's object id, forty zeros for no file
 	side   int
 	node   *diff.Node
 	size   int64
 	binary bool
-	text   []byte // nil when binary
+	text   []byte // nil if binary
 }
 
 const noID = "0000000000000000000000000000000000000000"
 
-// load reads a file, whole when it is text.
+// load reads a file, and retains a text.
 func (s *source) load(side int, path string, n *diff.Node) (blob, error) {
 	b := blob{id: noID, side: side, node: n}
 	if n == nil {
@@ -66,12 +66,12 @@ func (s *source) load(side int, path string, n *diff.Node) (blob, error) {
 	return b, nil
 }
 
-// isBinary is git's own rule: a NUL among the first 8000 bytes.
+// isBinary applies git's rule: a NUL among the first 8000 bytes.
 func isBinary(data []byte) bool {
 	return bytes.IndexByte(data[:min(len(data), 8000)], 0) >= 0
 }
 
-// open gives a blob's content, and how long it is.
+// open returns the content of a blob and its size.
 func (s *source) open(b blob, path string) (io.ReadCloser, int64, error) {
 	if b.node.Mode.Type() == fs.ModeSymlink {
 		return io.NopCloser(strings.NewReader(b.node.Target)), int64(len(b.node.Target)), nil
@@ -88,11 +88,11 @@ func (s *source) open(b blob, path string) (io.ReadCloser, int64, error) {
 	r := struct {
 		io.Reader
 		io.Closer
-	}{&patient{s.ctx, io.LimitReader(f, info.Size())}, f}
+	}{&ctxReader{s.ctx, io.LimitReader(f, info.Size())}, f}
 	return r, info.Size(), nil
 }
 
-// openFile opens a regular file of a side.
+// openFile opens a regular file of one side.
 func (s *source) openFile(side int, path string) (*os.File, error) {
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	f, err := vfs.OpenBeneath(int(s.root[side].Fd()), path, flags, 0)
@@ -101,7 +101,7 @@ func (s *source) openFile(side int, path string) (*os.File, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = errMoved
+		err = errChanged
 	}
 	if err != nil {
 		f.Close()
@@ -110,16 +110,16 @@ func (s *source) openFile(side int, path string) (*os.File, error) {
 	return f, nil
 }
 
-var errMoved = errors.New("it changed while it was read")
+var errChanged = errors.New("the file changed while it was read")
 
 func (s *source) fail(path string, err error) error {
 	if err == nil {
-		err = errMoved
+		err = errChanged
 	}
 	kind := errs.KindOf(err)
 	switch {
 	case kind != nil:
-	case errors.Is(err, errMoved):
+	case errors.Is(err, errChanged):
 		kind = errs.ErrBusy
 	default:
 		kind = errs.ErrCorrupt
@@ -127,13 +127,13 @@ func (s *source) fail(path string, err error) error {
 	return &errs.Error{Op: "reading for the patch", Path: path, Kind: kind, Err: snapshot.ExplainStale(err)}
 }
 
-// patient is a reader that ends with its context.
-type patient struct {
+// ctxReader is a reader that ends with its context.
+type ctxReader struct {
 	ctx context.Context
 	r   io.Reader
 }
 
-func (p *patient) Read(b []byte) (int, error) {
+func (p *ctxReader) Read(b []byte) (int, error) {
 	if err := p.ctx.Err(); err != nil {
 		return 0, err
 	}

@@ -12,20 +12,20 @@ import (
 	"github.com/snapfs/snapfs/engine/diff/report"
 )
 
-// A count is what a change adds and removes.
+// A count is the number of lines that a change adds and removes.
 type count struct {
 	path string
-	// from is where the file was, if it was renamed; else "".
+	// from is the old path of a renamed file, else "".
 	from string
-	// added and removed are lines, of text.
+	// added and removed count lines of text.
 	added, removed int
-	// binary: the sizes, in bytes, say what lines cannot.
+	// binary: only the sizes in bytes are known.
 	binary           bool
 	oldSize, newSize int64
 }
 
-// counts counts the lines of every change of a file's content, in order, and of
-// each rename that git has a word for.
+// counts counts the lines of every change of content and of each rename that git can
+// represent, in order.
 func (s *source) counts(changes []diff.Change, renames []diff.Rename) ([]count, error) {
 	moves := movesOf(changes, renames)
 	var list []count
@@ -69,7 +69,7 @@ func (s *source) count(e ends) (n count, err error) {
 	return n, nil
 }
 
-// name is what a line of Stat is about.
+// name returns the path of a line of Stat.
 func (c count) name() string {
 	if c.from != "" {
 		return report.Printable(c.from) + " => " + report.Printable(c.path)
@@ -77,9 +77,9 @@ func (c count) name() string {
 	return report.Printable(c.path)
 }
 
-// Stat writes a line a changed file with the lines it gained and lost, as `git
-// diff --stat` does, within width columns, and a line for the whole. Errors:
-// those of [Write].
+// Stat writes a line for each changed file with the number of lines added and removed, like
+// `git diff --stat`, at most width columns wide, and a line with the totals. Errors: those of
+// [Write].
 func Stat(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.Change, width int, renames ...diff.Rename) error {
 	src := source{ctx: ctx, root: [2]*os.File{old, new}}
 	counts, err := src.counts(changes, renames)
@@ -102,7 +102,7 @@ func Stat(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.Ch
 	return out.Flush()
 }
 
-// Lines counts the lines that texts gained and lost. Errors: those of [Write].
+// Lines returns the number of text lines added and removed. Errors: those of [Write].
 func Lines(ctx context.Context, old, new *os.File, changes []diff.Change, renames ...diff.Rename) (added, deleted int, err error) {
 	src := source{ctx: ctx, root: [2]*os.File{old, new}}
 	counts, err := src.counts(changes, renames)
@@ -112,8 +112,8 @@ func Lines(ctx context.Context, old, new *os.File, changes []diff.Change, rename
 	return added, deleted, err
 }
 
-// bar draws a count; where the largest has no room, all shrink in proportion,
-// but none that is not zero disappears.
+// bar draws a count. If the largest does not fit, all are scaled down, but a count above zero
+// never to nothing.
 func (c count) bar(most, room int) string {
 	if c.binary {
 		return fmt.Sprintf("Bin %d -> %d bytes", c.oldSize, c.newSize)

@@ -19,8 +19,7 @@ import (
 // A Document is the JSON form of changes.
 type Document struct {
 	Changes []Change `json:"changes"`
-	// Renames pair added and deleted ones of Changes, where somebody looked for
-	// them.
+	// Renames pairs added and deleted Changes, if renames were detected.
 	Renames []Rename `json:"renames,omitempty"`
 	Summary Summary  `json:"summary"`
 }
@@ -66,8 +65,8 @@ type Node struct {
 	Ino          uint64            `json:"ino"`
 }
 
-// A Summary is the JSON form of [diff.Summary]; sizes in bytes. What was renamed
-// is counted as added and as deleted, too.
+// A Summary is the JSON form of [diff.Summary]; sizes in bytes. A renamed path also counts as
+// added and as deleted.
 type Summary struct {
 	Added    int   `json:"added"`
 	Modified int   `json:"modified"`
@@ -85,7 +84,7 @@ func JSON(w io.Writer, changes []diff.Change) error {
 	return e.Encode(Of(changes))
 }
 
-// Of makes the JSON form, for a command that has more to say beside it.
+// Of returns the JSON form, for a command that adds further fields.
 func Of(changes []diff.Change, renames ...diff.Rename) Document {
 	s := diff.Summarise(changes)
 	d := Document{
@@ -130,7 +129,7 @@ func node(n *diff.Node) *Node {
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000000Z07:00") }
 
-// text gives bytes as JSON can hold them, and as they are where it cannot.
+// text returns a string for JSON, and its base 64 form if that loses bytes.
 func text(s string) (readable, whole string) {
 	if utf8.ValidString(s) {
 		return s, ""

@@ -13,19 +13,18 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// A Row is a line of a table: a change, or the two of a rename in one.
+// A Row is a line of a table: one change, or both changes of a rename.
 type Row struct {
-	// Change is the added one of a rename.
+	// Change is the change; of a rename, the added one.
 	diff.Change
-	// From is where it was, if it was renamed; else "".
+	// From is the old path of a rename, else "".
 	From string
 	what string
 	grew snapshot.Bytes
 }
 
-// Rows makes a row of each change. The two of a rename share one, at the place
-// that the path has now; and what moved along in its directory, and is as it was,
-// has none.
+// Rows returns a row for each change. The two changes of a rename share one at the new path,
+// and an unchanged node that moved along with its directory has none.
 func Rows(changes []diff.Change, renames []diff.Rename) []Row {
 	if len(renames) == 0 {
 		rows := make([]Row, len(changes))
@@ -58,7 +57,7 @@ func Rows(changes []diff.Change, renames []diff.Rename) []Row {
 	return rows
 }
 
-// moved is the row of a rename; what it says is "" where only the path differs.
+// moved returns the row of a rename. Its text is "" if only the path differs.
 func moved(c diff.Change, r *diff.Rename, old *diff.Node) Row {
 	row := Row{Change: c, From: r.From}
 	differs := r.Differs(old, c.New)
@@ -76,19 +75,19 @@ func moved(c diff.Change, r *diff.Rename, old *diff.Node) Row {
 
 // along reports whether the directory around a path was renamed the same way.
 func along(r *diff.Rename, ends map[string]*diff.Rename) bool {
-	from, name, beneath := cutLast(r.From)
+	from, name, nested := cutLast(r.From)
 	to, last, _ := cutLast(r.To)
 	dir := ends[to]
-	return beneath && name == last && dir != nil && dir.Dir && dir.From == from && dir.To == to
+	return nested && name == last && dir != nil && dir.Dir && dir.From == from && dir.To == to
 }
 
-func cutLast(path string) (dir, name string, beneath bool) {
+func cutLast(path string) (dir, name string, nested bool) {
 	i := strings.LastIndexByte(path, '/')
 	return path[:max(i, 0)], path[i+1:], i > 0
 }
 
-// Table writes a line a row: the letter of its kind, R for a rename; what it is or
-// what differs; by how much a file grew; and the path. Errors: those of w.
+// Table writes a line for each row: the letter of its kind, R for a rename; the type or the
+// differing aspects; by how much a file grew; and the path. Errors: those of w.
 func Table(w io.Writer, rows []Row) error {
 	wide := 0
 	for _, r := range rows {
@@ -105,7 +104,7 @@ func Table(w io.Writer, rows []Row) error {
 	return out.Flush()
 }
 
-// said is what a row says of its change.
+// said returns the text of a row.
 func (r Row) said() string {
 	if r.what == "" {
 		return diff.TypeName(r.New.Mode)
@@ -113,7 +112,7 @@ func (r Row) said() string {
 	return r.what
 }
 
-// what is the type of a path that came or went, and else what differs.
+// what returns the type of an added or deleted path, else the differing aspects.
 func what(c diff.Change) string {
 	switch {
 	case c.Kind == diff.Added:
@@ -126,7 +125,7 @@ func what(c diff.Change) string {
 	return c.What.String()
 }
 
-// arrow is what a path points to, or is a link of.
+// arrow returns the target of a symbolic link, or the first name of a hard link.
 func arrow(c diff.Change) string {
 	switch n := c.New; {
 	case n == nil:
@@ -148,10 +147,9 @@ func delta(n snapshot.Bytes) string {
 	return ""
 }
 
-// Printable gives a name as a terminal may have it: in double quotes with the
-// escapes of Go where it holds anything that is not printed, that is not
-// UTF-8, or that could be taken for such quoting. So no name moves the cursor,
-// changes a colour, or reverses the direction of writing.
+// Printable returns a name that is safe on a terminal: in double quotes with Go escapes if it
+// contains unprintable characters, invalid UTF-8, or anything that could be mistaken for such
+// quoting. So no name moves the cursor, changes a colour, or reverses the writing direction.
 func Printable(name string) string {
 	plain := utf8.ValidString(name) && name != "" && name[0] != ' ' && name[len(name)-1] != ' ' &&
 		!strings.ContainsAny(name, `"\`) && !strings.Contains(name, " -> ") && !strings.Contains(name, " = ")

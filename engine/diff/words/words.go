@@ -1,7 +1,6 @@
-// Package words finds what differs within a line: which words of an old one
-// went, and which of a new one came.
+// Package words finds the words of a line that were removed and added.
 //
-// It is for the eyes alone, on a terminal or a page. No patch depends on it.
+// The result is for display, on a terminal or a page. No patch depends on it.
 package words
 
 import (
@@ -12,21 +11,20 @@ import (
 	zdiff "znkr.io/diff"
 )
 
-// Max is the length, in bytes, up to which lines are compared.
+// Max is the maximum length in bytes of a line to compare.
 const Max = 4096
 
-// alike is the part of the longer line, one in so many, that must be the same
-// for the rest to be worth marking.
+// alike is the divisor of the part of the longer line that must be equal: with less in common,
+// marking words does not help.
 const alike = 4
 
-// A Span is the bytes from Start up to End of a line.
+// A Span is the bytes [Start, End) of a line.
 type Span struct{ Start, End int }
 
-// Changed gives what of the line old is not in new, and what of new is not in
-// old, in order. Words, blanks and other characters are whole; changes that only
-// blanks part are one. Both are nil where the lines have too little in common,
-// are equal, or one is longer than Max: then the whole line is what changed.
-// Cost: that of comparing as many words as the lines have.
+// Changed returns the spans of old that are not in new, and of new that are not in old, in
+// order. Words, blanks and other characters are never split; spans with only blanks between
+// them are joined. Both are nil if the lines have too little in common, are equal, or one is
+// longer than Max: then the whole line counts as changed. Cost: a diff of the lines' words.
 func Changed(old, new string) (gone, came []Span) {
 	if len(old) > Max || len(new) > Max || old == new {
 		return nil, nil
@@ -54,7 +52,7 @@ func Changed(old, new string) (gone, came []Span) {
 	return gone, came
 }
 
-// grow adds a span, to the last one where nothing but blanks is between them.
+// grow adds a span. It extends the last one if only blanks are between.
 func grow(spans []Span, line string, start, end int) []Span {
 	if last := len(spans) - 1; last >= 0 && strings.TrimSpace(line[spans[last].End:start]) == "" {
 		spans[last].End = end
@@ -63,7 +61,7 @@ func grow(spans []Span, line string, start, end int) []Span {
 	return append(spans, Span{start, end})
 }
 
-// inked is the number of bytes that are no blanks.
+// inked returns the number of non-blank bytes.
 func inked(line string) (n int) {
 	for _, f := range strings.Fields(line) {
 		n += len(f)
@@ -71,9 +69,8 @@ func inked(line string) (n int) {
 	return n
 }
 
-// split cuts a line into words, runs of blanks, and all else one by one. Bytes
-// that are not UTF-8 are parts of words: what is marked is never half a
-// character.
+// split splits a line into words, runs of blanks, and single other characters. Bytes that are
+// not UTF-8 are parts of words, so that no span splits a character.
 func split(line string) (words []string) {
 	for len(line) > 0 {
 		first, n := utf8.DecodeRuneInString(line)
@@ -86,7 +83,7 @@ func split(line string) (words []string) {
 				n += size
 			}
 		} else {
-			// What combines with a character stays with it.
+			// A combining character stays with its base.
 			for n < len(line) {
 				r, size := utf8.DecodeRuneInString(line[n:])
 				if !unicode.Is(unicode.Mn, r) {

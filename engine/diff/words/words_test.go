@@ -10,7 +10,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff/words"
 )
 
-// marked writes a line with brackets around what is marked.
+// marked writes a line with brackets around its spans.
 func marked(line string, spans []words.Span) string {
 	for _, s := range slices.Backward(spans) {
 		line = line[:s.Start] + "[" + line[s.Start:s.End] + "]" + line[s.End:]
@@ -18,7 +18,7 @@ func marked(line string, spans []words.Span) string {
 	return line
 }
 
-func TestWhatChangedWithinALineIsMarked(t *testing.T) {
+func TestChangedWordsOfALineAreMarked(t *testing.T) {
 	for _, c := range []struct{ old, new, gone, came string }{
 		{"port = 80", "port = 8080", "port = [80]", "port = [8080]"},
 		{"a(b, c)", "a(b)", "a(b[, c])", "a(b)"},
@@ -39,7 +39,7 @@ func TestWhatChangedWithinALineIsMarked(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotMarkedIsTheSameOnBothSides(t *testing.T) {
+func TestUnmarkedTextIsEqualOnBothSides(t *testing.T) {
 	const seed = 11
 	r := rand.New(rand.NewPCG(seed, 1))
 	line := func() string {

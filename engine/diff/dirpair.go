@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A place is a directory, open on the sides that have it.
-type place struct {
+// A dirPair is a directory, open on the sides that have it.
+type dirPair struct {
 	path string
 	has  [2]bool
 	dir  [2]int // the descriptors
 }
 
-func (p place) close() {
+func (p dirPair) close() {
 	for i, has := range p.has {
 		if has {
 			unix.Close(p.dir[i])
@@ -22,16 +22,16 @@ func (p place) close() {
 	}
 }
 
-// only is the place on one side.
-func (p place) only(side int) place {
+// only returns the directory on one side alone.
+func (p dirPair) only(side int) dirPair {
 	p.has[1-side] = false
 	return p
 }
 
-// fd is the descriptor on a side that has the place.
-func (p place) fd(side int) int { return p.dir[side] }
+// fd returns the descriptor on a side that has the directory.
+func (p dirPair) fd(side int) int { return p.dir[side] }
 
-func (p place) join(name string) string {
+func (p dirPair) join(name string) string {
 	switch {
 	case name == "":
 		return p.path
@@ -56,8 +56,8 @@ func first(errs [2]error) error {
 	return errs[newer]
 }
 
-// open opens a directory on the sides asked for.
-func (w *worker) open(path string, on [2]bool, flags int) (p place, errs [2]error) {
+// open opens a directory on the given sides.
+func (w *worker) open(path string, on [2]bool, flags int) (p dirPair, errs [2]error) {
 	p.path = path
 	for i := range p.dir {
 		if on[i] {
@@ -68,9 +68,9 @@ func (w *worker) open(path string, on [2]bool, flags int) (p place, errs [2]erro
 	return p, errs
 }
 
-// inspect asks for the open directories themselves, and tells whether one of
-// them belongs to a filesystem that is to be left out.
-func (w *worker) inspect(p place) (st [2]vfs.Stat, foreign bool, err error) {
+// inspect stats the open directories, and reports whether one is on a filesystem that
+// Options.OneFilesystem excludes.
+func (w *worker) inspect(p dirPair) (st [2]vfs.Stat, foreign bool, err error) {
 	for i, has := range p.has {
 		if !has {
 			continue
@@ -84,9 +84,9 @@ func (w *worker) inspect(p place) (st [2]vfs.Stat, foreign bool, err error) {
 	return st, foreign, nil
 }
 
-// parent opens the directory that holds a touched place. Its error is EXDEV
-// where that belongs to a filesystem that is to be left out.
-func (w *worker) parent(dir string) (place, [2]error) {
+// parent opens the parent directory of a touched path. The error is EXDEV if that is on an
+// excluded filesystem.
+func (w *worker) parent(dir string) (dirPair, [2]error) {
 	p, errs := w.open(dir, [2]bool{true, true}, vfs.OPath)
 	if first(errs) == nil && w.opt.OneFilesystem {
 		_, foreign, err := w.inspect(p)
@@ -98,18 +98,18 @@ func (w *worker) parent(dir string) (place, [2]error) {
 	return p, errs
 }
 
-// locate compares path, which one side may not reach because what leads to it
-// is no directory there: then the difference is further up, and is whole.
-func (w *worker) locate(path string, deep bool, try int) error {
-	if try > patience {
-		return unsteady(path)
+// compareAbove compares a path that one side may not reach because a parent is no directory there:
+// then that parent is compared instead, whole.
+func (w *worker) compareAbove(path string, deep bool, try int) error {
+	if try > maxTries {
+		return keepsChanging(path)
 	}
 	for path != "." {
 		dir, name := split(path)
 		p, errs := w.parent(dir)
 		if first(errs) == nil {
 			defer p.close()
-			return w.node(p, name, deep, try)
+			return w.compare(p, name, deep, try)
 		}
 		p.close()
 		switch {
