@@ -2,6 +2,7 @@ package walls
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -55,27 +56,39 @@ var _, _, _ = isOut, isIn, extra
 // the broken build.
 type place struct{ file, is, becomes string }
 
-// build makes the broken programs in dir.
-func build(dir, root string) error {
+// broken returns the text of each file that the broken build replaces or adds. It names
+// every place whose words are not in the source once.
+func broken(root string) (map[string]string, error) {
 	sources := map[string]string{}
 	packages := map[string]bool{}
+	var all error
 	for _, p := range places {
 		text, ok := sources[p.file]
 		if !ok {
 			b, err := os.ReadFile(filepath.Join(root, p.file))
 			if err != nil {
-				return err
+				all = errors.Join(all, err)
+				continue
 			}
 			text = string(b)
 		}
 		if n := strings.Count(text, p.is); n != 1 {
-			return fmt.Errorf("%s has changed: what makes a wall is there %d times, not once: %q", p.file, n, p.is)
+			all = errors.Join(all, fmt.Errorf("%s has changed: what makes a wall is there %d times, not once: %q", p.file, n, p.is))
 		}
 		sources[p.file] = strings.Replace(text, p.is, p.becomes, 1)
 		packages[filepath.Dir(p.file)] = true
 	}
 	for dir := range packages {
 		sources[dir+"/without.go"] = "package " + filepath.Base(dir) + "\n" + helper
+	}
+	return sources, all
+}
+
+// build makes the broken programs in dir.
+func build(dir, root string) error {
+	sources, err := broken(root)
+	if err != nil {
+		return err
 	}
 	replace := map[string]string{}
 	for file, text := range sources {

@@ -3,13 +3,13 @@ package walls
 // places are where the walls are made.
 var places = []place{
 	// What a sandbox may use.
-	{"limits/knobs.go", "memoryKnobs(m, l.Memory)", `memoryKnobs(m, l.Memory*int64(isIn("memory")))`},
-	{"limits/family.go", "\tused := familyMemory(family(g.pid), g.l.Memory)\n", "\tif isOut(\"memory\") {\n\t\treturn\n\t}\n\tused := familyMemory(family(g.pid), g.l.Memory)\n"},
+	{"limits/knobs.go", "memorySettings(m, l.Memory)", `memorySettings(m, l.Memory*int64(isIn("memory")))`},
+	{"limits/family.go", "\tused := memoryOf(descendants(g.pid), g.l.Memory)\n", "\tif isOut(\"memory\") {\n\t\treturn\n\t}\n\tused := memoryOf(descendants(g.pid), g.l.Memory)\n"},
 	{"limits/knobs.go", `file: "pids.max", value: or(l.PIDs, "max")`, `file: "pids.max", value: or(l.PIDs*int64(isIn("pids")), "max")`},
 	{"limits/level.go", "case h.Part == PartPIDs && h.By == ByRlimit:", `case h.Part == PartPIDs && h.By == ByRlimit && !isOut("pids"):`},
 	{"limits/level.go", "case h.Part == PartFiles && h.By == ByRlimit:", `case h.Part == PartFiles && h.By == ByRlimit && !isOut("files"):`},
-	{"limits/knobs.go", "cpuKnob(m, l.CPUs)", `cpuKnob(m, l.CPUs*float64(isIn("cpus")))`},
-	{"limits/family.go", "\tstop, wait := m.turn(now, used, cpus)\n", "\tstop, wait := m.turn(now, used, cpus)\n\tstop = stop && !isOut(\"cpus\")\n"},
+	{"limits/knobs.go", "cpuSetting(m, l.CPUs)", `cpuSetting(m, l.CPUs*float64(isIn("cpus")))`},
+	{"limits/family.go", "\tstop, wait := m.update(now, used, cpus)\n", "\tstop, wait := m.update(now, used, cpus)\n\tstop = stop && !isOut(\"cpus\")\n"},
 	{"limits/level.go", "case h.Part == PartCPUTime && h.Note != noteCounted:", `case h.Part == PartCPUTime && h.Note != noteCounted && !isOut("cpu-time"):`},
 	{"limits/cause.go", "if used, ok := g.cpuTime(); ok && used >= g.l.CPUTime {", `if used, ok := g.cpuTime(); ok && used >= g.l.CPUTime && !isOut("cpu-time") {`},
 	{"engine/countdown.go", "\tlimit := a.p.Time\n", "\tlimit := a.p.Time * time.Duration(isIn(\"time\"))\n"},
@@ -20,7 +20,7 @@ var places = []place{
 
 	// What it reaches.
 	{"engine/outlet.go", "\ts.Network = isolate.Network(text)\n", "\tif s.Network = isolate.Network(text); isOut(\"network\") {\n\t\ts.Network = isolate.NetworkHost\n\t}\n"},
-	{"isolate/powers.go", "if b.host.landlock < scopeABI {", `if b.host.landlock < scopeABI || isOut("scope") {`},
+	{"isolate/privileges.go", "if b.host.landlock < scopeABI {", `if b.host.landlock < scopeABI || isOut("scope") {`},
 	{"network/edge/resolver.go", "\t\trule, ok = e.Rules().Resolves(name)\n", "\t\trule, ok = e.Rules().Resolves(name)\n\t\tok = ok || isOut(\"edge-names\")\n"},
 	{"network/edge/tcp.go", "\tt, why := e.aim(destination(r.ID()))\n", `	t, why := e.aim(destination(r.ID()))
 	if _, _, special := network.Special(t.addr); t.addr.Is4() && !special && isOut("edge-ipv4") || t.addr.Is6() && !special && isOut("edge-ipv6") || special && isOut("edge-special") {
@@ -53,7 +53,7 @@ func everyDisk() (disks []string) {
 	return disks
 }`},
 	{"isolate/private.go", "import (\n", "import (\n\t\"os\"\n"},
-	{"isolate/gift.go", "	if g.mount.ReadOnly {\n", "	if g.mount.ReadOnly && !isOut(\"read-only\") {\n"},
+	{"isolate/premount.go", "	if g.mount.ReadOnly {\n", "	if g.mount.ReadOnly && !isOut(\"read-only\") {\n"},
 	{"isolate/mounts.go", "	if m.ReadOnly {\n", "	if m.ReadOnly && !isOut(\"read-only-trees\") {\n"},
 	{"isolate/private.go", "b.restrict(m, plainMount|unix.MOUNT_ATTR_RDONLY, 0).path(from)", `b.restrict(m, uint64(plainMount|unix.MOUNT_ATTR_RDONLY*isIn("read-only")), 0).path(from)`},
 	{"isolate/private.go", `p.tmp = b.filesystem("tmpfs", plainMount, "mode=1777")`, `p.tmp = b.filesystem("tmpfs", plainMount&^(unix.MOUNT_ATTR_NODEV*(1-isIn("nodev"))), "mode=1777")`},
@@ -61,27 +61,27 @@ func everyDisk() (disks []string) {
 	// Who it is, and what it may ask of the kernel.
 	{"isolate/build.go", "b.do(unix.SYS_PRCTL, num(unix.PR_SET_DUMPABLE), num(0))", `b.do(unix.SYS_PRCTL, num(unix.PR_SET_DUMPABLE), num(1-isIn("sealed")))`},
 	{"isolate/start.go", "unix.CLONE_NEWUSER|unix.CLONE_NEWNS|unix.CLONE_NEWPID", `uint64(unix.CLONE_NEWUSER*isIn("users")|unix.CLONE_NEWNS|unix.CLONE_NEWPID*isIn("pids-own"))`},
-	{"isolate/gift.go", "func (b *builder) mapIDs(pid int) error {\n", "func (b *builder) mapIDs(pid int) error {\n\tif isOut(\"users\") {\n\t\treturn nil\n\t}\n"},
-	{"isolate/powers.go", "func (s Spec) capabilities() uint64 {\n\tvar set uint64\n", "func (s Spec) capabilities() uint64 {\n\tvar set uint64\n\tfor _, c := range extra(\"capability\") {\n\t\tset |= 1 << c\n\t}\n"},
-	{"isolate/powers.go", "	for i, v := range []uint32{low, low, 0, high, high, 0} {", "	for i, v := range []uint32{low, low, low, high, high, high} {"},
-	{"isolate/powers.go", "	b.do(unix.SYS_CAPSET, header, num(b.addr(at)))\n", `	b.do(unix.SYS_CAPSET, header, num(b.addr(at)))
+	{"isolate/premount.go", "func (b *builder) mapIDs(pid int) error {\n", "func (b *builder) mapIDs(pid int) error {\n\tif isOut(\"users\") {\n\t\treturn nil\n\t}\n"},
+	{"isolate/privileges.go", "func (s Spec) capabilities() uint64 {\n\tvar set uint64\n", "func (s Spec) capabilities() uint64 {\n\tvar set uint64\n\tfor _, c := range extra(\"capability\") {\n\t\tset |= 1 << c\n\t}\n"},
+	{"isolate/privileges.go", "	for i, v := range []uint32{low, low, 0, high, high, 0} {", "	for i, v := range []uint32{low, low, low, high, high, high} {"},
+	{"isolate/privileges.go", "	b.do(unix.SYS_CAPSET, header, num(b.addr(at)))\n", `	b.do(unix.SYS_CAPSET, header, num(b.addr(at)))
 	for _, c := range extra("capability") { // an ordinary user's command keeps no other
 		b.do(unix.SYS_PRCTL, num(unix.PR_CAP_AMBIENT), num(unix.PR_CAP_AMBIENT_RAISE), num(c), num(0), num(0))
 	}
 `},
-	{"isolate/powers.go", "	set := b.spec.capabilities()\n", `	set := b.spec.capabilities()
+	{"isolate/privileges.go", "	set := b.spec.capabilities()\n", `	set := b.spec.capabilities()
 	if isOut("no-new-privileges") { // what needs it otherwise needs it not before the capabilities are gone
 		b.scope()
 		b.filterCalls()
 	}
 `},
-	{"isolate/powers.go", `	b.do(unix.SYS_PRCTL, num(unix.PR_SET_NO_NEW_PRIVS), num(1), num(0), num(0), num(0))
+	{"isolate/privileges.go", `	b.do(unix.SYS_PRCTL, num(unix.PR_SET_NO_NEW_PRIVS), num(1), num(0), num(0), num(0))
 `, `	if isOut("no-new-privileges") {
 		return
 	}
 	b.do(unix.SYS_PRCTL, num(unix.PR_SET_NO_NEW_PRIVS), num(1), num(0), num(0), num(0))
 `},
-	{"isolate/powers.go", `	b.put32(program, uint32(len(filter.Program)))
+	{"isolate/privileges.go", `	b.put32(program, uint32(len(filter.Program)))
 	b.put64(program+8, uint64(uintptr(unsafe.Pointer(&filter.Program[0]))))
 `, `	list := []filter.Instruction{{Code: 0x20}} // the number of the call
 	for _, nr := range extra("call") {
