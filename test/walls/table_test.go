@@ -170,7 +170,7 @@ type excuse struct {
 }
 
 var excuses = []excuse{
-	{lines: []string{"disk", "inodes"}, on: limits, who: user, why: "an ordinary user sets no quotas", says: "only root may limit"},
+	{lines: []string{"disk", "inodes"}, on: limits, who: user, why: "an ordinary user sets no quotas", says: "only root can limit"},
 	{
 		lines: []string{"write-rate", "read-rate", "write-ops", "read-ops"}, on: limits, who: user,
 		why: "only control groups hold rates, and this user is given none", says: "control group",
