@@ -106,7 +106,8 @@ test: programs ## test every package, as root and as an ordinary user; root skip
 	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_CONFORMANCE_OUT=$(RESULTS) SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
 		LATER=$(if $(filter ./...,$(PKGS)),$(LATER)) .ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off $(FLAGS) $(call tested,$(PKGS))
 	@$(if $(ROOT),SNAPFS_SECOND_PASS=1 SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
-		.ci/skips .ci/as-user -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off $(FLAGS) $(call tested,$(PKGS)))
+		.ci/skips .ci/as-user -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off $(FLAGS) \
+		$(if $(filter ./...,$(PKGS)),$(FIRST) $$(.ci/by-user),$(PKGS)))
 
 .PHONY: test-long
 test-long: programs ## run the tests that the last make test cut short: every step, more seeds, more rounds

@@ -100,6 +100,7 @@ func sequence(touches ...snapshot.Touch) iter.Seq2[snapshot.Touch, error] {
 func TestBothWaysOfComparingAgreeWithAnOracleOnRandomTrees(t *testing.T) {
 	treetest.NeedRoot(t)
 	changed := 0
+	treetest.OncePerRun(t)
 	seeds := treetest.Budget(t, 40, 150)
 	for seed := range uint64(seeds) {
 		w := makeTwins(t)

@@ -147,6 +147,7 @@ func (w *world) with(mine, real string) *world {
 // lawful returns how many random worlds a law is tried on.
 func lawful(t *testing.T) int {
 	t.Helper()
+	treetest.OncePerRun(t)
 	return treetest.Budget(t, 10, 40)
 }
 

@@ -126,6 +126,7 @@ func text(r *rand.Rand, lines []string) []byte {
 func TestTextAgreesWithGitOnRandomEdits(t *testing.T) {
 	g := needGit(t)
 	clean := 0
+	treetest.OncePerRun(t)
 	cases := treetest.Budget(t, 400, 2000)
 	for seed := range uint64(cases) {
 		r := rand.New(rand.NewPCG(seed, 3))

@@ -49,6 +49,7 @@ const patience = 60 * time.Second
 // start starts a browser, which ends with the test and leaves no process behind.
 func start(t testing.TB) *browser {
 	t.Helper()
+	treetest.OncePerRun(t)
 	treetest.NeedProgram(t, "chromium")
 	dir := treetest.Dir(t)
 	in, to, err := os.Pipe()

@@ -109,6 +109,7 @@ type promise struct {
 // the child's task and exits instead.
 func Run(t *testing.T, s Subject) {
 	beChild(s)
+	treetest.OncePerRun(t) // root's pass has RunAsUser
 	results := report{Subject: s.Name}
 	if !s.StorageOnly {
 		defer results.write(t)
