@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fixture is a backend on a fresh filesystem, with a subvolume as its tree.
+// fixture returns a backend on a new filesystem, with a subvolume as its tree.
 func fixture(t testing.TB) (*Backend, snapshot.Tree) {
 	t.Helper()
 	top := treetest.Btrfs(t)
@@ -73,7 +73,7 @@ func clone(t testing.TB, b *Backend, tree snapshot.Tree, id string) (snapshot.Sn
 	return s, f
 }
 
-func TestWhatAKilledBuilderLeftIsTakenAwayByTheNext(t *testing.T) {
+func TestRemainsOfAKilledCreationAreRemoved(t *testing.T) {
 	b, tree := fixture(t)
 	clone(t, b, tree, "1")
 	other := *b
@@ -94,7 +94,7 @@ func TestWhatAKilledBuilderLeftIsTakenAwayByTheNext(t *testing.T) {
 	}
 }
 
-func TestAClonesBaseAndForkAreEqualUnderAWriter(t *testing.T) {
+func TestTheBaseAndForkOfACloneAreEqualUnderAWriter(t *testing.T) {
 	b, tree := fixture(t)
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -121,14 +121,14 @@ func TestAClonesBaseAndForkAreEqualUnderAWriter(t *testing.T) {
 	<-done
 }
 
-func TestAnUnchangedTreeIsAnsweredWithTheSnapshotItHas(t *testing.T) {
+func TestCaptureReusesTheSnapshotOfAnUnchangedTree(t *testing.T) {
 	b, tree := fixture(t)
 	first, err := b.Capture(t.Context(), tree, "s1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	known := false
-	for i := 0; i < 20 && !known; i++ { // a busy disk makes it lose patience
+	for i := 0; i < 20 && !known; i++ { // a sync on a busy disk may take longer than patience
 		id := snapshot.ID("t" + strconv.Itoa(i))
 		again, err := b.Capture(t.Context(), tree, id)
 		if err != nil {
@@ -139,7 +139,7 @@ func TestAnUnchangedTreeIsAnsweredWithTheSnapshotItHas(t *testing.T) {
 	if !known {
 		t.Error("an unchanged tree was captured anew each time")
 	}
-	write(t, tree.Path+"/file", "new") // buffered: only a flush brings it out
+	write(t, tree.Path+"/file", "new") // buffered: only a sync makes it visible
 	changed, err := b.Capture(t.Context(), tree, "s3")
 	if err != nil || changed.ID != "s3" {
 		t.Fatalf("a changed tree gave %s, %v", changed.ID, err)
@@ -148,7 +148,7 @@ func TestAnUnchangedTreeIsAnsweredWithTheSnapshotItHas(t *testing.T) {
 	wantFile(t, first.View.Path+"/file", "old")
 }
 
-func TestAStockedForkIsHandedOverWholeAndOnce(t *testing.T) {
+func TestAReadyMadeForkIsUsedOnce(t *testing.T) {
 	b, tree := fixture(t)
 	s, _ := clone(t, b, tree, "1")
 	if err := b.Stock(t.Context(), s.ID, 4); err != nil {
@@ -163,7 +163,7 @@ func TestAStockedForkIsHandedOverWholeAndOnce(t *testing.T) {
 		t.Fatalf("%d forks were put by", n)
 	}
 	var wait sync.WaitGroup
-	for i := range 6 { // more than there are: the rest are made
+	for i := range 6 { // more than were made in advance
 		wait.Go(func() {
 			f, err := b.Fork(t.Context(), s.ID, snapshot.ForkID("g"+strconv.Itoa(i)))
 			if err != nil {
@@ -187,7 +187,7 @@ func TestAStockedForkIsHandedOverWholeAndOnce(t *testing.T) {
 	}
 }
 
-func TestNestedSubvolumesComeAlong(t *testing.T) {
+func TestNestedSubvolumesAreCaptured(t *testing.T) {
 	b, tree := fixture(t)
 	subvolume(t, tree.Path+"/sub")
 	if err := os.Mkdir(tree.Path+"/sub/dir", 0o755); err != nil {
@@ -243,7 +243,7 @@ func wantEmptyTrash(t testing.TB, b *Backend) {
 	}
 }
 
-func TestADirectoryInASubvolumeIsATree(t *testing.T) {
+func TestADirectoryInASubvolumeCanBeCaptured(t *testing.T) {
 	_, tree := fixture(t)
 	inner := snapshot.Tree{Path: tree.Path + "/a/b"}
 	if err := os.MkdirAll(inner.Path, 0o755); err != nil {
@@ -255,7 +255,7 @@ func TestADirectoryInASubvolumeIsATree(t *testing.T) {
 	wantFile(t, f.View.Path+"/file", "inner")
 }
 
-func TestOtherSandboxesDoNotShowInAView(t *testing.T) {
+func TestAViewHidesTheBackendsData(t *testing.T) {
 	top := treetest.Btrfs(t)
 	write(t, top+"/file", "x")
 	tree := snapshot.Tree{Path: top}
@@ -272,7 +272,7 @@ func TestOtherSandboxesDoNotShowInAView(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotOnBtrfsIsRefusedByName(t *testing.T) {
+func TestATreeOnAnotherFilesystemIsRefused(t *testing.T) {
 	dir := treetest.Dir(t)
 	_, err := Open(t.Context(), snapshot.Place{Tree: snapshot.Tree{Path: dir}, Dir: "/state"})
 	var e *errs.Error

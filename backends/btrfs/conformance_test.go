@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// within is a place in dir, with a subvolume of its own as the tree.
+// within returns a place in dir, with a subvolume of its own as the tree.
 func within(t testing.TB, dir string) snapshot.Place {
 	t.Helper()
 	f, err := os.Open(dir)
@@ -32,11 +32,11 @@ func within(t testing.TB, dir string) snapshot.Place {
 	if err := os.Chmod(tree, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return settled(t, snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: filepath.Join(dir, "state")})
+	return withDataDir(t, snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: filepath.Join(dir, "state")})
 }
 
-// settled makes .snapfs, which stays: it is no leak of the test that comes.
-func settled(t testing.TB, p snapshot.Place) snapshot.Place {
+// withDataDir creates .snapfs, which stays, so that the leak check of the test does not report it.
+func withDataDir(t testing.TB, p snapshot.Place) snapshot.Place {
 	t.Helper()
 	b, err := btrfs.OpenFrom(t.Context(), "btrfs", p, p.Tree.Path)
 	if err == nil {
@@ -54,9 +54,9 @@ func settled(t testing.TB, p snapshot.Place) snapshot.Place {
 	return p
 }
 
-// A btrfs that is small enough to be filled keeps data and metadata in one
-// space, and when that is full, not even a file can be cut short. So a larger
-// one is taken, and all but some of its space for data given away.
+// A btrfs that is small enough to be filled keeps data and metadata in one space, and when that is
+// full, not even a file can be truncated. So crowded takes a larger one, and preallocates all but
+// some of its space for data.
 const small, room = 300 << 20, 12 << 20
 
 func crowded(t testing.TB, top string) string {
@@ -76,8 +76,7 @@ func crowded(t testing.TB, top string) string {
 	return top
 }
 
-// counting is a filesystem whose simple quotas are on, as they are in a pool. A kernel
-// without them offers no limits.
+// counting turns simple quotas on, as in a pool. A kernel without them offers no limits.
 func counting(t testing.TB, top string) string {
 	t.Helper()
 	if !sysbtrfs.SimpleQuota() {
@@ -102,28 +101,28 @@ func subject(name string) snapshottest.Subject {
 	}
 }
 
-// data is where the backend keeps what it has for a place: beside the tree.
+// data returns the directory of the backend's data, beside the tree.
 func data(p snapshot.Place) []string {
 	return []string{filepath.Join(filepath.Dir(p.Tree.Path), ".snapfs"), p.Dir}
 }
 
 func TestConformance(t *testing.T) { snapshottest.Run(t, subject("btrfs (root)")) }
 
-// A directory in a subvolume is a tree as well; and nothing is counted here.
+// The tree is a directory in a subvolume, and quotas are off.
 func TestConformanceOfADirectory(t *testing.T) {
 	s := subject("btrfs (root, a directory)")
-	s.Place = func(t testing.TB) snapshot.Place { return settled(t, snapshottest.Within(t, treetest.Btrfs(t))) }
-	s.Small = func(t testing.TB) snapshot.Place { return settled(t, snapshottest.Within(t, smallFS(t))) }
+	s.Place = func(t testing.TB) snapshot.Place { return withDataDir(t, snapshottest.Within(t, treetest.Btrfs(t))) }
+	s.Small = func(t testing.TB) snapshot.Place { return withDataDir(t, snapshottest.Within(t, smallFS(t))) }
 	snapshottest.Run(t, s)
 }
 
 const (
 	placesEnv = "SNAPFS_TEST_BTRFS" // a filesystem for the user's places
 	smallEnv  = "SNAPFS_TEST_BTRFS_SMALL"
-	smalls    = 16 // small ones for the user to fill
+	smalls    = 16 // small filesystems for the user to fill
 )
 
-// TestConformanceAsUser mounts as root what the same test then uses as a user.
+// TestConformanceAsUser mounts filesystems as root, and runs itself again as a user.
 func TestConformanceAsUser(t *testing.T) {
 	if os.Getenv(placesEnv) != "" {
 		snapshottest.Run(t, userSubject())

@@ -15,8 +15,8 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// driftOf is where a snapshot's real tree is said to have moved, sorted; a
-// slash at the end means all beneath.
+// driftOf returns the sorted drift of a snapshot's tree; a slash at the end means the whole
+// subtree.
 func driftOf(t testing.TB, b *Backend, id snapshot.ID) []string {
 	t.Helper()
 	var places []string
@@ -33,7 +33,7 @@ func driftOf(t testing.TB, b *Backend, id snapshot.ID) []string {
 	return slices.Compact(places)
 }
 
-func TestDriftInNestedSubvolumesIsFoundByPlace(t *testing.T) {
+func TestDriftInNestedSubvolumesHasTheirPaths(t *testing.T) {
 	b, tree := fixture(t)
 	subvolume(t, tree.Path+"/sub")
 	mkdirAll(t, tree.Path+"/sub/dir")
@@ -70,7 +70,7 @@ func mkdirAll(t testing.TB, path string) {
 	}
 }
 
-func TestDriftOfADirectoryLeavesOutWhatLiesBesideIt(t *testing.T) {
+func TestDriftOfADirectoryOmitsItsSiblings(t *testing.T) {
 	_, tree := fixture(t)
 	inner := snapshot.Tree{Path: tree.Path + "/a/b"}
 	mkdirAll(t, inner.Path)
@@ -88,7 +88,7 @@ func TestDriftOfADirectoryLeavesOutWhatLiesBesideIt(t *testing.T) {
 	}
 }
 
-func TestDriftOfASealedForkIsThatSinceItsBase(t *testing.T) {
+func TestDriftOfASealedForkIsRelativeToItsBase(t *testing.T) {
 	b, tree := fixture(t)
 	_, f := clone(t, b, tree, "1")
 	write(t, f.View.Path+"/sandbox", "mine")
@@ -126,10 +126,9 @@ func TestDriftAgainstAnotherSubvolumeIsNotSupported(t *testing.T) {
 	}
 }
 
-// TestDriftCostsTheSameForAnyTree: the line is 20 ms on an idle machine, and five
-// times that here. The least of some tries counts, because other work makes it
-// slower, never faster.
-func TestDriftCostsTheSameForAnyTree(t *testing.T) {
+// TestDriftIsIndependentOfTheTreesSize allows five times the 20 ms of an idle machine. The minimum of
+// several tries counts, because other work can only make a try slower.
+func TestDriftIsIndependentOfTheTreesSize(t *testing.T) {
 	const most = 100 * time.Millisecond
 	treetest.NeedRoot(t)
 	b, tree := fixture(t)
@@ -144,7 +143,7 @@ func TestDriftCostsTheSameForAnyTree(t *testing.T) {
 	for i := range 10 {
 		write(t, fmt.Sprintf("%s/d%d/f%d", tree.Path, i*2, i), "changed")
 	}
-	driftOf(t, b, "s1") // writes out
+	driftOf(t, b, "s1") // syncs the filesystem
 	least := time.Hour
 	for range 10 {
 		began := time.Now()

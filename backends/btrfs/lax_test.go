@@ -12,11 +12,11 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// lax is a backend that does something else than to limit.
+// A lax is a backend whose limits are broken.
 type lax struct {
 	*btrfs.Backend
 	limit func(b *btrfs.Backend, ctx context.Context, fork snapshot.ForkID, l snapshot.DiskLimit) error
-	// forgets: sealing takes the limit away.
+	// forgets: a seal removes the limit.
 	forgets bool
 }
 
@@ -32,7 +32,7 @@ func (b *lax) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID, us
 	return s, err
 }
 
-func TestTheSuiteFindsOutWhoseLimitsAreNone(t *testing.T) {
+func TestTheSuiteFindsBrokenLimits(t *testing.T) {
 	treetest.NeedRoot(t)
 	honest := func(b *btrfs.Backend, ctx context.Context, fork snapshot.ForkID, l snapshot.DiskLimit) error {
 		return b.LimitFork(ctx, fork, l)

@@ -18,8 +18,8 @@ import (
 
 const aLimit = 4 << 20
 
-// limited is a backend with the fork f1 of a tree in which a subvolume is nested,
-// on a filesystem that counts.
+// limited returns a backend with a fork f1 of a tree with a nested subvolume, on a filesystem with
+// simple quotas.
 func limited(t *testing.T) (b *Backend, top *os.File, fork string) {
 	t.Helper()
 	b, tree := fixture(t)
@@ -52,8 +52,8 @@ func wantGroups(t *testing.T, top *os.File, want int, when string) {
 	}
 }
 
-// bursts checks that a file of 3 MiB does not fit at path.
-func bursts(t *testing.T, path string) {
+// wantOverLimit checks that a file of 3 MiB at path exceeds the limit.
+func wantOverLimit(t *testing.T, path string) {
 	t.Helper()
 	if err := os.WriteFile(path, make([]byte, 3<<20), 0o600); !errors.Is(err, unix.EDQUOT) {
 		t.Errorf("%s: %v", path, err)
@@ -63,7 +63,7 @@ func bursts(t *testing.T, path string) {
 	}
 }
 
-func TestSubvolumesInAForkShareItsLimit(t *testing.T) {
+func TestNestedSubvolumesShareTheLimitOfAFork(t *testing.T) {
 	b, _, fork := limited(t)
 	subvolume(t, fork+"/mine")
 	subvolume(t, fork+"/mine/deep")
@@ -71,14 +71,14 @@ func TestSubvolumesInAForkShareItsLimit(t *testing.T) {
 	write(t, fork+"/file", strings.Repeat("x", 1<<20))
 	write(t, fork+"/mine/file", strings.Repeat("x", 1<<20))
 	for _, path := range []string{"/big", "/mine/big", "/mine/deep/big", "/nested/big", "/nested/deep/big"} {
-		bursts(t, fork+path)
+		wantOverLimit(t, fork+path)
 	}
 	if used, err := b.Usage(t.Context(), "f1"); err != nil || used < 2<<20 || used > aLimit {
 		t.Errorf("it uses %v, %v", used, err)
 	}
 }
 
-func TestALimitLeavesNoGroupBehind(t *testing.T) {
+func TestRemovedForksLeaveNoQuotaGroup(t *testing.T) {
 	b, top, fork := limited(t)
 	wantGroups(t, top, 1, "with a limit")
 	subvolume(t, fork+"/mine")
@@ -101,7 +101,7 @@ func TestALimitLeavesNoGroupBehind(t *testing.T) {
 	wantGroups(t, top, 0, "when the fork is removed, and a snapshot shares what it wrote,")
 }
 
-func TestQuotasOfAnothersFilesystemAreLeftAlone(t *testing.T) {
+func TestLimitDoesNotTurnOnQuotasOfAForeignFilesystem(t *testing.T) {
 	b, tree := fixture(t)
 	top := treetest.Open(t, b.top)
 	if _, _, err := b.Clone(t.Context(), tree, "s1", "f1"); err != nil {
@@ -130,7 +130,7 @@ func TestQuotasOfAnothersFilesystemAreLeftAlone(t *testing.T) {
 	}
 }
 
-func TestQuotasOfItsOwnFilesystemAreTurnedOn(t *testing.T) {
+func TestLimitTurnsOnQuotasOfAnOwnFilesystem(t *testing.T) {
 	b, tree := fixture(t)
 	b.Own()
 	top := treetest.Open(t, b.top)
@@ -149,11 +149,11 @@ func TestQuotasOfItsOwnFilesystemAreTurnedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, f.View.Path+"/fits", strings.Repeat("x", 2<<20))
-	bursts(t, f.View.Path+"/big")
+	wantOverLimit(t, f.View.Path+"/big")
 }
 
-// What joined no group when it was made is brought in by the next call.
-func TestALimitSetAgainFindsWhatEscapedIt(t *testing.T) {
+// A subvolume that joined no group when it was made is added by the next call.
+func TestARepeatedLimitAddsEscapedSubvolumes(t *testing.T) {
 	b, top, fork := limited(t)
 	out := subvolume(t, fork+"/out")
 	info, err := btrfs.Info(int(treetest.Open(t, out).Fd()))
@@ -171,5 +171,5 @@ func TestALimitSetAgainFindsWhatEscapedIt(t *testing.T) {
 	if err := b.LimitFork(t.Context(), "f1", snapshot.DiskLimit{Bytes: aLimit}); err != nil {
 		t.Fatal(err)
 	}
-	bursts(t, fork+"/big")
+	wantOverLimit(t, fork+"/big")
 }

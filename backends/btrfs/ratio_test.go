@@ -18,8 +18,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// The benchmarks of this file report ratios, measured side by side in one run:
-// absolute times say more about the disk.
+// The benchmarks of this file report ratios of times measured side by side, because absolute times
+// depend on the disk.
 
 func median(d []time.Duration) time.Duration {
 	slices.Sort(d)
@@ -53,8 +53,8 @@ func timed(b *testing.B, do func() error) time.Duration {
 	return time.Since(began)
 }
 
-// BenchmarkCloneBesideIoctl: what a clone of a changed tree, and one handed over
-// from the stock, cost against one bare snapshot.
+// BenchmarkCloneBesideIoctl compares a clone of a changed tree, and one that uses a ready-made
+// fork, with a single snapshot ioctl.
 func BenchmarkCloneBesideIoctl(b *testing.B) {
 	be, tree := fixture(b)
 	src, err := os.Open(tree.Path)
@@ -117,7 +117,7 @@ func BenchmarkCloneBesideIoctl(b *testing.B) {
 	b.ReportMetric(float64(together)/float64(len(changed)), "in-one-commit")
 }
 
-// BenchmarkTouchedBesideWalk: 100 changes, and none, among 100,000 files.
+// BenchmarkTouchedBesideWalk lists 100 changes, and none, among 100,000 files.
 func BenchmarkTouchedBesideWalk(b *testing.B) {
 	be, tree := fixture(b)
 	for d := range 200 {
@@ -138,7 +138,7 @@ func BenchmarkTouchedBesideWalk(b *testing.B) {
 		}
 		return n
 	}
-	touch() // writes out the tree
+	touch() // syncs the tree
 	none := timed(b, func() error { touch(); return nil })
 	for i := range 100 {
 		write(b, fmt.Sprintf("%s/d%d/f%d", f.View.Path, i*2, i), "changed")
@@ -166,8 +166,8 @@ func BenchmarkTouchedBesideWalk(b *testing.B) {
 	b.ReportMetric(float64(none.Microseconds())/1000, "untouched-ms")
 }
 
-// BenchmarkDriftOfALargeTree: ten changes, and none, among 100,000 files of the
-// real tree, beside a walk of it.
+// BenchmarkDriftOfALargeTree lists ten changes, and none, among 100,000 files of the real tree,
+// beside a walk of it.
 func BenchmarkDriftOfALargeTree(b *testing.B) {
 	be, tree := fixture(b)
 	for d := range 200 {
@@ -217,7 +217,7 @@ func BenchmarkDriftOfALargeTree(b *testing.B) {
 	b.ReportMetric(float64(median(some))/float64(median(walk)), "drift/walk")
 }
 
-// BenchmarkManyForksAtOnce: a hundred, against one.
+// BenchmarkManyForksAtOnce compares a hundred concurrent forks with one.
 func BenchmarkManyForksAtOnce(b *testing.B) {
 	be, tree := fixture(b)
 	s, _ := clone(b, be, tree, "1")

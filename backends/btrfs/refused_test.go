@@ -16,8 +16,8 @@ import (
 
 const userTreeEnv = "SNAPFS_TEST_BTRFS_TREE"
 
-// asOwner runs the test as a user who owns the top of a filesystem without
-// user_subvol_rm_allowed, and answers there with its path.
+// asOwner runs the test as a user who owns the top directory of a filesystem without
+// user_subvol_rm_allowed, and returns that directory there.
 func asOwner(t *testing.T) (top string, inside bool) {
 	t.Helper()
 	if top = os.Getenv(userTreeEnv); top != "" {
@@ -34,7 +34,7 @@ func asOwner(t *testing.T) (top string, inside bool) {
 	return "", false
 }
 
-func TestAUserRemovesByHandWhereTheMountDoesNotLetHim(t *testing.T) {
+func TestAUserWithoutSubvolumeRemovalDeletesFileByFile(t *testing.T) {
 	top, inside := asOwner(t)
 	if !inside {
 		return
@@ -73,7 +73,7 @@ func TestASubvolumeOfAnotherUserIsRefusedWithAHint(t *testing.T) {
 	}
 }
 
-// openedTouched asks as a user what a fork of top changed.
+// openedTouched lists, as a user, the changes of a fork of top.
 func openedTouched(t *testing.T, top string) (failures []error) {
 	t.Helper()
 	tree := snapshot.Tree{Path: subvolume(t, top+"/mine")}
@@ -96,7 +96,7 @@ func wantRefusal(t *testing.T, err, kind error) {
 	}
 }
 
-func TestAReadOnlyFilesystemIsSaidToBeOne(t *testing.T) {
+func TestAReadOnlyFilesystemIsReported(t *testing.T) {
 	b, tree := fixture(t)
 	clone(t, b, tree, "1")
 	if err := unix.Mount("", b.top, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
@@ -104,7 +104,7 @@ func TestAReadOnlyFilesystemIsSaidToBeOne(t *testing.T) {
 	}
 	_, err := b.Capture(t.Context(), tree, "s2")
 	if !errors.Is(err, errs.ErrReadOnly) {
-		// Nothing has changed, so that the last capture may be the answer.
+		// Nothing has changed, so Capture may return the last snapshot.
 		if s, again := b.Lookup(t.Context(), "s1"); err != nil || again != nil || s.ID != "s1" {
 			t.Errorf("capturing: %v", err)
 		}
@@ -116,7 +116,7 @@ func TestAReadOnlyFilesystemIsSaidToBeOne(t *testing.T) {
 	}
 }
 
-func TestATreeThatIsGoneLeavesItsSandboxesInReach(t *testing.T) {
+func TestForksOfADeletedTreeStayReachable(t *testing.T) {
 	b, tree := fixture(t)
 	clone(t, b, tree, "1")
 	if err := os.RemoveAll(tree.Path); err != nil {

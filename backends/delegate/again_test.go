@@ -14,14 +14,14 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// TestABaseIsTheSameWhenItIsMountedAgain: the kernel unmounts a snapshot that nobody has used for
-// a while, and has another number for it when it is mounted again. What a fork changed stays so.
-func TestABaseIsTheSameWhenItIsMountedAgain(t *testing.T) {
+// The kernel unmounts an unused snapshot after a while, and gives it another device number when it
+// is mounted again. Changes of a fork must survive that.
+func TestARemountedBaseKeepsItsInodes(t *testing.T) {
 	if os.Getenv(largeEnv) == "" {
 		const expire = "/sys/module/zfs/parameters/zfs_expire_snapshot"
 		was, err := os.ReadFile(expire)
 		must(t, err)
-		must(t, os.WriteFile(expire, []byte("1"), 0o600)) // second, for those that are mounted from now on
+		must(t, os.WriteFile(expire, []byte("1"), 0o600)) // seconds, for snapshots mounted from now on
 		defer func() { must(t, os.WriteFile(expire, was, 0o600)) }()
 		asDelegate(t)
 		return
@@ -42,7 +42,7 @@ func TestABaseIsTheSameWhenItIsMountedAgain(t *testing.T) {
 	})
 	before := device(t, s.View.Path)
 	unmounted(t, s.View.Path)
-	s2, err := b.Capture(t.Context(), p.Tree, "s2") // which takes the number that has come free
+	s2, err := b.Capture(t.Context(), p.Tree, "s2") // takes the free number
 	must(t, err)
 	other, err := os.Open(s2.View.Path)
 	must(t, err)
@@ -67,7 +67,7 @@ func TestABaseIsTheSameWhenItIsMountedAgain(t *testing.T) {
 	must(t, b.(snapshot.Sweeper).Sweep(t.Context()))
 }
 
-// in calls do with the root of a fork, mounted.
+// in calls do with the mounted root of a fork.
 func in(t testing.TB, v snapshot.View, do func(dir string)) {
 	t.Helper()
 	fd, err := v.Served.Mount(t.Context(), false)
@@ -77,7 +77,7 @@ func in(t testing.TB, v snapshot.View, do func(dir string)) {
 	do(fmt.Sprintf("/proc/self/fd/%d/.", fd))
 }
 
-// device is the number of the filesystem that a directory, opened, is on.
+// device returns the device number of the filesystem of a directory.
 func device(t testing.TB, dir string) uint64 {
 	t.Helper()
 	f, err := os.Open(dir)
@@ -88,7 +88,7 @@ func device(t testing.TB, dir string) uint64 {
 	return st.Dev
 }
 
-// unmounted waits until the snapshot that a directory lies in is mounted no more.
+// unmounted waits until the snapshot that contains a directory is unmounted.
 func unmounted(t testing.TB, dir string) {
 	t.Helper()
 	name, _, _ := strings.Cut(dir[strings.Index(dir, "/.zfs/snapshot/"):][len("/.zfs/snapshot/"):], "/")

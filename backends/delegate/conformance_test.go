@@ -20,13 +20,13 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// These tests need ZFS, and a pool that is theirs: SNAPFS_TEST_ZFS names it. Root delegates, and
-// has a user of its own making run them, in the first mount namespace, where the kernel mounts snapshots.
-// `make check-vm WHAT=zfs-user` has all of that.
+// These tests need ZFS, and a pool of their own, named by SNAPFS_TEST_ZFS. Root delegates, and runs
+// them as a new user in the first mount namespace, where the kernel mounts snapshots. `make
+// check-vm WHAT=zfs-user` provides all of that.
 
 const (
-	largeEnv = "SNAPFS_TEST_DELEGATED"       // a dataset's mount point, the user's own
-	smallEnv = "SNAPFS_TEST_DELEGATED_SMALL" // a small filesystem with one mounted at tree
+	largeEnv = "SNAPFS_TEST_DELEGATED"       // the mount point of a dataset that belongs to the user
+	smallEnv = "SNAPFS_TEST_DELEGATED_SMALL" // a small filesystem with a dataset mounted at tree
 )
 
 // TestMain makes the test binary the program that serves trees.
@@ -46,7 +46,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// place is one whose tree is a directory of the dataset, and whose state lies on another filesystem.
+// place returns a place whose tree is a directory of the dataset, and whose state is on another
+// filesystem.
 func place(t testing.TB) snapshot.Place {
 	t.Helper()
 	tree, err := os.MkdirTemp(os.Getenv(largeEnv), "place")
@@ -56,7 +57,7 @@ func place(t testing.TB) snapshot.Place {
 	return snapshot.Place{Tree: snapshot.Tree{Path: tree + "/tree"}, Dir: treetest.Dir(t) + "/state"}
 }
 
-// small is the one on the small filesystem: what is filled up is where the layers are.
+// small returns the place on the small filesystem: the suite fills the storage of the layers.
 func small(t testing.TB) snapshot.Place {
 	t.Helper()
 	top := os.Getenv(smallEnv)
@@ -70,7 +71,7 @@ func small(t testing.TB) snapshot.Place {
 	return snapshot.Place{Tree: snapshot.Tree{Path: top + "/tree"}, Dir: top + "/state"}
 }
 
-// damage spoils the log of a fork's layer where it tells of the file that is to be lost.
+// damage corrupts the log of a fork's layer at the records of the file that is to be lost.
 func damage(t testing.TB, place snapshot.Place, fork snapshot.ForkID) {
 	t.Helper()
 	logs, err := filepath.Glob(place.Dir + "/layers/" + string(fork) + "-*/log")
@@ -83,11 +84,11 @@ func damage(t testing.TB, place snapshot.Place, fork snapshot.ForkID) {
 	must(t, os.WriteFile(logs[0], bytes.Replace(log, []byte("lost"), []byte("1ost"), 1), 0o600))
 }
 
-// granted is what a user needs, and no more.
+// granted lists exactly the grants that a user needs.
 const granted = "snapshot,userprop,hold,release,destroy,mount"
 
-// asDelegate has a user to whom the datasets are delegated run the same test. What is left
-// of snapshots then is an error.
+// asDelegate runs the test again as a user to whom the datasets are delegated. Remaining snapshots
+// are an error.
 func asDelegate(t *testing.T) {
 	user := treetest.User(t)
 	top, small := treetest.Dir(t), treetest.Small(t, "ext4", 32<<20)
@@ -97,7 +98,7 @@ func asDelegate(t *testing.T) {
 		if left := sh(t, "list", "-H", "-r", "-t", "snapshot", "-o", "name", dataset); left != "" {
 			t.Errorf("left behind: %q", left)
 			for name := range strings.FieldsSeq(left) {
-				_, _ = run.Output(context.WithoutCancel(t.Context()), "zfs", "release", "snapfs", name) // it may not be held
+				_, _ = run.Output(context.WithoutCancel(t.Context()), "zfs", "release", "snapfs", name) // it may have no hold
 			}
 		}
 		sh(t, "destroy", "-f", "-R", dataset)
@@ -111,7 +112,7 @@ func asDelegate(t *testing.T) {
 	treetest.RunAs(t, user, t.Name(), treetest.WithEnv(largeEnv+"="+top+"/large", smallEnv+"="+small))
 }
 
-// sh runs zfs(8), which has to go well, and answers with what it says.
+// sh runs zfs(8), which must succeed, and returns its output.
 func sh(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := run.Output(context.WithoutCancel(t.Context()), "zfs", args...)
@@ -128,7 +129,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestMissingGrantsAreNamed, those and no others, with what gives them.
+// TestMissingGrantsAreNamed checks that exactly the missing grants are named, with the command that
+// grants them.
 func TestMissingGrantsAreNamed(t *testing.T) {
 	if tree := os.Getenv(largeEnv); tree != "" {
 		asStranger(t, tree)
@@ -146,9 +148,9 @@ func TestMissingGrantsAreNamed(t *testing.T) {
 		missing string
 	}{
 		{nil, granted},
-		{[]string{"-d", user.Name, granted, dataset}, granted}, // on what is beneath
+		{[]string{"-d", user.Name, granted, dataset}, granted}, // on descendants only
 		{[]string{"-l", user.Name, strings.Join(all[:3], ","), dataset}, strings.Join(all[3:], ",")},
-		{[]string{"-g", user.Name, "release,destroy", dataset}, "mount"}, // its group
+		{[]string{"-g", user.Name, "release,destroy", dataset}, "mount"}, // to the user's group
 		{[]string{"-s", "@more", "mount,rename", dataset}, "mount"},
 		{[]string{"-e", "@more", dataset}, ""},
 	} {

@@ -48,7 +48,7 @@ func write(t testing.TB, path, text string) {
 	must(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
-// during calls do at the first n steps of that name.
+// during calls do at the first n steps of this name.
 func during(t testing.TB, step string, n int, do func()) context.Context {
 	return fault.With(t.Context(), func(s string) error {
 		if s == step && n > 0 {
@@ -59,7 +59,7 @@ func during(t testing.TB, step string, n int, do func()) context.Context {
 	})
 }
 
-func TestFileThatChangesWhileItIsCopiedIsCopiedAgain(t *testing.T) {
+func TestAFileChangedDuringTheCopyIsCopiedAgain(t *testing.T) {
 	b, place := open(t)
 	file := filepath.Join(place.Tree.Path, "file")
 	write(t, file, "old")
@@ -71,7 +71,7 @@ func TestFileThatChangesWhileItIsCopiedIsCopiedAgain(t *testing.T) {
 	}
 }
 
-func TestFileThatNeverRestsIsBusy(t *testing.T) {
+func TestAFileThatKeepsChangingIsBusy(t *testing.T) {
 	b, place := open(t)
 	file := filepath.Join(place.Tree.Path, "restless")
 	write(t, file, "")
@@ -83,7 +83,7 @@ func TestFileThatNeverRestsIsBusy(t *testing.T) {
 	}
 }
 
-func TestWhatVanishesWhileTheTreeIsCopiedIsLeftOut(t *testing.T) {
+func TestAFileDeletedDuringTheCopyIsLeftOut(t *testing.T) {
 	b, place := open(t)
 	for _, name := range []string{"a", "b", "c/d", "e"} {
 		write(t, filepath.Join(place.Tree.Path, name), "")
@@ -97,7 +97,7 @@ func TestWhatVanishesWhileTheTreeIsCopiedIsLeftOut(t *testing.T) {
 	must(t, err)
 }
 
-func TestForkOfASnapshotRemovedMeanwhileIsNotHalfACopy(t *testing.T) {
+func TestAForkOfASnapshotRemovedMeanwhileFails(t *testing.T) {
 	b, place := open(t)
 	write(t, filepath.Join(place.Tree.Path, "a"), "")
 	write(t, filepath.Join(place.Tree.Path, "b"), "")
@@ -112,7 +112,7 @@ func TestForkOfASnapshotRemovedMeanwhileIsNotHalfACopy(t *testing.T) {
 	}
 }
 
-func TestOwnDirectoryIsNeverCopied(t *testing.T) {
+func TestTheBackendsDirectoryIsNotCopied(t *testing.T) {
 	place := snapshottest.OnDisk(t)
 	place.Dir = filepath.Join(place.Tree.Path, "home/state")
 	write(t, filepath.Join(place.Tree.Path, "home/file"), "mine")
@@ -130,7 +130,7 @@ func TestOwnDirectoryIsNeverCopied(t *testing.T) {
 	}
 }
 
-func TestTreeDeeperThanDescriptorsAllow(t *testing.T) {
+func TestATreeDeeperThanTheDescriptorLimitIsCopied(t *testing.T) {
 	b, place := open(t)
 	const levels = 3000
 	dir, err := os.Open(place.Tree.Path)
@@ -168,7 +168,7 @@ func descriptors(t testing.TB) int {
 	return len(list)
 }
 
-func TestMarkThatCannotBeReadIsCorruptAndStays(t *testing.T) {
+func TestAnUnreadableMarkIsCorruptAndStays(t *testing.T) {
 	b, place := open(t)
 	s, err := b.Capture(t.Context(), place.Tree, "s1")
 	must(t, err)
@@ -190,7 +190,7 @@ func TestMarkThatCannotBeReadIsCorruptAndStays(t *testing.T) {
 	}
 }
 
-func TestMarkOfAnotherIsNotOurs(t *testing.T) {
+func TestAMarkOfAnotherEntryIsRefused(t *testing.T) {
 	b, place := open(t)
 	s, err := b.Capture(t.Context(), place.Tree, "s1")
 	must(t, err)

@@ -18,7 +18,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// A broken backend is this one with some verbs of its own.
+// A broken backend is the plain backend with some methods replaced.
 type broken struct {
 	snapshot.Backend
 	place   snapshot.Place
@@ -74,7 +74,7 @@ func (b *broken) List(ctx context.Context) ([]snapshot.ID, []snapshot.ForkID, er
 	return s, f, err
 }
 
-// breaking is the subject with what mutate makes of each opened backend.
+// breaking returns a subject whose backends mutate has changed.
 func breaking(mutate func(b *broken) snapshot.Backend) snapshottest.Subject {
 	s := subject()
 	s.Driver.Open = func(ctx context.Context, place snapshot.Place) (snapshot.Backend, error) {
@@ -110,7 +110,7 @@ func removing(remove func(b *broken, ctx context.Context, id snapshot.ID) error)
 	return func(b *broken) snapshot.Backend { b.remove = remove; return b }
 }
 
-// A toucher answers with what it was told to, whatever was touched.
+// A toucher yields a fixed list, whatever has changed.
 type toucher struct {
 	*broken
 	all []snapshot.Touch
@@ -141,10 +141,9 @@ func firstFile(tree string, do func(path string) error) error {
 	})
 }
 
-// TestSuiteFindsBrokenBackends: each line breaks one thing, and the promise
-// named must notice.
+// TestSuiteFindsBrokenBackends breaks one method in each line, and the named promise must fail.
 func TestSuiteFindsBrokenBackends(t *testing.T) {
-	treetest.NeedRoot(t) // some promises are told on a small filesystem of their own
+	treetest.NeedRoot(t) // some promises need a small filesystem
 	for _, c := range []struct {
 		promise string
 		mutate  func(*broken) snapshot.Backend
@@ -218,9 +217,9 @@ func TestSuiteFindsBrokenBackends(t *testing.T) {
 			return b.Backend.Fork(context.WithoutCancel(ctx), from, id)
 		})},
 		{"fork: each step fails once and nothing is lost", forking(func(b *broken, _ context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
-			return b.Backend.Fork(context.Background(), from, id) // no step can fail
+			return b.Backend.Fork(context.Background(), from, id) // without fault points
 		})},
-		{"fork: each step fails once and nothing is lost", halfMade},
+		{"fork: each step fails once and nothing is lost", incomplete},
 		{"fork: a full disk is reported as one, and nothing is lost", forking(func(b *broken, ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 			f, err := b.Backend.Fork(ctx, from, id)
 			if errors.Is(err, errs.ErrNoSpace) {
@@ -247,8 +246,8 @@ func TestSuiteFindsBrokenBackends(t *testing.T) {
 	}
 }
 
-// halfMade answers for a fork before it is whole.
-func halfMade(b *broken) snapshot.Backend {
+// incomplete makes LookupFork find a fork before it is complete.
+func incomplete(b *broken) snapshot.Backend {
 	return forking(func(b *broken, ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 		f, err := b.Backend.Fork(context.Background(), from, id)
 		if err != nil {
@@ -266,9 +265,9 @@ func halfMade(b *broken) snapshot.Backend {
 	})(b)
 }
 
-func TestSuiteFindsWhatAKilledForkLeaves(t *testing.T) {
+func TestSuiteFindsRemainsOfAKilledFork(t *testing.T) {
 	const promise = "fork: killed at each step, it leaves sound data"
-	if !snapshottest.Fails(t, breaking(halfMade), promise) {
+	if !snapshottest.Fails(t, breaking(incomplete), promise) {
 		t.Error("the suite does not notice a fork that is there before it is whole")
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestFileThatCannotBeReadIsDeniedByName(t *testing.T) {
+func TestAnUnreadableFileIsNamedInTheError(t *testing.T) {
 	if !treetest.AsUser(t) {
 		return
 	}
@@ -37,9 +37,9 @@ func TestFileThatCannotBeReadIsDeniedByName(t *testing.T) {
 
 const foreignEnv = "SNAPFS_TEST_FOREIGN"
 
-// A copy that an ordinary user makes of root's set-id program is his, and must
-// not be a program that acts as him for everybody.
-func TestCopyOfAnothersFileHasNoSetIDBits(t *testing.T) {
+// A user's copy of root's set-id program belongs to the user, and must not run as that user for
+// everybody.
+func TestACopyOfAnothersFileHasNoSetIDBits(t *testing.T) {
 	tree := os.Getenv(foreignEnv)
 	if tree == "" {
 		treetest.NeedRoot(t)
@@ -62,8 +62,8 @@ func TestCopyOfAnothersFileHasNoSetIDBits(t *testing.T) {
 	}
 }
 
-// What a state directory makes its files inherit is not part of a copy.
-func TestCopyInheritsNoACL(t *testing.T) {
+// A default ACL of the state directory is no part of a copy.
+func TestACopyInheritsNoACL(t *testing.T) {
 	b, place := open(t)
 	write(t, filepath.Join(place.Tree.Path, "dir/file"), "")
 	must(t, os.Mkdir(place.Dir, 0o700))

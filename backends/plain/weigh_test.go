@@ -8,9 +8,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// What a tree weighs is what its copy does: a file with two names once, and none of the
-// copies that lie in it.
-func TestATreeWeighsWhatItsCopyDoes(t *testing.T) {
+// Weigh counts a file with two hard links once, and leaves out the copies inside the tree.
+func TestWeighPredictsTheSizeOfACopy(t *testing.T) {
 	b, place := open(t)
 	write(t, filepath.Join(place.Tree.Path, "dir/file"), string(make([]byte, 1<<20)))
 	must(t, os.Link(filepath.Join(place.Tree.Path, "dir/file"), filepath.Join(place.Tree.Path, "link")))

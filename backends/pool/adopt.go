@@ -17,18 +17,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Adoption never deletes anything. The directory that was the workspace is
-// renamed to <path>.snapfs-original and stays until [Pool.DropOriginal]; in its
-// place comes an empty one, with a note for whoever finds the pool not mounted,
-// and on that the pool's subvolume is mounted. The record says how far that has
-// come, and is written before each step, so that a killed adoption is taken
-// back by the next use of the pool, and a killed return is completed or begun
-// anew:
+// An adoption deletes nothing. It renames the workspace's directory to <path>.snapfs-original,
+// which stays until [Pool.DropOriginal]. It puts an empty directory in its place, with a note for a
+// reader who finds the pool not mounted, and mounts the pool's subvolume on that directory. The
+// record is written before each step. So the next use of the pool undoes a killed adoption, and
+// completes or restarts a killed Unadopt:
 //
 //	imported → moving → adopted → leaving → returned → imported
 //
-// Processes that were in the directory stay in the original: end them before,
-// because what they write there is not on the pool.
+// End the processes in the directory first: they stay in the original, and their writes do not
+// reach the pool.
 
 const (
 	originalSuffix = ".snapfs-original"
@@ -37,10 +35,9 @@ const (
 	noteText       = "The content of this directory is on a snapfs pool that is not mounted.\nThis command mounts it: snapfs pool status\n"
 )
 
-// Adopt moves the workspace onto the pool and mounts it where it was.
-// Errors: ErrNotFound; ErrExists: it is adopted, or <path>.snapfs-original is
-// there; ErrBusy: something is mounted in it, or it changed all the time;
-// ErrNoSpace, ErrDenied, ErrInterrupted. After an error it is as it was.
+// Adopt moves the workspace onto the pool and mounts it at its path. Errors: ErrNotFound; ErrExists
+// (it is adopted, or <path>.snapfs-original exists); ErrBusy (it has a mount inside, or kept
+// changing); ErrNoSpace, ErrDenied, ErrInterrupted. After an error the workspace is unchanged.
 func (p *Pool) Adopt(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
 	unlock, err := p.lockTree(tree)
 	if err != nil {
@@ -53,7 +50,7 @@ func (p *Pool) Adopt(ctx context.Context, tree string, progress func(Progress)) 
 
 func (p *Pool) adopt(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
 	if r, err := p.record(tree); err == nil && r.State != imported {
-		return Report{}, &problem{kind: errs.ErrExists, why: "it is on the pool already"}
+		return Report{}, &problem{kind: errs.ErrExists, why: "the workspace is on the pool already"}
 	}
 	if err := checkTree(tree); err != nil {
 		return Report{}, err
@@ -63,7 +60,7 @@ func (p *Pool) adopt(ctx context.Context, tree string, progress func(Progress)) 
 	}
 	original := tree + originalSuffix
 	if _, err := os.Lstat(original); err == nil {
-		return Report{}, &problem{errs.ErrExists, original + " is in the way", []string{"mv " + original + " " + original + ".old"}}
+		return Report{}, &problem{errs.ErrExists, original + " exists", []string{"mv " + original + " " + original + ".old"}}
 	}
 	report, err := p.update(ctx, tree, progress)
 	if err != nil {
@@ -83,7 +80,7 @@ func (p *Pool) adopt(ctx context.Context, tree string, progress func(Progress)) 
 	if err := p.keep(r); err != nil {
 		return report, errors.Join(err, p.moveBack(r))
 	}
-	err = fault.Point(ctx, "mount the workspace where it was")
+	err = fault.Point(ctx, "mount the workspace at its path")
 	if err == nil {
 		err = p.bind(tree)
 	}
@@ -93,20 +90,20 @@ func (p *Pool) adopt(ctx context.Context, tree string, progress func(Progress)) 
 	return report, p.done(key(tree))
 }
 
-// unmounted refuses a tree that is a mount, or has one in it.
+// unmounted returns ErrBusy if the tree is a mount point, or has one inside.
 func unmounted(tree string) error {
 	mounts, err := mount.List()
 	for _, m := range mounts {
 		if m.Path == tree || strings.HasPrefix(m.Path, tree+"/") {
-			return busy(m.Path+" is mounted there", "umount "+m.Path)
+			return busy("a filesystem is mounted at "+m.Path, "umount "+m.Path)
 		}
 	}
 	return err
 }
 
-// move puts the directory aside and makes the copy equal to it, for good.
+// move renames the directory to its new name, and completes the copy.
 func (p *Pool) move(ctx context.Context, r record) error {
-	if err := fault.Point(ctx, "put the directory aside"); err != nil {
+	if err := fault.Point(ctx, "rename the directory"); err != nil {
 		return err
 	}
 	if err := vfs.RenameNew(r.Path, r.Original); err != nil {
@@ -124,7 +121,7 @@ func (p *Pool) move(ctx context.Context, r record) error {
 			return flush(p.mnt())
 		}
 	}
-	return busy("a process writes to it", "fuser -vm "+r.Path)
+	return busy("a process writes to the workspace", "fuser -vm "+r.Path)
 }
 
 func placeholder(path string) error {
@@ -134,7 +131,7 @@ func placeholder(path string) error {
 	return replace(filepath.Join(path, noteName), []byte(noteText))
 }
 
-// clearPlace removes a placeholder. What anybody has put there stays: ENOTEMPTY.
+// clearPlace removes a placeholder. It returns ENOTEMPTY if a user has created files there.
 func clearPlace(path string) error {
 	st, err := vfs.Lstat(unix.AT_FDCWD, path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -144,7 +141,7 @@ func clearPlace(path string) error {
 		return err
 	}
 	if st.MountRoot {
-		return busy("it is mounted at " + path)
+		return busy("a filesystem is mounted at " + path)
 	}
 	left, _ := filepath.Glob(filepath.Join(path, noteName+"*"))
 	for _, note := range left {
@@ -155,7 +152,7 @@ func clearPlace(path string) error {
 	return unix.Rmdir(path)
 }
 
-// moveBack takes an adoption back that is not complete.
+// moveBack undoes an incomplete adoption.
 func (p *Pool) moveBack(r record) error {
 	if _, err := os.Lstat(r.Original); err == nil {
 		if err := clearPlace(r.Path); err != nil {
@@ -171,7 +168,7 @@ func (p *Pool) moveBack(r record) error {
 	return p.keep(r)
 }
 
-// bind mounts the pool's subvolume where the workspace was.
+// bind mounts the pool's subvolume at the path of the workspace.
 func (p *Pool) bind(tree string) error {
 	if p.bound(tree) {
 		return nil
@@ -190,9 +187,9 @@ func (p *Pool) bound(tree string) bool {
 	return err1 == nil && err2 == nil && there.MountRoot && there.Ino == here.Ino && there.Dev == here.Dev
 }
 
-// mend completes or takes back what was begun, and mounts what is adopted. What
-// another process is at work on is left to it.
-func (p *Pool) mend(ctx context.Context) error {
+// recoverAll completes or undoes interrupted operations, and mounts adopted workspaces. It skips a
+// workspace that another process is working on.
+func (p *Pool) recoverAll(ctx context.Context) error {
 	records, err := p.records()
 	if err != nil {
 		return err
@@ -204,7 +201,7 @@ func (p *Pool) mend(ctx context.Context) error {
 			continue
 		}
 		if err == nil {
-			err = p.mendOne(ctx, r.Path)
+			err = p.recoverOne(ctx, r.Path)
 			unlock()
 		}
 		if err != nil {
@@ -220,8 +217,8 @@ func (p *Pool) mend(ctx context.Context) error {
 	return nil
 }
 
-// mendOne is mend for one workspace, with its lock held.
-func (p *Pool) mendOne(ctx context.Context, tree string) error {
+// recoverOne is mend for one workspace, with its lock held.
+func (p *Pool) recoverOne(ctx context.Context, tree string) error {
 	r, err := p.record(tree)
 	if err == nil {
 		switch r.State {
@@ -230,9 +227,9 @@ func (p *Pool) mendOne(ctx context.Context, tree string) error {
 		case adopted:
 			err = p.bind(r.Path)
 		case leaving:
-			err = p.stay(r)
+			err = p.undoUnadopt(r)
 		case leftOff:
-			err = p.arrive(ctx, r)
+			err = p.finishUnadopt(ctx, r)
 		}
 	}
 	if err == nil {
@@ -244,8 +241,8 @@ func (p *Pool) mendOne(ctx context.Context, tree string) error {
 	return err
 }
 
-// DropOriginal deletes the directory that an adoption put aside. Errors:
-// ErrNotFound: nothing was adopted, or it was dropped before.
+// DropOriginal deletes the directory that an adoption has renamed. Errors: ErrNotFound (not
+// adopted, or the original was deleted before).
 func (p *Pool) DropOriginal(_ context.Context, tree string) error {
 	unlock, err := p.lockTree(tree)
 	if err != nil {

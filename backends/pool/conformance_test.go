@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// imports makes a pool, and imports an empty tree that lies where at says.
+// imports creates a pool, and imports an empty tree from the directory that at returns.
 func imports(t testing.TB, at func(top string, p *pool.Pool) string) snapshot.Place {
 	t.Helper()
 	treetest.NeedRoot(t)
@@ -36,7 +36,7 @@ func imports(t testing.TB, at func(top string, p *pool.Pool) string) snapshot.Pl
 	must(t, err)
 	b, err := pool.Driver().Open(t.Context(), place)
 	must(t, err)
-	_, err = b.Capture(t.Context(), place.Tree, "first") // makes .snapfs, which stays
+	_, err = b.Capture(t.Context(), place.Tree, "first") // creates .snapfs, which stays
 	must(t, err)
 	must(t, b.Remove(t.Context(), "first"))
 	if s, ok := b.(snapshot.Sweeper); ok {
@@ -52,7 +52,7 @@ func subject() snapshottest.Subject {
 		Place: func(t testing.TB) snapshot.Place {
 			return imports(t, func(top string, _ *pool.Pool) string { return filepath.Join(top, "work") })
 		},
-		// What is to be filled is the pool, so the tree lies on it as well.
+		// The suite fills the pool, so the tree is on the pool too.
 		Small: func(t testing.TB) snapshot.Place {
 			return imports(t, func(_ string, p *pool.Pool) string {
 				treetest.Crowd(t, filepath.Join(p.Dir, "mnt"))

@@ -12,12 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how often a file that changes while it is copied is tried.
+// patience is how often the copy of a changing file is tried.
 const patience = 3
 
-// file brings the copy of what is no directory up to date, and answers with
-// what the manifest is to say of it.
-func (s *syncer) file(ctx context.Context, l *level, name string, st *vfs.Stat, same bool) (node, error) {
+// file updates the copy of an entry that is no directory, and returns its inode for the manifest.
+func (s *syncer) file(ctx context.Context, l *level, name string, st *vfs.Stat, same bool) (inode, error) {
 	s.note(func(r *Report) { r.Seen++ })
 	if st.Nlink > 1 {
 		s.mu.Lock()
@@ -27,44 +26,44 @@ func (s *syncer) file(ctx context.Context, l *level, name string, st *vfs.Stat, 
 			s.later = append(s.later, laterLink{l.path, name, *st})
 		}
 		s.mu.Unlock()
-		return nodeOf(st), nil
+		return inodeOf(st), nil
 	}
 	if same {
-		return nodeOf(st), nil
+		return inodeOf(st), nil
 	}
 	s.touch(l.path)
 	dst, err := l.dst()
 	if err != nil {
-		return node{}, err
+		return inode{}, err
 	}
 	return s.copyPatiently(ctx, int(l.src.Fd()), dst, l.path, name, st)
 }
 
-// copyPatiently copies until what was copied is what is there. A node of zeros
-// makes the next import copy it again.
-func (s *syncer) copyPatiently(ctx context.Context, src, dst int, dir, name string, st *vfs.Stat) (node, error) {
+// copyPatiently copies until the file does not change meanwhile. It returns a zero inode if the
+// next import should copy the file again.
+func (s *syncer) copyPatiently(ctx context.Context, src, dst int, dir, name string, st *vfs.Stat) (inode, error) {
 	for try := 1; ; try++ {
 		n, err := s.copyOnce(ctx, src, dst, dir, name, st)
 		if err != nil {
 			if errors.Is(err, os.ErrNotExist) && gone(src, name) {
-				return node{}, removeAll(dst, name)
+				return inode{}, removeAll(dst, name)
 			}
-			return node{}, err
+			return inode{}, err
 		}
 		after, err := vfs.Lstat(src, name)
 		if errors.Is(err, os.ErrNotExist) {
-			return node{}, nil // pruned next time
+			return inode{}, nil // the next import deletes the copy
 		}
 		if err != nil {
-			return node{}, err
+			return inode{}, err
 		}
-		if nodeOf(&after) == nodeOf(st) {
+		if inodeOf(&after) == inodeOf(st) {
 			s.note(func(r *Report) { r.Copied++; r.Bytes += snapshot.Bytes(n) })
-			return nodeOf(st), nil
+			return inodeOf(st), nil
 		}
 		if try == patience {
 			s.note(func(r *Report) { r.Copied++; r.Unsettled = append(r.Unsettled, join(dir, name)) })
-			return node{}, nil
+			return inode{}, nil
 		}
 		*st = after
 	}
@@ -75,7 +74,7 @@ func gone(dir int, name string) bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// copyOnce makes a copy under another name and puts it in the old one's place.
+// copyOnce makes a copy under a temporary name and renames it over the old one.
 func (s *syncer) copyOnce(ctx context.Context, src, dst int, dir, name string, st *vfs.Stat) (int64, error) {
 	if err := s.fits(st.Size); err != nil {
 		return 0, err
@@ -83,7 +82,7 @@ func (s *syncer) copyOnce(ctx context.Context, src, dst int, dir, name string, s
 	if err := s.change(ctx, "copy a file"); err != nil {
 		return 0, err
 	}
-	tmp := newborn + processName() + "." + key(join(dir, name))
+	tmp := incomplete + processName() + "." + key(join(dir, name))
 	n, err := copyNode(src, name, dst, tmp, st)
 	if err == nil {
 		err = attributes(src, name, dst, tmp, st)
@@ -97,7 +96,7 @@ func (s *syncer) copyOnce(ctx context.Context, src, dst int, dir, name string, s
 		}
 	}
 	if err != nil {
-		_ = unix.Unlinkat(dst, tmp, 0) // or the next import prunes it
+		_ = unix.Unlinkat(dst, tmp, 0) // otherwise the next import deletes it
 		return 0, located("copy", join(dir, name), err)
 	}
 	return n, nil
@@ -111,7 +110,7 @@ func located(op, path string, err error) error {
 	return &os.PathError{Op: op, Path: path, Err: err}
 }
 
-// copyNode makes dst/to what src/name is, without its attributes.
+// copyNode makes dst/to a copy of src/name, without attributes.
 func copyNode(src int, name string, dst int, to string, st *vfs.Stat) (int64, error) {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -124,7 +123,7 @@ func copyNode(src int, name string, dst int, to string, st *vfs.Stat) (int64, er
 		}
 		return int64(n), unix.Symlinkat(string(buf[:n]), dst, to)
 	case unix.S_IFDIR:
-		return 0, unix.ESTALE // it became one; the next try fails, the next import does not
+		return 0, unix.ESTALE // it became a directory: the next try fails, the next import succeeds
 	}
 	return 0, unix.Mknodat(dst, to, st.Mode&unix.S_IFMT|0o600, int(st.Rdev))
 }
@@ -146,8 +145,8 @@ func copyContent(src int, name string, dst int, to string) (int64, error) {
 	return out.Seek(0, 2)
 }
 
-// attributes gives dst/to the owner, mode, extended attributes and times of
-// src/name, in the order in which the one does not undo the other.
+// attributes sets owner, mode, extended attributes and times of dst/to to those of src/name, in an
+// order in which none undoes another.
 func attributes(src int, name string, dst int, to string, st *vfs.Stat) error {
 	flags := unix.AT_SYMLINK_NOFOLLOW
 	if to == "" {
@@ -205,8 +204,8 @@ func xattrs(src int, name string, dst int, to string) error {
 	return nil
 }
 
-// links gives files with several names their names: the first becomes a copy,
-// unless the copy has one already, and the others links to it.
+// links makes the names of files with several hard links: the first name is a copy, unless the copy
+// has the file already, and the others are links to it.
 func (s *syncer) links(ctx context.Context) error {
 	for _, l := range s.later {
 		if err := s.link(ctx, l); err != nil {
@@ -229,7 +228,7 @@ func (s *syncer) link(ctx context.Context, l laterLink) error {
 	}
 	src, err := vfs.OpenBeneath(int(s.src.Fd()), l.dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // the next import finds it gone
+		return nil // the next import finds it deleted
 	}
 	if err != nil {
 		return err

@@ -20,10 +20,10 @@ import (
 
 var _ snapshot.Drifter = (*backend)(nil)
 
-// Drifted keeps the contract of [snapshot.Drifter]. Of an adopted tree btrfs
-// tells. An imported one is compared with the manifest of the last import, which
-// takes a walk of it, and the copy with the snapshot: what is equal in both steps
-// has not moved. Where there is no manifest: ErrNotSupported.
+// Drifted implements [snapshot.Drifter]. For an adopted tree it asks btrfs. For an imported tree it
+// walks the tree and compares it with the manifest of the last import, and then compares the copy
+// with the snapshot: a path that is equal in both steps has not changed. Without a manifest:
+// ErrNotSupported.
 func (b *backend) Drifted(ctx context.Context, id snapshot.ID) iter.Seq2[snapshot.Touch, error] {
 	if !b.walks {
 		return b.Backend.Drifted(ctx, id)
@@ -34,8 +34,8 @@ func (b *backend) Drifted(ctx context.Context, id snapshot.ID) iter.Seq2[snapsho
 			yield(snapshot.Touch{}, err)
 			return
 		}
-		// The manifest is read before the copy is looked at, so that an import
-		// that ends in between shows in the copy.
+		// The manifest is read before the copy is compared, so that an import that ends in between
+		// shows in the copy.
 		touches, err := b.pool.moved(ctx, s.Tree.Path)
 		if err != nil {
 			yield(snapshot.Touch{}, failed("comparing with the last import", "", s.Tree.Path, err))
@@ -54,7 +54,7 @@ func (b *backend) Drifted(ctx context.Context, id snapshot.ID) iter.Seq2[snapsho
 	}
 }
 
-// moved lists where a workspace may differ from what was last imported of it.
+// moved lists the paths at which a workspace may differ from its last import.
 func (p *Pool) moved(ctx context.Context, tree string) ([]snapshot.Touch, error) {
 	r, err := p.record(tree)
 	if err != nil {
@@ -62,12 +62,12 @@ func (p *Pool) moved(ctx context.Context, tree string) ([]snapshot.Touch, error)
 	}
 	old, err := readManifest(filepath.Join(p.home(tree), "manifest"))
 	if err != nil {
-		return nil, unsupported("what was imported last cannot be read", "snapfs pool import "+tree)
+		return nil, unsupported("the manifest of the last import is not readable", "snapfs pool import "+tree)
 	}
 	late := r.Synced.Add(-racy)
 	m := mover{
 		ctx: ctx, old: old, late: vfs.Timestamp{Sec: late.Unix(), Nsec: uint32(late.Nanosecond())},
-		places: make(chan struct{}, walkers-1),
+		slots: make(chan struct{}, walkers-1),
 	}
 	if m.skip, err = p.itself(); err != nil {
 		return nil, err
@@ -86,8 +86,8 @@ func (p *Pool) moved(ctx context.Context, tree string) ([]snapshot.Touch, error)
 	switch {
 	case !known || len(was) != 1 || was[0].ino != top.Ino:
 		return []snapshot.Touch{{Path: ".", Tree: true}}, nil
-	case was[0].node != nodeOf(&top):
-		m.tell(".", false)
+	case was[0].inode != inodeOf(&top):
+		m.add(".", false)
 	}
 	m.dir(root, ".")
 	m.wait.Wait()
@@ -97,37 +97,37 @@ func (p *Pool) moved(ctx context.Context, tree string) ([]snapshot.Touch, error)
 const (
 	// walkers is how many threads walk: a third gains nothing.
 	walkers = 2
-	// racy is within what time before an import a file may have been written to
-	// without a change time that tells: two ticks of the slowest clock.
+	// racy is the time before an import in which a write may not have changed the ctime: two ticks
+	// of the slowest clock.
 	racy = 20 * time.Millisecond
 )
 
 // A mover compares a workspace with a manifest.
 type mover struct {
-	ctx    context.Context
-	old    manifest
-	late   vfs.Timestamp
-	skip   func(*vfs.Stat) bool
-	mount  uint64
-	places chan struct{} // one for each goroutine beside the first
-	wait   sync.WaitGroup
+	ctx   context.Context
+	old   manifest
+	late  vfs.Timestamp
+	skip  func(*vfs.Stat) bool
+	mount uint64
+	slots chan struct{} // a slot for each goroutine besides the first
+	wait  sync.WaitGroup
 
 	mu      sync.Mutex
 	touches []snapshot.Touch
 }
 
-func (m *mover) tell(path string, tree bool) {
+func (m *mover) add(path string, tree bool) {
 	m.mu.Lock()
 	m.touches = append(m.touches, snapshot.Touch{Path: path, Tree: tree})
 	m.mu.Unlock()
 }
 
-// dir compares what is in a directory that is the one the manifest knows.
+// dir compares the entries of a directory that the manifest has.
 func (m *mover) dir(dir *os.File, path string) {
 	old, known := m.old.dir(path)
 	entries, err := vfs.Entries(int(dir.Fd()))
 	if !known || err != nil || m.ctx.Err() != nil {
-		m.tell(path, true)
+		m.add(path, true)
 		return
 	}
 	vfs.SortEntries(entries)
@@ -141,9 +141,9 @@ func (m *mover) dir(dir *os.File, path string) {
 		same := err == nil && known && was.ino == st.Ino && was.mode&unix.S_IFMT == st.Mode&unix.S_IFMT
 		switch {
 		case !same:
-			m.tell(at, true)
-		case was != nodeOf(&st) || st.CTime.After(m.late):
-			m.tell(at, false)
+			m.add(at, true)
+		case was != inodeOf(&st) || st.CTime.After(m.late):
+			m.add(at, false)
 		}
 		if same && st.IsDir() && st.Mount == m.mount {
 			m.enter(dir, e.Name, at)
@@ -152,16 +152,16 @@ func (m *mover) dir(dir *os.File, path string) {
 	for _, was := range old {
 		_, there := slices.BinarySearchFunc(entries, was.name, func(e vfs.Entry, name string) int { return cmp.Compare(e.Name, name) })
 		if !there {
-			m.tell(join(path, was.name), true)
+			m.add(join(path, was.name), true)
 		}
 	}
 }
 
-// enter goes into a directory, in another goroutine where there is a place.
+// enter compares a subdirectory, in another goroutine if a slot is free.
 func (m *mover) enter(parent *os.File, name, path string) {
 	dir, err := vfs.OpenDir(int(parent.Fd()), name)
 	if err != nil {
-		m.tell(path, true)
+		m.add(path, true)
 		return
 	}
 	work := func() {
@@ -169,9 +169,9 @@ func (m *mover) enter(parent *os.File, name, path string) {
 		m.dir(dir, path)
 	}
 	select {
-	case m.places <- struct{}{}:
+	case m.slots <- struct{}{}:
 		m.wait.Go(func() {
-			defer func() { <-m.places }()
+			defer func() { <-m.slots }()
 			work()
 		})
 	default:

@@ -16,9 +16,9 @@ import (
 
 const name = "pool"
 
-// Driver opens the backend of trees that have been imported into a pool, or
-// adopted by one. The pools lie in the directory that is given it as its own.
-// It belongs before btrfs in the list: an adopted tree is on btrfs too.
+// Driver returns the driver of trees that were imported into a pool, or adopted by one. The pools
+// are in the driver's own directory. It must be before btrfs in the list of drivers, because an
+// adopted tree is on btrfs too.
 func Driver() snapshot.Driver {
 	return snapshot.Driver{Name: name, Automatic: true, Open: openTree}
 }
@@ -48,12 +48,11 @@ func openTree(ctx context.Context, place snapshot.Place) (snapshot.Backend, erro
 		b.Own()
 		return &backend{b, p, r.State == imported}, nil
 	}
-	return nil, failed("opening", "", tree, unsupported("no pool holds it", "snapfs pool import "+tree))
+	return nil, failed("opening", "", tree, unsupported("no pool has this tree", "snapfs pool import "+tree))
 }
 
-// A backend is btrfs's, on the pool's copy of the tree, which it brings up to
-// date before it captures it. That takes a walk of the tree's directories,
-// unless the tree is adopted.
+// A backend is the backend of package btrfs, on the pool's copy of a tree. It updates the copy
+// before a capture, which takes a walk of the tree's directories, unless the tree is adopted.
 type backend struct {
 	*btrfs.Backend
 	pool *Pool
@@ -61,15 +60,15 @@ type backend struct {
 	walks bool
 }
 
-// Facts are those of btrfs, but for the walk and what it copies.
+// Facts returns the facts of btrfs, changed for the walk and the copy.
 func (b *backend) Facts() snapshot.Facts {
 	f := b.Backend.Facts()
 	f.CopiesWhole, f.RealInodes = b.walks, !b.walks
 	return f
 }
 
-// Capture keeps the contract of [snapshot.Backend]. The snapshot stands for the
-// instant at which it began.
+// Capture implements [snapshot.Backend]. The snapshot stands for the instant at which Capture
+// began.
 func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
 	var s snapshot.Snapshot
 	err := b.current(ctx, tree, func(began time.Time) (err error) {
@@ -79,7 +78,7 @@ func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.I
 	return s, err
 }
 
-// Clone keeps the contract of [snapshot.Cloner], as Capture does.
+// Clone implements [snapshot.Cloner], like Capture.
 func (b *backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID) (snapshot.Snapshot, snapshot.Fork, error) {
 	var s snapshot.Snapshot
 	var f snapshot.Fork
@@ -93,7 +92,7 @@ func (b *backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 	return s, f, err
 }
 
-// Fork keeps the contract of [snapshot.Backend].
+// Fork implements [snapshot.Backend].
 func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 	if err := b.pool.Growing(ctx, id); err != nil {
 		return snapshot.Fork{}, err
@@ -101,10 +100,10 @@ func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 	return b.Backend.Fork(ctx, from, id)
 }
 
-// Tend keeps the contract of [snapshot.Tender].
+// Tend implements [snapshot.Tender].
 func (b *backend) Tend(ctx context.Context) error { return b.pool.Tend(ctx) }
 
-// current brings the copy up to date and calls do while nobody else changes it.
+// current updates the copy, and calls do under the lock of the tree.
 func (b *backend) current(ctx context.Context, tree snapshot.Tree, do func(began time.Time) error) error {
 	began := vfs.Now()
 	unlock, err := b.pool.lockTree(tree.Path)

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A problem is a failure in words of our own.
+// A problem is an error with a text of this package.
 type problem struct {
 	kind  error
 	why   string
@@ -37,12 +37,12 @@ func needRoot() error {
 	if os.Geteuid() == 0 {
 		return nil
 	}
-	return &problem{errs.ErrDenied, "making and mounting a pool takes root", []string{
+	return &problem{errs.ErrDenied, "only root can make and mount a pool", []string{
 		"sudo snapfs pool …", "btrfs subvolume create work (on a btrfs of your own, where you need no pool)",
 	}}
 }
 
-// failed makes err the contract's error.
+// failed returns err as an error of the contract.
 func failed(op, id, path string, err error) error {
 	var done *errs.Error
 	if err == nil || errors.As(err, &done) {
@@ -64,9 +64,9 @@ func failed(op, id, path string, err error) error {
 	return e
 }
 
-// newborn begins the names of what is half made, or half removed; the process
+// incomplete is the name prefix of incomplete and of half removed entries. The name of the process
 // that works on it follows.
-const newborn = ".new."
+const incomplete = ".new."
 
 func processName() string {
 	p, err := proc.Identify(os.Getpid())
@@ -76,25 +76,25 @@ func processName() string {
 	return strconv.Itoa(p.PID) + "-" + strconv.FormatUint(p.Start, 10)
 }
 
-// reapHalfMade removes what killed processes left in dir.
+// reapHalfMade removes remains of killed processes in dir.
 func reapHalfMade(dir string) {
-	left, _ := filepath.Glob(filepath.Join(dir, newborn+"*"))
+	left, _ := filepath.Glob(filepath.Join(dir, incomplete+"*"))
 	for _, path := range left {
-		pid, start, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), newborn), "-")
+		pid, start, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), incomplete), "-")
 		n, err1 := strconv.Atoi(pid)
 		s, err2 := strconv.ParseUint(start, 10, 64)
 		if err1 == nil && err2 == nil && proc.Alive(proc.Process{PID: n, Start: s}) {
 			continue
 		}
-		_ = mount.Unmount(filepath.Join(path, "mnt")) // EINVAL where nothing is mounted
-		_ = os.RemoveAll(path)                        // or the next command does
+		_ = mount.Unmount(filepath.Join(path, "mnt")) // EINVAL if nothing is mounted
+		_ = os.RemoveAll(path)                        // otherwise the next command does
 	}
 }
 
-// lock waits for the lock file path. It goes with the process that holds it.
+// lock waits for an exclusive lock of the file path. The end of the process releases it.
 func lock(path string) (unlock func(), err error) { return flock(path, unix.LOCK_EX) }
 
-// tryLock gives an error that is unix.EWOULDBLOCK where another holds it.
+// tryLock is lock without the wait. It returns unix.EWOULDBLOCK if another process has the lock.
 func tryLock(path string) (unlock func(), err error) {
 	return flock(path, unix.LOCK_EX|unix.LOCK_NB)
 }
@@ -111,9 +111,9 @@ func flock(path string, how int) (unlock func(), err error) {
 	return func() { vfs.Unlock(f) }, nil
 }
 
-// replace gives the file path another content, for good and in one step.
+// replace replaces the content of the file path. Atomic and durable.
 func replace(path string, text []byte) error {
-	tmp := path + newborn + processName()
+	tmp := path + incomplete + processName()
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func replace(path string, text []byte) error {
 		err = os.Rename(tmp, path)
 	}
 	if err != nil {
-		_ = os.Remove(tmp) // the cause matters more
+		_ = os.Remove(tmp) // the first error is reported
 		return err
 	}
 	dir, err := os.Open(filepath.Dir(path))

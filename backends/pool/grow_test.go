@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-func TestAPoolGrowsWhileItIsUsed(t *testing.T) {
+func TestAPoolGrowsWhileInUse(t *testing.T) {
 	_, p, tree := made(t)
 	_, err := p.Import(t.Context(), tree, nil)
 	must(t, err)
@@ -34,7 +34,7 @@ func TestAPoolGrowsWhileItIsUsed(t *testing.T) {
 	same(t, tree, copyOf(t, p), "after growing")
 }
 
-func TestWhatCannotBeAPoolIsRefused(t *testing.T) {
+func TestInvalidPoolsAreRefused(t *testing.T) {
 	dir, p, tree := made(t)
 	for name, err := range map[string]error{
 		"taken":    second(pool.Create(t.Context(), dir, "p", 512<<20)),
@@ -57,9 +57,9 @@ func TestWhatCannotBeAPoolIsRefused(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// A file that is written to all the time is reported, or copied at rest; and
-// once it is at rest, the next import has it.
-func TestAFileThatNeverRestsIsNotTakenForCopied(t *testing.T) {
+// A file that keeps changing is reported, or copied when it is at rest. The next import after it is
+// at rest has its content.
+func TestAFileThatKeepsChangingIsReported(t *testing.T) {
 	_, p, tree := made(t)
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -87,7 +87,7 @@ func TestAFileThatNeverRestsIsNotTakenForCopied(t *testing.T) {
 	same(t, tree, copyOf(t, p), "at rest")
 }
 
-// BenchmarkUnchangedImport: what the walk of an unchanged workspace costs.
+// BenchmarkUnchangedImport measures the walk of an unchanged workspace.
 func BenchmarkUnchangedImport(b *testing.B) {
 	_, p, tree := made(b)
 	for i := range 20_000 {
@@ -104,7 +104,7 @@ func BenchmarkUnchangedImport(b *testing.B) {
 	}
 }
 
-func TestAnOrdinaryUserIsToldThatAPoolTakesRoot(t *testing.T) {
+func TestAnOrdinaryUserLearnsThatAPoolNeedsRoot(t *testing.T) {
 	if !treetest.AsUser(t) {
 		return
 	}
@@ -115,9 +115,9 @@ func TestAnOrdinaryUserIsToldThatAPoolTakesRoot(t *testing.T) {
 	}
 }
 
-// TestAPoolIsMadeWhileTheLastOneGoes: whoever removes that takes the directory of pools
-// away, at any instant before there is something in it again.
-func TestAPoolIsMadeWhileTheLastOneGoes(t *testing.T) {
+// TestAPoolIsCreatedWhileTheLastOneIsRemoved: removing the last pool deletes the directory of pools, at any
+// moment before a new pool is in it.
+func TestAPoolIsCreatedWhileTheLastOneIsRemoved(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedFS(t, "btrfs")
 	dir := filepath.Join(treetest.Dir(t), "pools")

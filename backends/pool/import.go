@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Import makes the pool's copy of a workspace equal to it: the first time by
-// copying all, then by what has changed, which takes a walk of the workspace's
-// directories. An adopted workspace needs none, and nothing happens. It is safe
-// to kill: the next import mends the copy. Progress is called now and then, by
-// several goroutines one after another; it may be nil.
-// Errors: ErrNotFound, ErrNotSupported (not a directory), ErrNoSpace (of the
-// pool or the disk it lies on), ErrDenied, ErrInterrupted.
+// Import makes the pool's copy of a workspace equal to it. The first call copies everything; a
+// later call copies the changes, after a walk of the workspace's directories. For an adopted
+// workspace it does nothing. It may be killed: the next import repairs the copy.
+//
+// Import calls progress now and then, from several goroutines but never concurrently; it may be
+// nil. Errors: ErrNotFound, ErrNotSupported (not a directory), ErrNoSpace (of the pool or of the
+// disk below it), ErrDenied, ErrInterrupted.
 func (p *Pool) Import(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
 	unlock, err := p.lockTree(tree)
 	if err != nil {
@@ -70,7 +70,7 @@ func checkTree(tree string) error {
 	return err
 }
 
-// prepareTree makes the subvolume for a workspace, where it is missing.
+// prepareTree makes the subvolume for a workspace, if it does not exist.
 func (p *Pool) prepareTree(ctx context.Context, tree string) error {
 	home := p.home(tree)
 	if err := os.MkdirAll(home, 0o700); err != nil {
@@ -90,8 +90,8 @@ func (p *Pool) prepareTree(ctx context.Context, tree string) error {
 	return btrfs.Create(int(dir.Fd()), filepath.Base(p.tree(tree)))
 }
 
-// sync brings the copy of the workspace tree up to date with the directory
-// from, and says whether anything had to be changed.
+// sync updates the copy of the workspace tree from the directory from, and reports whether anything
+// changed.
 func (p *Pool) sync(ctx context.Context, tree, from string, progress func(Progress)) (Report, bool, error) {
 	mark := filepath.Join(p.home(tree), "updating")
 	file := filepath.Join(p.home(tree), "manifest")
@@ -99,7 +99,7 @@ func (p *Pool) sync(ctx context.Context, tree, from string, progress func(Progre
 	s := syncer{progress: progress, doubt: err == nil, room: p.hostHasRoom}
 	s.before = func() error { return os.WriteFile(mark, nil, 0o600) }
 	if s.old, err = readManifest(file); err != nil {
-		s.old, s.doubt = nil, true // it only saves time
+		s.old, s.doubt = nil, true // a manifest only saves time
 	}
 	if s.skip, err = p.itself(); err != nil {
 		return Report{}, false, err
@@ -126,7 +126,7 @@ func (p *Pool) sync(ctx context.Context, tree, from string, progress func(Progre
 	return s.report, true, nil
 }
 
-// itself recognises the pool's own directory, which is not copied into it.
+// itself returns a function that recognizes the pool's own directory, which is not copied.
 func (p *Pool) itself() (func(*vfs.Stat) bool, error) {
 	st, err := vfs.Lstat(unix.AT_FDCWD, p.Dir)
 	return func(x *vfs.Stat) bool { return x.Ino == st.Ino && x.Dev == st.Dev }, err

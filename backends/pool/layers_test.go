@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What all forks add is held; the filesystem's own subvolume, in which the user's trees
-// are made, is not.
-func TestTheUsersTreesAreNotHeldWithTheForks(t *testing.T) {
+// The data of all forks is limited. The filesystem's top subvolume, which contains the user's
+// trees, is not.
+func TestTheReserveLimitsForksOnly(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		dir  func(layers string) error // in the place of the subvolume
+		dir  func(layers string) error // in place of the subvolume
 	}{
 		{"as it is made", nil},
 		{"lost", os.Remove},
@@ -43,7 +43,7 @@ func TestTheUsersTreesAreNotHeldWithTheForks(t *testing.T) {
 				}
 			}
 			top := treetest.Open(t, p.Mount())
-			in, err := btrfs.Members(int(top.Fd()), 5) // the top
+			in, err := btrfs.Members(int(top.Fd()), 5) // the top subvolume
 			if err != nil || slices.Contains(in, qgroup.All) {
 				t.Errorf("the top is in %x, %v", in, err)
 			}

@@ -11,21 +11,19 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A manifest says, for each directory of a workspace, what was in it when it
-// was last copied: enough to tell, without looking at the copy, what has
-// changed since. A file that is renamed or written to gets another ctime; one
-// below a directory that was renamed does not, which is why directories are
-// told apart by their inodes.
+// A manifest records the entries of each directory of a workspace at the last copy. With it,
+// changes are found without reading the copy. A file that is renamed or written to gets a new
+// ctime. A file inside a renamed directory does not, so directories are identified by inode.
 //
-// On disk it is one block a directory, in any order: the length of the rest,
-// the path, and for each entry its name and its node. All numbers are
+// On disk a manifest is a sequence of blocks, one for each directory, in any order: the length of
+// the rest, the path, and for each entry its name and its inode data. All numbers are
 // little-endian.
 type manifest map[string][]byte
 
 const manifestMagic = "snapfs manifest 1\n"
 
-// A node is what is compared of a file.
-type node struct {
+// An inode is the metadata of a file that is compared.
+type inode struct {
 	ino          uint64
 	mode         uint32
 	size         int64
@@ -34,20 +32,20 @@ type node struct {
 
 type named struct {
 	name string
-	node
+	inode
 }
 
-func nodeOf(st *vfs.Stat) node {
-	n := node{ino: st.Ino, mode: st.Mode, size: st.Size, mtime: st.MTime, ctime: st.CTime}
+func inodeOf(st *vfs.Stat) inode {
+	n := inode{ino: st.Ino, mode: st.Mode, size: st.Size, mtime: st.MTime, ctime: st.CTime}
 	if st.IsDir() {
 		n.size = 0
 	}
 	return n
 }
 
-const nodeSize = 8 + 4 + 8 + 12 + 12
+const inodeSize = 8 + 4 + 8 + 12 + 12
 
-func appendNode(b []byte, n node) []byte {
+func appendInode(b []byte, n inode) []byte {
 	le := binary.LittleEndian
 	b = le.AppendUint64(b, n.ino)
 	b = le.AppendUint32(b, n.mode)
@@ -59,12 +57,12 @@ func appendNode(b []byte, n node) []byte {
 	return b
 }
 
-func readNode(b []byte) node {
+func readInode(b []byte) inode {
 	le := binary.LittleEndian
 	at := func(b []byte) vfs.Timestamp {
 		return vfs.Timestamp{Sec: int64(le.Uint64(b)), Nsec: le.Uint32(b[8:])}
 	}
-	return node{
+	return inode{
 		ino: le.Uint64(b), mode: le.Uint32(b[8:]), size: int64(le.Uint64(b[12:])),
 		mtime: at(b[20:]), ctime: at(b[32:]),
 	}
@@ -75,17 +73,17 @@ func appendString(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// block is a directory as it stands in the file.
+// block encodes a directory.
 func block(path string, entries []named) []byte {
-	b := appendString(make([]byte, 4, 64+len(entries)*(nodeSize+24)), path)
+	b := appendString(make([]byte, 4, 64+len(entries)*(inodeSize+24)), path)
 	for _, e := range entries {
-		b = appendNode(appendString(b, e.name), e.node)
+		b = appendInode(appendString(b, e.name), e.inode)
 	}
 	binary.LittleEndian.PutUint32(b, uint32(len(b)-4))
 	return b
 }
 
-var errManifest = errors.New("the manifest cannot be read")
+var errManifest = errors.New("the manifest is invalid")
 
 func cutString(b []byte) (string, []byte, error) {
 	if len(b) < 4 {
@@ -98,7 +96,7 @@ func cutString(b []byte) (string, []byte, error) {
 	return string(b[4 : 4+n]), b[4+n:], nil
 }
 
-// readManifest reads a manifest; one that is missing is empty.
+// readManifest reads a manifest; a missing one is empty.
 func readManifest(path string) (manifest, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -133,26 +131,27 @@ func parseManifest(b []byte) (manifest, error) {
 	return m, nil
 }
 
-// dir lists what was in a directory, sorted by name; false: it is not known.
+// dir returns the entries of a directory, sorted by name, and false if the manifest does not have
+// it.
 func (m manifest) dir(path string) ([]named, bool) {
 	b, known := m[path]
 	var list []named
 	for len(b) > 0 {
 		name, rest, err := cutString(b)
-		if err != nil || len(rest) < nodeSize {
+		if err != nil || len(rest) < inodeSize {
 			return nil, false
 		}
-		list = append(list, named{name, readNode(rest)})
-		b = rest[nodeSize:]
+		list = append(list, named{name, readInode(rest)})
+		b = rest[inodeSize:]
 	}
 	return list, known
 }
 
-// find looks a name up in a sorted list.
-func find(list []named, name string) (node, bool) {
+// find finds a name in a sorted list.
+func find(list []named, name string) (inode, bool) {
 	i := sort.Search(len(list), func(i int) bool { return list[i].name >= name })
 	if i < len(list) && list[i].name == name {
-		return list[i].node, true
+		return list[i].inode, true
 	}
-	return node{}, false
+	return inode{}, false
 }

@@ -1,29 +1,27 @@
 //go:build linux
 
-// Package pool gives any Linux host a frozen base: a btrfs in a sparse file, into
-// which a workspace is imported once and brought up to date by what changed.
-// What is forked then is a btrfs subvolume (see package btrfs, on which this
-// backend stands). A workspace can also be adopted: moved onto the pool and
-// mounted back where it was, so that no import is needed any more.
+// Package pool gives any Linux host a frozen base: a btrfs in a sparse file. A workspace is
+// imported into it once, and later imports copy only changes. Forks are then btrfs subvolumes (see
+// package btrfs, which this backend uses). A workspace can also be adopted: moved onto the pool and
+// mounted at its old path, so that no further import is needed.
 //
-// Making and mounting a pool takes root; so does using one.
+// Making, mounting and using a pool needs root.
 //
 // # Layout
 //
-//	<dir>/<pool>/pool.json             format, size, the filesystem's identity
+//	<dir>/<pool>/pool.json             format, size, and UUID of the filesystem
 //	<dir>/<pool>/image                 the filesystem, sparse
-//	<dir>/<pool>/mnt/                  where it is mounted: noatime, user_subvol_rm_allowed
-//	<dir>/<pool>/trees/<hash>.json     a workspace on it: imported or adopted
-//	<dir>/<pool>/trees/<hash>.lock     held while that changes
-//	<dir>/<pool>/pending/              what a killed command may have left half done
-//	mnt/trees/<hash>/tree              its subvolume
-//	mnt/trees/<hash>/manifest          what it was copied from (see sync.go)
+//	<dir>/<pool>/mnt/                  its mount point: noatime, user_subvol_rm_allowed
+//	<dir>/<pool>/trees/<hash>.json     an imported or adopted workspace
+//	<dir>/<pool>/trees/<hash>.lock     locked during changes of that workspace
+//	<dir>/<pool>/pending/              operations that a killed process may have left incomplete
+//	mnt/trees/<hash>/tree              the workspace's subvolume
+//	mnt/trees/<hash>/manifest          the state it was copied from (see sync.go)
 //	mnt/.snapfs                        the snapshots and forks
-//	mnt/layers/<key>                   those of trees elsewhere (see package quota)
+//	mnt/layers/<key>                   layers for trees on other filesystems (see package quota)
 //
-// The loop device detaches itself with the mount, or with a killed process, so
-// that none is ever left over. After a reboot the first use mounts the pool, and
-// the adopted workspaces, again.
+// The loop device detaches itself with the mount, or with a killed process, so none is left over.
+// After a reboot the first use of the pool mounts it and the adopted workspaces again.
 package pool
 
 import (
@@ -47,17 +45,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Least is the smallest pool.
+// Least is the smallest size of a pool.
 const Least snapshot.Bytes = 256 << 20
 
 const format = 1
 
-// Main is the pool that is meant where none is named.
+// Main is the name of the default pool.
 const Main = "main"
 
 // A Pool is a mounted pool.
 type Pool struct {
-	// Name of the pool, Dir where it is kept.
+	// Name is the pool's name, Dir its directory.
 	Name, Dir string
 }
 
@@ -71,15 +69,14 @@ func (p *Pool) mnt() string   { return filepath.Join(p.Dir, "mnt") }
 func (p *Pool) image() string { return filepath.Join(p.Dir, "image") }
 func (p *Pool) file() string  { return filepath.Join(p.Dir, "pool.json") }
 
-// Mount is where the pool's filesystem is mounted.
+// Mount returns the mount point of the pool's filesystem.
 func (p *Pool) Mount() string { return p.mnt() }
 
-// Layers is the directory for what is added to trees that are not on the pool. Whoever
-// keeps something there makes it.
+// Layers returns the directory for layers of trees on other filesystems. Its users create it.
 func (p *Pool) Layers() string { return filepath.Join(p.mnt(), "layers") }
 
-// CanLimit says why nothing on the pool can be held to a number of bytes, or nil.
-// Errors: ErrNotSupported.
+// CanLimit returns the reason why the bytes of forks on the pool cannot be limited, or nil. Errors:
+// ErrNotSupported.
 func (p *Pool) CanLimit() error {
 	top, err := os.Open(p.mnt())
 	if err != nil {
@@ -90,26 +87,25 @@ func (p *Pool) CanLimit() error {
 	switch {
 	case err != nil:
 	case btrfs.MayLimit(int(top.Fd())) != nil:
-		err = unsupported("only root may set a limit on btrfs", "sudo snapfs …")
+		err = unsupported("only root can set a limit on btrfs", "sudo snapfs …")
 	case mode == btrfs.QuotaFull:
-		err = unsupported("full quota groups are on, and with them the removal of a snapshot can block the filesystem for minutes",
+		err = unsupported("full quota groups are on; with them the removal of a snapshot can block the filesystem for minutes",
 			"btrfs quota disable "+p.mnt())
 	case mode == btrfs.QuotaOff && !btrfs.SimpleQuota():
-		err = unsupported("this kernel has no simple quotas, which came with Linux 6.7", "snapfs doctor")
+		err = unsupported("this kernel has no simple quotas, which need Linux 6.7", "snapfs doctor")
 	}
 	return failed("limiting", p.Name, p.mnt(), err)
 }
 
-// Create makes the pool name in dir, of size bytes at most, and mounts it. The
-// file takes up what is stored in it. Atomic: a pool answers to its name when
-// it is whole. Cost: some 100 ms.
-// Errors: ErrExists, ErrDenied (not root), ErrNoSpace, ErrNotSupported (no
-// btrfs, no loop devices, or a size below Least).
+// Create makes and mounts the pool name in dir, of at most size bytes. Its file takes only the
+// space of the stored data. Atomic: Open finds the pool once it is complete. Cost: some 100 ms.
+// Errors: ErrExists, ErrDenied (not root), ErrNoSpace, ErrNotSupported (no btrfs, no loop devices,
+// or a size below Least).
 func Create(ctx context.Context, dir, name string, size snapshot.Bytes) (p *Pool, err error) {
 	fail := func(err error) (*Pool, error) { return nil, failed("creating the pool", name, "", err) }
 	switch {
 	case !snapshot.ValidID(name):
-		return fail(unsupported(fmt.Sprintf("%q cannot be the name of a pool", name)))
+		return fail(unsupported(fmt.Sprintf("%q is not a valid name of a pool", name)))
 	case size < Least:
 		return fail(unsupported(fmt.Sprintf("%v is too small, a pool needs %v", size, Least), "snapfs pool create --size 20G"))
 	}
@@ -123,12 +119,12 @@ func Create(ctx context.Context, dir, name string, size snapshot.Bytes) (p *Pool
 	}
 	var back undo.Stack
 	defer back.UndoInto(&err)
-	half := filepath.Join(dir, newborn+processName())
+	half := filepath.Join(dir, incomplete+processName())
 	back.Push("remove "+half, func() error { return os.RemoveAll(half) })
 	if err := build(ctx, half, size); err != nil {
 		return fail(err)
 	}
-	if err := fault.Point(ctx, "give the pool its name"); err != nil {
+	if err := fault.Point(ctx, "name the pool"); err != nil {
 		return fail(err)
 	}
 	if err := vfs.RenameNew(half, p.Dir); err != nil {
@@ -138,7 +134,7 @@ func Create(ctx context.Context, dir, name string, size snapshot.Bytes) (p *Pool
 	return Open(ctx, dir, name)
 }
 
-// build makes what a pool is, in a directory of another name.
+// build makes a complete pool in the directory half.
 func build(ctx context.Context, half string, size snapshot.Bytes) error {
 	if err := fault.Point(ctx, "make the image"); err != nil {
 		return err
@@ -177,8 +173,8 @@ func build(ctx context.Context, half string, size snapshot.Bytes) error {
 	return writeJSON(p.file(), poolFile{Format: format, Size: size, UUID: uuid})
 }
 
-// makeNewborn makes the directory of a pool, and the one that pools lie in, which the
-// removal of the last one takes away: also between the two.
+// makeNewborn makes the directory of a pool and its parent. The removal of the last pool may delete
+// the parent at any time, also between the two steps.
 func makeNewborn(half string) (err error) {
 	for range 100 {
 		if err = os.MkdirAll(filepath.Dir(half), 0o700); err == nil {
@@ -191,8 +187,8 @@ func makeNewborn(half string) (err error) {
 	return err
 }
 
-// format makes the filesystem. mkfs.btrfs looks at all loop devices that are mounted,
-// and gives up when one of them goes meanwhile.
+// format makes the filesystem. It tries again because mkfs.btrfs examines all mounted loop devices,
+// and fails when one of them disappears meanwhile.
 func (p *Pool) format(ctx context.Context) error {
 	for tries := 0; ; tries++ {
 		_, err := run.Output(ctx, "mkfs.btrfs", "-q", "-f", "-L", "snapfs", p.image())
@@ -203,8 +199,7 @@ func (p *Pool) format(ctx context.Context) error {
 	}
 }
 
-// prepare makes what every pool has in it, and counts what forks hold where
-// the kernel can do so cheaply.
+// prepare makes the directories of a pool, and turns on simple quotas if the kernel has them.
 func (p *Pool) prepare() (string, error) {
 	if err := os.MkdirAll(filepath.Join(p.mnt(), "trees"), 0o700); err != nil {
 		return "", err
@@ -218,18 +213,16 @@ func (p *Pool) prepare() (string, error) {
 		return "", err
 	}
 	err = btrfs.SetQuota(int(top.Fd()), btrfs.QuotaSimple)
-	if err != nil && err != unix.EINVAL && err != unix.EOPNOTSUPP { // before Linux 6.7
+	if err != nil && err != unix.EINVAL && err != unix.EOPNOTSUPP { // no simple quotas before Linux 6.7
 		return "", err
 	}
 	id, err := btrfs.FilesystemUUID(int(top.Fd()))
 	return id.String(), err
 }
 
-// Open answers with a pool, mounted: after a reboot it mounts it, and what was
-// adopted, and ends what a killed adoption began. Cost when it is mounted: some
-// ten microseconds.
-// Errors: ErrNotFound, ErrDenied (not root), ErrCorrupt, ErrNotSupported (a
-// newer format).
+// Open returns a mounted pool. After a reboot it mounts the pool and the adopted workspaces, and it
+// completes or undoes interrupted operations. Cost if it is mounted: some ten microseconds. Errors:
+// ErrNotFound, ErrDenied (not root), ErrCorrupt, ErrNotSupported (a newer format).
 func Open(ctx context.Context, dir, name string) (*Pool, error) {
 	p := &Pool{Name: name, Dir: filepath.Join(dir, name)}
 	err := p.ensure(ctx)
@@ -248,7 +241,7 @@ func (p *Pool) ensure(ctx context.Context) error {
 		return err
 	}
 	if f.Format > format {
-		return unsupported(fmt.Sprintf("the pool has format %d, and this snapfs knows %d", f.Format, format))
+		return unsupported(fmt.Sprintf("the pool has format %d, and this snapfs supports only %d", f.Format, format))
 	}
 	if p.mounted() && p.settled() {
 		return nil
@@ -269,11 +262,11 @@ func (p *Pool) ensure(ctx context.Context) error {
 			return err
 		}
 	}
-	return p.mend(ctx)
+	return p.recoverAll(ctx)
 }
 
-// pend notes that something is begun that the next command has to mend, should
-// this process be killed; done takes the note back.
+// pend records the start of an operation that the next command must complete or undo if this
+// process is killed. done deletes the record.
 func (p *Pool) pend(what string) error {
 	return os.WriteFile(filepath.Join(p.Dir, "pending", what), nil, 0o600)
 }
@@ -285,7 +278,7 @@ func (p *Pool) settled() bool {
 	return err == nil && len(pending) == 0
 }
 
-// mounted reports whether the pool's filesystem is mounted: by kind and place.
+// mounted reports whether a btrfs is mounted at the pool's mount point.
 func (p *Pool) mounted() bool {
 	st, err := vfs.Lstat(unix.AT_FDCWD, p.mnt())
 	if err != nil || st.Ino != btrfs.RootInode || !st.MountRoot {
@@ -308,7 +301,7 @@ func (p *Pool) mount(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer loop.Close() // the mount holds it from then on
+	defer loop.Close() // the mount keeps the device attached
 	c, err := mount.Fsopen("btrfs")
 	if err != nil {
 		return err
@@ -328,7 +321,7 @@ func (p *Pool) mount(ctx context.Context) error {
 	return mount.MoveMount(m, unix.AT_FDCWD, p.mnt())
 }
 
-// List names the pools in dir, sorted.
+// List returns the names of the pools in dir, sorted.
 func List(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -346,8 +339,8 @@ func List(dir string) ([]string, error) {
 	return names, nil
 }
 
-// Grow makes the pool size bytes large, at once; it never shrinks.
-// Errors: ErrNotSupported (size is smaller than it is), ErrNoSpace.
+// Grow increases the size of the pool, at once; a pool never shrinks. Errors: ErrNotSupported (size
+// is smaller than the present size), ErrNoSpace.
 func (p *Pool) Grow(ctx context.Context, size snapshot.Bytes) error {
 	return failed("growing the pool", p.Name, "", p.grow(ctx, size))
 }
@@ -363,7 +356,7 @@ func (p *Pool) grow(ctx context.Context, size snapshot.Bytes) error {
 		return err
 	}
 	if size < f.Size {
-		return unsupported(fmt.Sprintf("the pool has %v, and does not shrink", f.Size))
+		return unsupported(fmt.Sprintf("the pool has %v, and cannot shrink", f.Size))
 	}
 	if err := fault.Point(ctx, "extend the image"); err != nil {
 		return err
@@ -406,8 +399,8 @@ func mountSource(path string) (string, error) {
 	return "", err
 }
 
-// Remove removes a pool and all imports in it. Errors: ErrNotFound; ErrBusy: a
-// snapshot or sandbox lives on it, or a workspace was adopted, or it is in use.
+// Remove deletes a pool with all imports. Errors: ErrNotFound; ErrBusy (it has a snapshot, a fork
+// or an adopted workspace, or a process uses it).
 func Remove(ctx context.Context, dir, name string) error {
 	p, err := Open(ctx, dir, name)
 	if err == nil {
@@ -423,7 +416,7 @@ func (p *Pool) remove(ctx context.Context) error {
 	}
 	for _, t := range trees {
 		if t.State != imported {
-			return busy("the workspace "+t.Path+" is kept on it", "snapfs pool unadopt "+t.Path)
+			return busy("the pool has the adopted workspace "+t.Path, "snapfs pool unadopt "+t.Path)
 		}
 	}
 	used, err := p.users()
@@ -431,29 +424,29 @@ func (p *Pool) remove(ctx context.Context) error {
 		return err
 	}
 	if len(used) > 0 {
-		return busy("it holds "+strings.Join(used, ", "), "snapfs rm …", "snapfs gc")
+		return busy("the pool has "+strings.Join(used, ", "), "snapfs rm …", "snapfs gc")
 	}
 	if err := fault.Point(ctx, "unmount the pool"); err != nil {
 		return err
 	}
 	if err := unix.Unmount(p.mnt(), unix.UMOUNT_NOFOLLOW); err != nil {
 		if err == unix.EBUSY {
-			return busy("a process uses it", "fuser -vm "+p.mnt())
+			return busy("a process uses the pool", "fuser -vm "+p.mnt())
 		}
 		return err
 	}
-	gone := filepath.Join(filepath.Dir(p.Dir), newborn+processName())
+	gone := filepath.Join(filepath.Dir(p.Dir), incomplete+processName())
 	if err := os.Rename(p.Dir, gone); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(gone); err != nil {
 		return err
 	}
-	_ = os.Remove(filepath.Dir(p.Dir)) // not while there are others
+	_ = os.Remove(filepath.Dir(p.Dir)) // fails while there are other pools
 	return nil
 }
 
-// users names the snapshots and forks on the pool.
+// users lists the numbers of snapshots and forks on the pool.
 func (p *Pool) users() ([]string, error) {
 	var used []string
 	for _, kind := range []string{"snapshots", "forks"} {

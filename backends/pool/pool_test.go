@@ -25,7 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// made is a fresh pool and a workspace with some files.
+// made returns a new pool and a workspace with some files.
 func made(t testing.TB) (dir string, p *pool.Pool, tree string) {
 	t.Helper()
 	treetest.NeedRoot(t)
@@ -69,7 +69,7 @@ func write(t testing.TB, path, text string) {
 	must(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
-// same compares two trees in all that an import preserves.
+// same compares two trees in everything that an import preserves.
 func same(t testing.TB, a, b, when string) {
 	t.Helper()
 	if diff := treetest.Lines(describe(t, a), describe(t, b)); len(diff) > 0 {
@@ -77,8 +77,7 @@ func same(t testing.TB, a, b, when string) {
 	}
 }
 
-// describe is a manifest by a descriptor that does not stay open: it would keep
-// what is mounted there from being unmounted.
+// describe returns a manifest of dir. It closes its descriptor, which would prevent an unmount.
 func describe(t testing.TB, dir string) string {
 	t.Helper()
 	root, err := os.Open(dir)
@@ -98,7 +97,7 @@ func copyOf(t testing.TB, p *pool.Pool) string {
 	return found[0]
 }
 
-func TestAnImportIsEqualAndThenCopiesOnlyWhatChanged(t *testing.T) {
+func TestASecondImportCopiesOnlyChanges(t *testing.T) {
 	_, p, tree := made(t)
 	all, err := p.Import(t.Context(), tree, nil)
 	must(t, err)
@@ -127,7 +126,7 @@ func TestAnImportIsEqualAndThenCopiesOnlyWhatChanged(t *testing.T) {
 	}
 }
 
-func TestAnImportKilledAnywhereIsMendedByTheNext(t *testing.T) {
+func TestAKilledImportIsRepairedByTheNext(t *testing.T) {
 	_, p, tree := made(t)
 	for step := 1; ; step++ {
 		write(t, tree+"/gone", "briefly")
@@ -151,7 +150,7 @@ func TestAnImportKilledAnywhereIsMendedByTheNext(t *testing.T) {
 	}
 }
 
-func TestATreeOnAPoolHasAFrozenBase(t *testing.T) {
+func TestAnImportedTreeHasAFrozenBase(t *testing.T) {
 	dir, p, tree := made(t)
 	place := snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: dir}
 	if _, err := pool.Driver().Open(t.Context(), place); !errors.Is(err, errs.ErrNotSupported) {
@@ -185,7 +184,7 @@ func TestATreeOnAPoolHasAFrozenBase(t *testing.T) {
 	}
 }
 
-func TestAPoolComesBackAfterAReboot(t *testing.T) {
+func TestAPoolIsMountedAgainAfterAReboot(t *testing.T) {
 	dir, p, tree := made(t)
 	_, err := p.Adopt(t.Context(), tree, nil)
 	must(t, err)
@@ -202,10 +201,10 @@ func TestAPoolComesBackAfterAReboot(t *testing.T) {
 	}
 }
 
-// A mount namespace that was copied while the pool was mounted, such as that of any
-// service or sandbox, keeps its filesystem alive. Opened again it must be that one, not a
-// second one on the same blocks.
-func TestAPoolIsOneFilesystemWhoeverStillHasItMounted(t *testing.T) {
+// A mount namespace copied while the pool was mounted, such as that of a service or a sandbox,
+// keeps its filesystem alive. A new Open must find that filesystem, and not mount a second one on
+// the same blocks.
+func TestAPoolMountedElsewhereIsOpenedAsTheSameFilesystem(t *testing.T) {
 	dir, p, tree := made(t)
 	_, err := p.Adopt(t.Context(), tree, nil)
 	must(t, err)
@@ -216,7 +215,7 @@ func TestAPoolIsOneFilesystemWhoeverStillHasItMounted(t *testing.T) {
 	defer func() { holder.Process.Kill(); holder.Wait() }()
 	_, err = held.Read(make([]byte, 1))
 	must(t, err)
-	write(t, tree+"/new", "on the pool") // no commit has brought it to the disk
+	write(t, tree+"/new", "on the pool") // not yet on the disk
 	must(t, unix.Unmount(tree, 0))
 	must(t, unix.Unmount(filepath.Join(p.Dir, "mnt"), 0))
 	_, err = pool.Open(t.Context(), dir, "p")
@@ -226,7 +225,7 @@ func TestAPoolIsOneFilesystemWhoeverStillHasItMounted(t *testing.T) {
 	}
 }
 
-func TestAdoptionGoesThereAndBackAndLosesNothing(t *testing.T) {
+func TestAdoptAndUnadoptLoseNothing(t *testing.T) {
 	_, p, tree := made(t)
 	_, err := p.Adopt(t.Context(), tree, nil)
 	must(t, err)
@@ -251,7 +250,7 @@ func TestAdoptionGoesThereAndBackAndLosesNothing(t *testing.T) {
 
 const childEnv = "SNAPFS_POOL_CHILD"
 
-// verbs are what a child does until it is killed.
+// verbs are the operations of a child process.
 var verbs = map[string]func(context.Context, *pool.Pool, string) error{
 	"import": func(ctx context.Context, p *pool.Pool, tree string) error {
 		_, err := p.Import(ctx, tree, nil)
@@ -270,7 +269,7 @@ var verbs = map[string]func(context.Context, *pool.Pool, string) error{
 	},
 }
 
-// beChild does a verb in a process of its own, which kills itself at a step.
+// beChild executes an operation in a process of its own, which kills itself at a fault point.
 func beChild(t *testing.T) {
 	args := strings.Split(os.Getenv(childEnv), "\n")
 	if len(args) != 4 {
@@ -292,7 +291,7 @@ func beChild(t *testing.T) {
 	os.Exit(0)
 }
 
-// child runs a verb to be killed at a step, and reports whether it ended before.
+// child runs an operation that is killed at a step, and reports whether it finished before.
 func child(t *testing.T, verb string, step int, dir, tree string) (done bool) {
 	t.Helper()
 	top, _, _ := strings.Cut(t.Name(), "/")
@@ -308,9 +307,9 @@ func child(t *testing.T, verb string, step int, dir, tree string) (done bool) {
 	return true
 }
 
-// At some steps of each verb, and at the first and last ones, the process is
-// killed; the next one finds the workspace whole, where it was.
-func TestKilledAnywhereThePoolLosesNothing(t *testing.T) {
+// The process is killed at some steps of each operation, including the first and the last. The next
+// process must find the workspace complete and in place.
+func TestAKilledPoolCommandLosesNothing(t *testing.T) {
 	beChild(t)
 	for verb := range verbs {
 		t.Run(verb, func(t *testing.T) {

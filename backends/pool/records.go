@@ -20,19 +20,19 @@ import (
 // The states of a workspace on a pool.
 const (
 	imported = "imported" // the pool has a copy of it
-	moving   = "moving"   // adoption has begun to put it aside
-	adopted  = "adopted"  // the pool has it, and it is mounted where it was
-	leaving  = "leaving"  // a copy back is being made
-	leftOff  = "returned" // the copy back is whole, and takes its place
+	moving   = "moving"   // an adoption is renaming the directory
+	adopted  = "adopted"  // the workspace is on the pool and mounted at its path
+	leaving  = "leaving"  // Unadopt is copying it back
+	leftOff  = "returned" // the copy back is complete, and is being renamed
 )
 
-// A record is what is known of one workspace.
+// A record describes one workspace.
 type record struct {
 	Format int       `json:"format"`
 	Path   string    `json:"path"`
 	State  string    `json:"state"`
 	Synced time.Time `json:"synced"`
-	// Original is where adoption put the directory as it was, or "".
+	// Original is the path of the directory that was adopted, or "".
 	Original string `json:"original,omitempty"`
 }
 
@@ -46,8 +46,8 @@ func (p *Pool) recordFile(path string) string {
 	return filepath.Join(p.Dir, "trees", key(path)+".json")
 }
 
-// home is the directory on the pool that is about a workspace, tree the
-// subvolume in it that holds its content.
+// home returns the directory of a workspace on the pool, and tree the subvolume in it with the
+// content.
 func (p *Pool) home(path string) string { return filepath.Join(p.mnt(), "trees", key(path)) }
 func (p *Pool) tree(path string) string { return filepath.Join(p.home(path), "tree") }
 
@@ -57,7 +57,7 @@ func (p *Pool) lockFile(path string) string {
 
 func (p *Pool) lockTree(path string) (func(), error) { return lock(p.lockFile(path)) }
 
-// record reads what is known of a workspace; fs.ErrNotExist.
+// record reads the record of a workspace. Errors: fs.ErrNotExist.
 func (p *Pool) record(path string) (record, error) {
 	var r record
 	err := readJSON(p.recordFile(path), &r)
@@ -95,28 +95,28 @@ func (p *Pool) records() ([]record, error) {
 // A Status is the state of a pool.
 type Status struct {
 	Name, Image, Mount string
-	// Size is what the pool may grow to, OnDisk what its file takes up now,
-	// Free what may still be written.
+	// Size is the limit of the pool's size, OnDisk the present size of its file, Free the space
+	// that can still be written.
 	Size, OnDisk, Free snapshot.Bytes
-	// HostFree is what is free on the filesystem that the file lies on, Reserve
-	// what of it the pool does not take.
+	// HostFree is the free space of the filesystem below the image. Reserve is the part of it that
+	// the pool leaves free.
 	HostFree, Reserve snapshot.Bytes
 	Trees             []TreeStatus
-	// InUse says what lives on it: "3 forks".
+	// InUse lists the users of the pool, such as "3 forks".
 	InUse []string
 }
 
 // A TreeStatus is a workspace on a pool.
 type TreeStatus struct {
 	Path string
-	// Adopted: it lives on the pool; else the pool has a copy.
+	// Adopted: the workspace is on the pool. False: the pool has a copy of it.
 	Adopted bool
-	// Synced is when the copy was last brought up to date.
+	// Synced is the time of the last update of the copy.
 	Synced time.Time
-	// Original is where the directory is that adoption has put aside, or "".
+	// Original is the path of the directory that was adopted, or "".
 	Original string
-	// Fstab is a line that mounts an adopted workspace at boot, before the
-	// first snapfs command does.
+	// Fstab is a line of fstab(5) that mounts an adopted workspace at boot, before the first snapfs
+	// command does.
 	Fstab string
 }
 
@@ -129,12 +129,12 @@ func (p *Pool) Status() (Status, error) {
 		err = unix.Stat(p.image(), &st)
 	}
 	if err != nil {
-		return s, failed("looking at the pool", p.Name, "", err)
+		return s, failed("reading the status of the pool", p.Name, "", err)
 	}
 	s.Size, s.OnDisk, s.Free = snapshot.Bytes(st.Size), snapshot.Bytes(st.Blocks*512), snapshot.Bytes(fs.Avail)
 	free, reserve, err := p.host()
 	if err != nil {
-		return s, failed("looking at the pool", p.Name, "", err)
+		return s, failed("reading the status of the pool", p.Name, "", err)
 	}
 	s.HostFree, s.Reserve = snapshot.Bytes(free), snapshot.Bytes(reserve)
 	records, err := p.records()
@@ -148,10 +148,10 @@ func (p *Pool) Status() (Status, error) {
 		}
 		s.Trees = append(s.Trees, t)
 	}
-	return s, failed("looking at the pool", p.Name, "", err)
+	return s, failed("reading the status of the pool", p.Name, "", err)
 }
 
-// escape writes a path as fstab(5) wants it.
+// escape writes a path in the form of fstab(5).
 func escape(path string) string {
 	return strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(path)
 }

@@ -18,27 +18,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The image is sparse: the host's disk can be full while the pool has room, and btrfs
-// then loses what it has promised to keep. So the pool leaves a part of the host's
-// filesystem free. Below that nothing is forked or imported, and all that forks add is
-// held, in a group of a level above theirs, to what they hold and what is free beyond
-// the reserve. [Pool.Tend] measures it anew.
+// The image is sparse: the host's disk can be full while the pool has free space, and btrfs then
+// loses data that it has acknowledged. So the pool leaves a part of the host's filesystem free, the
+// reserve. When only the reserve is left, nothing is forked or imported. All data of forks is
+// limited, by a quota group one level above theirs, to its present size and the host's free space
+// beyond the reserve. [Pool.Tend] updates this limit.
 //
-// In the group are the subvolumes that forks are made in, and with them the forks:
-// the kernel puts a subvolume into the groups of the one that it is made in.
+// The members of the group are the subvolumes in which forks are made, and with them all forks: the
+// kernel adds a new subvolume to the groups of the one that it is made in.
 
-// reserveOf is what is left free of a filesystem of that size: 5 %, but 1 GiB at least
-// and 10 GiB at most.
+// reserveOf returns the reserve of a filesystem of this size: 5 %, at least 1 GiB and at most 10
+// GiB.
 func reserveOf(size int64) int64 { return min(max(size/20, 1<<30), 10<<30) }
 
-// host says what is free on the filesystem that the image lies on, and what of it is
-// the reserve.
+// host returns the free space and the reserve of the filesystem below the image.
 func (p *Pool) host() (free, reserve int64, err error) {
 	fs, err := mount.FilesystemOf(p.image())
 	return fs.Avail, reserveOf(fs.Size), err
 }
 
-// hostHasRoom says whether need bytes may be added to the pool.
+// hostHasRoom returns ErrNoSpace if the pool must not grow by need bytes.
 func (p *Pool) hostHasRoom(need int64) error {
 	free, reserve, err := p.host()
 	if err != nil || free-need > reserve {
@@ -46,13 +45,13 @@ func (p *Pool) hostHasRoom(need int64) error {
 	}
 	return &problem{
 		errs.ErrNoSpace,
-		fmt.Sprintf("the disk that the pool's image lies on has %v free, and the pool leaves %v of it", snapshot.Bytes(free), snapshot.Bytes(reserve)),
+		fmt.Sprintf("the disk below the pool's image has %v free, of which the pool leaves %v free", snapshot.Bytes(free), snapshot.Bytes(reserve)),
 		[]string{"snapfs gc", "snapfs rm SANDBOX", "df -h " + p.Dir},
 	}
 }
 
-// Growing is called before another fork is made. Errors: ErrNoSpace: the host has no
-// more than the reserve.
+// Growing is called before a new fork is made. Errors: ErrNoSpace (only the reserve of the host is
+// left).
 func (p *Pool) Growing(ctx context.Context, id snapshot.ForkID) error {
 	err := p.hostHasRoom(0)
 	if err == nil {
@@ -61,9 +60,9 @@ func (p *Pool) Growing(ctx context.Context, id snapshot.ForkID) error {
 	return failed("forking", string(id), p.Dir, err)
 }
 
-// Tend holds what all forks add to what the host has room for now. It is done when a
-// fork is made, and now and then while something runs in one. It does nothing where
-// the kernel cannot hold it. Cost: some system calls.
+// Tend limits all data of forks to the space that the host has now. It is called for each new fork,
+// and regularly while processes run in one. It does nothing on a kernel without simple quotas.
+// Cost: some system calls.
 func (p *Pool) Tend(ctx context.Context) error {
 	return failed("holding", p.Name, p.mnt(), p.tend(ctx))
 }
@@ -84,13 +83,13 @@ func (p *Pool) tend(ctx context.Context) error {
 	for _, name := range []string{".snapfs", filepath.Base(p.Layers())} {
 		root, err := vfs.OpenBeneath(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // nothing was forked yet
+			continue // there is no fork yet
 		}
 		if err != nil {
 			return err
 		}
 		st, err := vfs.Lstat(int(root.Fd()), "")
-		if err == nil && st.Ino == btrfs.RootInode { // else it is a part of what holds the user's trees
+		if err == nil && st.Ino == btrfs.RootInode { // a plain directory belongs to the subvolume of the user's trees
 			err = qgroup.Gather(ctx, fd, int(root.Fd()), qgroup.All)
 		}
 		root.Close()
@@ -109,8 +108,8 @@ func (p *Pool) tend(ctx context.Context) error {
 	return btrfs.Limit(fd, qgroup.All, used+max(0, free-reserve))
 }
 
-// makeLayers makes the subvolume for layers, before anything is made in it: a directory
-// in its place would be counted with the subvolume that the user's trees are made in.
+// makeLayers makes the subvolume for layers before anything is made in it. A plain directory there
+// would be counted with the subvolume that contains the user's trees.
 func (p *Pool) makeLayers(top int) error {
 	if err := btrfs.Create(top, filepath.Base(p.Layers())); err != nil && !errors.Is(err, os.ErrExist) {
 		return &os.PathError{Op: "make the subvolume", Path: p.Layers(), Err: err}

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The host is a tmpfs, which can be given any size at any moment.
-func TestAPoolLeavesAReserveOfItsHost(t *testing.T) {
+// The host is a tmpfs, whose size can be changed at any moment.
+func TestAPoolLeavesTheHostsReserveFree(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedFS(t, "btrfs")
 	treetest.NeedProgram(t, "mkfs.btrfs")
@@ -27,7 +27,7 @@ func TestAPoolLeavesAReserveOfItsHost(t *testing.T) {
 	must(t, errors.Join(os.Mkdir(host, 0o700), os.Mkdir(work, 0o755), os.WriteFile(work+"/file", []byte("base"), 0o600)))
 	must(t, unix.Mount("snapfs-test", host, "tmpfs", 0, "size=4g"))
 	t.Cleanup(func() { treetest.UnmountSoon(t, host) })
-	beyond := func(n int64) { // that much more than the reserve is free
+	beyond := func(n int64) { // n bytes more than the reserve are free
 		t.Helper()
 		fs, err := mount.FilesystemOf(host)
 		must(t, err)

@@ -19,40 +19,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Progress is how far an import has come.
+// Progress is the progress of an import.
 type Progress struct {
-	// Seen files and directories, Copied of them, and their bytes.
+	// Seen and Copied count files and directories, Bytes the copied content.
 	Seen, Copied int64
 	Bytes        snapshot.Bytes
 }
 
-// A Report says what an import did.
+// A Report is the result of an import.
 type Report struct {
 	Progress
-	// Deleted names, a directory with all beneath it counting once.
+	// Deleted counts deleted names; a directory with its content counts once.
 	Deleted int64
-	// Unsettled are files that changed each time they were copied. The copy has
-	// their state of some instant in between.
+	// Unsettled lists files that changed during each copy. The copy has some state in between.
 	Unsettled []string
 }
 
-// A syncer makes the directory dst equal to src, knowing what it copied when
-// it last did so. Everything is preserved but access times: types, modes,
-// owners, times, extended attributes, hard links, holes, devices, sockets and
-// any names. What is mounted beneath src stays behind as an empty directory.
+// A syncer makes the directory dst equal to src, with the manifest of its last run. It preserves
+// types, modes, owners, mtimes, extended attributes, hard links, holes, devices, sockets and all
+// names, but no access times. A mount point in src becomes an empty directory.
 type syncer struct {
 	src, dst *os.File
 	old      manifest
-	// doubt: a former run did not end, so that the copy may hold what the
-	// manifest does not know.
+	// doubt: an earlier run did not finish, so the copy may have entries that the manifest does
+	// not.
 	doubt    bool
 	progress func(Progress)
 	// before is called once, before the first change of dst.
 	before func() error
 	skip   func(*vfs.Stat) bool
 	mount  uint64
-	// room says whether some more bytes may be copied, unless it is nil; it is asked
-	// when many have been since.
+	// room returns an error if no more bytes may be copied. It is called after each 16 MiB; may be
+	// nil.
 	room  func(need int64) error
 	since atomic.Int64
 
@@ -61,15 +59,15 @@ type syncer struct {
 	blocks []byte
 	once   sync.Once
 	err    error
-	// changed: something of the copy had to be.
+	// changed: the copy was modified.
 	changed bool
-	places  chan struct{} // one for each goroutine beside the first
-	dirs    []string      // whose attributes are set at the end
+	slots   chan struct{} // a slot for each goroutine besides the first
+	dirs    []string      // directories whose attributes are set at the end
 	linked  map[uint64]string
 	later   []laterLink
 }
 
-// A laterLink is a file with several names, one of which may be copied already.
+// A laterLink is a name of a file with several hard links, one of which may be copied already.
 type laterLink struct {
 	dir, name string
 	st        vfs.Stat
@@ -81,19 +79,19 @@ func (s *syncer) run(ctx context.Context) error {
 		return err
 	}
 	s.mount = top.Mount
-	s.places = make(chan struct{}, runtime.NumCPU())
+	s.slots = make(chan struct{}, runtime.NumCPU())
 	s.linked = map[uint64]string{}
 	s.blocks = []byte(manifestMagic)
-	root := &level{s: s, path: ".", src: s.src, node: nodeOf(&top)}
+	root := &level{s: s, path: ".", src: s.src, inode: inodeOf(&top)}
 	old, known := s.old.dir("")
 	trusted := known && len(old) == 1 && old[0].ino == top.Ino
 	if err := s.dir(ctx, root, trusted); err != nil {
 		return err
 	}
-	if !trusted || old[0].node != nodeOf(&top) {
+	if !trusted || old[0].inode != inodeOf(&top) {
 		s.touch(".")
 	}
-	s.blocks = append(s.blocks, block("", []named{{"", nodeOf(&top)}})...)
+	s.blocks = append(s.blocks, block("", []named{{"", inodeOf(&top)}})...)
 	if err := s.links(ctx); err != nil {
 		return err
 	}
@@ -142,15 +140,15 @@ func (s *syncer) touch(path string) {
 	s.dirs = append(s.dirs, path)
 }
 
-// A level is a directory being compared. Its copy is opened when needed.
+// A level is a directory that is being compared. Its copy is opened on demand.
 type level struct {
-	s    *syncer
-	path string
-	src  *os.File
-	node node
-	once sync.Once
-	fd   *os.File
-	err  error
+	s     *syncer
+	path  string
+	src   *os.File
+	inode inode
+	once  sync.Once
+	fd    *os.File
+	err   error
 }
 
 func (l *level) dst() (int, error) {
@@ -176,8 +174,8 @@ func join(dir, name string) string {
 	return dir + "/" + name
 }
 
-// dir brings the copy of a directory up to date, all beneath it included.
-// trusted: its entries in the manifest are about this directory.
+// dir updates the copy of a directory and of its subdirectories. trusted: the manifest's entries
+// describe this directory.
 func (s *syncer) dir(ctx context.Context, l *level, trusted bool) error {
 	defer l.close()
 	entries, err := vfs.Entries(int(l.src.Fd()))
@@ -202,9 +200,8 @@ func (s *syncer) dir(ctx context.Context, l *level, trusted bool) error {
 	return nil
 }
 
-// entries brings the copy of what is in a directory up to date, and answers with
-// what the manifest is to say of it. old is what it said; nil where that is not
-// to be trusted.
+// entries updates the copies of a directory's entries, and returns the entries for the manifest.
+// old are the entries of the old manifest, or nil if they cannot be trusted.
 func (s *syncer) entries(ctx context.Context, l *level, entries []vfs.Entry, old []named) (now []named, err error) {
 	var beneath crew
 	for _, e := range entries {
@@ -222,7 +219,7 @@ func (s *syncer) entries(ctx context.Context, l *level, entries []vfs.Entry, old
 	return now, errors.Join(err, beneath.wait())
 }
 
-// entry brings one name up to date; nil where it has gone, or is left out.
+// entry updates the copy of one entry. It returns nil if the entry was deleted or is left out.
 func (s *syncer) entry(ctx context.Context, l *level, name string, old []named, beneath *crew) (*named, error) {
 	st, err := vfs.Lstat(int(l.src.Fd()), name)
 	if errors.Is(err, os.ErrNotExist) || err == nil && s.skip != nil && s.skip(&st) {
@@ -232,17 +229,17 @@ func (s *syncer) entry(ctx context.Context, l *level, name string, old []named, 
 		return nil, err
 	}
 	was, known := find(old, name)
-	same := known && was == nodeOf(&st)
+	same := known && was == inodeOf(&st)
 	if !st.IsDir() {
 		n, err := s.file(ctx, l, name, &st, same)
 		return &named{name, n}, err
 	}
-	n := &named{name, nodeOf(&st)}
+	n := &named{name, inodeOf(&st)}
 	known = known && was.ino == st.Ino && was.mode&unix.S_IFMT == unix.S_IFDIR
 	return n, s.enter(ctx, l, name, &st, known, known && same, beneath)
 }
 
-// A crew is the goroutines at work beneath one directory.
+// A crew is the set of goroutines that work inside one directory.
 type crew struct {
 	wg   sync.WaitGroup
 	mu   sync.Mutex
@@ -264,8 +261,8 @@ func (c *crew) wait() error {
 	return errors.Join(c.errs...)
 }
 
-// enter goes into a directory, in another goroutine where there is a place.
-// same: the copy has one of that name for it; equal: with its attributes.
+// enter updates a subdirectory, in another goroutine if a slot is free. same: the copy has a
+// directory of that name for it; equal: with its attributes.
 func (s *syncer) enter(ctx context.Context, l *level, name string, st *vfs.Stat, same, equal bool, beneath *crew) error {
 	s.note(func(r *Report) { r.Seen++ })
 	path := join(l.path, name)
@@ -278,24 +275,24 @@ func (s *syncer) enter(ctx context.Context, l *level, name string, st *vfs.Stat,
 		s.touch(path)
 	}
 	if st.Mount != s.mount {
-		return nil // a filesystem of its own
+		return nil // another filesystem is mounted there
 	}
 	src, err := vfs.OpenDir(int(l.src.Fd()), name)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // the next import finds it gone
+		return nil // the next import finds it deleted
 	}
 	if err != nil {
 		return err
 	}
-	child := &level{s: s, path: path, src: src, node: nodeOf(st)}
+	child := &level{s: s, path: path, src: src, inode: inodeOf(st)}
 	work := func() error {
 		defer src.Close()
 		return s.dir(ctx, child, same)
 	}
 	select {
-	case s.places <- struct{}{}:
+	case s.slots <- struct{}{}:
 		beneath.do(func() error {
-			defer func() { <-s.places }()
+			defer func() { <-s.slots }()
 			return work()
 		})
 		return nil
@@ -304,7 +301,7 @@ func (s *syncer) enter(ctx context.Context, l *level, name string, st *vfs.Stat,
 	}
 }
 
-// makeDir makes sure that the copy has a directory of this name.
+// makeDir makes a directory of this name in the copy, unless it exists.
 func (s *syncer) makeDir(ctx context.Context, l *level, name string) error {
 	dst, err := l.dst()
 	if err != nil {
@@ -330,8 +327,8 @@ func (s *syncer) makeDir(ctx context.Context, l *level, name string) error {
 	return nil
 }
 
-// prune deletes from the copy what is no longer there: by the manifest, or
-// where that is in doubt, by what the copy holds.
+// prune deletes entries of the copy that the source no longer has. It finds them by the manifest,
+// or, if that is in doubt, by listing the copy.
 func (s *syncer) prune(ctx context.Context, l *level, now, old []named, trusted bool) error {
 	var there []string
 	if trusted && !s.doubt {
@@ -359,7 +356,7 @@ func (s *syncer) prune(ctx context.Context, l *level, now, old []named, trusted 
 		if err != nil {
 			return err
 		}
-		if err := s.change(ctx, "delete what is gone"); err != nil {
+		if err := s.change(ctx, "delete an entry"); err != nil {
 			return err
 		}
 		if err := removeAll(dst, name); err != nil {
@@ -383,8 +380,8 @@ func removeAll(dir int, name string) error {
 	return os.RemoveAll(filepath.Join(vfs.FDPath(d), name))
 }
 
-// finishDirs gives the directories that changed their attributes, the deepest
-// first: a change beneath one changes its time.
+// finishDirs sets the attributes of changed directories, the deepest first, because a change in a
+// subdirectory changes the mtime of its parent.
 func (s *syncer) finishDirs(ctx context.Context) error {
 	paths := slices.Clone(s.dirs)
 	slices.Sort(paths)
@@ -396,7 +393,7 @@ func (s *syncer) finishDirs(ctx context.Context) error {
 	for _, path := range paths {
 		src, err := vfs.OpenBeneath(int(s.src.Fd()), path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-			continue // the next import finds it gone
+			continue // the next import finds it deleted
 		}
 		if err != nil {
 			return err

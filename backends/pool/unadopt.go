@@ -13,10 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unadopt moves an adopted workspace back to the filesystem it came from. The
-// pool keeps its copy, as of an import, so that sandboxes of it live on.
-// Errors: ErrNotFound: it is not adopted; ErrBusy: a process uses it; ErrNoSpace,
-// ErrInterrupted. After an error it is adopted still.
+// Unadopt moves an adopted workspace back to its former filesystem. The pool keeps its copy, like
+// that of an import, for existing sandboxes. Errors: ErrNotFound (not adopted), ErrBusy (a process
+// uses it), ErrNoSpace, ErrInterrupted. After an error the workspace is still adopted.
 func (p *Pool) Unadopt(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
 	unlock, err := p.lockTree(tree)
 	if err != nil {
@@ -43,27 +42,26 @@ func (p *Pool) bringBack(ctx context.Context, r record, progress func(Progress))
 	if err := p.keep(r); err != nil {
 		return Report{}, err
 	}
-	report, err := p.carry(ctx, r, incoming, progress)
+	report, err := p.copyBack(ctx, r, incoming, progress)
 	if err != nil {
-		return report, errors.Join(err, p.stay(r))
+		return report, errors.Join(err, p.undoUnadopt(r))
 	}
 	r.State = leftOff
 	if err := p.keep(r); err != nil {
-		return report, errors.Join(err, p.stay(r))
+		return report, errors.Join(err, p.undoUnadopt(r))
 	}
-	if err := p.arrive(ctx, r); err != nil {
+	if err := p.finishUnadopt(ctx, r); err != nil {
 		return report, err
 	}
 	return report, p.done(key(r.Path))
 }
 
-// carry makes the copy back: most of it while the workspace is in use, the rest
-// when it is no longer mounted.
-func (p *Pool) carry(ctx context.Context, r record, incoming string, progress func(Progress)) (Report, error) {
+// copyBack makes the copy: most of it while the workspace is in use, and the rest after the unmount.
+func (p *Pool) copyBack(ctx context.Context, r record, incoming string, progress func(Progress)) (Report, error) {
 	if err := os.RemoveAll(incoming); err != nil {
 		return Report{}, err
 	}
-	if err := fault.Point(ctx, "make the directory to come back to"); err != nil {
+	if err := fault.Point(ctx, "make the directory to return to"); err != nil {
 		return Report{}, err
 	}
 	if err := os.Mkdir(incoming, 0o700); err != nil {
@@ -78,7 +76,7 @@ func (p *Pool) carry(ctx context.Context, r record, incoming string, progress fu
 	}
 	if p.bound(r.Path) {
 		if err := unix.Unmount(r.Path, unix.UMOUNT_NOFOLLOW); err == unix.EBUSY {
-			return s.report, busy("a process uses it", "fuser -vm "+r.Path)
+			return s.report, busy("a process uses the workspace", "fuser -vm "+r.Path)
 		} else if err != nil {
 			return s.report, err
 		}
@@ -94,8 +92,8 @@ func (p *Pool) carry(ctx context.Context, r record, incoming string, progress fu
 	return s.report, flush(incoming)
 }
 
-// stay takes a return back that is not complete.
-func (p *Pool) stay(r record) error {
+// undoUnadopt undoes an incomplete Unadopt.
+func (p *Pool) undoUnadopt(r record) error {
 	if err := os.RemoveAll(r.Path + incomingSuffix); err != nil {
 		return err
 	}
@@ -103,11 +101,11 @@ func (p *Pool) stay(r record) error {
 	return errors.Join(p.keep(r), p.bind(r.Path))
 }
 
-// arrive puts the complete copy in the workspace's place.
-func (p *Pool) arrive(ctx context.Context, r record) error {
+// finishUnadopt renames the complete copy to the path of the workspace.
+func (p *Pool) finishUnadopt(ctx context.Context, r record) error {
 	incoming := r.Path + incomingSuffix
 	if _, err := os.Lstat(incoming); err == nil {
-		if err := fault.Point(ctx, "put the copy in its place"); err != nil {
+		if err := fault.Point(ctx, "rename the copy into place"); err != nil {
 			return err
 		}
 		if err := clearPlace(r.Path); err != nil {
@@ -119,7 +117,7 @@ func (p *Pool) arrive(ctx context.Context, r record) error {
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	// The manifest is about the files of the original.
+	// The manifest describes the files of the original.
 	if err := os.Remove(filepath.Join(p.home(r.Path), "manifest")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}

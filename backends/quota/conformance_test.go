@@ -18,15 +18,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pools are in memory, where a commit waits for nothing. The first is made when it is
-// needed and then shared by many states, each of which has a part of it.
+// pools are in memory, where a commit waits for no disk. The first is created on demand and shared
+// by many state directories.
 type pools struct {
 	t     testing.TB
 	dir   string
 	first *pool.Pool
 }
 
-// another makes a pool in a directory of its own.
+// another creates a pool in a directory of its own.
 func (m *pools) another(t testing.TB) *pool.Pool {
 	t.Helper()
 	treetest.NeedRoot(t)
@@ -45,7 +45,7 @@ func (m *pools) another(t testing.TB) *pool.Pool {
 	return p
 }
 
-// on is a place with the layers on p and an empty tree.
+// on returns a place with the layers on p and an empty tree.
 func on(t testing.TB, p *pool.Pool, tree string) snapshot.Place {
 	t.Helper()
 	top := treetest.Dir(t)
@@ -70,8 +70,7 @@ func subject(t testing.TB) snapshottest.Subject {
 			}
 			return on(t, m.first, "")
 		},
-		// What is to be filled is the pool, so the tree, which is on another
-		// filesystem, is mounted there.
+		// The suite fills the pool. The tree is on another filesystem, mounted there.
 		Small: func(t testing.TB) snapshot.Place {
 			p := m.another(t)
 			treetest.Crowd(t, p.Mount())
@@ -89,8 +88,8 @@ func subject(t testing.TB) snapshottest.Subject {
 	}
 }
 
-// reach opens the root of a view, mounted as the product mounts it but for
-// volatile, which needs the engine's help to be mounted again.
+// reach opens the root of a view, mounted as the product mounts it, except for the option volatile,
+// after which only the engine can mount the fork again.
 func reach(t testing.TB, v snapshot.View) *os.File {
 	t.Helper()
 	o := v.Overlay
@@ -101,7 +100,7 @@ func reach(t testing.TB, v snapshot.View) *os.File {
 		Lower: o.Lower, Upper: o.Upper, Work: o.Work, Nested: o.Nested, RedirectDir: true, Metacopy: true, NoIndex: true,
 	}
 	mnt, err := mount.NewOverlay(options)
-	if errors.Is(err, mount.ErrEndedReadOnly) { // no room for the work directory
+	if errors.Is(err, mount.ErrEndedReadOnly) { // no space for the work directory
 		options.Lower, options.Upper, options.Work = append([]string{o.Upper}, o.Lower...), "", ""
 		mnt, err = mount.NewOverlay(options)
 	}

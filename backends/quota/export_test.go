@@ -2,5 +2,5 @@
 
 package quota
 
-// Store is where the layers of a state directory are.
+// Store returns the directory of a state directory's layers.
 var Store = store

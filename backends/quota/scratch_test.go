@@ -14,7 +14,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-func TestSubvolumesMadeInTheScratchGoWithIt(t *testing.T) {
+func TestSweepDeletesSubvolumesInScratch(t *testing.T) {
 	m := &pools{t: t}
 	place := on(t, m.another(t), "")
 	opened, err := quota.Driver().Open(t.Context(), place)

@@ -17,8 +17,8 @@ var (
 	_ snapshot.Together = (*Backend)(nil)
 )
 
-// Clone keeps the contract of [snapshot.Cloner]. The snapshot is held while it is
-// cloned; and it is mounted when somebody looks it up. Cost: two transaction groups.
+// Clone implements [snapshot.Cloner]. The hold is placed while the clone is made, and the snapshot
+// is mounted at its first look-up. Cost: two transaction groups.
 func (b *Backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID) (snapshot.Snapshot, snapshot.Fork, error) {
 	c, err := b.cloneTrees(ctx, []snapshot.Cloning{{Tree: tree, ID: id, Fork: fork}})
 	if err != nil {
@@ -27,14 +27,15 @@ func (b *Backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 	return b.unseen(c[0].base), b.forkOf(c[0].fork), nil
 }
 
-// Instant is the pool that has a tree: its snapshots are of one transaction group.
+// Instant returns the pool of a tree: one transaction group can contain snapshots of one pool.
 func (b *Backend) Instant(tree snapshot.Tree) (string, error) {
 	src, err := findSource(tree.Path)
 	return poolOf(src.dataset), fail("looking up", "", err)
 }
 
-// CloneTogether keeps the contract of [snapshot.Together]. Cost: that of as many clones, but for one
-// transaction that takes all snapshots. ErrNotSupported: two of the trees lie in one dataset, or in two pools.
+// CloneTogether implements [snapshot.Together]. One transaction makes all snapshots; otherwise the
+// cost is that of as many clones. ErrNotSupported: two of the trees are in one dataset, or in
+// different pools.
 func (b *Backend) CloneTogether(ctx context.Context, trees []snapshot.Cloning) ([]snapshot.Snapshot, error) {
 	all, err := b.cloneTrees(ctx, trees)
 	var bases []snapshot.Snapshot
@@ -51,7 +52,7 @@ func (b *Backend) unseen(m mark) snapshot.Snapshot {
 	return s
 }
 
-// cloned are the marks of a snapshot and of the fork of it.
+// cloned has the marks of a snapshot and of its fork.
 type cloned struct {
 	tree       string
 	base, fork mark
@@ -62,14 +63,14 @@ func (b *Backend) cloneTrees(ctx context.Context, trees []snapshot.Cloning) ([]c
 	if err != nil {
 		return nil, err
 	}
-	r, err := b.settle()
+	r, err := b.openOrCreate()
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
 	var grown []mark
 	err = r.entries(ctx, all, func() error {
-		return keep(ctx, all, func() error {
+		return snapAndHold(ctx, all, func() error {
 			for _, c := range all {
 				if err := r.grow(ctx, c.base, c.fork); err != nil {
 					return err
@@ -89,7 +90,8 @@ func (b *Backend) cloneTrees(ctx context.Context, trees []snapshot.Cloning) ([]c
 	return nil, err
 }
 
-// clonedAs are the marks of what is to be cloned, which name one transaction.
+// clonedAs returns the marks of the snapshots and forks to make. All snapshots share one unique
+// number.
 func clonedAs(trees []snapshot.Cloning) (all []cloned, err error) {
 	seen := map[string]bool{}
 	for _, t := range trees {
@@ -105,7 +107,7 @@ func clonedAs(trees []snapshot.Cloning) (all []cloned, err error) {
 			base.unique, base.taken = first.unique, first.taken
 			base.dataset = snapshotName(base.source, base.unique)
 			if poolOf(base.source) != poolOf(first.source) || seen[base.source] {
-				return nil, &problem{kind: errs.ErrNotSupported, path: t.Tree.Path, why: "one transaction is of different datasets of one pool"}
+				return nil, &problem{kind: errs.ErrNotSupported, path: t.Tree.Path, why: "one transaction can only snapshot different datasets of one pool"}
 			}
 		}
 		seen[base.source] = true
@@ -114,8 +116,9 @@ func clonedAs(trees []snapshot.Cloning) (all []cloned, err error) {
 	return all, nil
 }
 
-// keep takes snapshots at one instant. While they are being held it does what else is to be done.
-func keep(ctx context.Context, all []cloned, meanwhile func() error) error {
+// keep makes the snapshots at one instant, and calls meanwhile while another goroutine places the
+// holds.
+func snapAndHold(ctx context.Context, all []cloned, meanwhile func() error) error {
 	var from, names []string
 	for _, c := range all {
 		from, names = append(from, c.tree), append(names, c.base.dataset)
@@ -131,8 +134,9 @@ func keep(ctx context.Context, all []cloned, meanwhile func() error) error {
 	return errors.Join(held, err)
 }
 
-// entries makes those of all snapshots, and what do makes for them, or none of it. They are not mounted.
-func (r room) entries(ctx context.Context, all []cloned, do func() error) error {
+// entries makes the entries of all snapshots and then calls do. After an error there is no entry.
+// It mounts nothing.
+func (r dataDir) entries(ctx context.Context, all []cloned, do func() error) error {
 	if len(all) == 0 {
 		return do()
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// These tests need ZFS, and a pool that is theirs: SNAPFS_TEST_ZFS names it.
-// `make check-vm WHAT=zfs` has both.
+// These tests need ZFS, and a pool of their own, named by SNAPFS_TEST_ZFS. `make check-vm WHAT=zfs`
+// provides both.
 
 func pool(t testing.TB) string {
 	t.Helper()
@@ -32,7 +32,7 @@ func pool(t testing.TB) string {
 	return name
 }
 
-// sh runs zfs(8), which has to go well, and answers with what it says.
+// sh runs zfs(8), which must succeed, and returns its output.
 func sh(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := run.Output(t.Context(), "zfs", args...)
@@ -42,8 +42,8 @@ func sh(t testing.TB, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// dataset makes one, mounted, which goes with the test; what is in it then but
-// .snapfs and what the test made itself is an error.
+// dataset makes a mounted dataset, which is destroyed with the test. At that time it may contain
+// only .snapfs and the test's own datasets.
 func dataset(t testing.TB, options ...string) (name, dir string) {
 	t.Helper()
 	top := treetest.Dir(t)
@@ -51,7 +51,7 @@ func dataset(t testing.TB, options ...string) (name, dir string) {
 	dir = top + "/fs"
 	sh(t, append(append([]string{"create", "-o", "mountpoint=" + dir}, options...), name)...)
 	t.Cleanup(func() {
-		ctx := context.WithoutCancel(t.Context()) // which ends before this
+		ctx := context.WithoutCancel(t.Context()) // t.Context ends earlier
 		var left []string
 		list, err := run.Output(ctx, "zfs", "list", "-H", "-t", "all", "-r", "-o", "name", name)
 		for line := range strings.Lines(string(list)) {
@@ -67,7 +67,7 @@ func dataset(t testing.TB, options ...string) (name, dir string) {
 	return name, dir
 }
 
-// away destroys a dataset with all that depends on it, held or not.
+// away destroys a dataset with all dependents, held or not.
 func away(ctx context.Context, t testing.TB, name string, left []string) {
 	t.Helper()
 	mounts, _ := os.ReadFile("/proc/self/mounts")
@@ -78,7 +78,7 @@ func away(ctx context.Context, t testing.TB, name string, left []string) {
 	}
 	for _, l := range left {
 		if strings.Contains(l, "@") {
-			_, _ = run.Output(ctx, "zfs", "release", "snapfs", l) // it may not be held
+			_, _ = run.Output(ctx, "zfs", "release", "snapfs", l) // it may have no hold
 		}
 	}
 	if _, err := run.Output(ctx, "zfs", "destroy", "-f", "-R", name); err != nil {
@@ -86,23 +86,23 @@ func away(ctx context.Context, t testing.TB, name string, left []string) {
 	}
 }
 
-// place is one whose tree is a dataset of its own, and whose state lies on
-// another filesystem.
+// place returns a place whose tree is a dataset of its own, and whose state is on another
+// filesystem.
 func place(t testing.TB, options ...string) snapshot.Place {
 	name, dir := dataset(t, options...)
 	sh(t, "create", name+"/tree")
 	return snapshot.Place{Tree: snapshot.Tree{Path: dir + "/tree"}, Dir: filepath.Dir(dir) + "/state"}
 }
 
-// small is the quota of a place that gets filled up.
+// small is the quota of a dataset that is filled.
 const small = "quota=20M"
 
-// A ballast is a reservation of what the quota of a dataset leaves. No file could be it:
-// at its quota ZFS refuses to cut one short, and what was unlinked comes back some
-// transactions later. A reservation is exact, and given back at once.
+// A ballast is a reservation of the rest of a dataset's quota. A file would not do: at its quota
+// ZFS refuses to truncate one, and frees deleted files only some transactions later. A reservation
+// is exact, and is released at once.
 type ballast struct {
-	dataset string // whose quota it is
-	dir     string // where that is mounted
+	dataset string // the dataset with the quota
+	dir     string // its mount point
 	size    int64
 }
 
@@ -117,7 +117,7 @@ func (b *ballast) name() string { return b.dataset + "/ballast" }
 
 func (b *ballast) Fill(t testing.TB) {
 	t.Helper()
-	for range 10 { // what is freed meanwhile comes back a few transactions later
+	for range 10 { // freed space becomes available a few transactions later
 		if _, err := run.Output(t.Context(), "zpool", "sync", pool(t)); err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +159,7 @@ func subject() snapshottest.Subject {
 
 func TestConformance(t *testing.T) { snapshottest.Run(t, subject()) }
 
-// A directory in a dataset is a tree as well.
+// The tree is a directory in a dataset.
 func TestConformanceOfADirectory(t *testing.T) {
 	within := func(t testing.TB, options ...string) snapshot.Place {
 		_, dir := dataset(t, options...)

@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// atOnce calls do n times at the same time; each call has to go well.
+// atOnce calls do n times concurrently; each call must succeed.
 func atOnce(t *testing.T, n int, do func(id string) error) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -27,8 +27,9 @@ func atOnce(t *testing.T, n int, do func(id string) error) {
 	wg.Wait()
 }
 
-// TestTwoHundredClonesAtOnce are two hundred datasets, each its own, and all of them go.
-func TestTwoHundredClonesAtOnce(t *testing.T) {
+// TestTwoHundredConcurrentClones makes two hundred datasets, checks that each is separate, and removes
+// all.
+func TestTwoHundredConcurrentClones(t *testing.T) {
 	const n = 200
 	p := place(t)
 	b := opened(t, p)

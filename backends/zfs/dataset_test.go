@@ -17,7 +17,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// opened is a backend for a place.
+// opened returns a backend for a place.
 func opened(t testing.TB, p snapshot.Place) *zfs.Backend {
 	t.Helper()
 	b, err := zfs.Open(t.Context(), p)
@@ -34,13 +34,13 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// of is the dataset that is mounted at a place's tree.
+// of returns the dataset that is mounted at a place's tree.
 func of(t testing.TB, p snapshot.Place) string {
 	t.Helper()
 	return sh(t, "list", "-H", "-o", "name", p.Tree.Path)
 }
 
-// grown captures the tree as s1 and forks that as f1, to be removed at the end.
+// grown captures the tree as s1 and forks it as f1; both are removed at the end.
 func grown(t testing.TB, b *zfs.Backend, p snapshot.Place) (snapshot.Snapshot, snapshot.Fork) {
 	t.Helper()
 	s, err := b.Capture(t.Context(), p.Tree, "s1")
@@ -64,7 +64,7 @@ func refused(t testing.TB, args ...string) {
 	}
 }
 
-func TestNobodysDestroyPullsABaseAway(t *testing.T) {
+func TestAForeignDestroyCannotRemoveABase(t *testing.T) {
 	p := place(t)
 	b := opened(t, p)
 	must(t, os.WriteFile(p.Tree.Path+"/file", []byte("base"), 0o600))
@@ -80,8 +80,8 @@ func TestNobodysDestroyPullsABaseAway(t *testing.T) {
 	gone(t, b)
 }
 
-// TestWhatLacksTheMarkIsNeitherUsedNorDestroyed, whatever its name.
-func TestWhatLacksTheMarkIsNeitherUsedNorDestroyed(t *testing.T) {
+// The name of the dataset does not matter.
+func TestADatasetWithoutTheMarkIsNeitherUsedNorDestroyed(t *testing.T) {
 	p := place(t)
 	b, tree := opened(t, p), of(t, p)
 	sh(t, "create", "-o", "mountpoint=legacy", tree+"/.snapfs")
@@ -95,17 +95,16 @@ func TestWhatLacksTheMarkIsNeitherUsedNorDestroyed(t *testing.T) {
 	must(t, err)
 	fork := sh(t, "list", "-H", "-r", "-d", "1", "-o", "name", tree+"/.snapfs")
 	fork = fork[strings.IndexByte(fork, '\n')+1:]
-	sh(t, "inherit", "snapfs:mark", fork) // as if it were somebody's
+	sh(t, "inherit", "snapfs:mark", fork) // as if it belonged to another program
 	gone(t, b)
 	if got := sh(t, "list", "-H", "-o", "name", fork); got != fork {
 		t.Errorf("it was destroyed: %q", got)
 	}
-	sh(t, "destroy", fork) // and with it goes the base, whose last clone it was
+	sh(t, "destroy", fork) // the base, whose last clone it was, is destroyed with it
 }
 
-// TestAForkIsWritableWhateverTheDatasetIs: read-only, mounted by hand, with its
-// snapshots to be seen.
-func TestAForkIsWritableWhateverTheDatasetIs(t *testing.T) {
+// The dataset is read-only, mounted by hand, or has visible snapshots.
+func TestAForkOfAReadOnlyDatasetIsWritable(t *testing.T) {
 	p := place(t)
 	tree := of(t, p)
 	must(t, os.WriteFile(p.Tree.Path+"/file", []byte("base"), 0o600))
@@ -123,9 +122,8 @@ func TestAForkIsWritableWhateverTheDatasetIs(t *testing.T) {
 	gone(t, b)
 }
 
-// TestWhatAForkDestroyedByHandLeavesIsNotFoundAndGoes: nobody is told more than
-// that it is gone.
-func TestWhatAForkDestroyedByHandLeavesIsNotFoundAndGoes(t *testing.T) {
+// The error says only that the fork is not found.
+func TestAForkDestroyedByHandIsNotFoundAndCanBeRemoved(t *testing.T) {
 	p := place(t)
 	b := opened(t, p)
 	grown(t, b, p)
@@ -134,20 +132,19 @@ func TestWhatAForkDestroyedByHandLeavesIsNotFoundAndGoes(t *testing.T) {
 		t.Errorf("looking it up gives %v", err)
 	}
 	must(t, b.RemoveFork(t.Context(), "f1"))
-	_, err := b.Fork(t.Context(), "s1", "f1") // which makes .snapfs again
+	_, err := b.Fork(t.Context(), "s1", "f1") // creates .snapfs again
 	must(t, err)
 	gone(t, b)
 }
 
 const userEnv = "SNAPFS_TEST_ZFS_TREE"
 
-// granted is all that the stages of a snapshot need (zfs-allow(8)): to be taken with our
-// mark, held, released and destroyed, which takes mount; and what a clone would.
+// granted lists all grants that a snapshot needs (zfs-allow(8)): to make it with a mark, to hold,
+// release and destroy it (which needs mount), and those of a clone.
 const granted = "snapshot,userprop,hold,release,destroy,mount,clone,create,mountpoint"
 
-// TestAnOrdinaryUserIsToldThatMountingTakesRoot, and that is so: with each grant that
-// there is a user takes, reads and destroys snapshots, and mounts nothing.
-func TestAnOrdinaryUserIsToldThatMountingTakesRoot(t *testing.T) {
+// With all grants a user can make, read and destroy snapshots, but can mount nothing.
+func TestAnOrdinaryUserLearnsThatMountingNeedsRoot(t *testing.T) {
 	if tree := os.Getenv(userEnv); tree != "" {
 		asOrdinaryUser(t, tree)
 		return

@@ -10,22 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// destroyProgram runs in the kernel (zfs-program(8)), in one transaction: nobody
-// comes between the look at a mark and what it allows.
+// destroyProgram runs in the kernel (zfs-program(8)), in one transaction: no other change happens
+// between the check of a mark and the destruction.
 //
 //go:embed destroy.lua
 var destroyProgram string
 
-// destroyed is what the program answers with, by name.
+// destroyed is the result of the program, by name of a dataset.
 type destroyed struct {
-	Failed  map[string]int  // the number of an error
-	Missing map[string]bool // there is none
-	Moved   map[string]bool // nor is there the dataset that was captured
+	Failed  map[string]int  // the errno of a failure
+	Missing map[string]bool // the dataset does not exist
+	Moved   map[string]bool // neither does the dataset that was captured
 }
 
-// destroy destroys what is dead in a pool and has its mark. What is not there, or has another
-// mark, is passed over. A snapshot that has clones goes with the last of them. Cost:
-// a process and a transaction group.
+// destroy destroys the datasets of a pool that have their mark. A dataset that does not exist, or
+// has another mark, is skipped. A snapshot with clones is destroyed with the last of them. Cost: a
+// process and a transaction group.
 func destroy(ctx context.Context, pool string, list []dead) (said destroyed, err error) {
 	args := []string{"program", "-j", pool, "-"}
 	for _, d := range list {
@@ -37,13 +37,14 @@ func destroy(ctx context.Context, pool string, list []dead) (said destroyed, err
 	}
 	var answer struct{ Return destroyed }
 	if err := json.Unmarshal([]byte(out), &answer); err != nil {
-		return said, corrupt("what zfs program says cannot be read: " + err.Error())
+		return said, corrupt("the output of zfs program is not readable: " + err.Error())
 	}
 	return answer.Return, nil
 }
 
-// stays says whether an entry has to wait for a later sweep: something needs what it names, a
-// snapshot that is kept, a hold or a mount, or that may come about yet. And why, where that is not as it should be.
+// stays reports whether an entry must wait for a later sweep: because a snapshot, a hold or a mount
+// needs its dataset, or because the dataset may still come into existence. why is an error that the
+// user should know.
 func (said destroyed) stays(d dead) (stays bool, why error) {
 	name := d.mark.dataset
 	switch errno := unix.Errno(said.Failed[name]); errno {

@@ -1,6 +1,6 @@
--- Destroys each dataset that has the mark it is said to have: three arguments for each, its
--- name, its mark, and the dataset that was captured. Answers with the numbers of the errors, with what
--- there is none of, and with that of it whose captured dataset is not there either, by name.
+-- Destroys each dataset that has the expected mark. Three arguments for each dataset: its name, its
+-- mark, and the dataset that was captured. Returns, by name, the errno of each failure, the datasets
+-- that do not exist, and those of which the captured dataset does not exist either.
 local argv = (...)["argv"]
 local failed, missing, moved = {}, {}, {}
 for i = 1, #argv, 3 do
@@ -12,7 +12,7 @@ for i = 1, #argv, 3 do
 			if not string.find(name, "@", 1, true) then
 				errno = zfs.sync.destroy(name)
 			elseif zfs.get_prop(name, "userrefs") > 0 then
-				errno = 16 -- EBUSY: destroyed when it is let go of, but who would do that
+				errno = 16 -- EBUSY: a deferred destruction would wait for a release that may never come
 			else
 				errno = zfs.sync.destroy{name, defer = true}
 			end

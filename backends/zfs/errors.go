@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// A problem is a failure in words of our own, or of zfs(8).
+// A problem is an error with a text of this package, or of zfs(8).
 type problem struct {
 	kind      error
 	path, why string
@@ -25,7 +25,7 @@ func (p *problem) Unwrap() error { return p.kind }
 func notFound(why string) error { return &problem{kind: errs.ErrNotFound, why: why} }
 func corrupt(why string) error  { return &problem{kind: errs.ErrCorrupt, why: why} }
 
-// absent: what is not there is not found, without more words.
+// absent returns notFound for a path that does not exist, and err otherwise.
 func absent(err error) error {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 		return notFound("not found")
@@ -42,7 +42,7 @@ func noProgram(err error) error {
 	return p
 }
 
-// fail makes err the contract's error.
+// fail returns err as an error of the contract.
 func fail(op, id string, err error) error {
 	if err == nil {
 		return nil
@@ -66,12 +66,11 @@ func fail(op, id string, err error) error {
 	return e
 }
 
-// kindOf finds the sentinel that an error amounts to. An error that nobody
-// foresaw means that the data is not to be trusted.
+// kindOf returns the sentinel that an error stands for. An unknown error is ErrCorrupt.
 func kindOf(err error) error {
 	var p *problem
 	if errors.As(err, &p) {
-		_ = errors.As(p.kind, &p) // it may be one of those that the door tells apart
+		_ = errors.As(p.kind, &p) // the kind may be one of the problems that zfsCmd returns
 		return p.kind
 	}
 	return errs.KindOfFile(err)

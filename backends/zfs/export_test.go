@@ -4,7 +4,7 @@ package zfs
 
 import "testing"
 
-// WithoutKernel has zfs(8) do what the kernel is asked for directly, until the end of the test.
+// WithoutKernel makes the backend use zfs(8) in place of kernel calls until the end of the test.
 func WithoutKernel(t testing.TB) {
 	was := moduleVersion
 	moduleVersion = "/nowhere"

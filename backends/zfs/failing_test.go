@@ -20,8 +20,8 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// ofFiles makes a pool of two disks that are files, which goes with the test, and a
-// place on it. What is left in the pool then is an error.
+// ofFiles makes a pool of two disks that are files, which is destroyed with the test, and returns a
+// place on it. Remaining datasets are an error.
 func ofFiles(t *testing.T, kind string) (pool string, disks []string, p snapshot.Place) {
 	t.Helper()
 	return ofFilesIn(t, treetest.Dir(t), kind)
@@ -67,8 +67,8 @@ func reads(t *testing.T, path, want string) {
 	}
 }
 
-// TestAMirrorThatLosesADiskGoesOn, with what was made before and what is made then.
-func TestAMirrorThatLosesADiskGoesOn(t *testing.T) {
+// Both the data from before the failure and new data must be readable.
+func TestAMirrorWithoutADiskKeepsWorking(t *testing.T) {
 	pool, disks, p := ofFiles(t, "mirror")
 	b := opened(t, p)
 	must(t, os.WriteFile(p.Tree.Path+"/file", []byte("real"), 0o600))
@@ -97,22 +97,22 @@ func TestAMirrorThatLosesADiskGoesOn(t *testing.T) {
 	reads(t, p.Tree.Path+"/file", "real")
 }
 
-// TestASuspendedPoolIsSaidToBeOneAtOnce, by every verb, and all goes on when it does. A pool is suspended
-// when it can be written to nowhere any more: here because what its disks lie on is full.
-func TestASuspendedPoolIsSaidToBeOneAtOnce(t *testing.T) {
+// Every verb must report a suspended pool at once, and work again when the pool resumes. A pool is
+// suspended when it has no writable disk: here, because the filesystem of its disks is full.
+func TestASuspendedPoolIsReportedAtOnce(t *testing.T) {
 	ground := treetest.Tmpfs(t, "160m")
 	pool, _, p := ofFilesIn(t, ground, "")
 	p.Dir = treetest.Dir(t) + "/state"
 	b := opened(t, p)
 	must(t, os.WriteFile(p.Tree.Path+"/file", []byte("real"), 0o600))
 	_, f := grown(t, b, p)
-	must(t, b.Remove(t.Context(), "s1")) // for Sweep
+	must(t, b.Remove(t.Context(), "s1")) // an entry for Sweep
 	_, err := b.Seal(t.Context(), "f1", "s2", snapshot.InUse)
 	must(t, err)
 
 	fillUp(t, ground+"/ballast")
 	written := make(chan error, 1)
-	go func() { // which waits as long as the pool is suspended
+	go func() { // blocks as long as the pool is suspended
 		file, err := os.Create(p.Tree.Path + "/waits")
 		if err == nil {
 			_, err = file.Write(make([]byte, 8<<20))
@@ -182,8 +182,8 @@ func fillUp(t *testing.T, path string) {
 	}
 }
 
-// TestAFullPoolIsSaidToBeFullAndGivesBackWhatIsRemoved: full by what a fork wrote.
-func TestAFullPoolIsSaidToBeFullAndGivesBackWhatIsRemoved(t *testing.T) {
+// The pool is full because of a fork's data.
+func TestAFullPoolIsReportedAndFreesRemovedForks(t *testing.T) {
 	_, _, p := ofFiles(t, "")
 	b := opened(t, p)
 	must(t, os.WriteFile(p.Tree.Path+"/file", []byte("real"), 0o600))
@@ -210,7 +210,7 @@ func TestAFullPoolIsSaidToBeFullAndGivesBackWhatIsRemoved(t *testing.T) {
 	must(t, os.WriteFile(p.Tree.Path+"/more", make([]byte, 8<<20), 0o600))
 }
 
-// fill writes to a file until there is no room.
+// fill writes to a file until there is no space.
 func fill(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)

@@ -15,12 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// needed are the grants that the life of a snapshot takes: to be taken with our mark, held,
-// released, and destroyed, which takes mount.
+// needed lists the grants to make a snapshot with a mark, to hold, release and destroy it.
+// Destroying needs the grant mount.
 var needed = []string{"snapshot", "userprop", "hold", "release", "destroy", "mount"}
 
-// delegated says why this process, an ordinary user's, cannot take and destroy snapshots of what
-// holds the tree.
+// delegated returns the reason why this process, of an ordinary user, cannot make and destroy
+// snapshots of the tree's dataset, or nil.
 func delegated(ctx context.Context, tree string) error {
 	src, err := findSource(tree)
 	if err == nil {
@@ -32,10 +32,10 @@ func delegated(ctx context.Context, tree string) error {
 	refused := &problem{kind: errs.ErrNotSupported, path: tree}
 	switch err := unix.Access("/dev/zfs", unix.R_OK|unix.W_OK); {
 	case os.Geteuid() == 0:
-		refused.why, refused.hints = "it is for an ordinary user: root has clones", []string{"snapfs … --backend zfs"}
+		refused.why, refused.hints = "this backend is for ordinary users; root uses clones", []string{"snapfs … --backend zfs"}
 		return refused
 	case err != nil:
-		refused.why = "zfs(8) cannot speak with the kernel by /dev/zfs: " + err.Error()
+		refused.why = "zfs(8) cannot open /dev/zfs: " + err.Error()
 		refused.hints = []string{"sudo modprobe zfs && sudo chmod 666 /dev/zfs"}
 		return refused
 	}
@@ -59,7 +59,7 @@ func delegated(ctx context.Context, tree string) error {
 	return refused
 }
 
-// login is what zfs(8) calls the user of this process.
+// login returns the name by which zfs(8) calls this user.
 func login() string {
 	id := strconv.Itoa(os.Geteuid())
 	if u, err := user.LookupId(id); err == nil {
@@ -68,10 +68,10 @@ func login() string {
 	return id
 }
 
-// itself reports whether a grant to a user or a group is one to this process. Those that have
-// a name are called by it.
+// itself returns a function that reports whether a grant to a user or a group includes this
+// process. zfs(8) prints names, and numbers for ids without a name.
 func itself() func(kind, name string) bool {
-	groups, _ := os.Getgroups() // it fails for nobody
+	groups, _ := os.Getgroups() // it never fails
 	names := map[string]bool{}
 	for _, gid := range append(groups, os.Getegid()) {
 		id := strconv.Itoa(gid)
@@ -92,8 +92,9 @@ func itself() func(kind, name string) bool {
 	}
 }
 
-// granted reads what `zfs allow DATASET` says (print_fs_perms of cmd/zfs/zfs_main.c): for the dataset
-// and those above it, which sets of permissions there are, and who has what there, beneath, or both.
+// granted parses the output of `zfs allow DATASET` (print_fs_perms of cmd/zfs/zfs_main.c). For the
+// dataset and each parent it lists the permission sets, and the grants on that dataset, on its
+// descendants, or both.
 func granted(said, dataset string, to func(kind, name string) bool) map[string]bool {
 	has, sets := map[string]bool{}, map[string][]string{}
 	at, section := "", ""
@@ -130,7 +131,7 @@ func granted(said, dataset string, to func(kind, name string) bool) map[string]b
 			has[g] = has[g] || ok && to(kind, name)
 		}
 	}
-	for grown := true; grown; { // a set may hold others
+	for grown := true; grown; { // a set may contain other sets
 		grown = false
 		for set, what := range sets {
 			for _, g := range what {

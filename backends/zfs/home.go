@@ -17,22 +17,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// homeRecord is the file that says that a home was made by us, or found to be
-// ours, so that nobody has to ask zfs(8) again.
+// homeRecord returns the file that records that a home belongs to snapfs, so that zfs(8) is asked
+// only once.
 func homeRecord(home string) string {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, home) // it never fails
 	return homes + "/" + strconv.FormatUint(h.Sum64(), 16)
 }
 
-// settleHome makes the dataset that forks are made in, unless there is one. A
-// dataset of that name that lacks our mark is left alone: ErrDenied.
-func (r room) settleHome(ctx context.Context, home string) error {
+// settleHome makes the dataset that contains the forks, unless it exists. It does not touch a
+// dataset of that name without snapfs's mark: ErrDenied.
+func (r dataDir) settleHome(ctx context.Context, home string) error {
 	record := homeRecord(home)
 	if r.has(record) {
 		return nil
 	}
-	// Of a hundred that begin at once one asks, and not each.
+	// Of many concurrent calls only one runs zfs(8).
 	lock, err := vfs.OpenBeneath(r.fd(), homes, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
@@ -57,17 +57,17 @@ func (r room) settleHome(ctx context.Context, home string) error {
 	}
 	err = r.writeFile(record, home+"\n")
 	if errors.Is(err, unix.EEXIST) {
-		return nil // another process was quicker
+		return nil // another process wrote it first
 	}
 	return err
 }
 
-func (r room) has(path string) bool {
+func (r dataDir) has(path string) bool {
 	return unix.Faccessat(r.fd(), path, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
-// ownHome checks that a home is ours. Another process may be about to make it:
-// ZFS gives a new filesystem its properties an instant after it is there.
+// ownHome checks that a home has snapfs's mark. Another process may be making it: ZFS sets the
+// properties of a new filesystem an instant after it exists.
 func ownHome(ctx context.Context, home string) error {
 	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		is, err := zfsCmd(ctx, "get", "-H", "-p", "-s", "local", "-o", "value", property, home)
@@ -79,7 +79,7 @@ func ownHome(ctx context.Context, home string) error {
 		}
 		if is != "" || time.Since(began) > 2*time.Second {
 			return &problem{
-				kind: errs.ErrDenied, path: home, why: "it is not a dataset that snapfs made",
+				kind: errs.ErrDenied, path: home, why: "not a dataset that snapfs made",
 				hints: []string{"zfs rename " + home + " " + strings.Replace(home, "/"+homeName, "/snapfs-old", 1)},
 			}
 		}

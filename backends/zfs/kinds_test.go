@@ -17,7 +17,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// keyed are the options of an encrypted dataset, whose key is a file beside the test.
+// keyed returns the options of an encrypted dataset, with a key file beside the test.
 func keyed(t *testing.T) []string {
 	t.Helper()
 	key := treetest.Dir(t) + "/key"
@@ -25,7 +25,7 @@ func keyed(t *testing.T) []string {
 	return []string{"-o", "encryption=on", "-o", "keyformat=raw", "-o", "keylocation=file://" + key}
 }
 
-func TestADatasetOfAnyKindIsCapturedAndForked(t *testing.T) {
+func TestDatasetsOfEveryKindAreCapturedAndForked(t *testing.T) {
 	for kind, make := range map[string]func(t *testing.T) snapshot.Place{
 		"encrypted": func(t *testing.T) snapshot.Place { return place(t, keyed(t)...) },
 		"mounted by mount(8)": func(t *testing.T) snapshot.Place {
@@ -53,7 +53,7 @@ func TestADatasetOfAnyKindIsCapturedAndForked(t *testing.T) {
 	}
 }
 
-// livesThrough takes a place through the life of a fork: changed, sealed and forked again.
+// livesThrough changes, seals and forks a fork of a place.
 func livesThrough(t *testing.T, p snapshot.Place) {
 	t.Helper()
 	b := opened(t, p)
@@ -74,8 +74,8 @@ func livesThrough(t *testing.T, p snapshot.Place) {
 	gone(t, b)
 }
 
-// TestAForkWhoseKeyIsNotLoadedSaysSo, and is there again when it is.
-func TestAForkWhoseKeyIsNotLoadedSaysSo(t *testing.T) {
+// The fork is available again when its key is loaded.
+func TestAForkWithoutItsKeyIsDenied(t *testing.T) {
 	p := place(t, keyed(t)...)
 	b := opened(t, p)
 	_, f := grown(t, b, p)
@@ -101,8 +101,8 @@ func TestAForkWhoseKeyIsNotLoadedSaysSo(t *testing.T) {
 	gone(t, b)
 }
 
-// TestAnExportedPoolIsSaidToBeAwayAndForgetsNothing: what was removed meanwhile goes when it is back.
-func TestAnExportedPoolIsSaidToBeAwayAndForgetsNothing(t *testing.T) {
+// An entry removed meanwhile is destroyed after the next import.
+func TestAnExportedPoolIsReportedAndForgetsNothing(t *testing.T) {
 	pool, disks, p := ofFiles(t, "")
 	sh(t, "create", pool+"/tree") // zpool(8) leaves snapshots of a pool's first dataset mounted
 	p.Tree.Path += "/tree"

@@ -9,13 +9,13 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// CanLimit keeps the contract of [snapshot.LimitProber]: it cannot. What ZFS can
-// bound, and why that is no [snapshot.DiskLimit], is in docs/design/0010-zfs.md.
+// CanLimit implements [snapshot.LimitProber]. It returns ErrNotSupported; docs/design/0010-zfs.md
+// explains what ZFS can limit, and why that is no [snapshot.DiskLimit].
 func (b *Backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 	return fail("limiting", "", refuse(b.dir, l))
 }
 
-// LimitFork keeps the contract of [snapshot.Limiter].
+// LimitFork implements [snapshot.Limiter].
 func (b *Backend) LimitFork(_ context.Context, fork snapshot.ForkID, l snapshot.DiskLimit) error {
 	_, err := b.find(forks, string(fork))
 	if err == nil {
@@ -30,7 +30,7 @@ func refuse(dir string, l snapshot.DiskLimit) error {
 	}
 	return &problem{
 		kind: errs.ErrNotSupported, path: dir,
-		why: "a quota of ZFS cannot be set below what is used, counts no space that is allocated ahead, and refuses to seal a fork that is full",
+		why: "a ZFS quota cannot be below the present use, does not count preallocated space, and prevents sealing a full fork",
 		hints: []string{
 			"snapfs pool create && snapfs pool import TREE",
 			"snapfs run --backend overlay … (on an ext4 or xfs with project quotas)",

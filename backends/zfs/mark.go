@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// property is the user property that says that something is ours; its
-	// value is the unique number that is in the name too.
+	// property is the user property that marks a dataset or snapshot of snapfs. Its value is the
+	// unique number that is also a part of the name.
 	property = "snapfs:mark"
-	// homeMark is its value on the dataset that holds the forks.
+	// homeMark is the value on the dataset that contains the forks.
 	homeMark = "home"
 	tag      = "snapfs"
 	homeName = ".snapfs"
 )
 
-// uniqueMax is how long a unique number may be: 64 bits to the base 36.
+// uniqueMax is the longest unique number: 64 bits in base 36.
 const uniqueMax = 13
 
 func unique() string { return strconv.FormatUint(rand.Uint64(), 36) }
@@ -33,8 +33,7 @@ func isSnapshot(dataset string) bool             { return strings.Contains(datas
 func marked(unique string) string                { return property + "=" + unique }
 func home(fork string) string                    { return fork[:strings.LastIndexByte(fork, '/')] }
 
-// A mark is what is known of an entry. It is written before the dataset is made,
-// and is text for people:
+// A mark is the text file that describes an entry. It is written before the dataset is made:
 //
 //	snapfs zfs 1
 //	one of forks
@@ -47,13 +46,13 @@ func home(fork string) string                    { return fork[:strings.LastInde
 //	base s1
 //	taken 2026-11-20T19:09:26.123456789Z
 type mark struct {
-	kind    string // the directory it belongs in: snapshots or forks
+	kind    string // the parent directory: snapshots or forks
 	id      string
-	dataset string // the dataset or snapshot that holds it
-	unique  string // what its property has to say
-	source  string // the dataset that was captured, at the beginning of the line
-	tree    string // what was captured, at the beginning of the line
-	within  string // where it lies in the dataset
+	dataset string // the name of the dataset or snapshot
+	unique  string // the value of its property
+	source  string // the dataset of the capture that it descends from
+	tree    string // the captured tree that it descends from
+	within  string // the path of the tree in the dataset
 	base    string // of a fork: the snapshot it was forked from or last sealed into
 	taken   time.Time
 }
@@ -68,7 +67,7 @@ func (m mark) text() string {
 func parseMark(text string) (m mark, err error) {
 	body, ok := strings.CutPrefix(text, markFormat)
 	if !ok || !strings.HasSuffix(body, "\n") {
-		return m, corrupt("the mark is not one that this version can read")
+		return m, corrupt("the mark has a format that this version cannot read")
 	}
 	for row := range strings.Lines(body) {
 		key, value, _ := strings.Cut(strings.TrimSuffix(row, "\n"), " ")
@@ -93,10 +92,10 @@ func parseMark(text string) (m mark, err error) {
 			m.taken, err = time.Parse(time.RFC3339Nano, value)
 		}
 		if err != nil {
-			return m, corrupt("the mark cannot be read at " + key)
+			return m, corrupt("the mark has an invalid value of " + key)
 		}
 	}
-	// The unique number keeps a damaged mark from naming anything else.
+	// The check of the unique number prevents a damaged mark from naming another dataset.
 	if m.unique == "" || !strings.HasSuffix(m.dataset, m.unique) || m.tree == "" || m.within == "" || m.taken.IsZero() {
 		return m, corrupt("the mark is incomplete")
 	}

@@ -12,21 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reach mounts what an entry holds, unless it is. A snapshot is read-only by
-// nature. Access times are not kept: each would be a change.
-// Errors: ErrNotFound (there is no such dataset: the entry is half made, or the pool is away); ErrDenied (its
-// encryption key is not loaded); ErrDrifted (the tree in it is behind a symbolic link).
-func (r room) reach(m mark) error {
+// reach mounts the dataset of an entry, unless it is mounted. A snapshot is mounted read-only by
+// ZFS. noatime is set, because each access time would be a change. Errors: ErrNotFound (no such
+// dataset: the entry is incomplete, or the pool is not imported), ErrDenied (the encryption key is
+// not loaded), ErrDrifted (the tree's path in the dataset contains a symbolic link).
+func (r dataDir) reach(m mark) error {
 	if err := r.mount(m); err != nil || m.within == "." {
 		return err
 	}
-	return r.beneath(m)
+	return r.checkPath(m)
 }
 
-// beneath looks whether the tree is in what is mounted, and not behind a symbolic link that whoever owns a
-// directory above it put there while it was captured: those who follow the view would follow that.
-func (r room) beneath(m mark) error {
-	// What is mounted is another filesystem, which RESOLVE_BENEATH does not mind.
+// checkPath returns ErrDrifted if the path of the tree in the mounted dataset contains a symbolic
+// link. The owner of a parent directory may have put one there before the capture, and users of the
+// view would follow it.
+func (r dataDir) checkPath(m mark) error {
+	// RESOLVE_BENEATH permits crossing into the mounted filesystem.
 	dir, err := vfs.OpenBeneath(r.fd(), m.kind+"/"+m.id+"/"+treeName+"/"+m.within, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err == nil {
 		return dir.Close()
@@ -36,11 +37,11 @@ func (r room) beneath(m mark) error {
 	}
 	return &problem{
 		kind: errs.ErrDrifted, path: m.tree,
-		why: "when it was captured, a symbolic link or something else had taken the place of the directory, or of one above it",
+		why: "at the capture, a symbolic link or another file was in place of the directory, or of a parent of it",
 	}
 }
 
-func (r room) mount(m mark) error {
+func (r dataDir) mount(m mark) error {
 	entry := m.kind + "/" + m.id
 	if r.mounted(entry) {
 		return nil
@@ -57,23 +58,23 @@ func (r room) mount(m mark) error {
 	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		err = unix.Mount(m.dataset, vfs.FDPath(dir), "zfs", flags, "")
 		switch {
-		case err == nil || r.mounted(entry): // by another process
+		case err == nil || r.mounted(entry): // mounted by another process
 			return nil
 		case err == unix.ENOENT:
 			return lost(m)
 		case err == unix.EACCES:
 			return &problem{
-				kind: errs.ErrDenied, path: m.dataset, why: "its encryption key is not loaded",
+				kind: errs.ErrDenied, path: m.dataset, why: "the encryption key of the dataset is not loaded",
 				hints: []string{"sudo zfs load-key -r " + m.source},
 			}
-		case err != unix.EBUSY || time.Since(began) > 2*time.Second: // busy: its last mount is going
+		case err != unix.EBUSY || time.Since(began) > 2*time.Second: // EBUSY: the last mount is just going away
 			return &os.PathError{Op: "mount", Path: m.dataset, Err: err}
 		}
 	}
 }
 
-// mounted reports whether something is mounted as the tree of an entry.
-func (r room) mounted(entry string) bool {
+// mounted reports whether a filesystem is mounted at the tree of an entry.
+func (r dataDir) mounted(entry string) bool {
 	dir, err := vfs.OpenBeneath(r.fd(), entry, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return false
@@ -83,9 +84,9 @@ func (r room) mounted(entry string) bool {
 	return err == nil && st.MountRoot
 }
 
-// leave unmounts the tree of an entry. With busy it fails with ErrBusy while
-// somebody uses it; otherwise it goes when nobody does.
-func (r room) leave(entry string, busy bool) error {
+// leave unmounts the tree of an entry. With busy it returns ErrBusy while a process uses the mount;
+// otherwise the mount ends with its last user.
+func (r dataDir) leave(entry string, busy bool) error {
 	dir, err := vfs.OpenBeneath(r.fd(), entry, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return absent(err)
@@ -105,8 +106,8 @@ func (r room) leave(entry string, busy bool) error {
 		}
 		switch {
 		case err == unix.EBUSY:
-			return &problem{kind: errs.ErrBusy, path: entry, why: "somebody uses it", hints: []string{"fuser -vm " + r.Name() + "/" + entry + "/" + treeName}}
-		case err != nil && err != unix.EINVAL: // another has unmounted it
+			return &problem{kind: errs.ErrBusy, path: entry, why: "a process uses it", hints: []string{"fuser -vm " + r.Name() + "/" + entry + "/" + treeName}}
+		case err != nil && err != unix.EINVAL: // EINVAL: another process has unmounted it
 			return &os.PathError{Op: "unmount", Path: entry, Err: err}
 		}
 	}

@@ -13,28 +13,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errEnough: the caller wants no more.
+// errEnough: the caller has stopped the iteration.
 var errEnough = errors.New("enough")
 
-// A finder finds the names of what has changed, by going down two states of a tree at once. A directory whose object has not
-// changed has the same names in both, and is read in the younger alone. A name that stands for another object, or is in one state
-// only, is touched with all beneath. So each name is met, however many a file has. Nothing is asked
-// but what directories hold: no file is looked at, and no time is trusted.
+// A finder finds the names of changed objects by walking two states of a tree at once. A directory
+// whose object has not changed has the same names in both, and is read only in the younger one. A
+// name that is another object, or exists in one state only, is yielded with Tree set. So every hard
+// link of a file is found. The finder reads only directories; it looks at no file, and relies on no
+// time.
 type finder struct {
 	ctx      context.Context
 	old, new int // the roots of the trees
 	changed  zfs.Objects
 	emit     func(snapshot.Touch) bool
-	left     []found // directories to go on with
+	left     []found // directories still to read
 }
 
-// found is a directory of both states.
+// found is a directory that both states have.
 type found struct {
 	path string
 	ino  uint64
 }
 
-// findNames tells the places in two trees whose objects have changed. errEnough: emit wanted no more.
+// findNames yields the paths of the changed objects in two trees. It returns errEnough if emit
+// stops it.
 func findNames(ctx context.Context, older, younger string, changed zfs.Objects, emit func(snapshot.Touch) bool) error {
 	x, inoX, err := openTree(older)
 	if err != nil {
@@ -68,8 +70,8 @@ func findNames(ctx context.Context, older, younger string, changed zfs.Objects, 
 	return nil
 }
 
-// openTree opens a directory and finds its number where it reads ".": of the root of a snapshot stat(2) tells another
-// (zfs_getattr_fast of OpenZFS 2.1).
+// openTree opens a directory and reads its inode number from its entry "."; stat(2) returns another
+// number for the root of a snapshot (zfs_getattr_fast of OpenZFS 2.1).
 func openTree(path string) (dir *os.File, ino uint64, err error) {
 	dir, err = os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -82,7 +84,7 @@ func openTree(path string) (dir *os.File, ino uint64, err error) {
 		return ino == 0, nil
 	})
 	if err == nil && ino == 0 {
-		err = &os.PathError{Op: "read", Path: path, Err: errors.New("it does not name itself")}
+		err = &os.PathError{Op: "read", Path: path, Err: errors.New("the directory has no entry \".\"")}
 	}
 	if err != nil {
 		dir.Close()
@@ -97,7 +99,7 @@ func (f *finder) touch(path string, whole bool) error {
 	return nil
 }
 
-// dir reads a directory. What is mounted on it is no part of the tree.
+// dir compares a directory. A filesystem mounted on it is no part of the tree.
 func (f *finder) dir(dir found) error {
 	var old map[string]vfs.Entry
 	differs := f.changed.Has(dir.ino)
@@ -122,7 +124,7 @@ func (f *finder) dir(dir found) error {
 		case differs && (!both || was != e):
 			err = f.touch(path, true)
 		default:
-			err = f.kept(path, e)
+			err = f.unmoved(path, e)
 		}
 		if err != nil {
 			return err
@@ -136,8 +138,9 @@ func (f *finder) dir(dir found) error {
 	return nil
 }
 
-// kept is a name of the same object in both states. What is not known to be no directory may be one.
-func (f *finder) kept(path string, e vfs.Entry) error {
+// unmoved handles a name of the same object in both states. An entry of unknown type may be a
+// directory.
+func (f *finder) unmoved(path string, e vfs.Entry) error {
 	isDir := e.Type == unix.DT_DIR
 	if f.changed.Has(e.Ino) && !f.emit(snapshot.Touch{Path: path, Named: isDir}) {
 		return errEnough
@@ -148,7 +151,8 @@ func (f *finder) kept(path string, e vfs.Entry) error {
 	return nil
 }
 
-// unread is a directory that cannot be read: another filesystem is mounted there, or it has gone meanwhile.
+// unread handles a directory that cannot be read: another filesystem is mounted there, or it was
+// deleted.
 func (f *finder) unread(path string, err error) error {
 	switch {
 	case errors.Is(err, unix.EXDEV):
@@ -159,10 +163,11 @@ func (f *finder) unread(path string, err error) error {
 	return err
 }
 
-// control is the number of .zfs, which no object has (ZFSCTL_INO_ROOT of include/sys/zfs_ctldir.h).
+// control is the inode number of .zfs, which no object has (ZFSCTL_INO_ROOT of
+// include/sys/zfs_ctldir.h).
 const control = 0x0000FFFFFFFFFFFF
 
-// entries lists a directory beneath a root, without .zfs.
+// entries lists a directory inside a root, without .zfs.
 func entries(root int, path string) (list []vfs.Entry, err error) {
 	fd, err := vfs.OpenDirOnMount(root, path)
 	if err != nil {

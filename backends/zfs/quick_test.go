@@ -10,7 +10,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// told is what zfs(8) tells of a base and the fork of it, but for their own names and times.
+// told returns the properties of a base and of its fork as zfs(8) lists them, without names and
+// times.
 func told(t *testing.T, b *zfs.Backend, p snapshot.Place, id string, quietly func(func())) string {
 	t.Helper()
 	quietly(func() {
@@ -21,7 +22,7 @@ func told(t *testing.T, b *zfs.Backend, p snapshot.Place, id string, quietly fun
 	})
 	var all strings.Builder
 	names := strings.Fields(sh(t, "list", "-H", "-r", "-t", "all", "-s", "createtxg", "-o", "name", of(t, p)))
-	for _, name := range names[2:] { // the tree and the home of the forks
+	for _, name := range names[2:] { // the tree, and the dataset for forks
 		value := sh(t, "get", "-H", "-p", "-o", "value", "snapfs:mark", name)
 		if value == "-" || !strings.HasSuffix(name, value) {
 			t.Errorf("the mark of %s is %q", name, value)
@@ -43,10 +44,10 @@ func told(t *testing.T, b *zfs.Backend, p snapshot.Place, id string, quietly fun
 	return all.String()
 }
 
-func TestTheKernelMakesWhatZFSMakesAndStartsNothing(t *testing.T) {
+func TestKernelCallsEqualZFSCommandsWithoutAProcess(t *testing.T) {
 	p := place(t)
 	b := opened(t, p)
-	grown(t, b, p) // makes the home, for which zfs(8) is asked
+	grown(t, b, p) // creates the dataset for forks by zfs(8)
 	gone(t, b)
 	here := told(t, b, p, "quick", func(do func()) {
 		t.Run("without programs", func(t *testing.T) {

@@ -16,11 +16,12 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// The figures of this file are ratios of things done in turns, in one run: absolute
-// times say more about the machine.
+// The figures of this file are ratios of operations measured in turns, because absolute times
+// depend on the machine.
 
-// byHand is the most that a clone may cost of what zfs(8) alone costs to take a snapshot and mount a clone of it: it
-// starts no process where that starts two. flat is the most of what it costs on a tree of a hundredth of the size.
+// byHand is the highest cost of a clone, relative to a snapshot and a mounted clone by zfs(8): the
+// backend starts no process, zfs(8) needs two. flat is the highest cost relative to a tree of a
+// hundredth of the size.
 const byHand, flat = 1.2, 1.3
 
 func median(d []time.Duration) time.Duration {
@@ -35,7 +36,7 @@ func timed(t *testing.T, do func() error) time.Duration {
 	return time.Since(began)
 }
 
-// grove is a place whose tree has so many files, on the disk.
+// grove returns a place whose tree has this number of files, on the disk.
 func grove(t *testing.T, files int) (snapshot.Place, *zfs.Backend) {
 	t.Helper()
 	p := place(t)
@@ -61,7 +62,7 @@ func clone(t *testing.T, b *zfs.Backend, p snapshot.Place, id string) func() err
 	}
 }
 
-func TestACloneCostsWhatZFSDoesAtAnySize(t *testing.T) {
+func TestTheCostOfACloneIsIndependentOfTheTreesSize(t *testing.T) {
 	const few, many = 1000, 100_000
 	small, sb := grove(t, few)
 	large, lb := grove(t, many)

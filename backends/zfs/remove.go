@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// List keeps the contract of [snapshot.Backend].
+// List implements [snapshot.Backend].
 func (b *Backend) List(context.Context) ([]snapshot.ID, []snapshot.ForkID, error) {
 	r, err := b.enter()
 	if errors.Is(err, os.ErrNotExist) {
@@ -37,7 +37,7 @@ func (b *Backend) List(context.Context) ([]snapshot.ID, []snapshot.ForkID, error
 	return ids, grown, fail("listing", "", err)
 }
 
-func names[T ~string](r room, kind string) ([]T, error) {
+func names[T ~string](r dataDir, kind string) ([]T, error) {
 	all, err := r.list(kind)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -51,14 +51,14 @@ func names[T ~string](r room, kind string) ([]T, error) {
 	return ids, err
 }
 
-// Remove keeps the contract of [snapshot.Backend]: a rename. [Backend.Sweep]
-// destroys the snapshot, or ZFS does when the last clone of it goes.
+// Remove implements [snapshot.Backend] by a rename. [Backend.Sweep] destroys the snapshot, or ZFS
+// does when its last clone is destroyed.
 func (b *Backend) Remove(ctx context.Context, id snapshot.ID) error {
 	return fail("removing", string(id), b.remove(ctx, snapshots, string(id)))
 }
 
-// RemoveFork keeps the contract of [snapshot.Backend]: the fork is unmounted
-// and renamed; Sweep destroys it. ErrBusy: a process has something in it open.
+// RemoveFork implements [snapshot.Backend]: it unmounts and renames the fork, and Sweep destroys
+// it. Errors: ErrBusy (a process has a file in it open).
 func (b *Backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	return fail("removing", string(id), b.remove(ctx, forks, string(id)))
 }
@@ -84,20 +84,20 @@ func (b *Backend) remove(ctx context.Context, kind, id string) error {
 		return err
 	}
 	entry := kind + "/" + id
-	if err := fault.Point(ctx, "unmount it"); err != nil {
+	if err := fault.Point(ctx, "unmount the dataset"); err != nil {
 		return err
 	}
 	if err := r.leave(entry, kind == forks); err != nil && !errors.Is(err, errs.ErrNotFound) {
 		return err
 	}
-	if err := fault.Point(ctx, "move it to the trash"); err != nil {
+	if err := fault.Point(ctx, "move the entry to the trash"); err != nil {
 		return err
 	}
 	return r.discard(entry)
 }
 
-// Pending keeps the contract of [snapshot.Pender]. What a sweep has had to leave
-// does not count, until something else is removed.
+// Pending implements [snapshot.Pender]. Entries that a sweep had to leave do not count, until
+// another entry is removed.
 func (b *Backend) Pending() bool {
 	r, err := b.enter()
 	if err != nil {
@@ -105,21 +105,22 @@ func (b *Backend) Pending() bool {
 	}
 	defer r.Close()
 	names, err := r.list(trash)
-	return err != nil || slices.ContainsFunc(names, func(name string) bool { return !beingBorn(name) && !strings.HasPrefix(name, later) })
+	return err != nil || slices.ContainsFunc(names, func(name string) bool { return !inProgress(name) && !strings.HasPrefix(name, later) })
 }
 
-// A dead one is an entry in the trash.
+// A dead is an entry in the trash.
 type dead struct {
 	entry string
 	mark  mark
-	// young: what it names may be about to be made; not so where undone, for its maker was there to say so.
+	// young: the dataset may still be made by a call of a killed process. undone: the maker itself
+	// gave up, so no such call is under way.
 	young, undone bool
 }
 
-// Sweep keeps the contract of [snapshot.Sweeper]. A fork of which a snapshot is
-// kept stays until that has gone, and so does what a mount namespace still has
-// mounted, and what lies in a pool that is not imported. What is in trouble stays too, and is told of: the
-// rest goes all the same. A hundred cost a run of zfs(8), and two more where snapshots are among them.
+// Sweep implements [snapshot.Sweeper]. It leaves a fork that has a snapshot, a dataset that a mount
+// namespace still has mounted, and the entries of pools that are not imported. An entry with an
+// error is left and reported, and does not stop the others. Cost for each hundred entries: one run
+// of zfs(8), and two more if there are snapshots among them.
 func (b *Backend) Sweep(ctx context.Context) error {
 	r, err := b.enter()
 	if errors.Is(err, os.ErrNotExist) {
@@ -132,8 +133,8 @@ func (b *Backend) Sweep(ctx context.Context) error {
 	return fail("sweeping", "", r.sweep(ctx))
 }
 
-// sweep does what can be done, pool by pool, and says what it had to leave and why.
-func (r room) sweep(ctx context.Context) error {
+// sweep destroys as much as possible, pool by pool, and returns the errors of entries that it left.
+func (r dataDir) sweep(ctx context.Context) error {
 	list, trouble := r.dead(ctx)
 	pools := map[string][]dead{}
 	for _, d := range list {
@@ -146,7 +147,7 @@ func (r room) sweep(ctx context.Context) error {
 				return errors.Join(trouble, err)
 			}
 			err := r.sweepPart(ctx, pool, part)
-			if p := (*problem)(nil); errors.As(err, &p) && ctx.Err() == nil { // it will not go away by itself
+			if p := (*problem)(nil); errors.As(err, &p) && ctx.Err() == nil { // the error will persist
 				for _, d := range part {
 					err = errors.Join(err, r.postpone(trash+"/"+d.entry))
 				}
@@ -157,13 +158,13 @@ func (r room) sweep(ctx context.Context) error {
 	return trouble
 }
 
-// together is how many datasets go in one transaction: they are an argument each
-// of one program, and the transaction is everybody's who writes to the pool.
+// together is the number of datasets in one transaction. Each is an argument of one program, and
+// the transaction delays all writers of the pool.
 const together = 100
 
-// sweepPart destroys some of what is in the trash, of one pool. What is not there any more, or
-// is not ours, is done with; what something still needs is left to a later sweep.
-func (r room) sweepPart(ctx context.Context, pool string, list []dead) error {
+// sweepPart destroys some entries of one pool. An entry whose dataset does not exist, or has no
+// mark, is deleted; an entry whose dataset is still needed is left to a later sweep.
+func (r dataDir) sweepPart(ctx context.Context, pool string, list []dead) error {
 	held, err := own(ctx, list)
 	if err != nil {
 		return err
@@ -199,24 +200,24 @@ func (r room) sweepPart(ctx context.Context, pool string, list []dead) error {
 	return trouble
 }
 
-// postpone leaves an entry to a later sweep, which something else brings about.
-func (r room) postpone(entry string) error {
+// postpone leaves an entry to a later sweep.
+func (r dataDir) postpone(entry string) error {
 	name := strings.TrimPrefix(entry, trash+"/")
 	if strings.HasPrefix(name, later) {
 		return nil
 	}
 	err := r.rename(entry, trash+"/"+later+name)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // another sweep was quicker
+		return nil // another sweep has handled it
 	}
 	return err
 }
 
-// dead lists what is in the trash, unmounted: the snapshots first, and of the
-// forks the youngest, for one may have been grown from another's snapshot.
-func (r room) dead(ctx context.Context) ([]dead, error) {
+// dead unmounts and lists the entries in the trash: the snapshots first, and then the youngest
+// forks first, because a fork may be a clone of another fork's snapshot.
+func (r dataDir) dead(ctx context.Context) ([]dead, error) {
 	names, err := r.list(trash)
-	if errors.Is(err, os.ErrNotExist) { // the room is just being made
+	if errors.Is(err, os.ErrNotExist) { // the directory is just being created
 		return nil, nil
 	}
 	if err != nil {
@@ -225,7 +226,7 @@ func (r room) dead(ctx context.Context) ([]dead, error) {
 	var list []dead
 	var trouble error
 	for _, name := range names {
-		if beingBorn(name) {
+		if inProgress(name) {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
@@ -244,12 +245,12 @@ func (r room) dead(ctx context.Context) ([]dead, error) {
 	return list, trouble
 }
 
-// deadOf unmounts an entry of the trash, and lists what goes with it: nothing, where that is away, or there is none. What
-// cannot be done now is left to a later sweep, with the reason as the error.
-func (r room) deadOf(name string) ([]dead, error) {
+// deadOf unmounts an entry of the trash, and returns it, or nothing if there is nothing to destroy
+// now. err is the reason why the entry is left to a later sweep.
+func (r dataDir) deadOf(name string) ([]dead, error) {
 	entry := trash + "/" + name
 	text, err := r.readFile(entry + "/" + markName)
-	if errors.Is(err, unix.ENOTDIR) { // a mark that was about to replace another: it names nothing
+	if errors.Is(err, unix.ENOTDIR) { // a new mark of a killed process, which names no dataset
 		return nil, r.erase(entry)
 	}
 	m := mark{}
@@ -260,33 +261,33 @@ func (r room) deadOf(name string) ([]dead, error) {
 		if err := running(m.dataset); err != nil {
 			return nil, errors.Join(err, r.postpone(entry))
 		}
-		if imported(m.dataset) != nil { // it goes when the pool is back
+		if imported(m.dataset) != nil { // the entry stays until the pool is imported
 			return nil, r.postpone(entry)
 		}
 	}
 	switch err := r.leave(entry, false); {
-	case errors.Is(err, errs.ErrNotFound): // another sweep was quicker
+	case errors.Is(err, errs.ErrNotFound): // another sweep has handled it
 		return nil, nil
 	case err != nil:
 		return nil, errors.Join(err, r.postpone(entry))
 	}
-	if errors.Is(err, errs.ErrCorrupt) && !strings.HasPrefix(name, newborn) {
+	if errors.Is(err, errs.ErrCorrupt) && !strings.HasPrefix(name, incomplete) {
 		return nil, errors.Join(&problem{kind: errs.ErrCorrupt, path: r.Name() + "/" + entry, why: err.Error()}, r.postpone(entry))
 	}
-	if err != nil { // never whole, or swept by another: it names nothing
+	if err != nil { // incomplete, or swept by another process: it names no dataset
 		return nil, r.erase(entry)
 	}
 	return []dead{{entry: name, mark: m, young: r.young(entry), undone: strings.HasPrefix(strings.TrimPrefix(name, later), undone)}}, nil
 }
 
-// young reports whether the maker of an entry may have been killed so lately that what it
-// asked for may yet come about: zfs(8) ends with who runs it, but not before the kernel has answered.
-func (r room) young(entry string) bool {
+// young reports whether the maker of an entry may have been killed so recently that its calls may
+// still take effect: zfs(8) is killed with its parent, but not before the kernel has answered.
+func (r dataDir) young(entry string) bool {
 	st, err := vfs.Lstat(r.fd(), entry+"/"+markName)
-	return err != nil || time.Since(st.MTime.Time()) < enough
+	return err != nil || time.Since(st.MTime.Time()) < makerTimeout
 }
 
-// own lists the snapshots that are there with our mark on them.
+// own lists the existing snapshots that have their mark.
 func own(ctx context.Context, list []dead) (names []string, err error) {
 	args := []string{"get", "-H", "-p", "-s", "local", "-o", "name,value", property}
 	want := map[string]string{}
@@ -299,7 +300,7 @@ func own(ctx context.Context, list []dead) (names []string, err error) {
 	if len(want) == 0 {
 		return nil, nil
 	}
-	// It says what it knows of those that are there, and fails for the others.
+	// zfs(8) prints the existing snapshots, and fails for the others.
 	out, err := zfsCmd(ctx, args...)
 	if err != nil && !errors.Is(err, errs.ErrNotFound) {
 		return nil, err
@@ -313,7 +314,7 @@ func own(ctx context.Context, list []dead) (names []string, err error) {
 	return names, nil
 }
 
-// release lets go of snapshots, of as many as are there and held.
+// release removes the holds of snapshots, as far as they exist and have one.
 func release(ctx context.Context, names []string) error {
 	if len(names) == 0 {
 		return nil
@@ -325,9 +326,9 @@ func release(ctx context.Context, names []string) error {
 	return err
 }
 
-// erase takes an entry away, which holds nothing any more. It removes no
-// directory that has anything but the mark in it.
-func (r room) erase(entry string) error {
+// erase deletes an entry without a dataset. It deletes no directory that has more content than the
+// mark.
+func (r dataDir) erase(entry string) error {
 	if err := unix.Unlinkat(r.fd(), entry, 0); err == nil || err == unix.ENOENT {
 		return nil
 	}

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A source is where a tree lies.
+// A source is the place of a tree on its filesystem.
 type source struct {
-	// dataset is its name as zfs(8) has it.
+	// dataset is the name as in zfs(8).
 	dataset string
-	// within is the way from the root of the dataset to the tree, or ".".
+	// within is the path from the root of the dataset to the tree, or ".".
 	within string
 }
 
-// findSource finds the dataset that is mounted at a tree, or above it.
+// findSource finds the dataset that is mounted at the tree or above it.
 func findSource(tree string) (source, error) {
 	if !filepath.IsAbs(tree) || filepath.Clean(tree) != tree {
 		return source{}, &problem{kind: errs.ErrNotSupported, path: tree, why: "not an absolute, clean path"}
@@ -45,19 +45,19 @@ func findSource(tree string) (source, error) {
 		}
 	}
 	return source{}, &problem{
-		kind: errs.ErrNotSupported, path: tree, why: "the mount that it lies on is not one of this mount namespace",
+		kind: errs.ErrNotSupported, path: tree, why: "the tree is on a mount of another mount namespace",
 		hints: []string{"findmnt -T " + tree},
 	}
 }
 
-// sourceAt reads the dataset and the way into it from a line of mountinfo.
+// sourceAt reads the dataset and the path in it from a line of mountinfo.
 func sourceAt(tree string, m mount.Point) (source, error) {
 	if strings.Contains(m.Source, "@") {
-		return source{}, &problem{kind: errs.ErrReadOnly, path: tree, why: "it lies in the snapshot " + m.Source}
+		return source{}, &problem{kind: errs.ErrReadOnly, path: tree, why: "the tree is in the snapshot " + m.Source}
 	}
 	rest, ok := strings.CutPrefix(tree, m.Path)
 	if !ok {
-		return source{}, &problem{kind: errs.ErrNotSupported, path: tree, why: "it is hidden by another mount at " + m.Path}
+		return source{}, &problem{kind: errs.ErrNotSupported, path: tree, why: "the tree is hidden by another mount at " + m.Path}
 	}
 	within := strings.TrimPrefix(filepath.Join(m.Root, rest), "/")
 	if within == "" {
@@ -71,19 +71,20 @@ func onZFS(path string) error {
 	if err != nil || fs.Type == "zfs" {
 		return err
 	}
-	return &problem{kind: errs.ErrNotSupported, path: path, why: "the tree lies on " + fs.Type + ", not on zfs"}
+	return &problem{kind: errs.ErrNotSupported, path: path, why: "the tree is on " + fs.Type + ", not on zfs"}
 }
 
-// nameMax is the longest name of a dataset or a snapshot, with all of its
-// parts (ZFS_MAX_DATASET_NAME_LEN of include/sys/fs/zfs.h, less its NUL).
+// nameMax is the longest full name of a dataset or a snapshot (ZFS_MAX_DATASET_NAME_LEN of
+// include/sys/fs/zfs.h, less its NUL).
 const nameMax = 255
 
-// fits says whether the longest name that we make of a dataset is one.
+// fits returns ErrNotSupported if the longest name that snapfs makes from a dataset's name is too
+// long.
 func fits(src source) error {
 	if long := len(forkName(src.dataset, strings.Repeat("x", uniqueMax))) + len("@"+tag+"-") + uniqueMax; long > nameMax {
 		return &problem{
 			kind: errs.ErrNotSupported, path: src.dataset,
-			why:   "the dataset's name is too long: with it, a snapshot of a fork of it would have a longer one than ZFS allows",
+			why:   "the dataset's name is too long: the name of a snapshot of its fork would be longer than ZFS allows",
 			hints: []string{"zfs rename " + src.dataset + " NAME (one that is shorter)"},
 		}
 	}

@@ -14,18 +14,18 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
-// States are snapshots of datasets that an ordinary user takes, by what root has granted
-// (zfs-allow(8)), and reads beneath .zfs, where the kernel mounts them for whoever looks. A state is
-// called as the snapshot is, a slash, and the way from the root of the dataset to the tree.
+// States are ZFS snapshots that an ordinary user makes with the grants of root (zfs-allow(8)) and
+// reads in .zfs, where the kernel mounts them on demand. The name of a state is that of the
+// snapshot, a slash, and the path from the root of the dataset to the tree.
 type States struct{}
 
-// Holds says why this process cannot take snapshots of what holds the tree, or nil. Cost:
-// a run of zfs(8). Errors: ErrNotFound, ErrNotSupported, with the grants that are missing.
+// Holds returns the reason why this process cannot snapshot the tree's dataset, or nil. Cost: a run
+// of zfs(8). Errors: ErrNotFound, ErrNotSupported with the missing grants.
 func (States) Holds(ctx context.Context, tree string) error {
 	return fail("opening", "", delegated(ctx, tree))
 }
 
-// Name answers with a name that nothing has. It makes nothing. Errors: ErrNotFound, ErrNotSupported.
+// Name returns a new unique name. It creates nothing. Errors: ErrNotFound, ErrNotSupported.
 func (States) Name(tree string) (string, error) {
 	src, err := findSource(tree)
 	if err == nil {
@@ -34,8 +34,9 @@ func (States) Name(tree string) (string, error) {
 	return snapshotName(src.dataset, unique()) + "/" + src.within, fail("capturing", "", err)
 }
 
-// Freeze takes the snapshot, with our mark, and holds it: two transaction groups. Killed in
-// between, it leaves one that is whole and not held. Errors: ErrNoSpace, ErrDenied, ErrCorrupt.
+// Freeze makes the snapshot, with a mark, and places a hold: two transaction groups. A process
+// killed in between leaves a complete snapshot without a hold. Errors: ErrNoSpace, ErrDenied,
+// ErrCorrupt.
 func (States) Freeze(ctx context.Context, tree, state string) error {
 	s, err := parseState(state)
 	if err == nil {
@@ -50,8 +51,9 @@ func (States) Freeze(ctx context.Context, tree, state string) error {
 	return fail("capturing", "", err)
 }
 
-// Path is where the kernel mounts the snapshot when somebody opens it, in the first mount namespace and
-// those that get its mounts. Cost: the list of mounts. Errors: ErrNotSupported (the dataset is not mounted).
+// Path returns the path at which the kernel mounts the snapshot on demand, in the first mount
+// namespace and in those that receive its mounts. Cost: the list of mounts. Errors: ErrNotSupported
+// (the dataset is not mounted).
 func (States) Path(state string) (string, error) {
 	s, err := parseState(state)
 	root := ""
@@ -61,10 +63,11 @@ func (States) Path(state string) (string, error) {
 	return path.Join(root, ".zfs/snapshot", tag+"-"+s.unique, s.within), fail("looking up", "", err)
 }
 
-// Thaw releases the snapshots that are there with our mark, and destroys them. Those of a pool that is not
-// imported are busy. A hundred cost a run of
-// zfs(8) to ask, one to release, and one for each dataset. One with a clone goes with that. Errors: ErrDenied,
-// ErrCorrupt (no name of ours, or a suspended pool); some may have gone then.
+// Thaw releases and destroys the snapshots that have a mark. Snapshots that are in use, or on a
+// pool that is not imported, are returned as busy. A snapshot with a clone is destroyed with it.
+// For each hundred it runs zfs(8) once to list them, once to release, and once for each dataset.
+// Errors: ErrDenied, ErrCorrupt (not a name of snapfs, or a suspended pool); some snapshots may
+// then be destroyed.
 func (States) Thaw(ctx context.Context, states []string) (busy []string, err error) {
 	for part := range slices.Chunk(states, together) {
 		used, err := thaw(ctx, part)
@@ -86,12 +89,12 @@ func parseState(text string) (state, error) {
 	name, within, ok := strings.Cut(rest, "/")
 	u, ours := strings.CutPrefix(name, tag+"-")
 	if !ok || !ours || u == "" || dataset == "" || within == "" {
-		return state{}, corrupt("this is no name of a snapshot of ours: " + text)
+		return state{}, corrupt("not the name of a snapshot of snapfs: " + text)
 	}
 	return state{dataset, u, within}, nil
 }
 
-// rootOf is where a dataset is mounted whole.
+// rootOf returns the mount point of the root of a dataset.
 func rootOf(dataset string) (string, error) {
 	mounts, err := mount.List()
 	if err != nil {
@@ -103,7 +106,7 @@ func rootOf(dataset string) (string, error) {
 		}
 	}
 	return "", &problem{
-		kind: errs.ErrNotSupported, path: dataset, why: "it is not mounted here as a whole, and its snapshots are read beneath that",
+		kind: errs.ErrNotSupported, path: dataset, why: "the root of the dataset is not mounted, and its snapshots are read from there",
 		hints: []string{"sudo zfs mount " + dataset},
 	}
 }
@@ -119,7 +122,7 @@ func thaw(ctx context.Context, states []string) (busy []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if imported(s.dataset) != nil { // it goes when the pool is back
+		if imported(s.dataset) != nil { // the entry stays until the pool is imported
 			busy = append(busy, text)
 			continue
 		}
@@ -156,8 +159,8 @@ func thaw(ctx context.Context, states []string) (busy []string, err error) {
 	return busy, nil
 }
 
-// destroySnapshots destroys snapshots of a dataset, in one transaction where nobody uses any of them,
-// otherwise one after the other, and answers with those that are in use.
+// destroySnapshots destroys snapshots of a dataset in one transaction, or one by one if any of them
+// is in use. It returns those in use.
 func destroySnapshots(ctx context.Context, dataset string, names []string) (busy []string, err error) {
 	_, err = zfsCmd(ctx, "destroy", "-d", dataset+"@"+strings.Join(names, ","))
 	switch {

@@ -15,11 +15,11 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// emptyRoom is a backend without ZFS.
-func emptyRoom(t *testing.T) *Backend {
+// emptyDataDir returns a backend without ZFS.
+func emptyDataDir(t *testing.T) *Backend {
 	t.Helper()
 	b := &Backend{dir: treetest.Dir(t) + "/state"}
-	r, err := b.settle()
+	r, err := b.openOrCreate()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func emptyRoom(t *testing.T) *Backend {
 	return b
 }
 
-// says has zfs(8) be a script of the shell's.
+// says replaces zfs(8) by a shell script.
 func says(t *testing.T, script string) {
 	t.Helper()
 	dir := treetest.Dir(t)
@@ -37,7 +37,7 @@ func says(t *testing.T, script string) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-// pools has these imported, each in a state.
+// pools imports these pools, each in a state.
 func pools(t *testing.T, states map[string]string) {
 	t.Helper()
 	was := kstats
@@ -50,7 +50,7 @@ func pools(t *testing.T, states map[string]string) {
 	}
 }
 
-// bury puts an entry into the trash, made so long ago; with nil for its mark one that is empty.
+// bury puts an old entry into the trash; with a nil mark it is empty.
 func bury(t *testing.T, b *Backend, name string, m *mark, ago time.Duration) {
 	t.Helper()
 	dir, text := filepath.Join(b.dir, trash, name), ""
@@ -80,8 +80,8 @@ func forkIn(pool string) *mark {
 	return &mark{kind: forks, id: "f1", dataset: forkName(pool+"/home", u), unique: u, source: pool + "/home", tree: "/home", within: ".", taken: time.Now()}
 }
 
-// TestWhatIsInTroubleKeepsNothingElse: the rest is swept, and each trouble is told.
-func TestWhatIsInTroubleKeepsNothingElse(t *testing.T) {
+// The other entries are swept, and every error is reported.
+func TestAFailingEntryDoesNotStopASweep(t *testing.T) {
 	pools(t, map[string]string{"good": "ONLINE", "hung": "SUSPENDED", "still": "ONLINE", "odd": "ONLINE"})
 	odd := forkIn("odd")
 	says(t, `case "$3" in
@@ -89,7 +89,7 @@ still) echo "cannot run: pool is read-only" >&2; exit 1;;
 odd) echo '{"return":{"failed":{"`+odd.dataset+`":5},"missing":{},"moved":{}}}';;
 *) echo '{"return":{"failed":{},"missing":{},"moved":{}}}';;
 esac`)
-	b := emptyRoom(t)
+	b := emptyDataDir(t)
 	bury(t, b, "a-unreadable", nil, time.Hour)
 	bury(t, b, "b-hung", forkIn("hung"), time.Hour)
 	bury(t, b, "c-still", forkIn("still"), time.Hour)
@@ -110,10 +110,11 @@ esac`)
 	}
 }
 
-// TestWhatMayYetBeMadeIsNotForgotten: by what a killed maker had started; what its own maker took back is.
-func TestWhatMayYetBeMadeIsNotForgotten(t *testing.T) {
+// A call of a killed maker may still make the dataset. An entry that its own maker gave up is
+// deleted.
+func TestAnEntryOfAKilledMakerIsPostponed(t *testing.T) {
 	pools(t, map[string]string{"tank": "ONLINE"})
-	b := emptyRoom(t)
+	b := emptyDataDir(t)
 	for name, ago := range map[string]time.Duration{"killed": 0, "long-ago": time.Hour, undone + "taken-back": 0} {
 		m := forkIn("tank")
 		bury(t, b, name, m, ago)
@@ -128,10 +129,10 @@ echo "{\"return\":{\"failed\":{},\"missing\":{$all},\"moved\":{}}}"`)
 	}
 }
 
-// TestWhatWasRenamedIsNotForgotten, and what would mend it is said.
-func TestWhatWasRenamedIsNotForgotten(t *testing.T) {
+// The error names the command that helps.
+func TestAnEntryOfARenamedDatasetStays(t *testing.T) {
 	pools(t, map[string]string{"tank": "ONLINE"})
-	b, m := emptyRoom(t), forkIn("tank")
+	b, m := emptyDataDir(t), forkIn("tank")
 	bury(t, b, "f1.x", m, time.Hour)
 	says(t, `echo '{"return":{"failed":{},"missing":{},"moved":{"`+m.dataset+`":true}}}'`)
 	err := b.Sweep(t.Context())
@@ -144,10 +145,10 @@ func TestWhatWasRenamedIsNotForgotten(t *testing.T) {
 	}
 }
 
-// TestAMarkThatReplacedNothingGoes: its writer was killed before it renamed it.
-func TestAMarkThatReplacedNothingGoes(t *testing.T) {
-	b := emptyRoom(t)
-	if err := os.WriteFile(filepath.Join(b.dir, trash, newborn+"999999999-5-abc"), []byte(forkIn("tank").text()), 0o600); err != nil {
+// The writer of the mark was killed before the rename.
+func TestAnUnusedReplacementMarkIsDeleted(t *testing.T) {
+	b := emptyDataDir(t)
+	if err := os.WriteFile(filepath.Join(b.dir, trash, incomplete+"999999999-5-abc"), []byte(forkIn("tank").text()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Sweep(t.Context()); err != nil || b.Pending() || len(trashed(t, b)) > 0 {
@@ -155,8 +156,8 @@ func TestAMarkThatReplacedNothingGoes(t *testing.T) {
 	}
 }
 
-// TestAStateOfAPoolThatIsAwayIsKept: zfs(8) says that it is not there.
-func TestAStateOfAPoolThatIsAwayIsKept(t *testing.T) {
+// zfs(8) reports that the dataset does not exist.
+func TestAStateOfAnExportedPoolStays(t *testing.T) {
 	pools(t, map[string]string{"tank": "ONLINE"})
 	says(t, `for a; do case $a in *@*) echo "cannot open '$a': dataset does not exist" >&2;; esac; done; exit 1`)
 	away := "away/home@snapfs-abc/work"
@@ -166,9 +167,9 @@ func TestAStateOfAPoolThatIsAwayIsKept(t *testing.T) {
 	}
 }
 
-// TestALinkInTheTreesPlaceIsNotFollowed: whoever owns the directory above can put one there.
-func TestALinkInTheTreesPlaceIsNotFollowed(t *testing.T) {
-	b := emptyRoom(t)
+// The owner of the parent directory can put a symbolic link there.
+func TestASymbolicLinkInPlaceOfTheTreeIsNotFollowed(t *testing.T) {
+	b := emptyDataDir(t)
 	r, err := b.enter()
 	if err != nil {
 		t.Fatal(err)
@@ -180,14 +181,14 @@ func TestALinkInTheTreesPlaceIsNotFollowed(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(tree+"/ann/work", 0o755), os.MkdirAll(tree+"/other/work", 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.beneath(*m); err != nil {
+	if err := r.checkPath(*m); err != nil {
 		t.Error(err)
 	}
 	for path, to := range map[string]string{"/ann/work": "/etc", "/ann": "other"} {
 		if err := errors.Join(os.RemoveAll(tree+path), os.Symlink(to, tree+path)); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.beneath(*m); !errors.Is(err, errs.ErrDrifted) {
+		if err := r.checkPath(*m); !errors.Is(err, errs.ErrDrifted) {
 			t.Errorf("a link at %s: %v", path, err)
 		}
 		if err := errors.Join(os.RemoveAll(tree+path), os.MkdirAll(tree+"/ann/work", 0o755)); err != nil {

@@ -14,11 +14,11 @@ import (
 	"github.com/snapfs/snapfs/internal/zfs"
 )
 
-// Touched keeps the contract of [snapshot.Toucher]: the kernel tells which objects have been written,
-// and their names are found by reading directories. It writes out what is buffered for the fork first.
-// Cost: a transaction group, a look at each name of one tree, and at those of the other in directories that have changed.
+// Touched implements [snapshot.Toucher]. The kernel lists the changed objects, and their names are
+// found by reading directories. It first syncs the fork. Cost: a transaction group, a look at each
+// name of one tree, and at the names of the other in changed directories.
 func (b *Backend) Touched(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Touch, error] {
-	return b.compare(string(fork), func(r room, emit func(snapshot.Touch) bool) error {
+	return b.compare(string(fork), func(r dataDir, emit func(snapshot.Touch) bool) error {
 		x, err := r.side(snapshots, string(base))
 		if err != nil {
 			return err
@@ -31,11 +31,10 @@ func (b *Backend) Touched(ctx context.Context, base snapshot.ID, fork snapshot.F
 	})
 }
 
-// TouchedBetween keeps the contract of [snapshot.PairToucher]. ErrNotSupported: one is
-// not older than the other in one line, or the fork that the younger was sealed from
-// has been removed.
+// TouchedBetween implements [snapshot.PairToucher]. ErrNotSupported: the older one is no ancestor
+// of the younger one, or the fork that the younger one was sealed from has been removed.
 func (b *Backend) TouchedBetween(ctx context.Context, s, t snapshot.ID) iter.Seq2[snapshot.Touch, error] {
-	return b.compare(string(t), func(r room, emit func(snapshot.Touch) bool) error {
+	return b.compare(string(t), func(r dataDir, emit func(snapshot.Touch) bool) error {
 		x, err := r.side(snapshots, string(s))
 		if err != nil {
 			return err
@@ -51,9 +50,9 @@ func (b *Backend) TouchedBetween(ctx context.Context, s, t snapshot.ID) iter.Seq
 	})
 }
 
-// Drifted keeps the contract of [snapshot.Drifter], as Touched does.
+// Drifted implements [snapshot.Drifter], like Touched.
 func (b *Backend) Drifted(ctx context.Context, id snapshot.ID) iter.Seq2[snapshot.Touch, error] {
-	return b.compare(string(id), func(r room, emit func(snapshot.Touch) bool) error {
+	return b.compare(string(id), func(r dataDir, emit func(snapshot.Touch) bool) error {
 		x, err := r.side(snapshots, string(id))
 		if err != nil {
 			return err
@@ -63,7 +62,7 @@ func (b *Backend) Drifted(ctx context.Context, id snapshot.ID) iter.Seq2[snapsho
 			return absent(err)
 		}
 		if src != (source{x.mark.source, x.mark.within}) || isFork(x.mark.dataset) {
-			return noDiff("the tree is not on the dataset that was captured")
+			return noDiff("the tree is on another dataset than at its capture")
 		}
 		y := side{mark: x.mark, tree: x.mark.tree}
 		y.mark.dataset = src.dataset
@@ -75,7 +74,7 @@ func isFork(dataset string) bool { return strings.Contains(dataset, "/"+homeName
 
 func noDiff(why string) error { return &problem{kind: errs.ErrNotSupported, why: why} }
 
-func (b *Backend) compare(id string, with func(room, func(snapshot.Touch) bool) error) iter.Seq2[snapshot.Touch, error] {
+func (b *Backend) compare(id string, with func(dataDir, func(snapshot.Touch) bool) error) iter.Seq2[snapshot.Touch, error] {
 	return func(yield func(snapshot.Touch, error) bool) {
 		r, err := b.enter()
 		if err != nil {
@@ -89,13 +88,13 @@ func (b *Backend) compare(id string, with func(room, func(snapshot.Touch) bool) 
 	}
 }
 
-// A side is one of the two trees that are compared, mounted.
+// A side is one of the two compared trees, mounted.
 type side struct {
 	mark mark
-	tree string // where the tree is
+	tree string // the path of the tree
 }
 
-func (r room) side(kind, id string) (side, error) {
+func (r dataDir) side(kind, id string) (side, error) {
 	m, err := r.find(kind, id)
 	if err == nil {
 		err = r.reach(m)
@@ -103,8 +102,8 @@ func (r room) side(kind, id string) (side, error) {
 	return side{m, path.Join(r.Name(), kind, id, treeName, m.within)}, err
 }
 
-// between tells where the snapshot x and y, which is younger, may differ. What the kernel refuses, for
-// whatever reason, and what cannot be read is ErrNotSupported: who walks both trees finds out.
+// between yields the differences between the snapshot x and the younger state y. Every error of the
+// kernel's diff or of reading names becomes ErrNotSupported, so that the caller walks both trees.
 func between(ctx context.Context, x, y side, emit func(snapshot.Touch) bool) error {
 	if x.mark.dataset == y.mark.dataset {
 		return nil
@@ -116,7 +115,7 @@ func between(ctx context.Context, x, y side, emit func(snapshot.Touch) bool) err
 	}
 	changed, err := changedObjects(x.mark.dataset, y.mark.dataset)
 	if err != nil {
-		return noDiff("the kernel does not tell what has changed: " + err.Error())
+		return noDiff("the kernel cannot list the changes: " + err.Error())
 	}
 	err = findNames(ctx, x.tree, y.tree, changed, emit)
 	switch {
@@ -128,12 +127,14 @@ func between(ctx context.Context, x, y side, emit func(snapshot.Touch) bool) err
 	return err
 }
 
-// changedObjects asks the kernel for the numbers of what differs in a snapshot and in a younger one, or a dataset. It is
-// never asked for a name: ZFS keeps one directory for a file, that of the name it was given last, whether that is there still or not, and
-// what makes a path of it (zfs_obj_to_path_impl of OpenZFS 2.1) writes beyond its buffer where that is longer than 8 KiB.
+// changedObjects returns the numbers of the objects that differ between a snapshot and a younger
+// one, or a dataset. It never asks the kernel for a name, for two reasons. ZFS stores one parent
+// for a file, that of its last link, even if that link is gone. And the function that makes the
+// path (zfs_obj_to_path_impl of OpenZFS 2.1) writes past its buffer if the path is longer than 8
+// KiB.
 func changedObjects(older, younger string) (zfs.Objects, error) {
-	if !known() {
-		return nil, errors.New("its version of ZFS is not 2")
+	if !knownVersion() {
+		return nil, errors.New("not ZFS version 2")
 	}
 	if !isSnapshot(younger) {
 		name, gone, err := zfs.Temporary(younger, "diff-"+unique())

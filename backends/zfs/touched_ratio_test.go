@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// TestTellingNamesCostsLessThanWalkingBothTrees, which looks at each file twice.
-func TestTellingNamesCostsLessThanWalkingBothTrees(t *testing.T) {
+// A walk of both trees reads the metadata of each file twice.
+func TestListingChangesCostsLessThanWalkingBothTrees(t *testing.T) {
 	for _, files := range []int{10_000, 50_000} {
 		p, b := grove(t, files)
 		s, f := grown(t, b, p)

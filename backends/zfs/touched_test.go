@@ -21,10 +21,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wait outlasts the tick that files are stamped with.
+// wait is longer than a tick of the clock for timestamps.
 const wait = 30 * time.Millisecond
 
-// A touchedSet is what is touched: true where all beneath is.
+// A touchedSet has the touched paths, with true for whole subtrees.
 type touchedSet map[string]bool
 
 func collected(t testing.TB, seq iter.Seq2[snapshot.Touch, error]) touchedSet {
@@ -37,7 +37,7 @@ func collected(t testing.TB, seq iter.Seq2[snapshot.Touch, error]) touchedSet {
 	return all
 }
 
-// has reports whether a place is compared.
+// has reports whether a path is covered.
 func (s touchedSet) has(p string) bool {
 	if _, at := s[p]; at {
 		return true
@@ -60,8 +60,8 @@ func put(t testing.TB, file, text string) {
 	must(t, f.Close())
 }
 
-// everyWay plays what make does on a tree, captures it, plays what change does on the fork
-// and on the tree itself, and has each of the three ways tell the places.
+// everyWay runs make on a tree, captures it, runs change on the fork and on the tree itself, and
+// lists the changes in each of the three ways.
 func everyWay(t *testing.T, p snapshot.Place, make, change func(t *testing.T, tree string), places ...string) {
 	t.Helper()
 	b := opened(t, p)
@@ -92,9 +92,9 @@ func everyWay(t *testing.T, p snapshot.Place, make, change func(t *testing.T, tr
 	gone(t, b)
 }
 
-// TestAFileWhoseLastNameWasRemovedIsTold: ZFS keeps one directory for each file, that of the
-// last name it was given, and zfs-diff(8) finds no name in it then.
-func TestAFileWhoseLastNameWasRemovedIsTold(t *testing.T) {
+// ZFS stores one parent for a file, that of its last link, and zfs-diff(8) then finds no name in
+// it.
+func TestAFileWhoseLastLinkWasRemovedIsListed(t *testing.T) {
 	everyWay(t, place(t), func(t *testing.T, tree string) {
 		put(t, tree+"/d1/a", "base")
 		put(t, tree+"/other/z", "base")
@@ -103,7 +103,7 @@ func TestAFileWhoseLastNameWasRemovedIsTold(t *testing.T) {
 	}, func(t *testing.T, tree string) { put(t, tree+"/d1/a", "x\n") }, "d1/a")
 }
 
-// within is a place whose tree is a directory of a dataset, which outside is beside.
+// within returns a place whose tree is a directory of a dataset, and a directory beside it.
 func within(t *testing.T) (p snapshot.Place, outside string) {
 	t.Helper()
 	_, dir := dataset(t)
@@ -112,8 +112,8 @@ func within(t *testing.T) (p snapshot.Place, outside string) {
 	return p, dir + "/outside"
 }
 
-// TestAFileWithANameOutsideTheCapturedDirectoryIsTold, whichever name it was given last.
-func TestAFileWithANameOutsideTheCapturedDirectoryIsTold(t *testing.T) {
+// The last link may be inside or outside the tree.
+func TestAFileWithALinkOutsideTheTreeIsListed(t *testing.T) {
 	p, outside := within(t)
 	everyWay(t, p, func(t *testing.T, tree string) {
 		put(t, tree+"/in/a", "base")
@@ -129,7 +129,7 @@ func TestAFileWithANameOutsideTheCapturedDirectoryIsTold(t *testing.T) {
 	}, "in/a", "in/b", "in/c", "c")
 }
 
-func TestEachNameOfWhatHasChangedIsTold(t *testing.T) {
+func TestEachLinkOfAChangedFileIsListed(t *testing.T) {
 	everyWay(t, place(t), func(t *testing.T, tree string) {
 		for _, f := range []string{"written", "gone", "replaced", "by-dir", "moved", "linked", "d/kept", "d/sub/f", "moving/dir/f", "empty/f", "turned/f", "odd \n\\\xff/f"} {
 			put(t, tree+"/"+f, "base")
@@ -161,9 +161,9 @@ func TestEachNameOfWhatHasChangedIsTold(t *testing.T) {
 		"moving/dir/f", "dir/f", "empty/f", "turned", "turned/f", "odd \n\\\xff/f", "d/sub/f", "d/link", "d/pipe")
 }
 
-// TestAnAttributeIsToldWhereverItIsKept: in an object of its own, beneath a directory that nobody sees, or in the file's.
-// So many files are made in between that the two objects do not lie in one block.
-func TestAnAttributeIsToldWhereverItIsKept(t *testing.T) {
+// An attribute is in an object of its own, in a hidden directory, or in the file's object. Many
+// files in between put the two objects into different blocks.
+func TestAChangedAttributeIsListed(t *testing.T) {
 	for _, kept := range []string{"on", "sa"} {
 		t.Run(kept, func(t *testing.T) {
 			files := []string{"changed", "removed", "added", "dir"}
@@ -188,8 +188,8 @@ func TestAnAttributeIsToldWhereverItIsKept(t *testing.T) {
 	}
 }
 
-// TestAPathLongerThanTheKernelsBufferIsTold, and the kernel is not asked for it.
-func TestAPathLongerThanTheKernelsBufferIsTold(t *testing.T) {
+// The kernel is not asked for the path.
+func TestAPathLongerThanTheKernelsBufferIsListed(t *testing.T) {
 	name := strings.Repeat("d", 250)
 	deep := strings.Repeat(name+"/", 60) + "f"
 	everyWay(t, place(t), func(t *testing.T, tree string) {
@@ -214,8 +214,8 @@ func TestAPathLongerThanTheKernelsBufferIsTold(t *testing.T) {
 	}, deep)
 }
 
-// TestLittleIsToldWhereLittleHasChanged, and nothing where nothing has, nor of a dataset that is mounted in the tree.
-func TestLittleIsToldWhereLittleHasChanged(t *testing.T) {
+// No change, and a dataset mounted in the tree, yield nothing.
+func TestFewChangesAreListedForASmallChange(t *testing.T) {
 	p := place(t)
 	tree := p.Tree.Path
 	b := opened(t, p)
@@ -247,8 +247,8 @@ func TestLittleIsToldWhereLittleHasChanged(t *testing.T) {
 	gone(t, b)
 }
 
-// TestWhereTheKernelIsNotAskedBothTreesAreWalked.
-func TestWhereTheKernelIsNotAskedBothTreesAreWalked(t *testing.T) {
+// The caller then walks both trees.
+func TestAnUnknownModuleVersionIsNotAsked(t *testing.T) {
 	p := place(t)
 	b := opened(t, p)
 	put(t, p.Tree.Path+"/f", "base")

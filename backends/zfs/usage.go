@@ -11,10 +11,10 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// Usage keeps the contract of [snapshot.Meter]: what the fork refers to that was
-// written since its base (the property written of zfsprops(7)), after compression,
-// with ZFS's own records of it. Cost: a transaction group, since what is not on the
-// disk is not counted, and two processes.
+// Usage implements [snapshot.Meter]. It returns the space of data in the fork that was written
+// since its base (the property written of zfsprops(7)), after compression, with ZFS's metadata.
+// Cost: a transaction group, because data that is not on the disk is not counted, and two
+// processes.
 func (b *Backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Bytes, error) {
 	n, err := b.usage(ctx, string(fork))
 	return n, fail("measuring", string(fork), err)
@@ -35,7 +35,7 @@ func (b *Backend) usage(ctx context.Context, fork string) (snapshot.Bytes, error
 	}
 	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	if err != nil {
-		return 0, corrupt("what is written is no number: " + text)
+		return 0, corrupt("the property written is no number: " + text)
 	}
 	return snapshot.Bytes(n), nil
 }

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capture keeps the contract of [snapshot.Backend]: a snapshot of the dataset that
-// holds the tree, and a hold on it: two transaction groups.
+// Capture implements [snapshot.Backend]: a snapshot of the tree's dataset, and a hold on it. Cost:
+// two transaction groups.
 func (b *Backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
 	s, err := b.capture(ctx, tree, string(id))
 	return s, fail("capturing", string(id), err)
@@ -31,7 +31,7 @@ func (b *Backend) capture(ctx context.Context, tree snapshot.Tree, id string) (s
 	if err != nil {
 		return s, err
 	}
-	r, err := b.settle()
+	r, err := b.openOrCreate()
 	if err != nil {
 		return s, err
 	}
@@ -39,7 +39,7 @@ func (b *Backend) capture(ctx context.Context, tree snapshot.Tree, id string) (s
 	return b.snapshotOf(m), r.takeOne(ctx, m, tree.Path)
 }
 
-// captureOf is the mark of a capture of the tree as it is now.
+// captureOf returns the mark of a new capture of the tree.
 func captureOf(tree snapshot.Tree, id string) (mark, error) {
 	src, err := findSource(tree.Path)
 	if err == nil {
@@ -55,15 +55,15 @@ func captureOf(tree snapshot.Tree, id string) (mark, error) {
 	}, err
 }
 
-// takeOne makes the entry of a snapshot and the snapshot itself, of what has from as a
-// directory in it.
-func (r room) takeOne(ctx context.Context, m mark, from string) error {
+// takeOne makes the entry of a snapshot, and the snapshot of the dataset that contains the
+// directory from.
+func (r dataDir) takeOne(ctx context.Context, m mark, from string) error {
 	return r.make(ctx, m, func() error {
-		return keep(ctx, []cloned{{tree: from, base: m}}, func() error { return nil })
+		return snapAndHold(ctx, []cloned{{tree: from, base: m}}, func() error { return nil })
 	})
 }
 
-// snap takes snapshots at one instant, with their mark, of what has from as directories in it.
+// snap makes snapshots with a mark at one instant. from has a directory in each of their datasets.
 func snap(ctx context.Context, from, names []string, unique string) error {
 	for _, path := range from {
 		if err := flush(path); err != nil {
@@ -73,7 +73,7 @@ func snap(ctx context.Context, from, names []string, unique string) error {
 	if err := fault.Point(ctx, "snapshot the dataset"); err != nil {
 		return err
 	}
-	// What it says is of no matter: of several attempts in one transaction group the last has counted.
+	// The reply does not matter: of several attempts in one transaction group the last one counts.
 	if _, done := quick(ctx, zfs.Snapshot, poolOf(names[0]), zfs.Pair{Name: "snaps", Value: each(names, nil)},
 		zfs.Pair{Name: "props", Value: each([]string{property}, unique)}); done {
 		return nil
@@ -91,14 +91,14 @@ func hold(ctx context.Context, names ...string) error {
 		return nil
 	}
 	_, err := zfsCmd(ctx, append([]string{"hold", tag}, names...)...)
-	if done && errors.Is(err, errs.ErrExists) { // it says what was wrong with an attempt before the last
+	if done && errors.Is(err, errs.ErrExists) { // the reply was about an earlier attempt
 		return nil
 	}
 	return err
 }
 
-// flush hands what was written by mmap(2) to ZFS, which a snapshot alone would
-// not have in it: dirty pages are the kernel's until they are written back.
+// flush writes dirty mmap pages to ZFS. A snapshot does not include them before their writeback,
+// because they belong to the kernel's page cache.
 func flush(path string) error {
 	dir, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -111,7 +111,7 @@ func flush(path string) error {
 	return nil
 }
 
-// Fork keeps the contract of [snapshot.Backend]: a clone: a transaction group.
+// Fork implements [snapshot.Backend] by a clone. Cost: a transaction group.
 func (b *Backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 	f, err := b.fork(ctx, string(from), string(id))
 	return f, fail("forking", string(id), err)
@@ -145,10 +145,10 @@ func forkOfMark(base mark, id string) mark {
 }
 
 // grow makes the entry of a fork and the fork itself.
-func (r room) grow(ctx context.Context, base, m mark) error {
+func (r dataDir) grow(ctx context.Context, base, m mark) error {
 	return r.make(ctx, m, func() error {
 		err := r.clone(ctx, base.dataset, m)
-		if errors.Is(err, errNoParent) { // somebody has destroyed it
+		if errors.Is(err, errNoParent) { // a user has destroyed the dataset for forks
 			if err := unix.Unlinkat(r.fd(), homeRecord(home(m.dataset)), 0); err != nil && err != unix.ENOENT {
 				return err
 			}
@@ -158,7 +158,7 @@ func (r room) grow(ctx context.Context, base, m mark) error {
 	})
 }
 
-func (r room) clone(ctx context.Context, base string, m mark) error {
+func (r dataDir) clone(ctx context.Context, base string, m mark) error {
 	if err := r.settleHome(ctx, home(m.dataset)); err != nil {
 		return err
 	}
@@ -173,12 +173,12 @@ func (r room) clone(ctx context.Context, base string, m mark) error {
 	return err
 }
 
-// make makes an entry, and what do makes for it, and mounts that; or none of it.
-func (r room) make(ctx context.Context, m mark, do func() error) error {
+// make makes an entry, calls do, and mounts the dataset. After an error there is no entry.
+func (r dataDir) make(ctx context.Context, m mark, do func() error) error {
 	return r.entry(ctx, m, func() error {
 		err := do()
 		if err == nil {
-			err = fault.Point(ctx, "mount it")
+			err = fault.Point(ctx, "mount the dataset")
 		}
 		if err == nil {
 			err = r.reach(m)
@@ -187,8 +187,8 @@ func (r room) make(ctx context.Context, m mark, do func() error) error {
 	})
 }
 
-// entry makes an entry, and what do makes for it; or none of it.
-func (r room) entry(ctx context.Context, m mark, do func() error) error {
+// entry makes an entry and calls do. After an error there is no entry.
+func (r dataDir) entry(ctx context.Context, m mark, do func() error) error {
 	if err := r.begin(ctx, m); err != nil {
 		return err
 	}
@@ -198,32 +198,32 @@ func (r room) entry(ctx context.Context, m mark, do func() error) error {
 	return nil
 }
 
-// giveUp takes back what was made of an entry: Sweep finds out how much it was.
-func (r room) giveUp(entry string) error { return r.discardAs(entry, undone) }
+// giveUp moves an incomplete entry to the trash. Sweep finds out which of its parts exist.
+func (r dataDir) giveUp(entry string) error { return r.discardAs(entry, undone) }
 
-// begin makes the directory and the mark of an entry, in the trash, and gives
-// it its name when it has both. That outlasts a loss of power, since what it is
-// made for does. ErrExists.
-func (r room) begin(ctx context.Context, m mark) error {
+// begin makes the directory and the mark of an entry in the trash, and then renames the entry to
+// its name. The entry survives a power loss, because a dataset made for it does too. Errors:
+// ErrExists.
+func (r dataDir) begin(ctx context.Context, m mark) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	born := trash + "/" + newbornName()
+	born := trash + "/" + incompleteName()
 	for _, s := range []struct {
 		what string
 		do   func() error
 	}{
-		{"make a directory for it", func() error { return r.mkdir(born) }},
-		{"make the place to mount it", func() error { return r.mkdir(born + "/" + treeName) }},
-		{"write its mark", func() error { return r.writeFile(born+"/"+markName, m.text()) }},
-		{"give it its name", func() error { return r.rename(born, m.kind+"/"+m.id) }},
+		{"make the entry", func() error { return r.mkdir(born) }},
+		{"make the mount point", func() error { return r.mkdir(born + "/" + treeName) }},
+		{"write the mark", func() error { return r.writeFile(born+"/"+markName, m.text()) }},
+		{"name the entry", func() error { return r.rename(born, m.kind+"/"+m.id) }},
 	} {
 		err := fault.Point(ctx, s.what)
 		if err == nil {
 			err = s.do()
 		}
 		if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTDIR) {
-			err = &problem{kind: errs.ErrExists, why: "the id is taken"}
+			err = &problem{kind: errs.ErrExists, why: "the id exists"}
 		}
 		if err != nil {
 			return errors.Join(err, r.erase(born))
@@ -235,18 +235,18 @@ func (r room) begin(ctx context.Context, m mark) error {
 	return nil
 }
 
-// valid refuses what cannot be an id before anything is made.
+// valid checks ids before anything is created.
 func valid(ids ...string) error {
 	for _, id := range ids {
 		if !snapshot.ValidID(id) {
-			return &problem{kind: errs.ErrNotSupported, why: fmt.Sprintf("%q is not an id", id)}
+			return &problem{kind: errs.ErrNotSupported, why: fmt.Sprintf("%q is not a valid id", id)}
 		}
 	}
 	return nil
 }
 
-// Seal keeps the contract of [snapshot.Backend]. It is the same for both uses:
-// the fork stays where it is, and its snapshot is one instant of it.
+// Seal implements [snapshot.Backend]. Both uses are the same: the fork stays in place, and the
+// snapshot is atomic.
 func (b *Backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID, _ snapshot.Use) (snapshot.Snapshot, error) {
 	s, err := b.seal(ctx, string(fork), string(id))
 	return s, fail("sealing", string(fork), err)
@@ -284,31 +284,31 @@ func (b *Backend) seal(ctx context.Context, fork, id string) (s snapshot.Snapsho
 	return b.snapshotOf(m), nil
 }
 
-// replaceMark gives an entry another mark, wholly or not at all.
-func (r room) replaceMark(ctx context.Context, m mark) error {
+// replaceMark replaces the mark of an entry. Atomic.
+func (r dataDir) replaceMark(ctx context.Context, m mark) error {
 	if err := fault.Point(ctx, "write the new base"); err != nil {
 		return err
 	}
-	tmp := trash + "/" + newbornName()
+	tmp := trash + "/" + incompleteName()
 	err := r.writeFile(tmp, m.text())
 	if err == nil {
 		err = r.rename(tmp, m.kind+"/"+m.id+"/"+markName)
 	}
 	if err != nil {
-		_ = unix.Unlinkat(r.fd(), tmp, 0) // else the sweeper will
+		_ = unix.Unlinkat(r.fd(), tmp, 0) // otherwise Sweep deletes it
 		return err
 	}
 	return r.sync(m.kind + "/" + m.id)
 }
 
-// Lookup keeps the contract of [snapshot.Backend], and mounts the snapshot where
-// it is not, after a reboot or in another mount namespace.
+// Lookup implements [snapshot.Backend]. It mounts the snapshot if it is not mounted, after a reboot
+// or in another mount namespace.
 func (b *Backend) Lookup(_ context.Context, id snapshot.ID) (snapshot.Snapshot, error) {
 	m, err := b.find(snapshots, string(id))
 	return b.snapshotOf(m), fail("looking up", string(id), err)
 }
 
-// LookupFork keeps the contract of [snapshot.Backend], as Lookup does.
+// LookupFork implements [snapshot.Backend], like Lookup.
 func (b *Backend) LookupFork(_ context.Context, id snapshot.ForkID) (snapshot.Fork, error) {
 	m, err := b.find(forks, string(id))
 	return b.forkOf(m), fail("looking up", string(id), err)

@@ -1,38 +1,38 @@
 //go:build linux
 
-// Package zfs keeps snapshots and forks as snapshots and clones of ZFS datasets:
-// constant time, whatever the size of the tree, and shared down to the block.
+// Package zfs stores snapshots and forks as ZFS snapshots and clones. Each takes constant time,
+// whatever the size of the tree, and shares all unchanged blocks.
 //
-// # What can be captured
+// # Trees
 //
-// A tree is a mounted dataset, or a directory inside one: then the whole dataset
-// is snapshotted, and the view points at the directory in it. A dataset mounted
-// beneath the tree is a tree of its own and shows as an empty directory.
+// A tree is a mounted dataset, or a directory inside one. For a directory the backend snapshots the
+// whole dataset, and the view is the directory in the snapshot. A dataset mounted inside the tree
+// is a tree of its own, and shows as an empty directory.
 //
-// # Where the data lies
+// # Where the data is
 //
-// A capture is a snapshot of the tree's own dataset; a fork is a clone in the
-// dataset .snapfs beneath that, so that it inherits what the tree's dataset has
-// (compression, ACLs, a quota), but for its mount point, which is legacy: zfs(8)
-// neither mounts it at boot nor unmounts it. A sealed fork is a snapshot of the clone.
+// A capture is a snapshot of the tree's own dataset. A fork is a clone in its child dataset
+// .snapfs, so that it inherits the properties of the tree's dataset (compression, ACLs, a quota).
+// The mount point is the exception: it is legacy, so that zfs(8) neither mounts the fork at boot
+// nor unmounts it. A sealed fork is a snapshot of the clone.
 //
 //	tank/home@snapfs-<unique>               a capture
 //	tank/home/.snapfs/<unique>              a fork
 //	tank/home/.snapfs/<unique>@snapfs-<u…>  a sealed fork
 //
-// Each has the user property snapfs:mark with its own unique number, given by the
-// call that makes it; nothing is destroyed that has not. A snapshot is
-// held (zfs-hold(8)) by the tag snapfs as long as it is one of ours.
+// Each has the user property snapfs:mark with its own unique number, which the call that creates it
+// sets. The backend destroys nothing without this mark. A snapshot of snapfs has a hold
+// (zfs-hold(8)) with the tag snapfs.
 //
-// Which id is which dataset lies in the state directory:
+// The state directory maps ids to datasets:
 //
-//	snapshots/<id>/{mark,tree}   tree is where it is mounted, read-only
+//	snapshots/<id>/{mark,tree}   tree is the mount point, read-only
 //	forks/<id>/{mark,tree}
-//	homes/<hash of a dataset>    .snapfs was made there by us
-//	trash/                       what is removed; Sweep destroys it
+//	homes/<hash of a dataset>    .snapfs in that dataset belongs to snapfs
+//	trash/                       removed entries, until Sweep destroys them
 //
-// A view is mounted when it is asked for, in the mount namespace of whoever asks,
-// by mount(2); that of a fork lasts until it is removed. See docs/design/0010-zfs.md.
+// A look-up mounts the view by mount(2), in the mount namespace of the caller. The mount of a fork
+// lasts until the fork is removed. See docs/design/0010-zfs.md.
 package zfs
 
 import (
@@ -48,12 +48,12 @@ import (
 
 const name = "zfs"
 
-// Driver opens this backend.
+// Driver returns the driver of this backend.
 func Driver() snapshot.Driver { return snapshot.Driver{Name: name, Automatic: true, Open: Open} }
 
-// Open answers with the backend for place.Tree. It writes nothing, and starts no
-// program. Errors: ErrNotFound; ErrNotSupported: the tree does not lie on ZFS, the
-// process is not root's, zfs(8) is missing, or the dataset's name is too long.
+// Open returns the backend for place.Tree. It writes nothing, and starts no program. Errors:
+// ErrNotFound; ErrNotSupported (the tree is not on ZFS, the user is not root, zfs(8) is missing, or
+// the dataset's name is too long).
 func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	b := &Backend{dir: place.Dir}
 	if _, err := os.Lstat(place.Dir); place.Held && err == nil {
@@ -61,14 +61,14 @@ func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	}
 	if err := usable(place.Tree.Path); err != nil {
 		if _, gone := os.Lstat(place.Dir); errors.Is(err, os.ErrNotExist) && gone == nil {
-			return b, nil // the tree is gone, what was made of it is not
+			return b, nil // the tree is gone, and its snapshots are not
 		}
 		return nil, fail("opening", "", err)
 	}
 	return b, nil
 }
 
-// usable says why this process cannot capture and fork the tree.
+// usable returns the reason why this process cannot capture and fork the tree, or nil.
 func usable(tree string) error {
 	if err := onZFS(tree); err != nil {
 		return err
@@ -76,7 +76,7 @@ func usable(tree string) error {
 	if os.Geteuid() != 0 {
 		return &problem{
 			kind: errs.ErrNotSupported, path: tree,
-			why:   "mounting a clone takes root on Linux, and no grant of zfs allow changes that",
+			why:   "only root can mount a clone on Linux, whatever zfs allow grants",
 			hints: []string{"sudo snapfs …", "snapfs … --backend zfs-fusecow"},
 		}
 	}
@@ -85,7 +85,7 @@ func usable(tree string) error {
 	}
 	if _, err := vfs.Lstat(-1, "/dev/zfs"); err != nil {
 		return &problem{
-			kind: errs.ErrNotSupported, path: tree, why: "there is no /dev/zfs, by which zfs(8) speaks with the kernel",
+			kind: errs.ErrNotSupported, path: tree, why: "/dev/zfs is missing, which zfs(8) needs",
 			hints: []string{"modprobe zfs"},
 		}
 	}
@@ -96,10 +96,10 @@ func usable(tree string) error {
 	return fits(src)
 }
 
-// A Backend holds snapshots and forks of datasets. Any number of them, in any
-// number of processes, may work in the same place at once.
+// A Backend stores snapshots and forks of datasets. Any number of backends, in any number of
+// processes, may use the same place at once.
 type Backend struct {
-	// dir is our part of the state directory.
+	// dir is the backend's part of the state directory.
 	dir string
 }
 
@@ -116,7 +116,7 @@ var _ interface {
 	snapshot.Drifter
 } = (*Backend)(nil)
 
-// Facts says what holds for all trees of this backend.
+// Facts returns the properties of all trees of this backend.
 func (b *Backend) Facts() snapshot.Facts {
 	return snapshot.Facts{
 		Frozen: true, Flushes: true, Unit: snapshot.ByBlock, Durable: true, KeepsInodes: true,

@@ -18,7 +18,7 @@ import (
 )
 
 // What zfs(8) of OpenZFS 2.1 says; conformance_test.go meets it for real.
-func TestWhatZFSSaysHasAKind(t *testing.T) {
+func TestErrorsOfZFSHaveAKind(t *testing.T) {
 	for said, want := range map[string]error{
 		"cannot hold snapshot 'tank/home@a': tag already exists on this dataset":                                  errs.ErrExists,
 		"cannot destroy snapshot tank/home@a: dataset is busy":                                                    errs.ErrBusy,
@@ -44,8 +44,8 @@ func TestWhatZFSSaysHasAKind(t *testing.T) {
 	}
 }
 
-// TestWhatZFSAllowSaysIsWhatIsGranted: print_fs_perms of cmd/zfs/zfs_main.c, OpenZFS 2.1.
-func TestWhatZFSAllowSaysIsWhatIsGranted(t *testing.T) {
+// TestGrantsAreParsed: print_fs_perms of cmd/zfs/zfs_main.c, OpenZFS 2.1.
+func TestGrantsAreParsed(t *testing.T) {
 	const said = "---- Permissions on tank/a b- ---------------------------------------\n" +
 		"Permission sets:\n\t@keep hold,release\n\t@all @keep,destroy\n" +
 		"Create time permissions:\n\tcreate\n" +
@@ -73,7 +73,7 @@ func TestWhatZFSAllowSaysIsWhatIsGranted(t *testing.T) {
 	}
 }
 
-func TestAStateIsReadAsItWasNamed(t *testing.T) {
+func TestAStateNameSurvivesParsing(t *testing.T) {
 	want := state{dataset: "tank/a b", unique: unique(), within: "ann/w\nork@/x"}
 	got, err := parseState(want.name() + "/" + want.within)
 	if err != nil || got != want {
@@ -86,7 +86,7 @@ func TestAStateIsReadAsItWasNamed(t *testing.T) {
 	}
 }
 
-func TestAMissingProgramIsToldWithWhatInstallsIt(t *testing.T) {
+func TestAMissingProgramIsReportedWithAHint(t *testing.T) {
 	err := fail("opening", "", understood(&run.MissingError{Name: "zfs", Fix: "apt-get install zfsutils-linux"}))
 	var e *errs.Error
 	if !errors.As(err, &e) || !errors.Is(err, errs.ErrNotSupported) || len(e.Hints) != 1 {
@@ -94,7 +94,7 @@ func TestAMissingProgramIsToldWithWhatInstallsIt(t *testing.T) {
 	}
 }
 
-func TestAMarkIsReadAsItWasWritten(t *testing.T) {
+func TestAMarkSurvivesWritingAndReading(t *testing.T) {
 	u := unique()
 	want := mark{
 		kind: forks, id: "f1", dataset: forkName("tank/a b", u), unique: u, source: "tank/a b", tree: "/home/ann/w\nork",
@@ -106,8 +106,8 @@ func TestAMarkIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// TestADamagedMarkNamesNothing: what it names would be destroyed.
-func TestADamagedMarkNamesNothing(t *testing.T) {
+// TestADamagedMarkIsCorrupt: what it names would be destroyed.
+func TestADamagedMarkIsCorrupt(t *testing.T) {
 	u := unique()
 	whole := mark{kind: forks, id: "f", dataset: forkName("tank", u), unique: u, tree: "/t", within: ".", taken: time.Unix(1, 0)}.text()
 	for name, text := range map[string]string{
@@ -124,7 +124,7 @@ func TestADamagedMarkNamesNothing(t *testing.T) {
 	}
 }
 
-func TestALongNameIsRefusedBeforeAnythingIsMade(t *testing.T) {
+func TestATooLongNameIsRefused(t *testing.T) {
 	longest := 0
 	for n := 1; n <= nameMax; n++ {
 		src := source{dataset: strings.Repeat("d", n)}
@@ -145,7 +145,7 @@ func TestALongNameIsRefusedBeforeAnythingIsMade(t *testing.T) {
 	}
 }
 
-func TestTheWayIntoADatasetComesFromItsMount(t *testing.T) {
+func TestThePathInADatasetComesFromItsMount(t *testing.T) {
 	for _, c := range []struct{ tree, root, at, within string }{
 		{"/tank", "/", "/tank", "."},
 		{"/tank/a/b", "/", "/tank", "a/b"},
@@ -163,7 +163,7 @@ func TestTheWayIntoADatasetComesFromItsMount(t *testing.T) {
 	}
 }
 
-func TestATreeThatIsNotOnZFSIsRefusedWithoutATrace(t *testing.T) {
+func TestATreeOnAnotherFilesystemIsRefused(t *testing.T) {
 	dir := treetest.Dir(t)
 	place := snapshot.Place{Tree: snapshot.Tree{Path: dir}, Dir: filepath.Join(dir, "state")}
 	if _, err := Open(t.Context(), place); !errors.Is(err, errs.ErrNotSupported) {

@@ -2,5 +2,5 @@
 
 package qgroup
 
-// Forget is the second half of what a sweep does with a group.
+// Forget is the second half of Sweep for a group.
 var Forget = forget

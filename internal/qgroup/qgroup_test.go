@@ -11,8 +11,8 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// The sweep has found the group without anybody in it; then a new fork joins.
-func TestASweepLeavesInItsGroupWhoJoinsMeanwhile(t *testing.T) {
+// A sweep has found a group empty; then a new fork joins it.
+func TestASweepKeepsAMemberThatJoinsMeanwhile(t *testing.T) {
 	treetest.NeedRoot(t)
 	if !btrfs.SimpleQuota() {
 		treetest.Skip(t, "simple quotas", "this kernel's btrfs has none")

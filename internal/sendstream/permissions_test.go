@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What root has made where no mode forbids him anything can be made by an ordinary user.
-func TestAModeForbidsNothingToWhoReceives(t *testing.T) {
+// An ordinary user can apply a stream of root, although its modes would forbid some steps.
+func TestModesInAStreamDoNotRestrictAnOrdinaryUser(t *testing.T) {
 	if !treetest.AsUser(t) {
 		return
 	}
@@ -22,17 +22,17 @@ func TestAModeForbidsNothingToWhoReceives(t *testing.T) {
 	dir := t.TempDir()
 	err := applyTo(t, dir, streamOf(func(s *Writer) {
 		mode(s, "", 0o555)
-		s.Make("d", typed(unix.S_IFDIR), "")
+		s.Make("d", statOf(unix.S_IFDIR), "")
 		mode(s, "d", 0o444)
-		s.Make("d/e", typed(unix.S_IFDIR), "")
+		s.Make("d/e", statOf(unix.S_IFDIR), "")
 		mode(s, "d/e", 0)
-		s.Make("d/e/f", typed(unix.S_IFREG), "")
+		s.Make("d/e/f", statOf(unix.S_IFREG), "")
 		mode(s, "d/e/f", 0o444)
 		s.SetXattr("d/e/f", "user.x", "y")
 		s.SetXattr("d/e/f", "trusted.x", "y")
 		s.RemoveXattr("d/e/f", "security.capability")
 		s.Write("d/e/f", 0, []byte("text"))
-		s.Make("to", typed(unix.S_IFDIR), "")
+		s.Make("to", statOf(unix.S_IFDIR), "")
 		mode(s, "to", 0o555)
 		s.Rename("d/e", "to/e")
 	}))
@@ -61,7 +61,7 @@ func TestAModeForbidsNothingToWhoReceives(t *testing.T) {
 	}
 }
 
-func TestWhatOnlyRootCanSetIsLeftOutAndTold(t *testing.T) {
+func TestAttributesOfRootAreLeftOutAndReported(t *testing.T) {
 	if !treetest.AsUser(t) {
 		return
 	}
@@ -74,7 +74,7 @@ func TestWhatOnlyRootCanSetIsLeftOutAndTold(t *testing.T) {
 	s.Truncate("f", 3)
 	s.Write("f", 0, []byte("new"))
 	s.SetXattr("f", "trusted.x", "y")
-	s.Make("d/f", typed(unix.S_IFREG), "")
+	s.Make("d/f", statOf(unix.S_IFREG), "")
 	if err := s.End(); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestWhatOnlyRootCanSetIsLeftOutAndTold(t *testing.T) {
 	if info, err := os.Lstat(d); err != nil || info.Mode().Perm() != 0o555 {
 		t.Errorf("the directory is %v, %v", info, err)
 	}
-	if err := os.Chmod(d, 0o700); err != nil { // to be removed
+	if err := os.Chmod(d, 0o700); err != nil { // so that it can be removed
 		t.Error(err)
 	}
 	if !slices.Equal(left, []string{"f trusted.x"}) {

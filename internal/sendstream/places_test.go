@@ -15,9 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Of a directory that was renamed, a place goes along where it is the stream's too, and not where the
-// stream knows nothing of it.
-func TestAPlaceOfNobodysIsNotMovedForGood(t *testing.T) {
+// When a directory is renamed, a place in it moves along, unless the stream does not have it there.
+func TestAnUnknownPlaceIsRemovedAfterItsDirectoryMoved(t *testing.T) {
 	given := vfs.Timestamp{Sec: 1000, Nsec: 1}
 	for name, c := range map[string]struct {
 		do   words
@@ -26,8 +25,8 @@ func TestAPlaceOfNobodysIsNotMovedForGood(t *testing.T) {
 		"moved": {func(s *Writer) { s.Rename("d", "o"); s.Times("o", &vfs.Stat{MTime: given}) }, []string{".", "o", "o/known", "o/x"}},
 		"moved twice": {func(s *Writer) {
 			s.Rename("d", "o")
-			s.Make("p", typed(unix.S_IFDIR), "")
-			s.Own("p", typed(0o700))
+			s.Make("p", statOf(unix.S_IFDIR), "")
+			s.Own("p", statOf(0o700))
 			s.Rename("o", "p/o")
 			s.Times("p/o", &vfs.Stat{MTime: given})
 		}, []string{".", "p", "p/o", "p/o/known", "p/o/x"}},
@@ -39,10 +38,10 @@ func TestAPlaceOfNobodysIsNotMovedForGood(t *testing.T) {
 		}, []string{"."}},
 		"with what is written into it": {func(s *Writer) {
 			s.Rename("d", "o")
-			s.Make("o/mine/x", typed(unix.S_IFREG), "")
+			s.Make("o/mine/x", statOf(unix.S_IFREG), "")
 			s.Times("o", &vfs.Stat{MTime: given})
 		}, []string{".", "o", "o/known", "o/mine", "o/mine/x", "o/x"}},
-		"left": {func(s *Writer) { s.Make("new", typed(unix.S_IFREG), "") }, []string{".", "d", "d/known", "d/mine", "d/x", "new"}},
+		"left": {func(s *Writer) { s.Make("new", statOf(unix.S_IFREG), "") }, []string{".", "d", "d/known", "d/mine", "d/x", "new"}},
 	} {
 		dir := t.TempDir()
 		err := errors.Join(os.MkdirAll(filepath.Join(dir, "d/known"), 0o700), os.Mkdir(filepath.Join(dir, "d/mine"), 0o700),

@@ -15,23 +15,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cloned is a command that makes a part of the file to one of the file from.
+// cloned writes a command that clones a part of the file from to the file to.
 func cloned(s *Writer, to string, at int64, from string, off, n int64) {
 	var none [16]byte
 	s.do(Clone, part{aPath, to}, number(aOffset, uint64(at)), number(aCloneLen, uint64(n)),
 		number(aCloneFrom, uint64(off)), part{aCloneUUID, string(none[:])}, part{aClonePath, from})
 }
 
-// Where blocks cannot be shared, a short stream could fill the disk with zeros.
-func TestWhatIsSharedTakesNoMoreRoomThanItsData(t *testing.T) {
+// On a filesystem that cannot share blocks, a short stream could fill the disk with zeros.
+func TestAClonedRangeKeepsItsHoles(t *testing.T) {
 	const far = 1 << 40
 	dir := treetest.Dir(t)
 	err := applyTo(t, dir, streamOf(func(s *Writer) {
-		s.Make("a", typed(unix.S_IFREG), "")
+		s.Make("a", statOf(unix.S_IFREG), "")
 		s.Write("a", 1, []byte("text"))
 		s.Truncate("a", far)
 		s.Write("a", far-9, []byte("the end"))
-		s.Make("b", typed(unix.S_IFREG), "")
+		s.Make("b", statOf(unix.S_IFREG), "")
 		s.Write("b", 0, bytes.Repeat([]byte("x"), 1<<15))
 		cloned(s, "b", 1, "a", 0, far)
 		cloned(s, "a", 100, "a", 0, 50)
@@ -63,10 +63,10 @@ func TestWhatIsSharedTakesNoMoreRoomThanItsData(t *testing.T) {
 	part("a", 199, "\x00\x00\x00\x00")
 }
 
-func TestNoPartOfAFileIsSharedWithItselfOrBeyondItsEnd(t *testing.T) {
+func TestACloneMustNotOverlapOrPassTheEnd(t *testing.T) {
 	for name, at := range map[string]struct{ to, from, n int64 }{"overlapping": {1, 0, 1 << 40}, "beyond": {0, 1 << 40, 2}} {
 		err := applyTo(t, treetest.Dir(t), streamOf(func(s *Writer) {
-			s.Make("a", typed(unix.S_IFREG), "")
+			s.Make("a", statOf(unix.S_IFREG), "")
 			s.Truncate("a", 1<<40+1)
 			s.Write("a", 0, []byte("x"))
 			cloned(s, "a", at.to, "a", at.from, at.n)
@@ -77,7 +77,7 @@ func TestNoPartOfAFileIsSharedWithItselfOrBeyondItsEnd(t *testing.T) {
 	}
 }
 
-func TestCopyingAPartIsInterrupted(t *testing.T) {
+func TestACloneIsInterrupted(t *testing.T) {
 	dir := treetest.Dir(t)
 	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
 	if err := errors.Join(os.WriteFile(from, bytes.Repeat([]byte("x"), 3*block), 0o600), os.WriteFile(to, nil, 0o600)); err != nil {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// a stream in the words of its commands
+// words write a stream.
 type words func(s *Writer)
 
 func streamOf(w words) []byte {
@@ -35,54 +35,57 @@ func applyTo(t testing.TB, dir string, b []byte) error {
 	return Apply(context.Background(), root, bytes.NewReader(b), Options{})
 }
 
-func typed(mode uint32) *vfs.Stat { return &vfs.Stat{Mode: mode} }
+func statOf(mode uint32) *vfs.Stat { return &vfs.Stat{Mode: mode} }
 
-// Each of these is what a stream of an enemy would do: outside is what it is after.
-func TestNoStreamReachesOutOfItsDirectory(t *testing.T) {
+// Each case is a stream of an attacker that tries to reach the directory outside.
+func TestNoStreamLeavesItsDirectory(t *testing.T) {
 	for name, w := range map[string]words{
-		"through ..":        func(s *Writer) { s.Make("../new", typed(unix.S_IFREG), "") },
-		"through .. inside": func(s *Writer) { s.Make("d", typed(unix.S_IFDIR), ""); s.Make("d/../../new", typed(unix.S_IFREG), "") },
-		"an absolute path":  func(s *Writer) { s.Make("/outside/new", typed(unix.S_IFREG), "") },
-		"a link as directory": func(s *Writer) {
-			s.Make("l", typed(unix.S_IFLNK), "../outside")
-			s.Make("l/new", typed(unix.S_IFREG), "")
+		"through ..": func(s *Writer) { s.Make("../new", statOf(unix.S_IFREG), "") },
+		"through .. inside": func(s *Writer) {
+			s.Make("d", statOf(unix.S_IFDIR), "")
+			s.Make("d/../../new", statOf(unix.S_IFREG), "")
 		},
-		"a link as file":     func(s *Writer) { s.Make("l", typed(unix.S_IFLNK), "../outside/file"); s.Write("l", 0, []byte("x")) },
-		"a link to truncate": func(s *Writer) { s.Make("l", typed(unix.S_IFLNK), "../outside/file"); s.Truncate("l", 0) },
+		"an absolute path": func(s *Writer) { s.Make("/outside/new", statOf(unix.S_IFREG), "") },
+		"a link as directory": func(s *Writer) {
+			s.Make("l", statOf(unix.S_IFLNK), "../outside")
+			s.Make("l/new", statOf(unix.S_IFREG), "")
+		},
+		"a link as file":     func(s *Writer) { s.Make("l", statOf(unix.S_IFLNK), "../outside/file"); s.Write("l", 0, []byte("x")) },
+		"a link to truncate": func(s *Writer) { s.Make("l", statOf(unix.S_IFLNK), "../outside/file"); s.Truncate("l", 0) },
 		"a link's mode": func(s *Writer) {
-			s.Make("l", typed(unix.S_IFLNK), "../outside/file")
+			s.Make("l", statOf(unix.S_IFLNK), "../outside/file")
 			s.do(Chmod, part{aPath, "l"}, number(aMode, 0o777))
-			s.Make("l", typed(unix.S_IFREG), "")
+			s.Make("l", statOf(unix.S_IFREG), "")
 		},
 		"a link's attribute": func(s *Writer) {
-			s.Make("l", typed(unix.S_IFLNK), "../outside/file")
+			s.Make("l", statOf(unix.S_IFLNK), "../outside/file")
 			s.SetXattr("l", "user.x", "x")
-			s.Make("l", typed(unix.S_IFREG), "")
+			s.Make("l", statOf(unix.S_IFREG), "")
 		},
 		"a link put in the place of a directory": func(s *Writer) {
-			s.Make("d", typed(unix.S_IFDIR), "")
-			s.Make("d/f", typed(unix.S_IFREG), "")
+			s.Make("d", statOf(unix.S_IFDIR), "")
+			s.Make("d/f", statOf(unix.S_IFREG), "")
 			s.Write("d/f", 0, []byte("x"))
 			s.Rename("d", "e")
-			s.Make("d", typed(unix.S_IFLNK), "../outside")
+			s.Make("d", statOf(unix.S_IFLNK), "../outside")
 			s.Write("d/file", 0, []byte("x"))
 		},
 		"another's name": func(s *Writer) { s.Link("mine", "../outside/file") },
 		"a name moved out": func(s *Writer) {
-			s.Make("f", typed(unix.S_IFREG), "")
+			s.Make("f", statOf(unix.S_IFREG), "")
 			s.Rename("f", "../outside/f")
 		},
-		"a pipe to wait at": func(s *Writer) { s.Make("p", typed(unix.S_IFIFO), ""); s.Write("p", 0, []byte("x")) },
+		"a pipe to wait at": func(s *Writer) { s.Make("p", statOf(unix.S_IFIFO), ""); s.Write("p", 0, []byte("x")) },
 		"a part of another file": func(s *Writer) {
-			s.Make("f", typed(unix.S_IFREG), "")
+			s.Make("f", statOf(unix.S_IFREG), "")
 			var none [16]byte
 			s.do(Clone, part{aPath, "f"}, number(aOffset, 0), number(aCloneLen, 4), number(aCloneFrom, 0), part{aCloneUUID, string(none[:])}, part{aClonePath, "../outside/file"})
 		},
 		"the root's name": func(s *Writer) { s.Remove("", true) },
-		"a name with NUL": func(s *Writer) { s.Make("a\x00b", typed(unix.S_IFREG), "") },
+		"a name with NUL": func(s *Writer) { s.Make("a\x00b", statOf(unix.S_IFREG), "") },
 		"no moment":       func(s *Writer) { s.Times("", &vfs.Stat{MTime: vfs.Timestamp{Nsec: 1e9}}) },
 		"a second tree":   func(s *Writer) { s.do(Subvol, part{aUUID, ""}) },
-		"beyond any file": func(s *Writer) { s.Make("f", typed(unix.S_IFREG), ""); s.Write("f", -1, []byte("x")) },
+		"beyond any file": func(s *Writer) { s.Make("f", statOf(unix.S_IFREG), ""); s.Write("f", -1, []byte("x")) },
 		"unknown":         func(s *Writer) { s.do(77) },
 		"of a later form": func(s *Writer) { s.do(22) },
 	} {
@@ -111,10 +114,10 @@ func TestNoStreamReachesOutOfItsDirectory(t *testing.T) {
 	}
 }
 
-// The kernel before 6.2 makes what is new in the root, and moves it to its place.
-func TestTheRootHasTheTimesThatItWasGivenLast(t *testing.T) {
+// Kernels before 6.2 make a new inode in the root, and rename it into place.
+func TestTheRootKeepsTheTimesOfTheStream(t *testing.T) {
 	moved := func(s *Writer) {
-		s.Make("o257-7-0", typed(unix.S_IFREG), "")
+		s.Make("o257-7-0", statOf(unix.S_IFREG), "")
 		s.Rename("o257-7-0", "d/f")
 		s.Times("d", &vfs.Stat{})
 	}
@@ -127,7 +130,7 @@ func TestTheRootHasTheTimesThatItWasGivenLast(t *testing.T) {
 		}
 	}
 	err := applyTo(t, dir, streamOf(func(s *Writer) {
-		s.Make("d", typed(unix.S_IFDIR), "")
+		s.Make("d", statOf(unix.S_IFDIR), "")
 		s.Times("", &vfs.Stat{MTime: given})
 		moved(s)
 	}))
@@ -149,9 +152,9 @@ func TestTheRootHasTheTimesThatItWasGivenLast(t *testing.T) {
 	is("changed")
 }
 
-func TestADamagedOrCutStreamIsNoStream(t *testing.T) {
+func TestADamagedStreamIsCorrupt(t *testing.T) {
 	good := streamOf(func(s *Writer) {
-		s.Make("f", typed(unix.S_IFREG), "")
+		s.Make("f", statOf(unix.S_IFREG), "")
 		s.Write("f", 0, []byte("text"))
 		s.Times("f", &vfs.Stat{})
 	})
@@ -173,7 +176,7 @@ func TestADamagedOrCutStreamIsNoStream(t *testing.T) {
 	}
 }
 
-func TestWhatTheReaderFindsIsToldAtTheEnd(t *testing.T) {
+func TestAnErrorAtTheEndOfTheReaderIsReturned(t *testing.T) {
 	good := streamOf(func(*Writer) {})
 	root := treetest.Open(t, t.TempDir())
 	found := errors.New("the whole is not what was sent")
@@ -187,25 +190,25 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// FuzzApply: whatever the bytes, nothing beside the directory changes. The
-// checksums are made right, or no fuzzer would come far.
+// FuzzApply checks that no stream changes anything beside the directory. It corrects the checksums,
+// because otherwise a fuzzer would not get far.
 func FuzzApply(f *testing.F) {
 	f.Add(streamOf(func(s *Writer) {
-		s.Make("d", typed(unix.S_IFDIR), "")
-		s.Make("d/f", typed(unix.S_IFREG), "")
+		s.Make("d", statOf(unix.S_IFDIR), "")
+		s.Make("d/f", statOf(unix.S_IFREG), "")
 		s.Write("d/f", 3, []byte("text"))
-		s.Make("l", typed(unix.S_IFLNK), "../outside")
+		s.Make("l", statOf(unix.S_IFLNK), "../outside")
 		s.Link("d/g", "d/f")
 		s.Rename("d", "e")
 		s.SetXattr("e", "user.x", "y")
-		s.Own("e", typed(unix.S_IFDIR|0o711))
+		s.Own("e", statOf(unix.S_IFDIR|0o711))
 	}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		top := t.TempDir()
 		if err := errors.Join(os.Mkdir(top+"/in", 0o755), os.Mkdir(top+"/outside", 0o755)); err != nil {
 			t.Fatal(err)
 		}
-		_ = applyTo(t, top+"/in", mended(b)) // whatever it thinks of it
+		_ = applyTo(t, top+"/in", withChecksums(b)) // errors do not matter
 		if in, err := os.ReadDir(top + "/outside"); err != nil || len(in) > 0 {
 			t.Errorf("outside holds %v, %v", in, err)
 		}
@@ -215,8 +218,8 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// mended gives the commands of a stream the checksums that they should have.
-func mended(b []byte) []byte {
+// withChecksums corrects the checksums of a stream's commands.
+func withChecksums(b []byte) []byte {
 	b = bytes.Clone(b)
 	for at := len(magic) + 4; at+head <= len(b); {
 		n := int(uint32(b[at]) | uint32(b[at+1])<<8 | uint32(b[at+2])<<16)
@@ -230,9 +233,8 @@ func mended(b []byte) []byte {
 	return b
 }
 
-// What is made in a directory with a default access list has none but what the stream
-// gives it: not that of the directory.
-func TestANewNodeInheritsNoAccessList(t *testing.T) {
+// A new inode in a directory with a default ACL has only the ACL of the stream.
+func TestANewInodeInheritsNoACL(t *testing.T) {
 	dir := treetest.Dir(t)
 	entry := func(tag, perm byte, id string) string { return string([]byte{tag, 0, perm, 0}) + id }
 	const none, user = "\xff\xff\xff\xff", "\x07\x00\x00\x00"
@@ -240,9 +242,9 @@ func TestANewNodeInheritsNoAccessList(t *testing.T) {
 	err := applyTo(t, dir, streamOf(func(s *Writer) {
 		s.SetXattr("", "system.posix_acl_default", list)
 		for name, kind := range map[string]uint32{"file": unix.S_IFREG, "dir": unix.S_IFDIR, "pipe": unix.S_IFIFO, "link": unix.S_IFLNK} {
-			s.Make(name, typed(kind), "to")
+			s.Make(name, statOf(kind), "to")
 		}
-		s.Make("with", typed(unix.S_IFREG), "")
+		s.Make("with", statOf(unix.S_IFREG), "")
 		s.SetXattr("with", "system.posix_acl_access", list)
 	}))
 	if err != nil {
@@ -255,12 +257,12 @@ func TestANewNodeInheritsNoAccessList(t *testing.T) {
 	}
 }
 
-// A place is there though no stream has made it; it is in the way of none.
-func TestAPlaceMakesWay(t *testing.T) {
+// A place exists although no stream made it, and must not obstruct the stream.
+func TestAnObstructingPlaceIsRemoved(t *testing.T) {
 	for name, w := range map[string]words{
-		"for a directory":   func(s *Writer) { s.Make("d", typed(unix.S_IFDIR), ""); s.Make("d/e", typed(unix.S_IFREG), "") },
-		"for a file":        func(s *Writer) { s.Make("d", typed(unix.S_IFREG), ""); s.Write("d", 0, []byte("x")) },
-		"for what is moved": func(s *Writer) { s.Make("o", typed(unix.S_IFREG), ""); s.Rename("o", "d") },
+		"for a directory":   func(s *Writer) { s.Make("d", statOf(unix.S_IFDIR), ""); s.Make("d/e", statOf(unix.S_IFREG), "") },
+		"for a file":        func(s *Writer) { s.Make("d", statOf(unix.S_IFREG), ""); s.Write("d", 0, []byte("x")) },
+		"for what is moved": func(s *Writer) { s.Make("o", statOf(unix.S_IFREG), ""); s.Rename("o", "d") },
 		"when it goes":      func(s *Writer) { s.Remove("d", true) },
 	} {
 		dir := t.TempDir()
@@ -275,7 +277,7 @@ func TestAPlaceMakesWay(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "real"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		err := Apply(t.Context(), root, bytes.NewReader(streamOf(func(s *Writer) { s.Make("real", typed(unix.S_IFREG), "") })), Options{Places: places})
+		err := Apply(t.Context(), root, bytes.NewReader(streamOf(func(s *Writer) { s.Make("real", statOf(unix.S_IFREG), "") })), Options{Places: places})
 		if !errors.Is(err, errs.ErrCorrupt) {
 			t.Errorf("%s: what is no place makes way: %v", name, err)
 		}

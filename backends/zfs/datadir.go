@@ -25,40 +25,41 @@ const (
 	trash     = "trash"
 	treeName  = "tree"
 	markName  = "mark"
-	// newborn begins the names of what is in the trash only until it is whole.
-	newborn = "new."
-	// later begins those of what a sweep could not destroy yet.
+	// incomplete is the name prefix of incomplete entries in the trash.
+	incomplete = "new."
+	// later is the name prefix of entries that a sweep could not destroy yet.
 	later = "later."
-	// undone begins those of what its own maker took back, with nothing on its way any more.
+	// undone is the name prefix of entries that their own maker gave up: nothing of them is under
+	// way.
 	undone = "undone."
-	// enough is how long what a killed maker has started may go on.
-	enough = time.Minute
+	// makerTimeout is the longest time that work started by a killed maker may take.
+	makerTimeout = time.Minute
 )
 
-// A room is our part of the state directory, open: paths are relative to it,
-// and no link leads out of it.
-type room struct{ *os.File }
+// A dataDir is the open directory of this backend in the state directory. Paths are relative to it,
+// and are opened without following symbolic links.
+type dataDir struct{ *os.File }
 
-// enter opens the room. fs.ErrNotExist: nothing has been written yet.
-func (b *Backend) enter() (room, error) {
+// enter opens the directory. It returns fs.ErrNotExist before the first write.
+func (b *Backend) enter() (dataDir, error) {
 	f, err := os.OpenFile(b.dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	return room{f}, err
+	return dataDir{f}, err
 }
 
-// settle opens the room, and makes what is missing of it first.
-func (b *Backend) settle() (room, error) {
+// openOrCreate opens the directory, and creates it if it does not exist.
+func (b *Backend) openOrCreate() (dataDir, error) {
 	for _, dir := range []string{snapshots, forks, homes, trash} {
 		if err := os.MkdirAll(filepath.Join(b.dir, dir), 0o700); err != nil {
-			return room{}, err
+			return dataDir{}, err
 		}
 	}
 	return b.enter()
 }
 
-func (r room) fd() int { return int(r.Fd()) }
+func (r dataDir) fd() int { return int(r.Fd()) }
 
-// writeFile makes a file, which is on stable storage afterwards. Its name need not be: see [room.sync].
-func (r room) writeFile(path, text string) error {
+// writeFile creates a file with durable content. Its name is durable only after [room.sync].
+func (r dataDir) writeFile(path, text string) error {
 	f, err := vfs.OpenBeneath(r.fd(), path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -70,8 +71,8 @@ func (r room) writeFile(path, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// sync brings the names that a directory has to stable storage.
-func (r room) sync(path string) error {
+// sync makes the names in a directory durable.
+func (r dataDir) sync(path string) error {
 	dir, err := vfs.OpenBeneath(r.fd(), path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
@@ -80,7 +81,7 @@ func (r room) sync(path string) error {
 	return dir.Sync()
 }
 
-func (r room) readFile(path string) (string, error) {
+func (r dataDir) readFile(path string) (string, error) {
 	f, err := vfs.OpenBeneath(r.fd(), path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return "", err
@@ -90,23 +91,23 @@ func (r room) readFile(path string) (string, error) {
 	return string(text), err
 }
 
-func (r room) mkdir(path string) error {
+func (r dataDir) mkdir(path string) error {
 	if err := unix.Mkdirat(r.fd(), path, 0o700); err != nil {
 		return &os.PathError{Op: "make", Path: path, Err: err}
 	}
 	return nil
 }
 
-// rename moves an entry, or a mark over another. Entries are never empty, so
-// that none replaces another: ZFS has no RENAME_NOREPLACE before 2.2.
-func (r room) rename(from, to string) error {
+// rename renames an entry, or replaces a mark. An entry is never an empty directory, so it cannot
+// be replaced; ZFS has no RENAME_NOREPLACE before 2.2.
+func (r dataDir) rename(from, to string) error {
 	if err := unix.Renameat(r.fd(), from, r.fd(), to); err != nil {
 		return &os.PathError{Op: "rename", Path: to, Err: err}
 	}
 	return nil
 }
 
-func (r room) list(path string) ([]string, error) {
+func (r dataDir) list(path string) ([]string, error) {
 	dir, err := vfs.OpenBeneath(r.fd(), path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
@@ -117,10 +118,10 @@ func (r room) list(path string) ([]string, error) {
 	return names, err
 }
 
-// load reads the mark of an entry. ErrNotFound, ErrCorrupt.
-func (r room) load(kind, id string) (mark, error) {
+// load reads the mark of an entry. Errors: ErrNotFound, ErrCorrupt.
+func (r dataDir) load(kind, id string) (mark, error) {
 	if !snapshot.ValidID(id) {
-		return mark{}, notFound("not an id")
+		return mark{}, notFound("not a valid id")
 	}
 	text, err := r.readFile(kind + "/" + id + "/" + markName)
 	if err != nil {
@@ -128,13 +129,13 @@ func (r room) load(kind, id string) (mark, error) {
 	}
 	m, err := parseMark(text)
 	if err == nil && (m.kind != kind || m.id != id) {
-		err = notFound("its mark is of something else")
+		err = notFound("the mark is of another entry")
 	}
 	return m, err
 }
 
-// find is load of what can be used.
-func (r room) find(kind, id string) (mark, error) {
+// find is load, with a check that the pool is not suspended.
+func (r dataDir) find(kind, id string) (mark, error) {
 	m, err := r.load(kind, id)
 	if err == nil {
 		err = running(m.dataset)
@@ -142,10 +143,10 @@ func (r room) find(kind, id string) (mark, error) {
 	return m, err
 }
 
-// discard moves an entry to the trash. It is no error when it is not there.
-func (r room) discard(path string) error { return r.discardAs(path, "") }
+// discard moves an entry to the trash. An entry that does not exist is no error.
+func (r dataDir) discard(path string) error { return r.discardAs(path, "") }
 
-func (r room) discardAs(path, prefix string) error {
+func (r dataDir) discardAs(path, prefix string) error {
 	err := r.rename(path, trash+"/"+prefix+filepath.Base(path)+"."+unique())
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -153,18 +154,18 @@ func (r room) discardAs(path, prefix string) error {
 	return err
 }
 
-// newbornName says which process makes it.
-func newbornName() string {
+// incompleteName returns a unique name that identifies this process.
+func incompleteName() string {
 	start := uint64(0)
 	if p, err := proc.Self(); err == nil {
 		start = p.Start
 	}
-	return newborn + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(start, 10) + "-" + unique()
+	return incomplete + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(start, 10) + "-" + unique()
 }
 
-// beingBorn reports whether the process that makes what has this name still runs.
-func beingBorn(name string) bool {
-	rest, ok := strings.CutPrefix(name, newborn)
+// inProgress reports whether the process that makes the entry of this name is still running.
+func inProgress(name string) bool {
+	rest, ok := strings.CutPrefix(name, incomplete)
 	parts := strings.SplitN(rest, "-", 3)
 	if !ok || len(parts) < 3 {
 		return false

@@ -12,13 +12,12 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// zfs runs zfs(8) and answers with its standard output. Cost: a process, which
-// takes some 5 ms, and where it changes something a transaction group. When ctx
-// ends, or this process is killed, so is the program, and what it was about may have happened or not.
-// Errors: *problem.
+// zfsCmd runs zfs(8) and returns its standard output. Cost: a process, which takes some 5 ms, and
+// for a change a transaction group. The program is killed when ctx ends or this process is killed;
+// its change may then have happened or not. Errors: *problem.
 func zfsCmd(ctx context.Context, args ...string) (string, error) { return zfsWith(ctx, "", args...) }
 
-// zfsWith is zfs with a text for its standard input.
+// zfsWith is zfsCmd with a text as standard input.
 func zfsWith(ctx context.Context, input string, args ...string) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
@@ -30,27 +29,28 @@ func zfsWith(ctx context.Context, input string, args ...string) (string, error) 
 	return out.String(), understood(err)
 }
 
-// running says that the pool of a dataset is suspended: who writes to it then, or waits for
-// it, does so until it goes on, and cannot even be killed. So it is asked first; /proc tells without waiting (the
-// kstat spa_state of OpenZFS 0.8). ErrCorrupt.
+// running returns ErrCorrupt if the pool of a dataset is suspended. A process that writes to a
+// suspended pool, or waits for it, blocks until the pool resumes, and cannot even be killed. So
+// every verb checks this first; /proc answers without blocking (the kstat spa_state of OpenZFS
+// 0.8).
 func running(dataset string) error {
 	pool := poolOf(dataset)
-	// Nothing: there is no such pool, which who looks for it finds out.
+	// A pool that does not exist has no such file; the next call reports that.
 	state, _ := os.ReadFile(kstats + "/" + pool + "/state")
 	if strings.TrimSpace(string(state)) != "SUSPENDED" {
 		return nil
 	}
 	return &problem{
-		kind: errs.ErrCorrupt, path: dataset, why: "the pool " + pool + " is suspended, since a disk of it fails: whoever waits for it waits until it goes on",
+		kind: errs.ErrCorrupt, path: dataset, why: "the pool " + pool + " is suspended, because a disk of it fails: every access would block until it resumes",
 		hints: []string{"zpool status " + pool, "sudo zpool clear " + pool + "   # when the disk is back"},
 	}
 }
 
-// kstats has a directory for each pool that is imported (OpenZFS 0.8).
+// kstats has a directory for each imported pool (OpenZFS 0.8).
 var kstats = "/proc/spl/kstat/zfs"
 
-// imported says that the pool of a dataset is not there: exported, or on a disk that is not
-// plugged in. ErrNotFound.
+// imported returns ErrNotFound if the pool of a dataset is not imported: it was exported, or its
+// disk is not connected.
 func imported(dataset string) error {
 	pool := poolOf(dataset)
 	_, known := os.Lstat(kstats)
@@ -61,23 +61,24 @@ func imported(dataset string) error {
 			hints: []string{"sudo zpool import " + pool},
 		}
 	}
-	return nil // or who looks for it finds out
+	return nil // the next call reports other errors
 }
 
-// moved says that the dataset that was captured is not there, while its pool is: it was renamed, or
-// destroyed, or this is another pool of that name. Nothing is forgotten for that.
+// moved returns the error for a captured dataset that does not exist although its pool does: it was
+// renamed or destroyed, or another pool has that name. The entry stays.
 func moved(m mark) error {
 	return &problem{
 		kind: errs.ErrNotFound, path: m.dataset,
-		why: "the dataset " + m.source + ", which was captured, is not there: it was renamed, or " + poolOf(m.source) + " is another pool of that name",
+		why: "the captured dataset " + m.source + " does not exist: it was renamed, or " + poolOf(m.source) + " is another pool of that name",
 		hints: []string{
-			"zfs list -H -r -t all -o name " + poolOf(m.source) + " | grep " + m.unique + "   # where it is now",
+			"zfs list -H -r -t all -o name " + poolOf(m.source) + " | grep " + m.unique + "   # its present name",
 			"sudo zfs rename NAME " + m.source,
 		},
 	}
 }
 
-// lost says why there is no such dataset as a mark names, without starting a program where the kernel can tell.
+// lost returns the reason why the dataset of a mark does not exist. It starts no program if the
+// kernel can tell.
 func lost(m mark) error {
 	if err := imported(m.dataset); err != nil {
 		return err
@@ -88,7 +89,7 @@ func lost(m mark) error {
 	return notFound("not found")
 }
 
-// understood makes what zfs(8) said an error with a kind.
+// understood returns an error of zfs(8) with its kind.
 func understood(err error) error {
 	var e *run.Error
 	var missing *run.MissingError
@@ -115,16 +116,14 @@ func hintsOfKind(kind error) []string {
 	return nil
 }
 
-// kindOfLine reads a line such as
+// kindOfLine returns the kind of an error line such as
 //
 //	cannot destroy 'tank/home@s1': dataset is busy
 //
-// whose end is one of the texts of
-// libzfs_error_description (lib/libzfs/libzfs_util.c of OpenZFS 2.1, in the C
-// locale), or one of those that the command itself has.
+// The end of the line is a text of libzfs_error_description (lib/libzfs/libzfs_util.c of OpenZFS
+// 2.1, in the C locale), or one of the command itself.
 func kindOfLine(line string) error {
-	// A name may hold a colon and a blank too, but what zfs(8) says at the end
-	// holds none.
+	// A name may contain a colon and a blank; the texts at the end do not.
 	why := line
 	if at := strings.LastIndex(line, ": "); strings.HasPrefix(line, "cannot ") {
 		why = line[at+len(": "):]
@@ -161,5 +160,5 @@ func kindOfLine(line string) error {
 
 var (
 	errNoParent = &problem{kind: errs.ErrNotFound, why: "the parent does not exist"}
-	errNoTag    = &problem{kind: errs.ErrNotFound, why: "it is not held"}
+	errNoTag    = &problem{kind: errs.ErrNotFound, why: "the snapshot has no hold"}
 )
