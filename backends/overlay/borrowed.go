@@ -106,7 +106,7 @@ var _ interface {
 	snapshot.Raiser
 } = (*backend)(nil)
 
-// Raise lets the kernel copy the entries up, through a mount of the fork. After the unmount it
+// Raise makes the kernel copy the entries up, through a mount of the fork. After the unmount it
 // removes the redirects of directories itself. In this order, a kill at any point leaves the fork
 // with the content it showed.
 func (b *backend) Raise(ctx context.Context, fork snapshot.ForkID, what []snapshot.Borrowed, mounted func(do func(root int) error) error) error {

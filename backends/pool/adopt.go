@@ -36,8 +36,8 @@ const (
 )
 
 // Adopt moves the workspace onto the pool and mounts it at its path. Errors: ErrNotFound; ErrExists
-// (it is adopted, or <path>.snapfs-original exists); ErrBusy (it has a mount inside, or kept
-// changing); ErrNoSpace, ErrDenied, ErrInterrupted. After an error the workspace is unchanged.
+// (it is adopted, or <path>.snapfs-original exists); ErrBusy (it has a mount inside, or changed
+// during each copy); ErrNoSpace, ErrDenied, ErrInterrupted. After an error the workspace is unchanged.
 func (p *Pool) Adopt(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
 	unlock, err := p.lockTree(tree)
 	if err != nil {

@@ -145,7 +145,7 @@ func TestAPoolIsCreatedWhileTheLastOneIsRemoved(t *testing.T) {
 					}
 				}
 			})
-		case "give the pool its name":
+		case "name the pool":
 			stop()
 		}
 		return nil

@@ -159,7 +159,7 @@ func TestAnOrdinaryUserLearnsThatMountingNeedsRoot(t *testing.T) {
 func asOrdinaryUser(t *testing.T, tree string) {
 	_, err := zfs.Open(t.Context(), snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: tree + "/state"})
 	var e *errs.Error
-	if !errors.As(err, &e) || !errors.Is(err, errs.ErrNotSupported) || e.Path != tree || !strings.Contains(err.Error(), "takes root") || len(e.Hints) != 2 {
+	if !errors.As(err, &e) || !errors.Is(err, errs.ErrNotSupported) || e.Path != tree || !strings.Contains(err.Error(), "only root can mount") || len(e.Hints) != 2 {
 		t.Errorf("%#v", err)
 	}
 	dataset := sh(t, "list", "-H", "-o", "name", tree)

@@ -137,7 +137,7 @@ func TestAnEntryOfARenamedDatasetStays(t *testing.T) {
 	says(t, `echo '{"return":{"failed":{},"missing":{},"moved":{"`+m.dataset+`":true}}}'`)
 	err := b.Sweep(t.Context())
 	var e *errs.Error
-	if !errors.As(err, &e) || !errors.Is(err, errs.ErrNotFound) || !strings.Contains(err.Error(), "tank/home, which was captured, is not there") || len(e.Hints) != 2 {
+	if !errors.As(err, &e) || !errors.Is(err, errs.ErrNotFound) || !strings.Contains(err.Error(), "captured dataset tank/home does not exist") || len(e.Hints) != 2 {
 		t.Errorf("sweeping says %v", err)
 	}
 	if got := trashed(t, b); !slices.Equal(got, []string{"later.f1.x"}) {
