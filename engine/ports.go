@@ -18,7 +18,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/isolate"
-	"github.com/snapfs/snapfs/network/inlet"
+	"github.com/snapfs/snapfs/network/forward"
 )
 
 // A Port of a sandbox's loopback that is reached from the host's. Its keeper holds
@@ -119,11 +119,11 @@ type inlets struct {
 	none error // why there can be no ports, or nil
 
 	mu   sync.Mutex
-	open map[uint16]*inlet.Inlet
+	open map[uint16]*forward.Forwarder
 }
 
 func newInlets(rec *catalog.Record, h *host, log *netJournal) *inlets {
-	in := &inlets{h: h, name: rec.Name, box: h.box, log: log, open: map[uint16]*inlet.Inlet{}}
+	in := &inlets{h: h, name: rec.Name, box: h.box, log: log, open: map[uint16]*forward.Forwarder{}}
 	if rec.Policy.Network == string(isolate.NetworkHost) {
 		in.none = &errs.Error{
 			Op: "opening a port", Path: rec.Name, Kind: errs.ErrNotSupported, Err: errors.New("it has the host's network: its ports are the host's"),
@@ -164,7 +164,7 @@ func (in *inlets) add(port, host uint16) error {
 		}
 		return nil
 	}
-	one, err := inlet.Open(inlet.Options{Port: port, Host: host, Dial: in.dial, Event: in.log.put})
+	one, err := forward.Open(forward.Options{Port: port, Host: host, Dial: in.dial, Event: in.log.put})
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fail(errs.ErrBusy, errors.New("port "+decimal(host)+" of the host is in use, perhaps by another sandbox"), in.command(decimal(port))+"   # at one that is free")

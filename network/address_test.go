@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// TestAnAddressStandsForOneName: in both families, and nothing else inside does.
-func TestAnAddressStandsForOneName(t *testing.T) {
+// TestNameAddrsStandForOneName in both families, and no other address inside does.
+func TestNameAddrsStandForOneName(t *testing.T) {
 	seen := map[netip.Addr]bool{}
-	for _, n := range []int{1, 2, 255, 256, 257, 65279, MostNames} {
+	for _, n := range []int{1, 2, 255, 256, 257, 65279, MaxNames} {
 		four, six := NameAddrs(n)
 		for _, a := range []netip.Addr{four, six} {
 			if got, inside := NameNumber(a); got != n || !inside || seen[a] {
@@ -32,8 +32,8 @@ func TestAnAddressStandsForOneName(t *testing.T) {
 	}
 }
 
-// TestTheEndsAreInOneNetwork: the kernel inside finds the gateway without a route.
-func TestTheEndsAreInOneNetwork(t *testing.T) {
+// TestAddressesShareOneNetwork: the kernel inside reaches the gateway without a route.
+func TestAddressesShareOneNetwork(t *testing.T) {
 	for _, p := range [][2]netip.Prefix{{Gateway4(), Inside4()}, {Gateway6(), Inside6()}} {
 		if p[0].Masked() != p[1].Masked() || p[0].Addr() == p[1].Addr() {
 			t.Error(p)

@@ -1,24 +1,23 @@
-// Package network says what a sandbox may reach: the [Rules] a person writes, and what is
-// told of each decision made by them.
+// Package network defines which destinations a sandbox may reach: the [Rules] that a person writes, and the
+// [Event] that records each decision.
 //
-// A sandbox that may reach something has a network namespace of its own with one TUN device in
-// it, at the addresses of this package. The other end of that TUN is the edge, which answers
-// questions for names and relays connections: package network/edge. It stands on a whole
-// TCP/IP stack, whose package-level work costs every start of a program more than half a
-// millisecond. So this package is the light half: it knows no stack, and whoever reads a profile
-// or shows a record imports it alone; the edge is for a process of its own.
+// A sandbox with network access has a network namespace of its own with one TUN device in it, at the addresses
+// of this package. At the other end of the TUN is the proxy, which resolves names and relays connections:
+// package network/edge. The proxy links a whole TCP/IP stack, whose package-level work costs every start of a
+// program more than half a millisecond. So this package is the light half, without the stack, for programs that
+// read profiles or show records; the proxy runs in a process of its own.
 //
-// # What holds
+// # Guarantees
 //
-// An address inside stands for a name, and only the edge gives it, for names that a rule
-// allows; nothing else answers, unless a rule names an address, or the host's own /etc/hosts has it for an allowed name. The name is held to through TLS's
-// server name and HTTP's Host (see package network/edge for how far), and resolved outside,
-// where an answer that leads to this host or its neighbours is refused unless a rule names that
-// address.
+// An address inside stands for a name. Only the proxy gives such addresses, and only for names that a rule
+// allows. Other addresses are refused, unless a rule names them or the host's /etc/hosts maps an allowed name
+// to them. The proxy compares the name with TLS's server name and HTTP's Host (see package network/edge for the
+// limits). It resolves the name outside, and refuses results that are this host or its neighbours unless a rule
+// names that address.
 //
-// # What does not
+// # Limits
 //
-// Who may speak to a name may tell it anything: rules say where to, not what. Of two names that
-// one server serves under one certificate, a server that ignores the difference between server name and Host may serve
-// either; with HTTPS the edge sees the first only.
+// Rules choose the destination and not the content: a sandbox may send any data to an allowed name. If one
+// server serves two names under one certificate and ignores a difference between server name and Host, it may
+// serve either; with HTTPS the proxy sees only the server name.
 package network

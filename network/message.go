@@ -1,19 +1,18 @@
 package network
 
-// A Message travels between the process at the edge of a sandbox's network and its
-// starter, as JSON.
+// Message is a JSON message between the proxy process of a sandbox and its supervisor.
 type Message struct {
-	// Rules are to be in force from now on, as [Parse] reads them: to the edge.
+	// Rules replace the current rules, as [Parse] reads them: to the proxy.
 	Rules *string `json:"rules,omitempty"`
-	// Names have the addresses of these numbers, see [NameAddrs], since an edge before this one
-	// gave them, the last number LastName: to the edge, before the first rules.
+	// Names have the addresses of these numbers, see [NameAddrs], which an earlier proxy gave them, the last
+	// number LastName: to the proxy, before the first rules.
 	Names    map[string]int `json:"names,omitempty"`
 	LastName int            `json:"last_name,omitempty"`
-	// Counters are what was counted before, to the edge with Names; and from it each second
-	// in which something was done, and at its end.
+	// Counters are the counts of an earlier proxy, to the proxy with Names; and the current counts, from the
+	// proxy each second in which they change, and at its end.
 	Counters *Counters `json:"counters,omitempty"`
-	// Event is a decision, and Failed says why there is no edge: from it. The first
-	// message has none of them where the rules are in force, and comes before any packet is read.
+	// Event is a decision, and Failed the reason why the proxy could not start: from the proxy. Its first
+	// message has neither if the rules are in force, and comes before any packet is read.
 	Event  *Event `json:"event,omitempty"`
 	Failed string `json:"failed,omitempty"`
 }

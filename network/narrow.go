@@ -2,11 +2,11 @@ package network
 
 import "net/netip"
 
-// Both is what two sets of rules allow alike: the rules of each that lie within one
-// of the other. It never allows more than either, and may allow less.
+// Both returns the intersection of two sets of rules: the rules of each that the other covers. It never allows
+// more than either, and may allow less.
 func (r Rules) Both(other Rules) Rules {
 	var both Rules
-	spent := map[string]bool{} // rules whose budget a narrower one has
+	spent := map[string]bool{} // rules whose budget a narrower rule has
 	for _, pair := range [][2]Rules{{r, other}, {other, r}} {
 		for _, one := range pair[0].list {
 			for _, wide := range pair[1].list {
@@ -14,7 +14,7 @@ func (r Rules) Both(other Rules) Rules {
 				if wide.covers(one) {
 					if whole := wide.selector(); budget && whole != one.selector() {
 						if spent[whole] {
-							break // many narrow ones would have it many times
+							break // several narrow rules would have the budget several times
 						}
 						spent[whole] = true
 					}
@@ -22,7 +22,7 @@ func (r Rules) Both(other Rules) Rules {
 					both.narrow(one)
 					break
 				}
-				if budget && wide.meets(one) {
+				if budget && wide.overlaps(one) {
 					break // a part of it has a budget, and the rest none
 				}
 			}
@@ -31,7 +31,8 @@ func (r Rules) Both(other Rules) Rules {
 	return both
 }
 
-// narrow adds a rule; where only the options differ from one that is there, what both allow holds.
+// narrow adds a rule. If a rule that differs only in its options exists, the intersection of both options
+// applies.
 func (r *Rules) narrow(one rule) {
 	for _, old := range r.list {
 		if old.selector() == one.selector() {
@@ -41,8 +42,8 @@ func (r *Rules) narrow(one rule) {
 	r.add(one)
 }
 
-// meets: something is allowed by both.
-func (r rule) meets(one rule) bool {
+// overlaps reports whether both rules allow some destination.
+func (r rule) overlaps(one rule) bool {
 	if r.ports.low > one.ports.high || one.ports.low > r.ports.high {
 		return false
 	}
@@ -53,22 +54,22 @@ func (r rule) meets(one rule) bool {
 	return r.covers(one) || one.covers(r)
 }
 
-// covers: whatever one allows, r does.
+// covers reports whether r allows everything that one allows.
 func (r rule) covers(one rule) bool {
 	switch {
 	case r.ports.low > one.ports.low || r.ports.high < one.ports.high || (r.name == "") != (one.name == ""):
 		return false
 	case r.name == "":
-		return r.prefix == one.prefix || r.holds(one.prefix)
-	case one.beneath:
-		return r.beneath && (r.name == one.name || r.matches(one.name))
+		return r.prefix == one.prefix || r.contains(one.prefix)
+	case one.wildcard:
+		return r.wildcard && (r.name == one.name || r.matches(one.name))
 	}
 	return r.matches(one.name)
 }
 
-// holds: a prefix lies in r's, and opens nothing that r leaves shut: a range that is not
-// the public's, or one address, which may be this host's (see [Rules.Addr], [Rules.Alone]).
-func (r rule) holds(p netip.Prefix) bool {
+// contains reports whether prefix p lies in r's and allows nothing that r refuses: a special range, or a single
+// address, which may be this host's (see [Rules.Addr], [Rules.Alone]).
+func (r rule) contains(p netip.Prefix) bool {
 	if p.IsSingleIP() || r.prefix.Bits() > p.Bits() || !r.prefix.Contains(p.Addr()) {
 		return false
 	}

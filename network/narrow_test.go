@@ -2,8 +2,7 @@ package network
 
 import "testing"
 
-// TestBothAllowsNoMoreThanEither, of which the ranges that only a rule of their own
-// opens are the trap.
+// TestBothAllowsNoMoreThanEither, in particular for special ranges.
 func TestBothAllowsNoMoreThanEither(t *testing.T) {
 	for _, c := range []struct{ a, b, want string }{
 		{"a.example,b.example", "b.example,c.example", "b.example"},

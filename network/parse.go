@@ -9,7 +9,7 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// parseRule reads one rule with its options, without spaces around it.
+// parseRule parses one rule with its options, without spaces around it.
 func parseRule(s string) (rule, *fault) {
 	if bad := pasted(s); bad != nil {
 		return rule{}, bad
@@ -22,7 +22,7 @@ func parseRule(s string) (rule, *fault) {
 	return r, bad
 }
 
-// parsePlain reads a rule without options.
+// parsePlain parses a rule without options.
 func parsePlain(s string) (rule, *fault) {
 	if strings.HasPrefix(s, "[") {
 		return parseBracketed(s)
@@ -53,13 +53,13 @@ func parsePlain(s string) (rule, *fault) {
 		return addressRule(addr, addr.BitLen(), r.ports, 0)
 	}
 	var bad *fault
-	if r.name, r.beneath, bad = parseName(host); bad == nil && r.name == HostName && r.ports == everyPort() {
+	if r.name, r.wildcard, bad = parseName(host); bad == nil && r.name == HostName && r.ports == everyPort() {
 		bad = &fault{len(host), "no port of this host", "the ones that it may reach, " + HostName + ":8080"}
 	}
 	return r, bad
 }
 
-// pasted finds what comes from an address line, or from nowhere.
+// pasted finds text that was copied from an address bar, and empty text.
 func pasted(s string) *fault {
 	switch i := strings.Index(s, "://"); {
 	case s == "":
@@ -79,7 +79,7 @@ func pasted(s string) *fault {
 	return nil
 }
 
-// withPort guesses what a pasted link was to mean.
+// withPort guesses the rule that a pasted link was meant to be.
 func withPort(host, scheme string) string {
 	if i := strings.LastIndexByte(host, '@'); i >= 0 {
 		host = host[i+1:]
@@ -117,7 +117,7 @@ func parsePorts(s string, at int) (ports, *fault) {
 	return p, nil
 }
 
-// parseBracketed reads [IP], [IP]:PORT and [IP/BITS]:PORT.
+// parseBracketed parses [IP], [IP]:PORT and [IP/BITS]:PORT.
 func parseBracketed(s string) (rule, *fault) {
 	inner, rest, ok := strings.Cut(s[1:], "]")
 	if !ok {
@@ -148,7 +148,7 @@ func parseBracketed(s string) (rule, *fault) {
 	return addressRule(addr, bits, p, 1)
 }
 
-// parsePrefix reads IP/BITS and IP/BITS:PORT.
+// parsePrefix parses IP/BITS and IP/BITS:PORT.
 func parsePrefix(host, rest string) (rule, *fault) {
 	addr, err := netip.ParseAddr(host)
 	if err != nil {
@@ -197,9 +197,9 @@ func addressRule(addr netip.Addr, bits int, p ports, at int) (rule, *fault) {
 	return rule{prefix: prefix, ports: p}, nil
 }
 
-// looksNumeric says that what comes after the last dot is a number: an address
-// and never a name, as browsers have it (URL Standard, "ends in a number"). Resolvers of C libraries
-// take 0x7f.1 and 2130706433 for addresses.
+// looksNumeric reports whether the last label is a number: then a host is an address and never a name, as in
+// browsers (URL Standard, "ends in a number"). Resolvers of C libraries accept 0x7f.1 and 2130706433 as
+// addresses.
 func looksNumeric(host string) bool {
 	host = strings.TrimSuffix(host, ".")
 	last := host[strings.LastIndexByte(host, '.')+1:]
@@ -209,7 +209,7 @@ func looksNumeric(host string) bool {
 	return last != "" && strings.Trim(last, "0123456789") == ""
 }
 
-// parseName reads NAME and *.NAME.
+// parseName parses NAME and *.NAME.
 func parseName(s string) (name string, beneath bool, bad *fault) {
 	at := 0
 	if strings.HasPrefix(s, "*.") {
@@ -245,8 +245,8 @@ func parseName(s string) (name string, beneath bool, bad *fault) {
 	return name, beneath, nil
 }
 
-// toASCII is a name of another script as DNS has it, as browsers do it (UTS 46, not
-// transitional). What would become something else when it is read again is none.
+// toASCII returns a name in another script in DNS's form, as browsers do (UTS 46, non-transitional). It rejects
+// a name whose result would change in a second conversion.
 func toASCII(name string) (string, bool) {
 	if !utf8.ValidString(name) {
 		return "", false
@@ -261,8 +261,8 @@ func toASCII(name string) (string, bool) {
 	return once, err == nil && again == once
 }
 
-// Fold is a name as rules have it: in lower case, without the dot at its end. Only ASCII is folded, as
-// DNS does (RFC 4343).
+// Fold returns a name in the form of rules: in lower case, without a final dot. It folds only ASCII, as DNS
+// does (RFC 4343).
 func Fold(name string) string {
 	name = strings.TrimSuffix(name, ".")
 	for i := range len(name) {
@@ -292,8 +292,8 @@ func isASCII(s string) bool {
 	return true
 }
 
-// badName finds what keeps a folded name from being a host's, or answers "".
-// Lengths are RFC 1035's; an underscore is no host's, and in use.
+// badName returns why a folded name cannot be a host's, or "". The lengths are RFC 1035's. An underscore is
+// allowed because it is in use, although host names have none.
 func badName(name string) (at int, why string) {
 	if name == "" {
 		return 0, "no name"
@@ -322,7 +322,7 @@ func badName(name string) (at int, why string) {
 	return 0, ""
 }
 
-// ValidName says whether a folded name could be a host's: what it answers no to is matched by no rule.
+// ValidName reports whether a folded name could be a host's. Rules match no other names.
 func ValidName(name string) bool {
 	_, why := badName(name)
 	return why == "" && !looksNumeric(name)

@@ -16,8 +16,8 @@ func parse(t testing.TB, text string) Rules {
 	return r
 }
 
-// TestRulesAreWrittenInOneWay: however a rule is typed, the record has one form of it.
-func TestRulesAreWrittenInOneWay(t *testing.T) {
+// TestRulesHaveOneForm: the record has one form of each rule, however it was typed.
+func TestRulesHaveOneForm(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"example.com", "example.com"},
 		{"EXAMPLE.Com.", "example.com"},
@@ -58,9 +58,8 @@ func TestRulesAreWrittenInOneWay(t *testing.T) {
 	}
 }
 
-// TestEveryMistakeHasItsPlace: the column leads to the character, and the
-// answer says what to write.
-func TestEveryMistakeHasItsPlace(t *testing.T) {
+// TestErrorsNameTheColumn and suggest a correction.
+func TestErrorsNameTheColumn(t *testing.T) {
 	for _, c := range []struct {
 		text      string
 		column    int
@@ -142,8 +141,8 @@ func TestEveryMistakeHasItsPlace(t *testing.T) {
 	}
 }
 
-// TestANameIsAllowedByItsRuleOnly holds each rule against its neighbours.
-func TestANameIsAllowedByItsRuleOnly(t *testing.T) {
+// TestNameIsAllowedOnlyByItsRule compares each rule with neighbouring names.
+func TestNameIsAllowedOnlyByItsRule(t *testing.T) {
 	r := parse(t, "github.com:443,*.example.com,example.com:8000-8001,bücher.example")
 	for _, c := range []struct {
 		name string
@@ -182,8 +181,8 @@ func TestANameIsAllowedByItsRuleOnly(t *testing.T) {
 	}
 }
 
-// TestSpecialAddressesNeedARuleOfTheirOwn: a wide prefix is about the public's addresses.
-func TestSpecialAddressesNeedARuleOfTheirOwn(t *testing.T) {
+// TestSpecialAddressesNeedTheirOwnRule: a wide prefix allows only public addresses.
+func TestSpecialAddressesNeedTheirOwnRule(t *testing.T) {
 	for _, c := range []struct{ rules, to, want string }{
 		{"192.0.2.0/24:80", "192.0.2.9:80", "192.0.2.0/24:80"},
 		{"192.0.2.0/24:80", "192.0.2.9:81", ""},
@@ -215,8 +214,8 @@ func TestSpecialAddressesNeedARuleOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestAnAddressIsNamedAlone: not by a prefix, a name or another port.
-func TestAnAddressIsNamedAlone(t *testing.T) {
+// TestAlone is false for a prefix, a name and another port.
+func TestAlone(t *testing.T) {
 	r := parse(t, "192.0.2.0/24,192.0.2.7:80-81,2001:db8::7/128,example.com")
 	for to, want := range map[string]bool{
 		"192.0.2.7:80": true, "[::ffff:192.0.2.7]:81": true, "192.0.2.7:82": false, "192.0.2.8:80": false, "[2001:db8::7]:1": true, "[2001:db8::8]:1": false,
@@ -227,8 +226,8 @@ func TestAnAddressIsNamedAlone(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotThePublicsIsSpecial names one address of each range, and their neighbours outside.
-func TestWhatIsNotThePublicsIsSpecial(t *testing.T) {
+// TestSpecialRanges names one address of each range, and its neighbours outside.
+func TestSpecialRanges(t *testing.T) {
 	for _, a := range []string{
 		"0.0.0.0", "0.1.2.3", "10.255.255.255", "100.64.0.1", "100.127.255.255", "127.0.0.1", "127.255.255.255", "169.254.169.254",
 		"169.254.0.1", "172.16.0.1", "172.31.255.255", "192.0.0.1", "192.168.0.1", "224.0.0.1", "239.255.255.255", "255.255.255.255",
@@ -251,8 +250,8 @@ func TestWhatIsNotThePublicsIsSpecial(t *testing.T) {
 	}
 }
 
-// TestTheGrammarsExamplesAreRules: help shows nothing that cannot be typed.
-func TestTheGrammarsExamplesAreRules(t *testing.T) {
+// TestExamplesInTheGrammarAreRules that can be typed.
+func TestExamplesInTheGrammarAreRules(t *testing.T) {
 	seen := 0
 	for line := range strings.Lines(Grammar) {
 		if !strings.HasPrefix(line, "    ") {
@@ -276,8 +275,8 @@ func TestTheGrammarsExamplesAreRules(t *testing.T) {
 	}
 }
 
-// FuzzRulesSurviveWriting: what is read can be written, and reads as the same;
-// what is no rule has its column within the text.
+// FuzzRulesSurviveWriting: parsed rules print as text that parses to the same rules; errors have a column
+// within the text.
 func FuzzRulesSurviveWriting(f *testing.F) {
 	for _, s := range []string{
 		"example.com", "*.bücher.example:80-90,10.0.0.0/8,[2001:db8::/32]:443", "a.example, b.example.:1", "https://x/", "::/0", "[::1", "1.2.3.4/33:0", "ü。é:5", "xn--a", "*.*",

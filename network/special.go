@@ -2,13 +2,13 @@ package network
 
 import "net/netip"
 
-// Special says whether addr is one that a public name has no business to lead to: this
-// host, its own network, the service that hands out a cloud machine's credentials; within is the range
-// that makes it so, and why its name. An IPv4 address that is wrapped in an
-// IPv6 one (mapped, NAT64, 6to4) is looked at as what it leads to.
+// Special reports whether addr is one that a public name should not resolve to: this host, its own network, or
+// the metadata service of a cloud machine. within is the special range that contains addr, and why its name.
+// For an IPv4 address in an IPv6 one (mapped, NAT64, 6to4), the IPv4 address decides.
 //
-// The ranges are those of IANA's special-purpose address registries (RFC 6890) at which a machine can be and which are not
-// the public's. The networks for benchmarks are left out: programs like this one take their addresses for names.
+// The ranges are those of IANA's special-purpose address registries (RFC 6890) that a machine can have and that
+// are not public. The benchmark networks are omitted, because programs like this one use their addresses for
+// names.
 func Special(addr netip.Addr) (within netip.Prefix, why string, ok bool) {
 	addr = addr.WithZone("")
 	if addr.Is4In6() {
@@ -42,8 +42,8 @@ func six(head []byte, bits int, why string) span {
 	return span{netip.PrefixFrom(netip.AddrFrom16(a), bits), why}
 }
 
-// ranges is a function, since a table of the package would be made at every start. The
-// narrow ones come first, so that the best word for an address is found.
+// ranges is a function, because a package-level table would be built at every start. Narrow ranges come first,
+// so that the most specific name is found.
 func ranges() [24]span {
 	return [...]span{
 		four(169, 254, 169, 254, 32, "metadata service"),
@@ -63,9 +63,9 @@ func ranges() [24]span {
 		four(224, 0, 0, 0, 4, "multicast"),
 		four(240, 0, 0, 0, 4, "reserved"),                     // broadcast with it
 		six([]byte{0, 0x64, 0xff, 0x9b, 0, 1}, 48, "private"), // NAT64 of a site's own, RFC 8215
-		six([]byte{0x20, 0x01, 0, 0}, 32, "reserved"),         // Teredo, which wraps an IPv4 address in its own way
-		six(nil, 127, "loopback"),                             // :: leads to this host too
-		six(nil, 96, "reserved"),                              // IPv4 compatible, long dead
+		six([]byte{0x20, 0x01, 0, 0}, 32, "reserved"),         // Teredo, which encodes an IPv4 address in its own way
+		six(nil, 127, "loopback"),                             // :: is this host too
+		six(nil, 96, "reserved"),                              // IPv4 compatible, obsolete
 		six([]byte{0xfe, 0x80}, 10, "link-local"),
 		six([]byte{0xfe, 0xc0}, 10, "private"), // site-local, RFC 3879
 		six([]byte{0xfc}, 7, "private"),
@@ -73,7 +73,7 @@ func ranges() [24]span {
 	}
 }
 
-// unwrap finds the IPv4 address in those IPv6 ones that a gateway takes apart, and at which bit it begins.
+// unwrap returns the IPv4 address in an IPv6 address that a gateway translates, and the bit at which it begins.
 func unwrap(addr netip.Addr) (inner netip.Addr, shift int, ok bool) {
 	if !addr.Is6() {
 		return netip.Addr{}, 0, false

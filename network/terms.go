@@ -10,17 +10,17 @@ import (
 // HostName stands for this host's own loopback, at the ports that a rule names.
 const HostName = "host.snapfs"
 
-// Terms are what the options of a rule say. The zero value is a rule without any.
+// Terms are the options of a rule. The zero value has none.
 type Terms struct {
-	// Bytes bounds the payload of all its connections, both ways together, and
-	// Connections how many are open at once; 0 is no limit.
+	// Bytes limits the payload of all connections, both ways together, and Connections how many are open at
+	// once; 0 is no limit.
 	Bytes, Connections int64
-	// ECH lets an encrypted ClientHello pass whose outer server name is the rule's:
-	// the inner one cannot be read. QUIC lets QUIC pass, of which no name can be read.
+	// ECH allows an encrypted ClientHello with the rule's name as its outer name; the inner one cannot be read.
+	// QUIC allows QUIC, whose server name cannot be read.
 	ECH, QUIC bool
 }
 
-// String is the options as they are written, in one order.
+// String returns the options in canonical form.
 func (t Terms) String() string {
 	s := ""
 	if t.Bytes > 0 {
@@ -38,14 +38,14 @@ func (t Terms) String() string {
 	return s
 }
 
-// both is what two terms allow.
+// both returns the intersection of two Terms.
 func (t Terms) both(o Terms) Terms {
 	return Terms{
 		Bytes: lower(t.Bytes, o.Bytes), Connections: lower(t.Connections, o.Connections), ECH: t.ECH && o.ECH, QUIC: t.QUIC && o.QUIC,
 	}
 }
 
-// lower is that of two limits, of which 0 is none.
+// lower returns the lower of two limits, of which 0 is none.
 func lower(a, b int64) int64 {
 	if a == 0 || b == 0 {
 		return max(a, b)
@@ -53,13 +53,13 @@ func lower(a, b int64) int64 {
 	return min(a, b)
 }
 
-// Plain is a rule, as [Rules] writes it, without its options.
+// Plain returns a rule, as [Rules] prints it, without its options.
 func Plain(rule string) string {
 	rule, _, _ = strings.Cut(rule, "+")
 	return rule
 }
 
-// Terms of the rule that is written like this, with or without options; the zero value where there
+// Terms returns the options of the rule with this text, with or without options in it; the zero value if there
 // is none.
 func (r Rules) Terms(which string) Terms {
 	which = Plain(which)
@@ -71,8 +71,8 @@ func (r Rules) Terms(which string) Terms {
 	return Terms{}
 }
 
-// parseTerms reads what follows the first plus of a rule, at an offset in it. isName: the
-// rule is of a name whose server name is read.
+// parseTerms parses the text after the first plus of a rule, which is at an offset in it. isName: the rule has
+// a name whose server name is inspected.
 func parseTerms(s string, at int, isName bool) (t Terms, bad *fault) {
 	for {
 		option, rest, more := strings.Cut(s, "+")

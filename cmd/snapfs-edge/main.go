@@ -32,5 +32,5 @@ func main() {
 // started reports whether it has been given what snapfs gives it.
 func started() bool {
 	var st syscall.Stat_t
-	return syscall.Fstat(edge.Starter, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFSOCK
+	return syscall.Fstat(edge.Supervisor, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFSOCK
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/network/inlet"
+	"github.com/snapfs/snapfs/network/forward"
 )
 
 func newPort(a *app) *cobra.Command {
@@ -58,7 +58,7 @@ func (a *app) ports(ctx context.Context, e *engine.Engine, name string, open, en
 		to    *[]pair
 	}{{open, &opened}, {end, &ended}} {
 		for _, text := range list.texts {
-			port, host, err := inlet.Parse(text)
+			port, host, err := forward.Parse(text)
 			if err != nil {
 				return usageError{err}
 			}

@@ -20,7 +20,8 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// socket is one in the namespace, connected there and used from here: nothing but the network is measured.
+// socket returns a socket that is connected in the namespace and used from here, so that only the network is
+// measured.
 func (s *space) socket(t testing.TB, kind string, to netip.AddrPort) net.Conn {
 	t.Helper()
 	treetest.NeedRoot(t)
@@ -48,8 +49,8 @@ func (s *space) socket(t testing.TB, kind string, to netip.AddrPort) net.Conn {
 	return conn
 }
 
-// enter calls f in the namespace. The thread comes back from it: one that ended
-// would take with it the processes that it once started (prctl(2), PR_SET_PDEATHSIG).
+// enter calls f in the namespace. The thread comes back: if it ended, the processes that it started would be
+// killed (prctl(2), PR_SET_PDEATHSIG).
 func (s *space) enter(f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -69,7 +70,7 @@ func (s *space) enter(f func() error) error {
 	return errors.Join(f(), unix.Setns(int(own.Fd()), unix.CLONE_NEWNET))
 }
 
-// BenchmarkReady is from New to the first answer of the resolver.
+// BenchmarkReady measures from New to the first reply of the resolver.
 func BenchmarkReady(b *testing.B) {
 	w := newWorld(b, "site.example")
 	_ = w.edge.Close()
@@ -95,8 +96,8 @@ func BenchmarkReady(b *testing.B) {
 	b.ReportMetric(float64(ready.Microseconds())/float64(b.N), "µs/ready")
 }
 
-// ways are how a client reaches a server: through the edge, through a relay that copies as often, over loopback
-// alone, and straight.
+// ways are how a client reaches a server: through the proxy, through a relay that copies as often, over
+// loopback alone, and directly.
 func ways(b *testing.B, serve func(net.Conn)) map[string]func(testing.TB) net.Conn {
 	w := newWorld(b, "site.example")
 	w.name("site.example", "203.0.113.10")
@@ -136,7 +137,7 @@ func ways(b *testing.B, serve func(net.Conn)) map[string]func(testing.TB) net.Co
 	}
 }
 
-// BenchmarkPingPong is a byte there and one back.
+// BenchmarkPingPong sends a byte there and one back.
 func BenchmarkPingPong(b *testing.B) {
 	for name, connect := range ways(b, echo) {
 		b.Run(name, func(b *testing.B) {
@@ -153,7 +154,7 @@ func BenchmarkPingPong(b *testing.B) {
 	}
 }
 
-// BenchmarkUpload and BenchmarkDownload carry 1 MiB at a time.
+// BenchmarkUpload and BenchmarkDownload transfer 1 MiB at a time.
 func BenchmarkUpload(b *testing.B) {
 	for name, connect := range ways(b, swallow) {
 		b.Run(name, func(b *testing.B) {
@@ -176,7 +177,7 @@ func swallow(conn net.Conn) {
 	_, _ = io.CopyBuffer(struct{ io.Writer }{io.Discard}, conn, make([]byte, copySize))
 }
 
-// BenchmarkDownload is the other way.
+// BenchmarkDownload is the other direction.
 func BenchmarkDownload(b *testing.B) {
 	pour := func(conn net.Conn) {
 		part := make([]byte, 1<<20)
@@ -200,7 +201,7 @@ func BenchmarkDownload(b *testing.B) {
 	}
 }
 
-// BenchmarkConnect is a whole connection: opened, used for a byte each way, closed.
+// BenchmarkConnect opens a connection, sends a byte each way, and closes it.
 func BenchmarkConnect(b *testing.B) {
 	for name, connect := range ways(b, echo) {
 		b.Run(name, func(b *testing.B) {

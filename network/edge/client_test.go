@@ -17,43 +17,43 @@ import (
 	"time"
 )
 
-// A step is what a client inside does next; one field is set.
+// step is one action of a client inside; one field is set.
 type step struct {
 	Dial   string // "tcp HOST:PORT", "udp HOST:PORT"
 	Life   int    // with Dial: milliseconds, or 0 for 20 seconds
 	Send   []byte
 	Slow   bool // with Send: each byte in a packet of its own
-	Read   int  // so many bytes, or with -1 all up to the end
+	Read   int  // number of bytes, or -1 for all up to the end
 	Close  bool // the sending half
 	Wait   int  // milliseconds
 	TLS    *tlsHello
-	Look   string // addresses of a name
-	Unplug string // an interface
-	// Flood sends so many bytes, Drain reads as many, Pong sends a byte and reads one so often.
+	Look   string // look up a name
+	Unplug string // take down an interface
+	// Flood sends that many bytes, Drain reads as many, Pong sends a byte and reads one that often.
 	Flood, Drain int64
 	Pong         int
-	// Crowd does all of its steps at once so often.
+	// Crowd does all of its steps concurrently that often.
 	Crowd      int
 	CrowdSteps []step
 }
 
-// tlsHello is a TLS client's.
+// tlsHello are the settings of a TLS client.
 type tlsHello struct {
 	SNI   string
 	Roots []byte
 }
 
-// A result is what became of the steps.
+// result is the outcome of the steps.
 type result struct {
-	Read  []byte // all that was read
-	Err   string // of the step that did not succeed, without addresses
-	At    int    // that step
+	Read  []byte // all bytes read
+	Err   string // of the step that failed, without addresses
+	At    int    // index of that step
 	Took  time.Duration
 	Addrs []string
 	Errs  []string // of a crowd
 }
 
-// play has a client inside do the steps.
+// play runs the steps in a client inside.
 func (s *space) play(t testing.TB, steps ...step) result {
 	t.Helper()
 	in, err := json.Marshal(steps)
@@ -68,7 +68,7 @@ func (s *space) play(t testing.TB, steps ...step) result {
 	return r
 }
 
-// client is this binary as a client.
+// client makes this binary act as a client.
 func client() {
 	var steps []step
 	if err := json.NewDecoder(os.Stdin).Decode(&steps); err != nil {
@@ -95,7 +95,7 @@ func playAll(steps []step) (r result) {
 	return r
 }
 
-// plain leaves out addresses and ports.
+// plain removes addresses and ports.
 func plain(err error) string {
 	var op *net.OpError
 	var sys interface{ Timeout() bool }
@@ -214,7 +214,7 @@ func (p *player) crowd(s step) error {
 	return nil
 }
 
-// zeros is an endless text of them.
+// zeros is an endless reader of them.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p[:min(len(p), 1)]); return len(p), nil }

@@ -14,35 +14,35 @@ import (
 	"time"
 )
 
-// Browsers send an imitation of an encrypted ClientHello to servers that have no keys for one
-// (GREASE, RFC 9849, 6.2), and nobody can tell it from a real one. It is harmless exactly there: a server
-// without keys hears the outer name alone. So the edge asks the server, with an imitation of
-// its own: one that has keys answers with those that it wants to be used.
+// Browsers send an imitation of an encrypted ClientHello to servers without keys for one (GREASE, RFC 9849,
+// 6.2), and it looks exactly like a real one. It is harmless exactly there: a server without keys reads only
+// the outer name. So the proxy asks the server, with an imitation of its own: a server with keys replies with
+// the keys to use.
 //
-// What is believed of the server: that it says so, as the standard asks of it, and that its neighbours at
-// the same address have what it has.
+// The proxy assumes that the server replies as the standard demands, and that other servers at the same address
+// have the same keys.
 
 const (
-	echTime    = 5 * time.Second // for the question
-	echKept    = 10 * time.Minute
-	echFailed  = 10 * time.Second // until a question that got no answer is asked again
-	mostServer = 1024             // are remembered
+	echTime     = 5 * time.Second // for one query
+	echLifetime = 10 * time.Minute
+	echRetry    = 10 * time.Second // until a failed query is repeated
+	maxServers  = 1024             // size of the cache
 )
 
-// An echServer is whom a client speaks to.
+// echServer is a server that a client connects to.
 type echServer struct {
 	name string
 	at   netip.AddrPort
 }
 
-// An echAnswer is what was found out, guarded by mu: who comes meanwhile waits.
+// echAnswer is a cached reply. mu is held during a query, so others wait for its result.
 type echAnswer struct {
 	mu    sync.Mutex
-	why   string // an encrypted ClientHello may not pass, or ""
+	why   string // why an encrypted ClientHello is refused, or ""
 	until time.Time
 }
 
-// echServers remembers answers. The zero value is empty.
+// echServers caches replies. The zero value is empty.
 type echServers struct {
 	mu    sync.Mutex
 	known map[echServer]*echAnswer
@@ -53,7 +53,7 @@ func (s *echServers) of(server echServer) *echAnswer {
 	defer s.mu.Unlock()
 	a := s.known[server]
 	if a == nil {
-		if s.known == nil || len(s.known) >= mostServer {
+		if s.known == nil || len(s.known) >= maxServers {
 			s.known = map[echServer]*echAnswer{}
 		}
 		a = &echAnswer{}
@@ -62,9 +62,9 @@ func (s *echServers) of(server echServer) *echAnswer {
 	return a
 }
 
-// hides says why an encrypted ClientHello may not pass to a target, or "". It may ask the server, which
-// goes on when who wanted to know has gone.
-func (e *Edge) hides(t target) string {
+// echRefusal returns why an encrypted ClientHello to a target is refused, or "". It may query the server; the
+// query continues if the caller's connection ends.
+func (e *Edge) echRefusal(t target) string {
 	if t.terms.ECH {
 		return ""
 	}
@@ -77,26 +77,26 @@ func (e *Edge) hides(t target) string {
 	ctx, stop := context.WithTimeout(e.ctx, echTime)
 	defer stop()
 	keys, err := e.hasKeys(ctx, t)
-	a.why, a.until = "", time.Now().Add(echKept)
+	a.why, a.until = "", time.Now().Add(echLifetime)
 	switch {
 	case err != nil:
-		a.why, a.until = hiddenName+", and whether the server could is not known ("+unreached(err)+")"+hiddenHint, time.Now().Add(echFailed)
+		a.why, a.until = hiddenName+", and the server did not reply whether it has keys ("+unreached(err)+")"+hiddenHint, time.Now().Add(echRetry)
 	case keys:
 		a.why = hiddenName + ", and the server has keys for it" + hiddenHint
 	}
 	return a.why
 }
 
-// hasKeys asks a server whether it has keys for encrypted ClientHellos.
+// hasKeys queries whether a server has keys for encrypted ClientHellos.
 func (e *Edge) hasKeys(ctx context.Context, t target) (bool, error) {
 	imitation, _, err := echImitation(t.name)
 	if err != nil {
 		return false, err
 	}
-	_, err = e.shake(ctx, t, &tls.Config{
+	_, err = e.handshake(ctx, t, &tls.Config{
 		ServerName: t.name, MinVersion: tls.VersionTLS13, NextProtos: []string{"h2", "http/1.1"},
 		EncryptedClientHelloConfigList: imitation,
-		// Nothing is said to the server, and what it says of itself the client will check.
+		// No data is sent to the server, and the client itself verifies it later.
 		EncryptedClientHelloRejectionVerify: func(tls.ConnectionState) error { return nil },
 	})
 	var refused *tls.ECHRejectionError
@@ -104,17 +104,17 @@ func (e *Edge) hasKeys(ctx context.Context, t target) (bool, error) {
 		return len(refused.RetryConfigList) > 0, nil
 	}
 	if err == nil {
-		return false, errors.New("it has understood what means nothing")
+		return false, errors.New("the server accepted a made-up key")
 	}
-	version, plain := e.shake(ctx, t, &tls.Config{ServerName: t.name, InsecureSkipVerify: true}) //nolint:gosec // as above
+	version, plain := e.handshake(ctx, t, &tls.Config{ServerName: t.name, InsecureSkipVerify: true}) //nolint:gosec // as above
 	if plain == nil && version < tls.VersionTLS13 {
-		return false, nil // it is older than encrypted ClientHellos, which need TLS 1.3
+		return false, nil // TLS before 1.3 has no encrypted ClientHello
 	}
 	return false, err
 }
 
-// shake makes a connection of its own to a target, and answers with the version of TLS.
-func (e *Edge) shake(ctx context.Context, t target, c *tls.Config) (uint16, error) {
+// handshake makes a TLS connection to a target and returns its version.
+func (e *Edge) handshake(ctx context.Context, t target, c *tls.Config) (uint16, error) {
 	conn, err := e.dialOne(ctx, "tcp", netip.AddrPortFrom(t.addr, t.port), 1)
 	if err != nil {
 		return 0, err
@@ -125,15 +125,15 @@ func (e *Edge) shake(ctx context.Context, t target, c *tls.Config) (uint16, erro
 	return client.ConnectionState().Version, err
 }
 
-// echImitation is a list of one configuration (RFC 9849, 4), with a key whose other half it answers
-// with, and which nobody else has.
+// echImitation returns a list of one configuration (RFC 9849, 4) with a fresh key, and the private half of
+// that.
 func echImitation(name string) (list []byte, other *ecdh.PrivateKey, err error) {
 	key, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, nil, err
 	}
 	public := key.PublicKey().Bytes()
-	b := []byte{public[0], 0, 0x20} // a number for it, X25519
+	b := []byte{public[0], 0, 0x20} // an id, X25519
 	b = append(binary.BigEndian.AppendUint16(b, uint16(len(public))), public...)
 	b = append(b, 0, 4, 0, 1, 0, 1) // HKDF-SHA256, AES-128-GCM
 	b = append(b, 0, byte(len(name)))

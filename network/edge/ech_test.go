@@ -12,9 +12,9 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// TestAnImitationPassesToAServerWithoutKeys for encrypted ClientHellos, and to no other: not to one that has keys, nor to
-// one of which that is not known. The server is asked once.
-func TestAnImitationPassesToAServerWithoutKeys(t *testing.T) {
+// TestGREASEPassesToServersWithoutKeys for encrypted ClientHellos, and not to a server with keys or one that
+// does not reply. The proxy queries a server once.
+func TestGREASEPassesToServersWithoutKeys(t *testing.T) {
 	w := newWorld(t, "*.example")
 	certificate, _ := certify(t, "plain.example", "old.example", "keys.example")
 	list, key, err := echImitation("keys.example")
@@ -33,7 +33,7 @@ func TestAnImitationPassesToAServerWithoutKeys(t *testing.T) {
 		{"keys.example", "203.0.113.12", &tls.Config{
 			EncryptedClientHelloKeys: []tls.EncryptedClientHelloKey{{Config: list[listHead:], PrivateKey: key.Bytes(), SendAsRetry: true}},
 		}, false, "the server has keys for it"},
-		{"none.example", "203.0.113.13", &tls.Config{}, false, "is not known"},
+		{"none.example", "203.0.113.13", &tls.Config{}, false, "did not reply"},
 	} {
 		w.name(c.name, c.at)
 		var asked atomic.Int32
@@ -54,7 +54,7 @@ func TestAnImitationPassesToAServerWithoutKeys(t *testing.T) {
 			}
 		}
 		if !c.passes {
-			w.told(t, c.name, func(ev network.Event) bool { return ev.Name == c.name && ev.Ended && strings.Contains(ev.Why, c.why) })
+			w.awaitEvent(t, c.name, func(ev network.Event) bool { return ev.Name == c.name && ev.Ended && strings.Contains(ev.Why, c.why) })
 		}
 		if most := int32(2 + 2); asked.Load() > most {
 			t.Errorf("%s was asked %d times", c.name, asked.Load())

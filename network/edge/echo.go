@@ -17,13 +17,13 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// A link is the TUN, but for echo requests: the stack, which plays every
-// address, would answer for hosts that nobody asked. They are answered with "prohibited", which ends a
-// ping at once; the gateway's own is answered.
+// link is the TUN, with its own handling of echo requests: the stack, which answers for every address, would
+// reply for hosts that no rule allows. link replies "prohibited", which ends a ping at once, except for the
+// gateway.
 type link struct {
 	nested.Endpoint
 	edge *Edge
-	to   stack.NetworkDispatcher // where packets go once they are read
+	to   stack.NetworkDispatcher // receives packets after start
 }
 
 func newLink(tun stack.LinkEndpoint, e *Edge) *link {
@@ -32,26 +32,26 @@ func newLink(tun stack.LinkEndpoint, e *Edge) *link {
 	return l
 }
 
-// Attach is called when the stack knows the link, and nothing else yet: what waits in the
-// TUN would be lost or refused. read reads it.
+// Attach is called by the stack, before it is ready: packets in the TUN would be lost or refused. start begins
+// to read them.
 func (l *link) Attach(to stack.NetworkDispatcher) {
 	if l.to = to; to == nil {
 		l.Endpoint.Attach(nil)
 	}
 }
 
-// read begins to read packets.
-func (l *link) read() { l.Endpoint.Attach(l.to) }
+// start begins to read packets.
+func (l *link) start() { l.Endpoint.Attach(l.to) }
 
-// rest ends that, and answers when what was read was decided on. The stack does so
-// when it removes the link, but holds a lock then that decisions wait for.
-func (l *link) rest() {
-	const handOver = time.Millisecond // a thousand times what it takes from the read, before which a packet would be dropped
+// stop ends reading and returns after packets that were read have been handled. The stack does the same when it
+// removes the link, but then holds a lock that the handlers need.
+func (l *link) stop() {
+	const handOver = time.Millisecond // a thousand times the delay between read and handler, before which a packet would be dropped
 	time.Sleep(handOver)
 	l.Endpoint.Attach(nil)
 }
 
-// DeliverNetworkPacket is called with each packet from inside.
+// DeliverNetworkPacket receives each packet from inside.
 func (l *link) DeliverNetworkPacket(protocol tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) {
 	var answer []byte
 	var to netip.Addr
@@ -71,7 +71,7 @@ func (l *link) DeliverNetworkPacket(protocol tcpip.NetworkProtocolNumber, pkt *s
 	defer reply.DecRef()
 	var list stack.PacketBufferList
 	list.PushBack(reply)
-	_, _ = l.WritePackets(list) // lost as any packet may be
+	_, _ = l.WritePackets(list) // a lost reply is like any lost packet
 }
 
 func (e *Edge) nameOf(addr netip.Addr) string {
@@ -81,7 +81,7 @@ func (e *Edge) nameOf(addr netip.Addr) string {
 	return ""
 }
 
-// prohibit4 answers an echo request to any host but the gateway, or nil.
+// prohibit4 returns the reply to an echo request to a host other than the gateway, or nil.
 func prohibit4(pkt *stack.PacketBuffer) ([]byte, netip.Addr) {
 	head, ok := pkt.Data().PullUp(header.IPv4MinimumSize)
 	if !ok {
@@ -102,7 +102,7 @@ func prohibit4(pkt *stack.PacketBuffer) ([]byte, netip.Addr) {
 		return nil, to
 	}
 	const fixed = header.IPv4MinimumSize + header.ICMPv4MinimumSize
-	b := make([]byte, fixed+len(head)) // RFC 792: the header and 8 bytes of what was refused
+	b := make([]byte, fixed+len(head)) // RFC 792: the header and 8 bytes of the refused packet
 	copy(b[fixed:], head)
 	reply := header.IPv4(b)
 	reply.Encode(&header.IPv4Fields{

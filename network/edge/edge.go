@@ -18,50 +18,51 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// Options of an edge. The zero value allows nothing and tells nobody.
+// Options of a proxy. The zero value allows nothing and reports nothing.
 type Options struct {
-	// Rules at the beginning; see [Edge.Allow].
+	// Rules are the initial rules; see [Edge.Allow].
 	Rules network.Rules
-	// Counters is what was counted before, and what the limits of rules go on from.
+	// Counters are the counts so far, on which the limits of rules build.
 	Counters network.Counters
-	// Names have the addresses of these numbers already, and LastName was given last; see network.Message.
+	// Names have the addresses of these numbers, and LastName was given last; see network.Message.
 	Names    map[string]int
 	LastName int
-	// Event is called with each event, one after the other, from a goroutine of its own. Traffic does not wait for it: what
-	// it is too slow for is dropped and counted. Close waits until it has returned, so it must not call Close.
+	// Event is called with each event, one at a time, from a goroutine of its own. Traffic does not wait for it:
+	// events are dropped and counted when it is too slow. Close waits until it has returned, so it must not call
+	// Close.
 	Event func(network.Event)
-	// Ready, where it is not nil, is called before the first packet is read. After an error none is.
+	// Ready, unless nil, is called before the first packet is read. After an error, none is read.
 	Ready func() error
-	// MaxConnections is how many connections and datagram flows may be open at once; 0 means 1024. One that is not read from can take
-	// 2.5 MiB of memory, from the 65th on 256 KiB.
+	// MaxConnections is the limit of open connections and datagram flows; 0 means 1024. A connection that its peer
+	// does not read can take 2.5 MiB of memory, from the 65th on 256 KiB.
 	MaxConnections int
-	// MaxBytes bounds the payload in and out together, over the edge's life; 0 is no limit.
+	// MaxBytes limits the payload in both directions together, over the proxy's life; 0 is no limit.
 	MaxBytes int64
-	// NoServerName lets a TLS client pass that does not say whom it wants to speak to.
+	// NoServerName allows TLS clients that send no server name.
 	NoServerName bool
-	// QUIC lets datagrams of QUIC pass, whose server name cannot be read.
+	// QUIC allows QUIC, whose server name cannot be read.
 	QUIC bool
-	// Lookup and Dial are the host's own where they are nil. Dial gets an address that was checked.
+	// Lookup and Dial default to the host's own. Dial receives an address that was checked.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	Dial   func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error)
 }
 
-// Times that an edge waits.
+// Time limits of a proxy.
 const (
-	connectTime = 20 * time.Second // for a name's addresses and a connection to one
-	idleFlow    = 60 * time.Second // between datagrams, until a flow is forgotten
+	connectTime = 20 * time.Second // to resolve a name and connect to one of its addresses
+	idleFlow    = 60 * time.Second // without datagrams, until a flow is forgotten
 	patience    = 100 * time.Millisecond
-	lastWord    = 500 * time.Millisecond // for what waits on the sandbox when the edge is closed
+	lastWord    = 500 * time.Millisecond // for replies to the sandbox when the proxy closes
 )
 
-// An Edge is the other end of a sandbox's network. All methods are safe for many goroutines.
+// Edge is the proxy of one sandbox's network. All methods are safe for concurrent use.
 type Edge struct {
 	options Options
 	stack   *stack.Stack
 	link    *link
 	tun     *os.File
-	gone    chan struct{} // closed when the TUN answers no more, or Close begins
-	over    chan struct{} // closed when Close is done
+	failed  chan struct{} // closed when the TUN fails or Close begins
+	done    chan struct{} // closed when Close is done
 	names   names
 	events  queue
 	ech     echServers
@@ -70,12 +71,12 @@ type Edge struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	work   sync.WaitGroup
-	// buffers of *[]byte, for relays: for the first flows, and for the others
+	// buffers of *[]byte for relays: of the first flows, and of later ones
 	buffers, small sync.Pool
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	flows  map[*flow]struct{}
-	usages map[string]*usage // by rules without options
+	usages map[string]*usage // by rule without options
 	closed bool
 
 	ids      atomic.Uint64
@@ -86,20 +87,20 @@ type Edge struct {
 	quit     func() // closes gone, once
 }
 
-// ErrClosed says that the edge's life is over.
-var ErrClosed = errors.New("network edge is closed")
+// ErrClosed is the error of a closed proxy.
+var ErrClosed = errors.New("network proxy is closed")
 
-// New puts an edge on a TUN device and begins to serve it. The device was made
-// without packet information (IFF_TUN, IFF_NO_PI), and the interface inside is to have
-// the addresses and the MTU of package network. The edge keeps a descriptor of its own of tun, which keeps the namespace
-// alive: who ends the sandbox closes the edge.
-// It costs under a millisecond and a dozen goroutines; an error leaves nothing.
+// New starts a proxy on a TUN device. The device must be without packet information (IFF_TUN, IFF_NO_PI), and
+// the interface inside must have the addresses and the MTU of package network. The proxy duplicates tun, which
+// keeps the namespace alive: the owner of the sandbox must close the proxy.
+//
+// Cost: under a millisecond and a dozen goroutines. An error leaves nothing behind.
 func New(tun *os.File, o Options) (*Edge, error) {
 	if o.MaxConnections == 0 {
 		o.MaxConnections = 1024
 	}
-	e := &Edge{options: o, flows: map[*flow]struct{}{}, usages: map[string]*usage{}, gone: make(chan struct{}), over: make(chan struct{})}
-	e.quit = sync.OnceFunc(func() { close(e.gone) })
+	e := &Edge{options: o, flows: map[*flow]struct{}{}, usages: map[string]*usage{}, failed: make(chan struct{}), done: make(chan struct{})}
+	e.quit = sync.OnceFunc(func() { close(e.failed) })
 	e.rules.Store(&o.Rules)
 	e.restore(o.Counters)
 	e.names.restore(o.Names, o.LastName)
@@ -107,26 +108,26 @@ func New(tun *os.File, o Options) (*Edge, error) {
 	var err error
 	if e.tun, err = duplicate(tun); err != nil {
 		e.cancel()
-		return nil, fmt.Errorf("network edge: %w", err)
+		return nil, fmt.Errorf("network proxy: %w", err)
 	}
 	e.events.start(o.Event)
 	if err := e.begin(); err != nil {
-		return nil, errors.Join(fmt.Errorf("network edge: %w", err), e.Close())
+		return nil, errors.Join(fmt.Errorf("network proxy: %w", err), e.Close())
 	}
 	return e, nil
 }
 
-// Run waits until ctx is done or the TUN is gone, and closes the edge.
+// Run waits until ctx is done or the TUN fails, and closes the proxy.
 func (e *Edge) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
-	case <-e.gone:
+	case <-e.failed:
 	}
 	return e.Close()
 }
 
-// Close cuts every connection and answers when nothing of the edge is left: no goroutine, no
-// descriptor. What it had to tell was told. It is safe to repeat, and to call from many places at once.
+// Close cuts every connection and returns when every goroutine and descriptor of the proxy is gone and every
+// event is delivered. It may be called repeatedly and concurrently.
 func (e *Edge) Close() error {
 	e.mu.Lock()
 	first := !e.closed
@@ -135,22 +136,22 @@ func (e *Edge) Close() error {
 	e.mu.Unlock()
 	e.quit()
 	if !first {
-		<-e.over
+		<-e.done
 		return nil
 	}
-	defer close(e.over)
+	defer close(e.done)
 	e.cancel()
 	for _, f := range open {
 		f.cut(closedWhy)
 	}
-	e.settle()
+	e.shutDown()
 	e.events.stop()
 	return e.tun.Close()
 }
 
-// settle ends the stack, after what is under way had the time to say a last word: a reset, so that
-// nobody inside waits for an answer.
-func (e *Edge) settle() {
+// shutDown ends the stack after open flows had the time to send a reset, so that no process inside waits for a
+// reply.
+func (e *Edge) shutDown() {
 	done := make(chan struct{})
 	go func() {
 		e.work.Wait()
@@ -165,14 +166,14 @@ func (e *Edge) settle() {
 	}
 	<-done
 	if e.link != nil {
-		e.link.rest()
+		e.link.stop()
 	}
 	if e.stack != nil {
 		e.stack.Wait()
 	}
 }
 
-// openFlows is called with mu held.
+// openFlows returns the open flows. The caller holds mu.
 func (e *Edge) openFlows() []*flow {
 	open := make([]*flow, 0, len(e.flows))
 	for f := range e.flows {
@@ -181,10 +182,10 @@ func (e *Edge) openFlows() []*flow {
 	return open
 }
 
-// Rules that hold now.
+// Rules returns the current rules.
 func (e *Edge) Rules() network.Rules { return *e.rules.Load() }
 
-// Allow replaces the rules. What is open and no longer allowed is cut.
+// Allow replaces the rules. It cuts open connections that they do not allow.
 func (e *Edge) Allow(r network.Rules) {
 	e.rules.Store(&r)
 	e.limitUsages(r)
@@ -192,13 +193,13 @@ func (e *Edge) Allow(r network.Rules) {
 	open := e.openFlows()
 	e.mu.Unlock()
 	for _, f := range open {
-		if why := f.still(r); why != "" {
+		if why := f.recheck(r); why != "" {
 			f.cut(why)
 		}
 	}
 }
 
-// Counters is what was done so far.
+// Counters returns the counts so far.
 func (e *Edge) Counters() network.Counters {
 	e.mu.Lock()
 	open, rules := len(e.flows), e.counted()
@@ -209,8 +210,8 @@ func (e *Edge) Counters() network.Counters {
 	}
 }
 
-// goes runs f in a goroutine that Close waits for, unless the edge is closed.
-func (e *Edge) goes(f func()) bool {
+// spawn runs f in a goroutine that Close waits for. It returns false if the proxy is closed.
+func (e *Edge) spawn(f func()) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -220,7 +221,7 @@ func (e *Edge) goes(f func()) bool {
 	return true
 }
 
-// refuse tells of a decision against.
+// refuse records a refusal.
 func (e *Edge) refuse(ev network.Event) {
 	e.refusals.Add(1)
 	ev.Allowed = false

@@ -10,8 +10,8 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// TestANameLeadsToItsServer: by IPv4 and IPv6, with all that was said in both directions.
-func TestANameLeadsToItsServer(t *testing.T) {
+// TestNameLeadsToItsServer by IPv4 and IPv6, with all data in both directions.
+func TestNameLeadsToItsServer(t *testing.T) {
 	w := newWorld(t, "site.example:7")
 	w.name("site.example", "203.0.113.10")
 	w.serve(t, "203.0.113.10:7", echo)
@@ -21,14 +21,14 @@ func TestANameLeadsToItsServer(t *testing.T) {
 			t.Errorf("%s: %q, %s", kind, r.Read, r.Err)
 		}
 	}
-	ev := w.told(t, "the end", func(ev network.Event) bool { return ev.Ended })
+	ev := w.awaitEvent(t, "the end", func(ev network.Event) bool { return ev.Ended })
 	if ev.BytesIn != 6 || ev.BytesOut != 6 || ev.Rule != "site.example:7" || ev.Addr.String() != "203.0.113.10" || !ev.Allowed || ev.Why != "" {
-		t.Errorf("the end is told as %+v", ev)
+		t.Errorf("the event of the end is %+v", ev)
 	}
 }
 
-// TestAServerMaySpeakFirst: nothing of what it says waits for the client.
-func TestAServerMaySpeakFirst(t *testing.T) {
+// TestServerMaySendFirst: its bytes do not wait for the client.
+func TestServerMaySendFirst(t *testing.T) {
 	w := newWorld(t, "ssh.example")
 	w.name("ssh.example", "203.0.113.10")
 	w.serve(t, "203.0.113.10:22", func(conn net.Conn) {
@@ -41,8 +41,8 @@ func TestAServerMaySpeakFirst(t *testing.T) {
 	}
 }
 
-// TestWhatNoRuleAllowsIsRefusedAtOnce: nothing waits for a time-out.
-func TestWhatNoRuleAllowsIsRefusedAtOnce(t *testing.T) {
+// TestForbiddenDestinationsAreRefusedAtOnce, without a time-out.
+func TestForbiddenDestinationsAreRefusedAtOnce(t *testing.T) {
 	w := newWorld(t, "site.example:80,192.0.2.7:99,*.wild.example")
 	w.name("site.example", "203.0.113.10")
 	for _, c := range []struct{ dial, err, kind, name, why string }{
@@ -69,8 +69,8 @@ func TestWhatNoRuleAllowsIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// TestWhatIsAllowedAndNotReachedIsNoRefusal: who reads of it need not look for a rule.
-func TestWhatIsAllowedAndNotReachedIsNoRefusal(t *testing.T) {
+// TestUnreachableServerIsNoRefusal: a reader of the record need not look for a rule.
+func TestUnreachableServerIsNoRefusal(t *testing.T) {
 	w := newWorld(t, "site.example:80,*.wild.example")
 	w.name("site.example", "203.0.113.10")
 	for name, why := range map[string]string{"site.example": "connection refused", "x.wild.example": "no such host"} {
@@ -78,7 +78,7 @@ func TestWhatIsAllowedAndNotReachedIsNoRefusal(t *testing.T) {
 		if !strings.Contains(r.Err, "refused") || r.Took.Seconds() > 2 {
 			t.Errorf("%s: %q after %v", name, r.Err, r.Took)
 		}
-		w.told(t, name+" failed", func(ev network.Event) bool {
+		w.awaitEvent(t, name+" failed", func(ev network.Event) bool {
 			return ev.Allowed && ev.Failed && ev.Rule != "" && ev.Name == name && strings.Contains(ev.Why, why)
 		})
 	}

@@ -10,16 +10,16 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// queued is how many events may wait for who takes them.
-const queued = 4096
+// maxQueued is the number of events that may wait for the listener.
+const maxQueued = 4096
 
-// A queue hands events on without making traffic wait. The zero value has no listener.
+// queue passes events to a listener without delaying traffic. The zero value has no listener.
 type queue struct {
-	lost atomic.Int64
-	line chan network.Event
-	mu   sync.RWMutex // held for writing only to close the line
-	over bool
-	done chan struct{}
+	lost   atomic.Int64
+	ch     chan network.Event
+	mu     sync.RWMutex // held for writing only to close ch
+	closed bool
+	done   chan struct{}
 }
 
 func (q *queue) start(listen func(network.Event)) {
@@ -28,40 +28,40 @@ func (q *queue) start(listen func(network.Event)) {
 		close(q.done)
 		return
 	}
-	q.line = make(chan network.Event, queued)
+	q.ch = make(chan network.Event, maxQueued)
 	go func() {
 		defer close(q.done)
-		for ev := range q.line {
+		for ev := range q.ch {
 			listen(ev)
 		}
 	}()
 }
 
 func (q *queue) put(ev network.Event) {
-	if q.line == nil {
+	if q.ch == nil {
 		return
 	}
 	ev.Time = time.Now()
 	q.mu.RLock()
 	defer q.mu.RUnlock()
-	if q.over {
+	if q.closed {
 		q.lost.Add(1)
 		return
 	}
 	select {
-	case q.line <- ev:
+	case q.ch <- ev:
 	default:
 		q.lost.Add(1)
 	}
 }
 
-// stop waits until what is queued was taken.
+// stop waits until the listener has received the queued events.
 func (q *queue) stop() {
 	q.mu.Lock()
-	if !q.over && q.line != nil {
-		close(q.line)
+	if !q.closed && q.ch != nil {
+		close(q.ch)
 	}
-	q.over = true
+	q.closed = true
 	q.mu.Unlock()
 	<-q.done
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// A flow is one connection, or the datagrams between two ports, from the decision that allowed it to
-// its end.
+// flow is one connection, or the datagrams between two ports, from the decision that allowed it to its end.
 type flow struct {
 	edge    *Edge
 	id      uint64
@@ -21,19 +20,19 @@ type flow struct {
 	ctx     context.Context // done when the flow is cut
 	cancel  context.CancelFunc
 	in, out atomic.Int64
-	usage   *usage // of the rule that allowed it
-	small   bool   // many are open: it has to do with less memory
+	usage   *usage // of the rule that allowed the flow
+	small   bool   // many flows are open: this one uses less memory
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	target target
-	why    string // what cut it
+	why    string // why the flow was cut
 	shut   []func()
 }
 
-// afterDone calls f when ctx is done, unless stop was called before.
+// afterDone calls f when ctx is done, unless stop is called before.
 func afterDone(ctx context.Context, f func()) (stop func() bool) { return context.AfterFunc(ctx, f) }
 
-// open counts a flow to t, or says why there is no room.
+// open registers a flow to t, or returns why a limit refuses it.
 func (e *Edge) open(kind network.Kind, t target) (f *flow, why string) {
 	f = &flow{edge: e, id: e.ids.Add(1), kind: kind, target: t}
 	e.mu.Lock()
@@ -51,24 +50,24 @@ func (e *Edge) open(kind network.Kind, t target) (f *flow, why string) {
 		return nil, why
 	}
 	f.usage.open++
-	f.small = len(e.flows) >= roomy
+	f.small = len(e.flows) >= maxFast
 	f.ctx, f.cancel = context.WithCancel(e.ctx)
 	e.flows[f] = struct{}{}
 	return f, ""
 }
 
-// Why a flow was cut, or never was.
+// Reasons why a flow is cut or refused.
 const (
 	spentWhy  = "the limit of bytes is reached"
-	closedWhy = "the edge was closed" // the sandbox's last command has ended
+	closedWhy = "the proxy was closed" // the sandbox's last command has ended
 )
 
-// spent says that the limit of bytes is reached.
+// spent reports whether the limit of bytes is reached.
 func (e *Edge) spent() bool {
 	return e.options.MaxBytes > 0 && e.in.Load()+e.out.Load() >= e.options.MaxBytes
 }
 
-// begin tells that the flow has reached t.
+// begin records that the flow is connected to t.
 func (f *flow) begin(t target) {
 	f.mu.Lock()
 	f.target = t
@@ -80,7 +79,7 @@ func (f *flow) begin(t target) {
 	f.edge.events.put(ev)
 }
 
-// fail tells that the flow was never there.
+// fail records that the connection failed.
 func (f *flow) fail(t target, err error) {
 	f.forget()
 	f.mu.Lock()
@@ -97,7 +96,7 @@ func (f *flow) fail(t target, err error) {
 	f.edge.events.put(ev)
 }
 
-// end tells how it ended.
+// end records the end of the flow.
 func (f *flow) end() {
 	f.forget()
 	f.mu.Lock()
@@ -109,7 +108,7 @@ func (f *flow) end() {
 		f.edge.refuse(ev)
 		return
 	}
-	ev.Allowed = true // what was open to the end was not refused
+	ev.Allowed = true // a flow that was open to the end was not refused
 	f.edge.events.put(ev)
 }
 
@@ -123,7 +122,7 @@ func (f *flow) forget() {
 	}
 }
 
-// onCut has shut called when the flow is cut, at once where it was.
+// onCut registers a function to call when the flow is cut; it is called at once if the flow is cut already.
 func (f *flow) onCut(shut func()) {
 	f.mu.Lock()
 	cut := f.why != ""
@@ -136,7 +135,7 @@ func (f *flow) onCut(shut func()) {
 	}
 }
 
-// cut ends a flow, because of why. Only the first counts.
+// cut ends a flow for a reason. Only the first call counts.
 func (f *flow) cut(why string) {
 	f.mu.Lock()
 	if f.why != "" {
@@ -152,12 +151,12 @@ func (f *flow) cut(why string) {
 	}
 }
 
-// still says what forbids the flow by other rules, or "".
-func (f *flow) still(r network.Rules) string {
+// recheck returns why rules forbid the flow, or "".
+func (f *flow) recheck(r network.Rules) string {
 	f.mu.Lock()
 	t := f.target
 	f.mu.Unlock()
-	now, why := t.by(r)
+	now, why := t.matchRules(r)
 	switch {
 	case why != "":
 		return why
@@ -172,14 +171,14 @@ func (f *flow) still(r network.Rules) string {
 	return why
 }
 
-// terms are what the options of its rule say now.
+// terms returns the options of its rule, which Allow may change.
 func (f *flow) terms() network.Terms {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.target.terms
 }
 
-// count adds n bytes, and cuts the flow where they are more than all may have, or those of its rule.
+// count adds n bytes, and cuts the flow when the limit of all flows or of its rule is reached.
 func (f *flow) count(n int, in bool) bool {
 	if in {
 		f.in.Add(int64(n))

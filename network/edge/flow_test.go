@@ -17,18 +17,18 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// binary is data of no protocol.
+// binary is data of no known protocol.
 func binaryOf(n int) []byte { return bytes.Repeat([]byte{0}, n) }
 
-// TestHalfOfAConnectionMayEnd: each side says when it is done, and hears the other out.
-func TestHalfOfAConnectionMayEnd(t *testing.T) {
+// TestHalfCloseIsForwarded: each side may finish before the other.
+func TestHalfCloseIsForwarded(t *testing.T) {
 	w := newWorld(t, "site.example")
 	w.name("site.example", "203.0.113.10")
-	w.serve(t, "203.0.113.10:1", func(conn net.Conn) { // answers when all was said
+	w.serve(t, "203.0.113.10:1", func(conn net.Conn) { // replies at the end of the request
 		b, _ := io.ReadAll(conn)
 		_, _ = conn.Write(bytes.ToUpper(b))
 	})
-	w.serve(t, "203.0.113.10:2", func(conn net.Conn) { // says all, then listens
+	w.serve(t, "203.0.113.10:2", func(conn net.Conn) { // sends everything, then reads
 		_, _ = conn.Write([]byte("bye"))
 		_ = closeWrite(conn)
 		b, _ := io.ReadAll(conn)
@@ -52,8 +52,8 @@ func TestHalfOfAConnectionMayEnd(t *testing.T) {
 	t.Error("what the client said last did not arrive")
 }
 
-// TestAResetIsCarriedOn: a server that breaks off is not mistaken for one that is done.
-func TestAResetIsCarriedOn(t *testing.T) {
+// TestResetIsForwarded: a client can tell a server's reset from its end.
+func TestResetIsForwarded(t *testing.T) {
 	w := newWorld(t, "site.example")
 	w.name("site.example", "203.0.113.10")
 	w.serve(t, "203.0.113.10:1", func(conn net.Conn) {
@@ -65,8 +65,8 @@ func TestAResetIsCarriedOn(t *testing.T) {
 	}
 }
 
-// TestWhoDoesNotReadHoldsTheOtherBack: the edge keeps a bounded part of what nobody takes.
-func TestWhoDoesNotReadHoldsTheOtherBack(t *testing.T) {
+// TestSlowReaderBlocksTheSender: the proxy buffers a limited amount.
+func TestSlowReaderBlocksTheSender(t *testing.T) {
 	w := newWorld(t, "site.example")
 	w.name("site.example", "203.0.113.10")
 	sent := make(chan int64, 1)
@@ -81,8 +81,8 @@ func TestWhoDoesNotReadHoldsTheOtherBack(t *testing.T) {
 	}
 }
 
-// TestACrowdIsServed: 200 connections at once, each with its own data.
-func TestACrowdIsServed(t *testing.T) {
+// TestManyConnections: 200 connections at once, each with its own data.
+func TestManyConnections(t *testing.T) {
 	w := newWorld(t, "site.example")
 	w.name("site.example", "203.0.113.10")
 	w.serve(t, "203.0.113.10:1", echo)
@@ -90,14 +90,14 @@ func TestACrowdIsServed(t *testing.T) {
 	if len(r.Errs) > 0 || len(r.Read) != 200*20000 {
 		t.Errorf("%d bytes, %q", len(r.Read), r.Errs)
 	}
-	w.told(t, "the end", func(ev network.Event) bool { return ev.Ended })
+	w.awaitEvent(t, "the end", func(ev network.Event) bool { return ev.Ended })
 	if c := w.edge.Counters(); c.Opened != 200 || c.BytesIn != 200*20000 || c.BytesOut != c.BytesIn || c.EventsLost != 0 || c.Queries < 1 {
 		t.Errorf("%+v", c)
 	}
 }
 
-// TestLimitsHold: of connections, and of bytes; and are told.
-func TestLimitsHold(t *testing.T) {
+// TestLimitsOfConnectionsAndBytes are enforced and recorded.
+func TestLimitsOfConnectionsAndBytes(t *testing.T) {
 	w := newWorld(t, "site.example", func(o *Options) { o.MaxConnections, o.MaxBytes = 3, 100_000 })
 	w.name("site.example", "203.0.113.10")
 	w.serve(t, "203.0.113.10:1", echo)
@@ -110,7 +110,7 @@ func TestLimitsHold(t *testing.T) {
 	if !strings.Contains(r.Err, "reset") && !strings.Contains(r.Err, "broken pipe") {
 		t.Errorf("more bytes than are allowed: %q, after %d", r.Err, len(r.Read))
 	}
-	w.told(t, "a cut", func(ev network.Event) bool { return ev.Ended && strings.Contains(ev.Why, "limit of bytes") })
+	w.awaitEvent(t, "a cut", func(ev network.Event) bool { return ev.Ended && strings.Contains(ev.Why, "limit of bytes") })
 	if r = w.play(t, step{Dial: "tcp site.example:1"}); !strings.Contains(r.Err, "refused") {
 		t.Errorf("a connection after the limit: %q", r.Err)
 	}
@@ -119,8 +119,8 @@ func TestLimitsHold(t *testing.T) {
 	}
 }
 
-// TestRulesMayChangeMeanwhile: what is open and not allowed any more ends.
-func TestRulesMayChangeMeanwhile(t *testing.T) {
+// TestAllowCutsForbiddenConnections that are open.
+func TestAllowCutsForbiddenConnections(t *testing.T) {
 	w := newWorld(t, "site.example,other.example")
 	w.name("site.example", "203.0.113.10")
 	w.name("other.example", "203.0.113.10")
@@ -135,7 +135,7 @@ func TestRulesMayChangeMeanwhile(t *testing.T) {
 	if r := w.play(t, step{Dial: "tcp site.example:1"}, step{Send: []byte{0}}, step{Read: 1}); !strings.Contains(r.Err, "reset") {
 		t.Errorf("%q", r.Err)
 	}
-	w.told(t, "a cut", func(ev network.Event) bool {
+	w.awaitEvent(t, "a cut", func(ev network.Event) bool {
 		return ev.Ended && strings.Contains(ev.Why, "no rule allows site.example:1")
 	})
 	if r := w.play(t, step{Look: "site.example"}); !strings.Contains(r.Err, "no such host") {
@@ -146,8 +146,8 @@ func TestRulesMayChangeMeanwhile(t *testing.T) {
 	}
 }
 
-// TestHalfARequestIsAnsweredInTime: who says little and waits is not held back for long.
-func TestHalfARequestIsAnsweredInTime(t *testing.T) {
+// TestPartialRequestIsForwardedInTime: a client that sends little and waits is not delayed for long.
+func TestPartialRequestIsForwardedInTime(t *testing.T) {
 	w := newWorld(t, "site.example")
 	w.name("site.example", "203.0.113.10")
 	w.serve(t, "203.0.113.10:1", echo)
@@ -157,7 +157,7 @@ func TestHalfARequestIsAnsweredInTime(t *testing.T) {
 	}
 }
 
-// udpEcho answers datagrams at a made-up address.
+// udpEcho echoes datagrams at a made-up address.
 func (w *world) udpEcho(t testing.TB, at string) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -178,7 +178,7 @@ func (w *world) udpEcho(t testing.TB, at string) {
 	}()
 }
 
-// TestDatagramsAreRelayed: to a name and to an address that a rule names, and no others.
+// TestDatagramsAreRelayed to a name and to an address that a rule allows, and no others.
 func TestDatagramsAreRelayed(t *testing.T) {
 	w := newWorld(t, "site.example:1-443,192.0.2.0/24:5")
 	w.name("site.example", "203.0.113.10")
@@ -194,19 +194,19 @@ func TestDatagramsAreRelayed(t *testing.T) {
 	for to, why := range map[string]string{"site.example:443": "QUIC", "site.example:5": "QUIC", "site.example:500": "no rule allows", "192.0.2.7:6": "no rule names"} {
 		w.forgetEvents()
 		steps := []step{{Dial: "udp " + to}, {Send: long}, {Wait: 50}}
-		if to != "site.example:5" { // a flow that begins with other datagrams is cut where QUIC comes
+		if to != "site.example:5" { // a flow that begins with other datagrams is cut when QUIC appears
 			steps = append(steps, step{Read: 1})
 		}
 		if r := w.play(t, steps...); len(r.Read) > 0 || len(steps) > 3 && !strings.Contains(r.Err, "refused") {
 			t.Errorf("%s: %d bytes back, %q", to, len(r.Read), r.Err)
 		}
-		w.told(t, to, func(ev network.Event) bool {
+		w.awaitEvent(t, to, func(ev network.Event) bool {
 			return ev.Kind == network.UDP && !ev.Allowed && strings.Contains(ev.Why, why)
 		})
 	}
 }
 
-// TestPingsEndAtOnce: the stack does not answer for hosts that nobody asked; the gateway answers for itself.
+// TestPingsEndAtOnce: only the gateway replies to pings.
 func TestPingsEndAtOnce(t *testing.T) {
 	w := newWorld(t, "site.example")
 	if r := w.play(t, step{Look: "site.example"}); r.Err != "" {
@@ -227,8 +227,8 @@ func TestPingsEndAtOnce(t *testing.T) {
 	}
 }
 
-// TestClosingLeavesNothing: with connections, datagrams and a way in open, and one that is being opened.
-func TestClosingLeavesNothing(t *testing.T) {
+// TestCloseLeavesNothing with connections, datagrams and a port forward open, and one connection being opened.
+func TestCloseLeavesNothing(t *testing.T) {
 	w := newWorld(t, "site.example", func(o *Options) { o.Event = nil })
 	old := goleak.IgnoreCurrent()
 	_ = w.edge.Close()
@@ -279,7 +279,7 @@ func TestClosingLeavesNothing(t *testing.T) {
 		t.Error(err)
 	}
 	_ = l.Close()
-	for range arrived { // until it is closed
+	for range arrived { // until the channel is closed
 	}
 	for _, conn := range open {
 		_ = conn.Close()
@@ -287,7 +287,7 @@ func TestClosingLeavesNothing(t *testing.T) {
 	if c := w.edge.Counters(); c.Open != 0 || c.Opened < 10 {
 		t.Errorf("%+v", c)
 	}
-	w.told(t, "the cut", func(ev network.Event) bool { return ev.Ended && ev.Allowed && ev.Why == closedWhy })
+	w.awaitEvent(t, "the cut", func(ev network.Event) bool { return ev.Ended && ev.Allowed && ev.Why == closedWhy })
 	r := <-done
 	if len(r.Errs) != 10 || r.Took > 5*time.Second {
 		t.Errorf("after %v: %q", r.Took, r.Errs)
@@ -295,8 +295,8 @@ func TestClosingLeavesNothing(t *testing.T) {
 	goleak.VerifyNone(t, old)
 }
 
-// TestAnEdgeEndsWithItsDevice: Run returns when somebody inside takes it away.
-func TestAnEdgeEndsWithItsDevice(t *testing.T) {
+// TestRunEndsWithTheDevice: Run returns when a process inside removes it.
+func TestRunEndsWithTheDevice(t *testing.T) {
 	w := newWorld(t, "site.example")
 	ran := make(chan error, 1)
 	go func() { ran <- w.edge.Run(t.Context()) }()
@@ -313,11 +313,11 @@ func TestAnEdgeEndsWithItsDevice(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForTheRecord: events that nobody takes are counted, and traffic goes on.
-func TestNobodyWaitsForTheRecord(t *testing.T) {
+// TestSlowListenerDelaysNoTraffic: dropped events are counted.
+func TestSlowListenerDelaysNoTraffic(t *testing.T) {
 	stuck := make(chan struct{})
 	w := newWorld(t, "site.example", func(o *Options) { o.Event = func(network.Event) { <-stuck } })
-	for range queued + 10 {
+	for range maxQueued + 10 {
 		w.edge.refuse(network.Event{Kind: network.DNS})
 	}
 	if r := w.play(t, step{Look: "site.example"}); r.Err != "" {

@@ -21,7 +21,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
 
-// datagramFrom is one as a process inside sends it.
+// datagramFrom returns a datagram as a process inside sends it.
 func datagramFrom(to netip.AddrPort, payload []byte) []byte {
 	src, dst := tcpip.AddrFrom4(network.Inside4().Addr().As4()), tcpip.AddrFrom4(to.Addr().As4())
 	b := make([]byte, header.IPv4MinimumSize+header.UDPMinimumSize+len(payload))
@@ -36,7 +36,7 @@ func datagramFrom(to netip.AddrPort, payload []byte) []byte {
 	return b
 }
 
-// wire is a TUN device whose other end is the test's. The first is closed with the test.
+// wire returns a TUN device and its other end. The test closes the first.
 func wire(t *testing.T) (wire, tun *os.File) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -48,14 +48,14 @@ func wire(t *testing.T) (wire, tun *os.File) {
 	return wire, tun
 }
 
-// TestAnEdgeEndsWhilePacketsCome: and each that it has read was decided on.
-func TestAnEdgeEndsWhilePacketsCome(t *testing.T) {
+// TestCloseWhilePacketsArrive: every packet that was read is decided on.
+func TestCloseWhilePacketsArrive(t *testing.T) {
 	const each = 20
 	packet := datagramFrom(netip.MustParseAddrPort("192.0.2.7:99"), []byte("x"))
 	for range 30 {
 		wire, tun := wire(t)
-		var told atomic.Int64
-		e, err := New(tun, Options{Event: func(network.Event) { told.Add(1) }})
+		var events atomic.Int64
+		e, err := New(tun, Options{Event: func(network.Event) { events.Add(1) }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,8 +71,8 @@ func TestAnEdgeEndsWhilePacketsCome(t *testing.T) {
 		go func() { ended <- e.Close() }()
 		select {
 		case err := <-ended:
-			if err != nil || told.Load() != each {
-				t.Fatal("told of", told.Load(), "of", each, err)
+			if err != nil || events.Load() != each {
+				t.Fatal("events:", events.Load(), "of", each, err)
 			}
 		case <-time.After(20 * time.Second):
 			t.Fatal("it does not end")
@@ -82,9 +82,9 @@ func TestAnEdgeEndsWhilePacketsCome(t *testing.T) {
 	}
 }
 
-// TestAnEdgeLivesThroughAnyPacket: the root of a sandbox can forge every byte of what it sends. Afterwards
-// a question is answered as ever.
-func TestAnEdgeLivesThroughAnyPacket(t *testing.T) {
+// TestProxySurvivesAnyPacket: the root of a sandbox can forge every byte of what it sends. Afterwards the
+// resolver still replies.
+func TestProxySurvivesAnyPacket(t *testing.T) {
 	wire, tun := wire(t)
 	rules, err := network.Parse("site.example,0.0.0.0/0,::/0")
 	if err != nil {
@@ -125,7 +125,7 @@ func TestAnEdgeLivesThroughAnyPacket(t *testing.T) {
 		if _, err := wire.Write(p[:1+random.IntN(len(p))]); err != nil {
 			t.Fatal(err)
 		}
-		_ = wire.SetReadDeadline(time.Now()) // takes what was answered, if anything was
+		_ = wire.SetReadDeadline(time.Now()) // discards replies
 		_, _ = wire.Read(answer)
 	}
 	for deadline := time.Now().Add(10 * time.Second); ; {

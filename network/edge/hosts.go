@@ -11,33 +11,33 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// hostsFile is where the host keeps names of its own. A program inside finds them in its copy of the file, and then
-// connects to the address without a word to the resolver.
+// hostsFile maps names on the host. A program inside reads its copy of the file, and then connects to the
+// address without asking the resolver.
 const hostsFile = "/etc/hosts"
 
-// mostHosts bounds what of the file is read, for each connection that no rule allows by its address.
-const mostHosts = 256 << 10
+// maxHosts limits how much of the file is read, for each connection that no rule allows by address.
+const maxHosts = 256 << 10
 
-// pinned is the first name that the host's own file has for addr and rules allow on port, or "". A
-// connection to addr is then one to that name, and held to it. What the sandbox writes into its copy of the file counts for nothing.
-func (e *Edge) pinned(addr netip.Addr, port uint16) string {
+// hostsName returns the first name that the host's file maps to addr and that rules allow on port, or "". The
+// proxy then treats a connection to addr as one to that name. The sandbox's copy of the file has no effect.
+func (e *Edge) hostsName(addr netip.Addr, port uint16) string {
 	if e.options.Lookup != nil {
-		return "" // names are not the host's
+		return "" // names do not come from the host
 	}
 	f, err := os.Open(hostsFile)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, mostHosts))
+	text, err := io.ReadAll(io.LimitReader(f, maxHosts))
 	if err != nil {
 		return ""
 	}
-	return pinnedIn(string(text), addr, port, e.Rules())
+	return hostsNameIn(string(text), addr, port, e.Rules())
 }
 
-// pinnedIn reads a file as hosts(5) has it.
-func pinnedIn(text string, addr netip.Addr, port uint16, r network.Rules) string {
+// hostsNameIn searches the text of a file in the form of hosts(5).
+func hostsNameIn(text string, addr netip.Addr, port uint16, r network.Rules) string {
 	for line := range strings.Lines(text) {
 		line, _, _ = strings.Cut(line, "#")
 		fields := strings.Fields(line)

@@ -8,8 +8,8 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// TestAnAddressOfTheHostsFileIsItsName: where a rule allows that name, on that port.
-func TestAnAddressOfTheHostsFileIsItsName(t *testing.T) {
+// TestHostsFileAddressIsItsName if a rule allows that name on that port.
+func TestHostsFileAddressIsItsName(t *testing.T) {
 	rules, err := network.Parse("db.example:5432,*.corp.example,203.0.113.9")
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func TestAnAddressOfTheHostsFileIsItsName(t *testing.T) {
 		{"203.0.113.13", 80, "b.corp.example"},
 		{"127.0.0.1", 5432, ""},
 	} {
-		if got := pinnedIn(text, mustAddr(t, c.addr), c.port, rules); got != c.name {
+		if got := hostsNameIn(text, mustAddr(t, c.addr), c.port, rules); got != c.name {
 			t.Errorf("%s port %d is %q, want %q", c.addr, c.port, got, c.name)
 		}
 	}

@@ -27,8 +27,8 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// This test binary plays three parts: the tests with the edge; the first process of a network namespace, which makes the TUN and starts
-// what the tests ask for; and clients in there (client_test.go).
+// This test binary has three roles: the tests with the proxy; the first process of a network namespace, which
+// creates the TUN and starts the processes that the tests ask for; and clients in there (client_test.go).
 const (
 	partEnv    = "SNAPFS_TEST_EDGE_PART"
 	partInside = "inside"
@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A space is a network namespace with a TUN in it, and a process that starts others there.
+// space is a network namespace with a TUN in it, and a process that starts others there.
 type space struct {
 	tun *os.File
 	pid int
@@ -69,7 +69,7 @@ type outcome struct {
 	Status   int
 }
 
-// newSpace makes a namespace that ends with the test. An ordinary user gets one of users with it.
+// newSpace creates a namespace that ends with the test, for an ordinary user together with a user namespace.
 func newSpace(t testing.TB) *space {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -205,7 +205,7 @@ func resolvers() error {
 	return os.NewSyscallError("mount", unix.Mount(path, "/etc/resolv.conf", "", unix.MS_BIND, ""))
 }
 
-// makeTUN makes an interface as isolate does: both addresses, both default routes, and loopback.
+// makeTUN creates an interface as isolate does: both addresses, both default routes, and loopback.
 func makeTUN(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -247,8 +247,9 @@ func makeTUN(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// taken waits until the kernel takes packets to addr: for IPv6 it makes the route to itself in a work queue, and drops
-// what comes before, even where the address is not to be checked for others' (net/ipv6/addrconf.c, addrconf_dad_start).
+// taken waits until the kernel accepts packets to addr: for IPv6 it adds the route to itself in a work queue
+// and drops earlier packets, even without duplicate address detection (net/ipv6/addrconf.c,
+// addrconf_dad_start).
 func taken(addr netip.Addr) error {
 	line := hex.EncodeToString(addr.AsSlice()) + " 80 "
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -290,7 +291,7 @@ func family(a netip.Addr) byte {
 	return unix.AF_INET6
 }
 
-// attribute of a netlink message (rtnetlink(7)).
+// attribute returns an attribute of a netlink message (rtnetlink(7)).
 func attribute(kind uint16, value []byte) []byte {
 	b := binary.NativeEndian.AppendUint16(nil, uint16(4+len(value)))
 	b = binary.NativeEndian.AppendUint16(b, kind)

@@ -19,20 +19,20 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// A world is an edge on a namespace, with names and servers that tests make up. Servers listen on this host's loopback; the
-// edge sees them at addresses that look public, so that its checks are the real ones. Nothing leaves the machine: what is not
-// made up here cannot be dialled.
+// world is a proxy on a namespace, with made-up names and servers. Servers listen on this host's loopback; the
+// proxy sees them at addresses that look public, so that its checks are real. No packet leaves the machine:
+// other addresses cannot be dialled.
 type world struct {
 	*space
 	edge *Edge
 
 	mu     sync.Mutex
 	names  map[string][]netip.Addr
-	places map[netip.AddrPort]string // where a made-up address leads
+	places map[netip.AddrPort]string // the real address of a made-up one
 	events []network.Event
 }
 
-// needTUN skips the test where this user may not open the device, as some machines have it.
+// needTUN skips the test if this user may not open the device, as on some machines.
 func needTUN(t testing.TB) {
 	t.Helper()
 	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
@@ -42,7 +42,7 @@ func needTUN(t testing.TB) {
 	_ = f.Close()
 }
 
-// newWorld is a world with these rules; options change those of the edge.
+// newWorld creates a world with these rules; options change the proxy's options.
 func newWorld(t testing.TB, rules string, options ...func(*Options)) *world {
 	t.Helper()
 	needTUN(t)
@@ -91,7 +91,7 @@ func (w *world) dial(ctx context.Context, kind string, to netip.AddrPort) (net.C
 	return (&net.Dialer{}).DialContext(ctx, kind, place)
 }
 
-// name makes name lead to addr.
+// name maps a name to addr.
 func (w *world) name(name string, addrs ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,7 +100,7 @@ func (w *world) name(name string, addrs ...string) {
 	}
 }
 
-// serve has each connection to the made-up address served by f.
+// serve makes f serve each connection to the made-up address.
 func (w *world) serve(t testing.TB, at string, f func(net.Conn)) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -123,7 +123,7 @@ func (w *world) serve(t testing.TB, at string, f func(net.Conn)) {
 	})
 	t.Cleanup(func() {
 		_ = l.Close()
-		_ = w.edge.Close() // ends what is open
+		_ = w.edge.Close() // ends open connections
 		work.Wait()
 	})
 }
@@ -134,11 +134,11 @@ func (w *world) place(at, where string) {
 	w.places[netip.MustParseAddrPort(at)] = where
 }
 
-// echo answers with all that it reads, when there is no more.
+// echo replies with everything it read, at the end.
 func echo(conn net.Conn) { _, _ = io.Copy(conn, conn) }
 
-// told waits for an event that fits, and fails the test where none comes.
-func (w *world) told(t testing.TB, what string, fits func(network.Event) bool) network.Event {
+// awaitEvent waits for a matching event, and fails the test if none comes.
+func (w *world) awaitEvent(t testing.TB, what string, fits func(network.Event) bool) network.Event {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		w.mu.Lock()
@@ -160,12 +160,12 @@ func (w *world) told(t testing.TB, what string, fits func(network.Event) bool) n
 // refused waits for the event of a refusal.
 func (w *world) refused(t testing.TB, kind network.Kind, name, why string) network.Event {
 	t.Helper()
-	return w.told(t, name+" refused, "+why, func(ev network.Event) bool {
+	return w.awaitEvent(t, name+" refused, "+why, func(ev network.Event) bool {
 		return !ev.Allowed && ev.Kind == kind && ev.Name == name && strings.Contains(ev.Why, why)
 	})
 }
 
-// forgetEvents makes place for those of what comes.
+// forgetEvents discards the events so far.
 func (w *world) forgetEvents() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

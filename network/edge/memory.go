@@ -13,43 +13,43 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 )
 
-// The memory of an edge is what a sandbox can make it take, so it is bounded: by how many flows
-// there may be, by what each may hold, and where that was reckoned wrong by [limitMemory].
+// A sandbox can make its proxy use memory, so the memory is limited: by the number of flows, by the memory of
+// each, and finally by [limitMemory].
 const (
-	// roomy is how many flows may take as much memory as makes them fast.
-	roomy = 64
-	// copySize is what a relay reads at once: more than a packet of the inner network. copySmall and
-	// windowSmall are for a flow that comes when many are open.
+	// maxFast is how many flows may use as much memory as makes them fast.
+	maxFast = 64
+	// copySize is the size of a relay's reads: more than a packet of the inner network. copySmall and
+	// windowSmall are for flows beyond maxFast.
 	copySize    = 128 << 10
 	copySmall   = 16 << 10
 	windowSmall = 32 << 10
 
-	// memoryAim is what the process as a whole is kept beneath, as far as collecting garbage can; beyond
-	// memoryMost, which counts what was reserved too, it ends, and is started again by who started it.
+	// memoryAim is the target of the garbage collector for the whole process. Beyond memoryMost, which includes
+	// reserved memory, the process ends, and the supervisor starts it again.
 	memoryAim  = 384 << 20
 	memoryMost = 1 << 30
 )
 
-// limitMemory bounds this process.
+// limitMemory limits the memory of this process.
 func limitMemory() error {
 	debug.SetMemoryLimit(memoryAim)
 	err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: memoryMost, Max: memoryMost})
 	return os.NewSyscallError("setrlimit", err)
 }
 
-// bound keeps a flow small that comes when many are open: in the stack, and in the kernel.
+// bound reduces the buffers of a small flow, in the stack and in the kernel.
 func (f *flow) bound(inside tcpip.Endpoint, outside net.Conn) {
 	if !f.small {
 		return
 	}
 	inside.SocketOptions().SetReceiveBufferSize(windowSmall, true)
 	inside.SocketOptions().SetSendBufferSize(windowSmall, true)
-	if tcp, ok := outside.(*net.TCPConn); ok { // it has the host's own bounds where that does not work
+	if tcp, ok := outside.(*net.TCPConn); ok { // on failure it has the host's default sizes
 		_ = errors.Join(tcp.SetReadBuffer(windowSmall), tcp.SetWriteBuffer(windowSmall))
 	}
 }
 
-// pool is where the flow's buffers come from, and how large they are.
+// pool returns the pool of the flow's buffers, and their size.
 func (f *flow) pool() (*sync.Pool, int) {
 	if f.small {
 		return &f.edge.small, copySmall

@@ -10,15 +10,15 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// names gives each name that is asked for a pair of addresses, for as long as the table has room; then the
-// one that was not used for longest gives up its pair. A connection that is open keeps its name.
+// names maps each requested name to a pair of addresses. When the table is full, the least recently used name
+// loses its pair. An open connection keeps its name.
 type names struct {
 	mu     sync.Mutex
-	most   int // network.MostNames, but for tests
+	max    int // network.MaxNames, except in tests
 	byName map[string]*list.Element
 	byNum  map[int]*list.Element
-	used   *list.List // the last used in front
-	last   int        // number that was given
+	used   *list.List // most recently used first
+	last   int        // the last number given
 }
 
 type named struct {
@@ -26,7 +26,7 @@ type named struct {
 	num  int
 }
 
-// addrs is the pair that stands for name.
+// addrs returns the addresses that stand for name.
 func (t *names) addrs(name string) (four, six netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -40,39 +40,39 @@ func (t *names) addrs(name string) (four, six netip.Addr) {
 	return network.NameAddrs(n.num)
 }
 
-// make is called with mu held.
+// make initializes the maps. The caller holds mu.
 func (t *names) make() {
 	if t.used == nil {
 		t.used, t.byName, t.byNum = list.New(), map[string]*list.Element{}, map[int]*list.Element{}
-		if t.most == 0 {
-			t.most = network.MostNames
+		if t.max == 0 {
+			t.max = network.MaxNames
 		}
 	}
 }
 
-// restore has names stand where an edge before this one put them, and those that come after the
-// last number that was given: what a process remembers never leads to another name.
+// restore restores the names of an earlier proxy. New names get numbers after the last one given, so that an
+// address which a process remembers never leads to another name.
 func (t *names) restore(numbers map[string]int, last int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.make()
 	for name, num := range numbers {
-		if num < 1 || num > t.most || t.byNum[num] != nil || t.byName[name] != nil {
+		if num < 1 || num > t.max || t.byNum[num] != nil || t.byName[name] != nil {
 			continue
 		}
 		el := t.used.PushFront(&named{name, num})
 		t.byName[name], t.byNum[num] = el, el
 		last = max(last, num)
 	}
-	if t.last = last; last >= t.most && t.used.Len() == 0 {
+	if t.last = last; last >= t.max && t.used.Len() == 0 {
 		t.last = 0
 	}
 }
 
-// give is called with mu held.
+// give adds a name. The caller holds mu.
 func (t *names) give(name string) *list.Element {
 	n := &named{name, t.last + 1}
-	if t.last < t.most {
+	if t.last < t.max {
 		t.last++
 	} else {
 		last := t.used.Back()
@@ -85,7 +85,7 @@ func (t *names) give(name string) *list.Element {
 	return el
 }
 
-// name is what num stands for, or "".
+// name returns the name of num, or "".
 func (t *names) name(num int) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -31,7 +31,7 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// certify makes a certificate for names, and the file that trusts it.
+// certify creates a certificate for names, and the file that trusts it.
 func certify(t testing.TB, names ...string) (tls.Certificate, []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -49,7 +49,7 @@ func certify(t testing.TB, names ...string) (tls.Certificate, []byte) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// quiet hides that its connections are TLS's: the server would write down each that is cut.
+// quiet hides that its connections are TLS's: the server would log each one that is cut.
 type quiet struct{ net.Listener }
 
 func (q quiet) Accept() (net.Conn, error) {
@@ -57,7 +57,7 @@ func (q quiet) Accept() (net.Conn, error) {
 	return struct{ net.Conn }{conn}, err
 }
 
-// web serves HTTP at a made-up address, with TLS where there is a certificate.
+// web serves HTTP at a made-up address, with TLS if it has a certificate.
 func (w *world) web(t testing.TB, at string, certificate *tls.Certificate, handler http.Handler) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -87,7 +87,7 @@ func greet() http.Handler {
 	})
 }
 
-// TestCurlWorksAndCannotLie: over HTTP and HTTPS, by both families, with a large body, through one connection.
+// TestCurlWorksAndCannotLie over HTTP and HTTPS, both families, with a large body, and through one connection.
 func TestCurlWorksAndCannotLie(t *testing.T) {
 	treetest.NeedProgram(t, "curl")
 	w := newWorld(t, "site.example,alias.example:443,127.0.0.1:8")
@@ -128,18 +128,18 @@ func TestCurlWorksAndCannotLie(t *testing.T) {
 		w.forgetEvents()
 		o := w.run(t, command{Args: append([]string{"curl", "-sS", "--max-time", "20"}, strings.Fields(c.args)...), Env: []string{"http_proxy=", "https_proxy="}})
 		if c.status == 52 && o.Status == 56 || c.status == 35 && o.Status == 56 || c.status == 16 && o.Status != 0 {
-			o.Status = c.status // what curl calls a reset depends on when it comes
+			o.Status = c.status // curl's status of a reset depends on its timing
 		}
 		if o.Status != c.status || o.Out != c.out {
 			t.Errorf("curl %s: status %d, not %d: %q %s", c.args, o.Status, c.status, o.Out, o.Err)
 		}
 		if c.why != "" {
-			w.told(t, c.args, func(ev network.Event) bool { return !ev.Allowed && strings.Contains(ev.Why, c.why) })
+			w.awaitEvent(t, c.args, func(ev network.Event) bool { return !ev.Allowed && strings.Contains(ev.Why, c.why) })
 		}
 	}
 }
 
-// TestGitClones: over HTTP, with git's own server.
+// TestGitClones over HTTP, with git's own server.
 func TestGitClones(t *testing.T) {
 	treetest.NeedProgram(t, "git")
 	root := t.TempDir()
@@ -176,8 +176,8 @@ func TestGitClones(t *testing.T) {
 	}
 }
 
-// TestATLSClientCannotNameAnother: Go's client, whole and byte by byte.
-func TestATLSClientCannotNameAnother(t *testing.T) {
+// TestTLSClientCannotNameAnotherServer: Go's client, whole and byte by byte.
+func TestTLSClientCannotNameAnotherServer(t *testing.T) {
 	w := newWorld(t, "site.example:443,192.0.2.7:443")
 	w.name("site.example", "203.0.113.10")
 	certificate, roots := certify(t, "site.example")
@@ -217,8 +217,8 @@ func TestATLSClientCannotNameAnother(t *testing.T) {
 	}
 }
 
-// TestAnotherResolverIsRefusedInside: nothing leaves the machine, and the client knows at once.
-func TestAnotherResolverIsRefusedInside(t *testing.T) {
+// TestOtherResolversAreRefused: no packet leaves the machine, and the client knows at once.
+func TestOtherResolversAreRefused(t *testing.T) {
 	w := newWorld(t, "site.example")
 	for _, at := range []string{"udp 8.8.8.8:53", "udp [2001:4860:4860::8888]:53"} {
 		w.forgetEvents()
@@ -230,8 +230,8 @@ func TestAnotherResolverIsRefusedInside(t *testing.T) {
 	}
 }
 
-// TestANameCannotLeadHome: wherever its owner lets it lead, also the second time.
-func TestANameCannotLeadHome(t *testing.T) {
+// TestNameCannotLeadToThisHost, also when it resolves differently the second time.
+func TestNameCannotLeadToThisHost(t *testing.T) {
 	w := newWorld(t, "site.example,two.example,db.example,10.1.0.0/16:5432")
 	w.serve(t, "127.0.0.1:80", echo)
 	w.serve(t, "203.0.113.10:80", echo)
@@ -264,8 +264,8 @@ func TestANameCannotLeadHome(t *testing.T) {
 	w.refused(t, network.TCP, "db.example", "private")
 }
 
-// TestThisHostsOwnAddressIsHome, public or not.
-func TestThisHostsOwnAddressIsHome(t *testing.T) {
+// TestThisHostsAddressesAreRefused, public or not.
+func TestThisHostsAddressesAreRefused(t *testing.T) {
 	own, err := net.InterfaceAddrs()
 	if err != nil || len(own) == 0 {
 		t.Fatal(own, err)
@@ -294,17 +294,17 @@ func TestThisHostsOwnAddressIsHome(t *testing.T) {
 	}
 }
 
-// TestTheHostsResolverIsAskedForWholeNames: it has no search list for them.
-func TestTheHostsResolverIsAskedForWholeNames(t *testing.T) {
+// TestHostLookupOfWholeNames uses no search list.
+func TestHostLookupOfWholeNames(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
-	stop() // nothing is asked
+	stop() // no query is sent
 	if _, err := hostLookup(ctx, "site.example"); err == nil || !strings.Contains(err.Error(), "site.example.") {
 		t.Error(err)
 	}
 }
 
-// TestAnUpgradeIsCarriedThrough: what follows the server's consent is nobody's business but theirs.
-func TestAnUpgradeIsCarriedThrough(t *testing.T) {
+// TestUpgradePassesThrough: traffic after the server's consent is not inspected.
+func TestUpgradePassesThrough(t *testing.T) {
 	w := newWorld(t, "site.example")
 	w.name("site.example", "203.0.113.10")
 	const ask = "GET /ws HTTP/1.1\r\nHost: site.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"

@@ -18,15 +18,15 @@ import (
 
 const (
 	dnsPort = 53
-	// An address stands for its name for the edge's life, or until the table is full; what a client
-	// remembers beyond that leads to another name, which rules and server name catch.
+	// An address stands for its name for the proxy's life, or until the table is full. A client that caches
+	// longer may reach another name, which the rules and the server name prevent.
 	dnsTTL = 60
-	// How many connections to the resolver may be open, each for how long.
+	// Limits of connections to the resolver: their number, and the time of each.
 	dnsConns = 64
 	dnsTime  = 10 * time.Second
 )
 
-// resolve serves questions at the gateway's addresses.
+// resolve serves queries at the gateway's addresses.
 func (e *Edge) resolve() error {
 	slots := make(chan struct{}, dnsConns)
 	for _, p := range []netip.Prefix{network.Gateway4(), network.Gateway6()} {
@@ -35,13 +35,13 @@ func (e *Edge) resolve() error {
 		if err != nil {
 			return err
 		}
-		e.goes(func() { e.answerPackets(packets) })
+		e.spawn(func() { e.answerPackets(packets) })
 		streams, err := gonet.ListenTCP(e.stack, at, protocolOf(p.Addr()))
 		if err != nil {
 			return err
 		}
-		e.goes(func() { e.answerStreams(streams, slots) })
-		e.goes(func() { // ends the two above
+		e.spawn(func() { e.answerStreams(streams, slots) })
+		e.spawn(func() { // ends the two goroutines above
 			<-e.ctx.Done()
 			drop(packets)
 			drop(streams)
@@ -50,7 +50,7 @@ func (e *Edge) resolve() error {
 	return nil
 }
 
-// answerPackets takes as many questions from one port as come: resolvers ask for both kinds of address at once.
+// answerPackets answers any number of queries from one port: resolvers send A and AAAA queries together.
 func (e *Edge) answerPackets(conn *gonet.UDPConn) {
 	buf := make([]byte, 4096)
 	for {
@@ -59,11 +59,11 @@ func (e *Edge) answerPackets(conn *gonet.UDPConn) {
 			return
 		}
 		if err != nil {
-			time.Sleep(time.Millisecond) // an unreachable port of who asked before; nothing else is known to happen
+			time.Sleep(time.Millisecond) // an unreachable port of an earlier client; no other error is known
 			continue
 		}
 		if answer := e.answer(buf[:n]); answer != nil {
-			_, _ = conn.WriteTo(answer, from) // lost as any packet may be
+			_, _ = conn.WriteTo(answer, from) // a lost reply is like any lost packet
 		}
 	}
 }
@@ -72,11 +72,11 @@ func (e *Edge) answerStreams(l *gonet.TCPListener, slots chan struct{}) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
-			return // only when it was closed
+			return // the listener is closed
 		}
 		select {
 		case slots <- struct{}{}:
-			if !e.goes(func() { e.answerStream(conn); <-slots }) {
+			if !e.spawn(func() { e.answerStream(conn); <-slots }) {
 				drop(conn)
 			}
 		default:
@@ -85,7 +85,7 @@ func (e *Edge) answerStreams(l *gonet.TCPListener, slots chan struct{}) {
 	}
 }
 
-// answerStream is RFC 1035, 4.2.2: each message after its length.
+// answerStream serves RFC 1035, 4.2.2: each message follows its length.
 func (e *Edge) answerStream(conn net.Conn) {
 	defer drop(conn)
 	stop := afterDone(e.ctx, func() { drop(conn) })
@@ -112,7 +112,7 @@ func (e *Edge) answerStream(conn net.Conn) {
 	}
 }
 
-// answer to a message, or nil where it is no question.
+// answer returns the reply to a message, or nil if that is not a query.
 func (e *Edge) answer(message []byte) []byte {
 	var p dnsmessage.Parser
 	asked, err := p.Start(message)
@@ -137,8 +137,8 @@ func (e *Edge) answer(message []byte) []byte {
 	return pack(head, questions, addr)
 }
 
-// question decides one. An allowed name has addresses and nothing else: no
-// record that hands out keys for a hidden server name (HTTPS, SVCB), none that leads to other names.
+// question answers one question. An allowed name has addresses and no other records: none with keys for a
+// hidden server name (HTTPS, SVCB), none that refers to other names.
 func (e *Edge) question(q dnsmessage.Question) (netip.Addr, dnsmessage.RCode) {
 	name := network.Fold(q.Name.String())
 	ev := network.Event{Kind: network.DNS, Name: printable(name)}
@@ -174,8 +174,9 @@ func (e *Edge) question(q dnsmessage.Question) (netip.Addr, dnsmessage.RCode) {
 	return netip.Addr{}, dnsmessage.RCodeSuccess
 }
 
-// service says that a question is for how a service of an allowed name is reached, as _http._tcp.site.example (RFC 2782), which
-// package managers and mail programs ask before the name itself. There is no such record, and it is no decision to tell of.
+// service reports whether a query is for a service record of an allowed name, such as _http._tcp.site.example
+// (RFC 2782), which package managers and mail programs send before they query the name itself. There is no such
+// record, and the query is not recorded.
 func (e *Edge) service(name string) bool {
 	kind, rest, _ := strings.Cut(name, ".")
 	protocol, host, _ := strings.Cut(rest, ".")
@@ -186,7 +187,8 @@ func (e *Edge) service(name string) bool {
 	return ok && network.ValidName(host)
 }
 
-// printable keeps what a sandbox asks for from writing to the terminal of who reads the record.
+// printable replaces characters with which a sandbox could control the terminal of a person who reads the
+// record.
 func printable(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r <= ' ' || r > '~' {
@@ -196,7 +198,7 @@ func printable(name string) string {
 	}, name)
 }
 
-// pack writes an answer, with addr in it where there is one.
+// pack encodes a reply, with addr if it is valid.
 func pack(head dnsmessage.Header, questions []dnsmessage.Question, addr netip.Addr) []byte {
 	message := dnsmessage.Message{Header: head, Questions: questions}
 	if addr.IsValid() {

@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// ask is a question as a resolver library sends it.
+// ask sends a query like a resolver library.
 func ask(t testing.TB, name string, kind dnsmessage.Type) []byte {
 	t.Helper()
 	n, err := dnsmessage.NewName(name)
@@ -42,8 +42,8 @@ func answerOf(t testing.TB, b []byte) dnsmessage.Message {
 	return m
 }
 
-// TestSeveralQuestionsComeFromOnePort: C libraries ask for both kinds of address at once.
-func TestSeveralQuestionsComeFromOnePort(t *testing.T) {
+// TestSeveralQueriesFromOnePort: C libraries send A and AAAA queries together.
+func TestSeveralQueriesFromOnePort(t *testing.T) {
 	w := newWorld(t, "site.example")
 	a, aaaa := ask(t, "site.example.", dnsmessage.TypeA), ask(t, "SITE.example.", dnsmessage.TypeAAAA)
 	r := w.play(t, step{Dial: "udp 198.18.0.1:53"}, step{Send: a}, step{Send: aaaa}, step{Read: 46}, step{Read: 58})
@@ -60,16 +60,15 @@ func TestSeveralQuestionsComeFromOnePort(t *testing.T) {
 	}
 }
 
-// TestWhatWaitsForTheEdgeIsAnswered: a program that starts before its edge is there loses
-// no question.
-func TestWhatWaitsForTheEdgeIsAnswered(t *testing.T) {
+// TestQueriesBeforeTheProxyAreAnswered: a program that starts before its proxy loses no query.
+func TestQueriesBeforeTheProxyAreAnswered(t *testing.T) {
 	needTUN(t)
 	rules, err := network.Parse("site.example")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := newSpace(t)
-	for range 30 { // each time it is about who is first
+	for range 30 { // each time the order may differ
 		asked := s.socket(t, "udp", netip.AddrPortFrom(network.Gateway4().Addr(), dnsPort))
 		if _, err := asked.Write(ask(t, "site.example.", dnsmessage.TypeA)); err != nil {
 			t.Fatal(err)
@@ -94,8 +93,8 @@ func TestWhatWaitsForTheEdgeIsAnswered(t *testing.T) {
 	}
 }
 
-// TestTheResolverSpeaksTCPToo: over IPv6, two questions on one connection.
-func TestTheResolverSpeaksTCPToo(t *testing.T) {
+// TestResolverServesTCP over IPv6, two queries on one connection.
+func TestResolverServesTCP(t *testing.T) {
 	w := newWorld(t, "site.example")
 	q := ask(t, "site.example.", dnsmessage.TypeA)
 	framed := append(binary.BigEndian.AppendUint16(nil, uint16(len(q))), q...)
@@ -105,9 +104,9 @@ func TestTheResolverSpeaksTCPToo(t *testing.T) {
 	}
 }
 
-// TestAnAllowedNameHasAddressesAndNothingElse: a record that hands out keys for a hidden server name, or
-// leads to other names, is never given.
-func TestAnAllowedNameHasAddressesAndNothingElse(t *testing.T) {
+// TestAllowedNameHasOnlyAddresses: the resolver never gives records with keys for a hidden server name, or of
+// other names.
+func TestAllowedNameHasOnlyAddresses(t *testing.T) {
 	e := &Edge{}
 	rules, err := network.Parse("site.example:443")
 	if err != nil {
@@ -145,8 +144,8 @@ func TestAnAllowedNameHasAddressesAndNothingElse(t *testing.T) {
 	}
 }
 
-// TestAServiceOfAnAllowedNameIsNoRefusal: who asks for it falls back to the name, and nobody has to allow anything.
-func TestAServiceOfAnAllowedNameIsNoRefusal(t *testing.T) {
+// TestServiceQueryIsNoRefusal: the client falls back to the name, and no rule has to change.
+func TestServiceQueryIsNoRefusal(t *testing.T) {
 	e := &Edge{}
 	rules, err := network.Parse("site.example:443")
 	if err != nil {
@@ -167,8 +166,8 @@ func TestAServiceOfAnAllowedNameIsNoRefusal(t *testing.T) {
 	}
 }
 
-// TestNonsenseIsNoQuestion: the resolver answers questions, and lives through anything else.
-func TestNonsenseIsNoQuestion(t *testing.T) {
+// TestResolverSurvivesNonsense and still answers queries.
+func TestResolverSurvivesNonsense(t *testing.T) {
 	e := &Edge{}
 	e.rules.Store(&network.Rules{})
 	for _, b := range [][]byte{nil, {0}, make([]byte, 11), []byte(strings.Repeat("\xff", 600))} {
@@ -177,7 +176,7 @@ func TestNonsenseIsNoQuestion(t *testing.T) {
 		}
 	}
 	two := ask(t, "a.example.", dnsmessage.TypeA)
-	two[5] = 2 // questions, of which one is there
+	two[5] = 2 // claims two questions, of which one is there
 	if m := answerOf(t, e.answer(two)); m.RCode != dnsmessage.RCodeFormatError {
 		t.Errorf("half a message is answered with %s", m.GoString())
 	}
@@ -193,10 +192,10 @@ func TestNonsenseIsNoQuestion(t *testing.T) {
 	}
 }
 
-// TestNamesOutliveAnEdge: what a process remembers leads where it led, and never to another name.
-func TestNamesOutliveAnEdge(t *testing.T) {
-	n := names{most: 5}
-	n.restore(map[string]int{"b": 2, "d": 9, "e": 2}, 3) // 1 and 3 were given, and to whom is not known; 9 is none
+// TestNamesSurviveARestart: an address that a process remembers keeps its name and never gets another.
+func TestNamesSurviveARestart(t *testing.T) {
+	n := names{max: 5}
+	n.restore(map[string]int{"b": 2, "d": 9, "e": 2}, 3) // 1 and 3 were given to unknown names; 9 is invalid
 	for num, name := range []string{1: "", 2: "", 3: "", 4: "new", 5: "a"} {
 		if name != "" {
 			if four, _ := n.addrs(name); four != first(network.NameAddrs(num)) {
@@ -214,9 +213,9 @@ func TestNamesOutliveAnEdge(t *testing.T) {
 
 func first(four, _ netip.Addr) netip.Addr { return four }
 
-// TestANameKeepsItsAddressWhileThereIsRoom: and gives it up when it was not used for longest.
-func TestANameKeepsItsAddressWhileThereIsRoom(t *testing.T) {
-	n := names{most: 3}
+// TestNameKeepsItsAddressWhileTheTableHasRoom and loses it when it is the least recently used.
+func TestNameKeepsItsAddressWhileTheTableHasRoom(t *testing.T) {
+	n := names{max: 3}
 	first := func(name string) string { four, _ := n.addrs(name); return four.String() }
 	a, b, c := first("a"), first("b"), first("c")
 	if a == b || b == c || first("a") != a {

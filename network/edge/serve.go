@@ -15,39 +15,38 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// The descriptors that a process which serves one sandbox is started with.
+// Descriptors of a proxy process at its start.
 const (
-	TUN     = 3
-	Starter = 4
+	TUN        = 3
+	Supervisor = 4
 )
 
-// countEvery is how often the starter hears what was counted, where that has changed.
+// countEvery is the interval in which changed counters are reported.
 const countEvery = time.Second
 
-// Serve is the whole life of a process at the edge of one sandbox's network. Its
-// starter says which rules hold, at first and again, and hears every decision, as
-// [network.Message]. Serve answers when the starter is gone, or says no more and
-// has heard how everything ended. It bounds the memory of the process.
+// Serve is the whole life of a proxy process for one sandbox. The supervisor sends the rules, at first and
+// whenever they change, and receives every decision, as [network.Message]. Serve returns when the supervisor is
+// gone or has closed its side, after the end of every flow is reported. It limits the memory of the process.
 func Serve(ctx context.Context) error {
 	tun := os.NewFile(TUN, "tun")
-	s := server{fdsock.FromFD(Starter)}
+	s := server{fdsock.FromFD(Supervisor)}
 	o, err := s.options()
 	err = errors.Join(err, limitMemory())
 	if err != nil {
 		return errors.Join(err, tun.Close())
 	}
 	o.Event = func(ev network.Event) {
-		_ = s.say(network.Message{Event: &ev}) // a starter that is gone needs none
+		_ = s.send(network.Message{Event: &ev}) // fails when the supervisor is gone
 	}
-	o.Ready = func() error { return s.say(network.Message{}) }
+	o.Ready = func() error { return s.send(network.Message{}) }
 	e, err := New(tun, o)
 	err = errors.Join(err, tun.Close())
 	if err != nil {
-		return errors.Join(err, s.say(network.Message{Failed: err.Error()}))
+		return errors.Join(err, s.send(network.Message{Failed: err.Error()}))
 	}
-	stop := context.AfterFunc(ctx, func() { _ = s.starter.Shutdown() }) // it may have gone
+	stop := context.AfterFunc(ctx, func() { _ = s.supervisor.Shutdown() }) // fails when the supervisor is gone
 	defer stop()
-	ended := s.counting(e)
+	ended := s.reportCounters(e)
 	for err == nil {
 		var m network.Message
 		if m, err = s.next(); err == nil && m.Rules != nil {
@@ -62,17 +61,17 @@ func Serve(ctx context.Context) error {
 	return err
 }
 
-type server struct{ starter *fdsock.Conn }
+type server struct{ supervisor *fdsock.Conn }
 
-func (s server) say(m network.Message) error {
+func (s server) send(m network.Message) error {
 	text, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
-	return s.starter.Send(text)
+	return s.supervisor.Send(text)
 }
 
-// options hears what an edge begins with, up to the rules.
+// options receives the options of a proxy, up to the rules.
 func (s server) options() (o Options, err error) {
 	for {
 		m, err := s.next()
@@ -94,7 +93,7 @@ func (s server) options() (o Options, err error) {
 
 // next waits for a message.
 func (s server) next() (m network.Message, err error) {
-	text, files, err := s.starter.Receive()
+	text, files, err := s.supervisor.Receive()
 	for _, f := range files {
 		f.Close()
 	}
@@ -104,13 +103,13 @@ func (s server) next() (m network.Message, err error) {
 	return m, err
 }
 
-// counting tells the starter what was counted, until ended is called, which tells the last.
-func (s server) counting(e *Edge) (ended func()) {
-	var told network.Counters
+// counting reports counters until ended is called, which reports the last ones.
+func (s server) reportCounters(e *Edge) (ended func()) {
+	var sent network.Counters
 	tell := func() {
-		if c := e.Counters(); !reflect.DeepEqual(c, told) {
-			told = c
-			_ = s.say(network.Message{Counters: &c}) // a starter that is gone needs none
+		if c := e.Counters(); !reflect.DeepEqual(c, sent) {
+			sent = c
+			_ = s.send(network.Message{Counters: &c}) // fails when the supervisor is gone
 		}
 	}
 	over := make(chan struct{})

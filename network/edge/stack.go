@@ -26,15 +26,16 @@ import (
 // nic is the only interface of the stack.
 const nic tcpip.NICID = 1
 
-// window bounds what one connection may have under way in each direction, and so the memory that a sandbox can
-// make the edge take. The wire is short: four times as much was a quarter faster.
+// window limits the unacknowledged data of a connection in each direction, and so the memory that a sandbox can
+// make the proxy use. The path is short: four times as much was a quarter faster.
 const window = 1 << 20
 
-// mostOpening is how many connections may be decided on at once; packets of others are dropped, and come again after a second.
-const mostOpening = 4096
+// maxOpening is how many connections may await a decision; packets of others are dropped, and repeated after a
+// second.
+const maxOpening = 4096
 
-// duplicate gives the edge a descriptor of its own. The stack reads it from a thread that waits in
-// poll(2), so it must stay open until that has ended.
+// duplicate duplicates the TUN's descriptor. The stack reads it from a thread that waits in poll(2), so it must
+// stay open until that thread has ended.
 func duplicate(tun *os.File) (*os.File, error) {
 	conn, err := tun.SyscallConn()
 	if err != nil {
@@ -53,22 +54,23 @@ func duplicate(tun *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), tun.Name()), nil
 }
 
-// begin builds the stack and starts to serve.
+// begin creates the stack and starts to serve.
 func (e *Edge) begin() error {
 	conn, err := e.tun.SyscallConn()
 	if err != nil {
 		return err
 	}
 	fd := -1
-	if err := conn.Control(func(d uintptr) { fd = int(d) }); err != nil { // closed only when the stack has ended
+	if err := conn.Control(func(d uintptr) { fd = int(d) }); err != nil { // closed only after the stack has ended
 		return err
 	}
 	link, err := fdbased.New(&fdbased.Options{
 		FDs: []int{fd},
 		MTU: network.MTU,
-		// One handles a packet where it is read. Several would drop, when they are closed, what they have not come to.
+		// One processor handles a packet where it is read. Several would drop pending packets when they are
+		// closed.
 		ProcessorsPerChannel: 1,
-		// What comes out of a TUN was summed by the kernel that is asking, on this machine.
+		// The local kernel that sends packets into the TUN has checked their sums.
 		RXChecksumOffload: true,
 		ClosedFunc:        func(tcpip.Error) { e.quit() },
 	})
@@ -88,7 +90,7 @@ func (e *Edge) begin() error {
 			return err
 		}
 	}
-	e.link.read()
+	e.link.start()
 	return nil
 }
 
@@ -102,7 +104,7 @@ func newStack() *stack.Stack {
 	})
 }
 
-// setUp takes every packet, whatever its destination, and answers with every address.
+// setUp makes the stack accept every packet, whatever its destination, and reply from every address.
 func (e *Edge) setUp(link stack.LinkEndpoint) error {
 	s := e.stack
 	first := func(errs ...tcpip.Error) error {
@@ -116,7 +118,7 @@ func (e *Edge) setUp(link stack.LinkEndpoint) error {
 	sack := tcpip.TCPSACKEnabled(true)
 	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: window / 2, Max: window}
 	send := tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: window / 2, Max: window}
-	s.SetTransportProtocolHandler(tcp.ProtocolNumber, tcp.NewForwarder(s, 0, mostOpening, e.connection).HandlePacket)
+	s.SetTransportProtocolHandler(tcp.ProtocolNumber, tcp.NewForwarder(s, 0, maxOpening, e.connection).HandlePacket)
 	s.SetTransportProtocolHandler(udp.ProtocolNumber, udp.NewForwarder(s, e.datagram).HandlePacket)
 	if err := first(
 		s.SetTransportProtocolOption(tcp.ProtocolNumber, &sack),
@@ -147,21 +149,22 @@ func protocolOf(addr netip.Addr) tcpip.NetworkProtocolNumber {
 	return ipv6.ProtocolNumber
 }
 
-// full is an address as the stack has it.
+// full returns an address in the stack's form.
 func full(a netip.AddrPort) tcpip.FullAddress {
 	return tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFromSlice(a.Addr().AsSlice()), Port: a.Port()}
 }
 
-// destination is where a packet from inside wants to go. The stack calls the far end local, as it plays its part.
+// destination returns the destination of a packet from inside. The stack calls it local, because it acts as the
+// destination.
 func destination(id stack.TransportEndpointID) netip.AddrPort {
 	addr, _ := netip.AddrFromSlice(id.LocalAddress.AsSlice())
 	return netip.AddrPortFrom(addr.Unmap(), id.LocalPort)
 }
 
-// drop closes what has nothing more to say: what was written is the stack's or the kernel's by now.
+// drop closes a connection without further data: the stack or the kernel has what was written.
 func drop(c io.Closer) { _ = c.Close() }
 
-// closeWrite ends one direction, where conn can.
+// closeWrite ends one direction, if conn supports that.
 func closeWrite(conn net.Conn) error {
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

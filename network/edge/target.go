@@ -14,13 +14,13 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// A target is where a connection wants to go, and may.
+// target is an allowed destination of a connection.
 type target struct {
-	name string     // what its address stands for, or "" where addr is meant itself
-	addr netip.Addr // outside; of a name it is known only when it was dialled
+	name string     // the name that its address stands for, or "" if addr itself is meant
+	addr netip.Addr // outside; for a name, known once dialled
 	port uint16
-	rule string // what allows it
-	// terms are what its options say.
+	rule string // the rule that allows it
+	// terms are the options of the rule.
 	terms network.Terms
 }
 
@@ -35,20 +35,20 @@ func (t target) String() string {
 	return netip.AddrPortFrom(t.addr, t.port).String()
 }
 
-// aim says what an address inside leads to, by the rules as they are now; why is empty where it may.
+// aim returns the target of an address inside under the current rules; why is the reason of a refusal, or "".
 func (e *Edge) aim(dst netip.AddrPort) (t target, why string) {
 	num, inside := network.NameNumber(dst.Addr())
 	t.port = dst.Port()
 	if !inside {
 		t.addr = dst.Addr()
-		if t, why = t.by(e.Rules()); why == "" {
+		if t, why = t.matchRules(e.Rules()); why == "" {
 			return t, e.unfit(t.addr, t.port)
 		}
-		if t.name = e.pinned(t.addr, t.port); t.name == "" {
+		if t.name = e.hostsName(t.addr, t.port); t.name == "" {
 			return t, why
 		}
-		t.addr = netip.Addr{} // where the name leads is looked up, as of any
-		return t.by(e.Rules())
+		t.addr = netip.Addr{} // resolved later, as for any name
+		return t.matchRules(e.Rules())
 	}
 	if num > 0 {
 		t.name = e.names.name(num)
@@ -57,11 +57,11 @@ func (e *Edge) aim(dst netip.AddrPort) (t target, why string) {
 		t.addr = dst.Addr()
 		return t, "no name leads to this address"
 	}
-	return t.by(e.Rules())
+	return t.matchRules(e.Rules())
 }
 
-// by holds a target against rules.
-func (t target) by(r network.Rules) (_ target, why string) {
+// matchRules sets the rule that allows a target, or returns why none does.
+func (t target) matchRules(r network.Rules) (_ target, why string) {
 	var ok bool
 	if t.name != "" {
 		if t.rule, ok = r.Name(t.name, t.port); !ok {
@@ -80,18 +80,18 @@ func (t target) by(r network.Rules) (_ target, why string) {
 	return t, ""
 }
 
-// read is the name that what is said to the target is held to, or "".
-func (t target) read() string {
+// inspectedName returns the name that the target's traffic is inspected for, or "" for no inspection.
+func (t target) inspectedName() string {
 	if t.name == network.HostName {
 		return "" // a rule opened this one port of the host, whatever it serves
 	}
 	return t.name
 }
 
-// errUnfit says that a name leads where no public name may lead.
+// errUnfit means that a name resolves to an address that public names must not have.
 var errUnfit = errors.New("unfit address")
 
-// reach connects to a target outside. The address that is dialled is the one that was checked.
+// reach connects to a target outside. It dials exactly the addresses that were checked.
 func (e *Edge) reach(ctx context.Context, network string, t *target) (net.Conn, error) {
 	addrs := []netip.Addr{t.addr}
 	if t.name != "" {
@@ -112,7 +112,7 @@ func (e *Edge) reach(ctx context.Context, network string, t *target) (net.Conn, 
 	return nil, errs
 }
 
-// dialOne leaves the addresses after this one their share of the time.
+// dialOne dials one address; left is the number of addresses that share the remaining time.
 func (e *Edge) dialOne(ctx context.Context, network string, to netip.AddrPort, left int) (net.Conn, error) {
 	if deadline, ok := ctx.Deadline(); ok && left > 1 {
 		var stop context.CancelFunc
@@ -125,7 +125,7 @@ func (e *Edge) dialOne(ctx context.Context, network string, to netip.AddrPort, l
 	return (&net.Dialer{}).DialContext(ctx, network, to.String())
 }
 
-// lookup is where a name leads, without what it must not lead to.
+// lookup resolves a name, without addresses that it must not have.
 func (e *Edge) lookup(ctx context.Context, t target) ([]netip.Addr, error) {
 	if t.name == network.HostName {
 		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, nil
@@ -158,30 +158,31 @@ func (e *Edge) lookup(ctx context.Context, t target) ([]netip.Addr, error) {
 	return nil, fmt.Errorf("%s has no address", t.name)
 }
 
-// unfit says what keeps a name, or a wide prefix of addresses, from leading to addr, or "". The addresses of this
-// host's own interfaces are as good as loopback, also public ones: what listens on all of them trusts its neighbours
-// on the host. Such a one is opened by a rule for it alone.
+// unfit returns why a name, or a wide prefix of addresses, must not lead to addr, or "". The addresses of this
+// host's own interfaces count like loopback, even public ones: a service that listens on all addresses trusts
+// its neighbours on the host. A rule for such an address alone allows it.
 func (e *Edge) unfit(addr netip.Addr, port uint16) string {
 	to := netip.AddrPortFrom(addr, port)
 	if _, why, special := network.Special(addr); special {
 		if _, ok := e.Rules().Addr(to); ok {
 			return ""
 		}
-		return why + ", which a rule must name by its address"
+		return why + "; needs a rule with its address"
 	}
 	own, err := net.InterfaceAddrs()
 	if err != nil {
-		return "whose addresses this host has is not known: " + err.Error()
+		return "the addresses of this host are unknown: " + err.Error()
 	}
 	for _, a := range own {
 		if prefix, err := netip.ParsePrefix(a.String()); err == nil && prefix.Addr().WithZone("") == addr && !e.Rules().Alone(to) {
-			return "this host, which a rule must name by its address alone"
+			return "this host; needs a rule with exactly its address"
 		}
 	}
 	return ""
 }
 
-// hostLookup asks as the host does. A name with a dot is whole: the host's search list is not for it.
+// hostLookup resolves a name as the host does. A name with a dot is complete: the host's search list is not
+// used for it.
 func hostLookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	if strings.Contains(name, ".") {
 		name += "."

@@ -20,9 +20,8 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// connection is called with each SYN, in a goroutine of its own. The handshake is answered when the
-// host's connection stands, and with a reset where it does not: a client sees "connection refused" and
-// never hangs.
+// connection is called with each SYN, in a goroutine of its own. It completes the handshake once the host's
+// connection is established, and resets it otherwise: a client sees "connection refused" and never hangs.
 func (e *Edge) connection(r *tcp.ForwarderRequest) {
 	if !e.enter() {
 		r.Complete(true)
@@ -33,7 +32,7 @@ func (e *Edge) connection(r *tcp.ForwarderRequest) {
 	if why != "" {
 		ev := t.event(network.TCP)
 		ev.Why = why
-		e.refuse(ev) // before the client knows: it may end, and the edge with it
+		e.refuse(ev) // before the client knows: it may end, and the proxy with it
 		r.Complete(true)
 		return
 	}
@@ -41,14 +40,14 @@ func (e *Edge) connection(r *tcp.ForwarderRequest) {
 	if why != "" {
 		ev := t.event(network.TCP)
 		ev.Why = why
-		e.refuse(ev) // before the client knows: it may end, and the edge with it
+		e.refuse(ev) // before the client knows: it may end, and the proxy with it
 		r.Complete(true)
 		return
 	}
 	e.connect(r, f, t)
 }
 
-// enter is goes for a goroutine that somebody else started; work.Done ends it.
+// enter is spawn for the current goroutine; work.Done ends it.
 func (e *Edge) enter() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -85,11 +84,11 @@ func (e *Edge) connect(r *tcp.ForwarderRequest, f *flow, t target) {
 		reset(outside)
 	})
 	f.begin(t)
-	j := newJudge(t.read(), e.options.NoServerName)
-	j.hidden = func() string {
+	j := newInspector(t.inspectedName(), e.options.NoServerName)
+	j.echRefusal = func() string {
 		to := t
-		to.terms = f.terms() // as they are now
-		return e.hides(to)
+		to.terms = f.terms() // the current options
+		return e.echRefusal(to)
 	}
 	f.relay(inside, outside, j)
 	drop(inside)
@@ -97,7 +96,7 @@ func (e *Edge) connect(r *tcp.ForwarderRequest, f *flow, t target) {
 	f.end()
 }
 
-// unreached is why a target was not reached, in one line.
+// unreached returns the reason of a failed connection in one line.
 func unreached(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return "no answer in time"
@@ -105,33 +104,33 @@ func unreached(err error) string {
 	return strings.ReplaceAll(err.Error(), "\n", "; ")
 }
 
-// An inner connection is one with a process inside.
+// inner is a connection with a process inside.
 type inner struct {
 	*gonet.TCPConn
 	end tcpip.Endpoint
 }
 
-// reset ends it at once, in a way that the process sees.
+// reset aborts the connection in a way that the process sees.
 func (c *inner) reset() { c.end.Abort() }
 
-// reset ends a connection outside so that its server sees that it was cut.
+// reset aborts a connection so that the server sees it.
 func reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // closes softly where it does not work
+		_ = tcp.SetLinger(0) // on failure the connection closes normally
 	}
 	drop(conn)
 }
 
-// relay carries bytes both ways until both ends have said that they are done, or one is broken.
-func (f *flow) relay(inside *inner, outside net.Conn, j *judge) {
+// relay copies bytes both ways until both sides have ended, or one has failed.
+func (f *flow) relay(inside *inner, outside net.Conn, j *inspector) {
 	var both sync.WaitGroup
 	both.Go(func() { f.inward(inside, outside, j) })
 	f.outward(inside, outside, j)
 	both.Wait()
 }
 
-// inward carries what the server says, at once: a server that speaks first waits for no one.
-func (f *flow) inward(inside *inner, outside net.Conn, j *judge) {
+// inward copies the server's bytes at once, also of a server that sends first.
+func (f *flow) inward(inside *inner, outside net.Conn, j *inspector) {
 	buf := f.buffer()
 	defer f.give(buf)
 	for {
@@ -156,8 +155,8 @@ func (f *flow) inward(inside *inner, outside net.Conn, j *judge) {
 	}
 }
 
-// outward carries what the process inside says, as far as it was judged.
-func (f *flow) outward(inside *inner, outside net.Conn, j *judge) {
+// outward copies the bytes of the process inside after inspection.
+func (f *flow) outward(inside *inner, outside net.Conn, j *inspector) {
 	buf := f.buffer()
 	defer f.give(buf)
 	for {
@@ -168,7 +167,7 @@ func (f *flow) outward(inside *inner, outside net.Conn, j *judge) {
 			}
 			err = nil
 		}
-		if !f.judged(inside, outside, j, (*buf)[:n]) {
+		if !f.forward(inside, outside, j, (*buf)[:n]) {
 			return
 		}
 		if err != nil {
@@ -181,14 +180,14 @@ func (f *flow) outward(inside *inner, outside net.Conn, j *judge) {
 	}
 }
 
-// timed says that a read found nothing in time. The stack's error is none of package os.
+// timed reports whether a read timed out. The stack's error is not one of package os.
 func timed(err error) bool {
 	var late net.Error
 	return errors.As(err, &late) && late.Timeout()
 }
 
-// judged passes on what may pass of p, and of what was held before it.
-func (f *flow) judged(inside *inner, outside net.Conn, j *judge, p []byte) bool {
+// forward sends the bytes of p, and earlier ones, that inspection releases.
+func (f *flow) forward(inside *inner, outside net.Conn, j *inspector, p []byte) bool {
 	for {
 		pass, why := j.feed(p)
 		if why != "" {
@@ -223,8 +222,8 @@ func (f *flow) say(inside *inner, outside net.Conn, p []byte) bool {
 	return true
 }
 
-// wait bounds the time of the next read while the first bytes are undecided.
-func (j *judge) wait(inside *inner) bool {
+// wait sets a deadline for the next read while the first bytes are undecided.
+func (j *inspector) wait(inside *inner) bool {
 	var when time.Time
 	if j.undecided() {
 		when = time.Now().Add(patience)
@@ -236,8 +235,8 @@ func (j *judge) wait(inside *inner) bool {
 	return inside.SetReadDeadline(when) == nil
 }
 
-// outwardEnds carries the end of what the process says.
-func (f *flow) outwardEnds(inside *inner, outside net.Conn, j *judge, err error) {
+// outwardEnds passes on the end of the process's data.
+func (f *flow) outwardEnds(inside *inner, outside net.Conn, j *inspector, err error) {
 	if errors.Is(err, io.EOF) && !f.say(inside, outside, j.release()) {
 		return
 	}
@@ -246,7 +245,7 @@ func (f *flow) outwardEnds(inside *inner, outside net.Conn, j *judge, err error)
 	}
 }
 
-// broken ends both when one is: a reset is carried on as one.
+// broken aborts both connections when one fails, so that a reset is passed on.
 func (f *flow) broken(inside *inner, outside net.Conn) {
 	inside.reset()
 	reset(outside)

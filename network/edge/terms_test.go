@@ -10,10 +10,11 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// TestThisHostIsReachedByItsOneName: at the ports that rules name, in both families, by TCP and UDP, whatever is said; and by no other.
-func TestThisHostIsReachedByItsOneName(t *testing.T) {
+// TestHostNameReachesThisHost at the ports that rules allow, in both families, by TCP and UDP, uninspected; no
+// other name does.
+func TestHostNameReachesThisHost(t *testing.T) {
 	w := newWorld(t, "host.snapfs:8080-8081,site.example")
-	w.name("host.snapfs", "203.0.113.10") // which nobody asks
+	w.name("host.snapfs", "203.0.113.10") // never asked for
 	w.serve(t, "127.0.0.1:8080", echo)
 	w.serve(t, "[::1]:8081", echo)
 	w.serve(t, "127.0.0.1:9", echo)
@@ -27,7 +28,7 @@ func TestThisHostIsReachedByItsOneName(t *testing.T) {
 	if r := w.play(t, step{Dial: "udp host.snapfs:8080"}, step{Send: []byte("hi")}, step{Read: 2}); string(r.Read) != "hi" {
 		t.Errorf("datagrams: %q, %s", r.Read, r.Err)
 	}
-	ev := w.told(t, "the service", func(ev network.Event) bool { return ev.Allowed && ev.Kind == network.TCP })
+	ev := w.awaitEvent(t, "the service", func(ev network.Event) bool { return ev.Allowed && ev.Kind == network.TCP })
 	if ev.Rule != "host.snapfs:8080-8081" || ev.Addr.String() != "127.0.0.1" {
 		t.Errorf("%+v", ev)
 	}
@@ -43,8 +44,8 @@ func TestThisHostIsReachedByItsOneName(t *testing.T) {
 	}
 }
 
-// TestARuleHasLimitsOfItsOwn, which others do not feel, which change with the rules, and which outlive the edge.
-func TestARuleHasLimitsOfItsOwn(t *testing.T) {
+// TestRuleLimits apply to one rule, change with the rules, and survive a restart of the proxy.
+func TestRuleLimits(t *testing.T) {
 	w := newWorld(t, "site.example+connections=3,most.example+bytes=100000B,free.example")
 	for _, name := range []string{"site.example", "most.example", "free.example"} {
 		w.name(name, "203.0.113.10")
@@ -61,11 +62,11 @@ func TestARuleHasLimitsOfItsOwn(t *testing.T) {
 	if r := w.play(t, step{Dial: "tcp site.example:1"}); r.Err != "" {
 		t.Errorf("once they have ended: %s", r.Err)
 	}
-	// What comes back has gone there before, and both count: half of the limit at most.
+	// Echoed bytes count in both directions: half of the limit at most.
 	if r := w.play(t, talk("most.example")...); !strings.Contains(r.Err, "reset") || len(r.Read) > 50_000 {
 		t.Errorf("%d bytes back, %q", len(r.Read), r.Err)
 	}
-	w.told(t, "a cut", func(ev network.Event) bool {
+	w.awaitEvent(t, "a cut", func(ev network.Event) bool {
 		return ev.Ended && ev.Why == "the limit of bytes is reached by most.example+bytes=100000B"
 	})
 	if r := w.play(t, talk("most.example")...); !strings.Contains(r.Err, "refused") {
@@ -98,8 +99,8 @@ func TestARuleHasLimitsOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestOptionsLetPassWhatCannotBeRead, by that rule alone.
-func TestOptionsLetPassWhatCannotBeRead(t *testing.T) {
+// TestOptionsAllowHiddenNames for their rule alone.
+func TestOptionsAllowHiddenNames(t *testing.T) {
 	w := newWorld(t, "open.example+ech+quic,shut.example")
 	hidden := withExtension(clientHello(t, "open.example"), extECH, []byte{0, 0, 1, 0, 1, 7, 0, 0, 0, 0})
 	other := withExtension(clientHello(t, "shut.example"), extECH, []byte{0, 0, 1, 0, 1, 7, 0, 0, 0, 0})
@@ -108,7 +109,7 @@ func TestOptionsLetPassWhatCannotBeRead(t *testing.T) {
 	}
 	w.serve(t, "203.0.113.10:8443", func(conn net.Conn) {
 		b := make([]byte, len(hidden))
-		if n, _ := conn.Read(b); n > 0 { // no TLS: whether it has keys cannot be known
+		if n, _ := conn.Read(b); n > 0 { // no TLS: the proxy cannot know whether the server has keys
 			_, _ = conn.Write([]byte("hello"))
 		}
 	})
@@ -120,7 +121,7 @@ func TestOptionsLetPassWhatCannotBeRead(t *testing.T) {
 		answer string
 	}{
 		{"tcp open.example:8443", hidden, "hello"},
-		{"tcp open.example:8443", other, ""}, // the outer name is held to
+		{"tcp open.example:8443", other, ""}, // the outer name is checked
 		{"tcp shut.example:8443", other, ""},
 		{"udp open.example:443", long, string(long[:5])},
 		{"udp shut.example:443", long, ""},

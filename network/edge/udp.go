@@ -20,8 +20,8 @@ import (
 // quicPort is where a client tries QUIC before TCP.
 const quicPort = 443
 
-// datagram is called with the first datagram between two ports, while packets
-// wait: it decides and looks nothing up. What is refused is answered with "port unreachable".
+// datagram is called with the first datagram between two ports and blocks other packets: it decides without
+// lookups. A refused datagram is answered with "port unreachable".
 func (e *Edge) datagram(r *udp.ForwarderRequest) (handled bool) {
 	t, why := e.aim(destination(r.ID()))
 	if why == "" && t.port == quicPort && !e.quic(t) {
@@ -44,7 +44,7 @@ func (e *Edge) datagram(r *udp.ForwarderRequest) (handled bool) {
 		return false
 	}
 	inside := gonet.NewUDPConn(&queue, end)
-	if !e.goes(func() { e.datagrams(f, t, inside) }) {
+	if !e.spawn(func() { e.datagrams(f, t, inside) }) {
 		drop(inside)
 		f.forget()
 	}
@@ -83,13 +83,13 @@ func (e *Edge) datagrams(f *flow, t target, inside *gonet.UDPConn) {
 	f.end()
 }
 
-// datagramsOne copies one way. A datagram that one side does not take is lost, as any may be.
+// datagramsOne copies one way. A datagram that fails to send is lost, like any lost packet.
 func (f *flow) datagramsOne(to, from net.Conn, idle *time.Timer, in bool) {
-	buf := make([]byte, mostDatagram)
+	buf := make([]byte, maxDatagram)
 	for {
 		n, err := from.Read(buf)
 		if err != nil {
-			return // closed, or nobody is there: the next datagram begins a flow of its own
+			return // closed, or the port is unreachable: the next datagram begins a new flow
 		}
 		if !in && isQUIC(buf[:n]) && !f.edge.options.QUIC && !f.terms().QUIC {
 			f.cut(quicWhy)
@@ -105,16 +105,16 @@ func (f *flow) datagramsOne(to, from net.Conn, idle *time.Timer, in bool) {
 	}
 }
 
-// mostDatagram holds any: UDP has 16 bits for the length.
-const mostDatagram = 1 << 16
+// maxDatagram holds any datagram: UDP has 16 bits for the length.
+const maxDatagram = 1 << 16
 
-const quicWhy = "QUIC hides its server name; TCP is the way"
+const quicWhy = "QUIC hides its server name; use TCP"
 
-// quic says that QUIC may pass to a target.
+// quic reports whether QUIC may pass to a target.
 func (e *Edge) quic(t target) bool { return e.options.QUIC || t.terms.QUIC }
 
-// isQUIC says that a datagram is the first of a QUIC connection, on whatever port: a long header of
-// version 1 or 2 (RFC 9000, 17.2.2; RFC 9369) in a datagram as long as the first must be.
+// isQUIC reports whether a datagram is the first of a QUIC connection, on any port: a long header of version 1
+// or 2 (RFC 9000, 17.2.2; RFC 9369) in a datagram of at least the size of a first one.
 func isQUIC(b []byte) bool {
 	if len(b) < 1200 || b[0]&0xc0 != 0xc0 {
 		return false

@@ -9,12 +9,12 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// A usage is what was done by one rule, whatever its options were at the time.
+// usage is the counters of one rule, whatever its options were at the time.
 type usage struct {
 	bytes  atomic.Int64 // both ways
-	limit  atomic.Int64 // of them, 0 for none
+	limit  atomic.Int64 // of bytes, 0 for none
 	opened atomic.Int64
-	open   int64 // under Edge.mu
+	open   int64 // guarded by Edge.mu
 }
 
 func (u *usage) spent() bool {
@@ -22,7 +22,7 @@ func (u *usage) spent() bool {
 	return limit > 0 && u.bytes.Load() >= limit
 }
 
-// usageOf is called with mu held.
+// usageOf returns the usage of a rule. The caller holds mu.
 func (e *Edge) usageOf(rule string, terms network.Terms) *usage {
 	plain := network.Plain(rule)
 	u := e.usages[plain]
@@ -34,7 +34,7 @@ func (e *Edge) usageOf(rule string, terms network.Terms) *usage {
 	return u
 }
 
-// full says why a rule has no room for one more flow, or "". It is called with mu held.
+// full returns why a rule allows no further flow, or "". The caller holds mu.
 func (u *usage) full(rule string, terms network.Terms) string {
 	switch {
 	case terms.Connections > 0 && u.open >= terms.Connections:
@@ -47,7 +47,7 @@ func (u *usage) full(rule string, terms network.Terms) string {
 
 func spentBy(rule string) string { return spentWhy + " by " + rule }
 
-// restore begins with what an edge before this one has counted.
+// restore sets the counts of an earlier proxy.
 func (e *Edge) restore(c network.Counters) {
 	e.queries.Store(c.Queries)
 	e.refusals.Store(c.Refused)
@@ -62,7 +62,7 @@ func (e *Edge) restore(c network.Counters) {
 	}
 }
 
-// limitUsages has the limits of rules hold, for what is open too.
+// limitUsages applies the limits of new rules, also to open flows.
 func (e *Edge) limitUsages(r network.Rules) {
 	e.mu.Lock()
 	all := maps.Clone(e.usages)
@@ -72,7 +72,7 @@ func (e *Edge) limitUsages(r network.Rules) {
 	}
 }
 
-// counted is what was done by each rule. It is called with mu held.
+// counted returns the counters of each rule. The caller holds mu.
 func (e *Edge) counted() map[string]network.RuleCounters {
 	rules := make(map[string]network.RuleCounters, len(e.usages))
 	for plain, u := range e.usages {

@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// TestAnOrdinaryUserHasAnEdge: nothing of it needs root, where the user may open the device.
-func TestAnOrdinaryUserHasAnEdge(t *testing.T) {
+// TestOrdinaryUserCanRunAProxy: nothing needs root if the user may open the device.
+func TestOrdinaryUserCanRunAProxy(t *testing.T) {
 	if os.Geteuid() == 0 {
 		treetest.RunAs(t, treetest.User(t), t.Name(), treetest.WithTUN())
 		return

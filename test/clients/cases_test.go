@@ -47,7 +47,7 @@ var all = []client{
 		{"an address", "curl -sS http://203.0.113.10/", "Failed to connect to 203.0.113.10 port 80", "tcp", "203.0.113.10:80", noAddr},
 		{
 			"a name that leads inside", "curl -sS http://inward.test/", "Failed to connect to inward.test port 80",
-			"tcp", "inward.test:80", "unfit address: inward.test leads to 10.86.0.1: private, which a rule must name by its address",
+			"tcp", "inward.test:80", "unfit address: inward.test leads to 10.86.0.1: private; needs a rule with its address",
 		},
 		{
 			"another Host", "curl -sS -H 'Host: other.test' http://web.test/", "Connection reset by peer",

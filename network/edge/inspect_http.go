@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A phase is what a judge reads at the moment.
+// phase is the part of the protocol that comes next.
 type phase int
 
 const (
@@ -16,21 +16,21 @@ const (
 	phaseTLS                 // a handshake
 	phaseHead                // the head of a request
 	phaseBody                // its body, or a part of it
-	phaseAnswer              // nothing: the server's answer decides what comes
+	phaseAnswer              // no bytes: the server's reply decides
 	phaseOpaque              // anything
 )
 
-// A requestReader follows the requests of one connection.
+// requestReader follows the requests of one connection.
 type requestReader struct {
 	phase   phase
-	later   bool  // a request came before this one
-	tunnel  bool  // the answer that is awaited is one to CONNECT
-	seen    int   // how much of a head was looked at
-	left    int64 // of a body, or of a chunk
+	later   bool  // not the first request
+	tunnel  bool  // the expected reply is to CONNECT
+	seen    int   // how much of a head was searched
+	left    int64 // bytes left of a body or chunk
 	chunked bool
 }
 
-// A request is what a head says about who is asked, and how long its body is.
+// request is the content of a head that names the server or determines the length of the body.
 type request struct {
 	connect   bool
 	hosts     int
@@ -38,38 +38,38 @@ type request struct {
 	lengths   int
 	chunked   bool
 	upgrade   bool
-	authority string // of an absolute target, or CONNECT's
+	authority string // of an absolute target or of CONNECT
 	host      string
 	bad       string
 }
 
-// head judges the head of a request, which is held until it is whole. Whatever two readers could
-// understand in two ways is refused: how a line ends, how long a body is.
-func head(j *judge) bool {
+// head inspects the head of a request, which waits until it is complete. It refuses ambiguous syntax: line ends
+// and body lengths that two readers could understand differently.
+func head(j *inspector) bool {
 	b := j.rest()
 	skip := 0
 	for bytes.HasPrefix(b[skip:], []byte("\r\n")) { // RFC 9112, 2.2
 		skip += 2
 	}
-	from := max(skip, j.http.seen) // what came in single bytes is not read from its start for each
+	from := max(skip, j.http.seen) // avoids quadratic time for single bytes
 	for i := from; i < len(b); i++ {
 		if b[i] == '\n' && (i == 0 || b[i-1] != '\r') {
 			return j.refuse("HTTP with a line that does not end in CR LF")
 		}
 		if i >= skip+3 && b[i] == '\n' && b[i-2] == '\n' {
 			j.http.seen = 0
-			return judgeHead(j, b[:i+1], skip)
+			return inspectHead(j, b[:i+1], skip)
 		}
 	}
 	j.http.seen = len(b)
-	if len(b) > mostHeld || skip > mostBlank {
+	if len(b) > maxHeld || skip > maxBlank {
 		return j.refuse("a head of HTTP longer than is read")
 	}
 	return false
 }
 
-// judgeHead judges a whole head, with skip bytes of empty lines before it.
-func judgeHead(j *judge, b []byte, skip int) bool {
+// inspectHead inspects a complete head, after skip bytes of empty lines.
+func inspectHead(j *inspector, b []byte, skip int) bool {
 	r := readRequest(string(b[skip : len(b)-2]))
 	switch {
 	case r.bad != "":
@@ -83,15 +83,15 @@ func judgeHead(j *judge, b []byte, skip int) bool {
 	return j.http.begin(j, r)
 }
 
-// begin goes on to what follows a head.
-func (h *requestReader) begin(j *judge, r request) bool {
+// begin selects the state after a head.
+func (h *requestReader) begin(j *inspector, r request) bool {
 	if r.upgrade || r.connect {
 		if h.later || r.length > 0 || r.chunked {
-			// Which of several answers is the one to this request could not be told.
+			// Which of the replies belongs to this request would be unclear.
 			return j.refuse("an upgrade or CONNECT that is not the first request, or has a body")
 		}
 		h.phase, h.tunnel = phaseAnswer, r.connect
-		j.state = func(*judge) bool { return false }
+		j.state = func(*inspector) bool { return false }
 		j.listen()
 		return false
 	}
@@ -109,14 +109,14 @@ func (h *requestReader) begin(j *judge, r request) bool {
 	return len(j.rest()) > 0
 }
 
-// answered goes on by the status of the server's answer to an upgrade.
-func (h *requestReader) answered(j *judge, code int) {
+// answered continues according to the status of the server's reply to an upgrade.
+func (h *requestReader) answered(j *inspector, code int) {
 	h.later = true
 	switch {
 	case !h.tunnel && code == 101:
 		j.state = opaque
 	case h.tunnel && code >= 200 && code < 300:
-		h.phase, h.later = phaseSniff, false // what goes through the tunnel is judged like a connection
+		h.phase, h.later = phaseSniff, false // traffic through the tunnel is inspected like a connection
 		j.state = sniff
 	default:
 		h.phase = phaseHead
@@ -124,7 +124,7 @@ func (h *requestReader) answered(j *judge, code int) {
 	}
 }
 
-// readRequest reads a head, each line with its CR LF (RFC 9112).
+// readRequest parses a head whose lines end with CR LF (RFC 9112).
 func readRequest(text string) (r request) {
 	line, rest, _ := strings.Cut(text, "\r\n")
 	old := r.first(line)
@@ -144,7 +144,7 @@ func readRequest(text string) (r request) {
 	return r
 }
 
-// first reads the request line; old says that it is of HTTP/1.0.
+// first parses the request line; old reports HTTP/1.0.
 func (r *request) first(line string) (old bool) {
 	parts := strings.Split(line, " ")
 	if len(parts) != 3 || parts[0] == "" || !isToken([]byte(parts[0])) || (parts[2] != "HTTP/1.1" && parts[2] != "HTTP/1.0") {
@@ -177,7 +177,7 @@ func (r *request) first(line string) (old bool) {
 	return parts[2] == "HTTP/1.0"
 }
 
-// field reads one line of the head.
+// field parses one line of the head.
 func (r *request) field(line string) {
 	name, value, ok := strings.Cut(line, ":")
 	if !ok || name == "" || !isToken([]byte(name)) {
@@ -217,7 +217,7 @@ func (r *request) field(line string) {
 	}
 }
 
-// hostOf is a Host without its port; what is odd stays, and is no name.
+// hostOf returns a Host without its port. A malformed Host is returned unchanged and matches no name.
 func hostOf(host string) string {
 	name, port, ok := strings.Cut(host, ":")
 	if ok && (len(port) > 5 || strings.Trim(port, "0123456789") != "") {
@@ -226,8 +226,8 @@ func hostOf(host string) string {
 	return name
 }
 
-// body lets a body of known length pass.
-func body(j *judge) bool {
+// body passes a body of known length.
+func body(j *inspector) bool {
 	h := &j.http
 	n := min(h.left, int64(len(j.rest())))
 	h.left -= n
@@ -244,8 +244,8 @@ func body(j *judge) bool {
 	return len(j.rest()) > 0
 }
 
-// line is one line of a chunked body without CR LF, or ok is false: it is not whole, or is none.
-func (j *judge) line() (line []byte, ok bool) {
+// line returns one line of a chunked body without CR LF; ok is false if it is incomplete or malformed.
+func (j *inspector) line() (line []byte, ok bool) {
 	const most = 4 << 10
 	b := j.rest()
 	i := bytes.IndexByte(b, '\n')
@@ -259,8 +259,8 @@ func (j *judge) line() (line []byte, ok bool) {
 	return b[:i-1], true
 }
 
-// chunk reads the length of a chunk.
-func chunk(j *judge) bool {
+// chunk parses the length of a chunk.
+func chunk(j *inspector) bool {
 	line, ok := j.line()
 	if !ok {
 		return false
@@ -278,8 +278,8 @@ func chunk(j *judge) bool {
 	return true
 }
 
-// chunkEnd reads the line that ends a chunk.
-func chunkEnd(j *judge) bool {
+// chunkEnd parses the line that ends a chunk.
+func chunkEnd(j *inspector) bool {
 	line, ok := j.line()
 	if ok && len(line) > 0 {
 		return j.refuse("HTTP that cannot be read: a chunk of the body")
@@ -290,8 +290,8 @@ func chunkEnd(j *judge) bool {
 	return ok
 }
 
-// trailer lets what may follow the last chunk pass, up to an empty line.
-func trailer(j *judge) bool {
+// trailer passes the trailer after the last chunk, up to an empty line.
+func trailer(j *inspector) bool {
 	line, ok := j.line()
 	if ok && len(line) == 0 {
 		j.http.phase = phaseHead
@@ -300,7 +300,7 @@ func trailer(j *judge) bool {
 	return ok
 }
 
-// statusOf reads the status of an answer, and how long its head is: 0 where it is not yet whole.
+// statusOf parses the status of a reply and returns the size of its head, or 0 while that is incomplete.
 func statusOf(b []byte) (code, size int) {
 	end := bytes.Index(b, []byte("\r\n\r\n"))
 	if end < 0 {

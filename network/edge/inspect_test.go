@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// hear feeds a judge of "site.example" in pieces, and answers with what passed and why the rest did not. After each piece the
-// answer of a server is given where the judge waits for one.
-func hear(j *judge, text []byte, piece int, answer string) (passed []byte, why string) {
+// hear feeds an inspector of "site.example" in pieces, and returns the bytes that passed and why the rest did
+// not. After each piece it gives a server's reply if the inspector waits for one.
+func hear(j *inspector, text []byte, piece int, answer string) (passed []byte, why string) {
 	for len(text) > 0 {
 		n := min(piece, len(text))
 		p := text[:n]
@@ -40,7 +40,7 @@ func hear(j *judge, text []byte, piece int, answer string) (passed []byte, why s
 	return passed, ""
 }
 
-// clientHello is the first record of Go's TLS client.
+// clientHello returns the first record of Go's TLS client.
 func clientHello(t testing.TB, name string) []byte {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -57,7 +57,7 @@ func clientHello(t testing.TB, name string) []byte {
 	return b[:n]
 }
 
-// withExtension adds one to a ClientHello in one record.
+// withExtension adds an extension to a ClientHello in one record.
 func withExtension(hello []byte, kind uint16, body []byte) []byte {
 	b := bytes.Clone(hello)
 	add := 4 + len(body)
@@ -83,7 +83,7 @@ func withExtension(hello []byte, kind uint16, body []byte) []byte {
 	return append(b, body...)
 }
 
-// inRecords splits a ClientHello over records of so many bytes.
+// inRecords splits a ClientHello over records of that many bytes.
 func inRecords(hello []byte, size int) []byte {
 	var b []byte
 	for text := hello[5:]; len(text) > 0; {
@@ -99,8 +99,8 @@ func record(kind byte, body string) []byte {
 	return append([]byte{kind, 3, 3, byte(len(body) >> 8), byte(len(body))}, body...)
 }
 
-// TestTheServerNameIsTheName: whatever way a ClientHello is cut into, and nothing of a wrong one passes.
-func TestTheServerNameIsTheName(t *testing.T) {
+// TestServerNameMustMatch however a ClientHello is split; no byte of a wrong one passes.
+func TestServerNameMustMatch(t *testing.T) {
 	good, evil, none := clientHello(t, "site.example"), clientHello(t, "evil.example"), clientHello(t, "")
 	data := record(23, strings.Repeat("x", 300))
 	cat := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
@@ -135,7 +135,7 @@ func TestTheServerNameIsTheName(t *testing.T) {
 		{"SSL 2's", []byte("\x80\x2e\x01\x03\x01\x00\x15\x00\x00\x00\x10"), "as SSL 2 did"},
 	} {
 		for _, piece := range []int{1, 3, 11, 1 << 16} {
-			passed, why := hear(newJudge("site.example", false), c.text, piece, "")
+			passed, why := hear(newInspector("site.example", false), c.text, piece, "")
 			if c.why == "" && (why != "" || !bytes.Equal(passed, c.text)) {
 				t.Errorf("%s, in pieces of %d: %d of %d bytes pass, %q", c.what, piece, len(passed), len(c.text), why)
 			}
@@ -147,19 +147,19 @@ func TestTheServerNameIsTheName(t *testing.T) {
 			}
 		}
 	}
-	if passed, why := hear(newJudge("site.example", true), none, 9, ""); why != "" || !bytes.Equal(passed, none) {
+	if passed, why := hear(newInspector("site.example", true), none, 9, ""); why != "" || !bytes.Equal(passed, none) {
 		t.Error("no name, where that is allowed:", why)
 	}
-	if _, why := hear(newJudge("site.example", true), evil, 9, ""); why == "" {
+	if _, why := hear(newInspector("site.example", true), evil, 9, ""); why == "" {
 		t.Error("another name passes where none is allowed")
 	}
-	if passed, why := hear(newJudge("", false), evil, 9, ""); why != "" || !bytes.Equal(passed, evil) {
+	if passed, why := hear(newInspector("", false), evil, 9, ""); why != "" || !bytes.Equal(passed, evil) {
 		t.Error("what was allowed by its address is read:", why)
 	}
 }
 
-// TestEveryRequestsHostIsTheName: of each request on a connection, in whatever pieces.
-func TestEveryRequestsHostIsTheName(t *testing.T) {
+// TestHostMustMatchInEveryRequest on a connection, in any pieces.
+func TestHostMustMatchInEveryRequest(t *testing.T) {
 	const get = "GET / HTTP/1.1\r\nHost: site.example\r\n\r\n"
 	const evil = "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n"
 	post := func(head, body string) string {
@@ -233,7 +233,7 @@ func TestEveryRequestsHostIsTheName(t *testing.T) {
 		{"GET / HTTP/1.1\r\n" + strings.Repeat("X: y\r\n", 12000), "longer than is read"},
 	} {
 		for _, piece := range []int{1, 2, 7, 64, 1 << 16, 1 << 18} {
-			passed, why := hear(newJudge("site.example", false), []byte(c.text), piece, "")
+			passed, why := hear(newInspector("site.example", false), []byte(c.text), piece, "")
 			if c.why == "" && (why != "" || string(passed) != c.text) {
 				t.Errorf("%.80q in pieces of %d: %d of %d bytes pass, %q", c.text, piece, len(passed), len(c.text), why)
 			}
@@ -247,8 +247,8 @@ func TestEveryRequestsHostIsTheName(t *testing.T) {
 	}
 }
 
-// TestWhatIsNeitherPasses: protocols of their own, from the first byte.
-func TestWhatIsNeitherPasses(t *testing.T) {
+// TestOtherProtocolsPass from the first byte.
+func TestOtherProtocolsPass(t *testing.T) {
 	for _, text := range []string{
 		"\x00\x00\x00\x08\x04\xd2\x16\x2f", // PostgreSQL asks for TLS
 		"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\nGET",
@@ -261,16 +261,16 @@ func TestWhatIsNeitherPasses(t *testing.T) {
 		strings.Repeat("\xff", 1<<18),
 	} {
 		for _, piece := range []int{1, 1 << 16} {
-			if passed, why := hear(newJudge("site.example", false), []byte(text), piece, ""); why != "" || string(passed) != text {
+			if passed, why := hear(newInspector("site.example", false), []byte(text), piece, ""); why != "" || string(passed) != text {
 				t.Errorf("%.40q: %d of %d bytes pass, %q", text, len(passed), len(text), why)
 			}
 		}
 	}
 }
 
-// TestWhoWaitsForAnAnswerIsNotHeldBack: half a first line goes out after a while, and is judged with the rest all the same.
-func TestWhoWaitsForAnAnswerIsNotHeldBack(t *testing.T) {
-	j := newJudge("site.example", false)
+// TestPartialLineIsReleased after a while, and still inspected with the rest.
+func TestPartialLineIsReleased(t *testing.T) {
+	j := newInspector("site.example", false)
 	for _, part := range []string{"GE", "T / HT"} {
 		if pass, why := j.feed([]byte(part)); len(pass) > 0 || why != "" || !j.undecided() {
 			t.Fatalf("%q passes, %s", pass, why)
@@ -293,8 +293,8 @@ func TestWhoWaitsForAnAnswerIsNotHeldBack(t *testing.T) {
 	}
 }
 
-// TestASwitchOfProtocolsIsTheServersToGrant: only then does the rest pass unread.
-func TestASwitchOfProtocolsIsTheServersToGrant(t *testing.T) {
+// TestUpgradeNeedsTheServersConsent: only then does the rest pass uninspected.
+func TestUpgradeNeedsTheServersConsent(t *testing.T) {
 	const ask = "GET /ws HTTP/1.1\r\nHost: site.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 	const connect = "CONNECT site.example:443 HTTP/1.1\r\nHost: site.example:443\r\n\r\n"
 	const evil = "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n"
@@ -314,7 +314,7 @@ func TestASwitchOfProtocolsIsTheServersToGrant(t *testing.T) {
 		{connect + evil, "HTTP/1.1 403 Forbidden\r\n\r\n", "evil.example"},
 	} {
 		for _, piece := range []int{1, 1 << 16} {
-			passed, why := hear(newJudge("site.example", false), []byte(c.text), piece, c.answer)
+			passed, why := hear(newInspector("site.example", false), []byte(c.text), piece, c.answer)
 			if c.why == "" && (why != "" || string(passed) != c.text) || c.why != "" && !strings.Contains(why, c.why) {
 				t.Errorf("%.60q, answered with %.20q, in pieces of %d: %q, not %q; %d bytes pass", c.text, c.answer, piece, why, c.why, len(passed))
 			}
@@ -322,7 +322,7 @@ func TestASwitchOfProtocolsIsTheServersToGrant(t *testing.T) {
 	}
 }
 
-// FuzzPiecesDoNotMatter: what passes and what does not is the same however a text is cut, and only what was said passes.
+// FuzzPiecesDoNotMatter: the decision and the bytes that pass do not depend on how the data is split.
 func FuzzPiecesDoNotMatter(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: site.example\r\n\r\n"), 3)
 	f.Add([]byte("POST / HTTP/1.1\r\nHost: site.example\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\nGET"), 1)
@@ -332,8 +332,8 @@ func FuzzPiecesDoNotMatter(f *testing.F) {
 		if piece < 1 {
 			return
 		}
-		whole, why := hear(newJudge("site.example", false), text, len(text)+1, "")
-		cut, whyCut := hear(newJudge("site.example", false), text, piece, "")
+		whole, why := hear(newInspector("site.example", false), text, len(text)+1, "")
+		cut, whyCut := hear(newInspector("site.example", false), text, piece, "")
 		if (why == "") != (whyCut == "") {
 			t.Fatalf("%q: whole %q, in pieces of %d %q", text, why, piece, whyCut)
 		}
@@ -343,9 +343,9 @@ func FuzzPiecesDoNotMatter(f *testing.F) {
 	})
 }
 
-// TestHostileNamesAreToldHarmlessly: a reason is one short line.
-func TestHostileNamesAreToldHarmlessly(t *testing.T) {
-	_, why := hear(newJudge("site.example", false), fmt.Appendf(nil, "GET / HTTP/1.1\r\nHost: %s\u202e\xff\r\n\r\n", strings.Repeat("x", 500)), 1<<16, "")
+// TestReasonsAreOneShortLine even for hostile names.
+func TestReasonsAreOneShortLine(t *testing.T) {
+	_, why := hear(newInspector("site.example", false), fmt.Appendf(nil, "GET / HTTP/1.1\r\nHost: %s\u202e\xff\r\n\r\n", strings.Repeat("x", 500)), 1<<16, "")
 	if len(why) > 200 || strings.ContainsFunc(strings.ReplaceAll(why, "…", ""), func(r rune) bool { return r < ' ' || r > '~' }) {
 		t.Errorf("%q", why)
 	}

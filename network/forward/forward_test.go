@@ -1,4 +1,4 @@
-package inlet
+package forward
 
 import (
 	"context"
@@ -15,9 +15,9 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// A world is an inlet to a server of this host, and what it told.
+// world is a forwarder to a server of this host, and its events.
 type world struct {
-	*Inlet
+	*Forwarder
 	t      *testing.T
 	server net.Listener
 
@@ -38,7 +38,7 @@ func newWorld(t *testing.T) *world {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", l.Addr().String())
 		return conn, netip.MustParseAddr("127.0.0.1"), err
 	}
-	w.Inlet, err = Open(Options{Port: 80, Dial: dial, Event: func(ev network.Event) {
+	w.Forwarder, err = Open(Options{Port: 80, Dial: dial, Event: func(ev network.Event) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.events = append(w.events, ev)
@@ -78,7 +78,7 @@ func (w *world) accept() *net.TCPConn {
 	return tcp
 }
 
-// event waits for one that fits.
+// event waits for a matching event.
 func (w *world) event(fits func(network.Event) bool) network.Event {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,7 +97,7 @@ func mustReset(t *testing.T, conn net.Conn) {
 	}
 }
 
-// turnedAway is a connection that is reset, perhaps before this side has seen that it stood.
+// turnedAway checks that a connection is reset, perhaps before this side sees it established.
 func (w *world) turnedAway(why string) {
 	w.t.Helper()
 	conn, err := net.Dial("tcp", w.Addrs()[0].String())
@@ -111,7 +111,7 @@ func (w *world) turnedAway(why string) {
 	w.event(func(ev network.Event) bool { return !ev.Allowed && ev.Why == why })
 }
 
-func TestBothWaysAndTheirEndsAreCarried(t *testing.T) {
+func TestBothDirectionsAndTheirEndsAreForwarded(t *testing.T) {
 	w := newWorld(t)
 	for _, at := range w.Addrs() {
 		if !at.Addr().IsLoopback() || at.Port() != w.Addrs()[0].Port() {
@@ -127,7 +127,7 @@ func TestBothWaysAndTheirEndsAreCarried(t *testing.T) {
 	if got, err := io.ReadAll(server); err != nil || string(got) != question {
 		t.Error(len(got), err)
 	}
-	go func() { // the end of one way is not the end of the other
+	go func() { // the end of one direction does not end the other
 		_, _ = io.WriteString(server, answer)
 		_ = server.CloseWrite()
 	}()
@@ -144,7 +144,7 @@ func TestBothWaysAndTheirEndsAreCarried(t *testing.T) {
 	}
 }
 
-func TestAResetIsCarriedBothWays(t *testing.T) {
+func TestResetIsForwardedBothWays(t *testing.T) {
 	w := newWorld(t)
 	client, server := w.dial(), w.accept()
 	_ = server.SetLinger(0)
@@ -156,16 +156,16 @@ func TestAResetIsCarriedBothWays(t *testing.T) {
 	mustReset(t, server)
 }
 
-func TestWhatNobodyTakesIsReset(t *testing.T) {
+func TestConnectionWithoutListenerIsReset(t *testing.T) {
 	w := newWorld(t)
 	_ = w.server.Close()
-	w.turnedAway("nobody listens there")
+	w.turnedAway("no process listens there")
 }
 
-func TestOneTooManyIsResetAndTheOthersStay(t *testing.T) {
+func TestConnectionAboveTheLimitIsReset(t *testing.T) {
 	w := newWorld(t)
 	var first *net.TCPConn
-	for i := range Most {
+	for i := range MaxConnections {
 		client := w.dial()
 		w.accept()
 		if i == 0 {
@@ -173,20 +173,20 @@ func TestOneTooManyIsResetAndTheOthersStay(t *testing.T) {
 		}
 	}
 	w.turnedAway("too many connections at once")
-	if err := w.Close(); err != nil { // and the end is everybody's
+	if err := w.Close(); err != nil { // ends all connections
 		t.Error(err)
 	}
 	mustReset(t, first)
 }
 
-func TestAPortOfAnotherIsRefused(t *testing.T) {
+func TestOpenFailsOnATakenPort(t *testing.T) {
 	w := newWorld(t)
 	if _, err := Open(Options{Port: 80, Host: w.Addrs()[0].Port()}); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Error(err)
 	}
 }
 
-func TestPortsAreReadStrictly(t *testing.T) {
+func TestParseIsStrict(t *testing.T) {
 	for text, want := range map[string][2]uint16{"5432": {5432, 0}, "80:8080": {80, 8080}, "1:65535": {1, 65535}} {
 		if port, host, err := Parse(text); err != nil || port != want[0] || host != want[1] {
 			t.Error(text, port, host, err)

@@ -4,7 +4,7 @@ package edge
 
 import "encoding/binary"
 
-// Types of TLS records (RFC 8446, 5.1), of a handshake message, of extensions.
+// TLS record types (RFC 8446, 5.1), handshake message and extensions.
 const (
 	recordCipher    = 20 // change_cipher_spec
 	recordAlert     = 21
@@ -16,21 +16,21 @@ const (
 	extServerName = 0
 	extEarlyData  = 42
 	extECH        = 0xfe0d // RFC 9849
-	extESNI       = 0xffce // what came before it
+	extESNI       = 0xffce // its predecessor
 )
 
 const recordHead = 5
 
-// A helloReader gathers a ClientHello, which may be split over records.
+// helloReader assembles a ClientHello, which may be split over records.
 type helloReader struct {
-	scan    int    // of what is not judged, how much was looked at
-	message []byte // of the records so far
-	early   bool   // data may come before a second ClientHello
-	skip    int    // of a record that passes
+	scan    int    // how many uninspected bytes were scanned
+	message []byte // content of the records so far
+	early   bool   // early data may precede a second ClientHello
+	skip    int    // bytes left of a record that passes
 }
 
-// hello gathers a ClientHello and judges it. A server acts on a whole one only.
-func hello(j *judge) bool {
+// hello assembles a ClientHello and inspects it. A server acts only on a complete one.
+func hello(j *inspector) bool {
 	t := &j.tls
 	b := j.rest()[t.scan:]
 	if len(b) < recordHead {
@@ -52,14 +52,14 @@ func hello(j *judge) bool {
 	switch {
 	case t.message[0] != messageHello:
 		return j.refuse("a TLS handshake that does not begin with a ClientHello")
-	case need > mostHeld:
+	case need > maxHeld:
 		return j.refuse("a ClientHello longer than is read")
 	case len(t.message) < need:
 		return true
 	case len(t.message) > need:
 		return j.refuse("a ClientHello with more behind it")
 	}
-	if !judgeHello(j, t.message[4:]) {
+	if !inspectHello(j, t.message[4:]) {
 		return false
 	}
 	j.ok += t.scan
@@ -68,9 +68,9 @@ func hello(j *judge) bool {
 	return true
 }
 
-// afterHello looks out for a second ClientHello, which a server may ask for
-// (RFC 8446, 4.1.4): it is as readable as the first, and another name in it might be heard.
-func afterHello(j *judge) bool {
+// afterHello inspects a second ClientHello, which a server may request (RFC 8446, 4.1.4): it is as readable as
+// the first, and a server might accept another name in it.
+func afterHello(j *inspector) bool {
 	t := &j.tls
 	if t.skip > 0 {
 		n := min(t.skip, len(j.rest()))
@@ -100,7 +100,7 @@ func afterHello(j *judge) bool {
 	return true
 }
 
-// A cursor reads fields with their length before them. Where there is not enough, bad is set.
+// cursor parses fields with a length prefix. It sets bad when the data is too short.
 type cursor struct {
 	b   []byte
 	bad bool
@@ -116,7 +116,7 @@ func (c *cursor) take(n int) []byte {
 	return field
 }
 
-// number is of n bytes.
+// number parses n bytes.
 func (c *cursor) number(n int) int {
 	v := 0
 	for _, b := range c.take(n) {
@@ -125,11 +125,11 @@ func (c *cursor) number(n int) int {
 	return v
 }
 
-// field has its length in n bytes before it.
+// field parses a field with a length of n bytes.
 func (c *cursor) field(n int) *cursor { return &cursor{b: c.take(c.number(n)), bad: c.bad} }
 
-// judgeHello reads a ClientHello (RFC 8446, 4.1.2) without its head.
-func judgeHello(j *judge, message []byte) bool {
+// inspectHello inspects a ClientHello (RFC 8446, 4.1.2) without its header.
+func inspectHello(j *inspector, message []byte) bool {
 	c := &cursor{b: message}
 	c.take(2 + 32) // version, random
 	c.field(1)     // session
@@ -172,28 +172,28 @@ func judgeHello(j *judge, message []byte) bool {
 	case !j.same(name):
 		return j.other("the server name", name)
 	case hidden:
-		return j.mayHide()
+		return j.allowECH()
 	}
 	return true
 }
 
-// hiddenWhy says what to do, for browsers send one always.
+// hiddenHint suggests the option, because browsers always send an encrypted ClientHello.
 const (
 	hiddenName = "an encrypted client hello, whose server name cannot be read"
 	hiddenHint = "; a rule with +ech lets it pass"
 	hiddenWhy  = hiddenName + hiddenHint
 )
 
-// mayHide judges a ClientHello that has an encrypted one in it, and the right name around that.
-func (j *judge) mayHide() bool {
+// allowECH inspects a ClientHello with the right outer name and an encrypted inner one.
+func (j *inspector) allowECH() bool {
 	why := hiddenWhy
-	if j.hidden != nil {
-		why = j.hidden()
+	if j.echRefusal != nil {
+		why = j.echRefusal()
 	}
 	return why == "" || j.refuse(why)
 }
 
-// serverName reads the extension (RFC 6066, 3): a list, which has one name.
+// serverName parses the extension (RFC 6066, 3): a list with one name.
 func serverName(body *cursor) (string, bool) {
 	list := body.field(2)
 	if body.bad || list.bad || len(body.b) > 0 || list.number(1) != 0 {

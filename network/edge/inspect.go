@@ -1,0 +1,281 @@
+//go:build linux
+
+package edge
+
+import (
+	"bytes"
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/snapfs/snapfs/network"
+)
+
+// maxHeld limits how many bytes wait for inspection: a first line, a head of HTTP, a ClientHello.
+const maxHeld = 64 << 10
+
+// maxBlank limits the blanks before a first line.
+const maxBlank = 1 << 10
+
+// inspector reads the bytes that a process sends to a name, and releases the allowed ones. It knows TLS and
+// HTTP/1 on any port; other protocols pass. One goroutine uses it, except for answered.
+type inspector struct {
+	name  string // the name that the client must ask for; empty lets everything pass
+	noSNI bool   // a client may omit the server name
+	// echRefusal returns why an encrypted ClientHello is refused, or ""; nil refuses all.
+	echRefusal func() string
+	timed      bool // the reader has a deadline, see wait
+	state      func(*inspector) (more bool)
+	why        string // the reason of a refusal
+	buf        []byte // bytes that had not passed at the last feed
+	ok         int    // how many of them may pass
+	passed     int    // how many have passed already, see release
+	searched   int    // how many sniffLine has searched
+
+	tls  helloReader
+	http requestReader
+
+	listening atomic.Bool // for the server's reply to an upgrade
+	mu        sync.Mutex  // guards answer
+	answer    []byte
+	status    chan int
+}
+
+func newInspector(name string, noSNI bool) *inspector {
+	j := &inspector{name: name, noSNI: noSNI, state: sniff, status: make(chan int, 1)}
+	if name == "" {
+		j.state = opaque
+	}
+	return j
+}
+
+// feed takes the client's next bytes. It returns the bytes that may pass now, valid until the next call, or why
+// the connection must end.
+func (j *inspector) feed(p []byte) (pass []byte, why string) {
+	if j.why != "" {
+		return nil, j.why
+	}
+	j.buf = append(j.buf[:0], j.buf[j.ok:]...)
+	j.passed = max(0, j.passed-j.ok)
+	j.ok = 0
+	if j.end() {
+		return p, "" // no bytes wait and none will: no copy
+	}
+	j.buf = append(j.buf, p...)
+	for j.state(j) {
+		if j.why != "" {
+			return nil, j.why
+		}
+	}
+	if j.why != "" {
+		return nil, j.why
+	}
+	if j.passed >= j.ok {
+		return nil, ""
+	}
+	pass = j.buf[j.passed:j.ok]
+	j.passed = j.ok
+	return pass, ""
+}
+
+// end reports whether all further bytes may pass.
+func (j *inspector) end() bool { return j.http.phase == phaseOpaque && len(j.buf) == 0 }
+
+func (j *inspector) refuse(why string) bool {
+	j.why = why
+	return false
+}
+
+// rest returns the bytes that are not yet inspected.
+func (j *inspector) rest() []byte { return j.buf[j.ok:] }
+
+// opaque lets all bytes pass.
+func opaque(j *inspector) bool {
+	j.http.phase = phaseOpaque
+	j.ok = len(j.buf)
+	return false
+}
+
+// undecided reports whether the first bytes may yet become a request, while the client may wait for a reply.
+func (j *inspector) undecided() bool {
+	return j.http.phase == phaseSniff && len(j.buf)-max(j.ok, j.passed) > 0
+}
+
+// release lets first bytes pass that may yet become a request: no server acts on a part of one, and the rest is
+// inspected together with them.
+func (j *inspector) release() []byte {
+	if !j.undecided() {
+		return nil
+	}
+	pass := j.buf[max(j.ok, j.passed):]
+	j.passed = len(j.buf)
+	return pass
+}
+
+// sniff recognizes the protocol by the first bytes.
+func sniff(j *inspector) bool {
+	b := j.rest()
+	switch {
+	case len(b) == 0:
+		return false
+	case b[0] == recordHandshake:
+		if len(b) < 2 {
+			return false
+		}
+		if b[1] == 3 {
+			j.http.phase = phaseTLS
+			j.state = hello
+			return true
+		}
+	case b[0]&0x80 != 0: // perhaps an SSL 2 hello: length, 1, version 3
+		if len(b) < 4 && (len(b) < 3 || b[2] == 1) {
+			return false
+		}
+		if b[2] == 1 && b[3] == 3 {
+			return j.refuse("a TLS client that speaks as SSL 2 did, without a server name")
+		}
+	default:
+		return sniffLine(j, b)
+	}
+	j.state = opaque
+	return true
+}
+
+// sniffLine looks for a request in the first line that is not empty. A line whose first word is not an HTTP
+// token is no request.
+func sniffLine(j *inspector, b []byte) bool {
+	if len(b) > maxBlank && len(b) <= maxHeld && len(b) < 2*j.searched && bytes.IndexByte(b[j.searched:], '\n') < 0 {
+		return false // avoids quadratic time for single bytes
+	}
+	j.searched = len(b)
+	line := bytes.TrimLeft(b, "\r\n\t ")
+	if len(b)-len(line) > maxBlank {
+		return j.refuse("too many blanks before the first line")
+	}
+	whole := bytes.IndexByte(line, '\n')
+	if whole >= 0 {
+		line = line[:whole+1]
+	}
+	word := line
+	if i := bytes.IndexAny(line, " \t\r\n"); i >= 0 {
+		word = line[:i]
+	}
+	if !isToken(word) {
+		j.state = opaque
+		return true
+	}
+	if whole < 0 {
+		if len(b) > maxHeld {
+			return j.refuse("a first line without an end")
+		}
+		return false
+	}
+	switch {
+	case bytes.HasPrefix(line, []byte("PRI * HTTP/2")):
+		return j.refuse("HTTP/2 without TLS")
+	case bytes.HasPrefix(line, []byte("PROXY ")):
+		return j.refuse("a line of the PROXY protocol")
+	case bytes.Contains(bytes.ToUpper(line), []byte("HTTP/")), oldest(word, line):
+		j.http.phase = phaseHead
+		j.state = head
+	default:
+		j.state = opaque
+	}
+	return true
+}
+
+// oldest reports whether a line is an HTTP/0.9 request, which some servers still accept, with a name in it if
+// there is one.
+func oldest(word, line []byte) bool {
+	target := bytes.TrimLeft(line[len(word):], " \t")
+	return bytes.EqualFold(word, []byte("GET")) && (bytes.HasPrefix(target, []byte("/")) || bytes.Contains(target, []byte("://")))
+}
+
+// isToken reports whether every byte may be in a token (RFC 9110, 5.6.2). An empty slice may become one.
+func isToken(b []byte) bool {
+	for _, c := range b {
+		if !tokenByte(c) {
+			return false
+		}
+	}
+	return true
+}
+
+func tokenByte(c byte) bool {
+	switch {
+	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		return true
+	}
+	return c < 0x80 && bytes.IndexByte([]byte("!#$%&'*+-.^_`|~"), c) >= 0
+}
+
+// waits reports whether the inspector needs the server's reply before it continues.
+func (j *inspector) waits() bool { return j.http.phase == phaseAnswer }
+
+// listen is called before the request passes whose reply is needed.
+func (j *inspector) listen() {
+	j.mu.Lock()
+	j.answer = nil
+	j.mu.Unlock()
+	j.listening.Store(true)
+}
+
+// answered receives the server's bytes.
+func (j *inspector) answered(p []byte) {
+	if !j.listening.Load() {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.answer = append(j.answer, p...)
+	for {
+		code, size := statusOf(j.answer)
+		switch {
+		case size == 0 && len(j.answer) < maxHeld:
+			return
+		case size > 0 && code < 200 && code != 101 && code >= 100:
+			j.answer = j.answer[size:] // the final reply follows
+		default:
+			j.setStatus(code)
+			return
+		}
+	}
+}
+
+// answerEnds is called when the server sends no more.
+func (j *inspector) answerEnds() {
+	if j.listening.Load() {
+		j.setStatus(0)
+	}
+}
+
+func (j *inspector) setStatus(code int) {
+	j.listening.Store(false)
+	select {
+	case j.status <- code:
+	default:
+	}
+}
+
+// await waits for the server's reply; it returns false if ctx is done first.
+func (j *inspector) await(ctx context.Context) bool {
+	select {
+	case code := <-j.status:
+		j.http.answered(j, code)
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// other refuses because of a name other than the expected one.
+func (j *inspector) other(what, name string) bool {
+	const most = 100
+	if name = printable(name); len(name) > most {
+		name = name[:most] + "…"
+	}
+	return j.refuse(what + " is " + name + ", not " + j.name)
+}
+
+// same reports whether the client asks for the expected name.
+func (j *inspector) same(name string) bool { return network.Fold(name) == j.name }

@@ -1,0 +1,270 @@
+// Package forward forwards a TCP port of this host's loopback to a port of a sandbox's own loopback.
+//
+//	client ─► 127.0.0.1:HOST, [::1]:HOST ─► forwarder ─► 127.0.0.1:PORT or [::1]:PORT of the sandbox
+//
+// It is the user's own way in, so no rule applies. Every user of the host can connect to its loopback, and so
+// to the sandbox. A connection that no process inside accepts is reset.
+package forward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/snapfs/snapfs/network"
+)
+
+// MaxConnections is the limit of open connections of one forwarder; further ones are reset.
+const MaxConnections = 256
+
+// dialTime limits how long a connection waits for the server inside.
+const dialTime = 20 * time.Second
+
+// Options of a forwarder. Dial and Event are required.
+type Options struct {
+	// Port is the port inside. Host is the port on the host; 0 chooses a free one.
+	Port, Host uint16
+	// Dial connects to the port inside and returns the address that accepted the connection.
+	Dial func(ctx context.Context, port uint16) (net.Conn, netip.Addr, error)
+	// Event is called with each decision and each end, concurrently.
+	Event func(network.Event)
+}
+
+// Forwarder forwards one port into a sandbox. All methods are safe for concurrent use.
+type Forwarder struct {
+	options Options
+	addrs   []netip.AddrPort
+	listens []net.Listener
+	ctx     context.Context // done when the forwarder is closed
+	cancel  context.CancelFunc
+	work    sync.WaitGroup
+
+	mu    sync.Mutex // guards the fields below
+	conns map[net.Conn]struct{}
+	open  int
+	ids   uint64
+}
+
+// Open listens at 127.0.0.1, and at ::1 if the host has IPv6. An error leaves nothing behind. It matches
+// syscall.EADDRINUSE if another program has the port, EACCES if only root may have it.
+func Open(o Options) (*Forwarder, error) {
+	in := &Forwarder{options: o, conns: map[net.Conn]struct{}{}}
+	in.ctx, in.cancel = context.WithCancel(context.Background())
+	const tries = 16 // a port that is free for one family may be taken for the other
+	var err error
+	for range tries {
+		if err = in.listen(o.Host); err == nil || o.Host != 0 || !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
+	if err != nil {
+		in.cancel()
+		return nil, err
+	}
+	for _, l := range in.listens {
+		in.work.Go(func() { in.accept(l) })
+	}
+	return in, nil
+}
+
+func (f *Forwarder) listen(port uint16) error {
+	for _, addr := range []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()} {
+		l, err := net.Listen("tcp", netip.AddrPortFrom(addr, port).String())
+		if err != nil {
+			if addr.Is6() && (errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)) {
+				continue // this host has no IPv6
+			}
+			for _, l := range f.listens {
+				err = errors.Join(err, l.Close())
+			}
+			f.listens, f.addrs = nil, nil
+			return err
+		}
+		at, _ := l.Addr().(*net.TCPAddr)
+		port = at.AddrPort().Port()
+		f.listens, f.addrs = append(f.listens, l), append(f.addrs, at.AddrPort())
+	}
+	return nil
+}
+
+// Addrs returns the addresses on the host: one port, for each family that the host has.
+func (f *Forwarder) Addrs() []netip.AddrPort { return f.addrs }
+
+// Port returns the port inside.
+func (f *Forwarder) Port() uint16 { return f.options.Port }
+
+// Close closes the listeners and resets the connections, and returns when all goroutines have ended. It may be
+// called again.
+func (f *Forwarder) Close() error {
+	f.cancel()
+	var errs []error
+	for _, l := range f.listens {
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	f.mu.Lock()
+	for conn := range f.conns {
+		reset(conn)
+	}
+	f.mu.Unlock()
+	f.work.Wait()
+	return errors.Join(errs...)
+}
+
+func (f *Forwarder) accept(l net.Listener) {
+	const pause = 10 * time.Millisecond
+	for {
+		conn, err := l.Accept()
+		switch {
+		case err == nil:
+			f.work.Go(func() { f.serve(conn) })
+		case f.ctx.Err() != nil:
+			return
+		default: // this process has no free descriptor now
+			time.Sleep(pause)
+		}
+	}
+}
+
+// serve serves one connection.
+func (f *Forwarder) serve(outside net.Conn) {
+	ev := network.Event{Kind: network.Port, Port: f.options.Port}
+	refuse := func(why string) {
+		ev.Why = why
+		f.report(ev)
+		reset(outside)
+	}
+	var ok bool
+	if ev.ID, ok = f.enter(outside); !ok {
+		refuse("too many connections at once")
+		return
+	}
+	defer f.leave(outside)
+	ctx, stop := context.WithTimeout(f.ctx, dialTime)
+	inside, addr, err := f.options.Dial(ctx, f.options.Port)
+	stop()
+	ev.Addr = addr
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		refuse("no process listens there")
+		return
+	case err != nil:
+		refuse(strings.ReplaceAll(err.Error(), "\n", "; "))
+		return
+	}
+	f.add(inside)
+	defer f.drop(inside)
+	ev.Allowed, ev.Rule = true, f.rule()
+	f.report(ev)
+	ev.Ended = true
+	ev.BytesIn, ev.BytesOut = relay(inside, outside)
+	f.report(ev)
+}
+
+// rule returns the text that events name as the rule.
+func (f *Forwarder) rule() string { return "port " + f.addrs[0].String() }
+
+func (f *Forwarder) report(ev network.Event) {
+	ev.Time = time.Now()
+	f.options.Event(ev)
+}
+
+// enter counts a connection, unless there are too many.
+func (f *Forwarder) enter(conn net.Conn) (id uint64, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ids++
+	if f.open >= MaxConnections {
+		return f.ids, false
+	}
+	f.open++
+	f.track(conn)
+	return f.ids, true
+}
+
+func (f *Forwarder) leave(conn net.Conn) {
+	f.mu.Lock()
+	f.open--
+	f.mu.Unlock()
+	f.drop(conn)
+}
+
+func (f *Forwarder) add(conn net.Conn) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.track(conn)
+}
+
+// track records a connection for Close to reset. The caller holds mu.
+func (f *Forwarder) track(conn net.Conn) {
+	f.conns[conn] = struct{}{}
+	if f.ctx.Err() != nil {
+		reset(conn)
+	}
+}
+
+func (f *Forwarder) drop(conn net.Conn) {
+	f.mu.Lock()
+	delete(f.conns, conn)
+	f.mu.Unlock()
+	_ = conn.Close() // all data was sent, or the connection was reset
+}
+
+// relay copies bytes both ways until both ends are done or one fails, which resets the other. The kernel moves
+// the bytes (splice(2)) without copying them into this process.
+func relay(inside, outside net.Conn) (in, out int64) {
+	var both sync.WaitGroup
+	both.Go(func() { in = carry(inside, outside) })
+	out = carry(outside, inside)
+	both.Wait()
+	return in, out
+}
+
+func carry(to, from net.Conn) int64 {
+	n, err := io.Copy(to, from)
+	if half, ok := to.(interface{ CloseWrite() error }); err == nil && ok {
+		err = half.CloseWrite()
+	}
+	if err != nil {
+		reset(to)
+		reset(from)
+	}
+	return n
+}
+
+// reset aborts a connection so that its peer sees it.
+func reset(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // on failure the connection closes normally
+	}
+	_ = conn.Close()
+}
+
+// Parse parses PORT and PORT:HOSTPORT.
+func Parse(text string) (port, host uint16, err error) {
+	inner, outer, named := strings.Cut(text, ":")
+	if port, err = number(inner); err == nil && named {
+		host, err = number(outer)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("port %q: %w", text, err)
+	}
+	return port, host, nil
+}
+
+func number(text string) (uint16, error) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n == 0 {
+		return 0, errors.New("PORT or PORT:HOSTPORT, each from 1 to 65535")
+	}
+	return uint16(n), nil
+}
