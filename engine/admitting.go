@@ -13,24 +13,24 @@ import (
 // Admission says under which circumstances a sandbox is started; its zero value: now,
 // unless next to nothing is left of this host. A sandbox in which something runs has its
 // place: whatever else is started in it needs none.
-type Admission = admission.When
+type Admission = admission.Options
 
 // admit waits for room for a sandbox with these limits, as is asked for. The caller
 // closes the place when nothing runs in the sandbox any more.
-func (e *Engine) admit(ctx context.Context, l catalog.Limits, when Admission) (*admission.Place, error) {
+func (e *Engine) admit(ctx context.Context, l catalog.Limits, when Admission) (*admission.Slot, error) {
 	return e.book.Enter(ctx, askOf(l), when)
 }
 
 // giveBack gives a place back in which nothing runs. It is free then, even where its
 // file stays: so that is told, and no error of what was done.
-func (e *Engine) giveBack(p *admission.Place) {
+func (e *Engine) giveBack(p *admission.Slot) {
 	if err := p.Close(); err != nil {
 		e.notice("done, but the file of its place stays: " + err.Error())
 	}
 }
 
-func askOf(l catalog.Limits) admission.Ask {
-	return admission.Ask{Memory: l.Memory, Disk: l.Disk, Processors: l.CPUs}
+func askOf(l catalog.Limits) admission.Request {
+	return admission.Request{Memory: l.Memory, Disk: l.Disk, Processors: l.CPUs}
 }
 
 // beneathCeiling is what the control groups of this process leave of a host.
@@ -50,7 +50,7 @@ func beneathCeiling(h admission.Host) (admission.Host, error) {
 
 // admitTo waits for room for a sandbox that is there, as is asked for. nil where
 // something runs in it by then. What may not be started does not wait.
-func (e *Engine) admitTo(ctx context.Context, name string, when Admission) (*admission.Place, error) {
+func (e *Engine) admitTo(ctx context.Context, name string, when Admission) (*admission.Slot, error) {
 	rec, err := e.cat.Get(name)
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (e *Engine) admitTo(ctx context.Context, name string, when Admission) (*adm
 }
 
 // admitNew waits for room to make a sandbox from a request, as that asks for it.
-func (e *Engine) admitNew(ctx context.Context, req Request) (*admission.Place, error) {
+func (e *Engine) admitNew(ctx context.Context, req Request) (*admission.Slot, error) {
 	err := e.nameFits(req.Name, req.Admission)
 	if err == nil && !req.Admission.Plain() {
 		err = e.checkWorkspace(req.Workspace)
@@ -96,7 +96,7 @@ func (e *Engine) nameFits(name string, when Admission) error {
 
 // admitRace takes the places of the attempts that start first, where a race is to be
 // refused unless there is room for these. Otherwise: none.
-func (e *Engine) admitRace(ctx context.Context, req RaceRequest) (places []*admission.Place, err error) {
+func (e *Engine) admitRace(ctx context.Context, req RaceRequest) (places []*admission.Slot, err error) {
 	if !req.Admission.IfRoom {
 		return nil, nil
 	}
@@ -110,7 +110,7 @@ func (e *Engine) admitRace(ctx context.Context, req RaceRequest) (places []*admi
 	return places, nil
 }
 
-func closePlaces(places []*admission.Place) error {
+func closePlaces(places []*admission.Slot) error {
 	var failures []error
 	for _, p := range places {
 		failures = append(failures, p.Close())

@@ -68,7 +68,7 @@ type Engine struct {
 	probe   []string
 	edge    func() ([]string, error)
 	shift   func() ([]string, error)
-	book    *admission.Book
+	book    *admission.Controller
 	// going are the ids of the sandboxes that the sweeper is about to remove.
 	going map[string]bool
 

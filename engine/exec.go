@@ -79,7 +79,7 @@ var errUnadmitted = errors.New("it needs a place")
 // execOnce is ExecWith where what ran in the sandbox goes on. before is how often that was
 // stopped when the command was asked for.
 func (e *Engine) execOnce(ctx context.Context, name string, command isolate.Command, o ExecOptions, before int64) (Guest, error) {
-	var place *admission.Place
+	var place *admission.Slot
 	when := o.Admission
 	if !when.Plain() { // before the lock: nobody is to wait with it
 		var err error
@@ -112,7 +112,7 @@ func (e *Engine) execOnce(ctx context.Context, name string, command isolate.Comm
 }
 
 // enter asks the keeper, and starts one where none is, which gets the place.
-func (e *Engine) enter(ctx context.Context, h *catalog.Held, command isolate.Command, place *admission.Place, o ExecOptions, before int64) (Guest, error) {
+func (e *Engine) enter(ctx context.Context, h *catalog.Held, command isolate.Command, place *admission.Slot, o ExecOptions, before int64) (Guest, error) {
 	conn, err := e.dial(ctx, h.Record)
 	if err == nil && conn == nil {
 		if !place.Held() && !o.Admission.Plain() {

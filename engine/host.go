@@ -57,7 +57,7 @@ type host struct {
 
 // beginBox starts the limits of a policy and a box that they hold. place is the box's
 // from here on, also after an error; nil: one that is given without waiting.
-func (e *Engine) beginBox(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command, place *admission.Place) (*isolate.Prepared, *allowance, error) {
+func (e *Engine) beginBox(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command, place *admission.Slot) (*isolate.Prepared, *allowance, error) {
 	allowed, err := e.startAllowance(ctx, workspace, p, command == nil || p.Limits.Idle > 0, place)
 	if err != nil {
 		return nil, nil, err

@@ -36,7 +36,7 @@ const lonely = 10 * time.Second
 // serves, and notes it in the record. The caller holds the sandbox's lock, so
 // that a keeper cannot end before it was asked for anything. place becomes the
 // keeper's; nil: one that is given without waiting.
-func (e *Engine) startKeeper(ctx context.Context, h *catalog.Held, place *admission.Place) (err error) {
+func (e *Engine) startKeeper(ctx context.Context, h *catalog.Held, place *admission.Slot) (err error) {
 	if len(e.keeper) == 0 {
 		return &errs.Error{Op: "entering", Path: h.Name, Kind: errs.ErrNotSupported, Err: errors.New("this program was opened without a keeper")}
 	}
@@ -137,7 +137,7 @@ func (e *Engine) Keep(ctx context.Context, name string) error {
 
 // startServing starts the namespaces, lets commands in, and says so in the
 // record.
-func (e *Engine) startServing(ctx context.Context, held *catalog.Held, place *admission.Place) (*host, error) {
+func (e *Engine) startServing(ctx context.Context, held *catalog.Held, place *admission.Slot) (*host, error) {
 	allowed, err := e.startAllowance(ctx, held.Workspace, held.Policy, true, place)
 	if err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ import (
 type allowance struct {
 	group *limits.Group
 	// place is the sandbox's on this host.
-	place *admission.Place
+	place *admission.Slot
 
 	// still is held for writing while the box is made to stand still for a moment,
 	// or for good, and for reading while something is started in it. box is nil until
@@ -45,7 +45,7 @@ type allowance struct {
 // be set later. place is that of the box, and is given back with it, or where this does
 // not work; nil: one that is given without waiting.
 // Errors: those of limits.Start, as the contract names them; of [Engine.admit].
-func (e *Engine) startAllowance(ctx context.Context, workspace string, p catalog.Policy, count bool, place *admission.Place) (*allowance, error) {
+func (e *Engine) startAllowance(ctx context.Context, workspace string, p catalog.Policy, count bool, place *admission.Slot) (*allowance, error) {
 	if place == nil {
 		var err error
 		if place, err = e.admit(ctx, p.Limits, Admission{}); err != nil {

@@ -243,7 +243,7 @@ func (r *RaceRequest) jobs() int {
 
 // run starts the attempts, as many at once as may be, and waits for all. That none
 // of them could be run is an error, unless it is one of the command.
-func (r *Race) run(ctx context.Context, req RaceRequest, o *outputs, real func() search, places []*admission.Place) error {
+func (r *Race) run(ctx context.Context, req RaceRequest, o *outputs, real func() search, places []*admission.Slot) error {
 	ctx, beat := context.WithCancelCause(ctx)
 	defer beat(nil)
 	jobs := req.jobs()

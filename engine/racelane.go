@@ -26,7 +26,7 @@ type lane struct {
 	// real is where the secrets of the real trees are, or nil, to be looked for.
 	real func() search
 	// place is the attempt's on this host, nil where it is to be given one.
-	place *admission.Place
+	place *admission.Slot
 	said  *sink // what the command writes; nil before it has started
 	// err is why it is broken.
 	err error

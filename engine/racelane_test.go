@@ -10,7 +10,7 @@ import (
 func TestAnAttemptThatIsNotBegunGivesItsPlaceBack(t *testing.T) {
 	dir := t.TempDir()
 	book := admission.Open(dir+"/admission", dir, nil)
-	place, err := book.Enter(t.Context(), admission.Ask{}, admission.When{})
+	place, err := book.Enter(t.Context(), admission.Request{}, admission.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

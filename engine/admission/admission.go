@@ -1,21 +1,20 @@
-// Package admission decides whether there is room on this host for one more sandbox,
-// and has those wait in line for whom there is none.
+// Package admission decides whether this host has the capacity for one more sandbox, and queues those that it
+// cannot run yet.
 //
-// What runs has a place: a small file of the state directory that says what the
-// sandbox may come to use ([Ask]), locked by the process that holds the sandbox. The
-// lock ends with that process, however it ends, and with it the place.
+// A running sandbox has a slot: a small file of the state directory that holds the resources that the sandbox
+// may use ([Request]), locked by the process that owns the sandbox. The lock, and with it the slot, ends with
+// that process.
 //
-//	DIR/place-N       one sandbox that runs, while somebody has it locked; else one to be used again
-//	DIR/wait-NUMBER   one who waits, while it is locked; the lowest number is served first
-//	DIR/gate          locked by who decides, for that moment
+//	DIR/place-N       the slot of a running sandbox while it is locked; otherwise free for reuse
+//	DIR/wait-NUMBER   a waiting sandbox while it is locked; the lowest number is served first
+//	DIR/gate          locked by the process that decides, while it does
 //
-// Whoever asks for nothing gets a place at once, unless next to nothing is left
-// ([Host.Scarce]). Others are admitted where what all places may come to use, and what
-// they ask for, fits into what the host has now ([Host.Decide]).
+// A sandbox without options gets a slot at once, unless the host has almost nothing left. A sandbox with
+// options is admitted if the resources of all slots and its own fit into those that the host has available
+// ([Host.Decide]).
 //
-// State directories do not know each other's places. What runs from another one is
-// seen as everything else on the host is: by the memory and disk that it has taken, and
-// by the pressure that it makes.
+// State directories do not share slots. Sandboxes of another state directory count like other programs: by the
+// memory and disk that they use and by the pressure that they cause.
 package admission
 
 import (
@@ -29,52 +28,51 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// ErrNoRoom says that a sandbox was not started because the host has no room for it.
-// Such an error is an ErrBusy of the contract.
+// ErrNoRoom means that the host has no capacity for a sandbox. An error with it is an ErrBusy of the contract.
 var ErrNoRoom = errs.NewStatus(123, "no room")
 
-// An Ask is what a sandbox may come to use: its limits, zero where it has none.
-type Ask struct {
+// Request is the resources that a sandbox may use: its limits, zero where it has none.
+type Request struct {
 	// Memory and Disk are in bytes.
 	Memory     int64   `json:"memory"`
 	Disk       int64   `json:"disk"`
 	Processors float64 `json:"processors"`
 }
 
-// What a sandbox without a limit is counted with; on a small host, with less.
+// Resources assumed for a sandbox without a limit; less on a small host.
 const (
 	assumedMemory     = 512 << 20 // or an eighth of all
 	assumedDisk       = 256 << 20 // or a sixteenth of all
 	assumedProcessors = 1
 )
 
-// A When says under which circumstances a sandbox is started. Its zero value: now,
-// unless next to nothing is left.
-type When struct {
-	// Queue is how long to wait in line until there is room; 0 is not to.
+// Options are the conditions for starting a sandbox. The zero value starts it now, unless the host has almost
+// nothing left.
+type Options struct {
+	// Queue is how long to wait for capacity; 0 does not wait.
 	Queue time.Duration
-	// IfRoom refuses where it would have to wait.
+	// IfRoom returns an error instead of waiting.
 	IfRoom bool
-	// Waiting is told when somebody begins to wait, and whenever that has changed: how
-	// many wait before it, and, where nobody does, for what it waits. May be nil.
+	// Waiting, unless nil, is called at the start of a wait and whenever its arguments change: the number of
+	// sandboxes before this one and, for the first, the reason of the wait.
 	Waiting func(before int, why string)
 }
 
-// Plain reports whether nothing is asked for but to be started.
-func (w When) Plain() bool { return w.Queue == 0 && !w.IfRoom }
+// Plain reports whether no option is set.
+func (w Options) Plain() bool { return w.Queue == 0 && !w.IfRoom }
 
-// A Book knows what places are given.
-type Book struct {
+// Controller gives slots to sandboxes.
+type Controller struct {
 	dir string
-	// glance tells what is free, and look all of a host.
+	// glance returns the free memory and disk, look everything about the host.
 	glance, look func() (Host, error)
 }
 
-// Open answers with the book in a directory of the state directory, which is made when
-// it is first written to, readable by its owner alone. ceiling answers with what the
-// control groups of this process leave of a host. Cost: none.
-func Open(dir, state string, ceiling func(Host) (Host, error)) *Book {
-	return &Book{
+// Open returns the controller for the slots in dir, a directory of the state directory. dir is created on the
+// first write, readable by its owner alone. ceiling returns a host with the limits of this process's control
+// groups applied. Cost: none.
+func Open(dir, state string, ceiling func(Host) (Host, error)) *Controller {
+	return &Controller{
 		dir:    dir,
 		glance: func() (Host, error) { return glance(state) },
 		look: func() (Host, error) {
@@ -87,12 +85,13 @@ func Open(dir, state string, ceiling func(Host) (Host, error)) *Book {
 	}
 }
 
-// Enter answers with a place for a sandbox that asks for this much, waiting for it where
-// that is wanted. The caller closes it when the sandbox does not run any more.
-// Errors: [ErrNoRoom]; errs.ErrNoSpace where the disk is full; ErrInterrupted where
-// ctx ended while it waited. Cost: 20 µs without a wish.
-func (b *Book) Enter(ctx context.Context, a Ask, w When) (*Place, error) {
-	h, err := b.glance()
+// Enter returns a slot for a sandbox with this request, after waiting if the options say so. The caller closes
+// it when the sandbox has ended.
+//
+// Errors: [ErrNoRoom]; ErrNoSpace if the disk is full; ErrInterrupted if ctx ends during the wait. Cost: 20 µs
+// without options.
+func (c *Controller) Enter(ctx context.Context, a Request, w Options) (*Slot, error) {
+	h, err := c.glance()
 	if err != nil {
 		return nil, failed(err)
 	}
@@ -103,12 +102,12 @@ func (b *Book) Enter(ctx context.Context, a Ask, w When) (*Place, error) {
 		}
 	}
 	if !w.Plain() {
-		return b.inLine(ctx, a, w)
+		return c.wait(ctx, a, w)
 	}
 	if h.MemoryFree < leastMemory {
 		return nil, noRoom("only " + units.SizeText(h.MemoryFree) + " of memory are left")
 	}
-	return b.take(a)
+	return c.take(a)
 }
 
 const starting = "starting a sandbox"

@@ -21,43 +21,43 @@ const gib = 1 << 30
 // roomy has four processors.
 var roomy = Host{Memory: 16 * gib, MemoryFree: 12 * gib, Processors: 4, Disk: 100 * gib, DiskFree: 50 * gib}
 
-// bookOf is a book in a state directory that nobody has used, on a host as told.
-func bookOf(t *testing.T, h func() Host) *Book {
+// controllerOf returns a controller for a new state directory, on a host as given.
+func controllerOf(t *testing.T, h func() Host) *Controller {
 	look := func() (Host, error) { return h(), nil }
-	return &Book{dir: filepath.Join(t.TempDir(), "admission"), glance: look, look: look}
+	return &Controller{dir: filepath.Join(t.TempDir(), "admission"), glance: look, look: look}
 }
 
-func TestWhatIsDecided(t *testing.T) {
+func TestDecide(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(h *Host)
-		given  []Ask
-		ask    Ask
-		why    string // what the reason says, "" for admitted
+		given  []Request
+		ask    Request
+		why    string // a part of the reason, "" for admitted
 		never  bool
 	}{
-		"alone":                             {nil, nil, Ask{}, "", false},
-		"three others":                      {nil, make([]Ask, 3), Ask{}, "", false},
-		"four others":                       {nil, make([]Ask, 4), Ask{}, "4 of 4 processors are promised to 4 sandboxes, and it may use 1", false},
-		"parts of processors":               {nil, slices.Repeat([]Ask{{Memory: 1, Processors: 0.1}}, 39), Ask{Processors: 0.1}, "", false},
-		"more processors than there are":    {nil, nil, Ask{Processors: 64}, "", false},
-		"others with more than there are":   {nil, []Ask{{Processors: 64}}, Ask{Processors: 0.1}, "4 of 4 processors are promised to 1 sandbox", false},
-		"memory that is promised":           {nil, []Ask{{Memory: 8 * gib}}, Ask{Memory: 4 * gib}, "it may use 4 GiB of memory", false},
-		"memory beside what is promised":    {nil, []Ask{{Memory: 8 * gib}}, Ask{Memory: 3 * gib}, "", false},
-		"others whose limits are none":      {nil, []Ask{{Memory: 500 << 40, Disk: 500 << 40}}, Ask{Memory: 4 * gib}, "", false},
-		"memory that others have":           {func(h *Host) { h.MemoryFree = 2 * gib }, nil, Ask{Memory: 4 * gib}, "it may use 4 GiB of memory", false},
-		"an assumption that does not fit":   {func(h *Host) { h.MemoryFree = gib }, nil, Ask{}, "it may use 512 MiB of memory", false},
-		"more memory than there is":         {nil, nil, Ask{Memory: 16 * gib}, "it may use 16 GiB of memory, and this host has", true},
-		"disk that is promised":             {nil, []Ask{{Disk: 45 * gib}}, Ask{Disk: 5 * gib}, "it may use 5 GiB of disk", false},
-		"disk beside what is promised":      {nil, []Ask{{Disk: 45 * gib}}, Ask{Disk: 3 * gib}, "", false},
-		"more disk than there is":           {nil, nil, Ask{Disk: 100 * gib}, "it may use 100 GiB of disk, and this host has", true},
-		"pressure of others, alone":         {func(h *Host) { h.PressureCPU, h.PressureMemory, h.PressureDisk = 99, 99, 99 }, nil, Ask{}, "", false},
-		"processors under pressure":         {func(h *Host) { h.PressureCPU = 90 }, make([]Ask, 1), Ask{}, "waited for processors in 90 %", false},
-		"memory under pressure":             {func(h *Host) { h.PressureMemory = 20 }, make([]Ask, 1), Ask{}, "waited for memory in 20 %", false},
-		"disks under pressure":              {func(h *Host) { h.PressureDisk = 60 }, make([]Ask, 1), Ask{}, "waited for disks in 60 %", false},
-		"a small host, without limits":      {func(h *Host) { h.Memory, h.MemoryFree = 256<<20, 100<<20 }, nil, Ask{}, "", false},
-		"a small disk, without limits":      {func(h *Host) { h.Disk, h.DiskFree = 64<<20, 10<<20 }, nil, Ask{}, "", false},
-		"half a processor, by its group":    {func(h *Host) { h.Processors = 0.5 }, nil, Ask{}, "", false},
-		"half a processor, and another one": {func(h *Host) { h.Processors = 0.5 }, make([]Ask, 1), Ask{}, "0.5 of 0.5 processors", false},
+		"alone":                             {nil, nil, Request{}, "", false},
+		"three others":                      {nil, make([]Request, 3), Request{}, "", false},
+		"four others":                       {nil, make([]Request, 4), Request{}, "4 of 4 processors are promised to 4 sandboxes, and it may use 1", false},
+		"parts of processors":               {nil, slices.Repeat([]Request{{Memory: 1, Processors: 0.1}}, 39), Request{Processors: 0.1}, "", false},
+		"more processors than there are":    {nil, nil, Request{Processors: 64}, "", false},
+		"others with more than there are":   {nil, []Request{{Processors: 64}}, Request{Processors: 0.1}, "4 of 4 processors are promised to 1 sandbox", false},
+		"memory that is promised":           {nil, []Request{{Memory: 8 * gib}}, Request{Memory: 4 * gib}, "it may use 4 GiB of memory", false},
+		"memory beside what is promised":    {nil, []Request{{Memory: 8 * gib}}, Request{Memory: 3 * gib}, "", false},
+		"others whose limits are none":      {nil, []Request{{Memory: 500 << 40, Disk: 500 << 40}}, Request{Memory: 4 * gib}, "", false},
+		"memory that others have":           {func(h *Host) { h.MemoryFree = 2 * gib }, nil, Request{Memory: 4 * gib}, "it may use 4 GiB of memory", false},
+		"an assumption that does not fit":   {func(h *Host) { h.MemoryFree = gib }, nil, Request{}, "it may use 512 MiB of memory", false},
+		"more memory than there is":         {nil, nil, Request{Memory: 16 * gib}, "it may use 16 GiB of memory, and this host has", true},
+		"disk that is promised":             {nil, []Request{{Disk: 45 * gib}}, Request{Disk: 5 * gib}, "it may use 5 GiB of disk", false},
+		"disk beside what is promised":      {nil, []Request{{Disk: 45 * gib}}, Request{Disk: 3 * gib}, "", false},
+		"more disk than there is":           {nil, nil, Request{Disk: 100 * gib}, "it may use 100 GiB of disk, and this host has", true},
+		"pressure of others, alone":         {func(h *Host) { h.PressureCPU, h.PressureMemory, h.PressureDisk = 99, 99, 99 }, nil, Request{}, "", false},
+		"processors under pressure":         {func(h *Host) { h.PressureCPU = 90 }, make([]Request, 1), Request{}, "waited for processors in 90 %", false},
+		"memory under pressure":             {func(h *Host) { h.PressureMemory = 20 }, make([]Request, 1), Request{}, "waited for memory in 20 %", false},
+		"disks under pressure":              {func(h *Host) { h.PressureDisk = 60 }, make([]Request, 1), Request{}, "waited for disks in 60 %", false},
+		"a small host, without limits":      {func(h *Host) { h.Memory, h.MemoryFree = 256<<20, 100<<20 }, nil, Request{}, "", false},
+		"a small disk, without limits":      {func(h *Host) { h.Disk, h.DiskFree = 64<<20, 10<<20 }, nil, Request{}, "", false},
+		"half a processor, by its group":    {func(h *Host) { h.Processors = 0.5 }, nil, Request{}, "", false},
+		"half a processor, and another one": {func(h *Host) { h.Processors = 0.5 }, make([]Request, 1), Request{}, "0.5 of 0.5 processors", false},
 	} {
 		h := roomy
 		if c.change != nil {
@@ -73,27 +73,27 @@ func TestWhatIsDecided(t *testing.T) {
 	}
 }
 
-// TestWithoutAWishOnlyNextToNothingRefuses: however many run.
-func TestWithoutAWishOnlyNextToNothingRefuses(t *testing.T) {
+// TestEnterWithoutOptionsFailsOnlyOnAFullHost, however many sandboxes run.
+func TestEnterWithoutOptionsFailsOnlyOnAFullHost(t *testing.T) {
 	h := roomy
 	h.PressureCPU = 100
-	b := bookOf(t, func() Host { return h })
-	var places []*Place
+	b := controllerOf(t, func() Host { return h })
+	var places []*Slot
 	for range 3 * spares {
-		p, err := b.Enter(t.Context(), Ask{Processors: 4}, When{})
+		p, err := b.Enter(t.Context(), Request{Processors: 4}, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		places = append(places, p)
 	}
 	h.MemoryFree = 10 << 20
-	_, err := b.Enter(t.Context(), Ask{}, When{})
+	_, err := b.Enter(t.Context(), Request{}, Options{})
 	if !errors.Is(err, ErrNoRoom) || !errors.Is(err, errs.ErrBusy) || err.Error() != "starting a sandbox: no room: only 10 MiB of memory are left" {
 		t.Errorf("no memory: %v", err)
 	}
 	h.DiskFree = 4096
-	for _, w := range []When{{}, {IfRoom: true}, {Queue: time.Hour}} {
-		if _, err = b.Enter(t.Context(), Ask{}, w); !errors.Is(err, errs.ErrNoSpace) || errors.Is(err, ErrNoRoom) {
+	for _, w := range []Options{{}, {IfRoom: true}, {Queue: time.Hour}} {
+		if _, err = b.Enter(t.Context(), Request{}, w); !errors.Is(err, errs.ErrNoSpace) || errors.Is(err, ErrNoRoom) {
 			t.Errorf("%+v on a full disk: %v", w, err)
 		}
 	}
@@ -112,14 +112,13 @@ func TestWithoutAWishOnlyNextToNothingRefuses(t *testing.T) {
 	}
 }
 
-// TestNeverMoreThanThePlacesAtOnce: of a hundred, on a host with three processors. Some
-// go away while they wait.
-func TestNeverMoreThanThePlacesAtOnce(t *testing.T) {
+// TestSlotsAreNeverExceeded: a hundred sandboxes on a host with three processors, some of which stop waiting.
+func TestSlotsAreNeverExceeded(t *testing.T) {
 	const places, n = 3, 100
 	h := roomy
 	h.Processors = places
-	b := bookOf(t, func() Host { return h })
-	blocker, err := b.Enter(t.Context(), Ask{Processors: places}, When{IfRoom: true})
+	b := controllerOf(t, func() Host { return h })
+	blocker, err := b.Enter(t.Context(), Request{Processors: places}, Options{IfRoom: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +130,7 @@ func TestNeverMoreThanThePlacesAtOnce(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var once sync.Once
-			p, err := b.Enter(ctx, Ask{}, When{Queue: time.Hour, Waiting: func(int, string) {
+			p, err := b.Enter(ctx, Request{}, Options{Queue: time.Hour, Waiting: func(int, string) {
 				once.Do(func() {
 					if i%10 == 9 {
 						cancel()
@@ -163,7 +162,7 @@ func TestNeverMoreThanThePlacesAtOnce(t *testing.T) {
 		})
 	}
 	waiting.Wait()
-	if _, err := b.Enter(t.Context(), Ask{}, When{IfRoom: true}); !errors.Is(err, ErrNoRoom) || !strings.Contains(err.Error(), "3 of 3 processors") {
+	if _, err := b.Enter(t.Context(), Request{}, Options{IfRoom: true}); !errors.Is(err, ErrNoRoom) || !strings.Contains(err.Error(), "3 of 3 processors") {
 		t.Error("one who does not wait:", err)
 	}
 	if err := blocker.Close(); err != nil {
@@ -178,11 +177,11 @@ func TestNeverMoreThanThePlacesAtOnce(t *testing.T) {
 	}
 }
 
-// TestWhoComesFirstIsServedFirst: one after the other, though the later ones ask for less.
-func TestWhoComesFirstIsServedFirst(t *testing.T) {
+// TestQueueIsFirstComeFirstServed, though later requests are smaller.
+func TestQueueIsFirstComeFirstServed(t *testing.T) {
 	h := roomy
-	b := bookOf(t, func() Host { return h })
-	blocker, err := b.Enter(t.Context(), Ask{Processors: 1}, When{})
+	b := controllerOf(t, func() Host { return h })
+	blocker, err := b.Enter(t.Context(), Request{Processors: 1}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +192,7 @@ func TestWhoComesFirstIsServedFirst(t *testing.T) {
 		waits := make(chan int)
 		var once sync.Once
 		all.Go(func() {
-			p, err := b.Enter(t.Context(), Ask{Processors: 4}, When{Queue: time.Hour, Waiting: func(before int, _ string) {
+			p, err := b.Enter(t.Context(), Request{Processors: 4}, Options{Queue: time.Hour, Waiting: func(before int, _ string) {
 				once.Do(func() { waits <- before })
 			}})
 			if err != nil {
@@ -209,16 +208,16 @@ func TestWhoComesFirstIsServedFirst(t *testing.T) {
 			t.Errorf("%d wait before number %d", before, i)
 		}
 	}
-	// There would be room for these, were it not for those who wait.
-	small := Ask{Processors: 0.1}
-	if _, err := b.Enter(t.Context(), small, When{IfRoom: true}); !errors.Is(err, ErrNoRoom) || !strings.Contains(err.Error(), "12 wait before it") {
+	// The host has the capacity for these, but others wait.
+	small := Request{Processors: 0.1}
+	if _, err := b.Enter(t.Context(), small, Options{IfRoom: true}); !errors.Is(err, ErrNoRoom) || !strings.Contains(err.Error(), "12 wait before it") {
 		t.Error(err)
 	}
-	if _, err := b.Enter(t.Context(), small, When{Queue: 20 * time.Millisecond}); !errors.Is(err, ErrNoRoom) ||
+	if _, err := b.Enter(t.Context(), small, Options{Queue: 20 * time.Millisecond}); !errors.Is(err, ErrNoRoom) ||
 		err.Error() != "starting a sandbox: no room: there was none in 20ms: 12 before it wait too" {
 		t.Error(err)
 	}
-	if _, err := b.Enter(t.Context(), Ask{Memory: 64 * gib}, When{Queue: time.Hour}); !errors.Is(err, ErrNoRoom) {
+	if _, err := b.Enter(t.Context(), Request{Memory: 64 * gib}, Options{Queue: time.Hour}); !errors.Is(err, ErrNoRoom) {
 		t.Error("what never fits:", err)
 	}
 	if err := blocker.Close(); err != nil {
@@ -232,9 +231,9 @@ func TestWhoComesFirstIsServedFirst(t *testing.T) {
 	}
 }
 
-// TestATicketOfTheDeadHoldsNobodyUp: whoever is behind it, and whoever comes.
-func TestATicketOfTheDeadHoldsNobodyUp(t *testing.T) {
-	b := bookOf(t, func() Host { return roomy })
+// TestStaleTicketBlocksNobody, neither later tickets nor new sandboxes.
+func TestStaleTicketBlocksNobody(t *testing.T) {
+	b := controllerOf(t, func() Host { return roomy })
 	leave := func() {
 		for n := range uint64(3) {
 			if err := errors.Join(os.MkdirAll(b.dir, 0o700), os.WriteFile(b.ticket(n+1), nil, 0o600)); err != nil {
@@ -243,7 +242,7 @@ func TestATicketOfTheDeadHoldsNobodyUp(t *testing.T) {
 		}
 	}
 	leave()
-	p, err := b.Enter(t.Context(), Ask{}, When{IfRoom: true})
+	p, err := b.Enter(t.Context(), Request{}, Options{IfRoom: true})
 	if err != nil {
 		t.Error(err)
 	}
@@ -262,11 +261,11 @@ func TestATicketOfTheDeadHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// TestAPlaceIsHandedOver: whoever has its file open has the place, says what it is for,
-// and gives it back.
-func TestAPlaceIsHandedOver(t *testing.T) {
-	b := bookOf(t, func() Host { return roomy })
-	p, err := b.Enter(t.Context(), Ask{Memory: 1}, When{})
+// TestSlotCanBeHandedOver: the process that has its file open has the slot, can change its request, and gives
+// it back.
+func TestSlotCanBeHandedOver(t *testing.T) {
+	b := controllerOf(t, func() Host { return roomy })
+	p, err := b.Enter(t.Context(), Request{Memory: 1}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,18 +277,18 @@ func TestAPlaceIsHandedOver(t *testing.T) {
 	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
-	if list, err := b.given(); err != nil || !slices.Equal(list, []Ask{{Memory: 1}}) {
+	if list, err := b.given(); err != nil || !slices.Equal(list, []Request{{Memory: 1}}) {
 		t.Error(list, err)
 	}
 	heir, err := Inherit(fd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Ask{Memory: 2, Disk: 3, Processors: 1.5}
+	want := Request{Memory: 2, Disk: 3, Processors: 1.5}
 	if err := heir.Set(want); err != nil {
 		t.Error(err)
 	}
-	if list, err := b.given(); err != nil || !slices.Equal(list, []Ask{want}) {
+	if list, err := b.given(); err != nil || !slices.Equal(list, []Request{want}) {
 		t.Error(list, err)
 	}
 	if err := heir.Close(); err != nil {
@@ -300,12 +299,12 @@ func TestAPlaceIsHandedOver(t *testing.T) {
 	}
 }
 
-// BenchmarkEnter is what every start of a sandbox pays, whether or not anybody waits.
+// BenchmarkEnter measures the cost for every start of a sandbox.
 func BenchmarkEnter(b *testing.B) {
 	dir := b.TempDir()
 	book := Open(filepath.Join(dir, "admission"), dir, func(h Host) (Host, error) { return h, nil })
 	for b.Loop() {
-		p, err := book.Enter(b.Context(), Ask{}, When{})
+		p, err := book.Enter(b.Context(), Request{}, Options{})
 		if err != nil {
 			b.Fatal(err)
 		}

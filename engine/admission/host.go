@@ -10,20 +10,19 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// A Host is what a machine has, and what of it is free. Sizes are in bytes.
+// Host is the resources of a machine and how much of them is free. Sizes are in bytes.
 type Host struct {
-	// Memory is all there is, and MemoryFree what can be had now.
+	// Memory is the total, and MemoryFree the amount available now.
 	Memory, MemoryFree int64
 	Processors         float64
 	// Disk is the size of the filesystem with the state directory.
 	Disk, DiskFree int64
-	// PressureCPU and PressureMemory are for how much of the last ten seconds
-	// something waited, PressureDisk for how much of it everything did: in percent,
-	// 0 where the kernel does not tell.
+	// PressureCPU and PressureMemory are the share of the last ten seconds in which some process waited,
+	// PressureDisk the share in which all did: in percent, 0 if the kernel does not report it.
 	PressureCPU, PressureMemory, PressureDisk float64
 }
 
-// Less than this is next to nothing: not even what asks for nothing is started.
+// Below these amounts no sandbox is started, not even one without options.
 const (
 	leastMemory = 32 << 20
 	leastDisk   = 64 << 10
@@ -36,11 +35,11 @@ const (
 	muchDisk   = 50
 )
 
-// reserve is what is never promised to sandboxes: a twentieth, and 1 GiB at most.
+// reserve returns the amount that sandboxes never get: a twentieth, at most 1 GiB.
 func reserve(all int64) int64 { return min(all/20, 1<<30) }
 
-// of is what is counted for a sandbox that asks for this much.
-func (h Host) of(a Ask) Ask {
+// estimate returns the resources that a request counts for.
+func (h Host) estimate(a Request) Request {
 	if a.Memory == 0 {
 		a.Memory = min(assumedMemory, h.Memory/8)
 	}
@@ -50,12 +49,12 @@ func (h Host) of(a Ask) Ask {
 	if a.Processors == 0 {
 		a.Processors = assumedProcessors
 	}
-	a.Processors = min(a.Processors, h.Processors) // it gets no more
+	a.Processors = min(a.Processors, h.Processors) // a sandbox gets no more
 	return a
 }
 
-// limited is a without what is more than the host has: that limits nothing.
-func (h Host) limited(a Ask) Ask {
+// limited returns a without limits above the host's resources, which have no effect.
+func (h Host) limited(a Request) Request {
 	if a.Memory > h.Memory {
 		a.Memory = 0
 	}
@@ -65,23 +64,21 @@ func (h Host) limited(a Ask) Ask {
 	return a
 }
 
-// An Answer says why somebody is not admitted.
-type Answer struct {
+// Refusal is the reason why a sandbox is not admitted.
+type Refusal struct {
 	Why string
-	// Never: it would not be either if it were alone.
+	// Never: the sandbox would not be admitted either if it were alone.
 	Never bool
 }
 
-// Decide answers whether there is room for one who asks for this much beside those to
-// whom places are given: nil, or why not. All of what was asked for is counted, though a
-// part of it may be in use already: it errs towards waiting. Where nothing runs yet,
-// neither processors nor pressure keep anybody out, so that there is always one who
-// goes on.
-func (h Host) Decide(given []Ask, a Ask) *Answer {
-	a = h.of(a)
-	var sum Ask
+// Decide returns nil if the host has the capacity for a request besides the requests in given, and otherwise
+// the reason. It counts the whole of each request, although a part may be in use already, so it errs towards
+// waiting. Without other sandboxes it ignores processors and pressure, so that one can always run.
+func (h Host) Decide(given []Request, a Request) *Refusal {
+	a = h.estimate(a)
+	var sum Request
 	for _, g := range given {
-		g = h.of(h.limited(g))
+		g = h.estimate(h.limited(g))
 		sum.Memory, sum.Disk, sum.Processors = sum.Memory+g.Memory, sum.Disk+g.Disk, sum.Processors+g.Processors
 	}
 	for _, d := range []struct {
@@ -92,11 +89,11 @@ func (h Host) Decide(given []Ask, a Ask) *Answer {
 		{"disk", a.Disk, sum.Disk, h.DiskFree - reserve(h.Disk), h.Disk - reserve(h.Disk)},
 	} {
 		if d.asked > d.most {
-			return &Answer{Never: true, Why: fmt.Sprintf("it may use %s of %s, and this host has %s for sandboxes",
+			return &Refusal{Never: true, Why: fmt.Sprintf("it may use %s of %s, and this host has %s for sandboxes",
 				units.SizeText(d.asked), d.what, units.SizeText(max(d.most, 0)))}
 		}
 		if d.sum+d.asked > d.free {
-			return &Answer{Why: fmt.Sprintf("it may use %s of %s; %s can be had, and %s of it are promised to %s",
+			return &Refusal{Why: fmt.Sprintf("it may use %s of %s; %s can be had, and %s of it are promised to %s",
 				units.SizeText(d.asked), d.what, units.SizeText(max(d.free, 0)), units.SizeText(d.sum), sandboxes(len(given)))}
 		}
 	}
@@ -104,7 +101,7 @@ func (h Host) Decide(given []Ask, a Ask) *Answer {
 		return nil
 	}
 	if sum.Processors+a.Processors > h.Processors+1e-6 {
-		return &Answer{Why: fmt.Sprintf("%s of %s processors are promised to %s, and it may use %s",
+		return &Refusal{Why: fmt.Sprintf("%s of %s processors are promised to %s, and it may use %s",
 			units.FormatCPUs(sum.Processors), units.FormatCPUs(h.Processors), sandboxes(len(given)), units.FormatCPUs(a.Processors))}
 	}
 	for _, p := range []struct {
@@ -112,7 +109,7 @@ func (h Host) Decide(given []Ask, a Ask) *Answer {
 		is, bound float64
 	}{{"processors", h.PressureCPU, muchCPU}, {"memory", h.PressureMemory, muchMemory}, {"disks", h.PressureDisk, muchDisk}} {
 		if p.is >= p.bound {
-			return &Answer{Why: fmt.Sprintf("processes waited for %s in %.0f %% of the last ten seconds, and something runs already", p.what, p.is)}
+			return &Refusal{Why: fmt.Sprintf("processes waited for %s in %.0f %% of the last ten seconds, and something runs already", p.what, p.is)}
 		}
 	}
 	return nil
@@ -125,11 +122,10 @@ func sandboxes(n int) string {
 	return fmt.Sprintf("%d sandboxes", n)
 }
 
-// enough is so much unused memory that it need not be looked at more closely.
+// enough is an amount of unused memory that needs no exact measurement.
 const enough = 1 << 30
 
-// glance tells what memory and disk are free. Cost: two system calls, and a read where
-// little memory is unused.
+// glance returns the free memory and disk. Cost: two system calls, and a read if little memory is unused.
 func glance(state string) (h Host, err error) {
 	if h.MemoryFree, err = hostinfo.UnusedMemory(); err == nil && h.MemoryFree < enough {
 		h.Memory, h.MemoryFree, err = hostinfo.Memory()
@@ -140,7 +136,7 @@ func glance(state string) (h Host, err error) {
 	return h, h.disk(state)
 }
 
-// disk looks at the filesystem with the state directory.
+// disk measures the filesystem of the state directory.
 func (h *Host) disk(state string) error {
 	fs, err := mount.FilesystemOf(state)
 	if err != nil {
@@ -148,12 +144,12 @@ func (h *Host) disk(state string) error {
 	}
 	h.Disk, h.DiskFree = fs.Size, fs.Avail
 	if os.Geteuid() == 0 {
-		h.DiskFree = fs.Free // root may have what is kept from others
+		h.DiskFree = fs.Free // root may use the reserved blocks
 	}
 	return nil
 }
 
-// look tells all of this host.
+// look measures the whole host.
 func look(state string) (h Host, err error) {
 	if h.Memory, h.MemoryFree, err = hostinfo.Memory(); err != nil {
 		return h, err

@@ -1,16 +1,16 @@
-// Package fault lets a test make any one step of an operation fail, or end the
-// process there, to see what is left behind.
+// Package fault lets a test make any one step of an operation fail, or kill the process there, to see what is
+// left behind.
 //
-// An operation calls [Point] before each step that changes something outside
-// the process. Without a plan in the context a point costs one lookup, some
+// An operation calls [Point] before each step that changes state outside the process. Without a plan in the
+// context a point costs one lookup, some nanoseconds; the product contains nothing else of it.
 // nanoseconds; it is the only trace of the rehearsal in the product.
 package fault
 
 import "context"
 
-// A Plan is called at every point with the name of the step about to be made.
-// The error it returns becomes the step's own: the step is not made. It must
-// be safe for several goroutines, and may never return (to be killed there).
+// Plan is called at every point with the name of the next step. If it returns an error, the step is not
+// executed and fails with that error. A Plan must be safe for concurrent use, and may never return (to be
+// killed there).
 type Plan func(step string) error
 
 type key struct{}
@@ -20,12 +20,10 @@ func With(ctx context.Context, plan Plan) context.Context {
 	return context.WithValue(ctx, key{}, plan)
 }
 
-// Point marks the step named, in a few words ("rename the copy into place").
-// It answers nil except under a plan.
+// Point marks a step, named in a few words ("rename the copy into place"). It returns nil except under a plan.
 func Point(ctx context.Context, step string) error { return Of(ctx).Point(step) }
 
-// Of is the plan that operations with ctx follow, nil where there is none: for
-// what outlives one operation and has no context of its own.
+// Of returns the plan of ctx, or nil: for code that outlives one operation and has no context of its own.
 func Of(ctx context.Context) Plan {
 	plan, _ := ctx.Value(key{}).(Plan)
 	return plan

@@ -6,10 +6,10 @@ import (
 	"syscall"
 )
 
-// Background starts a program in a session of its own, so that it outlives
-// this process and its terminal, with nothing for standard streams but stderr
-// (nil: /dev/null), in the root directory. Each of extra becomes a descriptor from 3 on. It is
-// nobody's to wait for: once this process has ended, init reaps it.
+// Background starts a program in a session of its own, so that it outlives this process and its terminal. It
+// runs in the root directory; its standard streams are /dev/null, except stderr unless that is nil; each of
+// extra becomes a descriptor from 3 on. The caller need not wait for it: after this process has ended, init
+// reaps it.
 func Background(args []string, stderr *os.File, extra ...*os.File) (*os.Process, error) {
 	c := exec.Command(args[0], args[1:]...)
 	c.Dir = "/"

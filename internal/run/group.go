@@ -13,24 +13,24 @@ import (
 	"time"
 )
 
-// polite is how long a group has to end after SIGTERM, before SIGKILL.
+// polite is how long a group has to end between SIGTERM and SIGKILL.
 const polite = 2 * time.Second
 
-// Group runs a program to its end as the leader of a process group of its own,
-// so that all that it has started can be ended with it.
+// Group runs a program to its end as the leader of a process group of its own, so that all its descendants can
+// be ended with it.
 //
-// When ctx ends, the group gets SIGTERM, two seconds later SIGKILL. Should this
-// process be killed, the program gets SIGKILL (on Linux), and what it started goes on:
-// see [EndMarked]. With keep, what the program has left running when it ended well is
-// left alone; otherwise it is ended. Streams must be files, or nil, which drops
-// what is written: nothing else can be left to who is left running.
+// When ctx ends, the group gets SIGTERM, two seconds later SIGKILL. If this process is killed, the program gets
+// SIGKILL (on Linux), but its descendants continue: see [EndMarked]. With keep, descendants that run after the
+// program has succeeded are left alone; otherwise they are ended. Streams must be files, or nil to discard
+// output: descendants can use nothing else later.
+//
 // Errors: *MissingError, *Error.
 func Group(ctx context.Context, p Program, keep bool) error {
 	path, err := Look(p.Name)
 	if err != nil {
 		return err
 	}
-	// The signal at the death of a parent comes at that of its thread.
+	// The parent-death signal is sent when the parent's thread ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, path, p.Args...)
@@ -59,12 +59,12 @@ func signalGroup(group int, sig syscall.Signal) error {
 	return nil
 }
 
-// EndMarked ends what another process of this program has started with [Group] and
-// left when it was killed. It is known by marks, each a "NAME=VALUE" that was in the
-// environment it got, all of them: numbers of processes are given out again. What
-// has made a session of its own since is no part of a group, and goes on.
-// Cost: reading /proc/*/stat, and the environment of each process that is in a group
-// of somebody's session. Errors: those of kill(2). Without /proc none is found.
+// EndMarked ends the descendants that another process of this program started with [Group] and left when it was
+// killed. It recognizes them by marks, all of which were in their environment as "NAME=VALUE", because pids are
+// reused. A descendant that has created a session since is no longer part of the group, and continues.
+//
+// Cost: reading /proc/*/stat, and the environment of each process in a non-leading group. Errors: those of
+// kill(2). Without /proc it finds none.
 func EndMarked(marks ...string) error {
 	return end(func(p member) bool {
 		if p.group == p.session {
@@ -77,7 +77,7 @@ func EndMarked(marks ...string) error {
 	})
 }
 
-// end asks the processes that are ours to end, and makes them.
+// end terminates the processes for which ours returns true, and kills them after polite.
 func end(ours func(member) bool) error {
 	for began, sig := time.Now(), syscall.SIGTERM; ; time.Sleep(5 * time.Millisecond) {
 		left := members(ours)
@@ -94,15 +94,15 @@ func end(ours func(member) bool) error {
 			}
 		}
 		if time.Since(began) > 2*polite {
-			return errors.New("something that it started cannot be ended")
+			return errors.New("a process that it started cannot be killed")
 		}
 		if !late {
-			sig = 0 // it has been asked
+			sig = 0 // SIGTERM was sent
 		}
 	}
 }
 
-// A member is a process of a group, which is part of a session.
+// member is a process with its process group and session.
 type member struct {
 	pid            int
 	group, session string

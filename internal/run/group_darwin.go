@@ -7,14 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leader starts a program as the leader of a group. Nothing ends it with this process.
+// leader returns attributes of a group leader. macOS has no parent-death signal.
 func leader() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// mortal starts a program that nothing ends with this process.
+// mortal returns attributes of a plain process: macOS has no parent-death signal.
 func mortal() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
 
-// members lists the processes that are ours and have not ended. Their sessions are
-// not known.
+// members lists the live processes for which ours returns true. Their sessions are not known.
 func members(ours func(member) bool) (pids []int) {
 	const zombie = 5 // SZOMB of sys/proc.h
 	list, err := unix.SysctlKinfoProcSlice("kern.proc.all")

@@ -8,24 +8,24 @@ import (
 	"syscall"
 )
 
-// leader starts a program as the leader of a group, which gets SIGKILL should this thread end.
+// leader returns attributes of a group leader that gets SIGKILL when this thread ends.
 func leader() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// mortal starts a program that gets SIGKILL should this thread end.
+// mortal returns attributes of a process that gets SIGKILL when this thread ends.
 func mortal() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
-// members lists the processes that are ours and have not ended.
+// members lists the live processes for which ours returns true.
 func members(ours func(member) bool) (pids []int) {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is a good one
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is valid
 	for _, path := range stats {
 		stat, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
-		// The second field is a name in parentheses, which may hold anything
-		// (proc(5)); state, parent, group and session follow.
+		// The second field is a name in parentheses, which may contain anything (proc(5)); state, parent, group
+		// and session follow.
 		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 		if len(fields) < 4 || fields[0] == "Z" || fields[0] == "X" {
 			continue

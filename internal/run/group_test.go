@@ -15,10 +15,10 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// shell is a program that says in which process group it is.
+// shell is a program that prints its process group.
 func shell(text string) run.Program { return run.Program{Name: "/bin/sh", Args: []string{"-c", text}} }
 
-// alive waits until a process is as expected: there, or not.
+// alive waits until a process exists, or does not.
 func alive(t *testing.T, file string, want bool) {
 	t.Helper()
 	pid := 0
@@ -36,9 +36,8 @@ func alive(t *testing.T, file string, want bool) {
 	t.Errorf("process %d of %s: want it alive: %v", pid, file, want)
 }
 
-// TestAGroupEndsWithAllThatItStarted: at its time limit, though some of it will
-// not listen; and when it fails.
-func TestAGroupEndsWithAllThatItStarted(t *testing.T) {
+// TestGroupEndsAllDescendants at its time limit, though some ignore signals; and when it fails.
+func TestGroupEndsAllDescendants(t *testing.T) {
 	for name, text := range map[string]string{
 		"limit":    "trap '' TERM; (trap '' TERM; echo $$ >/dev/null; exec sh -c 'echo $$ > PID; sleep 100') & sleep 100",
 		"failure":  "sh -c 'echo $$ > PID; sleep 100' & while ! test -s PID; do sleep 0.01; done; exit 3",
@@ -65,9 +64,8 @@ func TestAGroupEndsWithAllThatItStarted(t *testing.T) {
 	}
 }
 
-// TestWhatAGroupKeepsGoesOn, until it is ended by its marks: all of them, and not
-// where it has made a session of its own.
-func TestWhatAGroupKeepsGoesOn(t *testing.T) {
+// TestEndMarkedEndsDescendants that Group left running, if all marks match and they are in the same session.
+func TestEndMarkedEndsDescendants(t *testing.T) {
 	dir := treetest.Dir(t)
 	pid, own := filepath.Join(dir, "pid"), filepath.Join(dir, "own")
 	leave := func(how, file string) string {

@@ -12,8 +12,8 @@ import (
 
 const mortalEnv = "SNAPFS_TEST_MORTAL"
 
-// TestWhatIsMortalEndsWithThisProcess, however that is killed, and not before.
-func TestWhatIsMortalEndsWithThisProcess(t *testing.T) {
+// TestMortalProgramEndsWithItsParent, however the parent is killed, and not before.
+func TestMortalProgramEndsWithItsParent(t *testing.T) {
 	if pid := os.Getenv(mortalEnv); pid != "" {
 		p := shell("echo $$ > " + pid + "; exec sleep 100")
 		p.Mortal = true

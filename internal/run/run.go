@@ -1,6 +1,5 @@
-// Package run is the one door to outside programs: nothing else may import
-// os/exec. A program that is missing, or fails, is a typed error that says what
-// to do about it.
+// Package run starts outside programs: no other package may import os/exec. A missing or failing program is a
+// typed error with advice.
 package run
 
 import (
@@ -19,14 +18,14 @@ import (
 	"time"
 )
 
-// Error is a program that failed.
+// Error is the failure of a program.
 type Error struct {
 	// Name is the program, Args its arguments.
 	Name string
 	Args []string
-	// Stderr holds the first lines of what it wrote to standard error.
+	// Stderr is the first lines of its standard error.
 	Stderr string
-	// Code is its exit status, or -1 when a signal or the context ended it.
+	// Code is its exit status, or -1 if a signal or the context ended it.
 	Code int
 	// Err is the cause.
 	Err error
@@ -44,10 +43,10 @@ func (e *Error) Error() string {
 	return e.Name + ": " + why
 }
 
-// Unwrap gives the cause to errors.Is: context.Canceled among others.
+// Unwrap returns the cause: context.Canceled among others.
 func (e *Error) Unwrap() error { return e.Err }
 
-// MissingError is a program that is not installed. It matches fs.ErrNotExist.
+// MissingError is the error for a program that is not installed. It matches fs.ErrNotExist.
 type MissingError struct {
 	Name string
 	// Fix is the command that installs it, or "".
@@ -56,7 +55,7 @@ type MissingError struct {
 
 func (e *MissingError) Error() string { return e.Name + ": not installed" }
 
-// Is reports that a missing program is a missing file.
+// Is makes the error match fs.ErrNotExist.
 func (e *MissingError) Is(target error) bool { return target == fs.ErrNotExist }
 
 // Look finds a program, also in the administrator's directories that an
@@ -75,8 +74,8 @@ func Look(name string) (string, error) {
 	return "", &MissingError{Name: name, Fix: fix(name)}
 }
 
-// Beside finds another program of this project: beside this one, as they are installed,
-// or where programs are. Cost: two system calls. Errors: *MissingError.
+// Beside finds another program of this project: beside this one, as they are installed, or in PATH. Cost: two
+// system calls. Errors: *MissingError.
 func Beside(name string) (args []string, err error) {
 	if self, err := os.Executable(); err == nil {
 		beside := filepath.Join(filepath.Dir(self), name)
@@ -91,7 +90,7 @@ func Beside(name string) (args []string, err error) {
 	return []string{path}, nil
 }
 
-// fix names the Debian package of the programs that snapfs may want.
+// fix returns the command that installs a program that snapfs may need, on Debian.
 func fix(name string) string {
 	var pkg string
 	switch name {
@@ -121,9 +120,8 @@ func fix(name string) string {
 	return "apt-get install " + pkg
 }
 
-// Output runs a program to its end and answers with its standard output. It
-// gets no standard input and the C locale. When ctx ends, the program is
-// killed. Errors: *MissingError, *Error.
+// Output runs a program to its end and returns its standard output. The program has no standard input and the C
+// locale. When ctx ends, the program is killed. Errors: *MissingError, *Error.
 func Output(ctx context.Context, name string, args ...string) ([]byte, error) {
 	var out bytes.Buffer
 	err := Run(ctx, Program{Name: name, Args: args, Env: append(os.Environ(), "LC_ALL=C"), Stdout: &out})
@@ -132,29 +130,27 @@ func Output(ctx context.Context, name string, args ...string) ([]byte, error) {
 
 // Program is an outside program and how to run it.
 type Program struct {
-	// Name is looked up as [Look] does.
+	// Name is resolved by [Look].
 	Name string
 	Args []string
-	// Env is its whole environment; nil gives it that of this process.
+	// Env is its whole environment; nil is that of this process.
 	Env []string
-	// Dir is where it starts; "" is where this process is.
+	// Dir is its working directory; "" is that of this process.
 	Dir string
-	// Stdin, Stdout and Stderr may be nil: empty, dropped, and kept for the
-	// error only.
+	// Stdin, Stdout and Stderr may be nil: empty, discarded, and collected only for the error.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// As starts it with other ids (it takes root), or nil.
+	// As starts it with other ids, which needs root, or nil.
 	As *IDs
-	// Mortal has it killed when this process is, on Linux. What it has asked of the
-	// kernel by then may still come about.
+	// Mortal kills it when this process is killed, on Linux. The kernel may still complete its system calls.
 	Mortal bool
 }
 
-// IDs are what a program runs as, without supplementary groups.
+// IDs are the ids of a program, without supplementary groups.
 type IDs struct{ UID, GID int }
 
-// Run runs a program to its end. When ctx ends, the program is killed, but not
-// what it has started itself. Errors: *MissingError, *Error.
+// Run runs a program to its end. When ctx ends, the program is killed, but not its descendants. Errors:
+// *MissingError, *Error.
 func Run(ctx context.Context, p Program) error {
 	path, err := Look(p.Name)
 	if err != nil {
@@ -162,8 +158,8 @@ func Run(ctx context.Context, p Program) error {
 	}
 	cmd := exec.CommandContext(ctx, path, p.Args...)
 	cmd.Env, cmd.Dir, cmd.Stdin, cmd.Stdout = p.Env, p.Dir, p.Stdin, p.Stdout
-	// After the program has ended, too, this bounds the wait for what it said: where
-	// hundreds end at once on few processors, that takes more than a second to be read.
+	// WaitDelay also limits the wait for output after the program has ended: if hundreds end at once on few
+	// processors, reading it takes more than a second.
 	cmd.WaitDelay = 8 * time.Second
 	stderr := &head{max: 2048}
 	cmd.Stderr = stderr
@@ -172,7 +168,7 @@ func Run(ctx context.Context, p Program) error {
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if p.Mortal {
-		// The signal at the death of a parent comes at that of its thread.
+		// The parent-death signal is sent when the parent's thread ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		cmd.SysProcAttr = mortal()
@@ -199,7 +195,7 @@ func failure(ctx context.Context, name string, args []string, stderr *head, err 
 	return e
 }
 
-// head keeps the first max bytes written to it and drops the rest.
+// head stores the first max bytes written to it and discards the rest.
 type head struct {
 	buf []byte
 	max int

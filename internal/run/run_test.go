@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-func TestAFailureSaysWhatTheProgramSaid(t *testing.T) {
+func TestErrorQuotesTheProgramsOutput(t *testing.T) {
 	out, err := Output(t.Context(), "sh", "-c", "echo partial; echo why >&2; exit 7")
 	var e *Error
 	if !errors.As(err, &e) || e.Code != 7 || e.Error() != "sh: why" {
@@ -23,14 +23,14 @@ func TestAFailureSaysWhatTheProgramSaid(t *testing.T) {
 	}
 }
 
-// The status of another program is not one for snapfs to end with.
-func TestAFailureAsksForNoExitStatus(t *testing.T) {
+// The exit status of another program is not snapfs's.
+func TestErrorHasNoExitCodeOfItsOwn(t *testing.T) {
 	if code, ok := errs.ExitCode(Run(t.Context(), Program{Name: "sh", Args: []string{"-c", "exit 7"}})); ok {
 		t.Errorf("snapfs would end with status %d", code)
 	}
 }
 
-func TestLongComplaintsAreCut(t *testing.T) {
+func TestLongOutputIsCutInErrors(t *testing.T) {
 	_, err := Output(t.Context(), "sh", "-c", "yes no | head -n 100000 >&2; exit 1")
 	var e *Error
 	if !errors.As(err, &e) || strings.Count(e.Stderr, "no") != 5 {
@@ -38,7 +38,7 @@ func TestLongComplaintsAreCut(t *testing.T) {
 	}
 }
 
-func TestAMissingProgramNamesItsPackage(t *testing.T) {
+func TestMissingErrorNamesThePackage(t *testing.T) {
 	t.Setenv("PATH", "/nowhere")
 	_, err := Output(t.Context(), "fuse-overlayfs-missing")
 	var e *MissingError
@@ -50,7 +50,7 @@ func TestAMissingProgramNamesItsPackage(t *testing.T) {
 	}
 }
 
-func TestAnEndedContextKillsTheProgram(t *testing.T) {
+func TestContextKillsTheProgram(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	start := time.Now()
@@ -60,7 +60,7 @@ func TestAnEndedContextKillsTheProgram(t *testing.T) {
 	}
 }
 
-func TestAProgramRunsAsItIsTold(t *testing.T) {
+func TestRunUsesDirEnvAndStreams(t *testing.T) {
 	var out, complaints strings.Builder
 	p := Program{
 		Name: "sh", Args: []string{"-c", "cat; echo $V; pwd; echo hm >&2"}, Env: []string{"V=v"}, Dir: "/",

@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// A Timed program is prepared once and run many times, with nothing between
-// the clock and the program but fork, exec and wait: its streams are files that
-// are open already, and no goroutine serves them.
+// Timed is a program that is prepared once and run many times, with only fork, exec and wait between the clock
+// and the program: its streams are open files, and no goroutine serves them.
 type Timed struct {
 	program Program
 	path    string
@@ -21,9 +20,8 @@ type Timed struct {
 	stderr  *os.File
 }
 
-// Prepare gets a program ready to be timed. It gets empty standard input; its
-// output is dropped, and what it says on standard error kept for the error.
-// Errors: *MissingError.
+// Prepare prepares a program for timed runs. Its standard input is empty; its output is discarded, except
+// standard error for the error. Errors: *MissingError.
 func Prepare(p Program) (*Timed, error) {
 	path, err := Look(p.Name)
 	if err != nil {
@@ -46,14 +44,14 @@ func Prepare(p Program) (*Timed, error) {
 	return t, os.Remove(t.stderr.Name())
 }
 
-// Close gives the streams back.
+// Close closes the streams.
 func (t *Timed) Close() {
 	t.null.Close()
 	t.stderr.Close()
 }
 
-// Run runs the program once, from before its fork until it was waited for.
-// When ctx ends, it is told so with SIGTERM. Errors: *Error.
+// Run runs the program once and returns the time from before its fork until after the wait. When ctx ends, the
+// program gets SIGTERM. Errors: *Error.
 func (t *Timed) Run(ctx context.Context) (time.Duration, error) {
 	if err := errors.Join(ctx.Err(), t.stderr.Truncate(0)); err != nil {
 		return 0, err
@@ -71,7 +69,7 @@ func (t *Timed) Run(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, &Error{Name: t.program.Name, Args: t.program.Args, Code: -1, Err: err}
 	}
-	stop := context.AfterFunc(ctx, func() { p.Signal(syscall.SIGTERM) }) //nolint:errcheck // it may have ended
+	stop := context.AfterFunc(ctx, func() { p.Signal(syscall.SIGTERM) }) //nolint:errcheck // the program may have ended
 	st, err := p.Wait()
 	took := time.Since(began)
 	stop()
@@ -85,7 +83,7 @@ func (t *Timed) failure(ctx context.Context, st *os.ProcessState, err error) err
 	e := &Error{Name: t.program.Name, Args: t.program.Args, Code: -1, Err: err}
 	said := &head{max: 2048}
 	if _, serr := t.stderr.Seek(0, io.SeekStart); serr == nil {
-		_, _ = io.Copy(said, t.stderr) // a part of it says more than nothing
+		_, _ = io.Copy(said, t.stderr) // a part of it is better than nothing
 	}
 	e.Stderr = said.lines(5)
 	if st != nil {

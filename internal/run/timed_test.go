@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestATimedProgramIsRunAgainAndAgain(t *testing.T) {
+func TestTimedRunsRepeatedly(t *testing.T) {
 	p, err := Prepare(Program{Name: "sleep", Args: []string{"0.01"}})
 	if err != nil {
 		t.Fatal(err)
@@ -20,7 +20,7 @@ func TestATimedProgramIsRunAgainAndAgain(t *testing.T) {
 	}
 }
 
-func TestATimedProgramThatFailsSaysWhy(t *testing.T) {
+func TestTimedErrorQuotesTheOutput(t *testing.T) {
 	p, err := Prepare(Program{Name: "sh", Args: []string{"-c", "echo why >&2; exit 7"}})
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +35,7 @@ func TestATimedProgramThatFailsSaysWhy(t *testing.T) {
 	}
 }
 
-func TestATimedProgramEndsWithItsContext(t *testing.T) {
+func TestTimedEndsWithItsContext(t *testing.T) {
 	p, err := Prepare(Program{Name: "sleep", Args: []string{"100"}})
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestATimedProgramEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestPreparingWhatIsNotInstalledSaysSo(t *testing.T) {
+func TestPrepareReportsAMissingProgram(t *testing.T) {
 	_, err := Prepare(Program{Name: "no-such-program"})
 	var m *MissingError
 	if !errors.As(err, &m) {

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestLoop: each server is made with what the runtime began with, and has more afterwards.
+// TestLoop: each server is created with the initial processors, and has more afterwards.
 func TestLoop(t *testing.T) {
-	began := own()
+	began := initial()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for range 2 {
 		made := 0

@@ -1,6 +1,5 @@
-// Package timer has systemd run `snapfs gc` from time to time, on machines on which
-// no next command comes to end what is due: a timer and a service, for the whole
-// machine where root asks, otherwise for the user.
+// Package timer makes systemd run `snapfs gc` regularly, for machines on which no later command ends expired
+// sandboxes: a timer and a service, for the whole machine if root installs them, otherwise for the user.
 package timer
 
 import (
@@ -17,24 +16,23 @@ import (
 	"github.com/snapfs/snapfs/internal/undo"
 )
 
-// The units, and the line that each begins with. What does not begin so is not
-// snapfs's, and is neither replaced nor removed.
+// The names of the units, and the first line of each. A unit without that line belongs to another program, and
+// is neither replaced nor removed.
 const (
 	Timer   = "snapfs-gc.timer"
 	Service = "snapfs-gc.service"
 	Mark    = "# Made by `snapfs timer install`; `snapfs timer remove` removes it."
 )
 
-// A Manager is a systemd that runs units of this user.
+// Manager is a systemd that runs units of this user.
 type Manager struct {
-	// Dir is where its units lie, and Booted the directory that is there when systemd
-	// runs (sd_booted(3)).
+	// Dir is the directory of its units, and Booted a directory that exists while systemd runs (sd_booted(3)).
 	Dir, Booted string
 	// Control is systemctl, with its first arguments.
 	Control []string
 }
 
-// For is the systemd of root, or that of the user.
+// For returns root's systemd, or the user's.
 func For(root bool) (Manager, error) {
 	m := Manager{Dir: "/etc/systemd/system", Booted: "/run/systemd/system", Control: []string{"systemctl"}}
 	if root {
@@ -48,11 +46,12 @@ func For(root bool) (Manager, error) {
 	return m, nil
 }
 
-// Install writes the units, replacing older ones of snapfs, and has systemd start the
-// timer now and at each boot. args is the command that it runs, its program by an
-// absolute path. Atomic: after an error no unit is there, or enabled, that was not before.
-// Errors: errs.ErrNotSupported (no systemd runs here), ErrExists (a unit of that name
-// is somebody else's), ErrDenied; *run.Error.
+// Install writes the units, replacing older ones of snapfs, and makes systemd start the timer now and at each
+// boot. args is the command that it runs, with an absolute path. Install is atomic: after an error no new unit
+// exists or is enabled.
+//
+// Errors: ErrNotSupported (systemd does not run here); ErrExists (a unit of that name belongs to another
+// program); ErrDenied; *run.Error.
 func (m Manager) Install(ctx context.Context, args []string, every time.Duration) (err error) {
 	if err := m.runs(); err != nil {
 		return err
@@ -93,7 +92,7 @@ func (m Manager) Install(ctx context.Context, args []string, every time.Duration
 		return err
 	}
 	known = true
-	if !there[Timer] { // it may be enabled, and not start
+	if !there[Timer] { // it may be enabled although it did not start
 		back.Push("disable "+Timer, func() error { return m.control(later, "disable", "--now", Timer) })
 	}
 	if err := m.control(ctx, "enable", "--now", Timer); err != nil {
@@ -103,19 +102,19 @@ func (m Manager) Install(ctx context.Context, args []string, every time.Duration
 	return nil
 }
 
-// A Status is what is there of the timer.
+// Status is the state of the timer.
 type Status struct {
-	// Dir is where its units lie.
+	// Dir is the directory of its units.
 	Dir       string `json:"dir"`
 	Installed bool   `json:"installed"`
-	// Enabled and Active are systemd's words for whether it starts with the machine, and
-	// whether it runs now: "enabled", "active".
+	// Enabled and Active are systemd's words for whether it starts with the machine and whether it runs now:
+	// "enabled", "active".
 	Enabled string `json:"enabled,omitempty"`
 	Active  string `json:"active,omitempty"`
 }
 
-// Status tells what is there. Errors: errs.ErrExists (a unit of that name is somebody
-// else's), ErrNotSupported (units are there, and no systemd that could tell).
+// Status returns the state of the timer. Errors: ErrExists (a unit of that name belongs to another program);
+// ErrNotSupported (there are units, but no systemd to ask).
 func (m Manager) Status(ctx context.Context) (Status, error) {
 	s := Status{Dir: m.Dir}
 	var err error
@@ -125,7 +124,7 @@ func (m Manager) Status(ctx context.Context) (Status, error) {
 	if err := m.runs(); err != nil {
 		return s, err
 	}
-	ask := func(what string) string { // systemctl fails where the answer is no
+	ask := func(what string) string { // systemctl exits with an error for a negative answer
 		out, _ := run.Output(ctx, m.Control[0], append(m.Control[1:len(m.Control):len(m.Control)], what, Timer)...)
 		return strings.TrimSpace(string(out))
 	}
@@ -133,9 +132,9 @@ func (m Manager) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// Remove stops the timer and removes its units, and reports whether there were any.
-// Without a systemd that runs, the files alone are removed. Safe to repeat.
-// Errors: errs.ErrExists (a unit of that name is somebody else's), ErrDenied; *run.Error.
+// Remove stops the timer and removes its units, and reports whether there were any. If systemd does not run, it
+// only removes the files. It may be called again. Errors: ErrExists (a unit of that name belongs to another
+// program); ErrDenied; *run.Error.
 func (m Manager) Remove(ctx context.Context) (bool, error) {
 	there := false
 	for _, name := range []string{Timer, Service} {
@@ -166,11 +165,11 @@ func (m Manager) Remove(ctx context.Context) (bool, error) {
 	return true, m.control(ctx, "daemon-reload")
 }
 
-// runs says why there is no systemd here, or nil.
+// runs returns why no systemd can be used here, or nil.
 func (m Manager) runs() error {
 	if _, err := os.Stat(m.Booted); err != nil {
 		return &errs.Error{
-			Op: "looking for systemd", Kind: errs.ErrNotSupported, Err: errors.New("it does not run on this machine, so nothing is installed"),
+			Op: "looking for systemd", Kind: errs.ErrNotSupported, Err: errors.New("systemd does not run on this machine, so nothing is installed"),
 			Hints: []string{"crontab -e   # 17 * * * * snapfs gc"},
 		}
 	}
@@ -180,7 +179,7 @@ func (m Manager) runs() error {
 	return nil
 }
 
-// ours reports whether a unit is there and snapfs's.
+// ours reports whether a unit exists and is snapfs's.
 func (m Manager) ours(name string) (bool, error) {
 	path := filepath.Join(m.Dir, name)
 	text, err := os.ReadFile(path)
@@ -191,7 +190,7 @@ func (m Manager) ours(name string) (bool, error) {
 		return false, m.fail("reading", path, err)
 	case !strings.HasPrefix(string(text), Mark+"\n"):
 		return false, &errs.Error{
-			Op: "looking for the timer", Path: path, Kind: errs.ErrExists, Err: errors.New("it was not made by snapfs, and is left alone"),
+			Op: "looking for the timer", Path: path, Kind: errs.ErrExists, Err: errors.New("not made by snapfs, left unchanged"),
 		}
 	}
 	return true, nil
@@ -217,7 +216,7 @@ func service(args []string) string {
 	}
 	return Mark + `
 [Unit]
-Description=End the snapfs sandboxes whose time has come, and give space back
+Description=End expired snapfs sandboxes and free disk space
 Documentation=man:snapfs-gc(1)
 
 [Service]
@@ -228,8 +227,7 @@ IOSchedulingClass=idle
 `
 }
 
-// timer counts from when it was started, at boot or at login, so that a clock that is
-// set changes nothing.
+// timer counts from its start, at boot or at login, so that a change of the clock has no effect.
 func timer(every time.Duration) string {
 	span := fmt.Sprintf("%dms", every.Milliseconds())
 	return Mark + `
@@ -246,8 +244,8 @@ WantedBy=timers.target
 `
 }
 
-// quote writes a word of a command as systemd reads it (systemd.service(5), Command
-// lines; systemd.unit(5), Specifiers).
+// quote quotes a word of a command for systemd (systemd.service(5), Command lines; systemd.unit(5),
+// Specifiers).
 func quote(word string) string {
 	r := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%", "$", "$$", "\n", `\n`, "\t", `\t`)
 	return `"` + r.Replace(word) + `"`

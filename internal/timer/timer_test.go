@@ -13,8 +13,8 @@ import (
 	"github.com/snapfs/snapfs/internal/timer"
 )
 
-// A world is a systemd that notes what it is told, and refuses what is in the file
-// "refuse". No test can have the real one, which would be the machine's own.
+// world is a fake systemd that records its commands, and refuses those in the file "refuse". Tests cannot use
+// the machine's own.
 type world struct {
 	timer.Manager
 	t   *testing.T
@@ -59,9 +59,9 @@ func (w *world) install() error {
 	return w.Install(w.t.Context(), []string{"/bin/true", "--state", `/a "b" 50%$HOME`, "gc"}, time.Hour)
 }
 
-func TestATimerIsInstalledAndLeavesNothing(t *testing.T) {
+func TestInstallAndRemove(t *testing.T) {
 	w := newWorld(t)
-	for range 2 { // safe to repeat
+	for range 2 { // it may be repeated
 		if err := w.install(); err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +98,7 @@ func TestATimerIsInstalledAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestATimerThatCannotBeInstalledIsNotThere(t *testing.T) {
+func TestFailedInstallLeavesNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(w *world)
 		kind    error
@@ -120,7 +120,7 @@ func TestATimerThatCannotBeInstalledIsNotThere(t *testing.T) {
 			if got := strings.Join(w.units(), " "); got != c.left {
 				t.Errorf("left %q", got)
 			}
-			// What made the link, or the start, fail says nothing of the other.
+			// The error of enabling the unit does not depend on that of starting it.
 			if got := w.told(); strings.Contains(got, "enable") && !strings.HasSuffix(got, "; disable --now snapfs-gc.timer; daemon-reload; ") {
 				t.Errorf("systemd was told %q", got)
 			}

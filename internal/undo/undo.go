@@ -1,5 +1,5 @@
-// Package undo takes half-done work back: each step that succeeds pushes the
-// step that undoes it, and a failure further on runs them in reverse, once.
+// Package undo reverts unfinished work: each step that succeeds pushes its inverse, and a later failure runs
+// the inverses in reverse order, once.
 package undo
 
 import (
@@ -7,15 +7,14 @@ import (
 	"fmt"
 )
 
-// Stack holds the steps back. Its zero value is empty and ready. It is not
-// safe for concurrent use.
+// Stack holds the inverse steps. The zero value is empty. It is not safe for concurrent use.
 //
 //	var back undo.Stack
 //	defer back.UndoInto(&err)
 //	...
 //	back.Push("remove the directory", func() error { return os.Remove(dir) })
 //	...
-//	back.Release() // all is done, nothing is to be taken back
+//	back.Release() // the work is complete
 type Stack struct{ steps []step }
 
 type step struct {
@@ -23,14 +22,14 @@ type step struct {
 	undo func() error
 }
 
-// Push adds the step that undoes what was just done. The name completes the
-// sentence "could not ..." in the error of a step that fails.
+// Push adds the inverse of the last step. The name completes the sentence "could not ..." in the error if it
+// fails.
 func (s *Stack) Push(name string, undo func() error) {
 	s.steps = append(s.steps, step{name, undo})
 }
 
-// Undo runs all steps, the last pushed first, every one of them even where
-// another fails, and joins their errors. A second Undo does nothing.
+// Undo runs all steps, last pushed first, also after one has failed, and joins their errors. A second Undo does
+// nothing.
 func (s *Stack) Undo() error {
 	var errs []error
 	for len(s.steps) > 0 {
@@ -43,13 +42,12 @@ func (s *Stack) Undo() error {
 	return errors.Join(errs...)
 }
 
-// UndoInto is for defer: it runs Undo and joins what goes wrong to *err. After
-// a Release it does nothing.
+// UndoInto is for defer: it runs Undo and joins its error to *err. After Release it does nothing.
 func (s *Stack) UndoInto(err *error) {
 	if e := s.Undo(); e != nil {
 		*err = errors.Join(*err, e)
 	}
 }
 
-// Release forgets all steps: what was done stays.
+// Release discards all steps: the work stays.
 func (s *Stack) Release() { s.steps = nil }

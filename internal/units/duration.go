@@ -12,15 +12,15 @@ const (
 	MaxDuration = 36500 * day
 )
 
-// times are the units of a duration, in nanoseconds: Go's, and days.
+// times are the units of a duration: Go's, and days.
 var times = map[string]time.Duration{
 	"ns": 1, "us": time.Microsecond, "µs": time.Microsecond, "μs": time.Microsecond, "ms": time.Millisecond,
 	"s": time.Second, "m": time.Minute, "h": time.Hour, "d": day,
 }
 
-// ParseDuration reads a duration as Go writes it, and days before the rest: "10m",
-// "1h30m", "1.5s", "2d", "1d12h". It is more than nothing and at most [MaxDuration]; a
-// fraction of a nanosecond is dropped. Errors match [ErrZero] for nothing.
+// ParseDuration parses a duration as Go prints it, optionally with days in front: "10m", "1h30m", "1.5s", "2d",
+// "1d12h". The result is above zero and at most [MaxDuration]; a fraction of a nanosecond is dropped. Errors
+// match [ErrZero] for zero.
 func ParseDuration(text string) (time.Duration, error) {
 	fail := func(why string) (time.Duration, error) { return 0, wrong("duration", text, why) }
 	const right = "write it like 90s, 10m, 1h30m or 2d"
@@ -57,11 +57,11 @@ func ParseDuration(text string) (time.Duration, error) {
 	return sum, nil
 }
 
-// inUnit: the character is none that a number has.
+// inUnit reports whether a character cannot be part of a number.
 func inUnit(r rune) bool { return (r < '0' || r > '9') && r != '.' }
 
-// FormatDuration writes a duration as [ParseDuration] reads it, exactly and
-// without parts that are zero: "10m", "1d12h", "1.5s".
+// FormatDuration formats a duration exactly, as [ParseDuration] accepts it, without zero parts: "10m", "1d12h",
+// "1.5s".
 func FormatDuration(d time.Duration) string {
 	var text string
 	if d >= day {

@@ -1,9 +1,8 @@
-// Package units reads and writes sizes, rates, counts, processors and durations
-// as people write them on a command line and in a file.
+// Package units parses and formats sizes, rates, counts, processors and durations as people write them on a
+// command line and in a file.
 //
-// It is strict: what could be meant in two ways, or by mistake, is an error that
-// says what would be right. Each kind has a Parse function, and a Format function
-// whose text Parse reads back as exactly the same value. Those named Text are for
+// It is strict: an ambiguous text is an error that suggests a correct one. Each kind has a Parse function, and
+// a Format function whose text Parse converts back to exactly the same value. Functions named Text are for
 // sentences, and may round.
 package units
 
@@ -16,33 +15,30 @@ import (
 	"strings"
 )
 
-// The bounds of what is believed: more is a slip of the finger, not a limit.
+// Limits of plausible values: higher ones are typing errors.
 const (
 	// MaxSize is 1 EiB, in bytes.
 	MaxSize = 1 << 60
-	// MaxCount is more than any host has of anything that is counted.
+	// MaxCount exceeds any number that a host can have.
 	MaxCount = 1_000_000_000_000
-	// MinCPUs is the least that the kernel can divide: 1 ms of each 100 ms.
+	// MinCPUs is the smallest share that the kernel can enforce: 1 ms of each 100 ms.
 	MinCPUs = 0.01
-	// MaxCPUs is the most that Linux runs on (CONFIG_NR_CPUS).
+	// MaxCPUs is the most processors that Linux supports (CONFIG_NR_CPUS).
 	MaxCPUs = 8192
 )
 
-// letters are the units of a size, each 1024 of the one before; the first is
-// the byte.
+// letters are the units of a size, each 1024 of the one before; the first is the byte.
 const letters = "BKMGTPE"
 
-// ErrZero says that the number is nothing. Whether that is to be no limit, whoever asks has to
-// say in another way.
+// ErrZero means that the number is zero. Callers decide how a person asks for no limit.
 var ErrZero = errors.New("zero")
 
-// ParseSize reads a size: a decimal number and a unit, as in "512M", "1.5T" or
-// "100MiB". K, KB and KiB are all 1024 bytes, in upper and in lower case. The answer
-// is in bytes, at least 1 and at most [MaxSize]; a fraction of a byte is dropped.
-// Errors match [ErrZero] for what is less than a byte.
+// ParseSize parses a size: a decimal number and a unit, as in "512M", "1.5T" or "100MiB". K, KB and KiB are all
+// 1024 bytes, in upper and in lower case. The result is in bytes, at least 1 and at most [MaxSize]; a fraction
+// of a byte is dropped. Errors match [ErrZero] for less than a byte.
 func ParseSize(text string) (int64, error) { return parseSize("size", text, text, "") }
 
-// parseSize reads text as the size that whole begins with; per follows what would be right.
+// parseSize parses text, which whole begins with; per is appended to suggestions.
 func parseSize(what, whole, text, per string) (int64, error) {
 	fail := func(why string) (int64, error) { return 0, wrong(what, whole, why) }
 	number, unit := split(text)
@@ -75,8 +71,7 @@ func parseSize(what, whole, text, per string) (int64, error) {
 	return int64(n), nil
 }
 
-// sizeUnit answers with the power of 1024. A small b is a bit to many, so "Mb"
-// is no unit.
+// sizeUnit returns the power of 1024. A small b often means a bit, so "Mb" is no unit.
 func sizeUnit(unit string) (power int, ok bool) {
 	power = strings.Index(letters, strings.ToUpper(unit[:1]))
 	if power < 0 || power == 0 && unit != "B" {
@@ -86,18 +81,16 @@ func sizeUnit(unit string) (power int, ok bool) {
 	return power, rest == "" || rest == "B" || rest == "iB"
 }
 
-// FormatSize writes bytes as [ParseSize] reads them, exactly: "2G", "1.5G",
-// "1000B".
+// FormatSize formats bytes exactly, as [ParseSize] accepts them: "2G", "1.5G", "1000B".
 func FormatSize(bytes int64) string {
-	if bytes < 0 { // no size: for an error that says so
+	if bytes < 0 { // invalid: for the text of an error
 		return strconv.FormatInt(bytes, 10) + "B"
 	}
 	power := exactPower(bytes)
 	return eighths(bytes, power) + letters[power:power+1]
 }
 
-// SizeText says bytes to a person: "2 GiB", "1.5 GiB", "12 bytes". It rounds to a
-// tenth of the unit.
+// SizeText formats bytes for a person: "2 GiB", "1.5 GiB", "12 bytes". It rounds to a tenth of the unit.
 func SizeText(bytes int64) string {
 	if bytes < 1024 {
 		return plural(strconv.FormatInt(bytes, 10), "byte")
@@ -109,8 +102,8 @@ func SizeText(bytes int64) string {
 	return trim(value, 1) + " " + letters[power:power+1] + "iB"
 }
 
-// ParseRate reads a size in each second, as in "100M/s". The answer is in bytes
-// per second. Errors: those of [ParseSize].
+// ParseRate parses a size per second, as in "100M/s". The result is in bytes per second. Errors: those of
+// [ParseSize].
 func ParseRate(text string) (int64, error) {
 	size, ok := strings.CutSuffix(text, "/s")
 	n, err := parseSize("rate", text, size, "/s")
@@ -120,14 +113,14 @@ func ParseRate(text string) (int64, error) {
 	return n, err
 }
 
-// FormatRate writes bytes per second as [ParseRate] reads them: "100M/s".
+// FormatRate formats bytes per second as [ParseRate] accepts them: "100M/s".
 func FormatRate(bytes int64) string { return FormatSize(bytes) + "/s" }
 
-// RateText says bytes per second to a person: "100 MiB/s".
+// RateText formats bytes per second for a person: "100 MiB/s".
 func RateText(bytes int64) string { return SizeText(bytes) + "/s" }
 
-// ParseCount reads a whole number without a unit, as in "200", at least 1 and at
-// most [MaxCount]. Errors match [ErrZero] for zero.
+// ParseCount parses a whole number without a unit, as in "200", at least 1 and at most [MaxCount]. Errors match
+// [ErrZero] for zero.
 func ParseCount(text string) (int64, error) {
 	fail := func(why string) (int64, error) { return 0, wrong("count", text, why) }
 	number, unit := split(text)
@@ -152,11 +145,11 @@ func ParseCount(text string) (int64, error) {
 	return int64(n), nil
 }
 
-// FormatCount writes a count as [ParseCount] reads it.
+// FormatCount formats a count as [ParseCount] accepts it.
 func FormatCount(n int64) string { return strconv.FormatInt(n, 10) }
 
-// ParseCPUs reads how many processors, as in "2" or "1.5", at least [MinCPUs] and
-// at most [MaxCPUs]. Errors match [ErrZero] for zero.
+// ParseCPUs parses a number of processors, as in "2" or "1.5", at least [MinCPUs] and at most [MaxCPUs]. Errors
+// match [ErrZero] for zero.
 func ParseCPUs(text string) (float64, error) {
 	fail := func(why string) (float64, error) { return 0, wrong("processors", text, why) }
 	number, unit := split(text)
@@ -186,29 +179,29 @@ func ParseCPUs(text string) (float64, error) {
 	return n, nil
 }
 
-// FormatCPUs writes a number of processors as [ParseCPUs] reads it.
+// FormatCPUs formats a number of processors as [ParseCPUs] accepts it.
 func FormatCPUs(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
-// CPUsText says a number of processors to a person: "1.5 processors".
+// CPUsText formats a number of processors for a person: "1.5 processors".
 func CPUsText(n float64) string { return plural(trim(n, 2), "processor") }
 
 func wrong(what, text, why string) error { return fmt.Errorf("%s %q: %s", what, text, why) }
 
-// A zeroError is [ErrZero], with what would come of it.
+// zeroError is [ErrZero] with an explanation.
 type zeroError struct{ error }
 
 func (zeroError) Is(target error) bool { return target == ErrZero }
 
 func zero(what, text, why string) error { return zeroError{wrong(what, text, why)} }
 
-// exponent: what follows a number would make it one with an exponent elsewhere, 1e3.
+// exponent reports whether the text after a number makes it a number with an exponent, 1e3.
 func exponent(rest string) bool {
 	return len(rest) > 1 && rest[0]|0x20 == 'e' && strings.ContainsRune("+-0123456789", rune(rest[1]))
 }
 
 func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// notNumber says why no digit comes first.
+// notNumber returns the reason why the text does not begin with a digit.
 func notNumber(text, right string) string {
 	switch {
 	case text == "":
@@ -230,8 +223,8 @@ func split(text string) (number, rest string) {
 	return text[:end], text[end:]
 }
 
-// decimal multiplies a decimal number by a unit, without the roundings of a
-// float. What is beyond 64 bits answers as the largest number.
+// decimal multiplies a decimal number by a unit, without rounding errors. It returns the largest number for
+// results beyond 64 bits.
 func decimal(number string, unit uint64) (uint64, error) {
 	whole, fraction, point := strings.Cut(number, ".")
 	switch {
@@ -242,7 +235,7 @@ func decimal(number string, unit uint64) (uint64, error) {
 	}
 	n, err := strconv.ParseUint(whole, 10, 64)
 	if err != nil {
-		return math.MaxUint64, nil //nolint:nilerr // digits alone: all that can be wrong is that they are too many
+		return math.MaxUint64, nil //nolint:nilerr // digits only: the number is too large
 	}
 	high, sum := bits.Mul64(n, unit)
 	if high != 0 {
@@ -264,8 +257,8 @@ func decimal(number string, unit uint64) (uint64, error) {
 	return sum, nil
 }
 
-// exactPower is the largest unit of which n is a whole number of eighths, which
-// three decimals write exactly.
+// exactPower returns the largest unit of which n is a whole number of eighths, which three decimals represent
+// exactly.
 func exactPower(n int64) int {
 	power := 0
 	for p := 1; p < len(letters) && n >= 1<<(10*p); p++ {
@@ -286,7 +279,7 @@ func eighths(n int64, power int) string {
 	return text + strings.TrimRight(fmt.Sprintf(".%03d", rest*8/unit*125), "0")
 }
 
-// trim writes a number with at most so many decimals, and none that say nothing.
+// trim formats a number with at most that many decimals, without trailing zeros.
 func trim(n float64, decimals int) string {
 	text := strconv.FormatFloat(n, 'f', decimals, 64)
 	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")

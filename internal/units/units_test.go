@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// reads are texts and what they mean; refused are texts and a piece of what the
-// error has to say.
+// reads are texts with their values; refused are texts with a part of the error.
 type (
 	reads[T any] map[string]T
 	refused      map[string]string
@@ -47,7 +46,7 @@ func TestSizesArePowersOf1024(t *testing.T) {
 	})
 }
 
-func TestRatesSayInWhatTime(t *testing.T) {
+func TestRatesNeedAUnitOfTime(t *testing.T) {
 	check(t, ParseRate, reads[int64]{"100M/s": 100 << 20, "1.5G/s": 3 << 29, "512B/s": 512},
 		refused{
 			"100M": "write 100M/s", "100/s": "no unit: write 100M/s", "100M/m": "100M/s", "/s": "empty", "": "empty: write 512M/s", "64": "no unit: write 64M/s",
@@ -63,7 +62,7 @@ func TestCountsAreWholeNumbers(t *testing.T) {
 		})
 }
 
-func TestProcessorsAreDecimal(t *testing.T) {
+func TestCPUsAreDecimal(t *testing.T) {
 	check(t, ParseCPUs, reads[float64]{"1.5": 1.5, "2": 2, "0.01": 0.01, "8192": 8192, "0.333": 0.333},
 		refused{
 			"": "empty", "0": "on none", "0.0": "on none", "0%": "on none", "1e309": "like 1.5", "-1": "no sign", "0.001": "the least is 0.01", "8193": "the most is 8192",
@@ -72,7 +71,7 @@ func TestProcessorsAreDecimal(t *testing.T) {
 		})
 }
 
-func TestDurationsAreGosAndDays(t *testing.T) {
+func TestDurations(t *testing.T) {
 	check(t, ParseDuration, reads[time.Duration]{
 		"10m": 10 * time.Minute, "1h30m": 90 * time.Minute, "2d": 48 * time.Hour, "1.5d": 36 * time.Hour, "1d12h": 36 * time.Hour,
 		"1.5s": 1500 * time.Millisecond, "1ns": 1, "1.5µs": 1500, "1us": 1000, "1h0m": time.Hour, "876000h": MaxDuration, "59.999999999s": time.Minute - 1, "36500d": MaxDuration,
@@ -86,7 +85,7 @@ func TestDurationsAreGosAndDays(t *testing.T) {
 	})
 }
 
-func TestPersonsForms(t *testing.T) {
+func TestTextForms(t *testing.T) {
 	for got, want := range map[string]string{
 		SizeText(2 << 30): "2 GiB", SizeText(3 << 29): "1.5 GiB", SizeText(1): "1 byte", SizeText(1023): "1023 bytes",
 		SizeText(1<<20 - 1): "1 MiB", SizeText(1 << 60): "1 EiB", SizeText(100 << 10): "100 KiB", SizeText(0): "0 bytes",
@@ -103,7 +102,7 @@ func TestPersonsForms(t *testing.T) {
 	}
 }
 
-// FuzzFormatIsRead: what a Format function writes, Parse reads as the same value.
+// FuzzFormatIsRead: Parse returns the same value from the text of a Format function.
 func FuzzFormatIsRead(f *testing.F) {
 	for _, n := range []int64{1, 1023, 1024, 1 << 20, 3 << 29, 1<<30 + 1, 1 << 60, math.MaxInt64} {
 		f.Add(n)
@@ -125,8 +124,7 @@ func back[T comparable](t *testing.T, x T, format func(T) string, parse func(str
 	}
 }
 
-// FuzzParseIsWritten: whatever Parse accepts is in bounds, and survives being
-// written and read again.
+// FuzzParseIsWritten: an accepted value is in range, and survives formatting and parsing.
 func FuzzParseIsWritten(f *testing.F) {
 	for _, text := range []string{"1.5T", "100MiB/s", "2d3h", "0.5", "1.3K", "18446744073709551615E", "1d1.5h", "9223372036854775807ns"} {
 		f.Add(text)

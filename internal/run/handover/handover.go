@@ -1,5 +1,5 @@
-// Package handover runs a program in the place of this one: the same streams, the same
-// signals, its exit status. Unlike package run it is for every system.
+// Package handover runs a program in place of this one: with the same streams, signals and exit status. Unlike
+// package run it works on every system.
 package handover
 
 import (
@@ -11,10 +11,10 @@ import (
 	"syscall"
 )
 
-// ErrMissing says that there is no such program.
+// ErrMissing means that there is no such program.
 var ErrMissing = exec.ErrNotFound
 
-// Find is where a program is; an error matches [ErrMissing].
+// Find returns the path of a program; an error matches [ErrMissing].
 func Find(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -23,10 +23,9 @@ func Find(name string) (string, error) {
 	return path, nil
 }
 
-// Run runs a program to its end with this process's streams, and env beyond this
-// process's variables, and answers with its status. What a console sends to all of its
-// programs, as for ctrl-c, is the program's to answer; this one goes on until it ends.
-// A request to end is passed on, where the system has one.
+// Run runs a program to its end with this process's streams, and with env in addition to this process's
+// variables, and returns its status. A console sends ctrl-c to all of its programs: the program reacts to it,
+// and this process waits for its end. SIGTERM is passed on, where the system has it.
 func Run(path string, args, env []string) (status int, err error) {
 	cmd := command(path, args, env)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -42,7 +41,7 @@ func Run(path string, args, env []string) (status int, err error) {
 			select {
 			case sig := <-signals:
 				if sig != os.Interrupt && runtime.GOOS != "windows" {
-					_ = cmd.Process.Signal(sig) // it may have ended
+					_ = cmd.Process.Signal(sig) // the program may have ended
 				}
 			case <-ended:
 				return
@@ -54,8 +53,7 @@ func Run(path string, args, env []string) (status int, err error) {
 	return statusOf(cmd, err)
 }
 
-// Quietly runs a program to its end without input, drops what it writes, and answers
-// with its status.
+// Quietly runs a program to its end without input, discards its output, and returns its status.
 func Quietly(path string, args, env []string) (status int, err error) {
 	cmd := command(path, args, env)
 	return statusOf(cmd, cmd.Run())
@@ -67,7 +65,7 @@ func command(path string, args, env []string) *exec.Cmd {
 	return cmd
 }
 
-// statusOf is how a program ended: 1 for one that was killed, as a shell of Windows has it.
+// statusOf returns how a program ended: 1 for a killed one, as a shell of Windows reports it.
 func statusOf(cmd *exec.Cmd, err error) (int, error) {
 	var ended *exec.ExitError
 	if err != nil && !errors.As(err, &ended) {

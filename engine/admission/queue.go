@@ -17,7 +17,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A ticket is the right to be served after those with a lower number.
+// ticket is a position in the queue.
 type ticket struct {
 	number uint64
 	f      *os.File
@@ -25,13 +25,13 @@ type ticket struct {
 
 const ticketPrefix = "wait-"
 
-func (b *Book) ticket(number uint64) string {
-	return filepath.Join(b.dir, fmt.Sprintf("%s%016d", ticketPrefix, number))
+func (c *Controller) ticket(number uint64) string {
+	return filepath.Join(c.dir, fmt.Sprintf("%s%016d", ticketPrefix, number))
 }
 
-// inLine admits one who wants room.
-func (b *Book) inLine(ctx context.Context, a Ask, w When) (*Place, error) {
-	p, t, answer, err := b.arrive(ctx, a, w)
+// wait admits a sandbox with options.
+func (c *Controller) wait(ctx context.Context, a Request, w Options) (*Slot, error) {
+	p, t, answer, err := c.arrive(ctx, a, w)
 	if p != nil || err != nil {
 		return p, err
 	}
@@ -40,7 +40,7 @@ func (b *Book) inLine(ctx context.Context, a Ask, w When) (*Place, error) {
 	defer cancel()
 	told, first := -1, time.Time{}
 	for {
-		before, err := b.before(t)
+		before, err := c.before(t)
 		if err != nil {
 			return nil, failed(err)
 		}
@@ -48,7 +48,7 @@ func (b *Book) inLine(ctx context.Context, a Ask, w When) (*Place, error) {
 			if first.IsZero() {
 				first = time.Now()
 			}
-			p, now, err := b.step(patience, a, t)
+			p, now, err := c.tryFirst(patience, a, t)
 			if p != nil || err != nil && patience.Err() == nil {
 				return p, err
 			}
@@ -75,8 +75,8 @@ func (b *Book) inLine(ctx context.Context, a Ask, w When) (*Place, error) {
 	}
 }
 
-// pause is how long one waits who is this far behind. Who is first looks most often, and
-// less often when that takes long: what frees memory or a disk tells nobody.
+// pause returns the time until the next check. The first in the queue checks most often, and less often over
+// time: freed memory and disk space cause no notification.
 func pause(before int, first time.Time) time.Duration {
 	if before > 0 {
 		return min(time.Duration(before)*10*time.Millisecond, 250*time.Millisecond)
@@ -84,27 +84,27 @@ func pause(before int, first time.Time) time.Duration {
 	return max(5*time.Millisecond, min(time.Since(first)/20, 50*time.Millisecond))
 }
 
-// arrive admits at once where nobody waits and there is room. Otherwise: a ticket, with
-// what keeps it waiting, or an error where it does not want to wait.
-func (b *Book) arrive(ctx context.Context, a Ask, w When) (*Place, *ticket, *Answer, error) {
-	gate, err := b.gate(ctx)
+// arrive admits a sandbox at once if the queue is empty and the host has the capacity. Otherwise it returns a
+// ticket with the reason of the wait, or an error if the options do not allow one.
+func (c *Controller) arrive(ctx context.Context, a Request, w Options) (*Slot, *ticket, *Refusal, error) {
+	gate, err := c.gate(ctx)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	defer vfs.Unlock(gate)
-	waiting, err := b.waiting()
+	waiting, err := c.waiting()
 	if err != nil {
 		return nil, nil, nil, failed(err)
 	}
-	answer, err := b.decide(a)
+	answer, err := c.decide(a)
 	switch {
 	case err != nil:
 		return nil, nil, nil, err
 	case answer == nil && len(waiting) == 0:
-		p, err := b.take(a)
+		p, err := c.take(a)
 		return p, nil, nil, err
 	case answer == nil:
-		answer = &Answer{Why: strconv.Itoa(len(waiting)) + " wait before it"}
+		answer = &Refusal{Why: strconv.Itoa(len(waiting)) + " wait before it"}
 	}
 	if w.Queue == 0 || answer.Never {
 		return nil, nil, nil, noRoom(answer.Why)
@@ -113,9 +113,9 @@ func (b *Book) arrive(ctx context.Context, a Ask, w When) (*Place, *ticket, *Ans
 	if len(waiting) > 0 {
 		number = slices.Max(waiting) + 1
 	}
-	f, err := b.lock(b.ticket(number), syscall.LOCK_EX)
+	f, err := c.lock(c.ticket(number), syscall.LOCK_EX)
 	if err == nil && f == nil {
-		err = errors.New(b.ticket(number) + " is in use")
+		err = errors.New(c.ticket(number) + " is in use")
 	}
 	if err != nil {
 		return nil, nil, nil, failed(err)
@@ -123,41 +123,41 @@ func (b *Book) arrive(ctx context.Context, a Ask, w When) (*Place, *ticket, *Ans
 	return nil, &ticket{number: number, f: f}, answer, nil
 }
 
-// step admits the first in line if there is room now.
-func (b *Book) step(ctx context.Context, a Ask, t *ticket) (*Place, *Answer, error) {
-	gate, err := b.gate(ctx)
+// tryFirst admits the first in the queue if the host has the capacity now.
+func (c *Controller) tryFirst(ctx context.Context, a Request, t *ticket) (*Slot, *Refusal, error) {
+	gate, err := c.gate(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer vfs.Unlock(gate)
-	answer, err := b.decide(a)
+	answer, err := c.decide(a)
 	if answer != nil || err != nil {
 		return nil, answer, err
 	}
-	p, err := b.take(a)
+	p, err := c.take(a)
 	if err == nil {
-		t.leave() // the next one may look at once
+		t.leave() // the next in the queue may check at once
 	}
 	return p, nil, err
 }
 
-// decide asks whether there is room now. The caller has the gate.
-func (b *Book) decide(a Ask) (*Answer, error) {
-	given, err := b.given()
+// decide checks whether the host has the capacity now. The caller holds the gate.
+func (c *Controller) decide(a Request) (*Refusal, error) {
+	given, err := c.given()
 	if err != nil {
 		return nil, failed(err)
 	}
-	h, err := b.look()
+	h, err := c.look()
 	if err != nil {
 		return nil, failed(err)
 	}
 	return h.Decide(given, a), nil
 }
 
-// gate waits until nobody else decides.
-func (b *Book) gate(ctx context.Context) (*os.File, error) {
+// gate waits until no other process decides.
+func (c *Controller) gate(ctx context.Context) (*os.File, error) {
 	for {
-		f, err := b.lock(filepath.Join(b.dir, "gate"), syscall.LOCK_EX)
+		f, err := c.lock(filepath.Join(c.dir, "gate"), syscall.LOCK_EX)
 		if err != nil {
 			return nil, failed(err)
 		}
@@ -172,9 +172,9 @@ func (b *Book) gate(ctx context.Context) (*os.File, error) {
 	}
 }
 
-// numbers are those of all tickets, also of who has gone.
-func (b *Book) numbers() ([]uint64, error) {
-	names, err := b.names(ticketPrefix)
+// numbers returns the numbers of all tickets, including stale ones.
+func (c *Controller) numbers() ([]uint64, error) {
+	names, err := c.names(ticketPrefix)
 	var list []uint64
 	for _, name := range names {
 		if n, err := strconv.ParseUint(strings.TrimPrefix(name, ticketPrefix), 10, 64); err == nil {
@@ -184,32 +184,31 @@ func (b *Book) numbers() ([]uint64, error) {
 	return list, err
 }
 
-// waiting are the numbers of those who wait. Tickets of killed processes are removed.
-// The caller has the gate.
-func (b *Book) waiting() ([]uint64, error) {
-	list, err := b.numbers()
-	return slices.DeleteFunc(list, b.gone), err
+// waiting returns the numbers in the queue, and removes tickets of dead processes. The caller holds the gate.
+func (c *Controller) waiting() ([]uint64, error) {
+	list, err := c.numbers()
+	return slices.DeleteFunc(list, c.stale), err
 }
 
-// before counts those who are served before t. Only the last of them is looked at: when
-// it has gone without a word, its ticket is removed, and the one before it is next.
-func (b *Book) before(t *ticket) (int, error) {
+// before counts the tickets before t. It checks only the last of them: if its process is dead, it removes the
+// ticket and continues with the one before.
+func (c *Controller) before(t *ticket) (int, error) {
 	for {
-		list, err := b.numbers()
+		list, err := c.numbers()
 		if err != nil {
 			return 0, err
 		}
 		list = slices.DeleteFunc(list, func(n uint64) bool { return n >= t.number })
-		if len(list) == 0 || !b.gone(slices.Max(list)) {
+		if len(list) == 0 || !c.stale(slices.Max(list)) {
 			return len(list), nil
 		}
 	}
 }
 
-// gone removes the ticket of one who does not wait any more. A ticket is locked before
-// who has the gate lets it go, so one that is not locked, and older, is nobody's.
-func (b *Book) gone(number uint64) bool {
-	path := b.ticket(number)
+// stale removes the ticket of a process that waits no longer. A process locks its ticket before it releases the
+// gate, so an older ticket without a lock is stale.
+func (c *Controller) stale(number uint64) bool {
+	path := c.ticket(number)
 	f, err := os.Open(path)
 	if err != nil {
 		return errors.Is(err, os.ErrNotExist)
@@ -222,10 +221,10 @@ func (b *Book) gone(number uint64) bool {
 	return err == nil || errors.Is(err, os.ErrNotExist)
 }
 
-// leave gives the ticket back. Leaving twice is harmless.
+// leave removes the ticket. It may be called again.
 func (t *ticket) leave() {
 	if t.f != nil {
-		_ = os.Remove(t.f.Name()) // whoever comes next sees that nobody has it
+		_ = os.Remove(t.f.Name()) // the next process finds the file unlocked
 		vfs.Unlock(t.f)
 		t.f = nil
 	}

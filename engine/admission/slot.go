@@ -1,0 +1,237 @@
+package admission
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// Slot is the permission to run one sandbox. Close gives it back, and so does the end of the process that has
+// it.
+type Slot struct {
+	mu sync.Mutex
+	f  *os.File // nil after Close or HandOver
+	n  int
+	// path is the name of its file.
+	path string
+}
+
+const (
+	placePrefix = "place-"
+	// spares is how many files of free slots remain: to create one for each sandbox would cost more than all
+	// else (ext4 searches long for its inode).
+	spares = 16
+	// recordSize exceeds the size of any record, which is overwritten in one write.
+	recordSize = 160
+)
+
+// record is the content of a slot's file.
+type record struct {
+	Version int `json:"version"`
+	// Place is the number in the file's name.
+	Place int `json:"place"`
+	Request
+}
+
+func (c *Controller) place(n int) string { return filepath.Join(c.dir, placePrefix+strconv.Itoa(n)) }
+
+// take takes a free slot.
+func (c *Controller) take(a Request) (*Slot, error) {
+	for tries := 0; ; tries++ {
+		n := tries
+		if tries < spares { // spreads processes over the slots
+			n = (tries + os.Getpid()) % spares
+		}
+		f, err := c.lock(c.place(n), syscall.LOCK_EX)
+		if err != nil {
+			return nil, failed(err)
+		}
+		if f == nil {
+			continue
+		}
+		p := &Slot{f: f, n: n, path: c.place(n)}
+		if err := p.Set(a); err != nil {
+			return nil, errors.Join(err, p.Close())
+		}
+		return p, nil
+	}
+}
+
+// lock opens a file, creates it if it does not exist, and locks it. It returns nil if another process has the
+// lock. It creates the directory, but not the state directory, which may just have been removed.
+func (c *Controller) lock(path string, how int) (*os.File, error) {
+	for made := false; ; {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if errors.Is(err, fs.ErrNotExist) && !made {
+			if err := os.Mkdir(c.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+				return nil, err
+			}
+			made = true
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := vfs.Flock(f, how|syscall.LOCK_NB); err != nil {
+			f.Close()
+			if errors.Is(err, syscall.EWOULDBLOCK) {
+				return nil, nil //nolint:nilnil // another process has it
+			}
+			return nil, err
+		}
+		var st syscall.Stat_t
+		if err := syscall.Fstat(int(f.Fd()), &st); err != nil || st.Nlink > 0 {
+			return f, err
+		}
+		f.Close() // the file was removed between open and lock
+	}
+}
+
+// Set changes the resources that the sandbox may use.
+func (s *Slot) Set(a Request) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.f == nil {
+		return nil
+	}
+	text, err := json.Marshal(record{Version: 1, Place: s.n, Request: a})
+	if err == nil {
+		was, now := make([]byte, recordSize), fmt.Appendf(nil, "%-*s\n", recordSize-1, text)
+		// Most sandboxes have the same request, and reading costs a tenth of writing.
+		if _, rerr := s.f.ReadAt(was, 0); rerr != nil || !bytes.Equal(was, now) {
+			_, err = s.f.WriteAt(now, 0)
+		}
+	}
+	if err != nil {
+		return failed(err)
+	}
+	return nil
+}
+
+// Held reports whether p is a slot that was neither given back nor handed over.
+func (s *Slot) Held() bool { return s != nil && s.f != nil }
+
+// File is the file that another process must have open to share the slot, or nil after Close or HandOver.
+func (s *Slot) File() *os.File { return s.f }
+
+// HandOver leaves the slot to another process that has its file open.
+func (s *Slot) HandOver() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.f != nil {
+		s.f.Close()
+		s.f = nil
+	}
+}
+
+// Inherit returns the slot that the parent process passed as a descriptor.
+func Inherit(fd int) (*Slot, error) {
+	syscall.CloseOnExec(fd)
+	f := os.NewFile(uintptr(fd), "place")
+	path, err := vfs.PathOf(f)
+	var r record
+	if err == nil {
+		r, err = read(f)
+	}
+	if err != nil {
+		f.Close()
+		return nil, failed(err)
+	}
+	return &Slot{f: f, n: r.Place, path: path}, nil
+}
+
+func read(f *os.File) (r record, err error) {
+	text := make([]byte, recordSize)
+	n, err := f.ReadAt(text, 0)
+	if n == recordSize {
+		err = nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text[:n], &r)
+	}
+	return r, err
+}
+
+// Close gives the slot back. It does nothing the second time, or if p is nil.
+func (s *Slot) Close() error {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.f == nil {
+		return nil
+	}
+	var err error
+	if s.n >= spares {
+		err = os.Remove(s.path)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil // removed with the state directory
+		}
+	}
+	vfs.Unlock(s.f)
+	s.f = nil
+	return err
+}
+
+// given returns the requests of all slots. An unreadable file is a slot that is just being taken, and counts as
+// an empty request.
+func (c *Controller) given() ([]Request, error) {
+	names, err := c.names(placePrefix)
+	if err != nil {
+		return nil, err
+	}
+	var list []Request
+	for _, name := range names {
+		f, err := os.Open(filepath.Join(c.dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // given back meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		err = vfs.Flock(f, syscall.LOCK_SH|syscall.LOCK_NB)
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			r, _ := read(f)
+			list, err = append(list, r.Request), nil
+		}
+		f.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// names lists the files with a prefix.
+func (c *Controller) names(prefix string) ([]string, error) {
+	dir, err := os.Open(c.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	all, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, name := range all {
+		if strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
