@@ -21,7 +21,7 @@ import (
 const more = 4
 
 var (
-	mu  sync.Mutex
+	mu      sync.Mutex
 	initial = sync.OnceValue(func() int { return runtime.GOMAXPROCS(0) })
 )
 
