@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// A probe that says that a wall holds where there is none is worth nothing.
-func TestWhereNoWallIsNoneHolds(t *testing.T) {
+// A probe that reports isolation where there is none would be worthless.
+func TestProbesReportMissingIsolation(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	dir := treetest.Dir(t)
@@ -54,8 +54,8 @@ func TestWhereNoWallIsNoneHolds(t *testing.T) {
 	}
 }
 
-// The kernel of this machine may lack what a probe is about; then nobody has it.
-func TestTheHostsRootMayDoWhatASandboxMayNot(t *testing.T) {
+// The kernel of this machine may lack a probed feature; then the host's root lacks it too.
+func TestPowerProbesSucceedForTheHostsRoot(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	crossed := 0
@@ -74,7 +74,7 @@ func TestTheHostsRootMayDoWhatASandboxMayNot(t *testing.T) {
 	}
 }
 
-func TestAnOpenNetworkIsSeenAsOne(t *testing.T) {
+func TestNetworkProbesReportAnOpenNetwork(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedProgram(t, "unshare", "ip")
 	treetest.Leaks(t)
@@ -121,8 +121,8 @@ func TestAnOpenNetworkIsSeenAsOne(t *testing.T) {
 	}
 }
 
-// A limit that the kernel holds for each process is one here too.
-func TestALimitThatIsThereHolds(t *testing.T) {
+// A limit that the kernel enforces for each process counts.
+func TestLimitProbesReportRlimits(t *testing.T) {
 	treetest.NeedProgram(t, "prlimit")
 	binary, err := os.Executable()
 	if err != nil {
@@ -147,7 +147,7 @@ func TestALimitThatIsThereHolds(t *testing.T) {
 	}
 }
 
-// victim is a process of the host to go for.
+// victim starts a process of the host as a target.
 func victim(t *testing.T) (pid, start string) {
 	t.Helper()
 	c := exec.Command("sleep", "1000")

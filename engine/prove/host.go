@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process of the host is told to a probe by its number there and by when it
-// began, the 22nd field of /proc/PID/stat (proc_pid_stat(5)), which is the same
-// for every pid namespace: a number alone may be another process in a sandbox.
+// A probe identifies a process of the host by its pid there and its start time, the 22nd field of
+// /proc/PID/stat (proc_pid_stat(5)), which is the same in every pid namespace: in a sandbox, the pid alone may
+// belong to another process.
 func hostProbes() []Probe {
 	return []Probe{
 		{Name: "masked", Args: []string{"PATH..."}, plan: planMasked},
@@ -45,7 +45,7 @@ func planMasked(args []string) (attempt, error) {
 	}}, nil
 }
 
-// visible says what can be read at a path, or nothing.
+// visible returns what can be read at a path, or "".
 func visible(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -57,7 +57,7 @@ func visible(path string) string {
 		}
 		return ""
 	}
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // it may be a pipe
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // the file may be a pipe
 	if err != nil {
 		return ""
 	}
@@ -69,7 +69,7 @@ func visible(path string) string {
 	return ""
 }
 
-// planReadOnly opens files for writing, and makes and removes one in directories.
+// planReadOnly opens files for writing, and creates and removes a file in directories.
 func planReadOnly(args []string) (attempt, error) {
 	return attempt{"write to " + strings.Join(args, ", "), func() outcome {
 		var written []string
@@ -98,7 +98,7 @@ func writable(path string) bool {
 		return false
 	}
 	f.Close()
-	os.Remove(f.Name()) //nolint:errcheck // what is left is in the sandbox
+	os.Remove(f.Name()) //nolint:errcheck // a leftover is in the sandbox
 	return true
 }
 
@@ -116,8 +116,8 @@ func theProcess(args []string) (p process, err error) {
 	return p, err
 }
 
-// StartOf is when a process of this pid namespace began, in the way that the
-// probes want to be told it. Errors: those of reading /proc.
+// StartOf returns the start time of a process of this pid namespace, in the form that probes expect. Errors:
+// those of reading /proc.
 func StartOf(pid int) (string, error) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -130,14 +130,13 @@ func StartOf(pid int) (string, error) {
 	return fields[19], nil
 }
 
-// same reports whether the number belongs to that process here too.
+// same reports whether the pid belongs to that process here too.
 func (p process) same() bool {
 	start, err := StartOf(p.pid)
 	return err == nil && start == p.start
 }
 
-// planOther goes for the processes and the files of another sandbox: what the host
-// calls them.
+// planOther tries to reach the processes and files of another sandbox, by their names on the host.
 func planOther(args []string) (attempt, error) {
 	p, err := theProcess(args)
 	return attempt{fmt.Sprintf("see process %d of another sandbox, or read %s", p.pid, strings.Join(args[2:], ", ")), func() outcome {
@@ -170,7 +169,7 @@ func planSee(args []string) (attempt, error) {
 func planSignal(args []string) (attempt, error) {
 	p, err := theProcess(args)
 	return attempt{fmt.Sprintf("signal process %d of the host", p.pid), func() outcome {
-		err := unix.Kill(p.pid, 0) // none is sent, but all is asked
+		err := unix.Kill(p.pid, 0) // sends no signal, but checks the permission
 		switch {
 		case err != nil:
 			return held("%v", err)
@@ -181,8 +180,8 @@ func planSignal(args []string) (attempt, error) {
 	}}, err
 }
 
-// planTrace does what a tracer may do without stopping the other: read from an
-// address where nothing is. Who may not learns that before.
+// planTrace reads memory like a tracer, without stopping the process, at an unmapped address. The permission is
+// checked before the address.
 func planTrace(args []string) (attempt, error) {
 	p, err := theProcess(args)
 	return attempt{fmt.Sprintf("read the memory of process %d of the host", p.pid), func() outcome {
@@ -205,7 +204,7 @@ func readMemory(pid int) error {
 	return err
 }
 
-// planPID1 goes by what the first process of the sandbox has open and has seen.
+// planPID1 tries to open what the first process of the sandbox has open.
 func planPID1([]string) (attempt, error) {
 	return attempt{"reach the host through pid 1", func() outcome {
 		var seen []string

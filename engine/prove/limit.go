@@ -17,15 +17,15 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// How far past a limit a probe goes.
+// Amounts by which a probe exceeds a limit.
 const (
 	extraMemory = 64 << 20
 	extraPIDs   = 50
 	extraFiles  = 50
-	extraDisk   = 2 << 20 // and a fiftieth of the limit
-	extraInodes = 50      // the same
+	extraDisk   = 2 << 20 // plus a fiftieth of the limit
+	extraInodes = 50      // likewise
 
-	mostPIDs   = 20_000 // above that it would take a minute
+	mostPIDs   = 20_000 // more would take a minute
 	mostInodes = 1_000_000
 )
 
@@ -52,7 +52,7 @@ func planMemory(args []string) (attempt, error) {
 	return attempt{fmt.Sprintf("use %d bytes of memory", limit+extraMemory), func() outcome { return memory(limit) }}, err
 }
 
-// memory takes memory in pieces and writes to every page of it.
+// memory allocates memory in pieces and writes to every page.
 func memory(limit int64) outcome {
 	const piece = 4 << 20
 	var pieces [][]byte
@@ -64,22 +64,22 @@ func memory(limit int64) outcome {
 	for used := int64(0); used < limit+extraMemory; used += piece {
 		p, err := unix.Mmap(-1, 0, piece, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 		if err != nil {
-			return past(used, limit, "bytes of memory were given", err)
+			return past(used, limit, "bytes of memory were allocated", err)
 		}
 		pieces = append(pieces, p)
 		for i := 0; i < piece; i += 4096 {
 			p[i] = 1
 		}
 	}
-	time.Sleep(watched) // where the limit is, this is killed meanwhile
-	return crossed("all of it was given, and stayed")
+	time.Sleep(watched) // a watched limit kills this process meanwhile
+	return crossed("all of it was allocated, and stayed")
 }
 
-// watched is longer than one who watches a limit, where the kernel does not hold it,
-// takes to see that it was passed, on a busy machine too.
+// watched exceeds the time in which a watcher, where the kernel does not enforce the limit, notices that it was
+// exceeded, on a busy machine too.
 const watched = time.Second
 
-// past judges what a limit let through.
+// past returns the outcome for the amount that a limit allowed.
 func past(got, limit int64, what string, err error) outcome {
 	o := held("%d %s, then: %v", got, what, err)
 	o.held = got <= limit
@@ -94,7 +94,7 @@ func planPIDs(args []string) (attempt, error) {
 	return attempt{fmt.Sprintf("start %d processes", limit+extraPIDs), func() outcome { return pids(limit) }}, err
 }
 
-// pids starts processes that sleep, and ends them.
+// pids starts sleeping processes and ends them.
 func pids(limit int64) outcome {
 	warm()
 	sleep, err := run.Look("sleep")
@@ -104,8 +104,8 @@ func pids(limit int64) outcome {
 	var all []*os.Process
 	defer func() {
 		for _, p := range all {
-			p.Kill() //nolint:errcheck // it is this process's child, so it is there
-			p.Wait() //nolint:errcheck // the same
+			p.Kill() //nolint:errcheck // a child of this process
+			p.Wait() //nolint:errcheck // likewise
 		}
 	}()
 	for n := int64(0); n < limit+extraPIDs; n++ {
@@ -121,8 +121,8 @@ func pids(limit int64) outcome {
 	return crossed("all of them were started")
 }
 
-// warm has the runtime make the threads that it may want when there can be no
-// new ones: it does not survive that. It keeps them.
+// warm makes the runtime create the threads that it may need once no new ones can be created, which it would
+// not survive. It reuses them.
 func warm() {
 	var all sync.WaitGroup
 	for range 16 {
@@ -130,7 +130,7 @@ func warm() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			wait := unix.NsecToTimespec(int64(20 * time.Millisecond))
-			unix.Nanosleep(&wait, nil) //nolint:errcheck // shorter will do
+			unix.Nanosleep(&wait, nil) //nolint:errcheck // a shorter sleep is enough
 		})
 	}
 	all.Wait()
@@ -149,7 +149,7 @@ func files(limit int64) outcome {
 		}
 	}()
 	for n := int64(0); n < limit+extraFiles; n++ {
-		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0) // package os would watch it
+		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0) // package os would register it with the poller
 		switch {
 		case errors.Is(err, unix.EMFILE):
 			return past(n, limit, "files were opened", err)
@@ -167,14 +167,14 @@ func planDisk(args []string) (attempt, error) {
 	return attempt{fmt.Sprintf("write %d bytes in %s", all, args[1]), func() outcome { return disk(limit, all, args[1]) }}, err
 }
 
-// disk writes what cannot be compressed to one file after another, no larger
-// than a limit of the size of files might be, until it is refused.
+// disk writes incompressible data to files that are small enough for a file size limit, until a write is
+// refused.
 func disk(limit, all int64, dir string) outcome {
 	dir, err := os.MkdirTemp(dir, "prove-")
 	if err != nil {
 		return untried("%v", err)
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // what is left is in the sandbox
+	defer os.RemoveAll(dir) //nolint:errcheck // a leftover is in the sandbox
 	noise := rand.NewChaCha8([32]byte{1})
 	const piece = 1 << 20
 	buf := make([]byte, piece)
@@ -208,7 +208,7 @@ func fill(path string, size int64, buf []byte, noise *rand.ChaCha8) (written int
 			return written, err
 		}
 	}
-	return written, f.Sync() // some filesystems only now look for the space
+	return written, f.Sync() // some filesystems allocate space only now
 }
 
 func planInodes(args []string) (attempt, error) {
@@ -220,13 +220,13 @@ func planInodes(args []string) (attempt, error) {
 	return attempt{fmt.Sprintf("make %d files in %s", all, args[1]), func() outcome { return inodes(limit, all, args[1]) }}, err
 }
 
-// inodes makes empty files until it is refused one.
+// inodes creates empty files until one is refused.
 func inodes(limit, all int64, dir string) outcome {
 	dir, err := os.MkdirTemp(dir, "prove-")
 	if err != nil {
 		return untried("%v", err)
 	}
-	defer os.RemoveAll(dir)           //nolint:errcheck // what is left is in the sandbox
+	defer os.RemoveAll(dir)           //nolint:errcheck // a leftover is in the sandbox
 	for n := int64(1); n < all; n++ { // the directory is one
 		f, err := os.OpenFile(fmt.Sprintf("%s/%d", dir, n), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		switch {

@@ -1,7 +1,7 @@
 package prove
 
-// List is every probe, in the order in which they are best shown. They may be
-// run in any order and as often as wanted, but not two at once in one sandbox.
+// List returns every probe, in the best order for display. Probes may run in any order and repeatedly, but not
+// concurrently in one sandbox.
 func List() []Probe {
 	var all []Probe
 	for _, part := range [][]Probe{limitProbes(), rateProbes()} {

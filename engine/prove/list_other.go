@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// List is every probe. All of them try walls that a Linux sandbox has: there are none here.
+// List returns no probes: they test Linux sandboxes.
 func List() []Probe { return nil }
 
-// StartOf tells one process from another that has its number, on Linux.
+// StartOf needs Linux.
 func StartOf(int) (string, error) { return "", fmt.Errorf("needs Linux: %w", errors.ErrUnsupported) }

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain lets the test binary be the program that a probe runs in: "prove NAME
-// ARGUMENT ...". What stands before it are services to have beside the probe.
+// TestMain makes the test binary act as the program of a probe: "prove NAME ARGUMENT ...". Arguments before
+// that are services to run beside the probe.
 func TestMain(m *testing.M) {
 	if os.Getenv("SNAPFS_TEST_AS") != "prover" {
 		os.Exit(m.Run())
@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(Run(args[1], args[2:], os.Stdout))
 }
 
-// more allows this process so many bytes of memory more than it has: a limit as a
-// number would have to know what the runtime takes.
+// more limits this process to that many bytes of memory more than it has: an absolute limit would have to
+// include the runtime's memory.
 func more(bytes string) error {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -49,9 +49,9 @@ func more(bytes string) error {
 	return unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: n, Max: n})
 }
 
-// serve is one of: data://BYTES, see more; tcp://ADDRESS, which accepts; udp://ADDRESS, which answers;
-// tls://ADDRESS, which answers to whatever asks for the name "right", and
-// gullible://ADDRESS, which answers to all.
+// serve starts a service: data://BYTES, see more; tcp://ADDRESS, which accepts connections; udp://ADDRESS,
+// which echoes; tls://ADDRESS, which replies only if the message contains the name "localhost";
+// gullible://ADDRESS, which replies to everything.
 func serve(what string) error {
 	kind, address, _ := strings.Cut(what, "://")
 	if kind == "data" {
@@ -97,13 +97,13 @@ func serve(what string) error {
 	return nil
 }
 
-// bare runs a probe on this machine as it is, which has none of the walls.
+// bare runs a probe on this machine without any isolation.
 func bare(t *testing.T, name string, args ...string) Report {
 	t.Helper()
 	return prover(t, exec.Command("/proc/self/exe", append([]string{"prove", name}, args...)...), name)
 }
 
-// beside runs a probe in a network of its own, with services in it.
+// beside runs a probe in a network namespace, with services in it.
 func beside(t *testing.T, services []string, name string, args ...string) Report {
 	t.Helper()
 	script := `ip link set lo up && ip address add 169.254.169.254/32 dev lo && exec "$0" "$@"`

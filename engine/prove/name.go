@@ -19,7 +19,7 @@ func planHTTP(args []string) (attempt, error) {
 	})
 }
 
-// planFalse goes to a server that may be reached, and asks it for another.
+// planFalse connects to an allowed server and requests another name.
 func planFalse(args []string, how string, question func(name string) []byte) (attempt, error) {
 	host, port, err := net.SplitHostPort(args[0])
 	return attempt{"reach " + args[1] + " by " + how + " through " + args[0], func() outcome {
@@ -32,14 +32,14 @@ func planFalse(args []string, how string, question func(name string) []byte) (at
 		}
 		n, err := answered(to, question(args[1]))
 		if n > 0 {
-			return crossed("somebody answered")
+			return crossed("a server replied")
 		}
 		return held("%v", err)
 	}}, err
 }
 
-// addressOf is what the name server says of a name, whatever /etc/hosts does: a name
-// of the host's own is this sandbox's loopback there.
+// addressOf returns the name server's address for a name, ignoring /etc/hosts, which maps the host's own names
+// to this sandbox's loopback.
 func addressOf(name string) (string, bool) {
 	text, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil {
@@ -69,10 +69,10 @@ func addressOf(name string) (string, bool) {
 	return "", false
 }
 
-// firstAddress is that of the first answer to a question of so many bytes, which a
-// server repeats before it (RFC 1035, section 4.1), with the name as a pointer.
+// firstAddress returns the address in the first answer to a query of that many bytes. A server repeats the
+// query before it (RFC 1035, section 4.1) and refers to the name by a pointer.
 func firstAddress(answer []byte, question int) (string, bool) {
-	const head = 12 // the pointer, type, class, time and length
+	const head = 12 // pointer, type, class, time to live and length
 	if len(answer) < question+head+4 || answer[3]&15 != 0 || answer[7] == 0 {
 		return "", false
 	}
@@ -83,7 +83,7 @@ func firstAddress(answer []byte, question int) (string, bool) {
 	return net.IP(b[head : head+4]).String(), true
 }
 
-// answered sends a message to a server, and answers with how many bytes come back.
+// answered sends a message to a server and returns the number of bytes in its reply.
 func answered(address string, message []byte) (int, error) {
 	c, err := net.DialTimeout("tcp", address, patience)
 	if err != nil {
@@ -104,11 +104,11 @@ func answered(address string, message []byte) (int, error) {
 	return n, err
 }
 
-// clientHello is a ClientHello of TLS 1.2 in a record (RFC 5246, sections 6.2.1
-// and 7.4.1.2) with the extensions that servers want: the server's name (RFC 6066),
-// curves and signatures. crypto/tls would cost every start of the program.
+// clientHello returns a TLS 1.2 ClientHello in a record (RFC 5246, sections 6.2.1 and 7.4.1.2) with the
+// extensions that servers expect: the server's name (RFC 6066), curves and signatures. crypto/tls would slow
+// down every start of the program.
 func clientHello(name string) []byte {
-	length := func(n int, b []byte) []byte { // in front of b, in n bytes
+	length := func(n int, b []byte) []byte { // the length of b in n bytes, then b
 		head := make([]byte, n)
 		for i := range head {
 			head[i] = byte(len(b) >> (8 * (n - 1 - i)))
@@ -120,7 +120,7 @@ func clientHello(name string) []byte {
 	extensions = append(extensions, extension(10, length(2, []byte{0, 23, 0, 29}))...)
 	extensions = append(extensions, extension(11, length(1, []byte{0}))...)
 	extensions = append(extensions, extension(13, length(2, []byte{4, 1, 4, 3, 8, 4, 5, 1, 5, 3}))...)
-	body := append([]byte{3, 3}, make([]byte, 32)...) // random enough: nothing is agreed on
+	body := append([]byte{3, 3}, make([]byte, 32)...) // random enough: no key is agreed on
 	body = append(body, 0)                            // no session
 	body = append(body, length(2, []byte{0xc0, 0x2f, 0xc0, 0x2b, 0xc0, 0x30, 0xc0, 0x2c, 0, 0x9c})...)
 	body = append(body, length(1, []byte{0})...) // no compression

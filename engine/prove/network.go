@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long a probe waits for an answer.
+// patience is how long a probe waits for a reply.
 const patience = 3 * time.Second
 
 func networkProbes() []Probe {
@@ -32,8 +32,8 @@ func networkProbes() []Probe {
 	}
 }
 
-// reach tries to connect to each address. A connection is through, whatever the
-// other side has to say.
+// reach tries to connect to each address. An established connection counts as crossed, whatever the server then
+// sends.
 func reach(addresses ...string) outcome {
 	var reasons []string
 	for _, a := range addresses {
@@ -47,9 +47,9 @@ func reach(addresses ...string) outcome {
 	return held("%s", strings.Join(reasons, "; "))
 }
 
-func hangUp(c net.Conn) { c.Close() } //nolint:errcheck // nothing more is wanted of it
+func hangUp(c net.Conn) { c.Close() } //nolint:errcheck // the connection is no longer needed
 
-// why leaves out what was tried, which is told beside it.
+// why removes the operation and address from an error, because the report has them already.
 func why(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -62,8 +62,8 @@ func why(err error) error {
 	return err
 }
 
-// planName goes for an address first, and then for who has it. A name that nobody
-// may know must not even be answered; but for this machine's own.
+// planName resolves a name and then connects to it. A forbidden name must not even resolve, except to this
+// machine's own loopback.
 func planName(args []string) (attempt, error) {
 	host, port, err := net.SplitHostPort(args[0])
 	return attempt{"reach " + args[0] + " by its name", func() outcome {
@@ -89,14 +89,14 @@ func planAddress(args []string) (attempt, error) {
 	return attempt{"reach " + args[0] + " by its address", func() outcome { return reach(args[0]) }}, err
 }
 
-// planMetadata goes for where clouds tell their machines who they are.
+// planMetadata connects to the metadata services of clouds.
 func planMetadata([]string) (attempt, error) {
 	return attempt{"reach the cloud's metadata", func() outcome {
 		return reach("169.254.169.254:80", "[fd00:ec2::254]:80", "100.100.100.200:80")
 	}}, nil
 }
 
-// planLoopback goes for a service that listens on the host's loopback interface.
+// planLoopback connects to a service on the host's loopback interface.
 func planLoopback(args []string) (attempt, error) {
 	_, err := number(args[0])
 	return attempt{"reach the host's service on port " + args[0], func() outcome {
@@ -125,7 +125,7 @@ func planResolver(args []string) (attempt, error) {
 	}}, err
 }
 
-// ask sends a packet, more than once because one may be lost.
+// ask sends a query, repeatedly because packets may be lost.
 func ask(server *net.UDPAddr, packet []byte) outcome {
 	c, err := net.DialUDP("udp", nil, server)
 	if err != nil {
@@ -150,9 +150,9 @@ func ask(server *net.UDPAddr, packet []byte) outcome {
 	return held("%v", why(err))
 }
 
-// question asks for the IPv4 address of a name (RFC 1035, section 4).
+// question returns a query for the IPv4 address of a name (RFC 1035, section 4).
 func question(name string) []byte {
-	q := []byte{0x51, 0x6e, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0} // a number, recursion desired, one question
+	q := []byte{0x51, 0x6e, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0} // id, recursion desired, one question
 	for label := range strings.SplitSeq(strings.TrimSuffix(name, "."), ".") {
 		q = append(append(q, byte(len(label))), label...)
 	}

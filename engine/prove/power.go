@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// powerProbes ask the kernel for what a sandbox must not have. The calls of the
-// table have arguments with which they can do nothing: a kernel that is willing
-// says what is wrong with them, one that is not says so first.
+// powerProbes make system calls that a sandbox must not be allowed. The arguments of the calls in the table
+// have no effect: a kernel that allows the call reports the invalid argument; otherwise it reports the missing
+// permission first.
 func powerProbes() []Probe {
 	list := []Probe{
 		{Name: "device", plan: plan("make a device and open it", device)},
@@ -53,13 +53,13 @@ func calls() []powerCall {
 		{"bpf", "load a program into the kernel", func() error { return raw(unix.SYS_BPF) }},
 		{"perf", "measure the machine", func() error { return raw(unix.SYS_PERF_EVENT_OPEN) }},
 		{"io-uring", "open an io_uring", func() error { return raw(unix.SYS_IO_URING_SETUP, 1) }},
-		{"userfaultfd", "handle page faults", func() error { return raw(unix.SYS_USERFAULTFD, 1|1<<20) }}, // of the process itself; no such flag
+		{"userfaultfd", "handle page faults", func() error { return raw(unix.SYS_USERFAULTFD, 1|1<<20) }}, // for the process itself; no such flag
 		{"keyring", "use the session's key ring", func() error {
 			_, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false)
 			return err
 		}},
 		{"file-handle", "open a file by its handle", func() error { return raw(unix.SYS_OPEN_BY_HANDLE_AT, minusOne) }},
-		{"watch", "watch all files", func() error { return raw(unix.SYS_FANOTIFY_INIT, unix.FAN_REPORT_FID|1<<30) }}, // as anybody may; no such flag
+		{"watch", "watch all files", func() error { return raw(unix.SYS_FANOTIFY_INIT, unix.FAN_REPORT_FID|1<<30) }}, // in the mode for every user; no such flag
 		{"kernel-log", "read the kernel's log", func() error {
 			_, err := unix.Klogctl(unix.SYSLOG_ACTION_SIZE_BUFFER, nil)
 			return err
@@ -77,7 +77,7 @@ func calls() []powerCall {
 
 const minusOne = ^uintptr(0)
 
-// raw makes a system call; the arguments that are not given are zero.
+// raw makes a system call; omitted arguments are zero.
 func raw(number uintptr, args ...uintptr) error {
 	var a [6]uintptr
 	copy(a[:], args)
@@ -87,7 +87,7 @@ func raw(number uintptr, args ...uintptr) error {
 	return nil
 }
 
-// letIn reports whether a call got past whatever decides if it may be made.
+// letIn reports whether a call passed every permission check.
 func letIn(err error) bool {
 	return !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EAFNOSUPPORT)
 }
@@ -102,13 +102,13 @@ func judge(err error) outcome {
 	return held("%v", err)
 }
 
-// device makes the most harmless one. Where it cannot be opened, none can.
+// device creates the most harmless device node, /dev/null. If it cannot be opened, no device can.
 func device() outcome {
 	dir, err := os.MkdirTemp("", "prove-")
 	if err != nil {
 		return untried("%v", err)
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // what is left is in the sandbox
+	defer os.RemoveAll(dir) //nolint:errcheck // a leftover is in the sandbox
 	if err := openNode(dir, unix.S_IFCHR, unix.Mkdev(1, 3)); err != nil {
 		return held("%v", err)
 	}
@@ -117,7 +117,7 @@ func device() outcome {
 
 func openNode(dir string, kind uint32, number uint64) error {
 	path := dir + "/node"
-	defer os.Remove(path) //nolint:errcheck // it may not be there
+	defer os.Remove(path) //nolint:errcheck // the node may not exist
 	if err := unix.Mknod(path, kind|0o600, int(number)); err != nil {
 		return err
 	}
@@ -132,17 +132,16 @@ func opens(path string, flags int) error {
 	return err
 }
 
-// blockDevice opens each disk that the kernel tells of, where it should be and
-// by a node of its own, for reading.
+// blockDevice opens each disk that sysfs lists for reading, in /dev and through a node of its own.
 func blockDevice() outcome {
 	dir, err := os.MkdirTemp("", "prove-")
 	if err != nil {
 		return untried("%v", err)
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // what is left is in the sandbox
+	defer os.RemoveAll(dir) //nolint:errcheck // a leftover is in the sandbox
 	disks, err := filepath.Glob("/sys/class/block/*/dev")
 	if err != nil || len(disks) == 0 {
-		return untried("the kernel tells of no disk")
+		return untried("the kernel lists no disk")
 	}
 	var last error
 	for _, d := range disks {
@@ -189,8 +188,7 @@ func kernelSettings() outcome {
 	return held("%v", last)
 }
 
-// setUID looks for both ways: the call, and the bit on programs, which nothing
-// but no_new_privs forbids.
+// setUID tries both ways: the system call, and set-id programs, which only no_new_privs disables.
 func setUID() outcome {
 	ids, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil {
@@ -210,23 +208,22 @@ func setUID() outcome {
 	err = unix.Setresuid(0, 0, 0)
 	switch {
 	case err != nil:
-		return held("set-id programs have no effect, and the call says: %v", err)
+		return held("set-id programs have no effect, and the call failed: %v", err)
 	case fields[0] == "0" && fields[1] == "0":
 		return crossed("this process is root of the host")
 	}
 	return held("set-id programs have no effect, and root is user %s outside", fields[1])
 }
 
-// clock asks to set it in a way that no kernel goes along with (adjtimex(2): a
-// tick of nothing), after it has asked whether the process may.
+// clock calls adjtimex(2) with an invalid tick of zero, which every kernel rejects after its permission check.
 func clock() outcome {
 	_, err := unix.Adjtimex(&unix.Timex{Modes: unix.ADJ_TICK})
 	return judge(err)
 }
 
-// enterNamespace enters the one that it is in, which takes the same right.
+// enterNamespace enters the current namespace, which needs the same privilege as another.
 func enterNamespace() outcome {
-	runtime.LockOSThread() // for good: the process ends with the probe
+	runtime.LockOSThread() // never unlocked: the process ends with the probe
 	f, err := os.Open("/proc/self/ns/uts")
 	if err != nil {
 		return untried("%v", err)

@@ -1,17 +1,14 @@
-// Package prove tries to cross the walls of a sandbox from the inside.
+// Package prove tests the isolation of a sandbox from inside.
 //
-// Whether a wall is there cannot be read off a list of settings; it is there
-// when somebody runs into it. A [Probe] is one attempt, made by a process of its
-// own in the sandbox:
+// A list of settings does not show that isolation works; an attempt to break it does. A [Probe] is one attempt,
+// made by a process of its own in the sandbox:
 //
 //	host                              sandbox
 //	start the program ──────────────► Run(name, arguments, stdout)
-//	Read(name, what it wrote, …) ◄─── a line before the attempt, one after it
+//	Read(name, its output, …) ◄────── a line before the attempt, one after it
 //
-// What cannot be tried is not proven, and counts as a wall that does not hold.
-// A probe does no harm where its wall is missing: it goes a bounded way past a
-// limit and takes back what it made, and asks the kernel for what it may refuse,
-// never for what would do something.
+// An attempt that cannot be made counts as failed isolation. A probe does no harm without isolation: it exceeds
+// a limit by a fixed amount and deletes what it created, and it makes only system calls that have no effect.
 package prove
 
 import (
@@ -22,22 +19,22 @@ import (
 	"strings"
 )
 
-// A Probe is one attempt to cross one wall.
+// Probe is one attempt to break one part of the isolation.
 type Probe struct {
-	// Name is what [Run] is told.
+	// Name is the argument of [Run].
 	Name string
-	// Args name what it has to be told besides, in order. The last one may stand
-	// for several when it ends with "...".
+	// Args are the names of further arguments, in order. The last one may stand for several if it ends with
+	// "...".
 	Args []string
-	// Kills: who runs into this wall is killed, with no time to report; see [Read].
+	// Kills: isolation kills the process of the probe, without time to report; see [Read].
 	Kills bool
-	// Quick: it takes some milliseconds at most, and may follow others in one process.
+	// Quick: it takes at most some milliseconds, and may share a process with others.
 	Quick bool
 
 	plan func(args []string) (attempt, error)
 }
 
-// attempt is a probe that knows what to try.
+// attempt is a probe with its arguments.
 type attempt struct {
 	tried string
 	try   func() outcome
@@ -49,34 +46,33 @@ type outcome struct {
 	busy     bool
 }
 
-// A Report says what a probe came to. It is one line of JSON.
+// Report is the result of a probe, one line of JSON.
 type Report struct {
 	Probe string `json:"probe"`
-	// Tried is what was tried, in words, and Happened what came of it.
+	// Tried describes the attempt, and Happened its result.
 	Tried    string `json:"tried"`
 	Happened string `json:"happened"`
-	// Held: the wall was there.
+	// Held: the isolation held.
 	Held bool `json:"held"`
-	// Busy: the wall was not crossed, but others keep the machine so busy that it
-	// may not have been the wall that held. Whoever knows that it was may say so.
+	// Busy: the attempt did not succeed, but other programs keep the machine so busy that they may be the
+	// reason. A caller who knows better may set Held.
 	Busy bool `json:"busy,omitempty"`
 }
 
-// The exit statuses of [Run].
+// Exit statuses of [Run].
 const (
 	ExitHeld    = 0
-	ExitCrossed = 1 // or it could not be tried
+	ExitCrossed = 1 // or the attempt could not be made
 	ExitUsage   = 2 // no such probe
 )
 
-// Several is what [Run] is told in place of a name, to make the attempts of a list in
-// one process, one after the other: JSON, each its name and arguments.
+// Several is the name that makes [Run] make several attempts in one process: its argument is a JSON list, each
+// element a name with arguments.
 const Several = "several"
 
-// Run makes an attempt from within this process, which should do nothing else
-// and end afterwards, and writes two reports to out: one without Happened before
-// it tries, for the case that it is killed, and the one that counts. It answers
-// with the process's exit status. Cost: up to a few seconds, or the time limit.
+// Run makes an attempt in this process, which should do nothing else and end afterwards. It writes two reports
+// to out: one without Happened before the attempt, in case the process is killed, and the final one. It returns
+// the exit status for the process. Cost: up to a few seconds, or the time limit.
 func Run(name string, args []string, out io.Writer) int {
 	if name == Several {
 		return runSeveral(args, out)
@@ -90,13 +86,13 @@ func Run(name string, args []string, out io.Writer) int {
 		r.Happened = untried("%v", err).happened
 	} else {
 		r.Tried = a.tried
-		if tell(out, r) != nil {
-			return ExitCrossed // nobody would hear of it
+		if write(out, r) != nil {
+			return ExitCrossed // the report would be lost
 		}
 		o := a.try()
 		r.Happened, r.Held, r.Busy = o.happened, o.held, o.busy
 	}
-	if tell(out, r) != nil || !r.Held {
+	if write(out, r) != nil || !r.Held {
 		return ExitCrossed
 	}
 	return ExitHeld
@@ -117,8 +113,8 @@ func runSeveral(args []string, out io.Writer) int {
 	return status
 }
 
-// Read makes the report of a probe out of what its process wrote. killed: the
-// process was ended by a signal, alone or with its sandbox.
+// Read returns the report of a probe from the output of its process. killed: a signal ended the process, alone
+// or with its sandbox.
 func Read(name string, output []byte, killed bool) Report {
 	r := Report{Probe: name, Tried: name}
 	for line := range strings.Lines(string(output)) {
@@ -130,7 +126,7 @@ func Read(name string, output []byte, killed bool) Report {
 	if r.Happened != "" {
 		return r
 	}
-	r.Held, r.Busy, r.Tried = false, false, cmp.Or(r.Tried, name) // whatever was written
+	r.Held, r.Busy, r.Tried = false, false, cmp.Or(r.Tried, name) // whatever the output says
 	p, _ := find(name)
 	switch {
 	case killed && p.Kills && r.Tried != name:
@@ -155,12 +151,12 @@ func find(name string) (Probe, bool) {
 func (p Probe) attempt(args []string) (attempt, error) {
 	many := len(p.Args) > 0 && strings.HasSuffix(p.Args[len(p.Args)-1], "...")
 	if len(args) < len(p.Args) || len(args) > len(p.Args) && !many {
-		return attempt{}, fmt.Errorf("it wants to be told %q", p.Args)
+		return attempt{}, fmt.Errorf("it needs the arguments %q", p.Args)
 	}
 	return p.plan(args)
 }
 
-func tell(out io.Writer, r Report) error {
+func write(out io.Writer, r Report) error {
 	line, err := json.Marshal(r)
 	if err == nil {
 		_, err = out.Write(append(line, '\n'))

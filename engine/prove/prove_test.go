@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// What did not report is not proven, but for a wall that kills.
-func TestAReportIsReadForWhatItProves(t *testing.T) {
+// Without a report the attempt counts as failed isolation, unless isolation kills.
+func TestReadCountsMissingReportsAsFailures(t *testing.T) {
 	announced := `{"probe":"memory","tried":"use it","happened":"","held":false}` + "\n"
 	for name, c := range map[string]struct {
 		probe, output string
@@ -33,9 +33,8 @@ func TestAReportIsReadForWhatItProves(t *testing.T) {
 	}
 }
 
-// A probe that is not told what it needs has proven nothing, and no probe is
-// unknown to its list.
-func TestWithoutItsArgumentsAProbeProvesNothing(t *testing.T) {
+// A probe without its arguments reports failed isolation, and every listed probe is known.
+func TestProbeWithoutArgumentsFails(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range List() {
 		if seen[p.Name] || p.Name == "" {
@@ -74,7 +73,7 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errors.New("nobody listens") }
 
-func TestWhatNobodyHearsIsNotProven(t *testing.T) {
+func TestUnwritableReportFails(t *testing.T) {
 	if code := Run("terminal", nil, broken{}); code != ExitCrossed {
 		t.Errorf("exit status %d", code)
 	}

@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	burning  = 2 * time.Second // how long a rate is measured
-	overtime = time.Second     // how far past a limit of time a probe goes
-	slack    = 1.15            // what a rate may be above its limit: the kernel counts by tenths of a second
-	coarse   = 0.05            // and of processors beyond that: who watches and pauses looks every 50 ms
-	near     = 0.7             // and what it must come to, to have been held by the limit
+	burning  = 2 * time.Second // duration of a measurement
+	overtime = time.Second     // how far a probe exceeds a time limit
+	slack    = 1.15            // tolerance of a measured rate: the kernel enforces it per tenth of a second
+	coarse   = 0.05            // further tolerance of processors: a watcher checks every 50 ms
+	near     = 0.7             // the least share of the limit that shows that the limit was effective
 )
 
 func rateProbes() []Probe {
@@ -65,7 +65,7 @@ func cpus(limit float64) outcome {
 	switch what := fmt.Sprintf("%.2f processors were used and %.2f idle", used, free); {
 	case used > limit*slack+coarse:
 		return crossed("%s", what)
-	case used+free <= limit*slack+coarse: // it might be others who left no more
+	case used+free <= limit*slack+coarse: // other programs may have left no more
 		o := untried("the machine is busy: %s", what)
 		o.busy = true
 		return o
@@ -74,9 +74,8 @@ func cpus(limit float64) outcome {
 	}
 }
 
-// idleTime is how long the machine's processors have had nothing to do, all
-// together (proc_stat(5)). What asks for processors and is kept from them by a
-// limit leaves them idle; what is kept from them by others does not.
+// idleTime returns the total time in which the machine's processors were idle (proc_stat(5)). A process that a
+// limit restricts leaves processors idle; a process that competes with others does not.
 func idleTime() (time.Duration, error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -85,7 +84,7 @@ func idleTime() (time.Duration, error) {
 	line, _, _ := strings.Cut(string(stat), "\n")
 	fields := strings.Fields(line)
 	if len(fields) < 6 {
-		return 0, errors.New("/proc/stat says nothing of idle processors")
+		return 0, errors.New("/proc/stat has no idle times")
 	}
 	var ticks int64
 	for _, f := range fields[4:6] { // idle, and waiting for a disk
@@ -98,7 +97,7 @@ func idleTime() (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / 100, nil // USER_HZ, on both architectures
 }
 
-// burn computes on every processor until it is stopped.
+// burn uses every processor until it is stopped.
 func burn() (stop func()) {
 	var ended atomic.Bool
 	for range runtime.NumCPU() {
@@ -111,7 +110,7 @@ func burn() (stop func()) {
 	return func() { ended.Store(true) }
 }
 
-// cpuTime is what this process has computed so far, user and system.
+// cpuTime returns the CPU time of this process, user and system.
 func cpuTime() time.Duration {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
@@ -133,28 +132,28 @@ func planCPUTime(args []string) (attempt, error) {
 	return attempt{fmt.Sprintf("compute for %v", limit+overtime), func() outcome { return budget(limit) }}, err
 }
 
-// budget computes until it has used more than it may. Being held up does not
-// keep it from that for ever: then it has not tried.
+// budget uses more CPU time than allowed. If the process is delayed for too long, the attempt counts as not
+// made.
 func budget(limit time.Duration) outcome {
 	stop := burn()
 	defer stop()
 	for end := time.Now().Add(20 * (limit + overtime)); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if used := cpuTime(); used >= limit+overtime {
-			return crossed("it has computed for %v, and goes on", used.Round(time.Millisecond))
+			return crossed("it used %v of CPU time and continues", used.Round(time.Millisecond))
 		}
 	}
-	return untried("in %v it was let compute for %v only", 20*(limit+overtime), cpuTime().Round(time.Millisecond))
+	return untried("in %v it got only %v of CPU time", 20*(limit+overtime), cpuTime().Round(time.Millisecond))
 }
 
 func planTime(args []string) (attempt, error) {
 	limit, err := duration(args[0])
-	return attempt{fmt.Sprintf("be there after %v", limit+overtime), func() outcome {
+	return attempt{fmt.Sprintf("still run after %v", limit+overtime), func() outcome {
 		time.Sleep(limit + overtime)
-		return crossed("it still is")
+		return crossed("it still runs")
 	}}, err
 }
 
-// planRate is of bytes a second, or of how often.
+// planRate tests a limit of bytes or of operations per second.
 func planRate(write, often bool) func([]string) (attempt, error) {
 	return func(args []string) (attempt, error) {
 		limit, err := number(args[0])
@@ -170,21 +169,21 @@ func planRate(write, often bool) func([]string) (attempt, error) {
 	}
 }
 
-// rate goes past the cache, over the same bytes again and again, so that it takes no
-// more space than one piece.
+// rate reads or writes past the page cache, always the same bytes, so that it needs the space of only one
+// piece.
 func rate(limit int64, dir string, write, often bool) outcome {
 	f, err := os.CreateTemp(dir, "prove-")
 	if err != nil {
 		return untried("%v", err)
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // what is left is in the sandbox
+	defer os.Remove(f.Name()) //nolint:errcheck // a leftover is in the sandbox
 	defer f.Close()
 	piece, each := int64(4096), int64(1)
 	if !often {
 		piece = min(1<<20, max(4096, limit/16&^4095))
 		each = piece
 	}
-	buf, err := unix.Mmap(-1, 0, int(piece), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS) // aligned
+	buf, err := unix.Mmap(-1, 0, int(piece), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS) // page-aligned
 	if err != nil {
 		return untried("%v", err)
 	}
@@ -200,7 +199,7 @@ func rate(limit int64, dir string, write, often bool) outcome {
 		}
 	}
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFL, unix.O_DIRECT); err != nil {
-		return untried("%s lies on no disk: %v", dir, err)
+		return untried("%s does not support direct I/O: %v", dir, err)
 	}
 	began, done := time.Now(), int64(0)
 	for time.Since(began) < burning && done < 4*limit*int64(burning/time.Second) {
@@ -210,11 +209,11 @@ func rate(limit int64, dir string, write, often bool) outcome {
 		done += each
 	}
 	got := float64(done) / time.Since(began).Seconds()
-	what := fmt.Sprintf("it came to %.0f a second", got)
+	what := fmt.Sprintf("it reached %.0f a second", got)
 	switch {
 	case got > float64(limit)*slack:
 		return crossed("%s", what)
-	case got < float64(limit)*near: // it might be the disk that is no faster
+	case got < float64(limit)*near: // the disk may be no faster
 		return untried("the disk is slow: %s", what)
 	}
 	return held("%s", what)

@@ -15,9 +15,8 @@ import (
 	"github.com/snapfs/snapfs/network/edge"
 )
 
-// With a network that asks first, what was allowed is reached and nothing else
-// is, by no way that there is a probe for.
-func TestANetworkThatAsksFirstHolds(t *testing.T) {
+// With a network proxy, the allowed destination is reached and no other, by any probed way.
+func TestNetworkProbesAreHeldByTheProxy(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	const allowed, at = "allowed.example", "93.184.216.34"
@@ -31,19 +30,19 @@ func TestANetworkThatAsksFirstHolds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	box := open(t, isolate.Spec{
+	container := open(t, isolate.Spec{
 		Mounts:  []isolate.Mount{{Target: "/", Source: "/", ReadOnly: true}},
 		Network: isolate.NetworkEdge, IDs: isolate.Own(1 << 28), Resolver: network.Gateway4().Addr(),
 		Edge: &isolate.EdgeAddrs{
 			V4: network.Inside4(), Gateway4: network.Gateway4().Addr(), V6: network.Inside6(), Gateway6: network.Gateway6().Addr(), MTU: network.MTU,
 		},
 	})
-	tun := box.Tun()
+	tun := container.Tun()
 	defer tun.Close()
 	e, err := edge.New(tun, edge.Options{
 		Rules:  rules,
 		Lookup: func(context.Context, string) ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr(at)}, nil },
-		Dial: func(ctx context.Context, kind string, _ netip.AddrPort) (net.Conn, error) { // wherever it would lead
+		Dial: func(ctx context.Context, kind string, _ netip.AddrPort) (net.Conn, error) { // whatever the address
 			return (&net.Dialer{}).DialContext(ctx, kind, server.Addr().String())
 		},
 	})
@@ -56,19 +55,19 @@ func TestANetworkThatAsksFirstHolds(t *testing.T) {
 		"name": {"refused.example:443"}, "ipv4": {at + ":443"}, "ipv6": {"[2606:2800::1]:443"}, "resolver": {"9.9.9.9:53", allowed},
 		"metadata": nil, "loopback": {port}, "tls-name": {allowed + ":443", "refused.example"}, "http-name": {allowed + ":443", "refused.example"},
 	} {
-		if r := inside(t, box, 0, name, args...); !r.Held {
+		if r := inside(t, container, 0, name, args...); !r.Held {
 			t.Errorf("%+v", r)
 		}
 	}
-	if r := inside(t, box, 0, "name", allowed+":443"); r.Held || strings.HasPrefix(r.Happened, "could not") {
-		t.Errorf("what is allowed: %+v", r)
+	if r := inside(t, container, 0, "name", allowed+":443"); r.Held || strings.HasPrefix(r.Happened, "could not") {
+		t.Errorf("the allowed name: %+v", r)
 	}
-	if r := inside(t, box, 0, "resolver", network.Gateway4().Addr().String()+":53", allowed); r.Held {
+	if r := inside(t, container, 0, "resolver", network.Gateway4().Addr().String()+":53", allowed); r.Held {
 		t.Errorf("the right name server: %+v", r)
 	}
 }
 
-// answer is a server that answers to everything.
+// answer is a server that replies to every message.
 func answer(l net.Listener) {
 	for {
 		c, err := l.Accept()
@@ -86,8 +85,8 @@ func answer(l net.Listener) {
 	}
 }
 
-// What is sent as a ClientHello is one, with the name in it, to a real server.
-func TestTheClientHelloIsOne(t *testing.T) {
+// A real server parses the hand-made ClientHello and finds the name in it.
+func TestClientHelloIsValid(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +101,7 @@ func TestTheClientHelloIsOne(t *testing.T) {
 		defer c.Close()
 		_ = tls.Server(c, &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 			asked <- h.ServerName
-			return nil, nil // it has no certificate, and says so in an alert
+			return nil, nil // the server has no certificate and sends an alert
 		}}).Handshake()
 	}()
 	if n, err := answered(l.Addr().String(), clientHello("some.example")); n == 0 {

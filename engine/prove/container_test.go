@@ -19,8 +19,8 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// In a sandbox every wall holds, for root's and for an ordinary user's.
-func TestInASandboxEveryWallHolds(t *testing.T) {
+// In a sandbox every probe reports isolation, for root and for an ordinary user.
+func TestEveryProbeIsHeldInASandbox(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec isolate.Spec) {
 		dir, state := scratch(t), scratch(t)
 		if err := os.WriteFile(filepath.Join(state, "record"), []byte("x"), 0o644); err != nil {
@@ -51,8 +51,8 @@ func TestInASandboxEveryWallHolds(t *testing.T) {
 			{Resource: unix.RLIMIT_NOFILE, Cur: 64, Max: 64},
 			{Resource: unix.RLIMIT_CPU, Cur: 1, Max: 1},
 		}
-		box := open(t, spec)
-		walls := map[string][]string{
+		container := open(t, spec)
+		probes := map[string][]string{
 			"pids": {"40"}, "files": {"64"}, "cpu-time": {"1s"},
 			"name": {"example.com:443"}, "ipv4": {"1.1.1.1:443"}, "ipv6": {"[2606:4700::1111]:443"}, "resolver": {"9.9.9.9:53", "example.com"},
 			"metadata": nil, "loopback": {port}, "abstract-socket": {name},
@@ -60,35 +60,34 @@ func TestInASandboxEveryWallHolds(t *testing.T) {
 			"see-process": {pid, start}, "signal-process": {pid, start}, "trace-process": {pid, start}, "pid-1": nil,
 		}
 		for _, p := range powerProbes() {
-			walls[p.Name] = nil
+			probes[p.Name] = nil
 		}
-		for name, args := range walls {
+		for name, args := range probes {
 			for _, uid := range usersOf(spec) {
-				if r := inside(t, box, uid, name, args...); !r.Held {
+				if r := inside(t, container, uid, name, args...); !r.Held {
 					t.Errorf("user %d: %+v", uid, r)
 				}
 			}
 		}
-		if r := inside(t, box, 0, "masked", "/mnt/secret", "/mnt"); r.Held {
+		if r := inside(t, container, 0, "masked", "/mnt/secret", "/mnt"); r.Held {
 			t.Errorf("a path that is not masked: %+v", r)
 		}
 	})
 }
 
-// A limit of time is whoever ends the box; the probe is gone with it, which is
-// what it holds by.
-func TestTheEndOfABoxIsALimitOfTimeThatHeld(t *testing.T) {
+// The owner of the container enforces a time limit by ending it, and the probe with it.
+func TestTimeLimitEndsTheContainer(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec isolate.Spec) {
-		box := open(t, spec)
-		time.AfterFunc(500*time.Millisecond, func() { _ = box.Close(context.Background()) })
-		if r := inside(t, box, 0, "time", "500ms"); !r.Held || r.Happened != "it was killed" {
+		container := open(t, spec)
+		time.AfterFunc(500*time.Millisecond, func() { _ = container.Close(context.Background()) })
+		if r := inside(t, container, 0, "time", "500ms"); !r.Held || r.Happened != "it was killed" {
 			t.Errorf("%+v", r)
 		}
 	})
 }
 
-// What control groups hold.
-func TestTheLimitsOfASandboxHold(t *testing.T) {
+// Limits that control groups enforce.
+func TestLimitProbesReportCgroups(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	dir := treetest.Dir(t)
@@ -108,24 +107,24 @@ func TestTheLimitsOfASandboxHold(t *testing.T) {
 	spec := rootSpec()
 	spec.Mounts = append(spec.Mounts, isolate.Mount{Target: "/mnt", Source: dir})
 	spec.Cgroups = g.Cgroups()
-	box := open(t, spec)
+	container := open(t, spec)
 	for name, args := range map[string][]string{"pids": {"60"}, "cpus": {"0.3"}, "write-rate": {"2097152", "/mnt"}} {
-		r := inside(t, box, 0, name, args...)
-		if !r.Held && !strings.HasPrefix(r.Happened, "could not be tried: the ") { // a machine that others use
+		r := inside(t, container, 0, name, args...)
+		if !r.Held && !strings.HasPrefix(r.Happened, "could not be tried: the ") { // a machine with other load
 
 			t.Errorf("%+v", r)
 		}
 	}
-	if r := inside(t, box, 0, "memory", strconv.Itoa(100<<20)); !r.Held || r.Happened != "it was killed" {
+	if r := inside(t, container, 0, "memory", strconv.Itoa(100<<20)); !r.Held || r.Happened != "it was killed" {
 		t.Errorf("%+v", r)
 	}
-	if err := box.Close(t.Context()); err != nil { // its groups can be removed then
+	if err := container.Close(t.Context()); err != nil { // then its control groups can be removed
 		t.Error(err)
 	}
 }
 
-// A disk that is full is one that holds.
-func TestAFullDiskHolds(t *testing.T) {
+// A full disk counts as a disk limit.
+func TestDiskProbesReportAFullDisk(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.Leaks(t)
 	dir := treetest.Dir(t)
@@ -182,15 +181,15 @@ func scratch(t *testing.T) string {
 	return t.TempDir()
 }
 
-// open starts a box with the prover in its /tmp.
+// open starts a container with the probe program in its /tmp.
 func open(t *testing.T, spec isolate.Spec) *isolate.Container {
 	t.Helper()
-	box, _, err := isolate.Start(t.Context(), spec, nil)
+	container, _, err := isolate.Start(t.Context(), spec, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := box.Close(context.Background()); err != nil {
+		if err := container.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -199,7 +198,7 @@ func open(t *testing.T, spec isolate.Spec) *isolate.Container {
 		t.Fatal(err)
 	}
 	defer self.Close()
-	p, err := box.Exec(t.Context(), isolate.Command{
+	p, err := container.Exec(t.Context(), isolate.Command{
 		Args: []string{"/bin/sh", "-c", "cat >/tmp/prover && chmod 755 /tmp/prover"}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/", Stdin: self,
 	})
 	if err != nil {
@@ -208,11 +207,11 @@ func open(t *testing.T, spec isolate.Spec) *isolate.Container {
 	if st, err := p.Wait(t.Context()); err != nil || st.ExitCode() != 0 {
 		t.Fatal(st, err)
 	}
-	return box
+	return container
 }
 
-// inside runs a probe in a box, as one of its users.
-func inside(t *testing.T, box *isolate.Container, uid uint32, name string, args ...string) Report {
+// inside runs a probe in a container, as one of its users.
+func inside(t *testing.T, container *isolate.Container, uid uint32, name string, args ...string) Report {
 	t.Helper()
 	out, w, err := os.Pipe()
 	if err != nil {
@@ -223,7 +222,7 @@ func inside(t *testing.T, box *isolate.Container, uid uint32, name string, args 
 		Args: append([]string{"/tmp/prover", "prove", name}, args...), Dir: "/", UID: uid, GID: uid, Stdout: w,
 		Env: []string{"SNAPFS_TEST_AS=prover", "PATH=/usr/bin:/bin", "GORACE=" + os.Getenv("GORACE")},
 	}
-	p, err := box.Exec(t.Context(), c)
+	p, err := container.Exec(t.Context(), c)
 	w.Close()
 	if err != nil {
 		t.Fatal(err)
@@ -239,7 +238,7 @@ func inside(t *testing.T, box *isolate.Container, uid uint32, name string, args 
 	return Read(name, text.Bytes(), st.Signal != 0)
 }
 
-// usersOf are users to be in a box: under Same there is one only.
+// usersOf returns users to test in a container: under Same there is only one.
 func usersOf(spec isolate.Spec) []uint32 {
 	if spec.IDs == isolate.Same {
 		return []uint32{0}
