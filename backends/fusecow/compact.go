@@ -192,7 +192,7 @@ func (b *backend) mergeInto(ctx context.Context, c *chain, path string) error {
 	if err := os.WriteFile(path+replacesFile, []byte(c.text()), 0o600); err != nil {
 		return err
 	}
-	return layer.Merge(b.optionsOn("", &c.of), c.from, c.to, path) // Merge does not read the lower
+	return layer.Merge(layer.Stack{Layers: b.layerPaths(&c.of), Indexes: c.of.Indexes}, c.from, c.to, path)
 }
 
 // substitute makes all records name a merged layer in place of the layers that it replaces, and marks these as

@@ -93,7 +93,7 @@ func checkUpTo(o Options) (*checker, error) {
 	}
 	c := &checker{f: f}
 	for i, path := range o.Layers {
-		if err := c.layer(o.index(i), path, i == len(o.Layers)-1); err != nil {
+		if err := c.layer(o.stack().Index(i), path, i == len(o.Layers)-1); err != nil {
 			return c, fmt.Errorf("checking the layer %s: %w", path, err)
 		}
 	}
@@ -112,7 +112,7 @@ func (c *checker) add(layer, what string, args ...any) {
 
 // layer checks one layer.
 func (c *checker) layer(at Index, path string, top bool) error {
-	d, err := openLayer(path, false)
+	l, err := openLayer(path, false)
 	if errors.Is(err, fs.ErrNotExist) {
 		c.add(path, "it is not there")
 		return nil
@@ -120,6 +120,7 @@ func (c *checker) layer(at Index, path string, top bool) error {
 	if err != nil {
 		return err
 	}
+	d := &stackedLayer{Layer: l}
 	c.f.push(d, at)
 	clean, err := c.log(d, top)
 	if err != nil {
@@ -129,7 +130,7 @@ func (c *checker) layer(at Index, path string, top bool) error {
 }
 
 // log replays the log of a layer up to the first invalid record, and reports whether the layer is clean.
-func (c *checker) log(d *Layer, top bool) (clean bool, err error) {
+func (c *checker) log(d *stackedLayer, top bool) (clean bool, err error) {
 	all, err := d.ReadLog()
 	if err != nil {
 		return false, err
@@ -142,8 +143,7 @@ func (c *checker) log(d *Layer, top bool) (clean bool, err error) {
 	nonsense := false
 	err = d.Frames(func(records []byte) error {
 		clean = bytes.Equal(records, []byte{KindClean})
-		r := &Reader{rest: records}
-		for len(r.rest) > 0 {
+		for r := NewReader(records); r.More(); {
 			if !c.f.replayRecord(r, origins) {
 				nonsense = true
 				return ErrDamaged
@@ -179,7 +179,7 @@ func (c *checker) log(d *Layer, top bool) (clean bool, err error) {
 // checkContents compares the content files of a layer with its log. A frozen layer may still have content that
 // was about to be deleted. Of a layer that is not clean it reports only content that is missing or was copied, because the next mount
 // recovers the rest.
-func (c *checker) checkContents(d *Layer, clean, top bool) error {
+func (c *checker) checkContents(d *stackedLayer, clean, top bool) error {
 	there := map[uint64]bool{}
 	var atlas *pathIndex
 	name := func(n *inode) string {

@@ -60,14 +60,13 @@ func (t *comparison) collect(layer string) error {
 	return d.Records(func(kind byte, r *Reader) {
 		switch kind {
 		case KindInode:
-			var n inode
-			r.Inode(&n)
-			t.nodes[n.id] = struct{}{}
-		case KindName, KindUnname:
-			t.names[binding{r.Num(), r.Text()}] = struct{}{}
-			if kind == KindName {
-				r.Num()
-			}
+			t.nodes[r.Inode().ID] = struct{}{}
+		case KindName:
+			dir, name, _ := r.Name()
+			t.names[binding{dir, name}] = struct{}{}
+		case KindUnname:
+			dir, name := r.Unname()
+			t.names[binding{dir, name}] = struct{}{}
 		default:
 			r.Skip(kind) // a gone inode has also lost its names, which are recorded
 		}

@@ -183,7 +183,7 @@ func (f *FS) copyUp(n *inode, top Index, keep int64) (err error) {
 
 // createContent creates the empty content of an inode. It sets aside a file of that name that belongs to no
 // inode, unless the next commit was to delete it.
-func (f *FS) createContent(d *Layer, id uint64) (int, error) {
+func (f *FS) createContent(d *stackedLayer, id uint64) (int, error) {
 	num, err := d.OpenContent(id, unix.O_RDWR|unix.O_EXCL, true)
 	if err != unix.EEXIST {
 		return num, err

@@ -27,18 +27,14 @@ type Layer struct {
 	synced int64
 	// UncleanMode: the mode of the log says that the layer is not clean; see MarkOpen.
 	UncleanMode bool
-	// charged is the number of bytes that the log counts for, in whole blocks.
-	charged int64
 	// Torn: bytes follow the last whole frame, or content exists although the log records no inode.
 	Torn bool
 	// corrupt: what follows the last whole frame is as long as its header says, so a kill did not tear it.
 	corrupt bool
 	// Limit, unless 0, is the offset at which reading a log that is being repaired stops.
 	Limit int64
-	// nextCompaction is the length from which on the log may be compacted. renamed: the directory entry of the
-	// log may not be on stable storage.
-	nextCompaction int64
-	renamed        bool
+	// renamed: the directory entry of the log may not be on stable storage.
+	renamed bool
 }
 
 // ErrDamaged reports a log that does not begin with the magic word, whose whole frames make no sense, or that
@@ -167,8 +163,7 @@ func (d *Layer) Frames(do func(records []byte) error) error {
 // Records calls do with the kind of each record in the log. do must read exactly the rest of the record from r.
 func (d *Layer) Records(do func(kind byte, r *Reader)) error {
 	return d.Frames(func(records []byte) error {
-		r := &Reader{rest: records}
-		for len(r.rest) > 0 {
+		for r := NewReader(records); r.More(); {
 			if do(r.Kind(), r); r.Bad {
 				return ErrDamaged
 			}

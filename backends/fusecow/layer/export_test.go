@@ -28,7 +28,7 @@ var ReportsHoles = reportsHoles
 
 // Paths returns the paths of all layers.
 func (f *FS) Paths() (all []string) {
-	_ = f.eachLayer(func(d *Layer, _ Index) error { all = append(all, d.Path); return nil })
+	_ = f.eachLayer(func(d *stackedLayer, _ Index) error { all = append(all, d.Path); return nil })
 	return all
 }
 

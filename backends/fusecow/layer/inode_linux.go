@@ -87,45 +87,16 @@ type attr struct {
 	blocks int64
 }
 
-// A Time is a time in seconds since 1970 and nanoseconds. The seconds are stored in two halves, so that a Time
-// takes 12 bytes.
-type Time struct {
-	high int32
-	low  uint32
-	Nsec uint32
-}
-
-// At returns the Time that is sec seconds and nsec nanoseconds after 1970 began.
-func At(sec int64, nsec uint32) Time { return Time{int32(sec >> 32), uint32(sec), nsec} }
-
-// Sec returns the whole seconds since 1970.
-func (t Time) Sec() int64 { return int64(t.high)<<32 | int64(t.low) }
-
 func now() Time {
 	t := time.Now()
 	return At(t.Unix(), uint32(t.Nanosecond()))
 }
-
-// An Index says where the content of a regular file is: the index of a layer, or one of these constants.
-type Index int32
-
-const (
-	InLower   Index = -1 // in the lower
-	NoContent Index = -2 // no content: all zeros
-)
 
 // A lowerRef refers to a lower inode by its name. It never changes.
 type lowerRef struct {
 	dir  *lowerRef // nil for the root
 	name string
 	Identity
-}
-
-// An Identity distinguishes a lower inode from a later one with the same name or number.
-type Identity struct {
-	Ino  uint64
-	Dev  uint32 // 32 bits, as in Linux; 0 means the device of the lower's root
-	Born Time
 }
 
 func (f *FS) identityOf(st *vfs.Stat) Identity {
@@ -163,6 +134,32 @@ func (o *lowerRef) path() string {
 		}
 	}
 	return b.String()
+}
+
+// record returns the state of n for the log.
+func (n *inode) record() Inode {
+	r := Inode{
+		ID: n.id, Mode: n.mode, UID: n.uid, GID: n.gid, Nlink: n.nlink, Rdev: n.rdev,
+		Size: n.size, Blocks: n.blocks, Layer: n.layer, Atime: n.atime, Mtime: n.mtime, Ctime: n.ctime,
+		Target: n.target, Xattrs: n.xattrs,
+	}
+	if n.layer >= 0 {
+		r.Blocks = n.charged / 512
+	}
+	if n.lower != nil {
+		r.LowerPath, r.Lower = n.lower.path(), n.lower.Identity
+	}
+	return r
+}
+
+// setRecord sets the state of n, except its numbers and its lower inode. The caller has called ownState.
+func (n *inode) setRecord(r *Inode) {
+	n.attr = attr{
+		ino: n.ino, size: r.Size, mode: r.Mode, uid: r.UID, gid: r.GID, nlink: r.Nlink, rdev: r.Rdev,
+		atime: r.Atime, mtime: r.Mtime, ctime: r.Ctime,
+	}
+	n.layer, n.target, n.xattrs, n.sparse = r.Layer, r.Target, r.Xattrs, nil
+	n.setBlocks(r.Blocks)
 }
 
 // setBlocks sets the size of the content to that many blocks of 512 bytes. Blocks in a layer are charged. The

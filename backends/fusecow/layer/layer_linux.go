@@ -80,10 +80,10 @@ type FS struct {
 	renumbered map[Identity]*inode
 	// aliases are the further lower names by which an inode was looked up.
 	aliases map[*inode][]*lowerRef
-	nextIno uint64   // number of the next new inode
-	layers  []*Layer // by index; a merged layer occupies several
-	slots   []*Slot  // usage of each layer, at its highest index
-	quota   *Quota   // limits the layers from firstOwn on; may be nil
+	nextIno uint64          // number of the next new inode
+	layers  []*stackedLayer // by index; a merged layer occupies several
+	slots   []*Slot         // usage of each layer, at its highest index
+	quota   *Quota          // limits the layers from firstOwn on; may be nil
 	// pendingLog estimates the bytes by which the next commit grows the log.
 	pendingLog atomic.Int64
 	// frames counts the frames written since Open, plus one for all that were there before. durableFrame is the
@@ -109,6 +109,13 @@ type FS struct {
 	listings listings
 	stop     chan struct{}
 	stopped  sync.WaitGroup
+}
+
+// A stackedLayer is an open layer of a filesystem.
+type stackedLayer struct {
+	*Layer
+	charged        int64 // bytes that the log counts for, in whole blocks
+	nextCompaction int64 // length from which on the log may be compacted
 }
 
 // deadContent is a content file to delete, and the bytes it is charged for.
@@ -176,7 +183,7 @@ func openRoot(o Options) (_ *FS, err error) {
 		dirty: map[*inode]struct{}{}, dirtyNames: map[nameKey]struct{}{}, unlinked: map[*inode]struct{}{}, stop: make(chan struct{}),
 		removedDirs: map[uint64]struct{}{}, generations: map[uint64]uint64{},
 		lateReads: lateReads{since: o.Since},
-		block:     blockSize, firstOwn: o.nextIndex(o.Base), copyUpLimit: cmp.Or(o.CopyUpLimit, defaultCopyUpLimit),
+		block:     blockSize, firstOwn: o.stack().Above(o.Base), copyUpLimit: cmp.Or(o.CopyUpLimit, defaultCopyUpLimit),
 	}
 	f.frames.Store(1)
 	if f.lower, err = openLowerRoot(o.Lower); err != nil {
@@ -208,31 +215,17 @@ func openLowerRoot(path string) (int, error) {
 	return fd, nil
 }
 
-// index returns the highest index that Layers[i] occupies.
-func (o *Options) index(i int) Index {
-	if o.Indexes == nil {
-		return Index(i)
-	}
-	return Index(o.Indexes[i])
-}
-
-// nextIndex returns the first index above the first n layers.
-func (o *Options) nextIndex(n int) Index {
-	if n == 0 {
-		return 0
-	}
-	return o.index(n-1) + 1
-}
+func (o *Options) stack() *Stack { return &Stack{o.Layers, o.Indexes} }
 
 // push adds d on top of the open layers, at all indexes up to upTo.
-func (f *FS) push(d *Layer, upTo Index) {
+func (f *FS) push(d *stackedLayer, upTo Index) {
 	for f.top() < upTo {
 		f.layers, f.slots = append(f.layers, d), append(f.slots, &Slot{})
 	}
 }
 
 // eachLayer calls do with each open layer and its highest index.
-func (f *FS) eachLayer(do func(d *Layer, at Index) error) error {
+func (f *FS) eachLayer(do func(d *stackedLayer, at Index) error) error {
 	for i, d := range f.layers {
 		if i+1 < len(f.layers) && f.layers[i+1] == d {
 			continue
@@ -248,11 +241,11 @@ func (f *FS) eachLayer(do func(d *Layer, at Index) error) error {
 func (f *FS) HasLayer(path string) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	return slices.ContainsFunc(f.layers, func(d *Layer) bool { return d.Path == path })
+	return slices.ContainsFunc(f.layers, func(d *stackedLayer) bool { return d.Path == path })
 }
 
 // isLayerAt reports whether d occupies the index at.
-func (f *FS) isLayerAt(d *Layer, at Index) bool {
+func (f *FS) isLayerAt(d *stackedLayer, at Index) bool {
 	return at >= 0 && int(at) < len(f.layers) && f.layers[at] == d
 }
 
@@ -261,14 +254,15 @@ func (f *FS) isLayerAt(d *Layer, at Index) bool {
 func (f *FS) openLayer(i int, o *Options) error {
 	top := i == len(o.Layers)-1
 	own := top && !f.readOnly
-	d, err := openLayer(o.Layers[i], own)
+	l, err := openLayer(o.Layers[i], own)
 	if err != nil {
 		return err
 	}
+	d := &stackedLayer{Layer: l}
 	if top {
 		d.Limit = o.cut
 	}
-	f.push(d, o.index(i))
+	f.push(d, o.stack().Index(i))
 	if f.block, err = blockOf(d.FD); err != nil {
 		return err
 	}
@@ -342,10 +336,11 @@ func (f *FS) Freeze(path string, then func() error) (err error) {
 	if err := f.commit(true); err != nil {
 		return err
 	}
-	d, err := openLayer(path, true)
+	l, err := openLayer(path, true)
 	if err != nil {
 		return err
 	}
+	d := &stackedLayer{Layer: l}
 	defer func() {
 		if err != nil {
 			d.Close()
@@ -415,7 +410,7 @@ func (f *FS) release() {
 	if f.quota != nil {
 		f.quota.Close()
 	}
-	_ = f.eachLayer(func(d *Layer, _ Index) error { d.Close(); return nil })
+	_ = f.eachLayer(func(d *stackedLayer, _ Index) error { d.Close(); return nil })
 	if f.lower >= 0 {
 		unix.Close(f.lower)
 	}

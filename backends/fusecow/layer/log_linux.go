@@ -114,7 +114,7 @@ func (f *FS) restoreUnlogged(u *unlogged) {
 // appendFreeing appends a batch to the log. On a full disk it first deletes content of inodes that are gone, no
 // more than needed: without that, a full disk could not be emptied from inside. A process killed just then
 // finds such a file again, empty.
-func (f *FS) appendFreeing(d *Layer, s *Slot, u *unlogged) error {
+func (f *FS) appendFreeing(d *stackedLayer, s *Slot, u *unlogged) error {
 	for {
 		err := d.Append(u.records)
 		if err == nil || len(u.garbage) == 0 || !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
@@ -129,7 +129,7 @@ func (f *FS) appendFreeing(d *Layer, s *Slot, u *unlogged) error {
 	}
 }
 
-func (f *FS) removeDead(d *Layer, s *Slot, g deadContent) error {
+func (f *FS) removeDead(d *stackedLayer, s *Slot, g deadContent) error {
 	err := d.RemoveContent(g.id)
 	if err == nil {
 		s.Bytes.Add(-g.charged)
@@ -149,34 +149,48 @@ func (f *FS) isDurable(n *inode) bool {
 // encodeUnlogged encodes records for all dirty inodes and names, and returns the previous state of the inodes.
 // Records of gone inodes come first, because their numbers may have been reused. The caller holds mu.
 func (f *FS) encodeUnlogged() ([]byte, []loggedState) {
-	var w, nodes Writer
+	var w, inodes Writer
 	before := make([]loggedState, 0, len(f.dirty))
 	for n := range f.dirty {
 		before = append(before, loggedState{n, n.logged, n.frame})
 		switch {
 		case n.nlink > 0:
-			nodes.Inode(n)
-			nodes.Sparse(n)
+			r := n.record()
+			inodes.Inode(&r)
+			if n.sparse != nil {
+				inodes.Sparse(n.id, &n.sparse.Sparse)
+			}
 			n.logged = true
 			if n.frame == 0 {
 				n.frame = f.frames.Load() + 1
 			}
 		case n.logged:
-			w = append(w, KindGone)
-			w.num(n.id)
+			w.Gone(n.id)
 			n.logged = false
 		}
 	}
-	w = append(w, nodes...)
+	w = append(w, inodes...)
 	for _, o := range f.originals {
 		w.Original(o)
 	}
 	for k := range f.dirtyNames {
 		if k.dir.nlink > 0 && k.dir.changed {
-			w.Name(k)
+			encodeName(&w, k)
 		}
 	}
 	return w, before
+}
+
+// encodeName encodes the present entry of a directory.
+func encodeName(w *Writer, k nameKey) {
+	switch to, ok := k.dir.entries[k.name]; {
+	case !ok:
+		w.Unname(k.dir.id, k.name)
+	case to == nil:
+		w.Name(k.dir.id, k.name, 0)
+	default:
+		w.Name(k.dir.id, k.name, to.id)
+	}
 }
 
 // markDirty queues n for the next commit. The caller holds mu.
@@ -186,12 +200,11 @@ func (f *FS) markDirty(n *inode) {
 }
 
 // replay applies the log of a layer, and reports whether the layer is clean.
-func (f *FS) replay(d *Layer) (clean bool, err error) {
+func (f *FS) replay(d *stackedLayer) (clean bool, err error) {
 	origins := map[string]*lowerRef{".": f.root.lower}
 	err = d.Frames(func(records []byte) error {
 		clean = len(records) == 1 && records[0] == KindClean
-		r := &Reader{rest: records}
-		for len(r.rest) > 0 {
+		for r := NewReader(records); r.More(); {
 			if !f.replayRecord(r, origins) {
 				return ErrDamaged
 			}
@@ -207,30 +220,30 @@ func (f *FS) replayRecord(r *Reader, origins map[string]*lowerRef) bool {
 	case KindClean, KindOriginal:
 		r.Skip(kind)
 	case KindInode:
-		var n inode
-		path, id := r.Inode(&n)
+		n := r.Inode()
 		if r.Bad {
 			return false
 		}
-		f.replayInode(&n, path, id, origins)
+		f.replayInode(&n, origins)
 	case KindSparse:
 		id, p := r.Sparse()
 		return !r.Bad && f.replaySparse(id, p)
 	case KindGone:
-		if n := f.inodes[r.Num()]; n != nil {
+		if n := f.inodes[r.Gone()]; n != nil {
 			f.unchargeContent(n)
 			f.unchargeInode(n)
 			f.evict(n)
 		}
 	case KindName:
-		dir, name, to := f.inodes[r.Num()], r.Text(), r.Num()
-		n := f.inodes[to]
+		id, name, to := r.Name()
+		dir, n := f.inodes[id], f.inodes[to]
 		if r.Bad || dir == nil || n == nil && to != 0 {
 			return false
 		}
 		dir.setName(name, n)
 	case KindUnname:
-		dir, name := f.inodes[r.Num()], r.Text()
+		id, name := r.Unname()
+		dir := f.inodes[id]
 		if r.Bad || dir == nil {
 			return false
 		}
@@ -241,34 +254,30 @@ func (f *FS) replayRecord(r *Reader, origins map[string]*lowerRef) bool {
 	return !r.Bad
 }
 
-// replayInode adds a recorded inode to the table.
-func (f *FS) replayInode(n *inode, path string, id Identity, origins map[string]*lowerRef) {
-	old := f.inodes[n.id]
-	if old == nil {
-		old = &inode{id: n.id, dirtyState: cleanState, layer: NoContent}
-		if path != "" {
-			old.lower = lowerRefAt(origins, path)
-			if !n.isDir() { // several files may have had this name in the lower, one after the other
-				old.lower = &lowerRef{dir: old.lower.dir, name: old.lower.name}
+// replayInode applies the recorded state of an inode.
+func (f *FS) replayInode(r *Inode, origins map[string]*lowerRef) {
+	n := f.inodes[r.ID]
+	if n == nil {
+		n = &inode{id: r.ID, dirtyState: cleanState, layer: NoContent}
+		n.ino = n.id
+		if r.LowerPath != "" {
+			n.lower = lowerRefAt(origins, r.LowerPath)
+			if r.Mode&unix.S_IFMT != unix.S_IFDIR { // several files may have had this name in the lower, one after the other
+				n.lower = &lowerRef{dir: n.lower.dir, name: n.lower.name}
 			}
-			old.lower.Identity = f.omitRootDev(id)
+			n.lower.Identity = f.omitRootDev(r.Lower)
 		}
-		f.insert(old)
-	} else if path == "" {
-		old.lower = nil // it was detached
+		f.insert(n)
+	} else if r.LowerPath == "" {
+		n.lower = nil // it was detached
 	}
-	f.unchargeContent(old.ownState())
-	ino := old.ino
-	old.attr, old.layer, old.target, old.xattrs = n.attr, n.layer, n.target, n.xattrs
-	if old.ino = ino; ino == 0 {
-		old.ino = old.id
-	}
-	old.changed, old.logged = true, true
-	old.frame = f.frames.Load()
-	old.charged, old.sparse = n.charged, nil
-	old.preallocated = n.charged > f.alignUp(n.size)
-	f.chargeContent(old)
-	f.chargeInode(old)
+	f.unchargeContent(n.ownState())
+	n.setRecord(r)
+	n.changed, n.logged = true, true
+	n.frame = f.frames.Load()
+	n.preallocated = n.charged > f.alignUp(n.size)
+	f.chargeContent(n)
+	f.chargeInode(n)
 	if n.id >= FirstOwnIno {
 		f.nextIno = max(f.nextIno, n.id+1)
 	}
@@ -341,7 +350,7 @@ func (f *FS) recover(careful bool) error {
 }
 
 // extendSparse extends the content of n to the end of its first source.
-func (f *FS) extendSparse(d *Layer, n *inode) error {
+func (f *FS) extendSparse(d *stackedLayer, n *inode) error {
 	n.size = n.sparse.shown()
 	if f.readOnly {
 		return nil

@@ -121,9 +121,8 @@ func (f *FS) inoOf(id *Identity) uint64 {
 }
 
 const (
-	rootID      = 1       // FUSE_ROOT_ID
-	hashedInos  = 1 << 60 // first of the numbers for inodes that cannot keep theirs
-	FirstOwnIno = 1 << 61 // first number of inodes created here
+	rootID     = 1       // FUSE_ROOT_ID
+	hashedInos = 1 << 60 // first of the numbers for inodes that cannot keep theirs
 )
 
 // loadLower loads the attributes of a clean inode from the lower before it becomes dirty.

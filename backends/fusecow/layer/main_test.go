@@ -197,6 +197,9 @@ func (b *bench) tell(line string) {
 	b.hear("done\n")
 }
 
+// stack is the layers as they are merged.
+func (b *bench) stack() layer.Stack { return layer.Stack{Layers: b.layers, Indexes: b.places} }
+
 // freeze puts one more layer on top while all is mounted.
 func (b *bench) freeze() {
 	b.Helper()

@@ -6,17 +6,42 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
 
+// A Stack is the layers of a filesystem, the oldest first.
+type Stack struct {
+	Layers []string // paths
+	// Indexes holds, for each of Layers, the highest index that it occupies, in rising order: a layer that
+	// [Merge] made occupies the indexes of the layers it replaced. nil means one index each.
+	Indexes []int
+}
+
+// Index returns the highest index that Layers[i] occupies.
+func (s *Stack) Index(i int) Index {
+	if s.Indexes == nil {
+		return Index(i)
+	}
+	return Index(s.Indexes[i])
+}
+
+// Above returns the first index above the first n layers.
+func (s *Stack) Above(n int) Index {
+	if n == 0 {
+		return 0
+	}
+	return s.Index(n-1) + 1
+}
+
 // ErrNotMergeable reports layers that cannot be merged.
 var ErrNotMergeable = errors.New("the layers cannot be merged")
 
-// Merge creates a layer at path, which must not exist, with the combined effect of the layers o.Layers[from:to]
+// Merge creates a layer at path, which must not exist, with the combined effect of the layers s.Layers[from:to]
 // above the older ones. It is for stacks in which no snapshot needs a state in between. The new layer occupies
-// all indexes of the merged ones, and its content counts at the highest of them (see Options.Indexes), so that
+// all indexes of the merged ones, and its content counts at the highest of them (see Stack.Indexes), so that
 // layers above it stay valid. The merged layers stay as well: content files get a second link in the new layer.
 // Everything is on stable storage when Merge returns.
 //
@@ -24,8 +49,8 @@ var ErrNotMergeable = errors.New("the layers cannot be merged")
 // needed. Errors: ErrNotMergeable (a sparse upper has its sources in several of the layers, something was set
 // aside in one, or the filesystem allows no further links), [ErrDamaged], and those of files. After an error a
 // part may remain at path, without a log and hence not a layer.
-func Merge(o Options, from, to int, path string) error {
-	m := &merger{o: &o, from: from, to: to, path: path, Digest: NewDigest(), originalIn: map[string]string{}}
+func Merge(s Stack, from, to int, path string) error {
+	m := &merger{Stack: s, from: from, to: to, path: path, Digest: NewDigest(), originalIn: map[string]string{}}
 	err := os.MkdirAll(path+"/data", 0o700)
 	if err == nil {
 		err = m.read()
@@ -44,7 +69,7 @@ func Merge(o Options, from, to int, path string) error {
 }
 
 type merger struct {
-	o        *Options
+	Stack
 	from, to int
 	path     string
 	*Digest
@@ -53,24 +78,24 @@ type merger struct {
 
 // read digests the logs of the merged layers.
 func (m *merger) read() error {
-	apart := false
+	taken := false
 	for i := m.from; i < m.to; i++ {
-		if err := m.checkSetAside(m.o.Layers[i]); err != nil {
+		if err := m.checkSetAside(m.Layers[i]); err != nil {
 			return err
 		}
 		originals := len(m.originals)
-		err := readRecords(m.o.Layers[i], func(kind byte, r *Reader) {
+		err := readRecords(m.Layers[i], func(kind byte, r *Reader) {
 			before := r.rest
 			if m.Add(kind, r); len(m.originals) == originals {
 				return
 			}
 			originals = len(m.originals)
-			if o := (&Reader{rest: before}).Original(); o.Copy > 0 {
-				apart = apart || m.originalIn[o.contentPath()] != "" // another original has the same name
-				m.originalIn[o.contentPath()] = m.o.Layers[i]
+			if o := NewReader(before).Original(); o.Copy > 0 {
+				taken = taken || m.originalIn[o.contentPath()] != "" // another original has the same name
+				m.originalIn[o.contentPath()] = m.Layers[i]
 			}
 		})
-		if err == nil && apart {
+		if err == nil && taken {
 			err = ErrNotMergeable
 		}
 		if err != nil {
@@ -93,38 +118,29 @@ func (m *merger) checkSetAside(path string) error {
 // records returns the records of the merged log, and links the content files.
 func (m *merger) records() (Writer, error) {
 	needed := NewDigest()
-	for _, below := range m.o.Layers[:m.from] {
-		if err := readRecords(below, func(kind byte, r *Reader) { m.Need(needed, kind, r) }); err != nil {
+	for _, path := range m.Layers[:m.from] {
+		if err := readRecords(path, func(kind byte, r *Reader) { m.Need(needed, kind, r) }); err != nil {
 			return nil, err
 		}
 	}
-	first, last := m.o.nextIndex(m.from), m.o.index(m.to-1)
+	first, last := m.Above(m.from), m.Index(m.to-1)
 	for id, l := range m.inodes {
-		n := new(inode)
-		at, identity := (&Reader{rest: l.record}).Inode(n)
+		n := NewReader(l.record).Inode()
 		if l.sparse != nil {
-			_, n.sparse = (&Reader{rest: l.sparse}).Sparse()
-			for _, s := range n.sparse.Sources {
-				if s.Layer >= first {
-					return nil, ErrNotMergeable
-				}
+			_, p := NewReader(l.sparse).Sparse()
+			if slices.ContainsFunc(p.Sources, func(s Source) bool { return s.Layer >= first }) {
+				return nil, ErrNotMergeable
 			}
 		}
-		if n.layer < first {
+		if n.Layer < first {
 			continue
 		}
-		if err := m.link(m.layerAt(n.layer), ContentPath(id)); err != nil {
+		if err := m.link(m.layerAt(n.Layer), ContentPath(id)); err != nil {
 			return nil, err
 		}
-		n.layer = last
-		if at != "" {
-			n.lower = &lowerRef{dir: &lowerRef{}, name: at, Identity: identity}
-			if at == "." {
-				n.lower = &lowerRef{Identity: identity}
-			}
-		}
+		n.Layer = last
 		var w Writer
-		w.Inode(n)
+		w.Inode(&n)
 		l.record = w[1:]
 		m.inodes[id] = l
 	}
@@ -139,7 +155,7 @@ func (m *merger) records() (Writer, error) {
 // linkUnlogged links content that no log records yet: that of a file which had no name when its layer was
 // frozen (O_TMPFILE), and may have got one since.
 func (m *merger) linkUnlogged() error {
-	for _, path := range m.o.Layers[m.from:m.to] {
+	for _, path := range m.Layers[m.from:m.to] {
 		d, err := openLayer(path, false)
 		if err != nil {
 			return err
@@ -165,10 +181,10 @@ func (m *merger) linkUnlogged() error {
 // layerAt returns the layer that occupies an index.
 func (m *merger) layerAt(at Index) string {
 	i := m.from
-	for m.o.index(i) < at {
+	for m.Index(i) < at {
 		i++
 	}
-	return m.o.Layers[i]
+	return m.Layers[i]
 }
 
 // link links a file of a merged layer into the new one. ErrNotMergeable means that the filesystem allows no

@@ -21,7 +21,7 @@ import (
 func (b *bench) merge(from, to int) {
 	b.Helper()
 	into := b.nextLayer()
-	b.must(layer.Merge(b.options(), from, to, into))
+	b.must(layer.Merge(b.stack(), from, to, into))
 	places := []int{}
 	for i := range b.layers {
 		if i < from || i >= to-1 {
@@ -125,7 +125,7 @@ func TestLayersThatMustStayApartDo(t *testing.T) {
 	apart := func(why string, from, to int) {
 		t.Helper()
 		into := l.nextLayer()
-		if err := layer.Merge(l.options(), from, to, into); !errors.Is(err, layer.ErrNotMergeable) {
+		if err := layer.Merge(l.stack(), from, to, into); !errors.Is(err, layer.ErrNotMergeable) {
 			t.Errorf("%s: %v", why, err)
 		}
 		if layer.IsLayer(into) {

@@ -29,49 +29,10 @@ type Original struct {
 // MaxOriginal is the largest file whose content is saved.
 const MaxOriginal = 1 << 20
 
-// saveOriginal saves the original of n in the layer d. It returns nil if it could not: the original is then
-// unknown. Cost: a clone of the file's blocks, or a copy.
-func (f *FS) saveOriginal(n *inode, d *Layer) *Original {
-	if f.frozen {
-		return nil
-	}
-	src, err := f.openContentIn(n, InLower, Identity{}) // mu may be held
-	if err != nil {
-		return nil
-	}
-	defer f.fds.put(src)
-	o := &Original{Path: n.lower.path(), ID: n.id}
-	if o.Stat, err = vfs.Lstat(src.n, ""); err != nil {
-		return nil
-	}
-	err = f.withLower(n.lower, func(dirfd int, name string) (err error) {
-		o.Xattrs, err = vfs.Xattrs(dirfd, name)
-		return err
-	})
-	if err != nil {
-		return nil
-	}
-	if o.Stat.Size <= MaxOriginal {
-		o.Copy = d.SaveOriginal(n.id, src.n)
-	}
-	if again, err := vfs.Lstat(src.n, ""); err != nil || again.CTime != o.Stat.CTime {
-		d.RemoveOriginal(o) // somebody is writing to it
-		return nil
-	}
-	return o
-}
-
 // RemoveOriginal deletes the copy of an original that no log will record.
 func (d *Layer) RemoveOriginal(o *Original) {
 	if o != nil && o.Copy > 0 {
 		_ = unix.Unlinkat(d.FD, o.contentPath(), 0) // a leftover is removed with the layer
-	}
-}
-
-// addOriginal queues o for the next commit. The caller holds mu.
-func (f *FS) addOriginal(o *Original) {
-	if o != nil {
-		f.originals = append(f.originals, o)
 	}
 }
 
@@ -140,17 +101,17 @@ func (w *Writer) Original(o *Original) {
 }
 
 func (r *Reader) Original() (o Original) {
-	o.Path, o.ID = r.Text(), r.Num()
+	o.Path, o.ID = r.text(), r.num()
 	for _, p := range []*uint32{&o.Stat.Mode, &o.Stat.UID, &o.Stat.GID, &o.Stat.Nlink} {
-		*p = uint32(r.Num())
+		*p = uint32(r.num())
 	}
-	o.Stat.Ino, o.Stat.Dev, o.Stat.Size = r.Num(), r.Num(), r.int()
+	o.Stat.Ino, o.Stat.Dev, o.Stat.Size = r.num(), r.num(), r.int()
 	for _, p := range []*vfs.Timestamp{&o.Stat.MTime, &o.Stat.CTime} {
 		t := r.time()
 		*p = vfs.Timestamp{Sec: t.Sec(), Nsec: t.Nsec}
 	}
 	o.Xattrs = r.xattrs()
-	o.Copy = r.Num()
+	o.Copy = r.num()
 	return o
 }
 

@@ -42,11 +42,9 @@ func (d *Layer) Orphans(careful bool) (*Orphans, error) {
 	err := d.Records(func(kind byte, r *Reader) {
 		switch kind {
 		case KindInode:
-			n := new(inode)
-			r.Inode(n)
-			delete(i.gone, n.id)
+			delete(i.gone, r.Inode().ID)
 		case KindGone:
-			i.gone[r.Num()] = true
+			i.gone[r.Gone()] = true
 		default:
 			r.Skip(kind)
 		}

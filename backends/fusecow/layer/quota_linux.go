@@ -34,6 +34,9 @@ type header struct {
 // A Slot counts the usage of one layer. One with key 0 is free.
 type Slot struct{ key, Bytes, Inodes, _ atomic.Int64 }
 
+// ErrQuotaDamaged reports a file that is not a quota.
+var ErrQuotaDamaged = errors.New("the quota file is damaged")
+
 const (
 	quotaFormat = 0x31746f7571 // "quot1"
 	quotaSize   = 256 << 10    // enough for 8191 layers
@@ -42,7 +45,7 @@ const (
 
 // OpenQuota maps the file at path, and creates it without a limit if it does not exist. All its blocks are
 // allocated at once: writing to a mapped page for which there is no space would kill the process. Errors: those
-// of files, [ErrDamaged].
+// of files, [ErrQuotaDamaged].
 func OpenQuota(path string) (_ *Quota, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -68,7 +71,7 @@ func OpenQuota(path string) (_ *Quota, err error) {
 	q.slots = unsafe.Slice((*Slot)(unsafe.Pointer(&mem[slotSize])), quotaSize/slotSize-1)
 	if !q.head.format.CompareAndSwap(0, quotaFormat) && q.head.format.Load() != quotaFormat || q.head.slots.Load() > int64(len(q.slots)) {
 		q.Close()
-		return nil, &os.PathError{Op: "read", Path: path, Err: ErrDamaged}
+		return nil, &os.PathError{Op: "read", Path: path, Err: ErrQuotaDamaged}
 	}
 	return q, nil
 }

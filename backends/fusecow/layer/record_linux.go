@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"maps"
 	"slices"
-	"sync"
 )
 
 // The kinds of records. Numbers are varints; strings follow their length.
@@ -16,7 +15,7 @@ const (
 	KindClean  = 'c' // the layer is clean
 	// KindOriginal is the original state of a lower file.
 	KindOriginal = 'o'
-	KindSparse   = 'p' // the sources of an inode's content; follows its record
+	KindSparse   = 'p' // the extent sources of an inode's content; follows its record
 
 	kinds = "ngeucop"
 )
@@ -35,32 +34,6 @@ func (w *Writer) times(all ...Time) {
 	}
 }
 
-func (w *Writer) Inode(n *inode) {
-	*w = append(*w, KindInode)
-	for _, v := range []uint32{n.mode, n.uid, n.gid, n.nlink, n.rdev} {
-		w.num(uint64(v))
-	}
-	w.num(n.id)
-	w.int(n.size)
-	if n.layer >= 0 {
-		w.int(n.charged / 512)
-	} else {
-		w.int(n.blocks)
-	}
-	w.int(int64(n.layer))
-	w.times(n.atime, n.mtime, n.ctime)
-	w.text(n.target)
-	w.xattrs(n.xattrs)
-	if n.lower == nil {
-		w.text("")
-		return
-	}
-	w.text(n.lower.path())
-	w.num(n.lower.Ino)
-	w.num(uint64(n.lower.Dev))
-	w.times(n.lower.Born)
-}
-
 func (w *Writer) xattrs(all map[string]string) {
 	w.num(uint64(len(all)))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -69,45 +42,93 @@ func (w *Writer) xattrs(all map[string]string) {
 	}
 }
 
-// Name encodes the current entry of a directory.
-func (w *Writer) Name(k nameKey) {
-	to, ok := k.dir.entries[k.name]
-	if !ok {
-		*w = append(*w, KindUnname)
-	} else {
-		*w = append(*w, KindName)
+func (w *Writer) file(id Identity) {
+	w.num(id.Ino)
+	w.times(id.Born)
+}
+
+// raw encodes a record of a kind from its encoded fields.
+func (w *Writer) raw(kind byte, fields []byte) { *w = append(append(*w, kind), fields...) }
+
+// Inode encodes the state of an inode.
+func (w *Writer) Inode(n *Inode) {
+	*w = append(*w, KindInode)
+	for _, v := range []uint32{n.Mode, n.UID, n.GID, n.Nlink, n.Rdev} {
+		w.num(uint64(v))
 	}
-	w.num(k.dir.id)
-	w.text(k.name)
-	switch {
-	case to != nil:
-		w.num(to.id)
-	case ok:
-		w.num(0)
+	w.num(n.ID)
+	w.int(n.Size)
+	w.int(n.Blocks)
+	w.int(int64(n.Layer))
+	w.times(n.Atime, n.Mtime, n.Ctime)
+	w.text(n.Target)
+	w.xattrs(n.Xattrs)
+	w.text(n.LowerPath)
+	if n.LowerPath != "" {
+		w.num(n.Lower.Ino)
+		w.num(uint64(n.Lower.Dev))
+		w.times(n.Lower.Born)
 	}
 }
 
-// whiteout encodes a whiteout in a directory.
-func (w *Writer) whiteout(dir uint64, name string) {
+// Gone encodes that an inode is gone.
+func (w *Writer) Gone(id uint64) {
+	*w = append(*w, KindGone)
+	w.num(id)
+}
+
+// Name encodes that a directory has a name for the inode to, or a whiteout if to is 0.
+func (w *Writer) Name(dir uint64, name string, to uint64) {
 	*w = append(*w, KindName)
 	w.num(dir)
 	w.text(name)
-	w.num(0)
+	w.num(to)
 }
 
-// A Reader decodes records. At a premature end it sets Bad and returns zeros from then on.
+// Unname encodes that a directory shows the lower's entry under a name again.
+func (w *Writer) Unname(dir uint64, name string) {
+	*w = append(*w, KindUnname)
+	w.num(dir)
+	w.text(name)
+}
+
+// Sparse encodes the extent sources of the inode id. Its record must come before.
+func (w *Writer) Sparse(id uint64, p *Sparse) {
+	*w = append(*w, KindSparse)
+	w.num(id)
+	w.file(p.Own)
+	w.num(uint64(len(p.Sources)))
+	for _, s := range p.Sources {
+		w.int(int64(s.Layer))
+		w.int(s.Until)
+		w.file(s.File)
+		w.int(s.Size)
+		w.times(s.Mtime)
+		w.int(s.Blocks)
+	}
+}
+
+// A Reader decodes records: Kind, and then the method for that kind. At a premature end it sets Bad and returns
+// zeros from then on.
 type Reader struct {
 	rest []byte
 	Bad  bool
 }
 
+// NewReader returns a Reader of the records of a frame.
+func NewReader(records []byte) *Reader { return &Reader{rest: records} }
+
+// More reports whether another record follows.
+func (r *Reader) More() bool { return len(r.rest) > 0 }
+
+// Kind decodes the kind of the next record.
 func (r *Reader) Kind() byte {
 	k := r.rest[0]
 	r.rest = r.rest[1:]
 	return k
 }
 
-func (r *Reader) Num() uint64 {
+func (r *Reader) num() uint64 {
 	v, n := binary.Uvarint(r.rest)
 	return readNumber(r, v, n)
 }
@@ -126,8 +147,8 @@ func readNumber[T uint64 | int64](r *Reader, v T, n int) T {
 	return v
 }
 
-func (r *Reader) Text() string {
-	n := r.Num()
+func (r *Reader) text() string {
+	n := r.num()
 	if n > uint64(len(r.rest)) {
 		r.Bad, r.rest = true, nil
 		return ""
@@ -138,95 +159,54 @@ func (r *Reader) Text() string {
 }
 
 func (r *Reader) xattrs() (all map[string]string) {
-	for range r.Num() {
+	for range r.num() {
 		if r.Bad {
 			break
 		}
 		if all == nil {
 			all = map[string]string{}
 		}
-		name := r.Text()
-		all[name] = r.Text()
+		name := r.text()
+		all[name] = r.text()
 	}
 	return all
 }
 
-// Skip skips the rest of a record of that kind.
-func (r *Reader) Skip(kind byte) {
-	switch kind {
-	case KindClean:
-	case KindInode:
-		r.Inode(new(inode))
-	case KindOriginal:
-		r.Original()
-	case KindSparse:
-		r.Sparse()
-	case KindGone:
-		r.Num()
-	case KindName:
-		r.Num()
-		r.Text()
-		r.Num()
-	case KindUnname:
-		r.Num()
-		r.Text()
-	default:
-		r.Bad = true
+func (r *Reader) time() Time { return At(r.int(), uint32(r.num())) }
+
+func (r *Reader) file() Identity { return Identity{Ino: r.num(), Born: r.time()} }
+
+// Inode decodes the state of an inode.
+func (r *Reader) Inode() (n Inode) {
+	for _, p := range []*uint32{&n.Mode, &n.UID, &n.GID, &n.Nlink, &n.Rdev} {
+		*p = uint32(r.num())
 	}
+	n.ID = r.num()
+	n.Size, n.Blocks, n.Layer = r.int(), r.int(), Index(r.int())
+	n.Atime, n.Mtime, n.Ctime = r.time(), r.time(), r.time()
+	n.Target = r.text()
+	n.Xattrs = r.xattrs()
+	if n.LowerPath = r.text(); n.LowerPath != "" {
+		n.Lower.Ino, n.Lower.Dev = r.num(), uint32(r.num())
+		n.Lower.Born = r.time()
+	}
+	return n
 }
 
-func (r *Reader) time() Time { return At(r.int(), uint32(r.Num())) }
+// Gone decodes the number of an inode that is gone.
+func (r *Reader) Gone() (id uint64) { return r.num() }
 
-// Inode decodes an inode into n, whose dirtyState becomes its own, and returns its lower path, "" if it has
-// none, and lower identity.
-func (r *Reader) Inode(n *inode) (path string, id Identity) {
-	n.dirtyState = &dirtyState{}
-	for _, p := range []*uint32{&n.mode, &n.uid, &n.gid, &n.nlink, &n.rdev} {
-		*p = uint32(r.Num())
-	}
-	n.id = r.Num()
-	n.size, n.blocks, n.layer = r.int(), r.int(), Index(r.int())
-	n.setBlocks(n.blocks)
-	n.atime, n.mtime, n.ctime = r.time(), r.time(), r.time()
-	n.target = r.Text()
-	n.xattrs = r.xattrs()
-	if path = r.Text(); path == "" {
-		return "", id
-	}
-	id.Ino, id.Dev = r.Num(), uint32(r.Num())
-	id.Born = r.time()
-	return path, id
-}
+// Name decodes a name in a directory, and its inode, 0 for a whiteout.
+func (r *Reader) Name() (dir uint64, name string, to uint64) { return r.num(), r.text(), r.num() }
 
-// Sparse encodes the sources of n's content, if it is sparse.
-func (w *Writer) Sparse(n *inode) {
-	p := n.sparse
-	if p == nil {
-		return
-	}
-	*w = append(*w, KindSparse)
-	w.num(n.id)
-	w.file(p.Own)
-	w.num(uint64(len(p.Sources)))
-	for _, s := range p.Sources {
-		w.int(int64(s.Layer))
-		w.int(s.Until)
-		w.file(s.File)
-		w.int(s.Size)
-		w.times(s.Mtime)
-		w.int(s.Blocks)
-	}
-}
+// Unname decodes a name under which a directory shows the lower's entry again.
+func (r *Reader) Unname() (dir uint64, name string) { return r.num(), r.text() }
 
-func (w *Writer) file(id Identity) {
-	w.num(id.Ino)
-	w.times(id.Born)
-}
-
-func (r *Reader) Sparse() (id uint64, p *sparseUpper) {
-	id = r.Num()
-	p = &sparseUpper{Own: r.file(), writeMu: new(sync.Mutex)}
-	for range r.Num() {
+// Sparse decodes the extent sources of an inode.
+func (r *Reader) Sparse() (id uint64, p Sparse) {
+	id = r.num()
+	p.Own = r.file()
+	for range r.num() {
 		if r.Bad {
 			break
 		}
@@ -237,4 +217,23 @@ func (r *Reader) Sparse() (id uint64, p *sparseUpper) {
 	return id, p
 }
 
-func (r *Reader) file() Identity { return Identity{Ino: r.Num(), Born: r.time()} }
+// Skip skips the rest of a record of that kind.
+func (r *Reader) Skip(kind byte) {
+	switch kind {
+	case KindClean:
+	case KindInode:
+		r.Inode()
+	case KindOriginal:
+		r.Original()
+	case KindSparse:
+		r.Sparse()
+	case KindGone:
+		r.Gone()
+	case KindName:
+		r.Name()
+	case KindUnname:
+		r.Unname()
+	default:
+		r.Bad = true
+	}
+}

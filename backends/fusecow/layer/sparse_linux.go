@@ -33,25 +33,9 @@ const MaxSources = 8
 // A sparseUpper says which files show through the holes of an inode's content. It is never modified, only
 // replaced.
 type sparseUpper struct {
-	// Own identifies the upper file itself. A copy of it, as from a backup, may have zeros instead of holes,
-	// which would hide the sources.
-	Own     Identity
-	Sources []Source // uppermost first
+	Sparse
 	// writeMu is held by writers of the content.
 	writeMu *sync.Mutex
-}
-
-// A Source is an extent source: a file of a lower layer, or of the lower, visible through the holes above it up
-// to offset Until.
-type Source struct {
-	Layer Index
-	Until int64
-	// File identifies the file, if it is itself a sparse upper.
-	File Identity
-	// Size, Mtime and Blocks of the file when it became a source, to detect changes.
-	Size   int64
-	Mtime  Time
-	Blocks int64 // of 512 bytes
 }
 
 // sparseOf returns nil for an inode whose content is one file.
@@ -69,7 +53,7 @@ func (p *sparseUpper) cut(at int64) *sparseUpper {
 	if at == 0 {
 		return nil
 	}
-	next := &sparseUpper{Own: p.Own, writeMu: p.writeMu}
+	next := &sparseUpper{Sparse: Sparse{Own: p.Own}, writeMu: p.writeMu}
 	for _, s := range p.Sources {
 		s.Until = min(s.Until, at)
 		next.Sources = append(next.Sources, s)
@@ -83,16 +67,11 @@ func (p *sparseUpper) inFile(fd int) (*sparseUpper, error) {
 		return nil, nil
 	}
 	st, err := vfs.Lstat(fd, "")
-	return &sparseUpper{Own: FileIdentity(&st), Sources: p.Sources, writeMu: new(sync.Mutex)}, err
+	return &sparseUpper{Sparse: Sparse{Own: FileIdentity(&st), Sources: p.Sources}, writeMu: new(sync.Mutex)}, err
 }
 
 // shown returns the offset up to which a source may show through.
 func (p *sparseUpper) shown() int64 { return p.Sources[0].Until }
-
-// FileIdentity identifies a content file, independent of the device number.
-func FileIdentity(st *vfs.Stat) Identity {
-	return Identity{Ino: st.Ino, Born: At(st.BTime.Sec, st.BTime.Nsec)}
-}
 
 // fillCopiedUp gives dst, a new file in the top layer, the first keep bytes of n's content: as a clone, as a
 // copy if that is within the limit, or else as a sparse upper. It returns the bytes it reserved. The caller
@@ -249,12 +228,12 @@ func (n *inode) revertToSource() {
 	n.layer, n.size, n.preallocated, n.sparse = s.Layer, s.Until, false, nil
 	n.setBlocks(s.Blocks)
 	if len(p.Sources) > 1 {
-		n.sparse = &sparseUpper{Own: s.File, Sources: p.Sources[1:], writeMu: p.writeMu}
+		n.sparse = &sparseUpper{Sparse: Sparse{Own: s.File, Sources: p.Sources[1:]}, writeMu: p.writeMu}
 	}
 }
 
 // replaySparse applies a record of sources, and reports whether it was valid.
-func (f *FS) replaySparse(id uint64, p *sparseUpper) bool {
+func (f *FS) replaySparse(id uint64, p Sparse) bool {
 	n := f.inodes[id]
 	if n == nil || !n.regular() || len(p.Sources) == 0 || len(p.Sources) > MaxSources {
 		return false
@@ -267,6 +246,6 @@ func (f *FS) replaySparse(id uint64, p *sparseUpper) bool {
 		}
 		above = s.Layer
 	}
-	n.sparse = p
+	n.sparse = &sparseUpper{Sparse: p, writeMu: new(sync.Mutex)}
 	return true
 }

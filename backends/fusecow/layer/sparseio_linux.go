@@ -60,7 +60,7 @@ func (f *FS) readLevel(n *inode, p *sparseUpper, level int, buf []byte, off int6
 	}
 	if level == len(p.Sources) {
 		if _, err = readAll(d.n, buf, off); err == nil && level > 0 {
-			err = p.Sources[level-1].unchanged(d.n)
+			err = checkSource(&p.Sources[level-1], d.n)
 		}
 		return err
 	}
@@ -80,8 +80,8 @@ func (f *FS) readLevel(n *inode, p *sparseUpper, level int, buf []byte, off int6
 	return nil
 }
 
-// unchanged returns ESTALE for a source in the lower that was written to since it became one.
-func (s *Source) unchanged(fd int) error {
+// checkSource returns ESTALE for a source in the lower that was written to since it became one.
+func checkSource(s *Source, fd int) error {
 	if s.Layer != InLower {
 		return nil
 	}
@@ -101,7 +101,7 @@ func (f *FS) nextData(n *inode, p *sparseUpper, level int, off, end int64) (int6
 	defer f.fds.put(d)
 	next, _, err := extent(d.n, off, max(min(end, until), off))
 	if err == nil && level > 0 {
-		err = p.Sources[level-1].unchanged(d.n)
+		err = checkSource(&p.Sources[level-1], d.n)
 	}
 	if next == max(min(end, until), off) {
 		next = end
@@ -124,7 +124,7 @@ func (f *FS) nextHole(n *inode, p *sparseUpper, off, end int64) (int64, error) {
 			}
 			data, hole, err := extent(d.n, off, max(min(end, until), off))
 			if err == nil && level > 0 {
-				err = p.Sources[level-1].unchanged(d.n)
+				err = checkSource(&p.Sources[level-1], d.n)
 			}
 			f.fds.put(d)
 			if err != nil {

@@ -28,7 +28,7 @@ func (f *FS) SetQuota(q *Quota, paths []string) error {
 	for i := range counts {
 		counts[i] = &Slot{}
 	}
-	err := f.eachLayer(func(d *Layer, at Index) (err error) {
+	err := f.eachLayer(func(d *stackedLayer, at Index) (err error) {
 		if q != nil && at >= f.firstOwn && slices.Contains(paths, d.Path) {
 			counts[at], err = q.Slot(d.Path)
 		}
@@ -269,7 +269,7 @@ func (f *FS) unchargeInode(n *inode) {
 }
 
 // chargeLog charges the blocks of a layer's log.
-func (f *FS) chargeLog(d *Layer, s *Slot) {
+func (f *FS) chargeLog(d *stackedLayer, s *Slot) {
 	now := f.alignUp(d.Size)
 	s.Bytes.Add(now - d.charged)
 	d.charged = now
@@ -291,13 +291,12 @@ func LogUsage(path string, at int) (u Usage, err error) {
 	err = d.Records(func(kind byte, r *Reader) {
 		switch kind {
 		case KindInode:
-			n := new(inode)
-			r.Inode(n)
-			if held[n.id] = n.charged; n.layer != Index(at) {
-				held[n.id] = 0
+			n := r.Inode()
+			if held[n.ID] = n.Blocks * 512; n.Layer != Index(at) {
+				held[n.ID] = 0
 			}
 		case KindGone:
-			delete(held, r.Num())
+			delete(held, r.Gone())
 		default:
 			r.Skip(kind)
 		}

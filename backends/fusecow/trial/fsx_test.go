@@ -311,9 +311,9 @@ func (x *exerciser) isOne(from, to int) bool {
 func (x *exerciser) mergeOne(from, to int) error {
 	old := slices.Clone(x.layers[from:to])
 	into := x.nextLayer()
-	err := layer.Merge(layer.Options{Lower: x.lower, Layers: x.layers, Indexes: x.places}, from, to, into)
+	err := layer.Merge(layer.Stack{Layers: x.layers, Indexes: x.places}, from, to, into)
 	if errors.Is(err, layer.ErrNotMergeable) {
-		x.counts["stayed apart"]++
+		x.counts["not mergeable"]++
 		return os.RemoveAll(into)
 	}
 	if err != nil {

@@ -1,0 +1,135 @@
+package layer
+
+import "slices"
+
+// A Digest is the final state that a log describes. Its records lack the byte of their kind.
+type Digest struct {
+	inodes map[uint64]lastInode
+	seen   int // number of inode records so far
+	// gone are all inodes that the log ever recorded as gone.
+	gone      map[uint64]bool
+	names     map[uint64]map[string]lastName
+	originals [][]byte
+	// originalOf has the paths of originals: the first original of a path counts.
+	originalOf map[string]bool
+}
+
+func NewDigest() *Digest {
+	return &Digest{inodes: map[uint64]lastInode{}, gone: map[uint64]bool{}, names: map[uint64]map[string]lastName{}, originalOf: map[string]bool{}}
+}
+
+type lastInode struct {
+	at     int // position among all inode records
+	record []byte
+	sparse []byte // the record of sources after it
+}
+
+type lastName struct {
+	kind   byte
+	record []byte
+	to     uint64
+}
+
+// Add takes the next record of the log.
+func (g *Digest) Add(kind byte, r *Reader) {
+	before := r.rest
+	record := func() []byte { return before[:len(before)-len(r.rest)] }
+	switch kind {
+	case KindInode:
+		id := r.Inode().ID
+		g.seen++
+		g.inodes[id] = lastInode{at: g.seen, record: record()}
+	case KindSparse:
+		id, _ := r.Sparse()
+		if n, ok := g.inodes[id]; ok {
+			n.sparse = record()
+			g.inodes[id] = n
+		}
+	case KindGone:
+		id := r.Gone()
+		g.gone[id] = true
+		delete(g.inodes, id)
+		delete(g.names, id)
+	case KindName:
+		dir, name, to := r.Name()
+		setName(g.names, dir, name, lastName{kind, record(), to})
+	case KindUnname:
+		dir, name := r.Unname()
+		setName(g.names, dir, name, lastName{kind, record(), 0})
+	case KindOriginal:
+		if o := r.Original(); !g.originalOf[o.Path] {
+			g.originalOf[o.Path] = true
+			g.originals = append(g.originals, record())
+		}
+	default:
+		r.Skip(kind)
+	}
+}
+
+// Need takes a record of a layer below. It collects in needed the gone and unname records of g that cancel one
+// of those below, and so have to stay.
+func (g *Digest) Need(needed *Digest, kind byte, r *Reader) {
+	switch kind {
+	case KindInode:
+		if id := r.Inode().ID; g.gone[id] {
+			needed.gone[id] = true
+		}
+	case KindName:
+		dir, name, _ := r.Name()
+		g.needUnname(needed, dir, name)
+	case KindUnname:
+		dir, name := r.Unname()
+		g.needUnname(needed, dir, name)
+	default:
+		r.Skip(kind)
+	}
+}
+
+// needUnname adds to needed the last record of a name if it uncovers the lower's entry.
+func (g *Digest) needUnname(needed *Digest, dir uint64, name string) {
+	if last, ok := g.names[dir][name]; ok && last.kind == KindUnname {
+		setName(needed.names, dir, name, last)
+	}
+}
+
+func setName(names map[uint64]map[string]lastName, dir uint64, name string, last lastName) {
+	if names[dir] == nil {
+		names[dir] = map[string]lastName{}
+	}
+	names[dir][name] = last
+}
+
+// Records returns the minimal records. Gone inodes come first, because their numbers may have been reused.
+// Inodes stay in the order of their last records, because two of them may have had the same lower path. Names
+// come after the inodes that they refer to.
+func (g *Digest) Records(needed *Digest) (w Writer) {
+	for id := range needed.gone {
+		w.Gone(id)
+	}
+	nodes := make([]lastInode, 0, len(g.inodes))
+	for _, n := range g.inodes {
+		nodes = append(nodes, n)
+	}
+	slices.SortFunc(nodes, func(a, b lastInode) int { return a.at - b.at })
+	for _, n := range nodes {
+		w.raw(KindInode, n.record)
+		if n.sparse != nil {
+			w.raw(KindSparse, n.sparse)
+		}
+	}
+	for _, o := range g.originals {
+		w.raw(KindOriginal, o)
+	}
+	for dir, names := range g.names {
+		for name, last := range names {
+			_, tell := needed.names[dir][name]
+			switch _, there := g.inodes[last.to]; {
+			case g.gone[last.to] && !there: // no log that was written in order has this case
+				w.Name(dir, name, 0)
+			case tell || last.kind == KindName:
+				w.raw(last.kind, last.record)
+			}
+		}
+	}
+	return w
+}

@@ -1,0 +1,83 @@
+package layer
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Replace replaces the log with one of a single frame, and locks the new file. A kill at any moment leaves the
+// old or the new log, whole, and maybe a partial log.new. After an error the log is either the old or the new
+// one; the new name reaches stable storage before anything appended later counts as synced.
+func (d *Layer) Replace(records []byte) (err error) {
+	log, err := os.OpenFile(d.Path+"/log.new", os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	next := append([]byte(Magic), encodeFrame(records)...)
+	if err = unix.Flock(int(log.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+		_, err = log.Write(next)
+	}
+	if err == nil {
+		err = log.Sync()
+	}
+	if err == nil {
+		err = os.Rename(d.Path+"/log.new", d.Path+"/log")
+	}
+	if err != nil {
+		return errors.Join(err, log.Close(), d.RemoveTemp())
+	}
+	old := d.log
+	d.log, d.Size, d.synced, d.renamed = log, int64(len(next)), int64(len(next)), true
+	return errors.Join(old.Close(), d.syncDir())
+}
+
+// syncDir puts the directory entry of the log on stable storage.
+func (d *Layer) syncDir() error {
+	if !d.renamed {
+		return nil
+	}
+	err := unix.Fsync(d.FD)
+	if err == nil {
+		d.renamed = false
+	}
+	return err
+}
+
+// RemoveTemp removes the log.new of a killed Replace.
+func (d *Layer) RemoveTemp() error {
+	if err := os.Remove(d.Path + "/log.new"); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// lockLog opens and locks the log of a layer. Replace gives the name to another file, so a log that has lost
+// its name after it was locked is opened anew.
+func lockLog(path string, flags int) (*os.File, error) {
+	for {
+		log, err := os.OpenFile(path+"/log", flags|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if err := unix.Flock(int(log.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			log.Close()
+			if err == unix.EWOULDBLOCK {
+				err = unix.EBUSY
+			}
+			return nil, &os.PathError{Op: "flock", Path: path, Err: err}
+		}
+		mine, err := log.Stat()
+		named, nerr := os.Lstat(path + "/log")
+		if err != nil || nerr != nil {
+			log.Close()
+			return nil, errors.Join(err, nerr)
+		}
+		if os.SameFile(mine, named) {
+			return log, nil
+		}
+		log.Close()
+	}
+}

@@ -1,0 +1,44 @@
+package layer
+
+import (
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// saveOriginal saves the original of n in the layer d. It returns nil if it could not: the original is then
+// unknown. Cost: a clone of the file's blocks, or a copy.
+func (f *FS) saveOriginal(n *inode, d *stackedLayer) *Original {
+	if f.frozen {
+		return nil
+	}
+	src, err := f.openContentIn(n, InLower, Identity{}) // mu may be held
+	if err != nil {
+		return nil
+	}
+	defer f.fds.put(src)
+	o := &Original{Path: n.lower.path(), ID: n.id}
+	if o.Stat, err = vfs.Lstat(src.n, ""); err != nil {
+		return nil
+	}
+	err = f.withLower(n.lower, func(dirfd int, name string) (err error) {
+		o.Xattrs, err = vfs.Xattrs(dirfd, name)
+		return err
+	})
+	if err != nil {
+		return nil
+	}
+	if o.Stat.Size <= MaxOriginal {
+		o.Copy = d.SaveOriginal(n.id, src.n)
+	}
+	if again, err := vfs.Lstat(src.n, ""); err != nil || again.CTime != o.Stat.CTime {
+		d.RemoveOriginal(o) // somebody is writing to it
+		return nil
+	}
+	return o
+}
+
+// addOriginal queues o for the next commit. The caller holds mu.
+func (f *FS) addOriginal(o *Original) {
+	if o != nil {
+		f.originals = append(f.originals, o)
+	}
+}

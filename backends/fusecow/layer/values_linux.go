@@ -1,0 +1,81 @@
+package layer
+
+import (
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// A Time is a time in seconds since 1970 and nanoseconds. The seconds are stored in two halves, so that a Time
+// takes 12 bytes.
+type Time struct {
+	high int32
+	low  uint32
+	Nsec uint32
+}
+
+// At returns the Time that is sec seconds and nsec nanoseconds after 1970 began.
+func At(sec int64, nsec uint32) Time { return Time{int32(sec >> 32), uint32(sec), nsec} }
+
+// Sec returns the whole seconds since 1970.
+func (t Time) Sec() int64 { return int64(t.high)<<32 | int64(t.low) }
+
+// An Index says where the content of a regular file is: the index of a layer, or one of these constants.
+type Index int32
+
+// Content without a layer.
+const (
+	InLower   Index = -1 // in the lower
+	NoContent Index = -2 // no content: all zeros
+)
+
+// FirstOwnIno is the first number of inodes that were created in a layer. Smaller numbers belong to inodes of the
+// lower.
+const FirstOwnIno = 1 << 61
+
+// An Identity distinguishes a lower inode from a later one with the same name or number.
+type Identity struct {
+	Ino  uint64
+	Dev  uint32 // 32 bits, as in Linux; 0 means the device of the lower's root
+	Born Time
+}
+
+// FileIdentity identifies a content file, independent of the device number.
+func FileIdentity(st *vfs.Stat) Identity {
+	return Identity{Ino: st.Ino, Born: At(st.BTime.Sec, st.BTime.Nsec)}
+}
+
+// An Inode is the recorded state of an inode.
+type Inode struct {
+	ID                          uint64
+	Mode, UID, GID, Nlink, Rdev uint32
+	Size                        int64
+	// Blocks of 512 bytes that the content occupies: in its layer, or, for content in the lower, there.
+	Blocks              int64
+	Layer               Index
+	Atime, Mtime, Ctime Time
+	Target              string // of a symbolic link
+	Xattrs              map[string]string
+	// LowerPath and Lower are the path in the lower, and the identity, of an inode of the lower; "" for others.
+	LowerPath string
+	Lower     Identity
+}
+
+// A Sparse lists the files that show through the holes of an inode's content.
+type Sparse struct {
+	// Own identifies the upper file itself. A copy of it, as from a backup, may have zeros instead of holes,
+	// which would hide the sources.
+	Own     Identity
+	Sources []Source // uppermost first
+}
+
+// A Source is an extent source: a file of a lower layer, or of the lower, visible through the holes above it up
+// to offset Until.
+type Source struct {
+	Layer Index
+	Until int64
+	// File identifies the file, if it is itself a sparse upper.
+	File Identity
+	// Size, Mtime and Blocks of the file when it became a source, to detect changes.
+	Size   int64
+	Mtime  Time
+	Blocks int64 // of 512 bytes
+}
