@@ -7,11 +7,11 @@ import (
 	"errors"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"golang.org/x/sys/unix"
 )
 
 var _ snapshot.Checker = (*backend)(nil)
@@ -25,7 +25,7 @@ func (b *backend) Check(ctx context.Context, fork snapshot.ForkID, repair bool) 
 
 func (b *backend) check(ctx context.Context, id snapshot.ForkID, repair bool) ([]snapshot.Problem, error) {
 	if !snapshot.ValidID(string(id)) {
-		return nil, because(errs.ErrNotFound, "", "no id looks like that")
+		return nil, because(errs.ErrNotFound, "", "invalid id")
 	}
 	r, err := read(b.forkPath(id), true)
 	if err != nil {
@@ -63,7 +63,7 @@ func (b *backend) waitUnserved(ctx context.Context, name string) error {
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err := retry(within, func() (again bool, err error) {
-		_, release, err := layer.TryLock(b.layerPath(name))
+		_, release, err := logfile.TryLock(b.layerPath(name))
 		if err == nil {
 			release()
 		}
@@ -73,7 +73,7 @@ func (b *backend) waitUnserved(ctx context.Context, name string) error {
 	case notExist(err):
 		return nil
 	case err != nil && ctx.Err() == nil && within.Err() != nil:
-		return because(errs.ErrBusy, b.layerPath(name), "a process has it mounted")
+		return because(errs.ErrBusy, b.layerPath(name), "a process has the layer mounted")
 	}
 	return err
 }

@@ -11,14 +11,14 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
 	"github.com/snapfs/snapfs/internal/fault"
+	"golang.org/x/sys/unix"
 )
 
 // Each seal adds a layer to a fork. Once the snapshots between some layers are removed, nobody needs the states
-// in between, and Sweep merges these layers with [layer.Merge]. The merged layer occupies the same indexes, so
+// in between, and Sweep merges these layers with [logfile.Merge]. The merged layer occupies the same indexes, so
 // layers above it and their servers are not affected. A process that has the old layers open may use them until
 // it closes them.
 
@@ -70,7 +70,7 @@ func (b *backend) records() (all []recordFile, err error) {
 func (b *backend) compact(ctx context.Context, chains []chain) error {
 	for _, c := range chains {
 		err := b.merge(ctx, &c)
-		if errors.Is(err, layer.ErrNotMergeable) || errors.Is(err, layer.ErrDamaged) || notExist(err) { // leave them as they are
+		if errors.Is(err, logfile.ErrNotMergeable) || errors.Is(err, logfile.ErrDamaged) || notExist(err) { // leave them as they are
 			err = os.WriteFile(b.unmergeablePath(&c), []byte(c.text()), 0o600)
 		}
 		if err != nil {
@@ -192,7 +192,7 @@ func (b *backend) mergeInto(ctx context.Context, c *chain, path string) error {
 	if err := os.WriteFile(path+replacesFile, []byte(c.text()), 0o600); err != nil {
 		return err
 	}
-	return layer.Merge(layer.Stack{Layers: b.layerPaths(&c.of), Indexes: c.of.Indexes}, c.from, c.to, path)
+	return logfile.Merge(logfile.Stack{Layers: b.layerPaths(&c.of), Indexes: c.of.Indexes}, c.from, c.to, path)
 }
 
 // substitute makes all records name a merged layer in place of the layers that it replaces, and marks these as
@@ -240,7 +240,7 @@ func (b *backend) chargeMerged(r *record, name string, old []string) error {
 	}
 	defer q.Close()
 	for _, l := range old {
-		if err := q.SetUsage(b.layerPath(l), layer.Usage{}); err != nil {
+		if err := q.SetUsage(b.layerPath(l), quota.Usage{}); err != nil {
 			return err
 		}
 	}
@@ -268,7 +268,7 @@ func (b *backend) trashLayer(path string) (waits bool) {
 	if st, err := os.Stat(path + supersededFile); err == nil && time.Since(st.ModTime()) < grace {
 		return true
 	}
-	_ = layer.Unused(path, func() error { // after an error the next sweep does it
+	_ = logfile.WithExclusive(path, func() error { // after an error the next sweep does it
 		b.discard(path)
 		return nil
 	})

@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
@@ -74,7 +76,7 @@ func (b *backend) flushed(ctx context.Context, id snapshot.ForkID) (r record, er
 		}
 		if errors.Is(err, errNotServed) {
 			var release func()
-			if _, release, err = layer.TryLock(b.layerPath(r.upper())); err == nil {
+			if _, release, err = logfile.TryLock(b.layerPath(r.upper())); err == nil {
 				release()
 			}
 		}
@@ -85,10 +87,10 @@ func (b *backend) flushed(ctx context.Context, id snapshot.ForkID) (r record, er
 
 func (b *backend) compare(x, y *record, yield func(snapshot.Touch, error) bool) error {
 	if x.Tree != y.Tree {
-		return because(errs.ErrNotSupported, y.Tree, "it is not the tree "+strconv.Quote(x.Tree))
+		return because(errs.ErrNotSupported, y.Tree, "this is not the tree "+strconv.Quote(x.Tree))
 	}
 	if x.State != y.State {
-		return because(errs.ErrNotSupported, y.Tree, "it is another state of the tree")
+		return because(errs.ErrNotSupported, y.Tree, "both are frozen from different states of the tree")
 	}
 	from, err := b.options(x)
 	if err != nil {
@@ -114,19 +116,19 @@ func (b *backend) compare(x, y *record, yield func(snapshot.Touch, error) bool) 
 // has set aside, which counts for no limit. Cost: reading the log, after a flush or a recovery.
 func (b *backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Bytes, error) {
 	r, err := b.flushed(ctx, fork)
-	var u layer.Usage
+	var u quota.Usage
 	if err == nil {
 		u, err = b.logUsage(&r)
 	}
 	var aside int64
 	if err == nil {
-		aside, err = layer.AsideBytes(b.layerPath(r.upper()))
+		aside, err = logfile.AsideBytes(b.layerPath(r.upper()))
 	}
 	return snapshot.Bytes(u.Bytes + aside), fail("measuring", string(fork), err)
 }
 
-func (b *backend) logUsage(r *record) (layer.Usage, error) {
-	clean, release, err := layer.TryLock(b.layerPath(r.upper()))
+func (b *backend) logUsage(r *record) (quota.Usage, error) {
+	clean, release, err := logfile.TryLock(b.layerPath(r.upper()))
 	if err == nil {
 		release()
 		if !clean {
@@ -134,7 +136,7 @@ func (b *backend) logUsage(r *record) (layer.Usage, error) {
 		}
 	}
 	if err != nil && !errors.Is(err, unix.EBUSY) { // it is served
-		return layer.Usage{}, err
+		return quota.Usage{}, err
 	}
 	return layer.LogUsage(b.layerPath(r.upper()), r.index(len(r.Layers)-1))
 }
@@ -143,7 +145,7 @@ func (b *backend) logUsage(r *record) (layer.Usage, error) {
 // filesystem of the layers. It implements [snapshot.Settler] with one exception: after a power cut, content
 // that was never synced may be shorter than it was. ErrBusy means that the fork is still served.
 func (b *backend) Settle(ctx context.Context, fork snapshot.ForkID) error {
-	return fail("settling", string(fork), b.syncFork(ctx, fork))
+	return fail("syncing", string(fork), b.syncFork(ctx, fork))
 }
 
 func (b *backend) syncFork(ctx context.Context, fork snapshot.ForkID) error {

@@ -22,7 +22,7 @@ func (b *backend) Borrowed(ctx context.Context, fork snapshot.ForkID) (all []sna
 	for _, one := range list {
 		all = append(all, snapshot.Borrowed{Path: one.Path, From: one.From, Tree: one.Dir})
 	}
-	return all, fail("looking through", string(fork), err)
+	return all, fail("finding borrowed files of", string(fork), err)
 }
 
 func (b *backend) borrowed(ctx context.Context, fork snapshot.ForkID) ([]layer.Borrowed, error) {
@@ -43,7 +43,7 @@ func (b *backend) Raise(ctx context.Context, fork snapshot.ForkID, what []snapsh
 	for _, one := range what {
 		places[one.From] = true
 	}
-	return fail("bringing up what was renamed in", string(fork), b.detach(ctx, fork, places))
+	return fail("copying up renamed files of", string(fork), b.detach(ctx, fork, places))
 }
 
 func (b *backend) detach(ctx context.Context, fork snapshot.ForkID, places map[string]bool) error {
@@ -74,13 +74,13 @@ func (b *backend) detach(ctx context.Context, fork snapshot.ForkID, places map[s
 		return err
 	}
 	if err = b.setQuota(f, &r); err == nil {
-		err = fault.Point(ctx, "copy it up")
+		err = fault.Point(ctx, "copy up")
 	}
 	if err == nil {
 		err = f.Detach(ctx, places)
 	}
 	if err == nil {
-		err = fault.Point(ctx, "tell the log")
+		err = fault.Point(ctx, "commit the log")
 	}
 	return errors.Join(err, f.Close())
 }

@@ -60,7 +60,7 @@ func (b *backend) capture(ctx context.Context, path string, r *record) error {
 	}
 	defer unlock()
 	if unix.Access(path, unix.F_OK) == nil {
-		return because(errs.ErrExists, path, "there is a snapshot of that name")
+		return because(errs.ErrExists, path, "a snapshot of that name exists")
 	}
 	if r.State, err = b.freezer.Name(r.Tree); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (b *backend) capture(ctx context.Context, path string, r *record) error {
 
 // writeNote writes the name of a state to stable storage before the state is created.
 func (b *backend) writeNote(ctx context.Context, name, state string) error {
-	if err := fault.Point(ctx, "note the state"); err != nil {
+	if err := fault.Point(ctx, "write the state's note"); err != nil {
 		return err
 	}
 	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL | unix.O_NOFOLLOW
@@ -117,7 +117,7 @@ func (b *backend) checkVisible(r *record) error {
 	}
 	dir, err := vfs.OpenDir(unix.AT_FDCWD, path)
 	if notExist(err) { // the kernel mounts it where this process cannot see it, for example outside a container
-		return because(errs.ErrNotSupported, path, "what was frozen cannot be seen here: "+err.Error(), "snapfs … --backend fusecow-overlay")
+		return because(errs.ErrNotSupported, path, "the frozen state is not visible to this process: "+err.Error(), "snapfs … --backend fusecow-overlay")
 	}
 	if err != nil {
 		return err

@@ -13,6 +13,8 @@ import (
 	"slices"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
@@ -35,7 +37,7 @@ type limit struct {
 	Quota  string `json:"quota"`
 }
 
-func (l *limit) usage() layer.Usage { return layer.Usage{Bytes: l.Bytes, Inodes: l.Inodes} }
+func (l *limit) usage() quota.Usage { return quota.Usage{Bytes: l.Bytes, Inodes: l.Inodes} }
 
 func (b *backend) quotaPath(name string) string { return b.dir + "/quotas/" + name }
 
@@ -71,7 +73,7 @@ func (b *backend) canLimit() error {
 		return err
 	}
 	if f.Type == "zfs" {
-		return because(errs.ErrNotSupported, b.dir, "the filesystem of the layers, zfs, says only seconds later what a file takes up",
+		return because(errs.ErrNotSupported, b.dir, "zfs, the filesystem of the layers, reports the space of a file only seconds later",
 			"snapfs run --backend zfs …", "SNAPFS_HOME=/a/directory/elsewhere snapfs …")
 	}
 	return nil
@@ -112,7 +114,7 @@ func (b *backend) limitFork(ctx context.Context, id snapshot.ForkID, l snapshot.
 	}
 	next := r
 	next.Limit = &limit{Bytes: int64(l.Bytes), Inodes: l.Inodes, Quota: quotaName(id, l)}
-	q, err := layer.OpenQuota(b.quotaPath(next.Limit.Quota))
+	q, err := quota.Open(b.quotaPath(next.Limit.Quota))
 	if err != nil {
 		return err
 	}
@@ -166,7 +168,7 @@ func (b *backend) unchargeLayers(left, kept *record) {
 	defer q.Close()
 	for _, l := range left.Layers[left.Own:] {
 		if !slices.Contains(kept.Layers[kept.Own:], l) {
-			_ = q.SetUsage(b.layerPath(l), layer.Usage{})
+			_ = q.SetUsage(b.layerPath(l), quota.Usage{})
 		}
 	}
 }
@@ -177,7 +179,7 @@ func (b *backend) unchargeTop(r *record) {
 		return
 	}
 	if q, err := b.quota(r); err == nil { // or a sweep does it later
-		_ = q.SetUsage(b.layerPath(r.upper()), layer.Usage{})
+		_ = q.SetUsage(b.layerPath(r.upper()), quota.Usage{})
 		q.Close()
 	}
 }
@@ -185,7 +187,7 @@ func (b *backend) unchargeTop(r *record) {
 // relimit replaces the fork's record was by next, and charges its layers accordingly. After an error the fork
 // has its old record. The caller holds the fork's lock.
 func (b *backend) relimit(ctx context.Context, id snapshot.ForkID, was, next record) error {
-	if err := fault.Point(ctx, "write down the limit"); err != nil {
+	if err := fault.Point(ctx, "write the limit"); err != nil {
 		return err
 	}
 	if err := b.replace(b.forkPath(id), &next); err != nil {
@@ -194,7 +196,7 @@ func (b *backend) relimit(ctx context.Context, id snapshot.ForkID, was, next rec
 	if was.Limit != nil && next.Limit != nil && was.Limit.Quota == next.Limit.Quota {
 		return nil
 	}
-	err := fault.Point(ctx, "count elsewhere")
+	err := fault.Point(ctx, "charge the new quota")
 	if err == nil {
 		err = b.recharge(ctx, &next)
 	}
@@ -211,7 +213,7 @@ func (b *backend) recharge(ctx context.Context, r *record) error {
 		if _, err = b.requestLayer(r.upper(), request{Recount: true}); !errors.Is(err, errNotServed) {
 			return errors.Is(err, unix.EBUSY), err
 		}
-		clean, release, err := layer.TryLock(b.layerPath(r.upper()))
+		clean, release, err := logfile.TryLock(b.layerPath(r.upper()))
 		if err == nil {
 			defer release()
 		}
@@ -252,9 +254,9 @@ func (b *backend) chargeLayers(r *record, unserved func(path string) bool) error
 func anyLayer(string) bool { return true }
 
 // quota opens the quota that a record names.
-func (b *backend) quota(r *record) (*layer.Quota, error) {
-	q, err := layer.OpenQuota(b.quotaPath(r.Limit.Quota))
-	if err == nil && q.Limit() == (layer.Usage{}) { // the file was lost, or the process that set it was killed
+func (b *backend) quota(r *record) (*quota.Quota, error) {
+	q, err := quota.Open(b.quotaPath(r.Limit.Quota))
+	if err == nil && q.Limit() == (quota.Usage{}) { // the file was lost, or the process that set it was killed
 		q.SetLimit(r.Limit.usage())
 	}
 	return q, err
@@ -280,10 +282,10 @@ func (b *backend) setQuota(f *layer.FS, r *record) error {
 func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (used snapshot.DiskLimit, err error) {
 	r, err := b.fork(fork)
 	if err == nil && r.Limit == nil {
-		err = because(errs.ErrNotSupported, b.forkPath(fork), "it has no limit")
+		err = because(errs.ErrNotSupported, b.forkPath(fork), "the fork has no limit")
 	}
 	if err == nil {
-		var q *layer.Quota
+		var q *quota.Quota
 		if q, err = b.quota(&r); err == nil {
 			u := q.Used()
 			used = snapshot.DiskLimit{Bytes: snapshot.Bytes(u.Bytes), Inodes: u.Inodes}
@@ -306,7 +308,7 @@ func (b *backend) sweepQuotas(named map[string]bool, layers []string) error {
 			err = errors.Join(err, os.Remove(path))
 			continue
 		}
-		if q, damaged := layer.OpenQuota(path); damaged == nil { // opening a damaged one reports it
+		if q, damaged := quota.Open(path); damaged == nil { // opening a damaged one reports it
 			q.Retain(layers)
 			q.Close()
 		}

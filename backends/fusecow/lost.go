@@ -32,7 +32,7 @@ func (b *backend) Noticed(_ context.Context, fork snapshot.ForkID) (all []string
 	if err == nil {
 		all, err = lateReadsAt(b.socketPath(r.upper()))
 	}
-	return all, fail("asking", string(fork), err)
+	return all, fail("reading late files of", string(fork), err)
 }
 
 // waitEnd waits until the server that listens at path, if any, has ended. It returns false if ctx ended before.

@@ -6,7 +6,7 @@ import (
 	"context"
 	"iter"
 
-	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 )
@@ -36,7 +36,7 @@ func (k liveBackend) Originals(ctx context.Context, base snapshot.ID, fork snaps
 	}
 }
 
-func (b *backend) originals(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) ([]layer.Original, error) {
+func (b *backend) originals(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) ([]logfile.Original, error) {
 	from, err := b.snapshot(base)
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (b *backend) originals(ctx context.Context, base snapshot.ID, fork snapshot
 	}
 	common := r.layersUpTo(from.index(len(from.Layers) - 1))
 	if r.Tree != from.Tree || common < 0 || r.Base == "" {
-		return nil, because(errs.ErrNotSupported, b.forkPath(fork), "it was not forked from there")
+		return nil, because(errs.ErrNotSupported, b.forkPath(fork), "the fork does not come from this base")
 	}
-	return layer.Originals(b.layerPaths(&r)[common:])
+	return logfile.Originals(b.layerPaths(&r)[common:])
 }

@@ -106,31 +106,31 @@ func read(path string, fork bool) (record, error) {
 	}
 	if err := json.Unmarshal(text, &r); err != nil {
 		if !strings.Contains(string(text), formatMark) {
-			return r, because(errs.ErrDenied, path, "it does not carry the mark of this backend")
+			return r, because(errs.ErrDenied, path, "not a record of the fusecow backend")
 		}
 		return r, because(errs.ErrCorrupt, path, err.Error())
 	}
 	switch {
 	case !strings.HasPrefix(r.Format, formatMark):
-		return r, because(errs.ErrDenied, path, "it does not carry the mark of this backend")
+		return r, because(errs.ErrDenied, path, "not a record of the fusecow backend")
 	case r.Format != format && r.Format != formatIndexes:
-		return r, because(errs.ErrNotSupported, path, "a newer version of snapfs wrote it: "+r.Format)
+		return r, because(errs.ErrNotSupported, path, "written by a newer version of snapfs: "+r.Format)
 	case r.Tree == "" || r.Taken.IsZero() || fork && (r.Base == "" || r.Own < 0 || r.Own >= len(r.Layers)):
-		return r, because(errs.ErrCorrupt, path, "parts of it are missing")
+		return r, because(errs.ErrCorrupt, path, "the record is incomplete")
 	}
 	for i := range r.Indexes {
 		if len(r.Indexes) != len(r.Layers) || r.Indexes[i] <= r.index(i-1) {
-			return r, because(errs.ErrCorrupt, path, "its layers have places that cannot be")
+			return r, because(errs.ErrCorrupt, path, "the record has invalid layer indexes")
 		}
 	}
 	if r.Limit != nil {
 		if q := r.Limit.Quota; q == "" || q[0] == '.' || strings.ContainsAny(q, "/\x00") {
-			return r, because(errs.ErrCorrupt, path, "it names a quota that cannot be one")
+			return r, because(errs.ErrCorrupt, path, "the record names an invalid quota")
 		}
 	}
 	for _, l := range r.Layers {
 		if l == "" || l[0] == '.' || strings.ContainsAny(l, "/\x00") {
-			return r, because(errs.ErrCorrupt, path, "it names a layer that cannot be one")
+			return r, because(errs.ErrCorrupt, path, "the record names an invalid layer")
 		}
 	}
 	return r, nil
@@ -162,7 +162,7 @@ func (r *record) write(path string, firm bool) error {
 // find reads the record of an id, and checks that its layers exist.
 func (b *backend) find(id, path string, fork bool) (record, error) {
 	if !snapshot.ValidID(id) {
-		return record{}, because(errs.ErrNotFound, "", "no id looks like that")
+		return record{}, because(errs.ErrNotFound, "", "invalid id")
 	}
 	r, err := read(path, fork)
 	if err != nil {
@@ -170,7 +170,7 @@ func (b *backend) find(id, path string, fork bool) (record, error) {
 	}
 	for _, l := range r.Layers {
 		if unix.Access(b.layerPath(l)+"/log", unix.F_OK) != nil {
-			return r, because(errs.ErrCorrupt, b.layerPath(l), "the layer is gone")
+			return r, because(errs.ErrCorrupt, b.layerPath(l), "the layer is missing")
 		}
 	}
 	return r, nil

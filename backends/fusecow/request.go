@@ -83,7 +83,7 @@ func (a *reply) err() error {
 }
 
 // errNotServed means that no process serves the fork.
-var errNotServed = errors.New("nobody serves it")
+var errNotServed = errors.New("no process serves the fork")
 
 // requestLayer sends a request to the server of a layer. EBUSY means that the server is about to exit.
 func (b *backend) requestLayer(layer string, q request) (*os.File, error) {
@@ -130,7 +130,7 @@ func lateReadsAt(path string) (all []string, err error) {
 }
 
 // errHungUp means that the server exited before it replied.
-var errHungUp = errors.New("the process that serves it has ended")
+var errHungUp = errors.New("the server has ended")
 
 // exchange sends what to a server, with lock unless that is nil, and returns the reply and the mount in it, if
 // any.

@@ -7,12 +7,11 @@ import (
 	"errors"
 	"os"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
+	"golang.org/x/sys/unix"
 )
 
 // Seal puts a new layer on the fork; the old one then belongs to the snapshot. If the fork is in use, its
@@ -35,7 +34,7 @@ func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.
 		return s, err
 	}
 	if _, err := os.Lstat(b.snapshotPath(id)); err == nil {
-		return s, because(errs.ErrExists, b.snapshotPath(id), "there is a snapshot of that name")
+		return s, because(errs.ErrExists, b.snapshotPath(id), "a snapshot of that name exists")
 	}
 	lock, err := b.lockForkFile(ctx, fork)
 	if err != nil {
@@ -56,7 +55,7 @@ func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.
 	if err != nil {
 		return s, err
 	}
-	err = fault.Point(ctx, "go on with the layer")
+	err = fault.Point(ctx, "switch to the new layer")
 	if err == nil {
 		n := r.above(next)
 		err = b.switchFork(ctx, fork, &r, &n, request{Freeze: next, lock: lock}, use)
@@ -83,7 +82,7 @@ func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.
 // switchFork replaces the record r of a fork by next. The fork's server does it if there is one, as q requests.
 func (b *backend) switchFork(ctx context.Context, fork snapshot.ForkID, r, next *record, q request, use snapshot.Use) error {
 	return b.retryBusy(ctx, b.layerPath(r.upper()), func() (again bool, err error) {
-		clean, release, err := layer.TryLock(b.layerPath(r.upper()))
+		clean, release, err := logfile.TryLock(b.layerPath(r.upper()))
 		switch {
 		case err == nil && clean:
 			defer release()
@@ -106,7 +105,7 @@ var _ snapshot.Returner = (*backend)(nil)
 // Return implements [snapshot.Returner]. Cost: reading the logs of the snapshot's layers, and for a fork in use
 // a look at each inode that the kernel knows.
 func (b *backend) Return(ctx context.Context, fork snapshot.ForkID, to snapshot.ID, use snapshot.Use) error {
-	return fail("taking back", string(fork), b.returnFork(ctx, fork, to, use))
+	return fail("returning", string(fork), b.returnFork(ctx, fork, to, use))
 }
 
 func (b *backend) returnFork(ctx context.Context, fork snapshot.ForkID, to snapshot.ID, use snapshot.Use) error {
@@ -129,7 +128,7 @@ func (b *backend) returnFork(ctx context.Context, fork snapshot.ForkID, to snaps
 		return err
 	}
 	if s.Tree != r.Tree || s.State != r.State {
-		return because(errs.ErrNotSupported, b.snapshotPath(to), "it is a state above another base", "snapfs stop …")
+		return because(errs.ErrNotSupported, b.snapshotPath(to), "the snapshot has another base than the fork", "snapfs stop …")
 	}
 	own, err := b.newLayer(ctx, fork)
 	if err != nil {
@@ -137,7 +136,7 @@ func (b *backend) returnFork(ctx context.Context, fork snapshot.ForkID, to snaps
 	}
 	next := s.above(own)
 	next.Base, next.Own, next.Limit = string(to), len(s.Layers), r.Limit
-	err = fault.Point(ctx, "go back")
+	err = fault.Point(ctx, "return to the snapshot")
 	if err == nil {
 		err = b.switchFork(ctx, fork, &r, &next, request{RollBack: &next, lock: lock}, use)
 	}

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
@@ -145,7 +145,7 @@ func (b *backend) removeRecord(ctx context.Context, id, path string, fork bool) 
 	case notExist(err):
 		return nil
 	case errors.Is(kindOf(err), errs.ErrDenied), errors.Is(kindOf(err), errs.ErrNotSupported):
-		return because(errs.ErrDenied, path, "it is not this backend's: "+err.Error())
+		return because(errs.ErrDenied, path, "not a record of the fusecow backend: "+err.Error())
 	case err != nil && !errors.Is(kindOf(err), errs.ErrCorrupt): // it could not be read
 		return err
 	}
@@ -183,7 +183,7 @@ func (b *backend) newLayer(ctx context.Context, id snapshot.ForkID) (string, err
 	}
 	name := uniqueName(string(id) + "-")
 	next := b.dir + "/tmp/" + name
-	if err := layer.Make(next); err != nil {
+	if err := logfile.Make(next); err != nil {
 		b.discard(next)
 		return "", err
 	}

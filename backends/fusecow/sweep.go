@@ -13,10 +13,9 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/internal/fault"
+	"golang.org/x/sys/unix"
 )
 
 // Sweep does the background work:
@@ -87,7 +86,7 @@ func (b *backend) clear(ctx context.Context) (left pendingWork, err error) {
 	layers, err := os.ReadDir(b.dir + "/layers")
 	err = errors.Join(err, b.sweepQuotas(quotas, slices.Collect(maps.Keys(used))))
 	for _, e := range layers {
-		if path := b.layerPath(e.Name()); e.IsDir() && !used[e.Name()] && layer.IsLayer(path) {
+		if path := b.layerPath(e.Name()); e.IsDir() && !used[e.Name()] && logfile.IsLayer(path) {
 			left.waits = b.trashLayer(path) || left.waits
 		}
 	}

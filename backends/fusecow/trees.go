@@ -54,7 +54,7 @@ func (t *Trees) Serve(path string, taken time.Time, fork snapshot.ForkID) []snap
 // Noticed implements [snapshot.Noticer] for the lower of a fork.
 func (t *Trees) Noticed(fork snapshot.ForkID) ([]string, error) {
 	all, err := lateReadsAt(t.socketPath(fork))
-	return all, fail("asking", string(fork), err)
+	return all, fail("reading late files of", string(fork), err)
 }
 
 // Lost implements [snapshot.Loser] for the lower of a fork.
@@ -108,7 +108,7 @@ func (s lowerView) requestView(path string) (*os.File, error) {
 	root, a, err := requestReply(path, request{Mount: true, View: s.view})
 	if err == nil && a.View != s.view { // two mounts of one filesystem cannot be two layers
 		root.Close()
-		err = because(errs.ErrNotSupported, s.path, "a process of an older snapfs serves it", "end what runs in the sandbox: snapfs stop")
+		err = because(errs.ErrNotSupported, s.path, "a process of an older snapfs serves the tree", "stop the sandbox: snapfs stop")
 	}
 	return root, err
 }

@@ -61,7 +61,7 @@ func (b *backend) forked(ctx context.Context, from snapshot.ID, id snapshot.Fork
 	}
 	defer unlock()
 	if unix.Access(b.forkPath(id), unix.F_OK) == nil {
-		return r, because(errs.ErrExists, b.forkPath(id), "there is a fork of that name")
+		return r, because(errs.ErrExists, b.forkPath(id), "a fork of that name exists")
 	}
 	if r, err = b.snapshot(from); err != nil {
 		return r, err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fdsock"
@@ -71,7 +72,7 @@ func (b *backend) retryBusy(ctx context.Context, path string, try func() (again 
 	defer cancel()
 	err := retry(within, try)
 	if err != nil && ctx.Err() == nil && within.Err() != nil {
-		return because(errs.ErrBusy, path, "a process has it mounted")
+		return because(errs.ErrBusy, path, "a process has the layer mounted")
 	}
 	return err
 }
@@ -116,7 +117,7 @@ func (b *backend) startServer(what *startRequest) (*os.File, error) {
 	go func() { _, _ = proc.Wait() }() // it replied how it ended, or the layer is recovered as after a crash
 	root, _, err := exchange(p, what, nil)
 	if errors.Is(err, errHungUp) {
-		err = because(errs.ErrCorrupt, program[0], "it ended before it had begun to serve")
+		err = because(errs.ErrCorrupt, program[0], "the server ended before it served the tree")
 	}
 	return root, err
 }
@@ -127,7 +128,7 @@ func (b *backend) lowerPath(r *record) (string, error) {
 		return r.Tree, nil
 	}
 	if b.freezer == nil {
-		return "", because(errs.ErrNotSupported, r.Tree, "it was frozen by another backend")
+		return "", because(errs.ErrNotSupported, r.Tree, "the tree was frozen by another backend")
 	}
 	return b.freezer.Path(r.State)
 }
@@ -168,7 +169,7 @@ func (b *backend) recover(r *record) error {
 // waits a while for a process that has the layer open.
 func (b *backend) lockLayer(ctx context.Context, name string) (clean bool, release func(), err error) {
 	err = b.retryBusy(ctx, b.layerPath(name), func() (bool, error) {
-		clean, release, err = layer.TryLock(b.layerPath(name))
+		clean, release, err = logfile.TryLock(b.layerPath(name))
 		return errors.Is(err, unix.EBUSY), err
 	})
 	return clean, release, err

@@ -26,7 +26,7 @@ func main() {
 	debug.SetGCPercent(35)
 	serve, ok := parseArgs(os.Args[1:])
 	if !ok {
-		fmt.Fprintln(os.Stderr, "snapfs-fuse: it is started by snapfs\nhint: snapfs run --backend fusecow -- COMMAND")
+		fmt.Fprintln(os.Stderr, "snapfs-fuse: only snapfs starts this program\nhint: snapfs run --backend fusecow -- COMMAND")
 		os.Exit(2)
 	}
 	if err := serve(); err != nil {

@@ -50,7 +50,7 @@ func damagedAndMended(t *testing.T) {
 	if o := b.snapfs("exec", "s", "--", "true").want(125); !strings.Contains(o.all, hint) {
 		t.Errorf("entering it says %q", o.all)
 	}
-	if o := b.snapfs("doctor", "s").want(8); !strings.Contains(o.stdout, "its log is damaged from byte") || !strings.Contains(o.stdout, "hint: snapfs doctor s --repair") {
+	if o := b.snapfs("doctor", "s").want(8); !strings.Contains(o.stdout, "the log is damaged from byte") || !strings.Contains(o.stdout, "hint: snapfs doctor s --repair") {
 		t.Errorf("looking at it says %q", o.all)
 	}
 	o := b.snapfs("doctor", "s", "--repair", "--json").want(0)

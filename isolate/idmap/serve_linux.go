@@ -32,11 +32,11 @@ const (
 func Serve(dev int, tree *os.File, base uint32) error {
 	t, err := newTable(tree)
 	if err != nil {
-		return fmt.Errorf("looking at the tree: %w", err)
+		return fmt.Errorf("opening the tree: %w", err)
 	}
 	m, err := newCreators()
 	if err != nil {
-		return fmt.Errorf("preparing threads: %w", err)
+		return fmt.Errorf("starting threads: %w", err)
 	}
 	defer close(m)
 	const extra = fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_DONT_MASK | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_SETXATTR_EXT

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
@@ -38,7 +39,7 @@ func Check(o Options, repair bool) ([]Problem, error) {
 		return found, err
 	}
 	err = repairTop(o)
-	if errors.Is(err, ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, logfile.ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
 		return found, nil // unrepaired: the layers cannot be opened
 	}
 	if err != nil {
@@ -79,8 +80,8 @@ func check(o Options) ([]Problem, error) {
 
 func checkUpTo(o Options) (*checker, error) {
 	top := o.Layers[len(o.Layers)-1]
-	if IsLayer(top) {
-		_, release, err := TryLock(top)
+	if logfile.IsLayer(top) {
+		_, release, err := logfile.TryLock(top)
 		if err != nil {
 			return nil, err
 		}
@@ -111,10 +112,10 @@ func (c *checker) add(layer, what string, args ...any) {
 }
 
 // layer checks one layer.
-func (c *checker) layer(at Index, path string, top bool) error {
-	l, err := openLayer(path, false)
+func (c *checker) layer(at logfile.Index, path string, top bool) error {
+	l, err := logfile.Open(path, false)
 	if errors.Is(err, fs.ErrNotExist) {
-		c.add(path, "it is not there")
+		c.add(path, "the layer is missing")
 		return nil
 	}
 	if err != nil {
@@ -135,43 +136,43 @@ func (c *checker) log(d *stackedLayer, top bool) (clean bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if top && len(all) < len(Magic) && strings.HasPrefix(Magic, string(all)) {
+	if top && len(all) < len(logfile.Magic) && strings.HasPrefix(logfile.Magic, string(all)) {
 		return true, nil // it was just created
 	}
-	at := int64(len(Magic))
+	at := int64(len(logfile.Magic))
 	origins := map[string]*lowerRef{".": c.f.root.lower}
 	nonsense := false
 	err = d.Frames(func(records []byte) error {
-		clean = bytes.Equal(records, []byte{KindClean})
-		for r := NewReader(records); r.More(); {
+		clean = bytes.Equal(records, []byte{logfile.KindClean})
+		for r := logfile.NewReader(records); r.More(); {
 			if !c.f.replayRecord(r, origins) {
 				nonsense = true
-				return ErrDamaged
+				return logfile.ErrDamaged
 			}
 		}
 		at += 8 + int64(len(records))
 		return nil
 	})
 	switch {
-	case err != nil && !errors.Is(err, ErrDamaged):
+	case err != nil && !errors.Is(err, logfile.ErrDamaged):
 		return false, err
-	case err != nil && !bytes.HasPrefix(all, []byte(Magic)):
-		c.add(d.Path, "its log does not begin as one")
+	case err != nil && !bytes.HasPrefix(all, []byte(logfile.Magic)):
+		c.add(d.Path, "the log does not begin with its magic word")
 		return false, nil
 	case nonsense:
-		c.add(d.Path, "its log makes no sense from byte %d of %d on", at, len(all))
+		c.add(d.Path, "the log has an invalid record at byte %d of %d", at, len(all))
 		c.cutAt(at, top)
 		return false, nil
 	}
 	rest := all[at:]
 	switch {
 	case len(rest) == 0:
-		return (clean || at == int64(len(Magic))) && !d.UncleanMode, nil
+		return (clean || at == int64(len(logfile.Magic))) && !d.UncleanMode, nil
 	case err != nil, len(rest) >= 8 && int64(binary.LittleEndian.Uint32(rest)) <= int64(len(rest)-8):
-		c.add(d.Path, "its log is damaged from byte %d of %d on", at, len(all))
+		c.add(d.Path, "the log is damaged from byte %d of %d on", at, len(all))
 		c.cutAt(at, top)
 	case !top:
-		c.add(d.Path, "its log ends in the middle of a frame, at byte %d of %d", at, len(all))
+		c.add(d.Path, "the log ends in the middle of a frame, at byte %d of %d", at, len(all))
 	}
 	return false, nil
 }
@@ -195,15 +196,15 @@ func (c *checker) checkContents(d *stackedLayer, clean, top bool) error {
 		n := c.f.inodes[id]
 		if n == nil || !n.regular() || !c.f.isLayerAt(d, n.layer) {
 			if clean && top {
-				c.add(d.Path, "it has content that nobody names: %s", ContentPath(id))
+				c.add(d.Path, "content without an inode: %s", logfile.ContentPath(id))
 			}
 			return nil
 		}
-		if n.sparse != nil && FileIdentity(st) != n.sparse.Own {
-			c.add(d.Path, "the content of %s is in another file than it was written to: what that has no holes for any more cannot be told", name(n))
+		if n.sparse != nil && logfile.FileIdentity(st) != n.sparse.Own {
+			c.add(d.Path, "the content of %s was copied to another file, which may hide lower content", name(n))
 		}
 		if there[id] = true; clean && st.Size != n.size {
-			c.add(d.Path, "%s has %d bytes, and its log says %d", name(n), st.Size, n.size)
+			c.add(d.Path, "%s has %d bytes, but the log says %d", name(n), st.Size, n.size)
 		}
 		return nil
 	})
@@ -221,7 +222,7 @@ func (c *checker) checkContents(d *stackedLayer, clean, top bool) error {
 // checkLinkCounts compares the number of names of each inode with its link count.
 func (c *checker) checkLinkCounts(top string) {
 	for n, have := range c.f.wrongLinkCounts() {
-		c.add(top, "node %d has %d names, and its log says %d", n.id, have, n.nlink)
+		c.add(top, "inode %d has %d names, but the log says %d", n.id, have, n.nlink)
 	}
 }
 

@@ -86,20 +86,20 @@ func TestCheckFindsWhatDoesNotFitAndMendsTheTop(t *testing.T) {
 			b.must(os.Remove(b.content(top, "second layer")))
 			b.must(os.Remove(b.content(top, "second layer")))
 		}},
-		{"content cut", " bytes, and its log says 19", true, func(b *bench, _, top string) {
+		{"content cut", " bytes, but the log says 19", true, func(b *bench, _, top string) {
 			b.must(os.Truncate(b.content(top, "second layer"), 3))
 		}},
-		{"content of nobody", "it has content that nobody names", true, func(b *bench, _, top string) {
+		{"content of nobody", "content without an inode", true, func(b *bench, _, top string) {
 			b.must(os.MkdirAll(top+"/data/1a", 0o700))
 			b.write(top+"/data/1a/123456", "of nobody")
 		}},
-		{"a name too few", " has 1 names, and its log says 2", true, func(b *bench, _, top string) {
+		{"a name too few", " has 1 names, but the log says 2", true, func(b *bench, _, top string) {
 			b.frame(top, append([]byte("e\x01\x01e"), 0)) // the root, "e", nothing
 		}},
-		{"a name of nothing", "its log makes no sense from byte", true, func(b *bench, _, top string) {
+		{"a name of nothing", "the log has an invalid record at byte", true, func(b *bench, _, top string) {
 			b.frame(top, append([]byte("e\x01\x01z"), 0x7f)) // the root, "z", a node that there never was
 		}},
-		{"a byte of the log", "its log is damaged from byte", true, func(b *bench, _, top string) {
+		{"a byte of the log", "the log is damaged from byte", true, func(b *bench, _, top string) {
 			log, err := os.ReadFile(top + "/log")
 			b.must(err)
 			log[len(log)/2] ^= 0x55
@@ -108,12 +108,12 @@ func TestCheckFindsWhatDoesNotFitAndMendsTheTop(t *testing.T) {
 		{"frozen content gone", "the content of b is missing", false, func(b *bench, first, _ string) {
 			b.must(os.Remove(b.content(first, "first layer")))
 		}},
-		{"a frozen log cut", "its log ends in the middle of a frame", false, func(b *bench, first, _ string) {
+		{"a frozen log cut", "the log ends in the middle of a frame", false, func(b *bench, first, _ string) {
 			st, err := os.Stat(first + "/log")
 			b.must(err)
 			b.must(os.Truncate(first+"/log", st.Size()-1))
 		}},
-		{"no layer", "it is not there", false, func(b *bench, first, _ string) {
+		{"no layer", "the layer is missing", false, func(b *bench, first, _ string) {
 			b.must(os.RemoveAll(first))
 		}},
 	} {

@@ -1,5 +1,7 @@
 package layer
 
+import "github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+
 // A log is compacted when it has at least minCompaction bytes and most of them record states that were changed
 // again since: when it is compactionRatio times larger than a fresh log would be. This keeps the time to open a
 // layer proportional to its state, not to its history.
@@ -46,17 +48,17 @@ func (f *FS) compactedSize() (size int64) {
 }
 
 // digestLog returns records with the same effect as the top layer's log.
-func (f *FS) digestLog(d *stackedLayer) (Writer, error) {
-	g := NewDigest()
+func (f *FS) digestLog(d *stackedLayer) (logfile.Writer, error) {
+	g := logfile.NewDigest()
 	if err := d.Records(g.Add); err != nil {
 		return nil, err
 	}
-	needed := NewDigest()
-	err := f.eachLayer(func(below *stackedLayer, _ Index) error {
+	needed := logfile.NewDigest()
+	err := f.eachLayer(func(below *stackedLayer, _ logfile.Index) error {
 		if below == d {
 			return nil
 		}
-		return below.Records(func(kind byte, r *Reader) { g.Need(needed, kind, r) })
+		return below.Records(func(kind byte, r *logfile.Reader) { g.Need(needed, kind, r) })
 	})
 	return g.Records(needed), err
 }

@@ -1,6 +1,10 @@
 package layer
 
-import "path"
+import (
+	"path"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+)
 
 // Compare calls report with each path at which two stacks of layers over one lower may differ; tree means that
 // everything below the path may differ. It misses no difference. Of the layers that both stacks share it reads
@@ -52,19 +56,19 @@ type binding struct {
 }
 
 func (t *comparison) collect(layer string) error {
-	d, err := openLayer(layer, false)
+	d, err := logfile.Open(layer, false)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	return d.Records(func(kind byte, r *Reader) {
+	return d.Records(func(kind byte, r *logfile.Reader) {
 		switch kind {
-		case KindInode:
+		case logfile.KindInode:
 			t.nodes[r.Inode().ID] = struct{}{}
-		case KindName:
+		case logfile.KindName:
 			dir, name, _ := r.Name()
 			t.names[binding{dir, name}] = struct{}{}
-		case KindUnname:
+		case logfile.KindUnname:
 			dir, name := r.Unname()
 			t.names[binding{dir, name}] = struct{}{}
 		default:
@@ -113,7 +117,7 @@ func (t *comparison) reportPaths(sides [2]*pathIndex) error {
 // inode itself differs. It compares numbers only of lower inodes, because two stacks may have used the number
 // of a new inode for different ones.
 func sameEntry(x, y *inode, name string) bool {
-	if x != nil && y != nil && x.entries[name] != nil && y.entries[name] != nil && x.entries[name].id < FirstOwnIno {
+	if x != nil && y != nil && x.entries[name] != nil && y.entries[name] != nil && x.entries[name].id < logfile.FirstOwnIno {
 		return x.entries[name].id == y.entries[name].id
 	}
 	return x.nameUnchanged(y, name) && y.nameUnchanged(x, name)

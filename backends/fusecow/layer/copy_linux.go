@@ -1,6 +1,9 @@
 package layer
 
-import "golang.org/x/sys/unix"
+import (
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"golang.org/x/sys/unix"
+)
 
 // maxCopy bounds one [FS.Copy], because Freeze has to wait for it.
 const maxCopy = 64 << 20
@@ -38,7 +41,7 @@ func (f *FS) singleFile(n *inode, off int64) (*fd, int64, error) {
 	if off >= size {
 		return nil, 0, nil
 	}
-	if at == NoContent || parts != nil {
+	if at == logfile.NoContent || parts != nil {
 		return nil, 0, unix.EOPNOTSUPP
 	}
 	d, err := f.openContent(n)

@@ -9,7 +9,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
@@ -92,7 +92,7 @@ func TestACopyEndsAtAQuota(t *testing.T) {
 	b.must(os.WriteFile(b.lower+"/below", make([]byte, copiedSize), 0o644))
 	b.up()
 	const most = 5<<20 + 123<<10
-	q := b.quota(layer.Usage{Bytes: most})
+	q := b.quota(quota.Usage{Bytes: most})
 	src, err := os.Open(b.mount + "/below")
 	b.must(err)
 	defer src.Close()

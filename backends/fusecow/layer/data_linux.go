@@ -5,6 +5,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -12,7 +13,7 @@ import (
 // openContent returns a descriptor for reading the content of n, which must have some. The caller holds the
 // content lock.
 func (f *FS) openContent(n *inode) (*fd, error) {
-	var file Identity
+	var file logfile.Identity
 	if p := f.sparseOf(n); p != nil {
 		file = p.Own
 	}
@@ -21,9 +22,9 @@ func (f *FS) openContent(n *inode) (*fd, error) {
 
 // openContentIn opens the content of n in the layer at, or in the lower. If file is set and the content is
 // another file, it returns EIO.
-func (f *FS) openContentIn(n *inode, at Index, file Identity) (*fd, error) {
+func (f *FS) openContentIn(n *inode, at logfile.Index, file logfile.Identity) (*fd, error) {
 	return f.fds.get(fdKey{layer: at, id: n.id}, func() (int, error) {
-		if at == InLower {
+		if at == logfile.InLower {
 			return f.openLower(n.lower, unix.O_RDONLY)
 		}
 		flags := unix.O_RDONLY
@@ -36,7 +37,7 @@ func (f *FS) openContentIn(n *inode, at Index, file Identity) (*fd, error) {
 		num, err := d.OpenContent(n.id, flags, false)
 		if err == nil && file.Ino != 0 {
 			st, err := vfs.Lstat(num, "")
-			if err == nil && FileIdentity(&st) != file {
+			if err == nil && logfile.FileIdentity(&st) != file {
 				err = unix.EIO
 			}
 			if err != nil {
@@ -49,7 +50,7 @@ func (f *FS) openContentIn(n *inode, at Index, file Identity) (*fd, error) {
 }
 
 // errNotOneFile means that no single file is exactly the content of an inode.
-var errNotOneFile = errors.New("its content is not that of a file")
+var errNotOneFile = errors.New("the content is not a single file")
 
 // read fills buf from off, up to the end of the file.
 func (f *FS) read(n *inode, buf []byte, off int64) (int, error) {
@@ -63,7 +64,7 @@ func (f *FS) read(n *inode, buf []byte, off int64) (int, error) {
 	}
 	buf = buf[:min(int64(len(buf)), size-off)]
 	switch {
-	case at == NoContent:
+	case at == logfile.NoContent:
 		clear(buf)
 		return len(buf), nil
 	case parts != nil:
@@ -107,7 +108,7 @@ func (f *FS) withUpperOnce(n *inode, keep int64, do func(fd int) error) error {
 		if err := f.copyUp(n, top, keep); err != nil {
 			return err
 		}
-		if was != NoContent { // without a commit, a kill within a second would undo the whole write
+		if was != logfile.NoContent { // without a commit, a kill within a second would undo the whole write
 			defer func() { _ = f.commit(false) }() // after an error the record waits for the next commit
 		}
 		n.lock().RLock()
@@ -122,7 +123,7 @@ func (f *FS) withUpperOnce(n *inode, keep int64, do func(fd int) error) error {
 }
 
 // copyUp moves the content of n to the top layer, as [FS.fillCopiedUp] describes, up to keep bytes.
-func (f *FS) copyUp(n *inode, top Index, keep int64) (err error) {
+func (f *FS) copyUp(n *inode, top logfile.Index, keep int64) (err error) {
 	n.lock().Lock()
 	defer n.lock().Unlock()
 	if n.layer == top {
@@ -148,8 +149,8 @@ func (f *FS) copyUp(n *inode, top Index, keep int64) (err error) {
 			f.reserve(-reserved)
 		}
 	}()
-	var was *Original
-	if n.layer == InLower && !f.detaching {
+	var was *logfile.Original
+	if n.layer == logfile.InLower && !f.detaching {
 		was = f.saveOriginal(n, d)
 		defer func() {
 			if err != nil {
@@ -158,12 +159,12 @@ func (f *FS) copyUp(n *inode, top Index, keep int64) (err error) {
 		}()
 	}
 	var made *sparseUpper
-	if n.layer != NoContent && keep > 0 {
+	if n.layer != logfile.NoContent && keep > 0 {
 		if made, reserved, err = f.fillCopiedUp(num, n, keep); err != nil {
 			return err
 		}
 	}
-	if size = min(size, keep); size > 0 || n.layer != NoContent { // a lower file may have grown after its size was cached
+	if size = min(size, keep); size > 0 || n.layer != logfile.NoContent { // a lower file may have grown after its size was cached
 		if err := unix.Ftruncate(num, size); err != nil {
 			return err
 		}
@@ -281,7 +282,7 @@ func (n *inode) strip(p Privileges) {
 func (f *FS) truncate(n *inode, size int64) error {
 	n.lock().RLock()
 	f.mu.RLock()
-	bare := n.layer == NoContent
+	bare := n.layer == logfile.NoContent
 	f.mu.RUnlock()
 	n.lock().RUnlock()
 	if bare {
@@ -311,7 +312,7 @@ func (f *FS) truncate(n *inode, size int64) error {
 // resize sets the size of n if it still has no content, and truncates it otherwise.
 func (f *FS) resize(n *inode, size int64) error {
 	n.lock().Lock()
-	if n.layer == NoContent {
+	if n.layer == logfile.NoContent {
 		f.mu.Lock()
 		err := f.makeDirty(n)
 		if err == nil {
@@ -381,11 +382,11 @@ func (f *FS) seek(n *inode, off int64, whence int) (int64, error) {
 	f.mu.RLock()
 	size, at, parts := n.size, n.layer, n.sparse
 	f.mu.RUnlock()
-	if off >= size || at == NoContent && whence == unix.SEEK_DATA {
+	if off >= size || at == logfile.NoContent && whence == unix.SEEK_DATA {
 		return 0, unix.ENXIO
 	}
 	switch {
-	case at == NoContent:
+	case at == logfile.NoContent:
 		return off, nil
 	case parts != nil && whence == unix.SEEK_HOLE:
 		return f.nextHole(n, parts, off, size)

@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"golang.org/x/sys/unix"
 )
 
@@ -58,7 +59,7 @@ func (a *pathIndex) atLowerName(n *inode) bool {
 
 // readsLower reports whether some content of a file is in the lower.
 func (n *inode) readsLower() bool {
-	return n.regular() && (n.layer == InLower || n.sparse != nil && n.sparse.Sources[len(n.sparse.Sources)-1].Layer == InLower)
+	return n.regular() && (n.layer == logfile.InLower || n.sparse != nil && n.sparse.Sources[len(n.sparse.Sources)-1].Layer == logfile.InLower)
 }
 
 // Detach copies up everything that the dirty inodes at the given lower paths still read from the lower: content

@@ -2,6 +2,8 @@
 
 package layer
 
+import "github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+
 // Rewrite compacts the log of the top layer, whatever its length.
 func Rewrite(o Options) error {
 	f, err := Open(o)
@@ -28,7 +30,7 @@ var ReportsHoles = reportsHoles
 
 // Paths returns the paths of all layers.
 func (f *FS) Paths() (all []string) {
-	_ = f.eachLayer(func(d *stackedLayer, _ Index) error { all = append(all, d.Path); return nil })
+	_ = f.eachLayer(func(d *stackedLayer, _ logfile.Index) error { all = append(all, d.Path); return nil })
 	return all
 }
 

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"sync"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,13 +18,13 @@ type fdCache struct {
 }
 
 type fdKey struct {
-	layer Index
+	layer logfile.Index
 	dir   *lowerRef // set for a lower directory only
 	id    uint64
 }
 
 // dirKey is the key of a lower directory, by name: any directory of that name will do.
-func dirKey(o *lowerRef) fdKey { return fdKey{layer: InLower, dir: o} }
+func dirKey(o *lowerRef) fdKey { return fdKey{layer: logfile.InLower, dir: o} }
 
 // An fd is a descriptor that stays open until its last user has released it and the cache has dropped it.
 type fd struct {

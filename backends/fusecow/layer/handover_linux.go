@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"golang.org/x/sys/unix"
 )
 
@@ -70,7 +71,7 @@ func (f *FS) isLower(dir *lowerRef, name string, n *inode) bool {
 }
 
 // ErrOtherFile means that an inode number known to the kernel stands for different files in two filesystems.
-var ErrOtherFile = errors.New("what is in use is another file there")
+var ErrOtherFile = errors.New("an open file is another file in the other state")
 
 // HandOver makes next take over all inodes that the kernel has looked up in f. next has other layers over the
 // same lower and was never mounted. Nobody may use either filesystem meanwhile, and f can only be closed
@@ -178,7 +179,7 @@ func (h *handover) counterpart(n *inode) *inode {
 	if n.lower == nil || !h.shows(n.lower) {
 		return h.orphan(n)
 	}
-	m := &inode{id: n.id, lower: n.lower, attr: n.attr, layer: NoContent, dirtyState: cleanState}
+	m := &inode{id: n.id, lower: n.lower, attr: n.attr, layer: logfile.NoContent, dirtyState: cleanState}
 	if n.changed || n.nlink == 0 {
 		st, err := h.to.statLower(n.lower.dir, n.lower.name)
 		if err != nil || h.to.identityOf(&st) != n.lower.Identity {
@@ -188,7 +189,7 @@ func (h *handover) counterpart(n *inode) *inode {
 		m.ino = n.ino
 	}
 	if m.regular() {
-		m.layer = InLower
+		m.layer = logfile.InLower
 	}
 	return m
 }
@@ -205,7 +206,7 @@ func (h *handover) orphan(n *inode) *inode {
 	}
 	if n.layer >= 0 {
 		if err := h.copyContent(n, m); err != nil { // its content is lost: it refers to a lower file that cannot exist, and keeps its number in use
-			m.lower, m.layer = &lowerRef{dir: h.to.root.lower}, InLower
+			m.lower, m.layer = &lowerRef{dir: h.to.root.lower}, logfile.InLower
 		}
 	}
 	h.to.mu.Lock()

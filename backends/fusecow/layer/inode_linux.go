@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -27,7 +28,7 @@ type inode struct {
 	*dirtyState // shared by all clean inodes; see [inode.ownState]
 	// layer is the index of the layer with the content. It changes under both FS.mu and the content lock, so
 	// holding either is enough to read it.
-	layer Index
+	layer logfile.Index
 	// view is the view that shows the inode, see [FS.View].
 	view View
 	// changed: the inode is dirty in some layer, so that this table, not the lower, has its attributes.
@@ -46,7 +47,7 @@ type dirtyState struct {
 	// entries are the names of a directory that differ from its lower directory. A nil inode is a whiteout.
 	entries map[string]*inode
 	// recordedIn is the index of the topmost layer whose log has, or is about to have, a record of the inode.
-	recordedIn Index
+	recordedIn logfile.Index
 	// charged is the number of bytes that the content counts for in its layer. preallocated: space beyond the
 	// end of the file was requested, and counts too.
 	charged      int64
@@ -56,12 +57,12 @@ type dirtyState struct {
 }
 
 // cleanState is the state of all clean inodes. Nobody may write to it.
-var cleanState = &dirtyState{recordedIn: NoContent}
+var cleanState = &dirtyState{recordedIn: logfile.NoContent}
 
 // ownState gives n a dirtyState of its own, which may be written to, and returns n.
 func (n *inode) ownState() *inode {
 	if n.dirtyState == cleanState {
-		n.dirtyState = &dirtyState{recordedIn: NoContent}
+		n.dirtyState = &dirtyState{recordedIn: logfile.NoContent}
 	}
 	return n
 }
@@ -82,30 +83,30 @@ type attr struct {
 	size                int64
 	mode, uid, gid      uint32
 	nlink, rdev         uint32
-	atime, mtime, ctime Time
+	atime, mtime, ctime logfile.Time
 	// blocks of 512 bytes of content in the lower.
 	blocks int64
 }
 
-func now() Time {
+func now() logfile.Time {
 	t := time.Now()
-	return At(t.Unix(), uint32(t.Nanosecond()))
+	return logfile.At(t.Unix(), uint32(t.Nanosecond()))
 }
 
 // A lowerRef refers to a lower inode by its name. It never changes.
 type lowerRef struct {
 	dir  *lowerRef // nil for the root
 	name string
-	Identity
+	logfile.Identity
 }
 
-func (f *FS) identityOf(st *vfs.Stat) Identity {
-	return f.omitRootDev(Identity{st.Ino, uint32(st.Dev), At(st.BTime.Sec, st.BTime.Nsec)})
+func (f *FS) identityOf(st *vfs.Stat) logfile.Identity {
+	return f.omitRootDev(logfile.Identity{Ino: st.Ino, Dev: uint32(st.Dev), Born: logfile.At(st.BTime.Sec, st.BTime.Nsec)})
 }
 
 // omitRootDev sets Dev to 0 if it is the device of the lower's root. The kernel assigns device numbers of
 // btrfs, ZFS and tmpfs anew at each mount, and logs must stay valid.
-func (f *FS) omitRootDev(id Identity) Identity {
+func (f *FS) omitRootDev(id logfile.Identity) logfile.Identity {
 	if id.Dev == f.dev {
 		id.Dev = 0
 	}
@@ -137,8 +138,8 @@ func (o *lowerRef) path() string {
 }
 
 // record returns the state of n for the log.
-func (n *inode) record() Inode {
-	r := Inode{
+func (n *inode) record() logfile.Inode {
+	r := logfile.Inode{
 		ID: n.id, Mode: n.mode, UID: n.uid, GID: n.gid, Nlink: n.nlink, Rdev: n.rdev,
 		Size: n.size, Blocks: n.blocks, Layer: n.layer, Atime: n.atime, Mtime: n.mtime, Ctime: n.ctime,
 		Target: n.target, Xattrs: n.xattrs,
@@ -153,7 +154,7 @@ func (n *inode) record() Inode {
 }
 
 // setRecord sets the state of n, except its numbers and its lower inode. The caller has called ownState.
-func (n *inode) setRecord(r *Inode) {
+func (n *inode) setRecord(r *logfile.Inode) {
 	n.attr = attr{
 		ino: n.ino, size: r.Size, mode: r.Mode, uid: r.UID, gid: r.GID, nlink: r.Nlink, rdev: r.Rdev,
 		atime: r.Atime, mtime: r.Mtime, ctime: r.Ctime,
@@ -180,9 +181,9 @@ func attrOf(st *vfs.Stat) attr {
 	return attr{
 		size: st.Size, mode: st.Mode, uid: st.UID, gid: st.GID, nlink: st.Nlink,
 		rdev:  uint32(st.Rdev),
-		atime: At(st.ATime.Sec, st.ATime.Nsec),
-		mtime: At(st.MTime.Sec, st.MTime.Nsec),
-		ctime: At(st.CTime.Sec, st.CTime.Nsec),
+		atime: logfile.At(st.ATime.Sec, st.ATime.Nsec),
+		mtime: logfile.At(st.MTime.Sec, st.MTime.Nsec),
+		ctime: logfile.At(st.CTime.Sec, st.CTime.Nsec),
 
 		blocks: st.Blocks,
 	}

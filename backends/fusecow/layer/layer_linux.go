@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
@@ -61,7 +63,7 @@ type FS struct {
 	dev         uint32
 	readOnly    bool
 	frozen      bool
-	firstOwn    Index // index of the first layer that counts for a quota
+	firstOwn    logfile.Index // index of the first layer that counts for a quota
 	block       int64
 	copyUpLimit int64 // see Options.CopyUpLimit
 	detaching   bool  // Detach is running: no originals need be saved
@@ -77,13 +79,13 @@ type FS struct {
 	inodes map[uint64]*inode // inodes that the kernel has looked up, and dirty ones
 	// renumbered holds lower inodes whose number here differs from their number in the lower, by lower
 	// identity. Of several with one identity it holds the latest.
-	renumbered map[Identity]*inode
+	renumbered map[logfile.Identity]*inode
 	// aliases are the further lower names by which an inode was looked up.
 	aliases map[*inode][]*lowerRef
 	nextIno uint64          // number of the next new inode
 	layers  []*stackedLayer // by index; a merged layer occupies several
-	slots   []*Slot         // usage of each layer, at its highest index
-	quota   *Quota          // limits the layers from firstOwn on; may be nil
+	slots   []*quota.Slot   // usage of each layer, at its highest index
+	quota   *quota.Quota    // limits the layers from firstOwn on; may be nil
 	// pendingLog estimates the bytes by which the next commit grows the log.
 	pendingLog atomic.Int64
 	// frames counts the frames written since Open, plus one for all that were there before. durableFrame is the
@@ -103,7 +105,7 @@ type FS struct {
 	// removing is the number of bytes that the running commit is deleting. They stay charged until then.
 	removing atomic.Int64
 	// originals are saved originals that the log does not record yet.
-	originals []*Original
+	originals []*logfile.Original
 
 	logMu    sync.Mutex // held while the log is written; taken before mu
 	listings listings
@@ -113,7 +115,7 @@ type FS struct {
 
 // A stackedLayer is an open layer of a filesystem.
 type stackedLayer struct {
-	*Layer
+	*logfile.Layer
 	charged        int64 // bytes that the log counts for, in whole blocks
 	nextCompaction int64 // length from which on the log may be compacted
 }
@@ -141,7 +143,7 @@ const (
 // orphaned content set aside.
 func Open(o Options) (_ *FS, err error) {
 	if len(o.Layers) == 0 && !o.ReadOnly {
-		return nil, errors.New("opening layers: there is none to take changes")
+		return nil, errors.New("opening layers: no layer for changes")
 	}
 	f, err := openRoot(o)
 	if err != nil {
@@ -167,7 +169,7 @@ func Open(o Options) (_ *FS, err error) {
 // randomIno returns the number of the first inode that this Open creates. Drawing it at random from 2^60 keeps
 // two filesystems that start from the same layers from using the same numbers, so that a number means one inode
 // in both, as [FS.HandOver] requires.
-func randomIno() uint64 { return FirstOwnIno + rand.Uint64N(1<<60) }
+func randomIno() uint64 { return logfile.FirstOwnIno + rand.Uint64N(1<<60) }
 
 // Lower returns a path to the lower's root that works in this process while f is open, whatever is mounted at
 // the original path by then.
@@ -179,7 +181,7 @@ func (f *FS) ReadOnly() bool { return f.readOnly }
 // openRoot opens the lower without any layer.
 func openRoot(o Options) (_ *FS, err error) {
 	f := &FS{
-		fds: newFDs(maxFDs), lower: -1, readOnly: o.ReadOnly, frozen: o.Frozen, inodes: map[uint64]*inode{}, renumbered: map[Identity]*inode{}, aliases: map[*inode][]*lowerRef{}, nextIno: FirstOwnIno,
+		fds: newFDs(maxFDs), lower: -1, readOnly: o.ReadOnly, frozen: o.Frozen, inodes: map[uint64]*inode{}, renumbered: map[logfile.Identity]*inode{}, aliases: map[*inode][]*lowerRef{}, nextIno: logfile.FirstOwnIno,
 		dirty: map[*inode]struct{}{}, dirtyNames: map[nameKey]struct{}{}, unlinked: map[*inode]struct{}{}, stop: make(chan struct{}),
 		removedDirs: map[uint64]struct{}{}, generations: map[uint64]uint64{},
 		lateReads: lateReads{since: o.Since},
@@ -196,7 +198,7 @@ func openRoot(o Options) (_ *FS, err error) {
 	}
 	f.dev = uint32(st.Dev)
 	f.root = &inode{id: rootID, lower: &lowerRef{Identity: f.identityOf(&st)}, attr: attrOf(&st), lookups: 1, dirtyState: cleanState}
-	f.root.ino, f.root.layer = st.Ino, NoContent
+	f.root.ino, f.root.layer = st.Ino, logfile.NoContent
 	f.inodes[rootID] = f.root
 	return f, nil
 }
@@ -215,22 +217,22 @@ func openLowerRoot(path string) (int, error) {
 	return fd, nil
 }
 
-func (o *Options) stack() *Stack { return &Stack{o.Layers, o.Indexes} }
+func (o *Options) stack() *logfile.Stack { return &logfile.Stack{Layers: o.Layers, Indexes: o.Indexes} }
 
 // push adds d on top of the open layers, at all indexes up to upTo.
-func (f *FS) push(d *stackedLayer, upTo Index) {
+func (f *FS) push(d *stackedLayer, upTo logfile.Index) {
 	for f.top() < upTo {
-		f.layers, f.slots = append(f.layers, d), append(f.slots, &Slot{})
+		f.layers, f.slots = append(f.layers, d), append(f.slots, &quota.Slot{})
 	}
 }
 
 // eachLayer calls do with each open layer and its highest index.
-func (f *FS) eachLayer(do func(d *stackedLayer, at Index) error) error {
+func (f *FS) eachLayer(do func(d *stackedLayer, at logfile.Index) error) error {
 	for i, d := range f.layers {
 		if i+1 < len(f.layers) && f.layers[i+1] == d {
 			continue
 		}
-		if err := do(d, Index(i)); err != nil {
+		if err := do(d, logfile.Index(i)); err != nil {
 			return err
 		}
 	}
@@ -245,7 +247,7 @@ func (f *FS) HasLayer(path string) bool {
 }
 
 // isLayerAt reports whether d occupies the index at.
-func (f *FS) isLayerAt(d *stackedLayer, at Index) bool {
+func (f *FS) isLayerAt(d *stackedLayer, at logfile.Index) bool {
 	return at >= 0 && int(at) < len(f.layers) && f.layers[at] == d
 }
 
@@ -254,13 +256,13 @@ func (f *FS) isLayerAt(d *stackedLayer, at Index) bool {
 func (f *FS) openLayer(i int, o *Options) error {
 	top := i == len(o.Layers)-1
 	own := top && !f.readOnly
-	l, err := openLayer(o.Layers[i], own)
+	l, err := logfile.Open(o.Layers[i], own)
 	if err != nil {
 		return err
 	}
 	d := &stackedLayer{Layer: l}
 	if top {
-		d.Limit = o.cut
+		d.ReadLimit = o.cut
 	}
 	f.push(d, o.stack().Index(i))
 	if f.block, err = blockOf(d.FD); err != nil {
@@ -272,7 +274,7 @@ func (f *FS) openLayer(i int, o *Options) error {
 	if err != nil || !top {
 		return err
 	}
-	if own && clean && d.Size == int64(len(Magic)) {
+	if own && clean && d.Size == int64(len(logfile.Magic)) {
 		if d.Torn, err = d.HasContent(); err != nil {
 			return err
 		}
@@ -293,7 +295,7 @@ func (f *FS) openLayer(i int, o *Options) error {
 	return d.MarkOpen()
 }
 
-func (f *FS) top() Index { return Index(len(f.layers) - 1) }
+func (f *FS) top() logfile.Index { return logfile.Index(len(f.layers) - 1) }
 
 // commitPeriodically bounds what is lost when this process is killed.
 func (f *FS) commitPeriodically() {
@@ -336,7 +338,7 @@ func (f *FS) Freeze(path string, then func() error) (err error) {
 	if err := f.commit(true); err != nil {
 		return err
 	}
-	l, err := openLayer(path, true)
+	l, err := logfile.Open(path, true)
 	if err != nil {
 		return err
 	}
@@ -410,7 +412,7 @@ func (f *FS) release() {
 	if f.quota != nil {
 		f.quota.Close()
 	}
-	_ = f.eachLayer(func(d *stackedLayer, _ Index) error { d.Close(); return nil })
+	_ = f.eachLayer(func(d *stackedLayer, _ logfile.Index) error { d.Close(); return nil })
 	if f.lower >= 0 {
 		unix.Close(f.lower)
 	}

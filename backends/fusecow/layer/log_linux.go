@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -43,7 +45,7 @@ func (f *FS) commit(sync bool) error {
 			f.durableFrame.Store(frame)
 		}
 	case len(u.garbage) > 0:
-		err = vfs.SyncData(d.log)
+		err = vfs.SyncData(d.Log)
 	}
 	for err == nil && len(u.garbage) > 0 {
 		if err = f.removeDead(d, s, u.garbage[0]); err == nil {
@@ -64,7 +66,7 @@ type unlogged struct {
 	dirty      map[*inode]struct{}
 	names      map[nameKey]struct{}
 	garbage    []deadContent
-	originals  []*Original
+	originals  []*logfile.Original
 	pendingLog int64
 	// before is the state of the inodes before the batch.
 	before []loggedState
@@ -114,7 +116,7 @@ func (f *FS) restoreUnlogged(u *unlogged) {
 // appendFreeing appends a batch to the log. On a full disk it first deletes content of inodes that are gone, no
 // more than needed: without that, a full disk could not be emptied from inside. A process killed just then
 // finds such a file again, empty.
-func (f *FS) appendFreeing(d *stackedLayer, s *Slot, u *unlogged) error {
+func (f *FS) appendFreeing(d *stackedLayer, s *quota.Slot, u *unlogged) error {
 	for {
 		err := d.Append(u.records)
 		if err == nil || len(u.garbage) == 0 || !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
@@ -129,7 +131,7 @@ func (f *FS) appendFreeing(d *stackedLayer, s *Slot, u *unlogged) error {
 	}
 }
 
-func (f *FS) removeDead(d *stackedLayer, s *Slot, g deadContent) error {
+func (f *FS) removeDead(d *stackedLayer, s *quota.Slot, g deadContent) error {
 	err := d.RemoveContent(g.id)
 	if err == nil {
 		s.Bytes.Add(-g.charged)
@@ -149,7 +151,7 @@ func (f *FS) isDurable(n *inode) bool {
 // encodeUnlogged encodes records for all dirty inodes and names, and returns the previous state of the inodes.
 // Records of gone inodes come first, because their numbers may have been reused. The caller holds mu.
 func (f *FS) encodeUnlogged() ([]byte, []loggedState) {
-	var w, inodes Writer
+	var w, inodes logfile.Writer
 	before := make([]loggedState, 0, len(f.dirty))
 	for n := range f.dirty {
 		before = append(before, loggedState{n, n.logged, n.frame})
@@ -182,7 +184,7 @@ func (f *FS) encodeUnlogged() ([]byte, []loggedState) {
 }
 
 // encodeName encodes the present entry of a directory.
-func encodeName(w *Writer, k nameKey) {
+func encodeName(w *logfile.Writer, k nameKey) {
 	switch to, ok := k.dir.entries[k.name]; {
 	case !ok:
 		w.Unname(k.dir.id, k.name)
@@ -203,45 +205,45 @@ func (f *FS) markDirty(n *inode) {
 func (f *FS) replay(d *stackedLayer) (clean bool, err error) {
 	origins := map[string]*lowerRef{".": f.root.lower}
 	err = d.Frames(func(records []byte) error {
-		clean = len(records) == 1 && records[0] == KindClean
-		for r := NewReader(records); r.More(); {
+		clean = len(records) == 1 && records[0] == logfile.KindClean
+		for r := logfile.NewReader(records); r.More(); {
 			if !f.replayRecord(r, origins) {
-				return ErrDamaged
+				return logfile.ErrDamaged
 			}
 		}
 		return nil
 	})
-	return (clean || d.Size == int64(len(Magic))) && !d.UncleanMode && !d.Torn, err
+	return (clean || d.Size == int64(len(logfile.Magic))) && !d.UncleanMode && !d.Torn, err
 }
 
 // replayRecord applies the next record, and reports whether it was valid.
-func (f *FS) replayRecord(r *Reader, origins map[string]*lowerRef) bool {
+func (f *FS) replayRecord(r *logfile.Reader, origins map[string]*lowerRef) bool {
 	switch kind := r.Kind(); kind {
-	case KindClean, KindOriginal:
+	case logfile.KindClean, logfile.KindOriginal:
 		r.Skip(kind)
-	case KindInode:
+	case logfile.KindInode:
 		n := r.Inode()
 		if r.Bad {
 			return false
 		}
 		f.replayInode(&n, origins)
-	case KindSparse:
+	case logfile.KindSparse:
 		id, p := r.Sparse()
 		return !r.Bad && f.replaySparse(id, p)
-	case KindGone:
+	case logfile.KindGone:
 		if n := f.inodes[r.Gone()]; n != nil {
 			f.unchargeContent(n)
 			f.unchargeInode(n)
 			f.evict(n)
 		}
-	case KindName:
+	case logfile.KindName:
 		id, name, to := r.Name()
 		dir, n := f.inodes[id], f.inodes[to]
 		if r.Bad || dir == nil || n == nil && to != 0 {
 			return false
 		}
 		dir.setName(name, n)
-	case KindUnname:
+	case logfile.KindUnname:
 		id, name := r.Unname()
 		dir := f.inodes[id]
 		if r.Bad || dir == nil {
@@ -255,10 +257,10 @@ func (f *FS) replayRecord(r *Reader, origins map[string]*lowerRef) bool {
 }
 
 // replayInode applies the recorded state of an inode.
-func (f *FS) replayInode(r *Inode, origins map[string]*lowerRef) {
+func (f *FS) replayInode(r *logfile.Inode, origins map[string]*lowerRef) {
 	n := f.inodes[r.ID]
 	if n == nil {
-		n = &inode{id: r.ID, dirtyState: cleanState, layer: NoContent}
+		n = &inode{id: r.ID, dirtyState: cleanState, layer: logfile.NoContent}
 		n.ino = n.id
 		if r.LowerPath != "" {
 			n.lower = lowerRefAt(origins, r.LowerPath)
@@ -278,7 +280,7 @@ func (f *FS) replayInode(r *Inode, origins map[string]*lowerRef) {
 	n.preallocated = n.charged > f.alignUp(n.size)
 	f.chargeContent(n)
 	f.chargeInode(n)
-	if n.id >= FirstOwnIno {
+	if n.id >= logfile.FirstOwnIno {
 		f.nextIno = max(f.nextIno, n.id+1)
 	}
 }
@@ -312,7 +314,7 @@ func (f *FS) recover(careful bool) error {
 	found := map[uint64]bool{}
 	err = d.Contents(func(id uint64, st *vfs.Stat) error {
 		n := f.inodes[id]
-		if n == nil || !n.regular() || n.layer != top && n.layer != NoContent {
+		if n == nil || !n.regular() || n.layer != top && n.layer != logfile.NoContent {
 			if f.readOnly {
 				return nil
 			}
@@ -342,7 +344,7 @@ func (f *FS) recover(careful bool) error {
 				f.markDirty(n)
 				continue
 			}
-			n.layer, n.size, n.charged, n.preallocated = NoContent, 0, 0, false
+			n.layer, n.size, n.charged, n.preallocated = logfile.NoContent, 0, 0, false
 			f.markDirty(n)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -108,7 +109,7 @@ func (f *FS) withLower(o *lowerRef, do func(dirfd int, name string) error) error
 
 // inoOf returns the inode number that a lower inode gets here. That is its own number if it is on the
 // filesystem of the lower's root, which is the usual case.
-func (f *FS) inoOf(id *Identity) uint64 {
+func (f *FS) inoOf(id *logfile.Identity) uint64 {
 	if id.Dev == 0 && id.Ino > rootID && id.Ino < hashedInos {
 		return id.Ino
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -55,9 +56,9 @@ func (f *FS) Content(id uint64) (*Content, error) {
 	defer n.lock().RUnlock()
 	c := &Content{f: f, n: n}
 	switch {
-	case n.layer == NoContent || f.sparseOf(n) != nil:
+	case n.layer == logfile.NoContent || f.sparseOf(n) != nil:
 		return nil, errNotOneFile
-	case n.layer == InLower: // a descriptor of its own, so that Close releases the file
+	case n.layer == logfile.InLower: // a descriptor of its own, so that Close releases the file
 		if c.FD, err = f.openLower(n.lower, unix.O_RDONLY); err != nil {
 			return nil, err
 		}

@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/backends/fusecow/mount"
 	sysmount "github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -198,7 +199,7 @@ func (b *bench) tell(line string) {
 }
 
 // stack is the layers as they are merged.
-func (b *bench) stack() layer.Stack { return layer.Stack{Layers: b.layers, Indexes: b.places} }
+func (b *bench) stack() logfile.Stack { return logfile.Stack{Layers: b.layers, Indexes: b.places} }
 
 // freeze puts one more layer on top while all is mounted.
 func (b *bench) freeze() {

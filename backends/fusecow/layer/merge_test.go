@@ -10,10 +10,10 @@ import (
 	"slices"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
 )
 
 // merge makes one layer of those from an index up to, but without, another, which who
@@ -21,7 +21,7 @@ import (
 func (b *bench) merge(from, to int) {
 	b.Helper()
 	into := b.nextLayer()
-	b.must(layer.Merge(b.stack(), from, to, into))
+	b.must(logfile.Merge(b.stack(), from, to, into))
 	places := []int{}
 	for i := range b.layers {
 		if i < from || i >= to-1 {
@@ -34,7 +34,7 @@ func (b *bench) merge(from, to int) {
 // originals are what the layers have kept of the tree below.
 func (b *bench) originals() map[string]string {
 	b.Helper()
-	all, err := layer.Originals(b.layers)
+	all, err := logfile.Originals(b.layers)
 	b.must(err)
 	kept := map[string]string{}
 	for _, o := range all {
@@ -125,10 +125,10 @@ func TestLayersThatMustStayApartDo(t *testing.T) {
 	apart := func(why string, from, to int) {
 		t.Helper()
 		into := l.nextLayer()
-		if err := layer.Merge(l.stack(), from, to, into); !errors.Is(err, layer.ErrNotMergeable) {
+		if err := logfile.Merge(l.stack(), from, to, into); !errors.Is(err, logfile.ErrNotMergeable) {
 			t.Errorf("%s: %v", why, err)
 		}
-		if layer.IsLayer(into) {
+		if logfile.IsLayer(into) {
 			t.Errorf("%s: there is a layer", why)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -148,7 +149,7 @@ func (f *FS) create(dir *inode, name string, mode, uid, gid, umask uint32) (*ino
 		return nil, err
 	}
 	t := now()
-	n := &inode{id: f.nextIno, changed: true, layer: NoContent, dirtyState: &dirtyState{recordedIn: NoContent}, attr: attr{
+	n := &inode{id: f.nextIno, changed: true, layer: logfile.NoContent, dirtyState: &dirtyState{recordedIn: logfile.NoContent}, attr: attr{
 		ino: f.nextIno, mode: mode, uid: uid, gid: gid, nlink: 1, atime: t, mtime: t, ctime: t,
 	}}
 	f.nextIno++
@@ -329,7 +330,7 @@ func (f *FS) rename(from *inode, name string, to *inode, toName string, flags ui
 		dir.mtime, dir.ctime = n.ctime, n.ctime
 	}
 	if old != nil && !exchange {
-		if old.layer == InLower && old.nlink <= 1 { // an editor replaces a file this way
+		if old.layer == logfile.InLower && old.nlink <= 1 { // an editor replaces a file this way
 			f.addOriginal(f.saveOriginal(old, f.layers[f.top()]))
 		}
 		f.dropLink(old)

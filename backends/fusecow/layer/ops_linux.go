@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -33,7 +34,7 @@ type Attr struct {
 	Ino, Size, Blocks   uint64
 	Mode, UID, GID      uint32
 	Nlink, Rdev         uint32
-	Atime, Mtime, Ctime Time
+	Atime, Mtime, Ctime logfile.Time
 }
 
 // An Entry is an inode that the kernel may refer to until [FS.Forget].
@@ -64,11 +65,11 @@ func (f *FS) stat(n *inode) Attr {
 	switch {
 	case n.kind() == unix.S_IFLNK && n.lower == nil:
 		a.Size = uint64(len(n.target))
-	case !n.regular() || n.layer == InLower:
-	case n.layer == NoContent:
+	case !n.regular() || n.layer == logfile.InLower:
+	case n.layer == logfile.NoContent:
 		a.Blocks = 0
 	default:
-		if st, err := vfs.Lstat(f.layers[n.layer].FD, ContentPath(n.id)); err == nil { // n.charged would be wrong: ZFS reports blocks too early
+		if st, err := vfs.Lstat(f.layers[n.layer].FD, logfile.ContentPath(n.id)); err == nil { // n.charged would be wrong: ZFS reports blocks too early
 			a.Blocks = uint64(st.Blocks)
 		}
 		if n.sparse != nil {
@@ -154,7 +155,7 @@ type Change struct {
 	Set            Set
 	Size           int64
 	Mode, UID, GID uint32
-	Atime, Mtime   Time
+	Atime, Mtime   logfile.Time
 }
 
 // A Set names attributes of a [Change].
@@ -220,7 +221,7 @@ func (n *inode) chown(c *Change) {
 	}
 }
 
-func (n *inode) utimes(c *Change, t Time) {
+func (n *inode) utimes(c *Change, t logfile.Time) {
 	switch {
 	case c.Set&SetAtimeNow != 0:
 		n.atime = t

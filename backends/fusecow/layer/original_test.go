@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -17,7 +17,7 @@ import (
 // when the tree below changes too.
 func TestOriginalsAreKeptAtTheFirstChange(t *testing.T) {
 	b := newBench(t)
-	large := strings.Repeat("x", layer.MaxOriginal+1)
+	large := strings.Repeat("x", logfile.MaxOriginal+1)
 	below := map[string]string{"written": "1", "cut": "2", "dir/replaced": "3", "twice": "4", "large": large, "chmod": "5", "read": "6"}
 	b.must(os.Mkdir(b.lower+"/dir", 0o755))
 	for name, text := range below {
@@ -49,7 +49,7 @@ func TestOriginalsAreKeptAtTheFirstChange(t *testing.T) {
 	b.again(true)
 	b.down()
 
-	all, err := layer.Originals(b.layers)
+	all, err := logfile.Originals(b.layers)
 	b.must(err)
 	got := map[string]string{}
 	for _, o := range all {
@@ -88,7 +88,7 @@ func TestTwoOriginalsWithOneNumberKeepTheirContent(t *testing.T) {
 	_, err = f.WriteString("!")
 	b.must(errors.Join(err, f.Close()))
 	b.down()
-	all, err := layer.Originals(b.layers)
+	all, err := logfile.Originals(b.layers)
 	b.must(err)
 	for _, o := range all {
 		b.has(o.File, "content of "+o.Path)

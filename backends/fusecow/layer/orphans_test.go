@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 )
 
 // sync tells the log of everything.
@@ -93,17 +94,17 @@ func TestALogThatIsDamagedInItsMiddleIsLeftAlone(t *testing.T) {
 		spoilt[b.frames(log)[begun+1]+20] ^= 0x55 // in what follows the one that says that it is open
 		b.setLog(spoilt)
 		for range 2 {
-			if err := b.open(); !errors.Is(err, layer.ErrDamaged) {
-				t.Fatalf("opening it gives %v, want %v", err, layer.ErrDamaged)
+			if err := b.open(); !errors.Is(err, logfile.ErrDamaged) {
+				t.Fatalf("opening it gives %v, want %v", err, logfile.ErrDamaged)
 			}
 		}
-		if _, err := layer.LogUsage(b.layers[0], 0); !errors.Is(err, layer.ErrDamaged) {
-			t.Errorf("counting what it holds gives %v, want %v", err, layer.ErrDamaged)
+		if _, err := layer.LogUsage(b.layers[0], 0); !errors.Is(err, logfile.ErrDamaged) {
+			t.Errorf("counting what it holds gives %v, want %v", err, logfile.ErrDamaged)
 		}
 		if !slices.Equal(b.log(), spoilt) || b.contents() != 2 || len(b.found()) != round {
 			t.Error("what is damaged was changed by opening it")
 		}
-		if found := b.check(true); !tells(found, "its log is damaged from byte", true) {
+		if found := b.check(true); !tells(found, "the log is damaged from byte", true) {
 			t.Errorf("repairing tells %v", found)
 		}
 		if kept, err := os.ReadFile(b.layers[0] + name); err != nil || !slices.Equal(kept, spoilt) {
@@ -117,7 +118,7 @@ func TestALogThatIsDamagedInItsMiddleIsLeftAlone(t *testing.T) {
 		b.has(b.mount+"/first", "of the first frame")
 		b.down()
 	}
-	if sum, err := layer.AsideBytes(b.layers[0]); err != nil || sum < 4*512 {
+	if sum, err := logfile.AsideBytes(b.layers[0]); err != nil || sum < 4*512 {
 		t.Errorf("put aside are said to be %d bytes: %v", sum, err)
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"os"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
 )
 
 // TestCountersOutliveAFullBtrfs: a page of a mapped file that finds no room kills who writes to it.
@@ -18,11 +18,11 @@ func TestCountersOutliveAFullBtrfs(t *testing.T) {
 	s := &small{T: t}
 	dir := treetest.Small(t, "btrfs", 300<<20)
 	s.filler = dir + "/filler"
-	q, err := layer.OpenQuota(dir + "/quota")
+	q, err := quota.Open(dir + "/quota")
 	s.must(err)
 	defer q.Close()
 	for i := range int64(20) {
-		q.SetLimit(layer.Usage{Bytes: (i + 1) << 30})
+		q.SetLimit(quota.Usage{Bytes: (i + 1) << 30})
 		free(t, dir) // and all is written out
 		s.fill()
 	}

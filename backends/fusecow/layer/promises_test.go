@@ -12,6 +12,7 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/posixtest"
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -192,11 +193,11 @@ func TestALogThatWasTornIsReadUpToThere(t *testing.T) {
 	for n := 8; n < len(whole); n++ {
 		spoilt := append([]byte{}, whole...)
 		spoilt[n] ^= 0x55
-		if err := open(spoilt); n < b.frames(whole)[1] != errors.Is(err, layer.ErrDamaged) {
+		if err := open(spoilt); n < b.frames(whole)[1] != errors.Is(err, logfile.ErrDamaged) {
 			t.Errorf("with byte %d spoilt of %v: %v", n, b.frames(whole), err)
 		}
 	}
-	if err := open(append([]byte("not a log"), whole...)); !errors.Is(err, layer.ErrDamaged) {
+	if err := open(append([]byte("not a log"), whole...)); !errors.Is(err, logfile.ErrDamaged) {
 		t.Errorf("a log that is none gives %v", err)
 	}
 }

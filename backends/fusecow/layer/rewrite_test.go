@@ -14,10 +14,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
 )
 
 func (b *bench) options() layer.Options {
@@ -204,7 +204,7 @@ func TestARewritingThatIsKilledLeavesOneWholeLog(t *testing.T) {
 			t.Errorf("%s: it holds %+v, %v; it held %+v", c.name, u, err, tally)
 		}
 	}
-	if o, err := layer.Originals(b.layers); err != nil || len(o) != 2 {
+	if o, err := logfile.Originals(b.layers); err != nil || len(o) != 2 {
 		t.Errorf("of the tree below are known %d files, %v; want a and dir/c", len(o), err)
 	}
 }
@@ -240,7 +240,7 @@ func TestALogThatIsRewrittenHasOneOwner(t *testing.T) {
 				if err := layer.Rewrite(o); err != nil && !errors.Is(err, unix.EBUSY) {
 					t.Error(err)
 				}
-				_, release, err := layer.TryLock(o.Layers[0])
+				_, release, err := logfile.TryLock(o.Layers[0])
 				if errors.Is(err, unix.EBUSY) || errors.Is(err, fs.ErrNotExist) {
 					continue
 				}

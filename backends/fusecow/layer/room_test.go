@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
 )
 
 // full is a filesystem with so many files, by which its quota is used up.
@@ -28,7 +28,7 @@ func full(t testing.TB, files int) *layer.FS {
 	f, err := layer.Open(layer.Options{Lower: t.TempDir(), Layers: []string{dir + "/layer"}})
 	must(err)
 	t.Cleanup(func() { must(f.Close()) })
-	q, err := layer.OpenQuota(dir + "/quota")
+	q, err := quota.Open(dir + "/quota")
 	must(err)
 	must(f.SetQuota(q, f.Paths()))
 	for i := range files {

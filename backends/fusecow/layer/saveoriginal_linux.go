@@ -1,21 +1,22 @@
 package layer
 
 import (
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // saveOriginal saves the original of n in the layer d. It returns nil if it could not: the original is then
 // unknown. Cost: a clone of the file's blocks, or a copy.
-func (f *FS) saveOriginal(n *inode, d *stackedLayer) *Original {
+func (f *FS) saveOriginal(n *inode, d *stackedLayer) *logfile.Original {
 	if f.frozen {
 		return nil
 	}
-	src, err := f.openContentIn(n, InLower, Identity{}) // mu may be held
+	src, err := f.openContentIn(n, logfile.InLower, logfile.Identity{}) // mu may be held
 	if err != nil {
 		return nil
 	}
 	defer f.fds.put(src)
-	o := &Original{Path: n.lower.path(), ID: n.id}
+	o := &logfile.Original{Path: n.lower.path(), ID: n.id}
 	if o.Stat, err = vfs.Lstat(src.n, ""); err != nil {
 		return nil
 	}
@@ -26,8 +27,11 @@ func (f *FS) saveOriginal(n *inode, d *stackedLayer) *Original {
 	if err != nil {
 		return nil
 	}
-	if o.Stat.Size <= MaxOriginal {
-		o.Copy = d.SaveOriginal(n.id, src.n)
+	if o.Stat.Size <= logfile.MaxOriginal {
+		if file, err := dupFile(src.n); err == nil {
+			o.Copy = d.SaveOriginal(n.id, file)
+			file.Close()
+		}
 	}
 	if again, err := vfs.Lstat(src.n, ""); err != nil || again.CTime != o.Stat.CTime {
 		d.RemoveOriginal(o) // somebody is writing to it
@@ -37,7 +41,7 @@ func (f *FS) saveOriginal(n *inode, d *stackedLayer) *Original {
 }
 
 // addOriginal queues o for the next commit. The caller holds mu.
-func (f *FS) addOriginal(o *Original) {
+func (f *FS) addOriginal(o *logfile.Original) {
 	if o != nil {
 		f.originals = append(f.originals, o)
 	}

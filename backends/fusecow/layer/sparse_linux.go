@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/projquota"
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -33,7 +34,7 @@ const MaxSources = 8
 // A sparseUpper says which files show through the holes of an inode's content. It is never modified, only
 // replaced.
 type sparseUpper struct {
-	Sparse
+	logfile.Sparse
 	// writeMu is held by writers of the content.
 	writeMu *sync.Mutex
 }
@@ -53,7 +54,7 @@ func (p *sparseUpper) cut(at int64) *sparseUpper {
 	if at == 0 {
 		return nil
 	}
-	next := &sparseUpper{Sparse: Sparse{Own: p.Own}, writeMu: p.writeMu}
+	next := &sparseUpper{Sparse: logfile.Sparse{Own: p.Own}, writeMu: p.writeMu}
 	for _, s := range p.Sources {
 		s.Until = min(s.Until, at)
 		next.Sources = append(next.Sources, s)
@@ -67,7 +68,7 @@ func (p *sparseUpper) inFile(fd int) (*sparseUpper, error) {
 		return nil, nil
 	}
 	st, err := vfs.Lstat(fd, "")
-	return &sparseUpper{Sparse: Sparse{Own: FileIdentity(&st), Sources: p.Sources}, writeMu: new(sync.Mutex)}, err
+	return &sparseUpper{Sparse: logfile.Sparse{Own: logfile.FileIdentity(&st), Sources: p.Sources}, writeMu: new(sync.Mutex)}, err
 }
 
 // shown returns the offset up to which a source may show through.
@@ -87,7 +88,7 @@ func (f *FS) fillCopiedUp(dst int, n *inode, keep int64) (p *sparseUpper, reserv
 		return nil, 0, err
 	}
 	most := f.copyUpLimit
-	if n.layer != InLower || f.frozen {
+	if n.layer != logfile.InLower || f.frozen {
 		most /= frozenDivisor
 	}
 	need := min(f.alignUp(st.Blocks*512), f.alignUp(st.Size))
@@ -103,7 +104,7 @@ func (f *FS) fillCopiedUp(dst int, n *inode, keep int64) (p *sparseUpper, reserv
 		reserved, err = f.copySparseReserving(dst, n, p, min(n.size, keep))
 		return nil, reserved, err
 	}
-	s := Source{Layer: n.layer, Until: min(n.size, keep), Size: st.Size, Mtime: At(st.MTime.Sec, st.MTime.Nsec), Blocks: st.Blocks}
+	s := logfile.Source{Layer: n.layer, Until: min(n.size, keep), Size: st.Size, Mtime: logfile.At(st.MTime.Sec, st.MTime.Nsec), Blocks: st.Blocks}
 	next := &sparseUpper{writeMu: new(sync.Mutex)}
 	if p != nil {
 		s.File = p.Own
@@ -112,7 +113,7 @@ func (f *FS) fillCopiedUp(dst int, n *inode, keep int64) (p *sparseUpper, reserv
 		return nil, 0, err
 	}
 	st, err = vfs.Lstat(dst, "")
-	next.Own = FileIdentity(&st)
+	next.Own = logfile.FileIdentity(&st)
 	next.Sources = append(next.Sources, s)
 	if p != nil {
 		next.Sources = append(next.Sources, p.cut(keep).Sources...)
@@ -228,12 +229,12 @@ func (n *inode) revertToSource() {
 	n.layer, n.size, n.preallocated, n.sparse = s.Layer, s.Until, false, nil
 	n.setBlocks(s.Blocks)
 	if len(p.Sources) > 1 {
-		n.sparse = &sparseUpper{Sparse: Sparse{Own: s.File, Sources: p.Sources[1:]}, writeMu: p.writeMu}
+		n.sparse = &sparseUpper{Sparse: logfile.Sparse{Own: s.File, Sources: p.Sources[1:]}, writeMu: p.writeMu}
 	}
 }
 
 // replaySparse applies a record of sources, and reports whether it was valid.
-func (f *FS) replaySparse(id uint64, p Sparse) bool {
+func (f *FS) replaySparse(id uint64, p logfile.Sparse) bool {
 	n := f.inodes[id]
 	if n == nil || !n.regular() || len(p.Sources) == 0 || len(p.Sources) > MaxSources {
 		return false
@@ -241,7 +242,7 @@ func (f *FS) replaySparse(id uint64, p Sparse) bool {
 	above := n.layer
 	for i := range p.Sources {
 		s := &p.Sources[i]
-		if s.Layer >= above || s.Layer == InLower && n.lower == nil || s.Layer < InLower {
+		if s.Layer >= above || s.Layer == logfile.InLower && n.lower == nil || s.Layer < logfile.InLower {
 			return false
 		}
 		above = s.Layer

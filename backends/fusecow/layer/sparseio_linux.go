@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -81,12 +82,12 @@ func (f *FS) readLevel(n *inode, p *sparseUpper, level int, buf []byte, off int6
 }
 
 // checkSource returns ESTALE for a source in the lower that was written to since it became one.
-func checkSource(s *Source, fd int) error {
-	if s.Layer != InLower {
+func checkSource(s *logfile.Source, fd int) error {
+	if s.Layer != logfile.InLower {
 		return nil
 	}
 	st, err := vfs.Lstat(fd, "")
-	if err == nil && (st.Size != s.Size || At(st.MTime.Sec, st.MTime.Nsec) != s.Mtime) {
+	if err == nil && (st.Size != s.Size || logfile.At(st.MTime.Sec, st.MTime.Nsec) != s.Mtime) {
 		err = unix.ESTALE
 	}
 	return err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -25,9 +26,9 @@ func (f *FS) lowerInode(dir *lowerRef, name string, st *vfs.Stat) *inode {
 		no = f.nextIno // the number was reused in the lower, or the lower inode was renamed there
 		f.nextIno++
 	}
-	n := &inode{id: no, lower: &lowerRef{dir: dir, name: name, Identity: id}, attr: attrOf(st), layer: NoContent, dirtyState: cleanState}
+	n := &inode{id: no, lower: &lowerRef{dir: dir, name: name, Identity: id}, attr: attrOf(st), layer: logfile.NoContent, dirtyState: cleanState}
 	if n.ino = no; n.regular() {
-		n.layer = InLower
+		n.layer = logfile.InLower
 	}
 	f.insert(n)
 	return n

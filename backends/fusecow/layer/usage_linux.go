@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,18 +19,18 @@ import (
 // SetQuota charges the layers at paths to q from now on and limits them by it; nil means no quota. Layers that
 // are not in paths, because they were merged since, are charged elsewhere. f owns q afterwards, and closes it
 // when another quota is set and in Close. After an error nothing has changed, and the caller still owns q.
-func (f *FS) SetQuota(q *Quota, paths []string) error {
+func (f *FS) SetQuota(q *quota.Quota, paths []string) error {
 	f.freezing.Lock()
 	defer f.freezing.Unlock()
 	f.logMu.Lock()
 	defer f.logMu.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	counts := make([]*Slot, len(f.layers))
+	counts := make([]*quota.Slot, len(f.layers))
 	for i := range counts {
-		counts[i] = &Slot{}
+		counts[i] = &quota.Slot{}
 	}
-	err := f.eachLayer(func(d *stackedLayer, at Index) (err error) {
+	err := f.eachLayer(func(d *stackedLayer, at logfile.Index) (err error) {
 		if q != nil && at >= f.firstOwn && slices.Contains(paths, d.Path) {
 			counts[at], err = q.Slot(d.Path)
 		}
@@ -48,7 +50,7 @@ func (f *FS) SetQuota(q *Quota, paths []string) error {
 }
 
 // Usage returns the usage of the top layer, and that of all layers that are not the base's.
-func (f *FS) Usage() (top, own Usage) {
+func (f *FS) Usage() (top, own quota.Usage) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	for _, s := range f.slots[f.firstOwn:] {
@@ -59,12 +61,12 @@ func (f *FS) Usage() (top, own Usage) {
 }
 
 // topSlot returns the slot of the top layer.
-func (f *FS) topSlot() *Slot { return f.slots[f.top()] }
+func (f *FS) topSlot() *quota.Slot { return f.slots[f.top()] }
 
 // newSlot returns the slot for a new top layer.
-func (f *FS) newSlot(path string) (*Slot, error) {
+func (f *FS) newSlot(path string) (*quota.Slot, error) {
 	if f.quota == nil {
-		return &Slot{}, nil
+		return &quota.Slot{}, nil
 	}
 	return f.quota.Slot(path)
 }
@@ -107,7 +109,7 @@ func (f *FS) retryAfterDelete(try func() bool) bool {
 
 // unlinkedUsage returns the usage of inodes without a name, which may be freed soon. Cost: a look at each of
 // them. The caller holds mu.
-func (f *FS) unlinkedUsage() (sum Usage) {
+func (f *FS) unlinkedUsage() (sum quota.Usage) {
 	for n := range f.unlinked {
 		if n.recordedIn == f.top() {
 			sum.Inodes++
@@ -263,22 +265,22 @@ func (n *inode) recordSize() int64 {
 // unchargeInode removes the charge of an inode that is gone. The caller holds mu.
 func (f *FS) unchargeInode(n *inode) {
 	if n.recordedIn == f.top() {
-		n.recordedIn = NoContent
+		n.recordedIn = logfile.NoContent
 		f.topSlot().Inodes.Add(-1)
 	}
 }
 
 // chargeLog charges the blocks of a layer's log.
-func (f *FS) chargeLog(d *stackedLayer, s *Slot) {
+func (f *FS) chargeLog(d *stackedLayer, s *quota.Slot) {
 	now := f.alignUp(d.Size)
 	s.Bytes.Add(now - d.charged)
 	d.charged = now
 }
 
 // LogUsage returns the usage of the layer at path, whose highest index is at, as its log records it. That is
-// exact for a clean layer. Cost: reading the log. Errors are those of files, and [ErrDamaged].
-func LogUsage(path string, at int) (u Usage, err error) {
-	d, err := openLayer(path, false)
+// exact for a clean layer. Cost: reading the log. Errors are those of files, and [logfile.ErrDamaged].
+func LogUsage(path string, at int) (u quota.Usage, err error) {
+	d, err := logfile.Open(path, false)
 	if err != nil {
 		return u, err
 	}
@@ -288,14 +290,14 @@ func LogUsage(path string, at int) (u Usage, err error) {
 		return u, err
 	}
 	held := map[uint64]int64{}
-	err = d.Records(func(kind byte, r *Reader) {
+	err = d.Records(func(kind byte, r *logfile.Reader) {
 		switch kind {
-		case KindInode:
+		case logfile.KindInode:
 			n := r.Inode()
-			if held[n.ID] = n.Blocks * 512; n.Layer != Index(at) {
+			if held[n.ID] = n.Blocks * 512; n.Layer != logfile.Index(at) {
 				held[n.ID] = 0
 			}
-		case KindGone:
+		case logfile.KindGone:
 			delete(held, r.Gone())
 		default:
 			r.Skip(kind)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
@@ -47,7 +48,7 @@ func (b *bench) counted() {
 
 // hold has a filesystem count in the quota at path.
 func hold(f *layer.FS, path string) error {
-	q, err := layer.OpenQuota(path)
+	q, err := quota.Open(path)
 	if err == nil {
 		err = f.SetQuota(q, f.Paths())
 	}
@@ -55,10 +56,10 @@ func hold(f *layer.FS, path string) error {
 }
 
 // quota has the mounted layers count in one of the test's.
-func (b *bench) quota(most layer.Usage) *layer.Quota {
+func (b *bench) quota(most quota.Usage) *quota.Quota {
 	b.Helper()
 	path := filepath.Dir(b.mount) + "/quota"
-	q, err := layer.OpenQuota(path)
+	q, err := quota.Open(path)
 	b.must(err)
 	b.Cleanup(q.Close)
 	q.SetLimit(most)
@@ -94,7 +95,7 @@ func TestQuotaIsExact(t *testing.T) {
 	b.write(b.lower+"/base", string(make([]byte, 1<<20)))
 	b.up()
 	const most = 8 << 20
-	q := b.quota(layer.Usage{Bytes: most})
+	q := b.quota(quota.Usage{Bytes: most})
 	for _, step := range []int{512, 100 << 10, 3 << 20} {
 		b.fill("file", step)
 		if used := q.Used().Bytes; used > most || used < most-4096 {
@@ -139,7 +140,7 @@ func TestQuotaIsExact(t *testing.T) {
 func TestQuotaKeepsWhatWasAllocated(t *testing.T) {
 	b := newBench(t)
 	b.up()
-	b.quota(layer.Usage{Bytes: 4 << 20})
+	b.quota(quota.Usage{Bytes: 4 << 20})
 	f, err := os.Create(b.mount + "/ahead")
 	b.must(err)
 	defer func() { b.must(f.Close()); b.down(); b.counted() }()
@@ -159,7 +160,7 @@ func TestQuotaKeepsWhatWasAllocated(t *testing.T) {
 func TestQuotaRefusesPagesThatFindNoRoom(t *testing.T) {
 	b := newBench(t)
 	b.up()
-	b.quota(layer.Usage{Bytes: 1 << 20})
+	b.quota(quota.Usage{Bytes: 1 << 20})
 	f, err := os.Create(b.mount + "/mapped")
 	b.must(err)
 	defer f.Close()
@@ -185,7 +186,7 @@ func TestQuotaRefusesPagesThatFindNoRoom(t *testing.T) {
 func TestQuotaCountsWhatIsBeyondTheEnd(t *testing.T) {
 	b := newBench(t)
 	b.up()
-	q := b.quota(layer.Usage{Bytes: 16 << 20})
+	q := b.quota(quota.Usage{Bytes: 16 << 20})
 	f, err := os.Create(b.mount + "/ahead")
 	b.must(err)
 	defer f.Close()
@@ -204,7 +205,7 @@ func TestQuotaCountsNodes(t *testing.T) {
 		b.write(fmt.Sprintf("%s/%d", b.lower, i), "below")
 	}
 	b.up()
-	q := b.quota(layer.Usage{Inodes: 4})
+	q := b.quota(quota.Usage{Inodes: 4})
 	b.must(os.Chmod(b.mount+"/0", 0o600))
 	b.must(os.Mkdir(b.mount+"/dir", 0o755)) // and the root has changed
 	b.must(os.Symlink("there", b.mount+"/link"))
@@ -233,7 +234,7 @@ func TestQuotaCountsNodes(t *testing.T) {
 func TestQuotaOfNodesCountsNoBytes(t *testing.T) {
 	b := newBench(t)
 	b.up()
-	b.quota(layer.Usage{Inodes: 3})
+	b.quota(quota.Usage{Inodes: 3})
 	for range 3 {
 		b.write(b.mount+"/large", string(make([]byte, 1<<20)))
 		b.must(treetest.Open(b, b.mount+"/large").Sync()) // the log has heard of it

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -130,8 +131,8 @@ func (r raw) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) f
 	defer r.mu.RUnlock()
 	c := layer.Change{
 		Size: int64(in.Size), Mode: in.Mode, UID: in.Uid, GID: in.Gid,
-		Atime: layer.At(int64(in.Atime), in.Atimensec),
-		Mtime: layer.At(int64(in.Mtime), in.Mtimensec),
+		Atime: logfile.At(int64(in.Atime), in.Atimensec),
+		Mtime: logfile.At(int64(in.Mtime), in.Mtimensec),
 	}
 	for _, s := range &sets {
 		if in.Valid&s.theirs != 0 {

@@ -13,9 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/backends/fusecow/layer"
 )
 
 // TestFilesAreWhatAModelSays does random operations on files of the mount and on
@@ -311,8 +310,8 @@ func (x *exerciser) isOne(from, to int) bool {
 func (x *exerciser) mergeOne(from, to int) error {
 	old := slices.Clone(x.layers[from:to])
 	into := x.nextLayer()
-	err := layer.Merge(layer.Stack{Layers: x.layers, Indexes: x.places}, from, to, into)
-	if errors.Is(err, layer.ErrNotMergeable) {
+	err := logfile.Merge(logfile.Stack{Layers: x.layers, Indexes: x.places}, from, to, into)
+	if errors.Is(err, logfile.ErrNotMergeable) {
 		x.counts["not mergeable"]++
 		return os.RemoveAll(into)
 	}

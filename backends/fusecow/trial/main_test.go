@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/backends/fusecow/mount"
 	sysmount "github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -203,7 +204,7 @@ func (h *host) nextLayer() string {
 // the detector finds a race ends at once.
 func (h *host) up() {
 	h.Helper()
-	if layer.IsLayer(h.layers[len(h.layers)-1]) {
+	if logfile.IsLayer(h.layers[len(h.layers)-1]) {
 		found, err := layer.Check(layer.Options{Lower: h.lower, Layers: h.layers, Indexes: h.places}, false)
 		h.must(err)
 		for _, p := range found {

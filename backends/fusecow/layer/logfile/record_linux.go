@@ -1,4 +1,4 @@
-package layer
+package logfile
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package layer
+package logfile
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 type Layer struct {
 	Path string
 	FD   int
-	log  *os.File
+	Log  *os.File
 	Size int64 // of the log, up to the end of the last whole frame
 	// synced is the length of the log that is known to be on stable storage.
 	synced int64
@@ -31,8 +31,8 @@ type Layer struct {
 	Torn bool
 	// corrupt: what follows the last whole frame is as long as its header says, so a kill did not tear it.
 	corrupt bool
-	// Limit, unless 0, is the offset at which reading a log that is being repaired stops.
-	Limit int64
+	// ReadLimit, unless 0, is the offset at which reading a log that is being repaired stops.
+	ReadLimit int64
 	// renamed: the directory entry of the log may not be on stable storage.
 	renamed bool
 }
@@ -48,9 +48,9 @@ func checksum(records []byte) uint32 {
 	return crc32.Checksum(records, crc32.MakeTable(crc32.Castagnoli))
 }
 
-// openLayer opens the layer at path. With top it locks the layer for writing, and creates it if it does not
+// Open opens the layer at path. With top it locks the layer for writing, and creates it if it does not
 // exist.
-func openLayer(path string, top bool) (_ *Layer, err error) {
+func Open(path string, top bool) (_ *Layer, err error) {
 	d := &Layer{Path: path, FD: -1}
 	defer func() {
 		if err != nil {
@@ -65,18 +65,18 @@ func openLayer(path string, top bool) (_ *Layer, err error) {
 	if d.FD, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	if err := vfs.FlockFD(d.FD, unix.LOCK_SH); err != nil { // see Unused
+	if err := vfs.FlockFD(d.FD, unix.LOCK_SH); err != nil { // see WithExclusive
 		return nil, &os.PathError{Op: "flock", Path: path, Err: err}
 	}
 	if top {
-		d.log, err = lockLog(path, os.O_RDWR|os.O_CREATE)
+		d.Log, err = lockLog(path, os.O_RDWR|os.O_CREATE)
 	} else {
-		d.log, err = os.Open(path + "/log")
+		d.Log, err = os.Open(path + "/log")
 	}
 	if err != nil {
 		return nil, err
 	}
-	st, err := d.log.Stat()
+	st, err := d.Log.Stat()
 	if err != nil {
 		return nil, err
 	}
@@ -93,17 +93,17 @@ func openLayer(path string, top bool) (_ *Layer, err error) {
 // and counts as empty until it is read.
 func (d *Layer) initLog() error {
 	d.Size = int64(len(Magic))
-	st, err := d.log.Stat()
+	st, err := d.Log.Stat()
 	if err != nil || st.Size() >= int64(len(Magic)) {
 		return err
 	}
-	_, err = d.log.WriteAt([]byte(Magic), 0)
+	_, err = d.Log.WriteAt([]byte(Magic), 0)
 	return err
 }
 
-// Unused calls do while no process has the layer at path open. unix.EBUSY means that one has. A process that
+// WithExclusive calls do while no process has the layer at path open. unix.EBUSY means that one has. A process that
 // opens the layer meanwhile waits, and then finds the state that do left.
-func Unused(path string, do func() error) error {
+func WithExclusive(path string, do func() error) error {
 	dir, err := vfs.OpenDir(unix.AT_FDCWD, path)
 	if err != nil {
 		return err
@@ -120,8 +120,8 @@ func Unused(path string, do func() error) error {
 }
 
 func (d *Layer) Close() {
-	if d.log != nil {
-		d.log.Close()
+	if d.Log != nil {
+		d.Log.Close()
 	}
 	if d.FD >= 0 {
 		unix.Close(d.FD)
@@ -139,8 +139,8 @@ func (d *Layer) Frames(do func(records []byte) error) error {
 		return ErrDamaged
 	}
 	size, at := len(all), len(Magic)
-	if d.Limit > 0 {
-		all = all[:min(int(d.Limit), size)]
+	if d.ReadLimit > 0 {
+		all = all[:min(int(d.ReadLimit), size)]
 	}
 	for {
 		records, ok := frameAt(all, at)
@@ -175,8 +175,8 @@ func (d *Layer) Records(do func(kind byte, r *Reader)) error {
 // Append writes one frame. After an error the log is unchanged.
 func (d *Layer) Append(records []byte) error {
 	frame := encodeFrame(records)
-	if _, err := d.log.WriteAt(frame, d.Size); err != nil {
-		return errors.Join(err, d.log.Truncate(d.Size))
+	if _, err := d.Log.WriteAt(frame, d.Size); err != nil {
+		return errors.Join(err, d.Log.Truncate(d.Size))
 	}
 	d.Size += int64(len(frame))
 	return nil
@@ -190,7 +190,7 @@ func (d *Layer) Sync() error {
 	if d.synced == d.Size {
 		return nil
 	}
-	err := unix.Fdatasync(int(d.log.Fd()))
+	err := unix.Fdatasync(int(d.Log.Fd()))
 	if err == nil {
 		d.synced = d.Size
 	}
@@ -206,7 +206,7 @@ func (d *Layer) MarkOpen() error {
 	err := d.Append(nil)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		d.UncleanMode = true
-		return d.log.Chmod(0o600 | uncleanBit)
+		return d.Log.Chmod(0o600 | uncleanBit)
 	}
 	return err
 }
@@ -216,12 +216,12 @@ func (d *Layer) MarkOpen() error {
 func (d *Layer) MarkClean() error {
 	err := d.Append([]byte{KindClean})
 	if err != nil && d.UncleanMode {
-		if same, serr := endsWith(d.log, encodeFrame([]byte{KindClean})); serr == nil && same {
+		if same, serr := endsWith(d.Log, encodeFrame([]byte{KindClean})); serr == nil && same {
 			err = nil
 		}
 	}
 	if err == nil && d.UncleanMode {
-		d.UncleanMode, err = false, d.log.Chmod(0o600)
+		d.UncleanMode, err = false, d.Log.Chmod(0o600)
 	}
 	return err
 }
@@ -316,7 +316,7 @@ func Make(path string) error {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return err
 	}
-	d, err := openLayer(path, true)
+	d, err := Open(path, true)
 	if err != nil {
 		return err
 	}

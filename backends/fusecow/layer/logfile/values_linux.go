@@ -1,8 +1,6 @@
-package layer
+package logfile
 
-import (
-	"github.com/snapfs/snapfs/internal/vfs"
-)
+import "github.com/snapfs/snapfs/internal/vfs"
 
 // A Time is a time in seconds since 1970 and nanoseconds. The seconds are stored in two halves, so that a Time
 // takes 12 bytes.

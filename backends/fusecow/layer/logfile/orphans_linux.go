@@ -1,4 +1,4 @@
-package layer
+package logfile
 
 import (
 	"encoding/binary"
@@ -95,7 +95,7 @@ func (d *Layer) backupLog() error {
 	if err != nil {
 		return err
 	}
-	_, err = vfs.CopyFile(to, d.log)
+	_, err = vfs.CopyFile(to, d.Log)
 	return errors.Join(err, to.Sync(), to.Close(), unix.Fsync(d.FD))
 }
 
@@ -129,23 +129,23 @@ func (d *Layer) TruncateTorn() error {
 	if !d.Torn {
 		return nil
 	}
-	if d.Limit > 0 || d.corrupt {
+	if d.ReadLimit > 0 || d.corrupt {
 		if err := d.backupLog(); err != nil {
 			return err
 		}
 	}
 	d.Torn, d.corrupt = false, false
-	return d.log.Truncate(d.Size)
+	return d.Log.Truncate(d.Size)
 }
 
 // ReadLog returns the whole log, even after another file has replaced it.
 func (d *Layer) ReadLog() ([]byte, error) {
-	st, err := d.log.Stat()
+	st, err := d.Log.Stat()
 	if err != nil {
 		return nil, err
 	}
 	all := make([]byte, st.Size())
-	n, err := io.ReadFull(io.NewSectionReader(d.log, 0, st.Size()), all)
+	n, err := io.ReadFull(io.NewSectionReader(d.Log, 0, st.Size()), all)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // it was truncated meanwhile
 		err = nil
 	}

@@ -1,4 +1,4 @@
-package layer
+package logfile
 
 import (
 	"errors"
@@ -29,8 +29,8 @@ func (d *Layer) Replace(records []byte) (err error) {
 	if err != nil {
 		return errors.Join(err, log.Close(), d.RemoveTemp())
 	}
-	old := d.log
-	d.log, d.Size, d.synced, d.renamed = log, int64(len(next)), int64(len(next)), true
+	old := d.Log
+	d.Log, d.Size, d.synced, d.renamed = log, int64(len(next)), int64(len(next)), true
 	return errors.Join(old.Close(), d.syncDir())
 }
 

@@ -1,4 +1,4 @@
-package layer
+package logfile
 
 import (
 	"errors"
@@ -156,7 +156,7 @@ func (m *merger) records() (Writer, error) {
 // frozen (O_TMPFILE), and may have got one since.
 func (m *merger) linkUnlogged() error {
 	for _, path := range m.Layers[m.from:m.to] {
-		d, err := openLayer(path, false)
+		d, err := Open(path, false)
 		if err != nil {
 			return err
 		}
@@ -228,7 +228,7 @@ func (m *merger) write(records Writer) error {
 
 // readRecords opens the layer at path and calls do as [Layer.Records] does.
 func readRecords(path string, do func(kind byte, r *Reader)) error {
-	d, err := openLayer(path, false)
+	d, err := Open(path, false)
 	if err != nil {
 		return err
 	}

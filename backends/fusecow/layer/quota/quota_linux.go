@@ -1,4 +1,5 @@
-package layer
+// Package quota counts what layers hold, and limits it, across processes. It knows neither layers nor their logs.
+package quota
 
 import (
 	"errors"
@@ -35,7 +36,7 @@ type header struct {
 type Slot struct{ key, Bytes, Inodes, _ atomic.Int64 }
 
 // ErrQuotaDamaged reports a file that is not a quota.
-var ErrQuotaDamaged = errors.New("the quota file is damaged")
+var ErrDamaged = errors.New("the quota file is damaged")
 
 const (
 	quotaFormat = 0x31746f7571 // "quot1"
@@ -43,10 +44,10 @@ const (
 	slotSize    = int64(unsafe.Sizeof(Slot{}))
 )
 
-// OpenQuota maps the file at path, and creates it without a limit if it does not exist. All its blocks are
+// Open maps the file at path, and creates it without a limit if it does not exist. All its blocks are
 // allocated at once: writing to a mapped page for which there is no space would kill the process. Errors: those
 // of files, [ErrQuotaDamaged].
-func OpenQuota(path string) (_ *Quota, err error) {
+func Open(path string) (_ *Quota, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
@@ -71,7 +72,7 @@ func OpenQuota(path string) (_ *Quota, err error) {
 	q.slots = unsafe.Slice((*Slot)(unsafe.Pointer(&mem[slotSize])), quotaSize/slotSize-1)
 	if !q.head.format.CompareAndSwap(0, quotaFormat) && q.head.format.Load() != quotaFormat || q.head.slots.Load() > int64(len(q.slots)) {
 		q.Close()
-		return nil, &os.PathError{Op: "read", Path: path, Err: ErrQuotaDamaged}
+		return nil, &os.PathError{Op: "read", Path: path, Err: ErrDamaged}
 	}
 	return q, nil
 }

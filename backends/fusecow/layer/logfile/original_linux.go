@@ -1,4 +1,4 @@
-package layer
+package logfile
 
 import (
 	"errors"
@@ -50,12 +50,7 @@ func (o *Original) contentPath() string {
 const maxCopies = 100
 
 // SaveOriginal copies the content of a lower file, and returns the number of the copy, or 0 if it failed.
-func (d *Layer) SaveOriginal(id uint64, from int) uint64 {
-	src, err := dupFile(from)
-	if err != nil {
-		return 0
-	}
-	defer src.Close()
+func (d *Layer) SaveOriginal(id uint64, src *os.File) uint64 {
 	for o := (&Original{ID: id, Copy: 1}); o.Copy < maxCopies; o.Copy++ {
 		path := filepath.Join(d.Path, o.contentPath())
 		const flags = os.O_RDWR | os.O_CREATE | os.O_EXCL | unix.O_NOFOLLOW
@@ -121,7 +116,7 @@ func Originals(layers []string) ([]Original, error) {
 	var all []Original
 	known := map[string]bool{}
 	for _, path := range layers {
-		d, err := openLayer(path, false)
+		d, err := Open(path, false)
 		if err != nil {
 			return nil, err
 		}
