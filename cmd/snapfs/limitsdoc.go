@@ -8,20 +8,20 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 )
 
-// limitValues says what a value of a limit means, for help and documents.
+// limitValues explains the values of limits, for help and documents.
 const limitValues = `A size is a number and a unit: 512M, 1.5G, 100MiB. K, M, G, T, P and E are powers
-of 1024, in upper and lower case, also with B or iB; B is a byte. A rate is a size
-and /s: 50M/s. A number of processors may be a decimal one, other numbers are whole and
-have no unit. A duration is one or more numbers with ns, us, ms, s, m, h, and d for days,
-which come first: 90s, 1h30m, 2d12h.
+of 1024, in upper or lower case, also with B or iB; B is a byte. A rate is a size and
+/s: 50M/s. A number of processors may have decimals; other numbers are whole and have
+no unit. A duration is one or more numbers with ns, us, ms, s, m, h, and d for days,
+days first: 90s, 1h30m, 2d12h.
 
-"none" is no limit; it also takes away what a named profile says. Zero is an error,
-as are an empty value, a sign, a blank, an exponent, NaN, other digits than 0 to 9, and a
-number without its unit. An error says what would be right, and nothing is made or changed.
-So is what is less than the least or more than the most. Between this host and the most a
-limit is taken, and limits nothing here; where the host knows that, it is said whenever
-something starts. With --queue or --if-room, a sandbox that may use more memory or disk
-than this host has is refused (snapfs help room).`
+"none" is no limit; it also removes a limit of a named profile. These are errors, and
+the message names a right value: zero, an empty value, a sign, a blank, an exponent,
+NaN, digits other than 0 to 9, a number without its unit, and a value below the least
+or above the most. After an error nothing is made or changed. A limit between this
+host's size and the most is accepted, and limits nothing here; snapfs says so whenever
+something starts, where it knows the host's size. With --queue or --if-room, a sandbox
+that may use more memory or disk than this host has is refused (snapfs help room).`
 
 // limitsTable has a row for each limit that is no switch: its name, the kind of its value,
 // its bounds, and what one larger than the host means.

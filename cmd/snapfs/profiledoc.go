@@ -10,26 +10,25 @@ import (
 	"github.com/snapfs/snapfs/engine/policy"
 )
 
-const profileIntro = `A profile says what a sandbox may use, see and reach, and through which stages its
-result travels: snapfs.toml, in TOML, at the top of the real workspace, or the file
-that --profile names. What is not in the grammar is a mistake, and "snapfs stages"
-says where and what mends it.
+const profileIntro = `A profile states what a sandbox may use, see and reach, and the stages of its
+result. It is snapfs.toml, in TOML, at the top of the real workspace, or the file
+that --profile names. Anything outside the grammar is a mistake; "snapfs stages"
+prints its position and a fix.
 
-What a profile that is named with --profile says of a sandbox holds where no flag
-says otherwise. One that was only found may have been written by anybody, by what
-ran in a sandbox of this workspace too. So it can only tighten: it lowers limits,
-narrows the network and hides, also past a flag, and opens nothing. What was taken
-of it, and what was not, is said, and kept with the sandbox ("snapfs show");
---profile none looks at none. "snapfs doctor --prove --profile FILE" tries its walls.
+A profile that is named with --profile applies where no flag says otherwise. One
+that snapfs only found may be anybody's work, also that of a command in a sandbox
+of this workspace. So it can only tighten: it lowers limits, narrows the network
+and hides, also past a flag, and opens nothing. snapfs prints and records what it
+used of it and what it ignored ("snapfs show"); --profile none uses none.
+"snapfs doctor --prove --profile FILE" tests its isolation.
 
-Where the commands of its stages run: checks before a stage run in a sandbox, whose workspace is
-the stage's target with the changes carried out. Checks after, deploy and rollback
-run on the real machine, as you, with all that you may do. So a profile that was
-found must belong to you or to root, it is read from the real workspace and never
-from a sandbox, once for all stages of a promotion, and a change of it in a sandbox
-is held back.
+Checks before a stage run in a sandbox, whose workspace is the stage's target with
+the changes applied. Checks after, deploy and rollback run on the real machine, as
+you, with all your rights. So a profile that was found must belong to you or to
+root. snapfs reads it from the real workspace, never from a sandbox, once for all
+stages of a promotion, and a change of it in a sandbox needs approval.
 
-All of them get SNAPFS_SANDBOX, SNAPFS_STAGE, SNAPFS_TARGET (the directory they
+All commands get SNAPFS_SANDBOX, SNAPFS_STAGE, SNAPFS_TARGET (the directory they
 start in), SNAPFS_WHEN (before, after, deploy or rollback) and SNAPFS_PROMOTION.`
 
 // profileExample is a whole profile, which a test reads.

@@ -33,17 +33,17 @@ func Grammar() []Section {
 func stageSection() Section {
 	return Section{
 		Header: "[[stage]]",
-		Text: "One place that a result goes to. Stages are run in the order of the file, each only when the one before it is done. " +
+		Text: "One destination of a result. Stages run in the order of the file, each only when the one before it is done. " +
 			"A stage has a target, or deploy and rollback, or none of them: then it only checks.",
 		Keys: []Key{
-			{"name", "text", "", "What it is called: letters, digits, dots, hyphens and underscores."},
-			{"target", "directory", "", "The directory that the workspace's changes are merged into and carried to, three-way, wholly or not at all. Where it is relative, it is beneath the directory of the profile."},
-			{"deploy", "command", "", "Brings the result elsewhere. It runs on the real machine, in the target of the nearest stage before it that has one."},
-			{"rollback", "command", "", "Takes back what deploy did. It runs on the real machine, where deploy does: when deploy or a check after it did not succeed, and before deploy is run again because it was cut short. It must be safe to repeat."},
-			{"before", "list of commands", "", "Checks that must succeed first. They run in a sandbox whose workspace is the target with the changes carried out, so that the target never sees what does not pass. What they write is thrown away."},
-			{"after", "list of commands", "", "Checks that must succeed once it is done. They run on the real machine, in the target. Where one does not succeed, this stage is taken back, and no other."},
-			{"approval", `"auto" or "ask"`, `"auto"`, "Whether a person is asked, with the plan at hand, before anything of the stage is run."},
-			{"timeout", "duration", `"` + defaultTimeout.String() + `"`, "How long all commands of the stage may take together. Waiting for a person does not count, nor does rollback."},
+			{"name", "text", "", "Its name: letters, digits, dots, hyphens and underscores."},
+			{"target", "directory", "", "The directory that the workspace's changes are merged into, three-way, wholly or not at all. A relative path starts at the directory of the profile."},
+			{"deploy", "command", "", "Delivers the result. It runs on the real machine, in the target of the nearest stage before it that has one."},
+			{"rollback", "command", "", "Reverts deploy. It runs on the real machine, where deploy does: when deploy or a check after it failed, and before an interrupted deploy runs again. It must be safe to repeat."},
+			{"before", "list of commands", "", "Checks that must succeed first. They run in a sandbox whose workspace is the target with the changes applied, so that the target never sees a result that does not pass. Their writes are discarded."},
+			{"after", "list of commands", "", "Checks that must succeed afterwards. They run on the real machine, in the target. If one fails, this stage is taken back, and no other."},
+			{"approval", `"auto" or "ask"`, `"auto"`, "Whether a person must approve the plan before anything of the stage runs."},
+			{"timeout", "duration", `"` + defaultTimeout.String() + `"`, "The time for all commands of the stage together. Waiting for a person does not count, nor does rollback."},
 		},
 	}
 }
@@ -51,12 +51,12 @@ func stageSection() Section {
 func commandSection() Section {
 	return Section{
 		Header: "{ run = … }",
-		Text: "A command is a text in the language of the shell, \"make test\", or a program with its arguments, which no shell sees, [\"./smoke\", \"--quick\"], " +
-			"or a table with one of them and more. It succeeds where it exits with 0. Its input is empty.",
+		Text: "A command is a line for the shell, \"make test\", or a program with its arguments, without a shell, [\"./smoke\", \"--quick\"], " +
+			"or a table with one of them and more keys. It succeeds if it exits with 0. Its input is empty.",
 		Keys: []Key{
 			{"run", "text, or list of texts", "", "The command."},
-			{"timeout", "duration", "what is left of the stage's", "How long it may take. Then it is ended, with all that it started, and has not succeeded."},
-			{"name", "text", "the command", "What it is called in messages."},
+			{"timeout", "duration", "the rest of the stage's", "Its time. Then it is ended, with everything that it started, and has failed."},
+			{"name", "text", "the command", "Its name in messages."},
 		},
 	}
 }

@@ -28,7 +28,7 @@ type Sandbox struct {
 func limitsSection() Section {
 	s := Section{
 		Header: "[limits]",
-		Text: "How much a sandbox may use: the limits that snapfs run and snapfs new have as flags, by the same names, with values as they take them (snapfs help limits). " +
+		Text: "How much a sandbox may use: the limits that are flags of snapfs run and snapfs new, with the same names and values (snapfs help limits). " +
 			`A number without a unit needs no quotes; "none" is no limit, and zero an error.`,
 	}
 	for _, f := range new(catalog.Limits).Fields() {
@@ -40,12 +40,12 @@ func limitsSection() Section {
 func sandboxSection() Section {
 	return Section{
 		Header: "[sandbox]",
-		Text:   "What a sandbox may see and reach, as the flags of these names say it for one command. What lists name is added to what flags name.",
+		Text:   "What a sandbox may see and reach, like the flags of these names. Lists add to the flags.",
 		Keys: []Key{
 			{"net", "network, or list of rules", `"none"`, `The network: "none", "host", "allow:RULES", or a list of rules, as ["example.com:443", "*.example.org"]; snapfs net --help has their grammar.`},
-			{"expose", "list of paths", "", "What is shown although it is a secret. A path that is not absolute is beneath the directory of the profile, or with ~/ beneath the home directory."},
-			{"hide", "list of paths", "", "What is hidden too."},
-			{"env", "list of variables", "", "Variables that are passed although they look like secrets."},
+			{"expose", "list of paths", "", "Secrets that are shown all the same. A relative path starts at the directory of the profile, or with ~/ at the home directory."},
+			{"hide", "list of paths", "", "More paths to hide."},
+			{"env", "list of variables", "", "Variables to pass although they look like secrets."},
 		},
 	}
 }
