@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
-// Environment is what numbers depend on. It names no host and no path.
+// Environment describes the machine that a report was measured on. It names no host and no path.
 type Environment struct {
 	Date   string `json:"date"`
 	Kernel string `json:"kernel"`

@@ -62,7 +62,7 @@ func (p Promise) String() string {
 	verdict := "broken"
 	switch {
 	case p.Told:
-		verdict = "told"
+		verdict = "reported"
 	case p.Holds:
 		verdict = "holds"
 	case p.missed():
@@ -76,7 +76,7 @@ func (p Promise) String() string {
 		s += fmt.Sprintf(", limit %.4g", p.Limit)
 	}
 	if p.Held > p.Limit {
-		s += fmt.Sprintf(", held to %.4g", p.Held)
+		s += fmt.Sprintf(", gate: %.4g", p.Held)
 	}
 	if p.Noise != "" {
 		s += " (" + p.Noise + ")"

@@ -71,7 +71,7 @@ func TestWhatIsOnlyToldIsNeitherJudgedNorRepeated(t *testing.T) {
 	k.told = true
 	p := judge(t.Context(), k)
 	report := Report{Promises: []Promise{p}}
-	if p.Holds || len(report.Broken()) != 0 || *n != 1 || !strings.HasPrefix(p.String(), "told") {
+	if p.Holds || len(report.Broken()) != 0 || *n != 1 || !strings.HasPrefix(p.String(), "reported") {
 		t.Errorf("%+v", p)
 	}
 }

@@ -26,7 +26,7 @@ func (r *referee) crowdChecks() []check {
 			},
 			check{
 				name: "left behind by all of them on " + name, exact: true, limit: 0, unit: "mounts, loop devices, subvolumes and files",
-				noise: fmt.Sprintf("%d files that are kept to be used again are none", spares), measure: r.leaks(s),
+				noise: fmt.Sprintf("%d files preserved for reuse do not count", spares), measure: r.leaks(s),
 			})
 	}
 	return append(list, check{name: "100 processes `snapfs new` at once on overlay", told: true, unit: "s", measure: r.hundredProcesses})

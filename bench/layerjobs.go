@@ -38,7 +38,7 @@ func (a layerAmounts) jobs() []job {
 		{name: "go build", what: fmt.Sprintf("go build of %d packages, each of which was changed", a.packages), before: a.changePackages, do: goBuild},
 		{name: "library", what: "go build of " + a.library + " of Go's own library, with all that it imports, nothing in the cache", before: fresh("libcache"), do: a.buildLibrary},
 		{name: "git status", what: fmt.Sprintf("git status in a repository of %d files", a.repo), do: program("git", "-C", "repo", "status", "--porcelain")},
-		{name: "known", what: fmt.Sprintf("%d files below read again", a.repo), do: readAllOf("repo")},
+		{name: "known", what: fmt.Sprintf("%d lower files read again", a.repo), do: readAllOf("repo")},
 		{name: "git clone", what: fmt.Sprintf("git clone of a repository of %d files", a.repo), before: fresh("clone"), do: program("git", "clone", "-q", "--no-hardlinks", "repo", "clone")},
 		{name: "create", what: fmt.Sprintf("%d files of 0 to 4 KiB made", a.many), before: fresh("many"), do: a.makeMany},
 		{name: "walk", what: fmt.Sprintf("%d files listed and looked at", a.many), before: a.haveMany, do: walk("many")},
@@ -47,13 +47,13 @@ func (a layerAmounts) jobs() []job {
 		{name: "sqlite", what: fmt.Sprintf("sqlite: %d transactions of an insertion each", a.transactions), do: a.insert("delete")},
 		{name: "wal", what: fmt.Sprintf("sqlite with a write-ahead log: %d transactions of an insertion each", a.transactions), do: a.insert("wal")},
 		{name: "write", what: fmt.Sprintf("a file of %d MiB written", a.mebibytes), before: fresh("big"), do: a.writeBig, after: fresh("big")},
-		{name: "read", what: fmt.Sprintf("a file of %d MiB of the tree below read for the first time", a.mebibytes), before: a.unread, do: a.readBig},
+		{name: "read", what: fmt.Sprintf("a lower file of %d MiB read for the first time", a.mebibytes), before: a.unread, do: a.readBig},
 		{name: "read again", what: fmt.Sprintf("a file of %d MiB read again", a.mebibytes), do: a.readBig},
 		{name: "random", what: fmt.Sprintf("%d reads of 4 KiB anywhere in it, for the first time", a.reads), before: a.unread, do: a.readRandom},
 		{name: "eight", what: fmt.Sprintf("8 × tar x of %d files at once", a.eight), before: freshEight, do: eight},
-		{name: "first walk", what: fmt.Sprintf("%d files below listed and looked at, in a new layer", a.repo), first: true, do: walk("repo")},
+		{name: "first walk", what: fmt.Sprintf("%d lower files listed and looked at, in a new layer", a.repo), first: true, do: walk("repo")},
 		{name: "first status", what: fmt.Sprintf("git status in a repository of %d files, in a new layer", a.repo), first: true, do: program("git", "-C", "repo", "status", "--porcelain")},
-		{name: "first read", what: fmt.Sprintf("%d files below read, in a new layer", a.repo), first: true, do: readAllOf("repo")},
+		{name: "first read", what: fmt.Sprintf("%d lower files read, in a new layer", a.repo), first: true, do: readAllOf("repo")},
 	}
 }
 

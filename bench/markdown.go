@@ -19,7 +19,7 @@ func (r *Report) Markdown(w io.Writer, command string) error {
 	p.line("")
 	p.line("Made by `%s` with %s.", command, r.Options)
 	p.line("")
-	p.table([]string{"what numbers depend on", ""}, [][]string{
+	p.table([]string{"environment", ""}, [][]string{
 		{"date", e.Date},
 		{"commit", e.Commit},
 		{"kernel", e.Kernel + ", " + e.System},
@@ -82,9 +82,9 @@ func (p *printer) promises(list []Promise) {
 		verdict := "**broken**"
 		switch {
 		case f.Told:
-			limit, verdict = "", "told"
+			limit, verdict = "", "reported"
 		case f.missed():
-			verdict = fmt.Sprintf("missed (held to %.4g)", f.Held)
+			verdict = fmt.Sprintf("missed (gate: %.4g)", f.Held)
 		case f.Holds:
 			verdict = "holds"
 		}
@@ -111,7 +111,7 @@ func title(kind string) string {
 	case kindLayers:
 		return "Work on a layer above a tree, and on the tree"
 	}
-	return "What else one could use"
+	return "Alternatives"
 }
 
 func (p *printer) results(kind string, all []Result) {

@@ -55,7 +55,7 @@ func (l *lab) isolators(ctx context.Context, s setting) (results []Result, err e
 	tree := filepath.Join(root, "rootfs")
 	list := []subject{
 		p.other("true", "true"),
-		p.timed("snapfs run -- true (clones the machine, isolates, tells changes)", "run", "--", "true"),
+		p.timed("snapfs run -- true (clones the machine, isolates, prints changes)", "run", "--", "true"),
 		p.other("bubblewrap, all namespaces, the real / (clones nothing)", bwrap()...),
 		p.other("systemd-nspawn --ephemeral, a root of 2 files", "systemd-nspawn", "--ephemeral", "--quiet", "--register=no", "--keep-unit", "-D", tree, "/usr/bin/true"),
 		p.other("crun run, a root of 2 files (clones nothing)", "crun", "run", "--bundle", root, fmt.Sprintf("snapfs-bench-c%d", os.Getpid())),
@@ -80,7 +80,7 @@ func (l *lab) copiers(ctx context.Context, s setting, files int) (results []Resu
 	}
 	defer func() { err = errors.Join(err, giveBack()) }()
 	if err := gitInit(ctx, dir); err != nil {
-		results = append(results, Result{Kind: "peers", What: "a copy made and thrown away", Setting: "git", Files: files, Error: err.Error()})
+		results = append(results, Result{Kind: "peers", What: "a copy made and removed", Setting: "git", Files: files, Error: err.Error()})
 	}
 	defer func() { err = errors.Join(err, Clear(context.WithoutCancel(ctx), s.State)) }()
 	list := []subject{
@@ -93,7 +93,7 @@ func (l *lab) copiers(ctx context.Context, s setting, files int) (results []Resu
 	samples, err := interleave(ctx, p, list...)
 	more, berr := l.reflinks(ctx, files, p)
 	for _, found := range append(samples, more...) {
-		results = append(results, resultOf(Result{Kind: "peers", What: "a copy made and thrown away", Setting: found.name, Files: files}, found))
+		results = append(results, resultOf(Result{Kind: "peers", What: "a copy made and removed", Setting: found.name, Files: files}, found))
 	}
 	return results, errors.Join(err, berr)
 }
