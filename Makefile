@@ -103,7 +103,7 @@ programs:
 .PHONY: test
 test: programs ## test every package, as root and as an ordinary user; root skips none; leftovers fail
 	@$(if $(filter ./...,$(PKGS)),rm -rf $(RESULTS);) mkdir -p -m 777 $(RESULTS)
-	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_CONFORMANCE_OUT=$(RESULTS) SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
+	@.ci/users .ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_CONFORMANCE_OUT=$(RESULTS) SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
 		LATER=$(if $(filter ./...,$(PKGS)),$(LATER)) .ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off $(FLAGS) $(call tested,$(PKGS))
 	@$(if $(ROOT),SNAPFS_SECOND_PASS=1 SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
 		.ci/skips .ci/as-user -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off $(FLAGS) \
@@ -112,7 +112,7 @@ test: programs ## test every package, as root and as an ordinary user; root skip
 .PHONY: test-long
 test-long: programs ## run the tests that the last make test cut short: every step, more seeds, more rounds
 	@[[ -e $(LATER) ]] || { echo 'test-long: no list of tests'; echo 'hint: make test'; exit 1; } >&2
-	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_LONG=1 SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
+	@.ci/users .ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_LONG=1 SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
 		.ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 30m -vet=off -run "^($$(cut -d' ' -f2 $(LATER) | sort -u | paste -sd'|'))$$" \
 		$$(cut -d' ' -f1 $(LATER) | sort -u)
 
@@ -121,7 +121,7 @@ race: ## test concurrent packages with the race detector and -short (needs a C c
 	@command -v cc >/dev/null || { echo 'race: no C compiler, and the race detector needs one'; \
 		echo 'hint: apt-get install gcc libc6-dev'; exit 1; } >&2
 	@# A program with the detector sleeps for a second at its end by default; supervisors end often.
-	@.ci/skips .ci/traceless env CGO_ENABLED=1 SNAPFS_NO_SKIP=$(NOSKIP) GORACE=atexit_sleep_ms=0 \
+	@.ci/users .ci/skips .ci/traceless env CGO_ENABLED=1 SNAPFS_NO_SKIP=$(NOSKIP) GORACE=atexit_sleep_ms=0 \
 		.ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off -race -short $(FLAGS) $(if $(filter ./...,$(PKGS)),$(RACES),$(PKGS))
 
 # For make fsx: the seeds, and the operations for each.
@@ -139,7 +139,7 @@ fsx-some: ## make fsx with one seed and fewer operations
 
 .PHONY: posix
 posix: out/posix/bin/pjdfstest ## run all of pjdfstest on a mount of fusecow (as root; cargo builds the suite)
-	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_PJDFSTEST=$(CURDIR)/out/posix/bin/pjdfstest \
+	@.ci/users .ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_PJDFSTEST=$(CURDIR)/out/posix/bin/pjdfstest \
 		$(GO) test -tags posix -count=1 -timeout 5m -run '^TestPOSIX$$' -v ./backends/fusecow/trial
 
 out/posix/bin/pjdfstest:
@@ -148,7 +148,7 @@ out/posix/bin/pjdfstest:
 
 .PHONY: grounds
 grounds: ## run all of fusecow's conformance suite on ext4, btrfs and tmpfs, as root and as an ordinary user (as root)
-	@.ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_WHOLE_GROUNDS=1 \
+	@.ci/users .ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_WHOLE_GROUNDS=1 \
 		$(GO) test -count=1 -timeout 30m -run '^TestConformance' $(FLAGS) ./backends/fusecow
 
 .PHONY: test-user

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -313,14 +314,45 @@ func TestCtrlCReachesTheForegroundProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer p.Close()
-		all := make(chan string)
+		var mu sync.Mutex
+		var screen strings.Builder
+		ended := make(chan struct{})
 		go func() {
-			out, _ := io.ReadAll(p.PTY())
-			all <- string(out)
+			defer close(ended)
+			buf := make([]byte, 4096)
+			for {
+				n, err := p.PTY().Read(buf)
+				mu.Lock()
+				screen.Write(buf[:n])
+				mu.Unlock()
+				if err != nil {
+					return
+				}
+			}
 		}()
-		for _, keys := range []string{"sleep 1000\n", "\x03", "echo st$?\n", "sleep 1000\n", "\x1a", "jobs\n", "kill -9 %1; while jobs %1 >/dev/null 2>&1; do :; done\n", "exit 8\n"} {
-			time.Sleep(150 * time.Millisecond)
-			if _, err := io.WriteString(p.PTY(), keys); err != nil {
+		seen := 0
+		sees := func(text string) {
+			t.Helper()
+			for began := time.Now(); time.Since(began) < 20*time.Second; time.Sleep(2 * time.Millisecond) {
+				mu.Lock()
+				i := strings.Index(screen.String()[seen:], text)
+				if i >= 0 {
+					seen += i + len(text)
+				}
+				mu.Unlock()
+				if i >= 0 {
+					return
+				}
+			}
+			t.Errorf("the screen does not show %q", text)
+		}
+		const sleeps = `bash -c "echo u''p; exec sleep 1000"` + "\n" // up: it is in front
+		for _, step := range []struct{ sees, keys string }{
+			{"> ", sleeps}, {"up\r\n", "\x03"}, {"> ", "echo st$?\n"}, {"st130", sleeps}, {"up\r\n", "\x1a"}, {"Stopped", "jobs\n"},
+			{"Stopped", "kill -9 %1; while jobs %1 >/dev/null 2>&1; do :; done\n"}, {"> ", "exit 8\n"},
+		} {
+			sees(step.sees)
+			if _, err := io.WriteString(p.PTY(), step.keys); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -330,7 +362,8 @@ func TestCtrlCReachesTheForegroundProcess(t *testing.T) {
 		if err != nil {
 			p.Signal(syscall.SIGKILL) //nolint:errcheck // the test is over
 		}
-		out := <-all
+		<-ended
+		out := screen.String()
 		if st.Code != 8 || err != nil || !strings.Contains(out, "st130") || !strings.Contains(out, "Stopped") || strings.Contains(out, "no job control") {
 			t.Errorf("%+v %v\n%s", st, err, out)
 		}

@@ -29,13 +29,69 @@ type Account struct {
 
 var accounts atomic.Int64
 
-// User makes an ordinary user with a unique name, an empty home directory and a
-// range of subordinate ids, and removes it and all its processes when the test
-// ends. It needs root.
+// usersEnv names the directory of the users that .ci/users made: a file for each, locked by
+// the test that has the user, and a link to where its home directory is then.
+const usersEnv = "SNAPFS_TEST_USERS"
+
+// User returns an ordinary user with an empty home directory and a range of subordinate ids,
+// which no other test has at the same time. When the test ends, User kills all processes of
+// that user and removes the home directory. It needs root.
 func User(t testing.TB) Account {
 	t.Helper()
 	NeedRoot(t)
 	NeedProgram(t, "useradd")
+	a, ok := sharedUser(t)
+	if !ok {
+		a = newUser(t)
+	}
+	u, err := user.Lookup(a.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.UID, _ = strconv.Atoi(u.Uid)
+	a.GID, _ = strconv.Atoi(u.Gid)
+	t.Cleanup(func() { killAll(t, a.UID) })
+	if err := errors.Join(os.Mkdir(a.Home, 0o700), os.Chown(a.Home, a.UID, a.GID)); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// sharedUser takes one of the users that .ci/users made. It returns false where there is
+// none, or all are taken.
+func sharedUser(t testing.TB) (a Account, ok bool) {
+	t.Helper()
+	dir := os.Getenv(usersEnv)
+	names, err := filepath.Glob(dir + "/*[0-9]")
+	if dir == "" || err != nil {
+		return a, false
+	}
+	for _, path := range names {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+			f.Close() // another test has it
+			continue
+		}
+		a = Account{Name: filepath.Base(path)}
+		t.Cleanup(func() { f.Close() })
+		a.Home = filepath.Join(Dir(t), "home")
+		home := path + ".home"
+		_ = os.Remove(home) // of a test that was killed
+		if err := os.Symlink(a.Home, home); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.Remove(home) })
+		return a, true
+	}
+	return a, false
+}
+
+// newUser adds a user to this machine and removes it when the test ends.
+func newUser(t testing.TB) Account {
+	t.Helper()
 	a := Account{Name: mark() + strconv.FormatInt(accounts.Add(1), 36)}
 	a.Home = filepath.Join(Dir(t), "home")
 	for _, path := range []string{"/etc/subuid", "/etc/subgid"} { // useradd gives ranges where they exist
@@ -46,7 +102,6 @@ func User(t testing.TB) Account {
 		f.Close()
 	}
 	t.Cleanup(func() {
-		killAll(a.UID)
 		if err := removeUser(context.Background(), a.Name); err != nil {
 			t.Error(err)
 		}
@@ -54,15 +109,6 @@ func User(t testing.TB) Account {
 	err := locked(t.Context(), "useradd", "--user-group", "--no-create-home", "--no-log-init",
 		"--home-dir", a.Home, "--shell", "/bin/sh", a.Name)
 	if err != nil {
-		t.Fatal(err)
-	}
-	u, err := user.Lookup(a.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.UID, _ = strconv.Atoi(u.Uid)
-	a.GID, _ = strconv.Atoi(u.Gid)
-	if err := errors.Join(os.Mkdir(a.Home, 0o700), os.Chown(a.Home, a.UID, a.GID)); err != nil {
 		t.Fatal(err)
 	}
 	return a
@@ -105,17 +151,29 @@ func userNames() []string {
 	return names
 }
 
-// killAll kills every process of a user that this test made.
-func killAll(uid int) {
+// killAll kills every process of a user that a test has, and waits until all have ended.
+func killAll(t testing.TB, uid int) {
+	t.Helper()
 	if uid == 0 {
-		return // useradd failed
+		return // there is no such user
 	}
-	dirs, _ := filepath.Glob("/proc/[0-9]*")
-	for _, dir := range dirs {
-		var st unix.Stat_t
-		if unix.Stat(dir, &st) == nil && int(st.Uid) == uid {
-			pid, _ := strconv.Atoi(filepath.Base(dir))
-			_ = unix.Kill(pid, unix.SIGKILL) // it may end by itself
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		left := 0
+		dirs, _ := filepath.Glob("/proc/[0-9]*")
+		for _, dir := range dirs {
+			var st unix.Stat_t
+			if unix.Stat(dir, &st) == nil && int(st.Uid) == uid {
+				pid, _ := strconv.Atoi(filepath.Base(dir))
+				_ = unix.Kill(pid, unix.SIGKILL) // it may end by itself
+				left++
+			}
+		}
+		if left == 0 {
+			return
+		}
+		if time.Since(began) > 10*time.Second {
+			t.Logf("%d processes of user %d are left, after ten seconds of killing them", left, uid)
+			return
 		}
 	}
 }

@@ -22,7 +22,7 @@ func TestAsUserRunsWithoutRoot(t *testing.T) {
 	}
 	Dir(t)
 	name := os.Getenv("USER")
-	if !strings.HasPrefix(name, prefix) {
+	if !strings.HasPrefix(name, prefix) && os.Getenv(usersEnv) == "" {
 		return // somebody who is no user of ours runs the tests
 	}
 	if err := os.WriteFile(filepath.Join(os.Getenv("HOME"), "x"), nil, 0o600); err != nil {
@@ -60,7 +60,7 @@ func TestFUSECanBeOpenedByAUser(t *testing.T) {
 func TestNothingOfAUserStays(t *testing.T) {
 	NeedRoot(t)
 	var a Account
-	t.Run("", func(t *testing.T) { a = User(t) })
+	t.Run("", func(t *testing.T) { a = newUser(t) })
 	if _, err := user.Lookup(a.Name); err == nil {
 		t.Error("the user is still there")
 	}
