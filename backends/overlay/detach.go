@@ -17,6 +17,30 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
+// detach copies entries of the lower tree up into the upper layer of a fork, through mounted, and then
+// removes their redirects.
+func detach(ctx context.Context, how mode, upper, tree string, what []snapshot.Borrowed, mounted func(do func(root int) error) error) error {
+	dir, err := vfs.OpenDir(unix.AT_FDCWD, upper)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	up := detacher{ctx: ctx, upper: dir, prefix: how.prefix, tree: tree, first: map[fileID]string{}}
+	err = mounted(func(root int) error {
+		if err := fault.Point(ctx, "copy it up"); err != nil {
+			return err
+		}
+		return up.copyAll(root, what)
+	})
+	if err == nil {
+		err = fault.Point(ctx, "part it from the tree")
+	}
+	if err != nil {
+		return err
+	}
+	return up.removeRedirects(what)
+}
+
 // A detacher copies entries of the lower tree up into a fork's upper layer.
 type detacher struct {
 	ctx    context.Context

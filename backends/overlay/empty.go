@@ -15,8 +15,8 @@ import (
 )
 
 // empty deletes the content of the trash.
-func (b *backend) empty(ctx context.Context) error {
-	path := filepath.Join(b.dir, "trash")
+func (s *store) empty(ctx context.Context) error {
+	path := filepath.Join(s.dir, "trash")
 	trash, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -25,7 +25,7 @@ func (b *backend) empty(ctx context.Context) error {
 		return err
 	}
 	defer trash.Close()
-	d := deleter{ctx: ctx, storage: b.storage, trash: int(trash.Fd()), since: time.Now()}
+	d := deleter{ctx: ctx, storage: s.storage, trash: int(trash.Fd()), since: time.Now()}
 	for {
 		entries, err := vfs.Entries(d.trash)
 		if err != nil || len(entries) == 0 {

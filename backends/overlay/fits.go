@@ -105,11 +105,11 @@ func stacked(m mount.Point) bool {
 // tooDeep reports whether the kernel refuses the tree as a layer because it is a stacked overlay
 // itself. Unlike stacked, it does not depend on the paths of the layers.
 func (b *backend) tooDeep(path string) bool {
-	other := b.dir // an overlay without an upper needs two lowers
+	other := b.store.dir // an overlay without an upper needs two lowers
 	for unix.Access(other, unix.F_OK) != nil {
 		other = filepath.Dir(other)
 	}
-	m, err := mount.NewOverlay(mount.Overlay{Lower: []string{path, other}, UserXattr: b.userXattr})
+	m, err := mount.NewOverlay(mount.Overlay{Lower: []string{path, other}, UserXattr: b.store.userXattr})
 	if err == nil {
 		m.Close()
 	}

@@ -18,48 +18,48 @@ import (
 // newLayer makes an empty layer for writes of the fork id. An overlay shows the root directory of
 // its uppermost layer, so the new layer gets the attributes of below, the directory that it will
 // cover. The caller holds the lock.
-func (b *backend) newLayer(ctx context.Context, id, below string) (layer string, err error) {
+func (s *store) newLayer(ctx context.Context, id, below string) (layer string, err error) {
 	layer = uniqueName(id + "-")
 	if err := fault.Point(ctx, "make the layer"); err != nil {
 		return "", err
 	}
-	if b.storage != nil || !b.reuse(layer) {
-		err = b.makeLayer(layer)
+	if s.storage != nil || !s.reuse(layer) {
+		err = s.makeLayer(layer)
 	}
 	if err != nil {
-		b.toTrash(b.layerPath(layer))
+		s.toTrash(s.layerPath(layer))
 		return "", err
 	}
-	if err := b.copyAttrs(b.treePath(layer), below); err != nil {
-		b.toTrash(b.layerPath(layer))
+	if err := s.copyAttrs(s.treePath(layer), below); err != nil {
+		s.toTrash(s.layerPath(layer))
 		return "", err
 	}
 	return layer, nil
 }
 
-func (b *backend) makeLayer(layer string) error {
+func (s *store) makeLayer(layer string) error {
 	mkdir := func(path string) error { return os.Mkdir(path, 0o700) }
-	err := mkdir(b.layerPath(layer))
+	err := mkdir(s.layerPath(layer))
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = b.prepare(); err == nil {
-			err = mkdir(b.layerPath(layer))
+		if err = s.prepare(); err == nil {
+			err = mkdir(s.layerPath(layer))
 		}
 	}
 	if err == nil {
-		err = b.makeInner(layer)
+		err = s.makeInner(layer)
 	}
 	if err == nil {
-		err = mkdir(b.treePath(layer))
+		err = mkdir(s.treePath(layer))
 	}
 	if err == nil {
-		err = mkdir(b.workPath(layer))
+		err = mkdir(s.workPath(layer))
 	}
 	return err
 }
 
 // copyAttrs copies owner, mode, extended attributes and times of the directory like to dir. For an
 // ordinary user it copies the part of the ownership that the user may set.
-func (b *backend) copyAttrs(dir, like string) error {
+func (s *store) copyAttrs(dir, like string) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: dir, Err: err}
@@ -73,10 +73,10 @@ func (b *backend) copyAttrs(dir, like string) error {
 	if err != nil {
 		return err
 	}
-	if err := b.copyOwner(fd, have, want); err != nil {
+	if err := s.copyOwner(fd, have, want); err != nil {
 		return &fs.PathError{Op: "chown", Path: dir, Err: err}
 	}
-	if err := b.copyXattrs(fd, dir, like); err != nil {
+	if err := s.copyXattrs(fd, dir, like); err != nil {
 		return err
 	}
 	if err := unix.Fchmod(fd, want.Mode&0o7777); err != nil {
@@ -85,12 +85,12 @@ func (b *backend) copyAttrs(dir, like string) error {
 	return setTimes(fd, dir, want)
 }
 
-func (b *backend) copyOwner(fd int, have, want vfs.Stat) error {
+func (s *store) copyOwner(fd int, have, want vfs.Stat) error {
 	if have.UID == want.UID && have.GID == want.GID {
 		return nil
 	}
 	err := unix.Fchown(fd, int(want.UID), int(want.GID))
-	if !b.userXattr || err == nil {
+	if !s.userXattr || err == nil {
 		return err
 	}
 	if have.GID != want.GID {
@@ -101,7 +101,7 @@ func (b *backend) copyOwner(fd int, have, want vfs.Stat) error {
 
 // copyXattrs copies extended attributes, except overlayfs's own. It removes attributes that dir
 // has inherited, or has from an earlier use as a layer.
-func (b *backend) copyXattrs(fd int, dir, like string) error {
+func (s *store) copyXattrs(fd int, dir, like string) error {
 	old, err := vfs.ListXattrs(fd, "")
 	if err != nil {
 		return err
@@ -119,11 +119,11 @@ func (b *backend) copyXattrs(fd int, dir, like string) error {
 		}
 	}
 	for attr, value := range all {
-		if strings.HasPrefix(attr, b.attr("")) {
+		if strings.HasPrefix(attr, s.attr("")) {
 			continue
 		}
 		err := vfs.SetXattr(fd, "", attr, []byte(value), 0)
-		if err != nil && !(b.userXattr && errors.Is(err, unix.EPERM)) {
+		if err != nil && !(s.userXattr && errors.Is(err, unix.EPERM)) {
 			return &fs.PathError{Op: "setxattr " + attr, Path: dir, Err: errors.Unwrap(err)}
 		}
 	}
@@ -144,12 +144,12 @@ func setTimes(fd int, path string, st vfs.Stat) error {
 
 // shorten replaces layers by the merged layer that stands for them, if the chain is long enough to
 // matter.
-func (b *backend) shorten(layers []string) []string {
-	if len(layers) <= b.chains.mergeAt {
+func (s *store) shorten(layers []string) []string {
+	if len(layers) <= s.mergeAt {
 		return layers
 	}
 	for i, layer := range layers {
-		if merged := b.mergedInto(layer); merged != "" {
+		if merged := s.mergedInto(layer); merged != "" {
 			return append(layers[:i:i], merged)
 		}
 	}
@@ -157,9 +157,9 @@ func (b *backend) shorten(layers []string) []string {
 }
 
 // topDir returns the uppermost directory of a chain of layers above a tree.
-func (b *backend) topDir(layers []string, tree string) string {
+func (s *store) topDir(layers []string, tree string) string {
 	if len(layers) > 0 {
-		return b.treePath(layers[0])
+		return s.treePath(layers[0])
 	}
 	return tree
 }

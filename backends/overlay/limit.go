@@ -27,16 +27,15 @@ import (
 //
 // A process in the initial user namespace can give a file that it owns another project; in another
 // user namespace it cannot (fileattr_set_prepare in fs/ioctl.c).
-//
-// A process in the first user namespace can give a file that it owns another
-// project; in a namespace of its own it cannot (fileattr_set_prepare in
-// fs/ioctl.c).
 const (
-	firstProject uint32 = 0x5a << 24 // snapfs's numbers begin here
-	projects     uint32 = 1 << 24    // and are so many
+	firstProject uint32 = 0x5a << 24 // the first id of snapfs
+	projectCount uint32 = 1 << 24    // and the number of ids
 )
 
-func isProject(id uint32) bool { return id-firstProject < projects }
+// projects limits forks by the project quotas of the filesystem of a store.
+type projects struct{ store *store }
+
+func isProject(id uint32) bool { return id-firstProject < projectCount }
 
 // labeling is a file in a layer, whose presence means that not all files of the layer have the
 // project id yet.
@@ -52,21 +51,21 @@ func (b *backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 	if l == (snapshot.DiskLimit{}) {
 		return nil
 	}
-	return fail("limiting", "", b.canLimit(l))
+	return fail("limiting", "", b.projects.canLimit(l))
 }
 
-func (b *backend) canLimit(l snapshot.DiskLimit) error {
-	if b.storage != nil {
-		return b.storage.CanLimit(l)
+func (p projects) canLimit(l snapshot.DiskLimit) error {
+	if p.store.storage != nil {
+		return p.store.storage.CanLimit(l)
 	}
 	no := func(why string, hints ...string) error {
-		return because(errs.ErrNotSupported, b.dir, why, hints...)
+		return because(errs.ErrNotSupported, p.store.dir, why, hints...)
 	}
 	const pool = "snapfs pool create"
-	if b.userXattr {
+	if p.store.userXattr {
 		return no("only root can limit a fork", "sudo snapfs …")
 	}
-	dir, err := b.openNearest()
+	dir, err := p.openNearest()
 	if err != nil {
 		return err
 	}
@@ -99,8 +98,8 @@ func (b *backend) canLimit(l snapshot.DiskLimit) error {
 }
 
 // openNearest opens the state directory, or its nearest parent that exists.
-func (b *backend) openNearest() (*os.File, error) {
-	for at := b.dir; ; at = filepath.Dir(at) {
+func (p projects) openNearest() (*os.File, error) {
+	for at := p.store.dir; ; at = filepath.Dir(at) {
 		f, err := os.Open(at)
 		if err == nil || !errors.Is(err, fs.ErrNotExist) || at == "/" {
 			return f, err
@@ -119,26 +118,26 @@ func (b *backend) openNearest() (*os.File, error) {
 func (b *backend) LimitFork(ctx context.Context, fork snapshot.ForkID, l snapshot.DiskLimit) error {
 	err := ctx.Err()
 	if err == nil {
-		err = b.withForkLocked(ctx, fork, func(r *record) error { return b.limit(ctx, r, l) })
+		err = b.withForkLocked(ctx, fork, func(r *record) error { return b.projects.limit(ctx, r, l) })
 	}
 	return fail("limiting", string(fork), err)
 }
 
 // limit is called with the layer locked, so that no seal gives the fork another one.
-func (b *backend) limit(ctx context.Context, r *record, l snapshot.DiskLimit) error {
-	if b.storage != nil {
-		return b.storage.Limit(ctx, b.layerPath(r.upper)+b.inner(), l)
+func (p projects) limit(ctx context.Context, r *record, l snapshot.DiskLimit) error {
+	if p.store.storage != nil {
+		return p.store.storage.Limit(ctx, p.store.layerPath(r.upper)+p.store.inner(), l)
 	}
 	if l == (snapshot.DiskLimit{}) {
 		if err := fault.Point(ctx, "remove the limit"); err != nil {
 			return err
 		}
-		return b.unlimit(r.upper)
+		return p.unlimit(r.upper)
 	}
-	if err := b.canLimit(l); err != nil {
+	if err := p.canLimit(l); err != nil {
 		return err
 	}
-	dir, err := os.Open(b.layerPath(r.upper))
+	dir, err := os.Open(p.store.layerPath(r.upper))
 	if err != nil {
 		return err
 	}
@@ -155,14 +154,14 @@ func (b *backend) limit(ctx context.Context, r *record, l snapshot.DiskLimit) er
 		}
 	}
 	if !marked || !gone(dir.Name()+labeling) {
-		if err := b.label(ctx, r.upper, id); err != nil {
+		if err := p.label(ctx, r.upper, id); err != nil {
 			return err
 		}
 	}
 	if err := fault.Point(ctx, "limit the project"); err != nil {
 		return err
 	}
-	n := b.frozen(r, id)
+	n := p.frozen(r, id)
 	l = addOverhead(l, ownBytes+n*frozenBytes, ownInodes+n*frozenInodes)
 	return failed("limit the project of", dir.Name(), limitProject(fd, id, l))
 }
@@ -191,9 +190,9 @@ func limitProject(fd int, id uint32, l snapshot.DiskLimit) error {
 }
 
 // frozen counts the sealed layers of a fork that have its project id.
-func (b *backend) frozen(r *record, id uint32) (n int) {
+func (p projects) frozen(r *record, id uint32) (n int) {
 	for _, layer := range r.layers {
-		if b.projectOf(layer) == id {
+		if p.projectOf(layer) == id {
 			n++
 		}
 	}
@@ -201,15 +200,15 @@ func (b *backend) frozen(r *record, id uint32) (n int) {
 }
 
 // inheritLimit gives the empty layer next the project id of old.
-func (b *backend) inheritLimit(old, next string) error {
-	if b.storage != nil {
-		return b.storage.InheritLimit(b.layerPath(old)+b.inner(), b.layerPath(next)+b.inner())
+func (p projects) inheritLimit(old, next string) error {
+	if p.store.storage != nil {
+		return p.store.storage.InheritLimit(p.store.layerPath(old)+p.store.inner(), p.store.layerPath(next)+p.store.inner())
 	}
-	id := b.projectOf(old)
+	id := p.projectOf(old)
 	if id == 0 {
 		return nil
 	}
-	dir, err := os.Open(b.layerPath(next))
+	dir, err := os.Open(p.store.layerPath(next))
 	if err != nil {
 		return err
 	}
@@ -222,7 +221,7 @@ func (b *backend) inheritLimit(old, next string) error {
 	if err != nil && !noQuotas(err) {
 		return failed("limit the project of", dir.Name(), err)
 	}
-	for _, path := range []string{b.workPath(next), b.treePath(next)} {
+	for _, path := range []string{p.store.workPath(next), p.store.treePath(next)} {
 		if err := setProject(path, id, true); err != nil {
 			return err
 		}
@@ -239,7 +238,7 @@ func noQuotas(err error) bool {
 // in millions of calls.
 func freeProject(fd int) (uint32, error) {
 	for {
-		id := firstProject + rand.Uint32N(projects)
+		id := firstProject + rand.Uint32N(projectCount)
 		use, err := projquota.Usage(fd, id)
 		if err != nil || use == (projquota.Use{ID: id}) {
 			return id, err
@@ -254,21 +253,21 @@ func freeProject(fd int) (uint32, error) {
 // EXDEV. The work directory comes first, because the kernel creates files there and renames them
 // into the layer. The layer's own directory does not pass its project on: notes in it, beside the
 // tree, do not belong to the fork.
-func (b *backend) label(ctx context.Context, layer string, id uint32) error {
+func (p projects) label(ctx context.Context, layer string, id uint32) error {
 	if err := fault.Point(ctx, "mark the layer"); err != nil {
 		return err
 	}
-	note := b.layerPath(layer) + labeling
+	note := p.store.layerPath(layer) + labeling
 	if err := os.WriteFile(note, nil, 0o600); err != nil {
 		return err
 	}
-	if err := setProject(b.layerPath(layer), id, false); err != nil {
+	if err := setProject(p.store.layerPath(layer), id, false); err != nil {
 		return err
 	}
 	if err := fault.Point(ctx, "mark what is in the layer"); err != nil {
 		return err
 	}
-	for _, dir := range []string{b.workPath(layer), b.treePath(layer)} {
+	for _, dir := range []string{p.store.workPath(layer), p.store.treePath(layer)} {
 		if err := walk(dir, labeler{ctx, id}.visit); err != nil {
 			return err
 		}
@@ -337,11 +336,11 @@ func (m labeler) file(dir int, entry []byte) error {
 }
 
 // projectOf returns the project id of a layer, if it is one of snapfs's range, or 0.
-func (b *backend) projectOf(layer string) uint32 {
-	if b.userXattr || b.storage != nil {
+func (p projects) projectOf(layer string) uint32 {
+	if p.store.userXattr || p.store.storage != nil {
 		return 0
 	}
-	fd, err := unix.Open(b.layerPath(layer), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(p.store.layerPath(layer), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0
 	}
@@ -354,24 +353,24 @@ func (b *backend) projectOf(layer string) uint32 {
 }
 
 // dropWork removes the work directory of a frozen layer: at once, if a fork is charged for it.
-func (b *backend) dropWork(layer string) {
-	if b.projectOf(layer) != 0 {
-		_ = os.RemoveAll(b.workPath(layer)) // otherwise Sweep does it
+func (p projects) dropWork(layer string) {
+	if p.projectOf(layer) != 0 {
+		_ = os.RemoveAll(p.store.workPath(layer)) // otherwise Sweep does it
 	}
-	b.toTrash(b.workPath(layer)) // a layer without a work directory is frozen
+	p.store.toTrash(p.store.workPath(layer)) // a layer without a work directory is frozen
 }
 
 // unlimit removes the limits of a layer's project, if it has one. A project id without limits has
 // no effect, and is free again when the last file with it has gone.
-func (b *backend) unlimit(layer string) error {
-	if id := b.projectOf(layer); id != 0 {
-		return b.unlimitProject(layer, id)
+func (p projects) unlimit(layer string) error {
+	if id := p.projectOf(layer); id != 0 {
+		return p.unlimitProject(layer, id)
 	}
 	return nil
 }
 
-func (b *backend) unlimitProject(layer string, id uint32) error {
-	dir, err := os.Open(b.layerPath(layer))
+func (p projects) unlimitProject(layer string, id uint32) error {
+	dir, err := os.Open(p.store.layerPath(layer))
 	if err != nil {
 		return err
 	}
@@ -389,15 +388,15 @@ func (b *backend) unlimitProject(layer string, id uint32) error {
 // freeOfProject reports whether a layer that no record names has no project id, and so may be reused.
 // If the layer has one and no fork does, freeOfProject also removes the limit, which a process killed
 // in RemoveFork has left.
-func (b *backend) freeOfProject(c *liveLayers, layer string) (bool, error) {
-	id := b.projectOf(layer)
+func (p projects) freeOfProject(c *liveLayers, layer string) (bool, error) {
+	id := p.projectOf(layer)
 	if id == 0 {
 		return true, nil
 	}
 	for upper := range c.upper {
-		if b.projectOf(upper) == id {
+		if p.projectOf(upper) == id {
 			return false, nil // the fork exists, and has sealed this layer
 		}
 	}
-	return false, b.unlimitProject(layer, id)
+	return false, p.unlimitProject(layer, id)
 }

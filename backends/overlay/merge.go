@@ -28,10 +28,10 @@ type inode struct {
 
 // merge fills the empty directory dst with the combined content of the layers trees, topmost first.
 // Cost: in proportion to their content. After an error dst holds a part.
-func (b *backend) merge(ctx context.Context, trees []string, dst string) error {
-	m := merger{ctx: ctx, link: map[inode]string{}}
+func merge(ctx context.Context, how mode, trees []string, dst string) error {
+	m := merger{layers: layers{mode: how}, ctx: ctx, link: map[inode]string{}}
 	defer m.close()
-	if err := m.open(b, trees); err != nil {
+	if err := m.open(trees); err != nil {
 		return err
 	}
 	out, err := vfs.OpenDir(unix.AT_FDCWD, dst)

@@ -33,12 +33,12 @@ func (b *backend) narrow(ctx context.Context, v snapshot.View, dir string, write
 		return snapshot.View{Path: filepath.Join(v.Path, dir)}, nil
 	case len(v.Overlay.Base) > 0:
 		return snapshot.View{}, because(errs.ErrNotSupported, dir, "a served tree cannot be shown in part")
-	case !b.userXattr:
+	case !b.store.userXattr:
 		return snapshot.View{}, because(errs.ErrNotSupported, dir, "with redirects, a directory may have another path in each layer")
 	}
-	n := newNarrowing(v.Overlay)
+	n := newNarrowing(b.mode(), v.Overlay)
 	defer n.close()
-	if err := n.open(b, n.trees); err != nil {
+	if err := n.open(n.trees); err != nil {
 		return snapshot.View{}, err
 	}
 	s, err := n.locate(dir, 0)
@@ -66,9 +66,9 @@ type narrowing struct {
 	base  string   // the lowest layer
 }
 
-func newNarrowing(o *snapshot.Overlay) *narrowing {
+func newNarrowing(how mode, o *snapshot.Overlay) *narrowing {
 	last := len(o.Lower) - 1
-	n := &narrowing{o: o, base: o.Lower[last]}
+	n := &narrowing{layers: layers{mode: how}, o: o, base: o.Lower[last]}
 	if o.Upper != "" {
 		n.trees = append(n.trees, o.Upper)
 	}
@@ -104,14 +104,14 @@ func (b *backend) narrowed(n *narrowing, s *stack, dir string, write bool) (snap
 	}
 	if s.reachesLower() && n.inBase(dir) {
 		base := path.Join(n.base, dir)
-		o.Nested = len(o.Lower) > 0 && inTree(b.dir, base)
+		o.Nested = len(o.Lower) > 0 && inTree(b.store.dir, base)
 		o.Lower = append(o.Lower, base)
 	}
 	if base := path.Join(n.base, dir); len(o.Lower) == 1 && !write && o.Lower[0] == base {
 		return snapshot.View{Path: base}, nil
 	}
 	if len(o.Lower) == 0 || len(o.Lower) == 1 && !write { // an overlay needs two layers, and only an overlay hides overlayfs's own attributes
-		none := b.dir + "/none"
+		none := b.store.dir + "/none"
 		if err := os.Mkdir(none, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return snapshot.View{}, err
 		}
@@ -124,7 +124,7 @@ func (b *backend) narrowed(n *narrowing, s *stack, dir string, write bool) (snap
 // each directory has the attributes of the one that it covers, and the times of the existing parent
 // do not change. Atomic.
 func (b *backend) copyUpDirs(ctx context.Context, n *narrowing, dir string) error {
-	unlock, err := b.lock(ctx, unix.LOCK_SH)
+	unlock, err := b.store.lock(ctx, unix.LOCK_SH)
 	if err != nil {
 		return err
 	}
@@ -135,8 +135,8 @@ func (b *backend) copyUpDirs(ctx context.Context, n *narrowing, dir string) erro
 	for there < len(parts) && unix.Access(path.Join(upper, path.Join(parts[:there+1]...)), unix.F_OK) == nil {
 		there++
 	}
-	made := b.dir + "/tmp/" + uniqueName("")
-	defer b.toTrash(made) // after success the path no longer exists
+	made := b.store.dir + "/tmp/" + uniqueName("")
+	defer b.store.toTrash(made) // after success the path no longer exists
 	if err := b.makeDirs(n, made, parts, there); err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (b *backend) makeDirs(n *narrowing, made string, parts []string, there int)
 		}
 		err := unix.Mkdir(at, 0o700)
 		if errors.Is(err, unix.ENOENT) && i == there {
-			if err = b.prepare(); err == nil {
+			if err = b.store.prepare(); err == nil {
 				err = unix.Mkdir(at, 0o700)
 			}
 		}
@@ -185,7 +185,7 @@ func (b *backend) makeDirs(n *narrowing, made string, parts []string, there int)
 		if s.top >= 0 {
 			like = path.Join(n.trees[s.top], name)
 		}
-		if err := b.copyAttrs(dirs[i-there], like); err != nil {
+		if err := b.store.copyAttrs(dirs[i-there], like); err != nil {
 			return err
 		}
 	}

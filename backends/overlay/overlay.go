@@ -72,9 +72,11 @@ func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	return open(place, nil, nil)
 }
 
-func open(place snapshot.Place, ground QuotaStorage, below LowerServer) (*Backend, error) {
-	b := &backend{dir: filepath.Clean(place.Dir), storage: ground, served: below, chains: chainLimitsNow()}
-	b.userXattr, b.locked = privilege()
+func open(place snapshot.Place, storage QuotaStorage, served LowerServer) (*Backend, error) {
+	userXattr, locked := privilege()
+	mergeAt, maxChain := chainLimits()
+	s := &store{dir: filepath.Clean(place.Dir), userXattr: userXattr, storage: storage, mergeAt: mergeAt}
+	b := &backend{store: s, projects: projects{s}, locked: locked, served: served, maxChain: maxChain}
 	if !filepath.IsAbs(place.Dir) {
 		return nil, fail("opening", "", because(errs.ErrNotSupported, place.Dir, "the directory for layers is not an absolute path"))
 	}
@@ -84,7 +86,7 @@ func open(place snapshot.Place, ground QuotaStorage, below LowerServer) (*Backen
 	if err := b.checkLower(place.Tree.Path); err != nil {
 		return nil, fail("opening", "", err)
 	}
-	if err := checkUpper(b.dir); err != nil {
+	if err := checkUpper(b.store.dir); err != nil {
 		return nil, fail("opening", "", err)
 	}
 	return b, nil
@@ -105,32 +107,31 @@ func privilege() (userXattr, locked bool) {
 // A backend has no state except its directory, so that any number of processes may use the same
 // one.
 type backend struct {
-	dir       string
-	userXattr bool
-	locked    bool // see privilege
-	storage   QuotaStorage
-	served    LowerServer
-	chains    chainLimits
+	store    *store
+	projects projects
+	locked   bool // see privilege
+	served   LowerServer
+	maxChain int // the longest chain of layers; Seal merges it first
 }
 
 func (b *backend) Facts() snapshot.Facts {
-	return snapshot.Facts{Unit: snapshot.ByFile, Durable: true, DirRename: !b.userXattr, PartsLinks: true, Served: b.served != nil}
+	return snapshot.Facts{Unit: snapshot.ByFile, Durable: true, DirRename: !b.store.userXattr, PartsLinks: true, Served: b.served != nil}
 }
 
 // Hidden returns the directory of the layers, which no sandbox may see.
-func (b *backend) Hidden() []string { return []string{b.dir} }
+func (b *backend) Hidden() []string { return []string{b.store.dir} }
 
-func (b *backend) snapshotPath(id snapshot.ID) string { return b.dir + "/snapshots/" + string(id) }
-func (b *backend) forkPath(id snapshot.ForkID) string { return b.dir + "/forks/" + string(id) }
-func (b *backend) layerPath(layer string) string      { return b.dir + "/layers/" + layer }
-func (b *backend) treePath(layer string) string {
-	return b.layerPath(layer) + b.inner() + "/" + treeDir
+func (s *store) snapshotPath(id snapshot.ID) string { return s.dir + "/snapshots/" + string(id) }
+func (s *store) forkPath(id snapshot.ForkID) string { return s.dir + "/forks/" + string(id) }
+func (s *store) layerPath(layer string) string      { return s.dir + "/layers/" + layer }
+func (s *store) treePath(layer string) string {
+	return s.layerPath(layer) + s.inner() + "/" + treeDir
 }
-func (b *backend) workPath(layer string) string { return b.layerPath(layer) + b.inner() + "/work" }
+func (s *store) workPath(layer string) string { return s.layerPath(layer) + s.inner() + "/work" }
 
 // attr returns the full name of one of overlayfs's own attributes.
-func (b *backend) attr(short string) string {
-	if b.userXattr {
+func (s *store) attr(short string) string {
+	if s.userXattr {
 		return "user.overlay." + short
 	}
 	return "trusted.overlay." + short

@@ -19,10 +19,8 @@ import (
 // no longer has that name, above all because the rename itself was promoted, overlayfs shows the
 // directory empty, without an error, as if all of it had been deleted.
 type redirectChecker struct {
-	b     *backend
-	chain []string // layers, topmost first
-	tree  string
-
+	chain  []string // the trees of the layers, topmost first
+	tree   string
 	layers layers
 	real   *os.File
 }
@@ -52,11 +50,7 @@ func (r *redirectChecker) open() (err error) {
 	if r.real != nil {
 		return nil
 	}
-	var trees []string
-	for _, layer := range r.chain {
-		trees = append(trees, r.b.treePath(layer))
-	}
-	if err := r.layers.open(r.b, trees); err != nil {
+	if err := r.layers.open(r.chain); err != nil {
 		return err
 	}
 	r.real, err = vfs.OpenDir(unix.AT_FDCWD, r.tree)

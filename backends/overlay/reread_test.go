@@ -61,7 +61,7 @@ func TestALookUpNeverReturnsAnotherRecord(t *testing.T) {
 					if id == nil {
 						continue
 					}
-					r, err := find(string(*id), b.forkPath(*id))
+					r, err := find(string(*id), b.store.forkPath(*id))
 					if err != nil {
 						continue
 					}

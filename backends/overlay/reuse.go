@@ -18,8 +18,8 @@ import (
 
 // writeRecord creates a record at path. It fills an old file and renames it, if there is one, so
 // that the record is never incomplete; otherwise it calls writeNew.
-func (b *backend) writeRecord(path string, text []byte) error {
-	if own := b.takeOld(); own != "" {
+func (s *store) writeRecord(path string, text []byte) error {
+	if own := s.takeOld(); own != "" {
 		err := writeOver(own, text)
 		if err == nil {
 			err = vfs.RenameNew(own, path)
@@ -36,16 +36,16 @@ func (b *backend) writeRecord(path string, text []byte) error {
 }
 
 // takeOld moves an old file to a unique name in tmp/ and returns the path, or "" if there is none.
-func (b *backend) takeOld() string {
-	dir, err := os.Open(b.dir + "/old")
+func (s *store) takeOld() string {
+	dir, err := os.Open(s.dir + "/old")
 	if err != nil {
 		return ""
 	}
 	names, _ := dir.Readdirnames(maxSpare)
 	_ = dir.Close()
 	for _, name := range names {
-		own := filepath.Join(b.dir, "tmp", uniqueName("record"))
-		if vfs.RenameNew(filepath.Join(b.dir, "old", name), own) == nil {
+		own := filepath.Join(s.dir, "tmp", uniqueName("record"))
+		if vfs.RenameNew(filepath.Join(s.dir, "old", name), own) == nil {
 			return own // no other process took this one first
 		}
 	}
@@ -79,8 +79,8 @@ func writeOver(path string, text []byte) error {
 
 // retire moves the file of a record to old/, or deletes it. A record that does not exist is no
 // error.
-func (b *backend) retire(path string) error {
-	err := vfs.RenameNew(path, filepath.Join(b.dir, "old", uniqueName("")))
+func (s *store) retire(path string) error {
+	err := vfs.RenameNew(path, filepath.Join(s.dir, "old", uniqueName("")))
 	if errors.Is(err, fs.ErrNotExist) { // either the record or the directory old
 		err = unix.Unlink(path)
 	}
@@ -91,14 +91,14 @@ func (b *backend) retire(path string) error {
 }
 
 // clearOld discards all but maxSpare old files.
-func (b *backend) clearOld() error {
-	dir := filepath.Join(b.dir, "old")
+func (s *store) clearOld() error {
+	dir := filepath.Join(s.dir, "old")
 	old, err := names(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	for len(old) > maxSpare {
-		b.toTrash(filepath.Join(dir, old[0]))
+		s.toTrash(filepath.Join(dir, old[0]))
 		old = old[1:]
 	}
 	return err

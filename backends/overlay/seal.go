@@ -18,20 +18,15 @@ import (
 	"github.com/snapfs/snapfs/internal/undo"
 )
 
-// chainLimits are limits for the number of layers in a chain. Each layer costs half a microsecond at
-// every look-up of a name that is not cached.
-type chainLimits struct {
-	mergeAt int // Sweep merges such a chain, and later forks use the merged layer
-	max     int // Seal merges such a chain first
-}
-
-// chainLimitsNow returns the limits for this kernel. Linux accepts 500 layers; before Linux 6.5 it wants
-// all of them in one mount option of 255 bytes, enough for thirteen descriptors.
-func chainLimitsNow() chainLimits {
+// chainLimits returns two lengths of a chain of layers: from mergeAt on, Sweep merges it, and later
+// forks use the merged layer; at max, Seal merges it first. Each layer costs half a microsecond at
+// every look-up of a name that is not cached. Linux accepts 500 layers; before Linux 6.5 it wants all
+// of them in one mount option of 255 bytes, enough for thirteen descriptors.
+func chainLimits() (mergeAt, max int) {
 	if hostinfo.Before(6, 5) {
-		return chainLimits{mergeAt: 5, max: 10}
+		return 5, 10
 	}
-	return chainLimits{mergeAt: 16, max: 64}
+	return 16, 64
 }
 
 // Seal freezes the fork's upper layer and gives the fork a new one (Idle), or copies the layer
@@ -56,8 +51,8 @@ func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 
 // maySeal does the checks of both ways to seal, and merges the chain if it is full.
 func (b *backend) maySeal(ctx context.Context, r *record, id snapshot.ID) (marked bool, boot string, err error) {
-	if _, err := os.Lstat(b.snapshotPath(id)); err == nil {
-		return false, "", because(errs.ErrExists, b.snapshotPath(id), "a snapshot of this name exists")
+	if _, err := os.Lstat(b.store.snapshotPath(id)); err == nil {
+		return false, "", because(errs.ErrExists, b.store.snapshotPath(id), "a snapshot of this name exists")
 	}
 	if boot, err = b.boot(); err != nil {
 		return false, "", err
@@ -68,8 +63,8 @@ func (b *backend) maySeal(ctx context.Context, r *record, id snapshot.ID) (marke
 	if err = b.checkLayers(r.layers, boot); err != nil {
 		return marked, boot, err
 	}
-	if len(b.shorten(r.layers)) >= b.chains.max {
-		err = b.compact(ctx, b.shorten(r.layers))
+	if len(b.store.shorten(r.layers)) >= b.maxChain {
+		err = b.compact(ctx, b.store.shorten(r.layers))
 	}
 	return marked, boot, err
 }
@@ -81,37 +76,37 @@ func (b *backend) sealIdle(ctx context.Context, fork snapshot.ForkID, r *record,
 	if err != nil {
 		return err
 	}
-	unlock, err := b.lock(ctx, unix.LOCK_SH)
+	unlock, err := b.store.lock(ctx, unix.LOCK_SH)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	if marked {
-		note := b.layerPath(r.upper) + "/unsettled"
+		note := b.store.layerPath(r.upper) + "/unsettled"
 		if err := os.Symlink(boot, note); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}
 	next := *r
 	next.boot = boot
-	next.layers = append([]string{r.upper}, b.shorten(r.layers)...)
+	next.layers = append([]string{r.upper}, b.store.shorten(r.layers)...)
 	s.layers = next.layers
-	if next.upper, err = b.newLayer(ctx, string(fork), b.treePath(r.upper)); err != nil {
+	if next.upper, err = b.store.newLayer(ctx, string(fork), b.store.treePath(r.upper)); err != nil {
 		return err
 	}
-	if err = b.inheritLimit(r.upper, next.upper); err == nil {
-		err = b.replace(ctx, b.forkPath(fork), &next)
+	if err = b.projects.inheritLimit(r.upper, next.upper); err == nil {
+		err = b.store.replace(ctx, b.store.forkPath(fork), &next)
 	}
 	if err != nil {
-		b.toTrash(b.layerPath(next.upper))
+		b.store.toTrash(b.store.layerPath(next.upper))
 		return err
 	}
 	var back undo.Stack
 	defer back.UndoInto(&err)
 	back.Push("restore the old layer", func() error {
-		err := b.replace(context.WithoutCancel(ctx), b.forkPath(fork), r)
+		err := b.store.replace(context.WithoutCancel(ctx), b.store.forkPath(fork), r)
 		if err == nil {
-			b.toTrash(b.layerPath(next.upper))
+			b.store.toTrash(b.store.layerPath(next.upper))
 		}
 		return err // the fork keeps the new layer: its content is the same
 	})
@@ -119,18 +114,18 @@ func (b *backend) sealIdle(ctx context.Context, fork snapshot.ForkID, r *record,
 		return err
 	}
 	back.Release()
-	b.dropWork(r.upper)
+	b.projects.dropWork(r.upper)
 	return nil
 }
 
 // announce writes the snapshot's record and then makes the snapshot the base of the fork.
 func (b *backend) announce(ctx context.Context, fork snapshot.ForkID, next *record, id snapshot.ID, s *record, back *undo.Stack) error {
-	if err := b.create(ctx, b.snapshotPath(id), s); err != nil {
+	if err := b.store.create(ctx, b.store.snapshotPath(id), s); err != nil {
 		return err
 	}
-	back.Push("remove the snapshot", func() error { return b.retire(b.snapshotPath(id)) })
+	back.Push("remove the snapshot", func() error { return b.store.retire(b.store.snapshotPath(id)) })
 	next.base, next.taken = string(id), s.taken
-	return b.replace(ctx, b.forkPath(fork), next)
+	return b.store.replace(ctx, b.store.forkPath(fork), next)
 }
 
 // sealInUse copies the upper layer, and leaves the fork's layers as they are.
@@ -139,7 +134,7 @@ func (b *backend) sealInUse(ctx context.Context, fork snapshot.ForkID, r *record
 		return err
 	}
 	return b.mergeInto(ctx, string(fork), []string{r.upper}, func(layer string) (err error) {
-		s.layers = append([]string{layer}, b.shorten(r.layers)...)
+		s.layers = append([]string{layer}, b.store.shorten(r.layers)...)
 		next := *r
 		var back undo.Stack
 		defer back.UndoInto(&err)
@@ -156,9 +151,9 @@ func (b *backend) sealInUse(ctx context.Context, fork snapshot.ForkID, r *record
 // chain.
 func (b *backend) compact(ctx context.Context, chain []string) error {
 	return b.mergeInto(ctx, "merged", chain, func(layer string) error {
-		err := os.Symlink("../"+layer, b.layerPath(chain[0])+"/merged")
+		err := os.Symlink("../"+layer, b.store.layerPath(chain[0])+"/merged")
 		if errors.Is(err, fs.ErrExist) {
-			return because(errs.ErrBusy, b.layerPath(chain[0]), "another process has merged the layer")
+			return because(errs.ErrBusy, b.store.layerPath(chain[0]), "another process has merged the layer")
 		}
 		return err
 	})
@@ -169,8 +164,8 @@ func (b *backend) compact(ctx context.Context, chain []string) error {
 // error, also of then, the layer is gone.
 func (b *backend) mergeInto(ctx context.Context, prefix string, chain []string, then func(layer string) error) error {
 	layer := uniqueName(prefix + "-")
-	home := b.dir + "/tmp/" + layer
-	release, err := b.makeLocked(ctx, home)
+	home := b.store.dir + "/tmp/" + layer
+	release, err := b.store.makeLocked(ctx, home)
 	if err != nil {
 		return err
 	}
@@ -178,17 +173,17 @@ func (b *backend) mergeInto(ctx context.Context, prefix string, chain []string, 
 	at := home
 	defer func() {
 		if at != "" {
-			b.toTrash(at)
+			b.store.toTrash(at)
 		}
 	}()
 	var trees []string
 	for _, name := range chain {
-		trees = append(trees, b.treePath(name))
+		trees = append(trees, b.store.treePath(name))
 	}
-	if err := b.merge(ctx, trees, home+b.inner()+"/"+treeDir); err != nil {
+	if err := merge(ctx, b.mode(), trees, home+b.store.inner()+"/"+treeDir); err != nil {
 		return err
 	}
-	unlock, err := b.lock(ctx, unix.LOCK_SH)
+	unlock, err := b.store.lock(ctx, unix.LOCK_SH)
 	if err != nil {
 		return err
 	}
@@ -199,10 +194,10 @@ func (b *backend) mergeInto(ctx context.Context, prefix string, chain []string, 
 	if err := fault.Point(ctx, "put the layer in place"); err != nil {
 		return err
 	}
-	if err := os.Rename(home, b.layerPath(layer)); err != nil {
+	if err := os.Rename(home, b.store.layerPath(layer)); err != nil {
 		return err
 	}
-	at = b.layerPath(layer)
+	at = b.store.layerPath(layer)
 	if err := then(layer); err != nil {
 		return err
 	}
@@ -213,8 +208,8 @@ func (b *backend) mergeInto(ctx context.Context, prefix string, chain []string, 
 func gone(path string) bool { return unix.Access(path, unix.F_OK) != nil }
 
 // makeLocked makes the directory home, with a tree in it, and locks it.
-func (b *backend) makeLocked(ctx context.Context, home string) (release func(), err error) {
-	unlock, err := b.lock(ctx, unix.LOCK_SH)
+func (s *store) makeLocked(ctx context.Context, home string) (release func(), err error) {
+	unlock, err := s.lock(ctx, unix.LOCK_SH)
 	if err != nil {
 		return nil, err
 	}
@@ -230,10 +225,10 @@ func (b *backend) makeLocked(ctx context.Context, home string) (release func(), 
 		err = flock(ctx, int(dir.Fd()), unix.LOCK_EX)
 	}
 	if err == nil {
-		err = os.MkdirAll(home+b.inner()+"/"+treeDir, 0o700)
+		err = os.MkdirAll(home+s.inner()+"/"+treeDir, 0o700)
 	}
 	if err != nil {
-		b.toTrash(home)
+		s.toTrash(home)
 		return nil, err
 	}
 	return func() { dir.Close() }, nil

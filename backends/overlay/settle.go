@@ -37,8 +37,8 @@ func (b *backend) boot() (string, error) {
 
 // isVolatile reports whether the work directory of a layer has the kernel's mark. The mark is
 // inside a directory of mode 000, which belongs to the user who mounted the overlay.
-func (b *backend) isVolatile(layer string) (bool, error) {
-	path := b.workPath(layer) + kernelMark
+func (s *store) isVolatile(layer string) (bool, error) {
+	path := s.workPath(layer) + kernelMark
 	for range 2 {
 		_, err := vfs.Lstat(unix.AT_FDCWD, path)
 		switch {
@@ -51,7 +51,7 @@ func (b *backend) isVolatile(layer string) (bool, error) {
 		}
 		// The kernel itself ignores these modes, all of which are 000.
 		for _, dir := range []string{"/work", "/work/incompat", kernelMark} {
-			if err := os.Chmod(b.workPath(layer)+dir, 0o700); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := os.Chmod(s.workPath(layer)+dir, 0o700); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return false, err
 			}
 		}
@@ -62,10 +62,10 @@ func (b *backend) isVolatile(layer string) (bool, error) {
 // checkLayers returns the reason why a chain of frozen layers cannot be trusted, or nil.
 func (b *backend) checkLayers(layers []string, boot string) error {
 	for _, layer := range layers {
-		if unix.Access(b.treePath(layer), unix.F_OK) != nil {
-			return because(errs.ErrCorrupt, b.treePath(layer), "the layer is missing")
+		if unix.Access(b.store.treePath(layer), unix.F_OK) != nil {
+			return because(errs.ErrCorrupt, b.store.treePath(layer), "the layer is missing")
 		}
-		note := b.layerPath(layer) + "/unsettled"
+		note := b.store.layerPath(layer) + "/unsettled"
 		since, err := os.Readlink(note)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -74,7 +74,7 @@ func (b *backend) checkLayers(layers []string, boot string) error {
 			return err
 		}
 		if since != boot {
-			return unsyncedError(b.treePath(layer), note)
+			return unsyncedError(b.store.treePath(layer), note)
 		}
 	}
 	return nil
@@ -100,14 +100,14 @@ func (b *backend) prepareMount(ctx context.Context, id snapshot.ForkID, r *recor
 		return err
 	}
 	return b.withForkLocked(ctx, id, func(now *record) error {
-		unlock, err := b.lock(ctx, unix.LOCK_SH)
+		unlock, err := b.store.lock(ctx, unix.LOCK_SH)
 		if err != nil {
 			return err
 		}
 		defer unlock()
 		now.boot = boot
 		*r = *now
-		return b.replace(ctx, b.forkPath(id), now)
+		return b.store.replace(ctx, b.store.forkPath(id), now)
 	})
 }
 
@@ -115,15 +115,15 @@ func (b *backend) prepareMount(ctx context.Context, id snapshot.ForkID, r *recor
 // of the fork. It tries again if the fork got another upper layer meanwhile.
 func (b *backend) withForkLocked(ctx context.Context, id snapshot.ForkID, do func(*record) error) error {
 	for {
-		r, err := find(string(id), b.forkPath(id))
+		r, err := find(string(id), b.store.forkPath(id))
 		if err != nil {
 			return err
 		}
-		unlock, err := b.lockLayer(ctx, r.upper)
+		unlock, err := b.store.lockLayer(ctx, r.upper)
 		if err != nil {
 			return err
 		}
-		again, err := find(string(id), b.forkPath(id))
+		again, err := find(string(id), b.store.forkPath(id))
 		if err == nil && again.upper == r.upper {
 			err = do(&again)
 			unlock()
@@ -139,9 +139,9 @@ func (b *backend) withForkLocked(ctx context.Context, id snapshot.ForkID, do fun
 // isUnsynced reports whether the upper layer of a fork has the kernel's mark. A mark of another boot
 // is an error.
 func (b *backend) isUnsynced(r *record, boot string) (bool, error) {
-	marked, err := b.isVolatile(r.upper)
+	marked, err := b.store.isVolatile(r.upper)
 	if marked && r.boot != boot {
-		err = unsyncedError(b.treePath(r.upper), b.workPath(r.upper)+"/work/incompat")
+		err = unsyncedError(b.store.treePath(r.upper), b.store.workPath(r.upper)+"/work/incompat")
 	}
 	return marked, err
 }
@@ -166,7 +166,7 @@ func (b *backend) Settle(ctx context.Context, fork snapshot.ForkID) error {
 		}
 		notes := b.unsyncedNotes(all)
 		if marked {
-			notes = append(notes, b.workPath(r.upper)+kernelMark)
+			notes = append(notes, b.store.workPath(r.upper)+kernelMark)
 		}
 		return b.syncAndUnmark(ctx, notes)
 	}))
@@ -175,7 +175,7 @@ func (b *backend) Settle(ctx context.Context, fork snapshot.ForkID) error {
 // unsyncedNotes lists the "unsettled" notes of these layers.
 func (b *backend) unsyncedNotes(layers []string) (notes []string) {
 	for _, layer := range layers {
-		note := b.layerPath(layer) + "/unsettled"
+		note := b.store.layerPath(layer) + "/unsettled"
 		if _, err := os.Readlink(note); err == nil {
 			notes = append(notes, note)
 		}
@@ -191,7 +191,7 @@ func (b *backend) syncAndUnmark(ctx context.Context, notes []string) error {
 	if err := fault.Point(ctx, "write out"); err != nil {
 		return err
 	}
-	dir := filepath.Join(b.dir, "layers")
+	dir := filepath.Join(b.store.dir, "layers")
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: dir, Err: err}

@@ -20,15 +20,15 @@ import (
 const maxSpare = 32
 
 // reuse renames a spare layer to layer. It returns false if there is none.
-func (b *backend) reuse(layer string) bool {
-	dir, err := os.Open(b.dir + "/spare")
+func (s *store) reuse(layer string) bool {
+	dir, err := os.Open(s.dir + "/spare")
 	if err != nil {
 		return false
 	}
 	names, _ := dir.Readdirnames(maxSpare)
 	_ = dir.Close()
 	for _, name := range names {
-		if vfs.RenameNew(b.dir+"/spare/"+name, b.layerPath(layer)) == nil {
+		if vfs.RenameNew(s.dir+"/spare/"+name, s.layerPath(layer)) == nil {
 			return true // no other process took this one first
 		}
 	}
@@ -37,11 +37,11 @@ func (b *backend) reuse(layer string) bool {
 
 // keepSpare stores a layer in spare/, if it is empty. No record names the layer, and it has no project
 // id. The caller has the lock, so that no sweep examines the layer meanwhile.
-func (b *backend) keepSpare(layer string) bool {
-	if b.storage != nil {
+func (s *store) keepSpare(layer string) bool {
+	if s.storage != nil {
 		return false
 	}
-	spare := b.dir + "/spare"
+	spare := s.dir + "/spare"
 	if n, err := names(spare); errors.Is(err, fs.ErrNotExist) {
 		if os.Mkdir(spare, 0o700) != nil {
 			return false
@@ -49,11 +49,11 @@ func (b *backend) keepSpare(layer string) bool {
 	} else if err != nil || len(n) >= maxSpare {
 		return false
 	}
-	if n, err := names(b.treePath(layer)); err != nil || len(n) > 0 {
+	if n, err := names(s.treePath(layer)); err != nil || len(n) > 0 {
 		return false
 	}
-	work := b.workPath(layer)
-	if marked, err := b.isVolatile(layer); err != nil {
+	work := s.workPath(layer)
+	if marked, err := s.isVolatile(layer); err != nil {
 		return false
 	} else if marked { // the layer is empty, so nothing is lost
 		_ = unix.Unlink(work + kernelMark + "/dirty")
@@ -64,10 +64,10 @@ func (b *backend) keepSpare(layer string) bool {
 	if n, err := names(work); err != nil || len(n) > 0 {
 		return false
 	}
-	if n, err := names(b.layerPath(layer)); err != nil || len(n) != 2 {
+	if n, err := names(s.layerPath(layer)); err != nil || len(n) != 2 {
 		return false
 	}
-	return vfs.RenameNew(b.layerPath(layer), filepath.Join(spare, layer)) == nil
+	return vfs.RenameNew(s.layerPath(layer), filepath.Join(spare, layer)) == nil
 }
 
 func names(path string) ([]string, error) {

@@ -37,18 +37,22 @@ func (s *stack) reachesLower() bool { return s.end == len(s.at) }
 // lowerPath returns the path of the entry in the lower tree.
 func (s *stack) lowerPath() string { return s.at[len(s.at)-1] }
 
-// layers are the layers of an overlay, as open directories.
-type layers struct {
-	roots  []*os.File
-	prefix string // of overlayfs's attributes
-	// unprivileged: the layers were written by an ordinary user's overlay, and so have no redirects and no
-	// metacopies. The reader is that user, who may lack the permission to read some of them.
+// A mode is how the layers were written: by root's overlay or by an ordinary user's.
+type mode struct {
+	prefix string // of overlayfs's own attributes, "trusted.overlay." or "user.overlay."
+	// unprivileged: the layers were written by an ordinary user's overlay, and so have no redirects and
+	// no metacopies. The reader is that user, who may lack the permission to read some of them.
 	unprivileged bool
 }
 
+// layers are the layers of an overlay, as open directories.
+type layers struct {
+	mode
+	roots []*os.File
+}
+
 // open opens the layers. The caller closes them, also after an error.
-func (l *layers) open(b *backend, trees []string) error {
-	l.prefix, l.unprivileged = b.attr(""), b.userXattr
+func (l *layers) open(trees []string) error {
 	for _, tree := range trees {
 		f, err := vfs.OpenDir(unix.AT_FDCWD, tree)
 		if err != nil {
@@ -218,12 +222,4 @@ func (l *layers) stat(j int, name string) (vfs.Stat, *os.File, error) {
 		node.Close()
 	}
 	return st, node, err
-}
-
-// openIn opens a path inside a layer, "" for its root.
-func openIn(root *os.File, name string, flags int) (*os.File, error) {
-	if name == "" {
-		name = "."
-	}
-	return vfs.OpenBeneath(int(root.Fd()), name, flags, 0)
 }

@@ -50,25 +50,25 @@ func OpenServed(place snapshot.Place, tree LowerServer) (*Backend, error) {
 
 // LayerOf returns the directory of a fork's upper layer. Errors: ErrNotFound, ErrCorrupt.
 func (b *backend) LayerOf(fork snapshot.ForkID) (string, error) {
-	r, err := find(string(fork), b.forkPath(fork))
+	r, err := find(string(fork), b.store.forkPath(fork))
 	if err != nil {
 		return "", fail("looking up", string(fork), err)
 	}
-	return b.layerPath(r.upper) + b.inner(), nil
+	return b.store.layerPath(r.upper) + b.store.inner(), nil
 }
 
 // inner is the path of the storage's directory relative to the directory of a layer.
-func (b *backend) inner() string {
-	if b.storage == nil {
+func (s *store) inner() string {
+	if s.storage == nil {
 		return ""
 	}
 	return "/held"
 }
 
 // makeInner makes the storage's directory of a layer.
-func (b *backend) makeInner(layer string) error {
-	if b.storage == nil {
+func (s *store) makeInner(layer string) error {
+	if s.storage == nil {
 		return nil
 	}
-	return b.storage.Make(b.layerPath(layer) + b.inner())
+	return s.storage.Make(s.layerPath(layer) + s.inner())
 }

@@ -20,30 +20,39 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
+// A store holds the records, the layers and the trash of one state directory. It has no other state,
+// so that any number of processes may use the same directory.
+type store struct {
+	dir       string
+	userXattr bool // overlayfs's attributes are user.* instead of trusted.*
+	storage   QuotaStorage
+	mergeAt   int // shorten replaces layers of a longer chain by a merged one
+}
+
 // prepare makes the directories of the layout. Callers try first and call prepare only after
 // ENOENT, that is at the first use of the state directory. The directory that the first verb needs
 // is made last: a process that finds it finds all others.
-func (b *backend) prepare() error {
+func (s *store) prepare() error {
 	for _, dir := range []string{"forks", "layers", "tmp", "trash", "old", "snapshots"} {
-		if err := os.MkdirAll(filepath.Join(b.dir, dir), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Join(s.dir, dir), 0o700); err != nil {
 			return err
 		}
 	}
 	// A hint only: ext4 then gives each layer a block group of its own, where few inodes were
 	// deleted recently (see spare.go).
-	_ = vfs.SpreadDirs(b.dir + "/layers")
+	_ = vfs.SpreadDirs(s.dir + "/layers")
 	return nil
 }
 
 // create writes the record of a new snapshot or fork.
-func (b *backend) create(ctx context.Context, path string, r *record) error {
+func (s *store) create(ctx context.Context, path string, r *record) error {
 	if err := fault.Point(ctx, "write the record"); err != nil {
 		return err
 	}
-	err := b.writeRecord(path, r.text())
+	err := s.writeRecord(path, r.text())
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = b.prepare(); err == nil {
-			err = b.writeRecord(path, r.text())
+		if err = s.prepare(); err == nil {
+			err = s.writeRecord(path, r.text())
 		}
 	}
 	return err
@@ -51,16 +60,16 @@ func (b *backend) create(ctx context.Context, path string, r *record) error {
 
 // replace replaces the record of a fork. It fails with ErrNotExist if the fork was removed
 // meanwhile, and never creates it again. Atomic.
-func (b *backend) replace(ctx context.Context, path string, r *record) error {
+func (s *store) replace(ctx context.Context, path string, r *record) error {
 	if err := fault.Point(ctx, "replace the record"); err != nil {
 		return err
 	}
-	next := filepath.Join(b.dir, "tmp", uniqueName("record"))
-	if err := b.writeRecord(next, r.text()); err != nil {
+	next := filepath.Join(s.dir, "tmp", uniqueName("record"))
+	if err := s.writeRecord(next, r.text()); err != nil {
 		return err
 	}
 	err := vfs.Replace(next, path)
-	_ = b.retire(next) // after the exchange this is the old record; Sweep removes it if retire fails
+	_ = s.retire(next) // after the exchange this is the old record; Sweep removes it if retire fails
 	if err != nil {
 		return &fs.PathError{Op: "exchange", Path: path, Err: err}
 	}
@@ -89,7 +98,7 @@ func find(id, path string) (record, error) {
 
 // forget removes a record, complete or not, if it carries this backend's mark. Sweep removes its
 // layers later.
-func (b *backend) forget(ctx context.Context, id, path string) error {
+func (s *store) forget(ctx context.Context, id, path string) error {
 	if !snapshot.ValidID(id) {
 		return nil // no record of this backend has such a name
 	}
@@ -106,12 +115,12 @@ func (b *backend) forget(ctx context.Context, id, path string) error {
 	if err := fault.Point(ctx, "remove the record"); err != nil {
 		return err
 	}
-	return failed("remove", path, b.retire(path))
+	return failed("remove", path, s.retire(path))
 }
 
 // ids lists the records in a directory, complete or not, sorted.
-func ids[T ~string](b *backend, dir string) ([]T, error) {
-	entries, err := readDir(filepath.Join(b.dir, dir)) // sorted
+func ids[T ~string](s *store, dir string) ([]T, error) {
+	entries, err := readDir(filepath.Join(s.dir, dir)) // sorted
 	var found []T
 	for _, e := range entries {
 		if e.Type().IsRegular() && snapshot.ValidID(e.Name()) {
@@ -124,11 +133,11 @@ func ids[T ~string](b *backend, dir string) ([]T, error) {
 // lock takes the lock on the set of live layers: shared to write a record that names a layer,
 // exclusive to remove layers that no record names. unlock releases it, as does the end of the
 // process.
-func (b *backend) lock(ctx context.Context, how int) (unlock func(), err error) {
-	path := b.dir + "/lock"
+func (s *store) lock(ctx context.Context, how int) (unlock func(), err error) {
+	path := s.dir + "/lock"
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err == unix.ENOENT {
-		if err := b.prepare(); err != nil {
+		if err := s.prepare(); err != nil {
 			return nil, err
 		}
 		fd, err = unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
@@ -145,8 +154,8 @@ func (b *backend) lock(ctx context.Context, how int) (unlock func(), err error) 
 
 // lockLayer excludes other seals and syncs of the same fork. A caller of both locks takes lockLayer
 // first.
-func (b *backend) lockLayer(ctx context.Context, layer string) (unlock func(), err error) {
-	path := b.layerPath(layer)
+func (s *store) lockLayer(ctx context.Context, layer string) (unlock func(), err error) {
+	path := s.layerPath(layer)
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
@@ -178,8 +187,8 @@ func flock(ctx context.Context, fd, how int) error {
 }
 
 // toTrash moves path into the trash. If that fails, Sweep will find path.
-func (b *backend) toTrash(path string) {
-	_ = vfs.RenameNew(path, filepath.Join(b.dir, "trash", uniqueName("")))
+func (s *store) toTrash(path string) {
+	_ = vfs.RenameNew(path, filepath.Join(s.dir, "trash", uniqueName("")))
 }
 
 // uniqueName returns a unique name.

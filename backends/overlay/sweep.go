@@ -24,16 +24,16 @@ import (
 // for as long as it works. It also merges chains that have become long, and syncs frozen layers.
 // Cost: it reads every record while it holds the lock exclusively; the rest runs without the lock.
 func (b *backend) Sweep(ctx context.Context) error {
-	if gone(b.dir) {
+	if gone(b.store.dir) {
 		return nil
 	}
-	alive, err := b.mark(ctx)
+	alive, err := b.store.mark(ctx, b.projects.freeOfProject)
 	if err == nil {
 		err = errors.Join(b.syncFrozen(ctx, alive), b.mergeLong(ctx, alive))
 	}
-	err = errors.Join(err, b.empty(ctx))
-	if err == nil && b.storage != nil {
-		err = b.storage.Swept()
+	err = errors.Join(err, b.store.empty(ctx))
+	if err == nil && b.store.storage != nil {
+		err = b.store.storage.Swept()
 	}
 	return fail("sweeping", "", err)
 }
@@ -56,41 +56,41 @@ type cachedRecord struct {
 
 // mark moves layers that no record names into the trash. If a record cannot be read it moves none,
 // because that record may name any of them.
-func (b *backend) mark(ctx context.Context) (*liveLayers, error) {
+func (s *store) mark(ctx context.Context, free func(c *liveLayers, layer string) (bool, error)) (*liveLayers, error) {
 	k := recordCache{}
-	if _, err := b.count(k); err != nil { // without the lock, so that under it only new records are read
+	if _, err := s.count(k); err != nil { // without the lock, so that under it only new records are read
 		return nil, err
 	}
-	unlock, err := b.lock(ctx, unix.LOCK_EX)
+	unlock, err := s.lock(ctx, unix.LOCK_EX)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	c, err := b.count(k)
+	c, err := s.count(k)
 	if err != nil {
 		return nil, err
 	}
 	for _, layer := range slices.Collect(maps.Keys(c.used)) { // a merged layer lives as long as the layers that it replaces
-		for merged := b.mergedInto(layer); merged != "" && !c.used[merged]; merged = b.mergedInto(merged) {
+		for merged := s.mergedInto(layer); merged != "" && !c.used[merged]; merged = s.mergedInto(merged) {
 			c.used[merged] = true
 		}
 	}
 	if err := fault.Point(ctx, "move dead layers into the trash"); err != nil {
 		return nil, err
 	}
-	return c, errors.Join(b.clearLayers(c), b.clearTmp(), b.clearOld())
+	return c, errors.Join(s.clearLayers(c, free), s.clearTmp(), s.clearOld())
 }
 
 // count reads all records that the cache does not have, and returns the layers they name.
-func (b *backend) count(k recordCache) (*liveLayers, error) {
+func (s *store) count(k recordCache) (*liveLayers, error) {
 	c := &liveLayers{used: map[string]bool{}, upper: map[string]bool{}}
 	for _, dir := range []string{"snapshots", "forks"} {
-		ids, err := ids[string](b, dir)
+		ids, err := ids[string](s, dir)
 		if err != nil {
 			return nil, err
 		}
 		for _, id := range ids {
-			r, err := k.read(filepath.Join(b.dir, dir, id))
+			r, err := k.read(filepath.Join(s.dir, dir, id))
 			if errors.Is(err, errIncomplete) || errors.Is(err, fs.ErrNotExist) {
 				continue // a maker that has named layers holds the lock, so this one is dead
 			}
@@ -135,8 +135,8 @@ func (k recordCache) read(path string) (record, error) {
 }
 
 // mergedInto returns the layer that replaces this one and all below it, or "".
-func (b *backend) mergedInto(layer string) string {
-	to, err := os.Readlink(b.layerPath(layer) + "/merged")
+func (s *store) mergedInto(layer string) string {
+	to, err := os.Readlink(s.layerPath(layer) + "/merged")
 	to = strings.TrimPrefix(to, "../")
 	if err != nil || layerName(to) != nil {
 		return ""
@@ -144,24 +144,24 @@ func (b *backend) mergedInto(layer string) string {
 	return to
 }
 
-func (b *backend) clearLayers(c *liveLayers) error {
-	entries, err := readDir(filepath.Join(b.dir, "layers"))
+func (s *store) clearLayers(c *liveLayers, free func(c *liveLayers, layer string) (bool, error)) error {
+	entries, err := readDir(filepath.Join(s.dir, "layers"))
 	for _, e := range entries {
 		layer, again := e.Name(), false
 		if !c.used[layer] {
 			var e error
-			again, e = b.freeOfProject(c, layer)
+			again, e = free(c, layer)
 			err = errors.Join(err, e)
 		}
 		switch {
-		case again && b.keepSpare(layer):
-		case !c.used[layer] && !gone(b.treePath(layer)):
-			b.toTrash(b.layerPath(layer))
+		case again && s.keepSpare(layer):
+		case !c.used[layer] && !gone(s.treePath(layer)):
+			s.toTrash(s.layerPath(layer))
 		case !c.used[layer]:
-			_ = os.Remove(b.layerPath(layer) + b.inner())
-			_ = os.Remove(b.layerPath(layer)) // incomplete; if it is not empty, it is not ours
-		case !c.upper[layer] && !gone(b.workPath(layer)):
-			b.toTrash(b.workPath(layer)) // the process was killed after the seal
+			_ = os.Remove(s.layerPath(layer) + s.inner())
+			_ = os.Remove(s.layerPath(layer)) // incomplete; if it is not empty, it is not ours
+		case !c.upper[layer] && !gone(s.workPath(layer)):
+			s.toTrash(s.workPath(layer)) // the process was killed after the seal
 		}
 	}
 	return err
@@ -177,8 +177,8 @@ func readDir(dir string) ([]os.DirEntry, error) {
 }
 
 // clearTmp discards entries that no living process writes.
-func (b *backend) clearTmp() error {
-	dir := filepath.Join(b.dir, "tmp")
+func (s *store) clearTmp() error {
+	dir := filepath.Join(s.dir, "tmp")
 	entries, err := readDir(dir)
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
@@ -187,10 +187,10 @@ func (b *backend) clearTmp() error {
 			continue
 		}
 		switch dead := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil; {
-		case dead && !gone(path+b.inner()+"/"+treeDir):
-			b.toTrash(path)
+		case dead && !gone(path+s.inner()+"/"+treeDir):
+			s.toTrash(path)
 		case dead:
-			_ = os.Remove(path + b.inner())
+			_ = os.Remove(path + s.inner())
 			_ = os.Remove(path) // a record, or a directory without a tree
 		}
 		unix.Close(fd)
@@ -206,7 +206,7 @@ func (b *backend) syncFrozen(ctx context.Context, c *liveLayers) error {
 	}
 	var notes []string
 	for layer := range c.used {
-		note := b.layerPath(layer) + "/unsettled"
+		note := b.store.layerPath(layer) + "/unsettled"
 		if since, err := os.Readlink(note); err == nil && since == boot {
 			notes = append(notes, note)
 		}
@@ -217,8 +217,8 @@ func (b *backend) syncFrozen(ctx context.Context, c *liveLayers) error {
 // mergeLong merges the long chains of snapshots.
 func (b *backend) mergeLong(ctx context.Context, c *liveLayers) error {
 	for _, chain := range c.chains {
-		chain = b.shorten(chain)
-		if len(chain) <= b.chains.mergeAt {
+		chain = b.store.shorten(chain)
+		if len(chain) <= b.store.mergeAt {
 			continue
 		}
 		err := b.compact(ctx, chain)

@@ -3,10 +3,8 @@
 package overlay
 
 import (
-	"context"
 	"errors"
 	"io/fs"
-	"iter"
 	"maps"
 	"os"
 	"strings"
@@ -14,73 +12,27 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
-	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
-
-// Touched yields the content of the fork's upper layer, and of its layers above those of base.
-// Cost: in proportion to their entries.
-func (b *backend) Touched(_ context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Touch, error] {
-	return func(yield func(snapshot.Touch, error) bool) {
-		from, err := find(string(base), b.snapshotPath(base))
-		if err != nil {
-			yield(snapshot.Touch{}, fail("comparing", string(base), err))
-			return
-		}
-		to, err := find(string(fork), b.forkPath(fork))
-		if err == nil {
-			err = b.touched(&from, &to, yield)
-		}
-		if err != nil {
-			yield(snapshot.Touch{}, fail("comparing", string(fork), err))
-		}
-	}
-}
-
-// TouchedBetween does the same for two snapshots.
-func (b *backend) TouchedBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Touch, error] {
-	return func(yield func(snapshot.Touch, error) bool) {
-		from, err := find(string(x), b.snapshotPath(x))
-		if err != nil {
-			yield(snapshot.Touch{}, fail("comparing", string(x), err))
-			return
-		}
-		to, err := find(string(y), b.snapshotPath(y))
-		if err == nil {
-			err = b.touched(&from, &to, yield)
-		}
-		if err != nil {
-			yield(snapshot.Touch{}, fail("comparing", string(y), err))
-		}
-	}
-}
 
 // errEnough: the caller has stopped the iteration.
 var errEnough = errors.New("enough")
 
-// touched compares two states. If their lowest layers are the same, they can differ only at entries
-// of the layers above those.
-func (b *backend) touched(x, y *record, yield func(snapshot.Touch, error) bool) error {
-	if x.tree != y.tree {
-		return because(errs.ErrNotSupported, y.tree, "not the tree "+quote(x.tree)+" of the other state")
-	}
-	from, to := b.shorten(x.layers), b.shorten(y.layers)
-	if y.fork {
-		to = append([]string{y.upper}, to...)
-	}
-	chains := [2][]string{from, to}
-	roots := [2]string{b.topDir(from, x.tree), b.topDir(to, y.tree)}
+// listChanges yields the changes between two states of tree, given by the trees of their layers,
+// topmost first. If their lowest layers are the same, the states can differ only at entries of the
+// layers above those.
+func listChanges(how mode, x, y []string, tree string, yield func(snapshot.Touch, error) bool) error {
+	from, to := x, y
 	for len(from) > 0 && len(to) > 0 && from[len(from)-1] == to[len(to)-1] {
 		from, to = from[:len(from)-1], to[:len(to)-1]
 	}
-	var err error
-	if len(from)+len(to) > 0 && b.rootCounts(y.tree) && !b.sameRoot(roots[0], roots[1]) && !yield(snapshot.Touch{Path: ".", Named: true}, nil) {
+	if len(from)+len(to) > 0 && how.rootCounts(tree) && !how.sameRoot(topmost(x, tree), topmost(y, tree)) &&
+		!yield(snapshot.Touch{Path: ".", Named: true}, nil) {
 		return nil
 	}
-	for i, layers := range [2][]string{from, to} {
-		if err == nil {
-			err = b.touchedIn(layers, chains[i], x.tree, yield)
-		}
+	err := how.changesIn(from, x, tree, yield)
+	if err == nil {
+		err = how.changesIn(to, y, tree, yield)
 	}
 	if errors.Is(err, errEnough) {
 		return nil
@@ -88,12 +40,20 @@ func (b *backend) touched(x, y *record, yield func(snapshot.Touch, error) bool) 
 	return err
 }
 
-// touchedIn yields the entries of some layers of a chain above a tree.
-func (b *backend) touchedIn(layers, chain []string, tree string, yield func(snapshot.Touch, error) bool) error {
-	t := toucher{prefix: b.attr(""), yield: yield, redirects: redirectChecker{b: b, chain: chain, tree: tree}}
+// topmost returns the uppermost directory of a state of tree.
+func topmost(trees []string, tree string) string {
+	if len(trees) > 0 {
+		return trees[0]
+	}
+	return tree
+}
+
+// changesIn yields the entries of some layers of a chain above a tree.
+func (m mode) changesIn(some, chain []string, tree string, yield func(snapshot.Touch, error) bool) error {
+	t := toucher{mode: m, yield: yield, redirects: redirectChecker{chain: chain, tree: tree, layers: layers{mode: m}}}
 	defer t.redirects.close()
-	for _, layer := range layers {
-		if err := t.layer(b.treePath(layer)); err != nil {
+	for _, layer := range some {
+		if err := t.layer(layer); err != nil {
 			return err
 		}
 	}
@@ -102,8 +62,8 @@ func (b *backend) touchedIn(layers, chain []string, tree string, yield func(snap
 
 // rootCounts reports whether a difference in the owner of the roots is a change. It is none for an
 // ordinary user whose layers cannot have the owner of the tree's root.
-func (b *backend) rootCounts(tree string) bool {
-	if !b.userXattr {
+func (m mode) rootCounts(tree string) bool {
+	if !m.unprivileged {
 		return true
 	}
 	st, err := vfs.Lstat(unix.AT_FDCWD, tree)
@@ -112,7 +72,7 @@ func (b *backend) rootCounts(tree string) bool {
 
 // sameRoot reports whether two root directories are equal in all that a layer stores of its root.
 // Usually they are, and the caller need not mount them.
-func (b *backend) sameRoot(x, y string) bool {
+func (m mode) sameRoot(x, y string) bool {
 	a, err := vfs.Lstat(unix.AT_FDCWD, x)
 	if err != nil {
 		return false
@@ -121,24 +81,24 @@ func (b *backend) sameRoot(x, y string) bool {
 	if err != nil || a.Mode != c.Mode || a.UID != c.UID || a.GID != c.GID || a.MTime != c.MTime {
 		return false
 	}
-	attrs, err := b.xattrs(x)
+	attrs, err := m.xattrs(x)
 	if err != nil {
 		return false
 	}
-	others, err := b.xattrs(y)
+	others, err := m.xattrs(y)
 	return err == nil && maps.Equal(attrs, others)
 }
 
 // xattrs returns the attributes of a directory, without overlayfs's own.
-func (b *backend) xattrs(dir string) (map[string]string, error) {
+func (m mode) xattrs(dir string) (map[string]string, error) {
 	all, err := vfs.Xattrs(unix.AT_FDCWD, dir)
-	maps.DeleteFunc(all, func(attr, _ string) bool { return strings.HasPrefix(attr, b.attr("")) })
+	maps.DeleteFunc(all, func(attr, _ string) bool { return strings.HasPrefix(attr, m.prefix) })
 	return all, err
 }
 
 type toucher struct {
-	prefix string
-	yield  func(snapshot.Touch, error) bool
+	mode
+	yield func(snapshot.Touch, error) bool
 	// checkLayers is the last directory that was yielded with Tree set. Entries inside it are covered;
 	// they are only searched for redirects.
 	whole     string
@@ -171,7 +131,7 @@ func (t *toucher) visit(name string, dir *os.File, err error) (dirs []string, _ 
 		return nil, err
 	}
 	if name != "" {
-		if err := t.directory(name, dir); err != nil || t.whole != "" && t.redirects.b.userXattr { // an ordinary user's layers have no redirects
+		if err := t.directory(name, dir); err != nil || t.whole != "" && t.unprivileged { // an ordinary user's layers have no redirects
 			return nil, err
 		}
 	}

@@ -17,26 +17,26 @@ import (
 // Usage adds up the allocated blocks of the fork's upper layer, without its sealed layers. Cost: in
 // proportion to the layer's entries.
 func (b *backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Bytes, error) {
-	r, err := find(string(fork), b.forkPath(fork))
+	r, err := find(string(fork), b.store.forkPath(fork))
 	if err != nil {
 		return 0, fail("measuring", string(fork), err)
 	}
 	m := meter{ctx: ctx, seen: map[uint64]bool{}}
-	err = walk(b.treePath(r.upper), m.visit)
+	err = walk(b.store.treePath(r.upper), m.visit)
 	return m.sum, fail("measuring", string(fork), err)
 }
 
 // Gauge implements [snapshot.Gauge] for forks that have a project id.
 func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (snapshot.DiskLimit, error) {
-	r, err := find(string(fork), b.forkPath(fork))
+	r, err := find(string(fork), b.store.forkPath(fork))
 	if err != nil {
 		return snapshot.DiskLimit{}, fail("measuring", string(fork), err)
 	}
-	id := b.projectOf(r.upper)
+	id := b.projects.projectOf(r.upper)
 	if id == 0 {
-		return snapshot.DiskLimit{}, fail("measuring", string(fork), because(errs.ErrNotSupported, b.layerPath(r.upper), "the fork has no limit"))
+		return snapshot.DiskLimit{}, fail("measuring", string(fork), because(errs.ErrNotSupported, b.store.layerPath(r.upper), "the fork has no limit"))
 	}
-	dir, err := os.Open(b.layerPath(r.upper))
+	dir, err := os.Open(b.store.layerPath(r.upper))
 	if err != nil {
 		return snapshot.DiskLimit{}, fail("measuring", string(fork), err)
 	}

@@ -22,7 +22,7 @@ func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.I
 		err = b.checkLower(tree.Path)
 	}
 	if err == nil {
-		err = b.create(ctx, b.snapshotPath(id), &r)
+		err = b.store.create(ctx, b.store.snapshotPath(id), &r)
 	}
 	if err != nil {
 		return snapshot.Snapshot{}, fail("capturing", string(id), err)
@@ -47,15 +47,15 @@ func (b *backend) fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 	if err := checkID(ctx, string(id)); err != nil {
 		return record{}, err
 	}
-	unlock, err := b.lock(ctx, unix.LOCK_SH)
+	unlock, err := b.store.lock(ctx, unix.LOCK_SH)
 	if err != nil {
 		return record{}, err
 	}
 	defer unlock()
-	if unix.Access(b.forkPath(id), unix.F_OK) == nil {
-		return record{}, because(errs.ErrExists, b.forkPath(id), "a fork of this name exists")
+	if unix.Access(b.store.forkPath(id), unix.F_OK) == nil {
+		return record{}, because(errs.ErrExists, b.store.forkPath(id), "a fork of this name exists")
 	}
-	base, err := find(string(from), b.snapshotPath(from))
+	base, err := find(string(from), b.store.snapshotPath(from))
 	if err != nil {
 		return record{}, err
 	}
@@ -66,19 +66,19 @@ func (b *backend) fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 	if err := b.checkLayers(base.layers, boot); err != nil {
 		return record{}, err
 	}
-	r := record{fork: true, tree: base.tree, taken: base.taken, base: string(from), boot: boot, layers: b.shorten(base.layers)}
-	if r.upper, err = b.newLayer(ctx, string(id), b.topDir(r.layers, r.tree)); err != nil {
+	r := record{fork: true, tree: base.tree, taken: base.taken, base: string(from), boot: boot, layers: b.store.shorten(base.layers)}
+	if r.upper, err = b.store.newLayer(ctx, string(id), b.store.topDir(r.layers, r.tree)); err != nil {
 		return record{}, err
 	}
-	if err := b.create(ctx, b.forkPath(id), &r); err != nil {
-		b.toTrash(b.layerPath(r.upper))
+	if err := b.store.create(ctx, b.store.forkPath(id), &r); err != nil {
+		b.store.toTrash(b.store.layerPath(r.upper))
 		return record{}, err
 	}
 	return r, nil
 }
 
 func (b *backend) Lookup(_ context.Context, id snapshot.ID) (snapshot.Snapshot, error) {
-	r, err := find(string(id), b.snapshotPath(id))
+	r, err := find(string(id), b.store.snapshotPath(id))
 	if err == nil && len(r.layers) > 0 {
 		var boot string
 		if boot, err = b.boot(); err == nil {
@@ -93,7 +93,7 @@ func (b *backend) Lookup(_ context.Context, id snapshot.ID) (snapshot.Snapshot, 
 
 // LookupFork also records that the fork may be mounted during this boot.
 func (b *backend) LookupFork(ctx context.Context, id snapshot.ForkID) (snapshot.Fork, error) {
-	r, err := find(string(id), b.forkPath(id))
+	r, err := find(string(id), b.store.forkPath(id))
 	if err == nil {
 		err = b.prepareMount(ctx, id, &r)
 	}
@@ -104,47 +104,47 @@ func (b *backend) LookupFork(ctx context.Context, id snapshot.ForkID) (snapshot.
 }
 
 func (b *backend) List(context.Context) ([]snapshot.ID, []snapshot.ForkID, error) {
-	s, err := ids[snapshot.ID](b, "snapshots")
+	s, err := ids[snapshot.ID](b.store, "snapshots")
 	if err != nil {
 		return nil, nil, fail("listing", "", err)
 	}
-	f, err := ids[snapshot.ForkID](b, "forks")
+	f, err := ids[snapshot.ForkID](b.store, "forks")
 	return s, f, fail("listing", "", err)
 }
 
 func (b *backend) Remove(ctx context.Context, id snapshot.ID) error {
-	return fail("removing", string(id), b.forget(ctx, string(id), b.snapshotPath(id)))
+	return fail("removing", string(id), b.store.forget(ctx, string(id), b.store.snapshotPath(id)))
 }
 
 // RemoveFork also discards the fork's upper layer at once: no snapshot names it, because Seal gives
 // the fork a new upper before it writes the snapshot's record.
 func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
-	path := b.forkPath(id)
+	path := b.store.forkPath(id)
 	r, err := find(string(id), path)
 	if err != nil {
-		return fail("removing", string(id), b.forget(ctx, string(id), path))
+		return fail("removing", string(id), b.store.forget(ctx, string(id), path))
 	}
-	unlock, err := b.lock(ctx, unix.LOCK_SH)
+	unlock, err := b.store.lock(ctx, unix.LOCK_SH)
 	if err != nil {
 		return fail("removing", string(id), err)
 	}
 	defer unlock()
-	if err := b.forget(ctx, string(id), path); err != nil {
+	if err := b.store.forget(ctx, string(id), path); err != nil {
 		return fail("removing", string(id), err)
 	}
-	project := b.projectOf(r.upper)
+	project := b.projects.projectOf(r.upper)
 	if project != 0 {
-		err = b.unlimitProject(r.upper, project)
+		err = b.projects.unlimitProject(r.upper, project)
 	}
-	if project != 0 || !b.keepSpare(r.upper) {
-		b.toTrash(b.layerPath(r.upper))
+	if project != 0 || !b.store.keepSpare(r.upper) {
+		b.store.toTrash(b.store.layerPath(r.upper))
 	}
 	return fail("removing", string(id), err)
 }
 
 // Pending reports whether the trash has entries.
 func (b *backend) Pending() bool {
-	dir, err := os.Open(b.dir + "/trash")
+	dir, err := os.Open(b.store.dir + "/trash")
 	if err != nil {
 		return false
 	}
@@ -165,7 +165,7 @@ func (b *backend) snapshotOf(id snapshot.ID, r *record) snapshot.Snapshot {
 
 func (b *backend) forkOf(id snapshot.ForkID, r *record) snapshot.Fork {
 	o := b.overlay(r, id)
-	o.Upper, o.Work = b.treePath(r.upper), b.workPath(r.upper)
+	o.Upper, o.Work = b.store.treePath(r.upper), b.store.workPath(r.upper)
 	return snapshot.Fork{ID: id, Base: snapshot.ID(r.base), View: snapshot.View{Overlay: o}}
 }
 
@@ -173,13 +173,13 @@ func (b *backend) forkOf(id snapshot.ForkID, r *record) snapshot.Fork {
 func (b *backend) overlay(r *record, fork snapshot.ForkID) *snapshot.Overlay {
 	lower := make([]string, 0, len(r.layers)+1)
 	for _, layer := range r.layers {
-		lower = append(lower, b.treePath(layer))
+		lower = append(lower, b.store.treePath(layer))
 	}
 	if b.served != nil {
-		return &snapshot.Overlay{Lower: lower, Base: b.served.Serve(r.tree, r.taken, fork), UserXattr: b.userXattr}
+		return &snapshot.Overlay{Lower: lower, Base: b.served.Serve(r.tree, r.taken, fork), UserXattr: b.store.userXattr}
 	}
 	return &snapshot.Overlay{
-		Lower: append(lower, r.tree), UserXattr: b.userXattr,
-		Nested: len(r.layers) > 0 && inTree(b.dir, r.tree),
+		Lower: append(lower, r.tree), UserXattr: b.store.userXattr,
+		Nested: len(r.layers) > 0 && inTree(b.store.dir, r.tree),
 	}
 }

@@ -58,3 +58,11 @@ func join(dir string, entry []byte) string {
 	b.Write(entry)
 	return b.String()
 }
+
+// openIn opens a path inside a layer, "" for its root.
+func openIn(root *os.File, name string, flags int) (*os.File, error) {
+	if name == "" {
+		name = "."
+	}
+	return vfs.OpenBeneath(int(root.Fd()), name, flags, 0)
+}
