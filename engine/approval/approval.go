@@ -43,16 +43,6 @@ type Needed struct {
 // Unwrap lets errors.As find the pathlist.List.
 func (n *Needed) Unwrap() error { return &n.List }
 
-// Reason returns why a change needs approval by name, or "". abs is the absolute path of
-// the change.
-func Reason(c diff.Change, abs string) string {
-	if why, _ := byPath(&c, abs, &finder{index: patterns()}); why != "" {
-		return why
-	}
-	why, _ := byKind(&c)
-	return why
-}
-
 // byPath returns why a change needs approval at its path, and how many elements of the path
 // the pattern covers. A change of the time alone needs none.
 func byPath(c *diff.Change, abs string, by *finder) (string, int) {

@@ -26,13 +26,11 @@ const (
 	btrfsSubvolInfo    = 60
 	btrfsSubvolRootref = 61
 	btrfsInoLookupUser = 62
-	btrfsSnapDestroy2  = 63
 	btrfsSubvolSync    = 65
 )
 
 const (
 	btrfsReadOnly = 1 << 1
-	btrfsByID     = 1 << 4
 
 	// BtrfsRootInode is the inode number of the root of every subvolume.
 	RootInode    = 256
@@ -124,14 +122,6 @@ func Destroy(dir int, name string) error {
 		return err
 	}
 	return btrfsIoctl(dir, IocWrite, btrfsSnapDestroy, unsafe.Sizeof(args), unsafe.Pointer(&args))
-}
-
-// BtrfsDestroyByID removes a subvolume by its id, wherever below the mount that
-// dir lies on it may be. Root only; Linux 5.7.
-func DestroyByID(dir int, id uint64) error {
-	args := btrfsVolArgsV2{flags: btrfsByID}
-	*(*uint64)(unsafe.Pointer(&args.name[0])) = id
-	return btrfsIoctl(dir, IocWrite, btrfsSnapDestroy2, unsafe.Sizeof(args), unsafe.Pointer(&args))
 }
 
 // BtrfsSetReadOnly makes the subvolume whose root is open as fd read-only or

@@ -107,9 +107,6 @@ func device(dev uint64) uint64 {
 // Link makes path another hard link to the inode there.
 func (s *Writer) Link(path, there string) { s.do(Link, part{aPath, path}, part{aPathLink, there}) }
 
-// Rename renames path, and replaces the entry at to.
-func (s *Writer) Rename(path, to string) { s.do(Rename, part{aPath, path}, part{aPathTo, to}) }
-
 // Remove removes an entry; a directory must be empty.
 func (s *Writer) Remove(path string, dir bool) {
 	op := Unlink

@@ -116,9 +116,6 @@ func ParseRate(text string) (int64, error) {
 // FormatRate formats bytes per second as [ParseRate] accepts them: "100M/s".
 func FormatRate(bytes int64) string { return FormatSize(bytes) + "/s" }
 
-// RateText formats bytes per second for a person: "100 MiB/s".
-func RateText(bytes int64) string { return SizeText(bytes) + "/s" }
-
 // ParseCount parses a whole number without a unit, as in "200", at least 1 and at most [MaxCount]. Errors match
 // [ErrZero] for zero.
 func ParseCount(text string) (int64, error) {
@@ -181,9 +178,6 @@ func ParseCPUs(text string) (float64, error) {
 
 // FormatCPUs formats a number of processors as [ParseCPUs] accepts it.
 func FormatCPUs(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
-
-// CPUsText formats a number of processors for a person: "1.5 processors".
-func CPUsText(n float64) string { return plural(trim(n, 2), "processor") }
 
 func wrong(what, text, why string) error { return fmt.Errorf("%s %q: %s", what, text, why) }
 

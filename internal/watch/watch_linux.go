@@ -73,9 +73,6 @@ func New(dir string, skip func(path string) bool, most int) (*Tree, error) {
 	return w, nil
 }
 
-// Kind is how it watches: "fanotify" or "inotify".
-func (w *Tree) Kind() string { return w.kind }
-
 // Close ends the watch, and the Next that waits.
 func (w *Tree) Close() {
 	w.mu.Lock()

@@ -17,9 +17,6 @@ var ErrManyDirectories = errors.New("too many directories to watch")
 // WatchTree watches a directory tree on Linux; here it only refuses.
 func New(string, func(path string) bool, int) (*Tree, error) { return nil, vfs.ErrNeedsLinux }
 
-// Kind is how it watches.
-func (*Tree) Kind() string { return "" }
-
 // Close ends the watch.
 func (*Tree) Close() {}
 

@@ -2,8 +2,6 @@ package report
 
 import (
 	"encoding/base64"
-	"encoding/json"
-	"io"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -74,14 +72,6 @@ type Summary struct {
 	Renamed  int   `json:"renamed"`
 	Grown    int64 `json:"bytes_added"`
 	Shrunk   int64 `json:"bytes_removed"`
-}
-
-// JSON writes changes as one indented [Document]. Errors: those of w.
-func JSON(w io.Writer, changes []diff.Change) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(Of(changes))
 }
 
 // Of returns the JSON form, for a command that adds further fields.
