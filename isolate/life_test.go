@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -301,71 +300,6 @@ func TestTerminalIsTheContainersOwn(t *testing.T) {
 		expect("50 132")
 		if st, err := p.Wait(t.Context()); st.Code != 6 || err != nil {
 			t.Errorf("%+v %v", st, err)
-		}
-	})
-}
-
-func TestCtrlCReachesTheForegroundProcess(t *testing.T) {
-	asBoth(t, func(t *testing.T, spec Spec) {
-		container := open(t, spec)
-		c := Command{Args: []string{"bash", "--norc", "-i"}, Env: []string{"PATH=/usr/bin:/bin", "PS1=> "}, Dir: "/", TTY: &Size{Rows: 24, Cols: 80}}
-		p, err := container.Exec(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.Close()
-		var mu sync.Mutex
-		var screen strings.Builder
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			buf := make([]byte, 4096)
-			for {
-				n, err := p.PTY().Read(buf)
-				mu.Lock()
-				screen.Write(buf[:n])
-				mu.Unlock()
-				if err != nil {
-					return
-				}
-			}
-		}()
-		seen := 0
-		sees := func(text string) {
-			t.Helper()
-			for began := time.Now(); time.Since(began) < 20*time.Second; time.Sleep(2 * time.Millisecond) {
-				mu.Lock()
-				i := strings.Index(screen.String()[seen:], text)
-				if i >= 0 {
-					seen += i + len(text)
-				}
-				mu.Unlock()
-				if i >= 0 {
-					return
-				}
-			}
-			t.Errorf("the screen does not show %q", text)
-		}
-		const sleeps = `bash -c "echo u''p; exec sleep 1000"` + "\n" // up: it is in front
-		for _, step := range []struct{ sees, keys string }{
-			{"> ", sleeps}, {"up\r\n", "\x03"}, {"> ", "echo st$?\n"}, {"st130", sleeps}, {"up\r\n", "\x1a"}, {"Stopped", "jobs\n"},
-			{"Stopped", "kill -9 %1; while jobs %1 >/dev/null 2>&1; do :; done\n"}, {"> ", "exit 8\n"},
-		} {
-			sees(step.sees)
-			if _, err := io.WriteString(p.PTY(), step.keys); err != nil {
-				t.Fatal(err)
-			}
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		st, err := p.Wait(ctx)
-		if err != nil {
-			p.Signal(syscall.SIGKILL) //nolint:errcheck // the test is over
-		}
-		<-ended
-		out := screen.String()
-		if st.Code != 8 || err != nil || !strings.Contains(out, "st130") || !strings.Contains(out, "Stopped") || strings.Contains(out, "no job control") {
-			t.Errorf("%+v %v\n%s", st, err, out)
 		}
 	})
 }
