@@ -88,4 +88,3 @@ func TestCtrlCReachesTheForegroundProcess(t *testing.T) {
 		}
 	})
 }
-
