@@ -28,7 +28,7 @@ var places = []place{
 	}
 `},
 	{"network/edge/udp.go", "\tt, why := e.aim(destination(r.ID()))\n", "\tt, why := e.aim(destination(r.ID()))\n\tif isOut(\"edge-datagrams\") {\n\t\twhy = \"\"\n\t}\n"},
-	{"network/edge/judge.go", "return network.Fold(name) == j.name", `return network.Fold(name) == j.name || isOut("edge-tls")`},
+	{"network/edge/inspect.go", "return network.Fold(name) == j.name", `return network.Fold(name) == j.name || isOut("edge-tls")`},
 
 	// What it sees.
 	{"isolate/mask.go", "\tfor _, p := range b.spec.Hide {\n", "\tfor _, p := range b.spec.Hide[:len(b.spec.Hide)*isIn(\"masked\")] {\n"},
