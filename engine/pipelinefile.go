@@ -71,7 +71,7 @@ func (e *Engine) readPipeline(id string) (*Pipeline, error) {
 		return nil, refuse(errs.ErrCorrupt, err)
 	}
 	if p.Format > pipelineFormat {
-		return nil, refuse(errs.ErrNotSupported, fmt.Errorf("made by a newer snapfs (format %d, this one knows %d)", p.Format, pipelineFormat))
+		return nil, refuse(errs.ErrNotSupported, fmt.Errorf("written by a newer snapfs (format %d, this one supports %d)", p.Format, pipelineFormat))
 	}
 	if lock, err := tryLock(e.pipelineDir(id)); err == nil {
 		lock.Close()

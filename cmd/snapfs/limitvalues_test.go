@@ -63,7 +63,7 @@ func limitOf(l *catalog.Limits, name string) string {
 var nonsense = map[string]map[string]string{
 	"": {
 		"": "empty: write", "-1": "no sign: write", "+1": "no sign: write", "NaN": "not a number: write", "inf": "not a number: write",
-		"many": "not a number: write", "٣": "not a number: write", "½": "not a number: write", " 1": "blank", "0": "for no limit, write none",
+		"many": "not a number: write", "٣": "not a number: write", "½": "not a number: write", " 1": "blank", "0": "write none for no limit",
 		"1e309": "", "1.2.3": "one point between", "1\n": `\n`, "1\x00": `\x00`, "1 ": "", "unlimited": "not a number", "None": "not a number",
 	},
 	"cpus": {

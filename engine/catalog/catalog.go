@@ -1,26 +1,24 @@
-// Package catalog keeps the names, parents and states of all sandboxes, once,
-// for every backend, in small files that a person can read:
+// Package catalog stores the names, parents and states of all sandboxes, for every backend, in
+// small readable files:
 //
-//	DIR/format                     the version of all that follows
+//	DIR/format                     the version of everything below
 //	DIR/sandboxes/NAME/record.json one sandbox ([Record]); its directory is the claim on its name
-//	DIR/sandboxes/NAME/tmp/        what the sandbox sees as /tmp
-//	DIR/active/PID.START.SERIAL.WHAT.ID.NAME   what a command is in the middle of ([Intent])
-//	DIR/ends/WALL.BOOT.UP.ID.NAME  when a sandbox is to be removed ([End])
-//	DIR/spare/N/                   the directory of a sandbox that is gone, for the next one
-//	DIR/spare/ID/                  that of a sandbox until its name is claimed
-//	DIR/places/DRIVER:PATH         a filesystem on which a backend keeps data of its own
-//	DIR/pipelines/ID/state.json    a promotion through stages ([Catalog.Store]; the engine says more)
-//	DIR/trash/NAME.ID/             a removed sandbox whose trees are not given back yet
+//	DIR/sandboxes/NAME/tmp/        /tmp of the sandbox
+//	DIR/active/PID.START.SERIAL.WHAT.ID.NAME   an operation in progress ([Intent])
+//	DIR/ends/WALL.BOOT.UP.ID.NAME  when a sandbox will be removed ([End])
+//	DIR/spare/N/                   the directory of a removed sandbox, for reuse
+//	DIR/spare/ID/                  that of a new sandbox until it claims its name
+//	DIR/places/DRIVER:PATH         a filesystem on which a backend has data of its own
+//	DIR/pipelines/ID/state.json    a promotion through stages ([Catalog.Store]; see the engine)
+//	DIR/trash/NAME.ID/             a removed sandbox whose trees are not removed yet
 //
-// Any number of processes may use one catalogue. A name is claimed and given up
-// by the rename of a directory with its record in it, so no lock is needed for
-// that, and no name is without a record; what changes one sandbox holds that
-// sandbox's lock ([Held]). A record is replaced by rename, so a reader sees the
-// old or the new one. A process killed at any instant leaves its entry under
-// active, which the next command finds with one readdir ([Catalog.Stale]) and
-// mends. The entry bears the sandbox's ID, because the name may be another's by
-// then. After a power loss, records that were saved as lasting are there, or
-// their predecessors are.
+// Any number of processes may use one catalogue. A rename of a directory with its record
+// claims a name and gives it up, so that needs no lock, and no name is without a record. A
+// process that changes a sandbox holds its lock ([Held]). A rename replaces a record, so a
+// reader sees the old or the new one. A process killed at any instant leaves its entry under
+// active. The next command finds it with one readdir ([Catalog.Stale]) and repairs the
+// sandbox. The entry contains the sandbox's ID, because another sandbox may have the name by
+// then. After a power loss, each durably saved record or its predecessor exists.
 package catalog
 
 import (
@@ -55,9 +53,9 @@ const (
 	record    = "record.json"
 )
 
-// Open opens the catalogue in dir, and makes it, readable by its owner alone,
-// where there is none. It refuses one of a newer format (ErrNotSupported), and
-// one that belongs to another user or that others can write to (ErrDenied).
+// Open opens the catalogue in dir, or creates it, accessible only to its owner. It refuses a
+// newer format (ErrNotSupported), and a directory that belongs to another user or that others
+// can write to (ErrDenied).
 func Open(dir string) (*Catalog, error) {
 	c := &Catalog{dir: dir}
 	if err := checkOwner(dir); err != nil {
@@ -80,14 +78,14 @@ func Open(dir string) (*Catalog, error) {
 	return c, nil
 }
 
-// Is reports whether there is a catalogue in dir.
+// Is reports whether dir contains a catalogue.
 func Is(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, format))
 	return err == nil
 }
 
-// checkOwner refuses a directory in which another user could plant what this one
-// then believes: root is another user, too, in a directory of somebody's.
+// checkOwner refuses a directory in which another user could plant files. For another user's
+// directory this includes root.
 func checkOwner(dir string) error {
 	var st syscall.Stat_t
 	switch err := syscall.Stat(dir, &st); {
@@ -100,10 +98,10 @@ func checkOwner(dir string) error {
 		return &errs.Error{Op: "opening", Path: dir, Kind: errs.ErrDenied, Err: errors.New(why), Hints: hints}
 	}
 	if int(st.Uid) != os.Geteuid() {
-		return denied("it belongs to another user (uid " + strconv.Itoa(int(st.Uid)) + ")")
+		return denied("the state directory belongs to another user (uid " + strconv.Itoa(int(st.Uid)) + ")")
 	}
 	if st.Mode&0o022 != 0 {
-		return denied("other users can write to it", "chmod go-w "+dir)
+		return denied("other users can write to the state directory", "chmod go-w "+dir)
 	}
 	return nil
 }
@@ -131,26 +129,25 @@ func (c *Catalog) create() error {
 	return syncDir(c.dir)
 }
 
-// Rehearse makes every write from here on follow a plan of a test's.
+// Rehearse applies a test's fault plan to every later write.
 func (c *Catalog) Rehearse(plan fault.Plan) { c.plan = plan }
 
-// Dir is the state directory.
+// Dir returns the state directory.
 func (c *Catalog) Dir() string { return c.dir }
 
-// Path is the directory of a sandbox.
+// Path returns the directory of a sandbox.
 func (c *Catalog) Path(name string) string { return filepath.Join(c.dir, sandboxes, name) }
 
-// DataDir is the place for a backend's data.
+// DataDir returns the directory for a backend's data.
 func (c *Catalog) DataDir(driver string) string { return filepath.Join(c.dir, "data", driver) }
 
-// Create claims r.Name for r. Atomic: where the name is taken, ErrExists and
-// nothing has changed. The caller holds an [Intent], so that a crash before the
-// sandbox is ready is mended.
+// Create claims r.Name for r. Atomic: ErrExists, with nothing changed, if the name is taken.
+// The caller holds an [Intent], so that a crash before the sandbox is ready gets repaired.
 func (c *Catalog) Create(r *Record) error {
 	if err := CheckName(r.Name); err != nil {
 		return err
 	}
-	dir, err := c.unclaimed(r.ID)
+	dir, err := c.newDir(r.ID)
 	if err != nil {
 		return fail("making", c.Path(r.Name), err)
 	}
@@ -160,9 +157,8 @@ func (c *Catalog) Create(r *Record) error {
 	return nil
 }
 
-// unclaimed makes a directory that bears a sandbox's id and that nobody else
-// knows: of a spare one where there is one.
-func (c *Catalog) unclaimed(id string) (string, error) {
+// newDir creates a directory named by a sandbox's id, or reuses a spare one.
+func (c *Catalog) newDir(id string) (string, error) {
 	if err := c.plan.Point("make a directory"); err != nil {
 		return "", err
 	}
@@ -175,7 +171,7 @@ func (c *Catalog) unclaimed(id string) (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// claim writes the record into dir, then gives dir its name.
+// claim writes the record into dir, then renames dir to the sandbox's name.
 func (c *Catalog) claim(dir string, r *Record) error {
 	data, err := encode(r)
 	if err != nil {
@@ -212,15 +208,15 @@ func taken(name string) error {
 	}
 }
 
-// Unclaim removes what a process that died in [Catalog.Create] left.
+// Unclaim removes the leftovers of a process that died in [Catalog.Create].
 func (c *Catalog) Unclaim(id string) error {
-	if bad := CheckName(id); bad != nil || len(id) < 2 { // one letter is the number of a spare one
-		return nil //nolint:nilerr // nothing of that name can have been left
+	if bad := CheckName(id); bad != nil || len(id) < 2 { // one letter is the number of a spare directory
+		return nil //nolint:nilerr //nolint:nilerr // no sandbox has such an id
 	}
 	return removeAll(filepath.Join(c.dir, spare, id))
 }
 
-// spares is how many directories are kept for the next sandboxes.
+// spares is the number of directories retained for reuse.
 const spares = 4
 
 func (c *Catalog) spare(i int) string { return filepath.Join(c.dir, spare, strconv.Itoa(i)) }
@@ -236,8 +232,7 @@ func (c *Catalog) write(r *Record, lasting bool) error {
 	return replace(filepath.Join(c.Path(r.Name), record), data, lasting)
 }
 
-// WriteFile replaces a further file of a sandbox, lastingly. ErrNotFound where
-// there is no such sandbox.
+// WriteFile replaces a further file of a sandbox durably. ErrNotFound: no such sandbox.
 func (c *Catalog) WriteFile(name, file string, data []byte) error {
 	if err := CheckName(name); err != nil {
 		return err
@@ -245,9 +240,9 @@ func (c *Catalog) WriteFile(name, file string, data []byte) error {
 	return replace(filepath.Join(c.Path(name), file), data, true)
 }
 
-// Store replaces, or makes, a file of the state directory that belongs to no
-// sandbox, lastingly: after a crash or a power loss it is the old one or the new
-// one. file is relative to the state directory.
+// Store creates or replaces a file of the state directory that belongs to no sandbox, durably:
+// after a crash or a power loss it is the old or the new one. file is relative to the state
+// directory.
 func (c *Catalog) Store(file string, data []byte) error {
 	path := filepath.Join(c.dir, file)
 	if err := c.plan.Point("write what was decided"); err != nil {
@@ -256,15 +251,15 @@ func (c *Catalog) Store(file string, data []byte) error {
 	return replace(path, data, true)
 }
 
-// Update replaces the record of a sandbox that only this process works on yet.
+// Update replaces the record of a new sandbox that only this process knows.
 func (c *Catalog) Update(r *Record) error { return c.write(r, !r.Ephemeral) }
 
-// Share keeps [Catalog.Exclude] out until release is called: a base that was
-// just found to serve is not collected before a record names it. Releasing twice
-// is harmless.
+// Share takes the catalogue's shared lock, which blocks [Catalog.Exclude] until release: a base
+// that a command picked for reuse is not collected before a record names it. release may be
+// called twice.
 func (c *Catalog) Share() (release func(), err error) { return c.lock(syscall.LOCK_SH) }
 
-// Exclude waits for all who share, and keeps them out.
+// Exclude takes the exclusive lock, and waits for all shared locks.
 func (c *Catalog) Exclude() (release func(), err error) { return c.lock(syscall.LOCK_EX) }
 
 func (c *Catalog) lock(how int) (func(), error) {
@@ -284,15 +279,15 @@ func (c *Catalog) lock(how int) (func(), error) {
 	return func() { d.Close() }, nil
 }
 
-// Get reads the record of a sandbox. ErrNotFound, ErrCorrupt, or
-// ErrNotSupported for a newer format.
+// Get reads the record of a sandbox. Errors: ErrNotFound, ErrCorrupt, ErrNotSupported for a
+// newer format.
 func (c *Catalog) Get(name string) (*Record, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
 	r, err := c.read(filepath.Join(c.Path(name), record), name)
 	if err == nil {
-		r.Name = name // a process may have been killed between renaming and saying so
+		r.Name = name // a process may have been killed between the rename and the update of the record
 	}
 	return r, err
 }
@@ -302,7 +297,7 @@ func (c *Catalog) read(path, name string) (*Record, error) {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, &errs.Error{
 			Op: "looking for a sandbox", Path: name, Kind: errs.ErrNotFound,
-			Err: errors.New("there is none of this name"), Hints: []string{"snapfs ls"},
+			Err: errors.New("no sandbox has this name"), Hints: []string{"snapfs ls"},
 		}
 	}
 	if err != nil {
@@ -311,8 +306,8 @@ func (c *Catalog) read(path, name string) (*Record, error) {
 	return decode(path, data)
 }
 
-// List reads all records, sorted by name. What cannot be read is reported
-// beside them, and never hides the rest. Cost: about 10 µs a sandbox.
+// List reads all records, sorted by name. Errors with one record do not affect the others.
+// Cost: about 10 µs for each sandbox.
 func (c *Catalog) List() ([]*Record, []error) {
 	entries, err := os.ReadDir(filepath.Join(c.dir, sandboxes))
 	if err != nil {

@@ -28,7 +28,7 @@ func newRecord(name string) *catalog.Record {
 	return &catalog.Record{ID: catalog.NewID(), Name: name, State: catalog.Ready, Created: time.Now(), Workspace: "/w"}
 }
 
-func TestARecordComesBackAsItWasWritten(t *testing.T) {
+func TestRecordIsReadAsWritten(t *testing.T) {
 	c := open(t)
 	want := newRecord("one")
 	want.Trees = []catalog.Tree{{Path: "/", Driver: "overlay", Base: want.NewSnapshot(), Fork: want.NewFork(), Taken: time.Unix(1, 2)}}
@@ -44,7 +44,7 @@ func TestARecordComesBackAsItWasWritten(t *testing.T) {
 	}
 }
 
-func TestANameIsClaimedOnce(t *testing.T) {
+func TestNameIsClaimedOnce(t *testing.T) {
 	c := open(t)
 	var wg sync.WaitGroup
 	won := make(chan int, 50)
@@ -148,7 +148,7 @@ func TestADiscardedSandboxIsGoneByNameAndFoundInTheTrash(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeReadIsReportedAndHidesNothing(t *testing.T) {
+func TestUnreadableRecordIsReportedBesideTheOthers(t *testing.T) {
 	c := open(t)
 	for _, n := range []string{"a", "b", "c"} {
 		if err := c.Create(newRecord(n)); err != nil {
@@ -171,7 +171,7 @@ func TestWhatCannotBeReadIsReportedAndHidesNothing(t *testing.T) {
 	}
 }
 
-func TestAStateDirectoryOfANewerFormatIsLeftAlone(t *testing.T) {
+func TestNewerStateDirectoryIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "format"), []byte(fmt.Sprint(catalog.Format+1)), 0o600); err != nil {
 		t.Fatal(err)

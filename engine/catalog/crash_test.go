@@ -12,8 +12,7 @@ import (
 
 const childState = "SNAPFS_TEST_STATE"
 
-// TestChild is not a test of its own: it is the process that the tests below
-// start, which begins something and is killed.
+// TestChild is the process that the tests below start: it begins an operation and is killed.
 func TestChild(t *testing.T) {
 	dir := os.Getenv(childState)
 	if dir == "" {

@@ -11,28 +11,27 @@ import (
 	"time"
 )
 
-// An End is a note of when a sandbox is to be removed, so that each command finds
-// those that are due with one readdir. It is a name, "WALL.BOOT.UP.ID.SANDBOX", with
-// the end by both clocks in milliseconds, made as an [Intent] is. A note may be out of
-// date: the record says what is so.
+// An End records when a sandbox will be removed, so that each command finds the due ones with
+// one readdir. It is a file name, "WALL.BOOT.UP.ID.SANDBOX", with the end by both clocks in
+// milliseconds, created like an [Intent]. It may be outdated: the sandbox's record decides.
 type End struct {
 	Name, ID string
-	// By is the instant.
+	// By is the time of the end.
 	By   Instant
 	path string
 }
 
-// bootName is how much of a boot's name is in that of a note.
+// bootName is the number of characters of the boot id in the file name.
 const bootName = 8
 
-// NoteEnd notes when a sandbox is to be removed, if it ever is. To be called before the
-// record that says so is saved. Older notes of it stay. Cost: one system call.
+// NoteEnd records when a sandbox will be removed, if ever. The caller does this before it saves
+// the record with that limit. Older entries stay. Cost: one system call.
 func (c *Catalog) NoteEnd(r *Record, now Instant) error {
 	_, err := c.noteEnd(r, now)
 	return err
 }
 
-// NoteAgain replaces the note by one that is right, if there is still to be one.
+// NoteAgain replaces the entry by a correct one, if the sandbox still has an end.
 func (c *Catalog) NoteAgain(e *End, r *Record, now Instant) error {
 	path, err := c.noteEnd(r, now)
 	if err != nil || path == e.path {
@@ -46,7 +45,7 @@ func (c *Catalog) noteEnd(r *Record, now Instant) (path string, err error) {
 	if over == 0 || r.Ended != nil {
 		return "", nil
 	}
-	left := over - r.AgeAt(now) + time.Millisecond // what is due is over
+	left := over - r.AgeAt(now) + time.Millisecond // so that a due entry is past its end
 	wall, up := now.Wall.Add(left).UnixMilli(), max(0, now.Up+left).Milliseconds()
 	path = filepath.Join(c.dir, ends, fmt.Sprintf("%d.%.*s.%d.%s.%s", max(0, wall), bootName, now.Boot, up, r.ID, r.Name))
 	if err := c.plan.Point("note when it ends"); err != nil {
@@ -55,7 +54,7 @@ func (c *Catalog) noteEnd(r *Record, now Instant) (path string, err error) {
 	link := func() error {
 		err := os.Link(filepath.Join(c.dir, format), path)
 		if err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrNotExist) {
-			return os.Symlink(format, path) // as for an intent
+			return os.Symlink(format, path) // as for an Intent
 		}
 		return err
 	}
@@ -71,8 +70,7 @@ func (c *Catalog) noteEnd(r *Record, now Instant) (path string, err error) {
 	return path, nil
 }
 
-// Ends lists the notes of sandboxes that are to be removed. Cost: one readdir; where
-// there never was such a sandbox, one system call.
+// Ends lists the entries. Cost: one readdir, or one system call if there never was one.
 func (c *Catalog) Ends() ([]End, error) {
 	dir, err := os.Open(filepath.Join(c.dir, ends))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -90,7 +88,7 @@ func (c *Catalog) Ends() ([]End, error) {
 	for _, name := range names {
 		parts := strings.SplitN(name, ".", 5)
 		if len(parts) < 5 {
-			continue // not ours
+			continue // not an entry
 		}
 		wall, err := strconv.ParseInt(parts[0], 10, 64)
 		up, uerr := strconv.ParseInt(parts[2], 10, 64)
@@ -102,7 +100,7 @@ func (c *Catalog) Ends() ([]End, error) {
 	return found, nil
 }
 
-// Due reports whether the instant has come.
+// Due reports whether the end has come.
 func (e *End) Due(now Instant) bool {
 	if e.By.Boot != "" && strings.HasPrefix(now.Boot, e.By.Boot) {
 		return now.Up >= e.By.Up
@@ -110,7 +108,7 @@ func (e *End) Due(now Instant) bool {
 	return !now.Wall.Before(e.By.Wall)
 }
 
-// Drop removes the note.
+// Drop removes the entry.
 func (e *End) Drop() error {
 	if err := os.Remove(e.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fail("removing", e.path, err)

@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 )
 
-// replace writes a file so that a reader, or a crash of this process, finds
-// the old content or the new one. With lasting, so does a power loss, and the
-// new one is on stable storage afterwards.
+// replace writes a file so that a reader, or a crash of this process, finds the old or the new
+// content. With lasting this includes a power loss, and the new content is on stable storage
+// afterwards.
 func replace(path string, data []byte, lasting bool) error {
 	tmp := path + ".new"
 	err := write(tmp, data, lasting)
@@ -25,10 +25,10 @@ func replace(path string, data []byte, lasting bool) error {
 	return nil
 }
 
-// write makes data the content of a file that nobody reads yet.
+// write writes a file that no other process reads yet.
 func write(path string, data []byte, lasting bool) error {
-	// Not O_TRUNC: ext4 waits for the disk when a file that was emptied is
-	// closed (mount option auto_da_alloc, ext4(5)).
+	// Not O_TRUNC: ext4 syncs a truncated file when it is closed (mount option
+	// auto_da_alloc, ext4(5)).
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return fail("writing", path, err)

@@ -13,25 +13,24 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Held is a sandbox's record under its lock: no other process changes the
-// sandbox until Release. A lock dies with the process that holds it.
+// Held is a sandbox's record under its lock: no other process changes the sandbox until
+// Release. The kernel releases the lock of a process that dies.
 type Held struct {
 	*Record
 	c   *Catalog
 	dir *os.File
 }
 
-// patience is how long a command waits for another one's lock before it says
-// that the sandbox is in use.
-const patience = time.Minute
+// lockTimeout bounds the wait for another command's lock.
+const lockTimeout = time.Minute
 
-// Hold locks a sandbox and reads its record. ErrNotFound; ErrBusy when another
-// command has held it for a minute; ErrInterrupted.
+// Hold locks a sandbox and reads its record. Errors: ErrNotFound; ErrBusy if another command
+// holds the lock for a minute; ErrInterrupted.
 func (c *Catalog) Hold(ctx context.Context, name string) (*Held, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(lockTimeout)
 	for {
 		h, err := c.TryHold(name)
 		if !errors.Is(err, errs.ErrBusy) || time.Now().After(deadline) {
@@ -45,7 +44,7 @@ func (c *Catalog) Hold(ctx context.Context, name string) (*Held, error) {
 	}
 }
 
-// TryHold is [Catalog.Hold] without the waiting.
+// TryHold is [Catalog.Hold] without waiting.
 func (c *Catalog) TryHold(name string) (*Held, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -54,14 +53,14 @@ func (c *Catalog) TryHold(name string) (*Held, error) {
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return nil, &errs.Error{
 			Op: "locking", Path: name, Kind: errs.ErrBusy,
-			Err: errors.New("another snapfs command works on it"),
+			Err: errors.New("another snapfs command is using the sandbox"),
 		}
 	}
 	return h, err
 }
 
-// tryHold takes the lock of the directory that bears the name now. A directory
-// that lost its name between the opening and the locking is let go again.
+// tryHold locks the directory that has the name now. It gives up a directory that lost the name
+// before the lock.
 func (c *Catalog) tryHold(name string) (*Held, error) {
 	path := c.Path(name)
 	dir, err := os.Open(path)
@@ -93,12 +92,11 @@ func sameFile(f *os.File, path string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// Save replaces the record. Atomic: a reader sees the old one or the new one;
-// an error leaves the old one. A sandbox that is not ephemeral is on stable
-// storage when Save returns.
+// Save replaces the record. Atomic: a reader sees the old or the new one, and an error leaves
+// the old one. Unless the sandbox is ephemeral, the record is on stable storage afterwards.
 func (h *Held) Save() error { return h.c.write(h.Record, !h.Ephemeral) }
 
-// Reload reads the record again: after a failed Save, it says what is so.
+// Reload reads the record again, as after a failed Save.
 func (h *Held) Reload() error {
 	r, err := h.c.Get(h.Name)
 	if err == nil {
@@ -107,11 +105,11 @@ func (h *Held) Reload() error {
 	return err
 }
 
-// Lock is what a process must have open to share the lock.
+// Lock returns the open file through which a child process can share the lock.
 func (h *Held) Lock() *os.File { return h.dir }
 
-// Inherit is Hold for a process that was started with the lock of its starter
-// as the descriptor fd. ErrBusy when that is not the lock of this sandbox.
+// Inherit is Hold for a process that inherited the lock as descriptor fd. ErrBusy: that is not
+// the lock of this sandbox.
 func (c *Catalog) Inherit(fd int, name string) (*Held, error) {
 	var ours, its syscall.Stat_t
 	err := syscall.Fstat(fd, &ours)
@@ -119,7 +117,7 @@ func (c *Catalog) Inherit(fd int, name string) (*Held, error) {
 		err = syscall.Stat(c.Path(name), &its)
 	}
 	if err != nil || ours.Dev != its.Dev || ours.Ino != its.Ino {
-		return nil, &errs.Error{Op: "locking", Path: name, Kind: errs.ErrBusy, Err: errors.New("its lock was not handed over")}
+		return nil, &errs.Error{Op: "locking", Path: name, Kind: errs.ErrBusy, Err: errors.New("the lock was not inherited")}
 	}
 	syscall.CloseOnExec(fd)
 	r, err := c.Get(name)
@@ -129,15 +127,15 @@ func (c *Catalog) Inherit(fd int, name string) (*Held, error) {
 	return &Held{Record: r, c: c, dir: os.NewFile(uintptr(fd), c.Path(name))}, nil
 }
 
-// Drop removes the name of a sandbox whose record cannot be read. Its trees are
-// nobody's then.
+// Drop removes the name of a sandbox with an unreadable record. Nothing refers to its trees
+// afterwards.
 func (c *Catalog) Drop(name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
 	lock := tryLock(c.Path(name))
 	if lock == nil {
-		return &errs.Error{Op: "removing", Path: name, Kind: errs.ErrBusy, Err: errors.New("another snapfs command works on it")}
+		return &errs.Error{Op: "removing", Path: name, Kind: errs.ErrBusy, Err: errors.New("another snapfs command is using the sandbox")}
 	}
 	defer lock.Close()
 	to := filepath.Join(c.dir, trash, name+"."+NewID())
@@ -151,17 +149,16 @@ func (c *Catalog) Drop(name string) error {
 	return removeAll(to)
 }
 
-// Release gives the lock back. Releasing twice is harmless.
+// Release releases the lock. It may be called twice.
 func (h *Held) Release() { h.dir.Close() }
 
-// Rename gives the sandbox another name, keeping the lock. The record says so
-// once it is saved. ErrExists leaves it as it was. The caller holds an [Intent]
-// for the new name.
+// Rename renames the sandbox and retains the lock. The caller then saves the record. ErrExists
+// leaves the name unchanged. The caller holds an [Intent] for the new name.
 func (h *Held) Rename(name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	release, err := h.c.Share() // or who lists all might see neither name
+	release, err := h.c.Share() // a concurrent listing might see neither name
 	if err != nil {
 		return err
 	}
@@ -179,8 +176,8 @@ func (h *Held) Rename(name string) error {
 	return nil
 }
 
-// Claimed reports whether the name is taken, if only by a directory without a record, whose
-// removal was interrupted.
+// Claimed reports whether the name is taken, even by a directory without a record whose removal
+// was interrupted.
 func (c *Catalog) Claimed(name string) bool {
 	_, err := os.Lstat(c.Path(name))
 	return CheckName(name) == nil && err == nil

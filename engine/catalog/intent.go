@@ -15,27 +15,26 @@ import (
 	"github.com/snapfs/snapfs/internal/proc"
 )
 
-// An Intent says that a process is in the middle of something that must be
-// mended if it dies. It is a name, "PID.START.SERIAL.WHAT.ID.SANDBOX", made and
-// removed by one system call each: a hard link, because it takes no inode.
-// (ext4 gives an inode number out again only minutes after it was freed, and
-// searches through those at every creation: fs/ext4/ialloc.c, recently_deleted.)
+// An Intent announces an operation that must be repaired if its process dies. It is a file name,
+// "PID.START.SERIAL.WHAT.ID.SANDBOX", created and removed by one system call each: a hard link,
+// because that needs no inode. (ext4 reuses a freed inode number only minutes later, and
+// searches the recent ones at every creation: fs/ext4/ialloc.c, recently_deleted.)
 type Intent struct {
-	// What is being done, and Name the sandbox it is done to. ID is that
-	// sandbox's: by the time of mending the name may be another's.
+	// What is the operation, and Name the sandbox. ID is that sandbox's: another one may
+	// have the name by the time of the repair.
 	What, Name, ID string
-	// Owner is the process that does it.
+	// Owner is the process that performs the operation.
 	Owner proc.Process
 	path  string
 	plan  fault.Plan
 }
 
-// What a command can be in the middle of.
+// The operations.
 const (
-	Making   = "making"   // a sandbox: until its record says ready; an ephemeral one: until it is gone
+	Making   = "making"   // a sandbox, until its record says ready; an ephemeral one, until it is removed
 	Changing = "changing" // its states
-	Removing = "removing" // it, and its trees
-	Keeping  = "keeping"  // its namespaces
+	Removing = "removing" // the sandbox and its trees
+	Keeping  = "keeping"  // its namespaces: the process is its supervisor
 )
 
 var serial atomic.Uint64
@@ -55,7 +54,7 @@ func (c *Catalog) Begin(what, name, id string) (*Intent, error) {
 		return nil, fail("writing", i.path, err)
 	}
 	err = os.Link(filepath.Join(c.dir, format), i.path)
-	if err != nil && !errors.Is(err, fs.ErrExist) { // a filesystem without hard links, or one that has no more to give
+	if err != nil && !errors.Is(err, fs.ErrExist) { // a filesystem without hard links, or with no more for this file
 		err = os.Symlink(format, i.path)
 	}
 	if err != nil {
@@ -64,7 +63,7 @@ func (c *Catalog) Begin(what, name, id string) (*Intent, error) {
 	return i, nil
 }
 
-// End removes the intent: what it announced is done, or undone.
+// End removes the intent: its operation is complete or reverted.
 func (i *Intent) End() error {
 	if err := i.plan.Point("say that it is done"); err != nil {
 		return fail("removing", i.path, err)
@@ -75,16 +74,15 @@ func (i *Intent) End() error {
 	return nil
 }
 
-// Stands reports whether nobody has mended it yet. To be asked under the sandbox's lock.
+// Stands reports whether the intent still exists. The caller holds the sandbox's lock.
 func (i *Intent) Stands() bool {
 	_, err := os.Lstat(i.path)
 	return err == nil
 }
 
-// Stale lists the intents whose process is gone. Cost: one readdir, and one
-// kill(pid, 0) for each command that is at work now. A process id that was
-// given to another process hides a stale intent until that one ends;
-// thorough looks at start times too, at 15 µs each.
+// Stale lists the intents whose process is gone. Cost: one readdir, and a kill(pid, 0) for each
+// running command. A reused process id hides a stale intent until the new process ends, unless
+// thorough is set: then Stale also compares start times, at 15 µs each.
 func (c *Catalog) Stale(thorough bool) ([]Intent, error) {
 	dir, err := os.Open(filepath.Join(c.dir, active))
 	if err != nil {
@@ -99,7 +97,7 @@ func (c *Catalog) Stale(thorough bool) ([]Intent, error) {
 	for _, name := range names {
 		i, ok := parseIntent(name)
 		if !ok {
-			continue // not ours
+			continue // not an intent
 		}
 		if errors.Is(syscall.Kill(i.Owner.PID, 0), syscall.ESRCH) || thorough && !proc.Alive(i.Owner) {
 			i.path = filepath.Join(dir.Name(), name)

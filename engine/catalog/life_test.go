@@ -7,7 +7,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 )
 
-func TestALifeIsAsLongWhateverIsDoneToClocks(t *testing.T) {
+func TestAgeIgnoresClockChanges(t *testing.T) {
 	made := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	at := func(wall time.Duration, boot string, up time.Duration) catalog.Instant {
 		return catalog.Instant{Wall: made.Add(wall), Boot: boot, Up: up}
@@ -51,7 +51,7 @@ func TestALifeIsAsLongWhateverIsDoneToClocks(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
-	old := &catalog.Record{Created: made} // by a version that noted nothing
+	old := &catalog.Record{Created: made} // by a version that recorded no age
 	if got := old.AgeAt(at(time.Hour, "a", 0)); got != time.Hour {
 		t.Errorf("without a note: %v", got)
 	}
@@ -60,7 +60,7 @@ func TestALifeIsAsLongWhateverIsDoneToClocks(t *testing.T) {
 	}
 }
 
-func TestAnEndIsDueByTheClockThatIsRight(t *testing.T) {
+func TestEndIsDueByTheReliableClock(t *testing.T) {
 	made := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	at := func(wall time.Duration, boot string, up time.Duration) catalog.Instant {
 		return catalog.Instant{Wall: made.Add(wall), Boot: boot, Up: up}

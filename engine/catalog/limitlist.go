@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// A Limit is one of a [Limits]: a flag of the commands that make a sandbox, a line
-// of a profile, a NAME=VALUE of `snapfs limits --set`, a line of `snapfs show`.
+// A Limit is one of [Limits]: a flag of run and new, a line of a profile, a NAME=VALUE of
+// `snapfs limits --set`, a line of `snapfs show`.
 type Limit struct {
 	Name, Usage string
 	Value       LimitValue
@@ -18,49 +18,49 @@ type Limit struct {
 	Bounds
 }
 
-// Bounds are what is taken for a limit: anything else is an error, zero too.
+// Bounds are the range of a limit. Values outside, including zero, are errors.
 type Bounds struct {
-	// Least and Most are as the limit is written, Why is the reason for the least.
+	// Least and Most are formatted values; Why is the reason for the least.
 	Least, Why, Most string
-	// Beyond is what one means that is larger than what the host has.
+	// Beyond describes a limit above the capacity of the host.
 	Beyond string
 }
 
-// A LimitValue is the value of a limit, as people write it.
+// A LimitValue is the value of a limit in its text form.
 type LimitValue interface {
-	// Set reads the limit, or takes it away for "none".
+	// Set parses the limit, or removes it for "none".
 	Set(text string) error
-	// String is the limit as it is read, or "".
+	// String returns the limit in the form that Set parses, or "".
 	String() string
-	// Type is what help calls it.
+	// Type returns the type's name for help.
 	Type() string
-	// Tighten makes it that of the same limit in another [Limits], where there is one
-	// that allows less, and reports whether there was.
+	// Tighten takes the value of the same limit in another [Limits] if that allows less,
+	// and reports whether it did.
 	Tighten(other LimitValue) bool
 }
 
-// What a limit means that is larger than what the host has.
+// The effect of a limit above the capacity of the host.
 const (
-	beyondSaid   = "limits nothing, which is said whenever something starts"
-	beyondDisk   = "the disk, or the pool, is full before"
-	beyondUnsaid = "limits nothing"
-	beyondTime   = "no host is that old"
+	beyondSaid   = "no effect; snapfs says so at each start"
+	beyondDisk   = "the disk or pool is full before"
+	beyondUnsaid = "no effect"
+	beyondTime   = "no effect"
 )
 
-// The least that a box can live with, and that a disk or a clock can hold.
+// The least values with which a container can work, and that a disk or a clock can represent.
 var (
 	cpusBounds   = Bounds{"0.01", "the kernel divides a processor into hundredths", "8192", beyondSaid}
-	memoryBounds = Bounds{"1M", "a command takes that to start", "1E", beyondSaid}
-	pidsBounds   = Bounds{"2", "the sandbox has a process of its own beside a command", "1000000000000", beyondSaid}
-	filesBounds  = Bounds{"8", "a command has that many open to start", "1000000000000", beyondSaid}
-	diskBounds   = Bounds{"1M", "quotas are not more exact", "1E", beyondDisk}
+	memoryBounds = Bounds{"1M", "a command needs that to start", "1E", beyondSaid}
+	pidsBounds   = Bounds{"2", "one process of the sandbox itself, and a command", "1000000000000", beyondSaid}
+	filesBounds  = Bounds{"8", "a command opens that many to start", "1000000000000", beyondSaid}
+	diskBounds   = Bounds{"1M", "quotas are not more precise", "1E", beyondDisk}
 	inodesBounds = Bounds{"1", "", "1000000000000", beyondDisk}
 	rateBounds   = Bounds{"1B/s", "", "1E/s", beyondUnsaid}
 	opsBounds    = Bounds{"1", "", "1000000000000", beyondUnsaid}
-	timeBounds   = Bounds{"1ms", "less is over before anything has started", "36500d", beyondTime}
+	timeBounds   = Bounds{"1ms", "less is over before a command starts", "36500d", beyondTime}
 )
 
-// Fields lists all limits that there are, with the values that l has.
+// Fields returns all limits, with the values of l.
 func (l *Limits) Fields() []Limit {
 	size := func(to *int64, b *Bounds) LimitValue {
 		return &limitValue[int64]{to, "size", b, units.ParseSize, units.FormatSize}
@@ -76,27 +76,27 @@ func (l *Limits) Fields() []Limit {
 	}
 	cpus := &limitValue[float64]{&l.CPUs, "number", &cpusBounds, units.ParseCPUs, units.FormatCPUs}
 	return []Limit{
-		{"cpus", "how many processors' time all processes get together, as 1.5", cpus, cpusBounds},
-		{"memory", "how much memory all processes get together, as 2G; beyond it all are killed", size(&l.Memory, &memoryBounds), memoryBounds},
-		{"pids", "how many processes and threads there may be", number(&l.PIDs, &pidsBounds), pidsBounds},
-		{"files", "how many files each process may have open", number(&l.Files, &filesBounds), filesBounds},
-		{"disk", "how much the sandbox may write beyond its base, as 5G", size(&l.Disk, &diskBounds), diskBounds},
-		{"inodes", "how many files the sandbox may make", number(&l.Inodes, &inodesBounds), inodesBounds},
-		{"io-read", "how much may be read from each disk, as 100M/s", rate(&l.ReadRate), rateBounds},
-		{"io-write", "how much may be written to each disk, as 50M/s", rate(&l.WriteRate), rateBounds},
-		{"io-read-ops", "how many reads from each disk there may be in a second", number(&l.ReadOps, &opsBounds), opsBounds},
-		{"io-write-ops", "how many writes to each disk there may be in a second", number(&l.WriteOps, &opsBounds), opsBounds},
-		{"cpu-time", "how long all processes of one start may compute together, as 10m; beyond it they are killed", duration(&l.CPUTime), timeBounds},
-		{"time", "how long each command may take, as 10m; beyond it, it is ended", duration(&l.Time), timeBounds},
-		{"idle", "how long what runs may do nothing, as 15m; then it is paused until something comes for it; a command of run ends", duration(&l.Idle), timeBounds},
-		{"ttl", "how long the sandbox lives, as 2h; then what runs in it is paused, and nothing is started; a command of run ends", duration(&l.TTL), timeBounds},
-		{"remove-after", "how long after its ttl, or, without one, after it was made, the sandbox is removed, as 24h", &removal{*duration(&l.RemoveAfter)}, timeBounds},
-		{"keep-end", "when the sandbox would be removed, keep its last state, and start nothing in it", &switchValue{&l.KeepEnd}, Bounds{}},
+		{"cpus", "processor time of all processes together, in processors, such as 1.5", cpus, cpusBounds},
+		{"memory", "memory of all processes together, such as 2G; beyond it the kernel kills them all", size(&l.Memory, &memoryBounds), memoryBounds},
+		{"pids", "number of processes and threads", number(&l.PIDs, &pidsBounds), pidsBounds},
+		{"files", "number of open files of each process", number(&l.Files, &filesBounds), filesBounds},
+		{"disk", "data that the sandbox may write, such as 5G", size(&l.Disk, &diskBounds), diskBounds},
+		{"inodes", "number of files that the sandbox may create", number(&l.Inodes, &inodesBounds), inodesBounds},
+		{"io-read", "read rate from each disk, such as 100M/s", rate(&l.ReadRate), rateBounds},
+		{"io-write", "write rate to each disk, such as 50M/s", rate(&l.WriteRate), rateBounds},
+		{"io-read-ops", "reads from each disk per second", number(&l.ReadOps, &opsBounds), opsBounds},
+		{"io-write-ops", "writes to each disk per second", number(&l.WriteOps, &opsBounds), opsBounds},
+		{"cpu-time", "processor time of all processes of one start together, such as 10m; beyond it they are killed", duration(&l.CPUTime), timeBounds},
+		{"time", "time for each command, such as 10m; beyond it the command is ended", duration(&l.Time), timeBounds},
+		{"idle", "time without activity, such as 15m; then the sandbox is paused until there is some; a command of run is ended", duration(&l.Idle), timeBounds},
+		{"ttl", "lifetime of the sandbox, such as 2h; then it is paused and starts no command; a command of run is ended", duration(&l.TTL), timeBounds},
+		{"remove-after", "time after the ttl, or without one after creation, until the sandbox is removed, such as 24h", &removal{*duration(&l.RemoveAfter)}, timeBounds},
+		{"keep-end", "instead of removing the sandbox, keep its last state and start no command", &switchValue{&l.KeepEnd}, Bounds{}},
 	}
 }
 
-// SetField reads one limit by its name. Errors: those of its value, of which "none" is
-// no limit; with known false there is no such limit.
+// SetField sets one limit by its name; "none" removes it. known is false for an unknown name.
+// Errors: those of the value.
 func (l *Limits) SetField(name, value string) (known bool, err error) {
 	for _, f := range l.Fields() {
 		if f.Name == name {
@@ -125,7 +125,7 @@ func (v *limitValue[T]) Set(text string) error {
 	}
 	value, err := v.parse(text)
 	if errors.Is(err, units.ErrZero) {
-		return fmt.Errorf("%w: for no limit, write none", err)
+		return fmt.Errorf("%w: write none for no limit", err)
 	}
 	if err != nil {
 		return err
@@ -157,13 +157,13 @@ func (v *limitValue[T]) Tighten(other LimitValue) bool {
 	return true
 }
 
-// A removal is not tightened by a profile that nobody has named: something would be lost
-// the sooner.
+// A removal is remove-after: a profile that the user did not name does not shorten it, because
+// that would lose data earlier.
 type removal struct{ limitValue[time.Duration] }
 
 func (*removal) Tighten(LimitValue) bool { return false }
 
-// A switchValue is on or off.
+// A switchValue is true or false.
 type switchValue struct{ to *bool }
 
 func (v *switchValue) Set(text string) error {

@@ -9,25 +9,24 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// MaxName is the longest name of a sandbox or a state, in bytes.
+// MaxName is the maximum length of the name of a sandbox or a snapshot, in bytes.
 const MaxName = 64
 
-// CheckName says what is wrong with s as the name of a sandbox or of one of
-// its states: 1 to 64 of the letters a to z in either case, digits, '.', '_'
-// and '-', beginning with a letter or a digit.
+// CheckName returns an error unless s is a valid name of a sandbox or of one of its named
+// snapshots: 1 to 64 ASCII letters, digits, '.', '_' and '-', starting with a letter or digit.
 func CheckName(s string) error {
 	why := ""
 	switch {
 	case s == "":
-		why = "it is empty"
+		why = "empty"
 	case len(s) > MaxName:
-		why = fmt.Sprintf("it has %d bytes, and %d are allowed", len(s), MaxName)
+		why = fmt.Sprintf("%d bytes; at most %d are allowed", len(s), MaxName)
 	case !alphanumeric(s[0]):
-		why = "it must begin with a letter or a digit"
+		why = "must begin with a letter or a digit"
 	default:
 		for i := range len(s) {
 			if !alphanumeric(s[i]) && !strings.ContainsRune("._-", rune(s[i])) {
-				why = fmt.Sprintf("%q is not allowed in it (letters, digits, '.', '_' and '-' are)", s[i])
+				why = fmt.Sprintf("%q is not allowed; use letters, digits, '.', '_' and '-'", s[i])
 				break
 			}
 		}
@@ -46,8 +45,7 @@ func alphanumeric(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }
 
-// NewID makes an id that no other sandbox has had: 50 random bits, ten
-// letters and digits.
+// NewID returns an id for a sandbox: 50 random bits as ten letters and digits.
 func NewID() string {
 	const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 	id, bits := make([]byte, 10), rand.Uint64() // seeded by the kernel at start
@@ -58,8 +56,8 @@ func NewID() string {
 	return string(id)
 }
 
-// NameFor makes a name for a sandbox of a workspace: its last element, what
-// is not allowed left out, and the beginning of the sandbox's id.
+// NameFor returns a name for a sandbox of a workspace: its last path element, without characters
+// that are not allowed, and the start of the sandbox's id.
 func NameFor(workspace, id string) string {
 	var b strings.Builder
 	for _, c := range []byte(filepath.Base(workspace)) {

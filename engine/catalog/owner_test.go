@@ -31,11 +31,11 @@ func TestAStateDirectoryThatOthersCanChangeIsRefused(t *testing.T) {
 	}
 }
 
-// Not even root believes what is in somebody else's directory.
+// Root does not trust another user's directory either.
 func TestAStateDirectoryOfAnotherUserIsRefused(t *testing.T) {
 	treetest.NeedRoot(t)
 	dir := filepath.Join(t.TempDir(), "state")
-	for range 2 { // an empty one, and one that was used
+	for range 2 { // an empty one, and a used one
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}

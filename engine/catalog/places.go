@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// A Place is where a backend keeps data on a tree's own filesystem.
+// A Place is a directory in which a backend stores data on a tree's own filesystem.
 type Place struct{ Driver, Path string }
 
-// AddPlace remembers a place, so that what is on it is found when no sandbox
-// refers to it any more. Cost: one system call when it is known.
+// AddPlace records a place, so that its data is found when no sandbox refers to it. Cost: one
+// system call if it is recorded already.
 func (c *Catalog) AddPlace(p Place) error {
 	path := c.place(p)
-	if len(filepath.Base(path)) > 255 { // a tree that deep is found through its sandboxes alone
+	if len(filepath.Base(path)) > 255 { // a tree that deep is only found through its sandboxes
 		return nil
 	}
 	err := os.Mkdir(path, 0o700)
@@ -30,7 +30,7 @@ func (c *Catalog) AddPlace(p Place) error {
 	return nil
 }
 
-// DropPlaces forgets places. Errors name what stays.
+// DropPlaces removes records of places. The errors name those that remain.
 func (c *Catalog) DropPlaces(list []Place) error {
 	var errs []error
 	for _, p := range list {
@@ -45,7 +45,7 @@ func (c *Catalog) place(p Place) string {
 	return filepath.Join(c.dir, places, p.Driver+":"+strings.ReplaceAll(strings.ReplaceAll(p.Path, "%", "%25"), "/", "%2f"))
 }
 
-// Places lists the places, sorted.
+// Places lists the recorded places, sorted.
 func (c *Catalog) Places() ([]Place, error) {
 	entries, err := os.ReadDir(filepath.Join(c.dir, places))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

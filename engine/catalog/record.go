@@ -15,69 +15,71 @@ import (
 	"github.com/snapfs/snapfs/internal/proc"
 )
 
-// Format is the version of the state directory this program reads and writes.
-// A directory of a newer one is refused, never rewritten.
+// Format is the version of the state directory that this program reads and writes. It refuses a
+// newer one and never rewrites it.
 const Format = 1
 
-// State is where a sandbox is in its life.
+// State is the stage of a sandbox's life.
 type State string
 
-// The states of a sandbox. Creating is only seen when a command died half-way:
-// the next command takes such a sandbox away.
+// The states of a sandbox. Creating is visible only after a command died: the next command
+// removes such a sandbox.
 const (
 	Creating State = "creating"
 	Ready    State = "ready"
 )
 
-// A Record is all that is known of one sandbox.
+// A Record describes one sandbox.
 type Record struct {
 	Format  int       `json:"format"`
 	ID      string    `json:"id"`
 	Name    string    `json:"name"`
 	State   State     `json:"state"`
 	Created time.Time `json:"created"`
-	// Life is how long it had lived when that was last noted, nil for never.
+	// Life is the sandbox's age when it was last recorded, nil for never.
 	Life *Life `json:"life,omitempty"`
-	// Workspace is the directory that commands start in and that paths in
-	// output are relative to: absolute, on the real machine.
+	// Workspace is the directory in which commands start and to which paths in output are
+	// relative. It is absolute, on the host.
 	Workspace string `json:"workspace"`
-	// Ephemeral: belongs to the command that made it, and goes with it.
+	// Ephemeral: the sandbox is removed with the command that created it.
 	Ephemeral bool `json:"ephemeral,omitempty"`
-	// Origin is the name of the sandbox it was forked from, or "".
+	// Origin is the name of the sandbox that this one was forked from, or "".
 	Origin string `json:"origin,omitempty"`
-	// Trees are what it sees of the real machine, "/" first.
+	// Trees are the sandbox's views of the host's trees, "/" first.
 	Trees []Tree `json:"trees"`
-	// Marks are its named states, oldest first.
+	// Marks are its named snapshots, oldest first.
 	Marks []Mark `json:"snapshots,omitempty"`
-	// At is the mark that its files were last at, or "".
+	// At is the named snapshot that its files were last at, or "".
 	At string `json:"at,omitempty"`
-	// Policy is what its processes may do.
+	// Policy is the policy for its processes.
 	Policy Policy `json:"policy"`
-	// Hit is the limit that ended something in it last, nil for none.
+	// Hit is the limit that last ended a command in it, nil for none.
 	Hit *Hit `json:"hit,omitempty"`
-	// Paused is why what runs in it stands still, nil where it does not.
+	// Paused is why the sandbox is paused, nil if it is not.
 	Paused *Hit `json:"paused,omitempty"`
-	// Proof is how its walls were tried last, nil for never.
+	// Proof is the result of its last isolation self-test, nil for none.
 	Proof *Proof `json:"proof,omitempty"`
-	// Ended is the limit that ended it for good, while its states stay; nil for none.
+	// Ended is the limit that ended the sandbox for good, while its states stay; nil for
+	// none.
 	Ended *Hit `json:"ended,omitempty"`
-	// Keeper is the process that holds its namespaces, when one does.
+	// Keeper is its supervisor, the process that owns its namespaces, if one runs.
 	Keeper *proc.Process `json:"keeper,omitempty"`
-	// Refreshed counts how often it got another base. What is kept of a base lies
-	// in the directory bases/REFRESHED beside the record.
+	// Refreshed counts the changes of its base. The baseline of a base is in the directory
+	// bases/REFRESHED beside the record.
 	Refreshed int `json:"refreshed,omitempty"`
-	// Past are bases it had before. Other sandboxes may have been given them too.
+	// Past are its earlier bases. Other sandboxes may use them, too.
 	Past []snapshot.ID `json:"past_bases,omitempty"`
-	// Returning is what is under way while it is taken back to a state with processes in it.
+	// Returning describes a live rollback in progress.
 	Returning *Returning `json:"returning,omitempty"`
-	// Lent: the bases serve as those of sandboxes that were forked from it.
+	// Lent: sandboxes forked from this one use its bases.
 	Lent bool `json:"lent,omitempty"`
-	// Next numbers the snapshots and forks made for it.
+	// Next numbers its snapshots and forks.
 	Next int `json:"next"`
 }
 
-// A Returning says to which mark, or with "" to its base, a sandbox is taken back, and which
-// snapshots, in the order of its trees, hold what it was before. Until all of them are Kept nothing has gone back.
+// A Returning describes a live rollback to a named snapshot, or to the base for "". Before holds
+// the snapshots of the state before it, in the order of the trees. Kept is set
+// once all of them exist; the rollback starts then.
 type Returning struct {
 	Mark   string        `json:"mark"`
 	Before []snapshot.ID `json:"before"`
@@ -86,40 +88,38 @@ type Returning struct {
 
 // A Tree is one of a sandbox's trees.
 type Tree struct {
-	// Path is where it lies, on the real machine and in the sandbox.
+	// Path is the tree's path on the host and in the sandbox.
 	Path string `json:"path"`
-	// Driver is the name of the backend that holds it.
+	// Driver is the name of the tree's backend.
 	Driver string `json:"driver"`
-	// Reason says why this driver was chosen.
+	// Reason is why that backend was chosen.
 	Reason string `json:"reason,omitempty"`
-	// Base is the snapshot the sandbox began as, and Fork its writable tree.
+	// Base is the snapshot that the sandbox started from, and Fork its writable tree.
 	Base snapshot.ID     `json:"base"`
 	Fork snapshot.ForkID `json:"fork"`
-	// Taken is the instant of the base; Frozen whether it keeps still.
+	// Taken is the time of the base; Frozen whether the base is immutable.
 	Taken  time.Time `json:"taken"`
 	Frozen bool      `json:"frozen"`
 }
 
-// A Mark is a named state of a sandbox.
+// A Mark is a named snapshot of a sandbox.
 type Mark struct {
 	Name  string    `json:"name"`
 	Taken time.Time `json:"taken"`
-	// Parent is the mark that the sandbox was last at, or "".
+	// Parent is the named snapshot that the sandbox was at before, or "".
 	Parent string `json:"parent,omitempty"`
 	// IDs holds the snapshot of each tree, in the order of Record.Trees.
 	IDs []snapshot.ID `json:"ids"`
-	// Base is what it is the difference to, where that is not the base that the
-	// sandbox has now.
+	// Base is the base of the named snapshot, if the sandbox has another base now.
 	Base *Base `json:"base,omitempty"`
-	// Sent is what the state is called by everybody that has it, where it came from
-	// another machine.
+	// Sent is the identity of a snapshot received from another machine.
 	Sent string `json:"sent,omitempty"`
-	// Places are names in the workspace that are there because something is mounted on this
-	// machine, and were not in what was sent.
+	// Places are names in the workspace that exist because of mounts on this machine, and
+	// were not received.
 	Places []string `json:"places,omitempty"`
 }
 
-// Identity is what a state is called on every machine that it is sent to.
+// Identity returns the id of the named snapshot that is the same on every machine.
 func (m Mark) Identity() string {
 	if m.Sent != "" || len(m.IDs) == 0 {
 		return m.Sent
@@ -127,9 +127,9 @@ func (m Mark) Identity() string {
 	return string(m.IDs[0])
 }
 
-// A Base is what a sandbox's trees began as.
+// A Base is the set of snapshots that a sandbox's trees started from.
 type Base struct {
-	// Refreshed is what the record's was while it had this base.
+	// Refreshed is the record's Refreshed for this base.
 	Refreshed int `json:"refreshed"`
 	// Trees are in the order of Record.Trees.
 	Trees []TreeBase `json:"trees"`
@@ -142,7 +142,7 @@ type TreeBase struct {
 	Frozen bool        `json:"frozen"`
 }
 
-// Base is the one that the sandbox has now.
+// Base returns the current base of the sandbox.
 func (r *Record) Base() *Base {
 	b := &Base{Refreshed: r.Refreshed}
 	for _, t := range r.Trees {
@@ -151,8 +151,8 @@ func (r *Record) Base() *Base {
 	return b
 }
 
-// SetBase gives the sandbox another base: one that a mark had, or a new one. The
-// marks keep theirs.
+// SetBase changes the base of the sandbox, to an earlier one or a new one. Named snapshots
+// retain theirs.
 func (r *Record) SetBase(b *Base) {
 	now := r.Base()
 	for i := range r.Marks {
@@ -171,13 +171,12 @@ func (r *Record) SetBase(b *Base) {
 	}
 }
 
-// HasBase reports whether a snapshot is, or was, a base of the sandbox.
+// HasBase reports whether a snapshot is or was a base of the sandbox.
 func (r *Record) HasBase(id snapshot.ID) bool {
 	return slices.Contains(r.Past, id) || slices.ContainsFunc(r.Trees, func(t Tree) bool { return t.Base == id })
 }
 
-// Bases yields the snapshots that the sandbox, or a mark of it, is the difference
-// to. Some may be told twice.
+// Bases yields the base snapshots of the sandbox and of its named snapshots, possibly repeated.
 func (r *Record) Bases() iter.Seq[snapshot.ID] {
 	return func(yield func(snapshot.ID) bool) {
 		for _, t := range r.Trees {
@@ -198,7 +197,8 @@ func (r *Record) Bases() iter.Seq[snapshot.ID] {
 	}
 }
 
-// Generations are the values of Refreshed whose base the sandbox or a mark has.
+// Generations returns the values of Refreshed for the bases of the sandbox and of its named
+// snapshots.
 func (r *Record) Generations() []int {
 	all := []int{r.Refreshed}
 	for _, m := range r.Marks {
@@ -209,61 +209,61 @@ func (r *Record) Generations() []int {
 	return all
 }
 
-// Policy is what a sandbox's processes may see and do beyond the strict
-// default.
+// Policy is what a sandbox's processes may see and do beyond the strict default.
 type Policy struct {
 	// Network is "none" or "host".
 	Network string `json:"network"`
-	// Expose names paths that are shown although they are secrets; Env names
-	// variables that are passed although they look like secrets.
+	// Expose lists paths that are visible although they are secrets; Env lists variables
+	// that are passed although they look like secrets.
 	Expose []string `json:"expose,omitempty"`
 	Env    []string `json:"env,omitempty"`
-	// Hide names paths to mask beyond the default.
+	// Hide lists paths to hide beyond the default.
 	Hide []string `json:"hide,omitempty"`
-	// Limits are how much its processes may use.
+	// Limits bound the resources of its processes.
 	Limits Limits `json:"limits,omitzero"`
-	// BestEffort: run with less isolation than asked for, and say so.
+	// BestEffort: run with less isolation than requested, and report that.
 	BestEffort bool `json:"best_effort,omitempty"`
-	// Prove: before anything else runs in it, its walls are tried, each time that it starts.
+	// Prove: run the isolation self-test at each start, before any command.
 	Prove bool `json:"prove,omitempty"`
-	// Profile is the one that the rest comes from, in part; nil for none.
+	// Profile is the profile that part of the policy comes from; nil for none.
 	Profile *ProfileUse `json:"profile,omitempty"`
 }
 
-// A ProfileUse says what a profile had to do with a policy.
+// A ProfileUse says which parts of a profile a policy uses.
 type ProfileUse struct {
-	// Path is where it was read.
+	// Path is the path of the profile.
 	Path string `json:"path"`
-	// Found: nobody has named it, so it could only tighten.
+	// Found: the user did not name the profile, so it could only tighten the policy.
 	Found bool `json:"found,omitempty"`
-	// Taken is what holds because of it, as "memory 1G"; Left is what it says besides:
-	// a flag said otherwise, or it was only found, and this opens.
+	// Taken lists settings that come from the profile, such as "memory 1G". Left lists the
+	// others: a flag overrides them, or the profile was only found and they would open
+	// the sandbox.
 	Taken []string `json:"taken,omitempty"`
 	Left  []string `json:"left,omitempty"`
 }
 
-// Set reports whether a limit has this value because of the profile. There may be none.
+// Set reports whether a limit has this value because of the profile; u may be nil.
 func (u *ProfileUse) Set(limit, value string) bool {
 	return u != nil && slices.Contains(u.Taken, limit+" "+value)
 }
 
-// A Proof says which walls of a sandbox were tried from inside, and what came of it.
+// A Proof is the result of an isolation self-test.
 type Proof struct {
 	When time.Time     `json:"when"`
 	Took time.Duration `json:"took_ns"`
-	// Held are the names of the walls that held, Crossed those that did not.
+	// Held names the walls that held, Crossed those that did not.
 	Held    []string `json:"held"`
 	Crossed []Wall   `json:"crossed,omitempty"`
 }
 
-// A Wall is one that was tried.
+// A Wall is one tested boundary.
 type Wall struct {
 	Name     string `json:"name"`
 	Tried    string `json:"tried"`
 	Happened string `json:"happened"`
 }
 
-// Mark finds a named state.
+// Mark returns the named snapshot of that name.
 func (r *Record) Mark(name string) (Mark, bool) {
 	for _, m := range r.Marks {
 		if m.Name == name {
@@ -273,8 +273,8 @@ func (r *Record) Mark(name string) (Mark, bool) {
 	return Mark{}, false
 }
 
-// NewSnapshot answers with an id for a further snapshot of this sandbox. It is
-// taken for good once the record is saved.
+// NewSnapshot returns an id for another snapshot of this sandbox. Saving the record makes it
+// permanent.
 func (r *Record) NewSnapshot() snapshot.ID { return snapshot.ID(r.number("s")) }
 
 // NewFork does for forks what [Record.NewSnapshot] does for snapshots.
@@ -287,8 +287,8 @@ func (r *Record) number(kind string) string {
 
 func (r *Record) id(kind string, n int) string { return r.ID + "-" + kind + strconv.Itoa(n) }
 
-// Numbers yields every snapshot and fork id that was ever numbered for the
-// sandbox, whether or not there is, or was, such a one.
+// Numbers yields every snapshot and fork id ever allocated for the sandbox, including unused
+// ones.
 func (r *Record) Numbers() iter.Seq2[snapshot.ID, snapshot.ForkID] {
 	return func(yield func(snapshot.ID, snapshot.ForkID) bool) {
 		for n := 1; n <= r.Next; n++ {
@@ -299,13 +299,13 @@ func (r *Record) Numbers() iter.Seq2[snapshot.ID, snapshot.ForkID] {
 	}
 }
 
-// Owner is the id of the sandbox that a snapshot or fork was numbered for.
+// Owner returns the id of the sandbox that a snapshot or fork id was allocated for.
 func Owner(id string) string {
 	owner, _, _ := strings.Cut(id, "-")
 	return owner
 }
 
-// Owns reports whether a snapshot was numbered for this sandbox.
+// Owns reports whether a snapshot id was allocated for this sandbox.
 func (r *Record) Owns(id snapshot.ID) bool { return Owner(string(id)) == r.ID }
 
 func encode(r *Record) ([]byte, error) {
@@ -331,6 +331,6 @@ func decode(path string, data []byte) (*Record, error) {
 func newer(path string, format int) error {
 	return &errs.Error{
 		Op: "reading", Path: path, Kind: errs.ErrNotSupported,
-		Err: fmt.Errorf("made by a newer snapfs (format %d, this one knows %d)", format, Format),
+		Err: fmt.Errorf("written by a newer snapfs (format %d, this one supports %d)", format, Format),
 	}
 }

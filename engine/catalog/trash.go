@@ -10,9 +10,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Discard takes the sandbox's name away and moves its directory to the trash,
-// where [Catalog.Trash] finds it until its trees are given back. Atomic, in
-// constant time. The lock is released.
+// Discard frees the sandbox's name and moves its directory to the trash, where [Catalog.Trash]
+// finds it until its trees are removed. Atomic, in constant time. It releases the lock.
 func (h *Held) Discard() error {
 	defer h.Release()
 	err := h.c.plan.Point("move it to the trash")
@@ -25,7 +24,7 @@ func (h *Held) Discard() error {
 	return nil
 }
 
-// A Discarded sandbox has lost its name; its trees may still be there.
+// A Discarded sandbox has no name any more; its trees may still exist.
 type Discarded struct {
 	*Record
 	// Path is its directory in the trash.
@@ -34,9 +33,8 @@ type Discarded struct {
 	lock *os.File
 }
 
-// Trash lists the discarded sandboxes that no other process works on, and keeps
-// others off them until they are released. One whose record cannot be read is
-// listed as an error and left alone.
+// Trash locks and lists the discarded sandboxes that no other process has locked; the caller
+// releases them. A sandbox with an unreadable record is reported as an error and left as it is.
 func (c *Catalog) Trash() ([]Discarded, []error) {
 	dir := filepath.Join(c.dir, trash)
 	entries, err := os.ReadDir(dir)
@@ -55,7 +53,7 @@ func (c *Catalog) Trash() ([]Discarded, []error) {
 			found = append(found, d)
 			continue
 		}
-		if errors.Is(err, errs.ErrNotFound) { // its trees are gone: only the directory is left
+		if errors.Is(err, errs.ErrNotFound) { // the trees are gone: only the directory is left
 			err = removeAll(d.Path)
 		}
 		failures = append(failures, err)
@@ -64,8 +62,8 @@ func (c *Catalog) Trash() ([]Discarded, []error) {
 	return found, compact(failures)
 }
 
-// tryLock locks a directory that bears this name; nil where another process
-// has it, or it has gone.
+// tryLock locks the directory at path; nil if another process has the lock, or the directory is
+// gone.
 func tryLock(path string) *os.File {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -88,24 +86,23 @@ func compact(failures []error) []error {
 	return kept
 }
 
-// Release lets others work on it. Releasing twice is harmless.
+// Release releases the lock. It may be called twice.
 func (d Discarded) Release() { d.lock.Close() }
 
-// Forget removes a discarded sandbox's directory, once its trees are gone, or
-// puts it by for the next one where it holds nothing but the record.
+// Forget removes a discarded sandbox's directory, after its trees. If the directory contains only
+// the record, it becomes a spare one.
 func (d Discarded) Forget() error {
 	if err := d.c.plan.Point("forget it"); err != nil {
 		return fail("removing", d.Path, err)
 	}
-	if d.Ephemeral && d.putBy() {
+	if d.Ephemeral && d.makeSpare() {
 		return nil
 	}
 	return removeAll(d.Path)
 }
 
-// putBy makes the directory a spare one. The record in it is the file that the
-// next one is written to.
-func (d Discarded) putBy() bool {
+// makeSpare makes the directory a spare one. The next sandbox overwrites the record in it.
+func (d Discarded) makeSpare() bool {
 	entries, err := os.ReadDir(d.Path)
 	if err != nil || len(entries) != 1 || entries[0].Name() != record {
 		return false
@@ -118,9 +115,8 @@ func (d Discarded) putBy() bool {
 	return false
 }
 
-// removeAll removes a directory whose content a sandbox may have written:
-// directories without permissions are opened up first. Symbolic links are
-// removed, never followed.
+// removeAll removes a directory with content from a sandbox: it makes directories accessible first,
+// and removes symbolic links without following them.
 func removeAll(path string) error {
 	err := os.RemoveAll(path)
 	if err == nil || !errors.Is(err, os.ErrPermission) {
@@ -128,7 +124,7 @@ func removeAll(path string) error {
 	}
 	_ = filepath.WalkDir(path, func(p string, e os.DirEntry, _ error) error {
 		if e != nil && e.IsDir() {
-			os.Chmod(p, 0o700) //nolint:errcheck // RemoveAll below reports what stays closed
+			os.Chmod(p, 0o700) //nolint:errcheck //nolint:errcheck // RemoveAll reports directories that stay inaccessible
 		}
 		return nil
 	})

@@ -2,12 +2,12 @@ package policy
 
 import "time"
 
-// A Section is a part of the grammar of profiles. docs/profile.md prints it, and
-// [Read] goes by it: what is not in it is a mistake.
+// A Section is a part of the grammar of profiles. docs/profile.md prints it, and [Read]
+// rejects everything that is not in it.
 type Section struct {
-	// Header is how it begins, as it is written in a profile.
+	// Header is the line that starts the section.
 	Header string
-	// Text says what it is for.
+	// Text describes the section.
 	Text string
 	Keys []Key
 }
@@ -15,17 +15,16 @@ type Section struct {
 // A Key is a line of a section.
 type Key struct {
 	Name string
-	// Value says in words what stands right of the equals sign, and Default what
-	// holds without the line, or "".
+	// Value describes the value, and Default the value without the line, or "".
 	Value, Default string
-	// Text says what it means.
+	// Text describes the key.
 	Text string
 }
 
-// defaultTimeout is a stage's.
+// defaultTimeout is the default timeout of a stage.
 const defaultTimeout = Duration(time.Hour)
 
-// Grammar is all that a profile may hold.
+// Grammar returns everything that a profile may contain.
 func Grammar() []Section {
 	return []Section{limitsSection(), sandboxSection(), stageSection(), commandSection()}
 }
@@ -61,8 +60,8 @@ func commandSection() Section {
 	}
 }
 
-// key reports whether a section has a key of this name, and otherwise the one
-// that was probably meant, or "".
+// key reports whether a section has this key, and otherwise returns the most similar key, or
+// "".
 func (s Section) key(name string) (ok bool, meant string) {
 	best := 3
 	for _, k := range s.Keys {
@@ -76,8 +75,8 @@ func (s Section) key(name string) (ok bool, meant string) {
 	return false, meant
 }
 
-// distance is how many letters have to be put in, left out or replaced to make
-// one word of the other.
+// distance returns the number of letters to insert, delete or replace to turn one word into the
+// other.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -9,26 +9,26 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Mistake is something in a profile that the grammar does not allow.
+// A Mistake is a violation of the grammar in a profile.
 type Mistake struct {
 	// Line and Column count from 1; columns are bytes.
 	Line, Column int
-	// What is wrong, and the Mend of it.
+	// What is the mistake, and Mend its correction.
 	What, Mend string
 }
 
-// An Error names the mistakes of a profile. It matches [errs.ErrInvalid].
+// An Error lists the mistakes of a profile. It matches [errs.ErrInvalid].
 type Error struct {
 	File     string
 	Mistakes []Mistake
 }
 
-// Error has a line for each mistake, at most twenty.
+// Error returns a line for each mistake, at most twenty.
 func (e *Error) Error() string {
 	const most = 20
 	var b strings.Builder
 	file := e.File
-	if strings.ContainsFunc(file, unicode.IsControl) { // a line break above all: each mistake has a line
+	if strings.ContainsFunc(file, unicode.IsControl) { // a line break would break the list
 		file = strconv.Quote(file)
 	}
 	for i, m := range e.Mistakes[:min(len(e.Mistakes), most)] {

@@ -1,8 +1,7 @@
-// Package policy reads profiles: the file snapfs.toml, in which a person says
-// what a sandbox may do and how its result travels. [Read] answers with a [Profile] in which
-// everything is as [Grammar] describes it, or with an [Error] that names every
-// mistake, where it is and what mends it. It runs nothing and looks at no file
-// but the profile.
+// Package policy reads profiles: the file snapfs.toml, in which a person sets the limits and
+// permissions of sandboxes and the stages of promotions. [Read] returns a [Profile] that follows
+// [Grammar], or an [Error] that lists every mistake with its position and correction. It runs
+// nothing and reads no other file.
 package policy
 
 import (
@@ -11,20 +10,20 @@ import (
 	"time"
 )
 
-// Name is what a profile is called.
+// Name is the file name of a profile.
 const Name = "snapfs.toml"
 
-// A Profile is what the file says.
+// A Profile is the content of the file.
 type Profile struct {
-	// Path is where it was read: absolute.
+	// Path is the absolute path of the file.
 	Path string `json:"path"`
-	// Sandbox is what a sandbox under it may do.
+	// Sandbox is the policy for sandboxes.
 	Sandbox Sandbox `json:"sandbox,omitzero"`
 	// Stages are in the order of the file, which is that of promotion.
 	Stages []Stage `json:"stages"`
 }
 
-// Stage finds a stage by its name.
+// Stage returns the index of the stage with this name.
 func (p *Profile) Stage(name string) (i int, ok bool) {
 	for i, s := range p.Stages {
 		if s.Name == name {
@@ -34,7 +33,7 @@ func (p *Profile) Stage(name string) (i int, ok bool) {
 	return 0, false
 }
 
-// Names are those of the stages, in order.
+// Names returns the names of the stages, in order.
 func (p *Profile) Names() []string {
 	names := make([]string, len(p.Stages))
 	for i, s := range p.Stages {
@@ -43,54 +42,54 @@ func (p *Profile) Names() []string {
 	return names
 }
 
-// A Stage is one place that a result goes to, and what has to hold there. It has
-// a target, or a command to deploy with, or neither: then it only checks.
+// A Stage is one destination of a result, with its checks. It has a target, or a command for
+// deployment, or neither: then it only checks.
 type Stage struct {
 	Name string `json:"name"`
-	// Target is the directory: absolute and clean. "" where there is none.
+	// Target is an absolute, clean directory path, or "".
 	Target string `json:"target,omitempty"`
-	// Deploy and Rollback are nil, or both are there.
+	// Deploy and Rollback are both set or both nil.
 	Deploy   *Command `json:"deploy,omitempty"`
 	Rollback *Command `json:"rollback,omitempty"`
-	// Before and After are its checks.
+	// Before and After are the stage's checks.
 	Before []Command `json:"before,omitempty"`
 	After  []Command `json:"after,omitempty"`
-	// Approval says whether a person is asked first.
+	// Approval says whether a person must approve the stage.
 	Approval Approval `json:"approval"`
-	// Timeout is how long all its commands may take together.
+	// Timeout bounds the total time of all its commands.
 	Timeout Duration `json:"timeout"`
 }
 
-// Approval says who lets a stage begin.
+// Approval says what approves a stage.
 type Approval string
 
 // The kinds of approval.
 const (
-	// Auto: whoever started the promotion has said enough.
+	// Auto: starting the promotion approves the stage.
 	Auto Approval = "auto"
-	// Ask: a person has seen the plan of the stage, and said yes.
+	// Ask: a person must approve the plan of the stage.
 	Ask Approval = "ask"
 )
 
-// A Command is a program that the profile names.
+// A Command is a program with its arguments, from the profile.
 type Command struct {
-	// Name is what it is called in messages: as given, or the command itself.
+	// Name is the command's name in messages: the given one, or the command itself.
 	Name string `json:"name"`
 	// Args are the program and its arguments.
 	Args []string `json:"args"`
-	// Timeout is how long it may take, 0 for what is left of its stage's.
+	// Timeout bounds the command's time; 0 means the rest of the stage's timeout.
 	Timeout Duration `json:"timeout,omitzero"`
 }
 
-// Shell is what runs a command that is given as a text.
+// Shell runs commands that are given as text.
 const Shell = "/bin/sh"
 
-// shellCommand is a command in the shell's language.
+// shellCommand returns a command in the shell's language.
 func shellCommand(text string) Command {
 	return Command{Name: firstLine(text), Args: []string{Shell, "-c", text}}
 }
 
-// plainCommand is a program with its arguments, which no shell sees.
+// plainCommand returns a program with arguments, run without a shell.
 func plainCommand(args []string) Command {
 	words := make([]string, len(args))
 	for i, a := range args {
@@ -110,7 +109,7 @@ func firstLine(text string) string {
 	return line
 }
 
-// A Duration is written as 90s, 5m or 1h30m.
+// A Duration has a text form such as 90s, 5m or 1h30m.
 type Duration time.Duration
 
 func (d Duration) String() string {
@@ -123,10 +122,10 @@ func (d Duration) String() string {
 	return s
 }
 
-// MarshalText writes it as it is read.
+// MarshalText returns the text form.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText reads it.
+// UnmarshalText parses the text form.
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
 	*d = Duration(v)

@@ -80,8 +80,8 @@ func TestAProfileIsReadAsItIsWritten(t *testing.T) {
 	}
 }
 
-// What the sandbox may do is read as the flags read it, by the same names.
-func TestWhatASandboxMayDoIsRead(t *testing.T) {
+// [limits] and [sandbox] take the names and values of the flags.
+func TestLimitsAndSandboxSectionsAreRead(t *testing.T) {
 	t.Setenv("HOME", "/home/ada")
 	p, err := policy.Parse("/p/box.toml", []byte(`
 [limits]
@@ -111,8 +111,8 @@ env = ["AWS_TOKEN"]
 	}
 }
 
-// TestEachMistakeIsToldWithItsPlaceAndItsMend: every rule of the grammar, broken.
-func TestEachMistakeIsToldWithItsPlaceAndItsMend(t *testing.T) {
+// TestEachMistakeHasItsPositionAndCorrection breaks every rule of the grammar.
+func TestEachMistakeHasItsPositionAndCorrection(t *testing.T) {
 	const dev = "[[stage]]\nname = \"dev\"\ntarget = \"/srv/dev\"\n"
 	for _, c := range []struct{ text, want string }{
 		{"[[stage]]\nname = \"dev\"\ntarget = \"x\"\ntimout = \"5m\"", "4:1: timout: there is no such key in [[stage]]; did you mean timeout?"},
@@ -132,13 +132,13 @@ func TestEachMistakeIsToldWithItsPlaceAndItsMend(t *testing.T) {
 		{dev + "approval = true", `4:1: approval: true or false, where a text belongs; there are "auto" and "ask"`},
 		{dev + "deploy = \"x\"\nrollback = \"y\"", "4:1: a stage has a target or deploys, not both"},
 		{dev + "rollback = \"y\"", "4:1: there is nothing to roll back without deploy"},
-		{dev + "[[stage]]\nname = \"p\"\ndeploy = \"x\"", "6:1: what deploys has to say how it is taken back"},
+		{dev + "[[stage]]\nname = \"p\"\ndeploy = \"x\"", "6:1: deploy needs rollback"},
 		{"[[stage]]\nname = \"p\"\ndeploy = \"x\"\nrollback = \"y\"", "3:1: no stage before it has a target"},
-		{"[[stage]]\nname = \"p\"\nafter = [\"x\"]", "3:1: a stage that carries nothing has nothing to check after it"},
+		{"[[stage]]\nname = \"p\"\nafter = [\"x\"]", "3:1: a stage without target or deploy has nothing to check after it"},
 		{"[[stage]]\nname = \"p\"", "1:3: this stage does nothing"},
 		{"[[stage]]\ntarget = \"x\"", "1:3: a stage has no name"},
-		{dev + dev, `5:1: there is a stage "dev" already, in line 2`},
-		{dev + "[[stage]]\nname = \"inner\"\ntarget = \"/srv/dev/x\"", `6:1: /srv/dev/x and the target of "dev", /srv/dev, are in one another`},
+		{dev + dev, `5:1: duplicate stage name "dev", first in line 2`},
+		{dev + "[[stage]]\nname = \"inner\"\ntarget = \"/srv/dev/x\"", `6:1: /srv/dev/x overlaps the target of "dev", /srv/dev`},
 		{"[[stage]]\nname = \"../dev\"\ntarget = \"x\"", `2:1: name: "../dev" is none`},
 		{"[[stage]]\nname = \"d\"\ntarget = \"~/dev\"", "3:1: target: ~ is the shell's"},
 		{"[[stage]]\nname = \"d\"\ntarget = \"/\"", "3:1: target: the whole machine is none"},
@@ -176,8 +176,8 @@ func TestEachMistakeIsToldWithItsPlaceAndItsMend(t *testing.T) {
 	}
 }
 
-// TestAllMistakesAreToldAtOnce: nobody has to mend and try again for each.
-func TestAllMistakesAreToldAtOnce(t *testing.T) {
+// TestAllMistakesAreReportedAtOnce checks that one attempt reports all mistakes.
+func TestAllMistakesAreReportedAtOnce(t *testing.T) {
 	_, err := policy.Parse("p", []byte("[[stage]]\nnam = \"a\"\n[[stage]]\ntargt = \"b\"\n[x]\ny = 1\n"))
 	var all *policy.Error
 	if !errors.As(err, &all) || len(all.Mistakes) != 3 {
@@ -189,9 +189,8 @@ func TestAllMistakesAreToldAtOnce(t *testing.T) {
 	}
 }
 
-// TestWhatTheGrammarSaysIsWhatIsRead: each key of each section is read, by a
-// value of its kind.
-func TestWhatTheGrammarSaysIsWhatIsRead(t *testing.T) {
+// TestGrammarMatchesTheReader reads each key of each section, with a value of its type.
+func TestGrammarMatchesTheReader(t *testing.T) {
 	values := map[string]string{
 		"text": `"word"`, "directory": `"/srv/x"`, "command": `"true"`, "list of commands": `["true"]`, `"auto" or "ask"`: `"ask"`,
 		"duration": `"5m"`, "size": `"2G"`, "rate": `"1M/s"`, "number": "3", "bool": "true", "network, or list of rules": `["a.example"]`, "list of paths": `["x"]`,
@@ -214,8 +213,8 @@ func TestWhatTheGrammarSaysIsWhatIsRead(t *testing.T) {
 	}
 }
 
-// TestAProfileOthersCanWriteToIsRefused: what it names runs on the real machine.
-func TestAProfileOthersCanWriteToIsRefused(t *testing.T) {
+// The commands of a profile run on the host.
+func TestProfileWritableForOthersIsRefused(t *testing.T) {
 	path := filepath.Join(treetest.Dir(t), policy.Name)
 	if err := os.WriteFile(path, []byte(five), 0o644); err != nil {
 		t.Fatal(err)
@@ -233,7 +232,7 @@ func TestAProfileOthersCanWriteToIsRefused(t *testing.T) {
 	}
 }
 
-func TestAProfileOfAnotherUserIsOnlyReadByName(t *testing.T) {
+func TestProfileOfAnotherUserIsOnlyReadByName(t *testing.T) {
 	treetest.NeedRoot(t)
 	path := filepath.Join(treetest.Dir(t), policy.Name)
 	if err := errors.Join(os.WriteFile(path, []byte(five), 0o644), os.Chown(path, 12345, 12345)); err != nil {
@@ -247,8 +246,8 @@ func TestAProfileOfAnotherUserIsOnlyReadByName(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoProfileIsToldAsSuch, and a pipe is not waited for.
-func TestWhatIsNoProfileIsToldAsSuch(t *testing.T) {
+// Opening a pipe does not block.
+func TestOtherFilesAreNoProfile(t *testing.T) {
 	dir := treetest.Dir(t)
 	pipe, large := filepath.Join(dir, "pipe"), filepath.Join(dir, "large")
 	if err := errors.Join(syscall.Mkfifo(pipe, 0o600), os.WriteFile(large, make([]byte, 1<<20+1), 0o600)); err != nil {
@@ -266,7 +265,7 @@ func TestWhatIsNoProfileIsToldAsSuch(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever a file holds, it is a profile or an error with a place.
+// FuzzParse checks that any file is a profile or an error with a position.
 func FuzzParse(f *testing.F) {
 	f.Add(five)
 	f.Add("[[stage]]\nbefore = [{run = [1")

@@ -13,25 +13,25 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// biggest is how large a profile may be, in bytes.
+// biggest is the maximum size of a profile in bytes.
 const biggest = 1 << 20
 
-// Trust is why a profile is read.
+// Trust says which owners and permissions of a profile are acceptable.
 type Trust int
 
 const (
-	// Found is one that lay where profiles lie. What it names is run on the real machine, so
-	// it must belong to this user or to root, and nobody else may be able to write to it.
+	// Found: the profile was found in a default location. Its commands run on the host, so
+	// it must belong to this user or to root, and not be writable for everybody.
 	Found Trust = iota
-	// Named is a file that a person has named. Still nobody else may be able to write to it.
+	// Named: a person named the profile. It must not be writable for everybody.
 	Named
-	// Tightening is for one of which nothing is run, and nothing opened. Anybody's will do.
+	// Tightening: the profile only tightens a policy, and none of its commands run. Any file
+	// is acceptable.
 	Tightening
 )
 
 // Read reads the profile at an absolute path.
-// Errors: [*Error]; errs.ErrNotFound, ErrDenied, ErrNotSupported (it is no
-// file, or is too large).
+// Errors: [*Error]; errs.ErrNotFound, ErrDenied, ErrNotSupported (no regular file, or too large).
 func Read(path string, trust Trust) (*Profile, error) {
 	data, err := load(path, trust)
 	if err != nil {
@@ -45,7 +45,7 @@ func Read(path string, trust Trust) (*Profile, error) {
 }
 
 func load(path string, trust Trust) ([]byte, error) {
-	// Opening a pipe waits for a writer; a profile is none.
+	// O_NONBLOCK: opening a pipe would wait for a writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -59,17 +59,17 @@ func load(path string, trust Trust) ([]byte, error) {
 		return &errs.Error{Op: "reading the profile", Path: path, Kind: kind, Err: errors.New(why), Hints: hints}
 	}
 	if !info.Mode().IsRegular() {
-		return nil, refuse(errs.ErrNotSupported, "it is no regular file")
+		return nil, refuse(errs.ErrNotSupported, "not a regular file")
 	}
 	if info.Size() > biggest {
-		return nil, refuse(errs.ErrNotSupported, "it is larger than 1 MiB")
+		return nil, refuse(errs.ErrNotSupported, "larger than 1 MiB")
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && trust == Found && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		return nil, refuse(errs.ErrDenied, "it belongs to another user (uid "+strconv.Itoa(int(st.Uid))+"), and what it names would be run as you",
+		return nil, refuse(errs.ErrDenied, "the profile belongs to another user (uid "+strconv.Itoa(int(st.Uid))+"), and its commands would run as you",
 			"snapfs promote --profile "+path+" …   # once you have read it")
 	}
 	if trust != Tightening && info.Mode().Perm()&0o002 != 0 {
-		return nil, refuse(errs.ErrDenied, "everybody can write to it, and what it names would be run as you", "chmod o-w "+path)
+		return nil, refuse(errs.ErrDenied, "the profile is writable for everybody, and its commands would run as you", "chmod o-w "+path)
 	}
 	return io.ReadAll(io.LimitReader(f, biggest))
 }
@@ -82,7 +82,7 @@ func cause(err error) error {
 	return err
 }
 
-// Parse reads a profile from its text. path says where it lies. Errors: [*Error].
+// Parse parses a profile. path is its absolute path. Errors: [*Error].
 func Parse(path string, data []byte) (*Profile, error) {
 	r := newReader(path, data)
 	r.read()
@@ -99,7 +99,7 @@ func Parse(path string, data []byte) (*Profile, error) {
 	return p, nil
 }
 
-// check finds mistakes that are none of a single line.
+// check finds mistakes that involve more than one line.
 func (r *reader) check() {
 	names, source := map[string]place{}, ""
 	for i := range r.stages {
@@ -113,7 +113,7 @@ func (r *reader) check() {
 		if s.Name == "" {
 			r.wrong(s.at, "a stage has no name", `give it one: name = "dev"`)
 		} else if first, taken := names[s.Name]; taken {
-			r.wrong(s.keys["name"], fmt.Sprintf("there is a stage %q already, in line %d", s.Name, r.line(first)), "give it another name")
+			r.wrong(s.keys["name"], fmt.Sprintf("duplicate stage name %q, first in line %d", s.Name, r.line(first)), "give it another name")
 		} else {
 			names[s.Name] = s.keys["name"]
 		}
@@ -125,26 +125,26 @@ func (r *reader) check() {
 	}
 }
 
-// checkKind: a stage carries, or deploys, or only checks. source is the target of
-// a stage before it, or "".
+// checkKind checks that a stage promotes, deploys or only checks. source is the target of an
+// earlier stage, or "".
 func (r *reader) checkKind(s *stage, source string) {
 	switch {
 	case s.Target != "" && s.Deploy != nil:
 		r.wrong(s.keys["deploy"], "a stage has a target or deploys, not both", "make two stages of it")
 	case s.Rollback != nil && s.Deploy == nil:
-		r.wrong(s.keys["rollback"], "there is nothing to roll back without deploy", "a target is taken back by snapfs itself; leave it out")
+		r.wrong(s.keys["rollback"], "there is nothing to roll back without deploy", "leave it out: snapfs itself reverts a target")
 	case s.Deploy != nil && s.Rollback == nil:
-		r.wrong(s.keys["deploy"], "what deploys has to say how it is taken back", `add rollback = "…"`)
+		r.wrong(s.keys["deploy"], "deploy needs rollback", `add rollback = "…"`)
 	case s.Deploy != nil && source == "":
 		r.wrong(s.keys["deploy"], "no stage before it has a target, so there is nothing to deploy", "put a stage with a target before it")
 	case s.Target == "" && s.Deploy == nil && len(s.After) > 0:
-		r.wrong(s.keys["after"], "a stage that carries nothing has nothing to check after it", "call them before, or give the stage a target")
+		r.wrong(s.keys["after"], "a stage without target or deploy has nothing to check after it", "move them to before, or give the stage a target")
 	case s.Target == "" && s.Deploy == nil && len(s.Before) == 0:
 		r.wrong(s.at, "this stage does nothing", "give it a target, or deploy and rollback, or checks before")
 	}
 }
 
-// checkTarget: no two stages share files.
+// checkTarget checks that no two stages share files.
 func (r *reader) checkTarget(i int) {
 	s := &r.stages[i]
 	for _, other := range r.stages[:i] {
@@ -152,7 +152,7 @@ func (r *reader) checkTarget(i int) {
 			continue
 		}
 		if within(s.Target, other.Target) || within(other.Target, s.Target) {
-			r.wrong(s.keys["target"], fmt.Sprintf("%s and the target of %q, %s, are in one another", s.Target, other.Name, other.Target), "give each stage a directory of its own")
+			r.wrong(s.keys["target"], fmt.Sprintf("%s overlaps the target of %q, %s", s.Target, other.Name, other.Target), "give each stage a directory of its own")
 			return
 		}
 	}
@@ -175,7 +175,7 @@ func isName(s string) bool {
 	return s != "" && len(s) <= 64
 }
 
-// position counts lines and columns from 1.
+// position returns line and column of an offset, counted from 1.
 func position(data []byte, offset uint32) (line, column int) {
 	before := data[:offset]
 	return 1 + bytes.Count(before, []byte("\n")), len(before) - bytes.LastIndexByte(before, '\n')
