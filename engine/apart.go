@@ -157,7 +157,7 @@ func (e *Engine) lookApart(env *environment, workspace, tree string, touches []s
 	if list := env.mountsBeneath(workspace); len(list) > 0 && slices.ContainsFunc(touches, func(t snapshot.Touch) bool { return inWorkspace(filepath.Join(tree, t.Path)) }) {
 		return nil, mountedSince("comparing", workspace, list)
 	}
-	places, missed := env.divide(tree, touches)
+	places, missed := divide(env, tree, touches)
 	for _, at := range places {
 		p, err := look(at.place, at.touches, false)
 		if errors.Is(err, errTwoLayered) || at.dir != tree && errors.Is(err, errs.ErrNotFound) {
@@ -191,7 +191,7 @@ type placed struct {
 // Those right in a directory with mounts beneath it, and directories that were
 // replaced or deleted, are looked at in the layers. missed are those on, or
 // beneath, a mount point.
-func (e *environment) divide(tree string, touches []snapshot.Touch) (places []placed, missed []string) {
+func divide(e *environment, tree string, touches []snapshot.Touch) (places []placed, missed []string) {
 	direct := placed{place: place{tree: tree, dir: tree, layers: true}}
 	at := map[string]int{}
 	for _, t := range touches {

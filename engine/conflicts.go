@@ -117,7 +117,7 @@ func (e *Engine) unresolved(ctx context.Context, rec *catalog.Record, changes *C
 		return nil, err
 	}
 	var open []CarryConflict
-	changed := changes.places()
+	changed := changedPlacesOf(changes)
 	for _, c := range list.Conflicts {
 		if err := ctx.Err(); err != nil {
 			return nil, &errs.Error{Op: "looking at", Path: rec.Name, Kind: errs.ErrInterrupted, Err: err}
@@ -199,7 +199,7 @@ func (all changedPlaces) at(places []string, alone bool) *Part {
 	return nil
 }
 
-func (c *Changes) places() changedPlaces {
+func changedPlacesOf(c *Changes) changedPlaces {
 	changed := changedPlaces{}
 	for i := range c.Parts {
 		changed.add(&c.Parts[i], c.Parts[i].Changes)

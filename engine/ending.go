@@ -111,6 +111,15 @@ func (e *Engine) promoting(rec *catalog.Record) (bool, error) {
 	return e.unfinishedOf(rec.Name) != nil || slices.ContainsFunc(all, func(p Pipeline) bool { return p.State == PipelineOpen && p.SandboxID == rec.ID }), err
 }
 
+// finishUnlessPromoting is finish, unless a promotion needs the sandbox still: then the
+// command after it ends the sandbox.
+func (e *Engine) finishUnlessPromoting(ctx context.Context, h *catalog.Held) error {
+	if wait, err := e.promoting(h.Record); wait || err != nil {
+		return err
+	}
+	return e.finish(ctx, h)
+}
+
 // over: a sandbox is to be removed.
 func over(rec *catalog.Record, now catalog.Instant) bool {
 	end := rec.Policy.Limits.Over()

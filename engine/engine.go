@@ -69,6 +69,12 @@ type Engine struct {
 	edge    func() ([]string, error)
 	shift   func() ([]string, error)
 	book    *admission.Controller
+	// selfTest tries the walls of a started sandbox from inside.
+	selfTest func(ctx context.Context, rec *catalog.Record, h *host, program func() (*os.File, error)) (*catalog.Proof, error)
+	// whenOver ends a sandbox whose time is over and in which nothing runs.
+	whenOver func(ctx context.Context, h *catalog.Held) error
+	// collect is [Engine.Collect] without its result.
+	collect func(ctx context.Context) error
 	// going are the ids of the sandboxes that the sweeper is about to remove.
 	going map[string]bool
 
@@ -95,6 +101,11 @@ func Open(ctx context.Context, c Config) (*Engine, error) {
 	}
 	if e.notice == nil {
 		e.notice = func(string) {}
+	}
+	e.selfTest, e.whenOver = e.tryWalls, e.finishUnlessPromoting
+	e.collect = func(ctx context.Context) error {
+		_, err := e.Collect(ctx)
+		return err
 	}
 	if err := e.mend(ctx, false); err != nil {
 		return e, err // what is not mended may need what would be removed

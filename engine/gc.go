@@ -101,7 +101,7 @@ func (e *Engine) sweepLater(ctx context.Context) error {
 		return &errs.Error{Op: "starting to clean up", Kind: errs.KindOf(err), Err: err, Hints: []string{"snapfs gc"}}
 	}
 	if len(e.sweeper) == 0 {
-		if _, err := e.Collect(context.WithoutCancel(ctx)); err != nil {
+		if err := e.collect(context.WithoutCancel(ctx)); err != nil {
 			e.notice("not everything was cleaned up: " + err.Error())
 		}
 		return nil

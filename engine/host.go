@@ -145,7 +145,7 @@ func (e *Engine) startBox(ctx context.Context, rec *catalog.Record, begun *isola
 // hosted makes a host of a box that has just started.
 func (e *Engine) hosted(ctx context.Context, rec *catalog.Record, h *host, p *isolate.Process, command *isolate.Command, hide []string) (*host, *isolate.Process, error) {
 	h.socket, h.guests, h.hidden = e.socket(rec.Name), map[*fdsock.Conn]bool{}, hide
-	h.prove = func(ctx context.Context) (*catalog.Proof, error) { return e.tryWalls(ctx, rec, h, e.copyProbe()) }
+	h.prove = func(ctx context.Context) (*catalog.Proof, error) { return e.selfTest(ctx, rec, h, e.copyProbe()) }
 	h.struck = func(hit catalog.Hit) { e.noteHit(rec, hit) }
 	if err := h.allowed.attach(h.box); err != nil && h.alive() { // it may have ended by now
 		return nil, nil, errors.Join(err, h.box.Close(context.WithoutCancel(ctx)))

@@ -215,10 +215,7 @@ func (e *Engine) endIdle(ctx context.Context, name string, h *host) (done bool, 
 		return true, err
 	}
 	if over(held.Record, catalog.Now()) {
-		if wait, err := e.promoting(held.Record); wait || err != nil {
-			return true, err // the command after it ends the sandbox
-		}
-		return true, e.finish(ctx, held)
+		return true, e.whenOver(ctx, held)
 	}
 	held.Release() // who comes next does not wait for what follows
 	e.keepBase(ctx, held.Record)

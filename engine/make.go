@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
@@ -28,7 +29,7 @@ type Request struct {
 	// Policy is what its processes may see and do.
 	Policy catalog.Policy
 	// Admission says whether it waits for room.
-	Admission Admission
+	Admission admission.Options
 
 	limitAt string // where its disk's limit is to be counted: see choose
 	// fill makes its forks what they are to be, however long that takes, before anybody sees

@@ -223,15 +223,18 @@ func hearEdge(conn *fdsock.Conn) (*network.Message, error) {
 	return &m, nil
 }
 
+// startTimeout is how long a proxy may take to answer after its start.
+const startTimeout = 30 * time.Second
+
 // begun waits until the rules of an edge that was started are in force. After an error
 // there is no edge.
 func (o *outlet) begun() error {
 	conn := o.conn                                                // which only this goroutine changes from now on
-	stuck := time.AfterFunc(stopping, func() { conn.Shutdown() }) //nolint:errcheck // it may have gone
+	stuck := time.AfterFunc(startTimeout, func() { conn.Shutdown() }) //nolint:errcheck // it may have gone
 	defer stuck.Stop()
 	var err error
 	for said := false; err == nil && !said; {
-		said, err = conn.Await(stopping)
+		said, err = conn.Await(startTimeout)
 	}
 	o.life.Lock()
 	defer o.life.Unlock()

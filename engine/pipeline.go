@@ -187,8 +187,8 @@ func (p *Pipeline) target(i int) string {
 	return p.Workspace
 }
 
-// options are those of the promotion of stage i.
-func (p *Pipeline) options(i int) PromoteOptions {
+// promoteOptions are those of the promotion of stage i.
+func promoteOptions(p *Pipeline, i int) PromoteOptions {
 	target := p.target(i)
 	if target == p.Workspace {
 		target = ""

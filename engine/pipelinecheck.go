@@ -54,7 +54,7 @@ func (r *pipelineRun) checkBefore(ctx context.Context, i int) error {
 // stageSandbox makes the sandbox that a stage is checked in. A stage that deploys
 // has nothing to carry: it is checked where its source is, as that is.
 func (e *Engine) stageSandbox(ctx context.Context, p *Pipeline, i int) (*Session, error) {
-	o := p.options(i)
+	o := promoteOptions(p, i)
 	if !p.Stages[i].carries() {
 		rec, err := e.cat.Get(p.Sandbox)
 		if err != nil {

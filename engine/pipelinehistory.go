@@ -55,7 +55,7 @@ func (e *Engine) History() ([]HistoryEntry, error) {
 				continue
 			}
 			staged[s.Promotion] = true
-			entry := p.entry(i)
+			entry := historyEntry(&p, i)
 			entry.Undone = s.State == StageDone && e.wasUndone(&p, s)
 			all = append(all, entry)
 		}
@@ -96,7 +96,8 @@ func (e *Engine) undoneFile(p *Pipeline, promotion string) string {
 	return filepath.Join(e.pipelineDir(p.ID), "undone."+filepath.Base(promotion))
 }
 
-func (p *Pipeline) entry(i int) HistoryEntry {
+// historyEntry describes stage i of a pipeline.
+func historyEntry(p *Pipeline, i int) HistoryEntry {
 	s := &p.Stages[i]
 	h := HistoryEntry{
 		When: s.Began, Sandbox: p.Sandbox, Pipeline: p.ID, Stage: s.Name, Target: s.Target, Result: s.State, Why: s.Why,

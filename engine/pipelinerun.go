@@ -147,7 +147,7 @@ func (r *pipelineRun) admit(ctx context.Context, i int) error {
 
 // planStage is what a stage would carry.
 func (e *Engine) planStage(ctx context.Context, p *Pipeline, i int) (*CarryPlan, error) {
-	o := p.options(i)
+	o := promoteOptions(p, i)
 	c, done, err := e.beginCarry(ctx, p.Sandbox, o.PlanOptions, o.answers())
 	if err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func (r *pipelineRun) carry(ctx context.Context, i int) error {
 	default:
 		r.tell(s, "nothing to carry to "+pathlist.Printable(s.Target))
 	}
-	o := r.p.options(i)
+	o := promoteOptions(r.p, i)
 	o.Plan = s.Plan
 	done, err := r.e.Promote(ctx, r.p.Sandbox, o)
 	if err != nil {

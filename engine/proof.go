@@ -35,7 +35,7 @@ func (e *Engine) startHost(ctx context.Context, rec *catalog.Record, begun *isol
 		return nil, nil, err
 	}
 	var p *isolate.Process
-	if rec.Proof, err = e.tryWalls(ctx, rec, h, program); err == nil && command != nil {
+	if rec.Proof, err = e.selfTest(ctx, rec, h, program); err == nil && command != nil {
 		if p, err = h.start(ctx, *command); err == nil {
 			h.timers = append(h.timers, h.allowed.within(p), h.warden.attend(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
 		}

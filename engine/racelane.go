@@ -37,7 +37,7 @@ type lane struct {
 
 // run runs the attempt to its end, after which nothing of it runs.
 func (l *lane) run(ctx context.Context) {
-	defer func() { l.s.e.giveBack(l.place) }() // where it was not begun
+	defer func() { l.m.e.giveBack(l.place) }() // where it was not begun
 	if err := l.admit(ctx); err != nil && ctx.Err() == nil {
 		l.err = err
 		l.m.note(l.i, func(a *Attempt) { a.State, a.Why = Broken, err.Error() })
@@ -83,7 +83,7 @@ func (l *lane) run(ctx context.Context) {
 // admit waits for room, where that is asked for.
 func (l *lane) admit(ctx context.Context) (err error) {
 	if when := l.m.req.Admission; when.Queue > 0 {
-		l.place, err = l.s.e.admit(ctx, l.s.Record.Policy.Limits, when)
+		l.place, err = l.m.e.admit(ctx, l.s.Record.Policy.Limits, when)
 	}
 	return err
 }
@@ -148,14 +148,14 @@ func (l *lane) start(ctx context.Context) (err error) {
 	}
 	place := l.place
 	l.place = nil
-	begun, allowed, err := l.s.e.beginBox(ctx, l.s.Record.Workspace, l.s.Record.Policy, &l.c, place)
+	begun, allowed, err := l.m.e.beginBox(ctx, l.s.Record.Workspace, l.s.Record.Policy, &l.c, place)
 	if err != nil {
 		return err
 	}
-	l.s.host, l.s.proc, err = l.s.e.startHost(ctx, l.s.Record, begun, allowed, l.real, &l.c)
+	l.s.host, l.s.proc, err = l.m.e.startHost(ctx, l.s.Record, begun, allowed, l.real, &l.c)
 	if err == nil {
 		l.m.level(l.s.Level())
-		l.s.e.tellNotes(l.s.host)
+		l.m.e.tellNotes(l.s.host)
 	}
 	return err
 }
@@ -166,7 +166,7 @@ func (l *lane) putBy(ctx context.Context) error {
 	if err := l.s.host.box.Clear(ctx); err != nil {
 		return err
 	}
-	rec, e := l.s.Record, l.s.e
+	rec, e := l.s.Record, l.m.e
 	ids := number(rec)
 	if err := e.cat.Update(rec); err != nil { // whoever finds it after a crash removes these too
 		return err
@@ -192,7 +192,7 @@ func (l *lane) goBack(ctx context.Context) error {
 	if l.made == nil {
 		return nil
 	}
-	rec, e, old := l.s.Record, l.s.e, slices.Clone(l.s.Record.Trees)
+	rec, e, old := l.s.Record, l.m.e, slices.Clone(l.s.Record.Trees)
 	made := l.made
 	l.made = nil
 	next := make([]snapshot.ForkID, len(old))

@@ -41,7 +41,7 @@ func (e *Engine) resolve(ctx context.Context, h *catalog.Held, changes *Changes,
 		for i := range next.Trees {
 			next.Trees[i].Fork = forks[i]
 		}
-		w := &resolving{e: e, rec: next, changed: changes.places(), a: a, dir: e.baseDir(h.Name, h.Refreshed)}
+		w := &resolving{e: e, rec: next, changed: changedPlacesOf(changes), a: a, dir: e.baseDir(h.Name, h.Refreshed)}
 		for i := range list.Conflicts {
 			done, err := w.one(ctx, &list.Conflicts[i])
 			if err != nil {

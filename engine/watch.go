@@ -150,7 +150,7 @@ func (r *DriftReport) equal(o *DriftReport) bool {
 }
 
 // short is a report with as many paths as can be told, but those in hidden.
-func (r DriftReport) short(hidden []string) DriftReport {
+func shortReport(r DriftReport, hidden []string) DriftReport {
 	var paths []DriftPath
 	size := 0
 	for _, p := range r.Paths {
@@ -195,7 +195,7 @@ func (e *Engine) announce(h *host, rec *catalog.Record, hidden []string) {
 	b := &bulletin{changed: make(chan struct{})}
 	b.watch = func(ctx context.Context, each func(DriftReport) error) error {
 		return e.watchDrift(ctx, get, func(r DriftReport) error {
-			if text, err := json.Marshal(r.short(hidden)); err == nil {
+			if text, err := json.Marshal(shortReport(r, hidden)); err == nil {
 				_ = h.box.Notify(driftFile, append(text, '\n')) // the sandbox may have taken the place away
 			}
 			return each(r)
@@ -218,7 +218,7 @@ func (b *bulletin) begin() {
 		_ = b.watch(ctx, func(r DriftReport) error { // it ends with the sandbox
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.last = r.short(nil)
+			b.last = shortReport(r, nil)
 			b.issue++
 			close(b.changed)
 			b.changed = make(chan struct{})
